@@ -1,0 +1,131 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+
+	"connectrpc.com/connect"
+)
+
+// Code is the machine-readable reason in every error answer, over HTTP and
+// Connect alike. Its HTTP status and Connect code follow from it.
+type Code string
+
+// The codes. Each is sent with the HTTP status beside it.
+const (
+	InvalidArgument  Code = "invalid_argument"   // 400: a value that no state would accept
+	InvalidJSON      Code = "invalid_json"       // 400: not JSON, or not the JSON that was asked for
+	UnknownType      Code = "unknown_type"       // 400: strict validation, and the type is not in the catalogue
+	Unauthenticated  Code = "unauthenticated"    // 401: no token, or a wrong one
+	Reserved         Code = "reserved"           // 403: a type that only the cluster emits
+	NotFound         Code = "not_found"          // 404
+	MethodNotAllowed Code = "method_not_allowed" // 405
+	Timeout          Code = "timeout"            // 408: the caller's time was up before anything was proposed
+	Conflict         Code = "conflict"           // 409: used before with other content; Offset is the first event's
+	Exists           Code = "exists"             // 409: there already, with other settings
+	Fenced           Code = "fenced"             // 409: a newer generation holds the cursor; Offset is it
+	OutOfSequence    Code = "out_of_sequence"    // 409: Offset is the sequence expected
+	UnknownProducer  Code = "unknown_producer"   // 409: the producer's results have expired
+	Trimmed          Code = "trimmed"            // 410: Offset is the first one kept
+	TooLarge         Code = "too_large"          // 413: the limit is told
+	UnsupportedMedia Code = "unsupported_media"  // 415
+	PastTail         Code = "past_tail"          // 416: Offset is the tail
+	Overloaded       Code = "overloaded"         // 429: with Retry-After
+	Internal         Code = "internal"           // 500: a fault of this node
+	NotImplemented   Code = "not_implemented"    // 501: this node's version can not do it
+	NoLeader         Code = "no_leader"          // 503: nothing was proposed, a retry is safe
+	NoQuorum         Code = "no_quorum"          // 503: nothing was proposed, a retry is safe
+	OutcomeUnknown   Code = "outcome_unknown"    // 503: it may or may not have happened
+	Unavailable      Code = "unavailable"        // 503: starting, stopping or diverged
+	DiskFull         Code = "disk_full"          // 507
+)
+
+// mapping is what a code is over HTTP and over Connect.
+type mapping struct {
+	status  int
+	connect connect.Code
+}
+
+func (c Code) mapping() mapping {
+	switch c {
+	case InvalidArgument, InvalidJSON, UnknownType:
+		return mapping{http.StatusBadRequest, connect.CodeInvalidArgument}
+	case Unauthenticated:
+		return mapping{http.StatusUnauthorized, connect.CodeUnauthenticated}
+	case Reserved:
+		return mapping{http.StatusForbidden, connect.CodePermissionDenied}
+	case NotFound:
+		return mapping{http.StatusNotFound, connect.CodeNotFound}
+	case MethodNotAllowed:
+		return mapping{http.StatusMethodNotAllowed, connect.CodeUnimplemented}
+	case Timeout:
+		return mapping{http.StatusRequestTimeout, connect.CodeDeadlineExceeded}
+	case Conflict, Exists:
+		return mapping{http.StatusConflict, connect.CodeAlreadyExists}
+	case Fenced, OutOfSequence, UnknownProducer:
+		return mapping{http.StatusConflict, connect.CodeFailedPrecondition}
+	default:
+		return c.laterMapping()
+	}
+}
+
+func (c Code) laterMapping() mapping {
+	switch c {
+	case Trimmed:
+		return mapping{http.StatusGone, connect.CodeOutOfRange}
+	case TooLarge:
+		return mapping{http.StatusRequestEntityTooLarge, connect.CodeInvalidArgument}
+	case UnsupportedMedia:
+		return mapping{http.StatusUnsupportedMediaType, connect.CodeInvalidArgument}
+	case PastTail:
+		return mapping{http.StatusRequestedRangeNotSatisfiable, connect.CodeOutOfRange}
+	case Overloaded:
+		return mapping{http.StatusTooManyRequests, connect.CodeResourceExhausted}
+	case NotImplemented:
+		return mapping{http.StatusNotImplemented, connect.CodeUnimplemented}
+	case NoLeader, NoQuorum, OutcomeUnknown, Unavailable:
+		return mapping{http.StatusServiceUnavailable, connect.CodeUnavailable}
+	case DiskFull:
+		return mapping{http.StatusInsufficientStorage, connect.CodeResourceExhausted}
+	default:
+		return mapping{http.StatusInternalServerError, connect.CodeInternal}
+	}
+}
+
+// Status returns the HTTP status that goes with the code.
+func (c Code) Status() int { return c.mapping().status }
+
+// Connect returns the Connect code that goes with the code.
+func (c Code) Connect() connect.Code { return c.mapping().connect }
+
+// Retryable reports whether the same request may be sent again unchanged, because
+// nothing of it has happened and later it may succeed.
+func (c Code) Retryable() bool {
+	switch c {
+	case NoLeader, NoQuorum, Overloaded, Unavailable:
+		return true
+	}
+	return false
+}
+
+// Error is an error as every surface tells it: what, where, and what to do.
+type Error struct {
+	Code       Code   `json:"code"`
+	Message    string `json:"message"`
+	Field      string `json:"field,omitempty"`
+	Remedy     string `json:"remedy,omitempty"`
+	Offset     uint64 `json:"offset,omitempty"`      // what the code says it is
+	LeaderHTTP string `json:"leader_http,omitempty"` // who leads, where that helps
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	s := fmt.Sprintf("%s: %s", e.Code, e.Message)
+	if e.Field != "" {
+		s += fmt.Sprintf(" (field %s)", e.Field)
+	}
+	if e.Remedy != "" {
+		s += "; " + e.Remedy
+	}
+	return s
+}

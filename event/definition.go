@@ -1,0 +1,146 @@
+package event
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Statuses of a Definition.
+const (
+	StatusCanonical    = "canonical"    // the platform documents it
+	StatusRegistered   = "registered"   // added at run time
+	StatusAlias        = "alias"        // replaced by another name
+	StatusTestOnly     = "test_only"    // a placeholder in sample code
+	StatusUndocumented = "undocumented" // used, defined nowhere
+)
+
+// Definition is what the catalogue knows of one type. It must not be changed.
+type Definition struct {
+	Name              Type     `json:"name"`
+	Value             string   `json:"value"`
+	Status            string   `json:"status,omitempty"`
+	AliasOf           string   `json:"alias_of,omitempty"`
+	Category          string   `json:"category"`
+	Payload           []Field  `json:"payload"`
+	Emitters          []string `json:"emitters,omitempty"`    // file:line or component names, as documented
+	Subscribers       []string `json:"subscribers,omitempty"` // coordinators, modules or classes, as documented
+	CrossProcess      *bool    `json:"cross_process,omitempty"`
+	CrossProcessBasis string   `json:"cross_process_basis,omitempty"`
+	Impact            string   `json:"impact,omitempty"`
+	Documents         []string `json:"documents,omitempty"`
+
+	fields map[string]fieldType
+}
+
+// Field is one documented payload field. No field is required.
+type Field struct {
+	Name   string `json:"name"`
+	Type   string `json:"type"` // any, string, path, integer, number, boolean or timestamp
+	Source string `json:"source,omitempty"`
+	InBoth bool   `json:"in_both,omitempty"`
+}
+
+type fieldType uint8
+
+const (
+	anyField fieldType = iota
+	stringField
+	pathField
+	integerField
+	numberField
+	booleanField
+	timestampField
+)
+
+// fieldTypes are the names of the field types, indexed by fieldType.
+func fieldTypes() []string {
+	return []string{"any", "string", "path", "integer", "number", "boolean", "timestamp"}
+}
+
+// index prepares the lookups; a definition is not changed after it.
+func (d *Definition) index() {
+	d.fields = make(map[string]fieldType, len(d.Payload))
+	for _, f := range d.Payload {
+		d.fields[f.Name] = f.fieldType()
+	}
+}
+
+func (f Field) fieldType() fieldType { return fieldType(max(0, slices.Index(fieldTypes(), f.Type))) }
+
+// builtin reports whether the definition came with the program.
+func (d *Definition) builtin() bool { return d.Status == StatusCanonical }
+
+// matches reports whether a folded pattern matches the name or the value.
+func (d *Definition) matches(pattern string) bool {
+	return glob(pattern, string(d.Name)) || glob(pattern, foldName(d.Value))
+}
+
+// accepts reports whether a canonical JSON value is of the type. null always is: Python's None.
+func (t fieldType) accepts(value []byte) bool {
+	switch first := value[0]; {
+	case t == anyField || first == 'n':
+		return true
+	case first == '"':
+		return t == stringField || t == pathField || t == timestampField
+	case first == 't' || first == 'f':
+		return t == booleanField
+	case first == '{' || first == '[':
+		return false
+	case t == integerField:
+		return !strings.ContainsAny(string(value), ".e") || strings.HasSuffix(string(value), ".0")
+	}
+	return t == numberField || t == timestampField
+}
+
+func (t fieldType) jsonTypes() []string {
+	switch t {
+	case stringField, pathField:
+		return []string{"string", "null"}
+	case integerField:
+		return []string{"integer", "null"}
+	case numberField:
+		return []string{"number", "null"}
+	case booleanField:
+		return []string{"boolean", "null"}
+	case timestampField:
+		return []string{"number", "string", "null"}
+	}
+	return nil
+}
+
+// JSONSchema describes the payload as JSON Schema, draft 2020-12. Other fields are allowed and none is required,
+// as a publish warns of a difference and never refuses it.
+func (d *Definition) JSONSchema() []byte {
+	type property struct {
+		Type        []string `json:"type,omitempty"`
+		Description string   `json:"description,omitempty"`
+	}
+	properties := map[string]property{}
+	for _, f := range d.Payload {
+		p := property{Type: f.fieldType().jsonTypes()}
+		switch f.fieldType() {
+		case timestampField:
+			p.Description = "epoch seconds, or an RFC 3339 time"
+		case pathField:
+			p.Description = "file system path"
+		}
+		properties[f.Name] = p
+	}
+	schema := struct {
+		Schema      string              `json:"$schema"`
+		Title       string              `json:"title"`
+		Description string              `json:"description"`
+		Type        string              `json:"type"`
+		Properties  map[string]property `json:"properties"`
+		Additional  bool                `json:"additionalProperties"`
+	}{
+		"https://json-schema.org/draft/2020-12/schema", string(d.Name),
+		"payload of " + d.Value + ", category " + d.Category, "object", properties, true,
+	}
+	out, err := json.MarshalIndent(schema, "", "  ")
+	if err != nil {
+		panic("event: schema of " + string(d.Name) + ": " + err.Error()) // only strings and booleans: can not happen
+	}
+	return out
+}

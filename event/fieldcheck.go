@@ -1,0 +1,53 @@
+package event
+
+import (
+	"fmt"
+	"strings"
+)
+
+// maxFieldWarnings bounds what one event is told about its payload.
+const maxFieldWarnings = 8
+
+// fieldCheck compares the members of a payload with the catalogue while it is being verified.
+type fieldCheck struct {
+	def         *Definition // nil or without fields: nothing to compare with
+	correlation []byte      // the JSON value of a member correlation_id
+	unlisted    []string    // names, the first few
+	more        int         // and how many beyond
+	mistyped    []Warning
+}
+
+// see is told of a member: its canonical key without quotes, its canonical value.
+func (c *fieldCheck) see(key, value []byte) {
+	if string(key) == "correlation_id" {
+		c.correlation = value
+		return
+	}
+	if c.def == nil || len(c.def.fields) == 0 {
+		return
+	}
+	t, listed := c.def.fields[string(key)]
+	switch {
+	case !listed && len(c.unlisted) < maxFieldWarnings:
+		c.unlisted = append(c.unlisted, pathStep(key))
+	case !listed:
+		c.more++
+	case !t.accepts(value) && len(c.mistyped) < maxFieldWarnings:
+		s := scanner{data: value}
+		c.mistyped = append(c.mistyped, warning(WarningPayloadField, "payload."+pathStep(key),
+			"%s, the catalogue has %s for %s", s.kind(), fieldTypes()[t], c.def.Name))
+	}
+}
+
+// warnings appends what was seen.
+func (c *fieldCheck) warnings(to []Warning) []Warning {
+	to = append(to, c.mistyped...)
+	if len(c.unlisted) == 0 {
+		return to
+	}
+	names := strings.Join(c.unlisted, ", ")
+	if c.more > 0 {
+		names += fmt.Sprintf(" and %d more", c.more)
+	}
+	return append(to, warning(WarningPayloadField, "payload", "not among the catalogue's fields of %s: %s", c.def.Name, names))
+}

@@ -1,0 +1,202 @@
+package event
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of a Filter.
+const (
+	maxFilterEntries = 256
+	maxFilterBytes   = 256
+)
+
+// Filter chooses events. Entries of one list are alternatives, lists must all agree, an empty list allows all.
+type Filter struct {
+	// Types are names, values, aliases or topics in any case, or patterns of them with * and ?, such as
+	// training.* or *_FAILED.
+	Types          []string `json:"types,omitempty"`
+	Categories     []string `json:"categories,omitempty"` // in any case; an unknown type is in none
+	Sources        []string `json:"sources,omitempty"`
+	Keys           []string `json:"keys,omitempty"`
+	CorrelationIDs []string `json:"correlation_ids,omitempty"`
+}
+
+// Empty reports whether the filter allows every event.
+func (f Filter) Empty() bool {
+	return len(f.Types)+len(f.Categories)+len(f.Sources)+len(f.Keys)+len(f.CorrelationIDs) == 0
+}
+
+// Validate checks the bounds (256 entries a list, 256 bytes an entry) and the characters.
+func (f Filter) Validate() error {
+	lists := []struct {
+		name    string
+		entries []string
+	}{{"types", f.Types}, {"categories", f.Categories}, {"sources", f.Sources}, {"keys", f.Keys},
+		{"correlation_ids", f.CorrelationIDs}}
+	for _, l := range lists {
+		if len(l.entries) > maxFilterEntries {
+			return fieldError(ReasonTooLarge, l.name, "%d entries, the limit is %d", len(l.entries), maxFilterEntries)
+		}
+		for i, s := range l.entries {
+			if err := validateFilterEntry(fmt.Sprintf("%s[%d]", l.name, i), s, l.name == "types"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func validateFilterEntry(field, s string, isType bool) error {
+	switch {
+	case s == "":
+		return fieldError(ReasonInvalidField, field, "empty")
+	case len(s) > maxFilterBytes:
+		return fieldError(ReasonTooLarge, field, "%d bytes, the limit is %d", len(s), maxFilterBytes)
+	case !utf8.ValidString(s):
+		return fieldError(ReasonInvalidUTF8, field, "not valid UTF-8")
+	case isType && strings.Trim(s, typeCharacters+"*?") != "":
+		return fieldError(ReasonInvalidType, field, "%q has a character no event type has", s)
+	}
+	if i := indexControl(s); i >= 0 {
+		return fieldError(ReasonInvalidField, field, "control character at byte %d", i)
+	}
+	return nil
+}
+
+// Matcher is a compiled Filter. The zero Matcher allows every event. It is safe for concurrent use and does not
+// allocate.
+type Matcher struct {
+	byType    bool            // types or categories are restricted
+	known     map[string]bool // every type of the catalogue and every exact name: allowed or not
+	patterns  []string        // for types the catalogue does not know
+	sources   map[string]bool
+	keys      map[string]bool
+	corrs     map[string]bool
+	keyList   []string
+	corrsList []string
+}
+
+// Compile resolves names, aliases, patterns and categories against the catalogue as it is now.
+func (f Filter) Compile(c *Catalogue) Matcher {
+	m := Matcher{
+		byType:    len(f.Types)+len(f.Categories) > 0,
+		sources:   setOf(f.Sources),
+		keys:      setOf(f.Keys),
+		corrs:     setOf(f.CorrelationIDs),
+		keyList:   slices.Clone(f.Keys),
+		corrsList: slices.Clone(f.CorrelationIDs),
+	}
+	if m.byType {
+		m.compileTypes(f, c)
+	}
+	return m
+}
+
+func (m *Matcher) compileTypes(f Filter, c *Catalogue) {
+	exact, patterns := map[Type]bool{}, []string(nil)
+	for _, t := range f.Types {
+		if strings.ContainsAny(t, "*?") {
+			patterns = append(patterns, foldName(t))
+			continue
+		}
+		r, _ := c.Resolve(t)
+		exact[r.Type] = true
+	}
+	categories := map[string]bool{}
+	for _, name := range f.Categories {
+		categories[strings.ToLower(name)] = true
+	}
+	m.known = map[string]bool{}
+	for _, d := range c.Definitions() {
+		byName := len(f.Types) == 0 || exact[d.Name] || slices.ContainsFunc(patterns, d.matches)
+		m.known[string(d.Name)] = byName && (len(categories) == 0 || categories[strings.ToLower(d.Category)])
+	}
+	if len(categories) > 0 {
+		return
+	}
+	for t := range exact {
+		m.known[string(t)] = true
+	}
+	m.patterns = patterns
+}
+
+// Empty reports whether the matcher allows every event.
+func (m *Matcher) Empty() bool {
+	return !m.byType && len(m.sources)+len(m.keys)+len(m.corrs) == 0
+}
+
+// Match reports whether the event passes. Its type must be canonical.
+func (m *Matcher) Match(e *Event) bool {
+	return m.MatchType(string(e.Type)) && m.MatchSource(e.Source) &&
+		(len(m.keys) == 0 || m.keys[e.Key]) && (len(m.corrs) == 0 || m.corrs[e.CorrelationID])
+}
+
+// MatchType reports whether an event of this canonical type may pass.
+func (m *Matcher) MatchType(t string) bool {
+	if !m.byType {
+		return true
+	}
+	if allowed, ok := m.known[t]; ok {
+		return allowed
+	}
+	for _, p := range m.patterns {
+		if glob(p, t) {
+			return true
+		}
+	}
+	return false
+}
+
+// MatchSource reports whether an event of this source may pass.
+func (m *Matcher) MatchSource(s string) bool { return len(m.sources) == 0 || m.sources[s] }
+
+// Keys are the keys asked for, none if all are allowed. The caller must not change the slice.
+func (m *Matcher) Keys() []string { return m.keyList }
+
+// CorrelationIDs are the correlation ids asked for, none if all are allowed. The caller must not change the slice.
+func (m *Matcher) CorrelationIDs() []string { return m.corrsList }
+
+// MatchPattern reports whether a type matches a pattern: a name or value in any case, dotted or not, where * stands
+// for any run of characters and ? for one. A built-in type also matches by its value, so sync.* has DATA_SYNC_STARTED.
+func MatchPattern(pattern string, t Type) bool {
+	p := foldName(pattern)
+	if d, ok := Builtin().Definition(t); ok {
+		return d.matches(p)
+	}
+	return glob(p, string(t))
+}
+
+// glob matches s against a pattern with * and ?, in time linear in both but for the backtracking of one star.
+func glob(pattern, s string) bool {
+	p, i, star, mark := 0, 0, -1, 0
+	for i < len(s) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, i
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
+			p++
+			i++
+		case star >= 0:
+			mark++
+			p, i = star+1, mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}
+
+func setOf(list []string) map[string]bool {
+	if len(list) == 0 {
+		return nil
+	}
+	set := make(map[string]bool, len(list))
+	for _, s := range list {
+		set[s] = true
+	}
+	return set
+}

@@ -1,0 +1,39 @@
+package event
+
+import (
+	"strings"
+	"unicode"
+)
+
+// typeCharacters are what a type may be written with.
+const typeCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+
+// foldName brings a spelling to the form names are looked up in: upper case, with _ for . and -.
+func foldName(s string) string {
+	for i := range len(s) {
+		if foldByte(s[i]) != s[i] {
+			return string(appendFolded(make([]byte, 0, len(s)), s))
+		}
+	}
+	return s
+}
+
+func appendFolded(dst []byte, s string) []byte {
+	for i := range len(s) {
+		dst = append(dst, foldByte(s[i]))
+	}
+	return dst
+}
+
+func foldByte(c byte) byte {
+	switch {
+	case 'a' <= c && c <= 'z':
+		return c - 'a' + 'A'
+	case c == '.' || c == '-':
+		return '_'
+	}
+	return c
+}
+
+// indexControl is the position of the first control character (C0, DEL, C1), -1 if there is none.
+func indexControl(s string) int { return strings.IndexFunc(s, unicode.IsControl) }

@@ -1,0 +1,98 @@
+package event
+
+// Coordinator is one entry of the platform's coordinator registry, as its audit lists it.
+type Coordinator struct {
+	Name             string `json:"name"`
+	Class            string `json:"class"` // "" if none
+	File             string `json:"file"`
+	Layer            int    `json:"layer"` // 1 is brought up first
+	LayerName        string `json:"layer_name"`
+	Pattern          string `json:"pattern"` // WIRE, IMPORT, GET, DELEGATE or SKIP
+	Delegate         string `json:"delegate"`
+	Replacement      string `json:"replacement"`
+	Declared         string `json:"declared"` // the subscription cell as written
+	DeclaredCount    *int   `json:"declared_count"`
+	ListedCount      *int   `json:"listed_count"`
+	SubscribedEvents []Type `json:"subscribed_events"` // nil where the audit does not itemise them
+	Status           string `json:"status"`
+}
+
+// Flow is one documented chain of events.
+type Flow struct {
+	Name           string          `json:"name"`
+	Document       string          `json:"document"`
+	Edges          [][2]Type       `json:"edges"` // cause, effect
+	EdgeNotes      []FlowNote      `json:"edge_notes"`
+	ComponentEdges []ComponentEdge `json:"component_edges,omitempty"`
+}
+
+// FlowNote qualifies one edge of a Flow.
+type FlowNote struct {
+	Edge      int    `json:"edge"` // index into Edges
+	Condition string `json:"condition,omitempty"`
+	ToState   string `json:"to_state,omitempty"`
+}
+
+// ComponentEdge is an edge drawn between components; Event is "" where none is named.
+type ComponentEdge struct {
+	From  string `json:"from"`
+	To    string `json:"to"`
+	Event Type   `json:"event"`
+}
+
+// Wiring is what the platform's documents say of who emits and who listens.
+type Wiring struct {
+	OrphanEvents          []OrphanEvent       `json:"orphan_events"`
+	DeadSubscriptions     []DeadSubscription  `json:"dead_subscriptions"`
+	RunbookWiring         []RunbookWire       `json:"runbook_wiring"`
+	CriticalSubscriptions CriticalGroup       `json:"critical_subscriptions"`
+	ArchitectureWiring    []ArchitectureWire  `json:"architecture_wiring"`
+	HandlerIndex          []HandlerIndexEntry `json:"handler_index"`
+	ComponentNames        map[string]string   `json:"component_names"` // class spelling to coordinator or module
+}
+
+// OrphanEvent is emitted, and nobody subscribes to it.
+type OrphanEvent struct {
+	Event    Type   `json:"event"`
+	Emitter  string `json:"emitter"`
+	Severity string `json:"severity"` // low, medium, high or fixed
+	Note     string `json:"note"`
+}
+
+// DeadSubscription is a subscription to what nobody emits.
+type DeadSubscription struct {
+	Event      Type   `json:"event"`
+	Subscriber string `json:"subscriber"`
+	Severity   string `json:"severity"`
+}
+
+// RunbookWire is one row of the runbook's wiring tables.
+type RunbookWire struct {
+	Section     string   `json:"section"`
+	Event       Type     `json:"event"`
+	Emitter     string   `json:"emitter"`
+	Subscribers []string `json:"subscribers"`
+	Purpose     string   `json:"purpose"`
+}
+
+// CriticalGroup names events whose subscriptions must not be missing.
+type CriticalGroup struct {
+	Group  string `json:"group"`
+	Events []Type `json:"events"`
+}
+
+// ArchitectureWire is one row of the architecture document's event table.
+type ArchitectureWire struct {
+	Event     Type     `json:"event"`
+	Producer  string   `json:"producer"`
+	Consumers []string `json:"consumers"`
+}
+
+// HandlerIndexEntry is what one module handles.
+type HandlerIndexEntry struct {
+	Module    string   `json:"module"`
+	Events    []Type   `json:"events"`
+	Patterns  []string `json:"patterns"`
+	AsWritten string   `json:"as_written"`
+	Purpose   string   `json:"purpose"`
+}

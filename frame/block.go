@@ -1,0 +1,361 @@
+package frame
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"time"
+	"unsafe"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// A block is the events of one frame in three parts, so that a decision needs
+// the columns only, and a reader the header and the body only.
+//
+//	header   uvarint  rows, all of the frame's events
+//	         strings  types, each once, in order of first use
+//	         strings  sources, each once
+//	         bytes    bloom filter of the keys
+//	         bytes    bloom filter of the correlation ids
+//
+//	columns  rows     one byte each: how the row deduplicates (DedupKind)
+//	         rows     uvarint each: index into types
+//	         rows     uvarint each: index into sources
+//	         rows*16  dedup keys
+//	         n*8      content prefix, for the rows of kind DedupID only
+//
+//	body     1        codec: 0 none, 1 zstd
+//	         4        CRC-32C of the bytes at the end, little endian
+//	         uvarint  length once decompressed
+//	         rest     compressed: rows type indexes, rows source indexes, then
+//	                  the records one after the other
+//
+//	record   1        which optional fields follow (the has… bits below)
+//	         varint   time, Unix nanoseconds
+//	         strings  key, correlation id, causation id, dedup id, original type, value
+//	         bytes    payload
+
+const (
+	// MaxRows bounds the events of one frame.
+	MaxRows = 1 << 16
+	// MaxBlockBytes bounds a block once decompressed.
+	MaxBlockBytes = 32 << 20
+
+	keySize     = 16
+	contentSize = 8
+	minRowBytes = 1 + 1 + 1 + keySize
+)
+
+const (
+	hasTime = 1 << iota
+	hasKey
+	hasCorrelation
+	hasCausation
+	hasDedupID
+	hasOriginal
+	hasValue
+	isForeign
+)
+
+// DedupKind says what a row's key was made of.
+type DedupKind byte
+
+// The kinds of dedup key.
+const (
+	DedupOff     DedupKind = 0 // never suppressed; the key is the content's all the same
+	DedupContent DedupKind = 1 // the first 16 bytes of the content hash
+	DedupID      DedupKind = 2 // of a hash over the dedup id the producer set
+)
+
+// Key identifies an event for deduplication.
+type Key [keySize]byte
+
+// Row is what the state machine sees of an event.
+type Row struct {
+	Kind    DedupKind
+	Key     Key
+	Content [contentSize]byte // prefix of the content hash, for DedupID rows
+	Type    string
+	Source  string
+}
+
+// Batch is the events of one request, encoded once where the request came in.
+type Batch struct {
+	rows    []Row
+	records []byte
+	keys    []uint64 // bloom hashes
+	chains  []uint64
+}
+
+// Len returns the number of events.
+func (b *Batch) Len() int { return len(b.rows) }
+
+// Bytes returns about how much the batch takes in memory and in a frame before
+// compression.
+func (b *Batch) Bytes() int { return len(b.records) + len(b.rows)*minRowBytes }
+
+// Add appends an event that a Policy has normalised, with its content hash.
+func (b *Batch) Add(e *event.Event, hash event.Hash) {
+	row := Row{Kind: DedupContent, Key: Key(hash[:keySize]), Type: string(e.Type), Source: e.Source}
+	switch {
+	case e.NoDedup:
+		row.Kind = DedupOff
+	case e.DedupID != "":
+		row.Kind = DedupID
+		row.Key = KeyOfID(e.DedupID)
+		row.Content = [contentSize]byte(hash[:contentSize])
+	}
+	b.rows = append(b.rows, row)
+	b.records = appendRecord(b.records, e)
+	b.addHashes(e)
+}
+
+func (b *Batch) addHashes(e *event.Event) {
+	if e.Key != "" {
+		b.keys = append(b.keys, bloomHash(e.Key))
+	}
+	if e.CorrelationID != "" {
+		b.chains = append(b.chains, bloomHash(e.CorrelationID))
+	}
+}
+
+// KeyOfID returns the dedup key of a producer's dedup id. Its prefix keeps it
+// apart from every content key.
+func KeyOfID(id string) Key {
+	sum := sha256.Sum256(append([]byte("dedup_id\x00"), id...))
+	return Key(sum[:keySize])
+}
+
+// valueOf returns the event's value where the type alone does not tell it.
+func valueOf(e *event.Event) string {
+	plain := event.Event{Type: e.Type}
+	if e.Value == "" || e.Value == plain.EffectiveValue() {
+		return ""
+	}
+	return e.Value
+}
+
+func appendRecord(b []byte, e *event.Event) []byte {
+	at := len(b)
+	b = append(b, 0)
+	var has byte
+	if !e.Time.IsZero() {
+		has |= hasTime
+		b = binary.AppendVarint(b, e.Time.UnixNano())
+	}
+	optional := [...]string{e.Key, e.CorrelationID, e.CausationID, e.DedupID, string(e.Original), valueOf(e)}
+	for i, s := range optional {
+		if s != "" {
+			has |= hasKey << i
+			b = appendString(b, s)
+		}
+	}
+	if e.Foreign {
+		has |= isForeign
+	}
+	b[at] = has
+	return appendBytes(b, e.Payload)
+}
+
+func (d *decoder) record(e *event.Event) {
+	has := d.u8()
+	if has&hasTime != 0 {
+		e.Time = time.Unix(0, d.varint()).UTC()
+	}
+	optional := [...]*string{&e.Key, &e.CorrelationID, &e.CausationID, &e.DedupID, &e.Original, &e.Value}
+	for i, s := range optional {
+		if has&(hasKey<<i) != 0 {
+			*s = d.string()
+		}
+	}
+	e.Foreign = has&isForeign != 0
+	e.Payload = d.bytes()
+}
+
+// Header is the part of a block that says what may be in it.
+type Header struct {
+	Rows         int
+	Types        []string
+	Sources      []string
+	keys         bloom
+	correlations bloom
+}
+
+// MayContain reports whether a block can hold an event that the matcher takes;
+// false is certain.
+func (h *Header) MayContain(m *event.Matcher) bool {
+	return anyOf(h.Types, m.MatchType) && anyOf(h.Sources, m.MatchSource) &&
+		h.keys.mayHaveAny(m.Keys()) && h.correlations.mayHaveAny(m.CorrelationIDs())
+}
+
+func anyOf(list []string, match func(string) bool) bool {
+	for _, s := range list {
+		if match(s) {
+			return true
+		}
+	}
+	return len(list) == 0
+}
+
+// DecodeHeader reads a block's header.
+func DecodeHeader(b []byte) (*Header, error) {
+	d := &decoder{b: b}
+	h := &Header{}
+	rows := d.uvarint()
+	if rows == 0 || rows > MaxRows {
+		d.fail("%d rows in a block", rows)
+	}
+	h.Rows = int(rows)
+	h.Types, h.Sources = d.strings(), d.strings()
+	h.keys, h.correlations = bloom(d.bytes()), bloom(d.bytes())
+	return h, d.end("block header")
+}
+
+// Columns are what the state machine decides by.
+type Columns struct {
+	kinds    []byte
+	types    []uint32
+	sources  []uint32
+	keys     []byte
+	contents []byte
+}
+
+// Len returns the number of rows.
+func (c *Columns) Len() int { return len(c.kinds) }
+
+// KindAt returns how row i deduplicates.
+func (c *Columns) KindAt(i int) DedupKind { return DedupKind(c.kinds[i]) }
+
+// KeyAt returns row i's dedup key.
+func (c *Columns) KeyAt(i int) Key { return Key(c.keys[i*keySize:][:keySize]) }
+
+// TypeAt and SourceAt return indexes into the header's lists.
+func (c *Columns) TypeAt(i int) int   { return int(c.types[i]) }
+func (c *Columns) SourceAt(i int) int { return int(c.sources[i]) }
+
+// ContentAt returns the content prefix of row i: of the key itself, or, for a
+// DedupID row, the one beside it.
+func (c *Columns) ContentAt(i int) [contentSize]byte {
+	if c.KindAt(i) != DedupID {
+		return [contentSize]byte(c.keys[i*keySize:][:contentSize])
+	}
+	nth := 0
+	for _, k := range c.kinds[:i] {
+		if DedupKind(k) == DedupID {
+			nth++
+		}
+	}
+	return [contentSize]byte(c.contents[nth*contentSize:][:contentSize])
+}
+
+// Shape is how many rows, types and sources a block has: what is needed to read
+// its columns without its header.
+type Shape struct{ Rows, Types, Sources int }
+
+// Shape returns the header's counts.
+func (h *Header) Shape() Shape { return Shape{h.Rows, len(h.Types), len(h.Sources)} }
+
+// DecodeColumns reads the columns of a block of the given shape.
+func DecodeColumns(b []byte, s Shape) (*Columns, error) {
+	d := &decoder{b: b}
+	if s.Rows > len(b)/minRowBytes {
+		d.fail("columns of %d bytes for %d rows", len(b), s.Rows)
+		return nil, d.end("columns")
+	}
+	c := &Columns{kinds: d.take(s.Rows)}
+	ids := 0
+	for _, k := range c.kinds {
+		if DedupKind(k) > DedupID {
+			d.fail("dedup kind %d", k)
+		}
+		if DedupKind(k) == DedupID {
+			ids++
+		}
+	}
+	c.types = d.indexes(s.Rows, s.Types)
+	c.sources = d.indexes(s.Rows, s.Sources)
+	c.keys = d.take(s.Rows * keySize)
+	c.contents = d.take(ids * contentSize)
+	return c, d.end("columns")
+}
+
+func (d *decoder) indexes(n, below int) []uint32 {
+	list := make([]uint32, n)
+	for i := range list {
+		v := d.uvarint()
+		if v >= uint64(below) {
+			d.fail("index %d into a list of %d", v, below)
+			return list
+		}
+		list[i] = uint32(v)
+	}
+	return list
+}
+
+// DecodeEvents decompresses a block's body and calls yield with each row's event,
+// in order, until it returns false. Offsets, term and append time are the
+// caller's to fill in. Payloads point into one fresh buffer for the whole block.
+func DecodeEvents(h *Header, body []byte, yield func(row int, e event.Event) bool) error {
+	raw, err := decompress(body)
+	if err != nil {
+		return err
+	}
+	d := &decoder{b: raw}
+	if h.Rows > len(raw)/4 {
+		d.fail("a body of %d bytes for %d rows", len(raw), h.Rows)
+		return d.end("block")
+	}
+	types := d.indexes(h.Rows, len(h.Types))
+	sources := d.indexes(h.Rows, len(h.Sources))
+	d.view = unsafe.String(unsafe.SliceData(d.b), len(d.b)) // raw is never written to again
+	for i := range h.Rows {
+		if d.err != nil {
+			break
+		}
+		e := event.Event{Type: event.Type(h.Types[types[i]]), Source: h.Sources[sources[i]]}
+		d.record(&e)
+		if d.err == nil && !yield(i, e) {
+			return nil
+		}
+	}
+	return d.end("block")
+}
+
+// Verify checks a body's checksum without decompressing it.
+func Verify(body []byte) error {
+	if len(body) < 6 {
+		return fmt.Errorf("frame: block: %w: a body of %d bytes", ErrCorrupt, len(body))
+	}
+	want := binary.LittleEndian.Uint32(body[1:5])
+	if got := crc32.Checksum(body[5:], castagnoli); got != want {
+		return fmt.Errorf("frame: block: %w: checksum %08x, want %08x", ErrCorrupt, got, want)
+	}
+	return nil
+}
+
+func decompress(body []byte) ([]byte, error) {
+	if err := Verify(body); err != nil {
+		return nil, err
+	}
+	d := &decoder{b: body[5:]}
+	size := d.uvarint()
+	if size > MaxBlockBytes {
+		d.fail("a block of %d bytes", size)
+	}
+	if d.err != nil {
+		return nil, fmt.Errorf("frame: block: %w", d.err)
+	}
+	switch body[0] {
+	case codecNone:
+		if uint64(len(d.b)) != size {
+			return nil, fmt.Errorf("frame: block: %w: %d bytes, want %d", ErrCorrupt, len(d.b), size)
+		}
+		return d.b, nil
+	case codecZstd:
+		return unzstd(d.b, int(size))
+	default:
+		return nil, fmt.Errorf("frame: block: codec %d: %w", body[0], ErrUnsupported)
+	}
+}

@@ -1,0 +1,367 @@
+package frame
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Kind names a command on the wire. A number is never given another meaning.
+type Kind byte
+
+// The kinds of feature level 1.
+const (
+	KindPublish      Kind = 1
+	KindCursorCreate Kind = 2
+	KindCursorOpen   Kind = 3
+	KindCursorCommit Kind = 4
+	KindCursorSeek   Kind = 5
+	KindCursorDelete Kind = 6
+	KindSettingSet   Kind = 7
+	KindTrim         Kind = 8
+	KindTick         Kind = 9
+	KindHello        Kind = 10
+	KindIntent       Kind = 11
+	KindIntentAbort  Kind = 12
+	KindRegister     Kind = 13
+	KindMemberPut    Kind = 14
+	KindMemberRemove Kind = 15
+	KindClockStep    Kind = 16
+)
+
+// Command is one caller's request, decided as a whole by the state machine.
+type Command interface {
+	Kind() Kind
+	appendTo(b []byte) []byte
+}
+
+// Publish appends Count events, which stand in the frame's block. Producer and
+// Sequence make a retry safe; Producer is empty where the caller gave none.
+type Publish struct {
+	Producer string
+	Sequence uint64
+	Count    int
+}
+
+// PositionKind says how a Position is meant.
+type PositionKind byte
+
+// Positions in the log.
+const (
+	AtStart  PositionKind = 0 // before the first retained event
+	AtEnd    PositionKind = 1 // behind the last event
+	AtOffset PositionKind = 2 // the next event is Position.Offset
+)
+
+// Position is a place in the log, resolved when its command is applied.
+type Position struct {
+	Kind   PositionKind
+	Offset uint64
+}
+
+// CursorPolicy bounds how much of the log a cursor may hold back from retention.
+// A zero field takes the replicated default.
+type CursorPolicy struct {
+	HoldEvents uint64        `json:"hold_events,omitempty"`
+	HoldBytes  uint64        `json:"hold_bytes,omitempty"`
+	HoldFor    time.Duration `json:"hold_for_ns,omitempty"`
+}
+
+// CursorCreate makes a durable cursor; the same again is answered as the first.
+type CursorCreate struct {
+	Name   string
+	Start  Position
+	Filter event.Filter
+	Policy CursorPolicy
+}
+
+// CursorOpen starts a new generation of a cursor and fences off the one before.
+type CursorOpen struct{ Name string }
+
+// CursorCommit moves a cursor to Offset, the last event handled.
+type CursorCommit struct {
+	Name       string
+	Offset     uint64
+	Generation uint64
+}
+
+// CursorSeek moves a cursor on purpose, backwards too.
+type CursorSeek struct {
+	Name string
+	To   Position
+}
+
+// CursorDelete removes a cursor.
+type CursorDelete struct{ Name string }
+
+// SettingSet changes one replicated setting; an empty value restores its default.
+type SettingSet struct{ Key, Value string }
+
+// Trim removes events below Before, whole blocks only. Without Force it stops at
+// the first cursor that still holds events back. Retention applies the settings
+// instead and ignores Before.
+type Trim struct {
+	Before    uint64
+	Force     bool
+	Retention bool
+}
+
+// Tick lets what is due by time happen on an idle log.
+type Tick struct{}
+
+// TermSeen is a leadership that the hello's sender saw, but that may have
+// committed nothing.
+type TermSeen struct {
+	Term   uint64
+	Leader string
+}
+
+// Hello is a new leader's first command. ClusterID and Members count only in a
+// log that has none yet.
+type Hello struct {
+	ClusterID string
+	Members   []Member
+	Seen      []TermSeen
+	Cause     string
+}
+
+// Intent announces that the leader will give up its term on purpose.
+type Intent struct{ Target, Cause string }
+
+// IntentAbort takes an Intent back.
+type IntentAbort struct{}
+
+// Register adds event types at run time; Definitions is a JSON array in the
+// catalogue's form.
+type Register struct{ Definitions []byte }
+
+// Member is what the cluster knows of a node beside Raft's own configuration.
+type Member struct {
+	ID           string `json:"id"`
+	RaftAddr     string `json:"raft"`
+	HTTPAddr     string `json:"http"`
+	Incarnation  string `json:"incarnation"`
+	FeatureLevel uint32 `json:"feature_level"`
+	Version      string `json:"version"`
+}
+
+// MemberPut records a node before it is let into the Raft configuration.
+type MemberPut struct{ Member Member }
+
+// MemberRemove forgets a node after it left the Raft configuration.
+type MemberRemove struct{ ID string }
+
+// ClockStep moves replicated time forward at once, which the named voters'
+// clocks agreed to.
+type ClockStep struct {
+	To     time.Time
+	Agreed []string
+}
+
+// Kind implements Command.
+func (Publish) Kind() Kind      { return KindPublish }
+func (CursorCreate) Kind() Kind { return KindCursorCreate }
+func (CursorOpen) Kind() Kind   { return KindCursorOpen }
+func (CursorCommit) Kind() Kind { return KindCursorCommit }
+func (CursorSeek) Kind() Kind   { return KindCursorSeek }
+func (CursorDelete) Kind() Kind { return KindCursorDelete }
+func (SettingSet) Kind() Kind   { return KindSettingSet }
+func (Trim) Kind() Kind         { return KindTrim }
+func (Tick) Kind() Kind         { return KindTick }
+func (Hello) Kind() Kind        { return KindHello }
+func (Intent) Kind() Kind       { return KindIntent }
+func (IntentAbort) Kind() Kind  { return KindIntentAbort }
+func (Register) Kind() Kind     { return KindRegister }
+func (MemberPut) Kind() Kind    { return KindMemberPut }
+func (MemberRemove) Kind() Kind { return KindMemberRemove }
+func (ClockStep) Kind() Kind    { return KindClockStep }
+
+// The bodies: fields in the order of their structs; numbers as uvarints,
+// durations and times as varint nanoseconds, flags as one byte.
+
+func (c Publish) appendTo(b []byte) []byte {
+	b = appendString(b, c.Producer)
+	b = binary.AppendUvarint(b, c.Sequence)
+	return binary.AppendUvarint(b, uint64(c.Count))
+}
+
+func (p Position) appendTo(b []byte) []byte {
+	b = append(b, byte(p.Kind))
+	return binary.AppendUvarint(b, p.Offset)
+}
+
+func (p CursorPolicy) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, p.HoldEvents)
+	b = binary.AppendUvarint(b, p.HoldBytes)
+	return binary.AppendVarint(b, int64(p.HoldFor))
+}
+
+// AppendFilter appends a filter's lists: types, categories, sources, keys and
+// correlation ids.
+func AppendFilter(b []byte, f event.Filter) []byte {
+	for _, list := range [][]string{f.Types, f.Categories, f.Sources, f.Keys, f.CorrelationIDs} {
+		b = appendStrings(b, list)
+	}
+	return b
+}
+
+func (c CursorCreate) appendTo(b []byte) []byte {
+	b = appendString(b, c.Name)
+	b = c.Start.appendTo(b)
+	b = AppendFilter(b, c.Filter)
+	return c.Policy.appendTo(b)
+}
+
+func (c CursorOpen) appendTo(b []byte) []byte { return appendString(b, c.Name) }
+
+func (c CursorCommit) appendTo(b []byte) []byte {
+	b = appendString(b, c.Name)
+	b = binary.AppendUvarint(b, c.Offset)
+	return binary.AppendUvarint(b, c.Generation)
+}
+
+func (c CursorSeek) appendTo(b []byte) []byte   { return c.To.appendTo(appendString(b, c.Name)) }
+func (c CursorDelete) appendTo(b []byte) []byte { return appendString(b, c.Name) }
+func (c SettingSet) appendTo(b []byte) []byte   { return appendString(appendString(b, c.Key), c.Value) }
+
+func (c Trim) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, c.Before)
+	return appendBool(appendBool(b, c.Force), c.Retention)
+}
+
+func (Tick) appendTo(b []byte) []byte        { return b }
+func (IntentAbort) appendTo(b []byte) []byte { return b }
+func (c Intent) appendTo(b []byte) []byte    { return appendString(appendString(b, c.Target), c.Cause) }
+
+func (c Hello) appendTo(b []byte) []byte {
+	b = appendString(b, c.ClusterID)
+	b = binary.AppendUvarint(b, uint64(len(c.Members)))
+	for _, m := range c.Members {
+		b = m.appendTo(b)
+	}
+	b = binary.AppendUvarint(b, uint64(len(c.Seen)))
+	for _, s := range c.Seen {
+		b = appendString(binary.AppendUvarint(b, s.Term), s.Leader)
+	}
+	return appendString(b, c.Cause)
+}
+
+func (c Register) appendTo(b []byte) []byte { return appendBytes(b, c.Definitions) }
+
+func (m Member) appendTo(b []byte) []byte {
+	for _, s := range []string{m.ID, m.RaftAddr, m.HTTPAddr, m.Incarnation} {
+		b = appendString(b, s)
+	}
+	b = binary.AppendUvarint(b, uint64(m.FeatureLevel))
+	return appendString(b, m.Version)
+}
+
+func (c MemberPut) appendTo(b []byte) []byte    { return c.Member.appendTo(b) }
+func (c MemberRemove) appendTo(b []byte) []byte { return appendString(b, c.ID) }
+
+func (c ClockStep) appendTo(b []byte) []byte {
+	return appendStrings(binary.AppendVarint(b, c.To.UnixNano()), c.Agreed)
+}
+
+func (d *decoder) position() Position {
+	p := Position{Kind: PositionKind(d.u8()), Offset: d.uvarint()}
+	if p.Kind > AtOffset {
+		d.fail("position kind %d", p.Kind)
+	}
+	return p
+}
+
+func (d *decoder) policy() CursorPolicy {
+	return CursorPolicy{HoldEvents: d.uvarint(), HoldBytes: d.uvarint(), HoldFor: time.Duration(d.varint())}
+}
+
+func (d *decoder) filter() event.Filter {
+	return event.Filter{Types: d.strings(), Categories: d.strings(), Sources: d.strings(),
+		Keys: d.strings(), CorrelationIDs: d.strings()}
+}
+
+func (d *decoder) member() Member {
+	m := Member{ID: d.string(), RaftAddr: d.string(), HTTPAddr: d.string(), Incarnation: d.string()}
+	m.FeatureLevel = uint32(d.uvarint())
+	m.Version = d.string()
+	return m
+}
+
+func (d *decoder) hello() Hello {
+	c := Hello{ClusterID: d.string()}
+	for range d.count(6) {
+		c.Members = append(c.Members, d.member())
+	}
+	for range d.count(2) {
+		c.Seen = append(c.Seen, TermSeen{Term: d.uvarint(), Leader: d.string()})
+	}
+	c.Cause = d.string()
+	return c
+}
+
+func (d *decoder) publish() Publish {
+	c := Publish{Producer: d.string(), Sequence: d.uvarint()}
+	n := d.uvarint()
+	if n > MaxRows {
+		d.fail("%d events in one command", n)
+	}
+	c.Count = int(n)
+	return c
+}
+
+func decodeCommand(kind Kind, body []byte) (Command, error) {
+	d := &decoder{b: body}
+	c := d.command(kind)
+	if c == nil {
+		return nil, fmt.Errorf("frame: command kind %d: %w", kind, ErrUnsupported)
+	}
+	return c, d.end("command")
+}
+
+func (d *decoder) command(kind Kind) Command {
+	switch kind {
+	case KindPublish:
+		return d.publish()
+	case KindCursorCreate:
+		return CursorCreate{Name: d.string(), Start: d.position(), Filter: d.filter(), Policy: d.policy()}
+	case KindCursorOpen:
+		return CursorOpen{Name: d.string()}
+	case KindCursorCommit:
+		return CursorCommit{Name: d.string(), Offset: d.uvarint(), Generation: d.uvarint()}
+	case KindCursorSeek:
+		return CursorSeek{Name: d.string(), To: d.position()}
+	case KindCursorDelete:
+		return CursorDelete{Name: d.string()}
+	case KindSettingSet:
+		return SettingSet{Key: d.string(), Value: d.string()}
+	case KindTrim:
+		return Trim{Before: d.uvarint(), Force: d.bool(), Retention: d.bool()}
+	case KindTick:
+		return Tick{}
+	default:
+		return d.clusterCommand(kind)
+	}
+}
+
+func (d *decoder) clusterCommand(kind Kind) Command {
+	switch kind {
+	case KindHello:
+		return d.hello()
+	case KindIntent:
+		return Intent{Target: d.string(), Cause: d.string()}
+	case KindIntentAbort:
+		return IntentAbort{}
+	case KindRegister:
+		return Register{Definitions: append([]byte(nil), d.bytes()...)}
+	case KindMemberPut:
+		return MemberPut{Member: d.member()}
+	case KindMemberRemove:
+		return MemberRemove{ID: d.string()}
+	case KindClockStep:
+		return ClockStep{To: time.Unix(0, d.varint()), Agreed: d.strings()}
+	default:
+		return nil
+	}
+}

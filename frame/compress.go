@@ -1,0 +1,78 @@
+package frame
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	codecNone byte = 0
+	codecZstd byte = 1
+
+	// worthCompressing is the size below which a block is kept as it is.
+	worthCompressing = 512
+	// maxRatio bounds what a compressed body may claim to unfold to; the rare
+	// block that shrinks more is kept as it is.
+	maxRatio = 1024
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// The coders are made once, on first use; EncodeAll and DecodeAll may be called
+// by many goroutines.
+var (
+	zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
+		enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(2),
+			zstd.WithEncoderCRC(false), zstd.WithWindowSize(1<<20))
+		return must(enc, err)
+	})
+	zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
+		dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxBlockBytes))
+		return must(dec, err)
+	})
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(fmt.Sprintf("frame: fixed zstd options refused: %v", err))
+	}
+	return v
+}
+
+// appendBody appends a block's body made of raw, compressed if that pays.
+func appendBody(b, raw []byte, compress bool) []byte {
+	at := len(b)
+	b = append(b, codecNone, 0, 0, 0, 0)
+	b = binary.AppendUvarint(b, uint64(len(raw)))
+	data := len(b)
+	if compress && len(raw) >= worthCompressing {
+		b = zstdEncoder().EncodeAll(raw, b)
+		b[at] = codecZstd
+	}
+	size := len(b) - data
+	if b[at] == codecNone || size >= len(raw) || len(raw) > maxRatio*size {
+		b[at] = codecNone
+		b = append(b[:data], raw...)
+	}
+	binary.LittleEndian.PutUint32(b[at+1:], crc32.Checksum(b[at+5:], castagnoli))
+	return b
+}
+
+// unzstd decompresses to exactly size bytes, a claim that is checked against the
+// length of data and against zstd's own header before anything is allocated.
+func unzstd(data []byte, size int) ([]byte, error) {
+	var h zstd.Header
+	err := h.Decode(data)
+	if err != nil || size > maxRatio*len(data) || h.HasFCS && h.FrameContentSize != uint64(size) {
+		return nil, fmt.Errorf("frame: block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)
+	}
+	raw, err := zstdDecoder().DecodeAll(data, make([]byte, 0, size))
+	if err != nil || len(raw) != size {
+		return nil, fmt.Errorf("frame: block: %w: %d bytes, want %d: %v", ErrCorrupt, len(raw), size, err)
+	}
+	return raw, nil
+}

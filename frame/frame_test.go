@@ -1,0 +1,277 @@
+package frame
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// anEvent draws a normalised event; every optional field comes and goes.
+func anEvent(t *rapid.T) event.Event {
+	text := rapid.SampledFrom([]string{"", "trainer-3", "hex8_2p", "ünï", "a\nb"})
+	e := event.New(rapid.SampledFrom([]event.Type{event.TrainingCompleted, event.ModelPromoted, "MY_OWN"}).Draw(t, "type"),
+		fmt.Appendf(nil, `{"epoch": %d}`, rapid.IntRange(0, 5).Draw(t, "epoch")))
+	e.Source, e.Key, e.CorrelationID = text.Draw(t, "source"), text.Draw(t, "key"), text.Draw(t, "chain")
+	e.CausationID, e.DedupID = text.Draw(t, "cause"), text.Draw(t, "dedup")
+	e.Original, e.Foreign = text.Draw(t, "original"), rapid.Bool().Draw(t, "foreign")
+	e.NoDedup = rapid.Bool().Draw(t, "nodedup")
+	if rapid.Bool().Draw(t, "valued") {
+		e.Value = "my_value"
+	}
+	if rapid.Bool().Draw(t, "timed") {
+		e.Time = time.Unix(0, rapid.Int64().Draw(t, "time")).UTC()
+	}
+	return e
+}
+
+func batchOf(events []event.Event) *Batch {
+	b := &Batch{}
+	for i := range events {
+		b.Add(&events[i], events[i].Hash())
+	}
+	return b
+}
+
+// commands has one of every kind, with every field set.
+func commands() []Command {
+	filter := event.Filter{Types: []string{"training.*"}, Categories: []string{"model"}, Sources: []string{"a", "b"},
+		Keys: []string{"k"}, CorrelationIDs: []string{"c"}}
+	member := Member{ID: "n1", RaftAddr: "r", HTTPAddr: "h", Incarnation: "i", FeatureLevel: 3, Version: "v"}
+	return []Command{
+		CursorCreate{Name: "c", Start: Position{AtOffset, 7}, Filter: filter, Policy: CursorPolicy{1, 2, 3}},
+		CursorOpen{"c"}, CursorCommit{"c", 9, 2}, CursorSeek{"c", Position{AtEnd, 0}}, CursorDelete{"c"},
+		SettingSet{"k", "v"}, Trim{Before: 5, Force: true}, Trim{Retention: true}, Tick{},
+		Hello{ClusterID: "id", Members: []Member{member}, Seen: []TermSeen{{4, "n2"}}, Cause: "x"},
+		Intent{"n2", "drain"}, IntentAbort{}, Register{[]byte("[]")}, MemberPut{member}, MemberRemove{"n1"},
+		ClockStep{To: time.Unix(1, 2), Agreed: []string{"n1", "n2"}},
+	}
+}
+
+// What goes into a frame comes out of it, commands and events alike, whatever the
+// sizes of the requests; and a request that is forwarded makes the same frame.
+func TestFrameRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var b, forwarded Builder
+		var want []event.Event
+		var wantCommands []Command
+		for range rapid.IntRange(0, 4).Draw(t, "requests") {
+			events := rapid.SliceOfN(rapid.Custom(anEvent), 1, 20).Draw(t, "events")
+			r := Request{Publish{Producer: "p", Sequence: 3, Count: len(events)}, batchOf(events)}
+			again, err := DecodeRequest(r.Encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Add(r.Command, r.Batch)
+			forwarded.Add(again.Command, again.Batch)
+			want, wantCommands = append(want, events...), append(wantCommands, r.Command)
+		}
+		for _, c := range commands() {
+			b.Add(c, nil)
+			forwarded.Add(c, nil)
+		}
+		wantCommands = append(wantCommands, commands()...)
+		seal := Seal{Time: time.Unix(5, 6).UTC(), Proposer: "n1", DigestIndex: 9, Digest: [32]byte{1}, Compress: rapid.Bool().Draw(t, "compress")}
+		data := b.Encode(seal)
+		if other := forwarded.Encode(seal); !bytes.Equal(data, other) {
+			t.Fatal("forwarded requests make another frame")
+		}
+		f, err := Decode(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(wantCommands, f.Commands); diff != "" {
+			t.Fatal(diff)
+		}
+		if f.Proposer != "n1" || f.DigestIndex != 9 || f.Digest != seal.Digest || !f.Time.Equal(seal.Time) {
+			t.Fatalf("head: %+v", f)
+		}
+		checkEvents(t, f, want)
+	})
+}
+
+func checkEvents(t *rapid.T, f *Frame, want []event.Event) {
+	if len(want) == 0 {
+		if f.Header != nil {
+			t.Fatal("a block without events")
+		}
+		return
+	}
+	var got []event.Event
+	if err := DecodeEvents(f.Header, f.Body, func(row int, e event.Event) bool {
+		got = append(got, e)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	stored := slices.Clone(want)
+	for i := range stored {
+		stored[i].NoDedup = false // it stands in the columns
+	}
+	if diff := cmp.Diff(stored, got, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); diff != "" {
+		t.Fatal(diff)
+	}
+	for i := range want {
+		hash := want[i].Hash()
+		kind, k := DedupContent, Key(hash[:16])
+		if want[i].DedupID != "" {
+			kind, k = DedupID, KeyOfID(want[i].DedupID)
+		}
+		if want[i].NoDedup {
+			kind, k = DedupOff, Key(hash[:16])
+		}
+		c := f.Columns
+		if c.KindAt(i) != kind || c.KeyAt(i) != k || c.ContentAt(i) != [8]byte(hash[:8]) {
+			t.Fatalf("row %d: kind %d key %x content %x", i, c.KindAt(i), c.KeyAt(i), c.ContentAt(i))
+		}
+	}
+}
+
+// A block is only skipped for a filter that none of its events passes.
+func TestMayContainNeverLies(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		events := rapid.SliceOfN(rapid.Custom(anEvent), 1, 30).Draw(t, "events")
+		pick := func(label string, of func(event.Event) string) []string {
+			if s := of(rapid.SampledFrom(events).Draw(t, label)); s != "" && rapid.Bool().Draw(t, "with "+label) {
+				return []string{s}
+			}
+			return nil
+		}
+		f := event.Filter{
+			Types:          pick("type", func(e event.Event) string { return string(e.Type) }),
+			Sources:        pick("source", func(e event.Event) string { return e.Source }),
+			Keys:           pick("key", func(e event.Event) string { return e.Key }),
+			CorrelationIDs: pick("chain", func(e event.Event) string { return e.CorrelationID }),
+		}
+		m := f.Compile(event.Builtin())
+		h, err := DecodeHeader(EncodeBlock(batchOf(events)).Header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		passes := slices.ContainsFunc(events, func(e event.Event) bool { return m.Match(&e) })
+		if passes && !h.MayContain(&m) {
+			t.Fatalf("%+v is in the block", f)
+		}
+	})
+}
+
+func exampleFrame(compress bool) []byte {
+	var b Builder
+	var events []event.Event
+	for i := range 40 {
+		e := event.New(event.TrainingCompleted, fmt.Appendf(nil, `{"epoch": %d, "loss": 0.%d}`, i, i*7919))
+		e.Source, e.Key = "trainer", fmt.Sprint(i%3)
+		events = append(events, e)
+	}
+	b.Add(Publish{Producer: "p", Sequence: 1, Count: len(events)}, batchOf(events))
+	for _, c := range commands() {
+		b.Add(c, nil)
+	}
+	return b.Encode(Seal{Time: time.Unix(1, 0), Proposer: "n1", Compress: compress})
+}
+
+// Every flipped bit and every cut of a frame is found.
+func TestEveryFlippedBitIsFound(t *testing.T) {
+	whole := exampleFrame(true)
+	for i := range len(whole) * 8 {
+		data := slices.Clone(whole)
+		data[i/8] ^= 1 << (i % 8)
+		if _, err := Decode(data); err == nil {
+			t.Fatalf("bit %d of byte %d flipped: no error", i%8, i/8)
+		}
+	}
+	for n := range whole {
+		if _, err := Decode(whole[:n]); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("cut at %d: %v", n, err)
+		}
+	}
+}
+
+func TestNewerVersionIsUnsupported(t *testing.T) {
+	data := exampleFrame(false)
+	data[2] = Version + 1
+	if _, err := Decode(data); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("version: %v", err)
+	}
+	var b Builder
+	b.Add(futureCommand{}, nil)
+	if _, err := Decode(b.Encode(Seal{})); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("kind: %v", err)
+	}
+}
+
+type futureCommand struct{}
+
+func (futureCommand) Kind() Kind               { return 200 }
+func (futureCommand) appendTo(b []byte) []byte { return append(b, 1, 2, 3) }
+
+// FuzzDecode feeds the decoders bytes behind a right checksum, so that the fuzzer
+// gets past it: an error or a value, never a panic, never memory out of proportion.
+func FuzzDecode(f *testing.F) {
+	f.Add(exampleFrame(true)[headerSize:])
+	f.Add(exampleFrame(false)[headerSize:])
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, tail []byte) {
+		data := append([]byte{magic0, magic1, Version, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, tail...)
+		seal(data)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		fr, err := Decode(data)
+		if err == nil && fr.Header != nil {
+			err = DecodeEvents(fr.Header, fr.Body, func(int, event.Event) bool { return true })
+		}
+		runtime.ReadMemStats(&after)
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<10+uint64(len(data))*(maxRatio+256) {
+			t.Fatalf("%d bytes made for %d bytes in", grown, len(data))
+		}
+		if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrUnsupported) {
+			t.Fatalf("an error of no kind: %v", err)
+		}
+		if r, err := DecodeRequest(data); err == nil {
+			again, err := DecodeRequest(r.Encode())
+			if err != nil || !reflect.DeepEqual(again.Command, r.Command) {
+				t.Fatalf("request does not survive: %v", err)
+			}
+		}
+	})
+}
+
+func BenchmarkEncode(b *testing.B) {
+	var events []event.Event
+	for i := range 1024 {
+		e := event.New(event.TrainingCompleted, fmt.Appendf(nil, `{"config_key": "hex8_2p", "epoch": %d, "loss": 0.%d, "model_path": "models/hex8_2p/candidate-%d.pt", "policy_accuracy": 0.%d, "samples": %d, "trainer": "gpu-node-%d", "val_loss": 0.%d}`, i%50, i*7919%100000, i*31, i*104729%100000, i*4096, i%12, i*15485863%100000))
+		e.Source = fmt.Sprintf("trainer-%d", i%7)
+		events = append(events, e)
+	}
+	batch := batchOf(events)
+	var builder Builder
+	var size int
+	for b.Loop() {
+		builder.Add(Publish{Count: len(events)}, batch)
+		size = len(builder.Encode(Seal{Proposer: "n1", Compress: true}))
+	}
+	b.ReportMetric(float64(size)/float64(len(batch.records)), "frame_bytes/record_byte")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
+}
+
+func BenchmarkDecodeEvents(b *testing.B) {
+	f, err := Decode(exampleFrame(true))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := DecodeEvents(f.Header, f.Body, func(int, event.Event) bool { return true }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

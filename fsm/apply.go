@@ -1,0 +1,195 @@
+package fsm
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/log"
+)
+
+// applier decides one entry: what it changes goes into the state in memory and
+// into the transaction alike.
+type applier struct {
+	s     *state
+	tx    *tx
+	db    *pebble.DB
+	log   *log.Log
+	frame *frame.Frame
+	index uint64
+	term  uint64
+	now   int64 // replicated time, Unix nanoseconds
+
+	results map[string][]byte // of producers, written by this entry
+	columns *columnsCache
+
+	stored uint64 // the first offset that is not in the database before this entry
+
+	// The block of clients' events: its rows are decided in order.
+	row      int        // the next row to decide
+	base     uint64     // offset of the block's first live event
+	accepted []int      // rows that live, by offset - base
+	dead     log.Bitmap // rows that do not
+	receipts receipts
+
+	trims   []trimRequest
+	answers []Result
+}
+
+// apply decides the entry and leaves the state at its index.
+func (a *applier) apply() error {
+	m := &a.s.meta
+	a.now, a.stored = max(m.Time, a.frame.Time.UnixNano()), m.Last+1
+	m.Applied, m.Term, m.Time = a.index, a.term, a.now
+	a.tx.number(uint64(a.frame.CRC))
+	if err := a.expireWindow(); err != nil {
+		return err
+	}
+	a.expireProducers()
+	a.expireCursors()
+	if err := a.observeLeader(); err != nil {
+		return err
+	}
+	if err := a.decideCommands(); err != nil {
+		return err
+	}
+	a.storeBlock()
+	if err := a.trim(); err != nil {
+		return err
+	}
+	return a.tx.finish(m)
+}
+
+func (a *applier) decideCommands() error {
+	a.base = a.s.meta.Last + 1
+	if a.frame.Header != nil {
+		a.dead = log.NewBitmap(a.frame.Header.Rows)
+	}
+	for _, c := range a.frame.Commands {
+		r, err := a.decide(c)
+		if err != nil {
+			return err
+		}
+		if r.Refusal != nil {
+			a.s.meta.Counters.Refused++
+		}
+		r.Index, r.Time = a.index, time.Unix(0, a.now).UTC()
+		a.answers = append(a.answers, r)
+	}
+	return nil
+}
+
+func (a *applier) decide(c frame.Command) (Result, error) {
+	switch c := c.(type) {
+	case frame.Publish:
+		return a.publish(c)
+	case frame.CursorCreate:
+		return a.createCursor(c), nil
+	case frame.CursorOpen:
+		return a.openCursor(c), nil
+	case frame.CursorCommit:
+		return a.commitCursor(c), nil
+	case frame.CursorSeek:
+		return a.seekCursor(c), nil
+	case frame.CursorDelete:
+		return a.deleteCursor(c), nil
+	case frame.SettingSet:
+		return a.setSetting(c), nil
+	case frame.Trim:
+		return a.requestTrim(c), nil
+	case frame.Register:
+		return a.register(c), nil
+	default:
+		return a.decideCluster(c)
+	}
+}
+
+func (a *applier) decideCluster(c frame.Command) (Result, error) {
+	switch c := c.(type) {
+	case frame.Tick:
+		return Result{}, nil
+	case frame.Hello:
+		return a.hello(c), nil
+	case frame.Intent:
+		a.s.meta.Leadership.Announce(&election.Intent{Target: c.Target, Cause: c.Cause})
+		return Result{}, nil
+	case frame.IntentAbort:
+		a.s.meta.Leadership.Announce(nil)
+		return Result{}, nil
+	case frame.MemberPut:
+		return a.putMember(c.Member), nil
+	case frame.MemberRemove:
+		return a.removeMember(c), nil
+	case frame.ClockStep:
+		return a.stepClock(c), nil
+	default:
+		return Result{}, fmt.Errorf("fsm: apply %d: command %T: %w", a.index, c, frame.ErrUnsupported)
+	}
+}
+
+// observeLeader appends the events of a new term before anything else of it.
+func (a *applier) observeLeader() error {
+	entry := election.Entry{Term: a.term, Proposer: a.frame.Proposer, Time: time.Unix(0, a.now).UTC()}
+	for _, c := range a.frame.Commands {
+		if hello, ok := c.(frame.Hello); ok {
+			entry.Cause = hello.Cause
+			for _, s := range hello.Seen {
+				entry.Seen = append(entry.Seen, election.TermSeen{Term: s.Term, Leader: s.Leader})
+			}
+		}
+	}
+	return a.emit(a.s.meta.Leadership.Observe(entry))
+}
+
+// emit appends events of the cluster's own as a block that no dedup key guards.
+func (a *applier) emit(events []event.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	var batch frame.Batch
+	for i := range events {
+		e := &events[i]
+		payload, err := event.Canonicalize(e.Payload, event.DefaultLimits())
+		if err != nil {
+			return fmt.Errorf("fsm: apply %d: own event %s: %w", a.index, e.Type, err)
+		}
+		e.Payload, e.Source, e.NoDedup = payload, EmittedBy, true
+		batch.Add(e, e.Hash())
+	}
+	a.appendBlock(frame.EncodeBlock(&batch), nil, len(events))
+	a.s.meta.Counters.Emitted += uint64(len(events))
+	return nil
+}
+
+// EmittedBy is the source of the events that the cluster itself appends.
+const EmittedBy = "ringlog"
+
+// storeBlock appends the clients' block, if any of its events lives, and the
+// receipts for those that were suppressed.
+func (a *applier) storeBlock() {
+	if live := len(a.accepted); live > 0 {
+		parts := frame.Parts{Shape: a.frame.Header.Shape(), Header: a.frame.HeaderBytes,
+			Columns: a.frame.ColumnBytes, Body: a.frame.Body}
+		dead := a.dead
+		if live == a.frame.Header.Rows {
+			dead = nil
+		}
+		a.appendBlock(parts, dead, live)
+	}
+	if value := a.receipts.encode(a.now); value != nil {
+		a.tx.Set(indexKey(prefixReceipts, a.index), value)
+	}
+}
+
+func (a *applier) appendBlock(p frame.Parts, dead log.Bitmap, live int) {
+	m := &a.s.meta
+	b := &log.Block{First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now), Dead: dead, Live: live,
+		Shape: p.Shape, HeaderBytes: p.Header, ColumnBytes: p.Columns, Body: p.Body}
+	m.Bytes += log.Append(a.tx, b, m.Bytes)
+	m.Last = b.Last()
+	a.s.window = append(a.s.window, windowBlock{b.First, a.now})
+}

@@ -1,0 +1,114 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// A machine whose unsynced writes are lost at any moment comes back at some entry
+// it had applied, in exactly the state of that entry, and never before one it had
+// synced; replaying the rest leads to the same dump.
+func TestPowerLossLeavesAPrefix(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 40 {
+		fs := vfs.NewCrashableMem()
+		m := open(t, fs)
+		log, digests := []entry{}, map[uint64]Sum{}
+		synced, lost := uint64(0), vfs.FS(nil)
+		last := uint64(20 + rng.IntN(60))
+		crashAt := 1 + rng.Uint64N(last)
+		for index := uint64(1); index <= last; index++ {
+			e := entryOf(index, 1+index/30, "n1", epoch.Add(time.Duration(index)*time.Second), someRequests(rng)...)
+			log = append(log, e)
+			applyTo(t, m, e)
+			_, digests[index] = m.Digest()
+			if index <= crashAt && rng.IntN(10) == 0 {
+				if err := m.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				synced = index
+			}
+			if index == crashAt {
+				lost = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+			}
+		}
+		want := dump(t, m)
+		m.Close()
+		back := open(t, lost)
+		at := back.Applied()
+		if at < synced || at > crashAt {
+			t.Fatalf("round %d: back at %d, synced was %d, applied %d", round, at, synced, crashAt)
+		}
+		if _, sum := back.Digest(); at > 0 && sum != digests[at] {
+			t.Fatalf("round %d: back at %d with another digest", round, at)
+		}
+		for _, e := range log {
+			applyTo(t, back, e) // what was applied is skipped
+		}
+		if got := dump(t, back); !bytes.Equal(got, want) {
+			t.Fatalf("round %d: after the replay:\n%s\nwant\n%s", round, got, want)
+		}
+		back.Close()
+	}
+}
+
+func someRequests(rng *rand.Rand) []request {
+	requests := []request{publish(ev(rng.IntN(50)), ev(rng.IntN(50)))}
+	switch rng.IntN(4) {
+	case 0:
+		requests = append(requests, do(frame.CursorCreate{Name: fmt.Sprint(rng.IntN(3))}))
+	case 1:
+		requests = append(requests, do(frame.CursorOpen{Name: fmt.Sprint(rng.IntN(3))}))
+	case 2:
+		requests = append(requests, do(frame.Trim{Before: 1, Retention: true}))
+	}
+	return requests
+}
+
+// A crash in the middle of a swap leaves the old state or the new one whole.
+func TestPowerLossDuringSwap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 30 {
+		fs := vfs.NewCrashableMem()
+		m := open(t, fs)
+		applyTo(t, m, entryOf(1, 1, "n1", epoch, publish(ev(1))))
+		if err := m.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		before := dump(t, m)
+		source := open(t, vfs.NewMem())
+		for i := range uint64(9) {
+			applyTo(t, source, entryOf(i+1, 1, "n1", epoch, publish(ev(int(i)))))
+		}
+		after := dump(t, source)
+		if _, err := source.Checkpoint("out"); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := vfs.Clone(source.opts.FS, fs, "out", "incoming", vfs.CloneSync); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- m.Swap("incoming") }()
+		crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(dump(t, m), after) {
+			t.Fatal("the swapped state is another one")
+		}
+		back := open(t, crashed)
+		if got := dump(t, back); !bytes.Equal(got, before) && !bytes.Equal(got, after) {
+			t.Fatalf("neither the old state nor the new one:\n%s", got)
+		}
+		for _, m := range []*Machine{back, m, source} {
+			m.Close()
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package fsm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/log"
+)
+
+// Cursor is a durable subscriber: everything up to Committed is handled.
+//
+// Committed never passes the tail and never falls but by a seek. Generation rises
+// with each open; a commit of an older one is refused.
+type Cursor struct {
+	Name       string             `json:"name"`
+	Filter     event.Filter       `json:"filter"`
+	Policy     frame.CursorPolicy `json:"policy"`
+	Committed  uint64             `json:"committed"`
+	Generation uint64             `json:"generation"`
+	Created    time.Time          `json:"created"`
+	Touched    time.Time          `json:"touched"` // the last open, commit or seek
+	Seeks      uint64             `json:"seeks,omitempty"`
+	LastSeek   *Seek              `json:"last_seek,omitempty"`
+	// Gap is what was trimmed before the cursor had committed it; a commit behind
+	// it, or a seek, takes it away.
+	Gap *log.Gap `json:"gap,omitempty"`
+}
+
+// Seek records that a cursor was moved on purpose.
+type Seek struct {
+	From uint64    `json:"from"`
+	To   uint64    `json:"to"`
+	At   time.Time `json:"at"`
+}
+
+func (c *Cursor) clone() *Cursor {
+	out := *c
+	if c.Gap != nil {
+		gap := *c.Gap
+		gap.Types = maps.Clone(gap.Types)
+		out.Gap = &gap
+	}
+	return &out
+}
+
+func (a *applier) time() time.Time { return time.Unix(0, a.now).UTC() }
+
+// saveCursor stores a cursor and answers with a copy.
+func (a *applier) saveCursor(c *Cursor) Result {
+	a.tx.setJSON(key(prefixCursor, c.Name), c)
+	return Result{Cursor: c.clone()}
+}
+
+func noCursor(name string) Result {
+	return refuse(NotFound, "cursor", fmt.Sprintf("there is no cursor %q", name), "create it: ringlog cursor create "+name)
+}
+
+// tail is the last offset given out, by this entry too.
+func (a *applier) tail() uint64 { return a.s.meta.Last + uint64(len(a.accepted)) }
+
+// before returns the offset in front of a position, which is what a cursor at that
+// position has committed.
+func (a *applier) before(p frame.Position) uint64 {
+	switch p.Kind {
+	case frame.AtEnd:
+		return a.tail()
+	case frame.AtOffset:
+		return min(max(p.Offset, 1)-1, a.tail())
+	default:
+		return a.s.meta.First - 1
+	}
+}
+
+func (a *applier) createCursor(c frame.CursorCreate) Result {
+	if old := a.s.cursors[c.Name]; old != nil {
+		if !sameFilter(old.Filter, c.Filter) || old.Policy != c.Policy {
+			return refuse(Exists, "cursor", fmt.Sprintf("the cursor %q exists with another filter or policy", c.Name),
+				"use another name, or remove it first: ringlog cursor rm "+c.Name)
+		}
+		return Result{Cursor: old.clone()}
+	}
+	if uint64(len(a.s.cursors)) >= a.s.settings.CursorMax {
+		return refuse(Overloaded, "cursor", fmt.Sprintf("there are %d cursors, the limit is %d", len(a.s.cursors), a.s.settings.CursorMax),
+			"remove cursors that are not used, or raise cursor.max")
+	}
+	made := &Cursor{Name: c.Name, Filter: c.Filter, Policy: c.Policy, Committed: a.before(c.Start), Created: a.time(), Touched: a.time()}
+	a.s.cursors[c.Name] = made
+	return a.saveCursor(made)
+}
+
+func sameFilter(a, b event.Filter) bool {
+	return slices.Equal(a.Types, b.Types) && slices.Equal(a.Categories, b.Categories) && slices.Equal(a.Sources, b.Sources) &&
+		slices.Equal(a.Keys, b.Keys) && slices.Equal(a.CorrelationIDs, b.CorrelationIDs)
+}
+
+func (a *applier) openCursor(c frame.CursorOpen) Result {
+	cur := a.s.cursors[c.Name]
+	if cur == nil {
+		return noCursor(c.Name)
+	}
+	cur.Generation++
+	cur.Touched = a.time()
+	return a.saveCursor(cur)
+}
+
+func (a *applier) commitCursor(c frame.CursorCommit) Result {
+	cur := a.s.cursors[c.Name]
+	switch {
+	case cur == nil:
+		return noCursor(c.Name)
+	case c.Generation != cur.Generation:
+		r := refuse(Fenced, "generation", fmt.Sprintf("generation %d of cursor %q is over, %d holds it", c.Generation, c.Name, cur.Generation),
+			"another reader opened the cursor; open it again to take it back")
+		r.Refusal.Expected = cur.Generation
+		return r
+	case c.Offset > a.tail():
+		r := refuse(PastTail, "offset", fmt.Sprintf("a commit of %d is past the tail, which is %d", c.Offset, a.tail()),
+			"commit the offset of an event that was read")
+		r.Refusal.Offset = a.tail()
+		return r
+	case c.Offset <= cur.Committed:
+		return Result{Cursor: cur.clone()}
+	}
+	cur.Committed, cur.Touched = c.Offset, a.time()
+	if cur.Gap != nil && cur.Committed >= cur.Gap.To {
+		cur.Gap = nil
+	}
+	return a.saveCursor(cur)
+}
+
+func (a *applier) seekCursor(c frame.CursorSeek) Result {
+	cur := a.s.cursors[c.Name]
+	if cur == nil {
+		return noCursor(c.Name)
+	}
+	to := a.before(c.To)
+	if c.To.Kind == frame.AtOffset && c.To.Offset > a.tail()+1 {
+		r := refuse(PastTail, "offset", fmt.Sprintf("a seek to %d is past the tail, which is %d", c.To.Offset, a.tail()), "seek to end instead")
+		r.Refusal.Offset = a.tail()
+		return r
+	}
+	cur.Seeks++
+	cur.LastSeek = &Seek{From: cur.Committed, To: to, At: a.time()}
+	cur.Committed, cur.Touched, cur.Gap = to, a.time(), nil
+	return a.saveCursor(cur)
+}
+
+func (a *applier) deleteCursor(c frame.CursorDelete) Result {
+	cur := a.s.cursors[c.Name]
+	if cur == nil {
+		return noCursor(c.Name)
+	}
+	delete(a.s.cursors, c.Name)
+	a.tx.Delete(key(prefixCursor, c.Name))
+	return Result{Cursor: cur}
+}
+
+// expireCursors removes the cursors that nobody has used for long.
+func (a *applier) expireCursors() {
+	if a.s.settings.CursorIdle == 0 {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.s.cursors)) {
+		if a.s.cursors[name].Touched.UnixNano()+int64(a.s.settings.CursorIdle) <= a.now {
+			a.deleteCursor(frame.CursorDelete{Name: name})
+		}
+	}
+}

@@ -1,0 +1,190 @@
+// Package dedup is the in-memory half of duplicate suppression: which keys were
+// accepted within the window, and at which offset.
+//
+// It holds 16 bytes a key plus the slack of open addressing, about 20 in all, and
+// promises no decision of its own: a hit is a candidate that the caller confirms
+// against the stored key column, so that suppression is exact to the full key. It
+// never looks at a clock; the caller removes what fell out of the window.
+package dedup
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"math/rand/v2"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// A slot is two words:
+//
+//	hi  bytes 0 to 7 of the key
+//	lo  1 bit occupied, 23 bits of the key's bytes 8 to 10, 40 bits of the offset
+//
+// The offset's upper bits follow from the newest offset: a window never spans
+// 2^40 events.
+type slot struct{ hi, lo uint64 }
+
+const (
+	occupied   = 1 << 63
+	offsetBits = 40
+	offsetMask = 1<<offsetBits - 1
+	tagMask    = 1<<63 - 1<<offsetBits
+
+	shards   = 1024
+	minSlots = 16
+)
+
+// Index is a hash table in shards, each of which grows and shrinks on its own, so
+// that no single insert has to move the whole table. It is not safe for
+// concurrent use.
+type Index struct {
+	shards [shards]shard
+	seed   uint64 // places keys only: it never shows in an answer
+	count  int
+	newest uint64
+}
+
+type shard struct {
+	slots []slot
+	count int
+}
+
+// New returns an empty index.
+func New() *Index { return &Index{seed: rand.Uint64() | 1} }
+
+// Len returns the number of keys.
+func (x *Index) Len() int { return x.count }
+
+// Bytes returns the memory taken by the slots.
+func (x *Index) Bytes() int {
+	n := 0
+	for i := range x.shards {
+		n += len(x.shards[i].slots) * 16
+	}
+	return n
+}
+
+func split(k frame.Key) (hi, tag uint64) {
+	hi = binary.LittleEndian.Uint64(k[:8])
+	tag = uint64(binary.LittleEndian.Uint32(k[8:12])) << offsetBits & tagMask
+	return hi, tag
+}
+
+func (x *Index) place(hi uint64) (*shard, uint64) {
+	high, low := bits.Mul64(hi^x.seed, 0x9e3779b97f4a7c15^x.seed<<1|1)
+	h := (high ^ low) * 0xd6e8feb86659fd93
+	return &x.shards[h%shards], h
+}
+
+// home is where a key with this hash would like to stand.
+func (s *shard) home(h uint64) int {
+	at, _ := bits.Mul64(h, uint64(len(s.slots)))
+	return int(at)
+}
+
+func (s *shard) next(i int) int {
+	if i++; i == len(s.slots) {
+		return 0
+	}
+	return i
+}
+
+// Lookup returns the offset at which confirm agrees that k stands. It asks confirm
+// for every candidate, of which there is hardly ever more than one.
+func (x *Index) Lookup(k frame.Key, confirm func(offset uint64) bool) (uint64, bool) {
+	hi, tag := split(k)
+	s, h := x.place(hi)
+	if s.count == 0 {
+		return 0, false
+	}
+	for i := s.home(h); s.slots[i].lo&occupied != 0; i = s.next(i) {
+		if c := s.slots[i]; c.hi == hi && c.lo&tagMask == tag {
+			if offset := x.offset(c); confirm(offset) {
+				return offset, true
+			}
+		}
+	}
+	return 0, false
+}
+
+func (x *Index) offset(c slot) uint64 {
+	behind := (x.newest - c.lo) & offsetMask
+	return x.newest - behind
+}
+
+// Insert adds k at offset, which is at least as large as every offset before.
+// The caller has looked k up.
+func (x *Index) Insert(k frame.Key, offset uint64) {
+	hi, tag := split(k)
+	s, h := x.place(hi)
+	if s.count >= len(s.slots)-len(s.slots)/8 {
+		x.resize(s, max(minSlots, len(s.slots)+len(s.slots)/4))
+	}
+	s.insert(h, slot{hi, occupied | tag | offset&offsetMask})
+	x.newest = max(x.newest, offset)
+	x.count++
+}
+
+func (s *shard) insert(h uint64, c slot) {
+	i := s.home(h)
+	for s.slots[i].lo&occupied != 0 {
+		i = s.next(i)
+	}
+	s.slots[i] = c
+	s.count++
+}
+
+func (x *Index) resize(s *shard, size int) {
+	old := s.slots
+	*s = shard{slots: make([]slot, size)}
+	for _, c := range old {
+		if c.lo&occupied != 0 {
+			_, h := x.place(c.hi)
+			s.insert(h, c)
+		}
+	}
+}
+
+// Remove takes k at offset out and reports whether it stood there.
+func (x *Index) Remove(k frame.Key, offset uint64) bool {
+	hi, tag := split(k)
+	s, h := x.place(hi)
+	if s.count == 0 {
+		return false
+	}
+	want := slot{hi, occupied | tag | offset&offsetMask}
+	for i := s.home(h); s.slots[i].lo&occupied != 0; i = s.next(i) {
+		if s.slots[i] == want {
+			x.removeAt(s, i)
+			return true
+		}
+	}
+	return false
+}
+
+// removeAt closes the hole by moving back whoever stands behind it away from home,
+// so that no tombstones gather.
+func (x *Index) removeAt(s *shard, hole int) {
+	for i := s.next(hole); s.slots[i].lo&occupied != 0; i = s.next(i) {
+		_, h := x.place(s.slots[i].hi)
+		home := s.home(h)
+		if distance(home, i, len(s.slots)) >= distance(hole, i, len(s.slots)) {
+			s.slots[hole] = s.slots[i]
+			hole = i
+		}
+	}
+	s.slots[hole] = slot{}
+	s.count--
+	x.count--
+	if len(s.slots) > minSlots && s.count < len(s.slots)/4 {
+		x.resize(s, max(minSlots, len(s.slots)/2))
+	}
+}
+
+// distance is how many steps lead from a forward to b on a ring of n.
+func distance(a, b, n int) int {
+	if d := b - a; d >= 0 {
+		return d
+	}
+	return b - a + n
+}

@@ -1,0 +1,24 @@
+// Package fsm is the deterministic state machine behind the replicated log: it is
+// fed with Raft entries and decides what is a duplicate, which offset an event
+// gets, where each cursor stands, and who leads.
+//
+// It promises that the same entries give the same answers, the same events and the
+// same stored bytes on every node: it reads no clock, no randomness, no local
+// setting and no map order. Everything it has decided stands in one Pebble
+// database; each entry is one atomic batch with the applied index in it, so that a
+// restart goes on exactly where it was.
+//
+// # Keys and values
+//
+//	'm'                    meta: applied index, term, time, bounds, digest … (JSON)
+//	'b' 'k' + offset       the event log, see package log
+//	'c' + name             a cursor (JSON)
+//	's' + key              a setting that was changed (its text)
+//	'p' + id               a producer (JSON)
+//	'q' + id + 0 + slot    one of a producer's last 64 results
+//	'n' + id               a member (JSON)
+//	't' + name             an event type added at run time (JSON)
+//	'd' + slot             one of the last 1024 digests: index, sum
+//	'r' + raft index       the receipts of one entry's suppressed events
+//	'v'                    the Raft configuration, as Raft encodes it, and its members (JSON)
+package fsm

@@ -1,0 +1,61 @@
+package fsm
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Dump writes the whole state in its canonical form: one JSON object a line,
+// {"key","value"} for text and {"key","hex"} for other bytes, in key order. Two
+// nodes at the same index write the same.
+func (m *Machine) Dump(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	err := m.log.View(func(db *pebble.DB) error {
+		it, err := db.NewIter(nil)
+		if err != nil {
+			return err
+		}
+		defer it.Close()
+		for ok := it.First(); ok; ok = it.Next() {
+			value, err := it.ValueAndErr()
+			if err != nil {
+				return err
+			}
+			if err := dumpPair(out, it.Key(), value); err != nil {
+				return err
+			}
+		}
+		return it.Error()
+	})
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("fsm: dump: %w", err)
+	}
+	return nil
+}
+
+func dumpPair(w io.Writer, key, value []byte) error {
+	line := map[string]string{"key": fmt.Sprintf("%c%x", key[0], key[1:])}
+	if textual := key[0] == prefixCursor || key[0] == prefixSetting || key[0] == prefixMember || key[0] == prefixProducer ||
+		key[0] == prefixType || key[0] == prefixResult; textual {
+		line["key"] = fmt.Sprintf("%c%q", key[0], key[1:])
+	}
+	if utf8.Valid(value) {
+		line["value"] = string(value)
+	} else {
+		line["hex"] = fmt.Sprintf("%x", value)
+	}
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
+}

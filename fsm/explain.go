@@ -1,0 +1,187 @@
+package fsm
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/log"
+)
+
+// Explanation tells what deduplication did with an event.
+type Explanation struct {
+	Offset     uint64         `json:"offset"`
+	Type       event.Type     `json:"type"`
+	Hash       string         `json:"hash"`
+	DedupID    string         `json:"dedup_id,omitempty"`
+	Kind       string         `json:"kind"` // content, dedup_id or off
+	Source     string         `json:"source"`
+	AppendedAt time.Time      `json:"appended_at"`
+	Suppressed uint64         `json:"suppressed"` // how often the same came again
+	First      time.Time      `json:"first_suppressed,omitzero"`
+	Last       time.Time      `json:"last_suppressed,omitzero"`
+	Sources    []SourceCount  `json:"sources,omitempty"` // of the suppressed, by name
+	InWindow   bool           `json:"in_window"`         // the same would be suppressed now
+	Until      time.Time      `json:"until"`             // when its key leaves the window
+	Others     []uint64       `json:"others,omitempty"`  // other offsets with the same content, at most 100
+	counts     map[string]int // by source
+}
+
+// SourceCount is how often a source sent what was suppressed.
+type SourceCount struct {
+	Source string `json:"source"`
+	Count  int    `json:"count"`
+}
+
+// Explain tells what deduplication did with the event at offset. Errors are a
+// *log.TrimmedError, a *log.PastTailError, or one of reading.
+func (m *Machine) Explain(ctx context.Context, offset uint64) (Explanation, error) {
+	e, err := m.log.Get(offset)
+	if err != nil {
+		return Explanation{}, err
+	}
+	cols, err := m.log.Columns(offset)
+	if err != nil {
+		return Explanation{}, err
+	}
+	x := Explanation{Offset: offset, Type: e.Type, Hash: e.Hash().String(), DedupID: e.DedupID, Source: e.Source,
+		AppendedAt: e.AppendedAt, Kind: kindName(cols.KindAt(cols.RowOf(offset))), counts: map[string]int{}}
+	m.mu.RLock()
+	window, maxWindow, now, floor := m.s.settings.DedupWindow, m.s.meta.MaxWindow, m.s.meta.Time, m.s.meta.Floor
+	m.mu.RUnlock()
+	x.Until = e.AppendedAt.Add(window)
+	x.InWindow = offset >= floor && x.Until.UnixNano() > now && x.Kind != "off"
+	err = m.eachReceipt(ctx, cols.Index, e.AppendedAt.Add(max(window, maxWindow)), x.count)
+	for _, source := range slices.Sorted(maps.Keys(x.counts)) {
+		x.Sources = append(x.Sources, SourceCount{source, x.counts[source]})
+	}
+	return x, err
+}
+
+func kindName(k frame.DedupKind) string {
+	switch k {
+	case frame.DedupContent:
+		return "content"
+	case frame.DedupID:
+		return "dedup_id"
+	default:
+		return "off"
+	}
+}
+
+func (x *Explanation) count(offset uint64, source string, at time.Time) {
+	if offset != x.Offset {
+		return
+	}
+	if x.Suppressed == 0 {
+		x.First = at
+	}
+	x.Suppressed++
+	x.Last = at
+	x.counts[source]++
+}
+
+// ErrUnknownHash says that no retained event has that content.
+var ErrUnknownHash = errors.New("no retained event has that hash")
+
+// maxOthers bounds the offsets listed beside the explained one.
+const maxOthers = 100
+
+// ExplainHash explains the newest event with that content hash, among those kept.
+func (m *Machine) ExplainHash(ctx context.Context, h event.Hash) (Explanation, error) {
+	offsets, err := m.offsetsOf(ctx, h)
+	if err != nil {
+		return Explanation{}, err
+	}
+	if len(offsets) == 0 {
+		return Explanation{}, fmt.Errorf("fsm: explain %s: %w", h, ErrUnknownHash)
+	}
+	x, err := m.Explain(ctx, offsets[len(offsets)-1])
+	others := offsets[:len(offsets)-1]
+	x.Others = others[max(0, len(others)-maxOthers):]
+	return x, err
+}
+
+// offsetsOf goes through the key columns of everything retained.
+func (m *Machine) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error) {
+	first, last := m.log.Bounds()
+	var offsets []uint64
+	prefix := [8]byte(h[:8])
+	err := m.log.EachColumns(first, last, func(c *log.Columns) bool {
+		offset := c.First
+		for row := range c.Len() {
+			if c.Dead.Has(row) {
+				continue
+			}
+			if c.ContentAt(row) == prefix && offset >= first && offset <= last {
+				offsets = append(offsets, offset)
+			}
+			offset++
+		}
+		return ctx.Err() == nil
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
+	return slices.DeleteFunc(offsets, func(o uint64) bool {
+		e, getErr := m.log.Get(o)
+		return getErr != nil || e.Hash() != h
+	}), err
+}
+
+// eachReceipt calls yield for every suppressed event of the entries from index on,
+// up to a replicated time.
+func (m *Machine) eachReceipt(ctx context.Context, index uint64, until time.Time, yield func(offset uint64, source string, at time.Time)) error {
+	return m.log.View(func(db *pebble.DB) error {
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, index), UpperBound: []byte{prefixReceipts + 1}})
+		if err != nil {
+			return fmt.Errorf("fsm: receipts: %w", err)
+		}
+		defer it.Close()
+		for ok := it.First(); ok && ctx.Err() == nil; ok = it.Next() {
+			value, err := it.ValueAndErr()
+			if err != nil {
+				return fmt.Errorf("fsm: receipts: %w", err)
+			}
+			if at := readReceipts(value, yield); at.After(until) {
+				break
+			}
+		}
+		return errors.Join(it.Error(), ctx.Err())
+	})
+}
+
+// readReceipts reads what receipts.encode wrote and returns its time.
+func readReceipts(b []byte, yield func(offset uint64, source string, at time.Time)) time.Time {
+	ns, n := binary.Varint(b)
+	at := time.Unix(0, ns).UTC()
+	b = b[max(n, 0):]
+	next := func() uint64 {
+		v, n := binary.Uvarint(b)
+		b = b[max(n, 0):]
+		if n <= 0 {
+			b = nil
+		}
+		return v
+	}
+	names := make([]string, min(next(), uint64(len(b))))
+	for i := range names {
+		size := min(next(), uint64(len(b)))
+		names[i], b = string(b[:size]), b[size:]
+	}
+	for len(b) > 0 {
+		offset, source := next(), next()
+		if source < uint64(len(names)) {
+			yield(offset, names[source], at)
+		}
+	}
+	return at
+}

@@ -1,0 +1,259 @@
+package fsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/log"
+)
+
+// ErrClosed is returned by a machine that was closed.
+var ErrClosed = errors.New("fsm: closed")
+
+// Options say where a machine keeps its state. Dir is required.
+type Options struct {
+	Dir        string       // holds CURRENT and the database it names
+	FS         vfs.FS       // nil is the disk
+	Logger     hclog.Logger // nil is silence
+	CacheBytes int64        // decoded blocks kept for readers; 0 is 32 MiB
+	ReadOnly   bool         // for offline tools: nothing is written, not even a recovery
+	// Fatal is told of a failed or hanging write, after which going on would be
+	// wrong. It must not return in production; nil panics.
+	Fatal func(error)
+}
+
+func (o *Options) defaults() {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Logger == nil {
+		o.Logger = hclog.NewNullLogger()
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 32 << 20
+	}
+	if o.Fatal == nil {
+		o.Fatal = func(err error) { panic(err) }
+	}
+}
+
+// Machine is the state machine of one node. One goroutine applies, swaps and
+// closes; any number may read.
+type Machine struct {
+	opts Options
+	log  *log.Log
+
+	// mu is held to apply and to swap, and shared to read s. db is the database
+	// that log reads.
+	mu sync.RWMutex
+	s  *state
+	db *pebble.DB
+
+	columns columnsCache
+
+	progress sync.Mutex // guards what follows
+	applied  uint64
+	moved    chan struct{} // closed when applied grows
+
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+// Open opens the state in o.Dir, or makes an empty one.
+func Open(o Options) (*Machine, error) {
+	o.defaults()
+	m := &Machine{opts: o, log: log.New(o.CacheBytes), moved: make(chan struct{}), stop: make(chan struct{})}
+	dir, err := currentDir(o.FS, o.Dir, o.ReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.attach(dir); err != nil {
+		return nil, err
+	}
+	if !o.ReadOnly {
+		m.stopped.Go(m.syncEverySecond)
+	}
+	return m, nil
+}
+
+// attach opens the database in dir and makes it the machine's.
+func (m *Machine) attach(dir string) error {
+	db, err := openDB(dir, &m.opts)
+	if err != nil {
+		return err
+	}
+	s, err := loadState(db)
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	m.mu.Lock()
+	old := m.log.Attach(db, s.meta.First, s.meta.Last)
+	m.s, m.db, m.columns = s, db, columnsCache{}
+	err = s.fillWindow(m.log)
+	m.mu.Unlock()
+	m.advance(s.meta.Applied)
+	if old != nil {
+		err = errors.Join(err, old.Close())
+	}
+	return err
+}
+
+// Close makes everything applied durable and releases the state. It may be called
+// again.
+func (m *Machine) Close() error {
+	m.mu.Lock()
+	db := m.db
+	m.db = nil
+	m.mu.Unlock()
+	if db == nil {
+		return nil
+	}
+	close(m.stop)
+	m.stopped.Wait()
+	first, last := m.log.Bounds()
+	m.log.Attach(nil, first, last)
+	if err := db.Close(); err != nil {
+		return fmt.Errorf("fsm: close: %w", err)
+	}
+	return nil
+}
+
+// Apply decides one entry. An error means that the node must stop: the entry can
+// not be read, or not be stored, and nothing may be applied behind it.
+func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
+	f, err := frame.Decode(data)
+	if err != nil {
+		return Outcome{}, fmt.Errorf("fsm: apply %d: %w", index, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.db == nil {
+		return Outcome{}, ErrClosed
+	}
+	if index <= m.s.meta.Applied {
+		return Outcome{Index: index, Skipped: true}, nil
+	}
+	t := newTx(m.db, m.s.meta.Digest, index, term)
+	defer t.batch.Close()
+	a := &applier{s: m.s, tx: t, db: m.db, log: m.log, frame: f, index: index, term: term,
+		columns: &m.columns, results: map[string][]byte{}}
+	diverged := m.diverged(f)
+	if err := a.apply(); err != nil {
+		return Outcome{}, fmt.Errorf("fsm: apply %d: %w", index, err)
+	}
+	if err := m.commit(t); err != nil {
+		return Outcome{}, fmt.Errorf("fsm: apply %d: %w", index, err)
+	}
+	return Outcome{Index: index, Time: time.Unix(0, a.now).UTC(), Results: a.answers, Diverged: diverged}, nil
+}
+
+// commit stores a transaction. Readers learn of a trim before it happens and of
+// new events after they are there, so that neither catches them unawares.
+func (m *Machine) commit(t *tx) error {
+	_, last := m.log.Bounds()
+	m.log.Advance(m.s.meta.First, last)
+	if err := t.batch.Commit(pebble.NoSync); err != nil {
+		return err
+	}
+	m.log.Advance(m.s.meta.First, m.s.meta.Last)
+	m.advance(m.s.meta.Applied)
+	return nil
+}
+
+// ApplyConfiguration records a Raft configuration: raw as Raft encodes it, and
+// the members in it.
+func (m *Machine) ApplyConfiguration(index, term uint64, raw []byte, members []ConfigMember) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.db == nil {
+		return ErrClosed
+	}
+	if index <= m.s.meta.Applied {
+		return nil
+	}
+	t := newTx(m.db, m.s.meta.Digest, index, term)
+	defer t.batch.Close()
+	m.s.meta.Applied, m.s.meta.Term = index, term
+	m.s.membership = membership{Index: index, Raw: raw, Members: members}
+	t.setJSON([]byte{prefixMembership}, m.s.membership)
+	err := t.finish(&m.s.meta)
+	if err == nil {
+		err = m.commit(t)
+	}
+	if err != nil {
+		return fmt.Errorf("fsm: apply configuration %d: %w", index, err)
+	}
+	return nil
+}
+
+// diverged compares the digest that a frame carries with this node's own.
+func (m *Machine) diverged(f *frame.Frame) bool {
+	if f.DigestIndex == 0 {
+		return false
+	}
+	own, known := m.digestAt(f.DigestIndex)
+	return known && own != Sum(f.Digest)
+}
+
+func (m *Machine) advance(applied uint64) {
+	m.progress.Lock()
+	defer m.progress.Unlock()
+	if applied > m.applied {
+		close(m.moved)
+		m.moved = make(chan struct{})
+	}
+	m.applied = applied
+}
+
+// WaitApplied returns when the entry at index is applied, or ctx is done.
+func (m *Machine) WaitApplied(ctx context.Context, index uint64) error {
+	for {
+		m.progress.Lock()
+		applied, moved := m.applied, m.moved
+		m.progress.Unlock()
+		if applied >= index {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// syncEverySecond bounds how much a sync before a snapshot has to write at once.
+func (m *Machine) syncEverySecond() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-m.stop:
+			return
+		case <-tick.C:
+			if err := m.Sync(); err != nil && !errors.Is(err, ErrClosed) {
+				m.opts.Fatal(err)
+			}
+		}
+	}
+}
+
+// Sync makes everything applied so far durable.
+func (m *Machine) Sync() error {
+	err := m.log.View(func(db *pebble.DB) error { return db.LogData(nil, pebble.Sync) })
+	if errors.Is(err, pebble.ErrClosed) {
+		return ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("fsm: sync: %w", err)
+	}
+	return nil
+}

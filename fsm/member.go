@@ -1,0 +1,104 @@
+package fsm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+// hello takes in what a new leader brings: in a log without a cluster id, the id
+// and the members that formed it.
+func (a *applier) hello(c frame.Hello) Result {
+	if a.s.meta.ClusterID == "" && c.ClusterID != "" {
+		a.s.meta.ClusterID = c.ClusterID
+		for _, m := range c.Members {
+			a.putMember(m)
+		}
+	}
+	return Result{}
+}
+
+func (a *applier) putMember(m frame.Member) Result {
+	if m.ID == "" {
+		return refuse(Invalid, "id", "a member without an id", "give it one: --id")
+	}
+	a.s.members[m.ID] = m
+	a.tx.setJSON(key(prefixMember, m.ID), m)
+	a.raiseFeatureLevel()
+	return Result{}
+}
+
+func (a *applier) removeMember(c frame.MemberRemove) Result {
+	if _, known := a.s.members[c.ID]; !known {
+		return refuse(NotFound, "id", fmt.Sprintf("there is no member %q", c.ID), "list them: ringlog cluster members")
+	}
+	delete(a.s.members, c.ID)
+	a.tx.Delete(key(prefixMember, c.ID))
+	a.raiseFeatureLevel()
+	return Result{}
+}
+
+// raiseFeatureLevel follows the lowest level that any member reports; it never
+// falls, because what a level allowed may already stand in the log.
+func (a *applier) raiseFeatureLevel() {
+	lowest := uint32(0)
+	for _, m := range a.s.members {
+		if lowest == 0 || m.FeatureLevel < lowest {
+			lowest = m.FeatureLevel
+		}
+	}
+	a.s.meta.FeatureLevel = max(a.s.meta.FeatureLevel, lowest)
+}
+
+// stepClock moves replicated time forward, never back.
+func (a *applier) stepClock(c frame.ClockStep) Result {
+	if to := c.To.UnixNano(); to > a.now {
+		a.s.meta.LastStep = &ClockStep{Index: a.index, From: a.time(), To: c.To.UTC(), Agreed: c.Agreed}
+		a.now, a.s.meta.Time = to, to
+	}
+	return Result{}
+}
+
+// maxTypes bounds the event types that can be added at run time.
+const maxTypes = 10_000
+
+// register adds event types. Whether they agree with the built-in catalogue is
+// asked where the request comes in, because builds may differ in it; here only
+// what every build reads alike is decided.
+func (a *applier) register(c frame.Register) Result {
+	defs, err := event.ParseDefinitions(c.Definitions)
+	if err != nil {
+		return refuse(Invalid, "definitions", err.Error(), "send a JSON array in the form of ringlog catalogue ls -o json")
+	}
+	if len(a.s.types)+len(defs) > maxTypes {
+		return refuse(Overloaded, "definitions", fmt.Sprintf("there would be more than %d registered types", maxTypes), "")
+	}
+	for _, d := range defs {
+		a.s.types[d.Name] = d
+		a.tx.setJSON(key(prefixType, string(d.Name)), d)
+	}
+	a.s.compileCatalogue()
+	return Result{}
+}
+
+func (s *state) loadType(_ string, value []byte) error {
+	defs, err := event.ParseDefinitions(value)
+	if err == nil {
+		s.types[defs[0].Name] = defs[0]
+	}
+	return err
+}
+
+// compileCatalogue puts the registered types on top of the built-in ones. One that
+// this build's catalogue contradicts is left out: the built-in meaning wins.
+func (s *state) compileCatalogue() {
+	s.catalogue = event.Builtin()
+	for _, name := range slices.Sorted(maps.Keys(s.types)) {
+		if with, err := s.catalogue.With(s.types[name]); err == nil {
+			s.catalogue = with
+		}
+	}
+}

@@ -1,0 +1,470 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+// model is the log as one would write it on a page: a list of events, searched
+// from the front for everything.
+type model struct {
+	now       time.Time
+	window    time.Duration
+	events    []modelEvent // offset is the place, from 1
+	blocks    []modelBlock
+	first     uint64
+	floor     uint64
+	producers map[string]*modelProducer
+	cursors   map[string]*modelCursor
+	leader    string
+	term      uint64
+}
+
+type modelEvent struct {
+	event   event.Event
+	at      time.Time
+	emitted bool
+}
+
+type modelBlock struct{ first, last uint64 }
+
+type modelProducer struct {
+	last    uint64
+	used    time.Time
+	answers map[uint64]modelAnswer
+}
+
+type modelAnswer struct {
+	print string
+	text  string
+}
+
+type modelCursor struct {
+	committed, generation uint64
+	gapFrom, gapTo        uint64
+}
+
+func newModel() *model {
+	return &model{window: time.Minute, first: 1, floor: 1,
+		producers: map[string]*modelProducer{}, cursors: map[string]*modelCursor{}}
+}
+
+func identity(e event.Event) string {
+	if e.DedupID != "" {
+		return "id " + e.DedupID
+	}
+	return "content " + string(e.Type) + string(e.Payload)
+}
+
+// earlier returns the offset of the event that e repeats.
+func (m *model) earlier(e event.Event) (uint64, bool) {
+	for i := len(m.events); i > 0 && uint64(i) >= m.floor; i-- {
+		old := m.events[i-1]
+		if old.emitted || old.event.NoDedup || !old.at.Add(m.window).After(m.now) {
+			continue
+		}
+		if identity(old.event) == identity(e) {
+			return uint64(i), true
+		}
+	}
+	return 0, false
+}
+
+// entry applies requests and answers each with a line of text.
+func (m *model) entry(term uint64, leader string, at time.Time, requests []request) []string {
+	if at.After(m.now) {
+		m.now = at
+	}
+	for i := range m.blocks {
+		b := m.blocks[i]
+		if b.first >= m.floor && !m.events[b.first-1].at.Add(m.window).After(m.now) {
+			m.floor = b.last + 1
+		}
+	}
+	before := uint64(len(m.events))
+	m.lead(term, leader)
+	stored := uint64(len(m.events))
+	var answers []string
+	var trims []int
+	for i, r := range requests {
+		answers = append(answers, m.decide(r))
+		if _, ok := r.command.(frame.Trim); ok && answers[i] == "" {
+			trims = append(trims, i)
+		}
+	}
+	if last := uint64(len(m.events)); last > stored {
+		m.blocks = append(m.blocks, modelBlock{stored + 1, last})
+	}
+	for _, i := range trims {
+		answers[i] = m.trim(requests[i].command.(frame.Trim), before)
+	}
+	return answers
+}
+
+func (m *model) lead(term uint64, leader string) {
+	if term == m.term {
+		return
+	}
+	from := uint64(len(m.events)) + 1
+	if m.leader != "" {
+		m.events = append(m.events, modelEvent{event.Event{Type: event.LeaderLost}, m.now, true})
+	}
+	m.events = append(m.events, modelEvent{event.Event{Type: event.LeaderElected}, m.now, true})
+	m.blocks = append(m.blocks, modelBlock{from, uint64(len(m.events))})
+	m.term, m.leader = term, leader
+}
+
+func (m *model) decide(r request) string {
+	switch c := r.command.(type) {
+	case frame.Publish:
+		return m.publish(c, r.events)
+	case frame.CursorCreate:
+		if cur := m.cursors[c.Name]; cur != nil {
+			return cur.text()
+		}
+		m.cursors[c.Name] = &modelCursor{committed: m.first - 1}
+		return m.cursors[c.Name].text()
+	case frame.CursorOpen:
+		return m.with(c.Name, func(cur *modelCursor) string { cur.generation++; return cur.text() })
+	case frame.CursorSeek:
+		return m.with(c.Name, func(cur *modelCursor) string { return m.seek(cur, c.To) })
+	case frame.CursorDelete:
+		return m.with(c.Name, func(cur *modelCursor) string { delete(m.cursors, c.Name); return cur.text() })
+	case frame.CursorCommit:
+		return m.with(c.Name, func(cur *modelCursor) string { return m.commit(cur, c) })
+	case frame.SettingSet:
+		m.window, _ = time.ParseDuration(c.Value)
+		return c.Value
+	case frame.Trim:
+		if c.Before > uint64(len(m.events))+1 {
+			return string(PastTail)
+		}
+	}
+	return ""
+}
+
+func (m *model) with(name string, do func(*modelCursor) string) string {
+	if cur := m.cursors[name]; cur != nil {
+		return do(cur)
+	}
+	return string(NotFound)
+}
+
+func (c *modelCursor) text() string {
+	return fmt.Sprintf("committed %d generation %d gap %d-%d", c.committed, c.generation, c.gapFrom, c.gapTo)
+}
+
+func (m *model) commit(cur *modelCursor, c frame.CursorCommit) string {
+	switch {
+	case c.Generation != cur.generation:
+		return string(Fenced)
+	case c.Offset > uint64(len(m.events)):
+		return string(PastTail)
+	}
+	cur.committed = max(cur.committed, c.Offset)
+	if cur.committed >= cur.gapTo {
+		cur.gapFrom, cur.gapTo = 0, 0
+	}
+	return cur.text()
+}
+
+func (m *model) seek(cur *modelCursor, to frame.Position) string {
+	switch {
+	case to.Kind == frame.AtStart:
+		cur.committed = m.first - 1
+	case to.Kind == frame.AtEnd:
+		cur.committed = uint64(len(m.events))
+	case to.Offset > uint64(len(m.events))+1:
+		return string(PastTail)
+	default:
+		cur.committed = max(to.Offset, 1) - 1
+	}
+	cur.gapFrom, cur.gapTo = 0, 0
+	return cur.text()
+}
+
+// trim removes whole blocks below c.Before, of those stored before this entry.
+func (m *model) trim(c frame.Trim, stored uint64) string {
+	want := c.Before
+	if !c.Force {
+		for _, cur := range m.cursors {
+			want = min(want, cur.committed+1)
+		}
+	}
+	first := m.first
+	for _, b := range m.blocks {
+		if b.first <= want && b.first <= stored {
+			first = max(first, b.first)
+		}
+	}
+	removed := first - m.first
+	for _, cur := range m.cursors {
+		if removed > 0 && cur.committed+1 < first {
+			if cur.gapFrom == 0 {
+				cur.gapFrom = cur.committed + 1
+			}
+			cur.gapTo = first - 1
+		}
+	}
+	m.first = first
+	return fmt.Sprintf("first %d removed %d", first, removed)
+}
+
+func (m *model) publish(c frame.Publish, events []event.Event) string {
+	if c.Producer == "" {
+		return m.place(events)
+	}
+	p := m.producers[c.Producer]
+	if p != nil && !p.used.Add(15*time.Minute).After(m.now) {
+		p = nil
+	}
+	print := ""
+	for _, e := range events {
+		print += fmt.Sprint(identity(e), string(e.Payload), e.NoDedup, ";")
+	}
+	switch {
+	case c.Sequence == 0:
+		return string(Invalid)
+	case p == nil && c.Sequence != 1:
+		return string(UnknownProducer)
+	case p == nil:
+		p = &modelProducer{answers: map[uint64]modelAnswer{}}
+	case c.Sequence <= p.last && p.answers[c.Sequence].print != print:
+		return string(Conflict)
+	case c.Sequence <= p.last && p.answers[c.Sequence].text == string(Conflict):
+		return string(Conflict)
+	case c.Sequence <= p.last:
+		return p.answers[c.Sequence].text + " replayed"
+	case c.Sequence != p.last+1:
+		return string(OutOfSequence)
+	}
+	m.producers[c.Producer] = p
+	text := m.place(events)
+	p.last, p.used = c.Sequence, m.now
+	p.answers[c.Sequence] = modelAnswer{print, text}
+	return text
+}
+
+// place appends all events, or none when a dedup id conflicts.
+func (m *model) place(events []event.Event) string {
+	before := len(m.events)
+	text := "at"
+	for _, e := range events {
+		if offset, repeated := m.earlier(e); repeated && !e.NoDedup {
+			old := m.events[offset-1].event
+			if string(old.Type)+string(old.Payload) != string(e.Type)+string(e.Payload) {
+				m.events = m.events[:before]
+				return string(Conflict)
+			}
+			text += fmt.Sprintf(" (%d)", offset)
+			continue
+		}
+		m.events = append(m.events, modelEvent{e, m.now, false})
+		text += fmt.Sprintf(" %d", len(m.events))
+	}
+	return text
+}
+
+// describe puts a machine's answer into the model's words.
+func describe(r request, got Result) string {
+	switch {
+	case got.Refusal != nil:
+		return string(got.Refusal.Code)
+	case got.Cursor != nil:
+		c := modelCursor{committed: got.Cursor.Committed, generation: got.Cursor.Generation}
+		if got.Cursor.Gap != nil {
+			c.gapFrom, c.gapTo = got.Cursor.Gap.From, got.Cursor.Gap.To
+		}
+		return c.text()
+	case got.Trim != nil:
+		return fmt.Sprintf("first %d removed %d", got.Trim.First, got.Trim.Removed)
+	case got.Setting != nil:
+		return got.Setting.Value
+	}
+	if _, ok := r.command.(frame.Publish); !ok {
+		return ""
+	}
+	text := "at"
+	for _, p := range got.Offsets(len(r.events)) {
+		if p.Duplicate {
+			text += fmt.Sprintf(" (%d)", p.Offset)
+		} else {
+			text += fmt.Sprintf(" %d", p.Offset)
+		}
+	}
+	if got.Replayed {
+		text += " replayed"
+	}
+	return text
+}
+
+// history draws requests; it remembers enough to make retries and commits that
+// mean something.
+type history struct {
+	sent map[string][]request // by producer
+}
+
+func (h *history) events(t *rapid.T) []event.Event {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event.Event {
+		e := ev(rapid.IntRange(0, 12).Draw(t, "content"))
+		switch rapid.IntRange(0, 5).Draw(t, "dedup") {
+		case 0:
+			e = withID(e, rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "id"))
+		case 1:
+			e = noDedup(e)
+		}
+		return e
+	}), 1, 6).Draw(t, "events")
+}
+
+func (h *history) request(t *rapid.T, tail uint64) request {
+	name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name")
+	offset := rapid.Uint64Range(0, tail+2).Draw(t, "offset")
+	switch rapid.IntRange(0, 14).Draw(t, "kind") {
+	case 0:
+		return do(frame.CursorCreate{Name: name})
+	case 1:
+		return do(frame.CursorOpen{Name: name})
+	case 2, 3:
+		return do(frame.CursorCommit{Name: name, Offset: offset, Generation: rapid.Uint64Range(0, 3).Draw(t, "generation")})
+	case 4:
+		return do(frame.CursorSeek{Name: name, To: frame.Position{Kind: frame.PositionKind(rapid.IntRange(0, 2).Draw(t, "to")), Offset: offset}})
+	case 5:
+		return do(frame.Trim{Before: offset, Force: rapid.Bool().Draw(t, "force")})
+	case 6:
+		return do(frame.SettingSet{Key: "dedup.window", Value: rapid.SampledFrom([]string{"10s", "1m0s", "5m0s"}).Draw(t, "window")})
+	case 7, 8, 9, 10:
+		return h.produced(t)
+	case 11:
+		return do(frame.CursorDelete{Name: name})
+	default:
+		return publish(h.events(t)...)
+	}
+}
+
+func (h *history) produced(t *rapid.T) request {
+	id := rapid.SampledFrom([]string{"p", "q"}).Draw(t, "producer")
+	if sent := h.sent[id]; len(sent) > 0 && rapid.Bool().Draw(t, "retry") {
+		return sent[rapid.IntRange(max(0, len(sent)-5), len(sent)-1).Draw(t, "which")]
+	}
+	sequence := uint64(len(h.sent[id]) + 1)
+	if rapid.IntRange(0, 9).Draw(t, "skip") == 0 {
+		return produce(id, rapid.Uint64Range(0, sequence+3).Draw(t, "sequence"), h.events(t)...)
+	}
+	r := produce(id, sequence, h.events(t)...)
+	h.sent[id] = append(h.sent[id], r)
+	return r
+}
+
+// The machine against the model, over random histories of every kind of command.
+// A second machine applies the same entries but is closed, reopened, and replaced
+// by a checkpoint of itself on the way: it must give the same answers, the same
+// digests and in the end the same dump.
+func TestMachineAgreesWithModel(t *testing.T) {
+	counts := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		plainFS, troubledFS := vfs.NewMem(), vfs.NewMem()
+		plain, troubled := open(t, plainFS), open(t, troubledFS)
+		defer func() { plain.Close(); troubled.Close() }()
+		model, h := newModel(), &history{sent: map[string][]request{}}
+		now, term := epoch, uint64(1)
+		for index := range uint64(rapid.IntRange(1, 25).Draw(t, "entries")) {
+			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 9999999999, 10 * time.Second, time.Minute, 16 * time.Minute, -time.Second}).Draw(t, "wait"))
+			if rapid.IntRange(0, 9).Draw(t, "election") == 0 {
+				term++
+			}
+			requests := make([]request, rapid.IntRange(0, 4).Draw(t, "requests"))
+			for i := range requests {
+				requests[i] = h.request(t, uint64(len(model.events)))
+				counts[fmt.Sprintf("%T", requests[i].command)]++
+			}
+			leader := fmt.Sprintf("n%d", term%3)
+			e := entryOf(index+1, term, leader, now, requests...)
+			want := model.entry(term, leader, now, requests)
+			got := applyTo(t, plain, e)
+			for i, r := range requests {
+				if text := describe(r, got[i]); text != want[i] {
+					t.Fatalf("entry %d, %T: %s, want %s (%v)", index+1, r.command, text, want[i], got[i].Refusal)
+				}
+			}
+			troubled = trouble(t, troubled, troubledFS, counts)
+			again := applyTo(t, troubled, e)
+			if fmt.Sprint(encode(again)) != fmt.Sprint(encode(got)) {
+				t.Fatalf("entry %d: the reopened machine answers otherwise:\n%s\n%s", index+1, encode(again), encode(got))
+			}
+			_, a := plain.Digest()
+			if _, b := troubled.Digest(); a != b {
+				t.Fatalf("entry %d: digests differ", index+1)
+			}
+		}
+		checkLog(t, plain, model)
+		if a, b := dump(t, plain), dump(t, troubled); !bytes.Equal(a, b) {
+			t.Fatalf("dumps differ:\n%s\n%s", a, b)
+		}
+	})
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		t.Logf("%s: %d", kind, counts[kind])
+	}
+}
+
+func encode(results []Result) (list []string) {
+	for _, r := range results {
+		list = append(list, string(r.Encode()))
+	}
+	return list
+}
+
+// trouble closes and reopens a machine, or swaps a checkpoint of itself in.
+func trouble(t *rapid.T, m *Machine, fs vfs.FS, counts map[string]int) *Machine {
+	switch rapid.IntRange(0, 9).Draw(t, "trouble") {
+	case 0:
+		counts["restart"]++
+		if err := m.Close(); err != nil {
+			t.Fatalf("close: %v", err)
+		}
+		return open(t, fs)
+	case 1:
+		counts["swap"]++
+		position, err := m.Checkpoint("incoming")
+		if err != nil || position.Index != m.Applied() {
+			t.Fatalf("checkpoint at %d: %v", position.Index, err)
+		}
+		if err := m.Swap("incoming"); err != nil {
+			t.Fatalf("swap: %v", err)
+		}
+	}
+	return m
+}
+
+func dump(t tb, m *Machine) []byte {
+	var b bytes.Buffer
+	if err := m.Dump(&b); err != nil {
+		t.Fatalf("dump: %v", err)
+	}
+	return b.Bytes()
+}
+
+// checkLog compares what can be read with the model's events.
+func checkLog(t tb, m *Machine, want *model) {
+	got := all(t, m)
+	if first, last := m.Log().Bounds(); first != want.first || last != uint64(len(want.events)) {
+		t.Fatalf("bounds %d to %d, want %d to %d", first, last, want.first, len(want.events))
+	}
+	for i, e := range got {
+		offset := want.first + uint64(i)
+		w := want.events[offset-1]
+		if e.Offset != offset || e.Type != w.event.Type || !w.emitted && !bytes.Equal(e.Payload, w.event.Payload) || !e.AppendedAt.Equal(w.at) {
+			t.Fatalf("event %d: %d %s %s at %s, want %s %s at %s", offset, e.Offset, e.Type, e.Payload, e.AppendedAt, w.event.Type, w.event.Payload, w.at)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package fsm
+
+import (
+	"cmp"
+	"container/list"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// resultsKept is how many of a producer's results a retry can still ask for.
+const resultsKept = 64
+
+// producer is a sender whose retries are answered from its last results.
+type producer struct {
+	ID    string `json:"id"`
+	Last  uint64 `json:"last"`  // newest sequence decided
+	Used  int64  `json:"used"`  // replicated time of the newest request
+	Touch uint64 `json:"touch"` // orders producers by use, across restarts
+}
+
+// producers are kept in the order of their use, so that the ones to forget stand
+// in front.
+type producers struct {
+	byID  map[string]*list.Element
+	byUse *list.List // of *producer, longest unused first
+}
+
+func newProducers() *producers {
+	return &producers{byID: map[string]*list.Element{}, byUse: list.New()}
+}
+
+func (p *producers) load(_ string, value []byte) error {
+	one := &producer{}
+	if err := json.Unmarshal(value, one); err != nil {
+		return err
+	}
+	p.byID[one.ID] = p.byUse.PushBack(one)
+	return nil
+}
+
+// order puts loaded producers into the order of their use.
+func (p *producers) order() {
+	all := make([]*producer, 0, p.byUse.Len())
+	for e := p.byUse.Front(); e != nil; e = e.Next() {
+		all = append(all, e.Value.(*producer))
+	}
+	slices.SortFunc(all, func(a, b *producer) int { return cmp.Compare(a.Touch, b.Touch) })
+	p.byUse.Init()
+	for _, one := range all {
+		p.byID[one.ID] = p.byUse.PushBack(one)
+	}
+}
+
+func (p *producers) get(id string) *producer {
+	if e := p.byID[id]; e != nil {
+		return e.Value.(*producer)
+	}
+	return nil
+}
+
+func (p *producers) use(id string) *producer {
+	e := p.byID[id]
+	if e == nil {
+		e = p.byUse.PushBack(&producer{ID: id})
+		p.byID[id] = e
+	}
+	p.byUse.MoveToBack(e)
+	return e.Value.(*producer)
+}
+
+func (p *producers) oldest() *producer {
+	if e := p.byUse.Front(); e != nil {
+		return e.Value.(*producer)
+	}
+	return nil
+}
+
+func (p *producers) forget(id string) {
+	p.byUse.Remove(p.byID[id])
+	delete(p.byID, id)
+}
+
+func resultKey(id string, sequence uint64) []byte {
+	return append(key(prefixResult, id), 0, byte(sequence%resultsKept))
+}
+
+// maxExpiredProducers bounds how many producers one entry forgets.
+const maxExpiredProducers = 1024
+
+func (a *applier) expireProducers() {
+	for range maxExpiredProducers {
+		p := a.s.producers.oldest()
+		if p == nil || p.Used+int64(a.s.settings.ProducerTTL) > a.now && uint64(a.s.producers.byUse.Len()) <= a.s.settings.ProducerMax {
+			return
+		}
+		a.s.producers.forget(p.ID)
+		a.tx.Delete(key(prefixProducer, p.ID))
+		a.tx.DeleteRange(append(key(prefixResult, p.ID), 0), append(key(prefixResult, p.ID), 1))
+	}
+}
+
+// sequence decides whether a producer's request is due. It returns the answer for
+// a request that is not.
+func (a *applier) sequence(c frame.Publish, print uint32) (answer *Result) {
+	p := a.s.producers.get(c.Producer)
+	if p != nil && p.Used+int64(a.s.settings.ProducerTTL) <= a.now {
+		p = nil // expired, but not forgotten yet
+	}
+	switch {
+	case c.Sequence == 0:
+		r := refuse(Invalid, "sequence", fmt.Sprintf("producer %q sent sequence 0", c.Producer), "sequences begin at 1")
+		return &r
+	case p == nil && c.Sequence == 1, p != nil && c.Sequence == p.Last+1:
+		return nil
+	case p == nil:
+		r := refuse(UnknownProducer, "sequence", fmt.Sprintf("nothing is known of producer %q, whose sequence is %d", c.Producer, c.Sequence),
+			"its results have expired: start over with a new producer id at sequence 1, after reading the log for what the last request did")
+		return &r
+	case c.Sequence <= p.Last && p.Last-c.Sequence < resultsKept:
+		return a.replay(c, print)
+	default:
+		r := refuse(OutOfSequence, "sequence", fmt.Sprintf("producer %q sent sequence %d, expected is %d", c.Producer, c.Sequence, p.Last+1),
+			"send requests of one producer one after the other, each with the next number")
+		r.Refusal.Expected = p.Last + 1
+		return &r
+	}
+}
+
+// replay answers a retry as the first time.
+func (a *applier) replay(c frame.Publish, print uint32) *Result {
+	value, err := a.storedResult(c)
+	if err != nil {
+		a.tx.keep(err)
+		return &Result{}
+	}
+	r, err := DecodeResult(value[4:])
+	a.tx.keep(err)
+	if binary.BigEndian.Uint32(value) != print {
+		r = refuse(Conflict, "sequence", fmt.Sprintf("producer %q already used sequence %d for other events", c.Producer, c.Sequence),
+			"a retry sends the same events in the same order; a new request takes the next sequence")
+	} else {
+		r.Replayed = true
+		a.s.meta.Counters.Replayed++
+	}
+	return &r
+}
+
+func (a *applier) storedResult(c frame.Publish) ([]byte, error) {
+	k := resultKey(c.Producer, c.Sequence)
+	if value, ok := a.results[string(k)]; ok {
+		return value, nil
+	}
+	value, closer, err := a.db.Get(k)
+	if errors.Is(err, pebble.ErrNotFound) || err == nil && len(value) < 4 {
+		return nil, fmt.Errorf("fsm: result %d of producer %q is missing from the state", c.Sequence, c.Producer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fsm: result %d of producer %q: %w", c.Sequence, c.Producer, err)
+	}
+	defer closer.Close()
+	return slices.Clone(value), nil
+}
+
+// remember keeps the answer to a producer's request for its retries.
+func (a *applier) remember(c frame.Publish, print uint32, r Result) {
+	a.s.meta.Touch++
+	p := a.s.producers.use(c.Producer)
+	p.Last, p.Used, p.Touch = c.Sequence, a.now, a.s.meta.Touch
+	a.tx.setJSON(key(prefixProducer, p.ID), p)
+	k := resultKey(c.Producer, c.Sequence)
+	value := append(binary.BigEndian.AppendUint32(nil, print), r.Encode()...)
+	a.results[string(k)] = value
+	a.tx.Set(k, value)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// fingerprint tells a retry from another request under the same sequence.
+func fingerprint(c *frame.Columns, from, to int) uint32 {
+	var sum uint32
+	for row := from; row < to; row++ {
+		k, content := c.KeyAt(row), c.ContentAt(row)
+		sum = crc32.Update(sum, castagnoli, []byte{byte(c.KindAt(row))})
+		sum = crc32.Update(sum, castagnoli, k[:])
+		sum = crc32.Update(sum, castagnoli, content[:])
+	}
+	return sum
+}

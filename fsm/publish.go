@@ -1,0 +1,265 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/log"
+)
+
+// publish decides one request's rows: all of them get an offset, their own or that
+// of an earlier event, or none does and nothing of the request is left.
+func (a *applier) publish(c frame.Publish) (Result, error) {
+	from := a.row
+	a.row += c.Count
+	if c.Count == 0 || strings.ContainsRune(c.Producer, 0) {
+		return refuse(Invalid, "events", "a request without events, or a producer id with a zero byte", "send at least one event"), nil
+	}
+	var print uint32
+	if c.Producer != "" {
+		print = fingerprint(a.frame.Columns, from, a.row)
+		if answer := a.sequence(c, print); answer != nil {
+			a.bury(from, a.row)
+			return *answer, nil
+		}
+	}
+	r, err := a.place(from, a.row)
+	if err != nil {
+		return Result{}, err
+	}
+	if c.Producer != "" && (r.Refusal == nil || r.Refusal.Code != Overloaded) {
+		r.Index, r.Time = a.index, time.Unix(0, a.now).UTC()
+		a.remember(c, print, r)
+	}
+	return r, nil
+}
+
+// bury marks rows as dead.
+func (a *applier) bury(from, to int) {
+	for row := from; row < to; row++ {
+		a.dead.Set(row)
+	}
+}
+
+// place gives the rows [from, to) their offsets.
+func (a *applier) place(from, to int) (Result, error) {
+	if room := a.s.settings.DedupMaxKeys; uint64(a.s.keys.Len()+to-from) > room {
+		a.bury(from, to)
+		return refuse(Overloaded, "events", fmt.Sprintf("the dedup window holds %d keys, the limit is %d", a.s.keys.Len(), room),
+			"retry after some have expired, or raise dedup.max_keys, or shorten dedup.window"), nil
+	}
+	r, start, receipts := Result{}, len(a.accepted), len(a.receipts.list)
+	for row := from; row < to; row++ {
+		earlier, refusal, err := a.placeRow(row)
+		switch {
+		case err != nil:
+			return Result{}, err
+		case refusal != nil:
+			a.undo(start, receipts, from, to)
+			refusal.Row = row - from
+			return Result{Refusal: refusal}, nil
+		case earlier != 0:
+			r.Duplicates = append(r.Duplicates, Duplicate{Row: row - from, Offset: earlier})
+		}
+	}
+	if len(a.accepted) > start {
+		r.First = a.base + uint64(start)
+	}
+	a.s.meta.Counters.Accepted += uint64(len(a.accepted) - start)
+	a.s.meta.Counters.Suppressed += uint64(len(r.Duplicates))
+	return r, nil
+}
+
+// placeRow appends a row, or returns the earlier offset that it repeats.
+func (a *applier) placeRow(row int) (earlier uint64, refusal *Refusal, err error) {
+	cols := a.frame.Columns
+	if cols.KindAt(row) == frame.DedupOff {
+		a.accepted = append(a.accepted, row)
+		return 0, nil, nil
+	}
+	k := cols.KeyAt(row)
+	hit, found, err := a.find(k)
+	if err != nil {
+		return 0, nil, err
+	}
+	if found && !hit.expired {
+		if hit.content != cols.ContentAt(row) {
+			return 0, conflict(hit.offset), nil
+		}
+		a.dead.Set(row)
+		a.receipts.add(hit.offset, a.frame.Header.Sources[cols.SourceAt(row)])
+		return hit.offset, nil, nil
+	}
+	if found {
+		a.s.keys.Remove(k, hit.offset)
+	}
+	a.s.keys.Insert(k, a.base+uint64(len(a.accepted)))
+	a.accepted = append(a.accepted, row)
+	return 0, nil, nil
+}
+
+func conflict(first uint64) *Refusal {
+	return &Refusal{Code: Conflict, Field: "dedup_id", Offset: first,
+		Message: fmt.Sprintf("the dedup_id was used at offset %d for an event with other content", first),
+		Remedy:  "use a new dedup_id for new content"}
+}
+
+// undo takes back what a refused request had placed.
+func (a *applier) undo(start, receipts, from, to int) {
+	for i := start; i < len(a.accepted); i++ {
+		row := a.accepted[i]
+		if a.frame.Columns.KindAt(row) != frame.DedupOff {
+			a.s.keys.Remove(a.frame.Columns.KeyAt(row), a.base+uint64(i))
+		}
+	}
+	a.accepted = a.accepted[:start]
+	a.receipts.list = a.receipts.list[:receipts]
+	a.bury(from, to)
+}
+
+// hit is the earlier event of a key.
+type hit struct {
+	offset  uint64
+	content [8]byte
+	expired bool
+}
+
+// find looks a key up and confirms it against the key columns, so that an answer
+// is exact to the whole key.
+func (a *applier) find(k frame.Key) (h hit, found bool, err error) {
+	_, found = a.s.keys.Lookup(k, func(offset uint64) bool {
+		var same bool
+		h, same, err = a.confirm(k, offset)
+		return same || err != nil
+	})
+	return h, found && err == nil, err
+}
+
+func (a *applier) confirm(k frame.Key, offset uint64) (h hit, same bool, err error) {
+	h.offset = offset
+	if offset >= a.base {
+		row := a.accepted[offset-a.base]
+		h.content = a.frame.Columns.ContentAt(row)
+		return h, a.frame.Columns.KeyAt(row) == k, nil
+	}
+	c, err := a.columns.at(a.log, offset)
+	if err != nil {
+		return h, false, err
+	}
+	row := c.RowOf(offset)
+	if row < 0 {
+		return h, false, fmt.Errorf("fsm: apply %d: the block at %d does not hold offset %d: %w", a.index, c.First, offset, log.ErrCorrupt)
+	}
+	h.content = c.ContentAt(row)
+	h.expired = a.expired(c.AppendedAt.UnixNano())
+	return h, c.KeyAt(row) == k, nil
+}
+
+// expired reports whether a key appended at that time has left the window.
+func (a *applier) expired(at int64) bool { return at+int64(a.s.settings.DedupWindow) <= a.now }
+
+// maxExpiredBlocks bounds how many blocks' keys one entry takes out of the index;
+// a key that waits longer is told by its time.
+const maxExpiredBlocks = 64
+
+// expireWindow takes the keys of blocks that left the window out of the index.
+func (a *applier) expireWindow() error {
+	for range maxExpiredBlocks {
+		if len(a.s.window) == 0 || !a.expired(a.s.window[0].at) {
+			return nil
+		}
+		c, err := a.columns.at(a.log, a.s.window[0].first)
+		if err != nil {
+			return err
+		}
+		a.dropKeys(c)
+		a.s.meta.Floor = c.Last() + 1
+		a.s.window = a.s.window[1:]
+	}
+	return nil
+}
+
+func (a *applier) dropKeys(c *log.Columns) {
+	offset := c.First
+	for row := range c.Len() {
+		if c.Dead.Has(row) {
+			continue
+		}
+		if c.KindAt(row) != frame.DedupOff {
+			a.s.keys.Remove(c.KeyAt(row), offset) // false where it was accepted anew since
+		}
+		offset++
+	}
+}
+
+// columnsCache keeps the key columns used last, for entries that repeat many
+// events of the same blocks.
+type columnsCache struct {
+	recent [8]*log.Columns
+	next   int
+}
+
+func (c *columnsCache) at(l *log.Log, offset uint64) (*log.Columns, error) {
+	for _, cols := range c.recent {
+		if cols != nil && cols.First <= offset && offset <= cols.Last() {
+			return cols, nil
+		}
+	}
+	cols, err := l.Columns(offset)
+	if err != nil {
+		return nil, err
+	}
+	c.recent[c.next] = cols
+	c.next = (c.next + 1) % len(c.recent)
+	return cols, nil
+}
+
+// receipts tell which events an entry suppressed:
+//
+//	varint   replicated time, Unix nanoseconds
+//	uvarint  number of sources, then each as length and bytes
+//	rest     per suppressed event: uvarint offset of the first, uvarint source
+type receipts struct {
+	list    []receipt
+	sources map[string]int
+	names   []string
+}
+
+type receipt struct {
+	offset uint64
+	source int
+}
+
+func (r *receipts) add(offset uint64, source string) {
+	n, known := r.sources[source]
+	if !known {
+		if r.sources == nil {
+			r.sources = make(map[string]int)
+		}
+		n = len(r.names)
+		r.sources[source] = n
+		r.names = append(r.names, source)
+	}
+	r.list = append(r.list, receipt{offset, n})
+}
+
+// encode returns nil when nothing was suppressed.
+func (r *receipts) encode(now int64) []byte {
+	if len(r.list) == 0 {
+		return nil
+	}
+	b := binary.AppendVarint(nil, now)
+	b = binary.AppendUvarint(b, uint64(len(r.names)))
+	for _, name := range r.names {
+		b = binary.AppendUvarint(b, uint64(len(name)))
+		b = append(b, name...)
+	}
+	for _, one := range r.list {
+		b = binary.AppendUvarint(b, one.offset)
+		b = binary.AppendUvarint(b, uint64(one.source))
+	}
+	return b
+}

@@ -1,0 +1,183 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+// Settings are the replicated settings, in the form decisions need them. A zero
+// retention or hold bound means that there is none.
+type Settings struct {
+	DedupWindow      time.Duration
+	DedupMaxKeys     uint64
+	ProducerTTL      time.Duration
+	ProducerMax      uint64
+	RetentionAge     time.Duration
+	RetentionBytes   uint64
+	RetentionEvents  uint64
+	CursorHoldEvents uint64
+	CursorHoldBytes  uint64
+	CursorHoldFor    time.Duration
+	CursorIdle       time.Duration
+	CursorMax        uint64
+	ValidationStrict bool
+	ReservedForeign  bool
+	Limits           event.Limits
+}
+
+// Setting is one setting as people see it.
+type Setting struct {
+	Key     string `json:"key"`
+	Value   string `json:"value"`
+	Default string `json:"default"`
+	Doc     string `json:"doc"`
+}
+
+// definition describes a setting: its key, default, meaning, and where it goes.
+type definition struct {
+	key, fallback, doc string
+	put                func(s *Settings, value string) error
+}
+
+// definitions lists every setting, sorted by key.
+func definitions() []definition {
+	return []definition{
+		{"catalogue.reserved", "refuse", "what becomes of a client's event of a reserved type: refuse, or accept-as-foreign", choose(func(s *Settings) *bool { return &s.ReservedForeign }, "refuse", "accept-as-foreign")},
+		{"cursor.hold_bytes", "4294967296", "bytes of blocks that a cursor may keep from retention; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.CursorHoldBytes })},
+		{"cursor.hold_events", "10000000", "events that a cursor may keep from retention; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.CursorHoldEvents })},
+		{"cursor.hold_for", "72h", "how old an event may get that a cursor keeps from retention; 0 is no bound", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorHoldFor })},
+		{"cursor.idle_expiry", "0s", "how long after its last open, commit or seek a cursor is removed; 0 is never", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorIdle })},
+		{"cursor.max", "10000", "how many cursors there may be", number(1, 1_000_000, func(s *Settings) *uint64 { return &s.CursorMax })},
+		{"dedup.max_keys", "20000000", "keys that the dedup window may hold; past it publishing is refused until some expire", number(1000, 1<<31, func(s *Settings) *uint64 { return &s.DedupMaxKeys })},
+		{"dedup.window", "60s", "how long after an event was appended its key suppresses the same again", duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.DedupWindow })},
+		{"limits.depth", "128", "nesting levels of a payload", size(1, 1000, func(s *Settings) *int { return &s.Limits.Depth })},
+		{"limits.event_bytes", "1048576", "bytes of one event's payload in canonical form", size(1024, 8<<20, func(s *Settings) *int { return &s.Limits.EventBytes })},
+		{"limits.name_bytes", "256", "bytes of a type, source, key or id", size(16, 4096, func(s *Settings) *int { return &s.Limits.NameBytes })},
+		{"limits.request_bytes", "4194304", "bytes of one request", size(1024, 16<<20, func(s *Settings) *int { return &s.Limits.RequestBytes })},
+		{"limits.request_events", "10000", "events of one request", size(1, frame.MaxRows/2, func(s *Settings) *int { return &s.Limits.RequestEvents })},
+		{"producer.max", "100000", "producers whose results are kept; past it the one used longest ago is forgotten", number(16, 10_000_000, func(s *Settings) *uint64 { return &s.ProducerMax })},
+		{"producer.ttl", "15m", "how long after its last request a producer's results are kept", duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.ProducerTTL })},
+		{"retention.age", "168h", "how long events are kept; 0 is no bound", duration(0, 100*year, func(s *Settings) *time.Duration { return &s.RetentionAge })},
+		{"retention.bytes", "8589934592", "bytes of stored blocks that are kept; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionBytes })},
+		{"retention.events", "0", "events that are kept; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionEvents })},
+		{"validation.strict", "false", "whether events of unknown types are refused", choose(func(s *Settings) *bool { return &s.ValidationStrict }, "false", "true")},
+	}
+}
+
+const year = 365 * 24 * time.Hour
+
+func number(low, high uint64, field func(*Settings) *uint64) func(*Settings, string) error {
+	return func(s *Settings, value string) error {
+		n, err := strconv.ParseUint(value, 10, 64)
+		if err != nil || n < low || n > high {
+			return fmt.Errorf("%q is not a whole number from %d to %d", value, low, high)
+		}
+		*field(s) = n
+		return nil
+	}
+}
+
+func size(low, high int, field func(*Settings) *int) func(*Settings, string) error {
+	return func(s *Settings, value string) error {
+		n, err := strconv.Atoi(value)
+		if err != nil || n < low || n > high {
+			return fmt.Errorf("%q is not a whole number from %d to %d", value, low, high)
+		}
+		*field(s) = n
+		return nil
+	}
+}
+
+func duration(low, high time.Duration, field func(*Settings) *time.Duration) func(*Settings, string) error {
+	return func(s *Settings, value string) error {
+		d, err := time.ParseDuration(value)
+		if err != nil || d < low || d > high {
+			return fmt.Errorf("%q is not a duration from %s to %s, such as 90s or 72h", value, low, high)
+		}
+		*field(s) = d
+		return nil
+	}
+}
+
+func choose(field func(*Settings) *bool, no, yes string) func(*Settings, string) error {
+	return func(s *Settings, value string) error {
+		if value != no && value != yes {
+			return fmt.Errorf("%q is neither %s nor %s", value, no, yes)
+		}
+		*field(s) = value == yes
+		return nil
+	}
+}
+
+func lookup(key string) (definition, bool) {
+	all := definitions()
+	i, found := slices.BinarySearchFunc(all, key, func(d definition, key string) int {
+		switch {
+		case d.key < key:
+			return -1
+		case d.key > key:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		return definition{}, false
+	}
+	return all[i], true
+}
+
+func defaultSettings() Settings {
+	var s Settings
+	for _, d := range definitions() {
+		if err := d.put(&s, d.fallback); err != nil {
+			panic(fmt.Sprintf("fsm: default of %s: %v", d.key, err))
+		}
+	}
+	return s
+}
+
+// set changes one setting; an empty value stands for the default. On an error
+// nothing has changed.
+func (s *Settings) set(key, value string) error {
+	d, known := lookup(key)
+	if !known {
+		return fmt.Errorf("there is no setting %q", key)
+	}
+	if value == "" {
+		value = d.fallback
+	}
+	return d.put(s, value)
+}
+
+func (a *applier) setSetting(c frame.SettingSet) Result {
+	d, known := lookup(c.Key)
+	if !known {
+		return refuse(NotFound, "key", fmt.Sprintf("there is no setting %q", c.Key), "list them: ringlog settings ls")
+	}
+	if err := a.s.settings.set(c.Key, c.Value); err != nil {
+		return refuse(Invalid, "value", fmt.Sprintf("%s: %v", c.Key, err), d.doc)
+	}
+	if c.Value == "" {
+		delete(a.s.changed, c.Key)
+		a.tx.Delete(key(prefixSetting, c.Key))
+	} else {
+		a.s.changed[c.Key] = c.Value
+		a.tx.Set(key(prefixSetting, c.Key), []byte(c.Value))
+	}
+	a.s.meta.MaxWindow = max(a.s.meta.MaxWindow, a.s.settings.DedupWindow)
+	setting := a.s.setting(d)
+	return Result{Setting: &setting}
+}
+
+func (s *state) setting(d definition) Setting {
+	value, changed := s.changed[d.key]
+	if !changed {
+		value = d.fallback
+	}
+	return Setting{Key: d.key, Value: value, Default: d.fallback, Doc: d.doc}
+}

@@ -1,0 +1,260 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm/dedup"
+	"github.com/ringrift/ringlog/log"
+)
+
+const (
+	prefixMeta       = 'm'
+	prefixCursor     = 'c'
+	prefixSetting    = 's'
+	prefixProducer   = 'p'
+	prefixResult     = 'q'
+	prefixMember     = 'n'
+	prefixType       = 't'
+	prefixDigest     = 'd'
+	prefixReceipts   = 'r'
+	prefixMembership = 'v'
+
+	stateFormat = 1
+	digestsKept = 1024
+)
+
+// FeatureLevel is the newest feature level this build takes part in.
+const FeatureLevel = 1
+
+// ErrNewerFormat is wrapped when a state was written by a newer build.
+var ErrNewerFormat = errors.New("the state was written by a newer version of ringlog")
+
+// Sum is a state digest.
+type Sum [frame.DigestSize]byte
+
+// MarshalText implements encoding.TextMarshaler with lower-case hex.
+func (s Sum) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Sum) UnmarshalText(text []byte) error {
+	if hex.DecodedLen(len(text)) != len(s) {
+		return fmt.Errorf("fsm: a digest of %d characters", len(text))
+	}
+	_, err := hex.Decode(s[:], text)
+	return err
+}
+
+// String returns the digest in hex.
+func (s Sum) String() string { return hex.EncodeToString(s[:]) }
+
+// meta is the part of the state that every entry rewrites.
+//
+// First <= Last+1, Floor and ColumnsFrom <= Last+1, Time never falls.
+type meta struct {
+	Format       int                 `json:"format"`
+	Applied      uint64              `json:"applied"`
+	Term         uint64              `json:"term"`
+	Time         int64               `json:"time_ns"`
+	First        uint64              `json:"first"`
+	Last         uint64              `json:"last"`
+	Bytes        uint64              `json:"bytes"`         // of all blocks ever stored
+	TrimmedBytes uint64              `json:"trimmed_bytes"` // of those that are trimmed
+	Floor        uint64              `json:"dedup_floor"`   // the first offset whose key still counts
+	ColumnsFrom  uint64              `json:"columns_from"`  // the first block whose key columns are kept
+	MaxWindow    time.Duration       `json:"max_window_ns"` // the longest dedup window there ever was
+	Touch        uint64              `json:"touch"`         // numbers the uses of producers
+	ClusterID    string              `json:"cluster_id"`
+	FeatureLevel uint32              `json:"feature_level"`
+	Leadership   election.Leadership `json:"leadership"`
+	LastStep     *ClockStep          `json:"last_clock_step,omitempty"`
+	Counters     Counters            `json:"counters"`
+	Digest       Sum                 `json:"digest"`
+}
+
+// ClockStep records that replicated time was moved at once.
+type ClockStep struct {
+	Index  uint64    `json:"index"`
+	From   time.Time `json:"from"`
+	To     time.Time `json:"to"`
+	Agreed []string  `json:"agreed"`
+}
+
+// Counters count decisions since the log began; they are part of the state.
+type Counters struct {
+	Accepted   uint64 `json:"accepted"`   // events appended for clients
+	Suppressed uint64 `json:"suppressed"` // events answered with an earlier offset
+	Refused    uint64 `json:"refused"`    // requests refused
+	Replayed   uint64 `json:"replayed"`   // requests answered from a producer's results
+	Emitted    uint64 `json:"emitted"`    // events of the cluster's own
+}
+
+// ConfigMember is a server of the Raft configuration.
+type ConfigMember struct {
+	ID    string `json:"id"`
+	Addr  string `json:"addr"`
+	Voter bool   `json:"voter"`
+}
+
+// membership is the newest Raft configuration that was applied; Raw is opaque here.
+type membership struct {
+	Index   uint64         `json:"index"`
+	Raw     []byte         `json:"raw"`
+	Members []ConfigMember `json:"members"`
+}
+
+// state is everything the machine knows, mirrored in memory from the database.
+type state struct {
+	meta       meta
+	changed    map[string]string // settings that differ from their defaults
+	settings   Settings
+	cursors    map[string]*Cursor
+	producers  *producers
+	members    map[string]frame.Member
+	types      map[event.Type]event.Definition
+	catalogue  *event.Catalogue
+	membership membership
+	keys       *dedup.Index
+	window     []windowBlock // blocks from meta.Floor on, oldest first
+	oldest     *log.Columns  // of the first retained block; nil when not looked up
+}
+
+// windowBlock is a block whose keys are in the dedup index.
+type windowBlock struct {
+	first uint64
+	at    int64
+}
+
+func newState() *state {
+	return &state{
+		meta:      meta{Format: stateFormat, First: 1, Floor: 1, ColumnsFrom: 1},
+		changed:   map[string]string{},
+		settings:  defaultSettings(),
+		cursors:   map[string]*Cursor{},
+		producers: newProducers(),
+		members:   map[string]frame.Member{},
+		types:     map[event.Type]event.Definition{},
+		catalogue: event.Builtin(),
+		keys:      dedup.New(),
+	}
+}
+
+// loadState reads everything but the dedup keys, which fill reads from the log.
+func loadState(db *pebble.DB) (*state, error) {
+	s := newState()
+	if err := getJSON(db, []byte{prefixMeta}, &s.meta); err != nil {
+		return nil, err
+	}
+	if s.meta.Format > stateFormat {
+		return nil, fmt.Errorf("fsm: open: format %d, this build knows %d: %w", s.meta.Format, stateFormat, ErrNewerFormat)
+	}
+	if err := getJSON(db, []byte{prefixMembership}, &s.membership); err != nil {
+		return nil, err
+	}
+	loaders := map[byte]func(key string, value []byte) error{
+		prefixCursor:   s.loadCursor,
+		prefixSetting:  s.loadSetting,
+		prefixProducer: s.producers.load,
+		prefixMember:   s.loadMember,
+		prefixType:     s.loadType,
+	}
+	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
+		if err := scan(db, prefix, loaders[prefix]); err != nil {
+			return nil, err
+		}
+	}
+	s.producers.order()
+	s.compileCatalogue()
+	return s, nil
+}
+
+func (s *state) loadCursor(_ string, value []byte) error {
+	c := &Cursor{}
+	if err := json.Unmarshal(value, c); err != nil {
+		return err
+	}
+	s.cursors[c.Name] = c
+	return nil
+}
+
+func (s *state) loadSetting(key string, value []byte) error {
+	s.changed[key] = string(value)
+	return s.settings.set(key, string(value))
+}
+
+func (s *state) loadMember(_ string, value []byte) error {
+	var m frame.Member
+	if err := json.Unmarshal(value, &m); err != nil {
+		return err
+	}
+	s.members[m.ID] = m
+	return nil
+}
+
+// fillWindow rebuilds the dedup index from the key columns of the window alone.
+func (s *state) fillWindow(l *log.Log) error {
+	return l.EachColumns(s.meta.Floor, s.meta.Last, func(c *log.Columns) bool {
+		s.window = append(s.window, windowBlock{c.First, c.AppendedAt.UnixNano()})
+		offset := c.First
+		for row := range c.Len() {
+			if c.Dead.Has(row) {
+				continue
+			}
+			if c.KindAt(row) != frame.DedupOff {
+				s.keys.Insert(c.KeyAt(row), offset)
+			}
+			offset++
+		}
+		return true
+	})
+}
+
+func getJSON(db *pebble.DB, key []byte, into any) error {
+	value, closer, err := db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("fsm: read %q: %w", key, err)
+	}
+	defer closer.Close()
+	if err := json.Unmarshal(value, into); err != nil {
+		return fmt.Errorf("fsm: read %q: %w", key, err)
+	}
+	return nil
+}
+
+func scan(db *pebble.DB, prefix byte, each func(key string, value []byte) error) error {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
+	if err != nil {
+		return fmt.Errorf("fsm: scan %q: %w", prefix, err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err == nil {
+			err = each(string(it.Key()[1:]), value)
+		}
+		if err != nil {
+			return fmt.Errorf("fsm: read %q: %w", it.Key(), err)
+		}
+	}
+	return it.Error()
+}
+
+func key(prefix byte, name string) []byte { return append([]byte{prefix}, name...) }
+
+func indexKey(prefix byte, index uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{prefix}, index)
+}

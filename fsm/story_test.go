@@ -1,0 +1,184 @@
+package fsm
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+var update = flag.Bool("update", false, "write what the stories tell into their files")
+
+// The stories in testdata are transcripts: a line that begins with > is a command,
+// what follows until the next one is what the machine answered.
+func TestStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.story")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".story"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := (&teller{node: newNode(t)}).tell(string(text))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got != string(text) {
+				t.Errorf("the story goes otherwise now:\n%s", got)
+			}
+		})
+	}
+}
+
+// teller carries out a story's commands.
+type teller struct {
+	*node
+	leader string
+	shown  uint64 // events up to here were told
+	first  uint64 // the first offset that was told
+}
+
+func (s *teller) tell(story string) string {
+	var out strings.Builder
+	for line := range strings.Lines(story) {
+		switch {
+		case strings.HasPrefix(line, "#"), strings.TrimSpace(line) == "":
+			out.WriteString(line)
+		case strings.HasPrefix(line, "> "):
+			out.WriteString(line)
+			out.WriteString(s.line(strings.Fields(line[2:])))
+		}
+	}
+	return out.String()
+}
+
+func (s *teller) line(words []string) string {
+	switch words[0] {
+	case "leads": // n1 leads in the next term
+		s.term++
+		s.leader = words[1]
+		hello := frame.Hello{ClusterID: "c1"}
+		if len(words) > 2 {
+			hello.Cause = words[2]
+		}
+		return s.entry(do(hello))
+	case "wait":
+		d, _ := time.ParseDuration(words[1])
+		s.at = s.at.Add(d)
+		return ""
+	case "explain":
+		x, err := s.m.Explain(context.Background(), number64(words[1]))
+		return show(x) + failed(err)
+	case "stats":
+		stats := s.m.Stats()
+		return fmt.Sprintf("  first %d last %d keys %d producers %d accepted %d suppressed %d refused %d\n",
+			stats.First, stats.Last, stats.DedupKeys, stats.Producers, stats.Accepted, stats.Suppressed, stats.Refused)
+	case "due":
+		return fmt.Sprintf("  %s\n", s.m.NextDeadline().Sub(epoch))
+	case "plan":
+		plan, err := s.m.PlanTrim(frame.Trim{Before: number64(words[1])})
+		return show(plan) + failed(err)
+	default:
+		return s.entry(s.request(words))
+	}
+}
+
+func number64(s string) uint64 { n, _ := strconv.ParseUint(s, 10, 64); return n }
+
+func show(v any) string {
+	text, _ := json.Marshal(v)
+	return "  " + string(text) + "\n"
+}
+
+func failed(err error) string {
+	if err == nil {
+		return ""
+	}
+	return "  error: " + err.Error() + "\n"
+}
+
+func (s *teller) request(words []string) request {
+	switch words[0] {
+	case "publish": // contents as numbers, with an id as 3=id
+		return publish(contents(words[1:])...)
+	case "produce": // producer sequence contents
+		return produce(words[1], number64(words[2]), contents(words[3:])...)
+	case "create":
+		return do(frame.CursorCreate{Name: words[1], Policy: frame.CursorPolicy{HoldEvents: number64(words[2])}})
+	case "open":
+		return do(frame.CursorOpen{Name: words[1]})
+	case "commit":
+		return do(frame.CursorCommit{Name: words[1], Offset: number64(words[2]), Generation: number64(words[3])})
+	case "seek":
+		return do(frame.CursorSeek{Name: words[1], To: frame.Position{Kind: frame.AtOffset, Offset: number64(words[2])}})
+	case "set":
+		return do(frame.SettingSet{Key: words[1], Value: words[2]})
+	case "trim":
+		return do(frame.Trim{Before: number64(words[1]), Force: len(words) > 2})
+	case "intent":
+		return do(frame.Intent{Target: words[1], Cause: words[2]})
+	case "abort":
+		return do(frame.IntentAbort{})
+	case "member":
+		level, _ := strconv.Atoi(words[2])
+		return do(frame.MemberPut{Member: frame.Member{ID: words[1], FeatureLevel: uint32(level)}})
+	case "step":
+		d, _ := time.ParseDuration(words[1])
+		return do(frame.ClockStep{To: s.at.Add(d), Agreed: []string{"n1", "n2"}})
+	default:
+		return do(frame.Tick{})
+	}
+}
+
+func contents(words []string) (events []event.Event) {
+	for _, w := range words {
+		n, id, _ := strings.Cut(w, "=")
+		content, _ := strconv.Atoi(n)
+		events = append(events, withID(ev(content), id))
+	}
+	return events
+}
+
+// entry applies one request and tells the answer and what was appended.
+func (s *teller) entry(r request) string {
+	s.index++
+	results := applyTo(s.t, s.m, entryOf(s.index, s.term, s.leader, s.at, r))
+	text := ""
+	if words := describe(r, results[0]); words != "" {
+		text = "  " + words + "\n"
+	}
+	if refusal := results[0].Refusal; refusal != nil {
+		text = fmt.Sprintf("  %s\n", refusal)
+	}
+	if results[0].Cursor != nil && results[0].Cursor.Gap != nil {
+		text += show(results[0].Cursor.Gap)
+	}
+	first, last := s.m.Log().Bounds()
+	for offset := max(first, s.shown+1); offset <= last; offset++ {
+		e, err := s.m.Log().Get(offset)
+		if err != nil {
+			return text + failed(err)
+		}
+		text += fmt.Sprintf("  %d %s %s\n", e.Offset, e.Type, e.Payload)
+	}
+	s.shown = last
+	if first != max(s.first, 1) {
+		text += fmt.Sprintf("  the log begins at %d\n", first)
+	}
+	s.first = first
+	return text
+}

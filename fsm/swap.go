@@ -1,0 +1,104 @@
+package fsm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/go-hclog"
+)
+
+// Checkpoint makes a copy of the state in dir, which must not exist and must be on
+// the same file system: files are linked, not copied. It returns the position
+// read from that copy, which may be newer than the one at the call.
+func (m *Machine) Checkpoint(dir string) (Position, error) {
+	err := m.log.View(func(db *pebble.DB) error { return db.Checkpoint(dir, pebble.WithFlushedWAL()) })
+	if err != nil {
+		return Position{}, fmt.Errorf("fsm: checkpoint into %s: %w", dir, err)
+	}
+	return ReadPosition(dir, m.opts.FS)
+}
+
+// ReadPosition returns the position of the checkpoint in dir.
+func ReadPosition(dir string, fs vfs.FS) (Position, error) {
+	o := Options{FS: fs, ReadOnly: true}
+	o.defaults()
+	db, err := openDB(dir, &o)
+	if err != nil {
+		return Position{}, err
+	}
+	s := newState()
+	err = errors.Join(getJSON(db, []byte{prefixMeta}, &s.meta), getJSON(db, []byte{prefixMembership}, &s.membership))
+	return s.position(), closeWith(err, db)
+}
+
+// Swap puts the checkpoint in dir, a folder on the same file system, in the place
+// of the whole state. A crash leaves the old state or the new one. Readers are
+// let finish first; the machine goes on with the new state.
+func (m *Machine) Swap(dir string) error {
+	fs := m.opts.FS
+	name, err := readCurrent(fs, m.opts.Dir)
+	if err != nil {
+		return err
+	}
+	number, err := strconv.Atoi(name)
+	if err != nil {
+		return fmt.Errorf("fsm: swap: %w", err)
+	}
+	next := fmt.Sprintf("%06d", (number+1)%1_000_000)
+	path := fs.PathJoin(m.opts.Dir, next)
+	if err := fs.Rename(dir, path); err != nil {
+		return fmt.Errorf("fsm: swap in %s: %w", dir, err)
+	}
+	if err := syncDir(fs, m.opts.Dir); err != nil {
+		return err
+	}
+	if err := writeCurrent(fs, m.opts.Dir, next); err != nil {
+		return err
+	}
+	if err := m.attach(path); err != nil {
+		return err
+	}
+	if err := fs.RemoveAll(fs.PathJoin(m.opts.Dir, name)); err != nil {
+		return fmt.Errorf("fsm: remove the state before: %w", err)
+	}
+	return nil
+}
+
+// Reassign gives the state of a stopped node another cluster id and membership:
+// the restore of a backup as a new cluster. It must not be used on a running node.
+func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, raw []byte) (Position, error) {
+	o := Options{FS: fs, Logger: hclog.NewNullLogger()}
+	o.defaults()
+	db, err := openDB(dir, &o)
+	if err != nil {
+		return Position{}, err
+	}
+	s, err := loadState(db)
+	if err != nil {
+		return Position{}, closeWith(err, db)
+	}
+	batch := db.NewBatch()
+	defer batch.Close()
+	for id := range s.members {
+		err = errors.Join(err, batch.Delete(key(prefixMember, id), nil))
+	}
+	s.meta.ClusterID = clusterID
+	s.membership = membership{Index: s.meta.Applied, Raw: raw, Members: members}
+	err = errors.Join(err, setRecord(batch, []byte{prefixMeta}, s.meta), setRecord(batch, []byte{prefixMembership}, s.membership))
+	if err == nil {
+		err = batch.Commit(pebble.Sync)
+	}
+	return s.position(), closeWith(err, db)
+}
+
+func setRecord(b *pebble.Batch, key []byte, v any) error {
+	value, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return b.Set(key, value, nil)
+}

@@ -1,0 +1,91 @@
+package fsm
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// tx is the batch of one entry. Whatever is written to it goes into the digest, so
+// that the digest chains every state change.
+type tx struct {
+	batch *pebble.Batch
+	sum   hash.Hash
+	err   error
+}
+
+func newTx(db *pebble.DB, before Sum, index, term uint64) *tx {
+	t := &tx{batch: db.NewBatch(), sum: sha256.New()}
+	t.sum.Write(before[:])
+	t.number(index)
+	t.number(term)
+	return t
+}
+
+func (t *tx) number(n uint64) {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], n)
+	t.sum.Write(b[:])
+}
+
+// note takes one change into the digest; the lengths keep neighbours apart.
+func (t *tx) note(what byte, key, value []byte) {
+	t.sum.Write([]byte{what})
+	t.number(uint64(len(key)))
+	t.sum.Write(key)
+	t.number(uint64(len(value)))
+	t.sum.Write(value)
+}
+
+func (t *tx) keep(err error) {
+	if t.err == nil && err != nil {
+		t.err = fmt.Errorf("fsm: write: %w", err)
+	}
+}
+
+// Set implements log.Writer.
+func (t *tx) Set(key, value []byte) {
+	t.keep(t.batch.Set(key, value, nil))
+	t.note('s', key, value)
+}
+
+// SetBlock implements log.Writer. Of the body only the checksum at its start goes
+// into the digest: the rest would cost more than all other work together.
+func (t *tx) SetBlock(key, value []byte, head int) {
+	const codecAndChecksum = 5
+	t.keep(t.batch.Set(key, value, nil))
+	t.note('b', key, value[:min(len(value), head+codecAndChecksum)])
+}
+
+// DeleteRange implements log.Writer.
+func (t *tx) DeleteRange(from, to []byte) {
+	t.keep(t.batch.DeleteRange(from, to, nil))
+	t.note('r', from, to)
+}
+
+func (t *tx) Delete(key []byte) {
+	t.keep(t.batch.Delete(key, nil))
+	t.note('d', key, nil)
+}
+
+func (t *tx) setJSON(key []byte, v any) {
+	value, err := json.Marshal(v)
+	t.keep(err)
+	t.Set(key, value)
+}
+
+// finish writes the digest and the meta record, whose own digest field is what was
+// summed up to then, and returns the error that stuck.
+func (t *tx) finish(m *meta) error {
+	t.sum.Sum(m.Digest[:0])
+	ring := binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(m.Applied%digestsKept))
+	t.keep(t.batch.Set(ring, append(binary.BigEndian.AppendUint64(nil, m.Applied), m.Digest[:]...), nil))
+	value, err := json.Marshal(m)
+	t.keep(err)
+	t.keep(t.batch.Set([]byte{prefixMeta}, value, nil))
+	return t.err
+}

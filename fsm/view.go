@@ -1,0 +1,271 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/log"
+)
+
+// Log returns the reading side of the event log. It stays valid over a Swap.
+func (m *Machine) Log() *log.Log { return m.log }
+
+func read[T any](m *Machine, from func(*state) T) T {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return from(m.s)
+}
+
+// Applied returns the index of the last entry applied.
+func (m *Machine) Applied() uint64 {
+	m.progress.Lock()
+	defer m.progress.Unlock()
+	return m.applied
+}
+
+// Term returns the Raft term of the last entry applied.
+func (m *Machine) Term() uint64 { return read(m, func(s *state) uint64 { return s.meta.Term }) }
+
+// Time returns the replicated time; zero before the first entry.
+func (m *Machine) Time() time.Time {
+	return read(m, func(s *state) time.Time {
+		if s.meta.Time == 0 {
+			return time.Time{}
+		}
+		return time.Unix(0, s.meta.Time).UTC()
+	})
+}
+
+// LastClockStep returns the last time replicated time was moved at once, or nil.
+func (m *Machine) LastClockStep() *ClockStep {
+	return read(m, func(s *state) *ClockStep { return s.meta.LastStep })
+}
+
+// ClusterID returns the cluster's id, empty before its first hello.
+func (m *Machine) ClusterID() string {
+	return read(m, func(s *state) string { return s.meta.ClusterID })
+}
+
+// FeatureLevel returns the level that all members have reached.
+func (m *Machine) FeatureLevel() uint32 {
+	return read(m, func(s *state) uint32 { return s.meta.FeatureLevel })
+}
+
+// Leadership returns who leads, as the log tells it.
+func (m *Machine) Leadership() election.Leadership {
+	return read(m, func(s *state) election.Leadership { return s.meta.Leadership })
+}
+
+// Digest returns the newest digest and the index it stands for.
+func (m *Machine) Digest() (index uint64, sum Sum) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.s.meta.Applied, m.s.meta.Digest
+}
+
+// DigestAt returns the digest at an index, if it is one of the last 1024.
+func (m *Machine) DigestAt(index uint64) (Sum, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.digestAt(index)
+}
+
+func (m *Machine) digestAt(index uint64) (sum Sum, known bool) {
+	if m.db == nil {
+		return sum, false
+	}
+	value, closer, err := m.db.Get(binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(index%digestsKept)))
+	if err != nil {
+		return sum, false
+	}
+	defer closer.Close()
+	if len(value) != 8+len(sum) || binary.BigEndian.Uint64(value) != index {
+		return sum, false
+	}
+	return Sum(value[8:]), true
+}
+
+// Cursor returns a copy of a cursor.
+func (m *Machine) Cursor(name string) (Cursor, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	c := m.s.cursors[name]
+	if c == nil {
+		return Cursor{}, false
+	}
+	return *c.clone(), true
+}
+
+// Cursors returns copies of all cursors, by name.
+func (m *Machine) Cursors() []Cursor {
+	return read(m, func(s *state) []Cursor {
+		list := make([]Cursor, 0, len(s.cursors))
+		for _, name := range slices.Sorted(maps.Keys(s.cursors)) {
+			list = append(list, *s.cursors[name].clone())
+		}
+		return list
+	})
+}
+
+// Settings returns the replicated settings in force.
+func (m *Machine) Settings() Settings {
+	return read(m, func(s *state) Settings { return s.settings })
+}
+
+// ListSettings returns all settings with their defaults and meanings, by key.
+func (m *Machine) ListSettings() []Setting {
+	return read(m, func(s *state) []Setting {
+		var list []Setting
+		for _, d := range definitions() {
+			list = append(list, s.setting(d))
+		}
+		return list
+	})
+}
+
+// Catalogue returns the built-in event types and those added at run time.
+func (m *Machine) Catalogue() *event.Catalogue {
+	return read(m, func(s *state) *event.Catalogue { return s.catalogue })
+}
+
+// Policy returns the gate for incoming events that the settings ask for.
+func (m *Machine) Policy() event.Policy {
+	return read(m, func(s *state) event.Policy {
+		p := event.Policy{Catalogue: s.catalogue, Strict: s.settings.ValidationStrict, Limits: s.settings.Limits}
+		if s.settings.ReservedForeign {
+			p.Reserved = event.ReservedForeign
+		}
+		return p
+	})
+}
+
+// Members returns what is known of the nodes, by id.
+func (m *Machine) Members() []frame.Member {
+	return read(m, func(s *state) []frame.Member {
+		return slices.SortedFunc(maps.Values(s.members), func(a, b frame.Member) int { return strings.Compare(a.ID, b.ID) })
+	})
+}
+
+// Member returns what is known of one node.
+func (m *Machine) Member(id string) (frame.Member, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	member, known := m.s.members[id]
+	return member, known
+}
+
+// Configuration returns the newest Raft configuration applied: its index, its
+// bytes as Raft encodes them, and its members. The index is 0 when there is none.
+func (m *Machine) Configuration() (index uint64, raw []byte, members []ConfigMember) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	c := m.s.membership
+	return c.Index, slices.Clone(c.Raw), slices.Clone(c.Members)
+}
+
+// Stats are figures about the state.
+type Stats struct {
+	Counters
+	First      uint64 `json:"first_offset"`
+	Last       uint64 `json:"last_offset"`
+	Bytes      uint64 `json:"log_bytes"` // of the blocks retained
+	DedupKeys  int    `json:"dedup_keys"`
+	DedupBytes int    `json:"dedup_bytes"` // of memory
+	Producers  int    `json:"producers"`
+	Cursors    int    `json:"cursors"`
+}
+
+// Stats returns the figures of this moment.
+func (m *Machine) Stats() Stats {
+	return read(m, func(s *state) Stats {
+		return Stats{Counters: s.meta.Counters, First: s.meta.First, Last: s.meta.Last, Bytes: s.meta.Bytes - s.meta.TrimmedBytes,
+			DedupKeys: s.keys.Len(), DedupBytes: s.keys.Bytes(), Producers: s.producers.byUse.Len(), Cursors: len(s.cursors)}
+	})
+}
+
+// NextDeadline returns the replicated time at which something is due without a
+// command: keys, producers, cursors or events that expire. Zero is never.
+func (m *Machine) NextDeadline() time.Time {
+	return read(m, func(s *state) time.Time {
+		next := int64(0)
+		earlier := func(at int64, after time.Duration) {
+			if t := at + int64(after); after > 0 && (next == 0 || t < next) {
+				next = t
+			}
+		}
+		if len(s.window) > 0 {
+			earlier(s.window[0].at, s.settings.DedupWindow)
+		}
+		if p := s.producers.oldest(); p != nil {
+			earlier(p.Used, s.settings.ProducerTTL)
+		}
+		for _, c := range s.cursors {
+			earlier(c.Touched.UnixNano(), s.settings.CursorIdle)
+		}
+		if oldest := m.oldestBlock(s); oldest != 0 {
+			earlier(oldest, s.settings.RetentionAge)
+		}
+		if next == 0 {
+			return time.Time{}
+		}
+		return time.Unix(0, next).UTC()
+	})
+}
+
+// oldestBlock returns when the first retained block was appended, 0 for none.
+func (m *Machine) oldestBlock(s *state) int64 {
+	if s.meta.First > s.meta.Last {
+		return 0
+	}
+	if s.oldest != nil && s.oldest.First == s.meta.First {
+		return s.oldest.AppendedAt.UnixNano()
+	}
+	c, err := m.log.Columns(s.meta.First)
+	if err != nil {
+		return 0
+	}
+	return c.AppendedAt.UnixNano()
+}
+
+// PlanTrim returns what a trim would do now, and does nothing.
+func (m *Machine) PlanTrim(t frame.Trim) (TrimResult, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	s := *m.s
+	p := planner{s: &s, log: m.log, now: s.meta.Time, limit: s.meta.Last + 1}
+	plan, err := p.plan(t)
+	return plan.TrimResult, err
+}
+
+// Position says which entry a state stands at, and what came with it.
+type Position struct {
+	Index              uint64
+	Term               uint64
+	ConfigurationIndex uint64
+	Configuration      []byte // as Raft encodes it
+	ClusterID          string
+	First, Last        uint64 // offsets
+	Time               time.Time
+	Digest             Sum
+	FeatureLevel       uint32
+}
+
+func (s *state) position() Position {
+	return Position{Index: s.meta.Applied, Term: s.meta.Term, ConfigurationIndex: s.membership.Index,
+		Configuration: s.membership.Raw, ClusterID: s.meta.ClusterID, First: s.meta.First, Last: s.meta.Last,
+		Time: time.Unix(0, s.meta.Time).UTC(), Digest: s.meta.Digest, FeatureLevel: s.meta.FeatureLevel}
+}
+
+// Position returns where this machine stands.
+func (m *Machine) Position() Position { return read(m, (*state).position) }
+
+func closeWith(err error, db *pebble.DB) error { return errors.Join(err, db.Close()) }

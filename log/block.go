@@ -1,0 +1,253 @@
+package log
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+	"time"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+const (
+	prefixBlock   = 'b'
+	prefixColumns = 'k'
+	valueVersion  = 1
+	crcEnd        = 5
+)
+
+// ErrCorrupt is wrapped by errors about stored bytes that fail their checks.
+var ErrCorrupt = errors.New("the stored log is damaged")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Block is one frame's events on their way into the log. The byte slices are the
+// frame's own and are only read.
+type Block struct {
+	First       uint64 // offset of the first live event
+	Index, Term uint64
+	AppendedAt  time.Time
+	Dead        Bitmap
+	Live        int // > 0
+	Shape       frame.Shape
+	HeaderBytes []byte
+	ColumnBytes []byte
+	Body        []byte
+}
+
+// Last returns the offset of the block's last live event.
+func (b *Block) Last() uint64 { return b.First + uint64(b.Live) - 1 }
+
+// Bitmap marks the dead rows of a block. The empty Bitmap marks none.
+type Bitmap []byte
+
+// NewBitmap returns a bitmap with room for rows.
+func NewBitmap(rows int) Bitmap { return make(Bitmap, (rows+7)/8) }
+
+// Set marks row i.
+func (m Bitmap) Set(i int) { m[i/8] |= 1 << (i % 8) }
+
+// Clear takes the mark of row i away.
+func (m Bitmap) Clear(i int) { m[i/8] &^= 1 << (i % 8) }
+
+// Has reports whether row i is marked.
+func (m Bitmap) Has(i int) bool { return i/8 < len(m) && m[i/8]&(1<<(i%8)) != 0 }
+
+// Count returns the number of marked rows.
+func (m Bitmap) Count() int {
+	n := 0
+	for _, b := range m {
+		n += bits.OnesCount8(b)
+	}
+	return n
+}
+
+func blockKey(first uint64) []byte   { return offsetKey(prefixBlock, first) }
+func columnsKey(first uint64) []byte { return offsetKey(prefixColumns, first) }
+
+func offsetKey(prefix byte, offset uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{prefix}, offset)
+}
+
+// common is the head of both values: what was decided, when, and which rows live.
+type common struct {
+	live        int
+	index, term uint64
+	appendedAt  time.Time
+}
+
+func (b *Block) appendCommon(v []byte) []byte {
+	v = append(v, valueVersion, 0, 0, 0, 0)
+	v = binary.AppendUvarint(v, uint64(b.Live))
+	v = binary.AppendUvarint(v, b.Index)
+	v = binary.AppendUvarint(v, b.Term)
+	return binary.AppendVarint(v, b.AppendedAt.UnixNano())
+}
+
+// encode returns the 'b' value and how many of its bytes stand before the body.
+func (b *Block) encode() (v []byte, head int) {
+	v = make([]byte, 0, 64+len(b.Dead)+len(b.HeaderBytes)+len(b.Body))
+	v = b.appendCommon(v)
+	v = appendBytes(v, b.Dead)
+	v = appendBytes(v, b.HeaderBytes)
+	head = len(v)
+	binary.LittleEndian.PutUint32(v[1:], crc32.Checksum(v[crcEnd:], castagnoli))
+	return append(v, b.Body...), head
+}
+
+func (b *Block) encodeColumns(before uint64, size int) []byte {
+	v := make([]byte, 0, 64+len(b.Dead)+len(b.ColumnBytes))
+	v = b.appendCommon(v)
+	for _, n := range []uint64{before, uint64(size), uint64(b.Shape.Rows), uint64(b.Shape.Types), uint64(b.Shape.Sources)} {
+		v = binary.AppendUvarint(v, n)
+	}
+	v = appendBytes(v, b.Dead)
+	v = append(v, b.ColumnBytes...)
+	binary.LittleEndian.PutUint32(v[1:], crc32.Checksum(v[crcEnd:], castagnoli))
+	return v
+}
+
+func appendBytes(b, field []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(field)))
+	return append(b, field...)
+}
+
+// fields reads a value front to back; the first error sticks.
+type fields struct {
+	b   []byte
+	bad bool
+}
+
+func (f *fields) uvarint() uint64 {
+	v, n := binary.Uvarint(f.b)
+	if n <= 0 {
+		f.bad, f.b = true, nil
+		return 0
+	}
+	f.b = f.b[n:]
+	return v
+}
+
+func (f *fields) varint() int64 {
+	v, n := binary.Varint(f.b)
+	if n <= 0 {
+		f.bad, f.b = true, nil
+		return 0
+	}
+	f.b = f.b[n:]
+	return v
+}
+
+func (f *fields) bytes() []byte {
+	n := f.uvarint()
+	if f.bad || n > uint64(len(f.b)) {
+		f.bad, f.b = true, nil
+		return nil
+	}
+	out := f.b[:n:n]
+	f.b = f.b[n:]
+	return out
+}
+
+func (f *fields) common() common {
+	return common{live: int(f.uvarint()), index: f.uvarint(), term: f.uvarint(), appendedAt: time.Unix(0, f.varint()).UTC()}
+}
+
+func corrupt(first uint64, what string, err error) error {
+	if err == nil {
+		err = errors.New("cut or altered")
+	}
+	return fmt.Errorf("log: %s of the block at offset %d: %w: %w; restore this node's folder from the cluster: remove the node, empty the folder, join again",
+		what, first, ErrCorrupt, err)
+}
+
+// stored is a block read back.
+type stored struct {
+	common
+	first  uint64
+	dead   Bitmap
+	header *frame.Header
+	body   []byte
+}
+
+func (s *stored) last() uint64 { return s.first + uint64(s.live) - 1 }
+
+func decodeBlock(first uint64, v []byte) (*stored, error) {
+	if len(v) < crcEnd || v[0] != valueVersion {
+		return nil, corrupt(first, "head", nil)
+	}
+	f := &fields{b: v[crcEnd:]}
+	s := &stored{first: first, common: f.common(), dead: f.bytes()}
+	header := f.bytes()
+	if f.bad {
+		return nil, corrupt(first, "head", nil)
+	}
+	s.body = f.b
+	head := v[crcEnd : len(v)-len(f.b)]
+	if crc32.Checksum(head, castagnoli) != binary.LittleEndian.Uint32(v[1:]) {
+		return nil, corrupt(first, "head", errors.New("checksum"))
+	}
+	var err error
+	if s.header, err = frame.DecodeHeader(header); err != nil {
+		return nil, corrupt(first, "head", err)
+	}
+	if s.live <= 0 || s.live != s.header.Rows-s.dead.Count() {
+		return nil, corrupt(first, "head", errors.New("live rows do not add up"))
+	}
+	return s, nil
+}
+
+// Columns is a block's key columns read back.
+type Columns struct {
+	*frame.Columns
+	First      uint64
+	Live       int
+	Index      uint64
+	Term       uint64
+	AppendedAt time.Time
+	Before     uint64 // bytes of all blocks ever stored before this one
+	Size       uint64 // bytes of this block
+	Dead       Bitmap
+}
+
+// Last returns the offset of the block's last live event.
+func (c *Columns) Last() uint64 { return c.First + uint64(c.Live) - 1 }
+
+// RowOf returns the row of the live event at offset, which must be in the block.
+func (c *Columns) RowOf(offset uint64) int {
+	left := offset - c.First
+	for i := range c.Len() {
+		if c.Dead.Has(i) {
+			continue
+		}
+		if left == 0 {
+			return i
+		}
+		left--
+	}
+	return -1
+}
+
+// decodeColumns reads a 'k' value; v must stay unchanged for as long as the result
+// is used.
+func decodeColumns(first uint64, v []byte) (*Columns, error) {
+	if len(v) < crcEnd || v[0] != valueVersion || crc32.Checksum(v[crcEnd:], castagnoli) != binary.LittleEndian.Uint32(v[1:]) {
+		return nil, corrupt(first, "key columns", nil)
+	}
+	f := &fields{b: v[crcEnd:]}
+	head := f.common()
+	c := &Columns{First: first, Live: head.live, Index: head.index, Term: head.term, AppendedAt: head.appendedAt,
+		Before: f.uvarint(), Size: f.uvarint()}
+	shape := frame.Shape{Rows: int(f.uvarint()), Types: int(f.uvarint()), Sources: int(f.uvarint())}
+	c.Dead = f.bytes()
+	if f.bad {
+		return nil, corrupt(first, "key columns", nil)
+	}
+	var err error
+	if c.Columns, err = frame.DecodeColumns(f.b, shape); err != nil {
+		return nil, corrupt(first, "key columns", err)
+	}
+	return c, nil
+}

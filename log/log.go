@@ -1,0 +1,236 @@
+package log
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Log reads and writes blocks. Any number of goroutines may read; one appends.
+//
+// first <= last+1 always; first == last+1 is an empty log.
+type Log struct {
+	// mu is held shared while db is read and exclusively to put another in its
+	// place: a reader never sees a database go away under it.
+	mu sync.RWMutex
+	db *pebble.DB
+
+	state sync.Mutex // guards what follows
+	first uint64
+	last  uint64
+	grown chan struct{} // closed when last grows
+
+	cache *cache
+}
+
+// New returns a log without a database, whose decoded blocks may take about
+// cacheBytes of memory.
+func New(cacheBytes int64) *Log {
+	return &Log{first: 1, grown: make(chan struct{}), cache: newCache(cacheBytes)}
+}
+
+// Attach puts db in the place of the database before, once its readers are done,
+// and returns that one, which is nil the first time.
+func (l *Log) Attach(db *pebble.DB, first, last uint64) (old *pebble.DB) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old, l.db = l.db, db
+	l.cache.clear()
+	l.Advance(first, last)
+	return old
+}
+
+// View calls read with the database, which stays open until read returns.
+func (l *Log) View(read func(db *pebble.DB) error) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.db == nil {
+		return fmt.Errorf("log: read: %w", pebble.ErrClosed)
+	}
+	return read(l.db)
+}
+
+// Bounds returns the first retained offset and the last one.
+func (l *Log) Bounds() (first, last uint64) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	return l.first, l.last
+}
+
+// Advance makes committed blocks, or a trim, known to readers.
+func (l *Log) Advance(first, last uint64) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	if last > l.last {
+		close(l.grown)
+		l.grown = make(chan struct{})
+	}
+	l.first, l.last = first, last
+}
+
+// Wait returns when the log has reached offset, or ctx is done.
+func (l *Log) Wait(ctx context.Context, offset uint64) error {
+	for {
+		l.state.Lock()
+		last, grown := l.last, l.grown
+		l.state.Unlock()
+		if last >= offset {
+			return nil
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Writer is the batch that blocks are written to. The body of a block is handed
+// over apart from its head, because its own checksum already stands in the entry.
+type Writer interface {
+	Set(key, value []byte)
+	SetBlock(key, value []byte, head int)
+	DeleteRange(from, to []byte)
+}
+
+// Append writes a block whose predecessors take before bytes, and returns the
+// bytes that it takes itself.
+func Append(w Writer, b *Block, before uint64) uint64 {
+	value, head := b.encode()
+	w.SetBlock(blockKey(b.First), value, head)
+	w.Set(columnsKey(b.First), b.encodeColumns(before, len(value)))
+	return uint64(len(value))
+}
+
+// Trim deletes the blocks whose first offset is in [from, to), and the key columns
+// in [columnsFrom, columnsTo).
+func Trim(w Writer, from, to, columnsFrom, columnsTo uint64) {
+	if from < to {
+		w.DeleteRange(blockKey(from), blockKey(to))
+	}
+	if columnsFrom < columnsTo {
+		w.DeleteRange(columnsKey(columnsFrom), columnsKey(columnsTo))
+	}
+}
+
+// Columns returns the key columns of the block that offset is in.
+func (l *Log) Columns(offset uint64) (c *Columns, err error) {
+	err = l.View(func(db *pebble.DB) error {
+		c, err = columnsAt(db, offset)
+		return err
+	})
+	return c, err
+}
+
+func columnsAt(db *pebble.DB, offset uint64) (*Columns, error) {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixColumns}, UpperBound: []byte{prefixColumns + 1}})
+	if err != nil {
+		return nil, fmt.Errorf("log: columns of %d: %w", offset, err)
+	}
+	defer it.Close()
+	if !it.SeekLT(columnsKey(offset + 1)) {
+		return nil, fmt.Errorf("log: columns of %d: %w: no block holds it (%v)", offset, ErrCorrupt, it.Error())
+	}
+	return columnsOf(it)
+}
+
+// columnsOf copies the value out of the iterator before it decodes it.
+func columnsOf(it *pebble.Iterator) (*Columns, error) {
+	first := binary.BigEndian.Uint64(it.Key()[1:])
+	v, err := it.ValueAndErr()
+	if err != nil {
+		return nil, fmt.Errorf("log: columns of %d: %w", first, err)
+	}
+	return decodeColumns(first, append([]byte(nil), v...))
+}
+
+// EachColumns calls yield with the key columns of every block that holds an offset
+// in [from, to], in order, until it returns false.
+func (l *Log) EachColumns(from, to uint64, yield func(*Columns) bool) error {
+	return l.View(func(db *pebble.DB) error {
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixColumns}, UpperBound: columnsKey(to + 1)})
+		if err != nil {
+			return fmt.Errorf("log: columns from %d: %w", from, err)
+		}
+		defer it.Close()
+		for ok := it.SeekLT(columnsKey(from+1)) || it.First(); ok; ok = it.Next() {
+			c, err := columnsOf(it)
+			if err != nil {
+				return err
+			}
+			if c.Last() >= from && !yield(c) {
+				return nil
+			}
+		}
+		return it.Error()
+	})
+}
+
+// HeaderAt returns the types and sources of the block that offset is in.
+func (l *Log) HeaderAt(offset uint64) (types, sources []string, err error) {
+	b, err := l.load(offset)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b.header.Types, b.header.Sources, nil
+}
+
+// OffsetAt returns the first offset that was appended at or after t; where there
+// is none, the one behind the last.
+func (l *Log) OffsetAt(t time.Time) (uint64, error) {
+	first, last := l.Bounds()
+	var failed error
+	n := sort.Search(int(last+1-first), func(i int) bool {
+		c, err := l.Columns(first + uint64(i))
+		if err != nil {
+			failed = err
+			return true
+		}
+		return !c.AppendedAt.Before(t)
+	})
+	return first + uint64(n), failed
+}
+
+// Get returns the event at offset. Where it is not there any more or not yet, the
+// error is a *TrimmedError or a *PastTailError.
+func (l *Log) Get(offset uint64) (event.Event, error) {
+	first, last := l.Bounds()
+	switch {
+	case offset < first:
+		return event.Event{}, &TrimmedError{Offset: offset, First: first}
+	case offset > last:
+		return event.Event{}, &PastTailError{Offset: offset, Tail: last}
+	}
+	b, err := l.load(offset)
+	if err != nil {
+		return event.Event{}, err
+	}
+	events, err := b.decoded()
+	if err != nil {
+		return event.Event{}, err
+	}
+	return events[offset-b.first], nil
+}
+
+// TrimmedError says that an offset is no longer kept.
+type TrimmedError struct{ Offset, First uint64 }
+
+// Error implements error.
+func (e *TrimmedError) Error() string {
+	return fmt.Sprintf("log: offset %d is trimmed; the first kept is %d", e.Offset, e.First)
+}
+
+// PastTailError says that an offset is not there yet.
+type PastTailError struct{ Offset, Tail uint64 }
+
+// Error implements error.
+func (e *PastTailError) Error() string {
+	return fmt.Sprintf("log: offset %d is past the tail, which is %d", e.Offset, e.Tail)
+}

@@ -1,0 +1,147 @@
+package log
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Gap tells a reader what it can not get any more.
+type Gap struct {
+	From   uint64 `json:"from"`
+	To     uint64 `json:"to"`
+	Reason string `json:"reason"`
+	// Types counts what the gap held for the reader's filter, as far as type and
+	// source tell; Uncounted is how many events were too many to look at.
+	Types     map[string]uint64 `json:"types,omitempty"`
+	Uncounted uint64            `json:"uncounted,omitempty"`
+}
+
+// ReasonTrimmed is the reason of a gap that a reader without a cursor meets.
+const ReasonTrimmed = "trimmed"
+
+// Chunk is what one Read found.
+type Chunk struct {
+	Events []event.Event // matching, in order; shared with other readers, never to be changed
+	Next   uint64        // where to go on: behind all that was looked at
+	Gap    *Gap          // what was skipped because it is trimmed; Events is then empty
+}
+
+// maxBlocksPerRead bounds how much a filter that matches nothing passes over in
+// one call.
+const maxBlocksPerRead = 256
+
+// Read returns up to about limit matching events from offset from on: it stops at
+// the end of the block that reaches limit, at the tail, or after many blocks
+// without a match. It never waits. A read past the tail finds nothing.
+func (l *Log) Read(from uint64, m *event.Matcher, limit int) (Chunk, error) {
+	first, last := l.Bounds()
+	if from < first {
+		return Chunk{Next: first, Gap: &Gap{From: from, To: first - 1, Reason: ReasonTrimmed}}, nil
+	}
+	chunk := Chunk{Next: from}
+	if from > last {
+		return chunk, nil
+	}
+	err := l.View(func(db *pebble.DB) error {
+		it, err := blockIter(db, last)
+		if err != nil {
+			return err
+		}
+		defer it.Close()
+		found := it.SeekLT(blockKey(from + 1))
+		for n := 0; found && n < maxBlocksPerRead && len(chunk.Events) < limit; n++ {
+			b, err := l.cache.block(it)
+			if err != nil {
+				return err
+			}
+			if err := chunk.take(b, m, limit); err != nil {
+				return err
+			}
+			found = it.Next()
+		}
+		return it.Error()
+	})
+	if errors.Is(err, errMissing) || err == nil && chunk.Next == from && len(chunk.Events) == 0 {
+		return l.trimmedMeanwhile(from)
+	}
+	return chunk, err
+}
+
+var errMissing = errors.New("no block holds it")
+
+// trimmedMeanwhile answers a read that found no block: a trim overtook it, or the
+// log has a hole.
+func (l *Log) trimmedMeanwhile(from uint64) (Chunk, error) {
+	first, _ := l.Bounds()
+	if from >= first {
+		return Chunk{}, fmt.Errorf("log: read %d: %w: %w", from, ErrCorrupt, errMissing)
+	}
+	return Chunk{Next: first, Gap: &Gap{From: from, To: first - 1, Reason: ReasonTrimmed}}, nil
+}
+
+func blockIter(db *pebble.DB, last uint64) (*pebble.Iterator, error) {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixBlock}, UpperBound: blockKey(last + 1)})
+	if err != nil {
+		return nil, fmt.Errorf("log: read: %w", err)
+	}
+	return it, nil
+}
+
+// take adds b's matching events from c.Next on and moves c.Next behind what it
+// looked at: behind the block, or behind the event that reached limit.
+func (c *Chunk) take(b *cached, m *event.Matcher, limit int) error {
+	if b.last() < c.Next {
+		return errMissing
+	}
+	if !b.header.MayContain(m) {
+		c.Next = b.last() + 1
+		return nil
+	}
+	events, err := b.decoded()
+	if err != nil {
+		return err
+	}
+	events = events[c.Next-b.first:]
+	if m.Empty() && len(c.Events) == 0 {
+		events = events[:min(len(events), limit)]
+		c.Events = events[:len(events):len(events)]
+		c.Next += uint64(len(events))
+		return nil
+	}
+	for i := range events {
+		c.Next = events[i].Offset + 1
+		if m.Match(&events[i]) {
+			if c.Events = append(c.Events, events[i]); len(c.Events) == limit {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// load returns the block that offset is in, which must be within bounds.
+func (l *Log) load(offset uint64) (b *cached, err error) {
+	err = l.View(func(db *pebble.DB) error {
+		it, err := blockIter(db, offset)
+		if err != nil {
+			return err
+		}
+		defer it.Close()
+		if !it.SeekLT(blockKey(offset + 1)) {
+			return fmt.Errorf("log: read %d: %w: %w (%v)", offset, ErrCorrupt, errMissing, it.Error())
+		}
+		b, err = l.cache.block(it)
+		if err == nil && b.last() < offset {
+			return fmt.Errorf("log: read %d: %w: %w", offset, ErrCorrupt, errMissing)
+		}
+		return err
+	})
+	return b, err
+}
+
+func firstOf(it *pebble.Iterator) uint64 { return binary.BigEndian.Uint64(it.Key()[1:]) }

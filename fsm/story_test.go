@@ -125,6 +125,8 @@ func (s *teller) request(words []string) request {
 		return do(frame.CursorCommit{Name: words[1], Offset: number64(words[2]), Generation: number64(words[3])})
 	case "seek":
 		return do(frame.CursorSeek{Name: words[1], To: frame.Position{Kind: frame.AtOffset, Offset: number64(words[2])}})
+	case "remove":
+		return do(frame.CursorDelete{Name: words[1]})
 	case "set":
 		return do(frame.SettingSet{Key: words[1], Value: words[2]})
 	case "trim":

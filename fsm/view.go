@@ -211,8 +211,8 @@ func (m *Machine) NextDeadline() time.Time {
 		for _, c := range s.cursors {
 			earlier(c.Touched.UnixNano(), s.settings.CursorIdle)
 		}
-		if oldest := m.oldestBlock(s); oldest != 0 {
-			earlier(oldest, s.settings.RetentionAge)
+		if at, some := m.retentionDue(s); some {
+			earlier(at, s.settings.RetentionAge)
 		}
 		if next == 0 {
 			return time.Time{}
@@ -221,19 +221,25 @@ func (m *Machine) NextDeadline() time.Time {
 	})
 }
 
-// oldestBlock returns when the first retained block was appended, 0 for none.
-func (m *Machine) oldestBlock(s *state) int64 {
+// retentionDue returns the append time from which the age of the oldest block is
+// to be counted. Each entry has tried to trim; what is still there is held by a
+// cursor, and is tried again a minute later. The newest block always stays.
+func (m *Machine) retentionDue(s *state) (at int64, some bool) {
 	if s.meta.First > s.meta.Last {
-		return 0
+		return 0, false
 	}
-	if s.oldest != nil && s.oldest.First == s.meta.First {
-		return s.oldest.AppendedAt.UnixNano()
+	oldest := s.oldest
+	if oldest == nil || oldest.First != s.meta.First {
+		var err error
+		if oldest, err = m.log.Columns(s.meta.First); err != nil {
+			return 0, false
+		}
 	}
-	c, err := m.log.Columns(s.meta.First)
-	if err != nil {
-		return 0
+	at, some = oldest.AppendedAt.UnixNano(), oldest.Last() < s.meta.Last
+	if at+int64(s.settings.RetentionAge) <= s.meta.Time {
+		at = s.meta.Time + int64(time.Minute-s.settings.RetentionAge)
 	}
-	return c.AppendedAt.UnixNano()
+	return at, some
 }
 
 // PlanTrim returns what a trim would do now, and does nothing.

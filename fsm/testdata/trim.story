@@ -42,8 +42,8 @@
 > commit slow 7 3
   committed 7 generation 3 gap 0-0
 # Retention by count trims whole blocks, by age what is older.
-> set cursor.hold_events 1
-  1
+> remove slow
+  committed 7 generation 3 gap 0-0
 > set retention.events 2
   2
 > publish 9 10 11 12
@@ -55,12 +55,14 @@
 > publish 13
   at 14
   14 TRAINING_COMPLETED {"n": 13}
+  the log begins at 10
 > set retention.age 1h
   1h
 > wait 1h
 > due
   1m0s
 > tick
+  the log begins at 14
 > publish 14
   at 15
   15 TRAINING_COMPLETED {"n": 14}
@@ -69,3 +71,4 @@
 > tick
 > wait 2h1m
 > tick
+  the log begins at 15

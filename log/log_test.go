@@ -1,0 +1,273 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+type tb interface {
+	Helper()
+	Fatalf(string, ...any)
+}
+
+// writer appends blocks as the state machine does.
+type writer struct {
+	t             tb
+	db            *pebble.DB
+	log           *Log
+	batch         *pebble.Batch
+	bytes         uint64
+	first, last   uint64
+	at            time.Time
+	kept          []event.Event // by offset - 1
+	starts, sizes []uint64
+}
+
+func newWriter(t tb) *writer {
+	db, err := pebble.Open("db", &pebble.Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	l := New(1 << 20)
+	l.Attach(db, 1, 0)
+	return &writer{t: t, db: db, log: l, first: 1, at: time.Unix(1000, 0).UTC()}
+}
+
+func (w *writer) Set(k, v []byte)             { w.check(w.batch.Set(k, v, nil)) }
+func (w *writer) SetBlock(k, v []byte, _ int) { w.Set(k, v) }
+func (w *writer) DeleteRange(from, to []byte) { w.check(w.batch.DeleteRange(from, to, nil)) }
+func (w *writer) check(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatalf("write: %v", err)
+	}
+}
+
+// block appends events, those in dead excepted.
+func (w *writer) block(events []event.Event, dead ...int) {
+	var batch frame.Batch
+	b := &Block{First: w.last + 1, Index: w.last + 10, Term: 3, AppendedAt: w.at, Dead: NewBitmap(len(events)), Live: len(events) - len(dead)}
+	for i := range events {
+		batch.Add(&events[i], events[i].Hash())
+		if slices.Contains(dead, i) {
+			b.Dead.Set(i)
+			continue
+		}
+		e := events[i]
+		e.Offset, e.AppendedAt, e.Term = uint64(len(w.kept)+1), w.at, 3
+		w.kept = append(w.kept, e)
+	}
+	parts := frame.EncodeBlock(&batch)
+	b.Shape, b.HeaderBytes, b.ColumnBytes, b.Body = parts.Shape, parts.Header, parts.Columns, parts.Body
+	w.batch = w.db.NewBatch()
+	size := Append(w, b, w.bytes)
+	w.check(w.batch.Commit(pebble.NoSync))
+	w.bytes += size
+	w.starts, w.sizes = append(w.starts, b.First), append(w.sizes, size)
+	w.last = b.Last()
+	w.log.Advance(w.first, w.last)
+}
+
+func (w *writer) trim(to uint64) {
+	from := w.first
+	w.first = to
+	w.log.Advance(to, w.last)
+	w.batch = w.db.NewBatch()
+	Trim(w, from, to, from, to)
+	w.check(w.batch.Commit(pebble.NoSync))
+}
+
+func draw(t *rapid.T) event.Event {
+	name := rapid.SampledFrom([]string{"", "a", "b", "c"})
+	e := event.New(rapid.SampledFrom([]event.Type{event.TrainingCompleted, event.TrainingStarted, event.ModelPromoted}).Draw(t, "type"),
+		fmt.Appendf(nil, `{"n": %d}`, rapid.IntRange(0, 99).Draw(t, "n")))
+	e.Source, e.Key, e.CorrelationID = name.Draw(t, "source"), name.Draw(t, "key"), name.Draw(t, "chain")
+	return e
+}
+
+// What Read returns over any blocks, filter, start and limit is what a walk over
+// the plain list returns, once each, in order, with a gap where a trim was.
+func TestReadAgreesWithAList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWriter(t)
+		defer w.db.Close()
+		for range rapid.IntRange(1, 12).Draw(t, "blocks") {
+			events := rapid.SliceOfN(rapid.Custom(draw), 1, 9).Draw(t, "events")
+			var dead []int
+			for i := range len(events) - 1 {
+				if rapid.IntRange(0, 3).Draw(t, "dead") == 0 {
+					dead = append(dead, i)
+				}
+			}
+			w.block(events, dead...)
+			w.at = w.at.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "wait")) * time.Second)
+		}
+		if rapid.Bool().Draw(t, "trim") {
+			w.trim(rapid.SampledFrom(w.starts).Draw(t, "to"))
+		}
+		one := rapid.SampledFrom([][]string{nil, {"a"}, {"b", "c"}})
+		f := event.Filter{Sources: one.Draw(t, "sources"), Keys: one.Draw(t, "keys"), CorrelationIDs: one.Draw(t, "chains"),
+			Types: rapid.SampledFrom([][]string{nil, {"training.*"}, {"MODEL_PROMOTED"}}).Draw(t, "types")}
+		m := f.Compile(event.Builtin())
+		from := rapid.Uint64Range(1, w.last+2).Draw(t, "from")
+		checkRead(t, w, &m, from, rapid.IntRange(1, 7).Draw(t, "limit"))
+		at := w.at.Add(-time.Duration(rapid.IntRange(0, 20).Draw(t, "ago")) * time.Second)
+		checkOffsetAt(t, w, at)
+	})
+}
+
+func checkRead(t *rapid.T, w *writer, m *event.Matcher, from uint64, limit int) {
+	next := from
+	var got []uint64
+	for next <= w.last {
+		c, err := w.log.Read(next, m, limit)
+		if err != nil {
+			t.Fatalf("read %d: %v", next, err)
+		}
+		if c.Gap != nil && (next >= w.first || c.Gap.From != next || c.Gap.To != w.first-1 || c.Next != w.first) {
+			t.Fatalf("read %d of %d: gap %+v", next, w.first, c.Gap)
+		}
+		if c.Next <= next || len(c.Events) > limit {
+			t.Fatalf("read %d: next %d, %d events", next, c.Next, len(c.Events))
+		}
+		for _, e := range c.Events {
+			want := w.kept[e.Offset-1]
+			if string(e.Payload) != string(want.Payload) || e.Type != want.Type || !e.AppendedAt.Equal(want.AppendedAt) || e.Term != 3 {
+				t.Fatalf("event %d: %+v, want %+v", e.Offset, e, want)
+			}
+			got = append(got, e.Offset)
+		}
+		next = c.Next
+	}
+	var want []uint64
+	for i := range w.kept {
+		if o := uint64(i + 1); o >= max(from, w.first) && m.Match(&w.kept[i]) {
+			want = append(want, o)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("read %v, want %v", got, want)
+	}
+}
+
+func checkOffsetAt(t *rapid.T, w *writer, at time.Time) {
+	got, err := w.log.OffsetAt(at)
+	if err != nil {
+		t.Fatalf("offset at %s: %v", at, err)
+	}
+	want := w.last + 1
+	for o := w.last; o >= w.first && !w.kept[o-1].AppendedAt.Before(at); o-- {
+		want = o
+	}
+	if got != want {
+		t.Fatalf("offset at %s: %d, want %d", at, got, want)
+	}
+}
+
+func three() []event.Event {
+	return []event.Event{event.New(event.TrainingStarted, nil), event.New(event.TrainingCompleted, []byte(`{"a": 1}`)), event.New(event.ModelPromoted, nil)}
+}
+
+// Every flipped bit of a stored block is found before an event of it is handed out,
+// and the error says which block and what to do.
+func TestEveryFlippedBitIsFound(t *testing.T) {
+	w := newWriter(t)
+	defer w.db.Close()
+	w.block(three(), 1)
+	all := event.Filter{}.Compile(event.Builtin())
+	for _, key := range [][]byte{blockKey(1), columnsKey(1)} {
+		value, closer, err := w.db.Get(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := slices.Clone(value)
+		closer.Close()
+		for i := range len(whole) * 8 {
+			flipped := slices.Clone(whole)
+			flipped[i/8] ^= 1 << (i % 8)
+			w.check(w.db.Set(key, flipped, pebble.NoSync))
+			w.log.cache.clear()
+			_, readErr := w.log.Read(1, &all, 10)
+			_, columnsErr := w.log.Columns(1)
+			if err := errors.Join(readErr, columnsErr); !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("%c: bit %d of byte %d: %v", key[0], i%8, i/8, err)
+			}
+		}
+		w.check(w.db.Set(key, whole, pebble.NoSync))
+	}
+}
+
+func TestGetOutsideTheLog(t *testing.T) {
+	w := newWriter(t)
+	defer w.db.Close()
+	w.block(three())
+	w.block(three())
+	w.trim(4)
+	var trimmed *TrimmedError
+	if _, err := w.log.Get(3); !errors.As(err, &trimmed) || trimmed.First != 4 {
+		t.Errorf("below the first: %v", err)
+	}
+	var past *PastTailError
+	if _, err := w.log.Get(7); !errors.As(err, &past) || past.Tail != 6 {
+		t.Errorf("past the tail: %v", err)
+	}
+}
+
+// Readers that run against appends, trims and a swapped database meet gaps, never
+// an error, a repeat or a hole.
+func TestReadersRunAgainstTheWriter(t *testing.T) {
+	w := newWriter(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	const total = 3000
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			all := event.Filter{}.Compile(event.Builtin())
+			for next := uint64(1); next <= total; {
+				if err := w.log.Wait(ctx, next); err != nil {
+					t.Errorf("wait %d: %v", next, err)
+					return
+				}
+				c, err := w.log.Read(next, &all, 50)
+				if err != nil {
+					t.Errorf("read %d: %v", next, err)
+					return
+				}
+				for i, e := range c.Events {
+					if e.Offset != next+uint64(i) {
+						t.Errorf("read %d: offset %d at %d", next, e.Offset, i)
+						return
+					}
+				}
+				if c.Gap == nil && c.Next != next+uint64(len(c.Events)) {
+					t.Errorf("read %d: next is %d", next, c.Next)
+				}
+				next = c.Next
+			}
+		})
+	}
+	for w.last < total {
+		w.block(three())
+		if w.last%60 == 0 {
+			w.trim(w.last - 29)
+		}
+	}
+	readers.Wait()
+	cancel()
+	w.log.Attach(nil, w.first, w.last)
+	if err := w.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,337 @@
+package rafttransport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// tape is a state machine that keeps what was applied to it.
+type tape struct {
+	mu   sync.Mutex
+	data []byte
+}
+
+func (f *tape) Apply(l *raft.Log) any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.data = append(f.data, l.Data...)
+	return nil
+}
+
+func (f *tape) read() []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return bytes.Clone(f.data)
+}
+
+func (f *tape) Snapshot() (raft.FSMSnapshot, error) { return tapeSnapshot(f.read()), nil }
+
+func (f *tape) Restore(r io.ReadCloser) error {
+	data, err := io.ReadAll(r)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.data = data
+	return err
+}
+
+type tapeSnapshot []byte
+
+func (s tapeSnapshot) Persist(sink raft.SnapshotSink) error {
+	if _, err := sink.Write(s); err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	return sink.Close()
+}
+
+func (tapeSnapshot) Release() {}
+
+// wires cuts links between nodes by failing dials and open connections.
+type wires struct {
+	mu   sync.Mutex
+	down map[string]bool // "n1>n2"
+	open map[string][]net.Conn
+}
+
+func (w *wires) dialer(town *town, from string) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		to, _ := town.resolve(raft.ServerAddress(addr))
+		link := from + ">" + to
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.down[link] {
+			return nil, fmt.Errorf("link %s is cut", link)
+		}
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", addr)
+		if err == nil {
+			w.open[link] = append(w.open[link], c)
+		}
+		return c, err
+	}
+}
+
+func (w *wires) set(a, b string, cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, link := range []string{a + ">" + b, b + ">" + a} {
+		w.down[link] = cut
+		for _, c := range w.open[link] {
+			c.Close()
+		}
+		delete(w.open, link)
+	}
+}
+
+// voter is a real raft node; disk is what survives its stop.
+type voter struct {
+	id, incarnation string
+	addr            string // "" before the first start
+	logs            *raft.InmemStore
+	stable          *raft.InmemStore
+	snapshots       *raft.InmemSnapshotStore
+
+	fsm  *tape
+	tr   *Transport
+	raft *raft.Raft
+	node atomic.Pointer[raft.Raft] // raft, for the transport's callback
+}
+
+func (v *voter) configured() bool {
+	r := v.node.Load()
+	return r != nil && len(r.GetConfiguration().Configuration().Servers) > 0
+}
+
+type cluster struct {
+	*testing.T
+	town  *town
+	wires *wires
+}
+
+func newCluster(t *testing.T) *cluster {
+	return &cluster{t, newTown(), &wires{down: make(map[string]bool), open: make(map[string][]net.Conn)}}
+}
+
+func (c *cluster) voter(id string) *voter {
+	v := &voter{id: id, incarnation: id + "-a"}
+	v.wipe()
+	c.Cleanup(func() { c.stop(v) })
+	return v
+}
+
+func (v *voter) wipe() {
+	v.logs, v.stable = raft.NewInmemStore(), raft.NewInmemStore()
+	v.snapshots = raft.NewInmemSnapshotStore()
+}
+
+func (c *cluster) start(v *voter, edit func(*Options)) {
+	c.Helper()
+	o := c.town.options(v.id)
+	incarnation := v.incarnation
+	o.Self = func() Identity { return Identity{ClusterID: "c1", NodeID: v.id, Incarnation: incarnation} }
+	o.Configured = v.configured
+	o.Secret = []byte("token")
+	o.Dial = c.wires.dialer(c.town, v.id)
+	if v.addr != "" {
+		o.Bind = v.addr
+	}
+	if edit != nil {
+		edit(&o)
+	}
+	tr, err := New(o)
+	if err != nil {
+		c.Fatal(err)
+	}
+	v.tr, v.addr = tr, string(tr.LocalAddr())
+	if v.incarnation == v.id+"-a" {
+		c.town.settle(v.id, v.incarnation, tr.LocalAddr())
+	}
+	conf := raft.DefaultConfig()
+	conf.LocalID = raft.ServerID(v.id)
+	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = 300*time.Millisecond, 300*time.Millisecond, 150*time.Millisecond
+	conf.CommitTimeout = 10 * time.Millisecond
+	conf.TrailingLogs = 1
+	conf.Logger = hclog.NewNullLogger()
+	v.fsm = &tape{}
+	v.raft, err = raft.NewRaft(conf, v.fsm, v.logs, v.stable, v.snapshots, tr)
+	if err != nil {
+		c.Fatal(err)
+	}
+	v.node.Store(v.raft)
+}
+
+func (c *cluster) stop(v *voter) {
+	if v.raft == nil {
+		return
+	}
+	if err := v.raft.Shutdown().Error(); err != nil {
+		c.Error(err)
+	}
+	v.tr.Close()
+	v.node.Store(nil)
+	v.raft, v.tr = nil, nil
+}
+
+// found bootstraps the first voter alone and lets it add the others.
+func (c *cluster) found(first *voter, others ...*voter) {
+	c.Helper()
+	c.start(first, nil)
+	only := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(first.id), Address: first.tr.LocalAddr()}}}
+	if err := first.raft.BootstrapCluster(only).Error(); err != nil {
+		c.Fatal(err)
+	}
+	c.leader(first)
+	for _, v := range others {
+		c.start(v, nil)
+		c.add(first, v)
+	}
+}
+
+func (c *cluster) add(leader, v *voter) {
+	c.Helper()
+	if err := leader.raft.AddVoter(raft.ServerID(v.id), raft.ServerAddress(v.addr), 0, 10*time.Second).Error(); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *cluster) leader(among ...*voter) (l *voter) {
+	c.Helper()
+	eventually(c, "a leader", func() bool {
+		for _, v := range among {
+			if v.raft.State() == raft.Leader && v.raft.VerifyLeader().Error() == nil {
+				l = v
+				return true
+			}
+		}
+		return false
+	})
+	return l
+}
+
+func (c *cluster) apply(leader *voter, data []byte) {
+	c.Helper()
+	if err := leader.raft.Apply(data, 10*time.Second).Error(); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *cluster) agree(want []byte, among ...*voter) {
+	c.Helper()
+	for _, v := range among {
+		eventually(c, v.id+" has applied all", func() bool { return bytes.Equal(v.fsm.read(), want) })
+	}
+}
+
+// Two and three real raft nodes elect, replicate, send a snapshot to the last
+// that joins, and go on after a cut and after the leader's end.
+func TestRaftRunsOverIt(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		t.Run(fmt.Sprint(n, " voters"), func(t *testing.T) {
+			c := newCluster(t)
+			voters := []*voter{c.voter("n1"), c.voter("n2"), c.voter("n3")}[:n]
+			first, last := voters[0], voters[n-1]
+			c.found(first, voters[1:n-1]...)
+			var want []byte
+			write := func(leader *voter, size int) {
+				data := bytes.Repeat([]byte{byte(len(want) + 1)}, size)
+				c.apply(leader, data)
+				want = append(want, data...)
+			}
+			for range 20 {
+				write(first, 64<<10)
+			}
+			if err := first.raft.Snapshot().Error(); err != nil {
+				t.Fatal(err)
+			}
+			c.start(last, nil)
+			c.add(first, last)
+			c.agree(want, voters...)
+			if restored, _ := last.snapshots.List(); len(restored) == 0 {
+				t.Error("the last joined without a snapshot")
+			}
+			for _, other := range voters[1:] {
+				c.wires.set(first.id, other.id, true)
+			}
+			eventually(t, "the cut leader steps down", func() bool { return first.raft.State() != raft.Leader })
+			for _, other := range voters[1:] {
+				c.wires.set(first.id, other.id, false)
+			}
+			leader := c.leader(voters...)
+			write(leader, 100)
+			c.agree(want, voters...)
+			if n == 2 {
+				return
+			}
+			c.stop(leader)
+			rest := make([]*voter, 0, n)
+			for _, v := range voters {
+				if v != leader {
+					rest = append(rest, v)
+				}
+			}
+			write(c.leader(rest...), 100)
+			c.agree(want, rest...)
+			c.start(leader, nil)
+			c.agree(want, voters...)
+		})
+	}
+}
+
+// A voter whose disk was lost comes back under its old name while its vote alone
+// would make a leader. Each of the two guards is tested with the other one open.
+func TestWipedVoterCanNotVote(t *testing.T) {
+	tests := []struct {
+		name string
+		open func(*Options) // at every node
+		want error
+	}{
+		{"its incarnation is refused", func(o *Options) { o.Configured = func() bool { return true } }, ErrOtherIncarnation},
+		{"its configuration is empty", func(o *Options) { o.Admit = func(Identity) error { return nil } }, ErrUnconfigured},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t)
+			n1, n2, n3 := c.voter("n1"), c.voter("n2"), c.voter("n3")
+			c.found(n1, n2, n3)
+			c.apply(n1, []byte("acknowledged"))
+			c.agree([]byte("acknowledged"), n1, n2, n3)
+			for _, v := range []*voter{n1, n2, n3} {
+				c.stop(v)
+			}
+			n3.wipe()
+			n3.incarnation = "n3-b"
+			c.start(n3, tt.open)
+			c.start(n1, tt.open)
+
+			told := n1
+			if tt.want == ErrUnconfigured {
+				told = n3 // the refusal is in the RPC's answer: the refuser counts it
+			}
+			eventually(t, "several votes were refused", func() bool { return told.tr.RefusalTotals()[nameOf(tt.want)] >= 5 || n1.raft.State() == raft.Leader })
+			if n1.raft.State() == raft.Leader {
+				t.Fatal("n1 leads by the vote of a voter that had lost its disk")
+			}
+			if cand, err := n3.stable.Get([]byte("LastVoteCand")); len(cand) > 0 {
+				t.Fatalf("n3 voted for %s (%v)", cand, err)
+			}
+			c.start(n2, nil) // its disk is whole: the two elect, and take n3 in anew
+			leader := c.leader(n1, n2)
+			if err := leader.raft.RemoveServer("n3", 0, 10*time.Second).Error(); err != nil {
+				t.Fatal(err)
+			}
+			c.town.settle("n3", "n3-b", raft.ServerAddress(n3.addr))
+			c.add(leader, n3)
+			c.agree([]byte("acknowledged"), n1, n2, n3)
+		})
+	}
+}

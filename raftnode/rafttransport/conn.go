@@ -1,0 +1,223 @@
+package rafttransport
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	maxPending  = 64  // handshakes at once; past it the oldest gives way
+	maxAccepted = 256 // connections after their handshake
+	maxPerPeer  = 32  // of one peer; past it its oldest gives way
+
+	// stallFactor x Timeout without a byte inside an RPC ends the connection.
+	// raft reads a snapshot on its main loop, which a dead sender would hold.
+	stallFactor = 3
+)
+
+var errOutgrown = errors.New("rafttransport: connection is older than this node's cluster id")
+
+// conn is a connection through its handshake and after it. The handshake uses
+// the embedded Conn; raft's transport uses conn itself.
+type conn struct {
+	net.Conn
+	registry *registry
+	accepted bool
+	timeout  time.Duration
+
+	// outgrown is set if the handshake was made without a cluster id: the first
+	// RPC after the node gained one must not pass, as the peer may be of another.
+	outgrown func() bool
+
+	inRPC     atomic.Bool // accepted: bytes of a request came and no answer went yet
+	handed    bool        // raft's transport owns an accepted conn and closes it
+	closeOnce sync.Once
+
+	// Guarded by registry.mu.
+	order  uint64
+	nodeID string
+	stage  stage
+}
+
+type stage int
+
+const (
+	pending     stage = iota // in its handshake
+	evicted                  // closed to make room, its owner about to let go
+	established              // carries RPCs
+)
+
+// Read waits without end for a request to begin and not long for it to go on.
+func (c *conn) Read(p []byte) (int, error) {
+	if !c.accepted {
+		return c.Conn.Read(p)
+	}
+	var until time.Time
+	if c.inRPC.Load() {
+		until = time.Now().Add(stallFactor * c.timeout)
+	}
+	if err := c.SetReadDeadline(until); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(p)
+	if n > 0 && !c.inRPC.Swap(true) && c.isOutgrown() {
+		return 0, errOutgrown
+	}
+	return n, err
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	if !c.accepted { // raft's transport has set the RPC's deadline
+		if c.isOutgrown() {
+			return 0, errOutgrown
+		}
+		return c.Conn.Write(p)
+	}
+	c.inRPC.Store(false)
+	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *conn) isOutgrown() bool { return c.outgrown != nil && c.outgrown() }
+
+// Close is the owner's; others who end a connection close the embedded Conn, so
+// that registry.wait still waits for the owner to let go.
+func (c *conn) Close() error {
+	var err error
+	c.closeOnce.Do(func() {
+		c.registry.remove(c)
+		err = c.Conn.Close()
+		if c.handed {
+			c.registry.owned.Done()
+		}
+	})
+	return err
+}
+
+// registry holds every open connection and their limits.
+type registry struct {
+	timeout time.Duration
+	owned   sync.WaitGroup // accepted connections that raft's transport reads
+
+	mu     sync.Mutex
+	closed bool
+	next   uint64
+	open   map[*conn]struct{}
+}
+
+func newRegistry(timeout time.Duration) *registry {
+	return &registry{timeout: timeout, open: make(map[*conn]struct{})}
+}
+
+// add registers a new connection. nil: the registry is closed, or so full that
+// even those evicted have not ended yet. gaveWay is the oldest pending one, now
+// closed, if there were too many.
+func (r *registry) add(raw net.Conn, accepted bool) (c, gaveWay *conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, nil
+	}
+	if accepted {
+		ending, _ := r.accepted(evicted)
+		n, oldest := r.accepted(pending)
+		if n+ending >= 2*maxPending {
+			return nil, nil
+		}
+		if n >= maxPending {
+			oldest.evict()
+			gaveWay = oldest
+		}
+	}
+	r.next++
+	c = &conn{Conn: raw, registry: r, accepted: accepted, timeout: r.timeout, order: r.next}
+	r.open[c] = struct{}{}
+	return c, gaveWay
+}
+
+// identify notes whose connection it is, before membership is asked: what
+// disconnect does not see, membership then judges by its new word.
+func (r *registry) identify(c *conn, nodeID string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.nodeID = nodeID
+	if !c.accepted {
+		return nil
+	}
+	all, _ := r.accepted(established)
+	own, _ := r.acceptedFrom(nodeID)
+	if all >= maxAccepted && own < maxPerPeer {
+		return ErrBusy
+	}
+	return nil
+}
+
+// establish ends c's handshake; the peer's oldest gives way if it has too many.
+func (r *registry) establish(c *conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n, oldest := r.acceptedFrom(c.nodeID); c.accepted && n >= maxPerPeer {
+		oldest.evict()
+	}
+	if c.stage == pending {
+		c.stage = established
+	}
+}
+
+// evict is called with registry.mu held.
+func (c *conn) evict() {
+	c.stage = evicted
+	c.Conn.Close()
+}
+
+// accepted, acceptedFrom and count are called with mu held.
+func (r *registry) accepted(s stage) (n int, oldest *conn) {
+	return r.count(func(c *conn) bool { return c.accepted && c.stage == s })
+}
+
+func (r *registry) acceptedFrom(nodeID string) (n int, oldest *conn) {
+	return r.count(func(c *conn) bool { return c.accepted && c.stage == established && c.nodeID == nodeID })
+}
+
+func (r *registry) count(which func(*conn) bool) (n int, oldest *conn) {
+	for c := range r.open {
+		if !which(c) {
+			continue
+		}
+		n++
+		if oldest == nil || c.order < oldest.order {
+			oldest = c
+		}
+	}
+	return n, oldest
+}
+
+func (r *registry) remove(c *conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, c)
+}
+
+func (r *registry) disconnect(nodeID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.open {
+		if c.nodeID == nodeID {
+			c.Conn.Close()
+		}
+	}
+}
+
+func (r *registry) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for c := range r.open {
+		c.Conn.Close()
+	}
+}

@@ -1,0 +1,108 @@
+package rafttransport
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Why a connection, or a vote, is refused. Each has a code on the wire, so that
+// errors.Is tells the refused side the same.
+var (
+	ErrVersion          = errors.New("handshake version not spoken here")
+	ErrMalformed        = errors.New("not a raft handshake of ringlog")
+	ErrOtherCluster     = errors.New("member of another cluster")
+	ErrWrongNode        = errors.New("another node than expected at this address")
+	ErrSameNode         = errors.New("both sides bear the same node id")
+	ErrOtherIncarnation = errors.New("node id known with another incarnation: remove and add it again")
+	ErrRemoved          = errors.New("node was removed from the cluster")
+	ErrNotAdmitted      = errors.New("not admitted by membership")
+	ErrNoProof          = errors.New("only one side has a cluster token")
+	ErrBadProof         = errors.New("cluster tokens differ")
+	ErrBusy             = errors.New("too many connections")
+	ErrSlow             = errors.New("handshake took too long")
+	ErrUnconfigured     = errors.New("no vote: raft configuration is empty")
+)
+
+// reasons gives each sentinel its code on the wire (never reused) and its name
+// in Refusal.Reason.
+var reasons = [...]struct {
+	code byte
+	name string
+	err  error
+}{
+	{1, "version", ErrVersion},
+	{2, "malformed", ErrMalformed},
+	{3, "other_cluster", ErrOtherCluster},
+	{4, "wrong_node", ErrWrongNode},
+	{5, "same_node", ErrSameNode},
+	{6, "other_incarnation", ErrOtherIncarnation},
+	{7, "removed", ErrRemoved},
+	{8, "not_admitted", ErrNotAdmitted},
+	{9, "no_proof", ErrNoProof},
+	{10, "bad_proof", ErrBadProof},
+	{11, "busy", ErrBusy},
+	{12, "slow", ErrSlow},
+	{13, "unconfigured", ErrUnconfigured},
+}
+
+// sentinelOf is the sentinel that err wraps, ErrNotAdmitted if it wraps none.
+func sentinelOf(err error) error {
+	for _, r := range reasons {
+		if errors.Is(err, r.err) {
+			return r.err
+		}
+	}
+	return ErrNotAdmitted
+}
+
+func codeOf(sentinel error) byte {
+	for _, r := range reasons {
+		if r.err == sentinel {
+			return r.code
+		}
+	}
+	return 0
+}
+
+// sentinelFor is the sentinel of a code; a code of a later version is ErrNotAdmitted.
+func sentinelFor(code byte) error {
+	for _, r := range reasons {
+		if r.code == code {
+			return r.err
+		}
+	}
+	return ErrNotAdmitted
+}
+
+func nameOf(sentinel error) string {
+	for _, r := range reasons {
+		if r.err == sentinel {
+			return r.name
+		}
+	}
+	return "other"
+}
+
+// RefusedError is a handshake that one side ended on purpose.
+type RefusedError struct {
+	Peer   string // the id the peer gave, or was expected to bear; "" if unknown
+	Addr   string // dialled, or remote, address
+	ByPeer bool   // the peer refused this node
+	Reason error  // a sentinel of this package
+	Detail string // the refuser's words, printable
+}
+
+func (e *RefusedError) Error() string {
+	verb := "refused"
+	if e.ByPeer {
+		verb = "refused by"
+	}
+	return fmt.Sprintf("%s %s (%s): %v: %s", verb, orDefault(e.Peer, "unnamed peer"), e.Addr, e.Reason, e.Detail)
+}
+
+// Unwrap is the sentinel.
+func (e *RefusedError) Unwrap() error { return e.Reason }
+
+func refusef(reason error, format string, args ...any) *RefusedError {
+	return &RefusedError{Reason: reason, Detail: fmt.Sprintf(format, args...)}
+}

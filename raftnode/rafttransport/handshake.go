@@ -1,0 +1,177 @@
+package rafttransport
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+)
+
+// What a proof is of begins with the role of who gives it, so that no side's
+// proof can be sent back to it as the other's.
+const (
+	roleDialer   = "ringlog raft handshake: dialer\x00"
+	roleAcceptor = "ringlog raft handshake: acceptor\x00"
+)
+
+// handshake is one side's state of one handshake; see wire.go for the course.
+// Deadlines are the caller's.
+type handshake struct {
+	rw     io.ReadWriter
+	self   Identity
+	target string // who should answer; "" = whoever, and always for an acceptor
+	secret []byte
+	admit  func(peer Identity) error
+
+	peer Identity // set as soon as its hello is read; proven when the handshake ends
+}
+
+// dial runs the dialer's side. A *RefusedError of this side's making is not yet
+// sent: see refuse.
+func (h *handshake) dial() error {
+	mine, err := h.sendHello(h.target)
+	if err != nil {
+		return err
+	}
+	theirs, err := h.readHello()
+	if err != nil {
+		return err
+	}
+	if err := h.send(newFrame(kindProof, h.proof(roleDialer, mine, theirs))); err != nil {
+		return err
+	}
+	if err := h.checkProof(roleAcceptor, mine, theirs); err != nil {
+		return err
+	}
+	if err := h.askMembership(); err != nil {
+		return err
+	}
+	return h.send(newFrame(kindReady, nil))
+}
+
+// accept runs the acceptor's side.
+func (h *handshake) accept() error {
+	theirs, err := h.readHello()
+	if err != nil {
+		return err
+	}
+	mine, err := h.sendHello(h.peer.NodeID)
+	if err != nil {
+		return err
+	}
+	if err := h.checkProof(roleDialer, theirs, mine); err != nil {
+		return err
+	}
+	if err := h.askMembership(); err != nil {
+		return err
+	}
+	if err := h.send(newFrame(kindProof, h.proof(roleAcceptor, theirs, mine))); err != nil {
+		return err
+	}
+	f, err := h.read(kindReady)
+	if err == nil && len(f.body()) > 0 {
+		return refusef(ErrMalformed, "ready with a body")
+	}
+	return err
+}
+
+// refuse tells the peer why, at best: it may be gone.
+func (h *handshake) refuse(e *RefusedError) { _ = h.send(encodeRefusal(e)) }
+
+func (h *handshake) sendHello(target string) (frame, error) {
+	out := hello{Identity: h.self, proves: len(h.secret) > 0, target: target}
+	rand.Read(out.nonce[:])
+	f, err := out.encode()
+	if err != nil {
+		return nil, fmt.Errorf("own identity: %w", err)
+	}
+	return f, h.send(f)
+}
+
+func (h *handshake) readHello() (frame, error) {
+	f, err := h.read(kindHello)
+	if err != nil {
+		return nil, err
+	}
+	in, err := decodeHello(f.body())
+	if err != nil {
+		return nil, err
+	}
+	h.peer = in.Identity
+	return f, h.check(in)
+}
+
+// check judges what anyone who reads both hellos could. Membership is asked only
+// after the proof, so that it answers no stranger.
+func (h *handshake) check(in hello) error {
+	switch {
+	case in.proves && len(h.secret) == 0:
+		return refusef(ErrNoProof, "%s has a token, %s has none", in.NodeID, h.self.NodeID)
+	case !in.proves && len(h.secret) > 0:
+		return refusef(ErrNoProof, "%s has a token, %s has none", h.self.NodeID, in.NodeID)
+	case in.ClusterID != "" && h.self.ClusterID != "" && in.ClusterID != h.self.ClusterID:
+		return refusef(ErrOtherCluster, "%s is in %s, %s in %s", h.self.NodeID, h.self.ClusterID, in.NodeID, in.ClusterID)
+	case in.NodeID == h.self.NodeID:
+		// Also what keeps a node's proof from being relayed back to itself.
+		return refusef(ErrSameNode, "%s, incarnations %s and %s", in.NodeID, h.self.Incarnation, in.Incarnation)
+	case h.target != "" && in.NodeID != h.target:
+		return refusef(ErrWrongNode, "%s expected, %s answered", h.target, in.NodeID)
+	case in.target != "" && in.target != h.self.NodeID:
+		return refusef(ErrWrongNode, "%s expected, %s answered", in.target, h.self.NodeID)
+	}
+	return nil
+}
+
+// proof is empty without a secret.
+func (h *handshake) proof(role string, dialer, acceptor frame) []byte {
+	if len(h.secret) == 0 {
+		return nil
+	}
+	mac := hmac.New(sha256.New, h.secret)
+	io.WriteString(mac, role)
+	mac.Write(dialer)
+	mac.Write(acceptor)
+	return mac.Sum(nil)
+}
+
+func (h *handshake) checkProof(role string, dialer, acceptor frame) error {
+	f, err := h.read(kindProof)
+	if err != nil {
+		return err
+	}
+	if !hmac.Equal(f.body(), h.proof(role, dialer, acceptor)) {
+		return refusef(ErrBadProof, "proof of %s does not hold", h.peer.NodeID)
+	}
+	return nil
+}
+
+func (h *handshake) askMembership() error {
+	if err := h.admit(h.peer); err != nil {
+		return refusef(sentinelOf(err), "%v", err)
+	}
+	return nil
+}
+
+func (h *handshake) send(f frame) error {
+	_, err := h.rw.Write(f)
+	return err
+}
+
+// read reads a frame of one kind; a refusal in its place is the error.
+func (h *handshake) read(kind byte) (frame, error) {
+	f, err := readFrame(h.rw)
+	switch {
+	case err != nil:
+		return nil, err
+	case f.kind() == kind:
+		return f, nil
+	case f.kind() != kindRefusal:
+		return nil, refusef(ErrMalformed, "frame kind %d where %d belongs", f.kind(), kind)
+	}
+	refusal, err := decodeRefusal(f.body())
+	if err != nil {
+		return nil, err
+	}
+	return nil, refusal
+}

@@ -1,0 +1,133 @@
+package rafttransport
+
+import (
+	"cmp"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
+)
+
+const (
+	maxRefusals  = 256         // peers remembered
+	logEvery     = time.Minute // a peer's refusals are logged once in it
+	logBurst     = 20          // lines at once, of all peers
+	logAllPeriod = 3 * time.Second
+)
+
+// Refusal is the last refusal between this node and a peer.
+type Refusal struct {
+	Peer   string    `json:"peer"` // node id as the peer gave it; "" if it gave none
+	Addr   string    `json:"addr"`
+	ByPeer bool      `json:"by_peer"` // the peer refused this node, not the reverse
+	Reason string    `json:"reason"`  // stable name: other_incarnation, bad_proof, …
+	Detail string    `json:"detail"`
+	Count  uint64    `json:"count"` // of all reasons
+	Last   time.Time `json:"last"`
+}
+
+// refusals remembers and logs refusals in bounded space. Peers are told apart by
+// the id they claim, else by host: a stranger's port changes each time.
+type refusals struct {
+	logger hclog.Logger
+	lines  *rate.Limiter // a stranger may claim a new id each time
+
+	mu     sync.Mutex
+	peers  map[string]*refusalEntry
+	totals map[string]uint64
+}
+
+type refusalEntry struct {
+	Refusal
+	logged time.Time
+}
+
+func newRefusals(logger hclog.Logger) *refusals {
+	return &refusals{
+		logger: logger,
+		lines:  rate.NewLimiter(rate.Every(logAllPeriod), logBurst),
+		peers:  make(map[string]*refusalEntry),
+		totals: make(map[string]uint64),
+	}
+}
+
+func (b *refusals) record(e *RefusedError) {
+	now := time.Now()
+	line, ok := b.note(e, now)
+	if ok && b.lines.AllowN(now, 1) {
+		b.logger.Warn("raft connection refused", "peer", line.Peer, "addr", line.Addr, "by-peer", line.ByPeer,
+			"reason", line.Reason, "detail", line.Detail, "count", line.Count)
+	}
+}
+
+// note counts e and reports whether its peer is due for a line.
+func (b *refusals) note(e *RefusedError, now time.Time) (Refusal, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := peerKey(e)
+	entry := b.peers[key]
+	if entry == nil {
+		if len(b.peers) >= maxRefusals {
+			b.dropOldest()
+		}
+		entry = &refusalEntry{}
+		b.peers[key] = entry
+	}
+	reason := nameOf(e.Reason)
+	b.totals[reason]++
+	entry.Refusal = Refusal{
+		Peer: e.Peer, Addr: e.Addr, ByPeer: e.ByPeer,
+		Reason: reason, Detail: e.Detail,
+		Count: entry.Count + 1, Last: now,
+	}
+	due := entry.logged.IsZero() || now.Sub(entry.logged) >= logEvery
+	if due {
+		entry.logged = now
+	}
+	return entry.Refusal, due
+}
+
+func (b *refusals) dropOldest() {
+	oldest := ""
+	var last time.Time
+	for key, entry := range b.peers {
+		if last.IsZero() || entry.Last.Before(last) {
+			oldest, last = key, entry.Last
+		}
+	}
+	delete(b.peers, oldest)
+}
+
+func (b *refusals) list() []Refusal {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make([]Refusal, 0, len(b.peers))
+	for _, entry := range b.peers {
+		out = append(out, entry.Refusal)
+	}
+	slices.SortFunc(out, func(x, y Refusal) int {
+		return cmp.Or(y.Last.Compare(x.Last), cmp.Compare(x.Peer, y.Peer), cmp.Compare(x.Addr, y.Addr))
+	})
+	return out
+}
+
+func (b *refusals) sums() map[string]uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.totals)
+}
+
+func peerKey(e *RefusedError) string {
+	if e.Peer != "" {
+		return "id " + e.Peer
+	}
+	host, _, err := net.SplitHostPort(e.Addr)
+	if err != nil {
+		host = e.Addr
+	}
+	return "host " + host
+}

@@ -1,0 +1,215 @@
+// Package rafttransport carries raft's RPCs between the voters of one cluster
+// over TCP. It is hashicorp/raft's NetworkTransport on a stream layer of our
+// own, and promises four things on top of it:
+//
+//   - No RPC before a handshake. Both sides state cluster, node and
+//     incarnation, prove the cluster token where one is set, and ask membership
+//     (Options.Admit). Whoever is refused is told why, by a sentinel error that
+//     errors.Is finds on either side.
+//   - A node whose raft configuration is empty gives no vote: raft itself would
+//     grant it to anyone.
+//   - Heartbeats go through raft's main loop like every other RPC.
+//   - Bounded memory and time for whoever connects: frames, pending handshakes,
+//     connections and the record of refusals all have limits.
+//
+// The handshake authenticates who opened a connection; what follows is neither
+// encrypted nor authenticated, so the token does not replace a trusted network.
+//
+//	t, err := rafttransport.New(rafttransport.Options{
+//		Bind: "0.0.0.0:9770", Advertise: "n1.lan:9770",
+//		Self: node.identity, Admit: members.admit, Resolve: members.at,
+//		Configured: node.configured, Secret: token, Logger: logger,
+//	})
+//	r, err := raft.NewRaft(config, fsm, logs, stable, snapshots, t)
+package rafttransport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+const (
+	defaultTimeout      = 3 * time.Second
+	defaultMaxPool      = 3
+	defaultTimeoutScale = 8 << 20
+)
+
+// Identity is what a node states of itself in a handshake. Each field is 1 to
+// 255 bytes of printable UTF-8; only ClusterID may be empty: not yet in a cluster.
+type Identity struct {
+	ClusterID   string
+	NodeID      string
+	Incarnation string // random, made with the data folder, lost with it
+}
+
+// Options configures a Transport. The callbacks are called from many
+// goroutines at once; they must not block and must not call Close.
+type Options struct {
+	Bind      string // host:port to listen on
+	Advertise string // host:port peers dial; "" = the bound address; port 0 = the bound port
+
+	// Self is asked at each handshake, as the cluster id comes later than the
+	// transport. Required.
+	Self func() Identity
+	// Admit is membership's word on a peer that has proven the secret; both
+	// sides ask theirs. nil admits. An error that wraps ErrOtherIncarnation,
+	// ErrRemoved or another sentinel of this package reaches the peer as that
+	// sentinel, any other as ErrNotAdmitted. Required.
+	Admit func(peer Identity) error
+	// Resolve says which node should answer at an address. A dialled peer that
+	// answers under another id is refused. Required.
+	Resolve func(addr raft.ServerAddress) (nodeID string, ok bool)
+	// Configured is false while this node's raft configuration is empty.
+	// RequestVote and RequestPreVote are refused meanwhile, so a cluster is
+	// bootstrapped on one voter, which then adds the others. Required.
+	Configured func() bool
+	// Secret is the cluster token. Empty: no proof is asked for nor given, and a
+	// peer that asks for one is refused.
+	Secret []byte
+
+	// Timeout bounds connecting and the handshake together, each RPC, and each
+	// write of an answer; InstallSnapshot gets Timeout x size / TimeoutScale.
+	// 0 = 3 s.
+	Timeout time.Duration
+	// MaxPool is how many idle connections are kept per peer. 0 = 3.
+	MaxPool int
+	// MaxRPCsInFlight above 1 turns on pipelining, which can deadlock
+	// (hashicorp/raft#612). 0 = 1.
+	MaxRPCsInFlight int
+	// TimeoutScale is in bytes. 0 = 8 MiB.
+	TimeoutScale int
+
+	Logger hclog.Logger // nil = none
+	// Dial replaces the TCP dialer, so that a test can put faults into a
+	// connection. nil in production.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+}
+
+func (o Options) normalised() (Options, error) {
+	switch {
+	case o.Self == nil || o.Admit == nil || o.Resolve == nil || o.Configured == nil:
+		return o, errors.New("one of Self, Admit, Resolve, Configured is missing")
+	case o.Timeout < 0 || o.MaxPool < 0 || o.MaxRPCsInFlight < 0 || o.TimeoutScale < 0:
+		return o, errors.New("negative Timeout, MaxPool, MaxRPCsInFlight or TimeoutScale")
+	}
+	o.Timeout = orDefault(o.Timeout, defaultTimeout)
+	o.MaxPool = orDefault(o.MaxPool, defaultMaxPool)
+	o.MaxRPCsInFlight = orDefault(o.MaxRPCsInFlight, 1)
+	o.TimeoutScale = orDefault(o.TimeoutScale, defaultTimeoutScale)
+	o.Secret = bytes.Clone(o.Secret)
+	if o.Logger == nil {
+		o.Logger = hclog.NewNullLogger()
+	}
+	if o.Dial == nil {
+		d := &net.Dialer{KeepAliveConfig: keepAlive()}
+		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", addr)
+		}
+	}
+	return o, nil
+}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// Transport is a raft.Transport. It is safe for concurrent use.
+type Transport struct {
+	*raft.NetworkTransport
+
+	opts    Options
+	stream  *stream
+	refused *refusals
+
+	rpcs      chan raft.RPC
+	done      chan struct{}
+	pumping   sync.WaitGroup
+	closeOnce sync.Once
+}
+
+var (
+	_ raft.Transport   = (*Transport)(nil)
+	_ raft.WithPreVote = (*Transport)(nil)
+	_ raft.WithClose   = (*Transport)(nil)
+)
+
+// New listens on o.Bind and serves until Close.
+func New(o Options) (*Transport, error) {
+	o, err := o.normalised()
+	if err != nil {
+		return nil, fmt.Errorf("rafttransport: options: %w", err)
+	}
+	book := newRefusals(o.Logger)
+	s, err := listen(o, book)
+	if err != nil {
+		return nil, fmt.Errorf("rafttransport: listen %s: %w", o.Bind, err)
+	}
+	inner := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream:          s,
+		MaxPool:         o.MaxPool,
+		MaxRPCsInFlight: o.MaxRPCsInFlight,
+		Timeout:         o.Timeout,
+		Logger:          o.Logger,
+	})
+	inner.TimeoutScale = o.TimeoutScale
+	t := &Transport{
+		NetworkTransport: inner,
+		opts:             o,
+		stream:           s,
+		refused:          book,
+		rpcs:             make(chan raft.RPC),
+		done:             make(chan struct{}),
+	}
+	t.pumping.Go(t.pump)
+	return t, nil
+}
+
+// Addr is the advertised address.
+func (t *Transport) Addr() net.Addr { return t.stream.Addr() }
+
+// Consumer is where raft takes incoming RPCs from, less the votes that an
+// unconfigured node must not give.
+func (t *Transport) Consumer() <-chan raft.RPC { return t.rpcs }
+
+// SetHeartbeatHandler does nothing. The fast path it would set up handles
+// heartbeats on the connection's goroutine, where it races raft's main loop for
+// term and leader so that committed entries can diverge (hashicorp/raft#695).
+// Without it a heartbeat waits behind the follower's disk writes: choose
+// HeartbeatTimeout for that.
+func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// Disconnect closes every connection to and from a node, those still in their
+// handshake included. Called after membership's word on the node has changed,
+// it leaves no connection that was admitted under the old word.
+func (t *Transport) Disconnect(nodeID string) { t.stream.conns.disconnect(nodeID) }
+
+// Refusals lists the last refusal per peer, the newest first; at most 256.
+func (t *Transport) Refusals() []Refusal { return t.refused.list() }
+
+// RefusalTotals counts all refusals since New by reason (see Refusal.Reason).
+func (t *Transport) RefusalTotals() map[string]uint64 { return t.refused.sums() }
+
+// Close ends the listener, every connection and every goroutine of the
+// transport, and returns when they are gone. It is idempotent.
+func (t *Transport) Close() error {
+	t.closeOnce.Do(func() {
+		close(t.done)
+		t.NetworkTransport.Close()
+		t.CloseStreams()
+		t.stream.wait()
+		t.pumping.Wait()
+	})
+	return nil
+}

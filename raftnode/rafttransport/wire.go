@@ -1,0 +1,183 @@
+package rafttransport
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Every frame of the handshake, integers big-endian:
+//
+//	0        4     5      6        8
+//	+--------+-----+------+--------+------------------+
+//	| "RLRH" | ver | kind | length | body, <= 1057    |
+//	+--------+-----+------+--------+------------------+
+//
+// The header and the refusal stay as they are in every version, so that peers of
+// different versions can tell each other so. A str is one length byte and that
+// many bytes.
+//
+//	hello    kind 1  | flags 1 | nonce 32 | str cluster | str node | str incarnation | str target |
+//	                 flags bit 0: the sender has a cluster token; other bits are 0
+//	                 target: the node id the sender wants to talk to, "" = whoever answers
+//	proof    kind 2  | HMAC-SHA256 32 | where both have a token, else empty
+//	ready    kind 3  | empty |
+//	refusal  kind 4  | code 1 | str message |
+//
+//	dialer                     acceptor
+//	  hello   ------------------>        checks what the hello says
+//	          <------------------  hello
+//	  proof   ------------------>        checks it, asks membership
+//	          <------------------  proof
+//	  ready   ------------------>        the first RPC may follow
+//
+// A refusal may stand in place of any frame and ends the connection. The dialer
+// proves first, so a stranger who dials learns nothing that the token made.
+const (
+	magic     = "RLRH"
+	version   = 1
+	headerLen = 8
+	nonceLen  = 32
+	proofLen  = 32
+	maxStr    = 255
+	maxBody   = 1 + nonceLen + 4*(1+maxStr)
+
+	flagProves = 1
+
+	kindHello   = 1
+	kindProof   = 2
+	kindReady   = 3
+	kindRefusal = 4
+)
+
+// frame is a whole frame as it stood on the wire.
+type frame []byte
+
+func (f frame) kind() byte   { return f[5] }
+func (f frame) body() []byte { return f[headerLen:] }
+
+func newFrame(kind byte, body []byte) frame {
+	f := make(frame, 0, headerLen+len(body))
+	f = append(f, magic...)
+	f = append(f, version, kind)
+	f = binary.BigEndian.AppendUint16(f, uint16(len(body)))
+	return append(f, body...)
+}
+
+// readFrame reads exactly one frame and allocates at most headerLen+maxBody
+// bytes, whatever the peer claims. Its error is a *RefusedError if the bytes are
+// at fault, ErrVersion for anything but a refusal of another version, and the
+// reader's own otherwise.
+func readFrame(r io.Reader) (frame, error) {
+	var head [headerLen]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	if string(head[:4]) != magic {
+		return nil, refusef(ErrMalformed, "opens with %q", head[:4])
+	}
+	if v, kind := head[4], head[5]; v != version && kind != kindRefusal {
+		return nil, refusef(ErrVersion, "one side speaks %d, the other %d", version, v)
+	}
+	n := int(binary.BigEndian.Uint16(head[6:]))
+	if n > maxBody {
+		return nil, refusef(ErrMalformed, "claims a frame of %d bytes, at most %d are", n, maxBody)
+	}
+	f := make(frame, headerLen+n)
+	copy(f, head[:])
+	if _, err := io.ReadFull(r, f.body()); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+type hello struct {
+	Identity
+	proves bool
+	nonce  [nonceLen]byte
+	target string
+}
+
+func (h hello) encode() (frame, error) {
+	if h.NodeID == "" || h.Incarnation == "" {
+		return nil, fmt.Errorf("node id %q or incarnation %q is empty", h.NodeID, h.Incarnation)
+	}
+	body := make([]byte, 1, maxBody)
+	if h.proves {
+		body[0] |= flagProves
+	}
+	body = append(body, h.nonce[:]...)
+	for _, s := range []string{h.ClusterID, h.NodeID, h.Incarnation, h.target} {
+		if len(s) > maxStr || printable(s) != s {
+			return nil, fmt.Errorf("%q is not printable or longer than %d bytes", s, maxStr)
+		}
+		body = appendStr(body, s)
+	}
+	return newFrame(kindHello, body), nil
+}
+
+func decodeHello(body []byte) (hello, error) {
+	var h hello
+	if len(body) < 1+nonceLen {
+		return h, refusef(ErrMalformed, "hello of %d bytes", len(body))
+	}
+	if body[0]&^flagProves != 0 {
+		return h, refusef(ErrMalformed, "unknown flags %#x", body[0])
+	}
+	h.proves = body[0]&flagProves != 0
+	rest := body[1+copy(h.nonce[:], body[1:]):]
+	for _, field := range []*string{&h.ClusterID, &h.NodeID, &h.Incarnation, &h.target} {
+		var ok bool
+		if *field, rest, ok = cutStr(rest); !ok || printable(*field) != *field {
+			return hello{}, refusef(ErrMalformed, "hello with a cut or unprintable field")
+		}
+	}
+	if len(rest) > 0 || h.NodeID == "" || h.Incarnation == "" {
+		return hello{}, refusef(ErrMalformed, "hello with an empty id or trailing bytes")
+	}
+	return h, nil
+}
+
+func encodeRefusal(e *RefusedError) frame {
+	words := e.Detail[:min(len(e.Detail), maxStr)]
+	return newFrame(kindRefusal, appendStr([]byte{codeOf(e.Reason)}, words))
+}
+
+func decodeRefusal(body []byte) (*RefusedError, error) {
+	if len(body) == 0 {
+		return nil, refusef(ErrMalformed, "empty refusal")
+	}
+	words, rest, ok := cutStr(body[1:])
+	if !ok || len(rest) > 0 {
+		return nil, refusef(ErrMalformed, "refusal of wrong length")
+	}
+	return &RefusedError{ByPeer: true, Reason: sentinelFor(body[0]), Detail: clean([]byte(words))}, nil
+}
+
+func appendStr(b []byte, s string) []byte {
+	return append(append(b, byte(len(s))), s...)
+}
+
+func cutStr(b []byte) (s string, rest []byte, ok bool) {
+	if len(b) == 0 || len(b) < 1+int(b[0]) {
+		return "", nil, false
+	}
+	n := 1 + int(b[0])
+	return string(b[1:n]), b[n:], true
+}
+
+// clean is what of a peer's bytes may go into a record or a log line.
+func clean(b []byte) string { return printable(string(b[:min(len(b), maxStr)])) }
+
+// printable is s without what could forge a log line.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s)
+}

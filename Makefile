@@ -1,0 +1,23 @@
+# What one types often. Nothing here is needed to build or test: go run and go
+# test do.
+.PHONY: all test race generate mutants demo
+
+all: test
+
+test:
+	go test ./...
+
+race:
+	go test -race -short ./...
+
+demo:
+	go run ./cmd/ringlog demo
+
+# Needs protoc on the PATH; the plugins are pinned in go.mod.
+generate:
+	go build -o bin/ google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go
+	go generate ./...
+
+# Applies each planted breakage to a copy and requires that the tests go red.
+mutants:
+	./integration/mutants/run

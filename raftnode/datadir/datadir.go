@@ -1,0 +1,273 @@
+// Package datadir owns a node's data folder: who may use it, which node it
+// belongs to, and whether what should be in it still is.
+//
+//	DIR/node.json      the marker: this node exists, under this id and incarnation
+//	DIR/LOCK           flock held while a process uses the folder, with its pid
+//	DIR/reserve        blocks kept back, released to start and trim on a full disk
+//	DIR/raft/          raft.db (log store boltdb) or wal/ (log store wal), stable.db
+//	DIR/state/         the replicated state
+//	DIR/snapshots-in/  snapshots being received
+//
+// It promises that two processes never use one folder, that a folder never
+// answers under another node's name, and that a folder whose raft files were
+// removed or emptied is refused instead of opened as new: it would have
+// forgotten its vote.
+//
+//	d, err := datadir.Open(dir, datadir.Options{NodeID: "n1", LogStore: "boltdb"})
+//	…open the stores below d.Path(datadir.RaftDir)…
+//	err = d.MarkStoresCreated()
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Names below a data folder.
+const (
+	MarkerFile   = "node.json"
+	LockFile     = "LOCK"
+	ReserveFile  = "reserve"
+	RaftDir      = "raft"
+	StateDir     = "state"
+	SnapshotsDir = "snapshots-in"
+
+	BoltFile    = "raft.db"   // in RaftDir: the log of LogStoreBolt
+	StableFile  = "stable.db" // in RaftDir: term and vote
+	WALDir      = "wal"       // in RaftDir: the log of LogStoreWAL
+	WALMetaFile = "meta.db"   // in WALDir: its list of segments
+)
+
+// The log stores a marker can name.
+const (
+	LogStoreBolt = "boltdb"
+	LogStoreWAL  = "wal"
+)
+
+// Format is the version of the folder's layout that this program writes.
+const Format = 1
+
+// Errors of this package. Each is wrapped with the path and what to do.
+var (
+	ErrInUse         = errors.New("data folder is in use")
+	ErrReadOnly      = errors.New("data folder is read-only")
+	ErrOtherNode     = errors.New("data folder belongs to another node")
+	ErrOtherCluster  = errors.New("data folder belongs to another cluster")
+	ErrOtherLogStore = errors.New("data folder has another log store")
+	ErrNewerFormat   = errors.New("data folder is of a newer format")
+	ErrDamaged       = errors.New("data folder is damaged")
+	ErrNoFolder      = errors.New("not a data folder")
+	ErrClosed        = errors.New("data folder is closed")
+)
+
+// Rejoin is the remedy for damage that no program can undo.
+const Rejoin = "remove this node from the cluster, empty its data folder and let it join again, or restore a backup"
+
+// Options say who opens the folder.
+type Options struct {
+	NodeID   string // required; must equal the marker's
+	LogStore string // required; LogStoreBolt or LogStoreWAL; must equal the marker's
+}
+
+func (o Options) validate() error {
+	if o.NodeID == "" {
+		return errors.New("datadir: open: a node id is required")
+	}
+	if o.LogStore != LogStoreBolt && o.LogStore != LogStoreWAL {
+		return fmt.Errorf("datadir: open: unknown log store %q: use %s or %s", o.LogStore, LogStoreBolt, LogStoreWAL)
+	}
+	return nil
+}
+
+// Dir is an open data folder. It is safe for concurrent use.
+type Dir struct {
+	path string
+	lock *os.File
+
+	mu     sync.Mutex
+	marker Marker // equals node.json
+	closed bool
+}
+
+// Open creates a fresh data folder with a random incarnation, or opens an
+// existing one, and holds it until Close.
+func Open(dir string, opts Options) (_ *Dir, err error) {
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	if err := makeFolder(dir); err != nil {
+		return nil, err
+	}
+	lock, err := acquire(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	m, err := readMarker(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		m, err = createMarker(dir, opts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := m.admits(dir, opts); err != nil {
+		return nil, err
+	}
+	return &Dir{path: dir, lock: lock, marker: m}, nil
+}
+
+// Inspect reads a folder's marker and writes nothing, so it works on a
+// read-only copy. It refuses while a process uses the folder.
+func Inspect(dir string) (Marker, error) {
+	release, err := acquireShared(dir)
+	if err != nil {
+		return Marker{}, err
+	}
+	defer release()
+	m, err := readMarker(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := refuseOrphans(dir); err != nil {
+			return Marker{}, err
+		}
+		return Marker{}, fmt.Errorf("datadir: inspect %s: %w: it has no %s", dir, ErrNoFolder, MarkerFile)
+	}
+	if err != nil {
+		return Marker{}, err
+	}
+	return m, m.storesPresent(dir)
+}
+
+// makeFolder creates dir and makes its name durable.
+func makeFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return fmt.Errorf("datadir: open %s: %w: it is a file", dir, ErrNoFolder)
+	}
+	if err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return readOnly("open "+dir, err)
+	}
+	return SyncDir(filepath.Dir(filepath.Clean(dir)))
+}
+
+// createMarker makes dir this node's, unless it holds what a node left there.
+func createMarker(dir string, opts Options) (Marker, error) {
+	if err := refuseOrphans(dir); err != nil {
+		return Marker{}, err
+	}
+	incarnation, err := uuid.NewRandom()
+	if err != nil {
+		return Marker{}, fmt.Errorf("datadir: create %s: %w", dir, err)
+	}
+	m := Marker{
+		Format:      Format,
+		NodeID:      opts.NodeID,
+		Incarnation: incarnation.String(),
+		LogStore:    opts.LogStore,
+		Created:     time.Now().UTC(),
+	}
+	return m, writeMarker(dir, m)
+}
+
+// refuseOrphans reports a folder that holds a node's data and no marker.
+func refuseOrphans(dir string) error {
+	for _, name := range []string{RaftDir, StateDir} {
+		entries, err := os.ReadDir(filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("datadir: open %s: %w", dir, err)
+		}
+		if len(entries) > 0 {
+			return damaged(filepath.Join(dir, MarkerFile), fmt.Sprintf("it is missing, yet %s/ has files", name))
+		}
+	}
+	return nil
+}
+
+// Path joins elem to the folder's path.
+func (d *Dir) Path(elem ...string) string {
+	return filepath.Join(append([]string{d.path}, elem...)...)
+}
+
+// Marker returns a copy of the folder's marker.
+func (d *Dir) Marker() Marker {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.marker.clone()
+}
+
+// SetCluster records the cluster and the members it was bootstrapped with. The
+// id may be empty while it is not known yet; once set it never changes.
+func (d *Dir) SetCluster(clusterID string, peers []Peer) error {
+	return d.update(func(m *Marker) error {
+		if m.ClusterID != "" && clusterID != "" && m.ClusterID != clusterID {
+			return fmt.Errorf("datadir: set cluster of %s: %w: it is of %s, not of %s: start it with its own peers or use an empty folder",
+				d.path, ErrOtherCluster, m.ClusterID, clusterID)
+		}
+		if clusterID != "" {
+			m.ClusterID = clusterID
+		}
+		m.Peers = slices.Clone(peers)
+		return nil
+	})
+}
+
+// MarkStoresCreated records that the raft files exist. From then on a missing
+// or empty one is ErrDamaged. Call it after the stores were created and before
+// the node votes.
+func (d *Dir) MarkStoresCreated() error {
+	return d.update(func(m *Marker) error {
+		m.StoresCreated = true
+		return m.storesPresent(d.path)
+	})
+}
+
+// update changes the marker on disk first, then in memory.
+func (d *Dir) update(change func(*Marker) error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("datadir: update %s: %w", d.path, ErrClosed)
+	}
+	next := d.marker.clone()
+	if err := change(&next); err != nil {
+		return err
+	}
+	if next.equal(d.marker) {
+		return nil
+	}
+	if err := writeMarker(d.path, next); err != nil {
+		return err
+	}
+	d.marker = next
+	return nil
+}
+
+// Close lets the folder go. It is idempotent.
+func (d *Dir) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	return d.lock.Close()
+}
+
+// damaged names a file, what is wrong with it and what to do.
+func damaged(file, what string) error {
+	return fmt.Errorf("datadir: %s: %w: %s: %s", file, ErrDamaged, what, Rejoin)
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package datadir
+
+import "os"
+
+// fill allocates the first bytes of f.
+func fill(f *os.File, bytes int64) error { return writeZeros(f, bytes) }

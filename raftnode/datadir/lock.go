@@ -1,0 +1,86 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// acquire takes DIR/LOCK for this process alone. Closing the file lets it go,
+// and so does the process's end, however it ends.
+func acquire(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, readOnly("lock "+dir, err)
+	}
+	if err := flock(f, dir, unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if err := writePID(f); err != nil {
+		return nil, errors.Join(readOnly("lock "+dir, err), f.Close())
+	}
+	return f, nil
+}
+
+// acquireShared keeps writers out while the folder is looked at. A folder
+// without a LOCK was never opened, so nobody can hold it.
+func acquireShared(dir string) (release func(), err error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("datadir: inspect %s: %w: %w", dir, ErrNoFolder, err)
+	}
+	f, err := os.Open(filepath.Join(dir, LockFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("datadir: inspect %s: %w", dir, err)
+	}
+	if err := flock(f, dir, unix.LOCK_SH); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { f.Close() }, nil
+}
+
+func flock(f *os.File, dir string, how int) error {
+	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("datadir: lock %s: %w%s: stop that process or use another folder", dir, ErrInUse, holder(f))
+	}
+	if err != nil {
+		return fmt.Errorf("datadir: lock %s: %w", dir, err)
+	}
+	return nil
+}
+
+// holder tells the pid in the lock file, if there is one.
+func holder(f *os.File) string {
+	buf := make([]byte, 32)
+	n, _ := f.ReadAt(buf, 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" by process %d", pid)
+}
+
+func writePID(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
+	return err
+}
+
+// readOnly wraps err as ErrReadOnly where the folder may not be written.
+func readOnly(operation string, err error) error {
+	if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("datadir: %s: %w: %w: make it writable for this user", operation, ErrReadOnly, err)
+	}
+	return fmt.Errorf("datadir: %s: %w", operation, err)
+}

@@ -1,0 +1,193 @@
+package datadir
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Marker says that a node exists and which one. It is node.json.
+type Marker struct {
+	Format        int       `json:"format"`
+	NodeID        string    `json:"node_id"`
+	ClusterID     string    `json:"cluster_id"`     // empty until the cluster's hello was seen
+	Incarnation   string    `json:"incarnation"`    // random UUID of this folder's life
+	LogStore      string    `json:"log_store"`      // LogStoreBolt or LogStoreWAL
+	StoresCreated bool      `json:"stores_created"` // the raft files must exist
+	Created       time.Time `json:"created"`
+	Peers         []Peer    `json:"peers,omitempty"` // agreed at bootstrap
+}
+
+// Peer is a member as agreed at bootstrap.
+type Peer struct {
+	ID          string `json:"id"`
+	Raft        string `json:"raft"` // host:port
+	HTTP        string `json:"http"` // host:port
+	Incarnation string `json:"incarnation"`
+}
+
+func (m Marker) clone() Marker {
+	m.Peers = slices.Clone(m.Peers)
+	return m
+}
+
+func (m Marker) equal(o Marker) bool {
+	return m.Format == o.Format && m.NodeID == o.NodeID && m.ClusterID == o.ClusterID &&
+		m.Incarnation == o.Incarnation && m.LogStore == o.LogStore && m.StoresCreated == o.StoresCreated &&
+		m.Created.Equal(o.Created) && slices.Equal(m.Peers, o.Peers)
+}
+
+// admits reports whether opts may use the folder that m marks.
+func (m Marker) admits(dir string, opts Options) error {
+	if m.NodeID != opts.NodeID {
+		return fmt.Errorf("datadir: open %s: %w: it is of node %s, not of %s: start it with --id %s or use another folder",
+			dir, ErrOtherNode, m.NodeID, opts.NodeID, m.NodeID)
+	}
+	if m.LogStore != opts.LogStore {
+		return fmt.Errorf("datadir: open %s: %w: it is %s, not %s: start it with --log-store %s, or %s",
+			dir, ErrOtherLogStore, m.LogStore, opts.LogStore, m.LogStore, Rejoin)
+	}
+	return m.storesPresent(dir)
+}
+
+// storesPresent reports raft files that should exist and do not. An emptied
+// store would open as new, with its term and vote gone.
+func (m Marker) storesPresent(dir string) error {
+	if !m.StoresCreated {
+		return nil
+	}
+	for _, file := range storeFiles(dir, m.LogStore) {
+		info, err := os.Stat(file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return damaged(file, "it is missing")
+		case err != nil:
+			return fmt.Errorf("datadir: open %s: %w", dir, err)
+		case info.Size() == 0:
+			return damaged(file, "it is empty")
+		}
+	}
+	return nil
+}
+
+// storeFiles lists what a log store can not do without.
+func storeFiles(dir, logStore string) []string {
+	stable := filepath.Join(dir, RaftDir, StableFile)
+	if logStore == LogStoreWAL {
+		return []string{filepath.Join(dir, RaftDir, WALDir, WALMetaFile), stable}
+	}
+	return []string{filepath.Join(dir, RaftDir, BoltFile), stable}
+}
+
+// The marker on disk is one line of JSON. Every byte of it is fixed or covered
+// by the checksum, so no flipped bit passes:
+//
+//	{"crc32c":"89abcdef","marker":{"format":1,"node_id":"n1",…}}\n
+//	           --------            ------------------------
+//	           CRC-32C, hex   of   exactly these bytes
+const (
+	markerHead = `{"crc32c":"`
+	markerMid  = `","marker":`
+	markerTail = "}\n"
+)
+
+func encodeMarker(m Marker) ([]byte, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, "%s%s%s%s%s", markerHead, checksum(body), markerMid, body, markerTail), nil
+}
+
+func checksum(body []byte) string {
+	return fmt.Sprintf("%08x", crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// decodeMarker returns what is wrong in words; the caller names the file.
+func decodeMarker(raw []byte) (m Marker, wrong string) {
+	if len(raw) == 0 {
+		return m, "it is empty"
+	}
+	rest, headed := bytes.CutPrefix(raw, []byte(markerHead))
+	sum, rest, split := bytes.Cut(rest, []byte(markerMid))
+	body, tailed := bytes.CutSuffix(rest, []byte(markerTail))
+	if !headed || !split || !tailed {
+		return m, "it is cut or not a marker"
+	}
+	if string(sum) != checksum(body) {
+		return m, "its checksum differs"
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		return m, err.Error()
+	}
+	if m.Format <= Format && (m.Format < 1 || m.NodeID == "" || m.Incarnation == "") {
+		return m, "it names no format, node or incarnation"
+	}
+	return m, ""
+}
+
+// readMarker reads DIR/node.json. A missing one is fs.ErrNotExist.
+func readMarker(dir string) (Marker, error) {
+	file := filepath.Join(dir, MarkerFile)
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return Marker{}, fmt.Errorf("datadir: read %s: %w", file, err)
+	}
+	m, wrong := decodeMarker(raw)
+	if wrong != "" {
+		return Marker{}, damaged(file, wrong)
+	}
+	if m.Format > Format {
+		return Marker{}, fmt.Errorf("datadir: read %s: %w: format %d, this program knows up to %d: use the newer program",
+			file, ErrNewerFormat, m.Format, Format)
+	}
+	return m, nil
+}
+
+// writeMarker replaces DIR/node.json atomically and durably.
+func writeMarker(dir string, m Marker) error {
+	raw, err := encodeMarker(m)
+	if err == nil {
+		err = replaceFile(filepath.Join(dir, MarkerFile), raw)
+	}
+	if err != nil {
+		return readOnly("write "+filepath.Join(dir, MarkerFile), err)
+	}
+	return nil
+}
+
+// replaceFile leaves either the old content or the new one, whatever happens.
+func replaceFile(file string, content []byte) error {
+	tmp := file + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, file); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(file))
+}
+
+// SyncDir makes the names in a folder durable.
+func SyncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,72 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reserve keeps that many bytes of the disk back in DIR/reserve, as allocated
+// blocks, so that ReleaseReserve gives room to start and trim on a full disk.
+// An existing reserve is resized. On error there is no reserve.
+func (d *Dir) Reserve(bytes int64) error {
+	if bytes <= 0 {
+		return d.ReleaseReserve()
+	}
+	if err := d.allocate(bytes); err != nil {
+		err = fmt.Errorf("datadir: reserve %d bytes in %s: %w", bytes, d.path, err)
+		return errors.Join(err, d.ReleaseReserve())
+	}
+	return nil
+}
+
+func (d *Dir) allocate(bytes int64) error {
+	f, err := os.OpenFile(d.Path(ReserveFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	err = f.Truncate(bytes)
+	if err == nil {
+		err = fill(f, bytes)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close(), SyncDir(d.path))
+}
+
+// writeZeros allocates where the file system has no call for it.
+func writeZeros(f *os.File, bytes int64) error {
+	zeros := make([]byte, 1<<20)
+	for off := int64(0); off < bytes; off += int64(len(zeros)) {
+		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), bytes-off)], off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReleaseReserve gives the reserve's blocks back. Without one it does nothing.
+func (d *Dir) ReleaseReserve() error {
+	err := os.Remove(d.Path(ReserveFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("datadir: release reserve of %s: %w", d.path, err)
+	}
+	return SyncDir(d.path)
+}
+
+// FreeBytes is what this user may still write on the folder's disk, the
+// reserve not counted.
+func (d *Dir) FreeBytes() (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(d.path, &st); err != nil {
+		return 0, fmt.Errorf("datadir: free bytes of %s: %w", d.path, err)
+	}
+	return uint64(st.Bavail) * uint64(st.Bsize), nil
+}

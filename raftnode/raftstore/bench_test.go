@@ -1,0 +1,57 @@
+package raftstore
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// BenchmarkStoreLogs stores batches as a busy leader does: few large frames.
+func BenchmarkStoreLogs(b *testing.B) {
+	for _, c := range []struct{ entries, size int }{{16, 256 << 10}, {64, 64 << 10}, {1, 64 << 10}} {
+		for _, kind := range []Kind{Bolt, WAL} {
+			b.Run(fmt.Sprintf("%s/%dx%dKiB", kind, c.entries, c.size>>10), func(b *testing.B) {
+				benchStoreLogs(b, kind, c.entries, c.size)
+			})
+		}
+	}
+}
+
+func benchStoreLogs(b *testing.B, kind Kind, count, size int) {
+	s, err := Open(Options{Dir: b.TempDir(), Kind: kind, Fatal: func(err error) { b.Error(err) }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	data := make([]byte, size)
+	for i := range data {
+		data[i] = byte(i * 7)
+	}
+	b.SetBytes(int64(count * size))
+	b.ReportAllocs()
+	next := uint64(1)
+	for b.Loop() {
+		batch := make([]*raft.Log, count)
+		for i := range batch {
+			batch[i] = &raft.Log{Index: next, Term: 1, Data: data}
+			next++
+		}
+		if err := s.Log().StoreLogs(batch); err != nil {
+			b.Fatal(err)
+		}
+		if next > 2048 { // as compaction does, so that the folder stays small
+			if err := s.deletePrefix(next - 1025); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+func (s *Stores) deletePrefix(to uint64) error {
+	first, _, err := s.span()
+	if err != nil {
+		return err
+	}
+	return s.log.DeleteRange(first, to)
+}

@@ -1,0 +1,412 @@
+package raftstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringrift/ringlog/raftnode/datadir"
+)
+
+// bbolt maps its file and trusts it: a file that is too short is a SIGBUS, and
+// a page it can not make sense of is a panic, while opening even one in a
+// goroutine of bbolt's own that nobody can recover. So the file's structure is
+// read and checked here before bbolt sees it. Integers are the machine's.
+//
+//	file:    meta 0 | meta 1 | page 2 | page 3 …            page i is at i * page size
+//
+//	page:    id 8 | flags 2 | count 2 | overflow 4 | content      overflow more pages belong to it
+//	meta:    magic 4 | version 4 | page size 4 | flags 4 | root page 8 | sequence 8 |
+//	         freelist 8 | high water 8 | txid 8 | FNV-64a 8
+//	branch:  count * (pos 4 | key size 4 | page 8), keys                      pos counts from its element
+//	leaf:    count * (flags 4 | pos 4 | key size 4 | value size 4), keys and values
+//	bucket:  a leaf value with flag 1: root page 8 | sequence 8, then, if root is 0, a leaf page inline
+const (
+	pageHeader  = 16
+	elementSize = 16
+	metaSize    = 64
+	metaSummed  = metaSize - 8
+
+	boltMagic   = 0xED0CDAED
+	boltVersion = 2
+	noFreelist  = ^uint64(0)
+
+	flagBranch   = 0x01
+	flagLeaf     = 0x02
+	flagMeta     = 0x04
+	flagFreelist = 0x10
+	flagBucket   = 0x01
+)
+
+var native = binary.NativeEndian
+
+// boltFile is a bolt file under inspection.
+type boltFile struct {
+	f        *os.File
+	pageSize int64
+	meta     boltMeta
+	seen     []uint64 // a bit a page, set once the page was reached
+	buckets  map[string]bool
+	visit    func(bucket string, key []byte) error
+}
+
+type boltMeta struct{ pageSize, root, freelist, highWater, txid uint64 }
+
+// checkBoltFile reports what would make bbolt fail on the file at path, and a
+// missing bucket, as ErrDamaged. visit, if not nil, gets each key that is not a
+// bucket, in order; key is valid during the call only.
+func checkBoltFile(path string, buckets []string, visit func(bucket string, key []byte) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("raftstore: check %s: %w", path, err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		return inUse(path, err)
+	}
+	b := &boltFile{f: f, buckets: map[string]bool{}, visit: visit}
+	if err := b.check(); err != nil {
+		return damaged(path, err.Error())
+	}
+	for _, name := range buckets {
+		if !b.buckets[name] {
+			return damaged(path, fmt.Sprintf("its bucket %q is missing", name))
+		}
+	}
+	return nil
+}
+
+func inUse(path string, err error) error {
+	return fmt.Errorf("raftstore: open %s: %w: %w: stop the process that has it open", path, datadir.ErrInUse, err)
+}
+
+func (b *boltFile) check() error {
+	info, err := b.f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() == 0 {
+		return errors.New("it is empty")
+	}
+	if err := b.readMetas(); err != nil {
+		return err
+	}
+	if need := int64(b.meta.highWater) * b.pageSize; info.Size() < need {
+		return fmt.Errorf("it is cut: %d bytes of %d", info.Size(), need)
+	}
+	b.seen = make([]uint64, b.meta.highWater/64+1)
+	if err := b.checkFreelist(); err != nil {
+		return err
+	}
+	return b.walk(b.meta.root, nil, nil, "")
+}
+
+// readMetas takes the newer of the two metas. Both must be whole: a meta fits a
+// disk sector, so a crash leaves the old or the new one, and falling back from
+// a damaged one would undo the last write, which may be a vote.
+func (b *boltFile) readMetas() error {
+	m0, err := b.readMeta(0)
+	if err != nil {
+		return fmt.Errorf("meta page 0: %w", err)
+	}
+	m1, err := b.readMeta(int64(m0.pageSize))
+	if err != nil {
+		return fmt.Errorf("meta page 1: %w", err)
+	}
+	b.pageSize, b.meta = int64(m0.pageSize), m0
+	if m1.txid > m0.txid {
+		b.meta = m1
+	}
+	return nil
+}
+
+func (b *boltFile) readMeta(off int64) (m boltMeta, err error) {
+	raw, err := b.readAt(off, pageHeader+metaSize)
+	if err != nil {
+		return m, err
+	}
+	flags, raw := native.Uint16(raw[8:]), raw[pageHeader:]
+	h := fnv.New64a()
+	h.Write(raw[:metaSummed])
+	switch {
+	case flags != flagMeta || native.Uint32(raw) != boltMagic:
+		return m, errors.New("it is not a meta page")
+	case native.Uint32(raw[4:]) != boltVersion:
+		return m, fmt.Errorf("its version is %d", native.Uint32(raw[4:]))
+	case native.Uint64(raw[metaSummed:]) != h.Sum64():
+		return m, errors.New("its checksum differs")
+	}
+	return boltMeta{
+		pageSize:  uint64(native.Uint32(raw[8:])),
+		root:      native.Uint64(raw[16:]),
+		freelist:  native.Uint64(raw[32:]),
+		highWater: native.Uint64(raw[40:]),
+		txid:      native.Uint64(raw[48:]),
+	}, nil
+}
+
+func (b *boltFile) readAt(off int64, n int) ([]byte, error) {
+	buf := make([]byte, n)
+	if _, err := b.f.ReadAt(buf, off); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("it is cut")
+		}
+		return nil, err
+	}
+	return buf, nil
+}
+
+// checkFreelist looks at a stored list of free pages: bbolt hands these out to
+// be overwritten.
+func (b *boltFile) checkFreelist() error {
+	if b.meta.freelist == noFreelist {
+		return nil
+	}
+	p, err := b.page(b.meta.freelist)
+	if err != nil {
+		return err
+	}
+	first, count := int64(pageHeader), int64(p.count)
+	if p.count == 0xFFFF {
+		raw, err := p.slice(first, 8)
+		if err != nil {
+			return err
+		}
+		first, count = first+8, int64(native.Uint64(raw))
+	}
+	if p.flags != flagFreelist || count < 0 || count > p.size/8 {
+		return fmt.Errorf("page %d is no list of free pages", p.id)
+	}
+	ids, err := p.slice(first, 8*count)
+	if err != nil {
+		return err
+	}
+	for ; len(ids) > 0; ids = ids[8:] {
+		if err := b.reach(native.Uint64(ids), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walk checks the pages below id, whose keys are in [low, high), and the
+// buckets in them.
+func (b *boltFile) walk(id uint64, low, high []byte, bucket string) error {
+	p, err := b.page(id)
+	if err != nil {
+		return err
+	}
+	switch p.flags {
+	case flagBranch:
+		return b.walkBranch(p, low, high, bucket)
+	case flagLeaf:
+		return b.walkLeaf(p, low, high, bucket)
+	}
+	return fmt.Errorf("page %d is neither branch nor leaf", id)
+}
+
+func (b *boltFile) walkBranch(p boltPage, low, high []byte, bucket string) error {
+	if p.count == 0 {
+		return fmt.Errorf("page %d is a branch without keys", p.id)
+	}
+	elements, err := p.elements()
+	if err != nil {
+		return err
+	}
+	key, err := p.orderedKey(elements[0], low, true, high)
+	for i := range elements {
+		if err != nil {
+			return err
+		}
+		upper := high
+		if i+1 < len(elements) {
+			if upper, err = p.orderedKey(elements[i+1], key, false, high); err != nil {
+				return err
+			}
+		}
+		if err = b.walk(elements[i].child, key, upper, bucket); err != nil {
+			return err
+		}
+		key = upper
+	}
+	return nil
+}
+
+func (b *boltFile) walkLeaf(p boltPage, low, high []byte, bucket string) error {
+	elements, err := p.elements()
+	if err != nil {
+		return err
+	}
+	key, inclusive := low, true
+	for _, e := range elements {
+		if key, err = p.orderedKey(e, key, inclusive, high); err != nil {
+			return err
+		}
+		inclusive = false
+		switch {
+		case !p.holds(e.value, e.valueSize):
+			err = fmt.Errorf("page %d has a value that leaves it", p.id)
+		case e.flags&flagBucket != 0:
+			err = b.walkBucket(p, e, string(key))
+		case b.visit != nil:
+			err = b.visit(bucket, key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *boltFile) walkBucket(p boltPage, e boltElement, bucket string) error {
+	raw, err := p.slice(e.value, 16)
+	if err != nil {
+		return err
+	}
+	b.buckets[bucket] = true
+	if root := native.Uint64(raw); root != 0 {
+		return b.walk(root, nil, nil, bucket)
+	}
+	inline, err := openPage(b.f, p.id, p.off+e.value+16, e.valueSize-16)
+	if err != nil {
+		return err
+	}
+	if inline.flags != flagLeaf {
+		return fmt.Errorf("page %d has a bucket that is no leaf", p.id)
+	}
+	return b.walkLeaf(inline, nil, nil, bucket)
+}
+
+// page reads page id and notes that it and its overflow were reached.
+func (b *boltFile) page(id uint64) (boltPage, error) {
+	if id < 2 || id >= b.meta.highWater {
+		return boltPage{}, fmt.Errorf("page %d is outside of the file", id)
+	}
+	p, err := openPage(b.f, id, int64(id)*b.pageSize, b.pageSize)
+	if err != nil {
+		return p, err
+	}
+	if p.stored != id {
+		return p, fmt.Errorf("page %d says it is page %d", id, p.stored)
+	}
+	p.size = (int64(p.overflow) + 1) * b.pageSize
+	return p, b.reach(id, uint64(p.overflow))
+}
+
+func (b *boltFile) reach(id, overflow uint64) error {
+	if id < 2 || id+overflow >= b.meta.highWater {
+		return fmt.Errorf("page %d with %d more is outside of the file", id, overflow)
+	}
+	for i := id; i <= id+overflow; i++ {
+		if b.seen[i/64]&(1<<(i%64)) != 0 {
+			return fmt.Errorf("page %d is used twice", i)
+		}
+		b.seen[i/64] |= 1 << (i % 64)
+	}
+	return nil
+}
+
+// boltPage is a page, with its start in memory: values are not read.
+type boltPage struct {
+	f            *os.File
+	id, stored   uint64
+	off, size    int64 // in the file
+	flags, count uint16
+	overflow     uint32
+	head         []byte
+}
+
+type boltElement struct {
+	flags              uint32
+	child              uint64 // of a branch
+	key, value         int64  // from the page's start
+	keySize, valueSize int64
+}
+
+func openPage(f *os.File, id uint64, off, size int64) (boltPage, error) {
+	p := boltPage{f: f, id: id, off: off, size: size}
+	if size < pageHeader {
+		return p, fmt.Errorf("page %d has a bucket that is cut", id)
+	}
+	p.head = make([]byte, size)
+	if _, err := f.ReadAt(p.head, off); err != nil {
+		return p, fmt.Errorf("page %d can not be read: %w", id, err)
+	}
+	p.stored = native.Uint64(p.head)
+	p.flags, p.count = native.Uint16(p.head[8:]), native.Uint16(p.head[10:])
+	p.overflow = native.Uint32(p.head[12:])
+	return p, nil
+}
+
+func (p boltPage) holds(off, n int64) bool {
+	return off >= 0 && n >= 0 && off <= p.size && n <= p.size-off
+}
+
+// slice returns bytes of the page, from memory where they are in its start.
+func (p boltPage) slice(off, n int64) ([]byte, error) {
+	if !p.holds(off, n) {
+		return nil, fmt.Errorf("page %d points out of itself", p.id)
+	}
+	if off+n <= int64(len(p.head)) {
+		return p.head[off : off+n], nil
+	}
+	buf := make([]byte, n)
+	if _, err := p.f.ReadAt(buf, p.off+off); err != nil {
+		return nil, fmt.Errorf("page %d can not be read: %w", p.id, err)
+	}
+	return buf, nil
+}
+
+func (p boltPage) elements() ([]boltElement, error) {
+	raw, err := p.slice(pageHeader, int64(p.count)*elementSize)
+	if err != nil {
+		return nil, err
+	}
+	elements := make([]boltElement, p.count)
+	for i := range elements {
+		elements[i] = p.element(raw[i*elementSize:], pageHeader+int64(i)*elementSize)
+	}
+	return elements, nil
+}
+
+// element decodes raw, which is at off of the page.
+func (p boltPage) element(raw []byte, off int64) boltElement {
+	if p.flags == flagBranch {
+		return boltElement{
+			key:     off + int64(native.Uint32(raw)),
+			keySize: int64(native.Uint32(raw[4:])),
+			child:   native.Uint64(raw[8:]),
+		}
+	}
+	e := boltElement{
+		flags:     native.Uint32(raw),
+		key:       off + int64(native.Uint32(raw[4:])),
+		keySize:   int64(native.Uint32(raw[8:])),
+		valueSize: int64(native.Uint32(raw[12:])),
+	}
+	e.value = e.key + e.keySize
+	return e
+}
+
+// orderedKey reads e's key and requires after < key < high; inclusive lets key
+// equal after. Nil is no bound.
+func (p boltPage) orderedKey(e boltElement, after []byte, inclusive bool, high []byte) ([]byte, error) {
+	key, err := p.slice(e.key, e.keySize)
+	if err != nil {
+		return nil, err
+	}
+	order := 1
+	if after != nil {
+		order = bytes.Compare(key, after)
+	}
+	if len(key) == 0 || order < 0 || order == 0 && !inclusive || high != nil && bytes.Compare(key, high) >= 0 {
+		return nil, fmt.Errorf("page %d has keys out of order", p.id)
+	}
+	return key, nil
+}

@@ -1,0 +1,121 @@
+package raftstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/ringrift/ringlog/raftnode/datadir"
+)
+
+// Buckets of raft-boltdb; "conf" stays empty, stable.db has its place.
+const (
+	logsBucket = "logs"
+	confBucket = "conf"
+)
+
+// boltOptions never skip a sync of data. The list of free pages is not synced:
+// it is rebuilt on start, and each append writes less.
+func boltOptions(readOnly bool) *bbolt.Options {
+	return &bbolt.Options{
+		Timeout:        time.Second, // for the file's lock
+		NoFreelistSync: true,
+		FreelistType:   bbolt.FreelistMapType,
+		ReadOnly:       readOnly,
+	}
+}
+
+// openBolt opens the log in the bolt file at path, or creates it.
+func openBolt(path string) (innerLog, string, error) {
+	if err := createFile(path, createBolt); err != nil {
+		return nil, path, err
+	}
+	store, err := openBoltFile(path, false)
+	if err != nil {
+		return nil, path, err
+	}
+	return store, path, nil
+}
+
+func createBolt(path string) error {
+	store, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: boltOptions(false)})
+	if err != nil {
+		return err
+	}
+	return store.Close()
+}
+
+// openBoltFile opens an existing log after checking its structure and that its
+// indexes have no holes.
+func openBoltFile(path string, readOnly bool) (store *raftboltdb.BoltStore, err error) {
+	if err := checkBoltFile(path, []string{logsBucket, confBucket}, denseIndexes()); err != nil {
+		return nil, err
+	}
+	err = protect(func() (err error) {
+		store, err = raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: boltOptions(readOnly)})
+		return err
+	})
+	return store, openError(path, err)
+}
+
+// openError names what bbolt said when it was asked to open path.
+func openError(path string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, berrors.ErrTimeout):
+		return inUse(path, err)
+	case errors.Is(err, errPanicked):
+		return damaged(path, err.Error())
+	}
+	return fmt.Errorf("raftstore: open %s: %w", path, err)
+}
+
+// denseIndexes returns a visitor that wants each index to follow the one before.
+func denseIndexes() func(bucket string, key []byte) error {
+	var last uint64
+	return func(bucket string, key []byte) error {
+		if bucket != logsBucket {
+			return nil
+		}
+		if len(key) != 8 {
+			return fmt.Errorf("an index has %d bytes", len(key))
+		}
+		index := binary.BigEndian.Uint64(key)
+		if last != 0 && index != last+1 {
+			return fmt.Errorf("entries %d to %d are missing", last+1, index-1)
+		}
+		last = index
+		return nil
+	}
+}
+
+// createFile makes the file at path with create, unless it exists. A crash
+// leaves no file or a whole one, so that one that is empty or cut is damage.
+func createFile(path string, create func(path string) error) error {
+	if exists(path) {
+		return nil
+	}
+	tmp := path + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("raftstore: create %s: %w", path, err)
+	}
+	err := create(tmp)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err == nil {
+		err = datadir.SyncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fmt.Errorf("raftstore: create %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,31 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringrift/ringlog/raftnode/datadir"
+)
+
+// Errors of this package. ErrDamaged is the data folder's, so that one check
+// finds damage of either.
+var (
+	ErrDamaged       = datadir.ErrDamaged
+	ErrCorruptEntry  = errors.New("raft log entry is corrupt")
+	ErrDiskFailed    = errors.New("disk failed to write")
+	ErrDiskHung      = errors.New("disk hangs")
+	ErrBehindState   = errors.New("raft log does not fit the state")
+	ErrNotContiguous = errors.New("entries do not follow the log")
+	ErrClosed        = errors.New("raft stores are closed")
+)
+
+// errPanicked marks a panic or memory fault inside a store.
+var errPanicked = errors.New("store panicked")
+
+func damaged(file, what string) error {
+	return fmt.Errorf("raftstore: %s: %w: %s: %s", file, ErrDamaged, what, datadir.Rejoin)
+}
+
+func corrupt(file string, index uint64, cause error) error {
+	return fmt.Errorf("raftstore: entry %d of %s: %w: %w: %s", index, file, ErrCorruptEntry, cause, datadir.Rejoin)
+}

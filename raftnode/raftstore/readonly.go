@@ -1,0 +1,215 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/fs"
+	"github.com/hashicorp/raft-wal/segment"
+	"github.com/hashicorp/raft-wal/types"
+
+	"github.com/ringrift/ringlog/raftnode/datadir"
+)
+
+// Summary says what a stopped node's raft folder holds.
+type Summary struct {
+	Kind          Kind
+	First, Last   uint64 // of the log; 0, 0 if it is empty
+	LastStored    uint64 // what the tail mark says; above Last means that entries are lost; 0 is unknown
+	CurrentTerm   uint64
+	VoteTerm      uint64
+	VoteCandidate string // address of whom this node voted for in VoteTerm
+}
+
+// Reader looks at a stopped node's raft folder and writes nothing.
+type Reader struct {
+	summary Summary
+	file    string
+	scan    scanner
+	close   func() error
+}
+
+// scanner calls fn for each index of [from, to] in order, with an error in
+// place of an entry that can not be read, until fn returns false.
+type scanner func(from, to uint64, fn func(index uint64, l *raft.Log, err error) bool) error
+
+// OpenReadOnly opens the raft folder of a stopped node. It refuses with
+// datadir.ErrInUse while the node runs, and with ErrDamaged where the structure
+// of a file is damaged; a damaged entry only shows in Entries.
+func OpenReadOnly(dir string, kind Kind) (*Reader, error) {
+	r := &Reader{summary: Summary{Kind: kind}, close: func() error { return nil }}
+	if err := r.readStable(filepath.Join(dir, datadir.StableFile)); err != nil {
+		return nil, err
+	}
+	if raw, err := os.ReadFile(filepath.Join(dir, tailFile)); err == nil && len(raw) == tailSize {
+		r.summary.LastStored = decodeTail(raw)
+	}
+	if err := r.openLog(dir); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func (r *Reader) openLog(dir string) error {
+	switch r.summary.Kind {
+	case Bolt:
+		return r.openBolt(filepath.Join(dir, datadir.BoltFile))
+	case WAL:
+		return r.openWAL(filepath.Join(dir, datadir.WALDir))
+	}
+	return fmt.Errorf("raftstore: open %s: unknown log store %q: use %s or %s", dir, r.summary.Kind, Bolt, WAL)
+}
+
+func (r *Reader) readStable(path string) error {
+	rec, body, err := openRecord(path, stableRecord, true)
+	if err != nil {
+		return err
+	}
+	state, err := decodeStable(path, body)
+	r.summary.CurrentTerm = state.Numbers[keyCurrentTerm]
+	r.summary.VoteTerm = state.Numbers[keyVoteTerm]
+	r.summary.VoteCandidate = string(state.Bytes[keyVoteCandidate])
+	return errors.Join(err, rec.close())
+}
+
+func (r *Reader) openBolt(path string) error {
+	store, err := openBoltFile(path, true)
+	if err != nil {
+		return err
+	}
+	r.file, r.close, r.scan = path, store.Close, scanBolt(store)
+	err = protect(func() (err error) {
+		if r.summary.First, err = store.FirstIndex(); err != nil {
+			return err
+		}
+		r.summary.Last, err = store.LastIndex()
+		return err
+	})
+	return openError(path, err)
+}
+
+func scanBolt(store *raftboltdb.BoltStore) scanner {
+	return func(from, to uint64, fn func(uint64, *raft.Log, error) bool) error {
+		for index := from; index <= to; index++ {
+			var l raft.Log
+			err := protect(func() error { return store.GetLog(index, &l) })
+			if !fn(index, &l, err) {
+				break
+			}
+		}
+		return nil
+	}
+}
+
+// openWAL reads the segments by themselves: raft-wal can only open for writing.
+func (r *Reader) openWAL(dir string) error {
+	record, state, err := openSegments(dir, true)
+	if err != nil {
+		return err
+	}
+	if err := record.close(); err != nil {
+		return err
+	}
+	r.file, r.scan = dir, scanWAL(dir, state.Segments)
+	return r.scan(1, ^uint64(0), func(index uint64, _ *raft.Log, _ error) bool {
+		if r.summary.First == 0 {
+			r.summary.First = index
+		}
+		r.summary.Last = index
+		return true
+	})
+}
+
+func scanWAL(dir string, segments []types.SegmentInfo) scanner {
+	return func(from, to uint64, fn func(uint64, *raft.Log, error) bool) error {
+		more := true
+		stopping := func(index uint64, l *raft.Log, err error) bool {
+			more = fn(index, l, err)
+			return more
+		}
+		for _, s := range segments {
+			low, high := max(from, s.MinIndex), to
+			if !s.SealTime.IsZero() {
+				high = min(to, s.MaxIndex)
+			}
+			if !more || low > high {
+				continue
+			}
+			err := scanSegment(dir, s, low, high, stopping)
+			absent := errors.Is(err, os.ErrNotExist) && s.SealTime.IsZero() // raft-wal creates it on start
+			if err != nil && !absent {
+				return damaged(filepath.Join(dir, segment.FileName(s)), err.Error())
+			}
+		}
+		return nil
+	}
+}
+
+func scanSegment(dir string, s types.SegmentInfo, low, high uint64, fn func(uint64, *raft.Log, error) bool) error {
+	filer, codec := segment.NewFiler(dir, fs.New()), &wal.BinaryCodec{}
+	// No upper bound for DumpSegment: it would drop the batch the bound is in.
+	return protect(func() error {
+		return filer.DumpSegment(s.BaseIndex, s.ID, low-1, 0, func(_ types.SegmentInfo, e types.LogEntry) (bool, error) {
+			if e.Index > high {
+				return false, nil
+			}
+			var l raft.Log
+			err := protect(func() error { return codec.Decode(e.Data, &l) })
+			return fn(e.Index, &l, err), nil
+		})
+	})
+}
+
+// Summary returns what the folder holds.
+func (r *Reader) Summary() Summary { return r.summary }
+
+// Entries yields the entries from..to, both included and cut to what is there,
+// in order. A damaged one comes with ErrCorruptEntry and its index, and the
+// entries behind it follow.
+func (r *Reader) Entries(from, to uint64) iter.Seq2[*raft.Log, error] {
+	return func(yield func(*raft.Log, error) bool) {
+		next, last := max(from, r.summary.First), min(to, r.summary.Last)
+		if next == 0 || next > last {
+			return
+		}
+		more := true
+		err := r.scan(next, last, func(index uint64, l *raft.Log, err error) bool {
+			if index != next {
+				more = yield(&raft.Log{Index: next}, corrupt(r.file, next, errMissing))
+			}
+			next = index + 1
+			if more {
+				more = yield(r.verified(index, l, err))
+			}
+			return more
+		})
+		if err != nil && more {
+			yield(&raft.Log{Index: next}, err)
+		}
+	}
+}
+
+var errMissing = errors.New("it is missing")
+
+func (r *Reader) verified(index uint64, l *raft.Log, err error) (*raft.Log, error) {
+	if err == nil {
+		err = unseal(l, index)
+	}
+	if err != nil {
+		return &raft.Log{Index: index}, corrupt(r.file, index, err)
+	}
+	return l, nil
+}
+
+// Close lets the files go. It is idempotent.
+func (r *Reader) Close() error {
+	closeFiles := r.close
+	r.close = func() error { return nil }
+	return closeFiles()
+}

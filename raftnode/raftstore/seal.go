@@ -1,0 +1,92 @@
+package raftstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/hashicorp/raft"
+)
+
+// An entry is stored with a seal behind its Extensions. Data stays as it is,
+// so that a frame of 1 MiB is not copied to be sealed:
+//
+//	stored Extensions:
+//	+------------------------+----------+-------------+
+//	| the entry's Extensions | format 1 | CRC-32C, LE |
+//	| n bytes                | 1 byte   | 4 bytes     |
+//	+------------------------+----------+-------------+
+//
+// The checksum covers, in this order, little-endian:
+//
+//	+-------+------+------+--------------+--------------+-----+------------+--------+------+
+//	| Index | Term | Type | AppendedAt s | AppendedAt ns| n   | Extensions | format | Data |
+//	| 8     | 8    | 1    | 8            | 4            | 4   | n          | 1      | rest |
+//	+-------+------+------+--------------+--------------+-----+------------+--------+------+
+const (
+	sealFormat = 1
+	sealSize   = 1 + 4
+	fixedSize  = 8 + 8 + 1 + 8 + 4 + 4
+)
+
+var (
+	errNoSeal     = errors.New("it has no checksum")
+	errWrongSum   = errors.New("its checksum differs")
+	errWrongIndex = errors.New("it holds another entry")
+)
+
+func crcTable() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+// seal returns the entry as it is stored. It shares Data with l.
+func seal(l *raft.Log) raft.Log {
+	sealed := *l
+	ext := make([]byte, 0, len(l.Extensions)+sealSize)
+	ext = append(append(ext, l.Extensions...), sealFormat)
+	sealed.Extensions = binary.LittleEndian.AppendUint32(ext, sum(l, ext))
+	return sealed
+}
+
+// unseal checks a stored entry and takes its seal off.
+func unseal(l *raft.Log, index uint64) error {
+	n := len(l.Extensions) - sealSize
+	if n < 0 {
+		return errNoSeal
+	}
+	ext, stored := l.Extensions[:n+1], binary.LittleEndian.Uint32(l.Extensions[n+1:])
+	if sum(l, ext) != stored {
+		return errWrongSum
+	}
+	if ext[n] != sealFormat {
+		return fmt.Errorf("its checksum is of format %d, this program knows %d", ext[n], sealFormat)
+	}
+	if l.Index != index {
+		return fmt.Errorf("%w: index %d", errWrongIndex, l.Index)
+	}
+	l.Extensions = nilIfEmpty(l.Extensions[:n:n])
+	l.Data = nilIfEmpty(l.Data)
+	return nil
+}
+
+// sum covers l and ext, its Extensions with the format behind them.
+func sum(l *raft.Log, ext []byte) uint32 {
+	fixed := make([]byte, 0, fixedSize)
+	fixed = binary.LittleEndian.AppendUint64(fixed, l.Index)
+	fixed = binary.LittleEndian.AppendUint64(fixed, l.Term)
+	fixed = append(fixed, byte(l.Type))
+	fixed = binary.LittleEndian.AppendUint64(fixed, uint64(l.AppendedAt.Unix()))
+	fixed = binary.LittleEndian.AppendUint32(fixed, uint32(l.AppendedAt.Nanosecond()))
+	fixed = binary.LittleEndian.AppendUint32(fixed, uint32(len(ext)-1))
+	crc := crc32.Update(0, crcTable(), fixed)
+	crc = crc32.Update(crc, crcTable(), ext)
+	return crc32.Update(crc, crcTable(), l.Data)
+}
+
+// nilIfEmpty gives both stores one form: one returns nil for empty, the other
+// an empty slice.
+func nilIfEmpty(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}

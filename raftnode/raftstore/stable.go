@@ -1,0 +1,149 @@
+package raftstore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// Keys that raft uses (raft.go: keyCurrentTerm, keyLastVoteTerm, keyLastVoteCand).
+const (
+	keyCurrentTerm   = "CurrentTerm"
+	keyVoteTerm      = "LastVoteTerm"
+	keyVoteCandidate = "LastVoteCand"
+)
+
+// stableState is the body of stable.db, as JSON:
+//
+//	{"numbers":{"CurrentTerm":7,"LastVoteTerm":7},"bytes":{"LastVoteCand":"MTI3LjAuMC4x…"}}
+type stableState struct {
+	Numbers map[string]uint64 `json:"numbers"`
+	Bytes   map[string][]byte `json:"bytes"` // base64
+}
+
+func decodeStable(path string, body []byte) (stableState, error) {
+	s := stableState{Numbers: map[string]uint64{}, Bytes: map[string][]byte{}}
+	if len(body) == 0 {
+		return s, nil
+	}
+	if err := json.Unmarshal(body, &s); err != nil {
+		return s, damaged(path, err.Error())
+	}
+	return s, nil
+}
+
+func (s stableState) clone() stableState {
+	return stableState{Numbers: maps.Clone(s.Numbers), Bytes: maps.Clone(s.Bytes)}
+}
+
+// stableStore is the raft.StableStore. All its keys are one record, so each
+// change is one atomic write, and reads come from a copy in memory that was
+// checked when the store was opened.
+//
+// raft writes a vote as SetUint64(LastVoteTerm) and then Set(LastVoteCand)
+// (raft.go, persistVote). A crash between them would pair the new term with the
+// old candidate, and the node could vote twice in that term (raft#661). So the
+// term waits in memory and both are written by the second call; until then
+// reads give the old pair.
+type stableStore struct {
+	record *record
+	guard  *guard
+
+	mu       sync.Mutex
+	state    stableState // equals the record
+	voteTerm *uint64     // set by SetUint64(LastVoteTerm), not written yet
+}
+
+var errNoVoteTerm = errors.New("a candidate without a term: set " + keyVoteTerm + " first")
+
+var _ raft.StableStore = (*stableStore)(nil)
+
+const stableRecord = "stable"
+
+func openStable(path string, g *guard) (*stableStore, error) {
+	r, body, err := openRecord(path, stableRecord, false)
+	if err != nil {
+		return nil, err
+	}
+	state, err := decodeStable(path, body)
+	if err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	return &stableStore{record: r, guard: g, state: state}, nil
+}
+
+// Set stores val under key. For the vote's candidate it also stores the term
+// that was set just before, in the same write.
+func (s *stableStore) Set(key, val []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.state.clone()
+	next.Bytes[string(key)] = append([]byte{}, val...)
+	if string(key) == keyVoteCandidate {
+		if s.voteTerm == nil {
+			return fmt.Errorf("raftstore: set %s: %w", key, errNoVoteTerm)
+		}
+		next.Numbers[keyVoteTerm] = *s.voteTerm
+	}
+	if err := s.save(next); err != nil {
+		return err
+	}
+	if string(key) == keyVoteCandidate {
+		s.voteTerm = nil
+	}
+	return nil
+}
+
+// Get returns the value of key, nil if there is none.
+func (s *stableStore) Get(key []byte) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.guard.state(); err != nil {
+		return nil, err
+	}
+	val, ok := s.state.Bytes[string(key)]
+	if !ok {
+		return nil, nil
+	}
+	return append([]byte{}, val...), nil
+}
+
+// SetUint64 stores val under key. The vote's term is stored by the Set of its
+// candidate.
+func (s *stableStore) SetUint64(key []byte, val uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if string(key) == keyVoteTerm {
+		s.voteTerm = &val
+		return s.guard.state()
+	}
+	if stored, ok := s.state.Numbers[string(key)]; ok && stored == val {
+		return s.guard.state()
+	}
+	next := s.state.clone()
+	next.Numbers[string(key)] = val
+	return s.save(next)
+}
+
+// GetUint64 returns the value of key, 0 if there is none.
+func (s *stableStore) GetUint64(key []byte) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.Numbers[string(key)], s.guard.state()
+}
+
+func (s *stableStore) save(next stableState) error {
+	body, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("raftstore: encode term and vote: %w", err)
+	}
+	err = s.guard.write(operation{verb: "store term and vote"}, func() error { return s.record.save(body) })
+	if err == nil {
+		s.state = next
+	}
+	return err
+}

@@ -3,4 +3,4 @@
 // that every surface uses.
 package api
 
-//go:generate protoc -I . --plugin=protoc-gen-go=../bin/protoc-gen-go --plugin=protoc-gen-connect-go=../bin/protoc-gen-connect-go --go_out=. --go_opt=paths=source_relative --connect-go_out=. --connect-go_opt=paths=source_relative,simple ringlog/v1/ringlog.proto
+//go:generate protoc -I . --plugin=protoc-gen-go=../bin/protoc-gen-go --plugin=protoc-gen-connect-go=../bin/protoc-gen-connect-go --go_out=. --go_opt=paths=source_relative --connect-go_out=. --connect-go_opt=paths=source_relative ringlog/v1/ringlog.proto

@@ -634,6 +634,7 @@ type Warning struct {
 	Row           uint32                 `protobuf:"varint,1,opt,name=row,proto3" json:"row,omitempty"`
 	Field         string                 `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`
 	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // a small set, such as unknown_type
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -685,6 +686,13 @@ func (x *Warning) GetField() string {
 func (x *Warning) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *Warning) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -2582,11 +2590,12 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\breplayed\x18\x05 \x01(\bR\breplayed\"5\n" +
 	"\tDuplicate\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\rR\x03row\x12\x16\n" +
-	"\x06offset\x18\x02 \x01(\x04R\x06offset\"K\n" +
+	"\x06offset\x18\x02 \x01(\x04R\x06offset\"c\n" +
 	"\aWarning\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\rR\x03row\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\xeb\x01\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xeb\x01\n" +
 	"\vTailRequest\x12(\n" +
 	"\x04from\x18\x01 \x01(\v2\x14.ringlog.v1.PositionR\x04from\x12*\n" +
 	"\x06filter\x18\x02 \x01(\v2\x12.ringlog.v1.FilterR\x06filter\x12\x14\n" +

@@ -1,0 +1,90 @@
+package client
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Config says which cluster a client talks to and how. Endpoints is required; any
+// other zero field takes its default.
+type Config struct {
+	// Endpoints are base URLs of nodes, such as http://10.0.0.1:8770; host:port is
+	// taken as http. One suffices, as the leader's is learned, but with all of them
+	// a client finds its way when that one is down.
+	Endpoints []string
+	Token     string // the cluster token, "" is none
+
+	HTTPClient *http.Client // nil is one made for this, closed with the client
+
+	Timeout        time.Duration // how long a call is tried again; 30 s, at most 5 min
+	AttemptTimeout time.Duration // how long one node may take to answer, or a silent one to show life; 3 s
+
+	MaxBatchEvents int // events of one shared request; 1024
+	MaxBatchBytes  int // bytes of one shared request; 1 MiB
+	MaxInFlight    int // shared requests under way at once; 4
+	MaxBuffered    int // bytes of events waiting or under way, past which publishing blocks; 64 MiB
+
+	// Catalogue resolves types for Result.Hash; nil is event.Builtin(). Only types
+	// added at run time, with a value that is not their name in lower case, need it.
+	Catalogue *event.Catalogue
+	Logger    hclog.Logger // nil is silence
+}
+
+// maxTimeout stays far below the time for which nodes keep the results of
+// producers, by default 15 min: a retry after that could be appended twice.
+const maxTimeout = 5 * time.Minute
+
+func (c *Config) validate() error {
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.AttemptTimeout = cmp.Or(c.AttemptTimeout, 3*time.Second)
+	c.MaxBatchEvents = cmp.Or(c.MaxBatchEvents, 1024)
+	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, 1<<20)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 4)
+	c.MaxBuffered = cmp.Or(c.MaxBuffered, 64<<20)
+	if c.Catalogue == nil {
+		c.Catalogue = event.Builtin()
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	switch {
+	case len(c.Endpoints) == 0:
+		return errors.New("client: config: Endpoints is empty")
+	case c.Timeout < 0 || c.Timeout > maxTimeout:
+		return fmt.Errorf("client: config: Timeout is %s, not between 0 and %s", c.Timeout, maxTimeout)
+	case c.AttemptTimeout < 0:
+		return fmt.Errorf("client: config: AttemptTimeout is %s", c.AttemptTimeout)
+	case min(c.MaxBatchEvents, c.MaxBatchBytes, c.MaxInFlight, c.MaxBuffered) < 0:
+		return errors.New("client: config: a limit is negative")
+	}
+	for _, e := range c.Endpoints {
+		if _, err := baseURL(e, "http"); err != nil {
+			return fmt.Errorf("client: config: %w", err)
+		}
+	}
+	return nil
+}
+
+// baseURL makes an endpoint as people write it a URL without a trailing slash.
+func baseURL(s, scheme string) (string, error) {
+	if !strings.Contains(s, "://") {
+		s = scheme + "://" + s
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("endpoint %q: %w", s, err)
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.RawQuery != "", u.Fragment != "":
+		return "", fmt.Errorf("endpoint %q is not like http://host:port", s)
+	}
+	return strings.TrimRight(u.String(), "/"), nil
+}

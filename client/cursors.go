@@ -1,0 +1,132 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/event"
+)
+
+// CursorInfo is a durable subscriber as the cluster knows it.
+type CursorInfo struct {
+	Name       string        `json:"name"`
+	Filter     event.Filter  `json:"filter"`
+	Policy     CursorPolicy  `json:"policy"`
+	Committed  uint64        `json:"committed"`  // everything up to it is handled
+	Generation uint64        `json:"generation"` // rises with each open
+	Created    time.Time     `json:"created"`
+	Touched    time.Time     `json:"touched"`       // the last open, commit or seek
+	Gap        *Gap          `json:"gap,omitempty"` // trimmed before it was committed
+	LagEvents  uint64        `json:"lag_events"`
+	LagTime    time.Duration `json:"lag_time"` // how long the oldest uncommitted event waits
+}
+
+// CursorPolicy says how much a cursor may hold back from retention; a zero field is
+// the cluster's setting.
+type CursorPolicy struct {
+	HoldEvents uint64        `json:"hold_events"`
+	HoldBytes  uint64        `json:"hold_bytes"`
+	HoldFor    time.Duration `json:"hold_for"`
+}
+
+// CursorSpec is what a cursor is made with. The zero Position is the start.
+type CursorSpec struct {
+	From   Position
+	Filter event.Filter
+	Policy CursorPolicy
+}
+
+// CreateCursor makes a cursor. Where there is one of that name it answers with it if
+// filter and policy are the same, and else with the code exists.
+func (c *Client) CreateCursor(ctx context.Context, name string, spec CursorSpec) (CursorInfo, error) {
+	req := &ringlogv1.CreateCursorRequest{Name: name, From: spec.From.or(FromStart()).wire(), Filter: filterToWire(spec.Filter),
+		Policy: policyToWire(spec.Policy)}
+	resp, err := cursorCall(ctx, c, "create cursor "+name, req, func(e *endpoint) unary[ringlogv1.CreateCursorRequest, ringlogv1.CreateCursorResponse] {
+		return e.cursor.CreateCursor
+	})
+	return cursorOf(resp.GetCursor()), err
+}
+
+// Cursor returns one cursor, or the code not_found.
+func (c *Client) Cursor(ctx context.Context, name string) (CursorInfo, error) {
+	resp, err := cursorCall(ctx, c, "cursor "+name, &ringlogv1.GetCursorRequest{Name: name}, func(e *endpoint) unary[ringlogv1.GetCursorRequest, ringlogv1.GetCursorResponse] {
+		return e.cursor.GetCursor
+	})
+	return cursorOf(resp.GetCursor()), err
+}
+
+// Cursors returns all cursors, by name.
+func (c *Client) Cursors(ctx context.Context) ([]CursorInfo, error) {
+	resp, err := cursorCall(ctx, c, "cursors", &ringlogv1.ListCursorsRequest{}, func(e *endpoint) unary[ringlogv1.ListCursorsRequest, ringlogv1.ListCursorsResponse] {
+		return e.cursor.ListCursors
+	})
+	var list []CursorInfo
+	for _, w := range resp.GetCursors() {
+		list = append(list, cursorOf(w))
+	}
+	return list, err
+}
+
+// DeleteCursor removes a cursor. Where an attempt before was lost on the way, a
+// cursor that is not there counts as removed.
+func (c *Client) DeleteCursor(ctx context.Context, name string) error {
+	attempts := 0
+	_, err := cursorCall(ctx, c, "delete cursor "+name, &ringlogv1.DeleteCursorRequest{Name: name}, func(e *endpoint) unary[ringlogv1.DeleteCursorRequest, ringlogv1.DeleteCursorResponse] {
+		attempts++
+		return e.cursor.DeleteCursor
+	})
+	if attempts > 1 && isAnswer(err, api.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// SeekCursor moves a cursor's commit in front of a position, backwards too. A reader
+// that has the cursor open goes on where it is; it sees the move when it is opened.
+func (c *Client) SeekCursor(ctx context.Context, name string, to Position) (CursorInfo, error) {
+	resp, err := cursorCall(ctx, c, "seek cursor "+name, &ringlogv1.SeekCursorRequest{Name: name, To: to.wire()}, func(e *endpoint) unary[ringlogv1.SeekCursorRequest, ringlogv1.SeekCursorResponse] {
+		return e.cursor.SeekCursor
+	})
+	return cursorOf(resp.GetCursor()), err
+}
+
+// unary is a stub's method.
+type unary[Q, R any] func(context.Context, *connect.Request[Q]) (*connect.Response[R], error)
+
+// cursorCall runs one call of the cursor service: each may be repeated.
+func cursorCall[Q, R any](ctx context.Context, c *Client, op string, req *Q, method func(*endpoint) unary[Q, R]) (*R, error) {
+	ctx, cancel := c.whileOpen(ctx)
+	defer cancel()
+	var out *R
+	err := c.call(ctx, op, anew, func(ctx context.Context, e *endpoint) (http.Header, error) {
+		resp, err := method(e)(ctx, request(c, req))
+		if err != nil {
+			return nil, err
+		}
+		out = resp.Msg
+		return resp.Header(), nil
+	})
+	return out, err
+}
+
+func cursorOf(w *ringlogv1.Cursor) CursorInfo {
+	if w == nil {
+		return CursorInfo{}
+	}
+	return CursorInfo{Name: w.Name, Filter: filterOf(w.Filter), Committed: w.Committed, Generation: w.Generation,
+		Created: w.Created.AsTime(), Touched: w.Touched.AsTime(), Gap: gapOf(w.Gap), LagEvents: w.LagEvents, LagTime: w.LagTime.AsDuration(),
+		Policy: CursorPolicy{HoldEvents: w.Policy.GetHoldEvents(), HoldBytes: w.Policy.GetHoldBytes(), HoldFor: w.Policy.GetHoldFor().AsDuration()}}
+}
+
+func policyToWire(p CursorPolicy) *ringlogv1.CursorPolicy {
+	if p == (CursorPolicy{}) {
+		return nil
+	}
+	return &ringlogv1.CursorPolicy{HoldEvents: p.HoldEvents, HoldBytes: p.HoldBytes, HoldFor: durationpb.New(p.HoldFor)}
+}

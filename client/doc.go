@@ -1,0 +1,23 @@
+// Package client publishes to and reads from a ringlog cluster.
+//
+// A Client is safe for concurrent use. It promises:
+//
+//   - An event is appended at most once by one call, however often its request had
+//     to be sent again: each lane of requests is a producer with numbered requests.
+//     An error that wraps ErrOutcomeUnknown may have been appended; after any other
+//     error nothing was.
+//   - Concurrent calls of Publish share requests, without a wait to fill them, and
+//     each caller gets the answer to its own event.
+//   - Readers go on by offset through cut connections, dead or hanging nodes and
+//     changes of leader: nothing is left out and nothing comes twice. What the log
+//     no longer keeps is told as a *GapError.
+//   - No call outlasts its context; none but a following reader outlasts
+//     Config.Timeout by more than one attempt. Memory is bounded by Config.MaxBuffered.
+//
+// Errors that a node answered are *api.Error, for errors.As.
+//
+//	c, err := client.New(client.Config{Endpoints: []string{"http://127.0.0.1:8770"}})
+//	res, err := c.Publish(ctx, event.New(event.TrainingCompleted, payload))
+//	for ev, err := range c.Tail(ctx, client.TailOptions{From: client.FromOffset(res.Offset)}) { … }
+//	err = c.Close(ctx)
+package client

@@ -1,0 +1,98 @@
+package client
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+)
+
+// Position is a place in the log. The zero Position is where its user says: the
+// end for a tail, the start for a new cursor.
+type Position struct {
+	kind positionKind
+	n    uint64
+	at   time.Time
+	age  time.Duration
+}
+
+type positionKind byte
+
+const (
+	unset positionKind = iota
+	atStart
+	atEnd
+	atOffset
+	atLast
+	atTime
+	atAge
+)
+
+// FromStart is in front of the first event kept.
+func FromStart() Position { return Position{kind: atStart} }
+
+// FromEnd is behind the last event.
+func FromEnd() Position { return Position{kind: atEnd} }
+
+// FromOffset is in front of the event with that offset.
+func FromOffset(offset uint64) Position { return Position{kind: atOffset, n: offset} }
+
+// FromLast is n events in front of the end, whatever their types.
+func FromLast(n uint64) Position { return Position{kind: atLast, n: n} }
+
+// FromTime is in front of the first event appended at t or later.
+func FromTime(t time.Time) Position { return Position{kind: atTime, at: t} }
+
+// FromAge is in front of the first event that is at most that old.
+func FromAge(d time.Duration) Position { return Position{kind: atAge, age: d} }
+
+func (p Position) or(fallback Position) Position {
+	if p.kind == unset {
+		return fallback
+	}
+	return p
+}
+
+// older moves a position by age back, so that asking later asks for the same.
+func (p Position) older(by time.Duration) Position {
+	if p.kind == atAge {
+		p.age += by
+	}
+	return p
+}
+
+func (p Position) wire() *ringlogv1.Position {
+	switch p.kind {
+	case atStart:
+		return &ringlogv1.Position{At: &ringlogv1.Position_Start{Start: true}}
+	case atEnd:
+		return &ringlogv1.Position{At: &ringlogv1.Position_End{End: true}}
+	case atOffset:
+		return &ringlogv1.Position{At: &ringlogv1.Position_Offset{Offset: p.n}}
+	case atLast:
+		return &ringlogv1.Position{At: &ringlogv1.Position_Last{Last: p.n}}
+	case atTime:
+		return &ringlogv1.Position{At: &ringlogv1.Position_Time{Time: timestamppb.New(p.at)}}
+	case atAge:
+		return &ringlogv1.Position{At: &ringlogv1.Position_Age{Age: durationpb.New(p.age)}}
+	}
+	return nil
+}
+
+// Consistency says how fresh what is read must be.
+type Consistency byte
+
+// The levels of consistency.
+const (
+	Local        Consistency = iota // what the node asked has applied
+	Linearizable                    // everything that was acknowledged before the read began
+)
+
+func (l Consistency) wire() ringlogv1.Consistency {
+	if l == Linearizable {
+		return ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE
+	}
+	return ringlogv1.Consistency_CONSISTENCY_LOCAL
+}

@@ -1,0 +1,160 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Result says where an event stands.
+type Result struct {
+	Offset     uint64    // its own, or that of the event it repeats
+	Duplicate  bool      // the log already had it, nothing was appended
+	AppendedAt time.Time // when the log decided, in the cluster's time
+	Hash       event.Hash
+	Warnings   []event.Warning
+}
+
+// Publish appends one event. Concurrent calls share requests; each has its own
+// answer. A retry after a lost answer appends nothing twice, with dedup off too.
+// When ctx ends while the event is under way the error wraps ErrOutcomeUnknown.
+func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
+	p, err := c.prepare("publish", ev)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := c.shared.add(ctx, p); err != nil {
+		return Result{}, fmt.Errorf("client: publish: %w", err)
+	}
+	if err := c.await(ctx, c.shared, p); err != nil {
+		return Result{}, err
+	}
+	return p.results[0], nil
+}
+
+// PublishBatch appends events as one request of their own: all of them or none, the
+// new ones with consecutive offsets. The error's field names the event at fault, as
+// in events[3].payload. No results come with an error.
+func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Result, error) {
+	p, err := c.prepare("publish batch", events...)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.shared.add(ctx, p); err != nil {
+		return nil, fmt.Errorf("client: publish batch: %w", err)
+	}
+	if err := c.await(ctx, c.shared, p); err != nil {
+		return nil, err
+	}
+	return p.results, nil
+}
+
+// PublishAsync hands one event over and returns at once, or when there is room for
+// it: ctx bounds that wait alone. Events handed over one after the other are
+// appended in that order. The payload must not be changed before the answer.
+func (c *Client) PublishAsync(ctx context.Context, ev event.Event) *Future {
+	p, err := c.prepare("publish", ev)
+	if err == nil {
+		if err = c.ordered.add(ctx, p); err != nil {
+			err = fmt.Errorf("client: publish: %w", err)
+		}
+	}
+	if err != nil {
+		p = &pending{err: err, done: make(chan struct{})}
+		close(p.done)
+	}
+	return &Future{p}
+}
+
+// Future is an answer to come.
+type Future struct{ p *pending }
+
+// Done is closed when the answer is there.
+func (f *Future) Done() <-chan struct{} { return f.p.done }
+
+// Wait returns the answer. ctx bounds the wait alone; the event stays under way.
+func (f *Future) Wait(ctx context.Context) (Result, error) {
+	select {
+	case <-f.p.done:
+	case <-ctx.Done():
+		return Result{}, fmt.Errorf("client: publish: wait: %w", context.Cause(ctx))
+	}
+	if f.p.err != nil {
+		return Result{}, f.p.err
+	}
+	return f.p.results[0], nil
+}
+
+// prepare checks what is cheap to check and lays the events out for the wire.
+func (c *Client) prepare(op string, events ...event.Event) (*pending, error) {
+	n := len(events)
+	if n == 0 {
+		return nil, fmt.Errorf("client: %s: %w", op, &api.Error{Code: api.InvalidArgument, Field: "events",
+			Message: "a request without events", Remedy: "send at least one"})
+	}
+	p := &pending{op: op, alone: op != "publish", done: make(chan struct{})}
+	wire := p.makeRoom(n)
+	for i := range events {
+		stored := events[i]
+		hash, _, err := c.gate.Normalize(&stored)
+		if err != nil {
+			return nil, invalid(op, inRow(err, i, p.alone))
+		}
+		toWire(&wire[i], &events[i], stored.Payload)
+		p.events[i] = &wire[i]
+		p.results[i] = Result{Hash: hash}
+		p.bytes += wireBytes(&wire[i])
+	}
+	return p, nil
+}
+
+// makeRoom allots what n events need; a single one has it in p itself.
+func (p *pending) makeRoom(n int) []ringlogv1.Event {
+	if n == 1 {
+		p.events, p.results = p.single.events[:], p.single.results[:]
+		return p.single.wire[:]
+	}
+	p.events, p.results = make([]*ringlogv1.Event, n), make([]Result, n)
+	return make([]ringlogv1.Event, n)
+}
+
+// inRow names the event of a batch that an error is about.
+func inRow(err error, row int, batch bool) error {
+	var e *event.Error
+	if batch && errors.As(err, &e) {
+		named := *e
+		named.Field = strings.TrimSuffix(fmt.Sprintf("events[%d].%s", row, e.Field), ".")
+		return &named
+	}
+	return err
+}
+
+// await waits for the answer to p, which stands in q or is under way.
+func (c *Client) await(ctx context.Context, q *queue, p *pending) error {
+	timer := time.NewTimer(c.cfg.Timeout)
+	defer timer.Stop()
+	var why error
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		why = context.Cause(ctx)
+	case <-timer.C:
+		why = context.DeadlineExceeded
+	}
+	switch q.leave(p, why) {
+	case wasQueued:
+		return &callError{op: p.op, ended: why}
+	case leftLast:
+		// Nobody else waits for the request: it ends now, and its end tells more.
+		<-p.done
+		return p.err
+	}
+	return &callError{op: p.op, unknown: true, ended: why}
+}

@@ -1,0 +1,281 @@
+package client
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+)
+
+// pending is one caller's events on their way.
+type pending struct {
+	op      string
+	alone   bool // never shares a request
+	events  []*ringlogv1.Event
+	bytes   int
+	results []Result
+	err     error
+	done    chan struct{} // closed when results or err are final
+	single  struct {
+		wire    [1]ringlogv1.Event
+		events  [1]*ringlogv1.Event
+		results [1]Result
+	}
+
+	// Guarded by queue.mu.
+	at   *list.Element // in the queue, nil when taken
+	in   *batch        // taken into, nil before
+	gone bool          // its caller does not wait any more
+}
+
+// batch is what a lane takes at once.
+type batch struct {
+	ctx    context.Context // ends when nobody waits any more
+	cancel context.CancelCauseFunc
+	all    []*pending
+	live   int // of all, not answered and not gone; guarded by queue.mu
+}
+
+// queue holds what callers have handed over until a lane is free. Lanes take it in
+// the order it came, as much as fits one request.
+type queue struct {
+	room                *room
+	maxEvents, maxBytes int
+
+	mu      sync.Mutex
+	work    sync.Cond
+	waiting list.List // of *pending
+	closed  bool
+}
+
+func newQueue(cfg *Config) *queue {
+	q := &queue{room: newRoom(cfg.MaxBuffered), maxEvents: cfg.MaxBatchEvents, maxBytes: cfg.MaxBatchBytes}
+	q.work.L = &q.mu
+	return q
+}
+
+// add waits for room and hands p over.
+func (q *queue) add(ctx context.Context, p *pending) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := q.room.take(ctx, p.bytes); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		q.room.give(p.bytes)
+		return ErrClosed
+	}
+	p.at = q.waiting.PushBack(p)
+	q.work.Signal()
+	return nil
+}
+
+// close lets lanes take what is left and then end.
+func (q *queue) close() {
+	q.room.close()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.work.Broadcast()
+}
+
+// take waits for work. It returns nil once the queue is closed and empty.
+func (q *queue) take(ctx context.Context, timeout time.Duration) *batch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.waiting.Len() == 0 {
+		if q.closed {
+			return nil
+		}
+		q.work.Wait()
+	}
+	b := &batch{}
+	b.ctx, b.cancel = batchContext(ctx, timeout)
+	events, bytes := 0, 0
+	for at := q.waiting.Front(); at != nil; at = q.waiting.Front() {
+		p := at.Value.(*pending)
+		if events > 0 && (p.alone || events+len(p.events) > q.maxEvents || bytes+p.bytes > q.maxBytes) {
+			break
+		}
+		q.waiting.Remove(at)
+		p.at, p.in = nil, b
+		b.all = append(b.all, p)
+		events, bytes = events+len(p.events), bytes+p.bytes
+		if p.alone {
+			break
+		}
+	}
+	b.live = len(b.all)
+	return b
+}
+
+func batchContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelCauseFunc) {
+	ctx, release := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithCancelCause(ctx)
+	return ctx, func(cause error) {
+		cancel(cause)
+		release()
+	}
+}
+
+// left says where a caller stood who stopped waiting.
+type left int
+
+const (
+	wasQueued left = iota // nothing was sent
+	leftOther             // the request goes on for other callers
+	leftLast              // the request ends, p.done follows at once
+)
+
+// leave takes p out, because of why.
+func (q *queue) leave(p *pending, why error) left {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.at != nil {
+		q.waiting.Remove(p.at)
+		p.at = nil
+		q.room.give(p.bytes)
+		return wasQueued
+	}
+	select {
+	case <-p.done:
+		return leftLast
+	default:
+	}
+	p.gone = true
+	p.in.live--
+	if p.in.live > 0 {
+		return leftOther
+	}
+	p.in.cancel(why)
+	return leftLast
+}
+
+// staying returns those of list that still wait and answers the others, who have
+// been told that the outcome is unknown.
+func (q *queue) staying(list []*pending) []*pending {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var out []*pending
+	for _, p := range list {
+		if !p.gone || p.in.live == 0 {
+			out = append(out, p)
+			continue
+		}
+		q.settle(p)
+	}
+	return out
+}
+
+// finish makes the answers of list final.
+func (q *queue) finish(list []*pending) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range list {
+		q.settle(p)
+	}
+}
+
+func (q *queue) settle(p *pending) {
+	if !p.gone {
+		p.in.live--
+	}
+	q.room.give(p.bytes)
+	close(p.done)
+}
+
+// room bounds the bytes that wait or are under way. Who finds none waits in line.
+type room struct {
+	mu     sync.Mutex
+	size   int
+	used   int
+	line   list.List // of *roomWaiter
+	closed bool
+}
+
+type roomWaiter struct {
+	bytes int
+	done  chan struct{} // closed when it has its bytes, or the room is closed
+}
+
+func newRoom(size int) *room { return &room{size: size} }
+
+// fits lets an empty room take anything, or what is larger would never go.
+func (r *room) fits(bytes int) bool { return r.used == 0 || r.used+bytes <= r.size }
+
+// take waits until there is room for that many bytes.
+func (r *room) take(ctx context.Context, bytes int) error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return ErrClosed
+	}
+	if r.line.Len() == 0 && r.fits(bytes) {
+		r.used += bytes
+		r.mu.Unlock()
+		return nil
+	}
+	w := &roomWaiter{bytes, make(chan struct{})}
+	at := r.line.PushBack(w)
+	r.mu.Unlock()
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+	}
+	return r.settle(ctx, at, w)
+}
+
+// settle decides a wait that ended, in favour of the bytes when both came at once.
+func (r *room) settle(ctx context.Context, at *list.Element, w *roomWaiter) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-w.done:
+		if w.bytes < 0 {
+			return ErrClosed
+		}
+		return nil
+	default:
+		r.line.Remove(at)
+		r.admit()
+		return context.Cause(ctx)
+	}
+}
+
+// give returns bytes and lets in who waits for them.
+func (r *room) give(bytes int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.used -= bytes
+	r.admit()
+}
+
+func (r *room) admit() {
+	for at := r.line.Front(); at != nil; at = r.line.Front() {
+		w := at.Value.(*roomWaiter)
+		if !r.fits(w.bytes) {
+			return
+		}
+		r.used += w.bytes
+		r.line.Remove(at)
+		close(w.done)
+	}
+}
+
+// close turns away who waits and who comes.
+func (r *room) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for at := r.line.Front(); at != nil; at = r.line.Front() {
+		w := at.Value.(*roomWaiter)
+		w.bytes = -1
+		r.line.Remove(at)
+		close(w.done)
+	}
+}

@@ -1,0 +1,506 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// flaky cuts every stream after a random number of bytes.
+func flaky() func(*http.Request) fault {
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(2, uint64(time.Now().UnixNano())))
+	return func(r *http.Request) fault {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case !isStream(r):
+			return fault{}
+		case rng.IntN(4) == 0:
+			return fault{answer: &api.Error{Code: api.Unavailable, Message: "stopping"}}
+		}
+		return fault{cutBytes: 1 + rng.IntN(6000)}
+	}
+}
+
+// TestATailGoesOnOverCutStreams reads while others publish; of every kind of reader
+// each must see all that matches, in order, once.
+func TestATailGoesOnOverCutStreams(t *testing.T) {
+	n := startNode(t)
+	steady := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	doors := []*door{openDoor(t, n.server.Handler()), openDoor(t, n.server.Handler())}
+	for _, d := range doors {
+		d.faults(flaky())
+	}
+	c := dial(t, client.Config{}, doors...)
+	const total = 1500
+	first := publishN(t, steady, 0, 1)
+	even := event.Filter{Keys: []string{"even"}}
+	var wg sync.WaitGroup
+	for name, reader := range map[string]struct {
+		o    client.TailOptions
+		want func(n int) bool
+	}{
+		"all":      {client.TailOptions{From: client.FromOffset(first), Limit: total}, func(int) bool { return true }},
+		"filtered": {client.TailOptions{From: client.FromStart(), Filter: even, Limit: total / 2}, func(n int) bool { return n%2 == 0 && n > 0 }},
+		"by age":   {client.TailOptions{From: client.FromAge(time.Hour), Filter: even, Limit: total / 2, Consistency: client.Linearizable}, func(n int) bool { return n%2 == 0 && n > 0 }},
+	} {
+		wg.Go(func() {
+			next := 0
+			for ev, err := range c.Tail(t.Context(), reader.o) {
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+				for !reader.want(next) {
+					next++
+				}
+				if numberOf(t, ev) != next {
+					t.Errorf("%s: got %d, want %d", name, numberOf(t, ev), next)
+					return
+				}
+				next++
+			}
+			if next < total-1 {
+				t.Errorf("%s: ended before %d", name, next)
+			}
+		})
+	}
+	for at := 1; at <= total; at += 50 {
+		var events []event.Event
+		for i := at; i < at+50; i++ {
+			ev := numbered(i)
+			if i%2 == 0 {
+				ev.Key = "even"
+			}
+			events = append(events, ev)
+		}
+		if _, err := steady.PublishBatch(t.Context(), events); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+}
+
+func TestPositionsOfATail(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	last := publishN(t, c, 0, 10)
+	halfway, err := c.Get(t.Context(), last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the clock to move on", func() bool {
+		publishN(t, c, 10, 11)
+		ev, err := c.Get(t.Context(), last+1)
+		return err == nil && ev.AppendedAt.After(halfway.AppendedAt)
+	})
+	for name, tt := range map[string]struct {
+		o    client.TailOptions
+		want int
+	}{
+		"an offset": {client.TailOptions{From: client.FromOffset(last - 2)}, 7},
+		"the last":  {client.TailOptions{From: client.FromOffset(last), Limit: 1}, 9},
+		"a time":    {client.TailOptions{From: client.FromTime(halfway.AppendedAt.Add(1))}, 10},
+		"an age":    {client.TailOptions{From: client.FromAge(time.Hour), Filter: event.Filter{Types: []string{"training.*"}}}, 0},
+		"the start": {client.TailOptions{From: client.FromStart(), Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}}, 0},
+		"by itself": {client.TailOptions{Filter: event.Filter{Categories: []string{"training"}}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.o.NoFollow = true
+			for ev, err := range c.Tail(t.Context(), tt.o) {
+				if err != nil || numberOf(t, ev) != tt.want {
+					t.Errorf("begins with %s, %v, want %d", ev.Payload, err, tt.want)
+				}
+				return
+			}
+			t.Error("nothing there")
+		})
+	}
+	for _, err := range c.Tail(t.Context(), client.TailOptions{From: client.FromOffset(1_000_000), NoFollow: true}) {
+		wantCode(t, err, api.PastTail)
+	}
+	_, err = c.Get(t.Context(), 1_000_000)
+	wantCode(t, err, api.PastTail)
+}
+
+func TestATailFromTheEndHasWhatComesAfter(t *testing.T) {
+	n := startNode(t)
+	d := openDoor(t, n.server.Handler())
+	c := dial(t, client.Config{}, d)
+	publishN(t, c, 0, 5)
+	streams := make(chan struct{}, 100)
+	d.faults(func(r *http.Request) fault {
+		if isStream(r) {
+			streams <- struct{}{}
+		}
+		return fault{}
+	})
+	got := make(chan int)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ev, err := range c.Tail(ctx, client.TailOptions{}) {
+			if err != nil {
+				return
+			}
+			got <- numberOf(t, ev)
+		}
+	}()
+	<-streams
+	// The tail may stand before or behind these; from then on nothing may be missing.
+	next := 5
+	until(t, "the tail to stand", func() bool {
+		publishN(t, c, next, next+1)
+		next++
+		select {
+		case n := <-got:
+			for n < next-1 {
+				if m := <-got; m != n+1 {
+					t.Fatalf("%d follows %d", m, n)
+				}
+				n++
+			}
+			return true
+		default:
+			return false
+		}
+	})
+	publishN(t, c, next, next+3)
+	for want := next; want < next+3; want++ {
+		if n := <-got; n != want {
+			t.Fatalf("got %d, want %d", n, want)
+		}
+	}
+	cancel()
+	<-ended
+}
+
+func TestGapsAreToldAndPassed(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	cur, err := c.OpenCursor(t.Context(), "late", client.CursorOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = cur.Close()
+	for i := range 4 {
+		publishN(t, c, i*10, i*10+10)
+	}
+	last := publishN(t, c, 40, 50)
+	before := last - 9
+	trimmed, err := c.Compact(t.Context(), client.Compaction{Before: &before, Force: true})
+	if err != nil || trimmed.First < 2 || !slices.Contains(trimmed.Passed, "late") {
+		t.Fatalf("%+v, %v", trimmed, err)
+	}
+	var gap *client.GapError
+	var got []int
+	for ev, err := range c.Tail(t.Context(), client.TailOptions{From: client.FromOffset(1), NoFollow: true}) {
+		switch {
+		case errors.As(err, &gap) && len(got) == 0:
+		case err != nil:
+			t.Fatal(err)
+		case ev.Offset >= before:
+			got = append(got, numberOf(t, ev))
+		}
+	}
+	if gap == nil || gap.Gap.From != 1 || gap.Gap.To != trimmed.First-1 || len(got) != 10 || got[0] != 40 {
+		t.Errorf("gap %+v, then %v", gap, got)
+	}
+	again, err := c.OpenCursor(t.Context(), "late", client.CursorOptions{NoCreate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	gap = nil
+	if _, err := again.Next(t.Context()); !errors.As(err, &gap) || gap.Gap.To != trimmed.First-1 || gap.Gap.Types["TRAINING_PROGRESS"]+gap.Gap.Uncounted == 0 {
+		t.Fatalf("the cursor was told %v, %+v", err, gap)
+	}
+	if ev, err := again.Next(t.Context()); err != nil || ev.Offset != trimmed.First {
+		t.Errorf("behind the gap is %d, %v, want %d", ev.Offset, err, trimmed.First)
+	}
+	if err := again.Commit(t.Context(), gap.Gap.To); err != nil {
+		t.Error(err)
+	}
+	if info, err := c.Cursor(t.Context(), "late"); err != nil || info.Gap != nil || info.Committed != gap.Gap.To {
+		t.Errorf("the cursor is %+v, %v", info, err)
+	}
+}
+
+func TestACursorGoesOnWhereItCommitted(t *testing.T) {
+	n := startNode(t)
+	d := openDoor(t, n.server.Handler())
+	d.faults(flaky())
+	c := dial(t, client.Config{}, d, openDoor(t, n.server.Handler()))
+	publishN(t, c, 0, 400)
+	want := 0
+	for reader := range 4 {
+		cur, err := c.OpenCursor(t.Context(), "trainer", client.CursorOptions{Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			ev, err := cur.Next(t.Context())
+			if err != nil || numberOf(t, ev) != want {
+				t.Fatalf("reader %d read %s, %v, want %d", reader, ev.Payload, err, want)
+			}
+			if i < 90 { // what is read and not committed comes again
+				want++
+			}
+			if i == 89 {
+				if err := cur.Commit(t.Context(), ev.Offset); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if i >= 89 {
+				want = (reader+1)*90 + max(0, i-89)
+			}
+		}
+		want = (reader + 1) * 90
+		if err := cur.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cur.Next(t.Context()); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("next after Close: %v", err)
+		}
+	}
+}
+
+func TestOpeningACursorFencesOffWhoHadIt(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	last := publishN(t, c, 0, 3)
+	old, err := c.OpenCursor(t.Context(), "one", client.CursorOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	batch, err := old.NextBatch(t.Context())
+	if err != nil || len(batch) == 0 || old.Scanned() < batch[len(batch)-1].Offset {
+		t.Fatalf("%d events, scanned %d: %v", len(batch), old.Scanned(), err)
+	}
+	young, err := c.OpenCursor(t.Context(), "one", client.CursorOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer young.Close()
+	wantCode(t, old.Commit(t.Context(), last), api.Fenced)
+	for err == nil {
+		_, err = old.Next(t.Context())
+	}
+	wantCode(t, err, api.Fenced)
+	if _, again := old.Next(t.Context()); !errors.Is(again, err) {
+		t.Errorf("then %v", again)
+	}
+	if err := young.Commit(t.Context(), last); err != nil {
+		t.Error(err)
+	}
+	_, err = c.CreateCursor(t.Context(), "one", client.CursorSpec{Filter: event.Filter{Keys: []string{"k"}}})
+	wantCode(t, err, api.Exists)
+	_, err = c.OpenCursor(t.Context(), "none", client.CursorOptions{NoCreate: true})
+	wantCode(t, err, api.NotFound)
+}
+
+func TestAQuietCursorHoldsNothingBack(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	never := event.Filter{Keys: []string{"never"}}
+	waits := func(name string, o client.CursorOptions) (stop func()) {
+		cur, err := c.OpenCursor(t.Context(), name, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if _, err := cur.Next(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: next: %v", name, err)
+			}
+		}()
+		return func() {
+			cancel()
+			<-ended
+			_ = cur.Close()
+		}
+	}
+	defer waits("quiet", client.CursorOptions{Filter: never})()
+	defer waits("manual", client.CursorOptions{Filter: never, NoScanCommit: true})()
+	last := publishN(t, c, 0, 10)
+	until(t, "the quiet cursor to commit what it scanned", func() bool {
+		info, err := c.Cursor(t.Context(), "quiet")
+		return err == nil && info.Committed >= last
+	})
+	if info, err := c.Cursor(t.Context(), "manual"); err != nil || info.Committed != 0 {
+		t.Errorf("the other committed %d, %v", info.Committed, err)
+	}
+	list, err := c.Cursors(t.Context())
+	if err != nil || len(list) != 2 || list[0].Name != "manual" || list[0].LagEvents == 0 {
+		t.Errorf("cursors are %+v, %v", list, err)
+	}
+}
+
+// TestWhatWasGivenOutIsNotCommittedByScanning: an event in its handler's hands must
+// come again after a crash, however much passes behind it.
+func TestWhatWasGivenOutIsNotCommittedByScanning(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	wanted := numbered(0)
+	wanted.Key = "mine"
+	res, err := c.Publish(t.Context(), wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cur, err := c.OpenCursor(t.Context(), "careful", client.CursorOptions{Filter: event.Filter{Keys: []string{"mine"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cur.Close()
+	if _, err := cur.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last := publishN(t, c, 1, 10)
+	waiting := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, _ = cur.Next(ctx)
+	}
+	until(t, "the cursor to pass what does not match", func() bool { waiting(); return cur.Scanned() >= last })
+	if info, err := c.Cursor(t.Context(), "careful"); err != nil || info.Committed >= res.Offset {
+		t.Errorf("committed %d behind the caller's back, %v", info.Committed, err)
+	}
+	if err := cur.Commit(t.Context(), res.Offset); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the rest to be committed", func() bool {
+		waiting()
+		info, err := c.Cursor(t.Context(), "careful")
+		return err == nil && info.Committed >= last
+	})
+	info, err := c.SeekCursor(t.Context(), "careful", client.FromOffset(res.Offset))
+	if err != nil || info.Committed != res.Offset-1 {
+		t.Errorf("after a seek: %+v, %v", info, err)
+	}
+	if err := c.DeleteCursor(t.Context(), "careful"); err != nil {
+		t.Error(err)
+	}
+	wantCode(t, c.DeleteCursor(t.Context(), "careful"), api.NotFound)
+}
+
+func TestEventsComeBackAsTheyWereSent(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	sent := event.Event{Type: "promotion.complete", Payload: []byte(`{"b":1.50,"a":"é","correlation_id":"c-9"}`), Source: "trainer-3",
+		Key: "hex8_2p", CausationID: "cause", DedupID: "d-1", Time: time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC)}
+	res, err := c.Publish(t.Context(), sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := sent
+	gate := event.Policy{}
+	hash, _, err := gate.Normalize(&want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Offset, want.AppendedAt = res.Offset, res.AppendedAt
+	got, err := c.Get(t.Context(), res.Offset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Term = got.Term
+	a, b := got.AppendJSON(nil), want.AppendJSON(nil)
+	if !bytes.Equal(a, b) || got.Term == 0 || got.CorrelationID != "c-9" || res.Hash != hash {
+		t.Errorf("got  %s\nwant %s", a, b)
+	}
+	again, err := c.Publish(t.Context(), sent)
+	if err != nil || !again.Duplicate || again.Offset != res.Offset || again.Hash != hash {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+}
+
+func TestTheHTTPInterfaceThroughDo(t *testing.T) {
+	n := startNode(t)
+	shaky := openDoor(t, n.server.Handler())
+	c := dial(t, client.Config{}, shaky, openDoor(t, n.server.Handler()))
+	last := publishN(t, c, 0, 3)
+	st, err := c.Status(t.Context())
+	if err != nil || st.NodeID != "n1" || st.Role != "leader" || st.LastOffset != last || len(st.Raw) == 0 || st.Quorum.Voters != 1 {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	if at, err := c.StatusOf(t.Context(), shaky.url); err != nil || at.NodeID != "n1" {
+		t.Errorf("status of one node: %+v, %v", at, err)
+	}
+	if s, err := c.SetSetting(t.Context(), "dedup.window", "90s"); err != nil || s.Value != "90s" && s.Value != "1m30s" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	_, err = c.SetSetting(t.Context(), "no.such", "1")
+	wantCode(t, err, api.NotFound)
+	if m, err := c.Members(t.Context()); err != nil || len(m.Members) != 1 || m.LeaderID != "n1" {
+		t.Errorf("members %+v, %v", m, err)
+	}
+	// An answer that is lost is asked for again, but for a POST.
+	lost := 0
+	shaky.faults(func(r *http.Request) fault {
+		if r.Method == http.MethodPost || lost < 1 {
+			lost++
+			return fault{cutAfter: true}
+		}
+		return fault{}
+	})
+	if all, err := c.Settings(t.Context()); err != nil || len(all) == 0 {
+		t.Errorf("%d settings, %v", len(all), err)
+	}
+	alone := dial(t, client.Config{}, shaky)
+	if _, err := alone.Compact(t.Context(), client.Compaction{}); !errors.Is(err, client.ErrOutcomeUnknown) {
+		t.Errorf("a POST whose answer was lost: %v", err)
+	}
+	var schema []byte
+	if err := c.Do(t.Context(), http.MethodGet, "/v1/catalogue/training.completed/schema", nil, nil, &schema); err != nil || !bytes.Contains(schema, []byte("$schema")) {
+		t.Errorf("schema %s, %v", schema, err)
+	}
+	body, err := c.Download(t.Context(), "/v1/catalogue", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(body)
+	if err := errors.Join(err, body.Close()); err != nil || len(text) < 1000 {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
+// TestANodeThatAlwaysCutsIsAskedWithPauses: a stream that never gets on must not be
+// opened in a tight loop.
+func TestANodeThatAlwaysCutsIsAskedWithPauses(t *testing.T) {
+	n := startNode(t)
+	d := openDoor(t, n.server.Handler())
+	c := dial(t, client.Config{}, d)
+	publishN(t, c, 0, 5)
+	opened := 0
+	d.faults(func(r *http.Request) fault {
+		if isStream(r) {
+			opened++
+			return fault{cutBytes: 20} // the first message passes, and tells no news
+		}
+		return fault{}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	for range c.Tail(ctx, client.TailOptions{From: client.FromOffset(3)}) {
+	}
+	d.faults(nil)
+	if opened < 3 || opened > 30 {
+		t.Errorf("the stream was opened %d times in a second", opened)
+	}
+}

@@ -1,0 +1,227 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+)
+
+var errSilent = errors.New("the node shows no life")
+
+// repeat says what may follow an attempt whose outcome is unknown.
+type repeat int
+
+const (
+	once      repeat = iota // nothing: the call fails
+	reading                 // the same again: nothing can have happened
+	anew                    // the same again: doing it twice is doing it once, and the last answer counts
+	sequenced               // the same again under its sequence: it happens once, but a refusal may be of the repetition alone
+)
+
+// attempt is one try at one node. The header is the answer's, nil without one.
+type attempt func(ctx context.Context, e *endpoint) (http.Header, error)
+
+// tries is a call on its way from one node to the next, until one answers for good,
+// its context is done, or nothing more may be tried. Its errors are *callError.
+type tries struct {
+	c       *Client
+	op      string
+	repeat  repeat
+	backoff *backoff.ExponentialBackOff
+
+	tried    []*endpoint // of this round
+	unknown  bool
+	answered bool // by any node
+	internal int  // answers that are a node's fault
+	last     error
+}
+
+func (c *Client) newTries(op string, r repeat) *tries {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval, b.Multiplier = 20*time.Millisecond, 2*time.Second, 2
+	return &tries{c: c, op: op, repeat: r, backoff: b}
+}
+
+// call makes attempts of at most Config.AttemptTimeout each, for at most
+// Config.Timeout. The error is a *callError.
+func (c *Client) call(ctx context.Context, op string, r repeat, try attempt) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	t := c.newTries(op, r)
+	for {
+		e, err := t.next(ctx)
+		if err != nil {
+			return err
+		}
+		if done, err := t.run(ctx, e, try); done {
+			return err
+		}
+	}
+}
+
+// next waits for its turn and returns whom to ask.
+func (t *tries) next(ctx context.Context) (*endpoint, error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, t.end(context.Cause(ctx))
+		}
+		if e := t.c.endpoints.pick(t.tried); e != nil {
+			t.tried = append(t.tried, e)
+			return e, nil
+		}
+		t.wait(ctx, 0)
+	}
+}
+
+// wait begins a new round after a pause.
+func (t *tries) wait(ctx context.Context, atLeast time.Duration) {
+	t.tried = t.tried[:0]
+	timer := time.NewTimer(max(t.backoff.NextBackOff(), atLeast))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (t *tries) run(ctx context.Context, e *endpoint, try attempt) (done bool, err error) {
+	attemptCtx, cancel := context.WithTimeout(ctx, t.c.cfg.AttemptTimeout)
+	defer cancel()
+	attemptCtx, sent := traced(attemptCtx)
+	header, err := try(attemptCtx, e)
+	if err == nil {
+		t.c.endpoints.worked(e, header.Get(leaderHeader))
+		return true, nil
+	}
+	return t.judge(ctx, e, classify(err, sent.Load()))
+}
+
+// judge notes a failed attempt and reports whether it was the last.
+func (t *tries) judge(ctx context.Context, e *endpoint, f fault) (done bool, err error) {
+	t.last = fmt.Errorf("%s: %w", e.url, f.err)
+	t.answered = t.answered || f.answer != nil
+	switch {
+	case f.final:
+		t.c.endpoints.worked(e, f.leader)
+		return true, &callError{op: t.op, err: f.err, answer: true, unknown: t.unknown && t.repeat == sequenced}
+	case f.answer == nil && ctx.Err() == nil, f.code() == api.Unavailable:
+		t.c.endpoints.failed(e)
+		t.c.cfg.Logger.Debug("attempt failed", "op", t.op, "endpoint", e.url, "error", f.err)
+	case f.answer != nil:
+		t.c.endpoints.declined(e, f.leader)
+	}
+	t.unknown = t.unknown || f.unknown && t.repeat != reading
+	if f.code() == api.Internal {
+		t.internal++
+	}
+	if t.unknown && t.repeat == once || t.internal > maxInternal {
+		return true, t.end(nil)
+	}
+	if f.code() == api.Overloaded {
+		t.wait(ctx, f.after)
+	}
+	return false, nil
+}
+
+// maxInternal is how many answers that only tell a node's fault are taken for bad
+// luck.
+const maxInternal = 3
+
+func (t *tries) end(why error) error {
+	if why != nil && !t.answered && t.last != nil {
+		why = fmt.Errorf("%w: %w", ErrUnreachable, why)
+	}
+	return &callError{op: t.op, unknown: t.unknown, err: t.last, ended: why}
+}
+
+// fault is a failed attempt, understood.
+type fault struct {
+	err     error
+	answer  *api.Error // what a node said, nil where none did
+	final   bool       // the same request will never be accepted
+	unknown bool       // it may have happened
+	leader  string
+	after   time.Duration // how long the node asks to be left alone
+}
+
+func (f *fault) code() api.Code {
+	if f.answer == nil {
+		return ""
+	}
+	return f.answer.Code
+}
+
+// classify understands the error of an attempt that left for a node, or did not.
+func classify(err error, sent bool) fault {
+	f := fault{err: err}
+	f.answer, f.after = answerOf(err)
+	if f.answer == nil {
+		f.unknown = sent
+		return f
+	}
+	f.err, f.leader = f.answer, f.answer.LeaderHTTP
+	switch code := f.answer.Code; {
+	case code == api.OutcomeUnknown, code == api.Internal:
+		f.unknown = true
+	case code == api.Timeout, code.Retryable():
+	default:
+		f.final = true
+	}
+	return f
+}
+
+// answerOf returns what a node said, nil where the error is of the way to it.
+func answerOf(err error) (*api.Error, time.Duration) {
+	if answer := (*answerError)(nil); errors.As(err, &answer) {
+		return answer.api, retryAfter(answer.header)
+	}
+	var remote *connect.Error
+	if !errors.As(err, &remote) {
+		return nil, 0
+	}
+	for _, d := range remote.Details() {
+		v, err := d.Value()
+		if detail, ok := v.(*ringlogv1.ErrorDetail); err == nil && ok {
+			return &api.Error{Code: api.Code(detail.GetCode()), Message: detail.GetMessage(), Field: detail.GetField(),
+				Remedy: detail.GetRemedy(), Offset: detail.GetOffset(), LeaderHTTP: detail.GetLeaderHttp()}, retryAfter(remote.Meta())
+		}
+	}
+	if code := protocolCode(remote); code != "" {
+		return &api.Error{Code: code, Message: remote.Message()}, retryAfter(remote.Meta())
+	}
+	return nil, 0
+}
+
+// protocolCode names refusals of the protocol layer or of a proxy before a node,
+// which carry no detail: the request never was a valid one.
+func protocolCode(remote *connect.Error) api.Code {
+	switch remote.Code() {
+	case connect.CodeInvalidArgument:
+		return api.InvalidArgument
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
+		return api.Unauthenticated
+	case connect.CodeUnimplemented, connect.CodeNotFound:
+		return api.NotImplemented
+	case connect.CodeResourceExhausted:
+		return api.TooLarge
+	}
+	return ""
+}
+
+// retryAfter reads the header in seconds, the form nodes send.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.ParseFloat(h.Get("Retry-After"), 64)
+	if err != nil || seconds < 0 || seconds > 3600 {
+		return 0
+	}
+	return time.Duration(seconds * float64(time.Second))
+}

@@ -1,0 +1,310 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// ledger is what the writers were told.
+type ledger struct {
+	mu     sync.Mutex
+	acked  map[string]uint64 // id of an event -> its offset
+	sent   map[string]bool   // every id that was sent, whatever came of it
+	counts atomic.Int64      // acknowledged events
+}
+
+func newLedger() *ledger { return &ledger{acked: map[string]uint64{}, sent: map[string]bool{}} }
+
+func (l *ledger) send(ids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		l.sent[id] = true
+	}
+}
+
+func (l *ledger) ack(id string, offset uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acked[id] = offset
+	l.counts.Add(1)
+}
+
+// writer publishes until ctx ends: single events and whole requests, with dedup
+// and without, each with an id of its own in the payload.
+func (l *ledger) writer(ctx context.Context, t testing.TB, c *client.Client, number int) {
+	rng := rand.New(rand.NewPCG(uint64(number), 7))
+	for n := 0; ctx.Err() == nil; {
+		events := make([]event.Event, 1+rng.IntN(40))
+		ids := make([]string, len(events))
+		for i := range events {
+			ids[i] = fmt.Sprintf("w%d-%d", number, n)
+			events[i] = event.New(event.TrainingProgress, map[string]any{"id": ids[i], "epoch": n, "config_key": "hex8_2p"})
+			events[i].Source, events[i].NoDedup = fmt.Sprintf("writer-%d", number), rng.IntN(2) == 0
+			n++
+		}
+		l.send(ids)
+		results, err := c.PublishBatch(ctx, events)
+		if err != nil {
+			if unexpected := judge(err); ctx.Err() == nil && unexpected {
+				t.Errorf("writer %d: %v", number, err)
+				return
+			}
+			continue
+		}
+		for i, r := range results {
+			l.ack(ids[i], r.Offset)
+		}
+	}
+}
+
+// judge reports whether an error is one that no fault of the test explains.
+func judge(err error) (unexpected bool) {
+	if errors.Is(err, client.ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	var e *api.Error
+	return !errors.As(err, &e) || !e.Code.Retryable() && e.Code != api.OutcomeUnknown && e.Code != api.Timeout
+}
+
+// check compares the ledger with the whole log of one node: every acknowledged
+// event stands once, at its offset; nothing stands twice; nothing stands there
+// that was not sent; offsets are dense.
+func (l *ledger) check(t testing.TB, p *process, events []event.Event) {
+	t.Helper()
+	at := map[string]uint64{}
+	for i, e := range events {
+		if e.Offset != events[0].Offset+uint64(i) {
+			t.Fatalf("%s: offset %d follows %d", p.id, e.Offset, events[0].Offset+uint64(i)-1)
+		}
+		if e.Type != event.TrainingProgress {
+			continue
+		}
+		var payload struct{ ID string }
+		if err := json.Unmarshal(e.Payload, &payload); err != nil {
+			t.Fatalf("%s: event %d: %v", p.id, e.Offset, err)
+		}
+		if before, twice := at[payload.ID]; twice {
+			t.Fatalf("%s: %s stands at %d and at %d", p.id, payload.ID, before, e.Offset)
+		}
+		if !l.sent[payload.ID] {
+			t.Fatalf("%s: %s at %d was never sent", p.id, payload.ID, e.Offset)
+		}
+		at[payload.ID] = e.Offset
+	}
+	for id, offset := range l.acked {
+		if at[id] != offset {
+			t.Fatalf("%s: %s was acknowledged at %d, it stands at %d", p.id, id, offset, at[id])
+		}
+	}
+}
+
+// readAll reads a node's own log from the start to its tail.
+func readAll(t testing.TB, c *cluster, p *process, upTo uint64) []event.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	var events []event.Event
+	for e, err := range c.client(p.url()).Tail(ctx, client.TailOptions{From: client.FromStart(), NoFollow: true, MinOffset: upTo}) {
+		if err != nil {
+			t.Fatalf("tail %s: %v", p.id, err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// reader follows the log through a durable cursor. It opens it anew again and
+// again, as a process that crashes does, and checks that each time it is given
+// everything behind the commit, in order and once. reached is the last event it
+// saw.
+func reader(ctx context.Context, t testing.TB, c *client.Client, name string, reached *atomic.Uint64) {
+	rng := rand.New(rand.NewPCG(uint64(len(name)), 9))
+	committed, tried := uint64(0), uint64(0) // tried may have been committed or not
+	for ctx.Err() == nil {
+		cur, err := c.OpenCursor(ctx, name, client.CursorOptions{From: client.FromStart()})
+		if err != nil {
+			continue // no leader for longer than the client waits
+		}
+		next, lives := uint64(0), 500+rng.IntN(5000)
+		for range lives {
+			e, err := cur.Next(ctx)
+			if err != nil {
+				break
+			}
+			fresh := next == 0 && e.Offset > committed && e.Offset <= tried+1
+			if !fresh && e.Offset != next {
+				t.Errorf("cursor %s: event %d, want %d; committed was %d to %d", name, e.Offset, next, committed, tried)
+				return
+			}
+			next = e.Offset + 1
+			reached.Store(max(reached.Load(), e.Offset))
+			if rng.IntN(200) == 0 {
+				tried = e.Offset
+				if cur.Commit(ctx, e.Offset) == nil {
+					committed = e.Offset
+				}
+			}
+		}
+		cur.Close()
+	}
+}
+
+// fault breaks the leader in one of the ways and mends it again.
+func fault(c *cluster, kind int) {
+	p := c.leader()
+	switch kind % 3 {
+	case 0:
+		p.kill()
+		c.otherLeader(p)
+		p.start()
+	case 1:
+		p.signal(syscall.SIGSTOP)
+		c.otherLeader(p)
+		p.signal(syscall.SIGCONT)
+	case 2:
+		if _, err := c.run("cluster", "step-down"); err != nil {
+			c.t.Logf("step-down: %v", err) // an election may be under way
+		}
+	}
+}
+
+// otherLeader waits until a node other than p leads.
+func (c *cluster) otherLeader(p *process) {
+	c.t.Helper()
+	c.eventually(30*time.Second, "another leader", func() error {
+		for _, other := range c.nodes {
+			if other == p {
+				continue
+			}
+			if s, err := other.status(); err == nil && s.Role == "leader" {
+				return nil
+			}
+		}
+		return errors.New("nobody else leads")
+	})
+}
+
+// Writers publish through changing endpoints while the leader is killed, paused
+// and stepped down in turn. Afterwards every acknowledged event is there once, in
+// one order, on every node, and every durable cursor got everything.
+func TestNothingAcknowledgedIsLost(t *testing.T) {
+	for _, voters := range []int{3, 5} {
+		t.Run(fmt.Sprintf("%d voters", voters), func(t *testing.T) { chaos(t, voters) })
+	}
+}
+
+func chaos(t *testing.T, voters int) {
+	faults, events := 20, int64(200_000)
+	if testing.Short() {
+		faults, events = 3, 5_000
+	}
+	c := newCluster(t, t.TempDir(), voters).startAll()
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	l, writing := newLedger(), sync.WaitGroup{}
+	writersDone, stopWriters := context.WithCancel(ctx)
+	for number := range 16 {
+		cl := c.client(rotate(c.endpoints(), number)...)
+		writing.Go(func() { l.writer(writersDone, t, cl, number) })
+	}
+	reading, readersDone := sync.WaitGroup{}, make(chan struct{})
+	readCtx, stopReaders := context.WithCancel(ctx)
+	reached := make([]atomic.Uint64, 3)
+	for i := range reached {
+		cl := c.client(rotate(c.endpoints(), i)...)
+		reading.Go(func() { reader(readCtx, t, cl, fmt.Sprintf("cursor-%d", i), &reached[i]) })
+	}
+	done := 0
+	for ; done < faults || l.counts.Load() < events; done++ {
+		if ctx.Err() != nil || t.Failed() {
+			break
+		}
+		before := l.counts.Load()
+		fault(c, done)
+		c.eventually(60*time.Second, "progress after a fault", func() error {
+			if l.counts.Load() < before+events/int64(faults) {
+				return fmt.Errorf("%d events acknowledged", l.counts.Load()-before)
+			}
+			return nil
+		})
+	}
+	stopWriters()
+	writing.Wait()
+	agreed := c.converged()
+	c.eventually(60*time.Second, "cursors at the tail", func() error {
+		for i := range reached {
+			if at := reached[i].Load(); at < agreed.LastOffset {
+				return fmt.Errorf("cursor %d is at %d of %d", i, at, agreed.LastOffset)
+			}
+		}
+		return nil
+	})
+	stopReaders()
+	go func() { reading.Wait(); close(readersDone) }()
+	<-readersDone
+	t.Logf("%d faults, %d acknowledged events of %d sent, %d offsets", done, len(l.acked), len(l.sent), agreed.LastOffset)
+	compare(t, c, l)
+}
+
+// compare checks the ledger against every node and the nodes against each other.
+func compare(t *testing.T, c *cluster, l *ledger) {
+	t.Helper()
+	agreed := c.converged()
+	var first []event.Event
+	for _, p := range c.nodes {
+		events := readAll(t, c, p, agreed.LastOffset)
+		l.check(t, p, events)
+		if first == nil {
+			first = events
+			checkLeaders(t, events)
+			continue
+		}
+		if len(events) != len(first) {
+			t.Fatalf("%s has %d events, %s %d", p.id, len(events), c.nodes[0].id, len(first))
+		}
+		for i := range events {
+			if events[i].Type != first[i].Type || string(events[i].Payload) != string(first[i].Payload) || events[i].Term != first[i].Term {
+				t.Fatalf("event %d differs on %s", events[i].Offset, p.id)
+			}
+		}
+	}
+}
+
+// checkLeaders requires that no term has two leaders and that terms rise.
+func checkLeaders(t *testing.T, events []event.Event) {
+	last := uint64(0)
+	for _, e := range events {
+		if e.Type != event.LeaderElected {
+			continue
+		}
+		var payload struct{ Term uint64 }
+		if err := json.Unmarshal(e.Payload, &payload); err != nil {
+			t.Fatal(err)
+		}
+		if payload.Term <= last || payload.Term != e.Term {
+			t.Fatalf("LEADER_ELECTED at %d: term %d in an entry of term %d, after term %d", e.Offset, payload.Term, e.Term, last)
+		}
+		last = payload.Term
+	}
+	if last == 0 {
+		t.Fatal("no LEADER_ELECTED in the log")
+	}
+}
+
+func rotate(list []string, by int) []string {
+	by %= len(list)
+	return append(append([]string{}, list[by:]...), list[:by]...)
+}

@@ -1,0 +1,346 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+)
+
+// binary is the ringlog that all tests run, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "ringlog-integration-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binary = filepath.Join(dir, "ringlog")
+	build := exec.Command("go", "build", "-o", binary, "../cmd/ringlog")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build ringlog:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// process is one node: where it lives and the process that runs it, if any.
+type process struct {
+	t    testing.TB
+	id   string
+	dir  string
+	http string
+	raft string
+	args []string // of serve, beside id, folder and addresses
+	log  string   // file of its output
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{} // closed when cmd has ended
+}
+
+func (p *process) url() string { return "http://" + p.http }
+
+// start runs the node; it must not be running.
+func (p *process) start() {
+	p.t.Helper()
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer out.Close()
+	args := append([]string{"serve", "--id", p.id, "--data-dir", p.dir, "--http", p.http, "--raft", p.raft}, p.args...)
+	cmd := exec.Command(binary, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(done)
+	}()
+	p.mu.Lock()
+	p.cmd, p.done = cmd, done
+	p.mu.Unlock()
+}
+
+func (p *process) signal(s os.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil {
+		_ = p.cmd.Process.Signal(s)
+	}
+}
+
+// kill ends the process without a word and waits until it is gone.
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	p.signal(syscall.SIGCONT)
+	p.wait()
+}
+
+// stop asks the process to end and waits until it has.
+func (p *process) stop() {
+	p.signal(syscall.SIGTERM)
+	p.wait()
+}
+
+func (p *process) wait() {
+	p.mu.Lock()
+	done := p.done
+	p.mu.Unlock()
+	if done == nil {
+		return
+	}
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		p.t.Fatalf("%s does not end; its log ends with\n%s", p.id, p.tail())
+	}
+}
+
+// running reports whether the process has not ended.
+func (p *process) running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *process) tail() string {
+	text, _ := os.ReadFile(p.log)
+	return string(text[max(0, len(text)-3000):])
+}
+
+// status is the part of GET /status that the tests look at.
+type status struct {
+	NodeID       string `json:"node_id"`
+	Role         string `json:"role"`
+	LeaderID     string `json:"leader_id"`
+	Term         uint64 `json:"term"`
+	FirstOffset  uint64 `json:"first_offset"`
+	LastOffset   uint64 `json:"last_offset"`
+	AppliedIndex uint64 `json:"applied_index"`
+	CommitIndex  uint64 `json:"commit_index"`
+	Digest       struct {
+		Index uint64 `json:"index"`
+		Hex   string `json:"hex"`
+	} `json:"digest"`
+}
+
+var plainHTTP = &http.Client{Timeout: 2 * time.Second}
+
+func getJSON(ctx context.Context, url string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := plainHTTP.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+func (p *process) status() (s status, err error) {
+	err = getJSON(context.Background(), p.url()+"/status", &s)
+	return s, err
+}
+
+// cluster is a set of nodes that know each other.
+type cluster struct {
+	t     testing.TB
+	nodes []*process
+}
+
+// freeAddrs asks the kernel for loopback addresses that nobody listens on.
+func freeAddrs(t testing.TB, n int) []string {
+	var addrs []string
+	var open []net.Listener
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		open, addrs = append(open, l), append(addrs, l.Addr().String())
+	}
+	for _, l := range open {
+		l.Close()
+	}
+	return addrs
+}
+
+// newCluster prepares n voters under dir without starting them.
+func newCluster(t testing.TB, dir string, n int, args ...string) *cluster {
+	t.Helper()
+	addrs := freeAddrs(t, 2*n)
+	c := &cluster{t: t}
+	var join []string
+	for i := range n {
+		join = append(join, "http://"+addrs[2*i])
+	}
+	for i := range n {
+		id := fmt.Sprintf("n%d", i+1)
+		c.nodes = append(c.nodes, &process{t: t, id: id, dir: filepath.Join(dir, id), http: addrs[2*i], raft: addrs[2*i+1],
+			log:  filepath.Join(t.TempDir(), id+".log"),
+			args: append([]string{"--bootstrap-expect", fmt.Sprint(n), "--join", strings.Join(join, ",")}, args...)})
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+func (c *cluster) close() {
+	for _, p := range c.nodes {
+		p.kill()
+		if c.t.Failed() {
+			c.t.Logf("%s said last:\n%s", p.id, p.tail())
+		}
+	}
+}
+
+// startAll starts every node and waits for a leader.
+func (c *cluster) startAll() *cluster {
+	c.t.Helper()
+	for _, p := range c.nodes {
+		p.start()
+	}
+	c.leader()
+	return c
+}
+
+func (c *cluster) endpoints() (urls []string) {
+	for _, p := range c.nodes {
+		urls = append(urls, p.url())
+	}
+	return urls
+}
+
+// leader waits until a node says that it leads, and returns it.
+func (c *cluster) leader() *process {
+	c.t.Helper()
+	var found *process
+	c.eventually(30*time.Second, "a leader", func() error {
+		for _, p := range c.nodes {
+			if s, err := p.status(); err == nil && s.Role == "leader" {
+				found = p
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d nodes leads", len(c.nodes))
+	})
+	return found
+}
+
+// eventually waits for a condition and fails with its last word.
+func (c *cluster) eventually(within time.Duration, what string, condition func() error) {
+	c.t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			for _, p := range c.nodes {
+				c.t.Logf("%s said last:\n%s", p.id, p.tail())
+			}
+			c.t.Fatalf("no %s within %s: %v", what, within, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// converged waits until all nodes have applied the same index, and checks that
+// they have the same digest there.
+func (c *cluster) converged() status {
+	c.t.Helper()
+	var agreed status
+	c.eventually(60*time.Second, "agreement of all nodes", func() error {
+		all := make([]status, len(c.nodes))
+		for i, p := range c.nodes {
+			s, err := p.status()
+			if err != nil {
+				return err
+			}
+			all[i] = s
+		}
+		for _, s := range all[1:] {
+			if s.Digest.Index != all[0].Digest.Index {
+				return fmt.Errorf("%s is at %d, %s at %d", all[0].NodeID, all[0].Digest.Index, s.NodeID, s.Digest.Index)
+			}
+		}
+		agreed = all[0]
+		for _, s := range all[1:] {
+			if s.Digest.Hex != all[0].Digest.Hex {
+				c.t.Fatalf("at index %d %s has digest %s, %s has %s", s.Digest.Index, all[0].NodeID, all[0].Digest.Hex, s.NodeID, s.Digest.Hex)
+			}
+		}
+		return nil
+	})
+	return agreed
+}
+
+func (c *cluster) client(endpoints ...string) *client.Client {
+	c.t.Helper()
+	if len(endpoints) == 0 {
+		endpoints = c.endpoints()
+	}
+	cl, err := client.New(client.Config{Endpoints: endpoints})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = cl.Close(ctx)
+	})
+	return cl
+}
+
+// run runs the command line against the cluster and returns what it printed.
+func (c *cluster) run(args ...string) (string, error) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(os.Environ(), "RINGLOG_ENDPOINTS="+strings.Join(c.endpoints(), ","))
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (c *cluster) mustRun(args ...string) string {
+	c.t.Helper()
+	out, err := c.run(args...)
+	if err != nil {
+		c.t.Fatalf("ringlog %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// block is a fenced piece of a document.
+type block struct {
+	language string
+	text     string
+	line     int
+}
+
+func blocks(t *testing.T, file string) (list []block) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open *block
+	for i, line := range strings.Split(string(text), "\n") {
+		fence, ok := strings.CutPrefix(line, "```")
+		switch {
+		case ok && open == nil:
+			open = &block{language: fence, line: i + 2}
+		case ok:
+			list = append(list, *open)
+			open = nil
+		case open != nil:
+			open.text += line + "\n"
+		}
+	}
+	return list
+}
+
+// run runs a command in an empty folder, its children with it, and fails with what
+// they printed.
+func runIn(t *testing.T, dir string, env []string, name string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	out, err := os.CreateTemp(t.TempDir(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	err = cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left in the background
+	}
+	if err != nil {
+		text, _ := os.ReadFile(out.Name())
+		t.Fatalf("%s: %v\n%s", name, err, text[max(0, len(text)-6000):])
+	}
+}
+
+// The commands of docs/operations.md do what they say, as they stand.
+func TestOperationsDocument(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long way through the life of a cluster")
+	}
+	script := "set -euo pipefail\n"
+	for _, b := range blocks(t, "../docs/operations.md") {
+		if b.language == "sh" {
+			script += fmt.Sprintf("echo '--- operations.md:%d' >&2\n%s", b.line, b.text)
+		}
+	}
+	dir := t.TempDir()
+	runIn(t, dir, nil, "bash", "-c", script)
+}
+
+// goProgram is what surrounds the Go examples of docs/migration.md.
+const goProgram = `package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+var _ = fmt.Sprint(event.TrainingCompleted)
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c, err := client.New(client.Config{Endpoints: strings.Split(os.Getenv("RINGLOG_ENDPOINTS"), ",")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+	example(ctx, c)
+}
+
+func example(ctx context.Context, c *client.Client) {
+%s}
+`
+
+// The examples of docs/migration.md run in the order in which they stand.
+func TestMigrationDocument(t *testing.T) {
+	c := newCluster(t, t.TempDir(), 3).startAll()
+	env := []string{"RINGLOG=" + c.leader().url(), "RINGLOG_ENDPOINTS=" + strings.Join(c.endpoints(), ",")}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blocks(t, "../docs/migration.md") {
+		t.Run(fmt.Sprintf("%s at line %d", b.language, b.line), func(t *testing.T) {
+			switch b.language {
+			case "sh":
+				runIn(t, t.TempDir(), env, "bash", "-c", "set -euo pipefail\n"+b.text)
+			case "python":
+				if _, err := exec.LookPath("python3"); err != nil {
+					t.Skip("python3 is not installed")
+				}
+				runIn(t, t.TempDir(), env, "python3", "-c", b.text)
+			case "go":
+				file := filepath.Join(t.TempDir(), "main.go")
+				if err := os.WriteFile(file, fmt.Appendf(nil, goProgram, b.text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				runIn(t, filepath.Dir(here), env, "go", "run", file)
+			default:
+				t.Fatalf("nobody runs %q", b.language)
+			}
+		})
+	}
+}

@@ -1,0 +1,179 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// follower returns a node that does not lead.
+func (c *cluster) follower() *process {
+	c.t.Helper()
+	leader := c.leader()
+	for _, p := range c.nodes {
+		if p != leader {
+			return p
+		}
+	}
+	c.t.Fatal("no follower")
+	return nil
+}
+
+// write publishes until n more events are acknowledged.
+func (c *cluster) write(l *ledger, n int64) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	until := l.counts.Load() + n
+	var writing sync.WaitGroup
+	for range 4 {
+		cl, number := c.client(), len(l.sent)+int(l.counts.Add(0))
+		writing.Go(func() { l.writer(ctx, c.t, cl, number) })
+		c.eventually(30*time.Second, "a first event of a writer", func() error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if !l.sent[fmt.Sprintf("w%d-0", number)] {
+				return errors.New("none yet")
+			}
+			return nil
+		})
+	}
+	c.eventually(60*time.Second, "acknowledged events", func() error {
+		if l.counts.Load() < until {
+			return fmt.Errorf("%d of %d", l.counts.Load(), until)
+		}
+		return nil
+	})
+	cancel()
+	writing.Wait()
+}
+
+// A follower that is cut off while the log is compacted past it catches up by a
+// snapshot and then has the same state.
+func TestFollowerCatchesUpBySnapshot(t *testing.T) {
+	c := newCluster(t, t.TempDir(), 3, "--snapshot-interval", "1s", "--snapshot-threshold", "64", "--trailing-logs", "16").startAll()
+	l := newLedger()
+	c.write(l, 500)
+	behind := c.follower()
+	behind.signal(syscall.SIGSTOP)
+	c.write(l, 5000)
+	c.mustRun("compact", "--keep", "100", "--force", "--yes")
+	c.eventually(30*time.Second, "a raft log that begins past the follower", func() error {
+		var inspected struct {
+			FirstIndex uint64 `json:"first_index"`
+		}
+		if err := inspectRaft(c, c.leader(), &inspected); err != nil {
+			return err
+		}
+		if inspected.FirstIndex < 200 {
+			c.write(l, 200)
+			return fmt.Errorf("it begins at %d", inspected.FirstIndex)
+		}
+		return nil
+	})
+	behind.signal(syscall.SIGCONT)
+	c.converged()
+	if text := behind.tail(); !strings.Contains(text, "snapshot") {
+		t.Errorf("%s caught up without a snapshot:\n%s", behind.id, text)
+	}
+}
+
+func inspectRaft(c *cluster, p *process, into any) error {
+	return getJSON(context.Background(), p.url()+"/v1/inspect/raft", into)
+}
+
+// A voter whose folder was emptied is refused under its old name until it is
+// removed and added again; then it takes part as a new one.
+func TestWipedVoterIsRefused(t *testing.T) {
+	c := newCluster(t, t.TempDir(), 3).startAll()
+	l := newLedger()
+	c.write(l, 500)
+	wiped := c.follower()
+	wiped.kill()
+	if err := os.RemoveAll(wiped.dir); err != nil {
+		t.Fatal(err)
+	}
+	leader := c.leader()
+	wiped.args = []string{"--join", leader.url()}
+	wiped.start()
+	c.eventually(30*time.Second, "a refusal of the wiped voter", func() error {
+		if text := wiped.tail(); !strings.Contains(text, "incarnation") {
+			return errors.New("its log does not speak of its incarnation")
+		}
+		return nil
+	})
+	if s, err := wiped.status(); err == nil && s.Role != "non-voter" && s.AppliedIndex > 0 {
+		t.Fatalf("the wiped voter takes part: %+v", s)
+	}
+	wiped.kill()
+	c.mustRun("cluster", "remove", wiped.id, "--yes")
+	if err := os.RemoveAll(wiped.dir); err != nil {
+		t.Fatal(err)
+	}
+	wiped.start()
+	compareAfterJoin(t, c, l)
+}
+
+func compareAfterJoin(t *testing.T, c *cluster, l *ledger) {
+	t.Helper()
+	c.converged()
+	compare(t, c, l)
+}
+
+// A cluster that lost its quorum for good is recovered from one node's folder: every
+// event that node had applied is kept, and the configuration is the one given.
+func TestRecoverFromLostQuorum(t *testing.T) {
+	c := newCluster(t, t.TempDir(), 3).startAll()
+	l := newLedger()
+	c.write(l, 2000)
+	c.converged()
+	survivor := c.nodes[0]
+	for _, p := range c.nodes {
+		p.stop()
+	}
+	out, err := c.run("cluster", "recover", "--data-dir", survivor.dir, "--voter", survivor.id+"="+survivor.raft, "--yes")
+	if err != nil {
+		t.Fatalf("recover: %v\n%s", err, out)
+	}
+	alone := &cluster{t: t, nodes: []*process{survivor}}
+	survivor.args = nil
+	alone.startAll()
+	compare(t, alone, l)
+	alone.write(l, 100)
+	for _, lost := range c.nodes[1:] {
+		if err := os.RemoveAll(lost.dir); err != nil {
+			t.Fatal(err)
+		}
+		lost.args = []string{"--join", survivor.url()}
+		lost.start()
+	}
+	compareAfterJoin(t, c, l)
+}
+
+// A failing sync ends the process with a named error; the others go on, and the
+// node comes back whole.
+func TestGracefulRestartOfEveryNode(t *testing.T) {
+	c := newCluster(t, t.TempDir(), 3).startAll()
+	l := newLedger()
+	for _, p := range c.nodes {
+		c.write(l, 300)
+		p.stop()
+		c.write(l, 300)
+		p.start()
+		c.converged()
+	}
+	compare(t, c, l)
+	for _, e := range readAll(t, c, c.nodes[0], 0) {
+		if e.Type == event.LeaderLost {
+			t.Errorf("a rolling restart lost a leader: %s", e.Payload)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package integration
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/ringrift/ringlog"
+
+// rooms lists every package with the rooms of this module that it may import, as
+// ARCHITECTURE.md draws them. What is not named imports none.
+func rooms() map[string][]string {
+	state := []string{"event", "frame", "log", "election", "fsm/dedup", "fsm"}
+	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode")
+	clients := []string{"event", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
+	return map[string][]string{
+		"event":                           nil,
+		"election":                        {"event"},
+		"frame":                           {"event"},
+		"log":                             {"event", "frame"},
+		"fsm/dedup":                       {"event", "frame"},
+		"fsm":                             state[:5],
+		"snapshots":                       nil,
+		"raftnode/datadir":                nil,
+		"raftnode/raftstore":              nil,
+		"raftnode/rafttransport":          nil,
+		"raftnode":                        consensus[:len(consensus)-1],
+		"api":                             nil,
+		"api/ringlog/v1":                  nil,
+		"api/ringlog/v1/ringlogv1connect": {"api/ringlog/v1"},
+		"client":                          clients,
+		"server":                          append(slices.Clone(consensus), clients...),
+		"":                                append(append(slices.Clone(consensus), clients...), "server", "client"),
+		"integration":                     nil,
+		"event/internal/gencatalogue":     {"event"},
+	}
+}
+
+// Imports point down only, and only raftnode knows raft.
+func TestRooms(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}}: {{join .Imports \" \"}}", module+"/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := rooms()
+	for line := range strings.Lines(string(out)) {
+		path, imports, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		room, ours := strings.CutPrefix(path, module)
+		room = strings.TrimPrefix(room, "/")
+		if !ours || strings.HasPrefix(room, "cmd/") {
+			continue
+		}
+		may, known := allowed[room]
+		if !known {
+			t.Errorf("%s is a new room: say in ARCHITECTURE.md and here what it may import", path)
+		}
+		for imported := range strings.FieldsSeq(imports) {
+			if other, ours := strings.CutPrefix(imported, module); ours {
+				if other = strings.TrimPrefix(other, "/"); !slices.Contains(may, other) {
+					t.Errorf("%s must not import %s", path, imported)
+				}
+			}
+			if imported == "github.com/hashicorp/raft" && !strings.HasPrefix(room, "raftnode") {
+				t.Errorf("%s must not know hashicorp/raft", path)
+			}
+		}
+	}
+}

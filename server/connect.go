@@ -1,0 +1,234 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+const (
+	// maxCallMessage bounds a message before the limits of the settings are asked.
+	maxCallMessage = 20 << 20
+	// neverCompress leaves answers as they are: compressing them takes more of a
+	// publish's time than storing it. Compressed requests are taken.
+	neverCompress = 1 << 30
+)
+
+// mountConnect adds the Connect services to the routes.
+func (s *Server) mountConnect() {
+	options := func(maxMessage int) connect.Option {
+		return connect.WithOptions(connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(neverCompress))
+	}
+	gate := connect.WithInterceptors(&gate{s})
+	s.mux.Handle(ringlogv1connect.NewLogServiceHandler(&logService{s}, gate, options(maxCallMessage)))
+	s.mux.Handle(ringlogv1connect.NewCursorServiceHandler(&cursorService{s}, gate, options(maxCallMessage)))
+	s.mux.Handle(ringlogv1connect.NewPeerServiceHandler(&peerService{s}, gate, options(maxPeerMessage)))
+}
+
+// gate does for Connect what handler and bounded do for HTTP: it bounds calls in
+// time where the caller does not, refuses them where the node serves nobody, and says errors in full.
+type gate struct{ server *Server }
+
+var _ connect.Interceptor = (*gate)(nil)
+
+// WrapUnary implements connect.Interceptor.
+func (g *gate) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		if err := g.admit(r.Spec().Procedure); err != nil {
+			return nil, g.refuse(err)
+		}
+		if _, bounded := ctx.Deadline(); !bounded {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, g.server.cfg.RequestTimeout)
+			defer cancel()
+		}
+		answer, err := next(ctx, r)
+		if err != nil {
+			return nil, g.refuse(err)
+		}
+		return answer, nil
+	}
+}
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (g *gate) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		if err := g.admit(conn.Spec().Procedure); err != nil {
+			return g.refuse(err)
+		}
+		release, err := g.server.stream()
+		if err != nil {
+			return g.refuse(err)
+		}
+		defer release()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(g.server.ctx, func() { cancel(errStopping) })()
+		if err := next(ctx, conn); err != nil {
+			return g.refuse(err)
+		}
+		return nil
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor; this side has no clients.
+func (g *gate) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (g *gate) admit(procedure string) error {
+	if procedure != ringlogv1connect.PeerServiceIdentifyProcedure && g.server.cfg.Node.Diverged() {
+		return raftnode.ErrDiverged
+	}
+	return nil
+}
+
+func (g *gate) refuse(err error) error {
+	var ready *connect.Error
+	if errors.As(err, &ready) {
+		return err // of Connect itself
+	}
+	return connectError(g.server.explain(err))
+}
+
+// logService serves ringlog.v1.LogService.
+type logService struct{ server *Server }
+
+var _ ringlogv1connect.LogServiceHandler = (*logService)(nil)
+
+// Publish implements LogServiceHandler.
+func (l *logService) Publish(ctx context.Context, r *connect.Request[ringlogv1.PublishRequest]) (*connect.Response[ringlogv1.PublishResponse], error) {
+	policy := l.server.ops.machine().Policy()
+	req := publishRequest{events: make([]event.Event, len(r.Msg.Events)), producer: r.Msg.ProducerId, sequence: r.Msg.Sequence}
+	bytes := 0
+	for i, m := range r.Msg.Events {
+		fromWire(&req.events[i], m)
+		bytes += eventBytes(&req.events[i])
+	}
+	if bytes > policy.Limits.RequestBytes && len(req.events) > 1 {
+		return nil, tooLarge(policy.Limits.RequestBytes)
+	}
+	answer, err := l.server.ops.publish(ctx, &policy, req)
+	if err != nil {
+		return nil, err
+	}
+	l.server.metrics.published(len(req.events), len(answer.Duplicates))
+	return connect.NewResponse(publishedToWire(&answer)), nil
+}
+
+func publishedToWire(a *published) *ringlogv1.PublishResponse {
+	out := &ringlogv1.PublishResponse{First: a.First, AppendedAtUnixNano: a.Time.UnixNano(), Replayed: a.Replayed}
+	for _, d := range a.Duplicates {
+		out.Duplicates = append(out.Duplicates, &ringlogv1.Duplicate{Row: uint32(d.Row), Offset: d.Offset})
+	}
+	for _, w := range a.warnings {
+		out.Warnings = append(out.Warnings, &ringlogv1.Warning{Row: uint32(w.row), Field: w.Field, Message: w.Message, Reason: w.Reason})
+	}
+	return out
+}
+
+// Tail implements LogServiceHandler.
+func (l *logService) Tail(ctx context.Context, r *connect.Request[ringlogv1.TailRequest], out *connect.ServerStream[ringlogv1.TailResponse]) error {
+	from, err := positionFromWire("from", r.Msg.From)
+	if err != nil {
+		return err
+	}
+	filter := filterFromWire(r.Msg.Filter)
+	if err := filter.Validate(); err != nil {
+		return err
+	}
+	t, err := l.server.ops.openTail(ctx, tailRequest{from: from, filter: filter, limit: r.Msg.Limit, follow: r.Msg.Follow,
+		linearizable: r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, minOffset: r.Msg.MinOffset})
+	if err != nil {
+		return err
+	}
+	if t.follow { // tells a reader of a quiet log where it stands
+		if err := out.Send(&ringlogv1.TailResponse{Next: t.next, LastOffset: t.end}); err != nil {
+			return err
+		}
+	}
+	return l.server.sendTail(ctx, t, out)
+}
+
+// sendTail streams what a tail reads, each message about batchBytes at most but for
+// an event that is larger. The last message of a read that ends says how far it came.
+func (s *Server) sendTail(ctx context.Context, t *tail, out *connect.ServerStream[ringlogv1.TailResponse]) error {
+	var runs runsBuilder
+	for {
+		found, err := t.read(ctx)
+		if errors.Is(err, io.EOF) {
+			_, last := t.log.Bounds()
+			return out.Send(&ringlogv1.TailResponse{Next: t.next, LastOffset: last})
+		}
+		if err != nil {
+			return err
+		}
+		for {
+			n := fitting(found.events)
+			message := &ringlogv1.TailResponse{Runs: runs.build(found.events[:n]), Gap: gapToWire(found.gap), Next: found.next, LastOffset: found.last}
+			if n < len(found.events) {
+				message.Next = found.events[n].Offset
+			}
+			if err := out.Send(message); err != nil {
+				return err
+			}
+			s.metrics.delivered(n)
+			if found.events = found.events[n:]; len(found.events) == 0 {
+				break
+			}
+		}
+	}
+}
+
+// fitting returns how many of the events one message takes.
+func fitting(events []event.Event) int {
+	bytes := 0
+	for i := range events {
+		if bytes += eventBytes(&events[i]); bytes > batchBytes && i > 0 {
+			return i
+		}
+	}
+	return len(events)
+}
+
+// GetEvent implements LogServiceHandler.
+func (l *logService) GetEvent(ctx context.Context, r *connect.Request[ringlogv1.GetEventRequest]) (*connect.Response[ringlogv1.GetEventResponse], error) {
+	if r.Msg.Offset == 0 {
+		return nil, badParam("offset", "0", "an offset from 1")
+	}
+	e, err := l.server.ops.event(ctx, r.Msg.Offset, r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, 0)
+	if err != nil {
+		return nil, err
+	}
+	var runs runsBuilder
+	return connect.NewResponse(&ringlogv1.GetEventResponse{Run: runs.build([]event.Event{e})[0]}), nil
+}
+
+// ExplainDedup implements LogServiceHandler.
+func (l *logService) ExplainDedup(ctx context.Context, r *connect.Request[ringlogv1.ExplainDedupRequest]) (*connect.Response[ringlogv1.ExplainDedupResponse], error) {
+	var found fsm.Explanation
+	var err error
+	if hash := r.Msg.GetHash(); hash != "" {
+		found, err = l.server.ops.explainHash(ctx, strings.TrimSpace(hash))
+	} else {
+		found, err = l.server.ops.explainOffset(ctx, r.Msg.GetOffset())
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(found)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.ExplainDedupResponse{ExplanationJson: string(text)}), nil
+}

@@ -1,0 +1,103 @@
+package server
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+)
+
+// cursorService serves ringlog.v1.CursorService.
+type cursorService struct{ server *Server }
+
+var _ ringlogv1connect.CursorServiceHandler = (*cursorService)(nil)
+
+// CreateCursor implements CursorServiceHandler.
+func (c *cursorService) CreateCursor(ctx context.Context, r *connect.Request[ringlogv1.CreateCursorRequest]) (*connect.Response[ringlogv1.CreateCursorResponse], error) {
+	from, err := positionFromWire("from", r.Msg.From)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := policyFromWire(r.Msg.Policy)
+	if err != nil {
+		return nil, err
+	}
+	made, err := c.server.ops.createCursor(ctx, cursorSpec{name: r.Msg.Name, from: from, filter: filterFromWire(r.Msg.Filter), policy: policy})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.CreateCursorResponse{Cursor: cursorToWire(made)}), nil
+}
+
+// GetCursor implements CursorServiceHandler.
+func (c *cursorService) GetCursor(_ context.Context, r *connect.Request[ringlogv1.GetCursorRequest]) (*connect.Response[ringlogv1.GetCursorResponse], error) {
+	found, err := c.server.ops.cursor(r.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.GetCursorResponse{Cursor: cursorToWire(found)}), nil
+}
+
+// ListCursors implements CursorServiceHandler.
+func (c *cursorService) ListCursors(context.Context, *connect.Request[ringlogv1.ListCursorsRequest]) (*connect.Response[ringlogv1.ListCursorsResponse], error) {
+	out := &ringlogv1.ListCursorsResponse{}
+	for _, one := range c.server.ops.cursors() {
+		out.Cursors = append(out.Cursors, cursorToWire(one))
+	}
+	return connect.NewResponse(out), nil
+}
+
+// DeleteCursor implements CursorServiceHandler.
+func (c *cursorService) DeleteCursor(ctx context.Context, r *connect.Request[ringlogv1.DeleteCursorRequest]) (*connect.Response[ringlogv1.DeleteCursorResponse], error) {
+	if _, err := c.server.ops.deleteCursor(ctx, r.Msg.Name); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.DeleteCursorResponse{}), nil
+}
+
+// OpenCursor implements CursorServiceHandler.
+func (c *cursorService) OpenCursor(ctx context.Context, r *connect.Request[ringlogv1.OpenCursorRequest]) (*connect.Response[ringlogv1.OpenCursorResponse], error) {
+	opened, err := c.server.ops.openCursor(ctx, r.Msg.Name)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.OpenCursorResponse{Cursor: cursorToWire(opened)}), nil
+}
+
+// CommitCursor implements CursorServiceHandler.
+func (c *cursorService) CommitCursor(ctx context.Context, r *connect.Request[ringlogv1.CommitCursorRequest]) (*connect.Response[ringlogv1.CommitCursorResponse], error) {
+	after, err := c.server.ops.commitCursor(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.CommitCursorResponse{Committed: after.Committed}), nil
+}
+
+// SeekCursor implements CursorServiceHandler.
+func (c *cursorService) SeekCursor(ctx context.Context, r *connect.Request[ringlogv1.SeekCursorRequest]) (*connect.Response[ringlogv1.SeekCursorResponse], error) {
+	to, err := positionFromWire("to", r.Msg.To)
+	if err != nil {
+		return nil, err
+	}
+	after, err := c.server.ops.seekCursor(ctx, r.Msg.Name, to)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.SeekCursorResponse{Cursor: cursorToWire(after)}), nil
+}
+
+// ReadCursor implements CursorServiceHandler.
+func (c *cursorService) ReadCursor(ctx context.Context, r *connect.Request[ringlogv1.ReadCursorRequest], out *connect.ServerStream[ringlogv1.TailResponse]) error {
+	t, cursor, err := c.server.ops.openCursorTail(ctx, readCursor{name: r.Msg.Name, generation: r.Msg.Generation,
+		from: r.Msg.From, limit: r.Msg.Limit, follow: r.Msg.Follow})
+	if err != nil {
+		return err
+	}
+	first := &ringlogv1.TailResponse{Cursor: cursorToWire(cursor), Next: t.next, LastOffset: t.end}
+	if err := out.Send(first); err != nil {
+		return err
+	}
+	return c.server.sendTail(ctx, t, out)
+}

@@ -1,0 +1,158 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/snapshots"
+)
+
+func verifySnapshot(t *testing.T, data string, last uint64) {
+	t.Helper()
+	meta, err := snapshots.Verify(strings.NewReader(data))
+	if err != nil || meta.LastOffset != last {
+		t.Errorf("%+v, %v", meta, err)
+	}
+}
+
+func (s *site) open(name string) (generation uint64) {
+	s.t.Helper()
+	var c struct{ Generation uint64 }
+	s.ok("POST", "/v1/cursors/"+name+"/open", "").decode(s.t, &c)
+	return c.Generation
+}
+
+func TestANewOpenFencesTheReaderBefore(t *testing.T) {
+	s := newSite(t, nil)
+	s.ok("PUT", "/v1/cursors/c", `{"from":"end"}`)
+	first := s.open("c")
+	lines, _ := s.follow(t.Context(), "/v1/cursors/c/events?follow=true&generation=1")
+	s.publish("A", 1, 1)
+	if got := next(t, lines); !strings.Contains(got, `"offset":2`) {
+		t.Errorf("%q", got)
+	}
+	if second := s.open("c"); second != first+1 {
+		t.Fatalf("generation %d after %d", second, first)
+	}
+	s.publish("A", 2, 2)
+	rest := ends(t, lines)
+	if len(rest) == 0 || !strings.Contains(rest[len(rest)-1], `{"error":{"code":"fenced"`) {
+		t.Errorf("the stream of the old generation ended with %q", rest)
+	}
+	for _, a := range []answer{
+		s.do("POST", "/v1/cursors/c/commit", `{"offset":2,"generation":1}`),
+		s.do("GET", "/v1/cursors/c/events?generation=1", ""),
+	} {
+		if e := a.err(t); a.status != 409 || e.Code != api.Fenced || e.Offset != 2 {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	if a := s.do("GET", "/v1/cursors/c/events?generation=3", ""); a.status != 400 {
+		t.Errorf("a generation that does not exist: %d %s", a.status, a.body)
+	}
+	s.ok("POST", "/v1/cursors/c/commit", `{"offset":2,"generation":2}`)
+	if got := offsetsIn(s.ok("GET", "/v1/cursors/c/events?generation=2", "").lines(t)); !slices.Equal(got, []uint64{3}) {
+		t.Errorf("behind the commit stand %v", got)
+	}
+	past := s.do("POST", "/v1/cursors/c/commit", `{"offset":4,"generation":2}`)
+	if e := past.err(t); past.status != 416 || e.Code != api.PastTail || e.Offset != 3 {
+		t.Errorf("%d %s", past.status, past.body)
+	}
+}
+
+func TestACursorThatWasPassedGetsItsGapFirstAsItsFilterSeesIt(t *testing.T) {
+	s := newSite(t, nil)
+	s.ok("PUT", "/v1/cursors/c", `{"filter":{"types":["A","C"]}}`)
+	s.publish("A", 1, 3)
+	s.publish("B", 4, 5)
+	s.publish("C", 6, 6) // offset 7
+	held := s.ok("POST", "/v1/compact", `{"before":7}`)
+	if !strings.Contains(held.body, `"held_by":"c"`) || !strings.Contains(held.body, `"removed":0`) {
+		t.Errorf("%s", held.body)
+	}
+	if forced := s.ok("POST", "/v1/compact", `{"before":7,"force":true}`); !strings.Contains(forced.body, `"passed":["c"]`) {
+		t.Errorf("%s", forced.body)
+	}
+	s.open("c")
+	got := s.ok("GET", "/v1/cursors/c/events?generation=1", "").lines(t)
+	if gap, _ := json.Marshal(got[0]); string(gap) != `{"gap":{"from":1,"reason":"forced","to":6,"types":{"A":3}}}` || len(got) != 2 || !slices.Equal(offsetsIn(got), []uint64{7}) {
+		t.Errorf("%s then %v", gap, offsetsIn(got))
+	}
+	s.ok("POST", "/v1/cursors/c/commit", `{"offset":7,"generation":1}`)
+	s.publish("A", 8, 8)
+	if got := s.ok("GET", "/v1/cursors/c/events?generation=1", "").lines(t); len(got) != 1 || got[0]["gap"] != nil {
+		t.Errorf("the gap came again: %v", got)
+	}
+}
+
+func TestAReaderThatIsOverrunMidStreamGetsTheGap(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("A", 1, 3)
+	s.ok("PUT", "/v1/cursors/c", "")
+	s.open("c")
+	tail, _, err := s.server.ops.openCursorTail(t.Context(), readCursor{name: "c", generation: 1, limit: 0, follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tail.ask = 1
+	if b, err := tail.read(t.Context()); err != nil || len(b.events) != 1 {
+		t.Fatalf("%+v %v", b, err)
+	}
+	s.publish("B", 4, 4) // offset 5
+	s.ok("POST", "/v1/compact", `{"before":5,"force":true}`)
+	b, err := tail.read(t.Context())
+	if err != nil || b.gap == nil || b.gap.To != 4 || b.gap.Types["A"] != 3 || b.next != 5 {
+		t.Fatalf("%+v %+v %v", b, b.gap, err)
+	}
+	if b, err = tail.read(t.Context()); err != nil || len(b.events) != 1 || b.events[0].Offset != 5 {
+		t.Fatalf("%+v %v", b, err)
+	}
+}
+
+func TestCursorsAreMadeOnceSoughtAndRemoved(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("A", 1, 5)
+	made := s.ok("PUT", "/v1/cursors/a%2Fb%20c", `{"from":"-2"}`)
+	if again := s.ok("PUT", "/v1/cursors/a%2Fb%20c", `{"from":"start"}`); steady(again.body) != steady(made.body) {
+		t.Errorf("%s then %s", made.body, again.body)
+	}
+	other := s.do("PUT", "/v1/cursors/a%2Fb%20c", `{"filter":{"types":["A"]}}`)
+	if e := other.err(t); other.status != 409 || e.Code != api.Exists {
+		t.Errorf("%d %s", other.status, other.body)
+	}
+	for body, want := range map[string]uint64{`{"to":"start"}`: 0, `{"to":"end"}`: 6, `{"to":"3"}`: 2, `{"offset":5}`: 4, `{"to":"1h"}`: 0} {
+		var c struct {
+			Committed uint64
+			LagEvents uint64 `json:"lag_events"`
+		}
+		if s.ok("POST", "/v1/cursors/a%2Fb%20c/seek", body).decode(t, &c); c.Committed != want || c.LagEvents != 6-want {
+			t.Errorf("%s: %+v, want %d", body, c, want)
+		}
+	}
+	var list struct{ Cursors []struct{ Name string } }
+	if s.ok("GET", "/v1/cursors", "").decode(t, &list); len(list.Cursors) != 1 || list.Cursors[0].Name != "a/b c" {
+		t.Errorf("%+v", list)
+	}
+	s.ok("DELETE", "/v1/cursors/a%2Fb%20c", "")
+	if a := s.do("DELETE", "/v1/cursors/a%2Fb%20c", ""); a.status != 404 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func TestARemovedCursorEndsItsReader(t *testing.T) {
+	s := newSite(t, nil)
+	s.ok("PUT", "/v1/cursors/c", `{"from":"end"}`)
+	s.open("c")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	lines, _ := s.follow(ctx, "/v1/cursors/c/events?follow=true&generation=1")
+	s.ok("DELETE", "/v1/cursors/c", "")
+	s.publish("A", 1, 1)
+	if rest := ends(t, lines); len(rest) != 1 || !strings.Contains(rest[0], `"not_found"`) {
+		t.Errorf("%q", rest)
+	}
+}

@@ -1,0 +1,243 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/log"
+)
+
+// cursorView is a cursor with how far it is behind.
+type cursorView struct {
+	fsm.Cursor
+	LagEvents  uint64        `json:"lag_events"`
+	LagSeconds float64       `json:"lag_seconds"` // how long the oldest uncommitted event waits
+	lag        time.Duration // the same
+}
+
+// view measures a cursor against the local log.
+func (s *service) view(c fsm.Cursor) cursorView {
+	v := cursorView{Cursor: c}
+	l := s.machine().Log()
+	first, last := l.Bounds()
+	if c.Committed >= last {
+		return v
+	}
+	v.LagEvents = last - c.Committed
+	if cols, err := l.Columns(max(first, c.Committed+1)); err == nil {
+		v.lag = max(0, time.Since(cols.AppendedAt)) // replicated time stands still while nothing is appended
+		v.LagSeconds = v.lag.Seconds()
+	}
+	return v
+}
+
+func (s *service) cursors() []cursorView {
+	list := []cursorView{}
+	for _, c := range s.machine().Cursors() {
+		list = append(list, s.view(c))
+	}
+	return list
+}
+
+func (s *service) cursor(name string) (cursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return cursorView{}, err
+	}
+	c, ok := s.machine().Cursor(name)
+	if !ok {
+		return cursorView{}, noCursor(name)
+	}
+	return s.view(c), nil
+}
+
+func noCursor(name string) *api.Error {
+	return &api.Error{Code: api.NotFound, Field: "cursor", Message: fmt.Sprintf("there is no cursor %q", name),
+		Remedy: "create it: ringlog cursor create " + name}
+}
+
+func (s *service) checkCursorName(name string) error {
+	if name == "" {
+		return &api.Error{Code: api.InvalidArgument, Field: "cursor", Message: "a cursor without a name", Remedy: "name it"}
+	}
+	return checkName("cursor", name, s.machine().Settings().Limits.NameBytes)
+}
+
+// cursorSpec is what a cursor is made with.
+type cursorSpec struct {
+	name   string
+	from   position // the default is the start
+	filter event.Filter
+	policy frame.CursorPolicy
+}
+
+// createCursor makes a cursor, or answers with the one there is when it is the same.
+func (s *service) createCursor(ctx context.Context, c cursorSpec) (cursorView, error) {
+	if err := s.checkCursorName(c.name); err != nil {
+		return cursorView{}, err
+	}
+	if err := c.filter.Validate(); err != nil {
+		return cursorView{}, err
+	}
+	at, err := s.place(ctx, "from", c.from)
+	if err != nil {
+		return cursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorCreate{Name: c.name, Start: at, Filter: c.filter, Policy: c.policy})
+}
+
+// place says a position as commands know it: what start and end mean is decided
+// where the command is applied, everything else here.
+func (s *service) place(ctx context.Context, field string, p position) (frame.Position, error) {
+	switch p.kind {
+	case atDefault, atStart:
+		return frame.Position{Kind: frame.AtStart}, nil
+	case atEnd:
+		return frame.Position{Kind: frame.AtEnd}, nil
+	}
+	if err := s.node.ReadBarrier(ctx); err != nil {
+		return frame.Position{}, err
+	}
+	next, err := p.resolve(s.machine(), atStart)
+	if err != nil {
+		return frame.Position{}, err
+	}
+	if _, last := s.machine().Log().Bounds(); next > last+1 {
+		return frame.Position{}, pastTail(field, next, last)
+	}
+	return frame.Position{Kind: frame.AtOffset, Offset: next}, nil
+}
+
+func (s *service) cursorCommand(ctx context.Context, c frame.Command) (cursorView, error) {
+	result, err := s.command(ctx, c)
+	if err != nil {
+		return cursorView{}, err
+	}
+	if result.Cursor == nil {
+		return cursorView{}, fmt.Errorf("server: %T was answered without a cursor", c)
+	}
+	return s.view(*result.Cursor), nil
+}
+
+func (s *service) openCursor(ctx context.Context, name string) (cursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return cursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorOpen{Name: name})
+}
+
+// commitCursor returns the cursor's commit after it, which is higher than offset
+// where that was committed before.
+func (s *service) commitCursor(ctx context.Context, name string, offset, generation uint64) (cursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return cursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
+}
+
+func (s *service) seekCursor(ctx context.Context, name string, to position) (cursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return cursorView{}, err
+	}
+	if to.kind == atDefault {
+		return cursorView{}, badPosition("to", "")
+	}
+	at, err := s.place(ctx, "to", to)
+	if err != nil {
+		return cursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorSeek{Name: name, To: at})
+}
+
+func (s *service) deleteCursor(ctx context.Context, name string) (cursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return cursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorDelete{Name: name})
+}
+
+// readCursor says how to read behind a cursor's commit.
+type readCursor struct {
+	name       string
+	generation uint64
+	from       uint64 // a resumed reader's next offset; 0 is behind the commit
+	limit      uint64
+	follow     bool
+}
+
+// openCursorTail reads the events behind a cursor's commit for as long as the
+// generation holds it. What was trimmed before the cursor had it comes first.
+func (s *service) openCursorTail(ctx context.Context, r readCursor) (*tail, cursorView, error) {
+	if err := s.checkCursorName(r.name); err != nil {
+		return nil, cursorView{}, err
+	}
+	if r.generation == 0 {
+		return nil, cursorView{}, &api.Error{Code: api.InvalidArgument, Field: "generation", Message: "a read without the generation that holds the cursor",
+			Remedy: "open the cursor first and send the generation that it answers with"}
+	}
+	c, err := s.holder(ctx, r)
+	if err != nil {
+		return nil, cursorView{}, err
+	}
+	next := max(c.Committed+1, r.from)
+	t := s.newTail(tailRequest{filter: c.Filter, limit: r.limit, follow: r.follow}, next)
+	t.check = func() error { return s.holds(r) }
+	t.gap = func(g *log.Gap) *log.Gap { return s.cursorGap(r.name, t, g) }
+	return t, s.view(c), nil
+}
+
+// holder returns the cursor that the caller's generation holds. A node that has not
+// heard of the generation yet catches up first.
+func (s *service) holder(ctx context.Context, r readCursor) (fsm.Cursor, error) {
+	c, ok := s.machine().Cursor(r.name)
+	if !ok || c.Generation < r.generation {
+		if err := s.node.ReadBarrier(ctx); err != nil {
+			return fsm.Cursor{}, err
+		}
+		c, _ = s.machine().Cursor(r.name)
+	}
+	return c, s.holds(r)
+}
+
+// holds reports whether the caller's generation still is the cursor's.
+func (s *service) holds(r readCursor) error {
+	c, ok := s.machine().Cursor(r.name)
+	switch {
+	case !ok:
+		return noCursor(r.name)
+	case c.Generation < r.generation:
+		return &api.Error{Code: api.InvalidArgument, Field: "generation", Offset: c.Generation,
+			Message: fmt.Sprintf("generation %d of cursor %q does not exist, the newest is %d", r.generation, r.name, c.Generation),
+			Remedy:  "send the generation that opening the cursor answered with"}
+	case c.Generation > r.generation:
+		return &api.Error{Code: api.Fenced, Field: "generation", Offset: c.Generation,
+			Message: fmt.Sprintf("generation %d of cursor %q is over, %d holds it", r.generation, r.name, c.Generation),
+			Remedy:  "another reader opened the cursor; open it again to take it back"}
+	}
+	return nil
+}
+
+// cursorGap tells a gap that a reader ran into by what the cursor's record of it
+// says, where there is one.
+func (s *service) cursorGap(name string, t *tail, met *log.Gap) *log.Gap {
+	if c, ok := s.machine().Cursor(name); ok && c.Gap != nil && met.From <= c.Gap.To {
+		return filterGap(c.Gap, &t.matcher)
+	}
+	return met
+}
+
+// filterGap keeps the counts of types that the reader would have got.
+func filterGap(g *log.Gap, m *event.Matcher) *log.Gap {
+	out := *g
+	out.Types = map[string]uint64{}
+	for t, n := range g.Types {
+		if m.MatchType(t) {
+			out.Types[t] = n
+		}
+	}
+	return &out
+}

@@ -1,0 +1,246 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/log"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// rowError is an error about one event of a request.
+type rowError struct {
+	row int
+	err error
+}
+
+func (e *rowError) Error() string { return fmt.Sprintf("server: event %d: %v", e.row, e.err) }
+func (e *rowError) Unwrap() error { return e.err }
+
+// errStopping ends streams when the server closes.
+var errStopping = errors.New("server: stopping")
+
+// toAPI says any error of the packages below in the form that callers get.
+func toAPI(err error) *api.Error {
+	var row *rowError
+	if errors.As(err, &row) {
+		e := *toAPI(row.err)
+		e.Field = strings.TrimSuffix(fmt.Sprintf("events[%d].%s", row.row, e.Field), ".")
+		return &e
+	}
+	var own *api.Error
+	if errors.As(err, &own) && (own.Code != api.Internal || !errors.Is(err, raftnode.ErrOutcomeUnknown)) {
+		return own
+	}
+	var refusal *fsm.Refusal
+	if errors.As(err, &refusal) {
+		return fromRefusal(refusal)
+	}
+	var input *event.Error
+	if errors.As(err, &input) {
+		return fromInput(input)
+	}
+	return fromBelow(err)
+}
+
+func fromBelow(err error) *api.Error {
+	var trimmed *log.TrimmedError
+	var ahead *log.PastTailError
+	switch {
+	case errors.As(err, &trimmed):
+		return &api.Error{Code: api.Trimmed, Field: "offset", Offset: trimmed.First,
+			Message: fmt.Sprintf("offset %d is trimmed; the first kept is %d", trimmed.Offset, trimmed.First),
+			Remedy:  "read from start, or from the first offset that is kept"}
+	case errors.As(err, &ahead):
+		return pastTail("offset", ahead.Offset, ahead.Tail)
+	case errors.Is(err, fsm.ErrUnknownHash):
+		return &api.Error{Code: api.NotFound, Field: "hash", Message: "no event that is kept has that content hash",
+			Remedy: "check the 64 hex digits; the event may be trimmed"}
+	}
+	return fromNode(err)
+}
+
+func pastTail(field string, offset, tail uint64) *api.Error {
+	return &api.Error{Code: api.PastTail, Field: field, Offset: tail,
+		Message: fmt.Sprintf("offset %d is past the tail, which is %d", offset, tail),
+		Remedy:  "wait for it with follow or min_offset, or read from end"}
+}
+
+// nodeErrors are the node's errors, the more telling ones first: an unknown
+// outcome may also wrap the reason that made it so.
+func nodeErrors() []struct {
+	is      error
+	code    api.Code
+	message string
+	remedy  string
+} {
+	return []struct {
+		is      error
+		code    api.Code
+		message string
+		remedy  string
+	}{
+		{raftnode.ErrOutcomeUnknown, api.OutcomeUnknown, "it may or may not have happened", "repeat it with the same producer and sequence, or the same dedup_id, within their window"},
+		{raftnode.ErrNoQuorum, api.NoQuorum, "too few voters can be reached to decide anything", "bring voters back; a retry is safe"},
+		{raftnode.ErrNoLeader, api.NoLeader, "nobody leads the cluster at the moment", "retry in a second; nothing was appended"},
+		{raftnode.ErrNotLeader, api.NoLeader, "this node does not lead", "ask the leader, or retry in a second"},
+		{raftnode.ErrOverloaded, api.Overloaded, "too many requests are waiting", "retry later, with fewer at the same time or larger batches"},
+		{raftnode.ErrDiskFull, api.DiskFull, "the disk is nearly full: appends are refused", "free space, or trim the log: ringlog compact; commits and trims still work"},
+		{raftnode.ErrTooLarge, api.TooLarge, "the request is too large", "send fewer events in one request"},
+		{raftnode.ErrDiverged, api.Unavailable, "this node's state differs from the majority's, it serves nobody", "ask another node; remove this one, empty its data folder and let it join again"},
+		{raftnode.ErrClosed, api.Unavailable, "this node is stopping", "ask another node"},
+		{errStopping, api.Unavailable, "this node is stopping", "ask another node"},
+		{fsm.ErrClosed, api.Unavailable, "this node is stopping", "ask another node"},
+	}
+}
+
+func fromNode(err error) *api.Error {
+	for _, known := range nodeErrors() {
+		if errors.Is(err, known.is) {
+			e := &api.Error{Code: known.code, Message: known.message, Remedy: known.remedy}
+			if text := err.Error(); text != known.is.Error() {
+				e.Message += " (" + text + ")"
+			}
+			return e
+		}
+	}
+	if e := fromMembership(err); e != nil {
+		return e
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return &api.Error{Code: api.Timeout, Message: "the time for the request was up before anything was proposed",
+			Field: "timeout", Remedy: "retry, or give it more time"}
+	}
+	return &api.Error{Code: api.Internal, Message: err.Error(), Remedy: "see the node's own log"}
+}
+
+// fromMembership says why members stay as they are; nil for any other error.
+func fromMembership(err error) *api.Error {
+	said := func(code api.Code, field, remedy string, is error) *api.Error {
+		return &api.Error{Code: code, Field: field, Message: is.Error(), Remedy: remedy}
+	}
+	switch {
+	case errors.Is(err, raftnode.ErrUnknownMember):
+		return said(api.NotFound, "id", "list them: ringlog cluster members", raftnode.ErrUnknownMember)
+	case errors.Is(err, raftnode.ErrOtherIncarnation):
+		return said(api.Conflict, "id", "ringlog cluster remove it, then add it again", raftnode.ErrOtherIncarnation)
+	case errors.Is(err, raftnode.ErrDuplicateAddress):
+		return said(api.Conflict, "raft", "give each node an address of its own", raftnode.ErrDuplicateAddress)
+	case errors.Is(err, raftnode.ErrLastVoter):
+		return said(api.Conflict, "id", "add another voter first", raftnode.ErrLastVoter)
+	case errors.Is(err, raftnode.ErrTooManyVoters):
+		return said(api.Conflict, "voter", "add it as a non-voter, or with force", raftnode.ErrTooManyVoters)
+	case errors.Is(err, raftnode.ErrNotCaughtUp):
+		return said(api.Conflict, "id", "wait until it has caught up and try again", raftnode.ErrNotCaughtUp)
+	case errors.Is(err, raftnode.ErrTooOld):
+		return said(api.Conflict, "feature_level", "start it with the program that the others run", raftnode.ErrTooOld)
+	case errors.Is(err, raftnode.ErrNoTarget):
+		return said(api.Conflict, "to", "wait until another voter has caught up", raftnode.ErrNoTarget)
+	}
+	return nil
+}
+
+func fromRefusal(r *fsm.Refusal) *api.Error {
+	e := &api.Error{Code: api.Internal, Message: r.Message, Field: r.Field, Remedy: r.Remedy, Offset: cmp.Or(r.Offset, r.Expected)}
+	switch r.Code {
+	case fsm.Invalid:
+		e.Code = api.InvalidArgument
+	case fsm.Conflict, fsm.PastTail, fsm.Fenced, fsm.NotFound, fsm.Exists, fsm.OutOfSequence, fsm.UnknownProducer, fsm.Overloaded:
+		e.Code = api.Code(r.Code)
+	}
+	return e
+}
+
+// fromInput says what package event found wrong in what a caller sent.
+func fromInput(in *event.Error) *api.Error {
+	code, remedy := inputCode(in.Reason)
+	e := &api.Error{Code: code, Message: cmp.Or(in.Message, in.Reason), Field: cmp.Or(in.Field, "body"), Remedy: cmp.Or(in.Remedy, remedy)}
+	if in.Position >= 0 {
+		e.Message += fmt.Sprintf(" (at byte %d)", in.Position)
+	}
+	return e
+}
+
+// inputCode returns the code of a reason, and what to do where the error does not say.
+func inputCode(reason string) (code api.Code, remedy string) {
+	switch reason {
+	case event.ReasonEmpty:
+		return api.InvalidJSON, "send an event object, an array of them, or NDJSON"
+	case event.ReasonInvalidJSON:
+		return api.InvalidJSON, "send well-formed JSON; the position is where it stops making sense"
+	case event.ReasonDuplicateKey:
+		return api.InvalidJSON, "send each key once"
+	case event.ReasonUnknownKey:
+		return api.InvalidJSON, "leave it out"
+	case event.ReasonTooDeep:
+		return api.InvalidJSON, "flatten it; the setting is limits.depth"
+	case event.ReasonTrailingBytes:
+		return api.InvalidJSON, "send one JSON value, or one a line with Content-Type: application/x-ndjson"
+	case event.ReasonInvalidUTF8:
+		return api.InvalidJSON, "encode text as UTF-8"
+	case event.ReasonLoneSurrogate:
+		return api.InvalidJSON, "send both halves of the pair, or the character itself"
+	case event.ReasonNotANumber:
+		return api.InvalidJSON, "send null or a string"
+	case event.ReasonInvalidPayload:
+		return api.InvalidArgument, `send an object: {"value": …}`
+	case event.ReasonTooLarge:
+		return api.TooLarge, "send less, or raise the limit: ringlog settings ls"
+	case event.ReasonUnknownType:
+		return api.UnknownType, "list the types: ringlog catalogue ls"
+	case event.ReasonReservedType:
+		return api.Reserved, "choose another type"
+	default:
+		return api.InvalidArgument, "send what the message asks for"
+	}
+}
+
+// retryAfter is the seconds after which a code that may pass is worth another try, ""
+// where it does not pass by itself.
+func retryAfter(code api.Code) string {
+	switch code.Status() {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		return "1"
+	}
+	return ""
+}
+
+// connectError says an error over Connect, with all of it in a detail.
+func connectError(e *api.Error) *connect.Error {
+	out := connect.NewError(e.Code.Connect(), errors.New(e.Message))
+	detail, err := connect.NewErrorDetail(&ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Field: e.Field,
+		Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP})
+	if err == nil {
+		out.AddDetail(detail)
+	}
+	if wait := retryAfter(e.Code); wait != "" {
+		out.Meta().Set("Retry-After", wait)
+	}
+	return out
+}
+
+// apiError finds what connectError put into an error, on the caller's side.
+func apiError(err error) (*api.Error, bool) {
+	var remote *connect.Error
+	if !errors.As(err, &remote) {
+		return nil, false
+	}
+	for _, d := range remote.Details() {
+		value, err := d.Value()
+		if detail, ok := value.(*ringlogv1.ErrorDetail); ok && err == nil {
+			return &api.Error{Code: api.Code(detail.Code), Message: detail.Message, Field: detail.Field, Remedy: detail.Remedy,
+				Offset: detail.Offset, LeaderHTTP: detail.LeaderHttp}, true
+		}
+	}
+	return nil, false
+}

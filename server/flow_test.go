@@ -1,0 +1,226 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+)
+
+// steady replaces what differs from run to run.
+func steady(text string) string {
+	text = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*Z"`).ReplaceAllString(text, `"TIME"`)
+	return regexp.MustCompile(`"lag_seconds":[0-9.e-]+`).ReplaceAllString(text, `"lag_seconds":LAG`)
+}
+
+// TestTranscript is what a caller with curl sees, from a publish to a trim.
+func TestTranscript(t *testing.T) {
+	s := newSite(t, nil)
+	steps := []struct{ method, path, body, want string }{
+		{"POST", "/v1/events", `{"type":"training.completed","payload":{"loss":0.5,"config_key":"hex8_2p"},"source":"t3","key":"hex8_2p"}`,
+			`{"results":[{"offset":2,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"payload_field","field":"payload","message":"not among the catalogue's fields of TRAINING_COMPLETED: loss"}]}]}`},
+		{"POST", "/v1/events", `[{"event_type":"TRAINING_COMPLETED","payload":{"config_key":"hex8_2p","loss":0.5},"source":"t4"},{"type":"MY_OWN","payload":{"correlation_id":"c1"}}]`,
+			`{"results":[{"offset":2,"duplicate":true,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"payload_field","field":"payload","message":"not among the catalogue's fields of TRAINING_COMPLETED: loss"}]},{"offset":3,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"unknown_type","field":"type","message":"MY_OWN is not in the catalogue"}]}]}`},
+		{"POST", "/v1/events", `{"type":"PROMOTION_COMPLETE"}`,
+			`{"results":[{"offset":4,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"renamed_type","field":"type","message":"PROMOTION_COMPLETE is listed as an alias of MODEL_PROMOTED and was stored as that; PROMOTION_COMPLETED is a type of its own"}]}]}`},
+		{"GET", "/v1/events/3", "", `{"offset":3,"type":"MY_OWN","value":"my_own","payload":{"correlation_id": "c1"},"correlation_id":"c1","appended_at":"TIME","term":TERM,"hash":"HASH"}`},
+		{"GET", "/v1/events?from=2&limit=1", "", `{"offset":2,"type":"TRAINING_COMPLETED","value":"training_completed","payload":{"config_key": "hex8_2p", "loss": 0.5},"source":"t3","key":"hex8_2p","appended_at":"TIME","term":TERM,"hash":"HASH"}`},
+		{"GET", "/v1/dedup/2", "", `{"offset":2,"type":"TRAINING_COMPLETED","hash":"HASH","kind":"content","source":"t3","appended_at":"TIME","suppressed":1,"first_suppressed":"TIME","last_suppressed":"TIME","sources":[{"source":"t4","count":1}],"in_window":true,"until":"TIME"}`},
+		{"PUT", "/v1/cursors/c", `{"from":"2","filter":{"types":["MODEL_*"]},"policy":{"hold_for":"2h"}}`,
+			`{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":1,"generation":0,"created":"TIME","touched":"TIME","lag_events":3,"lag_seconds":LAG}`},
+		{"POST", "/v1/cursors/c/open", ``, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":1,"generation":1,"created":"TIME","touched":"TIME","lag_events":3,"lag_seconds":LAG}`},
+		{"GET", "/v1/cursors/c/events?generation=1", "", `{"offset":4,"type":"MODEL_PROMOTED","value":"model_promoted","payload":{},"appended_at":"TIME","term":TERM,"hash":"HASH","original_type":"PROMOTION_COMPLETE"}`},
+		{"POST", "/v1/cursors/c/commit", `{"offset":4,"generation":1}`, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"created":"TIME","touched":"TIME","lag_events":0,"lag_seconds":LAG}`},
+		{"POST", "/v1/cursors/c/commit", `{"offset":2,"generation":1}`, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"created":"TIME","touched":"TIME","lag_events":0,"lag_seconds":LAG}`},
+		{"PUT", "/v1/settings/dedup.window", `{"value":"90s"}`, `{"key":"dedup.window","value":"90s","default":"60s","doc":"how long after an event was appended its key suppresses the same again"}`},
+		{"POST", "/v1/catalogue", `[{"name":"GPU_MELTED","category":"hardware","payload":[{"name":"gpu","type":"integer"}]}]`, `{"dry_run":false,"registered":["GPU_MELTED"]}`},
+		{"POST", "/v1/catalogue/validate", `[{"type":"gpu.melted","payload":{"gpu":"no"}},{"type":"LEADER_LOST"}]`,
+			`{"valid":false,"events":[{"type":"GPU_MELTED","hash":"HASH","warnings":[{"reason":"payload_field","field":"payload.gpu","message":"a string, the catalogue has integer for GPU_MELTED"}]},{"type":"LEADER_LOST","error":{"code":"reserved","message":"LEADER_LOST is emitted by the cluster alone","field":"events[1].type","remedy":"choose another type; for a migration the servers can run with --reserved accept-as-foreign"}}]}`},
+		{"POST", "/v1/compact", `{"before":4,"dry_run":true}`, `{"first":4,"removed":3,"dry_run":true}`},
+		{"POST", "/v1/compact", `{"before":4}`, `{"first":4,"removed":3,"dry_run":false}`},
+		{"GET", "/v1/events", "", `{"offset":4,"type":"MODEL_PROMOTED","value":"model_promoted","payload":{},"appended_at":"TIME","term":TERM,"hash":"HASH","original_type":"PROMOTION_COMPLETE"}`},
+		{"DELETE", "/v1/cursors/c", "", `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"created":"TIME","touched":"TIME","lag_events":0,"lag_seconds":LAG}`},
+	}
+	for _, step := range steps {
+		got := steady(strings.TrimSuffix(s.ok(step.method, step.path, step.body).body, "\n"))
+		got = regexp.MustCompile(`"hash":"[0-9a-f]{64}"`).ReplaceAllString(got, `"hash":"HASH"`)
+		got = regexp.MustCompile(`"term":\d+`).ReplaceAllString(got, `"term":TERM`)
+		if got != step.want {
+			t.Errorf("%s %s %s\n got %s\nwant %s", step.method, step.path, step.body, got, step.want)
+		}
+	}
+}
+
+func offsetsIn(lines []map[string]any) (list []uint64) {
+	for _, l := range lines {
+		if n, ok := l["offset"].(float64); ok {
+			list = append(list, uint64(n))
+		}
+	}
+	return list
+}
+
+func TestReadsBeginWhereFromSays(t *testing.T) {
+	s := newSite(t, nil) // its LEADER_ELECTED is offset 1
+	s.publish("A", 2, 3)
+	eventually(t, "replicated time moved on", func() bool { return time.Since(s.node.Machine().Time()) > 20*time.Millisecond })
+	between := time.Now()
+	s.publish("B", 4, 6)
+	for _, one := range []struct {
+		query string
+		want  []uint64
+	}{
+		{"", []uint64{1, 2, 3, 4, 5, 6}},
+		{"?from=start&limit=2", []uint64{1, 2}},
+		{"?from=end", nil},
+		{"?from=5", []uint64{5, 6}},
+		{"?from=7", nil},
+		{"?from=-1", []uint64{6}},
+		{"?from=-100", []uint64{1, 2, 3, 4, 5, 6}},
+		{"?from=@" + between.UTC().Format(time.RFC3339Nano), []uint64{4, 5, 6}},
+		{"?from=@" + between.In(time.FixedZone("", 7200)).Format(time.RFC3339Nano), []uint64{4, 5, 6}},
+		{"?from=@0", []uint64{1, 2, 3, 4, 5, 6}},
+		{"?from=1h", []uint64{1, 2, 3, 4, 5, 6}},
+		{"?from=7d", []uint64{1, 2, 3, 4, 5, 6}},
+		{"?type=a&type=leader*", []uint64{1, 2, 3}},
+		{"?type=B&key=k1", []uint64{4}},
+		{"?source=s1", []uint64{3, 5}},
+		{"?consistency=linearizable&min_offset=6&from=6", []uint64{6}},
+	} {
+		a := s.ok("GET", "/v1/events"+one.query, "")
+		if got := offsetsIn(a.lines(t)); !slices.Equal(got, one.want) {
+			t.Errorf("%s: %v, want %v", one.query, got, one.want)
+		}
+		if a.header.Get(headerLastOffset) != "6" || a.header.Get(headerNext) == "" {
+			t.Errorf("%s: %v", one.query, a.header)
+		}
+	}
+	if a := s.ok("HEAD", "/v1/events?follow=true", ""); a.header.Get(headerLastOffset) != "6" || a.body != "" {
+		t.Errorf("HEAD: %v %q", a.header, a.body)
+	}
+}
+
+func TestFollowDeliversWhatComesAndEndsWithTheServer(t *testing.T) {
+	s := newSite(t, nil)
+	plain, header := s.follow(t.Context(), "/v1/events?follow=true&type=A")
+	events, _ := s.follow(t.Context(), "/v1/events?from=1", "Accept", contentSSE)
+	if header.Get("Content-Type") != contentNDJSON {
+		t.Errorf("%v", header)
+	}
+	if got := next(t, events); got != "id: 1" {
+		t.Errorf("%q", got)
+	}
+	next(t, events)
+	s.publish("A", 1, 2)
+	if got := next(t, plain); !strings.HasPrefix(got, `{"offset":2,"type":"A"`) {
+		t.Errorf("%q", got)
+	}
+	if id, data := next(t, events), next(t, events); id != "id: 2" || !strings.HasPrefix(data, `data: {"offset":2,"type":"A"`) {
+		t.Errorf("%q %q", id, data)
+	}
+	next(t, plain)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.server.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if rest := ends(t, plain); len(rest) != 0 {
+		t.Errorf("%q", rest)
+	}
+	ends(t, events)
+}
+
+func TestAnEventSourceResumesBehindItsLastEvent(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("A", 2, 9)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	lines, _ := s.follow(ctx, "/v1/events?from=1", "Accept", contentSSE, "Last-Event-ID", "7")
+	for want := 8; want <= 9; want++ {
+		if id, data := next(t, lines), next(t, lines); id != fmt.Sprintf("id: %d", want) || !strings.Contains(data, fmt.Sprintf(`"n": %d`, want)) {
+			t.Errorf("%q %q", id, data)
+		}
+	}
+	if a := s.do("GET", "/v1/events", "", "Accept", contentSSE, "Last-Event-ID", "x"); a.status != 400 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func TestAQuietStreamShowsThatItIsAlive(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond })
+	lines, _ := s.follow(t.Context(), "/v1/events?follow=true", "Accept", contentSSE)
+	for range 3 {
+		select {
+		case line := <-lines:
+			if line != "" && line[0] != ':' {
+				t.Errorf("%q", line)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("silence")
+		}
+	}
+	timed, _ := s.follow(t.Context(), "/v1/events?follow=true&timeout=50ms")
+	if rest := ends(t, timed); len(rest) != 0 {
+		t.Errorf("%q", rest)
+	}
+}
+
+func TestATrimmedReaderIsToldOfTheGap(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("A", 1, 3) // 2 to 4
+	s.publish("B", 4, 5) // 5 and 6
+	s.ok("POST", "/v1/compact", `{"before":5}`)
+	got := s.ok("GET", "/v1/events?from=2", "").lines(t)
+	if gap, _ := json.Marshal(got[0]); string(gap) != `{"gap":{"from":2,"reason":"trimmed","to":4}}` || !slices.Equal(offsetsIn(got), []uint64{5, 6}) {
+		t.Errorf("%s then %v", gap, offsetsIn(got))
+	}
+	lines, _ := s.follow(t.Context(), "/v1/events?from=2&follow=false", "Accept", contentSSE)
+	if a, b := next(t, lines), next(t, lines); a != "event: gap" || b != `data: {"from":2,"to":4,"reason":"trimmed"}` {
+		t.Errorf("%q %q", a, b)
+	}
+	ends(t, lines)
+	a := s.do("GET", "/v1/events/2", "")
+	if e := a.err(t); a.status != http.StatusGone || e.Code != api.Trimmed || e.Offset != 5 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func TestARetryWithProducerAndSequenceIsAnsweredAsTheFirstTime(t *testing.T) {
+	s := newSite(t, nil)
+	send := func(sequence, body string) answer {
+		return s.do("POST", "/v1/events", body, headerProducer, "p1", headerSequence, sequence)
+	}
+	body := `{"type":"A","payload":{},"dedup":false}`
+	first := send("1", body)
+	again := send("1", body)
+	var a, b struct {
+		Results  []struct{ Offset uint64 }
+		Replayed bool
+	}
+	first.decode(t, &a)
+	again.decode(t, &b)
+	if a.Results[0].Offset != b.Results[0].Offset || a.Replayed || !b.Replayed {
+		t.Errorf("%s then %s", first.body, again.body)
+	}
+	gap := send("3", body)
+	if e := gap.err(t); gap.status != 409 || e.Code != api.OutOfSequence || e.Offset != 2 {
+		t.Errorf("%d %s", gap.status, gap.body)
+	}
+	if _, last := s.node.Machine().Log().Bounds(); last != 2 {
+		t.Errorf("the tail is %d", last)
+	}
+}
+
+func TestABackupCanBeVerified(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("A", 1, 100)
+	a := s.ok("GET", "/v1/snapshot", "")
+	verifySnapshot(t, a.body, 101)
+}

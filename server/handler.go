@@ -1,0 +1,243 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// Headers of the HTTP interface.
+const (
+	headerForwarded  = "Ringlog-Forwarded"   // 1 on a call that another node passed on
+	headerLeader     = "Ringlog-Leader"      // on errors: where the leader answers
+	headerProducer   = "Ringlog-Producer"    // with a publish: who sends
+	headerSequence   = "Ringlog-Sequence"    // with a publish: the sender's 1, 2, 3 …
+	headerLastOffset = "Ringlog-Last-Offset" // on a read: the tail when it began
+	headerNext       = "Ringlog-Next"        // trailer of a read: where to go on
+)
+
+const (
+	contentJSON   = "application/json"
+	contentNDJSON = "application/x-ndjson"
+	contentSSE    = "text/event-stream"
+)
+
+// handlerFunc answers a request, or returns the error to answer with. After a first
+// byte was written an error cuts the connection instead.
+type handlerFunc func(w http.ResponseWriter, r *http.Request) error
+
+// route is one operation of the HTTP interface.
+type route struct {
+	method, path string
+	handle       handlerFunc
+	stream       bool // ends by itself: no request timeout
+	leader       bool // passed on to the leader
+	about        bool // tells about the node: answered also where it serves nobody
+}
+
+// Handler answers all of the server's routes. Serve adds the bounds on headers and
+// idle connections.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
+
+func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	out := &response{ResponseWriter: w, control: http.NewResponseController(w), timeout: s.cfg.WriteTimeout}
+	began := time.Now()
+	if !s.enter() {
+		s.writeError(out, r, errStopping)
+		return
+	}
+	defer s.calls.Done()
+	defer s.observe(out, r, began)
+	defer s.recover(out, r)
+	body := &body{ReadCloser: r.Body, server: s, control: out.control}
+	defer body.release()
+	if r.Body != http.NoBody {
+		r.Body = body
+	}
+	if err := s.admit(r); err != nil {
+		s.writeError(out, r, err)
+		return
+	}
+	if _, pattern := s.mux.Handler(r); pattern == "" {
+		s.unrouted(out, r)
+		return
+	}
+	s.mux.ServeHTTP(out, r)
+}
+
+// admit refuses callers without the token and bodies that there is no room for.
+func (s *Server) admit(r *http.Request) error {
+	if !s.allowed(r) {
+		return &api.Error{Code: api.Unauthenticated, Message: "a bearer token is needed, and this is none or the wrong one", Field: "Authorization",
+			Remedy: "send Authorization: Bearer TOKEN; ringlog takes it from --token-file or RINGRIFT_CLUSTER_AUTH_TOKEN"}
+	}
+	if s.bodies.Load()+max(r.ContentLength, 0) > s.cfg.MaxBodies {
+		return errBodies()
+	}
+	return nil
+}
+
+func errBodies() *api.Error {
+	return &api.Error{Code: api.Overloaded, Message: "the bodies of requests under way take all the memory there is for them", Field: "body",
+		Remedy: "retry later, with fewer requests at the same time"}
+}
+
+func (s *Server) allowed(r *http.Request) bool {
+	if s.cfg.Token == "" || r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
+		return true
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	given := digest(strings.TrimSpace(token))
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(given[:], s.token[:]) == 1
+}
+
+func digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
+
+// recover answers for a handler that panicked.
+func (s *Server) recover(w *response, r *http.Request) {
+	value := recover()
+	if value == nil {
+		return
+	}
+	if value == http.ErrAbortHandler {
+		panic(value)
+	}
+	s.logger.Error("panic in a handler", "path", r.URL.Path, "panic", value, "stack", string(debug.Stack()))
+	s.metrics.panics.Inc()
+	if s.cfg.OnPanic != nil {
+		s.cfg.OnPanic(value)
+	}
+	s.writeError(w, r, &api.Error{Code: api.Internal, Message: "a fault in this node's handler", Remedy: "see the node's own log"})
+}
+
+// handler makes a route's function an http.Handler.
+func (s *Server) handler(rt route) http.Handler {
+	handle := rt.handle
+	if rt.leader {
+		handle = s.onLeader(handle)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel, err := s.bounded(r, rt.stream)
+		if err == nil {
+			defer cancel()
+			if !rt.about && s.cfg.Node.Diverged() {
+				err = raftnode.ErrDiverged
+			} else {
+				err = handle(w, r.WithContext(ctx))
+			}
+		}
+		if err != nil {
+			s.writeError(w, r, err)
+		}
+	})
+}
+
+// bounded gives a request the time that its timeout parameter, or the server,
+// allows; a stream has none of its own but ends when the server closes.
+func (s *Server) bounded(r *http.Request, stream bool) (context.Context, context.CancelFunc, error) {
+	limit := s.cfg.RequestTimeout
+	text := ""
+	if strings.Contains(r.URL.RawQuery, "timeout=") {
+		text = r.URL.Query().Get("timeout")
+	}
+	if text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 || d > time.Hour {
+			return nil, nil, badParam("timeout", text, "a duration up to 1h, such as 5s")
+		}
+		limit = d
+	}
+	if !stream {
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		return ctx, cancel, nil
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	unhook := context.AfterFunc(s.ctx, func() { cancel(errStopping) })
+	end := func() { unhook(); cancel(nil) }
+	if text == "" {
+		return ctx, end, nil
+	}
+	ctx, endTime := context.WithTimeoutCause(ctx, limit, errStreamTime)
+	return ctx, func() { endTime(); end() }, nil
+}
+
+// errStreamTime ends a stream whose caller asked for no more time.
+var errStreamTime = errors.New("server: the stream's time is up")
+
+// unrouted answers what no route takes: 404, or 405 with the methods there are.
+func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
+	plain, _ := s.mux.Handler(r)
+	seen := headerOnly{}
+	plain.ServeHTTP(seen, r)
+	if allow := seen.Header().Get("Allow"); allow != "" {
+		w.Header().Set("Allow", allow)
+		s.writeError(w, r, &api.Error{Code: api.MethodNotAllowed, Field: "method",
+			Message: fmt.Sprintf("%s is not for %s", r.Method, r.URL.Path), Remedy: "use " + allow})
+		return
+	}
+	s.writeError(w, r, &api.Error{Code: api.NotFound, Message: "there is nothing at " + r.URL.Path, Field: "path",
+		Remedy: "see /openapi.json for what there is"})
+}
+
+// headerOnly keeps the header of an answer and drops the rest.
+type headerOnly http.Header
+
+func (h headerOnly) Header() http.Header         { return http.Header(h) }
+func (h headerOnly) Write(b []byte) (int, error) { return len(b), nil }
+func (h headerOnly) WriteHeader(int)             {}
+
+// writeError answers with an error; where an answer has begun it can only cut it.
+func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	if out, ok := w.(*response); ok && out.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	e := s.explain(err)
+	h := w.Header()
+	if wait := retryAfter(e.Code); wait != "" {
+		h.Set("Retry-After", wait)
+	}
+	if e.LeaderHTTP != "" {
+		h.Set(headerLeader, e.LeaderHTTP)
+	}
+	if e.Code == api.Unauthenticated {
+		h.Set("WWW-Authenticate", `Bearer realm="ringlog"`)
+	}
+	if strings.HasPrefix(r.URL.Path, "/ringlog.v1.") {
+		if writer := connect.NewErrorWriter(); writer.IsSupported(r) {
+			_ = writer.Write(w, r, connectError(e))
+			return
+		}
+	}
+	_ = writeJSON(w, e.Code.Status(), map[string]*api.Error{"error": e})
+}
+
+// writeJSON answers with a value. A caller that has gone is no error of the node's.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("server: answer: %w", err)
+	}
+	return writeBytes(w, status, contentJSON, append(b, '\n'))
+}
+
+func writeBytes(w http.ResponseWriter, status int, contentType string, b []byte) error {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(status)
+	_, _ = w.Write(b)
+	return nil
+}

@@ -1,0 +1,285 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// site is a server in front of a real node, listening on loopback.
+type site struct {
+	t      testing.TB
+	node   *raftnode.Node
+	server *Server
+	peers  *Peers
+	url    string
+	http   *http.Client
+	token  string
+}
+
+// newSite starts a cluster of one.
+func newSite(t testing.TB, change func(*Config)) *site {
+	return newSites(t, 1, change)[0]
+}
+
+// newSites starts a cluster whose nodes reach each other over HTTP.
+func newSites(t testing.TB, count int, change func(*Config)) []*site {
+	t.Helper()
+	sites := make([]*site, count)
+	listeners := make([]net.Listener, count)
+	var join []string
+	for i := range sites {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners[i] = l
+		join = append(join, "http://"+l.Addr().String())
+	}
+	dir := t.TempDir()
+	for i := range sites {
+		id := fmt.Sprintf("n%d", i+1)
+		sites[i] = startSite(t, listeners[i], change, raftnode.Config{ID: id, Dir: filepath.Join(dir, id),
+			BootstrapExpect: count, Join: join})
+	}
+	for _, s := range sites {
+		if err := s.node.WaitLeader(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sites
+}
+
+// quick are clocks for nodes of one process.
+func quick() raftnode.Timing {
+	const unit = time.Millisecond * (1 + 2*raceEnabled)
+	return raftnode.Timing{Heartbeat: 200 * unit, Election: 200 * unit, Lease: 150 * unit, CommitTimeout: 5 * unit, Watch: 50 * unit}
+}
+
+func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig raftnode.Config) *site {
+	t.Helper()
+	cfg := Config{Version: "test"}
+	if change != nil {
+		change(&cfg)
+	}
+	s := &site{t: t, url: "http://" + l.Addr().String(), token: cfg.Token, peers: NewPeers(cfg.Token, nil), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	nodeConfig.RaftBind, nodeConfig.HTTPAdvertise, nodeConfig.Version, nodeConfig.Timing = "127.0.0.1:0", l.Addr().String(), "test", quick()
+	if _, measured := t.(*testing.B); measured {
+		nodeConfig.Timing = raftnode.Timing{}
+	}
+	nodeConfig.Disk, nodeConfig.Peers = raftnode.Disk{Reserve: -1}, s.peers
+	nodeConfig.Fatal = func(err error) { t.Errorf("%s: fatal: %v", nodeConfig.ID, err) }
+	var err error
+	if s.node, err = raftnode.Open(t.Context(), nodeConfig); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Node, cfg.Peers = s.node, s.peers
+	if s.server, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.server.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		s.http.CloseIdleConnections()
+		if err := s.server.Close(ctx); err != nil {
+			t.Errorf("close server: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		if err := s.node.Close(ctx); err != nil {
+			t.Errorf("close node: %v", err)
+		}
+		s.peers.Close()
+	})
+	return s
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends a request; headers are name, value, ….
+func (s *site) do(method, path, body string, headers ...string) answer {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if s.token != "" {
+		r.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	return s.send(r)
+}
+
+func (s *site) send(r *http.Request) answer {
+	s.t.Helper()
+	resp, err := s.http.Do(r)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
+	}
+	header := resp.Header
+	maps.Copy(header, resp.Trailer)
+	return answer{resp.StatusCode, header, string(text)}
+}
+
+// ok sends a request that must succeed.
+func (s *site) ok(method, path, body string, headers ...string) answer {
+	s.t.Helper()
+	a := s.do(method, path, body, headers...)
+	if a.status != http.StatusOK {
+		s.t.Fatalf("%s %s: %d %s", method, path, a.status, a.body)
+	}
+	return a
+}
+
+func (a answer) decode(t testing.TB, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(a.body), into); err != nil {
+		t.Fatalf("%v in %s", err, a.body)
+	}
+}
+
+func (a answer) err(t testing.TB) api.Error {
+	t.Helper()
+	var body struct{ Error api.Error }
+	a.decode(t, &body)
+	return body.Error
+}
+
+// lines are the JSON objects of an NDJSON answer.
+func (a answer) lines(t testing.TB) (list []map[string]any) {
+	t.Helper()
+	for line := range strings.Lines(a.body) {
+		var v map[string]any
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatalf("%v in %q", err, line)
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// publish appends one event for each payload number and returns the offsets.
+func (s *site) publish(kind string, from, to int) []uint64 {
+	s.t.Helper()
+	var b strings.Builder
+	for i := from; i <= to; i++ {
+		fmt.Fprintf(&b, `{"type":%q,"payload":{"n":%d},"key":"k%d","source":"s%d"}`+"\n", kind, i, i%3, i%2)
+	}
+	var got struct{ Results []struct{ Offset uint64 } }
+	s.ok("POST", "/v1/events", b.String(), "Content-Type", contentNDJSON).decode(s.t, &got)
+	offsets := make([]uint64, len(got.Results))
+	for i, r := range got.Results {
+		offsets[i] = r.Offset
+	}
+	return offsets
+}
+
+// follow opens a stream and returns its lines as they come; the channel closes with
+// the stream.
+func (s *site) follow(ctx context.Context, path string, headers ...string) (<-chan string, http.Header) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, "GET", s.url+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := s.http.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(resp.Body)
+		s.t.Fatalf("GET %s: %d %s", path, resp.StatusCode, text)
+	}
+	lines := make(chan string, 10_000)
+	go func() {
+		defer close(lines)
+		defer resp.Body.Close()
+		in := bufio.NewScanner(resp.Body)
+		in.Buffer(nil, 4<<20)
+		for in.Scan() {
+			lines <- in.Text()
+		}
+	}()
+	return lines, resp.Header
+}
+
+// next returns the next line of a stream that is not empty and no comment.
+func next(t testing.TB, lines <-chan string) string {
+	t.Helper()
+	for {
+		select {
+		case line, open := <-lines:
+			if !open {
+				t.Fatal("the stream ended")
+			}
+			if line != "" && line[0] != ':' {
+				return line
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("nothing came")
+		}
+	}
+}
+
+// ends requires that a stream ends.
+func ends(t testing.TB, lines <-chan string) (rest []string) {
+	t.Helper()
+	for {
+		select {
+		case line, open := <-lines:
+			if !open {
+				return rest
+			}
+			if line != "" {
+				rest = append(rest, line)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("the stream goes on")
+		}
+	}
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

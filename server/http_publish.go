@@ -1,0 +1,222 @@
+package server
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+)
+
+// postEvents answers POST /v1/events: one event object, an array of them, or NDJSON.
+func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	if err := p.done(); err != nil {
+		return err
+	}
+	policy := s.ops.machine().Policy()
+	read, err := s.readBody(r, policy.Limits.RequestBytes, contentJSON, contentNDJSON)
+	if err != nil {
+		return err
+	}
+	defer s.putBuffer(read.buffer)
+	req, err := decodeEvents(read, policy.Limits)
+	if err != nil {
+		return err
+	}
+	if err := producerHeaders(r.Header, &req); err != nil {
+		return err
+	}
+	answer, err := s.ops.publish(r.Context(), &policy, req)
+	if err != nil {
+		return err
+	}
+	s.metrics.published(len(req.events), len(answer.Duplicates))
+	return writeBytes(w, http.StatusOK, contentJSON, appendPublished(nil, &answer, s.ops.appendedAt(&answer)))
+}
+
+// decodeEvents reads a body of either content type; the events share its memory.
+func decodeEvents(b requestBody, limits event.Limits) (req publishRequest, err error) {
+	if b.contentType == contentNDJSON {
+		req.events, err = event.DecodeNDJSON(b.bytes, limits)
+		return req, err
+	}
+	text := bytes.TrimLeft(b.bytes, " \t\r\n")
+	req.alone = len(text) > 0 && text[0] != '['
+	req.events, err = event.DecodeArray(b.bytes, limits)
+	return req, err
+}
+
+func producerHeaders(h http.Header, req *publishRequest) error {
+	req.producer = h.Get(headerProducer)
+	text := h.Get(headerSequence)
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n == 0 {
+		return badParam(headerSequence, text, "a whole number from 1")
+	}
+	req.sequence = n
+	return nil
+}
+
+// appendPublished writes the answer by hand: it is the busiest one.
+//
+//	{"results":[{"offset":7,"duplicate":false,"hash":"…","appended_at":"…","warnings":[…]}]}
+func appendPublished(b []byte, a *published, appendedAt func(place fsm.Placement) time.Time) []byte {
+	b = slices.Grow(b, len(a.hashes)*160+64)
+	warnings := a.warnings
+	b = append(b, `{"results":[`...)
+	for i, place := range a.Offsets(len(a.hashes)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(append(b, `{"offset":`...), place.Offset, 10)
+		b = strconv.AppendBool(append(b, `,"duplicate":`...), place.Duplicate)
+		b = hex.AppendEncode(append(b, `,"hash":"`...), a.hashes[i][:])
+		b = append(appendedAt(place).UTC().AppendFormat(append(b, `","appended_at":"`...), time.RFC3339Nano), '"')
+		b, warnings = appendWarnings(b, i, warnings)
+		b = append(b, '}')
+	}
+	b = append(b, ']')
+	if a.Replayed {
+		b = append(b, `,"replayed":true`...)
+	}
+	return append(b, "}\n"...)
+}
+
+// appendWarnings writes the warnings of a row, which stand first, and returns the rest.
+func appendWarnings(b []byte, row int, list []rowWarning) ([]byte, []rowWarning) {
+	for n := 0; len(list) > 0 && list[0].row == row; n++ {
+		if n == 0 {
+			b = append(b, `,"warnings":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = appendQuoted(append(b, `{"reason":`...), list[0].Reason)
+		b = appendQuoted(append(b, `,"field":`...), list[0].Field)
+		b = appendQuoted(append(b, `,"message":`...), list[0].Message)
+		b = append(b, '}')
+		if list = list[1:]; len(list) == 0 || list[0].row != row {
+			b = append(b, ']')
+		}
+	}
+	return b, list
+}
+
+// appendQuoted appends a JSON string.
+func appendQuoted(b []byte, s string) []byte {
+	const digits = "0123456789abcdef"
+	b = append(b, '"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r < ' ':
+			b = append(b, '\\', 'u', '0', '0', digits[r>>4], digits[r&15])
+		default:
+			b = append(b, string(r)...)
+		}
+	}
+	return append(b, '"')
+}
+
+// requestBody is a body as it came.
+type requestBody struct {
+	contentType string // the first that was offered where the request names none
+	bytes       []byte
+	buffer      *[]byte // what bytes stands in, for putBuffer
+}
+
+// readBody reads a body of one of the content types, up to limit bytes. A request
+// without Content-Type has the first of them.
+func (s *Server) readBody(r *http.Request, limit int, types ...string) (requestBody, error) {
+	b := requestBody{contentType: types[0]}
+	if text := r.Header.Get("Content-Type"); text != "" {
+		kind, parameters, err := mime.ParseMediaType(text)
+		if charset := parameters["charset"]; err != nil || !slices.Contains(types, kind) || charset != "" && !strings.EqualFold(charset, "utf-8") {
+			return b, unsupported("Content-Type", text, types)
+		}
+		b.contentType = kind
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return b, unsupported("Content-Encoding", coding, []string{"identity"})
+	}
+	if r.ContentLength > int64(limit) {
+		return b, tooLarge(limit)
+	}
+	b.buffer = s.getBuffer()
+	var err error
+	b.bytes, err = readAll(r.Body, *b.buffer, limit, int(r.ContentLength))
+	*b.buffer = b.bytes[:0]
+	if err != nil {
+		s.putBuffer(b.buffer)
+	}
+	return b, err
+}
+
+func unsupported(header, got string, want []string) *api.Error {
+	return &api.Error{Code: api.UnsupportedMedia, Field: header, Message: fmt.Sprintf("%s: %q is not taken here", header, got),
+		Remedy: "send " + header + ": " + strings.Join(want, " or ")}
+}
+
+func tooLarge(limit int) *api.Error {
+	return &api.Error{Code: api.TooLarge, Field: "body", Message: fmt.Sprintf("the limit for a request is %d bytes", limit),
+		Remedy: "send several requests, or raise limits.request_bytes"}
+}
+
+// readAll reads up to limit bytes behind buffer's start, growing it once where the
+// length is known.
+func readAll(from io.Reader, buffer []byte, limit, length int) ([]byte, error) {
+	b := slices.Grow(buffer[:0], max(length+1, 512))
+	for {
+		if len(b) == cap(b) {
+			b = slices.Grow(b, 1)
+		}
+		n, err := from.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case len(b) > limit:
+			return b, tooLarge(limit)
+		case err == io.EOF:
+			return b, nil
+		case err != nil:
+			return b, bodyError(err, len(b))
+		}
+	}
+}
+
+func bodyError(err error, got int) error {
+	if own, ok := errors.AsType[*api.Error](err); ok {
+		return own
+	}
+	return &api.Error{Code: api.Timeout, Field: "body", Message: fmt.Sprintf("the body broke off after %d bytes: %v", got, err),
+		Remedy: "send it again, in time"}
+}
+
+// keptBuffer bounds the buffers that are kept for the next request.
+const keptBuffer = 1 << 20
+
+func (s *Server) getBuffer() *[]byte {
+	if b, ok := s.buffers.Get().(*[]byte); ok {
+		return b
+	}
+	return new([]byte)
+}
+
+func (s *Server) putBuffer(b *[]byte) {
+	if cap(*b) <= keptBuffer {
+		s.buffers.Put(b)
+	}
+}

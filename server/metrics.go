@@ -1,0 +1,179 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	raftmetrics "github.com/hashicorp/go-metrics/compat"
+	raftprometheus "github.com/hashicorp/go-metrics/compat/prometheus"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// metrics are the counters of the server itself; what the node knows is collected
+// when it is asked for.
+type metrics struct {
+	handler  http.Handler
+	requests *prometheus.CounterVec   // by route and code
+	seconds  *prometheus.HistogramVec // by route
+	events   prometheus.Counter
+	repeated prometheus.Counter
+	read     prometheus.Counter
+	streams  prometheus.Gauge
+	panics   prometheus.Counter
+}
+
+func newMetrics(cfg Config) (*metrics, error) {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "ringlog", Name: name, Help: help})
+	}
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "ringlog", Name: "http_requests_total", Help: "Requests answered."}, []string{"route", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "ringlog", Name: "http_request_seconds", Help: "Time to answer, of requests that are no streams.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}}, []string{"route"}),
+		events:   counter("published_events_total", "Events of publishes that this node answered."),
+		repeated: counter("published_duplicates_total", "Of those, events answered with an earlier offset."),
+		read:     counter("delivered_events_total", "Events handed to readers."),
+		panics:   counter("panics_total", "Handlers that panicked."),
+		streams:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "ringlog", Name: "streams", Help: "Reads under way."}),
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.events, m.repeated, m.read, m.panics, m.streams, &nodeCollector{cfg.Node}} {
+		if err := cfg.Registry.Register(c); err != nil {
+			return nil, fmt.Errorf("server: metrics: %w", err)
+		}
+	}
+	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+		var already prometheus.AlreadyRegisteredError
+		if err := cfg.Registry.Register(c); err != nil && !errors.As(err, &already) {
+			return nil, fmt.Errorf("server: metrics: %w", err)
+		}
+	}
+	m.handler = promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
+	return m, nil
+}
+
+func (m *metrics) published(events, duplicates int) {
+	m.events.Add(float64(events))
+	m.repeated.Add(float64(duplicates))
+}
+
+func (m *metrics) delivered(events int) { m.read.Add(float64(events)) }
+
+// observe counts an answered request, under its route's pattern so that names in
+// paths make no new series.
+func (s *Server) observe(w *response, r *http.Request, began time.Time) {
+	route := r.Pattern
+	if route == "" {
+		route = "none"
+	}
+	if strings.HasPrefix(r.URL.Path, "/ringlog.v1.") && route != "none" {
+		route = r.URL.Path
+	}
+	s.metrics.requests.WithLabelValues(route, strconv.Itoa(w.status)).Inc()
+	if !strings.HasSuffix(route, "/events") || r.Method == http.MethodPost {
+		s.metrics.seconds.WithLabelValues(route).Observe(time.Since(began).Seconds())
+	}
+}
+
+func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
+	s.metrics.handler.ServeHTTP(w, r)
+	return nil
+}
+
+// nodeCollector shows the node's state.
+type nodeCollector struct{ node Node }
+
+// Describe implements prometheus.Collector: which series there are depends on the
+// members and cursors of the moment.
+func (c *nodeCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
+	c.collectState(gauges(out))
+	c.collectCluster(gauges(out))
+}
+
+// gauges returns a function that sends one value; labels are name, value, ….
+func gauges(out chan<- prometheus.Metric) func(name, help string, value float64, labels ...string) {
+	return func(name, help string, value float64, labels ...string) {
+		var names, values []string
+		for i := 0; i+1 < len(labels); i += 2 {
+			names, values = append(names, labels[i]), append(values, labels[i+1])
+		}
+		kind := prometheus.GaugeValue
+		if strings.HasSuffix(name, "_total") {
+			kind = prometheus.CounterValue
+		}
+		out <- prometheus.MustNewConstMetric(prometheus.NewDesc("ringlog_"+name, help, names, nil), kind, value, values...)
+	}
+}
+
+func (c *nodeCollector) collectState(send func(string, string, float64, ...string)) {
+	m := c.node.Machine()
+	stats := m.Stats()
+	send("events_accepted_total", "Events appended for clients since the log began.", float64(stats.Accepted))
+	send("events_suppressed_total", "Events answered with an earlier offset since the log began.", float64(stats.Suppressed))
+	send("events_emitted_total", "Events of the cluster's own since the log began.", float64(stats.Emitted))
+	send("requests_refused_total", "Requests that the state machine refused since the log began.", float64(stats.Refused))
+	send("requests_replayed_total", "Retries answered from a producer's results since the log began.", float64(stats.Replayed))
+	send("log_first_offset", "First offset kept.", float64(stats.First))
+	send("log_last_offset", "Last offset.", float64(stats.Last))
+	send("log_bytes", "Bytes of the blocks kept.", float64(stats.Bytes))
+	send("dedup_keys", "Keys in the dedup window.", float64(stats.DedupKeys))
+	send("dedup_bytes", "Memory of the dedup window.", float64(stats.DedupBytes))
+	send("producers", "Producers whose results are kept.", float64(stats.Producers))
+	send("cursors", "Cursors.", float64(stats.Cursors))
+	for _, cursor := range m.Cursors() {
+		send("cursor_lag_events", "Events behind a cursor's commit.", float64(stats.Last-min(cursor.Committed, stats.Last)), "cursor", strings.ToValidUTF8(cursor.Name, "?"))
+	}
+}
+
+func (c *nodeCollector) collectCluster(send func(string, string, float64, ...string)) {
+	st := c.node.Status()
+	is := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	send("leader", "1 on the node that leads.", is(st.Role == raftnode.RoleLeader))
+	send("has_leader", "1 where a leader is known.", is(st.LeaderID != ""))
+	send("term", "Raft term.", float64(st.Term))
+	send("commit_index", "Raft commit index.", float64(st.CommitIndex))
+	send("applied_index", "Index of the last entry applied.", float64(st.AppliedIndex))
+	send("diverged", "1 where the state differs from the majority's.", is(st.Diverged))
+	send("disk_full", "1 where appends are refused for want of space.", is(st.DiskFull))
+	send("waiting_requests", "Requests that wait to be put into an entry.", float64(st.Waiting))
+	send("waiting_bytes", "Bytes of those.", float64(st.WaitingBytes))
+	send("quorum_voters", "Voters.", float64(st.Quorum.Voters))
+	send("quorum_needed", "Voters needed to decide.", float64(st.Quorum.Needed))
+	send("quorum_healthy", "Voters that answer.", float64(st.Quorum.Healthy))
+	send("quorum_margin", "Healthy minus needed.", float64(st.Quorum.Margin))
+	for _, m := range st.Members {
+		send("member_healthy", "1 for a member that answers.", is(m.Healthy), "member", m.ID)
+		send("member_trailing_entries", "Entries that a member is behind this node.", float64(m.TrailingEntries), "member", m.ID)
+	}
+}
+
+// RaftMetrics shows raft's own measurements in a registry. Raft keeps them in one
+// place for the whole process, so a program calls it once, before its first node; it
+// follows raft to the metrics library that the build chose.
+func RaftMetrics(registry prometheus.Registerer) error {
+	sink, err := raftprometheus.NewPrometheusSinkFrom(raftprometheus.PrometheusOpts{Registerer: registry, Expiration: 5 * time.Minute, Name: "ringlog_raft"})
+	if err != nil {
+		return fmt.Errorf("server: raft metrics: %w", err)
+	}
+	cfg := raftmetrics.DefaultConfig("")
+	cfg.EnableHostname, cfg.EnableRuntimeMetrics = false, false
+	if _, err := raftmetrics.NewGlobal(cfg, sink); err != nil {
+		return fmt.Errorf("server: raft metrics: %w", err)
+	}
+	return nil
+}

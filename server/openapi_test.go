@@ -1,0 +1,270 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// document is what of /openapi.json the test reads.
+type document struct {
+	Paths      map[string]map[string]operation
+	Components struct {
+		Schemas map[string]map[string]any
+	}
+}
+
+type operation struct {
+	OperationID string
+	Parameters  []struct {
+		Name, In string
+		Example  *string
+		Required bool
+	}
+	RequestBody *struct {
+		Content map[string]struct {
+			Schema  map[string]any
+			Example any
+		}
+	}
+	Responses map[string]struct {
+		Content map[string]struct{ Schema map[string]any }
+	}
+}
+
+func readDocument(t *testing.T, s *site) (d document) {
+	t.Helper()
+	s.ok("GET", "/openapi.json", "").decode(t, &d)
+	return d
+}
+
+func TestTheDocumentListsTheRoutesAndNoOthers(t *testing.T) {
+	s := newSite(t, nil)
+	var told, there []string
+	for path, operations := range readDocument(t, s).Paths {
+		for method := range operations {
+			told = append(told, strings.ToUpper(method)+" "+path)
+		}
+	}
+	for _, r := range s.server.routes() {
+		there = append(there, r.method+" "+strings.TrimSuffix(r.path, "{$}"))
+	}
+	slices.Sort(told)
+	slices.Sort(there)
+	if !slices.Equal(told, there) {
+		t.Errorf("told  %v\nthere %v", told, there)
+	}
+}
+
+// callOrder is an order in which the document's examples work one after the other.
+func callOrder() []string {
+	return []string{"getRoot", "getOpenAPI", "getHealth", "getReady", "publish", "read", "getEvent", "explainDedup", "createCursor", "getCursor", "listCursors",
+		"openCursor", "readCursor", "commitCursor", "seekCursor", "listSettings", "setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
+		"validateEvents", "getType", "getTypeSchema", "getStatus", "getCluster", "getMetrics", "deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember", "removeMember"}
+}
+
+// TestTheExamplesOfTheDocumentWork makes every call of the document with its own
+// example and holds the example and the answer against their schemas.
+func TestTheExamplesOfTheDocumentWork(t *testing.T) {
+	s := newSite(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newcomer := startSite(t, l, nil, raftnode.Config{ID: "n4", Dir: filepath.Join(t.TempDir(), "n4")})
+	d := readDocument(t, s)
+	type call struct {
+		method, path string
+		op           operation
+	}
+	calls := map[string]call{}
+	for path, operations := range d.Paths {
+		for method, op := range operations {
+			calls[op.OperationID] = call{strings.ToUpper(method), path, op}
+		}
+	}
+	both := []*site{s, newcomer}
+	for _, id := range callOrder() {
+		c, there := calls[id]
+		if !there {
+			t.Errorf("%s is not in the document", id)
+			continue
+		}
+		delete(calls, id)
+		if leader, _ := leading(t, both[:min(2, len(s.node.Status().Members))]); id == "demoteMember" && leader != s { // a leader does not do it to itself
+			s.ok("POST", "/v1/cluster/step-down", `{"to":"n1"}`)
+			leading(t, both)
+		}
+		path, body := example(t, d, c.path, c.op)
+		body = strings.ReplaceAll(body, "node-4:8770", l.Addr().String())
+		d.check(t, id, c.op, s.ok(c.method, path, body))
+	}
+	for id := range calls {
+		t.Errorf("%s is not called", id)
+	}
+	read := d.Paths["/v1/events"]["get"]
+	read.Responses["200"] = read.Responses["default"]
+	d.check(t, "an error", read, s.do("GET", "/v1/events/0", ""))
+}
+
+// example fills a path and a body with the document's examples.
+func example(t *testing.T, d document, path string, op operation) (filled, body string) {
+	t.Helper()
+	query := url.Values{}
+	for _, p := range op.Parameters {
+		switch {
+		case p.In == "path" && p.Example != nil:
+			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(*p.Example))
+		case p.In == "query" && p.Example != nil:
+			query.Set(p.Name, *p.Example)
+		case p.Required:
+			t.Errorf("%s: %s has no example", op.OperationID, p.Name)
+		}
+	}
+	if op.RequestBody != nil {
+		content := op.RequestBody.Content[contentJSON]
+		text, err := json.Marshal(content.Example)
+		if err != nil || content.Example == nil {
+			t.Errorf("%s: no example: %v", op.OperationID, err)
+		}
+		if problem := d.fits(content.Schema, content.Example, "body"); problem != "" {
+			t.Errorf("%s: its own example: %s", op.OperationID, problem)
+		}
+		body = string(text)
+	}
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return path, body
+}
+
+// check holds an answer against the schema of its content type.
+func (d document) check(t *testing.T, id string, op operation, a answer) {
+	t.Helper()
+	kind, _, _ := strings.Cut(a.header.Get("Content-Type"), ";")
+	content, told := op.Responses["200"].Content[kind]
+	if !told {
+		t.Errorf("%s: answers with %s, which is not told", id, kind)
+		return
+	}
+	texts := []string{a.body}
+	switch {
+	case kind == contentNDJSON:
+		texts = slices.Collect(strings.Lines(a.body))
+	case !strings.Contains(kind, "json"):
+		return
+	}
+	for _, text := range texts {
+		var v any
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			t.Errorf("%s: %v", id, err)
+		} else if problem := d.fits(content.Schema, v, "answer"); problem != "" {
+			t.Errorf("%s: %s in %s", id, problem, text)
+		}
+	}
+}
+
+// fits holds a value against a schema, as far as this document uses the language. It
+// returns what is wrong, "" if nothing.
+func (d document) fits(schema map[string]any, v any, at string) string {
+	if ref, ok := schema["$ref"].(string); ok {
+		return d.fits(d.Components.Schemas[strings.TrimPrefix(ref, "#/components/schemas/")], v, at)
+	}
+	if list, ok := schema["oneOf"].([]any); ok {
+		var problems []string
+		for _, one := range list {
+			problem := d.fits(one.(map[string]any), v, at)
+			if problem == "" {
+				return ""
+			}
+			problems = append(problems, problem)
+		}
+		return strings.Join(problems, " and ")
+	}
+	if !ofType(schema["type"], v) {
+		return fmt.Sprintf("%s: %T, want %v", at, v, schema["type"])
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		return d.fitsObject(schema, v, at)
+	case []any:
+		for i, element := range v {
+			if problem := d.fits(schema["items"].(map[string]any), element, fmt.Sprintf("%s[%d]", at, i)); problem != "" {
+				return problem
+			}
+		}
+	case string:
+		return fitsText(schema, v, at)
+	case float64:
+		if least, ok := schema["minimum"].(float64); ok && v < least {
+			return fmt.Sprintf("%s: %v is below %v", at, v, least)
+		}
+	}
+	return ""
+}
+
+func (d document) fitsObject(schema, v map[string]any, at string) string {
+	properties, _ := schema["properties"].(map[string]any)
+	if required, ok := schema["required"].([]any); ok {
+		for _, key := range required {
+			if _, there := v[key.(string)]; !there {
+				return fmt.Sprintf("%s: no %v", at, key)
+			}
+		}
+	}
+	for key, value := range v {
+		property, told := properties[key].(map[string]any)
+		if !told {
+			more, isSchema := schema["additionalProperties"].(map[string]any)
+			switch {
+			case schema["additionalProperties"] == false:
+				return fmt.Sprintf("%s: %s is not told", at, key)
+			case !isSchema:
+				continue
+			}
+			property = more
+		}
+		if problem := d.fits(property, value, at+"."+key); problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
+func fitsText(schema map[string]any, v, at string) string {
+	if list, ok := schema["enum"].([]any); ok && !slices.Contains(list, any(v)) {
+		return fmt.Sprintf("%s: %q is none of %v", at, v, list)
+	}
+	if pattern, ok := schema["pattern"].(string); ok && !regexp.MustCompile(pattern).MatchString(v) {
+		return fmt.Sprintf("%s: %q does not match %s", at, v, pattern)
+	}
+	return ""
+}
+
+func ofType(want any, v any) bool {
+	if list, ok := want.([]any); ok {
+		return slices.ContainsFunc(list, func(one any) bool { return ofType(one, v) })
+	}
+	switch v := v.(type) {
+	case nil:
+		return want == "null"
+	case string:
+		return want == "string"
+	case bool:
+		return want == "boolean"
+	case float64:
+		return want == "number" || want == "integer" && v == float64(int64(v))
+	case []any:
+		return want == "array"
+	default:
+		return want == "object" || want == nil
+	}
+}

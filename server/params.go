@@ -1,0 +1,120 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+)
+
+// params reads a request's query and keeps the first thing wrong with it.
+type params struct {
+	values url.Values
+	known  []string
+	err    error
+}
+
+func newParams(r *http.Request) *params {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		err = &api.Error{Code: api.InvalidArgument, Field: "query", Message: err.Error(), Remedy: "percent-encode what is not a letter or a digit"}
+	}
+	return &params{values: values, known: []string{"timeout"}, err: err}
+}
+
+func badParam(name, value, want string) *api.Error {
+	return &api.Error{Code: api.InvalidArgument, Field: name, Message: fmt.Sprintf("%s=%q is not %s", name, value, want), Remedy: "send " + want}
+}
+
+// fail keeps an error unless there is an earlier one.
+func (p *params) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// text returns a parameter that may be given once.
+func (p *params) text(name string) string {
+	list := p.list(name)
+	if len(list) > 1 {
+		p.fail(badParam(name, strings.Join(list, ","), "one value"))
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+// list returns a parameter that may be repeated.
+func (p *params) list(name string) []string {
+	p.known = append(p.known, name)
+	return p.values[name]
+}
+
+func (p *params) uint(name string) uint64 {
+	text := p.text(name)
+	if text == "" {
+		return 0
+	}
+	n, err := parseOffset(name, text)
+	if err != nil {
+		p.fail(err)
+	}
+	return n
+}
+
+func (p *params) bool(name string, fallback bool) bool {
+	if _, given := p.values[name]; !given {
+		p.known = append(p.known, name)
+		return fallback
+	}
+	switch text := p.text(name); text {
+	case "", "1", "true":
+		return true
+	case "0", "false":
+		return false
+	default:
+		p.fail(badParam(name, text, "true or false"))
+		return false
+	}
+}
+
+// filter reads the parameters that choose events.
+func (p *params) filter() event.Filter {
+	f := event.Filter{Types: p.list("type"), Categories: p.list("category"), Sources: p.list("source"),
+		Keys: p.list("key"), CorrelationIDs: p.list("correlation_id")}
+	if err := f.Validate(); err != nil {
+		p.fail(err)
+	}
+	return f
+}
+
+// done reports the first thing wrong, a parameter that the route does not know
+// included.
+func (p *params) done() error {
+	if p.err != nil {
+		return p.err
+	}
+	for name := range p.values {
+		if !slices.Contains(p.known, name) {
+			slices.Sort(p.known)
+			return &api.Error{Code: api.InvalidArgument, Field: name, Message: fmt.Sprintf("there is no parameter %q here", name),
+				Remedy: "the parameters are " + strings.Join(p.known, ", ")}
+		}
+	}
+	return nil
+}
+
+// parseOffset reads a whole number below 2^64, in decimal digits only.
+func parseOffset(field, text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, badParam(field, text, "a whole number from 0 to 18446744073709551615, in digits")
+	}
+	return n, nil
+}

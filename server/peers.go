@@ -1,0 +1,233 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// maxPeerMessage bounds what one node takes from another.
+const maxPeerMessage = 64 << 20
+
+// Peers reaches other nodes through their PeerService. It is safe for concurrent
+// use.
+type Peers struct {
+	http  *http.Client
+	token string
+
+	mu      sync.Mutex
+	clients map[string]ringlogv1connect.PeerServiceClient // by URL
+}
+
+var _ raftnode.Peers = (*Peers)(nil)
+
+// NewPeers returns the way to nodes that take the token; "" is none. Transport may
+// be nil for one of its own.
+func NewPeers(token string, transport http.RoundTripper) *Peers {
+	if transport == nil {
+		transport = newTransport()
+	}
+	return &Peers{http: &http.Client{Transport: transport}, token: token, clients: map[string]ringlogv1connect.PeerServiceClient{}}
+}
+
+// Close lets go of idle connections.
+func (p *Peers) Close() { p.http.CloseIdleConnections() }
+
+// maxPeerURLs bounds the clients kept: more URLs than any cluster has.
+const maxPeerURLs = 1024
+
+func (p *Peers) client(url string) ringlogv1connect.PeerServiceClient {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, known := p.clients[url]
+	if !known {
+		if len(p.clients) >= maxPeerURLs {
+			clear(p.clients)
+		}
+		c = ringlogv1connect.NewPeerServiceClient(p.http, url, connect.WithReadMaxBytes(maxPeerMessage))
+		p.clients[url] = c
+	}
+	return c
+}
+
+// ask makes one call, with the token and, for what must not be passed on twice, the
+// mark of a forwarded call.
+func ask[Q, A any](ctx context.Context, p *Peers, message *Q, call func(context.Context, *connect.Request[Q]) (*connect.Response[A], error)) (*A, error) {
+	request := connect.NewRequest(message)
+	if p.token != "" {
+		request.Header().Set("Authorization", "Bearer "+p.token)
+	}
+	request.Header().Set(headerForwarded, "1")
+	answer, err := call(ctx, request)
+	if err != nil {
+		return nil, fmt.Errorf("server: peer: %w", fromPeer(err))
+	}
+	return answer.Msg, nil
+}
+
+// Identify implements raftnode.Peers.
+func (p *Peers) Identify(ctx context.Context, url string) (raftnode.Report, error) {
+	answer, err := ask(ctx, p, &ringlogv1.IdentifyRequest{}, p.client(url).Identify)
+	if err != nil {
+		return raftnode.Report{}, ofRead(ctx, err)
+	}
+	var report raftnode.Report
+	if err := json.Unmarshal(answer.ReportJson, &report); err != nil {
+		return raftnode.Report{}, fmt.Errorf("server: peer %s: report: %w", url, err)
+	}
+	return report, nil
+}
+
+// Forward implements raftnode.Peers.
+func (p *Peers) Forward(ctx context.Context, url string, request []byte) ([]byte, error) {
+	answer, err := ask(ctx, p, &ringlogv1.ForwardRequest{Request: request}, p.client(url).Forward)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Result, nil
+}
+
+// ReadIndex implements raftnode.Peers.
+func (p *Peers) ReadIndex(ctx context.Context, url string) (uint64, error) {
+	answer, err := ask(ctx, p, &ringlogv1.ReadIndexRequest{}, p.client(url).ReadIndex)
+	if err != nil {
+		return 0, ofRead(ctx, err)
+	}
+	return answer.Index, nil
+}
+
+// Join implements raftnode.Peers. The node that is asked may pass it on, once.
+func (p *Peers) Join(ctx context.Context, url string, m frame.Member, voter bool) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("server: join: %w", err)
+	}
+	return p.join(ctx, url, &ringlogv1.JoinRequest{MemberJson: text, Voter: voter}, false)
+}
+
+func (p *Peers) join(ctx context.Context, url string, message *ringlogv1.JoinRequest, forwarded bool) error {
+	client := p.client(url)
+	_, err := ask(ctx, p, message, func(ctx context.Context, r *connect.Request[ringlogv1.JoinRequest]) (*connect.Response[ringlogv1.JoinResponse], error) {
+		if !forwarded {
+			r.Header().Del(headerForwarded)
+		}
+		return client.Join(ctx, r)
+	})
+	return err
+}
+
+// ofRead says the error of a call that changes nothing: its outcome can not be
+// unknown.
+func ofRead(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, raftnode.ErrOutcomeUnknown):
+		return fmt.Errorf("%w that answers: %v", raftnode.ErrNoLeader, err)
+	}
+	return err
+}
+
+// fromPeer says another node's answer in this node's own errors.
+func fromPeer(err error) error {
+	if e, ok := apiError(err); ok {
+		if e.Code == api.Unauthenticated {
+			return fmt.Errorf("%w that takes this node's token: %s", raftnode.ErrNoLeader, e.Message)
+		}
+		if is := sentinel(e.Code); is != nil {
+			return fmt.Errorf("%w: %w", is, e)
+		}
+		return e
+	}
+	return unreached(err)
+}
+
+func sentinel(code api.Code) error {
+	for _, known := range nodeErrors() {
+		if known.code == code && code != api.Unavailable {
+			return known.is
+		}
+	}
+	if code == api.Unavailable {
+		return raftnode.ErrClosed
+	}
+	return nil
+}
+
+// unreached tells a call that never left this node from one whose answer is lost.
+func unreached(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return fmt.Errorf("%w: %w", raftnode.ErrNoLeader, err)
+	}
+	return fmt.Errorf("%w: %w", raftnode.ErrOutcomeUnknown, err)
+}
+
+// peerService is the other side: what this node answers to others.
+type peerService struct{ server *Server }
+
+var _ ringlogv1connect.PeerServiceHandler = (*peerService)(nil)
+
+func (p *peerService) Identify(context.Context, *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
+	text, err := json.Marshal(p.server.cfg.Node.Report())
+	if err != nil {
+		return nil, fmt.Errorf("server: identify: %w", err)
+	}
+	return connect.NewResponse(&ringlogv1.IdentifyResponse{ReportJson: text}), nil
+}
+
+func (p *peerService) Forward(ctx context.Context, r *connect.Request[ringlogv1.ForwardRequest]) (*connect.Response[ringlogv1.ForwardResponse], error) {
+	result, err := p.server.cfg.Node.ProposeForwarded(ctx, r.Msg.Request)
+	if errors.Is(err, frame.ErrCorrupt) || errors.Is(err, frame.ErrUnsupported) {
+		err = &api.Error{Code: api.InvalidArgument, Field: "request", Message: err.Error(), Remedy: "run the same version on all nodes"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.ForwardResponse{Result: result}), nil
+}
+
+func (p *peerService) ReadIndex(ctx context.Context, _ *connect.Request[ringlogv1.ReadIndexRequest]) (*connect.Response[ringlogv1.ReadIndexResponse], error) {
+	index, err := p.server.cfg.Node.ReadIndex(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.ReadIndexResponse{Index: index}), nil
+}
+
+func (p *peerService) Join(ctx context.Context, r *connect.Request[ringlogv1.JoinRequest]) (*connect.Response[ringlogv1.JoinResponse], error) {
+	var m frame.Member
+	if err := json.Unmarshal(r.Msg.MemberJson, &m); err != nil {
+		return nil, &api.Error{Code: api.InvalidArgument, Field: "member_json", Message: err.Error(), Remedy: "run the same version on all nodes"}
+	}
+	_, err := p.server.cfg.Node.AddMember(ctx, m, raftnode.MemberOptions{Voter: r.Msg.Voter})
+	if errors.Is(err, raftnode.ErrNotLeader) && r.Header().Get(headerForwarded) == "" {
+		err = p.passJoin(ctx, r.Msg)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.JoinResponse{}), nil
+}
+
+// passJoin asks the leader, once.
+func (p *peerService) passJoin(ctx context.Context, message *ringlogv1.JoinRequest) error {
+	leader := p.server.leaderHTTP()
+	peers, ok := p.server.cfg.Peers.(*Peers)
+	if leader == "" || !ok {
+		return fmt.Errorf("server: join: %w", raftnode.ErrNoLeader)
+	}
+	return peers.join(ctx, leader, message, true)
+}

@@ -1,0 +1,155 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// Bounds of what a connection may send before a handler sees it.
+const (
+	maxHeaderBytes    = 64 << 10
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+)
+
+// Server answers for one node. It is safe for concurrent use.
+type Server struct {
+	cfg     Config
+	ops     *service
+	logger  hclog.Logger
+	metrics *metrics
+	mux     *http.ServeMux
+	forward *http.Client // to the leader
+	token   [32]byte     // digest of cfg.Token
+	started time.Time
+
+	bodies  atomic.Int64   // bytes of request bodies held now, <= cfg.MaxBodies and one read
+	streams chan struct{}  // one element for each stream
+	calls   sync.WaitGroup // handlers under way
+	buffers sync.Pool      // of *[]byte, to read bodies into
+
+	ctx  context.Context // ends when Close begins
+	stop context.CancelCauseFunc
+
+	mu      sync.Mutex
+	servers []*http.Server
+	closed  bool
+}
+
+// New returns the server of a node. It listens to nothing before Serve.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, logger: cfg.Logger, mux: http.NewServeMux(), token: digest(cfg.Token), started: time.Now(),
+		streams: make(chan struct{}, cfg.MaxStreams)}
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
+	s.ops = &service{node: cfg.Node, peers: cfg.Peers, heartbeat: cfg.Heartbeat}
+	s.forward = &http.Client{Transport: cfg.Transport}
+	if cfg.Transport == nil {
+		s.forward.Transport = newTransport()
+	}
+	var err error
+	if s.metrics, err = newMetrics(cfg); err != nil {
+		return nil, err
+	}
+	for _, r := range s.routes() {
+		s.mux.Handle(r.method+" "+r.path, s.handler(r))
+	}
+	s.mountConnect()
+	return s, nil
+}
+
+// Serve answers on a listener, which it closes in the end, until Close. It returns
+// nil after Close.
+func (s *Server) Serve(l net.Listener) error {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	h := &http.Server{Handler: s.Handler(), Protocols: &protocols, MaxHeaderBytes: maxHeaderBytes,
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: s.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return errors.Join(fmt.Errorf("server: serve: %w", errStopping), l.Close())
+	}
+	s.servers = append(s.servers, h)
+	s.mu.Unlock()
+	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("server: serve %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Close ends streams, waits for the calls under way as long as ctx allows, and lets
+// go of listeners and connections. It may be called again.
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	servers := s.servers
+	s.closed, s.servers = true, nil
+	s.mu.Unlock()
+	s.stop(errStopping)
+	var errs []error
+	for _, h := range servers {
+		if err := h.Shutdown(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("server: close: %w", err), h.Close())
+		}
+	}
+	if s.cfg.Transport == nil {
+		s.forward.CloseIdleConnections()
+	}
+	return errors.Join(append(errs, s.drain(ctx))...)
+}
+
+// drain waits for the handlers that run.
+func (s *Server) drain(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { // ends with the last handler: each of them is bounded in time
+		s.calls.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("server: close: %w", ctx.Err())
+	}
+}
+
+// enter counts a call in; it fails once Close has begun.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.calls.Add(1)
+	return true
+}
+
+// leaderHTTP returns where the leader answers, "" when that is not known.
+func (s *Server) leaderHTTP() string { return raftnode.URL(s.cfg.Node.Status().LeaderHTTP) }
+
+// explain is toAPI with what only this server knows.
+func (s *Server) explain(err error) *api.Error {
+	e := *toAPI(err)
+	switch e.Code {
+	case api.NoLeader, api.Unavailable, api.NoQuorum, api.OutcomeUnknown:
+		e.LeaderHTTP = s.leaderHTTP()
+	case api.Internal:
+		s.logger.Error("request failed", "error", err)
+	}
+	return &e
+}

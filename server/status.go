@@ -1,0 +1,151 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// digestView is a state digest and the index it stands for.
+type digestView struct {
+	Index uint64  `json:"index"`
+	Hex   fsm.Sum `json:"hex"`
+}
+
+// clusterView is what a node knows of the cluster.
+type clusterView struct {
+	NodeID       string          `json:"node_id"`
+	ClusterID    string          `json:"cluster_id"`
+	Role         string          `json:"role"`
+	LeaderID     string          `json:"leader_id"`
+	LeaderHTTP   string          `json:"leader_http"`
+	Term         uint64          `json:"term"`
+	FirstOffset  uint64          `json:"first_offset"`
+	LastOffset   uint64          `json:"last_offset"`
+	AppliedIndex uint64          `json:"applied_index"`
+	CommitIndex  uint64          `json:"commit_index"`
+	Digest       digestView      `json:"digest"`
+	Members      []memberView    `json:"members"`
+	Quorum       raftnode.Quorum `json:"quorum"`
+	FeatureLevel uint32          `json:"feature_level"`
+	Time         time.Time       `json:"time"` // replicated
+	ClockStep    *fsm.ClockStep  `json:"last_clock_step,omitempty"`
+	Diverged     bool            `json:"diverged"`
+	DiskFull     bool            `json:"disk_full"`
+	Warnings     []string        `json:"warnings,omitempty"`
+}
+
+func (s *Server) cluster(st raftnode.Status) clusterView {
+	m := s.ops.machine()
+	first, last := m.Log().Bounds()
+	index, sum := m.Digest()
+	return clusterView{NodeID: st.NodeID, ClusterID: st.ClusterID, Role: st.Role, LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP),
+		Term: st.Term, FirstOffset: first, LastOffset: last, AppliedIndex: st.AppliedIndex, CommitIndex: st.CommitIndex,
+		Digest: digestView{index, sum}, Members: s.members(st.Members), Quorum: st.Quorum, FeatureLevel: m.FeatureLevel(),
+		Time: m.Time(), ClockStep: m.LastClockStep(), Diverged: st.Diverged, DiskFull: st.DiskFull, Warnings: warnings(st)}
+}
+
+// warnings says what works and should be looked at.
+func warnings(st raftnode.Status) (list []string) {
+	if n := st.Quorum.Voters; n > 0 && n%2 == 0 {
+		list = append(list, fmt.Sprintf("%d voters survive no more failures than %d: use an odd number", n, n-1))
+	}
+	if q := st.Quorum; q.Voters > 1 && q.Margin == 0 {
+		list = append(list, "one more lost voter and nothing can be decided")
+	}
+	if st.Quorum.Margin < 0 {
+		list = append(list, "too few voters answer: nothing can be decided")
+	}
+	if st.Diverged {
+		list = append(list, "this node's state differs from the majority's: it serves nobody")
+	}
+	if st.DiskFull {
+		list = append(list, "the disk is nearly full: appends are refused")
+	}
+	return list
+}
+
+func (s *Server) getCluster(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, s.cluster(s.cfg.Node.Status()))
+}
+
+// statusView is all that /status says.
+type statusView struct {
+	clusterView
+	Version       string       `json:"version"`
+	UptimeSeconds float64      `json:"uptime_seconds"`
+	Waiting       int          `json:"waiting_requests"`
+	WaitingBytes  int          `json:"waiting_bytes"`
+	Cursors       []cursorView `json:"cursors"`
+	Dedup         dedupView    `json:"dedup"`
+	DeadLetters   lettersView  `json:"dead_letters"`
+	Log           fsm.Stats    `json:"log"`
+	Refusals      any          `json:"refusals,omitempty"` // nodes that raft's door turned away
+	// What clients report of themselves; nothing until they do.
+	Subscriptions map[string]any `json:"event_subscription_status"`
+	Timeouts      map[string]any `json:"handler_timeouts"`
+}
+
+type dedupView struct {
+	Window     string `json:"window"`
+	Keys       int    `json:"keys"`
+	Bytes      int    `json:"bytes"` // of memory
+	Suppressed uint64 `json:"suppressed"`
+}
+
+type lettersView struct {
+	Count uint64 `json:"count"`
+}
+
+func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	st := s.cfg.Node.Status()
+	stats := s.ops.machine().Stats()
+	view := statusView{clusterView: s.cluster(st), Version: s.cfg.Version, UptimeSeconds: time.Since(s.started).Seconds(),
+		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Cursors: s.ops.cursors(), Log: stats,
+		Dedup: dedupView{Window: s.ops.machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
+			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
+		Subscriptions: map[string]any{}, Timeouts: map[string]any{}}
+	if len(st.Refusals) > 0 {
+		view.Refusals = st.Refusals
+	}
+	return writeJSON(w, http.StatusOK, view)
+}
+
+func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// readyWait bounds how long /readyz waits for the leader's word.
+const readyWait = 2 * time.Second
+
+// getReady says whether this node serves well: it agrees with the majority, knows a
+// leader, has caught up with it, and has room on its disk.
+func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
+	st := s.cfg.Node.Status()
+	switch {
+	case st.Diverged:
+		return raftnode.ErrDiverged
+	case st.LeaderID == "":
+		return raftnode.ErrNoLeader
+	case st.DiskFull:
+		return raftnode.ErrDiskFull
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
+	defer cancel()
+	if err := s.cfg.Node.ReadBarrier(ctx); err != nil {
+		return &api.Error{Code: api.Unavailable, Field: "applied_index", Message: fmt.Sprintf("this node has not caught up with its leader: %v", err),
+			Remedy: "wait, or ask another node"}
+	}
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ready", "role": st.Role, "leader_id": st.LeaderID})
+}

@@ -1,0 +1,237 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/log"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// Bounds of one batch of a read.
+const (
+	batchEvents = 1000
+	batchBytes  = 1 << 20
+	firstBatch  = 64 // events of the first one, when their size is not known yet
+)
+
+// tailRequest says what to read.
+type tailRequest struct {
+	from         position
+	filter       event.Filter
+	limit        uint64 // events; 0 is no limit
+	follow       bool
+	linearizable bool
+	minOffset    uint64 // wait until the node has it; 0 is none
+}
+
+// tail reads the log forward. One goroutine uses it.
+//
+// next only rises; everything before it was handed out, filtered away, or told as a
+// gap.
+type tail struct {
+	log     *log.Log
+	matcher event.Matcher
+	next    uint64
+	end     uint64 // a read that does not follow stops behind it
+	follow  bool
+	limited bool
+	left    uint64 // events still wanted, where limited
+
+	diverged  func() bool
+	heartbeat time.Duration
+	handed    time.Time // when a batch was handed out last
+	ask       int       // events to ask for
+	// check, if set, says whether the reader may go on; gap, if set, what is known of
+	// events that were trimmed before it.
+	check func() error
+	gap   func(*log.Gap) *log.Gap
+}
+
+// batch is what a read found: events, or a gap, or neither where only time or
+// events that do not match have passed.
+type batch struct {
+	events []event.Event // shared with other readers, never to be changed
+	gap    *log.Gap
+	next   uint64 // where to go on
+	last   uint64 // the node's tail
+}
+
+// openTail finds the place to read from. It waits for min_offset, for the leader's
+// word where the read is to be linearizable, and in a read that follows for the tail
+// to come up to an offset that this node does not have yet.
+func (s *service) openTail(ctx context.Context, r tailRequest) (*tail, error) {
+	if r.linearizable {
+		if err := s.node.ReadBarrier(ctx); err != nil {
+			return nil, err
+		}
+	}
+	l := s.machine().Log()
+	if err := waitFor(ctx, l, "min_offset", r.minOffset); err != nil {
+		return nil, err
+	}
+	fallback := atStart
+	if r.follow {
+		fallback = atEnd
+	}
+	next, err := r.from.resolve(s.machine(), fallback)
+	if err != nil {
+		return nil, err
+	}
+	if r.follow {
+		err = waitFor(ctx, l, "from", next-1)
+	} else if _, last := l.Bounds(); next > last+1 {
+		err = pastTail("from", next, last)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.newTail(r, next), nil
+}
+
+func (s *service) newTail(r tailRequest, next uint64) *tail {
+	l := s.machine().Log()
+	_, last := l.Bounds()
+	return &tail{log: l, matcher: r.filter.Compile(s.machine().Catalogue()), next: next, end: last, follow: r.follow,
+		limited: r.limit > 0, left: r.limit, diverged: s.node.Diverged, heartbeat: s.heartbeat, handed: time.Now(), ask: firstBatch}
+}
+
+// waitForTail is how long a read waits for an offset that the node does not have.
+const waitForTail = 10 * time.Second
+
+// waitFor returns when the log has reached offset; past the time for it the error
+// tells the tail.
+func waitFor(ctx context.Context, l *log.Log, field string, offset uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, waitForTail)
+	defer cancel()
+	err := l.Wait(ctx, offset)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStreamTime) {
+		_, last := l.Bounds()
+		return pastTail(field, offset, last)
+	}
+	return err
+}
+
+// read returns the next batch, or io.EOF behind the last. When nothing matches for a
+// while the batch is empty and only tells how far the read has come.
+func (t *tail) read(ctx context.Context) (batch, error) {
+	for {
+		if err := t.mayGoOn(ctx); err != nil {
+			return batch{}, err
+		}
+		if b, ok, err := t.step(); ok || err != nil {
+			return b, err
+		}
+		_, last := t.log.Bounds()
+		if t.next > last {
+			if !t.follow {
+				return batch{}, io.EOF
+			}
+			if err := t.wait(ctx); err != nil {
+				return batch{}, err
+			}
+		}
+		if time.Since(t.handed) >= t.heartbeat {
+			return t.hand(batch{}), nil
+		}
+	}
+}
+
+func (t *tail) mayGoOn(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if t.diverged() {
+		return raftnode.ErrDiverged
+	}
+	if t.limited && t.left == 0 || !t.follow && t.next > t.end {
+		return io.EOF
+	}
+	if t.check != nil {
+		return t.check()
+	}
+	return nil
+}
+
+// step reads once, without waiting.
+func (t *tail) step() (b batch, ok bool, err error) {
+	ask := t.ask
+	if t.limited {
+		ask = int(min(uint64(ask), t.left))
+	}
+	chunk, err := t.log.Read(t.next, &t.matcher, ask)
+	if err != nil {
+		return batch{}, false, err
+	}
+	if chunk.Gap != nil {
+		gap := chunk.Gap
+		if t.gap != nil {
+			gap = t.gap(gap)
+		}
+		t.next = max(chunk.Next, gap.To+1)
+		return t.hand(batch{gap: gap}), true, nil
+	}
+	t.next = chunk.Next
+	if len(chunk.Events) == 0 {
+		return batch{}, false, nil
+	}
+	if t.limited {
+		t.left -= uint64(len(chunk.Events))
+	}
+	t.learn(chunk.Events)
+	return t.hand(batch{events: chunk.Events}), true, nil
+}
+
+// hand completes a batch.
+func (t *tail) hand(b batch) batch {
+	_, b.last = t.log.Bounds()
+	b.next, t.handed = t.next, time.Now()
+	return b
+}
+
+// learn asks for about batchBytes next time, going up in steps.
+func (t *tail) learn(events []event.Event) {
+	bytes := 0
+	for i := range events {
+		bytes += eventBytes(&events[i])
+	}
+	fit := batchBytes * len(events) / max(bytes, 1)
+	t.ask = max(1, min(fit, 4*t.ask, batchEvents))
+}
+
+// eventBytes is about how much an event takes on the wire.
+func eventBytes(e *event.Event) int {
+	const fixed = 64
+	return fixed + len(e.Payload) + len(e.Source) + len(e.Key) + len(e.CorrelationID) + len(e.CausationID) + len(e.DedupID)
+}
+
+// wait returns when there is more to read, or when it is time for a heartbeat.
+func (t *tail) wait(ctx context.Context) error {
+	waiting, cancel := context.WithDeadline(ctx, t.handed.Add(t.heartbeat))
+	defer cancel()
+	if err := t.log.Wait(waiting, t.next); err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// errManyStreams refuses a read beyond Config.MaxStreams.
+func errManyStreams() *api.Error {
+	return &api.Error{Code: api.Overloaded, Field: "follow", Message: "there are as many streams as this node serves at a time",
+		Remedy: "end some, or read from another node"}
+}
+
+// stream takes a place among the streams; release gives it back.
+func (s *Server) stream() (release func(), err error) {
+	select {
+	case s.streams <- struct{}{}:
+		s.metrics.streams.Inc()
+		return func() { <-s.streams; s.metrics.streams.Dec() }, nil
+	default:
+		return nil, errManyStreams()
+	}
+}

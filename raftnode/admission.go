@@ -1,0 +1,157 @@
+package raftnode
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/rafttransport"
+)
+
+// removals remembers which data folders this node has seen leave the cluster.
+type removals struct {
+	mu      sync.Mutex
+	members map[string]string // id to incarnation, as last seen
+	removed map[string]string
+}
+
+// update takes the present members in and returns the ids that are gone.
+func (r *removals) update(members []datadir.Peer) (gone []string) {
+	now := make(map[string]string, len(members))
+	for _, m := range members {
+		now[m.ID] = m.Incarnation
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.removed == nil {
+		r.removed = make(map[string]string)
+	}
+	for id, incarnation := range r.members {
+		if now[id] != incarnation {
+			r.removed[id] = incarnation
+			gone = append(gone, id)
+		}
+	}
+	maps.DeleteFunc(r.removed, func(id, incarnation string) bool { return now[id] == incarnation })
+	r.members = now
+	slices.Sort(gone)
+	return gone
+}
+
+func (r *removals) has(id, incarnation string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, ok := r.removed[id]
+	return ok && was == incarnation
+}
+
+// knownPeers are the members as the state has them, before the first hello as
+// they were agreed on for the bootstrap.
+func (n *Node) knownPeers() []datadir.Peer {
+	if members := n.machine.Members(); len(members) > 0 {
+		return peersOf(members)
+	}
+	return n.dir.Marker().Peers
+}
+
+// admit is membership's word on a node that has proven the cluster's secret.
+//
+// Somebody unknown who names this cluster is let in: this node may be behind,
+// and the unknown its leader. Raft itself asks nobody for a vote, and grants
+// none to anybody, who is not in its configuration.
+func (n *Node) admit(peer rafttransport.Identity) error {
+	if n.removals.has(peer.NodeID, peer.Incarnation) {
+		return rafttransport.ErrRemoved
+	}
+	known := n.knownPeers()
+	i := slices.IndexFunc(known, func(m datadir.Peer) bool { return m.ID == peer.NodeID })
+	switch {
+	case i < 0 && len(known) > 0 && peer.ClusterID == "":
+		return fmt.Errorf("%s is no member: %w", peer.NodeID, rafttransport.ErrNotAdmitted)
+	case i < 0 || known[i].Incarnation == peer.Incarnation || n.newerWord(peer):
+		return nil
+	default:
+		return rafttransport.ErrOtherIncarnation
+	}
+}
+
+// newerWord reports whether a member that is ahead of this node lists the peer
+// under this very incarnation: then it was removed and added again meanwhile.
+func (n *Node) newerWord(peer rafttransport.Identity) bool {
+	applied := n.machine.Applied()
+	for _, r := range n.watch.reports() {
+		if r.ID != peer.NodeID && r.Applied > applied && r.ClusterID == n.machine.ClusterID() &&
+			slices.ContainsFunc(r.Members, func(m datadir.Peer) bool {
+				return m.ID == peer.NodeID && m.Incarnation == peer.Incarnation
+			}) {
+			return true
+		}
+	}
+	return false
+}
+
+// identity is what this node states of itself to others.
+func (n *Node) identity() rafttransport.Identity {
+	m := n.dir.Marker()
+	cluster := m.ClusterID
+	if id := n.machine.ClusterID(); id != "" {
+		cluster = id
+	}
+	return rafttransport.Identity{ClusterID: cluster, NodeID: m.NodeID, Incarnation: m.Incarnation}
+}
+
+// memberAt names who should answer at a raft address.
+func (n *Node) memberAt(addr raft.ServerAddress) (string, bool) {
+	for _, s := range n.servers() {
+		if s.Address == addr {
+			return string(s.ID), true
+		}
+	}
+	for _, p := range n.knownPeers() {
+		if p.Raft == string(addr) {
+			return p.ID, true
+		}
+	}
+	return "", false
+}
+
+// mayVote is false while this node knows no voters: neither from a
+// configuration nor from an agreed bootstrap.
+func (n *Node) mayVote() bool {
+	return len(n.servers()) > 0 || len(n.dir.Marker().Peers) > 0
+}
+
+// servers is raft's newest configuration, committed or not.
+func (n *Node) servers() []raft.Server {
+	r := n.raft.Load()
+	if r == nil {
+		return nil
+	}
+	future := r.GetConfiguration() // answers at once, from an atomic copy
+	if future.Error() != nil {
+		return nil
+	}
+	return future.Configuration().Servers
+}
+
+func (n *Node) server(id string) (raft.Server, bool) {
+	servers := n.servers()
+	i := slices.IndexFunc(servers, func(s raft.Server) bool { return string(s.ID) == id })
+	if i < 0 {
+		return raft.Server{}, false
+	}
+	return servers[i], true
+}
+
+func votersOf(servers []raft.Server) (ids []string) {
+	for _, s := range servers {
+		if s.Suffrage == raft.Voter {
+			ids = append(ids, string(s.ID))
+		}
+	}
+	return ids
+}

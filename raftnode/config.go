@@ -1,0 +1,150 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/raftnode/raftstore"
+)
+
+// Config says who a node is and how it works.
+type Config struct {
+	ID  string // required; never given to another data folder while it is a member
+	Dir string // required; the data folder, created when missing
+
+	RaftBind      string // host:port to listen on for raft; required
+	RaftAdvertise string // host:port peers dial for raft; "" is the bound address
+	HTTPAdvertise string // host:port, or a URL, at which Peers reach this node
+
+	LogStore raftstore.Kind // "" is raftstore.Bolt
+
+	// BootstrapExpect is how many voters form a new cluster: they find each other
+	// through Join and the lowest id begins once all report the same set. 0: the
+	// node waits to be let into an existing cluster, through Join or by AddMember.
+	BootstrapExpect int
+	Join            []string // URLs of other nodes
+	NonVoter        bool     // join without a vote
+
+	Secret  []byte // cluster token for the raft handshake; empty is none
+	Version string // of the program, told to others
+
+	Timing Timing
+	Limits Limits
+	Disk   Disk
+
+	Peers  Peers        // how to reach other nodes; nil for a node that is alone
+	Logger hclog.Logger // nil logs nothing
+	// Fatal is called when going on would be wrong: damage, a disk that fails or
+	// hangs, an entry that can not be applied. It should end the process; it must
+	// not call Close. The node does nothing more for anybody after it. Required.
+	Fatal func(error)
+	// OnStore, if set, sees every batch of entries stored by raft. It must not block.
+	OnStore func(entries, bytes int, took time.Duration)
+}
+
+// Timing holds the clocks of consensus. A zero field takes its default.
+type Timing struct {
+	Heartbeat         time.Duration // without word from a leader for so long a follower stands; 1 s
+	Election          time.Duration // how long a candidate waits for votes; 1 s
+	Lease             time.Duration // a leader without word from a quorum for so long steps down; 500 ms
+	CommitTimeout     time.Duration // 50 ms
+	Transport         time.Duration // bound of one RPC; 3 s
+	SnapshotInterval  time.Duration // how often the raft log is looked at; 30 s
+	SnapshotThreshold uint64        // entries since the last compaction that make the next; 16384
+	TrailingLogs      uint64        // entries kept for followers behind, at least 1; 10240
+	Watch             time.Duration // how often the other members are asked; 1 s
+	Sync              time.Duration // a disk write that takes longer is a hung disk; 10 s
+}
+
+// Limits bound what waits in memory. A zero field takes its default.
+type Limits struct {
+	QueueBytes   int // requests waiting to be put into a frame; 64 MiB
+	RequestBytes int // one request; 32 MiB
+}
+
+// Disk says when a disk counts as full. A zero field takes its default, a
+// negative one turns it off.
+type Disk struct {
+	MinFree int64 // below so many free bytes appends are refused; 256 MiB
+	Reserve int64 // bytes kept back to start and trim with; 64 MiB
+	// Free replaces the file system's word on free bytes; nil in production.
+	Free func() (uint64, error)
+}
+
+func orDefault[T comparable](v *T, fallback T) {
+	var zero T
+	if *v == zero {
+		*v = fallback
+	}
+}
+
+func (t Timing) withDefaults() Timing {
+	orDefault(&t.Heartbeat, time.Second)
+	orDefault(&t.Election, time.Second)
+	orDefault(&t.Lease, min(500*time.Millisecond, t.Heartbeat))
+	orDefault(&t.CommitTimeout, 50*time.Millisecond)
+	orDefault(&t.Transport, 3*time.Second)
+	orDefault(&t.SnapshotInterval, 30*time.Second)
+	orDefault(&t.SnapshotThreshold, 16384)
+	orDefault(&t.TrailingLogs, 10240)
+	orDefault(&t.Watch, time.Second)
+	orDefault(&t.Sync, 10*time.Second)
+	return t
+}
+
+// Validate reports what can not work, and fills the defaults in.
+func (c *Config) Validate() error {
+	c.Timing = c.Timing.withDefaults()
+	orDefault(&c.LogStore, raftstore.Bolt)
+	orDefault(&c.Limits.QueueBytes, 64<<20)
+	orDefault(&c.Limits.RequestBytes, 32<<20)
+	orDefault(&c.Disk.MinFree, 256<<20)
+	orDefault(&c.Disk.Reserve, 64<<20)
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if err := c.problem(); err != nil {
+		return fmt.Errorf("raftnode: config: %w", err)
+	}
+	return nil
+}
+
+func (c *Config) problem() error {
+	switch {
+	case c.ID == "" || len(c.ID) > 255:
+		return errors.New("a node id of 1 to 255 bytes is required")
+	case c.Dir == "":
+		return errors.New("a data folder is required")
+	case c.Fatal == nil:
+		return errors.New("the callback Fatal is required")
+	case c.BootstrapExpect < 0:
+		return fmt.Errorf("%d voters to bootstrap with", c.BootstrapExpect)
+	case c.BootstrapExpect > 1 && c.Peers == nil:
+		return errors.New("more than one voter to bootstrap with needs Peers")
+	case len(c.Join) > 0 && c.Peers == nil:
+		return errors.New("joining needs Peers")
+	case c.NonVoter && c.BootstrapExpect > 0:
+		return errors.New("a non-voter joins a cluster, it can not begin one: drop NonVoter or BootstrapExpect")
+	}
+	for _, addr := range []string{c.RaftBind, c.RaftAdvertise} {
+		if addr == "" && c.RaftBind != "" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return fmt.Errorf("raft address %q: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+// Warnings are settings that work and should be looked at.
+func (c *Config) Warnings() []string {
+	if w := voterWarning(c.BootstrapExpect); w != "" && c.BootstrapExpect > 0 {
+		return []string{w}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package raftnode
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/raftnode/rafttransport"
+)
+
+// contacts remembers, per member, when the newest AppendEntries that it answered
+// in the sender's own term was sent.
+//
+// raft.VerifyLeader counts answers by when they arrive. One that lay in a buffer
+// while this process stood still would prove a leadership that has passed; what
+// counts is when the question was asked.
+type contacts struct {
+	mu    sync.Mutex
+	asked map[raft.ServerID]contact
+}
+
+type contact struct {
+	term uint64
+	at   time.Time // when the answered request was sent
+}
+
+func (c *contacts) note(id raft.ServerID, term uint64, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked == nil {
+		c.asked = make(map[raft.ServerID]contact)
+	}
+	if last := c.asked[id]; term > last.term || term == last.term && at.After(last.at) {
+		c.asked[id] = contact{term, at}
+	}
+}
+
+// quorum reports whether a majority of the servers' voters, self among them
+// without being asked, still was in term at some moment after since.
+func (c *contacts) quorum(self raft.ServerID, servers []raft.Server, term uint64, since time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	voters, with := 0, 0
+	for _, s := range servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		if last := c.asked[s.ID]; s.ID == self || last.term == term && !last.at.Before(since) {
+			with++
+		}
+	}
+	return with > voters/2
+}
+
+// notedTransport is the transport with its contacts noted. There is no pipeline
+// beside AppendEntries: the transport keeps one RPC in flight.
+type notedTransport struct {
+	*rafttransport.Transport
+	contacts *contacts
+}
+
+var _ raft.WithPreVote = notedTransport{}
+
+// AppendEntries implements raft.Transport.
+func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	asked := time.Now()
+	err := t.Transport.AppendEntries(id, target, args, resp)
+	if err == nil && resp.Term == args.Term {
+		t.contacts.note(id, args.Term, asked)
+	}
+	return err
+}

@@ -1,0 +1,29 @@
+package raftnode
+
+import "errors"
+
+// Errors of this package. All but ErrOutcomeUnknown promise that nothing was
+// appended for the caller.
+var (
+	ErrNoLeader       = errors.New("no leader")
+	ErrNoQuorum       = errors.New("no quorum of voters")
+	ErrOutcomeUnknown = errors.New("outcome unknown: the request may have been appended")
+	ErrOverloaded     = errors.New("too many requests are waiting")
+	ErrDiskFull       = errors.New("disk is nearly full")
+	ErrTooLarge       = errors.New("request is too large")
+	ErrDiverged       = errors.New("this node's state differs from the majority's: remove it from the cluster, empty its data folder and let it join again")
+	ErrClosed         = errors.New("node is closed")
+	ErrNotLeader      = errors.New("this node is not the leader")
+
+	ErrUnknownMember    = errors.New("no such member")
+	ErrOtherIncarnation = errors.New("that node id is known with another data folder: remove it first, then add it again")
+	ErrDuplicateAddress = errors.New("another member has that address")
+	ErrLastVoter        = errors.New("it is the last voter")
+	ErrTooManyVoters    = errors.New("more than five voters slow every write and add little: use non-voters, or force it")
+	ErrNotCaughtUp      = errors.New("the node has not caught up")
+	ErrNoTarget         = errors.New("no voter that could take over")
+	ErrTooOld           = errors.New("the node runs too old a program")
+	ErrOtherCluster     = errors.New("state and data folder name different clusters")
+	ErrNotEmpty         = errors.New("target folder is not empty")
+	ErrTransferStuck    = errors.New("a leadership transfer neither ended nor failed")
+)

@@ -1,0 +1,254 @@
+package raftnode
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/raftnode/datadir"
+)
+
+const (
+	formEvery   = 200 * time.Millisecond
+	identifyFor = time.Second
+	joinFor     = time.Minute // one attempt, catching up included
+	joinBackoff = 10 * time.Second
+)
+
+// forming is what this node tells others while no cluster is formed.
+type forming struct {
+	mu    sync.Mutex
+	known []datadir.Peer // sorted by id, itself included
+}
+
+func (f *forming) set(known []datadir.Peer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.known = known
+}
+
+func (f *forming) get() []datadir.Peer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.known)
+}
+
+// formStep is what a node without a cluster does next.
+type formStep int
+
+const (
+	formWait  formStep = iota // too few, or they do not report the same yet
+	formAgree                 // all report the same set: settle on it, durably
+	formBegin                 // settled, all of them, and this node has the lowest id
+	formJoin                  // there is a cluster already
+)
+
+// decideForming is one look at what the others report. The set that counts is
+// the own node and those that expect as many and have no cluster; once settled
+// on, the set this node has written down. Two data folders under one id never
+// count as one.
+func decideForming(self datadir.Peer, expect int, settled []datadir.Peer, reports []Report) (step formStep, known []datadir.Peer) {
+	reports = slices.DeleteFunc(slices.Clone(reports), func(r Report) bool { return r.Incarnation == self.Incarnation })
+	if len(settled) > 0 {
+		if settled[0].ID == self.ID && confirmed(settled, reports, true) == expect-1 {
+			return formBegin, settled
+		}
+		return formWait, settled
+	}
+	known = []datadir.Peer{self}
+	for _, r := range reports {
+		if r.ClusterID != "" {
+			return formJoin, []datadir.Peer{self}
+		}
+		if r.Expect == expect {
+			known = append(known, datadir.Peer{ID: r.ID, Raft: r.RaftAddr, HTTP: r.HTTPAddr, Incarnation: r.Incarnation})
+		}
+	}
+	slices.SortFunc(known, func(a, b datadir.Peer) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Incarnation, b.Incarnation))
+	})
+	known = slices.Compact(known)
+	if len(known) == expect && !twice(known) && confirmed(known, reports, false) == expect-1 {
+		return formAgree, known
+	}
+	return formWait, known
+}
+
+// confirmed counts the nodes of set that report the very same set, and where
+// asked for have settled on it.
+func confirmed(set []datadir.Peer, reports []Report, settled bool) int {
+	by := make(map[string]bool)
+	for _, r := range reports {
+		member := slices.ContainsFunc(set, func(p datadir.Peer) bool { return p.ID == r.ID && p.Incarnation == r.Incarnation })
+		if member && slices.Equal(r.Known, set) && (r.Agreed || !settled) {
+			by[r.ID] = true
+		}
+	}
+	return len(by)
+}
+
+// twice reports an id or a raft address that two of the sorted peers share.
+func twice(peers []datadir.Peer) bool {
+	addresses := make(map[string]bool)
+	for i, p := range peers {
+		if i > 0 && peers[i-1].ID == p.ID || addresses[p.Raft] {
+			return true
+		}
+		addresses[p.Raft] = true
+	}
+	return false
+}
+
+// form brings a node into a cluster: begins one, joins one, or, for a member,
+// makes its address known where it has changed.
+func (n *Node) form(ctx context.Context) {
+	member := len(n.servers()) > 0
+	if !member && n.cfg.BootstrapExpect > 0 && n.machine.ClusterID() == "" {
+		if n.bootstrap(ctx) != formJoin {
+			return
+		}
+	}
+	n.join(ctx, !n.cfg.NonVoter)
+}
+
+func (n *Node) peerSelf() datadir.Peer { return peerOf(n.self()) }
+
+// bootstrap looks round until this node is in a cluster, or has to join one.
+func (n *Node) bootstrap(ctx context.Context) formStep {
+	tick := time.NewTicker(formEvery)
+	defer tick.Stop()
+	for warned := false; ; {
+		if len(n.servers()) > 0 {
+			return formBegin
+		}
+		step, known := decideForming(n.peerSelf(), n.cfg.BootstrapExpect, n.dir.Marker().Peers, n.lookRound(ctx))
+		n.forming.set(known)
+		if err := n.take(step, known); err != nil {
+			n.logger.Error("forming a cluster", "error", err)
+		}
+		if step == formJoin {
+			return step
+		}
+		if step == formAgree {
+			continue // what was settled on may be enough to begin
+		}
+		if surplus := len(known) > n.cfg.BootstrapExpect || twice(known); surplus && !warned {
+			warned = true
+			n.logger.Warn("the nodes that want to form a cluster do not fit together", "expect", n.cfg.BootstrapExpect, "seen", known)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return formWait
+		}
+	}
+}
+
+func (n *Node) take(step formStep, known []datadir.Peer) error {
+	if step == formAgree {
+		return n.dir.SetCluster("", known)
+	}
+	if step != formBegin {
+		return nil
+	}
+	var c raft.Configuration
+	for _, p := range known {
+		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.Raft)})
+	}
+	err := n.raft.Load().BootstrapCluster(c).Error()
+	if errors.Is(err, raft.ErrCantBootstrap) {
+		return nil // somebody else's entries were quicker
+	}
+	return err
+}
+
+// lookRound asks everybody this node has heard of, at once.
+func (n *Node) lookRound(ctx context.Context) []Report {
+	if n.cfg.Peers == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, identifyFor)
+	defer cancel()
+	var mu sync.Mutex
+	var reports []Report
+	var asking sync.WaitGroup
+	for _, url := range n.doors() {
+		asking.Go(func() {
+			if r, err := n.cfg.Peers.Identify(ctx, url); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				reports = append(reports, r)
+			}
+		})
+	}
+	asking.Wait()
+	return reports
+}
+
+// doors are the URLs to knock at: those given and those of members known.
+func (n *Node) doors() []string {
+	urls := slices.Clone(n.cfg.Join)
+	for _, p := range slices.Concat(n.forming.get(), n.knownPeers()) {
+		if p.ID != n.cfg.ID && p.HTTP != "" && !slices.Contains(urls, URL(p.HTTP)) {
+			urls = append(urls, URL(p.HTTP))
+		}
+	}
+	return urls
+}
+
+// join asks to be let in, at one door after the other, until this node is where
+// it should be in raft's configuration. A member keeps the vote it has.
+func (n *Node) join(ctx context.Context, voter bool) {
+	fresh := len(n.servers()) == 0
+	for wait := formEvery; ; wait = min(2*wait, joinBackoff) {
+		if n.settled(fresh, fresh && voter) {
+			return
+		}
+		if s, ok := n.server(n.cfg.ID); ok && !fresh {
+			voter = s.Suffrage == raft.Voter
+		}
+		for _, url := range n.doors() {
+			if err := n.knock(ctx, url, voter); err == nil {
+				break
+			} else if ctx.Err() == nil {
+				n.logger.Info("asking to be let in", "at", url, "error", err)
+			}
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (n *Node) knock(ctx context.Context, url string, voter bool) error {
+	ctx, cancel := context.WithTimeout(ctx, joinFor)
+	defer cancel()
+	return n.cfg.Peers.Join(ctx, url, n.self(), voter)
+}
+
+// settled reports whether nothing has to be asked of anybody: this node stands
+// in raft's configuration with its address, and with a vote where it needs one;
+// or there is nobody to ask. A member that is not in its own newest configuration
+// was removed: people have to add it again. One that is new may just have
+// received an older configuration.
+func (n *Node) settled(fresh, voter bool) bool {
+	if n.cfg.Peers == nil || len(n.cfg.Join) == 0 && len(n.servers()) == 0 {
+		return true
+	}
+	s, ok := n.server(n.cfg.ID)
+	if !ok {
+		return !fresh
+	}
+	if n.raft.Load().State() == raft.Leader {
+		return true // it tends to its own record
+	}
+	return string(s.Address) == n.raftAddr() && (!voter || s.Suffrage == raft.Voter)
+}

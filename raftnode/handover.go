@@ -1,0 +1,204 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/raftnode/datadir"
+)
+
+const (
+	causeOperator = "operator"
+	causeShutdown = "shutdown"
+)
+
+// pause refuses what is and will be asked, while leadership of term is handed
+// over; false if the gate was not open in it.
+func (p *proposer) pause(term uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gate != gateOpen || p.term != term {
+		return false
+	}
+	p.gate = gatePaused
+	p.refuseQueue(ErrNoLeader)
+	p.changed.Broadcast()
+	return true
+}
+
+// resume takes pause back, unless the term is over.
+func (p *proposer) resume(term uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gate == gatePaused && p.term == term {
+		p.gate = gateOpen
+		p.changed.Broadcast()
+	}
+}
+
+// StepDown hands leadership to target, or with "" to the voter that is furthest
+// along. It returns once this node no longer leads; who leads then is for the
+// voters to say. Requests are refused with ErrNoLeader meanwhile.
+func (n *Node) StepDown(ctx context.Context, target string) error {
+	release, err := n.exclusively(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return n.handOver(ctx, target, causeOperator)
+}
+
+func (n *Node) handOver(ctx context.Context, target, cause string) error {
+	term := n.proposer.openTerm()
+	if term == 0 {
+		return fmt.Errorf("raftnode: step down: %w", ErrNotLeader)
+	}
+	to, err := n.successor(ctx, target)
+	if err != nil {
+		return fmt.Errorf("raftnode: step down: %w", err)
+	}
+	if !n.proposer.pause(term) {
+		return nil // the term ended meanwhile
+	}
+	defer n.proposer.resume(term)
+	if err := n.proposer.drain(ctx); err != nil {
+		return fmt.Errorf("raftnode: step down: drain: %w", err)
+	}
+	if err := n.caughtUp(ctx, to.ID, n.machine.Applied()); err != nil {
+		return fmt.Errorf("raftnode: step down: %w", err)
+	}
+	if err := n.insist(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
+		return fmt.Errorf("raftnode: step down: intent: %w", err)
+	}
+	return n.transfer(ctx, term, to)
+}
+
+// transfer tells raft to let to stand, and takes the intent back if nothing
+// comes of it.
+func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error {
+	err := n.raft.Load().LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Raft)).Error()
+	if err == nil {
+		settled, cancel := context.WithTimeout(ctx, n.cfg.Timing.Election)
+		defer cancel()
+		err = n.until(settled, func() bool { return !n.leads(term) })
+	}
+	if err == nil || !n.leads(term) {
+		return nil
+	}
+	n.logger.Warn("handing leadership over failed", "target", to.ID, "error", err)
+	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*n.cfg.Timing.Election)
+	defer cancel()
+	if abort := n.insist(aborting, term, frame.IntentAbort{}); abort != nil {
+		return fmt.Errorf("raftnode: step down: %w; taking the intent back: %w", err, abort)
+	}
+	return fmt.Errorf("raftnode: step down: %w", err)
+}
+
+// successor is the voter to hand over to: the one named, or of those that answer
+// the one that has applied most.
+func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error) {
+	var best datadir.Peer
+	var most uint64
+	for _, id := range votersOf(n.servers()) {
+		if id == n.cfg.ID || named != "" && id != named {
+			continue
+		}
+		p, known := n.peer(id)
+		if !known {
+			continue
+		}
+		s, err := n.watch.ask(ctx, p)
+		if err != nil || s.report.Diverged {
+			continue
+		}
+		if best.ID == "" || s.report.Applied > most {
+			best, most = p, s.report.Applied
+		}
+	}
+	if best.ID == "" {
+		if named != "" {
+			return best, fmt.Errorf("%w: %s is no other voter, or does not answer", ErrNoTarget, named)
+		}
+		return best, ErrNoTarget
+	}
+	return best, nil
+}
+
+// peer is a member with the raft address of raft's configuration.
+func (n *Node) peer(id string) (datadir.Peer, bool) {
+	m, known := n.machine.Member(id)
+	p := peerOf(m)
+	if s, ok := n.server(id); ok {
+		p.Raft = string(s.Address)
+	}
+	return p, known
+}
+
+// caughtUp returns once a member has applied index.
+func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
+	const every = 20 * time.Millisecond
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var last error
+	for {
+		p, known := n.peer(id)
+		if !known {
+			return fmt.Errorf("%w: %s", ErrUnknownMember, id)
+		}
+		s, err := n.watch.ask(ctx, p)
+		if err == nil && s.report.Applied >= index {
+			return nil
+		}
+		if err != nil {
+			last = err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s to %d: %w", ErrNotCaughtUp, id, index, errors.Join(ctx.Err(), last))
+		}
+	}
+}
+
+// retire is a graceful end: a leader says that it goes, so that what follows is
+// a LEADER_STEPDOWN, and hands over where there is somebody to take it.
+func (n *Node) retire(ctx context.Context) error {
+	if n.proposer == nil || n.proposer.openTerm() == 0 {
+		return nil
+	}
+	release, err := n.exclusively(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if len(votersOf(n.servers())) > 1 {
+		if err = n.handOver(ctx, "", causeShutdown); err == nil {
+			return nil
+		}
+	}
+	term := n.proposer.openTerm()
+	if term == 0 || !n.proposer.pause(term) {
+		return err
+	}
+	if drained := n.proposer.drain(ctx); drained != nil {
+		return errors.Join(err, drained)
+	}
+	return errors.Join(err, n.proposer.direct(term, frame.Intent{Cause: causeShutdown}))
+}
+
+// exclusively keeps changes of members and of leadership apart.
+func (n *Node) exclusively(ctx context.Context) (release func(), err error) {
+	select {
+	case n.changing <- struct{}{}:
+		return func() { <-n.changing }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-n.ctx.Done():
+		return nil, ErrClosed
+	}
+}

@@ -1,0 +1,57 @@
+package raftnode
+
+import "github.com/hashicorp/raft"
+
+// guardedLog keeps raft from compacting its log past the state. Raft counts
+// entries that never reach the state machine (no-ops) as part of a snapshot, the
+// state ends at its last command; with the entries between them gone, a restart
+// would miss them.
+type guardedLog struct {
+	raft.LogStore
+	durable func() uint64 // the index up to which the state is on disk
+}
+
+var _ raft.MonotonicLogStore = guardedLog{}
+
+// IsMonotonic implements raft.MonotonicLogStore.
+func (g guardedLog) IsMonotonic() bool {
+	m, ok := g.LogStore.(raft.MonotonicLogStore)
+	return ok && m.IsMonotonic()
+}
+
+// GetLog implements raft.LogStore. The WAL goes on answering for compacted
+// entries as long as their segment stands; raft would build on entries that a
+// restart no longer has.
+func (g guardedLog) GetLog(index uint64, l *raft.Log) error {
+	if g.IsMonotonic() {
+		first, err := g.FirstIndex()
+		if err != nil {
+			return err
+		}
+		if index < first {
+			return raft.ErrLogNotFound
+		}
+	}
+	return g.LogStore.GetLog(index, l)
+}
+
+// DeleteRange implements raft.LogStore. A range that begins with the log and
+// does not reach its end is a compaction; any other is a suffix that a leader has
+// replaced, or a whole log that a snapshot has, and goes as raft says.
+func (g guardedLog) DeleteRange(low, high uint64) error {
+	first, err := g.FirstIndex()
+	if err != nil {
+		return err
+	}
+	last, err := g.LastIndex()
+	if err != nil {
+		return err
+	}
+	if low <= first && high < last {
+		high = min(high, g.durable())
+	}
+	if high < low {
+		return nil
+	}
+	return g.LogStore.DeleteRange(low, high)
+}

@@ -1,0 +1,309 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+const (
+	maxVoters     = 5
+	changeTimeout = 10 * time.Second // until raft takes a change up; one is under way at a time
+)
+
+// MemberOptions say how a node is let in.
+type MemberOptions struct {
+	Voter bool // promote it once it has caught up
+	Force bool // also as a sixth voter and beyond
+}
+
+// voterWarning is what to say about a number of voters; "" if nothing.
+func voterWarning(voters int) string {
+	if voters > 0 && voters%2 == 0 {
+		return fmt.Sprintf("%d voters survive no more failures than %d: use an odd number", voters, voters-1)
+	}
+	return ""
+}
+
+// AddMember lets a node in, or gives a member its new address: first it is
+// recorded, then it follows without a vote, and where opts ask for one it is
+// promoted once it has caught up. It may be repeated. The warning, if any, is for
+// people. Only the leader does it (ErrNotLeader).
+func (n *Node) AddMember(ctx context.Context, m frame.Member, opts MemberOptions) (warning string, err error) {
+	ctx, release, err := n.changeOf(ctx, m.ID)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	present, listed := n.server(m.ID)
+	isVoter := listed && present.Suffrage == raft.Voter
+	if err := n.admissible(m, opts, isVoter); err != nil {
+		return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+	}
+	if known, ok := n.machine.Member(m.ID); !ok || known != m {
+		if err := n.decide(ctx, frame.MemberPut{Member: m}); err != nil {
+			return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+		}
+	}
+	if !listed || string(present.Address) != m.RaftAddr {
+		if err := n.place(m.ID, m.RaftAddr, isVoter); err != nil {
+			return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+		}
+	}
+	if opts.Voter && !isVoter {
+		return n.promote(ctx, m.ID, m.RaftAddr)
+	}
+	return "", nil
+}
+
+// admissible refuses what would confuse two nodes, or slow the cluster.
+func (n *Node) admissible(m frame.Member, opts MemberOptions, isVoter bool) error {
+	if m.ID == "" || m.RaftAddr == "" || m.Incarnation == "" {
+		return fmt.Errorf("%w: id, raft address and incarnation are required", ErrUnknownMember)
+	}
+	if level := n.machine.FeatureLevel(); m.FeatureLevel < level {
+		return fmt.Errorf("%w: it knows feature level %d, the cluster is at %d: use a newer program", ErrTooOld, m.FeatureLevel, level)
+	}
+	for _, other := range n.machine.Members() {
+		if other.ID == m.ID {
+			if other.Incarnation != m.Incarnation {
+				return ErrOtherIncarnation
+			}
+			continue
+		}
+		if other.RaftAddr == m.RaftAddr || m.HTTPAddr != "" && other.HTTPAddr == m.HTTPAddr {
+			return fmt.Errorf("%w: %s", ErrDuplicateAddress, other.ID)
+		}
+	}
+	if opts.Voter && !isVoter && !opts.Force && len(votersOf(n.servers())) >= maxVoters {
+		return ErrTooManyVoters
+	}
+	return nil
+}
+
+// place puts a server into raft's configuration, or changes its address.
+func (n *Node) place(id, addr string, voter bool) error {
+	add := n.raft.Load().AddNonvoter
+	if voter {
+		add = n.raft.Load().AddVoter
+	}
+	return changeError(add(raft.ServerID(id), raft.ServerAddress(addr), 0, changeTimeout).Error())
+}
+
+func (n *Node) promote(ctx context.Context, id, addr string) (warning string, err error) {
+	if err := n.caughtUp(ctx, id, n.machine.Applied()); err != nil {
+		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
+	}
+	if err := n.place(id, addr, true); err != nil {
+		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
+	}
+	return voterWarning(len(votersOf(n.servers()))), nil
+}
+
+// Promote gives a non-voter its vote once it has caught up.
+func (n *Node) Promote(ctx context.Context, id string, force bool) (warning string, err error) {
+	ctx, release, err := n.changeOf(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	s, listed := n.server(id)
+	switch {
+	case !listed:
+		return "", fmt.Errorf("raftnode: promote %s: %w", id, ErrUnknownMember)
+	case s.Suffrage == raft.Voter:
+		return "", nil
+	case !force && len(votersOf(n.servers())) >= maxVoters:
+		return "", fmt.Errorf("raftnode: promote %s: %w", id, ErrTooManyVoters)
+	}
+	return n.promote(ctx, id, string(s.Address))
+}
+
+// Demote takes a member's vote. A leader asked to demote itself hands over first
+// and returns ErrNotLeader: ask the next one.
+func (n *Node) Demote(ctx context.Context, id string) (warning string, err error) {
+	ctx, release, err := n.changeOf(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	s, listed := n.server(id)
+	switch {
+	case !listed:
+		return "", fmt.Errorf("raftnode: demote %s: %w", id, ErrUnknownMember)
+	case s.Suffrage != raft.Voter:
+		return "", nil
+	}
+	if err := n.withdraw(ctx, id); err != nil {
+		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
+	}
+	if err := changeError(n.raft.Load().DemoteVoter(s.ID, 0, changeTimeout).Error()); err != nil {
+		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
+	}
+	return voterWarning(len(votersOf(n.servers()))), nil
+}
+
+// withdraw makes sure that a voter can be done without.
+func (n *Node) withdraw(ctx context.Context, id string) error {
+	if len(votersOf(n.servers())) == 1 {
+		return ErrLastVoter
+	}
+	if id != n.cfg.ID {
+		return nil
+	}
+	if err := n.handOver(ctx, "", causeOperator); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w any more: it has handed over, ask the next leader", ErrNotLeader)
+}
+
+// Remove takes a member out of raft's configuration, forgets it, and cuts its
+// connections. As with Demote, a leader hands over instead of removing itself.
+func (n *Node) Remove(ctx context.Context, id string) (warning string, err error) {
+	ctx, release, err := n.changeOf(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	s, listed := n.server(id)
+	_, known := n.machine.Member(id)
+	if !listed && !known {
+		return "", fmt.Errorf("raftnode: remove %s: %w", id, ErrUnknownMember)
+	}
+	if listed {
+		if err := n.dismiss(ctx, s); err != nil {
+			return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
+		}
+	}
+	if known {
+		if err := n.decide(ctx, frame.MemberRemove{ID: id}); err != nil {
+			return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
+		}
+	}
+	n.removals.update(n.knownPeers())
+	n.transport.Disconnect(id)
+	return voterWarning(len(votersOf(n.servers()))), nil
+}
+
+func (n *Node) dismiss(ctx context.Context, s raft.Server) error {
+	if s.Suffrage == raft.Voter {
+		if err := n.withdraw(ctx, string(s.ID)); err != nil {
+			return err
+		}
+	}
+	return changeError(n.raft.Load().RemoveServer(s.ID, 0, changeTimeout).Error())
+}
+
+// changeOf begins a change of members: one at a time, on the leader, and not
+// once the node is closing, which must not wait for a node that catches up.
+func (n *Node) changeOf(ctx context.Context, id string) (_ context.Context, release func(), err error) {
+	free, err := n.exclusively(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if n.proposer.openTerm() == 0 {
+		free()
+		return nil, nil, fmt.Errorf("raftnode: change %s: %w", id, ErrNotLeader)
+	}
+	ctx, cancel := until(ctx, n.closing)
+	return ctx, func() { cancel(); free() }, nil
+}
+
+// decide proposes a command of the cluster's own.
+func (n *Node) decide(ctx context.Context, c frame.Command) error {
+	result, err := n.proposer.propose(ctx, frame.Request{Command: c})
+	if err == nil && result.Refusal != nil {
+		return result.Refusal
+	}
+	return err
+}
+
+func changeError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
+		return fmt.Errorf("%w: %w", ErrNoLeader, err)
+	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown):
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	default:
+		return err
+	}
+}
+
+// tend is what a leader does beside answering requests, until ctx ends: it keeps
+// the record of the members true and the clock near the wall's.
+func (n *Node) tend(ctx context.Context) {
+	tick := time.NewTicker(n.cfg.Timing.Watch)
+	defer tick.Stop()
+	for {
+		if err := n.tendOnce(ctx); err != nil && ctx.Err() == nil {
+			n.logger.Warn("keeping the record of the members", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (n *Node) tendOnce(ctx context.Context) error {
+	release, err := n.exclusively(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	propose := func(c frame.ClockStep) error { return n.decide(ctx, c) }
+	if err := n.stepClock(ctx, propose); err != nil {
+		return err
+	}
+	if err := n.record(ctx, n.self()); err != nil {
+		return err
+	}
+	if s, ok := n.server(n.cfg.ID); ok && string(s.Address) != n.raftAddr() {
+		if err := n.place(n.cfg.ID, n.raftAddr(), s.Suffrage == raft.Voter); err != nil {
+			return err
+		}
+	}
+	if err := n.forgetStrangers(ctx); err != nil {
+		return err
+	}
+	for _, m := range n.machine.Members() {
+		if s, healthy := n.watch.last(m.ID); healthy && m.ID != n.cfg.ID && s.report.Incarnation == m.Incarnation {
+			m.FeatureLevel, m.Version = s.report.FeatureLevel, s.report.Version
+			if err := n.record(ctx, m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forgetStrangers takes out of the record who is not in raft's configuration: a
+// change that was left half done, or a recovery that went on without them. Under
+// their old record they could not come back with an empty folder.
+func (n *Node) forgetStrangers(ctx context.Context) error {
+	for _, m := range n.machine.Members() {
+		if _, listed := n.server(m.ID); listed || m.ID == n.cfg.ID {
+			continue
+		}
+		if err := n.decide(ctx, frame.MemberRemove{ID: m.ID}); err != nil {
+			return fmt.Errorf("raftnode: forget %s: %w", m.ID, err)
+		}
+	}
+	return nil
+}
+
+// record puts a member down where it differs from what stands there.
+func (n *Node) record(ctx context.Context, m frame.Member) error {
+	if known, ok := n.machine.Member(m.ID); ok && known == m {
+		return nil
+	}
+	return n.decide(ctx, frame.MemberPut{Member: m})
+}

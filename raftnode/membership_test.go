@@ -1,0 +1,210 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode/rafttransport"
+)
+
+func TestNodesJoinArePromotedDemotedAndRemoved(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, nil)
+	publish(t, c.leader(), 1)
+	n4 := c.joins("n4", nil)
+	eventually(t, "n4 has a vote", func() bool {
+		s, ok := n4.server("n4")
+		return ok && s.Suffrage == 0 && len(votersOf(c.leader().servers())) == 4
+	})
+	n5 := c.joins("n5", func(cfg *Config) { cfg.NonVoter = true })
+	eventually(t, "n5 follows", func() bool { return n5.role() == RoleNonVoter && n5.machine.Applied() > 0 })
+	c.settle()
+
+	leader := c.leader()
+	if warning, err := leader.Promote(t.Context(), "n5", false); err != nil || warning != "" {
+		t.Fatalf("promote: %q, %v", warning, err)
+	}
+	if warning, err := leader.Demote(t.Context(), "n5"); err != nil || warning == "" {
+		t.Fatalf("demote to four voters: %q, %v", warning, err)
+	}
+	if _, err := leader.Remove(t.Context(), "n5"); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := leader.machine.Member("n5"); known || len(leader.servers()) != 4 {
+		t.Errorf("n5 is still a member: %v", leader.servers())
+	}
+	c.crash("n5")
+	if _, err := leader.Remove(t.Context(), "n4"); err != nil {
+		t.Fatal(err)
+	}
+	c.crash("n4")
+	publish(t, c.leader(), 2)
+	c.settle()
+}
+
+func TestALeaderAskedToRemoveItselfHandsOverFirst(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, nil)
+	old := c.leader()
+	if _, err := old.Remove(t.Context(), old.cfg.ID); !errors.Is(err, ErrNotLeader) {
+		t.Fatal(err)
+	}
+	eventually(t, "another leads", func() bool { return old.proposer.openTerm() == 0 && c.leader() != old })
+	if _, err := c.leader().Remove(t.Context(), old.cfg.ID); err != nil {
+		t.Fatal(err)
+	}
+	c.crash(old.cfg.ID)
+	publish(t, c.leader(), 1)
+	c.requireTold(1, 0)
+}
+
+func TestWhatMembershipRefuses(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, nil)
+	leader := c.leader()
+	follower := c.followers()[0].self()
+	fresh := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: fsm.FeatureLevel}
+	with := func(change func(*frame.Member)) frame.Member {
+		m := fresh
+		change(&m)
+		return m
+	}
+	for _, test := range []struct {
+		name string
+		m    frame.Member
+		want error
+	}{
+		{"a known id with another folder", with(func(m *frame.Member) { m.ID = follower.ID }), ErrOtherIncarnation},
+		{"a raft address in use", with(func(m *frame.Member) { m.RaftAddr = follower.RaftAddr }), ErrDuplicateAddress},
+		{"an HTTP address in use", with(func(m *frame.Member) { m.HTTPAddr = follower.HTTPAddr }), ErrDuplicateAddress},
+		{"no folder", with(func(m *frame.Member) { m.Incarnation = "" }), ErrUnknownMember},
+		{"too old a program", with(func(m *frame.Member) { m.FeatureLevel = 0 }), ErrTooOld},
+	} {
+		if _, err := leader.AddMember(t.Context(), test.m, MemberOptions{}); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, err, test.want)
+		}
+	}
+	_, promote := leader.Promote(t.Context(), "nobody", false)
+	_, demote := leader.Demote(t.Context(), "nobody")
+	_, remove := leader.Remove(t.Context(), "nobody")
+	_, here := c.followers()[0].AddMember(t.Context(), fresh, MemberOptions{})
+	for err, want := range map[error]error{promote: ErrUnknownMember, demote: ErrUnknownMember, remove: ErrUnknownMember, here: ErrNotLeader} {
+		if !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := leader.AddMember(ctx, fresh, MemberOptions{Voter: true}); !errors.Is(err, ErrNotCaughtUp) {
+		t.Errorf("a voter that never answers: %v", err)
+	}
+	if len(votersOf(leader.servers())) != 3 {
+		t.Error("it got a vote")
+	}
+}
+
+func TestTheLastVoterStaysAndASixthNeedsForce(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 1, nil)
+	n := c.leader()
+	for name, act := range map[string]func(context.Context, string) (string, error){"demote": n.Demote, "remove": n.Remove} {
+		if _, err := act(t.Context(), "n1"); !errors.Is(err, ErrLastVoter) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, id := range []string{"n2", "n3", "n4", "n5"} {
+		joined := c.joins(id, nil)
+		eventually(t, id+" has a vote", func() bool { return slices.Contains(votersOf(joined.servers()), id) })
+	}
+	six := c.joins("n6", func(cfg *Config) { cfg.NonVoter = true })
+	eventually(t, "n6 follows", func() bool { return six.role() == RoleNonVoter })
+	if _, err := c.leader().Promote(t.Context(), "n6", false); !errors.Is(err, ErrTooManyVoters) {
+		t.Errorf("a sixth voter: %v", err)
+	}
+	if warning, err := c.leader().Promote(t.Context(), "n6", true); err != nil || warning == "" {
+		t.Errorf("forced: %q, %v", warning, err)
+	}
+}
+
+func TestAVoterThatLostItsFolderIsRefusedUntilItIsAddedAgain(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, nil)
+	publish(t, c.leader(), 1)
+	lost := c.followers()[0].cfg.ID
+	c.crash(lost)
+	if err := os.RemoveAll(c.config[lost].Dir); err != nil {
+		t.Fatal(err)
+	}
+	reborn := c.start(lost)
+	eventually(t, "its handshake is refused", func() bool {
+		return slices.ContainsFunc(c.leader().transport.Refusals(), func(r rafttransport.Refusal) bool {
+			return r.Peer == lost && r.Reason == "other_incarnation"
+		})
+	})
+	if reborn.mayVote() || reborn.machine.ClusterID() != "" {
+		t.Fatal("it takes part under its old name")
+	}
+	if _, err := c.leader().Remove(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is let in again by its own knocking", func() bool {
+		return slices.Contains(votersOf(reborn.servers()), lost) && reborn.machine.ClusterID() != ""
+	})
+	c.leader()
+	publish(t, reborn, 2)
+	c.settle()
+}
+
+func TestAVoterThatLostItsFolderMakesNoQuorum(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, nil)
+	publish(t, c.leader(), 1)
+	gone, lost := c.followers()[0].cfg.ID, c.followers()[1].cfg.ID
+	survivor := c.leader()
+	c.crash(gone)
+	c.crash(lost)
+	if err := os.RemoveAll(c.config[lost].Dir); err != nil {
+		t.Fatal(err)
+	}
+	reborn := c.start(lost)
+	eventually(t, "the survivor steps down", func() bool { return survivor.proposer.openTerm() == 0 })
+	term := survivor.raft.Load().CurrentTerm()
+	eventually(t, "the wiped voter was asked and refused", func() bool {
+		return len(reborn.transport.Refusals()) > 0 || len(survivor.transport.Refusals()) > 0
+	})
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), quick().Election)
+		if _, err := survivor.Propose(ctx, numbered(2)); err == nil {
+			t.Fatal("acknowledged with one true voter of three")
+		}
+		<-ctx.Done()
+		cancel()
+	}
+	if survivor.proposer.openTerm() != 0 || survivor.raft.Load().CurrentTerm() != term {
+		t.Errorf("it leads again, or its term rose from %d to %d", term, survivor.raft.Load().CurrentTerm())
+	}
+}
+
+func TestAMemberWhoseAddressChangedIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, nil)
+	id := c.followers()[0].cfg.ID
+	c.stop(id)
+	cfg := c.config[id]
+	cfg.RaftBind = freeAddr(t)
+	c.config[id] = cfg
+	n := c.start(id)
+	eventually(t, "its new address in the configuration", func() bool {
+		s, _ := c.leader().server(id)
+		return string(s.Address) == n.raftAddr()
+	})
+	c.leader()
+	publish(t, n, 1)
+	c.settle()
+}

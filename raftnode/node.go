@@ -1,0 +1,311 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/raftstore"
+	"github.com/ringrift/ringlog/raftnode/rafttransport"
+)
+
+// Node is one running member of a cluster. It is safe for concurrent use.
+type Node struct {
+	cfg    Config
+	logger hclog.Logger
+
+	dir       *datadir.Dir
+	stores    *raftstore.Stores
+	machine   *fsm.Machine
+	snapshots *snapshotStore
+	adapter   *machineAdapter
+	transport *rafttransport.Transport
+	raft      atomic.Pointer[raft.Raft] // nil only while Open runs
+
+	clock    *clock
+	proposer *proposer
+	barrier  *barrier
+	watch    *watch
+	disk     *diskGuard
+	edges    *edges
+	terms    *termsSeen
+	removals removals
+	contacts contacts
+	forming  forming
+	changing chan struct{} // held by who changes members or hands leadership over
+	diverged atomic.Bool
+
+	closing   context.Context // ends when Close begins
+	announce  context.CancelFunc
+	ctx       context.Context // ends when this node has retired
+	cancel    context.CancelFunc
+	work      sync.WaitGroup // everything that needs raft
+	pumping   sync.WaitGroup // what raft needs until it has stopped
+	stopPump  chan struct{}
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Open starts the node of a data folder and returns once raft runs. Forming or
+// joining a cluster goes on behind it; WaitLeader waits for that. ctx bounds
+// Open alone.
+func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, logger: cfg.Logger, clock: newClock(systemClock()), changing: make(chan struct{}, 1), stopPump: make(chan struct{})}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.closing, n.announce = context.WithCancel(n.ctx)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.release())
+		}
+	}()
+	for _, open := range []func() error{n.openFolder, n.openState, n.openTransport, n.openRaft} {
+		if err := open(); err != nil {
+			return nil, err
+		}
+	}
+	n.start()
+	return n, nil
+}
+
+func (n *Node) openFolder() (err error) {
+	n.dir, err = datadir.Open(n.cfg.Dir, datadir.Options{NodeID: n.cfg.ID, LogStore: string(n.cfg.LogStore)})
+	if err != nil {
+		return err
+	}
+	n.disk = newDiskGuard(n.dir, n.cfg.Disk, n.logger.Named("disk"))
+	n.disk.check() // on a full disk the reserve is what the stores open with
+	n.stores, err = raftstore.Open(raftstore.Options{Dir: n.dir.Path(datadir.RaftDir), Kind: n.cfg.LogStore,
+		SyncTimeout: n.cfg.Timing.Sync, Fatal: n.cfg.Fatal, Logger: n.logger.Named("store"), OnStore: n.cfg.OnStore})
+	if err != nil {
+		return err
+	}
+	return n.dir.MarkStoresCreated()
+}
+
+// openState opens the state machine and makes sure that log and state fit.
+func (n *Node) openState() (err error) {
+	n.machine, err = fsm.Open(fsm.Options{Dir: n.dir.Path(datadir.StateDir), Logger: n.logger.Named("state"), Fatal: n.cfg.Fatal})
+	if err != nil {
+		return err
+	}
+	if err := n.sameCluster(); err != nil {
+		return err
+	}
+	n.snapshots, err = newSnapshotStore(n.machine, n.stores.Stable(), n.dir.Path(datadir.SnapshotsDir), n.cfg.ID, n.logger.Named("snapshots"))
+	if err != nil {
+		return err
+	}
+	n.clock.reset(n.machine.Time())
+	return reconcileLog(n.stores, n.machine.Position())
+}
+
+// reconcileLog refuses a raft log that has lost entries the state stands on, and
+// drops one that contradicts the state.
+func reconcileLog(stores *raftstore.Stores, p fsm.Position) error {
+	installed, err := stores.Stable().GetUint64([]byte(keyInstalled))
+	if err != nil {
+		return err
+	}
+	if err := stores.Check(p.Index, installed >= p.Index); err != nil {
+		return err
+	}
+	_, err = stores.DropContradicting(p.Index, p.Term)
+	return err
+}
+
+// sameCluster writes the cluster's id into the marker once the state knows it.
+func (n *Node) sameCluster() error {
+	id, marked := n.machine.ClusterID(), n.dir.Marker()
+	switch {
+	case id == "" || id == marked.ClusterID:
+		return nil
+	case marked.ClusterID != "":
+		return fmt.Errorf("raftnode: open %s: %w: %s and %s", n.cfg.Dir, ErrOtherCluster, id, marked.ClusterID)
+	default:
+		return n.dir.SetCluster(id, marked.Peers)
+	}
+}
+
+func (n *Node) openTransport() (err error) {
+	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing.Watch, n.knownPeers)
+	n.watch.onRound = n.afterRound
+	n.transport, err = rafttransport.New(rafttransport.Options{
+		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
+		Self: n.identity, Admit: n.admit, Resolve: n.memberAt, Configured: n.mayVote, Logger: n.logger.Named("transport"),
+	})
+	return err
+}
+
+func (n *Node) openRaft() error {
+	n.edges = newEdges()
+	notify := make(chan bool)
+	n.pumping.Go(func() { n.edges.pump(notify, n.stopPump) })
+	n.adapter = &machineAdapter{machine: n.machine, clock: n.clock, snapshots: n.snapshots, fatal: n.cfg.Fatal,
+		onApply: n.afterApply, onDiverge: n.suspect, released: make(chan struct{})}
+	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load},
+		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts})
+	if err != nil {
+		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)
+	}
+	n.raft.Store(r)
+	return nil
+}
+
+func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
+	t := n.cfg.Timing
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(n.cfg.ID)
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
+	c.CommitTimeout = t.CommitTimeout
+	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = t.SnapshotInterval, t.SnapshotThreshold, t.TrailingLogs
+	c.MaxAppendEntries = 64
+	c.BatchApplyCh = true
+	c.ShutdownOnRemove = false // this node decides itself when raft ends
+	c.NoSnapshotRestoreOnStart = true
+	c.NoLegacyTelemetry = true
+	c.NotifyCh = notify
+	c.Logger = n.logger.Named("raft")
+	return c
+}
+
+// start sets everything going that needs raft.
+func (n *Node) start() {
+	r := n.raft.Load()
+	n.terms = newTermsSeen(r)
+	n.proposer = newProposer(n.cfg.ID, n.cfg.Limits.QueueBytes, n.clock, n.machine.Digest, r.Apply)
+	n.barrier = newBarrier(n.leaderIndex)
+	n.disk.voters = n.fullVoters
+	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.barrier.run} {
+		n.work.Go(func() { run(n.ctx) })
+	}
+	for _, w := range n.cfg.Warnings() {
+		n.logger.Warn(w)
+	}
+}
+
+// afterApply runs in raft's own goroutine and does only what can not wait.
+func (n *Node) afterApply() {
+	if n.machine.ClusterID() == n.dir.Marker().ClusterID {
+		return
+	}
+	if err := n.sameCluster(); err != nil {
+		n.cfg.Fatal(err)
+	}
+}
+
+// afterRound looks at what the other members have said.
+func (n *Node) afterRound(ctx context.Context) {
+	for _, id := range n.removals.update(n.knownPeers()) {
+		n.transport.Disconnect(id)
+	}
+	n.compareDigests(ctx)
+}
+
+// Machine is the node's state, for reading.
+func (n *Node) Machine() *fsm.Machine { return n.machine }
+
+// Raft's address as others dial it.
+func (n *Node) raftAddr() string { return n.transport.Addr().String() }
+
+// self is this node as a member.
+func (n *Node) self() frame.Member {
+	return frame.Member{ID: n.cfg.ID, RaftAddr: n.raftAddr(), HTTPAddr: n.cfg.HTTPAdvertise,
+		Incarnation: n.dir.Marker().Incarnation, FeatureLevel: fsm.FeatureLevel, Version: n.cfg.Version}
+}
+
+// WaitLeader returns when this node knows who leads and has applied that
+// leader's first entry.
+func (n *Node) WaitLeader(ctx context.Context) error {
+	return n.until(ctx, func() bool {
+		id, _ := n.leader()
+		l := n.machine.Leadership()
+		return id != "" && l.Leader == id && l.Term == n.raft.Load().CurrentTerm() && (id != n.cfg.ID || n.proposer.openTerm() != 0)
+	})
+}
+
+// until polls a condition that raft gives no signal for.
+func (n *Node) until(ctx context.Context, ok func() bool) error {
+	const every = 10 * time.Millisecond
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-n.ctx.Done():
+			return ErrClosed
+		}
+	}
+	return nil
+}
+
+// Snapshot makes the state durable and lets raft compact its log now.
+func (n *Node) Snapshot(context.Context) error {
+	err := n.raft.Load().Snapshot().Error()
+	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return fmt.Errorf("raftnode: snapshot: %w", err)
+	}
+	return nil
+}
+
+// Close ends the node. A leader records that it goes on purpose and hands over
+// first, as far as ctx allows. It is idempotent.
+func (n *Node) Close(ctx context.Context) error {
+	n.closeOnce.Do(func() {
+		n.announce()
+		if err := n.retire(ctx); err != nil {
+			n.logger.Warn("leaving without handing over", "error", err)
+		}
+		n.closeErr = n.release()
+	})
+	return n.closeErr
+}
+
+// release lets go of everything that Open took, in an order in which nothing
+// waits for what is gone: callers, then raft, then what raft stands on.
+func (n *Node) release() error {
+	n.cancel()
+	if n.adapter != nil {
+		close(n.adapter.released)
+	}
+	if n.proposer != nil {
+		n.proposer.close()
+	}
+	n.work.Wait()
+	var errs []error
+	if r := n.raft.Load(); r != nil {
+		errs = append(errs, r.Shutdown().Error())
+	}
+	close(n.stopPump)
+	n.pumping.Wait()
+	if n.transport != nil {
+		errs = append(errs, n.transport.Close())
+	}
+	if n.machine != nil {
+		errs = append(errs, n.machine.Close())
+	}
+	if n.stores != nil {
+		errs = append(errs, n.stores.Close())
+	}
+	if n.dir != nil {
+		errs = append(errs, os.RemoveAll(n.dir.Path(datadir.SnapshotsDir)), n.dir.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,246 @@
+package raftnode
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/raftstore"
+	"github.com/ringrift/ringlog/snapshots"
+)
+
+// offlineOf opens a crashed node's folder for a test.
+func (c *cluster) offlineOf(id string) *offline {
+	c.t.Helper()
+	o, err := openOffline(c.config[id].Dir, id, c.config[id].LogStore, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return o
+}
+
+// defaults fills in what Validate would, for tests that open folders themselves.
+func defaults(cfg *Config) { cfg.LogStore = raftstore.Bolt }
+
+func TestASurvivorOfALostQuorumIsRecoveredWithAllItHas(t *testing.T) {
+	t.Parallel()
+	onBothStores(t, func(t *testing.T, kind func(*Config)) {
+		c := voters(t, 3, kind)
+		for i := range 10 {
+			publish(t, c.leader(), i)
+		}
+		c.settle()
+		survivor := c.leader()
+		id, cluster, term := survivor.cfg.ID, survivor.machine.ClusterID(), survivor.raft.Load().CurrentTerm()
+		for _, n := range c.all() {
+			c.crash(n.cfg.ID)
+		}
+		// An entry that only the survivor has: nobody can tell that it was committed.
+		o := c.offlineOf(id)
+		last, err := o.stores.Log().LastIndex()
+		var b frame.Builder
+		r := numbered(99)
+		b.Add(r.Command, r.Batch)
+		data := b.Encode(frame.Seal{Time: noon, Proposer: id})
+		err = errors.Join(err, o.stores.Log().StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogCommand, Data: data}), o.close())
+		if err != nil {
+			t.Fatal(err)
+		}
+		members := []fsm.ConfigMember{{ID: id, Addr: c.config[id].RaftBind, Voter: true}}
+		for range 2 { // it may be repeated
+			done, err := Recover(t.Context(), c.config[id].Dir, members, nil)
+			if err != nil || done.ClusterID != cluster || done.Term <= term {
+				t.Fatalf("%+v, %v", done, err)
+			}
+			term = done.Term
+		}
+		c.start(id)
+		n := c.leader()
+		if n.raft.Load().CurrentTerm() <= term {
+			t.Errorf("term %d after %d", n.raft.Load().CurrentTerm(), term)
+		}
+		if got := publish(t, n, 99); len(got.Duplicates) == 0 {
+			if e, err := n.machine.Log().Get(got.First - 1); err == nil && string(e.Payload) != `{"n": 99}` {
+				t.Error("the entry that only the survivor had is gone")
+			}
+		}
+		// The others come back empty, once the leader has forgotten their old folders.
+		other := "n1"
+		if id == other {
+			other = "n2"
+		}
+		if err := os.RemoveAll(c.config[other].Dir); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the lost members are forgotten", func() bool { return len(n.machine.Members()) == 1 })
+		c.start(other)
+		eventually(t, "it has a vote again", func() bool { return slices.Contains(votersOf(n.servers()), other) })
+		c.settle()
+	})
+}
+
+func TestRecoverRefusesWhatCanNotBeACluster(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 1, defaults)
+	dir := c.config["n1"].Dir
+	self := fsm.ConfigMember{ID: "n1", Addr: "a:1", Voter: true}
+	if _, err := Recover(t.Context(), dir, []fsm.ConfigMember{self}, nil); !errors.Is(err, datadir.ErrInUse) {
+		t.Errorf("on a running node: %v", err)
+	}
+	c.crash("n1")
+	for name, members := range map[string][]fsm.ConfigMember{
+		"nobody":          nil,
+		"no voter":        {{ID: "n1", Addr: "a:1"}},
+		"an id twice":     {self, {ID: "n1", Addr: "b:1", Voter: true}},
+		"one address":     {self, {ID: "n2", Addr: "a:1", Voter: true}},
+		"without address": {{ID: "n1", Voter: true}},
+	} {
+		if _, err := Recover(t.Context(), dir, members, nil); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if _, err := Recover(t.Context(), t.TempDir(), []fsm.ConfigMember{self}, nil); !errors.Is(err, datadir.ErrNoFolder) {
+		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+// dump is the canonical dump without what names cluster and members.
+func dump(t *testing.T, m *fsm.Machine) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := m.Dump(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestABackupRestoresAsANewClusterThatOthersJoin(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, defaults)
+	for i := range 20 {
+		publish(t, c.leader(), i)
+	}
+	if _, err := c.leader().Propose(t.Context(), frame.Request{Command: frame.CursorCreate{Name: "trainer"}}); err != nil {
+		t.Fatal(err)
+	}
+	c.settle()
+	var file bytes.Buffer
+	meta, err := c.followers()[0].Backup(t.Context(), &file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := snapshots.Verify(bytes.NewReader(file.Bytes())); err != nil {
+		t.Fatal(err)
+	}
+	old := c.leader().machine.ClusterID()
+
+	d := newCluster(t, defaults)
+	cfg := d.member("r1")
+	d.config["r1"] = cfg
+	done, err := Restore(t.Context(), bytes.NewReader(file.Bytes()), Target{Dir: cfg.Dir, NodeID: "r1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done.ClusterID == old || done.Term <= meta.Term || done.Offset != meta.LastOffset {
+		t.Errorf("%+v out of %+v", done, meta)
+	}
+	if _, err := Restore(t.Context(), bytes.NewReader(file.Bytes()), Target{Dir: cfg.Dir, NodeID: "r1"}); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("over an existing folder: %v", err)
+	}
+	r1 := d.start("r1")
+	d.leader()
+	if got := publish(t, r1, 3); len(got.Duplicates) != 1 {
+		t.Error("an event of the backup's dedup window was appended again")
+	}
+	if _, known := r1.machine.Cursor("trainer"); !known || r1.machine.Term() <= meta.Term {
+		t.Errorf("cursor %v, term %d after %d", known, r1.machine.Term(), meta.Term)
+	}
+	for offset := uint64(1); offset <= meta.LastOffset; offset++ {
+		want, err1 := c.leader().machine.Log().Get(offset)
+		got, err2 := r1.machine.Log().Get(offset)
+		if err1 != nil || err2 != nil || string(want.AppendJSON(nil)) != string(got.AppendJSON(nil)) {
+			t.Fatalf("offset %d: %v %v, want %v %v", offset, got, err2, want, err1)
+		}
+	}
+	r2 := d.joins("r2", func(cfg *Config) { cfg.Join = []string{"http://r1"} })
+	eventually(t, "r2 has a vote", func() bool { return slices.Contains(votersOf(r2.servers()), "r2") })
+	d.settle()
+	if dump(t, r1.machine) != dump(t, r2.machine) {
+		t.Error("the dumps differ")
+	}
+	if s, _ := r1.server("r1"); string(s.Address) != r1.raftAddr() {
+		t.Errorf("r1 is still listed at %s", s.Address)
+	}
+}
+
+func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 1, defaults)
+	var file bytes.Buffer
+	if _, err := c.leader().Backup(t.Context(), &file); err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(file.Bytes())
+	damaged[len(damaged)/2] ^= 1
+	dir := filepath.Join(t.TempDir(), "to")
+	_, err := Restore(t.Context(), bytes.NewReader(damaged), Target{Dir: dir, NodeID: "r1"})
+	if !errors.Is(err, snapshots.ErrCorrupt) {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, defaults)
+	for i := range 5 {
+		publish(t, c.leader(), i)
+	}
+	c.settle()
+	id := c.followers()[0].cfg.ID
+	c.crash(id)
+	// What a crash between a snapshot's arrival and the log's clean-up leaves: a
+	// log of a deposed leader in an old term, where the state has a newer one.
+	o := c.offlineOf(id)
+	p := o.machine.Position()
+	err := errors.Join(emptyLog(o.stores.Log()))
+	for index := p.Index - 2; index <= p.Index+2; index++ {
+		err = errors.Join(err, o.stores.Log().StoreLog(&raft.Log{Index: index, Term: p.Term - 1, Type: raft.LogCommand, Data: []byte("of a deposed leader")}))
+	}
+	if err = errors.Join(err, o.stores.Close(), o.machine.Close(), o.dir.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c.start(id)
+	publish(t, c.leader(), 6)
+	c.settle()
+}
+
+func TestALogThatLostWhatTheStateStandsOnRefusesToStart(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 1, defaults)
+	for i := range 5 {
+		publish(t, c.leader(), i)
+	}
+	c.crash("n1")
+	o := c.offlineOf("n1")
+	last, err := o.stores.Log().LastIndex()
+	if err = errors.Join(err, o.stores.Log().DeleteRange(last-2, last), o.close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(t.Context(), c.config["n1"])
+	if !errors.Is(err, raftstore.ErrBehindState) || !strings.Contains(fmt.Sprint(err), datadir.Rejoin) {
+		t.Errorf("opened, or without a remedy: %v", err)
+	}
+}

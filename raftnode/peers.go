@@ -1,0 +1,83 @@
+package raftnode
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode/datadir"
+)
+
+// Peers reaches other nodes outside of raft. A url is one of Config.Join or
+// what URL makes of a member's HTTP address. Every call is bounded by its
+// context, may be made from many goroutines at once, and returns what the
+// other side's method of the same purpose returned.
+type Peers interface {
+	// Identify asks who is there: the answer of its Node.Report.
+	Identify(ctx context.Context, url string) (Report, error)
+	// Forward hands a request, encoded by frame.Request, to the leader's
+	// Node.ProposeForwarded. An error that does not wrap one of this package's
+	// sentinels is taken as ErrOutcomeUnknown; one that failed before anything
+	// was sent should wrap ErrNoLeader.
+	Forward(ctx context.Context, url string, request []byte) ([]byte, error)
+	// Join asks a node to let m in: its Node.AddMember, or its leader's.
+	Join(ctx context.Context, url string, m frame.Member, voter bool) error
+	// ReadIndex asks the leader for its Node.ReadIndex.
+	ReadIndex(ctx context.Context, url string) (uint64, error)
+}
+
+// Report is what a node says of itself.
+type Report struct {
+	ID           string    `json:"id"`
+	ClusterID    string    `json:"cluster_id"` // "" while in none
+	Incarnation  string    `json:"incarnation"`
+	RaftAddr     string    `json:"raft"`
+	HTTPAddr     string    `json:"http"`
+	Version      string    `json:"version"`
+	FeatureLevel uint32    `json:"feature_level"`
+	Time         time.Time `json:"time"` // its wall clock
+	Role         string    `json:"role"`
+	Term         uint64    `json:"term"`
+	Applied      uint64    `json:"applied_index"`
+	LeaderID     string    `json:"leader_id"`
+	LeaderHTTP   string    `json:"leader_http"`
+	DiskFull     bool      `json:"disk_full"`
+	Diverged     bool      `json:"diverged"`
+
+	// While no cluster is formed: how many voters are to form it, whom the node
+	// sees, itself included, sorted by id, and whether it has settled on them.
+	Expect int            `json:"expect,omitempty"`
+	Known  []datadir.Peer `json:"known,omitempty"`
+	Agreed bool           `json:"agreed,omitempty"`
+
+	Members []datadir.Peer `json:"members,omitempty"` // as of Applied
+	Digests []IndexDigest  `json:"digests,omitempty"` // rising indexes
+}
+
+// IndexDigest is the digest of the state at an index.
+type IndexDigest struct {
+	Index  uint64  `json:"index"`
+	Digest fsm.Sum `json:"digest"`
+}
+
+// URL makes an address of HTTPAdvertise's form one that Peers take.
+func URL(httpAddr string) string {
+	if httpAddr == "" || strings.Contains(httpAddr, "://") {
+		return httpAddr
+	}
+	return "http://" + httpAddr
+}
+
+func peerOf(m frame.Member) datadir.Peer {
+	return datadir.Peer{ID: m.ID, Raft: m.RaftAddr, HTTP: m.HTTPAddr, Incarnation: m.Incarnation}
+}
+
+func peersOf(members []frame.Member) []datadir.Peer {
+	peers := make([]datadir.Peer, len(members))
+	for i, m := range members {
+		peers[i] = peerOf(m)
+	}
+	return peers
+}

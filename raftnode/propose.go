@@ -1,0 +1,147 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+)
+
+// Propose has a request decided and returns its result once it is committed and
+// applied here, or at the leader where this node is not it. A refusal of the
+// state machine is returned as the error, a *fsm.Refusal, beside the result.
+//
+// Other errors wrap ErrNoLeader, ErrNoQuorum, ErrOverloaded, ErrDiskFull,
+// ErrTooLarge, ErrDiverged, ErrClosed or ctx's: nothing was appended; or
+// ErrOutcomeUnknown.
+func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
+	if err := n.mayPropose(r); err != nil {
+		return fsm.Result{}, err
+	}
+	result, err := n.proposeHere(ctx, r)
+	if err != nil && errors.Is(err, ErrNoLeader) && n.raft.Load().State() != raft.Leader {
+		result, err = n.forward(ctx, r)
+	}
+	if err == nil && result.Refusal != nil {
+		return result, result.Refusal
+	}
+	return result, err
+}
+
+// ProposeForwarded is the leader's side of Peers.Forward: it decides a request
+// that another node has encoded, and never forwards it again. A refusal travels
+// inside the encoded result.
+func (n *Node) ProposeForwarded(ctx context.Context, request []byte) ([]byte, error) {
+	r, err := frame.DecodeRequest(request)
+	if err != nil {
+		return nil, fmt.Errorf("raftnode: forwarded request: %w", err)
+	}
+	if err := n.mayPropose(r); err != nil {
+		return nil, err
+	}
+	result, err := n.proposeHere(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return result.Encode(), nil
+}
+
+func (n *Node) mayPropose(r frame.Request) error {
+	switch {
+	case n.ctx.Err() != nil:
+		return ErrClosed
+	case n.diverged.Load():
+		return ErrDiverged
+	case requestBytes(r) > n.cfg.Limits.RequestBytes:
+		return fmt.Errorf("raftnode: propose: %w: %d bytes, at most %d", ErrTooLarge, requestBytes(r), n.cfg.Limits.RequestBytes)
+	case r.Batch != nil && r.Batch.Len() > frame.MaxRows:
+		return fmt.Errorf("raftnode: propose: %w: %d events, at most %d", ErrTooLarge, r.Batch.Len(), frame.MaxRows)
+	}
+	return nil
+}
+
+// requestBytes is about what a request takes in memory and in a frame.
+func requestBytes(r frame.Request) int {
+	if r.Command.Kind() == frame.KindPublish {
+		return r.Bytes()
+	}
+	var b frame.Builder
+	b.Add(r.Command, r.Batch)
+	return r.Bytes() + b.Bytes()
+}
+
+func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, error) {
+	if r.Command.Kind() == frame.KindPublish {
+		if err := n.disk.admitsAppends(); err != nil {
+			return fsm.Result{}, err
+		}
+	}
+	return n.proposer.propose(ctx, r)
+}
+
+// leader is who leads as this node knows, and where to reach it.
+func (n *Node) leader() (id, url string) {
+	_, server := n.raft.Load().LeaderWithID()
+	if server == "" {
+		return "", ""
+	}
+	for _, p := range n.knownPeers() {
+		if p.ID == string(server) {
+			return p.ID, URL(p.HTTP)
+		}
+	}
+	return string(server), ""
+}
+
+// otherLeader is the leader to hand something to, if it is not this node.
+func (n *Node) otherLeader() (url string, err error) {
+	id, url := n.leader()
+	switch {
+	case id == "":
+		return "", n.leaderless()
+	case id == n.cfg.ID:
+		return "", fmt.Errorf("%w: this node is about to lead or to hand over", ErrNoLeader)
+	case url == "" || n.cfg.Peers == nil:
+		return "", fmt.Errorf("%w reachable: %s leads, its HTTP address is not known here", ErrNoLeader, id)
+	}
+	return url, nil
+}
+
+// leaderless tells whether there can be a leader at all.
+func (n *Node) leaderless() error {
+	if q := n.quorum(); q.Voters > 0 && q.Margin < 0 {
+		return fmt.Errorf("%w: %w: %d of %d voters answer, %d are needed", ErrNoLeader, ErrNoQuorum, q.Healthy, q.Voters, q.Needed)
+	}
+	return ErrNoLeader
+}
+
+func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error) {
+	url, err := n.otherLeader()
+	if err != nil {
+		return fsm.Result{}, err
+	}
+	encoded, err := n.cfg.Peers.Forward(ctx, url, r.Encode())
+	if err != nil {
+		return fsm.Result{}, fmt.Errorf("raftnode: forward to %s: %w", url, forwardError(err))
+	}
+	result, err := fsm.DecodeResult(encoded)
+	if err != nil {
+		return fsm.Result{}, fmt.Errorf("raftnode: forward to %s: %w: %w", url, ErrOutcomeUnknown, err)
+	}
+	return result, nil
+}
+
+// forwardError keeps what is known to have changed nothing; of anything else
+// nobody can tell.
+func forwardError(err error) error {
+	for _, certain := range []error{ErrNoLeader, ErrNoQuorum, ErrOverloaded, ErrDiskFull, ErrTooLarge, ErrDiverged, ErrClosed, ErrOutcomeUnknown} {
+		if errors.Is(err, certain) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+}

@@ -1,0 +1,364 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+)
+
+const (
+	frameTarget   = 1 << 20           // uncompressed bytes at which a frame is full
+	frameRows     = frame.MaxRows / 2 // events at which a frame is full
+	maxInFlight   = 8                 // frames proposed and not yet answered
+	smallInFlight = 2                 // past so many only full frames go out, so that small requests share one
+	compressFrom  = 512               // smaller frames travel uncompressed
+
+	enqueueTimeout = 5 * time.Second
+	digestEvery    = time.Second // how often a frame carries a digest
+)
+
+// gate says what becomes of requests.
+type gate int
+
+const (
+	gateClosed  gate = iota // not the leader: refused
+	gateWaiting             // leader, but its hello is not applied yet: they wait
+	gateOpen                // they go into frames
+	gatePaused              // leadership is being handed over: refused
+)
+
+// proposer puts the requests of many callers into few raft entries.
+//
+// One goroutine fills frames, one answers them in order. Invariants, under mu:
+// bytes is the sum over queue; inFlight <= maxInFlight; a request is in the
+// queue, in a flight, or answered.
+type proposer struct {
+	id         string
+	apply      func(data []byte, timeout time.Duration) raft.ApplyFuture
+	clock      *clock
+	digest     func() (uint64, fsm.Sum)
+	queueBytes int
+
+	sending    sync.Mutex // orders stamps and entries alike
+	lastDigest time.Time  // under sending
+
+	mu       sync.Mutex
+	changed  *sync.Cond
+	gate     gate
+	term     uint64 // of the gate
+	greeted  uint64 // the term whose first frame, the hello, is applied
+	closed   bool
+	queue    []*proposal
+	bytes    int
+	rows     int
+	inFlight int
+
+	flights chan flight
+	done    sync.WaitGroup
+}
+
+// proposal is one caller's request; answer has room for the one answer it gets.
+type proposal struct {
+	request frame.Request
+	bytes   int
+	rows    int
+	answer  chan answer
+}
+
+type answer struct {
+	result fsm.Result
+	err    error
+}
+
+// flight is a frame on its way through raft.
+type flight struct {
+	future    raft.ApplyFuture
+	proposals []*proposal
+}
+
+func newProposer(id string, queueBytes int, c *clock, digest func() (uint64, fsm.Sum), apply func([]byte, time.Duration) raft.ApplyFuture) *proposer {
+	p := &proposer{id: id, apply: apply, clock: c, digest: digest, queueBytes: queueBytes,
+		flights: make(chan flight, maxInFlight)}
+	p.changed = sync.NewCond(&p.mu)
+	p.done.Go(p.fill)
+	p.done.Go(p.resolve)
+	return p
+}
+
+// propose queues a request and waits for its answer. Refusals come as results.
+func (p *proposer) propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
+	q := &proposal{request: r, bytes: requestBytes(r), answer: make(chan answer, 1)}
+	if r.Batch != nil {
+		q.rows = r.Batch.Len()
+	}
+	if err := p.enqueue(q); err != nil {
+		return fsm.Result{}, err
+	}
+	select {
+	case a := <-q.answer:
+		return a.result, a.err
+	case <-ctx.Done():
+		return p.abandon(ctx, q)
+	}
+}
+
+func (p *proposer) enqueue(q *proposal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return ErrClosed
+	case p.gate == gateClosed || p.gate == gatePaused:
+		return ErrNoLeader
+	case p.bytes+q.bytes > p.queueBytes:
+		return fmt.Errorf("raftnode: propose: %w: %d bytes, at most %d", ErrOverloaded, p.bytes, p.queueBytes)
+	}
+	p.queue = append(p.queue, q)
+	p.bytes += q.bytes
+	p.rows += q.rows
+	p.changed.Broadcast()
+	return nil
+}
+
+// abandon ends a caller's wait: while its request still stands in the queue it
+// is withdrawn, otherwise nobody can tell what becomes of it.
+func (p *proposer) abandon(ctx context.Context, q *proposal) (fsm.Result, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, other := range p.queue {
+		if other == q {
+			p.queue = append(p.queue[:i], p.queue[i+1:]...)
+			p.bytes, p.rows = p.bytes-q.bytes, p.rows-q.rows
+			return fsm.Result{}, ctx.Err()
+		}
+	}
+	select {
+	case a := <-q.answer:
+		return a.result, a.err
+	default:
+		return fsm.Result{}, fmt.Errorf("raftnode: propose: %w: %w", ErrOutcomeUnknown, ctx.Err())
+	}
+}
+
+// fill makes frames of what waits, until close.
+func (p *proposer) fill() {
+	defer close(p.flights)
+	var b frame.Builder
+	for {
+		batch, term, ok := p.take()
+		if !ok {
+			return
+		}
+		for _, q := range batch {
+			b.Add(q.request.Command, q.request.Batch)
+		}
+		p.flights <- flight{p.send(&b, term), batch}
+	}
+}
+
+// take waits until a frame should go out and takes its requests off the queue.
+func (p *proposer) take() (batch []*proposal, term uint64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !p.due() {
+		if p.closed {
+			return nil, 0, false
+		}
+		p.changed.Wait()
+	}
+	bytes, rows, n := 0, 0, 0
+	for n < len(p.queue) && (n == 0 || bytes+p.queue[n].bytes <= frameTarget && rows+p.queue[n].rows <= frameRows) {
+		bytes, rows = bytes+p.queue[n].bytes, rows+p.queue[n].rows
+		n++
+	}
+	batch = append(batch, p.queue[:n]...)
+	clear(p.queue[:n])
+	p.queue = p.queue[n:]
+	p.bytes, p.rows = p.bytes-bytes, p.rows-rows
+	p.inFlight++
+	return batch, p.term, true
+}
+
+// due: a lone request goes out at once; while frames are under way more gather.
+func (p *proposer) due() bool {
+	if p.gate != gateOpen || p.greeted != p.term || len(p.queue) == 0 {
+		return false
+	}
+	full := p.bytes >= frameTarget || p.rows >= frameRows
+	return p.inFlight < smallInFlight || full && p.inFlight < maxInFlight
+}
+
+// send seals what b holds and hands it to raft.
+func (p *proposer) send(b *frame.Builder, term uint64) raft.ApplyFuture {
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	if !p.holds(term) {
+		*b = frame.Builder{}
+		return refusedFuture{raft.ErrNotLeader}
+	}
+	seal := frame.Seal{Time: p.clock.stamp(), Proposer: p.id, Compress: b.Bytes() >= compressFrom}
+	if seal.Time.Sub(p.lastDigest) >= digestEvery {
+		p.lastDigest = seal.Time
+		seal.DigestIndex, seal.Digest = p.digest()
+	}
+	return p.apply(b.Encode(seal), enqueueTimeout)
+}
+
+func (p *proposer) holds(term uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.term == term && p.gate != gateClosed
+}
+
+// direct proposes a frame of its own past the queue and waits for it. Only the
+// leadership's owner calls it, while the gate keeps others out. The first of a
+// term is its hello, which all requests of that term wait for.
+func (p *proposer) direct(term uint64, commands ...frame.Command) error {
+	var b frame.Builder
+	for _, c := range commands {
+		b.Add(c, nil)
+	}
+	future := p.send(&b, term)
+	if err := outcomeError(future.Error()); err != nil {
+		return err
+	}
+	if err := outcomeOf(future).err; err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.greeted = max(p.greeted, term)
+	return nil
+}
+
+// resolve answers the callers, frame by frame.
+func (p *proposer) resolve() {
+	for f := range p.flights {
+		err := outcomeError(f.future.Error())
+		var out applied
+		if err == nil {
+			out = outcomeOf(f.future)
+			err = out.err
+		}
+		if err == nil && len(out.outcome.Results) != len(f.proposals) {
+			err = fmt.Errorf("raftnode: propose: %w: %d results for %d requests", ErrOutcomeUnknown, len(out.outcome.Results), len(f.proposals))
+		}
+		for i, q := range f.proposals {
+			if err != nil {
+				q.answer <- answer{err: err}
+			} else {
+				q.answer <- answer{result: out.outcome.Results[i]}
+			}
+		}
+		p.mu.Lock()
+		p.inFlight--
+		p.changed.Broadcast()
+		p.mu.Unlock()
+	}
+}
+
+// outcomeOf is what the state machine answered for a committed frame.
+func outcomeOf(f raft.ApplyFuture) applied {
+	out, ok := f.Response().(applied)
+	if !ok {
+		return applied{err: fmt.Errorf("raftnode: propose: %w: no answer of the state machine", ErrOutcomeUnknown)}
+	}
+	if out.err != nil {
+		return applied{err: fmt.Errorf("raftnode: propose: %w: %w", ErrOutcomeUnknown, out.err)}
+	}
+	return out
+}
+
+// outcomeError sorts raft's errors into those that promise that the entry was
+// not appended, and all others. ErrRaftShutdown is one of the others: raft also
+// answers it for entries that are committed and not yet applied.
+func outcomeError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress),
+		errors.Is(err, raft.ErrEnqueueTimeout):
+		return fmt.Errorf("raftnode: propose: %w: %w", ErrNoLeader, err)
+	default:
+		return fmt.Errorf("raftnode: propose: %w: %w", ErrOutcomeUnknown, err)
+	}
+}
+
+// shift sets the gate. Closing or pausing it refuses what waits in the queue.
+func (p *proposer) shift(to gate, term uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gate, p.term = to, term
+	if to == gateClosed || to == gatePaused {
+		p.refuseQueue(ErrNoLeader)
+	}
+	p.changed.Broadcast()
+}
+
+func (p *proposer) refuseQueue(err error) {
+	for _, q := range p.queue {
+		q.answer <- answer{err: err}
+	}
+	p.queue, p.bytes, p.rows = nil, 0, 0
+}
+
+// openTerm is the term in which requests are let in now, 0 when they are not.
+func (p *proposer) openTerm() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gate != gateOpen || p.greeted != p.term {
+		return 0
+	}
+	return p.term
+}
+
+// drain waits until no frame is under way.
+func (p *proposer) drain(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.changed.Broadcast()
+	})
+	defer stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.inFlight > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		p.changed.Wait()
+	}
+	return nil
+}
+
+// waiting is what the queue holds now.
+func (p *proposer) waiting() (requests, bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.queue), p.bytes
+}
+
+// close refuses what waits and returns when every frame under way is answered.
+// Raft must run until then: it leaves futures unanswered once it is shut down.
+func (p *proposer) close() {
+	p.mu.Lock()
+	p.closed, p.gate = true, gateClosed
+	p.refuseQueue(ErrClosed)
+	p.changed.Broadcast()
+	p.mu.Unlock()
+	p.done.Wait()
+}
+
+// refusedFuture is an entry that never reached raft.
+type refusedFuture struct{ err error }
+
+func (f refusedFuture) Error() error  { return f.err }
+func (f refusedFuture) Response() any { return nil }
+func (f refusedFuture) Index() uint64 { return 0 }

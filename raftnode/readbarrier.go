@@ -1,0 +1,147 @@
+package raftnode
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// ReadBarrier returns when this node's state includes everything that any node
+// acknowledged before the call, so that a read of it is linearizable.
+func (n *Node) ReadBarrier(ctx context.Context) error {
+	if n.diverged.Load() {
+		return ErrDiverged
+	}
+	index, err := n.readIndex(ctx)
+	if err != nil {
+		return fmt.Errorf("raftnode: read barrier: %w", err)
+	}
+	ctx, cancel := until(ctx, n.ctx)
+	defer cancel()
+	if err := n.machine.WaitApplied(ctx, index); err != nil {
+		return fmt.Errorf("raftnode: read barrier at %d: %w", index, err)
+	}
+	return nil
+}
+
+// until is ctx, ended with ErrClosed when end ends.
+func until(ctx, end context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(end, func() { cancel(ErrClosed) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+func (n *Node) readIndex(ctx context.Context) (uint64, error) {
+	if n.proposer.openTerm() != 0 {
+		return n.barrier.index(ctx)
+	}
+	url, err := n.otherLeader()
+	if err != nil {
+		return 0, err
+	}
+	return n.cfg.Peers.ReadIndex(ctx, url)
+}
+
+// ReadIndex is the leader's side of Peers.ReadIndex: an index that includes
+// everything acknowledged before the call.
+func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
+	if n.proposer.openTerm() == 0 || n.diverged.Load() {
+		return 0, ErrNoLeader
+	}
+	return n.barrier.index(ctx)
+}
+
+// leaderIndex proves that this node still leads and returns the commit index of
+// a moment before the proof. The gate is open only once the hello, an entry of
+// this term, is applied; behind it come no entries that never reach the state.
+//
+// VerifyLeader only sends the questions out: it takes answers of non-voters and
+// answers to older questions for a proof, so contacts decides.
+func (n *Node) leaderIndex(ctx context.Context) (uint64, error) {
+	const pause = time.Millisecond
+	term := n.proposer.openTerm()
+	if term == 0 {
+		return 0, ErrNoLeader
+	}
+	r, since := n.raft.Load(), time.Now()
+	index := r.CommitIndex()
+	for !n.contacts.quorum(raft.ServerID(n.cfg.ID), n.servers(), term, since) {
+		if err := r.VerifyLeader().Error(); err != nil {
+			return 0, fmt.Errorf("%w: %w", ErrNoLeader, err)
+		}
+		if n.contacts.quorum(raft.ServerID(n.cfg.ID), n.servers(), term, since) {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	if n.proposer.openTerm() != term || r.CurrentTerm() != term {
+		return 0, ErrNoLeader
+	}
+	return index, nil
+}
+
+// barrier lets callers share proofs of leadership: those that come while one is
+// under way wait for the next, which begins after they came.
+type barrier struct {
+	prove func(context.Context) (uint64, error)
+	asked chan chan proof
+	ended chan struct{} // closed when run has returned
+}
+
+type proof struct {
+	index uint64
+	err   error
+}
+
+func newBarrier(prove func(context.Context) (uint64, error)) *barrier {
+	return &barrier{prove: prove, asked: make(chan chan proof), ended: make(chan struct{})}
+}
+
+// run proves as long as somebody asks, until ctx ends.
+func (b *barrier) run(ctx context.Context) {
+	defer close(b.ended)
+	for {
+		var waiting []chan proof
+		select {
+		case w := <-b.asked:
+			waiting = append(waiting, w)
+		case <-ctx.Done():
+			return
+		}
+		for more := true; more; {
+			select {
+			case w := <-b.asked:
+				waiting = append(waiting, w)
+			default:
+				more = false
+			}
+		}
+		index, err := b.prove(ctx)
+		for _, w := range waiting {
+			w <- proof{index, err}
+		}
+	}
+}
+
+func (b *barrier) index(ctx context.Context) (uint64, error) {
+	w := make(chan proof, 1)
+	select {
+	case b.asked <- w:
+	case <-b.ended:
+		return 0, ErrClosed
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	select {
+	case p := <-w:
+		return p.index, p.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}

@@ -1,0 +1,333 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/raftstore"
+	"github.com/ringrift/ringlog/snapshots"
+)
+
+// keyCurrentTerm is raft's own key in the stable store.
+const keyCurrentTerm = "CurrentTerm"
+
+// Recovered says where a recovered or restored node goes on.
+type Recovered struct {
+	NodeID    string             `json:"node_id"`
+	ClusterID string             `json:"cluster_id"`
+	Index     uint64             `json:"index"`    // of the new configuration
+	Term      uint64             `json:"term"`     // of the new configuration
+	Replayed  uint64             `json:"replayed"` // entries applied that were not before
+	Offset    uint64             `json:"last_offset"`
+	Servers   []fsm.ConfigMember `json:"members"`
+	Snapshot  *snapshots.Meta    `json:"snapshot,omitempty"`
+}
+
+// Recover gives the stopped node in dir the configuration members, after most
+// voters of its cluster are lost for good. Its whole raft log is applied, whether
+// it was committed or not: the voters who could tell are gone.
+//
+// What may be lost: entries that were acknowledged by a majority this node was
+// not part of. What may appear: requests whose outcome was unknown, or that were
+// refused with ErrOutcomeUnknown. So recover the survivor with the highest last
+// index, alone, and let the others join it with emptied folders; never one whose
+// cluster still has a quorum. Members that are not named are forgotten by the
+// first leader.
+//
+// It may be repeated after a crash.
+func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger hclog.Logger) (Recovered, error) {
+	raw, err := encodeConfiguration(members)
+	if err != nil {
+		return Recovered{}, fmt.Errorf("raftnode: recover %s: %w", dir, err)
+	}
+	m, err := datadir.Inspect(dir)
+	if err != nil {
+		return Recovered{}, err
+	}
+	o, err := openOffline(dir, m.NodeID, raftstore.Kind(m.LogStore), logger)
+	if err != nil {
+		return Recovered{}, err
+	}
+	done, err := o.recover(ctx, raw, members)
+	if err = errors.Join(err, o.close()); err != nil {
+		return Recovered{}, fmt.Errorf("raftnode: recover %s: %w", dir, err)
+	}
+	return done, nil
+}
+
+// encodeConfiguration makes raft's form of members, and refuses one without a
+// voter or with an id or address twice.
+func encodeConfiguration(members []fsm.ConfigMember) ([]byte, error) {
+	var c raft.Configuration
+	voters := 0
+	ids, addresses := map[string]bool{}, map[string]bool{}
+	for _, m := range members {
+		if m.ID == "" || m.Addr == "" || ids[m.ID] || addresses[m.Addr] {
+			return nil, fmt.Errorf("member %q at %q: id and address must be set and differ: %w", m.ID, m.Addr, ErrDuplicateAddress)
+		}
+		ids[m.ID], addresses[m.Addr] = true, true
+		suffrage := raft.Nonvoter
+		if m.Voter {
+			suffrage, voters = raft.Voter, voters+1
+		}
+		c.Servers = append(c.Servers, raft.Server{Suffrage: suffrage, ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Addr)})
+	}
+	if voters == 0 {
+		return nil, fmt.Errorf("%w: no member has a vote", ErrLastVoter)
+	}
+	return raft.EncodeConfiguration(c), nil
+}
+
+// offline is a stopped node's folder, open for a tool.
+type offline struct {
+	dir     *datadir.Dir
+	stores  *raftstore.Stores
+	machine *fsm.Machine
+	failed  chan error // the first word of Fatal
+}
+
+func openOffline(path, nodeID string, kind raftstore.Kind, logger hclog.Logger) (o *offline, err error) {
+	if logger == nil {
+		logger = hclog.NewNullLogger()
+	}
+	o = &offline{failed: make(chan error, 1)}
+	fatal := func(err error) {
+		select {
+		case o.failed <- err:
+		default:
+		}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.close())
+		}
+	}()
+	if o.dir, err = datadir.Open(path, datadir.Options{NodeID: nodeID, LogStore: string(kind)}); err != nil {
+		return o, err
+	}
+	if o.stores, err = raftstore.Open(raftstore.Options{Dir: o.dir.Path(datadir.RaftDir), Kind: kind, Fatal: fatal, Logger: logger}); err != nil {
+		return o, err
+	}
+	if err = o.dir.MarkStoresCreated(); err != nil {
+		return o, err
+	}
+	if o.machine, err = fsm.Open(fsm.Options{Dir: o.dir.Path(datadir.StateDir), Fatal: fatal, Logger: logger}); err != nil {
+		return o, err
+	}
+	return o, reconcileLog(o.stores, o.machine.Position())
+}
+
+func (o *offline) close() error {
+	var errs []error
+	if o.machine != nil {
+		errs = append(errs, o.machine.Close())
+	}
+	if o.stores != nil {
+		errs = append(errs, o.stores.Close())
+	}
+	if o.dir != nil {
+		errs = append(errs, o.dir.Close())
+	}
+	select {
+	case err := <-o.failed:
+		errs = append(errs, err)
+	default:
+	}
+	return errors.Join(errs...)
+}
+
+func (o *offline) recover(ctx context.Context, raw []byte, members []fsm.ConfigMember) (Recovered, error) {
+	if o.machine.Applied() == 0 {
+		if last, err := o.stores.Log().LastIndex(); err != nil || last == 0 {
+			return Recovered{}, errors.Join(err, errors.New("there is nothing to recover: the node never was in a cluster"))
+		}
+	}
+	before := o.machine.Applied()
+	last, term, err := o.replay(ctx)
+	if err != nil {
+		return Recovered{}, err
+	}
+	done, err := o.configure(last+1, term, raw, members)
+	done.Replayed = last - min(last, before)
+	return done, err
+}
+
+// replay applies the log to its end and returns the last index and the highest
+// term that raft has known.
+func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
+	term, err = o.stores.Stable().GetUint64([]byte(keyCurrentTerm))
+	if err != nil {
+		return 0, 0, err
+	}
+	end, err := o.stores.Log().LastIndex()
+	if err != nil {
+		return 0, 0, err
+	}
+	p := o.machine.Position()
+	last, term = p.Index, max(term, p.Term)
+	for index := p.Index + 1; index <= end; index++ {
+		if err := ctx.Err(); err != nil {
+			return 0, 0, err
+		}
+		var l raft.Log
+		if err := o.stores.Log().GetLog(index, &l); err != nil {
+			return 0, 0, err
+		}
+		if _, err := applyEntry(o.machine, &l); err != nil {
+			return 0, 0, err
+		}
+		last, term = index, max(term, l.Term)
+	}
+	return last, term, nil
+}
+
+// configure records a configuration as if an entry at index had held it, in a
+// term above all others, and empties the log. The order keeps a crash at any
+// point harmless: the term and why the log ends early, the state, then the log.
+func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.ConfigMember) (Recovered, error) {
+	term := highest + 1
+	if err := o.stores.Stable().SetUint64([]byte(keyCurrentTerm), term); err != nil {
+		return Recovered{}, err
+	}
+	if err := o.stores.Stable().SetUint64([]byte(keyInstalled), index); err != nil {
+		return Recovered{}, err
+	}
+	if err := o.machine.ApplyConfiguration(index, term, raw, members); err != nil {
+		return Recovered{}, err
+	}
+	if err := o.machine.Sync(); err != nil {
+		return Recovered{}, err
+	}
+	if err := emptyLog(o.stores.Log()); err != nil {
+		return Recovered{}, err
+	}
+	p := o.machine.Position()
+	return Recovered{NodeID: o.dir.Marker().NodeID, ClusterID: p.ClusterID, Index: p.Index, Term: p.Term, Offset: p.Last, Servers: members}, nil
+}
+
+func emptyLog(log raft.LogStore) error {
+	first, err := log.FirstIndex()
+	if err != nil {
+		return err
+	}
+	last, err := log.LastIndex()
+	if err != nil || last == 0 {
+		return err
+	}
+	return log.DeleteRange(first, last)
+}
+
+// Target says where a snapshot is restored to.
+type Target struct {
+	Dir      string         // must not exist or be empty
+	NodeID   string         // of the one voter it will have
+	RaftAddr string         // of that voter; "" lets it name its own when it starts
+	LogStore raftstore.Kind // "" is raftstore.Bolt
+	Logger   hclog.Logger
+}
+
+// unknownAddr stands in a restored configuration until the node has started.
+const unknownAddr = "unknown:0"
+
+// Restore makes a new cluster of one voter out of a snapshot: a fresh cluster
+// id, everything else as it was saved, terms above the snapshot's. Other nodes
+// join it with empty folders. On error the folder is as it was.
+func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err error) {
+	orDefault(&to.LogStore, raftstore.Bolt)
+	orDefault(&to.RaftAddr, unknownAddr)
+	if err := requireEmpty(to.Dir); err != nil {
+		return Recovered{}, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("raftnode: restore into %s: %w", to.Dir, err), empty(to.Dir))
+		}
+	}()
+	o, err := openOffline(to.Dir, to.NodeID, to.LogStore, to.Logger)
+	if err != nil {
+		return Recovered{}, err
+	}
+	done, err = o.restore(ctx, r, to)
+	return done, errors.Join(err, o.close())
+}
+
+func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovered, error) {
+	incoming := o.dir.Path(datadir.SnapshotsDir)
+	meta, err := snapshots.Read(ctx, r, incoming)
+	if err != nil {
+		return Recovered{}, err
+	}
+	members := []fsm.ConfigMember{{ID: to.NodeID, Addr: to.RaftAddr, Voter: true}}
+	raw, err := encodeConfiguration(members)
+	if err != nil {
+		return Recovered{}, err
+	}
+	cluster := uuid.NewString()
+	p, err := fsm.Reassign(incoming, nil, cluster, members, raw)
+	if err != nil {
+		return Recovered{}, err
+	}
+	if p.Index != meta.Index || p.Term != meta.Term {
+		return Recovered{}, fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d", snapshots.ErrCorrupt, meta.Index, meta.Term, p.Index, p.Term)
+	}
+	if err := o.machine.Swap(incoming); err != nil {
+		return Recovered{}, err
+	}
+	if err := o.dir.SetCluster(cluster, nil); err != nil {
+		return Recovered{}, err
+	}
+	done, err := o.configure(p.Index+1, p.Term, raw, members)
+	done.Snapshot = &meta
+	return done, err
+}
+
+func requireEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("raftnode: restore into %s: %w", dir, err)
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("raftnode: restore into %s: %w: name another folder", dir, ErrNotEmpty)
+	}
+	return nil
+}
+
+// empty removes what a failed restore has left.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(dir+string(os.PathSeparator)+e.Name()))
+	}
+	return err
+}
+
+// Backup writes the state as it is now, in the snapshots format, from any node.
+func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) {
+	if n.machine.Applied() == 0 {
+		return snapshots.Meta{}, errors.New("raftnode: backup: the node has no state yet")
+	}
+	dir, p, meta, err := n.snapshots.freeze()
+	if err != nil {
+		return snapshots.Meta{}, err
+	}
+	err = snapshots.Write(ctx, w, dir, meta)
+	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+		return snapshots.Meta{}, fmt.Errorf("raftnode: backup at %d: %w", p.Index, err)
+	}
+	return meta, nil
+}

@@ -1,0 +1,387 @@
+package raftnode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/snapshots"
+)
+
+// entries are a raft log as one leader would write it: a configuration, a hello,
+// then events, with gaps where raft keeps entries of its own.
+func entries(count int) (list []*raft.Log) {
+	conf := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "a:1"}}}
+	list = append(list, &raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(conf)})
+	for i := range count {
+		var b frame.Builder
+		r := numbered(i)
+		if i == 0 {
+			r = frame.Request{Command: frame.Hello{ClusterID: "c"}}
+		}
+		b.Add(r.Command, r.Batch)
+		list = append(list, &raft.Log{Index: uint64(3 + i + i/10), Term: 2, Type: raft.LogCommand,
+			Data: b.Encode(frame.Seal{Time: noon, Proposer: "n1"})})
+	}
+	return list
+}
+
+// view is a machine with raft's view on it.
+func view(t testing.TB, fs vfs.FS, dir string) *machineAdapter {
+	t.Helper()
+	m, err := fsm.Open(fsm.Options{Dir: filepath.Join(dir, "state"), FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	s, err := newSnapshotStore(m, raft.NewInmemStore(), filepath.Join(t.TempDir(), "in"), "n1", hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &machineAdapter{machine: m, clock: newClock(systemClock()), snapshots: s, released: make(chan struct{}),
+		onApply: func() {}, onDiverge: func(uint64) {}, fatal: func(err error) { t.Error(err) }}
+}
+
+func (a *machineAdapter) feed(t testing.TB, list []*raft.Log) {
+	t.Helper()
+	for _, out := range a.ApplyBatch(list) {
+		if err := out.(applied).err; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What raft deletes from its log after Persist must be in the state, whatever the
+// power loss took; the rest of the log then leads to the very same state.
+func TestThePowerLossOfAStateKeepsWhatRaftCompactsAgainst(t *testing.T) {
+	list := entries(200)
+	whole := view(t, vfs.NewMem(), "/")
+	whole.feed(t, list)
+	_, want := whole.machine.Digest()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, percent := range []int{0, 30, 70, 100} {
+		fs := vfs.NewCrashableMem()
+		a := view(t, fs, "/")
+		persisted := 50 + rng.IntN(100)
+		a.feed(t, list[:persisted])
+		snap, err := a.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sink, err := a.snapshots.Create(1, 0, 0, raft.Configuration{}, 0, nil)
+		if err = errors.Join(err, snap.Persist(sink)); err != nil {
+			t.Fatal(err)
+		}
+		compacted := a.snapshots.durable.Load()
+		if compacted != list[persisted-1].Index {
+			t.Fatalf("after Persist the log may go up to %d, want %d", compacted, list[persisted-1].Index)
+		}
+		a.feed(t, list[persisted:])
+
+		after := view(t, fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}), "/")
+		if got := after.machine.Applied(); got < compacted {
+			t.Fatalf("%d%% of unsynced data survive: the state is at %d, raft has deleted up to %d", percent, got, compacted)
+		}
+		var rest []*raft.Log
+		for _, l := range list {
+			if l.Index > compacted {
+				rest = append(rest, l)
+			}
+		}
+		after.feed(t, rest)
+		if _, got := after.machine.Digest(); got != want {
+			t.Errorf("%d%%: the replay leads to another state", percent)
+		}
+	}
+}
+
+func TestAnEntryThatCanNotBeAppliedIsNeverSkipped(t *testing.T) {
+	list := entries(10)
+	a := view(t, nil, t.TempDir())
+	var fatal atomic.Pointer[error]
+	told := make(chan struct{})
+	a.fatal = func(err error) { fatal.Store(&err); close(told) }
+	a.feed(t, list[:5])
+	list[5].Data = bytes.Clone(list[5].Data)
+	list[5].Data[len(list[5].Data)-1] ^= 1
+	answers := make(chan []any)
+	go func() { answers <- a.ApplyBatch(list[5:]) }()
+	<-told
+	if err := *fatal.Load(); !errors.Is(err, frame.ErrCorrupt) {
+		t.Errorf("fatal: %v", err)
+	}
+	select {
+	case <-answers:
+		t.Fatal("raft was answered and counts the entry as applied")
+	default:
+	}
+	close(a.released)
+	for _, out := range <-answers {
+		if out.(applied).err == nil {
+			t.Error("an entry behind it was applied")
+		}
+	}
+	if a.machine.Applied() != list[4].Index {
+		t.Errorf("applied %d, want %d", a.machine.Applied(), list[4].Index)
+	}
+}
+
+// send pipes what one store opens into another's sink, as raft does.
+func send(t *testing.T, from, to *machineAdapter, change func([]byte) []byte) (raft.SnapshotSink, error) {
+	t.Helper()
+	metas, err := from.snapshots.List()
+	if err != nil || len(metas) != 1 {
+		t.Fatalf("List: %v, %v", metas, err)
+	}
+	meta, source, err := from.snapshots.Open(metas[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := io.ReadAll(source)
+	if err = errors.Join(err, source.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if int64(len(stream)) != meta.Size {
+		t.Fatalf("%d bytes, Size says %d", len(stream), meta.Size)
+	}
+	sink, err := to.snapshots.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for chunk := change(stream); len(chunk) > 0; {
+		n, err := sink.Write(chunk[:min(len(chunk), 1000)])
+		if err != nil {
+			return sink, errors.Join(err, sink.Cancel())
+		}
+		chunk = chunk[n:]
+	}
+	return sink, sink.Close()
+}
+
+func restore(t *testing.T, a *machineAdapter, id string) error {
+	t.Helper()
+	_, source, err := a.snapshots.Open(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	return a.Restore(source)
+}
+
+func TestASnapshotIsInvisibleUntilRestoreSwapsItIn(t *testing.T) {
+	leader, follower := view(t, nil, t.TempDir()), view(t, nil, t.TempDir())
+	if metas, err := leader.snapshots.List(); err != nil || len(metas) != 0 {
+		t.Errorf("an empty state lists %v, %v", metas, err)
+	}
+	list := entries(100)
+	leader.feed(t, list)
+	follower.feed(t, list[:20])
+	before := follower.machine.Position()
+	sink, err := send(t, leader, follower, func(b []byte) []byte { return b })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if metas, _ := follower.snapshots.List(); metas[0].Index != before.Index || follower.machine.Applied() != before.Index {
+		t.Error("received, and visible before Restore")
+	}
+	if err := restore(t, follower, sink.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if dump(t, leader.machine) != dump(t, follower.machine) {
+		t.Error("the dumps differ")
+	}
+	installed, _ := follower.snapshots.stable.GetUint64([]byte(keyInstalled))
+	if installed != leader.machine.Applied() || follower.snapshots.durable.Load() != installed {
+		t.Errorf("installed %d, durable %d, want %d", installed, follower.snapshots.durable.Load(), leader.machine.Applied())
+	}
+	requireEmptyDirs(t, leader, follower)
+}
+
+func requireEmptyDirs(t *testing.T, views ...*machineAdapter) {
+	t.Helper()
+	for _, a := range views {
+		if left, err := os.ReadDir(a.snapshots.dir); err != nil || len(left) > 0 {
+			t.Errorf("left behind in %s: %v %v", a.snapshots.dir, left, err)
+		}
+	}
+}
+
+func TestASnapshotThatIsDamagedOrAnothersIsNotTakenOver(t *testing.T) {
+	leader, stranger := view(t, nil, t.TempDir()), view(t, nil, t.TempDir())
+	leader.feed(t, entries(50))
+	other := entries(3)
+	var b frame.Builder
+	b.Add(frame.Hello{ClusterID: "another"}, nil)
+	other[1].Data = b.Encode(frame.Seal{Time: noon, Proposer: "n1"})
+	stranger.feed(t, other)
+	same := func(b []byte) []byte { return b }
+	if _, err := send(t, leader, stranger, same); !errors.Is(err, ErrOtherCluster) {
+		t.Errorf("another cluster's: %v", err)
+	}
+	follower := view(t, nil, t.TempDir())
+	for name, change := range map[string]func([]byte) []byte{
+		"a flipped bit": func(b []byte) []byte { b[len(b)/2] ^= 4; return b },
+		"a cut":         func(b []byte) []byte { return b[:len(b)-1] },
+	} {
+		if _, err := send(t, leader, follower, change); !errors.Is(err, snapshots.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := follower.Restore(io.NopCloser(strings.NewReader("anything"))); err == nil {
+		t.Error("restored what the store has not received")
+	}
+	requireEmptyDirs(t, leader, stranger, follower)
+}
+
+func TestCompactionNeverPassesTheState(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		durable   uint64
+		low, high uint64
+		first     uint64 // of the log from 1 to 20, afterwards
+		last      uint64
+	}{
+		{"below the state", 15, 1, 10, 11, 20},
+		{"past the state, whose end raft's no-ops follow", 8, 1, 12, 9, 20},
+		{"nothing durable", 0, 1, 12, 1, 20},
+		{"a replaced suffix", 3, 15, 20, 1, 14},
+		{"all, after a snapshot", 3, 1, 20, 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			store := raft.NewInmemStore()
+			for i := range uint64(20) {
+				if err := store.StoreLog(&raft.Log{Index: i + 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g := guardedLog{store, func() uint64 { return test.durable }}
+			if err := g.DeleteRange(test.low, test.high); err != nil {
+				t.Fatal(err)
+			}
+			first, _ := g.FirstIndex()
+			last, _ := g.LastIndex()
+			if first != test.first || last != test.last {
+				t.Errorf("%d to %d are left, want %d to %d", first, last, test.first, test.last)
+			}
+		})
+	}
+}
+
+func TestOnlyAnswersToNewQuestionsProveLeadership(t *testing.T) {
+	servers := []raft.Server{{ID: "n1"}, {ID: "n2"}, {ID: "n3"}, {ID: "n4", Suffrage: raft.Nonvoter}}
+	const term = 7
+	for _, test := range []struct {
+		name string
+		note func(*contacts)
+		want bool
+	}{
+		{"nobody answered", func(*contacts) {}, false},
+		{"a voter, asked since", func(c *contacts) { c.note("n2", term, noon) }, true},
+		{"a voter, asked before", func(c *contacts) { c.note("n2", term, noon.Add(-1)) }, false},
+		{"a voter, in another term", func(c *contacts) { c.note("n2", term-1, noon) }, false},
+		{"a non-voter", func(c *contacts) { c.note("n4", term, noon) }, false},
+		{"a late answer behind a newer one", func(c *contacts) { c.note("n3", term, noon); c.note("n3", term, noon.Add(-1)) }, true},
+	} {
+		var c contacts
+		test.note(&c)
+		if got := c.quorum("n1", servers, term, noon); got != test.want {
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}
+
+func TestADigestIsComparedWhereBothSidesKnowOne(t *testing.T) {
+	d := func(index uint64, sum byte) IndexDigest { return IndexDigest{index, fsm.Sum{sum}} }
+	own := []IndexDigest{d(64, 1), d(128, 2), d(130, 3)}
+	same := []IndexDigest{d(64, 1), d(128, 2), d(140, 9)}
+	off := []IndexDigest{d(64, 1), d(128, 7)}
+	unknown := []IndexDigest{d(192, 5)}
+	for _, test := range []struct {
+		name   string
+		others [][]IndexDigest
+		voters int
+		want   bool
+	}{
+		{"nobody differs", [][]IndexDigest{same, same}, 3, false},
+		{"one of three differs", [][]IndexDigest{same, off}, 3, false},
+		{"two of three differ", [][]IndexDigest{off, off}, 3, true},
+		{"half is no majority", [][]IndexDigest{off, off}, 4, false},
+		{"nothing to compare with", [][]IndexDigest{unknown, unknown}, 3, false},
+		{"alone", nil, 1, false},
+	} {
+		if got := majorityDiffers(own, test.others, test.voters); got != test.want {
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}
+
+func TestANodeWhoseStateDiffersFromTheMajorityStopsServing(t *testing.T) {
+	t.Parallel()
+	for _, leads := range []bool{false, true} {
+		t.Run(fmt.Sprintf("as leader %v", leads), func(t *testing.T) {
+			c := voters(t, 3, defaults)
+			publish(t, c.leader(), 1)
+			c.settle()
+			odd := c.followers()[0].cfg.ID
+			c.crash(odd)
+			// The state machine of a faulty node decides the next entry in its own way.
+			publish(t, c.leader(), 2)
+			o := c.offlineOf(odd)
+			var b frame.Builder
+			b.Add(frame.SettingSet{Key: "dedup.window", Value: "61s"}, nil)
+			_, err := o.machine.Apply(o.machine.Applied()+1, o.machine.Term(), b.Encode(frame.Seal{Time: noon, Proposer: odd}))
+			if err = errors.Join(err, o.stores.Stable().SetUint64([]byte(keyInstalled), o.machine.Applied()), o.close()); err != nil {
+				t.Fatal(err)
+			}
+			n := c.start(odd)
+			if leads {
+				_ = c.leader().StepDown(context.Background(), odd)
+			}
+			publish(t, c.leaderBut(n), 3)
+			eventually(t, "it says that it differs", func() bool { return n.Status().Diverged && n.Report().Diverged })
+			if _, err := n.Propose(t.Context(), numbered(4)); !errors.Is(err, ErrDiverged) {
+				t.Errorf("it still takes requests: %v", err)
+			}
+			if err := n.ReadBarrier(t.Context()); !errors.Is(err, ErrDiverged) {
+				t.Errorf("it still serves reads: %v", err)
+			}
+			leader := c.leaderBut(n)
+			publish(t, leader, 5)
+			for _, m := range c.all() {
+				if m != n && m.Diverged() {
+					t.Errorf("%s of the majority stopped serving", m.cfg.ID)
+				}
+			}
+		})
+	}
+}
+
+// leaderBut waits for a leader other than n.
+func (c *cluster) leaderBut(n *Node) *Node {
+	c.t.Helper()
+	var leader *Node
+	eventually(c.t, "another leader than "+n.cfg.ID, func() bool {
+		leader = nil
+		for _, m := range c.nodes {
+			if m != n && m.proposer.openTerm() != 0 {
+				leader = m
+			}
+		}
+		return leader != nil
+	})
+	return leader
+}

@@ -1,0 +1,131 @@
+package raftnode
+
+import (
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode/rafttransport"
+)
+
+// Roles of a node.
+const (
+	RoleLeader    = "leader"
+	RoleFollower  = "follower"
+	RoleCandidate = "candidate"
+	RoleNonVoter  = "non-voter"
+)
+
+// Status is how a node sees itself and its cluster.
+type Status struct {
+	NodeID       string         `json:"node_id"`
+	ClusterID    string         `json:"cluster_id"`
+	Incarnation  string         `json:"incarnation"`
+	Role         string         `json:"role"`
+	LeaderID     string         `json:"leader_id"`
+	LeaderHTTP   string         `json:"leader_http"`
+	Term         uint64         `json:"term"`
+	CommitIndex  uint64         `json:"commit_index"`
+	AppliedIndex uint64         `json:"applied_index"`
+	Diverged     bool           `json:"diverged,omitempty"`
+	DiskFull     bool           `json:"disk_full,omitempty"`
+	Waiting      int            `json:"waiting_requests"`
+	WaitingBytes int            `json:"waiting_bytes"`
+	Members      []MemberStatus `json:"members"`
+	Quorum       Quorum         `json:"quorum"`
+
+	Refusals []rafttransport.Refusal `json:"refusals,omitempty"`
+}
+
+// MemberStatus is one member as this node sees it.
+type MemberStatus struct {
+	ID              string `json:"id"`
+	Raft            string `json:"raft"`
+	HTTP            string `json:"http"`
+	Voter           bool   `json:"voter"`
+	Healthy         bool   `json:"healthy"`
+	LastContactMs   int64  `json:"last_contact_ms"`  // -1: never heard of
+	TrailingEntries uint64 `json:"trailing_entries"` // behind this node
+}
+
+// Quorum counts voters; Margin is Healthy minus Needed.
+type Quorum struct {
+	Voters  int `json:"voters"`
+	Needed  int `json:"needed"`
+	Healthy int `json:"healthy"`
+	Margin  int `json:"margin"`
+}
+
+// Status returns this moment's view.
+func (n *Node) Status() Status {
+	r := n.raft.Load()
+	id, url := n.leader()
+	m := n.dir.Marker()
+	s := Status{NodeID: n.cfg.ID, ClusterID: n.machine.ClusterID(), Incarnation: m.Incarnation, Role: n.role(),
+		LeaderID: id, LeaderHTTP: url, Term: r.CurrentTerm(), CommitIndex: r.CommitIndex(), AppliedIndex: n.machine.Applied(),
+		Diverged: n.diverged.Load(), DiskFull: n.disk.low.Load(), Members: n.memberStatus(), Quorum: n.quorum(),
+		Refusals: n.transport.Refusals()}
+	s.Waiting, s.WaitingBytes = n.proposer.waiting()
+	return s
+}
+
+func (n *Node) role() string {
+	switch n.raft.Load().State() {
+	case raft.Leader:
+		return RoleLeader
+	case raft.Candidate:
+		return RoleCandidate
+	}
+	if s, ok := n.server(n.cfg.ID); ok && s.Suffrage != raft.Voter {
+		return RoleNonVoter
+	}
+	return RoleFollower
+}
+
+func (n *Node) memberStatus() []MemberStatus {
+	var list []MemberStatus
+	applied := n.machine.Applied()
+	for _, server := range n.servers() {
+		s := MemberStatus{ID: string(server.ID), Raft: string(server.Address), Voter: server.Suffrage == raft.Voter, LastContactMs: -1}
+		if p, known := n.peer(s.ID); known {
+			s.HTTP = p.HTTP
+		}
+		if s.ID == n.cfg.ID {
+			s.Healthy, s.LastContactMs = true, 0
+		} else if seen, healthy := n.watch.last(s.ID); !seen.at.IsZero() {
+			s.Healthy, s.LastContactMs = healthy, time.Since(seen.at).Milliseconds()
+			s.TrailingEntries = applied - min(applied, seen.report.Applied)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+func (n *Node) quorum() Quorum {
+	voters := votersOf(n.servers())
+	q := Quorum{Voters: len(voters), Needed: len(voters)/2 + 1}
+	for _, id := range voters {
+		if _, healthy := n.watch.last(id); healthy || id == n.cfg.ID {
+			q.Healthy++
+		}
+	}
+	q.Margin = q.Healthy - q.Needed
+	return q
+}
+
+// Report returns what this node says of itself to others.
+func (n *Node) Report() Report {
+	self := n.identity()
+	leader, url := n.leader()
+	r := Report{ID: self.NodeID, ClusterID: self.ClusterID, Incarnation: self.Incarnation, RaftAddr: n.raftAddr(),
+		HTTPAddr: n.cfg.HTTPAdvertise, Version: n.cfg.Version, FeatureLevel: fsm.FeatureLevel, Time: time.Now().UTC(),
+		Role: n.role(), Term: n.raft.Load().CurrentTerm(), Applied: n.machine.Applied(), LeaderID: leader, LeaderHTTP: url,
+		DiskFull: n.disk.low.Load(), Diverged: n.diverged.Load(),
+		Known: n.forming.get(), Agreed: len(n.dir.Marker().Peers) > 0,
+		Members: peersOf(n.machine.Members()), Digests: n.digests()}
+	if !n.cfg.NonVoter {
+		r.Expect = n.cfg.BootstrapExpect
+	}
+	return r
+}

@@ -90,21 +90,12 @@ type node struct {
 	index uint64
 	term  uint64
 	at    time.Time
-	log   []entry
 }
 
 func newNode(t *testing.T) *node {
 	m := open(t, vfs.NewMem())
 	t.Cleanup(func() { m.Close() })
 	return &node{t: t, m: m, term: 1, at: epoch}
-}
-
-func (n *node) apply(requests ...request) []Result {
-	n.t.Helper()
-	n.index++
-	e := entryOf(n.index, n.term, fmt.Sprintf("n%d", n.term), n.at, requests...)
-	n.log = append(n.log, e)
-	return applyTo(n.t, n.m, e)
 }
 
 func applyTo(t tb, m *Machine, e entry) []Result {

@@ -116,21 +116,6 @@ func (p *process) wait() {
 	}
 }
 
-// running reports whether the process has not ended.
-func (p *process) running() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.done == nil {
-		return false
-	}
-	select {
-	case <-p.done:
-		return false
-	default:
-		return true
-	}
-}
-
 func (p *process) tail() string {
 	text, _ := os.ReadFile(p.log)
 	return string(text[max(0, len(text)-3000):])

@@ -23,6 +23,7 @@ type ledger struct {
 	acked  map[string]uint64 // id of an event -> its offset
 	sent   map[string]bool   // every id that was sent, whatever came of it
 	counts atomic.Int64      // acknowledged events
+	hired  atomic.Int64      // writers of cluster.write, which count on from 1000
 }
 
 func newLedger() *ledger { return &ledger{acked: map[string]uint64{}, sent: map[string]bool{}} }

@@ -35,7 +35,7 @@ func (c *cluster) write(l *ledger, n int64) {
 	until := l.counts.Load() + n
 	var writing sync.WaitGroup
 	for range 4 {
-		cl, number := c.client(), len(l.sent)+int(l.counts.Add(0))
+		cl, number := c.client(), 1000+int(l.hired.Add(1))
 		writing.Go(func() { l.writer(ctx, c.t, cl, number) })
 		c.eventually(30*time.Second, "a first event of a writer", func() error {
 			l.mu.Lock()

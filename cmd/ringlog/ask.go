@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// nodeStatus is GET /status, as far as this program reads it.
+type nodeStatus struct {
+	NodeID       string                  `json:"node_id"`
+	ClusterID    string                  `json:"cluster_id"`
+	Version      string                  `json:"version"`
+	Role         string                  `json:"role"`
+	LeaderID     string                  `json:"leader_id"`
+	LeaderHTTP   string                  `json:"leader_http"`
+	Term         uint64                  `json:"term"`
+	FirstOffset  uint64                  `json:"first_offset"`
+	LastOffset   uint64                  `json:"last_offset"`
+	AppliedIndex uint64                  `json:"applied_index"`
+	CommitIndex  uint64                  `json:"commit_index"`
+	Digest       nodeDigest              `json:"digest"`
+	Diverged     bool                    `json:"diverged"`
+	DiskFull     bool                    `json:"disk_full"`
+	Members      []raftnode.MemberStatus `json:"members"`
+	Quorum       raftnode.Quorum         `json:"quorum"`
+	Cursors      []cursorInfo            `json:"cursors"`
+	Dedup        struct {
+		Accepted   uint64 `json:"accepted"`
+		Suppressed uint64 `json:"suppressed"`
+	} `json:"dedup"`
+}
+
+type nodeDigest struct {
+	Index uint64 `json:"index"`
+	Hex   string `json:"hex"`
+}
+
+// ask gets a route of one certain node, whoever leads.
+func (sh *shell) ask(ctx context.Context, base, path string, out any) error {
+	body, err := sh.open(ctx, base, path)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(out); err != nil {
+		return fmt.Errorf("%s%s: %w", base, path, err)
+	}
+	return nil
+}
+
+// open gets a route of one node as a stream, which the caller closes.
+func (sh *shell) open(ctx context.Context, base, path string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if sh.token != "" {
+		req.Header.Set("Authorization", "Bearer "+sh.token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnreachable, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Error *api.Error `json:"error"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer); err != nil || answer.Error == nil {
+		return nil, fmt.Errorf("%s%s: %s", base, path, resp.Status)
+	}
+	return nil, fmt.Errorf("%s: %w", base, answer.Error)
+}
+
+// answer is what one node said to a question put to all.
+type answer[T any] struct {
+	url   string
+	value T
+	err   error
+}
+
+// askAll puts a question to many nodes at once; the answers come in their order.
+func askAll[T any](ctx context.Context, urls []string, question func(ctx context.Context, url string) (T, error)) []answer[T] {
+	answers := make([]answer[T], len(urls))
+	var asking sync.WaitGroup
+	for i, url := range urls {
+		asking.Go(func() {
+			v, err := question(ctx, url)
+			answers[i] = answer[T]{url: url, value: v, err: err}
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
+// status asks one node for its status.
+func (sh *shell) status(ctx context.Context, base string) (s nodeStatus, err error) {
+	return s, sh.ask(ctx, base, "/status", &s)
+}
+
+// anyStatus is the status of the first endpoint that answers; its text comes too,
+// because it holds more than this program reads.
+func (sh *shell) anyStatus(ctx context.Context) (s nodeStatus, raw json.RawMessage, err error) {
+	for _, e := range sh.endpoints {
+		if err = sh.ask(ctx, e, "/status", &raw); err == nil {
+			return s, raw, json.Unmarshal(raw, &s)
+		}
+	}
+	return s, nil, err
+}
+
+// everyNode are the endpoints given and the members they know of, each once.
+func (sh *shell) everyNode(ctx context.Context) ([]string, error) {
+	s, _, err := sh.anyStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	var urls []string
+	for _, m := range s.Members {
+		if url := raftnode.URL(m.HTTP); url != "" && !seen[url] {
+			seen[url] = true
+			urls = append(urls, url)
+		}
+	}
+	if len(urls) == 0 {
+		return sh.endpoints, nil
+	}
+	return urls, nil
+}

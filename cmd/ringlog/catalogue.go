@@ -1,0 +1,280 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+const aType = "an event type"
+
+func catalogueCommand(sh *shell) *cli.Command {
+	builtin := &cli.BoolFlag{Name: "builtin", Usage: "what this program knows, without asking a cluster"}
+	return &cli.Command{
+		Name: "catalogue", Usage: "the event types: names, values, payload fields",
+		Subcommands: []*cli.Command{
+			{Name: "ls", Usage: "all types", Flags: []cli.Flag{builtin, &cli.StringFlag{Name: "category", Usage: "only of this `CATEGORY`"}},
+				Action: bareWith(sh, func(c *cli.Context) error { return listTypes(c.Context, sh, c.Bool("builtin"), c.String("category")) })},
+			{Name: "show", Usage: "one type, by any of its spellings", ArgsUsage: "TYPE", Flags: []cli.Flag{builtin},
+				Action: func(c *cli.Context) error {
+					if err := exactly(c, 1, aType); err != nil {
+						return err
+					}
+					return showType(c.Context, sh, c.Args().First(), c.Bool("builtin"))
+				}},
+			{Name: "schema", Usage: "JSON Schema of a type's payload", ArgsUsage: "TYPE", Flags: []cli.Flag{builtin},
+				Action: func(c *cli.Context) error {
+					if err := exactly(c, 1, aType); err != nil {
+						return err
+					}
+					return showSchema(c.Context, sh, c.Args().First(), c.Bool("builtin"))
+				}},
+			{Name: "validate", Usage: "what a publish would say of events, without publishing", ArgsUsage: "[FILE|-]",
+				Description: "NDJSON, or one JSON array. Exit 6 where one would be refused.",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "as with strict validation: unknown types are refused"}},
+				Action: func(c *cli.Context) error {
+					if c.NArg() > 1 {
+						return exactly(c, 1, "a file, or - for the standard input")
+					}
+					return validateEvents(c.Context, sh, cmp.Or(c.Args().First(), "-"), c.Bool("strict"))
+				}},
+			{Name: "register", Usage: "add types, on all nodes", ArgsUsage: "FILE",
+				Description: "FILE holds definitions as catalogue ls -o json prints them: an object or an array of them.",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "check them, and register none"}},
+				Action: func(c *cli.Context) error {
+					if err := exactly(c, 1, "a file of definitions, or -"); err != nil {
+						return err
+					}
+					return registerTypes(c.Context, sh, c.Args().First(), c.Bool("dry-run"))
+				}},
+		},
+	}
+}
+
+func bareWith(_ *shell, body cli.ActionFunc) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if err := exactly(c, 0, ""); err != nil {
+			return err
+		}
+		return body(c)
+	}
+}
+
+func listTypes(ctx context.Context, sh *shell, builtin bool, category string) error {
+	list := event.Builtin().Definitions()
+	if !builtin {
+		var answer struct {
+			Types []*event.Definition `json:"types"`
+		}
+		if err := sh.fetch(ctx, "/v1/catalogue", &answer); err != nil {
+			return err
+		}
+		list = answer.Types
+	}
+	var chosen []*event.Definition
+	for _, d := range list {
+		if category == "" || strings.EqualFold(d.Category, category) {
+			chosen = append(chosen, d)
+		}
+	}
+	if len(chosen) == 0 {
+		return notFoundf("no type is of category %q: the categories are %s", category, strings.Join(event.Builtin().Categories(), ", "))
+	}
+	return emitEach(sh, chosen, table.Row{"type", "value", "category", "payload fields"}, func(d *event.Definition) table.Row {
+		return table.Row{d.Name, d.Value, d.Category, len(d.Payload)}
+	})
+}
+
+// typeInfo is a type as GET /v1/catalogue/{type} answers.
+type typeInfo struct {
+	event.Definition
+	Via     event.Via `json:"via"`
+	Renamed bool      `json:"renamed,omitempty"`
+}
+
+func lookUpType(ctx context.Context, sh *shell, name string, builtin bool) (info typeInfo, err error) {
+	if !builtin {
+		return info, sh.fetch(ctx, "/v1/catalogue/"+url.PathEscape(name), &info)
+	}
+	found, known := event.Builtin().Resolve(name)
+	if !known {
+		return info, notFoundf("%s is not in the catalogue; nearest known types: %s", found.Type, strings.Join(event.Builtin().Nearest(name, 3), ", "))
+	}
+	return typeInfo{Definition: *found.Definition, Via: found.Via, Renamed: found.Renamed}, nil
+}
+
+func showType(ctx context.Context, sh *shell, name string, builtin bool) error {
+	t, err := lookUpType(ctx, sh, name, builtin)
+	if err != nil {
+		return err
+	}
+	return sh.emit(t, func() error {
+		var fields []string
+		for _, f := range t.Payload {
+			fields = append(fields, f.Name+" "+f.Type)
+		}
+		facts := []any{"type", t.Name, "value", t.Value, "category", t.Category, "status", t.Status,
+			"payload", cmp.Or(strings.Join(fields, ", "), "not documented"),
+			"emitted by", cmp.Or(strings.Join(t.Emitters, ", "), "not documented"),
+			"read by", cmp.Or(strings.Join(t.Subscribers, ", "), "not documented")}
+		if t.Renamed {
+			sh.say("%s is an alias that reads like another type", name)
+		}
+		return sh.facts(facts...)
+	})
+}
+
+func showSchema(ctx context.Context, sh *shell, name string, builtin bool) error {
+	var schema []byte
+	if builtin {
+		t, err := lookUpType(ctx, sh, name, true)
+		if err != nil {
+			return err
+		}
+		schema = append(t.JSONSchema(), '\n')
+	} else if err := sh.fetch(ctx, "/v1/catalogue/"+url.PathEscape(name)+"/schema", &schema); err != nil {
+		return err
+	}
+	if sh.json {
+		return sh.line(json.RawMessage(schema))
+	}
+	_, err := sh.out.Write(schema)
+	return err
+}
+
+// readInput reads a file, or the standard input for -.
+func (sh *shell) readInput(name string) ([]byte, error) {
+	var raw []byte
+	var err error
+	switch {
+	case name == "-" && sh.inTerminal:
+		return nil, usagef("- is the standard input, which is a terminal: pipe something in, or name a file")
+	case name == "-":
+		raw, err = io.ReadAll(io.LimitReader(sh.in, maxPayload+1))
+	default:
+		raw, err = readFileBounded(name)
+	}
+	if err != nil {
+		return nil, usagef("%w", err)
+	}
+	if len(raw) > maxPayload {
+		return nil, usagef("%s: more than %d bytes", name, maxPayload)
+	}
+	return raw, nil
+}
+
+// verdict is what the cluster says of one event.
+type verdict struct {
+	Row      int             `json:"row"`
+	Type     event.Type      `json:"type"`
+	Hash     string          `json:"hash,omitempty"`
+	Warnings []event.Warning `json:"warnings,omitempty"`
+	Error    *api.Error      `json:"error,omitempty"`
+}
+
+func (v verdict) words() string {
+	if v.Error != nil {
+		return "refused: " + v.Error.Message
+	}
+	var words []string
+	for _, w := range v.Warnings {
+		words = append(words, w.Field+": "+w.Message)
+	}
+	return cmp.Or(strings.Join(words, "; "), "good")
+}
+
+func validateEvents(ctx context.Context, sh *shell, file string, strict bool) error {
+	raw, err := sh.readInput(file)
+	if err != nil {
+		return err
+	}
+	in, err := asArray(raw)
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	if strict {
+		query.Set("strict", "true")
+	}
+	var answer struct {
+		Valid  bool      `json:"valid"`
+		Events []verdict `json:"events"`
+	}
+	if err := sh.call(ctx, http.MethodPost, "/v1/catalogue/validate", query, in, &answer); err != nil {
+		return err
+	}
+	for i := range answer.Events {
+		answer.Events[i].Row = i + 1
+	}
+	err = emitEach(sh, answer.Events, table.Row{"event", "type", "verdict"}, func(v verdict) table.Row {
+		return table.Row{v.Row, v.Type, v.words()}
+	})
+	if err == nil && !answer.Valid {
+		err = codeError(exitRefused)
+	}
+	return err
+}
+
+// asArray makes NDJSON a JSON array, so that both go the same way.
+func asArray(raw []byte) (json.RawMessage, error) {
+	if strings.HasPrefix(strings.TrimSpace(string(raw)), "[") {
+		return raw, nil
+	}
+	var rows []json.RawMessage
+	for n, line := range strings.Split(string(raw), "\n") {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if !json.Valid([]byte(line)) {
+			// The decoder of events knows best what is wrong and where.
+			_, err := event.DecodeOne([]byte(line), event.Limits{EventBytes: maxPayload, RequestBytes: maxPayload})
+			return nil, fmt.Errorf("line %d: %w", n+1, cmp.Or(err, errors.New("not JSON")))
+		}
+		rows = append(rows, json.RawMessage(line))
+	}
+	if len(rows) == 0 {
+		return nil, usagef("no event in the input")
+	}
+	return json.Marshal(rows)
+}
+
+func registerTypes(ctx context.Context, sh *shell, file string, dryRun bool) error {
+	raw, err := sh.readInput(file)
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	if dryRun {
+		query.Set("dry_run", "true")
+	}
+	return sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		var answer struct {
+			Registered []string `json:"registered"`
+			DryRun     bool     `json:"dry_run"`
+		}
+		if err := c.Do(ctx, http.MethodPost, "/v1/catalogue", query, raw, &answer); err != nil {
+			return err
+		}
+		return sh.emit(answer, func() error {
+			verb := "registered"
+			if dryRun {
+				verb = "could be registered:"
+			}
+			_, err := fmt.Fprintln(sh.out, verb, strings.Join(answer.Registered, ", "))
+			return err
+		})
+	})
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+const aMember = "the id of a member"
+
+func clusterCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "cluster", Usage: "who belongs to it, who leads it",
+		Subcommands: []*cli.Command{
+			clusterStatusCommand(sh),
+			{Name: "members", Usage: "the members as the leader sees them", Action: bare(sh, listMembers)},
+			addMemberCommand(sh),
+			{Name: "promote", Usage: "give a non-voter a vote", ArgsUsage: "ID", Flags: []cli.Flag{forceFlag()}, Action: func(c *cli.Context) error {
+				if err := exactly(c, 1, aMember); err != nil {
+					return err
+				}
+				return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"), map[string]bool{"force": c.Bool("force")}, "promoted")
+			}},
+			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), recoverCommand(sh),
+		},
+	}
+}
+
+func forceFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "force", Usage: "also as a sixth voter and beyond"}
+}
+
+func memberPath(id, rest string) string { return "/v1/members/" + url.PathEscape(id) + rest }
+
+// memberInfo is a member as GET /v1/members answers.
+type memberInfo struct {
+	raftnode.MemberStatus
+	Incarnation string `json:"incarnation,omitempty"`
+	Version     string `json:"version,omitempty"`
+}
+
+type memberList struct {
+	Members  []memberInfo    `json:"members"`
+	Quorum   raftnode.Quorum `json:"quorum"`
+	LeaderID string          `json:"leader_id"`
+	Warning  string          `json:"warning"`
+}
+
+func listMembers(ctx context.Context, sh *shell) error {
+	var list memberList
+	if err := sh.fetch(ctx, "/v1/members", &list); err != nil {
+		return err
+	}
+	return emitEach(sh, list.Members, table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m memberInfo) table.Row {
+		return table.Row{m.ID, memberRole(m.MemberStatus, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy), contactText(m.LastContactMs), m.TrailingEntries}
+	})
+}
+
+func memberRole(m raftnode.MemberStatus, leader string) string {
+	switch {
+	case m.ID == leader:
+		return "leader"
+	case m.Voter:
+		return "voter"
+	default:
+		return "non-voter"
+	}
+}
+
+func contactText(ms int64) string {
+	if ms < 0 {
+		return "never"
+	}
+	return short(time.Duration(ms) * time.Millisecond)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func addMemberCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "add", Usage: "let a running node in", ArgsUsage: "URL",
+		Description: "URL is where the new node answers; its id, raft address and incarnation are asked of it. A node\nthat was started with --join asks by itself.",
+		Flags:       []cli.Flag{&cli.BoolFlag{Name: "non-voter", Usage: "without a vote"}, forceFlag()},
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 1, "the URL of the new node"); err != nil {
+				return err
+			}
+			at, err := parseEndpoints(c.Args().First())
+			if err != nil {
+				return err
+			}
+			in := map[string]any{"http": at[0], "voter": !c.Bool("non-voter"), "force": c.Bool("force")}
+			return changeMember(c.Context, sh, http.MethodPost, "/v1/members", in, "added")
+		},
+	}
+}
+
+// changeMember makes a change and prints what the members are then.
+func changeMember(ctx context.Context, sh *shell, method, path string, in any, done string) error {
+	var answer struct {
+		ID string `json:"id"`
+		memberList
+	}
+	if err := sh.call(ctx, method, path, nil, in, &answer); err != nil {
+		return err
+	}
+	if answer.Warning != "" {
+		sh.say("warning: %s", answer.Warning)
+	}
+	return sh.emit(answer, func() error {
+		_, err := fmt.Fprintf(sh.out, "%s %s; %s\n", done, answer.ID, quorumText(answer.Quorum))
+		return err
+	})
+}
+
+func demoteCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "demote", Usage: "take a voter's vote; it stays as a non-voter", ArgsUsage: "ID", Flags: consentFlags(),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 1, aMember); err != nil {
+				return err
+			}
+			return dismissMember(c.Context, sh, c.Args().First(), consentOf(c), http.MethodPost, "/demote", "demoted")
+		},
+	}
+}
+
+func removeMemberCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "remove", Usage: "take a member out of the cluster", ArgsUsage: "ID", Flags: consentFlags(),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 1, aMember); err != nil {
+				return err
+			}
+			return dismissMember(c.Context, sh, c.Args().First(), consentOf(c), http.MethodDelete, "", "removed")
+		},
+	}
+}
+
+// dismissMember takes a vote or a membership after asking, and tells what quorum
+// is left.
+func dismissMember(ctx context.Context, sh *shell, id string, leave consent, method, rest, done string) error {
+	var list memberList
+	if err := sh.fetch(ctx, "/v1/members", &list); err != nil {
+		return err
+	}
+	voters := 0
+	var found *memberInfo
+	for i, m := range list.Members {
+		if m.ID == id {
+			found = &list.Members[i]
+		} else if m.Voter {
+			voters++
+		}
+	}
+	if found == nil {
+		return notFoundf("there is no member %q: list them with ringlog cluster members", id)
+	}
+	left := fmt.Sprintf("%d voters are left, %d of them needed", voters, voters/2+1)
+	if leave.dryRun {
+		sh.say("%s would be %s; %s", id, done, left)
+		return nil
+	}
+	if err := sh.confirm(leave, "%s would be %s; %s. Go on?", id, done, left); err != nil {
+		return err
+	}
+	return changeMember(ctx, sh, method, memberPath(id, rest), nil, done)
+}
+
+func stepDownCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "step-down", Usage: "let another voter lead",
+		Flags: []cli.Flag{&cli.StringFlag{Name: "to", Usage: "`ID` of who is to lead; without it whoever has caught up"}},
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 0, ""); err != nil {
+				return err
+			}
+			return stepDown(c.Context, sh, c.String("to"))
+		},
+	}
+}
+
+// stepDown waits until the cluster has its new leader.
+func stepDown(ctx context.Context, sh *shell, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, sh.timeout)
+	defer cancel()
+	before, _, err := sh.anyStatus(ctx)
+	if err != nil {
+		return err
+	}
+	var answer map[string]any
+	if err := sh.call(ctx, http.MethodPost, "/v1/cluster/step-down", nil, map[string]string{"to": to}, &answer); err != nil {
+		return err
+	}
+	after, err := sh.awaitTerm(ctx, before.Term)
+	if err != nil {
+		return err
+	}
+	result := map[string]any{"from": before.LeaderID, "leader_id": after.LeaderID, "leader_http": after.LeaderHTTP, "term": after.Term}
+	return sh.emit(result, func() error {
+		_, err := fmt.Fprintf(sh.out, "%s leads term %d; it was %s\n", after.LeaderID, after.Term, before.LeaderID)
+		return err
+	})
+}
+
+// awaitTerm waits for a leader of a later term.
+func (sh *shell) awaitTerm(ctx context.Context, after uint64) (nodeStatus, error) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s, _, err := sh.anyStatus(ctx)
+		if err == nil && s.Term > after && s.LeaderID != "" {
+			return s, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return s, fmt.Errorf("wait for a leader after term %d: %w", after, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/fsm"
+)
+
+type compactOptions struct {
+	before    uint64 // 0 is not said
+	olderThan string
+	keep      *uint64
+	force     bool
+	consent
+}
+
+func compactCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "compact", Usage: "remove old events; bare: what the retention settings say",
+		Description: "Whole blocks are removed, so a little more may stay than was asked. A cursor that has not\ncommitted holds events back; --force passes it, and it is told a gap.",
+		Flags: append(consentFlags(),
+			&cli.StringFlag{Name: "before", Usage: "remove events below `OFFSET`"},
+			&cli.StringFlag{Name: "older-than", Usage: "remove events older than `AGE`, such as 12h or 7d"},
+			&cli.Uint64Flag{Name: "keep", Usage: "remove all but the newest `N` events"},
+			&cli.BoolFlag{Name: "force", Usage: "also what cursors still hold"},
+		),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 0, ""); err != nil {
+				return err
+			}
+			o, err := compactOptionsOf(c)
+			if err != nil {
+				return err
+			}
+			return compact(c.Context, sh, o)
+		},
+	}
+}
+
+func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
+	o = compactOptions{force: c.Bool("force"), consent: consentOf(c)}
+	given := 0
+	if c.IsSet("before") {
+		given++
+		if o.before, err = parseOffset(c.String("before")); err != nil {
+			return o, err
+		}
+	}
+	if c.IsSet("older-than") {
+		given++
+		age, err := parseAge(c.String("older-than"))
+		if err != nil {
+			return o, err
+		}
+		o.olderThan = age.String()
+	}
+	if c.IsSet("keep") {
+		given++
+		keep := c.Uint64("keep")
+		o.keep = &keep
+	}
+	switch {
+	case given > 1:
+		return o, usagef("--before, --older-than and --keep exclude each other")
+	case given == 0 && o.force:
+		return o, usagef("--force goes with --before, --older-than or --keep")
+	}
+	return o, nil
+}
+
+// bare reports a compaction by the retention settings, which happens by itself too.
+func (o compactOptions) bare() bool { return o.before == 0 && o.olderThan == "" && o.keep == nil }
+
+func (o compactOptions) body(dryRun bool) map[string]any {
+	in := map[string]any{"dry_run": dryRun, "force": o.force}
+	if o.before != 0 {
+		in["before"] = o.before
+	}
+	if o.olderThan != "" {
+		in["older_than"] = o.olderThan
+	}
+	if o.keep != nil {
+		in["keep"] = *o.keep
+	}
+	return in
+}
+
+func compact(ctx context.Context, sh *shell, o compactOptions) error {
+	var plan, done fsm.TrimResult
+	if err := sh.call(ctx, http.MethodPost, "/v1/compact", nil, o.body(true), &plan); err != nil {
+		return err
+	}
+	if o.dryRun {
+		return sh.printTrim(plan, "would be ")
+	}
+	if !o.bare() && plan.Removed > 0 {
+		if err := sh.confirm(o.consent, "Remove %d events, so that %d is the first one kept?", plan.Removed, plan.First); err != nil {
+			return err
+		}
+	}
+	if err := sh.call(ctx, http.MethodPost, "/v1/compact", nil, o.body(false), &done); err != nil {
+		return err
+	}
+	return sh.printTrim(done, "")
+}
+
+func (sh *shell) printTrim(t fsm.TrimResult, mood string) error {
+	if t.HeldBy != "" {
+		sh.say("cursor %s holds back what comes next; --force passes it", t.HeldBy)
+	}
+	if len(t.Passed) > 0 {
+		sh.say("%spassed, with a gap: %s", mood, strings.Join(t.Passed, ", "))
+	}
+	return sh.emit(t, func() error {
+		return sh.facts(mood+"removed", t.Removed, "first kept", t.First)
+	})
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+)
+
+// cursorInfo is a cursor as GET /v1/cursors/{name} answers.
+type cursorInfo struct {
+	fsm.Cursor
+	LagEvents  uint64  `json:"lag_events"`
+	LagSeconds float64 `json:"lag_seconds"` // how long the oldest event waits that is not committed
+}
+
+func (c cursorInfo) lagTime() string {
+	if c.LagEvents == 0 {
+		return "-"
+	}
+	return short(time.Duration(c.LagSeconds * float64(time.Second)))
+}
+
+const aCursor = "the name of a cursor"
+
+func cursorCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "cursor", Usage: "durable subscribers: where each stands",
+		Subcommands: []*cli.Command{
+			{Name: "ls", Usage: "all cursors", Action: bare(sh, listCursors)},
+			{Name: "lag", Usage: "how far each is behind, the furthest first", Action: bare(sh, cursorLag)},
+			{Name: "info", Usage: "one cursor", ArgsUsage: "NAME", Action: named(sh, aCursor, showCursor)},
+			createCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
+		},
+	}
+}
+
+func cursorPath(name string, rest ...string) string {
+	return "/v1/cursors/" + url.PathEscape(name) + strings.Join(rest, "")
+}
+
+func (sh *shell) cursors(ctx context.Context) ([]cursorInfo, error) {
+	var answer struct {
+		Cursors []cursorInfo `json:"cursors"`
+	}
+	err := sh.fetch(ctx, "/v1/cursors", &answer)
+	return answer.Cursors, err
+}
+
+func listCursors(ctx context.Context, sh *shell) error {
+	list, err := sh.cursors(ctx)
+	if err != nil {
+		return err
+	}
+	return emitEach(sh, list, table.Row{"name", "committed", "lag", "behind", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
+		return table.Row{c.Name, c.Committed, c.LagEvents, c.lagTime(), c.Generation, filterText(c.Filter), gapText(c)}
+	})
+}
+
+func cursorLag(ctx context.Context, sh *shell) error {
+	list, err := sh.cursors(ctx)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(list, func(a, b cursorInfo) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
+	return emitEach(sh, list, table.Row{"name", "lag", "behind"}, func(c cursorInfo) table.Row {
+		return table.Row{c.Name, c.LagEvents, c.lagTime()}
+	})
+}
+
+func gapText(c cursorInfo) string {
+	if c.Gap == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%d-%d %s", c.Gap.From, c.Gap.To, c.Gap.Reason)
+}
+
+// filterText prints a filter the way its flags are typed.
+func filterText(f event.Filter) string {
+	if f.Empty() {
+		return "all"
+	}
+	var parts []string
+	for _, l := range []struct {
+		name string
+		list []string
+	}{{"type", f.Types}, {"category", f.Categories}, {"source", f.Sources}, {"key", f.Keys}, {"correlation", f.CorrelationIDs}} {
+		if len(l.list) > 0 {
+			parts = append(parts, l.name+"="+strings.Join(l.list, ","))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func showCursor(ctx context.Context, sh *shell, name string) error {
+	var c cursorInfo
+	if err := sh.fetch(ctx, cursorPath(name), &c); err != nil {
+		return err
+	}
+	return sh.printCursor(c)
+}
+
+func (sh *shell) printCursor(c cursorInfo) error {
+	return sh.emit(c, func() error {
+		return sh.facts("name", c.Name, "committed", c.Committed, "lag", fmt.Sprintf("%d events, %s", c.LagEvents, c.lagTime()),
+			"generation", c.Generation, "filter", filterText(c.Filter), "gap", gapText(c),
+			"created", localTime(c.Created), "last used", localTime(c.Touched), "may hold back", policyText(c.Policy))
+	})
+}
+
+func policyText(p frame.CursorPolicy) string {
+	var parts []string
+	if p.HoldEvents > 0 {
+		parts = append(parts, fmt.Sprintf("%d events", p.HoldEvents))
+	}
+	if p.HoldBytes > 0 {
+		parts = append(parts, fmt.Sprintf("%d bytes", p.HoldBytes))
+	}
+	if p.HoldFor > 0 {
+		parts = append(parts, p.HoldFor.String())
+	}
+	return cmp.Or(strings.Join(parts, ", "), "what the settings cursor.hold_* say")
+}
+
+type createCursorOptions struct {
+	name   string
+	from   position
+	filter event.Filter
+	policy frame.CursorPolicy
+}
+
+func createCursorCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "create", Usage: "make a cursor; the same again changes nothing", ArgsUsage: "NAME",
+		Flags: append(filterFlags(),
+			&cli.StringFlag{Name: "from", Usage: "`WHERE` it begins: " + positionForms, Value: "start"},
+			&cli.Uint64Flag{Name: "hold-events", Usage: "how many events it may keep from retention; 0 is the setting"},
+			&cli.Uint64Flag{Name: "hold-bytes", Usage: "how many bytes it may keep from retention; 0 is the setting"},
+			&cli.StringFlag{Name: "hold-for", Usage: "how old events it keeps may get, such as 24h"},
+		),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 1, aCursor); err != nil {
+				return err
+			}
+			o, err := createCursorOptionsOf(c)
+			if err != nil {
+				return err
+			}
+			return createCursor(c.Context, sh, o)
+		},
+	}
+}
+
+func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
+	o.name = c.Args().First()
+	if o.filter, err = filterOf(c); err != nil {
+		return o, err
+	}
+	if o.from, err = parsePosition(c.String("from")); err != nil {
+		return o, err
+	}
+	o.policy = frame.CursorPolicy{HoldEvents: c.Uint64("hold-events"), HoldBytes: c.Uint64("hold-bytes")}
+	if c.IsSet("hold-for") {
+		o.policy.HoldFor, err = parseAge(c.String("hold-for"))
+	}
+	return o, err
+}
+
+func createCursor(ctx context.Context, sh *shell, o createCursorOptions) error {
+	var made cursorInfo
+	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy}
+	if err := sh.call(ctx, http.MethodPut, cursorPath(o.name), nil, in, &made); err != nil {
+		return err
+	}
+	return sh.printCursor(made)
+}
+
+func seekCursorCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "seek", Usage: "move a cursor on purpose, backwards too", ArgsUsage: "NAME",
+		Flags: append(consentFlags(), &cli.StringFlag{Name: "to", Usage: "`WHERE`: " + positionForms}),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 1, aCursor); err != nil {
+				return err
+			}
+			if !c.IsSet("to") {
+				return usagef("say where with --to: %s", positionForms)
+			}
+			to, err := parsePosition(c.String("to"))
+			if err != nil {
+				return err
+			}
+			return seekCursor(c.Context, sh, c.Args().First(), to, consentOf(c))
+		},
+	}
+}
+
+// seekCursor moves a cursor. It destroys nothing: another seek takes it back.
+func seekCursor(ctx context.Context, sh *shell, name string, to position, leave consent) error {
+	var before, after cursorInfo
+	if err := sh.fetch(ctx, cursorPath(name), &before); err != nil {
+		return err
+	}
+	if leave.dryRun {
+		sh.say("%s would move from committed %d to %s", name, before.Committed, to)
+		return nil
+	}
+	in := map[string]any{"to": to.String()}
+	if err := sh.call(ctx, http.MethodPost, cursorPath(name, "/seek"), nil, in, &after); err != nil {
+		return err
+	}
+	sh.say("committed was %d and is %d", before.Committed, after.Committed)
+	return sh.printCursor(after)
+}
+
+func removeCursorCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "rm", Usage: "remove a cursor with its place in the log", ArgsUsage: "NAME", Flags: consentFlags(),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 1, aCursor); err != nil {
+				return err
+			}
+			return removeCursor(c.Context, sh, c.Args().First(), consentOf(c))
+		},
+	}
+}
+
+func removeCursor(ctx context.Context, sh *shell, name string, leave consent) error {
+	var c cursorInfo
+	if err := sh.fetch(ctx, cursorPath(name), &c); err != nil {
+		return err
+	}
+	if leave.dryRun {
+		sh.say("%s would be removed; it has committed %d and is %d events behind", name, c.Committed, c.LagEvents)
+		return nil
+	}
+	if err := sh.confirm(leave, "Remove the cursor %q, which has committed %d?", name, c.Committed); err != nil {
+		return err
+	}
+	if err := sh.call(ctx, http.MethodDelete, cursorPath(name), nil, nil, nil); err != nil {
+		return err
+	}
+	sh.say("removed %s; it had committed %d", name, c.Committed)
+	return nil
+}

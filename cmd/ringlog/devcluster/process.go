@@ -1,0 +1,227 @@
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// process is one run of a node.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // valid after done
+
+	mu    sync.Mutex
+	asked bool // this package ended it
+}
+
+// spawner starts processes from one thread that lives as long as they do: the
+// kernel sends a child its parent-death signal when the thread that started it
+// ends, not the process.
+type spawner struct {
+	start chan func()
+	done  sync.WaitGroup
+}
+
+func newSpawner() *spawner {
+	s := &spawner{start: make(chan func())}
+	s.done.Go(func() {
+		runtime.LockOSThread()
+		for start := range s.start {
+			start()
+		}
+	})
+	return s
+}
+
+func (s *spawner) run(cmd *exec.Cmd) error {
+	result := make(chan error, 1)
+	s.start <- func() { result <- cmd.Start() }
+	return <-result
+}
+
+func (s *spawner) close() {
+	close(s.start)
+	s.done.Wait()
+}
+
+// Restart starts a node that does not run.
+func (c *Cluster) Restart(id string) error {
+	n, err := c.Node(id)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.processes[id] != nil {
+		return fmt.Errorf("devcluster: start %s: it runs, or the cluster is closed", id)
+	}
+	p, err := c.launch(n)
+	if err != nil {
+		return fmt.Errorf("devcluster: start %s: %w", id, err)
+	}
+	c.processes[id] = p
+	return nil
+}
+
+func (c *Cluster) launch(n Node) (*process, error) {
+	out, err := os.OpenFile(n.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close() // the process has its own
+	args := []string{"serve", "--id", n.ID, "--data-dir", n.Dir, "--http", n.HTTP, "--raft", n.Raft,
+		"--bootstrap-expect", strconv.Itoa(len(c.nodes))}
+	if others := c.others(n.ID); others != "" {
+		args = append(args, "--join", others)
+	}
+	cmd := exec.Command(c.opts.Program, append(args, c.opts.Args...)...)
+	if c.opts.Name != "" {
+		cmd.Args[0] = c.opts.Name
+	}
+	cmd.Env, cmd.Stdout, cmd.Stderr = c.opts.Env, out, out
+	cmd.SysProcAttr = childAttributes()
+	if err := c.spawn.run(cmd); err != nil {
+		return nil, err
+	}
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	go c.reap(n, p) // ends with the process, which Close ends
+	return p, nil
+}
+
+// reap waits for a process and tells of an end that nobody asked for.
+func (c *Cluster) reap(n Node, p *process) {
+	p.err = p.cmd.Wait()
+	c.mu.Lock()
+	if c.processes[n.ID] == p {
+		delete(c.processes, n.ID)
+	}
+	c.mu.Unlock()
+	p.mu.Lock()
+	asked := p.asked
+	p.mu.Unlock()
+	close(p.done)
+	if asked {
+		return
+	}
+	select {
+	case c.exits <- Exit{Node: n, Err: p.err}:
+	default: // nobody listens
+	}
+}
+
+func (p *process) signal(s os.Signal) error {
+	p.mu.Lock()
+	p.asked = true
+	p.mu.Unlock()
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+// Signal sends a node a signal that does not end it, such as SIGSTOP.
+func (c *Cluster) Signal(id string, s os.Signal) error {
+	p := c.running(id)
+	if p == nil {
+		return fmt.Errorf("devcluster: signal %s: it does not run: %w", id, ErrUnknownNode)
+	}
+	return p.cmd.Process.Signal(s)
+}
+
+// Kill ends a node with SIGKILL and waits until it is gone.
+func (c *Cluster) Kill(id string) error { return c.end(context.Background(), id, syscall.SIGKILL) }
+
+// Stop ends a node with SIGTERM and waits until it is gone; when ctx is done first,
+// with SIGKILL.
+func (c *Cluster) Stop(ctx context.Context, id string) error { return c.end(ctx, id, syscall.SIGTERM) }
+
+func (c *Cluster) end(ctx context.Context, id string, s os.Signal) error {
+	p := c.running(id)
+	if p == nil {
+		return nil
+	}
+	if err := p.signal(s); err != nil {
+		return fmt.Errorf("devcluster: end %s: %w", id, err)
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+	}
+	err := p.signal(syscall.SIGKILL)
+	<-p.done
+	return errors.Join(fmt.Errorf("devcluster: end %s: it did not end in time and was killed", id), err)
+}
+
+// Close ends all nodes. It is idempotent.
+func (c *Cluster) Close(ctx context.Context) error {
+	c.mu.Lock()
+	again := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if again {
+		return nil
+	}
+	leading := c.leading(ctx)
+	err := errors.Join(c.stopWhere(ctx, func(n Node) bool { return n.ID != leading }), c.stopWhere(ctx, func(Node) bool { return true }))
+	c.spawn.close()
+	return err
+}
+
+// leading is the node that leads, if one says so. It is to end last: handing over to
+// a node that is going as well takes long.
+func (c *Cluster) leading(ctx context.Context) (id string) {
+	for _, n := range c.nodes {
+		if c.PID(n.ID) == 0 {
+			continue
+		}
+		if s, err := c.Status(ctx, n); err == nil && s.Role == "leader" {
+			id = n.ID
+		}
+	}
+	return id
+}
+
+// stopWhere stops the chosen nodes at the same time.
+func (c *Cluster) stopWhere(ctx context.Context, chosen func(Node) bool) error {
+	errs := make([]error, len(c.nodes))
+	var ending sync.WaitGroup
+	for i, n := range c.nodes {
+		if chosen(n) {
+			ending.Go(func() { errs[i] = c.Stop(ctx, n.ID) })
+		}
+	}
+	ending.Wait()
+	return errors.Join(errs...)
+}
+
+// LogTail is the end of a node's log, at most so many lines.
+func (n Node) LogTail(lines int) string {
+	const window = 64 << 10
+	f, err := os.Open(n.Log)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > window {
+		if _, err := f.Seek(-window, io.SeekEnd); err != nil {
+			return err.Error()
+		}
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -1,0 +1,122 @@
+package devcluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Status is what the waits need of GET /status.
+type Status struct {
+	NodeID       string `json:"node_id"`
+	Role         string `json:"role"`
+	LeaderID     string `json:"leader_id"`
+	Term         uint64 `json:"term"`
+	LastOffset   uint64 `json:"last_offset"`
+	AppliedIndex uint64 `json:"applied_index"`
+	Digest       struct {
+		Index uint64 `json:"index"`
+		Hex   string `json:"hex"`
+	} `json:"digest"`
+}
+
+const (
+	pollEvery   = 25 * time.Millisecond
+	statusBound = time.Second
+)
+
+// Status asks a node.
+func (c *Cluster) Status(ctx context.Context, n Node) (s Status, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statusBound)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL()+"/status", nil)
+	if err != nil {
+		return s, err
+	}
+	if c.opts.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.opts.Token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return s, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return s, fmt.Errorf("devcluster: status of %s: %s", n.ID, resp.Status)
+	}
+	return s, json.NewDecoder(resp.Body).Decode(&s)
+}
+
+// WaitLeader returns the leader's status once every running node names it and has
+// applied an entry of its term.
+func (c *Cluster) WaitLeader(ctx context.Context) (leader Status, err error) {
+	err = c.Until(ctx, "a leader that all running nodes follow", func() bool {
+		leader = Status{}
+		names := map[string]bool{}
+		for _, n := range c.nodes {
+			if c.PID(n.ID) == 0 {
+				continue
+			}
+			s, err := c.Status(ctx, n)
+			if err != nil || s.LeaderID == "" || s.LastOffset == 0 {
+				return false
+			}
+			names[s.LeaderID] = true
+			if s.Role == "leader" {
+				leader = s
+			}
+		}
+		return len(names) == 1 && names[leader.NodeID]
+	})
+	return leader, err
+}
+
+// WaitEqual returns the digest once all running nodes have the same at the same
+// index, at least at index.
+func (c *Cluster) WaitEqual(ctx context.Context, index uint64) (digest Status, err error) {
+	err = c.Until(ctx, "equal state on all running nodes", func() bool {
+		digest = Status{}
+		for _, n := range c.nodes {
+			if c.PID(n.ID) == 0 {
+				continue
+			}
+			s, err := c.Status(ctx, n)
+			if err != nil || s.Digest.Index < index {
+				return false
+			}
+			if digest.NodeID != "" && s.Digest != digest.Digest {
+				return false
+			}
+			digest = s
+		}
+		return digest.NodeID != ""
+	})
+	return digest, err
+}
+
+// Until polls ok until it holds, ctx is done or a node ends by itself.
+func (c *Cluster) Until(ctx context.Context, what string, ok func() bool) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case x := <-c.exits:
+			return fmt.Errorf("devcluster: wait for %s: %w", what, x)
+		case <-ctx.Done():
+			return fmt.Errorf("devcluster: wait for %s: %w", what, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// Error tells how the process ended, with the end of its log.
+func (x Exit) Error() string {
+	how := "ended"
+	if x.Err != nil {
+		how = "ended with " + x.Err.Error()
+	}
+	return fmt.Sprintf("%s %s; the end of %s:\n%s", x.Node.ID, how, x.Node.Log, x.Node.LogTail(15))
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() { os.Exit(run(os.Args)) }
+
+// run is the program: it answers with the exit code.
+func run(args []string) int {
+	signal.Ignore(syscall.SIGPIPE) // a write to a closed pipe is an error like others
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) }) // a second one ends it at once
+	dropEmptyVariables()
+	sh := newShell(os.Stdin, os.Stdout, os.Stderr)
+	app := newApp(sh)
+	err := app.RunContext(ctx, intersperse(app, args))
+	return sh.report(err)
+}
+
+// dropEmptyVariables makes a variable that is set to nothing count as not set, as
+// people expect of NAME= in front of a command.
+func dropEmptyVariables() {
+	for _, v := range os.Environ() {
+		name, value, _ := strings.Cut(v, "=")
+		if value == "" && (strings.HasPrefix(name, "RINGLOG_") || strings.HasPrefix(name, "RINGRIFT_")) {
+			_ = os.Unsetenv(name) // fails on no platform for a name that was there
+		}
+	}
+}

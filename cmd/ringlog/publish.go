@@ -1,0 +1,151 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+type publishOptions struct {
+	kind    string // the event type
+	payload string // JSON, @FILE or -
+	stdin   bool   // NDJSON events instead
+
+	source, key, correlationID, causationID, dedupID string
+	noDedup                                          bool
+}
+
+func publishCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "publish", Usage: "append an event, or with --stdin many", ArgsUsage: "TYPE | --stdin",
+		Description: "TYPE is a name, value, alias or dotted topic of the catalogue, in any case; unknown ones pass\n" +
+			"unless validation is strict. With --stdin events come as NDJSON, one a line, in the form that\n" +
+			"ringlog tail -o json prints; their order is kept.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "payload", Aliases: []string{"p"}, Usage: "a JSON object: `JSON|@FILE|-`; {} if none"},
+			&cli.BoolFlag{Name: "stdin", Usage: "read events as NDJSON from the standard input"},
+			&cli.StringFlag{Name: "source", Usage: "who sends it"},
+			&cli.StringFlag{Name: "key", Usage: "what it is about, such as hex8_2p"},
+			&cli.StringFlag{Name: "correlation-id", Usage: "the chain it belongs to"},
+			&cli.StringFlag{Name: "causation-id", Usage: "what caused it"},
+			&cli.StringFlag{Name: "dedup-id", Usage: "suppress the same `ID` instead of the same content"},
+			&cli.BoolFlag{Name: "no-dedup", Usage: "append it even if the same was appended a moment ago"},
+		},
+		Action: func(c *cli.Context) error {
+			o := publishOptions{kind: c.Args().First(), payload: c.String("payload"), stdin: c.Bool("stdin"), source: c.String("source"),
+				key: c.String("key"), correlationID: c.String("correlation-id"), causationID: c.String("causation-id"),
+				dedupID: c.String("dedup-id"), noDedup: c.Bool("no-dedup")}
+			if o.stdin {
+				if err := exactly(c, 0, ""); err != nil {
+					return err
+				}
+				return publishStream(c.Context, sh, o)
+			}
+			if err := exactly(c, 1, "an event type, or --stdin"); err != nil {
+				return err
+			}
+			return publish(c.Context, sh, o)
+		},
+	}
+}
+
+// published is what publish prints: the answer of POST /v1/events for one event.
+type published struct {
+	Offset     uint64          `json:"offset"`
+	Duplicate  bool            `json:"duplicate"`
+	Hash       string          `json:"hash"`
+	AppendedAt time.Time       `json:"appended_at"`
+	Warnings   []event.Warning `json:"warnings,omitempty"`
+}
+
+func publishedOf(r client.Result) published {
+	return published{Offset: r.Offset, Duplicate: r.Duplicate, Hash: r.Hash.String(), AppendedAt: r.AppendedAt, Warnings: r.Warnings}
+}
+
+func publish(ctx context.Context, sh *shell, o publishOptions) error {
+	payload, err := sh.readPayload(o.payload)
+	if err != nil {
+		return err
+	}
+	ev := event.New(event.Type(o.kind), payload)
+	o.stamp(&ev)
+	return sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		res, err := c.Publish(ctx, ev)
+		if err != nil {
+			return err
+		}
+		for _, w := range res.Warnings {
+			sh.say("warning: %s: %s", w.Field, w.Message)
+		}
+		return sh.emit(publishedOf(res), func() error {
+			note := ""
+			if res.Duplicate {
+				note = "  duplicate: the same was appended before and is not again"
+			}
+			_, err := fmt.Fprintf(sh.out, "%d%s\n", res.Offset, note)
+			return err
+		})
+	})
+}
+
+// stamp sets what the flags say, where the event does not say it itself.
+func (o publishOptions) stamp(ev *event.Event) {
+	ev.Source = cmp.Or(ev.Source, o.source)
+	ev.Key = cmp.Or(ev.Key, o.key)
+	ev.CorrelationID = cmp.Or(ev.CorrelationID, o.correlationID)
+	ev.CausationID = cmp.Or(ev.CausationID, o.causationID)
+	ev.DedupID = cmp.Or(ev.DedupID, o.dedupID)
+	ev.NoDedup = ev.NoDedup || o.noDedup
+}
+
+// readPayload reads JSON, @FILE or -, which is the standard input.
+func (sh *shell) readPayload(spec string) (json.RawMessage, error) {
+	var raw []byte
+	var err error
+	switch {
+	case spec == "":
+		return json.RawMessage("{}"), nil
+	case spec == "-" && sh.inTerminal:
+		return nil, usagef("--payload - reads the standard input, which is a terminal: pipe the payload in, or give it as JSON or @FILE")
+	case spec == "-":
+		raw, err = io.ReadAll(io.LimitReader(sh.in, maxPayload+1))
+	case strings.HasPrefix(spec, "@"):
+		raw, err = readFileBounded(spec[1:])
+	default:
+		raw = []byte(spec)
+	}
+	if err != nil {
+		return nil, usagef("--payload %s: %w", spec, err)
+	}
+	if len(raw) > maxPayload {
+		return nil, usagef("--payload: more than %d bytes", maxPayload)
+	}
+	canonical, err := event.Canonicalize(raw, event.Limits{EventBytes: maxPayload, RequestBytes: maxPayload})
+	if err != nil {
+		return nil, fmt.Errorf("--payload: %w", err)
+	}
+	return canonical, nil
+}
+
+// maxPayload bounds what is read before the cluster's own limit is known.
+const maxPayload = 16 << 20
+
+func readFileBounded(name string) (raw []byte, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return io.ReadAll(io.LimitReader(f, maxPayload+1))
+}

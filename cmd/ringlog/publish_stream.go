@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// inFlight bounds how many events of a stream wait for their answers.
+const inFlight = 8192
+
+// sentLine is an event on its way and the line it came from.
+type sentLine struct {
+	line   int
+	future *client.Future
+	err    error // why it was not sent
+}
+
+// stream is a publish --stdin under way. The reader sends, in order; the
+// collector takes the answers in the same order.
+type stream struct {
+	sh      *shell
+	opts    publishOptions
+	client  *client.Client
+	answers chan sentLine
+	stop    context.CancelCauseFunc // ends the reading
+	bar     *progressbar.ProgressBar
+
+	appended, duplicates, refused int            // the collector's
+	warned                        map[string]int // how often each warning came; bounded
+	outErr                        error
+	ended                         error // why lines behind would fare no better
+}
+
+// publishStream publishes NDJSON from the standard input and keeps its order.
+func publishStream(ctx context.Context, sh *shell, o publishOptions) (err error) {
+	if sh.inTerminal {
+		return usagef("--stdin reads events from the standard input, which is a terminal: pipe them in, one JSON object a line")
+	}
+	if o.kind != "" || o.payload != "" {
+		return usagef("--stdin takes type and payload from the input: leave TYPE and --payload out")
+	}
+	c, err := sh.dialReachable(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeClient(c)) }()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	s := &stream{sh: sh, opts: o, client: c, stop: stop, answers: make(chan sentLine, inFlight), bar: sh.progress("events"), warned: map[string]int{}}
+	began := time.Now()
+	collected := make(chan struct{})
+	go func() {
+		defer close(collected)
+		s.collect(ctx)
+	}()
+	readErr := s.read(ctx)
+	close(s.answers)
+	<-collected
+	s.summarise(time.Since(began))
+	switch {
+	case s.ended != nil:
+		return sh.whyTimeout(context.WithoutCancel(ctx), s.ended)
+	case readErr != nil || s.outErr != nil:
+		return errors.Join(readErr, s.outErr)
+	case s.refused > 0:
+		return codeError(exitFailed)
+	}
+	return nil
+}
+
+func (s *stream) read(ctx context.Context) error {
+	in := bufio.NewReaderSize(s.sh.in, 1<<20)
+	for line := 1; ; line++ {
+		text, err := in.ReadBytes('\n')
+		if len(text) > 0 {
+			if sendErr := s.send(ctx, line, text); sendErr != nil {
+				return sendErr
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the standard input: line %d: %w", line, err)
+		}
+	}
+}
+
+// send hands one line over. An error ends the stream; a bad line does not.
+func (s *stream) send(ctx context.Context, line int, text []byte) error {
+	text = bytes.TrimSpace(text)
+	if len(text) == 0 {
+		return nil
+	}
+	sent := sentLine{line: line}
+	ev, err := event.DecodeOne(text, event.Limits{EventBytes: maxPayload, RequestBytes: 2 * maxPayload})
+	if err == nil {
+		s.opts.stamp(&ev)
+		sent.future = s.client.PublishAsync(ctx, ev)
+	}
+	sent.err = err
+	select {
+	case s.answers <- sent:
+		return context.Cause(ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *stream) collect(ctx context.Context) {
+	out := bufio.NewWriter(s.sh.out)
+	for sent := range s.answers {
+		res, err := sent.wait(ctx)
+		if err != nil {
+			s.refuse(sent.line, err)
+			continue
+		}
+		s.take(sent.line, res, out)
+	}
+	s.outErr = errors.Join(s.outErr, out.Flush())
+}
+
+// refuse tells what became of a line. When nobody can be reached the stream ends:
+// the lines behind would fare no better.
+func (s *stream) refuse(line int, err error) {
+	s.refused++
+	if s.ended != nil {
+		return
+	}
+	s.note("line %d: %s", line, brief(err))
+	if code := exitCode(err); code == exitUnreachable || code == exitTimeout {
+		s.ended = err
+		s.stop(err)
+	}
+}
+
+func (l sentLine) wait(ctx context.Context) (client.Result, error) {
+	if l.err != nil {
+		return client.Result{}, l.err
+	}
+	return l.future.Wait(ctx)
+}
+
+func (s *stream) take(line int, res client.Result, out *bufio.Writer) {
+	if s.bar != nil {
+		_ = s.bar.Add(1)
+	}
+	if res.Duplicate {
+		s.duplicates++
+	} else {
+		s.appended++
+	}
+	for _, w := range res.Warnings {
+		s.warn(line, w.Field+": "+w.Message)
+	}
+	if !s.sh.json || s.outErr != nil {
+		return
+	}
+	s.outErr = writeLine(out, struct {
+		Line int `json:"line"`
+		published
+	}{line, publishedOf(res)})
+}
+
+// maxWarnings bounds the different warnings that are told.
+const maxWarnings = 100
+
+// warn tells a warning the first time it comes; the summary counts the others.
+func (s *stream) warn(line int, text string) {
+	if s.warned[text] == 0 {
+		if len(s.warned) >= maxWarnings {
+			text = "more kinds of warnings"
+		} else {
+			s.note("line %d: warning: %s", line, text)
+		}
+	}
+	s.warned[text]++
+}
+
+// note prints beside the progress bar.
+func (s *stream) note(format string, args ...any) {
+	if s.bar != nil {
+		_ = s.bar.Clear()
+	}
+	s.sh.say(format, args...)
+}
+
+func (s *stream) summarise(took time.Duration) {
+	if s.bar != nil {
+		_ = s.bar.Clear()
+	}
+	for _, text := range sortedKeys(s.warned) {
+		if n := s.warned[text]; n > 1 {
+			s.sh.say("%d times: warning: %s", n, text)
+		}
+	}
+	total := s.appended + s.duplicates
+	s.sh.say("%d appended, %d duplicates, %d refused in %s (%.0f events/s)", s.appended, s.duplicates, s.refused,
+		short(took), float64(total)/max(took.Seconds(), 1e-9))
+}
+
+// progress is a bar on the terminal, nil where there is none.
+func (sh *shell) progress(what string) *progressbar.ProgressBar {
+	if !sh.errTerminal {
+		return nil
+	}
+	return progressbar.NewOptions64(-1, progressbar.OptionSetWriter(sh.err), progressbar.OptionSetItsString(what),
+		progressbar.OptionShowIts(), progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionEnableColorCodes(sh.colour), progressbar.OptionClearOnFinish())
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/raftnode/raftstore"
+	"github.com/ringrift/ringlog/server"
+)
+
+func serveCommand(sh *shell) *cli.Command {
+	flags := []cli.Flag{
+		&cli.StringFlag{Name: "config", Usage: "`FILE.toml` with the flags' names as keys", EnvVars: []string{"RINGLOG_CONFIG"}},
+		&cli.BoolFlag{Name: "print-config", Usage: "check the configuration, print it, and do not start"},
+	}
+	for _, o := range serveOptions() {
+		flags = append(flags, o.flag())
+	}
+	return &cli.Command{
+		Name: "serve", Usage: "run a node",
+		Description: "A flag counts more than its RINGLOG_* variable, that more than the key of --config.\n" +
+			"SIGTERM and Ctrl-C end the node in order: a leader hands over first. A second one ends it at once.",
+		Flags: flags,
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 0, ""); err != nil {
+				return err
+			}
+			cfg, err := serveConfigOf(c, sh)
+			if err != nil {
+				return err
+			}
+			if c.Bool("print-config") {
+				return sh.line(cfg)
+			}
+			return serve(c.Context, sh, cfg)
+		},
+	}
+}
+
+// serveConfigOf reads the configuration from everywhere and checks it.
+func serveConfigOf(c *cli.Context, sh *shell) (serveConfig, error) {
+	file := c.String("config")
+	var content []byte
+	if file != "" {
+		var err error
+		if content, err = os.ReadFile(file); err != nil {
+			return serveConfig{}, usagef("--config: %w", err)
+		}
+	}
+	cfg, err := layered(file, content, func(name string) (string, bool) {
+		if !c.IsSet(name) {
+			return "", false
+		}
+		return fmt.Sprint(c.Value(name)), true
+	})
+	if err != nil {
+		return cfg, err
+	}
+	if debug := sh.getenv("RINGRIFT_DEBUG"); debug != "" && debug != "0" && !strings.EqualFold(debug, "false") && !c.IsSet("log-level") {
+		cfg.LogLevel = "debug"
+	}
+	if sh.token == "" {
+		if sh.token, err = readToken(cfg.TokenFile, ""); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, cfg.validate(sh.token != "")
+}
+
+// node is a running node with what it answers through.
+type node struct {
+	logger hclog.Logger
+	raft   *raftnode.Node
+	server *server.Server
+	peers  *server.Peers
+	failed chan error // of serving HTTP; holds one
+}
+
+// serve runs a node until ctx ends.
+func serve(ctx context.Context, sh *shell, cfg serveConfig) error {
+	logger := hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.LevelFromString(cfg.LogLevel), Output: sh.err, JSONFormat: cfg.LogJSON})
+	fresh := cfg.fresh()
+	n, err := startNode(ctx, sh, cfg, logger)
+	if err != nil {
+		return err
+	}
+	seeding, stopSeeding := context.WithCancel(ctx)
+	seeded := make(chan struct{})
+	go func() {
+		defer close(seeded)
+		if fresh {
+			n.seed(seeding, cfg)
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		logger.Info("stopping")
+		err = nil
+	case err = <-n.failed:
+	}
+	stopSeeding()
+	<-seeded
+	return errors.Join(err, n.stop(context.WithoutCancel(ctx)))
+}
+
+// startNode opens everything a node is made of.
+func startNode(ctx context.Context, sh *shell, cfg serveConfig, logger hclog.Logger) (_ *node, err error) {
+	listener, err := net.Listen("tcp", cfg.HTTP)
+	if err != nil {
+		return nil, portError("http", cfg.HTTP, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, listener.Close())
+		}
+	}()
+	n := &node{logger: logger, peers: server.NewPeers(sh.token, nil), failed: make(chan error, 1)}
+	version := buildVersion().Version
+	registry := nodeInfo(cfg, version)
+	if err := server.RaftMetrics(registry); err != nil {
+		return nil, err
+	}
+	advertised := cmp.Or(cfg.AdvertiseHTTP, listener.Addr().String())
+	n.raft, err = raftnode.Open(ctx, raftnode.Config{
+		ID: cfg.ID, Dir: cfg.DataDir, RaftBind: cfg.Raft, RaftAdvertise: cfg.AdvertiseRaft, HTTPAdvertise: advertised,
+		LogStore: raftstore.Kind(cfg.LogStore), BootstrapExpect: cfg.BootstrapExpect, Join: cfg.Join, NonVoter: cfg.NonVoter,
+		Secret: []byte(sh.token), Version: version, Timing: cfg.timing(), Peers: n.peers, Logger: logger,
+		Fatal: func(err error) { dieOf(sh, logger, err) },
+	})
+	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = portError("raft", cfg.Raft, err)
+		}
+		return nil, err
+	}
+	n.server, err = server.New(server.Config{Node: n.raft, Peers: n.peers, Token: sh.token, Version: version, Logger: logger.Named("server"),
+		Registry: registry})
+	if err != nil {
+		return nil, errors.Join(err, n.raft.Close(ctx))
+	}
+	go func() { n.failed <- n.server.Serve(listener) }() // ends in stop
+	logger.Info("serving", "http", listener.Addr().String(), "raft", cfg.Raft, "data", filepath.Clean(cfg.DataDir), "version", version)
+	return n, nil
+}
+
+// nodeInfoMetric tells in its labels what a node is.
+const nodeInfoMetric = "ringlog_node_info"
+
+// nodeInfo is a registry with what only the configuration knows.
+func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: nodeInfoMetric, Help: "What this node is; always 1.",
+		ConstLabels: prometheus.Labels{"id": cfg.ID, "log_store": cfg.LogStore, "version": version}})
+	info.Set(1)
+	r := prometheus.NewRegistry()
+	r.MustRegister(info)
+	return r
+}
+
+func (c *serveConfig) timing() raftnode.Timing {
+	heartbeat := time.Duration(c.Heartbeat)
+	return raftnode.Timing{Heartbeat: heartbeat, Election: heartbeat, Lease: heartbeat / 2,
+		SnapshotInterval: time.Duration(c.CompactEvery), SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries)}
+}
+
+// portError names who holds a port that is in use.
+func portError(flag, addr string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("--%s %s is in use%s: end that, or choose another port", flag, addr, portHolder(addr))
+	}
+	return fmt.Errorf("--%s %s: %w", flag, addr, err)
+}
+
+// dieOf ends the process, because going on would be wrong.
+func dieOf(sh *shell, logger hclog.Logger, err error) {
+	name := cmp.Or(problemName(err), "FATAL")
+	logger.Error("this node can not go on", "problem", name, "error", err)
+	sh.say("ringlog: %s: %v", name, err)
+	os.Exit(exitFailed)
+}
+
+// stopNodeWithin bounds an orderly end.
+const stopNodeWithin = 15 * time.Second
+
+// stop ends the node in order: a leader hands over while it still answers.
+func (n *node) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopNodeWithin)
+	defer cancel()
+	err := errors.Join(n.raft.Close(ctx), n.server.Close(ctx))
+	n.peers.Close()
+	return err
+}
+
+// seed writes settings that the flags ask for into a cluster that is just being
+// formed, where this node is its first leader. An existing cluster keeps its own.
+func (n *node) seed(ctx context.Context, cfg serveConfig) {
+	seeds := map[string]string{}
+	if cfg.Reserved != serveDefaults().Reserved {
+		seeds["catalogue.reserved"] = cfg.Reserved
+	}
+	if cfg.Strict {
+		seeds["validation.strict"] = "true"
+	}
+	if len(seeds) == 0 || n.raft.WaitLeader(ctx) != nil {
+		return
+	}
+	l := n.raft.Machine().Leadership()
+	if l.Leader != n.raft.Status().NodeID || n.raft.Status().ClusterID == "" {
+		return
+	}
+	for _, s := range n.raft.Machine().ListSettings() {
+		value, wanted := seeds[s.Key]
+		if !wanted || s.Value != s.Default {
+			continue
+		}
+		if _, err := n.raft.Propose(ctx, frame.Request{Command: frame.SettingSet{Key: s.Key, Value: value}}); err != nil {
+			n.logger.Warn("could not seed a setting", "key", s.Key, "error", err)
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/pelletier/go-toml/v2"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/raftnode/datadir"
+)
+
+// serveConfig says what a node is. A key of the file has the name of its flag.
+type serveConfig struct {
+	ID              string   `toml:"id" json:"id"`
+	DataDir         string   `toml:"data-dir" json:"data-dir"`
+	HTTP            string   `toml:"http" json:"http"` // host:port
+	Raft            string   `toml:"raft" json:"raft"`
+	AdvertiseHTTP   string   `toml:"advertise-http" json:"advertise-http"`
+	AdvertiseRaft   string   `toml:"advertise-raft" json:"advertise-raft"`
+	BootstrapExpect int      `toml:"bootstrap-expect" json:"bootstrap-expect"`
+	Join            []string `toml:"join" json:"join"` // URLs
+	NonVoter        bool     `toml:"non-voter" json:"non-voter"`
+	LogStore        string   `toml:"log-store" json:"log-store"`
+	Insecure        bool     `toml:"insecure" json:"insecure"`
+	TokenFile       string   `toml:"token-file" json:"token-file"`
+	Reserved        string   `toml:"reserved" json:"reserved"` // seeds catalogue.reserved of a new cluster
+	Strict          bool     `toml:"validation-strict" json:"validation-strict"`
+	Heartbeat       interval `toml:"heartbeat" json:"heartbeat"`
+	CompactEvery    interval `toml:"raft-compact-interval" json:"raft-compact-interval"`
+	CompactEntries  int      `toml:"raft-compact-entries" json:"raft-compact-entries"`
+	TrailingEntries int      `toml:"raft-trailing-entries" json:"raft-trailing-entries"`
+	LogLevel        string   `toml:"log-level" json:"log-level"`
+	LogJSON         bool     `toml:"log-json" json:"log-json"`
+}
+
+// interval is a duration that reads and prints as 1s.
+type interval time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (i *interval) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	*i = interval(d)
+	return err
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (i interval) MarshalText() ([]byte, error) { return []byte(time.Duration(i).String()), nil }
+
+func serveDefaults() serveConfig {
+	return serveConfig{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770", LogStore: datadir.LogStoreBolt, Reserved: "refuse",
+		Heartbeat: interval(time.Second), CompactEvery: interval(30 * time.Second), CompactEntries: 16384, TrailingEntries: 10240,
+		LogLevel: "info"}
+}
+
+// serveOption is one setting: its flag, its RINGLOG_* variable, and its place.
+type serveOption struct {
+	name, usage string
+	alsoEnv     []string
+	field       func(*serveConfig) any
+}
+
+func serveOptions() []serveOption {
+	return []serveOption{
+		{"id", "`ID` of the node, its own for ever", nil, func(c *serveConfig) any { return &c.ID }},
+		{"data-dir", "`DIR` for the node's data", nil, func(c *serveConfig) any { return &c.DataDir }},
+		{"http", "`ADDR` for clients and the other nodes' questions", nil, func(c *serveConfig) any { return &c.HTTP }},
+		{"raft", "`ADDR` for consensus", nil, func(c *serveConfig) any { return &c.Raft }},
+		{"advertise-http", "`ADDR` at which others reach --http", nil, func(c *serveConfig) any { return &c.AdvertiseHTTP }},
+		{"advertise-raft", "`ADDR` at which others reach --raft", nil, func(c *serveConfig) any { return &c.AdvertiseRaft }},
+		{"bootstrap-expect", "form a new cluster of `N` voters once they see each other", nil, func(c *serveConfig) any { return &c.BootstrapExpect }},
+		{"join", "`URL`s of other nodes, comma separated", nil, func(c *serveConfig) any { return &c.Join }},
+		{"non-voter", "join without a vote", nil, func(c *serveConfig) any { return &c.NonVoter }},
+		{"log-store", "where raft keeps its log: boltdb or wal", nil, func(c *serveConfig) any { return &c.LogStore }},
+		{"insecure", "allow addresses other than loopback without a cluster token", nil, func(c *serveConfig) any { return &c.Insecure }},
+		{"reserved", "clients' events of reserved types in a new cluster: refuse or accept-as-foreign", nil, func(c *serveConfig) any { return &c.Reserved }},
+		{"validation-strict", "a new cluster refuses unknown types", []string{"RINGRIFT_EVENT_VALIDATION_STRICT"}, func(c *serveConfig) any { return &c.Strict }},
+		{"heartbeat", "without word from a leader for so long there is an election", nil, func(c *serveConfig) any { return &c.Heartbeat }},
+		{"raft-compact-interval", "how often the raft log is looked at for entries that nobody needs", nil, func(c *serveConfig) any { return &c.CompactEvery }},
+		{"raft-compact-entries", "how many entries since the last time make it worth it", nil, func(c *serveConfig) any { return &c.CompactEntries }},
+		{"raft-trailing-entries", "entries kept for members that are behind; who is further behind gets a snapshot", nil, func(c *serveConfig) any { return &c.TrailingEntries }},
+		{"log-level", "trace, debug, info, warn or error", []string{"RINGRIFT_LOG_LEVEL"}, func(c *serveConfig) any { return &c.LogLevel }},
+		{"log-json", "diagnostics as JSON", nil, func(c *serveConfig) any { return &c.LogJSON }},
+	}
+}
+
+func (o serveOption) env() []string {
+	return append([]string{"RINGLOG_" + strings.ToUpper(strings.ReplaceAll(o.name, "-", "_"))}, o.alsoEnv...)
+}
+
+// flag is the command line's side of an option. Values are checked by assign, so
+// that a variable and a flag are told the same.
+func (o serveOption) flag() cli.Flag {
+	defaults := serveDefaults()
+	switch v := o.field(&defaults).(type) {
+	case *bool:
+		return &cli.BoolFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
+	case *string:
+		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: *v}
+	case *interval:
+		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: time.Duration(*v).String()}
+	case *int:
+		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: strconv.Itoa(*v)}
+	default:
+		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
+	}
+}
+
+// assign reads text into an option's field.
+func (o serveOption) assign(c *serveConfig, text string) (err error) {
+	switch field := o.field(c).(type) {
+	case *string:
+		*field = text
+	case *bool:
+		*field, err = strconv.ParseBool(text)
+	case *int:
+		*field, err = strconv.Atoi(text)
+	case *interval:
+		err = field.UnmarshalText([]byte(text))
+	case *[]string:
+		*field = strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+	}
+	var number *strconv.NumError
+	if errors.As(err, &number) {
+		err = number.Err
+	}
+	if err != nil {
+		return usagef("--%s %q: %w", o.name, text, err)
+	}
+	return nil
+}
+
+// layered reads the configuration: what set has (flags, then variables) over the file over
+// the defaults. set returns the text of an option, if it is set.
+func layered(file string, content []byte, set func(name string) (string, bool)) (serveConfig, error) {
+	c := serveDefaults()
+	if err := readConfigFile(&c, file, content); err != nil {
+		return c, err
+	}
+	for _, o := range serveOptions() {
+		if text, ok := set(o.name); ok {
+			if err := o.assign(&c, text); err != nil {
+				return c, err
+			}
+		}
+	}
+	return c, nil
+}
+
+func readConfigFile(c *serveConfig, file string, content []byte) error {
+	d := toml.NewDecoder(bytes.NewReader(content)).DisallowUnknownFields()
+	err := d.Decode(c)
+	var unknown *toml.StrictMissingError
+	var wrong *toml.DecodeError
+	switch {
+	case errors.As(err, &unknown):
+		var lines []string
+		for _, e := range unknown.Errors {
+			line, _ := e.Position()
+			name := strings.Join(e.Key(), ".")
+			lines = append(lines, fmt.Sprintf("%s:%d: there is no key %q%s", file, line, name, nearKey(name)))
+		}
+		return usagef("%s", strings.Join(lines, "\n"))
+	case errors.As(err, &wrong):
+		line, column := wrong.Position()
+		return usagef("%s:%d:%d: %s", file, line, column, strings.TrimPrefix(wrong.Error(), "toml: "))
+	case err != nil:
+		return usagef("%s: %w", file, err)
+	}
+	return nil
+}
+
+func nearKey(name string) string {
+	var flags []cli.Flag
+	for _, o := range serveOptions() {
+		flags = append(flags, o.flag())
+	}
+	if near := strings.TrimLeft(cli.SuggestFlag(flags, name, true), "-"); near != "" {
+		return fmt.Sprintf(". Did you mean %q?", near)
+	}
+	return ""
+}
+
+// validate checks what can be checked without touching the network; hasToken tells
+// whether there is a cluster token.
+func (c *serveConfig) validate(hasToken bool) error {
+	switch {
+	case c.ID == "":
+		return usagef("--id is required: the node's name, such as n1")
+	case !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`).MatchString(c.ID):
+		return usagef("--id %q: use up to 64 letters, digits, dots, dashes and underscores", c.ID)
+	case c.DataDir == "":
+		return usagef("--data-dir is required")
+	case c.BootstrapExpect < 0:
+		return usagef("--bootstrap-expect %d: it must not be negative", c.BootstrapExpect)
+	case c.NonVoter && c.BootstrapExpect > 0:
+		return usagef("--non-voter and --bootstrap-expect exclude each other: a non-voter joins a cluster, it does not form one")
+	case c.BootstrapExpect > 1 && len(c.Join) == 0:
+		return usagef("--bootstrap-expect %d needs --join with the URLs of the other nodes", c.BootstrapExpect)
+	case c.LogStore != datadir.LogStoreBolt && c.LogStore != datadir.LogStoreWAL:
+		return usagef("--log-store %q: use %s or %s", c.LogStore, datadir.LogStoreBolt, datadir.LogStoreWAL)
+	case c.Reserved != "refuse" && c.Reserved != "accept-as-foreign":
+		return usagef("--reserved %q: use refuse or accept-as-foreign", c.Reserved)
+	case c.CompactEvery <= 0 || c.CompactEntries < 1 || c.TrailingEntries < 1:
+		return usagef("--raft-compact-interval, --raft-compact-entries and --raft-trailing-entries must be positive")
+	case time.Duration(c.Heartbeat) < 50*time.Millisecond || time.Duration(c.Heartbeat) > time.Minute:
+		return usagef("--heartbeat %s: use 50ms to 1m", time.Duration(c.Heartbeat))
+	case hclog.LevelFromString(c.LogLevel) == hclog.NoLevel:
+		return usagef("--log-level %q: use trace, debug, info, warn or error", c.LogLevel)
+	}
+	if err := c.validateAddresses(hasToken); err != nil {
+		return err
+	}
+	if c.fresh() && c.BootstrapExpect == 0 && len(c.Join) == 0 {
+		return usagef("%s is a new data folder: say --bootstrap-expect 1 for a single node, or --join with URLs of a cluster", c.DataDir)
+	}
+	return nil
+}
+
+// fresh reports a data folder that no node has used yet.
+func (c *serveConfig) fresh() bool {
+	_, err := os.Stat(filepath.Join(c.DataDir, datadir.MarkerFile))
+	return errors.Is(err, os.ErrNotExist)
+}
+
+func (c *serveConfig) validateAddresses(hasToken bool) error {
+	for _, a := range []struct{ flag, bind, advertise string }{{"http", c.HTTP, c.AdvertiseHTTP}, {"raft", c.Raft, c.AdvertiseRaft}} {
+		host, err := hostOf(a.flag, a.bind)
+		if err != nil {
+			return err
+		}
+		if !isLoopback(host) && !hasToken && !c.Insecure {
+			return usagef("--%s %s can be reached by others, and there is no cluster token: set RINGRIFT_CLUSTER_AUTH_TOKEN or --token-file on all nodes, or say --insecure", a.flag, a.bind)
+		}
+		if a.advertise == "" && isWildcard(host) {
+			return usagef("--%s %s listens on all addresses: say with --advertise-%s at which one others reach it", a.flag, a.bind, a.flag)
+		}
+		if a.advertise == "" {
+			continue
+		}
+		if host, err = hostOf("advertise-"+a.flag, a.advertise); err != nil {
+			return err
+		}
+		if isWildcard(host) {
+			return usagef("--advertise-%s %s: nobody can dial that address", a.flag, a.advertise)
+		}
+	}
+	if c.HTTP == c.Raft {
+		return usagef("--http and --raft are both %s", c.HTTP)
+	}
+	var err error
+	if len(c.Join) > 0 {
+		c.Join, err = parseEndpoints(strings.Join(c.Join, ","))
+	}
+	return err
+}
+
+func hostOf(flag, addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return "", usagef("--%s %q is not HOST:PORT", flag, addr)
+	}
+	return host, nil
+}
+
+func isWildcard(host string) bool { return slices.Contains([]string{"", "0.0.0.0", "::"}, host) }
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

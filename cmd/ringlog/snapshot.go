@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/raftnode/raftstore"
+	"github.com/ringrift/ringlog/snapshots"
+)
+
+const aSnapshot = "the file of a snapshot"
+
+func snapshotCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "snapshot", Usage: "backups: everything a node knows, in one verified file",
+		Subcommands: []*cli.Command{
+			{Name: "save", Usage: "write a backup of a running node", ArgsUsage: "FILE",
+				Description: "The file appears when it is complete and verified. Any node can be asked (--endpoints).",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "overwrite", Usage: "also where FILE exists"}},
+				Action: func(c *cli.Context) error {
+					if err := exactly(c, 1, "the file to write"); err != nil {
+						return err
+					}
+					return saveSnapshot(c.Context, sh, c.Args().First(), c.Bool("overwrite"))
+				}},
+			{Name: "inspect", Usage: "what a backup says of itself", ArgsUsage: "FILE", Action: named(sh, aSnapshot, inspectSnapshot)},
+			{Name: "verify", Usage: "read all of a backup and check it", ArgsUsage: "FILE", Action: named(sh, aSnapshot, verifySnapshot)},
+			restoreCommand(sh),
+		},
+	}
+}
+
+// saveSnapshot streams into a file beside the target, verifies it, and gives it its
+// name. The time is bounded by the caller alone: a backup may be large.
+func saveSnapshot(ctx context.Context, sh *shell, file string, overwrite bool) (err error) {
+	if _, err := os.Stat(file); err == nil && !overwrite {
+		return usagef("%s exists: choose another name, or say --overwrite", file)
+	}
+	if err := sh.knock(ctx); err != nil {
+		return err
+	}
+	part, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*")
+	if err != nil {
+		return usagef("%w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, part.Close(), removeIfThere(part.Name()))
+		}
+	}()
+	if err := sh.download(ctx, part); err != nil {
+		return err
+	}
+	if _, err := part.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	meta, err := snapshots.Verify(part)
+	if err != nil {
+		return fmt.Errorf("what was saved does not verify: %w", err)
+	}
+	if err := errors.Join(part.Sync(), part.Close(), os.Rename(part.Name(), file)); err != nil {
+		return err
+	}
+	sh.say("saved and verified %s", file)
+	return sh.printSnapshot(meta)
+}
+
+func removeIfThere(file string) error {
+	if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// download takes a backup of the first endpoint that gives one.
+func (sh *shell) download(ctx context.Context, to io.Writer) (err error) {
+	for _, e := range sh.endpoints {
+		body, openErr := sh.open(ctx, e, "/v1/snapshot")
+		if openErr != nil {
+			err = openErr
+			continue
+		}
+		_, err = io.Copy(to, body)
+		return errors.Join(err, body.Close())
+	}
+	return err
+}
+
+func (sh *shell) printSnapshot(m snapshots.Meta) error {
+	return sh.emit(m, func() error {
+		return sh.facts("cluster", m.ClusterID, "written by", m.NodeID, "created", localTime(m.Created), "last offset", m.LastOffset,
+			"index", m.Index, "term", m.Term, "digest", m.Digest, "feature level", m.FeatureLevel)
+	})
+}
+
+func inspectSnapshot(_ context.Context, sh *shell, file string) error {
+	return withFile(file, func(f *os.File) error {
+		info, err := snapshots.Inspect(f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if sh.json {
+			return sh.line(info)
+		}
+		sh.say("%d files of %d bytes; only the header was read: ringlog snapshot verify reads all", info.Files, info.Bytes)
+		return sh.printSnapshot(info.Meta)
+	})
+}
+
+func verifySnapshot(_ context.Context, sh *shell, file string) error {
+	return withFile(file, func(f *os.File) error {
+		meta, err := snapshots.Verify(f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		sh.say("%s is complete and undamaged", file)
+		return sh.printSnapshot(meta)
+	})
+}
+
+func withFile(name string, body func(*os.File) error) error {
+	f, err := os.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return notFoundError{err}
+	}
+	if err != nil {
+		return usagef("%w", err)
+	}
+	return errors.Join(body(f), f.Close())
+}
+
+type restoreOptions struct {
+	file, dataDir, id, raft, logStore string
+	consent
+}
+
+func restoreCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "restore", Usage: "make a new cluster of one voter from a backup", ArgsUsage: "FILE",
+		Description: "Into an empty folder, offline. The cluster gets an id of its own and higher terms; other nodes join it\nwith empty folders.",
+		Flags: append(consentFlags(),
+			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` for the node, missing or empty"},
+			&cli.StringFlag{Name: "id", Usage: "`ID` of the node"},
+			&cli.StringFlag{Name: "raft", Usage: "`ADDR` at which the node will be reached for consensus; by default it says so when it starts"},
+			&cli.StringFlag{Name: "log-store", Usage: "boltdb or wal", Value: string(raftstore.Bolt)},
+		),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 1, aSnapshot); err != nil {
+				return err
+			}
+			o := restoreOptions{file: c.Args().First(), dataDir: c.String("data-dir"), id: c.String("id"), raft: c.String("raft"),
+				logStore: c.String("log-store"), consent: consentOf(c)}
+			if o.dataDir == "" || o.id == "" {
+				return usagef("--data-dir and --id are required")
+			}
+			return restoreSnapshot(c.Context, sh, o)
+		},
+	}
+}
+
+func restoreSnapshot(ctx context.Context, sh *shell, o restoreOptions) error {
+	return withFile(o.file, func(f *os.File) error {
+		if o.dryRun {
+			meta, err := snapshots.Verify(f)
+			if err != nil {
+				return fmt.Errorf("%s: %w", o.file, err)
+			}
+			sh.say("%s would be restored into %s as %s", o.file, o.dataDir, o.id)
+			return sh.printSnapshot(meta)
+		}
+		done, err := raftnode.Restore(ctx, f, raftnode.Target{Dir: o.dataDir, NodeID: o.id, RaftAddr: o.raft,
+			LogStore: raftstore.Kind(o.logStore), Logger: hclog.NewNullLogger()})
+		if err != nil {
+			return err
+		}
+		sh.say("start it: ringlog serve --id %s --data-dir %s …", o.id, o.dataDir)
+		return sh.printRecovered(done)
+	})
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+func statusCommand(sh *shell) *cli.Command {
+	return &cli.Command{Name: "status", Usage: "how one node sees itself and the cluster", Action: bare(sh, showStatus)}
+}
+
+func showStatus(ctx context.Context, sh *shell) error {
+	ctx, cancel := context.WithTimeout(ctx, sh.timeout)
+	defer cancel()
+	s, raw, err := sh.anyStatus(ctx)
+	if err != nil {
+		return err
+	}
+	return sh.emit(raw, func() error {
+		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, s.Role), "cluster", cmp.Or(s.ClusterID, "none yet"),
+			"leader", leaderText(s), "offsets", offsetsText(s), "index", fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
+			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index), "quorum", quorumText(s.Quorum),
+			"members", membersText(s.Members), "cursors", cursorsText(s.Cursors)}
+		for _, bad := range problems(s) {
+			facts = append(facts, "problem", bad)
+		}
+		return sh.facts(facts...)
+	})
+}
+
+func leaderText(s nodeStatus) string {
+	if s.LeaderID == "" {
+		return fmt.Sprintf("none (term %d)", s.Term)
+	}
+	return fmt.Sprintf("%s at %s (term %d)", s.LeaderID, s.LeaderHTTP, s.Term)
+}
+
+func offsetsText(s nodeStatus) string {
+	if s.FirstOffset > s.LastOffset {
+		return "none: the log is empty"
+	}
+	return fmt.Sprintf("%d to %d", s.FirstOffset, s.LastOffset)
+}
+
+func quorumText(q raftnode.Quorum) string {
+	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, q.Margin)
+}
+
+func membersText(members []raftnode.MemberStatus) string {
+	var parts []string
+	for _, m := range members {
+		state := ""
+		if !m.Voter {
+			state = " non-voter"
+		}
+		if !m.Healthy {
+			state += " unhealthy"
+		}
+		parts = append(parts, m.ID+state)
+	}
+	return cmp.Or(strings.Join(parts, ", "), "none")
+}
+
+func cursorsText(cursors []cursorInfo) string {
+	var parts []string
+	for _, c := range cursors {
+		parts = append(parts, fmt.Sprintf("%s at %d (lag %d)", c.Name, c.Committed, c.LagEvents))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "none")
+}
+
+// problems are what an operator should look at, the worst first.
+func problems(s nodeStatus) []string {
+	var list []string
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			list = append(list, fmt.Sprintf(format, args...))
+		}
+	}
+	add(s.Diverged, "the state of %s differs from the majority's: remove it, empty its folder, join again", s.NodeID)
+	add(s.LeaderID == "", "no leader")
+	add(s.Quorum.Margin < 0, "no quorum: %s", quorumText(s.Quorum))
+	add(s.DiskFull, "the disk of %s is nearly full: appends are refused", s.NodeID)
+	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
+	for _, m := range s.Members {
+		add(!m.Healthy, "member %s does not answer", m.ID)
+	}
+	return list
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+type tailOptions struct {
+	from     *position // nil is not said
+	filter   event.Filter
+	cursor   string
+	noCommit bool
+	count    uint64 // 0 is no end
+	untilEnd bool
+
+	consistency client.Consistency
+	minOffset   uint64
+	local       bool // only the first endpoint, whoever leads
+}
+
+func filterFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringSliceFlag{Name: "type", Aliases: []string{"t"}, Usage: "only these `TYPE`s: names, values, topics or patterns such as training.* (repeat or separate by commas)"},
+		&cli.StringSliceFlag{Name: "category", Usage: "only types of this `CATEGORY`"},
+		&cli.StringSliceFlag{Name: "source", Usage: "only of this `SOURCE`"},
+		&cli.StringSliceFlag{Name: "key", Usage: "only with this `KEY`"},
+		&cli.StringSliceFlag{Name: "correlation-id", Usage: "only of this `CHAIN`"},
+	}
+}
+
+// filterOf reads the filter flags. Types and categories have no commas in them.
+func filterOf(c *cli.Context) (event.Filter, error) {
+	split := func(list []string) (out []string) {
+		for _, s := range list {
+			out = append(out, strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })...)
+		}
+		return out
+	}
+	f := event.Filter{Types: split(c.StringSlice("type")), Categories: split(c.StringSlice("category")),
+		Sources: c.StringSlice("source"), Keys: c.StringSlice("key"), CorrelationIDs: c.StringSlice("correlation-id")}
+	return f, f.Validate()
+}
+
+func tailCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "tail", Usage: "print events, and go on as more are appended",
+		Description: "By default from the end. With --cursor from where that durable cursor stands, which is\n" +
+			"created at the start of the log where there is none; an event is committed once it is printed.\n" +
+			"What was trimmed before it could be read is told as a gap.",
+		Flags: append(filterFlags(),
+			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + positionForms},
+			&cli.StringFlag{Name: "cursor", Usage: "read through the durable cursor `NAME`"},
+			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: leave it where it is"},
+			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` events"},
+			&cli.BoolFlag{Name: "until-end", Usage: "end at what is the end of the log now"},
+			&cli.StringFlag{Name: "consistency", Usage: "local, or linearizable: first wait for all that was acknowledged", Value: "local"},
+			&cli.Uint64Flag{Name: "min-offset", Usage: "first wait until the node has this `OFFSET`"},
+			&cli.BoolFlag{Name: "local", Usage: "read what the first endpoint has, not what others have"},
+		),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 0, ""); err != nil {
+				return err
+			}
+			o, err := tailOptionsOf(c)
+			if err != nil {
+				return err
+			}
+			return tail(c.Context, sh, o)
+		},
+	}
+}
+
+func tailOptionsOf(c *cli.Context) (o tailOptions, err error) {
+	if o.filter, err = filterOf(c); err != nil {
+		return o, err
+	}
+	if c.IsSet("from") {
+		from, err := parsePosition(c.String("from"))
+		if err != nil {
+			return o, err
+		}
+		o.from = &from
+	}
+	o.cursor, o.noCommit, o.count, o.untilEnd = c.String("cursor"), c.Bool("no-commit"), c.Uint64("n"), c.Bool("until-end")
+	o.minOffset, o.local = c.Uint64("min-offset"), c.Bool("local")
+	switch s := c.String("consistency"); {
+	case s == "linearizable" && o.local:
+		return o, usagef("--consistency linearizable and --local exclude each other")
+	case s == "linearizable":
+		o.consistency = client.Linearizable
+	case s != "local":
+		return o, usagef("--consistency %q: use local or linearizable", s)
+	}
+	switch {
+	case c.IsSet("n") && o.count == 0:
+		return o, usagef("-n 0: there is nothing to do")
+	case o.noCommit && o.cursor == "":
+		return o, usagef("--no-commit needs --cursor")
+	case o.cursor != "" && (o.minOffset != 0 || o.consistency == client.Linearizable):
+		return o, usagef("--consistency and --min-offset do not go with --cursor, which is always read where it stands")
+	}
+	return o, nil
+}
+
+// tail prints events until ctx ends, or what the options say.
+func tail(ctx context.Context, sh *shell, o tailOptions) (err error) {
+	c, err := sh.dialReachable(ctx, func(cfg *client.Config) {
+		if o.local {
+			cfg.Endpoints = cfg.Endpoints[:1]
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeClient(c)) }()
+	ctx, stop := sh.whileRead(ctx)
+	defer stop()
+	p := newPrinter(sh)
+	if o.cursor != "" {
+		err = tailCursor(ctx, c, o, p)
+	} else {
+		err = tailLog(ctx, c, o, p)
+	}
+	err = errors.Join(err, p.out.Flush())
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, syscall.EPIPE)) {
+		return nil // Ctrl-C, or nobody reading any more, is how a tail ends
+	}
+	return err
+}
+
+func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *printer) error {
+	from := position{kind: atEnd}
+	if o.from != nil {
+		from = *o.from
+	}
+	options := client.TailOptions{From: from.forClient(), Filter: o.filter, Limit: o.count, NoFollow: o.untilEnd,
+		Consistency: o.consistency, MinOffset: o.minOffset}
+	for ev, err := range c.Tail(ctx, options) {
+		var gap *client.GapError
+		switch {
+		case errors.As(err, &gap):
+			err = p.gap(gap.Gap)
+		case err == nil:
+			err = p.event(&ev)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forClient is the position as the client takes it.
+func (p position) forClient() client.Position {
+	switch p.kind {
+	case atStart:
+		return client.FromStart()
+	case atEnd:
+		return client.FromEnd()
+	case atOffset:
+		return client.FromOffset(p.n)
+	case atLast:
+		return client.FromLast(p.n)
+	case atTime:
+		return client.FromTime(p.time)
+	default:
+		return client.FromAge(p.age)
+	}
+}
+
+// localTime prints a time for people.
+func localTime(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/server"
+)
+
+const (
+	// settleWithin is how long nodes may take to come to the same index.
+	settleWithin = 5 * time.Second
+	settleEvery  = 50 * time.Millisecond
+)
+
+func verifyCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "verify", Usage: "compare order, digest and cursors across the nodes",
+		Description: "All members are asked that the endpoints know of. Exit 1 where one differs or does not answer.",
+		Flags:       []cli.Flag{&cli.Uint64Flag{Name: "last", Usage: "compare the newest `N` events only; 0 is all"}},
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 0, ""); err != nil {
+				return err
+			}
+			return verify(c.Context, sh, c.Uint64("last"))
+		},
+	}
+}
+
+// finding is the outcome of one comparison.
+type finding struct {
+	Check string `json:"check"`
+	OK    bool   `json:"ok"`
+	Found string `json:"found"`
+}
+
+func verify(ctx context.Context, sh *shell, last uint64) error {
+	asking, cancel := context.WithTimeout(ctx, sh.timeout)
+	defer cancel()
+	urls, err := sh.everyNode(asking)
+	if err != nil {
+		return err
+	}
+	findings := sh.compareNodes(ctx, urls, last)
+	bad := 0
+	for _, f := range findings {
+		if !f.OK {
+			bad++
+		}
+		if err := sh.printFinding(f); err != nil {
+			return err
+		}
+	}
+	if bad > 0 {
+		sh.say("%d of %d checks failed", bad, len(findings))
+		return codeError(exitFailed)
+	}
+	return nil
+}
+
+func (sh *shell) printFinding(f finding) error {
+	return sh.emit(f, func() error {
+		_, err := fmt.Fprintf(sh.out, "%s %s: %s\n", sh.mark(f.OK), f.Check, f.Found)
+		return err
+	})
+}
+
+// compareNodes runs every comparison over those nodes that answer.
+func (sh *shell) compareNodes(ctx context.Context, urls []string, last uint64) []finding {
+	answering, reach := sh.reachNodes(ctx, urls)
+	findings := []finding{reach}
+	if len(answering) == 0 {
+		return findings
+	}
+	return append(findings, sh.compareDigests(ctx, answering), sh.compareOrder(ctx, answering, last), sh.compareCursors(ctx, answering))
+}
+
+func (sh *shell) reachNodes(ctx context.Context, urls []string) (answering []string, f finding) {
+	ctx, cancel := context.WithTimeout(ctx, min(sh.timeout, settleWithin))
+	defer cancel()
+	var silent []string
+	clusters := map[string]bool{}
+	for _, a := range askAll(ctx, urls, sh.status) {
+		if a.err != nil {
+			silent = append(silent, fmt.Sprintf("%s (%v)", a.url, a.err))
+			continue
+		}
+		answering = append(answering, a.url)
+		clusters[a.value.ClusterID] = true
+	}
+	f = finding{Check: "nodes", OK: len(silent) == 0 && len(clusters) == 1, Found: fmt.Sprintf("%d of %d answer", len(answering), len(urls))}
+	if len(silent) > 0 {
+		f.Found += "; silent: " + strings.Join(silent, ", ")
+	}
+	if len(clusters) > 1 {
+		f.Found += fmt.Sprintf("; they are of %d clusters", len(clusters))
+	}
+	return answering, f
+}
+
+// settle asks until all nodes agree, or for so long as that may take.
+func settle(ctx context.Context, ask func(context.Context) finding) (f finding) {
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	tick := time.NewTicker(settleEvery)
+	defer tick.Stop()
+	for {
+		if next := ask(ctx); ctx.Err() == nil || f.Check == "" {
+			f = next
+		}
+		if f.OK {
+			return f
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return f
+		}
+	}
+}
+
+// compareDigests compares the digests of the state at an index that all have.
+func (sh *shell) compareDigests(ctx context.Context, urls []string) finding {
+	peers := server.NewPeers(sh.token, nil)
+	defer peers.Close()
+	return settle(ctx, func(ctx context.Context) finding {
+		at := map[uint64]map[string]int{} // index, digest, how many nodes
+		for _, a := range askAll(ctx, urls, peers.Identify) {
+			if a.err != nil {
+				return finding{Check: "digest", Found: a.err.Error()}
+			}
+			for _, d := range a.value.Digests {
+				if at[d.Index] == nil {
+					at[d.Index] = map[string]int{}
+				}
+				at[d.Index][d.Digest.String()]++
+			}
+		}
+		return judgeDigests(at, len(urls))
+	})
+}
+
+// judgeDigests looks at the newest index that every node told of.
+func judgeDigests(at map[uint64]map[string]int, nodes int) finding {
+	f := finding{Check: "digest", Found: "no index that all nodes have a digest of"}
+	newest := uint64(0)
+	for index, digests := range at {
+		told := 0
+		for _, n := range digests {
+			told += n
+		}
+		if told == nodes && index >= newest {
+			newest = index
+			f.OK = len(digests) == 1
+			f.Found = fmt.Sprintf("%d different digests at index %d", len(digests), index)
+			if f.OK {
+				f.Found = fmt.Sprintf("%.16s at index %d on %d nodes", sortedKeys(digests)[0], index, nodes)
+			}
+		}
+	}
+	return f
+}
+
+// compareOrder reads the same range from every node and compares it byte for byte.
+func (sh *shell) compareOrder(ctx context.Context, urls []string, newest uint64) finding {
+	first, last, f := sh.commonRange(ctx, urls)
+	if f.Found != "" {
+		return f
+	}
+	if newest > 0 && last >= newest {
+		first = max(first, last-newest+1)
+	}
+	if first > last {
+		f.Found = "no event to compare"
+		return f
+	}
+	f.OK = false
+	sums := askAll(ctx, urls, func(ctx context.Context, url string) ([]rangeSum, error) { return sh.sumRange(ctx, url, first, last) })
+	for _, s := range sums {
+		if s.err != nil {
+			f.Found = s.err.Error()
+			return f
+		}
+		for i, mine := range s.value {
+			if mine != sums[0].value[i] {
+				f.Found = fmt.Sprintf("%s and %s differ in the offsets %d to %d", sums[0].url, s.url, mine.from, mine.to)
+				return f
+			}
+		}
+	}
+	f.OK, f.Found = true, fmt.Sprintf("offsets %d to %d are the same on %d nodes", first, last, len(urls))
+	return f
+}
+
+// commonRange waits until every node has what the furthest had at first, and returns
+// what all of them keep. A finding with words is why there is no such range.
+func (sh *shell) commonRange(ctx context.Context, urls []string) (first, last uint64, f finding) {
+	target := uint64(0)
+	f = settle(ctx, func(ctx context.Context) finding {
+		first, last = 1, math.MaxUint64
+		furthest, slowest := uint64(0), ""
+		for _, a := range askAll(ctx, urls, sh.status) {
+			if a.err != nil {
+				return finding{Check: "order", Found: a.err.Error()}
+			}
+			if a.value.LastOffset < last {
+				last, slowest = a.value.LastOffset, a.url
+			}
+			first, furthest = max(first, a.value.FirstOffset), max(furthest, a.value.LastOffset)
+		}
+		if target == 0 {
+			target = furthest
+		}
+		if last < target {
+			return finding{Check: "order", Found: fmt.Sprintf("%s stands at offset %d and does not come to %d", slowest, last, target)}
+		}
+		return finding{Check: "order", OK: true}
+	})
+	return first, last, f
+}
+
+// rangeSum is the hash of some events, as they are printed.
+type rangeSum struct {
+	from, to uint64
+	sum      string
+}
+
+const eventsPerSum = 1000
+
+// sumRange reads a range from one node and checks that no offset is missing.
+func (sh *shell) sumRange(ctx context.Context, url string, first, last uint64) (sums []rangeSum, err error) {
+	body, err := sh.open(ctx, url, fmt.Sprintf("/v1/events?from=%d&limit=%d", first, last-first+1))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	in := bufio.NewReaderSize(body, 1<<20)
+	h := sha256.New()
+	from := first
+	for next := first; next <= last; next++ {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return nil, fmt.Errorf("%s: offset %d: %w", url, next, err)
+		}
+		if want := fmt.Appendf(nil, `{"offset":%d,`, next); !bytes.HasPrefix(line, want) {
+			return nil, fmt.Errorf("%s: offset %d should come, this does: %.100s", url, next, line)
+		}
+		h.Write(line)
+		if next-from+1 == eventsPerSum || next == last {
+			sums = append(sums, rangeSum{from: from, to: next, sum: take(h)})
+			from = next + 1
+		}
+	}
+	return sums, nil
+}
+
+func take(h hash.Hash) string {
+	defer h.Reset()
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// compareCursors compares where the cursors stand.
+func (sh *shell) compareCursors(ctx context.Context, urls []string) finding {
+	return settle(ctx, func(ctx context.Context) finding {
+		answers := askAll(ctx, urls, func(ctx context.Context, url string) (string, error) {
+			var list struct {
+				Cursors []cursorInfo `json:"cursors"`
+			}
+			err := sh.ask(ctx, url, "/v1/cursors", &list)
+			var parts []string
+			for _, c := range list.Cursors {
+				parts = append(parts, fmt.Sprintf("%q at %d, generation %d", c.Name, c.Committed, c.Generation))
+			}
+			return strings.Join(parts, "; "), err
+		})
+		for _, a := range answers {
+			if a.err != nil {
+				return finding{Check: "cursors", Found: a.err.Error()}
+			}
+			if a.value != answers[0].value {
+				return finding{Check: "cursors", Found: fmt.Sprintf("%s has %s, %s has %s", answers[0].url, answers[0].value, a.url, a.value)}
+			}
+		}
+		n := strings.Count(answers[0].value, "generation")
+		return finding{Check: "cursors", OK: true, Found: fmt.Sprintf("%d cursors stand alike on %d nodes", n, len(urls))}
+	})
+}
+
+// mark is the sign of an outcome.
+func (sh *shell) mark(ok bool) string {
+	switch {
+	case ok && sh.colour:
+		return "\x1b[32m✓\x1b[0m"
+	case ok:
+		return "✓"
+	case sh.colour:
+		return "\x1b[31m✗\x1b[0m"
+	default:
+		return "✗"
+	}
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"cmp"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/fsm"
+)
+
+// build says what this program was made of.
+type build struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Time     string `json:"time,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+	Features uint32 `json:"feature_level"`
+}
+
+func versionCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "version", Usage: "what this program was built from",
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 0, ""); err != nil {
+				return err
+			}
+			return showVersion(sh, buildVersion())
+		},
+	}
+}
+
+func showVersion(sh *shell, b build) error {
+	return sh.emit(b, func() error {
+		return sh.facts("ringlog", b.Version, "revision", cmp.Or(b.Revision, "unknown"), "built from", cmp.Or(b.Time, "unknown"),
+			"go", b.Go, "platform", b.Platform, "feature level", b.Features)
+	})
+}
+
+func buildVersion() build {
+	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Features: fsm.FeatureLevel}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		b.Version = v
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}

@@ -69,7 +69,10 @@ func (n *Node) handOver(ctx context.Context, target, cause string) error {
 	if err := n.proposer.drain(ctx); err != nil {
 		return fmt.Errorf("raftnode: step down: drain: %w", err)
 	}
-	if err := n.caughtUp(ctx, to.ID, n.machine.Applied()); err != nil {
+	// A target that does not catch up soon is down, or stopping too.
+	waiting, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
+	defer cancel()
+	if err := n.caughtUp(waiting, to.ID, n.machine.Applied()); err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
 	}
 	if err := n.insist(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {

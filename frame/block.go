@@ -335,6 +335,15 @@ func Verify(body []byte) error {
 	return nil
 }
 
+// RawSize returns how many bytes a body takes once decompressed, as it claims.
+func RawSize(body []byte) int {
+	if len(body) < 6 {
+		return 0
+	}
+	size, _ := binary.Uvarint(body[5:])
+	return int(min(size, MaxBlockBytes))
+}
+
 func decompress(body []byte) ([]byte, error) {
 	if err := Verify(body); err != nil {
 		return nil, err

@@ -37,6 +37,7 @@ type applier struct {
 	receipts receipts
 
 	trims   []trimRequest
+	opened  int // blocks, to say what gaps held
 	answers []Result
 }
 
@@ -98,7 +99,8 @@ func (a *applier) decide(c frame.Command) (Result, error) {
 	case frame.CursorDelete:
 		return a.deleteCursor(c), nil
 	case frame.SettingSet:
-		return a.setSetting(c), nil
+		r := a.setSetting(c)
+		return r, a.expireWindow() // which may just have become shorter
 	case frame.Trim:
 		return a.requestTrim(c), nil
 	case frame.Register:

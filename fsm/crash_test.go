@@ -2,8 +2,10 @@ package fsm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,6 +110,41 @@ func TestPowerLossDuringSwap(t *testing.T) {
 			t.Fatalf("neither the old state nor the new one:\n%s", got)
 		}
 		for _, m := range []*Machine{back, m, source} {
+			m.Close()
+		}
+	}
+}
+
+// A state folder that lost what it held is refused and never begun anew.
+func TestEmptiedStateIsRefused(t *testing.T) {
+	begin := func() vfs.FS {
+		fs := vfs.NewMem()
+		m := open(t, fs)
+		applyTo(t, m, entryOf(1, 1, "n1", epoch, publish(ev(1))))
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return fs
+	}
+	losses := map[string]func(vfs.FS) error{
+		"the database's files": func(fs vfs.FS) error {
+			return errors.Join(fs.RemoveAll("state/000001"), fs.MkdirAll("state/000001", 0o755))
+		},
+		"the database":           func(fs vfs.FS) error { return fs.RemoveAll("state/000001") },
+		"CURRENT":                func(fs vfs.FS) error { return fs.Remove("state/CURRENT") },
+		"the content of CURRENT": func(fs vfs.FS) error { return writeSynced(fs, "state/CURRENT", "") },
+		"the end of CURRENT":     func(fs vfs.FS) error { return writeSynced(fs, "state/CURRENT", "000") },
+	}
+	for what, lose := range losses {
+		fs := begin()
+		if err := lose(fs); err != nil {
+			t.Fatal(err)
+		}
+		m, err := Open(Options{Dir: "state", FS: fs})
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "join again") {
+			t.Errorf("without %s: %v", what, err)
+		}
+		if err == nil {
 			m.Close()
 		}
 	}

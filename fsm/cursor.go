@@ -123,13 +123,23 @@ func (a *applier) commitCursor(c frame.CursorCommit) Result {
 		r.Refusal.Offset = a.tail()
 		return r
 	case c.Offset <= cur.Committed:
-		return Result{Cursor: cur.clone()}
+		return a.touchCursor(cur)
 	}
 	cur.Committed, cur.Touched = c.Offset, a.time()
 	if cur.Gap != nil && cur.Committed >= cur.Gap.To {
 		cur.Gap = nil
 	}
 	return a.saveCursor(cur)
+}
+
+// touchCursor answers a commit that moves nothing. Where idle cursors expire it
+// counts as use, and is written down now and then.
+func (a *applier) touchCursor(c *Cursor) Result {
+	if idle := a.s.settings.CursorIdle; idle > 0 && a.now-c.Touched.UnixNano() >= int64(idle/10) {
+		c.Touched = a.time()
+		return a.saveCursor(c)
+	}
+	return Result{Cursor: c.clone()}
 }
 
 func (a *applier) seekCursor(c frame.CursorSeek) Result {

@@ -32,18 +32,19 @@ var ErrDamaged = errors.New("the state folder is damaged")
 
 // currentDir returns the path of the database in force, of a fresh one where there
 // is none yet, and removes what an interrupted swap left behind.
-func currentDir(fs vfs.FS, dir string, readOnly bool) (string, error) {
+func currentDir(o *Options) (string, error) {
+	fs, dir := o.FS, o.Dir
 	name, err := readCurrent(fs, dir)
-	if errors.Is(err, os.ErrNotExist) && !readOnly {
-		return createCurrent(fs, dir)
+	if errors.Is(err, os.ErrNotExist) && !o.ReadOnly {
+		return createCurrent(o)
 	}
 	if err != nil {
 		return "", err
 	}
 	if _, err := fs.Stat(fs.PathJoin(dir, name)); err != nil {
-		return "", fmt.Errorf("fsm: open %s: %w: CURRENT names %s, which is missing; remove the node from the cluster, empty its folder and join again: %v", dir, ErrDamaged, name, err)
+		return "", fmt.Errorf("fsm: open %s: %w: CURRENT names %s, which is missing; %s: %w", dir, ErrDamaged, name, remedy, err)
 	}
-	if !readOnly {
+	if !o.ReadOnly {
 		err = removeOthers(fs, dir, name)
 	}
 	return fs.PathJoin(dir, name), err
@@ -61,32 +62,60 @@ func readCurrent(fs vfs.FS, dir string) (string, error) {
 	}
 	name, whole := strings.CutSuffix(string(text), "\n")
 	if !whole || len(name) != len(firstName) || strings.Trim(name, "0123456789") != "" {
-		return "", fmt.Errorf("fsm: open %s: %w: CURRENT holds %q; remove the node from the cluster, empty its folder and join again", dir, ErrDamaged, text)
+		return "", fmt.Errorf("fsm: open %s: %w: CURRENT holds %q; %s", dir, ErrDamaged, text, remedy)
 	}
 	return name, nil
 }
 
-// createCurrent makes the first database's folder. A folder that holds anything
-// else without a CURRENT has lost it, and is not taken for a new one.
-func createCurrent(fs vfs.FS, dir string) (string, error) {
-	path := fs.PathJoin(dir, firstName)
+// createCurrent makes the first database. A folder without CURRENT that holds
+// anything but the beginnings of that is not taken for a new one.
+func createCurrent(o *Options) (string, error) {
+	fs, path := o.FS, o.FS.PathJoin(o.Dir, firstName)
 	if err := fs.MkdirAll(path, 0o755); err != nil {
-		return "", fmt.Errorf("fsm: create %s: %w", dir, err)
+		return "", fmt.Errorf("fsm: create %s: %w", o.Dir, err)
 	}
+	if err := onlyBeginnings(fs, o.Dir, path); err != nil {
+		return "", err
+	}
+	if err := errors.Join(fs.RemoveAll(path), fs.MkdirAll(path, 0o755)); err != nil {
+		return "", fmt.Errorf("fsm: create %s: %w", o.Dir, err)
+	}
+	db, err := openDB(path, o, false)
+	if err != nil {
+		return "", err
+	}
+	if err := db.Close(); err != nil {
+		return "", fmt.Errorf("fsm: create %s: %w", o.Dir, err)
+	}
+	if err := syncDir(fs, fs.PathDir(o.Dir)); err != nil {
+		return "", err
+	}
+	return path, writeCurrent(fs, o.Dir, firstName)
+}
+
+// onlyBeginnings refuses a folder that lost its CURRENT: one with other databases,
+// or with one that has applied something.
+func onlyBeginnings(fs vfs.FS, dir, path string) error {
 	left, err := fs.List(path)
 	others, err2 := fs.List(dir)
 	if err := errors.Join(err, err2); err != nil {
-		return "", fmt.Errorf("fsm: create %s: %w", dir, err)
+		return fmt.Errorf("fsm: create %s: %w", dir, err)
 	}
 	others = slices.DeleteFunc(others, func(name string) bool { return name == firstName || name == currentFile+".tmp" })
-	if len(left)+len(others) > 0 {
-		return "", fmt.Errorf("fsm: open %s: %w: CURRENT is missing; remove the node from the cluster, empty its folder and join again", dir, ErrDamaged)
+	if len(others) == 0 && len(left) > 0 {
+		p, err := ReadPosition(path, fs)
+		if p.Index == 0 && (err == nil || errors.Is(err, pebble.ErrDBDoesNotExist)) {
+			return nil
+		}
 	}
-	if err := syncDir(fs, fs.PathDir(dir)); err != nil {
-		return "", err
+	if len(others)+len(left) > 0 {
+		return fmt.Errorf("fsm: open %s: %w: CURRENT is missing; %s", dir, ErrDamaged, remedy)
 	}
-	return path, writeCurrent(fs, dir, firstName)
+	return nil
 }
+
+// remedy is what to do with a damaged folder.
+const remedy = "remove the node from the cluster, empty its folder and join again"
 
 // writeCurrent makes name the database in force: a crash leaves the old or the new
 // one, never neither.
@@ -141,8 +170,9 @@ func removeOthers(fs vfs.FS, dir, keep string) error {
 }
 
 // openDB opens one Pebble database. Its write-ahead log stays on, so that what
-// survives a crash is a prefix of whole entries.
-func openDB(dir string, o *Options) (*pebble.DB, error) {
+// survives a crash is a prefix of whole entries. Where it must exist already, an
+// emptied folder is not taken for a new one.
+func openDB(dir string, o *Options, exists bool) (*pebble.DB, error) {
 	cache := pebble.NewCache(64 << 20)
 	defer cache.Unref()
 	options := &pebble.Options{
@@ -153,6 +183,7 @@ func openDB(dir string, o *Options) (*pebble.DB, error) {
 		WALBytesPerSync:             512 << 10,
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		ReadOnly:                    o.ReadOnly,
+		ErrorIfNotExists:            exists,
 		Logger:                      pebbleLogger{o.Logger.Named("pebble"), o.Fatal},
 		EventListener:               &pebble.EventListener{DiskSlow: o.diskSlow},
 	}
@@ -160,6 +191,9 @@ func openDB(dir string, o *Options) (*pebble.DB, error) {
 		options.FS = o.FS
 	}
 	db, err := pebble.Open(dir, options)
+	if errors.Is(err, pebble.ErrDBDoesNotExist) {
+		return nil, fmt.Errorf("fsm: open %s: %w: it holds no database; %s: %w", dir, ErrDamaged, remedy, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("fsm: open %s: %w", dir, err)
 	}

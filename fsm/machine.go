@@ -71,11 +71,14 @@ type Machine struct {
 func Open(o Options) (*Machine, error) {
 	o.defaults()
 	m := &Machine{opts: o, log: log.New(o.CacheBytes), moved: make(chan struct{}), stop: make(chan struct{})}
-	dir, err := currentDir(o.FS, o.Dir, o.ReadOnly)
+	dir, err := currentDir(&o)
 	if err != nil {
 		return nil, err
 	}
 	if err := m.attach(dir); err != nil {
+		if m.db != nil {
+			err = errors.Join(err, m.db.Close())
+		}
 		return nil, err
 	}
 	if !o.ReadOnly {
@@ -86,7 +89,7 @@ func Open(o Options) (*Machine, error) {
 
 // attach opens the database in dir and makes it the machine's.
 func (m *Machine) attach(dir string) error {
-	db, err := openDB(dir, &m.opts)
+	db, err := openDB(dir, &m.opts, true)
 	if err != nil {
 		return err
 	}

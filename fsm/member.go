@@ -3,6 +3,7 @@ package fsm
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/ringrift/ringlog/event"
@@ -44,11 +45,12 @@ func (a *applier) removeMember(c frame.MemberRemove) Result {
 // raiseFeatureLevel follows the lowest level that any member reports; it never
 // falls, because what a level allowed may already stand in the log.
 func (a *applier) raiseFeatureLevel() {
-	lowest := uint32(0)
+	if len(a.s.members) == 0 {
+		return
+	}
+	lowest := uint32(math.MaxUint32)
 	for _, m := range a.s.members {
-		if lowest == 0 || m.FeatureLevel < lowest {
-			lowest = m.FeatureLevel
-		}
+		lowest = min(lowest, m.FeatureLevel)
 	}
 	a.s.meta.FeatureLevel = max(a.s.meta.FeatureLevel, lowest)
 }
@@ -96,8 +98,16 @@ func (s *state) loadType(_ string, value []byte) error {
 // this build's catalogue contradicts is left out: the built-in meaning wins.
 func (s *state) compileCatalogue() {
 	s.catalogue = event.Builtin()
+	var all []event.Definition
 	for _, name := range slices.Sorted(maps.Keys(s.types)) {
-		if with, err := s.catalogue.With(s.types[name]); err == nil {
+		all = append(all, s.types[name])
+	}
+	if with, err := s.catalogue.With(all...); err == nil {
+		s.catalogue = with
+		return
+	}
+	for _, d := range all {
+		if with, err := s.catalogue.With(d); err == nil {
 			s.catalogue = with
 		}
 	}

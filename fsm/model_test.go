@@ -85,12 +85,7 @@ func (m *model) entry(term uint64, leader string, at time.Time, requests []reque
 	if at.After(m.now) {
 		m.now = at
 	}
-	for i := range m.blocks {
-		b := m.blocks[i]
-		if b.first >= m.floor && !m.events[b.first-1].at.Add(m.window).After(m.now) {
-			m.floor = b.last + 1
-		}
-	}
+	m.expire()
 	before := uint64(len(m.events))
 	m.lead(term, leader)
 	stored := uint64(len(m.events))
@@ -109,6 +104,15 @@ func (m *model) entry(term uint64, leader string, at time.Time, requests []reque
 		answers[i] = m.trim(requests[i].command.(frame.Trim), before)
 	}
 	return answers
+}
+
+// expire moves the floor past the blocks that have left the window.
+func (m *model) expire() {
+	for _, b := range m.blocks {
+		if b.first >= m.floor && !m.events[b.first-1].at.Add(m.window).After(m.now) {
+			m.floor = b.last + 1
+		}
+	}
 }
 
 func (m *model) lead(term uint64, leader string) {
@@ -144,6 +148,7 @@ func (m *model) decide(r request) string {
 		return m.with(c.Name, func(cur *modelCursor) string { return m.commit(cur, c) })
 	case frame.SettingSet:
 		m.window, _ = time.ParseDuration(c.Value)
+		m.expire()
 		return c.Value
 	case frame.Trim:
 		if c.Before > uint64(len(m.events))+1 {

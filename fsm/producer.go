@@ -92,18 +92,32 @@ func resultKey(id string, sequence uint64) []byte {
 	return append(key(prefixResult, id), 0, byte(sequence%resultsKept))
 }
 
-// maxExpiredProducers bounds how many producers one entry forgets.
+// maxExpiredProducers bounds how many producers one entry forgets; one that waits
+// longer is forgotten when it is heard of.
 const maxExpiredProducers = 1024
 
 func (a *applier) expireProducers() {
 	for range maxExpiredProducers {
 		p := a.s.producers.oldest()
-		if p == nil || p.Used+int64(a.s.settings.ProducerTTL) > a.now && uint64(a.s.producers.byUse.Len()) <= a.s.settings.ProducerMax {
+		if p == nil || !a.over(p) && uint64(a.s.producers.byUse.Len()) <= a.s.settings.ProducerMax {
 			return
 		}
-		a.s.producers.forget(p.ID)
-		a.tx.Delete(key(prefixProducer, p.ID))
-		a.tx.DeleteRange(append(key(prefixResult, p.ID), 0), append(key(prefixResult, p.ID), 1))
+		a.forget(p)
+	}
+}
+
+// over reports whether a producer's results have expired.
+func (a *applier) over(p *producer) bool {
+	return p.Used+int64(a.s.settings.ProducerTTL) <= a.now
+}
+
+// forget deletes a producer and its results, one by one: range deletions would
+// slow every read down until they are flushed.
+func (a *applier) forget(p *producer) {
+	a.s.producers.forget(p.ID)
+	a.tx.Delete(key(prefixProducer, p.ID))
+	for sequence := p.Last; sequence > 0 && p.Last-sequence < resultsKept; sequence-- {
+		a.tx.Delete(resultKey(p.ID, sequence))
 	}
 }
 
@@ -111,8 +125,9 @@ func (a *applier) expireProducers() {
 // a request that is not.
 func (a *applier) sequence(c frame.Publish, print uint32) (answer *Result) {
 	p := a.s.producers.get(c.Producer)
-	if p != nil && p.Used+int64(a.s.settings.ProducerTTL) <= a.now {
-		p = nil // expired, but not forgotten yet
+	if p != nil && a.over(p) {
+		a.forget(p)
+		p = nil
 	}
 	switch {
 	case c.Sequence == 0:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm/dedup"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -16,6 +17,7 @@ func (a *applier) publish(c frame.Publish) (Result, error) {
 	from := a.row
 	a.row += c.Count
 	if c.Count == 0 || strings.ContainsRune(c.Producer, 0) {
+		a.bury(from, a.row)
 		return refuse(Invalid, "events", "a request without events, or a producer id with a zero byte", "send at least one event"), nil
 	}
 	var print uint32
@@ -46,11 +48,6 @@ func (a *applier) bury(from, to int) {
 
 // place gives the rows [from, to) their offsets.
 func (a *applier) place(from, to int) (Result, error) {
-	if room := a.s.settings.DedupMaxKeys; uint64(a.s.keys.Len()+to-from) > room {
-		a.bury(from, to)
-		return refuse(Overloaded, "events", fmt.Sprintf("the dedup window holds %d keys, the limit is %d", a.s.keys.Len(), room),
-			"retry after some have expired, or raise dedup.max_keys, or shorten dedup.window"), nil
-	}
 	r, start, receipts := Result{}, len(a.accepted), len(a.receipts.list)
 	for row := from; row < to; row++ {
 		earlier, refusal, err := a.placeRow(row)
@@ -85,7 +82,7 @@ func (a *applier) placeRow(row int) (earlier uint64, refusal *Refusal, err error
 	if err != nil {
 		return 0, nil, err
 	}
-	if found && !hit.expired {
+	if found {
 		if hit.content != cols.ContentAt(row) {
 			return 0, conflict(hit.offset), nil
 		}
@@ -93,12 +90,17 @@ func (a *applier) placeRow(row int) (earlier uint64, refusal *Refusal, err error
 		a.receipts.add(hit.offset, a.frame.Header.Sources[cols.SourceAt(row)])
 		return hit.offset, nil, nil
 	}
-	if found {
-		a.s.keys.Remove(k, hit.offset)
+	if room := a.s.settings.DedupMaxKeys; uint64(a.s.keys.Len()) >= room {
+		return 0, fullWindow(room), nil
 	}
 	a.s.keys.Insert(k, a.base+uint64(len(a.accepted)))
 	a.accepted = append(a.accepted, row)
 	return 0, nil, nil
+}
+
+func fullWindow(room uint64) *Refusal {
+	return &Refusal{Code: Overloaded, Field: "events", Message: fmt.Sprintf("the dedup window holds %d keys, which is the limit", room),
+		Remedy: "retry after some have expired, or raise dedup.max_keys, or shorten dedup.window"}
 }
 
 func conflict(first uint64) *Refusal {
@@ -124,7 +126,6 @@ func (a *applier) undo(start, receipts, from, to int) {
 type hit struct {
 	offset  uint64
 	content [8]byte
-	expired bool
 }
 
 // find looks a key up and confirms it against the key columns, so that an answer
@@ -154,31 +155,33 @@ func (a *applier) confirm(k frame.Key, offset uint64) (h hit, same bool, err err
 		return h, false, fmt.Errorf("fsm: apply %d: the block at %d does not hold offset %d: %w", a.index, c.First, offset, log.ErrCorrupt)
 	}
 	h.content = c.ContentAt(row)
-	h.expired = a.expired(c.AppendedAt.UnixNano())
 	return h, c.KeyAt(row) == k, nil
 }
 
 // expired reports whether a key appended at that time has left the window.
 func (a *applier) expired(at int64) bool { return at+int64(a.s.settings.DedupWindow) <= a.now }
 
-// maxExpiredBlocks bounds how many blocks' keys one entry takes out of the index;
-// a key that waits longer is told by its time.
-const maxExpiredBlocks = 64
-
-// expireWindow takes the keys of blocks that left the window out of the index.
+// expireWindow takes the keys of blocks that left the window out of the index. All
+// of them go at once, so that the index holds exactly what a rebuild from the
+// floor on would put into it.
 func (a *applier) expireWindow() error {
-	for range maxExpiredBlocks {
-		if len(a.s.window) == 0 || !a.expired(a.s.window[0].at) {
-			return nil
-		}
-		c, err := a.columns.at(a.log, a.s.window[0].first)
+	n := 0
+	for n < len(a.s.window) && a.expired(a.s.window[n].at) {
+		n++
+	}
+	if n > 0 && n == len(a.s.window) && len(a.accepted) == 0 {
+		a.s.keys, a.s.window, a.s.meta.Floor = dedup.New(), nil, a.s.meta.Last+1
+		return nil
+	}
+	for _, b := range a.s.window[:n] {
+		c, err := a.columns.at(a.log, b.first)
 		if err != nil {
 			return err
 		}
 		a.dropKeys(c)
 		a.s.meta.Floor = c.Last() + 1
-		a.s.window = a.s.window[1:]
 	}
+	a.s.window = a.s.window[n:]
 	return nil
 }
 
@@ -189,7 +192,7 @@ func (a *applier) dropKeys(c *log.Columns) {
 			continue
 		}
 		if c.KindAt(row) != frame.DedupOff {
-			a.s.keys.Remove(c.KeyAt(row), offset) // false where it was accepted anew since
+			a.s.keys.Remove(c.KeyAt(row), offset)
 		}
 		offset++
 	}

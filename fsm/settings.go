@@ -53,15 +53,15 @@ func definitions() []definition {
 		{"cursor.hold_for", "72h", "how old an event may get that a cursor keeps from retention; 0 is no bound", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorHoldFor })},
 		{"cursor.idle_expiry", "0s", "how long after its last open, commit or seek a cursor is removed; 0 is never", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorIdle })},
 		{"cursor.max", "10000", "how many cursors there may be", number(1, 1_000_000, func(s *Settings) *uint64 { return &s.CursorMax })},
-		{"dedup.max_keys", "20000000", "keys that the dedup window may hold; past it publishing is refused until some expire", number(1000, 1<<31, func(s *Settings) *uint64 { return &s.DedupMaxKeys })},
+		{"dedup.max_keys", "20000000", "keys that the dedup window may hold; past it publishing is refused until some expire", number(frame.MaxRows, 1<<31, func(s *Settings) *uint64 { return &s.DedupMaxKeys })},
 		{"dedup.window", "60s", "how long after an event was appended its key suppresses the same again", duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.DedupWindow })},
 		{"limits.depth", "128", "nesting levels of a payload", size(1, 1000, func(s *Settings) *int { return &s.Limits.Depth })},
 		{"limits.event_bytes", "1048576", "bytes of one event's payload in canonical form", size(1024, 8<<20, func(s *Settings) *int { return &s.Limits.EventBytes })},
 		{"limits.name_bytes", "256", "bytes of a type, source, key or id", size(16, 4096, func(s *Settings) *int { return &s.Limits.NameBytes })},
 		{"limits.request_bytes", "4194304", "bytes of one request", size(1024, 16<<20, func(s *Settings) *int { return &s.Limits.RequestBytes })},
 		{"limits.request_events", "10000", "events of one request", size(1, frame.MaxRows/2, func(s *Settings) *int { return &s.Limits.RequestEvents })},
-		{"producer.max", "100000", "producers whose results are kept; past it the one used longest ago is forgotten", number(16, 10_000_000, func(s *Settings) *uint64 { return &s.ProducerMax })},
-		{"producer.ttl", "15m", "how long after its last request a producer's results are kept", duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.ProducerTTL })},
+		{"producer.max", "100000", "producers whose results are kept; past it the one used longest ago is forgotten", number(1000, 10_000_000, func(s *Settings) *uint64 { return &s.ProducerMax })},
+		{"producer.ttl", "15m", "how long after its last request a producer's results are kept", duration(10*time.Minute, 24*time.Hour, func(s *Settings) *time.Duration { return &s.ProducerTTL })},
 		{"retention.age", "168h", "how long events are kept; 0 is no bound", duration(0, 100*year, func(s *Settings) *time.Duration { return &s.RetentionAge })},
 		{"retention.bytes", "8589934592", "bytes of stored blocks that are kept; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionBytes })},
 		{"retention.events", "0", "events that are kept; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionEvents })},
@@ -159,6 +159,7 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 	if !known {
 		return refuse(NotFound, "key", fmt.Sprintf("there is no setting %q", c.Key), "list them: ringlog settings ls")
 	}
+	before := a.s.settings.DedupWindow
 	if err := a.s.settings.set(c.Key, c.Value); err != nil {
 		return refuse(Invalid, "value", fmt.Sprintf("%s: %v", c.Key, err), d.doc)
 	}
@@ -169,7 +170,7 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 		a.s.changed[c.Key] = c.Value
 		a.tx.Set(key(prefixSetting, c.Key), []byte(c.Value))
 	}
-	a.s.meta.MaxWindow = max(a.s.meta.MaxWindow, a.s.settings.DedupWindow)
+	a.s.meta.MaxWindow = max(a.s.meta.MaxWindow, before, a.s.settings.DedupWindow)
 	setting := a.s.setting(d)
 	return Result{Setting: &setting}
 }

@@ -26,7 +26,7 @@ func (m *Machine) Checkpoint(dir string) (Position, error) {
 func ReadPosition(dir string, fs vfs.FS) (Position, error) {
 	o := Options{FS: fs, ReadOnly: true}
 	o.defaults()
-	db, err := openDB(dir, &o)
+	db, err := openDB(dir, &o, true)
 	if err != nil {
 		return Position{}, err
 	}
@@ -73,7 +73,7 @@ func (m *Machine) Swap(dir string) error {
 func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, raw []byte) (Position, error) {
 	o := Options{FS: fs, Logger: hclog.NewNullLogger()}
 	o.defaults()
-	db, err := openDB(dir, &o)
+	db, err := openDB(dir, &o, true)
 	if err != nil {
 		return Position{}, err
 	}

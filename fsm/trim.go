@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/log"
 )
@@ -53,8 +55,7 @@ func (a *applier) trim() error {
 	if _, err := a.trimTo(frame.Trim{Retention: true}); err != nil {
 		return err
 	}
-	a.trimColumns()
-	return nil
+	return a.trimColumns()
 }
 
 // trimTo plans a trim and carries it out.
@@ -77,8 +78,16 @@ func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
 		}
 	}
 	m := &a.s.meta
-	log.Trim(a.tx, m.First, plan.First, 0, 0)
-	a.tx.DeleteRange(indexKey(prefixReceipts, 0), indexKey(prefixReceipts, plan.target.Index))
+	if err := a.drop(log.BlockKeys(m.First, plan.First)); err != nil {
+		return nil, err
+	}
+	from, err := p.oldest()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.drop(indexKey(prefixReceipts, from.Index), indexKey(prefixReceipts, plan.target.Index)); err != nil {
+		return nil, err
+	}
 	m.First, m.TrimmedBytes = plan.First, plan.target.Before
 	a.s.oldest = plan.target
 	return &plan.TrimResult, nil
@@ -86,12 +95,40 @@ func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
 
 // trimColumns drops the key columns of trimmed blocks once their keys have left
 // the dedup window.
-func (a *applier) trimColumns() {
+func (a *applier) trimColumns() error {
 	m := &a.s.meta
-	if to := min(m.First, m.Floor); to > m.ColumnsFrom {
-		log.Trim(a.tx, 0, 0, m.ColumnsFrom, to)
-		m.ColumnsFrom = to
+	to := min(m.First, m.Floor)
+	if to <= m.ColumnsFrom {
+		return nil
 	}
+	err := a.drop(log.ColumnKeys(m.ColumnsFrom, to))
+	m.ColumnsFrom = to
+	return err
+}
+
+// maxDropped is how many keys are deleted one by one.
+const maxDropped = 256
+
+// drop deletes the stored keys in [from, to): a few one by one, because each range
+// deletion slows every iterator down until Pebble has flushed it.
+func (a *applier) drop(from, to []byte) error {
+	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return fmt.Errorf("fsm: trim: %w", err)
+	}
+	defer it.Close()
+	var keys [][]byte
+	for ok := it.First(); ok; ok = it.Next() {
+		if len(keys) == maxDropped {
+			a.tx.DeleteRange(from, to)
+			return it.Error()
+		}
+		keys = append(keys, slices.Clone(it.Key()))
+	}
+	for _, k := range keys {
+		a.tx.Delete(k)
+	}
+	return it.Error()
 }
 
 // planner decides how far a trim goes. It changes nothing.
@@ -115,6 +152,9 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 		return trimPlan{}, err
 	}
 	plan := trimPlan{TrimResult: TrimResult{First: p.s.meta.First}}
+	if want <= p.s.meta.First {
+		return plan, nil
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.s.cursors)) {
 		next := p.s.cursors[name].Committed + 1
 		if next >= want {
@@ -239,7 +279,7 @@ func (p *planner) holds(c *Cursor) (bool, error) {
 		return false, nil
 	}
 	age := cmpOr(c.Policy.HoldFor, set.CursorHoldFor)
-	return age == 0 || held.AppendedAt.UnixNano()+int64(age) > p.now, nil
+	return age == 0 || p.now-held.AppendedAt.UnixNano() < int64(age), nil
 }
 
 func cmpOr[T uint64 | time.Duration](own, fallback T) T {
@@ -249,8 +289,12 @@ func cmpOr[T uint64 | time.Duration](own, fallback T) T {
 	return fallback
 }
 
-// maxCountedBlocks bounds how many blocks one entry opens to say what a gap held.
-const maxCountedBlocks = 256
+// Bounds of what is told of gaps: how many blocks one entry opens for all of them,
+// and how many types one gap lists.
+const (
+	maxCountedBlocks = 256
+	maxGapTypes      = 1000
+)
 
 // openGap records that a cursor lost what it had not committed below first.
 func (a *applier) openGap(c *Cursor, first uint64, reason string) error {
@@ -259,10 +303,10 @@ func (a *applier) openGap(c *Cursor, first uint64, reason string) error {
 		gap = &log.Gap{From: c.Committed + 1, To: c.Committed, Types: map[string]uint64{}}
 	}
 	counted := max(gap.To+1, a.s.meta.First)
+	gap.Uncounted += counted - (gap.To + 1) // trimmed before the cursor stood there
 	gap.Reason, gap.To = reason, first-1
-	blocks := 0
 	err := a.log.EachColumns(counted, first-1, func(cols *log.Columns) bool {
-		if blocks++; blocks > maxCountedBlocks || cols.First >= first {
+		if a.opened++; a.opened > maxCountedBlocks || cols.First >= first {
 			return false
 		}
 		if err := a.countTypes(gap, cols, counted); err != nil {
@@ -291,9 +335,17 @@ func (a *applier) countTypes(gap *log.Gap, cols *log.Columns, from uint64) error
 			continue
 		}
 		if offset >= from {
-			gap.Types[types[cols.TypeAt(row)]]++
+			countType(gap, types[cols.TypeAt(row)])
 		}
 		offset++
 	}
 	return nil
+}
+
+func countType(gap *log.Gap, name string) {
+	if _, listed := gap.Types[name]; listed || len(gap.Types) < maxGapTypes {
+		gap.Types[name]++
+	} else {
+		gap.Uncounted++
+	}
 }

@@ -225,7 +225,7 @@ func (m *Machine) NextDeadline() time.Time {
 // to be counted. Each entry has tried to trim; what is still there is held by a
 // cursor, and is tried again a minute later. The newest block always stays.
 func (m *Machine) retentionDue(s *state) (at int64, some bool) {
-	if s.meta.First > s.meta.Last {
+	if s.meta.First > s.meta.Last || s.settings.RetentionAge == 0 {
 		return 0, false
 	}
 	oldest := s.oldest

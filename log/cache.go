@@ -60,7 +60,7 @@ func (c *cache) block(it *pebble.Iterator) (*cached, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.put(&cached{stored: s, weight: int64(len(v)) + int64(s.live)*eventOverhead + 2*int64(len(s.body))}), nil
+	return c.put(&cached{stored: s, weight: int64(len(v)) + int64(s.live)*eventOverhead + int64(frame.RawSize(s.body))}), nil
 }
 
 func (c *cache) get(first uint64) *cached {

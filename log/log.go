@@ -3,6 +3,7 @@ package log
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sort"
 	"sync"
@@ -109,16 +110,11 @@ func Append(w Writer, b *Block, before uint64) uint64 {
 	return uint64(len(value))
 }
 
-// Trim deletes the blocks whose first offset is in [from, to), and the key columns
-// in [columnsFrom, columnsTo).
-func Trim(w Writer, from, to, columnsFrom, columnsTo uint64) {
-	if from < to {
-		w.DeleteRange(blockKey(from), blockKey(to))
-	}
-	if columnsFrom < columnsTo {
-		w.DeleteRange(columnsKey(columnsFrom), columnsKey(columnsTo))
-	}
-}
+// BlockKeys are the bounds of the keys of blocks whose first offset is in [from, to).
+func BlockKeys(from, to uint64) (low, high []byte) { return blockKey(from), blockKey(to) }
+
+// ColumnKeys are the bounds of the keys of their columns.
+func ColumnKeys(from, to uint64) (low, high []byte) { return columnsKey(from), columnsKey(to) }
 
 // Columns returns the key columns of the block that offset is in.
 func (l *Log) Columns(offset uint64) (c *Columns, err error) {
@@ -126,7 +122,15 @@ func (l *Log) Columns(offset uint64) (c *Columns, err error) {
 		c, err = columnsAt(db, offset)
 		return err
 	})
-	return c, err
+	return c, l.overtaken(offset, err)
+}
+
+// overtaken says of a block that is not there that a trim came first, where it did.
+func (l *Log) overtaken(offset uint64, err error) error {
+	if first, _ := l.Bounds(); errors.Is(err, errMissing) && offset < first {
+		return &TrimmedError{Offset: offset, First: first}
+	}
+	return err
 }
 
 func columnsAt(db *pebble.DB, offset uint64) (*Columns, error) {
@@ -136,7 +140,7 @@ func columnsAt(db *pebble.DB, offset uint64) (*Columns, error) {
 	}
 	defer it.Close()
 	if !it.SeekLT(columnsKey(offset + 1)) {
-		return nil, fmt.Errorf("log: columns of %d: %w: no block holds it (%v)", offset, ErrCorrupt, it.Error())
+		return nil, fmt.Errorf("log: columns of %d: %w: %w (%v)", offset, ErrCorrupt, errMissing, it.Error())
 	}
 	return columnsOf(it)
 }
@@ -189,6 +193,9 @@ func (l *Log) OffsetAt(t time.Time) (uint64, error) {
 	var failed error
 	n := sort.Search(int(last+1-first), func(i int) bool {
 		c, err := l.Columns(first + uint64(i))
+		if trimmed := (*TrimmedError)(nil); errors.As(err, &trimmed) {
+			return false
+		}
 		if err != nil {
 			failed = err
 			return true
@@ -210,7 +217,7 @@ func (l *Log) Get(offset uint64) (event.Event, error) {
 	}
 	b, err := l.load(offset)
 	if err != nil {
-		return event.Event{}, err
+		return event.Event{}, err // a *TrimmedError too, where a trim came first
 	}
 	events, err := b.decoded()
 	if err != nil {

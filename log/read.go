@@ -43,7 +43,7 @@ func (l *Log) Read(from uint64, m *event.Matcher, limit int) (Chunk, error) {
 	if from < first {
 		return Chunk{Next: first, Gap: &Gap{From: from, To: first - 1, Reason: ReasonTrimmed}}, nil
 	}
-	chunk := Chunk{Next: from}
+	chunk, limit := Chunk{Next: from}, max(limit, 1)
 	if from > last {
 		return chunk, nil
 	}
@@ -95,7 +95,7 @@ func blockIter(db *pebble.DB, last uint64) (*pebble.Iterator, error) {
 // take adds b's matching events from c.Next on and moves c.Next behind what it
 // looked at: behind the block, or behind the event that reached limit.
 func (c *Chunk) take(b *cached, m *event.Matcher, limit int) error {
-	if b.last() < c.Next {
+	if b.last() < c.Next || c.Next < b.first {
 		return errMissing
 	}
 	if !b.header.MayContain(m) {
@@ -141,7 +141,7 @@ func (l *Log) load(offset uint64) (b *cached, err error) {
 		}
 		return err
 	})
-	return b, err
+	return b, l.overtaken(offset, err)
 }
 
 func firstOf(it *pebble.Iterator) uint64 { return binary.BigEndian.Uint64(it.Key()[1:]) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -91,6 +92,21 @@ func TestARefusalIsTheErrorHereAndThroughAFollower(t *testing.T) {
 		_, err = n.Propose(t.Context(), frame.Request{Command: frame.Register{Definitions: make([]byte, 64<<20)}})
 		if !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%s, given 64 MiB of definitions: %v", n.cfg.ID, err)
+		}
+		refuseWhatNobodyCouldRead(t, n)
+		publish(t, n, 1)
+	}
+}
+
+// refuseWhatNobodyCouldRead proposes what an encoder writes and a decoder refuses:
+// committed, it would stop every node for good.
+func refuseWhatNobodyCouldRead(t *testing.T, n *Node) {
+	t.Helper()
+	long := strings.Repeat("x", 70_000)
+	for _, c := range []frame.Command{frame.SettingSet{Key: "dedup.window", Value: long}, frame.SettingSet{Key: long},
+		frame.CursorOpen{Name: long}, frame.MemberPut{Member: frame.Member{ID: "n9", Version: long}}} {
+		if _, err := n.Propose(t.Context(), frame.Request{Command: c}); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%s, given a %T with a string of 70 kB: %v", n.cfg.ID, c, err)
 		}
 	}
 }

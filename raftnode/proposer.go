@@ -98,6 +98,9 @@ func (p *proposer) propose(ctx context.Context, r frame.Request) (fsm.Result, er
 	if r.Batch != nil {
 		q.rows = r.Batch.Len()
 	}
+	if err := readable(r); err != nil {
+		return fsm.Result{}, err
+	}
 	if err := p.enqueue(q); err != nil {
 		return fsm.Result{}, err
 	}
@@ -107,6 +110,18 @@ func (p *proposer) propose(ctx context.Context, r frame.Request) (fsm.Result, er
 	case <-ctx.Done():
 		return p.abandon(ctx, q)
 	}
+}
+
+// readable refuses what the state machine could not read: such an entry would stop
+// every node, now and after each restart.
+func readable(r frame.Request) error {
+	if r.Command.Kind() == frame.KindPublish {
+		return nil // bounded where it comes in, and large
+	}
+	if _, err := frame.DecodeRequest(r.Encode()); err != nil {
+		return fmt.Errorf("raftnode: propose: %w: %w", ErrTooLarge, err)
+	}
+	return nil
 }
 
 func (p *proposer) enqueue(q *proposal) error {

@@ -31,8 +31,8 @@
 # What is past the limit of the window is refused until there is room.
 > stats
   first 1 last 7 keys 4 producers 0 accepted 6 suppressed 3 refused 1
-> set dedup.max_keys 999
-  invalid: dedup.max_keys: "999" is not a whole number from 1000 to 2147483648
+> set dedup.max_keys 65535
+  invalid: dedup.max_keys: "65535" is not a whole number from 65536 to 2147483648
 > set dedup.window 10s
   10s
 > wait 10s

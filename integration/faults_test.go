@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -185,4 +186,23 @@ func TestGracefulRestartOfEveryNode(t *testing.T) {
 			t.Errorf("a rolling restart lost a leader: %s", e.Payload)
 		}
 	}
+}
+
+// GET /metrics shows the node's figures and raft's own, for Prometheus to read.
+func TestMetricsShowRaftsOwn(t *testing.T) {
+	c := newCluster(t, t.TempDir(), 1).startAll()
+	c.eventually(10*time.Second, "raft's metrics", func() error {
+		resp, err := plainHTTP.Get(c.nodes[0].url() + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		for _, name := range []string{"ringlog_applied_index", "ringlog_node_info", "raft_apply", "raft_boltdb_logBatchSize"} {
+			if !strings.Contains(string(text), "\n"+name) {
+				return fmt.Errorf("no %s (%v)", name, err)
+			}
+		}
+		return err
+	})
 }

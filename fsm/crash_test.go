@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/ringrift/ringlog/frame"
@@ -147,5 +148,70 @@ func TestEmptiedStateIsRefused(t *testing.T) {
 		if err == nil {
 			m.Close()
 		}
+	}
+}
+
+// Whatever byte of the manifest is altered: the state is refused, or is all there.
+// Pebble alone would open what the records before that byte tell of, and delete
+// the files of the others.
+func TestNoManifestDamageLosesEvents(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	m := open(t, fs)
+	for index := uint64(1); index <= 8; index++ {
+		applyTo(t, m, entryOf(index, 1, "n1", epoch, publish(ev(int(index)))))
+		if err := m.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := dump(t, m)
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	desc, err := pebble.Peek("state/000001", fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := fileSize(t, fs, desc.ManifestFilename)
+	refused := 0
+	for at := range size {
+		copied := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, uint64(at)))})
+		flipByte(t, copied, desc.ManifestFilename, at)
+		back, err := Open(Options{Dir: "state", FS: copied})
+		if err != nil {
+			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "join again") {
+				t.Fatalf("byte %d: %v", at, err)
+			}
+			refused++
+			continue
+		}
+		if got := dump(t, back); !bytes.Equal(got, want) {
+			t.Fatalf("byte %d of %d: opened, and holds something else", at, size)
+		}
+		back.Close()
+	}
+	t.Logf("%d of %d altered manifests were refused, the others held everything", refused, size)
+}
+
+func fileSize(t *testing.T, fs vfs.FS, path string) int64 {
+	info, err := fs.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+func flipByte(t *testing.T, fs vfs.FS, path string, at int64) {
+	f, err := fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	one := make([]byte, 1)
+	if _, err := f.ReadAt(one, at); err != nil {
+		t.Fatal(err)
+	}
+	one[0] ^= 0x10
+	if _, err := f.WriteAt(one, at); err != nil {
+		t.Fatal(err)
 	}
 }

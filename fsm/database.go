@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -173,6 +174,11 @@ func removeOthers(fs vfs.FS, dir, keep string) error {
 // survives a crash is a prefix of whole entries. Where it must exist already, an
 // emptied folder is not taken for a new one.
 func openDB(dir string, o *Options, exists bool) (*pebble.DB, error) {
+	if exists {
+		if err := checkManifest(o.FS, dir); err != nil {
+			return nil, openError(dir, err)
+		}
+	}
 	cache := pebble.NewCache(64 << 20)
 	defer cache.Unref()
 	options := &pebble.Options{
@@ -183,21 +189,48 @@ func openDB(dir string, o *Options, exists bool) (*pebble.DB, error) {
 		WALBytesPerSync:             512 << 10,
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		ReadOnly:                    o.ReadOnly,
-		ErrorIfNotExists:            exists,
 		Logger:                      pebbleLogger{o.Logger.Named("pebble"), o.Fatal},
-		EventListener:               &pebble.EventListener{DiskSlow: o.diskSlow},
+		EventListener:               &pebble.EventListener{DiskSlow: o.diskSlow, DataCorruption: o.dataCorruption},
 	}
-	if o.FS != vfs.Default { // left out, Pebble takes the disk with its health checks
+	switch {
+	case o.ReadOnly: // a stopped node's folder may stand on a medium that takes no lock
+		options.FS = unlocked{o.FS}
+	case o.FS != vfs.Default: // left out, Pebble takes the disk with its health checks
 		options.FS = o.FS
 	}
 	db, err := pebble.Open(dir, options)
-	if errors.Is(err, pebble.ErrDBDoesNotExist) {
-		return nil, fmt.Errorf("fsm: open %s: %w: it holds no database; %s: %w", dir, ErrDamaged, remedy, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("fsm: open %s: %w", dir, err)
+		return nil, openError(dir, err)
 	}
 	return db, nil
+}
+
+// unlocked is a file system for reading alone: the data folder has a lock of its
+// own.
+type unlocked struct{ vfs.FS }
+
+// Lock implements vfs.FS.
+func (unlocked) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+// openError tells damage from what the machine around it does not allow. Of
+// Pebble's messages the first line is enough.
+func openError(dir string, err error) error {
+	for _, outside := range []error{os.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EIO, syscall.EAGAIN, syscall.EMFILE, ErrDamaged} {
+		if errors.Is(err, outside) {
+			return fmt.Errorf("fsm: open %s: %w", dir, err)
+		}
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	if strings.Contains(line, "format major version") {
+		return fmt.Errorf("fsm: open %s: %w: %s", dir, ErrNewerFormat, line)
+	}
+	return fmt.Errorf("fsm: open %s: %w: %s; %s", dir, ErrDamaged, line, remedy)
+}
+
+// dataCorruption ends the node over a file that Pebble found damaged.
+func (o *Options) dataCorruption(info pebble.DataCorruptionInfo) {
+	line, _, _ := strings.Cut(fmt.Sprint(info.Details), "\n")
+	o.Fatal(fmt.Errorf("fsm: read %s: %w: %s; %s", info.Path, ErrDamaged, line, remedy))
 }
 
 // diskSlow ends the node when a file operation hangs: a leader that can not write

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -59,6 +60,8 @@ type Machine struct {
 
 	columns columnsCache
 
+	serving atomic.Bool // open, and not by an offline tool
+
 	progress sync.Mutex // guards what follows
 	applied  uint64
 	moved    chan struct{} // closed when applied grows
@@ -70,7 +73,8 @@ type Machine struct {
 // Open opens the state in o.Dir, or makes an empty one.
 func Open(o Options) (*Machine, error) {
 	o.defaults()
-	m := &Machine{opts: o, log: log.New(o.CacheBytes), moved: make(chan struct{}), stop: make(chan struct{})}
+	m := &Machine{opts: o, moved: make(chan struct{}), stop: make(chan struct{})}
+	m.log = log.New(o.CacheBytes, m.damaged)
 	dir, err := currentDir(&o)
 	if err != nil {
 		return nil, err
@@ -82,9 +86,18 @@ func Open(o Options) (*Machine, error) {
 		return nil, err
 	}
 	if !o.ReadOnly {
+		m.serving.Store(true)
 		m.stopped.Go(m.syncEverySecond)
 	}
 	return m, nil
+}
+
+// damaged ends the node over stored bytes that fail their checks: it must not go on
+// serving, nor lead. Until it is open, and in offline tools, the error is enough.
+func (m *Machine) damaged(err error) {
+	if m.serving.Load() {
+		m.opts.Fatal(fmt.Errorf("fsm: %w: %w; %s", ErrDamaged, err, remedy))
+	}
 }
 
 // attach opens the database in dir and makes it the machine's.
@@ -100,7 +113,7 @@ func (m *Machine) attach(dir string) error {
 	m.mu.Lock()
 	old := m.log.Attach(db, s.meta.First, s.meta.Last)
 	m.s, m.db, m.columns = s, db, columnsCache{}
-	err = s.fillWindow(m.log)
+	err = errors.Join(s.fillWindow(m.log), s.checkEnds(m.log))
 	m.mu.Unlock()
 	m.advance(s.meta.Applied)
 	if old != nil {

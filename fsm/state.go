@@ -220,6 +220,27 @@ func (s *state) fillWindow(l *log.Log) error {
 	})
 }
 
+// checkEnds looks whether the log has the blocks at both of its ends: a database
+// that lost files has lost the old ones, or the new ones.
+func (s *state) checkEnds(l *log.Log) error {
+	if s.meta.First > s.meta.Last {
+		return nil
+	}
+	for _, offset := range []uint64{s.meta.First, s.meta.Last} {
+		c, err := l.Columns(offset)
+		if err == nil {
+			_, err = l.Get(offset)
+		}
+		if err == nil && (offset == s.meta.First && c.First != offset || offset == s.meta.Last && c.Last() != offset) {
+			err = fmt.Errorf("%w: the block of %d holds %d to %d", log.ErrCorrupt, offset, c.First, c.Last())
+		}
+		if err != nil {
+			return fmt.Errorf("fsm: open: %w: the log from %d to %d is not whole: %w; %s", ErrDamaged, s.meta.First, s.meta.Last, err, remedy)
+		}
+	}
+	return nil
+}
+
 func getJSON(db *pebble.DB, key []byte, into any) error {
 	value, closer, err := db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {

@@ -1,8 +1,10 @@
 package fsm
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -273,5 +275,26 @@ func (s *state) position() Position {
 
 // Position returns where this machine stands.
 func (m *Machine) Position() Position { return read(m, (*state).position) }
+
+// VerifyLog reads the key columns of everything retained and requires that they
+// follow each other without a hole.
+func (m *Machine) VerifyLog(ctx context.Context) error {
+	first, last := m.log.Bounds()
+	next := first
+	err := m.log.EachColumns(first, last, func(c *log.Columns) bool {
+		next = c.Last() + 1
+		return ctx.Err() == nil
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if now, _ := m.log.Bounds(); err == nil && first <= last && now == first && next != last+1 {
+		err = fmt.Errorf("%w: nothing from %d to %d", log.ErrCorrupt, next, last)
+	}
+	if err != nil {
+		return fmt.Errorf("fsm: verify: %w", err)
+	}
+	return nil
+}
 
 func closeWith(err error, db *pebble.DB) error { return errors.Join(err, db.Close()) }

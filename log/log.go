@@ -28,13 +28,26 @@ type Log struct {
 	last  uint64
 	grown chan struct{} // closed when last grows
 
-	cache *cache
+	cache   *cache
+	damaged func(error)
 }
 
 // New returns a log without a database, whose decoded blocks may take about
-// cacheBytes of memory.
-func New(cacheBytes int64) *Log {
-	return &Log{first: 1, grown: make(chan struct{}), cache: newCache(cacheBytes)}
+// cacheBytes of memory. damaged, unless nil, is told of every error that wraps
+// ErrCorrupt before a reader gets it; it may be called by many goroutines.
+func New(cacheBytes int64, damaged func(error)) *Log {
+	if damaged == nil {
+		damaged = func(error) {}
+	}
+	return &Log{first: 1, grown: make(chan struct{}), cache: newCache(cacheBytes), damaged: damaged}
+}
+
+// tell passes an error on, to damaged first if it is one of those.
+func (l *Log) tell(err error) error {
+	if errors.Is(err, ErrCorrupt) {
+		l.damaged(err)
+	}
+	return err
 }
 
 // Attach puts db in the place of the database before, once its readers are done,
@@ -130,7 +143,7 @@ func (l *Log) overtaken(offset uint64, err error) error {
 	if first, _ := l.Bounds(); errors.Is(err, errMissing) && offset < first {
 		return &TrimmedError{Offset: offset, First: first}
 	}
-	return err
+	return l.tell(err)
 }
 
 func columnsAt(db *pebble.DB, offset uint64) (*Columns, error) {
@@ -156,25 +169,31 @@ func columnsOf(it *pebble.Iterator) (*Columns, error) {
 }
 
 // EachColumns calls yield with the key columns of every block that holds an offset
-// in [from, to], in order, until it returns false.
+// in [from, to], in order, until it returns false. A hole between two blocks is an
+// error.
 func (l *Log) EachColumns(from, to uint64, yield func(*Columns) bool) error {
-	return l.View(func(db *pebble.DB) error {
+	return l.tell(l.View(func(db *pebble.DB) error {
 		it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixColumns}, UpperBound: columnsKey(to + 1)})
 		if err != nil {
 			return fmt.Errorf("log: columns from %d: %w", from, err)
 		}
 		defer it.Close()
+		next := uint64(0)
 		for ok := it.SeekLT(columnsKey(from+1)) || it.First(); ok; ok = it.Next() {
 			c, err := columnsOf(it)
 			if err != nil {
 				return err
 			}
+			if next != 0 && c.First != next {
+				return fmt.Errorf("log: columns of %d: %w: %w, the next begins at %d", next, ErrCorrupt, errMissing, c.First)
+			}
+			next = c.Last() + 1
 			if c.Last() >= from && !yield(c) {
 				return nil
 			}
 		}
 		return it.Error()
-	})
+	}))
 }
 
 // HeaderAt returns the types and sources of the block that offset is in.
@@ -221,7 +240,7 @@ func (l *Log) Get(offset uint64) (event.Event, error) {
 	}
 	events, err := b.decoded()
 	if err != nil {
-		return event.Event{}, err
+		return event.Event{}, l.tell(err)
 	}
 	return events[offset-b.first], nil
 }

@@ -40,7 +40,7 @@ func newWriter(t tb) *writer {
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
-	l := New(1 << 20)
+	l := New(1<<20, nil)
 	l.Attach(db, 1, 0)
 	return &writer{t: t, db: db, log: l, first: 1, at: time.Unix(1000, 0).UTC()}
 }
@@ -207,6 +207,35 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 			}
 		}
 		w.check(w.db.Set(key, whole, pebble.NoSync))
+	}
+}
+
+// A block that is gone between two others is missed by whoever comes by, with a
+// filter too, and the log's owner is told.
+func TestAHoleIsNotPassedOver(t *testing.T) {
+	w := newWriter(t)
+	defer w.db.Close()
+	told := 0
+	w.log.damaged = func(error) { told++ }
+	for range 3 {
+		w.block(three())
+	}
+	w.check(errors.Join(w.db.Delete(blockKey(4), pebble.NoSync), w.db.Delete(columnsKey(4), pebble.NoSync)))
+	all := event.Filter{}.Compile(event.Builtin())
+	some := event.Filter{Types: []string{"no.such"}}.Compile(event.Builtin())
+	for _, m := range []*event.Matcher{&all, &some} {
+		if _, err := w.log.Read(1, m, 100); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("read over the hole: %v", err)
+		}
+		if _, err := w.log.Read(5, m, 100); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("read in the hole: %v", err)
+		}
+	}
+	if err := w.log.EachColumns(1, 9, func(*Columns) bool { return true }); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("columns over the hole: %v", err)
+	}
+	if told != 5 {
+		t.Errorf("the owner was told %d times, not 5", told)
 	}
 }
 

@@ -69,7 +69,7 @@ func (l *Log) Read(from uint64, m *event.Matcher, limit int) (Chunk, error) {
 	if errors.Is(err, errMissing) || err == nil && chunk.Next == from && len(chunk.Events) == 0 {
 		return l.trimmedMeanwhile(from)
 	}
-	return chunk, err
+	return chunk, l.tell(err)
 }
 
 var errMissing = errors.New("no block holds it")
@@ -79,7 +79,7 @@ var errMissing = errors.New("no block holds it")
 func (l *Log) trimmedMeanwhile(from uint64) (Chunk, error) {
 	first, _ := l.Bounds()
 	if from >= first {
-		return Chunk{}, fmt.Errorf("log: read %d: %w: %w", from, ErrCorrupt, errMissing)
+		return Chunk{}, l.tell(fmt.Errorf("log: read %d: %w: %w", from, ErrCorrupt, errMissing))
 	}
 	return Chunk{Next: first, Gap: &Gap{From: from, To: first - 1, Reason: ReasonTrimmed}}, nil
 }

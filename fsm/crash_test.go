@@ -153,7 +153,7 @@ func TestEmptiedStateIsRefused(t *testing.T) {
 
 // Whatever byte of the manifest is altered: the state is refused, or is all there.
 // Pebble alone would open what the records before that byte tell of, and delete
-// the files of the others.
+// the files of the others; so where records follow, no file is gone afterwards.
 func TestNoManifestDamageLosesEvents(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	m := open(t, fs)
@@ -182,6 +182,9 @@ func TestNoManifestDamageLosesEvents(t *testing.T) {
 				t.Fatalf("byte %d: %v", at, err)
 			}
 			refused++
+			if left := files(t, copied); at < size/2 && left < files(t, fs) {
+				t.Fatalf("byte %d of %d: refused, and %d files are left of %d", at, size, left, files(t, fs))
+			}
 			continue
 		}
 		if got := dump(t, back); !bytes.Equal(got, want) {
@@ -190,6 +193,14 @@ func TestNoManifestDamageLosesEvents(t *testing.T) {
 		back.Close()
 	}
 	t.Logf("%d of %d altered manifests were refused, the others held everything", refused, size)
+}
+
+func files(t *testing.T, fs vfs.FS) int {
+	names, err := fs.List("state/000001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(names)
 }
 
 func fileSize(t *testing.T, fs vfs.FS, path string) int64 {

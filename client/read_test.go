@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -482,6 +483,46 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 
 // TestANodeThatAlwaysCutsIsAskedWithPauses: a stream that never gets on must not be
 // opened in a tight loop.
+// TestATailToTheEndEndsWithItsNode loses the node behind the first message: a reader
+// that does not follow is told, whatever way the node has gone.
+func TestATailToTheEndEndsWithItsNode(t *testing.T) {
+	n := startNode(t)
+	publishN(t, dial(t, client.Config{}, openDoor(t, n.server.Handler())), 0, 5000)
+	for name, after := range map[string]func(d *door, r *http.Request) fault{
+		"dead":   func(*door, *http.Request) fault { return fault{cutBefore: true} },
+		"silent": func(_ *door, r *http.Request) fault { return fault{hold: isStream(r)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := openDoor(t, n.server.Handler())
+			var streams atomic.Int64
+			d.faults(func(r *http.Request) fault {
+				if isStream(r) && streams.Add(1) == 1 {
+					return fault{cutBytes: 50_000}
+				}
+				if streams.Load() == 0 {
+					return fault{}
+				}
+				return after(d, r)
+			})
+			c := dial(t, client.Config{Timeout: time.Second}, d)
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			defer cancel()
+			read, last := 0, error(nil)
+			for _, err := range c.Tail(ctx, client.TailOptions{NoFollow: true}) {
+				if last = err; err == nil {
+					read++
+				}
+			}
+			if ctx.Err() != nil || !errors.Is(last, client.ErrUnreachable) {
+				t.Errorf("ended with %v, its context with %v", last, ctx.Err())
+			}
+			if read == 0 || read >= 5000 {
+				t.Errorf("%d events were read before", read)
+			}
+		})
+	}
+}
+
 func TestANodeThatAlwaysCutsIsAskedWithPauses(t *testing.T) {
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())

@@ -26,7 +26,8 @@ type stream struct {
 	next uint64
 
 	tries     *tries
-	deadline  time.Time // by which a first message must be there
+	bounded   bool      // not only for the first message there is a deadline, but for each
+	deadline  time.Time // by which a first message must be there, or where bounded the next
 	contacted bool      // one came
 	conn      *connection
 }
@@ -37,8 +38,9 @@ type connection struct {
 	in      *messages
 	ctx     context.Context
 	sent    *atomic.Bool
-	stop    func()
-	quiet   atomic.Int64 // since when a message is waited for, Unix nanoseconds; 0 while none is
+	stop    func()                  // the guard
+	cut     context.CancelCauseFunc // ends ctx
+	quiet   atomic.Int64            // since when a message is waited for, Unix nanoseconds; 0 while none is
 	opened  time.Time
 	started bool // a message came
 }
@@ -50,6 +52,9 @@ func (c *Client) newStream(op string, open func(context.Context, *endpoint, uint
 // recv returns the next message, or io.EOF where the node has ended the stream as it
 // should; called again, it goes on from there. Any other error is the end.
 func (s *stream) recv(ctx context.Context) (*ringlogv1.TailResponse, error) {
+	if s.bounded && s.contacted {
+		s.deadline = time.Now().Add(s.c.cfg.Timeout)
+	}
 	for {
 		if s.conn == nil {
 			if err := s.connect(ctx); err != nil {
@@ -57,7 +62,7 @@ func (s *stream) recv(ctx context.Context) (*ringlogv1.TailResponse, error) {
 			}
 			continue // it may have failed
 		}
-		if s.conn.receive() {
+		if s.receive() {
 			return s.took(s.conn.in.Msg()), nil
 		}
 		if err := s.broke(ctx); err != nil {
@@ -67,10 +72,11 @@ func (s *stream) recv(ctx context.Context) (*ringlogv1.TailResponse, error) {
 }
 
 // connect opens the stream at the node whose turn it is, if it can. Before a first message
-// that is tried for Config.Timeout, later until ctx is done.
+// that is tried for Config.Timeout, later until ctx is done, or where the stream is bounded
+// for Config.Timeout again.
 func (s *stream) connect(ctx context.Context) error {
 	choosing := ctx
-	if !s.contacted {
+	if !s.contacted || s.bounded {
 		var cancel context.CancelFunc
 		choosing, cancel = context.WithDeadline(ctx, s.deadline)
 		defer cancel()
@@ -80,12 +86,18 @@ func (s *stream) connect(ctx context.Context) error {
 		return err
 	}
 	conn := &connection{node: e, opened: time.Now()}
-	conn.ctx, conn.stop = s.c.guard(ctx, e, func() time.Duration { return silence(&conn.quiet) })
+	open, cut := context.WithCancelCause(ctx)
+	conn.cut = cut
+	conn.ctx, conn.stop = s.c.guard(open, e, func() time.Duration { return silence(&conn.quiet) })
 	var watched context.Context
 	watched, conn.sent = traced(conn.ctx)
 	conn.quiet.Store(time.Now().UnixNano())
-	if conn.in, err = s.open(watched, e, s.next); err != nil {
-		conn.stop()
+	stop := s.cutLate(conn)
+	conn.in, err = s.open(watched, e, s.next)
+	stop()
+	if err != nil {
+		err = conn.silenced(err)
+		conn.end()
 		_, err = s.tries.judge(ctx, e, classify(err, conn.sent.Load()))
 		return err
 	}
@@ -101,6 +113,35 @@ func silence(since *atomic.Int64) time.Duration {
 		return 0
 	}
 	return time.Since(time.Unix(0, at))
+}
+
+// receive waits for a message, on a bounded stream until its deadline.
+func (s *stream) receive() bool {
+	defer s.cutLate(s.conn)()
+	return s.conn.receive()
+}
+
+// cutLate ends a bounded stream's connection at the deadline, unless stop is called
+// before: a node that shows life without bringing the stream on is not waited for longer.
+func (s *stream) cutLate(c *connection) (stop func()) {
+	if !s.bounded {
+		return func() {}
+	}
+	late := time.AfterFunc(time.Until(s.deadline), func() { c.cut(errSilent) })
+	return func() { late.Stop() }
+}
+
+// silenced is err, or errSilent where that has ended the connection.
+func (c *connection) silenced(err error) error {
+	if cause := context.Cause(c.ctx); errors.Is(cause, errSilent) {
+		return cause
+	}
+	return err
+}
+
+func (c *connection) end() {
+	c.stop()
+	c.cut(context.Canceled)
 }
 
 func (c *connection) receive() bool {
@@ -130,10 +171,7 @@ func (s *stream) took(m *ringlogv1.TailResponse) *ringlogv1.TailResponse {
 // broke decides what follows the end of a connection: nil is another try.
 func (s *stream) broke(ctx context.Context) error {
 	conn := s.conn
-	err := conn.in.Err()
-	if cause := context.Cause(conn.ctx); errors.Is(cause, errSilent) {
-		err = cause
-	}
+	err := conn.silenced(conn.in.Err())
 	s.disconnect()
 	switch {
 	case ctx.Err() != nil:
@@ -156,7 +194,7 @@ func (s *stream) disconnect() {
 	if s.conn == nil {
 		return
 	}
-	s.conn.stop()
+	s.conn.end()
 	_ = s.conn.in.Close()
 	s.conn = nil
 }

@@ -25,7 +25,8 @@ type TailOptions struct {
 // with NoFollow, an error, or the end of ctx. A *GapError tells what is not kept any
 // more, and reading goes on behind it; any other error is the last thing that comes.
 // Through failures it goes on where it was: for Config.Timeout while no node has
-// answered yet, and for as long as ctx allows after that.
+// answered yet, and after that for as long as ctx allows, or with NoFollow for
+// Config.Timeout each time that nothing comes.
 func (c *Client) Tail(ctx context.Context, o TailOptions) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		ctx, cancel := c.whileOpen(ctx)
@@ -64,6 +65,7 @@ func (c *Client) newTailReader(o TailOptions) *tailReader {
 	r.stream = c.newStream("tail", func(ctx context.Context, e *endpoint, next uint64) (*messages, error) {
 		return e.log.Tail(ctx, request(c, r.request(next, c.seen.Load())))
 	})
+	r.stream.bounded = o.NoFollow
 	return r
 }
 

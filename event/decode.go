@@ -391,6 +391,9 @@ func (d *decoder) time(to *time.Time) *Error {
 		err.Remedy = "write it as 2026-01-05T10:00:00.000000001Z"
 		return err
 	}
+	if t.IsZero() { // which says in an Event that there is none
+		return d.fail(start, ReasonInvalidField, "%s is outside the years 1678 to 2261", text)
+	}
 	*to = t.UTC()
 	return nil
 }

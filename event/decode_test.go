@@ -79,6 +79,8 @@ func badInputs() []badInput {
 		{"dedup a string", `{"type":"A","dedup":"no"}`, ReasonInvalidField, "dedup", 20},
 		{"time a number", `{"type":"A","time":1}`, ReasonInvalidField, "time", 19},
 		{"time no time", `{"type":"A","time":"yesterday"}`, ReasonInvalidField, "time", 19},
+		{"time of nothing", `{"type":"A","time":"0001-01-01T00:00:00Z"}`, ReasonInvalidField, "time", 19},
+		{"time of nothing elsewhere", `{"type":"A","time":"0001-01-01T01:00:00+01:00"}`, ReasonInvalidField, "time", 19},
 		{"timestamp a string", `{"type":"A","timestamp":"1"}`, ReasonInvalidField, "timestamp", 24},
 		{"timestamp far out", `{"type":"A","timestamp":1e300}`, ReasonInvalidField, "timestamp", 24},
 		{"timestamp of many digits", `{"type":"A","timestamp":99999999999999999999}`, ReasonInvalidField, "timestamp", 24},

@@ -151,7 +151,7 @@ func (p *Policy) checkReserved(e *Event, t Type) error {
 	reserved := IsReserved(t)
 	if reserved && p.Reserved == ReservedRefuse {
 		err := fieldError(ReasonReservedType, "type", "%s is emitted by the cluster alone", t)
-		err.Remedy = "choose another type; for a migration the servers can run with --reserved accept-as-foreign"
+		err.Remedy = "choose another type; for a migration: ringlog settings set catalogue.reserved accept-as-foreign"
 		return err
 	}
 	e.Foreign = reserved && p.Reserved == ReservedForeign

@@ -81,16 +81,16 @@ func (w *network) Forward(ctx context.Context, url string, request []byte) ([]by
 	return n.ProposeForwarded(ctx, request)
 }
 
-func (w *network) Join(ctx context.Context, url string, m frame.Member, voter bool) error {
+func (w *network) Join(ctx context.Context, url string, m frame.Member, opts MemberOptions) error {
 	n, err := w.at(url)
 	if err != nil {
 		return err
 	}
-	_, err = n.AddMember(ctx, m, MemberOptions{Voter: voter})
+	_, err = n.AddMember(ctx, m, opts)
 	if errors.Is(err, ErrNotLeader) {
 		_, leader := n.leader()
 		if n, err = w.at(leader); err == nil {
-			_, err = n.AddMember(ctx, m, MemberOptions{Voter: voter})
+			_, err = n.AddMember(ctx, m, opts)
 		}
 	}
 	return err

@@ -19,6 +19,7 @@ const (
 	identifyFor = time.Second
 	joinFor     = time.Minute // one attempt, catching up included
 	joinBackoff = 10 * time.Second
+	repeatAfter = time.Minute // the same refusal is logged again
 )
 
 // forming is what this node tells others while no cluster is formed.
@@ -208,6 +209,7 @@ func (n *Node) join(ctx context.Context, voter bool) {
 	fresh := len(n.servers()) == 0
 	for wait := formEvery; ; wait = min(2*wait, joinBackoff) {
 		if n.settled(fresh, fresh && voter) {
+			n.refused.letIn()
 			return
 		}
 		if s, ok := n.server(n.cfg.ID); ok && !fresh {
@@ -217,7 +219,7 @@ func (n *Node) join(ctx context.Context, voter bool) {
 			if err := n.knock(ctx, url, voter); err == nil {
 				break
 			} else if ctx.Err() == nil {
-				n.logger.Info("asking to be let in", "at", url, "error", err)
+				n.turnedAway(url, err, time.Now())
 			}
 		}
 		select {
@@ -231,7 +233,80 @@ func (n *Node) join(ctx context.Context, voter bool) {
 func (n *Node) knock(ctx context.Context, url string, voter bool) error {
 	ctx, cancel := context.WithTimeout(ctx, joinFor)
 	defer cancel()
-	return n.cfg.Peers.Join(ctx, url, n.self(), voter)
+	return n.cfg.Peers.Join(ctx, url, n.self(), MemberOptions{Voter: voter, ClusterID: n.identity().ClusterID})
+}
+
+// turnedAway tells people why this node is not let in, where only they can change
+// that.
+func (n *Node) turnedAway(url string, err error, now time.Time) {
+	reason := joinRefusal(err)
+	switch {
+	case reason == nil:
+		n.logger.Info("asking to be let in", "at", url, "error", err)
+	case !n.refused.note(reason, now):
+	case reason == ErrForeignFolder:
+		n.logger.Error("the cluster does not let this node in", "at", url, "error", err)
+	default:
+		n.logger.Warn("the cluster does not let this node in", "at", url, "error", err)
+	}
+}
+
+// JoinRefusals are the errors of Peers.Join that last until somebody does something
+// about them.
+func JoinRefusals() []error {
+	return []error{ErrForeignFolder, ErrOtherIncarnation, ErrDuplicateAddress, ErrTooManyVoters, ErrTooOld}
+}
+
+// joinRefusal is the one of JoinRefusals in err; nil where asking again may do.
+func joinRefusal(err error) error {
+	for _, reason := range JoinRefusals() {
+		if errors.Is(err, reason) {
+			return reason
+		}
+	}
+	return nil
+}
+
+// refused is why this node was not let in.
+type refused struct {
+	mu   sync.Mutex
+	last error               // of joinRefusal
+	said map[error]time.Time // when each was logged
+}
+
+// note keeps a refusal and reports whether it is time to log it.
+func (r *refused) note(reason error, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = reason
+	if at, known := r.said[reason]; known && now.Sub(at) < repeatAfter {
+		return false
+	}
+	if r.said == nil {
+		r.said = map[error]time.Time{}
+	}
+	r.said[reason] = now
+	return true
+}
+
+// letIn forgets the refusal, unless it can not have passed: a folder stays its
+// cluster's, in which its node may well go on.
+func (r *refused) letIn() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last != ErrForeignFolder {
+		r.last = nil
+	}
+}
+
+// text is the last refusal, "" if there is none.
+func (r *refused) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil {
+		return ""
+	}
+	return r.last.Error()
 }
 
 // settled reports whether nothing has to be asked of anybody: this node stands

@@ -105,6 +105,9 @@ func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error
 // successor is the voter to hand over to: the one named, or of those that answer
 // the one that has applied most.
 func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error) {
+	if _, listed := n.server(named); named != "" && !listed {
+		return datadir.Peer{}, fmt.Errorf("%w: %s", ErrUnknownMember, named)
+	}
 	var best datadir.Peer
 	var most uint64
 	for _, id := range votersOf(n.servers()) {

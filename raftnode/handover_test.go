@@ -23,7 +23,7 @@ func TestAHandOverThatFailsIsTakenBack(t *testing.T) {
 	if err := leader.StepDown(t.Context(), deaf.cfg.ID); err == nil {
 		t.Fatal("handed over to a node that raft can not reach")
 	}
-	if err := leader.StepDown(t.Context(), "nobody"); !errors.Is(err, ErrNoTarget) {
+	if err := leader.StepDown(t.Context(), "nobody"); !errors.Is(err, ErrUnknownMember) || errors.Is(err, ErrNoTarget) {
 		t.Errorf("to nobody: %v", err)
 	}
 	publish(t, leader, 2)

@@ -20,6 +20,9 @@ const (
 type MemberOptions struct {
 	Voter bool // promote it once it has caught up
 	Force bool // also as a sixth voter and beyond
+	// ClusterID is what the node's data folder is of; "" while of none, or where
+	// that is not known.
+	ClusterID string
 }
 
 // voterWarning is what to say about a number of voters; "" if nothing.
@@ -65,6 +68,9 @@ func (n *Node) AddMember(ctx context.Context, m frame.Member, opts MemberOptions
 func (n *Node) admissible(m frame.Member, opts MemberOptions, isVoter bool) error {
 	if m.ID == "" || m.RaftAddr == "" || m.Incarnation == "" {
 		return fmt.Errorf("%w: id, raft address and incarnation are required", ErrUnknownMember)
+	}
+	if own := n.machine.ClusterID(); opts.ClusterID != "" && own != "" && opts.ClusterID != own {
+		return fmt.Errorf("%w: it is of %s, this cluster is %s", ErrForeignFolder, opts.ClusterID, own)
 	}
 	if level := n.machine.FeatureLevel(); m.FeatureLevel < level {
 		return fmt.Errorf("%w: it knows feature level %d, the cluster is at %d: use a newer program", ErrTooOld, m.FeatureLevel, level)

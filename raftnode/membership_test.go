@@ -1,12 +1,17 @@
 package raftnode
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
@@ -90,6 +95,9 @@ func TestWhatMembershipRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %v", test.name, err, test.want)
 		}
 	}
+	if _, err := leader.AddMember(t.Context(), fresh, MemberOptions{ClusterID: "another"}); !errors.Is(err, ErrForeignFolder) {
+		t.Errorf("a folder of another cluster: %v", err)
+	}
 	_, promote := leader.Promote(t.Context(), "nobody", false)
 	_, demote := leader.Demote(t.Context(), "nobody")
 	_, remove := leader.Remove(t.Context(), "nobody")
@@ -147,6 +155,7 @@ func TestAVoterThatLostItsFolderIsRefusedUntilItIsAddedAgain(t *testing.T) {
 			return r.Peer == lost && r.Reason == "other_incarnation"
 		})
 	})
+	eventually(t, "it says why it is not in", func() bool { return reborn.Status().JoinRefused == ErrOtherIncarnation.Error() })
 	if reborn.mayVote() || reborn.machine.ClusterID() != "" {
 		t.Fatal("it takes part under its old name")
 	}
@@ -154,11 +163,68 @@ func TestAVoterThatLostItsFolderIsRefusedUntilItIsAddedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is let in again by its own knocking", func() bool {
-		return slices.Contains(votersOf(reborn.servers()), lost) && reborn.machine.ClusterID() != ""
+		return slices.Contains(votersOf(reborn.servers()), lost) && reborn.machine.ClusterID() != "" && reborn.Status().JoinRefused == ""
 	})
 	c.leader()
 	publish(t, reborn, 2)
 	c.settle()
+}
+
+func TestAFolderOfAnotherClusterIsNotLetIn(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 1, nil)
+	d := newCluster(t, nil)
+	d.joins("x1", func(cfg *Config) { cfg.BootstrapExpect, cfg.Join = 1, []string{"http://x1"} })
+	own := d.leader().machine.ClusterID()
+	d.crash("x1")
+	cfg := d.config["x1"]
+	cfg.Peers, cfg.Join, cfg.RaftBind = c.net, []string{"http://n1"}, freeAddr(t)
+	d.config["x1"] = cfg
+	x1 := d.start("x1")
+	eventually(t, "x1 is refused", func() bool { return x1.Status().JoinRefused == ErrForeignFolder.Error() })
+	if _, known := c.leader().machine.Member("x1"); known || len(c.leader().servers()) != 1 {
+		t.Error("a node of another cluster became a member")
+	}
+	d.leader() // of its own cluster it still is
+	if st := x1.Status(); st.ClusterID != own || st.JoinRefused == "" {
+		t.Errorf("cluster %s, refused %q", st.ClusterID, st.JoinRefused)
+	}
+}
+
+func TestARefusalThatLastsIsLoggedOnceAMinute(t *testing.T) {
+	var out bytes.Buffer
+	n := &Node{logger: hclog.New(&hclog.LoggerOptions{Output: &out, DisableTime: true})}
+	now := time.Now()
+	for _, step := range []struct {
+		err  error
+		wait time.Duration
+		want string // how the line begins
+	}{
+		{errUnreachable, 0, "[INFO]"},
+		{fmt.Errorf("add x: %w", ErrOtherIncarnation), 0, "[WARN]"},
+		{fmt.Errorf("add x: %w", ErrOtherIncarnation), repeatAfter - 1, ""},
+		{errUnreachable, 0, "[INFO]"},
+		{ErrDuplicateAddress, 0, "[WARN]"},
+		{fmt.Errorf("add x: %w", ErrOtherIncarnation), 1, "[WARN]"},
+		{ErrForeignFolder, 0, "[ERROR]"},
+		{ErrForeignFolder, 1, ""},
+	} {
+		out.Reset()
+		now = now.Add(step.wait)
+		n.turnedAway("http://n1", step.err, now)
+		if got := out.String(); !strings.HasPrefix(got, step.want) || (got == "") != (step.want == "") {
+			t.Errorf("%v after %v: %q, want %q", step.err, step.wait, got, step.want)
+		}
+	}
+	n.refused.letIn() // by its own cluster
+	if got := n.refused.text(); got != ErrForeignFolder.Error() {
+		t.Errorf("the last refusal is %q", got)
+	}
+	n.turnedAway("http://n1", ErrTooOld, now)
+	n.refused.letIn()
+	if got := n.refused.text(); got != "" {
+		t.Errorf("let in, and yet %q", got)
+	}
 }
 
 func TestAVoterThatLostItsFolderMakesNoQuorum(t *testing.T) {

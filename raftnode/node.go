@@ -42,6 +42,7 @@ type Node struct {
 	removals removals
 	contacts contacts
 	forming  forming
+	refused  refused
 	changing chan struct{} // held by who changes members or hands leadership over
 	diverged atomic.Bool
 

@@ -101,6 +101,8 @@ func TestRecoverRefusesWhatCanNotBeACluster(t *testing.T) {
 	for name, members := range map[string][]fsm.ConfigMember{
 		"nobody":          nil,
 		"no voter":        {{ID: "n1", Addr: "a:1"}},
+		"others":          {{ID: "n2", Addr: "b:1", Voter: true}, {ID: "n3", Addr: "c:1", Voter: true}},
+		"without a vote":  {{ID: "n1", Addr: "a:1"}, {ID: "n2", Addr: "b:1", Voter: true}},
 		"an id twice":     {self, {ID: "n1", Addr: "b:1", Voter: true}},
 		"one address":     {self, {ID: "n2", Addr: "a:1", Voter: true}},
 		"without address": {{ID: "n1", Voter: true}},

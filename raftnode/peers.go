@@ -22,8 +22,9 @@ type Peers interface {
 	// sentinels is taken as ErrOutcomeUnknown; one that failed before anything
 	// was sent should wrap ErrNoLeader.
 	Forward(ctx context.Context, url string, request []byte) ([]byte, error)
-	// Join asks a node to let m in: its Node.AddMember, or its leader's.
-	Join(ctx context.Context, url string, m frame.Member, voter bool) error
+	// Join asks a node to let m in: its Node.AddMember, or its leader's. Nothing is
+	// forced.
+	Join(ctx context.Context, url string, m frame.Member, opts MemberOptions) error
 	// ReadIndex asks the leader for its Node.ReadIndex.
 	ReadIndex(ctx context.Context, url string) (uint64, error)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/go-hclog"
@@ -52,6 +53,10 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 	m, err := datadir.Inspect(dir)
 	if err != nil {
 		return Recovered{}, err
+	}
+	// The others come with empty folders: without its vote nobody could lead.
+	if !slices.ContainsFunc(members, func(c fsm.ConfigMember) bool { return c.ID == m.NodeID && c.Voter }) {
+		return Recovered{}, fmt.Errorf("raftnode: recover %s: %w: %s", dir, ErrNoSurvivor, m.NodeID)
 	}
 	o, err := openOffline(dir, m.NodeID, raftstore.Kind(m.LogStore), logger)
 	if err != nil {
@@ -320,6 +325,9 @@ func empty(dir string) error {
 func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) {
 	if n.machine.Applied() == 0 {
 		return snapshots.Meta{}, errors.New("raftnode: backup: the node has no state yet")
+	}
+	if err := n.machine.VerifyLog(ctx); err != nil { // a backup with a hole would be found out too late
+		return snapshots.Meta{}, fmt.Errorf("raftnode: backup: %w", err)
 	}
 	dir, p, meta, err := n.snapshots.freeze()
 	if err != nil {

@@ -35,7 +35,8 @@ type Status struct {
 	Members      []MemberStatus `json:"members"`
 	Quorum       Quorum         `json:"quorum"`
 
-	Refusals []rafttransport.Refusal `json:"refusals,omitempty"`
+	Refusals    []rafttransport.Refusal `json:"refusals,omitempty"`
+	JoinRefused string                  `json:"join_refused,omitempty"` // why this node was last not let in
 }
 
 // MemberStatus is one member as this node sees it.
@@ -65,7 +66,7 @@ func (n *Node) Status() Status {
 	s := Status{NodeID: n.cfg.ID, ClusterID: n.machine.ClusterID(), Incarnation: m.Incarnation, Role: n.role(),
 		LeaderID: id, LeaderHTTP: url, Term: r.CurrentTerm(), CommitIndex: r.CommitIndex(), AppliedIndex: n.machine.Applied(),
 		Diverged: n.diverged.Load(), DiskFull: n.disk.low.Load(), Members: n.memberStatus(), Quorum: n.quorum(),
-		Refusals: n.transport.Refusals()}
+		Refusals: n.transport.Refusals(), JoinRefused: n.refused.text()}
 	s.Waiting, s.WaitingBytes = n.proposer.waiting()
 	return s
 }

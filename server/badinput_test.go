@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringrift/ringlog/api"
 )
@@ -51,8 +53,10 @@ func badEvents() []badRequest {
 		post("event of 1 MiB and 1", `{"type":"A","payload":{"a":"`+strings.Repeat("x", 1<<20)+`"}}`, 413, api.TooLarge, "payload", "1048576"),
 		post("request over 4 MiB", `{"type":"A","payload":{"a":"`+strings.Repeat("x", 4<<20)+`"}}`, 413, api.TooLarge, "body", "4194304"),
 		post("10 001 events", strings.Repeat(`{"type":"A"}`+"\n", 10_001), 413, api.TooLarge, "body", "10000"),
-		post("reserved type", `{"type":"LEADER_ELECTED"}`, 403, api.Reserved, "type", "cluster alone"),
+		post("reserved type", `{"type":"LEADER_ELECTED"}`, 403, api.Reserved, "type", "ringlog settings set catalogue.reserved accept-as-foreign"),
 		post("a time that is none", `{"type":"A","time":"yesterday"}`, 400, api.InvalidArgument, "time", "2026-01-05"),
+		post("the time of nothing", `{"type":"A","time":"0001-01-01T00:00:00Z"}`, 400, api.InvalidArgument, "time", "1678"),
+		post("a time too far", `{"type":"A","time":"9999-01-01T00:00:00Z"}`, 400, api.InvalidArgument, "time", "1678"),
 	}
 	for i := range list {
 		if list[i].name == "10 001 events" {
@@ -84,7 +88,10 @@ func badReads() []badRequest {
 		get("from -0", "/v1/events?from=-0", 400, api.InvalidArgument, "from", "-N"),
 		get("from @never", "/v1/events?from=@never", 400, api.InvalidArgument, "from", "RFC 3339"),
 		get("from past the tail", "/v1/events?from=4711", 416, api.PastTail, "from", "tail"),
-		get("min_offset past the tail", "/v1/events?min_offset=4711&timeout=20ms", 416, api.PastTail, "min_offset", "tail"),
+		get("min_offset past the tail", "/v1/events?min_offset=4711&timeout=20ms", 408, api.Timeout, "min_offset", "another node"),
+		get("following from past the tail", "/v1/events?from=4711&follow=true&timeout=20ms", 416, api.PastTail, "from", "read from end"),
+		get("misspelt category", "/v1/events?category=trainign", 400, api.InvalidArgument, "categories[0]", "training"),
+		get("misspelt category among others", "/v1/events?category=TRAINING&category=x", 400, api.InvalidArgument, "categories[1]", "training"),
 		get("limit -1", "/v1/events?limit=-1", 400, api.InvalidArgument, "limit", "digits"),
 		get("misspelt parameter", "/v1/events?folow=true", 400, api.InvalidArgument, "folow", "follow"),
 		get("follow maybe", "/v1/events?follow=maybe", 400, api.InvalidArgument, "follow", "true or false"),
@@ -93,7 +100,8 @@ func badReads() []badRequest {
 		get("bad timeout", "/v1/events/1?timeout=soon", 400, api.InvalidArgument, "timeout", "5s"),
 		get("event 0", "/v1/events/0", 400, api.InvalidArgument, "offset", "from 1"),
 		get("event x", "/v1/events/x", 400, api.InvalidArgument, "offset", "from 1"),
-		get("event past the tail", "/v1/events/4711", 416, api.PastTail, "offset", "tail"),
+		get("event past the tail", "/v1/events/4711", 416, api.PastTail, "offset", "min_offset=4711"),
+		get("explain 0", "/v1/dedup/0", 400, api.InvalidArgument, "offset", "from 1"),
 		get("unknown cursor", "/v1/cursors/nobody", 404, api.NotFound, "cursor", "cursor create nobody"),
 		get("cursor with a newline", "/v1/cursors/a%0Ab", 400, api.InvalidArgument, "cursor", "printable"),
 		get("cursor name too long", "/v1/cursors/"+strings.Repeat("x", 257), 413, api.TooLarge, "cursor", "256"),
@@ -102,7 +110,7 @@ func badReads() []badRequest {
 		get("unknown type", "/v1/catalogue/TRAINING_COMPLETE_D", 404, api.NotFound, "type", "TRAINING_COMPLETED"),
 		get("hash that is none", "/v1/dedup/xyz", 400, api.InvalidArgument, "hash", "64"),
 		get("hash of nothing", "/v1/dedup/"+strings.Repeat("0", 64), 404, api.NotFound, "hash", "64 hex"),
-		get("explain past the tail", "/v1/dedup/4711", 416, api.PastTail, "offset", "tail"),
+		get("explain past the tail", "/v1/dedup/4711", 416, api.PastTail, "offset", "up to the tail"),
 		get("nothing there", "/v2/events", 404, api.NotFound, "path", "openapi"),
 	}
 }
@@ -124,22 +132,28 @@ func badWrites() []badRequest {
 		call("commit that is a list", "POST", "/v1/cursors/c/commit", `[7]`, 400, api.InvalidArgument, "body", "object"),
 		call("commit of no cursor", "POST", "/v1/cursors/nobody/commit", `{"offset":1,"generation":1}`, 404, api.NotFound, "cursor", "create"),
 		call("seek nowhere", "POST", "/v1/cursors/c/seek", `{}`, 400, api.InvalidArgument, "to", "start"),
-		call("seek past the tail", "POST", "/v1/cursors/c/seek", `{"to":"4711"}`, 416, api.PastTail, "to", "tail"),
-		call("cursor from past the tail", "PUT", "/v1/cursors/c", `{"from":"4711"}`, 416, api.PastTail, "from", "tail"),
+		call("seek past the tail", "POST", "/v1/cursors/c/seek", `{"to":"4711"}`, 416, api.PastTail, "to", "up to 2"),
+		call("seek to a number past the tail", "POST", "/v1/cursors/c/seek", `{"to":4711}`, 416, api.PastTail, "to", "up to 2"),
+		call("seek to -3 as a number", "POST", "/v1/cursors/c/seek", `{"to":-3}`, 400, api.InvalidArgument, "to", "an offset"),
+		call("seek to half an event", "POST", "/v1/cursors/c/seek", `{"to":1.5}`, 400, api.InvalidArgument, "to", "an offset"),
+		call("seek to yes", "POST", "/v1/cursors/c/seek", `{"to":true}`, 400, api.InvalidArgument, "to", "an offset"),
+		call("seek to a list", "POST", "/v1/cursors/c/seek", `{"to":[1]}`, 400, api.InvalidArgument, "to", "an offset"),
+		call("cursor from past the tail", "PUT", "/v1/cursors/c", `{"from":"4711"}`, 416, api.PastTail, "from", "up to 2"),
+		call("cursor with a misspelt category", "PUT", "/v1/cursors/c", `{"filter":{"categories":["trainign"]}}`, 400, api.InvalidArgument, "categories[0]", "training"),
 		call("cursor with a bad filter", "PUT", "/v1/cursors/c", `{"filter":{"types":["a b"]}}`, 400, api.InvalidArgument, "types[0]", ""),
 		call("cursor that holds for ever", "PUT", "/v1/cursors/c", `{"policy":{"hold_for":"ever"}}`, 400, api.InvalidArgument, "policy.hold_for", "7d"),
 		call("setting out of range", "PUT", "/v1/settings/dedup.window", `{"value":"1h1"}`, 400, api.InvalidArgument, "value", "duration"),
 		call("setting without a value", "PUT", "/v1/settings/dedup.window", `{}`, 400, api.InvalidArgument, "value", "string"),
 		call("unknown setting", "PUT", "/v1/settings/colour", `{"value":"red"}`, 404, api.NotFound, "key", "settings ls"),
 		call("compact two ways", "POST", "/v1/compact", `{"before":1,"keep":1}`, 400, api.InvalidArgument, "body", "one of them"),
-		call("compact past the tail", "POST", "/v1/compact", `{"before":4711}`, 416, api.PastTail, "before", "tail"),
-		call("register nothing", "POST", "/v1/catalogue", ``, 400, api.InvalidJSON, "body", ""),
+		call("compact past the tail", "POST", "/v1/compact", `{"before":4711}`, 416, api.PastTail, "before", "send 2 at most"),
+		call("register nothing", "POST", "/v1/catalogue", ``, 400, api.InvalidJSON, "body", "definition"),
 		call("register a reserved name", "POST", "/v1/catalogue", `{"name":"LEADER_X"}`, 403, api.Reserved, "LEADER_X.name", ""),
 		call("add a member without an address", "POST", "/v1/members", `{"id":"n9"}`, 400, api.InvalidArgument, "http", "address"),
 		call("add nobody", "POST", "/v1/members", `{"http":"127.0.0.1:1"}`, 400, api.InvalidArgument, "http", "start the node"),
 		call("remove nobody", "DELETE", "/v1/members/n9", "", 404, api.NotFound, "id", "members"),
 		call("remove the last voter", "DELETE", "/v1/members/n1", "", 409, api.Conflict, "id", "another voter"),
-		call("step down to nobody", "POST", "/v1/cluster/step-down", `{"to":"n9"}`, 409, api.Conflict, "to", "caught up"),
+		call("step down to nobody", "POST", "/v1/cluster/step-down", `{"to":"n9"}`, 404, api.NotFound, "id", "members"),
 	}
 }
 
@@ -179,6 +193,17 @@ func TestStrictValidationNamesTheNearestTypes(t *testing.T) {
 	}
 }
 
+func TestACategoryIsKnownOnceATypeOfItIsRegistered(t *testing.T) {
+	s := newSites(t, 3, nil)
+	if a := s[1].do("GET", "/v1/events?category=forge", ""); a.status != 400 {
+		t.Errorf("before: %d %s", a.status, a.body)
+	}
+	s[0].ok("POST", "/v1/catalogue", `{"name":"FORGE_LIT","category":"forge"}`)
+	for _, each := range s { // also those that have not applied it yet
+		each.ok("GET", "/v1/events?category=Forge", "")
+	}
+}
+
 func TestDedupIDWithOtherContentIsAConflictThatNamesTheFirst(t *testing.T) {
 	s := newSite(t, nil)
 	s.ok("POST", "/v1/events", `{"type":"A","payload":{"n":1},"dedup_id":"d"}`)
@@ -194,6 +219,65 @@ func TestDedupIDWithOtherContentIsAConflictThatNamesTheFirst(t *testing.T) {
 	if _, last := s.node.Machine().Log().Bounds(); last != 2 {
 		t.Errorf("the tail is %d: a refused request left something behind", last)
 	}
+}
+
+// TestWhoWritesAllOfARequestFirstReadsWhyItIsRefused speaks HTTP as Python's
+// standard library does: nothing is read before the last byte of the body is out.
+func TestWhoWritesAllOfARequestFirstReadsWhyItIsRefused(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.Token = "secret" })
+	const size = 32 << 20
+	body := bytes.Repeat([]byte("x"), size)
+	auth, fixed := "Authorization: Bearer secret\r\n", fmt.Sprintf("Content-Length: %d\r\n", size)
+	for name, in := range map[string]struct {
+		path, headers string
+		status        int
+	}{
+		"too large":         {"/v1/events", auth + fixed, 413},
+		"too large, chunks": {"/v1/events", auth + "Transfer-Encoding: chunked\r\n", 413},
+		"no token":          {"/v1/events", fixed, 401},
+		"another type":      {"/v1/events", auth + fixed + "Content-Type: text/csv\r\n", 415},
+		"nothing there":     {"/v2/events", auth + fixed, 404},
+		"nobody's call":     {"/ringlog.v1.LogService/Publish", fixed + "Content-Type: application/json\r\n", 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := body
+			if strings.Contains(in.headers, "chunked") {
+				text = fmt.Appendf(nil, "%x\r\n%s\r\n0\r\n\r\n", size, body)
+			}
+			if got := s.speak(in.path, in.headers, text); got != in.status {
+				t.Errorf("answered %d, want %d", got, in.status)
+			}
+		})
+	}
+	if got := s.speak("/v1/events", auth+fixed+"Expect: 100-continue\r\n", nil); got != 413 {
+		t.Errorf("a caller that asks first was answered %d", got)
+	}
+	if held := s.server.bodies.Load(); held != 0 {
+		t.Errorf("%d bytes of refused bodies are held", held)
+	}
+}
+
+// speak writes a POST and then reads the answer's status.
+func (s *site) speak(path, headers string, body []byte) int {
+	s.t.Helper()
+	c, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(s.t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: x\r\n%s\r\n", path, headers)
+	if _, err := c.Write(append(request, body...)); err != nil {
+		s.t.Errorf("write: %v", err)
+		return 0
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		s.t.Errorf("read: %v", err)
+		return 0
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode
 }
 
 // TestHeadersWithoutEnd sends header lines for as long as the server takes them.

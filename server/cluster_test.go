@@ -158,6 +158,35 @@ func joinsThroughFollower(t *testing.T, sites []*site) {
 	others[1].ok("DELETE", "/v1/members/n4", "")
 }
 
+// TestANodeOfAnotherClusterIsNotLetIn asks for it in both ways, and reads what the
+// refused node says of itself.
+func TestANodeOfAnotherClusterIsNotLetIn(t *testing.T) {
+	s, stranger := newSite(t, nil), newSite(t, nil)
+	a := s.do("POST", "/v1/members", `{"http":"`+strings.TrimPrefix(stranger.url, "http://")+`"}`)
+	if e := a.err(t); a.status != 409 || e.Code != api.Conflict || e.Field != "cluster_id" || !strings.Contains(e.Remedy, "empty folder") {
+		t.Errorf("by URL: %d %s", a.status, a.body)
+	}
+	m := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:9", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: 1}
+	err := stranger.peers.Join(t.Context(), s.url, m, raftnode.MemberOptions{ClusterID: stranger.node.Status().ClusterID})
+	if !errors.Is(err, raftnode.ErrForeignFolder) {
+		t.Errorf("by joining: %v", err)
+	}
+	if got := s.node.Status().Members; len(got) != 1 {
+		t.Errorf("members: %+v", got)
+	}
+	// A second node with an id that is taken is told so where people look.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := startSite(t, l, nil, raftnode.Config{ID: "n1", Dir: filepath.Join(t.TempDir(), "n1"), Join: []string{s.url}})
+	for _, path := range []string{"/status", "/readyz"} {
+		eventually(t, path+" says why", func() bool {
+			return strings.Contains(second.do("GET", path, "").body, raftnode.ErrOtherIncarnation.Error())
+		})
+	}
+}
+
 // TestPeersTellWhatIsCertain distinguishes a call that never left from one whose
 // answer was lost.
 func TestPeersTellWhatIsCertain(t *testing.T) {

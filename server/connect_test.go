@@ -190,15 +190,31 @@ func TestConnectErrorsCarryTheirDetail(t *testing.T) {
 	if e := detail(t, err, connect.CodeOutOfRange); e.Code != api.PastTail || e.Offset != 1 {
 		t.Errorf("%+v", e)
 	}
-	stream, err := c.Tail(t.Context(), connect.NewRequest(&ringlogv1.TailRequest{From: &ringlogv1.Position{At: &ringlogv1.Position_Offset{Offset: 99}}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
-	for stream.Receive() {
-	}
-	if e := detail(t, stream.Err(), connect.CodeOutOfRange); e.Code != api.PastTail {
+	_, err = c.ExplainDedup(t.Context(), connect.NewRequest(&ringlogv1.ExplainDedupRequest{}))
+	if e := detail(t, err, connect.CodeInvalidArgument); e.Field != "offset" {
 		t.Errorf("%+v", e)
+	}
+	tail := func(r *ringlogv1.TailRequest) error {
+		stream, err := c.Tail(t.Context(), connect.NewRequest(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Close()
+		for stream.Receive() {
+		}
+		return stream.Err()
+	}
+	err = tail(&ringlogv1.TailRequest{From: &ringlogv1.Position{At: &ringlogv1.Position_Offset{Offset: 99}}})
+	if e := detail(t, err, connect.CodeOutOfRange); e.Code != api.PastTail {
+		t.Errorf("%+v", e)
+	}
+	typo := &ringlogv1.Filter{Categories: []string{"trainign"}}
+	cursors := ringlogv1connect.NewCursorServiceClient(s.http, s.url)
+	_, err = cursors.CreateCursor(t.Context(), connect.NewRequest(&ringlogv1.CreateCursorRequest{Name: "c", Filter: typo}))
+	for _, err := range []error{err, tail(&ringlogv1.TailRequest{Filter: typo})} {
+		if e := detail(t, err, connect.CodeInvalidArgument); e.Field != "categories[0]" || !strings.Contains(e.Remedy, "training") {
+			t.Errorf("%+v", e)
+		}
 	}
 }
 

@@ -26,6 +26,29 @@ func (s *site) open(name string) (generation uint64) {
 	return c.Generation
 }
 
+func TestAPositionMayBeANumber(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("A", 1, 4)
+	for _, in := range []struct {
+		method, path, body string
+		committed          uint64
+	}{
+		{"PUT", "/v1/cursors/c1", `{"from":1}`, 0},
+		{"PUT", "/v1/cursors/c3", `{"from":3}`, 2},
+		{"PUT", "/v1/cursors/c4", `{"from":"4"}`, 3},
+		{"POST", "/v1/cursors/c1/seek", `{"to":3}`, 2},
+		{"POST", "/v1/cursors/c1/seek", `{"to":"4"}`, 3},
+		{"POST", "/v1/cursors/c1/seek", `{"to":0}`, 0},
+		{"POST", "/v1/cursors/c1/seek", `{"to":"end"}`, 5},
+	} {
+		var c struct{ Committed uint64 }
+		s.ok(in.method, in.path, in.body).decode(t, &c)
+		if c.Committed != in.committed {
+			t.Errorf("%s %s %s: committed %d, want %d", in.method, in.path, in.body, c.Committed, in.committed)
+		}
+	}
+}
+
 func TestANewOpenFencesTheReaderBefore(t *testing.T) {
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", `{"from":"end"}`)

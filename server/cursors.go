@@ -80,7 +80,7 @@ func (s *service) createCursor(ctx context.Context, c cursorSpec) (cursorView, e
 	if err := s.checkCursorName(c.name); err != nil {
 		return cursorView{}, err
 	}
-	if err := c.filter.Validate(); err != nil {
+	if err := s.checkFilter(ctx, c.filter); err != nil {
 		return cursorView{}, err
 	}
 	at, err := s.place(ctx, "from", c.from)
@@ -107,7 +107,7 @@ func (s *service) place(ctx context.Context, field string, p position) (frame.Po
 		return frame.Position{}, err
 	}
 	if _, last := s.machine().Log().Bounds(); next > last+1 {
-		return frame.Position{}, pastTail(field, next, last)
+		return frame.Position{}, pastTail(field, next, last, fmt.Sprintf("send end, or an offset up to %d, which is the next event's", last+1))
 	}
 	return frame.Position{Kind: frame.AtOffset, Offset: next}, nil
 }

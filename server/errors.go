@@ -62,7 +62,7 @@ func fromBelow(err error) *api.Error {
 			Message: fmt.Sprintf("offset %d is trimmed; the first kept is %d", trimmed.Offset, trimmed.First),
 			Remedy:  "read from start, or from the first offset that is kept"}
 	case errors.As(err, &ahead):
-		return pastTail("offset", ahead.Offset, ahead.Tail)
+		return pastTail("offset", ahead.Offset, ahead.Tail, "ask for an offset up to the tail, or again when more was appended")
 	case errors.Is(err, fsm.ErrUnknownHash):
 		return &api.Error{Code: api.NotFound, Field: "hash", Message: "no event that is kept has that content hash",
 			Remedy: "check the 64 hex digits; the event may be trimmed"}
@@ -70,10 +70,10 @@ func fromBelow(err error) *api.Error {
 	return fromNode(err)
 }
 
-func pastTail(field string, offset, tail uint64) *api.Error {
+func pastTail(field string, offset, tail uint64, remedy string) *api.Error {
 	return &api.Error{Code: api.PastTail, Field: field, Offset: tail,
 		Message: fmt.Sprintf("offset %d is past the tail, which is %d", offset, tail),
-		Remedy:  "wait for it with follow or min_offset, or read from end"}
+		Remedy:  remedy}
 }
 
 // nodeErrors are the node's errors, the more telling ones first: an unknown

@@ -42,7 +42,7 @@ func TestTranscript(t *testing.T) {
 		{"PUT", "/v1/settings/dedup.window", `{"value":"90s"}`, `{"key":"dedup.window","value":"90s","default":"60s","doc":"how long after an event was appended its key suppresses the same again"}`},
 		{"POST", "/v1/catalogue", `[{"name":"GPU_MELTED","category":"hardware","payload":[{"name":"gpu","type":"integer"}]}]`, `{"dry_run":false,"registered":["GPU_MELTED"]}`},
 		{"POST", "/v1/catalogue/validate", `[{"type":"gpu.melted","payload":{"gpu":"no"}},{"type":"LEADER_LOST"}]`,
-			`{"valid":false,"events":[{"type":"GPU_MELTED","hash":"HASH","warnings":[{"reason":"payload_field","field":"payload.gpu","message":"a string, the catalogue has integer for GPU_MELTED"}]},{"type":"LEADER_LOST","error":{"code":"reserved","message":"LEADER_LOST is emitted by the cluster alone","field":"events[1].type","remedy":"choose another type; for a migration the servers can run with --reserved accept-as-foreign"}}]}`},
+			`{"valid":false,"events":[{"type":"GPU_MELTED","hash":"HASH","warnings":[{"reason":"payload_field","field":"payload.gpu","message":"a string, the catalogue has integer for GPU_MELTED"}]},{"type":"LEADER_LOST","error":{"code":"reserved","message":"LEADER_LOST is emitted by the cluster alone","field":"events[1].type","remedy":"choose another type; for a migration: ringlog settings set catalogue.reserved accept-as-foreign"}}]}`},
 		{"POST", "/v1/compact", `{"before":4,"dry_run":true}`, `{"first":4,"removed":3,"dry_run":true}`},
 		{"POST", "/v1/compact", `{"before":4}`, `{"first":4,"removed":3,"dry_run":false}`},
 		{"GET", "/v1/events", "", `{"offset":4,"type":"MODEL_PROMOTED","value":"model_promoted","payload":{},"appended_at":"TIME","term":TERM,"hash":"HASH","original_type":"PROMOTION_COMPLETE"}`},

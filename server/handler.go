@@ -206,6 +206,9 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	e := s.explain(err)
 	h := w.Header()
+	if b, ok := r.Body.(*body); ok && !b.discard(r) {
+		h.Set("Connection", "close") // else net/http waits for the body before it answers
+	}
 	if wait := retryAfter(e.Code); wait != "" {
 		h.Set("Retry-After", wait)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -170,6 +171,10 @@ func (s *Server) postCatalogue(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer s.putBuffer(read.buffer)
+	if len(bytes.TrimSpace(read.bytes)) == 0 {
+		return &api.Error{Code: api.InvalidJSON, Field: "body", Message: "the body is empty",
+			Remedy: `send a definition, {"name": "MY_TYPE", "category": …, "payload": […]}, or an array of them`}
+	}
 	names, err := s.ops.register(r.Context(), read.bytes, dryRun)
 	if err != nil {
 		return err

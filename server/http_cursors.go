@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -34,9 +35,9 @@ func (s *Server) answerCursor(w http.ResponseWriter, r *http.Request, do func() 
 
 // cursorBody is what a cursor is made with.
 type cursorBody struct {
-	From   string       `json:"from"`
-	Filter event.Filter `json:"filter"`
-	Policy policyBody   `json:"policy"`
+	From   json.RawMessage `json:"from"` // see parseJSONPosition
+	Filter event.Filter    `json:"filter"`
+	Policy policyBody      `json:"policy"`
 }
 
 // policyBody is a frame.CursorPolicy, its time also as people write it.
@@ -67,7 +68,7 @@ func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
-	from, err := parsePosition("from", body.From)
+	from, err := parseJSONPosition("from", body.From)
 	if err != nil {
 		return err
 	}
@@ -116,13 +117,13 @@ func missing(field, want string) *api.Error {
 
 func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
-		To     string  `json:"to"`
-		Offset *uint64 `json:"offset"`
+		To     json.RawMessage `json:"to"` // see parseJSONPosition
+		Offset *uint64         `json:"offset"`
 	}
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	to, err := parsePosition("to", body.To)
+	to, err := parseJSONPosition("to", body.To)
 	if err != nil {
 		return err
 	}

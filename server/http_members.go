@@ -63,13 +63,13 @@ func (s *Server) postMember(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	m, err := s.ops.newcomer(r.Context(), body)
+	m, cluster, err := s.ops.newcomer(r.Context(), body)
 	if err != nil {
 		return err
 	}
 	voter := body.Voter == nil || *body.Voter
-	warning, err := s.cfg.Node.AddMember(r.Context(), m, raftnode.MemberOptions{Voter: voter, Force: body.Force})
-	return s.answerChange(w, m.ID, warning, err)
+	warning, err := s.cfg.Node.AddMember(r.Context(), m, raftnode.MemberOptions{Voter: voter, Force: body.Force, ClusterID: cluster})
+	return s.answerChange(w, m.ID, warning, refusedJoin(err))
 }
 
 // answerChange answers for a change of members.
@@ -85,28 +85,30 @@ func (s *Server) answerChange(w http.ResponseWriter, id, warning string, err err
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// newcomer completes what is known of a node to let in.
-func (s *service) newcomer(ctx context.Context, b memberBody) (frame.Member, error) {
-	m := frame.Member{ID: b.ID, RaftAddr: b.Raft, HTTPAddr: b.HTTP, Incarnation: b.Incarnation, FeatureLevel: b.FeatureLevel, Version: b.Version}
+// newcomer completes what is known of a node to let in, and says which cluster its
+// data folder is of where the node itself was asked.
+func (s *service) newcomer(ctx context.Context, b memberBody) (m frame.Member, cluster string, err error) {
+	m = frame.Member{ID: b.ID, RaftAddr: b.Raft, HTTPAddr: b.HTTP, Incarnation: b.Incarnation, FeatureLevel: b.FeatureLevel, Version: b.Version}
 	if m.ID != "" && m.RaftAddr != "" && m.Incarnation != "" {
-		return m, nil
+		return m, "", nil
 	}
 	if m.HTTPAddr == "" {
-		return m, missing("http", "the node's HTTP address; the rest is asked of it")
+		return m, "", missing("http", "the node's HTTP address; the rest is asked of it")
 	}
 	if s.peers == nil {
-		return m, &api.Error{Code: api.NotImplemented, Field: "http", Message: "this node runs alone and asks no other", Remedy: "send id, raft and incarnation as well"}
+		return m, "", &api.Error{Code: api.NotImplemented, Field: "http", Message: "this node runs alone and asks no other", Remedy: "send id, raft and incarnation as well"}
 	}
 	report, err := s.peers.Identify(ctx, raftnode.URL(m.HTTPAddr))
 	if err != nil {
-		return m, &api.Error{Code: api.InvalidArgument, Field: "http", Message: fmt.Sprintf("nobody useful answers at %s: %v", m.HTTPAddr, err),
+		return m, "", &api.Error{Code: api.InvalidArgument, Field: "http", Message: fmt.Sprintf("nobody useful answers at %s: %v", m.HTTPAddr, err),
 			Remedy: "start the node first, and name the address at which the others reach it"}
 	}
 	if m.ID != "" && m.ID != report.ID {
-		return m, &api.Error{Code: api.Conflict, Field: "id", Message: fmt.Sprintf("%s answers at %s, not %s", report.ID, m.HTTPAddr, m.ID), Remedy: "name that node, or another address"}
+		return m, "", &api.Error{Code: api.Conflict, Field: "id", Message: fmt.Sprintf("%s answers at %s, not %s", report.ID, m.HTTPAddr, m.ID), Remedy: "name that node, or another address"}
 	}
-	return frame.Member{ID: report.ID, RaftAddr: cmp.Or(m.RaftAddr, report.RaftAddr), HTTPAddr: cmp.Or(report.HTTPAddr, m.HTTPAddr),
-		Incarnation: report.Incarnation, FeatureLevel: report.FeatureLevel, Version: report.Version}, nil
+	m = frame.Member{ID: report.ID, RaftAddr: cmp.Or(m.RaftAddr, report.RaftAddr), HTTPAddr: cmp.Or(report.HTTPAddr, m.HTTPAddr),
+		Incarnation: report.Incarnation, FeatureLevel: report.FeatureLevel, Version: report.Version}
+	return m, report.ClusterID, nil
 }
 
 func (s *Server) deleteMember(w http.ResponseWriter, r *http.Request) error {

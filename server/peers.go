@@ -109,12 +109,12 @@ func (p *Peers) ReadIndex(ctx context.Context, url string) (uint64, error) {
 }
 
 // Join implements raftnode.Peers. The node that is asked may pass it on, once.
-func (p *Peers) Join(ctx context.Context, url string, m frame.Member, voter bool) error {
+func (p *Peers) Join(ctx context.Context, url string, m frame.Member, opts raftnode.MemberOptions) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("server: join: %w", err)
 	}
-	return p.join(ctx, url, &ringlogv1.JoinRequest{MemberJson: text, Voter: voter}, false)
+	return p.join(ctx, url, &ringlogv1.JoinRequest{MemberJson: text, Voter: opts.Voter, ClusterId: opts.ClusterID}, false)
 }
 
 func (p *Peers) join(ctx context.Context, url string, message *ringlogv1.JoinRequest, forwarded bool) error {
@@ -146,7 +146,7 @@ func fromPeer(err error) error {
 		if e.Code == api.Unauthenticated {
 			return fmt.Errorf("%w that takes this node's token: %s", raftnode.ErrNoLeader, e.Message)
 		}
-		if is := sentinel(e.Code); is != nil {
+		if is := sentinel(e); is != nil {
 			return fmt.Errorf("%w: %w", is, e)
 		}
 		return e
@@ -154,7 +154,13 @@ func fromPeer(err error) error {
 	return unreached(err)
 }
 
-func sentinel(code api.Code) error {
+func sentinel(e *api.Error) error {
+	for _, reason := range raftnode.JoinRefusals() {
+		if e.Code == api.Conflict && e.Message == reason.Error() {
+			return reason
+		}
+	}
+	code := e.Code
 	for _, known := range nodeErrors() {
 		if known.code == code && code != api.Unavailable {
 			return known.is
@@ -212,14 +218,23 @@ func (p *peerService) Join(ctx context.Context, r *connect.Request[ringlogv1.Joi
 	if err := json.Unmarshal(r.Msg.MemberJson, &m); err != nil {
 		return nil, &api.Error{Code: api.InvalidArgument, Field: "member_json", Message: err.Error(), Remedy: "run the same version on all nodes"}
 	}
-	_, err := p.server.cfg.Node.AddMember(ctx, m, raftnode.MemberOptions{Voter: r.Msg.Voter})
+	_, err := p.server.cfg.Node.AddMember(ctx, m, raftnode.MemberOptions{Voter: r.Msg.Voter, ClusterID: r.Msg.ClusterId})
 	if errors.Is(err, raftnode.ErrNotLeader) && r.Header().Get(headerForwarded) == "" {
 		err = p.passJoin(ctx, r.Msg)
 	}
 	if err != nil {
-		return nil, err
+		return nil, refusedJoin(err)
 	}
 	return connect.NewResponse(&ringlogv1.JoinResponse{}), nil
+}
+
+// refusedJoin says the refusal of a node of another cluster to callers.
+func refusedJoin(err error) error {
+	if errors.Is(err, raftnode.ErrForeignFolder) {
+		return &api.Error{Code: api.Conflict, Field: "cluster_id", Message: raftnode.ErrForeignFolder.Error(),
+			Remedy: "it is a data folder of another cluster: start the node with an empty folder, then let it join"}
+	}
+	return err
 }
 
 // passJoin asks the leader, once.

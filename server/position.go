@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -58,6 +59,26 @@ func parsePosition(field, text string) (position, error) {
 		return position{}, badPosition(field, text)
 	}
 	return position{kind: atAge, age: age}, nil
+}
+
+// parseJSONPosition reads a position of a body: a string as parsePosition takes it,
+// or the offset of the next event as a number, where 0 is as good as 1.
+func parseJSONPosition(field string, raw json.RawMessage) (position, error) {
+	text := string(raw)
+	switch {
+	case text == "" || text == "null":
+		return position{}, nil
+	case text[0] == '"':
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return position{}, badPosition(field, text)
+		}
+		return parsePosition(field, text)
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return position{}, badPosition(field, text)
+	}
+	return position{kind: atOffset, n: max(n, 1)}, nil
 }
 
 func badPosition(field, text string) *api.Error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -155,6 +156,9 @@ const ownWriteWait = time.Second
 
 // explainOffset and explainHash tell what deduplication did.
 func (s *service) explainOffset(ctx context.Context, offset uint64) (fsm.Explanation, error) {
+	if offset == 0 {
+		return fsm.Explanation{}, badParam("offset", "0", "an offset from 1, or a content hash")
+	}
 	return s.machine().Explain(ctx, offset)
 }
 
@@ -174,6 +178,37 @@ func (s *service) setting(key string) (fsm.Setting, error) {
 		}
 	}
 	return fsm.Setting{}, &api.Error{Code: api.NotFound, Field: "key", Message: fmt.Sprintf("there is no setting %q", key), Remedy: "list them: ringlog settings ls"}
+}
+
+// checkFilter refuses what no event can match: above what Filter.Validate does, a
+// category that is none. A node that has not heard of it yet catches up first.
+func (s *service) checkFilter(ctx context.Context, f event.Filter) error {
+	if err := f.Validate(); err != nil || s.unknownCategory(f) == nil {
+		return err
+	}
+	if err := s.node.ReadBarrier(ctx); err != nil {
+		return err
+	}
+	if err := s.unknownCategory(f); err != nil {
+		return err
+	}
+	return nil
+}
+
+// unknownCategory tells of the first category that the catalogue here does not have;
+// nil is none.
+func (s *service) unknownCategory(f event.Filter) *api.Error {
+	if len(f.Categories) == 0 {
+		return nil
+	}
+	known := s.machine().Catalogue().Categories()
+	for i, name := range f.Categories {
+		if !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, name) }) {
+			return &api.Error{Code: api.InvalidArgument, Field: fmt.Sprintf("categories[%d]", i), Message: fmt.Sprintf("there is no category %q", name),
+				Remedy: "the categories are " + strings.Join(slices.DeleteFunc(known, func(k string) bool { return k == "" }), ", ")}
+		}
+	}
+	return nil
 }
 
 // compaction says what to trim: below Before, or what is older than OlderThan, or
@@ -213,7 +248,7 @@ func (s *service) trimOf(c compaction) (frame.Trim, error) {
 		given++
 		trim.Before = *c.Before
 		if trim.Before > last+1 {
-			return trim, pastTail("before", trim.Before, last)
+			return trim, pastTail("before", trim.Before, last, fmt.Sprintf("send %d at most, which trims everything", last+1))
 		}
 	}
 	if c.Keep != nil {
@@ -246,10 +281,14 @@ func (s *service) event(ctx context.Context, offset uint64, linearizable bool, m
 			return event.Event{}, err
 		}
 	}
-	if err := waitFor(ctx, s.machine().Log(), "min_offset", minOffset); err != nil {
+	if err := waitFor(ctx, s.machine().Log(), minOffset); err != nil {
 		return event.Event{}, err
 	}
-	return s.machine().Log().Get(offset)
+	e, err := s.machine().Log().Get(offset)
+	if ahead, ok := errors.AsType[*log.PastTailError](err); ok {
+		return e, pastTail("offset", offset, ahead.Tail, fmt.Sprintf("ask for one up to the tail, or wait for it with min_offset=%d", offset))
+	}
+	return e, err
 }
 
 // register adds event types to the catalogue of every node and returns their names.

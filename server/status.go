@@ -89,6 +89,7 @@ type statusView struct {
 	DeadLetters   lettersView  `json:"dead_letters"`
 	Log           fsm.Stats    `json:"log"`
 	Refusals      any          `json:"refusals,omitempty"` // nodes that raft's door turned away
+	JoinRefused   string       `json:"join_refused,omitempty"`
 	// What clients report of themselves; nothing until they do.
 	Subscriptions map[string]any `json:"event_subscription_status"`
 	Timeouts      map[string]any `json:"handler_timeouts"`
@@ -112,7 +113,7 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 	st := s.cfg.Node.Status()
 	stats := s.ops.machine().Stats()
 	view := statusView{clusterView: s.cluster(st), Version: s.cfg.Version, UptimeSeconds: time.Since(s.started).Seconds(),
-		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Cursors: s.ops.cursors(), Log: stats,
+		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Cursors: s.ops.cursors(), Log: stats, JoinRefused: st.JoinRefused,
 		Dedup: dedupView{Window: s.ops.machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
 		Subscriptions: map[string]any{}, Timeouts: map[string]any{}}
@@ -136,6 +137,9 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case st.Diverged:
 		return raftnode.ErrDiverged
+	case st.LeaderID == "" && st.JoinRefused != "":
+		return &api.Error{Code: api.NoLeader, Field: "join_refused", Message: "the cluster does not let this node in: " + st.JoinRefused,
+			Remedy: "see that, and the warnings of this node's own log"}
 	case st.LeaderID == "":
 		return raftnode.ErrNoLeader
 	case st.DiskFull:
@@ -147,5 +151,9 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 		return &api.Error{Code: api.Unavailable, Field: "applied_index", Message: fmt.Sprintf("this node has not caught up with its leader: %v", err),
 			Remedy: "wait, or ask another node"}
 	}
-	return writeJSON(w, http.StatusOK, map[string]string{"status": "ready", "role": st.Role, "leader_id": st.LeaderID})
+	answer := map[string]string{"status": "ready", "role": st.Role, "leader_id": st.LeaderID}
+	if st.JoinRefused != "" {
+		answer["join_refused"] = st.JoinRefused
+	}
+	return writeJSON(w, http.StatusOK, answer)
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -70,8 +71,11 @@ func (s *service) openTail(ctx context.Context, r tailRequest) (*tail, error) {
 			return nil, err
 		}
 	}
+	if err := s.checkFilter(ctx, r.filter); err != nil {
+		return nil, err
+	}
 	l := s.machine().Log()
-	if err := waitFor(ctx, l, "min_offset", r.minOffset); err != nil {
+	if err := waitFor(ctx, l, r.minOffset); err != nil {
 		return nil, err
 	}
 	fallback := atStart
@@ -83,9 +87,9 @@ func (s *service) openTail(ctx context.Context, r tailRequest) (*tail, error) {
 		return nil, err
 	}
 	if r.follow {
-		err = waitFor(ctx, l, "from", next-1)
+		err = waitForNext(ctx, l, next)
 	} else if _, last := l.Bounds(); next > last+1 {
-		err = pastTail("from", next, last)
+		err = pastTail("from", next, last, "wait for it with follow or min_offset, or read from end")
 	}
 	if err != nil {
 		return nil, err
@@ -103,17 +107,35 @@ func (s *service) newTail(r tailRequest, next uint64) *tail {
 // waitForTail is how long a read waits for an offset that the node does not have.
 const waitForTail = 10 * time.Second
 
-// waitFor returns when the log has reached offset; past the time for it the error
+// waitFor returns when the log has reached min_offset; past the time for it the error
 // tells the tail.
-func waitFor(ctx context.Context, l *log.Log, field string, offset uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, waitForTail)
-	defer cancel()
-	err := l.Wait(ctx, offset)
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStreamTime) {
+func waitFor(ctx context.Context, l *log.Log, offset uint64) error {
+	late, err := waitLog(ctx, l, offset)
+	if late {
 		_, last := l.Bounds()
-		return pastTail(field, offset, last)
+		return &api.Error{Code: api.Timeout, Field: "min_offset", Offset: last,
+			Message: fmt.Sprintf("offset %d did not come in time; the tail is %d", offset, last),
+			Remedy:  "check that it was acknowledged; then this node is behind: ask again, or another node"}
 	}
 	return err
+}
+
+// waitForNext returns when next follows the tail, or is there.
+func waitForNext(ctx context.Context, l *log.Log, next uint64) error {
+	late, err := waitLog(ctx, l, next-1)
+	if late {
+		_, last := l.Bounds()
+		return pastTail("from", next-1, last, "read from end, or ask again when more was appended")
+	}
+	return err
+}
+
+// waitLog waits until the log has reached offset; late says that its time was up.
+func waitLog(ctx context.Context, l *log.Log, offset uint64) (late bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, waitForTail)
+	defer cancel()
+	err = l.Wait(ctx, offset)
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStreamTime), err
 }
 
 // read returns the next batch, or io.EOF behind the last. When nothing matches for a

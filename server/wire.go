@@ -3,6 +3,7 @@ package server
 import (
 	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -54,14 +55,13 @@ type body struct {
 	control *http.ResponseController
 	held    int64
 	timed   bool
+	begun   bool // some of it was read
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	if !b.timed {
-		b.timed = true
-		_ = b.control.SetReadDeadline(time.Now().Add(b.server.cfg.BodyTimeout))
-	}
+	b.begin()
 	n, err := b.ReadCloser.Read(p)
+	b.begun = b.begun || n > 0
 	b.held += int64(n)
 	if b.server.bodies.Add(int64(n)) > b.server.cfg.MaxBodies && err == nil {
 		err = errBodies()
@@ -70,6 +70,38 @@ func (b *body) Read(p []byte) (int, error) {
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
+}
+
+// begin starts the time for the body, once.
+func (b *body) begin() {
+	if !b.timed {
+		b.timed = true
+		_ = b.control.SetReadDeadline(time.Now().Add(b.server.cfg.BodyTimeout))
+	}
+}
+
+// maxDiscard bounds what is read of a body for nothing.
+const maxDiscard = 64 << 20
+
+// discard reads what is left of a refused body, holding none of it: a caller that
+// writes all of its request before it reads would else find the connection reset in
+// place of the answer. One that waits to be told to go on has nothing on its way, and
+// over HTTP/2 the answer does not need the connection's end. It reports whether the
+// connection is fit for another request.
+func (b *body) discard(r *http.Request) bool {
+	waits := strings.EqualFold(r.Header.Get("Expect"), "100-continue") && !b.begun
+	switch {
+	case r.ProtoMajor != 1:
+		return true
+	case waits || r.ContentLength > maxDiscard:
+		return false
+	}
+	b.begin()
+	if _, err := io.CopyN(io.Discard, b.ReadCloser, maxDiscard); err != io.EOF {
+		return false
+	}
+	_ = b.control.SetReadDeadline(time.Time{})
+	return true
 }
 
 func (b *body) release() {

@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -102,9 +105,23 @@ func addMemberCommand(sh *shell) *cli.Command {
 				return err
 			}
 			in := map[string]any{"http": at[0], "voter": !c.Bool("non-voter"), "force": c.Bool("force")}
-			return changeMember(c.Context, sh, http.MethodPost, "/v1/members", in, "added")
+			return silentNewcomer(at[0], changeMember(c.Context, sh, http.MethodPost, "/v1/members", in, "added"))
 		},
 	}
+}
+
+// silentNewcomer tells a new node that the cluster can not connect to from a request that
+// is wrong.
+func silentNewcomer(at string, err error) error {
+	var answer *api.Error
+	if !errors.As(err, &answer) || answer.Code != api.InvalidArgument || answer.Field != "http" {
+		return err
+	}
+	_, why, dialled := strings.Cut(answer.Message, ": dial ")
+	if !dialled {
+		return err
+	}
+	return fmt.Errorf("%w at %s: dial %s\n%s", errNewcomerSilent, at, why, answer.Remedy)
 }
 
 // changeMember makes a change and prints what the members are then.

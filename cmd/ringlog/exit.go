@@ -53,6 +53,9 @@ var errUnreachable = errors.New("no endpoint can be reached")
 // errLeaderless is a cluster in which nobody leads.
 var errLeaderless = errors.New("nobody leads the cluster")
 
+// errNewcomerSilent is a node to let in that the cluster can not connect to.
+var errNewcomerSilent = errors.New("the new node does not answer")
+
 // codeError ends the program with a code and no message, because what there is to say was
 // said.
 type codeError int
@@ -80,7 +83,7 @@ func exitCode(err error) int {
 		return apiExit(fromAPI.Code)
 	case errors.As(err, &bad):
 		return exitUsage
-	case errors.Is(err, errUnreachable), errors.Is(err, errLeaderless), errors.Is(err, client.ErrUnreachable):
+	case errors.Is(err, errUnreachable), errors.Is(err, errLeaderless), errors.Is(err, errNewcomerSilent), errors.Is(err, client.ErrUnreachable):
 		return exitUnreachable
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout
@@ -129,7 +132,7 @@ func problemName(err error) string {
 	}{
 		{raftstore.ErrDiskHung, "DISK_HUNG"}, {raftstore.ErrDiskFailed, "DISK_FAILED"},
 		{raftstore.ErrCorruptEntry, "CORRUPT_ENTRY"}, {raftstore.ErrBehindState, "RAFT_LOG_BEHIND_STATE"},
-		{frame.ErrUnsupported, "UNSUPPORTED_FRAME"}, {frame.ErrCorrupt, "CORRUPT_FRAME"}, {log.ErrCorrupt, "CORRUPT_LOG"},
+		{frame.ErrUnsupported, "UNSUPPORTED_FRAME"}, {frame.ErrCorrupt, "CORRUPT_FRAME"}, {log.ErrCorrupt, "DAMAGED"},
 		{raftnode.ErrDiverged, "DIVERGED"}, {datadir.ErrDamaged, "DAMAGED"}, {fsm.ErrDamaged, "DAMAGED"},
 		{snapshots.ErrCorrupt, "DAMAGED_SNAPSHOT"},
 	}

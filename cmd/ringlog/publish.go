@@ -31,7 +31,8 @@ func publishCommand(sh *shell) *cli.Command {
 		Name: "publish", Usage: "append an event, or with --stdin many", ArgsUsage: "TYPE | --stdin",
 		Description: "TYPE is a name, value, alias or dotted topic of the catalogue, in any case; unknown ones pass\n" +
 			"unless validation is strict. With --stdin events come as NDJSON, one a line, in the form that\n" +
-			"ringlog tail -o json prints; their order is kept.",
+			"ringlog tail -o json prints; their order is kept. Where lines are refused the others are appended\n" +
+			"all the same, and the exit code is that of the first refusal.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "payload", Aliases: []string{"p"}, Usage: "a JSON object: `JSON|@FILE|-`; {} if none"},
 			&cli.BoolFlag{Name: "stdin", Usage: "read events as NDJSON from the standard input"},

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type sentLine struct {
 // collector takes the answers in the same order.
 type stream struct {
 	sh      *shell
+	in      io.Reader
 	opts    publishOptions
 	client  *client.Client
 	answers chan sentLine
@@ -37,17 +39,25 @@ type stream struct {
 
 	appended, duplicates, refused int            // the collector's
 	warned                        map[string]int // how often each warning came; bounded
+	firstRefusal                  error
 	outErr                        error
 	ended                         error // why lines behind would fare no better
 }
 
-// publishStream publishes NDJSON from the standard input and keeps its order.
+// publishStream publishes NDJSON from the standard input and keeps its order. Where lines
+// are refused the exit code is that of the first of them.
 func publishStream(ctx context.Context, sh *shell, o publishOptions) (err error) {
 	if sh.inTerminal {
 		return usagef("--stdin reads events from the standard input, which is a terminal: pipe them in, one JSON object a line")
 	}
 	if o.kind != "" || o.payload != "" {
 		return usagef("--stdin takes type and payload from the input: leave TYPE and --payload out")
+	}
+	in := sh.in
+	if o.dedupID != "" {
+		if in, err = soleEvent(in); err != nil {
+			return err
+		}
 	}
 	c, err := sh.dialReachable(ctx)
 	if err != nil {
@@ -56,7 +66,7 @@ func publishStream(ctx context.Context, sh *shell, o publishOptions) (err error)
 	defer func() { err = errors.Join(err, closeClient(c)) }()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	s := &stream{sh: sh, opts: o, client: c, stop: stop, answers: make(chan sentLine, inFlight), bar: sh.progress("events"), warned: map[string]int{}}
+	s := &stream{sh: sh, in: in, opts: o, client: c, stop: stop, answers: make(chan sentLine, inFlight), bar: sh.progress("events"), warned: map[string]int{}}
 	began := time.Now()
 	collected := make(chan struct{})
 	go func() {
@@ -73,13 +83,35 @@ func publishStream(ctx context.Context, sh *shell, o publishOptions) (err error)
 	case readErr != nil || s.outErr != nil:
 		return errors.Join(readErr, s.outErr)
 	case s.refused > 0:
-		return codeError(exitFailed)
+		return codeError(cmp.Or(exitCode(s.firstRefusal), exitFailed))
 	}
 	return nil
 }
 
+// soleEvent reads ahead and refuses a second event before the first is sent: under one
+// dedup id only that one would be appended.
+func soleEvent(in io.Reader) (io.Reader, error) {
+	lines := bufio.NewReader(in)
+	var ahead bytes.Buffer
+	for events := 0; ; {
+		text, err := lines.ReadBytes('\n')
+		ahead.Write(text)
+		if len(bytes.TrimSpace(text)) > 0 {
+			events++
+		}
+		switch {
+		case events > 1:
+			return nil, usagef("--dedup-id is for one event, and --stdin has more: put a dedup_id into each line")
+		case errors.Is(err, io.EOF):
+			return &ahead, nil
+		case err != nil:
+			return nil, fmt.Errorf("read the standard input: %w", err)
+		}
+	}
+}
+
 func (s *stream) read(ctx context.Context) error {
-	in := bufio.NewReaderSize(s.sh.in, 1<<20)
+	in := bufio.NewReaderSize(s.in, 1<<20)
 	for line := 1; ; line++ {
 		text, err := in.ReadBytes('\n')
 		if len(text) > 0 {
@@ -134,6 +166,7 @@ func (s *stream) collect(ctx context.Context) {
 // the lines behind would fare no better.
 func (s *stream) refuse(line int, err error) {
 	s.refused++
+	s.firstRefusal = cmp.Or(s.firstRefusal, err)
 	if s.ended != nil {
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,8 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/log"
 	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/raftstore"
 )
 
 func TestPositionsAreReadAsWritten(t *testing.T) {
@@ -45,7 +51,7 @@ func TestConfigurationLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := serveDefaults()
-	want.ID, want.DataDir, want.Join, want.BootstrapExpect, want.Heartbeat = "flag", "/from/file", []string{"http://c:1"}, 5, interval(2*time.Second)
+	want.ID, want.DataDir, want.Join, want.BootstrapExpect, want.Heartbeat = "flag", "/from/file", []string{"http://c:1"}, 5, interval{2 * time.Second}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -56,9 +62,14 @@ func TestConfigurationProblemsAreNamed(t *testing.T) {
 	for file, want := range map[string]string{
 		"id = \"a\"\ndata_dir = \"x\"\n": `f.toml:2: there is no key "data_dir". Did you mean "data-dir"?`,
 		"id = \"a\"\n\n[http]\nx = 1\n":  "f.toml:3",
-		"bootstrap-expect = \"three\"\n": "f.toml:1",
+		"bootstrap-expect = \"three\"\n": "f.toml:1: bootstrap-expect: the value is of the wrong type: write bootstrap-expect = 3",
 		"id = \n":                        "f.toml:1",
-		"heartbeat = \"soon\"\n":         "soon",
+		"id = \"a\"\nid = \"b\"\n":       "f.toml:2:1: key id is already defined",
+		"heartbeat = \"soon\"\n":         `f.toml:1: heartbeat: time: invalid duration "soon": write heartbeat = "1s"`,
+		"\nraft-compact-interval = 30\n": `f.toml:2: raft-compact-interval: the value is of the wrong type: write raft-compact-interval = "1s"`,
+		"id = 5\n":                       `f.toml:1: id: the value is of the wrong type: write id = "…"`,
+		"join = \"http://a:1\"\n":        `f.toml:1: join: the value is of the wrong type: write join = ["http://…"]`,
+		"log-json = 1\n":                 "write log-json = true",
 	} {
 		if _, err := layered("f.toml", []byte(file), nothing); exitCode(err) != exitUsage || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%q: %v; want %s", file, err, want)
@@ -72,13 +83,19 @@ func TestConfigurationsThatCanNotWorkAreNamed(t *testing.T) {
 		c.ID, c.DataDir, c.BootstrapExpect = "n1", t.TempDir(), 1
 		return c
 	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if c := valid(); c.validate(false) != nil {
 		t.Fatal(c.validate(false))
 	}
 	for want, change := range map[string]func(*serveConfig){
 		"--id is required":         func(c *serveConfig) { c.ID = "" },
 		"--id":                     func(c *serveConfig) { c.ID = "a b" },
-		"--data-dir":               func(c *serveConfig) { c.DataDir = "" },
+		"--data-dir is required":   func(c *serveConfig) { c.DataDir = "" },
+		"name a folder":            func(c *serveConfig) { c.DataDir = file },
+		"or below one":             func(c *serveConfig) { c.DataDir = filepath.Join(file, "data") },
 		"cluster token":            func(c *serveConfig) { c.HTTP = "10.0.0.1:8770" },
 		"--advertise-raft":         func(c *serveConfig) { c.Raft, c.Insecure = ":9770", true },
 		"nobody can dial":          func(c *serveConfig) { c.AdvertiseHTTP = "0.0.0.0:8770" },
@@ -89,7 +106,7 @@ func TestConfigurationsThatCanNotWorkAreNamed(t *testing.T) {
 		"is not a URL":             func(c *serveConfig) { c.Join = []string{"ftp://x"} },
 		"--log-store":              func(c *serveConfig) { c.LogStore = "leveldb" },
 		"--log-level":              func(c *serveConfig) { c.LogLevel = "loud" },
-		"--heartbeat":              func(c *serveConfig) { c.Heartbeat = 1 },
+		"--heartbeat":              func(c *serveConfig) { c.Heartbeat = interval{1} },
 		"--reserved":               func(c *serveConfig) { c.Reserved = "maybe" },
 		"--bootstrap-expect 1 for": func(c *serveConfig) { c.BootstrapExpect = 0 },
 	} {
@@ -138,6 +155,24 @@ func TestExitCodes(t *testing.T) {
 	} {
 		if got := exitCode(c.err); got != c.want {
 			t.Errorf("%v ends with %d, not %d", c.err, got, c.want)
+		}
+	}
+}
+
+func TestDamageHasAName(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{log.ErrCorrupt, "DAMAGED"}, {fsm.ErrDamaged, "DAMAGED"}, {datadir.ErrDamaged, "DAMAGED"}, {frame.ErrCorrupt, "CORRUPT_FRAME"},
+		{raftstore.ErrDiskHung, "DISK_HUNG"}, {raftnode.ErrDiverged, "DIVERGED"}, {errors.New("odd"), ""}, {nil, ""},
+	} {
+		err := c.err
+		if err != nil {
+			err = fmt.Errorf("fsm: apply 7: %w", err)
+		}
+		if got := problemName(err); got != c.want {
+			t.Errorf("%v is named %q, not %q", c.err, got, c.want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
@@ -87,6 +88,9 @@ func recoverNode(ctx context.Context, sh *shell, o recoverOptions) error {
 // had.
 func (o *recoverOptions) complete(marker datadir.Marker) error {
 	if len(o.members) > 0 {
+		if !slices.ContainsFunc(o.members, func(m fsm.ConfigMember) bool { return m.ID == marker.NodeID }) {
+			return usagef("%w: name %s too, with --member %s=RAFT_ADDR", raftnode.ErrNoSurvivor, marker.NodeID, marker.NodeID)
+		}
 		return nil
 	}
 	addr, err := ownRaftAddr(o.dataDir, marker.NodeID)

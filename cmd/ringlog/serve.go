@@ -171,9 +171,9 @@ func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
 }
 
 func (c *serveConfig) timing() raftnode.Timing {
-	heartbeat := time.Duration(c.Heartbeat)
+	heartbeat := c.Heartbeat.Duration
 	return raftnode.Timing{Heartbeat: heartbeat, Election: heartbeat, Lease: heartbeat / 2,
-		SnapshotInterval: time.Duration(c.CompactEvery), SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries)}
+		SnapshotInterval: c.CompactEvery.Duration, SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries)}
 }
 
 // portError names who holds a port that is in use.

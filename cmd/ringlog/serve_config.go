@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -44,22 +45,23 @@ type serveConfig struct {
 	LogJSON         bool     `toml:"log-json" json:"log-json"`
 }
 
-// interval is a duration that reads and prints as 1s.
-type interval time.Duration
+// interval is a duration that reads and prints as 1s. It is a struct, so that a file's bare
+// number is not taken for nanoseconds.
+type interval struct{ time.Duration }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (i *interval) UnmarshalText(text []byte) error {
 	d, err := time.ParseDuration(string(text))
-	*i = interval(d)
+	i.Duration = d
 	return err
 }
 
 // MarshalText implements encoding.TextMarshaler.
-func (i interval) MarshalText() ([]byte, error) { return []byte(time.Duration(i).String()), nil }
+func (i interval) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
 func serveDefaults() serveConfig {
 	return serveConfig{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770", LogStore: datadir.LogStoreBolt, Reserved: "refuse",
-		Heartbeat: interval(time.Second), CompactEvery: interval(30 * time.Second), CompactEntries: 16384, TrailingEntries: 10240,
+		Heartbeat: interval{time.Second}, CompactEvery: interval{30 * time.Second}, CompactEntries: 16384, TrailingEntries: 10240,
 		LogLevel: "info"}
 }
 
@@ -108,11 +110,27 @@ func (o serveOption) flag() cli.Flag {
 	case *string:
 		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: *v}
 	case *interval:
-		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: time.Duration(*v).String()}
+		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: v.String()}
 	case *int:
 		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: strconv.Itoa(*v)}
 	default:
 		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
+	}
+}
+
+// form is an example of an option's value in a file.
+func (o serveOption) form() string {
+	switch o.field(&serveConfig{}).(type) {
+	case *bool:
+		return "true"
+	case *int:
+		return "3"
+	case *interval:
+		return `"1s"`
+	case *[]string:
+		return `["http://…"]`
+	default:
+		return `"…"`
 	}
 }
 
@@ -162,6 +180,9 @@ func readConfigFile(c *serveConfig, file string, content []byte) error {
 	err := d.Decode(c)
 	var unknown *toml.StrictMissingError
 	var wrong *toml.DecodeError
+	if err != nil && !errors.As(err, &unknown) && !errors.As(err, &wrong) {
+		err = errors.Join(unquotedInterval(content), err)
+	}
 	switch {
 	case errors.As(err, &unknown):
 		var lines []string
@@ -172,12 +193,37 @@ func readConfigFile(c *serveConfig, file string, content []byte) error {
 		}
 		return usagef("%s", strings.Join(lines, "\n"))
 	case errors.As(err, &wrong):
-		line, column := wrong.Position()
-		return usagef("%s:%d:%d: %s", file, line, column, strings.TrimPrefix(wrong.Error(), "toml: "))
+		return decodeProblem(file, wrong)
 	case err != nil:
 		return usagef("%s: %w", file, err)
 	}
 	return nil
+}
+
+// unquotedInterval finds the interval that a file gives as a number or the like, which the
+// decoder reports without its place.
+func unquotedInterval(content []byte) error {
+	var intervals struct {
+		Heartbeat    string `toml:"heartbeat"`
+		CompactEvery string `toml:"raft-compact-interval"`
+	}
+	return toml.Unmarshal(content, &intervals)
+}
+
+// decodeProblem names the place and, where a key's value is wrong, the form it has.
+func decodeProblem(file string, e *toml.DecodeError) error {
+	line, column := e.Position()
+	message := strings.TrimPrefix(e.Error(), "toml: ")
+	for _, o := range serveOptions() {
+		if len(e.Key()) == 0 || e.Key()[0] != o.name || strings.HasPrefix(message, "key ") {
+			continue
+		}
+		if strings.HasPrefix(message, "cannot ") { // it goes on about types of Go
+			message = "the value is of the wrong type"
+		}
+		return usagef("%s:%d: %s: %s: write %s = %s", file, line, o.name, message, o.name, o.form())
+	}
+	return usagef("%s:%d:%d: %s", file, line, column, message)
 }
 
 func nearKey(name string) string {
@@ -201,6 +247,8 @@ func (c *serveConfig) validate(hasToken bool) error {
 		return usagef("--id %q: use up to 64 letters, digits, dots, dashes and underscores", c.ID)
 	case c.DataDir == "":
 		return usagef("--data-dir is required")
+	case isFile(c.DataDir):
+		return usagef("--data-dir %s is a file or below one: name a folder", c.DataDir)
 	case c.BootstrapExpect < 0:
 		return usagef("--bootstrap-expect %d: it must not be negative", c.BootstrapExpect)
 	case c.NonVoter && c.BootstrapExpect > 0:
@@ -211,10 +259,10 @@ func (c *serveConfig) validate(hasToken bool) error {
 		return usagef("--log-store %q: use %s or %s", c.LogStore, datadir.LogStoreBolt, datadir.LogStoreWAL)
 	case c.Reserved != "refuse" && c.Reserved != "accept-as-foreign":
 		return usagef("--reserved %q: use refuse or accept-as-foreign", c.Reserved)
-	case c.CompactEvery <= 0 || c.CompactEntries < 1 || c.TrailingEntries < 1:
+	case c.CompactEvery.Duration <= 0 || c.CompactEntries < 1 || c.TrailingEntries < 1:
 		return usagef("--raft-compact-interval, --raft-compact-entries and --raft-trailing-entries must be positive")
-	case time.Duration(c.Heartbeat) < 50*time.Millisecond || time.Duration(c.Heartbeat) > time.Minute:
-		return usagef("--heartbeat %s: use 50ms to 1m", time.Duration(c.Heartbeat))
+	case c.Heartbeat.Duration < 50*time.Millisecond || c.Heartbeat.Duration > time.Minute:
+		return usagef("--heartbeat %s: use 50ms to 1m", c.Heartbeat)
 	case hclog.LevelFromString(c.LogLevel) == hclog.NoLevel:
 		return usagef("--log-level %q: use trace, debug, info, warn or error", c.LogLevel)
 	}
@@ -231,6 +279,12 @@ func (c *serveConfig) validate(hasToken bool) error {
 func (c *serveConfig) fresh() bool {
 	_, err := os.Stat(filepath.Join(c.DataDir, datadir.MarkerFile))
 	return errors.Is(err, os.ErrNotExist)
+}
+
+// isFile reports a path that no folder can be made at, because it or what is above it is a file.
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir() || errors.Is(err, syscall.ENOTDIR)
 }
 
 func (c *serveConfig) validateAddresses(hasToken bool) error {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
 )
 
 // shell is what a command body sees of the world: its streams, the form of the
@@ -293,6 +294,7 @@ func (sh *shell) report(err error) int {
 // describe is an error in words for a person, with what to do.
 func describe(err error, sh *shell) string {
 	var answer *api.Error
+	var bad *event.Error
 	switch {
 	case errors.Is(err, errUnreachable), errors.Is(err, client.ErrUnreachable):
 		return fmt.Sprintf("%v\nnobody answers at %s: is a node running there? (start some: ringlog dev)", err, strings.Join(sh.endpoints, ", "))
@@ -304,6 +306,8 @@ func describe(err error, sh *shell) string {
 			text += "\n" + answer.Remedy
 		}
 		return text
+	case errors.As(err, &bad) && bad.Remedy != "":
+		return err.Error() + "\n" + bad.Remedy
 	}
 	if name := problemName(err); name != "" {
 		return name + ": " + err.Error()
@@ -311,9 +315,14 @@ func describe(err error, sh *shell) string {
 	return err.Error()
 }
 
-// brief is an error on one line: of a node's answer the code, what and where.
+// brief is an error on one line: of a node's answer the code, what and where, of an event
+// that can not be read the remedy too.
 func brief(err error) string {
 	var answer *api.Error
+	var bad *event.Error
+	if errors.As(err, &bad) && bad.Remedy != "" {
+		return err.Error() + ": " + bad.Remedy
+	}
 	if !errors.As(err, &answer) || errors.Is(err, client.ErrOutcomeUnknown) {
 		return err.Error()
 	}

@@ -2369,6 +2369,7 @@ type JoinRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MemberJson    []byte                 `protobuf:"bytes,1,opt,name=member_json,json=memberJson,proto3" json:"member_json,omitempty"`
 	Voter         bool                   `protobuf:"varint,2,opt,name=voter,proto3" json:"voter,omitempty"`
+	ClusterId     string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // of the node's data folder; empty while it is in none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2415,6 +2416,13 @@ func (x *JoinRequest) GetVoter() bool {
 		return x.Voter
 	}
 	return false
+}
+
+func (x *JoinRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
 }
 
 type JoinResponse struct {
@@ -2709,11 +2717,13 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x06result\x18\x01 \x01(\fR\x06result\"\x12\n" +
 	"\x10ReadIndexRequest\")\n" +
 	"\x11ReadIndexResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"D\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"c\n" +
 	"\vJoinRequest\x12\x1f\n" +
 	"\vmember_json\x18\x01 \x01(\fR\n" +
 	"memberJson\x12\x14\n" +
-	"\x05voter\x18\x02 \x01(\bR\x05voter\"\x0e\n" +
+	"\x05voter\x18\x02 \x01(\bR\x05voter\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\"\x0e\n" +
 	"\fJoinResponse\"\xa2\x01\n" +
 	"\vErrorDetail\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +

@@ -263,11 +263,21 @@ func (c *cluster) eventually(within time.Duration, what string, condition func()
 	}
 }
 
-// converged waits until all nodes have applied the same index, and checks that
-// they have the same digest there.
+// converged waits until all nodes have applied all that was acknowledged and the
+// same index, and checks that they have the same digest there. Nodes that just
+// started may agree on an old state before a leader commits what their logs hold:
+// hence the linearizable read.
 func (c *cluster) converged() status {
 	c.t.Helper()
 	var agreed status
+	for _, p := range c.nodes {
+		o := client.TailOptions{From: client.FromEnd(), NoFollow: true, Consistency: client.Linearizable}
+		for _, err := range c.client(p.url()).Tail(c.t.Context(), o) {
+			if err != nil {
+				c.t.Fatalf("linearizable read from %s: %v", p.id, err)
+			}
+		}
+	}
 	c.eventually(60*time.Second, "agreement of all nodes", func() error {
 		all := make([]status, len(c.nodes))
 		for i, p := range c.nodes {

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/ringrift/ringlog/frame"
 )
@@ -224,5 +228,42 @@ func flipByte(t *testing.T, fs vfs.FS, path string, at int64) {
 	one[0] ^= 0x10
 	if _, err := f.WriteAt(one, at); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A disk that fails under the state is one line that says so, whoever finds it: the
+// goroutine that applies, the one that syncs, or Pebble's own. Closing does not hang.
+func TestFailingDisk(t *testing.T) {
+	var broken atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return syscall.EIO
+		}
+		return nil
+	}))
+	fatal := make(chan error, 4)
+	m, err := Open(Options{Dir: "state", FS: fs, Fatal: func(err error) {
+		fatal <- err
+		runtime.Goexit() // a process would end here
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for index := uint64(1); ; index++ {
+			e := entryOf(index, 1, "n1", epoch, publish(ev(int(index))))
+			if _, err := m.Apply(e.index, e.term, e.data); err != nil {
+				fatal <- err
+				return
+			}
+			broken.Store(index >= 10)
+		}
+	}()
+	err = <-fatal
+	if !errors.Is(err, ErrDiskFailed) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "input/output error") {
+		t.Errorf("the node ended with %q", err)
+	}
+	if err := m.Close(); !errors.Is(err, ErrDiskFailed) {
+		t.Errorf("close: %v", err)
 	}
 }

@@ -28,8 +28,12 @@ const (
 // diskHangs is after how long a single file operation counts as hanging.
 const diskHangs = 20 * time.Second
 
-// ErrDamaged is wrapped when a state folder is not as this package left it.
-var ErrDamaged = errors.New("the state folder is damaged")
+// What ends a node. Options.Fatal gets errors that wrap them.
+var (
+	ErrDamaged    = errors.New("the state folder is damaged") // it is not as this package left it
+	ErrDiskFailed = errors.New("disk failed")
+	ErrDiskHung   = errors.New("disk hangs")
+)
 
 // currentDir returns the path of the database in force, of a fresh one where there
 // is none yet, and removes what an interrupted swap left behind.
@@ -237,7 +241,7 @@ func (o *Options) dataCorruption(info pebble.DataCorruptionInfo) {
 // must not go on leading.
 func (o *Options) diskSlow(info pebble.DiskSlowInfo) {
 	if info.Duration > diskHangs {
-		o.Fatal(fmt.Errorf("fsm: the disk hangs: %s on %s has taken %s", info.OpType, info.Path, info.Duration))
+		o.Fatal(fmt.Errorf("fsm: %w: %s on %s has taken %s: check the disk, then start the node again", ErrDiskHung, info.OpType, info.Path, info.Duration))
 		return
 	}
 	o.Logger.Warn("slow disk", "operation", info.OpType, "path", info.Path, "took", info.Duration)
@@ -255,8 +259,16 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.logger.Error(fmt.Sprintf(format, args...))
 }
 
+// Fatalf is called where Pebble can not go on, which is where a write failed.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf("fsm: state: "+format, args...)
+	err := diskFailed(fmt.Sprintf(format, args...))
 	l.fatal(err)
 	panic(err)
+}
+
+// diskFailed is the error of a write to the state. Pebble's texts may carry stacks:
+// the first line is enough.
+func diskFailed(text string) error {
+	line, _, _ := strings.Cut(text, "\n")
+	return fmt.Errorf("fsm: write the state: %w: %s: check the disk, then start the node again", ErrDiskFailed, line)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,6 +62,7 @@ type Machine struct {
 	columns columnsCache
 
 	serving atomic.Bool // open, and not by an offline tool
+	stuck   atomic.Bool // Pebble panicked inside a write: its locks are held for ever
 
 	progress sync.Mutex // guards what follows
 	applied  uint64
@@ -123,7 +125,7 @@ func (m *Machine) attach(dir string) error {
 }
 
 // Close makes everything applied durable and releases the state. It may be called
-// again.
+// again. After a write that failed it leaves the files to the end of the process.
 func (m *Machine) Close() error {
 	m.mu.Lock()
 	db := m.db
@@ -133,6 +135,9 @@ func (m *Machine) Close() error {
 		return nil
 	}
 	close(m.stop)
+	if m.stuck.Load() {
+		return fmt.Errorf("fsm: close: %w", ErrDiskFailed)
+	}
 	m.stopped.Wait()
 	first, last := m.log.Bounds()
 	m.log.Attach(nil, first, last)
@@ -176,12 +181,33 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 func (m *Machine) commit(t *tx) error {
 	_, last := m.log.Bounds()
 	m.log.Advance(m.s.meta.First, last)
-	if err := t.batch.Commit(pebble.NoSync); err != nil {
+	if err := m.write(func() error { return t.batch.Commit(pebble.NoSync) }); err != nil {
 		return err
 	}
 	m.log.Advance(m.s.meta.First, m.s.meta.Last)
 	m.advance(m.s.meta.Applied)
 	return nil
+}
+
+// write runs a write of Pebble, which panics with the disk's error where its
+// write-ahead log fails. Other panics are not about the disk and go on.
+func (m *Machine) write(f func() error) (err error) {
+	defer func() {
+		r := recover()
+		failed, ofDisk := r.(error)
+		switch _, bug := r.(runtime.Error); {
+		case r == nil:
+		case !ofDisk || bug:
+			panic(r)
+		case errors.Is(failed, ErrDiskFailed): // from pebbleLogger.Fatalf
+			m.stuck.Store(true)
+			err = failed
+		default:
+			m.stuck.Store(true)
+			err = diskFailed(failed.Error())
+		}
+	}()
+	return f()
 }
 
 // ApplyConfiguration records a Raft configuration: raw as Raft encodes it, and
@@ -264,7 +290,9 @@ func (m *Machine) syncEverySecond() {
 
 // Sync makes everything applied so far durable.
 func (m *Machine) Sync() error {
-	err := m.log.View(func(db *pebble.DB) error { return db.LogData(nil, pebble.Sync) })
+	err := m.log.View(func(db *pebble.DB) error {
+		return m.write(func() error { return db.LogData(nil, pebble.Sync) })
+	})
 	if errors.Is(err, pebble.ErrClosed) {
 		return ErrClosed
 	}

@@ -131,6 +131,7 @@ func problemName(err error) string {
 		name string
 	}{
 		{raftstore.ErrDiskHung, "DISK_HUNG"}, {raftstore.ErrDiskFailed, "DISK_FAILED"},
+		{fsm.ErrDiskHung, "DISK_HUNG"}, {fsm.ErrDiskFailed, "DISK_FAILED"},
 		{raftstore.ErrCorruptEntry, "CORRUPT_ENTRY"}, {raftstore.ErrBehindState, "RAFT_LOG_BEHIND_STATE"},
 		{frame.ErrUnsupported, "UNSUPPORTED_FRAME"}, {frame.ErrCorrupt, "CORRUPT_FRAME"}, {log.ErrCorrupt, "DAMAGED"},
 		{raftnode.ErrDiverged, "DIVERGED"}, {datadir.ErrDamaged, "DAMAGED"}, {fsm.ErrDamaged, "DAMAGED"},

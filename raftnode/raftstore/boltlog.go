@@ -1,7 +1,6 @@
 package raftstore
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -54,15 +53,15 @@ func createBolt(path string) error {
 
 // openBoltFile opens an existing log after checking its structure and that its
 // indexes have no holes.
-func openBoltFile(path string, readOnly bool) (store *raftboltdb.BoltStore, err error) {
-	if err := checkBoltFile(path, []string{logsBucket, confBucket}, denseIndexes()); err != nil {
-		return nil, err
+func openBoltFile(path string, readOnly bool) (log boltLog, err error) {
+	if err := checkBoltFile(path, []string{logsBucket, confBucket}, denseKeys()); err != nil {
+		return boltLog{}, err
 	}
 	err = protect(func() (err error) {
-		store, err = raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: boltOptions(readOnly)})
+		log.store, err = raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: boltOptions(readOnly)})
 		return err
 	})
-	return store, openError(path, err)
+	return log, openError(path, err)
 }
 
 // openError names what bbolt said when it was asked to open path.
@@ -76,25 +75,6 @@ func openError(path string, err error) error {
 		return damaged(path, err.Error())
 	}
 	return fmt.Errorf("raftstore: open %s: %w", path, err)
-}
-
-// denseIndexes returns a visitor that wants each index to follow the one before.
-func denseIndexes() func(bucket string, key []byte) error {
-	var last uint64
-	return func(bucket string, key []byte) error {
-		if bucket != logsBucket {
-			return nil
-		}
-		if len(key) != 8 {
-			return fmt.Errorf("an index has %d bytes", len(key))
-		}
-		index := binary.BigEndian.Uint64(key)
-		if last != 0 && index != last+1 {
-			return fmt.Errorf("entries %d to %d are missing", last+1, index-1)
-		}
-		last = index
-		return nil
-	}
 }
 
 // createFile makes the file at path with create, unless it exists. A crash

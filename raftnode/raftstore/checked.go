@@ -19,6 +19,7 @@ type checkedLog struct {
 	guard   *guard
 	mark    *tailMark
 	onStore func(entries, bytes int, took time.Duration)
+	recent  recent
 
 	// span is held for writing while entries are deleted: an index that is
 	// within first..last while it is held for reading must be readable.
@@ -64,6 +65,9 @@ func (c *checkedLog) bound(which string, f func() (uint64, error)) (index uint64
 func (c *checkedLog) GetLog(index uint64, l *raft.Log) error {
 	if err := c.guard.state(); err != nil {
 		return err
+	}
+	if c.recent.get(index, l) {
+		return nil
 	}
 	err := c.read(index, l)
 	if err != nil && !errors.Is(err, errPanicked) {
@@ -134,10 +138,14 @@ func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
 		}
 		return c.mark.set(last)
 	})
-	if err == nil && c.onStore != nil {
+	if err != nil {
+		return err
+	}
+	c.recent.add(logs)
+	if c.onStore != nil {
 		c.onStore(len(logs), bytes, time.Since(began))
 	}
-	return err
+	return nil
 }
 
 func sealAll(logs []*raft.Log) (sealed []*raft.Log, bytes int) {
@@ -245,6 +253,7 @@ func (c *checkedLog) deleteDownward(low, high uint64) error {
 func (c *checkedLog) deleteChunk(low, high uint64) error {
 	c.span.Lock()
 	defer c.span.Unlock()
+	c.recent.remove(low, high)
 	return c.guard.write(operation{verb: "delete entries", first: low, last: high}, func() error {
 		return c.inner.DeleteRange(low, high)
 	})

@@ -137,14 +137,17 @@ func wantSpan(t testing.TB, s *Stores, first, last, term uint64) {
 	}
 }
 
+// wantEntry reads an entry as raft does, and from the disk.
 func wantEntry(t testing.TB, s *Stores, want *raft.Log) {
 	t.Helper()
-	got := raft.Log{Data: []byte("stale"), Extensions: []byte("stale")}
-	if err := s.Log().GetLog(want.Index, &got); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, &got); diff != "" {
-		t.Fatalf("entry %d (-want +got):\n%s", want.Index, diff)
+	for _, read := range []func(uint64, *raft.Log) error{s.Log().GetLog, s.log.read} {
+		got := raft.Log{Data: []byte("stale"), Extensions: []byte("stale")}
+		if err := read(want.Index, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, &got); diff != "" {
+			t.Fatalf("entry %d (-want +got):\n%s", want.Index, diff)
+		}
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	wal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/fs"
 	"github.com/hashicorp/raft-wal/segment"
@@ -94,7 +93,7 @@ func (r *Reader) openBolt(path string) error {
 	return openError(path, err)
 }
 
-func scanBolt(store *raftboltdb.BoltStore) scanner {
+func scanBolt(store boltLog) scanner {
 	return func(from, to uint64, fn func(uint64, *raft.Log, error) bool) error {
 		for index := from; index <= to; index++ {
 			var l raft.Log

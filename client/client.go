@@ -58,7 +58,7 @@ func New(cfg Config) (*Client, error) {
 // clientGate computes what an event is stored as, and leaves it to the nodes to
 // judge it: their settings may allow more than the defaults.
 func clientGate(catalogue *event.Catalogue) event.Policy {
-	return event.Policy{Catalogue: catalogue, Reserved: event.ReservedForeign, Quiet: true, Limits: event.Limits{
+	return event.Policy{Catalogue: catalogue, Reserved: event.ReservedForeign, Limits: event.Limits{
 		EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: 1024, RequestEvents: math.MaxInt, RequestBytes: math.MaxInt}}
 }
 

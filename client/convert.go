@@ -7,23 +7,11 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// toWire fills a message with an event as the caller made it, but for the payload,
-// which is given in canonical form. Strings and payload are shared.
-func toWire(w *ringlogv1.Event, ev *event.Event, payload []byte) {
-	w.Type, w.Value, w.Payload = string(ev.Type), ev.Value, payload
-	w.Source, w.Key, w.DedupId, w.NoDedup = ev.Source, ev.Key, ev.DedupID, ev.NoDedup
-	w.CorrelationId, w.CausationId = ev.CorrelationID, ev.CausationID
-	w.OriginalType, w.Foreign = ev.Original, ev.Foreign
-	if !ev.Time.IsZero() {
-		w.TimeUnixNano = ev.Time.UnixNano()
-	}
-}
-
 // wireBytes is about what an event takes in a request.
-func wireBytes(w *ringlogv1.Event) int {
-	const overhead = 32 // tags, lengths, time
-	return overhead + len(w.Type) + len(w.Value) + len(w.Payload) + len(w.Source) + len(w.Key) + len(w.DedupId) +
-		len(w.CorrelationId) + len(w.CausationId) + len(w.OriginalType)
+func wireBytes(ev *event.Event) int {
+	const overhead = 32 // lengths, time
+	return overhead + len(ev.Type) + len(ev.Value) + len(ev.Payload) + len(ev.Source) + len(ev.Key) + len(ev.DedupID) +
+		len(ev.CorrelationID) + len(ev.CausationID) + len(ev.Original)
 }
 
 // appendRun appends a run's events.

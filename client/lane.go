@@ -14,6 +14,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
 )
 
 // lane sends one request after the other, as a producer of its own.
@@ -155,10 +156,7 @@ func (l *lane) sendSequence(ctx context.Context, group []*pending) (*ringlogv1.P
 	}
 	l.used = time.Now()
 	l.findLeader(ctx)
-	req := &ringlogv1.PublishRequest{ProducerId: l.producer, Sequence: l.next}
-	for _, p := range group {
-		req.Events = append(req.Events, p.events...)
-	}
+	req := &ringlogv1.PublishRequest{ProducerId: l.producer, Sequence: l.next, Packet: pack(group)}
 	var out *ringlogv1.PublishResponse
 	err := l.c.call(ctx, group[0].op, sequenced, func(ctx context.Context, e *endpoint) (http.Header, error) {
 		resp, err := e.log.Publish(ctx, request(l.c, req))
@@ -176,6 +174,19 @@ func (l *lane) sendSequence(ctx context.Context, group []*pending) (*ringlogv1.P
 		failed = &callError{op: group[0].op, err: err}
 	}
 	return nil, failed
+}
+
+// pack lays the group's events out as the log keeps them.
+func pack(group []*pending) *ringlogv1.Packet {
+	events := group[0].events
+	if len(group) > 1 {
+		events = nil
+		for _, p := range group {
+			events = append(events, p.events...)
+		}
+	}
+	p := frame.Pack(events)
+	return &ringlogv1.Packet{Rows: uint32(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body}
 }
 
 // warmUp is how many requests a lane sends before it is worth a request to learn who
@@ -331,7 +342,10 @@ func warningsByRow(list []*ringlogv1.Warning) map[int][]event.Warning {
 	rows := make(map[int][]event.Warning)
 	for _, w := range list {
 		_, field, _ := cutRow(w.GetField())
-		rows[int(w.GetRow())] = append(rows[int(w.GetRow())], event.Warning{Reason: w.GetReason(), Field: field, Message: w.GetMessage()})
+		told := event.Warning{Reason: w.GetReason(), Field: field, Message: w.GetMessage()}
+		for _, row := range append([]uint32{w.GetRow()}, w.GetMoreRows()...) {
+			rows[int(row)] = append(rows[int(row)], told)
+		}
 	}
 	return rows
 }

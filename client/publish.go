@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
-	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -17,8 +16,20 @@ type Result struct {
 	Offset     uint64    // its own, or that of the event it repeats
 	Duplicate  bool      // the log already had it, nothing was appended
 	AppendedAt time.Time // when the log decided, in the cluster's time
-	Hash       event.Hash
 	Warnings   []event.Warning
+
+	gate *event.Policy
+	sent *event.Event
+}
+
+// Hash returns the event's content hash.
+func (r Result) Hash() event.Hash {
+	if r.sent == nil {
+		return event.Hash{}
+	}
+	e := *r.sent
+	hash, _, _ := r.gate.Normalize(&e) // it went through once
+	return hash
 }
 
 // Publish appends one event. Concurrent calls share requests; each has its own
@@ -99,29 +110,37 @@ func (c *Client) prepare(op string, events ...event.Event) (*pending, error) {
 			Message: "a request without events", Remedy: "send at least one"})
 	}
 	p := &pending{op: op, alone: op != "publish", done: make(chan struct{})}
-	wire := p.makeRoom(n)
+	p.makeRoom(n)
 	for i := range events {
 		stored := events[i]
-		hash, _, err := c.gate.Normalize(&stored)
-		if err != nil {
+		if err := c.gate.Check(&stored); err != nil {
 			return nil, invalid(op, inRow(err, i, p.alone))
 		}
-		toWire(&wire[i], &events[i], stored.Payload)
-		p.events[i] = &wire[i]
-		p.results[i] = Result{Hash: hash}
-		p.bytes += wireBytes(&wire[i])
+		p.events[i] = sendable(events[i], &stored)
+		p.results[i] = Result{gate: &c.gate, sent: &p.events[i]}
+		p.bytes += wireBytes(&p.events[i])
 	}
 	return p, nil
 }
 
+// sendable is an event as its caller made it, but for what a node would change: the
+// payload is canonical, and what follows from it and from the type is filled in. The
+// type stays, so that a node can warn of an alias.
+func sendable(ev event.Event, stored *event.Event) event.Event {
+	ev.Payload, ev.CorrelationID = stored.Payload, stored.CorrelationID
+	if ev.Type == stored.Type {
+		ev.Value = stored.Value
+	}
+	return ev
+}
+
 // makeRoom allots what n events need; a single one has it in p itself.
-func (p *pending) makeRoom(n int) []ringlogv1.Event {
+func (p *pending) makeRoom(n int) {
 	if n == 1 {
 		p.events, p.results = p.single.events[:], p.single.results[:]
-		return p.single.wire[:]
+		return
 	}
-	p.events, p.results = make([]*ringlogv1.Event, n), make([]Result, n)
-	return make([]ringlogv1.Event, n)
+	p.events, p.results = make([]event.Event, n), make([]Result, n)
 }
 
 // inRow names the event of a batch that an error is about.

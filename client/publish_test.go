@@ -64,7 +64,7 @@ func TestCallersOfOneRequestGetTheirOwnAnswers(t *testing.T) {
 				t.Fatalf("call %d: %v", i, a.err)
 			}
 			ev, err := c.Get(t.Context(), a.res.Offset)
-			if err != nil || numberOf(t, ev) != i || ev.Hash() != a.res.Hash || !ev.AppendedAt.Equal(a.res.AppendedAt) || seen[a.res.Offset] {
+			if err != nil || numberOf(t, ev) != i || ev.Hash() != a.res.Hash() || !ev.AppendedAt.Equal(a.res.AppendedAt) || seen[a.res.Offset] {
 				t.Errorf("call %d was told %+v, and there is %s (%v)", i, a.res, ev.Payload, err)
 			}
 			seen[a.res.Offset] = true

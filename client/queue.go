@@ -6,21 +6,20 @@ import (
 	"sync"
 	"time"
 
-	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/event"
 )
 
 // pending is one caller's events on their way.
 type pending struct {
 	op      string
 	alone   bool // never shares a request
-	events  []*ringlogv1.Event
+	events  []event.Event
 	bytes   int
 	results []Result
 	err     error
 	done    chan struct{} // closed when results or err are final
 	single  struct {
-		wire    [1]ringlogv1.Event
-		events  [1]*ringlogv1.Event
+		events  [1]event.Event
 		results [1]Result
 	}
 

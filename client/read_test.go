@@ -422,11 +422,11 @@ func TestEventsComeBackAsTheyWereSent(t *testing.T) {
 	}
 	want.Term = got.Term
 	a, b := got.AppendJSON(nil), want.AppendJSON(nil)
-	if !bytes.Equal(a, b) || got.Term == 0 || got.CorrelationID != "c-9" || res.Hash != hash {
+	if !bytes.Equal(a, b) || got.Term == 0 || got.CorrelationID != "c-9" || res.Hash() != hash {
 		t.Errorf("got  %s\nwant %s", a, b)
 	}
 	again, err := c.Publish(t.Context(), sent)
-	if err != nil || !again.Duplicate || again.Offset != res.Offset || again.Hash != hash {
+	if err != nil || !again.Duplicate || again.Offset != res.Offset || again.Hash() != hash {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 }

@@ -3,7 +3,6 @@ package event
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 )
 
 // Statuses of a Definition.
@@ -76,21 +75,38 @@ func (d *Definition) matches(pattern string) bool {
 	return glob(pattern, string(d.Name)) || glob(pattern, foldName(d.Value))
 }
 
-// accepts reports whether a canonical JSON value is of the type. null always is: Python's None.
-func (t fieldType) accepts(value []byte) bool {
-	switch first := value[0]; {
-	case t == anyField || first == 'n':
-		return true
-	case first == '"':
-		return t == stringField || t == pathField || t == timestampField
-	case first == 't' || first == 'f':
-		return t == booleanField
-	case first == '{' || first == '[':
-		return false
-	case t == integerField:
-		return !strings.ContainsAny(string(value), ".e") || strings.HasSuffix(string(value), ".0")
+// kindOf tells canonical JSON values apart as far as the field types do: by their first byte, '0' for an integer, '.'
+// for any other number.
+func kindOf(value []byte) byte {
+	switch first := value[0]; first {
+	case 'n', '"', '{', '[':
+		return first
+	case 't', 'f':
+		return 't'
 	}
-	return t == numberField || t == timestampField
+	for i, c := range value {
+		if c == 'e' || c == '.' && string(value[i:]) != ".0" {
+			return '.'
+		}
+	}
+	return '0'
+}
+
+// accepts reports whether a value of a kind is of the type. null always is: Python's None.
+func (t fieldType) accepts(kind byte) bool {
+	switch kind {
+	case 'n':
+		return true
+	case '"':
+		return t == anyField || t == stringField || t == pathField || t == timestampField
+	case 't':
+		return t == anyField || t == booleanField
+	case '{', '[':
+		return t == anyField
+	case '0':
+		return t == anyField || t == integerField || t == numberField || t == timestampField
+	}
+	return t == anyField || t == numberField || t == timestampField
 }
 
 func (t fieldType) jsonTypes() []string {

@@ -12,10 +12,20 @@ const maxFieldWarnings = 8
 type fieldCheck struct {
 	def         *Definition // nil or without fields: nothing to compare with
 	correlation []byte      // the JSON value of a member correlation_id
-	unlisted    []string    // names, the first few
-	more        int         // and how many beyond
-	mistyped    []Warning
+
+	// Quietly it only takes the shape: payloads of one type and shape differ from the catalogue in the same way.
+	quiet bool
+	shape uint64
+
+	unlisted []string // names, the first few
+	more     int      // and how many beyond
+	mistyped []Warning
 }
+
+const (
+	noMembers    = 14695981039346656037 // the shape to begin with
+	unlikeOthers = 0                    // the shape of what is to be looked at by itself
+)
 
 // see is told of a member: its canonical key without quotes, its canonical value.
 func (c *fieldCheck) see(key, value []byte) {
@@ -23,16 +33,34 @@ func (c *fieldCheck) see(key, value []byte) {
 		c.correlation = value
 		return
 	}
-	if c.def == nil || len(c.def.fields) == 0 {
-		return
+	switch {
+	case c.def == nil || len(c.def.fields) == 0:
+	case c.quiet:
+		c.addShape(key, kindOf(value))
+	default:
+		c.compare(key, value)
 	}
+}
+
+// addShape folds a member into the shape, an FNV-1a hash.
+func (c *fieldCheck) addShape(key []byte, kind byte) {
+	const prime = 1099511628211
+	h := c.shape
+	for _, b := range key {
+		h = (h ^ uint64(b)) * prime
+	}
+	h = (h ^ 0xff) * prime // no byte of UTF-8
+	c.shape = (h ^ uint64(kind)) * prime
+}
+
+func (c *fieldCheck) compare(key, value []byte) {
 	t, listed := c.def.fields[string(key)]
 	switch {
 	case !listed && len(c.unlisted) < maxFieldWarnings:
 		c.unlisted = append(c.unlisted, pathStep(key))
 	case !listed:
 		c.more++
-	case !t.accepts(value) && len(c.mistyped) < maxFieldWarnings:
+	case !t.accepts(kindOf(value)) && len(c.mistyped) < maxFieldWarnings:
 		s := scanner{data: value}
 		c.mistyped = append(c.mistyped, warning(WarningPayloadField, "payload."+pathStep(key),
 			"%s, the catalogue has %s for %s", s.kind(), fieldTypes()[t], c.def.Name))

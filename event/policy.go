@@ -24,7 +24,6 @@ type Policy struct {
 	Strict    bool       // refuse unknown types
 	Reserved  ReservedPolicy
 	Limits    Limits
-	Quiet     bool // give no warnings, which cost more than all other work: for a gate in front of another
 }
 
 // Reasons of a Warning.
@@ -51,37 +50,55 @@ func warning(reason, field, format string, args ...any) Warning {
 // outside. The error is an *Error, the event then is of no use. An event that is in that form already costs no
 // allocation; normalizing again changes nothing.
 func (p *Policy) Normalize(e *Event) (Hash, []Warning, error) {
-	if e.err != nil {
-		return Hash{}, nil, fieldError(ReasonInvalidPayload, "payload", "%v", e.err)
-	}
-	lim := p.Limits.orDefault()
-	known, warnings, err := p.resolve(e, lim)
+	known, _, warnings, err := p.normalize(e, false)
 	if err != nil {
 		return Hash{}, nil, err
-	}
-	if err := checkFields(e, lim); err != nil {
-		return Hash{}, nil, err
-	}
-	listed := known.Definition
-	if p.Quiet {
-		listed = nil
-	}
-	check, err := canonicalizeEvent(e, listed, lim)
-	if err != nil {
-		return Hash{}, nil, err
-	}
-	warnings = check.warnings(warnings)
-	if e.CorrelationID == "" && check.correlation != nil {
-		warnings = fillCorrelation(e, check.correlation, lim, warnings)
-	}
-	if p.Quiet {
-		warnings = nil
 	}
 	return contentHash(known.Value, e.Payload), warnings, nil
 }
 
+// Check is Normalize without the hash and the warnings, for a gate in front of another.
+func (p *Policy) Check(e *Event) error {
+	_, _, _, err := p.normalize(e, true)
+	return err
+}
+
+// normalize is Normalize without the hash. Quietly it gives no warnings, which cost more than all other work, and the
+// shape of what it read instead.
+func (p *Policy) normalize(e *Event, quiet bool) (known Resolved, shape uint64, warnings []Warning, err error) {
+	if e.err != nil {
+		return known, 0, nil, fieldError(ReasonInvalidPayload, "payload", "%v", e.err)
+	}
+	lim := p.Limits.orDefault()
+	known, warnings, err = p.resolve(e, lim, quiet)
+	if err != nil {
+		return known, 0, nil, err
+	}
+	if err := checkFields(e, lim); err != nil {
+		return known, 0, nil, err
+	}
+	check, err := canonicalizeEvent(e, fieldCheck{def: known.Definition, quiet: quiet, shape: noMembers}, lim)
+	if err != nil {
+		return known, 0, nil, err
+	}
+	if !quiet {
+		warnings = check.warnings(warnings)
+	}
+	if e.CorrelationID == "" && check.correlation != nil {
+		err := fillCorrelation(e, check.correlation, lim)
+		switch {
+		case err == nil:
+		case quiet:
+			check.shape = unlikeOthers
+		default:
+			warnings = append(warnings, warning(WarningCorrelationID, "payload.correlation_id", "not usable as correlation_id: %v", err))
+		}
+	}
+	return known, check.shape, warnings, nil
+}
+
 // resolve makes the type canonical.
-func (p *Policy) resolve(e *Event, lim Limits) (Resolved, []Warning, error) {
+func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning, error) {
 	if err := checkType(string(e.Type), lim); err != nil {
 		return Resolved{}, nil, err
 	}
@@ -93,8 +110,11 @@ func (p *Policy) resolve(e *Event, lim Limits) (Resolved, []Warning, error) {
 	switch {
 	case !known && p.Strict && !IsReserved(r.Type):
 		return r, nil, p.unknownType(e.Type)
+	case quiet && !r.Renamed:
 	case !known && !IsReserved(r.Type):
 		warnings = append(warnings, warning(WarningUnknownType, "type", "%s is not in the catalogue", r.Type))
+	case r.Renamed && quiet:
+		e.Original = string(e.Type)
 	case r.Renamed:
 		e.Original = string(e.Type)
 		warnings = append(warnings, warning(WarningRenamedType, "type",
@@ -212,12 +232,12 @@ func checkTime(t time.Time) error {
 	return fieldError(ReasonInvalidField, "time", "%s is outside the years 1678 to 2261", t.Format(time.RFC3339))
 }
 
-// canonicalizeEvent makes the payload canonical and compares it with the definition, which may be nil.
-func canonicalizeEvent(e *Event, def *Definition, lim Limits) (fieldCheck, error) {
+// canonicalizeEvent makes the payload canonical and shows check its members.
+func canonicalizeEvent(e *Event, check fieldCheck, lim Limits) (fieldCheck, error) {
 	if len(e.Payload) == 0 {
 		e.Payload = json.RawMessage("{}")
 	}
-	v := verifier{data: e.Payload, maxDepth: lim.Depth, check: fieldCheck{def: def}}
+	v := verifier{data: e.Payload, maxDepth: lim.Depth, check: check}
 	if v.payload() {
 		if len(e.Payload) > lim.EventBytes {
 			return v.check, fieldError(ReasonTooLarge, "payload", "%d bytes in canonical form, the limit is %d", len(e.Payload), lim.EventBytes)
@@ -229,22 +249,22 @@ func canonicalizeEvent(e *Event, def *Definition, lim Limits) (fieldCheck, error
 		return v.check, err
 	}
 	e.Payload = out
-	v = verifier{data: out, maxDepth: lim.Depth, check: fieldCheck{def: def}}
+	v = verifier{data: out, maxDepth: lim.Depth, check: check}
 	v.payload()
 	return v.check, nil
 }
 
 // fillCorrelation takes the correlation id over from the payload, which keeps it.
-func fillCorrelation(e *Event, value []byte, lim Limits, warnings []Warning) []Warning {
+func fillCorrelation(e *Event, value []byte, lim Limits) error {
 	if value[0] != '"' {
-		return warnings
+		return nil
 	}
 	s := scanner{data: value}
 	text, _ := s.text()
 	id := string(text)
 	if err := checkName("payload.correlation_id", id, lim); err != nil {
-		return append(warnings, warning(WarningCorrelationID, "payload.correlation_id", "not usable as correlation_id: %v", err))
+		return err
 	}
 	e.CorrelationID = id
-	return warnings
+	return nil
 }

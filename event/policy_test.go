@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 )
 
 func TestGateRefuses(t *testing.T) {
@@ -88,6 +92,33 @@ func TestGateWarns(t *testing.T) {
 			c.warnings = slices.DeleteFunc(c.warnings, func(w string) bool { return strings.HasPrefix(w, WarningRenamedType) })
 		}
 	}
+}
+
+// A gate says of every event of a request what the policy says of it alone.
+func TestGateSaysWhatThePolicySays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := Policy{}
+		g := p.Gate()
+		for range rapid.IntRange(1, 30).Draw(t, "events") {
+			e := New(rapid.SampledFrom([]Type{TrainingCompleted, "training.completed", "PROMOTION_COMPLETE", "MY_OWN", "GPU_MELTED"}).Draw(t, "type"), nil)
+			payload := map[string]any{}
+			for _, field := range []string{"config_key", "epoch", "loss", "gpu", "correlation_id"} {
+				if value := rapid.SampledFrom([]any{nil, "text", "a\nb", 3, 2.5, 2.0, true, []int{1}, struct{}{}}).Draw(t, field); value != (struct{}{}) {
+					payload[field] = value
+				}
+			}
+			e = New(e.Type, payload)
+			alone := e
+			wantHash, want, wantErr := p.Normalize(&alone)
+			hash, got, err := g.Normalize(&e)
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || hash != wantHash || (err == nil) != (wantErr == nil) {
+				t.Fatalf("%s %s: %x %v, want %x %v\n%s", e.Type, e.Payload, hash, err, wantHash, wantErr, diff)
+			}
+			if diff := cmp.Diff(alone, e, cmpopts.IgnoreUnexported(Event{})); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+	})
 }
 
 func TestWarningsAreBounded(t *testing.T) {

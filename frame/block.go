@@ -46,6 +46,9 @@ const (
 	keySize     = 16
 	contentSize = 8
 	minRowBytes = 1 + 1 + 1 + keySize
+	// minRecordBytes is what a row takes of a body: two indexes, its flags, the
+	// payload's length.
+	minRecordBytes = 4
 )
 
 const (
@@ -87,6 +90,11 @@ type Batch struct {
 	records []byte
 	keys    []uint64 // bloom hashes
 	chains  []uint64
+
+	// Of a batch that came as a packet: its records compressed, and the lists that
+	// the indexes in them are of.
+	body           []byte
+	types, sources []string
 }
 
 // Len returns the number of events.
@@ -94,10 +102,25 @@ func (b *Batch) Len() int { return len(b.rows) }
 
 // Bytes returns about how much the batch takes in memory and in a frame before
 // compression.
-func (b *Batch) Bytes() int { return len(b.records) + len(b.rows)*minRowBytes }
+func (b *Batch) Bytes() int { return len(b.records) + len(b.body) + len(b.rows)*minRowBytes }
+
+// aloneFrom is from where on a packet's body is worth a frame of its own.
+const aloneFrom = 16 << 10
+
+// Alone reports whether the batch should travel in a frame of its own, in which its
+// body needs no work.
+func (b *Batch) Alone() bool { return len(b.body) > 0 && len(b.records) >= aloneFrom }
 
 // Add appends an event that a Policy has normalised, with its content hash.
 func (b *Batch) Add(e *event.Event, hash event.Hash) {
+	b.addRow(e, hash)
+	b.records = appendRecord(b.records, e)
+}
+
+// Keep is Add for an event that stands in the packet's body as it is.
+func (b *Batch) Keep(e *event.Event, hash event.Hash) { b.addRow(e, hash) }
+
+func (b *Batch) addRow(e *event.Event, hash event.Hash) {
 	row := Row{Kind: DedupContent, Key: Key(hash[:keySize]), Type: string(e.Type), Source: e.Source}
 	switch {
 	case e.NoDedup:
@@ -108,7 +131,6 @@ func (b *Batch) Add(e *event.Event, hash event.Hash) {
 		row.Content = [contentSize]byte(hash[:contentSize])
 	}
 	b.rows = append(b.rows, row)
-	b.records = appendRecord(b.records, e)
 	b.addHashes(e)
 }
 
@@ -303,7 +325,7 @@ func DecodeEvents(h *Header, body []byte, yield func(row int, e event.Event) boo
 		return err
 	}
 	d := &decoder{b: raw}
-	if h.Rows > len(raw)/4 {
+	if h.Rows > len(raw)/minRecordBytes {
 		d.fail("a body of %d bytes for %d rows", len(raw), h.Rows)
 		return d.end("block")
 	}

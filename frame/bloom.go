@@ -14,8 +14,9 @@ const bloomProbes = 4
 
 func bloomHash(s string) uint64 { return xxhash.Sum64String(s) }
 
-// newBloom builds a filter of the hashes, which it sorts.
+// newBloom builds a filter of the hashes.
 func newBloom(hashes []uint64) bloom {
+	hashes = slices.Clone(hashes)
 	slices.Sort(hashes)
 	hashes = slices.Compact(hashes)
 	f := make(bloom, len(hashes))

@@ -13,6 +13,9 @@ var (
 	// ErrUnsupported is wrapped by errors about a version, kind or codec that
 	// this build does not know; a newer build wrote it.
 	ErrUnsupported = errors.New("unsupported frame")
+	// ErrTooLarge is wrapped by errors about a packet that unfolds to more than the
+	// caller allows.
+	ErrTooLarge = errors.New("packet too large")
 )
 
 // maxString bounds every string of a frame but payloads, in bytes.

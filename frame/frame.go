@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"time"
 )
 
@@ -40,26 +41,45 @@ type Frame struct {
 type Builder struct {
 	commands []byte
 	count    int
-	rows     []Row
-	records  []byte
-	keys     []uint64
-	chains   []uint64
+	only     *Batch // the first batch, while there is no other
+	batch    Batch  // of several, all their rows
 	raw      []byte
 	dict     dictionaries
 }
 
 // Add appends a command; batch holds its events and is nil for any command but
-// Publish.
+// Publish. A batch must not change until the frame is encoded.
 func (b *Builder) Add(c Command, batch *Batch) {
 	b.commands = append(b.commands, byte(c.Kind()))
 	b.commands = appendSized(b.commands, c.appendTo)
 	b.count++
-	if batch != nil {
-		b.rows = append(b.rows, batch.rows...)
-		b.records = append(b.records, batch.records...)
-		b.keys = append(b.keys, batch.keys...)
-		b.chains = append(b.chains, batch.chains...)
+	switch {
+	case batch == nil:
+	case b.only == nil && b.batch.Len() == 0:
+		b.only = batch
+	default:
+		if b.only != nil {
+			b.batch.join(b.only)
+			b.only = nil
+		}
+		b.batch.join(batch)
 	}
+}
+
+// join appends another batch's rows.
+func (b *Batch) join(other *Batch) {
+	b.rows = append(b.rows, other.rows...)
+	b.records = append(b.records, other.records...)
+	b.keys = append(b.keys, other.keys...)
+	b.chains = append(b.chains, other.chains...)
+}
+
+// events is the batch to encode.
+func (b *Builder) events() *Batch {
+	if b.only != nil {
+		return b.only
+	}
+	return &b.batch
 }
 
 // appendSized appends what write appends, behind its length.
@@ -70,10 +90,10 @@ func appendSized(b []byte, write func([]byte) []byte) []byte {
 }
 
 // Bytes returns about how large the frame is before compression.
-func (b *Builder) Bytes() int { return len(b.commands) + len(b.records) + len(b.rows)*minRowBytes }
+func (b *Builder) Bytes() int { return len(b.commands) + b.events().Bytes() }
 
 // Rows returns the number of events so far.
-func (b *Builder) Rows() int { return len(b.rows) }
+func (b *Builder) Rows() int { return b.events().Len() }
 
 // Count returns the number of commands so far.
 func (b *Builder) Count() int { return b.count }
@@ -89,7 +109,8 @@ type Seal struct {
 
 // Encode returns the frame and empties the builder.
 func (b *Builder) Encode(s Seal) []byte {
-	out := make([]byte, headerSize, headerSize+len(b.commands)+len(b.records)/3+len(b.rows)*minRowBytes+256)
+	e := b.events()
+	out := make([]byte, headerSize, headerSize+len(b.commands)+max(len(e.body), len(e.records)/3)+e.Len()*(minRowBytes+1)+256)
 	out[0], out[1], out[2] = magic0, magic1, Version
 	binary.LittleEndian.PutUint64(out[7:], uint64(s.Time.UnixNano()))
 	out = appendString(out, s.Proposer)
@@ -111,17 +132,19 @@ func seal(data []byte) {
 }
 
 func (b *Builder) reset() {
-	clear(b.rows)
-	*b = Builder{commands: b.commands[:0], rows: b.rows[:0], records: b.records[:0],
-		keys: b.keys[:0], chains: b.chains[:0], raw: b.raw[:0], dict: b.dict}
+	clear(b.batch.rows)
+	kept := &b.batch
+	*b = Builder{commands: b.commands[:0], raw: b.raw[:0], dict: b.dict,
+		batch: Batch{rows: kept.rows[:0], records: kept.records[:0], keys: kept.keys[:0], chains: kept.chains[:0]}}
 	b.dict.reset()
 }
 
 func (b *Builder) appendBlock(out []byte, compress bool) []byte {
-	if len(b.rows) == 0 {
+	e := b.events()
+	if e.Len() == 0 {
 		return append(out, 0, 0, 0)
 	}
-	p := b.parts(compress)
+	p := b.parts(e, compress)
 	out = appendBytes(out, p.Header)
 	out = appendBytes(out, p.Columns)
 	return appendBytes(out, p.Body)
@@ -136,44 +159,53 @@ type Parts struct {
 // EncodeBlock returns a batch as a block of its own, uncompressed: the form of
 // what the cluster itself appends, equal on every node.
 func EncodeBlock(batch *Batch) Parts {
-	b := Builder{rows: batch.rows, records: batch.records, keys: batch.keys, chains: batch.chains}
-	return b.parts(false)
+	var b Builder
+	return b.parts(batch, false)
 }
 
-func (b *Builder) parts(compress bool) Parts {
-	for i := range b.rows {
-		b.dict.add(&b.rows[i])
+func (b *Builder) parts(e *Batch, compress bool) Parts {
+	for i := range e.rows {
+		b.dict.add(e.rows[i].Type, e.rows[i].Source)
 	}
-	b.raw = b.dict.appendIndexes(b.raw)
-	b.raw = append(b.raw, b.records...)
 	return Parts{
-		Shape:   Shape{len(b.rows), len(b.dict.types.list), len(b.dict.sources.list)},
-		Header:  b.header(),
-		Columns: b.columns(),
-		Body:    appendBody(nil, b.raw, compress),
+		Shape:   Shape{e.Len(), len(b.dict.types.list), len(b.dict.sources.list)},
+		Header:  b.header(e),
+		Columns: b.columns(e),
+		Body:    b.body(e, compress),
 	}
 }
 
-func (b *Builder) header() []byte {
-	h := binary.AppendUvarint(nil, uint64(len(b.rows)))
+// body takes a packet's body over where its indexes are those of the header and
+// compressing it would not help.
+func (b *Builder) body(e *Batch, compress bool) []byte {
+	small := !compress || len(e.body) < worthCompressing || e.body[0] != codecNone
+	if len(e.body) > 0 && small && slices.Equal(e.types, b.dict.types.list) && slices.Equal(e.sources, b.dict.sources.list) {
+		return e.body
+	}
+	b.raw = append(b.dict.appendIndexes(b.raw), e.records...)
+	return appendBody(nil, b.raw, compress)
+}
+
+func (b *Builder) header(e *Batch) []byte {
+	h := binary.AppendUvarint(nil, uint64(e.Len()))
 	h = appendStrings(h, b.dict.types.list)
 	h = appendStrings(h, b.dict.sources.list)
-	h = appendBytes(h, newBloom(b.keys))
-	return appendBytes(h, newBloom(b.chains))
+	h = appendBytes(h, newBloom(e.keys))
+	return appendBytes(h, newBloom(e.chains))
 }
 
-func (b *Builder) columns() []byte {
-	c := make([]byte, 0, len(b.rows)*(minRowBytes+contentSize))
-	for i := range b.rows {
-		c = append(c, byte(b.rows[i].Kind))
+func (b *Builder) columns(e *Batch) []byte {
+	c := make([]byte, 0, e.Len()*(minRowBytes+contentSize))
+	for i := range e.rows {
+		c = append(c, byte(e.rows[i].Kind))
 	}
 	c = b.dict.appendIndexes(c)
-	for i := range b.rows {
-		c = append(c, b.rows[i].Key[:]...)
+	for i := range e.rows {
+		c = append(c, e.rows[i].Key[:]...)
 	}
-	for i := range b.rows {
-		if b.rows[i].Kind == DedupID {
-			c = append(c, b.rows[i].Content[:]...)
+	for i := range e.rows {
+		if e.rows[i].Kind == DedupID {
+			c = append(c, e.rows[i].Content[:]...)
 		}
 	}
 	return c
@@ -182,9 +214,9 @@ func (b *Builder) columns() []byte {
 // dictionaries number the types and sources of a block.
 type dictionaries struct{ types, sources dictionary }
 
-func (d *dictionaries) add(r *Row) {
-	d.types.add(r.Type)
-	d.sources.add(r.Source)
+func (d *dictionaries) add(typ, source string) {
+	d.types.add(typ)
+	d.sources.add(source)
 }
 
 func (d *dictionaries) appendIndexes(b []byte) []byte {
@@ -203,6 +235,10 @@ type dictionary struct {
 }
 
 func (d *dictionary) add(s string) {
+	if n := len(d.indexes); n > 0 && d.list[d.indexes[n-1]] == s { // most often it is the one before
+		d.indexes = append(d.indexes, d.indexes[n-1])
+		return
+	}
 	n, known := d.number[s]
 	if !known {
 		if d.number == nil {
@@ -224,7 +260,7 @@ func (d *dictionary) appendIndexes(b []byte) []byte {
 
 func (d *dictionary) reset() {
 	clear(d.number)
-	d.list, d.indexes = d.list[:0], d.indexes[:0]
+	d.list, d.indexes = nil, d.indexes[:0]
 }
 
 // Decode reads a frame; the result points into data.

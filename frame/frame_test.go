@@ -2,8 +2,10 @@ package frame
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"reflect"
 	"runtime"
 	"slices"
@@ -83,7 +85,7 @@ func TestFrameRoundTrip(t *testing.T) {
 		wantCommands = append(wantCommands, commands()...)
 		seal := Seal{Time: time.Unix(5, 6).UTC(), Proposer: "n1", DigestIndex: 9, Digest: [32]byte{1}, Compress: rapid.Bool().Draw(t, "compress")}
 		data := b.Encode(seal)
-		if other := forwarded.Encode(seal); !bytes.Equal(data, other) {
+		if other := forwarded.Encode(seal); seal.Compress && !bytes.Equal(data, other) {
 			t.Fatal("forwarded requests make another frame")
 		}
 		f, err := Decode(data)
@@ -134,6 +136,71 @@ func checkEvents(t *rapid.T, f *Frame, want []event.Event) {
 		if c.KindAt(i) != kind || c.KeyAt(i) != k || c.ContentAt(i) != [8]byte(hash[:8]) {
 			t.Fatalf("row %d: kind %d key %x content %x", i, c.KindAt(i), c.KeyAt(i), c.ContentAt(i))
 		}
+	}
+}
+
+// A packet holds what was packed. Where a node keeps every event as it is, the
+// frame is the one that the events make without a packet.
+func TestPacketRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		events := rapid.SliceOfN(rapid.Custom(anEvent), 1, 60).Draw(t, "events")
+		p := Pack(events)
+		o, err := p.Open(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, packed := o.Batch(), batchOf(events)
+		if err := o.Each(func(row int, e *event.Event) error {
+			if diff := cmp.Diff(events[row], *e, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); diff != "" {
+				t.Fatal(diff)
+			}
+			kept.Keep(e, e.Hash())
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var b, plain Builder
+		b.Add(Publish{Count: len(events)}, kept)
+		plain.Add(Publish{Count: len(events)}, packed)
+		seal := Seal{Time: time.Unix(5, 6).UTC(), Compress: true}
+		if data, want := b.Encode(seal), plain.Encode(seal); !bytes.Equal(data, want) {
+			t.Fatalf("%x, want %x", data, want)
+		}
+		if _, err := p.Open(RawSize(p.Body) - 1); !errors.Is(err, ErrTooLarge) {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A packet's lists may say what they like: the header in the log is made from the
+// rows, and each row reads as it was sent.
+func TestPacketListsAreNotTrusted(t *testing.T) {
+	e := event.New(event.TrainingCompleted, nil)
+	good := Pack([]event.Event{e, e})
+	for name, lists := range map[string][]string{
+		"unused": {string(e.Type), "OTHER"}, "twice": {string(e.Type), string(e.Type)},
+	} {
+		p := good
+		p.Types = lists
+		o, err := p.Open(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch := o.Batch()
+		if err := o.Each(func(_ int, e *event.Event) error { batch.Keep(e, e.Hash()); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		var b Builder
+		b.Add(Publish{Count: 2}, batch)
+		f, err := Decode(b.Encode(Seal{Compress: true}))
+		if err != nil || !slices.Equal(f.Header.Types, []string{string(e.Type)}) {
+			t.Errorf("%s: %v %v", name, f.Header.Types, err)
+		}
+	}
+	p := good
+	p.Types = nil
+	if _, err := p.Open(1 << 20); !errors.Is(err, ErrCorrupt) {
+		t.Error(err)
 	}
 }
 
@@ -237,6 +304,9 @@ func FuzzDecode(f *testing.F) {
 		if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrUnsupported) {
 			t.Fatalf("an error of no kind: %v", err)
 		}
+		if len(tail) > 1 {
+			checkPacket(t, Packet{Rows: int(tail[0]), Types: []string{"T"}, Sources: []string{""}, Body: resum(tail[1:])})
+		}
 		if r, err := DecodeRequest(data); err == nil {
 			again, err := DecodeRequest(r.Encode())
 			if err != nil || !reflect.DeepEqual(again.Command, r.Command) {
@@ -244,6 +314,26 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// checkPacket opens a packet of any bytes.
+func checkPacket(t *testing.T, p Packet) {
+	o, err := p.Open(1 << 20)
+	if err == nil {
+		err = o.Each(func(int, *event.Event) error { return nil })
+	}
+	if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrUnsupported) && !errors.Is(err, ErrTooLarge) {
+		t.Fatalf("an error of no kind: %v", err)
+	}
+}
+
+// resum gives a body its right checksum.
+func resum(body []byte) []byte {
+	body = bytes.Clone(body)
+	if len(body) >= 6 {
+		binary.LittleEndian.PutUint32(body[1:], crc32.Checksum(body[5:], castagnoli))
+	}
+	return body
 }
 
 func BenchmarkEncode(b *testing.B) {

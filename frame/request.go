@@ -28,7 +28,7 @@ func (r Request) Bytes() int {
 func (r Request) Encode() []byte {
 	var b Builder
 	b.Add(r.Command, r.Batch)
-	return b.Encode(Seal{Time: time.Unix(0, 0)})
+	return b.Encode(Seal{Time: time.Unix(0, 0), Compress: true})
 }
 
 // DecodeRequest reads what Encode wrote.
@@ -49,13 +49,13 @@ func DecodeRequest(data []byte) (Request, error) {
 
 // batch takes a frame's block apart again, checking every record on the way.
 func (f *Frame) batch() (*Batch, error) {
-	b := &Batch{rows: make([]Row, 0, f.Header.Rows)}
+	b := &Batch{rows: make([]Row, 0, f.Header.Rows), body: f.Body, types: f.Header.Types, sources: f.Header.Sources}
 	raw, err := decompress(f.Body)
 	if err != nil {
 		return nil, err
 	}
 	d := &decoder{b: raw}
-	if f.Header.Rows > len(raw)/4 {
+	if f.Header.Rows > len(raw)/minRecordBytes {
 		d.fail("a body of %d bytes for %d rows", len(raw), f.Header.Rows)
 		return nil, d.end("request")
 	}

@@ -14,7 +14,7 @@ const module = "github.com/ringrift/ringlog"
 func rooms() map[string][]string {
 	state := []string{"event", "frame", "log", "election", "fsm/dedup", "fsm"}
 	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode")
-	clients := []string{"event", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
+	clients := []string{"event", "frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	return map[string][]string{
 		"event":                           nil,
 		"election":                        {"event"},

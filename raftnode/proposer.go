@@ -16,7 +16,7 @@ import (
 const (
 	frameTarget   = 1 << 20           // uncompressed bytes at which a frame is full
 	frameRows     = frame.MaxRows / 2 // events at which a frame is full
-	maxInFlight   = 8                 // frames proposed and not yet answered
+	maxInFlight   = 16                // frames proposed and not yet answered
 	smallInFlight = 2                 // past so many only full frames go out, so that small requests share one
 	compressFrom  = 512               // smaller frames travel uncompressed
 
@@ -188,11 +188,7 @@ func (p *proposer) take() (batch []*proposal, term uint64, ok bool) {
 		}
 		p.changed.Wait()
 	}
-	bytes, rows, n := 0, 0, 0
-	for n < len(p.queue) && (n == 0 || bytes+p.queue[n].bytes <= frameTarget && rows+p.queue[n].rows <= frameRows) {
-		bytes, rows = bytes+p.queue[n].bytes, rows+p.queue[n].rows
-		n++
-	}
+	n, bytes, rows := p.nextFrame()
 	batch = append(batch, p.queue[:n]...)
 	clear(p.queue[:n])
 	p.queue = p.queue[n:]
@@ -201,12 +197,29 @@ func (p *proposer) take() (batch []*proposal, term uint64, ok bool) {
 	return batch, p.term, true
 }
 
+// nextFrame counts the requests at the head of the queue that go into one frame: one
+// that travels alone, or as many of the others as fit.
+func (p *proposer) nextFrame() (n, bytes, rows int) {
+	for _, q := range p.queue {
+		if n > 0 && (q.alone() || bytes+q.bytes > frameTarget || rows+q.rows > frameRows) {
+			break
+		}
+		n, bytes, rows = n+1, bytes+q.bytes, rows+q.rows
+		if q.alone() {
+			break
+		}
+	}
+	return n, bytes, rows
+}
+
+func (q *proposal) alone() bool { return q.request.Batch != nil && q.request.Batch.Alone() }
+
 // due: a lone request goes out at once; while frames are under way more gather.
 func (p *proposer) due() bool {
 	if p.gate != gateOpen || p.greeted != p.term || len(p.queue) == 0 {
 		return false
 	}
-	full := p.bytes >= frameTarget || p.rows >= frameRows
+	full := p.bytes >= frameTarget || p.rows >= frameRows || p.queue[0].alone()
 	return p.inFlight < smallInFlight || full && p.inFlight < maxInFlight
 }
 

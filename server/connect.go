@@ -9,9 +9,11 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -109,21 +111,37 @@ var _ ringlogv1connect.LogServiceHandler = (*logService)(nil)
 // Publish implements LogServiceHandler.
 func (l *logService) Publish(ctx context.Context, r *connect.Request[ringlogv1.PublishRequest]) (*connect.Response[ringlogv1.PublishResponse], error) {
 	policy := l.server.ops.machine().Policy()
-	req := publishRequest{events: make([]event.Event, len(r.Msg.Events)), producer: r.Msg.ProducerId, sequence: r.Msg.Sequence}
-	bytes := 0
-	for i, m := range r.Msg.Events {
-		fromWire(&req.events[i], m)
-		bytes += eventBytes(&req.events[i])
-	}
-	if bytes > policy.Limits.RequestBytes && len(req.events) > 1 {
-		return nil, tooLarge(policy.Limits.RequestBytes)
+	req, err := publishFromWire(r.Msg, policy.Limits)
+	if err != nil {
+		return nil, err
 	}
 	answer, err := l.server.ops.publish(ctx, &policy, req)
 	if err != nil {
 		return nil, err
 	}
-	l.server.metrics.published(len(req.events), len(answer.Duplicates))
+	l.server.metrics.published(req.rows(), len(answer.Duplicates))
 	return connect.NewResponse(publishedToWire(&answer)), nil
+}
+
+func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (publishRequest, error) {
+	req := publishRequest{producer: m.ProducerId, sequence: m.Sequence}
+	if p := m.Packet; p != nil {
+		if len(m.Events) > 0 {
+			return req, &api.Error{Code: api.InvalidArgument, Field: "packet", Message: "a packet beside events", Remedy: "send one of them"}
+		}
+		req.packet = &frame.Packet{Rows: int(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body}
+		return req, nil
+	}
+	req.events = make([]event.Event, len(m.Events))
+	bytes := 0
+	for i, e := range m.Events {
+		fromWire(&req.events[i], e)
+		bytes += eventBytes(&req.events[i])
+	}
+	if bytes > limits.RequestBytes && len(req.events) > 1 {
+		return req, tooLarge(limits.RequestBytes)
+	}
+	return req, nil
 }
 
 func publishedToWire(a *published) *ringlogv1.PublishResponse {
@@ -131,8 +149,26 @@ func publishedToWire(a *published) *ringlogv1.PublishResponse {
 	for _, d := range a.Duplicates {
 		out.Duplicates = append(out.Duplicates, &ringlogv1.Duplicate{Row: uint32(d.Row), Offset: d.Offset})
 	}
-	for _, w := range a.warnings {
-		out.Warnings = append(out.Warnings, &ringlogv1.Warning{Row: uint32(w.row), Field: w.Field, Message: w.Message, Reason: w.Reason})
+	out.Warnings = warningsToWire(a.warnings)
+	return out
+}
+
+// warningsToWire names the rows that are told the same together.
+func warningsToWire(rows []rowWarnings) (out []*ringlogv1.Warning) {
+	told := map[*event.Warning][]*ringlogv1.Warning{}
+	for _, r := range rows {
+		messages := told[&r.list[0]]
+		for _, m := range messages {
+			m.MoreRows = append(m.MoreRows, uint32(r.row))
+		}
+		if messages != nil {
+			continue
+		}
+		for _, w := range r.list {
+			messages = append(messages, &ringlogv1.Warning{Row: uint32(r.row), Field: w.Field, Message: w.Message, Reason: w.Reason})
+		}
+		told[&r.list[0]] = messages
+		out = append(out, messages...)
 	}
 	return out
 }

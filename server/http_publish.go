@@ -97,22 +97,21 @@ func appendPublished(b []byte, a *published, appendedAt func(place fsm.Placement
 }
 
 // appendWarnings writes the warnings of a row, which stand first, and returns the rest.
-func appendWarnings(b []byte, row int, list []rowWarning) ([]byte, []rowWarning) {
-	for n := 0; len(list) > 0 && list[0].row == row; n++ {
-		if n == 0 {
-			b = append(b, `,"warnings":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = appendQuoted(append(b, `{"reason":`...), list[0].Reason)
-		b = appendQuoted(append(b, `,"field":`...), list[0].Field)
-		b = appendQuoted(append(b, `,"message":`...), list[0].Message)
-		b = append(b, '}')
-		if list = list[1:]; len(list) == 0 || list[0].row != row {
-			b = append(b, ']')
-		}
+func appendWarnings(b []byte, row int, rows []rowWarnings) ([]byte, []rowWarnings) {
+	if len(rows) == 0 || rows[0].row != row {
+		return b, rows
 	}
-	return b, list
+	b = append(b, `,"warnings":`...)
+	separator := byte('[')
+	for _, w := range rows[0].list {
+		b = append(b, separator)
+		b = appendQuoted(append(b, `{"reason":`...), w.Reason)
+		b = appendQuoted(append(b, `,"field":`...), w.Field)
+		b = appendQuoted(append(b, `,"message":`...), w.Message)
+		b = append(b, '}')
+		separator = ','
+	}
+	return append(b, ']'), rows[1:]
 }
 
 // appendQuoted appends a JSON string.

@@ -27,10 +27,11 @@ type service struct {
 
 func (s *service) machine() *fsm.Machine { return s.node.Machine() }
 
-// publishRequest is the events of one request. Producer is empty where the caller
-// gave none.
+// publishRequest is the events of one request, or a packet of them. Producer is
+// empty where the caller gave none.
 type publishRequest struct {
 	events   []event.Event
+	packet   *frame.Packet
 	producer string
 	sequence uint64
 	alone    bool // one event that was not sent as a list: errors name no row
@@ -40,13 +41,13 @@ type publishRequest struct {
 // caller's own events tell.
 type published struct {
 	fsm.Result
-	hashes   []event.Hash // one for each event
-	warnings []rowWarning // rising rows
+	hashes   []event.Hash  // one for each event; none for a packet
+	warnings []rowWarnings // rising rows
 }
 
-type rowWarning struct {
-	row int
-	event.Warning
+type rowWarnings struct {
+	row  int
+	list []event.Warning // shared by rows that are told the same
 }
 
 // publish checks, normalises and hashes the events and appends all of them or none.
@@ -55,21 +56,12 @@ func (s *service) publish(ctx context.Context, policy *event.Policy, req publish
 	if err := checkPublish(policy.Limits, &req); err != nil {
 		return published{}, err
 	}
-	answer := published{hashes: make([]event.Hash, len(req.events))}
-	var batch frame.Batch
-	for i := range req.events {
-		hash, warnings, err := policy.Normalize(&req.events[i])
-		if err != nil {
-			return published{}, req.row(i, err)
-		}
-		answer.hashes[i] = hash
-		for _, w := range warnings {
-			answer.warnings = append(answer.warnings, rowWarning{i, w})
-		}
-		batch.Add(&req.events[i], hash)
+	answer, batch, err := req.admit(policy)
+	if err != nil {
+		return published{}, err
 	}
 	command := frame.Publish{Producer: req.producer, Sequence: req.sequence, Count: batch.Len()}
-	result, err := s.propose(ctx, frame.Request{Command: command, Batch: &batch})
+	result, err := s.propose(ctx, frame.Request{Command: command, Batch: batch})
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict && refusal.Field == "dedup_id" {
 		return published{}, req.row(refusal.Row, err)
 	}
@@ -105,10 +97,10 @@ func (r *publishRequest) row(i int, err error) error {
 
 func checkPublish(limits event.Limits, req *publishRequest) error {
 	switch {
-	case len(req.events) == 0:
+	case req.rows() == 0:
 		return &api.Error{Code: api.InvalidArgument, Field: "events", Message: "no event was sent", Remedy: "send at least one"}
-	case len(req.events) > limits.RequestEvents:
-		return &api.Error{Code: api.TooLarge, Field: "events", Message: fmt.Sprintf("%d events, the limit for a request is %d", len(req.events), limits.RequestEvents),
+	case req.rows() > limits.RequestEvents:
+		return &api.Error{Code: api.TooLarge, Field: "events", Message: fmt.Sprintf("%d events, the limit for a request is %d", req.rows(), limits.RequestEvents),
 			Remedy: "send several requests, or raise limits.request_events"}
 	case req.producer == "" && req.sequence != 0:
 		return &api.Error{Code: api.InvalidArgument, Field: "producer", Message: "a sequence without a producer", Remedy: "send both, or neither"}

@@ -86,7 +86,7 @@ func (t *tour) duplicate(ctx context.Context) (string, error) {
 	if want := t.offsets[len(t.flow)/2]; !res.Duplicate || res.Offset != want {
 		return "", fmt.Errorf("%s was appended anew at %d; it stands at %d", again.Type, res.Offset, want)
 	}
-	return fmt.Sprintf("%s answered with offset %d and duplicate: true; its hash is %.16s…", again.Type, res.Offset, res.Hash), nil
+	return fmt.Sprintf("%s answered with offset %d and duplicate: true; its hash is %.16s…", again.Type, res.Offset, res.Hash()), nil
 }
 
 func (t *tour) killLeader(ctx context.Context) (string, error) {

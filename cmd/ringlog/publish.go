@@ -71,7 +71,7 @@ type published struct {
 }
 
 func publishedOf(r client.Result) published {
-	return published{Offset: r.Offset, Duplicate: r.Duplicate, Hash: r.Hash.String(), AppendedAt: r.AppendedAt, Warnings: r.Warnings}
+	return published{Offset: r.Offset, Duplicate: r.Duplicate, Hash: r.Hash().String(), AppendedAt: r.AppendedAt, Warnings: r.Warnings}
 }
 
 func publish(ctx context.Context, sh *shell, o publishOptions) error {

@@ -443,8 +443,10 @@ type PublishRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Events []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// A producer's requests have sequences 1, 2, 3 …; a retry repeats its own.
-	ProducerId    string `protobuf:"bytes,2,opt,name=producer_id,json=producerId,proto3" json:"producer_id,omitempty"`
-	Sequence      uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	ProducerId string `protobuf:"bytes,2,opt,name=producer_id,json=producerId,proto3" json:"producer_id,omitempty"`
+	Sequence   uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The events in the form in which the log keeps them, in place of events.
+	Packet        *Packet `protobuf:"bytes,4,opt,name=packet,proto3" json:"packet,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -500,6 +502,90 @@ func (x *PublishRequest) GetSequence() uint64 {
 	return 0
 }
 
+func (x *PublishRequest) GetPacket() *Packet {
+	if x != nil {
+		return x.Packet
+	}
+	return nil
+}
+
+// Packet is events laid out and compressed as frame/block.go draws a block's body.
+type Packet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          uint32                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	Types         []string               `protobuf:"bytes,2,rep,name=types,proto3" json:"types,omitempty"` // each once, in order of first use
+	Sources       []string               `protobuf:"bytes,3,rep,name=sources,proto3" json:"sources,omitempty"`
+	NoDedup       []byte                 `protobuf:"bytes,4,opt,name=no_dedup,json=noDedup,proto3" json:"no_dedup,omitempty"` // bit i%8 of byte i/8 is row i; may be shorter
+	Body          []byte                 `protobuf:"bytes,5,opt,name=body,proto3" json:"body,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Packet) Reset() {
+	*x = Packet{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Packet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Packet) ProtoMessage() {}
+
+func (x *Packet) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Packet.ProtoReflect.Descriptor instead.
+func (*Packet) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Packet) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *Packet) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *Packet) GetSources() []string {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *Packet) GetNoDedup() []byte {
+	if x != nil {
+		return x.NoDedup
+	}
+	return nil
+}
+
+func (x *Packet) GetBody() []byte {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
 type PublishResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The new events have dense offsets from first on; the duplicates stand beside.
@@ -514,7 +600,7 @@ type PublishResponse struct {
 
 func (x *PublishResponse) Reset() {
 	*x = PublishResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[4]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +612,7 @@ func (x *PublishResponse) String() string {
 func (*PublishResponse) ProtoMessage() {}
 
 func (x *PublishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[4]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +625,7 @@ func (x *PublishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishResponse.ProtoReflect.Descriptor instead.
 func (*PublishResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{4}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PublishResponse) GetFirst() uint64 {
@@ -587,7 +673,7 @@ type Duplicate struct {
 
 func (x *Duplicate) Reset() {
 	*x = Duplicate{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[5]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +685,7 @@ func (x *Duplicate) String() string {
 func (*Duplicate) ProtoMessage() {}
 
 func (x *Duplicate) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[5]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +698,7 @@ func (x *Duplicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Duplicate.ProtoReflect.Descriptor instead.
 func (*Duplicate) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{5}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Duplicate) GetRow() uint32 {
@@ -634,14 +720,15 @@ type Warning struct {
 	Row           uint32                 `protobuf:"varint,1,opt,name=row,proto3" json:"row,omitempty"`
 	Field         string                 `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`
 	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // a small set, such as unknown_type
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`                             // a small set, such as unknown_type
+	MoreRows      []uint32               `protobuf:"varint,5,rep,packed,name=more_rows,json=moreRows,proto3" json:"more_rows,omitempty"` // that it is for too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[6]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +740,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[6]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +753,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{6}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Warning) GetRow() uint32 {
@@ -697,6 +784,13 @@ func (x *Warning) GetReason() string {
 	return ""
 }
 
+func (x *Warning) GetMoreRows() []uint32 {
+	if x != nil {
+		return x.MoreRows
+	}
+	return nil
+}
+
 type TailRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          *Position              `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
@@ -711,7 +805,7 @@ type TailRequest struct {
 
 func (x *TailRequest) Reset() {
 	*x = TailRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[7]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +817,7 @@ func (x *TailRequest) String() string {
 func (*TailRequest) ProtoMessage() {}
 
 func (x *TailRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[7]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +830,7 @@ func (x *TailRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailRequest.ProtoReflect.Descriptor instead.
 func (*TailRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{7}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TailRequest) GetFrom() *Position {
@@ -795,7 +889,7 @@ type TailResponse struct {
 
 func (x *TailResponse) Reset() {
 	*x = TailResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[8]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +901,7 @@ func (x *TailResponse) String() string {
 func (*TailResponse) ProtoMessage() {}
 
 func (x *TailResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[8]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +914,7 @@ func (x *TailResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailResponse.ProtoReflect.Descriptor instead.
 func (*TailResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{8}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TailResponse) GetRuns() []*Run {
@@ -870,7 +964,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[9]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +976,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[9]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +989,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{9}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Run) GetEvents() []*Event {
@@ -932,7 +1026,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[10]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1038,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[10]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1051,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{10}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Gap) GetFrom() uint64 {
@@ -1005,7 +1099,7 @@ type GetEventRequest struct {
 
 func (x *GetEventRequest) Reset() {
 	*x = GetEventRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1111,7 @@ func (x *GetEventRequest) String() string {
 func (*GetEventRequest) ProtoMessage() {}
 
 func (x *GetEventRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1124,7 @@ func (x *GetEventRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEventRequest.ProtoReflect.Descriptor instead.
 func (*GetEventRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{11}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetEventRequest) GetOffset() uint64 {
@@ -1056,7 +1150,7 @@ type GetEventResponse struct {
 
 func (x *GetEventResponse) Reset() {
 	*x = GetEventResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1162,7 @@ func (x *GetEventResponse) String() string {
 func (*GetEventResponse) ProtoMessage() {}
 
 func (x *GetEventResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1175,7 @@ func (x *GetEventResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEventResponse.ProtoReflect.Descriptor instead.
 func (*GetEventResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{12}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetEventResponse) GetRun() *Run {
@@ -1104,7 +1198,7 @@ type ExplainDedupRequest struct {
 
 func (x *ExplainDedupRequest) Reset() {
 	*x = ExplainDedupRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1210,7 @@ func (x *ExplainDedupRequest) String() string {
 func (*ExplainDedupRequest) ProtoMessage() {}
 
 func (x *ExplainDedupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1223,7 @@ func (x *ExplainDedupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDedupRequest.ProtoReflect.Descriptor instead.
 func (*ExplainDedupRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{13}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExplainDedupRequest) GetSubject() isExplainDedupRequest_Subject {
@@ -1182,7 +1276,7 @@ type ExplainDedupResponse struct {
 
 func (x *ExplainDedupResponse) Reset() {
 	*x = ExplainDedupResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +1288,7 @@ func (x *ExplainDedupResponse) String() string {
 func (*ExplainDedupResponse) ProtoMessage() {}
 
 func (x *ExplainDedupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +1301,7 @@ func (x *ExplainDedupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDedupResponse.ProtoReflect.Descriptor instead.
 func (*ExplainDedupResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{14}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExplainDedupResponse) GetExplanationJson() string {
@@ -1235,7 +1329,7 @@ type Cursor struct {
 
 func (x *Cursor) Reset() {
 	*x = Cursor{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1341,7 @@ func (x *Cursor) String() string {
 func (*Cursor) ProtoMessage() {}
 
 func (x *Cursor) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1354,7 @@ func (x *Cursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cursor.ProtoReflect.Descriptor instead.
 func (*Cursor) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{15}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Cursor) GetName() string {
@@ -1344,7 +1438,7 @@ type CursorPolicy struct {
 
 func (x *CursorPolicy) Reset() {
 	*x = CursorPolicy{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1450,7 @@ func (x *CursorPolicy) String() string {
 func (*CursorPolicy) ProtoMessage() {}
 
 func (x *CursorPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1463,7 @@ func (x *CursorPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CursorPolicy.ProtoReflect.Descriptor instead.
 func (*CursorPolicy) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{16}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CursorPolicy) GetHoldEvents() uint64 {
@@ -1405,7 +1499,7 @@ type CreateCursorRequest struct {
 
 func (x *CreateCursorRequest) Reset() {
 	*x = CreateCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1417,7 +1511,7 @@ func (x *CreateCursorRequest) String() string {
 func (*CreateCursorRequest) ProtoMessage() {}
 
 func (x *CreateCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1430,7 +1524,7 @@ func (x *CreateCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCursorRequest.ProtoReflect.Descriptor instead.
 func (*CreateCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{17}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateCursorRequest) GetName() string {
@@ -1470,7 +1564,7 @@ type CreateCursorResponse struct {
 
 func (x *CreateCursorResponse) Reset() {
 	*x = CreateCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1576,7 @@ func (x *CreateCursorResponse) String() string {
 func (*CreateCursorResponse) ProtoMessage() {}
 
 func (x *CreateCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1589,7 @@ func (x *CreateCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCursorResponse.ProtoReflect.Descriptor instead.
 func (*CreateCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{18}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateCursorResponse) GetCursor() *Cursor {
@@ -1514,7 +1608,7 @@ type GetCursorRequest struct {
 
 func (x *GetCursorRequest) Reset() {
 	*x = GetCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1620,7 @@ func (x *GetCursorRequest) String() string {
 func (*GetCursorRequest) ProtoMessage() {}
 
 func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1633,7 @@ func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorRequest.ProtoReflect.Descriptor instead.
 func (*GetCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{19}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetCursorRequest) GetName() string {
@@ -1558,7 +1652,7 @@ type GetCursorResponse struct {
 
 func (x *GetCursorResponse) Reset() {
 	*x = GetCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1664,7 @@ func (x *GetCursorResponse) String() string {
 func (*GetCursorResponse) ProtoMessage() {}
 
 func (x *GetCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1677,7 @@ func (x *GetCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorResponse.ProtoReflect.Descriptor instead.
 func (*GetCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{20}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetCursorResponse) GetCursor() *Cursor {
@@ -1601,7 +1695,7 @@ type ListCursorsRequest struct {
 
 func (x *ListCursorsRequest) Reset() {
 	*x = ListCursorsRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1707,7 @@ func (x *ListCursorsRequest) String() string {
 func (*ListCursorsRequest) ProtoMessage() {}
 
 func (x *ListCursorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1720,7 @@ func (x *ListCursorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCursorsRequest.ProtoReflect.Descriptor instead.
 func (*ListCursorsRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{21}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{22}
 }
 
 type ListCursorsResponse struct {
@@ -1638,7 +1732,7 @@ type ListCursorsResponse struct {
 
 func (x *ListCursorsResponse) Reset() {
 	*x = ListCursorsResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1744,7 @@ func (x *ListCursorsResponse) String() string {
 func (*ListCursorsResponse) ProtoMessage() {}
 
 func (x *ListCursorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1757,7 @@ func (x *ListCursorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCursorsResponse.ProtoReflect.Descriptor instead.
 func (*ListCursorsResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{22}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListCursorsResponse) GetCursors() []*Cursor {
@@ -1682,7 +1776,7 @@ type DeleteCursorRequest struct {
 
 func (x *DeleteCursorRequest) Reset() {
 	*x = DeleteCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1788,7 @@ func (x *DeleteCursorRequest) String() string {
 func (*DeleteCursorRequest) ProtoMessage() {}
 
 func (x *DeleteCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1801,7 @@ func (x *DeleteCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCursorRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{23}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeleteCursorRequest) GetName() string {
@@ -1725,7 +1819,7 @@ type DeleteCursorResponse struct {
 
 func (x *DeleteCursorResponse) Reset() {
 	*x = DeleteCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +1831,7 @@ func (x *DeleteCursorResponse) String() string {
 func (*DeleteCursorResponse) ProtoMessage() {}
 
 func (x *DeleteCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +1844,7 @@ func (x *DeleteCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCursorResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{24}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{25}
 }
 
 type OpenCursorRequest struct {
@@ -1762,7 +1856,7 @@ type OpenCursorRequest struct {
 
 func (x *OpenCursorRequest) Reset() {
 	*x = OpenCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1774,7 +1868,7 @@ func (x *OpenCursorRequest) String() string {
 func (*OpenCursorRequest) ProtoMessage() {}
 
 func (x *OpenCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1787,7 +1881,7 @@ func (x *OpenCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCursorRequest.ProtoReflect.Descriptor instead.
 func (*OpenCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{25}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OpenCursorRequest) GetName() string {
@@ -1806,7 +1900,7 @@ type OpenCursorResponse struct {
 
 func (x *OpenCursorResponse) Reset() {
 	*x = OpenCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +1912,7 @@ func (x *OpenCursorResponse) String() string {
 func (*OpenCursorResponse) ProtoMessage() {}
 
 func (x *OpenCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +1925,7 @@ func (x *OpenCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCursorResponse.ProtoReflect.Descriptor instead.
 func (*OpenCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{26}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OpenCursorResponse) GetCursor() *Cursor {
@@ -1852,7 +1946,7 @@ type CommitCursorRequest struct {
 
 func (x *CommitCursorRequest) Reset() {
 	*x = CommitCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +1958,7 @@ func (x *CommitCursorRequest) String() string {
 func (*CommitCursorRequest) ProtoMessage() {}
 
 func (x *CommitCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +1971,7 @@ func (x *CommitCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCursorRequest.ProtoReflect.Descriptor instead.
 func (*CommitCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{27}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CommitCursorRequest) GetName() string {
@@ -1910,7 +2004,7 @@ type CommitCursorResponse struct {
 
 func (x *CommitCursorResponse) Reset() {
 	*x = CommitCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +2016,7 @@ func (x *CommitCursorResponse) String() string {
 func (*CommitCursorResponse) ProtoMessage() {}
 
 func (x *CommitCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2029,7 @@ func (x *CommitCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCursorResponse.ProtoReflect.Descriptor instead.
 func (*CommitCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{28}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CommitCursorResponse) GetCommitted() uint64 {
@@ -1955,7 +2049,7 @@ type SeekCursorRequest struct {
 
 func (x *SeekCursorRequest) Reset() {
 	*x = SeekCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2061,7 @@ func (x *SeekCursorRequest) String() string {
 func (*SeekCursorRequest) ProtoMessage() {}
 
 func (x *SeekCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2074,7 @@ func (x *SeekCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekCursorRequest.ProtoReflect.Descriptor instead.
 func (*SeekCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{29}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SeekCursorRequest) GetName() string {
@@ -2006,7 +2100,7 @@ type SeekCursorResponse struct {
 
 func (x *SeekCursorResponse) Reset() {
 	*x = SeekCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2112,7 @@ func (x *SeekCursorResponse) String() string {
 func (*SeekCursorResponse) ProtoMessage() {}
 
 func (x *SeekCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2125,7 @@ func (x *SeekCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekCursorResponse.ProtoReflect.Descriptor instead.
 func (*SeekCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{30}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SeekCursorResponse) GetCursor() *Cursor {
@@ -2054,7 +2148,7 @@ type ReadCursorRequest struct {
 
 func (x *ReadCursorRequest) Reset() {
 	*x = ReadCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2160,7 @@ func (x *ReadCursorRequest) String() string {
 func (*ReadCursorRequest) ProtoMessage() {}
 
 func (x *ReadCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2173,7 @@ func (x *ReadCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCursorRequest.ProtoReflect.Descriptor instead.
 func (*ReadCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{31}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReadCursorRequest) GetName() string {
@@ -2125,7 +2219,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2231,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2244,7 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{32}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{33}
 }
 
 type IdentifyResponse struct {
@@ -2162,7 +2256,7 @@ type IdentifyResponse struct {
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2268,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2281,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{33}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *IdentifyResponse) GetReportJson() []byte {
@@ -2206,7 +2300,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2312,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2325,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{34}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ForwardRequest) GetRequest() []byte {
@@ -2250,7 +2344,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2356,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2369,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{35}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ForwardResponse) GetResult() []byte {
@@ -2293,7 +2387,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2399,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2412,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{36}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{37}
 }
 
 type ReadIndexResponse struct {
@@ -2330,7 +2424,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +2436,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +2449,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{37}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -2376,7 +2470,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2482,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2495,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{38}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *JoinRequest) GetMemberJson() []byte {
@@ -2433,7 +2527,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2539,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2552,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{39}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{40}
 }
 
 // ErrorDetail goes with every Connect error: the same as in the HTTP error body.
@@ -2476,7 +2570,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +2582,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +2595,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{40}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ErrorDetail) GetCode() string {
@@ -2582,12 +2676,19 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x04last\x18\x04 \x01(\x04H\x00R\x04last\x120\n" +
 	"\x04time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\x04time\x12-\n" +
 	"\x03age\x18\x06 \x01(\v2\x19.google.protobuf.DurationH\x00R\x03ageB\x04\n" +
-	"\x02at\"x\n" +
+	"\x02at\"\xa4\x01\n" +
 	"\x0ePublishRequest\x12)\n" +
 	"\x06events\x18\x01 \x03(\v2\x11.ringlog.v1.EventR\x06events\x12\x1f\n" +
 	"\vproducer_id\x18\x02 \x01(\tR\n" +
 	"producerId\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xde\x01\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12*\n" +
+	"\x06packet\x18\x04 \x01(\v2\x12.ringlog.v1.PacketR\x06packet\"{\n" +
+	"\x06Packet\x12\x12\n" +
+	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x14\n" +
+	"\x05types\x18\x02 \x03(\tR\x05types\x12\x18\n" +
+	"\asources\x18\x03 \x03(\tR\asources\x12\x19\n" +
+	"\bno_dedup\x18\x04 \x01(\fR\anoDedup\x12\x12\n" +
+	"\x04body\x18\x05 \x01(\fR\x04body\"\xde\x01\n" +
 	"\x0fPublishResponse\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x125\n" +
 	"\n" +
@@ -2598,12 +2699,13 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\breplayed\x18\x05 \x01(\bR\breplayed\"5\n" +
 	"\tDuplicate\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\rR\x03row\x12\x16\n" +
-	"\x06offset\x18\x02 \x01(\x04R\x06offset\"c\n" +
+	"\x06offset\x18\x02 \x01(\x04R\x06offset\"\x80\x01\n" +
 	"\aWarning\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\rR\x03row\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xeb\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1b\n" +
+	"\tmore_rows\x18\x05 \x03(\rR\bmoreRows\"\xeb\x01\n" +
 	"\vTailRequest\x12(\n" +
 	"\x04from\x18\x01 \x01(\v2\x14.ringlog.v1.PositionR\x04from\x12*\n" +
 	"\x06filter\x18\x02 \x01(\v2\x12.ringlog.v1.FilterR\x06filter\x12\x14\n" +
@@ -2774,123 +2876,125 @@ func file_ringlog_v1_ringlog_proto_rawDescGZIP() []byte {
 }
 
 var file_ringlog_v1_ringlog_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(Consistency)(0),              // 0: ringlog.v1.Consistency
 	(*Event)(nil),                 // 1: ringlog.v1.Event
 	(*Filter)(nil),                // 2: ringlog.v1.Filter
 	(*Position)(nil),              // 3: ringlog.v1.Position
 	(*PublishRequest)(nil),        // 4: ringlog.v1.PublishRequest
-	(*PublishResponse)(nil),       // 5: ringlog.v1.PublishResponse
-	(*Duplicate)(nil),             // 6: ringlog.v1.Duplicate
-	(*Warning)(nil),               // 7: ringlog.v1.Warning
-	(*TailRequest)(nil),           // 8: ringlog.v1.TailRequest
-	(*TailResponse)(nil),          // 9: ringlog.v1.TailResponse
-	(*Run)(nil),                   // 10: ringlog.v1.Run
-	(*Gap)(nil),                   // 11: ringlog.v1.Gap
-	(*GetEventRequest)(nil),       // 12: ringlog.v1.GetEventRequest
-	(*GetEventResponse)(nil),      // 13: ringlog.v1.GetEventResponse
-	(*ExplainDedupRequest)(nil),   // 14: ringlog.v1.ExplainDedupRequest
-	(*ExplainDedupResponse)(nil),  // 15: ringlog.v1.ExplainDedupResponse
-	(*Cursor)(nil),                // 16: ringlog.v1.Cursor
-	(*CursorPolicy)(nil),          // 17: ringlog.v1.CursorPolicy
-	(*CreateCursorRequest)(nil),   // 18: ringlog.v1.CreateCursorRequest
-	(*CreateCursorResponse)(nil),  // 19: ringlog.v1.CreateCursorResponse
-	(*GetCursorRequest)(nil),      // 20: ringlog.v1.GetCursorRequest
-	(*GetCursorResponse)(nil),     // 21: ringlog.v1.GetCursorResponse
-	(*ListCursorsRequest)(nil),    // 22: ringlog.v1.ListCursorsRequest
-	(*ListCursorsResponse)(nil),   // 23: ringlog.v1.ListCursorsResponse
-	(*DeleteCursorRequest)(nil),   // 24: ringlog.v1.DeleteCursorRequest
-	(*DeleteCursorResponse)(nil),  // 25: ringlog.v1.DeleteCursorResponse
-	(*OpenCursorRequest)(nil),     // 26: ringlog.v1.OpenCursorRequest
-	(*OpenCursorResponse)(nil),    // 27: ringlog.v1.OpenCursorResponse
-	(*CommitCursorRequest)(nil),   // 28: ringlog.v1.CommitCursorRequest
-	(*CommitCursorResponse)(nil),  // 29: ringlog.v1.CommitCursorResponse
-	(*SeekCursorRequest)(nil),     // 30: ringlog.v1.SeekCursorRequest
-	(*SeekCursorResponse)(nil),    // 31: ringlog.v1.SeekCursorResponse
-	(*ReadCursorRequest)(nil),     // 32: ringlog.v1.ReadCursorRequest
-	(*IdentifyRequest)(nil),       // 33: ringlog.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),      // 34: ringlog.v1.IdentifyResponse
-	(*ForwardRequest)(nil),        // 35: ringlog.v1.ForwardRequest
-	(*ForwardResponse)(nil),       // 36: ringlog.v1.ForwardResponse
-	(*ReadIndexRequest)(nil),      // 37: ringlog.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 38: ringlog.v1.ReadIndexResponse
-	(*JoinRequest)(nil),           // 39: ringlog.v1.JoinRequest
-	(*JoinResponse)(nil),          // 40: ringlog.v1.JoinResponse
-	(*ErrorDetail)(nil),           // 41: ringlog.v1.ErrorDetail
-	nil,                           // 42: ringlog.v1.Gap.TypesEntry
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
+	(*Packet)(nil),                // 5: ringlog.v1.Packet
+	(*PublishResponse)(nil),       // 6: ringlog.v1.PublishResponse
+	(*Duplicate)(nil),             // 7: ringlog.v1.Duplicate
+	(*Warning)(nil),               // 8: ringlog.v1.Warning
+	(*TailRequest)(nil),           // 9: ringlog.v1.TailRequest
+	(*TailResponse)(nil),          // 10: ringlog.v1.TailResponse
+	(*Run)(nil),                   // 11: ringlog.v1.Run
+	(*Gap)(nil),                   // 12: ringlog.v1.Gap
+	(*GetEventRequest)(nil),       // 13: ringlog.v1.GetEventRequest
+	(*GetEventResponse)(nil),      // 14: ringlog.v1.GetEventResponse
+	(*ExplainDedupRequest)(nil),   // 15: ringlog.v1.ExplainDedupRequest
+	(*ExplainDedupResponse)(nil),  // 16: ringlog.v1.ExplainDedupResponse
+	(*Cursor)(nil),                // 17: ringlog.v1.Cursor
+	(*CursorPolicy)(nil),          // 18: ringlog.v1.CursorPolicy
+	(*CreateCursorRequest)(nil),   // 19: ringlog.v1.CreateCursorRequest
+	(*CreateCursorResponse)(nil),  // 20: ringlog.v1.CreateCursorResponse
+	(*GetCursorRequest)(nil),      // 21: ringlog.v1.GetCursorRequest
+	(*GetCursorResponse)(nil),     // 22: ringlog.v1.GetCursorResponse
+	(*ListCursorsRequest)(nil),    // 23: ringlog.v1.ListCursorsRequest
+	(*ListCursorsResponse)(nil),   // 24: ringlog.v1.ListCursorsResponse
+	(*DeleteCursorRequest)(nil),   // 25: ringlog.v1.DeleteCursorRequest
+	(*DeleteCursorResponse)(nil),  // 26: ringlog.v1.DeleteCursorResponse
+	(*OpenCursorRequest)(nil),     // 27: ringlog.v1.OpenCursorRequest
+	(*OpenCursorResponse)(nil),    // 28: ringlog.v1.OpenCursorResponse
+	(*CommitCursorRequest)(nil),   // 29: ringlog.v1.CommitCursorRequest
+	(*CommitCursorResponse)(nil),  // 30: ringlog.v1.CommitCursorResponse
+	(*SeekCursorRequest)(nil),     // 31: ringlog.v1.SeekCursorRequest
+	(*SeekCursorResponse)(nil),    // 32: ringlog.v1.SeekCursorResponse
+	(*ReadCursorRequest)(nil),     // 33: ringlog.v1.ReadCursorRequest
+	(*IdentifyRequest)(nil),       // 34: ringlog.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),      // 35: ringlog.v1.IdentifyResponse
+	(*ForwardRequest)(nil),        // 36: ringlog.v1.ForwardRequest
+	(*ForwardResponse)(nil),       // 37: ringlog.v1.ForwardResponse
+	(*ReadIndexRequest)(nil),      // 38: ringlog.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 39: ringlog.v1.ReadIndexResponse
+	(*JoinRequest)(nil),           // 40: ringlog.v1.JoinRequest
+	(*JoinResponse)(nil),          // 41: ringlog.v1.JoinResponse
+	(*ErrorDetail)(nil),           // 42: ringlog.v1.ErrorDetail
+	nil,                           // 43: ringlog.v1.Gap.TypesEntry
+	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
 }
 var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
-	43, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
-	44, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
+	44, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
+	45, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
 	1,  // 2: ringlog.v1.PublishRequest.events:type_name -> ringlog.v1.Event
-	6,  // 3: ringlog.v1.PublishResponse.duplicates:type_name -> ringlog.v1.Duplicate
-	7,  // 4: ringlog.v1.PublishResponse.warnings:type_name -> ringlog.v1.Warning
-	3,  // 5: ringlog.v1.TailRequest.from:type_name -> ringlog.v1.Position
-	2,  // 6: ringlog.v1.TailRequest.filter:type_name -> ringlog.v1.Filter
-	0,  // 7: ringlog.v1.TailRequest.consistency:type_name -> ringlog.v1.Consistency
-	10, // 8: ringlog.v1.TailResponse.runs:type_name -> ringlog.v1.Run
-	11, // 9: ringlog.v1.TailResponse.gap:type_name -> ringlog.v1.Gap
-	16, // 10: ringlog.v1.TailResponse.cursor:type_name -> ringlog.v1.Cursor
-	1,  // 11: ringlog.v1.Run.events:type_name -> ringlog.v1.Event
-	42, // 12: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
-	0,  // 13: ringlog.v1.GetEventRequest.consistency:type_name -> ringlog.v1.Consistency
-	10, // 14: ringlog.v1.GetEventResponse.run:type_name -> ringlog.v1.Run
-	2,  // 15: ringlog.v1.Cursor.filter:type_name -> ringlog.v1.Filter
-	43, // 16: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
-	43, // 17: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
-	17, // 18: ringlog.v1.Cursor.policy:type_name -> ringlog.v1.CursorPolicy
-	11, // 19: ringlog.v1.Cursor.gap:type_name -> ringlog.v1.Gap
-	44, // 20: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
-	44, // 21: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
-	3,  // 22: ringlog.v1.CreateCursorRequest.from:type_name -> ringlog.v1.Position
-	2,  // 23: ringlog.v1.CreateCursorRequest.filter:type_name -> ringlog.v1.Filter
-	17, // 24: ringlog.v1.CreateCursorRequest.policy:type_name -> ringlog.v1.CursorPolicy
-	16, // 25: ringlog.v1.CreateCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	16, // 26: ringlog.v1.GetCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	16, // 27: ringlog.v1.ListCursorsResponse.cursors:type_name -> ringlog.v1.Cursor
-	16, // 28: ringlog.v1.OpenCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	3,  // 29: ringlog.v1.SeekCursorRequest.to:type_name -> ringlog.v1.Position
-	16, // 30: ringlog.v1.SeekCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	4,  // 31: ringlog.v1.LogService.Publish:input_type -> ringlog.v1.PublishRequest
-	8,  // 32: ringlog.v1.LogService.Tail:input_type -> ringlog.v1.TailRequest
-	12, // 33: ringlog.v1.LogService.GetEvent:input_type -> ringlog.v1.GetEventRequest
-	14, // 34: ringlog.v1.LogService.ExplainDedup:input_type -> ringlog.v1.ExplainDedupRequest
-	18, // 35: ringlog.v1.CursorService.CreateCursor:input_type -> ringlog.v1.CreateCursorRequest
-	20, // 36: ringlog.v1.CursorService.GetCursor:input_type -> ringlog.v1.GetCursorRequest
-	22, // 37: ringlog.v1.CursorService.ListCursors:input_type -> ringlog.v1.ListCursorsRequest
-	24, // 38: ringlog.v1.CursorService.DeleteCursor:input_type -> ringlog.v1.DeleteCursorRequest
-	26, // 39: ringlog.v1.CursorService.OpenCursor:input_type -> ringlog.v1.OpenCursorRequest
-	28, // 40: ringlog.v1.CursorService.CommitCursor:input_type -> ringlog.v1.CommitCursorRequest
-	30, // 41: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
-	32, // 42: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
-	33, // 43: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
-	35, // 44: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
-	37, // 45: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
-	39, // 46: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
-	5,  // 47: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
-	9,  // 48: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
-	13, // 49: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
-	15, // 50: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
-	19, // 51: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
-	21, // 52: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
-	23, // 53: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
-	25, // 54: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
-	27, // 55: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
-	29, // 56: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
-	31, // 57: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
-	9,  // 58: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
-	34, // 59: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
-	36, // 60: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
-	38, // 61: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
-	40, // 62: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
-	47, // [47:63] is the sub-list for method output_type
-	31, // [31:47] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	5,  // 3: ringlog.v1.PublishRequest.packet:type_name -> ringlog.v1.Packet
+	7,  // 4: ringlog.v1.PublishResponse.duplicates:type_name -> ringlog.v1.Duplicate
+	8,  // 5: ringlog.v1.PublishResponse.warnings:type_name -> ringlog.v1.Warning
+	3,  // 6: ringlog.v1.TailRequest.from:type_name -> ringlog.v1.Position
+	2,  // 7: ringlog.v1.TailRequest.filter:type_name -> ringlog.v1.Filter
+	0,  // 8: ringlog.v1.TailRequest.consistency:type_name -> ringlog.v1.Consistency
+	11, // 9: ringlog.v1.TailResponse.runs:type_name -> ringlog.v1.Run
+	12, // 10: ringlog.v1.TailResponse.gap:type_name -> ringlog.v1.Gap
+	17, // 11: ringlog.v1.TailResponse.cursor:type_name -> ringlog.v1.Cursor
+	1,  // 12: ringlog.v1.Run.events:type_name -> ringlog.v1.Event
+	43, // 13: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
+	0,  // 14: ringlog.v1.GetEventRequest.consistency:type_name -> ringlog.v1.Consistency
+	11, // 15: ringlog.v1.GetEventResponse.run:type_name -> ringlog.v1.Run
+	2,  // 16: ringlog.v1.Cursor.filter:type_name -> ringlog.v1.Filter
+	44, // 17: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
+	44, // 18: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
+	18, // 19: ringlog.v1.Cursor.policy:type_name -> ringlog.v1.CursorPolicy
+	12, // 20: ringlog.v1.Cursor.gap:type_name -> ringlog.v1.Gap
+	45, // 21: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
+	45, // 22: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
+	3,  // 23: ringlog.v1.CreateCursorRequest.from:type_name -> ringlog.v1.Position
+	2,  // 24: ringlog.v1.CreateCursorRequest.filter:type_name -> ringlog.v1.Filter
+	18, // 25: ringlog.v1.CreateCursorRequest.policy:type_name -> ringlog.v1.CursorPolicy
+	17, // 26: ringlog.v1.CreateCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	17, // 27: ringlog.v1.GetCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	17, // 28: ringlog.v1.ListCursorsResponse.cursors:type_name -> ringlog.v1.Cursor
+	17, // 29: ringlog.v1.OpenCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	3,  // 30: ringlog.v1.SeekCursorRequest.to:type_name -> ringlog.v1.Position
+	17, // 31: ringlog.v1.SeekCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	4,  // 32: ringlog.v1.LogService.Publish:input_type -> ringlog.v1.PublishRequest
+	9,  // 33: ringlog.v1.LogService.Tail:input_type -> ringlog.v1.TailRequest
+	13, // 34: ringlog.v1.LogService.GetEvent:input_type -> ringlog.v1.GetEventRequest
+	15, // 35: ringlog.v1.LogService.ExplainDedup:input_type -> ringlog.v1.ExplainDedupRequest
+	19, // 36: ringlog.v1.CursorService.CreateCursor:input_type -> ringlog.v1.CreateCursorRequest
+	21, // 37: ringlog.v1.CursorService.GetCursor:input_type -> ringlog.v1.GetCursorRequest
+	23, // 38: ringlog.v1.CursorService.ListCursors:input_type -> ringlog.v1.ListCursorsRequest
+	25, // 39: ringlog.v1.CursorService.DeleteCursor:input_type -> ringlog.v1.DeleteCursorRequest
+	27, // 40: ringlog.v1.CursorService.OpenCursor:input_type -> ringlog.v1.OpenCursorRequest
+	29, // 41: ringlog.v1.CursorService.CommitCursor:input_type -> ringlog.v1.CommitCursorRequest
+	31, // 42: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
+	33, // 43: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
+	34, // 44: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
+	36, // 45: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
+	38, // 46: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
+	40, // 47: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
+	6,  // 48: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
+	10, // 49: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
+	14, // 50: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
+	16, // 51: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
+	20, // 52: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
+	22, // 53: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
+	24, // 54: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
+	26, // 55: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
+	28, // 56: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
+	30, // 57: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
+	32, // 58: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
+	10, // 59: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
+	35, // 60: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
+	37, // 61: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
+	39, // 62: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
+	41, // 63: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
+	48, // [48:64] is the sub-list for method output_type
+	32, // [32:48] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_ringlog_v1_ringlog_proto_init() }
@@ -2906,7 +3010,7 @@ func file_ringlog_v1_ringlog_proto_init() {
 		(*Position_Time)(nil),
 		(*Position_Age)(nil),
 	}
-	file_ringlog_v1_ringlog_proto_msgTypes[13].OneofWrappers = []any{
+	file_ringlog_v1_ringlog_proto_msgTypes[14].OneofWrappers = []any{
 		(*ExplainDedupRequest_Offset)(nil),
 		(*ExplainDedupRequest_Hash)(nil),
 	}
@@ -2916,7 +3020,7 @@ func file_ringlog_v1_ringlog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringlog_v1_ringlog_proto_rawDesc), len(file_ringlog_v1_ringlog_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

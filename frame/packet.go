@@ -1,0 +1,102 @@
+package frame
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Packet is the events of one request as a client sends them: a block's body with
+// what is needed to read it. A node that finds every event in the form in which it
+// is stored puts the body into the log as it is.
+type Packet struct {
+	Rows    int
+	Types   []string // each once, in order of first use
+	Sources []string
+	NoDedup []byte // bit i%8 of byte i/8 is row i: appended whatever its content; may be shorter
+	Body    []byte // as block.go draws it
+}
+
+// Pack lays events out and compresses them. They are sent as they are.
+func Pack(events []event.Event) Packet {
+	var records []byte
+	var d dictionaries
+	p := Packet{Rows: len(events)}
+	for i := range events {
+		e := &events[i]
+		d.add(string(e.Type), e.Source)
+		if e.NoDedup {
+			if p.NoDedup == nil {
+				p.NoDedup = make([]byte, (len(events)+7)/8)
+			}
+			p.NoDedup[i/8] |= 1 << (i % 8)
+		}
+		if i == 0 {
+			records = make([]byte, 0, len(events)*(len(e.Payload)+len(e.Key)+32))
+		}
+		records = appendRecord(records, e)
+	}
+	p.Types, p.Sources = d.types.list, d.sources.list
+	raw := append(d.appendIndexes(make([]byte, 0, 4*len(events)+len(records))), records...)
+	p.Body = appendBody(nil, raw, true)
+	return p
+}
+
+// Opened is a packet whose body has been decompressed and measured.
+type Opened struct {
+	packet         *Packet
+	types, sources []uint32
+	records        []byte
+}
+
+// Open decompresses a packet to at most maxBytes.
+func (p *Packet) Open(maxBytes int) (*Opened, error) {
+	if p.Rows < 1 || p.Rows > MaxRows {
+		return nil, fmt.Errorf("frame: packet: %w: %d rows", ErrCorrupt, p.Rows)
+	}
+	if size := RawSize(p.Body); size > maxBytes {
+		return nil, fmt.Errorf("frame: packet: %w: %d bytes, the limit is %d", ErrTooLarge, size, maxBytes)
+	}
+	raw, err := decompress(p.Body)
+	if err != nil {
+		return nil, err
+	}
+	d := &decoder{b: raw}
+	if p.Rows > len(raw)/minRecordBytes {
+		d.fail("a body of %d bytes for %d rows", len(raw), p.Rows)
+		return nil, d.end("packet")
+	}
+	o := &Opened{packet: p, types: d.indexes(p.Rows, len(p.Types)), sources: d.indexes(p.Rows, len(p.Sources))}
+	if d.err != nil {
+		return nil, d.end("packet")
+	}
+	o.records = d.b
+	return o, nil
+}
+
+// Each calls fn with each row's event, in order, until it returns an error. The
+// event is valid during the call; its strings and payload stay.
+func (o *Opened) Each(fn func(row int, e *event.Event) error) error {
+	d := &decoder{b: o.records, view: unsafe.String(unsafe.SliceData(o.records), len(o.records))} // never written to again
+	var e event.Event
+	for i := range o.packet.Rows {
+		e = event.Event{Type: event.Type(o.packet.Types[o.types[i]]), Source: o.packet.Sources[o.sources[i]]}
+		e.NoDedup = i/8 < len(o.packet.NoDedup) && o.packet.NoDedup[i/8]&(1<<(i%8)) != 0
+		d.record(&e)
+		if d.err != nil {
+			break
+		}
+		if err := fn(i, &e); err != nil {
+			return err
+		}
+	}
+	return d.end("packet")
+}
+
+// Batch returns a batch of the packet's body, whose rows come with Keep, each and
+// in order.
+func (o *Opened) Batch() *Batch {
+	n := o.packet.Rows
+	return &Batch{rows: make([]Row, 0, n), records: o.records, body: o.packet.Body, types: o.packet.Types, sources: o.packet.Sources}
+}

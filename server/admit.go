@@ -1,0 +1,109 @@
+package server
+
+import (
+	"errors"
+	"unsafe"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+func (r *publishRequest) rows() int {
+	if r.packet != nil {
+		return r.packet.Rows
+	}
+	return len(r.events)
+}
+
+// admit brings each event into the form in which it is stored and makes a batch.
+func (r *publishRequest) admit(policy *event.Policy) (published, *frame.Batch, error) {
+	if r.packet != nil {
+		return r.admitPacket(policy)
+	}
+	answer, batch, gate := published{hashes: make([]event.Hash, len(r.events))}, &frame.Batch{}, policy.Gate()
+	for i := range r.events {
+		hash, err := r.normalize(gate, i, &r.events[i], &answer)
+		if err != nil {
+			return published{}, nil, err
+		}
+		answer.hashes[i] = hash
+		batch.Add(&r.events[i], hash)
+	}
+	return answer, batch, nil
+}
+
+// normalize is the gate for one event.
+func (r *publishRequest) normalize(gate *event.Gate, row int, e *event.Event, answer *published) (event.Hash, error) {
+	hash, warnings, err := gate.Normalize(e)
+	if err != nil {
+		return hash, r.row(row, err)
+	}
+	if len(warnings) > 0 {
+		answer.warnings = append(answer.warnings, rowWarnings{row, warnings})
+	}
+	return hash, nil
+}
+
+// errOtherForm ends the first look at a packet.
+var errOtherForm = errors.New("an event is not in the form in which it is stored")
+
+// admitPacket takes the packet's body over where every event in it already has the
+// form in which it is stored, and else makes a body of its own.
+func (r *publishRequest) admitPacket(policy *event.Policy) (published, *frame.Batch, error) {
+	opened, err := r.open(policy.Limits)
+	if err != nil {
+		return published{}, nil, err
+	}
+	answer, batch, gate := published{}, opened.Batch(), policy.Gate()
+	err = opened.Each(func(row int, e *event.Event) error {
+		sent := *e
+		e.Original, e.Foreign = "", false // the cluster's to say
+		hash, err := r.normalize(gate, row, e, &answer)
+		if err == nil && !sameForm(e, &sent) {
+			err = errOtherForm
+		}
+		batch.Keep(e, hash)
+		return err
+	})
+	if err == errOtherForm {
+		answer, batch = published{}, &frame.Batch{}
+		err = opened.Each(func(row int, e *event.Event) error {
+			e.Original, e.Foreign = "", false
+			hash, err := r.normalize(gate, row, e, &answer)
+			batch.Add(e, hash)
+			return err
+		})
+	}
+	if err != nil {
+		return published{}, nil, packetError(err)
+	}
+	return answer, batch, nil
+}
+
+func (r *publishRequest) open(limits event.Limits) (*frame.Opened, error) {
+	limit := limits.RequestBytes
+	if r.packet.Rows == 1 {
+		limit = frame.MaxBlockBytes // its own limit follows
+	}
+	opened, err := r.packet.Open(limit)
+	if errors.Is(err, frame.ErrTooLarge) {
+		return nil, tooLarge(limit)
+	}
+	return opened, packetError(err)
+}
+
+// packetError names what is wrong with a packet's bytes; other errors stay.
+func packetError(err error) error {
+	if errors.Is(err, frame.ErrCorrupt) || errors.Is(err, frame.ErrUnsupported) {
+		return &api.Error{Code: api.InvalidArgument, Field: "packet", Message: err.Error(), Remedy: "send what frame.Pack makes, or send events"}
+	}
+	return err
+}
+
+// sameForm reports whether normalizing changed nothing that is stored.
+func sameForm(e, sent *event.Event) bool {
+	return e.Type == sent.Type && e.Value == sent.Value && e.CorrelationID == sent.CorrelationID &&
+		e.Original == sent.Original && e.Foreign == sent.Foreign &&
+		len(e.Payload) == len(sent.Payload) && unsafe.SliceData(e.Payload) == unsafe.SliceData(sent.Payload)
+}

@@ -47,6 +47,7 @@ func New(cfg Config) (*Client, error) {
 	c.publishing, c.abort = context.WithCancelCause(context.Background())
 	c.reading, c.stop = context.WithCancelCause(context.Background())
 	c.shared, c.ordered = newQueue(&cfg), newQueue(&cfg)
+	c.shared.gathers = true
 	c.ordered.room = c.shared.room
 	for range cfg.MaxInFlight {
 		c.startLane(c.shared)

@@ -47,11 +47,25 @@ type queue struct {
 	work    sync.Cond
 	waiting list.List // of *pending
 	closed  bool
+
+	// Requests cost more than events, so callers that share them should share as few
+	// as possible. One more goes out beside those under way when it has at least as
+	// many events. Callers who were just answered most often come back at once: a
+	// lane that has work gathers them first.
+	flying    int  // events under way in requests that may be shared
+	gathers   bool // callers wait for answers before they come again
+	gathering bool
+	expected  int       // answered and not back yet
+	until     time.Time // then they are not expected any more
+	back      sync.Cond // the lane that gathers waits for expected to be 0
 }
+
+// gatherFor is how long after an answer its caller is expected back.
+const gatherFor = 200 * time.Microsecond
 
 func newQueue(cfg *Config) *queue {
 	q := &queue{room: newRoom(cfg.MaxBuffered), maxEvents: cfg.MaxBatchEvents, maxBytes: cfg.MaxBatchBytes}
-	q.work.L = &q.mu
+	q.work.L, q.back.L = &q.mu, &q.mu
 	return q
 }
 
@@ -70,6 +84,10 @@ func (q *queue) add(ctx context.Context, p *pending) error {
 		return ErrClosed
 	}
 	p.at = q.waiting.PushBack(p)
+	q.expected = max(q.expected-1, 0)
+	if q.gathering && q.expected == 0 {
+		q.back.Signal()
+	}
 	q.work.Signal()
 	return nil
 }
@@ -81,17 +99,24 @@ func (q *queue) close() {
 	defer q.mu.Unlock()
 	q.closed = true
 	q.work.Broadcast()
+	q.back.Broadcast()
 }
 
 // take waits for work. It returns nil once the queue is closed and empty.
 func (q *queue) take(ctx context.Context, timeout time.Duration) *batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.waiting.Len() == 0 {
-		if q.closed {
-			return nil
+	for {
+		for q.gathering || !q.due() {
+			if q.closed && q.waiting.Len() == 0 {
+				return nil
+			}
+			q.work.Wait()
 		}
-		q.work.Wait()
+		q.gather()
+		if q.waiting.Len() > 0 {
+			break
+		}
 	}
 	b := &batch{}
 	b.ctx, b.cancel = batchContext(ctx, timeout)
@@ -104,6 +129,9 @@ func (q *queue) take(ctx context.Context, timeout time.Duration) *batch {
 		q.waiting.Remove(at)
 		p.at, p.in = nil, b
 		b.all = append(b.all, p)
+		if !p.alone {
+			q.flying++
+		}
 		events, bytes = events+len(p.events), bytes+p.bytes
 		if p.alone {
 			break
@@ -111,6 +139,34 @@ func (q *queue) take(ctx context.Context, timeout time.Duration) *batch {
 	}
 	b.live = len(b.all)
 	return b
+}
+
+// gather waits for callers who are expected back.
+func (q *queue) gather() {
+	if q.expected == 0 || q.closed {
+		return
+	}
+	q.gathering = true
+	timer := time.AfterFunc(time.Until(q.until), func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.expected = 0
+		q.back.Signal()
+	})
+	for q.expected > 0 && !q.closed {
+		q.back.Wait()
+	}
+	timer.Stop()
+	q.gathering = false
+	q.work.Broadcast()
+}
+
+// due: what waits is worth a request of its own.
+func (q *queue) due() bool {
+	if q.waiting.Len() == 0 {
+		return false
+	}
+	return q.closed || q.waiting.Front().Value.(*pending).alone || q.waiting.Len() >= min(q.flying, q.maxEvents)
 }
 
 func batchContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelCauseFunc) {
@@ -183,6 +239,13 @@ func (q *queue) finish(list []*pending) {
 func (q *queue) settle(p *pending) {
 	if !p.gone {
 		p.in.live--
+	}
+	if !p.alone {
+		q.flying--
+		if q.gathers {
+			q.expected, q.until = q.expected+1, time.Now().Add(gatherFor)
+		}
+		q.work.Signal()
 	}
 	q.room.give(p.bytes)
 	close(p.done)

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// queueOf is a queue with that many single events waiting.
+func queueOf(t *testing.T, waiting int) *queue {
+	q := newQueue(&Config{MaxBatchEvents: 100, MaxBatchBytes: 1 << 20, MaxBuffered: 1 << 20})
+	q.gathers = true
+	addEvents(t, q, waiting)
+	return q
+}
+
+func addEvents(t *testing.T, q *queue, n int) {
+	for range n {
+		if err := q.add(t.Context(), &pending{events: make([]event.Event, 1), done: make(chan struct{})}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// taken has a lane take a batch, and returns a function that tells its size once the
+// lane has one, 0 before.
+func taken(q *queue, into **batch) func() int {
+	done := make(chan struct{})
+	go func() {
+		*into = q.take(context.Background(), time.Minute)
+		close(done)
+	}()
+	return func() int {
+		synctest.Wait()
+		select {
+		case <-done:
+			return len((*into).all)
+		default:
+			return 0
+		}
+	}
+}
+
+// While a request is under way, the next goes out when it has as many events; and
+// callers who were answered are waited for, though not for long.
+func TestCallersShareRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := queueOf(t, 8)
+		var first, second, third *batch
+		if n := taken(q, &first)(); n != 8 {
+			t.Fatalf("an idle lane takes %d of 8", n)
+		}
+		addEvents(t, q, 7)
+		size := taken(q, &second)
+		if n := size(); n != 0 {
+			t.Fatalf("beside 8 under way a request of %d goes out", n)
+		}
+		addEvents(t, q, 1)
+		if n := size(); n != 8 {
+			t.Fatalf("beside 8 under way a request of %d goes out, not 8", n)
+		}
+		q.finish(first.all)
+		q.finish(second.all)
+		addEvents(t, q, 3)
+		size = taken(q, &third)
+		if n := size(); n != 0 {
+			t.Fatalf("%d go out while 13 more are expected", n)
+		}
+		addEvents(t, q, 13)
+		if n := size(); n != 16 {
+			t.Fatalf("%d go out when all 16 are back", n)
+		}
+		q.finish(third.all)
+		addEvents(t, q, 1)
+		size = taken(q, &first)
+		began := time.Now()
+		if n := size(); n != 0 {
+			t.Fatalf("%d go out while 15 more are expected", n)
+		}
+		time.Sleep(gatherFor)
+		if n := size(); n != 1 || time.Since(began) > gatherFor {
+			t.Fatalf("%d go out after %v", n, time.Since(began))
+		}
+		for _, b := range []*batch{first, second, third} {
+			b.cancel(nil)
+		}
+	})
+}

@@ -135,8 +135,8 @@ func (c *Client) get(ctx context.Context, offset uint64, level Consistency) (eve
 		if err != nil {
 			return nil, err
 		}
-		events := appendRun(nil, resp.Msg.GetRun())
-		if len(events) != 1 || events[0].Offset != offset {
+		events, err := eventsOf([]*ringlogv1.Run{resp.Msg.GetRun()})
+		if err != nil || len(events) != 1 || events[0].Offset != offset {
 			return nil, fmt.Errorf("%d events came back, not the one asked for", len(events))
 		}
 		found = events[0]

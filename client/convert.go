@@ -1,10 +1,12 @@
 package client
 
 import (
+	"errors"
 	"time"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
 )
 
 // wireBytes is about what an event takes in a request.
@@ -14,8 +16,22 @@ func wireBytes(ev *event.Event) int {
 		len(ev.CorrelationID) + len(ev.CausationID) + len(ev.Original)
 }
 
-// appendRun appends a run's events.
-func appendRun(events []event.Event, run *ringlogv1.Run) []event.Event {
+// eachEvent calls yield with the events of runs, in order, until it returns false.
+func eachEvent(runs []*ringlogv1.Run, yield func(*event.Event) bool) error {
+	for _, run := range runs {
+		each := eachOfRun
+		if run.GetSpan() != nil {
+			each = eachOfSpan
+		}
+		more, err := each(run, yield)
+		if !more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eachOfRun(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, err error) {
 	at, term := time.Unix(0, run.GetAppendedAtUnixNano()).UTC(), run.GetTerm()
 	for _, w := range run.GetEvents() {
 		ev := event.Event{
@@ -28,21 +44,56 @@ func appendRun(events []event.Event, run *ringlogv1.Run) []event.Event {
 		if w.TimeUnixNano != 0 {
 			ev.Time = time.Unix(0, w.TimeUnixNano).UTC()
 		}
-		events = append(events, ev)
+		if !yield(&ev) {
+			return false, nil
+		}
 	}
-	return events
+	return true, nil
 }
 
-func eventsOf(runs []*ringlogv1.Run) []event.Event {
+// errEnough ends the reading of a span.
+var errEnough = errors.New("enough")
+
+func eachOfSpan(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, err error) {
+	s, at := run.GetSpan(), time.Unix(0, run.GetAppendedAtUnixNano()).UTC()
+	w := s.GetPacket()
+	p := frame.Packet{Rows: int(w.GetRows()), Types: w.GetTypes(), Sources: w.GetSources(), Body: w.GetBody()}
+	opened, err := p.Open(frame.MaxBlockBytes)
+	if err != nil {
+		return false, err
+	}
+	offset, from := s.GetFirst(), s.GetFirst()+uint64(s.GetSkip())
+	err = opened.Each(func(row int, e *event.Event) error {
+		if dead := s.GetDead(); row/8 < len(dead) && dead[row/8]&(1<<(row%8)) != 0 {
+			return nil
+		}
+		e.Offset, e.AppendedAt, e.Term = offset, at, run.GetTerm()
+		offset++
+		switch {
+		case e.Offset < from:
+			return nil
+		case e.Offset >= from+uint64(s.GetTake()) || !yield(e):
+			return errEnough
+		}
+		return nil
+	})
+	if err == errEnough {
+		return offset > from+uint64(s.GetTake()), nil
+	}
+	return true, err
+}
+
+func eventsOf(runs []*ringlogv1.Run) ([]event.Event, error) {
 	n := 0
 	for _, run := range runs {
-		n += len(run.Events)
+		n += len(run.GetEvents()) + int(min(run.GetSpan().GetTake(), frame.MaxRows))
 	}
 	events := make([]event.Event, 0, n)
-	for _, run := range runs {
-		events = appendRun(events, run)
-	}
-	return events
+	err := eachEvent(runs, func(e *event.Event) bool {
+		events = append(events, *e)
+		return true
+	})
+	return events, err
 }
 
 func gapOf(w *ringlogv1.Gap) *Gap {

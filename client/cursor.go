@@ -253,7 +253,7 @@ func (cur *Cursor) read(ctx context.Context) {
 	defer close(cur.batches)
 	s := cur.c.newStream("cursor "+cur.info.Name, func(ctx context.Context, e *endpoint, next uint64) (*messages, error) {
 		return e.cursor.ReadCursor(ctx, request(cur.c, &ringlogv1.ReadCursorRequest{
-			Name: cur.info.Name, Generation: cur.info.Generation, Follow: true, From: next}))
+			Name: cur.info.Name, Generation: cur.info.Generation, Follow: true, From: next, Packets: true}))
 	})
 	defer s.disconnect()
 	for {
@@ -266,7 +266,10 @@ func (cur *Cursor) read(ctx context.Context) {
 		}
 		d := delivery{err: err}
 		if err == nil {
-			d = delivery{events: eventsOf(m.GetRuns()), gap: gapOf(m.GetGap()), next: m.GetNext()}
+			d = delivery{gap: gapOf(m.GetGap()), next: m.GetNext()}
+			if d.events, err = eventsOf(m.GetRuns()); err != nil {
+				d.err = fmt.Errorf("client: cursor %s: %w", cur.info.Name, err)
+			}
 		}
 		select {
 		case cur.batches <- d:

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
@@ -508,7 +511,8 @@ func TestATailToTheEndEndsWithItsNode(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 			defer cancel()
 			read, last := 0, error(nil)
-			for _, err := range c.Tail(ctx, client.TailOptions{NoFollow: true}) {
+			everything := event.Filter{Types: []string{"*"}} // one by one: in packets they are too small to be cut
+			for _, err := range c.Tail(ctx, client.TailOptions{NoFollow: true, Filter: everything}) {
 				if last = err; err == nil {
 					read++
 				}
@@ -520,6 +524,56 @@ func TestATailToTheEndEndsWithItsNode(t *testing.T) {
 				t.Errorf("%d events were read before", read)
 			}
 		})
+	}
+}
+
+// TestReadingPacketsIsReadingEvents compares what comes as it is stored with what the
+// node takes apart, from anywhere, with duplicates and refused rows among the stored.
+func TestReadingPacketsIsReadingEvents(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	rng := rand.New(rand.NewPCG(4, 2))
+	for range 40 {
+		events := make([]event.Event, 1+rng.IntN(60))
+		for i := range events {
+			events[i] = numbered(rng.IntN(400))
+			events[i].NoDedup = rng.IntN(4) == 0
+			if rng.IntN(3) == 0 {
+				events[i].Type, events[i].Key, events[i].Time = "MY_OWN", "k", time.Unix(int64(i), 5).UTC()
+			}
+		}
+		if _, err := c.PublishBatch(t.Context(), events); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(o client.TailOptions) (all []event.Event) {
+		for ev, err := range c.Tail(t.Context(), o) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, ev)
+		}
+		return all
+	}
+	_, last := n.raft.Machine().Log().Bounds()
+	for range 60 {
+		o := client.TailOptions{From: client.FromOffset(1 + rng.Uint64N(last)), NoFollow: true, Limit: uint64(rng.IntN(3) * rng.IntN(200))}
+		packets := read(o)
+		o.Filter.Types = []string{"*"}
+		if diff := cmp.Diff(read(o), packets, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); diff != "" || len(packets) == 0 {
+			t.Fatalf("%+v: %d events\n%s", o, len(packets), diff)
+		}
+	}
+	cur, err := c.OpenCursor(t.Context(), "all", client.CursorOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cur.Close()
+	for _, want := range read(client.TailOptions{From: client.FromStart(), NoFollow: true}) {
+		got, err := cur.Next(t.Context())
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(event.Event{})); err != nil || diff != "" {
+			t.Fatalf("%v\n%s", err, diff)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"time"
@@ -24,6 +25,7 @@ type TailOptions struct {
 // Tail reads events in the order of the log, each once, until the limit, the end
 // with NoFollow, an error, or the end of ctx. A *GapError tells what is not kept any
 // more, and reading goes on behind it; any other error is the last thing that comes.
+// Payloads of events that came together share their memory: copy one to keep it long.
 // Through failures it goes on where it was: for Config.Timeout while no node has
 // answered yet, and after that for as long as ctx allows, or with NoFollow for
 // Config.Timeout each time that nothing comes.
@@ -78,7 +80,7 @@ func (r *tailReader) request(next, seen uint64) *ringlogv1.TailRequest {
 		from = FromOffset(next)
 	}
 	req := &ringlogv1.TailRequest{From: from.wire(), Filter: filterToWire(o.Filter), Follow: !o.NoFollow,
-		Consistency: o.Consistency.wire(), MinOffset: o.MinOffset}
+		Consistency: o.Consistency.wire(), MinOffset: o.MinOffset, Packets: true}
 	if from.kind == atOffset && from.n > 0 && from.n-1 <= seen {
 		req.MinOffset = max(req.MinOffset, from.n-1)
 	}
@@ -96,11 +98,15 @@ func (r *tailReader) hand(m *ringlogv1.TailResponse, yield func(event.Event, err
 	if gap := gapOf(m.GetGap()); gap != nil && !yield(event.Event{}, &GapError{*gap}) {
 		return false
 	}
-	for _, ev := range eventsOf(m.GetRuns()) {
+	more := true
+	err := eachEvent(m.GetRuns(), func(e *event.Event) bool {
 		r.taken++
-		if !yield(ev, nil) {
-			return false
-		}
+		more = yield(*e, nil)
+		return more
+	})
+	if err != nil {
+		yield(event.Event{}, fmt.Errorf("client: tail: %w", err))
+		return false
 	}
-	return !r.full()
+	return more && !r.full()
 }

@@ -14,12 +14,18 @@ import (
 // eventOverhead is about what a decoded event takes beside its payload.
 const eventOverhead = 320
 
-// cached is a block in memory. Its events are decoded once, by whoever asks first.
+// cached is a block in memory. Its body is checked and its events are decoded once,
+// by whoever asks first.
 type cached struct {
 	*stored
-	once   sync.Once
-	events []event.Event
-	err    error
+	owner   *cache
+	verify  sync.Once
+	damaged error
+	once    sync.Once
+	events  []event.Event
+	err     error
+
+	// Guarded by cache.mu.
 	weight int64
 	place  *list.Element
 }
@@ -60,7 +66,7 @@ func (c *cache) block(it *pebble.Iterator) (*cached, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.put(&cached{stored: s, weight: int64(len(v)) + int64(s.live)*eventOverhead + int64(frame.RawSize(s.body))}), nil
+	return c.put(&cached{stored: s, owner: c, weight: int64(len(v))}), nil
 }
 
 func (c *cache) get(first uint64) *cached {
@@ -82,21 +88,46 @@ func (c *cache) put(b *cached) *cached {
 	b.place = c.recent.PushFront(b)
 	c.blocks[b.first] = b
 	c.weight += b.weight
+	c.shrink()
+	return b
+}
+
+// grow is told that a block takes more by now.
+func (c *cache) grow(b *cached, by int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.blocks[b.first] == b {
+		b.weight += by
+		c.weight += by
+		c.shrink()
+	}
+}
+
+func (c *cache) shrink() {
 	for c.weight > c.limit && c.recent.Len() > 1 {
 		oldest := c.recent.Remove(c.recent.Back()).(*cached)
 		delete(c.blocks, oldest.first)
 		c.weight -= oldest.weight
 	}
-	return b
 }
 
 // decoded returns the block's live events with their offsets.
 func (b *cached) decoded() ([]event.Event, error) {
 	b.once.Do(func() {
 		b.events, b.err = b.decode()
-		b.body = nil
+		b.owner.grow(b, int64(b.live)*eventOverhead+int64(frame.RawSize(b.body)))
 	})
 	return b.events, b.err
+}
+
+// verified returns the body once its checksum is known to be right.
+func (b *cached) verified() ([]byte, error) {
+	b.verify.Do(func() {
+		if err := frame.Verify(b.body); err != nil {
+			b.damaged = corrupt(b.first, "events", err)
+		}
+	})
+	return b.body, b.damaged
 }
 
 func (b *cached) decode() ([]event.Event, error) {

@@ -39,49 +39,64 @@ const maxBlocksPerRead = 256
 // the end of the block that reaches limit, at the tail, or after many blocks
 // without a match. It never waits. A read past the tail finds nothing.
 func (l *Log) Read(from uint64, m *event.Matcher, limit int) (Chunk, error) {
+	chunk, limit := Chunk{Next: from}, max(limit, 1)
+	gap, err := l.walk(from, func(b *cached) (more bool, err error) {
+		err = chunk.take(b, m, limit)
+		return len(chunk.Events) < limit, err
+	})
+	if gap != nil {
+		return Chunk{Next: gap.To + 1, Gap: gap}, nil
+	}
+	return chunk, err
+}
+
+// walk calls visit with the blocks from the one that holds from on, in order, until it
+// wants no more. A gap says that from is not kept any more.
+func (l *Log) walk(from uint64, visit func(*cached) (more bool, err error)) (*Gap, error) {
 	first, last := l.Bounds()
 	if from < first {
-		return Chunk{Next: first, Gap: &Gap{From: from, To: first - 1, Reason: ReasonTrimmed}}, nil
+		return &Gap{From: from, To: first - 1, Reason: ReasonTrimmed}, nil
 	}
-	chunk, limit := Chunk{Next: from}, max(limit, 1)
 	if from > last {
-		return chunk, nil
+		return nil, nil
 	}
+	visited := false
 	err := l.View(func(db *pebble.DB) error {
 		it, err := blockIter(db, last)
 		if err != nil {
 			return err
 		}
 		defer it.Close()
-		found := it.SeekLT(blockKey(from + 1))
-		for n := 0; found && n < maxBlocksPerRead && len(chunk.Events) < limit; n++ {
+		more := it.SeekLT(blockKey(from + 1))
+		for n := 0; more && n < maxBlocksPerRead; n++ {
 			b, err := l.cache.block(it)
 			if err != nil {
 				return err
 			}
-			if err := chunk.take(b, m, limit); err != nil {
+			visited = true
+			if more, err = visit(b); err != nil {
 				return err
 			}
-			found = it.Next()
+			more = more && it.Next()
 		}
 		return it.Error()
 	})
-	if errors.Is(err, errMissing) || err == nil && chunk.Next == from && len(chunk.Events) == 0 {
+	if errors.Is(err, errMissing) || err == nil && !visited {
 		return l.trimmedMeanwhile(from)
 	}
-	return chunk, l.tell(err)
+	return nil, l.tell(err)
 }
 
 var errMissing = errors.New("no block holds it")
 
 // trimmedMeanwhile answers a read that found no block: a trim overtook it, or the
 // log has a hole.
-func (l *Log) trimmedMeanwhile(from uint64) (Chunk, error) {
+func (l *Log) trimmedMeanwhile(from uint64) (*Gap, error) {
 	first, _ := l.Bounds()
 	if from >= first {
-		return Chunk{}, l.tell(fmt.Errorf("log: read %d: %w: %w", from, ErrCorrupt, errMissing))
+		return nil, l.tell(fmt.Errorf("log: read %d: %w: %w", from, ErrCorrupt, errMissing))
 	}
-	return Chunk{Next: first, Gap: &Gap{From: from, To: first - 1, Reason: ReasonTrimmed}}, nil
+	return &Gap{From: from, To: first - 1, Reason: ReasonTrimmed}, nil
 }
 
 func blockIter(db *pebble.DB, last uint64) (*pebble.Iterator, error) {

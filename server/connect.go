@@ -15,6 +15,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/log"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -184,7 +185,7 @@ func (l *logService) Tail(ctx context.Context, r *connect.Request[ringlogv1.Tail
 		return err
 	}
 	t, err := l.server.ops.openTail(ctx, tailRequest{from: from, filter: filter, limit: r.Msg.Limit, follow: r.Msg.Follow,
-		linearizable: r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, minOffset: r.Msg.MinOffset})
+		linearizable: r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, minOffset: r.Msg.MinOffset, spans: r.Msg.Packets})
 	if err != nil {
 		return err
 	}
@@ -209,6 +210,17 @@ func (s *Server) sendTail(ctx context.Context, t *tail, out *connect.ServerStrea
 		if err != nil {
 			return err
 		}
+		if len(found.spans) > 0 {
+			message := &ringlogv1.TailResponse{Next: found.next, LastOffset: found.last}
+			for i := range found.spans {
+				message.Runs = append(message.Runs, spanToWire(&found.spans[i]))
+				s.metrics.delivered(found.spans[i].Take)
+			}
+			if err := out.Send(message); err != nil {
+				return err
+			}
+			continue
+		}
 		for {
 			n := fitting(found.events)
 			message := &ringlogv1.TailResponse{Runs: runs.build(found.events[:n]), Gap: gapToWire(found.gap), Next: found.next, LastOffset: found.last}
@@ -224,6 +236,13 @@ func (s *Server) sendTail(ctx context.Context, t *tail, out *connect.ServerStrea
 			}
 		}
 	}
+}
+
+// spanToWire shares the span's memory.
+func spanToWire(s *log.Span) *ringlogv1.Run {
+	return &ringlogv1.Run{Term: s.Term, AppendedAtUnixNano: s.AppendedAt.UnixNano(), Span: &ringlogv1.Span{
+		Packet: &ringlogv1.Packet{Rows: uint32(s.Rows), Types: s.Types, Sources: s.Sources, Body: s.Body},
+		Dead:   s.Dead, First: s.First, Skip: uint32(s.Skip), Take: uint32(s.Take)}}
 }
 
 // fitting returns how many of the events one message takes.

@@ -91,7 +91,7 @@ func (c *cursorService) SeekCursor(ctx context.Context, r *connect.Request[ringl
 // ReadCursor implements CursorServiceHandler.
 func (c *cursorService) ReadCursor(ctx context.Context, r *connect.Request[ringlogv1.ReadCursorRequest], out *connect.ServerStream[ringlogv1.TailResponse]) error {
 	t, cursor, err := c.server.ops.openCursorTail(ctx, readCursor{name: r.Msg.Name, generation: r.Msg.Generation,
-		from: r.Msg.From, limit: r.Msg.Limit, follow: r.Msg.Follow})
+		from: r.Msg.From, limit: r.Msg.Limit, follow: r.Msg.Follow, spans: r.Msg.Packets})
 	if err != nil {
 		return err
 	}

@@ -167,6 +167,7 @@ type readCursor struct {
 	from       uint64 // a resumed reader's next offset; 0 is behind the commit
 	limit      uint64
 	follow     bool
+	spans      bool
 }
 
 // openCursorTail reads the events behind a cursor's commit for as long as the
@@ -184,7 +185,7 @@ func (s *service) openCursorTail(ctx context.Context, r readCursor) (*tail, curs
 		return nil, cursorView{}, err
 	}
 	next := max(c.Committed+1, r.from)
-	t := s.newTail(tailRequest{filter: c.Filter, limit: r.limit, follow: r.follow}, next)
+	t := s.newTail(tailRequest{filter: c.Filter, limit: r.limit, follow: r.follow, spans: r.spans}, next)
 	t.check = func() error { return s.holds(r) }
 	t.gap = func(g *log.Gap) *log.Gap { return s.cursorGap(r.name, t, g) }
 	return t, s.view(c), nil

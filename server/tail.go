@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/ringrift/ringlog/api"
@@ -28,6 +29,7 @@ type tailRequest struct {
 	follow       bool
 	linearizable bool
 	minOffset    uint64 // wait until the node has it; 0 is none
+	spans        bool   // events come as they are stored where there is no filter
 }
 
 // tail reads the log forward. One goroutine uses it.
@@ -42,6 +44,7 @@ type tail struct {
 	follow  bool
 	limited bool
 	left    uint64 // events still wanted, where limited
+	spans   bool
 
 	diverged  func() bool
 	heartbeat time.Duration
@@ -57,6 +60,7 @@ type tail struct {
 // events that do not match have passed.
 type batch struct {
 	events []event.Event // shared with other readers, never to be changed
+	spans  []log.Span    // or these
 	gap    *log.Gap
 	next   uint64 // where to go on
 	last   uint64 // the node's tail
@@ -101,7 +105,7 @@ func (s *service) newTail(r tailRequest, next uint64) *tail {
 	l := s.machine().Log()
 	_, last := l.Bounds()
 	return &tail{log: l, matcher: r.filter.Compile(s.machine().Catalogue()), next: next, end: last, follow: r.follow,
-		limited: r.limit > 0, left: r.limit, diverged: s.node.Diverged, heartbeat: s.heartbeat, handed: time.Now(), ask: firstBatch}
+		spans: r.spans && r.filter.Empty(), limited: r.limit > 0, left: r.limit, diverged: s.node.Diverged, heartbeat: s.heartbeat, handed: time.Now(), ask: firstBatch}
 }
 
 // waitForTail is how long a read waits for an offset that the node does not have.
@@ -181,31 +185,60 @@ func (t *tail) mayGoOn(ctx context.Context) error {
 
 // step reads once, without waiting.
 func (t *tail) step() (b batch, ok bool, err error) {
-	ask := t.ask
-	if t.limited {
-		ask = int(min(uint64(ask), t.left))
+	if t.spans {
+		return t.stepSpans()
 	}
-	chunk, err := t.log.Read(t.next, &t.matcher, ask)
+	chunk, err := t.log.Read(t.next, &t.matcher, t.wanted(t.ask))
 	if err != nil {
 		return batch{}, false, err
 	}
 	if chunk.Gap != nil {
-		gap := chunk.Gap
-		if t.gap != nil {
-			gap = t.gap(gap)
-		}
-		t.next = max(chunk.Next, gap.To+1)
-		return t.hand(batch{gap: gap}), true, nil
+		return t.pass(chunk.Gap), true, nil
 	}
 	t.next = chunk.Next
 	if len(chunk.Events) == 0 {
 		return batch{}, false, nil
 	}
-	if t.limited {
-		t.left -= uint64(len(chunk.Events))
-	}
+	t.took(len(chunk.Events))
 	t.learn(chunk.Events)
 	return t.hand(batch{events: chunk.Events}), true, nil
+}
+
+func (t *tail) stepSpans() (b batch, ok bool, err error) {
+	found, err := t.log.ReadSpans(t.next, t.wanted(math.MaxInt), batchBytes)
+	if err != nil {
+		return batch{}, false, err
+	}
+	if found.Gap != nil {
+		return t.pass(found.Gap), true, nil
+	}
+	t.took(int(found.Next - t.next))
+	t.next = found.Next
+	return t.hand(batch{spans: found.Spans}), len(found.Spans) > 0, nil
+}
+
+// pass goes behind a gap.
+func (t *tail) pass(gap *log.Gap) batch {
+	behind := gap.To + 1
+	if t.gap != nil {
+		gap = t.gap(gap)
+	}
+	t.next = max(behind, gap.To+1)
+	return t.hand(batch{gap: gap})
+}
+
+// wanted is how many events to ask for, n at most.
+func (t *tail) wanted(n int) int {
+	if t.limited {
+		return int(min(uint64(n), t.left))
+	}
+	return n
+}
+
+func (t *tail) took(n int) {
+	if t.limited {
+		t.left -= uint64(n)
+	}
 }
 
 // hand completes a batch.

@@ -799,6 +799,7 @@ type TailRequest struct {
 	Follow        bool                   `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
 	Consistency   Consistency            `protobuf:"varint,5,opt,name=consistency,proto3,enum=ringlog.v1.Consistency" json:"consistency,omitempty"`
 	MinOffset     uint64                 `protobuf:"varint,6,opt,name=min_offset,json=minOffset,proto3" json:"min_offset,omitempty"` // wait until the node has this offset
+	Packets       bool                   `protobuf:"varint,7,opt,name=packets,proto3" json:"packets,omitempty"`                      // the caller reads packets, which come where there is no filter
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -873,6 +874,13 @@ func (x *TailRequest) GetMinOffset() uint64 {
 		return x.MinOffset
 	}
 	return 0
+}
+
+func (x *TailRequest) GetPackets() bool {
+	if x != nil {
+		return x.Packets
+	}
+	return false
 }
 
 // TailResponse is a batch: events of one term and append time each, in order.
@@ -958,6 +966,7 @@ type Run struct {
 	Events             []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	Term               uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
 	AppendedAtUnixNano int64                  `protobuf:"varint,3,opt,name=appended_at_unix_nano,json=appendedAtUnixNano,proto3" json:"appended_at_unix_nano,omitempty"`
+	Span               *Span                  `protobuf:"bytes,4,opt,name=span,proto3" json:"span,omitempty"` // in place of events
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1013,6 +1022,90 @@ func (x *Run) GetAppendedAtUnixNano() int64 {
 	return 0
 }
 
+func (x *Run) GetSpan() *Span {
+	if x != nil {
+		return x.Span
+	}
+	return nil
+}
+
+// Span is part of a packet as it stands in the log.
+type Span struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Packet        *Packet                `protobuf:"bytes,1,opt,name=packet,proto3" json:"packet,omitempty"`
+	Dead          []byte                 `protobuf:"bytes,2,opt,name=dead,proto3" json:"dead,omitempty"`    // bit i%8 of byte i/8 is row i, which has no offset; may be shorter
+	First         uint64                 `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"` // offset of the first row that has one
+	Skip          uint32                 `protobuf:"varint,4,opt,name=skip,proto3" json:"skip,omitempty"`   // of the rows that have offsets, the span is take behind the first skip
+	Take          uint32                 `protobuf:"varint,5,opt,name=take,proto3" json:"take,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Span) Reset() {
+	*x = Span{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Span) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Span) ProtoMessage() {}
+
+func (x *Span) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Span.ProtoReflect.Descriptor instead.
+func (*Span) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Span) GetPacket() *Packet {
+	if x != nil {
+		return x.Packet
+	}
+	return nil
+}
+
+func (x *Span) GetDead() []byte {
+	if x != nil {
+		return x.Dead
+	}
+	return nil
+}
+
+func (x *Span) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Span) GetSkip() uint32 {
+	if x != nil {
+		return x.Skip
+	}
+	return 0
+}
+
+func (x *Span) GetTake() uint32 {
+	if x != nil {
+		return x.Take
+	}
+	return 0
+}
+
 type Gap struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
@@ -1026,7 +1119,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1131,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1144,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{11}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Gap) GetFrom() uint64 {
@@ -1099,7 +1192,7 @@ type GetEventRequest struct {
 
 func (x *GetEventRequest) Reset() {
 	*x = GetEventRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1204,7 @@ func (x *GetEventRequest) String() string {
 func (*GetEventRequest) ProtoMessage() {}
 
 func (x *GetEventRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1217,7 @@ func (x *GetEventRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEventRequest.ProtoReflect.Descriptor instead.
 func (*GetEventRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{12}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetEventRequest) GetOffset() uint64 {
@@ -1150,7 +1243,7 @@ type GetEventResponse struct {
 
 func (x *GetEventResponse) Reset() {
 	*x = GetEventResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1255,7 @@ func (x *GetEventResponse) String() string {
 func (*GetEventResponse) ProtoMessage() {}
 
 func (x *GetEventResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1268,7 @@ func (x *GetEventResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEventResponse.ProtoReflect.Descriptor instead.
 func (*GetEventResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{13}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetEventResponse) GetRun() *Run {
@@ -1198,7 +1291,7 @@ type ExplainDedupRequest struct {
 
 func (x *ExplainDedupRequest) Reset() {
 	*x = ExplainDedupRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1303,7 @@ func (x *ExplainDedupRequest) String() string {
 func (*ExplainDedupRequest) ProtoMessage() {}
 
 func (x *ExplainDedupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1316,7 @@ func (x *ExplainDedupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDedupRequest.ProtoReflect.Descriptor instead.
 func (*ExplainDedupRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{14}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExplainDedupRequest) GetSubject() isExplainDedupRequest_Subject {
@@ -1276,7 +1369,7 @@ type ExplainDedupResponse struct {
 
 func (x *ExplainDedupResponse) Reset() {
 	*x = ExplainDedupResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1381,7 @@ func (x *ExplainDedupResponse) String() string {
 func (*ExplainDedupResponse) ProtoMessage() {}
 
 func (x *ExplainDedupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1394,7 @@ func (x *ExplainDedupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDedupResponse.ProtoReflect.Descriptor instead.
 func (*ExplainDedupResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{15}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExplainDedupResponse) GetExplanationJson() string {
@@ -1329,7 +1422,7 @@ type Cursor struct {
 
 func (x *Cursor) Reset() {
 	*x = Cursor{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1434,7 @@ func (x *Cursor) String() string {
 func (*Cursor) ProtoMessage() {}
 
 func (x *Cursor) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1447,7 @@ func (x *Cursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cursor.ProtoReflect.Descriptor instead.
 func (*Cursor) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{16}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Cursor) GetName() string {
@@ -1438,7 +1531,7 @@ type CursorPolicy struct {
 
 func (x *CursorPolicy) Reset() {
 	*x = CursorPolicy{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1543,7 @@ func (x *CursorPolicy) String() string {
 func (*CursorPolicy) ProtoMessage() {}
 
 func (x *CursorPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1556,7 @@ func (x *CursorPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CursorPolicy.ProtoReflect.Descriptor instead.
 func (*CursorPolicy) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{17}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CursorPolicy) GetHoldEvents() uint64 {
@@ -1499,7 +1592,7 @@ type CreateCursorRequest struct {
 
 func (x *CreateCursorRequest) Reset() {
 	*x = CreateCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1604,7 @@ func (x *CreateCursorRequest) String() string {
 func (*CreateCursorRequest) ProtoMessage() {}
 
 func (x *CreateCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1617,7 @@ func (x *CreateCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCursorRequest.ProtoReflect.Descriptor instead.
 func (*CreateCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{18}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateCursorRequest) GetName() string {
@@ -1564,7 +1657,7 @@ type CreateCursorResponse struct {
 
 func (x *CreateCursorResponse) Reset() {
 	*x = CreateCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1669,7 @@ func (x *CreateCursorResponse) String() string {
 func (*CreateCursorResponse) ProtoMessage() {}
 
 func (x *CreateCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1682,7 @@ func (x *CreateCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCursorResponse.ProtoReflect.Descriptor instead.
 func (*CreateCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{19}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateCursorResponse) GetCursor() *Cursor {
@@ -1608,7 +1701,7 @@ type GetCursorRequest struct {
 
 func (x *GetCursorRequest) Reset() {
 	*x = GetCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1713,7 @@ func (x *GetCursorRequest) String() string {
 func (*GetCursorRequest) ProtoMessage() {}
 
 func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1726,7 @@ func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorRequest.ProtoReflect.Descriptor instead.
 func (*GetCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{20}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetCursorRequest) GetName() string {
@@ -1652,7 +1745,7 @@ type GetCursorResponse struct {
 
 func (x *GetCursorResponse) Reset() {
 	*x = GetCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1757,7 @@ func (x *GetCursorResponse) String() string {
 func (*GetCursorResponse) ProtoMessage() {}
 
 func (x *GetCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1770,7 @@ func (x *GetCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorResponse.ProtoReflect.Descriptor instead.
 func (*GetCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{21}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetCursorResponse) GetCursor() *Cursor {
@@ -1695,7 +1788,7 @@ type ListCursorsRequest struct {
 
 func (x *ListCursorsRequest) Reset() {
 	*x = ListCursorsRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1800,7 @@ func (x *ListCursorsRequest) String() string {
 func (*ListCursorsRequest) ProtoMessage() {}
 
 func (x *ListCursorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1813,7 @@ func (x *ListCursorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCursorsRequest.ProtoReflect.Descriptor instead.
 func (*ListCursorsRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{22}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{23}
 }
 
 type ListCursorsResponse struct {
@@ -1732,7 +1825,7 @@ type ListCursorsResponse struct {
 
 func (x *ListCursorsResponse) Reset() {
 	*x = ListCursorsResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +1837,7 @@ func (x *ListCursorsResponse) String() string {
 func (*ListCursorsResponse) ProtoMessage() {}
 
 func (x *ListCursorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +1850,7 @@ func (x *ListCursorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCursorsResponse.ProtoReflect.Descriptor instead.
 func (*ListCursorsResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{23}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListCursorsResponse) GetCursors() []*Cursor {
@@ -1776,7 +1869,7 @@ type DeleteCursorRequest struct {
 
 func (x *DeleteCursorRequest) Reset() {
 	*x = DeleteCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1881,7 @@ func (x *DeleteCursorRequest) String() string {
 func (*DeleteCursorRequest) ProtoMessage() {}
 
 func (x *DeleteCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1894,7 @@ func (x *DeleteCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCursorRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{24}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteCursorRequest) GetName() string {
@@ -1819,7 +1912,7 @@ type DeleteCursorResponse struct {
 
 func (x *DeleteCursorResponse) Reset() {
 	*x = DeleteCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1924,7 @@ func (x *DeleteCursorResponse) String() string {
 func (*DeleteCursorResponse) ProtoMessage() {}
 
 func (x *DeleteCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1937,7 @@ func (x *DeleteCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCursorResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{25}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{26}
 }
 
 type OpenCursorRequest struct {
@@ -1856,7 +1949,7 @@ type OpenCursorRequest struct {
 
 func (x *OpenCursorRequest) Reset() {
 	*x = OpenCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +1961,7 @@ func (x *OpenCursorRequest) String() string {
 func (*OpenCursorRequest) ProtoMessage() {}
 
 func (x *OpenCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +1974,7 @@ func (x *OpenCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCursorRequest.ProtoReflect.Descriptor instead.
 func (*OpenCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{26}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OpenCursorRequest) GetName() string {
@@ -1900,7 +1993,7 @@ type OpenCursorResponse struct {
 
 func (x *OpenCursorResponse) Reset() {
 	*x = OpenCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +2005,7 @@ func (x *OpenCursorResponse) String() string {
 func (*OpenCursorResponse) ProtoMessage() {}
 
 func (x *OpenCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +2018,7 @@ func (x *OpenCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCursorResponse.ProtoReflect.Descriptor instead.
 func (*OpenCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{27}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OpenCursorResponse) GetCursor() *Cursor {
@@ -1946,7 +2039,7 @@ type CommitCursorRequest struct {
 
 func (x *CommitCursorRequest) Reset() {
 	*x = CommitCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2051,7 @@ func (x *CommitCursorRequest) String() string {
 func (*CommitCursorRequest) ProtoMessage() {}
 
 func (x *CommitCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2064,7 @@ func (x *CommitCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCursorRequest.ProtoReflect.Descriptor instead.
 func (*CommitCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{28}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CommitCursorRequest) GetName() string {
@@ -2004,7 +2097,7 @@ type CommitCursorResponse struct {
 
 func (x *CommitCursorResponse) Reset() {
 	*x = CommitCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2109,7 @@ func (x *CommitCursorResponse) String() string {
 func (*CommitCursorResponse) ProtoMessage() {}
 
 func (x *CommitCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2122,7 @@ func (x *CommitCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCursorResponse.ProtoReflect.Descriptor instead.
 func (*CommitCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{29}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CommitCursorResponse) GetCommitted() uint64 {
@@ -2049,7 +2142,7 @@ type SeekCursorRequest struct {
 
 func (x *SeekCursorRequest) Reset() {
 	*x = SeekCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +2154,7 @@ func (x *SeekCursorRequest) String() string {
 func (*SeekCursorRequest) ProtoMessage() {}
 
 func (x *SeekCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +2167,7 @@ func (x *SeekCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekCursorRequest.ProtoReflect.Descriptor instead.
 func (*SeekCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{30}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SeekCursorRequest) GetName() string {
@@ -2100,7 +2193,7 @@ type SeekCursorResponse struct {
 
 func (x *SeekCursorResponse) Reset() {
 	*x = SeekCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2205,7 @@ func (x *SeekCursorResponse) String() string {
 func (*SeekCursorResponse) ProtoMessage() {}
 
 func (x *SeekCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2218,7 @@ func (x *SeekCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekCursorResponse.ProtoReflect.Descriptor instead.
 func (*SeekCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{31}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SeekCursorResponse) GetCursor() *Cursor {
@@ -2141,14 +2234,15 @@ type ReadCursorRequest struct {
 	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	Limit         uint64                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"` // 0 is no limit
 	Follow        bool                   `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
-	From          uint64                 `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"` // 0 is behind the commit; else a resumed reader's next offset
+	From          uint64                 `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`       // 0 is behind the commit; else a resumed reader's next offset
+	Packets       bool                   `protobuf:"varint,6,opt,name=packets,proto3" json:"packets,omitempty"` // as in TailRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReadCursorRequest) Reset() {
 	*x = ReadCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2254,7 @@ func (x *ReadCursorRequest) String() string {
 func (*ReadCursorRequest) ProtoMessage() {}
 
 func (x *ReadCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2267,7 @@ func (x *ReadCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCursorRequest.ProtoReflect.Descriptor instead.
 func (*ReadCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{32}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReadCursorRequest) GetName() string {
@@ -2211,6 +2305,13 @@ func (x *ReadCursorRequest) GetFrom() uint64 {
 	return 0
 }
 
+func (x *ReadCursorRequest) GetPackets() bool {
+	if x != nil {
+		return x.Packets
+	}
+	return false
+}
+
 type IdentifyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2219,7 +2320,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2332,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2345,7 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{33}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{34}
 }
 
 type IdentifyResponse struct {
@@ -2256,7 +2357,7 @@ type IdentifyResponse struct {
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2369,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2382,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{34}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *IdentifyResponse) GetReportJson() []byte {
@@ -2300,7 +2401,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2312,7 +2413,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2325,7 +2426,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{35}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ForwardRequest) GetRequest() []byte {
@@ -2344,7 +2445,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2457,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2470,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{36}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ForwardResponse) GetResult() []byte {
@@ -2387,7 +2488,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2500,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2513,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{37}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{38}
 }
 
 type ReadIndexResponse struct {
@@ -2424,7 +2525,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2436,7 +2537,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2449,7 +2550,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{38}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -2470,7 +2571,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2583,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2596,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{39}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *JoinRequest) GetMemberJson() []byte {
@@ -2527,7 +2628,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2640,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2653,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{40}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{41}
 }
 
 // ErrorDetail goes with every Connect error: the same as in the HTTP error body.
@@ -2570,7 +2671,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2683,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2696,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{41}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ErrorDetail) GetCode() string {
@@ -2705,7 +2806,7 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1b\n" +
-	"\tmore_rows\x18\x05 \x03(\rR\bmoreRows\"\xeb\x01\n" +
+	"\tmore_rows\x18\x05 \x03(\rR\bmoreRows\"\x85\x02\n" +
 	"\vTailRequest\x12(\n" +
 	"\x04from\x18\x01 \x01(\v2\x14.ringlog.v1.PositionR\x04from\x12*\n" +
 	"\x06filter\x18\x02 \x01(\v2\x12.ringlog.v1.FilterR\x06filter\x12\x14\n" +
@@ -2713,18 +2814,26 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\x129\n" +
 	"\vconsistency\x18\x05 \x01(\x0e2\x17.ringlog.v1.ConsistencyR\vconsistency\x12\x1d\n" +
 	"\n" +
-	"min_offset\x18\x06 \x01(\x04R\tminOffset\"\xb7\x01\n" +
+	"min_offset\x18\x06 \x01(\x04R\tminOffset\x12\x18\n" +
+	"\apackets\x18\a \x01(\bR\apackets\"\xb7\x01\n" +
 	"\fTailResponse\x12#\n" +
 	"\x04runs\x18\x01 \x03(\v2\x0f.ringlog.v1.RunR\x04runs\x12!\n" +
 	"\x03gap\x18\x02 \x01(\v2\x0f.ringlog.v1.GapR\x03gap\x12\x12\n" +
 	"\x04next\x18\x03 \x01(\x04R\x04next\x12\x1f\n" +
 	"\vlast_offset\x18\x04 \x01(\x04R\n" +
 	"lastOffset\x12*\n" +
-	"\x06cursor\x18\x05 \x01(\v2\x12.ringlog.v1.CursorR\x06cursor\"w\n" +
+	"\x06cursor\x18\x05 \x01(\v2\x12.ringlog.v1.CursorR\x06cursor\"\x9d\x01\n" +
 	"\x03Run\x12)\n" +
 	"\x06events\x18\x01 \x03(\v2\x11.ringlog.v1.EventR\x06events\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x121\n" +
-	"\x15appended_at_unix_nano\x18\x03 \x01(\x03R\x12appendedAtUnixNano\"\xcb\x01\n" +
+	"\x15appended_at_unix_nano\x18\x03 \x01(\x03R\x12appendedAtUnixNano\x12$\n" +
+	"\x04span\x18\x04 \x01(\v2\x10.ringlog.v1.SpanR\x04span\"\x84\x01\n" +
+	"\x04Span\x12*\n" +
+	"\x06packet\x18\x01 \x01(\v2\x12.ringlog.v1.PacketR\x06packet\x12\x12\n" +
+	"\x04dead\x18\x02 \x01(\fR\x04dead\x12\x14\n" +
+	"\x05first\x18\x03 \x01(\x04R\x05first\x12\x12\n" +
+	"\x04skip\x18\x04 \x01(\rR\x04skip\x12\x12\n" +
+	"\x04take\x18\x05 \x01(\rR\x04take\"\xcb\x01\n" +
 	"\x03Gap\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x04R\x02to\x12\x16\n" +
@@ -2800,7 +2909,7 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
 	"\x02to\x18\x02 \x01(\v2\x14.ringlog.v1.PositionR\x02to\"@\n" +
 	"\x12SeekCursorResponse\x12*\n" +
-	"\x06cursor\x18\x01 \x01(\v2\x12.ringlog.v1.CursorR\x06cursor\"\x89\x01\n" +
+	"\x06cursor\x18\x01 \x01(\v2\x12.ringlog.v1.CursorR\x06cursor\"\xa3\x01\n" +
 	"\x11ReadCursorRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -2808,7 +2917,8 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"generation\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\x12\x12\n" +
-	"\x04from\x18\x05 \x01(\x04R\x04from\"\x11\n" +
+	"\x04from\x18\x05 \x01(\x04R\x04from\x12\x18\n" +
+	"\apackets\x18\x06 \x01(\bR\apackets\"\x11\n" +
 	"\x0fIdentifyRequest\"3\n" +
 	"\x10IdentifyResponse\x12\x1f\n" +
 	"\vreport_json\x18\x01 \x01(\fR\n" +
@@ -2876,7 +2986,7 @@ func file_ringlog_v1_ringlog_proto_rawDescGZIP() []byte {
 }
 
 var file_ringlog_v1_ringlog_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(Consistency)(0),              // 0: ringlog.v1.Consistency
 	(*Event)(nil),                 // 1: ringlog.v1.Event
@@ -2890,44 +3000,45 @@ var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(*TailRequest)(nil),           // 9: ringlog.v1.TailRequest
 	(*TailResponse)(nil),          // 10: ringlog.v1.TailResponse
 	(*Run)(nil),                   // 11: ringlog.v1.Run
-	(*Gap)(nil),                   // 12: ringlog.v1.Gap
-	(*GetEventRequest)(nil),       // 13: ringlog.v1.GetEventRequest
-	(*GetEventResponse)(nil),      // 14: ringlog.v1.GetEventResponse
-	(*ExplainDedupRequest)(nil),   // 15: ringlog.v1.ExplainDedupRequest
-	(*ExplainDedupResponse)(nil),  // 16: ringlog.v1.ExplainDedupResponse
-	(*Cursor)(nil),                // 17: ringlog.v1.Cursor
-	(*CursorPolicy)(nil),          // 18: ringlog.v1.CursorPolicy
-	(*CreateCursorRequest)(nil),   // 19: ringlog.v1.CreateCursorRequest
-	(*CreateCursorResponse)(nil),  // 20: ringlog.v1.CreateCursorResponse
-	(*GetCursorRequest)(nil),      // 21: ringlog.v1.GetCursorRequest
-	(*GetCursorResponse)(nil),     // 22: ringlog.v1.GetCursorResponse
-	(*ListCursorsRequest)(nil),    // 23: ringlog.v1.ListCursorsRequest
-	(*ListCursorsResponse)(nil),   // 24: ringlog.v1.ListCursorsResponse
-	(*DeleteCursorRequest)(nil),   // 25: ringlog.v1.DeleteCursorRequest
-	(*DeleteCursorResponse)(nil),  // 26: ringlog.v1.DeleteCursorResponse
-	(*OpenCursorRequest)(nil),     // 27: ringlog.v1.OpenCursorRequest
-	(*OpenCursorResponse)(nil),    // 28: ringlog.v1.OpenCursorResponse
-	(*CommitCursorRequest)(nil),   // 29: ringlog.v1.CommitCursorRequest
-	(*CommitCursorResponse)(nil),  // 30: ringlog.v1.CommitCursorResponse
-	(*SeekCursorRequest)(nil),     // 31: ringlog.v1.SeekCursorRequest
-	(*SeekCursorResponse)(nil),    // 32: ringlog.v1.SeekCursorResponse
-	(*ReadCursorRequest)(nil),     // 33: ringlog.v1.ReadCursorRequest
-	(*IdentifyRequest)(nil),       // 34: ringlog.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),      // 35: ringlog.v1.IdentifyResponse
-	(*ForwardRequest)(nil),        // 36: ringlog.v1.ForwardRequest
-	(*ForwardResponse)(nil),       // 37: ringlog.v1.ForwardResponse
-	(*ReadIndexRequest)(nil),      // 38: ringlog.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 39: ringlog.v1.ReadIndexResponse
-	(*JoinRequest)(nil),           // 40: ringlog.v1.JoinRequest
-	(*JoinResponse)(nil),          // 41: ringlog.v1.JoinResponse
-	(*ErrorDetail)(nil),           // 42: ringlog.v1.ErrorDetail
-	nil,                           // 43: ringlog.v1.Gap.TypesEntry
-	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
+	(*Span)(nil),                  // 12: ringlog.v1.Span
+	(*Gap)(nil),                   // 13: ringlog.v1.Gap
+	(*GetEventRequest)(nil),       // 14: ringlog.v1.GetEventRequest
+	(*GetEventResponse)(nil),      // 15: ringlog.v1.GetEventResponse
+	(*ExplainDedupRequest)(nil),   // 16: ringlog.v1.ExplainDedupRequest
+	(*ExplainDedupResponse)(nil),  // 17: ringlog.v1.ExplainDedupResponse
+	(*Cursor)(nil),                // 18: ringlog.v1.Cursor
+	(*CursorPolicy)(nil),          // 19: ringlog.v1.CursorPolicy
+	(*CreateCursorRequest)(nil),   // 20: ringlog.v1.CreateCursorRequest
+	(*CreateCursorResponse)(nil),  // 21: ringlog.v1.CreateCursorResponse
+	(*GetCursorRequest)(nil),      // 22: ringlog.v1.GetCursorRequest
+	(*GetCursorResponse)(nil),     // 23: ringlog.v1.GetCursorResponse
+	(*ListCursorsRequest)(nil),    // 24: ringlog.v1.ListCursorsRequest
+	(*ListCursorsResponse)(nil),   // 25: ringlog.v1.ListCursorsResponse
+	(*DeleteCursorRequest)(nil),   // 26: ringlog.v1.DeleteCursorRequest
+	(*DeleteCursorResponse)(nil),  // 27: ringlog.v1.DeleteCursorResponse
+	(*OpenCursorRequest)(nil),     // 28: ringlog.v1.OpenCursorRequest
+	(*OpenCursorResponse)(nil),    // 29: ringlog.v1.OpenCursorResponse
+	(*CommitCursorRequest)(nil),   // 30: ringlog.v1.CommitCursorRequest
+	(*CommitCursorResponse)(nil),  // 31: ringlog.v1.CommitCursorResponse
+	(*SeekCursorRequest)(nil),     // 32: ringlog.v1.SeekCursorRequest
+	(*SeekCursorResponse)(nil),    // 33: ringlog.v1.SeekCursorResponse
+	(*ReadCursorRequest)(nil),     // 34: ringlog.v1.ReadCursorRequest
+	(*IdentifyRequest)(nil),       // 35: ringlog.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),      // 36: ringlog.v1.IdentifyResponse
+	(*ForwardRequest)(nil),        // 37: ringlog.v1.ForwardRequest
+	(*ForwardResponse)(nil),       // 38: ringlog.v1.ForwardResponse
+	(*ReadIndexRequest)(nil),      // 39: ringlog.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 40: ringlog.v1.ReadIndexResponse
+	(*JoinRequest)(nil),           // 41: ringlog.v1.JoinRequest
+	(*JoinResponse)(nil),          // 42: ringlog.v1.JoinResponse
+	(*ErrorDetail)(nil),           // 43: ringlog.v1.ErrorDetail
+	nil,                           // 44: ringlog.v1.Gap.TypesEntry
+	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
 }
 var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
-	44, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
-	45, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
+	45, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
+	46, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
 	1,  // 2: ringlog.v1.PublishRequest.events:type_name -> ringlog.v1.Event
 	5,  // 3: ringlog.v1.PublishRequest.packet:type_name -> ringlog.v1.Packet
 	7,  // 4: ringlog.v1.PublishResponse.duplicates:type_name -> ringlog.v1.Duplicate
@@ -2936,65 +3047,67 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	2,  // 7: ringlog.v1.TailRequest.filter:type_name -> ringlog.v1.Filter
 	0,  // 8: ringlog.v1.TailRequest.consistency:type_name -> ringlog.v1.Consistency
 	11, // 9: ringlog.v1.TailResponse.runs:type_name -> ringlog.v1.Run
-	12, // 10: ringlog.v1.TailResponse.gap:type_name -> ringlog.v1.Gap
-	17, // 11: ringlog.v1.TailResponse.cursor:type_name -> ringlog.v1.Cursor
+	13, // 10: ringlog.v1.TailResponse.gap:type_name -> ringlog.v1.Gap
+	18, // 11: ringlog.v1.TailResponse.cursor:type_name -> ringlog.v1.Cursor
 	1,  // 12: ringlog.v1.Run.events:type_name -> ringlog.v1.Event
-	43, // 13: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
-	0,  // 14: ringlog.v1.GetEventRequest.consistency:type_name -> ringlog.v1.Consistency
-	11, // 15: ringlog.v1.GetEventResponse.run:type_name -> ringlog.v1.Run
-	2,  // 16: ringlog.v1.Cursor.filter:type_name -> ringlog.v1.Filter
-	44, // 17: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
-	44, // 18: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
-	18, // 19: ringlog.v1.Cursor.policy:type_name -> ringlog.v1.CursorPolicy
-	12, // 20: ringlog.v1.Cursor.gap:type_name -> ringlog.v1.Gap
-	45, // 21: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
-	45, // 22: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
-	3,  // 23: ringlog.v1.CreateCursorRequest.from:type_name -> ringlog.v1.Position
-	2,  // 24: ringlog.v1.CreateCursorRequest.filter:type_name -> ringlog.v1.Filter
-	18, // 25: ringlog.v1.CreateCursorRequest.policy:type_name -> ringlog.v1.CursorPolicy
-	17, // 26: ringlog.v1.CreateCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	17, // 27: ringlog.v1.GetCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	17, // 28: ringlog.v1.ListCursorsResponse.cursors:type_name -> ringlog.v1.Cursor
-	17, // 29: ringlog.v1.OpenCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	3,  // 30: ringlog.v1.SeekCursorRequest.to:type_name -> ringlog.v1.Position
-	17, // 31: ringlog.v1.SeekCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	4,  // 32: ringlog.v1.LogService.Publish:input_type -> ringlog.v1.PublishRequest
-	9,  // 33: ringlog.v1.LogService.Tail:input_type -> ringlog.v1.TailRequest
-	13, // 34: ringlog.v1.LogService.GetEvent:input_type -> ringlog.v1.GetEventRequest
-	15, // 35: ringlog.v1.LogService.ExplainDedup:input_type -> ringlog.v1.ExplainDedupRequest
-	19, // 36: ringlog.v1.CursorService.CreateCursor:input_type -> ringlog.v1.CreateCursorRequest
-	21, // 37: ringlog.v1.CursorService.GetCursor:input_type -> ringlog.v1.GetCursorRequest
-	23, // 38: ringlog.v1.CursorService.ListCursors:input_type -> ringlog.v1.ListCursorsRequest
-	25, // 39: ringlog.v1.CursorService.DeleteCursor:input_type -> ringlog.v1.DeleteCursorRequest
-	27, // 40: ringlog.v1.CursorService.OpenCursor:input_type -> ringlog.v1.OpenCursorRequest
-	29, // 41: ringlog.v1.CursorService.CommitCursor:input_type -> ringlog.v1.CommitCursorRequest
-	31, // 42: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
-	33, // 43: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
-	34, // 44: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
-	36, // 45: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
-	38, // 46: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
-	40, // 47: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
-	6,  // 48: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
-	10, // 49: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
-	14, // 50: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
-	16, // 51: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
-	20, // 52: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
-	22, // 53: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
-	24, // 54: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
-	26, // 55: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
-	28, // 56: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
-	30, // 57: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
-	32, // 58: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
-	10, // 59: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
-	35, // 60: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
-	37, // 61: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
-	39, // 62: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
-	41, // 63: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
-	48, // [48:64] is the sub-list for method output_type
-	32, // [32:48] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	12, // 13: ringlog.v1.Run.span:type_name -> ringlog.v1.Span
+	5,  // 14: ringlog.v1.Span.packet:type_name -> ringlog.v1.Packet
+	44, // 15: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
+	0,  // 16: ringlog.v1.GetEventRequest.consistency:type_name -> ringlog.v1.Consistency
+	11, // 17: ringlog.v1.GetEventResponse.run:type_name -> ringlog.v1.Run
+	2,  // 18: ringlog.v1.Cursor.filter:type_name -> ringlog.v1.Filter
+	45, // 19: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
+	45, // 20: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
+	19, // 21: ringlog.v1.Cursor.policy:type_name -> ringlog.v1.CursorPolicy
+	13, // 22: ringlog.v1.Cursor.gap:type_name -> ringlog.v1.Gap
+	46, // 23: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
+	46, // 24: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
+	3,  // 25: ringlog.v1.CreateCursorRequest.from:type_name -> ringlog.v1.Position
+	2,  // 26: ringlog.v1.CreateCursorRequest.filter:type_name -> ringlog.v1.Filter
+	19, // 27: ringlog.v1.CreateCursorRequest.policy:type_name -> ringlog.v1.CursorPolicy
+	18, // 28: ringlog.v1.CreateCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	18, // 29: ringlog.v1.GetCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	18, // 30: ringlog.v1.ListCursorsResponse.cursors:type_name -> ringlog.v1.Cursor
+	18, // 31: ringlog.v1.OpenCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	3,  // 32: ringlog.v1.SeekCursorRequest.to:type_name -> ringlog.v1.Position
+	18, // 33: ringlog.v1.SeekCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	4,  // 34: ringlog.v1.LogService.Publish:input_type -> ringlog.v1.PublishRequest
+	9,  // 35: ringlog.v1.LogService.Tail:input_type -> ringlog.v1.TailRequest
+	14, // 36: ringlog.v1.LogService.GetEvent:input_type -> ringlog.v1.GetEventRequest
+	16, // 37: ringlog.v1.LogService.ExplainDedup:input_type -> ringlog.v1.ExplainDedupRequest
+	20, // 38: ringlog.v1.CursorService.CreateCursor:input_type -> ringlog.v1.CreateCursorRequest
+	22, // 39: ringlog.v1.CursorService.GetCursor:input_type -> ringlog.v1.GetCursorRequest
+	24, // 40: ringlog.v1.CursorService.ListCursors:input_type -> ringlog.v1.ListCursorsRequest
+	26, // 41: ringlog.v1.CursorService.DeleteCursor:input_type -> ringlog.v1.DeleteCursorRequest
+	28, // 42: ringlog.v1.CursorService.OpenCursor:input_type -> ringlog.v1.OpenCursorRequest
+	30, // 43: ringlog.v1.CursorService.CommitCursor:input_type -> ringlog.v1.CommitCursorRequest
+	32, // 44: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
+	34, // 45: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
+	35, // 46: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
+	37, // 47: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
+	39, // 48: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
+	41, // 49: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
+	6,  // 50: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
+	10, // 51: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
+	15, // 52: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
+	17, // 53: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
+	21, // 54: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
+	23, // 55: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
+	25, // 56: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
+	27, // 57: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
+	29, // 58: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
+	31, // 59: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
+	33, // 60: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
+	10, // 61: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
+	36, // 62: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
+	38, // 63: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
+	40, // 64: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
+	42, // 65: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
+	50, // [50:66] is the sub-list for method output_type
+	34, // [34:50] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_ringlog_v1_ringlog_proto_init() }
@@ -3010,7 +3123,7 @@ func file_ringlog_v1_ringlog_proto_init() {
 		(*Position_Time)(nil),
 		(*Position_Age)(nil),
 	}
-	file_ringlog_v1_ringlog_proto_msgTypes[14].OneofWrappers = []any{
+	file_ringlog_v1_ringlog_proto_msgTypes[15].OneofWrappers = []any{
 		(*ExplainDedupRequest_Offset)(nil),
 		(*ExplainDedupRequest_Hash)(nil),
 	}
@@ -3020,7 +3133,7 @@ func file_ringlog_v1_ringlog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringlog_v1_ringlog_proto_rawDesc), len(file_ringlog_v1_ringlog_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

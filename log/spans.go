@@ -1,0 +1,54 @@
+package log
+
+import (
+	"time"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// Span is events of one block as they are stored, for a reader that takes them apart
+// itself. Its slices are shared, never to be changed.
+type Span struct {
+	First          uint64 // offset of the block's first live event
+	Term           uint64
+	AppendedAt     time.Time
+	Rows           int
+	Dead           Bitmap
+	Types, Sources []string
+	Body           []byte // as package frame draws a block's
+	Skip, Take     int    // the span is Take live events behind the first Skip
+}
+
+// Spans is what one ReadSpans found.
+type Spans struct {
+	Spans []Span
+	Next  uint64 // where to go on
+	Gap   *Gap   // what was skipped because it is trimmed; Spans is then empty
+}
+
+// ReadSpans returns up to limit events from offset from on without decoding them: it
+// stops at the block that reaches limit, or maxBytes once decompressed, or at the tail.
+// It never waits.
+func (l *Log) ReadSpans(from uint64, limit, maxBytes int) (Spans, error) {
+	found, left, bytes := Spans{Next: from}, max(limit, 1), 0
+	gap, err := l.walk(from, func(b *cached) (more bool, err error) {
+		if found.Next < b.first || b.last() < found.Next {
+			return false, errMissing
+		}
+		body, err := b.verified()
+		if err != nil {
+			return false, err
+		}
+		skip := int(found.Next - b.first)
+		take := min(b.live-skip, left)
+		found.Spans = append(found.Spans, Span{First: b.first, Term: b.term, AppendedAt: b.appendedAt, Rows: b.header.Rows,
+			Dead: b.dead, Types: b.header.Types, Sources: b.header.Sources, Body: body, Skip: skip, Take: take})
+		found.Next += uint64(take)
+		left, bytes = left-take, bytes+frame.RawSize(body)
+		return left > 0 && bytes < maxBytes, nil
+	})
+	if gap != nil {
+		return Spans{Next: gap.To + 1, Gap: gap}, nil
+	}
+	return found, err
+}

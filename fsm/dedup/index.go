@@ -1,7 +1,7 @@
 // Package dedup is the in-memory half of duplicate suppression: which keys were
 // accepted within the window, and at which offset.
 //
-// It holds 16 bytes a key plus the slack of open addressing, about 20 in all, and
+// It holds 17 bytes a key plus the slack of open addressing, about 21 in all, and
 // promises no decision of its own: a hit is a candidate that the caller confirms
 // against the stored key column, so that suppression is exact to the full key. It
 // never looks at a clock; the caller removes what fell out of the window.
@@ -44,10 +44,34 @@ type Index struct {
 	newest uint64
 }
 
+// A shard has a tag beside each slot: 0 for an empty one, else 1 bit occupied and 7
+// bits of the hash. A lookup reads eight tags at a time and a slot only where its tag
+// fits, so that a new key, which is the usual one, costs one cache line.
 type shard struct {
 	slots []slot
+	tags  []byte // one a slot, then the first ones again, so that eight can be read anywhere
 	count int
 }
+
+const (
+	group    = 8
+	everyTag = 0x0101010101010101 // times a tag: eight of them
+	topBits  = everyTag << 7
+)
+
+func newShard(slots int) shard {
+	return shard{slots: make([]slot, slots), tags: make([]byte, slots+group-1)}
+}
+
+// setTag marks slot i.
+func (s *shard) setTag(i int, tag byte) {
+	s.tags[i] = tag
+	if i < group-1 {
+		s.tags[len(s.slots)+i] = tag
+	}
+}
+
+func tagOf(h uint64) byte { return 1<<7 | byte(h>>24) }
 
 // New returns an empty index.
 func New() *Index { return &Index{seed: rand.Uint64() | 1} }
@@ -59,7 +83,7 @@ func (x *Index) Len() int { return x.count }
 func (x *Index) Bytes() int {
 	n := 0
 	for i := range x.shards {
-		n += len(x.shards[i].slots) * 16
+		n += len(x.shards[i].slots)*16 + len(x.shards[i].tags)
 	}
 	return n
 }
@@ -97,15 +121,34 @@ func (x *Index) Lookup(k frame.Key, confirm func(offset uint64) bool) (uint64, b
 	if s.count == 0 {
 		return 0, false
 	}
-	for i := s.home(h); s.slots[i].lo&occupied != 0; i = s.next(i) {
-		if c := s.slots[i]; c.hi == hi && c.lo&tagMask == tag {
-			if offset := x.offset(c); confirm(offset) {
-				return offset, true
+	want := everyTag * uint64(tagOf(h))
+	for at := s.home(h); ; {
+		tags := binary.LittleEndian.Uint64(s.tags[at:])
+		empty := ^tags & topBits
+		before := empty&-empty - 1 // the bits below the first empty tag, all of them if there is none
+		for fits := equalTags(tags^want) & before; fits != 0; fits &= fits - 1 {
+			i := at + bits.TrailingZeros64(fits)/8
+			if i >= len(s.slots) {
+				i -= len(s.slots)
+			}
+			if c := s.slots[i]; c.hi == hi && c.lo&tagMask == tag {
+				if offset := x.offset(c); confirm(offset) {
+					return offset, true
+				}
 			}
 		}
+		if empty != 0 {
+			return 0, false
+		}
+		if at += group; at >= len(s.slots) {
+			at -= len(s.slots)
+		}
 	}
-	return 0, false
 }
+
+// equalTags has the top bit of each byte that is zero in x, and now and then of the
+// one above such a byte.
+func equalTags(x uint64) uint64 { return (x - everyTag) &^ x & topBits }
 
 func (x *Index) offset(c slot) uint64 {
 	behind := (x.newest - c.lo) & offsetMask
@@ -127,16 +170,27 @@ func (x *Index) Insert(k frame.Key, offset uint64) {
 
 func (s *shard) insert(h uint64, c slot) {
 	i := s.home(h)
-	for s.slots[i].lo&occupied != 0 {
-		i = s.next(i)
+	for {
+		empty := ^binary.LittleEndian.Uint64(s.tags[i:]) & topBits
+		if empty != 0 {
+			i += bits.TrailingZeros64(empty) / 8
+			break
+		}
+		if i += group; i >= len(s.slots) {
+			i -= len(s.slots)
+		}
+	}
+	if i >= len(s.slots) {
+		i -= len(s.slots)
 	}
 	s.slots[i] = c
+	s.setTag(i, tagOf(h))
 	s.count++
 }
 
 func (x *Index) resize(s *shard, size int) {
 	old := s.slots
-	*s = shard{slots: make([]slot, size)}
+	*s = newShard(size)
 	for _, c := range old {
 		if c.lo&occupied != 0 {
 			_, h := x.place(c.hi)
@@ -170,10 +224,12 @@ func (x *Index) removeAt(s *shard, hole int) {
 		home := s.home(h)
 		if distance(home, i, len(s.slots)) >= distance(hole, i, len(s.slots)) {
 			s.slots[hole] = s.slots[i]
+			s.setTag(hole, s.tags[i])
 			hole = i
 		}
 	}
 	s.slots[hole] = slot{}
+	s.setTag(hole, 0)
 	s.count--
 	x.count--
 	if len(s.slots) > minSlots && s.count < len(s.slots)/4 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 )
@@ -196,6 +197,10 @@ func openDB(dir string, o *Options, exists bool) (*pebble.DB, error) {
 		Logger:                      pebbleLogger{o.Logger.Named("pebble"), o.Fatal},
 		EventListener:               &pebble.EventListener{DiskSlow: o.diskSlow, DataCorruption: o.dataCorruption},
 	}
+	options.ApplyCompressionSettings(func() pebble.DBCompressionSettings {
+		return pebble.UniformDBCompressionSettings(block.NoCompression) // events are compressed, keys are hashes
+	})
+	options.Experimental.ValueSeparationPolicy = separateBodies
 	switch {
 	case o.ReadOnly: // a stopped node's folder may stand on a medium that takes no lock
 		options.FS = unlocked{o.FS}
@@ -207,6 +212,12 @@ func openDB(dir string, o *Options, exists bool) (*pebble.DB, error) {
 		return nil, openError(dir, err)
 	}
 	return db, nil
+}
+
+// separateBodies has compactions leave the blocks of events where a flush has put them.
+func separateBodies() pebble.ValueSeparationPolicy {
+	return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 1 << 10, MaxBlobReferenceDepth: 10,
+		RewriteMinimumAge: 5 * time.Minute, TargetGarbageRatio: 0.3}
 }
 
 // unlocked is a file system for reading alone: the data folder has a lock of its

@@ -59,14 +59,14 @@ func (c *contacts) quorum(self raft.ServerID, servers []raft.Server, term uint64
 type notedTransport struct {
 	*rafttransport.Transport
 	contacts *contacts
+	eager    *eager
 }
 
 var _ raft.WithPreVote = notedTransport{}
 
 // AppendEntries implements raft.Transport.
 func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	asked := time.Now()
-	err := t.Transport.AppendEntries(id, target, args, resp)
+	asked, err := t.eager.appendEntries(id, target, args, resp)
 	if err == nil && resp.Term == args.Term {
 		t.contacts.note(id, args.Term, asked)
 	}

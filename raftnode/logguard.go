@@ -8,7 +8,8 @@ import "github.com/hashicorp/raft"
 // would miss them.
 type guardedLog struct {
 	raft.LogStore
-	durable func() uint64 // the index up to which the state is on disk
+	durable func() uint64          // the index up to which the state is on disk
+	storing func(logs []*raft.Log) // sees entries before they are stored; nil is nobody
 }
 
 var _ raft.MonotonicLogStore = guardedLog{}
@@ -18,6 +19,17 @@ func (g guardedLog) IsMonotonic() bool {
 	m, ok := g.LogStore.(raft.MonotonicLogStore)
 	return ok && m.IsMonotonic()
 }
+
+// StoreLogs implements raft.LogStore.
+func (g guardedLog) StoreLogs(logs []*raft.Log) error {
+	if g.storing != nil && len(logs) > 0 {
+		g.storing(logs)
+	}
+	return g.LogStore.StoreLogs(logs)
+}
+
+// StoreLog implements raft.LogStore.
+func (g guardedLog) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l}) }
 
 // GetLog implements raft.LogStore. The WAL goes on answering for compacted
 // entries as long as their segment stands; raft would build on entries that a

@@ -41,6 +41,7 @@ type Node struct {
 	terms    *termsSeen
 	removals removals
 	contacts contacts
+	eager    *eager
 	forming  forming
 	refused  refused
 	changing chan struct{} // held by who changes members or hands leadership over
@@ -159,13 +160,27 @@ func (n *Node) openRaft() error {
 	n.pumping.Go(func() { n.edges.pump(notify, n.stopPump) })
 	n.adapter = &machineAdapter{machine: n.machine, clock: n.clock, snapshots: n.snapshots, fatal: n.cfg.Fatal,
 		onApply: n.afterApply, onDiverge: n.suspect, released: make(chan struct{})}
-	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load},
-		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts})
+	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
+	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.shipEagerly},
+		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)
 	}
 	n.raft.Store(r)
 	return nil
+}
+
+// shipEagerly sends what a leader is about to store ahead. It runs in raft's own
+// goroutine, whose state therefore stands still.
+func (n *Node) shipEagerly(logs []*raft.Log) {
+	r := n.raft.Load()
+	if r == nil || r.State() != raft.Leader {
+		return
+	}
+	var before raft.Log
+	if err := n.stores.Log().GetLog(logs[0].Index-1, &before); err == nil {
+		n.eager.ship(logs, before.Term, r.CommitIndex())
+	}
 }
 
 func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
@@ -298,6 +313,9 @@ func (n *Node) release() error {
 	n.pumping.Wait()
 	if n.transport != nil {
 		errs = append(errs, n.transport.Close())
+	}
+	if n.eager != nil {
+		n.eager.close()
 	}
 	if n.machine != nil {
 		errs = append(errs, n.machine.Close())

@@ -268,7 +268,7 @@ func TestCompactionNeverPassesTheState(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			g := guardedLog{store, func() uint64 { return test.durable }}
+			g := guardedLog{LogStore: store, durable: func() uint64 { return test.durable }}
 			if err := g.DeleteRange(test.low, test.high); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,6 @@
 # What one types often. Nothing here is needed to build or test: go run and go
 # test do.
-.PHONY: all test race generate mutants demo
+.PHONY: all test race generate mutants demo bench-peers
 
 all: test
 
@@ -21,3 +21,8 @@ generate:
 # Applies each planted breakage to a copy and requires that the tests go red.
 mutants:
 	./integration/mutants/run
+
+# Measures ringlog side by side with JetStream and etcd, 25 to 30 minutes; see
+# integration/bench/README.md.
+bench-peers:
+	cd integration/bench && go run . $(BENCH_FLAGS)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -231,8 +230,8 @@ func flipByte(t *testing.T, fs vfs.FS, path string, at int64) {
 	}
 }
 
-// A disk that fails under the state is one line that says so, whoever finds it: the
-// goroutine that applies, the one that syncs, or Pebble's own. Closing does not hang.
+// A disk that fails under the state is one line that says so, before Pebble panics:
+// the process that Fatal ends here is a goroutine that never returns.
 func TestFailingDisk(t *testing.T) {
 	var broken atomic.Bool
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -241,29 +240,21 @@ func TestFailingDisk(t *testing.T) {
 		}
 		return nil
 	}))
-	fatal := make(chan error, 4)
+	fatal := make(chan error, 16)
 	m, err := Open(Options{Dir: "state", FS: fs, Fatal: func(err error) {
 		fatal <- err
-		runtime.Goexit() // a process would end here
+		select {}
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		for index := uint64(1); ; index++ {
-			e := entryOf(index, 1, "n1", epoch, publish(ev(int(index))))
-			if _, err := m.Apply(e.index, e.term, e.data); err != nil {
-				fatal <- err
-				return
-			}
-			broken.Store(index >= 10)
-		}
-	}()
+	for index := uint64(1); index < 10; index++ {
+		applyTo(t, m, entryOf(index, 1, "n1", epoch, publish(ev(int(index)))))
+	}
+	broken.Store(true)
+	go func() { _ = m.Sync() }()
 	err = <-fatal
 	if !errors.Is(err, ErrDiskFailed) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "input/output error") {
 		t.Errorf("the node ended with %q", err)
-	}
-	if err := m.Close(); !errors.Is(err, ErrDiskFailed) {
-		t.Errorf("close: %v", err)
 	}
 }

@@ -204,8 +204,11 @@ func openDB(dir string, o *Options, exists bool) (*pebble.DB, error) {
 	switch {
 	case o.ReadOnly: // a stopped node's folder may stand on a medium that takes no lock
 		options.FS = unlocked{o.FS}
-	case o.FS != vfs.Default: // left out, Pebble takes the disk with its health checks
-		options.FS = o.FS
+	default:
+		options.FS = watchedFS{o.FS, o.Fatal}
+	}
+	if o.FS == vfs.Default && !o.ReadOnly {
+		options.WithFSDefaults() // health checks
 	}
 	db, err := pebble.Open(dir, options)
 	if err != nil {
@@ -270,16 +273,11 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.logger.Error(fmt.Sprintf(format, args...))
 }
 
-// Fatalf is called where Pebble can not go on, which is where a write failed.
+// Fatalf is called where Pebble can not go on. Its texts may carry stacks: the first
+// line is enough.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	err := diskFailed(fmt.Sprintf(format, args...))
+	line, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n")
+	err := fmt.Errorf("fsm: write the state: %w: %s: check the disk, then start the node again", ErrDiskFailed, line)
 	l.fatal(err)
 	panic(err)
-}
-
-// diskFailed is the error of a write to the state. Pebble's texts may carry stacks:
-// the first line is enough.
-func diskFailed(text string) error {
-	line, _, _ := strings.Cut(text, "\n")
-	return fmt.Errorf("fsm: write the state: %w: %s: check the disk, then start the node again", ErrDiskFailed, line)
 }

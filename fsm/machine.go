@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,7 +61,6 @@ type Machine struct {
 	columns columnsCache
 
 	serving atomic.Bool // open, and not by an offline tool
-	stuck   atomic.Bool // Pebble panicked inside a write: its locks are held for ever
 
 	progress sync.Mutex // guards what follows
 	applied  uint64
@@ -125,7 +123,7 @@ func (m *Machine) attach(dir string) error {
 }
 
 // Close makes everything applied durable and releases the state. It may be called
-// again. After a write that failed it leaves the files to the end of the process.
+// again.
 func (m *Machine) Close() error {
 	m.mu.Lock()
 	db := m.db
@@ -135,9 +133,6 @@ func (m *Machine) Close() error {
 		return nil
 	}
 	close(m.stop)
-	if m.stuck.Load() {
-		return fmt.Errorf("fsm: close: %w", ErrDiskFailed)
-	}
 	m.stopped.Wait()
 	first, last := m.log.Bounds()
 	m.log.Attach(nil, first, last)
@@ -181,33 +176,12 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 func (m *Machine) commit(t *tx) error {
 	_, last := m.log.Bounds()
 	m.log.Advance(m.s.meta.First, last)
-	if err := m.write(func() error { return t.batch.Commit(pebble.NoSync) }); err != nil {
+	if err := t.batch.Commit(pebble.NoSync); err != nil {
 		return err
 	}
 	m.log.Advance(m.s.meta.First, m.s.meta.Last)
 	m.advance(m.s.meta.Applied)
 	return nil
-}
-
-// write runs a write of Pebble, which panics with the disk's error where its
-// write-ahead log fails. Other panics are not about the disk and go on.
-func (m *Machine) write(f func() error) (err error) {
-	defer func() {
-		r := recover()
-		failed, ofDisk := r.(error)
-		switch _, bug := r.(runtime.Error); {
-		case r == nil:
-		case !ofDisk || bug:
-			panic(r)
-		case errors.Is(failed, ErrDiskFailed): // from pebbleLogger.Fatalf
-			m.stuck.Store(true)
-			err = failed
-		default:
-			m.stuck.Store(true)
-			err = diskFailed(failed.Error())
-		}
-	}()
-	return f()
 }
 
 // ApplyConfiguration records a Raft configuration: raw as Raft encodes it, and
@@ -272,27 +246,32 @@ func (m *Machine) WaitApplied(ctx context.Context, index uint64) error {
 	}
 }
 
-// syncEverySecond bounds how much a sync before a snapshot has to write at once.
+// syncEverySecond bounds how much a sync before a snapshot has to write at once. It
+// writes nothing where nothing was applied.
 func (m *Machine) syncEverySecond() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	synced := uint64(0)
 	for {
 		select {
 		case <-m.stop:
 			return
 		case <-tick.C:
+			applied := m.Applied()
+			if applied == synced {
+				continue
+			}
 			if err := m.Sync(); err != nil && !errors.Is(err, ErrClosed) {
 				m.opts.Fatal(err)
 			}
+			synced = applied
 		}
 	}
 }
 
 // Sync makes everything applied so far durable.
 func (m *Machine) Sync() error {
-	err := m.log.View(func(db *pebble.DB) error {
-		return m.write(func() error { return db.LogData(nil, pebble.Sync) })
-	})
+	err := m.log.View(func(db *pebble.DB) error { return db.LogData(nil, pebble.Sync) })
 	if errors.Is(err, pebble.ErrClosed) {
 		return ErrClosed
 	}

@@ -15,9 +15,7 @@ import (
 // the same file system: files are linked, not copied. It returns the position
 // read from that copy, which may be newer than the one at the call.
 func (m *Machine) Checkpoint(dir string) (Position, error) {
-	err := m.log.View(func(db *pebble.DB) error {
-		return m.write(func() error { return db.Checkpoint(dir, pebble.WithFlushedWAL()) })
-	})
+	err := m.log.View(func(db *pebble.DB) error { return db.Checkpoint(dir, pebble.WithFlushedWAL()) })
 	if err != nil {
 		return Position{}, fmt.Errorf("fsm: checkpoint into %s: %w", dir, err)
 	}

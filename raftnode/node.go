@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -180,6 +181,7 @@ func (n *Node) shipEagerly(logs []*raft.Log) {
 	var before raft.Log
 	if err := n.stores.Log().GetLog(logs[0].Index-1, &before); err == nil {
 		n.eager.ship(logs, before.Term, r.CommitIndex())
+		runtime.Gosched() // the senders first: this goroutine is about to wait for the disk
 	}
 }
 

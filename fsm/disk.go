@@ -1,0 +1,87 @@
+package fsm
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// watchedFS ends the node at the first failure of what Pebble can not do without: its
+// write-ahead log, its manifest, its folder. Pebble itself panics there, in some places
+// beyond recovery. Failures of other files it tries again by itself.
+type watchedFS struct {
+	vfs.FS
+	fatal func(error)
+}
+
+// check passes err on, and ends the node over it.
+func (w watchedFS) check(doing, path string, err error) error {
+	if err != nil {
+		w.fatal(fmt.Errorf("fsm: %s %s: %w: %w: check the disk, then start the node again", doing, path, ErrDiskFailed, err))
+	}
+	return err
+}
+
+func vital(path string) bool {
+	return filepath.Ext(path) == ".log" || strings.HasPrefix(filepath.Base(path), "MANIFEST")
+}
+
+func (w watchedFS) watch(path string, f vfs.File, err error) (vfs.File, error) {
+	if !vital(path) {
+		return f, err
+	}
+	if w.check("create", path, err) != nil {
+		return nil, err
+	}
+	return watchedFile{f, w, path}, nil
+}
+
+// Unwrap implements vfs.FS.
+func (w watchedFS) Unwrap() vfs.FS { return w.FS }
+
+// Create implements vfs.FS.
+func (w watchedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := w.FS.Create(name, c)
+	return w.watch(name, f, err)
+}
+
+// ReuseForWrite implements vfs.FS.
+func (w watchedFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := w.FS.ReuseForWrite(oldname, newname, c)
+	return w.watch(newname, f, err)
+}
+
+// OpenDir implements vfs.FS.
+func (w watchedFS) OpenDir(name string) (vfs.File, error) {
+	f, err := w.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return watchedFile{f, w, name}, nil
+}
+
+type watchedFile struct {
+	vfs.File
+	fs   watchedFS
+	path string
+}
+
+// Write implements vfs.File.
+func (f watchedFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	return n, f.fs.check("write", f.path, err)
+}
+
+// Sync implements vfs.File.
+func (f watchedFile) Sync() error { return f.fs.check("sync", f.path, f.File.Sync()) }
+
+// SyncData implements vfs.File.
+func (f watchedFile) SyncData() error { return f.fs.check("sync", f.path, f.File.SyncData()) }
+
+// SyncTo implements vfs.File.
+func (f watchedFile) SyncTo(length int64) (bool, error) {
+	full, err := f.File.SyncTo(length)
+	return full, f.fs.check("sync", f.path, err)
+}

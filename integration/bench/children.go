@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// child is a server of another system: this program again, with a hidden command.
+type child struct {
+	name string
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // valid after done
+}
+
+// spawn starts a server whose output goes to NAME.log in dir.
+func spawn(dir, name string, args ...string) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	out, err := os.Create(filepath.Join(dir, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close() // the process has its own
+	c := &child{name: name, cmd: exec.Command(self, args...), done: make(chan struct{})}
+	c.cmd.Stdout, c.cmd.Stderr, c.cmd.SysProcAttr = out, out, childAttributes()
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() { // ends with the process, which stop ends
+		c.err = c.cmd.Wait()
+		close(c.done)
+	}()
+	return c, nil
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// children are the servers of one system.
+type children []*child
+
+func (cs children) pids() []int {
+	pids := make([]int, len(cs))
+	for i, c := range cs {
+		pids[i] = c.pid()
+	}
+	return pids
+}
+
+// ended returns an error if one of them does not run any more.
+func (cs children) ended() error {
+	for _, c := range cs {
+		select {
+		case <-c.done:
+			return fmt.Errorf("server %s ended: %v", c.name, c.err)
+		default:
+		}
+	}
+	return nil
+}
+
+// stopWithin is how long a server may take to end in order.
+const stopWithin = 10 * time.Second
+
+// stop ends them all and waits until they are gone.
+func (cs children) stop() error {
+	var errs []error
+	for _, c := range cs {
+		if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, err)
+		}
+	}
+	late := time.After(stopWithin)
+	for _, c := range cs {
+		select {
+		case <-c.done:
+			continue
+		case <-late:
+		}
+		for _, c := range cs {
+			_ = c.cmd.Process.Kill() // fails where it has ended
+		}
+		<-c.done
+	}
+	return errors.Join(errs...)
+}
+
+// until polls ok until it answers without an error, ctx ends or a server does.
+func (cs children) until(ctx context.Context, what string, ok func(context.Context) error) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ok(ctx)
+		if err == nil {
+			return nil
+		}
+		if gone := cs.ended(); gone != nil {
+			return gone
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w, at last: %w", what, context.Cause(ctx), err)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/devcluster"
+	"github.com/ringrift/ringlog/event"
+)
+
+// etcdSystem is etcd with three members.
+type etcdSystem struct{}
+
+const (
+	etcdPrefix = "e/"
+	etcdQuota  = 16 << 30
+	etcdTxn    = 128 // the most operations of a transaction, as shipped
+)
+
+func (etcdSystem) name() string { return "etcd" }
+
+func (etcdSystem) settings() []string {
+	return []string{"3 members, as shipped but for --quota-backend-bytes 16 GiB; fsync always",
+		"one key an event, 16 bytes of the content hash; it has no dedup (the same content is the same key, with another revision)",
+		"512 concurrent Puts, and transactions of 128 Puts with 16 at a time; the best counts. The reader is a watch from the first revision"}
+}
+
+func (etcdSystem) sizes(quick bool) sizes {
+	if quick {
+		return sizes{read: 10_000, written: 10_000}
+	}
+	return sizes{read: 10_000, written: 50_000}
+}
+
+// serveETCD is the hidden command that runs one member until it is told to end.
+func serveETCD(name, dir, clientURL, peerURL, initial string) error {
+	cfg := embed.NewConfig()
+	client, err := url.Parse(clientURL)
+	if err != nil {
+		return err
+	}
+	peer, err := url.Parse(peerURL)
+	if err != nil {
+		return err
+	}
+	cfg.Name, cfg.Dir, cfg.InitialCluster, cfg.QuotaBackendBytes, cfg.LogLevel = name, dir, initial, etcdQuota, "warn"
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
+	e, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
+	select {
+	case <-told:
+		return nil
+	case err := <-e.Err():
+		return err
+	case <-e.Server.StopNotify():
+		return errors.New("the member stopped")
+	}
+}
+
+func (etcdSystem) start(ctx context.Context, dir string) (_ session, err error) {
+	ports, err := devcluster.FreePorts(6)
+	if err != nil {
+		return nil, err
+	}
+	e := &etcdSession{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.close(ctx))
+		}
+	}()
+	at := func(i int) string { return fmt.Sprintf("http://127.0.0.1:%d", ports[i]) }
+	var initial, clients []string
+	for i := range 3 {
+		initial = append(initial, fmt.Sprintf("n%d=%s", i+1, at(3+i)))
+		clients = append(clients, at(i))
+	}
+	for i := range 3 {
+		name := "n" + strconv.Itoa(i+1)
+		c, err := spawn(dir, name, "serve-etcd", name, filepath.Join(dir, name), at(i), at(3+i), strings.Join(initial, ","))
+		if err != nil {
+			return nil, err
+		}
+		e.servers = append(e.servers, c)
+	}
+	e.client, err = clientv3.New(clientv3.Config{Endpoints: clients, DialTimeout: 5 * time.Second, Logger: zap.NewNop(), Context: context.WithoutCancel(ctx)})
+	if err != nil {
+		return nil, err
+	}
+	return e, e.servers.until(ctx, "etcd", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		_, err := e.client.Put(ctx, "ready", "")
+		return err
+	})
+}
+
+type etcdSession struct {
+	servers children
+	client  *clientv3.Client
+}
+
+func (e *etcdSession) publishWays() []string {
+	return []string{"512 Puts at a time", "transactions of 128 Puts, 16 at a time"}
+}
+
+func (e *etcdSession) publish(ctx context.Context, way string, src *source, q *quota) (tally, error) {
+	if way == e.publishWays()[0] {
+		return eachBatch(ctx, 512, 1, src, q, func(ctx context.Context, events []event.Event) error { return e.publishOne(ctx, events[0]) })
+	}
+	return eachBatch(ctx, 16, etcdTxn, src, q, func(ctx context.Context, events []event.Event) error {
+		puts := make([]clientv3.Op, len(events))
+		for i := range events {
+			puts[i] = clientv3.OpPut(etcdKey(&events[i]), string(events[i].Payload))
+		}
+		_, err := e.client.Txn(ctx).Then(puts...).Commit()
+		return err
+	})
+}
+
+func etcdKey(ev *event.Event) string {
+	hash := ev.Hash()
+	return etcdPrefix + string(hash[:16])
+}
+
+func (e *etcdSession) publishOne(ctx context.Context, ev event.Event) error {
+	_, err := e.client.Put(ctx, etcdKey(&ev), string(ev.Payload))
+	return err
+}
+
+func (e *etcdSession) stored(ctx context.Context) (int, error) {
+	r, err := e.client.Get(ctx, etcdPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, err
+	}
+	return int(r.Count), nil
+}
+
+func (e *etcdSession) readWays() []string { return []string{"Watch from the first revision"} }
+
+func (e *etcdSession) read(ctx context.Context, _ string, n int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for r := range e.client.Watch(ctx, etcdPrefix, clientv3.WithPrefix(), clientv3.WithRev(1)) {
+		if err := r.Err(); err != nil {
+			return err
+		}
+		if n -= len(r.Events); n <= 0 {
+			return nil
+		}
+	}
+	return errors.Join(errShort, ctx.Err())
+}
+
+func (e *etcdSession) leaderPID(ctx context.Context) (int, error) {
+	for i, endpoint := range e.client.Endpoints() {
+		s, err := e.client.Status(ctx, endpoint)
+		if err != nil {
+			return 0, err
+		}
+		if s.Leader == s.Header.MemberId {
+			return e.servers[i].pid(), nil
+		}
+	}
+	return 0, errors.New("no member leads")
+}
+
+func (e *etcdSession) pids() []int { return e.servers.pids() }
+
+func (e *etcdSession) close(context.Context) (err error) {
+	if e.client != nil {
+		err = e.client.Close()
+	}
+	return errors.Join(err, e.servers.stop())
+}

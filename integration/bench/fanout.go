@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+)
+
+const (
+	fanoutRate = 200 // events a second
+	lateWithin = 20 * time.Second
+)
+
+// fanout is many cursors that wait for the same numbered events; an event's number is its
+// correlation id.
+type fanout struct {
+	session *ringlogSession
+	events  int         // without the first, which only tells who listens
+	began   time.Time   // when the first was due; written before it is published
+	seen    [][]float64 // by cursor: milliseconds from when each event was due
+}
+
+// measureFanout is for ringlog alone.
+func measureFanout(ctx context.Context, t *turn) error {
+	r, ok := t.session.(*ringlogSession)
+	if !ok {
+		return errNotOffered
+	}
+	f := &fanout{session: r, events: int(t.scale.fanout.Seconds() * fanoutRate), seen: make([][]float64, t.scale.cursors)}
+	t.settle(ctx)
+	if err := f.run(ctx, t); err != nil {
+		return err
+	}
+	all := slices.Concat(f.seen...)
+	slices.Sort(all)
+	t.record("fanout", fmt.Sprintf("%d cursors, %d events", t.scale.cursors, f.events),
+		map[string]float64{p50: quantile(all, 0.5), p99: quantile(all, 0.99), longest: quantile(all, 1)})
+	return nil
+}
+
+func (f *fanout) run(ctx context.Context, t *turn) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	cursors, err := f.open(ctx)
+	defer func() {
+		for _, cur := range cursors {
+			_ = cur.Close() // what it read is judged below
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	var listening, reading sync.WaitGroup
+	for i, cur := range cursors {
+		listening.Add(1)
+		reading.Go(func() {
+			if err := f.follow(ctx, i, cur, sync.OnceFunc(listening.Done)); err != nil {
+				cancel(fmt.Errorf("cursor %d: %w", i, err))
+			}
+		})
+	}
+	if err := f.publish(ctx, t, &listening); err != nil {
+		cancel(err)
+	}
+	late := time.AfterFunc(lateWithin, func() { cancel(fmt.Errorf("some cursors had not seen every event %s after the last", lateWithin)) })
+	defer late.Stop()
+	reading.Wait()
+	return context.Cause(ctx)
+}
+
+// open opens the cursors at the end of the log, some at a time.
+func (f *fanout) open(ctx context.Context) ([]*client.Cursor, error) {
+	cursors := make([]*client.Cursor, len(f.seen))
+	errs := make(chan error, len(cursors))
+	slots := make(chan struct{}, 32)
+	var opening sync.WaitGroup
+	for i := range cursors {
+		slots <- struct{}{}
+		opening.Go(func() {
+			defer func() { <-slots }()
+			cur, err := f.session.client.OpenCursor(ctx, fmt.Sprintf("fanout-%d", i), client.CursorOptions{From: client.FromEnd()})
+			if err != nil {
+				errs <- err
+				return
+			}
+			cursors[i] = cur
+		})
+	}
+	opening.Wait()
+	close(errs)
+	return slices.DeleteFunc(cursors, func(c *client.Cursor) bool { return c == nil }), <-errs
+}
+
+// follow reads until all events have come, each once and in order.
+func (f *fanout) follow(ctx context.Context, i int, cur *client.Cursor, listens func()) error {
+	defer listens()
+	seen := make([]float64, 0, f.events)
+	for next := 0; next <= f.events; {
+		ev, err := cur.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if ev.Source != benchSource {
+			continue
+		}
+		if ev.CorrelationID != strconv.Itoa(next) {
+			return fmt.Errorf("event %q came where %d was due", ev.CorrelationID, next)
+		}
+		if next == 0 {
+			listens()
+		} else {
+			seen = append(seen, millis(time.Since(f.due(next))))
+		}
+		next++
+	}
+	f.seen[i] = seen
+	return nil
+}
+
+// due is when an event is to be published, from 1.
+func (f *fanout) due(number int) time.Time {
+	return f.began.Add(time.Duration(number) * time.Second / fanoutRate)
+}
+
+// publish publishes the first event, waits until all listen, and goes on at the rate,
+// whether the answers come or not.
+func (f *fanout) publish(ctx context.Context, t *turn, listening *sync.WaitGroup) error {
+	g := t.source.generator()
+	send := func(number int) *client.Future {
+		ev := g.next()
+		ev.CorrelationID = strconv.Itoa(number)
+		t.published++
+		return f.session.client.PublishAsync(ctx, ev)
+	}
+	if _, err := send(0).Wait(ctx); err != nil {
+		return err
+	}
+	listening.Wait()
+	f.began = time.Now()
+	futures := make([]*client.Future, 0, f.events)
+	for number := 1; number <= f.events; number++ {
+		select {
+		case <-time.After(time.Until(f.due(number))):
+			futures = append(futures, send(number))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	for _, future := range futures {
+		if _, err := future.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// pullAhead is how many messages a pull consumer has asked for in advance, and maxAckPending
+// how many may be unacknowledged; both tuned for throughput.
+const (
+	pullAhead     = 10_000
+	maxAckPending = 20_000
+)
+
+func (n *natsSession) readWays() []string {
+	return []string{"ordered pull consumer", "ordered push consumer"}
+}
+
+func (n *natsSession) read(ctx context.Context, way string, count int) error {
+	if way == n.readWays()[1] {
+		return n.readPushed(ctx, count)
+	}
+	c, err := n.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return err
+	}
+	return consumed(ctx, c, count, func(jetstream.Msg, int) error { return nil })
+}
+
+// consumed has count messages handled, numbered from 1.
+func consumed(ctx context.Context, c jetstream.Consumer, count int, handle func(m jetstream.Msg, i int) error) error {
+	seen, done := 0, make(chan error, 1)
+	finish := func(err error) {
+		select {
+		case done <- err:
+		default: // it is already known
+		}
+	}
+	reading, err := c.Consume(func(m jetstream.Msg) {
+		if seen++; seen > count {
+			return
+		}
+		if err := handle(m, seen); err != nil {
+			finish(err)
+		}
+		if seen == count {
+			finish(nil)
+		}
+	}, jetstream.PullMaxMessages(pullAhead))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		reading.Stop()
+		<-reading.Closed()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (n *natsSession) readPushed(ctx context.Context, count int) error {
+	js, err := n.conn.JetStream()
+	if err != nil {
+		return err
+	}
+	var seen atomic.Int64
+	done := make(chan struct{})
+	sub, err := js.Subscribe("events.>", func(*nats.Msg) {
+		if seen.Add(1) == int64(count) {
+			close(done)
+		}
+	}, nats.OrderedConsumer(), nats.BindStream(streamName))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%d of %d messages: %w", seen.Load(), count, ctx.Err())
+	}
+}
+
+func (n *natsSession) consumeWays() []string {
+	return []string{"AckAll every 1000", "AckAll every 1000, ack awaited" + forInformation, "AckExplicit" + forInformation}
+}
+
+// forInformation ends the name of a way that is no part of a ratio.
+const forInformation = " (for information)"
+
+func (n *natsSession) consume(ctx context.Context, way string, count int) error {
+	n.consumers++
+	policy := jetstream.AckAllPolicy
+	if way == n.consumeWays()[2] {
+		policy = jetstream.AckExplicitPolicy
+	}
+	c, err := n.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: fmt.Sprintf("bench-%d", n.consumers), AckPolicy: policy,
+		DeliverPolicy: jetstream.DeliverAllPolicy, MaxAckPending: maxAckPending})
+	if err != nil {
+		return err
+	}
+	return consumed(ctx, c, count, func(m jetstream.Msg, i int) error {
+		switch {
+		case policy == jetstream.AckExplicitPolicy:
+			return m.Ack()
+		case i%ackEvery != 0 && i != count:
+			return nil
+		case way == n.consumeWays()[1]:
+			return m.DoubleAck(ctx)
+		default:
+			return m.Ack()
+		}
+	})
+}

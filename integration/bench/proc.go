@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// procField returns the number behind "NAME:" in a file of /proc/PID.
+func procField(pid int, file, name string) (int64, error) {
+	path := filepath.Join("/proc", strconv.Itoa(pid), file)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, found := strings.CutPrefix(line, name+":"); found {
+			return strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no %s", path, name)
+}
+
+// writtenBytes is what a process had the kernel write to disk.
+func writtenBytes(pid int) (int64, error) { return procField(pid, "io", "write_bytes") }
+
+// rssAnon is a process's anonymous memory in MB.
+func rssAnon(pid int) (float64, error) {
+	kb, err := procField(pid, "status", "RssAnon")
+	return float64(kb) * 1024 / 1e6, err
+}
+
+// cpuTicks is the processor time that processes have used, in hundredths of a second.
+func cpuTicks(pids []int) (sum int64) {
+	for _, pid := range pids {
+		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+		if err != nil {
+			continue // it has ended, which others notice
+		}
+		_, behindName, _ := strings.Cut(string(text), ") ")
+		f := strings.Fields(behindName)
+		if len(f) < 13 {
+			continue
+		}
+		for _, field := range f[11:13] {
+			n, _ := strconv.ParseInt(field, 10, 64)
+			sum += n
+		}
+	}
+	return sum
+}
+
+const (
+	quietWindow = 250 * time.Millisecond
+	quietTicks  = 3 // in a window: 12 % of a processor, all processes together
+	quietWithin = 6 * time.Second
+)
+
+// quiet waits until what earlier work left the processes to do in the background is done, as
+// far as it is done soon, so that it is not charged to the next measurement.
+func quiet(ctx context.Context, pids []int) {
+	tick := time.NewTicker(quietWindow)
+	defer tick.Stop()
+	late := time.After(quietWithin)
+	for before := cpuTicks(pids); ; {
+		select {
+		case <-tick.C:
+		case <-late:
+			return
+		case <-ctx.Done():
+			return
+		}
+		now := cpuTicks(pids)
+		if now-before <= quietTicks {
+			return
+		}
+		before = now
+	}
+}
+
+const lookEvery = 500 * time.Millisecond
+
+// whileAll returns a context that ends when one of the processes does. stop ends the watch.
+func whileAll(ctx context.Context, pids []int) (watched context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			for _, pid := range pids {
+				if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid))); err != nil {
+					cancel(fmt.Errorf("the server with process id %d ended", pid))
+				}
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}

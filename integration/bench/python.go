@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+//go:embed python/publish.py
+var pythonScript string
+
+const pythonPayloads = 4096
+
+// measurePython is for ringlog alone.
+func measurePython(ctx context.Context, t *turn) error {
+	r, ok := t.session.(*ringlogSession)
+	if !ok {
+		return errNotOffered
+	}
+	url, err := r.leaderURL(ctx)
+	if err != nil {
+		return err
+	}
+	payloads := filepath.Join(t.dir, "payloads")
+	if err := os.WriteFile(payloads, payloadLines(t.source.generator(), pythonPayloads), 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(payloads)
+	for _, processes := range []int{1, 4} {
+		t.settle(ctx)
+		rate, err := t.runPython(ctx, url, processes, payloads)
+		if err != nil {
+			return err
+		}
+		way := fmt.Sprintf("%d processes", processes)
+		if processes == 1 {
+			way = "1 process"
+		}
+		t.record("python", way, map[string]float64{perSecond: rate})
+	}
+	return t.holdsAll(ctx)
+}
+
+func payloadLines(g *generator, n int) (lines []byte) {
+	for range n {
+		ev := g.next()
+		lines = append(append(lines, ev.Payload...), '\n')
+	}
+	return lines
+}
+
+// runPython returns events a second, of all processes together.
+func (t *turn) runPython(ctx context.Context, url string, processes int, payloads string) (float64, error) {
+	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
+	cmd := exec.CommandContext(ctx, "python3", "-c", pythonScript, url, strconv.Itoa(processes), seconds(t.scale.warm), seconds(t.scale.python), payloads)
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &out, &problems, childAttributes()
+	if err := cmd.Run(); err != nil {
+		return 0, fmt.Errorf("python3: %w\n%s", err, problems.String())
+	}
+	var answer struct {
+		Warmed, Events int
+		Seconds        float64
+	}
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
+		return 0, fmt.Errorf("python3 answered %q: %w", out.String(), err)
+	}
+	t.published += answer.Warmed + answer.Events
+	return float64(answer.Events) / answer.Seconds, nil
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/devcluster"
+)
+
+// What is measured of restarts; the base is the smaller log.
+const (
+	restartWork     = "restart"
+	restartBaseWork = "restart-base"
+	growthWork      = "growth"
+
+	caughtUp   = "caught_up_s"
+	memory     = "rss_anon_mb"
+	pause      = "pause_ms"
+	usualPause = "longest_without_ms"
+)
+
+const (
+	restartBase   = 20 // the base has that part of the events
+	restarts      = 3  // of a follower and of a leader each
+	snapshots     = 5
+	fillWithin    = 30 * time.Minute
+	restartWithin = 2 * time.Minute
+)
+
+// restarts measures each ringlog with a log that grows.
+func (r *runner) restarts(ctx context.Context, events int) {
+	for _, sys := range r.systems {
+		s, ok := sys.(*ringlogSystem)
+		if !ok || ctx.Err() != nil {
+			continue
+		}
+		if err := r.restartsOf(ctx, s, events); err != nil && ctx.Err() == nil {
+			r.fail(restartWork, s, 1, err)
+		}
+	}
+}
+
+func (r *runner) restartsOf(ctx context.Context, s *ringlogSystem, events int) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, fillWithin)
+	defer cancel()
+	dir := filepath.Join(r.dir, s.name()+"-restart")
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, tailOfLogs(dir))
+		}
+		_ = os.RemoveAll(dir) // with the program's own folder, if not now
+	}()
+	session, err := s.open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+		defer cancel()
+		_ = session.close(closing) // it has shown what it was to show
+	}()
+	for key, value := range map[string]string{"dedup.window": "1s", "retention.bytes": "0"} {
+		if _, err := session.client.SetSetting(ctx, key, value); err != nil {
+			return err
+		}
+	}
+	p := &restartProbe{ringlogSession: session, turn: &turn{runner: r, sys: s, session: session, round: 1, source: newSource()}}
+	base, err := p.grown(ctx, restartBaseWork, events/restartBase)
+	if err != nil {
+		return err
+	}
+	full, err := p.grown(ctx, restartWork, events)
+	if err != nil {
+		return err
+	}
+	p.record(growthWork, fmt.Sprintf("%s to %s events", figure(float64(events/restartBase)), figure(float64(events))),
+		map[string]float64{caughtUp: full[caughtUp] / base[caughtUp], memory: full[memory] / base[memory], pause: full[pause] / base[pause]})
+	return nil
+}
+
+// restartProbe restarts the nodes of one cluster.
+type restartProbe struct {
+	*ringlogSession
+	*turn
+}
+
+// grown publishes until the log has n events and measures; it returns the medians.
+func (p *restartProbe) grown(ctx context.Context, work string, n int) (map[string]float64, error) {
+	began, before := time.Now(), p.published
+	if err := p.ensure(ctx, n); err != nil {
+		return nil, err
+	}
+	say("%s: published %d events in %s", p.sys.name(), p.published-before, time.Since(began).Round(time.Second))
+	if err := p.windowEmpty(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.running(work, n); err != nil {
+		return nil, err
+	}
+	var all []map[string]float64
+	for i := range restarts {
+		for _, role := range []string{"follower", "leader"} {
+			values, err := p.restartOne(ctx, role)
+			if err != nil {
+				return nil, fmt.Errorf("restart a %s: %w", role, err)
+			}
+			p.round = i + 1
+			p.record(work, fmt.Sprintf("%s events, %s killed", figure(float64(n)), role), values)
+			all = append(all, values)
+		}
+	}
+	for i := range snapshots {
+		values, err := p.snapshotOnce(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("snapshot: %w", err)
+		}
+		p.round = i + 1
+		p.record(work, fmt.Sprintf("%s events, snapshot", figure(float64(n))), values)
+		all = append(all, values)
+	}
+	return map[string]float64{caughtUp: medianOf(all, caughtUp), memory: medianOf(all, memory), pause: medianOf(all, pause)}, nil
+}
+
+// running records the memory of the node that takes most, before any is restarted.
+func (p *restartProbe) running(work string, n int) error {
+	most := 0.0
+	for _, pid := range p.pids() {
+		mb, err := rssAnon(pid)
+		if err != nil {
+			return err
+		}
+		most = max(most, mb)
+	}
+	p.round = 1
+	p.record(work, figure(float64(n))+" events, still running", map[string]float64{memory: most})
+	return nil
+}
+
+func medianOf(all []map[string]float64, name string) float64 {
+	var values []float64
+	for _, v := range all {
+		if value, ok := v[name]; ok {
+			values = append(values, value)
+		}
+	}
+	return spreadOf(values).Median
+}
+
+// windowEmpty waits until no node's dedup window holds a key.
+func (p *restartProbe) windowEmpty(ctx context.Context) error {
+	return p.cluster.Until(ctx, "an empty dedup window", func() bool {
+		for _, n := range p.cluster.Nodes() {
+			var s struct {
+				Dedup struct{ Keys int }
+			}
+			if err := p.client.DoAt(ctx, n.URL(), http.MethodGet, "/status", nil, nil, &s); err != nil || s.Dedup.Keys > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// restartOne kills a node, starts it again when the others have a leader, and times until it
+// answers, knows the leader and has applied what was committed when it was started.
+func (p *restartProbe) restartOne(ctx context.Context, role string) (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, restartWithin)
+	defer cancel()
+	leader, err := p.cluster.WaitLeader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes := p.cluster.Nodes()
+	node := nodes[slices.IndexFunc(nodes, func(n devcluster.Node) bool { return (n.ID == leader.NodeID) == (role == "leader") })]
+	if err := p.cluster.Kill(node.ID); err != nil {
+		return nil, err
+	}
+	if leader, err = p.cluster.WaitLeader(ctx); err != nil {
+		return nil, err
+	}
+	leading, err := p.cluster.Node(leader.NodeID)
+	if err != nil {
+		return nil, err
+	}
+	goal, err := p.client.StatusOf(ctx, leading.URL())
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := p.cluster.Restart(node.ID); err != nil {
+		return nil, err
+	}
+	if err := p.caughtUp(ctx, node, goal); err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	quiet(ctx, p.pids())
+	mb, err := rssAnon(p.cluster.PID(node.ID))
+	return map[string]float64{caughtUp: took.Seconds(), memory: mb}, err
+}
+
+func (p *restartProbe) caughtUp(ctx context.Context, node devcluster.Node, goal client.Status) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s, err := p.client.StatusOf(ctx, node.URL())
+		if err == nil && s.LeaderID != "" && s.AppliedIndex >= goal.CommitIndex {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s applied %d of %d: %w", node.ID, s.AppliedIndex, goal.CommitIndex, ctx.Err())
+		}
+	}
+}
+
+// snapshotOnce publishes one event after the other while the leader makes a snapshot, and
+// returns the longest wait, and the longest in as many events without one.
+func (p *restartProbe) snapshotOnce(ctx context.Context) (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, restartWithin)
+	defer cancel()
+	url, err := p.leaderURL(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made := make(chan error, 1)
+	began := make(chan struct{})
+	go func() {
+		<-began
+		made <- beginSnapshot(ctx, url)
+	}()
+	const around = 50 // events before and after, so that the snapshot is in the midst
+	g := p.source.generator()
+	publish := func() (float64, error) {
+		sent := time.Now()
+		err := p.publishOne(ctx, g.next())
+		p.published++
+		return millis(time.Since(sent)), err
+	}
+	var waits []float64
+	for behind := 0; behind < around; {
+		if len(waits) == around {
+			close(began)
+		}
+		wait, err := publish()
+		if err != nil {
+			return nil, err
+		}
+		waits = append(waits, wait)
+		if behind > 0 {
+			behind++
+			continue
+		}
+		select {
+		case err := <-made:
+			if err != nil {
+				return nil, err
+			}
+			behind = 1
+		default:
+		}
+	}
+	var without []float64
+	for range waits {
+		wait, err := publish()
+		if err != nil {
+			return nil, err
+		}
+		without = append(without, wait)
+	}
+	return map[string]float64{pause: slices.Max(waits), usualPause: slices.Max(without)}, nil
+}
+
+// beginSnapshot asks a node for a snapshot and returns once it is taken: with its first bytes.
+func beginSnapshot(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/snapshot", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("snapshot: %s", resp.Status)
+	}
+	_, err = io.ReadFull(resp.Body, make([]byte, 1<<20))
+	return err
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/devcluster"
+	"github.com/ringrift/ringlog/event"
+)
+
+// ringlogSystem is ringlog as it ships, with one of its stores for the raft log.
+type ringlogSystem struct {
+	store   string // boltdb or wal
+	program string
+}
+
+func (s *ringlogSystem) name() string {
+	if s.store == "wal" {
+		return "ringlog-wal"
+	}
+	return "ringlog-bolt"
+}
+
+func (s *ringlogSystem) settings() []string {
+	return []string{"3 voters, as shipped, --log-store " + s.store,
+		"every acknowledged event is synced on a majority; dedup by content, window 60 s"}
+}
+
+func (s *ringlogSystem) sizes(quick bool) sizes {
+	if quick {
+		return sizes{read: 200_000, consume: 200_000, written: 100_000}
+	}
+	return sizes{read: 1_500_000, consume: 1_500_000, written: 3_000_000}
+}
+
+// buildRinglog builds the program from the module that this one replaces.
+func buildRinglog(ctx context.Context, dir string) (program string, err error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/ringrift/ringlog").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the folder of ringlog: run this in integration/bench: %w", err)
+	}
+	program = filepath.Join(dir, "ringlog")
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/ringlog")
+	build.Dir = string(out[:len(out)-1])
+	if text, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build ringlog: %w\n%s", err, text)
+	}
+	return program, nil
+}
+
+func (s *ringlogSystem) start(ctx context.Context, dir string) (session, error) {
+	return s.open(ctx, dir)
+}
+
+// open is start, for what only ringlog is asked.
+func (s *ringlogSystem) open(ctx context.Context, dir string) (_ *ringlogSession, err error) {
+	cluster, err := devcluster.Start(ctx, devcluster.Options{Program: s.program, Dir: dir, Args: []string{"--log-store", s.store}})
+	if err != nil {
+		return nil, err
+	}
+	r := &ringlogSession{cluster: cluster}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
+		}
+	}()
+	if _, err = cluster.WaitLeader(ctx); err != nil {
+		return nil, err
+	}
+	if r.client, err = client.New(client.Config{Endpoints: cluster.URLs()}); err != nil {
+		return nil, err
+	}
+	status, err := r.client.Status(ctx)
+	r.base = status.LastOffset
+	return r, err
+}
+
+type ringlogSession struct {
+	cluster *devcluster.Cluster
+	client  *client.Client
+	base    uint64 // the last offset before anything was published
+	cursors int    // opened so far
+}
+
+func (r *ringlogSession) publishWays() []string {
+	return []string{"batches of 1024, 8 at a time", "batches of 256, 8 at a time", "one by one, PublishAsync"}
+}
+
+func (r *ringlogSession) publish(ctx context.Context, way string, src *source, q *quota) (tally, error) {
+	size := 1024
+	switch way {
+	case r.publishWays()[1]:
+		size = 256
+	case r.publishWays()[2]:
+		return r.publishAsync(ctx, src, q)
+	}
+	return eachBatch(ctx, 8, size, src, q, func(ctx context.Context, events []event.Event) error {
+		results, err := r.client.PublishBatch(ctx, events)
+		for i := range results {
+			if results[i].Duplicate {
+				return errDuplicate
+			}
+		}
+		return err
+	})
+}
+
+var errDuplicate = errors.New("an event was taken for a duplicate, and none is")
+
+// publishAsync hands over events one by one and waits for the answer to each, in order,
+// behind at most pendingAnswers.
+func (r *ringlogSession) publishAsync(ctx context.Context, src *source, q *quota) (t tally, err error) {
+	const pendingAnswers = 16 << 10
+	g := src.generator()
+	futures := make(chan *client.Future, pendingAnswers)
+	waited := make(chan error, 1)
+	go func() {
+		var first error
+		for f := range futures {
+			res, err := f.Wait(ctx)
+			if err == nil && res.Duplicate {
+				err = errDuplicate
+			}
+			if first == nil {
+				first = err
+			}
+		}
+		waited <- first
+	}()
+	for ctx.Err() == nil && q.take(1) == 1 {
+		ev := g.next()
+		t.events, t.bytes = t.events+1, t.bytes+len(ev.Payload)
+		futures <- r.client.PublishAsync(ctx, ev)
+	}
+	close(futures)
+	return t, errors.Join(<-waited, ctx.Err())
+}
+
+func (r *ringlogSession) publishOne(ctx context.Context, ev event.Event) error {
+	res, err := r.client.Publish(ctx, ev)
+	if err == nil && res.Duplicate {
+		err = errDuplicate
+	}
+	return err
+}
+
+// stored counts the few events that the cluster emits as well.
+func (r *ringlogSession) stored(ctx context.Context) (int, error) {
+	leader, err := r.cluster.WaitLeader(ctx)
+	return int(leader.LastOffset - r.base), err
+}
+
+func (r *ringlogSession) readWays() []string { return []string{"Tail"} }
+
+func (r *ringlogSession) read(ctx context.Context, _ string, n int) error {
+	for ev, err := range r.client.Tail(ctx, client.TailOptions{From: client.FromStart()}) {
+		if err != nil {
+			return err
+		}
+		if ev.Source == benchSource {
+			n--
+		}
+		if n == 0 {
+			return nil
+		}
+	}
+	return errShort
+}
+
+func (r *ringlogSession) consumeWays() []string {
+	return []string{"cursor, commit every 1000 awaited", "cursor, commit every 1000 while reading on"}
+}
+
+// consume reads through a new cursor. Where commits overlap with reading there is one at a
+// time, of the latest offset due, and the last is awaited.
+func (r *ringlogSession) consume(ctx context.Context, way string, n int) (err error) {
+	r.cursors++
+	cur, err := r.client.OpenCursor(ctx, fmt.Sprintf("bench-%d", r.cursors), client.CursorOptions{From: client.FromStart()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cur.Close()) }()
+	commit, finish := cur.Commit, func() error { return nil }
+	if way == r.consumeWays()[1] {
+		commit, finish = overlapped(ctx, cur.Commit)
+	}
+	defer func() { err = errors.Join(err, finish()) }()
+	for open := 0; n > 0; {
+		ev, err := cur.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if ev.Source != benchSource {
+			continue
+		}
+		n--
+		if open++; open < ackEvery && n > 0 {
+			continue
+		}
+		open = 0
+		if err := commit(ctx, ev.Offset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overlapped returns a commit that does not wait, and a finish that waits for the last.
+func overlapped(ctx context.Context, commit func(context.Context, uint64) error) (later func(context.Context, uint64) error, finish func() error) {
+	due, done := make(chan uint64, 1), make(chan error, 1)
+	go func() {
+		var first error
+		for offset := range due {
+			if err := commit(ctx, offset); err != nil && first == nil {
+				first = err
+			}
+		}
+		done <- first
+	}()
+	later = func(_ context.Context, offset uint64) error {
+		select {
+		case <-due: // a later offset replaces one that waits
+		default:
+		}
+		due <- offset
+		return nil
+	}
+	return later, func() error {
+		close(due)
+		return <-done
+	}
+}
+
+func (r *ringlogSession) leaderPID(ctx context.Context) (int, error) {
+	leader, err := r.cluster.WaitLeader(ctx)
+	return r.cluster.PID(leader.NodeID), err
+}
+
+func (r *ringlogSession) pids() (pids []int) {
+	for _, n := range r.cluster.Nodes() {
+		if pid := r.cluster.PID(n.ID); pid != 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func (r *ringlogSession) close(ctx context.Context) (err error) {
+	if r.client != nil {
+		err = r.client.Close(ctx)
+	}
+	return errors.Join(err, r.cluster.Close(ctx))
+}
+
+// leaderURL is where the leader answers.
+func (r *ringlogSession) leaderURL(ctx context.Context) (string, error) {
+	leader, err := r.cluster.WaitLeader(ctx)
+	if err != nil {
+		return "", err
+	}
+	n, err := r.cluster.Node(leader.NodeID)
+	return n.URL(), err
+}
+
+// tailOfLogs is the end of what the nodes logged, for a failure's report.
+func tailOfLogs(dir string) string {
+	files, _ := filepath.Glob(filepath.Join(dir, "*.log"))
+	text := ""
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err == nil {
+			text += filepath.Base(f) + ": …" + string(b[max(0, len(b)-500):]) + "\n"
+		}
+	}
+	return text
+}

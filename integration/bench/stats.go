@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// The names of what is measured.
+const (
+	perSecond = "events_per_s"
+	p50       = "p50_ms"
+	p99       = "p99_ms"
+	longest   = "max_ms"
+	perByte   = "written_per_payload_byte"
+)
+
+// latencies gathers the latencies of many callers.
+type latencies struct {
+	mu   sync.Mutex
+	list []time.Duration
+}
+
+func (l *latencies) add(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, d)
+}
+
+func (l *latencies) sorted() []time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slices.Sort(l.list)
+	return l.list
+}
+
+// quantile returns the smallest value that at least q of them do not exceed; sorted must be.
+func quantile[T any](sorted []T, q float64) (v T) {
+	if len(sorted) == 0 {
+		return v
+	}
+	return sorted[min(max(0, int(math.Ceil(q*float64(len(sorted))))-1), len(sorted)-1)]
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Spread is the middle and the ends of some values.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	N      int     `json:"n"`
+}
+
+// spreadOf takes the mean of the two middle values where there is no middle one.
+func spreadOf(values []float64) Spread {
+	if len(values) == 0 {
+		return Spread{}
+	}
+	s := slices.Sorted(slices.Values(values))
+	n := len(s)
+	return Spread{Median: (s[(n-1)/2] + s[n/2]) / 2, Min: s[0], Max: s[n-1], N: n}
+}
+
+func (s Spread) String() string {
+	switch s.N {
+	case 0:
+		return "–"
+	case 1:
+		return figure(s.Median)
+	default:
+		return fmt.Sprintf("%s (%s..%s)", figure(s.Median), figure(s.Min), figure(s.Max))
+	}
+}
+
+// figure prints three digits or, from 1000 on, whole numbers in groups of three.
+func figure(v float64) string {
+	switch {
+	case v < 0:
+		return "-" + figure(-v)
+	case v == 0:
+		return "0"
+	case v < 999.5:
+		places := max(0, 2-int(math.Floor(math.Log10(v))))
+		return strconv.FormatFloat(v, 'f', places, 64)
+	}
+	text := strconv.FormatFloat(v, 'f', 0, 64)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + " " + text[i:]
+	}
+	return text
+}

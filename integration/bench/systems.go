@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// system is something to measure, as three processes on this machine.
+type system interface {
+	name() string
+	settings() []string // everything that differs from what it ships with, or matters
+	sizes(quick bool) sizes
+	// start runs it on an empty folder and returns once it takes events.
+	start(ctx context.Context, dir string) (session, error)
+}
+
+// sizes are how many events a system's measurements take, which is as many as it gets done in
+// some seconds.
+type sizes struct {
+	read, consume, written int
+}
+
+// session is a system that runs, and one client of it. Close ends every process.
+type session interface {
+	// publishWays are the ways to publish as fast as possible, the best of which counts.
+	publishWays() []string
+	// publish appends events in one of the ways until the quota is used up, and returns
+	// when all are acknowledged.
+	publish(ctx context.Context, way string, src *source, q *quota) (tally, error)
+	// publishOne appends an event and waits for its acknowledgement.
+	publishOne(ctx context.Context, ev event.Event) error
+	// stored is how many events the system says it holds.
+	stored(ctx context.Context) (int, error)
+
+	leaderPID(ctx context.Context) (int, error)
+	pids() []int
+	close(ctx context.Context) error
+}
+
+// reader is a session of a system that can be tailed.
+type reader interface {
+	readWays() []string
+	// read follows the events from the first on until it has had n.
+	read(ctx context.Context, way string, n int) error
+}
+
+// consumer is a session of a system that keeps a reader's place.
+type consumer interface {
+	consumeWays() []string
+	// consume is read through a new durable consumer which acknowledges every ackEvery
+	// events, if the way says no other.
+	consume(ctx context.Context, way string, n int) error
+}
+
+// ackEvery is how many events a consumer acknowledges at once.
+const ackEvery = 1000
+
+var errShort = errors.New("fewer events came than were published")
+
+// tally is what was acknowledged.
+type tally struct {
+	events, bytes int           // bytes of payload
+	took          time.Duration // from the first event to the last acknowledgement
+}
+
+// quota says how long to go on publishing: a time, a number of events, or both.
+type quota struct {
+	until time.Time
+	left  atomic.Int64
+}
+
+// lasting is a quota that ends after d.
+func lasting(d time.Duration) *quota {
+	q := &quota{until: time.Now().Add(d)}
+	q.left.Store(1 << 60)
+	return q
+}
+
+// counting is a quota of n events.
+func counting(n int) *quota {
+	q := &quota{until: time.Now().Add(time.Hour)}
+	q.left.Store(int64(n))
+	return q
+}
+
+// take returns how many of n events may still be published.
+func (q *quota) take(n int) int {
+	if time.Now().After(q.until) {
+		return 0
+	}
+	left := q.left.Add(-int64(n)) + int64(n)
+	return int(max(0, min(int64(n), left)))
+}

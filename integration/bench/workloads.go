@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// work is one thing to measure.
+type work struct {
+	name    string
+	about   string
+	measure func(ctx context.Context, t *turn) error // errNotOffered where the system can not
+}
+
+var errNotOffered = errors.New("the system does not offer this")
+
+// allWorks are in the order of a turn: what wants an empty log first, what fills
+// the machine last.
+func allWorks() []work {
+	return []work{
+		{"written", "bytes that the leader's process had written to disk (write_bytes of /proc/PID/io, until it grows by less than 64 KiB in 5 s) per byte of payload published", measureWritten},
+		{"publish", "acknowledged events, pipelined, from one client process", measurePublish},
+		{"sync64", "64 goroutines that publish one event and wait for it, through one client", measureSync(64)},
+		{"sync1", "one goroutine that publishes one event and waits for it", measureSync(1)},
+		{"read", "one reader that follows the log from its start", measureRead},
+		{"consume", "one durable consumer that acknowledges every 1000 events", measureConsume},
+		{"python", "Python's http.client over kept-alive connections, batches of 256 as JSON", measurePython},
+		{"fanout", "durable cursors that each follow the whole log while 200 events/s are published: from when an event was due to when a cursor's reader had it, over every pair of both", measureFanout},
+	}
+}
+
+// chosen are the works that a list names; "" is all.
+func chosen(list string) ([]work, error) {
+	works := allWorks()
+	if list == "" {
+		return works, nil
+	}
+	var some []work
+	for name := range strings.SplitSeq(list, ",") {
+		found := false
+		for _, w := range works {
+			if w.name == name {
+				some, found = append(some, w), true
+			}
+		}
+		if !found && name != restartWork {
+			return nil, fmt.Errorf("--only %q: there is no such work", name)
+		}
+	}
+	return some, nil
+}
+
+func measurePublish(ctx context.Context, t *turn) error {
+	for _, way := range t.session.publishWays() {
+		if _, err := t.publish(ctx, way, lasting(t.scale.warm)); err != nil {
+			return err
+		}
+		t.settle(ctx)
+		done, err := t.publish(ctx, way, lasting(t.scale.publish))
+		if err != nil {
+			return fmt.Errorf("%s: %w", way, err)
+		}
+		t.record("publish", way, map[string]float64{perSecond: float64(done.events) / done.took.Seconds()})
+	}
+	return nil
+}
+
+// measureSync measures callers that each wait for every event.
+func measureSync(callers int) func(context.Context, *turn) error {
+	name := fmt.Sprintf("sync%d", callers)
+	return func(ctx context.Context, t *turn) error {
+		if _, err := t.waited(ctx, callers, lasting(t.scale.warm)); err != nil {
+			return err
+		}
+		t.settle(ctx)
+		began := time.Now()
+		latencies, err := t.waited(ctx, callers, lasting(t.scale.waited))
+		if err != nil {
+			return err
+		}
+		took := time.Since(began)
+		t.record(name, "", map[string]float64{perSecond: float64(len(latencies)) / took.Seconds(),
+			p50: millis(quantile(latencies, 0.5)), p99: millis(quantile(latencies, 0.99))})
+		return t.holdsAll(ctx)
+	}
+}
+
+// waited returns how long each event took until its acknowledgement, sorted.
+func (t *turn) waited(ctx context.Context, callers int, q *quota) ([]time.Duration, error) {
+	var all latencies
+	done, err := eachBatch(ctx, callers, 1, t.source, q, func(ctx context.Context, events []event.Event) error {
+		sent := time.Now()
+		if err := t.session.publishOne(ctx, events[0]); err != nil {
+			return err
+		}
+		all.add(time.Since(sent))
+		return nil
+	})
+	t.published += done.events
+	return all.sorted(), err
+}
+
+// holdsAll checks that what was acknowledged is stored.
+func (t *turn) holdsAll(ctx context.Context) error {
+	stored, err := t.session.stored(ctx)
+	if err == nil && stored < t.published {
+		err = fmt.Errorf("%d events were acknowledged, %d are stored", t.published, stored)
+	}
+	return err
+}
+
+func measureRead(ctx context.Context, t *turn) error {
+	r, ok := t.session.(reader)
+	if !ok {
+		return errNotOffered
+	}
+	return t.timed(ctx, "read", r.readWays(), t.sizes.read, r.read)
+}
+
+func measureConsume(ctx context.Context, t *turn) error {
+	c, ok := t.session.(consumer)
+	if !ok {
+		return errNotOffered
+	}
+	return t.timed(ctx, "consume", c.consumeWays(), t.sizes.consume, c.consume)
+}
+
+// timed measures how long it takes to be handed the first n events.
+func (t *turn) timed(ctx context.Context, work string, ways []string, n int, do func(ctx context.Context, way string, n int) error) error {
+	if err := t.ensure(ctx, n); err != nil {
+		return err
+	}
+	for _, way := range ways {
+		if err := do(ctx, way, n/10); err != nil {
+			return fmt.Errorf("%s: warm-up: %w", way, err)
+		}
+		t.settle(ctx)
+		began := time.Now()
+		if err := do(ctx, way, n); err != nil {
+			return fmt.Errorf("%s: %w", way, err)
+		}
+		t.record(work, way, map[string]float64{perSecond: float64(n) / time.Since(began).Seconds()})
+	}
+	return nil
+}
+
+const (
+	restFor       = 5 * time.Second
+	restBytes     = 64 << 10 // an idle node goes on writing a little, such as a look at its disk every second
+	settledWithin = 150 * time.Second
+)
+
+// measureWritten publishes to a log that was empty, so that each byte that is
+// written belongs to what was published.
+func measureWritten(ctx context.Context, t *turn) error {
+	pid, err := t.session.leaderPID(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := writtenBytes(pid)
+	if err != nil {
+		return err
+	}
+	way := t.session.publishWays()[0]
+	done, err := t.publish(ctx, way, counting(t.sizes.written))
+	if err != nil {
+		return err
+	}
+	after, err := settledBytes(ctx, pid)
+	if err != nil {
+		return err
+	}
+	if now, err := t.session.leaderPID(ctx); err != nil || now != pid {
+		return errors.Join(errors.New("the leader changed while it was measured"), err)
+	}
+	t.record("written", way, map[string]float64{perByte: float64(after-before) / float64(done.bytes)})
+	return nil
+}
+
+// settledBytes waits until a process writes next to nothing.
+func settledBytes(ctx context.Context, pid int) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, settledWithin)
+	defer cancel()
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for last, since := int64(0), time.Now(); ; {
+		now, err := writtenBytes(pid)
+		if err != nil {
+			return 0, err
+		}
+		if now-last >= restBytes {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) >= restFor {
+			return now, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("it never stopped writing: %w", ctx.Err())
+		}
+	}
+}

@@ -336,13 +336,18 @@ func resum(body []byte) []byte {
 	return body
 }
 
-func BenchmarkEncode(b *testing.B) {
-	var events []event.Event
+// trainingEvents are 1024 events such as a trainer sends.
+func trainingEvents() (events []event.Event) {
 	for i := range 1024 {
 		e := event.New(event.TrainingCompleted, fmt.Appendf(nil, `{"config_key": "hex8_2p", "epoch": %d, "loss": 0.%d, "model_path": "models/hex8_2p/candidate-%d.pt", "policy_accuracy": 0.%d, "samples": %d, "trainer": "gpu-node-%d", "val_loss": 0.%d}`, i%50, i*7919%100000, i*31, i*104729%100000, i*4096, i%12, i*15485863%100000))
 		e.Source = fmt.Sprintf("trainer-%d", i%7)
 		events = append(events, e)
 	}
+	return events
+}
+
+func BenchmarkEncode(b *testing.B) {
+	events := trainingEvents()
 	batch := batchOf(events)
 	var builder Builder
 	var size int
@@ -352,6 +357,29 @@ func BenchmarkEncode(b *testing.B) {
 	}
 	b.ReportMetric(float64(size)/float64(len(batch.records)), "frame_bytes/record_byte")
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
+}
+
+// BenchmarkPack is a client's part, BenchmarkOpen a node's without the gate.
+func BenchmarkPack(b *testing.B) {
+	events := trainingEvents()
+	for b.Loop() {
+		Pack(events)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
+}
+
+func BenchmarkOpen(b *testing.B) {
+	p := Pack(trainingEvents())
+	for b.Loop() {
+		o, err := p.Open(MaxBlockBytes)
+		if err == nil {
+			err = o.Each(func(int, *event.Event) error { return nil })
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*p.Rows), "ns/event")
 }
 
 func BenchmarkDecodeEvents(b *testing.B) {

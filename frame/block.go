@@ -26,7 +26,7 @@ import (
 //	         rows*16  dedup keys
 //	         n*8      content prefix, for the rows of kind DedupID only
 //
-//	body     1        codec: 0 none, 1 zstd
+//	body     1        codec: 0 none, 1 zstd, 2 s2
 //	         4        CRC-32C of the bytes at the end, little endian
 //	         uvarint  length once decompressed
 //	         rest     compressed: rows type indexes, rows source indexes, then
@@ -386,6 +386,8 @@ func decompress(body []byte) ([]byte, error) {
 		return d.b, nil
 	case codecZstd:
 		return unzstd(d.b, int(size))
+	case codecS2:
+		return uns2(d.b, int(size))
 	default:
 		return nil, fmt.Errorf("frame: block: codec %d: %w", body[0], ErrUnsupported)
 	}

@@ -6,15 +6,20 @@ import (
 	"hash/crc32"
 	"sync"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
 )
 
 const (
 	codecNone byte = 0
 	codecZstd byte = 1
+	codecS2   byte = 2
 
 	// worthCompressing is the size below which a block is kept as it is.
 	worthCompressing = 512
+	// worthZstd is the size below which s2 is used: zstd's tables take longer to fill
+	// than a small block does to send.
+	worthZstd = 32 << 10
 	// maxRatio bounds what a compressed body may claim to unfold to; the rare
 	// block that shrinks more is kept as it is.
 	maxRatio = 1024
@@ -49,7 +54,12 @@ func appendBody(b, raw []byte, compress bool) []byte {
 	b = append(b, codecNone, 0, 0, 0, 0)
 	b = binary.AppendUvarint(b, uint64(len(raw)))
 	data := len(b)
-	if compress && len(raw) >= worthCompressing {
+	switch {
+	case !compress || len(raw) < worthCompressing:
+	case len(raw) < worthZstd:
+		b = append(b, s2.Encode(nil, raw)...)
+		b[at] = codecS2
+	default:
 		b = zstdEncoder().EncodeAll(raw, b)
 		b[at] = codecZstd
 	}
@@ -71,6 +81,19 @@ func unzstd(data []byte, size int) ([]byte, error) {
 		return nil, fmt.Errorf("frame: block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)
 	}
 	raw, err := zstdDecoder().DecodeAll(data, make([]byte, 0, size))
+	if err != nil || len(raw) != size {
+		return nil, fmt.Errorf("frame: block: %w: %d bytes, want %d: %v", ErrCorrupt, len(raw), size, err)
+	}
+	return raw, nil
+}
+
+// uns2 decompresses to exactly size bytes, which the data itself has to claim too.
+func uns2(data []byte, size int) ([]byte, error) {
+	n, err := s2.DecodedLen(data)
+	if err != nil || n != size || size > maxRatio*len(data) {
+		return nil, fmt.Errorf("frame: block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)
+	}
+	raw, err := s2.Decode(make([]byte, 0, size), data)
 	if err != nil || len(raw) != size {
 		return nil, fmt.Errorf("frame: block: %w: %d bytes, want %d: %v", ErrCorrupt, len(raw), size, err)
 	}

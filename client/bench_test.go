@@ -23,7 +23,7 @@ type instant struct {
 
 func (i *instant) Publish(_ context.Context, r *connect.Request[ringlogv1.PublishRequest]) (*connect.Response[ringlogv1.PublishResponse], error) {
 	i.requests.Add(1)
-	n := int64(len(r.Msg.Events))
+	n := int64(r.Msg.GetPacket().GetRows())
 	return connect.NewResponse(&ringlogv1.PublishResponse{First: uint64(i.events.Add(n) - n + 1), AppendedAtUnixNano: 1}), nil
 }
 

@@ -2,6 +2,7 @@ package frame
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/ringrift/ringlog/event"
@@ -18,28 +19,31 @@ type Packet struct {
 	Body    []byte // as block.go draws it
 }
 
+// scratch lends the memory in which events are laid out before they are compressed.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
 // Pack lays events out and compresses them. They are sent as they are.
 func Pack(events []event.Event) Packet {
-	var records []byte
-	var d dictionaries
 	p := Packet{Rows: len(events)}
+	var d dictionaries
 	for i := range events {
-		e := &events[i]
-		d.add(string(e.Type), e.Source)
-		if e.NoDedup {
+		d.add(string(events[i].Type), events[i].Source)
+		if events[i].NoDedup {
 			if p.NoDedup == nil {
 				p.NoDedup = make([]byte, (len(events)+7)/8)
 			}
 			p.NoDedup[i/8] |= 1 << (i % 8)
 		}
-		if i == 0 {
-			records = make([]byte, 0, len(events)*(len(e.Payload)+len(e.Key)+32))
-		}
-		records = appendRecord(records, e)
 	}
 	p.Types, p.Sources = d.types.list, d.sources.list
-	raw := append(d.appendIndexes(make([]byte, 0, 4*len(events)+len(records))), records...)
+	lent := scratch.Get().(*[]byte)
+	raw := d.appendIndexes((*lent)[:0])
+	for i := range events {
+		raw = appendRecord(raw, &events[i])
+	}
 	p.Body = appendBody(nil, raw, true)
+	*lent = raw
+	scratch.Put(lent)
 	return p
 }
 

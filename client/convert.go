@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
@@ -77,8 +78,12 @@ func eachOfSpan(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, e
 		}
 		return nil
 	})
-	if err == errEnough {
-		return offset > from+uint64(s.GetTake()), nil
+	end := from + uint64(s.GetTake())
+	switch {
+	case err == errEnough:
+		return offset > end, nil
+	case err == nil && offset != end:
+		err = fmt.Errorf("a block ends at offset %d, not at %d", offset-1, end-1)
 	}
 	return true, err
 }

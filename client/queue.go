@@ -50,22 +50,30 @@ type queue struct {
 
 	// Requests cost more than events, so callers that share them should share as few
 	// as possible. One more goes out beside those under way when it has at least as
-	// many events. Callers who were just answered most often come back at once: a
-	// lane that has work gathers them first.
-	flying    int  // events under way in requests that may be shared
-	gathers   bool // callers wait for answers before they come again
+	// many events, when the first of them has waited for patientFor, or when one waits
+	// that is not to be shared. Callers who were just answered most often come back at
+	// once: a lane that has work gathers them first.
+	flying    int // events under way in requests that may be shared
+	lone      int // of waiting: not to be shared
+	overdue   bool
+	patience  *time.Timer // runs while events wait; then they are overdue
+	gathers   bool        // callers wait for answers before they come again
 	gathering bool
 	expected  int       // answered and not back yet
 	until     time.Time // then they are not expected any more
 	back      sync.Cond // the lane that gathers waits for expected to be 0
 }
 
-// gatherFor is how long after an answer its caller is expected back.
-const gatherFor = 200 * time.Microsecond
+const (
+	gatherFor  = 200 * time.Microsecond // after an answer its caller is expected back for so long
+	patientFor = 10 * time.Millisecond  // with a lane free, events wait for so long at most
+)
 
 func newQueue(cfg *Config) *queue {
 	q := &queue{room: newRoom(cfg.MaxBuffered), maxEvents: cfg.MaxBatchEvents, maxBytes: cfg.MaxBatchBytes}
 	q.work.L, q.back.L = &q.mu, &q.mu
+	q.patience = time.AfterFunc(time.Hour, q.losePatience)
+	q.patience.Stop()
 	return q
 }
 
@@ -84,6 +92,12 @@ func (q *queue) add(ctx context.Context, p *pending) error {
 		return ErrClosed
 	}
 	p.at = q.waiting.PushBack(p)
+	if p.alone {
+		q.lone++
+	}
+	if q.waiting.Len() == 1 {
+		q.patience.Reset(patientFor)
+	}
 	q.expected = max(q.expected-1, 0)
 	if q.gathering && q.expected == 0 {
 		q.back.Signal()
@@ -126,8 +140,8 @@ func (q *queue) take(ctx context.Context, timeout time.Duration) *batch {
 		if events > 0 && (p.alone || events+len(p.events) > q.maxEvents || bytes+p.bytes > q.maxBytes) {
 			break
 		}
-		q.waiting.Remove(at)
-		p.at, p.in = nil, b
+		q.remove(p)
+		p.in = b
 		b.all = append(b.all, p)
 		if !p.alone {
 			q.flying++
@@ -138,7 +152,36 @@ func (q *queue) take(ctx context.Context, timeout time.Duration) *batch {
 		}
 	}
 	b.live = len(b.all)
+	q.goOn()
 	return b
+}
+
+// remove takes p off the waiting ones; goOn follows.
+func (q *queue) remove(p *pending) {
+	q.waiting.Remove(p.at)
+	p.at = nil
+	if p.alone {
+		q.lone--
+	}
+}
+
+// goOn looks at what waits once others were removed.
+func (q *queue) goOn() {
+	q.overdue = false
+	q.patience.Stop()
+	if q.waiting.Len() > 0 {
+		q.patience.Reset(patientFor)
+	}
+	if q.due() {
+		q.work.Signal()
+	}
+}
+
+func (q *queue) losePatience() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.overdue = q.waiting.Len() > 0
+	q.work.Signal()
 }
 
 // gather waits for callers who are expected back.
@@ -166,7 +209,7 @@ func (q *queue) due() bool {
 	if q.waiting.Len() == 0 {
 		return false
 	}
-	return q.closed || q.waiting.Front().Value.(*pending).alone || q.waiting.Len() >= min(q.flying, q.maxEvents)
+	return q.closed || q.overdue || q.lone > 0 || q.waiting.Len() >= min(q.flying, q.maxEvents)
 }
 
 func batchContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelCauseFunc) {
@@ -192,8 +235,8 @@ func (q *queue) leave(p *pending, why error) left {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if p.at != nil {
-		q.waiting.Remove(p.at)
-		p.at = nil
+		q.remove(p)
+		q.goOn()
 		q.room.give(p.bytes)
 		return wasQueued
 	}

@@ -44,6 +44,46 @@ func taken(q *queue, into **batch) func() int {
 	}
 }
 
+func addAlone(t *testing.T, q *queue) {
+	if err := q.add(t.Context(), &pending{alone: true, events: make([]event.Event, 1), done: make(chan struct{})}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A lane that is free takes what is due, whoever made it so: a request that is not
+// shared goes out beside others, also from behind one that waits or has left, and
+// nobody waits for long beside a request that hangs.
+func TestAFreeLaneTakesWhatIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := queueOf(t, 8)
+		var lanes [4]*batch
+		if n := taken(q, &lanes[0])(); n != 8 {
+			t.Fatal(n)
+		}
+		second, third := taken(q, &lanes[1]), taken(q, &lanes[2])
+		second()
+		third()
+		addEvents(t, q, 1)
+		addAlone(t, q)
+		if a, b := second(), third(); a != 1 || b != 1 {
+			t.Errorf("the lanes have %d and %d", a, b)
+		}
+		fourth := taken(q, &lanes[3])
+		fourth()
+		addEvents(t, q, 3)
+		if n := fourth(); n != 0 {
+			t.Errorf("%d go out at once beside 9", n)
+		}
+		time.Sleep(patientFor)
+		if n := fourth(); n != 3 {
+			t.Errorf("%d go out after all patience", n)
+		}
+		for _, b := range lanes {
+			b.cancel(nil)
+		}
+	})
+}
+
 // While a request is under way, the next goes out when it has as many events; and
 // callers who were answered are waited for, though not for long.
 func TestCallersShareRequests(t *testing.T) {

@@ -36,7 +36,7 @@ var (
 		return must(enc, err)
 	})
 	zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
-		dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxBlockBytes))
+		dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxBlockBytes), zstd.WithDecodeAllCapLimit(true))
 		return must(dec, err)
 	})
 )
@@ -77,7 +77,7 @@ func appendBody(b, raw []byte, compress bool) []byte {
 func unzstd(data []byte, size int) ([]byte, error) {
 	var h zstd.Header
 	err := h.Decode(data)
-	if err != nil || size > maxRatio*len(data) || h.HasFCS && h.FrameContentSize != uint64(size) {
+	if err != nil || h.Skippable || !h.HasFCS || h.FrameContentSize != uint64(size) || !plausible(data, size) || frameSize(data, &h) != len(data) {
 		return nil, fmt.Errorf("frame: block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)
 	}
 	raw, err := zstdDecoder().DecodeAll(data, make([]byte, 0, size))
@@ -87,10 +87,38 @@ func unzstd(data []byte, size int) ([]byte, error) {
 	return raw, nil
 }
 
+// plausible holds data against what appendBody makes: smaller than its content, though
+// not beyond measure. What does not unfold to content has no place in the log.
+func plausible(data []byte, size int) bool { return len(data) < size && size <= maxRatio*len(data) }
+
+// frameSize is where the first zstd frame ends: a decoder would pass over others, and
+// over what frames may be skipped, without a word.
+func frameSize(data []byte, h *zstd.Header) int {
+	const blockHeader, checksum, repeated = 3, 4, 1
+	at := h.HeaderSize
+	for last := false; !last; {
+		if len(data)-at < blockHeader {
+			return -1
+		}
+		b := uint32(data[at]) | uint32(data[at+1])<<8 | uint32(data[at+2])<<16
+		last = b&1 != 0
+		at += blockHeader
+		if b>>1&3 == repeated {
+			at++
+		} else {
+			at += int(b >> 3)
+		}
+	}
+	if h.HasCheckSum {
+		at += checksum
+	}
+	return at
+}
+
 // uns2 decompresses to exactly size bytes, which the data itself has to claim too.
 func uns2(data []byte, size int) ([]byte, error) {
 	n, err := s2.DecodedLen(data)
-	if err != nil || n != size || size > maxRatio*len(data) {
+	if err != nil || n != size || !plausible(data, size) {
 		return nil, fmt.Errorf("frame: block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)
 	}
 	raw, err := s2.Decode(make([]byte, 0, size), data)

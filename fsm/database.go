@@ -200,12 +200,11 @@ func openDB(dir string, o *Options, exists bool) (*pebble.DB, error) {
 	options.ApplyCompressionSettings(func() pebble.DBCompressionSettings {
 		return pebble.UniformDBCompressionSettings(block.NoCompression) // events are compressed, keys are hashes
 	})
-	options.Experimental.ValueSeparationPolicy = separateBodies
 	switch {
 	case o.ReadOnly: // a stopped node's folder may stand on a medium that takes no lock
 		options.FS = unlocked{o.FS}
 	default:
-		options.FS = watchedFS{o.FS, o.Fatal}
+		options.FS = watchedFS{o.FS, dir, o.Fatal}
 	}
 	if o.FS == vfs.Default && !o.ReadOnly {
 		options.WithFSDefaults() // health checks
@@ -215,12 +214,6 @@ func openDB(dir string, o *Options, exists bool) (*pebble.DB, error) {
 		return nil, openError(dir, err)
 	}
 	return db, nil
-}
-
-// separateBodies has compactions leave the blocks of events where a flush has put them.
-func separateBodies() pebble.ValueSeparationPolicy {
-	return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 1 << 10, MaxBlobReferenceDepth: 10,
-		RewriteMinimumAge: 5 * time.Minute, TargetGarbageRatio: 0.3}
 }
 
 // unlocked is a file system for reading alone: the data folder has a lock of its

@@ -10,9 +10,11 @@ import (
 
 // watchedFS ends the node at the first failure of what Pebble can not do without: its
 // write-ahead log, its manifest, its folder. Pebble itself panics there, in some places
-// beyond recovery. Failures of other files it tries again by itself.
+// beyond recovery. Failures of other files it tries again by itself, and those of a
+// checkpoint are the checkpoint's.
 type watchedFS struct {
 	vfs.FS
+	dir   string // of the database
 	fatal func(error)
 }
 
@@ -24,12 +26,13 @@ func (w watchedFS) check(doing, path string, err error) error {
 	return err
 }
 
-func vital(path string) bool {
-	return filepath.Ext(path) == ".log" || strings.HasPrefix(filepath.Base(path), "MANIFEST")
+func (w watchedFS) vital(path string) bool {
+	name := filepath.Base(path)
+	return filepath.Dir(path) == filepath.Clean(w.dir) && (filepath.Ext(name) == ".log" || strings.HasPrefix(name, "MANIFEST"))
 }
 
 func (w watchedFS) watch(path string, f vfs.File, err error) (vfs.File, error) {
-	if !vital(path) {
+	if !w.vital(path) {
 		return f, err
 	}
 	if w.check("create", path, err) != nil {
@@ -56,8 +59,8 @@ func (w watchedFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategor
 // OpenDir implements vfs.FS.
 func (w watchedFS) OpenDir(name string) (vfs.File, error) {
 	f, err := w.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
+	if err != nil || filepath.Clean(name) != filepath.Clean(w.dir) {
+		return f, err
 	}
 	return watchedFile{f, w, name}, nil
 }

@@ -44,7 +44,7 @@ func (l *Log) ReadSpans(from uint64, limit, maxBytes int) (Spans, error) {
 		found.Spans = append(found.Spans, Span{First: b.first, Term: b.term, AppendedAt: b.appendedAt, Rows: b.header.Rows,
 			Dead: b.dead, Types: b.header.Types, Sources: b.header.Sources, Body: body, Skip: skip, Take: take})
 		found.Next += uint64(take)
-		left, bytes = left-take, bytes+frame.RawSize(body)
+		left, bytes = left-take, bytes+max(len(body), frame.RawSize(body))
 		return left > 0 && bytes < maxBytes, nil
 	})
 	if gap != nil {

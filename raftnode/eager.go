@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -79,7 +80,11 @@ func (e *eager) appendEntries(id raft.ServerID, addr raft.ServerAddress, args *r
 	}
 	if c := e.join(id, addr, args); c != nil {
 		<-c.done
-		if c.err == nil && c.resp.Success && time.Since(c.sent) < e.fresh {
+		if c.err != nil { // raft tries again, after a pause
+			e.settle(id, args, resp, c.err)
+			return c.sent, c.err
+		}
+		if c.resp.Success && time.Since(c.sent) < e.fresh {
 			*resp = c.resp
 			e.settle(id, args, resp, nil)
 			return c.sent, nil
@@ -125,6 +130,17 @@ func (e *eager) settle(id raft.ServerID, args *raft.AppendEntriesRequest, resp *
 	f.matched = 0
 	if err == nil && resp.Success && resp.Term == args.Term {
 		f.matched = lastEntry(args)
+	}
+}
+
+// forget is told of members that raft speaks to no more; without ids, of all.
+func (e *eager) forget(ids ...raft.ServerID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, f := range e.followers {
+		if len(ids) == 0 || slices.Contains(ids, id) {
+			f.call, f.matched = nil, 0
+		}
 	}
 }
 

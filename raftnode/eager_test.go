@@ -88,7 +88,7 @@ func TestEntriesGoOutOnceAheadOfRaft(t *testing.T) {
 	}{
 		"raft gets the early answer":            {[]func(*raft.AppendEntriesResponse) error{yes}, 3, 11, 0, raftSends(3, 10, 2), 1, 0, true},
 		"a refusal is asked for again":          {[]func(*raft.AppendEntriesResponse) error{no, yes}, 3, 11, 0, raftSends(3, 10, 2), 1, 1, true},
-		"a lost request is sent again":          {[]func(*raft.AppendEntriesResponse) error{lost, yes}, 3, 11, 0, raftSends(3, 10, 2), 1, 1, true},
+		"a lost request is raft's to repeat":    {[]func(*raft.AppendEntriesResponse) error{lost}, 3, 11, 0, raftSends(3, 10, 2), 1, 0, false},
 		"an old answer proves no contact":       {[]func(*raft.AppendEntriesResponse) error{yes, yes}, 3, 11, time.Second, raftSends(3, 10, 2), 1, 1, true},
 		"other entries go their own way":        {[]func(*raft.AppendEntriesResponse) error{yes, yes}, 3, 11, 0, raftSends(3, 10, 3), 1, 1, true},
 		"another term too":                      {[]func(*raft.AppendEntriesResponse) error{yes, no}, 3, 11, 0, raftSends(4, 10, 2), 1, 1, false},

@@ -176,6 +176,7 @@ func (n *Node) openRaft() error {
 func (n *Node) shipEagerly(logs []*raft.Log) {
 	r := n.raft.Load()
 	if r == nil || r.State() != raft.Leader {
+		n.eager.forget()
 		return
 	}
 	var before raft.Log
@@ -231,6 +232,7 @@ func (n *Node) afterApply() {
 func (n *Node) afterRound(ctx context.Context) {
 	for _, id := range n.removals.update(n.knownPeers()) {
 		n.transport.Disconnect(id)
+		n.eager.forget(raft.ServerID(id))
 	}
 	n.compareDigests(ctx)
 }

@@ -83,8 +83,8 @@ func (r *publishRequest) admitPacket(policy *event.Policy) (published, *frame.Ba
 
 func (r *publishRequest) open(limits event.Limits) (*frame.Opened, error) {
 	limit := limits.RequestBytes
-	if r.packet.Rows == 1 {
-		limit = frame.MaxBlockBytes // its own limit follows
+	if r.packet.Rows == 1 { // its own limit follows, in canonical form
+		limit = min(max(limit, 2*limits.EventBytes), frame.MaxBlockBytes)
 	}
 	opened, err := r.packet.Open(limit)
 	if errors.Is(err, frame.ErrTooLarge) {

@@ -127,6 +127,8 @@ func denseKeys() func(bucket string, key []byte) error {
 		at := binary.BigEndian.Uint64(key)
 		index, piece, before := at>>pieceBits, at&(1<<pieceBits-1), last>>pieceBits
 		switch {
+		case index == 0:
+			return fmt.Errorf("key %d is of a log that an earlier version wrote, or of none", at)
 		case last == 0 && piece == 0, at == last+1 && index == before, index == before+1 && piece == 0:
 			last = at
 			return nil

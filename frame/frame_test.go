@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/klauspost/compress/zstd"
 	"pgregory.net/rapid"
 
 	"github.com/ringrift/ringlog/event"
@@ -170,6 +171,56 @@ func TestPacketRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Whatever a body holds beside what unfolds to its events is refused, before it costs
+// memory: it would be kept, replicated and sent on unseen.
+func TestNothingHidesInABody(t *testing.T) {
+	var raw []byte
+	for i := range 4000 {
+		raw = fmt.Appendf(raw, "event %d, ", i*7919)
+	}
+	coder := func(options ...zstd.EOption) []byte {
+		enc, err := zstd.NewWriter(nil, options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return enc.EncodeAll(raw, nil)
+	}
+	good := coder()
+	var unsized bytes.Buffer
+	enc, err := zstd.NewWriter(&unsized)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		enc.Write(raw)
+	}
+	enc.Close()
+	skipped := append(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, 0x184D2A50), 1000), make([]byte, 1000)...)
+	bodies := map[string][]byte{
+		"behind":          slices.Concat(good, skipped),
+		"before":          slices.Concat(skipped, good),
+		"a second frame":  slices.Concat(good, good),
+		"cut":             good[:len(good)-1],
+		"no size":         unsized.Bytes(),
+		"more than it is": coder(zstd.WithEncoderPadding(len(raw) + 1000)),
+	}
+	for name, data := range bodies {
+		body := binary.AppendUvarint([]byte{codecZstd, 0, 0, 0, 0}, uint64(len(raw)))
+		body = resum(append(body, data...))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := decompress(body)
+		runtime.ReadMemStats(&after)
+		if grown := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrCorrupt) || grown > 4<<20 {
+			t.Errorf("%s: %d bytes, %v; %d bytes made", name, len(got), err, grown)
+		}
+	}
+	body := binary.AppendUvarint([]byte{codecZstd, 0, 0, 0, 0}, uint64(len(raw)))
+	if got, err := decompress(resum(append(body, good...))); err != nil || !bytes.Equal(got, raw) {
+		t.Errorf("as it should be: %d bytes, %v", len(got), err)
+	}
 }
 
 // A packet's lists may say what they like: the header in the log is made from the

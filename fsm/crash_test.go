@@ -230,6 +230,27 @@ func flipByte(t *testing.T, fs vfs.FS, path string, at int64) {
 	}
 }
 
+// A checkpoint that can not be written fails alone: the node must go on, if only to
+// make room.
+func TestCheckpointOnAFullDisk(t *testing.T) {
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.HasPrefix(op.Path, "cp/MANIFEST") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	m, err := Open(Options{Dir: "state", FS: fs, Fatal: func(err error) { t.Errorf("the node ended: %v", err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	applyTo(t, m, entryOf(1, 1, "n1", epoch, publish(ev(1))))
+	if _, err := m.Checkpoint("cp"); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("checkpoint: %v", err)
+	}
+	applyTo(t, m, entryOf(2, 1, "n1", epoch, publish(ev(2))))
+}
+
 // A disk that fails under the state is one line that says so, before Pebble panics:
 // the process that Fatal ends here is a goroutine that never returns.
 func TestFailingDisk(t *testing.T) {

@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -120,4 +121,22 @@ func TestAnAppendWritesLittleMoreThanItsEntry(t *testing.T) {
 	if written > 1.5 { // uncut it is 4.6
 		t.Errorf("%.2f bytes written for a byte stored", written)
 	}
+}
+
+// TestALogOfPlainIndexesIsRefused opens a log as raft-boltdb alone writes it.
+func TestALogOfPlainIndexesIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	closeStores(t, openUnmanaged(t, dir, Bolt))
+	raw, err := raftboltdb.NewBoltStore(logFile(t, dir, Bolt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := seal(entry(1, 1))
+	if err := errors.Join(raw.StoreLog(&sealed), raw.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(Options{Dir: dir, Fatal: func(error) {}})
+	wantError(t, err, ErrDamaged)
+	_, err = OpenReadOnly(dir, Bolt)
+	wantError(t, err, ErrDamaged)
 }

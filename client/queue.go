@@ -186,7 +186,7 @@ func (q *queue) losePatience() {
 
 // gather waits for callers who are expected back.
 func (q *queue) gather() {
-	if q.expected == 0 || q.closed {
+	if q.expected == 0 || q.lone > 0 || q.closed {
 		return
 	}
 	q.gathering = true

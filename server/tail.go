@@ -18,7 +18,8 @@ import (
 const (
 	batchEvents = 1000
 	batchBytes  = 1 << 20
-	firstBatch  = 64 // events of the first one, when their size is not known yet
+	firstBatch  = 64      // events of the first one, when their size is not known yet
+	firstSpans  = 2 << 10 // bytes of the first one of spans: what a bad connection lets through
 )
 
 // tailRequest says what to read.
@@ -45,6 +46,7 @@ type tail struct {
 	limited bool
 	left    uint64 // events still wanted, where limited
 	spans   bool
+	budget  int // bytes of spans to ask for
 
 	diverged  func() bool
 	heartbeat time.Duration
@@ -105,7 +107,7 @@ func (s *service) newTail(r tailRequest, next uint64) *tail {
 	l := s.machine().Log()
 	_, last := l.Bounds()
 	return &tail{log: l, matcher: r.filter.Compile(s.machine().Catalogue()), next: next, end: last, follow: r.follow,
-		spans: r.spans && r.filter.Empty(), limited: r.limit > 0, left: r.limit, diverged: s.node.Diverged, heartbeat: s.heartbeat, handed: time.Now(), ask: firstBatch}
+		spans: r.spans && r.filter.Empty(), budget: firstSpans, limited: r.limit > 0, left: r.limit, diverged: s.node.Diverged, heartbeat: s.heartbeat, handed: time.Now(), ask: firstBatch}
 }
 
 // waitForTail is how long a read waits for an offset that the node does not have.
@@ -205,13 +207,14 @@ func (t *tail) step() (b batch, ok bool, err error) {
 }
 
 func (t *tail) stepSpans() (b batch, ok bool, err error) {
-	found, err := t.log.ReadSpans(t.next, t.wanted(math.MaxInt), batchBytes)
+	found, err := t.log.ReadSpans(t.next, t.wanted(math.MaxInt), t.budget)
 	if err != nil {
 		return batch{}, false, err
 	}
 	if found.Gap != nil {
 		return t.pass(found.Gap), true, nil
 	}
+	t.budget = min(4*t.budget, batchBytes)
 	t.took(int(found.Next - t.next))
 	t.next = found.Next
 	return t.hand(batch{spans: found.Spans}), len(found.Spans) > 0, nil

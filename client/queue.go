@@ -190,16 +190,20 @@ func (q *queue) gather() {
 		return
 	}
 	q.gathering = true
+	late := false // whoever is expected since then is not waited for
 	timer := time.AfterFunc(time.Until(q.until), func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.expected = 0
+		late = true
 		q.back.Signal()
 	})
-	for q.expected > 0 && !q.closed {
+	for q.expected > 0 && !late && !q.closed {
 		q.back.Wait()
 	}
 	timer.Stop()
+	if late {
+		q.expected = 0
+	}
 	q.gathering = false
 	q.work.Broadcast()
 }

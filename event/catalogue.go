@@ -10,7 +10,10 @@ import (
 	"sync"
 )
 
-//go:embed catalogue/*.json
+// catalogue/ is the platform's; cluster.json is what the cluster itself emits: types beside
+// the platform's, and payload fields beside those that the platform documents.
+//
+//go:embed catalogue/*.json cluster.json
 var catalogueFiles embed.FS
 
 // builtin parses the embedded files on first use; it panics where they are broken, which a test rules out.
@@ -41,6 +44,7 @@ type Resolved struct {
 type Catalogue struct {
 	types     map[Type]*Definition
 	sorted    []*Definition
+	own       []*Definition       // of StatusCluster, as in cluster.json; in types too, and not in sorted
 	spellings map[string]spelling // by folded name, value and alias
 	aliases   map[string]Type
 	mentioned []*Definition
@@ -56,17 +60,18 @@ type spelling struct {
 	renamed bool
 }
 
-// Builtin is the catalogue the program came with: 254 types, 7 aliases.
+// Builtin is the catalogue the program came with: the platform's 254 types and 7 aliases, and those few that the
+// cluster adds.
 func Builtin() *Catalogue { return builtin() }
 
 func loadBuiltin() *Catalogue {
 	c := &Catalogue{types: map[Type]*Definition{}, spellings: map[string]spelling{}, aliases: map[string]Type{}}
 	var defs []*Definition
-	mustLoad("events", &defs)
-	mustLoad("aliases", &c.aliases)
-	mustLoad("coordinators", &c.coordinators)
-	mustLoad("flows", &c.flows)
-	mustLoad("wiring", &c.wiring)
+	mustLoad("catalogue/events", &defs)
+	mustLoad("catalogue/aliases", &c.aliases)
+	mustLoad("catalogue/coordinators", &c.coordinators)
+	mustLoad("catalogue/flows", &c.flows)
+	mustLoad("catalogue/wiring", &c.wiring)
 	for _, d := range defs {
 		if d.Status == StatusCanonical {
 			c.add(d)
@@ -74,6 +79,7 @@ func loadBuiltin() *Catalogue {
 			c.mentioned = append(c.mentioned, d)
 		}
 	}
+	c.addOwn()
 	for alias, target := range c.aliases {
 		c.addAlias(alias, c.types[target])
 	}
@@ -81,8 +87,30 @@ func loadBuiltin() *Catalogue {
 	return c
 }
 
+// addOwn adds what the cluster emits. A field of which the platform's documents give no type gets the one that the
+// cluster writes.
+func (c *Catalogue) addOwn() {
+	var defs []*Definition
+	mustLoad("cluster", &defs)
+	for _, d := range defs {
+		old, ok := c.types[d.Name]
+		switch {
+		case d.Status == StatusCluster:
+			c.own = append(c.own, d)
+			c.add(d)
+		case !ok:
+			panic("event: cluster.json adds fields to " + string(d.Name) + ", which the catalogue does not have")
+		default:
+			if err := old.merge(d.Payload); err != nil {
+				panic("event: cluster.json: " + string(d.Name) + ": " + err.Error())
+			}
+			old.index()
+		}
+	}
+}
+
 func mustLoad(name string, v any) {
-	data, err := catalogueFiles.ReadFile("catalogue/" + name + ".json")
+	data, err := catalogueFiles.ReadFile(name + ".json")
 	if err == nil {
 		err = json.Unmarshal(data, v)
 	}
@@ -107,6 +135,7 @@ func (c *Catalogue) addAlias(alias string, target *Definition) {
 
 func (c *Catalogue) sort() {
 	c.sorted = slices.SortedFunc(maps.Values(c.types), func(a, b *Definition) int { return cmp.Compare(a.Name, b.Name) })
+	c.sorted = slices.DeleteFunc(c.sorted, func(d *Definition) bool { return d.Status == StatusCluster })
 }
 
 // Resolve finds the type a name, value, alias or dotted topic stands for, in any case, with - as good as _. It is
@@ -142,8 +171,12 @@ func (c *Catalogue) Definition(t Type) (*Definition, bool) {
 	return d, ok
 }
 
-// Definitions are all types, sorted by name. The caller must not change them.
+// Definitions are the platform's types and the registered ones, sorted by name. The caller must not change them.
 func (c *Catalogue) Definitions() []*Definition { return c.sorted }
+
+// Own are the types that the cluster emits beside those of the platform. Resolve and Definition know
+// them too. The caller must not change them.
+func (c *Catalogue) Own() []*Definition { return c.own }
 
 // Mentioned are names the platform's documents use without defining them: aliases, placeholders, undocumented ones.
 func (c *Catalogue) Mentioned() []*Definition { return c.mentioned }
@@ -189,4 +222,7 @@ const (
 	CursorStalled   Type = "CURSOR_STALLED"
 	CursorRecovered Type = "CURSOR_RECOVERED"
 	CatchupAtRisk   Type = "CATCHUP_AT_RISK"
+	// QuorumOutageView is one voter's view of an outage that is told already, or
+	// of a time in which it was cut off from a cluster that went on.
+	QuorumOutageView Type = "QUORUM_OUTAGE_VIEW"
 )

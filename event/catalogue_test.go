@@ -57,9 +57,9 @@ func TestResolveTellsHow(t *testing.T) {
 // The structs must hold all there is in the files, or printing the catalogue would drop some.
 func TestEmbeddedFilesAreHeldWhole(t *testing.T) {
 	c := Builtin()
-	for file, into := range map[string]any{"events": &[]*Definition{}, "aliases": &map[string]Type{}, "coordinators": &[]Coordinator{},
-		"flows": &[]Flow{}, "wiring": &Wiring{}} {
-		data, err := catalogueFiles.ReadFile("catalogue/" + file + ".json")
+	for file, into := range map[string]any{"catalogue/events": &[]*Definition{}, "catalogue/aliases": &map[string]Type{}, "catalogue/coordinators": &[]Coordinator{},
+		"catalogue/flows": &[]Flow{}, "catalogue/wiring": &Wiring{}, "cluster": &[]*Definition{}} {
+		data, err := catalogueFiles.ReadFile(file + ".json")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,6 +108,36 @@ func TestReservedTypesAreTheClusters(t *testing.T) {
 	}
 }
 
+// What the cluster emits is known like any type, and still nobody else's.
+func TestOwnTypesOfTheClusterAreKnown(t *testing.T) {
+	want := map[Type]string{CatchupAtRisk: "p2p", CursorRecovered: "other", CursorStalled: "other", QuorumOutageView: "p2p"}
+	for _, d := range Builtin().Own() {
+		r, known := Builtin().Resolve(strings.ToLower(strings.ReplaceAll(string(d.Name), "_", ".")))
+		e := New(d.Name, map[string]any{})
+		_, warnings, err := (&Policy{Strict: true, Reserved: ReservedOwn}).Normalize(&e)
+		if !known || r.Definition != d || d.Category != want[d.Name] || d.Status != StatusCluster || err != nil || len(warnings) != 0 || e.Value != "" {
+			t.Errorf("%s: %+v, %v, %v", d.Name, r, warnings, err)
+		}
+		delete(want, d.Name)
+		m := Filter{Categories: []string{d.Category}}.Compile(Builtin())
+		if !m.MatchType(string(d.Name)) || !MatchPattern(string(d.Name[:7])+"*", d.Name) {
+			t.Errorf("%s is not found in its category", d.Name)
+		}
+		_, _, err = (&Policy{}).Normalize(&e)
+		checkError(t, err, ReasonReservedType, "type", -1)
+		if slices.Contains(Builtin().Definitions(), d) {
+			t.Errorf("%s is listed as the platform's", d.Name)
+		}
+	}
+	if len(want) != 0 {
+		t.Errorf("missing: %v", want)
+	}
+	d, _ := Builtin().Definition(LeaderElected)
+	if got := d.Payload[0]; d.Status != StatusCanonical || got.Name != "leader_id" || got.Type != "string" || len(d.Payload) != 6 {
+		t.Errorf("LEADER_ELECTED: %+v", d)
+	}
+}
+
 func TestNearestFindsTheTypingError(t *testing.T) {
 	for name, want := range map[string]string{"TRAINING_COMPLETD": "TRAINING_COMPLETED", "trainign.started": "TRAINING_STARTED",
 		"sync_complted": "DATA_SYNC_COMPLETED", "modell_promoted": "MODEL_PROMOTED"} {
@@ -115,7 +145,7 @@ func TestNearestFindsTheTypingError(t *testing.T) {
 			t.Errorf("Nearest(%s) = %v, want %s first", name, got, want)
 		}
 	}
-	if got := Builtin().Nearest(strings.Repeat("x", 10_000), 1000); len(got) != 254 {
+	if got := Builtin().Nearest(strings.Repeat("x", 10_000), 1000); len(got) != 258 { // the cluster's own among them
 		t.Errorf("%d names", len(got))
 	}
 }

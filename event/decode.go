@@ -13,7 +13,7 @@ import (
 //
 // It accepts type (or event_type), payload, source, key, correlation_id, causation_id, dedup_id, dedup (false turns
 // it off), time in RFC 3339 (or timestamp in epoch seconds) and value, and skips what a stored event carries on top:
-// offset, appended_at, term, hash, original_type, foreign. null is as good as absent, but for type and payload.
+// offset, appended_at, term, hash, original_type, foreign, target, redrive. null is as good as absent, but for type and payload.
 func DecodeOne(data []byte, lim Limits) (Event, error) {
 	d, err := newDecoder(data, lim)
 	if err != nil {
@@ -173,6 +173,8 @@ const (
 	fieldHash
 	fieldOriginal
 	fieldForeign
+	fieldTarget
+	fieldRedrive
 )
 
 func eventFieldOf(key []byte) eventField {
@@ -209,6 +211,10 @@ func eventFieldOf(key []byte) eventField {
 		return fieldOriginal
 	case "foreign":
 		return fieldForeign
+	case "target":
+		return fieldTarget
+	case "redrive":
+		return fieldRedrive
 	}
 	return fieldNone
 }
@@ -290,6 +296,10 @@ func (d *decoder) storedField(f eventField, e *Event) *Error {
 		return d.string(&e.Original)
 	case fieldForeign:
 		return d.boolean(&e.Foreign)
+	case fieldTarget:
+		return d.string(&e.Target)
+	case fieldRedrive:
+		return d.uint(&e.Redrive)
 	}
 	return d.discard()
 }

@@ -14,7 +14,7 @@ import (
 const fullEvent = `{"offset":7,"type":"MODEL_PROMOTED","value":"model_promoted","payload":{"a": 1, "b": "\u00e9"},"source":"trainer-3",` +
 	`"key":"hex8_2p","correlation_id":"c","causation_id":"x","dedup_id":"d","dedup":false,"time":"2026-01-05T10:00:00.000000001Z",` +
 	`"appended_at":"2026-01-05T10:00:01Z","term":3,"hash":"d2edb14c2a3b96ff9df9ae76e37c6ee0ce98d09d5e62bdc3a3ab41b6ae6e6d4d",` +
-	`"original_type":"PROMOTION_COMPLETE","foreign":true}`
+	`"original_type":"PROMOTION_COMPLETE","foreign":true,"target":"trainer","redrive":12}`
 
 type badInput struct {
 	name, body    string
@@ -211,7 +211,7 @@ func TestWhatIsSentIsRead(t *testing.T) {
 func TestStoredEventIsPrintedAndReadBack(t *testing.T) {
 	e := Event{Offset: 7, Type: ModelPromoted, Payload: json.RawMessage(`{"a": 1, "b": "\u00e9"}`), Source: "trainer-3", Key: "hex8_2p",
 		CorrelationID: "c", CausationID: "x", DedupID: "d", NoDedup: true, Time: time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC),
-		AppendedAt: time.Date(2026, 1, 5, 10, 0, 1, 0, time.UTC), Term: 3, Original: "PROMOTION_COMPLETE", Foreign: true}
+		AppendedAt: time.Date(2026, 1, 5, 10, 0, 1, 0, time.UTC), Term: 3, Original: "PROMOTION_COMPLETE", Foreign: true, Target: "trainer", Redrive: 12}
 	want := strings.Replace(fullEvent, "d2edb14c2a3b96ff9df9ae76e37c6ee0ce98d09d5e62bdc3a3ab41b6ae6e6d4d", e.Hash().String(), 1)
 	if got := string(e.AppendJSON([]byte("x"))); got != "x"+want {
 		t.Errorf("got  %s\nwant %s", got[1:], want)

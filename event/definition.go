@@ -9,6 +9,7 @@ import (
 const (
 	StatusCanonical    = "canonical"    // the platform documents it
 	StatusRegistered   = "registered"   // added at run time
+	StatusCluster      = "cluster"      // only the cluster emits it, and the platform does not document it
 	StatusAlias        = "alias"        // replaced by another name
 	StatusTestOnly     = "test_only"    // a placeholder in sample code
 	StatusUndocumented = "undocumented" // used, defined nowhere

@@ -47,6 +47,8 @@ type Event struct {
 	Offset     uint64 // dense, from 1; 0 is not yet appended
 	AppendedAt time.Time
 	Term       uint64
+	Target     string // the one cursor it is for, where it was appended again for that; "" is everybody
+	Redrive    uint64 // the dead letter that it was then
 
 	err error // what New could not marshal; Policy.Normalize and MarshalJSON return it
 }

@@ -110,7 +110,7 @@ func (m *Matcher) compileTypes(f Filter, c *Catalogue) {
 		categories[strings.ToLower(name)] = true
 	}
 	m.known = map[string]bool{}
-	for _, d := range c.Definitions() {
+	for _, d := range slices.Concat(c.Definitions(), c.Own()) {
 		byName := len(f.Types) == 0 || exact[d.Name] || slices.ContainsFunc(patterns, d.matches)
 		m.known[string(d.Name)] = byName && (len(categories) == 0 || categories[strings.ToLower(d.Category)])
 	}

@@ -21,7 +21,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 //	{"offset":7,"type":"TRAINING_COMPLETED","value":"training_completed","payload":{…},"source":"trainer-3",
 //	 "key":"hex8_2p","correlation_id":"…","causation_id":"…","dedup_id":"…","dedup":false,
 //	 "time":"2026-01-05T10:00:00.000000001Z","appended_at":"…","term":3,"hash":"…",
-//	 "original_type":"PROMOTION_COMPLETE","foreign":true}
+//	 "original_type":"PROMOTION_COMPLETE","foreign":true,"target":"trainer","redrive":12}
 //
 // Only type, value and payload are always there. The hash is computed for an event that has an offset.
 func (e *Event) AppendJSON(dst []byte) []byte {
@@ -47,6 +47,10 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = appendString(dst, `,"original_type":`, e.Original)
 	if e.Foreign {
 		dst = append(dst, `,"foreign":true`...)
+	}
+	dst = appendString(dst, `,"target":`, e.Target)
+	if e.Redrive != 0 {
+		dst = strconv.AppendUint(append(dst, `,"redrive":`...), e.Redrive, 10)
 	}
 	return append(dst, '}')
 }

@@ -108,6 +108,11 @@ func (d *Definition) redefine(old *Definition) *Error {
 	added := d.Payload
 	*d = *old
 	d.Payload = slices.Clone(old.Payload)
+	return d.merge(added)
+}
+
+// merge adds payload fields; one that is there already may get a type where it had none.
+func (d *Definition) merge(added []Field) *Error {
 	for i, f := range added {
 		have := slices.IndexFunc(d.Payload, func(g Field) bool { return g.Name == f.Name })
 		switch {

@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/ringrift/ringlog/event/internal/goname"
 )
 
 const (
@@ -61,7 +63,7 @@ func generate(events []byte) ([]byte, error) {
 			category = e.Category
 			fmt.Fprintf(&b, "\n// Types of category %s.\nconst (\n", category)
 		}
-		name := constant(e.Name)
+		name := goname.Type(e.Name)
 		if other, taken := seen[name]; taken {
 			return nil, fmt.Errorf("%s and %s both become %s", other, e.Name, name)
 		}
@@ -70,20 +72,4 @@ func generate(events []byte) ([]byte, error) {
 	}
 	b.WriteString(")\n")
 	return format.Source(b.Bytes())
-}
-
-// constant is the Go name of a type: TRAINING_COMPLETED is TrainingCompleted, DLQ_EVENTS_PURGED is DLQEventsPurged.
-func constant(name string) string {
-	if name == "ERROR" {
-		return "ErrorEvent" // Error is the package's error type
-	}
-	initialisms := []string{"CMAES", "CPU", "DLQ", "NAS", "NPZ", "P2P", "PBT", "PER", "S3", "SSH"}
-	var b strings.Builder
-	for word := range strings.SplitSeq(name, "_") {
-		if word != "" && !slices.Contains(initialisms, word) {
-			word = word[:1] + strings.ToLower(word[1:])
-		}
-		b.WriteString(word)
-	}
-	return b.String()
 }

@@ -1,0 +1,36 @@
+// Package goname turns names of the catalogue into Go names. It promises that the generators agree
+// on them: the constant of a type, and the payload and the method that are named after it.
+package goname
+
+import (
+	"slices"
+	"strings"
+)
+
+// Type is the Go name of an event type: TRAINING_COMPLETED is TrainingCompleted, DLQ_EVENTS_PURGED
+// is DLQEventsPurged.
+func Type(name string) string {
+	if name == "ERROR" {
+		return "ErrorEvent" // Error is the package's error type
+	}
+	return join(name, []string{"CMAES", "CPU", "DLQ", "NAS", "NPZ", "P2P", "PBT", "PER", "S3", "SSH"})
+}
+
+// Field is the Go name of a payload field: config_key is ConfigKey, game_ids is GameIDs.
+func Field(name string) string {
+	return join(name, []string{"CPU", "DB", "GB", "GPU", "ID", "IDS", "IP", "MS", "PID", "RAM"})
+}
+
+func join(name string, initialisms []string) string {
+	var b strings.Builder
+	for word := range strings.SplitSeq(strings.ToUpper(name), "_") {
+		switch {
+		case word == "IDS" && slices.Contains(initialisms, word):
+			word = "IDs"
+		case word != "" && !slices.Contains(initialisms, word):
+			word = word[:1] + strings.ToLower(word[1:])
+		}
+		b.WriteString(word)
+	}
+	return b.String()
+}

@@ -1,0 +1,80 @@
+package audit
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// components brings the spellings of a component (class, module file, place in a
+// file) to one name: the coordinator's, else the module's, else as it is written.
+type components struct {
+	known    map[string]string   // class or name to name
+	modules  map[string]string   // module to name: task_coordinator.py is not the coordinator of that name
+	spelt    map[string][]string // name to spellings met
+	registry map[string]event.Coordinator
+}
+
+func newComponents(d *Declarations) components {
+	c := components{known: map[string]string{}, modules: map[string]string{}, spelt: map[string][]string{}, registry: map[string]event.Coordinator{}}
+	for spelt, name := range d.Components {
+		c.known[spelt] = name
+	}
+	for _, one := range d.Coordinators {
+		c.registry[one.Name] = one
+		c.known[one.Name] = one.Name
+		if one.Class != "" {
+			c.known[one.Class] = one.Name
+		}
+		if module := moduleOf(one.File); module != "" {
+			c.modules[module] = one.Name
+		}
+	}
+	return c
+}
+
+// canonical returns a component's one name, and remembers the spelling.
+func (c components) canonical(written string) string {
+	name, spelt := c.look(written)
+	if !slices.Contains(c.spelt[name], spelt) {
+		c.spelt[name] = append(c.spelt[name], spelt)
+	}
+	return name
+}
+
+func (c components) look(written string) (name, spelt string) {
+	if module := moduleOf(written); module != "" {
+		return cmp.Or(c.modules[module], c.known[module], module), module + ".py"
+	}
+	return cmp.Or(c.known[written], c.modules[written], written), written
+}
+
+// moduleOf takes the module out of app/coordination/event_router.py:17 or cluster/sync.py
+// (re-export); "" where there is none.
+func moduleOf(written string) string {
+	file, _, _ := strings.Cut(written, " ")
+	file, _, _ = strings.Cut(path.Base(file), ":")
+	module, isFile := strings.CutSuffix(file, ".py")
+	if !isFile {
+		return ""
+	}
+	return module
+}
+
+// snake spells a class as a module: NodeRecoveryDaemon as node_recovery_daemon.
+func snake(class string) string {
+	var b strings.Builder
+	for i, r := range class {
+		if 'A' <= r && r <= 'Z' {
+			if i > 0 {
+				b.WriteByte('_')
+			}
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

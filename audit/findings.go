@@ -1,0 +1,300 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Verdict is what the declarations say of a finding.
+type Verdict string
+
+// The verdicts.
+const (
+	Confirmed    Verdict = "confirmed"     // the computed lists have it
+	Contradicted Verdict = "contradicted"  // a declaration says otherwise
+	NotDerivable Verdict = "not_derivable" // the declarations say neither
+)
+
+// Verdicts are all verdicts, in the order of reports.
+func Verdicts() []Verdict { return []Verdict{Confirmed, Contradicted, NotDerivable} }
+
+// Kinds of a Finding.
+const (
+	FindingOrphan   = "orphan_event"
+	FindingDead     = "dead_subscription"
+	FindingCount    = "coordinator_count"
+	FindingUnmapped = "unmapped_event"
+)
+
+// FindingKinds are all kinds, in the order of reports.
+func FindingKinds() []string {
+	return []string{FindingOrphan, FindingDead, FindingCount, FindingUnmapped}
+}
+
+// Finding is one that the platform's own audit recorded, and what the declarations
+// say of it.
+type Finding struct {
+	Kind     string   `json:"kind"`
+	Subject  string   `json:"subject"`            // the event, or the coordinator
+	Severity string   `json:"severity,omitempty"` // as recorded; of unmapped events the impact
+	Says     string   `json:"says"`               // what was recorded, in words
+	Verdict  Verdict  `json:"verdict"`
+	Because  string   `json:"because"`
+	Evidence []string `json:"evidence,omitempty"` // the declarations that the verdict rests on
+	// Now is the event's class with all that the running cluster shows; the verdict
+	// does not rest on that.
+	Now Class `json:"now,omitempty"`
+}
+
+// Tally counts the findings of a kind; the verdicts add up to Findings.
+type Tally struct {
+	Kind     string          `json:"kind"`
+	Findings int             `json:"findings"`
+	Verdicts map[Verdict]int `json:"verdicts"`
+}
+
+// Recorded are the findings of the platform's own audit.
+type Recorded struct {
+	Orphans []event.OrphanEvent
+	Dead    []event.DeadSubscription
+	Counts  []event.Coordinator // each with the number of subscriptions that it declares
+	// Unmapped are the events of the table of those that do not cross processes.
+	Unmapped []*event.Definition
+}
+
+// RecordedIn takes the findings out of a catalogue.
+func RecordedIn(c *event.Catalogue) Recorded {
+	r := Recorded{Orphans: c.Wiring().OrphanEvents, Dead: c.Wiring().DeadSubscriptions, Counts: c.Coordinators()}
+	for _, d := range c.Definitions() {
+		if d.Impact != "" {
+			r.Unmapped = append(r.Unmapped, d)
+		}
+	}
+	return r
+}
+
+// Judge holds each finding against what was computed.
+func Judge(c *Computed, r Recorded) []Finding {
+	var list []Finding
+	for _, o := range r.Orphans {
+		list = append(list, c.judgeOrphan(o))
+	}
+	for _, d := range r.Dead {
+		list = append(list, c.judgeDead(d))
+	}
+	for _, one := range r.Counts {
+		list = append(list, c.judgeCount(one))
+	}
+	for _, d := range r.Unmapped {
+		list = append(list, c.judgeUnmapped(d))
+	}
+	return list
+}
+
+// entry is what was computed of a name, empty where nothing was.
+func (c *Computed) entry(name event.Type) *Entry {
+	if e := c.entries[name]; e != nil {
+		return e
+	}
+	return &Entry{Name: name}
+}
+
+func (c *Computed) judgeOrphan(o event.OrphanEvent) Finding {
+	e := c.entry(o.Event)
+	f := Finding{Kind: FindingOrphan, Subject: string(o.Event), Severity: o.Severity, Verdict: NotDerivable,
+		Says: fmt.Sprintf("%s emits it and nobody subscribes", o.Emitter)}
+	if o.Note != "" {
+		f.Says += " (" + o.Note + ")"
+	}
+	switch {
+	case len(e.Subscribers) > 0:
+		f.Verdict, f.Because, f.Evidence = Contradicted, "it is subscribed to", c.wireWords(e, e.Subscribers)
+	case len(e.Emitters) > 0:
+		f.Verdict, f.Because, f.Evidence = Confirmed, "it is emitted, and no declaration subscribes to it", c.wireWords(e, e.Emitters)
+	default:
+		f.Because = fmt.Sprintf("no declaration subscribes to it; that %s emits it stands in the finding alone", o.Emitter)
+	}
+	if e.Class == Alias {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("an alias of %s, which is %s", e.AliasOf, c.entry(e.AliasOf).Class))
+	}
+	return f
+}
+
+func (c *Computed) judgeDead(d event.DeadSubscription) Finding {
+	e := c.entry(d.Event)
+	f := Finding{Kind: FindingDead, Subject: string(d.Event), Severity: d.Severity, Verdict: NotDerivable,
+		Says: fmt.Sprintf("%s subscribes to it and nobody emits it", d.Subscriber)}
+	if d.Subscriber == "multiple" {
+		f.Says = "several subscribe to it and nobody emits it"
+	}
+	name := c.names.canonical(d.Subscriber)
+	switch {
+	case len(e.Emitters) > 0:
+		f.Verdict, f.Because, f.Evidence = Contradicted, "it is emitted", c.wireWords(e, e.Emitters)
+	case len(e.Subscribers) == 0:
+		f.Because = fmt.Sprintf("no declaration emits it; that %s subscribes stands in the finding alone", d.Subscriber)
+	case isEverybody(d.Subscriber) || hasComponent(e.Subscribers, name):
+		f.Verdict, f.Because, f.Evidence = Confirmed, "it is subscribed to, and no declaration emits it", c.wireWords(e, e.Subscribers)
+	default:
+		f.Verdict, f.Because, f.Evidence = Confirmed, "it is subscribed to, though by others than the finding names, and no declaration emits it", c.wireWords(e, e.Subscribers)
+	}
+	return f
+}
+
+// judgeCount holds a coordinator's declared number of subscriptions against its own
+// list.
+func (c *Computed) judgeCount(one event.Coordinator) Finding {
+	f := Finding{Kind: FindingCount, Subject: one.Name, Says: one.Declared, Verdict: NotDerivable}
+	listed, others, matched := c.subscriptions(one.Name)
+	if len(others) > 0 {
+		f.Evidence = append(f.Evidence, "other documents name also: "+strings.Join(others, ", "))
+	}
+	if len(matched) > 0 {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("patterns match %d more: %s", len(matched), strings.Join(c.patterns(one.Name), ", ")))
+	}
+	known := len(listed) + len(others) + len(matched)
+	switch {
+	case one.DeclaredCount == nil && one.Delegate != "":
+		f.Because = fmt.Sprintf("it gives no number: %s does its work", one.Delegate)
+	case one.DeclaredCount == nil:
+		f.Because = "it gives no exact number; declarations name " + number(known)
+	case len(listed) == 0 && known > *one.DeclaredCount:
+		f.Verdict, f.Because = Contradicted, fmt.Sprintf("declarations name %d", known)
+	case len(listed) == 0:
+		f.Because = "its subscriptions are not listed; declarations name " + number(known)
+	case len(listed) == *one.DeclaredCount:
+		f.Verdict, f.Because = Confirmed, fmt.Sprintf("its own list names %d", len(listed))
+	default:
+		f.Verdict, f.Because = Contradicted, fmt.Sprintf("its own list names %d", len(listed))
+	}
+	return f
+}
+
+func number(n int) string {
+	if n == 0 {
+		return "none"
+	}
+	return strconv.Itoa(n)
+}
+
+// subscriptions are the types that a coordinator's own list names, those that only
+// other documents name, and those that only patterns match.
+func (c *Computed) subscriptions(coordinator string) (listed, others, matched []string) {
+	for name, e := range c.entries {
+		var own, named, any bool
+		for _, w := range e.Subscribers {
+			if w.Component == coordinator {
+				own = own || w.Basis == OwnList
+				named = named || w.Pattern == ""
+				any = true
+			}
+		}
+		switch {
+		case own:
+			listed = append(listed, string(name))
+		case named:
+			others = append(others, string(name))
+		case any:
+			matched = append(matched, string(name))
+		}
+	}
+	slices.Sort(others)
+	return listed, others, matched
+}
+
+func (c *Computed) patterns(coordinator string) (list []string) {
+	for _, h := range c.declared.Handlers {
+		if c.names.canonical(h.Module) == coordinator {
+			list = append(list, h.Patterns...)
+		}
+	}
+	return list
+}
+
+// judgeUnmapped asks whether a declaration says that an event of the table crosses
+// processes after all.
+func (c *Computed) judgeUnmapped(d *event.Definition) Finding {
+	f := Finding{Kind: FindingUnmapped, Subject: string(d.Name), Severity: d.Impact, Verdict: NotDerivable,
+		Says:    "it does not cross processes",
+		Because: "no other declaration says which events cross processes"}
+	if d.CrossProcess != nil && *d.CrossProcess {
+		f.Verdict = Contradicted
+		f.Because = "the catalogue has it cross processes"
+		f.Evidence = append(f.Evidence, "cross_process is true, basis "+d.CrossProcessBasis+": among the rows that were reported as fixed")
+	}
+	if from, to := crossing(c.entry(d.Name)); from != "" {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("its wiring leads from %s to %s", from, to))
+	}
+	return f
+}
+
+// crossing is an emitter and another component that subscribes, "" if there is none.
+func crossing(e *Entry) (from, to string) {
+	for _, w := range e.Emitters {
+		for _, s := range e.Subscribers {
+			if s.Component != w.Component {
+				return w.Component, s.Component
+			}
+		}
+	}
+	return "", ""
+}
+
+// wireWords says of each wire who it is and where it is declared.
+func (c *Computed) wireWords(e *Entry, list []Wire) (words []string) {
+	for _, w := range list {
+		text := w.words()
+		if r, listed := c.names.registry[w.Component]; listed && w.Pattern != "" && r.SubscribedEvents != nil && !slices.Contains(r.SubscribedEvents, e.Name) {
+			text += ", though not in its own list"
+		}
+		words = append(words, text)
+	}
+	return words
+}
+
+func (w Wire) words() string {
+	where := strings.ReplaceAll(string(w.Basis), "_", " ")
+	if w.Pattern != "" {
+		where += ": " + w.Pattern
+	}
+	for _, p := range w.Places {
+		where += " " + p
+	}
+	if w.Events > 0 {
+		where += fmt.Sprintf(": %d", w.Events)
+	}
+	return fmt.Sprintf("%s (%s)", w.Component, where)
+}
+
+// addNow adds to the findings about events what they are with all evidence.
+func (r *Report) addNow() {
+	for i, f := range r.Findings {
+		at, found := slices.BinarySearchFunc(r.Types, event.Type(f.Subject), func(e Entry, t event.Type) int { return cmp.Compare(e.Name, t) })
+		if found && f.Kind != FindingCount {
+			r.Findings[i].Now = r.Types[at].Class
+		}
+	}
+}
+
+func tallyOf(findings []Finding) []Tally {
+	list := []Tally{}
+	for _, kind := range FindingKinds() {
+		t := Tally{Kind: kind, Verdicts: map[Verdict]int{}}
+		for _, v := range Verdicts() {
+			t.Verdicts[v] = 0
+		}
+		for _, f := range findings {
+			if f.Kind == kind {
+				t.Findings++
+				t.Verdicts[f.Verdict]++
+			}
+		}
+		list = append(list, t)
+	}
+	return list
+}

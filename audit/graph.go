@@ -1,0 +1,139 @@
+package audit
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// graph is a report as a picture: components emit into events, events lead to the
+// components that subscribe.
+type graph struct {
+	components []string
+	events     []Entry
+	edges      []edge
+}
+
+type edge struct {
+	from, to string // ids
+	loose    bool   // by a pattern
+}
+
+// graph draws the entries that have a wire; where a report holds nothing but names
+// without one, it draws those.
+func (r *Report) graph() *graph {
+	g := &graph{}
+	ids := map[string]string{}
+	id := func(component string) string {
+		if ids[component] == "" {
+			ids[component] = fmt.Sprintf("c%d", len(ids)+1)
+			g.components = append(g.components, component)
+		}
+		return ids[component]
+	}
+	for _, e := range r.Types {
+		if len(e.Emitters)+len(e.Subscribers) == 0 {
+			continue
+		}
+		g.events = append(g.events, e)
+		seen := map[edge]bool{}
+		for _, w := range e.Emitters {
+			g.add(seen, edge{from: id(w.Component), to: eventID(e.Name)})
+		}
+		for _, w := range named(e.Subscribers) {
+			g.add(seen, edge{from: eventID(e.Name), to: id(w.Component), loose: w.Pattern != ""})
+		}
+	}
+	if len(g.events) == 0 {
+		g.events = r.Types
+	}
+	return g
+}
+
+func (g *graph) add(seen map[edge]bool, e edge) {
+	if !seen[e] {
+		seen[e] = true
+		g.edges = append(g.edges, e)
+	}
+}
+
+// named leaves out what a component hears by pattern where it also does by name.
+func named(list []Wire) (out []Wire) {
+	byName := map[string]bool{}
+	for _, w := range list {
+		byName[w.Component] = byName[w.Component] || w.Pattern == ""
+	}
+	for _, w := range list {
+		if w.Pattern == "" || !byName[w.Component] {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func eventID(t event.Type) string { return "e_" + strings.ReplaceAll(string(t), ".", "_") }
+
+// colour is that of a class, in both formats.
+func colour(c Class) string {
+	switch c {
+	case Connected:
+		return "#c8e6c9"
+	case Orphan:
+		return "#ffe0b2"
+	case Dead:
+		return "#ffcdd2"
+	case Alias, Unknown:
+		return "#e1bee7"
+	}
+	return "#eeeeee"
+}
+
+func (g *graph) dot(w io.Writer) {
+	fmt.Fprint(w, "digraph wiring {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n")
+	for i, name := range g.components {
+		fmt.Fprintf(w, "  c%d [shape=box, label=%s];\n", i+1, quoted(name))
+	}
+	for _, e := range g.events {
+		fmt.Fprintf(w, "  %s [shape=ellipse, style=filled, fillcolor=%s, label=%s, tooltip=%s];\n", eventID(e.Name), quoted(colour(e.Class)), quoted(string(e.Name)), quoted(string(e.Class)))
+	}
+	for _, e := range g.edges {
+		style := ""
+		if e.loose {
+			style = " [style=dashed]"
+		}
+		fmt.Fprintf(w, "  %s -> %s%s;\n", e.from, e.to, style)
+	}
+	fmt.Fprint(w, "}\n")
+}
+
+// quoted is a DOT string: only quotes and backslashes are special.
+func quoted(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+func (g *graph) mermaid(w io.Writer) {
+	fmt.Fprint(w, "flowchart LR\n")
+	for i, name := range g.components {
+		fmt.Fprintf(w, "  c%d[%s]\n", i+1, entity(name))
+	}
+	for _, e := range g.events {
+		fmt.Fprintf(w, "  %s([%s]):::%s\n", eventID(e.Name), entity(string(e.Name)), e.Class)
+	}
+	for _, e := range g.edges {
+		arrow := "-->"
+		if e.loose {
+			arrow = "-.->"
+		}
+		fmt.Fprintf(w, "  %s %s %s\n", e.from, arrow, e.to)
+	}
+	for _, c := range Classes() {
+		fmt.Fprintf(w, "  classDef %s fill:%s,stroke:#616161,color:#212121\n", c, colour(c))
+	}
+}
+
+// entity is a Mermaid label: quotes and what begins an entity are written as one.
+func entity(s string) string {
+	return `"` + strings.NewReplacer("#", "#35;", `"`, "#quot;", "<", "#lt;", ">", "#gt;").Replace(s) + `"`
+}

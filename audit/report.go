@@ -1,0 +1,292 @@
+package audit
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Class is what the audit makes of a name. Every name is in exactly one.
+type Class string
+
+// The classes.
+const (
+	Connected Class = "connected" // emitted, and somebody listens
+	Orphan    Class = "orphan"    // emitted, and nobody listens
+	Dead      Class = "dead"      // somebody listens, and nobody emits it
+	Unwired   Class = "unwired"   // in the catalogue, and nothing else is known
+	Alias     Class = "alias"     // a former name of a type
+	Unknown   Class = "unknown"   // in no catalogue
+)
+
+// Classes are all classes, in the order of reports.
+func Classes() []Class { return []Class{Connected, Orphan, Dead, Unwired, Alias, Unknown} }
+
+// Entry is one name with everything that is tied to it.
+type Entry struct {
+	Name        event.Type `json:"name"`
+	Class       Class      `json:"class"`
+	Status      string     `json:"status,omitempty"` // as in the catalogue; "" for a name that is in none
+	Category    string     `json:"category,omitempty"`
+	Emitters    []Wire     `json:"emitters"`
+	Subscribers []Wire     `json:"subscribers"`
+	Reserved    bool       `json:"reserved,omitempty"` // only the cluster can emit it
+	Critical    bool       `json:"critical,omitempty"` // its subscriptions must not be missing
+	AliasOf     event.Type `json:"alias_of,omitempty"` // of an alias
+	Likely      []string   `json:"likely,omitempty"`   // of an unknown name: types that it may be meant for
+	// Unbacked are subscribers that the type's definition names and no declaration
+	// does. They do not count: the definitions took them from findings.
+	Unbacked []string `json:"unbacked,omitempty"`
+	// TestEmitters are places in tests that emit it; they do not count either.
+	TestEmitters []string `json:"test_emitters,omitempty"`
+}
+
+// Report is a wiring audit.
+type Report struct {
+	Scope      Scope         `json:"scope"`
+	Totals     map[Class]int `json:"totals"` // names by class; they add up to Names
+	Names      int           `json:"names"`
+	Types      []Entry       `json:"types"` // sorted by name
+	Drift      []Drift       `json:"drift"`
+	Components []Component   `json:"components"` // the coordinators, then the others
+	Layers     []Layer       `json:"layers"`
+	Categories []Category    `json:"categories"`
+	CatchAll   []string      `json:"catch_all"` // subscriptions to everything; they connect nothing in particular
+	Findings   []Finding     `json:"findings"`
+	Tally      []Tally       `json:"tally"` // of the findings, by kind
+}
+
+// book is what is known of every name while a report is made.
+type book struct {
+	declared *Declarations
+	names    components
+	entries  map[event.Type]*Entry
+	catchAll []string
+	spelt    []spelling
+}
+
+// spelling is a name that a subscription is written with, where it is not the
+// type's.
+type spelling struct {
+	by      string
+	written string
+	means   event.Type
+}
+
+// Run audits the wiring of a catalogue's types. The findings that are recorded in
+// the catalogue the program came with are judged by what that declares alone.
+func Run(c *event.Catalogue, e Evidence) *Report {
+	b := newBook(Declared(c))
+	b.addWires(e.emitters(b.declared.Types, b.names), func(entry *Entry) *[]Wire { return &entry.Emitters })
+	b.listen(e.listen(c))
+	b.classify()
+	r := b.report()
+	r.Scope = e.Scope
+	r.Scope.Subscriptions = len(e.Subscriptions)
+	alone := Compute(Declared(event.Builtin()))
+	r.Findings = Judge(alone, RecordedIn(event.Builtin()))
+	r.addNow()
+	r.Tally = tallyOf(r.Findings)
+	return r
+}
+
+// Computed is what follows from declarations alone.
+type Computed struct {
+	declared *Declarations
+	names    components
+	entries  map[event.Type]*Entry
+}
+
+// Compute classifies every name by the declarations alone.
+func Compute(d *Declarations) *Computed {
+	b := newBook(d)
+	b.classify()
+	return &Computed{d, b.names, b.entries}
+}
+
+// Of lists the names of a class, sorted.
+func (c *Computed) Of(class Class) (list []event.Type) {
+	for name, e := range c.entries {
+		if e.Class == class {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func newBook(d *Declarations) *book {
+	b := &book{declared: d, names: newComponents(d), entries: map[event.Type]*Entry{}}
+	for _, def := range slices.Concat(d.Types, d.Mentioned) {
+		b.entries[def.Name] = &Entry{Name: def.Name, Status: def.Status, Category: def.Category, AliasOf: event.Type(def.AliasOf),
+			Reserved: event.IsReserved(def.Name), Critical: slices.Contains(d.Critical, def.Name)}
+	}
+	b.addWires(d.emitters(b.names), func(e *Entry) *[]Wire { return &e.Emitters })
+	b.addWires(d.subscribers(b.names), func(e *Entry) *[]Wire { return &e.Subscribers })
+	for _, def := range slices.Concat(d.Types, d.Mentioned) {
+		b.addAside(def)
+	}
+	return b
+}
+
+// entry finds a name's entry, or makes one of a name that no document has.
+func (b *book) entry(name event.Type) *Entry {
+	e := b.entries[name]
+	if e == nil {
+		e = &Entry{Name: name, Reserved: event.IsReserved(name)}
+		b.entries[name] = e
+	}
+	return e
+}
+
+// addWires ties wires to their types, those with one type first: a pattern also
+// matches names that only a wire has.
+func (b *book) addWires(list []wire, side func(*Entry) *[]Wire) {
+	for _, w := range list {
+		if w.event != "" {
+			add(side(b.entry(w.event)), w.Wire)
+		}
+	}
+	for _, w := range list {
+		if w.event != "" {
+			continue
+		}
+		for name, e := range b.entries {
+			if event.MatchPattern(w.Pattern, name) {
+				add(side(e), w.Wire)
+			}
+		}
+	}
+}
+
+// add keeps one wire a component and basis.
+func add(list *[]Wire, w Wire) {
+	i := slices.IndexFunc(*list, func(have Wire) bool { return have.Component == w.Component && have.Basis == w.Basis })
+	if i < 0 {
+		*list = append(*list, w)
+		return
+	}
+	have := &(*list)[i]
+	have.Places = append(slices.Clip(have.Places), w.Places...)
+	have.Events += w.Events
+	if w.Pattern == "" {
+		have.Pattern = ""
+	}
+}
+
+// listen ties the subscriptions of a running cluster to the types they get.
+func (b *book) listen(list []hears) {
+	for _, h := range list {
+		if h.all {
+			b.catchAll = append(b.catchAll, h.Name)
+			continue
+		}
+		for name, written := range h.spelt {
+			b.entry(name)
+			if string(name) != written {
+				b.spelt = append(b.spelt, spelling{h.Name, written, name})
+			}
+		}
+		for name, e := range b.entries {
+			if !h.matches(string(name)) {
+				continue
+			}
+			w := Wire{Component: b.names.canonical(h.Name), Basis: h.Basis}
+			if h.spelt[name] != string(name) {
+				w.Pattern = cmp.Or(h.spelt[name], strings.Join(slices.Concat(h.Filter.Types, h.Filter.Categories), " "))
+			}
+			add(&e.Subscribers, w)
+		}
+	}
+}
+
+// addAside notes what a definition says and what does not count.
+func (b *book) addAside(d *event.Definition) {
+	e := b.entries[d.Name]
+	for _, written := range d.Emitters {
+		if isPlace(written) && isTest(written) {
+			e.TestEmitters = append(e.TestEmitters, written)
+		}
+	}
+	for _, written := range d.Subscribers {
+		if name := b.names.canonical(written); !hasComponent(e.Subscribers, name) {
+			e.Unbacked = append(e.Unbacked, name)
+		}
+	}
+}
+
+func hasComponent(list []Wire, name string) bool {
+	return slices.ContainsFunc(list, func(w Wire) bool { return w.Component == name })
+}
+
+func (b *book) classify() {
+	for _, e := range b.entries {
+		for _, side := range []*[]Wire{&e.Emitters, &e.Subscribers} {
+			slices.SortFunc(*side, func(x, y Wire) int {
+				return cmp.Or(cmp.Compare(x.Component, y.Component), cmp.Compare(x.Basis, y.Basis))
+			})
+			if *side == nil {
+				*side = []Wire{}
+			}
+		}
+		slices.Sort(e.Unbacked)
+		if e.Class = classOf(e); e.Class == Unknown && e.Status != event.StatusTestOnly {
+			e.Likely = likely(b.declared.Spellings, e.Name)
+		}
+	}
+}
+
+func classOf(e *Entry) Class {
+	emitted, heard := len(e.Emitters) > 0, len(e.Subscribers) > 0
+	switch {
+	case e.Status == event.StatusAlias:
+		return Alias
+	case e.Status == "" || e.Status == event.StatusUndocumented || e.Status == event.StatusTestOnly:
+		return Unknown
+	case emitted && heard:
+		return Connected
+	case emitted:
+		return Orphan
+	case heard:
+		return Dead
+	}
+	return Unwired
+}
+
+// likely are the nearest types that share a word with an unknown name, those that
+// share most in front.
+func likely(s Spellings, name event.Type) []string {
+	const most, looked = 3, 8
+	words := stems(string(name))
+	shared := func(near string) (n int) {
+		for _, w := range stems(near) {
+			n += one(slices.Contains(words, w))
+		}
+		return n
+	}
+	list := slices.DeleteFunc(s.Nearest(string(name), looked), func(near string) bool { return shared(near) == 0 })
+	slices.SortStableFunc(list, func(x, y string) int { return cmp.Compare(shared(y), shared(x)) })
+	return list[:min(most, len(list))]
+}
+
+func (b *book) report() *Report {
+	r := &Report{Totals: map[Class]int{}, Names: len(b.entries), Types: []Entry{}, CatchAll: slices.Sorted(slices.Values(b.catchAll))}
+	for _, c := range Classes() {
+		r.Totals[c] = 0
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.entries)) {
+		r.Types = append(r.Types, *b.entries[name])
+		r.Totals[b.entries[name].Class]++
+	}
+	r.Drift = b.drift()
+	r.Components = b.components(r.Types)
+	r.Layers = layersOf(b.declared.Coordinators, r.Types)
+	r.Categories = categoriesOf(r.Types)
+	if r.CatchAll == nil {
+		r.CatchAll = []string{}
+	}
+	return r
+}

@@ -1,0 +1,162 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Lists are the names of the parts of a report, as --only and --fail-on take them.
+func Lists() []string {
+	return []string{"orphans", "dead", "connected", "unwired", "aliases", "unknown", "drift", "findings", "contradicted", "unmapped", "components", "layers", "categories"}
+}
+
+// ErrNoList and ErrNoComponent are wrapped by errors about a name that a report does
+// not have.
+var (
+	ErrNoList      = errors.New("there is no such list")
+	ErrNoComponent = errors.New("no such component emits or listens")
+)
+
+// ParseLists reads a comma separated list of names; "" is none.
+func ParseLists(text string) (names []string, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.ToLower(strings.TrimSpace(part))
+		if part == "" {
+			continue
+		}
+		if !slices.Contains(Lists(), part) {
+			return nil, fmt.Errorf("audit: %q: %w; use %s", part, ErrNoList, strings.Join(Lists(), ", "))
+		}
+		names = append(names, part)
+	}
+	return names, nil
+}
+
+// classOfList is the class a list holds, "" for lists of something else.
+func classOfList(name string) Class {
+	switch name {
+	case "orphans":
+		return Orphan
+	case "aliases":
+		return Alias
+	case "dead", "connected", "unwired", "unknown":
+		return Class(name)
+	}
+	return ""
+}
+
+// Only returns the report with nothing but the lists named; without names it is the
+// whole. The totals stay those of the whole.
+func (r *Report) Only(lists []string) *Report {
+	if len(lists) == 0 {
+		return r
+	}
+	out := *r
+	has := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(lists, n) })
+	}
+	out.Types = slices.DeleteFunc(slices.Clone(r.Types), func(e Entry) bool {
+		return !slices.ContainsFunc(lists, func(name string) bool { return classOfList(name) == e.Class })
+	})
+	out.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {
+		return !slices.ContainsFunc(lists, f.in)
+	})
+	if !has("findings", "contradicted", "unmapped") {
+		out.Tally = []Tally{}
+	}
+	if !has("drift") {
+		out.Drift = []Drift{}
+	}
+	if !has("components") {
+		out.Components = []Component{}
+	}
+	if !has("layers") {
+		out.Layers = []Layer{}
+	}
+	if !has("categories") {
+		out.Categories = []Category{}
+	}
+	return &out
+}
+
+func (f Finding) in(list string) bool {
+	switch list {
+	case "findings":
+		return true
+	case "contradicted":
+		return f.Verdict == Contradicted
+	case "unmapped":
+		return f.Kind == FindingUnmapped
+	}
+	return false
+}
+
+// About returns the report with nothing but what one component has to do with, by
+// any of its spellings in any case. The totals stay those of the whole.
+func (r *Report) About(component string) (*Report, error) {
+	name := r.find(component)
+	if name == "" {
+		return nil, fmt.Errorf("audit: %q: %w", component, ErrNoComponent)
+	}
+	out := *r
+	out.Types = slices.DeleteFunc(slices.Clone(r.Types), func(e Entry) bool {
+		return !hasComponent(e.Emitters, name) && !hasComponent(e.Subscribers, name) && !slices.Contains(e.Unbacked, name)
+	})
+	out.Components = slices.DeleteFunc(slices.Clone(r.Components), func(c Component) bool { return c.Name != name })
+	out.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {
+		about := slices.ContainsFunc(out.Types, func(e Entry) bool { return string(e.Name) == f.Subject })
+		return f.Subject != name && !about
+	})
+	out.Drift = slices.DeleteFunc(slices.Clone(r.Drift), func(d Drift) bool {
+		return !slices.Contains(d.Names, name) && !slices.ContainsFunc(out.Types, func(e Entry) bool { return slices.Contains(d.Names, string(e.Name)) })
+	})
+	out.Layers, out.Categories, out.Tally = []Layer{}, []Category{}, tallyOf(out.Findings)
+	return &out, nil
+}
+
+// find is the name of a component that has a row, by its module file, its name,
+// its class or a spelling that was met; "" if there is none.
+func (r *Report) find(spelt string) string {
+	module := moduleOf(spelt)
+	for _, c := range r.Components {
+		if module != "" && moduleOf(c.File) == module {
+			return c.Name
+		}
+	}
+	for _, c := range r.Components {
+		if strings.EqualFold(c.Name, spelt) || c.Class != "" && strings.EqualFold(c.Class, spelt) || module != "" && c.Name == module {
+			return c.Name
+		}
+	}
+	for _, d := range r.Drift {
+		same := d.Kind == DriftComponent && slices.ContainsFunc(d.Names, func(n string) bool { return strings.EqualFold(n, spelt) })
+		if same && slices.ContainsFunc(r.Components, func(c Component) bool { return c.Name == d.Names[0] }) {
+			return d.Names[0]
+		}
+	}
+	return ""
+}
+
+// Count is how long a list of the report is.
+func (r *Report) Count(list string) int {
+	switch list {
+	case "drift":
+		return len(r.Drift)
+	case "components":
+		return len(r.Components)
+	case "layers":
+		return len(r.Layers)
+	case "categories":
+		return len(r.Categories)
+	}
+	n := 0
+	for _, e := range r.Types {
+		n += one(e.Class == classOfList(list))
+	}
+	for _, f := range r.Findings {
+		n += one(f.in(list))
+	}
+	return n
+}

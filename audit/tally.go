@@ -1,0 +1,163 @@
+package audit
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Component is a coordinator, or another module or class, with its wiring in
+// numbers of types.
+type Component struct {
+	Name      string `json:"name"`
+	Class     string `json:"class,omitempty"` // of a coordinator
+	File      string `json:"file,omitempty"`
+	Layer     int    `json:"layer,omitempty"` // 0 for what is not in the registry
+	LayerName string `json:"layer_name,omitempty"`
+	Pattern   string `json:"pattern,omitempty"`  // how the registry brings it up
+	Delegate  string `json:"delegate,omitempty"` // the coordinator that does its work
+	Declared  string `json:"declared,omitempty"` // what the registry says of its subscriptions
+	Named     int    `json:"named"`              // types that it subscribes to by name
+	Matched   int    `json:"matched"`            // by pattern or category, beside those
+	Dead      int    `json:"dead"`               // of both, those that nobody emits
+	Emits     int    `json:"emits"`
+	Orphans   int    `json:"orphans"` // of those, the ones nobody listens to
+}
+
+// Layer is a layer of the registry.
+type Layer struct {
+	Layer        int    `json:"layer"`
+	Name         string `json:"name"`
+	Coordinators int    `json:"coordinators"`
+	Subscribed   int    `json:"subscribed"` // types that one of them subscribes to
+	Dead         int    `json:"dead"`
+	Emitted      int    `json:"emitted"` // types that one of them emits
+	Orphans      int    `json:"orphans"`
+}
+
+// Category is a category of the catalogue with its types by class. Names that are
+// in no category are under "".
+type Category struct {
+	Name   string        `json:"name"`
+	Totals map[Class]int `json:"totals"`
+}
+
+// components are the coordinators in the order of the registry, then whoever else
+// emits or listens.
+func (b *book) components(types []Entry) []Component {
+	var list []Component
+	index := map[string]int{}
+	for _, c := range b.declared.Coordinators {
+		index[c.Name] = len(list)
+		list = append(list, Component{Name: c.Name, Class: c.Class, File: c.File, Layer: c.Layer, LayerName: c.LayerName, Pattern: c.Pattern, Delegate: c.Delegate, Declared: c.Declared})
+	}
+	others := map[string]bool{}
+	for _, e := range types {
+		for _, w := range slices.Concat(e.Emitters, e.Subscribers) {
+			if _, listed := index[w.Component]; !listed {
+				others[w.Component] = true
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		index[name] = len(list)
+		list = append(list, Component{Name: name})
+	}
+	for _, e := range types {
+		for name, how := range wiresByComponent(e) {
+			list[index[name]].count(e.Class, how)
+		}
+	}
+	return list
+}
+
+// part is what one component has to do with one type.
+type part struct{ emits, named, matched bool }
+
+func wiresByComponent(e Entry) map[string]part {
+	parts := map[string]part{}
+	for _, w := range e.Emitters {
+		p := parts[w.Component]
+		p.emits = true
+		parts[w.Component] = p
+	}
+	for _, w := range e.Subscribers {
+		p := parts[w.Component]
+		p.named = p.named || w.Pattern == ""
+		p.matched = p.matched || w.Pattern != ""
+		parts[w.Component] = p
+	}
+	return parts
+}
+
+func (c *Component) count(class Class, how part) {
+	if how.emits {
+		c.Emits++
+		c.Orphans += one(class == Orphan)
+	}
+	switch {
+	case how.named:
+		c.Named++
+	case how.matched:
+		c.Matched++
+	default:
+		return
+	}
+	c.Dead += one(class == Dead)
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func layersOf(registry []event.Coordinator, types []Entry) []Layer {
+	layers, of := map[int]*Layer{}, map[string]int{}
+	for _, c := range registry {
+		if layers[c.Layer] == nil {
+			layers[c.Layer] = &Layer{Layer: c.Layer, Name: c.LayerName}
+		}
+		layers[c.Layer].Coordinators++
+		of[c.Name] = c.Layer
+	}
+	for _, e := range types {
+		emitted, subscribed := map[int]bool{}, map[int]bool{}
+		for name, how := range wiresByComponent(e) {
+			if layer, listed := of[name]; listed {
+				emitted[layer] = emitted[layer] || how.emits
+				subscribed[layer] = subscribed[layer] || how.named || how.matched
+			}
+		}
+		for n, l := range layers {
+			l.Emitted += one(emitted[n])
+			l.Orphans += one(emitted[n] && e.Class == Orphan)
+			l.Subscribed += one(subscribed[n])
+			l.Dead += one(subscribed[n] && e.Class == Dead)
+		}
+	}
+	list := []Layer{}
+	for _, n := range slices.Sorted(maps.Keys(layers)) {
+		list = append(list, *layers[n])
+	}
+	return list
+}
+
+func categoriesOf(types []Entry) []Category {
+	found := map[string]map[Class]int{}
+	for _, e := range types {
+		if found[e.Category] == nil {
+			found[e.Category] = map[Class]int{}
+		}
+		found[e.Category][e.Class]++
+	}
+	list := []Category{}
+	for name, totals := range found {
+		list = append(list, Category{name, totals})
+	}
+	slices.SortFunc(list, func(a, b Category) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}

@@ -1,0 +1,290 @@
+package audit
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Format is a form of a report.
+type Format string
+
+// The formats.
+const (
+	Text    Format = "text"    // for people
+	JSON    Format = "json"    // a Report, on one line
+	DOT     Format = "dot"     // a graph for Graphviz
+	Mermaid Format = "mermaid" // a flow chart for Mermaid
+)
+
+// ErrFormat is wrapped by errors about the name of a format.
+var ErrFormat = errors.New("there is no such format")
+
+// ParseFormat reads the name of a format; "" is Text.
+func ParseFormat(name string) (Format, error) {
+	switch f := Format(name); f {
+	case "":
+		return Text, nil
+	case Text, JSON, DOT, Mermaid:
+		return f, nil
+	}
+	return "", fmt.Errorf("audit: %q: %w; use text, json, dot or mermaid", name, ErrFormat)
+}
+
+// Write writes the report.
+func (r *Report) Write(w io.Writer, f Format) error {
+	out := bufio.NewWriter(w)
+	var err error
+	switch f {
+	case Text:
+		err = r.writeText(out)
+	case JSON:
+		enc := json.NewEncoder(out)
+		enc.SetEscapeHTML(false)
+		err = enc.Encode(r)
+	case DOT:
+		r.graph().dot(out)
+	case Mermaid:
+		r.graph().mermaid(out)
+	default:
+		_, err = ParseFormat(string(f))
+	}
+	if err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// page collects sections of aligned columns.
+type page struct {
+	out *tabwriter.Writer
+}
+
+// section prints rows below a title and a header; without rows it prints nothing.
+func (p page) section(title, header string, rows [][]any) {
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintf(p.out, "\n%s\n", title)
+	if header != "" {
+		fmt.Fprintln(p.out, header)
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			if i > 0 {
+				fmt.Fprint(p.out, "\t")
+			}
+			fmt.Fprint(p.out, cell)
+		}
+		fmt.Fprintln(p.out)
+	}
+	p.out.Flush() // columns are as wide as the section needs
+}
+
+func (r *Report) writeText(w io.Writer) error {
+	trimmed := &trimmer{w: w}
+	p := page{tabwriter.NewWriter(trimmed, 0, 0, 2, ' ', 0)}
+	fmt.Fprintln(p.out, r.scopeWords())
+	var totals [][]any
+	for _, c := range Classes() {
+		totals = append(totals, []any{c, r.Totals[c], meaning(c)})
+	}
+	p.section(fmt.Sprintf("%d names", r.Names), "", totals)
+	p.section("Orphan events: emitted, and nobody listens", "EVENT\tEMITTED BY", r.rows(Orphan, func(e Entry) []any { return []any{e.label(), wiresText(e.Emitters)} }))
+	p.section("Dead subscriptions: somebody listens, and nobody emits", "EVENT\tSUBSCRIBED TO BY", r.rows(Dead, func(e Entry) []any { return []any{e.label(), wiresText(e.Subscribers)} }))
+	p.section("Well connected", "EVENT\tEMITTED BY\tSUBSCRIBED TO BY", r.rows(Connected, func(e Entry) []any {
+		return []any{e.label(), wiresText(e.Emitters), wiresText(e.Subscribers)}
+	}))
+	p.section("Unknown names", "NAME\tSTATUS\tLIKELY\tEMITTED BY\tSUBSCRIBED TO BY", r.rows(Unknown, func(e Entry) []any {
+		return []any{e.Name, dash(strings.ReplaceAll(e.Status, "_", " ")), dash(strings.Join(e.Likely, ", ")), wiresText(e.Emitters), wiresText(e.Subscribers)}
+	}))
+	p.section("Aliases", "NAME\tSTORED AS\tSUBSCRIBED TO BY", r.rows(Alias, func(e Entry) []any { return []any{e.Name, e.AliasOf, wiresText(e.Subscribers)} }))
+	p.section("Unwired: in the catalogue, and no declaration emits or subscribes to it", "EVENT\tCATEGORY\tNAMED IN FINDINGS ALONE", r.rows(Unwired, func(e Entry) []any {
+		return []any{e.label(), e.Category, dash(strings.Join(e.Unbacked, ", "))}
+	}))
+	r.writeDrift(p)
+	r.writeTallies(p)
+	r.writeFindings(p)
+	if err := p.out.Flush(); err != nil {
+		return err
+	}
+	return trimmed.end()
+}
+
+func meaning(c Class) string {
+	switch c {
+	case Connected:
+		return "emitted, and somebody listens"
+	case Orphan:
+		return "emitted, and nobody listens"
+	case Dead:
+		return "somebody listens, and nobody emits"
+	case Unwired:
+		return "in the catalogue, and nothing else is known"
+	case Alias:
+		return "former names"
+	}
+	return "in no catalogue"
+}
+
+func (r *Report) scopeWords() string {
+	s := r.Scope
+	words := "Wiring audit of what is declared"
+	if s.LastOffset > 0 {
+		words += fmt.Sprintf(", of offsets %d to %d of the log (%d events)", s.FirstOffset, s.LastOffset, s.Events)
+		if s.FirstOffset > s.KeptFrom {
+			words += fmt.Sprintf(", which begins at %d", s.KeptFrom)
+		}
+	}
+	if s.Subscriptions > 0 {
+		words += fmt.Sprintf(", and of %d subscriptions", s.Subscriptions)
+	}
+	if len(r.CatchAll) > 0 {
+		words += "\nSubscribed to everything, which connects nothing in particular: " + strings.Join(r.CatchAll, ", ")
+	}
+	return words
+}
+
+func (r *Report) rows(c Class, row func(Entry) []any) (rows [][]any) {
+	for _, e := range r.Types {
+		if e.Class == c {
+			rows = append(rows, row(e))
+		}
+	}
+	return rows
+}
+
+// label is the name, marked where its wiring is special.
+func (e Entry) label() string {
+	label := string(e.Name)
+	if e.Critical {
+		label += " (critical)"
+	}
+	if e.Reserved {
+		label += " (reserved)"
+	}
+	return label
+}
+
+// wiresText names each component once, with how it is known.
+func wiresText(list []Wire) string {
+	var names []string
+	how := map[string][]string{}
+	for _, w := range list {
+		if how[w.Component] == nil {
+			names = append(names, w.Component)
+		}
+		known := w.Pattern
+		switch {
+		case w.Events > 0:
+			known = fmt.Sprintf("%d in the log", w.Events)
+		case known == "":
+			known = strings.ReplaceAll(string(w.Basis), "_", " ")
+		}
+		how[w.Component] = append(how[w.Component], known)
+	}
+	for i, n := range names {
+		names[i] = fmt.Sprintf("%s (%s)", n, strings.Join(how[n], ", "))
+	}
+	return dash(strings.Join(names, "; "))
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func (r *Report) writeDrift(p page) {
+	var rows [][]any
+	for _, d := range r.Drift {
+		rows = append(rows, []any{d.Kind, strings.Join(d.Names, " / "), d.Detail, dash(strings.Join(d.InUse, ", "))})
+	}
+	p.section("Names that drift", "KIND\tNAMES\tWHY\tIN USE BY", rows)
+}
+
+func (r *Report) writeTallies(p page) {
+	var rows [][]any
+	for _, c := range r.Components {
+		layer := "-"
+		if c.Layer > 0 {
+			layer = fmt.Sprint(c.Layer)
+		}
+		rows = append(rows, []any{c.Name, layer, dash(c.Declared), c.Named, c.Matched, c.Dead, c.Emits, c.Orphans})
+	}
+	p.section("Components", "NAME\tLAYER\tDECLARES\tBY NAME\tBY PATTERN\tDEAD\tEMITS\tORPHANS", rows)
+	rows = nil
+	for _, l := range r.Layers {
+		rows = append(rows, []any{l.Layer, l.Name, l.Coordinators, l.Subscribed, l.Dead, l.Emitted, l.Orphans})
+	}
+	p.section("Layers", "LAYER\tNAME\tCOORDINATORS\tSUBSCRIBED\tDEAD\tEMITTED\tORPHANS", rows)
+	rows = nil
+	for _, c := range r.Categories {
+		row := []any{dash(c.Name)}
+		for _, class := range Classes() {
+			row = append(row, c.Totals[class])
+		}
+		rows = append(rows, row)
+	}
+	p.section("Categories", "NAME\tCONNECTED\tORPHAN\tDEAD\tUNWIRED\tALIAS\tUNKNOWN", rows)
+}
+
+func (r *Report) writeFindings(p page) {
+	for _, kind := range FindingKinds() {
+		var rows [][]any
+		for _, f := range r.Findings {
+			if f.Kind != kind {
+				continue
+			}
+			because := f.Because
+			if len(f.Evidence) > 0 {
+				because += ": " + strings.Join(f.Evidence, "; ")
+			}
+			rows = append(rows, []any{f.Subject, dash(f.Severity), f.Says, verdictWords(f.Verdict), because})
+		}
+		p.section("Recorded: "+strings.ReplaceAll(kind, "_", " ")+"s", "SUBJECT\tSEVERITY\tSAYS\tVERDICT\tBECAUSE", rows)
+	}
+	var rows [][]any
+	for _, t := range r.Tally {
+		row := []any{strings.ReplaceAll(t.Kind, "_", " ") + "s", t.Findings}
+		for _, v := range Verdicts() {
+			row = append(row, t.Verdicts[v])
+		}
+		rows = append(rows, row)
+	}
+	p.section("Recorded findings", "KIND\tFINDINGS\tCONFIRMED\tCONTRADICTED\tNOT DERIVABLE", rows)
+}
+
+func verdictWords(v Verdict) string { return strings.ReplaceAll(string(v), "_", " ") }
+
+// trimmer takes spaces off the ends of lines: a table's last column may be empty.
+type trimmer struct {
+	w    io.Writer
+	line []byte
+}
+
+// Write implements io.Writer.
+func (t *trimmer) Write(b []byte) (int, error) {
+	t.line = append(t.line, b...)
+	for {
+		i := slices.Index(t.line, '\n')
+		if i < 0 {
+			return len(b), nil
+		}
+		if _, err := fmt.Fprintln(t.w, strings.TrimRight(string(t.line[:i]), " ")); err != nil {
+			return 0, err
+		}
+		t.line = t.line[i+1:]
+	}
+}
+
+func (t *trimmer) end() error {
+	_, err := t.w.Write(t.line)
+	return err
+}

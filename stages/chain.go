@@ -1,0 +1,125 @@
+package stages
+
+import (
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Event is one event of a chain. CausationID names its cause by offset, dedup id or
+// content hash; DedupID and Hash are what others may name this one by.
+type Event struct {
+	Offset       uint64     `json:"offset"`
+	Type         event.Type `json:"type"`
+	At           time.Time  `json:"at"`            // appended
+	AfterSeconds float64    `json:"after_seconds"` // since the event before; Follow sets it
+	Source       string     `json:"source,omitempty"`
+	Key          string     `json:"key,omitempty"`
+	CausationID  string     `json:"causation_id,omitempty"`
+	DedupID      string     `json:"dedup_id,omitempty"`
+	Hash         string     `json:"-"` // in hex, or ""
+}
+
+// Scope is the part of the log that a chain was gathered from.
+type Scope struct {
+	From     uint64 `json:"from"`               // the first offset looked at
+	To       uint64 `json:"to"`                 // the last one
+	KeptFrom uint64 `json:"kept_from"`          // the first offset that the log keeps
+	LeftOut  uint64 `json:"left_out,omitempty"` // events of the chain that were too many, the oldest
+}
+
+// Chain is what a run with one correlation id has come to.
+type Chain struct {
+	CorrelationID string    `json:"correlation_id"`
+	Now           time.Time `json:"now"`     // what deadlines are held against
+	Seconds       float64   `json:"seconds"` // from the first event to the last
+	Events        []Event   `json:"events"`
+	Flows         []Run     `json:"flows"`
+	// Covered are flows of which the chain has no event that another flow does not have
+	// too, and that one has more.
+	Covered []string `json:"covered,omitempty"`
+	Outside []uint64 `json:"outside,omitempty"` // offsets of events that are no stage of Flows
+	Scope   Scope    `json:"scope"`
+	// BeginningTrimmed says that events from before may be trimmed: the log does not
+	// begin at 1, and none of the flows begins with its first stage.
+	BeginningTrimmed bool `json:"beginning_trimmed"`
+	Overdue          int  `json:"overdue"` // edges missing past their deadline
+}
+
+// Run is a chain's way through one flow.
+type Run struct {
+	Flow     string  `json:"flow"`
+	Document string  `json:"document"`
+	Starts   []Start `json:"starts"` // events that no edge leads to
+	Edges    []Edge  `json:"edges"`  // by the event that each leads to
+	Next     []Next  `json:"next"`
+	Complete bool    `json:"complete"` // nothing is missing
+}
+
+// Start is an event with which a run begins, or begins anew.
+type Start struct {
+	Offset uint64     `json:"offset"`
+	Type   event.Type `json:"type"`
+	First  bool       `json:"first"` // it is the flow's first stage
+}
+
+// The states of an Edge.
+const (
+	Taken   = "taken"
+	Again   = "again"   // taken before from the same cause
+	Early   = "early"   // its effect was appended before its cause
+	Skipped = "skipped" // a later stage came without it
+)
+
+// How it is known that an edge was taken.
+const (
+	ByCausation = "causation"
+	ByOrder     = "order"
+)
+
+// Edge is one that was taken, or skipped. A skipped one has the offset of an end only
+// where there is an event at that end.
+type Edge struct {
+	From            event.Type `json:"from"`
+	To              event.Type `json:"to"`
+	FromOffset      uint64     `json:"from_offset,omitempty"`
+	ToOffset        uint64     `json:"to_offset,omitempty"`
+	State           string     `json:"state"`
+	Basis           string     `json:"basis,omitempty"` // causation or order
+	Seconds         float64    `json:"seconds"`         // from cause to effect; below 0 where early
+	Condition       string     `json:"condition,omitempty"`
+	ToState         string     `json:"to_state,omitempty"`
+	DeadlineSeconds float64    `json:"deadline_seconds,omitempty"`
+	Late            bool       `json:"late,omitempty"` // taken after its deadline
+}
+
+// Next is an edge out of a last stage.
+type Next struct {
+	From            event.Type `json:"from"`
+	FromOffset      uint64     `json:"from_offset"`
+	To              event.Type `json:"to"`
+	Condition       string     `json:"condition,omitempty"`
+	ToState         string     `json:"to_state,omitempty"`
+	Optional        bool       `json:"optional,omitempty"` // another edge out of the stage was taken
+	WaitingSeconds  float64    `json:"waiting_seconds"`
+	DeadlineSeconds float64    `json:"deadline_seconds,omitempty"`
+	Overdue         bool       `json:"overdue,omitempty"`
+}
+
+// NextDeadline is when the next missing edge will be overdue; zero is never.
+func (c *Chain) NextDeadline() (at time.Time) {
+	for _, r := range c.Flows {
+		for _, n := range r.Next {
+			if n.Optional || n.Overdue || n.DeadlineSeconds == 0 {
+				continue
+			}
+			due := c.Now.Add(seconds(n.DeadlineSeconds - n.WaitingSeconds))
+			if at.IsZero() || due.Before(at) {
+				at = due
+			}
+		}
+	}
+	return at
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

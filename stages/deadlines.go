@@ -1,0 +1,124 @@
+package stages
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Deadlines say how long edges of flows may take. What has none is never late.
+type Deadlines map[edgeOf]time.Duration
+
+type edgeOf struct {
+	flow     string
+	from, to event.Type
+}
+
+// ErrDeadline says that a deadline is for nothing there is, or can not be read.
+var ErrDeadline = errors.New("no deadline")
+
+func (d Deadlines) of(f event.Flow, edge int) time.Duration {
+	return d[edgeOf{f.Name, f.Edges[edge][0], f.Edges[edge][1]}]
+}
+
+// Texts are the deadlines as ParseDeadlines takes them, sorted.
+func (d Deadlines) Texts() []string {
+	texts := []string{}
+	for e, limit := range d {
+		texts = append(texts, fmt.Sprintf("%s:%s->%s=%s", e.flow, e.from, e.to, limit))
+	}
+	slices.Sort(texts)
+	return texts
+}
+
+// ParseDeadlines reads deadlines in the form FLOW:CAUSE->EFFECT=DURATION, the types in any
+// spelling. The error wraps ErrDeadline.
+func ParseDeadlines(c *event.Catalogue, texts []string) (Deadlines, error) {
+	d := Deadlines{}
+	for _, text := range texts {
+		flow, rest, _ := strings.Cut(text, ":")
+		edge, limit, ok := strings.Cut(rest, "=")
+		if !ok {
+			return nil, fmt.Errorf("stages: %w: %q is not FLOW:CAUSE->EFFECT=DURATION", ErrDeadline, text)
+		}
+		if err := d.set(c, flow, edge, limit); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// ReadDeadlines reads a file of them: {"training_pipeline": {"TRAINING_STARTED->TRAINING_COMPLETED": "6h"}}.
+// The error wraps ErrDeadline, or is an *event.Error where it is no JSON.
+func ReadDeadlines(c *event.Catalogue, file []byte) (Deadlines, error) {
+	canonical, err := event.Canonicalize(file, event.Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt})
+	if err != nil {
+		return nil, fmt.Errorf("stages: deadlines: %w", err)
+	}
+	var flows map[string]map[string]string
+	if err := json.Unmarshal(canonical, &flows); err != nil {
+		return nil, fmt.Errorf(`stages: %w: %w: the form is {"FLOW": {"CAUSE->EFFECT": "10m"}}`, ErrDeadline, err)
+	}
+	d := Deadlines{}
+	for _, flow := range slices.Sorted(maps.Keys(flows)) {
+		for _, edge := range slices.Sorted(maps.Keys(flows[flow])) {
+			if err := d.set(c, flow, edge, flows[flow][edge]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return d, nil
+}
+
+func (d Deadlines) set(c *event.Catalogue, flow, edge, text string) error {
+	f, err := FindFlow(c.Flows(), flow)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDeadline, err)
+	}
+	cause, effect, ok := strings.Cut(edge, "->")
+	from, _ := c.Resolve(strings.TrimSpace(cause))
+	to, _ := c.Resolve(strings.TrimSpace(effect))
+	if !ok || !slices.Contains(f.Edges, [2]event.Type{from.Type, to.Type}) {
+		return fmt.Errorf("stages: %w: %s has no edge %q; it has %s", ErrDeadline, f.Name, edge, edgeNames(f))
+	}
+	limit, err := time.ParseDuration(text)
+	if err != nil || limit <= 0 {
+		return fmt.Errorf("stages: %w: %s %s: %q is not a duration such as 90s, 10m or 36h", ErrDeadline, f.Name, edge, text)
+	}
+	key := edgeOf{f.Name, from.Type, to.Type}
+	if _, twice := d[key]; twice {
+		return fmt.Errorf("stages: %w: %s %s->%s has two", ErrDeadline, f.Name, from.Type, to.Type)
+	}
+	d[key] = limit
+	return nil
+}
+
+func edgeNames(f event.Flow) string {
+	var names []string
+	for _, e := range f.Edges {
+		names = append(names, fmt.Sprintf("%s->%s", e[0], e[1]))
+	}
+	return strings.Join(names, ", ")
+}
+
+// ErrNoFlow says that there is no flow of a name.
+var ErrNoFlow = errors.New("there is no such flow")
+
+// FindFlow returns the flow of a name. The error wraps ErrNoFlow and lists those there are.
+func FindFlow(flows []event.Flow, name string) (event.Flow, error) {
+	var names []string
+	for _, f := range flows {
+		if f.Name == name {
+			return f, nil
+		}
+		names = append(names, f.Name)
+	}
+	return event.Flow{}, fmt.Errorf("stages: %w: %q; there are %s", ErrNoFlow, name, strings.Join(names, ", "))
+}

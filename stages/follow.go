@@ -1,0 +1,118 @@
+package stages
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Options say how a chain is followed.
+type Options struct {
+	Now       time.Time // what deadlines are held against
+	Flow      string    // only this flow, also where the chain has no stage of it
+	Deadlines Deadlines
+	Scope     Scope
+}
+
+// Follow says what a run has come to by its events, in the order of the log. It keeps
+// events and sets their AfterSeconds.
+func Follow(flows []event.Flow, correlationID string, events []Event, o Options) Chain {
+	c := Chain{CorrelationID: correlationID, Now: o.Now, Events: events, Flows: []Run{}, Scope: o.Scope}
+	for i := range events {
+		if i > 0 {
+			events[i].AfterSeconds = events[i].At.Sub(events[i-1].At).Seconds()
+		}
+	}
+	if n := len(events); n > 0 {
+		c.Seconds = events[n-1].At.Sub(events[0].At).Seconds()
+	}
+	var chosen []event.Flow
+	chosen, c.Covered = choose(flows, events, o.Flow)
+	causes := causesOf(events)
+	for _, f := range chosen {
+		c.Flows = append(c.Flows, newWalk(f, events, causes).run(&o))
+	}
+	c.sum(chosen)
+	return c
+}
+
+// sum fills in what all flows tell together.
+func (c *Chain) sum(chosen []event.Flow) {
+	begun := false
+	for _, r := range c.Flows {
+		begun = begun || slices.ContainsFunc(r.Starts, func(s Start) bool { return s.First })
+		for _, n := range r.Next {
+			if n.Overdue {
+				c.Overdue++
+			}
+		}
+	}
+	c.BeginningTrimmed = !begun && c.Scope.KeptFrom > 1
+	for _, e := range c.Events {
+		if !slices.ContainsFunc(chosen, func(f event.Flow) bool { return isStage(f, e.Type) }) {
+			c.Outside = append(c.Outside, e.Offset)
+		}
+	}
+}
+
+func isStage(f event.Flow, t event.Type) bool {
+	return slices.ContainsFunc(f.Edges, func(e [2]event.Type) bool { return e[0] == t || e[1] == t })
+}
+
+// choose returns the flows that have a stage among the events, without those that are
+// covered by another.
+func choose(flows []event.Flow, events []Event, only string) (chosen []event.Flow, covered []string) {
+	type touched struct {
+		flow event.Flow
+		at   map[int]bool // indexes of events that are its stages
+	}
+	var all []touched
+	for _, f := range flows {
+		t := touched{f, map[int]bool{}}
+		for i, e := range events {
+			if isStage(f, e.Type) {
+				t.at[i] = true
+			}
+		}
+		switch {
+		case only == f.Name:
+			return []event.Flow{f}, nil
+		case only == "" && len(t.at) > 0:
+			all = append(all, t)
+		}
+	}
+	for _, t := range all {
+		within := func(other touched) bool {
+			for i := range t.at {
+				if !other.at[i] {
+					return false
+				}
+			}
+			return len(other.at) > len(t.at)
+		}
+		if slices.ContainsFunc(all, within) {
+			covered = append(covered, t.flow.Name)
+		} else {
+			chosen = append(chosen, t.flow)
+		}
+	}
+	return chosen, covered
+}
+
+// causesOf resolves causation ids: for each event the index of its cause, or -1.
+func causesOf(events []Event) []int {
+	named := map[string]int{}
+	causes := make([]int, len(events))
+	for i, e := range events {
+		causes[i] = -1
+		if cause, ok := named[e.CausationID]; ok && e.CausationID != "" {
+			causes[i] = cause
+		}
+		for _, name := range []string{e.Hash, e.DedupID, strconv.FormatUint(e.Offset, 10)} {
+			named[name] = i
+		}
+	}
+	return causes
+}

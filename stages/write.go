@@ -1,0 +1,286 @@
+package stages
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Format is how a chain is written.
+type Format string
+
+// The formats.
+const (
+	Text    Format = "text"
+	JSON    Format = "json" // one line
+	Mermaid Format = "mermaid"
+)
+
+// ParseFormat reads a format's name.
+func ParseFormat(text string) (Format, error) {
+	switch f := Format(text); f {
+	case Text, JSON, Mermaid:
+		return f, nil
+	}
+	return "", fmt.Errorf("stages: there is no format %q: use text, json or mermaid", text)
+}
+
+// Write writes the chain. Times of the text are those of the zone that the events'
+// times are in.
+func (c *Chain) Write(w io.Writer, f Format) error {
+	var b bytes.Buffer
+	switch f {
+	case JSON:
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(c); err != nil {
+			return fmt.Errorf("stages: write chain: %w", err)
+		}
+	case Mermaid:
+		c.mermaid(&b)
+	default:
+		c.text(&b)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func (c *Chain) text(b *bytes.Buffer) {
+	fmt.Fprintf(b, "%s: %s in %s\n", c.CorrelationID, plural(len(c.Events), "event"), Took(c.Seconds))
+	c.caveats(b)
+	c.way(b)
+	if len(c.Covered) > 0 {
+		fmt.Fprintf(b, "\nits events are also stages of %s\n", strings.Join(c.Covered, ", "))
+	}
+}
+
+// way is the events and what the flows make of them.
+func (c *Chain) way(b *bytes.Buffer) {
+	var rows []string
+	for i := range c.Events {
+		rows = append(rows, c.Events[i].line())
+	}
+	columns(b, rows)
+	for i := range c.Flows {
+		c.Flows[i].text(b)
+	}
+	if len(c.Flows) == 0 && len(c.Events) > 0 {
+		b.WriteString("\nno flow has any of these events as a stage\n")
+	} else if len(c.Outside) > 0 {
+		fmt.Fprintf(b, "\nno stage of these flows: %s\n", offsets(c.Outside))
+	}
+}
+
+// WriteNews writes as text what events behind an offset have brought, and what is
+// missing now.
+func (c *Chain) WriteNews(w io.Writer, after uint64) error {
+	news := *c
+	old := func(e Event) bool { return e.Offset <= after }
+	news.Events = slices.DeleteFunc(slices.Clone(c.Events), old)
+	news.Outside = slices.DeleteFunc(slices.Clone(c.Outside), func(offset uint64) bool { return offset <= after })
+	news.Flows = slices.Clone(c.Flows)
+	for i := range news.Flows {
+		r := &news.Flows[i]
+		r.Starts = slices.DeleteFunc(slices.Clone(r.Starts), func(s Start) bool { return s.Offset <= after })
+		r.Edges = slices.DeleteFunc(slices.Clone(r.Edges), func(e Edge) bool { return max(e.FromOffset, e.ToOffset) <= after })
+	}
+	var b bytes.Buffer
+	news.way(&b)
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// caveats are what may be missing in front.
+func (c *Chain) caveats(b *bytes.Buffer) {
+	if c.BeginningTrimmed {
+		fmt.Fprintf(b, "the beginning may be trimmed: the log is kept from offset %d on\n", c.Scope.KeptFrom)
+	}
+	if c.Scope.From > c.Scope.KeptFrom {
+		fmt.Fprintf(b, "only events from offset %d on were looked at\n", c.Scope.From)
+	}
+	if c.Scope.LeftOut > 0 {
+		fmt.Fprintf(b, "the oldest %s left out\n", plural(int(c.Scope.LeftOut), "event"))
+	}
+}
+
+// line is an event in columns.
+func (e *Event) line() string {
+	after := "-"
+	if e.AfterSeconds != 0 {
+		after = "+" + Took(e.AfterSeconds)
+	}
+	return fmt.Sprintf("%d\t%s\t%s\t%s\t%s", e.Offset, e.At.Format("2006-01-02 15:04:05.000"), e.Type, after, e.Source)
+}
+
+func (r *Run) text(b *bytes.Buffer) {
+	state := "complete"
+	if !r.Complete {
+		state = "not complete"
+	}
+	fmt.Fprintf(b, "\n%s: %s\n", r.Flow, state)
+	var rows []string
+	for _, s := range r.Starts {
+		if !s.First {
+			rows = append(rows, fmt.Sprintf("starts\t%s\t\tnot the flow's first stage", stage(s.Type, s.Offset)))
+		}
+	}
+	for i := range r.Edges {
+		rows = append(rows, r.Edges[i].line())
+	}
+	for i := range r.Next {
+		rows = append(rows, r.Next[i].line())
+	}
+	columns(b, rows)
+}
+
+// columns writes rows of cells that tabs part.
+func columns(b *bytes.Buffer, rows []string) {
+	var padded bytes.Buffer
+	t := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(t, row)
+	}
+	_ = t.Flush() // into memory
+	for line := range strings.Lines(padded.String()) {
+		fmt.Fprintf(b, "  %s\n", strings.TrimRight(line, " \n"))
+	}
+}
+
+func (e *Edge) line() string {
+	took := ""
+	if e.State != Skipped {
+		took = Took(e.Seconds)
+	}
+	words := []string{}
+	if e.Late {
+		words = append(words, "late: its deadline is "+Took(e.DeadlineSeconds))
+	}
+	if e.Basis == ByCausation {
+		words = append(words, "by causation id")
+	}
+	words = append(words, notes(e.Condition, e.ToState)...)
+	return fmt.Sprintf("%s\t%s -> %s\t%s\t%s", e.State, stage(e.From, e.FromOffset), stage(e.To, e.ToOffset), took, strings.Join(words, ", "))
+}
+
+func (n *Next) line() string {
+	label, words := "missing", []string{}
+	switch {
+	case n.Overdue:
+		label = "OVERDUE"
+	case n.Optional:
+		label = "may follow"
+	}
+	if n.DeadlineSeconds > 0 && !n.Optional {
+		words = append(words, "its deadline is "+Took(n.DeadlineSeconds))
+	}
+	words = append(words, notes(n.Condition, n.ToState)...)
+	return fmt.Sprintf("%s\t%s -> %s\tfor %s\t%s", label, stage(n.From, n.FromOffset), n.To, Took(n.WaitingSeconds), strings.Join(words, ", "))
+}
+
+func stage(t event.Type, offset uint64) string {
+	if offset == 0 {
+		return string(t)
+	}
+	return fmt.Sprintf("%s %d", t, offset)
+}
+
+func notes(condition, toState string) (words []string) {
+	if condition != "" {
+		words = append(words, "where "+condition)
+	}
+	if toState != "" {
+		words = append(words, "to "+toState)
+	}
+	return words
+}
+
+// Took is a number of seconds to be read by people.
+func Took(s float64) string {
+	switch d := seconds(s); {
+	case d.Abs() < time.Minute:
+		return fmt.Sprintf("%.3f s", s)
+	case d.Abs() < 48*time.Hour:
+		return d.Round(time.Second).String()
+	default:
+		return fmt.Sprintf("%dd%s", d/(24*time.Hour), (d % (24 * time.Hour)).Round(time.Minute))
+	}
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func offsets(list []uint64) string { return strings.Trim(fmt.Sprint(list), "[]") }
+
+// mermaid draws each flow: full lines were taken, dotted ones are missing or skipped.
+func (c *Chain) mermaid(b *bytes.Buffer) {
+	fmt.Fprintf(b, "flowchart LR\n  %%%% %s\n", escape(c.CorrelationID))
+	for i := range c.Flows {
+		c.Flows[i].mermaid(b, i)
+	}
+	b.WriteString("  classDef missing stroke-dasharray: 5 5\n  classDef overdue stroke:#c00,stroke-dasharray: 5 5\n")
+}
+
+// drawing names the nodes of one flow.
+type drawing struct {
+	b     *bytes.Buffer
+	flow  int
+	nodes map[string]bool
+}
+
+// node draws a stage the first time: one that was seen by its offset, one that was not
+// by its type.
+func (d *drawing) node(t event.Type, offset uint64, class string) string {
+	id, label := fmt.Sprintf("f%d_%s", d.flow, t), string(t)
+	if offset != 0 {
+		id, label, class = fmt.Sprintf("f%d_%d", d.flow, offset), fmt.Sprintf("%s<br/>%d", t, offset), ""
+	}
+	if !d.nodes[id] {
+		d.nodes[id] = true
+		fmt.Fprintf(d.b, "    %s[\"%s\"]%s\n", id, label, class)
+	}
+	return id
+}
+
+func (r *Run) mermaid(b *bytes.Buffer, n int) {
+	fmt.Fprintf(b, "  subgraph f%d[\"%s\"]\n", n, r.Flow)
+	d := drawing{b, n, map[string]bool{}}
+	for _, s := range r.Starts {
+		d.node(s.Type, s.Offset, "")
+	}
+	for _, e := range r.Edges {
+		from, to := d.node(e.From, e.FromOffset, ":::missing"), d.node(e.To, e.ToOffset, ":::missing")
+		switch {
+		case e.State == Skipped:
+			fmt.Fprintf(b, "    %s -. skipped .-> %s\n", from, to)
+		case e.Late:
+			fmt.Fprintf(b, "    %s -->|late: %s| %s\n", from, Took(e.Seconds), to)
+		default:
+			fmt.Fprintf(b, "    %s -->|%s| %s\n", from, Took(e.Seconds), to)
+		}
+	}
+	for _, x := range r.Next {
+		class, label := ":::missing", "missing for "+Took(x.WaitingSeconds)
+		if x.Overdue {
+			class, label = ":::overdue", "overdue after "+Took(x.WaitingSeconds)
+		} else if x.Optional {
+			label = "may follow"
+		}
+		from, to := d.node(x.From, x.FromOffset, ""), d.node(x.To, 0, class)
+		fmt.Fprintf(b, "    %s -. %s .-> %s\n", from, label, to)
+	}
+	b.WriteString("  end\n")
+}
+
+// escape keeps a name from ending its line.
+func escape(s string) string { return strings.Join(strings.Fields(s), " ") }

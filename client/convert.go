@@ -40,7 +40,7 @@ func eachOfRun(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, er
 			Source: w.Source, Key: w.Key, DedupID: w.DedupId, NoDedup: w.NoDedup,
 			CorrelationID: w.CorrelationId, CausationID: w.CausationId,
 			Original: w.OriginalType, Foreign: w.Foreign,
-			Offset: w.Offset, AppendedAt: at, Term: term,
+			Offset: w.Offset, AppendedAt: at, Term: term, Target: w.Target, Redrive: w.Redrive,
 		}
 		if w.TimeUnixNano != 0 {
 			ev.Time = time.Unix(0, w.TimeUnixNano).UTC()

@@ -24,6 +24,9 @@ type CursorOptions struct {
 	// commits what passed the cursor without a match once the caller has committed
 	// all that it was given, so that a quiet cursor holds nothing back.
 	NoScanCommit bool
+	// UntilEnd ends the reading with io.EOF behind what was there when the cursor was
+	// opened.
+	UntilEnd bool
 }
 
 // Cursor reads as a durable subscriber: what it has committed is not delivered again
@@ -33,6 +36,7 @@ type Cursor struct {
 	c       *Client
 	info    CursorInfo
 	noScan  bool
+	toEnd   bool
 	batches chan delivery // closed behind the last
 	stop    context.CancelFunc
 	joined  chan struct{}
@@ -63,7 +67,7 @@ func (c *Client) OpenCursor(ctx context.Context, name string, o CursorOptions) (
 	if err != nil {
 		return nil, err
 	}
-	cur := &Cursor{c: c, info: info, noScan: o.NoScanCommit, batches: make(chan delivery, 1), joined: make(chan struct{}),
+	cur := &Cursor{c: c, info: info, noScan: o.NoScanCommit, toEnd: o.UntilEnd, batches: make(chan delivery, 1), joined: make(chan struct{}),
 		next: info.Committed + 1, delivered: info.Committed, committed: info.Committed}
 	reading, stop := c.whileOpen(context.Background())
 	cur.stop = stop
@@ -104,7 +108,8 @@ func (c *Client) startGeneration(ctx context.Context, name string) (CursorInfo, 
 func (cur *Cursor) Info() CursorInfo { return cur.info }
 
 // Next returns the next event, or a *GapError for events that are not kept any more;
-// reading goes on behind it, and a commit of Gap.To says that it is dealt with. Any
+// reading goes on behind it, and a commit of Gap.To says that it is dealt with. An
+// event with a Redrive comes again, for this cursor alone, after it was dead-lettered. Any
 // other error but one of ctx is the end.
 func (cur *Cursor) Next(ctx context.Context) (event.Event, error) {
 	if err := cur.fill(ctx); err != nil {
@@ -253,12 +258,12 @@ func (cur *Cursor) read(ctx context.Context) {
 	defer close(cur.batches)
 	s := cur.c.newStream("cursor "+cur.info.Name, func(ctx context.Context, e *endpoint, next uint64) (*messages, error) {
 		return e.cursor.ReadCursor(ctx, request(cur.c, &ringlogv1.ReadCursorRequest{
-			Name: cur.info.Name, Generation: cur.info.Generation, Follow: true, From: next, Packets: true}))
+			Name: cur.info.Name, Generation: cur.info.Generation, Follow: !cur.toEnd, From: next, Packets: true}))
 	})
 	defer s.disconnect()
 	for {
 		m, err := s.recv(ctx)
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && !cur.toEnd {
 			continue
 		}
 		if ctx.Err() != nil {

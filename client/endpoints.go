@@ -33,10 +33,10 @@ type endpoints struct {
 // maxEndpoints bounds the list against nodes that name ever new leaders.
 const maxEndpoints = 64
 
-// Bounds of how long a node that failed is asked last.
+// Bounds of how long a node that failed is asked last, or not at all.
 const (
 	minAvoid = time.Second
-	maxAvoid = time.Minute
+	maxAvoid = 15 * time.Second
 )
 
 func newEndpoints(urls []string, dial func(string) *endpoint) *endpoints {
@@ -62,14 +62,16 @@ func (s *endpoints) add(base string) *endpoint {
 	return e
 }
 
-// pick returns the best endpoint that is not in tried, or nil.
-func (s *endpoints) pick(tried []*endpoint) *endpoint {
+// pick returns the best endpoint that is not in tried, or nil. With choosy it is none
+// that failed lately: where others answer, a call must not wait for a machine that is
+// gone, which takes as long as an attempt may.
+func (s *endpoints) pick(tried []*endpoint, choosy bool) *endpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	var best *endpoint
 	for _, e := range s.all {
-		if !has(tried, e) && (best == nil || s.before(e, best, now)) {
+		if !has(tried, e) && !(choosy && now.Before(e.avoid)) && (best == nil || s.before(e, best, now)) {
 			best = e
 		}
 	}

@@ -39,6 +39,7 @@ type tries struct {
 	backoff *backoff.ExponentialBackOff
 
 	tried    []*endpoint // of this round
+	refused  bool        // in this round, by a node that answered
 	unknown  bool
 	answered bool // by any node
 	internal int  // answers that are a node's fault
@@ -47,9 +48,17 @@ type tries struct {
 
 func (c *Client) newTries(op string, r repeat) *tries {
 	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.MaxInterval, b.Multiplier = 20*time.Millisecond, 2*time.Second, 2
+	b.InitialInterval, b.MaxInterval, b.Multiplier = firstPause, maxPause, 1+overshoot
 	return &tries{c: c, op: op, repeat: r, backoff: b}
 }
+
+// Pauses between rounds grow so that each is about overshoot of the time waited so
+// far: that is how much longer than the cluster a caller is without a leader.
+const (
+	firstPause = 20 * time.Millisecond
+	maxPause   = time.Second
+	overshoot  = 0.1
+)
 
 // call makes attempts of at most Config.AttemptTimeout each, for at most
 // Config.Timeout. The error is a *callError.
@@ -74,7 +83,7 @@ func (t *tries) next(ctx context.Context) (*endpoint, error) {
 		if ctx.Err() != nil {
 			return nil, t.end(context.Cause(ctx))
 		}
-		if e := t.c.endpoints.pick(t.tried); e != nil {
+		if e := t.c.endpoints.pick(t.tried, t.refused); e != nil {
 			t.tried = append(t.tried, e)
 			return e, nil
 		}
@@ -84,7 +93,7 @@ func (t *tries) next(ctx context.Context) (*endpoint, error) {
 
 // wait begins a new round after a pause.
 func (t *tries) wait(ctx context.Context, atLeast time.Duration) {
-	t.tried = t.tried[:0]
+	t.tried, t.refused = t.tried[:0], false
 	timer := time.NewTimer(max(t.backoff.NextBackOff(), atLeast))
 	defer timer.Stop()
 	select {
@@ -117,6 +126,7 @@ func (t *tries) judge(ctx context.Context, e *endpoint, f fault) (done bool, err
 		t.c.endpoints.failed(e)
 		t.c.cfg.Logger.Debug("attempt failed", "op", t.op, "endpoint", e.url, "error", f.err)
 	case f.answer != nil:
+		t.refused = true
 		t.c.endpoints.declined(e, f.leader)
 	}
 	t.unknown = t.unknown || f.unknown && t.repeat != reading

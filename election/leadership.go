@@ -1,6 +1,3 @@
-// Package election holds the pure decisions about who leads. It is fed with what
-// a log entry says and answers with the events that follow; it reads no clock and
-// starts nothing, so that every node that feeds it the same decides the same.
 package election
 
 import (
@@ -38,16 +35,20 @@ type Entry struct {
 	Term     uint64
 	Proposer string
 	Time     time.Time
-	Seen     []TermSeen // from a hello
-	Cause    string     // from a hello: why there was an election, as the new leader saw it
+	Seen     []TermSeen    // from a hello
+	Cause    string        // from a hello: why there was an election, as the new leader saw it
+	Silence  time.Duration // from a hello: since the new leader last heard of the old one; 0: not known
+	Detailed bool          // all members know the events and fields of feature level 2
 }
 
-// Causes of a LEADER_LOST and a LEADER_ELECTED, where the hello names none.
+// Causes of a LEADER_LOST and a LEADER_ELECTED.
 const (
-	CauseUnknown   = "unknown"
-	CauseReelected = "reelected"
+	CauseHeartbeat = "heartbeat_timeout" // the new leader did not hear of the old one any more
+	CauseRestart   = "restart"           // the old leader's process ended and leads again
+	CauseReelected = "reelected"         // the old leader lost its leadership and won it back
 	CauseBootstrap = "bootstrap"
 	CauseStepdown  = "stepdown"
+	CauseUnknown   = "unknown"
 )
 
 // Observe takes the next entry of the log in. The first entry of a higher term
@@ -58,6 +59,11 @@ func (l *Leadership) Observe(e Entry) []event.Event {
 		return nil
 	}
 	var events []event.Event
+	if l.Leader != "" && e.Detailed && l.cause(e) == CauseHeartbeat {
+		events = append(events, event.New(event.LeaderHeartbeatMissing, map[string]any{
+			"leader_id": l.Leader, "term": l.Term, "missing_ms": l.leaderless(e).Milliseconds(), "seen_by": e.Proposer,
+		}))
+	}
 	if l.Leader != "" {
 		events = append(events, l.departure(e))
 	}
@@ -66,18 +72,39 @@ func (l *Leadership) Observe(e Entry) []event.Event {
 	return events
 }
 
+// Span is how long the leadership lasted that e ends, by replicated time.
+func (l *Leadership) Span(e Entry) Span {
+	return Span{Term: l.Term, Leader: l.Leader, From: l.Since, To: latest(l.Last, e.Time.Add(-l.leaderless(e)))}
+}
+
+// Stepped takes in that replicated time was moved: the leadership did not last for what
+// was left out.
+func (l *Leadership) Stepped(by time.Duration) {
+	l.Since, l.Last = l.Since.Add(by), l.Last.Add(by)
+}
+
 // Announce records an intent of the present leader, or with nil takes it back.
 func (l *Leadership) Announce(i *Intent) { l.Intent = i }
 
 func (l *Leadership) departure(e Entry) event.Event {
+	kind, payload := event.LeaderLost, map[string]any{"old_leader": l.Leader, "term": l.Term, "cause": l.cause(e)}
 	if l.Intent != nil {
-		return event.New(event.LeaderStepdown, map[string]any{
-			"leader_id": l.Leader, "term": l.Term, "target": l.Intent.Target, "cause": l.Intent.Cause,
-		})
+		kind, payload = event.LeaderStepdown, map[string]any{"leader_id": l.Leader, "term": l.Term, "target": l.Intent.Target, "cause": l.Intent.Cause}
 	}
-	return event.New(event.LeaderLost, map[string]any{
-		"old_leader": l.Leader, "term": l.Term, "cause": l.cause(e),
-	})
+	if e.Detailed {
+		payload["led_ms"] = max(0, e.Time.Add(-l.leaderless(e)).Sub(l.Since).Milliseconds())
+	}
+	return event.New(kind, payload)
+}
+
+// leaderless is how long nobody led before e. The log knows the old leader's last
+// entry, which may be old where nothing was to be said; who was led knows better.
+func (l *Leadership) leaderless(e Entry) time.Duration {
+	since := max(0, e.Time.Sub(l.Last))
+	if e.Silence > 0 {
+		since = min(since, e.Silence)
+	}
+	return since
 }
 
 func (l *Leadership) cause(e Entry) string {
@@ -99,7 +126,7 @@ func (l *Leadership) elected(e Entry) event.Event {
 		payload["cause"] = CauseBootstrap
 	} else {
 		payload["previous_leader"] = l.Leader
-		payload["leaderless_ms"] = max(0, e.Time.Sub(l.Last).Milliseconds())
+		payload["leaderless_ms"] = l.leaderless(e).Milliseconds()
 		payload["cause"] = l.cause(e)
 	}
 	if skipped := l.between(e); len(skipped) > 0 {

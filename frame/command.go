@@ -119,12 +119,13 @@ type TermSeen struct {
 }
 
 // Hello is a new leader's first command. ClusterID and Members count only in a
-// log that has none yet.
+// log that has none yet. With a Silence it is of feature level 2.
 type Hello struct {
 	ClusterID string
 	Members   []Member
 	Seen      []TermSeen
 	Cause     string
+	Silence   time.Duration // since the sender last heard from the leader before it; 0: not known
 }
 
 // Intent announces that the leader will give up its term on purpose.
@@ -170,7 +171,15 @@ func (CursorDelete) Kind() Kind { return KindCursorDelete }
 func (SettingSet) Kind() Kind   { return KindSettingSet }
 func (Trim) Kind() Kind         { return KindTrim }
 func (Tick) Kind() Kind         { return KindTick }
-func (Hello) Kind() Kind        { return KindHello }
+
+// Kind implements Command.
+func (c Hello) Kind() Kind {
+	if c.Silence != 0 {
+		return KindLongHello
+	}
+	return KindHello
+}
+
 func (Intent) Kind() Kind       { return KindIntent }
 func (IntentAbort) Kind() Kind  { return KindIntentAbort }
 func (Register) Kind() Kind     { return KindRegister }
@@ -245,7 +254,11 @@ func (c Hello) appendTo(b []byte) []byte {
 	for _, s := range c.Seen {
 		b = appendString(binary.AppendUvarint(b, s.Term), s.Leader)
 	}
-	return appendString(b, c.Cause)
+	b = appendString(b, c.Cause)
+	if c.Silence != 0 {
+		b = binary.AppendVarint(b, int64(c.Silence))
+	}
+	return b
 }
 
 func (c Register) appendTo(b []byte) []byte { return appendBytes(b, c.Definitions) }
@@ -362,6 +375,6 @@ func (d *decoder) clusterCommand(kind Kind) Command {
 	case KindClockStep:
 		return ClockStep{To: time.Unix(0, d.varint()), Agreed: d.strings()}
 	default:
-		return nil
+		return d.healthCommand(kind)
 	}
 }

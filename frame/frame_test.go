@@ -58,6 +58,18 @@ func commands() []Command {
 		Hello{ClusterID: "id", Members: []Member{member}, Seen: []TermSeen{{4, "n2"}}, Cause: "x"},
 		Intent{"n2", "drain"}, IntentAbort{}, Register{[]byte("[]")}, MemberPut{member}, MemberRemove{"n1"},
 		ClockStep{To: time.Unix(1, 2), Agreed: []string{"n1", "n2"}},
+		Hello{Cause: "heartbeat_timeout", Silence: time.Second},
+		VoterHealth{Voter: "n2", Online: true, LastContactMs: -1},
+		OutageViews{Views: []OutageView{{Voter: "n1", Journal: "j", Seq: 7, Kind: "lost", Began: time.Unix(1, 2).UTC(), Ended: time.Unix(3, 4).UTC(),
+			Term: 3, Leader: "n2", Cause: "unreachable", Refused: 9, Unreachable: []string{"n2", "n3"}}},
+			Up:  []VoterUp{{Voter: "n1", Since: time.Unix(5, 6).UTC(), Before: time.Unix(4, 5).UTC()}},
+			Led: []LedSpan{{Term: 3, Leader: "n1", From: time.Unix(7, 8).UTC(), To: time.Unix(9, 10).UTC()}}},
+		SplitBrain{Term: 4, Leaders: []string{"n1", "n2"}},
+		CatchUp{Member: "n3", AtRisk: true, Trailing: 1, Rate: 2, LogRate: 3, TruncatedIn: 4, Left: 5},
+		MemberVote{ID: "n4", Wanted: true, Reason: "join"},
+		DeadLetter{Cursor: "c", Generation: 2, Offset: 7, Handler: "h", Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")},
+		Redrive{Letters: []uint64{1, 300}, To: "d"}, Purge{Letters: []uint64{4}, OlderThan: time.Hour},
+		LetterImport{Letters: []ImportedLetter{{Origin: [OriginSize]byte{1, 2}, From: "a.db row 1", Error: "e", Attempts: 2, Failed: time.Unix(3, 4).UTC(), Event: []byte("copy")}}},
 	}
 }
 
@@ -169,6 +181,34 @@ func TestPacketRoundTrip(t *testing.T) {
 		}
 		if _, err := p.Open(RawSize(p.Body) - 1); !errors.Is(err, ErrTooLarge) {
 			t.Fatal(err)
+		}
+	})
+}
+
+// A copy of an event that is put into a block again makes the block that the event
+// itself makes with dedup off.
+func TestCopyRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		events := rapid.SliceOfN(rapid.Custom(anEvent), 1, 20).Draw(t, "events")
+		var copied Batch
+		for i := range events {
+			text := EncodeCopy(&events[i])
+			events[i].NoDedup = true
+			if err := copied.AddCopy(text); err != nil {
+				t.Fatal(err)
+			}
+			again, err := DecodeCopy(text)
+			again.NoDedup = true
+			if diff := cmp.Diff(events[i], again, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); err != nil || diff != "" {
+				t.Fatal(err, diff)
+			}
+			cut := rapid.IntRange(0, len(text)-1).Draw(t, "cut")
+			if _, err := DecodeCopy(text[:cut]); !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("cut at %d: %v", cut, err)
+			}
+		}
+		if got, want := EncodeBlock(&copied), EncodeBlock(batchOf(events)); !reflect.DeepEqual(got, want) {
+			t.Fatalf("%x, want %x", got, want)
 		}
 	})
 }

@@ -36,7 +36,12 @@ type applier struct {
 	dead     log.Bitmap // rows that do not
 	receipts receipts
 
-	trims   []trimRequest
+	late  []event.Event // the cluster's own, to be appended behind the clients' block
+	trims []trimRequest
+
+	changed  changedLetters
+	redrives []redriveRequest
+
 	opened  int // blocks, to say what gaps held
 	answers []Result
 }
@@ -46,11 +51,15 @@ func (a *applier) apply() error {
 	m := &a.s.meta
 	a.now, a.stored = max(m.Time, a.frame.Time.UnixNano()), m.Last+1
 	m.Applied, m.Term, m.Time = a.index, a.term, a.now
+	a.stepWithHello()
 	a.tx.number(uint64(a.frame.CRC))
 	if err := a.expireWindow(); err != nil {
 		return err
 	}
 	a.expireProducers()
+	if err := a.ageLetters(); err != nil {
+		return err
+	}
 	a.expireCursors()
 	if err := a.observeLeader(); err != nil {
 		return err
@@ -59,6 +68,12 @@ func (a *applier) apply() error {
 		return err
 	}
 	a.storeBlock()
+	if err := a.redriveAll(); err != nil {
+		return err
+	}
+	if err := a.emit(a.late); err != nil {
+		return err
+	}
 	if err := a.trim(); err != nil {
 		return err
 	}
@@ -129,22 +144,27 @@ func (a *applier) decideCluster(c frame.Command) (Result, error) {
 	case frame.ClockStep:
 		return a.stepClock(c), nil
 	default:
-		return Result{}, fmt.Errorf("fsm: apply %d: command %T: %w", a.index, c, frame.ErrUnsupported)
+		return a.decideHealth(c)
 	}
 }
 
 // observeLeader appends the events of a new term before anything else of it.
 func (a *applier) observeLeader() error {
-	entry := election.Entry{Term: a.term, Proposer: a.frame.Proposer, Time: time.Unix(0, a.now).UTC()}
+	entry := election.Entry{Term: a.term, Proposer: a.frame.Proposer, Time: a.time(), Detailed: a.tellsHealth()}
 	for _, c := range a.frame.Commands {
 		if hello, ok := c.(frame.Hello); ok {
-			entry.Cause = hello.Cause
+			entry.Cause, entry.Silence = hello.Cause, hello.Silence
 			for _, s := range hello.Seen {
 				entry.Seen = append(entry.Seen, election.TermSeen{Term: s.Term, Leader: s.Leader})
 			}
 		}
 	}
-	return a.emit(a.s.meta.Leadership.Observe(entry))
+	before := a.s.meta.Leadership.Span(entry)
+	events := a.s.meta.Leadership.Observe(entry)
+	if a.s.meta.Leadership.Term != before.Term {
+		events = append(events, a.newTerm(before)...)
+	}
+	return a.emit(events)
 }
 
 // emit appends events of the cluster's own as a block that no dedup key guards.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -66,16 +67,31 @@ func TestPowerLossLeavesAPrefix(t *testing.T) {
 }
 
 func someRequests(rng *rand.Rand) []request {
-	requests := []request{publish(ev(rng.IntN(50)), ev(rng.IntN(50)))}
-	switch rng.IntN(4) {
+	requests := []request{publish(ev(rng.IntN(50)), ev(rng.IntN(50))), do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}})}
+	name, offset, failed := fmt.Sprint(rng.IntN(3)), rng.Uint64N(60), ev(rng.IntN(50))
+	switch rng.IntN(8) {
 	case 0:
-		requests = append(requests, do(frame.CursorCreate{Name: fmt.Sprint(rng.IntN(3))}))
+		requests = append(requests, do(frame.CursorCreate{Name: name}))
 	case 1:
-		requests = append(requests, do(frame.CursorOpen{Name: fmt.Sprint(rng.IntN(3))}))
-	case 2:
+		requests = append(requests, do(frame.CursorOpen{Name: name}))
+	case 2, 3:
+		requests = append(requests, do(frame.DeadLetter{Cursor: name, Offset: offset, Error: "e", Event: frame.EncodeCopy(&failed)}))
+	case 4:
+		requests = append(requests, do(frame.Redrive{Letters: []uint64{1, 2, 3}}))
+	case 5:
+		requests = append(requests, do(frame.CursorCommit{Name: name, Offset: offset}))
+	case 6:
 		requests = append(requests, do(frame.Trim{Before: 1, Retention: true}))
 	}
 	return requests
+}
+
+// plainLock locks by making the file. MemFS.Lock takes its clone lock twice, and
+// waits for ever where a CrashClone comes in between.
+type plainLock struct{ vfs.FS }
+
+func (f plainLock) Lock(name string) (io.Closer, error) {
+	return f.Create(name, vfs.WriteCategoryUnspecified)
 }
 
 // A crash in the middle of a swap leaves the old state or the new one whole.
@@ -83,7 +99,7 @@ func TestPowerLossDuringSwap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 30 {
 		fs := vfs.NewCrashableMem()
-		m := open(t, fs)
+		m := open(t, plainLock{fs})
 		applyTo(t, m, entryOf(1, 1, "n1", epoch, publish(ev(1))))
 		if err := m.Sync(); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package fsm
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -129,6 +130,7 @@ func (a *applier) commitCursor(c frame.CursorCommit) Result {
 	if cur.Gap != nil && cur.Committed >= cur.Gap.To {
 		cur.Gap = nil
 	}
+	a.resolveLetters(cur)
 	return a.saveCursor(cur)
 }
 
@@ -156,14 +158,18 @@ func (a *applier) seekCursor(c frame.CursorSeek) Result {
 	cur.Seeks++
 	cur.LastSeek = &Seek{From: cur.Committed, To: to, At: a.time()}
 	cur.Committed, cur.Touched, cur.Gap = to, a.time(), nil
+	a.reviveLetters(cur.Name, to)
 	return a.saveCursor(cur)
 }
 
+// deleteCursor leaves the cursor's letters where they are: they wait for a cursor of
+// that name, or to be redriven to another one.
 func (a *applier) deleteCursor(c frame.CursorDelete) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
 		return noCursor(c.Name)
 	}
+	a.reviveLetters(c.Name, math.MaxUint64)
 	delete(a.s.cursors, c.Name)
 	a.tx.Delete(key(prefixCursor, c.Name))
 	return Result{Cursor: cur}

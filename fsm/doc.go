@@ -20,5 +20,10 @@
 //	't' + name             an event type added at run time (JSON)
 //	'd' + slot             one of the last 1024 digests: index, sum
 //	'r' + raft index       the receipts of one entry's suppressed events
+//	'h'                    health of the voters, outages (JSON)
+//	'w' + id               whether a member is to have a vote (JSON)
+//	'l' + id               a dead letter (JSON)
+//	'e' + id               the copy of its event, see package frame
+//	'i' …                  dead letters by place, copy, age and origin, see letters.go
 //	'v'                    the Raft configuration, as Raft encodes it, and its members (JSON)
 package fsm

@@ -200,7 +200,11 @@ func (m *Machine) ApplyConfiguration(index, term uint64, raw []byte, members []C
 	m.s.meta.Applied, m.s.meta.Term = index, term
 	m.s.membership = membership{Index: index, Raw: raw, Members: members}
 	t.setJSON([]byte{prefixMembership}, m.s.membership)
-	err := t.finish(&m.s.meta)
+	a := &applier{s: m.s, tx: t, db: m.db, log: m.log, index: index, term: term, now: m.s.meta.Time}
+	err := a.tellConfiguration()
+	if err == nil {
+		err = t.finish(&m.s.meta)
+	}
 	if err == nil {
 		err = m.commit(t)
 	}

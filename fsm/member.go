@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/frame"
@@ -39,6 +40,7 @@ func (a *applier) removeMember(c frame.MemberRemove) Result {
 	delete(a.s.members, c.ID)
 	a.tx.Delete(key(prefixMember, c.ID))
 	a.raiseFeatureLevel()
+	a.forgetHealth(c.ID)
 	return Result{}
 }
 
@@ -53,15 +55,34 @@ func (a *applier) raiseFeatureLevel() {
 		lowest = min(lowest, m.FeatureLevel)
 	}
 	a.s.meta.FeatureLevel = max(a.s.meta.FeatureLevel, lowest)
+	if a.tellsHealth() && !a.s.health.Known {
+		a.configureVoters()
+	}
 }
 
 // stepClock moves replicated time forward, never back.
 func (a *applier) stepClock(c frame.ClockStep) Result {
 	if to := c.To.UnixNano(); to > a.now {
 		a.s.meta.LastStep = &ClockStep{Index: a.index, From: a.time(), To: c.To.UTC(), Agreed: c.Agreed}
+		if a.tellsHealth() && a.s.meta.Leadership.Term == a.term {
+			a.s.meta.Leadership.Stepped(time.Duration(to - a.now))
+		}
 		a.now, a.s.meta.Time = to, to
 	}
 	return Result{}
+}
+
+// stepWithHello lets a hello that brings a step along speak behind it: who was
+// restarted does not know by replicated time how long nobody led.
+func (a *applier) stepWithHello() {
+	greets := false
+	for _, c := range a.frame.Commands {
+		if _, hello := c.(frame.Hello); hello {
+			greets = a.tellsHealth()
+		} else if step, ok := c.(frame.ClockStep); ok && greets {
+			a.stepClock(step)
+		}
+	}
 }
 
 // maxTypes bounds the event types that can be added at run time.

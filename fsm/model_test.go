@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -28,12 +30,23 @@ type model struct {
 	cursors   map[string]*modelCursor
 	leader    string
 	term      uint64
+	voters    map[string]*modelVoter
+	atRisk    bool
+	late      []event.Type // told behind the clients' events of the entry
+	letters   modelLetters
+}
+
+type modelVoter struct {
+	offline bool
+	changed time.Time
 }
 
 type modelEvent struct {
 	event   event.Event
 	at      time.Time
 	emitted bool
+	target  string // appended again for this cursor, of this letter
+	letter  uint64
 }
 
 type modelBlock struct{ first, last uint64 }
@@ -55,8 +68,9 @@ type modelCursor struct {
 }
 
 func newModel() *model {
-	return &model{window: time.Minute, first: 1, floor: 1,
-		producers: map[string]*modelProducer{}, cursors: map[string]*modelCursor{}}
+	return &model{window: time.Minute, first: 1, floor: 1, letters: newModelLetters(),
+		producers: map[string]*modelProducer{}, cursors: map[string]*modelCursor{},
+		voters: map[string]*modelVoter{"n0": {}, "n1": {}, "n2": {}}}
 }
 
 func identity(e event.Event) string {
@@ -70,7 +84,7 @@ func identity(e event.Event) string {
 func (m *model) earlier(e event.Event) (uint64, bool) {
 	for i := len(m.events); i > 0 && uint64(i) >= m.floor; i-- {
 		old := m.events[i-1]
-		if old.emitted || old.event.NoDedup || !old.at.Add(m.window).After(m.now) {
+		if old.emitted || old.target != "" || old.event.NoDedup || !old.at.Add(m.window).After(m.now) {
 			continue
 		}
 		if identity(old.event) == identity(e) {
@@ -86,6 +100,7 @@ func (m *model) entry(term uint64, leader string, at time.Time, requests []reque
 		m.now = at
 	}
 	m.expire()
+	m.age()
 	before := uint64(len(m.events))
 	m.lead(term, leader)
 	stored := uint64(len(m.events))
@@ -100,6 +115,13 @@ func (m *model) entry(term uint64, leader string, at time.Time, requests []reque
 	if last := uint64(len(m.events)); last > stored {
 		m.blocks = append(m.blocks, modelBlock{stored + 1, last})
 	}
+	for i, r := range requests {
+		if c, ok := r.command.(frame.Redrive); ok && answers[i] == "" {
+			answers[i] = m.redrive(c)
+		}
+	}
+	m.emit(m.late...)
+	m.late = nil
 	for _, i := range trims {
 		answers[i] = m.trim(requests[i].command.(frame.Trim), before)
 	}
@@ -119,13 +141,51 @@ func (m *model) lead(term uint64, leader string) {
 	if term == m.term {
 		return
 	}
-	from := uint64(len(m.events)) + 1
 	if m.leader != "" {
-		m.events = append(m.events, modelEvent{event.Event{Type: event.LeaderLost}, m.now, true})
+		m.emit(event.LeaderLost, event.LeaderElected)
+	} else {
+		m.emit(event.LeaderElected)
 	}
-	m.events = append(m.events, modelEvent{event.Event{Type: event.LeaderElected}, m.now, true})
-	m.blocks = append(m.blocks, modelBlock{from, uint64(len(m.events))})
 	m.term, m.leader = term, leader
+}
+
+// emit appends events of the cluster's own as one block.
+func (m *model) emit(types ...event.Type) {
+	if len(types) == 0 {
+		return
+	}
+	from := uint64(len(m.events)) + 1
+	for _, t := range types {
+		m.events = append(m.events, modelEvent{event: event.Event{Type: t}, at: m.now, emitted: true})
+	}
+	m.blocks = append(m.blocks, modelBlock{from, uint64(len(m.events))})
+}
+
+// report takes in that one of three voters answers or does not.
+func (m *model) report(c frame.VoterHealth) {
+	v := m.voters[c.Voter]
+	if v == nil || v.offline != c.Online || !v.changed.IsZero() && m.now.Sub(v.changed) < 5*time.Second {
+		return
+	}
+	v.offline, v.changed = !c.Online, m.now
+	kind, offline := event.VoterOnline, 0
+	if v.offline {
+		kind = event.VoterOffline
+	}
+	m.late = append(m.late, kind)
+	for _, v := range m.voters {
+		if v.offline {
+			offline++
+		}
+	}
+	if atRisk := offline > 0; atRisk != m.atRisk {
+		m.atRisk = atRisk
+		if atRisk {
+			m.late = append(m.late, event.QuorumAtRisk, event.QuorumPriorityReconnect)
+		} else {
+			m.late = append(m.late, event.QuorumRestored)
+		}
+	}
 }
 
 func (m *model) decide(r request) string {
@@ -141,21 +201,51 @@ func (m *model) decide(r request) string {
 	case frame.CursorOpen:
 		return m.with(c.Name, func(cur *modelCursor) string { cur.generation++; return cur.text() })
 	case frame.CursorSeek:
-		return m.with(c.Name, func(cur *modelCursor) string { return m.seek(cur, c.To) })
+		return m.with(c.Name, func(cur *modelCursor) string { return m.seek(c.Name, cur, c.To) })
 	case frame.CursorDelete:
-		return m.with(c.Name, func(cur *modelCursor) string { delete(m.cursors, c.Name); return cur.text() })
+		return m.with(c.Name, func(cur *modelCursor) string {
+			delete(m.cursors, c.Name)
+			m.revive(c.Name, math.MaxUint64)
+			return cur.text()
+		})
 	case frame.CursorCommit:
 		return m.with(c.Name, func(cur *modelCursor) string { return m.commit(cur, c) })
+	case frame.VoterHealth:
+		m.report(c)
 	case frame.SettingSet:
-		m.window, _ = time.ParseDuration(c.Value)
-		m.expire()
+		m.set(c)
 		return c.Value
+	case frame.DeadLetter:
+		return m.with(c.Cursor, func(cur *modelCursor) string { return m.deadLetter(cur, c) })
+	case frame.Redrive:
+		if c.To != "" && m.cursors[c.To] == nil {
+			return string(NotFound)
+		}
+	case frame.Purge:
+		return m.purge(c)
+	case frame.LetterImport:
+		return m.importLetters(c)
 	case frame.Trim:
 		if c.Before > uint64(len(m.events))+1 {
 			return string(PastTail)
 		}
 	}
 	return ""
+}
+
+func (m *model) set(c frame.SettingSet) {
+	age, _ := time.ParseDuration(c.Value)
+	switch c.Key {
+	case "dlq.max_bytes":
+		m.letters.maxBytes, _ = strconv.ParseUint(c.Value, 10, 64)
+	case "dlq.max_age":
+		m.letters.maxAge = age
+	case "dlq.stale_after":
+		m.letters.stale = age
+	default:
+		m.window = age
+		m.expire()
+	}
 }
 
 func (m *model) with(name string, do func(*modelCursor) string) string {
@@ -180,10 +270,11 @@ func (m *model) commit(cur *modelCursor, c frame.CursorCommit) string {
 	if cur.committed >= cur.gapTo {
 		cur.gapFrom, cur.gapTo = 0, 0
 	}
+	m.resolve(c.Name, cur.committed)
 	return cur.text()
 }
 
-func (m *model) seek(cur *modelCursor, to frame.Position) string {
+func (m *model) seek(name string, cur *modelCursor, to frame.Position) string {
 	switch {
 	case to.Kind == frame.AtStart:
 		cur.committed = m.first - 1
@@ -195,6 +286,7 @@ func (m *model) seek(cur *modelCursor, to frame.Position) string {
 		cur.committed = max(to.Offset, 1) - 1
 	}
 	cur.gapFrom, cur.gapTo = 0, 0
+	m.revive(name, cur.committed+1)
 	return cur.text()
 }
 
@@ -213,7 +305,10 @@ func (m *model) trim(c frame.Trim, stored uint64) string {
 		}
 	}
 	removed := first - m.first
-	for _, cur := range m.cursors {
+	for name, cur := range m.cursors {
+		if removed > 0 {
+			m.revive(name, first)
+		}
 		if removed > 0 && cur.committed+1 < first {
 			if cur.gapFrom == 0 {
 				cur.gapFrom = cur.committed + 1
@@ -274,7 +369,7 @@ func (m *model) place(events []event.Event) string {
 			text += fmt.Sprintf(" (%d)", offset)
 			continue
 		}
-		m.events = append(m.events, modelEvent{e, m.now, false})
+		m.events = append(m.events, modelEvent{event: e, at: m.now})
 		text += fmt.Sprintf(" %d", len(m.events))
 	}
 	return text
@@ -285,6 +380,10 @@ func describe(r request, got Result) string {
 	switch {
 	case got.Refusal != nil:
 		return string(got.Refusal.Code)
+	case got.Letters != nil:
+		return got.Letters.text()
+	case got.Letter != nil:
+		return got.Letter.text() + " " + describe(r, Result{Cursor: got.Cursor})
 	case got.Cursor != nil:
 		c := modelCursor{committed: got.Cursor.Committed, generation: got.Cursor.Generation}
 		if got.Cursor.Gap != nil {
@@ -332,16 +431,18 @@ func (h *history) events(t *rapid.T) []event.Event {
 	}), 1, 6).Draw(t, "events")
 }
 
-func (h *history) request(t *rapid.T, tail uint64) request {
+func (h *history) request(t *rapid.T, m *model) request {
+	tail := uint64(len(m.events))
 	name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name")
 	offset := rapid.Uint64Range(0, tail+2).Draw(t, "offset")
-	switch rapid.IntRange(0, 14).Draw(t, "kind") {
+	switch rapid.IntRange(0, 24).Draw(t, "kind") {
 	case 0:
 		return do(frame.CursorCreate{Name: name})
 	case 1:
 		return do(frame.CursorOpen{Name: name})
 	case 2, 3:
-		return do(frame.CursorCommit{Name: name, Offset: offset, Generation: rapid.Uint64Range(0, 3).Draw(t, "generation")})
+		offset, generation := likely(t, m, name, offset)
+		return do(frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
 	case 4:
 		return do(frame.CursorSeek{Name: name, To: frame.Position{Kind: frame.PositionKind(rapid.IntRange(0, 2).Draw(t, "to")), Offset: offset}})
 	case 5:
@@ -352,6 +453,11 @@ func (h *history) request(t *rapid.T, tail uint64) request {
 		return h.produced(t)
 	case 11:
 		return do(frame.CursorDelete{Name: name})
+	case 12, 13:
+		voter := rapid.SampledFrom([]string{"n0", "n1", "n2", "n9"}).Draw(t, "voter")
+		return do(frame.VoterHealth{Voter: voter, Online: rapid.Bool().Draw(t, "online"), LastContactMs: 1})
+	case 14, 15, 16, 17, 18, 19, 20, 21:
+		return letterRequest(t, m, name, offset)
 	default:
 		return publish(h.events(t)...)
 	}
@@ -383,14 +489,18 @@ func TestMachineAgreesWithModel(t *testing.T) {
 		defer func() { plain.Close(); troubled.Close() }()
 		model, h := newModel(), &history{sent: map[string][]request{}}
 		now, term := epoch, uint64(1)
-		for index := range uint64(rapid.IntRange(1, 25).Draw(t, "entries")) {
+		for _, m := range []*Machine{plain, troubled} {
+			threeVoters(t, m, model)
+		}
+		for index := range uint64(rapid.IntRange(1, 60).Draw(t, "entries")) {
+			index += 2
 			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 9999999999, 10 * time.Second, time.Minute, 16 * time.Minute, -time.Second}).Draw(t, "wait"))
 			if rapid.IntRange(0, 9).Draw(t, "election") == 0 {
 				term++
 			}
-			requests := make([]request, rapid.IntRange(0, 4).Draw(t, "requests"))
+			requests := make([]request, rapid.IntRange(0, 5).Draw(t, "requests"))
 			for i := range requests {
-				requests[i] = h.request(t, uint64(len(model.events)))
+				requests[i] = h.request(t, model)
 				counts[fmt.Sprintf("%T", requests[i].command)]++
 			}
 			leader := fmt.Sprintf("n%d", term%3)
@@ -413,6 +523,10 @@ func TestMachineAgreesWithModel(t *testing.T) {
 			}
 		}
 		checkLog(t, plain, model)
+		checkLetters(t, troubled, model)
+		for what, n := range model.letters.met {
+			counts[what] += n
+		}
 		if a, b := dump(t, plain), dump(t, troubled); !bytes.Equal(a, b) {
 			t.Fatalf("dumps differ:\n%s\n%s", a, b)
 		}
@@ -420,6 +534,23 @@ func TestMachineAgreesWithModel(t *testing.T) {
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		t.Logf("%s: %d", kind, counts[kind])
 	}
+}
+
+// threeVoters has raft's configuration and the members stand in the log, so that it
+// tells of their health. A leader is told first.
+func threeVoters(t tb, m *Machine, model *model) {
+	var members []ConfigMember
+	var known []request
+	for _, id := range slices.Sorted(maps.Keys(model.voters)) {
+		members = append(members, ConfigMember{ID: id, Addr: id, Voter: true})
+		known = append(known, do(frame.MemberPut{Member: frame.Member{ID: id, FeatureLevel: FeatureLevel}}))
+	}
+	if err := m.ApplyConfiguration(1, 1, []byte("raw"), members); err != nil {
+		t.Fatalf("configuration: %v", err)
+	}
+	model.now = epoch
+	model.lead(1, "n1")
+	applyTo(t, m, entryOf(2, 1, "n1", epoch, known...))
 }
 
 func encode(results []Result) (list []string) {
@@ -465,11 +596,15 @@ func checkLog(t tb, m *Machine, want *model) {
 	if first, last := m.Log().Bounds(); first != want.first || last != uint64(len(want.events)) {
 		t.Fatalf("bounds %d to %d, want %d to %d", first, last, want.first, len(want.events))
 	}
-	for i, e := range got {
-		offset := want.first + uint64(i)
+	offset := want.first
+	for _, e := range got {
+		for want.events[offset-1].target != "" {
+			offset++
+		}
 		w := want.events[offset-1]
 		if e.Offset != offset || e.Type != w.event.Type || !w.emitted && !bytes.Equal(e.Payload, w.event.Payload) || !e.AppendedAt.Equal(w.at) {
 			t.Fatalf("event %d: %d %s %s at %s, want %s %s at %s", offset, e.Offset, e.Type, e.Payload, e.AppendedAt, w.event.Type, w.event.Payload, w.at)
 		}
+		offset++
 	}
 }

@@ -26,6 +26,9 @@ type Result struct {
 	Cursor     *Cursor     `json:"cursor,omitempty"`     // the cursor after its command
 	Trim       *TrimResult `json:"trim,omitempty"`
 	Setting    *Setting    `json:"setting,omitempty"`
+
+	Letter  *LetterView    `json:"letter,omitempty"` // of a dead letter; Replayed where it was there
+	Letters *LettersResult `json:"letters,omitempty"`
 }
 
 // Duplicate is a row that was answered with an earlier offset.

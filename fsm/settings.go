@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/event"
@@ -26,8 +27,21 @@ type Settings struct {
 	CursorIdle       time.Duration
 	CursorMax        uint64
 	ValidationStrict bool
-	ReservedForeign  bool
-	Limits           event.Limits
+
+	HealthHoldDown         time.Duration
+	AutopilotCleanup       bool
+	AutopilotDeadAfter     time.Duration
+	AutopilotMinVoters     uint64
+	AutopilotStabilization time.Duration
+	AutopilotMaxTrailing   uint64
+	AutopilotLastContact   time.Duration
+
+	LettersBytes uint64
+	LettersAge   time.Duration
+	LettersStale time.Duration
+
+	ReservedForeign bool
+	Limits          event.Limits
 }
 
 // Setting is one setting as people see it.
@@ -47,6 +61,12 @@ type definition struct {
 // definitions lists every setting, sorted by key.
 func definitions() []definition {
 	return []definition{
+		{"autopilot.cleanup_dead_servers", "false", "whether a voter that is dead for autopilot.dead_after is removed", choose(func(s *Settings) *bool { return &s.AutopilotCleanup }, "false", "true")},
+		{"autopilot.dead_after", "1h", "how long a voter must be out of reach to count as dead", duration(time.Second, year, func(s *Settings) *time.Duration { return &s.AutopilotDeadAfter })},
+		{"autopilot.last_contact_threshold", "3s", "how long ago the last answer of a healthy member may be", duration(time.Second, time.Hour, func(s *Settings) *time.Duration { return &s.AutopilotLastContact })},
+		{"autopilot.max_trailing_entries", "1000", "how many entries a healthy member may be behind", number(1, 1<<40, func(s *Settings) *uint64 { return &s.AutopilotMaxTrailing })},
+		{"autopilot.min_voters", "3", "the number of voters below which no dead one is removed", number(1, 1000, func(s *Settings) *uint64 { return &s.AutopilotMinVoters })},
+		{"autopilot.stabilization_time", "10s", "how long a member must be healthy to get its vote", duration(0, 24*time.Hour, func(s *Settings) *time.Duration { return &s.AutopilotStabilization })},
 		{"catalogue.reserved", "refuse", "what becomes of a client's event of a reserved type: refuse, or accept-as-foreign", choose(func(s *Settings) *bool { return &s.ReservedForeign }, "refuse", "accept-as-foreign")},
 		{"cursor.hold_bytes", "4294967296", "bytes of blocks that a cursor may keep from retention; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.CursorHoldBytes })},
 		{"cursor.hold_events", "10000000", "events that a cursor may keep from retention; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.CursorHoldEvents })},
@@ -55,6 +75,10 @@ func definitions() []definition {
 		{"cursor.max", "10000", "how many cursors there may be", number(1, 1_000_000, func(s *Settings) *uint64 { return &s.CursorMax })},
 		{"dedup.max_keys", "20000000", "keys that the dedup window may hold; past it publishing is refused until some expire", number(frame.MaxRows, 1<<31, func(s *Settings) *uint64 { return &s.DedupMaxKeys })},
 		{"dedup.window", "60s", "how long after an event was appended its key suppresses the same again", duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.DedupWindow })},
+		{"dlq.max_age", "0s", "how long after it died a dead letter is purged; 0 is never", duration(0, 100*year, func(s *Settings) *time.Duration { return &s.LettersAge })},
+		{"dlq.max_bytes", "268435456", "bytes of dead letters that are kept; past it a new one is refused, and its cursor stays", number(1<<10, 1<<50, func(s *Settings) *uint64 { return &s.LettersBytes })},
+		{"dlq.stale_after", "24h", "how long after it died a dead letter is told by DLQ_STALE_EVENTS, once; 0 is never", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.LettersStale })},
+		{"health.hold_down", "5s", "how long after a VOTER_OFFLINE or VOTER_ONLINE the next one of the same voter may come", duration(0, time.Hour, func(s *Settings) *time.Duration { return &s.HealthHoldDown })},
 		{"limits.depth", "128", "nesting levels of a payload", size(1, 1000, func(s *Settings) *int { return &s.Limits.Depth })},
 		{"limits.event_bytes", "1048576", "bytes of one event's payload in canonical form", size(1024, 8<<20, func(s *Settings) *int { return &s.Limits.EventBytes })},
 		{"limits.name_bytes", "256", "bytes of a type, source, key or id", size(16, 4096, func(s *Settings) *int { return &s.Limits.NameBytes })},
@@ -114,6 +138,17 @@ func choose(field func(*Settings) *bool, no, yes string) func(*Settings, string)
 	}
 }
 
+// level is the feature level from which on a setting may be changed.
+func (d definition) level() uint32 {
+	if strings.HasPrefix(d.key, "autopilot.") || strings.HasPrefix(d.key, "health.") {
+		return levelHealth
+	}
+	if strings.HasPrefix(d.key, "dlq.") {
+		return LevelLetters
+	}
+	return 0
+}
+
 func lookup(key string) (definition, bool) {
 	all := definitions()
 	i, found := slices.BinarySearchFunc(all, key, func(d definition, key string) int {
@@ -158,6 +193,9 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 	d, known := lookup(c.Key)
 	if !known {
 		return refuse(NotFound, "key", fmt.Sprintf("there is no setting %q", c.Key), "list them: ringlog settings ls")
+	}
+	if d.level() > a.s.meta.FeatureLevel {
+		return refuse(NotFound, "key", fmt.Sprintf("some members do not know the setting %q yet", c.Key), "run this version on all nodes first")
 	}
 	before := a.s.settings.DedupWindow
 	if err := a.s.settings.set(c.Key, c.Value); err != nil {

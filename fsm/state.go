@@ -30,13 +30,22 @@ const (
 	prefixDigest     = 'd'
 	prefixReceipts   = 'r'
 	prefixMembership = 'v'
+	prefixHealth     = 'h'
+	prefixWish       = 'w'
+
+	prefixLetter      = 'l'
+	prefixCopy        = 'e'
+	prefixLetterIndex = 'i'
 
 	stateFormat = 1
 	digestsKept = 1024
 )
 
 // FeatureLevel is the newest feature level this build takes part in.
-const FeatureLevel = 1
+const FeatureLevel = 3
+
+// levelHealth is the feature level from which on the log tells of its voters' health.
+const levelHealth = 2
 
 // ErrNewerFormat is wrapped when a state was written by a newer build.
 var ErrNewerFormat = errors.New("the state was written by a newer version of ringlog")
@@ -81,6 +90,7 @@ type meta struct {
 	LastStep     *ClockStep          `json:"last_clock_step,omitempty"`
 	Counters     Counters            `json:"counters"`
 	Digest       Sum                 `json:"digest"`
+	Letters      letterTotals        `json:"letters,omitzero"`
 }
 
 // ClockStep records that replicated time was moved at once.
@@ -125,6 +135,9 @@ type state struct {
 	types      map[event.Type]event.Definition
 	catalogue  *event.Catalogue
 	membership membership
+	health     election.Health
+	wishes     map[string]wish
+	letters    letters
 	keys       *dedup.Index
 	window     []windowBlock // blocks from meta.Floor on, oldest first
 	oldest     *log.Columns  // of the first retained block; nil when not looked up
@@ -145,8 +158,10 @@ func newState() *state {
 		producers: newProducers(),
 		members:   map[string]frame.Member{},
 		types:     map[event.Type]event.Definition{},
+		wishes:    map[string]wish{},
 		catalogue: event.Builtin(),
 		keys:      dedup.New(),
+		letters:   letters{underWay: map[string][]underWay{}},
 	}
 }
 
@@ -162,17 +177,24 @@ func loadState(db *pebble.DB) (*state, error) {
 	if err := getJSON(db, []byte{prefixMembership}, &s.membership); err != nil {
 		return nil, err
 	}
+	if err := getJSON(db, []byte{prefixHealth}, &s.health); err != nil {
+		return nil, err
+	}
 	loaders := map[byte]func(key string, value []byte) error{
 		prefixCursor:   s.loadCursor,
 		prefixSetting:  s.loadSetting,
 		prefixProducer: s.producers.load,
 		prefixMember:   s.loadMember,
 		prefixType:     s.loadType,
+		prefixWish:     s.loadWish,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.loadUnderWay(db); err != nil {
+		return nil, err
 	}
 	s.producers.order()
 	s.compileCatalogue()

@@ -68,14 +68,23 @@ func (s *teller) tell(story string) string {
 
 func (s *teller) line(words []string) string {
 	switch words[0] {
-	case "leads": // n1 leads in the next term
+	case "leads": // n1 leads in the next term, cause, silence, how far its hello moves replicated time
 		s.term++
 		s.leader = words[1]
 		hello := frame.Hello{ClusterID: "c1"}
 		if len(words) > 2 {
 			hello.Cause = words[2]
 		}
-		return s.entry(do(hello))
+		if len(words) > 3 {
+			hello.Silence, _ = time.ParseDuration(words[3])
+		}
+		requests := []request{do(hello)}
+		if len(words) > 4 {
+			requests = append(requests, s.request([]string{"step", words[4]}))
+		}
+		return s.entry(requests...)
+	case "voters": // a raft configuration; a non-voter as -n4
+		return s.configure(words[1:])
 	case "wait":
 		d, _ := time.ParseDuration(words[1])
 		s.at = s.at.Add(d)
@@ -83,6 +92,10 @@ func (s *teller) line(words []string) string {
 	case "explain":
 		x, err := s.m.Explain(context.Background(), number64(words[1]))
 		return show(x) + failed(err)
+	case "letters":
+		return tellLetters(s.m)
+	case "reads": // what a cursor is given
+		return s.reads(words[1])
 	case "stats":
 		stats := s.m.Stats()
 		return fmt.Sprintf("  first %d last %d keys %d producers %d accepted %d suppressed %d refused %d\n",
@@ -138,12 +151,77 @@ func (s *teller) request(words []string) request {
 	case "member":
 		level, _ := strconv.Atoi(words[2])
 		return do(frame.MemberPut{Member: frame.Member{ID: words[1], FeatureLevel: uint32(level)}})
+	case "dead": // cursor offset generation error
+		return do(s.deadLetter(words[1], number64(words[2]), number64(words[3]), words[4]))
+	case "redrive": // 1 2 3, or to cursor 1 2 3
+		if words[1] == "to" {
+			return do(frame.Redrive{To: words[2], Letters: numbers(words[3:])})
+		}
+		return do(frame.Redrive{Letters: numbers(words[1:])})
+	case "purge":
+		return do(frame.Purge{Letters: numbers(words[1:])})
+	case "purgeold":
+		age, _ := time.ParseDuration(words[1])
+		return do(frame.Purge{OlderThan: age, Letters: numbers(words[2:])})
+	case "import": // contents, whose row is the same number
+		return do(s.imports(words[1:]))
+	case "online", "offline": // n2 1500
+		ms, _ := strconv.ParseInt(words[2], 10, 64)
+		return do(frame.VoterHealth{Voter: words[1], Online: words[0] == "online", LastContactMs: ms})
+	case "vote", "novote": // n4 operator
+		return do(frame.MemberVote{ID: words[1], Wanted: words[0] == "vote", Reason: words[2]})
+	case "journals":
+		return do(s.journals(words[1:]))
+	case "claims": // of two leaders
+		return do(frame.SplitBrain{Term: s.term, Leaders: words[1:]})
+	case "trails": // n3 300 behind
+		return do(frame.CatchUp{Member: words[1], AtRisk: words[2] != "0", Trailing: number64(words[2]), Left: 100, Rate: 5, LogRate: 30, TruncatedIn: 4 * time.Second})
 	case "step":
 		d, _ := time.ParseDuration(words[1])
 		return do(frame.ClockStep{To: s.at.Add(d), Agreed: []string{"n1", "n2"}})
 	default:
 		return do(frame.Tick{})
 	}
+}
+
+// journals reads views as n1:lost:7:1m:2m (voter, kind, seq, began, ended), starts as
+// n2:up:90s:60s (it ran until a minute after the beginning), leaderships as n2:led:3:2m:3m, in time since the story began.
+func (s *teller) journals(words []string) (c frame.OutageViews) {
+	at := func(text string) time.Time {
+		d, _ := time.ParseDuration(text)
+		return epoch.Add(d)
+	}
+	for _, w := range words {
+		f := strings.Split(w, ":")
+		if f[1] == "up" {
+			up := frame.VoterUp{Voter: f[0], Since: at(f[2])}
+			if len(f) > 3 {
+				up.Before = at(f[3])
+			}
+			c.Up = append(c.Up, up)
+			continue
+		}
+		if f[1] == "led" {
+			c.Led = append(c.Led, frame.LedSpan{Leader: f[0], Term: number64(f[2]), From: at(f[3]), To: at(f[4])})
+			continue
+		}
+		c.Views = append(c.Views, frame.OutageView{Voter: f[0], Journal: "j" + f[0], Kind: f[1], Seq: number64(f[2]), Began: at(f[3]), Ended: at(f[4]),
+			Term: s.term - 1, Leader: "n1", Cause: "unreachable", Refused: 3})
+	}
+	return c
+}
+
+func (s *teller) configure(words []string) string {
+	s.index++
+	var members []ConfigMember
+	for _, w := range words {
+		id := strings.TrimPrefix(w, "-")
+		members = append(members, ConfigMember{ID: id, Addr: id, Voter: id == w})
+	}
+	if err := s.m.ApplyConfiguration(s.index, s.term, []byte(strings.Join(words, " ")), members); err != nil {
+		return failed(err)
+	}
+	return s.news()
 }
 
 func contents(words []string) (events []event.Event) {
@@ -156,9 +234,9 @@ func contents(words []string) (events []event.Event) {
 }
 
 // entry applies one request and tells the answer and what was appended.
-func (s *teller) entry(r request) string {
+func (s *teller) entry(requests ...request) string {
 	s.index++
-	results := applyTo(s.t, s.m, entryOf(s.index, s.term, s.leader, s.at, r))
+	r, results := requests[0], applyTo(s.t, s.m, entryOf(s.index, s.term, s.leader, s.at, requests...))
 	text := ""
 	if words := describe(r, results[0]); words != "" {
 		text = "  " + words + "\n"
@@ -169,6 +247,11 @@ func (s *teller) entry(r request) string {
 	if results[0].Cursor != nil && results[0].Cursor.Gap != nil {
 		text += show(results[0].Cursor.Gap)
 	}
+	return text + s.news()
+}
+
+// news tells what was appended and trimmed since it was asked last.
+func (s *teller) news() (text string) {
 	first, last := s.m.Log().Bounds()
 	for offset := max(first, s.shown+1); offset <= last; offset++ {
 		e, err := s.m.Log().Get(offset)

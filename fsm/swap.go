@@ -86,9 +86,16 @@ func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, r
 	for id := range s.members {
 		err = errors.Join(err, batch.Delete(key(prefixMember, id), nil))
 	}
+	for id := range s.wishes {
+		err = errors.Join(err, batch.Delete(key(prefixWish, id), nil))
+	}
 	s.meta.ClusterID = clusterID
 	s.membership = membership{Index: s.meta.Applied, Raw: raw, Members: members}
 	err = errors.Join(err, setRecord(batch, []byte{prefixMeta}, s.meta), setRecord(batch, []byte{prefixMembership}, s.membership))
+	if s.health.Known {
+		s.health.Restart(voterIDs(members))
+		err = errors.Join(err, setRecord(batch, []byte{prefixHealth}, s.health))
+	}
 	if err == nil {
 		err = batch.Commit(pebble.Sync)
 	}

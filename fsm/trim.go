@@ -76,6 +76,7 @@ func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
 		if err := a.openGap(a.s.cursors[name], plan.First, reason); err != nil {
 			return nil, err
 		}
+		a.reviveLetters(name, plan.First-1)
 	}
 	m := &a.s.meta
 	if err := a.drop(log.BlockKeys(m.First, plan.First)); err != nil {
@@ -325,6 +326,10 @@ func (a *applier) openGap(c *Cursor, first uint64, reason string) error {
 }
 
 func (a *applier) countTypes(gap *log.Gap, cols *log.Columns, from uint64) error {
+	target, err := a.log.TargetAt(cols.First)
+	if err != nil || target != "" { // what was appended again is lost to nobody: its letters are dead again
+		return err
+	}
 	types, _, err := a.log.HeaderAt(cols.First)
 	if err != nil {
 		return err

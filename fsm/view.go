@@ -165,6 +165,19 @@ func (m *Machine) Member(id string) (frame.Member, bool) {
 	return member, known
 }
 
+// Health returns what the log tells of the voters and their quorum.
+func (m *Machine) Health() election.Health {
+	return read(m, func(s *state) election.Health { return s.health.Clone() })
+}
+
+// VoteWanted reports whether a member is to have a vote, if anybody ever said so.
+func (m *Machine) VoteWanted(id string) (wanted, known bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	w, known := m.s.wishes[id]
+	return w.Wanted, known
+}
+
 // Configuration returns the newest Raft configuration applied: its index, its
 // bytes as Raft encodes them, and its members. The index is 0 when there is none.
 func (m *Machine) Configuration() (index uint64, raw []byte, members []ConfigMember) {
@@ -184,13 +197,16 @@ type Stats struct {
 	DedupBytes int    `json:"dedup_bytes"` // of memory
 	Producers  int    `json:"producers"`
 	Cursors    int    `json:"cursors"`
+
+	Letters LetterStats `json:"dead_letters,omitzero"`
 }
 
 // Stats returns the figures of this moment.
 func (m *Machine) Stats() Stats {
 	return read(m, func(s *state) Stats {
 		return Stats{Counters: s.meta.Counters, First: s.meta.First, Last: s.meta.Last, Bytes: s.meta.Bytes - s.meta.TrimmedBytes,
-			DedupKeys: s.keys.Len(), DedupBytes: s.keys.Bytes(), Producers: s.producers.byUse.Len(), Cursors: len(s.cursors)}
+			DedupKeys: s.keys.Len(), DedupBytes: s.keys.Bytes(), Producers: s.producers.byUse.Len(), Cursors: len(s.cursors),
+			Letters: m.letterStats(s)}
 	})
 }
 
@@ -213,6 +229,7 @@ func (m *Machine) NextDeadline() time.Time {
 		for _, c := range s.cursors {
 			earlier(c.Touched.UnixNano(), s.settings.CursorIdle)
 		}
+		m.lettersDue(s, earlier)
 		if at, some := m.retentionDue(s); some {
 			earlier(at, s.settings.RetentionAge)
 		}

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,6 +51,9 @@ type process struct {
 	args []string // of serve, beside id, folder and addresses
 	log  string   // file of its output
 
+	within []string     // what the command line is put behind, if anything
+	web    *http.Client // how the node is reached; nil is plainHTTP
+
 	mu   sync.Mutex
 	cmd  *exec.Cmd
 	done chan struct{} // closed when cmd has ended
@@ -64,8 +69,8 @@ func (p *process) start() {
 		p.t.Fatal(err)
 	}
 	defer out.Close()
-	args := append([]string{"serve", "--id", p.id, "--data-dir", p.dir, "--http", p.http, "--raft", p.raft}, p.args...)
-	cmd := exec.Command(binary, args...)
+	args := slices.Concat(p.within, []string{binary, "serve", "--id", p.id, "--data-dir", p.dir, "--http", p.http, "--raft", p.raft}, p.args)
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -140,11 +145,15 @@ type status struct {
 var plainHTTP = &http.Client{Timeout: 2 * time.Second}
 
 func getJSON(ctx context.Context, url string, into any) error {
+	return getJSONBy(ctx, plainHTTP, url, into)
+}
+
+func getJSONBy(ctx context.Context, web *http.Client, url string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := plainHTTP.Do(req)
+	resp, err := web.Do(req)
 	if err != nil {
 		return err
 	}
@@ -156,14 +165,16 @@ func getJSON(ctx context.Context, url string, into any) error {
 }
 
 func (p *process) status() (s status, err error) {
-	err = getJSON(context.Background(), p.url()+"/status", &s)
+	err = getJSONBy(context.Background(), cmp.Or(p.web, plainHTTP), p.url()+"/status", &s)
 	return s, err
 }
 
 // cluster is a set of nodes that know each other.
 type cluster struct {
-	t     testing.TB
-	nodes []*process
+	t      testing.TB
+	nodes  []*process
+	within []string     // what command lines are put behind, if anything
+	web    *http.Client // of clients; nil is their own
 }
 
 // freeAddrs asks the kernel for loopback addresses that nobody listens on.
@@ -186,8 +197,13 @@ func freeAddrs(t testing.TB, n int) []string {
 // newCluster prepares n voters under dir without starting them.
 func newCluster(t testing.TB, dir string, n int, args ...string) *cluster {
 	t.Helper()
-	addrs := freeAddrs(t, 2*n)
-	c := &cluster{t: t}
+	return newClusterAt(t, dir, freeAddrs(t, 2*n), args...)
+}
+
+// newClusterAt prepares a voter for each two addresses, HTTP's and raft's.
+func newClusterAt(t testing.TB, dir string, addrs []string, args ...string) *cluster {
+	t.Helper()
+	c, n := &cluster{t: t}, len(addrs)/2
 	var join []string
 	for i := range n {
 		join = append(join, "http://"+addrs[2*i])
@@ -308,7 +324,7 @@ func (c *cluster) client(endpoints ...string) *client.Client {
 	if len(endpoints) == 0 {
 		endpoints = c.endpoints()
 	}
-	cl, err := client.New(client.Config{Endpoints: endpoints})
+	cl, err := client.New(client.Config{Endpoints: endpoints, HTTPClient: c.web})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -325,7 +341,8 @@ func (c *cluster) run(args ...string) (string, error) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
+	line := slices.Concat(c.within, []string{binary}, args)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), "RINGLOG_ENDPOINTS="+strings.Join(c.endpoints(), ","))
 	out, err := cmd.CombinedOutput()
 	return string(out), err

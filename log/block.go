@@ -15,6 +15,7 @@ const (
 	prefixBlock   = 'b'
 	prefixColumns = 'k'
 	valueVersion  = 1
+	targetVersion = 2 // of a 'b' value with a target
 	crcEnd        = 5
 )
 
@@ -35,6 +36,11 @@ type Block struct {
 	HeaderBytes []byte
 	ColumnBytes []byte
 	Body        []byte
+
+	// Target, unless empty, is the cursor that the events are for, appended again for
+	// it; Letters are then the dead letters that they were, one for each live event.
+	Target  string
+	Letters []uint64
 }
 
 // Last returns the offset of the block's last live event.
@@ -91,10 +97,23 @@ func (b *Block) encode() (v []byte, head int) {
 	v = make([]byte, 0, 64+len(b.Dead)+len(b.HeaderBytes)+len(b.Body))
 	v = b.appendCommon(v)
 	v = appendBytes(v, b.Dead)
+	if b.Target != "" {
+		v[0] = targetVersion
+		v = b.appendTarget(v)
+	}
 	v = appendBytes(v, b.HeaderBytes)
 	head = len(v)
 	binary.LittleEndian.PutUint32(v[1:], crc32.Checksum(v[crcEnd:], castagnoli))
 	return append(v, b.Body...), head
+}
+
+func (b *Block) appendTarget(v []byte) []byte {
+	v = appendBytes(v, []byte(b.Target))
+	v = binary.AppendUvarint(v, uint64(len(b.Letters)))
+	for _, id := range b.Letters {
+		v = binary.AppendUvarint(v, id)
+	}
+	return v
 }
 
 func (b *Block) encodeColumns(before uint64, size int) []byte {
@@ -163,23 +182,46 @@ func corrupt(first uint64, what string, err error) error {
 		what, first, ErrCorrupt, err)
 }
 
+// target reads what appendTarget wrote.
+func (f *fields) target(live int) (name string, letters []uint64) {
+	name = string(f.bytes())
+	if n := f.uvarint(); n != uint64(live) || n > uint64(len(f.b)) || name == "" {
+		f.bad, f.b = true, nil
+		return "", nil
+	}
+	letters = make([]uint64, live)
+	for i := range letters {
+		letters[i] = f.uvarint()
+	}
+	return name, letters
+}
+
 // stored is a block read back.
 type stored struct {
 	common
-	first  uint64
-	dead   Bitmap
-	header *frame.Header
-	body   []byte
+	first   uint64
+	dead    Bitmap
+	target  string // "" is everybody
+	letters []uint64
+	header  *frame.Header
+	body    []byte
 }
+
+// isFor reports whether a reader gets the block's events: those of a target are for
+// its cursor alone.
+func (s *stored) isFor(cursor string) bool { return s.target == "" || s.target == cursor }
 
 func (s *stored) last() uint64 { return s.first + uint64(s.live) - 1 }
 
 func decodeBlock(first uint64, v []byte) (*stored, error) {
-	if len(v) < crcEnd || v[0] != valueVersion {
+	if len(v) < crcEnd || v[0] != valueVersion && v[0] != targetVersion {
 		return nil, corrupt(first, "head", nil)
 	}
 	f := &fields{b: v[crcEnd:]}
 	s := &stored{first: first, common: f.common(), dead: f.bytes()}
+	if v[0] == targetVersion {
+		s.target, s.letters = f.target(s.live)
+	}
 	header := f.bytes()
 	if f.bad {
 		return nil, corrupt(first, "head", nil)

@@ -136,6 +136,9 @@ func (b *cached) decode() ([]event.Event, error) {
 		if !b.dead.Has(row) {
 			e.Offset = b.first + uint64(len(events))
 			e.AppendedAt, e.Term = b.appendedAt, b.term
+			if b.target != "" {
+				e.Target, e.Redrive = b.target, b.letters[len(events)]
+			}
 			events = append(events, e)
 		}
 		return true

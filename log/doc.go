@@ -16,12 +16,16 @@
 // An event's place is the block with the largest first offset not above it.
 //
 //	'b' first offset, big endian   the block as readers need it:
-//	         1        version (1)
+//	         1        version: 1, or 2 with what is marked so
 //	         4        CRC-32C of what follows, up to the body, little endian
 //	         uvarint  live events
 //	         uvarint  raft index, then raft term
 //	         varint   append time, Unix nanoseconds
 //	         bytes    dead rows: a bitmap, empty when every row is live
+//	         2:
+//	         bytes    target: the cursor that its events are for, and nobody else
+//	         uvarint  number of its dead letters, which is that of the live events
+//	         uvarint  … each one's id, in the order of the live events
 //	         bytes    block header  ┐ as in package frame; the body brings
 //	         rest     block body    ┘ a checksum of its own
 //

@@ -205,6 +205,16 @@ func (l *Log) HeaderAt(offset uint64) (types, sources []string, err error) {
 	return b.header.Types, b.header.Sources, nil
 }
 
+// TargetAt returns the cursor that the block which offset is in is for; "" is
+// everybody.
+func (l *Log) TargetAt(offset uint64) (cursor string, err error) {
+	b, err := l.load(offset)
+	if err != nil {
+		return "", err
+	}
+	return b.target, nil
+}
+
 // OffsetAt returns the first offset that was appended at or after t; where there
 // is none, the one behind the last.
 func (l *Log) OffsetAt(t time.Time) (uint64, error) {

@@ -56,9 +56,12 @@ func (w *writer) check(err error) {
 }
 
 // block appends events, those in dead excepted.
-func (w *writer) block(events []event.Event, dead ...int) {
+func (w *writer) block(events []event.Event, dead ...int) { w.blockFor("", events, dead...) }
+
+// blockFor appends them for one cursor.
+func (w *writer) blockFor(target string, events []event.Event, dead ...int) {
 	var batch frame.Batch
-	b := &Block{First: w.last + 1, Index: w.last + 10, Term: 3, AppendedAt: w.at, Dead: NewBitmap(len(events)), Live: len(events) - len(dead)}
+	b := &Block{First: w.last + 1, Index: w.last + 10, Term: 3, AppendedAt: w.at, Dead: NewBitmap(len(events)), Live: len(events) - len(dead), Target: target}
 	for i := range events {
 		batch.Add(&events[i], events[i].Hash())
 		if slices.Contains(dead, i) {
@@ -67,6 +70,10 @@ func (w *writer) block(events []event.Event, dead ...int) {
 		}
 		e := events[i]
 		e.Offset, e.AppendedAt, e.Term = uint64(len(w.kept)+1), w.at, 3
+		if target != "" {
+			e.Target, e.Redrive = target, 100*e.Offset
+			b.Letters = append(b.Letters, e.Redrive)
+		}
 		w.kept = append(w.kept, e)
 	}
 	parts := frame.EncodeBlock(&batch)
@@ -99,7 +106,8 @@ func draw(t *rapid.T) event.Event {
 }
 
 // What Read returns over any blocks, filter, start and limit is what a walk over
-// the plain list returns, once each, in order, with a gap where a trim was.
+// the plain list returns, once each, in order, with a gap where a trim was. What was
+// appended for one cursor comes to that one alone, whatever its filter.
 func TestReadAgreesWithAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWriter(t)
@@ -112,7 +120,7 @@ func TestReadAgreesWithAList(t *testing.T) {
 					dead = append(dead, i)
 				}
 			}
-			w.block(events, dead...)
+			w.blockFor(rapid.SampledFrom([]string{"", "", "x", "y"}).Draw(t, "target"), events, dead...)
 			w.at = w.at.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "wait")) * time.Second)
 		}
 		if rapid.Bool().Draw(t, "trim") {
@@ -123,17 +131,19 @@ func TestReadAgreesWithAList(t *testing.T) {
 			Types: rapid.SampledFrom([][]string{nil, {"training.*"}, {"MODEL_PROMOTED"}}).Draw(t, "types")}
 		m := f.Compile(event.Builtin())
 		from := rapid.Uint64Range(1, w.last+2).Draw(t, "from")
-		checkRead(t, w, &m, from, rapid.IntRange(1, 7).Draw(t, "limit"))
+		cursor := rapid.SampledFrom([]string{"", "x"}).Draw(t, "cursor")
+		checkRead(t, w, cursor, &m, from, rapid.IntRange(1, 7).Draw(t, "limit"))
+		checkSpans(t, w, cursor, from, rapid.IntRange(1, 7).Draw(t, "span"))
 		at := w.at.Add(-time.Duration(rapid.IntRange(0, 20).Draw(t, "ago")) * time.Second)
 		checkOffsetAt(t, w, at)
 	})
 }
 
-func checkRead(t *rapid.T, w *writer, m *event.Matcher, from uint64, limit int) {
+func checkRead(t *rapid.T, w *writer, cursor string, m *event.Matcher, from uint64, limit int) {
 	next := from
 	var got []uint64
 	for next <= w.last {
-		c, err := w.log.Read(next, m, limit)
+		c, err := w.log.ReadFor(cursor, next, m, limit)
 		if err != nil {
 			t.Fatalf("read %d: %v", next, err)
 		}
@@ -145,21 +155,53 @@ func checkRead(t *rapid.T, w *writer, m *event.Matcher, from uint64, limit int) 
 		}
 		for _, e := range c.Events {
 			want := w.kept[e.Offset-1]
-			if string(e.Payload) != string(want.Payload) || e.Type != want.Type || !e.AppendedAt.Equal(want.AppendedAt) || e.Term != 3 {
+			if string(e.Payload) != string(want.Payload) || e.Type != want.Type || !e.AppendedAt.Equal(want.AppendedAt) || e.Term != 3 || e.Target != want.Target || e.Redrive != want.Redrive {
 				t.Fatalf("event %d: %+v, want %+v", e.Offset, e, want)
 			}
 			got = append(got, e.Offset)
 		}
 		next = c.Next
 	}
-	var want []uint64
+	if want := w.expect(cursor, m, from); !slices.Equal(got, want) {
+		t.Fatalf("read %v, want %v", got, want)
+	}
+}
+
+// expect walks over the plain list.
+func (w *writer) expect(cursor string, m *event.Matcher, from uint64) (want []uint64) {
 	for i := range w.kept {
-		if o := uint64(i + 1); o >= max(from, w.first) && m.Match(&w.kept[i]) {
+		own, o := w.kept[i].Target != "" && w.kept[i].Target == cursor, uint64(i+1)
+		if o >= max(from, w.first) && (own || w.kept[i].Target == "" && m.Match(&w.kept[i])) {
 			want = append(want, o)
 		}
 	}
-	if !slices.Equal(got, want) {
-		t.Fatalf("read %v, want %v", got, want)
+	return want
+}
+
+// checkSpans reads everything as it is stored, and decoded what is the cursor's own.
+func checkSpans(t *rapid.T, w *writer, cursor string, from uint64, limit int) {
+	var got []uint64
+	all := event.Filter{}.Compile(event.Builtin())
+	for next := from; next <= w.last; {
+		found, err := w.log.ReadSpans(cursor, next, limit, 1<<20)
+		if err != nil || found.Next <= next && !found.Targeted {
+			t.Fatalf("spans from %d: to %d, %v", next, found.Next, err)
+		}
+		for _, s := range found.Spans {
+			for i := range s.Take {
+				got = append(got, s.First+uint64(s.Skip+i))
+			}
+		}
+		if next = found.Next; found.Targeted {
+			c, err := w.log.ReadFor(cursor, next, &all, 1)
+			if err != nil || len(c.Events) != 1 || c.Events[0].Offset != next || c.Events[0].Target != cursor {
+				t.Fatalf("the cursor's own at %d: %+v, %v", next, c, err)
+			}
+			got, next = append(got, next), c.Next
+		}
+	}
+	if want := w.expect(cursor, &all, from); !slices.Equal(got, want) {
+		t.Fatalf("spans of %q: %v, want %v", cursor, got, want)
 	}
 }
 
@@ -187,8 +229,9 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	w := newWriter(t)
 	defer w.db.Close()
 	w.block(three(), 1)
+	w.blockFor("trainer", three())
 	all := event.Filter{}.Compile(event.Builtin())
-	for _, key := range [][]byte{blockKey(1), columnsKey(1)} {
+	for _, key := range [][]byte{blockKey(1), columnsKey(1), blockKey(3)} {
 		value, closer, err := w.db.Get(key)
 		if err != nil {
 			t.Fatal(err)
@@ -200,7 +243,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 			flipped[i/8] ^= 1 << (i % 8)
 			w.check(w.db.Set(key, flipped, pebble.NoSync))
 			w.log.cache.clear()
-			_, readErr := w.log.Read(1, &all, 10)
+			_, readErr := w.log.ReadFor("trainer", 1, &all, 10)
 			_, columnsErr := w.log.Columns(1)
 			if err := errors.Join(readErr, columnsErr); !errors.Is(err, ErrCorrupt) {
 				t.Fatalf("%c: bit %d of byte %d: %v", key[0], i%8, i/8, err)

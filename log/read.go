@@ -37,11 +37,18 @@ const maxBlocksPerRead = 256
 
 // Read returns up to about limit matching events from offset from on: it stops at
 // the end of the block that reaches limit, at the tail, or after many blocks
-// without a match. It never waits. A read past the tail finds nothing.
+// without a match. It never waits. A read past the tail finds nothing. What was
+// appended again for one cursor is passed over.
 func (l *Log) Read(from uint64, m *event.Matcher, limit int) (Chunk, error) {
+	return l.ReadFor("", from, m, limit)
+}
+
+// ReadFor is Read for a cursor: it gets what was appended again for it too, whatever
+// its filter.
+func (l *Log) ReadFor(cursor string, from uint64, m *event.Matcher, limit int) (Chunk, error) {
 	chunk, limit := Chunk{Next: from}, max(limit, 1)
 	gap, err := l.walk(from, func(b *cached) (more bool, err error) {
-		err = chunk.take(b, m, limit)
+		err = chunk.take(b, cursor, m, limit)
 		return len(chunk.Events) < limit, err
 	})
 	if gap != nil {
@@ -109,11 +116,11 @@ func blockIter(db *pebble.DB, last uint64) (*pebble.Iterator, error) {
 
 // take adds b's matching events from c.Next on and moves c.Next behind what it
 // looked at: behind the block, or behind the event that reached limit.
-func (c *Chunk) take(b *cached, m *event.Matcher, limit int) error {
+func (c *Chunk) take(b *cached, cursor string, m *event.Matcher, limit int) error {
 	if b.last() < c.Next || c.Next < b.first {
 		return errMissing
 	}
-	if !b.header.MayContain(m) {
+	if !b.isFor(cursor) || b.target == "" && !b.header.MayContain(m) {
 		c.Next = b.last() + 1
 		return nil
 	}
@@ -130,7 +137,7 @@ func (c *Chunk) take(b *cached, m *event.Matcher, limit int) error {
 	}
 	for i := range events {
 		c.Next = events[i].Offset + 1
-		if m.Match(&events[i]) {
+		if b.target != "" || m.Match(&events[i]) {
 			if c.Events = append(c.Events, events[i]); len(c.Events) == limit {
 				break
 			}

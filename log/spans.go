@@ -24,16 +24,27 @@ type Spans struct {
 	Spans []Span
 	Next  uint64 // where to go on
 	Gap   *Gap   // what was skipped because it is trimmed; Spans is then empty
+	// Targeted says that what stands at Next was appended again for the reader's
+	// cursor, which a Span does not tell: read it with ReadFor.
+	Targeted bool
 }
 
 // ReadSpans returns up to limit events from offset from on without decoding them: it
 // stops at the block that reaches limit, or maxBytes once decompressed, or at the tail.
-// It never waits.
-func (l *Log) ReadSpans(from uint64, limit, maxBytes int) (Spans, error) {
+// It never waits. It passes over what was appended again for other cursors than the
+// one named, which is "" for a reader without one, and stops in front of what was for
+// that one.
+func (l *Log) ReadSpans(cursor string, from uint64, limit, maxBytes int) (Spans, error) {
 	found, left, bytes := Spans{Next: from}, max(limit, 1), 0
 	gap, err := l.walk(from, func(b *cached) (more bool, err error) {
 		if found.Next < b.first || b.last() < found.Next {
 			return false, errMissing
+		}
+		if b.target != "" {
+			if found.Targeted = b.isFor(cursor); !found.Targeted {
+				found.Next = b.last() + 1
+			}
+			return !found.Targeted, nil
 		}
 		body, err := b.verified()
 		if err != nil {

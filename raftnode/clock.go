@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	slewShare     = 10               // replicated time runs at most a tenth faster or slower than the monotonic clock
-	stepAgreement = time.Second      // how close voters' clocks must be to allow a step
-	stepThreshold = 10 * time.Second // how far behind replicated time must be to need one
+	slewShare     = 10          // replicated time runs at most a tenth faster or slower than the monotonic clock
+	stepAgreement = time.Second // how close voters' clocks must be to allow a step
+	stepThreshold = time.Second // how far behind replicated time must be to need one
 )
 
 // reading is both clocks of this machine at one moment.

@@ -91,7 +91,7 @@ func TestAStepNeedsTheClocksOfAMajorityOfAllVoters(t *testing.T) {
 }
 
 func TestOnlyTimeFarBehindAsksForAStep(t *testing.T) {
-	for behind, want := range map[time.Duration]bool{9 * time.Second: false, 11 * time.Second: true, -time.Hour: false} {
+	for behind, want := range map[time.Duration]bool{900 * time.Millisecond: false, 1100 * time.Millisecond: true, -time.Hour: false} {
 		c := newClock((&hands{reading{wall: noon}}).read)
 		c.reset(noon.Add(-behind))
 		if c.behind() != want {

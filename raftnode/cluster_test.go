@@ -120,7 +120,7 @@ const raceFactor = 1 + 2*raceEnabled
 func quick() Timing {
 	const unit = raceFactor * time.Millisecond
 	return Timing{Heartbeat: 500 * unit, Election: 500 * unit, Lease: 400 * unit, CommitTimeout: 5 * unit,
-		Watch: 50 * unit, SnapshotInterval: time.Hour}
+		Ping: 50 * unit, SnapshotInterval: time.Hour}
 }
 
 func newCluster(t testing.TB, change func(*Config)) *cluster {
@@ -335,7 +335,7 @@ func told(t testing.TB, n *Node) (types []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Source == fsm.EmittedBy {
+		if leads := e.Type == event.LeaderElected || e.Type == event.LeaderLost || e.Type == event.LeaderStepdown; leads && e.Source == fsm.EmittedBy {
 			types = append(types, string(e.Type))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/raftnode/raftstore"
+	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
 // Config says who a node is and how it works.
@@ -38,6 +39,8 @@ type Config struct {
 
 	Peers  Peers        // how to reach other nodes; nil for a node that is alone
 	Logger hclog.Logger // nil logs nothing
+	// Network carries raft's connections; nil is TCP, as always in production.
+	Network rafttransport.Network
 	// Fatal is called when going on would be wrong: damage, a disk that fails or
 	// hangs, an entry that can not be applied. It should end the process; it must
 	// not call Close. The node does nothing more for anybody after it. Required.
@@ -48,15 +51,21 @@ type Config struct {
 
 // Timing holds the clocks of consensus. A zero field takes its default.
 type Timing struct {
-	Heartbeat         time.Duration // without word from a leader for so long a follower stands; 1 s
-	Election          time.Duration // how long a candidate waits for votes; 1 s
-	Lease             time.Duration // a leader without word from a quorum for so long steps down; 500 ms
+	// Heartbeat: without word from a leader for so long a follower stands, or up to three
+	// times as long, as raft looks now and then; 1 s. A heartbeat waits behind the
+	// follower's disk writes.
+	Heartbeat time.Duration
+	Election  time.Duration // how long a candidate waits for votes, at least Heartbeat; as Heartbeat
+	// Lease: a leader without word from a quorum for so long steps down, and a follower
+	// stands after it when the leader's process has ended; at most Heartbeat, by default half of it.
+	Lease             time.Duration
 	CommitTimeout     time.Duration // 50 ms
 	Transport         time.Duration // bound of one RPC; 3 s
 	SnapshotInterval  time.Duration // how often the raft log is looked at; 30 s
 	SnapshotThreshold uint64        // entries since the last compaction that make the next; 16384
 	TrailingLogs      uint64        // entries kept for followers behind, at least 1; 10240
-	Watch             time.Duration // how often the other members are asked; 1 s
+	Ping              time.Duration // how often the other members are asked; 500 ms
+	Misses            int           // pings without an answer until a member is out of reach; 3
 	Sync              time.Duration // a disk write that takes longer is a hung disk; 10 s
 }
 
@@ -84,14 +93,15 @@ func orDefault[T comparable](v *T, fallback T) {
 
 func (t Timing) withDefaults() Timing {
 	orDefault(&t.Heartbeat, time.Second)
-	orDefault(&t.Election, time.Second)
-	orDefault(&t.Lease, min(500*time.Millisecond, t.Heartbeat))
+	orDefault(&t.Election, t.Heartbeat)
+	orDefault(&t.Lease, t.Heartbeat/2)
 	orDefault(&t.CommitTimeout, 50*time.Millisecond)
 	orDefault(&t.Transport, 3*time.Second)
 	orDefault(&t.SnapshotInterval, 30*time.Second)
 	orDefault(&t.SnapshotThreshold, 16384)
 	orDefault(&t.TrailingLogs, 10240)
-	orDefault(&t.Watch, time.Second)
+	orDefault(&t.Ping, 500*time.Millisecond)
+	orDefault(&t.Misses, 3)
 	orDefault(&t.Sync, 10*time.Second)
 	return t
 }
@@ -129,6 +139,9 @@ func (c *Config) problem() error {
 		return errors.New("joining needs Peers")
 	case c.NonVoter && c.BootstrapExpect > 0:
 		return errors.New("a non-voter joins a cluster, it can not begin one: drop NonVoter or BootstrapExpect")
+	}
+	if t := c.Timing; t.Lease > t.Heartbeat || t.Election < t.Heartbeat {
+		return fmt.Errorf("a lease of %s, a heartbeat of %s and an election of %s: they must not be in another order", t.Lease, t.Heartbeat, t.Election)
 	}
 	for _, addr := range []string{c.RaftBind, c.RaftAdvertise} {
 		if addr == "" && c.RaftBind != "" {

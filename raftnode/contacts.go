@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -52,6 +53,30 @@ func (c *contacts) quorum(self raft.ServerID, servers []raft.Server, term uint64
 		}
 	}
 	return with > voters/2
+}
+
+// majority is the last moment at which a majority of the voters was in term, self
+// being so now; zero if it never was.
+func (c *contacts) majority(self raft.ServerID, servers []raft.Server, term uint64, now time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var at []time.Time
+	for _, s := range servers {
+		switch last := c.asked[s.ID]; {
+		case s.Suffrage != raft.Voter:
+		case s.ID == self:
+			at = append(at, now)
+		case last.term == term:
+			at = append(at, last.at)
+		default:
+			at = append(at, time.Time{})
+		}
+	}
+	if len(at) == 0 {
+		return time.Time{}
+	}
+	slices.SortFunc(at, func(a, b time.Time) int { return b.Compare(a) })
+	return at[len(at)/2]
 }
 
 // notedTransport is the transport with its contacts noted. There is no pipeline

@@ -16,8 +16,9 @@
 //
 // The parts: proposer (group commit), clock (replicated time), leadership (hello,
 // ticks, stepping down), machineAdapter and snapshotStore (raft's view of the
-// state), watch (what the other members say of themselves), and the acts on
-// members, disks and divergence.
+// state), watch (pings: what the other members say of themselves), vigil (what this
+// voter sees of an outage), care and pilot (what a leader tells of the voters and does
+// about them), and the acts on members, disks and divergence.
 //
 //	n, err := raftnode.Open(ctx, raftnode.Config{ID: "n1", Dir: dir, RaftBind: ":9770",
 //		HTTPAdvertise: "n1:8770", BootstrapExpect: 1, Fatal: exit, Logger: logger})

@@ -12,6 +12,7 @@ var (
 	ErrDiskFull       = errors.New("disk is nearly full")
 	ErrTooLarge       = errors.New("request is too large")
 	ErrDiverged       = errors.New("this node's state differs from the majority's: remove it from the cluster, empty its data folder and let it join again")
+	errLeaderGone     = errors.New("the leader that was asked leads no more and does not answer")
 	ErrClosed         = errors.New("node is closed")
 	ErrNotLeader      = errors.New("this node is not the leader")
 
@@ -19,6 +20,8 @@ var (
 	ErrOtherIncarnation = errors.New("that node id is known with another data folder: remove it first, then add it again")
 	ErrDuplicateAddress = errors.New("another member has that address")
 	ErrLastVoter        = errors.New("it is the last voter")
+	ErrBreaksQuorum     = errors.New("without it too few voters answer to decide anything")
+	ErrNotVoter         = errors.New("it has no vote")
 	ErrTooManyVoters    = errors.New("more than five voters slow every write and add little: use non-voters, or force it")
 	ErrNotCaughtUp      = errors.New("the node has not caught up")
 	ErrNoTarget         = errors.New("no voter that could take over")

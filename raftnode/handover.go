@@ -62,18 +62,19 @@ func (n *Node) handOver(ctx context.Context, target, cause string) error {
 	if err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
 	}
+	// A target that does not catch up soon is down, or stopping too. Requests are still
+	// let in: what comes after this raft brings to the target itself, and at once.
+	waiting, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
+	defer cancel()
+	if err := n.caughtUp(waiting, to.ID, n.machine.Applied()); err != nil {
+		return fmt.Errorf("raftnode: step down: %w", err)
+	}
 	if !n.proposer.pause(term) {
 		return nil // the term ended meanwhile
 	}
 	defer n.proposer.resume(term)
 	if err := n.proposer.drain(ctx); err != nil {
 		return fmt.Errorf("raftnode: step down: drain: %w", err)
-	}
-	// A target that does not catch up soon is down, or stopping too.
-	waiting, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
-	defer cancel()
-	if err := n.caughtUp(waiting, to.ID, n.machine.Applied()); err != nil {
-		return fmt.Errorf("raftnode: step down: %w", err)
 	}
 	if err := n.insist(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
 		return fmt.Errorf("raftnode: step down: intent: %w", err)
@@ -105,8 +106,10 @@ func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error
 // successor is the voter to hand over to: the one named, or of those that answer
 // the one that has applied most.
 func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error) {
-	if _, listed := n.server(named); named != "" && !listed {
+	if s, listed := n.server(named); named != "" && !listed {
 		return datadir.Peer{}, fmt.Errorf("%w: %s", ErrUnknownMember, named)
+	} else if named != "" && s.Suffrage != raft.Voter {
+		return datadir.Peer{}, fmt.Errorf("%w: %s", ErrNotVoter, named)
 	}
 	var best datadir.Peer
 	var most uint64
@@ -128,7 +131,7 @@ func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error
 	}
 	if best.ID == "" {
 		if named != "" {
-			return best, fmt.Errorf("%w: %s is no other voter, or does not answer", ErrNoTarget, named)
+			return best, fmt.Errorf("%w: %s leads already, or does not answer", ErrNoTarget, named)
 		}
 		return best, ErrNoTarget
 	}

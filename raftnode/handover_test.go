@@ -10,7 +10,21 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
 )
+
+func TestANonVoterIsNotHandedOverTo(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, nil)
+	c.joins("n4", func(cfg *Config) { cfg.NonVoter = true })
+	leader := c.leader()
+	eventually(t, "n4 is listed", func() bool { _, listed := leader.server("n4"); return listed })
+	if err := leader.StepDown(t.Context(), "n4"); !errors.Is(err, ErrNotVoter) {
+		t.Errorf("to a non-voter: %v", err)
+	}
+	publish(t, leader, 1)
+	c.requireTold(0, 0)
+}
 
 func TestAHandOverThatFailsIsTakenBack(t *testing.T) {
 	t.Parallel()
@@ -72,7 +86,7 @@ func TestClosingDoesNotWaitForANodeThatCatchesUp(t *testing.T) {
 	t.Parallel()
 	c := voters(t, 3, nil)
 	leader := c.leader()
-	never := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: 1}
+	never := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:1", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: fsm.FeatureLevel}
 	added := make(chan error, 1)
 	go func() {
 		_, err := leader.AddMember(context.Background(), never, MemberOptions{Voter: true})

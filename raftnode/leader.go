@@ -15,12 +15,11 @@ import (
 )
 
 const (
-	tickEvery    = 100 * time.Millisecond // how exactly deadlines are kept
-	tickBackoff  = time.Minute            // at most so long between ticks that move nothing
-	insistEvery  = 20 * time.Millisecond
-	clockAsk     = 500 * time.Millisecond // bound of asking voters for their clocks
-	keptTerms    = 16
-	causeRestart = "restart"
+	tickEvery   = 100 * time.Millisecond // how exactly deadlines are kept
+	tickBackoff = time.Minute            // at most so long between ticks that move nothing
+	insistEvery = 20 * time.Millisecond
+	clockAsk    = 500 * time.Millisecond // bound of asking voters for their clocks
+	keptTerms   = 16
 )
 
 // edges is the unbounded queue of gained (true) and lost (false) leadership.
@@ -69,8 +68,16 @@ func (e *edges) take() (moved, leading bool) {
 // termsSeen remembers who led which term as this node saw it, so that terms
 // that committed nothing can be named later.
 type termsSeen struct {
-	mu   sync.Mutex
-	list []frame.TermSeen // rising terms
+	mu    sync.Mutex
+	grace time.Duration
+	waits map[*time.Timer]bool // of those who wait for a leader's answer; see while
+	list  []ledTerm            // terms never fall; one stands twice where its leader was heard of again
+}
+
+// ledTerm is a leadership as this node saw it, by its wall clock.
+type ledTerm struct {
+	frame.TermSeen
+	from, to time.Time // to is zero while it lasts
 }
 
 // newTermsSeen registers with raft. The filter runs on raft's goroutine and
@@ -78,21 +85,42 @@ type termsSeen struct {
 func newTermsSeen(r *raft.Raft) *termsSeen {
 	t := &termsSeen{}
 	r.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
-		if l, ok := o.Data.(raft.LeaderObservation); ok && l.LeaderID != "" {
-			t.add(frame.TermSeen{Term: r.CurrentTerm(), Leader: string(l.LeaderID)})
+		if l, ok := o.Data.(raft.LeaderObservation); ok {
+			t.add(frame.TermSeen{Term: r.CurrentTerm(), Leader: string(l.LeaderID)}, seenAt(r, string(l.LeaderID)))
 		}
 		return false
 	}))
 	return t
 }
 
-func (t *termsSeen) add(s frame.TermSeen) {
+// seenAt is when a change of leaders was: a follower that misses one heard of it last
+// long before it gives it up.
+func seenAt(r *raft.Raft, leader string) time.Time {
+	if heard := r.LastContact(); leader == "" && r.State() != raft.Leader && !heard.IsZero() {
+		return heard.UTC()
+	}
+	return time.Now().UTC()
+}
+
+// add takes in who leads now; without a leader the last one is gone.
+func (t *termsSeen) add(s frame.TermSeen, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n := len(t.list); n > 0 && t.list[n-1].Term >= s.Term {
+	n := len(t.list)
+	if n > 0 && t.list[n-1].to.IsZero() {
+		t.list[n-1].to = now
+	}
+	switch {
+	case n > 0 && t.list[n-1].TermSeen != s:
+		t.lapse()
+	}
+	switch {
+	case s.Leader == "":
+		return
+	case n > 0 && (t.list[n-1].Term > s.Term || t.list[n-1].Term == s.Term && t.list[n-1].Leader != s.Leader):
 		return
 	}
-	t.list = append(t.list, s)
+	t.list = append(t.list, ledTerm{TermSeen: s, from: now})
 	if len(t.list) > keptTerms {
 		t.list = t.list[1:]
 	}
@@ -103,9 +131,63 @@ func (t *termsSeen) between(low, high uint64) (list []frame.TermSeen) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.list {
-		if s.Term > low && s.Term < high {
-			list = append(list, s)
+		if s.Term > low && s.Term < high && (len(list) == 0 || list[len(list)-1] != s.TermSeen) {
+			list = append(list, s.TermSeen)
 		}
+	}
+	return list
+}
+
+// while is ctx, ended a grace after the present leader is no longer followed.
+func (t *termsSeen) while(ctx context.Context, grace time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(grace, func() { cancel(errLeaderGone) })
+	timer.Stop()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waits == nil {
+		t.waits = map[*time.Timer]bool{}
+	}
+	t.waits[timer], t.grace = true, grace
+	return ctx, func() {
+		t.mu.Lock()
+		delete(t.waits, timer)
+		t.mu.Unlock()
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+// lapse lets the grace of those who wait begin.
+func (t *termsSeen) lapse() {
+	for timer := range t.waits {
+		timer.Reset(t.grace)
+	}
+	clear(t.waits)
+}
+
+// missed is when this node gave up the leader of a term; zero if it did not.
+func (t *termsSeen) missed(term uint64) (at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.list {
+		if s.Term == term {
+			at = s.to
+		}
+	}
+	return at
+}
+
+// spans are the leaderships that this node saw, the one that lasts up to now.
+func (t *termsSeen) spans(now time.Time) (list []frame.LedSpan) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.list {
+		span := frame.LedSpan{Term: s.Term, Leader: s.Leader, From: s.from, To: s.to}
+		if s.to.IsZero() {
+			span.To = now
+		}
+		list = append(list, span)
 	}
 	return list
 }
@@ -119,7 +201,7 @@ func (n *Node) lead(ctx context.Context) {
 			acting.end()
 			n.proposer.shift(gateClosed, 0)
 			if n.gain(ctx, leading) {
-				acting.begin(ctx, n.ticks, n.tend)
+				acting.begin(ctx, n.ticks, n.tend, n.tellHealth, n.pilot)
 			}
 		}
 		select {
@@ -159,12 +241,13 @@ func (n *Node) gain(ctx context.Context, leading bool) bool {
 		return false
 	}
 	n.proposer.shift(gateWaiting, term)
-	if err := n.insist(ctx, term, n.hello(term)); err != nil {
+	greeting := []frame.Command{n.hello(term)}
+	_ = n.stepClock(ctx, func(c frame.ClockStep) error {
+		greeting = append(greeting, c)
+		return nil
+	})
+	if err := n.insist(ctx, term, greeting...); err != nil {
 		n.logger.Warn("leadership ended before its hello", "term", term, "error", err)
-		return false
-	}
-	if err := n.stepClock(ctx, func(c frame.ClockStep) error { return n.insist(ctx, term, c) }); err != nil {
-		n.logger.Warn("leadership ended before its clock step", "term", term, "error", err)
 		return false
 	}
 	n.proposer.shift(gateOpen, term)
@@ -178,7 +261,7 @@ func (n *Node) leads(term uint64) bool {
 }
 
 func (n *Node) hello(term uint64) frame.Hello {
-	h := frame.Hello{Seen: n.terms.between(n.machine.Term(), term), Cause: n.cause()}
+	h := frame.Hello{Seen: n.terms.between(n.machine.Term(), term), Cause: n.cause(), Silence: n.silence()}
 	if n.machine.ClusterID() != "" {
 		return h
 	}
@@ -193,19 +276,37 @@ func (n *Node) hello(term uint64) frame.Hello {
 	return h
 }
 
-// cause is why there was an election, as far as this node can tell.
+// cause is why there was an election, as far as this node can tell; where the old leader
+// had announced that it goes, the log knows better. The state may be behind the log.
 func (n *Node) cause() string {
 	l := n.machine.Leadership()
 	switch {
-	case l.Leader == "" || l.Intent != nil:
-		return ""
-	case l.Leader == n.cfg.ID && n.terms.between(0, l.Term+1) == nil:
-		return causeRestart
+	case n.terms.between(l.Term-1, l.Term+1) == nil:
+		return election.CauseRestart // this process never saw the old leader lead
 	case l.Leader == n.cfg.ID:
 		return election.CauseReelected
 	default:
-		return "no heartbeat from " + l.Leader
+		return election.CauseHeartbeat
 	}
+}
+
+// silence is how long this node had not heard of the leader before it, or had not been
+// that leader itself any more; 0 where it did not follow that one.
+func (n *Node) silence() time.Duration {
+	heard, missed := n.raft.Load().LastContact(), n.terms.missed(n.machine.Leadership().Term)
+	switch cause := n.cause(); {
+	case n.machine.FeatureLevel() < levelHealth:
+		return 0
+	case cause == election.CauseReelected && !missed.IsZero():
+		return time.Since(missed)
+	case cause != election.CauseHeartbeat || heard.IsZero():
+		return 0
+	}
+	// A vote that was given counts as a contact too; by then the leader had been missed.
+	if !missed.IsZero() && missed.Add(-n.cfg.Timing.Lease).Before(heard) {
+		heard = missed.Add(-n.cfg.Timing.Lease)
+	}
+	return time.Since(heard)
 }
 
 // insist proposes past the gate until it is applied or the term is over. Raft
@@ -275,30 +376,42 @@ func (n *Node) stepClock(ctx context.Context, propose func(frame.ClockStep) erro
 	return propose(frame.ClockStep{To: to, Agreed: agreed})
 }
 
-// voterClocks asks the voters for their clocks now.
+// voterClocks compares the voters' clocks with this one, as they told them with their
+// last ping. Those that have not answered lately are asked now, if it needs them.
 func (n *Node) voterClocks(ctx context.Context) (clocks []voterClock, voters int) {
+	ids := votersOf(n.servers())
+	var silent []string
+	for _, id := range ids {
+		if s, healthy := n.watch.last(id); id == n.cfg.ID || healthy {
+			clocks = append(clocks, voterClock{id: id, offset: s.offset})
+		} else {
+			silent = append(silent, id)
+		}
+	}
+	if _, ok := stepAgreed(clocks, len(ids)); ok {
+		return clocks, len(ids)
+	}
+	return append(clocks, n.askClocks(ctx, silent)...), len(ids)
+}
+
+func (n *Node) askClocks(ctx context.Context, ids []string) (clocks []voterClock) {
 	ctx, cancel := context.WithTimeout(ctx, clockAsk)
 	defer cancel()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	ids := votersOf(n.servers())
 	for _, id := range ids {
-		if id == n.cfg.ID {
-			mu.Lock()
-			clocks = append(clocks, voterClock{id: id})
-			mu.Unlock()
-			continue
-		}
 		asking.Go(func() {
-			if m, known := n.machine.Member(id); known {
-				if s, err := n.watch.ask(ctx, peerOf(m)); err == nil {
-					mu.Lock()
-					clocks = append(clocks, voterClock{id: id, offset: s.offset})
-					mu.Unlock()
-				}
+			m, known := n.machine.Member(id)
+			if !known {
+				return
+			}
+			if s, err := n.watch.ask(ctx, peerOf(m)); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				clocks = append(clocks, voterClock{id: id, offset: s.offset})
 			}
 		})
 	}
 	asking.Wait()
-	return clocks, len(ids)
+	return clocks
 }

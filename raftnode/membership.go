@@ -35,8 +35,10 @@ func voterWarning(voters int) string {
 
 // AddMember lets a node in, or gives a member its new address: first it is
 // recorded, then it follows without a vote, and where opts ask for one it is
-// promoted once it has caught up. It may be repeated. The warning, if any, is for
-// people. Only the leader does it (ErrNotLeader).
+// promoted once it has caught up; if that is interrupted, whoever leads finishes
+// it. It may be repeated, which does not give back a vote that was taken on
+// purpose. The warning, if any, is for people. Only the leader does it
+// (ErrNotLeader).
 func (n *Node) AddMember(ctx context.Context, m frame.Member, opts MemberOptions) (warning string, err error) {
 	ctx, release, err := n.changeOf(ctx, m.ID)
 	if err != nil {
@@ -53,15 +55,40 @@ func (n *Node) AddMember(ctx context.Context, m frame.Member, opts MemberOptions
 			return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 		}
 	}
+	voter := opts.Voter && !isVoter
+	if wanted, known := n.machine.VoteWanted(m.ID); voter && listed && known && !wanted {
+		voter, warning = false, fmt.Sprintf("its vote was taken from %s: promote it to give it back", m.ID)
+	}
+	if err := n.wishOnJoin(ctx, m.ID, listed, voter); err != nil {
+		return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+	}
 	if !listed || string(present.Address) != m.RaftAddr {
 		if err := n.place(m.ID, m.RaftAddr, isVoter); err != nil {
 			return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 		}
 	}
-	if opts.Voter && !isVoter {
-		return n.promote(ctx, m.ID, m.RaftAddr)
+	if voter {
+		return n.promote(ctx, m.ID, m.RaftAddr, reasonJoin)
 	}
-	return "", nil
+	return warning, nil
+}
+
+// wishOnJoin records whether a new member is to have a vote. One that comes back
+// without asking for a vote does not take back what it asked for before.
+func (n *Node) wishOnJoin(ctx context.Context, id string, listed, voter bool) error {
+	wanted, known := n.machine.VoteWanted(id)
+	if voter == wanted && known || !voter && (listed || !known) {
+		return nil
+	}
+	return n.wish(ctx, id, voter, reasonJoin)
+}
+
+// wish records whether a member is to have a vote, as far as all members know how.
+func (n *Node) wish(ctx context.Context, id string, wanted bool, reason string) error {
+	if n.machine.FeatureLevel() < levelHealth {
+		return nil
+	}
+	return n.decide(ctx, frame.MemberVote{ID: id, Wanted: wanted, Reason: reason})
 }
 
 // admissible refuses what would confuse two nodes, or slow the cluster.
@@ -101,9 +128,14 @@ func (n *Node) place(id, addr string, voter bool) error {
 	return changeError(add(raft.ServerID(id), raft.ServerAddress(addr), 0, changeTimeout).Error())
 }
 
-func (n *Node) promote(ctx context.Context, id, addr string) (warning string, err error) {
+func (n *Node) promote(ctx context.Context, id, addr, reason string) (warning string, err error) {
 	if err := n.caughtUp(ctx, id, n.machine.Applied()); err != nil {
 		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
+	}
+	if wanted, _ := n.machine.VoteWanted(id); !wanted {
+		if err := n.wish(ctx, id, true, reason); err != nil {
+			return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
+		}
 	}
 	if err := n.place(id, addr, true); err != nil {
 		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
@@ -113,6 +145,11 @@ func (n *Node) promote(ctx context.Context, id, addr string) (warning string, er
 
 // Promote gives a non-voter its vote once it has caught up.
 func (n *Node) Promote(ctx context.Context, id string, force bool) (warning string, err error) {
+	return n.promoteIf(ctx, id, force, causeOperator, func() error { return nil })
+}
+
+// promoteIf asks once no other change is under way.
+func (n *Node) promoteIf(ctx context.Context, id string, force bool, reason string, ask func() error) (warning string, err error) {
 	ctx, release, err := n.changeOf(ctx, id)
 	if err != nil {
 		return "", err
@@ -127,7 +164,10 @@ func (n *Node) Promote(ctx context.Context, id string, force bool) (warning stri
 	case !force && len(votersOf(n.servers())) >= maxVoters:
 		return "", fmt.Errorf("raftnode: promote %s: %w", id, ErrTooManyVoters)
 	}
-	return n.promote(ctx, id, string(s.Address))
+	if err := ask(); err != nil {
+		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
+	}
+	return n.promote(ctx, id, string(s.Address), reason)
 }
 
 // Demote takes a member's vote. A leader asked to demote itself hands over first
@@ -148,6 +188,9 @@ func (n *Node) Demote(ctx context.Context, id string) (warning string, err error
 	if err := n.withdraw(ctx, id); err != nil {
 		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
 	}
+	if err := n.wish(ctx, id, false, causeOperator); err != nil {
+		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
+	}
 	if err := changeError(n.raft.Load().DemoteVoter(s.ID, 0, changeTimeout).Error()); err != nil {
 		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
 	}
@@ -159,6 +202,9 @@ func (n *Node) withdraw(ctx context.Context, id string) error {
 	if len(votersOf(n.servers())) == 1 {
 		return ErrLastVoter
 	}
+	if left, healthy := n.without(id); healthy < left/2+1 {
+		return fmt.Errorf("%w: %d of the %d that would be left", ErrBreaksQuorum, healthy, left)
+	}
 	if id != n.cfg.ID {
 		return nil
 	}
@@ -168,9 +214,29 @@ func (n *Node) withdraw(ctx context.Context, id string) error {
 	return fmt.Errorf("%w any more: it has handed over, ask the next leader", ErrNotLeader)
 }
 
+// without counts the voters that would be left without one, and those of them that
+// answer.
+func (n *Node) without(id string) (left, healthy int) {
+	for _, voter := range votersOf(n.servers()) {
+		if voter == id {
+			continue
+		}
+		left++
+		if _, answers := n.watch.last(voter); answers || voter == n.cfg.ID {
+			healthy++
+		}
+	}
+	return left, healthy
+}
+
 // Remove takes a member out of raft's configuration, forgets it, and cuts its
 // connections. As with Demote, a leader hands over instead of removing itself.
 func (n *Node) Remove(ctx context.Context, id string) (warning string, err error) {
+	return n.remove(ctx, id, reasonRemoved, func() error { return nil })
+}
+
+// remove asks once no other change is under way.
+func (n *Node) remove(ctx context.Context, id, reason string, ask func() error) (warning string, err error) {
 	ctx, release, err := n.changeOf(ctx, id)
 	if err != nil {
 		return "", err
@@ -181,8 +247,11 @@ func (n *Node) Remove(ctx context.Context, id string) (warning string, err error
 	if !listed && !known {
 		return "", fmt.Errorf("raftnode: remove %s: %w", id, ErrUnknownMember)
 	}
+	if err := ask(); err != nil {
+		return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
+	}
 	if listed {
-		if err := n.dismiss(ctx, s); err != nil {
+		if err := n.dismiss(ctx, s, reason); err != nil {
 			return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
 		}
 	}
@@ -196,9 +265,12 @@ func (n *Node) Remove(ctx context.Context, id string) (warning string, err error
 	return voterWarning(len(votersOf(n.servers()))), nil
 }
 
-func (n *Node) dismiss(ctx context.Context, s raft.Server) error {
+func (n *Node) dismiss(ctx context.Context, s raft.Server, reason string) error {
 	if s.Suffrage == raft.Voter {
 		if err := n.withdraw(ctx, string(s.ID)); err != nil {
+			return err
+		}
+		if err := n.wish(ctx, string(s.ID), false, reason); err != nil {
 			return err
 		}
 	}
@@ -245,7 +317,7 @@ func changeError(err error) error {
 // tend is what a leader does beside answering requests, until ctx ends: it keeps
 // the record of the members true and the clock near the wall's.
 func (n *Node) tend(ctx context.Context) {
-	tick := time.NewTicker(n.cfg.Timing.Watch)
+	tick := time.NewTicker(n.cfg.Timing.Ping)
 	defer tick.Stop()
 	for {
 		if err := n.tendOnce(ctx); err != nil && ctx.Err() == nil {

@@ -40,6 +40,7 @@ type Node struct {
 	disk     *diskGuard
 	edges    *edges
 	terms    *termsSeen
+	vigil    *vigil
 	removals removals
 	contacts contacts
 	eager    *eager
@@ -47,6 +48,7 @@ type Node struct {
 	refused  refused
 	changing chan struct{} // held by who changes members or hands leadership over
 	diverged atomic.Bool
+	verdict  atomic.Pointer[AutopilotVerdict] // of this leadership
 
 	closing   context.Context // ends when Close begins
 	announce  context.CancelFunc
@@ -98,7 +100,11 @@ func (n *Node) openFolder() (err error) {
 	if err != nil {
 		return err
 	}
-	return n.dir.MarkStoresCreated()
+	if err := n.dir.MarkStoresCreated(); err != nil {
+		return err
+	}
+	n.vigil, err = openVigil(n)
+	return err
 }
 
 // openState opens the state machine and makes sure that log and state fit.
@@ -146,12 +152,16 @@ func (n *Node) sameCluster() error {
 }
 
 func (n *Node) openTransport() (err error) {
-	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing.Watch, n.knownPeers)
-	n.watch.onRound = n.afterRound
-	n.transport, err = rafttransport.New(rafttransport.Options{
+	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.knownPeers)
+	n.watch.onRound, n.watch.urgent = n.afterRound, n.spareNone
+	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
 		Self: n.identity, Admit: n.admit, Resolve: n.memberAt, Configured: n.mayVote, Logger: n.logger.Named("transport"),
-	})
+	}
+	if n.cfg.Network != nil {
+		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
+	}
+	n.transport, err = rafttransport.New(o)
 	return err
 }
 
@@ -207,10 +217,11 @@ func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
 func (n *Node) start() {
 	r := n.raft.Load()
 	n.terms = newTermsSeen(r)
+	n.vigil.observe(r)
 	n.proposer = newProposer(n.cfg.ID, n.cfg.Limits.QueueBytes, n.clock, n.machine.Digest, r.Apply)
 	n.barrier = newBarrier(n.leaderIndex)
 	n.disk.voters = n.fullVoters
-	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.barrier.run} {
+	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.barrier.run, n.vigil.run, n.hasten} {
 		n.work.Go(func() { run(n.ctx) })
 	}
 	for _, w := range n.cfg.Warnings() {
@@ -235,6 +246,7 @@ func (n *Node) afterRound(ctx context.Context) {
 		n.eager.forget(raft.ServerID(id))
 	}
 	n.compareDigests(ctx)
+	n.vigil.settle()
 }
 
 // Machine is the node's state, for reading.
@@ -326,6 +338,9 @@ func (n *Node) release() error {
 	}
 	if n.stores != nil {
 		errs = append(errs, n.stores.Close())
+	}
+	if n.vigil != nil {
+		errs = append(errs, n.vigil.journal.Close())
 	}
 	if n.dir != nil {
 		errs = append(errs, os.RemoveAll(n.dir.Path(datadir.SnapshotsDir)), n.dir.Close())

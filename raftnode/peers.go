@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/raftnode/datadir"
@@ -52,6 +53,13 @@ type Report struct {
 	Expect int            `json:"expect,omitempty"`
 	Known  []datadir.Peer `json:"known,omitempty"`
 	Agreed bool           `json:"agreed,omitempty"`
+
+	// Since when the process runs, and when it did so before; what its journal holds that the log does not have
+	// yet, by its own wall clock, and whether it sees no quorum now.
+	Started   time.Time       `json:"started"`
+	RanBefore time.Time       `json:"ran_before,omitzero"`
+	Views     []election.View `json:"views,omitempty"`
+	InOutage  bool            `json:"in_outage,omitempty"`
 
 	Members []datadir.Peer `json:"members,omitempty"` // as of Applied
 	Digests []IndexDigest  `json:"digests,omitempty"` // rising indexes

@@ -26,6 +26,9 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	if err != nil && errors.Is(err, ErrNoLeader) && n.raft.Load().State() != raft.Leader {
 		result, err = n.forward(ctx, r)
 	}
+	if errors.Is(err, ErrNoLeader) {
+		n.vigil.refuse()
+	}
 	if err == nil && result.Refusal != nil {
 		return result, result.Refusal
 	}
@@ -124,7 +127,12 @@ func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error)
 	if err != nil {
 		return fsm.Result{}, err
 	}
-	encoded, err := n.cfg.Peers.Forward(ctx, url, r.Encode())
+	waiting, done := n.terms.while(ctx, n.cfg.Timing.Heartbeat)
+	defer done()
+	encoded, err := n.cfg.Peers.Forward(waiting, url, r.Encode())
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+		err = context.Cause(waiting)
+	}
 	if err != nil {
 		return fsm.Result{}, fmt.Errorf("raftnode: forward to %s: %w", url, forwardError(err))
 	}

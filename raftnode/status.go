@@ -5,6 +5,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
@@ -35,6 +36,8 @@ type Status struct {
 	Members      []MemberStatus `json:"members"`
 	Quorum       Quorum         `json:"quorum"`
 
+	Outage      *Outage                 `json:"outage,omitempty"` // as this voter sees it now
+	Voters      election.Health         `json:"voters"`           // as the log tells of them
 	Refusals    []rafttransport.Refusal `json:"refusals,omitempty"`
 	JoinRefused string                  `json:"join_refused,omitempty"` // why this node was last not let in
 }
@@ -66,7 +69,7 @@ func (n *Node) Status() Status {
 	s := Status{NodeID: n.cfg.ID, ClusterID: n.machine.ClusterID(), Incarnation: m.Incarnation, Role: n.role(),
 		LeaderID: id, LeaderHTTP: url, Term: r.CurrentTerm(), CommitIndex: r.CommitIndex(), AppliedIndex: n.machine.Applied(),
 		Diverged: n.diverged.Load(), DiskFull: n.disk.low.Load(), Members: n.memberStatus(), Quorum: n.quorum(),
-		Refusals: n.transport.Refusals(), JoinRefused: n.refused.text()}
+		Outage: n.vigil.outage(), Voters: n.machine.Health(), Refusals: n.transport.Refusals(), JoinRefused: n.refused.text()}
 	s.Waiting, s.WaitingBytes = n.proposer.waiting()
 	return s
 }
@@ -124,7 +127,8 @@ func (n *Node) Report() Report {
 		Role: n.role(), Term: n.raft.Load().CurrentTerm(), Applied: n.machine.Applied(), LeaderID: leader, LeaderHTTP: url,
 		DiskFull: n.disk.low.Load(), Diverged: n.diverged.Load(),
 		Known: n.forming.get(), Agreed: len(n.dir.Marker().Peers) > 0,
-		Members: peersOf(n.machine.Members()), Digests: n.digests()}
+		Members: peersOf(n.machine.Members()), Digests: n.digests(), Started: n.vigil.started, RanBefore: n.vigil.before}
+	r.Views, r.InOutage = n.vigil.views()
 	if !n.cfg.NonVoter {
 		r.Expect = n.cfg.BootstrapExpect
 	}

@@ -6,11 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// missedRounds is how many rounds without an answer make a member unhealthy.
-const missedRounds = 3
+// hurry is how many times as often a voter is asked that is urgently missed.
+const hurry = 5
 
 // sighting is the newest word of another member.
 type sighting struct {
@@ -19,30 +20,46 @@ type sighting struct {
 	offset time.Duration // its wall clock minus this machine's
 }
 
-// watch asks the other members, round by round, what they say of themselves.
+// watch pings the other members over their HTTP port, whoever leads, and keeps what
+// they say of themselves. Each is asked once an interval, and never twice at a time.
 type watch struct {
 	peers   Peers
 	self    string
-	period  time.Duration
+	timing  Timing
 	members func() []datadir.Peer // whom to ask
-	onRound func(context.Context) // after each round, in its goroutine
+	onRound func(context.Context) // after each interval, in the goroutine of run
+	urgent  func() bool           // members out of reach are asked more often
 
-	mu   sync.Mutex
-	seen map[string]sighting
+	asking sync.WaitGroup
+
+	mu    sync.Mutex
+	seen  map[string]*seen
+	asked map[string]bool // members whose answer is awaited
 }
 
-func newWatch(peers Peers, self string, period time.Duration, members func() []datadir.Peer) *watch {
-	return &watch{peers: peers, self: self, period: period, members: members,
-		onRound: func(context.Context) {}, seen: make(map[string]sighting)}
+// seen is what is known of one member.
+type seen struct {
+	sighting
+	detector *election.Detector
+}
+
+func newWatch(peers Peers, self string, t Timing, members func() []datadir.Peer) *watch {
+	return &watch{peers: peers, self: self, timing: t, members: members, onRound: func(context.Context) {},
+		urgent: func() bool { return false }, seen: map[string]*seen{}, asked: map[string]bool{}}
 }
 
 // run asks until ctx ends.
 func (w *watch) run(ctx context.Context) {
-	tick := time.NewTicker(w.period)
+	tick := time.NewTicker(w.timing.Ping / hurry)
 	defer tick.Stop()
-	for {
-		w.round(ctx)
-		w.onRound(ctx)
+	defer w.asking.Wait()
+	for turn := 0; ; turn++ {
+		if turn%hurry == 0 {
+			w.round(ctx, false)
+			w.onRound(ctx)
+		} else if w.urgent() {
+			w.round(ctx, true)
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -51,19 +68,41 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// round asks every other member once, at the same time, and waits for them.
-func (w *watch) round(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, w.period)
-	defer cancel()
+// round sends a ping to every other member, or only to those out of reach, and does
+// not wait for the answers.
+func (w *watch) round(ctx context.Context, missing bool) {
 	members := w.members()
-	var asking sync.WaitGroup
 	for _, m := range members {
-		if m.ID != w.self && m.HTTP != "" && w.peers != nil {
-			asking.Go(func() { _, _ = w.ask(ctx, m) })
+		if m.ID == w.self || m.HTTP == "" || w.peers == nil {
+			continue
 		}
+		if _, healthy := w.last(m.ID); healthy && missing || !w.reserve(m.ID) {
+			continue
+		}
+		w.asking.Go(func() {
+			defer w.answered(m.ID)
+			ctx, cancel := context.WithTimeout(ctx, max(2*w.timing.Ping, time.Second))
+			defer cancel()
+			_, _ = w.ask(ctx, m)
+		})
 	}
-	asking.Wait()
 	w.forget(members)
+}
+
+func (w *watch) reserve(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asked[id] {
+		return false
+	}
+	w.asked[id] = true
+	return true
+}
+
+func (w *watch) answered(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.asked, id)
 }
 
 // ask asks one member now and remembers its answer.
@@ -83,7 +122,13 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 	s := sighting{report: report, at: time.Now(), offset: report.Time.Sub(start.Add(took / 2).Round(0))}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seen[m.ID] = s
+	known := w.seen[m.ID]
+	if known == nil {
+		known = &seen{detector: election.NewDetector(w.timing.Ping, w.timing.Misses)}
+		w.seen[m.ID] = known
+	}
+	known.sighting = s
+	known.detector.Answered(s.at)
 	return s, nil
 }
 
@@ -106,8 +151,18 @@ func (w *watch) forget(members []datadir.Peer) {
 func (w *watch) last(id string) (s sighting, healthy bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s, ok := w.seen[id]
-	return s, ok && time.Since(s.at) < missedRounds*w.period
+	if known := w.seen[id]; known != nil {
+		return known.sighting, known.detector.Reachable(time.Now())
+	}
+	return s, false
+}
+
+// steady reports whether a member has answered for a while without a silence.
+func (w *watch) steady(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := w.seen[id]
+	return known != nil && known.detector.Steady(time.Now())
 }
 
 // reports are the fresh words of all members that gave one.
@@ -116,7 +171,7 @@ func (w *watch) reports() []Report {
 	defer w.mu.Unlock()
 	var list []Report
 	for _, s := range w.seen {
-		if time.Since(s.at) < missedRounds*w.period {
+		if s.detector.Reachable(time.Now()) {
 			list = append(list, s.report)
 		}
 	}

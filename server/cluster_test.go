@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -166,7 +167,7 @@ func TestANodeOfAnotherClusterIsNotLetIn(t *testing.T) {
 	if e := a.err(t); a.status != 409 || e.Code != api.Conflict || e.Field != "cluster_id" || !strings.Contains(e.Remedy, "empty folder") {
 		t.Errorf("by URL: %d %s", a.status, a.body)
 	}
-	m := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:9", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: 1}
+	m := frame.Member{ID: "n9", RaftAddr: "127.0.0.1:9", HTTPAddr: "n9", Incarnation: "i9", FeatureLevel: fsm.FeatureLevel}
 	err := stranger.peers.Join(t.Context(), s.url, m, raftnode.MemberOptions{ClusterID: stranger.node.Status().ClusterID})
 	if !errors.Is(err, raftnode.ErrForeignFolder) {
 		t.Errorf("by joining: %v", err)

@@ -36,6 +36,12 @@ type Reader interface {
 type Observer interface {
 	Status() raftnode.Status
 	Report() raftnode.Report
+	// Autopilot is what the leader thinks of the servers; false where the node does not
+	// lead.
+	Autopilot() (raftnode.AutopilotVerdict, bool)
+	// BlackBox is the journal of what the node saw of outages, and a channel that is
+	// closed when it grows.
+	BlackBox() (b raftnode.BlackBox, grown <-chan struct{})
 	// Diverged reports that the node's state is not the majority's: it serves nobody.
 	Diverged() bool
 	// Backup writes a snapshot of the local state, in the format of package snapshots.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -73,6 +74,19 @@ func (c *cursorService) CommitCursor(ctx context.Context, r *connect.Request[rin
 		return nil, err
 	}
 	return connect.NewResponse(&ringlogv1.CommitCursorResponse{Committed: after.Committed}), nil
+}
+
+// DeadLetter implements CursorServiceHandler.
+func (c *cursorService) DeadLetter(ctx context.Context, r *connect.Request[ringlogv1.DeadLetterRequest]) (*connect.Response[ringlogv1.DeadLetterResponse], error) {
+	f := failure{handler: r.Msg.Handler, text: r.Msg.Error, attempts: r.Msg.Attempts}
+	if r.Msg.FirstFailedUnixNano != 0 {
+		f.first = time.Unix(0, r.Msg.FirstFailedUnixNano).UTC()
+	}
+	done, err := c.server.ops.deadLetter(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, f)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.DeadLetterResponse{Letter: done.Letter.ID, Committed: done.Cursor.Committed, Replayed: done.Replayed}), nil
 }
 
 // SeekCursor implements CursorServiceHandler.

@@ -28,6 +28,7 @@ func fill(m *ringlogv1.Event, e *event.Event) {
 	m.Source, m.Key = e.Source, e.Key
 	m.CorrelationId, m.CausationId, m.DedupId = e.CorrelationID, e.CausationID, e.DedupID
 	m.NoDedup, m.OriginalType, m.Foreign, m.Offset = e.NoDedup, string(e.Original), e.Foreign, e.Offset
+	m.Target, m.Redrive = e.Target, e.Redrive
 	m.TimeUnixNano = 0
 	if !e.Time.IsZero() {
 		m.TimeUnixNano = e.Time.UnixNano()

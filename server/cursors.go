@@ -186,6 +186,7 @@ func (s *service) openCursorTail(ctx context.Context, r readCursor) (*tail, curs
 	}
 	next := max(c.Committed+1, r.from)
 	t := s.newTail(tailRequest{filter: c.Filter, limit: r.limit, follow: r.follow, spans: r.spans}, next)
+	t.cursor = r.name
 	t.check = func() error { return s.holds(r) }
 	t.gap = func(g *log.Gap) *log.Gap { return s.cursorGap(r.name, t, g) }
 	return t, s.view(c), nil

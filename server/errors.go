@@ -66,6 +66,8 @@ func fromBelow(err error) *api.Error {
 	case errors.Is(err, fsm.ErrUnknownHash):
 		return &api.Error{Code: api.NotFound, Field: "hash", Message: "no event that is kept has that content hash",
 			Remedy: "check the 64 hex digits; the event may be trimmed"}
+	case errors.Is(err, fsm.ErrNoLetter):
+		return &api.Error{Code: api.NotFound, Field: "id", Message: fsm.ErrNoLetter.Error(), Remedy: "list them: ringlog dlq ls"}
 	}
 	return fromNode(err)
 }
@@ -138,6 +140,10 @@ func fromMembership(err error) *api.Error {
 		return said(api.Conflict, "raft", "give each node an address of its own", raftnode.ErrDuplicateAddress)
 	case errors.Is(err, raftnode.ErrLastVoter):
 		return said(api.Conflict, "id", "add another voter first", raftnode.ErrLastVoter)
+	case errors.Is(err, raftnode.ErrBreaksQuorum):
+		return said(api.Conflict, "id", "bring the voters back that do not answer, or remove those first: ringlog cluster status", err)
+	case errors.Is(err, raftnode.ErrNotVoter):
+		return said(api.Conflict, "to", "name a voter, or promote it first: ringlog cluster promote", err)
 	case errors.Is(err, raftnode.ErrTooManyVoters):
 		return said(api.Conflict, "voter", "add it as a non-voter, or with force", raftnode.ErrTooManyVoters)
 	case errors.Is(err, raftnode.ErrNotCaughtUp):

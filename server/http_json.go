@@ -25,10 +25,14 @@ const maxAdminBody = 256 << 10
 // readJSON reads an object into a struct. It is as strict as events are: no unknown
 // or doubled key, nothing behind the object, and every complaint has its place.
 func (s *Server) readJSON(r *http.Request, into any, optional bool) error {
+	return s.readJSONUpTo(r, into, optional, maxAdminBody)
+}
+
+func (s *Server) readJSONUpTo(r *http.Request, into any, optional bool, limit int) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	read, err := s.readBody(r, maxAdminBody, contentJSON)
+	read, err := s.readBody(r, limit, contentJSON)
 	if err != nil {
 		return err
 	}

@@ -130,6 +130,15 @@ func (c *nodeCollector) collectState(send func(string, string, float64, ...strin
 	send("dedup_bytes", "Memory of the dedup window.", float64(stats.DedupBytes))
 	send("producers", "Producers whose results are kept.", float64(stats.Producers))
 	send("cursors", "Cursors.", float64(stats.Cursors))
+	send("dead_letters", "Dead letters kept.", float64(stats.Letters.Count))
+	send("dead_letters_redriven", "Of those, appended again and not committed yet.", float64(stats.Letters.Redriven))
+	send("dead_letter_bytes", "Bytes of the dead letters.", float64(stats.Letters.Bytes))
+	send("dead_letters_total", "Dead letters that there have ever been.", float64(stats.Letters.Ever))
+	oldest := 0.0
+	if at := stats.Letters.Oldest; !at.IsZero() {
+		oldest = time.Since(at).Seconds()
+	}
+	send("dead_letter_oldest_seconds", "Age of the oldest dead letter; 0 where there is none.", oldest)
 	for _, cursor := range m.Cursors() {
 		send("cursor_lag_events", "Events behind a cursor's commit.", float64(stats.Last-min(cursor.Committed, stats.Last)), "cursor", strings.ToValidUTF8(cursor.Name, "?"))
 	}
@@ -156,6 +165,25 @@ func (c *nodeCollector) collectCluster(send func(string, string, float64, ...str
 	send("quorum_needed", "Voters needed to decide.", float64(st.Quorum.Needed))
 	send("quorum_healthy", "Voters that answer.", float64(st.Quorum.Healthy))
 	send("quorum_margin", "Healthy minus needed.", float64(st.Quorum.Margin))
+	lost := 0.0
+	if o := st.Outage; o != nil {
+		lost = time.Since(o.Since).Seconds()
+		send("outage_refused_writes", "Writes refused in the outage that lasts.", float64(o.Refused))
+	}
+	send("quorum_lost", "1 where this node sees no quorum now.", is(st.Outage != nil))
+	send("outage_seconds", "How long this node has seen no quorum; 0 where it does.", lost)
+	send("outages_total", "Outages that the log tells of.", float64(st.Voters.Incidents))
+	send("quorum_at_risk", "1 while the log tells that no voter can be spared.", is(st.Voters.AtRisk))
+	for _, v := range st.Voters.Voters {
+		send("voter_online", "1 for a voter that the log tells to be online.", is(v.Online), "voter", v.ID)
+	}
+	if verdict, leads := c.node.Autopilot(); leads {
+		send("autopilot_healthy", "1 while all servers are healthy, on the leader.", is(verdict.Healthy))
+		send("autopilot_failure_tolerance", "Healthy voters that may fail, on the leader.", float64(verdict.FailureTolerance))
+		for _, one := range verdict.Servers {
+			send("member_trailing_seconds", "Seconds that a member is behind the leader, on the leader.", one.TrailingSeconds, "member", one.ID)
+		}
+	}
 	for _, m := range st.Members {
 		send("member_healthy", "1 for a member that answers.", is(m.Healthy), "member", m.ID)
 		send("member_trailing_entries", "Entries that a member is behind this node.", float64(m.TrailingEntries), "member", m.ID)

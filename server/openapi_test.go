@@ -66,9 +66,9 @@ func TestTheDocumentListsTheRoutesAndNoOthers(t *testing.T) {
 
 // callOrder is an order in which the document's examples work one after the other.
 func callOrder() []string {
-	return []string{"getRoot", "getOpenAPI", "getHealth", "getReady", "publish", "read", "getEvent", "explainDedup", "createCursor", "getCursor", "listCursors",
-		"openCursor", "readCursor", "commitCursor", "seekCursor", "listSettings", "setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
-		"validateEvents", "getType", "getTypeSchema", "getStatus", "getCluster", "getMetrics", "deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember", "removeMember"}
+	return []string{"getRoot", "getOpenAPI", "getHealth", "getReady", "publish", "read", "getEvent", "explainDedup", "chain", "createCursor", "getCursor", "listCursors",
+		"openCursor", "readCursor", "commitCursor", "deadLetter", "listDeadLetters", "getDeadLetter", "deadLetterErrors", "redriveDeadLetters", "importDeadLetters", "purgeDeadLetters", "waitForCursors", "explainDelivery", "seekCursor", "listSettings", "setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
+		"validateEvents", "getType", "getTypeSchema", "audit", "getStatus", "getCluster", "history", "getOutage", "getMetrics", "deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember", "removeMember"}
 }
 
 // TestTheExamplesOfTheDocumentWork makes every call of the document with its own

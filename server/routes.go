@@ -20,6 +20,13 @@ func (s *Server) logRoutes() []route {
 		{method: http.MethodGet, path: "/v1/cursors/{name}/events", handle: s.getCursorEvents, stream: true},
 		{method: http.MethodPost, path: "/v1/cursors/{name}/commit", handle: s.postCursorCommit},
 		{method: http.MethodPost, path: "/v1/cursors/{name}/seek", handle: s.postCursorSeek},
+		{method: http.MethodPost, path: "/v1/cursors/{name}/deadletter", handle: s.postDeadLetter},
+		{method: http.MethodGet, path: "/v1/dlq", handle: s.getLetters},
+		{method: http.MethodGet, path: "/v1/dlq/errors", handle: s.getLetterErrors},
+		{method: http.MethodGet, path: "/v1/dlq/{id}", handle: s.getLetter},
+		{method: http.MethodPost, path: "/v1/dlq/redrive", handle: s.postRedrive},
+		{method: http.MethodPost, path: "/v1/dlq/purge", handle: s.postPurge},
+		{method: http.MethodPost, path: "/v1/dlq/import", handle: s.postLetterImport},
 		{method: http.MethodGet, path: "/v1/dedup/{subject}", handle: s.getDedup},
 		{method: http.MethodGet, path: "/v1/settings", handle: s.getSettings},
 		{method: http.MethodGet, path: "/v1/settings/{key}", handle: s.getSetting},
@@ -30,6 +37,10 @@ func (s *Server) logRoutes() []route {
 		{method: http.MethodPost, path: "/v1/catalogue/validate", handle: s.postCatalogueValidate},
 		{method: http.MethodGet, path: "/v1/catalogue/{type}", handle: s.getCatalogueType},
 		{method: http.MethodGet, path: "/v1/catalogue/{type}/schema", handle: s.getCatalogueSchema},
+		{method: http.MethodGet, path: "/v1/audit", handle: s.getAudit},
+		{method: http.MethodGet, path: "/v1/chain/{correlation_id}", handle: s.getChain},
+		{method: http.MethodGet, path: "/v1/wait", handle: s.getWait, stream: true},
+		{method: http.MethodGet, path: "/v1/explain", handle: s.getExplain},
 	}
 }
 
@@ -41,6 +52,8 @@ func (s *Server) clusterRoutes() []route {
 		{method: http.MethodPost, path: "/v1/members/{id}/promote", handle: s.postPromote, leader: true},
 		{method: http.MethodPost, path: "/v1/members/{id}/demote", handle: s.postDemote, leader: true},
 		{method: http.MethodGet, path: "/v1/cluster", handle: s.getCluster, about: true},
+		{method: http.MethodGet, path: "/v1/cluster/history", handle: s.getHistory},
+		{method: http.MethodGet, path: "/v1/cluster/outage", handle: s.getOutage, about: true, stream: true},
 		{method: http.MethodPost, path: "/v1/cluster/step-down", handle: s.postStepDown, leader: true},
 		{method: http.MethodGet, path: "/v1/snapshot", handle: s.getSnapshot, stream: true},
 		{method: http.MethodGet, path: "/status", handle: s.getStatus, about: true},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/api"
@@ -19,35 +20,78 @@ type digestView struct {
 
 // clusterView is what a node knows of the cluster.
 type clusterView struct {
-	NodeID       string          `json:"node_id"`
-	ClusterID    string          `json:"cluster_id"`
-	Role         string          `json:"role"`
-	LeaderID     string          `json:"leader_id"`
-	LeaderHTTP   string          `json:"leader_http"`
-	Term         uint64          `json:"term"`
-	FirstOffset  uint64          `json:"first_offset"`
-	LastOffset   uint64          `json:"last_offset"`
-	AppliedIndex uint64          `json:"applied_index"`
-	CommitIndex  uint64          `json:"commit_index"`
-	Digest       digestView      `json:"digest"`
-	Members      []memberView    `json:"members"`
-	Quorum       raftnode.Quorum `json:"quorum"`
-	FeatureLevel uint32          `json:"feature_level"`
-	Time         time.Time       `json:"time"` // replicated
-	ClockStep    *fsm.ClockStep  `json:"last_clock_step,omitempty"`
-	Diverged     bool            `json:"diverged"`
-	DiskFull     bool            `json:"disk_full"`
-	Warnings     []string        `json:"warnings,omitempty"`
+	NodeID       string                     `json:"node_id"`
+	ClusterID    string                     `json:"cluster_id"`
+	Role         string                     `json:"role"`
+	LeaderID     string                     `json:"leader_id"`
+	LeaderHTTP   string                     `json:"leader_http"`
+	Term         uint64                     `json:"term"`
+	FirstOffset  uint64                     `json:"first_offset"`
+	LastOffset   uint64                     `json:"last_offset"`
+	AppliedIndex uint64                     `json:"applied_index"`
+	CommitIndex  uint64                     `json:"commit_index"`
+	Digest       digestView                 `json:"digest"`
+	Members      []memberView               `json:"members"`
+	Quorum       raftnode.Quorum            `json:"quorum"`
+	Outage       *raftnode.Outage           `json:"outage,omitempty"` // as this node sees it now
+	Health       healthView                 `json:"health"`
+	Autopilot    *raftnode.AutopilotVerdict `json:"autopilot,omitempty"` // on the leader
+	FeatureLevel uint32                     `json:"feature_level"`
+	Time         time.Time                  `json:"time"` // replicated
+	ClockStep    *fsm.ClockStep             `json:"last_clock_step,omitempty"`
+	Diverged     bool                       `json:"diverged"`
+	DiskFull     bool                       `json:"disk_full"`
+	Warnings     []string                   `json:"warnings,omitempty"`
 }
 
 func (s *Server) cluster(st raftnode.Status) clusterView {
 	m := s.ops.machine()
 	first, last := m.Log().Bounds()
 	index, sum := m.Digest()
-	return clusterView{NodeID: st.NodeID, ClusterID: st.ClusterID, Role: st.Role, LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP),
+	view := clusterView{NodeID: st.NodeID, ClusterID: st.ClusterID, Role: st.Role, LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP),
 		Term: st.Term, FirstOffset: first, LastOffset: last, AppliedIndex: st.AppliedIndex, CommitIndex: st.CommitIndex,
 		Digest: digestView{index, sum}, Members: s.members(st.Members), Quorum: st.Quorum, FeatureLevel: m.FeatureLevel(),
-		Time: m.Time(), ClockStep: m.LastClockStep(), Diverged: st.Diverged, DiskFull: st.DiskFull, Warnings: warnings(st)}
+		Time: m.Time(), ClockStep: m.LastClockStep(), Diverged: st.Diverged, DiskFull: st.DiskFull, Warnings: warnings(st),
+		Outage: st.Outage, Health: healthOf(st)}
+	if verdict, leads := s.cfg.Node.Autopilot(); leads {
+		view.Autopilot = &verdict
+	}
+	return view
+}
+
+// healthView is what the log tells of the voters.
+type healthView struct {
+	Voters        []voterView  `json:"voters"`
+	AtRisk        bool         `json:"quorum_at_risk"`
+	Outages       []outageView `json:"outages"` // the newest last
+	CatchupAtRisk []string     `json:"catchup_at_risk"`
+	OutagesEver   uint64       `json:"outages_total"`
+}
+
+type voterView struct {
+	ID     string    `json:"id"`
+	Online bool      `json:"online"`
+	Since  time.Time `json:"since,omitzero"`
+}
+
+type outageView struct {
+	Incident uint64    `json:"incident"`
+	Began    time.Time `json:"began_at"`
+	Ended    time.Time `json:"ended_at"`
+	Seconds  float64   `json:"seconds"`
+	SeenBy   []string  `json:"seen_by"`
+}
+
+func healthOf(st raftnode.Status) healthView {
+	h := st.Voters
+	view := healthView{Voters: []voterView{}, AtRisk: h.AtRisk, Outages: []outageView{}, CatchupAtRisk: append([]string{}, h.Trailing...), OutagesEver: h.Incidents}
+	for _, v := range h.Voters {
+		view.Voters = append(view.Voters, voterView(v))
+	}
+	for _, o := range h.Outages {
+		view.Outages = append(view.Outages, outageView{Incident: o.ID, Began: o.Began, Ended: o.Ended, Seconds: o.Ended.Sub(o.Began).Seconds(), SeenBy: o.SeenBy})
+	}
+	return view
 }
 
 // warnings says what works and should be looked at.
@@ -60,6 +104,12 @@ func warnings(st raftnode.Status) (list []string) {
 	}
 	if st.Quorum.Margin < 0 {
 		list = append(list, "too few voters answer: nothing can be decided")
+	}
+	if o := st.Outage; o != nil {
+		list = append(list, fmt.Sprintf("no quorum since %s (%s): see ringlog cluster outage", o.Since.Format(time.RFC3339), o.Cause))
+	}
+	if len(st.Voters.Trailing) > 0 {
+		list = append(list, fmt.Sprintf("about to fall behind what the raft log keeps: %s", strings.Join(st.Voters.Trailing, ", ")))
 	}
 	if st.Diverged {
 		list = append(list, "this node's state differs from the majority's: it serves nobody")
@@ -80,16 +130,16 @@ func (s *Server) getCluster(w http.ResponseWriter, r *http.Request) error {
 // statusView is all that /status says.
 type statusView struct {
 	clusterView
-	Version       string       `json:"version"`
-	UptimeSeconds float64      `json:"uptime_seconds"`
-	Waiting       int          `json:"waiting_requests"`
-	WaitingBytes  int          `json:"waiting_bytes"`
-	Cursors       []cursorView `json:"cursors"`
-	Dedup         dedupView    `json:"dedup"`
-	DeadLetters   lettersView  `json:"dead_letters"`
-	Log           fsm.Stats    `json:"log"`
-	Refusals      any          `json:"refusals,omitempty"` // nodes that raft's door turned away
-	JoinRefused   string       `json:"join_refused,omitempty"`
+	Version       string          `json:"version"`
+	UptimeSeconds float64         `json:"uptime_seconds"`
+	Waiting       int             `json:"waiting_requests"`
+	WaitingBytes  int             `json:"waiting_bytes"`
+	Cursors       []cursorView    `json:"cursors"`
+	Dedup         dedupView       `json:"dedup"`
+	DeadLetters   fsm.LetterStats `json:"dead_letters"`
+	Log           fsm.Stats       `json:"log"`
+	Refusals      any             `json:"refusals,omitempty"` // nodes that raft's door turned away
+	JoinRefused   string          `json:"join_refused,omitempty"`
 	// What clients report of themselves; nothing until they do.
 	Subscriptions map[string]any `json:"event_subscription_status"`
 	Timeouts      map[string]any `json:"handler_timeouts"`
@@ -102,10 +152,6 @@ type dedupView struct {
 	Suppressed uint64 `json:"suppressed"`
 }
 
-type lettersView struct {
-	Count uint64 `json:"count"`
-}
-
 func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -116,7 +162,9 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Cursors: s.ops.cursors(), Log: stats, JoinRefused: st.JoinRefused,
 		Dedup: dedupView{Window: s.ops.machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
+		DeadLetters:   stats.Letters,
 		Subscriptions: map[string]any{}, Timeouts: map[string]any{}}
+	view.Log.Letters = fsm.LetterStats{} // they stand beside it
 	if len(st.Refusals) > 0 {
 		view.Refusals = st.Refusals
 	}

@@ -39,6 +39,7 @@ type tailRequest struct {
 // gap.
 type tail struct {
 	log     *log.Log
+	cursor  string // that it reads for; "" is none
 	matcher event.Matcher
 	next    uint64
 	end     uint64 // a read that does not follow stops behind it
@@ -190,7 +191,11 @@ func (t *tail) step() (b batch, ok bool, err error) {
 	if t.spans {
 		return t.stepSpans()
 	}
-	chunk, err := t.log.Read(t.next, &t.matcher, t.wanted(t.ask))
+	return t.stepEvents()
+}
+
+func (t *tail) stepEvents() (b batch, ok bool, err error) {
+	chunk, err := t.log.ReadFor(t.cursor, t.next, &t.matcher, t.wanted(t.ask))
 	if err != nil {
 		return batch{}, false, err
 	}
@@ -207,16 +212,21 @@ func (t *tail) step() (b batch, ok bool, err error) {
 }
 
 func (t *tail) stepSpans() (b batch, ok bool, err error) {
-	found, err := t.log.ReadSpans(t.next, t.wanted(math.MaxInt), t.budget)
+	found, err := t.log.ReadSpans(t.cursor, t.next, t.wanted(math.MaxInt), t.budget)
 	if err != nil {
 		return batch{}, false, err
 	}
 	if found.Gap != nil {
 		return t.pass(found.Gap), true, nil
 	}
-	t.budget = min(4*t.budget, batchBytes)
-	t.took(int(found.Next - t.next))
 	t.next = found.Next
+	if found.Targeted && len(found.Spans) == 0 {
+		return t.stepEvents()
+	}
+	t.budget = min(4*t.budget, batchBytes)
+	for _, span := range found.Spans {
+		t.took(span.Take)
+	}
 	return t.hand(batch{spans: found.Spans}), len(found.Spans) > 0, nil
 }
 

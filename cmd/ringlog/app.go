@@ -34,8 +34,9 @@ func newApp(sh *shell) *cli.App {
 		Before:                    sh.configure,
 		Commands: []*cli.Command{
 			devCommand(sh), demoCommand(sh), serveCommand(sh),
-			publishCommand(sh), tailCommand(sh), getCommand(sh), cursorCommand(sh), dedupCommand(sh),
-			statusCommand(sh), checkCommand(sh), verifyCommand(sh), clusterCommand(sh), settingsCommand(sh), catalogueCommand(sh),
+			publishCommand(sh), tailCommand(sh), getCommand(sh), cursorCommand(sh), dlqCommand(sh), dedupCommand(sh),
+			statusCommand(sh), checkCommand(sh), verifyCommand(sh), clusterCommand(sh), settingsCommand(sh), catalogueCommand(sh), auditCommand(sh),
+			chainCommand(sh), explainCommand(sh), waitCommand(sh),
 			compactCommand(sh), snapshotCommand(sh), inspectCommand(sh), benchCommand(sh),
 			versionCommand(sh), completionCommand(sh),
 		},

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -30,7 +31,11 @@ type nodeStatus struct {
 	DiskFull     bool                    `json:"disk_full"`
 	Members      []raftnode.MemberStatus `json:"members"`
 	Quorum       raftnode.Quorum         `json:"quorum"`
+	Outage       *raftnode.Outage        `json:"outage"`
+	Health       voterHealth             `json:"health"`
+	Autopilot    *autopilotVerdict       `json:"autopilot"` // of a leader
 	Cursors      []cursorInfo            `json:"cursors"`
+	DeadLetters  fsm.LetterStats         `json:"dead_letters"`
 	Dedup        struct {
 		Accepted   uint64 `json:"accepted"`
 		Suppressed uint64 `json:"suppressed"`

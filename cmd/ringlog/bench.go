@@ -76,6 +76,7 @@ func benchCommand(sh *shell) *cli.Command {
 			},
 		})
 	}
+	all.Subcommands = append(all.Subcommands, failoverCommand(sh))
 	return all
 }
 

@@ -93,6 +93,15 @@ func listTypes(ctx context.Context, sh *shell, builtin bool, category string) er
 	if len(chosen) == 0 {
 		return notFoundf("no type is of category %q: the categories are %s", category, strings.Join(event.Builtin().Categories(), ", "))
 	}
+	var own []string
+	for _, d := range event.Builtin().Own() {
+		if category == "" || strings.EqualFold(d.Category, category) {
+			own = append(own, string(d.Name))
+		}
+	}
+	if len(own) > 0 {
+		sh.say("the cluster adds its own: %s (ringlog catalogue show TYPE)", strings.Join(own, ", "))
+	}
 	return emitEach(sh, chosen, table.Row{"type", "value", "category", "payload fields"}, func(d *event.Definition) table.Row {
 		return table.Row{d.Name, d.Value, d.Category, len(d.Payload)}
 	})

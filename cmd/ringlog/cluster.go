@@ -31,7 +31,7 @@ func clusterCommand(sh *shell) *cli.Command {
 				}
 				return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"), map[string]bool{"force": c.Bool("force")}, "promoted")
 			}},
-			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), recoverCommand(sh),
+			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh), clusterOutageCommand(sh), recoverCommand(sh),
 		},
 	}
 }

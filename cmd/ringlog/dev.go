@@ -28,6 +28,7 @@ type devOptions struct {
 	httpPort, raftPort int    // of the first node; 0 lets the kernel choose
 	samples            bool
 	heartbeat          time.Duration // 0 is the default
+	args               []string      // more of serve
 }
 
 func devCommand(sh *shell) *cli.Command {
@@ -126,7 +127,7 @@ func startDev(ctx context.Context, sh *shell, o devOptions) (cluster *devcluster
 		}
 		removeDir = func() error { return os.RemoveAll(dir) }
 	}
-	args := sh.tokenArgs()
+	args := append(sh.tokenArgs(), o.args...)
 	if o.heartbeat > 0 {
 		args = append(args, "--heartbeat", o.heartbeat.String())
 	}

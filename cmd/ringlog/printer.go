@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
@@ -13,10 +14,13 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// printer prints events, as text or as one JSON object a line.
+// printer prints events, as text or as one JSON object a line. Several goroutines may use
+// it.
 type printer struct {
 	sh  *shell
 	out *lazyWriter
+
+	mu  sync.Mutex
 	buf []byte
 }
 
@@ -25,6 +29,8 @@ func newPrinter(sh *shell) *printer {
 }
 
 func (p *printer) event(ev *event.Event) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.sh.json {
 		p.buf = append(ev.AppendJSON(p.buf[:0]), '\n')
 	} else {
@@ -34,17 +40,37 @@ func (p *printer) event(ev *event.Event) error {
 	return err
 }
 
+// local prints a record of a node's journal, which has no offset: as the node sent it, or
+// marked as local.
+func (p *printer) local(line json.RawMessage, r localRecord, payload json.RawMessage) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sh.json {
+		p.buf = append(append(p.buf[:0], line...), '\n')
+	} else {
+		p.buf = fmt.Appendf(p.buf[:0], "%8s  %s  %s  node=%s  %s\n", "local", momentText(r.Time), p.bold(r.Type), r.NodeID, payload)
+	}
+	_, err := p.out.Write(p.buf)
+	return err
+}
+
+func (p *printer) bold(t event.Type) string {
+	if p.sh.colour {
+		return text.Bold.Sprint(string(t))
+	}
+	return string(t)
+}
+
 // appendText prints offset, time, type, where from, and the payload.
 func (p *printer) appendText(b []byte, ev *event.Event) []byte {
-	name := string(ev.Type)
-	if p.sh.colour {
-		name = text.Bold.Sprint(name)
-	}
-	b = fmt.Appendf(b, "%8d  %s  %s", ev.Offset, ev.AppendedAt.Local().Format("2006-01-02 15:04:05.000"), name)
+	b = fmt.Appendf(b, "%8d  %s  %s", ev.Offset, momentText(ev.AppendedAt), p.bold(ev.Type))
 	for _, f := range []struct{ label, value string }{{"source", ev.Source}, {"key", ev.Key}, {"correlation", ev.CorrelationID}} {
 		if f.value != "" {
 			b = fmt.Appendf(b, "  %s=%s", f.label, f.value)
 		}
+	}
+	if ev.Redrive != 0 {
+		b = fmt.Appendf(b, "  letter=%d for=%s", ev.Redrive, ev.Target)
 	}
 	return append(append(append(b, "  "...), ev.Payload...), '\n')
 }

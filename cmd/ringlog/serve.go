@@ -171,9 +171,8 @@ func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
 }
 
 func (c *serveConfig) timing() raftnode.Timing {
-	heartbeat := c.Heartbeat.Duration
-	return raftnode.Timing{Heartbeat: heartbeat, Election: heartbeat, Lease: heartbeat / 2,
-		SnapshotInterval: c.CompactEvery.Duration, SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries)}
+	return raftnode.Timing{Heartbeat: c.Heartbeat.Duration, Election: c.electionTimeout(), Lease: c.leaderLease(),
+		Ping: c.PingInterval.Duration, Misses: c.PingMisses, SnapshotInterval: c.CompactEvery.Duration, SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries)}
 }
 
 // portError names who holds a port that is in use.

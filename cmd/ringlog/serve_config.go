@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -38,6 +39,10 @@ type serveConfig struct {
 	Reserved        string   `toml:"reserved" json:"reserved"` // seeds catalogue.reserved of a new cluster
 	Strict          bool     `toml:"validation-strict" json:"validation-strict"`
 	Heartbeat       interval `toml:"heartbeat" json:"heartbeat"`
+	Election        interval `toml:"election-timeout" json:"election-timeout"`
+	Lease           interval `toml:"leader-lease" json:"leader-lease"`
+	PingInterval    interval `toml:"ping-interval" json:"ping-interval"`
+	PingMisses      int      `toml:"ping-misses" json:"ping-misses"`
 	CompactEvery    interval `toml:"raft-compact-interval" json:"raft-compact-interval"`
 	CompactEntries  int      `toml:"raft-compact-entries" json:"raft-compact-entries"`
 	TrailingEntries int      `toml:"raft-trailing-entries" json:"raft-trailing-entries"`
@@ -61,7 +66,7 @@ func (i interval) MarshalText() ([]byte, error) { return []byte(i.String()), nil
 
 func serveDefaults() serveConfig {
 	return serveConfig{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770", LogStore: datadir.LogStoreBolt, Reserved: "refuse",
-		Heartbeat: interval{time.Second}, CompactEvery: interval{30 * time.Second}, CompactEntries: 16384, TrailingEntries: 10240,
+		Heartbeat: interval{time.Second}, PingInterval: interval{500 * time.Millisecond}, PingMisses: 3, CompactEvery: interval{30 * time.Second}, CompactEntries: 16384, TrailingEntries: 10240,
 		LogLevel: "info"}
 }
 
@@ -88,6 +93,10 @@ func serveOptions() []serveOption {
 		{"reserved", "clients' events of reserved types in a new cluster: refuse or accept-as-foreign", nil, func(c *serveConfig) any { return &c.Reserved }},
 		{"validation-strict", "a new cluster refuses unknown types", []string{"RINGRIFT_EVENT_VALIDATION_STRICT"}, func(c *serveConfig) any { return &c.Strict }},
 		{"heartbeat", "without word from a leader for so long there is an election", nil, func(c *serveConfig) any { return &c.Heartbeat }},
+		{"election-timeout", "how long a candidate waits for votes, at least --heartbeat (default: as --heartbeat)", nil, func(c *serveConfig) any { return &c.Election }},
+		{"leader-lease", "without word from a majority for so long a leader steps down, at most --heartbeat; with a killed leader others stand after that (default: half of --heartbeat)", nil, func(c *serveConfig) any { return &c.Lease }},
+		{"ping-interval", "how often this node asks every other member how it is, leader or none", nil, func(c *serveConfig) any { return &c.PingInterval }},
+		{"ping-misses", "after so many --ping-interval without an answer a member is out of reach", nil, func(c *serveConfig) any { return &c.PingMisses }},
 		{"raft-compact-interval", "how often the raft log is looked at for entries that nobody needs", nil, func(c *serveConfig) any { return &c.CompactEvery }},
 		{"raft-compact-entries", "how many entries since the last time make it worth it", nil, func(c *serveConfig) any { return &c.CompactEntries }},
 		{"raft-trailing-entries", "entries kept for members that are behind; who is further behind gets a snapshot", nil, func(c *serveConfig) any { return &c.TrailingEntries }},
@@ -110,7 +119,11 @@ func (o serveOption) flag() cli.Flag {
 	case *string:
 		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: *v}
 	case *interval:
-		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: v.String()}
+		f := &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
+		if v.Duration != 0 { // else the usage tells it
+			f.DefaultText = v.String()
+		}
+		return f
 	case *int:
 		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: strconv.Itoa(*v)}
 	default:
@@ -205,6 +218,9 @@ func readConfigFile(c *serveConfig, file string, content []byte) error {
 func unquotedInterval(content []byte) error {
 	var intervals struct {
 		Heartbeat    string `toml:"heartbeat"`
+		Election     string `toml:"election-timeout"`
+		Lease        string `toml:"leader-lease"`
+		PingInterval string `toml:"ping-interval"`
 		CompactEvery string `toml:"raft-compact-interval"`
 	}
 	return toml.Unmarshal(content, &intervals)
@@ -263,6 +279,14 @@ func (c *serveConfig) validate(hasToken bool) error {
 		return usagef("--raft-compact-interval, --raft-compact-entries and --raft-trailing-entries must be positive")
 	case c.Heartbeat.Duration < 50*time.Millisecond || c.Heartbeat.Duration > time.Minute:
 		return usagef("--heartbeat %s: use 50ms to 1m", c.Heartbeat)
+	case c.electionTimeout() < c.Heartbeat.Duration || c.electionTimeout() > time.Minute:
+		return usagef("--election-timeout %s: use %s (--heartbeat) to 1m", c.Election, c.Heartbeat)
+	case c.leaderLease() < 25*time.Millisecond || c.leaderLease() > c.Heartbeat.Duration:
+		return usagef("--leader-lease %s: use 25ms to %s (--heartbeat), so that a leader steps down before another is elected", c.Lease, c.Heartbeat)
+	case c.PingInterval.Duration < 50*time.Millisecond || c.PingInterval.Duration > 10*time.Second:
+		return usagef("--ping-interval %s: use 50ms to 10s", c.PingInterval)
+	case c.PingMisses < 2 || c.PingMisses > 20:
+		return usagef("--ping-misses %d: use 2 to 20; a single ping may always be late", c.PingMisses)
 	case hclog.LevelFromString(c.LogLevel) == hclog.NoLevel:
 		return usagef("--log-level %q: use trace, debug, info, warn or error", c.LogLevel)
 	}
@@ -273,6 +297,14 @@ func (c *serveConfig) validate(hasToken bool) error {
 		return usagef("%s is a new data folder: say --bootstrap-expect 1 for a single node, or --join with URLs of a cluster", c.DataDir)
 	}
 	return nil
+}
+
+func (c *serveConfig) electionTimeout() time.Duration {
+	return cmp.Or(c.Election.Duration, c.Heartbeat.Duration)
+}
+
+func (c *serveConfig) leaderLease() time.Duration {
+	return cmp.Or(c.Lease.Duration, c.Heartbeat.Duration/2)
 }
 
 // fresh reports a data folder that no node has used yet.

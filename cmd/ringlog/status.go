@@ -26,7 +26,8 @@ func showStatus(ctx context.Context, sh *shell) error {
 		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, s.Role), "cluster", cmp.Or(s.ClusterID, "none yet"),
 			"leader", leaderText(s), "offsets", offsetsText(s), "index", fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
 			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index), "quorum", quorumText(s.Quorum),
-			"members", membersText(s.Members), "cursors", cursorsText(s.Cursors)}
+			"members", membersText(s.Members), "cursors", cursorsText(s.Cursors),
+			"dead letters", fmt.Sprintf("%d, %d of them redriven", s.DeadLetters.Count, s.DeadLetters.Redriven)}
 		for _, bad := range problems(s) {
 			facts = append(facts, "problem", bad)
 		}
@@ -86,8 +87,12 @@ func problems(s nodeStatus) []string {
 	add(s.Diverged, "the state of %s differs from the majority's: remove it, empty its folder, join again", s.NodeID)
 	add(s.LeaderID == "", "no leader")
 	add(s.Quorum.Margin < 0, "no quorum: %s", quorumText(s.Quorum))
+	if s.Outage != nil {
+		add(true, "no quorum since %s (%s): see ringlog cluster outage", localTime(s.Outage.Since), s.Outage.Cause)
+	}
 	add(s.DiskFull, "the disk of %s is nearly full: appends are refused", s.NodeID)
 	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
+	add(len(s.Health.CatchupAtRisk) > 0, "about to fall behind what the raft log keeps: %s", strings.Join(s.Health.CatchupAtRisk, ", "))
 	for _, m := range s.Members {
 		add(!m.Healthy, "member %s does not answer", m.ID)
 	}

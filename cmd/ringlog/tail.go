@@ -24,6 +24,7 @@ type tailOptions struct {
 	consistency client.Consistency
 	minOffset   uint64
 	local       bool // only the first endpoint, whoever leads
+	journal     bool // what that node notes of an outage, too
 }
 
 func filterFlags() []cli.Flag {
@@ -54,7 +55,9 @@ func tailCommand(sh *shell) *cli.Command {
 		Name: "tail", Usage: "print events, and go on as more are appended",
 		Description: "By default from the end. With --cursor from where that durable cursor stands, which is\n" +
 			"created at the start of the log where there is none; an event is committed once it is printed.\n" +
-			"What was trimmed before it could be read is told as a gap.",
+			"What was trimmed before it could be read is told as a gap.\n" +
+			"--local also prints what the node notes of an outage while it lasts, marked as local: such a record has no\n" +
+			"offset and does not count for -n. The log's own QUORUM_LOST and QUORUM_RESTORED come after the recovery.",
 		Flags: append(filterFlags(),
 			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + positionForms},
 			&cli.StringFlag{Name: "cursor", Usage: "read through the durable cursor `NAME`"},
@@ -63,7 +66,7 @@ func tailCommand(sh *shell) *cli.Command {
 			&cli.BoolFlag{Name: "until-end", Usage: "end at what is the end of the log now"},
 			&cli.StringFlag{Name: "consistency", Usage: "local, or linearizable: first wait for all that was acknowledged", Value: "local"},
 			&cli.Uint64Flag{Name: "min-offset", Usage: "first wait until the node has this `OFFSET`"},
-			&cli.BoolFlag{Name: "local", Usage: "read what the first endpoint has, not what others have"},
+			&cli.BoolFlag{Name: "local", Usage: "read what the first endpoint has, not what others have, and its journal of outages"},
 		),
 		Action: func(c *cli.Context) error {
 			if err := exactly(c, 0, ""); err != nil {
@@ -90,7 +93,7 @@ func tailOptionsOf(c *cli.Context) (o tailOptions, err error) {
 		o.from = &from
 	}
 	o.cursor, o.noCommit, o.count, o.untilEnd = c.String("cursor"), c.Bool("no-commit"), c.Uint64("n"), c.Bool("until-end")
-	o.minOffset, o.local = c.Uint64("min-offset"), c.Bool("local")
+	o.minOffset, o.local, o.journal = c.Uint64("min-offset"), c.Bool("local"), c.Bool("local")
 	switch s := c.String("consistency"); {
 	case s == "linearizable" && o.local:
 		return o, usagef("--consistency linearizable and --local exclude each other")
@@ -112,11 +115,12 @@ func tailOptionsOf(c *cli.Context) (o tailOptions, err error) {
 
 // tail prints events until ctx ends, or what the options say.
 func tail(ctx context.Context, sh *shell, o tailOptions) (err error) {
-	c, err := sh.dialReachable(ctx, func(cfg *client.Config) {
-		if o.local {
-			cfg.Endpoints = cfg.Endpoints[:1]
-		}
-	})
+	if o.local {
+		first := *sh
+		first.endpoints = sh.endpoints[:1]
+		sh = &first
+	}
+	c, err := sh.dialReachable(ctx)
 	if err != nil {
 		return err
 	}
@@ -124,14 +128,44 @@ func tail(ctx context.Context, sh *shell, o tailOptions) (err error) {
 	ctx, stop := sh.whileRead(ctx)
 	defer stop()
 	p := newPrinter(sh)
+	read := tailLog
 	if o.cursor != "" {
-		err = tailCursor(ctx, c, o, p)
+		read = tailCursor
+	}
+	if o.journal {
+		err = withJournal(ctx, newJournalTail(sh, o, p), o.untilEnd, func(ctx context.Context) error { return read(ctx, c, o, p) })
 	} else {
-		err = tailLog(ctx, c, o, p)
+		err = read(ctx, c, o, p)
 	}
 	err = errors.Join(err, p.out.Flush())
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, syscall.EPIPE)) {
 		return nil // Ctrl-C, or nobody reading any more, is how a tail ends
+	}
+	return err
+}
+
+// withJournal reads the log and the journal side by side. What lasts until the end of
+// the log has the journal's records behind it: they are newer.
+func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(context.Context) error) error {
+	if untilEnd {
+		if err := read(ctx); err != nil {
+			return err
+		}
+		return j.unsettled(ctx)
+	}
+	following, stop := context.WithCancel(ctx)
+	failed := make(chan error, 1)
+	go func() {
+		err := j.follow(following)
+		if err != nil {
+			stop() // the output is gone, for the log's events too
+		}
+		failed <- err
+	}()
+	err := read(following)
+	stop()
+	if told := <-failed; told != nil {
+		return told
 	}
 	return err
 }

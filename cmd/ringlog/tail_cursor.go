@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
-	"net/http"
 	"time"
 
 	"github.com/ringrift/ringlog/client"
@@ -13,20 +13,19 @@ import (
 
 // cursorTail prints through a durable cursor and commits what is printed.
 type cursorTail struct {
-	opts   tailOptions
-	client *client.Client
-	cur    *client.Cursor
-	p      *printer
-	left   uint64 // events still wanted
-	last   uint64 // the last offset printed, told as a gap or passed by the filter
+	opts tailOptions
+	cur  *client.Cursor
+	p    *printer
+	left uint64 // events still wanted
+	last uint64 // the last offset printed, told as a gap or passed by the filter
 }
 
 func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *printer) (err error) {
-	t := &cursorTail{opts: o, client: c, p: p, left: o.count}
+	t := &cursorTail{opts: o, p: p, left: o.count}
 	if o.count == 0 {
 		t.left = math.MaxUint64
 	}
-	options := client.CursorOptions{Filter: o.filter, NoScanCommit: o.noCommit}
+	options := client.CursorOptions{Filter: o.filter, NoScanCommit: o.noCommit, UntilEnd: o.untilEnd}
 	if o.from != nil {
 		options.From = o.from.forClient()
 	}
@@ -37,11 +36,13 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *printer
 	if info := t.cur.Info(); o.from != nil && info.Generation > 1 {
 		p.sh.say("the cursor %s exists and goes on behind %d: --from counts for a new one (move it: ringlog cursor seek %s --to …)", info.Name, info.Committed, info.Name)
 	}
-	if o.untilEnd {
-		return t.toEnd(ctx)
-	}
 	for t.left > 0 {
-		if err := t.step(ctx); err != nil {
+		err := t.step(ctx)
+		if errors.Is(err, io.EOF) {
+			t.last = max(t.last, t.cur.Scanned()) // what came last did not match
+			return t.commit(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -75,58 +76,6 @@ func (t *cursorTail) event(ev *event.Event) error {
 func (t *cursorTail) gap(g client.Gap) error {
 	t.last = max(t.last, g.To)
 	return t.p.gap(g)
-}
-
-// commitEvery is how many events are printed between two commits at most.
-const commitEvery = 1000
-
-// toEnd prints up to what is the end now. It reads the log where the cursor stands
-// instead of through it: a cursor's reader is told of events alone, not that none
-// comes.
-func (t *cursorTail) toEnd(ctx context.Context) error {
-	var s nodeStatus
-	if err := t.client.Do(ctx, http.MethodGet, "/status", nil, nil, &s); err != nil {
-		return err
-	}
-	info, end := t.cur.Info(), s.LastOffset // a node that is behind only names a lower end
-	t.last = info.Committed
-	if info.Gap != nil {
-		if err := t.gap(*info.Gap); err != nil {
-			return err
-		}
-	}
-	if err := t.readOn(ctx, info.Filter); err != nil {
-		return err
-	}
-	if t.left > 0 {
-		t.last = max(t.last, end) // what came last did not match
-	}
-	return t.commit(ctx)
-}
-
-// readOn prints everything that was acknowledged before it.
-func (t *cursorTail) readOn(ctx context.Context, filter event.Filter) error {
-	options := client.TailOptions{From: client.FromOffset(t.last + 1), Filter: filter, NoFollow: true, Consistency: client.Linearizable}
-	open := 0
-	for ev, err := range t.client.Tail(ctx, options) {
-		var gap *client.GapError
-		switch {
-		case errors.As(err, &gap):
-			err = t.gap(gap.Gap)
-		case err != nil:
-		case t.left == 0:
-			return nil
-		default:
-			err = t.event(&ev)
-		}
-		if open++; err == nil && open%commitEvery == 0 {
-			err = t.commit(ctx)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // commitWithin bounds a commit of what is printed already, also after Ctrl-C.

@@ -7,6 +7,7 @@
 //	DIR/raft/          raft.db (log store boltdb) or wal/ (log store wal), stable.db
 //	DIR/state/         the replicated state
 //	DIR/snapshots-in/  snapshots being received
+//	DIR/blackbox.jsonl what this voter saw of outages
 //
 // It promises that two processes never use one folder, that a folder never
 // answers under another node's name, and that a folder whose raft files were
@@ -39,6 +40,7 @@ const (
 	RaftDir      = "raft"
 	StateDir     = "state"
 	SnapshotsDir = "snapshots-in"
+	BlackBoxFile = "blackbox.jsonl"
 
 	BoltFile    = "raft.db"   // in RaftDir: the log of LogStoreBolt
 	StableFile  = "stable.db" // in RaftDir: term and vote

@@ -16,6 +16,8 @@ const (
 	// stallFactor x Timeout without a byte inside an RPC ends the connection.
 	// raft reads a snapshot on its main loop, which a dead sender would hold.
 	stallFactor = 3
+
+	partedRoom = 64
 )
 
 var errOutgrown = errors.New("rafttransport: connection is older than this node's cluster id")
@@ -102,6 +104,7 @@ func (c *conn) Close() error {
 // registry holds every open connection and their limits.
 type registry struct {
 	timeout time.Duration
+	parted  chan string    // see Transport.Parted
 	owned   sync.WaitGroup // accepted connections that raft's transport reads
 
 	mu     sync.Mutex
@@ -111,7 +114,7 @@ type registry struct {
 }
 
 func newRegistry(timeout time.Duration) *registry {
-	return &registry{timeout: timeout, open: make(map[*conn]struct{})}
+	return &registry{timeout: timeout, parted: make(chan string, partedRoom), open: make(map[*conn]struct{})}
 }
 
 // add registers a new connection. nil: the registry is closed, or so full that
@@ -201,6 +204,13 @@ func (r *registry) remove(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.open, c)
+	if n, _ := r.acceptedFrom(c.nodeID); n > 0 || !c.accepted || c.stage != established || r.closed {
+		return
+	}
+	select {
+	case r.parted <- c.nodeID:
+	default: // nobody listens
+	}
 }
 
 func (r *registry) disconnect(nodeID string) {

@@ -43,8 +43,7 @@ type stream struct {
 }
 
 func listen(o Options, book *refusals) (*stream, error) {
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive()}
-	ln, err := lc.Listen(context.Background(), "tcp", o.Bind)
+	ln, err := o.Listen(context.Background(), o.Bind)
 	if err != nil {
 		return nil, err
 	}

@@ -88,9 +88,18 @@ type Options struct {
 	TimeoutScale int
 
 	Logger hclog.Logger // nil = none
-	// Dial replaces the TCP dialer, so that a test can put faults into a
-	// connection. nil in production.
-	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Listen and Dial replace TCP, each for itself, so that a test can put faults
+	// into a connection or run on a network of its own. nil in production.
+	Listen func(ctx context.Context, addr string) (net.Listener, error)
+	Dial   func(ctx context.Context, addr string) (net.Conn, error)
+}
+
+// Network is a pair of Options.Listen and Options.Dial. What is dialled reaches
+// what listens at that address; a call that can not be answered waits for its
+// context.
+type Network interface {
+	Listen(ctx context.Context, addr string) (net.Listener, error)
+	Dial(ctx context.Context, addr string) (net.Conn, error)
 }
 
 func (o Options) normalised() (Options, error) {
@@ -107,6 +116,12 @@ func (o Options) normalised() (Options, error) {
 	o.Secret = bytes.Clone(o.Secret)
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
+	}
+	if o.Listen == nil {
+		lc := &net.ListenConfig{KeepAliveConfig: keepAlive()}
+		o.Listen = func(ctx context.Context, addr string) (net.Listener, error) {
+			return lc.Listen(ctx, "tcp", addr)
+		}
 	}
 	if o.Dial == nil {
 		d := &net.Dialer{KeepAliveConfig: keepAlive()}
@@ -194,6 +209,11 @@ func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 // handshake included. Called after membership's word on the node has changed,
 // it leaves no connection that was admitted under the old word.
 func (t *Transport) Disconnect(nodeID string) { t.stream.conns.disconnect(nodeID) }
+
+// Parted names nodes whose last accepted connection has just ended: a process that
+// is gone is told so at once where its machine still answers. It may also have closed
+// them, and come back. For one reader; what it does not take is dropped past 64.
+func (t *Transport) Parted() <-chan string { return t.stream.conns.parted }
 
 // Refusals lists the last refusal per peer, the newest first; at most 256.
 func (t *Transport) Refusals() []Refusal { return t.refused.list() }

@@ -91,6 +91,8 @@ type Event struct {
 	OriginalType  string                 `protobuf:"bytes,11,opt,name=original_type,json=originalType,proto3" json:"original_type,omitempty"`
 	Foreign       bool                   `protobuf:"varint,12,opt,name=foreign,proto3" json:"foreign,omitempty"`
 	Offset        uint64                 `protobuf:"varint,13,opt,name=offset,proto3" json:"offset,omitempty"`
+	Target        string                 `protobuf:"bytes,14,opt,name=target,proto3" json:"target,omitempty"`    // the one cursor it is for, where it was appended again
+	Redrive       uint64                 `protobuf:"varint,15,opt,name=redrive,proto3" json:"redrive,omitempty"` // the dead letter that it was then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -212,6 +214,20 @@ func (x *Event) GetForeign() bool {
 func (x *Event) GetOffset() uint64 {
 	if x != nil {
 		return x.Offset
+	}
+	return 0
+}
+
+func (x *Event) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *Event) GetRedrive() uint64 {
+	if x != nil {
+		return x.Redrive
 	}
 	return 0
 }
@@ -2132,6 +2148,158 @@ func (x *CommitCursorResponse) GetCommitted() uint64 {
 	return 0
 }
 
+type DeadLetterRequest struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Name                string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Offset              uint64                 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	Generation          uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Handler             string                 `protobuf:"bytes,4,opt,name=handler,proto3" json:"handler,omitempty"`
+	Error               string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Attempts            uint64                 `protobuf:"varint,6,opt,name=attempts,proto3" json:"attempts,omitempty"`                                                      // 0 is 1
+	FirstFailedUnixNano int64                  `protobuf:"varint,7,opt,name=first_failed_unix_nano,json=firstFailedUnixNano,proto3" json:"first_failed_unix_nano,omitempty"` // 0 is now
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *DeadLetterRequest) Reset() {
+	*x = DeadLetterRequest{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetterRequest) ProtoMessage() {}
+
+func (x *DeadLetterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetterRequest.ProtoReflect.Descriptor instead.
+func (*DeadLetterRequest) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *DeadLetterRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeadLetterRequest) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *DeadLetterRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *DeadLetterRequest) GetHandler() string {
+	if x != nil {
+		return x.Handler
+	}
+	return ""
+}
+
+func (x *DeadLetterRequest) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *DeadLetterRequest) GetAttempts() uint64 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *DeadLetterRequest) GetFirstFailedUnixNano() int64 {
+	if x != nil {
+		return x.FirstFailedUnixNano
+	}
+	return 0
+}
+
+type DeadLetterResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Letter        uint64                 `protobuf:"varint,1,opt,name=letter,proto3" json:"letter,omitempty"` // its id
+	Committed     uint64                 `protobuf:"varint,2,opt,name=committed,proto3" json:"committed,omitempty"`
+	Replayed      bool                   `protobuf:"varint,3,opt,name=replayed,proto3" json:"replayed,omitempty"` // it was there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetterResponse) Reset() {
+	*x = DeadLetterResponse{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetterResponse) ProtoMessage() {}
+
+func (x *DeadLetterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetterResponse.ProtoReflect.Descriptor instead.
+func (*DeadLetterResponse) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *DeadLetterResponse) GetLetter() uint64 {
+	if x != nil {
+		return x.Letter
+	}
+	return 0
+}
+
+func (x *DeadLetterResponse) GetCommitted() uint64 {
+	if x != nil {
+		return x.Committed
+	}
+	return 0
+}
+
+func (x *DeadLetterResponse) GetReplayed() bool {
+	if x != nil {
+		return x.Replayed
+	}
+	return false
+}
+
 type SeekCursorRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2142,7 +2310,7 @@ type SeekCursorRequest struct {
 
 func (x *SeekCursorRequest) Reset() {
 	*x = SeekCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2322,7 @@ func (x *SeekCursorRequest) String() string {
 func (*SeekCursorRequest) ProtoMessage() {}
 
 func (x *SeekCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2335,7 @@ func (x *SeekCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekCursorRequest.ProtoReflect.Descriptor instead.
 func (*SeekCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{31}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SeekCursorRequest) GetName() string {
@@ -2193,7 +2361,7 @@ type SeekCursorResponse struct {
 
 func (x *SeekCursorResponse) Reset() {
 	*x = SeekCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2373,7 @@ func (x *SeekCursorResponse) String() string {
 func (*SeekCursorResponse) ProtoMessage() {}
 
 func (x *SeekCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2386,7 @@ func (x *SeekCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekCursorResponse.ProtoReflect.Descriptor instead.
 func (*SeekCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{32}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SeekCursorResponse) GetCursor() *Cursor {
@@ -2242,7 +2410,7 @@ type ReadCursorRequest struct {
 
 func (x *ReadCursorRequest) Reset() {
 	*x = ReadCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2422,7 @@ func (x *ReadCursorRequest) String() string {
 func (*ReadCursorRequest) ProtoMessage() {}
 
 func (x *ReadCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2435,7 @@ func (x *ReadCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCursorRequest.ProtoReflect.Descriptor instead.
 func (*ReadCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{33}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReadCursorRequest) GetName() string {
@@ -2320,7 +2488,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2500,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2513,7 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{34}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{36}
 }
 
 type IdentifyResponse struct {
@@ -2357,7 +2525,7 @@ type IdentifyResponse struct {
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2369,7 +2537,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2382,7 +2550,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{35}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *IdentifyResponse) GetReportJson() []byte {
@@ -2401,7 +2569,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2581,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2594,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{36}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ForwardRequest) GetRequest() []byte {
@@ -2445,7 +2613,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2625,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2638,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{37}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ForwardResponse) GetResult() []byte {
@@ -2488,7 +2656,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2668,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2681,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{38}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{40}
 }
 
 type ReadIndexResponse struct {
@@ -2525,7 +2693,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2705,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2718,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{39}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -2571,7 +2739,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2751,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2764,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{40}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *JoinRequest) GetMemberJson() []byte {
@@ -2628,7 +2796,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2640,7 +2808,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2653,7 +2821,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{41}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{43}
 }
 
 // ErrorDetail goes with every Connect error: the same as in the HTTP error body.
@@ -2671,7 +2839,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2683,7 +2851,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2696,7 +2864,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{42}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ErrorDetail) GetCode() string {
@@ -2746,7 +2914,7 @@ var File_ringlog_v1_ringlog_proto protoreflect.FileDescriptor
 const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\n" +
 	"\x18ringlog/v1/ringlog.proto\x12\n" +
-	"ringlog.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf2\x02\n" +
+	"ringlog.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x03\n" +
 	"\x05Event\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x18\n" +
@@ -2761,7 +2929,9 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	" \x01(\bR\anoDedup\x12#\n" +
 	"\roriginal_type\x18\v \x01(\tR\foriginalType\x12\x18\n" +
 	"\aforeign\x18\f \x01(\bR\aforeign\x12\x16\n" +
-	"\x06offset\x18\r \x01(\x04R\x06offset\"\x95\x01\n" +
+	"\x06offset\x18\r \x01(\x04R\x06offset\x12\x16\n" +
+	"\x06target\x18\x0e \x01(\tR\x06target\x12\x18\n" +
+	"\aredrive\x18\x0f \x01(\x04R\aredrive\"\x95\x01\n" +
 	"\x06Filter\x12\x14\n" +
 	"\x05types\x18\x01 \x03(\tR\x05types\x12\x1e\n" +
 	"\n" +
@@ -2904,7 +3074,21 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\"4\n" +
 	"\x14CommitCursorResponse\x12\x1c\n" +
-	"\tcommitted\x18\x01 \x01(\x04R\tcommitted\"M\n" +
+	"\tcommitted\x18\x01 \x01(\x04R\tcommitted\"\xe0\x01\n" +
+	"\x11DeadLetterRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\x12\x18\n" +
+	"\ahandler\x18\x04 \x01(\tR\ahandler\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x1a\n" +
+	"\battempts\x18\x06 \x01(\x04R\battempts\x123\n" +
+	"\x16first_failed_unix_nano\x18\a \x01(\x03R\x13firstFailedUnixNano\"f\n" +
+	"\x12DeadLetterResponse\x12\x16\n" +
+	"\x06letter\x18\x01 \x01(\x04R\x06letter\x12\x1c\n" +
+	"\tcommitted\x18\x02 \x01(\x04R\tcommitted\x12\x1a\n" +
+	"\breplayed\x18\x03 \x01(\bR\breplayed\"M\n" +
 	"\x11SeekCursorRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
 	"\x02to\x18\x02 \x01(\v2\x14.ringlog.v1.PositionR\x02to\"@\n" +
@@ -2954,7 +3138,7 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\aPublish\x12\x1a.ringlog.v1.PublishRequest\x1a\x1b.ringlog.v1.PublishResponse\x12;\n" +
 	"\x04Tail\x12\x17.ringlog.v1.TailRequest\x1a\x18.ringlog.v1.TailResponse0\x01\x12E\n" +
 	"\bGetEvent\x12\x1b.ringlog.v1.GetEventRequest\x1a\x1c.ringlog.v1.GetEventResponse\x12Q\n" +
-	"\fExplainDedup\x12\x1f.ringlog.v1.ExplainDedupRequest\x1a .ringlog.v1.ExplainDedupResponse2\x85\x05\n" +
+	"\fExplainDedup\x12\x1f.ringlog.v1.ExplainDedupRequest\x1a .ringlog.v1.ExplainDedupResponse2\xd2\x05\n" +
 	"\rCursorService\x12Q\n" +
 	"\fCreateCursor\x12\x1f.ringlog.v1.CreateCursorRequest\x1a .ringlog.v1.CreateCursorResponse\x12H\n" +
 	"\tGetCursor\x12\x1c.ringlog.v1.GetCursorRequest\x1a\x1d.ringlog.v1.GetCursorResponse\x12N\n" +
@@ -2963,6 +3147,8 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\n" +
 	"OpenCursor\x12\x1d.ringlog.v1.OpenCursorRequest\x1a\x1e.ringlog.v1.OpenCursorResponse\x12Q\n" +
 	"\fCommitCursor\x12\x1f.ringlog.v1.CommitCursorRequest\x1a .ringlog.v1.CommitCursorResponse\x12K\n" +
+	"\n" +
+	"DeadLetter\x12\x1d.ringlog.v1.DeadLetterRequest\x1a\x1e.ringlog.v1.DeadLetterResponse\x12K\n" +
 	"\n" +
 	"SeekCursor\x12\x1d.ringlog.v1.SeekCursorRequest\x1a\x1e.ringlog.v1.SeekCursorResponse\x12G\n" +
 	"\n" +
@@ -2986,7 +3172,7 @@ func file_ringlog_v1_ringlog_proto_rawDescGZIP() []byte {
 }
 
 var file_ringlog_v1_ringlog_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(Consistency)(0),              // 0: ringlog.v1.Consistency
 	(*Event)(nil),                 // 1: ringlog.v1.Event
@@ -3020,25 +3206,27 @@ var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(*OpenCursorResponse)(nil),    // 29: ringlog.v1.OpenCursorResponse
 	(*CommitCursorRequest)(nil),   // 30: ringlog.v1.CommitCursorRequest
 	(*CommitCursorResponse)(nil),  // 31: ringlog.v1.CommitCursorResponse
-	(*SeekCursorRequest)(nil),     // 32: ringlog.v1.SeekCursorRequest
-	(*SeekCursorResponse)(nil),    // 33: ringlog.v1.SeekCursorResponse
-	(*ReadCursorRequest)(nil),     // 34: ringlog.v1.ReadCursorRequest
-	(*IdentifyRequest)(nil),       // 35: ringlog.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),      // 36: ringlog.v1.IdentifyResponse
-	(*ForwardRequest)(nil),        // 37: ringlog.v1.ForwardRequest
-	(*ForwardResponse)(nil),       // 38: ringlog.v1.ForwardResponse
-	(*ReadIndexRequest)(nil),      // 39: ringlog.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 40: ringlog.v1.ReadIndexResponse
-	(*JoinRequest)(nil),           // 41: ringlog.v1.JoinRequest
-	(*JoinResponse)(nil),          // 42: ringlog.v1.JoinResponse
-	(*ErrorDetail)(nil),           // 43: ringlog.v1.ErrorDetail
-	nil,                           // 44: ringlog.v1.Gap.TypesEntry
-	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
+	(*DeadLetterRequest)(nil),     // 32: ringlog.v1.DeadLetterRequest
+	(*DeadLetterResponse)(nil),    // 33: ringlog.v1.DeadLetterResponse
+	(*SeekCursorRequest)(nil),     // 34: ringlog.v1.SeekCursorRequest
+	(*SeekCursorResponse)(nil),    // 35: ringlog.v1.SeekCursorResponse
+	(*ReadCursorRequest)(nil),     // 36: ringlog.v1.ReadCursorRequest
+	(*IdentifyRequest)(nil),       // 37: ringlog.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),      // 38: ringlog.v1.IdentifyResponse
+	(*ForwardRequest)(nil),        // 39: ringlog.v1.ForwardRequest
+	(*ForwardResponse)(nil),       // 40: ringlog.v1.ForwardResponse
+	(*ReadIndexRequest)(nil),      // 41: ringlog.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 42: ringlog.v1.ReadIndexResponse
+	(*JoinRequest)(nil),           // 43: ringlog.v1.JoinRequest
+	(*JoinResponse)(nil),          // 44: ringlog.v1.JoinResponse
+	(*ErrorDetail)(nil),           // 45: ringlog.v1.ErrorDetail
+	nil,                           // 46: ringlog.v1.Gap.TypesEntry
+	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
 }
 var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
-	45, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
-	46, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
+	47, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
+	48, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
 	1,  // 2: ringlog.v1.PublishRequest.events:type_name -> ringlog.v1.Event
 	5,  // 3: ringlog.v1.PublishRequest.packet:type_name -> ringlog.v1.Packet
 	7,  // 4: ringlog.v1.PublishResponse.duplicates:type_name -> ringlog.v1.Duplicate
@@ -3052,16 +3240,16 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	1,  // 12: ringlog.v1.Run.events:type_name -> ringlog.v1.Event
 	12, // 13: ringlog.v1.Run.span:type_name -> ringlog.v1.Span
 	5,  // 14: ringlog.v1.Span.packet:type_name -> ringlog.v1.Packet
-	44, // 15: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
+	46, // 15: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
 	0,  // 16: ringlog.v1.GetEventRequest.consistency:type_name -> ringlog.v1.Consistency
 	11, // 17: ringlog.v1.GetEventResponse.run:type_name -> ringlog.v1.Run
 	2,  // 18: ringlog.v1.Cursor.filter:type_name -> ringlog.v1.Filter
-	45, // 19: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
-	45, // 20: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
+	47, // 19: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
+	47, // 20: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
 	19, // 21: ringlog.v1.Cursor.policy:type_name -> ringlog.v1.CursorPolicy
 	13, // 22: ringlog.v1.Cursor.gap:type_name -> ringlog.v1.Gap
-	46, // 23: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
-	46, // 24: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
+	48, // 23: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
+	48, // 24: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
 	3,  // 25: ringlog.v1.CreateCursorRequest.from:type_name -> ringlog.v1.Position
 	2,  // 26: ringlog.v1.CreateCursorRequest.filter:type_name -> ringlog.v1.Filter
 	19, // 27: ringlog.v1.CreateCursorRequest.policy:type_name -> ringlog.v1.CursorPolicy
@@ -3081,30 +3269,32 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	26, // 41: ringlog.v1.CursorService.DeleteCursor:input_type -> ringlog.v1.DeleteCursorRequest
 	28, // 42: ringlog.v1.CursorService.OpenCursor:input_type -> ringlog.v1.OpenCursorRequest
 	30, // 43: ringlog.v1.CursorService.CommitCursor:input_type -> ringlog.v1.CommitCursorRequest
-	32, // 44: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
-	34, // 45: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
-	35, // 46: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
-	37, // 47: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
-	39, // 48: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
-	41, // 49: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
-	6,  // 50: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
-	10, // 51: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
-	15, // 52: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
-	17, // 53: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
-	21, // 54: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
-	23, // 55: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
-	25, // 56: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
-	27, // 57: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
-	29, // 58: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
-	31, // 59: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
-	33, // 60: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
-	10, // 61: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
-	36, // 62: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
-	38, // 63: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
-	40, // 64: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
-	42, // 65: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
-	50, // [50:66] is the sub-list for method output_type
-	34, // [34:50] is the sub-list for method input_type
+	32, // 44: ringlog.v1.CursorService.DeadLetter:input_type -> ringlog.v1.DeadLetterRequest
+	34, // 45: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
+	36, // 46: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
+	37, // 47: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
+	39, // 48: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
+	41, // 49: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
+	43, // 50: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
+	6,  // 51: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
+	10, // 52: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
+	15, // 53: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
+	17, // 54: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
+	21, // 55: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
+	23, // 56: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
+	25, // 57: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
+	27, // 58: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
+	29, // 59: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
+	31, // 60: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
+	33, // 61: ringlog.v1.CursorService.DeadLetter:output_type -> ringlog.v1.DeadLetterResponse
+	35, // 62: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
+	10, // 63: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
+	38, // 64: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
+	40, // 65: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
+	42, // 66: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
+	44, // 67: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
+	51, // [51:68] is the sub-list for method output_type
+	34, // [34:51] is the sub-list for method input_type
 	34, // [34:34] is the sub-list for extension type_name
 	34, // [34:34] is the sub-list for extension extendee
 	0,  // [0:34] is the sub-list for field type_name
@@ -3133,7 +3323,7 @@ func file_ringlog_v1_ringlog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringlog_v1_ringlog_proto_rawDesc), len(file_ringlog_v1_ringlog_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -65,6 +65,9 @@ const (
 	// CursorServiceCommitCursorProcedure is the fully-qualified name of the CursorService's
 	// CommitCursor RPC.
 	CursorServiceCommitCursorProcedure = "/ringlog.v1.CursorService/CommitCursor"
+	// CursorServiceDeadLetterProcedure is the fully-qualified name of the CursorService's DeadLetter
+	// RPC.
+	CursorServiceDeadLetterProcedure = "/ringlog.v1.CursorService/DeadLetter"
 	// CursorServiceSeekCursorProcedure is the fully-qualified name of the CursorService's SeekCursor
 	// RPC.
 	CursorServiceSeekCursorProcedure = "/ringlog.v1.CursorService/SeekCursor"
@@ -245,6 +248,9 @@ type CursorServiceClient interface {
 	// OpenCursor starts a new generation and fences off the one before.
 	OpenCursor(context.Context, *connect.Request[v1.OpenCursorRequest]) (*connect.Response[v1.OpenCursorResponse], error)
 	CommitCursor(context.Context, *connect.Request[v1.CommitCursorRequest]) (*connect.Response[v1.CommitCursorResponse], error)
+	// DeadLetter keeps an event that could not be handled and moves the cursor past it;
+	// it answers the same for the same request again.
+	DeadLetter(context.Context, *connect.Request[v1.DeadLetterRequest]) (*connect.Response[v1.DeadLetterResponse], error)
 	SeekCursor(context.Context, *connect.Request[v1.SeekCursorRequest]) (*connect.Response[v1.SeekCursorResponse], error)
 	// ReadCursor streams the events behind a cursor's commit.
 	ReadCursor(context.Context, *connect.Request[v1.ReadCursorRequest]) (*connect.ServerStreamForClient[v1.TailResponse], error)
@@ -297,6 +303,12 @@ func NewCursorServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(cursorServiceMethods.ByName("CommitCursor")),
 			connect.WithClientOptions(opts...),
 		),
+		deadLetter: connect.NewClient[v1.DeadLetterRequest, v1.DeadLetterResponse](
+			httpClient,
+			baseURL+CursorServiceDeadLetterProcedure,
+			connect.WithSchema(cursorServiceMethods.ByName("DeadLetter")),
+			connect.WithClientOptions(opts...),
+		),
 		seekCursor: connect.NewClient[v1.SeekCursorRequest, v1.SeekCursorResponse](
 			httpClient,
 			baseURL+CursorServiceSeekCursorProcedure,
@@ -320,6 +332,7 @@ type cursorServiceClient struct {
 	deleteCursor *connect.Client[v1.DeleteCursorRequest, v1.DeleteCursorResponse]
 	openCursor   *connect.Client[v1.OpenCursorRequest, v1.OpenCursorResponse]
 	commitCursor *connect.Client[v1.CommitCursorRequest, v1.CommitCursorResponse]
+	deadLetter   *connect.Client[v1.DeadLetterRequest, v1.DeadLetterResponse]
 	seekCursor   *connect.Client[v1.SeekCursorRequest, v1.SeekCursorResponse]
 	readCursor   *connect.Client[v1.ReadCursorRequest, v1.TailResponse]
 }
@@ -354,6 +367,11 @@ func (c *cursorServiceClient) CommitCursor(ctx context.Context, req *connect.Req
 	return c.commitCursor.CallUnary(ctx, req)
 }
 
+// DeadLetter calls ringlog.v1.CursorService.DeadLetter.
+func (c *cursorServiceClient) DeadLetter(ctx context.Context, req *connect.Request[v1.DeadLetterRequest]) (*connect.Response[v1.DeadLetterResponse], error) {
+	return c.deadLetter.CallUnary(ctx, req)
+}
+
 // SeekCursor calls ringlog.v1.CursorService.SeekCursor.
 func (c *cursorServiceClient) SeekCursor(ctx context.Context, req *connect.Request[v1.SeekCursorRequest]) (*connect.Response[v1.SeekCursorResponse], error) {
 	return c.seekCursor.CallUnary(ctx, req)
@@ -374,6 +392,9 @@ type CursorServiceHandler interface {
 	// OpenCursor starts a new generation and fences off the one before.
 	OpenCursor(context.Context, *connect.Request[v1.OpenCursorRequest]) (*connect.Response[v1.OpenCursorResponse], error)
 	CommitCursor(context.Context, *connect.Request[v1.CommitCursorRequest]) (*connect.Response[v1.CommitCursorResponse], error)
+	// DeadLetter keeps an event that could not be handled and moves the cursor past it;
+	// it answers the same for the same request again.
+	DeadLetter(context.Context, *connect.Request[v1.DeadLetterRequest]) (*connect.Response[v1.DeadLetterResponse], error)
 	SeekCursor(context.Context, *connect.Request[v1.SeekCursorRequest]) (*connect.Response[v1.SeekCursorResponse], error)
 	// ReadCursor streams the events behind a cursor's commit.
 	ReadCursor(context.Context, *connect.Request[v1.ReadCursorRequest], *connect.ServerStream[v1.TailResponse]) error
@@ -422,6 +443,12 @@ func NewCursorServiceHandler(svc CursorServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(cursorServiceMethods.ByName("CommitCursor")),
 		connect.WithHandlerOptions(opts...),
 	)
+	cursorServiceDeadLetterHandler := connect.NewUnaryHandler(
+		CursorServiceDeadLetterProcedure,
+		svc.DeadLetter,
+		connect.WithSchema(cursorServiceMethods.ByName("DeadLetter")),
+		connect.WithHandlerOptions(opts...),
+	)
 	cursorServiceSeekCursorHandler := connect.NewUnaryHandler(
 		CursorServiceSeekCursorProcedure,
 		svc.SeekCursor,
@@ -448,6 +475,8 @@ func NewCursorServiceHandler(svc CursorServiceHandler, opts ...connect.HandlerOp
 			cursorServiceOpenCursorHandler.ServeHTTP(w, r)
 		case CursorServiceCommitCursorProcedure:
 			cursorServiceCommitCursorHandler.ServeHTTP(w, r)
+		case CursorServiceDeadLetterProcedure:
+			cursorServiceDeadLetterHandler.ServeHTTP(w, r)
 		case CursorServiceSeekCursorProcedure:
 			cursorServiceSeekCursorHandler.ServeHTTP(w, r)
 		case CursorServiceReadCursorProcedure:
@@ -483,6 +512,10 @@ func (UnimplementedCursorServiceHandler) OpenCursor(context.Context, *connect.Re
 
 func (UnimplementedCursorServiceHandler) CommitCursor(context.Context, *connect.Request[v1.CommitCursorRequest]) (*connect.Response[v1.CommitCursorResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ringlog.v1.CursorService.CommitCursor is not implemented"))
+}
+
+func (UnimplementedCursorServiceHandler) DeadLetter(context.Context, *connect.Request[v1.DeadLetterRequest]) (*connect.Response[v1.DeadLetterResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ringlog.v1.CursorService.DeadLetter is not implemented"))
 }
 
 func (UnimplementedCursorServiceHandler) SeekCursor(context.Context, *connect.Request[v1.SeekCursorRequest]) (*connect.Response[v1.SeekCursorResponse], error) {

@@ -1,0 +1,214 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Failure says why an event could not be handled.
+type Failure struct {
+	Handler     string
+	Error       string    // bounded by the node: what is longer is cut
+	Attempts    uint64    // 0 is 1
+	FirstFailed time.Time // zero is now
+}
+
+// DeadLetter gives an event up: it goes to the dead letters, and the cursor past it,
+// durably once it returns. Everything before it counts as handled, as with Commit. The
+// same again is answered as the first time.
+func (cur *Cursor) DeadLetter(ctx context.Context, offset uint64, f Failure) error {
+	req := &ringlogv1.DeadLetterRequest{Name: cur.info.Name, Offset: offset, Generation: cur.info.Generation,
+		Handler: f.Handler, Error: f.Error, Attempts: f.Attempts}
+	if !f.FirstFailed.IsZero() {
+		req.FirstFailedUnixNano = f.FirstFailed.UnixNano()
+	}
+	_, err := cursorCall(ctx, cur.c, fmt.Sprintf("dead letter of cursor %s at %d", cur.info.Name, offset), req,
+		func(e *endpoint) unary[ringlogv1.DeadLetterRequest, ringlogv1.DeadLetterResponse] {
+			return e.cursor.DeadLetter
+		})
+	if err != nil {
+		return err
+	}
+	cur.mu.Lock()
+	defer cur.mu.Unlock()
+	cur.committed = max(cur.committed, offset)
+	return nil
+}
+
+// Letter is an event that could not be handled. It is dead, or redriven: appended again
+// at Copy, which its cursor has not committed yet.
+type Letter struct {
+	ID            uint64     `json:"id"`
+	State         string     `json:"state"` // dead or redriven
+	Cursor        string     `json:"cursor,omitempty"`
+	Offset        uint64     `json:"offset,omitempty"` // where it was dead-lettered last
+	Copy          uint64     `json:"copy,omitempty"`
+	Type          event.Type `json:"type"`
+	Key           string     `json:"key,omitempty"`
+	Source        string     `json:"source,omitempty"`
+	CorrelationID string     `json:"correlation_id,omitempty"`
+	Handler       string     `json:"handler,omitempty"`
+	Error         string     `json:"error,omitempty"`
+	Attempts      uint64     `json:"attempts"`
+	FirstFailed   time.Time  `json:"first_failed,omitzero"`
+	LastFailed    time.Time  `json:"last_failed,omitzero"`
+	Dead          time.Time  `json:"dead_lettered_at"`
+	Redrives      uint64     `json:"redrives"`
+	Lineage       []uint64   `json:"lineage,omitempty"` // offsets of the event and its copies
+	Origin        string     `json:"origin,omitempty"`  // of one that came from another system
+	Bytes         uint64     `json:"bytes"`
+}
+
+// LetterFilter chooses dead letters; a zero field chooses all.
+type LetterFilter struct {
+	Type   string // a name, or a pattern such as training.*
+	Cursor string
+	Error  string // a part of it
+	State  string // dead or redriven
+}
+
+func (f LetterFilter) query() url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{"type": f.Type, "cursor": f.Cursor, "error": f.Error, "state": f.State} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+// lettersAtOnce is how many letters one call asks for.
+const lettersAtOnce = 500
+
+// DeadLetters goes through the dead letters by id, as the node that answers knows them.
+// An error is the last that it yields.
+func (c *Client) DeadLetters(ctx context.Context, f LetterFilter) iter.Seq2[Letter, error] {
+	return func(yield func(Letter, error) bool) {
+		q := f.query()
+		q.Set("limit", strconv.Itoa(lettersAtOnce))
+		for {
+			var page struct {
+				Letters []Letter `json:"letters"`
+				Next    uint64   `json:"next"`
+			}
+			if err := c.Do(ctx, http.MethodGet, "/v1/dlq", q, nil, &page); err != nil {
+				yield(Letter{}, err)
+				return
+			}
+			for _, l := range page.Letters {
+				if !yield(l, nil) {
+					return
+				}
+			}
+			if page.Next == 0 {
+				return
+			}
+			q.Set("after", strconv.FormatUint(page.Next, 10))
+		}
+	}
+}
+
+// DeadLetter returns one letter and its event, or the code not_found.
+func (c *Client) DeadLetter(ctx context.Context, id uint64) (Letter, event.Event, error) {
+	var found struct {
+		Letter
+		Event event.Event `json:"event"`
+	}
+	err := c.Do(ctx, http.MethodGet, "/v1/dlq/"+strconv.FormatUint(id, 10), nil, nil, &found)
+	return found.Letter, found.Event, err
+}
+
+// LetterChoice says which letters to redrive or purge: those named, or all that are
+// dead and that the other fields choose. One of them must be given.
+type LetterChoice struct {
+	IDs       []uint64
+	All       bool
+	Type      string
+	Cursor    string
+	Error     string
+	OlderThan time.Duration
+	After     uint64 // ids above it: LettersDone.Last of a call before
+	MaxEvents uint64 // 0 is all of them
+	DryRun    bool
+}
+
+type letterChoiceBody struct {
+	IDs       []uint64 `json:"ids,omitempty"`
+	All       bool     `json:"all,omitempty"`
+	Type      string   `json:"type,omitempty"`
+	Cursor    *string  `json:"cursor,omitempty"`
+	Error     string   `json:"error,omitempty"`
+	OlderThan string   `json:"older_than,omitempty"`
+	After     uint64   `json:"after,omitempty"`
+	MaxEvents uint64   `json:"max_events,omitempty"`
+	DryRun    bool     `json:"dry_run,omitempty"`
+	To        string   `json:"to,omitempty"`
+}
+
+func (l LetterChoice) body() letterChoiceBody {
+	b := letterChoiceBody{IDs: l.IDs, All: l.All, Type: l.Type, Error: l.Error, After: l.After, MaxEvents: l.MaxEvents, DryRun: l.DryRun}
+	if l.Cursor != "" {
+		b.Cursor = &l.Cursor
+	}
+	if l.OlderThan != 0 {
+		b.OlderThan = l.OlderThan.String()
+	}
+	return b
+}
+
+// LettersDone is what was done with letters.
+type LettersDone struct {
+	Matched  int      `json:"matched"`
+	Done     int      `json:"done"`
+	Skipped  int      `json:"skipped"`   // under way already, or too young
+	Missing  []uint64 `json:"missing"`   // of those named, that are not there
+	NoCursor []uint64 `json:"no_cursor"` // whose cursor is not there
+	Left     int      `json:"left"`      // chosen, and not looked at yet
+	More     bool     `json:"more"`      // there are more than MaxEvents
+	Last     uint64   `json:"last"`      // the last one looked at
+	DryRun   bool     `json:"dry_run"`
+}
+
+// Redrive appends dead letters' events again: each comes to the cursor that gave it up,
+// or to the cursor to, and to no other reader. One that is under way already is left
+// alone, so that it may be repeated.
+func (c *Client) Redrive(ctx context.Context, which LetterChoice, to string) (LettersDone, error) {
+	b := which.body()
+	b.To = to
+	return c.lettersCall(ctx, "/v1/dlq/redrive", b)
+}
+
+// Purge removes dead letters for good. One that is under way stays until its cursor has
+// handled it.
+func (c *Client) Purge(ctx context.Context, which LetterChoice) (LettersDone, error) {
+	return c.lettersCall(ctx, "/v1/dlq/purge", which.body())
+}
+
+// lettersCall is Do for a POST that may be repeated.
+func (c *Client) lettersCall(ctx context.Context, path string, in letterChoiceBody) (done LettersDone, err error) {
+	op := http.MethodPost + " " + path
+	body, err := bodyOf(in)
+	if err != nil {
+		return done, named(op, err)
+	}
+	ctx, cancel := c.whileOpen(ctx)
+	defer cancel()
+	var answer []byte
+	err = c.callPatiently(ctx, op, anew, func(ctx context.Context, e *endpoint) (http.Header, error) {
+		var header http.Header
+		answer, header, err = c.exchange(ctx, e, http.MethodPost, path, nil, body)
+		return header, err
+	})
+	if err == nil {
+		err = fill(&done, answer)
+	}
+	return done, named(op, err)
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/audit"
+	"github.com/ringrift/ringlog/event"
+)
+
+func auditCommand(sh *shell) *cli.Command {
+	lists := strings.Join(audit.Lists(), ", ")
+	return &cli.Command{
+		Name: "audit", Usage: "who emits what and who listens: orphan events, dead subscriptions, names that drift",
+		Description: "Holds what the platform's documents declare against what the log and the cursors show, and judges each\n" +
+			"finding of the platform's own audit by the declarations alone. LIST is one or more of these, comma separated:\n" + lists + ".\n" +
+			"Exit 1 where a list of --fail-on is not empty.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json, dot (Graphviz) or mermaid", Value: "text"},
+			&cli.StringFlag{Name: "only", Usage: "print `LIST`s alone"},
+			&cli.StringFlag{Name: "coordinator", Usage: "only what `NAME` has to do with: a coordinator, a module or a class"},
+			&cli.StringFlag{Name: "fail-on", Usage: "exit 1 if one of the `LIST`s holds anything"},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE` to begin counting events in the log: " + positionForms + " (default: the newest 1000000 events)"},
+			&cli.BoolFlag{Name: "builtin", Usage: "what this program knows, without asking a cluster"},
+		},
+		Action: bareWith(sh, func(c *cli.Context) error {
+			o, err := auditOptionsOf(sh, c)
+			if err != nil {
+				return err
+			}
+			return showAudit(c.Context, sh, o)
+		}),
+	}
+}
+
+// auditOptions say what to audit and what of it to print.
+type auditOptions struct {
+	format       audit.Format
+	only, failOn []string
+	coordinator  string
+	from         url.Values // the place to begin at, as the node takes it
+	builtin      bool
+}
+
+func auditOptionsOf(sh *shell, c *cli.Context) (o auditOptions, err error) {
+	o = auditOptions{coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), from: url.Values{}}
+	if o.format, err = audit.ParseFormat(c.String("format")); err != nil {
+		return o, usagef("--format: %w", err)
+	}
+	switch {
+	case sh.json && c.IsSet("format") && o.format != audit.JSON:
+		return o, usagef("--format %s and JSON output ask for different things", o.format)
+	case sh.json:
+		o.format = audit.JSON
+	}
+	if o.only, err = audit.ParseLists(c.String("only")); err != nil {
+		return o, usagef("--only: %w", err)
+	}
+	if o.failOn, err = audit.ParseLists(c.String("fail-on")); err != nil {
+		return o, usagef("--fail-on: %w", err)
+	}
+	if !c.IsSet("from") {
+		return o, nil
+	}
+	if o.builtin {
+		return o, usagef("--from is a place in a log, and --builtin asks none")
+	}
+	from, err := parsePosition(c.String("from"))
+	o.from.Set("from", from.String())
+	return o, err
+}
+
+func showAudit(ctx context.Context, sh *shell, o auditOptions) error {
+	report := audit.Run(event.Builtin(), audit.Evidence{})
+	if !o.builtin {
+		report = &audit.Report{}
+		if err := sh.call(ctx, http.MethodGet, "/v1/audit", o.from, nil, report); err != nil {
+			return err
+		}
+	}
+	if o.coordinator != "" {
+		var err error
+		if report, err = report.About(o.coordinator); errors.Is(err, audit.ErrNoComponent) {
+			return notFoundf("%w; list them: ringlog audit --only components", err)
+		} else if err != nil {
+			return err
+		}
+	}
+	if err := report.Only(o.only).Write(sh.out, o.format); err != nil {
+		return err
+	}
+	return failOn(sh, report, o.failOn)
+}
+
+// failOn ends with code 1 where a list that must be empty is not.
+func failOn(sh *shell, report *audit.Report, lists []string) error {
+	var found []string
+	for _, list := range lists {
+		if n := report.Count(list); n > 0 {
+			found = append(found, fmt.Sprintf("%s %d", list, n))
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	sh.say("the audit found: %s", strings.Join(found, ", "))
+	return codeError(exitFailed)
+}

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/stages"
+)
+
+func chainCommand(sh *shell) *cli.Command {
+	var flows []string
+	for _, f := range event.Builtin().Flows() {
+		flows = append(flows, f.Name)
+	}
+	return &cli.Command{
+		Name: "chain", Usage: "how far a run has come: stages with durations, and what is missing next", ArgsUsage: "CORRELATION_ID",
+		Description: "Holds the events of one correlation id against the documented flows (" + strings.Join(flows, ", ") + ").\n" +
+			"FILE has deadlines of edges: {\"training_pipeline\": {\"TRAINING_STARTED->TRAINING_COMPLETED\": \"6h\"}}. An edge that is\n" +
+			"missing for longer is overdue, by the clock of the node that answers. Without FILE nothing is.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "flow", Usage: "only the flow `NAME`"},
+			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json or mermaid", Value: "text"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on, and print what changes"},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE` in the log to begin: " + positionForms, Value: "start"},
+			&cli.StringFlag{Name: "consistency", Usage: "local, or linearizable: first wait for all that was acknowledged", Value: "local"},
+			&cli.StringFlag{Name: "deadlines", Usage: "`FILE` with how long edges may take", EnvVars: []string{"RINGLOG_CHAIN_DEADLINES"}},
+			&cli.BoolFlag{Name: "fail-overdue", Usage: "exit 1 where an edge is overdue; with --follow, once one is"},
+		},
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 1, "a correlation id"); err != nil {
+				return err
+			}
+			o, err := chainOptionsOf(sh, c)
+			if err != nil {
+				return err
+			}
+			if o.follow {
+				return followChain(c.Context, sh, o)
+			}
+			return showChain(c.Context, sh, o)
+		},
+	}
+}
+
+// chainOptions say which chain to print and how.
+type chainOptions struct {
+	id          string
+	query       url.Values
+	format      stages.Format
+	follow      bool
+	failOverdue bool
+}
+
+func chainOptionsOf(sh *shell, c *cli.Context) (o chainOptions, err error) {
+	o = chainOptions{id: c.Args().First(), query: url.Values{}, follow: c.Bool("follow"), failOverdue: c.Bool("fail-overdue")}
+	if o.id == "" {
+		return o, usagef("chain: the correlation id is empty")
+	}
+	if o.format, err = stages.ParseFormat(c.String("format")); err != nil {
+		return o, usagef("--format %q: use text, json or mermaid", c.String("format"))
+	}
+	switch {
+	case sh.json && c.IsSet("format") && o.format != stages.JSON:
+		return o, usagef("--format %s and JSON output ask for different things", o.format)
+	case sh.json:
+		o.format = stages.JSON
+	case o.follow && o.format == stages.Mermaid:
+		return o, usagef("--follow prints text or json, not %s", o.format)
+	}
+	from, err := parsePosition(c.String("from"))
+	if err != nil {
+		return o, err
+	}
+	o.query.Set("from", from.String())
+	if s := c.String("consistency"); s != "local" && s != "linearizable" {
+		return o, usagef("--consistency %q: use local or linearizable", s)
+	}
+	o.query.Set("consistency", c.String("consistency"))
+	if name := c.String("flow"); name != "" {
+		if _, err := stages.FindFlow(event.Builtin().Flows(), name); err != nil {
+			return o, usagef("--flow: %w", err)
+		}
+		o.query.Set("flow", name)
+	}
+	d, err := readDeadlines(c.String("deadlines"))
+	o.query["deadline"] = d.Texts()
+	if err == nil && o.failOverdue && len(d) == 0 {
+		err = usagef("--fail-overdue needs --deadlines: without them nothing is overdue")
+	}
+	return o, err
+}
+
+func readDeadlines(file string) (stages.Deadlines, error) {
+	if file == "" {
+		return nil, nil
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usagef("--deadlines: %w", err)
+	}
+	d, err := stages.ReadDeadlines(event.Builtin(), raw)
+	if err != nil {
+		return nil, usagef("--deadlines %s: %w", file, err)
+	}
+	return d, nil
+}
+
+func (o *chainOptions) path() string { return "/v1/chain/" + url.PathEscape(o.id) }
+
+func showChain(ctx context.Context, sh *shell, o chainOptions) error {
+	var chain stages.Chain
+	if err := sh.call(ctx, http.MethodGet, o.path(), o.query, nil, &chain); err != nil {
+		return err
+	}
+	localize(&chain)
+	if err := chain.Write(sh.out, o.format); err != nil {
+		return err
+	}
+	return o.verdict(sh, &chain)
+}
+
+// localize brings the events' times into this machine's zone.
+func localize(c *stages.Chain) {
+	for i := range c.Events {
+		c.Events[i].At = c.Events[i].At.Local()
+	}
+}
+
+// verdict ends with code 1 where that was asked for and an edge is overdue.
+func (o *chainOptions) verdict(sh *shell, c *stages.Chain) error {
+	if !o.failOverdue || c.Overdue == 0 {
+		return nil
+	}
+	for _, r := range c.Flows {
+		for _, n := range r.Next {
+			if n.Overdue {
+				sh.say("overdue: %s after %s, for %s; the deadline is %s", n.To, n.From, stages.Took(n.WaitingSeconds), stages.Took(n.DeadlineSeconds))
+			}
+		}
+	}
+	return codeError(exitFailed)
+}
+
+// followChain prints the chain, and again what changes with each new event and each
+// deadline that passes, until it is interrupted.
+func followChain(ctx context.Context, sh *shell, o chainOptions) (err error) {
+	c, err := sh.dialReachable(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeClient(c)) }()
+	ctx, stop := sh.whileRead(ctx)
+	defer stop()
+	status, err := c.Status(ctx)
+	if err != nil {
+		return sh.whyTimeout(context.WithoutCancel(ctx), err)
+	}
+	reading, stopReading := context.WithCancel(ctx)
+	news := newsOf(reading, c, o.id, status.LastOffset+1)
+	defer func() {
+		stopReading()
+		for range news { // until its reader has ended
+		}
+	}()
+	f := chainFollower{sh: sh, options: o, client: c, seen: status.LastOffset}
+	if err = f.run(ctx, news); ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // Ctrl-C, or nobody reading any more, is how it ends
+	}
+	return err
+}
+
+// link is a new event of a chain, or why there will be no more.
+type link struct {
+	offset uint64
+	err    error
+}
+
+// newsOf tells of the events of a chain from an offset on. The channel is closed when ctx
+// is over, or behind an error.
+func newsOf(ctx context.Context, c *client.Client, id string, from uint64) <-chan link {
+	news := make(chan link)
+	go func() {
+		defer close(news)
+		for ev, err := range c.Tail(ctx, client.TailOptions{From: client.FromOffset(from), Filter: event.Filter{CorrelationIDs: []string{id}}}) {
+			if gap := (*client.GapError)(nil); errors.As(err, &gap) {
+				continue // the chain says where the log begins
+			}
+			select {
+			case news <- link{ev.Offset, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return news
+}
+
+// chainFollower prints a chain as it grows.
+type chainFollower struct {
+	sh      *shell
+	options chainOptions
+	client  *client.Client
+	seen    uint64 // an offset that the answering node must have
+	printed uint64 // the newest offset printed
+	overdue int    // as printed
+	begun   bool
+}
+
+func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
+	for {
+		due, err := f.look(ctx)
+		if err != nil {
+			return err
+		}
+		var alarm <-chan time.Time
+		if due > 0 {
+			timer := time.NewTimer(due)
+			defer timer.Stop()
+			alarm = timer.C
+		}
+		select {
+		case <-alarm:
+		case n, more := <-news:
+			if !more {
+				return context.Cause(ctx)
+			}
+			if n.err != nil {
+				return n.err
+			}
+			f.seen = max(f.seen, n.offset)
+		}
+	}
+}
+
+// look asks for the chain, prints what is new, and returns in how long an edge will be
+// overdue; 0 is never.
+func (f *chainFollower) look(ctx context.Context) (due time.Duration, err error) {
+	f.options.query.Set("min_offset", strconv.FormatUint(f.seen, 10))
+	asking, cancel := context.WithTimeout(ctx, f.sh.timeout)
+	defer cancel()
+	var chain stages.Chain
+	err = f.client.Do(asking, http.MethodGet, f.options.path(), f.options.query, nil, &chain)
+	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
+		if !f.begun {
+			f.begun = true
+			f.sh.say("nothing has the correlation id %s yet", f.options.id)
+		}
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := f.print(&chain); err != nil {
+		return 0, err
+	}
+	if at := chain.NextDeadline(); !at.IsZero() {
+		due = max(at.Sub(chain.Now), 0) + time.Millisecond // past it, not at it
+	}
+	return due, f.options.verdict(f.sh, &chain)
+}
+
+// print prints the chain as a whole the first time and for programs, else what is new.
+func (f *chainFollower) print(c *stages.Chain) (err error) {
+	localize(c)
+	newest := c.Events[len(c.Events)-1].Offset
+	switch {
+	case newest <= f.printed && c.Overdue == f.overdue:
+		return nil
+	case f.printed == 0 || f.options.format == stages.JSON:
+		err = c.Write(f.sh.out, f.options.format)
+	default:
+		if _, err = fmt.Fprintln(f.sh.out); err == nil {
+			err = c.WriteNews(f.sh.out, f.printed)
+		}
+	}
+	f.printed, f.overdue, f.begun = cmp.Or(newest, f.printed), c.Overdue, true
+	return err
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// voterHealth is what the log tells of the voters, as /status shows it.
+type voterHealth struct {
+	Voters        []voterState `json:"voters"`
+	AtRisk        bool         `json:"quorum_at_risk"`
+	Outages       []toldOutage `json:"outages"`
+	CatchupAtRisk []string     `json:"catchup_at_risk"`
+	OutagesEver   uint64       `json:"outages_total"`
+}
+
+type voterState struct {
+	ID     string    `json:"id"`
+	Online bool      `json:"online"`
+	Since  time.Time `json:"since,omitzero"`
+}
+
+// autopilotVerdict is what a leader thinks of the servers.
+type autopilotVerdict = raftnode.AutopilotVerdict
+
+func (s nodeStatus) name() string { return s.NodeID }
+
+func (s nodeStatus) knows() []raftnode.MemberStatus { return s.Members }
+
+func orUnknown(id string) string { return cmp.Or(id, "?") }
+
+// printHealth prints what the leader makes of the others, and which nodes see no quorum.
+func printHealth(sh *shell, rows []clusterRow, now time.Time) error {
+	for _, r := range rows {
+		if r.Autopilot == nil {
+			continue
+		}
+		if err := printVerdict(sh, r, now); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(sh.out, outageLinesOf(rows, now))
+	return err
+}
+
+func printVerdict(sh *shell, leader clusterRow, now time.Time) error {
+	fmt.Fprintf(sh.out, "\n%s\n", toleranceText(leader.Autopilot))
+	if h := leader.Health; h != nil && len(h.CatchupAtRisk) > 0 {
+		fmt.Fprintf(sh.out, "about to fall behind what the raft log keeps: %s\n", strings.Join(h.CatchupAtRisk, ", "))
+	}
+	var followers []table.Row
+	for _, v := range leader.Autopilot.Servers {
+		if v.ID != leader.ID {
+			followers = append(followers, serverRow(v, now))
+		}
+	}
+	if len(followers) == 0 {
+		return nil
+	}
+	return sh.table(table.Row{"follower", "is", "healthy", "behind", "last contact", "why"}, followers)
+}
+
+func toleranceText(v *autopilotVerdict) string {
+	text := "no voter may fail"
+	switch n := v.FailureTolerance; {
+	case n == 1:
+		text = "1 healthy voter may fail"
+	case n > 1:
+		text = fmt.Sprintf("%d healthy voters may fail", n)
+	}
+	if len(v.Limiting) > 0 {
+		text += "; limited by " + strings.Join(v.Limiting, ", ")
+	}
+	return text
+}
+
+func serverRow(v raftnode.ServerVerdict, now time.Time) table.Row {
+	is := "voter"
+	switch {
+	case !v.Voter && v.Wish == raftnode.WishVote:
+		is = "joining" // gets its vote once it has been healthy for a while
+	case !v.Voter:
+		is = "non-voter"
+	case v.Wish == raftnode.WishNoVote:
+		is = "leaving"
+	}
+	healthy := yesNo(v.Healthy)
+	if !v.Since.IsZero() {
+		healthy += ", " + short(max(0, now.Sub(v.Since)).Round(time.Second))
+	}
+	return table.Row{v.ID, is, healthy, fmt.Sprintf("%d entries, %s", v.TrailingEntries, secondsText(v.TrailingSeconds)), contactText(v.LastContactMs), v.Why}
+}
+
+// outageLinesOf is a line for each node that sees no quorum.
+func outageLinesOf(rows []clusterRow, now time.Time) string {
+	var b strings.Builder
+	for _, r := range rows {
+		if o := r.Outage; o != nil {
+			fmt.Fprintf(&b, "%s sees no quorum: %s, for %s; %d writes refused (see ringlog cluster outage)\n",
+				r.ID, o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())), o.Refused)
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "\n" + b.String()
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+func clusterHistoryCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "history", Usage: "who led when, and when there was no leader or no quorum",
+		Description: "The events in which the cluster tells of itself, by the time at which it happened, with the gap that each ended.\n" +
+			"An outage has an offset behind those of later events: nothing can be appended until it is over. As JSON they come\n" +
+			"in the order of the log.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + positionForms, Value: "start"},
+			&cli.Uint64Flag{Name: "n", Usage: "the newest `COUNT` only (default: 1000)"},
+			&cli.StringFlag{Name: "consistency", Usage: "local, or linearizable: first wait for all that was acknowledged", Value: "local"},
+		},
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 0, ""); err != nil {
+				return err
+			}
+			query, err := historyQuery(c)
+			if err != nil {
+				return err
+			}
+			return showHistory(c.Context, sh, query)
+		},
+	}
+}
+
+func historyQuery(c *cli.Context) (url.Values, error) {
+	from, err := parsePosition(c.String("from"))
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{"from": {from.String()}, "consistency": {c.String("consistency")}}
+	switch n := c.Uint64("n"); {
+	case c.IsSet("n") && n == 0:
+		return nil, usagef("-n 0: there is nothing to do")
+	case n != 0:
+		query.Set("limit", strconv.FormatUint(n, 10))
+	}
+	if s := c.String("consistency"); s != "local" && s != "linearizable" {
+		return nil, usagef("--consistency %q: use local or linearizable", s)
+	}
+	return query, nil
+}
+
+// history is GET /v1/cluster/history.
+type history struct {
+	Chapters    []json.RawMessage `json:"history"`
+	FirstOffset uint64            `json:"first_offset"`
+	Outage      *raftnode.Outage  `json:"outage"`
+}
+
+// chapter is one event of the cluster's story.
+type chapter struct {
+	Offset     uint64         `json:"offset"`
+	At         time.Time      `json:"at"`
+	Type       event.Type     `json:"type"`
+	Term       uint64         `json:"term"`
+	Subject    string         `json:"subject"`
+	GapSeconds float64        `json:"gap_seconds"`
+	Payload    map[string]any `json:"payload"`
+}
+
+func showHistory(ctx context.Context, sh *shell, query url.Values) error {
+	var h history
+	if err := sh.call(ctx, http.MethodGet, "/v1/cluster/history", query, nil, &h); err != nil {
+		return err
+	}
+	if h.FirstOffset > 1 {
+		sh.say("the log begins at offset %d: what was told before is trimmed", h.FirstOffset)
+	}
+	chapters := make([]chapter, len(h.Chapters))
+	for i, raw := range h.Chapters {
+		if err := json.Unmarshal(raw, &chapters[i]); err != nil {
+			return fmt.Errorf("read the history: %w", err)
+		}
+	}
+	if h.Outage != nil {
+		defer sh.say("there is no quorum now, since %s (%s): see ringlog cluster outage", momentText(h.Outage.Since), h.Outage.Cause)
+	}
+	if sh.json {
+		return emitEach(sh, h.Chapters, nil, nil)
+	}
+	slices.SortStableFunc(chapters, func(a, b chapter) int { return a.At.Compare(b.At) })
+	return emitEach(sh, chapters, table.Row{"time", "offset", "event", "term", "who", "gap", "details"}, chapter.row)
+}
+
+func (c chapter) row() table.Row {
+	return table.Row{momentText(c.At), c.Offset, c.Type, c.Term, c.Subject, c.gap(), c.details()}
+}
+
+// momentText prints a time to the millisecond.
+func momentText(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05.000")
+}
+
+// secondsText prints a gap to be read by people.
+func secondsText(s float64) string {
+	switch {
+	case s < 10:
+		return fmt.Sprintf("%.3f s", s)
+	case s < 120:
+		return fmt.Sprintf("%.1f s", s)
+	default:
+		return short(time.Duration(s * float64(time.Second)))
+	}
+}
+
+// gap says what there was none of, and for how long.
+func (c chapter) gap() string {
+	if c.GapSeconds == 0 {
+		return ""
+	}
+	what := "without a leader"
+	switch {
+	case c.Type == event.QuorumRestored && c.Payload["after"] == "at_risk":
+		what = "with none to spare"
+	case c.Type == event.QuorumOutageView && c.Payload["cluster_had_quorum"] == true:
+		what = "cut off"
+	case strings.HasPrefix(string(c.Type), "QUORUM_"):
+		what = "without a quorum"
+	}
+	return secondsText(c.GapSeconds) + " " + what
+}
+
+// details are what a payload says beside that, in words.
+func (c chapter) details() string {
+	var words []string
+	add := func(key, format string) {
+		if text := valueText(c.Payload[key]); text != "" {
+			words = append(words, fmt.Sprintf(format, text))
+		}
+	}
+	add("cause", "%s")
+	add("reason", "%s")
+	add("target", "to %s")
+	add("previous_leader", "after %s")
+	add("skipped_terms", "nothing came of %s")
+	if all := valueText(c.Payload["voters"]); all != "" && c.Type != event.QuorumPriorityReconnect {
+		add("active_voters", "%s of "+all+" voters online")
+		add("healthy", "%s of "+all+" voters healthy")
+	} else {
+		add("voters", "%s")
+	}
+	add("limiting", "missing %s")
+	add("leaders", "claimed by %s")
+	add("incident", "incident %s")
+	add("down", "%s did not run")
+	add("unreachable", "%s out of reach")
+	add("seen_by", "seen by %s")
+	add("refused", "%s writes refused")
+	add("trailing_entries", "%s entries behind")
+	add("entries_left", "%s left")
+	return strings.Join(words, ", ")
+}
+
+// valueText is a value of a payload in words, "" where it says nothing.
+func valueText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		if v != 0 {
+			return strconv.FormatFloat(v, 'f', -1, 64)
+		}
+	case []any:
+		var words []string
+		for _, e := range v {
+			words = append(words, valueText(e))
+		}
+		return strings.Join(words, " ")
+	case map[string]any: // a term seen
+		return fmt.Sprintf("term %s (%s)", valueText(v["term"]), valueText(v["leader"]))
+	}
+	return ""
+}

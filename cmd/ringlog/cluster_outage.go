@@ -1,0 +1,274 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/raftnode/blackbox"
+)
+
+func clusterOutageCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "outage", Usage: "what each node sees of the quorum, with a leader or without",
+		Description: "Asks every endpoint given and every member that one of them knows of: the outage that lasts, the newest records\n" +
+			"of its journal, and the outages that the log tells of. Exit 0 where all that answer see a quorum, 1 where one\n" +
+			"does not, 3 where nobody answers. With --data-dir the journal of a stopped node is read.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` of a stopped node, instead of running ones"},
+			&cli.IntFlag{Name: "n", Usage: "the newest `COUNT` records of each journal; 0 is all", Value: 10},
+		},
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 0, ""); err != nil {
+				return err
+			}
+			n := c.Int("n")
+			if n < 0 {
+				return usagef("-n %d: it must not be negative", n)
+			}
+			if dir := c.String("data-dir"); c.IsSet("data-dir") {
+				return showJournalOf(sh, dir, n)
+			}
+			return showOutage(c.Context, sh, n)
+		},
+	}
+}
+
+// nodeOutage is what one node says of the quorum.
+type nodeOutage struct {
+	URL     string           `json:"url,omitempty"`
+	DataDir string           `json:"data_dir,omitempty"`
+	NodeID  string           `json:"node_id"`
+	Outage  *raftnode.Outage `json:"outage"` // nil: it sees none
+	Quorum  *raftnode.Quorum `json:"quorum,omitempty"`
+	Members []memberInfo     `json:"members,omitempty"`
+	Journal string           `json:"journal"`
+	Records []localRecord    `json:"records"`
+	Outages []toldOutage     `json:"outages,omitempty"`
+}
+
+// localRecord is a record of a node's journal, as an event that has no offset.
+type localRecord struct {
+	Local   bool            `json:"local"`
+	NodeID  string          `json:"node_id"`
+	Seq     uint64          `json:"seq"`
+	Settled *bool           `json:"settled,omitempty"` // the log tells of it; nil: not known
+	Time    time.Time       `json:"time"`
+	Type    event.Type      `json:"type"`
+	Payload blackbox.Record `json:"payload"`
+}
+
+// toldOutage is an outage that the log tells of.
+type toldOutage struct {
+	Incident uint64    `json:"incident"`
+	Began    time.Time `json:"began_at"`
+	Ended    time.Time `json:"ended_at"`
+	Seconds  float64   `json:"seconds"`
+	SeenBy   []string  `json:"seen_by"`
+}
+
+func (o nodeOutage) name() string { return o.NodeID }
+
+func (o nodeOutage) knows() (list []raftnode.MemberStatus) {
+	for _, m := range o.Members {
+		list = append(list, m.MemberStatus)
+	}
+	return list
+}
+
+// seesQuorum reports whether enough voters answer the node, and have all along.
+func (o nodeOutage) seesQuorum() bool { return o.Outage == nil && o.Quorum.Margin >= 0 }
+
+func (sh *shell) outage(ctx context.Context, base string) (o nodeOutage, err error) {
+	o.Quorum = &raftnode.Quorum{}
+	err = sh.ask(ctx, base, outagePath, &o)
+	o.URL = base
+	return o, err
+}
+
+const outagePath = "/v1/cluster/outage"
+
+func showOutage(ctx context.Context, sh *shell, newest int) error {
+	found, err := askEverybody(ctx, sh, sh.outage)
+	if err != nil {
+		return err
+	}
+	var nodes []nodeOutage
+	well := true
+	for i := range found.answers {
+		a := &found.answers[i]
+		if a.err != nil {
+			continue
+		}
+		well = well && a.value.seesQuorum()
+		a.value.Records = last(a.value.Records, newest)
+		nodes = append(nodes, a.value)
+	}
+	if sh.json {
+		err = outageLines(sh, found)
+	} else {
+		err = outageText(sh, found, nodes)
+	}
+	if err == nil && !well {
+		err = codeError(exitFailed)
+	}
+	return err
+}
+
+// last is the end of a list: n of it, all for 0.
+func last[T any](list []T, n int) []T {
+	if n == 0 || n >= len(list) {
+		return list
+	}
+	return list[len(list)-n:]
+}
+
+func outageLines(sh *shell, found sweep[nodeOutage]) error {
+	for _, a := range found.answers {
+		var line any = a.value
+		if a.err != nil {
+			line = map[string]string{"url": a.url, "node_id": found.members[a.url], "error": a.err.Error()}
+		}
+		if err := sh.line(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func outageText(sh *shell, found sweep[nodeOutage], nodes []nodeOutage) error {
+	var b strings.Builder
+	for _, a := range found.answers {
+		if a.err != nil {
+			fmt.Fprintf(&b, "%s at %s does not answer: %s\n", found.id(a), a.url, whySilent(a.err))
+			continue
+		}
+		b.WriteString(a.value.text(time.Now()))
+	}
+	if _, err := io.WriteString(sh.out, b.String()); err != nil {
+		return err
+	}
+	if err := journalTable(sh, nodes); err != nil {
+		return err
+	}
+	return outagesTable(sh, nodes)
+}
+
+// whySilent is why a node gave no answer, without what was asked of it.
+func whySilent(err error) string {
+	var request *url.Error
+	if errors.As(err, &request) {
+		return request.Err.Error()
+	}
+	return brief(err)
+}
+
+// text is what a node sees now.
+func (o nodeOutage) text(now time.Time) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s at %s ", o.NodeID, o.URL)
+	switch {
+	case o.Outage != nil:
+		b.WriteString("sees no quorum: " + outageFacts(o.Outage, now))
+	case o.Quorum.Voters == 0:
+		b.WriteString("belongs to no cluster\n")
+	case o.Quorum.Margin < 0:
+		fmt.Fprintf(&b, "is about to lose the quorum: %s\n", quorumText(*o.Quorum))
+	default:
+		fmt.Fprintf(&b, "sees a quorum: %s\n", quorumText(*o.Quorum))
+	}
+	return b.String()
+}
+
+func outageFacts(o *raftnode.Outage, now time.Time) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, for %s\n", o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())))
+	fmt.Fprintf(&b, "  since         %s\n", momentText(o.Since))
+	fmt.Fprintf(&b, "  last leader   %s (term %d)\n", cmp.Or(o.Leader, "not known"), o.Term)
+	fmt.Fprintf(&b, "  writes        %d refused here\n", o.Refused)
+	for _, p := range o.Peers {
+		state := "out of reach"
+		if p.Reachable {
+			state = "answers"
+		}
+		contact := "never heard of"
+		if p.LastContactMs >= 0 {
+			contact = "last contact " + secondsText(float64(p.LastContactMs)/1000) + " ago"
+		}
+		fmt.Fprintf(&b, "  %-12s  %s, %s\n", p.ID, state, contact)
+	}
+	return b.String()
+}
+
+// journalTable prints the records of all nodes in the order of their clocks.
+func journalTable(sh *shell, nodes []nodeOutage) error {
+	var records []localRecord
+	for _, o := range nodes {
+		records = append(records, o.Records...)
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(records, func(a, b localRecord) int { return a.Time.Compare(b.Time) })
+	rows := make([]table.Row, len(records))
+	for i, r := range records {
+		rows[i] = r.row()
+	}
+	fmt.Fprintln(sh.out, "\njournals")
+	return sh.table(table.Row{"time", "node", "seq", "what", "since", "cause", "term", "refused", "out of reach", "in the log"}, rows)
+}
+
+func (r localRecord) row() table.Row {
+	var away []string
+	for _, p := range r.Payload.Peers {
+		if !p.Reachable {
+			away = append(away, p.ID)
+		}
+	}
+	inLog := ""
+	if r.Settled != nil {
+		inLog = yesNo(*r.Settled)
+	}
+	since := ""
+	if at := r.Payload.Since; !at.IsZero() {
+		since = at.Local().Format("15:04:05.000")
+	}
+	return table.Row{momentText(r.Time), r.NodeID, r.Seq, strings.ReplaceAll(string(r.Payload.Kind), "_", " "), since, r.Payload.Cause, r.Payload.Term,
+		r.Payload.Refused, strings.Join(away, " "), inLog}
+}
+
+// outagesTable prints the outages that the log tells of, which all nodes do alike as far
+// as they have come.
+func outagesTable(sh *shell, nodes []nodeOutage) error {
+	var all []toldOutage
+	for _, o := range nodes {
+		for _, told := range o.Outages {
+			if i := slices.IndexFunc(all, func(t toldOutage) bool { return t.Incident == told.Incident }); i < 0 {
+				all = append(all, told)
+			} else if len(told.SeenBy) > len(all[i].SeenBy) {
+				all[i] = told
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b toldOutage) int { return cmp.Compare(a.Incident, b.Incident) })
+	rows := make([]table.Row, len(all))
+	for i, o := range all {
+		rows[i] = table.Row{o.Incident, momentText(o.Began), momentText(o.Ended), secondsText(o.Seconds), strings.Join(o.SeenBy, " ")}
+	}
+	fmt.Fprintln(sh.out, "\noutages in the log")
+	return sh.table(table.Row{"incident", "began", "ended", "lasted", "seen by"}, rows)
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+const aLetter = "the id of a dead letter"
+
+func dlqCommand(sh *shell) *cli.Command {
+	summary := bare(sh, summariseLetters)
+	dlq := &cli.Command{
+		Name: "dlq", Usage: "dead letters: events that a cursor's handler gave up; bare: a summary",
+		Subcommands: []*cli.Command{
+			listLettersCommand(sh),
+			{Name: "show", Usage: "one letter and its event", ArgsUsage: "ID", Action: named(sh, aLetter, showLetter)},
+			{Name: "errors", Usage: "what the letters died of, the most frequent first", Flags: letterFlags(),
+				Action: func(c *cli.Context) error {
+					if err := exactly(c, 0, ""); err != nil {
+						return err
+					}
+					return letterErrors(c.Context, sh, letterFilterOf(c))
+				}},
+			{Name: "count", Usage: "how many there are", Action: bare(sh, countLetters)},
+			redriveCommand(sh), redriveAllCommand(sh), purgeCommand(sh), watchLettersCommand(sh), importLettersCommand(sh),
+		},
+	}
+	dlq.Action = func(c *cli.Context) error {
+		if c.Args().Present() {
+			return group(dlq.Subcommands)(c)
+		}
+		return summary(c)
+	}
+	return dlq
+}
+
+func letterFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "type", Aliases: []string{"t"}, Usage: "only this `TYPE`: a name or a pattern such as training.*"},
+		&cli.StringFlag{Name: "cursor", Usage: "only those that this `CURSOR` gave up"},
+		&cli.StringFlag{Name: "error", Usage: "only where this `TEXT` is in the error"},
+	}
+}
+
+func letterFilterOf(c *cli.Context) client.LetterFilter {
+	return client.LetterFilter{Type: c.String("type"), Cursor: c.String("cursor"), Error: c.String("error"), State: c.String("state")}
+}
+
+func listLettersCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "ls", Aliases: []string{"list"}, Usage: "the letters, the oldest first",
+		Flags: append(letterFlags(),
+			&cli.StringFlag{Name: "state", Usage: "only those that are dead, or redriven"},
+			&cli.Uint64Flag{Name: "limit", Usage: "print at most `N`; 0 is all", Value: 100},
+		),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 0, ""); err != nil {
+				return err
+			}
+			return listLetters(c.Context, sh, letterFilterOf(c), c.Uint64("limit"))
+		},
+	}
+}
+
+// letterTotals is GET /v1/dlq.
+type letterTotals struct {
+	Count     uint64         `json:"count"`
+	Dead      uint64         `json:"dead"`
+	Redriven  uint64         `json:"redriven"`
+	Bytes     uint64         `json:"bytes"`
+	MaxBytes  uint64         `json:"max_bytes"`
+	Oldest    time.Time      `json:"oldest,omitzero"`
+	OldestAge float64        `json:"oldest_seconds,omitempty"`
+	Ever      uint64         `json:"ever"`
+	ByCursor  map[string]int `json:"by_cursor"`
+	ByType    map[string]int `json:"by_type"`
+}
+
+func (sh *shell) letterTotals(ctx context.Context) (t letterTotals, err error) {
+	return t, sh.fetch(ctx, "/v1/dlq", &t)
+}
+
+func summariseLetters(ctx context.Context, sh *shell) error {
+	t, err := sh.letterTotals(ctx)
+	if err != nil {
+		return err
+	}
+	return sh.emit(t, func() error { return sh.printTotals(t) })
+}
+
+func (sh *shell) printTotals(t letterTotals) error {
+	err := sh.facts("letters", t.Count, "dead", t.Dead, "redriven", fmt.Sprintf("%d, under way to their cursors", t.Redriven),
+		"bytes", fmt.Sprintf("%d of %d", t.Bytes, t.MaxBytes), "oldest", t.oldestText(), "ever", t.Ever)
+	if err != nil || t.Count == 0 {
+		return err
+	}
+	return sh.table(table.Row{"of", "", "letters"}, append(countRows("cursor", t.ByCursor), countRows("type", t.ByType)...))
+}
+
+func (t letterTotals) oldestText() string {
+	if t.Oldest.IsZero() {
+		return "-"
+	}
+	return fmt.Sprintf("%s, %s ago", localTime(t.Oldest), short(time.Duration(t.OldestAge*float64(time.Second))))
+}
+
+// countRows are counts by name, the largest first.
+func countRows(what string, counts map[string]int) (rows []table.Row) {
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+	for _, name := range names {
+		rows = append(rows, table.Row{what, cmp.Or(name, "(none)"), counts[name]})
+	}
+	return rows
+}
+
+func countLetters(ctx context.Context, sh *shell) error {
+	t, err := sh.letterTotals(ctx)
+	if err != nil {
+		return err
+	}
+	return sh.emit(map[string]uint64{"count": t.Count}, func() error {
+		_, err := fmt.Fprintln(sh.out, t.Count)
+		return err
+	})
+}
+
+func listLetters(ctx context.Context, sh *shell, f client.LetterFilter, limit uint64) error {
+	var list []client.Letter
+	more := false
+	err := sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		for l, err := range c.DeadLetters(ctx, f) {
+			if err != nil {
+				return err
+			}
+			if more = limit > 0 && uint64(len(list)) == limit; more {
+				break
+			}
+			list = append(list, l)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = emitEach(sh, list, table.Row{"id", "state", "cursor", "offset", "type", "attempts", "redrives", "died", "error"}, func(l client.Letter) table.Row {
+		return table.Row{l.ID, l.State, cmp.Or(l.Cursor, "-"), l.Offset, l.Type, l.Attempts, l.Redrives, localTime(l.Dead), firstLine(l.Error, 60)}
+	})
+	if more {
+		sh.say("there are more: --limit 0 prints all")
+	}
+	return err
+}
+
+// firstLine is the first line of a text, cut to about n characters.
+func firstLine(text string, n int) string {
+	line, _, _ := strings.Cut(text, "\n")
+	if runes := []rune(line); len(runes) > n {
+		line = string(runes[:n]) + "…"
+	}
+	return cmp.Or(line, "-")
+}
+
+// letterWithEvent is GET /v1/dlq/{id}.
+type letterWithEvent struct {
+	client.Letter
+	Event event.Event `json:"event"`
+}
+
+func parseLetter(text string) (uint64, error) {
+	id, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || id == 0 {
+		return 0, usagef("%q is not the id of a dead letter, which is a number from 1", text)
+	}
+	return id, nil
+}
+
+func showLetter(ctx context.Context, sh *shell, text string) error {
+	id, err := parseLetter(text)
+	if err != nil {
+		return err
+	}
+	var l letterWithEvent
+	if err := sh.fetch(ctx, "/v1/dlq/"+strconv.FormatUint(id, 10), &l); err != nil {
+		return err
+	}
+	return sh.emit(l, func() error {
+		state := l.State
+		if l.Copy != 0 {
+			state += fmt.Sprintf(", its event stands again at %d", l.Copy)
+		}
+		return sh.facts("letter", l.ID, "state", state, "cursor", cmp.Or(l.Cursor, "-"), "offset", l.Offset, "type", l.Type, "key", cmp.Or(l.Key, "-"),
+			"source", cmp.Or(l.Source, "-"), "correlation", cmp.Or(l.CorrelationID, "-"), "handler", cmp.Or(l.Handler, "-"), "attempts", l.Attempts,
+			"first failed", localTime(l.FirstFailed), "last failed", localTime(l.LastFailed), "died", localTime(l.Dead), "redrives", l.Redrives,
+			"lineage", lineageText(l.Lineage), "origin", cmp.Or(l.Origin, "-"), "payload", string(l.Event.Payload), "error", cmp.Or(l.Error, "-"))
+	})
+}
+
+func lineageText(offsets []uint64) string {
+	var parts []string
+	for _, o := range offsets {
+		parts = append(parts, strconv.FormatUint(o, 10))
+	}
+	return cmp.Or(strings.Join(parts, " → "), "-")
+}
+
+// errorGroup is letters that died of the same, as in GET /v1/dlq/errors.
+type errorGroup struct {
+	Error   string         `json:"error"`
+	Count   int            `json:"count"`
+	Cursors map[string]int `json:"cursors"`
+	Types   map[string]int `json:"types"`
+	First   time.Time      `json:"first_failed,omitzero"`
+	Last    time.Time      `json:"last_failed,omitzero"`
+	Letters []uint64       `json:"letters"`
+}
+
+func letterErrors(ctx context.Context, sh *shell, f client.LetterFilter) error {
+	var answer struct {
+		Errors []errorGroup `json:"errors"`
+	}
+	query := url.Values{}
+	for name, value := range map[string]string{"type": f.Type, "cursor": f.Cursor, "error": f.Error} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if err := sh.call(ctx, "GET", "/v1/dlq/errors", query, nil, &answer); err != nil {
+		return err
+	}
+	return emitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"}, func(g errorGroup) table.Row {
+		return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types), localTime(g.Last), lineageText(g.Letters[:1])}
+	})
+}
+
+func namesText(counts map[string]int) string {
+	names := slices.Sorted(maps.Keys(counts))
+	return cmp.Or(strings.Join(names, ", "), "-")
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/frame"
+)
+
+// letterWork is what a verb does to many letters.
+type letterWork struct {
+	which client.LetterChoice
+	to    string
+	consent
+	past string // what was done: redriven, purged
+	call func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error)
+}
+
+func choiceFlags() []cli.Flag {
+	return append(letterFlags(),
+		&cli.BoolFlag{Name: "all", Usage: "all that are dead"},
+		&cli.Uint64Flag{Name: "max-events", Usage: "at most `N` of them"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "say how many it would be, and do nothing"},
+	)
+}
+
+func redriveCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "redrive", Aliases: []string{"retry"}, Usage: "append letters' events again, for the cursor that gave each up and nobody else", ArgsUsage: "[ID...]",
+		Description: "What is under way already is left alone, so that it may be stopped and run again.",
+		Flags: append(choiceFlags(),
+			&cli.StringFlag{Name: "to", Usage: "for this `CURSOR`, in place of those that gave them up; imported letters have none"}),
+		Action: func(c *cli.Context) error { return redriveOf(c, sh, c.Bool("all")) },
+	}
+}
+
+func redriveAllCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "retry-all", Usage: "the same as redrive --all", Hidden: true,
+		Flags: append(choiceFlags(), &cli.StringFlag{Name: "to"}),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 0, ""); err != nil {
+				return err
+			}
+			return redriveOf(c, sh, true)
+		},
+	}
+}
+
+func redriveOf(c *cli.Context, sh *shell, all bool) error {
+	w := letterWork{to: c.String("to"), consent: consent{dryRun: c.Bool("dry-run"), yes: true}, past: "redriven"}
+	var err error
+	if w.which, err = choiceOf(c, all); err != nil {
+		return err
+	}
+	w.call = func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error) {
+		return c.Redrive(ctx, which, w.to)
+	}
+	return w.run(c.Context, sh)
+}
+
+func purgeCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "purge", Aliases: []string{"cleanup"}, Usage: "remove letters for good", ArgsUsage: "[ID...]",
+		Flags: append(choiceFlags(),
+			&cli.StringFlag{Name: "older-than", Usage: "only what has been dead for `AGE`, such as 12h or 30d"},
+			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"}),
+		Action: func(c *cli.Context) error {
+			w := letterWork{consent: consentOf(c), past: "purged"}
+			var err error
+			if w.which, err = choiceOf(c, c.Bool("all")); err != nil {
+				return err
+			}
+			w.call = func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error) {
+				return c.Purge(ctx, which)
+			}
+			return w.run(c.Context, sh)
+		},
+	}
+}
+
+func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
+	which = client.LetterChoice{All: all, Type: c.String("type"), Cursor: c.String("cursor"), Error: c.String("error"), MaxEvents: c.Uint64("max-events")}
+	for _, arg := range c.Args().Slice() {
+		id, err := parseLetter(arg)
+		if err != nil {
+			return which, err
+		}
+		which.IDs = append(which.IDs, id)
+	}
+	if text := c.String("older-than"); text != "" {
+		if which.OlderThan, err = parseAge(text); err != nil {
+			return which, err
+		}
+	}
+	conditions := which.Type != "" || which.Cursor != "" || which.Error != "" || which.OlderThan != 0
+	switch {
+	case c.IsSet("max-events") && which.MaxEvents == 0:
+		err = usagef("--max-events 0: there is nothing to do")
+	case len(which.IDs) > 0 && (all || conditions):
+		err = usagef("ids and conditions exclude each other")
+	case all && conditions:
+		err = usagef("--all and conditions exclude each other")
+	case len(which.IDs) == 0 && !all && !conditions:
+		err = usagef("say which: ids, --all, --type, --cursor or --error")
+	}
+	return which, err
+}
+
+// run does the work in steps that each stand when the next one fails.
+func (w *letterWork) run(ctx context.Context, sh *shell) error {
+	sum, err := w.plan(ctx, sh)
+	if err != nil || w.dryRun {
+		if err == nil {
+			err = w.print(sh, sum, "would be "+w.past)
+		}
+		return err
+	}
+	total := sum.Matched
+	if total > 0 && !w.yes {
+		if err := sh.confirm(w.consent, "%d dead letters will be %s for good. Go on?", total, w.past); err != nil {
+			return err
+		}
+	}
+	bar := w.bar(sh, total)
+	sum = client.LettersDone{Matched: sum.Matched}
+	for looked := 0; looked < total; {
+		step, err := w.step(ctx, sh, &sum, min(total-looked, frame.MaxLetters))
+		if err != nil {
+			if sum.Done > 0 {
+				sh.say("stopped: %d letters are %s; run it again to go on", sum.Done, w.past)
+			}
+			return err
+		}
+		if step.Matched == step.Left {
+			break // somebody else was faster
+		}
+		looked += step.Matched - step.Left
+		if bar != nil {
+			_ = bar.Set(min(looked, total))
+		}
+	}
+	if bar != nil {
+		_ = bar.Finish()
+	}
+	return w.print(sh, sum, w.past)
+}
+
+// plan asks how many it will be.
+func (w *letterWork) plan(ctx context.Context, sh *shell) (sum client.LettersDone, err error) {
+	which := w.which
+	which.DryRun = true
+	if n := uint64(len(which.IDs)); n > 0 && !w.dryRun {
+		if which.MaxEvents > 0 {
+			n = min(n, which.MaxEvents)
+		}
+		return client.LettersDone{Matched: int(n)}, nil
+	}
+	err = sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		sum, err = w.call(ctx, c, which)
+		return err
+	})
+	return sum, err
+}
+
+// step does it to the next n letters.
+func (w *letterWork) step(ctx context.Context, sh *shell, sum *client.LettersDone, n int) (done client.LettersDone, err error) {
+	which := w.which
+	which.MaxEvents, which.After = uint64(n), sum.Last
+	if len(which.IDs) > 0 {
+		which.IDs, w.which.IDs = which.IDs[:n], which.IDs[n:]
+	}
+	err = sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+		done, err = w.call(ctx, c, which)
+		return err
+	})
+	if err == nil {
+		sum.Done, sum.Skipped, sum.Last = sum.Done+done.Done, sum.Skipped+done.Skipped, done.Last
+		sum.Missing, sum.NoCursor = append(sum.Missing, done.Missing...), append(sum.NoCursor, done.NoCursor...)
+	}
+	return done, err
+}
+
+// bar shows how far it has come, on a terminal.
+func (w *letterWork) bar(sh *shell, total int) *progressbar.ProgressBar {
+	bar := sh.progress("letters")
+	if bar != nil {
+		bar.ChangeMax(total)
+	}
+	return bar
+}
+
+func (w *letterWork) print(sh *shell, sum client.LettersDone, past string) error {
+	for _, left := range []struct {
+		ids []uint64
+		why string
+	}{{sum.Missing, "not there (handled after a redrive, purged, or never were)"}, {sum.NoCursor, "of a cursor that is not there: redrive them --to another"}} {
+		if len(left.ids) > 0 {
+			sh.say("%d %s: %s", len(left.ids), left.why, someIDs(left.ids))
+		}
+	}
+	if sum.Skipped > 0 {
+		sh.say("%d were left alone: they are under way already, or have become too young", sum.Skipped)
+	}
+	err := sh.emit(sum, func() error {
+		n := sum.Done
+		if w.dryRun {
+			n = sum.Matched
+		}
+		_, err := fmt.Fprintf(sh.out, "%d %s\n", n, past)
+		return err
+	})
+	if err == nil && len(sum.NoCursor) > 0 {
+		err = codeError(exitNotFound)
+	}
+	return err
+}
+
+// someIDs are the first of many ids.
+func someIDs(ids []uint64) string {
+	const shown = 10
+	text := strings.ReplaceAll(lineageText(ids[:min(len(ids), shown)]), " → ", ", ")
+	if len(ids) > shown {
+		text += ", …"
+	}
+	return text
+}

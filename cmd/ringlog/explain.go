@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/log"
+)
+
+func explainCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "explain", Usage: "what became of an event for a cursor",
+		Description: "Says one of: pending, committed, skipped (by a seek), filtered (and by which part of the filter), dead, redriven,\n" +
+			"trimmed. A cursor knows what was committed; what was handed to its reader, nobody keeps.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "cursor", Usage: "the cursor's `NAME`"},
+			&cli.StringFlag{Name: "offset", Usage: "the event's `OFFSET`"},
+			&cli.StringFlag{Name: "consistency", Usage: "local, or linearizable: first wait for all that was acknowledged", Value: "local"},
+		},
+		Action: bareWith(sh, func(c *cli.Context) error {
+			if !c.IsSet("offset") || !c.IsSet("cursor") {
+				return usagef("say what and for whom: --cursor NAME --offset N")
+			}
+			offset, err := parseOffset(c.String("offset"))
+			if err != nil {
+				return err
+			}
+			if s := c.String("consistency"); s != "local" && s != "linearizable" {
+				return usagef("--consistency %q: use local or linearizable", s)
+			}
+			return explainDelivery(c.Context, sh, url.Values{"cursor": {c.String("cursor")}, "offset": {strconv.FormatUint(offset, 10)},
+				"consistency": {c.String("consistency")}})
+		}),
+	}
+}
+
+// delivery is GET /v1/explain.
+type delivery struct {
+	Cursor     string `json:"cursor"`
+	Offset     uint64 `json:"offset"`
+	Fate       string `json:"fate"`
+	Reason     string `json:"reason"`
+	Committed  uint64 `json:"committed"`
+	Generation uint64 `json:"generation"`
+	InFront    uint64 `json:"in_front"`
+	Event      *struct {
+		Type       event.Type `json:"type"`
+		Source     string     `json:"source"`
+		AppendedAt time.Time  `json:"appended_at"`
+	} `json:"event"`
+	FilteredBy []struct {
+		Part  string   `json:"part"`
+		Wants []string `json:"wants"`
+		Has   string   `json:"has"`
+	} `json:"filtered_by"`
+	Letter *struct {
+		ID       uint64 `json:"id"`
+		Handler  string `json:"handler"`
+		Error    string `json:"error"`
+		Attempts uint64 `json:"attempts"`
+	} `json:"letter"`
+	Gap        *log.Gap `json:"gap"`
+	Duplicates *struct {
+		Suppressed uint64            `json:"suppressed"`
+		Last       time.Time         `json:"last"`
+		Sources    []fsm.SourceCount `json:"sources"`
+	} `json:"duplicates"`
+}
+
+func explainDelivery(ctx context.Context, sh *shell, query url.Values) error {
+	var raw json.RawMessage
+	if err := sh.call(ctx, http.MethodGet, "/v1/explain", query, nil, &raw); err != nil {
+		return err
+	}
+	return sh.emit(raw, func() error {
+		var d delivery
+		if err := json.Unmarshal(raw, &d); err != nil {
+			return fmt.Errorf("read the explanation: %w", err)
+		}
+		return sh.facts(d.facts()...)
+	})
+}
+
+func (d *delivery) facts() []any {
+	facts := []any{"cursor", d.Cursor, "offset", d.Offset, "fate", d.Fate, "because", d.Reason}
+	for _, f := range d.FilteredBy {
+		facts = append(facts, "filter", fmt.Sprintf("%s: it has %s, the cursor wants %s", strings.ReplaceAll(f.Part, "_", " "), cmp.Or(f.Has, "none"), strings.Join(f.Wants, ", ")))
+	}
+	if l := d.Letter; l != nil {
+		facts = append(facts, "letter", fmt.Sprintf("%d after %d attempts of %s: %s", l.ID, l.Attempts, cmp.Or(l.Handler, "a handler without a name"), l.Error))
+	}
+	if g := d.Gap; g != nil {
+		facts = append(facts, "gap", fmt.Sprintf("%d-%d %s", g.From, g.To, g.Reason))
+	}
+	facts = append(facts, "committed", d.Committed, "generation", d.Generation)
+	if d.InFront > 0 {
+		facts = append(facts, "in front", fmt.Sprintf("%d offsets that are not committed either", d.InFront))
+	}
+	if e := d.Event; e != nil {
+		facts = append(facts, "type", e.Type, "source", cmp.Or(e.Source, "-"), "appended", localTime(e.AppendedAt))
+	}
+	if again := d.Duplicates; again != nil {
+		var sources []string
+		for _, s := range again.Sources {
+			sources = append(sources, fmt.Sprintf("%s (%d)", cmp.Or(s.Source, "no source"), s.Count))
+		}
+		facts = append(facts, "duplicates", fmt.Sprintf("%d suppressed, answered with this offset; the last %s; from %s", again.Suppressed, localTime(again.Last), strings.Join(sources, ", ")))
+	}
+	return facts
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+)
+
+// journalTail prints what one node notes in its journal of outages beside what it reads
+// of the log, which can tell of an outage only afterwards.
+type journalTail struct {
+	sh      *shell
+	base    string // the node
+	matcher event.Matcher
+	p       *printer
+	journal string // whose records these are
+	seq     uint64 // the newest one printed; 0: none yet
+}
+
+func newJournalTail(sh *shell, o tailOptions, p *printer) *journalTail {
+	return &journalTail{sh: sh, base: sh.endpoints[0], matcher: o.filter.Compile(event.Builtin()), p: p}
+}
+
+// journalAgain is how long after a failure the node is asked again.
+const journalAgain = time.Second
+
+// follow prints records as they come, first those that the log does not tell of yet,
+// until ctx ends or the output fails. Through failures of the node it goes on.
+func (j *journalTail) follow(ctx context.Context) error {
+	again := time.NewTimer(journalAgain)
+	defer again.Stop()
+	for {
+		err := j.stream(ctx)
+		var failed outputError
+		var answer *api.Error
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.As(err, &failed):
+			return err
+		case errors.As(err, &answer) && answer.Code == api.NotFound:
+			return nil // an older node, which has no journal
+		}
+		again.Reset(journalAgain)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// outputError is a failure to print.
+type outputError struct{ error }
+
+func (e outputError) Unwrap() error { return e.error }
+
+// stream prints records until the node goes.
+func (j *journalTail) stream(ctx context.Context) error {
+	if err := j.begin(ctx); err != nil {
+		return err
+	}
+	query := url.Values{"follow": {"true"}}
+	if j.seq > 0 {
+		query.Set("after", strconv.FormatUint(j.seq, 10))
+	}
+	body, err := j.sh.open(ctx, j.base, outagePath+"?"+query.Encode())
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	for lines := json.NewDecoder(body); ; {
+		var line json.RawMessage
+		if err := lines.Decode(&line); err != nil {
+			return err
+		}
+		if err := j.record(line); err != nil {
+			return err
+		}
+	}
+}
+
+// begin finds out whether the journal is still the one read so far.
+func (j *journalTail) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+	defer cancel()
+	now, err := j.sh.outage(ctx, j.base)
+	if err != nil {
+		return err
+	}
+	if now.Journal != j.journal {
+		j.journal, j.seq = now.Journal, 0
+	}
+	return nil
+}
+
+// unsettled prints the records that the log does not tell of yet.
+func (j *journalTail) unsettled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, min(j.sh.timeout, sweepWithin))
+	defer cancel()
+	var now struct {
+		Records []json.RawMessage `json:"records"`
+	}
+	err := j.sh.ask(ctx, j.base, outagePath, &now)
+	var answer *api.Error
+	if errors.As(err, &answer) && answer.Code == api.NotFound {
+		return nil
+	}
+	for i := 0; i < len(now.Records) && err == nil; i++ {
+		var r localRecord
+		if err = json.Unmarshal(now.Records[i], &r); err == nil && (r.Settled == nil || !*r.Settled) {
+			err = j.record(now.Records[i])
+		}
+	}
+	return err
+}
+
+func (j *journalTail) record(line json.RawMessage) error {
+	var r struct {
+		localRecord
+		Payload json.RawMessage `json:"payload"`
+	}
+	if err := json.Unmarshal(line, &r); err != nil {
+		return fmt.Errorf("%s%s: %w", j.base, outagePath, err)
+	}
+	j.seq = max(j.seq, r.Seq)
+	if !j.matcher.Match(&event.Event{Type: r.Type}) {
+		return nil
+	}
+	if err := j.p.local(line, r.localRecord, r.Payload); err != nil {
+		return outputError{err}
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/client"
+)
+
+func waitCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "wait", Usage: "return when cursors have committed an offset",
+		Description: "Waits for as long as --timeout says, over changes of leaders; then exit 5 and who lags by how much. The offset\n" +
+			"may be one to come.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "offset", Usage: "`OFFSET` that all are to have committed"},
+			&cli.StringFlag{Name: "cursors", Usage: "their `NAMES`, comma separated"},
+		},
+		Action: bareWith(sh, func(c *cli.Context) error {
+			if !c.IsSet("offset") || !c.IsSet("cursors") {
+				return usagef("say for what and whom: --offset N --cursors a,b")
+			}
+			offset, err := parseOffset(c.String("offset"))
+			if err != nil {
+				return err
+			}
+			return waitFor(c.Context, sh, offset, c.String("cursors"))
+		}),
+	}
+}
+
+// waited is GET /v1/wait.
+type waited struct {
+	Offset     uint64         `json:"offset"`
+	Reached    bool           `json:"reached"`
+	LastOffset uint64         `json:"last_offset"`
+	Cursors    []waitedCursor `json:"cursors"`
+}
+
+type waitedCursor struct {
+	Name      string `json:"name"`
+	Committed uint64 `json:"committed"`
+	Behind    uint64 `json:"behind"`
+	Reached   bool   `json:"reached"`
+}
+
+// Bounds of one question of a wait.
+const (
+	pollFor  = 10 * time.Second
+	pollOver = 3 * time.Second // for the answer to come, behind the time that the node waits
+)
+
+func waitFor(ctx context.Context, sh *shell, offset uint64, cursors string) (err error) {
+	c, err := sh.dialReachable(ctx, func(cfg *client.Config) { cfg.Timeout = pollFor + pollOver })
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeClient(c)) }()
+	deadline := time.Now().Add(sh.timeout)
+	for {
+		w, err := askWait(ctx, c, offset, cursors, min(pollFor, time.Until(deadline)))
+		switch {
+		case err != nil:
+			return sh.whyTimeout(context.WithoutCancel(ctx), err)
+		case !w.Reached && time.Now().Before(deadline):
+			continue
+		}
+		return sh.printWaited(w)
+	}
+}
+
+func askWait(ctx context.Context, c *client.Client, offset uint64, cursors string, poll time.Duration) (w waited, err error) {
+	poll = max(poll, time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, poll+pollOver)
+	defer cancel()
+	query := url.Values{"offset": {strconv.FormatUint(offset, 10)}, "cursors": {cursors}, "timeout": {poll.String()}}
+	return w, c.Do(ctx, http.MethodGet, "/v1/wait", query, nil, &w)
+}
+
+func (sh *shell) printWaited(w waited) error {
+	err := sh.emit(w, func() error {
+		rows := make([]table.Row, len(w.Cursors))
+		for i, c := range w.Cursors {
+			rows[i] = table.Row{c.Name, c.Committed, c.Behind}
+		}
+		return sh.table(table.Row{"name", "committed", "behind"}, rows)
+	})
+	if err != nil || w.Reached {
+		return err
+	}
+	var lag []string
+	for _, c := range w.Cursors {
+		if !c.Reached {
+			lag = append(lag, fmt.Sprintf("%s has committed %d, %d behind", c.Name, c.Committed, c.Behind))
+		}
+	}
+	if w.LastOffset < w.Offset {
+		lag = append(lag, fmt.Sprintf("the log ends at %d", w.LastOffset))
+	}
+	return fmt.Errorf("wait for %d: %w: %s", w.Offset, context.DeadlineExceeded, strings.Join(lag, "; "))
+}

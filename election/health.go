@@ -1,0 +1,252 @@
+package election
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Bounds of what Health remembers.
+const (
+	keptTerms    = 64
+	keptOutages  = 64
+	keptJournals = 64
+	keptAbsences = 128
+
+	keptAbsencesOfOne = 24
+)
+
+// Health is what the log has told about the voters and their quorum.
+//
+// Voters is sorted by id and holds the voters of the newest configuration. Outages
+// holds the newest, as they were told.
+type Health struct {
+	Known     bool      `json:"known"` // Configure has been called
+	Voters    []Voter   `json:"voters"`
+	AtRisk    bool      `json:"at_risk"`
+	RiskSince time.Time `json:"risk_since,omitzero"`
+	Terms     []Span    `json:"terms,omitempty"`     // leaderships, by term
+	Incidents uint64    `json:"incidents,omitempty"` // outages ever told
+	Outages   []Outage  `json:"outages,omitempty"`
+	Absences  []View    `json:"absences,omitempty"` // what kept voters away from a quorum
+	Settled   time.Time `json:"settled,omitzero"`   // no outage before it is told any more
+	Journals  []Taken   `json:"journals,omitempty"`
+	Split     *Split    `json:"split_brain,omitempty"`
+	Trailing  []string  `json:"catchup_at_risk,omitempty"` // members, sorted
+}
+
+// Voter is one voter as the log knows it.
+type Voter struct {
+	ID     string    `json:"id"`
+	Online bool      `json:"online"`
+	Since  time.Time `json:"since,omitzero"` // the last change; zero: none yet
+}
+
+// Split is two claims to lead in one term.
+type Split struct {
+	Term    uint64    `json:"term"`
+	Leaders []string  `json:"leaders"`
+	Since   time.Time `json:"since"`
+}
+
+func (h *Health) voter(id string) *Voter {
+	i, found := slices.BinarySearchFunc(h.Voters, id, func(v Voter, id string) int { return cmp.Compare(v.ID, id) })
+	if !found {
+		return nil
+	}
+	return &h.Voters[i]
+}
+
+// Configure takes in who has a vote now. reason says why a voter came or went;
+// the first configuration of all tells nothing.
+func (h *Health) Configure(at time.Time, voters []string, reason func(id string) string) []event.Event {
+	voters = slices.Sorted(slices.Values(voters))
+	var next []Voter
+	var came, went []string
+	for _, id := range voters {
+		v := Voter{ID: id, Online: true}
+		if known := h.voter(id); known != nil {
+			v = *known
+		} else {
+			came = append(came, id)
+		}
+		next = append(next, v)
+	}
+	for _, v := range h.Voters {
+		if !slices.Contains(voters, v.ID) {
+			went = append(went, v.ID)
+		}
+	}
+	first := !h.Known
+	h.Known, h.Voters = true, next
+	if first {
+		return nil
+	}
+	var events []event.Event
+	for _, id := range came {
+		events = append(events, event.New(event.VoterPromoted, h.change(id, reason(id))))
+	}
+	for _, id := range went {
+		events = append(events, event.New(event.VoterDemoted, h.change(id, reason(id))))
+	}
+	return append(events, h.risk(at, "configuration")...)
+}
+
+// Restart begins with other voters, as another cluster; the outages of the one before
+// stay told.
+func (h *Health) Restart(voters []string) {
+	*h = Health{Outages: h.Outages, Incidents: h.Incidents, Settled: h.Settled}
+	h.Configure(time.Time{}, voters, nil)
+}
+
+func (h *Health) change(id, reason string) map[string]any {
+	return map[string]any{"voter_id": id, "active_voters": h.healthy(), "voters": len(h.Voters), "reason": cmp.Or(reason, CauseUnknown)}
+}
+
+func (h *Health) healthy() (n int) {
+	for _, v := range h.Voters {
+		if v.Online {
+			n++
+		}
+	}
+	return n
+}
+
+func (h *Health) quorum() int { return len(h.Voters)/2 + 1 }
+
+// Offline lists the voters that do not answer.
+func (h *Health) Offline() []string {
+	ids := []string{}
+	for _, v := range h.Voters {
+		if !v.Online {
+			ids = append(ids, v.ID)
+		}
+	}
+	return ids
+}
+
+// Due reports whether the log should be told now that a voter is online or is not:
+// it differs from what stands there, and the last change is holdDown ago.
+func (h *Health) Due(at time.Time, voter string, online bool, holdDown time.Duration) bool {
+	v := h.voter(voter)
+	return v != nil && v.Online != online && (v.Since.IsZero() || at.Sub(v.Since) >= holdDown)
+}
+
+// Report takes in the leader's word on one voter. It tells at most one change of a
+// voter in each hold-down.
+func (h *Health) Report(at time.Time, voter string, online bool, lastContactMs int64, holdDown time.Duration) []event.Event {
+	if !h.Due(at, voter, online, holdDown) {
+		return nil
+	}
+	v := h.voter(voter)
+	v.Online, v.Since = online, at
+	kind := event.VoterOffline
+	if online {
+		kind = event.VoterOnline
+	}
+	told := event.New(kind, map[string]any{"voter_id": voter, "last_contact_ms": lastContactMs, "active_voters": h.healthy(), "voters": len(h.Voters)})
+	return append([]event.Event{told}, h.risk(at, "voter_offline")...)
+}
+
+// risk tells when no failure is left to spare, and when one is again. A single
+// voter never has one to spare, and nobody needs to hear that.
+func (h *Health) risk(at time.Time, cause string) []event.Event {
+	atRisk := len(h.Voters) > 1 && h.healthy() <= h.quorum()
+	if atRisk == h.AtRisk {
+		return nil
+	}
+	since := h.RiskSince
+	h.AtRisk, h.RiskSince = atRisk, at
+	payload := map[string]any{"healthy": h.healthy(), "voters": len(h.Voters), "quorum": h.quorum()}
+	if !atRisk {
+		payload["after"], payload["at_risk_ms"], payload["outage_ms"] = "at_risk", at.Sub(since).Milliseconds(), 0
+		return []event.Event{event.New(event.QuorumRestored, payload)}
+	}
+	offline := h.Offline()
+	payload["limiting"], payload["cause"] = offline, cause
+	events := []event.Event{event.New(event.QuorumAtRisk, payload)}
+	if len(offline) > 0 {
+		events = append(events, event.New(event.QuorumPriorityReconnect, map[string]any{"voters": offline, "reason": "no_failure_to_spare"}))
+	}
+	return events
+}
+
+// NewTerm takes in that somebody leads in a new term, and how long the one before
+// led: until its last entry.
+func (h *Health) NewTerm(term uint64, leader string, at time.Time, before Span) []event.Event {
+	if before.Leader != "" {
+		h.ended(before)
+	}
+	split := h.Split
+	if split == nil || term <= split.Term {
+		return nil
+	}
+	h.Split = nil
+	return []event.Event{event.New(event.SplitBrainResolved, map[string]any{"term": split.Term, "leaders": split.Leaders,
+		"leader_id": leader, "new_term": term, "lasted_ms": at.Sub(split.Since).Milliseconds()})}
+}
+
+// Claimed takes in that several members claim to lead in one term.
+func (h *Health) Claimed(at time.Time, term uint64, leaders []string) []event.Event {
+	if h.Split != nil && term <= h.Split.Term || len(leaders) < 2 {
+		return nil
+	}
+	h.Split = &Split{Term: term, Leaders: slices.Sorted(slices.Values(leaders)), Since: at}
+	return []event.Event{event.New(event.SplitBrainDetected, map[string]any{"term": term, "leaders": h.Split.Leaders})}
+}
+
+// Trail is how a member stands to what the leader's raft log keeps. Rates are in
+// entries a second.
+type Trail struct {
+	Member      string
+	AtRisk      bool
+	Trailing    uint64 // entries behind the leader
+	Left        uint64 // entries until the log no longer has what the member needs
+	Rate        uint64 // of the member
+	LogRate     uint64
+	TruncatedIn time.Duration
+}
+
+// Trails takes in that a member is about to fall behind the log, or no longer is.
+func (h *Health) Trails(t Trail) []event.Event {
+	i, known := slices.BinarySearch(h.Trailing, t.Member)
+	switch {
+	case t.AtRisk == known:
+		return nil
+	case !t.AtRisk:
+		h.Trailing = slices.Delete(h.Trailing, i, i+1)
+		return nil
+	}
+	h.Trailing = slices.Insert(h.Trailing, i, t.Member)
+	return []event.Event{event.New(event.CatchupAtRisk, map[string]any{"member_id": t.Member, "trailing_entries": t.Trailing,
+		"entries_left": t.Left, "member_rate": t.Rate, "log_rate": t.LogRate, "truncated_in_ms": t.TruncatedIn.Milliseconds()})}
+}
+
+// Forget drops what is known of members that are gone.
+func (h *Health) Forget(id string) {
+	if i, known := slices.BinarySearch(h.Trailing, id); known {
+		h.Trailing = slices.Delete(h.Trailing, i, i+1)
+	}
+}
+
+// Clone returns a copy that shares nothing.
+func (h *Health) Clone() Health {
+	out := *h
+	out.Voters, out.Journals, out.Terms = slices.Clone(h.Voters), slices.Clone(h.Journals), slices.Clone(h.Terms)
+	out.Absences = slices.Clone(h.Absences)
+	out.Outages, out.Trailing = slices.Clone(h.Outages), slices.Clone(h.Trailing)
+	for i := range out.Absences {
+		out.Absences[i].Unreachable = slices.Clone(out.Absences[i].Unreachable)
+	}
+	for i := range out.Outages {
+		out.Outages[i].SeenBy = slices.Clone(out.Outages[i].SeenBy)
+	}
+	if h.Split != nil {
+		split := *h.Split
+		split.Leaders = slices.Clone(split.Leaders)
+		out.Split = &split
+	}
+	return out
+}

@@ -1,0 +1,15 @@
+package election
+
+import (
+	"encoding/json"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// fields is what an event tells.
+func fields(e event.Event) (p map[string]any) {
+	if err := json.Unmarshal(e.Payload, &p); err != nil {
+		panic(err)
+	}
+	return p
+}

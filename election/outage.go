@@ -1,0 +1,235 @@
+package election
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Kinds of what a voter's journal tells.
+const (
+	ViewLost    = "lost"          // the voter saw no majority, or no leader
+	ViewStalled = "stalled"       // the voter stood still: it was paused, or its machine was
+	ViewDown    = "down"          // the voter's process did not run
+	ViewLease   = "lease_expired" // as a leader it did not hear of a majority for its lease
+)
+
+// View is what one voter saw. Times are by the leader's wall clock, as far as it could
+// tell how the voter's differs; Began <= Ended.
+type View struct {
+	Voter       string    `json:"voter"`
+	Journal     string    `json:"journal,omitempty"` // which journal of the voter
+	Seq         uint64    `json:"seq,omitempty"`     // the newest record in it
+	Kind        string    `json:"kind"`
+	Began       time.Time `json:"began"`
+	Regained    time.Time `json:"regained,omitzero"` // when a majority was in reach again; zero: not seen
+	Ended       time.Time `json:"ended"`
+	Term        uint64    `json:"term,omitempty"`
+	Leader      string    `json:"leader,omitempty"` // the last one known
+	Cause       string    `json:"cause,omitempty"`
+	Refused     uint64    `json:"refused,omitempty"` // writes refused meanwhile
+	Unreachable []string  `json:"unreachable,omitempty"`
+}
+
+// absent is until when the voter can have been part of no quorum. One that had a majority
+// in reach and waited for a leader could have, unless all waited for too long.
+func (v View) absent(g gap) time.Time {
+	switch {
+	case v.Kind != ViewLost || g.to.Sub(g.from) >= slowElection:
+		return v.Ended
+	case v.Cause == CauseNoLeader:
+		return v.Began
+	case !v.Regained.IsZero():
+		return v.Regained
+	default:
+		return v.Ended
+	}
+}
+
+// Up says since when a voter has been running, and when it last ran before.
+type Up struct {
+	Voter  string
+	Since  time.Time
+	Before time.Time // zero: not known
+}
+
+// Taken is how much of a voter's journal stands in the log.
+type Taken struct {
+	Journal string `json:"journal"`
+	Seq     uint64 `json:"seq"`
+}
+
+// Outage is a time without a quorum.
+type Outage struct {
+	ID     uint64    `json:"id"` // counts from 1
+	Began  time.Time `json:"began"`
+	Ended  time.Time `json:"ended"`
+	SeenBy []string  `json:"seen_by"` // sorted
+}
+
+// same reports whether a view is one of this outage: the better part of the shorter
+// of both lies in the other.
+func (o *Outage) same(began, ended time.Time) bool {
+	shared := shared(o.Began, o.Ended, began, ended)
+	return shared > 0 && 2*shared >= min(ended.Sub(began), o.Ended.Sub(o.Began))
+}
+
+// TakenOf reports how far a journal is taken in.
+func (h *Health) TakenOf(journal string) uint64 {
+	for _, t := range h.Journals {
+		if t.Journal == journal {
+			return t.Seq
+		}
+	}
+	return 0
+}
+
+func (h *Health) take(journal string, seq uint64) {
+	i := slices.IndexFunc(h.Journals, func(t Taken) bool { return t.Journal == journal })
+	if i >= 0 {
+		h.Journals = slices.Delete(h.Journals, i, i+1)
+	}
+	h.Journals = append(h.Journals, Taken{journal, seq})
+	h.Journals = h.Journals[max(0, len(h.Journals)-keptJournals):]
+}
+
+// Evidence is what Reconcile judges by.
+type Evidence struct {
+	Views []View
+	Up    []Up
+	Led   []Span // as the leader saw it; the newest is its own
+}
+
+func (e *Evidence) leader() (s Span) {
+	if len(e.Led) > 0 {
+		s = e.Led[len(e.Led)-1]
+	}
+	return s
+}
+
+// Reconcile takes in what the voters' journals hold, each record once. What together
+// proves a time without a quorum becomes one outage: QUORUM_LOST and QUORUM_RESTORED
+// with their real times. A view of an outage that is told already, or of a voter that
+// was alone while the others went on, is told as such.
+func (h *Health) Reconcile(e Evidence) []event.Event {
+	fresh := h.fresh(e.Views)
+	var events []event.Event
+	h.follow(e.Led)
+	for _, v := range fresh {
+		if v.Kind == ViewLease {
+			h.expire(v)
+			events = append(events, leaseExpired(v))
+		}
+	}
+	news := h.remember(fresh, e.Up)
+	told := len(h.Outages)
+	var found []Outage
+	for _, g := range h.gaps() {
+		if !slices.ContainsFunc(news, func(v View) bool { return shared(v.Began, v.Ended, g.from, g.to) > 0 }) {
+			continue
+		}
+		if o, group, down, proven := h.judge(g); proven && !h.tells(h.Outages[:told], o, g) {
+			h.Incidents++
+			o.ID = h.Incidents
+			h.Outages, found = append(h.Outages, o), append(found, o)
+			events = append(events, h.tell(o, e, group, down)...)
+		}
+	}
+	for _, v := range fresh {
+		if v.Kind == ViewLost && !slices.ContainsFunc(found, func(o Outage) bool { return shared(v.Began, v.Ended, o.Began, o.Ended) > 0 }) {
+			events = append(events, single(v, h.witness(v)))
+		}
+	}
+	for len(h.Outages) > keptOutages {
+		h.settle(h.Outages[0].Ended)
+		h.Outages = h.Outages[1:]
+	}
+	return events
+}
+
+// fresh takes the views that stand in no log yet, in an order that does not depend on
+// the one in which they come.
+func (h *Health) fresh(views []View) (fresh []View) {
+	seen := map[Taken]bool{}
+	for _, v := range views {
+		if record := (Taken{v.Journal, v.Seq}); v.Seq > h.TakenOf(v.Journal) && !seen[record] {
+			seen[record] = true
+			fresh = append(fresh, v)
+		}
+	}
+	slices.SortFunc(fresh, func(a, b View) int {
+		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.Voter, b.Voter), cmp.Compare(a.Journal, b.Journal), cmp.Compare(a.Seq, b.Seq))
+	})
+	for _, v := range fresh {
+		h.take(v.Journal, max(v.Seq, h.TakenOf(v.Journal)))
+	}
+	return fresh
+}
+
+// witness finds the outage that a view is one of, 0 if none.
+func (h *Health) witness(v View) uint64 {
+	for i := range slices.Backward(h.Outages) {
+		if o := &h.Outages[i]; o.same(v.Began, v.Ended) {
+			if at, known := slices.BinarySearch(o.SeenBy, v.Voter); !known {
+				o.SeenBy = slices.Insert(slices.Clone(o.SeenBy), at, v.Voter)
+			}
+			return o.ID
+		}
+	}
+	return 0
+}
+
+func (h *Health) tell(o Outage, e Evidence, group []View, down []string) []event.Event {
+	var refused uint64
+	var views []map[string]any
+	var regained time.Time
+	for _, v := range group {
+		refused += v.Refused
+		views = append(views, v.payload())
+		if v.Regained.After(o.Began) && (regained.IsZero() || v.Regained.Before(regained)) {
+			regained = earliest(v.Regained, o.Ended) // pings may notice later than raft
+		}
+	}
+	lost := map[string]any{"incident": o.ID, "began_at": stamp(o.Began), "seen_by": o.SeenBy, "voters": len(h.Voters), "quorum": h.quorum(),
+		"cause": group[0].Cause, "last_leader": group[0].Leader, "term": group[0].Term, "refused": refused, "views": views}
+	if len(down) > 0 {
+		lost["down"] = down
+	}
+	events := []event.Event{event.New(event.QuorumLost, lost)}
+	if !regained.IsZero() {
+		events = append(events, event.New(event.QuorumRecoveryStarted, map[string]any{"incident": o.ID, "started_at": stamp(regained),
+			"recovery_ms": o.Ended.Sub(regained).Milliseconds()}))
+	}
+	return append(events, event.New(event.QuorumRestored, map[string]any{"incident": o.ID, "after": "lost", "began_at": stamp(o.Began), "ended_at": stamp(o.Ended),
+		"outage_ms": o.Ended.Sub(o.Began).Milliseconds(), "leader_id": e.leader().Leader, "term": e.leader().Term, "healthy": h.healthy(), "voters": len(h.Voters),
+		"quorum": h.quorum(), "refused": refused}))
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+func (v View) payload() map[string]any {
+	p := map[string]any{"voter_id": v.Voter, "began_at": stamp(v.Began), "ended_at": stamp(v.Ended), "cause": v.Cause, "term": v.Term,
+		"last_leader": v.Leader, "refused": v.Refused}
+	if len(v.Unreachable) > 0 {
+		p["unreachable"] = v.Unreachable
+	}
+	return p
+}
+
+// single tells one voter's view by itself: of an outage that stands in the log, or
+// with no outage of a voter that was cut off alone.
+func single(v View, outage uint64) event.Event {
+	p := v.payload()
+	p["outage_ms"], p["cluster_had_quorum"] = v.Ended.Sub(v.Began).Milliseconds(), outage == 0
+	if outage != 0 {
+		p["incident"] = outage
+	}
+	return event.New(event.QuorumOutageView, p)
+}
+
+func leaseExpired(v View) event.Event {
+	return event.New(event.LeaderLeaseExpired, map[string]any{"leader_id": v.Voter, "term": v.Term, "expired_at": stamp(v.Ended),
+		"quorum_contact_ms": v.Ended.Sub(v.Began).Milliseconds()})
+}

@@ -1,0 +1,65 @@
+package election
+
+import "time"
+
+// Pace predicts whether a member keeps up with the leader's raft log. It is used by
+// one goroutine.
+//
+// A member is at risk when it trails by a good part of what the log keeps and the
+// log grows faster than the member follows; no longer once it trails by little.
+type Pace struct {
+	keeps   uint64 // entries that a compaction leaves
+	samples []sample
+}
+
+type sample struct {
+	at      time.Time
+	applied uint64
+	last    uint64
+}
+
+// What a Pace judges by.
+const (
+	paceWindow = 10 * time.Second // rates are over about so long
+	paceLeast  = 2 * time.Second  // and over no less
+	riskShare  = 4                // trailing by more than keeps/riskShare can be a risk
+	calmShare  = 8                // and by less than keeps/calmShare is none
+)
+
+// NewPace watches one member; keeps is how many entries a compaction leaves.
+func NewPace(keeps uint64) *Pace { return &Pace{keeps: keeps} }
+
+// See takes in where the member and the log stand. changed reports that t.AtRisk
+// differs from was, and is worth telling.
+func (p *Pace) See(at time.Time, applied, last uint64, was bool) (t Trail, changed bool) {
+	p.samples = append(p.samples, sample{at, applied, last})
+	for len(p.samples) > 2 && at.Sub(p.samples[1].at) >= paceWindow {
+		p.samples = p.samples[1:]
+	}
+	t = Trail{AtRisk: was, Trailing: last - min(applied, last)}
+	t.Left = p.keeps - min(t.Trailing, p.keeps)
+	first := p.samples[0]
+	elapsed := at.Sub(first.at)
+	if t.Trailing < p.keeps/calmShare {
+		t.AtRisk = false
+		return t, was
+	}
+	if elapsed < paceLeast {
+		return t, false
+	}
+	t.Rate, t.LogRate = rate(first.applied, applied, elapsed), rate(first.last, last, elapsed)
+	if t.LogRate > t.Rate {
+		t.TruncatedIn = time.Duration(float64(t.Left) / float64(t.LogRate-t.Rate) * float64(time.Second))
+		t.AtRisk = was || t.Trailing >= p.keeps/riskShare
+	}
+	return t, t.AtRisk != was
+}
+
+// rate is in entries a second. A member that restored a snapshot jumps, and one
+// that lost its folder falls.
+func rate(from, to uint64, over time.Duration) uint64 {
+	if to < from {
+		return 0
+	}
+	return uint64(float64(to-from) / over.Seconds())
+}

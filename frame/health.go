@@ -1,0 +1,206 @@
+package frame
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// The kinds of feature level 2: what a leader tells of its voters.
+const (
+	KindVoterHealth Kind = 17
+	KindOutageViews Kind = 18
+	KindSplitBrain  Kind = 19
+	KindCatchUp     Kind = 20
+	KindLongHello   Kind = 21
+	KindMemberVote  Kind = 22
+)
+
+// VoterHealth is the leader's word that a voter answers, or does not any more.
+type VoterHealth struct {
+	Voter         string
+	Online        bool
+	LastContactMs int64 // -1: never
+}
+
+// OutageView is what one voter saw of a time without a majority, or without
+// running. Seq is its newest record in the voter's journal. Times here and below are
+// by the leader's wall clock, as far as it could tell how the others' differ.
+type OutageView struct {
+	Voter       string
+	Journal     string
+	Seq         uint64
+	Kind        string // of package election: lost, stalled, lease expired
+	Began       time.Time
+	Regained    time.Time // when a majority was in reach again; zero: not seen
+	Ended       time.Time
+	Term        uint64
+	Leader      string // the last one known
+	Cause       string
+	Refused     uint64 // writes refused meanwhile
+	Unreachable []string
+}
+
+// VoterUp says since when a voter has been running, and when it last ran before.
+type VoterUp struct {
+	Voter  string
+	Since  time.Time
+	Before time.Time // zero: not known
+}
+
+// LedSpan is a leadership as the proposer saw it.
+type LedSpan struct {
+	Term   uint64
+	Leader string
+	From   time.Time
+	To     time.Time
+}
+
+// OutageViews hands in what the voters' journals hold that the log does not have
+// yet, since when the voters that answer have been running, and who led when.
+type OutageViews struct {
+	Views []OutageView
+	Up    []VoterUp
+	Led   []LedSpan // the newest is the proposer's own, up to now
+}
+
+// SplitBrain says that two members claim to lead in one term.
+type SplitBrain struct {
+	Term    uint64
+	Leaders []string
+}
+
+// CatchUp says whether a member is about to fall behind what the leader's raft log
+// keeps. Rates are in entries a second.
+type CatchUp struct {
+	Member      string
+	AtRisk      bool
+	Trailing    uint64 // entries
+	Rate        uint64 // of the member
+	LogRate     uint64
+	TruncatedIn time.Duration // 0: already
+	Left        uint64        // entries until the log no longer has what it needs
+}
+
+// MemberVote records whether a member is to have a vote, before anything is done
+// about it, and why its vote is about to change.
+type MemberVote struct {
+	ID     string
+	Wanted bool
+	Reason string
+}
+
+// Kind implements Command.
+func (VoterHealth) Kind() Kind { return KindVoterHealth }
+func (OutageViews) Kind() Kind { return KindOutageViews }
+func (SplitBrain) Kind() Kind  { return KindSplitBrain }
+func (CatchUp) Kind() Kind     { return KindCatchUp }
+func (MemberVote) Kind() Kind  { return KindMemberVote }
+
+func (c VoterHealth) appendTo(b []byte) []byte {
+	return binary.AppendVarint(appendBool(appendString(b, c.Voter), c.Online), c.LastContactMs)
+}
+
+func (v OutageView) appendTo(b []byte) []byte {
+	b = appendString(appendString(b, v.Voter), v.Journal)
+	b = appendString(binary.AppendUvarint(b, v.Seq), v.Kind)
+	for _, t := range []time.Time{v.Began, v.Regained, v.Ended} {
+		b = appendTime(b, t)
+	}
+	b = binary.AppendUvarint(b, v.Term)
+	b = appendString(appendString(b, v.Leader), v.Cause)
+	return appendStrings(binary.AppendUvarint(b, v.Refused), v.Unreachable)
+}
+
+func (c OutageViews) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(c.Views)))
+	for _, v := range c.Views {
+		b = v.appendTo(b)
+	}
+	b = binary.AppendUvarint(b, uint64(len(c.Up)))
+	for _, u := range c.Up {
+		b = appendTime(appendTime(appendString(b, u.Voter), u.Since), u.Before)
+	}
+	b = binary.AppendUvarint(b, uint64(len(c.Led)))
+	for _, s := range c.Led {
+		b = appendString(binary.AppendUvarint(b, s.Term), s.Leader)
+		b = appendTime(appendTime(b, s.From), s.To)
+	}
+	return b
+}
+
+// appendTime appends Unix nanoseconds, 0 for the zero time.
+func appendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return binary.AppendVarint(b, 0)
+	}
+	return binary.AppendVarint(b, t.UnixNano())
+}
+
+func (c SplitBrain) appendTo(b []byte) []byte {
+	return appendStrings(binary.AppendUvarint(b, c.Term), c.Leaders)
+}
+
+func (c CatchUp) appendTo(b []byte) []byte {
+	b = appendBool(appendString(b, c.Member), c.AtRisk)
+	for _, n := range []uint64{c.Trailing, c.Rate, c.LogRate, c.Left} {
+		b = binary.AppendUvarint(b, n)
+	}
+	return binary.AppendVarint(b, int64(c.TruncatedIn))
+}
+
+func (c MemberVote) appendTo(b []byte) []byte {
+	return appendString(appendBool(appendString(b, c.ID), c.Wanted), c.Reason)
+}
+
+func (d *decoder) longHello() Hello {
+	c := d.hello()
+	c.Silence = time.Duration(d.varint())
+	return c
+}
+
+func (d *decoder) time() time.Time {
+	if n := d.varint(); n != 0 {
+		return time.Unix(0, n).UTC()
+	}
+	return time.Time{}
+}
+
+func (d *decoder) outageViews() OutageViews {
+	var c OutageViews
+	for range d.count(12) {
+		v := OutageView{Voter: d.string(), Journal: d.string(), Seq: d.uvarint(), Kind: d.string(), Began: d.time(), Regained: d.time(), Ended: d.time()}
+		v.Term, v.Leader, v.Cause, v.Refused, v.Unreachable = d.uvarint(), d.string(), d.string(), d.uvarint(), d.strings()
+		c.Views = append(c.Views, v)
+	}
+	for range d.count(3) {
+		c.Up = append(c.Up, VoterUp{Voter: d.string(), Since: d.time(), Before: d.time()})
+	}
+	for range d.count(4) {
+		c.Led = append(c.Led, LedSpan{Term: d.uvarint(), Leader: d.string(), From: d.time(), To: d.time()})
+	}
+	return c
+}
+
+func (d *decoder) catchUp() CatchUp {
+	return CatchUp{Member: d.string(), AtRisk: d.bool(), Trailing: d.uvarint(), Rate: d.uvarint(), LogRate: d.uvarint(),
+		Left: d.uvarint(), TruncatedIn: time.Duration(d.varint())}
+}
+
+func (d *decoder) healthCommand(kind Kind) Command {
+	switch kind {
+	case KindVoterHealth:
+		return VoterHealth{Voter: d.string(), Online: d.bool(), LastContactMs: d.varint()}
+	case KindOutageViews:
+		return d.outageViews()
+	case KindSplitBrain:
+		return SplitBrain{Term: d.uvarint(), Leaders: d.strings()}
+	case KindCatchUp:
+		return d.catchUp()
+	case KindLongHello:
+		return d.longHello()
+	case KindMemberVote:
+		return MemberVote{ID: d.string(), Wanted: d.bool(), Reason: d.string()}
+	default:
+		return d.letterCommand(kind)
+	}
+}

@@ -1,0 +1,192 @@
+package frame
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// The kinds of feature level 3: dead letters.
+const (
+	KindDeadLetter   Kind = 23
+	KindRedrive      Kind = 24
+	KindPurge        Kind = 25
+	KindLetterImport Kind = 26
+)
+
+// MaxLetters bounds the letters that one command names.
+const MaxLetters = 1000
+
+// DeadLetter says that a cursor's handler could not handle an event: the event goes to
+// the dead letters, and the cursor past it. Event is a copy of it, as EncodeCopy
+// makes one.
+type DeadLetter struct {
+	Cursor      string
+	Generation  uint64
+	Offset      uint64
+	Handler     string
+	Error       string
+	Attempts    uint64
+	FirstFailed time.Time // zero: at the replicated time of the command
+	Event       []byte
+}
+
+// Redrive appends letters' events again, each for the cursor that dead-lettered it, or
+// for the cursor To.
+type Redrive struct {
+	Letters []uint64
+	To      string
+}
+
+// Purge removes letters; with an OlderThan those of them only that have been dead for
+// that long.
+type Purge struct {
+	Letters   []uint64
+	OlderThan time.Duration
+}
+
+// LetterImport adds letters of another system. One whose Origin is known already is
+// left out.
+type LetterImport struct{ Letters []ImportedLetter }
+
+// ImportedLetter is one of them. Origin is a fingerprint of where it comes from, From
+// the same for people.
+type ImportedLetter struct {
+	Origin   [OriginSize]byte
+	From     string
+	Error    string
+	Attempts uint64
+	Failed   time.Time // zero: not known
+	Event    []byte    // as in DeadLetter
+}
+
+// OriginSize is the length of an imported letter's Origin, in bytes.
+const OriginSize = 16
+
+// Kind implements Command.
+func (DeadLetter) Kind() Kind   { return KindDeadLetter }
+func (Redrive) Kind() Kind      { return KindRedrive }
+func (Purge) Kind() Kind        { return KindPurge }
+func (LetterImport) Kind() Kind { return KindLetterImport }
+
+func (c DeadLetter) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(appendString(b, c.Cursor), c.Generation)
+	b = appendString(appendString(binary.AppendUvarint(b, c.Offset), c.Handler), c.Error)
+	b = appendTime(binary.AppendUvarint(b, c.Attempts), c.FirstFailed)
+	return appendBytes(b, c.Event)
+}
+
+func appendNumbers(b []byte, list []uint64) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for _, n := range list {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+func (c Redrive) appendTo(b []byte) []byte { return appendString(appendNumbers(b, c.Letters), c.To) }
+
+func (c Purge) appendTo(b []byte) []byte {
+	return binary.AppendVarint(appendNumbers(b, c.Letters), int64(c.OlderThan))
+}
+
+func (c LetterImport) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(c.Letters)))
+	for _, l := range c.Letters {
+		b = appendString(append(b, l.Origin[:]...), l.From)
+		b = binary.AppendUvarint(appendString(b, l.Error), l.Attempts)
+		b = appendBytes(appendTime(b, l.Failed), l.Event)
+	}
+	return b
+}
+
+func (d *decoder) letterCommand(kind Kind) Command {
+	switch kind {
+	case KindDeadLetter:
+		return DeadLetter{Cursor: d.string(), Generation: d.uvarint(), Offset: d.uvarint(), Handler: d.string(), Error: d.string(),
+			Attempts: d.uvarint(), FirstFailed: d.time(), Event: append([]byte(nil), d.bytes()...)}
+	case KindRedrive:
+		return Redrive{Letters: d.letters(), To: d.string()}
+	case KindPurge:
+		return Purge{Letters: d.letters(), OlderThan: time.Duration(d.varint())}
+	case KindLetterImport:
+		return d.letterImport()
+	default:
+		return nil
+	}
+}
+
+func (d *decoder) letters() []uint64 {
+	n := d.count(1)
+	if n > MaxLetters {
+		d.fail("%d letters in one command", n)
+		return nil
+	}
+	var list []uint64
+	for range n {
+		list = append(list, d.uvarint())
+	}
+	return list
+}
+
+func (d *decoder) letterImport() (c LetterImport) {
+	n := d.count(OriginSize + 5)
+	if n > MaxLetters {
+		d.fail("%d letters in one command", n)
+		return c
+	}
+	for range n {
+		var l ImportedLetter
+		copy(l.Origin[:], d.take(OriginSize))
+		l.From, l.Error, l.Attempts, l.Failed = d.string(), d.string(), d.uvarint(), d.time()
+		l.Event = append([]byte(nil), d.bytes()...)
+		c.Letters = append(c.Letters, l)
+	}
+	return c
+}
+
+// A copy is one event that is kept apart from its block:
+//
+//	string  type
+//	string  source
+//	16      the start of its content hash
+//	rest    its record, as block.go draws it
+//
+// It holds what is stored, so that putting it into a block again gives the same bytes
+// on every build.
+
+// EncodeCopy returns a copy of an event. Place, term and append time are left out.
+func EncodeCopy(e *event.Event) []byte {
+	hash := e.Hash()
+	b := appendString(appendString(nil, string(e.Type)), e.Source)
+	return appendRecord(append(b, hash[:keySize]...), e)
+}
+
+// DecodeCopy reads what EncodeCopy wrote. The payload points into b.
+func DecodeCopy(b []byte) (event.Event, error) {
+	e, _, _, err := decodeCopy(b)
+	return e, err
+}
+
+func decodeCopy(b []byte) (e event.Event, key Key, record []byte, err error) {
+	d := &decoder{b: b}
+	e.Type, e.Source = event.Type(d.string()), d.string()
+	copy(key[:], d.take(keySize))
+	record = d.b
+	d.record(&e)
+	return e, key, record, d.end("copy of an event")
+}
+
+// AddCopy appends the event of a copy as a row that deduplication does not look at.
+func (b *Batch) AddCopy(copied []byte) error {
+	e, key, record, err := decodeCopy(copied)
+	if err != nil {
+		return fmt.Errorf("frame: add: %w", err)
+	}
+	b.rows = append(b.rows, Row{Kind: DedupOff, Key: key, Type: string(e.Type), Source: e.Source})
+	b.addHashes(&e)
+	b.records = append(b.records, record...)
+	return nil
+}

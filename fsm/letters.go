@@ -1,0 +1,220 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+// LevelLetters is the feature level from which on there are dead letters.
+const LevelLetters = 3
+
+// Letter is an event that a cursor's handler could not handle, or one that came from
+// another system. Its copy of the event stays with it when the log is trimmed.
+//
+// A letter is dead, or under way: appended again, and not committed yet. It is
+// removed once it is committed, or purged.
+type Letter struct {
+	ID            uint64     `json:"id"` // dense, from 1
+	Cursor        string     `json:"cursor,omitempty"`
+	Offset        uint64     `json:"offset,omitempty"` // where the event was dead-lettered last; 0: nowhere
+	Type          event.Type `json:"type"`
+	Key           string     `json:"key,omitempty"`
+	Source        string     `json:"source,omitempty"`
+	CorrelationID string     `json:"correlation_id,omitempty"`
+	Handler       string     `json:"handler,omitempty"`
+	Error         string     `json:"error,omitempty"`
+	Attempts      uint64     `json:"attempts"` // of all its lives
+	FirstFailed   time.Time  `json:"first_failed,omitzero"`
+	LastFailed    time.Time  `json:"last_failed,omitzero"`
+	Dead          time.Time  `json:"dead_lettered_at"`
+	Redrives      uint64     `json:"redrives"`
+	Lineage       []uint64   `json:"lineage,omitempty"` // offsets of the event and its copies, the newest last
+	Origin        string     `json:"origin,omitempty"`  // of one that came from another system
+	Bytes         uint64     `json:"bytes"`             // that count for dlq.max_bytes
+}
+
+// maxLineage bounds a letter's lineage; older offsets are forgotten.
+const maxLineage = 100
+
+// letterOverhead is what a letter counts beside its event and texts, in bytes.
+const letterOverhead = 256
+
+func (l *Letter) size(copied []byte) uint64 {
+	return uint64(letterOverhead + len(copied) + len(l.Cursor) + len(l.Handler) + len(l.Error) + len(l.Origin))
+}
+
+func (l *Letter) descend(offset uint64) {
+	l.Lineage = append(l.Lineage, offset)
+	l.Lineage = l.Lineage[max(0, len(l.Lineage)-maxLineage):]
+}
+
+// LettersResult answers a command about many letters.
+type LettersResult struct {
+	Done     int      `json:"done"`                // redriven, purged or imported
+	Skipped  int      `json:"skipped,omitempty"`   // under way already, too young, or known already
+	Missing  []uint64 `json:"missing,omitempty"`   // that are not there: resolved, purged, or never were
+	NoCursor []uint64 `json:"no_cursor,omitempty"` // redrive: whose cursor is not there
+	Left     []uint64 `json:"left,omitempty"`      // redrive: that did not fit into one entry
+	First    uint64   `json:"first,omitempty"`     // redrive: the first copy's offset; import: the first letter
+	Last     uint64   `json:"last,omitempty"`
+}
+
+// letterTotals are the dead letters in the meta record.
+type letterTotals struct {
+	Next  uint64 `json:"next"` // the next one's id
+	Count uint64 `json:"count"`
+	Bytes uint64 `json:"bytes"`
+	Told  int64  `json:"told_ns"` // those dead at this time or before were told to be stale
+}
+
+// underWay is a letter's copy in the log that its cursor has not committed.
+type underWay struct {
+	offset uint64 // of the copy
+	letter uint64
+	at     uint64 // Letter.Offset
+	bytes  uint64
+	dead   int64 // Letter.Dead
+}
+
+// letters are what decisions need of the dead letters: all but those under way stay
+// in the database.
+type letters struct {
+	underWay map[string][]underWay // by cursor, rising offsets
+	ages     letterAges
+}
+
+// letterAges are when the oldest of the dead letters died, and the oldest of those that
+// were not told to be stale; 0 is none. They are read anew where not known.
+type letterAges struct {
+	known          bool
+	oldest, untold int64
+}
+
+// The keys of letters, beside 'l' + id and 'e' + id:
+//
+//	'i' 'c' + cursor + 0 + offset   id of the letter that the cursor made there
+//	'i' 'r' + cursor + 0 + offset   the letter under way whose copy stands there
+//	'i' 't' + time + id             dead letters by age
+//	'i' 'f' + origin                id that an imported letter had
+func placeKey(kind byte, cursor string, offset uint64) []byte {
+	k := append([]byte{prefixLetterIndex, kind}, cursor...)
+	return binary.BigEndian.AppendUint64(append(k, 0), offset)
+}
+
+func atKey(cursor string, offset uint64) []byte   { return placeKey('c', cursor, offset) }
+func copyKey(cursor string, offset uint64) []byte { return placeKey('r', cursor, offset) }
+
+func ageKey(dead int64, id uint64) []byte {
+	k := binary.BigEndian.AppendUint64([]byte{prefixLetterIndex, 't'}, uint64(dead))
+	return binary.BigEndian.AppendUint64(k, id)
+}
+
+func originKey(origin [frame.OriginSize]byte) []byte {
+	return append([]byte{prefixLetterIndex, 'f'}, origin[:]...)
+}
+
+func (u underWay) encode() (b []byte) {
+	for _, n := range []uint64{u.letter, u.at, u.bytes, uint64(u.dead)} {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+// loadUnderWay reads what redrives have appended and no cursor has committed.
+func (s *state) loadUnderWay(db *pebble.DB) error {
+	return scanKeys(db, []byte{prefixLetterIndex, 'r'}, []byte{prefixLetterIndex, 's'}, func(key, value []byte) error {
+		const around = 2 + 1 + 8
+		if len(key) < around {
+			return errors.New("a cut key")
+		}
+		name := string(key[2 : len(key)-9])
+		u := underWay{offset: binary.BigEndian.Uint64(key[len(key)-8:])}
+		var dead uint64
+		for _, field := range []*uint64{&u.letter, &u.at, &u.bytes, &dead} {
+			v, n := binary.Uvarint(value)
+			if n <= 0 {
+				return errors.New("a cut value")
+			}
+			*field, value = v, value[n:]
+		}
+		u.dead = int64(dead)
+		s.letters.underWay[name] = append(s.letters.underWay[name], u)
+		return nil
+	})
+}
+
+// readAges finds the oldest letters in the database.
+func readAges(db *pebble.DB, told int64) (ages letterAges, err error) {
+	ages.known = true
+	if ages.oldest, err = firstDeath(db, 0); err == nil {
+		ages.untold, err = firstDeath(db, told+1)
+	}
+	return ages, err
+}
+
+// firstDeath returns when the first letter died that is dead since from or later; 0 is
+// none.
+func firstDeath(db *pebble.DB, from int64) (at int64, err error) {
+	err = scanKeys(db, ageKey(from, 0), []byte{prefixLetterIndex, 't' + 1}, func(key, _ []byte) error {
+		at, _ = ageOf(key)
+		return errScanned
+	})
+	return at, err
+}
+
+func ageOf(key []byte) (dead int64, id uint64) {
+	return int64(binary.BigEndian.Uint64(key[2:])), binary.BigEndian.Uint64(key[10:])
+}
+
+// errScanned ends a scan.
+var errScanned = errors.New("enough")
+
+// scanKeys calls each with the stored pairs in [low, high) until it returns
+// errScanned, which is no error, or another. The slices are valid until it returns.
+func scanKeys(r pebble.Reader, low, high []byte, each func(key, value []byte) error) error {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
+	if err != nil {
+		return fmt.Errorf("fsm: scan %q: %w", low, err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err == nil {
+			err = each(it.Key(), value)
+		}
+		if err == errScanned {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("fsm: read %q: %w", it.Key(), err)
+		}
+	}
+	return it.Error()
+}
+
+func readLetter(value []byte) (*Letter, error) {
+	l := &Letter{}
+	return l, json.Unmarshal(value, l)
+}
+
+// find returns where a copy stands among those under way.
+func find(list []underWay, offset uint64) (int, bool) {
+	return slices.BinarySearchFunc(list, offset, func(u underWay, offset uint64) int {
+		switch {
+		case u.offset < offset:
+			return -1
+		case u.offset > offset:
+			return 1
+		}
+		return 0
+	})
+}

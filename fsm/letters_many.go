@@ -1,0 +1,336 @@
+package fsm
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/log"
+)
+
+// Bounds of what one entry does to many letters.
+const (
+	maxRedriveBytes = 4 << 20 // of events appended again
+	maxAgedOut      = frame.MaxLetters
+)
+
+// redriveRequest is a redrive whose answer is filled in at the end of the entry: its
+// copies stand behind the clients' events.
+type redriveRequest struct {
+	frame.Redrive
+	answer int
+}
+
+func (a *applier) requestRedrive(c frame.Redrive) Result {
+	if c.To != "" && a.s.cursors[c.To] == nil {
+		return noCursor(c.To)
+	}
+	a.redrives = append(a.redrives, redriveRequest{c, len(a.answers)})
+	return Result{}
+}
+
+func (a *applier) redriveAll() error {
+	for _, r := range a.redrives {
+		result, err := a.redrive(r.Redrive)
+		if err != nil {
+			return err
+		}
+		a.answers[r.answer].Letters = result
+	}
+	return nil
+}
+
+// again is the block that a redrive appends for one cursor.
+type again struct {
+	cursor  string
+	batch   frame.Batch
+	letters []*Letter
+}
+
+// redrive appends the events of letters that are dead once more, a block for each
+// cursor. Dedup does not see them.
+func (a *applier) redrive(c frame.Redrive) (*LettersResult, error) {
+	result := &LettersResult{}
+	blocks, err := a.gather(c, result)
+	if err != nil || len(blocks) == 0 {
+		return result, err
+	}
+	cursors := map[string]int{}
+	result.First = a.s.meta.Last + 1
+	for _, b := range blocks {
+		a.appendAgain(b)
+		cursors[b.cursor] = len(b.letters)
+		result.Done += len(b.letters)
+	}
+	result.Last = a.s.meta.Last
+	a.tellLetters(event.DLQEventsReplayed, map[string]any{"count": result.Done, "cursors": cursors,
+		"first_offset": result.First, "last_offset": result.Last})
+	return result, nil
+}
+
+// gather sorts out which letters can be redriven, by cursor in the order of the first
+// letter of each.
+func (a *applier) gather(c frame.Redrive, result *LettersResult) (blocks []*again, err error) {
+	byCursor, taken, bytes := map[string]*again{}, map[uint64]bool{}, 0
+	for i, id := range c.Letters {
+		l, err := a.letter(id)
+		if err != nil {
+			return nil, err
+		}
+		to := c.To
+		if l != nil {
+			to = cmp.Or(c.To, l.Cursor)
+		}
+		switch {
+		case l == nil:
+			result.Missing = append(result.Missing, id)
+			continue
+		case taken[id] || a.isUnderWay(l):
+			result.Skipped++
+			continue
+		case a.s.cursors[to] == nil:
+			result.NoCursor = append(result.NoCursor, id)
+			continue
+		}
+		copied, err := a.copyOf(id)
+		if err != nil {
+			return nil, err
+		}
+		if bytes += len(copied); bytes > maxRedriveBytes && len(taken) > 0 {
+			result.Left = c.Letters[i:]
+			break
+		}
+		b := byCursor[to]
+		if b == nil {
+			b = &again{cursor: to}
+			byCursor[to] = b
+			blocks = append(blocks, b)
+		}
+		if err := b.batch.AddCopy(copied); err != nil {
+			return nil, fmt.Errorf("fsm: letter %d: %w: %w", id, ErrDamaged, err)
+		}
+		taken[id], b.letters = true, append(b.letters, l)
+	}
+	return blocks, nil
+}
+
+// appendAgain appends a block for one cursor and notes its letters as under way.
+func (a *applier) appendAgain(b *again) {
+	offset := a.s.meta.Last + 1
+	ids := make([]uint64, len(b.letters))
+	for i, l := range b.letters {
+		ids[i] = l.ID
+	}
+	a.appendTargeted(frame.EncodeBlock(&b.batch), b.cursor, ids)
+	for i, old := range b.letters {
+		l := *old
+		a.tx.Delete(ageKey(l.Dead.UnixNano(), l.ID))
+		if l.Cursor != b.cursor {
+			a.moveLetter(&l, b.cursor)
+		}
+		l.Redrives++
+		l.descend(offset + uint64(i))
+		a.saveLetter(&l)
+		u := underWay{offset: offset + uint64(i), letter: l.ID, at: l.Offset, bytes: l.Bytes, dead: l.Dead.UnixNano()}
+		a.tx.Set(copyKey(b.cursor, u.offset), u.encode())
+		a.s.letters.underWay[b.cursor] = append(a.s.letters.underWay[b.cursor], u)
+	}
+}
+
+// moveLetter gives a letter to another cursor, which has met its event nowhere.
+func (a *applier) moveLetter(l *Letter, cursor string) {
+	if l.Offset != 0 {
+		a.setIndex(atKey(l.Cursor, l.Offset), 0)
+	}
+	a.resize(l, l.Bytes+uint64(len(cursor))-uint64(len(l.Cursor)))
+	l.Cursor, l.Offset = cursor, 0
+}
+
+func (a *applier) appendTargeted(p frame.Parts, cursor string, ids []uint64) {
+	m := &a.s.meta
+	b := &log.Block{First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now), Live: len(ids),
+		Shape: p.Shape, HeaderBytes: p.Header, ColumnBytes: p.Columns, Body: p.Body, Target: cursor, Letters: ids}
+	m.Bytes += log.Append(a.tx, b, m.Bytes)
+	m.Last = b.Last()
+	a.s.window = append(a.s.window, windowBlock{b.First, a.now})
+}
+
+// purge removes letters that are dead; one that is under way goes when its cursor has
+// committed it.
+func (a *applier) purge(c frame.Purge) (Result, error) {
+	result := &LettersResult{}
+	cursors := map[string]int{}
+	for _, id := range c.Letters {
+		l, err := a.letter(id)
+		if err != nil {
+			return Result{}, err
+		}
+		switch {
+		case l == nil:
+			result.Missing = append(result.Missing, id)
+		case a.isUnderWay(l) || c.OlderThan > 0 && a.time().Sub(l.Dead) < c.OlderThan:
+			result.Skipped++
+		default:
+			a.purgeLetter(l)
+			cursors[l.Cursor]++
+			result.Done++
+		}
+	}
+	a.tellPurged(result.Done, "request", cursors)
+	return Result{Letters: result}, nil
+}
+
+func (a *applier) purgeLetter(l *Letter) {
+	a.tx.Delete(ageKey(l.Dead.UnixNano(), l.ID))
+	a.dropLetter(l.ID, l.Cursor, l.Offset, l.Bytes)
+}
+
+func (a *applier) tellPurged(count int, reason string, cursors map[string]int) {
+	if count > 0 {
+		a.tellLetters(event.DLQEventsPurged, map[string]any{"count": count, "reason": reason, "cursors": cursors})
+	}
+}
+
+// tellLetters appends an event about letters, with how many are left.
+func (a *applier) tellLetters(t event.Type, payload map[string]any) {
+	payload["dead"] = a.s.meta.Letters.Count - a.s.letters.countUnderWay()
+	payload["under_way"] = a.s.letters.countUnderWay()
+	text, err := json.Marshal(payload)
+	a.tx.keep(err)
+	a.late = append(a.late, event.Event{Type: t, Payload: text})
+}
+
+func (s *letters) countUnderWay() (n uint64) {
+	for _, list := range s.underWay {
+		n += uint64(len(list))
+	}
+	return n
+}
+
+// importLetters keeps letters of another system, all that are new or none. They have
+// no cursor.
+func (a *applier) importLetters(c frame.LetterImport) (Result, error) {
+	result := &LettersResult{}
+	size := uint64(0)
+	for _, in := range c.Letters {
+		if _, err := frame.DecodeCopy(in.Event); err != nil {
+			return refuse(Invalid, "event", err.Error(), "send a copy of an event"), nil
+		}
+		size += importedLetter(in).size(in.Event)
+	}
+	if full := a.noRoom(size, 0); full != nil {
+		return *full, nil
+	}
+	for _, in := range c.Letters {
+		known, err := a.indexed(originKey(in.Origin))
+		if err != nil {
+			return Result{}, err
+		}
+		if known != 0 {
+			result.Skipped++
+			continue
+		}
+		e, err := frame.DecodeCopy(in.Event)
+		if err != nil {
+			return Result{}, err
+		}
+		l := importedLetter(in)
+		a.newLetter(l, &e, in.Event)
+		a.setIndex(originKey(in.Origin), l.ID)
+		result.First, result.Last = cmp.Or(result.First, l.ID), l.ID
+		result.Done++
+	}
+	return Result{Letters: result}, nil
+}
+
+func importedLetter(in frame.ImportedLetter) *Letter {
+	return &Letter{Origin: in.From, Error: in.Error, Attempts: in.Attempts, FirstFailed: in.Failed.UTC(), LastFailed: in.Failed.UTC()}
+}
+
+// ageLetters purges letters that are too old and tells of those that wait for long.
+func (a *applier) ageLetters() error {
+	t, set := &a.s.meta.Letters, &a.s.settings
+	if t.Count == 0 || set.LettersAge == 0 && set.LettersStale == 0 {
+		return nil
+	}
+	ages, err := a.s.letters.agesIn(a.db, t.Told)
+	if err != nil {
+		return err
+	}
+	a.s.letters.ages = ages
+	if set.LettersAge > 0 && ages.oldest != 0 && ages.oldest+int64(set.LettersAge) <= a.now {
+		if err := a.purgeAged(); err != nil {
+			return err
+		}
+	}
+	if set.LettersStale > 0 && ages.untold != 0 && ages.untold+int64(set.LettersStale) <= a.now {
+		return a.tellStale()
+	}
+	return nil
+}
+
+func (s *letters) agesIn(db *pebble.DB, told int64) (letterAges, error) {
+	if s.ages.known {
+		return s.ages, nil
+	}
+	return readAges(db, told)
+}
+
+// purgeAged purges what is older than dlq.max_age, a bounded number an entry.
+func (a *applier) purgeAged() error {
+	var ids []uint64
+	until := a.now - int64(a.s.settings.LettersAge)
+	err := scanKeys(a.db, ageKey(0, 0), ageKey(until+1, 0), func(key, _ []byte) error {
+		_, id := ageOf(key)
+		if ids = append(ids, id); len(ids) == maxAgedOut {
+			return errScanned
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	cursors := map[string]int{}
+	for _, id := range ids {
+		l, err := a.letter(id)
+		if err != nil {
+			return err
+		}
+		if l == nil {
+			return fmt.Errorf("fsm: letter %d: %w: it is missing", id, ErrDamaged)
+		}
+		a.purgeLetter(l)
+		cursors[l.Cursor]++
+	}
+	a.tellPurged(len(ids), "max_age", cursors)
+	return nil
+}
+
+// tellStale tells once of the letters that have been dead for dlq.stale_after.
+func (a *applier) tellStale() error {
+	t := &a.s.meta.Letters
+	until, count, first := a.now-int64(a.s.settings.LettersStale), 0, int64(0)
+	err := scanKeys(a.db, ageKey(t.Told+1, 0), ageKey(until+1, 0), func(key, _ []byte) error {
+		at, id := ageOf(key)
+		if l, changed := a.changed.letters[id]; changed && l == nil {
+			return nil
+		}
+		first = cmp.Or(first, at)
+		count++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.Told, a.s.letters.ages.known = until, false
+	if count > 0 {
+		a.tellLetters(event.DLQStaleEvents, map[string]any{"count": count, "stale_after_s": int64(a.s.settings.LettersStale.Seconds()),
+			"oldest_at": time.Unix(0, first).UTC().Format(time.RFC3339Nano)})
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package fsm
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+// The states of a letter.
+const (
+	LetterDead     = "dead"
+	LetterRedriven = "redriven" // its event was appended again, and its cursor has not committed that
+)
+
+// LetterView is a letter as readers see it.
+type LetterView struct {
+	Letter
+	State string `json:"state"`
+	Copy  uint64 `json:"copy,omitempty"` // of one redriven: where its event stands now
+}
+
+// LetterStats are figures about the dead letters.
+type LetterStats struct {
+	Count    uint64    `json:"count"`
+	Redriven uint64    `json:"redriven"` // of those, under way to their cursors
+	Bytes    uint64    `json:"bytes"`
+	MaxBytes uint64    `json:"max_bytes"`
+	Oldest   time.Time `json:"oldest,omitzero"` // of those that are dead
+	Ever     uint64    `json:"ever"`            // that there have been
+}
+
+func (m *Machine) letterStats(s *state) LetterStats {
+	t := s.meta.Letters
+	stats := LetterStats{Count: t.Count, Redriven: s.letters.countUnderWay(), Bytes: t.Bytes, MaxBytes: s.settings.LettersBytes}
+	if t.Next > 0 {
+		stats.Ever = t.Next - 1
+	}
+	if t.Count > stats.Redriven && m.db != nil {
+		if ages, err := s.letters.agesIn(m.db, t.Told); err == nil && ages.oldest != 0 {
+			stats.Oldest = time.Unix(0, ages.oldest).UTC()
+		}
+	}
+	return stats
+}
+
+// lettersDue tells when letters are to be purged, or told to be stale. Where more are
+// due than one entry purges, it is due again at once.
+func (m *Machine) lettersDue(s *state, earlier func(at int64, after time.Duration)) {
+	set := &s.settings
+	if s.meta.Letters.Count == 0 || m.db == nil || set.LettersAge == 0 && set.LettersStale == 0 {
+		return
+	}
+	ages, err := s.letters.agesIn(m.db, s.meta.Letters.Told)
+	if err != nil {
+		return
+	}
+	if ages.oldest != 0 {
+		earlier(max(ages.oldest, s.meta.Time-int64(set.LettersAge)), set.LettersAge)
+	}
+	if ages.untold != 0 {
+		earlier(ages.untold, set.LettersStale)
+	}
+}
+
+// ErrNoLetter says that there is no letter of that id; one that was resolved or purged
+// has had it.
+var ErrNoLetter = errors.New("there is no such dead letter")
+
+// Letter returns a letter and its event. The error wraps ErrNoLetter where there is
+// none.
+func (m *Machine) Letter(id uint64) (l LetterView, e event.Event, err error) {
+	copies := m.copiesUnderWay()
+	err = m.log.View(func(db *pebble.DB) error {
+		value, closer, err := db.Get(indexKey(prefixLetter, id))
+		if errors.Is(err, pebble.ErrNotFound) {
+			return ErrNoLetter
+		}
+		if err != nil {
+			return err
+		}
+		defer closer.Close()
+		read, err := readLetter(value)
+		if err != nil {
+			return err
+		}
+		l = viewLetter(read, copies)
+		copied, closeCopy, err := db.Get(indexKey(prefixCopy, id))
+		if err != nil {
+			return err
+		}
+		defer closeCopy.Close()
+		e, err = frame.DecodeCopy(append([]byte(nil), copied...))
+		return err
+	})
+	if err != nil {
+		return l, e, fmt.Errorf("fsm: letter %d: %w", id, err)
+	}
+	e.Offset = l.Offset
+	return l, e, nil
+}
+
+// LetterAt returns the letter that a cursor has made at an offset.
+func (m *Machine) LetterAt(cursor string, offset uint64) (l LetterView, err error) {
+	id := uint64(0)
+	err = m.log.View(func(db *pebble.DB) error {
+		value, closer, err := db.Get(atKey(cursor, offset))
+		if errors.Is(err, pebble.ErrNotFound) {
+			return ErrNoLetter
+		}
+		if err != nil {
+			return err
+		}
+		defer closer.Close()
+		id = binary.BigEndian.Uint64(value)
+		return nil
+	})
+	if err != nil {
+		return l, fmt.Errorf("fsm: letter of cursor %s at %d: %w", cursor, offset, err)
+	}
+	l, _, err = m.Letter(id)
+	return l, err
+}
+
+// EachLetter calls yield with the letters whose ids are above after, by id, until it
+// returns false. It holds nothing up; a letter that changes meanwhile is told as it
+// was or as it is.
+func (m *Machine) EachLetter(ctx context.Context, after uint64, yield func(LetterView) bool) error {
+	copies := m.copiesUnderWay()
+	err := m.log.View(func(db *pebble.DB) error {
+		return scanKeys(db, indexKey(prefixLetter, after+1), []byte{prefixLetter + 1}, func(_, value []byte) error {
+			l, err := readLetter(value)
+			if err != nil {
+				return err
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if !yield(viewLetter(l, copies)) {
+				return errScanned
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("fsm: letters: %w", err)
+	}
+	return nil
+}
+
+func viewLetter(l *Letter, copies map[uint64]uint64) LetterView {
+	v := LetterView{Letter: *l, State: LetterDead, Copy: copies[l.ID]}
+	if v.Copy != 0 {
+		v.State = LetterRedriven
+	}
+	return v
+}
+
+// copiesUnderWay are the offsets of the copies that no cursor has committed, by letter.
+func (m *Machine) copiesUnderWay() map[uint64]uint64 {
+	return read(m, func(s *state) map[uint64]uint64 {
+		copies := make(map[uint64]uint64, s.letters.countUnderWay())
+		for _, list := range s.letters.underWay {
+			for _, u := range list {
+				copies[u.letter] = u.offset
+			}
+		}
+		return copies
+	})
+}

@@ -1,0 +1,345 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// healthLevel is the feature level from which the log tells of voters and quorum.
+const healthLevel = 2
+
+// scenario is something that is done to a cluster, and the story that its log has
+// to tell of it. a is who leads at first, b, c, d and e are the others.
+type scenario struct {
+	name   string
+	voters int  // 3 unless it says more
+	short  bool // also with -short
+	do     func(*stage)
+	want   string         // after the first LEADER_ELECTED
+	most   map[string]int // types that begin so: no lines of want, at most so many
+}
+
+var scenarios = []scenario{
+	{name: "a follower is killed and comes back", do: followerKilled, want: followerGone},
+	{name: "a follower is cut off", do: followerCutOff, want: `
+		^QUORUM_OUTAGE_VIEW voter_id=$b cluster_had_quorum=true cause=unreachable` + followerGone},
+	{name: "one follower does not hear the leader", do: followerDeaf, want: `
+		^?QUORUM_OUTAGE_VIEW voter_id=$b cluster_had_quorum=true cause=no_leader` + followerGone},
+	{name: "the leader is killed and comes back", do: leaderKilled, want: leaderGone},
+	{name: "the leader stands still", do: leaderPaused, want: `
+		^LEADER_LEASE_EXPIRED leader_id=$a` + leaderGone},
+	{name: "the leader is cut off", short: true, do: leaderCutOff, want: leaderAlone + leaderGone},
+	{name: "the leader hears nobody", do: leaderDeaf, want: leaderAlone + leaderGone},
+	{name: "nobody hears the leader", do: leaderMute, want: leaderAlone + leaderGone},
+	{name: "the leader is in a minority of five", voters: 5, do: leaderInMinority, want: `
+		LEADER_HEARTBEAT_MISSING leader_id=$a seen_by=$c|$d|$e
+		LEADER_LOST old_leader=$a cause=heartbeat_timeout
+		LEADER_ELECTED leader_id=$c|$d|$e previous_leader=$a cause=heartbeat_timeout leaderless_ms>=0
+		VOTER_OFFLINE voter_id=$a|$b active_voters=4
+		VOTER_OFFLINE voter_id=$a|$b active_voters=3
+		QUORUM_AT_RISK healthy=3 voters=5 quorum=3 limiting=$a,$b
+		QUORUM_PRIORITY_RECONNECT voters=$a,$b
+		^LEADER_LEASE_EXPIRED leader_id=$a
+		^QUORUM_OUTAGE_VIEW voter_id=$a cluster_had_quorum=true cause=unreachable
+		^QUORUM_OUTAGE_VIEW voter_id=$b cluster_had_quorum=true cause=unreachable
+		VOTER_ONLINE voter_id=$a|$b active_voters=4
+		QUORUM_RESTORED after=at_risk healthy=4 voters=5
+		VOTER_ONLINE voter_id=$a|$b active_voters=5`},
+	{name: "the leader steps down", short: true, do: stepDown, want: `
+		LEADER_STEPDOWN leader_id=$a target=$b cause=operator
+		LEADER_ELECTED leader_id=$b previous_leader=$a cause=stepdown leaderless_ms>=0`},
+	{name: "a majority is killed", do: majorityKilled, want: quorumGone},
+	{name: "everybody is alone", short: true, do: everybodyAlone, want: quorumGone},
+	{name: "all are stopped", do: allStopped, want: `
+		LEADER_STEPDOWN leader_id=$a target=$b|$c cause=shutdown
+		LEADER_ELECTED leader_id=$b|$c previous_leader=$a cause=stepdown leaderless_ms>=0
+		?LEADER_STEPDOWN leader_id=$b|$c cause=shutdown
+		?LEADER_ELECTED leader_id=$b|$c cause=stepdown
+		LEADER_LOST|LEADER_STEPDOWN cause=restart|shutdown
+		LEADER_ELECTED cause=restart|stepdown leaderless_ms>=0
+		^?LEADER_LEASE_EXPIRED leader_id=$b|$c
+		^?QUORUM_LOST seen_by=$b|$c
+		^?QUORUM_RECOVERY_STARTED
+		^?QUORUM_RESTORED after=lost`},
+	{name: "all are killed", do: allKilled, want: `
+		LEADER_LOST old_leader=$a cause=restart
+		LEADER_ELECTED previous_leader=$a cause=restart leaderless_ms>=0`},
+	{name: "a follower comes and goes", do: followerFlaps, most: map[string]int{"VOTER_": 6, "QUORUM_": 12}},
+	{name: "a follower's link is bad", do: followerBadLink, most: map[string]int{"VOTER_": 4, "QUORUM_": 8}},
+}
+
+// followerGone is told when b goes in any way and comes back.
+const followerGone = `
+	VOTER_OFFLINE voter_id=$b active_voters=2 last_contact_ms>=1000
+	QUORUM_AT_RISK healthy=2 voters=3 quorum=2 limiting=$b
+	QUORUM_PRIORITY_RECONNECT voters=$b
+	VOTER_ONLINE voter_id=$b active_voters=3
+	QUORUM_RESTORED after=at_risk healthy=3 voters=3 quorum=2 outage_ms=0`
+
+// leaderGone is told when a goes in any way, the others go on, and it comes back.
+const leaderGone = `
+	LEADER_HEARTBEAT_MISSING leader_id=$a seen_by=$b|$c
+	LEADER_LOST old_leader=$a cause=heartbeat_timeout
+	LEADER_ELECTED leader_id=$b|$c previous_leader=$a cause=heartbeat_timeout leaderless_ms>=0
+	VOTER_OFFLINE voter_id=$a active_voters=2 last_contact_ms>=1000
+	QUORUM_AT_RISK healthy=2 voters=3 quorum=2 limiting=$a
+	QUORUM_PRIORITY_RECONNECT voters=$a
+	VOTER_ONLINE voter_id=$a active_voters=3
+	QUORUM_RESTORED after=at_risk healthy=3 voters=3 quorum=2 outage_ms=0`
+
+// leaderAlone is told beside leaderGone when a ran on without the others.
+const leaderAlone = `
+	^LEADER_LEASE_EXPIRED leader_id=$a
+	^QUORUM_OUTAGE_VIEW voter_id=$a cluster_had_quorum=true cause=unreachable`
+
+// quorumGone is told when no two voters had each other for a while.
+const quorumGone = `
+	?LEADER_HEARTBEAT_MISSING leader_id=$a
+	LEADER_LOST old_leader=$a cause=heartbeat_timeout|restart|reelected
+	LEADER_ELECTED previous_leader=$a leaderless_ms>=500
+	^LEADER_LEASE_EXPIRED leader_id=$a
+	QUORUM_LOST began_at=* seen_by=* refused>=1 voters=3 quorum=2 last_leader=$a cause=unreachable
+	QUORUM_RECOVERY_STARTED recovery_ms>=0
+	QUORUM_RESTORED after=lost outage_ms>=4400 refused>=1
+	^?QUORUM_OUTAGE_VIEW cluster_had_quorum=false`
+
+// outageLasts is for how long a test leaves the cluster without a quorum. For as long
+// as its lease (500 ms) a leader may be told to have led on, and comparing clocks costs a
+// little.
+const outageLasts = 5 * time.Second
+
+// The log tells what was done to the cluster, event by event and nothing else, in
+// the same words on every node; and whatever was done, nothing acknowledged is lost.
+func TestTheLogTellsWhatWasDone(t *testing.T) {
+	running := make(chan struct{}, 3)
+	for _, s := range scenarios {
+		if testing.Short() && !s.short {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			running <- struct{}{}
+			t.Cleanup(func() { <-running })
+			on := newStage(t, max(3, s.voters))
+			s.do(on)
+			on.whole()
+			on.judge(s)
+		})
+	}
+}
+
+// judge compares the story of all nodes with the wanted one, until it is told in full,
+// and requires that then nothing more is told; and every node's log with the ledger.
+func (s *stage) judge(c scenario) {
+	s.t.Helper()
+	var story []told
+	compareOnce := func() error {
+		stories, err := s.stories(s.converged().LastOffset)
+		if err != nil {
+			return err
+		}
+		if story, err = sameStory(stories); err == nil {
+			err = sound(story)
+		}
+		if err != nil {
+			return err
+		}
+		return s.compare(c, story)
+	}
+	s.eventually(20*time.Second, "story as wanted", compareOnce)
+	const quiet = 2 * time.Second
+	time.Sleep(quiet)
+	if err := compareOnce(); err != nil {
+		s.t.Fatalf("%s later: %v", quiet, err)
+	}
+	for _, e := range story {
+		s.t.Logf("%s %s", e.at.Format("15:04:05.000"), e)
+	}
+	compare(s.t.(*testing.T), s.cluster, s.ledger)
+}
+
+func (s *stage) compare(c scenario, story []told) error {
+	want := "LEADER_ELECTED leader_id=$a cause=bootstrap\n" + c.want
+	if s.level < healthLevel {
+		want = onlyLeaders(want)
+	}
+	count := map[string]int{}
+	story = slices.DeleteFunc(slices.Clone(story), func(e told) bool {
+		for prefix := range c.most {
+			if strings.HasPrefix(e.kind, prefix) {
+				count[prefix]++
+				return true
+			}
+		}
+		return false
+	})
+	for prefix, most := range c.most {
+		if count[prefix] > most {
+			return fmt.Errorf("%d events %s*, at most %d are wanted", count[prefix], prefix, most)
+		}
+	}
+	return compareStory(want, story, s.names)
+}
+
+// onlyLeaders is the story as a log tells it that knows nothing of health.
+func onlyLeaders(want string) string {
+	var lines []string
+	for l := range strings.Lines(want) {
+		if strings.HasPrefix(strings.TrimLeft(l, "\t ^?"), "LEADER_") {
+			lines = append(lines, l)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+func followerKilled(s *stage) {
+	s.b.kill()
+	s.offline(s.a, s.b)
+	s.write(s.ledger, 20)
+	s.b.start()
+}
+
+func followerCutOff(s *stage) {
+	s.isolate(s.b)
+	s.offline(s.a, s.b)
+	s.write(s.ledger, 20)
+	s.heal()
+}
+
+func followerDeaf(s *stage) {
+	s.oneWay(s.a, s.b)
+	s.offline(s.a, s.b)
+	s.write(s.ledger, 20)
+	s.heal()
+}
+
+func leaderKilled(s *stage) {
+	s.a.kill()
+	s.offline(s.leads(s.b, s.c), s.a)
+	s.write(s.ledger, 20)
+	s.a.start()
+}
+
+func leaderPaused(s *stage) {
+	s.a.signal(syscall.SIGSTOP)
+	s.offline(s.leads(s.b, s.c), s.a)
+	s.write(s.ledger, 20)
+	s.a.signal(syscall.SIGCONT)
+}
+
+func leaderCutOff(s *stage) {
+	s.isolate(s.a)
+	next := s.leads(s.b, s.c)
+	s.refuses(s.a)
+	s.write(s.ledger, 20)
+	s.offline(next, s.a)
+	s.behind()
+	s.heal()
+}
+
+func leaderDeaf(s *stage) {
+	s.oneWay(s.b, s.a)
+	s.oneWay(s.c, s.a)
+	s.offline(s.leads(s.b, s.c), s.a)
+	s.write(s.ledger, 20)
+	s.heal()
+}
+
+func leaderMute(s *stage) {
+	s.oneWay(s.a, s.b)
+	s.oneWay(s.a, s.c)
+	s.offline(s.leads(s.b, s.c), s.a)
+	s.write(s.ledger, 20)
+	s.heal()
+}
+
+func leaderInMinority(s *stage) {
+	s.partition([]*process{s.a, s.b})
+	next := s.leads(s.c, s.d, s.e)
+	s.refuses(s.a)
+	s.refuses(s.b)
+	s.offline(next, s.a, s.b)
+	s.write(s.ledger, 20)
+	s.behind()
+	s.heal()
+}
+
+func stepDown(s *stage) {
+	s.mustRun("cluster", "step-down", "--to", s.b.id)
+	s.leads(s.nodes...)
+}
+
+func majorityKilled(s *stage) {
+	for _, p := range []*process{s.b, s.c} {
+		p.signal(syscall.SIGKILL)
+	}
+	s.b.wait()
+	s.c.wait()
+	s.without(s.a)
+	s.b.start()
+	s.c.start()
+}
+
+func everybodyAlone(s *stage) {
+	s.partition([]*process{s.a}, []*process{s.b}, []*process{s.c})
+	s.without(s.nodes...)
+	s.heal()
+}
+
+// allStopped stops the leader and then the two others at once. Whichever of them goes
+// last may see for a moment that it is alone.
+func allStopped(s *stage) {
+	s.a.stop()
+	s.leads(s.b, s.c)
+	for _, p := range []*process{s.b, s.c} {
+		p.signal(syscall.SIGTERM)
+	}
+	for _, p := range s.nodes {
+		p.wait()
+	}
+	s.startAll()
+}
+
+func allKilled(s *stage) {
+	for _, p := range s.nodes {
+		p.signal(syscall.SIGKILL)
+	}
+	for _, p := range s.nodes {
+		p.wait()
+	}
+	s.startAll()
+}
+
+// followerFlaps cuts b off every other second.
+func followerFlaps(s *stage) {
+	cut := false
+	s.everySecond(20, func() {
+		if cut = !cut; cut {
+			s.isolate(s.b)
+		} else {
+			s.heal()
+		}
+	})
+	s.heal()
+}
+
+// followerBadLink drops every fifth packet from and to b, while there is work.
+func followerBadLink(s *stage) {
+	s.lossy(s.b, 20)
+	s.everySecond(10, func() { s.write(s.ledger, 20) })
+	s.heal()
+}
+
+// everySecond does something so many times, and waits for the second to be over.
+func (s *stage) everySecond(times int, do func()) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for range times {
+		do()
+		<-tick.C
+	}
+}

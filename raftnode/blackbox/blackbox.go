@@ -1,0 +1,88 @@
+// Package blackbox is one voter's small journal of what it saw of an outage. It
+// is kept where no leader is needed, so that the story of a time in which nothing
+// could be appended is not lost with it.
+//
+//	j, err := blackbox.Open(filepath.Join(dir, "blackbox.jsonl"), blackbox.Options{})
+//	…
+//	r, err := j.Append(blackbox.Record{Kind: blackbox.Lost, Since: since, Term: term})
+//	…
+//	err = j.Settle(r.Seq) // r stands in the replicated log
+//
+// It promises:
+//   - A record that Append returned without an error survives a crash of the
+//     machine. One that it returned an error for may be found after a crash.
+//   - What the file holds is read up to the first byte that is not as it was
+//     written; damage behind a record never hides the record.
+//   - A pair of ID and Seq names one acknowledged record for ever, whatever is cut
+//     from the end of the file or dropped for room.
+//   - The file never grows past Options.MaxBytes; a rewrite holds a second one of
+//     that size for a moment.
+//   - Reading what is in memory never waits for the disk.
+//
+// Nothing here keeps two processes apart: the lock of the data folder does.
+package blackbox
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Errors of this package.
+var (
+	ErrNewerFormat = errors.New("the journal is of a newer format")
+	ErrDamaged     = errors.New("the first line of the journal can not be read")
+	ErrTooLarge    = errors.New("the record is larger than the journal may be")
+	ErrClosed      = errors.New("the journal is closed")
+)
+
+// Kind says what a record tells.
+type Kind string
+
+// The kinds of records. A journal may hold others, of a newer program.
+const (
+	Lost         Kind = "lost"          // the majority is out of reach
+	View         Kind = "view"          // how the peers look during an outage
+	Restored     Kind = "restored"      // the majority is back
+	LeaseExpired Kind = "lease_expired" // this leader could no longer prove that it leads
+	Stalled      Kind = "stalled"       // this process stood still
+	Down         Kind = "down"          // this process did not run
+)
+
+// Record is one line of the journal.
+type Record struct {
+	Seq     uint64    `json:"seq"`               // rises within a journal, is never used twice; given by Append
+	At      time.Time `json:"at"`                // this machine's wall clock, UTC, when it was written; now if zero
+	Kind    Kind      `json:"kind"`              // what it tells
+	Since   time.Time `json:"since,omitzero"`    // when what it tells began
+	Term    uint64    `json:"term"`              // newest known
+	Leader  string    `json:"leader,omitempty"`  // last known
+	Cause   string    `json:"cause,omitempty"`   // in words
+	Peers   []Peer    `json:"peers,omitempty"`   // the view of each other voter
+	Refused uint64    `json:"refused,omitempty"` // writes refused since the outage began
+}
+
+// Peer is how another voter looked.
+type Peer struct {
+	ID            string `json:"id"`
+	Reachable     bool   `json:"reachable"`
+	LastContactMs int64  `json:"last_contact_ms"` // -1: never
+}
+
+func (r Record) clone() Record {
+	r.Peers = slices.Clone(r.Peers)
+	return r
+}
+
+// Options of a journal. The zero value is usable.
+type Options struct {
+	MaxBytes int    // of the file; 256 KiB if 0, at least 1 KiB
+	FS       vfs.FS // the operating system's if nil
+}
+
+const (
+	defaultMaxBytes = 256 << 10
+	leastMaxBytes   = 1 << 10
+)

@@ -1,0 +1,192 @@
+package raftnode
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/frame"
+)
+
+const (
+	levelHealth  = 2               // the feature level from which on the log tells of its voters' health
+	journalsWait = 5 * time.Second // for a majority, and for voters in reach that still see an outage, before journals are handed in
+	viewsAtOnce  = 64              // in one entry
+)
+
+// tellHealth is a leader's duty to tell the log how the voters are, until ctx ends.
+func (n *Node) tellHealth(ctx context.Context) {
+	tick := time.NewTicker(n.cfg.Timing.Ping / hurry)
+	defer tick.Stop()
+	c := &care{n: n, paces: map[string]*election.Pace{}, since: time.Now()}
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if n.machine.FeatureLevel() < levelHealth {
+			continue
+		}
+		if err := c.round(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			n.logger.Warn("telling the health of the voters", "error", err)
+		}
+	}
+}
+
+// care is what one leadership remembers of the members.
+type care struct {
+	n       *Node
+	since   time.Time // when the leadership began
+	paces   map[string]*election.Pace
+	sampled time.Time // when the paces were looked at last
+	waiting time.Time // since when there are journals to hand in; zero: there are none
+}
+
+func (c *care) round(ctx context.Context, now time.Time) error {
+	for _, tell := range []func(context.Context, time.Time) error{c.voters, c.journals, c.claims, c.trails} {
+		if err := tell(ctx, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// voters tells who is out of reach, and who is back.
+func (c *care) voters(ctx context.Context, now time.Time) error {
+	n := c.n
+	reach := n.cfg.Timing.Ping * time.Duration(n.cfg.Timing.Misses)
+	health, hold := n.machine.Health(), n.machine.Settings().HealthHoldDown
+	for _, v := range health.Voters {
+		s, healthy := n.watch.last(v.ID)
+		online, sure := healthy, now.Sub(c.since) >= reach
+		if v.ID == n.cfg.ID {
+			online, sure = true, true
+		} else if online {
+			sure = n.watch.steady(v.ID)
+		}
+		if !sure || !health.Due(n.clock.now(), v.ID, online, hold) {
+			continue
+		}
+		told := frame.VoterHealth{Voter: v.ID, Online: online, LastContactMs: -1}
+		if v.ID == n.cfg.ID {
+			told.LastContactMs = 0
+		} else if !s.at.IsZero() {
+			told.LastContactMs = now.Sub(s.at).Milliseconds()
+		}
+		if err := n.decide(ctx, told); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// journals hands in what the voters saw of outages. A majority, and those in reach that
+// still see one, are waited for, for a while, so that what they say comes together: a
+// majority knows of every outage.
+func (c *care) journals(ctx context.Context, now time.Time) error {
+	n := c.n
+	health := n.machine.Health()
+	own := Report{ID: n.cfg.ID, ClusterID: n.machine.ClusterID(), Started: n.vigil.started, RanBefore: n.vigil.before}
+	own.Views, own.InOutage = n.vigil.views()
+	reports := append(n.watch.reports(), own)
+	slices.SortFunc(reports, func(a, b Report) int { return strings.Compare(a.ID, b.ID) })
+	out := frame.OutageViews{Led: n.terms.spans(time.Now().UTC())}
+	lasts, voters, heard := false, votersOf(n.servers()), 0
+	for _, r := range reports {
+		if r.ClusterID != n.machine.ClusterID() {
+			continue
+		}
+		if slices.Contains(voters, r.ID) {
+			heard++
+		}
+		var offset time.Duration
+		if r.ID != n.cfg.ID {
+			s, _ := n.watch.last(r.ID)
+			offset = s.offset
+		}
+		here := func(t time.Time) time.Time { // by this machine's clock
+			if t.IsZero() {
+				return t
+			}
+			return t.Add(-offset).UTC()
+		}
+		lasts = lasts || r.InOutage
+		out.Up = append(out.Up, frame.VoterUp{Voter: r.ID, Since: here(r.Started), Before: here(r.RanBefore)})
+		for _, v := range r.Views {
+			if v.Seq > health.TakenOf(v.Journal) && len(out.Views) < viewsAtOnce {
+				v.Voter, v.Began, v.Regained, v.Ended = r.ID, here(v.Began), here(v.Regained), here(v.Ended)
+				out.Views = append(out.Views, frame.OutageView(v))
+			}
+		}
+	}
+	if len(out.Views) == 0 {
+		c.waiting = time.Time{}
+		return nil
+	}
+	if c.waiting.IsZero() {
+		c.waiting = now
+	}
+	if waited := now.Sub(c.waiting); waited < n.cfg.Timing.Ping*2 || (lasts || heard <= len(voters)/2) && waited < journalsWait {
+		return nil
+	}
+	c.waiting = time.Time{}
+	return n.decide(ctx, out)
+}
+
+// claims tells when somebody else says that it leads this very term.
+func (c *care) claims(ctx context.Context, _ time.Time) error {
+	n := c.n
+	term := n.proposer.openTerm()
+	split := n.machine.Health().Split
+	for _, r := range n.watch.reports() {
+		if term == 0 || r.Role != RoleLeader || r.Term != term || r.ID == n.cfg.ID || r.ClusterID != n.machine.ClusterID() {
+			continue
+		}
+		if split == nil || split.Term < term {
+			n.logger.Error("two members claim to lead one term", "term", term, "other", r.ID)
+			return n.decide(ctx, frame.SplitBrain{Term: term, Leaders: []string{n.cfg.ID, r.ID}})
+		}
+	}
+	return nil
+}
+
+// trails tells which members are about to fall behind what the raft log keeps.
+func (c *care) trails(ctx context.Context, now time.Time) error {
+	n := c.n
+	if now.Sub(c.sampled) < n.cfg.Timing.Ping {
+		return nil
+	}
+	c.sampled = now
+	last, health := n.raft.Load().LastIndex(), n.machine.Health()
+	for _, s := range n.servers() {
+		id := string(s.ID)
+		seen, _ := n.watch.last(id)
+		if id == n.cfg.ID || seen.at.IsZero() {
+			continue
+		}
+		pace := c.paces[id]
+		if pace == nil {
+			pace = election.NewPace(n.cfg.Timing.TrailingLogs)
+			c.paces[id] = pace
+		}
+		t, changed := pace.See(now, seen.report.Applied, last, slices.Contains(health.Trailing, id))
+		if !changed {
+			continue
+		}
+		told := frame.CatchUp{Member: id, AtRisk: t.AtRisk, Trailing: t.Trailing, Left: t.Left, Rate: t.Rate, LogRate: t.LogRate, TruncatedIn: t.TruncatedIn}
+		if err := n.decide(ctx, told); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spareNone reports whether the loss of one more voter would stop the cluster, or the
+// loss of one already has: then those out of reach are asked for more often.
+func (n *Node) spareNone() bool {
+	q := n.quorum()
+	return q.Voters > 1 && q.Margin <= 0 && q.Healthy < q.Voters
+}

@@ -1,0 +1,186 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/ringrift/ringlog/fsm"
+)
+
+// postDeadLetter answers POST /v1/cursors/{name}/deadletter.
+func (s *Server) postDeadLetter(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		Offset      *uint64   `json:"offset"`
+		Generation  *uint64   `json:"generation"`
+		Handler     string    `json:"handler"`
+		Error       string    `json:"error"`
+		Attempts    uint64    `json:"attempts"`
+		FirstFailed time.Time `json:"first_failed"`
+	}
+	if err := s.readJSON(r, &body, requiredBody); err != nil {
+		return err
+	}
+	if body.Offset == nil {
+		return missing("offset", "the offset of the event that could not be handled")
+	}
+	if body.Generation == nil {
+		return missing("generation", "the generation that opening the cursor answered with")
+	}
+	answer, err := s.ops.deadLetter(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation,
+		failure{handler: body.Handler, text: body.Error, attempts: body.Attempts, first: body.FirstFailed})
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// Bounds of a list of letters.
+const (
+	defaultLetters = 100
+	maxLetterPage  = 10_000
+)
+
+// getLetters answers GET /v1/dlq: a summary, or with any parameter a list.
+func (s *Server) getLetters(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	listed := p.any("limit", "after", "type", "cursor", "error", "state")
+	limit, after := p.uint("limit"), p.uint("after")
+	matcher := s.letterParams(p)
+	linearizable := p.consistency()
+	if limit > maxLetterPage {
+		p.fail(badParam("limit", p.text("limit"), "a number up to 10000; go on with after"))
+	}
+	if err := p.done(); err != nil {
+		return err
+	}
+	if linearizable {
+		if err := s.cfg.Node.ReadBarrier(r.Context()); err != nil {
+			return err
+		}
+	}
+	var answer any
+	var err error
+	if listed {
+		if limit == 0 {
+			limit = defaultLetters
+		}
+		answer, err = s.ops.letters(r.Context(), matcher, after, int(limit))
+	} else {
+		answer, err = s.ops.letterSummary(r.Context())
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// any reports whether one of the parameters is given.
+func (p *params) any(names ...string) bool {
+	for _, name := range names {
+		if len(p.values[name]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// letterParams reads the parameters that choose letters.
+func (s *Server) letterParams(p *params) letterMatcher {
+	var cursor *string
+	if name := p.text("cursor"); p.any("cursor") {
+		cursor = &name
+	}
+	state := p.text("state")
+	if state != "" && state != fsm.LetterDead && state != fsm.LetterRedriven {
+		p.fail(badParam("state", state, "dead or redriven"))
+	}
+	m, err := s.ops.letterMatcher(p.text("type"), cursor, p.text("error"), state)
+	if err != nil {
+		p.fail(err)
+	}
+	return m
+}
+
+// getLetter answers GET /v1/dlq/{id} with the letter and its event.
+func (s *Server) getLetter(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	id, err := parseOffset("id", r.PathValue("id"))
+	if err != nil || id == 0 {
+		p.fail(badParam("id", r.PathValue("id"), "a letter's id, from 1"))
+	}
+	if err := p.done(); err != nil {
+		return err
+	}
+	l, e, err := s.ops.letter(id)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		fsm.LetterView
+		Event json.RawMessage `json:"event"`
+	}{l, e.AppendJSON(nil)})
+}
+
+// getLetterErrors answers GET /v1/dlq/errors.
+func (s *Server) getLetterErrors(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	matcher := s.letterParams(p)
+	if err := p.done(); err != nil {
+		return err
+	}
+	groups, err := s.ops.letterErrors(r.Context(), matcher)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, map[string]any{"errors": groups})
+}
+
+// postRedrive answers POST /v1/dlq/redrive.
+func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		selection
+		To string `json:"to"`
+	}
+	if err := s.readJSON(r, &body, requiredBody); err != nil {
+		return err
+	}
+	answer, err := s.ops.redrive(r.Context(), &body.selection, body.To)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// postPurge answers POST /v1/dlq/purge.
+func (s *Server) postPurge(w http.ResponseWriter, r *http.Request) error {
+	var body selection
+	if err := s.readJSON(r, &body, requiredBody); err != nil {
+		return err
+	}
+	answer, err := s.ops.purge(r.Context(), &body)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// postLetterImport answers POST /v1/dlq/import.
+func (s *Server) postLetterImport(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		Source string      `json:"source"`
+		Rows   []letterRow `json:"rows"`
+		DryRun bool        `json:"dry_run"`
+	}
+	if err := s.readJSONUpTo(r, &body, requiredBody, s.ops.machine().Settings().Limits.RequestBytes); err != nil {
+		return err
+	}
+	if body.Rows == nil {
+		return missing("rows", "the rows of the table dead_letter_queue")
+	}
+	answer, err := s.ops.importLetters(r.Context(), body.Source, body.Rows, body.DryRun)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}

@@ -13,7 +13,7 @@ const module = "github.com/ringrift/ringlog"
 // ARCHITECTURE.md draws them. What is not named imports none.
 func rooms() map[string][]string {
 	state := []string{"event", "frame", "log", "election", "fsm/dedup", "fsm"}
-	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode")
+	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/blackbox", "raftnode")
 	clients := []string{"event", "frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	return map[string][]string{
 		"event":                           nil,
@@ -26,15 +26,22 @@ func rooms() map[string][]string {
 		"raftnode/datadir":                nil,
 		"raftnode/raftstore":              {"raftnode/datadir"},
 		"raftnode/rafttransport":          nil,
+		"raftnode/blackbox":               nil,
 		"raftnode":                        consensus[:len(consensus)-1],
 		"api":                             nil,
 		"api/ringlog/v1":                  nil,
 		"api/ringlog/v1/ringlogv1connect": {"api/ringlog/v1"},
 		"client":                          clients,
-		"server":                          append(slices.Clone(consensus), clients...),
-		"":                                append(append(slices.Clone(consensus), clients...), "server", "client"),
+		"audit":                           {"event"},
+		"stages":                          {"event"},
+		"router":                          append(slices.Clone(clients), "client"),
+		"server":                          append(append(slices.Clone(consensus), clients...), "audit", "stages"),
+		"":                                append(append(slices.Clone(consensus), clients...), "server", "client", "audit", "stages"),
 		"integration":                     nil,
-		"event/internal/gencatalogue":     {"event"},
+		"event/emit":                      {"event"},
+		"event/internal/goname":           nil,
+		"event/internal/gencatalogue":     {"event/internal/goname"},
+		"event/internal/genemit":          {"event", "event/internal/goname"},
 	}
 }
 

@@ -1,0 +1,42 @@
+package router
+
+import "sync"
+
+// busy counts what is under way. Whoever waits for it to be over sees to it that nothing
+// begins but out of what is under way.
+type busy struct {
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // closed once n is 0; nil while nobody waits
+}
+
+func (b *busy) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n++
+}
+
+func (b *busy) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n--
+	if b.n == 0 && b.idle != nil {
+		close(b.idle)
+		b.idle = nil
+	}
+}
+
+// over is closed once nothing is under way.
+func (b *busy) over() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n == 0 {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	if b.idle == nil {
+		b.idle = make(chan struct{})
+	}
+	return b.idle
+}

@@ -1,0 +1,96 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// OnClient makes a client the log of a router. Closing the router leaves it open.
+func OnClient(c *client.Client) Log { return clientLog{c} }
+
+type clientLog struct{ c *client.Client }
+
+// Publish implements Log. A single event shares its request with others.
+func (l clientLog) Publish(ctx context.Context, events []event.Event) ([]client.Result, error) {
+	if len(events) == 1 {
+		res, err := l.c.Publish(ctx, events[0])
+		if err != nil {
+			return nil, judged(err)
+		}
+		return []client.Result{res}, nil
+	}
+	results, err := l.c.PublishBatch(ctx, events)
+	return results, judged(err)
+}
+
+// Last implements Log: the answer to a read past any tail names the tail.
+func (l clientLog) Last(ctx context.Context) (uint64, error) {
+	_, err := l.c.Get(ctx, math.MaxUint64)
+	var answer *api.Error
+	if errors.As(err, &answer) && answer.Code == api.PastTail {
+		return answer.Offset, nil
+	}
+	return 0, judged(err)
+}
+
+// Tail implements Log.
+func (l clientLog) Tail(ctx context.Context, o client.TailOptions) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for ev, err := range l.c.Tail(ctx, o) {
+			if !yield(ev, judged(err)) {
+				return
+			}
+		}
+	}
+}
+
+// OpenCursor implements Log.
+func (l clientLog) OpenCursor(ctx context.Context, name string, o client.CursorOptions) (Cursor, error) {
+	cur, err := l.c.OpenCursor(ctx, name, o)
+	if err != nil {
+		return nil, judged(err)
+	}
+	return clientCursor{cur}, nil
+}
+
+type clientCursor struct{ *client.Cursor }
+
+// NextBatch implements Cursor.
+func (c clientCursor) NextBatch(ctx context.Context) ([]event.Event, error) {
+	events, err := c.Cursor.NextBatch(ctx)
+	return events, judged(err)
+}
+
+// Commit implements Cursor.
+func (c clientCursor) Commit(ctx context.Context, offset uint64) error {
+	return judged(c.Cursor.Commit(ctx, offset))
+}
+
+// judged marks an error that no repetition can help.
+func judged(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, client.ErrClosed) {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	var answer *api.Error
+	if !errors.As(err, &answer) || errors.Is(err, client.ErrOutcomeUnknown) {
+		return err
+	}
+	switch answer.Code {
+	case api.Fenced:
+		return fmt.Errorf("%w: %w", ErrFenced, err)
+	case api.InvalidArgument, api.InvalidJSON, api.UnknownType, api.Unauthenticated, api.Reserved, api.NotFound,
+		api.MethodNotAllowed, api.Conflict, api.Exists, api.TooLarge, api.UnsupportedMedia, api.PastTail, api.NotImplemented:
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return err
+}

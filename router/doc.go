@@ -1,0 +1,68 @@
+// Package router stands in front of the event log inside a process: what is published
+// once goes to the log and to every handler that asked for it, in this process and in
+// all others.
+//
+//	r, err := router.New(router.OnClient(c), router.Options{Source: "trainer-3"})
+//	_, err = r.Subscribe(ctx, router.Subscription{
+//		Name: "trainer", Types: []string{"training.*", "*_FAILED"}, Where: `payload.epoch > 3`,
+//		Handler: func(ctx context.Context, ev event.Event) error { … },
+//		Durable: true, Critical: true, Concurrency: 4,
+//	})
+//	err = r.Ready(ctx) // the critical subscriptions are attached
+//	res, err := r.Publish(ctx, event.New(event.TrainingCompleted, payload))
+//	res, err = r.Publish(ctx, event.New("HEARTBEAT", nil), router.Local())
+//	err = r.Close(ctx)
+//
+// # Who is told, how, and how often
+//
+// Handlers are fed from the log, also with what their own process publishes, so that an
+// event from elsewhere comes to them exactly as one from here, in the one order of the
+// log, and once per subscription. A subscription is one of three kinds:
+//
+//   - Durable: it has a cursor of its name in the log, which is committed behind what
+//     was handled. Nothing is skipped: what was not handled comes again, to this process
+//     or to the next that subscribes under the name. Only one process has it at a time;
+//     another fences it off.
+//   - by default: it is fed from the log from where it subscribed (or Subscription.From)
+//     for as long as the process lives.
+//   - Direct: it is called for what this router publishes, once the log has accepted it,
+//     without the way back through the log, and never for what other processes publish or
+//     the log has suppressed as a duplicate.
+//
+// A publish marked Local, or of a type in Options.LocalTypes, does not reach the log: all
+// matching subscriptions of this process, of any kind, get it at once and only here.
+//
+// # What a handler can rely on
+//
+// Of one key at most one event is with a handler at a time, in order, and the next one
+// waits while one is retried. Events without a key are in order only with Concurrency 1,
+// which is the default. A handler that returns an error, panics or runs out of time is
+// called again after 1, 2 and 4 s. When that is exhausted the event becomes a dead letter
+// in the entry that moves the cursor past it (Options.DeadLetters); where there is none,
+// it is counted and told, and the cursor moves on. A handler's error can be Permanent.
+//
+// A handler's context ends after its timeout: 30 s, or RINGRIFT_EVENT_HANDLER_TIMEOUT in
+// seconds (the platform's reference says 30, its runbook 600; set it where handlers train).
+// One that goes on regardless keeps its place and its key until it returns: running the
+// event again beside it would break the order. What it returns then counts.
+//
+// After 3 failed attempts in a row the circuit breaker of the subscription opens for
+// 300 s: its handler is not called, retries included, and events wait in the log. Then
+// one attempt is let through, and decides. What can not wait, a direct or a local event,
+// fails at once.
+//
+// # What the router tells
+//
+// HANDLER_TIMEOUT, HANDLER_FAILED (when an event is given up), CIRCUIT_BREAKER_THRESHOLD
+// (one failure more opens it), CIRCUIT_BREAKER_OPENED, CIRCUIT_BREAKER_HALF_OPEN,
+// CIRCUIT_BREAKER_CLOSED and CIRCUIT_RESET (closed by hand) are published as events. A
+// handler that fails on a HANDLER_ event is counted and not told of, so that none feeds
+// itself. Subscribers lists who listens to what, with counts, state and last error.
+//
+// # Memory
+//
+// Each subscription holds Queue events that wait or run, and remembers 16 times as many
+// that were handled behind one that was not; past that the reader waits, not the memory.
+//
+// A stage of a flow is followed by a subscription like any other: it needs nothing here.
+package router

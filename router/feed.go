@@ -1,0 +1,211 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Pauses between tries to reach the log.
+const (
+	firstPause = 100 * time.Millisecond
+	maxPause   = 5 * time.Second
+)
+
+func newPauses() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = firstPause, maxPause
+	return b
+}
+
+// feed reads the log until ctx is done, or the log has refused it for good.
+func (s *subscriber) feed(ctx context.Context) {
+	pauses := newPauses()
+	for ctx.Err() == nil {
+		err := s.attach(ctx)
+		if err == nil {
+			s.setState(Attached, nil)
+			pauses.Reset()
+			err = s.read(ctx)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrFenced):
+			s.lose(Fenced, err)
+		case errors.Is(err, ErrRefused):
+			s.lose(Refused, err)
+		default:
+			s.setState(Connecting, err)
+			s.r.options.Logger.Warn("not attached to the log", "subscription", s.spec.Name, "error", err)
+			sleep(ctx, pauses.NextBackOff())
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// attach finds out where to read on.
+func (s *subscriber) attach(ctx context.Context) error {
+	if s.spec.Durable {
+		return s.attachCursor(ctx)
+	}
+	last, err := s.r.log.Last(ctx)
+	if err == nil && !s.wasAttached() && s.fromEnd() {
+		s.tracker.restart(last)
+	}
+	return err
+}
+
+func (s *subscriber) fromEnd() bool {
+	return s.spec.From == client.Position{} || s.spec.From == client.FromEnd()
+}
+
+func (s *subscriber) wasAttached() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.once
+}
+
+func (s *subscriber) attachCursor(ctx context.Context) error {
+	s.link.Lock()
+	defer s.link.Unlock()
+	if s.link.cursor != nil {
+		s.link.cursor.Close() // it has failed, and its end tells nothing
+		s.link.cursor = nil
+	}
+	o := client.CursorOptions{From: s.spec.From, Filter: s.spec.filter(), Policy: s.spec.Policy}
+	if s.fromEnd() {
+		o.From = client.FromEnd()
+	}
+	cursor, err := s.r.log.OpenCursor(ctx, s.spec.Name, o)
+	if err != nil {
+		return err
+	}
+	s.link.cursor = cursor
+	info := cursor.Info()
+	if o.Filter.Empty() && !info.Filter.Empty() {
+		return fmt.Errorf("router: subscribe %s: its cursor has a filter, %+v, and the subscription none: %w", s.spec.Name, info.Filter, ErrRefused)
+	}
+	return s.resume(ctx, info.Committed)
+}
+
+// resume goes on behind what the cursor has committed. Where that was moved back on
+// purpose, what follows is handled anew.
+func (s *subscriber) resume(ctx context.Context, committed uint64) error {
+	before := s.committed.Load()
+	if !s.wasAttached() {
+		s.tracker.restart(committed)
+	} else if committed < before {
+		select {
+		case <-s.busy.over():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		s.tracker.restart(committed)
+	}
+	s.committed.Store(committed)
+	return nil
+}
+
+// read reads until it fails.
+func (s *subscriber) read(ctx context.Context) error {
+	if s.spec.Durable {
+		return s.readCursor(ctx, s.openCursor())
+	}
+	seen := s.tracker.position()
+	o := client.TailOptions{From: client.FromOffset(seen + 1), MinOffset: seen, Filter: s.spec.filter()}
+	if seen == 0 && !s.fromEnd() {
+		o.From, o.MinOffset = s.spec.From, 0
+	}
+	for ev, err := range s.r.log.Tail(ctx, o) {
+		if err := s.accept(ctx, ev, err); err != nil {
+			return err
+		}
+	}
+	return errors.New("router: the log has ended a tail")
+}
+
+func (s *subscriber) readCursor(ctx context.Context, cursor Cursor) error {
+	for {
+		events, err := cursor.NextBatch(ctx)
+		if err != nil {
+			if err := s.accept(ctx, event.Event{}, err); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, ev := range events {
+			if err := s.accept(ctx, ev, nil); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// accept takes over what was read: an event, a gap, or an error, which it returns.
+func (s *subscriber) accept(ctx context.Context, ev event.Event, err error) error {
+	if gap, ok := errors.AsType[*client.GapError](err); ok {
+		return s.skip(ctx, gap.Gap)
+	}
+	if err != nil {
+		return err
+	}
+	e, err := s.tracker.track(ctx, ev.Offset)
+	if e == nil || err != nil {
+		return err
+	}
+	s.r.recent.note(&ev)
+	if !s.meets(&ev) {
+		s.count(func(c *Counts) { c.Filtered++ })
+		s.settle(&task{entry: e}, nil, nil)
+		return nil
+	}
+	s.count(func(c *Counts) { c.Received++ })
+	t := s.task(ev, fromLog)
+	t.entry = e
+	return s.lanes.push(ctx, t, 0)
+}
+
+// skip tells of events that are not kept any more, and passes them.
+func (s *subscriber) skip(ctx context.Context, gap client.Gap) error {
+	e, err := s.tracker.track(ctx, gap.To)
+	if e == nil || err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.counts.Gaps++
+	s.last.gap = &gap
+	s.mu.Unlock()
+	s.r.options.Logger.Warn("events are not kept any more", "subscription", s.spec.Name, "from", gap.From, "to", gap.To, "reason", gap.Reason)
+	if s.spec.OnGap != nil {
+		s.tellGap(gap)
+	}
+	s.settle(&task{entry: e}, nil, nil)
+	return nil
+}
+
+func (s *subscriber) tellGap(gap client.Gap) {
+	ctx, cancel := context.WithTimeoutCause(context.WithValue(s.base, insideKey{}, s), s.spec.Timeout, ErrTimeout)
+	defer cancel()
+	defer func() {
+		if r := recover(); r != nil {
+			s.r.options.Logger.Error("OnGap", "subscription", s.spec.Name, "error", &PanicError{r, debug.Stack()})
+		}
+	}()
+	s.spec.OnGap(ctx, gap)
+}

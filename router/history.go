@@ -1,0 +1,146 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Query chooses events of the past.
+type Query struct {
+	From   client.Position // the zero Position is the start
+	To     uint64          // the last offset; 0 is the end of the log
+	Filter event.Filter
+	Where  string // a condition in CEL
+	Limit  uint64 // events; 0 is no limit
+}
+
+// Recent returns up to n of the last events that went by here, published or delivered,
+// the newest last. History knows more.
+func (r *Router) Recent(n int) []event.Event { return r.recent.last(n) }
+
+// History reads events of the past from the log, in order. A *client.GapError tells what
+// is not kept any more, and reading goes on; any other error is the last thing that
+// comes.
+func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		var where *Where
+		if q.Where != "" {
+			var err error
+			if where, err = CompileWhere(q.Where); err != nil {
+				yield(event.Event{}, fmt.Errorf("router: history: %w", err))
+				return
+			}
+		}
+		o := client.TailOptions{From: q.From, Filter: q.Filter, NoFollow: true, Consistency: client.Linearizable}
+		if (q.From == client.Position{}) {
+			o.From = client.FromStart()
+		}
+		if where == nil {
+			o.Limit = q.Limit
+		}
+		yielded := uint64(0)
+		for ev, err := range r.log.Tail(ctx, o) {
+			switch {
+			case err != nil:
+				if !yield(ev, err) {
+					return
+				}
+				continue
+			case q.To > 0 && ev.Offset > q.To:
+				return
+			case where != nil:
+				if met, _ := where.Match(&ev); !met {
+					continue
+				}
+			}
+			if !yield(ev, nil) {
+				return
+			}
+			if yielded++; yielded == q.Limit {
+				return
+			}
+		}
+	}
+}
+
+// Replayed is what became of a replay.
+type Replayed struct {
+	Events  uint64 // that are the subscription's
+	Handled uint64
+	Failed  uint64
+	Errors  []error // of the first few that failed
+}
+
+// maxReplayErrors are kept of a replay.
+const maxReplayErrors = 10
+
+// Replay gives events of the past to a subscription of this router once more, with its
+// filter, attempts and breaker, in order with what else it handles. Its cursor stays where
+// it is, and what fails is told but becomes no dead letter. The handler can know by
+// DeliveryOf. An error says that the replay could not go on.
+func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Replayed, error) {
+	s, err := r.find(subscription)
+	if err != nil {
+		return Replayed{}, fmt.Errorf("router: replay: %w", err)
+	}
+	if !r.enter(ctx) {
+		return Replayed{}, fmt.Errorf("router: replay: %w", ErrClosed)
+	}
+	defer r.busy.end()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.feeding, func() { cancel(ErrClosed) })()
+	results := make(chan error, s.spec.Queue)
+	var rep Replayed
+	open := 0
+	for ev, err := range r.History(ctx, q) {
+		if _, gap := errors.AsType[*client.GapError](err); gap {
+			continue
+		}
+		if err == nil && !s.matches(&ev) {
+			continue
+		}
+		// At most so many results come that nobody waits for.
+		for err == nil && open == cap(results) {
+			err = rep.note(ctx, results, &open)
+		}
+		if err == nil {
+			err = s.take(ctx, ev, replayed, results, 0)
+		}
+		if err != nil {
+			return rep, fmt.Errorf("router: replay: %w", err)
+		}
+		rep.Events++
+		open++
+	}
+	for open > 0 {
+		if err := rep.note(ctx, results, &open); err != nil {
+			return rep, fmt.Errorf("router: replay: %w", err)
+		}
+	}
+	return rep, nil
+}
+
+// note waits for one result.
+func (rep *Replayed) note(ctx context.Context, results <-chan error, open *int) error {
+	select {
+	case err := <-results:
+		*open--
+		if err == nil {
+			rep.Handled++
+			return nil
+		}
+		rep.Failed++
+		if len(rep.Errors) < maxReplayErrors {
+			rep.Errors = append(rep.Errors, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

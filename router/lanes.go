@@ -1,0 +1,198 @@
+package router
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// task is one event on its way through a handler.
+type task struct {
+	ev     event.Event
+	lane   string
+	origin origin
+	entry  *entry       // its place in what was read, nil where it was not read from the log
+	result chan<- error // told how it ended, nil if nobody waits; has room
+}
+
+// origin says how an event came to a subscription.
+type origin byte
+
+const (
+	fromLog  origin = iota
+	direct          // published by this router, and in the log
+	local           // published by this router, and nowhere else
+	replayed        // from the log, once more
+)
+
+// lanes runs tasks, at most workers at once, and those of one lane one after the other,
+// in the order they came.
+//
+// A lane is in ready or with a worker while it has tasks, never both, so that no two of
+// its tasks run at once. Workers exist only while there is something to do.
+type lanes struct {
+	workers int
+	run     func(*task) (goOn bool) // false: the rest of the lane must not run
+	drop    func(*task)             // what does not run
+	counts  [2]*busy                // of the subscription and of the router
+	room    chan struct{}           // one token a task that waits or runs
+
+	mu     sync.Mutex
+	named  map[string]*lane // with tasks, or stopped
+	ready  []*lane
+	active int
+}
+
+type lane struct {
+	name    string
+	tasks   []*task
+	stopped bool
+}
+
+func newLanes(workers, limit int, run func(*task) bool, drop func(*task), counts ...*busy) *lanes {
+	return &lanes{workers: workers, run: run, drop: drop, counts: [2]*busy(counts), room: make(chan struct{}, limit),
+		named: map[string]*lane{}}
+}
+
+// push hands a task over. It waits for room until ctx is done, or patience ends; 0 is
+// endless, and less is none.
+func (l *lanes) push(ctx context.Context, t *task, patience time.Duration) error {
+	select {
+	case l.room <- struct{}{}:
+	default:
+		if err := l.waitForRoom(ctx, patience); err != nil {
+			return err
+		}
+	}
+	if l.workers == 1 {
+		t.lane = "all" // one lane keeps all in order, also those without a key
+	}
+	l.add(t)
+	return nil
+}
+
+func (l *lanes) waitForRoom(ctx context.Context, patience time.Duration) error {
+	if patience < 0 {
+		return ErrOverloaded
+	}
+	var late <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case l.room <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-late:
+		return ErrOverloaded
+	}
+}
+
+func (l *lanes) add(t *task) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in := l.named[t.lane]
+	switch {
+	case t.lane == "":
+		l.ready = append(l.ready, &lane{tasks: []*task{t}})
+	case in == nil:
+		in = &lane{name: t.lane, tasks: []*task{t}}
+		l.named[t.lane] = in
+		l.ready = append(l.ready, in)
+	default:
+		in.tasks = append(in.tasks, t)
+		if in.stopped {
+			l.dropAll(in)
+		}
+		return
+	}
+	if l.active < l.workers {
+		l.spawn()
+	}
+}
+
+// spawn starts a worker. mu is held.
+func (l *lanes) spawn() {
+	l.active++
+	for _, b := range l.counts {
+		b.begin()
+	}
+	go l.work()
+}
+
+// work runs tasks until there are none. A handler that ends its goroutine ends only this
+// worker.
+func (l *lanes) work() {
+	var in *lane
+	defer func() {
+		l.mu.Lock()
+		if in != nil {
+			l.finished(in, true)
+		}
+		l.active--
+		if len(l.ready) > 0 && l.active < l.workers {
+			l.spawn()
+		}
+		l.mu.Unlock()
+		for _, b := range l.counts {
+			b.end()
+		}
+	}()
+	var t *task
+	for in, t = l.next(nil, true); in != nil; {
+		goOn := l.run(t)
+		in, t = l.next(in, goOn)
+	}
+}
+
+// next ends the task that was run and returns a lane, and its first task, to run.
+func (l *lanes) next(before *lane, goOn bool) (*lane, *task) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before != nil {
+		l.finished(before, goOn)
+	}
+	if len(l.ready) == 0 {
+		return nil, nil
+	}
+	in := l.ready[0]
+	l.ready[0] = nil
+	l.ready = l.ready[1:]
+	return in, in.tasks[0]
+}
+
+// finished takes a lane back from its worker. mu is held.
+func (l *lanes) finished(in *lane, goOn bool) {
+	in.tasks[0] = nil
+	in.tasks = in.tasks[1:]
+	<-l.room
+	switch {
+	case !goOn:
+		in.stopped = true
+		l.dropAll(in)
+	case len(in.tasks) > 0:
+		l.ready = append(l.ready, in)
+	case in.name != "":
+		delete(l.named, in.name)
+	}
+}
+
+func (l *lanes) dropAll(in *lane) {
+	for _, t := range in.tasks {
+		l.drop(t)
+		<-l.room
+	}
+	in.tasks = nil
+}
+
+// load returns how many tasks run, and how many wait.
+func (l *lanes) load() (running, waiting int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.active, max(0, len(l.room)-l.active)
+}

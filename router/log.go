@@ -1,0 +1,77 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Log is the event log as a router uses it. OnClient makes one of a client. It is safe
+// for concurrent use. Its errors wrap ErrRefused where the same call can never succeed.
+type Log interface {
+	// Publish appends events as one request, all of them or none, and answers for each.
+	Publish(ctx context.Context, events []event.Event) ([]client.Result, error)
+	// Last returns the offset of the last event that was acknowledged before the call, 0
+	// in an empty log.
+	Last(ctx context.Context) (uint64, error)
+	// Tail reads as client.Client.Tail does.
+	Tail(ctx context.Context, o client.TailOptions) iter.Seq2[event.Event, error]
+	// OpenCursor opens a cursor as client.Client.OpenCursor does.
+	OpenCursor(ctx context.Context, name string, o client.CursorOptions) (Cursor, error)
+}
+
+// Cursor is an open cursor. One goroutine calls NextBatch; the others may be called from
+// any. Errors wrap ErrFenced once somebody else has opened it.
+type Cursor interface {
+	// Info is the cursor as it was opened.
+	Info() client.CursorInfo
+	// NextBatch waits for events and returns all that are there, at least one, or a
+	// *client.GapError, behind which reading goes on. Any other error but one of ctx is
+	// the end.
+	NextBatch(ctx context.Context) ([]event.Event, error)
+	// Commit says that everything up to offset is handled, durably once it returns.
+	Commit(ctx context.Context, offset uint64) error
+	Close() error
+}
+
+// DeadLetters takes the events that were given up.
+type DeadLetters interface {
+	// Put stores a letter and moves its cursor to the letter's offset, both or neither.
+	// When it is called everything in front of that offset is settled. It is repeated
+	// until it succeeds, or wraps ErrFenced or ErrRefused; the same letter may come twice.
+	Put(ctx context.Context, l Letter) error
+}
+
+// Letter is an event that its handler could not handle.
+type Letter struct {
+	Cursor     string // the subscription's
+	Generation uint64 // of the cursor
+	Handler    string // the subscription that gave up
+	Event      event.Event
+	Error      string // of the last attempt
+	Attempts   int
+	First      time.Time // when the first attempt failed
+	Last       time.Time
+}
+
+// Sentinels for errors.Is.
+var (
+	// ErrRefused says that the log has decided against a call.
+	ErrRefused = errors.New("refused by the log")
+	// ErrFenced says that somebody else has opened the cursor.
+	ErrFenced = errors.New("the cursor was opened elsewhere")
+	// ErrClosed says that the router or the subscription was closed.
+	ErrClosed = errors.New("closed")
+	// ErrTimeout says that a handler took longer than it may.
+	ErrTimeout = errors.New("handler timed out")
+	// ErrBreakerOpen says that the subscription's circuit breaker lets nothing through.
+	ErrBreakerOpen = errors.New("circuit breaker is open")
+	// ErrOverloaded says that a subscription's queue had no room.
+	ErrOverloaded = errors.New("too many events are waiting for the handler")
+	// ErrNotAttached says that a subscription has no connection to the log.
+	ErrNotAttached = errors.New("not attached to the log")
+)

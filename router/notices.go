@@ -1,0 +1,116 @@
+package router
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// notices publishes what the router itself has to tell, in the order it happened, without
+// holding up whoever tells it.
+type notices struct {
+	r       *Router
+	queue   chan event.Event
+	dropped atomic.Uint64
+}
+
+// maxNotices may wait for the log; what comes then is dropped and counted.
+const maxNotices = 1024
+
+func newNotices(r *Router) *notices { return &notices{r: r, queue: make(chan event.Event, maxNotices)} }
+
+// run publishes until quit is closed.
+func (n *notices) run(ctx context.Context, quit <-chan struct{}) {
+	ctx = context.WithValue(ctx, insideKey{}, (*subscriber)(nil))
+	for {
+		select {
+		case ev := <-n.queue:
+			if _, err := n.r.publish(ctx, []event.Event{ev}, nil); err != nil {
+				n.dropped.Add(1)
+				n.r.options.Logger.Warn("a notice was not published", "type", ev.Type, "payload", string(ev.Payload), "error", err)
+			}
+			n.r.busy.end()
+		case <-quit:
+			return
+		}
+	}
+}
+
+func (n *notices) put(t event.Type, key, correlation string, payload map[string]any) {
+	payload["timestamp"] = float64(time.Now().UnixMicro()) / 1e6
+	ev := event.New(t, payload)
+	ev.Source, ev.Key, ev.CorrelationID, ev.Time = n.r.options.Source, key, correlation, time.Now()
+	ev.NoDedup = true // each happened
+	n.r.busy.begin()
+	select {
+	case n.queue <- ev:
+	default:
+		n.r.busy.end()
+		n.dropped.Add(1)
+	}
+}
+
+// handlerFailed tells that an event was given up.
+func (n *notices) handlerFailed(s *subscriber, t *task, tr *trial, deadLettered bool) {
+	n.ofHandler(event.HandlerFailed, s, t, map[string]any{"error": bounded(tr.err.Error()), "attempts": tr.attempts,
+		"dead_letter": deadLettered})
+}
+
+// handlerTimeout tells that an attempt has run out of time.
+func (n *notices) handlerTimeout(s *subscriber, t *task, attempt int) {
+	n.ofHandler(event.HandlerTimeout, s, t, map[string]any{"attempt": attempt, "timeout_seconds": s.spec.Timeout.Seconds()})
+}
+
+// ofHandler adds what both tell. Of a handler that fails on what these tell, nothing is
+// told, or it would never end.
+func (n *notices) ofHandler(kind event.Type, s *subscriber, t *task, payload map[string]any) {
+	if strings.HasPrefix(string(t.ev.Type), "HANDLER_") {
+		return
+	}
+	payload["handler"], payload["event"] = s.spec.Name, t.ev.Type
+	if t.ev.Offset > 0 {
+		payload["offset"] = t.ev.Offset
+	}
+	if t.ev.Key != "" {
+		payload["event_key"] = t.ev.Key
+	}
+	if t.origin == replayed {
+		payload["replay"] = true
+	}
+	n.put(kind, s.spec.Name, t.ev.CorrelationID, payload)
+}
+
+// breaker tells of a circuit breaker.
+func (n *notices) breaker(s *subscriber, ch change) {
+	payload := map[string]any{"handler": s.spec.Name, "state": ch.to.String(), "failures": ch.failures}
+	if ch.err != nil {
+		payload["error"] = bounded(ch.err.Error())
+	}
+	kind := event.CircuitBreakerThreshold
+	switch {
+	case ch.from == ch.to:
+		payload["threshold"] = s.breaker.config.Failures
+	case ch.to == gobreaker.StateOpen:
+		kind = event.CircuitBreakerOpened
+		payload["half_open_after_seconds"] = s.breaker.config.OpenFor.Seconds()
+	case ch.to == gobreaker.StateHalfOpen:
+		kind = event.CircuitBreakerHalfOpen
+	default:
+		kind = event.CircuitBreakerClosed
+	}
+	if ch.from != ch.to {
+		payload["previous"], payload["previous_seconds"] = ch.from.String(), ch.lasted.Seconds()
+	}
+	n.put(kind, s.spec.Name, "", payload)
+}
+
+// reset tells that a breaker was closed by hand, in the fields the platform has for it.
+func (n *notices) reset(s *subscriber, by string) {
+	n.put(event.CircuitReset, s.spec.Name, "", map[string]any{"handler": s.spec.Name, "node_id": n.r.options.Source,
+		"address": n.r.options.Address, "recovery_source": by})
+}

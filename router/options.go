@@ -1,0 +1,137 @@
+package router
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// TimeoutVariable names the environment variable with the default handler timeout, in
+// seconds.
+const TimeoutVariable = "RINGRIFT_EVENT_HANDLER_TIMEOUT"
+
+const (
+	defaultTimeout     = 30 * time.Second
+	defaultConcurrency = 1
+	defaultQueue       = 256
+	defaultRecent      = 256
+	aheadOfQueue       = 16 // times the queue: how far handling may be ahead of the oldest event that is not settled
+)
+
+// Options say how a router works. Every zero field takes its default.
+type Options struct {
+	// Source names this process in the events that the router itself publishes; host
+	// name and process id.
+	Source string
+	// Address is where this process can be reached, told in CIRCUIT_RESET beside Source.
+	Address string
+
+	// Defaults of the subscriptions.
+	Timeout     time.Duration   // of one attempt; RINGRIFT_EVENT_HANDLER_TIMEOUT, else 30 s
+	Retries     []time.Duration // the waits between attempts; nil is 1, 2, 4 s, an empty slice is none
+	Concurrency int             // attempts at once; 1
+	Queue       int             // events that wait or run; 256
+	Breaker     Breaker
+
+	LocalTypes  []string    // types, or patterns of them, that never go to the log
+	DeadLetters DeadLetters // where events go that were given up; nil drops them, counted and told
+	Recent      int         // how many events Recent remembers; 256
+
+	Catalogue *event.Catalogue // nil is event.Builtin()
+	Logger    hclog.Logger     // nil is silence
+}
+
+// Breaker configures a circuit breaker. Every zero field takes its default.
+type Breaker struct {
+	Failures int           // attempts in a row that failed, and open it; 3
+	OpenFor  time.Duration // until it is half open; 300 s
+	Probes   int           // attempts at once while it is half open, all of which must succeed; 1
+	Off      bool
+}
+
+// Backoff returns n waits, each twice the one before, for Retries. None with n = 0.
+func Backoff(n int, first time.Duration) []time.Duration {
+	waits := make([]time.Duration, n)
+	for i := range waits {
+		waits[i] = first << i
+	}
+	return waits
+}
+
+func (o *Options) validate() error {
+	timeout, err := timeoutFromEnvironment()
+	if err != nil {
+		return err
+	}
+	o.Timeout = cmp.Or(o.Timeout, timeout)
+	o.Concurrency = cmp.Or(o.Concurrency, defaultConcurrency)
+	o.Queue = cmp.Or(o.Queue, defaultQueue)
+	o.Recent = cmp.Or(o.Recent, defaultRecent)
+	o.Breaker = o.Breaker.orDefault()
+	if o.Retries == nil {
+		o.Retries = Backoff(3, time.Second)
+	}
+	if o.Catalogue == nil {
+		o.Catalogue = event.Builtin()
+	}
+	if o.Logger == nil {
+		o.Logger = hclog.NewNullLogger()
+	}
+	if o.Source == "" {
+		host, _ := os.Hostname() // without one the process id alone has to do
+		o.Source = fmt.Sprintf("%s:%d", host, os.Getpid())
+	}
+	if err := (event.Filter{Types: o.LocalTypes, Sources: []string{o.Source}}).Validate(); err != nil {
+		return fmt.Errorf("option LocalTypes or Source: %w", err)
+	}
+	if o.Recent < 0 {
+		return fmt.Errorf("option Recent is %d", o.Recent)
+	}
+	return checkLimits(o.Timeout, o.Retries, o.Concurrency, o.Queue, o.Breaker)
+}
+
+func (b Breaker) orDefault() Breaker {
+	b.Failures = cmp.Or(b.Failures, 3)
+	b.OpenFor = cmp.Or(b.OpenFor, 300*time.Second)
+	b.Probes = cmp.Or(b.Probes, 1)
+	return b
+}
+
+func checkLimits(timeout time.Duration, retries []time.Duration, concurrency, queue int, b Breaker) error {
+	switch {
+	case timeout < 0:
+		return fmt.Errorf("option Timeout is %s", timeout)
+	case concurrency < 0:
+		return fmt.Errorf("option Concurrency is %d", concurrency)
+	case queue < concurrency:
+		return fmt.Errorf("option Queue is %d, less than the concurrency, which is %d", queue, concurrency)
+	case b.Failures < 0, b.Failures > math.MaxInt32, b.OpenFor < 0, b.Probes < 0, b.Probes > math.MaxInt32:
+		return fmt.Errorf("option Breaker is %+v", b)
+	}
+	for i, wait := range retries {
+		if wait < 0 {
+			return fmt.Errorf("option Retries[%d] is %s", i, wait)
+		}
+	}
+	return nil
+}
+
+func timeoutFromEnvironment() (time.Duration, error) {
+	text := os.Getenv(TimeoutVariable)
+	if text == "" {
+		return defaultTimeout, nil
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	const most = 365 * 24 * 3600
+	if err != nil || !(seconds > 0 && seconds <= most) {
+		return 0, fmt.Errorf("%s is %q, not a number of seconds above 0", TimeoutVariable, text)
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
+}

@@ -1,0 +1,239 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Result says where an event stands, and who of those that Publish waited for has not
+// handled it.
+type Result struct {
+	client.Result      // zero for a local event
+	Local         bool // it did not go to the log
+	Failed        []NotHandled
+}
+
+// NotHandled is a subscription that did not handle an event: its handler has failed for
+// good, or it could not take the event.
+type NotHandled struct {
+	Subscription string
+	Err          error
+}
+
+// PublishOption changes how an event is published.
+type PublishOption func(*publishing)
+
+type publishing struct{ local bool }
+
+// Local keeps an event in this process: it does not reach the log.
+func Local() PublishOption { return func(p *publishing) { p.local = true } }
+
+// insideKey marks the context of a handler with its subscriber, and that of the router's
+// own events with none.
+type insideKey struct{}
+
+func inside(ctx context.Context) (*subscriber, bool) {
+	s, ok := ctx.Value(insideKey{}).(*subscriber)
+	return s, ok
+}
+
+// Publish gives one event to the log, unless it is local, and to those that listen. The
+// error is about the event: with one, nothing was delivered here (and, unless it wraps
+// client.ErrOutcomeUnknown, nothing appended). Without, the log has it, and Result.Failed
+// names the subscriptions marked Sync that could not handle it and the direct ones that
+// had no room for it.
+//
+// Publish waits for handlers marked Sync, for as long as ctx allows, but never when it is
+// called with a handler's context: they may be waiting for that one.
+func (r *Router) Publish(ctx context.Context, ev event.Event, opts ...PublishOption) (Result, error) {
+	results, err := r.publish(ctx, []event.Event{ev}, opts)
+	if err != nil {
+		return Result{}, err
+	}
+	return results[0], nil
+}
+
+// PublishBatch gives events to the log as one request, all of them or none, and then each
+// to those that listen.
+func (r *Router) PublishBatch(ctx context.Context, events []event.Event, opts ...PublishOption) ([]Result, error) {
+	return r.publish(ctx, events, opts)
+}
+
+// item is an event on its way out.
+type item struct {
+	sent   event.Event // as its producer made it, for the log
+	event  event.Event // canonical, for those that listen
+	result Result
+	waits  []wait
+}
+
+// wait is for a handler to be through with an event.
+type wait struct {
+	s      *subscriber
+	result chan error
+}
+
+func (r *Router) publish(ctx context.Context, events []event.Event, opts []PublishOption) ([]Result, error) {
+	if !r.enter(ctx) {
+		return nil, fmt.Errorf("router: publish: %w", ErrClosed)
+	}
+	defer r.busy.end()
+	items, err := r.prepare(events, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.toLog(ctx, items); err != nil {
+		return nil, err
+	}
+	for i := range items {
+		r.deliver(ctx, &items[i])
+	}
+	results := make([]Result, len(items))
+	for i := range items {
+		for _, w := range items[i].waits {
+			if err := w.outcome(ctx, items[i].event.Offset); err != nil {
+				items[i].notHandled(w.s, err)
+			}
+		}
+		results[i] = items[i].result
+	}
+	return results, nil
+}
+
+func (it *item) notHandled(s *subscriber, err error) {
+	it.result.Failed = append(it.result.Failed, NotHandled{s.spec.Name, err})
+}
+
+// prepare makes events canonical and sorts out which are local.
+func (r *Router) prepare(events []event.Event, opts []PublishOption) ([]item, error) {
+	var how publishing
+	for _, o := range opts {
+		o(&how)
+	}
+	items := make([]item, len(events))
+	for i := range events {
+		it := &items[i]
+		it.sent, it.event = events[i], events[i]
+		if err := r.gate.Check(&it.event); err != nil {
+			return nil, fmt.Errorf("router: publish: event %d of %d: %w", i+1, len(events), err)
+		}
+		it.result.Local = how.local || r.isLocal(it.event.Type)
+		if it.result.Local && event.IsReserved(it.event.Type) {
+			return nil, fmt.Errorf("router: publish: event %d of %d: %s is emitted by the cluster alone", i+1, len(events), it.event.Type)
+		}
+	}
+	return items, nil
+}
+
+func (r *Router) isLocal(t event.Type) bool {
+	return len(r.options.LocalTypes) > 0 && r.localTypes.MatchType(string(t))
+}
+
+// toLog appends those that are not local.
+func (r *Router) toLog(ctx context.Context, items []item) error {
+	var events []event.Event
+	for i := range items {
+		if !items[i].result.Local {
+			events = append(events, items[i].sent)
+		}
+	}
+	if len(events) == 0 && len(items) > 0 {
+		return nil
+	}
+	results, err := r.log.Publish(ctx, events)
+	if err != nil {
+		return err
+	}
+	for i := range items {
+		if it := &items[i]; !it.result.Local {
+			it.result.Result, results = results[0], results[1:]
+			it.event.Offset, it.event.AppendedAt = it.result.Offset, it.result.AppendedAt
+		}
+	}
+	return nil
+}
+
+// deliver gives an event to those that do not get it from the log, and notes for whom to
+// wait.
+func (r *Router) deliver(ctx context.Context, it *item) {
+	if !it.result.Duplicate {
+		r.recent.note(&it.event)
+	}
+	publisher, within := inside(ctx)
+	for _, s := range r.subscribers() {
+		waits := s.spec.Sync && !within
+		switch {
+		case !it.result.Local && !s.spec.Direct:
+			if waits && s.matcher.Match(&it.event) {
+				it.awaitLog(s)
+			}
+		case it.result.Duplicate || !s.matches(&it.event):
+		default:
+			it.hand(ctx, s, waits, patienceOf(s, publisher, within))
+		}
+	}
+}
+
+// patienceOf is how long to wait for room: not at all for a handler that would wait for
+// itself, and for the router's own events.
+func patienceOf(s, publisher *subscriber, within bool) time.Duration {
+	if within && (publisher == nil || publisher == s) {
+		return -1
+	}
+	return s.spec.Timeout
+}
+
+// hand gives an event to a subscription directly.
+func (it *item) hand(ctx context.Context, s *subscriber, waits bool, patience time.Duration) {
+	from := direct
+	if it.result.Local {
+		from = local
+	}
+	var result chan error
+	if waits {
+		result = make(chan error, 1)
+	}
+	switch err := s.take(ctx, it.event, from, result, patience); {
+	case err != nil:
+		it.notHandled(s, err)
+	case waits:
+		it.waits = append(it.waits, wait{s, result})
+	}
+}
+
+// awaitLog waits for a subscription to get the event from the log and be through with it.
+func (it *item) awaitLog(s *subscriber) {
+	if state, _ := s.stateNow(); state != Attached {
+		it.notHandled(s, fmt.Errorf("%w: %s", ErrNotAttached, state))
+		return
+	}
+	w := wait{s, make(chan error, 1)}
+	s.tracker.await(it.event.Offset, w.result)
+	it.waits = append(it.waits, w)
+}
+
+// outcome waits for the result.
+func (w wait) outcome(ctx context.Context, offset uint64) error {
+	var fed <-chan struct{}
+	if w.s.tracker != nil && offset > 0 {
+		fed = w.s.fed
+		defer w.s.tracker.forget(offset, w.result)
+	}
+	for {
+		select {
+		case err := <-w.result:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-fed:
+			if w.s.tracker.position() < offset {
+				return ErrClosed // it will not read so far
+			}
+			fed = nil
+		}
+	}
+}

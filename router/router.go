@@ -1,0 +1,225 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Router gives events to the log and to handlers. It is safe for concurrent use.
+type Router struct {
+	log        Log
+	options    Options
+	gate       event.Policy
+	localTypes event.Matcher
+	recent     *recent
+	notices    *notices
+	busy       busy // publishing, handling, and events of the router's own
+
+	ctx  context.Context // of the router's own events; ended when Close runs out of time
+	cut  context.CancelFunc
+	quit chan struct{}
+	told chan struct{} // closed when notices has ended
+
+	subs atomic.Pointer[[]*subscriber] // replaced under mu
+
+	mu      sync.Mutex
+	closed  bool          // takes events from handlers only
+	ended   bool          // takes none
+	changed chan struct{} // closed when a subscription's state changes
+	closing sync.Once
+	err     error // of Close
+}
+
+// New returns a router in front of a log, which it does not speak to yet.
+func New(log Log, o Options) (*Router, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("router: options: %w", err)
+	}
+	r := &Router{log: log, options: o, quit: make(chan struct{}), told: make(chan struct{}), changed: make(chan struct{}),
+		recent: newRecent(o.Recent), localTypes: event.Filter{Types: o.LocalTypes}.Compile(o.Catalogue)}
+	// Limits are the log's to set.
+	r.gate = event.Policy{Catalogue: o.Catalogue, Reserved: event.ReservedForeign, Limits: event.Limits{
+		EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: 1024, RequestEvents: math.MaxInt, RequestBytes: math.MaxInt}}
+	r.subs.Store(new([]*subscriber))
+	r.ctx, r.cut = context.WithCancel(context.Background())
+	r.notices = newNotices(r)
+	go func() {
+		defer close(r.told)
+		r.notices.run(r.ctx, r.quit)
+	}()
+	return r, nil
+}
+
+// Subscriber is a subscription at work.
+type Subscriber struct{ s *subscriber }
+
+// Subscribe begins to give events to a handler. It returns once the subscription is
+// attached to the log, so that no event that is acknowledged after that is missed, and
+// tries for as long as ctx allows, unless the log refuses. With Background it returns at
+// once, and tries for as long as the router is open. ctx bounds Subscribe alone.
+func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber, error) {
+	where, err := spec.complete(&r.options)
+	if err != nil {
+		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
+	}
+	s := newSubscriber(r, spec, where)
+	if err := r.add(s); err != nil {
+		s.cut()
+		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
+	}
+	s.start()
+	if spec.Background {
+		return &Subscriber{s}, nil
+	}
+	if err := r.until(ctx, s.attached); err != nil {
+		r.remove(s)
+		ended, cancel := context.WithCancel(ctx)
+		cancel() // nothing was handled that is worth a wait
+		return nil, errors.Join(fmt.Errorf("router: subscribe %s: %w", spec.Name, err), s.close(ended))
+	}
+	return &Subscriber{s}, nil
+}
+
+// attached reports whether it is decided that the subscription is attached, or can not be;
+// else the error is that of the last try.
+func (s *subscriber) attached() (decided bool, err error) {
+	state, err := s.stateNow()
+	switch {
+	case state == Attached:
+		return true, nil
+	case state.final():
+		return true, errors.Join(fmt.Errorf("it is %s", state), err)
+	}
+	return false, err
+}
+
+// add makes a subscriber known, so that Close ends it.
+func (r *Router) add(s *subscriber) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return ErrClosed
+	}
+	before := r.subscribers()
+	if slices.ContainsFunc(before, func(b *subscriber) bool { return b.spec.Name == s.spec.Name }) {
+		return errors.New("there is a subscription of that name")
+	}
+	after := append(slices.Clone(before), s)
+	r.subs.Store(&after)
+	return nil
+}
+
+func (r *Router) remove(s *subscriber) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	after := slices.DeleteFunc(slices.Clone(r.subscribers()), func(b *subscriber) bool { return b == s })
+	r.subs.Store(&after)
+}
+
+func (r *Router) subscribers() []*subscriber { return *r.subs.Load() }
+
+func (r *Router) find(name string) (*subscriber, error) {
+	subs := r.subscribers()
+	i := slices.IndexFunc(subs, func(s *subscriber) bool { return s.spec.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no subscription %q", name)
+	}
+	return subs[i], nil
+}
+
+// stateChanged wakes those that wait for a state.
+func (r *Router) stateChanged() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// until waits until something about states is decided, and returns what it is. What it was
+// before that is told when ctx ends.
+func (r *Router) until(ctx context.Context, decided func() (bool, error)) error {
+	for {
+		r.mu.Lock()
+		changed := r.changed
+		r.mu.Unlock()
+		done, err := decided()
+		if done {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if err != nil {
+				return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			}
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Ready waits until all critical subscriptions are attached to the log. It returns at once
+// where one never will be. The error names those that are not.
+func (r *Router) Ready(ctx context.Context) error {
+	err := r.until(ctx, func() (bool, error) {
+		var errs []error
+		decided := true
+		for _, s := range r.subscribers() {
+			if !s.spec.Critical {
+				continue
+			}
+			if done, err := s.attached(); !done || err != nil {
+				decided = decided && done
+				errs = append(errs, errors.Join(fmt.Errorf("subscription %s is not attached", s.spec.Name), err))
+			}
+		}
+		return decided || len(errs) == 0, errors.Join(errs...)
+	})
+	if err != nil {
+		return fmt.Errorf("router: not ready: %w", err)
+	}
+	return nil
+}
+
+// Subscribers lists the subscriptions, in the order they were made.
+func (r *Router) Subscribers() []SubscriberStatus {
+	subs := r.subscribers()
+	list := make([]SubscriberStatus, len(subs))
+	for i, s := range subs {
+		list[i] = s.status()
+	}
+	return list
+}
+
+// NoticesDropped counts events of the router itself that could not be published.
+func (r *Router) NoticesDropped() uint64 { return r.notices.dropped.Load() }
+
+// ResetBreaker closes a subscription's circuit breaker by hand, and says in CIRCUIT_RESET
+// by whom.
+func (r *Router) ResetBreaker(subscription, by string) error {
+	s, err := r.find(subscription)
+	if err != nil {
+		return fmt.Errorf("router: reset breaker: %w", err)
+	}
+	s.breaker.reset()
+	r.notices.reset(s, by)
+	return nil
+}
+
+// Name is that of the subscription.
+func (s *Subscriber) Name() string { return s.s.spec.Name }
+
+// Status tells how it goes.
+func (s *Subscriber) Status() SubscriberStatus { return s.s.status() }
+
+// Close ends the subscription as Router.Close ends all. It may be called again.
+func (s *Subscriber) Close(ctx context.Context) error {
+	s.s.r.remove(s.s)
+	return s.s.close(ctx)
+}

@@ -1,0 +1,98 @@
+package router
+
+import (
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+)
+
+// State is how a subscription stands to the log.
+type State string
+
+// The states. The last three are final.
+const (
+	Connecting State = "connecting" // the log does not answer yet, or no more
+	Attached   State = "attached"
+	Fenced     State = "fenced"  // another process has opened its cursor
+	Refused    State = "refused" // the log has refused it, or its cursor was removed
+	Closed     State = "closed"
+)
+
+func (s State) final() bool { return s == Fenced || s == Refused || s == Closed }
+
+// Counts are what became of events since the subscription began.
+type Counts struct {
+	Received       uint64 `json:"received"`        // handed to it, and not filtered
+	Filtered       uint64 `json:"filtered"`        // passed by its condition
+	NotEvaluated   uint64 `json:"not_evaluated"`   // of those, for which the condition could not be evaluated
+	Handled        uint64 `json:"handled"`         // by an attempt that succeeded
+	Failed         uint64 `json:"failed"`          // given up
+	FailedAttempts uint64 `json:"failed_attempts"` // each of them, also where a later one succeeded
+	TimedOut       uint64 `json:"timed_out"`       // attempts
+	Refused        uint64 `json:"refused"`         // never begun: its breaker was open, or there was no room
+	DeadLettered   uint64 `json:"dead_lettered"`
+	Left           uint64 `json:"left"` // read, but left for the next to read the log
+	Gaps           uint64 `json:"gaps"`
+}
+
+// SubscriberStatus tells who listens to what, and how that goes.
+type SubscriberStatus struct {
+	Name       string   `json:"name"`
+	Types      []string `json:"types,omitempty"`
+	Categories []string `json:"categories,omitempty"`
+	Sources    []string `json:"sources,omitempty"`
+	Keys       []string `json:"keys,omitempty"`
+	Where      string   `json:"where,omitempty"`
+
+	Durable     bool          `json:"durable"`
+	Direct      bool          `json:"direct"`
+	Sync        bool          `json:"sync"`
+	Critical    bool          `json:"critical"`
+	Timeout     time.Duration `json:"timeout"`
+	Retries     int           `json:"retries"`
+	Concurrency int           `json:"concurrency"`
+
+	State      State         `json:"state"`
+	StateError string        `json:"state_error,omitempty"`
+	Breaker    BreakerStatus `json:"breaker"`
+	Counts
+	Running     int         `json:"running"`     // attempts, or waiting between two
+	Waiting     int         `json:"waiting"`     // for a place
+	Uncommitted int         `json:"uncommitted"` // read and not yet passed by the cursor
+	Committed   uint64      `json:"committed,omitempty"`
+	LastOffset  uint64      `json:"last_offset,omitempty"` // the highest handled
+	LastAt      time.Time   `json:"last_at,omitzero"`
+	LastError   string      `json:"last_error,omitempty"`
+	LastErrorAt time.Time   `json:"last_error_at,omitzero"`
+	LastGap     *client.Gap `json:"last_gap,omitempty"`
+}
+
+func (s *subscriber) status() SubscriberStatus {
+	spec := &s.spec
+	st := SubscriberStatus{Name: spec.Name, Types: spec.Types, Categories: spec.Categories, Sources: spec.Sources, Keys: spec.Keys,
+		Where: spec.Where, Durable: spec.Durable, Direct: spec.Direct, Sync: spec.Sync, Critical: spec.Critical, Timeout: spec.Timeout,
+		Retries: len(spec.Retries), Concurrency: spec.Concurrency, Breaker: s.breaker.status(), Committed: s.committed.Load()}
+	st.Running, st.Waiting = s.lanes.load()
+	if s.tracker != nil {
+		st.Uncommitted = s.tracker.outstanding()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.State, st.Counts = s.state, s.counts
+	if s.stateErr != nil {
+		st.StateError = s.stateErr.Error()
+	}
+	st.LastOffset, st.LastAt, st.LastError, st.LastErrorAt, st.LastGap = s.last.offset, s.last.at, s.last.err, s.last.errAt, s.last.gap
+	return st
+}
+
+// bounded cuts a text that goes into an event to what a person reads of it.
+func bounded(text string) string {
+	const most = 8 << 10
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + " …"
+}

@@ -1,0 +1,283 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// subscriber is a subscription at work: feed reads the log for it, lanes runs its
+// handler, committer moves its cursor.
+type subscriber struct {
+	r       *Router
+	spec    Subscription // complete
+	where   *Where       // nil allows all
+	matcher event.Matcher
+	lanes   *lanes
+	tracker *tracker // nil where it is direct
+	breaker *breaker
+	busy    busy // its workers
+
+	base     context.Context // of handlers; ended when a close runs out of time
+	cut      context.CancelFunc
+	feeding  context.Context // of reading; ended first
+	stopFeed context.CancelFunc
+	fed      chan struct{} // closed when reading has ended
+	closing  chan struct{} // closed then: nothing waits any more for what comes again
+	flush    chan struct{} // closed when all handlers have returned: commit and end
+	flushed  chan struct{}
+	lost     atomic.Bool // the cursor is another's, or gone
+	shut     atomic.Bool // takes no event any more
+	begin    sync.Once   // of close
+	finish   sync.Once
+
+	link struct {
+		sync.Mutex        // held over calls, so that nobody takes an opening here for one elsewhere
+		cursor     Cursor // nil: none is open
+	}
+	committed atomic.Uint64
+
+	mu       sync.Mutex
+	state    State
+	stateErr error
+	once     bool // it was attached
+	counts   Counts
+	last     lastSeen
+}
+
+// lastSeen is what a subscriber saw last.
+type lastSeen struct {
+	err    string
+	errAt  time.Time
+	at     time.Time // an event was settled
+	offset uint64    // of it
+	gap    *client.Gap
+}
+
+func newSubscriber(r *Router, spec Subscription, where *Where) *subscriber {
+	s := &subscriber{r: r, spec: spec, where: where, matcher: spec.filter().Compile(r.options.Catalogue), state: Connecting,
+		fed: make(chan struct{}), closing: make(chan struct{}), flush: make(chan struct{}), flushed: make(chan struct{})}
+	s.base, s.cut = context.WithCancel(context.Background())
+	s.feeding, s.stopFeed = context.WithCancel(s.base)
+	s.lanes = newLanes(spec.Concurrency, spec.Queue, s.handle, s.leave, &s.busy, &r.busy)
+	s.breaker = newBreaker(*spec.Breaker, s.breakerTurned)
+	if !spec.Direct {
+		s.tracker = newTracker(spec.Queue * aheadOfQueue)
+	}
+	return s
+}
+
+// start sets the goroutines off.
+func (s *subscriber) start() {
+	if s.spec.Direct {
+		close(s.fed)
+		close(s.flushed)
+		s.setState(Attached, nil)
+		return
+	}
+	go func() {
+		defer close(s.fed)
+		s.feed(s.feeding)
+	}()
+	go func() {
+		defer close(s.flushed)
+		s.commitWhatSettles()
+	}()
+}
+
+// matches reports whether an event that did not come through the log is for it.
+func (s *subscriber) matches(ev *event.Event) bool {
+	return s.matcher.Match(ev) && s.meets(ev)
+}
+
+// meets applies the condition.
+func (s *subscriber) meets(ev *event.Event) bool {
+	if s.where == nil {
+		return true
+	}
+	met, err := s.where.Match(ev)
+	if err != nil {
+		s.count(func(c *Counts) { c.NotEvaluated++ })
+	}
+	return met
+}
+
+func (s *subscriber) task(ev event.Event, o origin) *task {
+	t := &task{ev: ev, lane: ev.Key, origin: o}
+	if s.spec.Lane != nil {
+		t.lane = s.spec.Lane(&t.ev)
+	}
+	return t
+}
+
+// take hands over an event that was published here, or is replayed. It waits for room as
+// lanes.push does.
+func (s *subscriber) take(ctx context.Context, ev event.Event, o origin, result chan<- error, patience time.Duration) error {
+	if s.shut.Load() {
+		return ErrClosed
+	}
+	t := s.task(ev, o)
+	t.result = result
+	if err := s.lanes.push(ctx, t, patience); err != nil {
+		s.count(func(c *Counts) { c.Refused++ })
+		return err
+	}
+	s.count(func(c *Counts) { c.Received++ })
+	return nil
+}
+
+// handled settles a task whose handler succeeded.
+func (s *subscriber) handled(t *task) {
+	s.mu.Lock()
+	s.counts.Handled++
+	s.last.at, s.last.offset = time.Now(), max(s.last.offset, t.ev.Offset)
+	s.mu.Unlock()
+	s.settle(t, nil, nil)
+}
+
+// failedOnce notes an attempt that failed.
+func (s *subscriber) failedOnce(_ *task, tr *trial, err error) {
+	now := time.Now()
+	if tr.first.IsZero() {
+		tr.first = now
+	}
+	tr.err = err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.FailedAttempts++
+	s.last.err, s.last.errAt = bounded(err.Error()), now
+}
+
+// giveUp settles a task that no attempt is due for any more.
+func (s *subscriber) giveUp(t *task, tr *trial) {
+	if tr.attempts == 0 { // the breaker let none through
+		s.count(func(c *Counts) { c.Refused++ })
+		s.settle(t, tr.err, nil)
+		return
+	}
+	var letter *Letter
+	if s.returns(t) && s.r.options.DeadLetters != nil {
+		letter = &Letter{Cursor: s.spec.Name, Handler: s.spec.Name, Event: t.ev, Error: bounded(tr.err.Error()),
+			Attempts: tr.attempts, First: tr.first, Last: time.Now()}
+	}
+	s.count(func(c *Counts) { c.Failed++ })
+	s.r.notices.handlerFailed(s, t, tr, letter != nil)
+	s.settle(t, tr.err, letter)
+}
+
+func (s *subscriber) settle(t *task, err error, letter *Letter) {
+	if t.result != nil {
+		t.result <- err
+	}
+	if t.entry == nil {
+		return
+	}
+	s.tracker.settle(t.entry, err, letter)
+	if !s.spec.Durable {
+		s.tracker.pass()
+	}
+}
+
+// leave ends a task that comes again, or at least was not handled.
+func (s *subscriber) leave(t *task) {
+	s.count(func(c *Counts) { c.Left++ })
+	if t.result != nil {
+		t.result <- ErrClosed
+	}
+	if t.entry != nil {
+		s.tracker.abandon(t.entry)
+	}
+}
+
+func (s *subscriber) timedOut(t *task, attempt int) {
+	s.count(func(c *Counts) { c.TimedOut++ })
+	s.r.notices.handlerTimeout(s, t, attempt)
+}
+
+func (s *subscriber) breakerTurned(ch change) { s.r.notices.breaker(s, ch) }
+
+func (s *subscriber) count(do func(*Counts)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do(&s.counts)
+}
+
+// lose ends a subscription that the log has refused.
+func (s *subscriber) lose(state State, err error) {
+	s.lost.Store(true)
+	s.setState(state, err)
+	s.r.options.Logger.Error("subscription ended", "subscription", s.spec.Name, "state", state, "error", err)
+	s.stopFeed()
+	s.begin.Do(func() { close(s.closing) })
+}
+
+func (s *subscriber) setState(state State, err error) {
+	s.mu.Lock()
+	if !s.state.final() {
+		s.state, s.stateErr = state, err
+		s.once = s.once || state == Attached
+	}
+	s.mu.Unlock()
+	s.r.stateChanged()
+}
+
+func (s *subscriber) stateNow() (State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state, s.stateErr
+}
+
+// stopReading ends reading, and all waiting for what comes again.
+func (s *subscriber) stopReading() {
+	s.stopFeed()
+	<-s.fed
+	s.begin.Do(func() { close(s.closing) })
+}
+
+// end commits what was settled and lets go of everything. No handler runs any more, or
+// those that do have been cut off.
+func (s *subscriber) end() {
+	s.shut.Store(true)
+	s.finish.Do(func() { close(s.flush) })
+	<-s.flushed
+	s.cut()
+	s.breaker.close()
+	if cursor := s.openCursor(); cursor != nil {
+		if err := cursor.Close(); err != nil {
+			s.r.options.Logger.Warn("closing a cursor", "subscription", s.spec.Name, "error", err)
+		}
+	}
+	s.setState(Closed, nil)
+}
+
+func (s *subscriber) openCursor() Cursor {
+	s.link.Lock()
+	defer s.link.Unlock()
+	return s.link.cursor
+}
+
+// close ends one subscription, draining it for as long as ctx allows.
+func (s *subscriber) close(ctx context.Context) error {
+	defer context.AfterFunc(ctx, s.cut)()
+	s.shut.Store(true)
+	s.stopReading()
+	err := s.drained(ctx)
+	s.end()
+	return err
+}
+
+// drained waits until no handler runs.
+func (s *subscriber) drained(ctx context.Context) error {
+	switch overBefore(ctx, &s.busy) {
+	case inTime:
+		return nil
+	case cutOff:
+		return fmt.Errorf("router: close %s: what was under way was cut off: %w", s.spec.Name, context.Cause(ctx))
+	}
+	return fmt.Errorf("router: close %s: the handler goes on regardless: %w", s.spec.Name, context.Cause(ctx))
+}

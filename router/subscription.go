@@ -1,0 +1,140 @@
+package router
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Handler handles one event. It returns once that is done, or when its context ends. It
+// must not change the payload, and copies what it keeps of it.
+type Handler func(ctx context.Context, ev event.Event) error
+
+// Subscription says which events a handler gets and how. Name and Handler are required;
+// a zero number takes the router's default.
+type Subscription struct {
+	Name    string // unique in its router, and where Durable the name of its cursor
+	Handler Handler
+
+	// Which events: those that meet all of these; an empty list allows all.
+	Types      []string // names, values, aliases, or patterns such as training.* and *_FAILED
+	Categories []string
+	Sources    []string
+	Keys       []string
+	Where      string // a condition in CEL, see Where
+
+	From    client.Position // where a new one begins; the zero Position is the end
+	Durable bool            // it goes on where it was, in the next process too
+	Policy  client.CursorPolicy
+	Direct  bool // called for what this router publishes, and not fed from the log
+	Sync    bool // Publish returns once this handler is through with the event, unless called by a handler
+
+	Critical   bool // Ready waits for it
+	Background bool // Subscribe does not wait for the log
+
+	Timeout     time.Duration   // of one attempt
+	Retries     []time.Duration // the waits between attempts; nil is the router's, an empty slice is none
+	Concurrency int             // attempts at once
+	Queue       int             // events that wait or run
+	Breaker     *Breaker        // nil is the router's
+	// Lane tells what is handled in order; nil is the event's key. Events of lane "" have
+	// no order, but with Concurrency 1 all have.
+	Lane func(ev *event.Event) string
+	// OnGap is told of events that the log does not keep any more, before what follows
+	// them is handled; nil counts them only.
+	OnGap func(ctx context.Context, gap client.Gap)
+}
+
+func (s *Subscription) filter() event.Filter {
+	return event.Filter{Types: s.Types, Categories: s.Categories, Sources: s.Sources, Keys: s.Keys}
+}
+
+// complete fills in the defaults and compiles the condition.
+func (s *Subscription) complete(o *Options) (where *Where, err error) {
+	s.Timeout = cmp.Or(s.Timeout, o.Timeout)
+	s.Concurrency = cmp.Or(s.Concurrency, o.Concurrency)
+	s.Queue = cmp.Or(s.Queue, max(o.Queue, s.Concurrency))
+	if s.Retries == nil {
+		s.Retries = o.Retries
+	}
+	breaker := o.Breaker
+	if s.Breaker != nil {
+		breaker = s.Breaker.orDefault()
+	}
+	s.Breaker = &breaker
+	switch {
+	case s.Name == "":
+		return nil, errors.New("it has no Name")
+	case s.Handler == nil:
+		return nil, errors.New("it has no Handler")
+	case s.Direct && s.Durable:
+		return nil, errors.New("both Direct and Durable: what is not fed from the log has no cursor")
+	case s.Direct && s.From != client.Position{}:
+		return nil, errors.New("both Direct and From: what is not fed from the log has no position")
+	}
+	if err := checkLimits(s.Timeout, s.Retries, s.Concurrency, s.Queue, breaker); err != nil {
+		return nil, err
+	}
+	if err := s.filter().Validate(); err != nil {
+		return nil, err
+	}
+	if s.Where == "" {
+		return nil, nil
+	}
+	return CompileWhere(s.Where)
+}
+
+// Delivery is what a handler can learn from its context about why it is called.
+type Delivery struct {
+	Subscription string
+	Attempt      int // from 1
+	Replay       bool
+}
+
+type deliveryKey struct{}
+
+// DeliveryOf returns the delivery that a handler's context belongs to.
+func DeliveryOf(ctx context.Context) (Delivery, bool) {
+	d, ok := ctx.Value(deliveryKey{}).(Delivery)
+	return d, ok
+}
+
+// permanentError marks an error that another attempt would meet again.
+type permanentError struct{ err error }
+
+// Error implements error.
+func (e *permanentError) Error() string { return e.err.Error() }
+
+// Unwrap implements errors.Unwrap.
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Permanent marks a handler's error as one of the event, not of the handler: the event is
+// given up at once, and the circuit breaker does not count it.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+func isPermanent(err error) bool {
+	_, ok := errors.AsType[*permanentError](err)
+	return ok
+}
+
+// PanicError is a panic of a handler.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error prints the value and the stack.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.Value, e.Stack) }
+
+// errGoexit is a handler that ended the goroutine it was called on.
+var errGoexit = errors.New("the handler called runtime.Goexit")

@@ -1,0 +1,206 @@
+package router
+
+import (
+	"context"
+	"sort"
+	"sync"
+)
+
+// tracker knows what a subscription has read from the log and what of it is settled, so
+// that its cursor never passes an event that is not.
+//
+// entries are in the order of their offsets. Everything up to seen was read; what of it
+// is not in entries is settled and passed.
+type tracker struct {
+	limit int // of entries
+	room  chan struct{}
+	wake  chan struct{} // something at the head was settled
+
+	mu      sync.Mutex
+	entries []*entry
+	seen    uint64
+	epoch   int       // rises with each restart
+	failed  []failure // the last that were given up
+	waiters map[uint64][]chan<- error
+}
+
+// entry is one event that was read.
+type entry struct {
+	offset uint64
+	state  entryState
+	letter *Letter // of one that was given up, where it becomes one
+}
+
+type entryState byte
+
+const (
+	pending entryState = iota
+	settled
+	abandoned // not handled, and not to be passed: it comes again
+)
+
+type failure struct {
+	offset uint64
+	err    error
+}
+
+// rememberedFailures is how many failures a late waiter can still hear of.
+const rememberedFailures = 64
+
+func newTracker(limit int) *tracker {
+	return &tracker{limit: limit, room: make(chan struct{}, 1), wake: make(chan struct{}, 1), waiters: map[uint64][]chan<- error{}}
+}
+
+// restart forgets everything, and goes on behind an offset.
+func (t *tracker) restart(offset uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entries, t.seen, t.epoch = nil, offset, t.epoch+1
+}
+
+// position returns the last offset read.
+func (t *tracker) position() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.seen
+}
+
+// current reports whether there was no restart since an epoch.
+func (t *tracker) current(epoch int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.epoch == epoch
+}
+
+// track notes an offset that was read, and returns nil for one that was before. It waits
+// while there are too many. One goroutine calls it.
+func (t *tracker) track(ctx context.Context, offset uint64) (*entry, error) {
+	for {
+		t.mu.Lock()
+		if offset <= t.seen {
+			t.mu.Unlock()
+			return nil, nil
+		}
+		if len(t.entries) < t.limit {
+			break
+		}
+		t.mu.Unlock()
+		select {
+		case <-t.room:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	defer t.mu.Unlock()
+	for waited := range t.waiters {
+		if t.seen < waited && waited < offset { // the log had it for others
+			t.tell(waited, nil)
+		}
+	}
+	e := &entry{offset: offset}
+	t.entries, t.seen = append(t.entries, e), offset
+	return e, nil
+}
+
+// settle says that an event is handled, or with an error given up; the letter then waits
+// its turn.
+func (t *tracker) settle(e *entry, err error, letter *Letter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.state, e.letter = settled, letter
+	if err != nil {
+		if len(t.failed) == rememberedFailures {
+			t.failed = append(t.failed[:0], t.failed[1:]...)
+		}
+		t.failed = append(t.failed, failure{e.offset, err})
+	}
+	t.tell(e.offset, err)
+	if len(t.entries) > 0 && t.entries[0] == e {
+		signal(t.wake)
+	}
+}
+
+// abandon says that an event was not handled and comes again.
+func (t *tracker) abandon(e *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.state = abandoned
+	t.tell(e.offset, ErrClosed)
+}
+
+// pass takes the settled events at the head off, up to a letter, and returns the offset
+// up to which everything is passed now, 0 where nothing was. A letter is taken off too,
+// but it is for the caller to pass. The answer holds while the epoch does.
+func (t *tracker) pass() (upTo uint64, letter *Letter, epoch int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.entries) > 0 && t.entries[0].state == settled && letter == nil {
+		e := t.entries[0]
+		t.entries[0] = nil
+		t.entries = t.entries[1:]
+		if letter = e.letter; letter == nil {
+			upTo = e.offset
+		}
+	}
+	signal(t.room)
+	return upTo, letter, t.epoch
+}
+
+// outstanding returns how many events were read and not passed.
+func (t *tracker) outstanding() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.entries)
+}
+
+// await tells how the event at an offset is settled, once it is. result has room for it.
+func (t *tracker) await(offset uint64, result chan<- error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if offset > t.seen {
+		t.waiters[offset] = append(t.waiters[offset], result)
+		return
+	}
+	i := sort.Search(len(t.entries), func(i int) bool { return t.entries[i].offset >= offset })
+	if i < len(t.entries) && t.entries[i].offset == offset && t.entries[i].state == pending {
+		t.waiters[offset] = append(t.waiters[offset], result)
+		return
+	}
+	for _, f := range t.failed {
+		if f.offset == offset {
+			result <- f.err
+			return
+		}
+	}
+	result <- nil
+}
+
+// forget takes back an await.
+func (t *tracker) forget(offset uint64, result chan<- error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	kept := t.waiters[offset][:0]
+	for _, w := range t.waiters[offset] {
+		if w != result {
+			kept = append(kept, w)
+		}
+	}
+	if t.waiters[offset] = kept; len(kept) == 0 {
+		delete(t.waiters, offset)
+	}
+}
+
+func (t *tracker) tell(offset uint64, err error) {
+	for _, w := range t.waiters[offset] {
+		w <- err
+	}
+	delete(t.waiters, offset)
+}
+
+// signal leaves a token unless one lies there.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

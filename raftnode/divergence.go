@@ -57,11 +57,23 @@ func (n *Node) suspect(index uint64) {
 }
 
 // compareDigests stops a node whose state is not the majority's: it serves and
-// accepts nothing any more and says so; a leader lets another lead first.
+// accepts nothing any more and says so. Where it leads, be it because a hand-over
+// failed or because it was elected since, it lets another lead first, or with the
+// next round.
 func (n *Node) compareDigests(ctx context.Context) {
-	if n.diverged.Load() {
+	if !n.diverged.Load() && !n.outvoted() {
 		return
 	}
+	if err := n.StepDown(ctx, ""); err != nil && !errors.Is(err, ErrNotLeader) {
+		n.logger.Error("handing over, as this node's state differs from the majority's", "error", err)
+	}
+	if n.diverged.CompareAndSwap(false, true) {
+		n.logger.Error("this node's state differs from the majority's: it serves nothing any more", "error", ErrDiverged)
+	}
+}
+
+// outvoted reports whether most voters' states differ from this node's.
+func (n *Node) outvoted() bool {
 	voters := votersOf(n.servers())
 	var others [][]IndexDigest
 	for _, id := range voters {
@@ -69,14 +81,7 @@ func (n *Node) compareDigests(ctx context.Context) {
 			others = append(others, s.report.Digests)
 		}
 	}
-	if !majorityDiffers(n.digests(), others, len(voters)) {
-		return
-	}
-	if err := n.StepDown(ctx, ""); err != nil && !errors.Is(err, ErrNotLeader) {
-		n.logger.Error("handing over before serving ends", "error", err)
-	}
-	n.diverged.Store(true)
-	n.logger.Error("this node's state differs from the majority's: it serves nothing any more", "error", ErrDiverged)
+	return majorityDiffers(n.digests(), others, len(voters))
 }
 
 // Diverged reports whether this node has stopped serving because its state

@@ -114,7 +114,7 @@ func (d *decoder) letterCommand(kind Kind) Command {
 	case KindLetterImport:
 		return d.letterImport()
 	default:
-		return nil
+		return d.deliveryCommand(kind)
 	}
 }
 

@@ -29,6 +29,19 @@ type Cursor struct {
 	// Gap is what was trimmed before the cursor had committed it; a commit behind
 	// it, or a seek, takes it away.
 	Gap *log.Gap `json:"gap,omitempty"`
+	// Group is set where members share the cursor; Committed is then the offset up to
+	// which all is settled.
+	Group *Group `json:"group,omitempty"`
+}
+
+// Group is what a cursor that members share knows beside its commit. Policy is as it
+// was given. Reserved is the last offset that a leader may have handed out: what is
+// open up to there was perhaps delivered once.
+type Group struct {
+	Policy   frame.GroupPolicy  `json:"policy"`
+	Reserved uint64             `json:"reserved"`
+	Done     []frame.Range      `json:"-"` // settled behind the commit; rising, not touching
+	Retries  []frame.GroupRetry `json:"-"` // deliveries that failed, by offset
 }
 
 // Seek records that a cursor was moved on purpose.

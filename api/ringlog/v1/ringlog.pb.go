@@ -2300,6 +2300,613 @@ func (x *DeadLetterResponse) GetReplayed() bool {
 	return false
 }
 
+// GroupPolicy says how a group delivers; 0 takes the replicated default.
+type GroupPolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AckWait       *durationpb.Duration   `protobuf:"bytes,1,opt,name=ack_wait,json=ackWait,proto3" json:"ack_wait,omitempty"`
+	MaxDeliver    uint64                 `protobuf:"varint,2,opt,name=max_deliver,json=maxDeliver,proto3" json:"max_deliver,omitempty"`
+	MaxPending    uint64                 `protobuf:"varint,3,opt,name=max_pending,json=maxPending,proto3" json:"max_pending,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupPolicy) Reset() {
+	*x = GroupPolicy{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupPolicy) ProtoMessage() {}
+
+func (x *GroupPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupPolicy.ProtoReflect.Descriptor instead.
+func (*GroupPolicy) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *GroupPolicy) GetAckWait() *durationpb.Duration {
+	if x != nil {
+		return x.AckWait
+	}
+	return nil
+}
+
+func (x *GroupPolicy) GetMaxDeliver() uint64 {
+	if x != nil {
+		return x.MaxDeliver
+	}
+	return 0
+}
+
+func (x *GroupPolicy) GetMaxPending() uint64 {
+	if x != nil {
+		return x.MaxPending
+	}
+	return 0
+}
+
+type CreateGroupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	From          *Position              `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Filter        *Filter                `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
+	Policy        *CursorPolicy          `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
+	Group         *GroupPolicy           `protobuf:"bytes,5,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateGroupRequest) Reset() {
+	*x = CreateGroupRequest{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateGroupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateGroupRequest) ProtoMessage() {}
+
+func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateGroupRequest.ProtoReflect.Descriptor instead.
+func (*CreateGroupRequest) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *CreateGroupRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateGroupRequest) GetFrom() *Position {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *CreateGroupRequest) GetFilter() *Filter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *CreateGroupRequest) GetPolicy() *CursorPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *CreateGroupRequest) GetGroup() *GroupPolicy {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+type CreateGroupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cursor        *Cursor                `protobuf:"bytes,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateGroupResponse) Reset() {
+	*x = CreateGroupResponse{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateGroupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateGroupResponse) ProtoMessage() {}
+
+func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateGroupResponse.ProtoReflect.Descriptor instead.
+func (*CreateGroupResponse) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *CreateGroupResponse) GetCursor() *Cursor {
+	if x != nil {
+		return x.Cursor
+	}
+	return nil
+}
+
+// OffsetRange is from to to, both included.
+type OffsetRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            uint64                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OffsetRange) Reset() {
+	*x = OffsetRange{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OffsetRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OffsetRange) ProtoMessage() {}
+
+func (x *OffsetRange) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OffsetRange.ProtoReflect.Descriptor instead.
+func (*OffsetRange) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *OffsetRange) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *OffsetRange) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+type ExchangeRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Group   string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Member  string                 `protobuf:"bytes,2,opt,name=member,proto3" json:"member,omitempty"`    // its name, one process's
+	Session uint64                 `protobuf:"varint,3,opt,name=session,proto3" json:"session,omitempty"` // as answered; 0 joins
+	// With session 0: what the member was given before and has neither settled nor
+	// dropped. It keeps what nobody else was given.
+	Holding       []*OffsetRange `protobuf:"bytes,4,rep,name=holding,proto3" json:"holding,omitempty"`
+	Acks          []*OffsetRange `protobuf:"bytes,5,rep,name=acks,proto3" json:"acks,omitempty"`
+	Nacks         []*Nack        `protobuf:"bytes,6,rep,name=nacks,proto3" json:"nacks,omitempty"`
+	Progress      []*OffsetRange `protobuf:"bytes,7,rep,name=progress,proto3" json:"progress,omitempty"`            // still at work: their time to settle begins anew
+	Want          uint32         `protobuf:"varint,8,opt,name=want,proto3" json:"want,omitempty"`                   // events that the member takes now, at most
+	WaitMs        uint32         `protobuf:"varint,9,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // for an event, where it wants some and none is there
+	Leave         bool           `protobuf:"varint,10,opt,name=leave,proto3" json:"leave,omitempty"`                // what it still holds goes to others at once
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExchangeRequest) Reset() {
+	*x = ExchangeRequest{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExchangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExchangeRequest) ProtoMessage() {}
+
+func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
+func (*ExchangeRequest) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ExchangeRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ExchangeRequest) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *ExchangeRequest) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *ExchangeRequest) GetHolding() []*OffsetRange {
+	if x != nil {
+		return x.Holding
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetAcks() []*OffsetRange {
+	if x != nil {
+		return x.Acks
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetNacks() []*Nack {
+	if x != nil {
+		return x.Nacks
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetProgress() []*OffsetRange {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetWant() uint32 {
+	if x != nil {
+		return x.Want
+	}
+	return 0
+}
+
+func (x *ExchangeRequest) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+func (x *ExchangeRequest) GetLeave() bool {
+	if x != nil {
+		return x.Leave
+	}
+	return false
+}
+
+// Nack says that an event could not be handled.
+type Nack struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	DelayMs       uint64                 `protobuf:"varint,2,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"` // before it comes again
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Dead          bool                   `protobuf:"varint,4,opt,name=dead,proto3" json:"dead,omitempty"` // to the dead letters at once
+	Handler       string                 `protobuf:"bytes,5,opt,name=handler,proto3" json:"handler,omitempty"`
+	Released      bool                   `protobuf:"varint,6,opt,name=released,proto3" json:"released,omitempty"` // given back unhandled: not counted as a delivery
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Nack) Reset() {
+	*x = Nack{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Nack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Nack) ProtoMessage() {}
+
+func (x *Nack) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Nack.ProtoReflect.Descriptor instead.
+func (*Nack) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Nack) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *Nack) GetDelayMs() uint64 {
+	if x != nil {
+		return x.DelayMs
+	}
+	return 0
+}
+
+func (x *Nack) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Nack) GetDead() bool {
+	if x != nil {
+		return x.Dead
+	}
+	return false
+}
+
+func (x *Nack) GetHandler() string {
+	if x != nil {
+		return x.Handler
+	}
+	return ""
+}
+
+func (x *Nack) GetReleased() bool {
+	if x != nil {
+		return x.Released
+	}
+	return false
+}
+
+// ExchangeResponse comes once what was settled is durable.
+type ExchangeResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Session    uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	Runs       []*Run                 `protobuf:"bytes,2,rep,name=runs,proto3" json:"runs,omitempty"`             // events for the member, in order of each key
+	Deliveries []*Delivery            `protobuf:"bytes,3,rep,name=deliveries,proto3" json:"deliveries,omitempty"` // of those that were delivered before
+	// Not the member's any more: it must not handle them, and acks of them are refused.
+	Revoked        []*OffsetRange       `protobuf:"bytes,4,rep,name=revoked,proto3" json:"revoked,omitempty"`
+	Refused        []*OffsetRange       `protobuf:"bytes,5,rep,name=refused,proto3" json:"refused,omitempty"` // acks and nacks of what the member does not hold
+	Gaps           []*Gap               `protobuf:"bytes,6,rep,name=gaps,proto3" json:"gaps,omitempty"`       // what was trimmed before the group had it, told to one member
+	AckWait        *durationpb.Duration `protobuf:"bytes,7,opt,name=ack_wait,json=ackWait,proto3" json:"ack_wait,omitempty"`
+	SessionTimeout *durationpb.Duration `protobuf:"bytes,8,opt,name=session_timeout,json=sessionTimeout,proto3" json:"session_timeout,omitempty"` // a member is gone that exchanges nothing for so long
+	Committed      uint64               `protobuf:"varint,9,opt,name=committed,proto3" json:"committed,omitempty"`                                // the group's commit
+	LastOffset     uint64               `protobuf:"varint,10,opt,name=last_offset,json=lastOffset,proto3" json:"last_offset,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ExchangeResponse) Reset() {
+	*x = ExchangeResponse{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExchangeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExchangeResponse) ProtoMessage() {}
+
+func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
+func (*ExchangeResponse) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ExchangeResponse) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *ExchangeResponse) GetRuns() []*Run {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetDeliveries() []*Delivery {
+	if x != nil {
+		return x.Deliveries
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetRevoked() []*OffsetRange {
+	if x != nil {
+		return x.Revoked
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetRefused() []*OffsetRange {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetGaps() []*Gap {
+	if x != nil {
+		return x.Gaps
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetAckWait() *durationpb.Duration {
+	if x != nil {
+		return x.AckWait
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetSessionTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.SessionTimeout
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetCommitted() uint64 {
+	if x != nil {
+		return x.Committed
+	}
+	return 0
+}
+
+func (x *ExchangeResponse) GetLastOffset() uint64 {
+	if x != nil {
+		return x.LastOffset
+	}
+	return 0
+}
+
+type Delivery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Count         uint64                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"` // which delivery of the event this is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delivery) Reset() {
+	*x = Delivery{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delivery) ProtoMessage() {}
+
+func (x *Delivery) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
+func (*Delivery) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *Delivery) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *Delivery) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type SeekCursorRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2310,7 +2917,7 @@ type SeekCursorRequest struct {
 
 func (x *SeekCursorRequest) Reset() {
 	*x = SeekCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2929,7 @@ func (x *SeekCursorRequest) String() string {
 func (*SeekCursorRequest) ProtoMessage() {}
 
 func (x *SeekCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2942,7 @@ func (x *SeekCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekCursorRequest.ProtoReflect.Descriptor instead.
 func (*SeekCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{33}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SeekCursorRequest) GetName() string {
@@ -2361,7 +2968,7 @@ type SeekCursorResponse struct {
 
 func (x *SeekCursorResponse) Reset() {
 	*x = SeekCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2980,7 @@ func (x *SeekCursorResponse) String() string {
 func (*SeekCursorResponse) ProtoMessage() {}
 
 func (x *SeekCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2993,7 @@ func (x *SeekCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekCursorResponse.ProtoReflect.Descriptor instead.
 func (*SeekCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{34}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SeekCursorResponse) GetCursor() *Cursor {
@@ -2410,7 +3017,7 @@ type ReadCursorRequest struct {
 
 func (x *ReadCursorRequest) Reset() {
 	*x = ReadCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +3029,7 @@ func (x *ReadCursorRequest) String() string {
 func (*ReadCursorRequest) ProtoMessage() {}
 
 func (x *ReadCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +3042,7 @@ func (x *ReadCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCursorRequest.ProtoReflect.Descriptor instead.
 func (*ReadCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{35}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReadCursorRequest) GetName() string {
@@ -2488,7 +3095,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +3107,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +3120,7 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{36}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{44}
 }
 
 type IdentifyResponse struct {
@@ -2525,7 +3132,7 @@ type IdentifyResponse struct {
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +3144,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +3157,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{37}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *IdentifyResponse) GetReportJson() []byte {
@@ -2569,7 +3176,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2581,7 +3188,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2594,7 +3201,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{38}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ForwardRequest) GetRequest() []byte {
@@ -2613,7 +3220,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +3232,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +3245,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{39}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ForwardResponse) GetResult() []byte {
@@ -2656,7 +3263,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +3275,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +3288,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{40}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{48}
 }
 
 type ReadIndexResponse struct {
@@ -2693,7 +3300,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2705,7 +3312,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2718,7 +3325,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{41}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -2739,7 +3346,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +3358,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +3371,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{42}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *JoinRequest) GetMemberJson() []byte {
@@ -2796,7 +3403,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[43]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +3415,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[43]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +3428,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{43}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{51}
 }
 
 // ErrorDetail goes with every Connect error: the same as in the HTTP error body.
@@ -2839,7 +3446,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[44]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +3458,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[44]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +3471,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{44}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ErrorDetail) GetCode() string {
@@ -3088,7 +3695,61 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x12DeadLetterResponse\x12\x16\n" +
 	"\x06letter\x18\x01 \x01(\x04R\x06letter\x12\x1c\n" +
 	"\tcommitted\x18\x02 \x01(\x04R\tcommitted\x12\x1a\n" +
-	"\breplayed\x18\x03 \x01(\bR\breplayed\"M\n" +
+	"\breplayed\x18\x03 \x01(\bR\breplayed\"\x85\x01\n" +
+	"\vGroupPolicy\x124\n" +
+	"\back_wait\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\aackWait\x12\x1f\n" +
+	"\vmax_deliver\x18\x02 \x01(\x04R\n" +
+	"maxDeliver\x12\x1f\n" +
+	"\vmax_pending\x18\x03 \x01(\x04R\n" +
+	"maxPending\"\xdf\x01\n" +
+	"\x12CreateGroupRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
+	"\x04from\x18\x02 \x01(\v2\x14.ringlog.v1.PositionR\x04from\x12*\n" +
+	"\x06filter\x18\x03 \x01(\v2\x12.ringlog.v1.FilterR\x06filter\x120\n" +
+	"\x06policy\x18\x04 \x01(\v2\x18.ringlog.v1.CursorPolicyR\x06policy\x12-\n" +
+	"\x05group\x18\x05 \x01(\v2\x17.ringlog.v1.GroupPolicyR\x05group\"A\n" +
+	"\x13CreateGroupResponse\x12*\n" +
+	"\x06cursor\x18\x01 \x01(\v2\x12.ringlog.v1.CursorR\x06cursor\"1\n" +
+	"\vOffsetRange\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\"\xd9\x02\n" +
+	"\x0fExchangeRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
+	"\x06member\x18\x02 \x01(\tR\x06member\x12\x18\n" +
+	"\asession\x18\x03 \x01(\x04R\asession\x121\n" +
+	"\aholding\x18\x04 \x03(\v2\x17.ringlog.v1.OffsetRangeR\aholding\x12+\n" +
+	"\x04acks\x18\x05 \x03(\v2\x17.ringlog.v1.OffsetRangeR\x04acks\x12&\n" +
+	"\x05nacks\x18\x06 \x03(\v2\x10.ringlog.v1.NackR\x05nacks\x123\n" +
+	"\bprogress\x18\a \x03(\v2\x17.ringlog.v1.OffsetRangeR\bprogress\x12\x12\n" +
+	"\x04want\x18\b \x01(\rR\x04want\x12\x17\n" +
+	"\await_ms\x18\t \x01(\rR\x06waitMs\x12\x14\n" +
+	"\x05leave\x18\n" +
+	" \x01(\bR\x05leave\"\x99\x01\n" +
+	"\x04Nack\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x19\n" +
+	"\bdelay_ms\x18\x02 \x01(\x04R\adelayMs\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x12\n" +
+	"\x04dead\x18\x04 \x01(\bR\x04dead\x12\x18\n" +
+	"\ahandler\x18\x05 \x01(\tR\ahandler\x12\x1a\n" +
+	"\breleased\x18\x06 \x01(\bR\breleased\"\xcb\x03\n" +
+	"\x10ExchangeResponse\x12\x18\n" +
+	"\asession\x18\x01 \x01(\x04R\asession\x12#\n" +
+	"\x04runs\x18\x02 \x03(\v2\x0f.ringlog.v1.RunR\x04runs\x124\n" +
+	"\n" +
+	"deliveries\x18\x03 \x03(\v2\x14.ringlog.v1.DeliveryR\n" +
+	"deliveries\x121\n" +
+	"\arevoked\x18\x04 \x03(\v2\x17.ringlog.v1.OffsetRangeR\arevoked\x121\n" +
+	"\arefused\x18\x05 \x03(\v2\x17.ringlog.v1.OffsetRangeR\arefused\x12#\n" +
+	"\x04gaps\x18\x06 \x03(\v2\x0f.ringlog.v1.GapR\x04gaps\x124\n" +
+	"\back_wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\aackWait\x12B\n" +
+	"\x0fsession_timeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\x0esessionTimeout\x12\x1c\n" +
+	"\tcommitted\x18\t \x01(\x04R\tcommitted\x12\x1f\n" +
+	"\vlast_offset\x18\n" +
+	" \x01(\x04R\n" +
+	"lastOffset\"8\n" +
+	"\bDelivery\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\"M\n" +
 	"\x11SeekCursorRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
 	"\x02to\x18\x02 \x01(\v2\x14.ringlog.v1.PositionR\x02to\"@\n" +
@@ -3152,7 +3813,10 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\n" +
 	"SeekCursor\x12\x1d.ringlog.v1.SeekCursorRequest\x1a\x1e.ringlog.v1.SeekCursorResponse\x12G\n" +
 	"\n" +
-	"ReadCursor\x12\x1d.ringlog.v1.ReadCursorRequest\x1a\x18.ringlog.v1.TailResponse0\x012\x9d\x02\n" +
+	"ReadCursor\x12\x1d.ringlog.v1.ReadCursorRequest\x1a\x18.ringlog.v1.TailResponse0\x012\xa5\x01\n" +
+	"\fGroupService\x12N\n" +
+	"\vCreateGroup\x12\x1e.ringlog.v1.CreateGroupRequest\x1a\x1f.ringlog.v1.CreateGroupResponse\x12E\n" +
+	"\bExchange\x12\x1b.ringlog.v1.ExchangeRequest\x1a\x1c.ringlog.v1.ExchangeResponse2\x9d\x02\n" +
 	"\vPeerService\x12E\n" +
 	"\bIdentify\x12\x1b.ringlog.v1.IdentifyRequest\x1a\x1c.ringlog.v1.IdentifyResponse\x12B\n" +
 	"\aForward\x12\x1a.ringlog.v1.ForwardRequest\x1a\x1b.ringlog.v1.ForwardResponse\x12H\n" +
@@ -3172,7 +3836,7 @@ func file_ringlog_v1_ringlog_proto_rawDescGZIP() []byte {
 }
 
 var file_ringlog_v1_ringlog_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(Consistency)(0),              // 0: ringlog.v1.Consistency
 	(*Event)(nil),                 // 1: ringlog.v1.Event
@@ -3208,25 +3872,33 @@ var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(*CommitCursorResponse)(nil),  // 31: ringlog.v1.CommitCursorResponse
 	(*DeadLetterRequest)(nil),     // 32: ringlog.v1.DeadLetterRequest
 	(*DeadLetterResponse)(nil),    // 33: ringlog.v1.DeadLetterResponse
-	(*SeekCursorRequest)(nil),     // 34: ringlog.v1.SeekCursorRequest
-	(*SeekCursorResponse)(nil),    // 35: ringlog.v1.SeekCursorResponse
-	(*ReadCursorRequest)(nil),     // 36: ringlog.v1.ReadCursorRequest
-	(*IdentifyRequest)(nil),       // 37: ringlog.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),      // 38: ringlog.v1.IdentifyResponse
-	(*ForwardRequest)(nil),        // 39: ringlog.v1.ForwardRequest
-	(*ForwardResponse)(nil),       // 40: ringlog.v1.ForwardResponse
-	(*ReadIndexRequest)(nil),      // 41: ringlog.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 42: ringlog.v1.ReadIndexResponse
-	(*JoinRequest)(nil),           // 43: ringlog.v1.JoinRequest
-	(*JoinResponse)(nil),          // 44: ringlog.v1.JoinResponse
-	(*ErrorDetail)(nil),           // 45: ringlog.v1.ErrorDetail
-	nil,                           // 46: ringlog.v1.Gap.TypesEntry
-	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
+	(*GroupPolicy)(nil),           // 34: ringlog.v1.GroupPolicy
+	(*CreateGroupRequest)(nil),    // 35: ringlog.v1.CreateGroupRequest
+	(*CreateGroupResponse)(nil),   // 36: ringlog.v1.CreateGroupResponse
+	(*OffsetRange)(nil),           // 37: ringlog.v1.OffsetRange
+	(*ExchangeRequest)(nil),       // 38: ringlog.v1.ExchangeRequest
+	(*Nack)(nil),                  // 39: ringlog.v1.Nack
+	(*ExchangeResponse)(nil),      // 40: ringlog.v1.ExchangeResponse
+	(*Delivery)(nil),              // 41: ringlog.v1.Delivery
+	(*SeekCursorRequest)(nil),     // 42: ringlog.v1.SeekCursorRequest
+	(*SeekCursorResponse)(nil),    // 43: ringlog.v1.SeekCursorResponse
+	(*ReadCursorRequest)(nil),     // 44: ringlog.v1.ReadCursorRequest
+	(*IdentifyRequest)(nil),       // 45: ringlog.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),      // 46: ringlog.v1.IdentifyResponse
+	(*ForwardRequest)(nil),        // 47: ringlog.v1.ForwardRequest
+	(*ForwardResponse)(nil),       // 48: ringlog.v1.ForwardResponse
+	(*ReadIndexRequest)(nil),      // 49: ringlog.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 50: ringlog.v1.ReadIndexResponse
+	(*JoinRequest)(nil),           // 51: ringlog.v1.JoinRequest
+	(*JoinResponse)(nil),          // 52: ringlog.v1.JoinResponse
+	(*ErrorDetail)(nil),           // 53: ringlog.v1.ErrorDetail
+	nil,                           // 54: ringlog.v1.Gap.TypesEntry
+	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
 }
 var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
-	47, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
-	48, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
+	55, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
+	56, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
 	1,  // 2: ringlog.v1.PublishRequest.events:type_name -> ringlog.v1.Event
 	5,  // 3: ringlog.v1.PublishRequest.packet:type_name -> ringlog.v1.Packet
 	7,  // 4: ringlog.v1.PublishResponse.duplicates:type_name -> ringlog.v1.Duplicate
@@ -3240,16 +3912,16 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	1,  // 12: ringlog.v1.Run.events:type_name -> ringlog.v1.Event
 	12, // 13: ringlog.v1.Run.span:type_name -> ringlog.v1.Span
 	5,  // 14: ringlog.v1.Span.packet:type_name -> ringlog.v1.Packet
-	46, // 15: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
+	54, // 15: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
 	0,  // 16: ringlog.v1.GetEventRequest.consistency:type_name -> ringlog.v1.Consistency
 	11, // 17: ringlog.v1.GetEventResponse.run:type_name -> ringlog.v1.Run
 	2,  // 18: ringlog.v1.Cursor.filter:type_name -> ringlog.v1.Filter
-	47, // 19: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
-	47, // 20: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
+	55, // 19: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
+	55, // 20: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
 	19, // 21: ringlog.v1.Cursor.policy:type_name -> ringlog.v1.CursorPolicy
 	13, // 22: ringlog.v1.Cursor.gap:type_name -> ringlog.v1.Gap
-	48, // 23: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
-	48, // 24: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
+	56, // 23: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
+	56, // 24: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
 	3,  // 25: ringlog.v1.CreateCursorRequest.from:type_name -> ringlog.v1.Position
 	2,  // 26: ringlog.v1.CreateCursorRequest.filter:type_name -> ringlog.v1.Filter
 	19, // 27: ringlog.v1.CreateCursorRequest.policy:type_name -> ringlog.v1.CursorPolicy
@@ -3257,47 +3929,68 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	18, // 29: ringlog.v1.GetCursorResponse.cursor:type_name -> ringlog.v1.Cursor
 	18, // 30: ringlog.v1.ListCursorsResponse.cursors:type_name -> ringlog.v1.Cursor
 	18, // 31: ringlog.v1.OpenCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	3,  // 32: ringlog.v1.SeekCursorRequest.to:type_name -> ringlog.v1.Position
-	18, // 33: ringlog.v1.SeekCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	4,  // 34: ringlog.v1.LogService.Publish:input_type -> ringlog.v1.PublishRequest
-	9,  // 35: ringlog.v1.LogService.Tail:input_type -> ringlog.v1.TailRequest
-	14, // 36: ringlog.v1.LogService.GetEvent:input_type -> ringlog.v1.GetEventRequest
-	16, // 37: ringlog.v1.LogService.ExplainDedup:input_type -> ringlog.v1.ExplainDedupRequest
-	20, // 38: ringlog.v1.CursorService.CreateCursor:input_type -> ringlog.v1.CreateCursorRequest
-	22, // 39: ringlog.v1.CursorService.GetCursor:input_type -> ringlog.v1.GetCursorRequest
-	24, // 40: ringlog.v1.CursorService.ListCursors:input_type -> ringlog.v1.ListCursorsRequest
-	26, // 41: ringlog.v1.CursorService.DeleteCursor:input_type -> ringlog.v1.DeleteCursorRequest
-	28, // 42: ringlog.v1.CursorService.OpenCursor:input_type -> ringlog.v1.OpenCursorRequest
-	30, // 43: ringlog.v1.CursorService.CommitCursor:input_type -> ringlog.v1.CommitCursorRequest
-	32, // 44: ringlog.v1.CursorService.DeadLetter:input_type -> ringlog.v1.DeadLetterRequest
-	34, // 45: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
-	36, // 46: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
-	37, // 47: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
-	39, // 48: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
-	41, // 49: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
-	43, // 50: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
-	6,  // 51: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
-	10, // 52: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
-	15, // 53: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
-	17, // 54: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
-	21, // 55: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
-	23, // 56: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
-	25, // 57: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
-	27, // 58: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
-	29, // 59: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
-	31, // 60: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
-	33, // 61: ringlog.v1.CursorService.DeadLetter:output_type -> ringlog.v1.DeadLetterResponse
-	35, // 62: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
-	10, // 63: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
-	38, // 64: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
-	40, // 65: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
-	42, // 66: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
-	44, // 67: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
-	51, // [51:68] is the sub-list for method output_type
-	34, // [34:51] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	56, // 32: ringlog.v1.GroupPolicy.ack_wait:type_name -> google.protobuf.Duration
+	3,  // 33: ringlog.v1.CreateGroupRequest.from:type_name -> ringlog.v1.Position
+	2,  // 34: ringlog.v1.CreateGroupRequest.filter:type_name -> ringlog.v1.Filter
+	19, // 35: ringlog.v1.CreateGroupRequest.policy:type_name -> ringlog.v1.CursorPolicy
+	34, // 36: ringlog.v1.CreateGroupRequest.group:type_name -> ringlog.v1.GroupPolicy
+	18, // 37: ringlog.v1.CreateGroupResponse.cursor:type_name -> ringlog.v1.Cursor
+	37, // 38: ringlog.v1.ExchangeRequest.holding:type_name -> ringlog.v1.OffsetRange
+	37, // 39: ringlog.v1.ExchangeRequest.acks:type_name -> ringlog.v1.OffsetRange
+	39, // 40: ringlog.v1.ExchangeRequest.nacks:type_name -> ringlog.v1.Nack
+	37, // 41: ringlog.v1.ExchangeRequest.progress:type_name -> ringlog.v1.OffsetRange
+	11, // 42: ringlog.v1.ExchangeResponse.runs:type_name -> ringlog.v1.Run
+	41, // 43: ringlog.v1.ExchangeResponse.deliveries:type_name -> ringlog.v1.Delivery
+	37, // 44: ringlog.v1.ExchangeResponse.revoked:type_name -> ringlog.v1.OffsetRange
+	37, // 45: ringlog.v1.ExchangeResponse.refused:type_name -> ringlog.v1.OffsetRange
+	13, // 46: ringlog.v1.ExchangeResponse.gaps:type_name -> ringlog.v1.Gap
+	56, // 47: ringlog.v1.ExchangeResponse.ack_wait:type_name -> google.protobuf.Duration
+	56, // 48: ringlog.v1.ExchangeResponse.session_timeout:type_name -> google.protobuf.Duration
+	3,  // 49: ringlog.v1.SeekCursorRequest.to:type_name -> ringlog.v1.Position
+	18, // 50: ringlog.v1.SeekCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	4,  // 51: ringlog.v1.LogService.Publish:input_type -> ringlog.v1.PublishRequest
+	9,  // 52: ringlog.v1.LogService.Tail:input_type -> ringlog.v1.TailRequest
+	14, // 53: ringlog.v1.LogService.GetEvent:input_type -> ringlog.v1.GetEventRequest
+	16, // 54: ringlog.v1.LogService.ExplainDedup:input_type -> ringlog.v1.ExplainDedupRequest
+	20, // 55: ringlog.v1.CursorService.CreateCursor:input_type -> ringlog.v1.CreateCursorRequest
+	22, // 56: ringlog.v1.CursorService.GetCursor:input_type -> ringlog.v1.GetCursorRequest
+	24, // 57: ringlog.v1.CursorService.ListCursors:input_type -> ringlog.v1.ListCursorsRequest
+	26, // 58: ringlog.v1.CursorService.DeleteCursor:input_type -> ringlog.v1.DeleteCursorRequest
+	28, // 59: ringlog.v1.CursorService.OpenCursor:input_type -> ringlog.v1.OpenCursorRequest
+	30, // 60: ringlog.v1.CursorService.CommitCursor:input_type -> ringlog.v1.CommitCursorRequest
+	32, // 61: ringlog.v1.CursorService.DeadLetter:input_type -> ringlog.v1.DeadLetterRequest
+	42, // 62: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
+	44, // 63: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
+	35, // 64: ringlog.v1.GroupService.CreateGroup:input_type -> ringlog.v1.CreateGroupRequest
+	38, // 65: ringlog.v1.GroupService.Exchange:input_type -> ringlog.v1.ExchangeRequest
+	45, // 66: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
+	47, // 67: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
+	49, // 68: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
+	51, // 69: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
+	6,  // 70: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
+	10, // 71: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
+	15, // 72: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
+	17, // 73: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
+	21, // 74: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
+	23, // 75: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
+	25, // 76: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
+	27, // 77: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
+	29, // 78: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
+	31, // 79: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
+	33, // 80: ringlog.v1.CursorService.DeadLetter:output_type -> ringlog.v1.DeadLetterResponse
+	43, // 81: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
+	10, // 82: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
+	36, // 83: ringlog.v1.GroupService.CreateGroup:output_type -> ringlog.v1.CreateGroupResponse
+	40, // 84: ringlog.v1.GroupService.Exchange:output_type -> ringlog.v1.ExchangeResponse
+	46, // 85: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
+	48, // 86: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
+	50, // 87: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
+	52, // 88: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
+	70, // [70:89] is the sub-list for method output_type
+	51, // [51:70] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_ringlog_v1_ringlog_proto_init() }
@@ -3323,9 +4016,9 @@ func file_ringlog_v1_ringlog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringlog_v1_ringlog_proto_rawDesc), len(file_ringlog_v1_ringlog_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   46,
+			NumMessages:   54,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_ringlog_v1_ringlog_proto_goTypes,
 		DependencyIndexes: file_ringlog_v1_ringlog_proto_depIdxs,

@@ -28,6 +28,8 @@ const (
 	LogServiceName = "ringlog.v1.LogService"
 	// CursorServiceName is the fully-qualified name of the CursorService service.
 	CursorServiceName = "ringlog.v1.CursorService"
+	// GroupServiceName is the fully-qualified name of the GroupService service.
+	GroupServiceName = "ringlog.v1.GroupService"
 	// PeerServiceName is the fully-qualified name of the PeerService service.
 	PeerServiceName = "ringlog.v1.PeerService"
 )
@@ -74,6 +76,11 @@ const (
 	// CursorServiceReadCursorProcedure is the fully-qualified name of the CursorService's ReadCursor
 	// RPC.
 	CursorServiceReadCursorProcedure = "/ringlog.v1.CursorService/ReadCursor"
+	// GroupServiceCreateGroupProcedure is the fully-qualified name of the GroupService's CreateGroup
+	// RPC.
+	GroupServiceCreateGroupProcedure = "/ringlog.v1.GroupService/CreateGroup"
+	// GroupServiceExchangeProcedure is the fully-qualified name of the GroupService's Exchange RPC.
+	GroupServiceExchangeProcedure = "/ringlog.v1.GroupService/Exchange"
 	// PeerServiceIdentifyProcedure is the fully-qualified name of the PeerService's Identify RPC.
 	PeerServiceIdentifyProcedure = "/ringlog.v1.PeerService/Identify"
 	// PeerServiceForwardProcedure is the fully-qualified name of the PeerService's Forward RPC.
@@ -524,6 +531,108 @@ func (UnimplementedCursorServiceHandler) SeekCursor(context.Context, *connect.Re
 
 func (UnimplementedCursorServiceHandler) ReadCursor(context.Context, *connect.Request[v1.ReadCursorRequest], *connect.ServerStream[v1.TailResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("ringlog.v1.CursorService.ReadCursor is not implemented"))
+}
+
+// GroupServiceClient is a client for the ringlog.v1.GroupService service.
+type GroupServiceClient interface {
+	// CreateGroup answers the same for the same request again.
+	CreateGroup(context.Context, *connect.Request[v1.CreateGroupRequest]) (*connect.Response[v1.CreateGroupResponse], error)
+	// Exchange settles what a member was given and gives it more. The leader answers it;
+	// another node passes it on.
+	Exchange(context.Context, *connect.Request[v1.ExchangeRequest]) (*connect.Response[v1.ExchangeResponse], error)
+}
+
+// NewGroupServiceClient constructs a client for the ringlog.v1.GroupService service. By default, it
+// uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses, and sends
+// uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the connect.WithGRPC() or
+// connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewGroupServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) GroupServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	groupServiceMethods := v1.File_ringlog_v1_ringlog_proto.Services().ByName("GroupService").Methods()
+	return &groupServiceClient{
+		createGroup: connect.NewClient[v1.CreateGroupRequest, v1.CreateGroupResponse](
+			httpClient,
+			baseURL+GroupServiceCreateGroupProcedure,
+			connect.WithSchema(groupServiceMethods.ByName("CreateGroup")),
+			connect.WithClientOptions(opts...),
+		),
+		exchange: connect.NewClient[v1.ExchangeRequest, v1.ExchangeResponse](
+			httpClient,
+			baseURL+GroupServiceExchangeProcedure,
+			connect.WithSchema(groupServiceMethods.ByName("Exchange")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// groupServiceClient implements GroupServiceClient.
+type groupServiceClient struct {
+	createGroup *connect.Client[v1.CreateGroupRequest, v1.CreateGroupResponse]
+	exchange    *connect.Client[v1.ExchangeRequest, v1.ExchangeResponse]
+}
+
+// CreateGroup calls ringlog.v1.GroupService.CreateGroup.
+func (c *groupServiceClient) CreateGroup(ctx context.Context, req *connect.Request[v1.CreateGroupRequest]) (*connect.Response[v1.CreateGroupResponse], error) {
+	return c.createGroup.CallUnary(ctx, req)
+}
+
+// Exchange calls ringlog.v1.GroupService.Exchange.
+func (c *groupServiceClient) Exchange(ctx context.Context, req *connect.Request[v1.ExchangeRequest]) (*connect.Response[v1.ExchangeResponse], error) {
+	return c.exchange.CallUnary(ctx, req)
+}
+
+// GroupServiceHandler is an implementation of the ringlog.v1.GroupService service.
+type GroupServiceHandler interface {
+	// CreateGroup answers the same for the same request again.
+	CreateGroup(context.Context, *connect.Request[v1.CreateGroupRequest]) (*connect.Response[v1.CreateGroupResponse], error)
+	// Exchange settles what a member was given and gives it more. The leader answers it;
+	// another node passes it on.
+	Exchange(context.Context, *connect.Request[v1.ExchangeRequest]) (*connect.Response[v1.ExchangeResponse], error)
+}
+
+// NewGroupServiceHandler builds an HTTP handler from the service implementation. It returns the
+// path on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewGroupServiceHandler(svc GroupServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	groupServiceMethods := v1.File_ringlog_v1_ringlog_proto.Services().ByName("GroupService").Methods()
+	groupServiceCreateGroupHandler := connect.NewUnaryHandler(
+		GroupServiceCreateGroupProcedure,
+		svc.CreateGroup,
+		connect.WithSchema(groupServiceMethods.ByName("CreateGroup")),
+		connect.WithHandlerOptions(opts...),
+	)
+	groupServiceExchangeHandler := connect.NewUnaryHandler(
+		GroupServiceExchangeProcedure,
+		svc.Exchange,
+		connect.WithSchema(groupServiceMethods.ByName("Exchange")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/ringlog.v1.GroupService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case GroupServiceCreateGroupProcedure:
+			groupServiceCreateGroupHandler.ServeHTTP(w, r)
+		case GroupServiceExchangeProcedure:
+			groupServiceExchangeHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedGroupServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedGroupServiceHandler struct{}
+
+func (UnimplementedGroupServiceHandler) CreateGroup(context.Context, *connect.Request[v1.CreateGroupRequest]) (*connect.Response[v1.CreateGroupResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ringlog.v1.GroupService.CreateGroup is not implemented"))
+}
+
+func (UnimplementedGroupServiceHandler) Exchange(context.Context, *connect.Request[v1.ExchangeRequest]) (*connect.Response[v1.ExchangeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ringlog.v1.GroupService.Exchange is not implemented"))
 }
 
 // PeerServiceClient is a client for the ringlog.v1.PeerService service.

@@ -1,0 +1,173 @@
+package frame
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// The kinds of feature level 4: groups, and who listens.
+const (
+	KindGroupCreate Kind = 30
+	KindGroupSettle Kind = 31
+	KindGroupDead   Kind = 32
+)
+
+// Bounds of one GroupSettle.
+const (
+	MaxRanges  = 65536
+	MaxRetries = 65536
+)
+
+// Range is the offsets From to To, both included.
+type Range struct {
+	From uint64 `json:"from"`
+	To   uint64 `json:"to"`
+}
+
+// GroupPolicy says how a group delivers. A zero field takes the replicated default.
+type GroupPolicy struct {
+	AckWait    time.Duration `json:"ack_wait_ns,omitempty"` // how long a member may hold an event without a word of it
+	MaxDeliver uint64        `json:"max_deliver,omitempty"` // deliveries after which an event is dead
+	MaxPending uint64        `json:"max_pending,omitempty"` // how far behind the first open event others are handed out
+}
+
+// GroupCreate makes a cursor that members of a group share; the same again is
+// answered as the first.
+type GroupCreate struct {
+	Name   string
+	Start  Position
+	Filter event.Filter
+	Policy CursorPolicy
+	Group  GroupPolicy
+}
+
+// GroupRetry says that a delivery of an event failed: it comes again, not before After.
+type GroupRetry struct {
+	Offset     uint64    `json:"offset"`
+	Deliveries uint64    `json:"deliveries"` // that it has had
+	After      time.Time `json:"after,omitzero"`
+	Error      string    `json:"error,omitempty"`
+}
+
+// GroupSettle is what the leader of Term, which hands a group's events out, has made of
+// them since it last said so. Reserved is the last offset that it may have handed out;
+// the ranges rise and do not touch.
+type GroupSettle struct {
+	Name       string
+	Generation uint64
+	Term       uint64
+	Reserved   uint64
+	Done       []Range // acknowledged, or not matching the filter
+	Retries    []GroupRetry
+}
+
+// GroupDead puts an event of a group to the dead letters, and is its acknowledgement.
+// Letter.Generation is the group's.
+type GroupDead struct {
+	Term   uint64
+	Letter DeadLetter
+}
+
+// Kind implements Command.
+func (GroupCreate) Kind() Kind { return KindGroupCreate }
+func (GroupSettle) Kind() Kind { return KindGroupSettle }
+func (GroupDead) Kind() Kind   { return KindGroupDead }
+
+func (p GroupPolicy) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(binary.AppendVarint(b, int64(p.AckWait)), p.MaxDeliver)
+	return binary.AppendUvarint(b, p.MaxPending)
+}
+
+func (c GroupCreate) appendTo(b []byte) []byte {
+	b = CursorCreate{Name: c.Name, Start: c.Start, Filter: c.Filter, Policy: c.Policy}.appendTo(b)
+	return c.Group.appendTo(b)
+}
+
+func (c GroupSettle) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(appendString(b, c.Name), c.Generation)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, c.Term), c.Reserved)
+	return AppendRetries(AppendRanges(b, c.Done), c.Retries)
+}
+
+// AppendRanges appends ranges, each as its distance to the one before and its length:
+// they must rise and not overlap.
+func AppendRanges(b []byte, list []Range) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	behind := uint64(0)
+	for _, r := range list {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, r.From-behind), r.To-r.From)
+		behind = r.To + 1
+	}
+	return b
+}
+
+// AppendRetries appends retries.
+func AppendRetries(b []byte, list []GroupRetry) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for _, r := range list {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, r.Offset), r.Deliveries)
+		b = appendString(appendTime(b, r.After), r.Error)
+	}
+	return b
+}
+
+func (c GroupDead) appendTo(b []byte) []byte {
+	return c.Letter.appendTo(binary.AppendUvarint(b, c.Term))
+}
+
+func (d *decoder) ranges() (list []Range) {
+	n := d.count(2)
+	if n > MaxRanges {
+		d.fail("%d ranges in one command", n)
+		return nil
+	}
+	behind := uint64(0)
+	for range n {
+		from := behind + d.uvarint()
+		to := from + d.uvarint()
+		if from < behind || to < from || to+1 == 0 {
+			d.fail("a range from %d to %d", from, to)
+			return nil
+		}
+		list, behind = append(list, Range{from, to}), to+1
+	}
+	return list
+}
+
+func (d *decoder) retries() (list []GroupRetry) {
+	n := d.count(4)
+	if n > MaxRetries {
+		d.fail("%d retries in one command", n)
+		return nil
+	}
+	for range n {
+		list = append(list, GroupRetry{Offset: d.uvarint(), Deliveries: d.uvarint(), After: d.time(), Error: d.string()})
+	}
+	return list
+}
+
+// DecodeGroup reads what AppendRanges and then AppendRetries wrote.
+func DecodeGroup(b []byte) (done []Range, retries []GroupRetry, err error) {
+	d := &decoder{b: b}
+	done, retries = d.ranges(), d.retries()
+	return done, retries, d.end("state of a group")
+}
+
+func (d *decoder) deliveryCommand(kind Kind) Command {
+	switch kind {
+	case KindGroupCreate:
+		c := GroupCreate{Name: d.string(), Start: d.position(), Filter: d.filter(), Policy: d.policy()}
+		c.Group = GroupPolicy{AckWait: time.Duration(d.varint()), MaxDeliver: d.uvarint(), MaxPending: d.uvarint()}
+		return c
+	case KindGroupSettle:
+		return GroupSettle{Name: d.string(), Generation: d.uvarint(), Term: d.uvarint(), Reserved: d.uvarint(), Done: d.ranges(), Retries: d.retries()}
+	case KindGroupDead:
+		c := GroupDead{Term: d.uvarint()}
+		c.Letter, _ = d.letterCommand(KindDeadLetter).(DeadLetter)
+		return c
+	default:
+		return nil
+	}
+}

@@ -97,3 +97,11 @@ func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddres
 	}
 	return err
 }
+
+// newest is when the newest answered request to a member was sent; zero if none
+// was.
+func (c *contacts) newest(id raft.ServerID) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked[id].at
+}

@@ -1,0 +1,70 @@
+package raftnode
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+const keptCommits = 256
+
+// commitTrail remembers where the commit index was when, the coarser the longer
+// ago: to a few percent of the age.
+type commitTrail struct {
+	points []commitPoint // both rising
+}
+
+type commitPoint struct {
+	at    time.Time
+	index uint64
+}
+
+func (t *commitTrail) add(at time.Time, index uint64) {
+	if index <= t.latest() {
+		return
+	}
+	t.points = append(t.points, commitPoint{at, index})
+	if len(t.points) > keptCommits {
+		i := t.leastMissed(at)
+		t.points = slices.Delete(t.points, i, i+1)
+	}
+}
+
+// leastMissed is the point without which the gap is smallest for its age.
+func (t *commitTrail) leastMissed(now time.Time) int {
+	least, smallest := 0, math.Inf(1)
+	for i := 1; i < len(t.points)-1; i++ {
+		gap := float64(t.points[i+1].at.Sub(t.points[i-1].at)) / float64(now.Sub(t.points[i].at))
+		if gap < smallest {
+			least, smallest = i, gap
+		}
+	}
+	return least
+}
+
+func (t *commitTrail) latest() uint64 {
+	if len(t.points) == 0 {
+		return 0
+	}
+	return t.points[len(t.points)-1].index
+}
+
+// at is what was committed at a time, as far as it is remembered.
+func (t *commitTrail) at(when time.Time) uint64 {
+	i, found := slices.BinarySearchFunc(t.points, when, func(p commitPoint, when time.Time) int { return p.at.Compare(when) })
+	switch {
+	case len(t.points) == 0:
+		return 0
+	case found || i == 0:
+		return t.points[i].index
+	}
+	return t.points[i-1].index
+}
+
+// passed is when the commit index was first seen above index, which is below
+// latest.
+func (t *commitTrail) passed(index uint64) time.Time {
+	i, _ := slices.BinarySearchFunc(t.points, index+1, func(p commitPoint, index uint64) int { return cmp.Compare(p.index, index) })
+	return t.points[i].at
+}

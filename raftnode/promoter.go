@@ -1,0 +1,58 @@
+package raftnode
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+	autopilot "github.com/hashicorp/raft-autopilot"
+)
+
+// promoter decides for the library who gets a vote and who is removed. The
+// library's own one gives every non-voter a vote, and without waiting for it to be
+// stable in the first moments of a leadership.
+type promoter struct{ *pilot }
+
+var _ autopilot.Promoter = promoter{}
+
+// CalculatePromotionsAndDemotions implements autopilot.Promoter.
+func (p promoter) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopilot.State) (changes autopilot.RaftChanges) {
+	now := time.Now()
+	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
+		server := s.Servers[id]
+		wanted, _ := p.n.machine.VoteWanted(string(id))
+		if wanted && server.State == autopilot.RaftNonVoter && server.Health.IsStable(now, c.ServerStabilizationTime) &&
+			len(s.Voters)+len(changes.Promotions) < maxVoters {
+			changes.Promotions = append(changes.Promotions, id)
+		}
+	}
+	return changes
+}
+
+// FilterFailedServerRemovals implements autopilot.Promoter: one at a time, and
+// none that is only unhealthy.
+func (p promoter) FilterFailedServerRemovals(_ *autopilot.Config, _ *autopilot.State, failed *autopilot.FailedServers) *autopilot.FailedServers {
+	mayGo := func(s *autopilot.Server) bool { return p.dead(string(s.ID)) && p.spared(string(s.ID)) }
+	if i := slices.IndexFunc(failed.FailedNonVoters, mayGo); i >= 0 {
+		return &autopilot.FailedServers{FailedNonVoters: failed.FailedNonVoters[i : i+1]}
+	}
+	if i := slices.IndexFunc(failed.FailedVoters, mayGo); i >= 0 {
+		return &autopilot.FailedServers{FailedVoters: failed.FailedVoters[i : i+1]}
+	}
+	return &autopilot.FailedServers{}
+}
+
+// GetServerExt implements autopilot.Promoter.
+func (promoter) GetServerExt(*autopilot.Config, *autopilot.ServerState) any { return nil }
+
+// GetStateExt implements autopilot.Promoter.
+func (promoter) GetStateExt(*autopilot.Config, *autopilot.State) any { return nil }
+
+// GetNodeTypes implements autopilot.Promoter; KnownServers has told them.
+func (promoter) GetNodeTypes(*autopilot.Config, *autopilot.State) map[raft.ServerID]autopilot.NodeType {
+	return nil
+}
+
+// IsPotentialVoter implements autopilot.Promoter.
+func (promoter) IsPotentialVoter(t autopilot.NodeType) bool { return t == autopilot.NodeVoter }

@@ -1,0 +1,72 @@
+package raftnode
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/raft"
+	autopilot "github.com/hashicorp/raft-autopilot"
+)
+
+// routedRaft is raft as autopilot sees it: what changes members is done by the
+// node, or refused.
+type routedRaft struct{ *pilot }
+
+var _ autopilot.Raft = routedRaft{}
+
+// AddVoter implements autopilot.Raft; it returns when it is done.
+func (r routedRaft) AddVoter(id raft.ServerID, _ raft.ServerAddress, _ uint64, _ time.Duration) raft.IndexFuture {
+	return ended{r.finishJoin(string(id))}
+}
+
+// AddNonvoter implements autopilot.Raft.
+func (routedRaft) AddNonvoter(raft.ServerID, raft.ServerAddress, uint64, time.Duration) raft.IndexFuture {
+	return ended{errNotByItself}
+}
+
+// DemoteVoter implements autopilot.Raft.
+func (routedRaft) DemoteVoter(raft.ServerID, uint64, time.Duration) raft.IndexFuture {
+	return ended{errNotByItself}
+}
+
+// RemoveServer implements autopilot.Raft.
+func (routedRaft) RemoveServer(raft.ServerID, uint64, time.Duration) raft.IndexFuture {
+	return ended{errNotByItself}
+}
+
+// LeadershipTransferToServer implements autopilot.Raft.
+func (routedRaft) LeadershipTransferToServer(raft.ServerID, raft.ServerAddress) raft.Future {
+	return ended{errNotByItself}
+}
+
+// LastIndex implements autopilot.Raft: what others are measured by.
+func (r routedRaft) LastIndex() uint64 { return r.latest() }
+
+// Leader implements autopilot.Raft.
+func (r routedRaft) Leader() raft.ServerAddress {
+	addr, _ := r.n.raft.Load().LeaderWithID()
+	return addr
+}
+
+// GetConfiguration implements autopilot.Raft.
+func (r routedRaft) GetConfiguration() raft.ConfigurationFuture {
+	return r.n.raft.Load().GetConfiguration()
+}
+
+// State implements autopilot.Raft.
+func (r routedRaft) State() raft.RaftState { return r.n.raft.Load().State() }
+
+// Stats implements autopilot.Raft, as far as the library asks: a leader's log ends
+// in its own term.
+func (r routedRaft) Stats() map[string]string {
+	return map[string]string{"last_log_term": strconv.FormatUint(r.n.raft.Load().CurrentTerm(), 10)}
+}
+
+// ended is a future that is over.
+type ended struct{ err error }
+
+// Error implements raft.Future.
+func (e ended) Error() error { return e.err }
+
+// Index implements raft.IndexFuture; nobody asks.
+func (ended) Index() uint64 { return 0 }

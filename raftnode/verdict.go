@@ -1,0 +1,208 @@
+package raftnode
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+	autopilot "github.com/hashicorp/raft-autopilot"
+)
+
+// look is what is known of one server now.
+type look struct {
+	self    bool
+	heard   bool
+	fresh   bool
+	age     time.Duration // of the newest word; -1 if there is none
+	since   time.Time     // when that came
+	report  Report
+	entries uint64 // behind
+	behind  time.Duration
+}
+
+func (p *pilot) look(id string) look {
+	now := time.Now()
+	if id == p.n.cfg.ID {
+		return look{self: true, heard: true, fresh: true, since: now}
+	}
+	s, fresh := p.n.watch.last(id)
+	l := look{heard: !s.at.IsZero(), fresh: fresh, since: s.at, age: -1, report: s.report}
+	if l.heard {
+		l.age = now.Sub(s.at)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	asOf := now
+	if fresh {
+		asOf = s.at // what was committed since, it may have applied since
+	}
+	if committed := p.commits.at(asOf); committed > s.report.Applied {
+		l.entries = committed - s.report.Applied
+		l.behind = now.Sub(p.commits.passed(s.report.Applied))
+	}
+	return l
+}
+
+// trouble is why a server counts as failed, whatever it has applied; "" if it
+// does not.
+func (l look) trouble(p *pilot) string {
+	switch {
+	case l.self:
+		return ""
+	case !l.heard:
+		return "it has never answered"
+	case !l.fresh:
+		return fmt.Sprintf("no answer for %.1f s", l.age.Seconds())
+	case l.report.Diverged:
+		return "its state differs from the majority's"
+	case l.report.LeaderID != p.n.cfg.ID && l.since.After(p.began):
+		return fmt.Sprintf("it does not follow this leader but %q", l.report.LeaderID)
+	}
+	return ""
+}
+
+// NotifyState implements autopilot.ApplicationIntegration.
+func (p *pilot) NotifyState(s *autopilot.State) {
+	healthy := make(map[string]bool, len(s.Servers))
+	for id, server := range s.Servers {
+		healthy[string(id)] = server.Health.Healthy
+	}
+	p.mu.Lock()
+	p.healthy = healthy
+	p.mu.Unlock()
+
+	v := AutopilotVerdict{Healthy: s.Healthy, FailureTolerance: s.FailureTolerance, Limiting: []string{}}
+	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
+		server := p.verdict(s.Servers[id])
+		v.Servers = append(v.Servers, server)
+		if server.Voter && !server.Healthy {
+			v.Limiting = append(v.Limiting, server.ID+": "+server.Why)
+		}
+	}
+	p.n.verdict.Store(&v)
+}
+
+func (p *pilot) verdict(s *autopilot.ServerState) ServerVerdict {
+	id := string(s.Server.ID)
+	l := p.look(id)
+	v := ServerVerdict{ID: id, Voter: s.HasVotingRights(), Healthy: s.Health.Healthy, Since: s.Health.StableSince.UTC(),
+		TrailingEntries: l.entries, TrailingSeconds: l.behind.Seconds(), LastContactMs: l.age.Milliseconds()}
+	if !l.heard {
+		v.LastContactMs = -1
+	}
+	if wanted, known := p.n.machine.VoteWanted(id); wanted {
+		v.Wish = WishVote
+	} else if known {
+		v.Wish = WishNoVote
+	}
+	v.Why = p.why(v, l)
+	return v
+}
+
+// why says what keeps a server from being healthy, from its vote, or in the
+// cluster although it is dead.
+func (p *pilot) why(v ServerVerdict, l look) string {
+	s := p.n.pilotSettings()
+	var why []string
+	if trouble := l.trouble(p); trouble != "" {
+		why = append(why, trouble)
+	} else if l.age > s.lastContact {
+		why = append(why, fmt.Sprintf("no answer for %.1f s", l.age.Seconds()))
+	}
+	if l.entries > s.maxTrailing {
+		why = append(why, fmt.Sprintf("trails by %d entries", l.entries))
+	}
+	if !v.Healthy && len(why) == 0 {
+		why = append(why, "it was unhealthy a moment ago")
+	}
+	if v.Healthy && !v.Voter && v.Wish == WishVote {
+		if voters := len(votersOf(p.n.servers())); voters >= maxVoters {
+			why = append(why, fmt.Sprintf("there are %d voters already", voters))
+		} else if stable := time.Since(v.Since); stable < s.stabilization {
+			why = append(why, fmt.Sprintf("stable for %.0f s of %.0f s", stable.Seconds(), s.stabilization.Seconds()))
+		}
+	}
+	if s.cleanup && p.dead(v.ID) && !p.spared(v.ID) {
+		why = append(why, "dead, and kept: the cluster needs it for its quorum or its least number of voters")
+	}
+	return strings.Join(why, "; ")
+}
+
+// dead reports a server of which there was no sign for so long that it may be
+// removed. What this node remembers from before it led counts, once it has looked
+// for the stabilization time itself.
+func (p *pilot) dead(id string) bool {
+	s := p.n.pilotSettings()
+	seen, _ := p.n.watch.last(id)
+	sign := seen.at
+	if contact := p.n.contacts.newest(raft.ServerID(id)); contact.After(sign) {
+		sign = contact
+	}
+	if sign.IsZero() {
+		sign = p.began
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	away := p.absent[id]
+	return away > 0 && away >= min(s.deadAfter, s.stabilization) && time.Since(sign) > s.deadAfter
+}
+
+// spared reports whether the cluster can do without a server now.
+func (p *pilot) spared(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return canSpare(id, votersOf(p.n.servers()), p.healthy, int(p.n.pilotSettings().minVoters))
+}
+
+// canSpare reports whether enough voters, and a quorum of healthy ones, are left
+// without id. A non-voter can always be spared.
+func canSpare(id string, voters []string, healthy map[string]bool, minVoters int) bool {
+	if !slices.Contains(voters, id) {
+		return true
+	}
+	rest, well := 0, 0
+	for _, v := range voters {
+		if v == id {
+			continue
+		}
+		rest++
+		if healthy[v] {
+			well++
+		}
+	}
+	return rest >= minVoters && well > rest/2
+}
+
+// RemoveFailedServer implements autopilot.ApplicationIntegration. What it was
+// decided on is looked at again once no other change is under way.
+func (p *pilot) RemoveFailedServer(s *autopilot.Server) {
+	id := string(s.ID)
+	_, err := p.n.remove(p.ctx, id, reasonDead, func() error {
+		if !p.dead(id) || !p.spared(id) {
+			return errNotDead
+		}
+		return nil
+	})
+	if err == nil {
+		p.n.logger.Info("removed a dead server", "id", id)
+	} else if p.ctx.Err() == nil {
+		p.n.logger.Warn("removing a dead server", "error", err)
+	}
+}
+
+// finishJoin gives a member the vote it still wishes for.
+func (p *pilot) finishJoin(id string) error {
+	ctx, cancel := context.WithTimeout(p.ctx, 2*p.n.cfg.Timing.Election)
+	defer cancel()
+	_, err := p.n.promoteIf(ctx, id, false, reasonJoin, func() error {
+		if wanted, _ := p.n.machine.VoteWanted(id); !wanted {
+			return errNotWished
+		}
+		return nil
+	})
+	return err
+}

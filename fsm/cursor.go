@@ -51,12 +51,16 @@ type Seek struct {
 	At   time.Time `json:"at"`
 }
 
+// clone leaves the lists of a group out: they may be long.
 func (c *Cursor) clone() *Cursor {
 	out := *c
 	if c.Gap != nil {
 		gap := *c.Gap
 		gap.Types = maps.Clone(gap.Types)
 		out.Gap = &gap
+	}
+	if c.Group != nil {
+		out.Group = &Group{Policy: c.Group.Policy, Reserved: c.Group.Reserved}
 	}
 	return &out
 }

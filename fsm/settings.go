@@ -40,6 +40,11 @@ type Settings struct {
 	LettersAge   time.Duration
 	LettersStale time.Duration
 
+	GroupAckWait    time.Duration
+	GroupMaxDeliver uint64 // 0: without bound
+	GroupMaxPending uint64
+	GroupSession    time.Duration
+
 	ReservedForeign bool
 	Limits          event.Limits
 }
@@ -78,6 +83,10 @@ func definitions() []definition {
 		{"dlq.max_age", "0s", "how long after it died a dead letter is purged; 0 is never", duration(0, 100*year, func(s *Settings) *time.Duration { return &s.LettersAge })},
 		{"dlq.max_bytes", "268435456", "bytes of dead letters that are kept; past it a new one is refused, and its cursor stays", number(1<<10, 1<<50, func(s *Settings) *uint64 { return &s.LettersBytes })},
 		{"dlq.stale_after", "24h", "how long after it died a dead letter is told by DLQ_STALE_EVENTS, once; 0 is never", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.LettersStale })},
+		{"group.ack_wait", "30s", "how long a member of a group may hold an event without a word of it before the delivery has failed, unless the group says otherwise", duration(minAckWait, maxAckWait, func(s *Settings) *time.Duration { return &s.GroupAckWait })},
+		{"group.max_deliver", "5", "deliveries that fail before an event of a group goes to the dead letters, unless the group says otherwise; 0 is no bound", number(0, maxMaxDeliver, func(s *Settings) *uint64 { return &s.GroupMaxDeliver })},
+		{"group.max_pending", "10000", "events of a group that may be open behind its first open one, unless the group says otherwise", number(1, maxMaxPending, func(s *Settings) *uint64 { return &s.GroupMaxPending })},
+		{"group.session_timeout", "10s", "how long a member of a group may be silent before what it holds goes to others", duration(time.Second, time.Hour, func(s *Settings) *time.Duration { return &s.GroupSession })},
 		{"health.hold_down", "5s", "how long after a VOTER_OFFLINE or VOTER_ONLINE the next one of the same voter may come", duration(0, time.Hour, func(s *Settings) *time.Duration { return &s.HealthHoldDown })},
 		{"limits.depth", "128", "nesting levels of a payload", size(1, 1000, func(s *Settings) *int { return &s.Limits.Depth })},
 		{"limits.event_bytes", "1048576", "bytes of one event's payload in canonical form", size(1024, 8<<20, func(s *Settings) *int { return &s.Limits.EventBytes })},
@@ -145,6 +154,9 @@ func (d definition) level() uint32 {
 	}
 	if strings.HasPrefix(d.key, "dlq.") {
 		return LevelLetters
+	}
+	if strings.HasPrefix(d.key, "group.") {
+		return LevelDelivery
 	}
 	return 0
 }

@@ -42,7 +42,7 @@ const (
 )
 
 // FeatureLevel is the newest feature level this build takes part in.
-const FeatureLevel = 3
+const FeatureLevel = 4
 
 // levelHealth is the feature level from which on the log tells of its voters' health.
 const levelHealth = 2

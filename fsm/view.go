@@ -118,6 +118,20 @@ func (m *Machine) Cursors() []Cursor {
 	})
 }
 
+// Group returns a copy of a group with what is settled behind its commit and what
+// comes again; Cursor and Cursors leave these out. It is false for a plain cursor.
+func (m *Machine) Group(name string) (Cursor, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	c := m.s.cursors[name]
+	if c == nil || c.Group == nil {
+		return Cursor{}, false
+	}
+	out := c.clone()
+	out.Group.Done, out.Group.Retries = slices.Clone(c.Group.Done), slices.Clone(c.Group.Retries)
+	return *out, true
+}
+
 // Settings returns the replicated settings in force.
 func (m *Machine) Settings() Settings {
 	return read(m, func(s *state) Settings { return s.settings })

@@ -1,5 +1,6 @@
 // Package ringlog holds an event log inside the caller's process: a node that is
-// alone in its cluster, with everything a cluster of them has, and a client of it.
+// alone in its cluster, with everything a cluster of them has, a client of it, and a
+// router that gives events to handlers.
 //
 // It promises that what Publish acknowledged is on disk, that a folder is open in one
 // process only, and that nobody else gets at the log: the client speaks to the node
@@ -7,6 +8,7 @@
 //
 //	n, err := ringlog.Open(ctx, ringlog.Config{Dir: dir})
 //	res, err := n.Client().Publish(ctx, event.New(event.TrainingCompleted, payload))
+//	_, err = n.Router().Subscribe(ctx, router.Subscription{Name: "promoter", Durable: true, Handler: handle})
 //	err = n.Close(ctx)
 package ringlog
 
@@ -23,6 +25,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/router"
 	"github.com/ringrift/ringlog/server"
 )
 
@@ -37,6 +40,8 @@ type Config struct {
 	// Client's limits and times are those of the client; where to connect to is set
 	// by Open.
 	Client client.Config
+	// Router's options are those of the router.
+	Router router.Options
 }
 
 // Node is an open log. It is safe for concurrent use.
@@ -44,6 +49,7 @@ type Node struct {
 	raft   *raftnode.Node
 	server *server.Server
 	client *client.Client
+	router *router.Router
 	conns  *http.Transport
 	wire   *wire
 	served chan error // what serving the wire ended with
@@ -80,6 +86,9 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	if err := n.openClient(cfg); err != nil {
+		return nil, err
+	}
+	if err := n.openRouter(cfg); err != nil {
 		return nil, err
 	}
 	if err := n.raft.WaitLeader(ctx); err != nil {
@@ -124,11 +133,24 @@ func (n *Node) openClient(cfg Config) (err error) {
 	return err
 }
 
+func (n *Node) openRouter(cfg Config) (err error) {
+	o := cfg.Router
+	if o.Logger == nil {
+		o.Logger = cfg.Logger.Named("router")
+	}
+	n.router, err = router.New(router.OnClient(n.client), o)
+	return err
+}
+
 // Client is the log's client. It is closed with the node.
 func (n *Node) Client() *client.Client { return n.client }
 
-// Close answers what was handed to the client, ends its readers and closes the log.
-// What ctx leaves no time for is answered with an error. It may be called again.
+// Router is the log's router. It is closed with the node.
+func (n *Node) Router() *router.Router { return n.router }
+
+// Close lets handlers finish, answers what was handed to the client, ends its readers and
+// closes the log. What ctx leaves no time for is answered with an error, or left in the
+// log for the next to subscribe. It may be called again.
 func (n *Node) Close(ctx context.Context) error {
 	n.closing.Do(func() { n.closed = n.close(ctx) })
 	return n.closed
@@ -137,6 +159,9 @@ func (n *Node) Close(ctx context.Context) error {
 // close lets go of what is open, from the outside in.
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
+	if n.router != nil {
+		errs = append(errs, n.router.Close(ctx))
+	}
 	if n.client != nil {
 		errs = append(errs, n.client.Close(ctx))
 	}

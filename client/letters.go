@@ -25,22 +25,28 @@ type Failure struct {
 // durably once it returns. Everything before it counts as handled, as with Commit. The
 // same again is answered as the first time.
 func (cur *Cursor) DeadLetter(ctx context.Context, offset uint64, f Failure) error {
-	req := &ringlogv1.DeadLetterRequest{Name: cur.info.Name, Offset: offset, Generation: cur.info.Generation,
-		Handler: f.Handler, Error: f.Error, Attempts: f.Attempts}
-	if !f.FirstFailed.IsZero() {
-		req.FirstFailedUnixNano = f.FirstFailed.UnixNano()
-	}
-	_, err := cursorCall(ctx, cur.c, fmt.Sprintf("dead letter of cursor %s at %d", cur.info.Name, offset), req,
-		func(e *endpoint) unary[ringlogv1.DeadLetterRequest, ringlogv1.DeadLetterResponse] {
-			return e.cursor.DeadLetter
-		})
-	if err != nil {
+	if err := cur.c.PutDeadLetter(ctx, cur.info.Name, cur.info.Generation, offset, f); err != nil {
 		return err
 	}
 	cur.mu.Lock()
 	defer cur.mu.Unlock()
 	cur.committed = max(cur.committed, offset)
 	return nil
+}
+
+// PutDeadLetter is Cursor.DeadLetter for whoever knows a cursor by its name and the
+// generation that holds it. The code is trimmed where the event is not kept any more, and
+// conflict where the cursor is past it without a letter.
+func (c *Client) PutDeadLetter(ctx context.Context, cursor string, generation, offset uint64, f Failure) error {
+	req := &ringlogv1.DeadLetterRequest{Name: cursor, Offset: offset, Generation: generation, Handler: f.Handler, Error: f.Error, Attempts: f.Attempts}
+	if !f.FirstFailed.IsZero() {
+		req.FirstFailedUnixNano = f.FirstFailed.UnixNano()
+	}
+	_, err := cursorCall(ctx, c, fmt.Sprintf("dead letter of cursor %s at %d", cursor, offset), req,
+		func(e *endpoint) unary[ringlogv1.DeadLetterRequest, ringlogv1.DeadLetterResponse] {
+			return e.cursor.DeadLetter
+		})
+	return err
 }
 
 // Letter is an event that could not be handled. It is dead, or redriven: appended again

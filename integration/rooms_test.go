@@ -36,7 +36,7 @@ func rooms() map[string][]string {
 		"stages":                          {"event"},
 		"router":                          append(slices.Clone(clients), "client"),
 		"server":                          append(append(slices.Clone(consensus), clients...), "audit", "stages"),
-		"":                                append(append(slices.Clone(consensus), clients...), "server", "client", "audit", "stages"),
+		"":                                append(append(slices.Clone(consensus), clients...), "server", "client", "router", "audit", "stages"),
 		"integration":                     nil,
 		"event/emit":                      {"event"},
 		"event/internal/goname":           nil,

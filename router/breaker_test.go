@@ -86,7 +86,7 @@ func TestTheBreakerHoldsAttemptsBack(t *testing.T) {
 		log, tr := newMemLog(), &transcript{began: time.Now()}
 		var failing atomic.Bool
 		failing.Store(true)
-		r := open(t, log, router.Options{Source: "p1", DeadLetters: log})
+		r := open(t, log, router.Options{Source: "p1"})
 		tr.listen(t, r)
 		subscribe(t, r, router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true,
 			Handler: func(ctx context.Context, ev event.Event) error {

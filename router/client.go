@@ -12,7 +12,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// OnClient makes a client the log of a router. Closing the router leaves it open.
+// OnClient makes a client the log of a router, which keeps its dead letters too. Closing
+// the router leaves the client open.
 func OnClient(c *client.Client) Log { return clientLog{c} }
 
 type clientLog struct{ c *client.Client }
@@ -58,6 +59,17 @@ func (l clientLog) OpenCursor(ctx context.Context, name string, o client.CursorO
 		return nil, judged(err)
 	}
 	return clientCursor{cur}, nil
+}
+
+// Put implements DeadLetters: the node takes the event's copy from its own log.
+func (l clientLog) Put(ctx context.Context, letter Letter) error {
+	err := l.c.PutDeadLetter(ctx, letter.Cursor, letter.Generation, letter.Event.Offset,
+		client.Failure{Handler: letter.Handler, Error: letter.Error, Attempts: uint64(letter.Attempts), FirstFailed: letter.First})
+	var answer *api.Error
+	if errors.As(err, &answer) && !errors.Is(err, client.ErrOutcomeUnknown) && (answer.Code == api.Trimmed || answer.Code == api.Conflict) {
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return judged(err)
 }
 
 type clientCursor struct{ *client.Cursor }

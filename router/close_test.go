@@ -61,7 +61,7 @@ func TestCloseDrains(t *testing.T) {
 func TestCloseCutsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog()
-		r, err := router.New(log, router.Options{DeadLetters: log})
+		r, err := router.New(log, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

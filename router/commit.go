@@ -55,10 +55,16 @@ func (s *subscriber) commit(c Cursor, upTo uint64) error {
 
 func (s *subscriber) putLetter(c Cursor, letter *Letter) error {
 	letter.Generation = c.Info().Generation
-	if err := s.r.options.DeadLetters.Put(s.base, *letter); err != nil {
+	switch err := s.r.options.DeadLetters.Put(s.base, *letter); {
+	case errors.Is(err, ErrGone):
+		s.r.options.Logger.Error("an event that was given up is no dead letter", "subscription", s.spec.Name,
+			"offset", letter.Event.Offset, "failed with", letter.Error, "error", err)
+		s.count(func(c *Counts) { c.Lost++ })
+	case err != nil:
 		return fmt.Errorf("router: %s: dead letter of %d: %w", s.spec.Name, letter.Event.Offset, err)
+	default:
+		s.count(func(c *Counts) { c.DeadLettered++ })
 	}
-	s.count(func(c *Counts) { c.DeadLettered++ })
 	return nil
 }
 
@@ -68,6 +74,7 @@ func (s *subscriber) insist(epoch int, do func(Cursor) error) bool {
 	pauses := newPauses()
 	for {
 		err := s.withCursor(epoch, do)
+		s.held(err)
 		switch {
 		case err == nil:
 			return true
@@ -82,6 +89,15 @@ func (s *subscriber) insist(epoch int, do func(Cursor) error) bool {
 		}
 		s.r.options.Logger.Debug("the cursor does not move", "subscription", s.spec.Name, "error", err)
 		sleep(s.base, pauses.NextBackOff())
+	}
+}
+
+// held notes what keeps the cursor where it is, nil where nothing does.
+func (s *subscriber) held(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last.held = ""; err != nil {
+		s.last.held = bounded(err.Error())
 	}
 }
 

@@ -23,7 +23,7 @@ func exit() { runtime.Goexit() }
 func TestADeadLetterTakesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog()
-		r := open(t, log, router.Options{Retries: router.Backoff(1, time.Second), DeadLetters: log})
+		r := open(t, log, router.Options{Retries: router.Backoff(1, time.Second)})
 		sub := subscribe(t, r, router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Concurrency: 2,
 			Handler: func(_ context.Context, ev event.Event) error {
 				if ev.Key == "slow" {

@@ -37,9 +37,10 @@
 // Of one key at most one event is with a handler at a time, in order, and the next one
 // waits while one is retried. Events without a key are in order only with Concurrency 1,
 // which is the default. A handler that returns an error, panics or runs out of time is
-// called again after 1, 2 and 4 s. When that is exhausted the event becomes a dead letter
-// in the entry that moves the cursor past it (Options.DeadLetters); where there is none,
-// it is counted and told, and the cursor moves on. A handler's error can be Permanent.
+// called again after 1, 2 and 4 s. When that is exhausted a durable subscription's event
+// becomes a dead letter in the entry that moves the cursor past it, and comes again when it
+// is redriven; any other event, and with Options.Drop all of them, is counted and told,
+// and what follows is handled. A handler's error can be Permanent.
 //
 // A handler's context ends after its timeout: 30 s, or RINGRIFT_EVENT_HANDLER_TIMEOUT in
 // seconds (the platform's reference says 30, its runbook 600; set it where handlers train).

@@ -22,6 +22,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // embedded is the log of a node inside the process.
 func embedded(t testing.TB) router.Log {
 	t.Helper()
+	return router.OnClient(node(t).Client())
+}
+
+func node(t testing.TB) *ringlog.Node {
+	t.Helper()
 	n, err := ringlog.Open(t.Context(), ringlog.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +38,7 @@ func embedded(t testing.TB) router.Log {
 			t.Error(err)
 		}
 	})
-	return router.OnClient(n.Client())
+	return n
 }
 
 // open returns a router that is closed with the test.

@@ -11,7 +11,8 @@ import (
 )
 
 // Log is the event log as a router uses it. OnClient makes one of a client. It is safe
-// for concurrent use. Its errors wrap ErrRefused where the same call can never succeed.
+// for concurrent use. One that is a DeadLetters too takes the events that are given up,
+// unless Options.DeadLetters says otherwise. Its errors wrap ErrRefused where the same call can never succeed.
 type Log interface {
 	// Publish appends events as one request, all of them or none, and answers for each.
 	Publish(ctx context.Context, events []event.Event) ([]client.Result, error)
@@ -42,7 +43,8 @@ type Cursor interface {
 type DeadLetters interface {
 	// Put stores a letter and moves its cursor to the letter's offset, both or neither.
 	// When it is called everything in front of that offset is settled. It is repeated
-	// until it succeeds, or wraps ErrFenced or ErrRefused; the same letter may come twice.
+	// until it succeeds, or wraps ErrFenced, ErrRefused or ErrGone; the same letter may
+	// come twice.
 	Put(ctx context.Context, l Letter) error
 }
 
@@ -64,6 +66,9 @@ var (
 	ErrRefused = errors.New("refused by the log")
 	// ErrFenced says that somebody else has opened the cursor.
 	ErrFenced = errors.New("the cursor was opened elsewhere")
+	// ErrGone says that there can be no letter: the log does not keep the event any more, or
+	// its cursor was moved past it on purpose.
+	ErrGone = errors.New("the event is not there to be dead-lettered")
 	// ErrClosed says that the router or the subscription was closed.
 	ErrClosed = errors.New("closed")
 	// ErrTimeout says that a handler took longer than it may.

@@ -150,11 +150,7 @@ func (w *witness) moved(_ string, to uint64) {
 
 // live runs one process.
 func (w *witness) live(t *testing.T, l life) {
-	o := router.Options{}
-	if w.h.letters {
-		o.DeadLetters = w.log
-	}
-	r, err := router.New(w.log, o)
+	r, err := router.New(w.log, router.Options{Drop: !w.h.letters})
 	if err != nil {
 		t.Fatal(err)
 	}

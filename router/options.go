@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -41,7 +42,8 @@ type Options struct {
 	Breaker     Breaker
 
 	LocalTypes  []string    // types, or patterns of them, that never go to the log
-	DeadLetters DeadLetters // where events go that were given up; nil drops them, counted and told
+	DeadLetters DeadLetters // where durable subscriptions' events go that were given up; nil is the log's own
+	Drop        bool        // those that were given up are dropped, counted and told, and become no dead letters
 	Recent      int         // how many events Recent remembers; 256
 
 	Catalogue *event.Catalogue // nil is event.Builtin()
@@ -90,6 +92,9 @@ func (o *Options) validate() error {
 	}
 	if err := (event.Filter{Types: o.LocalTypes, Sources: []string{o.Source}}).Validate(); err != nil {
 		return fmt.Errorf("option LocalTypes or Source: %w", err)
+	}
+	if o.Drop && o.DeadLetters != nil {
+		return errors.New("both options Drop and DeadLetters: what is dropped becomes no dead letter")
 	}
 	if o.Recent < 0 {
 		return fmt.Errorf("option Recent is %d", o.Recent)

@@ -42,6 +42,12 @@ func New(log Log, o Options) (*Router, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("router: options: %w", err)
 	}
+	switch {
+	case o.Drop:
+		o.DeadLetters = nil
+	case o.DeadLetters == nil:
+		o.DeadLetters, _ = log.(DeadLetters)
+	}
 	r := &Router{log: log, options: o, quit: make(chan struct{}), told: make(chan struct{}), changed: make(chan struct{}),
 		recent: newRecent(o.Recent), localTypes: event.Filter{Types: o.LocalTypes}.Compile(o.Catalogue)}
 	// Limits are the log's to set.

@@ -32,6 +32,7 @@ type Counts struct {
 	TimedOut       uint64 `json:"timed_out"`       // attempts
 	Refused        uint64 `json:"refused"`         // never begun: its breaker was open, or there was no room
 	DeadLettered   uint64 `json:"dead_lettered"`
+	Lost           uint64 `json:"lost"` // given up, when the log did not keep the event any more
 	Left           uint64 `json:"left"` // read, but left for the next to read the log
 	Gaps           uint64 `json:"gaps"`
 }
@@ -57,9 +58,10 @@ type SubscriberStatus struct {
 	StateError string        `json:"state_error,omitempty"`
 	Breaker    BreakerStatus `json:"breaker"`
 	Counts
-	Running     int         `json:"running"`     // attempts, or waiting between two
-	Waiting     int         `json:"waiting"`     // for a place
-	Uncommitted int         `json:"uncommitted"` // read and not yet passed by the cursor
+	Running     int         `json:"running"`        // attempts, or waiting between two
+	Waiting     int         `json:"waiting"`        // for a place
+	Uncommitted int         `json:"uncommitted"`    // read and not yet passed by the cursor
+	Held        string      `json:"held,omitempty"` // why the cursor does not move: the last error of committing
 	Committed   uint64      `json:"committed,omitempty"`
 	LastOffset  uint64      `json:"last_offset,omitempty"` // the highest handled
 	LastAt      time.Time   `json:"last_at,omitzero"`
@@ -83,6 +85,7 @@ func (s *subscriber) status() SubscriberStatus {
 	if s.stateErr != nil {
 		st.StateError = s.stateErr.Error()
 	}
+	st.Held = s.last.held
 	st.LastOffset, st.LastAt, st.LastError, st.LastErrorAt, st.LastGap = s.last.offset, s.last.at, s.last.err, s.last.errAt, s.last.gap
 	return st
 }

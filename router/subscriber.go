@@ -57,6 +57,7 @@ type lastSeen struct {
 	at     time.Time // an event was settled
 	offset uint64    // of it
 	gap    *client.Gap
+	held   string // what keeps the cursor where it is
 }
 
 func newSubscriber(r *Router, spec Subscription, where *Where) *subscriber {

@@ -51,7 +51,7 @@ func (s *subscriber) try(t *task, tr *trial) error {
 		if s.mustLeave(t) {
 			return errLeft
 		}
-		leave, err := s.breaker.enter(s.base, t.origin == fromLog, s.closing)
+		leave, err := s.breaker.Enter(s.base, t.origin == fromLog, s.closing)
 		if err != nil {
 			return s.notEntered(t, tr, err)
 		}

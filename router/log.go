@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/router/breaker"
 )
 
 // Log is the event log as a router uses it. OnClient makes one of a client. It is safe
@@ -74,7 +75,7 @@ var (
 	// ErrTimeout says that a handler took longer than it may.
 	ErrTimeout = errors.New("handler timed out")
 	// ErrBreakerOpen says that the subscription's circuit breaker lets nothing through.
-	ErrBreakerOpen = errors.New("circuit breaker is open")
+	ErrBreakerOpen = breaker.ErrOpen
 	// ErrOverloaded says that a subscription's queue had no room.
 	ErrOverloaded = errors.New("too many events are waiting for the handler")
 	// ErrNotAttached says that a subscription has no connection to the log.

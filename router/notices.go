@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sony/gobreaker/v2"
-
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/router/breaker"
 )
 
 // notices publishes what the router itself has to tell, in the order it happened, without
@@ -57,7 +56,7 @@ func (n *notices) put(t event.Type, key, correlation string, payload map[string]
 
 // handlerFailed tells that an event was given up.
 func (n *notices) handlerFailed(s *subscriber, t *task, tr *trial, deadLettered bool) {
-	n.ofHandler(event.HandlerFailed, s, t, map[string]any{"error": bounded(tr.err.Error()), "attempts": tr.attempts,
+	n.ofHandler(event.HandlerFailed, s, t, map[string]any{"error": breaker.Bounded(tr.err.Error()), "attempts": tr.attempts,
 		"dead_letter": deadLettered})
 }
 
@@ -86,26 +85,9 @@ func (n *notices) ofHandler(kind event.Type, s *subscriber, t *task, payload map
 }
 
 // breaker tells of a circuit breaker.
-func (n *notices) breaker(s *subscriber, ch change) {
-	payload := map[string]any{"handler": s.spec.Name, "state": ch.to.String(), "failures": ch.failures}
-	if ch.err != nil {
-		payload["error"] = bounded(ch.err.Error())
-	}
-	kind := event.CircuitBreakerThreshold
-	switch {
-	case ch.from == ch.to:
-		payload["threshold"] = s.breaker.config.Failures
-	case ch.to == gobreaker.StateOpen:
-		kind = event.CircuitBreakerOpened
-		payload["half_open_after_seconds"] = s.breaker.config.OpenFor.Seconds()
-	case ch.to == gobreaker.StateHalfOpen:
-		kind = event.CircuitBreakerHalfOpen
-	default:
-		kind = event.CircuitBreakerClosed
-	}
-	if ch.from != ch.to {
-		payload["previous"], payload["previous_seconds"] = ch.from.String(), ch.lasted.Seconds()
-	}
+func (n *notices) breaker(s *subscriber, ch breaker.Change) {
+	kind, payload := ch.Notice()
+	payload["handler"] = s.spec.Name
 	n.put(kind, s.spec.Name, "", payload)
 }
 

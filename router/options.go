@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strconv"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/router/breaker"
 )
 
 // TimeoutVariable names the environment variable with the default handler timeout, in
@@ -51,12 +51,7 @@ type Options struct {
 }
 
 // Breaker configures a circuit breaker. Every zero field takes its default.
-type Breaker struct {
-	Failures int           // attempts in a row that failed, and open it; 3
-	OpenFor  time.Duration // until it is half open; 300 s
-	Probes   int           // attempts at once while it is half open, all of which must succeed; 1
-	Off      bool
-}
+type Breaker = breaker.Config
 
 // Backoff returns n waits, each twice the one before, for Retries. None with n = 0.
 func Backoff(n int, first time.Duration) []time.Duration {
@@ -76,7 +71,7 @@ func (o *Options) validate() error {
 	o.Concurrency = cmp.Or(o.Concurrency, defaultConcurrency)
 	o.Queue = cmp.Or(o.Queue, defaultQueue)
 	o.Recent = cmp.Or(o.Recent, defaultRecent)
-	o.Breaker = o.Breaker.orDefault()
+	o.Breaker = o.Breaker.OrDefault()
 	if o.Retries == nil {
 		o.Retries = Backoff(3, time.Second)
 	}
@@ -102,13 +97,6 @@ func (o *Options) validate() error {
 	return checkLimits(o.Timeout, o.Retries, o.Concurrency, o.Queue, o.Breaker)
 }
 
-func (b Breaker) orDefault() Breaker {
-	b.Failures = cmp.Or(b.Failures, 3)
-	b.OpenFor = cmp.Or(b.OpenFor, 300*time.Second)
-	b.Probes = cmp.Or(b.Probes, 1)
-	return b
-}
-
 func checkLimits(timeout time.Duration, retries []time.Duration, concurrency, queue int, b Breaker) error {
 	switch {
 	case timeout < 0:
@@ -117,8 +105,9 @@ func checkLimits(timeout time.Duration, retries []time.Duration, concurrency, qu
 		return fmt.Errorf("option Concurrency is %d", concurrency)
 	case queue < concurrency:
 		return fmt.Errorf("option Queue is %d, less than the concurrency, which is %d", queue, concurrency)
-	case b.Failures < 0, b.Failures > math.MaxInt32, b.OpenFor < 0, b.Probes < 0, b.Probes > math.MaxInt32:
-		return fmt.Errorf("option Breaker is %+v", b)
+	}
+	if err := b.Validate(); err != nil {
+		return err
 	}
 	for i, wait := range retries {
 		if wait < 0 {

@@ -213,7 +213,7 @@ func (r *Router) ResetBreaker(subscription, by string) error {
 	if err != nil {
 		return fmt.Errorf("router: reset breaker: %w", err)
 	}
-	s.breaker.reset()
+	s.breaker.Reset()
 	r.notices.reset(s, by)
 	return nil
 }

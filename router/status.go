@@ -1,10 +1,10 @@
 package router
 
 import (
-	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/router/breaker"
 )
 
 // State is how a subscription stands to the log.
@@ -54,9 +54,9 @@ type SubscriberStatus struct {
 	Retries     int           `json:"retries"`
 	Concurrency int           `json:"concurrency"`
 
-	State      State         `json:"state"`
-	StateError string        `json:"state_error,omitempty"`
-	Breaker    BreakerStatus `json:"breaker"`
+	State      State          `json:"state"`
+	StateError string         `json:"state_error,omitempty"`
+	Breaker    breaker.Status `json:"breaker"`
 	Counts
 	Running     int         `json:"running"`        // attempts, or waiting between two
 	Waiting     int         `json:"waiting"`        // for a place
@@ -74,7 +74,7 @@ func (s *subscriber) status() SubscriberStatus {
 	spec := &s.spec
 	st := SubscriberStatus{Name: spec.Name, Types: spec.Types, Categories: spec.Categories, Sources: spec.Sources, Keys: spec.Keys,
 		Where: spec.Where, Durable: spec.Durable, Direct: spec.Direct, Sync: spec.Sync, Critical: spec.Critical, Timeout: spec.Timeout,
-		Retries: len(spec.Retries), Concurrency: spec.Concurrency, Breaker: s.breaker.status(), Committed: s.committed.Load()}
+		Retries: len(spec.Retries), Concurrency: spec.Concurrency, Breaker: s.breaker.Status(), Committed: s.committed.Load()}
 	st.Running, st.Waiting = s.lanes.load()
 	if s.tracker != nil {
 		st.Uncommitted = s.tracker.outstanding()
@@ -88,14 +88,4 @@ func (s *subscriber) status() SubscriberStatus {
 	st.Held = s.last.held
 	st.LastOffset, st.LastAt, st.LastError, st.LastErrorAt, st.LastGap = s.last.offset, s.last.at, s.last.err, s.last.errAt, s.last.gap
 	return st
-}
-
-// bounded cuts a text that goes into an event to what a person reads of it.
-func bounded(text string) string {
-	const most = 8 << 10
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + " …"
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/router/breaker"
 )
 
 // subscriber is a subscription at work: feed reads the log for it, lanes runs its
@@ -20,7 +21,7 @@ type subscriber struct {
 	matcher event.Matcher
 	lanes   *lanes
 	tracker *tracker // nil where it is direct
-	breaker *breaker
+	breaker *breaker.Breaker
 	busy    busy // its workers
 
 	base     context.Context // of handlers; ended when a close runs out of time
@@ -66,7 +67,7 @@ func newSubscriber(r *Router, spec Subscription, where *Where) *subscriber {
 	s.base, s.cut = context.WithCancel(context.Background())
 	s.feeding, s.stopFeed = context.WithCancel(s.base)
 	s.lanes = newLanes(spec.Concurrency, spec.Queue, s.handle, s.leave, &s.busy, &r.busy)
-	s.breaker = newBreaker(*spec.Breaker, s.breakerTurned)
+	s.breaker = breaker.New(*spec.Breaker, isPermanent, s.breakerTurned)
 	if !spec.Direct {
 		s.tracker = newTracker(spec.Queue * aheadOfQueue)
 	}
@@ -151,7 +152,7 @@ func (s *subscriber) failedOnce(_ *task, tr *trial, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts.FailedAttempts++
-	s.last.err, s.last.errAt = bounded(err.Error()), now
+	s.last.err, s.last.errAt = breaker.Bounded(err.Error()), now
 }
 
 // giveUp settles a task that no attempt is due for any more.
@@ -163,7 +164,7 @@ func (s *subscriber) giveUp(t *task, tr *trial) {
 	}
 	var letter *Letter
 	if s.returns(t) && s.r.options.DeadLetters != nil {
-		letter = &Letter{Cursor: s.spec.Name, Handler: s.spec.Name, Event: t.ev, Error: bounded(tr.err.Error()),
+		letter = &Letter{Cursor: s.spec.Name, Handler: s.spec.Name, Event: t.ev, Error: breaker.Bounded(tr.err.Error()),
 			Attempts: tr.attempts, First: tr.first, Last: time.Now()}
 	}
 	s.count(func(c *Counts) { c.Failed++ })
@@ -200,7 +201,7 @@ func (s *subscriber) timedOut(t *task, attempt int) {
 	s.r.notices.handlerTimeout(s, t, attempt)
 }
 
-func (s *subscriber) breakerTurned(ch change) { s.r.notices.breaker(s, ch) }
+func (s *subscriber) breakerTurned(ch breaker.Change) { s.r.notices.breaker(s, ch) }
 
 func (s *subscriber) count(do func(*Counts)) {
 	s.mu.Lock()
@@ -247,7 +248,7 @@ func (s *subscriber) end() {
 	s.finish.Do(func() { close(s.flush) })
 	<-s.flushed
 	s.cut()
-	s.breaker.close()
+	s.breaker.Close()
 	if cursor := s.openCursor(); cursor != nil {
 		if err := cursor.Close(); err != nil {
 			s.r.options.Logger.Warn("closing a cursor", "subscription", s.spec.Name, "error", err)

@@ -64,7 +64,7 @@ func (s *Subscription) complete(o *Options) (where *Where, err error) {
 	}
 	breaker := o.Breaker
 	if s.Breaker != nil {
-		breaker = s.Breaker.orDefault()
+		breaker = s.Breaker.OrDefault()
 	}
 	s.Breaker = &breaker
 	switch {

@@ -1,0 +1,198 @@
+// Package breaker is the circuit breaker of whatever takes events and may fail on them:
+// the router's handlers and the sinks. It adds to gobreaker what waits for it, and what
+// is told of it.
+//
+//	b := breaker.New(breaker.Config{Failures: 3, OpenFor: 300 * time.Second}.OrDefault(), nil, tell)
+//	leave, err := b.Enter(ctx, true, nil)
+//	leave(attempt())
+//
+// Each attempt goes through Enter, retries included. After Config.Failures attempts in a
+// row that failed it opens: nothing is let through for Config.OpenFor. Then Config.Probes
+// attempts at once are, and close it or open it again.
+package breaker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// ErrOpen says that the breaker lets nothing through.
+var ErrOpen = errors.New("circuit breaker is open")
+
+// Config says when a breaker opens. Every zero field takes its default.
+type Config struct {
+	Failures int           // attempts in a row that failed, and open it; 3
+	OpenFor  time.Duration // until it is half open; 300 s
+	Probes   int           // attempts at once while it is half open, all of which must succeed; 1
+	Off      bool
+}
+
+// OrDefault fills in the defaults.
+func (c Config) OrDefault() Config {
+	c.Failures = cmp.Or(c.Failures, 3)
+	c.OpenFor = cmp.Or(c.OpenFor, 300*time.Second)
+	c.Probes = cmp.Or(c.Probes, 1)
+	return c
+}
+
+// Validate refuses numbers that mean nothing.
+func (c Config) Validate() error {
+	if c.Failures < 0 || c.Failures > math.MaxInt32 || c.OpenFor < 0 || c.Probes < 0 || c.Probes > math.MaxInt32 {
+		return fmt.Errorf("option Breaker is %+v", c)
+	}
+	return nil
+}
+
+// Status is a circuit breaker as it stands.
+type Status struct {
+	State    string    `json:"state"` // closed, half-open, open, off
+	Failures int       `json:"failures"`
+	Since    time.Time `json:"since,omitzero"` // of the state
+}
+
+// Breaker lets attempts through while they have a chance. It is safe for concurrent use.
+type Breaker struct {
+	config   Config
+	harmless func(error) bool
+	tell     func(Change)
+
+	mu      sync.Mutex
+	gate    *gobreaker.TwoStepCircuitBreaker[struct{}]
+	lastErr error // of the attempt that is reported now
+	since   time.Time
+	changed chan struct{} // closed when an attempt that was refused may be let through
+	half    *time.Timer   // notices the end of the open state
+	closed  bool
+}
+
+// New makes a closed breaker of a complete configuration. An error that harmless accepts
+// is none to it; nil accepts none. Changes are told to tell, which must not call back.
+func New(config Config, harmless func(error) bool, tell func(Change)) *Breaker {
+	b := &Breaker{config: config, harmless: harmless, tell: tell, changed: make(chan struct{})}
+	b.gate = b.newGate()
+	return b
+}
+
+// newGate makes a closed breaker. Its callbacks run while mu is held, as every call of it.
+func (b *Breaker) newGate() *gobreaker.TwoStepCircuitBreaker[struct{}] {
+	b.since = time.Now()
+	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests: uint32(b.config.Probes),
+		Timeout:     b.config.OpenFor,
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			failures := int(c.ConsecutiveFailures)
+			if failures == b.config.Failures-1 {
+				b.tell(Change{Failures: failures, Err: b.lastErr, config: b.config})
+			}
+			return failures >= b.config.Failures
+		},
+		OnStateChange: func(_ string, from, to gobreaker.State) { b.turned(from, to) },
+		IsSuccessful:  func(err error) bool { return err == nil || b.harmless != nil && b.harmless(err) },
+	})
+}
+
+// turned follows a change of state. mu is held.
+func (b *Breaker) turned(from, to gobreaker.State) {
+	ch := Change{From: from, To: to, Err: b.lastErr, Lasted: time.Since(b.since), config: b.config}
+	if from == gobreaker.StateClosed {
+		ch.Failures = b.config.Failures
+	}
+	b.since = time.Now()
+	if to == gobreaker.StateOpen && !b.closed {
+		// One that nobody asks would stay open: the timer asks, just behind its time.
+		b.half = time.AfterFunc(b.config.OpenFor+time.Nanosecond, func() { b.Status() })
+	}
+	b.wake()
+	b.tell(ch)
+}
+
+// wake lets those who wait ask again. mu is held.
+func (b *Breaker) wake() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// Enter waits until an attempt is let through, and returns what to call with its error.
+// Without patience it does not wait, but returns ErrOpen; so it does when giveUp is
+// closed.
+func (b *Breaker) Enter(ctx context.Context, patient bool, giveUp <-chan struct{}) (leave func(error), err error) {
+	if b.config.Off {
+		return func(error) {}, nil
+	}
+	for {
+		b.mu.Lock()
+		gate, changed := b.gate, b.changed
+		report, err := gate.Allow()
+		b.mu.Unlock()
+		if err == nil {
+			return func(err error) { b.leave(report, err) }, nil
+		}
+		if !patient {
+			return nil, ErrOpen
+		}
+		select {
+		case <-changed:
+		case <-giveUp:
+			return nil, ErrOpen
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// leave reports how an attempt ended. One that began before the last change of state does
+// not count.
+func (b *Breaker) leave(report func(error), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lastErr = err
+	report(err)
+	b.lastErr = nil
+	if b.gate.State() == gobreaker.StateHalfOpen {
+		b.wake() // there may be room for another probe
+	}
+}
+
+// Reset closes the breaker, whatever it is.
+func (b *Breaker) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	from := b.gate.State()
+	if b.half != nil {
+		b.half.Stop()
+	}
+	lasted := time.Since(b.since)
+	b.gate = b.newGate()
+	b.wake()
+	if from != gobreaker.StateClosed {
+		b.tell(Change{From: from, To: gobreaker.StateClosed, Lasted: lasted, config: b.config})
+	}
+}
+
+// Status tells how the breaker stands.
+func (b *Breaker) Status() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.config.Off {
+		return Status{State: "off"}
+	}
+	state := b.gate.State().String() // may change it, and with that since
+	return Status{State: state, Failures: int(b.gate.Counts().ConsecutiveFailures), Since: b.since}
+}
+
+// Close stops the timer. The breaker goes on to work, but unasked it stays open.
+func (b *Breaker) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.half != nil {
+		b.half.Stop()
+	}
+}

@@ -3,6 +3,8 @@ package router
 import (
 	"errors"
 	"fmt"
+
+	"github.com/ringrift/ringlog/router/breaker"
 )
 
 // commitWhatSettles moves the cursor behind what is settled, one commit at a time, each
@@ -97,7 +99,7 @@ func (s *subscriber) held(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last.held = ""; err != nil {
-		s.last.held = bounded(err.Error())
+		s.last.held = breaker.Bounded(err.Error())
 	}
 }
 

@@ -70,6 +70,11 @@ func commands() []Command {
 		DeadLetter{Cursor: "c", Generation: 2, Offset: 7, Handler: "h", Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")},
 		Redrive{Letters: []uint64{1, 300}, To: "d"}, Purge{Letters: []uint64{4}, OlderThan: time.Hour},
 		LetterImport{Letters: []ImportedLetter{{Origin: [OriginSize]byte{1, 2}, From: "a.db row 1", Error: "e", Attempts: 2, Failed: time.Unix(3, 4).UTC(), Event: []byte("copy")}}},
+		GroupCreate{Name: "g", Start: Position{AtStart, 0}, Filter: filter, Policy: CursorPolicy{1, 2, 3}, Group: GroupPolicy{time.Second, 4, 5}},
+		GroupSettle{Name: "g", Generation: 2, Term: 3, Reserved: 400, Done: []Range{{4, 4}, {7, 300}}, Retries: []GroupRetry{
+			{Offset: 5, Deliveries: 2, After: time.Unix(1, 2).UTC(), Error: "e"}, {Offset: 6}}},
+		GroupSettle{Name: "g"},
+		GroupDead{Term: 3, Letter: DeadLetter{Cursor: "g", Generation: 2, Offset: 7, Handler: "h", Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")}},
 	}
 }
 
@@ -112,6 +117,36 @@ func TestFrameRoundTrip(t *testing.T) {
 			t.Fatalf("head: %+v", f)
 		}
 		checkEvents(t, f, want)
+	})
+}
+
+// A settlement decodes whatever it holds: one that makes no sense is refused by the state
+// machine, it does not stop the nodes that read it.
+func TestAnyGroupSettleDecodes(t *testing.T) {
+	number := rapid.OneOf(rapid.Uint64Range(0, 9), rapid.Uint64())
+	rapid.Check(t, func(t *rapid.T) {
+		want := GroupSettle{Name: "g",
+			Done: rapid.SliceOf(rapid.Custom(func(t *rapid.T) Range { return Range{number.Draw(t, "from"), number.Draw(t, "to")} })).Draw(t, "done"),
+			Retries: rapid.SliceOf(rapid.Custom(func(t *rapid.T) GroupRetry {
+				return GroupRetry{Offset: number.Draw(t, "offset"), Deliveries: number.Draw(t, "deliveries"), Error: rapid.String().Draw(t, "error")}
+			})).Draw(t, "retries")}
+		var b Builder
+		b.Add(want, nil)
+		f, err := Decode(b.Encode(Seal{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]Command{want}, f.Commands, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatal(diff)
+		}
+		done, err := DecodeRanges(AppendRanges(nil, want.Done))
+		if err != nil || !slices.Equal(done, want.Done) {
+			t.Fatalf("ranges %v: %v %v", want.Done, done, err)
+		}
+		retries, err := DecodeRetries(AppendRetries(nil, want.Retries))
+		if err != nil || !slices.Equal(retries, want.Retries) {
+			t.Fatalf("retries %v: %v %v", want.Retries, retries, err)
+		}
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 // Cursor is a durable subscriber: everything up to Committed is handled.
 //
 // Committed never passes the tail and never falls but by a seek. Generation rises
-// with each open; a commit of an older one is refused.
+// with each open, that of a group with each seek; a commit of an older one is refused.
 type Cursor struct {
 	Name       string             `json:"name"`
 	Filter     event.Filter       `json:"filter"`
@@ -32,16 +32,6 @@ type Cursor struct {
 	// Group is set where members share the cursor; Committed is then the offset up to
 	// which all is settled.
 	Group *Group `json:"group,omitempty"`
-}
-
-// Group is what a cursor that members share knows beside its commit. Policy is as it
-// was given. Reserved is the last offset that a leader may have handed out: what is
-// open up to there was perhaps delivered once.
-type Group struct {
-	Policy   frame.GroupPolicy  `json:"policy"`
-	Reserved uint64             `json:"reserved"`
-	Done     []frame.Range      `json:"-"` // settled behind the commit; rising, not touching
-	Retries  []frame.GroupRetry `json:"-"` // deliveries that failed, by offset
 }
 
 // Seek records that a cursor was moved on purpose.
@@ -93,21 +83,40 @@ func (a *applier) before(p frame.Position) uint64 {
 	}
 }
 
-func (a *applier) createCursor(c frame.CursorCreate) Result {
+func (a *applier) createCursor(c frame.CursorCreate) Result { return a.makeCursor(c, nil) }
+
+// makeCursor makes a cursor of one reader, or with a group one that members share.
+func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
 	if old := a.s.cursors[c.Name]; old != nil {
-		if !sameFilter(old.Filter, c.Filter) || old.Policy != c.Policy {
-			return refuse(Exists, "cursor", fmt.Sprintf("the cursor %q exists with another filter or policy", c.Name),
-				"use another name, or remove it first: ringlog cursor rm "+c.Name)
-		}
-		return Result{Cursor: old.clone()}
+		return sameAgain(old, c, group)
 	}
 	if uint64(len(a.s.cursors)) >= a.s.settings.CursorMax {
 		return refuse(Overloaded, "cursor", fmt.Sprintf("there are %d cursors, the limit is %d", len(a.s.cursors), a.s.settings.CursorMax),
 			"remove cursors that are not used, or raise cursor.max")
 	}
-	made := &Cursor{Name: c.Name, Filter: c.Filter, Policy: c.Policy, Committed: a.before(c.Start), Created: a.time(), Touched: a.time()}
+	made := &Cursor{Name: c.Name, Filter: c.Filter, Policy: c.Policy, Committed: a.before(c.Start), Created: a.time(), Touched: a.time(), Group: group}
+	if group != nil {
+		group.Reserved, made.Generation = made.Committed, a.nextGroupGeneration()
+	}
 	a.s.cursors[c.Name] = made
 	return a.saveCursor(made)
+}
+
+// sameAgain answers the creation of a cursor that is there: as the first time, where it
+// is the same.
+func sameAgain(old *Cursor, c frame.CursorCreate, group *Group) Result {
+	is := ""
+	switch {
+	case old.Group != nil && group == nil:
+		is = fmt.Sprintf("there is a group %q", c.Name)
+	case old.Group == nil && group != nil:
+		is = fmt.Sprintf("there is a cursor %q of one reader", c.Name)
+	case !sameFilter(old.Filter, c.Filter) || old.Policy != c.Policy || group != nil && old.Group.Policy != group.Policy:
+		is = fmt.Sprintf("the cursor %q exists with another filter or policy", c.Name)
+	default:
+		return Result{Cursor: old.clone()}
+	}
+	return refuse(Exists, "cursor", is, "use another name, or remove it first: ringlog cursor rm "+c.Name)
 }
 
 func sameFilter(a, b event.Filter) bool {
@@ -120,6 +129,9 @@ func (a *applier) openCursor(c frame.CursorOpen) Result {
 	if cur == nil {
 		return noCursor(c.Name)
 	}
+	if refused := notForGroups(cur); refused != nil {
+		return *refused
+	}
 	cur.Generation++
 	cur.Touched = a.time()
 	return a.saveCursor(cur)
@@ -130,6 +142,8 @@ func (a *applier) commitCursor(c frame.CursorCommit) Result {
 	switch {
 	case cur == nil:
 		return noCursor(c.Name)
+	case cur.Group != nil:
+		return *notForGroups(cur)
 	case c.Generation != cur.Generation:
 		r := refuse(Fenced, "generation", fmt.Sprintf("generation %d of cursor %q is over, %d holds it", c.Generation, c.Name, cur.Generation),
 			"another reader opened the cursor; open it again to take it back")
@@ -143,12 +157,17 @@ func (a *applier) commitCursor(c frame.CursorCommit) Result {
 	case c.Offset <= cur.Committed:
 		return a.touchCursor(cur)
 	}
-	cur.Committed, cur.Touched = c.Offset, a.time()
+	a.advance(cur, c.Offset)
+	a.resolveLetters(cur)
+	return a.saveCursor(cur)
+}
+
+// advance moves a cursor forward.
+func (a *applier) advance(cur *Cursor, to uint64) {
+	cur.Committed, cur.Touched = to, a.time()
 	if cur.Gap != nil && cur.Committed >= cur.Gap.To {
 		cur.Gap = nil
 	}
-	a.resolveLetters(cur)
-	return a.saveCursor(cur)
 }
 
 // touchCursor answers a commit that moves nothing. Where idle cursors expire it
@@ -176,6 +195,9 @@ func (a *applier) seekCursor(c frame.CursorSeek) Result {
 	cur.LastSeek = &Seek{From: cur.Committed, To: to, At: a.time()}
 	cur.Committed, cur.Touched, cur.Gap = to, a.time(), nil
 	a.reviveLetters(cur.Name, to)
+	if cur.Group != nil {
+		a.moveGroup(cur, to)
+	}
 	return a.saveCursor(cur)
 }
 
@@ -187,6 +209,9 @@ func (a *applier) deleteCursor(c frame.CursorDelete) Result {
 		return noCursor(c.Name)
 	}
 	a.reviveLetters(c.Name, math.MaxUint64)
+	if cur.Group != nil {
+		a.forgetGroup(cur)
+	}
 	delete(a.s.cursors, c.Name)
 	a.tx.Delete(key(prefixCursor, c.Name))
 	return Result{Cursor: cur}

@@ -92,7 +92,7 @@ func (a *applier) decideHealth(c frame.Command) (Result, error) {
 		a.tx.setJSON(key(prefixWish, c.ID), a.s.wishes[c.ID])
 		return Result{}, nil
 	default:
-		return a.decideLetters(c)
+		return a.decideDelivery(c)
 	}
 	a.saveHealth()
 	return Result{}, nil

@@ -167,12 +167,17 @@ func (a *applier) dropLetter(id uint64, cursor string, at, bytes uint64) {
 func (a *applier) deadLetter(c frame.DeadLetter) (Result, error) {
 	commit := frame.CursorCommit{Name: c.Cursor, Offset: c.Offset, Generation: c.Generation}
 	cur := a.s.cursors[c.Cursor]
-	if cur == nil || c.Generation != cur.Generation || c.Offset > a.tail() {
+	if cur == nil || cur.Group != nil || c.Generation != cur.Generation || c.Offset > a.tail() {
 		return a.commitCursor(commit), nil // which says why not
 	}
 	if c.Offset <= cur.Committed {
 		return a.deadAlready(cur, c.Offset)
 	}
+	return a.layOut(cur, c, func() Result { return a.commitCursor(commit) })
+}
+
+// layOut keeps an event as a letter of the cursor. What passes moves the cursor past it.
+func (a *applier) layOut(cur *Cursor, c frame.DeadLetter, passes func() Result) (Result, error) {
 	e, err := frame.DecodeCopy(c.Event)
 	if err != nil {
 		return refuse(Invalid, "event", err.Error(), "send a copy of the event as the log has it"), nil
@@ -188,7 +193,7 @@ func (a *applier) deadLetter(c frame.DeadLetter) (Result, error) {
 	}
 	l.failed(c, a.time())
 	a.keep(&l, &e, c)
-	r := a.commitCursor(commit)
+	r := passes()
 	r.Letter = a.viewOf(&l)
 	return r, nil
 }
@@ -236,8 +241,11 @@ func (a *applier) deadAlready(cur *Cursor, offset uint64) (Result, error) {
 		return Result{}, err
 	}
 	if id == 0 {
-		return refuse(Conflict, "offset", fmt.Sprintf("cursor %q has committed %d, which is not before %d", cur.Name, cur.Committed, offset),
-			"it was handled, or its letter is gone; go on behind the commit"), nil
+		is := fmt.Sprintf("cursor %q has committed %d, which is not before %d", cur.Name, cur.Committed, offset)
+		if cur.Group != nil {
+			is = fmt.Sprintf("group %q has settled %d", cur.Name, offset)
+		}
+		return refuse(Conflict, "offset", is, "it was handled, or its letter is gone; go on behind it"), nil
 	}
 	l, err := a.letter(id)
 	if err != nil || l == nil {
@@ -318,15 +326,31 @@ func (a *applier) takeCopy(cursor string, offset uint64) bool {
 
 // resolveLetters removes the letters whose copies the cursor has committed.
 func (a *applier) resolveLetters(cur *Cursor) {
-	list := a.s.letters.underWay[cur.Name]
-	n := 0
-	for n < len(list) && list[n].offset <= cur.Committed {
-		a.tx.Delete(copyKey(cur.Name, list[n].offset))
-		a.dropLetter(list[n].letter, cur.Name, list[n].at, list[n].bytes)
-		n++
+	a.resolveSettled(cur.Name, ranges{{From: 1, To: cur.Committed}})
+}
+
+// resolveSettled removes the letters whose copies stand in what was settled. Those that
+// were settled before are not under way any more.
+func (a *applier) resolveSettled(cursor string, settled ranges) {
+	list := a.s.letters.underWay[cursor]
+	if len(list) == 0 || len(settled) == 0 {
+		return
 	}
-	if n > 0 {
-		a.setUnderWay(cur.Name, list[n:])
+	low, _ := find(list, settled[0].From)
+	high, _ := find(list, settled.last()+1)
+	var kept []underWay
+	for _, u := range list[low:high] {
+		if !settled.has(u.offset) {
+			kept = append(kept, u)
+			continue
+		}
+		a.tx.Delete(copyKey(cursor, u.offset))
+		a.dropLetter(u.letter, cursor, u.at, u.bytes)
+	}
+	if resolved := high - low - len(kept); resolved > 0 {
+		copy(list[high-len(kept):high], kept)
+		copy(list[resolved:], list[:low])
+		a.setUnderWay(cursor, list[resolved:])
 	}
 }
 

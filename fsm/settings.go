@@ -86,7 +86,7 @@ func definitions() []definition {
 		{"group.ack_wait", "30s", "how long a member of a group may hold an event without a word of it before the delivery has failed, unless the group says otherwise", duration(minAckWait, maxAckWait, func(s *Settings) *time.Duration { return &s.GroupAckWait })},
 		{"group.max_deliver", "5", "deliveries that fail before an event of a group goes to the dead letters, unless the group says otherwise; 0 is no bound", number(0, maxMaxDeliver, func(s *Settings) *uint64 { return &s.GroupMaxDeliver })},
 		{"group.max_pending", "10000", "events of a group that may be open behind its first open one, unless the group says otherwise", number(1, maxMaxPending, func(s *Settings) *uint64 { return &s.GroupMaxPending })},
-		{"group.session_timeout", "10s", "how long a member of a group may be silent before what it holds goes to others", duration(time.Second, time.Hour, func(s *Settings) *time.Duration { return &s.GroupSession })},
+		{"group.session_timeout", "10s", "how long a member of a group may be silent before what it holds goes to others", duration(minAckWait, time.Hour, func(s *Settings) *time.Duration { return &s.GroupSession })},
 		{"health.hold_down", "5s", "how long after a VOTER_OFFLINE or VOTER_ONLINE the next one of the same voter may come", duration(0, time.Hour, func(s *Settings) *time.Duration { return &s.HealthHoldDown })},
 		{"limits.depth", "128", "nesting levels of a payload", size(1, 1000, func(s *Settings) *int { return &s.Limits.Depth })},
 		{"limits.event_bytes", "1048576", "bytes of one event's payload in canonical form", size(1024, 8<<20, func(s *Settings) *int { return &s.Limits.EventBytes })},

@@ -37,6 +37,9 @@ const (
 	prefixCopy        = 'e'
 	prefixLetterIndex = 'i'
 
+	prefixGroupDone  = 'g'
+	prefixGroupRetry = 'y'
+
 	stateFormat = 1
 	digestsKept = 1024
 )
@@ -91,6 +94,8 @@ type meta struct {
 	Counters     Counters            `json:"counters"`
 	Digest       Sum                 `json:"digest"`
 	Letters      letterTotals        `json:"letters,omitzero"`
+
+	GroupGenerations uint64 `json:"group_generations,omitzero"` // that were given out
 }
 
 // ClockStep records that replicated time was moved at once.
@@ -192,6 +197,9 @@ func loadState(db *pebble.DB) (*state, error) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.loadGroups(db); err != nil {
+		return nil, err
 	}
 	if err := s.loadUnderWay(db); err != nil {
 		return nil, err

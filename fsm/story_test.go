@@ -94,6 +94,8 @@ func (s *teller) line(words []string) string {
 		return show(x) + failed(err)
 	case "letters":
 		return tellLetters(s.m)
+	case "shared": // what a group knows
+		return tellGroup(s.m, words[1])
 	case "reads": // what a cursor is given
 		return s.reads(words[1])
 	case "stats":
@@ -153,6 +155,8 @@ func (s *teller) request(words []string) request {
 		return do(frame.MemberPut{Member: frame.Member{ID: words[1], FeatureLevel: uint32(level)}})
 	case "dead": // cursor offset generation error
 		return do(s.deadLetter(words[1], number64(words[2]), number64(words[3]), words[4]))
+	case "group", "settle", "deadof":
+		return s.groupRequest(words)
 	case "redrive": // 1 2 3, or to cursor 1 2 3
 		if words[1] == "to" {
 			return do(frame.Redrive{To: words[2], Letters: numbers(words[3:])})

@@ -304,13 +304,13 @@ func (a *applier) openGap(c *Cursor, first uint64, reason string) error {
 		gap = &log.Gap{From: c.Committed + 1, To: c.Committed, Types: map[string]uint64{}}
 	}
 	counted := max(gap.To+1, a.s.meta.First)
-	gap.Uncounted += counted - (gap.To + 1) // trimmed before the cursor stood there
+	gap.Uncounted += c.open(gap.To+1, counted-1) // trimmed before the cursor stood there
 	gap.Reason, gap.To = reason, first-1
 	err := a.log.EachColumns(counted, first-1, func(cols *log.Columns) bool {
 		if a.opened++; a.opened > maxCountedBlocks || cols.First >= first {
 			return false
 		}
-		if err := a.countTypes(gap, cols, counted); err != nil {
+		if err := a.countTypes(c, gap, cols, counted); err != nil {
 			a.tx.keep(err)
 			return false
 		}
@@ -318,14 +318,17 @@ func (a *applier) openGap(c *Cursor, first uint64, reason string) error {
 		return true
 	})
 	if counted < first {
-		gap.Uncounted += first - counted
+		gap.Uncounted += c.open(counted, first-1)
 	}
 	c.Gap = gap
+	if c.Group != nil {
+		a.dropRetries(c, first)
+	}
 	a.tx.setJSON(key(prefixCursor, c.Name), c)
 	return err
 }
 
-func (a *applier) countTypes(gap *log.Gap, cols *log.Columns, from uint64) error {
+func (a *applier) countTypes(c *Cursor, gap *log.Gap, cols *log.Columns, from uint64) error {
 	target, err := a.log.TargetAt(cols.First)
 	if err != nil || target != "" { // what was appended again is lost to nobody: its letters are dead again
 		return err
@@ -339,7 +342,7 @@ func (a *applier) countTypes(gap *log.Gap, cols *log.Columns, from uint64) error
 		if cols.Dead.Has(row) {
 			continue
 		}
-		if offset >= from {
+		if offset >= from && !c.Settled(offset) {
 			countType(gap, types[cols.TypeAt(row)])
 		}
 		offset++

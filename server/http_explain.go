@@ -32,9 +32,10 @@ type deliveryView struct {
 	Fate       string `json:"fate"`
 	Reason     string `json:"reason"`
 	Committed  uint64 `json:"committed"`
-	Generation uint64 `json:"generation"`        // how often the cursor was opened
-	InFront    uint64 `json:"in_front"`          // offsets before it that are not committed either
-	Trimmed    bool   `json:"trimmed,omitempty"` // the event itself is gone
+	Generation uint64 `json:"generation"`           // how often the cursor was opened
+	InFront    uint64 `json:"in_front"`             // offsets before it that are not committed either
+	Deliveries uint64 `json:"deliveries,omitempty"` // by a group, that it has had so far
+	Trimmed    bool   `json:"trimmed,omitempty"`    // the event itself is gone
 
 	Event      *explained   `json:"event,omitempty"` // where it is kept
 	FilteredBy []filterPart `json:"filtered_by,omitempty"`
@@ -103,6 +104,9 @@ func (s *service) explainDelivery(ctx context.Context, name string, offset uint6
 	c, err := s.cursor(name)
 	if err != nil {
 		return deliveryView{}, err
+	}
+	if g, is := s.machine().Group(name); is {
+		c.Cursor = g
 	}
 	v := deliveryView{Cursor: name, Offset: offset, Committed: c.Committed, Generation: c.Generation}
 	e, err := s.machine().Log().Get(offset)
@@ -190,7 +194,7 @@ func rejects(f event.Filter, e *event.Event, cursor string, c *event.Catalogue) 
 func (v *deliveryView) decide(c *fsm.Cursor) {
 	v.Fate, v.Reason = v.judge(c)
 	if v.Fate == fatePending {
-		v.InFront = v.Offset - c.Committed - 1
+		v.InFront, v.Deliveries = c.OpenBefore(v.Offset), c.Deliveries(v.Offset)
 	}
 }
 
@@ -200,21 +204,37 @@ func (v *deliveryView) judge(c *fsm.Cursor) (fate, reason string) {
 		return fatePending, fmt.Sprintf("it is the copy of dead letter %d, appended again for this cursor, which has not committed it", l.ID)
 	case l != nil && l.Copy != 0:
 		return fateRedriven, fmt.Sprintf("dead letter %d was appended again at offset %d, which the cursor has not committed", l.ID, l.Copy)
-	case l != nil && v.Offset > c.Committed:
+	case l != nil && !c.Settled(v.Offset):
 		return fatePending, fmt.Sprintf("the cursor was moved back before it: its reader gets it again, though it is dead letter %d", l.ID)
 	case l != nil:
 		return fateDead, fmt.Sprintf("it is dead letter %d", l.ID)
 	case len(v.FilteredBy) > 0:
 		return fateFiltered, "the cursor's filter does not let it through"
-	case v.Offset <= c.Committed:
+	case c.Settled(v.Offset):
 		return v.judgePassed(c)
 	case v.Trimmed:
 		v.Gap = gapOver(c, v.Offset)
 		return fateTrimmed, "it was trimmed before the cursor had committed it: its reader is told of a gap"
+	case c.Group != nil:
+		return fatePending, v.judgeOpen(c.Group)
 	case c.Generation == 0:
 		return fatePending, "nobody has opened the cursor yet"
 	}
 	return fatePending, "it was not committed yet; whether its reader has it is not known here"
+}
+
+// judgeOpen says how far a group is with an event that it has not settled.
+func (v *deliveryView) judgeOpen(g *fsm.Group) string {
+	retry, failed := g.Retry(v.Offset)
+	switch {
+	case failed && retry.Error != "":
+		return fmt.Sprintf("it comes again: delivery %d failed: %s", retry.Deliveries, retry.Error)
+	case failed:
+		return fmt.Sprintf("it comes again: it was given back after %d deliveries that failed", retry.Deliveries)
+	case v.Offset <= g.Reserved:
+		return "it was perhaps handed to a member, which has not acknowledged it"
+	}
+	return "it was not handed to a member yet"
 }
 
 // judgePassed judges what stands before a cursor's commit.

@@ -1,0 +1,189 @@
+package fsm
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// maxRetryError bounds the text that is kept of why a delivery failed, in bytes.
+const maxRetryError = 1 << 10
+
+// settlement is what a group becomes by a settlement.
+type settlement struct {
+	floor, reserved uint64
+	done            ranges
+	retries         []frame.GroupRetry
+
+	settled ranges             // what the settlement says is done
+	kept    []frame.GroupRetry // retries that are new or changed
+	over    []uint64           // offsets of those that are gone
+}
+
+func (a *applier) settleGroup(c frame.GroupSettle) Result {
+	cur, refused := a.group(c.Name, c.Term, c.Generation)
+	if refused != nil {
+		return *refused
+	}
+	next, refused := a.planSettlement(cur, c)
+	if refused != nil {
+		return *refused
+	}
+	return a.settle(cur, next)
+}
+
+// planSettlement works out what becomes of a group. It changes nothing.
+func (a *applier) planSettlement(cur *Cursor, c frame.GroupSettle) (s settlement, refused *Result) {
+	s.settled = c.Done
+	if refused := a.checkSettlement(c); refused != nil {
+		return s, refused
+	}
+	s.done, s.floor = ranges(cur.Group.Done).union(s.settled).above(cur.Committed)
+	s.reserved = max(cur.Group.Reserved, c.Reserved, s.done.last(), s.floor)
+	a.mergeRetries(&s, cur.Group.Retries, c.Retries)
+	if n, m := len(s.done), len(s.retries); n > frame.MaxRanges || m > frame.MaxRetries {
+		r := refuse(Overloaded, "group", fmt.Sprintf("%d ranges and %d retries behind offset %d, which is not settled; the limits are %d and %d", n, m, s.floor+1, frame.MaxRanges, frame.MaxRetries),
+			fmt.Sprintf("settle offset %d, or lower the max_pending of group %q", s.floor+1, cur.Name))
+		return s, &r
+	}
+	return s, nil
+}
+
+func (a *applier) checkSettlement(c frame.GroupSettle) *Result {
+	var r Result
+	done, last := ranges(c.Done), uint64(0)
+	if len(c.Retries) > 0 {
+		last = c.Retries[len(c.Retries)-1].Offset
+	}
+	switch {
+	case len(c.Done) > frame.MaxRanges:
+		r = refuse(Invalid, "done", fmt.Sprintf("%d ranges in one settlement", len(c.Done)), fmt.Sprintf("send at most %d", frame.MaxRanges))
+	case len(c.Retries) > frame.MaxRetries:
+		r = refuse(Invalid, "retries", fmt.Sprintf("%d retries in one settlement", len(c.Retries)), fmt.Sprintf("send at most %d", frame.MaxRetries))
+	case !done.rise():
+		r = refuse(Invalid, "done", "the ranges do not rise, or overlap", "send ranges from a lower to a higher offset, each behind the one before")
+	case !slices.IsSortedFunc(c.Retries, func(a, b frame.GroupRetry) int { return cmp.Or(cmp.Compare(a.Offset, b.Offset), -1) }):
+		r = refuse(Invalid, "retries", "the retries do not rise", "send each offset once, in their order")
+	case max(c.Reserved, done.last(), last) > a.tail():
+		r = refuse(PastTail, "offset", fmt.Sprintf("a settlement up to %d is past the tail, which is %d", max(c.Reserved, done.last(), last), a.tail()), "settle events that were read")
+		r.Refusal.Offset = a.tail()
+	default:
+		return nil
+	}
+	return &r
+}
+
+// mergeRetries joins two lists that rise. The count of an event's deliveries never
+// falls; what is not open is left out.
+func (a *applier) mergeRetries(s *settlement, old, fresh []frame.GroupRetry) {
+	for len(old) > 0 || len(fresh) > 0 {
+		switch {
+		case len(fresh) == 0 || len(old) > 0 && old[0].Offset < fresh[0].Offset:
+			if a.open(s, old[0].Offset) {
+				s.retries = append(s.retries, old[0])
+			} else {
+				s.over = append(s.over, old[0].Offset)
+			}
+			old = old[1:]
+		default:
+			r, known := fresh[0], len(old) > 0 && old[0].Offset == fresh[0].Offset
+			r.Error = cut(r.Error, maxRetryError)
+			if known {
+				r.Deliveries = max(r.Deliveries, old[0].Deliveries)
+			}
+			switch open := a.open(s, r.Offset); {
+			case open:
+				s.retries = append(s.retries, r)
+				if !known || r != old[0] {
+					s.kept = append(s.kept, r)
+				}
+			case known:
+				s.over = append(s.over, r.Offset)
+			}
+			if known {
+				old = old[1:]
+			}
+			fresh = fresh[1:]
+		}
+	}
+}
+
+// open reports whether an event is still to be settled, and there to be handed out.
+func (a *applier) open(s *settlement, offset uint64) bool {
+	return offset > s.floor && offset <= s.reserved && offset >= a.s.meta.First && !s.done.has(offset)
+}
+
+// cut shortens a text to at most limit bytes, at the end of a character.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
+}
+
+// settle makes a group what was planned.
+func (a *applier) settle(cur *Cursor, s settlement) Result {
+	g := cur.Group
+	moved := s.floor != cur.Committed || s.reserved != g.Reserved
+	if !slices.Equal(s.done, g.Done) {
+		a.saveDone(cur.Name, s.done)
+	}
+	a.saveRetries(cur.Name, s.kept, s.over)
+	g.Reserved, g.Done, g.Retries = s.reserved, s.done, s.retries
+	a.resolveSettled(cur.Name, s.settled)
+	if !moved {
+		return a.touchCursor(cur)
+	}
+	a.advance(cur, s.floor)
+	return a.saveCursor(cur)
+}
+
+// deadInGroup puts an event of a group to the dead letters, and is its acknowledgement:
+// one entry does both. It passes no other event.
+func (a *applier) deadInGroup(c frame.GroupDead) (Result, error) {
+	l := c.Letter
+	cur, refused := a.group(l.Cursor, c.Term, l.Generation)
+	if refused != nil {
+		return *refused, nil
+	}
+	if cur.Settled(l.Offset) {
+		return a.deadAlready(cur, l.Offset)
+	}
+	next, refused := a.planSettlement(cur, frame.GroupSettle{Done: []frame.Range{{From: l.Offset, To: l.Offset}}})
+	if refused != nil {
+		return *refused, nil
+	}
+	return a.layOut(cur, l, func() Result { return a.settle(cur, next) })
+}
+
+// moveGroup puts a group somewhere else: what it knew of what lies behind is gone.
+func (a *applier) moveGroup(cur *Cursor, to uint64) {
+	a.forgetGroup(cur)
+	cur.Group.Reserved, cur.Generation = to, a.nextGroupGeneration()
+}
+
+// forgetGroup removes what is stored beside a group's cursor.
+func (a *applier) forgetGroup(cur *Cursor) {
+	if len(cur.Group.Done) > 0 {
+		a.saveDone(cur.Name, nil)
+	}
+	a.dropRetries(cur, math.MaxUint64)
+	cur.Group.Done = nil
+}
+
+// dropRetries removes the retries of events below an offset: they will not come again.
+func (a *applier) dropRetries(cur *Cursor, below uint64) {
+	g := cur.Group
+	n, _ := findRetry(g.Retries, below)
+	for _, r := range g.Retries[:n] {
+		a.tx.Delete(retryKey(cur.Name, r.Offset))
+	}
+	g.Retries = g.Retries[n:]
+}

@@ -1,0 +1,77 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// What a group knows beside its cursor: the ranges that are done are one value, because
+// they change together; each retry is one of its own, because many may wait and few
+// change at a time. Where there is none, there is no key.
+func doneKey(group string) []byte { return key(prefixGroupDone, group) }
+
+func retryKey(group string, offset uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(key(prefixGroupRetry, group), 0), offset)
+}
+
+func (a *applier) saveDone(group string, done ranges) {
+	if len(done) == 0 {
+		a.tx.Delete(doneKey(group))
+		return
+	}
+	a.tx.Set(doneKey(group), frame.AppendRanges(nil, done))
+}
+
+func (a *applier) saveRetries(group string, kept []frame.GroupRetry, over []uint64) {
+	for _, offset := range over {
+		a.tx.Delete(retryKey(group, offset))
+	}
+	for _, r := range kept {
+		a.tx.Set(retryKey(group, r.Offset), frame.AppendRetries(nil, []frame.GroupRetry{r}))
+	}
+}
+
+// loadGroups reads what groups know beside their cursors, which are loaded.
+func (s *state) loadGroups(db *pebble.DB) error {
+	err := scan(db, prefixGroupDone, func(name string, value []byte) error {
+		g, err := s.groupOf(name)
+		if err == nil {
+			g.Done, err = frame.DecodeRanges(value)
+		}
+		if err == nil && !ranges(g.Done).rise() {
+			err = errors.New("ranges that do not rise")
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return scan(db, prefixGroupRetry, func(rest string, value []byte) error {
+		const around = 1 + 8
+		if len(rest) < around {
+			return errors.New("a cut key")
+		}
+		g, err := s.groupOf(rest[:len(rest)-around])
+		if err != nil {
+			return err
+		}
+		list, err := frame.DecodeRetries(value)
+		if err == nil && len(list) != 1 {
+			err = fmt.Errorf("%d retries", len(list))
+		}
+		g.Retries = append(g.Retries, list...)
+		return err
+	})
+}
+
+func (s *state) groupOf(name string) (*Group, error) {
+	if c := s.cursors[name]; c != nil && c.Group != nil {
+		return c.Group, nil
+	}
+	return nil, fmt.Errorf("there is no group %q", name)
+}

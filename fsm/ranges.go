@@ -1,0 +1,73 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// ranges are offsets as a list of ranges that rise and neither overlap nor touch.
+type ranges []frame.Range
+
+// rise reports whether a list that came from outside begins at 1 or later, rises and
+// does not overlap.
+func (r ranges) rise() bool {
+	behind := uint64(1)
+	for _, one := range r {
+		if one.From < behind || one.To < one.From || one.To+1 == 0 {
+			return false
+		}
+		behind = one.To + 1
+	}
+	return true
+}
+
+func (r ranges) has(offset uint64) bool {
+	i, _ := slices.BinarySearchFunc(r, offset, func(one frame.Range, offset uint64) int { return cmp.Compare(one.To, offset) })
+	return i < len(r) && r[i].From <= offset
+}
+
+// last is the last offset in the list, 0 where it is empty.
+func (r ranges) last() uint64 {
+	if len(r) == 0 {
+		return 0
+	}
+	return r[len(r)-1].To
+}
+
+// union joins two lists that rise.
+func (r ranges) union(other ranges) ranges {
+	out := make(ranges, 0, len(r)+len(other))
+	for len(r) > 0 || len(other) > 0 {
+		if len(r) == 0 || len(other) > 0 && other[0].From < r[0].From {
+			r, other = other, r
+		}
+		if n := len(out); n > 0 && r[0].From <= out[n-1].To+1 {
+			out[n-1].To = max(out[n-1].To, r[0].To)
+		} else {
+			out = append(out, r[0])
+		}
+		r = r[1:]
+	}
+	return out
+}
+
+// above takes away what is at an offset or below, and what follows it without a hole:
+// floor is then the last offset of that.
+func (r ranges) above(offset uint64) (rest ranges, floor uint64) {
+	for len(r) > 0 && r[0].From <= offset+1 {
+		offset, r = max(offset, r[0].To), r[1:]
+	}
+	return r, offset
+}
+
+// within counts the offsets from from to to that are in the list.
+func (r ranges) within(from, to uint64) (n uint64) {
+	for _, one := range r {
+		if low, high := max(one.From, from), min(one.To, to); low <= high {
+			n += high - low + 1
+		}
+	}
+	return n
+}

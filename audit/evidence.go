@@ -23,6 +23,7 @@ type Scope struct {
 	Events        uint64 `json:"events"`              // counted
 	Uncounted     uint64 `json:"uncounted,omitempty"` // in that part, of more types and sources than are told apart
 	Subscriptions int    `json:"subscriptions"`       // of cursors and clients
+	Unheard       int    `json:"unheard,omitempty"`   // of clients, that were too many to look at
 }
 
 // Seen is how many events of a type a source has in the log.

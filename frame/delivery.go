@@ -163,6 +163,6 @@ func (d *decoder) deliveryCommand(kind Kind) Command {
 		c.Letter, _ = d.letterCommand(KindDeadLetter).(DeadLetter)
 		return c
 	default:
-		return nil
+		return d.listenerCommand(kind)
 	}
 }

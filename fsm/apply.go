@@ -61,6 +61,7 @@ func (a *applier) apply() error {
 		return err
 	}
 	a.expireCursors()
+	a.expireClients()
 	if err := a.observeLeader(); err != nil {
 		return err
 	}
@@ -143,6 +144,8 @@ func (a *applier) decideCluster(c frame.Command) (Result, error) {
 		return a.removeMember(c), nil
 	case frame.ClockStep:
 		return a.stepClock(c), nil
+	case frame.ClientPut:
+		return a.decideListeners(c)
 	default:
 		return a.decideHealth(c)
 	}

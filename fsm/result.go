@@ -29,6 +29,8 @@ type Result struct {
 
 	Letter  *LetterView    `json:"letter,omitempty"` // of a dead letter; Replayed where it was there
 	Letters *LettersResult `json:"letters,omitempty"`
+
+	Client *Client `json:"client,omitempty"` // as it is registered now, or was until it was taken away
 }
 
 // Duplicate is a row that was answered with an earlier offset.

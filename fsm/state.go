@@ -32,6 +32,7 @@ const (
 	prefixMembership = 'v'
 	prefixHealth     = 'h'
 	prefixWish       = 'w'
+	prefixClient     = 'u'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -143,6 +144,7 @@ type state struct {
 	health     election.Health
 	wishes     map[string]wish
 	letters    letters
+	clients    clients
 	keys       *dedup.Index
 	window     []windowBlock // blocks from meta.Floor on, oldest first
 	oldest     *log.Columns  // of the first retained block; nil when not looked up
@@ -167,6 +169,7 @@ func newState() *state {
 		catalogue: event.Builtin(),
 		keys:      dedup.New(),
 		letters:   letters{underWay: map[string][]underWay{}},
+		clients:   newClients(),
 	}
 }
 
@@ -192,6 +195,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixMember:   s.loadMember,
 		prefixType:     s.loadType,
 		prefixWish:     s.loadWish,
+		prefixClient:   s.loadClient,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {

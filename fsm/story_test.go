@@ -96,6 +96,8 @@ func (s *teller) line(words []string) string {
 		return tellLetters(s.m)
 	case "shared": // what a group knows
 		return tellGroup(s.m, words[1])
+	case "clients":
+		return tellClients(s.m)
 	case "reads": // what a cursor is given
 		return s.reads(words[1])
 	case "stats":
@@ -180,6 +182,8 @@ func (s *teller) request(words []string) request {
 		return do(frame.SplitBrain{Term: s.term, Leaders: words[1:]})
 	case "trails": // n3 300 behind
 		return do(frame.CatchUp{Member: words[1], AtRisk: words[2] != "0", Trailing: number64(words[2]), Left: 100, Rate: 5, LogRate: 30, TruncatedIn: 4 * time.Second})
+	case "client":
+		return do(clientWords(words))
 	case "step":
 		d, _ := time.ParseDuration(words[1])
 		return do(frame.ClockStep{To: s.at.Add(d), Agreed: []string{"n1", "n2"}})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -229,9 +230,14 @@ func (m *Machine) Stats() Stats {
 func (m *Machine) NextDeadline() time.Time {
 	return read(m, func(s *state) time.Time {
 		next := int64(0)
+		due := func(at int64) {
+			if at != math.MaxInt64 && (next == 0 || at < next) {
+				next = at
+			}
+		}
 		earlier := func(at int64, after time.Duration) {
-			if t := at + int64(after); after > 0 && (next == 0 || t < next) {
-				next = t
+			if after > 0 {
+				due(at + int64(after))
 			}
 		}
 		if len(s.window) > 0 {
@@ -244,6 +250,7 @@ func (m *Machine) NextDeadline() time.Time {
 			earlier(c.Touched.UnixNano(), s.settings.CursorIdle)
 		}
 		m.lettersDue(s, earlier)
+		due(s.clients.due)
 		if at, some := m.retentionDue(s); some {
 			earlier(at, s.settings.RetentionAge)
 		}

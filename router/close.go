@@ -47,6 +47,11 @@ func (r *Router) close(ctx context.Context) error {
 	r.ended = true
 	r.mu.Unlock()
 	eachAtOnce(subs, (*subscriber).end)
+	if r.keeper != nil {
+		if err := r.keeper.Close(ctx); err != nil { // it expires
+			r.options.Logger.Warn("who listened here is still registered", "error", err)
+		}
+	}
 	close(r.quit)
 	<-r.told
 	r.cut()

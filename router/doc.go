@@ -58,7 +58,8 @@
 // (one failure more opens it), CIRCUIT_BREAKER_OPENED, CIRCUIT_BREAKER_HALF_OPEN,
 // CIRCUIT_BREAKER_CLOSED and CIRCUIT_RESET (closed by hand) are published as events. A
 // handler that fails on a HANDLER_ event is counted and not told of, so that none feeds
-// itself. Subscribers lists who listens to what, with counts, state and last error.
+// itself. Subscribers lists who listens to what, with counts, state and last error. With
+// Options.Register the cluster knows it, too: see ringlog clients.
 //
 // # Memory
 //

@@ -45,6 +45,9 @@ type Options struct {
 	DeadLetters DeadLetters // where durable subscriptions' events go that were given up; nil is the log's own
 	Drop        bool        // those that were given up are dropped, counted and told, and become no dead letters
 	Recent      int         // how many events Recent remembers; 256
+	// Register tells the cluster who listens here and how long handlers may take, for
+	// /status and the wiring audit, until Close. The log must be a Registrar.
+	Register bool
 
 	Catalogue *event.Catalogue // nil is event.Builtin()
 	Logger    hclog.Logger     // nil is silence

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -20,7 +21,8 @@ type Router struct {
 	localTypes event.Matcher
 	recent     *recent
 	notices    *notices
-	busy       busy // publishing, handling, and events of the router's own
+	keeper     *client.Keeper // nil: nobody is told who listens here
+	busy       busy           // publishing, handling, and events of the router's own
 
 	ctx  context.Context // of the router's own events; ended when Close runs out of time
 	cut  context.CancelFunc
@@ -56,6 +58,10 @@ func New(log Log, o Options) (*Router, error) {
 	r.subs.Store(new([]*subscriber))
 	r.ctx, r.cut = context.WithCancel(context.Background())
 	r.notices = newNotices(r)
+	if err := r.keepRegistered(); err != nil {
+		r.cut()
+		return nil, fmt.Errorf("router: options: %w", err)
+	}
 	go func() {
 		defer close(r.told)
 		r.notices.run(r.ctx, r.quit)
@@ -119,6 +125,7 @@ func (r *Router) add(s *subscriber) error {
 	}
 	after := append(slices.Clone(before), s)
 	r.subs.Store(&after)
+	r.tellSubscriptions()
 	return nil
 }
 
@@ -127,6 +134,7 @@ func (r *Router) remove(s *subscriber) {
 	defer r.mu.Unlock()
 	after := slices.DeleteFunc(slices.Clone(r.subscribers()), func(b *subscriber) bool { return b == s })
 	r.subs.Store(&after)
+	r.tellSubscriptions()
 }
 
 func (r *Router) subscribers() []*subscriber { return *r.subs.Load() }
@@ -146,6 +154,9 @@ func (r *Router) stateChanged() {
 	defer r.mu.Unlock()
 	close(r.changed)
 	r.changed = make(chan struct{})
+	if !r.ended {
+		r.tellSubscriptions()
+	}
 }
 
 // until waits until something about states is decided, and returns what it is. What it was

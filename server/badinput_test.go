@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +162,7 @@ func TestBadInputIsAnsweredWithWhatWhereAndWhatToDo(t *testing.T) {
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", "")
 	before := s.ok("GET", "/v1/cluster", "").body
-	for _, in := range append(append(badEvents(), badReads()...), badWrites()...) {
+	for _, in := range slices.Concat(badEvents(), badReads(), badWrites(), badClients()) {
 		t.Run(in.name, func(t *testing.T) {
 			a := s.do(in.method, in.path, in.body, in.headers...)
 			e := a.err(t)

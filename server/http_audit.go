@@ -80,8 +80,8 @@ func auditContent(f audit.Format) string {
 }
 
 // subscribers are all who know somebody that listens.
-func (s *service) subscribers() []audit.Subscribers {
-	return []audit.Subscribers{cursorSubscribers{s.machine()}}
+func (s *service) subscribers(clients *clientSubscribers) []audit.Subscribers {
+	return []audit.Subscribers{cursorSubscribers{s.machine()}, clients}
 }
 
 // cursorSubscribers are the cursors, each with its filter.
@@ -115,9 +115,11 @@ func (s *service) evidence(ctx context.Context, from position, linearizable bool
 		return e, err
 	}
 	e.Seen, e.Scope.Events, e.Scope.Uncounted = count.seen(), count.events, count.uncounted
-	for _, list := range s.subscribers() {
+	clients := &clientSubscribers{service: s}
+	for _, list := range s.subscribers(clients) {
 		e.Subscriptions = append(e.Subscriptions, list.Subscriptions()...)
 	}
+	e.Scope.Unheard = clients.leftOut
 	return e, nil
 }
 

@@ -68,7 +68,7 @@ func TestTheDocumentListsTheRoutesAndNoOthers(t *testing.T) {
 func callOrder() []string {
 	return []string{"getRoot", "getOpenAPI", "getHealth", "getReady", "publish", "read", "getEvent", "explainDedup", "chain", "createCursor", "getCursor", "listCursors",
 		"openCursor", "readCursor", "commitCursor", "deadLetter", "listDeadLetters", "getDeadLetter", "deadLetterErrors", "redriveDeadLetters", "importDeadLetters", "purgeDeadLetters", "waitForCursors", "explainDelivery", "seekCursor", "listSettings", "setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
-		"validateEvents", "getType", "getTypeSchema", "audit", "getStatus", "getCluster", "history", "getOutage", "getMetrics", "deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember", "removeMember"}
+		"validateEvents", "getType", "getTypeSchema", "registerClient", "listClients", "audit", "getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient", "deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember", "removeMember"}
 }
 
 // TestTheExamplesOfTheDocumentWork makes every call of the document with its own

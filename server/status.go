@@ -140,9 +140,9 @@ type statusView struct {
 	Log           fsm.Stats       `json:"log"`
 	Refusals      any             `json:"refusals,omitempty"` // nodes that raft's door turned away
 	JoinRefused   string          `json:"join_refused,omitempty"`
-	// What clients report of themselves; nothing until they do.
-	Subscriptions map[string]any `json:"event_subscription_status"`
-	Timeouts      map[string]any `json:"handler_timeouts"`
+	// What clients report of themselves, of the first of them.
+	Subscriptions subscriptionStatus            `json:"event_subscription_status"`
+	Timeouts      map[string]map[string]float64 `json:"handler_timeouts"`
 }
 
 type dedupView struct {
@@ -162,8 +162,8 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Cursors: s.ops.cursors(), Log: stats, JoinRefused: st.JoinRefused,
 		Dedup: dedupView{Window: s.ops.machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
-		DeadLetters:   stats.Letters,
-		Subscriptions: map[string]any{}, Timeouts: map[string]any{}}
+		DeadLetters: stats.Letters}
+	view.Subscriptions, view.Timeouts = s.ops.subscriptionStatus()
 	view.Log.Letters = fsm.LetterStats{} // they stand beside it
 	if len(st.Refusals) > 0 {
 		view.Refusals = st.Refusals

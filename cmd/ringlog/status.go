@@ -27,6 +27,7 @@ func showStatus(ctx context.Context, sh *shell) error {
 			"leader", leaderText(s), "offsets", offsetsText(s), "index", fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
 			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index), "quorum", quorumText(s.Quorum),
 			"members", membersText(s.Members), "cursors", cursorsText(s.Cursors),
+			"clients", s.Subscribed.text(), "handler timeouts", timeoutsText(s.Timeouts),
 			"dead letters", fmt.Sprintf("%d, %d of them redriven", s.DeadLetters.Count, s.DeadLetters.Redriven)}
 		for _, bad := range problems(s) {
 			facts = append(facts, "problem", bad)
@@ -93,6 +94,7 @@ func problems(s nodeStatus) []string {
 	add(s.DiskFull, "the disk of %s is nearly full: appends are refused", s.NodeID)
 	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
 	add(len(s.Health.CatchupAtRisk) > 0, "about to fall behind what the raft log keeps: %s", strings.Join(s.Health.CatchupAtRisk, ", "))
+	add(s.Subscribed.CriticalDetached > 0, "%d critical subscriptions are not attached: see ringlog clients", s.Subscribed.CriticalDetached)
 	for _, m := range s.Members {
 		add(!m.Healthy, "member %s does not answer", m.ID)
 	}

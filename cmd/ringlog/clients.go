@@ -1,0 +1,159 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+func clientsCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "clients", Usage: "who listens to what, as clients registered it",
+		Description: "A client registers its subscriptions (PUT /v1/clients/ID, router.Options.Register) and is forgotten when it has\n" +
+			"not said so again for its TTL. As JSON there is one client a line.",
+		Action: bare(sh, listClients),
+		Subcommands: []*cli.Command{
+			{Name: "rm", Usage: "forget a client, which may register again", ArgsUsage: "ID", Flags: consentFlags(), Action: func(c *cli.Context) error {
+				if err := exactly(c, 1, "the id of a client"); err != nil {
+					return err
+				}
+				return removeClient(c.Context, sh, c.Args().First(), consentOf(c))
+			}},
+		},
+	}
+}
+
+// listedSubscription is a row: a subscription and whose it is.
+type listedSubscription struct {
+	client.SubscriptionInfo
+	of client.RegisteredClient
+}
+
+func listClients(ctx context.Context, sh *shell) error {
+	list, err := sh.clients(ctx)
+	if err != nil {
+		return err
+	}
+	if sh.json {
+		for _, c := range list {
+			if err := sh.line(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var rows []listedSubscription
+	for _, c := range list {
+		for _, s := range c.Subscriptions {
+			rows = append(rows, listedSubscription{s, c})
+		}
+	}
+	return emitEach(sh, rows, table.Row{"client", "host", "heard", "subscription", "mode", "state", "listens to", "timeout", "critical"}, func(r listedSubscription) table.Row {
+		return table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), short(time.Since(r.of.Seen)) + " ago", r.Name, r.Mode, r.State, listensTo(r.SubscriptionInfo), timeoutText(r.HandlerTimeout), yesNo(r.Critical)}
+	})
+}
+
+// clients reads all pages.
+func (sh *shell) clients(ctx context.Context) (all []client.RegisteredClient, err error) {
+	query := url.Values{"limit": {strconv.Itoa(1000)}}
+	for {
+		var page struct {
+			Clients []client.RegisteredClient `json:"clients"`
+			Next    string                    `json:"next"`
+		}
+		if err := sh.call(ctx, http.MethodGet, "/v1/clients", query, nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Clients...)
+		if page.Next == "" {
+			return all, nil
+		}
+		query.Set("after", page.Next)
+	}
+}
+
+func listensTo(s client.SubscriptionInfo) string {
+	var parts []string
+	if !s.Filter.Empty() || s.Where == "" {
+		parts = append(parts, filterText(s.Filter))
+	}
+	if s.Where != "" {
+		parts = append(parts, "where "+s.Where)
+	}
+	return strings.Join(parts, " ")
+}
+
+func timeoutText(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return d.String()
+}
+
+func removeClient(ctx context.Context, sh *shell, id string, leave consent) error {
+	if leave.dryRun {
+		sh.say("%s would be forgotten, if it is registered", id)
+		return nil
+	}
+	if err := sh.confirm(leave, "Forget the client %q?", id); err != nil {
+		return err
+	}
+	var was client.RegisteredClient
+	if err := sh.call(ctx, http.MethodDelete, "/v1/clients/"+url.PathEscape(id), nil, nil, &was); err != nil {
+		return err
+	}
+	sh.say("forgot %s; it had %d subscriptions", id, len(was.Subscriptions))
+	return nil
+}
+
+// subscriptionReport is what /status tells of clients.
+type subscriptionReport struct {
+	Clients          int  `json:"clients"`
+	Subscriptions    int  `json:"subscriptions"`
+	CriticalDetached int  `json:"critical_detached"`
+	Healthy          bool `json:"healthy"`
+	ByClient         map[string]struct {
+		Subscriptions map[string]struct {
+			Filter   event.Filter `json:"filter"`
+			State    string       `json:"state"`
+			Critical bool         `json:"critical"`
+		} `json:"subscriptions"`
+	} `json:"by_client"`
+}
+
+func (r subscriptionReport) text() string {
+	return fmt.Sprintf("%d with %d subscriptions", r.Clients, r.Subscriptions)
+}
+
+// timeoutsText tells the span of the handlers' time limits.
+func timeoutsText(byClient map[string]map[string]float64) string {
+	low, high, n := 0.0, 0.0, 0
+	for _, limits := range byClient {
+		for _, seconds := range limits {
+			if n == 0 || seconds < low {
+				low = seconds
+			}
+			high = max(high, seconds)
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		return "none told"
+	case low == high:
+		return fmt.Sprintf("%d handlers, %gs", n, low)
+	default:
+		return fmt.Sprintf("%d handlers, %gs to %gs", n, low, high)
+	}
+}

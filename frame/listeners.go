@@ -1,0 +1,91 @@
+package frame
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// More kinds of feature level 4: who listens, and what the leader sees of its queue and
+// of runs.
+const (
+	KindClientPut    Kind = 33
+	KindPressure     Kind = 34
+	KindChainOverdue Kind = 35
+)
+
+// Bounds of one registered client.
+const (
+	MaxClientBytes         = 64 << 10 // as a command
+	MaxClientSubscriptions = 1000
+)
+
+// ClientPut registers what a client listens to, in place of what it said before, for
+// TTL. Without subscriptions it takes the client away.
+type ClientPut struct {
+	ID            string
+	Host          string
+	PID           uint64
+	Version       string
+	TTL           time.Duration
+	Subscriptions []ClientSubscription
+}
+
+// ClientSubscription is one of them, as its client describes it.
+type ClientSubscription struct {
+	Name           string        `json:"name"`
+	Filter         event.Filter  `json:"filter"`
+	Where          string        `json:"where,omitempty"` // a condition in CEL
+	Mode           string        `json:"mode,omitempty"`
+	Critical       bool          `json:"critical,omitempty"`
+	State          string        `json:"state,omitempty"`
+	HandlerTimeout time.Duration `json:"handler_timeout_ns,omitempty"` // of one attempt
+	Cursor         string        `json:"cursor,omitempty"`
+}
+
+// Kind implements Command.
+func (ClientPut) Kind() Kind { return KindClientPut }
+
+// Size is what a client takes as a command, in bytes.
+func (c ClientPut) Size() int { return len(c.appendTo(nil)) }
+
+func (c ClientPut) appendTo(b []byte) []byte {
+	b = appendString(appendString(b, c.ID), c.Host)
+	b = appendString(binary.AppendUvarint(b, c.PID), c.Version)
+	b = binary.AppendUvarint(binary.AppendVarint(b, int64(c.TTL)), uint64(len(c.Subscriptions)))
+	for _, s := range c.Subscriptions {
+		b = s.appendTo(b)
+	}
+	return b
+}
+
+func (s ClientSubscription) appendTo(b []byte) []byte {
+	b = AppendFilter(appendString(b, s.Name), s.Filter)
+	b = appendBool(appendString(appendString(b, s.Where), s.Mode), s.Critical)
+	b = binary.AppendVarint(appendString(b, s.State), int64(s.HandlerTimeout))
+	return appendString(b, s.Cursor)
+}
+
+func (d *decoder) clientPut() ClientPut {
+	c := ClientPut{ID: d.string(), Host: d.string(), PID: d.uvarint(), Version: d.string(), TTL: time.Duration(d.varint())}
+	n := d.count(12)
+	if n > MaxClientSubscriptions {
+		d.fail("%d subscriptions in one command", n)
+		return c
+	}
+	for range n {
+		c.Subscriptions = append(c.Subscriptions, ClientSubscription{Name: d.string(), Filter: d.filter(), Where: d.string(), Mode: d.string(),
+			Critical: d.bool(), State: d.string(), HandlerTimeout: time.Duration(d.varint()), Cursor: d.string()})
+	}
+	return c
+}
+
+func (d *decoder) listenerCommand(kind Kind) Command {
+	switch kind {
+	case KindClientPut:
+		return d.clientPut()
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,191 @@
+package fsm
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// Bounds of how long a client's word counts, and what it is where it does not say.
+const (
+	MinClientTTL     = 30 * time.Second
+	MaxClientTTL     = time.Hour
+	DefaultClientTTL = 5 * time.Minute
+)
+
+// Client is a process that says what it listens to. It is forgotten when it has said
+// nothing for TTL.
+type Client struct {
+	ID            string                     `json:"id"`
+	Host          string                     `json:"host,omitempty"`
+	PID           uint64                     `json:"pid,omitempty"`
+	Version       string                     `json:"version,omitempty"`
+	TTL           time.Duration              `json:"ttl_ns"`
+	Registered    time.Time                  `json:"registered_at"` // its first word
+	Seen          time.Time                  `json:"seen_at"`       // its last
+	Bytes         uint64                     `json:"bytes"`         // as a command
+	Subscriptions []frame.ClientSubscription `json:"subscriptions"`
+}
+
+func (c *Client) expires() int64 { return c.Seen.UnixNano() + int64(c.TTL) }
+
+// clients are those that are registered. due is no later than the first of them
+// expires.
+type clients struct {
+	byID  map[string]*Client
+	bytes uint64
+	due   int64
+}
+
+func newClients() clients { return clients{byID: map[string]*Client{}, due: math.MaxInt64} }
+
+func (l *clients) put(c *Client) {
+	if old := l.byID[c.ID]; old != nil {
+		l.bytes -= old.Bytes
+	}
+	l.byID[c.ID] = c
+	l.bytes += c.Bytes
+	l.due = min(l.due, c.expires())
+}
+
+func (s *state) loadClient(_ string, value []byte) error {
+	c := &Client{}
+	if err := json.Unmarshal(value, c); err != nil {
+		return err
+	}
+	s.clients.put(c)
+	return nil
+}
+
+// putClient keeps what a client says in place of what it said before. What is kept of a
+// client is never changed, so that readers may share it.
+func (a *applier) putClient(c frame.ClientPut) Result {
+	old := a.s.clients.byID[c.ID]
+	if len(c.Subscriptions) == 0 {
+		if old != nil {
+			a.dropClient(old)
+		}
+		return Result{Client: old}
+	}
+	made := &Client{ID: c.ID, Host: c.Host, PID: c.PID, Version: c.Version, TTL: c.TTL, Registered: a.time(), Seen: a.time(),
+		Bytes: uint64(c.Size()), Subscriptions: c.Subscriptions}
+	if made.TTL == 0 {
+		made.TTL = DefaultClientTTL
+	}
+	before := uint64(0)
+	if old != nil {
+		made.Registered, before = old.Registered, old.Bytes
+	}
+	if refused := a.refuseClient(made, before); refused != nil {
+		return *refused
+	}
+	a.s.clients.put(made)
+	a.tx.setJSON(key(prefixClient, made.ID), made)
+	return Result{Client: made}
+}
+
+// refuseClient says why there is no room for a client that took so many bytes before;
+// nil is room.
+func (a *applier) refuseClient(c *Client, before uint64) *Result {
+	set, list := &a.s.settings, &a.s.clients
+	var r Result
+	switch {
+	case c.ID == "":
+		r = refuse(Invalid, "id", "a client without an id", "name it")
+	case c.TTL < MinClientTTL || c.TTL > MaxClientTTL:
+		r = refuse(Invalid, "ttl", fmt.Sprintf("a TTL of %s", c.TTL), fmt.Sprintf("send one from %s to %s", MinClientTTL, MaxClientTTL))
+	case c.Bytes > frame.MaxClientBytes:
+		r = refuse(Invalid, "subscriptions", fmt.Sprintf("the client takes %d bytes, the limit is %d", c.Bytes, frame.MaxClientBytes), "register fewer or shorter subscriptions")
+	case before == 0 && uint64(len(list.byID)) >= set.ClientsMax:
+		r = refuse(Overloaded, "id", fmt.Sprintf("there are %d clients, the limit is %d", len(list.byID), set.ClientsMax),
+			"wait until some expire, remove some, or raise clients.max")
+	case c.Bytes > before && list.bytes-before+c.Bytes > set.ClientsBytes:
+		r = refuse(Overloaded, "subscriptions", fmt.Sprintf("the clients take %d bytes, the limit is %d", list.bytes, set.ClientsBytes),
+			"wait until some expire, remove some, or raise clients.max_bytes")
+	default:
+		return nil
+	}
+	return &r
+}
+
+func (a *applier) dropClient(c *Client) {
+	delete(a.s.clients.byID, c.ID)
+	a.s.clients.bytes -= c.Bytes
+	a.tx.Delete(key(prefixClient, c.ID))
+}
+
+// expireClients removes the clients that have been silent for their time.
+func (a *applier) expireClients() {
+	list := &a.s.clients
+	if a.now < list.due {
+		return
+	}
+	var over []string
+	list.due = math.MaxInt64
+	for id, c := range list.byID {
+		if at := c.expires(); at <= a.now {
+			over = append(over, id)
+		} else {
+			list.due = min(list.due, at)
+		}
+	}
+	slices.Sort(over)
+	for _, id := range over {
+		a.dropClient(list.byID[id])
+	}
+}
+
+// Clients returns those that are registered, by id, from the first one behind after
+// on; at most limit. They must not be changed.
+func (m *Machine) Clients(after string, limit int) []*Client {
+	return read(m, func(s *state) []*Client {
+		ids := make([]string, 0, len(s.clients.byID))
+		for id := range s.clients.byID {
+			if id > after || after == "" {
+				ids = append(ids, id)
+			}
+		}
+		slices.Sort(ids)
+		list := make([]*Client, 0, min(len(ids), limit))
+		for _, id := range ids[:min(len(ids), limit)] {
+			list = append(list, s.clients.byID[id])
+		}
+		return list
+	})
+}
+
+// ClientStats counts the registered clients.
+type ClientStats struct {
+	Clients       int    `json:"clients"`
+	Subscriptions int    `json:"subscriptions"`
+	Bytes         uint64 `json:"bytes"`
+	// Of the subscriptions that are critical, those that are not attached.
+	CriticalDetached int `json:"critical_detached"`
+}
+
+// ClientStats returns the figures of this moment.
+func (m *Machine) ClientStats() ClientStats {
+	return read(m, func(s *state) ClientStats {
+		out := ClientStats{Clients: len(s.clients.byID), Bytes: s.clients.bytes}
+		for _, c := range s.clients.byID {
+			out.Subscriptions += len(c.Subscriptions)
+			for i := range c.Subscriptions {
+				if one := &c.Subscriptions[i]; one.Critical && !Attached(one) {
+					out.CriticalDetached++
+				}
+			}
+		}
+		return out
+	})
+}
+
+// StateAttached is the state of a subscription that is fed.
+const StateAttached = "attached"
+
+// Attached reports whether a subscription is fed, as its client says; one that does not
+// say is.
+func Attached(s *frame.ClientSubscription) bool { return s.State == "" || s.State == StateAttached }

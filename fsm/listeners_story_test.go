@@ -1,0 +1,38 @@
+package fsm
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+// clientWords reads a registration as trainer-3 5m loss=training.* alarm=*_FAILED!detached
+// (a critical subscription and its state).
+func clientWords(words []string) frame.ClientPut {
+	ttl, _ := time.ParseDuration(words[2])
+	c := frame.ClientPut{ID: words[1], Host: "gpu-1", PID: 7, TTL: ttl}
+	for _, w := range words[3:] {
+		name, rest, _ := strings.Cut(w, "=")
+		pattern, state, critical := strings.Cut(rest, "!")
+		c.Subscriptions = append(c.Subscriptions, frame.ClientSubscription{Name: name, Filter: event.Filter{Types: []string{pattern}},
+			Mode: "durable", Critical: critical, State: state, HandlerTimeout: 30 * time.Second, Cursor: name})
+	}
+	return c
+}
+
+func tellClients(m *Machine) string {
+	var b strings.Builder
+	for _, c := range m.Clients("", 100) {
+		fmt.Fprintf(&b, "  %s since %s, last heard %s, for %s:", c.ID, c.Registered.Sub(epoch), c.Seen.Sub(epoch), c.TTL)
+		for _, s := range c.Subscriptions {
+			fmt.Fprintf(&b, " %s %s", s.Name, strings.Join(s.Filter.Types, ","))
+		}
+		b.WriteByte('\n')
+	}
+	s := m.ClientStats()
+	fmt.Fprintf(&b, "  %d clients, %d subscriptions, %d critical ones detached\n", s.Clients, s.Subscriptions, s.CriticalDetached)
+	return b.String()
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,7 +23,6 @@ type modelLetters struct {
 	maxBytes uint64
 	maxAge   time.Duration
 	stale    time.Duration
-	met      map[string]int // how often what is worth meeting was met
 }
 
 type modelLetter struct {
@@ -36,7 +36,7 @@ type modelLetter struct {
 }
 
 func newModelLetters() modelLetters {
-	return modelLetters{next: 1, origins: map[[frame.OriginSize]byte]bool{}, maxBytes: 256 << 20, stale: 24 * time.Hour, met: map[string]int{}}
+	return modelLetters{next: 1, origins: map[[frame.OriginSize]byte]bool{}, maxBytes: 256 << 20, stale: 24 * time.Hour}
 }
 
 func (l *modelLetter) text() string {
@@ -90,7 +90,7 @@ func (m *model) age() {
 	}
 	tooOld := func(l *modelLetter) bool { return l.copy == 0 && !l.dead.Add(s.maxAge).After(m.now) }
 	if s.maxAge > 0 && m.dropLetters(tooOld) > 0 {
-		s.met["letters too old"]++
+		m.met["letters too old"]++
 		m.late = append(m.late, event.DLQEventsPurged)
 	}
 	if !untold {
@@ -104,7 +104,7 @@ func (m *model) age() {
 	}
 	s.told = m.now.Add(-s.stale)
 	if count > 0 {
-		s.met["letters stale"]++
+		m.met["letters stale"]++
 		m.late = append(m.late, event.DLQStaleEvents)
 	}
 }
@@ -114,6 +114,12 @@ func (m *model) deadLetter(cur *modelCursor, c frame.DeadLetter) string {
 	if c.Generation != cur.generation || c.Offset > uint64(len(m.events)) {
 		return m.commit(cur, commit)
 	}
+	return m.die(cur, c, c.Offset <= cur.committed, func() string { return m.commit(cur, commit) })
+}
+
+// die makes an event a letter, and the cursor pass it; one that is settled already is
+// answered as the first time.
+func (m *model) die(cur *modelCursor, c frame.DeadLetter, settled bool, pass func() string) string {
 	var found *modelLetter
 	for _, l := range m.letters.list {
 		if l.cursor == c.Cursor && (l.copy == c.Offset || l.offset == c.Offset) && c.Offset > 0 {
@@ -123,11 +129,11 @@ func (m *model) deadLetter(cur *modelCursor, c frame.DeadLetter) string {
 			}
 		}
 	}
-	if c.Offset <= cur.committed {
-		if found == nil {
+	if settled {
+		if found == nil || found.offset != c.Offset {
 			return string(Conflict)
 		}
-		m.letters.met["letter repeated"]++
+		m.met["letter repeated"]++
 		return found.text() + " " + cur.text()
 	}
 	l := modelLetter{cursor: c.Cursor}
@@ -136,7 +142,7 @@ func (m *model) deadLetter(cur *modelCursor, c frame.DeadLetter) string {
 	}
 	bytes := sizeOf(string(c.Event), c.Cursor, c.Handler, c.Error, l.from)
 	if bytes > l.bytes && m.letterBytes()+bytes-l.bytes > m.letters.maxBytes {
-		m.letters.met["letter without room"]++
+		m.met["letter without room"]++
 		return string(Overloaded)
 	}
 	l.attempts += max(c.Attempts, 1)
@@ -149,11 +155,11 @@ func (m *model) deadLetter(cur *modelCursor, c frame.DeadLetter) string {
 		m.letters.list = append(m.letters.list, found)
 		*found, answer = l, l
 	case l.copy == c.Offset || l.copy == 0:
-		m.letters.met["letter dead again"]++
+		m.met["letter dead again"]++
 		l.copy, l.offset, l.dead, l.bytes = 0, c.Offset, m.now, bytes
 		*found, answer = l, l
 	}
-	return answer.text() + " " + m.commit(cur, commit)
+	return answer.text() + " " + pass()
 }
 
 func mustCopy(b []byte) event.Event {
@@ -164,9 +170,22 @@ func mustCopy(b []byte) event.Event {
 	return e
 }
 
-// resolve removes the letters whose copies a cursor has committed.
-func (m *model) resolve(name string, committed uint64) {
-	m.letters.met["letter resolved"] += m.dropLetters(func(l *modelLetter) bool { return l.cursor == name && l.copy != 0 && l.copy <= committed })
+// resolve removes the letters whose copies a cursor has settled.
+func (m *model) resolve(name string, settled func(offset uint64) bool) {
+	cur := m.cursors[name]
+	m.dropLetters(func(l *modelLetter) bool {
+		if l.cursor != name || l.copy == 0 || !settled(l.copy) {
+			return false
+		}
+		m.met["letter resolved"]++
+		if cur.group != nil {
+			m.met["letter of a group resolved"]++
+		}
+		if l.copy > cur.committed {
+			m.met["letter resolved behind the floor"]++
+		}
+		return true
+	})
 }
 
 // revive makes those dead again whose copies will not come.
@@ -174,7 +193,7 @@ func (m *model) revive(name string, below uint64) {
 	for _, l := range m.letters.list {
 		if l.cursor == name && l.copy != 0 && l.copy < below {
 			l.copy = 0
-			m.letters.met["letter revived"]++
+			m.met["letter revived"]++
 		}
 	}
 }
@@ -221,7 +240,7 @@ func (m *model) redrive(c frame.Redrive) string {
 		m.blocks = append(m.blocks, modelBlock{from, r.Last})
 	}
 	if r.Done > 0 {
-		m.letters.met["letters redriven"]++
+		m.met["letters redriven"]++
 		m.late = append(m.late, event.DLQEventsReplayed)
 	}
 	return r.text()
@@ -297,8 +316,7 @@ func letterRequest(t *rapid.T, m *model, name string, offset uint64) request {
 		return do(frame.SettingSet{Key: key, Value: value})
 	default:
 		offset, generation := likely(t, m, name, offset)
-		return do(frame.DeadLetter{Cursor: name, Generation: generation, Offset: offset, Handler: "h", Attempts: rapid.Uint64Range(0, 3).Draw(t, "attempts"),
-			Error: rapid.SampledFrom([]string{"boom", "a longer word on what went wrong"}).Draw(t, "error"), Event: copyOf(m, offset)})
+		return do(aDeadLetter(t, m, name, offset, generation))
 	}
 }
 
@@ -310,6 +328,10 @@ func likely(t *rapid.T, m *model, name string, offset uint64) (uint64, uint64) {
 		return offset, rapid.Uint64Range(0, 3).Draw(t, "generation")
 	}
 	choices := []uint64{cur.committed + 1, cur.committed + 2}
+	if cur.group != nil {
+		choices = append(choices, cur.committed+4, cur.group.reserved, cur.group.reserved+1)
+		choices = append(choices, slices.Sorted(maps.Keys(cur.group.retries))...)
+	}
 	for _, l := range m.letters.list {
 		if l.cursor == name && l.copy != 0 {
 			choices = append(choices, l.copy, l.copy+1)
@@ -360,7 +382,7 @@ func checkLetters(t tb, m *Machine, want *model) {
 	if stats.Count-stats.Redriven != uint64(dead) || stats.Bytes != bytes || stats.Count != uint64(len(got)) {
 		t.Fatalf("%d dead of %d, %d bytes: %+v", dead, len(got), bytes, stats)
 	}
-	for _, name := range []string{"", "x", "y"} {
+	for _, name := range []string{"", "x", "g"} {
 		checkReader(t, m, want, name)
 	}
 }

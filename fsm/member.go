@@ -119,6 +119,9 @@ func (s *state) loadType(_ string, value []byte) error {
 // this build's catalogue contradicts is left out: the built-in meaning wins.
 func (s *state) compileCatalogue() {
 	s.catalogue = event.Builtin()
+	if len(s.types) == 0 {
+		return
+	}
 	var all []event.Definition
 	for _, name := range slices.Sorted(maps.Keys(s.types)) {
 		all = append(all, s.types[name])

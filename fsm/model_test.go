@@ -7,10 +7,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"testing"
+	"strings"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
 	"github.com/ringrift/ringlog/event"
@@ -34,6 +33,9 @@ type model struct {
 	atRisk    bool
 	late      []event.Type // told behind the clients' events of the entry
 	letters   modelLetters
+
+	generations uint64         // of groups, given out
+	met         map[string]int // how often what is worth meeting was met
 }
 
 type modelVoter struct {
@@ -65,10 +67,11 @@ type modelAnswer struct {
 type modelCursor struct {
 	committed, generation uint64
 	gapFrom, gapTo        uint64
+	group                 *modelGroup
 }
 
 func newModel() *model {
-	return &model{window: time.Minute, first: 1, floor: 1, letters: newModelLetters(),
+	return &model{met: map[string]int{}, window: time.Minute, first: 1, floor: 1, letters: newModelLetters(),
 		producers: map[string]*modelProducer{}, cursors: map[string]*modelCursor{},
 		voters: map[string]*modelVoter{"n0": {}, "n1": {}, "n2": {}}}
 }
@@ -193,13 +196,18 @@ func (m *model) decide(r request) string {
 	case frame.Publish:
 		return m.publish(c, r.events)
 	case frame.CursorCreate:
-		if cur := m.cursors[c.Name]; cur != nil {
-			return cur.text()
+		return m.create(c.Name, nil)
+	case frame.GroupCreate:
+		if c.Group.MaxPending > 50_000 {
+			return string(Invalid)
 		}
-		m.cursors[c.Name] = &modelCursor{committed: m.first - 1}
-		return m.cursors[c.Name].text()
+		return m.create(c.Name, &modelGroup{policy: c.Group})
+	case frame.GroupSettle:
+		return m.with(c.Name, func(cur *modelCursor) string { return m.settle(cur, c) })
+	case frame.GroupDead:
+		return m.with(c.Letter.Cursor, func(cur *modelCursor) string { return m.deadInGroup(cur, c) })
 	case frame.CursorOpen:
-		return m.with(c.Name, func(cur *modelCursor) string { cur.generation++; return cur.text() })
+		return m.alone(c.Name, func(cur *modelCursor) string { cur.generation++; return cur.text() })
 	case frame.CursorSeek:
 		return m.with(c.Name, func(cur *modelCursor) string { return m.seek(c.Name, cur, c.To) })
 	case frame.CursorDelete:
@@ -209,14 +217,14 @@ func (m *model) decide(r request) string {
 			return cur.text()
 		})
 	case frame.CursorCommit:
-		return m.with(c.Name, func(cur *modelCursor) string { return m.commit(cur, c) })
+		return m.alone(c.Name, func(cur *modelCursor) string { return m.commit(cur, c) })
 	case frame.VoterHealth:
 		m.report(c)
 	case frame.SettingSet:
 		m.set(c)
 		return c.Value
 	case frame.DeadLetter:
-		return m.with(c.Cursor, func(cur *modelCursor) string { return m.deadLetter(cur, c) })
+		return m.alone(c.Cursor, func(cur *modelCursor) string { return m.deadLetter(cur, c) })
 	case frame.Redrive:
 		if c.To != "" && m.cursors[c.To] == nil {
 			return string(NotFound)
@@ -255,8 +263,38 @@ func (m *model) with(name string, do func(*modelCursor) string) string {
 	return string(NotFound)
 }
 
+// alone is with for what a cursor of one reader takes and a group does not.
+func (m *model) alone(name string, do func(*modelCursor) string) string {
+	return m.with(name, func(cur *modelCursor) string {
+		if cur.group != nil {
+			return string(Invalid)
+		}
+		return do(cur)
+	})
+}
+
+func (m *model) create(name string, group *modelGroup) string {
+	if cur := m.cursors[name]; cur != nil {
+		if (cur.group == nil) != (group == nil) || group != nil && cur.group.policy != group.policy {
+			return string(Exists)
+		}
+		return cur.text()
+	}
+	cur := &modelCursor{committed: m.first - 1}
+	if group != nil {
+		cur.group = group
+		m.renew(cur)
+	}
+	m.cursors[name] = cur
+	return cur.text()
+}
+
 func (c *modelCursor) text() string {
-	return fmt.Sprintf("committed %d generation %d gap %d-%d", c.committed, c.generation, c.gapFrom, c.gapTo)
+	text := fmt.Sprintf("committed %d generation %d gap %d-%d", c.committed, c.generation, c.gapFrom, c.gapTo)
+	if c.group != nil {
+		text += fmt.Sprintf(" reserved %d", c.group.reserved)
+	}
+	return text
 }
 
 func (m *model) commit(cur *modelCursor, c frame.CursorCommit) string {
@@ -270,7 +308,7 @@ func (m *model) commit(cur *modelCursor, c frame.CursorCommit) string {
 	if cur.committed >= cur.gapTo {
 		cur.gapFrom, cur.gapTo = 0, 0
 	}
-	m.resolve(c.Name, cur.committed)
+	m.resolve(c.Name, func(offset uint64) bool { return offset <= cur.committed })
 	return cur.text()
 }
 
@@ -287,6 +325,9 @@ func (m *model) seek(name string, cur *modelCursor, to frame.Position) string {
 	}
 	cur.gapFrom, cur.gapTo = 0, 0
 	m.revive(name, cur.committed+1)
+	if cur.group != nil {
+		m.renew(cur)
+	}
 	return cur.text()
 }
 
@@ -314,6 +355,7 @@ func (m *model) trim(c frame.Trim, stored uint64) string {
 				cur.gapFrom = cur.committed + 1
 			}
 			cur.gapTo = first - 1
+			cur.passed(m, first)
 		}
 	}
 	m.first = first
@@ -389,6 +431,9 @@ func describe(r request, got Result) string {
 		if got.Cursor.Gap != nil {
 			c.gapFrom, c.gapTo = got.Cursor.Gap.From, got.Cursor.Gap.To
 		}
+		if got.Cursor.Group != nil {
+			c.group = &modelGroup{reserved: got.Cursor.Group.Reserved}
+		}
 		return c.text()
 	case got.Trim != nil:
 		return fmt.Sprintf("first %d removed %d", got.Trim.First, got.Trim.Removed)
@@ -431,36 +476,54 @@ func (h *history) events(t *rapid.T) []event.Event {
 	}), 1, 6).Draw(t, "events")
 }
 
-func (h *history) request(t *rapid.T, m *model) request {
+// Which commands histories are made of, as often as they stand here.
+var commandKinds = strings.Fields(`publish settle letters create group settle letters open commit seek trim window produce produce produce
+	delete voter letters letters commit letters settle settle open group create settle letters settle publish`)
+
+func (h *history) request(t *rapid.T, m *model, term uint64) request {
 	tail := uint64(len(m.events))
-	name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name")
+	name := rapid.SampledFrom([]string{"x", "g", "h"}).Draw(t, "name")
 	offset := rapid.Uint64Range(0, tail+2).Draw(t, "offset")
-	switch rapid.IntRange(0, 24).Draw(t, "kind") {
-	case 0:
-		return do(frame.CursorCreate{Name: name})
-	case 1:
-		return do(frame.CursorOpen{Name: name})
-	case 2, 3:
+	switch rapid.SampledFrom(commandKinds).Draw(t, "kind") {
+	case "create":
+		return do(frame.CursorCreate{Name: mostly(t, "x", name)})
+	case "group":
+		return do(frame.GroupCreate{Name: mostly(t, rapid.SampledFrom([]string{"g", "h"}).Draw(t, "group"), name),
+			Group: frame.GroupPolicy{MaxPending: rapid.SampledFrom([]uint64{0, 0, 0, 0, 7, 50_001}).Draw(t, "pending")}})
+	case "open":
+		return do(frame.CursorOpen{Name: mostly(t, "x", name)})
+	case "commit":
+		name := mostly(t, "x", name)
 		offset, generation := likely(t, m, name, offset)
 		return do(frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
-	case 4:
+	case "seek":
 		return do(frame.CursorSeek{Name: name, To: frame.Position{Kind: frame.PositionKind(rapid.IntRange(0, 2).Draw(t, "to")), Offset: offset}})
-	case 5:
+	case "trim":
 		return do(frame.Trim{Before: offset, Force: rapid.Bool().Draw(t, "force")})
-	case 6:
+	case "window":
 		return do(frame.SettingSet{Key: "dedup.window", Value: rapid.SampledFrom([]string{"10s", "1m0s", "5m0s"}).Draw(t, "window")})
-	case 7, 8, 9, 10:
+	case "produce":
 		return h.produced(t)
-	case 11:
+	case "delete":
 		return do(frame.CursorDelete{Name: name})
-	case 12, 13:
+	case "voter":
 		voter := rapid.SampledFrom([]string{"n0", "n1", "n2", "n9"}).Draw(t, "voter")
 		return do(frame.VoterHealth{Voter: voter, Online: rapid.Bool().Draw(t, "online"), LastContactMs: 1})
-	case 14, 15, 16, 17, 18, 19, 20, 21:
+	case "letters":
 		return letterRequest(t, m, name, offset)
+	case "settle":
+		return groupRequest(t, m, mostly(t, rapid.SampledFrom([]string{"g", "h"}).Draw(t, "group"), name), offset, term)
 	default:
 		return publish(h.events(t)...)
 	}
+}
+
+// mostly draws the name that a command is meant for, or now and then any.
+func mostly(t *rapid.T, meant, any string) string {
+	if rapid.IntRange(0, 9).Draw(t, "meant") == 9 {
+		return any
+	}
+	return meant
 }
 
 func (h *history) produced(t *rapid.T) request {
@@ -475,65 +538,6 @@ func (h *history) produced(t *rapid.T) request {
 	r := produce(id, sequence, h.events(t)...)
 	h.sent[id] = append(h.sent[id], r)
 	return r
-}
-
-// The machine against the model, over random histories of every kind of command.
-// A second machine applies the same entries but is closed, reopened, and replaced
-// by a checkpoint of itself on the way: it must give the same answers, the same
-// digests and in the end the same dump.
-func TestMachineAgreesWithModel(t *testing.T) {
-	counts := map[string]int{}
-	rapid.Check(t, func(t *rapid.T) {
-		plainFS, troubledFS := vfs.NewMem(), vfs.NewMem()
-		plain, troubled := open(t, plainFS), open(t, troubledFS)
-		defer func() { plain.Close(); troubled.Close() }()
-		model, h := newModel(), &history{sent: map[string][]request{}}
-		now, term := epoch, uint64(1)
-		for _, m := range []*Machine{plain, troubled} {
-			threeVoters(t, m, model)
-		}
-		for index := range uint64(rapid.IntRange(1, 60).Draw(t, "entries")) {
-			index += 2
-			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 9999999999, 10 * time.Second, time.Minute, 16 * time.Minute, -time.Second}).Draw(t, "wait"))
-			if rapid.IntRange(0, 9).Draw(t, "election") == 0 {
-				term++
-			}
-			requests := make([]request, rapid.IntRange(0, 5).Draw(t, "requests"))
-			for i := range requests {
-				requests[i] = h.request(t, model)
-				counts[fmt.Sprintf("%T", requests[i].command)]++
-			}
-			leader := fmt.Sprintf("n%d", term%3)
-			e := entryOf(index+1, term, leader, now, requests...)
-			want := model.entry(term, leader, now, requests)
-			got := applyTo(t, plain, e)
-			for i, r := range requests {
-				if text := describe(r, got[i]); text != want[i] {
-					t.Fatalf("entry %d, %T: %s, want %s (%v)", index+1, r.command, text, want[i], got[i].Refusal)
-				}
-			}
-			troubled = trouble(t, troubled, troubledFS, counts)
-			again := applyTo(t, troubled, e)
-			if fmt.Sprint(encode(again)) != fmt.Sprint(encode(got)) {
-				t.Fatalf("entry %d: the reopened machine answers otherwise:\n%s\n%s", index+1, encode(again), encode(got))
-			}
-			_, a := plain.Digest()
-			if _, b := troubled.Digest(); a != b {
-				t.Fatalf("entry %d: digests differ", index+1)
-			}
-		}
-		checkLog(t, plain, model)
-		checkLetters(t, troubled, model)
-		for what, n := range model.letters.met {
-			counts[what] += n
-		}
-		if a, b := dump(t, plain), dump(t, troubled); !bytes.Equal(a, b) {
-			t.Fatalf("dumps differ:\n%s\n%s", a, b)
-		}
-	})
-	for _, kind := range slices.Sorted(maps.Keys(counts)) {
-		t.Logf("%s: %d", kind, counts[kind])
-	}
 }
 
 // threeVoters has raft's configuration and the members stand in the log, so that it
@@ -558,28 +562,6 @@ func encode(results []Result) (list []string) {
 		list = append(list, string(r.Encode()))
 	}
 	return list
-}
-
-// trouble closes and reopens a machine, or swaps a checkpoint of itself in.
-func trouble(t *rapid.T, m *Machine, fs vfs.FS, counts map[string]int) *Machine {
-	switch rapid.IntRange(0, 9).Draw(t, "trouble") {
-	case 0:
-		counts["restart"]++
-		if err := m.Close(); err != nil {
-			t.Fatalf("close: %v", err)
-		}
-		return open(t, fs)
-	case 1:
-		counts["swap"]++
-		position, err := m.Checkpoint("incoming")
-		if err != nil || position.Index != m.Applied() {
-			t.Fatalf("checkpoint at %d: %v", position.Index, err)
-		}
-		if err := m.Swap("incoming"); err != nil {
-			t.Fatalf("swap: %v", err)
-		}
-	}
-	return m
 }
 
 func dump(t tb, m *Machine) []byte {

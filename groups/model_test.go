@@ -1,0 +1,665 @@
+package groups
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// TestMain has rapid make more and longer histories than it does by itself; the command
+// line may say otherwise.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.checks": "4000", "rapid.steps": "80"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	m.Run()
+}
+
+// TestCoordinatorAgreesWithModel runs random histories of members, failures, silence and
+// new leaders, and holds every decision against a model that knows the rules and no
+// queues. In the end every event is settled.
+func TestCoordinatorAgreesWithModel(t *testing.T) {
+	did := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, did)
+		t.Repeat(map[string]func(*rapid.T){
+			"feed":     w.feed,
+			"join":     w.join,
+			"take":     w.take,
+			"ack":      w.ack,
+			"nack":     w.nack,
+			"progress": w.progress,
+			"wait":     w.wait,
+			"settle":   w.settle,
+			"bury":     w.bury,
+			"leave":    w.leave,
+			"leader":   w.newLeader,
+			"trim":     w.trim,
+			"":         w.check,
+		})
+		w.drain()
+	})
+	for _, what := range []string{"delivered", "delivered again", "acked", "refused", "revoked", "expired", "silent", "dead", "claimed", "not claimed", "new leader", "settle failed", "outcome unknown", "trimmed"} {
+		if did[what] == 0 {
+			t.Errorf("no history had this: %s", what)
+		}
+	}
+	t.Log(did)
+}
+
+// modelEvent is an event as the model sees it.
+type modelEvent struct {
+	offset  uint64
+	key     string
+	matches bool
+	settled bool // as the coordinator was told
+	dying   bool
+	holder  string
+	until   time.Time // its delivery fails then
+	after   time.Time // not handed out before
+	count   uint64
+	failed  bool
+	kept    uint64 // deliveries in a record that is to be in the log; 0 is none
+}
+
+// client is a member's own view.
+type client struct {
+	m       *Member
+	session uint64
+	seen    time.Time
+	live    bool
+	holding map[uint64]bool
+}
+
+type world struct {
+	t       *rapid.T
+	did     map[string]int
+	c       *Coordinator
+	p       Policy
+	now     time.Time
+	events  []*modelEvent // offset 1 first
+	clients map[string]*client
+	// What the log has.
+	stored struct {
+		floor, reserved uint64
+		done            map[uint64]bool
+		retries         map[uint64]frame.GroupRetry
+	}
+	scanned uint64
+	lost    map[string]map[uint64]bool // that members are to be told
+	sent    []uint64                   // settled and to be in the log
+}
+
+func newWorld(t *rapid.T, did map[string]int) *world {
+	w := &world{t: t, did: did, now: time.Unix(1_000_000, 0), clients: map[string]*client{}, lost: map[string]map[uint64]bool{},
+		p: Policy{AckWait: 30 * time.Second, Session: 10 * time.Second, MaxDeliver: rapid.SampledFrom([]uint64{0, 2, 3}).Draw(t, "max_deliver"), MaxPending: rapid.SampledFrom([]uint64{3, 20, 1000}).Draw(t, "max_pending")}}
+	w.stored.done, w.stored.retries = map[uint64]bool{}, map[uint64]frame.GroupRetry{}
+	w.c = New(w.now, State{}, w.p, 0)
+	return w
+}
+
+func (w *world) at(offset uint64) *modelEvent { return w.events[offset-1] }
+
+// feed appends events to the log and feeds what there is room for.
+func (w *world) feed(t *rapid.T) {
+	for range rapid.IntRange(0, 12).Draw(t, "n") {
+		w.events = append(w.events, &modelEvent{offset: uint64(len(w.events) + 1),
+			key: rapid.SampledFrom([]string{"", "", "a", "b", "c"}).Draw(t, "key"), matches: rapid.IntRange(0, 3).Draw(t, "matches") > 0})
+	}
+	w.feedRoom()
+}
+
+func (w *world) feedRoom() {
+	room := w.c.Room()
+	var list []Event
+	next := w.c.Next()
+	for ; int(next) <= len(w.events) && (len(list) < room || next <= w.c.loaded.reserved); next++ {
+		if e := w.at(next); e.matches {
+			list = append(list, Event{Offset: e.offset, Key: e.key, Bytes: 10})
+		}
+	}
+	w.c.Feed(list, next)
+	w.scanned = max(w.scanned, next-1)
+}
+
+func (w *world) anyone(t *rapid.T) (string, *client) {
+	names := slices.Sorted(maps.Keys(w.clients))
+	if len(names) == 0 {
+		t.Skip("no members")
+	}
+	name := rapid.SampledFrom(names).Draw(t, "member")
+	return name, w.clients[name]
+}
+
+// enter speaks for a member; where its session is over the coordinator must know.
+func (w *world) enter(name string) *Member {
+	cl := w.clients[name]
+	m, err := w.c.Enter(w.now, name, cl.session)
+	if (err == nil) != cl.live {
+		w.t.Fatalf("%s: session %d live=%v: %v", name, cl.session, cl.live, err)
+	}
+	if err == nil {
+		cl.seen = w.now
+	}
+	return m
+}
+
+func (w *world) join(t *rapid.T) {
+	name := rapid.SampledFrom([]string{"w1", "w2", "w3"}).Draw(t, "member")
+	cl := w.clients[name]
+	if cl == nil {
+		cl = &client{holding: map[uint64]bool{}}
+		w.clients[name] = cl
+	}
+	if rapid.IntRange(0, 3).Draw(t, "forgets") == 0 {
+		clear(cl.holding)
+	}
+	w.rejoin(name, cl)
+}
+
+func (w *world) rejoin(name string, cl *client) {
+	var holding []frame.Range
+	for _, offset := range slices.Sorted(maps.Keys(cl.holding)) {
+		holding = addRange(holding, frame.Range{From: offset, To: offset})
+	}
+	delete(w.lost, name)
+	if cl.live { // what it does not name has failed, the last first
+		for _, e := range slices.Backward(w.events) {
+			if e.holder == name && !cl.holding[e.offset] {
+				w.fail(e, w.now, false, true)
+			}
+		}
+	}
+	for _, offset := range slices.Sorted(maps.Keys(cl.holding)) {
+		if e := w.at(offset); e.holder == name {
+			continue
+		} else if w.claimable(e, name) {
+			e.holder, e.until = name, w.now.Add(w.p.AckWait)
+			w.did["claimed"]++
+		} else {
+			w.lose(name, offset)
+			w.did["not claimed"]++
+		}
+	}
+	m, err := w.c.Join(w.now, name, holding)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cl.m, cl.session, cl.live, cl.seen = m, m.Session, true, w.now
+}
+
+func (w *world) claimable(e *modelEvent, name string) bool {
+	if e.settled || e.dying || e.holder != "" || e.count == 0 || e.failed {
+		return false
+	}
+	for _, other := range w.sameKey(e) {
+		if other.offset < e.offset && w.isOpen(other) && other.holder != name {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) isOpen(e *modelEvent) bool { return !e.settled && !e.dying }
+
+func (w *world) sameKey(e *modelEvent) (list []*modelEvent) {
+	for _, other := range w.events {
+		if e.key != "" && other.key == e.key && other.matches && other != e {
+			list = append(list, other)
+		}
+	}
+	return list
+}
+
+func (w *world) lose(name string, offset uint64) {
+	if w.lost[name] == nil {
+		w.lost[name] = map[uint64]bool{}
+	}
+	w.lost[name][offset] = true
+	w.did["revoked"]++
+}
+
+// fail ends a delivery that counts. revokes takes the later ones of its key.
+func (w *world) fail(e *modelEvent, after time.Time, kept, revokes bool) {
+	holder := e.holder
+	e.holder = ""
+	if w.p.MaxDeliver > 0 && e.count >= w.p.MaxDeliver {
+		e.dying = true
+		w.did["dead"]++
+		return
+	}
+	e.after = after
+	if kept {
+		e.failed, e.kept = true, e.count
+	}
+	if revokes {
+		w.revokeBehind(e, holder)
+	}
+}
+
+func (w *world) revokeBehind(e *modelEvent, holder string) {
+	for _, later := range w.sameKey(e) {
+		if later.offset > e.offset && later.holder == holder {
+			later.holder, later.after = "", time.Time{}
+			later.count--
+			w.lose(holder, later.offset)
+		}
+	}
+}
+
+func (w *world) take(t *rapid.T) {
+	name, cl := w.anyone(t)
+	want := rapid.IntRange(1, 10).Draw(t, "want")
+	w.takeFor(name, cl, want)
+}
+
+func (w *world) takeFor(name string, cl *client, want int) int {
+	m := w.enter(name)
+	if m == nil {
+		return 0
+	}
+	w.tellLost(name, cl)
+	list := w.c.Take(w.now, m, want, 1<<20, want, nil)
+	if len(list) > want {
+		w.t.Fatalf("%d events, %d were wanted", len(list), want)
+	}
+	for _, d := range list {
+		e := w.at(d.Offset)
+		w.mayGet(e, name)
+		if e.count++; d.Count != e.count {
+			w.t.Fatalf("offset %d: delivery %d, want %d", d.Offset, d.Count, e.count)
+		}
+		e.holder, e.until = name, w.now.Add(w.p.AckWait)
+		cl.holding[d.Offset] = true
+		w.did["delivered"]++
+		if d.Count > 1 {
+			w.did["delivered again"]++
+		}
+	}
+	return len(list)
+}
+
+// mayGet holds a delivery against the rules.
+func (w *world) mayGet(e *modelEvent, name string) {
+	switch {
+	case !e.matches || !w.isOpen(e):
+		w.t.Fatalf("offset %d is not to be had: %+v", e.offset, e)
+	case e.offset > w.stored.reserved:
+		w.t.Fatalf("offset %d is handed out, the log has %d reserved", e.offset, w.stored.reserved)
+	case e.holder != "":
+		w.t.Fatalf("offset %d is handed to %s and held by %s", e.offset, name, e.holder)
+	case e.after.After(w.now):
+		w.t.Fatalf("offset %d is handed out at %s, it waits until %s", e.offset, w.now, e.after)
+	}
+	for _, other := range w.sameKey(e) {
+		if other.offset < e.offset && w.isOpen(other) && other.holder != name || other.offset > e.offset && other.holder != "" {
+			w.t.Fatalf("offset %d of key %s goes to %s, %d is with %q", e.offset, e.key, name, other.offset, other.holder)
+		}
+	}
+}
+
+func (w *world) tellLost(name string, cl *client) {
+	got := map[uint64]bool{}
+	for _, r := range cl.m.Lost() {
+		for offset := r.From; offset <= r.To; offset++ {
+			got[offset] = true
+			delete(cl.holding, offset)
+		}
+	}
+	if !maps.Equal(got, w.lost[name]) && len(got)+len(w.lost[name]) > 0 {
+		w.t.Fatalf("%s is told that it lost %v, it lost %v", name, got, w.lost[name])
+	}
+	delete(w.lost, name)
+}
+
+func (w *world) someRange(t *rapid.T) frame.Range {
+	if len(w.events) == 0 {
+		t.Skip("no events")
+	}
+	from := rapid.Uint64Range(1, uint64(len(w.events))).Draw(t, "from")
+	return frame.Range{From: from, To: from + rapid.SampledFrom([]uint64{0, 0, 3, 50, 1 << 63}).Draw(t, "more")}
+}
+
+func (w *world) ack(t *rapid.T) {
+	name, cl := w.anyone(t)
+	r := w.someRange(t)
+	if m := w.enter(name); m != nil {
+		w.ackRange(name, cl, m, r)
+	}
+}
+
+func (w *world) ackRange(name string, cl *client, m *Member, r frame.Range) {
+	var refused []frame.Range
+	for offset := r.From; offset <= r.To && offset <= uint64(len(w.events)); offset++ {
+		delete(cl.holding, offset)
+		if e := w.at(offset); e.holder == name {
+			e.holder, e.settled = "", true
+			w.sent = append(w.sent, offset)
+			w.did["acked"]++
+		} else {
+			refused = addRange(refused, frame.Range{From: offset, To: offset})
+			w.did["refused"]++
+		}
+	}
+	if behind := uint64(len(w.events)) + 1; r.To >= behind {
+		refused = addRange(refused, frame.Range{From: max(r.From, behind), To: r.To})
+	}
+	if got := w.c.Ack(m, r, nil); !slices.Equal(got, refused) {
+		w.t.Fatalf("ack of %v by %s: refused %v, want %v", r, name, got, refused)
+	}
+}
+
+func (w *world) nack(t *rapid.T) {
+	name, cl := w.anyone(t)
+	offset := w.someRange(t).From
+	if held := slices.Sorted(maps.Keys(cl.holding)); len(held) > 0 && rapid.IntRange(0, 5).Draw(t, "own") > 0 {
+		offset = rapid.SampledFrom(held).Draw(t, "held")
+	}
+	nack := Nack{Offset: offset, Error: "e", Delay: rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second}).Draw(t, "delay"),
+		Dead: rapid.IntRange(0, 9).Draw(t, "dead") == 0, Released: rapid.IntRange(0, 5).Draw(t, "released") == 0}
+	m := w.enter(name)
+	if m == nil {
+		return
+	}
+	e := w.at(offset)
+	if got := w.c.Nack(w.now, m, nack); got != (e.holder == name) {
+		w.t.Fatalf("nack of %d by %s, held by %q: %v", offset, name, e.holder, got)
+	}
+	if delete(cl.holding, offset); e.holder != name {
+		return
+	}
+	switch {
+	case nack.Released:
+		e.holder, e.after = "", time.Time{}
+		e.count--
+		w.revokeBehind(e, name)
+	case nack.Dead:
+		e.holder, e.dying = "", true
+	default:
+		w.fail(e, w.now.Add(nack.Delay), true, true)
+	}
+}
+
+func (w *world) progress(t *rapid.T) {
+	name, _ := w.anyone(t)
+	if m := w.enter(name); m != nil {
+		r := w.someRange(t)
+		w.c.Progress(w.now, m, r, nil)
+		for offset := r.From; offset <= r.To && offset <= uint64(len(w.events)); offset++ {
+			if e := w.at(offset); e.holder == name {
+				e.until = w.now.Add(w.p.AckWait)
+			}
+		}
+	}
+}
+
+func (w *world) wait(t *rapid.T) {
+	w.pass(rapid.SampledFrom([]time.Duration{time.Second, 4 * time.Second, 9 * time.Second, 11 * time.Second, 31 * time.Second}).Draw(t, "wait"))
+	for _, name := range slices.Sorted(maps.Keys(w.clients)) { // some stay in touch
+		if w.clients[name].live && rapid.Bool().Draw(t, "speaks") {
+			w.enter(name)
+		}
+	}
+}
+
+// pass lets time go by: first deliveries fail, then the silent go.
+func (w *world) pass(d time.Duration) {
+	w.now = w.now.Add(d)
+	w.c.Tick(w.now)
+	for _, e := range w.events {
+		if e.holder != "" && !e.until.After(w.now) {
+			w.lose(e.holder, e.offset)
+			w.did["expired"]++
+			w.fail(e, time.Time{}, true, true)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.clients)) {
+		if cl := w.clients[name]; cl.live && !cl.seen.Add(w.p.Session).After(w.now) {
+			w.gone(name, cl)
+			w.did["silent"]++
+		}
+	}
+}
+
+func (w *world) gone(name string, cl *client) {
+	cl.live = false
+	delete(w.lost, name)
+	for _, e := range w.events {
+		if e.holder == name {
+			w.fail(e, time.Time{}, false, false)
+		}
+	}
+}
+
+func (w *world) leave(t *rapid.T) {
+	name, cl := w.anyone(t)
+	m := w.enter(name)
+	if m == nil {
+		return
+	}
+	w.c.Leave(m)
+	cl.live = false
+	delete(w.lost, name)
+	clear(cl.holding)
+	for _, e := range w.events {
+		if e.holder == name {
+			e.holder, e.after = "", time.Time{}
+			e.count--
+		}
+	}
+}
+
+func (w *world) settle(t *rapid.T) {
+	w.settleAs(rapid.IntRange(0, 20).Draw(t, "reserve"), rapid.Bool().Draw(t, "all"), rapid.SampledFrom([]string{"", "", "", "settle failed", "outcome unknown"}).Draw(t, "fate"))
+}
+
+// settleAs stores what the outbox has, or has it fail. What was settled before must be in
+// the log once it is.
+func (w *world) settleAs(reserve int, all bool, fate string) {
+	s, some := w.c.Outbox(reserve, all)
+	if !some {
+		if len(w.sent) > 0 {
+			w.t.Fatalf("%v are settled, and the log is told nothing", w.sent)
+		}
+		return
+	}
+	w.did[fate]++
+	if fate != "settle failed" {
+		w.store(s)
+	}
+	w.c.Settled(fate == "")
+	if fate != "" {
+		return
+	}
+	for _, offset := range w.sent {
+		if !w.stored.done[offset] {
+			w.t.Fatalf("offset %d was settled, the log does not have it: %+v", offset, s)
+		}
+	}
+	w.sent = nil
+	for _, e := range w.events {
+		if e.kept > 0 && w.isOpen(e) && w.stored.retries[e.offset].Deliveries < e.kept {
+			w.t.Fatalf("offset %d has failed %d times, the log has %+v", e.offset, e.kept, w.stored.retries[e.offset])
+		}
+	}
+}
+
+// store does what the state machine does.
+func (w *world) store(s Settle) {
+	behind := uint64(0)
+	for _, r := range s.Done {
+		if r.From <= behind || r.To < r.From || r.To > w.scanned {
+			w.t.Fatalf("ranges %v, read up to %d", s.Done, w.scanned)
+		}
+		behind = r.To + 1
+		for offset := r.From; offset <= r.To; offset++ {
+			if e := w.at(offset); e.matches && !e.settled {
+				w.t.Fatalf("offset %d is told to be settled: %+v", offset, e)
+			}
+			w.stored.done[offset] = true
+			delete(w.stored.retries, offset)
+		}
+	}
+	for w.stored.done[w.stored.floor+1] {
+		w.stored.floor++
+	}
+	if s.Reserved > uint64(len(w.events)) {
+		w.t.Fatalf("%d is reserved past the tail", s.Reserved)
+	}
+	w.stored.reserved = max(w.stored.reserved, s.Reserved, w.stored.floor)
+	for _, r := range s.Retries {
+		if w.stored.done[r.Offset] || r.Offset > w.stored.reserved {
+			w.t.Fatalf("a retry of %d", r.Offset)
+		}
+		if r.Deliveries >= w.stored.retries[r.Offset].Deliveries {
+			w.stored.retries[r.Offset] = r
+		}
+	}
+}
+
+func (w *world) bury(t *rapid.T) { w.buryAll(rapid.IntRange(0, 3).Draw(t, "fails") > 0) }
+
+func (w *world) buryAll(ok bool) {
+	for _, d := range w.c.Deaths() {
+		e := w.at(d.Offset)
+		if !e.dying || d.Attempts != e.count || d.Handler == "" {
+			w.t.Fatalf("%+v is dead: %+v", d, e)
+		}
+		if ok {
+			w.stored.done[d.Offset] = true
+			e.settled, e.dying = true, false
+			delete(w.stored.retries, d.Offset)
+		}
+		w.c.Buried(d.Offset, ok)
+	}
+	for w.stored.done[w.stored.floor+1] {
+		w.stored.floor++
+	}
+}
+
+func (w *world) trim(t *rapid.T) {
+	if len(w.events) == 0 || rapid.IntRange(0, 9).Draw(t, "rare") > 0 {
+		t.Skip("nothing to trim")
+	}
+	to := rapid.Uint64Range(1, uint64(len(w.events))).Draw(t, "to")
+	w.c.Trim(to)
+	w.scanned = max(w.scanned, to)
+	for _, e := range w.events[:to] {
+		if e.holder != "" {
+			w.lose(e.holder, e.offset)
+		}
+		if e.matches && !e.settled {
+			e.settled, e.dying, e.holder = true, false, ""
+		}
+		e.matches = false // it is not in the log any more
+	}
+	w.did["trimmed"]++
+}
+
+// newLeader goes on from what the log has. Members notice, and come back.
+func (w *world) newLeader(t *rapid.T) {
+	w.did["new leader"]++
+	s := State{Committed: w.stored.floor, Reserved: w.stored.reserved}
+	for _, offset := range slices.Sorted(maps.Keys(w.stored.done)) {
+		if offset > s.Committed {
+			s.Done = addRange(s.Done, frame.Range{From: offset, To: offset})
+		}
+	}
+	for _, offset := range slices.Sorted(maps.Keys(w.stored.retries)) {
+		s.Retries = append(s.Retries, w.stored.retries[offset])
+	}
+	w.c = New(w.now, s, w.p, w.c.session)
+	w.scanned, w.sent, w.lost = w.stored.floor, nil, map[string]map[uint64]bool{}
+	for _, e := range w.events {
+		*e = modelEvent{offset: e.offset, key: e.key, matches: e.matches, settled: w.stored.done[e.offset]}
+		if r, failed := w.stored.retries[e.offset]; failed {
+			e.count, e.failed, e.after = r.Deliveries, true, r.After
+		} else if e.offset <= w.stored.reserved && !e.settled && e.matches {
+			e.count, e.after = 1, w.now.Add(w.p.Session)
+		}
+	}
+	for _, cl := range w.clients {
+		cl.live = false
+	}
+	w.feedRoom()
+	if w.c.Loading() {
+		t.Fatal("not all is loaded that was handed out")
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.clients)) {
+		if rapid.Bool().Draw(t, "comes back") {
+			w.rejoin(name, w.clients[name])
+		}
+	}
+}
+
+// check holds the figures against the model.
+func (w *world) check(t *rapid.T) {
+	held := map[string]int{}
+	total := 0
+	for _, e := range w.events {
+		if e.holder != "" {
+			held[e.holder]++
+			total++
+		}
+	}
+	if got := w.c.Counts(); got.Held != total {
+		t.Fatalf("%d are held, %d by the model", got.Held, total)
+	}
+	for _, s := range w.c.Sessions(w.now) {
+		if s.Held != held[s.Name] {
+			t.Fatalf("%s holds %d, %d by the model", s.Name, s.Held, held[s.Name])
+		}
+	}
+	if w.c.slots.len() > int(w.p.MaxPending) && !w.c.Loading() && w.c.slots.at(w.c.slots.next-1).offset > w.c.loaded.reserved {
+		t.Fatalf("%d events are looked at, %d may be", w.c.slots.len(), w.p.MaxPending)
+	}
+}
+
+// drain has two members handle everything: nothing is lost, and nothing waits for ever.
+func (w *world) drain() {
+	for round := 0; ; round++ {
+		if round > 20*len(w.events)+100 {
+			w.t.Fatalf("events are left that nobody gets: %s", w.left())
+		}
+		w.feedRoom()
+		w.settleAs(20, true, "")
+		for _, name := range []string{"w1", "w2"} {
+			cl := w.clients[name]
+			if cl == nil || !cl.live {
+				cl = &client{holding: map[uint64]bool{}}
+				w.clients[name] = cl
+				w.rejoin(name, cl)
+			}
+			w.takeFor(name, cl, 10)
+			if m := w.enter(name); m != nil && len(w.events) > 0 {
+				for _, offset := range slices.Sorted(maps.Keys(cl.holding)) {
+					w.ackRange(name, cl, m, frame.Range{From: offset, To: offset})
+				}
+			}
+		}
+		w.buryAll(true)
+		w.settleAs(0, true, "")
+		if w.stored.floor == uint64(len(w.events)) {
+			return
+		}
+		w.pass(3 * time.Second)
+	}
+}
+
+func (w *world) left() (text string) {
+	for _, e := range w.events {
+		if !w.stored.done[e.offset] {
+			text += fmt.Sprintf("%+v ", *e)
+		}
+	}
+	return text
+}

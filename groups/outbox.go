@@ -176,8 +176,8 @@ func (c *Coordinator) Buried(offset uint64, ok bool) {
 }
 
 // Trim settles everything up to an offset, whoever holds it: it is not in the log any
-// more.
-func (c *Coordinator) Trim(to uint64) {
+// more. It returns how many events that were.
+func (c *Coordinator) Trim(to uint64) (events int) {
 	for n := c.slots.first; n < c.slots.next; n++ {
 		s := c.slots.at(n)
 		if s.offset > to {
@@ -188,8 +188,10 @@ func (c *Coordinator) Trim(to uint64) {
 		}
 		if !s.settled() {
 			c.finish(n, s)
+			events++
 		}
 	}
 	c.dying = slices.DeleteFunc(c.dying, func(offset uint64) bool { return offset <= to })
 	c.scanned = max(c.scanned, to)
+	return events
 }

@@ -145,3 +145,12 @@ func (b *barrier) index(ctx context.Context) (uint64, error) {
 		return 0, ctx.Err()
 	}
 }
+
+// LeadingTerm is the term in which this node leads and takes requests; 0 where it does
+// not. The state holds all that was committed before that term.
+func (n *Node) LeadingTerm() uint64 {
+	if n.diverged.Load() {
+		return 0
+	}
+	return n.proposer.openTerm()
+}

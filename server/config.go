@@ -36,6 +36,9 @@ type Reader interface {
 type Observer interface {
 	Status() raftnode.Status
 	Report() raftnode.Report
+	// LeadingTerm is the term in which the node leads and takes requests; 0 where it does
+	// not. The state then holds all that was committed before that term.
+	LeadingTerm() uint64
 	// Autopilot is what the leader thinks of the servers; false where the node does not
 	// lead.
 	Autopilot() (raftnode.AutopilotVerdict, bool)

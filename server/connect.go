@@ -35,6 +35,7 @@ func (s *Server) mountConnect() {
 	gate := connect.WithInterceptors(&gate{s})
 	s.mux.Handle(ringlogv1connect.NewLogServiceHandler(&logService{s}, gate, options(maxCallMessage)))
 	s.mux.Handle(ringlogv1connect.NewCursorServiceHandler(&cursorService{s}, gate, options(maxCallMessage)))
+	s.mux.Handle(ringlogv1connect.NewGroupServiceHandler(&groupService{s}, gate, options(maxExchangeBody)))
 	s.mux.Handle(ringlogv1connect.NewPeerServiceHandler(&peerService{s}, gate, options(maxPeerMessage)))
 }
 

@@ -18,11 +18,12 @@ type cursorView struct {
 	LagEvents  uint64        `json:"lag_events"`
 	LagSeconds float64       `json:"lag_seconds"` // how long the oldest uncommitted event waits
 	lag        time.Duration // the same
+	Group      *groupView    `json:"group,omitempty"` // where members share it
 }
 
 // view measures a cursor against the local log.
 func (s *service) view(c fsm.Cursor) cursorView {
-	v := cursorView{Cursor: c}
+	v := cursorView{Cursor: c, Group: s.groupOf(&c)}
 	l := s.machine().Log()
 	first, last := l.Bounds()
 	if c.Committed >= last {

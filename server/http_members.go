@@ -171,7 +171,7 @@ func (s *Server) onLeader(handle handlerFunc) handlerFunc {
 
 // proxy asks the leader in the caller's place, with the caller's own token.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, leader string) error {
-	text, err := readAll(r.Body, nil, maxAdminBody, int(max(r.ContentLength, 0)))
+	text, err := readAll(r.Body, nil, maxExchangeBody, int(max(r.ContentLength, 0)))
 	if err != nil {
 		return err
 	}

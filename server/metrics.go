@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -30,7 +31,7 @@ type metrics struct {
 	panics   prometheus.Counter
 }
 
-func newMetrics(cfg Config) (*metrics, error) {
+func newMetrics(cfg Config, ops *service) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "ringlog", Name: name, Help: help})
 	}
@@ -44,7 +45,7 @@ func newMetrics(cfg Config) (*metrics, error) {
 		panics:   counter("panics_total", "Handlers that panicked."),
 		streams:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "ringlog", Name: "streams", Help: "Reads under way."}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.events, m.repeated, m.read, m.panics, m.streams, &nodeCollector{cfg.Node}} {
+	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.events, m.repeated, m.read, m.panics, m.streams, &nodeCollector{cfg.Node, ops}} {
 		if err := cfg.Registry.Register(c); err != nil {
 			return nil, fmt.Errorf("server: metrics: %w", err)
 		}
@@ -88,7 +89,10 @@ func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
 }
 
 // nodeCollector shows the node's state.
-type nodeCollector struct{ node Node }
+type nodeCollector struct {
+	node Node
+	ops  *service
+}
 
 // Describe implements prometheus.Collector: which series there are depends on the
 // members and cursors of the moment.
@@ -141,7 +145,19 @@ func (c *nodeCollector) collectState(send func(string, string, float64, ...strin
 	send("dead_letter_oldest_seconds", "Age of the oldest dead letter; 0 where there is none.", oldest)
 	for _, cursor := range m.Cursors() {
 		send("cursor_lag_events", "Events behind a cursor's commit.", float64(stats.Last-min(cursor.Committed, stats.Last)), "cursor", strings.ToValidUTF8(cursor.Name, "?"))
+		c.collectGroup(&cursor, send)
 	}
+}
+
+// collectGroup shows what the leader knows of a group.
+func (c *nodeCollector) collectGroup(cursor *fsm.Cursor, send func(string, string, float64, ...string)) {
+	if cursor.Group == nil || c.node.LeadingTerm() == 0 {
+		return
+	}
+	v, name := c.ops.groupOf(cursor), strings.ToValidUTF8(cursor.Name, "?")
+	send("group_pending", "Events handed out and not settled, on the leader.", float64(v.Pending), "group", name)
+	send("group_redelivering", "Events to be handed out again, on the leader.", float64(v.Redelivering), "group", name)
+	send("group_members", "Members of a group, on the leader.", float64(v.Members), "group", name)
 }
 
 func (c *nodeCollector) collectCluster(send func(string, string, float64, ...string)) {

@@ -56,12 +56,13 @@ func New(cfg Config) (*Server, error) {
 		streams: make(chan struct{}, cfg.MaxStreams)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.ops = &service{node: cfg.Node, peers: cfg.Peers, heartbeat: cfg.Heartbeat}
+	s.ops.groups = newCoordinators(s.ctx, s.ops, cfg.Logger)
 	s.forward = &http.Client{Transport: cfg.Transport}
 	if cfg.Transport == nil {
 		s.forward.Transport = newTransport()
 	}
 	var err error
-	if s.metrics, err = newMetrics(cfg); err != nil {
+	if s.metrics, err = newMetrics(cfg, s.ops); err != nil {
 		return nil, err
 	}
 	for _, r := range s.routes() {
@@ -118,6 +119,7 @@ func (s *Server) drain(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { // ends with the last handler: each of them is bounded in time
 		s.calls.Wait()
+		s.ops.groups.wait()
 		close(done)
 	}()
 	select {

@@ -23,6 +23,7 @@ type service struct {
 	node      Node
 	peers     raftnode.Peers // nil for a node that is alone
 	heartbeat time.Duration
+	groups    *coordinators
 }
 
 func (s *service) machine() *fsm.Machine { return s.node.Machine() }

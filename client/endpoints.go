@@ -13,6 +13,7 @@ type endpoint struct {
 	url    string
 	log    ringlogv1connect.LogServiceClient
 	cursor ringlogv1connect.CursorServiceClient
+	group  ringlogv1connect.GroupServiceClient
 
 	// Guarded by endpoints.mu.
 	failures int

@@ -37,6 +37,7 @@ func (c *Client) dial(base string) *endpoint {
 		url:    base,
 		log:    ringlogv1connect.NewLogServiceClient(c.http, base, plain),
 		cursor: ringlogv1connect.NewCursorServiceClient(c.http, base, plain),
+		group:  ringlogv1connect.NewGroupServiceClient(c.http, base, plain),
 	}
 }
 

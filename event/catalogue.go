@@ -206,7 +206,7 @@ func (c *Catalogue) Wiring() *Wiring { return c.wiring }
 // describe training hosts and are the clients'.
 func IsReserved(t Type) bool {
 	switch t {
-	case DLQStaleEvents, CatchupAtRisk:
+	case DLQStaleEvents, CatchupAtRisk, ChainOverdue:
 		return true
 	}
 	for _, prefix := range [...]string{"LEADER_", "QUORUM_", "VOTER_", "SPLIT_BRAIN_", "CURSOR_", "DLQ_EVENTS_"} {
@@ -222,6 +222,7 @@ const (
 	CursorStalled   Type = "CURSOR_STALLED"
 	CursorRecovered Type = "CURSOR_RECOVERED"
 	CatchupAtRisk   Type = "CATCHUP_AT_RISK"
+	ChainOverdue    Type = "CHAIN_OVERDUE"
 	// QuorumOutageView is one voter's view of an outage that is told already, or
 	// of a time in which it was cut off from a cluster that went on.
 	QuorumOutageView Type = "QUORUM_OUTAGE_VIEW"

@@ -101,7 +101,7 @@ func TestReservedTypesAreTheClusters(t *testing.T) {
 	if !slices.Equal(reserved, want) {
 		t.Errorf("reserved: %v", reserved)
 	}
-	for _, name := range []Type{CursorStalled, CursorRecovered, CatchupAtRisk, "CURSOR_X"} {
+	for _, name := range []Type{CursorStalled, CursorRecovered, CatchupAtRisk, ChainOverdue, "CURSOR_X"} {
 		if !IsReserved(name) {
 			t.Errorf("%s is not reserved", name)
 		}
@@ -110,7 +110,7 @@ func TestReservedTypesAreTheClusters(t *testing.T) {
 
 // What the cluster emits is known like any type, and still nobody else's.
 func TestOwnTypesOfTheClusterAreKnown(t *testing.T) {
-	want := map[Type]string{CatchupAtRisk: "p2p", CursorRecovered: "other", CursorStalled: "other", QuorumOutageView: "p2p"}
+	want := map[Type]string{CatchupAtRisk: "p2p", ChainOverdue: "monitoring", CursorRecovered: "other", CursorStalled: "other", QuorumOutageView: "p2p"}
 	for _, d := range Builtin().Own() {
 		r, known := Builtin().Resolve(strings.ToLower(strings.ReplaceAll(string(d.Name), "_", ".")))
 		e := New(d.Name, map[string]any{})
@@ -145,7 +145,7 @@ func TestNearestFindsTheTypingError(t *testing.T) {
 			t.Errorf("Nearest(%s) = %v, want %s first", name, got, want)
 		}
 	}
-	if got := Builtin().Nearest(strings.Repeat("x", 10_000), 1000); len(got) != 258 { // the cluster's own among them
+	if got := Builtin().Nearest(strings.Repeat("x", 10_000), 1000); len(got) != 259 { // the cluster's own among them
 		t.Errorf("%d names", len(got))
 	}
 }

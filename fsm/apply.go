@@ -39,6 +39,8 @@ type applier struct {
 	late  []event.Event // the cluster's own, to be appended behind the clients' block
 	trims []trimRequest
 
+	woken []string // cursors that were stalled and have moved
+
 	changed  changedLetters
 	redrives []redriveRequest
 
@@ -72,8 +74,14 @@ func (a *applier) apply() error {
 	if err := a.redriveAll(); err != nil {
 		return err
 	}
+	if err := a.tellStalls(); err != nil {
+		return err
+	}
 	if err := a.emit(a.late); err != nil {
 		return err
+	}
+	if a.s.meta.Last >= a.stored {
+		a.watchStalls()
 	}
 	if err := a.trim(); err != nil {
 		return err

@@ -26,6 +26,10 @@ type Cursor struct {
 	Touched    time.Time          `json:"touched"` // the last open, commit or seek
 	Seeks      uint64             `json:"seeks,omitempty"`
 	LastSeek   *Seek              `json:"last_seek,omitempty"`
+	// Moved is when Committed changed last, Stalled is set from CURSOR_STALLED to
+	// CURSOR_RECOVERED.
+	Moved   time.Time `json:"moved,omitzero"`
+	Stalled *Stall    `json:"stalled,omitempty"`
 	// Gap is what was trimmed before the cursor had committed it; a commit behind
 	// it, or a seek, takes it away.
 	Gap *log.Gap `json:"gap,omitempty"`
@@ -99,6 +103,7 @@ func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
 		group.Reserved, made.Generation = made.Committed, a.nextGroupGeneration()
 	}
 	a.s.cursors[c.Name] = made
+	a.cursorMoved(made)
 	return a.saveCursor(made)
 }
 
@@ -164,6 +169,9 @@ func (a *applier) commitCursor(c frame.CursorCommit) Result {
 
 // advance moves a cursor forward.
 func (a *applier) advance(cur *Cursor, to uint64) {
+	if to > cur.Committed {
+		a.cursorMoved(cur)
+	}
 	cur.Committed, cur.Touched = to, a.time()
 	if cur.Gap != nil && cur.Committed >= cur.Gap.To {
 		cur.Gap = nil
@@ -194,6 +202,7 @@ func (a *applier) seekCursor(c frame.CursorSeek) Result {
 	cur.Seeks++
 	cur.LastSeek = &Seek{From: cur.Committed, To: to, At: a.time()}
 	cur.Committed, cur.Touched, cur.Gap = to, a.time(), nil
+	a.cursorMoved(cur)
 	a.reviveLetters(cur.Name, to)
 	if cur.Group != nil {
 		a.moveGroup(cur, to)

@@ -549,6 +549,7 @@ func threeVoters(t tb, m *Machine, model *model) {
 		members = append(members, ConfigMember{ID: id, Addr: id, Voter: true})
 		known = append(known, do(frame.MemberPut{Member: frame.Member{ID: id, FeatureLevel: FeatureLevel}}))
 	}
+	known = append(known, do(frame.SettingSet{Key: "cursor.stall_after", Value: "0s"})) // TestStallsAreToldInTurns has them
 	if err := m.ApplyConfiguration(1, 1, []byte("raw"), members); err != nil {
 		t.Fatalf("configuration: %v", err)
 	}

@@ -26,6 +26,7 @@ type Settings struct {
 	CursorHoldFor    time.Duration
 	CursorIdle       time.Duration
 	CursorMax        uint64
+	CursorStall      time.Duration // 0: none is told to be stalled
 	ValidationStrict bool
 
 	HealthHoldDown         time.Duration
@@ -83,6 +84,7 @@ func definitions() []definition {
 		{"cursor.hold_for", "72h", "how old an event may get that a cursor keeps from retention; 0 is no bound", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorHoldFor })},
 		{"cursor.idle_expiry", "0s", "how long after its last open, commit or seek a cursor is removed; 0 is never", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorIdle })},
 		{"cursor.max", "10000", "how many cursors there may be", number(1, 1_000_000, func(s *Settings) *uint64 { return &s.CursorMax })},
+		{"cursor.stall_after", "5m", "how long a cursor may stand still, with an event open for as long, before CURSOR_STALLED tells of it; 0 is never", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorStall })},
 		{"dedup.max_keys", "20000000", "keys that the dedup window may hold; past it publishing is refused until some expire", number(frame.MaxRows, 1<<31, func(s *Settings) *uint64 { return &s.DedupMaxKeys })},
 		{"dedup.window", "60s", "how long after an event was appended its key suppresses the same again", duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.DedupWindow })},
 		{"dlq.max_age", "0s", "how long after it died a dead letter is purged; 0 is never", duration(0, 100*year, func(s *Settings) *time.Duration { return &s.LettersAge })},
@@ -160,7 +162,7 @@ func (d definition) level() uint32 {
 	if strings.HasPrefix(d.key, "dlq.") {
 		return LevelLetters
 	}
-	if strings.HasPrefix(d.key, "group.") || strings.HasPrefix(d.key, "clients.") {
+	if strings.HasPrefix(d.key, "group.") || strings.HasPrefix(d.key, "clients.") || d.key == "cursor.stall_after" {
 		return LevelDelivery
 	}
 	return 0
@@ -225,6 +227,7 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 		a.s.changed[c.Key] = c.Value
 		a.tx.Set(key(prefixSetting, c.Key), []byte(c.Value))
 	}
+	a.s.stallDue = dueAtOnce
 	a.s.meta.MaxWindow = max(a.s.meta.MaxWindow, before, a.s.settings.DedupWindow)
 	setting := a.s.setting(d)
 	return Result{Setting: &setting}

@@ -145,6 +145,7 @@ type state struct {
 	wishes     map[string]wish
 	letters    letters
 	clients    clients
+	stallDue   int64 // no later than the first cursor is to be told to be stalled
 	keys       *dedup.Index
 	window     []windowBlock // blocks from meta.Floor on, oldest first
 	oldest     *log.Columns  // of the first retained block; nil when not looked up
@@ -170,6 +171,7 @@ func newState() *state {
 		keys:      dedup.New(),
 		letters:   letters{underWay: map[string][]underWay{}},
 		clients:   newClients(),
+		stallDue:  dueAtOnce,
 	}
 }
 

@@ -146,6 +146,11 @@ func (c *nodeCollector) collectState(send func(string, string, float64, ...strin
 	for _, cursor := range m.Cursors() {
 		send("cursor_lag_events", "Events behind a cursor's commit.", float64(stats.Last-min(cursor.Committed, stats.Last)), "cursor", strings.ToValidUTF8(cursor.Name, "?"))
 		c.collectGroup(&cursor, send)
+		stalled := 0.0
+		if cursor.Stalled != nil {
+			stalled = 1
+		}
+		send("cursor_stalled", "1 for a cursor that is told to stand still.", stalled, "cursor", strings.ToValidUTF8(cursor.Name, "?"))
 	}
 }
 

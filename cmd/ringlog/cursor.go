@@ -74,9 +74,17 @@ func cursorLag(ctx context.Context, sh *shell) error {
 		return err
 	}
 	slices.SortStableFunc(list, func(a, b cursorInfo) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
-	return emitEach(sh, list, table.Row{"name", "lag", "behind"}, func(c cursorInfo) table.Row {
-		return table.Row{c.Name, c.LagEvents, c.lagTime()}
+	return emitEach(sh, list, table.Row{"name", "lag", "behind", "stands still"}, func(c cursorInfo) table.Row {
+		return table.Row{c.Name, c.LagEvents, c.lagTime(), stallText(c.Cursor)}
 	})
+}
+
+// stallText tells since when a cursor is told to stand still.
+func stallText(c fsm.Cursor) string {
+	if c.Stalled == nil {
+		return "-"
+	}
+	return "since " + localTime(c.Stalled.Since)
 }
 
 func gapText(c cursorInfo) string {
@@ -114,7 +122,7 @@ func showCursor(ctx context.Context, sh *shell, name string) error {
 func (sh *shell) printCursor(c cursorInfo) error {
 	return sh.emit(c, func() error {
 		return sh.facts("name", c.Name, "committed", c.Committed, "lag", fmt.Sprintf("%d events, %s", c.LagEvents, c.lagTime()),
-			"generation", c.Generation, "filter", filterText(c.Filter), "gap", gapText(c),
+			"stands still", stallText(c.Cursor), "generation", c.Generation, "filter", filterText(c.Filter), "gap", gapText(c),
 			"created", localTime(c.Created), "last used", localTime(c.Touched), "may hold back", policyText(c.Policy))
 	})
 }

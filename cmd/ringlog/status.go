@@ -95,6 +95,9 @@ func problems(s nodeStatus) []string {
 	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
 	add(len(s.Health.CatchupAtRisk) > 0, "about to fall behind what the raft log keeps: %s", strings.Join(s.Health.CatchupAtRisk, ", "))
 	add(s.Subscribed.CriticalDetached > 0, "%d critical subscriptions are not attached: see ringlog clients", s.Subscribed.CriticalDetached)
+	for _, c := range s.Cursors {
+		add(c.Stalled != nil, "the cursor %s stands still, %d events behind: see ringlog cursor lag", c.Name, c.LagEvents)
+	}
 	for _, m := range s.Members {
 		add(!m.Healthy, "member %s does not answer", m.ID)
 	}

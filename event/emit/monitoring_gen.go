@@ -196,3 +196,26 @@ func (p *WorkQueueStalledPayload) UnmarshalJSON(data []byte) error { return deco
 func (e *Emitter[R]) WorkQueueStalled(ctx context.Context, p WorkQueueStalledPayload, opts ...Option) (R, error) {
 	return e.publish(ctx, &p, opts)
 }
+
+// ChainOverduePayload is the payload of CHAIN_OVERDUE, category monitoring. Only the cluster emits it, so it
+// is for reading alone.
+type ChainOverduePayload struct {
+	CorrelationID string `json:"correlation_id,omitzero"`
+	Flow          string `json:"flow,omitzero"`
+	FromStage     string `json:"from_stage,omitzero"`
+	FromOffset    *int64 `json:"from_offset,omitzero"`
+	Missing       string `json:"missing,omitzero"`
+	DeadlineMS    *int64 `json:"deadline_ms,omitzero"`
+	WaitingMS     *int64 `json:"waiting_ms,omitzero"`
+
+	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+}
+
+// EventType is event.ChainOverdue.
+func (*ChainOverduePayload) EventType() event.Type { return event.ChainOverdue }
+
+// MarshalJSON prints the fields that are set.
+func (p ChainOverduePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
+
+// UnmarshalJSON reads what Decode does.
+func (p *ChainOverduePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }

@@ -1986,9 +1986,16 @@ func (e *Emitter[R]) WorkTimeout(ctx context.Context, p WorkTimeoutPayload, opts
 	return e.publish(ctx, &p, opts)
 }
 
-// CursorRecoveredPayload is the payload of CURSOR_RECOVERED, category other. The catalogue lists no field of
-// it. Only the cluster emits it, so it is for reading alone.
+// CursorRecoveredPayload is the payload of CURSOR_RECOVERED, category other. Only the cluster emits it, so it
+// is for reading alone.
 type CursorRecoveredPayload struct {
+	Cursor     string `json:"cursor,omitzero"`
+	Group      *bool  `json:"group,omitzero"`
+	Committed  *int64 `json:"committed,omitzero"`
+	LagEvents  *int64 `json:"lag_events,omitzero"`
+	LagSeconds *int64 `json:"lag_seconds,omitzero"`
+	StalledMS  *int64 `json:"stalled_ms,omitzero"`
+
 	Extra map[string]any `json:"-"` // fields that the catalogue does not list
 }
 
@@ -2001,9 +2008,17 @@ func (p CursorRecoveredPayload) MarshalJSON() ([]byte, error) { return encode(&p
 // UnmarshalJSON reads what Decode does.
 func (p *CursorRecoveredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
 
-// CursorStalledPayload is the payload of CURSOR_STALLED, category other. The catalogue lists no field of it.
-// Only the cluster emits it, so it is for reading alone.
+// CursorStalledPayload is the payload of CURSOR_STALLED, category other. Only the cluster emits it, so it is
+// for reading alone.
 type CursorStalledPayload struct {
+	Cursor      string    `json:"cursor,omitzero"`
+	Group       *bool     `json:"group,omitzero"`
+	Committed   *int64    `json:"committed,omitzero"`
+	LagEvents   *int64    `json:"lag_events,omitzero"`
+	LagSeconds  *int64    `json:"lag_seconds,omitzero"`
+	MovedAt     Timestamp `json:"moved_at,omitzero"`
+	StallAfterS *int64    `json:"stall_after_s,omitzero"`
+
 	Extra map[string]any `json:"-"` // fields that the catalogue does not list
 }
 

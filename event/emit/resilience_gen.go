@@ -12,7 +12,10 @@ import (
 //
 // Documented subscribers: resource_coordinator.
 type BackpressureActivatedPayload struct {
-	QueueDepth any `json:"queue_depth,omitzero"`
+	QueueDepth any    `json:"queue_depth,omitzero"`
+	QueueBytes *int64 `json:"queue_bytes,omitzero"`
+	Refused    *int64 `json:"refused,omitzero"`
+	LeaderID   string `json:"leader_id,omitzero"`
 
 	Extra map[string]any `json:"-"` // fields that the catalogue does not list
 }
@@ -35,7 +38,11 @@ func (e *Emitter[R]) BackpressureActivated(ctx context.Context, p BackpressureAc
 //
 // Documented subscribers: resource_coordinator.
 type BackpressureReleasedPayload struct {
-	QueueDepth any `json:"queue_depth,omitzero"`
+	QueueDepth any    `json:"queue_depth,omitzero"`
+	QueueBytes *int64 `json:"queue_bytes,omitzero"`
+	Refused    *int64 `json:"refused,omitzero"`
+	LeaderID   string `json:"leader_id,omitzero"`
+	ActiveMS   *int64 `json:"active_ms,omitzero"`
 
 	Extra map[string]any `json:"-"` // fields that the catalogue does not list
 }

@@ -1,0 +1,164 @@
+package fsm
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Stall says that a cursor stands still: since when it was told to. A group stands
+// still while its first open event is not settled.
+type Stall struct {
+	Since time.Time `json:"since"`
+}
+
+const (
+	stallGrain   = time.Second // deadlines are rounded up to it, so that cursors are gone through no more often
+	stallsAtOnce = 256         // told by one entry
+	dueAtOnce    = 1
+)
+
+// stallDeadline is when a cursor that does not move is told to be stalled: it has then
+// stood for the time of the setting, with an event open for as long.
+func stallDeadline(open, moved int64, after time.Duration) int64 {
+	at := max(open, moved) + int64(after)
+	return (at + int64(stallGrain) - 1) / int64(stallGrain) * int64(stallGrain)
+}
+
+// watchStalls lets cursors be looked at when one that stands from now on would be
+// stalled.
+func (a *applier) watchStalls() {
+	if after := a.s.settings.CursorStall; after > 0 && len(a.s.cursors) > 0 {
+		a.s.stallDue = min(a.s.stallDue, stallDeadline(a.now, a.now, after))
+	}
+}
+
+func (a *applier) tellsDelivery() bool { return a.s.meta.FeatureLevel >= LevelDelivery }
+
+// movedAt is when a cursor moved last; one that has not since members know of that, was
+// used last.
+func (c *Cursor) movedAt() int64 {
+	if c.Moved.IsZero() {
+		return c.Touched.UnixNano()
+	}
+	return c.Moved.UnixNano()
+}
+
+// openSince is when the first event behind a cursor's commit was appended; those of this
+// entry are now. Everything is committed where there is none.
+func (a *applier) openSince(c *Cursor) (at int64, some bool, err error) {
+	offset := max(c.Committed+1, a.s.meta.First)
+	switch {
+	case offset > a.tail():
+		return 0, false, nil
+	case offset >= a.stored:
+		return a.now, true, nil
+	}
+	columns, err := a.columns.at(a.log, offset)
+	if err != nil {
+		return 0, false, fmt.Errorf("fsm: cursor %q: %w", c.Name, err)
+	}
+	return columns.AppendedAt.UnixNano(), true, nil
+}
+
+// cursorMoved takes in that a cursor has moved; it is stored afterwards.
+func (a *applier) cursorMoved(c *Cursor) {
+	if !a.tellsDelivery() {
+		return
+	}
+	c.Moved = a.time()
+	a.watchStalls()
+	if c.Stalled != nil && !slices.Contains(a.woken, c.Name) {
+		a.woken = append(a.woken, c.Name)
+	}
+}
+
+// tellRecoveries tells of the cursors that were stalled, have moved, and are not any more:
+// they are at the end, or what is open is young.
+func (a *applier) tellRecoveries() error {
+	for _, name := range a.woken {
+		if c := a.s.cursors[name]; c != nil && c.Stalled != nil {
+			if err := a.tellRecovery(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *applier) tellRecovery(c *Cursor) error {
+	open, some, err := a.openSince(c)
+	if err != nil {
+		return err
+	}
+	if after := a.s.settings.CursorStall; some && after > 0 && a.now-open >= int64(after) {
+		return nil
+	}
+	p := a.lagOf(c, open, some)
+	p["stalled_ms"] = a.time().Sub(c.Stalled.Since).Milliseconds()
+	c.Stalled = nil
+	a.late = append(a.late, event.New(event.CursorRecovered, p))
+	a.saveCursor(c)
+	return nil
+}
+
+func (a *applier) lagOf(c *Cursor, open int64, some bool) map[string]any {
+	p := map[string]any{"cursor": c.Name, "group": c.Group != nil, "committed": c.Committed, "lag_events": a.tail() - min(c.Committed, a.tail()), "lag_seconds": 0}
+	if some {
+		p["lag_seconds"] = int64(time.Duration(a.now-open) / time.Second)
+	}
+	return p
+}
+
+// tellStalls tells of the cursors that stand still no more, and of those that do from now
+// on.
+func (a *applier) tellStalls() error {
+	after := a.s.settings.CursorStall
+	if err := a.tellRecoveries(); err != nil || !a.tellsDelivery() || after == 0 || a.now < a.s.stallDue {
+		return err
+	}
+	due, opens := int64(math.MaxInt64), map[string]int64{}
+	for name, c := range a.s.cursors {
+		if c.Stalled != nil || c.Committed >= a.tail() {
+			continue
+		}
+		at := stallDeadline(0, c.movedAt(), after)
+		if at <= a.now { // it has stood for long: for how long is something open?
+			open, _, err := a.openSince(c)
+			if err != nil {
+				return err
+			}
+			at = stallDeadline(open, c.movedAt(), after)
+			opens[name] = open
+		}
+		if at <= a.now {
+			continue
+		}
+		delete(opens, name)
+		due = min(due, at)
+	}
+	a.s.stallDue = due
+	names := make([]string, 0, len(opens))
+	for name := range opens {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if len(names) > stallsAtOnce {
+		names, a.s.stallDue = names[:stallsAtOnce], dueAtOnce
+	}
+	for _, name := range names {
+		a.tellStall(a.s.cursors[name], opens[name])
+	}
+	return nil
+}
+
+func (a *applier) tellStall(c *Cursor, open int64) {
+	c.Stalled = &Stall{Since: a.time()}
+	p := a.lagOf(c, open, true)
+	p["moved_at"], p["stall_after_s"] = time.Unix(0, c.movedAt()).UTC(), int64(a.s.settings.CursorStall/time.Second)
+	a.late = append(a.late, event.New(event.CursorStalled, p))
+	a.saveCursor(c)
+}

@@ -35,7 +35,7 @@ func rooms() map[string][]string {
 		"client":                          clients,
 		"audit":                           {"event"},
 		"stages":                          {"event"},
-		"router":                          append(slices.Clone(clients), "client", "router/breaker"),
+		"router":                          append(slices.Clone(clients), "client", "stages", "router/breaker"),
 		"router/breaker":                  {"event"},
 		"server":                          append(append(slices.Clone(consensus), clients...), "audit", "stages", "groups"),
 		"":                                append(append(slices.Clone(consensus), clients...), "server", "client", "router", "audit", "stages", "groups"),

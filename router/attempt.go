@@ -30,7 +30,10 @@ func (s *subscriber) handle(t *task) (goOn bool) {
 			s.giveUp(t, &tr)
 		}
 	}()
-	err := s.try(t, &tr)
+	err := s.prepared(t)
+	if err == nil {
+		err = s.try(t, &tr)
+	}
 	switch {
 	case err == nil:
 		s.handled(t)
@@ -42,6 +45,14 @@ func (s *subscriber) handle(t *task) (goOn bool) {
 		s.giveUp(t, &tr)
 	}
 	return true
+}
+
+// prepared gets what an attempt needs beside the event.
+func (s *subscriber) prepared(t *task) error {
+	if s.runs == nil {
+		return nil
+	}
+	return s.followed(t)
 }
 
 // try makes attempts until one succeeds, or no more are due. Every one of them goes
@@ -151,5 +162,8 @@ func (s *subscriber) call(ctx context.Context, t *task) (err error) {
 			err = &PanicError{r, debug.Stack()}
 		}
 	}()
+	if s.runs != nil {
+		return s.spec.OnStage(ctx, Stage{Event: t.ev, Chain: t.chain})
+	}
 	return s.spec.Handler(ctx, t.ev)
 }

@@ -32,6 +32,19 @@
 // A publish marked Local, or of a type in Options.LocalTypes, does not reach the log: all
 // matching subscriptions of this process, of any kind, get it at once and only here.
 //
+// # Stages
+//
+// A subscription can be to stages of a documented flow (training_pipeline,
+// health_recovery, backpressure, …). Its handler is called with the run so far: which
+// stages those of the same correlation id were, how long each took, and what was skipped.
+// It is of any kind but Direct: the run is what the log has of it, so it is whole also in
+// a process that has just begun.
+//
+//	r.Subscribe(ctx, router.Subscription{
+//		Name: "evaluator", Durable: true, Flow: "training_pipeline", Stages: []string{"TRAINING_COMPLETED"},
+//		OnStage: func(ctx context.Context, at router.Stage) error { … at.Chain, at.Via() … },
+//	})
+//
 // # What a handler can rely on
 //
 // Of one key at most one event is with a handler at a time, in order, and the next one
@@ -65,6 +78,6 @@
 //
 // Each subscription holds Queue events that wait or run, and remembers 16 times as many
 // that were handled behind one that was not; past that the reader waits, not the memory.
-//
-// A stage of a flow is followed by a subscription like any other: it needs nothing here.
+// One to stages remembers Runs runs, and of each the newest 256 stages
+// and those that wait.
 package router

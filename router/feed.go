@@ -88,7 +88,7 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 		s.link.cursor.Close() // it has failed, and its end tells nothing
 		s.link.cursor = nil
 	}
-	o := client.CursorOptions{From: s.spec.From, Filter: s.spec.filter(), Policy: s.spec.Policy}
+	o := client.CursorOptions{From: s.spec.From, Filter: s.feedFilter(), Policy: s.spec.Policy}
 	if s.fromEnd() {
 		o.From = client.FromEnd()
 	}
@@ -97,6 +97,9 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 		return err
 	}
 	s.link.cursor = cursor
+	if s.runs != nil {
+		s.runs.forget()
+	}
 	info := cursor.Info()
 	if o.Filter.Empty() && !info.Filter.Empty() {
 		return fmt.Errorf("router: subscribe %s: its cursor has a filter, %+v, and the subscription none: %w", s.spec.Name, info.Filter, ErrRefused)
@@ -128,7 +131,7 @@ func (s *subscriber) read(ctx context.Context) error {
 		return s.readCursor(ctx, s.openCursor())
 	}
 	seen := s.tracker.position()
-	o := client.TailOptions{From: client.FromOffset(seen + 1), MinOffset: seen, Filter: s.spec.filter()}
+	o := client.TailOptions{From: client.FromOffset(seen + 1), MinOffset: seen, Filter: s.feedFilter()}
 	if seen == 0 && !s.fromEnd() {
 		o.From, o.MinOffset = s.spec.From, 0
 	}
@@ -170,7 +173,10 @@ func (s *subscriber) accept(ctx context.Context, ev event.Event, err error) erro
 		return err
 	}
 	s.r.recent.note(&ev)
-	if !s.meets(&ev) {
+	if s.runs != nil {
+		s.runs.note(&ev)
+	}
+	if s.runs != nil && !s.matcher.Match(&ev) || !s.meets(&ev) {
 		s.count(func(c *Counts) { c.Filtered++ })
 		s.settle(&task{entry: e}, nil, nil)
 		return nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/stages"
 )
 
 // task is one event on its way through a handler.
@@ -15,6 +16,7 @@ type task struct {
 	origin origin
 	entry  *entry       // its place in what was read, nil where it was not read from the log
 	result chan<- error // told how it ended, nil if nobody waits; has room
+	chain  stages.Chain // its run so far, where the subscription has a flow
 }
 
 // origin says how an event came to a subscription.

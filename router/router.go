@@ -77,11 +77,18 @@ type Subscriber struct{ s *subscriber }
 // tries for as long as ctx allows, unless the log refuses. With Background it returns at
 // once, and tries for as long as the router is open. ctx bounds Subscribe alone.
 func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber, error) {
+	flow, err := spec.completeStages(r.options.Catalogue)
+	if err != nil {
+		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
+	}
 	where, err := spec.complete(&r.options)
 	if err != nil {
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}
 	s := newSubscriber(r, spec, where)
+	if flow != nil {
+		s.runs = newRuns(r, *flow, &spec)
+	}
 	if err := r.add(s); err != nil {
 		s.cut()
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)

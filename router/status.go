@@ -24,7 +24,7 @@ func (s State) final() bool { return s == Fenced || s == Refused || s == Closed 
 // Counts are what became of events since the subscription began.
 type Counts struct {
 	Received       uint64 `json:"received"`        // handed to it, and not filtered
-	Filtered       uint64 `json:"filtered"`        // passed by its condition
+	Filtered       uint64 `json:"filtered"`        // passed by its condition, or another stage of its flow
 	NotEvaluated   uint64 `json:"not_evaluated"`   // of those, for which the condition could not be evaluated
 	Handled        uint64 `json:"handled"`         // by an attempt that succeeded
 	Failed         uint64 `json:"failed"`          // given up
@@ -40,7 +40,8 @@ type Counts struct {
 // SubscriberStatus tells who listens to what, and how that goes.
 type SubscriberStatus struct {
 	Name       string   `json:"name"`
-	Types      []string `json:"types,omitempty"`
+	Flow       string   `json:"flow,omitempty"`
+	Types      []string `json:"types,omitempty"` // of a flow, its stages
 	Categories []string `json:"categories,omitempty"`
 	Sources    []string `json:"sources,omitempty"`
 	Keys       []string `json:"keys,omitempty"`
@@ -72,7 +73,7 @@ type SubscriberStatus struct {
 
 func (s *subscriber) status() SubscriberStatus {
 	spec := &s.spec
-	st := SubscriberStatus{Name: spec.Name, Types: spec.Types, Categories: spec.Categories, Sources: spec.Sources, Keys: spec.Keys,
+	st := SubscriberStatus{Name: spec.Name, Flow: spec.Flow, Types: spec.Types, Categories: spec.Categories, Sources: spec.Sources, Keys: spec.Keys,
 		Where: spec.Where, Durable: spec.Durable, Direct: spec.Direct, Sync: spec.Sync, Critical: spec.Critical, Timeout: spec.Timeout,
 		Retries: len(spec.Retries), Concurrency: spec.Concurrency, Breaker: s.breaker.Status(), Committed: s.committed.Load()}
 	st.Running, st.Waiting = s.lanes.load()

@@ -18,6 +18,7 @@ type subscriber struct {
 	r       *Router
 	spec    Subscription // complete
 	where   *Where       // nil allows all
+	runs    *runs        // nil where it has no flow
 	matcher event.Matcher
 	lanes   *lanes
 	tracker *tracker // nil where it is direct
@@ -90,6 +91,14 @@ func (s *subscriber) start() {
 		defer close(s.flushed)
 		s.commitWhatSettles()
 	}()
+}
+
+// feedFilter is what is read from the log for it: of a flow all stages, to know the runs.
+func (s *subscriber) feedFilter() event.Filter {
+	if s.runs != nil {
+		return event.Filter{Types: s.runs.types}
+	}
+	return s.spec.filter()
 }
 
 // matches reports whether an event that did not come through the log is for it.

@@ -15,8 +15,8 @@ import (
 // must not change the payload, and copies what it keeps of it.
 type Handler func(ctx context.Context, ev event.Event) error
 
-// Subscription says which events a handler gets and how. Name and Handler are required;
-// a zero number takes the router's default.
+// Subscription says which events a handler gets and how. Name and Handler are required,
+// or Name, Flow and OnStage; a zero number takes the router's default.
 type Subscription struct {
 	Name    string // unique in its router, and where Durable the name of its cursor
 	Handler Handler
@@ -27,6 +27,13 @@ type Subscription struct {
 	Sources    []string
 	Keys       []string
 	Where      string // a condition in CEL, see Where
+
+	// Of a subscription to stages of a flow, in place of Types and Handler. Its Lane is the
+	// correlation id by default, so that a run's stages are handled in order.
+	Flow    string       // its name in the catalogue: training_pipeline, health_recovery, …
+	Stages  []string     // types or patterns, as Types; an empty list is all of the flow's
+	OnStage StageHandler // called with the stage and the run so far
+	Runs    int          // that are remembered, of each 256 stages and those that wait; 256
 
 	From    client.Position // where a new one begins; the zero Position is the end
 	Durable bool            // it goes on where it was, in the next process too
@@ -42,7 +49,7 @@ type Subscription struct {
 	Concurrency int             // attempts at once
 	Queue       int             // events that wait or run
 	Breaker     *Breaker        // nil is the router's
-	// Lane tells what is handled in order; nil is the event's key. Events of lane "" have
+	// Lane tells what is handled in order; nil is the event's key, see also Flow. Events of lane "" have
 	// no order, but with Concurrency 1 all have.
 	Lane func(ev *event.Event) string
 	// OnGap is told of events that the log does not keep any more, before what follows
@@ -70,7 +77,7 @@ func (s *Subscription) complete(o *Options) (where *Where, err error) {
 	switch {
 	case s.Name == "":
 		return nil, errors.New("it has no Name")
-	case s.Handler == nil:
+	case s.Handler == nil && s.OnStage == nil:
 		return nil, errors.New("it has no Handler")
 	case s.Direct && s.Durable:
 		return nil, errors.New("both Direct and Durable: what is not fed from the log has no cursor")

@@ -1,0 +1,141 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/stages"
+)
+
+// StageHandler handles the arrival of a run at a stage of a flow, as a Handler handles an
+// event.
+type StageHandler func(ctx context.Context, at Stage) error
+
+// Stage is the arrival of a run at a stage of a flow.
+type Stage struct {
+	Event event.Event
+	// Chain is the run so far: the events of Event's correlation id that are stages of the
+	// flow, up to Event, which is the last. Its times are of when they were appended.
+	Chain stages.Chain
+}
+
+// Run is the run's way through the flow.
+func (s *Stage) Run() stages.Run { return s.Chain.Flows[0] }
+
+// Via lists the edges over which the stage was reached, with how long each took, and those
+// that were skipped before it; none where a run begins, or begins anew.
+func (s *Stage) Via() (edges []stages.Edge) {
+	for _, e := range s.Run().Edges {
+		if e.ToOffset == s.Event.Offset {
+			edges = append(edges, e)
+		}
+	}
+	return edges
+}
+
+// completeStages makes what a subscription says of a flow one of types.
+func (s *Subscription) completeStages(c *event.Catalogue) (*event.Flow, error) {
+	switch {
+	case s.Flow == "" && (len(s.Stages) > 0 || s.OnStage != nil || s.Runs != 0):
+		return nil, errors.New("there are Stages, OnStage or Runs without a Flow")
+	case s.Flow == "":
+		return nil, nil
+	case len(s.Types) > 0 || s.Handler != nil:
+		return nil, errors.New("there are Types or a Handler beside a Flow, which has Stages and OnStage")
+	case s.OnStage == nil:
+		return nil, errors.New("it has a Flow and no OnStage")
+	case s.Direct:
+		return nil, errors.New("both Direct and a Flow: a run is followed through the log")
+	case s.Runs < 0:
+		return nil, fmt.Errorf("option Runs is %d", s.Runs)
+	}
+	flow, err := stages.FindFlow(c.Flows(), s.Flow)
+	if err != nil {
+		return nil, err
+	}
+	if err := (event.Filter{Types: s.Stages}).Validate(); err != nil {
+		return nil, fmt.Errorf("option Stages: %w", err)
+	}
+	s.Types, err = stagesOf(c, flow, s.Stages)
+	if s.Lane == nil {
+		s.Lane = func(ev *event.Event) string {
+			if ev.CorrelationID != "" {
+				return ev.CorrelationID
+			}
+			return ev.Key
+		}
+	}
+	return &flow, err
+}
+
+// stagesOf lists the stages of a flow that are named; with no names, all.
+func stagesOf(c *event.Catalogue, flow event.Flow, names []string) (types []string, err error) {
+	all := typesOf(flow)
+	if len(names) == 0 {
+		return all, nil
+	}
+	for _, name := range names {
+		m := event.Filter{Types: []string{name}}.Compile(c)
+		before := len(types)
+		for _, t := range all {
+			if m.MatchType(t) {
+				types = append(types, t)
+			}
+		}
+		if len(types) == before {
+			return nil, fmt.Errorf("the flow %s has no stage %q; it has %s", flow.Name, name, strings.Join(all, ", "))
+		}
+	}
+	slices.Sort(types)
+	return slices.Compact(types), nil
+}
+
+// typesOf lists the stages of a flow, sorted.
+func typesOf(flow event.Flow) (types []string) {
+	for _, e := range flow.Edges {
+		types = append(types, string(e[0]), string(e[1]))
+	}
+	slices.Sort(types)
+	return slices.Compact(types)
+}
+
+// followed finds out what a task's run has come to, for as long as it takes. The error is
+// errLeft where it is left for the next to read the log.
+func (s *subscriber) followed(t *task) error {
+	pauses := newPauses()
+	for {
+		events, leftOut, err := s.runs.upTo(s.base, t)
+		switch {
+		case err == nil, errors.Is(err, ErrRefused), s.base.Err() != nil:
+			t.chain = s.runs.chain(&t.ev, events, leftOut)
+			return nil
+		}
+		s.r.options.Logger.Warn("a run can not be read", "subscription", s.spec.Name, "correlation id", t.ev.CorrelationID, "error", err)
+		if err := s.pause(t, pauses.NextBackOff()); err != nil {
+			return err
+		}
+	}
+}
+
+// chain follows a run up to an event, which is not among those before it.
+func (r *runs) chain(ev *event.Event, before []stages.Event, leftOut uint64) stages.Chain {
+	at := ev.AppendedAt
+	if at.IsZero() { // it is local
+		at = time.Now()
+	}
+	link := linkOf(ev)
+	link.At = at.UTC()
+	events := append(before, link)
+	return stages.Follow([]event.Flow{r.flow}, ev.CorrelationID, events, stages.Options{Now: link.At, Flow: r.flow.Name,
+		Scope: stages.Scope{From: events[0].Offset, To: ev.Offset, LeftOut: leftOut}})
+}
+
+func linkOf(ev *event.Event) stages.Event {
+	return stages.Event{Offset: ev.Offset, Type: ev.Type, At: ev.AppendedAt.UTC(), Source: ev.Source, Key: ev.Key,
+		CausationID: ev.CausationID, DedupID: ev.DedupID, Hash: ev.Hash().String()}
+}

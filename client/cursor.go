@@ -16,9 +16,12 @@ import (
 // CursorOptions say how to open a cursor. From, Filter and Policy count where it is
 // made; if it exists, a Filter or Policy given here must be its own.
 type CursorOptions struct {
-	From     Position // the zero Position is the start
-	Filter   event.Filter
-	Policy   CursorPolicy
+	From   Position // the zero Position is the start
+	Filter event.Filter
+	Policy CursorPolicy
+	// Change gives a cursor that has another filter or policy these, from behind its
+	// commit: what is in front of that does not come again, and nothing behind is lost.
+	Change   bool
 	NoCreate bool // a cursor that is not there is an error with the code not_found
 	// NoScanCommit leaves every commit to the caller. Else Next, while it waits,
 	// commits what passed the cursor without a match once the caller has committed
@@ -81,9 +84,13 @@ func (c *Client) OpenCursor(ctx context.Context, name string, o CursorOptions) (
 
 func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (CursorInfo, error) {
 	spec := CursorSpec{From: o.From, Filter: o.Filter, Policy: o.Policy}
-	stated := !o.Filter.Empty() || o.Policy != CursorPolicy{}
+	stated := o.Change || !o.Filter.Empty() || o.Policy != CursorPolicy{}
 	if stated && !o.NoCreate {
-		if _, err := c.CreateCursor(ctx, name, spec); err != nil {
+		_, err := c.CreateCursor(ctx, name, spec)
+		if o.Change && isAnswer(err, api.Exists) {
+			err = c.ChangeCursor(ctx, name, o.Filter, o.Policy)
+		}
+		if err != nil {
 			return CursorInfo{}, err
 		}
 	}

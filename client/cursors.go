@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 
 	"connectrpc.com/connect"
@@ -71,6 +72,22 @@ func (c *Client) Cursors(ctx context.Context) ([]CursorInfo, error) {
 		list = append(list, cursorOf(w))
 	}
 	return list, err
+}
+
+// ChangeCursor gives a cursor another filter and policy, and leaves it where it is. Who has
+// it open is fenced off, unless both are what they were. The code is not_found where there
+// is none, and invalid_argument for a group.
+func (c *Client) ChangeCursor(ctx context.Context, name string, f event.Filter, p CursorPolicy) error {
+	type policy struct {
+		HoldEvents uint64        `json:"hold_events"`
+		HoldBytes  uint64        `json:"hold_bytes"`
+		HoldFor    time.Duration `json:"hold_for_ns"`
+	}
+	body := struct {
+		Filter event.Filter `json:"filter"`
+		Policy policy       `json:"policy"`
+	}{f, policy(p)}
+	return c.Do(ctx, http.MethodPut, "/v1/cursors/"+url.PathEscape(name)+"/filter", nil, body, nil)
 }
 
 // DeleteCursor removes a cursor. Where an attempt before was lost on the way, a

@@ -29,6 +29,7 @@ const (
 	KindMemberPut    Kind = 14
 	KindMemberRemove Kind = 15
 	KindClockStep    Kind = 16
+	KindCursorChange Kind = 36
 )
 
 // Command is one caller's request, decided as a whole by the state machine.
@@ -95,6 +96,13 @@ type CursorSeek struct {
 
 // CursorDelete removes a cursor.
 type CursorDelete struct{ Name string }
+
+// CursorChange gives a cursor another filter and policy, and leaves it where it is.
+type CursorChange struct {
+	Name   string
+	Filter event.Filter
+	Policy CursorPolicy
+}
 
 // SettingSet changes one replicated setting; an empty value restores its default.
 type SettingSet struct{ Key, Value string }
@@ -168,6 +176,7 @@ func (CursorOpen) Kind() Kind   { return KindCursorOpen }
 func (CursorCommit) Kind() Kind { return KindCursorCommit }
 func (CursorSeek) Kind() Kind   { return KindCursorSeek }
 func (CursorDelete) Kind() Kind { return KindCursorDelete }
+func (CursorChange) Kind() Kind { return KindCursorChange }
 func (SettingSet) Kind() Kind   { return KindSettingSet }
 func (Trim) Kind() Kind         { return KindTrim }
 func (Tick) Kind() Kind         { return KindTick }
@@ -229,6 +238,10 @@ func (c CursorCommit) appendTo(b []byte) []byte {
 	b = appendString(b, c.Name)
 	b = binary.AppendUvarint(b, c.Offset)
 	return binary.AppendUvarint(b, c.Generation)
+}
+
+func (c CursorChange) appendTo(b []byte) []byte {
+	return c.Policy.appendTo(AppendFilter(appendString(b, c.Name), c.Filter))
 }
 
 func (c CursorSeek) appendTo(b []byte) []byte   { return c.To.appendTo(appendString(b, c.Name)) }
@@ -347,6 +360,8 @@ func (d *decoder) command(kind Kind) Command {
 		return CursorSeek{Name: d.string(), To: d.position()}
 	case KindCursorDelete:
 		return CursorDelete{Name: d.string()}
+	case KindCursorChange:
+		return CursorChange{Name: d.string(), Filter: d.filter(), Policy: d.policy()}
 	case KindSettingSet:
 		return SettingSet{Key: d.string(), Value: d.string()}
 	case KindTrim:

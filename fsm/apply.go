@@ -122,6 +122,8 @@ func (a *applier) decide(c frame.Command) (Result, error) {
 		return a.seekCursor(c), nil
 	case frame.CursorDelete:
 		return a.deleteCursor(c), nil
+	case frame.CursorChange:
+		return a.changeCursor(c), nil
 	case frame.SettingSet:
 		r := a.setSetting(c)
 		return r, a.expireWindow() // which may just have become shorter

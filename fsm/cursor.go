@@ -121,7 +121,11 @@ func sameAgain(old *Cursor, c frame.CursorCreate, group *Group) Result {
 	default:
 		return Result{Cursor: old.clone()}
 	}
-	return refuse(Exists, "cursor", is, "use another name, or remove it first: ringlog cursor rm "+c.Name)
+	remedy := "use another name, or remove it first: ringlog cursor rm " + c.Name
+	if old.Group == nil && group == nil {
+		remedy = fmt.Sprintf("use another name, or change the one there is, which stays at %d: ringlog cursor filter %s", old.Committed, c.Name)
+	}
+	return refuse(Exists, "cursor", is, remedy)
 }
 
 func sameFilter(a, b event.Filter) bool {

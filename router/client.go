@@ -55,6 +55,10 @@ func (l clientLog) Tail(ctx context.Context, o client.TailOptions) iter.Seq2[eve
 // OpenCursor implements Log.
 func (l clientLog) OpenCursor(ctx context.Context, name string, o client.CursorOptions) (Cursor, error) {
 	cur, err := l.c.OpenCursor(ctx, name, o)
+	var answer *api.Error
+	if errors.As(err, &answer) && answer.Code == api.Exists {
+		return nil, fmt.Errorf("%w; or let the subscription take it over, from behind its commit: Subscription.Change", judged(err))
+	}
 	if err != nil {
 		return nil, judged(err)
 	}

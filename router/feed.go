@@ -88,7 +88,7 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 		s.link.cursor.Close() // it has failed, and its end tells nothing
 		s.link.cursor = nil
 	}
-	o := client.CursorOptions{From: s.spec.From, Filter: s.feedFilter(), Policy: s.spec.Policy}
+	o := client.CursorOptions{From: s.spec.From, Filter: s.feedFilter(), Policy: s.spec.Policy, Change: s.spec.Change}
 	if s.fromEnd() {
 		o.From = client.FromEnd()
 	}
@@ -102,7 +102,7 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 	}
 	info := cursor.Info()
 	if o.Filter.Empty() && !info.Filter.Empty() {
-		return fmt.Errorf("router: subscribe %s: its cursor has a filter, %+v, and the subscription none: %w", s.spec.Name, info.Filter, ErrRefused)
+		return fmt.Errorf("router: subscribe %s: its cursor has a filter, %+v, and the subscription none (Subscription.Change gives it that): %w", s.spec.Name, info.Filter, ErrRefused)
 	}
 	return s.resume(ctx, info.Committed)
 }

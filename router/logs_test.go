@@ -206,3 +206,46 @@ func TestADurableSubscriptionGoesOn(t *testing.T) {
 		eventually(t, "the second has it", func() bool { return second.Subscribers()[0].Handled == 1 })
 	})
 }
+
+// A durable subscription whose filter has changed is refused, unless it says that its
+// cursor is to change too: then it goes on where it was, with the new filter.
+func TestAFilterChangesWhereTheCursorStands(t *testing.T) {
+	bothLogs(t, func(t *testing.T, log router.Log) {
+		var all seen
+		r := open(t, log, router.Options{})
+		narrow := router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Handler: all.handle}
+		wide := narrow
+		wide.Types = []string{"training.*"}
+		sub := subscribe(t, r, narrow)
+		before := publish(t, r, event.New(event.TrainingStarted, nil)).Offset
+		publish(t, r, progress("k", 1))
+		eventually(t, "the first is committed", func() bool { return sub.Status().Committed > before })
+		if err := sub.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		publish(t, r, event.New(event.TrainingCompleted, nil))
+		publish(t, r, progress("k", 2))
+		if _, err := r.Subscribe(t.Context(), wide); !errors.Is(err, router.ErrRefused) {
+			t.Fatalf("another filter: %v", err)
+		}
+		for range 2 { // the second time it is the cursor's own
+			wide.Change = true
+			sub = subscribe(t, r, wide)
+			eventually(t, "all is committed", func() bool { return sub.Status().Committed >= before+3 })
+			if err := sub.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var types []string
+		for _, ev := range all.all() {
+			types = append(types, string(ev.Type))
+		}
+		if diff := cmp.Diff([]string{"TRAINING_PROGRESS", "TRAINING_COMPLETED", "TRAINING_PROGRESS"}, types); diff != "" {
+			t.Error(diff)
+		}
+		wide.Types = nil
+		sub = subscribe(t, r, wide)
+		publish(t, r, event.New("HEARTBEAT", nil))
+		eventually(t, "every event", func() bool { got := all.all(); return got[len(got)-1].Type == "HEARTBEAT" })
+	})
+}

@@ -179,6 +179,9 @@ func (l *memLog) OpenCursor(_ context.Context, name string, o client.CursorOptio
 		st = &memCursorState{filter: o.Filter, committed: l.offset(o.From) - 1}
 		l.cursors[name] = st
 	}
+	if o.Change {
+		st.filter = o.Filter
+	}
 	if !o.Filter.Empty() && fmt.Sprint(o.Filter) != fmt.Sprint(st.filter) {
 		return nil, fmt.Errorf("%w: the cursor has another filter", router.ErrRefused)
 	}

@@ -38,8 +38,11 @@ type Subscription struct {
 	From    client.Position // where a new one begins; the zero Position is the end
 	Durable bool            // it goes on where it was, in the next process too
 	Policy  client.CursorPolicy
-	Direct  bool // called for what this router publishes, and not fed from the log
-	Sync    bool // Publish returns once this handler is through with the event, unless called by a handler
+	// Change gives a Durable one's cursor, where that has another filter or policy, those of
+	// the subscription, from behind its commit. Else such a subscription is refused.
+	Change bool
+	Direct bool // called for what this router publishes, and not fed from the log
+	Sync   bool // Publish returns once this handler is through with the event, unless called by a handler
 
 	Critical   bool // Ready waits for it
 	Background bool // Subscribe does not wait for the log

@@ -91,6 +91,17 @@ func (s *service) createCursor(ctx context.Context, c cursorSpec) (cursorView, e
 	return s.cursorCommand(ctx, frame.CursorCreate{Name: c.name, Start: at, Filter: c.filter, Policy: c.policy})
 }
 
+// changeCursor gives a cursor another filter and policy, from behind its commit.
+func (s *service) changeCursor(ctx context.Context, name string, f event.Filter, p frame.CursorPolicy) (cursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return cursorView{}, err
+	}
+	if err := s.checkFilter(ctx, f); err != nil {
+		return cursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p})
+}
+
 // place says a position as commands know it: what start and end mean is decided
 // where the command is applied, everything else here.
 func (s *service) place(ctx context.Context, field string, p position) (frame.Position, error) {

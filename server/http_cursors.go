@@ -81,6 +81,26 @@ func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		Filter *event.Filter `json:"filter"`
+		Policy policyBody    `json:"policy"`
+	}
+	if err := s.readJSON(r, &body, requiredBody); err != nil {
+		return err
+	}
+	if body.Filter == nil {
+		return missing("filter", "the events that the cursor is to get; {} is all")
+	}
+	policy, err := body.Policy.policy()
+	if err != nil {
+		return err
+	}
+	return s.answerCursor(w, r, func() (cursorView, error) {
+		return s.ops.changeCursor(r.Context(), r.PathValue("name"), *body.Filter, policy)
+	})
+}
+
 func (s *Server) deleteCursor(w http.ResponseWriter, r *http.Request) error {
 	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.deleteCursor(r.Context(), r.PathValue("name")) })
 }

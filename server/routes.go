@@ -15,6 +15,7 @@ func (s *Server) logRoutes() []route {
 		{method: http.MethodGet, path: "/v1/cursors", handle: s.getCursors},
 		{method: http.MethodGet, path: "/v1/cursors/{name}", handle: s.getCursor},
 		{method: http.MethodPut, path: "/v1/cursors/{name}", handle: s.putCursor},
+		{method: http.MethodPut, path: "/v1/cursors/{name}/filter", handle: s.putCursorFilter},
 		{method: http.MethodDelete, path: "/v1/cursors/{name}", handle: s.deleteCursor},
 		{method: http.MethodPost, path: "/v1/cursors/{name}/open", handle: s.postCursorOpen},
 		{method: http.MethodGet, path: "/v1/cursors/{name}/events", handle: s.getCursorEvents, stream: true},

@@ -41,7 +41,7 @@ func cursorCommand(sh *shell) *cli.Command {
 			{Name: "ls", Usage: "all cursors", Action: bare(sh, listCursors)},
 			{Name: "lag", Usage: "how far each is behind, the furthest first", Action: bare(sh, cursorLag)},
 			{Name: "info", Usage: "one cursor", ArgsUsage: "NAME", Action: named(sh, aCursor, showCursor)},
-			createCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
+			createCursorCommand(sh), filterCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
 		},
 	}
 }

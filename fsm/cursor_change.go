@@ -1,0 +1,28 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// changeCursor gives a cursor another filter and policy from behind its commit, so that
+// nothing in front of that comes again and nothing behind it is lost. Readers of the
+// filter before are fenced off. The same again changes nothing.
+func (a *applier) changeCursor(c frame.CursorChange) Result {
+	cur := a.s.cursors[c.Name]
+	switch {
+	case a.s.meta.FeatureLevel < LevelDelivery:
+		return refuse(Invalid, "command", "some members can not change a cursor's filter yet", "run this version on all nodes first")
+	case cur == nil:
+		return noCursor(c.Name)
+	case cur.Group != nil:
+		return refuse(Invalid, "cursor", fmt.Sprintf("%q is a group, of which some events were settled by its filter", c.Name),
+			"make another group, from where this one stands")
+	case sameFilter(cur.Filter, c.Filter) && cur.Policy == c.Policy:
+		return Result{Cursor: cur.clone()}
+	}
+	cur.Filter, cur.Policy, cur.Touched = c.Filter, c.Policy, a.time()
+	cur.Generation++
+	return a.saveCursor(cur)
+}

@@ -133,12 +133,3 @@ func (k *Keeper) Close(ctx context.Context) error {
 	})
 	return k.err
 }
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}

@@ -207,7 +207,7 @@ func (r *run) entry(most int) {
 			r.t.Fatalf("entry %d, %T: %s, want %s (%v)", r.index, q.command, text, want[i], got[i].Refusal)
 		}
 	}
-	r.trouble()
+	r.troubled = trouble(r.t, r.troubled, r.troubledFS, r.counts)
 	again := applyTo(r.t, r.troubled, e)
 	if !reflect.DeepEqual(again, got) && !slices.Equal(encode(again), encode(got)) {
 		r.t.Fatalf("entry %d: the reopened machine answers otherwise:\n%s\n%s", r.index, encode(again), encode(got))
@@ -223,29 +223,30 @@ func (r *run) entry(most int) {
 // a list.
 var troubles = append(append(make([]string, 20), "reload", "reload", "reload", "restart", "snapshot"), make([]string, 20)...)
 
-// trouble has the second machine load its state anew, or closes and reopens it, or swaps a
-// checkpoint of itself in.
-func (r *run) trouble() {
-	switch rapid.SampledFrom(troubles).Draw(r.t, "trouble") {
+// trouble has a machine load its state anew, or closes and reopens it, or swaps a
+// checkpoint of itself in; it returns the machine to go on with.
+func trouble(t *rapid.T, m *Machine, fs vfs.FS, counts map[string]int) *Machine {
+	switch rapid.SampledFrom(troubles).Draw(t, "trouble") {
 	case "reload":
-		r.counts["state loaded anew"]++
-		reload(r.t, r.troubled)
+		counts["state loaded anew"]++
+		reload(t, m)
 	case "restart":
-		r.counts["restart"]++
-		if err := r.troubled.Close(); err != nil {
-			r.t.Fatalf("close: %v", err)
+		counts["restart"]++
+		if err := m.Close(); err != nil {
+			t.Fatalf("close: %v", err)
 		}
-		r.troubled = open(r.t, r.troubledFS)
+		return open(t, fs)
 	case "snapshot":
-		r.counts["snapshot"]++
-		position, err := r.troubled.Checkpoint("incoming")
-		if err != nil || position.Index != r.troubled.Applied() {
-			r.t.Fatalf("checkpoint at %d: %v", position.Index, err)
+		counts["snapshot"]++
+		position, err := m.Checkpoint("incoming")
+		if err != nil || position.Index != m.Applied() {
+			t.Fatalf("checkpoint at %d: %v", position.Index, err)
 		}
-		if err := r.troubled.Swap("incoming"); err != nil {
-			r.t.Fatalf("swap: %v", err)
+		if err := m.Swap("incoming"); err != nil {
+			t.Fatalf("swap: %v", err)
 		}
 	}
+	return m
 }
 
 func (r *run) ends() {

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,6 +146,10 @@ func TestAnyGroupSettleDecodes(t *testing.T) {
 		done, err := DecodeRanges(AppendRanges(nil, want.Done))
 		if err != nil || !slices.Equal(done, want.Done) {
 			t.Fatalf("ranges %v: %v %v", want.Done, done, err)
+		}
+		long, err := DecodeRetries(AppendRetries(nil, []GroupRetry{{Error: strings.Repeat("x", maxString+1)}}))
+		if err != nil || len(long[0].Error) != maxString {
+			t.Fatalf("a long error: %v", err)
 		}
 		retries, err := DecodeRetries(AppendRetries(nil, want.Retries))
 		if err != nil || !slices.Equal(retries, want.Retries) {

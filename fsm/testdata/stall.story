@@ -101,17 +101,17 @@
 > commit reader 16 1
   committed 16 generation 1 gap 0-0
 > group crew
-  committed 0 generation 1 gap 0-0
+  committed 0 generation 1 gap 0-0 reserved 0
 > settle crew 1 2 5-9 ^9
-  committed 0 generation 1 gap 0-0
+  committed 0 generation 1 gap 0-0 reserved 9
 > wait 70s
 > tick
   19 CURSOR_STALLED {"committed": 0, "cursor": "crew", "group": true, "lag_events": 18, "lag_seconds": 13810, "moved_at": "2026-01-05T13:49:00Z", "stall_after_s": 60}
   20 CURSOR_STALLED {"committed": 16, "cursor": "reader", "group": false, "lag_events": 2, "lag_seconds": 3970, "moved_at": "2026-01-05T13:49:00Z", "stall_after_s": 60}
 > settle crew 1 2 1-2
-  committed 2 generation 1 gap 0-0
+  committed 2 generation 1 gap 0-0 reserved 9
 > settle crew 1 2 3-17
-  committed 17 generation 1 gap 0-0
+  committed 17 generation 1 gap 0-0 reserved 17
 > settle crew 1 2 18
-  committed 18 generation 1 gap 0-0
+  committed 18 generation 1 gap 0-0 reserved 18
   21 CURSOR_RECOVERED {"committed": 18, "cursor": "crew", "group": true, "lag_events": 2, "lag_seconds": 0, "stalled_ms": 0}

@@ -78,36 +78,38 @@ func (a *applier) checkSettlement(c frame.GroupSettle) *Result {
 }
 
 // mergeRetries joins two lists that rise. The count of an event's deliveries never
-// falls; what is not open is left out.
+// falls; what is not open is left out. Of the old ones only those that were just settled
+// are not open any more, which most often is none.
 func (a *applier) mergeRetries(s *settlement, old, fresh []frame.GroupRetry) {
+	if len(fresh) == 0 && !s.settled.meet(old) {
+		s.retries = old
+		return
+	}
+	s.retries = make([]frame.GroupRetry, 0, len(old)+len(fresh))
 	for len(old) > 0 || len(fresh) > 0 {
-		switch {
-		case len(fresh) == 0 || len(old) > 0 && old[0].Offset < fresh[0].Offset:
-			if a.open(s, old[0].Offset) {
-				s.retries = append(s.retries, old[0])
-			} else {
+		if len(fresh) == 0 || len(old) > 0 && old[0].Offset < fresh[0].Offset {
+			if s.settled.has(old[0].Offset) {
 				s.over = append(s.over, old[0].Offset)
+			} else {
+				s.retries = append(s.retries, old[0])
 			}
 			old = old[1:]
-		default:
-			r, known := fresh[0], len(old) > 0 && old[0].Offset == fresh[0].Offset
-			r.Error = cut(r.Error, maxRetryError)
-			if known {
-				r.Deliveries = max(r.Deliveries, old[0].Deliveries)
-			}
-			switch open := a.open(s, r.Offset); {
-			case open:
-				s.retries = append(s.retries, r)
-				if !known || r != old[0] {
-					s.kept = append(s.kept, r)
-				}
-			case known:
-				s.over = append(s.over, r.Offset)
-			}
-			if known {
-				old = old[1:]
-			}
-			fresh = fresh[1:]
+			continue
+		}
+		r, known := fresh[0], len(old) > 0 && old[0].Offset == fresh[0].Offset
+		fresh, r.Error = fresh[1:], cut(r.Error, maxRetryError)
+		before := frame.GroupRetry{}
+		if known {
+			before, old = old[0], old[1:]
+			r.Deliveries = max(r.Deliveries, before.Deliveries)
+		}
+		switch open := a.open(s, r.Offset); {
+		case open && r == before:
+			s.retries = append(s.retries, r)
+		case open:
+			s.retries, s.kept = append(s.retries, r), append(s.kept, r)
+		case known:
+			s.over = append(s.over, r.Offset)
 		}
 	}
 }

@@ -61,11 +61,16 @@ func (s *state) loadGroups(db *pebble.DB) error {
 			return err
 		}
 		list, err := frame.DecodeRetries(value)
-		if err == nil && len(list) != 1 {
-			err = fmt.Errorf("%d retries", len(list))
+		switch at := binary.BigEndian.Uint64([]byte(rest[len(rest)-8:])); {
+		case err != nil:
+			return err
+		case len(list) != 1:
+			return fmt.Errorf("%d retries", len(list))
+		case list[0].Offset != at:
+			return fmt.Errorf("a retry of %d at %d", list[0].Offset, at)
 		}
-		g.Retries = append(g.Retries, list...)
-		return err
+		g.Retries = append(g.Retries, list[0])
+		return nil
 	})
 }
 

@@ -28,6 +28,14 @@ func (r ranges) has(offset uint64) bool {
 	return i < len(r) && r[i].From <= offset
 }
 
+// meet reports whether any of the retries is of an offset in the list.
+func (r ranges) meet(retries []frame.GroupRetry) bool {
+	return slices.ContainsFunc(r, func(one frame.Range) bool {
+		i, _ := findRetry(retries, one.From)
+		return i < len(retries) && retries[i].Offset <= one.To
+	})
+}
+
 // last is the last offset in the list, 0 where it is empty.
 func (r ranges) last() uint64 {
 	if len(r) == 0 {

@@ -27,6 +27,6 @@
 //	'e' + id               the copy of its event, see package frame
 //	'i' …                  dead letters by place, copy, age and origin, see letters.go
 //	'g' + name             what a group has settled behind its commit: ranges, see package frame
-//	'y' + name + 0 + offset an event of a group whose delivery failed: one retry, see there
+//	'y' + name + 0 + offset  an event of a group whose delivery failed: one retry, see there
 //	'v'                    the Raft configuration, as Raft encodes it, and its members (JSON)
 package fsm

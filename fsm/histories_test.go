@@ -43,7 +43,7 @@ func TestMachineAgreesWithModel(t *testing.T) {
 		perShard *= 5 // rapid takes a fifth of it
 	}
 	setFlag(t, "rapid.checks", strconv.Itoa(max(1, perShard)))
-	setFlag(t, "rapid.steps", "18") // entries of a history
+	setFlag(t, "rapid.steps", "17") // entries of a history
 	t.Cleanup(func() func() { before := debug.SetGCPercent(400); return func() { debug.SetGCPercent(before) } }())
 	counts := &tally{n: map[string]int{}}
 	t.Run("histories", func(t *testing.T) {

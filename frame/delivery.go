@@ -103,12 +103,13 @@ func AppendRanges(b []byte, list []Range) []byte {
 	return b
 }
 
-// AppendRetries appends retries.
+// AppendRetries appends retries. Of an error that no decoder would take, the start is
+// enough.
 func AppendRetries(b []byte, list []GroupRetry) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	for _, r := range list {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, r.Offset), r.Deliveries)
-		b = appendString(appendTime(b, r.After), r.Error)
+		b = appendString(appendTime(b, r.After), r.Error[:min(len(r.Error), maxString)])
 	}
 	return b
 }

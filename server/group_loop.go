@@ -190,7 +190,7 @@ func (g *liveGroup) settleLoop() {
 			return
 		}
 		g.tick(timer)
-		for g.settle(all) {
+		for g.ctx.Err() == nil && g.settle(all) {
 			all = false
 		}
 	}

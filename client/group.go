@@ -59,7 +59,8 @@ const (
 //     fails comes again in front of the others.
 //   - An ack or nack is durable once Flush or Close has returned, and not before.
 //   - An event that was handed out may be held for the group's ack wait, counted from
-//     when Next returned it or from the last Progress.
+//     when Next returned it or from the last Progress. What waits in memory for handlers
+//     that have neither taken nor settled anything for an ack wait goes to others.
 //
 // All methods may be called from several goroutines.
 type GroupMember struct {
@@ -84,6 +85,12 @@ type GroupMember struct {
 	news      chan struct{} // closed when one of those that wait should look again
 	waiters   int
 	fetchIdle bool // the fetching goroutine waits for room
+
+	// Whether the handlers move: what waits for handlers that do not is given back.
+	takers  int  // wait in Next
+	moved   bool // since the last tick
+	movedAt time.Time
+	stuck   bool // nothing is fetched until somebody comes for it
 
 	session    uint64 // 0 while there is none
 	inSession  context.Context
@@ -114,7 +121,7 @@ func (c *Client) JoinGroup(ctx context.Context, group string, o GroupOptions) (*
 		return nil, fmt.Errorf("client: group %s: Prefetch is %d, not between 1 and %d", group, o.Prefetch, maxPrefetch)
 	}
 	m := &GroupMember{c: c, group: group, member: o.Member, o: o, stock: newStock(),
-		due: make(chan struct{}, 1), room: make(chan struct{}, 1), news: make(chan struct{})}
+		due: make(chan struct{}, 1), room: make(chan struct{}, 1), news: make(chan struct{}), movedAt: time.Now()}
 	if m.member == "" {
 		m.member = memberName()
 	}

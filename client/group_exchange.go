@@ -79,6 +79,12 @@ func (m *GroupMember) tick() time.Duration {
 		return left
 	}
 	m.ticked = time.Now()
+	if m.moved || m.takers > 0 {
+		m.moved, m.movedAt = false, m.ticked
+	}
+	if m.stuck = m.ticked.Sub(m.movedAt) > m.ackWait; m.stuck {
+		m.open.returned = append(m.open.returned, m.stock.giveBack()...)
+	}
 	m.stock.tick(m.o.AutoProgress)
 	return every
 }
@@ -130,7 +136,11 @@ func (m *GroupMember) beginJoining() *ringlogv1.ExchangeRequest {
 			holding = addOffset(holding, f.wire.Offset)
 		}
 	}
-	req.Holding = rangesToWire(compact(holding))
+	if holding = compact(holding); len(holding) > maxSettleRanges {
+		holding = holding[:maxSettleRanges]
+		m.stock.keepOnly(holding[maxSettleRanges-1].To)
+	}
+	req.Holding = rangesToWire(holding)
 	return req
 }
 
@@ -240,9 +250,17 @@ func (m *GroupMember) fetch(ctx context.Context) (did bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(inSession, cancel)()
+	began := time.Now()
 	resp, err := m.c.exchangeGroup(ctx, req, once)
-	return true, m.endFetching(req, resp, err)
+	quick := time.Since(began) < time.Duration(req.WaitMs)*time.Millisecond/2
+	if err = m.endFetching(req, resp, err); err == nil && quick && len(resp.Runs)+len(resp.Revoked)+len(resp.Gaps) == 0 {
+		err = errNothing
+	}
+	return true, err
 }
+
+// errNothing makes a pause where a node does not wait for events.
+var errNothing = errors.New("nothing came, and soon")
 
 func (m *GroupMember) beginFetching() (*ringlogv1.ExchangeRequest, context.Context) {
 	m.mu.Lock()
@@ -342,7 +360,7 @@ func (m *GroupMember) take(resp *ringlogv1.ExchangeResponse, settled bool) {
 	}
 	eachOffset(resp.GetRevoked(), func(offset uint64) {
 		for _, s := range m.unanswered() {
-			if s.covers(offset) {
+			if s.tells(offset) {
 				return
 			}
 		}

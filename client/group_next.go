@@ -45,6 +45,13 @@ func (m *GroupMember) NextBatch(ctx context.Context) ([]Delivery, error) {
 
 // first waits for the first event. The caller holds mu.
 func (m *GroupMember) first(ctx context.Context) (*share, error) {
+	m.takers++
+	defer func() { m.takers-- }()
+	m.moved = true
+	if m.stuck {
+		m.stuck = false
+		m.askForMore()
+	}
 	for {
 		switch {
 		case m.closing:
@@ -77,6 +84,9 @@ func (m *GroupMember) askForMore() {
 // wanted is how many events to fetch: as many as there is room for, none while there is
 // room for few, so that each call brings a part worth it. The caller holds mu.
 func (m *GroupMember) wanted() int {
+	if m.stuck {
+		return 0
+	}
 	events, room := m.o.Prefetch-m.stock.waiting, maxStockBytes-m.stock.bytes
 	if m.stock.waiting > 0 && (events < (m.o.Prefetch+3)/4 || room < maxStockBytes/4) {
 		return 0

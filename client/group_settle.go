@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,17 +14,28 @@ import (
 
 // NackOptions say why an event could not be handled and what becomes of it.
 type NackOptions struct {
-	Delay    time.Duration // before it comes again, to whichever member
+	Delay    time.Duration // before it comes again, to whichever member; at most 24 h
 	Err      string        // kept with the event; bounded by the node: what is longer is cut
 	Dead     bool          // to the dead letters at once
 	Handler  string        // "" is the member's name
-	Released bool          // given back unhandled: it comes again without counting as a delivery
+	Released bool          // given back unhandled: it comes again without counting as a delivery; not with Dead
+}
+
+func (o *NackOptions) validate() error {
+	switch {
+	case o.Delay < 0 || o.Delay > maxNackDelay:
+		return fmt.Errorf("a nack's Delay is %s, not between 0 and %s", o.Delay, maxNackDelay)
+	case o.Dead && o.Released:
+		return errors.New("a nack is Dead and Released, choose one")
+	}
+	return nil
 }
 
 // Bounds of one settling call. What is more goes with the next.
 const (
 	maxSettleRanges = 8192
 	maxSettleNacks  = 1024
+	maxNackDelay    = 24 * time.Hour
 	maxErrorText    = 4 << 10
 )
 
@@ -30,6 +43,7 @@ const (
 type settlement struct {
 	acks     []frame.Range
 	nacks    []failure
+	returned []uint64 // given back by the member itself; refused or not is all the same
 	progress []frame.Range
 	given    uint64 // acks and nacks up to this one are answered with it
 
@@ -44,7 +58,7 @@ type failure struct {
 	number uint64
 }
 
-func (s *settlement) empty() bool { return len(s.acks)+len(s.nacks) == 0 }
+func (s *settlement) empty() bool { return len(s.acks)+len(s.nacks)+len(s.returned) == 0 }
 
 // covers reports whether an offset is settled by it.
 func (s *settlement) covers(offset uint64) bool {
@@ -55,6 +69,9 @@ func (s *settlement) covers(offset uint64) bool {
 	}
 	return covers(s.acks, offset)
 }
+
+// tells reports whether an offset is the subject of it in any way.
+func (s *settlement) tells(offset uint64) bool { return slices.Contains(s.returned, offset) || s.covers(offset) }
 
 // Ack says that an event is handled. It is sent in a moment, and durable once Flush or
 // Close has returned. The error is ErrNotHeld, ErrClosed or what ended the membership.
@@ -80,6 +97,9 @@ func (m *GroupMember) Nack(offset uint64, o NackOptions) error {
 	if err := m.mayTell(); err != nil {
 		return err
 	}
+	if err := o.validate(); err != nil {
+		return m.named(err)
+	}
 	var f failure
 	var ok bool
 	if o.Dead {
@@ -90,7 +110,7 @@ func (m *GroupMember) Nack(offset uint64, o NackOptions) error {
 	if !ok {
 		return m.errNotHeld(offset)
 	}
-	f.wire = &ringlogv1.Nack{Offset: offset, DelayMs: uint64(max(0, o.Delay).Milliseconds()),
+	f.wire = &ringlogv1.Nack{Offset: offset, DelayMs: uint64(o.Delay.Milliseconds()),
 		Error: bounded(o.Err), Dead: o.Dead, Handler: bounded(o.Handler), Released: o.Released}
 	m.open.nacks = append(m.open.nacks, f)
 	m.told()
@@ -117,6 +137,7 @@ func (m *GroupMember) Progress(offset uint64) error {
 }
 
 func (m *GroupMember) mayTell() error {
+	m.moved = true
 	switch {
 	case m.closing:
 		return m.named(ErrClosed)
@@ -175,7 +196,7 @@ func (m *GroupMember) collect() *settlement {
 			m.sent.given = m.given
 		}
 	}
-	m.sent.progress = compact(append(m.sent.progress, m.stock.refreshed()...))
+	m.sent.progress = m.stock.refreshed(m.sent.progress)
 	return m.sent
 }
 
@@ -183,8 +204,9 @@ func (m *GroupMember) collect() *settlement {
 func (s *settlement) cut() *settlement {
 	s.acks = compact(s.acks)
 	acks, nacks := min(len(s.acks), maxSettleRanges), min(len(s.nacks), maxSettleNacks)
-	out := &settlement{acks: s.acks[:acks:acks], nacks: s.nacks[:nacks:nacks]}
-	s.acks, s.nacks = s.acks[acks:], s.nacks[nacks:]
+	returned := min(len(s.returned), maxSettleRanges)
+	out := &settlement{acks: s.acks[:acks:acks], nacks: s.nacks[:nacks:nacks], returned: s.returned[:returned:returned]}
+	s.acks, s.nacks, s.returned = s.acks[acks:], s.nacks[nacks:], s.returned[returned:]
 	return out
 }
 
@@ -192,6 +214,9 @@ func (s *settlement) fill(req *ringlogv1.ExchangeRequest) {
 	req.Acks, req.Progress = rangesToWire(s.acks), rangesToWire(s.progress)
 	for _, f := range s.nacks {
 		req.Nacks = append(req.Nacks, f.wire)
+	}
+	for _, offset := range s.returned {
+		req.Nacks = append(req.Nacks, &ringlogv1.Nack{Offset: offset, Released: true})
 	}
 }
 

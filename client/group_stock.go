@@ -259,11 +259,44 @@ func (s *stock) tick(all bool) {
 	}
 }
 
-// refreshed returns what is to be told as in progress, and forgets it.
-func (s *stock) refreshed() []frame.Range {
-	offsets := s.progress
+// giveBack empties the stock of what waits and returns it, the last offset first: so the
+// group need not take back the later ones of a key.
+func (s *stock) giveBack() (offsets []uint64) {
+	for offset, sh := range s.held {
+		if sh.state == inStock {
+			offsets = append(offsets, offset)
+		}
+	}
+	slices.Sort(offsets)
+	slices.Reverse(offsets)
+	for _, offset := range offsets {
+		s.revoke(offset, false)
+	}
+	return offsets
+}
+
+// refreshed adds to ranges what is to be told as in progress, as far as one call takes it.
+func (s *stock) refreshed(list []frame.Range) []frame.Range {
+	list = compact(append(list, rangesOf(slices.DeleteFunc(s.progress, func(offset uint64) bool { return s.held[offset] == nil }))...))
 	s.progress = nil
-	return rangesOf(slices.DeleteFunc(offsets, func(offset uint64) bool { return s.held[offset] == nil }))
+	if len(list) > maxSettleRanges {
+		for _, r := range list[maxSettleRanges:] {
+			for offset := r.From; offset <= r.To; offset++ {
+				s.progress = append(s.progress, offset)
+			}
+		}
+		list = list[:maxSettleRanges]
+	}
+	return list
+}
+
+// keepOnly forgets what is held behind an offset.
+func (s *stock) keepOnly(upTo uint64) {
+	for _, offset := range s.offsets() {
+		if offset > upTo {
+			s.revoke(offset, false)
+		}
+	}
 }
 
 func (s *stock) offsets() []uint64 {

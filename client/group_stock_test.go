@@ -150,7 +150,7 @@ func newMembership(t *rapid.T, happened map[string]int) *membership {
 func testMember(prefetch int) *GroupMember {
 	return &GroupMember{c: &Client{cfg: Config{AttemptTimeout: time.Second}}, group: "g", member: "m", o: GroupOptions{Prefetch: prefetch}, stock: newStock(),
 		due: make(chan struct{}, 1), room: make(chan struct{}, 1), news: make(chan struct{}), session: 1, cutSession: func() {},
-		timeout: time.Hour, ackWait: time.Hour, heard: time.Now()}
+		timeout: time.Hour, ackWait: time.Hour, heard: time.Now(), movedAt: time.Now()}
 }
 
 // hand hands an event out, and checks that its turn has come.

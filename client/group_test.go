@@ -338,7 +338,8 @@ func TestWhatWaitsIsKept(t *testing.T) {
 			m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{AutoProgress: auto})
 			next(t, m)
 			rounds := 0
-			until(t, "what waits to be told twice", func() bool {
+			until(t, "what waits to be told again and again", func() bool {
+				_ = m.Progress(99) // somebody is there
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				rounds = 0

@@ -1,0 +1,208 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// keyed publishes events numbered from 0, of which each has one of the keys in turn, ""
+// among them.
+func keyed(t testing.TB, c *client.Client, n int, keys ...string) {
+	t.Helper()
+	var events []event.Event
+	for i := range n {
+		ev := numbered(i)
+		ev.Key = keys[i%len(keys)]
+		events = append(events, ev)
+	}
+	if _, err := c.PublishBatch(t.Context(), events); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var progress = event.Filter{Types: []string{"TRAINING_PROGRESS"}}
+
+// handled is what members have made of events, in the order in which they did.
+type handled struct {
+	mu    sync.Mutex
+	keys  map[string][]int
+	fails map[int]int
+	total int
+}
+
+// Members share a group over a network that loses requests and answers, and some of what
+// they are given fails. Every event is handled once, those of a key in their order.
+func TestMembersShareAGroup(t *testing.T) {
+	const total = 1200
+	n := startNode(t)
+	steady := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	keyed(t, steady, total, "a", "b", "c", "", "d", "")
+	rng := rand.New(rand.NewPCG(3, 4))
+	var mu sync.Mutex
+	lossy := openDoor(t, n.server.Handler())
+	lossy.faults(func(r *http.Request) fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if !strings.HasSuffix(r.URL.Path, "/Exchange") {
+			return fault{}
+		}
+		luck := rng.IntN(20)
+		return fault{cutAfter: luck == 0, cutBefore: luck == 1}
+	})
+	h := &handled{keys: map[string][]int{}, fails: map[int]int{}}
+	var wg sync.WaitGroup
+	for i := range 3 {
+		m := joinGroup(t, dial(t, client.Config{AttemptTimeout: 2 * time.Second}, lossy), client.GroupOptions{Member: fmt.Sprint("w", i), Filter: progress, Prefetch: 16})
+		wg.Go(func() { h.work(t, m, total) })
+	}
+	wg.Wait()
+	for key, list := range h.keys {
+		if key != "" && !slices.IsSorted(list) {
+			t.Errorf("key %q was handled as %v", key, list)
+		}
+		slices.Sort(list)
+		if len(slices.Compact(slices.Clone(list))) != len(list) {
+			t.Errorf("key %q: something was handled twice: %v", key, list)
+		}
+	}
+	if len(h.fails) == 0 {
+		t.Error("nothing failed")
+	}
+	info, err := steady.Cursor(t.Context(), "trainers")
+	if err != nil || info.Committed < total {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// work handles until all are, and fails every twentieth the first time, or as long as
+// max deliver allows.
+func (h *handled) work(t *testing.T, m *client.GroupMember, total int) {
+	for {
+		h.mu.Lock()
+		over := h.total == total
+		h.mu.Unlock()
+		if over {
+			break
+		}
+		d, err := nextSoon(t, m)
+		if err != nil {
+			continue
+		}
+		h.mu.Lock()
+		number := numberOf(t, d.Event)
+		bad := number%20 == 7 && h.fails[number] < 2
+		if bad {
+			h.fails[number]++
+		} else {
+			h.keys[d.Key] = append(h.keys[d.Key], number)
+			h.total++
+		}
+		h.mu.Unlock()
+		if bad {
+			err = m.Nack(d.Offset, client.NackOptions{Err: "bad", Delay: time.Duration(number%3) * time.Millisecond})
+		} else {
+			err = m.Ack(d.Offset)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(m.Flush(t.Context()), m.Close(t.Context())); err != nil {
+		t.Errorf("%s: %v", m.Name(), err)
+	}
+}
+
+// nextSoon is Next that looks up now and then.
+func nextSoon(t *testing.T, m *client.GroupMember) (client.Delivery, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	return m.Next(ctx)
+}
+
+// What fails too often, or is given up, is a dead letter; its key goes on.
+func TestAFailedEventBecomesADeadLetter(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{AttemptTimeout: 2 * time.Second}, openDoor(t, n.server.Handler()))
+	keyed(t, c, 4, "a")
+	m := joinGroup(t, c, client.GroupOptions{Filter: progress, MaxDeliver: 2})
+	for want := uint64(1); want <= 2; want++ {
+		d := next(t, m)
+		if numberOf(t, d.Event) != 0 || d.Count != want {
+			t.Fatalf("event %d, delivery %d, want %d", numberOf(t, d.Event), d.Count, want)
+		}
+		if err := m.Nack(d.Offset, client.NackOptions{Err: "bad", Handler: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := next(t, m)
+	if err := m.Nack(second.Offset, client.NackOptions{Err: "worse", Dead: true}); err != nil || numberOf(t, second.Event) != 1 {
+		t.Fatalf("event %d, %v", numberOf(t, second.Event), err)
+	}
+	third := next(t, m)
+	if err := m.Nack(third.Offset, client.NackOptions{Released: true}); err != nil {
+		t.Fatal(err)
+	}
+	if again := next(t, m); again.Offset != third.Offset || again.Count != 1 {
+		t.Errorf("given back and comes again: %d, delivery %d", again.Offset, again.Count)
+	}
+	if err := m.Nack(third.Offset, client.NackOptions{Dead: true, Released: true}); err == nil {
+		t.Error("dead and released")
+	}
+	if err := m.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var letters []string
+	for l, err := range c.DeadLetters(t.Context(), client.LetterFilter{Cursor: "trainers"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		letters = append(letters, fmt.Sprintf("%s %s %d", l.Error, l.Handler, l.Attempts))
+	}
+	if want := []string{"bad test 2", "worse " + m.Name() + " 1"}; !slices.Equal(letters, want) {
+		t.Errorf("letters %v, want %v", letters, want)
+	}
+}
+
+// A member that is too late loses its event to another one.
+func TestWhatAMemberIsTooLongAboutGoesToAnother(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{AttemptTimeout: 2 * time.Second}, openDoor(t, n.server.Handler()))
+	keyed(t, c, 1, "")
+	o := client.GroupOptions{Filter: progress, AckWait: 200 * time.Millisecond}
+	slow := joinGroup(t, c, o)
+	late := next(t, slow)
+	fast := joinGroup(t, c, o)
+	if d := next(t, fast); d.Offset != late.Offset || d.Count != 2 || fast.Ack(d.Offset) != nil {
+		t.Errorf("%d, delivery %d", d.Offset, d.Count)
+	}
+	until(t, "the slow one to be told", func() bool { return errors.Is(slow.Progress(late.Offset), client.ErrNotHeld) })
+	if err := slow.Ack(late.Offset); !errors.Is(err, client.ErrNotHeld) {
+		t.Errorf("an ack that comes too late: %v", err)
+	}
+}
+
+func TestAGroupIsNotACursor(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	if _, err := c.CreateGroup(t.Context(), "trainers", client.GroupSpec{From: client.FromEnd(), AckWait: time.Minute, MaxDeliver: 3}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.OpenCursor(t.Context(), "trainers", client.CursorOptions{})
+	wantCode(t, err, api.InvalidArgument)
+	_, err = c.CreateGroup(t.Context(), "trainers", client.GroupSpec{AckWait: time.Hour})
+	wantCode(t, err, api.Exists)
+	_, err = c.JoinGroup(t.Context(), "nobody", client.GroupOptions{NoCreate: true})
+	wantCode(t, err, api.NotFound)
+}

@@ -34,7 +34,7 @@ func newApp(sh *shell) *cli.App {
 		Before:                    sh.configure,
 		Commands: []*cli.Command{
 			devCommand(sh), demoCommand(sh), serveCommand(sh),
-			publishCommand(sh), tailCommand(sh), getCommand(sh), cursorCommand(sh), dlqCommand(sh), dedupCommand(sh), clientsCommand(sh),
+			publishCommand(sh), tailCommand(sh), getCommand(sh), cursorCommand(sh), groupCommand(sh), dlqCommand(sh), dedupCommand(sh), clientsCommand(sh),
 			statusCommand(sh), checkCommand(sh), verifyCommand(sh), clusterCommand(sh), settingsCommand(sh), catalogueCommand(sh), auditCommand(sh),
 			chainCommand(sh), explainCommand(sh), waitCommand(sh),
 			compactCommand(sh), snapshotCommand(sh), inspectCommand(sh), benchCommand(sh),

@@ -23,6 +23,15 @@ type cursorInfo struct {
 	fsm.Cursor
 	LagEvents  uint64  `json:"lag_events"`
 	LagSeconds float64 `json:"lag_seconds"` // how long the oldest event waits that is not committed
+	// Group is set where members share the cursor; it stands for the state's own.
+	Group *groupInfo `json:"group,omitempty"`
+}
+
+func (c cursorInfo) kind() string {
+	if c.Group != nil {
+		return "group"
+	}
+	return "cursor"
 }
 
 func (c cursorInfo) lagTime() string {
@@ -63,8 +72,8 @@ func listCursors(ctx context.Context, sh *shell) error {
 	if err != nil {
 		return err
 	}
-	return emitEach(sh, list, table.Row{"name", "committed", "lag", "behind", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
-		return table.Row{c.Name, c.Committed, c.LagEvents, c.lagTime(), c.Generation, filterText(c.Filter), gapText(c)}
+	return emitEach(sh, list, table.Row{"name", "kind", "committed", "lag", "behind", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
+		return table.Row{c.Name, c.kind(), c.Committed, c.LagEvents, c.lagTime(), c.Generation, filterText(c.Filter), gapText(c)}
 	})
 }
 
@@ -121,9 +130,13 @@ func showCursor(ctx context.Context, sh *shell, name string) error {
 
 func (sh *shell) printCursor(c cursorInfo) error {
 	return sh.emit(c, func() error {
-		return sh.facts("name", c.Name, "committed", c.Committed, "lag", fmt.Sprintf("%d events, %s", c.LagEvents, c.lagTime()),
+		pairs := []any{"name", c.Name, "kind", c.kind(), "committed", c.Committed, "lag", fmt.Sprintf("%d events, %s", c.LagEvents, c.lagTime()),
 			"stands still", stallText(c.Cursor), "generation", c.Generation, "filter", filterText(c.Filter), "gap", gapText(c),
-			"created", localTime(c.Created), "last used", localTime(c.Touched), "may hold back", policyText(c.Policy))
+			"created", localTime(c.Created), "last used", localTime(c.Touched), "may hold back", policyText(c.Policy)}
+		if c.Group != nil {
+			pairs = append(pairs, c.Group.facts()...)
+		}
+		return sh.facts(pairs...)
 	})
 }
 
@@ -151,12 +164,7 @@ type createCursorOptions struct {
 func createCursorCommand(sh *shell) *cli.Command {
 	return &cli.Command{
 		Name: "create", Usage: "make a cursor; the same again changes nothing", ArgsUsage: "NAME",
-		Flags: append(filterFlags(),
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` it begins: " + positionForms, Value: "start"},
-			&cli.Uint64Flag{Name: "hold-events", Usage: "how many events it may keep from retention; 0 is the setting"},
-			&cli.Uint64Flag{Name: "hold-bytes", Usage: "how many bytes it may keep from retention; 0 is the setting"},
-			&cli.StringFlag{Name: "hold-for", Usage: "how old events it keeps may get, such as 24h"},
-		),
+		Flags: cursorFlags(),
 		Action: func(c *cli.Context) error {
 			if err := exactly(c, 1, aCursor); err != nil {
 				return err
@@ -168,6 +176,16 @@ func createCursorCommand(sh *shell) *cli.Command {
 			return createCursor(c.Context, sh, o)
 		},
 	}
+}
+
+// cursorFlags say what a cursor, or a group, is made with.
+func cursorFlags() []cli.Flag {
+	return append(filterFlags(),
+		&cli.StringFlag{Name: "from", Usage: "`WHERE` it begins: " + positionForms, Value: "start"},
+		&cli.Uint64Flag{Name: "hold-events", Usage: "how many events it may keep from retention; 0 is the setting"},
+		&cli.Uint64Flag{Name: "hold-bytes", Usage: "how many bytes it may keep from retention; 0 is the setting"},
+		&cli.StringFlag{Name: "hold-for", Usage: "how old events it keeps may get, such as 24h"},
+	)
 }
 
 func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
@@ -239,26 +257,27 @@ func removeCursorCommand(sh *shell) *cli.Command {
 			if err := exactly(c, 1, aCursor); err != nil {
 				return err
 			}
-			return removeCursor(c.Context, sh, c.Args().First(), consentOf(c))
+			return removeAt(c.Context, sh, cursorPath(c.Args().First()), consentOf(c))
 		},
 	}
 }
 
-func removeCursor(ctx context.Context, sh *shell, name string, leave consent) error {
+// removeAt removes the cursor or group at a path.
+func removeAt(ctx context.Context, sh *shell, path string, leave consent) error {
 	var c cursorInfo
-	if err := sh.fetch(ctx, cursorPath(name), &c); err != nil {
+	if err := sh.fetch(ctx, path, &c); err != nil {
 		return err
 	}
 	if leave.dryRun {
-		sh.say("%s would be removed; it has committed %d and is %d events behind", name, c.Committed, c.LagEvents)
+		sh.say("%s would be removed; it has committed %d and is %d events behind", c.Name, c.Committed, c.LagEvents)
 		return nil
 	}
-	if err := sh.confirm(leave, "Remove the cursor %q, which has committed %d?", name, c.Committed); err != nil {
+	if err := sh.confirm(leave, "Remove the %s %q, which has committed %d?", c.kind(), c.Name, c.Committed); err != nil {
 		return err
 	}
-	if err := sh.call(ctx, http.MethodDelete, cursorPath(name), nil, nil, nil); err != nil {
+	if err := sh.call(ctx, http.MethodDelete, path, nil, nil, nil); err != nil {
 		return err
 	}
-	sh.say("removed %s; it had committed %d", name, c.Committed)
+	sh.say("removed %s; it had committed %d", c.Name, c.Committed)
 	return nil
 }

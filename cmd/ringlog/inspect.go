@@ -205,7 +205,7 @@ func offlineCursors(_ context.Context, sh *shell, o inspectOptions) error {
 		_, last := f.machine.Log().Bounds()
 		var list []cursorInfo
 		for _, c := range f.machine.Cursors() {
-			list = append(list, cursorInfo{Cursor: c, LagEvents: last - min(last, c.Committed)})
+			list = append(list, cursorInfo{Cursor: c, LagEvents: last - min(last, c.Committed), Group: storedGroup(c.Group)})
 		}
 		return emitEach(sh, list, table.Row{"name", "committed", "lag", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
 			return table.Row{c.Name, c.Committed, c.LagEvents, c.Generation, filterText(c.Filter), gapText(c)}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+)
+
+// groupInfo is what a group's view has beside its cursor's. Other nodes than the
+// coordinator do not count its members.
+type groupInfo struct {
+	AckWait      string `json:"ack_wait"`
+	MaxDeliver   uint64 `json:"max_deliver"`
+	MaxPending   uint64 `json:"max_pending"`
+	Pending      uint64 `json:"pending"`      // handed out, not settled
+	Redelivering uint64 `json:"redelivering"` // to be handed out again
+	Members      int    `json:"members"`
+	Coordinator  string `json:"coordinator"`
+}
+
+// groupMember is a member as GET /v1/groups/{name}/members answers.
+type groupMember struct {
+	Member    string    `json:"member"`
+	Session   uint64    `json:"session"`
+	Since     time.Time `json:"since"`
+	LastSeen  time.Time `json:"last_seen"`
+	Pending   int       `json:"pending"`
+	OldestMs  int64     `json:"oldest_pending_ms"`
+	Delivered uint64    `json:"delivered"`
+	Acked     uint64    `json:"acked"`
+	Nacked    uint64    `json:"nacked"`
+	Expired   uint64    `json:"expired"`
+}
+
+// storedGroup is what a stopped node's state tells of a group, its policy as it was given.
+func storedGroup(g *fsm.Group) *groupInfo {
+	if g == nil {
+		return nil
+	}
+	return &groupInfo{AckWait: g.Policy.AckWait.String(), MaxDeliver: g.Policy.MaxDeliver, MaxPending: g.Policy.MaxPending, Redelivering: uint64(len(g.Retries))}
+}
+
+const aGroup = "the name of a group"
+
+func groupCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "group", Usage: "cursors whose events several members share",
+		Description: "Each event goes to one member, those of a key in order, and is acknowledged by itself; what is not\n" +
+			"acknowledged in time comes again, and what fails too often goes to the dead letters (ringlog dlq).\n" +
+			"A group is moved like a cursor: ringlog cursor seek.",
+		Subcommands: []*cli.Command{
+			{Name: "ls", Usage: "all groups", Action: bare(sh, listGroups)},
+			{Name: "info", Usage: "one group", ArgsUsage: "NAME", Action: named(sh, aGroup, showGroup)},
+			{Name: "members", Usage: "who shares a group's events, and what each has done in its session", ArgsUsage: "NAME", Action: named(sh, aGroup, listGroupMembers)},
+			createGroupCommand(sh), removeGroupCommand(sh),
+		},
+	}
+}
+
+func groupPath(name string, rest ...string) string {
+	return "/v1/groups/" + url.PathEscape(name) + strings.Join(rest, "")
+}
+
+func listGroups(ctx context.Context, sh *shell) error {
+	var answer struct {
+		Groups []cursorInfo `json:"groups"`
+	}
+	if err := sh.fetch(ctx, "/v1/groups", &answer); err != nil {
+		return err
+	}
+	return emitEach(sh, answer.Groups, table.Row{"name", "members", "committed", "lag", "behind", "pending", "redelivering", "filter"}, func(c cursorInfo) table.Row {
+		return table.Row{c.Name, c.Group.Members, c.Committed, c.LagEvents, c.lagTime(), c.Group.Pending, c.Group.Redelivering, filterText(c.Filter)}
+	})
+}
+
+func showGroup(ctx context.Context, sh *shell, name string) error {
+	var c cursorInfo
+	if err := sh.fetch(ctx, groupPath(name), &c); err != nil {
+		return err
+	}
+	return sh.printCursor(c)
+}
+
+func listGroupMembers(ctx context.Context, sh *shell, name string) error {
+	var answer struct {
+		Members []groupMember `json:"members"`
+	}
+	if err := sh.fetch(ctx, groupPath(name, "/members"), &answer); err != nil {
+		return err
+	}
+	header := table.Row{"member", "since", "last seen", "pending", "oldest", "delivered", "acked", "nacked", "expired"}
+	return emitEach(sh, answer.Members, header, func(m groupMember) table.Row {
+		oldest := "-"
+		if m.Pending > 0 {
+			oldest = short(time.Duration(m.OldestMs) * time.Millisecond)
+		}
+		return table.Row{m.Member, localTime(m.Since), localTime(m.LastSeen), m.Pending, oldest, m.Delivered, m.Acked, m.Nacked, m.Expired}
+	})
+}
+
+// facts are the lines that a group's cursor is shown with.
+func (g *groupInfo) facts() []any {
+	return []any{"members", g.Members, "pending", fmt.Sprintf("%d events, %d more come again", g.Pending, g.Redelivering),
+		"ack wait", g.AckWait, "max deliver", g.MaxDeliver, "max pending", g.MaxPending, "coordinator", g.Coordinator}
+}
+
+func createGroupCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "create", Usage: "make a group; the same again changes nothing", ArgsUsage: "NAME",
+		Flags: append(cursorFlags(),
+			&cli.StringFlag{Name: "ack-wait", Usage: "how long a member may hold an event without a word of it, such as 30s (default: the setting group.ack_wait)"},
+			&cli.Uint64Flag{Name: "max-deliver", Usage: "deliveries that may fail; 0 is the setting"},
+			&cli.Uint64Flag{Name: "max-pending", Usage: "how far behind the first open event others are handed out; 0 is the setting"},
+		),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 1, aGroup); err != nil {
+				return err
+			}
+			o, err := createCursorOptionsOf(c)
+			if err != nil {
+				return err
+			}
+			group := frame.GroupPolicy{MaxDeliver: c.Uint64("max-deliver"), MaxPending: c.Uint64("max-pending")}
+			if c.IsSet("ack-wait") {
+				if group.AckWait, err = parseAge(c.String("ack-wait")); err != nil {
+					return err
+				}
+			}
+			return createGroup(c.Context, sh, o, group)
+		},
+	}
+}
+
+func createGroup(ctx context.Context, sh *shell, o createCursorOptions, group frame.GroupPolicy) error {
+	var made cursorInfo
+	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy, "group": group}
+	if err := sh.call(ctx, http.MethodPut, groupPath(o.name), nil, in, &made); err != nil {
+		return err
+	}
+	return sh.printCursor(made)
+}
+
+func removeGroupCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "rm", Usage: "remove a group with its place in the log; its members end", ArgsUsage: "NAME", Flags: consentFlags(),
+		Action: func(c *cli.Context) error {
+			if err := exactly(c, 1, aGroup); err != nil {
+				return err
+			}
+			return removeAt(c.Context, sh, groupPath(c.Args().First()), consentOf(c))
+		},
+	}
+}

@@ -67,7 +67,7 @@ func TestTheDocumentListsTheRoutesAndNoOthers(t *testing.T) {
 // callOrder is an order in which the document's examples work one after the other.
 func callOrder() []string {
 	return []string{"getRoot", "getOpenAPI", "getHealth", "getReady", "publish", "read", "getEvent", "explainDedup", "chain", "createCursor", "getCursor", "listCursors",
-		"openCursor", "readCursor", "commitCursor", "deadLetter", "listDeadLetters", "getDeadLetter", "deadLetterErrors", "redriveDeadLetters", "importDeadLetters", "purgeDeadLetters", "waitForCursors", "explainDelivery", "changeCursor", "seekCursor", "listSettings", "setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
+		"openCursor", "readCursor", "commitCursor", "deadLetter", "listDeadLetters", "getDeadLetter", "deadLetterErrors", "redriveDeadLetters", "importDeadLetters", "purgeDeadLetters", "waitForCursors", "explainDelivery", "changeCursor", "createGroup", "getGroup", "listGroups", "exchange", "listGroupMembers", "deleteGroup", "seekCursor", "listSettings", "setSetting", "getSetting", "compact", "snapshot", "listCatalogue", "registerTypes",
 		"validateEvents", "getType", "getTypeSchema", "registerClient", "listClients", "audit", "getStatus", "getCluster", "history", "getOutage", "getMetrics", "removeClient", "deleteCursor", "addMember", "listMembers", "promoteMember", "stepDown", "demoteMember", "removeMember"}
 }
 

@@ -66,7 +66,7 @@ func Backoff(n int, first time.Duration) []time.Duration {
 }
 
 func (o *Options) validate() error {
-	timeout, err := timeoutFromEnvironment()
+	timeout, err := TimeoutFromEnvironment()
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,8 @@ func checkLimits(timeout time.Duration, retries []time.Duration, concurrency, qu
 	return nil
 }
 
-func timeoutFromEnvironment() (time.Duration, error) {
+// TimeoutFromEnvironment is the default handler timeout: what TimeoutVariable says, else 30 s.
+func TimeoutFromEnvironment() (time.Duration, error) {
 	text := os.Getenv(TimeoutVariable)
 	if text == "" {
 		return defaultTimeout, nil

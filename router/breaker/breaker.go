@@ -147,6 +147,23 @@ func (b *Breaker) Enter(ctx context.Context, patient bool, giveUp <-chan struct{
 	}
 }
 
+// Await waits until attempts may be let through, without being one.
+func (b *Breaker) Await(ctx context.Context) error {
+	for {
+		b.mu.Lock()
+		open, changed := !b.config.Off && b.gate.State() == gobreaker.StateOpen, b.changed
+		b.mu.Unlock()
+		if !open {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // leave reports how an attempt ended. One that began before the last change of state does
 // not count.
 func (b *Breaker) leave(report func(error), err error) {

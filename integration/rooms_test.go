@@ -39,6 +39,7 @@ func rooms() map[string][]string {
 		"router/breaker":                  {"event"},
 		"server":                          append(append(slices.Clone(consensus), clients...), "audit", "stages", "groups"),
 		"":                                append(append(slices.Clone(consensus), clients...), "server", "client", "router", "audit", "stages", "groups"),
+		"sinks":                           {"api", "client", "event", "router", "router/breaker"},
 		"integration":                     nil,
 		"event/emit":                      {"event"},
 		"event/internal/goname":           nil,

@@ -1,0 +1,160 @@
+package sinks
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+)
+
+// CommandOptions say what to run. Args is required.
+type CommandOptions struct {
+	Args  []string // the program, looked up on the PATH where it has no slash, and its arguments
+	Group string
+	Env   []string // what the variables of the event are added to; nil is this process's
+	Dir   string   // "" is this process's
+	// Output is told what the command prints, line by line, one at a time; nil drops it.
+	Output func(Line)
+	// Grace is how long a command has between SIGTERM and SIGKILL; 2 s.
+	Grace time.Duration
+}
+
+// Command runs a program for each event. The payload is its standard input, and the rest
+// of the event stands in its environment:
+//
+//	RINGLOG_OFFSET, RINGLOG_TYPE, RINGLOG_VALUE, RINGLOG_SOURCE, RINGLOG_KEY, RINGLOG_CORRELATION_ID,
+//	RINGLOG_CAUSATION_ID, RINGLOG_TIME, RINGLOG_APPENDED_AT, RINGLOG_HASH, RINGLOG_DELIVERY, RINGLOG_GROUP
+//	RINGLOG_IDEMPOTENCY_KEY
+//
+// What the event does not have is set and empty. Exit code 0 is success. The program runs in
+// a process group of its own: when its time is over all of it gets SIGTERM, and SIGKILL a
+// little later. What a program leaves in the background when it ends by itself is left alone.
+type Command struct {
+	o    CommandOptions
+	path string
+}
+
+// NewCommand finds the program and sees that it may be run.
+func NewCommand(o CommandOptions) (*Command, error) {
+	if len(o.Args) == 0 || o.Args[0] == "" {
+		return nil, errors.New("sinks: no command")
+	}
+	path, err := exec.LookPath(o.Args[0])
+	if err != nil {
+		var lookup *exec.Error
+		if errors.As(err, &lookup) {
+			err = lookup.Err
+		}
+		return nil, fmt.Errorf("sinks: the command %q can not be run: %w", o.Args[0], err)
+	}
+	o.Grace = cmp.Or(o.Grace, 2*time.Second)
+	if o.Env == nil {
+		o.Env = os.Environ()
+	}
+	if o.Output == nil {
+		o.Output = func(Line) {}
+	}
+	return &Command{o: o, path: path}, nil
+}
+
+// outputGrace is how long the output of a command is read on once it has ended, where
+// something it left in the background still has it.
+const outputGrace = time.Second
+
+// Handle implements Sink.
+func (c *Command) Handle(ctx context.Context, d client.Delivery) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	last := &tail{}
+	stdout, stderr := c.lines(&d, "stdout"), c.lines(&d, "stderr")
+	cmd := exec.Command(c.path, c.o.Args[1:]...)
+	cmd.Args[0] = c.o.Args[0]
+	cmd.Dir, cmd.Env = c.o.Dir, append(c.o.Env[:len(c.o.Env):len(c.o.Env)], environment(&d, c.o.Group)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(d.Payload), stdout, io.MultiWriter(stderr, last)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = outputGrace
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", c.o.Args[0], err)
+	}
+	ended := make(chan struct{})
+	killed := make(chan bool, 1)
+	go func() { killed <- c.killAtEnd(ctx, cmd.Process.Pid, ended) }()
+	err := cmd.Wait()
+	close(ended)
+	if <-killed { // its children too, where they have outlived it
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	stdout.flush()
+	stderr.flush()
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
+		return nil
+	}
+	if text := strings.TrimSpace(last.String()); text != "" {
+		return fmt.Errorf("%w: %s", err, text)
+	}
+	return err
+}
+
+// killAtEnd ends a process group when ctx ends before the command has, and reports whether
+// it had to.
+func (c *Command) killAtEnd(ctx context.Context, pid int, ended <-chan struct{}) bool {
+	select {
+	case <-ended:
+		return false
+	case <-ctx.Done():
+	}
+	_ = syscall.Kill(-pid, syscall.SIGTERM) // fails only where there is nobody left
+	timer := time.NewTimer(c.o.Grace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		_ = syscall.Kill(-pid, syscall.SIGKILL)
+	}
+	return true
+}
+
+func (c *Command) lines(d *client.Delivery, stream string) *lines {
+	return &lines{tell: func(text []byte) { c.o.Output(Line{d.Offset, stream, string(text)}) }}
+}
+
+// environment is the event as variables.
+func environment(d *client.Delivery, group string) []string {
+	moment := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format(time.RFC3339Nano)
+	}
+	return []string{
+		"RINGLOG_OFFSET=" + strconv.FormatUint(d.Offset, 10),
+		"RINGLOG_TYPE=" + string(d.Type),
+		"RINGLOG_VALUE=" + d.EffectiveValue(),
+		"RINGLOG_SOURCE=" + d.Source,
+		"RINGLOG_KEY=" + d.Key,
+		"RINGLOG_CORRELATION_ID=" + d.CorrelationID,
+		"RINGLOG_CAUSATION_ID=" + d.CausationID,
+		"RINGLOG_TIME=" + moment(d.Time),
+		"RINGLOG_APPENDED_AT=" + moment(d.AppendedAt),
+		"RINGLOG_HASH=" + d.Hash().String(),
+		"RINGLOG_DELIVERY=" + strconv.FormatUint(d.Count, 10),
+		"RINGLOG_GROUP=" + group,
+		"RINGLOG_IDEMPOTENCY_KEY=" + idempotencyKey(d),
+	}
+}
+
+// idempotencyKey is the same in every delivery of an event, and of no other event.
+func idempotencyKey(d *client.Delivery) string {
+	return fmt.Sprintf("%d-%.16s", d.Offset, d.Hash())
+}

@@ -1,0 +1,92 @@
+package sinks
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/router/breaker"
+)
+
+// notices publishes what a reactor has to tell, in the order it happened, without holding
+// it up.
+type notices struct {
+	o       *Options
+	queue   chan event.Event
+	dropped atomic.Uint64
+}
+
+const (
+	maxNotices  = 1024             // that wait for the log; what comes then is dropped and counted
+	noticeGrace = 10 * time.Second // for those that wait at the end
+)
+
+func newNotices(o *Options) *notices {
+	return &notices{o: o, queue: make(chan event.Event, maxNotices)}
+}
+
+// start publishes until quit is called, which waits for the rest and returns how many were
+// not published.
+func (n *notices) start(ctx context.Context) (quit func() (dropped uint64)) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ev := range n.queue {
+			if err := n.o.Publish(ctx, ev); err != nil {
+				n.dropped.Add(1)
+				n.o.Logger.Warn("not published", "type", ev.Type, "payload", string(ev.Payload), "error", err)
+			}
+		}
+	}()
+	return func() uint64 {
+		close(n.queue)
+		timer := time.AfterFunc(noticeGrace, cancel)
+		<-done
+		timer.Stop()
+		cancel()
+		return n.dropped.Load()
+	}
+}
+
+func (n *notices) put(t event.Type, correlation string, payload map[string]any) {
+	if n.o.Publish == nil {
+		return
+	}
+	payload["handler"], payload["timestamp"] = n.o.Group, float64(time.Now().UnixMicro())/1e6
+	ev := event.New(t, payload)
+	ev.Source, ev.Key, ev.CorrelationID, ev.Time = n.o.Source, n.o.Group, correlation, time.Now()
+	ev.NoDedup = true // each happened
+	select {
+	case n.queue <- ev:
+	default:
+		n.dropped.Add(1)
+	}
+}
+
+func (n *notices) breaker(ch breaker.Change) {
+	t, payload := ch.Notice()
+	n.put(t, "", payload)
+}
+
+func (n *notices) timedOut(d client.Delivery, o Outcome) {
+	n.ofHandler(event.HandlerTimeout, d, o, map[string]any{"attempt": o.Attempt, "timeout_seconds": n.o.Timeout.Seconds()})
+}
+
+func (n *notices) failed(d client.Delivery, o Outcome) {
+	n.ofHandler(event.HandlerFailed, d, o, map[string]any{"error": o.Error, "attempts": o.Attempt, "dead_letter": o.Result == Dead})
+}
+
+func (n *notices) ofHandler(t event.Type, d client.Delivery, o Outcome, payload map[string]any) {
+	if !n.o.Record || strings.HasPrefix(string(d.Type), "HANDLER_") {
+		return
+	}
+	payload["event"], payload["offset"], payload["delivery"], payload["duration_seconds"] = d.Type, d.Offset, d.Count, o.Took.Seconds()
+	if d.Key != "" {
+		payload["event_key"] = d.Key
+	}
+	n.put(t, d.CorrelationID, payload)
+}

@@ -1,0 +1,112 @@
+package sinks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/router"
+	"github.com/ringrift/ringlog/router/breaker"
+)
+
+// Member is this process's place in a group, as client.Member is one. Next is called by
+// one goroutine, the others by any.
+type Member interface {
+	// Next waits for an event that may be handled now: none of its key that was handed out
+	// before is unsettled. A *client.GapError tells of events that are gone; any other
+	// error but one of ctx is the end.
+	Next(ctx context.Context) (client.Delivery, error)
+	// Ack says that an event is handled, Nack that it is not. An error says that it is not
+	// held any more, and comes again to somebody.
+	Ack(offset uint64) error
+	Nack(offset uint64, o client.NackOptions) error
+	// Close makes sure that what was said is kept, and gives back everything else.
+	Close(ctx context.Context) error
+}
+
+// Options say what a reactor does. Group, Join and Sink are required; a zero number takes
+// its default.
+type Options struct {
+	Group string // its name; the handler in events that are published
+	// Join joins the group, for at most hold events at once. The member keeps what it holds
+	// alive for as long as that takes.
+	Join func(ctx context.Context, hold int) (Member, error)
+	Sink Sink
+	// Where passes events by that do not meet it; nil passes none. They count as handled.
+	Where *router.Where
+
+	Concurrency int           // events at once, those of one key in order; 1
+	Timeout     time.Duration // of one attempt; 30 s
+	Retries     int           // attempts of one delivery after the first; 0 is none
+	Backoff     time.Duration // the first wait after a failure, doubled each time up to MaxBackoff; 1 s
+	Breaker     breaker.Config
+	// MaxDeliver is how many deliveries the group allows an event, 0 without bound. It only
+	// serves to tell which failure is the last.
+	MaxDeliver uint64
+	Drain      time.Duration // how long attempts may go on once Run's context ends; 30 s
+
+	Count uint64 // end after so many deliveries were handled or failed; 0 is no end
+	// Settled, asked now and then, ends the run once it says true; nil is no end.
+	Settled func(ctx context.Context) (bool, error)
+
+	// Publish publishes what is told of the breaker and, with Record, of failures; nil
+	// publishes nothing.
+	Publish func(ctx context.Context, ev event.Event) error
+	Record  bool
+	Source  string        // of these events
+	Tell    func(Outcome) // called for each attempt, one at a time; nil is nobody
+	Logger  hclog.Logger  // nil is silence
+}
+
+// Bounds of the waits.
+const (
+	// MaxBackoff is the longest wait between two attempts, unless a sink asks for more.
+	MaxBackoff = 5 * time.Minute
+	// longestHold is for how long an event is held for its next attempt. One that has to
+	// wait longer is given back, and comes after that time.
+	longestHold = time.Minute
+	// longestDelay bounds what a sink may ask for.
+	longestDelay = time.Hour
+)
+
+func (o *Options) complete() error {
+	o.Concurrency = cmp.Or(o.Concurrency, 1)
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.Backoff = cmp.Or(o.Backoff, time.Second)
+	o.Drain = cmp.Or(o.Drain, 30*time.Second)
+	o.Breaker = o.Breaker.OrDefault()
+	if o.Logger == nil {
+		o.Logger = hclog.NewNullLogger()
+	}
+	if o.Tell == nil {
+		o.Tell = func(Outcome) {}
+	}
+	switch {
+	case o.Group == "" || o.Join == nil || o.Sink == nil:
+		return errors.New("sinks: options Group, Join and Sink are required")
+	case o.Concurrency < 0, o.Timeout < 0, o.Retries < 0, o.Backoff < 0, o.Drain < 0:
+		return fmt.Errorf("sinks: an option is negative: Concurrency %d, Timeout %s, Retries %d, Backoff %s, Drain %s",
+			o.Concurrency, o.Timeout, o.Retries, o.Backoff, o.Drain)
+	}
+	if err := o.Breaker.Validate(); err != nil {
+		return fmt.Errorf("sinks: %w", err)
+	}
+	return nil
+}
+
+// wait is how long the sink is left alone after the nth attempt of a delivery, from 1.
+func (o *Options) wait(n int, f Failure) time.Duration {
+	wait := o.Backoff
+	for range n - 1 {
+		if wait = min(2*wait, MaxBackoff); wait == MaxBackoff {
+			break
+		}
+	}
+	return max(wait, min(f.After, longestDelay))
+}

@@ -1,0 +1,130 @@
+package sinks
+
+import (
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Result is what became of an attempt.
+type Result string
+
+// The results.
+const (
+	Handled  Result = "handled"
+	Retried  Result = "retried"  // failed, and is made again in the same delivery
+	Failed   Result = "failed"   // the delivery failed: the event comes again
+	Dead     Result = "dead"     // the event is a dead letter
+	Released Result = "released" // cut off by the end of this process, which counts for nothing
+)
+
+// Outcome is one attempt.
+type Outcome struct {
+	Offset   uint64        `json:"offset"`
+	Type     event.Type    `json:"type"`
+	Key      string        `json:"key,omitempty"`
+	Delivery uint64        `json:"delivery"` // of the event, from 1
+	Attempt  int           `json:"attempt"`  // of the delivery, from 1
+	Result   Result        `json:"outcome"`
+	TimedOut bool          `json:"timed_out,omitempty"`
+	Took     time.Duration `json:"-"`
+	Wait     time.Duration `json:"-"` // until the next attempt or delivery, at least
+	Error    string        `json:"error,omitempty"`
+	// Lost says that the group has given the event to another member meanwhile.
+	Lost bool `json:"lost,omitempty"`
+}
+
+// Summary counts what a run did.
+type Summary struct {
+	Handled  uint64 `json:"handled"`  // events
+	Filtered uint64 `json:"filtered"` // events passed by the condition
+	Failed   uint64 `json:"failed"`   // deliveries that failed, and come again
+	Dead     uint64 `json:"dead"`     // events that became dead letters
+	Retried  uint64 `json:"retried"`  // attempts that failed and were made again in their delivery
+	TimedOut uint64 `json:"timed_out"`
+	Released uint64 `json:"released"` // deliveries given back at the end, uncounted
+	Lost     uint64 `json:"lost"`     // deliveries that the group had given to another member meanwhile
+	Gaps     uint64 `json:"gaps"`
+	Untold   uint64 `json:"untold"` // events about failures or the breaker that were not published
+
+	Attempts uint64        `json:"attempts"`
+	Median   time.Duration `json:"-"` // of the attempts' durations
+	P95      time.Duration `json:"-"`
+	Longest  time.Duration `json:"-"`
+}
+
+// tally gathers the summary. Its size does not depend on how much there is.
+type tally struct {
+	mu   sync.Mutex
+	sum  Summary
+	took *hdrhistogram.Histogram // microseconds
+	tell func(Outcome)
+}
+
+// longestTold is what longer durations count as.
+const longestTold = 7 * 24 * time.Hour
+
+func newTally(tell func(Outcome)) *tally {
+	return &tally{took: hdrhistogram.New(1, longestTold.Microseconds(), 3), tell: tell}
+}
+
+// attempt counts an attempt and tells it.
+func (t *tally) attempt(o Outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sum.Attempts++
+	_ = t.took.RecordValue(max(1, min(o.Took, longestTold).Microseconds())) // within its bounds
+	if o.TimedOut {
+		t.sum.TimedOut++
+	}
+	t.ended(o)
+}
+
+// end counts a delivery that ended between two attempts and tells it.
+func (t *tally) end(o Outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended(o)
+}
+
+// ended counts a result. mu is held.
+func (t *tally) ended(o Outcome) {
+	if o.Lost {
+		t.sum.Lost++
+	}
+	switch o.Result {
+	case Handled:
+		t.sum.Handled++
+	case Retried:
+		t.sum.Retried++
+	case Failed:
+		t.sum.Failed++
+	case Dead:
+		t.sum.Dead++
+	case Released:
+		t.sum.Released++
+	}
+	t.tell(o)
+}
+
+func (t *tally) count(do func(*Summary)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	do(&t.sum)
+}
+
+func (t *tally) summary() Summary {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sum
+	at := func(percent float64) time.Duration {
+		return time.Duration(t.took.ValueAtPercentile(percent)) * time.Microsecond
+	}
+	if s.Attempts > 0 {
+		s.Median, s.P95, s.Longest = at(50), at(95), at(100)
+	}
+	return s
+}

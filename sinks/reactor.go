@@ -1,0 +1,174 @@
+package sinks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/router/breaker"
+)
+
+// Reactor gives a group's events to a sink.
+type Reactor struct {
+	o       Options
+	breaker *breaker.Breaker
+	state   atomic.Int32          // of the breaker, a gobreaker.State
+	round   atomic.Pointer[round] // the present one
+	tally   *tally
+	notices *notices
+	begun   atomic.Uint64 // deliveries that count for Options.Count
+	joined  bool
+}
+
+// NewReactor checks the options.
+func NewReactor(o Options) (*Reactor, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	r := &Reactor{o: o, tally: newTally(o.Tell), notices: newNotices(&o)}
+	r.breaker = breaker.New(o.Breaker, harmless, r.turned)
+	return r, nil
+}
+
+// turned follows the breaker, in whose lock it runs.
+func (r *Reactor) turned(ch breaker.Change) {
+	r.state.Store(int32(ch.To))
+	if round := r.round.Load(); round != nil && ch.From != ch.To {
+		if ch.To == gobreaker.StateOpen {
+			round.end()
+		}
+		round.poke()
+	}
+	r.notices.breaker(ch)
+}
+
+// settledEvery is how often Options.Settled is asked.
+const settledEvery = 100 * time.Millisecond
+
+// Run joins the group and takes events until ctx ends, or what the options say. An error
+// says that it could not go on; the summary counts in any case. It is called once.
+func (r *Reactor) Run(ctx context.Context) (Summary, error) {
+	quit := r.notices.start(ctx)
+	taking, stop := context.WithCancel(ctx)
+	defer stop()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		r.watchSettled(taking, stop)
+	}()
+	err := r.rounds(taking)
+	stop()
+	<-watched
+	r.breaker.Close()
+	untold := quit()
+	sum := r.tally.summary()
+	sum.Untold = untold
+	return sum, err
+}
+
+// rounds joins the group again whenever the breaker lets something through.
+func (r *Reactor) rounds(ctx context.Context) error {
+	for {
+		if err := r.oneRound(ctx); err != nil {
+			return err
+		}
+		if ctx.Err() != nil || r.complete() {
+			return nil
+		}
+		if r.breaker.Await(ctx) != nil {
+			return nil
+		}
+	}
+}
+
+// complete reports that as many deliveries were had as were wanted.
+func (r *Reactor) complete() bool { return r.o.Count > 0 && r.begun.Load() >= r.o.Count }
+
+// oneRound is a member of the group until the breaker opens or there is no more to do.
+func (r *Reactor) oneRound(ctx context.Context) error {
+	member, err := r.join(ctx)
+	if err != nil || member == nil {
+		return err
+	}
+	rd := newRound(r, ctx, member)
+	r.round.Store(rd)
+	if r.breaker.Status().State == gobreaker.StateOpen.String() { // it opened before the round could hear of it
+		rd.end()
+	}
+	err = rd.take()
+	rd.end()
+	rd.drain(ctx)
+	r.round.Store(nil)
+	return errors.Join(err, rd.leave())
+}
+
+// join joins the group. The first time an error is final; later the cluster may be away
+// for a while. Without a member the context has ended.
+func (r *Reactor) join(ctx context.Context) (Member, error) {
+	for {
+		member, err := r.o.Join(ctx, r.o.Concurrency)
+		switch {
+		case err == nil:
+			r.joined = true
+			return member, nil
+		case ctx.Err() != nil:
+			return nil, nil
+		case !r.joined || final(err):
+			return nil, fmt.Errorf("sinks: join group %s: %w", r.o.Group, err)
+		}
+		r.o.Logger.Warn("can not join the group, trying again", "group", r.o.Group, "error", err)
+		if !sleep(ctx, r.o.Backoff) {
+			return nil, nil
+		}
+	}
+}
+
+// final reports an answer that no repetition can change.
+func final(err error) bool {
+	var answer *api.Error
+	if !errors.As(err, &answer) {
+		return false
+	}
+	switch answer.Code {
+	case api.NotFound, api.Exists, api.InvalidArgument, api.Unauthenticated, api.Conflict, api.NotImplemented:
+		return true
+	}
+	return false
+}
+
+// sleep waits, and reports whether ctx let it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// watchSettled calls stop once there is nothing left to wait for.
+func (r *Reactor) watchSettled(ctx context.Context, stop func()) {
+	if r.o.Settled == nil {
+		return
+	}
+	for {
+		settled, err := r.o.Settled(ctx)
+		if err != nil && ctx.Err() == nil {
+			r.o.Logger.Debug("can not tell whether all is settled", "group", r.o.Group, "error", err)
+		}
+		if settled {
+			stop()
+			return
+		}
+		if !sleep(ctx, settledEvery) {
+			return
+		}
+	}
+}

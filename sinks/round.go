@@ -1,0 +1,156 @@
+package sinks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/ringrift/ringlog/client"
+)
+
+// round is one membership of the group.
+type round struct {
+	*Reactor
+	member  Member
+	taking  context.Context // ended when nothing more is to be taken
+	end     context.CancelFunc
+	base    context.Context // of attempts; ended when they are cut off
+	cut     context.CancelCauseFunc
+	changed chan struct{} // holds one token when there may be room
+	running atomic.Int64
+	workers sync.WaitGroup
+}
+
+func newRound(r *Reactor, ctx context.Context, member Member) *round {
+	rd := &round{Reactor: r, member: member, changed: make(chan struct{}, 1)}
+	rd.taking, rd.end = context.WithCancel(ctx)
+	rd.base, rd.cut = context.WithCancelCause(context.WithoutCancel(ctx))
+	return rd
+}
+
+// poke makes take look again.
+func (rd *round) poke() {
+	select {
+	case rd.changed <- struct{}{}:
+	default:
+	}
+}
+
+// take hands events to workers until nothing more is to be taken.
+func (rd *round) take() error {
+	for rd.room() {
+		d, err := rd.member.Next(rd.taking)
+		var gap *client.GapError
+		switch {
+		case errors.As(err, &gap):
+			rd.tally.count(func(s *Summary) { s.Gaps++ })
+			rd.o.Logger.Warn("events are gone that were not handled", "group", rd.o.Group, "from", gap.Gap.From, "to", gap.Gap.To, "reason", gap.Gap.Reason)
+		case err != nil && rd.taking.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("sinks: group %s: %w", rd.o.Group, err)
+		case !rd.meets(&d):
+			rd.pass(d)
+		default:
+			rd.begun.Add(1)
+			rd.running.Add(1)
+			rd.workers.Go(func() { rd.handle(d) })
+		}
+	}
+	return nil
+}
+
+// room waits until another event may be taken, and reports whether one is to be.
+func (rd *round) room() bool {
+	for {
+		if rd.taking.Err() != nil {
+			return false
+		}
+		running := rd.running.Load()
+		if rd.complete() && running == 0 {
+			return false
+		}
+		if !rd.complete() && running < rd.limit() {
+			return true
+		}
+		select {
+		case <-rd.changed:
+		case <-rd.taking.Done():
+		}
+	}
+}
+
+// limit is how many events may be under way: of a breaker that is half open, its probes.
+func (rd *round) limit() int64 {
+	if rd.state.Load() == int32(gobreaker.StateHalfOpen) {
+		return int64(min(rd.o.Concurrency, rd.o.Breaker.Probes))
+	}
+	return int64(rd.o.Concurrency)
+}
+
+// meets applies the condition. What it can not be evaluated for does not meet it.
+func (rd *round) meets(d *client.Delivery) bool {
+	if rd.o.Where == nil {
+		return true
+	}
+	met, err := rd.o.Where.Match(&d.Event)
+	if err != nil {
+		rd.o.Logger.Debug("the condition can not be evaluated", "offset", d.Offset, "type", d.Type, "error", err)
+	}
+	return met
+}
+
+// pass settles an event that does not meet the condition.
+func (rd *round) pass(d client.Delivery) {
+	if rd.member.Ack(d.Offset) == nil {
+		rd.tally.count(func(s *Summary) { s.Filtered++ })
+	}
+}
+
+// finished ends a worker.
+func (rd *round) finished() {
+	rd.running.Add(-1)
+	rd.poke()
+}
+
+// drain waits for what runs; once ctx ends, for so long as the options allow.
+func (rd *round) drain(ctx context.Context) {
+	defer rd.cut(nil)
+	done := make(chan struct{})
+	go func() {
+		rd.workers.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(rd.o.Drain)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return
+	case <-timer.C:
+		rd.cut(errCutOff)
+	}
+	<-done
+}
+
+// leaveWithin bounds the last exchange with the group.
+const leaveWithin = 10 * time.Second
+
+// leave makes what was said durable and gives back the rest.
+func (rd *round) leave() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(rd.taking), leaveWithin)
+	defer cancel()
+	if err := rd.member.Close(ctx); err != nil {
+		return fmt.Errorf("sinks: leave group %s: what was handled last may come again: %w", rd.o.Group, err)
+	}
+	return nil
+}

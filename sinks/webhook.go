@@ -1,0 +1,187 @@
+package sinks
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+)
+
+// WebhookOptions say where to post. URL is required.
+type WebhookOptions struct {
+	URL     string
+	Group   string
+	Headers http.Header // beside those of the event
+	// Secret signs the body: Ringlog-Signature is "sha256=" and the HMAC-SHA256 in hex.
+	// Empty signs nothing.
+	Secret      []byte
+	Concurrency int // connections that are kept; 1
+	Client      *http.Client
+}
+
+// Webhook posts each event, as GET /v1/events/{offset} shows it with its delivery, with the
+// headers
+//
+//	Ringlog-Offset, Ringlog-Type, Ringlog-Delivery, Ringlog-Group, Idempotency-Key, Ringlog-Signature
+//
+// An answer of 2xx is success. 408, 425, 429 and 5xx may be better another time, 429 and 503
+// not before their Retry-After. Any other 4xx is final. A redirect is a failure and is not
+// followed: the body could reach somebody it is not meant for.
+type Webhook struct {
+	o     WebhookOptions
+	shown string // the URL without its password
+}
+
+// NewWebhook checks the options.
+func NewWebhook(o WebhookOptions) (*Webhook, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("sinks: the webhook %q is not a URL such as https://host/path", o.URL)
+	}
+	for name, values := range o.Headers {
+		for _, v := range values {
+			if !isToken(name) || strings.ContainsFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+				return nil, fmt.Errorf("sinks: the header %q can not be sent with the value %q", name, v)
+			}
+		}
+	}
+	if o.Client == nil {
+		o.Client = &http.Client{Transport: transport(cmp.Or(o.Concurrency, 1))}
+	}
+	own := *o.Client
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	o.Client = &own
+	return &Webhook{o, u.Redacted()}, nil
+}
+
+// isToken reports a name that a header may have.
+func isToken(name string) bool {
+	const special = "!#$%&'*+-.^_`|~"
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune(special, r)
+	})
+}
+
+// maxHeaders bounds the headers of an answer.
+const maxHeaders = 64 << 10
+
+func transport(connections int) *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxResponseHeaderBytes = connections, connections, maxHeaders
+	return t
+}
+
+// Close ends the connections that are kept.
+func (w *Webhook) Close() { w.o.Client.CloseIdleConnections() }
+
+// Handle implements Sink.
+func (w *Webhook) Handle(ctx context.Context, d client.Delivery) error {
+	body := bodyOf(&d)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.o.URL, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	w.setHeaders(req, &d, body)
+	resp, err := w.o.Client.Do(req)
+	if err != nil {
+		var told *url.Error
+		if errors.As(err, &told) {
+			err = told.Err // without the URL and its password
+		}
+		return fmt.Errorf("post to %s: %w", w.shown, err)
+	}
+	defer resp.Body.Close()
+	return w.judge(resp, time.Now())
+}
+
+// bodyOf is the event in JSON, with its delivery as the last field.
+func bodyOf(d *client.Delivery) []byte {
+	body := d.AppendJSON(nil)
+	body = append(body[:len(body)-1], `,"delivery":`...)
+	return append(strconv.AppendUint(body, d.Count, 10), '}')
+}
+
+func (w *Webhook) setHeaders(req *http.Request, d *client.Delivery, body []byte) {
+	h := req.Header
+	h.Set("Content-Type", "application/json")
+	h.Set("User-Agent", "ringlog")
+	h.Set("Ringlog-Offset", strconv.FormatUint(d.Offset, 10))
+	h.Set("Ringlog-Type", string(d.Type))
+	h.Set("Ringlog-Delivery", strconv.FormatUint(d.Count, 10))
+	h.Set("Ringlog-Group", w.o.Group)
+	h.Set("Idempotency-Key", idempotencyKey(d))
+	for name, values := range w.o.Headers {
+		if name = textproto.CanonicalMIMEHeaderKey(name); name == "Host" {
+			req.Host = values[0]
+		}
+		h[name] = values
+	}
+	if len(w.o.Secret) > 0 {
+		h.Set("Ringlog-Signature", Signature(w.o.Secret, body))
+	}
+}
+
+// Signature is what Ringlog-Signature has for a body.
+func Signature(secret, body []byte) string {
+	mac := hmac.New(sha256.New, secret)
+	mac.Write(body)
+	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// Of an answer's body so much is told, and so much is read so that the connection can be
+// used again.
+const (
+	maxTold = 1 << 10
+	maxRead = 64 << 10
+)
+
+// judge makes an answer an error.
+func (w *Webhook) judge(resp *http.Response, now time.Time) error {
+	if resp.StatusCode/100 == 2 {
+		_, _ = io.CopyN(io.Discard, resp.Body, maxRead) // it is handled, whatever comes of the rest
+		return nil
+	}
+	told, _ := io.ReadAll(io.LimitReader(resp.Body, maxTold)) // what came of it has to do
+	text := strings.TrimSpace(strings.ToValidUTF8(string(told), "\uFFFD"))
+	err := fmt.Errorf("post to %s: %s", w.shown, resp.Status)
+	if text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	f := &Failure{Err: err}
+	switch code := resp.StatusCode; code {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		f.After = retryAfter(resp.Header.Get("Retry-After"), now)
+	case http.StatusRequestTimeout, http.StatusTooEarly:
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusProxyAuthRequired, http.StatusGone:
+		f.Dead = true // and every other event would meet the same: the breaker counts it
+	default:
+		f.Dead = code/100 == 4
+		f.Event = f.Dead
+	}
+	return f
+}
+
+// retryAfter reads the header: seconds, or a time.
+func retryAfter(value string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}

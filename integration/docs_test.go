@@ -83,6 +83,18 @@ func TestOperationsDocument(t *testing.T) {
 	runIn(t, dir, nil, "bash", "-c", script)
 }
 
+// The examples of docs/reacting.md run one after the other, as they stand.
+func TestReactingDocument(t *testing.T) {
+	c := newCluster(t, t.TempDir(), 3).startAll()
+	script := "set -euo pipefail\n"
+	for _, b := range blocks(t, "../docs/reacting.md") {
+		if b.language == "sh" {
+			script += fmt.Sprintf("echo '--- reacting.md:%d' >&2\n%s", b.line, b.text)
+		}
+	}
+	runIn(t, t.TempDir(), []string{"RINGLOG_ENDPOINTS=" + strings.Join(c.endpoints(), ",")}, "bash", "-c", script)
+}
+
 // goProgram is what surrounds the Go examples of docs/migration.md.
 const goProgram = `package main
 

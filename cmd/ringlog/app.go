@@ -36,7 +36,7 @@ func newApp(sh *shell) *cli.App {
 			devCommand(sh), demoCommand(sh), serveCommand(sh),
 			publishCommand(sh), tailCommand(sh), getCommand(sh), cursorCommand(sh), groupCommand(sh), dlqCommand(sh), dedupCommand(sh), clientsCommand(sh),
 			statusCommand(sh), checkCommand(sh), verifyCommand(sh), clusterCommand(sh), settingsCommand(sh), catalogueCommand(sh), auditCommand(sh),
-			chainCommand(sh), explainCommand(sh), waitCommand(sh),
+			chainCommand(sh), explainCommand(sh), waitCommand(sh), reactCommand(sh),
 			compactCommand(sh), snapshotCommand(sh), inspectCommand(sh), benchCommand(sh),
 			versionCommand(sh), completionCommand(sh),
 		},

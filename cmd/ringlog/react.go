@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"math"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/router"
+	"github.com/ringrift/ringlog/router/breaker"
+	"github.com/ringrift/ringlog/sinks"
+)
+
+// reactOptions are what `ringlog react` was told.
+type reactOptions struct {
+	group  string
+	own    bool // the group is for this run alone
+	filter event.Filter
+	where  *router.Where
+	from   *position // nil is not said
+
+	concurrency int
+	timeout     time.Duration
+	retries     int
+	backoff     time.Duration
+	ackWait     time.Duration
+	maxDeliver  uint64
+	breaker     breaker.Config
+	drain       time.Duration
+	record      bool
+	count       uint64
+	untilEnd    bool
+
+	command []string
+	webhook sinks.WebhookOptions
+}
+
+func reactCommand(sh *shell) *cli.Command {
+	return &cli.Command{
+		Name: "react", Usage: "run a command, or post to a URL, for each event of a group",
+		ArgsUsage: "-- COMMAND ARGUMENTS…",
+		Description: "Processes that react under the same --group share its events: each comes to one of them, again after a failure, and\n" +
+			"becomes a dead letter after --max-deliver failed deliveries (see ringlog dlq). A new group begins at the start of the\n" +
+			"log, or --from. Without --group there is one for this run alone, from the end, which is removed with it.\n" +
+			"COMMAND gets the payload on its standard input and the rest in RINGLOG_OFFSET, _TYPE, _VALUE, _SOURCE, _KEY,\n" +
+			"_CORRELATION_ID, _CAUSATION_ID, _TIME, _APPENDED_AT, _HASH, _DELIVERY, _GROUP and _IDEMPOTENCY_KEY; exit code 0 is success.\n" +
+			"Each attempt, and what COMMAND prints, is told on stderr; the summary comes on stdout.",
+		Flags: append(filterFlags(),
+			&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "share the events of the group `NAME`"},
+			&cli.StringFlag{Name: "where", Usage: "only events for which this `CEL` condition holds, such as 'payload.epoch > 3'; the others count as handled"},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE` a new group begins: " + positionForms},
+			&cli.IntFlag{Name: "concurrency", Usage: "events at once, those of a key in order", Value: 1},
+			&cli.DurationFlag{Name: "timeout", Usage: "of one attempt", DefaultText: router.TimeoutVariable + " in seconds, else 30s"},
+			&cli.IntFlag{Name: "retries", Usage: "attempts after the first before the event is given back to the group", Value: 3},
+			&cli.DurationFlag{Name: "backoff", Usage: "the wait after a failure, doubled each time up to 5m", Value: time.Second},
+			&cli.DurationFlag{Name: "ack-wait", Usage: "of a new group: when an event comes to another member if this one is silent", DefaultText: "the setting group.ack_wait"},
+			&cli.Uint64Flag{Name: "max-deliver", Usage: "of a new group: deliveries that may fail", DefaultText: "the setting group.max_deliver"},
+			&cli.IntFlag{Name: "breaker-failures", Usage: "attempts in a row that fail, after which nothing is taken for a while; 0 is never", Value: 3},
+			&cli.DurationFlag{Name: "breaker-reset", Usage: "how long that is", Value: 300 * time.Second},
+			&cli.BoolFlag{Name: "record", Usage: "publish failures as HANDLER_FAILED and HANDLER_TIMEOUT"},
+			&cli.DurationFlag{Name: "drain", Usage: "how long attempts may go on after Ctrl-C or SIGTERM", Value: 30 * time.Second},
+			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` deliveries"},
+			&cli.BoolFlag{Name: "until-end", Usage: "end when all is settled that is in the log now"},
+			&cli.StringFlag{Name: "webhook", Usage: "post each event as JSON to `URL` instead of running a command"},
+			&cli.StringSliceFlag{Name: "header", Usage: "with --webhook: send this header, `NAME=VALUE` (repeat)"},
+			&cli.StringFlag{Name: "secret-file", Usage: "with --webhook: sign the body with the secret in `FILE`, in Ringlog-Signature: sha256=HMAC"},
+		),
+		Action: func(c *cli.Context) error {
+			o, err := reactOptionsOf(c)
+			if err != nil {
+				return err
+			}
+			sink, closeSink, err := o.sink(sh)
+			if err != nil {
+				return err
+			}
+			defer closeSink()
+			return react(c.Context, sh, o, sink)
+		},
+	}
+}
+
+func reactOptionsOf(c *cli.Context) (o reactOptions, err error) {
+	o = reactOptions{group: c.String("group"), concurrency: c.Int("concurrency"), timeout: c.Duration("timeout"), retries: c.Int("retries"),
+		backoff: c.Duration("backoff"), ackWait: c.Duration("ack-wait"), maxDeliver: c.Uint64("max-deliver"), drain: c.Duration("drain"),
+		breaker: breaker.Config{Failures: c.Int("breaker-failures"), OpenFor: c.Duration("breaker-reset"), Off: c.Int("breaker-failures") == 0},
+		record:  c.Bool("record"), count: c.Uint64("n"), untilEnd: c.Bool("until-end"), command: c.Args().Slice()}
+	if o.own = o.group == ""; o.own {
+		o.group = newOwnName()
+	}
+	if o.filter, err = filterOf(c); err != nil {
+		return o, err
+	}
+	if err := o.readTexts(c); err != nil {
+		return o, err
+	}
+	return o, o.validate(c)
+}
+
+// readTexts reads the flags that have a form of their own.
+func (o *reactOptions) readTexts(c *cli.Context) (err error) {
+	if c.IsSet("from") {
+		from, err := parsePosition(c.String("from"))
+		if err != nil {
+			return err
+		}
+		o.from = &from
+	}
+	if c.IsSet("where") {
+		if o.where, err = router.CompileWhere(c.String("where")); err != nil {
+			return usagef("--%w", err)
+		}
+	}
+	if !c.IsSet("timeout") {
+		if o.timeout, err = router.TimeoutFromEnvironment(); err != nil {
+			return usageError{err}
+		}
+	}
+	o.webhook = sinks.WebhookOptions{URL: c.String("webhook"), Group: o.group, Concurrency: o.concurrency, Headers: http.Header{}}
+	for _, h := range c.StringSlice("header") {
+		name, value, ok := strings.Cut(h, "=")
+		if !ok {
+			return usagef("--header %q: use NAME=VALUE", h)
+		}
+		o.webhook.Headers.Add(name, value)
+	}
+	if file := c.String("secret-file"); file != "" {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return usagef("--secret-file: %w", err)
+		}
+		if o.webhook.Secret = bytes.TrimSpace(raw); len(o.webhook.Secret) == 0 {
+			return usagef("--secret-file %s: it is empty", file)
+		}
+	}
+	return nil
+}
+
+// maxConcurrency bounds what runs at once.
+const maxConcurrency = 1024
+
+func (o *reactOptions) validate(c *cli.Context) error {
+	for _, name := range []string{"timeout", "backoff", "breaker-reset", "drain"} {
+		if c.IsSet(name) && c.Duration(name) <= 0 {
+			return usagef("--%s %s: it must be above 0", name, c.Duration(name))
+		}
+	}
+	hooked := c.IsSet("webhook")
+	switch {
+	case hooked && len(o.command) > 0:
+		return usagef("--webhook and the command %q exclude each other", o.command[0])
+	case !hooked && len(o.command) == 0:
+		return usagef("react needs a command, such as ringlog react --type TRAINING_COMPLETED -- ./evaluate.sh, or --webhook URL")
+	case !hooked && (c.IsSet("header") || c.IsSet("secret-file")):
+		return usagef("--header and --secret-file need --webhook")
+	case o.concurrency < 1 || o.concurrency > maxConcurrency:
+		return usagef("--concurrency %d: use 1 to %d", o.concurrency, maxConcurrency)
+	case o.retries < 0 || o.retries > math.MaxInt16:
+		return usagef("--retries %d: use 0 to %d", o.retries, math.MaxInt16)
+	case o.breaker.Failures < 0 || o.breaker.Failures > math.MaxInt32:
+		return usagef("--breaker-failures %d: use 1 or more, or 0 for no breaker", o.breaker.Failures)
+	case c.IsSet("ack-wait") && o.ackWait <= 0:
+		return usagef("--ack-wait %s: it must be above 0", o.ackWait)
+	case c.IsSet("n") && o.count == 0:
+		return usagef("-n 0: there is nothing to do")
+	case o.filter.Empty() && o.own:
+		return usagef("say for which events: --type TYPE (--type '*' is all), or --group NAME of a group that is there")
+	}
+	return nil
+}
+
+// sink makes what is done with each event.
+func (o *reactOptions) sink(sh *shell) (sink sinks.Sink, closeSink func(), err error) {
+	if o.webhook.URL != "" || len(o.command) == 0 {
+		w, err := sinks.NewWebhook(o.webhook)
+		if err != nil {
+			return nil, nil, usageError{err}
+		}
+		return w, w.Close, nil
+	}
+	command, err := sinks.NewCommand(sinks.CommandOptions{Args: o.command, Group: o.group, Output: sh.reactLine(o.concurrency)})
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	return command, func() {}, nil
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/ringrift/ringlog/sinks"
+)
+
+// tellOutcome prints one attempt.
+func (sh *shell) tellOutcome(o sinks.Outcome) {
+	if sh.json {
+		sh.noteLine(struct {
+			sinks.Outcome
+			DurationMs float64 `json:"duration_ms"`
+			WaitMs     float64 `json:"wait_ms,omitempty"`
+		}{o, millis(o.Took), millis(o.Wait)})
+		return
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%8d  %s  %s in %s", o.Offset, o.Type, o.Result, short(o.Took))
+	if o.Delivery > 1 || o.Attempt > 1 {
+		fmt.Fprintf(&b, ", attempt %d of delivery %d", o.Attempt, o.Delivery)
+	}
+	if o.Wait > 0 {
+		fmt.Fprintf(&b, ", again in %s", short(o.Wait))
+	}
+	if o.Lost {
+		b.WriteString(", but the group has given it to another member meanwhile")
+	}
+	if o.Error != "" {
+		fmt.Fprintf(&b, ": %s", o.Error)
+	}
+	sh.say("%s", b.String())
+}
+
+// noteLine prints a notice as JSON, for whoever reads stderr by line.
+func (sh *shell) noteLine(v any) { _ = writeLine(sh.err, v) } // as with say: nobody is left to tell
+
+// reactLine prints the lines of commands: as they are, or where several run at once with
+// the offset in front.
+func (sh *shell) reactLine(concurrency int) func(sinks.Line) {
+	var mu sync.Mutex
+	return func(l sinks.Line) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case sh.json:
+			sh.noteLine(l)
+		case concurrency > 1:
+			sh.say("%8d | %s", l.Offset, l.Text)
+		default:
+			sh.say("%s", l.Text)
+		}
+	}
+}
+
+// printReacted prints what a run did.
+func (sh *shell) printReacted(sum sinks.Summary) error {
+	out := struct {
+		sinks.Summary
+		MedianMs  float64 `json:"median_ms"`
+		P95Ms     float64 `json:"p95_ms"`
+		LongestMs float64 `json:"longest_ms"`
+	}{sum, millis(sum.Median), millis(sum.P95), millis(sum.Longest)}
+	return sh.emit(out, func() error {
+		pairs := []any{"handled", sum.Handled, "failed", sum.Failed, "dead", sum.Dead, "retried", sum.Retried, "timed out", sum.TimedOut}
+		for _, extra := range []struct {
+			name string
+			n    uint64
+		}{{"filtered", sum.Filtered}, {"released", sum.Released}, {"lost", sum.Lost}, {"gaps", sum.Gaps}, {"not published", sum.Untold}} {
+			if extra.n > 0 {
+				pairs = append(pairs, extra.name, extra.n)
+			}
+		}
+		if sum.Attempts > 0 {
+			pairs = append(pairs, "duration", fmt.Sprintf("median %s, p95 %s, longest %s", short(sum.Median), short(sum.P95), short(sum.Longest)))
+		}
+		return sh.facts(pairs...)
+	})
+}

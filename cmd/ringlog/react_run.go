@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/router"
+	"github.com/ringrift/ringlog/sinks"
+)
+
+// ownGroupHolds is for how long the group of one run keeps events from retention, also
+// where the run was killed and could not remove it.
+const ownGroupHolds = time.Hour
+
+// react gives events to the sink until ctx ends, or what the options say.
+func react(ctx context.Context, sh *shell, o reactOptions, sink sinks.Sink) (err error) {
+	c, err := sh.dialReachable(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeClient(c)) }()
+	maxDeliver, err := o.prepareGroup(ctx, sh, c)
+	if err != nil {
+		return err
+	}
+	if o.own {
+		defer func() { err = errors.Join(err, o.removeGroup(ctx, c)) }()
+	}
+	settings := o.settings(sh, c, sink)
+	settings.MaxDeliver = maxDeliver
+	if o.untilEnd {
+		if settings.Settled, err = o.untilSettled(ctx, c); err != nil {
+			return err
+		}
+	}
+	reactor, err := sinks.NewReactor(settings)
+	if err != nil {
+		return err
+	}
+	sum, err := reactor.Run(ctx)
+	return errors.Join(err, sh.printReacted(sum), o.verdict(ctx, sum))
+}
+
+// prepareGroup makes the group where it is not there, and returns how many deliveries it
+// allows.
+func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell, c *client.Client) (maxDeliver uint64, err error) {
+	spec := client.GroupSpec{Filter: o.filter, AckWait: o.ackWait, MaxDeliver: o.maxDeliver}
+	if o.from != nil {
+		spec.From = o.from.forClient()
+	}
+	if o.own {
+		spec.Policy = client.CursorPolicy{HoldFor: ownGroupHolds}
+		if o.from == nil {
+			spec.From = client.FromEnd()
+		}
+	}
+	was, err := c.Cursor(ctx, o.group)
+	var answer *api.Error
+	switch {
+	case err == nil && o.from != nil:
+		sh.say("the group %s exists and goes on behind %d: --from counts for a new one (move it: ringlog cursor seek %s --to …)", o.group, was.Committed, o.group)
+	case err != nil && (!errors.As(err, &answer) || answer.Code != api.NotFound):
+		return 0, err
+	case err != nil && o.filter.Empty():
+		return 0, notFoundf("there is no group %q: say with --type for which events to make it", o.group)
+	}
+	if !o.filter.Empty() {
+		if _, err := c.CreateGroup(ctx, o.group, spec); err != nil {
+			return 0, err
+		}
+	}
+	var view struct {
+		Group struct {
+			MaxDeliver uint64 `json:"max_deliver"`
+		} `json:"group"`
+	}
+	err = c.Do(ctx, http.MethodGet, "/v1/groups/"+url.PathEscape(o.group), nil, nil, &view)
+	return view.Group.MaxDeliver, err
+}
+
+// removeWithin bounds the removal of the group at the end.
+const removeWithin = 5 * time.Second
+
+func (o *reactOptions) removeGroup(ctx context.Context, c *client.Client) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
+	defer cancel()
+	if err := c.DeleteCursor(ctx, o.group); err != nil {
+		return fmt.Errorf("the group of this run is left (remove it: ringlog group rm %s): %w", o.group, err)
+	}
+	return nil
+}
+
+// settings are the options as the reactor takes them.
+func (o *reactOptions) settings(sh *shell, c *client.Client, sink sinks.Sink) sinks.Options {
+	join := func(ctx context.Context, hold int) (sinks.Member, error) {
+		m, err := c.JoinGroup(ctx, o.group, client.GroupOptions{NoCreate: true, Prefetch: hold, AutoProgress: true})
+		if err != nil {
+			return nil, err
+		}
+		return m, nil
+	}
+	publish := func(ctx context.Context, ev event.Event) error {
+		_, err := c.Publish(ctx, ev)
+		return err
+	}
+	return sinks.Options{Group: o.group, Join: join, Sink: sink, Where: o.where, Concurrency: o.concurrency, Timeout: o.timeout,
+		Retries: o.retries, Backoff: o.backoff, Breaker: o.breaker, Drain: o.drain, Count: o.count, Publish: publish, Record: o.record,
+		Source: processName(), Tell: sh.tellOutcome,
+		Logger: hclog.New(&hclog.LoggerOptions{Name: "react", Level: hclog.Warn, Output: sh.err, JSONFormat: sh.json})}
+}
+
+// processName says who reacts.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "react"
+	}
+	return fmt.Sprintf("%.200s:%d", host, os.Getpid())
+}
+
+// newOwnName is a name that no other group has.
+func newOwnName() string { return fmt.Sprintf("react-%d-%.8s", os.Getpid(), uuid.NewString()) }
+
+// untilSettled reports when the group has settled all that is in the log now.
+func (o *reactOptions) untilSettled(ctx context.Context, c *client.Client) (func(context.Context) (bool, error), error) {
+	end, err := router.OnClient(c).Last(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (bool, error) {
+		info, err := c.Cursor(ctx, o.group)
+		return err == nil && info.Committed >= end, err
+	}, nil
+}
+
+// verdict makes a run that was to do a certain amount, and did not, an error.
+func (o *reactOptions) verdict(ctx context.Context, sum sinks.Summary) error {
+	failed := sum.Dead
+	if o.count > 0 {
+		failed += sum.Failed
+	}
+	if failed == 0 || ctx.Err() != nil || o.count == 0 && !o.untilEnd {
+		return nil
+	}
+	return fmt.Errorf("react: %d of %d deliveries were not handled (dead letters: ringlog dlq ls)", failed, sum.Handled+sum.Failed+sum.Dead)
+}

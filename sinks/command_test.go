@@ -174,6 +174,7 @@ func TestACommandIsKilledWithItsChildren(t *testing.T) {
 			pid := pidIn(t, out)
 			for deadline := time.Now().Add(20 * time.Second); !gone(pid); time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
 					t.Fatalf("%d outlived it", pid)
 				}
 			}

@@ -3,6 +3,7 @@ package sinks
 import (
 	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,8 +16,11 @@ import (
 // it up.
 type notices struct {
 	o       *Options
-	queue   chan event.Event
 	dropped atomic.Uint64
+
+	mu     sync.Mutex
+	queue  chan event.Event
+	closed bool // queue is
 }
 
 const (
@@ -43,7 +47,10 @@ func (n *notices) start(ctx context.Context) (quit func() (dropped uint64)) {
 		}
 	}()
 	return func() uint64 {
+		n.mu.Lock()
+		n.closed = true // the breaker may still turn
 		close(n.queue)
+		n.mu.Unlock()
 		timer := time.AfterFunc(noticeGrace, cancel)
 		<-done
 		timer.Stop()
@@ -60,6 +67,11 @@ func (n *notices) put(t event.Type, correlation string, payload map[string]any) 
 	ev := event.New(t, payload)
 	ev.Source, ev.Key, ev.CorrelationID, ev.Time = n.o.Source, n.o.Group, correlation, time.Now()
 	ev.NoDedup = true // each happened
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return
+	}
 	select {
 	case n.queue <- ev:
 	default:

@@ -183,9 +183,19 @@ func (o *reactOptions) sink(sh *shell) (sink sinks.Sink, closeSink func(), err e
 		}
 		return w, w.Close, nil
 	}
-	command, err := sinks.NewCommand(sinks.CommandOptions{Args: o.command, Group: o.group, Output: sh.reactLine(o.concurrency)})
+	command, err := sinks.NewCommand(sinks.CommandOptions{Args: o.command, Group: o.group, Env: sh.childEnvironment(), Output: sh.reactLine(o.concurrency)})
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
 	return command, func() {}, nil
+}
+
+// childEnvironment is this process's, and the way to the cluster, so that a command can
+// publish to it.
+func (sh *shell) childEnvironment() []string {
+	env := append(os.Environ(), "RINGLOG_ENDPOINTS="+strings.Join(sh.endpoints, ","))
+	if sh.tokenFile != "" {
+		env = append(env, "RINGLOG_TOKEN_FILE="+sh.tokenFile)
+	}
+	return env
 }

@@ -30,9 +30,19 @@ func (sh *shell) tellOutcome(o sinks.Outcome) {
 		b.WriteString(", but the group has given it to another member meanwhile")
 	}
 	if o.Error != "" {
-		fmt.Fprintf(&b, ": %s", o.Error)
+		fmt.Fprintf(&b, ": %s", oneLine(o.Error))
 	}
 	sh.say("%s", b.String())
+}
+
+// oneLine is an error as it fits on a line: what failed, and the end of what was said of it.
+func oneLine(text string) string {
+	const front, back = 100, 200
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) <= front+back {
+		return text
+	}
+	return strings.ToValidUTF8(text[:front], "") + " … " + strings.ToValidUTF8(text[len(text)-back:], "")
 }
 
 // noteLine prints a notice as JSON, for whoever reads stderr by line.

@@ -79,6 +79,7 @@ func commands() []Command {
 		GroupDead{Term: 3, Letter: DeadLetter{Cursor: "g", Generation: 2, Offset: 7, Handler: "h", Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")}},
 		ClientPut{ID: "trainer-3", Host: "gpu-1", PID: 77, Version: "v", TTL: time.Minute, Subscriptions: []ClientSubscription{
 			{Name: "s", Filter: filter, Where: "payload.epoch > 3", Mode: "durable", Critical: true, State: "attached", HandlerTimeout: time.Second, Cursor: "s"}}},
+		Pressure{Active: true, Requests: 300, Bytes: 1 << 40, Refused: 7},
 	}
 }
 

@@ -44,8 +44,17 @@ type ClientSubscription struct {
 	Cursor         string        `json:"cursor,omitempty"`
 }
 
+// Pressure is the leader's word that its queue is full, or is not any more.
+type Pressure struct {
+	Active   bool
+	Requests uint64 // in the queue at most, lately
+	Bytes    uint64
+	Refused  uint64 // requests, since the queue was told to be otherwise
+}
+
 // Kind implements Command.
 func (ClientPut) Kind() Kind { return KindClientPut }
+func (Pressure) Kind() Kind  { return KindPressure }
 
 // Size is what a client takes as a command, in bytes.
 func (c ClientPut) Size() int { return len(c.appendTo(nil)) }
@@ -58,6 +67,11 @@ func (c ClientPut) appendTo(b []byte) []byte {
 		b = s.appendTo(b)
 	}
 	return b
+}
+
+func (c Pressure) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(appendBool(b, c.Active), c.Requests)
+	return binary.AppendUvarint(binary.AppendUvarint(b, c.Bytes), c.Refused)
 }
 
 func (s ClientSubscription) appendTo(b []byte) []byte {
@@ -85,6 +99,8 @@ func (d *decoder) listenerCommand(kind Kind) Command {
 	switch kind {
 	case KindClientPut:
 		return d.clientPut()
+	case KindPressure:
+		return Pressure{Active: d.bool(), Requests: d.uvarint(), Bytes: d.uvarint(), Refused: d.uvarint()}
 	default:
 		return nil
 	}

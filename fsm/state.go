@@ -33,6 +33,7 @@ const (
 	prefixHealth     = 'h'
 	prefixWish       = 'w'
 	prefixClient     = 'u'
+	prefixPressure   = 'x'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -145,6 +146,7 @@ type state struct {
 	wishes     map[string]wish
 	letters    letters
 	clients    clients
+	pressure   Pressure
 	stallDue   int64 // no later than the first cursor is to be told to be stalled
 	keys       *dedup.Index
 	window     []windowBlock // blocks from meta.Floor on, oldest first
@@ -188,6 +190,9 @@ func loadState(db *pebble.DB) (*state, error) {
 		return nil, err
 	}
 	if err := getJSON(db, []byte{prefixHealth}, &s.health); err != nil {
+		return nil, err
+	}
+	if err := getJSON(db, []byte{prefixPressure}, &s.pressure); err != nil {
 		return nil, err
 	}
 	loaders := map[byte]func(key string, value []byte) error{

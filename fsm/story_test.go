@@ -184,6 +184,8 @@ func (s *teller) request(words []string) request {
 		return do(frame.CatchUp{Member: words[1], AtRisk: words[2] != "0", Trailing: number64(words[2]), Left: 100, Rate: 5, LogRate: 30, TruncatedIn: 4 * time.Second})
 	case "client":
 		return do(clientWords(words))
+	case "full", "released": // requests
+		return do(frame.Pressure{Active: words[0] == "full", Requests: number64(words[1]), Bytes: 1 << 20, Refused: 3})
 	case "step":
 		d, _ := time.ParseDuration(words[1])
 		return do(frame.ClockStep{To: s.at.Add(d), Agreed: []string{"n1", "n2"}})

@@ -69,10 +69,12 @@ type Timing struct {
 	Sync              time.Duration // a disk write that takes longer is a hung disk; 10 s
 }
 
-// Limits bound what waits in memory. A zero field takes its default.
+// Limits bound what waits in memory. Requests other than publishes may take a quarter
+// more, so that what frees room is not refused first. A zero field takes its default.
 type Limits struct {
-	QueueBytes   int // requests waiting to be put into a frame; 64 MiB
-	RequestBytes int // one request; 32 MiB
+	QueueRequests int // requests accepted and not answered; 32768
+	QueueBytes    int // bytes of those; 64 MiB
+	RequestBytes  int // one request; 32 MiB
 }
 
 // Disk says when a disk counts as full. A zero field takes its default, a
@@ -110,6 +112,7 @@ func (t Timing) withDefaults() Timing {
 func (c *Config) Validate() error {
 	c.Timing = c.Timing.withDefaults()
 	orDefault(&c.LogStore, raftstore.Bolt)
+	orDefault(&c.Limits.QueueRequests, 32768)
 	orDefault(&c.Limits.QueueBytes, 64<<20)
 	orDefault(&c.Limits.RequestBytes, 32<<20)
 	orDefault(&c.Disk.MinFree, 256<<20)

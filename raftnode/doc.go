@@ -12,7 +12,7 @@
 //     acknowledged, by any node, before the call.
 //   - A data folder that was lost, emptied, swapped or damaged does not vote
 //     under its old name.
-//   - Memory is bounded: past Limits.QueueBytes requests are refused.
+//   - Memory is bounded: past Limits.QueueRequests and QueueBytes requests are refused.
 //
 // The parts: proposer (group commit), clock (replicated time), leadership (hello,
 // ticks, stepping down), machineAdapter and snapshotStore (raft's view of the

@@ -201,7 +201,7 @@ func (n *Node) lead(ctx context.Context) {
 			acting.end()
 			n.proposer.shift(gateClosed, 0)
 			if n.gain(ctx, leading) {
-				acting.begin(ctx, n.ticks, n.tend, n.tellHealth, n.pilot)
+				acting.begin(ctx, n.ticks, n.tend, n.tellHealth, n.pilot, n.tellPressure)
 			}
 		}
 		select {

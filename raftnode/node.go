@@ -218,7 +218,7 @@ func (n *Node) start() {
 	r := n.raft.Load()
 	n.terms = newTermsSeen(r)
 	n.vigil.observe(r)
-	n.proposer = newProposer(n.cfg.ID, n.cfg.Limits.QueueBytes, n.clock, n.machine.Digest, r.Apply)
+	n.proposer = newProposer(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, r.Apply)
 	n.barrier = newBarrier(n.leaderIndex)
 	n.disk.voters = n.fullVoters
 	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.barrier.run, n.vigil.run, n.hasten} {

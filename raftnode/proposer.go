@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
 )
@@ -19,6 +20,7 @@ const (
 	maxInFlight   = 16                // frames proposed and not yet answered
 	smallInFlight = 2                 // past so many only full frames go out, so that small requests share one
 	compressFrom  = 512               // smaller frames travel uncompressed
+	spareRequests = 16                // that are no publishes, past the bound
 
 	enqueueTimeout = 5 * time.Second
 	digestEvery    = time.Second // how often a frame carries a digest
@@ -37,14 +39,14 @@ const (
 // proposer puts the requests of many callers into few raft entries.
 //
 // One goroutine fills frames, one answers them in order. Invariants, under mu:
-// bytes is the sum over queue; inFlight <= maxInFlight; a request is in the
-// queue, in a flight, or answered.
+// bytes is the sum over queue; held counts the requests in the queue and in flights;
+// inFlight <= maxInFlight; a request is in the queue, in a flight, or answered.
 type proposer struct {
-	id         string
-	apply      func(data []byte, timeout time.Duration) raft.ApplyFuture
-	clock      *clock
-	digest     func() (uint64, fsm.Sum)
-	queueBytes int
+	id     string
+	apply  func(data []byte, timeout time.Duration) raft.ApplyFuture
+	clock  *clock
+	digest func() (uint64, fsm.Sum)
+	limits Limits
 
 	sending    sync.Mutex // orders stamps and entries alike
 	lastDigest time.Time  // under sending
@@ -59,6 +61,9 @@ type proposer struct {
 	bytes    int
 	rows     int
 	inFlight int
+	held     held
+	peak     held   // the most since load was called
+	refused  uint64 // for want of room
 
 	flights chan flight
 	done    sync.WaitGroup
@@ -83,8 +88,11 @@ type flight struct {
 	proposals []*proposal
 }
 
-func newProposer(id string, queueBytes int, c *clock, digest func() (uint64, fsm.Sum), apply func([]byte, time.Duration) raft.ApplyFuture) *proposer {
-	p := &proposer{id: id, apply: apply, clock: c, digest: digest, queueBytes: queueBytes,
+// held is what memory is taken by.
+type held struct{ requests, bytes int }
+
+func newProposer(id string, limits Limits, c *clock, digest func() (uint64, fsm.Sum), apply func([]byte, time.Duration) raft.ApplyFuture) *proposer {
+	p := &proposer{id: id, apply: apply, clock: c, digest: digest, limits: limits,
 		flights: make(chan flight, maxInFlight)}
 	p.changed = sync.NewCond(&p.mu)
 	p.done.Go(p.fill)
@@ -132,14 +140,36 @@ func (p *proposer) enqueue(q *proposal) error {
 		return ErrClosed
 	case p.gate == gateClosed || p.gate == gatePaused:
 		return ErrNoLeader
-	case p.bytes+q.bytes > p.queueBytes:
-		return fmt.Errorf("raftnode: propose: %w: %d bytes, at most %d", ErrOverloaded, p.bytes, p.queueBytes)
+	case !p.hasRoom(q):
+		p.refused++
+		return fmt.Errorf("raftnode: propose: %w: %d requests, at most %d, of %d bytes, at most %d", ErrOverloaded,
+			p.held.requests, p.limits.QueueRequests, p.held.bytes, p.limits.QueueBytes)
 	}
+	p.held.requests++
+	p.held.bytes += q.bytes
+	p.peak = held{max(p.peak.requests, p.held.requests), max(p.peak.bytes, p.held.bytes)}
 	p.queue = append(p.queue, q)
 	p.bytes += q.bytes
 	p.rows += q.rows
 	p.changed.Broadcast()
 	return nil
+}
+
+// hasRoom reports whether a request may be held, too; one that is alone always may.
+func (p *proposer) hasRoom(q *proposal) bool {
+	most := held{p.limits.QueueRequests, p.limits.QueueBytes}
+	if q.request.Command.Kind() != frame.KindPublish {
+		most = held{most.requests + most.requests/4 + spareRequests, most.bytes + most.bytes/4}
+	}
+	return p.held.requests == 0 || p.held.requests < most.requests && p.held.bytes+q.bytes <= most.bytes
+}
+
+// release lets go of requests that have their answer.
+func (p *proposer) release(list []*proposal) {
+	p.held.requests -= len(list)
+	for _, q := range list {
+		p.held.bytes -= q.bytes
+	}
 }
 
 // abandon ends a caller's wait: while its request still stands in the queue it
@@ -151,6 +181,7 @@ func (p *proposer) abandon(ctx context.Context, q *proposal) (fsm.Result, error)
 		if other == q {
 			p.queue = append(p.queue[:i], p.queue[i+1:]...)
 			p.bytes, p.rows = p.bytes-q.bytes, p.rows-q.rows
+			p.release([]*proposal{q})
 			return fsm.Result{}, ctx.Err()
 		}
 	}
@@ -225,9 +256,14 @@ func (p *proposer) due() bool {
 
 // send seals what b holds and hands it to raft.
 func (p *proposer) send(b *frame.Builder, term uint64) raft.ApplyFuture {
+	return p.sendIn(b, term, func(g gate) bool { return g != gateClosed })
+}
+
+// sendIn is send while the gate stands as it should: nothing comes in between.
+func (p *proposer) sendIn(b *frame.Builder, term uint64, right func(gate) bool) raft.ApplyFuture {
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	if !p.holds(term) {
+	if !p.holds(term, right) {
 		*b = frame.Builder{}
 		return refusedFuture{raft.ErrNotLeader}
 	}
@@ -239,15 +275,15 @@ func (p *proposer) send(b *frame.Builder, term uint64) raft.ApplyFuture {
 	return p.apply(b.Encode(seal), enqueueTimeout)
 }
 
-func (p *proposer) holds(term uint64) bool {
+func (p *proposer) holds(term uint64, right func(gate) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.term == term && p.gate != gateClosed
+	return p.term == term && right(p.gate)
 }
 
-// direct proposes a frame of its own past the queue and waits for it. Only the
-// leadership's owner calls it, while the gate keeps others out. The first of a
-// term is its hello, which all requests of that term wait for.
+// direct proposes a frame of its own past the queue and waits for it. The first of a
+// term is its hello, which all requests of that term wait for: the leadership's owner
+// proposes it while the gate keeps others out.
 func (p *proposer) direct(term uint64, commands ...frame.Command) error {
 	var b frame.Builder
 	for _, c := range commands {
@@ -264,6 +300,22 @@ func (p *proposer) direct(term uint64, commands ...frame.Command) error {
 	defer p.mu.Unlock()
 	p.greeted = max(p.greeted, term)
 	return nil
+}
+
+// aside proposes a command past the queue and its bounds, while requests of the term are
+// let in: not behind an intent, which is to be the last that a leader says.
+func (p *proposer) aside(c frame.Command) error {
+	term := p.openTerm()
+	if term == 0 {
+		return ErrNoLeader
+	}
+	var b frame.Builder
+	b.Add(c, nil)
+	future := p.sendIn(&b, term, func(g gate) bool { return g == gateOpen })
+	if err := outcomeError(future.Error()); err != nil {
+		return err
+	}
+	return outcomeOf(future).err
 }
 
 // resolve answers the callers, frame by frame.
@@ -286,6 +338,7 @@ func (p *proposer) resolve() {
 			}
 		}
 		p.mu.Lock()
+		p.release(f.proposals)
 		p.inFlight--
 		p.changed.Broadcast()
 		p.mu.Unlock()
@@ -334,6 +387,7 @@ func (p *proposer) refuseQueue(err error) {
 	for _, q := range p.queue {
 		q.answer <- answer{err: err}
 	}
+	p.release(p.queue)
 	p.queue, p.bytes, p.rows = nil, 0, 0
 }
 
@@ -371,6 +425,22 @@ func (p *proposer) waiting() (requests, bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.queue), p.bytes
+}
+
+// load is the most that was held since it was asked last, and how many requests were
+// ever refused.
+func (p *proposer) load() (peak election.Load, refused uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	peak = election.Load{Requests: uint64(p.peak.requests), Bytes: uint64(p.peak.bytes)}
+	p.peak = p.held
+	return peak, p.refused
+}
+
+func (p *proposer) status() QueueStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return QueueStatus{Requests: p.held.requests, Bytes: p.held.bytes, MaxRequests: p.limits.QueueRequests, MaxBytes: p.limits.QueueBytes, Refused: p.refused}
 }
 
 // close refuses what waits and returns when every frame under way is answered.

@@ -68,7 +68,7 @@ func (w *wire) land(n int, err error) {
 
 func bench(queueBytes int) (*wire, *proposer) {
 	w := &wire{}
-	p := newProposer("n1", queueBytes, newClock(systemClock()), func() (uint64, fsm.Sum) { return 0, fsm.Sum{} }, w.apply)
+	p := newProposer("n1", Limits{QueueRequests: 1000, QueueBytes: queueBytes}, newClock(systemClock()), func() (uint64, fsm.Sum) { return 0, fsm.Sum{} }, w.apply)
 	return w, p
 }
 
@@ -239,7 +239,7 @@ func TestTheQueueIsBoundedInBytes(t *testing.T) {
 		w, p := bench(3 * one)
 		defer p.close()
 		leading(w, p, 1)
-		for range smallInFlight + 3 {
+		for range smallInFlight + 1 {
 			ask(t.Context(), p, tick())
 		}
 		if err := <-ask(t.Context(), p, tick()); !errors.Is(err, ErrOverloaded) {
@@ -255,6 +255,73 @@ func TestTheQueueIsBoundedInBytes(t *testing.T) {
 		for len(w.flying()) > 0 {
 			w.land(1, nil)
 			synctest.Wait()
+		}
+	})
+}
+
+// Requests are counted until they are answered, whatever becomes of them; what is no
+// publish finds room a little longer, what goes aside always, and one that is alone
+// however large it is.
+func TestTheQueueIsBoundedInRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := bench(1 << 20)
+		p.limits.QueueRequests = 4
+		defer p.close()
+		leading(w, p, 1)
+		one := publishing(`{"n": 1}`)
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 4 {
+			if i == 3 {
+				ask(ctx, p, one)
+				continue
+			}
+			ask(t.Context(), p, one)
+		}
+		for range 2 {
+			if err := <-ask(t.Context(), p, one); !errors.Is(err, ErrOverloaded) {
+				t.Errorf("past the bound: %v", err)
+			}
+		}
+		if s := p.status(); s.Requests != 4 || s.Refused != 2 || s.Bytes == 0 {
+			t.Errorf("%+v", s)
+		}
+		if peak, refused := p.load(); peak.Requests != 4 || refused != 2 {
+			t.Errorf("%+v, %d refused", peak, refused)
+		}
+		cancel() // the last of the four stands in the queue
+		synctest.Wait()
+		for range 1 + 1 + spareRequests {
+			ask(t.Context(), p, tick())
+		}
+		if err := <-ask(t.Context(), p, tick()); !errors.Is(err, ErrOverloaded) {
+			t.Errorf("past what is spared: %v", err)
+		}
+		told := make(chan error, 1)
+		go func() { told <- p.aside(frame.Pressure{Active: true}) }()
+		synctest.Wait()
+		f := w.flying()
+		if last := f[len(f)-1].frame.Commands; len(last) != 1 || last[0].Kind() != frame.KindPressure {
+			t.Errorf("it waits with the others: %d commands", len(last))
+		}
+		for len(w.flying()) > 0 {
+			w.land(1, nil)
+			synctest.Wait()
+		}
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+		if s := p.status(); s.Requests != 0 || s.Bytes != 0 {
+			t.Errorf("all are answered, and there are %+v", s)
+		}
+		if p.pause(1); p.aside(frame.Pressure{}) == nil {
+			t.Error("something was said behind an intent")
+		}
+		p.resume(1)
+		p.limits.QueueBytes = 1
+		large := ask(t.Context(), p, one)
+		w.land(1, nil)
+		if err := <-large; err != nil {
+			t.Errorf("alone: %v", err)
 		}
 	})
 }

@@ -33,6 +33,7 @@ type Status struct {
 	DiskFull     bool           `json:"disk_full,omitempty"`
 	Waiting      int            `json:"waiting_requests"`
 	WaitingBytes int            `json:"waiting_bytes"`
+	Queue        QueueStatus    `json:"queue"`
 	Members      []MemberStatus `json:"members"`
 	Quorum       Quorum         `json:"quorum"`
 
@@ -71,6 +72,7 @@ func (n *Node) Status() Status {
 		Diverged: n.diverged.Load(), DiskFull: n.disk.low.Load(), Members: n.memberStatus(), Quorum: n.quorum(),
 		Outage: n.vigil.outage(), Voters: n.machine.Health(), Refusals: n.transport.Refusals(), JoinRefused: n.refused.text()}
 	s.Waiting, s.WaitingBytes = n.proposer.waiting()
+	s.Queue = n.proposer.status()
 	return s
 }
 

@@ -130,16 +130,18 @@ func (s *Server) getCluster(w http.ResponseWriter, r *http.Request) error {
 // statusView is all that /status says.
 type statusView struct {
 	clusterView
-	Version       string          `json:"version"`
-	UptimeSeconds float64         `json:"uptime_seconds"`
-	Waiting       int             `json:"waiting_requests"`
-	WaitingBytes  int             `json:"waiting_bytes"`
-	Cursors       []cursorView    `json:"cursors"`
-	Dedup         dedupView       `json:"dedup"`
-	DeadLetters   fsm.LetterStats `json:"dead_letters"`
-	Log           fsm.Stats       `json:"log"`
-	Refusals      any             `json:"refusals,omitempty"` // nodes that raft's door turned away
-	JoinRefused   string          `json:"join_refused,omitempty"`
+	Version       string               `json:"version"`
+	UptimeSeconds float64              `json:"uptime_seconds"`
+	Waiting       int                  `json:"waiting_requests"`
+	WaitingBytes  int                  `json:"waiting_bytes"`
+	Queue         raftnode.QueueStatus `json:"queue"`        // of this node; a leader's alone is used
+	Backpressure  fsm.Pressure         `json:"backpressure"` // as the log tells of the leader's
+	Cursors       []cursorView         `json:"cursors"`
+	Dedup         dedupView            `json:"dedup"`
+	DeadLetters   fsm.LetterStats      `json:"dead_letters"`
+	Log           fsm.Stats            `json:"log"`
+	Refusals      any                  `json:"refusals,omitempty"` // nodes that raft's door turned away
+	JoinRefused   string               `json:"join_refused,omitempty"`
 	// What clients report of themselves, of the first of them.
 	Subscriptions subscriptionStatus            `json:"event_subscription_status"`
 	Timeouts      map[string]map[string]float64 `json:"handler_timeouts"`
@@ -160,6 +162,7 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 	stats := s.ops.machine().Stats()
 	view := statusView{clusterView: s.cluster(st), Version: s.cfg.Version, UptimeSeconds: time.Since(s.started).Seconds(),
 		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Cursors: s.ops.cursors(), Log: stats, JoinRefused: st.JoinRefused,
+		Queue: st.Queue, Backpressure: s.ops.machine().Pressure(),
 		Dedup: dedupView{Window: s.ops.machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
 		DeadLetters: stats.Letters}

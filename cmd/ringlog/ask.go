@@ -36,6 +36,7 @@ type nodeStatus struct {
 	Autopilot    *autopilotVerdict             `json:"autopilot"` // of a leader
 	Cursors      []cursorInfo                  `json:"cursors"`
 	DeadLetters  fsm.LetterStats               `json:"dead_letters"`
+	Backpressure fsm.Pressure                  `json:"backpressure"`
 	Subscribed   subscriptionReport            `json:"event_subscription_status"`
 	Timeouts     map[string]map[string]float64 `json:"handler_timeouts"`
 	Dedup        struct {

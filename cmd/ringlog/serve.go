@@ -138,7 +138,7 @@ func startNode(ctx context.Context, sh *shell, cfg serveConfig, logger hclog.Log
 	n.raft, err = raftnode.Open(ctx, raftnode.Config{
 		ID: cfg.ID, Dir: cfg.DataDir, RaftBind: cfg.Raft, RaftAdvertise: cfg.AdvertiseRaft, HTTPAdvertise: advertised,
 		LogStore: raftstore.Kind(cfg.LogStore), BootstrapExpect: cfg.BootstrapExpect, Join: cfg.Join, NonVoter: cfg.NonVoter,
-		Secret: []byte(sh.token), Version: version, Timing: cfg.timing(), Peers: n.peers, Logger: logger,
+		Secret: []byte(sh.token), Version: version, Timing: cfg.timing(), Limits: raftnode.Limits{QueueRequests: cfg.QueueRequests, QueueBytes: cfg.QueueBytes}, Peers: n.peers, Logger: logger,
 		Fatal: func(err error) { dieOf(sh, logger, err) },
 	})
 	if err != nil {

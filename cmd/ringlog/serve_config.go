@@ -46,6 +46,8 @@ type serveConfig struct {
 	CompactEvery    interval `toml:"raft-compact-interval" json:"raft-compact-interval"`
 	CompactEntries  int      `toml:"raft-compact-entries" json:"raft-compact-entries"`
 	TrailingEntries int      `toml:"raft-trailing-entries" json:"raft-trailing-entries"`
+	QueueRequests   int      `toml:"queue-requests" json:"queue-requests"`
+	QueueBytes      int      `toml:"queue-bytes" json:"queue-bytes"`
 	LogLevel        string   `toml:"log-level" json:"log-level"`
 	LogJSON         bool     `toml:"log-json" json:"log-json"`
 }
@@ -66,7 +68,7 @@ func (i interval) MarshalText() ([]byte, error) { return []byte(i.String()), nil
 
 func serveDefaults() serveConfig {
 	return serveConfig{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770", LogStore: datadir.LogStoreBolt, Reserved: "refuse",
-		Heartbeat: interval{time.Second}, PingInterval: interval{500 * time.Millisecond}, PingMisses: 3, CompactEvery: interval{30 * time.Second}, CompactEntries: 16384, TrailingEntries: 10240,
+		Heartbeat: interval{time.Second}, PingInterval: interval{500 * time.Millisecond}, PingMisses: 3, CompactEvery: interval{30 * time.Second}, CompactEntries: 16384, TrailingEntries: 10240, QueueRequests: 32768, QueueBytes: 64 << 20,
 		LogLevel: "info"}
 }
 
@@ -100,6 +102,8 @@ func serveOptions() []serveOption {
 		{"raft-compact-interval", "how often the raft log is looked at for entries that nobody needs", nil, func(c *serveConfig) any { return &c.CompactEvery }},
 		{"raft-compact-entries", "how many entries since the last time make it worth it", nil, func(c *serveConfig) any { return &c.CompactEntries }},
 		{"raft-trailing-entries", "entries kept for members that are behind; who is further behind gets a snapshot", nil, func(c *serveConfig) any { return &c.TrailingEntries }},
+		{"queue-requests", "requests that this node may hold unanswered when it leads; past it they are refused with 429", nil, func(c *serveConfig) any { return &c.QueueRequests }},
+		{"queue-bytes", "bytes of those requests", nil, func(c *serveConfig) any { return &c.QueueBytes }},
 		{"log-level", "trace, debug, info, warn or error", []string{"RINGRIFT_LOG_LEVEL"}, func(c *serveConfig) any { return &c.LogLevel }},
 		{"log-json", "diagnostics as JSON", nil, func(c *serveConfig) any { return &c.LogJSON }},
 	}
@@ -287,6 +291,10 @@ func (c *serveConfig) validate(hasToken bool) error {
 		return usagef("--ping-interval %s: use 50ms to 10s", c.PingInterval)
 	case c.PingMisses < 2 || c.PingMisses > 20:
 		return usagef("--ping-misses %d: use 2 to 20; a single ping may always be late", c.PingMisses)
+	case c.QueueRequests < 1 || c.QueueRequests > 1<<20:
+		return usagef("--queue-requests %d: use 1 to %d", c.QueueRequests, 1<<20)
+	case c.QueueBytes < 1<<20 || c.QueueBytes > 16<<30:
+		return usagef("--queue-bytes %d: use %d (1 MiB) to %d (16 GiB)", c.QueueBytes, 1<<20, 16<<30)
 	case hclog.LevelFromString(c.LogLevel) == hclog.NoLevel:
 		return usagef("--log-level %q: use trace, debug, info, warn or error", c.LogLevel)
 	}

@@ -1,0 +1,39 @@
+package fsm
+
+import (
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+// Pressure is what the log tells of the leader's queue: Active from
+// BACKPRESSURE_ACTIVATED to BACKPRESSURE_RELEASED.
+type Pressure struct {
+	Active bool      `json:"active"`
+	Since  time.Time `json:"since,omitzero"`
+	Leader string    `json:"leader_id,omitempty"` // who said so
+}
+
+// takePressure tells of a queue that is full, or is not any more, once each. A new
+// leader goes on where the one before was.
+func (a *applier) takePressure(c frame.Pressure) Result {
+	before := a.s.pressure
+	if c.Active == before.Active {
+		return Result{}
+	}
+	p := map[string]any{"queue_depth": c.Requests, "queue_bytes": c.Bytes, "refused": c.Refused, "leader_id": a.frame.Proposer}
+	kind := event.BackpressureActivated
+	if !c.Active {
+		kind, p["active_ms"] = event.BackpressureReleased, a.time().Sub(before.Since).Milliseconds()
+	}
+	a.s.pressure = Pressure{Active: c.Active, Since: a.time(), Leader: a.frame.Proposer}
+	a.tx.setJSON([]byte{prefixPressure}, a.s.pressure)
+	a.late = append(a.late, event.New(kind, p))
+	return Result{}
+}
+
+// Pressure returns what the log tells of the leader's queue.
+func (m *Machine) Pressure() Pressure {
+	return read(m, func(s *state) Pressure { return s.pressure })
+}

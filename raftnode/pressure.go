@@ -1,0 +1,61 @@
+package raftnode
+
+import (
+	"context"
+	"time"
+
+	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
+)
+
+const (
+	pressureLook = 100 * time.Millisecond
+	pressureHold = time.Second
+)
+
+// QueueStatus is how full this node's queue of requests is. Only a leader has any in it.
+type QueueStatus struct {
+	Requests    int    `json:"requests"` // accepted and not answered
+	Bytes       int    `json:"bytes"`
+	MaxRequests int    `json:"max_requests"`
+	MaxBytes    int    `json:"max_bytes"`
+	Refused     uint64 `json:"refused"` // by this process, for want of room
+}
+
+// tellPressure is a leader's duty to tell the log when its queue is full, and when it is
+// not any more, until ctx ends.
+func (n *Node) tellPressure(ctx context.Context) {
+	tick := time.NewTicker(pressureLook)
+	defer tick.Stop()
+	bounds := election.QueueBounds{Requests: uint64(n.cfg.Limits.QueueRequests), Bytes: uint64(n.cfg.Limits.QueueBytes)}
+	p := election.NewPressure(bounds, pressureHold, n.machine.Pressure().Active)
+	_, before := n.proposer.load() // what an earlier leadership refused was its own to tell
+	refused := uint64(0)           // since the queue was told to be full
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		peak, total := n.proposer.load()
+		now := time.Now()
+		peak.Refused, before = total-before, total
+		refused += peak.Refused
+		active, due := p.See(now, peak)
+		if !due || n.machine.FeatureLevel() < fsm.LevelDelivery {
+			continue
+		}
+		// Past the queue, which has no room.
+		told := frame.Pressure{Active: active, Requests: peak.Requests, Bytes: peak.Bytes, Refused: refused}
+		if err := n.proposer.aside(told); err != nil {
+			if ctx.Err() == nil {
+				n.logger.Warn("telling how full the queue is", "active", active, "error", err)
+			}
+			continue
+		}
+		p.Told(now, active)
+		refused = 0
+		n.logger.Info("queue", "full", active, "requests", peak.Requests, "bytes", peak.Bytes)
+	}
+}

@@ -24,6 +24,13 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	if spec := os.Getenv(listenerVariable); spec != "" {
+		if err := runListener(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	dir, err := os.MkdirTemp("", "ringlog-integration-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -71,7 +71,9 @@ func (s *settlement) covers(offset uint64) bool {
 }
 
 // tells reports whether an offset is the subject of it in any way.
-func (s *settlement) tells(offset uint64) bool { return slices.Contains(s.returned, offset) || s.covers(offset) }
+func (s *settlement) tells(offset uint64) bool {
+	return slices.Contains(s.returned, offset) || s.covers(offset)
+}
 
 // Ack says that an event is handled. It is sent in a moment, and durable once Flush or
 // Close has returned. The error is ErrNotHeld, ErrClosed or what ended the membership.

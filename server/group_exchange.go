@@ -328,8 +328,8 @@ func (g *liveGroup) read(list []groups.Delivery) (events []event.Event, counts [
 	l := g.ops.machine().Log()
 	events, counts = make([]event.Event, 0, len(list)), make([]uint64, 0, len(list))
 	for len(list) > 0 {
-		span := list[len(list)-1].Offset - list[0].Offset + 1
-		chunk, err := l.ReadFor(g.name, list[0].Offset, &g.matcher, int(min(span, 2*uint64(len(list)))))
+		from, span := list[0].Offset, list[len(list)-1].Offset-list[0].Offset+1
+		chunk, err := l.ReadFor(g.name, from, &g.matcher, int(min(span, 2*uint64(len(list)))))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -342,6 +342,9 @@ func (g *liveGroup) read(list []groups.Delivery) (events []event.Event, counts [
 				events, counts = append(events, *e), append(counts, list[0].Count)
 				list = list[1:]
 			}
+		}
+		if chunk.Next <= from {
+			return nil, nil, pastTail("offset", from, from-1, "join again: session 0, with holding") // of what was handed out, all is there
 		}
 		for len(list) > 0 && list[0].Offset < chunk.Next {
 			list = list[1:] // not in the log any more

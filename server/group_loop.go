@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/groups"
 	"github.com/ringrift/ringlog/log"
 	"github.com/ringrift/ringlog/raftnode"
@@ -58,10 +59,10 @@ func newRound() *round { return &round{done: make(chan struct{})} }
 // Bounds of a group's loop.
 const (
 	feedAtOnce = 4096
-	groupCheck = time.Second           // how often it looks whether it still is to go on
-	groupIdle  = 2 * time.Minute       // without a member, after which it ends
-	mournPause = time.Second           // before a dead letter that was refused is tried again
-	settlePace = 50 * time.Millisecond // before a settle that was refused is tried again
+	groupCheck = time.Second            // how often it looks whether it still is to go on
+	groupIdle  = 2 * time.Minute        // without a member, after which it ends
+	mournPause = time.Second            // before a dead letter that was refused is tried again
+	settlePace = 500 * time.Millisecond // before a settle that was refused is tried again
 )
 
 // now is the wall clock as it was when the loop began, and the time since: it never goes
@@ -219,17 +220,28 @@ func (g *liveGroup) check() {
 		g.end(errSessionsOver(g.name))
 	case g.ops.node.LeadingTerm() != g.term:
 		g.end(fmt.Errorf("server: group %s: %w", g.name, raftnode.ErrNotLeader))
-	default:
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.c.SetPolicy(g.ops.deliveryPolicy(c.Group.Policy))
-		g.trim()
-		if counts := g.c.Counts(); counts.Members > 0 || g.wanted > 0 {
-			g.seen = g.now()
-		} else if g.now().Sub(g.seen) > groupIdle {
-			g.end(errIdle)
+	case g.inUse(c.Group.Policy):
+		if idle := g.ops.machine().Settings().CursorIdle; idle > 0 && time.Since(c.Touched) > idle/4 {
+			_ = g.propose(groups.Settle{}) // a group whose members wait does not expire
 		}
 	}
+}
+
+// inUse reports whether there is a member, and ends what nobody has used for long.
+func (g *liveGroup) inUse(policy frame.GroupPolicy) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.c.SetPolicy(g.ops.deliveryPolicy(policy))
+	g.trim()
+	now := g.now()
+	if g.c.Counts().Members > 0 || g.wanted > 0 {
+		g.seen = now
+		return true
+	}
+	if now.Sub(g.seen) > groupIdle {
+		g.end(errIdle)
+	}
+	return false
 }
 
 // cause is what an exchange that meets the group's end is told.

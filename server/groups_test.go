@@ -1,17 +1,21 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode"
 )
 
 // worker is a member of a group that speaks HTTP.
@@ -365,6 +369,101 @@ func TestBadExchanges(t *testing.T) {
 	var list struct{ Groups []json.RawMessage }
 	if s.ok("GET", "/v1/groups", "").decode(t, &list); len(list.Groups) != 1 {
 		t.Errorf("%s", list.Groups)
+	}
+}
+
+// reluctant is a node that lets no settle with something done through until it is told
+// what becomes of it.
+type reluctant struct {
+	Node
+	asked chan frame.GroupSettle
+	fate  chan error
+	lost  atomic.Bool // its leadership
+}
+
+func (r *reluctant) Propose(ctx context.Context, request frame.Request) (fsm.Result, error) {
+	if c, ok := request.Command.(frame.GroupSettle); ok && len(c.Done) > 0 && c.Done[len(c.Done)-1].To > 1 {
+		r.asked <- c
+		if err := <-r.fate; err != nil {
+			r.lost.Store(true)
+			return fsm.Result{}, err
+		}
+	}
+	return r.Node.Propose(ctx, request)
+}
+
+func (r *reluctant) LeadingTerm() uint64 {
+	if r.lost.Load() {
+		return 0
+	}
+	return r.Node.LeadingTerm()
+}
+
+// TestAnAckIsAnsweredOnceTheLogHasIt has the leadership end between a member's word and
+// the log's.
+func TestAnAckIsAnsweredOnceTheLogHasIt(t *testing.T) {
+	s := newSite(t, nil)
+	s.group("g", `{"from":2}`)
+	offsets := s.publish("A", 1, 2)
+	node := &reluctant{Node: s.node, asked: make(chan frame.GroupSettle), fate: make(chan error)}
+	ops := &service{node: node}
+	ctx, stop := context.WithCancel(context.Background())
+	ops.groups = newCoordinators(ctx, ops, hclog.NewNullLogger())
+	defer ops.groups.wait()
+	defer stop()
+	say := func(r exchangeRequest) (exchanged, error) {
+		r.group, r.member = "g", "w"
+		return ops.exchange(t.Context(), r)
+	}
+	first, err := say(exchangeRequest{want: 10, wait: 20 * time.Second})
+	if err != nil || len(first.events) != 2 {
+		t.Fatalf("%+v %v", first, err)
+	}
+	ack := exchangeRequest{session: first.session, acks: []frame.Range{{From: offsets[0], To: offsets[1]}}}
+	failed := make(chan error, 1)
+	go func() { _, err := say(ack); failed <- err }()
+	if c := <-node.asked; !slices.Equal(c.Done, ack.acks) {
+		t.Errorf("%+v", c)
+	}
+	node.fate <- raftnode.ErrOutcomeUnknown
+	if err := <-failed; err == nil {
+		t.Error("an ack that the log does not have is answered as durable")
+	}
+	if got := s.committed("g"); got >= offsets[0] {
+		t.Errorf("committed %d", got)
+	}
+	node.lost.Store(false)
+	if _, err := say(ack); toAPI(err).Code != api.Fenced {
+		t.Errorf("the session goes on: %v", err)
+	}
+	again, err := say(exchangeRequest{holding: ack.acks})
+	if err != nil || len(again.revoked) > 0 {
+		t.Fatalf("%+v %v", again, err)
+	}
+	done := make(chan error, 1)
+	go func() { ack.session = again.session; _, err := say(ack); done <- err }()
+	<-node.asked
+	node.fate <- nil
+	if err := <-done; err != nil || s.committed("g") != offsets[1] {
+		t.Errorf("%v, committed %d", err, s.committed("g"))
+	}
+}
+
+func TestARedrivenLetterComesToItsGroup(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("A", 1, 2)
+	join := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)
+	w := join("w")
+	got := w.say(`"want":10`).offsets()
+	w.say(fmt.Sprintf(`"nacks":[{"offset":%d,"dead":true,"error":"broken"}],`, got[0]) + acks(got[1], got[1]))
+	s.ok("POST", "/v1/dlq/redrive", `{"all":true}`)
+	copied := w.say(`"want":10,"wait_ms":20000`)
+	if len(copied.Events) != 1 || copied.Events[0].Offset <= got[1] || copied.Events[0].Delivery != 1 {
+		t.Fatalf("%+v", copied)
+	}
+	w.say(acks(copied.Events[0].Offset, copied.Events[0].Offset))
+	if letters := s.ok("GET", "/v1/dlq", "").body; !strings.Contains(letters, `"count":0`) {
+		t.Errorf("%s", letters)
 	}
 }
 

@@ -1,0 +1,133 @@
+package groups
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// shared is a coordinator with events of the keys in a row, all of them reserved.
+func shared(t *testing.T, keys ...string) *Coordinator {
+	t.Helper()
+	c := New(time.Unix(1000, 0), State{}, Policy{AckWait: 30 * time.Second, Session: 10 * time.Second, MaxPending: 100}, 0)
+	more(c, 1, keys...)
+	return c
+}
+
+// more feeds and reserves events from an offset on.
+func more(c *Coordinator, from uint64, keys ...string) {
+	var events []Event
+	for i, key := range keys {
+		events = append(events, Event{Offset: from + uint64(i), Key: key, Bytes: 100})
+	}
+	c.Feed(events, from+uint64(len(keys)))
+	if _, some := c.Outbox(len(keys), false); some {
+		c.Settled(true)
+	}
+}
+
+func joined(t *testing.T, c *Coordinator, name string) *Member {
+	t.Helper()
+	m, err := c.Join(time.Unix(1000, 0), name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func takes(c *Coordinator, m *Member, want, bytes, units int) (offsets []uint64) {
+	for _, d := range c.Take(time.Unix(1000, 0), m, want, bytes, units, nil) {
+		offsets = append(offsets, d.Offset)
+	}
+	return offsets
+}
+
+// A member that comes later gets a key of one that has several, once what is held of it
+// is settled.
+func TestAMemberWithSeveralKeysLeavesOneToTheNext(t *testing.T) {
+	c := shared(t, "a", "b", "a", "b")
+	first, second := joined(t, c, "first"), joined(t, c, "second")
+	if got := takes(c, first, 2, 1<<20, 2); !slices.Equal(got, []uint64{1, 3}) {
+		t.Fatal(got)
+	}
+	if got := takes(c, first, 2, 1<<20, 2); !slices.Equal(got, []uint64{2, 4}) {
+		t.Fatal(got)
+	}
+	more(c, 5, "a", "b")
+	if got := takes(c, second, 9, 1<<20, 9); got != nil {
+		t.Fatalf("keys of another: %v", got)
+	}
+	if got := takes(c, first, 9, 1<<20, 9); !slices.Equal(got, []uint64{6}) {
+		t.Fatalf("all of its keys, and another has none: %v", got)
+	}
+	c.Ack(first, frame.Range{From: 1, To: 3}, nil)
+	if got := takes(c, second, 9, 1<<20, 9); !slices.Equal(got, []uint64{5}) {
+		t.Fatalf("the key that was left to it: %v", got)
+	}
+}
+
+func TestAnAnswerIsBoundedInEventsBytesAndParts(t *testing.T) {
+	for _, in := range []struct {
+		want, bytes, units int
+		got                []uint64
+	}{
+		{3, 1 << 20, 9, []uint64{1, 2, 3}},
+		{9, 150, 9, []uint64{1, 2}},
+		{9, 1, 9, []uint64{1}},
+		{9, 1 << 20, 2, []uint64{1, 2}},
+		{0, 1 << 20, 9, nil},
+	} {
+		c := shared(t, "", "", "", "")
+		if got := takes(c, joined(t, c, "w"), in.want, in.bytes, in.units); !slices.Equal(got, in.got) {
+			t.Errorf("%+v: %v", in, got)
+		}
+	}
+}
+
+func TestMembersAreBounded(t *testing.T) {
+	c := shared(t)
+	for i := range MaxMembers {
+		joined(t, c, fmt.Sprint(i))
+	}
+	if _, err := c.Join(time.Unix(1000, 0), "one more", nil); err != ErrFull {
+		t.Error(err)
+	}
+	joined(t, c, "7") // that is there
+}
+
+// What a member says of its exchanges keeps its session alive as long as one lasts.
+func TestAMemberWhoseExchangeLastsIsNotSilent(t *testing.T) {
+	c := shared(t, "", "")
+	m := joined(t, c, "w")
+	takes(c, m, 1, 1<<20, 1)
+	c.Begin(m)
+	late := time.Unix(1000, 0).Add(20 * time.Second)
+	c.Tick(late)
+	if c.Counts() != (Counts{Held: 1, Members: 1}) {
+		t.Errorf("%+v", c.Counts())
+	}
+	c.End(late, m, m.Session)
+	if due := c.Due(); !due.Equal(time.Unix(1030, 0)) {
+		t.Errorf("the next thing is due at %s", due)
+	}
+	c.Tick(late.Add(11 * time.Second))
+	if c.Counts() != (Counts{Redelivering: 1}) {
+		t.Errorf("%+v", c.Counts())
+	}
+}
+
+func TestUnion(t *testing.T) {
+	for _, in := range []struct{ list, want []frame.Range }{
+		{nil, nil},
+		{[]frame.Range{{From: 5, To: 6}, {From: 1, To: 2}}, []frame.Range{{From: 1, To: 2}, {From: 5, To: 6}}},
+		{[]frame.Range{{From: 3, To: 4}, {From: 1, To: 2}, {From: 4, To: 9}, {From: 5, To: 5}}, []frame.Range{{From: 1, To: 9}}},
+		{[]frame.Range{{From: 1, To: 1<<64 - 1}, {From: 7, To: 8}}, []frame.Range{{From: 1, To: 1<<64 - 1}}},
+	} {
+		if got := Union(slices.Clone(in.list)); !slices.Equal(got, in.want) {
+			t.Errorf("%v: %v, want %v", in.list, got, in.want)
+		}
+	}
+}

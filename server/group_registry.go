@@ -150,7 +150,7 @@ func (s *service) noGroup(name string) *api.Error {
 			Remedy: "open it: ringlog tail --cursor " + name + ", or use another name for the group"}
 	}
 	return &api.Error{Code: api.NotFound, Field: "group", Message: fmt.Sprintf("there is no group %q", name),
-		Remedy: "create it: PUT /v1/groups/" + name}
+		Remedy: "create it: ringlog group create " + name}
 }
 
 // errSessionsOver ends every session of a group.

@@ -27,6 +27,7 @@ const (
 type benchOptions struct {
 	events, batch, callers int
 	sizes                  []int // bytes of a payload
+	members, keys          int   // of a group; 0 members where it is about none
 	warmup                 amount
 	csv, yes               bool
 }
@@ -44,19 +45,26 @@ type workload struct {
 	body        func(ctx context.Context, r *round) error
 }
 
+const groupBench = "group"
+
 func workloads() []workload {
 	return []workload{
 		{"publish", "append events", "a request", benchPublish},
 		{"tail", "read events from the start, then as they come", "publishing an event until it is read", benchTail},
 		{"cursor", "read events through a durable cursor with commits", "a commit", benchCursor},
+		{groupBench, "take events as members of a group, with an ack for each", "an ack until it is durable", benchGroup},
 	}
 }
 
 func benchCommand(sh *shell) *cli.Command {
 	all := &cli.Command{Name: "bench", Usage: "how fast a cluster is; it publishes, so use one that holds nothing else"}
 	for _, w := range workloads() {
+		flags := benchFlags()
+		if w.name == groupBench {
+			flags = append(flags, groupFlags()...)
+		}
 		all.Subcommands = append(all.Subcommands, &cli.Command{
-			Name: w.name, Usage: w.usage, Flags: benchFlags(),
+			Name: w.name, Usage: w.usage, Flags: flags,
 			Description: "Prints a row for each payload size, and how the latencies (of " + w.latencyOf + ") are spread.\n" +
 				"--csv prints the rows for a sheet, below a header; --json adds to each the histogram, whose counts are of\n" +
 				"latencies up to le_ms and above the one before. Ctrl-C ends it with the figures so far, marked as partial.\n" +
@@ -68,6 +76,11 @@ func benchCommand(sh *shell) *cli.Command {
 				o, err := benchOptionsOf(c)
 				if err != nil {
 					return err
+				}
+				if w.name == groupBench {
+					if err := o.readGroupFlags(c); err != nil {
+						return err
+					}
 				}
 				if o.csv && sh.json {
 					return usagef("--csv and --json (also as -o json, RINGLOG_OUTPUT) exclude each other: choose one")

@@ -103,7 +103,7 @@ func (r *round) newEvent(random *rand.Rand) event.Event {
 	types := []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted, event.EvaluationCompleted, event.NewGamesAvailable}
 	config := boards()[random.IntN(len(boards()))]
 	ev := event.New(types[n%int64(len(types))], trainingPayload(random, r.size, n, config, r.run))
-	ev.Source, ev.Key = benchSource, config
+	ev.Source, ev.Key = benchSource, r.keyOf(n, config)
 	return ev
 }
 

@@ -27,7 +27,9 @@ type benchResult struct {
 	Batch      int             `json:"batch"`
 	Callers    int             `json:"callers"`
 	Warmup     int             `json:"warmup_events"`
-	Partial    bool            `json:"partial"` // it was cut short
+	Members    int             `json:"members,omitempty"` // of a group
+	Keys       int             `json:"keys,omitempty"`    // of its events
+	Partial    bool            `json:"partial"`           // it was cut short
 	LatencyOf  string          `json:"latency_of"`
 	Histogram  []latencyBucket `json:"histogram"`
 }
@@ -126,6 +128,9 @@ func (p *benchReport) finish() error {
 		return err
 	}
 	r := p.rows[0]
+	if r.Members > 0 {
+		p.sh.say("%s: %d members, %d keys", r.Bench, r.Members, r.Keys)
+	}
 	p.sh.say("%s: %d voters, %s, batches of %d, %d callers, %d events of warm-up", r.Bench, r.Voters, r.LogStore, r.Batch, r.Callers, r.Warmup)
 	return nil
 }

@@ -86,7 +86,7 @@ func (r *round) result(partial bool) benchResult {
 	return benchResult{
 		Bench: r.work.name, Size: r.size, Events: n, Seconds: seconds, EventsPerSecond: perSecond, MBPerSecond: perSecond * payload / 1e6,
 		quantiles: r.tally.latencies.quantiles(), Voters: r.voters, LogStore: r.logStore, EventBytes: int(payload), Batch: r.opts.batch,
-		Callers: r.opts.callers, Warmup: r.warmed, Partial: partial, LatencyOf: r.work.latencyOf, Histogram: r.tally.latencies.histogram(),
+		Callers: r.opts.callers, Warmup: r.warmed, Members: r.opts.members, Keys: r.opts.keys, Partial: partial, LatencyOf: r.work.latencyOf, Histogram: r.tally.latencies.histogram(),
 	}
 }
 

@@ -72,8 +72,8 @@ func listCursors(ctx context.Context, sh *shell) error {
 	if err != nil {
 		return err
 	}
-	return emitEach(sh, list, table.Row{"name", "kind", "committed", "lag", "behind", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
-		return table.Row{c.Name, c.kind(), c.Committed, c.LagEvents, c.lagTime(), c.Generation, filterText(c.Filter), gapText(c)}
+	return emitEach(sh, list, table.Row{"name", "committed", "lag", "behind", "kind", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
+		return table.Row{c.Name, c.Committed, c.LagEvents, c.lagTime(), c.kind(), c.Generation, filterText(c.Filter), gapText(c)}
 	})
 }
 

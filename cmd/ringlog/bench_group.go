@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/client"
+)
+
+const (
+	maxBenchMembers = 1000
+	maxBenchKeys    = 1_000_000
+	// flushEvery is how often a member looks how long its acks take.
+	flushEvery = 10 * time.Millisecond
+)
+
+// groupFlags are those of a benchmark of groups beside the others'.
+func groupFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "members", Usage: "who share the group, each with its own goroutine", Value: 1},
+		&cli.IntFlag{Name: "keys", Usage: "how many keys the events have, whose order is kept; 0 is none", Value: 8},
+	}
+}
+
+func (o *benchOptions) readGroupFlags(c *cli.Context) error {
+	o.members, o.keys = c.Int("members"), c.Int("keys")
+	switch {
+	case o.members < 1 || o.members > maxBenchMembers:
+		return usagef("--members %d: use 1 to %d", o.members, maxBenchMembers)
+	case o.keys < 0 || o.keys > maxBenchKeys:
+		return usagef("--keys %d: use 0 to %d", o.keys, maxBenchKeys)
+	}
+	return nil
+}
+
+// keyOf is the key of event n: one of those asked for, or the configuration it is about.
+func (r *round) keyOf(n int64, config string) string {
+	switch {
+	case r.opts.members == 0:
+		return config
+	case r.opts.keys == 0:
+		return ""
+	}
+	return "key-" + strconv.FormatInt(n%int64(r.opts.keys), 10)
+}
+
+// benchGroup has the members of a group of its own take the events and acknowledge each,
+// and ends when every ack is durable. It removes the group.
+func benchGroup(ctx context.Context, r *round) (err error) {
+	from, err := r.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s-%s-%d", benchSource, r.run, r.size)
+	if _, err := r.client.CreateGroup(ctx, name, client.GroupSpec{From: client.FromOffset(from)}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.client.DeleteCursor(context.WithoutCancel(ctx), name)) }()
+	defer r.sh.meter("reading", int64(r.opts.events), &r.tally.events)()
+	w := &groupWork{round: r}
+	w.ctx, w.end = context.WithCancelCause(ctx)
+	defer w.end(nil)
+	if r.warmed == 0 {
+		r.tally.start()
+	}
+	var members sync.WaitGroup
+	for range r.opts.members {
+		m, err := r.client.JoinGroup(ctx, name, client.GroupOptions{NoCreate: true})
+		if err != nil {
+			w.end(err)
+			break
+		}
+		members.Go(func() {
+			if err := errors.Join(w.work(m), m.Close(context.WithoutCancel(ctx))); err != nil {
+				w.end(err)
+			}
+		})
+	}
+	members.Wait()
+	r.tally.stop()
+	if cause := context.Cause(w.ctx); !errors.Is(cause, errAllTaken) {
+		return cause
+	}
+	return nil
+}
+
+var errAllTaken = errors.New("all events were taken")
+
+// groupWork is the members at work.
+type groupWork struct {
+	*round
+	taken atomic.Int64
+	ctx   context.Context // ends when all were taken
+	end   context.CancelCauseFunc
+}
+
+// work takes and acknowledges events until all are, and waits for the member's last ack.
+func (w *groupWork) work(m *client.GroupMember) error {
+	watched := make(chan error, 1)
+	go func() { watched <- w.watch(m) }()
+	for {
+		d, err := m.Next(w.ctx)
+		if err == nil {
+			err = m.Ack(d.Offset)
+		}
+		if err != nil {
+			if w.ctx.Err() == nil {
+				w.end(err)
+			}
+			return errors.Join(<-watched, m.Flush(context.WithoutCancel(w.ctx)))
+		}
+		switch n := w.taken.Add(1); {
+		case n <= int64(w.warmed):
+			if n == int64(w.warmed) {
+				w.tally.start()
+			}
+		case n <= int64(w.warmed+w.opts.events):
+			w.tally.count(1, len(d.Payload))
+		}
+		if w.taken.Load() >= int64(w.warmed+w.opts.events) {
+			w.end(errAllTaken)
+		}
+	}
+}
+
+// watch measures how long an ack takes to be durable while the member works.
+func (w *groupWork) watch(m *client.GroupMember) error {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-w.ctx.Done():
+			return nil
+		}
+		sent := time.Now()
+		switch err := m.Flush(w.ctx); {
+		case w.ctx.Err() != nil:
+			return nil
+		case err != nil:
+			w.end(err)
+			return err
+		case w.taken.Load() > int64(w.warmed):
+			w.tally.latencies.add(time.Since(sent))
+		}
+	}
+}

@@ -28,6 +28,7 @@ type benchOptions struct {
 	events, batch, callers int
 	sizes                  []int // bytes of a payload
 	members, keys          int   // of a group; 0 members where it is about none
+	prefetch               int
 	warmup                 amount
 	csv, yes               bool
 }

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	maxBenchMembers = 1000
-	maxBenchKeys    = 1_000_000
+	maxBenchMembers  = 1000
+	maxBenchPrefetch = 10_000
+	maxBenchKeys     = 1_000_000
 	// flushEvery is how often a member looks how long its acks take.
 	flushEvery = 10 * time.Millisecond
 )
@@ -25,15 +26,18 @@ const (
 func groupFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "members", Usage: "who share the group, each with its own goroutine", Value: 1},
+		&cli.IntFlag{Name: "prefetch", Usage: "events that wait in a member's memory", Value: 4096},
 		&cli.IntFlag{Name: "keys", Usage: "how many keys the events have, whose order is kept; 0 is none", Value: 8},
 	}
 }
 
 func (o *benchOptions) readGroupFlags(c *cli.Context) error {
-	o.members, o.keys = c.Int("members"), c.Int("keys")
+	o.members, o.prefetch, o.keys = c.Int("members"), c.Int("prefetch"), c.Int("keys")
 	switch {
 	case o.members < 1 || o.members > maxBenchMembers:
 		return usagef("--members %d: use 1 to %d", o.members, maxBenchMembers)
+	case o.prefetch < 1 || o.prefetch > maxBenchPrefetch:
+		return usagef("--prefetch %d: use 1 to %d", o.prefetch, maxBenchPrefetch)
 	case o.keys < 0 || o.keys > maxBenchKeys:
 		return usagef("--keys %d: use 0 to %d", o.keys, maxBenchKeys)
 	}
@@ -72,7 +76,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	}
 	var members sync.WaitGroup
 	for range r.opts.members {
-		m, err := r.client.JoinGroup(ctx, name, client.GroupOptions{NoCreate: true})
+		m, err := r.client.JoinGroup(ctx, name, client.GroupOptions{NoCreate: true, Prefetch: r.opts.prefetch})
 		if err != nil {
 			w.end(err)
 			break

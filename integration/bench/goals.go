@@ -23,6 +23,7 @@ func goals() []goal {
 		{work: "sync1", metric: p50, peer: "nats-always", system: "ringlog-wal", goal: 0.6, least: 0.8, lower: true},
 		{work: "read", metric: perSecond, peer: "nats-always", goal: 5, least: 3, absolute: 1_000_000},
 		{work: "consume", metric: perSecond, peer: "nats-always", goal: 4, least: 2},
+		{work: "group", metric: perSecond, peer: "nats-always", goal: 2, least: 1},
 		{work: "written", metric: perByte, goal: 1.0, least: 1.5, lower: true},
 		{work: "python", metric: perSecond, goal: 80_000, least: 50_000},
 		{work: "fanout", metric: p99, goal: 250, least: 250, lower: true},

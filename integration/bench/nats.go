@@ -50,9 +50,9 @@ func (s *natsSystem) settings() []string {
 
 func (s *natsSystem) sizes(quick bool) sizes {
 	if quick {
-		return sizes{read: 50_000, consume: 50_000, written: 30_000}
+		return sizes{read: 50_000, consume: 50_000, group: 50_000, written: 30_000}
 	}
-	return sizes{read: 200_000, consume: 200_000, written: 200_000}
+	return sizes{read: 200_000, consume: 200_000, group: 200_000, written: 200_000}
 }
 
 // serveNATS is the hidden command that runs one server until it is told to end.

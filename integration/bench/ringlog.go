@@ -33,9 +33,9 @@ func (s *ringlogSystem) settings() []string {
 
 func (s *ringlogSystem) sizes(quick bool) sizes {
 	if quick {
-		return sizes{read: 200_000, consume: 200_000, written: 100_000}
+		return sizes{read: 200_000, consume: 200_000, group: 100_000, written: 100_000}
 	}
-	return sizes{read: 1_500_000, consume: 1_500_000, written: 3_000_000}
+	return sizes{read: 1_500_000, consume: 1_500_000, group: 500_000, written: 3_000_000}
 }
 
 // buildRinglog builds the program from the module that this one replaces.

@@ -21,7 +21,7 @@ type system interface {
 // sizes are how many events a system's measurements take, which is as many as it gets done in
 // some seconds.
 type sizes struct {
-	read, consume, written int
+	read, consume, group, written int
 }
 
 // session is a system that runs, and one client of it. Close ends every process.

@@ -29,6 +29,7 @@ func allWorks() []work {
 		{"sync1", "one goroutine that publishes one event and waits for it", measureSync(1)},
 		{"read", "one reader that follows the log from its start", measureRead},
 		{"consume", "one durable consumer that acknowledges every 1000 events", measureConsume},
+		{"group", "one member of a durable group, or a pull consumer, that acknowledges each event", measureGroup},
 		{"python", "Python's http.client over kept-alive connections, batches of 256 as JSON", measurePython},
 		{"fanout", "durable cursors that each follow the whole log while 200 events/s are published: from when an event was due to when a cursor's reader had it, over every pair of both", measureFanout},
 	}

@@ -11,6 +11,7 @@
 //   - Readers go on by offset through cut connections, dead or hanging nodes and
 //     changes of leader: nothing is left out and nothing comes twice. What the log
 //     no longer keeps is told as a *GapError.
+//   - Members of a group share its events, each acknowledged by itself: see GroupMember.
 //   - No call outlasts its context; none but a following reader outlasts
 //     Config.Timeout by more than one attempt. Memory is bounded by Config.MaxBuffered.
 //

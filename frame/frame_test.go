@@ -80,6 +80,7 @@ func commands() []Command {
 		ClientPut{ID: "trainer-3", Host: "gpu-1", PID: 77, Version: "v", TTL: time.Minute, Subscriptions: []ClientSubscription{
 			{Name: "s", Filter: filter, Where: "payload.epoch > 3", Mode: "durable", Critical: true, State: "attached", HandlerTimeout: time.Second, Cursor: "s"}}},
 		Pressure{Active: true, Requests: 300, Bytes: 1 << 40, Refused: 7},
+		ChainOverdue{CorrelationID: "run-7", Flow: "f", From: "A", FromOffset: 300, Since: time.Unix(1, 2).UTC(), Missing: "B", Deadline: time.Hour},
 	}
 }
 

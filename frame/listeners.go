@@ -52,9 +52,21 @@ type Pressure struct {
 	Refused  uint64 // requests, since the queue was told to be otherwise
 }
 
+// ChainOverdue is the leader's word that an edge of a run is missing past its deadline.
+type ChainOverdue struct {
+	CorrelationID string
+	Flow          string
+	From          string // the stage that was reached
+	FromOffset    uint64
+	Since         time.Time // when it was appended
+	Missing       string    // the stage that did not follow
+	Deadline      time.Duration
+}
+
 // Kind implements Command.
-func (ClientPut) Kind() Kind { return KindClientPut }
-func (Pressure) Kind() Kind  { return KindPressure }
+func (ClientPut) Kind() Kind    { return KindClientPut }
+func (Pressure) Kind() Kind     { return KindPressure }
+func (ChainOverdue) Kind() Kind { return KindChainOverdue }
 
 // Size is what a client takes as a command, in bytes.
 func (c ClientPut) Size() int { return len(c.appendTo(nil)) }
@@ -72,6 +84,12 @@ func (c ClientPut) appendTo(b []byte) []byte {
 func (c Pressure) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(appendBool(b, c.Active), c.Requests)
 	return binary.AppendUvarint(binary.AppendUvarint(b, c.Bytes), c.Refused)
+}
+
+func (c ChainOverdue) appendTo(b []byte) []byte {
+	b = appendString(appendString(appendString(b, c.CorrelationID), c.Flow), c.From)
+	b = appendTime(binary.AppendUvarint(b, c.FromOffset), c.Since)
+	return binary.AppendVarint(appendString(b, c.Missing), int64(c.Deadline))
 }
 
 func (s ClientSubscription) appendTo(b []byte) []byte {
@@ -101,6 +119,9 @@ func (d *decoder) listenerCommand(kind Kind) Command {
 		return d.clientPut()
 	case KindPressure:
 		return Pressure{Active: d.bool(), Requests: d.uvarint(), Bytes: d.uvarint(), Refused: d.uvarint()}
+	case KindChainOverdue:
+		return ChainOverdue{CorrelationID: d.string(), Flow: d.string(), From: d.string(), FromOffset: d.uvarint(), Since: d.time(),
+			Missing: d.string(), Deadline: time.Duration(d.varint())}
 	default:
 		return nil
 	}

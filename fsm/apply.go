@@ -154,7 +154,7 @@ func (a *applier) decideCluster(c frame.Command) (Result, error) {
 		return a.removeMember(c), nil
 	case frame.ClockStep:
 		return a.stepClock(c), nil
-	case frame.ClientPut, frame.Pressure:
+	case frame.ClientPut, frame.Pressure, frame.ChainOverdue:
 		return a.decideListeners(c)
 	default:
 		return a.decideHealth(c)

@@ -22,6 +22,7 @@
 //	'r' + raft index       the receipts of one entry's suppressed events
 //	'h'                    health of the voters, outages (JSON)
 //	'w' + id               whether a member is to have a vote (JSON)
+//	'o' + edge of a run    that it was told to be overdue (JSON)
 //	'x'                    what is told of the leader's queue (JSON)
 //	'u' + id               a client that registered what it listens to (JSON)
 //	'l' + id               a dead letter (JSON)

@@ -14,6 +14,8 @@ func (a *applier) decideListeners(c frame.Command) (Result, error) {
 	switch c := c.(type) {
 	case frame.ClientPut:
 		return a.putClient(c), nil
+	case frame.ChainOverdue:
+		return a.chainOverdue(c), nil
 	case frame.Pressure:
 		return a.takePressure(c), nil
 	default:

@@ -46,6 +46,8 @@ type Settings struct {
 	GroupMaxPending uint64
 	GroupSession    time.Duration
 
+	ChainDeadlines []string // FLOW:CAUSE->EFFECT=DURATION
+
 	ClientsMax   uint64
 	ClientsBytes uint64
 
@@ -77,6 +79,7 @@ func definitions() []definition {
 		{"autopilot.min_voters", "3", "the number of voters below which no dead one is removed", number(1, 1000, func(s *Settings) *uint64 { return &s.AutopilotMinVoters })},
 		{"autopilot.stabilization_time", "10s", "how long a member must be healthy to get its vote", duration(0, 24*time.Hour, func(s *Settings) *time.Duration { return &s.AutopilotStabilization })},
 		{"catalogue.reserved", "refuse", "what becomes of a client's event of a reserved type: refuse, or accept-as-foreign", choose(func(s *Settings) *bool { return &s.ReservedForeign }, "refuse", "accept-as-foreign")},
+		{"chain.deadlines", "", "how long edges of flows may take before CHAIN_OVERDUE tells of the run: FLOW:CAUSE->EFFECT=DURATION, comma separated", chainDeadlines},
 		{"clients.max", "10000", "how many clients may register what they listen to", number(1, 1_000_000, func(s *Settings) *uint64 { return &s.ClientsMax })},
 		{"clients.max_bytes", "67108864", "bytes that all of them together may register", number(frame.MaxClientBytes, 1<<40, func(s *Settings) *uint64 { return &s.ClientsBytes })},
 		{"cursor.hold_bytes", "4294967296", "bytes of blocks that a cursor may keep from retention; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.CursorHoldBytes })},
@@ -162,7 +165,7 @@ func (d definition) level() uint32 {
 	if strings.HasPrefix(d.key, "dlq.") {
 		return LevelLetters
 	}
-	if strings.HasPrefix(d.key, "group.") || strings.HasPrefix(d.key, "clients.") || d.key == "cursor.stall_after" {
+	if strings.HasPrefix(d.key, "group.") || strings.HasPrefix(d.key, "clients.") || d.key == "cursor.stall_after" || d.key == "chain.deadlines" {
 		return LevelDelivery
 	}
 	return 0

@@ -34,6 +34,7 @@ const (
 	prefixWish       = 'w'
 	prefixClient     = 'u'
 	prefixPressure   = 'x'
+	prefixOverdue    = 'o'
 
 	prefixLetter      = 'l'
 	prefixCopy        = 'e'
@@ -147,7 +148,8 @@ type state struct {
 	letters    letters
 	clients    clients
 	pressure   Pressure
-	stallDue   int64 // no later than the first cursor is to be told to be stalled
+	overdue    map[string]int64 // edges of runs that were told, until when they are remembered
+	stallDue   int64            // no later than the first cursor is to be told to be stalled
 	keys       *dedup.Index
 	window     []windowBlock // blocks from meta.Floor on, oldest first
 	oldest     *log.Columns  // of the first retained block; nil when not looked up
@@ -173,6 +175,7 @@ func newState() *state {
 		keys:      dedup.New(),
 		letters:   letters{underWay: map[string][]underWay{}},
 		clients:   newClients(),
+		overdue:   map[string]int64{},
 		stallDue:  dueAtOnce,
 	}
 }
@@ -203,6 +206,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixType:     s.loadType,
 		prefixWish:     s.loadWish,
 		prefixClient:   s.loadClient,
+		prefixOverdue:  s.loadOverdue,
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(loaders)) {
 		if err := scan(db, prefix, loaders[prefix]); err != nil {

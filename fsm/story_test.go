@@ -184,6 +184,10 @@ func (s *teller) request(words []string) request {
 		return do(frame.CatchUp{Member: words[1], AtRisk: words[2] != "0", Trailing: number64(words[2]), Left: 100, Rate: 5, LogRate: 30, TruncatedIn: 4 * time.Second})
 	case "client":
 		return do(clientWords(words))
+	case "overdue": // run offset deadline; its cause was appended as long after the beginning as the last word says
+		limit, _ := time.ParseDuration(words[3])
+		after, _ := time.ParseDuration(words[4])
+		return do(frame.ChainOverdue{CorrelationID: words[1], Flow: "f", From: "A", FromOffset: number64(words[2]), Since: epoch.Add(after), Missing: "B", Deadline: limit})
 	case "full", "released": // requests
 		return do(frame.Pressure{Active: words[0] == "full", Requests: number64(words[1]), Bytes: 1 << 20, Refused: 3})
 	case "step":

@@ -75,6 +75,9 @@ func (s *Server) putSetting(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return missing("value", `the value as a string; "" restores the default`)
 	}
+	if err := checkSetting(r.PathValue("key"), value); err != nil {
+		return err
+	}
 	result, err := s.ops.command(r.Context(), frame.SettingSet{Key: r.PathValue("key"), Value: value})
 	if err != nil {
 		return err

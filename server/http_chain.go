@@ -99,6 +99,9 @@ func (s *service) chain(ctx context.Context, q chainQuery) (stages.Chain, error)
 	if len(events) == 0 {
 		return stages.Chain{}, noChain(q.id, scope)
 	}
+	if len(q.deadlines) == 0 {
+		q.deadlines = s.deadlines()
+	}
 	o := stages.Options{Now: time.Now().UTC(), Flow: q.flow, Deadlines: q.deadlines, Scope: scope}
 	return stages.Follow(event.Builtin().Flows(), q.id, events, o), nil
 }

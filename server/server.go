@@ -29,6 +29,7 @@ type Server struct {
 	ops     *service
 	logger  hclog.Logger
 	metrics *metrics
+	chains  *chainWatch
 	mux     *http.ServeMux
 	forward *http.Client // to the leader
 	token   [32]byte     // digest of cfg.Token
@@ -69,6 +70,8 @@ func New(cfg Config) (*Server, error) {
 		s.mux.Handle(r.method+" "+r.path, s.handler(r))
 	}
 	s.mountConnect()
+	s.chains = newChainWatch(s)
+	s.calls.Go(func() { s.chains.run(s.ctx) }) // ends when Close begins
 	return s, nil
 }
 

@@ -136,6 +136,7 @@ type statusView struct {
 	WaitingBytes  int                  `json:"waiting_bytes"`
 	Queue         raftnode.QueueStatus `json:"queue"`        // of this node; a leader's alone is used
 	Backpressure  fsm.Pressure         `json:"backpressure"` // as the log tells of the leader's
+	Overdue       *overdueView         `json:"overdue_chains"`
 	Cursors       []cursorView         `json:"cursors"`
 	Dedup         dedupView            `json:"dedup"`
 	DeadLetters   fsm.LetterStats      `json:"dead_letters"`
@@ -162,7 +163,7 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 	stats := s.ops.machine().Stats()
 	view := statusView{clusterView: s.cluster(st), Version: s.cfg.Version, UptimeSeconds: time.Since(s.started).Seconds(),
 		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Cursors: s.ops.cursors(), Log: stats, JoinRefused: st.JoinRefused,
-		Queue: st.Queue, Backpressure: s.ops.machine().Pressure(),
+		Queue: st.Queue, Backpressure: s.ops.machine().Pressure(), Overdue: s.chains.view.Load(),
 		Dedup: dedupView{Window: s.ops.machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
 		DeadLetters: stats.Letters}

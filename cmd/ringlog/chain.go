@@ -29,7 +29,8 @@ func chainCommand(sh *shell) *cli.Command {
 		Name: "chain", Usage: "how far a run has come: stages with durations, and what is missing next", ArgsUsage: "CORRELATION_ID",
 		Description: "Holds the events of one correlation id against the documented flows (" + strings.Join(flows, ", ") + ").\n" +
 			"FILE has deadlines of edges: {\"training_pipeline\": {\"TRAINING_STARTED->TRAINING_COMPLETED\": \"6h\"}}. An edge that is\n" +
-			"missing for longer is overdue, by the clock of the node that answers. Without FILE nothing is.",
+			"missing for longer is overdue, by the clock of the node that answers. Without FILE the\n" +
+			"setting chain.deadlines counts.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "flow", Usage: "only the flow `NAME`"},
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json or mermaid", Value: "text"},

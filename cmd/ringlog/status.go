@@ -96,6 +96,9 @@ func problems(s nodeStatus) []string {
 	add(len(s.Health.CatchupAtRisk) > 0, "about to fall behind what the raft log keeps: %s", strings.Join(s.Health.CatchupAtRisk, ", "))
 	add(s.Subscribed.CriticalDetached > 0, "%d critical subscriptions are not attached: see ringlog clients", s.Subscribed.CriticalDetached)
 	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429", s.Backpressure.Leader, localTime(s.Backpressure.Since))
+	if n := s.Overdue.Count; n > 0 && len(s.Overdue.List) > 0 {
+		add(true, "%d edges of runs are overdue: see ringlog chain %s", n, s.Overdue.List[0].CorrelationID)
+	}
 	for _, c := range s.Cursors {
 		add(c.Stalled != nil, "the cursor %s stands still, %d events behind: see ringlog cursor lag", c.Name, c.LagEvents)
 	}

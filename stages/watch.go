@@ -1,0 +1,153 @@
+package stages
+
+import (
+	"container/list"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// runEvents bounds the events that a Watch keeps of a run; the oldest are forgotten.
+const runEvents = 256
+
+// Overdue is an edge that is missing past its deadline.
+type Overdue struct {
+	CorrelationID string
+	Flow          string
+	From          event.Type
+	FromOffset    uint64
+	Since         time.Time // when From was appended
+	To            event.Type
+	Deadline      time.Duration
+}
+
+// Watch follows many runs at a time and knows which of their edges are overdue. It is
+// used by one goroutine. Of the runs it keeps those with the newest events, at most so
+// many, and of each its newest events.
+type Watch struct {
+	flows     []event.Flow
+	deadlines Deadlines
+	most      int
+	runs      map[string]*list.Element // of *watched
+	order     *list.List               // the one with the newest event last
+	dropped   uint64
+}
+
+// watched is a run; pending are its missing edges with a deadline, overdue or not.
+type watched struct {
+	id      string
+	events  []Event
+	fresh   bool // pending is of all events
+	pending []Overdue
+}
+
+// NewWatch returns a watch over at most so many runs.
+func NewWatch(flows []event.Flow, d Deadlines, most int) *Watch {
+	return &Watch{flows: flows, deadlines: d, most: most, runs: map[string]*list.Element{}, order: list.New()}
+}
+
+// Types are those whose events a watch wants to see, sorted.
+func (w *Watch) Types() (types []string) {
+	for _, f := range w.flows {
+		for _, e := range f.Edges {
+			types = append(types, string(e[0]), string(e[1]))
+		}
+	}
+	slices.Sort(types)
+	return slices.Compact(types)
+}
+
+// See takes an event of a run in. Events come in the order of the log; one without a
+// correlation id belongs to no run.
+func (w *Watch) See(correlationID string, e Event) {
+	if correlationID == "" {
+		return
+	}
+	at := w.runs[correlationID]
+	if at == nil {
+		if w.order.Len() == w.most {
+			w.drop(w.order.Front())
+			w.dropped++
+		}
+		at = w.order.PushBack(&watched{id: correlationID})
+		w.runs[correlationID] = at
+	}
+	w.order.MoveToBack(at)
+	r := at.Value.(*watched)
+	if len(r.events) == runEvents {
+		r.events = slices.Delete(r.events, 0, 1)
+	}
+	r.events, r.fresh = append(r.events, e), false
+}
+
+func (w *Watch) drop(at *list.Element) {
+	delete(w.runs, at.Value.(*watched).id)
+	w.order.Remove(at)
+}
+
+// Forget lets go of the runs without an event since then.
+func (w *Watch) Forget(before time.Time) {
+	for at := w.order.Front(); at != nil; at = w.order.Front() {
+		events := at.Value.(*watched).events
+		if !events[len(events)-1].At.Before(before) {
+			return
+		}
+		w.drop(at)
+	}
+}
+
+// Runs is how many runs are followed, Dropped how many were forgotten because there were
+// too many.
+func (w *Watch) Runs() int       { return w.order.Len() }
+func (w *Watch) Dropped() uint64 { return w.dropped }
+
+// Overdue returns the edges that are overdue now, the one that has waited longest first.
+func (w *Watch) Overdue(now time.Time) (all []Overdue) {
+	for at := w.order.Front(); at != nil; at = at.Next() {
+		r := at.Value.(*watched)
+		if !r.fresh {
+			r.pending, r.fresh = w.missing(r), true
+		}
+		for _, o := range r.pending {
+			if overdue(now.Sub(o.Since), o.Deadline) {
+				all = append(all, o)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Overdue) int {
+		if c := a.Since.Compare(b.Since); c != 0 {
+			return c
+		}
+		return strings.Compare(a.CorrelationID, b.CorrelationID)
+	})
+	return all
+}
+
+// missing are the edges that a run waits for, and that have a deadline.
+func (w *Watch) missing(r *watched) (list []Overdue) {
+	times := map[uint64]time.Time{}
+	for _, e := range r.events {
+		times[e.Offset] = e.At
+	}
+	chain := Follow(w.flows, r.id, r.events, Options{Now: r.events[len(r.events)-1].At, Deadlines: w.deadlines})
+	for _, f := range chain.Flows {
+		for _, n := range f.Next {
+			limit := w.deadlines[edgeOf{f.Flow, n.From, n.To}]
+			if n.Optional || limit == 0 {
+				continue
+			}
+			list = append(list, Overdue{CorrelationID: r.id, Flow: f.Flow, From: n.From, FromOffset: n.FromOffset, Since: times[n.FromOffset], To: n.To, Deadline: limit})
+		}
+	}
+	return list
+}
+
+// Longest is the longest of the deadlines; 0 where there is none.
+func (d Deadlines) Longest() (longest time.Duration) {
+	for _, limit := range d {
+		longest = max(longest, limit)
+	}
+	return longest
+}

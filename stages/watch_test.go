@@ -1,0 +1,92 @@
+package stages
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+func deadlinesOf(t interface{ Fatal(...any) }, texts ...string) Deadlines {
+	d, err := ParseDeadlines(event.Builtin(), texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// However runs are mixed, a watch that has room for all of them tells what following each
+// by itself does.
+func TestAWatchTellsWhatTheChainsTell(t *testing.T) {
+	d := deadlinesOf(t, "training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=10s", "training_pipeline:NEW_GAMES_AVAILABLE->DATA_SYNC_COMPLETED=3s",
+		"training_pipeline:TRAINING_THRESHOLD_REACHED->TRAINING_STARTED=1s")
+	flows, found := event.Builtin().Flows(), 0
+	rapid.Check(t, func(t *rapid.T) {
+		w, runs, now := NewWatch(flows, d, 10), map[string][]Event{}, beginning()
+		for i := range rapid.IntRange(1, 40).Draw(t, "events") {
+			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 4 * time.Second}).Draw(t, "wait"))
+			id := rapid.SampledFrom([]string{"a", "b", "c", ""}).Draw(t, "run")
+			e := Event{Offset: uint64(i + 1), Type: event.Type(rapid.SampledFrom(w.Types()).Draw(t, "type")), At: now}
+			w.See(id, e)
+			if id != "" {
+				runs[id] = append(runs[id], e)
+			}
+			var want []string
+			for id, events := range runs {
+				for _, f := range Follow(flows, id, slices.Clone(events), Options{Now: now, Deadlines: d}).Flows {
+					for _, n := range f.Next {
+						if n.Overdue {
+							want = append(want, fmt.Sprint(id, f.Flow, n.FromOffset, n.To))
+						}
+					}
+				}
+			}
+			var got []string
+			for _, o := range w.Overdue(now) {
+				if now.Sub(o.Since) <= o.Deadline {
+					t.Fatalf("%+v is not overdue at %s", o, now)
+				}
+				got = append(got, fmt.Sprint(o.CorrelationID, o.Flow, o.FromOffset, o.To))
+			}
+			slices.Sort(want)
+			slices.Sort(got)
+			if found += len(got); !slices.Equal(got, want) {
+				t.Fatalf("%v, want %v", got, want)
+			}
+		}
+	})
+	if found == 0 {
+		t.Error("nothing was ever overdue")
+	}
+}
+
+func TestAWatchIsBounded(t *testing.T) {
+	w := NewWatch(event.Builtin().Flows(), deadlinesOf(t, "training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=10s"), 3)
+	see := func(id string, offset uint64, after time.Duration) {
+		w.See(id, Event{Offset: offset, Type: event.TrainingStarted, At: beginning().Add(after)})
+	}
+	for i, id := range []string{"a", "b", "c", "a", "d"} {
+		see(id, uint64(i+1), time.Duration(i)*time.Second)
+	}
+	ids := []string{}
+	for _, o := range w.Overdue(beginning().Add(time.Hour)) {
+		ids = append(ids, o.CorrelationID)
+	}
+	if !slices.Equal(ids, []string{"c", "a", "d"}) || w.Runs() != 3 || w.Dropped() != 1 {
+		t.Errorf("%v, %d runs, %d dropped", ids, w.Runs(), w.Dropped())
+	}
+	w.Forget(beginning().Add(3 * time.Second))
+	if w.Runs() != 2 {
+		t.Errorf("%d runs", w.Runs())
+	}
+	for i := range uint64(2 * runEvents) {
+		see("a", 100+i, time.Minute)
+	}
+	if n := len(w.runs["a"].Value.(*watched).events); n != runEvents {
+		t.Errorf("%d events of one run", n)
+	}
+}

@@ -23,7 +23,8 @@ func deadlinesOf(t interface{ Fatal(...any) }, texts ...string) Deadlines {
 // by itself does.
 func TestAWatchTellsWhatTheChainsTell(t *testing.T) {
 	d := deadlinesOf(t, "training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=10s", "training_pipeline:NEW_GAMES_AVAILABLE->DATA_SYNC_COMPLETED=3s",
-		"training_pipeline:TRAINING_THRESHOLD_REACHED->TRAINING_STARTED=1s")
+		"training_pipeline:TRAINING_THRESHOLD_REACHED->TRAINING_STARTED=1s",
+		"training_pipeline:PROMOTION_CANDIDATE->MODEL_PROMOTED=2s", "training_pipeline:PROMOTION_CANDIDATE->CURRICULUM_REBALANCED=3s")
 	flows, found := event.Builtin().Flows(), 0
 	rapid.Check(t, func(t *rapid.T) {
 		w, runs, now := NewWatch(flows, d, 10), map[string][]Event{}, beginning()

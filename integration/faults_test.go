@@ -80,9 +80,12 @@ func TestFollowerCatchesUpBySnapshot(t *testing.T) {
 	})
 	behind.signal(syscall.SIGCONT)
 	c.converged()
-	if text := behind.tail(); !strings.Contains(text, "state replaced by a snapshot") {
-		t.Errorf("%s caught up without a snapshot:\n%s", behind.id, text)
-	}
+	c.eventually(10*time.Second, "word of a snapshot", func() error {
+		if text := behind.tail(); !strings.Contains(text, "state replaced by a snapshot") {
+			return fmt.Errorf("%s caught up without one:\n%s", behind.id, text)
+		}
+		return nil
+	})
 }
 
 // compactedTo returns the index up to which a node's raft log was deleted, as its

@@ -207,9 +207,14 @@ type stored struct {
 	body    []byte
 }
 
+// EveryCursor reads what is for any cursor; no cursor has the name.
+const EveryCursor = "\x00"
+
 // isFor reports whether a reader gets the block's events: those of a target are for
 // its cursor alone.
-func (s *stored) isFor(cursor string) bool { return s.target == "" || s.target == cursor }
+func (s *stored) isFor(cursor string) bool {
+	return s.target == "" || s.target == cursor || cursor == EveryCursor
+}
 
 func (s *stored) last() uint64 { return s.first + uint64(s.live) - 1 }
 

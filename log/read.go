@@ -43,8 +43,8 @@ func (l *Log) Read(from uint64, m *event.Matcher, limit int) (Chunk, error) {
 	return l.ReadFor("", from, m, limit)
 }
 
-// ReadFor is Read for a cursor: it gets what was appended again for it too, whatever
-// its filter.
+// ReadFor is Read for a cursor, or for EveryCursor: it gets what was appended again for
+// it too, whatever its filter.
 func (l *Log) ReadFor(cursor string, from uint64, m *event.Matcher, limit int) (Chunk, error) {
 	chunk, limit := Chunk{Next: from}, max(limit, 1)
 	gap, err := l.walk(from, func(b *cached) (more bool, err error) {

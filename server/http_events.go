@@ -21,7 +21,7 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) error {
 		p.fail(err)
 	}
 	req := tailRequest{from: from, filter: p.filter(), limit: p.uint("limit"), follow: p.bool("follow", sse),
-		linearizable: p.consistency(), minOffset: p.uint("min_offset")}
+		linearizable: p.consistency(), minOffset: p.uint("min_offset"), redriven: p.bool("redriven", false)}
 	if err := p.done(); err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ type tailRequest struct {
 	follow       bool
 	linearizable bool
 	minOffset    uint64 // wait until the node has it; 0 is none
+	redriven     bool   // what was appended again for one cursor, for any of them, comes too
 	spans        bool   // events come as they are stored where there is no filter
 }
 
@@ -39,7 +40,7 @@ type tailRequest struct {
 // gap.
 type tail struct {
 	log     *log.Log
-	cursor  string // that it reads for; "" is none
+	cursor  string // that it reads for; "" is none, see log.EveryCursor
 	matcher event.Matcher
 	next    uint64
 	end     uint64 // a read that does not follow stops behind it
@@ -101,7 +102,11 @@ func (s *service) openTail(ctx context.Context, r tailRequest) (*tail, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.newTail(r, next), nil
+	t := s.newTail(r, next)
+	if r.redriven {
+		t.cursor = log.EveryCursor
+	}
+	return t, nil
 }
 
 func (s *service) newTail(r tailRequest, next uint64) *tail {

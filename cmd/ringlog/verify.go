@@ -240,7 +240,7 @@ const eventsPerSum = 1000
 
 // sumRange reads a range from one node and checks that no offset is missing.
 func (sh *shell) sumRange(ctx context.Context, url string, first, last uint64) (sums []rangeSum, err error) {
-	body, err := sh.open(ctx, url, fmt.Sprintf("/v1/events?from=%d&limit=%d", first, last-first+1))
+	body, err := sh.open(ctx, url, fmt.Sprintf("/v1/events?from=%d&limit=%d&redriven=true", first, last-first+1))
 	if err != nil {
 		return nil, err
 	}

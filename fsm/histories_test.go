@@ -283,7 +283,7 @@ func (c *tally) add(lists ...map[string]int) {
 // is usual.
 var floors = map[string]int{
 	"history": 1000, "command": 1000 * minCommands, "election": 1000, "restart": 100, "snapshot": 100, "state loaded anew": 300,
-	"frame.Publish": 5000, "frame.CursorCreate": 1500, "frame.CursorOpen": 1000, "frame.CursorCommit": 1000, "frame.CursorSeek": 500,
+	"frame.Publish": 5000, "frame.CursorCreate": 1500, "frame.CursorOpen": 1000, "frame.CursorCommit": 1000, "frame.CursorSeek": 500, "frame.CursorChange": 300,
 	"frame.CursorDelete": 500, "frame.Trim": 500, "frame.SettingSet": 700, "frame.VoterHealth": 400,
 	"frame.DeadLetter": 1500, "frame.Redrive": 1500, "frame.Purge": 500, "frame.LetterImport": 300,
 	"frame.GroupCreate": 1000, "frame.GroupSettle": 4000, "frame.GroupDead": 1000,

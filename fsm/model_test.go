@@ -68,6 +68,7 @@ type modelCursor struct {
 	committed, generation uint64
 	gapFrom, gapTo        uint64
 	group                 *modelGroup
+	types                 string // of its filter
 }
 
 func newModel() *model {
@@ -208,6 +209,14 @@ func (m *model) decide(r request) string {
 		return m.with(c.Letter.Cursor, func(cur *modelCursor) string { return m.deadInGroup(cur, c) })
 	case frame.CursorOpen:
 		return m.alone(c.Name, func(cur *modelCursor) string { cur.generation++; return cur.text() })
+	case frame.CursorChange:
+		return m.alone(c.Name, func(cur *modelCursor) string {
+			if types := strings.Join(c.Filter.Types, " "); types != cur.types {
+				cur.types = types
+				cur.generation++
+			}
+			return cur.text()
+		})
 	case frame.CursorSeek:
 		return m.with(c.Name, func(cur *modelCursor) string { return m.seek(c.Name, cur, c.To) })
 	case frame.CursorDelete:
@@ -275,7 +284,7 @@ func (m *model) alone(name string, do func(*modelCursor) string) string {
 
 func (m *model) create(name string, group *modelGroup) string {
 	if cur := m.cursors[name]; cur != nil {
-		if (cur.group == nil) != (group == nil) || group != nil && cur.group.policy != group.policy {
+		if cur.types != "" || (cur.group == nil) != (group == nil) || group != nil && cur.group.policy != group.policy {
 			return string(Exists)
 		}
 		return cur.text()
@@ -478,7 +487,7 @@ func (h *history) events(t *rapid.T) []event.Event {
 
 // Which commands histories are made of, as often as they stand here.
 var commandKinds = strings.Fields(`publish settle letters create group settle letters open commit seek trim window produce produce produce
-	delete voter letters letters commit letters settle settle open group create settle letters settle publish`)
+	delete voter change letters letters commit letters settle settle open group create settle letters settle publish`)
 
 func (h *history) request(t *rapid.T, m *model, term uint64) request {
 	tail := uint64(len(m.events))
@@ -498,6 +507,9 @@ func (h *history) request(t *rapid.T, m *model, term uint64) request {
 		return do(frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
 	case "seek":
 		return do(frame.CursorSeek{Name: name, To: frame.Position{Kind: frame.PositionKind(rapid.IntRange(0, 2).Draw(t, "to")), Offset: offset}})
+	case "change":
+		return do(frame.CursorChange{Name: mostly(t, "x", name),
+			Filter: event.Filter{Types: rapid.SampledFrom([][]string{nil, {"training.*"}, {"model.*"}}).Draw(t, "types")}})
 	case "trim":
 		return do(frame.Trim{Before: offset, Force: rapid.Bool().Draw(t, "force")})
 	case "window":

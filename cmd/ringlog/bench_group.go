@@ -20,6 +20,8 @@ const (
 	maxBenchKeys     = 1_000_000
 	// flushEvery is how often a member looks how long its acks take.
 	flushEvery = 10 * time.Millisecond
+	// leaveWithin bounds the goodbye of a member, also where no node answers.
+	leaveWithin = 5 * time.Second
 )
 
 // groupFlags are those of a benchmark of groups beside the others'.
@@ -82,7 +84,10 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 			break
 		}
 		members.Go(func() {
-			if err := errors.Join(w.work(m), m.Close(context.WithoutCancel(ctx))); err != nil {
+			err := w.work(ctx, m)
+			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+			defer cancel()
+			if err = errors.Join(err, m.Close(leaving)); err != nil {
 				w.end(err)
 			}
 		})
@@ -106,9 +111,10 @@ type groupWork struct {
 }
 
 // work takes and acknowledges events until all are, and waits for the member's last ack.
-func (w *groupWork) work(m *client.GroupMember) error {
+func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
 	watched := make(chan error, 1)
-	go func() { watched <- w.watch(m) }()
+	var acked atomic.Int64
+	go func() { watched <- w.watch(m, &acked) }()
 	for {
 		d, err := m.Next(w.ctx)
 		if err == nil {
@@ -118,8 +124,9 @@ func (w *groupWork) work(m *client.GroupMember) error {
 			if w.ctx.Err() == nil {
 				w.end(err)
 			}
-			return errors.Join(<-watched, m.Flush(context.WithoutCancel(w.ctx)))
+			return errors.Join(<-watched, m.Flush(ctx))
 		}
+		acked.Add(1)
 		switch n := w.taken.Add(1); {
 		case n <= int64(w.warmed):
 			if n == int64(w.warmed) {
@@ -135,15 +142,20 @@ func (w *groupWork) work(m *client.GroupMember) error {
 }
 
 // watch measures how long an ack takes to be durable while the member works.
-func (w *groupWork) watch(m *client.GroupMember) error {
+func (w *groupWork) watch(m *client.GroupMember, acked *atomic.Int64) error {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
-	for {
+	for before := int64(0); ; {
 		select {
 		case <-tick.C:
 		case <-w.ctx.Done():
 			return nil
 		}
+		now := acked.Load()
+		if now == before {
+			continue
+		}
+		before = now
 		sent := time.Now()
 		switch err := m.Flush(w.ctx); {
 		case w.ctx.Err() != nil:

@@ -23,7 +23,7 @@ func (m *GroupMember) join(ctx context.Context) error {
 func (m *GroupMember) beginJoining() *ringlogv1.ExchangeRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.resend && m.sent.lost {
+	if m.resend {
 		// What came again since was nacked: once more would be a second failure.
 		m.sent.nacks = slices.DeleteFunc(m.sent.nacks, func(f failure) bool {
 			return m.stock.held[f.wire.Offset] != nil || m.open.covers(f.wire.Offset)

@@ -201,6 +201,9 @@ func (e *call) receive(ctx context.Context) (taken, error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.share() // one that waits for events tells first what is lost
+		if !e.r.leave && !e.m.Live(e.session) {
+			return taken{}, errSessionOver(g.name, e.m.Name, e.session) // what is lost now, the session that followed is told
+		}
 		return taken{revoked: e.m.Lost()}, nil
 	}
 	w := &waiter{m: e.m, session: e.session, want: e.r.want, poll: e.r.wait == 0, got: make(chan taken, 1)}
@@ -247,16 +250,24 @@ func (e *call) giveUp(ctx context.Context, w *waiter) (t taken, err error) {
 		return t, g.cause()
 	}
 	if ctx.Err() != nil {
-		g.giveBack(w.m, t.deliveries)
+		g.giveBack(e, t)
 		return t, context.Cause(ctx)
 	}
 	return t, t.err
 }
 
-// giveBack hands what a member never got to others. g.mu is held.
-func (g *liveGroup) giveBack(m *groups.Member, list []groups.Delivery) {
-	for _, d := range slices.Backward(list) { // so that no later one of a key is revoked
-		g.c.Nack(g.now(), m, groups.Nack{Offset: d.Offset, Released: true})
+// giveBack hands what a member never got in an exchange to others, and keeps what it was
+// not told, unless it has joined anew: then it has said itself what it holds. g.mu is held.
+func (g *liveGroup) giveBack(e *call, t taken) {
+	if g.gap == nil {
+		g.gap = t.gap
+	}
+	if !e.m.Live(e.session) {
+		return
+	}
+	e.m.Lose(t.revoked)
+	for _, d := range slices.Backward(t.deliveries) { // so that no later one of a key is revoked
+		g.c.Nack(g.now(), e.m, groups.Nack{Offset: d.Offset, Released: true})
 	}
 	g.share()
 }
@@ -304,7 +315,7 @@ func (e *call) answer(t taken) (exchanged, error) {
 	if out.events, out.counts, err = g.read(t.deliveries); err != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.giveBack(e.m, t.deliveries)
+		g.giveBack(e, t)
 		return exchanged{}, err
 	}
 	if len(out.events) < len(t.deliveries) {

@@ -64,7 +64,7 @@ func TestMembersShareAGroup(t *testing.T) {
 	h := &handled{keys: map[string][]int{}, fails: map[int]int{}}
 	var wg sync.WaitGroup
 	for i := range 3 {
-		m := joinGroup(t, dial(t, client.Config{AttemptTimeout: 2 * time.Second}, lossy), client.GroupOptions{Member: fmt.Sprint("w", i), Filter: progress, Prefetch: 16})
+		m := joinGroup(t, dial(t, client.Config{AttemptTimeout: 2 * time.Second}, lossy), client.GroupOptions{Member: fmt.Sprint("w", i), Filter: progress, Prefetch: 16, MaxDeliver: 1000})
 		wg.Go(func() { h.work(t, m, total) })
 	}
 	wg.Wait()

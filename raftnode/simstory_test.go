@@ -66,6 +66,7 @@ type payload struct {
 	Cause          string    `json:"cause"`
 	BeganAt        time.Time `json:"began_at"`
 	OutageMs       int64     `json:"outage_ms"`
+	LedMs          int64     `json:"led_ms"`
 
 	Incident json.RawMessage `json:"incident"`
 }
@@ -96,6 +97,13 @@ func (s *story) hear(e event.Event) error {
 	var p payload
 	if err := json.Unmarshal(e.Payload, &p); err != nil {
 		return fmt.Errorf("offset %d: %s: %w", e.Offset, e.Payload, err)
+	}
+	// A hello may stand at a time that stood still during the outage before it.
+	if led := s.led[p.Term]; p.LedMs > 0 {
+		if from := led.to.Add(-time.Duration(p.LedMs) * time.Millisecond); from.After(led.from) {
+			led.from = from
+			s.led[p.Term] = led
+		}
 	}
 	if e.Source != fsm.EmittedBy {
 		if p.Number != nil {

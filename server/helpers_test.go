@@ -69,7 +69,7 @@ func newSites(t testing.TB, count int, change func(*Config)) []*site {
 // quick are clocks for nodes of one process.
 func quick() raftnode.Timing {
 	const unit = time.Millisecond * (1 + 2*raceEnabled)
-	return raftnode.Timing{Heartbeat: 200 * unit, Election: 200 * unit, Lease: 150 * unit, CommitTimeout: 5 * unit, Ping: 50 * unit}
+	return raftnode.Timing{Heartbeat: 600 * unit, Election: 600 * unit, Lease: 500 * unit, CommitTimeout: 5 * unit, Ping: 50 * unit}
 }
 
 func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig raftnode.Config) *site {

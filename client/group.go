@@ -57,6 +57,7 @@ const (
 //   - Events with the same key are handled in their order: of those that the group has
 //     given to members, one is handed out, and the next once it is acknowledged. One that
 //     fails comes again in front of the others.
+//     Around a change of leader one may come again, and then behind a later one.
 //   - An ack or nack is durable once Flush or Close has returned, and not before.
 //   - An event that was handed out may be held for the group's ack wait, counted from
 //     when Next returned it or from the last Progress. What waits in memory for handlers

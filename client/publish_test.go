@@ -363,6 +363,23 @@ func TestEveryCallEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// TestWhoDidNotCancelIsNotToldSo: the client cuts its own requests short.
+func TestWhoDidNotCancelIsNotToldSo(t *testing.T) {
+	n := startNode(t)
+	d := openDoor(t, n.server.Handler())
+	c := dial(t, client.Config{MaxInFlight: 1, AttemptTimeout: 5 * time.Second}, d)
+	d.pause()
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	errs := make(chan error, 1)
+	go func() { _, err := c.Publish(ctx, numbered(1)); errs <- err }()
+	until(t, "the request at the door", func() bool { return d.seen.Load() == 1 })
+	cancel(enough)
+	if err := <-errs; !errors.Is(err, enough) || errors.Is(err, context.Canceled) {
+		t.Errorf("a caller with a reason of his own was told: %v", err)
+	}
+}
+
 func TestAnEventUnderWayWhenItsCallerLeavesIsInDoubt(t *testing.T) {
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())

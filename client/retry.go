@@ -111,12 +111,23 @@ func (t *tries) run(ctx context.Context, e *endpoint, try attempt) (done bool, e
 		t.c.endpoints.worked(e, header.Get(leaderHeader))
 		return true, nil
 	}
-	return t.judge(ctx, e, classify(err, sent.Load()))
+	return t.judge(ctx, e, classify(causeOf(attemptCtx, err), sent.Load()))
+}
+
+// causeOf is err, or why ctx ended where err only tells that somebody cut it short: a
+// caller who did not cancel is not told that he had.
+func causeOf(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
 }
 
 // judge notes a failed attempt and reports whether it was the last.
 func (t *tries) judge(ctx context.Context, e *endpoint, f fault) (done bool, err error) {
-	t.last = fmt.Errorf("%s: %w", e.url, f.err)
+	if f.answer != nil || ctx.Err() == nil || t.last == nil {
+		t.last = fmt.Errorf("%s: %w", e.url, f.err) // an attempt that was cut short says less than the one before
+	}
 	t.answered = t.answered || f.answer != nil
 	switch {
 	case f.final:

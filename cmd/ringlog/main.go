@@ -20,7 +20,7 @@ func run(args []string) int {
 	sh := newShell(os.Stdin, os.Stdout, os.Stderr)
 	app := newApp(sh)
 	err := app.RunContext(ctx, intersperse(app, args))
-	return sh.report(err)
+	return sh.report(ctx, err)
 }
 
 // dropEmptyVariables makes a variable that is set to nothing count as not set, as

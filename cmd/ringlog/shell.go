@@ -276,14 +276,14 @@ func (sh *shell) facts(pairs ...any) error {
 }
 
 // report prints what went wrong, unless it is a pipe that was closed, and returns
-// the exit code.
-func (sh *shell) report(err error) int {
+// the exit code. ctx is done once the program was told to end.
+func (sh *shell) report(ctx context.Context, err error) int {
 	code := exitCode(err)
 	var silent codeError
 	if code == exitDone || errors.As(err, &silent) || errors.Is(err, syscall.EPIPE) {
 		return code
 	}
-	if errors.Is(err, context.Canceled) {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		sh.say("interrupted")
 		return exitFailed
 	}

@@ -287,6 +287,30 @@ func TestRaftRunsOverIt(t *testing.T) {
 	}
 }
 
+// A leader's request may bring a newer commit index than entries: what it says is
+// committed is not what the follower has there from a leader before.
+func TestWhatTheLeaderHasNotProvenIsNotCommitted(t *testing.T) {
+	c := newCluster(t)
+	follower := c.voter("n1")
+	c.start(follower, nil)
+	leader := c.town.open(t, "n2", func(o *Options) { o.Secret = []byte("token") })
+	entry := func(index, term uint64, data string) *raft.Log {
+		return &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: []byte(data)}
+	}
+	for _, req := range []*raft.AppendEntriesRequest{
+		{Term: 1, Entries: []*raft.Log{entry(1, 1, "kept,"), entry(2, 1, "stale,")}, LeaderCommitIndex: 1},
+		{Term: 2, PrevLogEntry: 1, PrevLogTerm: 1, LeaderCommitIndex: 3},
+		{Term: 2, PrevLogEntry: 1, PrevLogTerm: 1, LeaderCommitIndex: 3, Entries: []*raft.Log{entry(2, 2, "right,"), entry(3, 2, "more")}},
+	} {
+		req.RPCHeader = raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n2"), Addr: []byte(leader.LocalAddr())}
+		var resp raft.AppendEntriesResponse
+		if err := leader.AppendEntries("n1", follower.tr.LocalAddr(), req, &resp); err != nil || !resp.Success {
+			t.Fatalf("%+v: %+v, %v", req, resp, err)
+		}
+	}
+	c.agree([]byte("kept,right,more"), follower)
+}
+
 // A voter whose disk was lost comes back under its old name while its vote alone
 // would make a leader. Each of the two guards is tested with the other one open.
 func TestWipedVoterCanNotVote(t *testing.T) {

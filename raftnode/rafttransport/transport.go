@@ -1,6 +1,6 @@
 // Package rafttransport carries raft's RPCs between the voters of one cluster
 // over TCP. It is hashicorp/raft's NetworkTransport on a stream layer of our
-// own, and promises four things on top of it:
+// own, and promises five things on top of it:
 //
 //   - No RPC before a handshake. Both sides state cluster, node and
 //     incarnation, prove the cluster token where one is set, and ask membership
@@ -9,6 +9,8 @@
 //   - A node whose raft configuration is empty gives no vote: raft itself would
 //     grant it to anyone.
 //   - Heartbeats go through raft's main loop like every other RPC.
+//   - A follower commits what its leader has proven to be the same in both logs, and
+//     nothing else that it happens to have at those indexes: raft itself would.
 //   - Bounded memory and time for whoever connects: frames, pending handshakes,
 //     connections and the record of refusals all have limits.
 //

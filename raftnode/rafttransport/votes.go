@@ -7,25 +7,6 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// pump hands incoming RPCs to raft, one at a time as raft takes them.
-func (t *Transport) pump() {
-	for {
-		select {
-		case rpc := <-t.NetworkTransport.Consumer():
-			if t.refuseVote(rpc) {
-				continue
-			}
-			select {
-			case t.rpcs <- rpc:
-			case <-t.done:
-				return
-			}
-		case <-t.done:
-			return
-		}
-	}
-}
-
 // refuseVote answers a vote request in raft's place while this node has no
 // configuration, and reports whether it did. Such a node knows neither who may
 // stand nor what it acknowledged before its disk was lost.

@@ -1,0 +1,41 @@
+package rafttransport
+
+import "github.com/hashicorp/raft"
+
+// pump hands incoming RPCs to raft, one at a time as raft takes them.
+func (t *Transport) pump() {
+	for {
+		select {
+		case rpc := <-t.NetworkTransport.Consumer():
+			if t.refuseVote(rpc) {
+				continue
+			}
+			boundCommit(rpc)
+			select {
+			case t.rpcs <- rpc:
+			case <-t.done:
+				return
+			}
+		case <-t.done:
+			return
+		}
+	}
+}
+
+// boundCommit lets a leader's commit index speak only of what its request has proven
+// to be the same on both sides: the entry before the first, and those that come. Raft
+// takes it for as far as the follower's log reaches, and a request that was begun
+// before the leader had appended more may bring a newer commit index and fewer entries:
+// a deposed leader would then apply its own entry at an index where the cluster has
+// committed another. What is held back here comes with the next request.
+func boundCommit(rpc raft.RPC) {
+	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
+	if !ok {
+		return
+	}
+	proven := req.PrevLogEntry
+	if n := len(req.Entries); n > 0 {
+		proven = req.Entries[n-1].Index
+	}
+	req.LeaderCommitIndex = min(req.LeaderCommitIndex, proven)
+}

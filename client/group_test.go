@@ -213,9 +213,11 @@ func TestCloseFlushesAndLeaves(t *testing.T) {
 	if err := m.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	left := p.requests[len(p.requests)-1]
-	if len(p.held) != 50 || !left.Leave || p.held[50] {
-		t.Errorf("%d are still held, the last request is %v", len(p.held), left)
+	left := p.saw(func(req *ringlogv1.ExchangeRequest) bool { return req.Leave })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.held) != 50 || !left || p.held[50] {
+		t.Errorf("%d are still held, the member has left: %v", len(p.held), left)
 	}
 }
 

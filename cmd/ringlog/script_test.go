@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:             "testdata/script",
 		ContinueOnError: true,
-		Deadline:        time.Now().Add(3 * time.Minute),
+		Deadline:        time.Now().Add(8 * time.Minute),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("RINGLOG_ENDPOINTS", endpoints(shared, leader.NodeID))
 			env.Setenv("TMPDIR", env.WorkDir)

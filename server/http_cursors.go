@@ -63,22 +63,25 @@ func (p policyBody) policy() (frame.CursorPolicy, error) {
 	return out, nil
 }
 
+func (b *cursorBody) spec(name string) (cursorSpec, error) {
+	from, err := parseJSONPosition("from", b.From)
+	if err != nil {
+		return cursorSpec{}, err
+	}
+	policy, err := b.Policy.policy()
+	return cursorSpec{name: name, from: from, filter: b.Filter, policy: policy}, err
+}
+
 func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
 	var body cursorBody
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
-	from, err := parseJSONPosition("from", body.From)
+	spec, err := body.spec(r.PathValue("name"))
 	if err != nil {
 		return err
 	}
-	policy, err := body.Policy.policy()
-	if err != nil {
-		return err
-	}
-	return s.answerCursor(w, r, func() (cursorView, error) {
-		return s.ops.createCursor(r.Context(), cursorSpec{name: r.PathValue("name"), from: from, filter: body.Filter, policy: policy})
-	})
+	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.createCursor(r.Context(), spec) })
 }
 
 func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {

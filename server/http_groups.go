@@ -57,11 +57,7 @@ func (s *Server) putGroup(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
-	from, err := parseJSONPosition("from", body.From)
-	if err != nil {
-		return err
-	}
-	policy, err := body.Policy.policy()
+	spec, err := body.spec(r.PathValue("name"))
 	if err != nil {
 		return err
 	}
@@ -69,9 +65,7 @@ func (s *Server) putGroup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (cursorView, error) {
-		return s.ops.createGroup(r.Context(), groupSpec{cursorSpec{name: r.PathValue("name"), from: from, filter: body.Filter, policy: policy}, group})
-	})
+	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.createGroup(r.Context(), groupSpec{spec, group}) })
 }
 
 func (s *Server) getGroupMembers(w http.ResponseWriter, r *http.Request) error {

@@ -65,10 +65,28 @@ func (s *subscriber) attach(ctx context.Context) error {
 		return s.attachCursor(ctx)
 	}
 	last, err := s.r.log.Last(ctx)
+	if err == nil {
+		err = s.ask(ctx)
+	}
 	if err == nil && !s.wasAttached() && s.fromEnd() {
 		s.tracker.restart(last)
 	}
 	return err
+}
+
+// ask has the log refuse a filter that it would refuse only once there is something to
+// read: a category may be one that was registered there, so it can not be told here.
+func (s *subscriber) ask(ctx context.Context) error {
+	if len(s.spec.Categories) == 0 {
+		return nil
+	}
+	for _, err := range s.r.log.Tail(ctx, client.TailOptions{From: client.FromEnd(), Filter: s.feedFilter(), NoFollow: true}) {
+		if errors.Is(err, ErrRefused) {
+			return err
+		}
+		break
+	}
+	return nil
 }
 
 func (s *subscriber) fromEnd() bool {

@@ -26,8 +26,11 @@ const (
 // where nothing is said.
 func clientModes() []string { return []string{"live", "durable", "direct", "group"} }
 func clientStates() []string {
-	return []string{fsm.StateAttached, "connecting", "fenced", "refused", "closed"}
+	return []string{fsm.StateAttached, "connecting", "fenced", stateRefused, "closed"}
 }
+
+// stateRefused is a subscription that the log has refused.
+const stateRefused = "refused"
 
 // putClient registers what a client listens to, or takes it away where that is nothing.
 // The answer is nil where there was nothing to take away.
@@ -94,7 +97,11 @@ func (s *service) checkSubscription(ctx context.Context, one *frame.ClientSubscr
 	if one.HandlerTimeout < 0 || one.HandlerTimeout > maxHandlerTimeout {
 		return badParam("handler_timeout_seconds", fmt.Sprint(one.HandlerTimeout.Seconds()), "from 0 to a year")
 	}
-	if err := s.checkFilter(ctx, one.Filter); err != nil {
+	check := s.checkFilter
+	if one.State == stateRefused { // perhaps for that: it is shown, and keeps no other from being so
+		check = func(_ context.Context, f event.Filter) error { return f.Validate() }
+	}
+	if err := check(ctx, one.Filter); err != nil {
 		return within("filter", err)
 	}
 	return nil

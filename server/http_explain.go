@@ -237,9 +237,11 @@ func (v *deliveryView) judgeOpen(g *fsm.Group) string {
 	return "it was not handed to a member yet"
 }
 
-// judgePassed judges what stands before a cursor's commit.
+// judgePassed judges what a cursor is through with.
 func (v *deliveryView) judgePassed(c *fsm.Cursor) (fate, reason string) {
 	switch seek := c.LastSeek; {
+	case v.Offset > c.Committed:
+		return fateCommitted, "the group is through with it, and not yet with others in front of it"
 	case seek != nil && seek.From < v.Offset && v.Offset <= seek.To:
 		v.Seek = seek
 		return fateSkipped, fmt.Sprintf("the cursor was moved over it, from %d to %d", seek.From, seek.To)

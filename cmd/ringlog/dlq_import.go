@@ -39,6 +39,7 @@ func importLettersCommand(sh *shell) *cli.Command {
 const (
 	importRows  = 500
 	importBytes = 1 << 20
+	maxRowError = 64 << 10 // of a row's error, of which the log keeps less
 )
 
 // letterRow is a row as POST /v1/dlq/import takes it.
@@ -129,7 +130,7 @@ func (im *letterImport) read(ctx context.Context, db *sql.DB) error {
 		if err := rows.Scan(&id, &kind, &data, &failure, &created, &retries); err != nil {
 			return fmt.Errorf("%s: %w", im.source, err)
 		}
-		row := letterRow{ID: plain(id), Type: kind.String, Data: data.String, Error: failure.String, CreatedAt: plain(created), RetryCount: max(retries.Int64, 0)}
+		row := letterRow{ID: plain(id), Type: kind.String, Data: data.String, Error: failure.String[:min(len(failure.String), maxRowError)], CreatedAt: plain(created), RetryCount: max(retries.Int64, 0)}
 		if size := len(row.Data) + len(row.Error); len(im.rows) == importRows || len(im.rows) > 0 && im.bytes+size > importBytes {
 			if err := im.send(ctx); err != nil {
 				return err
@@ -154,23 +155,45 @@ func plain(v any) any {
 // toldRows bounds the refused rows that are told one by one.
 const toldRows = 20
 
+// importAnswer is what became of the rows of one request.
+type importAnswer struct {
+	Imported int          `json:"imported"`
+	Known    int          `json:"known"`
+	Refused  []refusedRow `json:"refused"`
+}
+
+type refusedRow struct {
+	ID    json.RawMessage `json:"id"`
+	Error *api.Error      `json:"error"`
+}
+
 // send imports the rows that were read.
 func (im *letterImport) send(ctx context.Context) error {
-	if len(im.rows) == 0 {
+	rows := im.rows
+	im.rows, im.bytes = im.rows[:0], 0
+	return im.sendRows(ctx, rows)
+}
+
+// sendRows makes a request of rows, or where that is larger than the log takes of each half.
+// A row that is too large by itself is refused as any other that can not be an event.
+func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
+	if len(rows) == 0 {
 		return nil
 	}
-	var answer struct {
-		Imported int `json:"imported"`
-		Known    int `json:"known"`
-		Refused  []struct {
-			ID    json.RawMessage `json:"id"`
-			Error *api.Error      `json:"error"`
-		} `json:"refused"`
-	}
-	ctx, cancel := context.WithTimeout(ctx, im.sh.timeout)
-	defer cancel()
-	in := map[string]any{"source": im.source, "rows": im.rows, "dry_run": im.sum.DryRun}
-	if err := im.client.Do(ctx, http.MethodPost, "/v1/dlq/import", nil, in, &answer); err != nil {
+	var answer importAnswer
+	err := im.post(ctx, rows, &answer)
+	var refused *api.Error
+	switch {
+	case errors.As(err, &refused) && refused.Code == api.TooLarge && len(rows) > 1:
+		half := len(rows) / 2
+		if err := im.sendRows(ctx, rows[:half]); err != nil {
+			return err
+		}
+		return im.sendRows(ctx, rows[half:])
+	case errors.As(err, &refused) && refused.Code == api.TooLarge:
+		id, _ := json.Marshal(rows[0].ID) // it was sent so
+		answer.Refused = []refusedRow{{id, refused}}
+	case err != nil:
 		return err
 	}
 	for i, r := range answer.Refused {
@@ -180,10 +203,16 @@ func (im *letterImport) send(ctx context.Context) error {
 	}
 	im.sum.Imported, im.sum.Known, im.sum.Refused = im.sum.Imported+answer.Imported, im.sum.Known+answer.Known, im.sum.Refused+len(answer.Refused)
 	if im.bar != nil {
-		_ = im.bar.Add(len(im.rows))
+		_ = im.bar.Add(len(rows))
 	}
-	im.rows, im.bytes = im.rows[:0], 0
 	return nil
+}
+
+func (im *letterImport) post(ctx context.Context, rows []letterRow, answer *importAnswer) error {
+	ctx, cancel := context.WithTimeout(ctx, im.sh.timeout)
+	defer cancel()
+	in := map[string]any{"source": im.source, "rows": rows, "dry_run": im.sum.DryRun}
+	return im.client.Do(ctx, http.MethodPost, "/v1/dlq/import", nil, in, answer)
 }
 
 // print tells the outcome; rows that were refused make it a failure.

@@ -33,6 +33,7 @@ func oldQueue(ts *testscript.TestScript, _ bool, args []string) {
 		`CREATE TABLE dead_letter_queue (id INTEGER PRIMARY KEY, event_type TEXT NOT NULL, event_data TEXT NOT NULL, error TEXT, created_at REAL, retry_count INTEGER DEFAULT 0)`,
 		`INSERT INTO dead_letter_queue VALUES (1, 'training_completed', '{"config_key": "hex8_2p"}', 'connection reset', 1767607200.5, 3)`,
 		`INSERT INTO dead_letter_queue VALUES (2, 'model.promoted', '{"elo": 1500}', 'timeout', 1767607201, 1)`,
+		`INSERT INTO dead_letter_queue VALUES (5, 'training_completed', '{"weights": "' || hex(zeroblob(3000000)) || '"}', 'larger than a request', 1767607202, 1)`,
 		`INSERT INTO dead_letter_queue VALUES (9, 'training_completed', 'not json', NULL, NULL, NULL)`,
 	} {
 		_, err := db.Exec(statement)

@@ -61,7 +61,9 @@ type Options struct {
 	Record  bool
 	Source  string        // of these events
 	Tell    func(Outcome) // called for each attempt, one at a time; nil is nobody
-	Logger  hclog.Logger  // nil is silence
+	// Turned is called when the breaker opens, half opens or closes, in its lock; nil is nobody.
+	Turned func(breaker.Change)
+	Logger hclog.Logger // nil is silence
 }
 
 // Bounds of the waits.

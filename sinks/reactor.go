@@ -44,6 +44,9 @@ func (r *Reactor) turned(ch breaker.Change) {
 		}
 		round.poke()
 	}
+	if ch.From != ch.To && r.o.Turned != nil {
+		r.o.Turned(ch)
+	}
 	r.notices.breaker(ch)
 }
 

@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/ringrift/ringlog/router/breaker"
 	"github.com/ringrift/ringlog/sinks"
 )
 
@@ -33,6 +37,30 @@ func (sh *shell) tellOutcome(o sinks.Outcome) {
 		fmt.Fprintf(&b, ": %s", oneLine(o.Error))
 	}
 	sh.say("%s", b.String())
+}
+
+// tellBreaker prints what the circuit breaker does, which is why nothing else is printed
+// while it is open.
+func (sh *shell) tellBreaker(openFor time.Duration) func(breaker.Change) {
+	return func(ch breaker.Change) {
+		switch {
+		case sh.json:
+			line := struct {
+				Breaker string  `json:"breaker"`
+				ForMs   float64 `json:"for_ms,omitempty"`
+			}{Breaker: ch.To.String()}
+			if ch.To == gobreaker.StateOpen {
+				line.ForMs = millis(openFor)
+			}
+			sh.noteLine(line)
+		case ch.To == gobreaker.StateOpen:
+			sh.say("the circuit breaker is open: nothing is taken for %s", short(openFor))
+		case ch.To == gobreaker.StateHalfOpen:
+			sh.say("the circuit breaker is half open: the next event decides")
+		default:
+			sh.say("the circuit breaker is closed")
+		}
+	}
 }
 
 // oneLine is an error as it fits on a line: what failed, and the end of what was said of it.

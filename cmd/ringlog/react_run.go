@@ -116,7 +116,7 @@ func (o *reactOptions) settings(sh *shell, c *client.Client, sink sinks.Sink) si
 	}
 	return sinks.Options{Group: o.group, Join: join, Sink: sink, Where: o.where, Concurrency: o.concurrency, Timeout: o.timeout,
 		Retries: o.retries, Backoff: o.backoff, Breaker: o.breaker, Drain: o.drain, Count: o.count, Publish: publish, Record: o.record,
-		Source: processName(), Tell: sh.tellOutcome,
+		Source: processName(), Tell: sh.tellOutcome, Turned: sh.tellBreaker(o.breaker.OrDefault().OpenFor),
 		Logger: hclog.New(&hclog.LoggerOptions{Name: "react", Level: hclog.Warn, Output: sh.err, JSONFormat: sh.json})}
 }
 

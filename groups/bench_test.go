@@ -19,7 +19,7 @@ func benchExchange(b *testing.B, keys int) {
 	const batch = 4096
 	now := time.Unix(1000, 0)
 	c := New(now, State{}, Policy{AckWait: 30 * time.Second, Session: 10 * time.Second, MaxDeliver: 5, MaxPending: 10_000}, 0)
-	m, err := c.Join(now, "w", nil)
+	m, err := c.Join(now, "w", nil, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -156,9 +156,10 @@ func (c *Coordinator) Feed(events []Event, next uint64) {
 func (c *Coordinator) add(e *Event) {
 	s := slot{offset: e.Offset, size: uint32(min(e.Bytes, math.MaxUint32)), key: c.keyOf(e.Key)}
 	if retry := c.loaded.retry(e.Offset); retry != nil {
-		s.count, s.failed = uint32(min(retry.Deliveries, math.MaxUint32)), true
+		s.count, s.failed, s.at = uint32(min(retry.Deliveries, math.MaxUint32)), true, c.loaded.claims
+		s.fails = s.count
 		if !retry.After.IsZero() {
-			s.at = retry.After.UnixNano()
+			s.at = max(s.at, retry.After.UnixNano())
 		}
 		c.notes[e.Offset] = note{text: retry.Error}
 	} else if e.Offset <= c.loaded.reserved {

@@ -15,6 +15,11 @@
 //     When a delivery fails, the later ones of that key are taken from the member too and
 //     come again behind it.
 //
+//   - What a coordinator does not know of the one before it, nobody else has acted on: a
+//     failed event is handed out again once the log has that it failed, and a key goes to
+//     another member once the log has what its member settled. So each member keeps what
+//     it holds over a change of leader, if it joins within a session's time.
+//
 //   - What is settled is told to the log until the log has it; an event that is not
 //     settled is handed out again.
 //
@@ -36,7 +41,7 @@
 //
 //	c := groups.New(now, state, policy, firstSession)
 //	c.Feed(events, next)                       // what the log holds from c.Next() on
-//	m, err := c.Join(now, "worker-1", nil)
+//	m, err := c.Join(now, "worker-1", nil, nil)
 //	settle, ok := c.Outbox(1000, false)        // reserve a thousand; propose it …
 //	c.Settled(true)                            // … it is committed
 //	deliveries := c.Take(now, m, 1000, 1<<20, 1000, nil)

@@ -31,7 +31,7 @@ func more(c *Coordinator, from uint64, keys ...string) {
 
 func joined(t *testing.T, c *Coordinator, name string) *Member {
 	t.Helper()
-	m, err := c.Join(time.Unix(1000, 0), name, nil)
+	m, err := c.Join(time.Unix(1000, 0), name, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func takes(c *Coordinator, m *Member, want, bytes, units int) (offsets []uint64)
 }
 
 // A member that comes later gets a key of one that has several, once what is held of it
-// is settled.
+// is settled and the log has that.
 func TestAMemberWithSeveralKeysLeavesOneToTheNext(t *testing.T) {
 	c := shared(t, "a", "b", "a", "b")
 	first, second := joined(t, c, "first"), joined(t, c, "second")
@@ -64,6 +64,11 @@ func TestAMemberWithSeveralKeysLeavesOneToTheNext(t *testing.T) {
 		t.Fatalf("all of its keys, and another has none: %v", got)
 	}
 	c.Ack(first, frame.Range{From: 1, To: 3}, nil)
+	if got := takes(c, second, 9, 1<<20, 9); got != nil {
+		t.Fatalf("%v, and the log does not have what was settled in front of it", got)
+	}
+	c.Outbox(0, false)
+	c.Settled(true)
 	if got := takes(c, second, 9, 1<<20, 9); !slices.Equal(got, []uint64{5}) {
 		t.Fatalf("the key that was left to it: %v", got)
 	}
@@ -92,7 +97,7 @@ func TestMembersAreBounded(t *testing.T) {
 	for i := range MaxMembers {
 		joined(t, c, fmt.Sprint(i))
 	}
-	if _, err := c.Join(time.Unix(1000, 0), "one more", nil); err != ErrFull {
+	if _, err := c.Join(time.Unix(1000, 0), "one more", nil, nil); err != ErrFull {
 		t.Error(err)
 	}
 	joined(t, c, "7") // that is there

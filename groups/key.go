@@ -8,8 +8,8 @@ const turn = 16
 type key struct {
 	hash  uint64
 	open  int     // its slots that are not settled
-	held  int     // of those, handed out
-	owner *Member // who holds them; nil where nobody does
+	held  int     // its slots that are handed out, or pinned
+	owner *Member // whose they are; nil where there are none
 	head  uint64  // number of the first one that is parked; 0 is none
 	tail  uint64  // and of the last one that was opened
 	where where
@@ -62,8 +62,11 @@ func (c *Coordinator) keyOf(text string) *key {
 	return k
 }
 
-// drop forgets a key without open events.
+// drop forgets a key that nothing is known of any more.
 func (c *Coordinator) drop(k *key) {
+	if k.open > 0 || k.held > 0 {
+		return
+	}
 	delete(c.keys, k.hash)
 	k.where = nowhere
 	k.stamp++
@@ -96,6 +99,7 @@ func (c *Coordinator) advance(k *key) {
 func (c *Coordinator) park(n uint64, s *slot, at int64) {
 	s.at = at
 	switch {
+	case s.untold || s.told: // the end of the settle parks it again
 	case at > c.now:
 		c.timers.push(timer{at, n})
 	case s.key != nil:
@@ -109,7 +113,7 @@ func (c *Coordinator) park(n uint64, s *slot, at int64) {
 // wake queues a key whose first parked event can be handed out: with its owner, or for
 // anyone.
 func (c *Coordinator) wake(k *key) {
-	if c.advance(k); k.where != nowhere || k.yield || k.head == 0 || c.slots.at(k.head).at > c.now {
+	if c.advance(k); k.where != nowhere || k.yield || k.head == 0 || !c.slots.at(k.head).due(c.now) {
 		return
 	}
 	k.stamp++
@@ -146,16 +150,44 @@ func (c *Coordinator) hold(s *slot, m *Member) {
 func (c *Coordinator) unhold(s *slot) {
 	s.member.held--
 	s.member = nil
-	k := s.key
-	if k == nil {
-		return
+	if s.key != nil {
+		c.release(s.key)
 	}
+}
+
+// release takes a slot from its key's owner, and with the last one the key.
+func (c *Coordinator) release(k *key) {
 	if k.held--; k.held > 0 {
 		return
 	}
 	k.owner.keys--
 	k.owner, k.where, k.yield = nil, nowhere, false
 	c.wake(k)
+}
+
+// pin takes a slot from its member, which has settled it. Until the log has that, the key
+// stays with the member: after a change of leader it settles the slot again, and whoever
+// had got a later one by then could not keep it.
+func (c *Coordinator) pin(s *slot) {
+	s.member.held--
+	s.member, s.pinned = nil, s.key != nil
+}
+
+// unpin is pin's end.
+func (c *Coordinator) unpin(s *slot) {
+	if s.pinned {
+		s.pinned = false
+		c.release(s.key)
+		c.drop(s.key)
+	}
+}
+
+func (c *Coordinator) unpinOf(m *Member, which func(*slot) bool) {
+	for n := c.slots.first; n < c.slots.next; n++ {
+		if s := c.slots.at(n); s.pinned && s.key.owner == m && which(s) {
+			c.unpin(s)
+		}
+	}
 }
 
 // putBack takes a slot from its member and parks it until at. The later ones of its key

@@ -43,7 +43,11 @@ type Figures struct {
 // Join begins a member's session, and ends the one before of that name. Of the events in
 // holding, which rise, it keeps those that nobody else was given; the others are lost to
 // it, and what it held and does not name goes to others.
-func (c *Coordinator) Join(now time.Time, name string, holding []frame.Range) (*Member, error) {
+//
+// Of the nacks, which Nack is called with next, the member can not tell whether a leader
+// has taken them already. So it does not keep of them what such a nack would have made
+// free: what it gives back, and what has failed, which may be that very failure.
+func (c *Coordinator) Join(now time.Time, name string, holding []frame.Range, nacks []Nack) (*Member, error) {
 	c.tell(now)
 	m := c.member(name)
 	if m == nil {
@@ -62,8 +66,18 @@ func (c *Coordinator) Join(now time.Time, name string, holding []frame.Range) (*
 			c.fail(n-1, s, failure{text: "its member joined anew without it"})
 		}
 	}
+	doubtful := map[uint64]Nack{}
+	for _, nack := range nacks {
+		doubtful[nack.Offset] = nack
+	}
 	for _, r := range holding {
-		m.lost = c.each(r, m.lost, func(n uint64, s *slot) bool { return c.claim(n, s, m) })
+		m.lost = c.each(r, m.lost, func(n uint64, s *slot) bool {
+			nack, told := doubtful[s.offset]
+			if s.state == parked && told && (nack.Released || s.failed && !nack.Dead) {
+				return false
+			}
+			return c.claim(n, s, m)
+		})
 	}
 	return m, nil
 }
@@ -73,7 +87,7 @@ func (c *Coordinator) claim(n uint64, s *slot, m *Member) bool {
 	if s.state == held {
 		return s.member == m
 	}
-	if s.state != parked || s.count == 0 || s.failed {
+	if s.state != parked || s.count == 0 {
 		return false
 	}
 	if k := s.key; k != nil {
@@ -81,12 +95,29 @@ func (c *Coordinator) claim(n uint64, s *slot, m *Member) bool {
 			return false
 		}
 	}
+	if s.count == s.fails {
+		s.count++ // it failed so often, and is held once more
+	}
 	s.queued = false
 	c.hold(s, m)
 	if s.key != nil {
+		c.unclaim(s)
 		c.wake(s.key)
 	}
 	return true
+}
+
+// unclaim lets what stands behind a claimed event of a key wait for nobody else's claim:
+// all that was handed out of a key is with one member.
+func (c *Coordinator) unclaim(s *slot) {
+	if s.key.held > 1 {
+		return // the first one did
+	}
+	for n := s.next; n != 0; n = c.slots.at(n).next {
+		if later := c.slots.at(n); later.state == parked && later.at == c.loaded.claims {
+			later.at = 0
+		}
+	}
 }
 
 func contains(list []frame.Range, offset uint64) bool {
@@ -173,6 +204,7 @@ func (c *Coordinator) Leave(m *Member) {
 			c.putBack(n-1, s, 0, false)
 		}
 	}
+	c.unpinOf(m, func(s *slot) bool { return s.state == dying }) // its letter may take long
 	c.remove(m)
 }
 
@@ -184,6 +216,7 @@ func (c *Coordinator) silent(m *Member) {
 			c.fail(n-1, s, failure{text: text})
 		}
 	}
+	c.unpinOf(m, func(*slot) bool { return true })
 	c.remove(m)
 }
 

@@ -48,7 +48,7 @@ func TestCoordinatorAgreesWithModel(t *testing.T) {
 		})
 		w.drain()
 	})
-	for _, what := range []string{"delivered", "delivered again", "acked", "refused", "revoked", "expired", "silent", "dead", "claimed", "not claimed", "new leader", "settle failed", "outcome unknown", "trimmed"} {
+	for _, what := range []string{"delivered", "delivered again", "acked", "refused", "revoked", "expired", "silent", "dead", "claimed", "claimed again", "doubtful", "not claimed", "new leader", "settle failed", "outcome unknown", "trimmed"} {
 		if did[what] == 0 {
 			t.Errorf("no history had this: %s", what)
 		}
@@ -64,11 +64,14 @@ type modelEvent struct {
 	settled bool // as the coordinator was told
 	dying   bool
 	holder  string
+	by      string    // who settled it, as long as the log does not have that
 	until   time.Time // its delivery fails then
 	after   time.Time // not handed out before
 	count   uint64
 	failed  bool
 	kept    uint64 // deliveries in a record that is to be in the log; 0 is none
+	fails   uint64 // count as it was when it failed
+	waits   bool   // for who holds it from a leader before
 }
 
 // client is a member's own view.
@@ -163,13 +166,30 @@ func (w *world) join(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "forgets") == 0 {
 		clear(cl.holding)
 	}
-	w.rejoin(name, cl)
+	w.rejoin(name, cl, w.someNacks(cl))
 }
 
-func (w *world) rejoin(name string, cl *client) {
+// someNacks are of what a member holds. That it has said them before is all the same.
+func (w *world) someNacks(cl *client) (list []Nack) {
+	if rapid.Bool().Draw(w.t, "nacks") {
+		for _, offset := range slices.Sorted(maps.Keys(cl.holding)) {
+			if rapid.IntRange(0, 2).Draw(w.t, "nacked") == 0 {
+				list = append(list, w.someNack(offset))
+			}
+		}
+	}
+	return list
+}
+
+// rejoin begins a session with what a member holds and what it nacks.
+func (w *world) rejoin(name string, cl *client, nacks []Nack) {
 	var holding []frame.Range
 	for _, offset := range slices.Sorted(maps.Keys(cl.holding)) {
 		holding = addRange(holding, frame.Range{From: offset, To: offset})
+	}
+	doubtful := map[uint64]Nack{}
+	for _, n := range nacks {
+		doubtful[n.Offset] = n
 	}
 	delete(w.lost, name)
 	if cl.live { // what it does not name has failed, the last first
@@ -182,23 +202,39 @@ func (w *world) rejoin(name string, cl *client) {
 	for _, offset := range slices.Sorted(maps.Keys(cl.holding)) {
 		if e := w.at(offset); e.holder == name {
 			continue
+		} else if n, told := doubtful[offset]; told && (n.Released || e.failed && !n.Dead) {
+			w.lose(name, offset)
+			w.did["doubtful"]++
 		} else if w.claimable(e, name) {
-			e.holder, e.until = name, w.now.Add(w.p.AckWait)
-			w.did["claimed"]++
+			if w.did["claimed"]++; e.failed {
+				w.did["claimed again"]++
+			}
+			if e.count == e.fails {
+				e.count++
+			}
+			e.holder, e.until, e.waits = name, w.now.Add(w.p.AckWait), false
+			for _, other := range w.sameKey(e) {
+				if other.waits {
+					other.after, other.waits = time.Time{}, false
+				}
+			}
 		} else {
 			w.lose(name, offset)
 			w.did["not claimed"]++
 		}
 	}
-	m, err := w.c.Join(w.now, name, holding)
+	m, err := w.c.Join(w.now, name, holding, nacks)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	cl.m, cl.session, cl.live, cl.seen = m, m.Session, true, w.now
+	for _, n := range nacks {
+		w.nackOne(name, cl, n)
+	}
 }
 
 func (w *world) claimable(e *modelEvent, name string) bool {
-	if e.settled || e.dying || e.holder != "" || e.count == 0 || e.failed {
+	if !e.matches || e.settled || e.dying || e.holder != "" || e.count == 0 {
 		return false
 	}
 	for _, other := range w.sameKey(e) {
@@ -233,13 +269,13 @@ func (w *world) fail(e *modelEvent, after time.Time, kept, revokes bool) {
 	holder := e.holder
 	e.holder = ""
 	if w.p.MaxDeliver > 0 && e.count >= w.p.MaxDeliver {
-		e.dying = true
+		e.dying, e.by = true, holder
 		w.did["dead"]++
 		return
 	}
-	e.after = after
+	e.after, e.waits = after, false
 	if kept {
-		e.failed, e.kept = true, e.count
+		e.failed, e.kept, e.fails = true, e.count, e.count
 	}
 	if revokes {
 		w.revokeBehind(e, holder)
@@ -249,7 +285,7 @@ func (w *world) fail(e *modelEvent, after time.Time, kept, revokes bool) {
 func (w *world) revokeBehind(e *modelEvent, holder string) {
 	for _, later := range w.sameKey(e) {
 		if later.offset > e.offset && later.holder == holder {
-			later.holder, later.after = "", time.Time{}
+			later.holder, later.after, later.waits = "", time.Time{}, false
 			later.count--
 			w.lose(holder, later.offset)
 		}
@@ -278,7 +314,7 @@ func (w *world) takeFor(name string, cl *client, want int) int {
 		if e.count++; d.Count != e.count {
 			w.t.Fatalf("offset %d: delivery %d, want %d", d.Offset, d.Count, e.count)
 		}
-		e.holder, e.until = name, w.now.Add(w.p.AckWait)
+		e.holder, e.until, e.waits = name, w.now.Add(w.p.AckWait), false
 		cl.holding[d.Offset] = true
 		w.did["delivered"]++
 		if d.Count > 1 {
@@ -297,12 +333,17 @@ func (w *world) mayGet(e *modelEvent, name string) {
 		w.t.Fatalf("offset %d is handed out, the log has %d reserved", e.offset, w.stored.reserved)
 	case e.holder != "":
 		w.t.Fatalf("offset %d is handed to %s and held by %s", e.offset, name, e.holder)
+	case e.kept > 0 && w.stored.retries[e.offset].Deliveries < e.kept:
+		w.t.Fatalf("offset %d is handed out again, and the log does not have that it failed: %+v", e.offset, e)
 	case e.after.After(w.now):
 		w.t.Fatalf("offset %d is handed out at %s, it waits until %s", e.offset, w.now, e.after)
 	}
 	for _, other := range w.sameKey(e) {
 		if other.offset < e.offset && w.isOpen(other) && other.holder != name || other.offset > e.offset && other.holder != "" {
 			w.t.Fatalf("offset %d of key %s goes to %s, %d is with %q", e.offset, e.key, name, other.offset, other.holder)
+		}
+		if other.by != "" && other.by != name {
+			w.t.Fatalf("offset %d of key %s goes to %s, and the log does not have what %s settled: %d", e.offset, e.key, name, other.by, other.offset)
 		}
 	}
 }
@@ -342,7 +383,7 @@ func (w *world) ackRange(name string, cl *client, m *Member, r frame.Range) {
 	for offset := r.From; offset <= r.To && offset <= uint64(len(w.events)); offset++ {
 		delete(cl.holding, offset)
 		if e := w.at(offset); e.holder == name {
-			e.holder, e.settled = "", true
+			e.holder, e.settled, e.by = "", true, name
 			w.sent = append(w.sent, offset)
 			w.did["acked"]++
 		} else {
@@ -364,26 +405,32 @@ func (w *world) nack(t *rapid.T) {
 	if held := slices.Sorted(maps.Keys(cl.holding)); len(held) > 0 && rapid.IntRange(0, 5).Draw(t, "own") > 0 {
 		offset = rapid.SampledFrom(held).Draw(t, "held")
 	}
-	nack := Nack{Offset: offset, Error: "e", Delay: rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second}).Draw(t, "delay"),
-		Dead: rapid.IntRange(0, 9).Draw(t, "dead") == 0, Released: rapid.IntRange(0, 5).Draw(t, "released") == 0}
-	m := w.enter(name)
-	if m == nil {
-		return
+	nack := w.someNack(offset)
+	if w.enter(name) != nil {
+		w.nackOne(name, cl, nack)
 	}
-	e := w.at(offset)
-	if got := w.c.Nack(w.now, m, nack); got != (e.holder == name) {
-		w.t.Fatalf("nack of %d by %s, held by %q: %v", offset, name, e.holder, got)
+}
+
+func (w *world) someNack(offset uint64) Nack {
+	return Nack{Offset: offset, Error: "e", Delay: rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second}).Draw(w.t, "delay"),
+		Dead: rapid.IntRange(0, 9).Draw(w.t, "dead") == 0, Released: rapid.IntRange(0, 5).Draw(w.t, "released") == 0}
+}
+
+func (w *world) nackOne(name string, cl *client, nack Nack) {
+	e := w.at(nack.Offset)
+	if got := w.c.Nack(w.now, cl.m, nack); got != (e.holder == name) {
+		w.t.Fatalf("nack of %d by %s, held by %q: %v", e.offset, name, e.holder, got)
 	}
-	if delete(cl.holding, offset); e.holder != name {
+	if delete(cl.holding, e.offset); e.holder != name {
 		return
 	}
 	switch {
 	case nack.Released:
-		e.holder, e.after = "", time.Time{}
+		e.holder, e.after, e.waits = "", time.Time{}, false
 		e.count--
 		w.revokeBehind(e, name)
 	case nack.Dead:
-		e.holder, e.dying = "", true
+		e.holder, e.dying, e.by = "", true, name
 	default:
 		w.fail(e, w.now.Add(nack.Delay), true, true)
 	}
@@ -437,6 +484,9 @@ func (w *world) gone(name string, cl *client) {
 		if e.holder == name {
 			w.fail(e, time.Time{}, false, false)
 		}
+		if e.by == name {
+			e.by = ""
+		}
 	}
 }
 
@@ -454,6 +504,9 @@ func (w *world) leave(t *rapid.T) {
 		if e.holder == name {
 			e.holder, e.after = "", time.Time{}
 			e.count--
+		}
+		if e.dying && e.by == name {
+			e.by = ""
 		}
 	}
 }
@@ -487,6 +540,9 @@ func (w *world) settleAs(reserve int, all bool, fate string) {
 	}
 	w.sent = nil
 	for _, e := range w.events {
+		if e.settled {
+			e.by = ""
+		}
 		if e.kept > 0 && w.isOpen(e) && w.stored.retries[e.offset].Deliveries < e.kept {
 			w.t.Fatalf("offset %d has failed %d times, the log has %+v", e.offset, e.kept, w.stored.retries[e.offset])
 		}
@@ -536,7 +592,7 @@ func (w *world) buryAll(ok bool) {
 		}
 		if ok {
 			w.stored.done[d.Offset] = true
-			e.settled, e.dying = true, false
+			e.settled, e.dying, e.by = true, false, ""
 			delete(w.stored.retries, d.Offset)
 		}
 		w.c.Buried(d.Offset, ok)
@@ -560,6 +616,7 @@ func (w *world) trim(t *rapid.T) {
 		if e.matches && !e.settled {
 			e.settled, e.dying, e.holder = true, false, ""
 		}
+		e.by = ""
 		e.matches = false // it is not in the log any more
 	}
 	w.did["trimmed"]++
@@ -582,9 +639,12 @@ func (w *world) newLeader(t *rapid.T) {
 	for _, e := range w.events {
 		*e = modelEvent{offset: e.offset, key: e.key, matches: e.matches, settled: w.stored.done[e.offset]}
 		if r, failed := w.stored.retries[e.offset]; failed {
-			e.count, e.failed, e.after = r.Deliveries, true, r.After
+			e.count, e.fails, e.failed, e.after, e.waits = r.Deliveries, r.Deliveries, true, w.now.Add(w.p.Session), true
+			if r.After.After(e.after) {
+				e.after, e.waits = r.After, false
+			}
 		} else if e.offset <= w.stored.reserved && !e.settled && e.matches {
-			e.count, e.after = 1, w.now.Add(w.p.Session)
+			e.count, e.after, e.waits = 1, w.now.Add(w.p.Session), true
 		}
 	}
 	for _, cl := range w.clients {
@@ -596,7 +656,7 @@ func (w *world) newLeader(t *rapid.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.clients)) {
 		if rapid.Bool().Draw(t, "comes back") {
-			w.rejoin(name, w.clients[name])
+			w.rejoin(name, w.clients[name], w.someNacks(w.clients[name]))
 		}
 	}
 }
@@ -637,7 +697,7 @@ func (w *world) drain() {
 			if cl == nil || !cl.live {
 				cl = &client{holding: map[uint64]bool{}}
 				w.clients[name] = cl
-				w.rejoin(name, cl)
+				w.rejoin(name, cl, nil)
 			}
 			w.takeFor(name, cl, 10)
 			if m := w.enter(name); m != nil && len(w.events) > 0 {

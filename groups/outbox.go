@@ -67,7 +67,7 @@ func (c *Coordinator) collect(f *flight) {
 		s := c.slots.at(n)
 		if s.untold && !s.settled() {
 			f.settle.Retries = append(f.settle.Retries, c.retryOf(s))
-			s.untold = false
+			s.untold, s.told = false, true
 		}
 		if !s.settled() || s.state == done && !run {
 			run = false
@@ -98,6 +98,7 @@ func (c *Coordinator) retryOf(s *slot) frame.GroupRetry {
 func (c *Coordinator) Settled(ok bool) {
 	f := c.flight
 	c.flight = nil
+	c.answered(f, ok)
 	if !ok {
 		c.again(f)
 		return
@@ -106,6 +107,7 @@ func (c *Coordinator) Settled(ok bool) {
 		for n := max(f.low, c.slots.first); n <= f.high; n++ {
 			if s := c.slots.at(n); s.state == sent {
 				s.state = done
+				c.unpin(s)
 			}
 		}
 	}
@@ -120,13 +122,29 @@ func (c *Coordinator) Settled(ok bool) {
 	}
 }
 
-func (c *Coordinator) again(f *flight) {
+// answered says of the failures in a settle that the log has them, or that they are to be
+// told again.
+func (c *Coordinator) answered(f *flight, ok bool) {
 	for _, r := range f.settle.Retries {
-		if n := c.find(r.Offset); c.slots.has(n) && !c.slots.at(n).settled() {
-			c.slots.at(n).untold = true
+		n := c.find(r.Offset)
+		if !c.slots.has(n) {
+			continue
+		}
+		s := c.slots.at(n)
+		if s.told = false; s.settled() {
+			continue
+		}
+		if !ok {
+			s.untold = true
 			c.touch(n)
 		}
+		if s.state == parked {
+			c.park(n, s, s.at)
+		}
 	}
+}
+
+func (c *Coordinator) again(f *flight) {
 	if f.low == 0 {
 		return
 	}

@@ -89,7 +89,7 @@ func (c *Coordinator) fail(n uint64, s *slot, f failure) {
 		return
 	}
 	if f.told {
-		s.failed, s.untold = true, true
+		s.failed, s.untold, s.fails = true, true, s.count
 		c.notes[s.offset] = note{clip(f.text, maxText), clip(f.handler, maxHandler)}
 		c.touch(n)
 	}
@@ -103,7 +103,7 @@ func (c *Coordinator) die(s *slot, f failure) {
 	}
 	c.notes[s.offset] = note{clip(f.text, maxText), clip(f.handler, maxHandler)}
 	s.failed = true
-	c.unhold(s)
+	c.pin(s)
 	s.state = dying
 	c.dying = append(c.dying, s.offset)
 }

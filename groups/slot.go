@@ -27,14 +27,21 @@ type slot struct {
 	key    *key    // nil is none
 	member *Member // while held
 	count  uint32  // deliveries that it has had, the one under way included
+	fails  uint32  // count as it was when it failed
 	size   uint32
 	state  state
 	failed bool // a delivery of it failed, which is kept in the log
 	untold bool // … or is to be
+	told   bool // … or is in the settle under way
 	queued bool // without a key: it stands in the ready queue
+	pinned bool // settled by its key's owner, which the log does not have yet
 }
 
 func (s *slot) settled() bool { return s.state >= acked }
+
+// due reports whether a parked slot may be handed out: its time has come, and the log has
+// how its last delivery ended.
+func (s *slot) due(now int64) bool { return s.at <= now && !s.untold && !s.told }
 
 // find returns the number of the first slot at or behind an offset.
 func (c *Coordinator) find(offset uint64) uint64 {
@@ -102,7 +109,7 @@ func (c *Coordinator) touch(n uint64) {
 // finish settles a slot, wherever it stands.
 func (c *Coordinator) finish(n uint64, s *slot) {
 	if s.state == held {
-		c.unhold(s)
+		c.pin(s)
 	}
 	if s.failed {
 		delete(c.notes, s.offset)
@@ -111,10 +118,8 @@ func (c *Coordinator) finish(n uint64, s *slot) {
 	c.open--
 	c.touch(n)
 	if k := s.key; k != nil {
-		if k.open--; k.open == 0 {
-			c.drop(k)
-		} else {
-			c.wake(k)
-		}
+		k.open--
+		c.wake(k)
+		c.drop(k)
 	}
 }

@@ -66,6 +66,9 @@ func (s *service) exchange(ctx context.Context, r exchangeRequest) (exchanged, e
 	case <-ctx.Done():
 		return exchanged{}, context.Cause(ctx)
 	}
+	if ctx.Err() != nil { // and the member may have joined with another call since
+		return exchanged{}, context.Cause(ctx)
+	}
 	e, err := g.enter(&r)
 	if err != nil {
 		return exchanged{}, err
@@ -134,7 +137,7 @@ func (g *liveGroup) enter(r *exchangeRequest) (*call, error) {
 // member finds who speaks, or lets it join.
 func (g *liveGroup) member(now time.Time, r *exchangeRequest) (m *groups.Member, err error) {
 	if r.session == 0 {
-		m, err = g.c.Join(now, r.member, r.holding)
+		m, err = g.c.Join(now, r.member, r.holding, r.nacks)
 	} else {
 		m, err = g.c.Enter(now, r.member, r.session)
 	}
@@ -166,15 +169,28 @@ func (e *call) durable(ctx context.Context) error {
 	}
 	select {
 	case <-e.settled.done:
-		if e.dead && e.settled.err == nil {
+		switch {
+		case e.settled.err != nil:
+			return e.cause()
+		case e.dead || len(e.r.nacks) > 0 && errors.Is(e.settled.letters, raftnode.ErrOutcomeUnknown):
 			return e.settled.letters
 		}
-		return e.settled.err
+		return nil
 	case <-e.g.ctx.Done():
-		return e.g.cause()
+		return e.cause()
 	case <-ctx.Done():
 		return fmt.Errorf("server: group %s: settle: %w: %w", e.g.name, raftnode.ErrOutcomeUnknown, context.Cause(ctx))
 	}
+}
+
+// cause is what a call that meets the group's end is told. The log may have what it settles,
+// in part or in whole, unless the group is gone.
+func (e *call) cause() error {
+	err := e.g.cause()
+	if told, ok := errors.AsType[*api.Error](err); e.settled == nil || ok && told.Code == api.NotFound {
+		return err
+	}
+	return fmt.Errorf("server: group %s: settle: %w: %v", e.g.name, raftnode.ErrOutcomeUnknown, err)
 }
 
 // waiter is an exchange that waits for events. Its one answer goes into got.
@@ -247,7 +263,7 @@ func (e *call) giveUp(ctx context.Context, w *waiter) (t taken, err error) {
 	default:
 	}
 	if g.ctx.Err() != nil {
-		return t, g.cause()
+		return t, e.cause()
 	}
 	if ctx.Err() != nil {
 		g.giveBack(e, t)

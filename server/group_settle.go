@@ -37,7 +37,9 @@ func (g *liveGroup) settle(all bool) bool {
 	}
 	buried := make([]bool, len(dead))
 	if r.err == nil && len(dead) > 0 {
-		r.letters = g.bury(dead, buried)
+		if r.letters = g.bury(dead, buried); g.ctx.Err() != nil {
+			r.err = g.cause()
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

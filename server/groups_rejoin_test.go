@@ -11,6 +11,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/groups"
+	"github.com/ringrift/ringlog/raftnode"
 )
 
 // rejoining is a group with a member, on a node that settles when it is told to.
@@ -152,5 +153,33 @@ func TestWhatACallCouldNotTellIsNotForgotten(t *testing.T) {
 	}
 	if next, err := r.say(exchangeRequest{session: r.session}); err != nil || !slices.Equal(next.revoked, []frame.Range{r.only(4)}) {
 		t.Errorf("revoked %v, %v", next.revoked, err)
+	}
+}
+
+// An ack whose leader goes before it is answered may be in the log: the member is not told
+// that nothing happened.
+func TestAnAckWhoseLeaderGoesMayBeInTheLog(t *testing.T) {
+	r := newRejoining(t)
+	acked := r.begin(exchangeRequest{session: r.session, acks: []frame.Range{r.only(0)}})
+	<-r.node.asked
+	r.node.fate <- raftnode.ErrNotLeader
+	if got := <-acked; got.err == nil || toAPI(got.err).Code != api.OutcomeUnknown {
+		t.Errorf("%+v, %v", got.exchanged, got.err)
+	}
+}
+
+// A call that nobody waits for any more begins no session: the member may have joined with
+// another one since.
+func TestAnAbandonedCallDoesNotJoin(t *testing.T) {
+	r := newRejoining(t)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 {
+		if _, err := r.ops.exchange(gone, exchangeRequest{group: "g", member: "w"}); err == nil {
+			t.Error("a call that nobody waits for is answered")
+		}
+	}
+	if _, err := r.say(exchangeRequest{session: r.session}); err != nil {
+		t.Errorf("the session is over: %v", err)
 	}
 }

@@ -57,8 +57,15 @@ const (
 //   - Events with the same key are handled in their order: of those that the group has
 //     given to members, one is handed out, and the next once it is acknowledged. One that
 //     fails comes again in front of the others.
-//     Around a change of leader one may come again, and then behind a later one.
-//   - An ack or nack is durable once Flush or Close has returned, and not before.
+//   - What was handed out stays with this member, and comes to nobody after its Ack, also
+//     where the leader changes or answers are lost. It does come to others, or again, when
+//     this process is killed before its acks are durable, when the group does not hear of
+//     it for the session timeout, when it keeps an event for longer than the ack wait, and
+//     what is behind the first 8192 ranges of offsets that it holds. A member that does not
+//     hear of the group for the session timeout hands nothing more out.
+//   - An ack or nack is durable once Flush or Close has returned, and not before. But where
+//     the answer to a nack is lost with the leader, and the event had failed before, that
+//     nack may not be counted: the event comes again as the same delivery.
 //   - An event that was handed out may be held for the group's ack wait, counted from
 //     when Next returned it or from the last Progress. What waits in memory for handlers
 //     that have neither taken nor settled anything for an ack wait goes to others.

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ringrift/ringlog/api"
@@ -65,18 +66,21 @@ func (m *GroupMember) take(resp *ringlogv1.ExchangeResponse, settled bool) {
 		m.timeout = d
 	}
 	eachOffset(resp.GetRevoked(), func(offset uint64) {
-		for _, s := range m.unanswered() {
-			if s.tells(offset) {
-				return
-			}
+		if m.stock.held[offset] != nil || !m.tells(offset) {
+			m.stock.revoke(offset, settled)
 		}
-		m.stock.revoke(offset, settled)
 	})
 	for _, gap := range resp.GetGaps() {
 		m.gaps = append(m.gaps, *gapOf(gap))
 	}
 	m.wakeAll()
 	m.askForMore()
+}
+
+// tells reports whether an offset is the subject of what is not answered. The caller holds
+// mu.
+func (m *GroupMember) tells(offset uint64) bool {
+	return slices.ContainsFunc(m.unanswered(), func(s *settlement) bool { return s.tells(offset) })
 }
 
 // What a node means that does not tell.

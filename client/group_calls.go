@@ -25,17 +25,22 @@ func (m *GroupMember) beginJoining() *ringlogv1.ExchangeRequest {
 	defer m.mu.Unlock()
 	if m.resend {
 		// What came again since was nacked: once more would be a second failure.
-		m.sent.nacks = slices.DeleteFunc(m.sent.nacks, func(f failure) bool {
-			return m.stock.held[f.wire.Offset] != nil || m.open.covers(f.wire.Offset)
-		})
+		again := func(offset uint64) bool { return m.stock.held[offset] != nil || m.open.tells(offset) }
+		m.sent.nacks = slices.DeleteFunc(m.sent.nacks, func(f failure) bool { return again(f.wire.Offset) })
+		m.sent.returned = slices.DeleteFunc(m.sent.returned, again)
 	}
+	m.forsake()
 	req := m.request()
+	if m.doubtful() {
+		m.sent.fill(req)
+	}
 	holding := rangesOf(m.stock.offsets())
 	for _, s := range m.unanswered() {
 		holding = append(holding, s.acks...)
 		for _, f := range s.nacks {
 			holding = addOffset(holding, f.wire.Offset)
 		}
+		holding = append(holding, rangesOf(slices.Clone(s.returned))...)
 	}
 	if holding = compact(holding); len(holding) > maxSettleRanges {
 		holding = holding[:maxSettleRanges]
@@ -54,7 +59,37 @@ func (m *GroupMember) endJoining(resp *ringlogv1.ExchangeResponse) {
 	m.session = resp.GetSession()
 	m.inSession, m.cutSession = context.WithCancel(context.Background())
 	m.take(resp, false)
+	if m.doubtful() {
+		m.confirm(m.sent, resp)
+		m.sent, m.resend = nil, false
+	}
 	m.releaseHeld()
+}
+
+// doubtful reports whether the group perhaps has what was settled last. Then it is said
+// again with joining, so that the group knows what the member asks for in spite of it.
+// The caller holds mu.
+func (m *GroupMember) doubtful() bool { return m.resend && m.sent.lost }
+
+// forsake gives back what stands behind a nack that the group perhaps has: then it has
+// taken that back, and others may have it. The caller holds mu.
+func (m *GroupMember) forsake() {
+	var back []uint64
+	for _, f := range m.held {
+		back = append(back, m.stock.forsake(f)...)
+	}
+	if m.doubtful() {
+		for _, f := range m.sent.nacks {
+			back = append(back, m.stock.forsake(f)...)
+		}
+	}
+	if len(back) > 0 && !m.resend {
+		m.sent, m.resend = &settlement{given: m.confirmed, lost: true}, true
+	}
+	if m.doubtful() {
+		m.sent.returned = append(back, m.sent.returned...)
+		m.sent.returned = m.sent.returned[:min(len(m.sent.returned), maxSettleRanges)]
+	}
 }
 
 // unanswered is what was settled and is not known to be durable.

@@ -74,7 +74,7 @@ func (m *GroupMember) tick() time.Duration {
 	if m.moved || m.takers > 0 {
 		m.moved, m.movedAt = false, m.ticked
 	}
-	if m.stuck = m.ticked.Sub(m.movedAt) > m.ackWait; m.stuck {
+	if m.stuck = m.ticked.Sub(m.movedAt) > m.ackWait; m.stuck && !m.stock.fetching { // else it brings what stands behind in a key
 		m.open.returned = append(m.open.returned, m.stock.giveBack()...)
 	}
 	m.stock.tick(m.o.AutoProgress)

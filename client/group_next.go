@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/ringrift/ringlog/event"
 )
@@ -63,8 +65,10 @@ func (m *GroupMember) first(ctx context.Context) (*share, error) {
 			m.gaps = m.gaps[1:]
 			return nil, &GapError{gap}
 		}
-		if sh := m.stock.next(); sh != nil {
-			return sh, nil
+		if time.Since(m.heard) < m.timeout { // else the group may have given it all to others
+			if sh := m.stock.next(); sh != nil {
+				return sh, nil
+			}
 		}
 		if err := m.await(ctx); err != nil {
 			return nil, err
@@ -84,7 +88,7 @@ func (m *GroupMember) askForMore() {
 // wanted is how many events to fetch: as many as there is room for, none while there is
 // room for few, so that each call brings a part worth it. The caller holds mu.
 func (m *GroupMember) wanted() int {
-	if m.stuck {
+	if m.stuck || m.returning() {
 		return 0
 	}
 	events, room := m.o.Prefetch-m.stock.waiting, maxStockBytes-m.stock.bytes
@@ -92,6 +96,12 @@ func (m *GroupMember) wanted() int {
 		return 0
 	}
 	return min(events, max(1, room/m.meanBytes()))
+}
+
+// returning reports whether the group does not know yet what was given back: it would give
+// out what stands behind that in a key. The caller holds mu.
+func (m *GroupMember) returning() bool {
+	return slices.ContainsFunc(m.unanswered(), func(s *settlement) bool { return len(s.returned) > 0 })
 }
 
 // meanBytes is what an event takes on average, or before any came so much that as many as

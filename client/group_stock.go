@@ -217,6 +217,22 @@ func (s *stock) crowded(f failure) bool {
 	return l != nil && slices.ContainsFunc(l.behind, func(sh *share) bool { return sh.state != gone })
 }
 
+// forsake takes out what stands behind a nack and returns it, the last offset first.
+func (s *stock) forsake(f failure) (offsets []uint64) {
+	l := s.stopped(f)
+	if l == nil {
+		return nil
+	}
+	for _, sh := range slices.Backward(l.behind) {
+		if sh.state != gone {
+			s.drop(sh)
+			offsets = append(offsets, sh.Offset)
+		}
+	}
+	l.behind = nil
+	return offsets
+}
+
 // release lets a line go on after a nack: what was to be taken back has been.
 func (s *stock) release(f failure) {
 	if l := s.stopped(f); l != nil {

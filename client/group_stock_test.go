@@ -53,7 +53,7 @@ func one(offset uint64) *ringlogv1.OffsetRange {
 func (c *coordinator) join(req *ringlogv1.ExchangeRequest) *ringlogv1.ExchangeResponse {
 	c.session++
 	claimed := map[uint64]bool{}
-	resp := &ringlogv1.ExchangeResponse{Session: c.session}
+	resp := &ringlogv1.ExchangeResponse{}
 	eachOffset(req.Holding, func(offset uint64) { claimed[offset] = true })
 	for offset := uint64(1); offset <= uint64(len(c.keys)); offset++ {
 		if c.given[offset] && !claimed[offset] {
@@ -66,6 +66,13 @@ func (c *coordinator) join(req *ringlogv1.ExchangeRequest) *ringlogv1.ExchangeRe
 			resp.Revoked = append(resp.Revoked, one(offset))
 		}
 	}
+	req.Session = c.session
+	said := c.settle(req)
+	for _, offset := range c.revoked {
+		resp.Revoked = append(resp.Revoked, one(offset))
+	}
+	c.revoked = nil
+	resp.Session, resp.Refused = c.session, said.Refused
 	return resp
 }
 
@@ -88,7 +95,7 @@ func (c *coordinator) settle(req *ringlogv1.ExchangeRequest) *ringlogv1.Exchange
 			resp.Refused = append(resp.Refused, one(n.Offset))
 			continue
 		}
-		c.fail(n.Offset, true)
+		c.fail(n.Offset, !n.Released)
 	}
 	return resp
 }

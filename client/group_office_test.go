@@ -1,0 +1,184 @@
+package client
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/groups"
+)
+
+// office is a group's leader with what the log has of the group, which outlives it.
+type office struct {
+	c      *groups.Coordinator
+	now    time.Time
+	policy groups.Policy
+	keys   []string // of the events, by offset-1
+
+	floor, reserved uint64
+	done            map[uint64]bool
+	retries         map[uint64]frame.GroupRetry
+	dead            map[uint64]bool
+
+	term    int
+	session uint64
+	settle  *groups.Settle // under way
+	stored  bool
+	round   int // that takes in what is said now
+	flight  int // that is under way
+	over    int // the last that ended
+}
+
+func (o *office) elect() {
+	s := groups.State{Committed: o.floor, Reserved: o.reserved}
+	for _, offset := range slices.Sorted(maps.Keys(o.done)) {
+		if offset > o.floor {
+			s.Done = append(s.Done, frame.Range{From: offset, To: offset})
+		}
+	}
+	for _, offset := range slices.Sorted(maps.Keys(o.retries)) {
+		s.Retries = append(s.Retries, o.retries[offset])
+	}
+	o.term++
+	o.session += 1000
+	o.c = groups.New(o.now, s, o.policy, o.session)
+	o.settle, o.stored, o.over = nil, false, o.round
+	o.round++
+	var events []groups.Event
+	for i, key := range o.keys {
+		events = append(events, groups.Event{Offset: uint64(i + 1), Key: key, Bytes: 10})
+	}
+	o.c.Feed(events, uint64(len(events)+1))
+}
+
+// tell goes on with telling the log, by one step.
+func (o *office) tell(reserve int) bool {
+	switch {
+	case o.settle == nil:
+		o.flight, o.round = o.round, o.round+1
+		if s, some := o.c.Outbox(reserve, false); some {
+			o.settle, o.stored = &s, false
+			return true
+		}
+		return o.bury()
+	case !o.stored:
+		o.store(o.settle)
+		o.stored = true
+	default:
+		o.c.Settled(true)
+		o.settle = nil
+		o.bury()
+	}
+	return true
+}
+
+func (o *office) bury() (some bool) {
+	for _, d := range o.c.Deaths() {
+		o.done[d.Offset], o.dead[d.Offset], some = true, true, true
+		delete(o.retries, d.Offset)
+		o.c.Buried(d.Offset, true)
+	}
+	o.advance()
+	o.over = o.flight
+	return some
+}
+
+func (o *office) store(s *groups.Settle) {
+	for _, r := range s.Done {
+		for offset := r.From; offset <= r.To; offset++ {
+			o.done[offset] = true
+			delete(o.retries, offset)
+		}
+	}
+	for _, r := range s.Retries {
+		if !o.done[r.Offset] {
+			o.retries[r.Offset] = r
+		}
+	}
+	o.reserved = max(o.reserved, s.Reserved)
+	o.advance()
+}
+
+func (o *office) advance() {
+	for o.done[o.floor+1] {
+		o.floor++
+	}
+	o.reserved = max(o.reserved, o.floor)
+}
+
+// errand is a call of a member on its way.
+type errand struct {
+	req     *ringlogv1.ExchangeRequest
+	term    int // of the leader that it came to; 0 is none yet
+	round   int
+	session uint64
+	m       *groups.Member
+	refused []frame.Range
+	resp    *ringlogv1.ExchangeResponse
+	fenced  bool
+	end     func(*ringlogv1.ExchangeRequest, *ringlogv1.ExchangeResponse, error)
+}
+
+// enter is what the leader does when a call comes.
+func (o *office) enter(e *errand) {
+	e.term = o.term
+	var err error
+	if e.req.Session == 0 {
+		var nacks []groups.Nack
+		for _, n := range e.req.Nacks {
+			nacks = append(nacks, nackOf(n))
+		}
+		e.m, err = o.c.Join(o.now, e.req.Member, framed(e.req.Holding), nacks)
+	} else {
+		e.m, err = o.c.Enter(o.now, e.req.Member, e.req.Session)
+	}
+	if err != nil {
+		e.fenced = true
+		return
+	}
+	e.session = e.m.Session
+	for _, r := range framed(e.req.Acks) {
+		e.refused = o.c.Ack(e.m, r, e.refused)
+	}
+	for _, n := range e.req.Nacks {
+		if !o.c.Nack(o.now, e.m, nackOf(n)) {
+			e.refused = append(e.refused, frame.Range{From: n.Offset, To: n.Offset})
+		}
+	}
+	if len(e.req.Acks)+len(e.req.Nacks) > 0 {
+		e.round = o.round
+	}
+}
+
+func nackOf(n *ringlogv1.Nack) groups.Nack {
+	return groups.Nack{Offset: n.Offset, Dead: n.Dead, Released: n.Released}
+}
+
+func framed(list []*ringlogv1.OffsetRange) (out []frame.Range) {
+	for _, r := range list {
+		out = append(out, frame.Range{From: r.From, To: r.To})
+	}
+	return out
+}
+
+// answer makes the answer to a call, if it can be.
+func (o *office) answer(e *errand) bool {
+	switch {
+	case e.term != o.term || e.round > o.over:
+		return false
+	case e.fenced || !e.m.Live(e.session):
+		e.fenced = true
+		return true
+	}
+	resp := &ringlogv1.ExchangeResponse{Session: e.session, Committed: o.floor, Refused: rangesToWire(e.refused), Revoked: rangesToWire(e.m.Lost())}
+	if e.req.Want > 0 {
+		for _, d := range o.c.Take(o.now, e.m, int(e.req.Want), 1<<20, int(e.req.Want), nil) {
+			resp.Runs = append(resp.Runs, &ringlogv1.Run{Events: []*ringlogv1.Event{{Type: "X", Key: o.keys[d.Offset-1], Offset: d.Offset, Payload: []byte("{}")}}})
+			resp.Deliveries = append(resp.Deliveries, &ringlogv1.Delivery{Offset: d.Offset, Count: d.Count})
+		}
+	}
+	e.resp = resp
+	return true
+}

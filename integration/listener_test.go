@@ -26,6 +26,7 @@ const listenerVariable = "RINGLOG_TEST_LISTENER"
 // listenerSpec says what a process handles, and where it notes what it has.
 type listenerSpec struct {
 	Name        string
+	Group       string // that it is a member of, instead of a subscription of its own
 	Endpoints   []string
 	Where       string
 	Sources     []string
@@ -72,6 +73,9 @@ func runListener(text string) error {
 	c, err := client.New(client.Config{Endpoints: s.Endpoints})
 	if err != nil {
 		return err
+	}
+	if s.Group != "" {
+		return s.serveGroup(asked, c, notes)
 	}
 	r, err := router.New(router.OnClient(c), router.Options{Source: fmt.Sprintf("%s-%d", s.Name, s.Life), Breaker: router.Breaker{Off: true},
 		Retries: router.Backoff(2, time.Millisecond)})

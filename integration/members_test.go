@@ -1,0 +1,190 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Deliveries of an event that no member can handle, before it is dead.
+const groupDeliveries = 3
+
+// serveGroup handles what it gets as a member of the group, until it is asked to end.
+func (s *listenerSpec) serveGroup(asked context.Context, c *client.Client, notes *os.File) error {
+	m, err := c.JoinGroup(asked, s.Group, client.GroupOptions{Member: fmt.Sprintf("%s-%d", s.Name, s.Life), From: client.FromStart(),
+		Filter: event.Filter{Types: []string{string(event.TrainingProgress)}}, MaxDeliver: groupDeliveries, Prefetch: 256})
+	if err != nil {
+		return err
+	}
+	for err == nil {
+		var d client.Delivery
+		if d, err = m.Next(asked); err == nil {
+			err = s.settle(m, d, notes)
+		}
+	}
+	if asked.Err() != nil {
+		err = nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return errors.Join(err, m.Close(ctx), c.Close(ctx))
+}
+
+// settle notes an event before it is acknowledged, so that a killed process has noted all
+// that it acknowledged.
+func (s *listenerSpec) settle(m *client.GroupMember, d client.Delivery, notes *os.File) error {
+	if n := numberIn(d.Event); isPoison(n) || n%101 == 3 && d.Count == 1 {
+		return given(m.Nack(d.Offset, client.NackOptions{Err: errUnlucky.Error()}))
+	}
+	if _, err := fmt.Fprintf(notes, recordForm, d.Offset, s.Life); err != nil {
+		return err
+	}
+	return given(m.Ack(d.Offset))
+}
+
+// given passes over an event that was given to another member meanwhile.
+func given(err error) error {
+	if errors.Is(err, client.ErrNotHeld) {
+		return nil
+	}
+	return err
+}
+
+// Three processes share a group's events, on three voters: whoever is killed, a member or
+// the leader, each event is handled or dead-lettered, in the order of its key, and handled
+// again only where the process that had handled it was killed.
+func TestAGroupOfThreeProcesses(t *testing.T) {
+	work := &load{events: 200_000, publishers: 4, batch: 500}
+	if testing.Short() {
+		work.events = 20_000
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	c := newCluster(t, t.TempDir(), 3).startAll()
+	c.mustRun("settings", "set", "group.session_timeout", "10s")
+	all := &listeners{t: t}
+	for i := range 3 {
+		s := listenerSpec{Name: fmt.Sprintf("member-%d", i+1), Group: "crew", Endpoints: c.endpoints()}
+		s.File = filepath.Join(t.TempDir(), s.Name)
+		all.list = append(all.list, &listener{t: t, spec: s, log: s.File + ".log"})
+	}
+	t.Cleanup(func() {
+		for _, l := range all.list {
+			l.kill()
+		}
+	})
+	for _, l := range all.list {
+		l.start()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	published := make(chan struct{})
+	go func() {
+		defer close(published)
+		work.publish(ctx, t, c)
+	}()
+	kills := all.disturb(c, rand.New(rand.NewPCG(seed, 0)), int64(work.events))
+	<-published
+	if ctx.Err() != nil {
+		t.Fatal(context.Cause(ctx))
+	}
+	events := loaded(t, c, work)
+	c.eventually(2*time.Minute, "the group at the end", func() error {
+		info, err := c.client().Cursor(ctx, "crew")
+		if err == nil && info.Committed < work.last.Load() {
+			err = fmt.Errorf("it is at %d of %d; %s says:\n%s", info.Committed, work.last.Load(), all.list[0].spec.Name, all.list[0].tail())
+		}
+		return err
+	})
+	for _, l := range all.list {
+		l.stop()
+	}
+	all.checkGroup(c, events, kills)
+	c.converged()
+}
+
+// killedWith reports whether a letter tells of an event whose last delivery was to a process
+// that was killed: so often, it may as well be what had killed them.
+func (all *listeners) killedWith(letter string, kills map[string]int) bool {
+	for _, l := range all.list {
+		for life := range kills[l.spec.Name] {
+			if strings.HasPrefix(letter, fmt.Sprintf("%s-%d was not heard of", l.spec.Name, life+1)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkGroup holds what the members handled, and what was dead-lettered, against what was
+// published.
+func (all *listeners) checkGroup(c *cluster, events map[uint64]event.Event, kills map[string]int) {
+	all.t.Helper()
+	type life struct {
+		member string
+		number int
+	}
+	dead, again := map[uint64]string{}, 0 // what the letters say
+	for letter, err := range c.client().DeadLetters(all.t.Context(), client.LetterFilter{Cursor: "crew"}) {
+		if err != nil {
+			all.t.Fatal(err)
+		}
+		dead[letter.Offset] = letter.Error
+		if letter.Attempts < groupDeliveries {
+			all.t.Errorf("%d is dead after %d deliveries", letter.Offset, letter.Attempts)
+		}
+	}
+	handled := map[uint64]map[life]bool{}
+	for _, l := range all.list {
+		name := l.spec.Name
+		newest := map[string]uint64{} // by life and key
+		for _, r := range l.records() {
+			ev, there := events[r.offset]
+			by := life{name, r.life}
+			switch {
+			case !there || isPoison(numberIn(ev)):
+				all.t.Fatalf("%s handled %d, which can not be: %+v", name, r.offset, ev)
+			case handled[r.offset] == nil:
+				handled[r.offset] = map[life]bool{}
+			case handled[r.offset][by]:
+				all.t.Errorf("life %d of %s handled %d twice", r.life, name, r.offset)
+			}
+			handled[r.offset][by] = true
+			lane := fmt.Sprint(r.life, " ", ev.Key)
+			if newest[lane] > r.offset {
+				all.t.Errorf("life %d of %s handled %d of %s behind %d", r.life, name, r.offset, ev.Key, newest[lane])
+			}
+			newest[lane] = max(newest[lane], r.offset)
+		}
+		if l.life != kills[name]+1 {
+			all.t.Errorf("%s lived %d times and was killed %d times: it ended by itself", name, l.life, kills[name])
+		}
+	}
+	for offset, ev := range events {
+		by := handled[offset]
+		why, isDead := dead[offset]
+		poison := isPoison(numberIn(ev))
+		if died := isDead && (poison || all.killedWith(why, kills)); poison && len(by) > 0 || isDead != died || !isDead && len(by) == 0 {
+			all.t.Errorf("%d: handled %d times, dead %v (%s), of one that can be handled: %v", offset, len(by), isDead, why, !poison)
+		}
+		survivors := 0 // that handled it and were not killed
+		for l := range by {
+			if l.number == kills[l.member]+1 {
+				survivors++
+			}
+		}
+		if again += max(0, len(by)-1); survivors > 1 {
+			all.t.Errorf("%d: handled by %v, of which %d were not killed", offset, by, survivors)
+		}
+	}
+	all.t.Logf("%d events, %d handled again after %v were killed, %d dead letters", len(events), again, kills, len(dead))
+}

@@ -52,13 +52,15 @@ type GroupRetry struct {
 }
 
 // GroupSettle is what the leader of Term, which hands a group's events out, has made of
-// them since it last said so. Reserved is the last offset that it may have handed out;
-// the ranges rise and do not overlap, the retries rise by offset.
+// them since it last said so. Reserved is the last offset that it may have handed out,
+// and Open how many events up to there are not settled then; the ranges rise and do not
+// overlap, the retries rise by offset.
 type GroupSettle struct {
 	Name       string
 	Generation uint64
 	Term       uint64
 	Reserved   uint64
+	Open       uint64
 	Done       []Range // acknowledged, or not matching the filter
 	Retries    []GroupRetry
 }
@@ -87,7 +89,7 @@ func (c GroupCreate) appendTo(b []byte) []byte {
 
 func (c GroupSettle) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(appendString(b, c.Name), c.Generation)
-	b = binary.AppendUvarint(binary.AppendUvarint(b, c.Term), c.Reserved)
+	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, c.Term), c.Reserved), c.Open)
 	return AppendRetries(AppendRanges(b, c.Done), c.Retries)
 }
 
@@ -158,7 +160,7 @@ func (d *decoder) deliveryCommand(kind Kind) Command {
 		c.Group = GroupPolicy{AckWait: time.Duration(d.varint()), MaxDeliver: d.uvarint(), MaxPending: d.uvarint()}
 		return c
 	case KindGroupSettle:
-		return GroupSettle{Name: d.string(), Generation: d.uvarint(), Term: d.uvarint(), Reserved: d.uvarint(), Done: d.ranges(), Retries: d.retries()}
+		return GroupSettle{Name: d.string(), Generation: d.uvarint(), Term: d.uvarint(), Reserved: d.uvarint(), Open: d.uvarint(), Done: d.ranges(), Retries: d.retries()}
 	case KindGroupDead:
 		c := GroupDead{Term: d.uvarint()}
 		c.Letter, _ = d.letterCommand(KindDeadLetter).(DeadLetter)

@@ -54,7 +54,7 @@ func (c *Cursor) clone() *Cursor {
 		out.Gap = &gap
 	}
 	if c.Group != nil {
-		out.Group = &Group{Policy: c.Group.Policy, Reserved: c.Group.Reserved}
+		out.Group = &Group{Policy: c.Group.Policy, Reserved: c.Group.Reserved, Open: c.Group.Open}
 	}
 	return &out
 }

@@ -23,14 +23,17 @@ const (
 
 // Group is what a cursor that members share knows beside its commit. Policy is as it
 // was given. Reserved is the last offset that a leader may have handed out: what is
-// open up to there, and has no retry, was perhaps delivered once.
+// open up to there, and has no retry, was perhaps delivered once. Open is how many events
+// that are, those with a retry included, as its leader last counted what the filter lets
+// through.
 //
 // Committed <= Reserved <= the tail. Done lies in between and does not touch the
-// commit. A retry's offset is open: behind the commit, not done, not past Reserved, and
+// commit. Open is no more than what is left of them. A retry's offset is open: behind the commit, not done, not past Reserved, and
 // not trimmed.
 type Group struct {
 	Policy   frame.GroupPolicy  `json:"policy"`
 	Reserved uint64             `json:"reserved"`
+	Open     uint64             `json:"open"`
 	Done     []frame.Range      `json:"-"` // settled behind the commit; rising, not touching
 	Retries  []frame.GroupRetry `json:"-"` // deliveries that failed, by offset
 }

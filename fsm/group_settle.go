@@ -16,6 +16,7 @@ const maxRetryError = 1 << 10
 // settlement is what a group becomes by a settlement.
 type settlement struct {
 	floor, reserved uint64
+	open            uint64
 	done            ranges
 	retries         []frame.GroupRetry
 
@@ -44,6 +45,10 @@ func (a *applier) planSettlement(cur *Cursor, c frame.GroupSettle) (s settlement
 	}
 	s.done, s.floor = ranges(cur.Group.Done).union(s.settled).above(cur.Committed)
 	s.reserved = max(cur.Group.Reserved, c.Reserved, s.done.last(), s.floor)
+	if s.open = c.Open; c.Reserved < cur.Group.Reserved {
+		s.open = cur.Group.Open // who knows less has not counted
+	}
+	s.open = min(s.open, s.reserved-s.floor-s.done.within(s.floor+1, s.reserved))
 	a.mergeRetries(&s, cur.Group.Retries, c.Retries)
 	if n, m := len(s.done), len(s.retries); n > frame.MaxRanges || m > frame.MaxRetries {
 		r := refuse(Overloaded, "group", fmt.Sprintf("%d ranges and %d retries behind offset %d, which is not settled; the limits are %d and %d", n, m, s.floor+1, frame.MaxRanges, frame.MaxRetries),
@@ -133,12 +138,12 @@ func cut(text string, limit int) string {
 // settle makes a group what was planned.
 func (a *applier) settle(cur *Cursor, s settlement) Result {
 	g := cur.Group
-	moved := s.floor != cur.Committed || s.reserved != g.Reserved
+	moved := s.floor != cur.Committed || s.reserved != g.Reserved || s.open != g.Open
 	if !slices.Equal(s.done, g.Done) {
 		a.saveDone(cur.Name, s.done)
 	}
 	a.saveRetries(cur.Name, s.kept, s.over)
-	g.Reserved, g.Done, g.Retries = s.reserved, s.done, s.retries
+	g.Reserved, g.Open, g.Done, g.Retries = s.reserved, s.open, s.done, s.retries
 	a.resolveSettled(cur.Name, s.settled)
 	if !moved {
 		return a.touchCursor(cur)
@@ -158,7 +163,8 @@ func (a *applier) deadInGroup(c frame.GroupDead) (Result, error) {
 	if cur.Settled(l.Offset) {
 		return a.deadAlready(cur, l.Offset)
 	}
-	next, refused := a.planSettlement(cur, frame.GroupSettle{Done: []frame.Range{{From: l.Offset, To: l.Offset}}})
+	next, refused := a.planSettlement(cur, frame.GroupSettle{Reserved: cur.Group.Reserved, Open: max(cur.Group.Open, 1) - 1,
+		Done: []frame.Range{{From: l.Offset, To: l.Offset}}})
 	if refused != nil {
 		return *refused, nil
 	}
@@ -168,7 +174,7 @@ func (a *applier) deadInGroup(c frame.GroupDead) (Result, error) {
 // moveGroup puts a group somewhere else: what it knew of what lies behind is gone.
 func (a *applier) moveGroup(cur *Cursor, to uint64) {
 	a.forgetGroup(cur)
-	cur.Group.Reserved, cur.Generation = to, a.nextGroupGeneration()
+	cur.Group.Reserved, cur.Group.Open, cur.Generation = to, 0, a.nextGroupGeneration()
 }
 
 // forgetGroup removes what is stored beside a group's cursor.

@@ -15,6 +15,7 @@ import (
 type modelGroup struct {
 	policy   frame.GroupPolicy
 	reserved uint64
+	open     uint64
 	done     map[uint64]bool
 	retries  map[uint64]frame.GroupRetry
 }
@@ -82,6 +83,9 @@ func (m *model) fenced(cur *modelCursor, term, generation uint64) string {
 
 func (m *model) takeIn(name string, cur *modelCursor, c frame.GroupSettle) string {
 	g, before := cur.group, cur.committed
+	if c.Reserved >= g.reserved {
+		g.open = c.Open
+	}
 	g.reserved = max(g.reserved, c.Reserved)
 	for _, r := range c.Done {
 		for offset := r.From; offset <= r.To; offset++ {
@@ -98,6 +102,16 @@ func (m *model) takeIn(name string, cur *modelCursor, c frame.GroupSettle) strin
 		cur.committed++
 		delete(g.done, cur.committed)
 	}
+	left := uint64(0)
+	for offset := cur.committed + 1; offset <= g.reserved; offset++ {
+		if !g.done[offset] {
+			left++
+		}
+	}
+	if g.open > left {
+		m.met["group with fewer events open than it was told"]++
+	}
+	g.open = min(g.open, left)
 	m.resolve(name, cur.settled)
 	if cur.committed >= cur.gapTo && cur.committed > before {
 		cur.gapFrom, cur.gapTo = 0, 0
@@ -126,7 +140,8 @@ func (m *model) deadInGroup(cur *modelCursor, c frame.GroupDead) string {
 	}
 	return m.die(cur, c.Letter, cur.settled(c.Letter.Offset), func() string {
 		m.met["dead in a group"]++
-		return m.takeIn(c.Letter.Cursor, cur, frame.GroupSettle{Done: []frame.Range{{From: c.Letter.Offset, To: c.Letter.Offset}}})
+		return m.takeIn(c.Letter.Cursor, cur, frame.GroupSettle{Reserved: cur.group.reserved, Open: max(cur.group.open, 1) - 1,
+			Done: []frame.Range{{From: c.Letter.Offset, To: c.Letter.Offset}}})
 	})
 }
 
@@ -154,7 +169,7 @@ func groupRequest(t *rapid.T, m *model, name string, offset, term uint64) reques
 		c.Done = withinTail(c.Done, tail)
 		next = min(next, tail)
 	}
-	c.Reserved = next
+	c.Reserved, c.Open = next, rapid.Uint64Range(0, 4).Draw(t, "open")
 	if what != "acks" {
 		c.Retries = retriesFrom(t, m, offset, next)
 	}
@@ -195,8 +210,8 @@ func checkGroups(t tb, m *Machine, want *model) {
 			continue
 		}
 		g := cur.group
-		if got.Committed != cur.committed || got.Group.Reserved != g.reserved || !ranges(got.Group.Done).rise() || !canonical(&got) {
-			t.Fatalf("group %q: %+v %+v, want committed %d reserved %d", name, got, got.Group, cur.committed, g.reserved)
+		if got.Committed != cur.committed || got.Group.Reserved != g.reserved || got.Group.Open != g.open || !ranges(got.Group.Done).rise() || !canonical(&got) {
+			t.Fatalf("group %q: %+v %+v, want committed %d reserved %d open %d", name, got, got.Group, cur.committed, g.reserved, g.open)
 		}
 		var retries []frame.GroupRetry
 		for _, offset := range slices.Sorted(maps.Keys(g.retries)) {

@@ -118,6 +118,18 @@ func (c *Coordinator) Room() int {
 // Unopened counts events that were fed and not reserved.
 func (c *Coordinator) Unopened() int { return int(c.slots.next - c.opened) }
 
+// Open counts events that may have been handed out and are not settled.
+func (c *Coordinator) Open() int { return c.open - c.openFrom(c.opened) }
+
+// openFrom counts the events from a slot on, which is not opened, that are not settled:
+// what a trim has settled stands in front of the others.
+func (c *Coordinator) openFrom(n uint64) int {
+	for n < c.slots.next && c.slots.at(n).settled() {
+		n++
+	}
+	return int(c.slots.next - n)
+}
+
 // Ready counts what can be handed out to anyone: events without a key, and keys.
 func (c *Coordinator) Ready() int { return c.ready.len() }
 

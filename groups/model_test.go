@@ -525,6 +525,15 @@ func (w *world) settleAs(reserve int, all bool, fate string) {
 		}
 		return
 	}
+	open := uint64(0)
+	for _, e := range w.events[:min(s.Reserved, w.scanned)] {
+		if e.matches && !e.settled {
+			open++
+		}
+	}
+	if s.Open != open {
+		w.t.Fatalf("%d are told to be open up to %d of %d, which %d are", s.Open, s.Reserved, w.scanned, open)
+	}
 	w.did[fate]++
 	if fate != "settle failed" {
 		w.store(s)

@@ -7,10 +7,11 @@ import (
 	"github.com/ringrift/ringlog/frame"
 )
 
-// Settle is what the log is to be told of a group. Done rises and does not touch; Retries
-// rise.
+// Settle is what the log is to be told of a group. Open counts the events up to Reserved
+// that are not settled; Done rises and does not touch; Retries rise.
 type Settle struct {
 	Reserved uint64
+	Open     uint64
 	Done     []frame.Range
 	Retries  []frame.GroupRetry
 }
@@ -32,9 +33,11 @@ func (c *Coordinator) Outbox(reserve int, all bool) (Settle, bool) {
 	}
 	f := &flight{low: c.low, high: c.high, floor: c.clear()}
 	f.settle.Reserved = c.reserved
-	if n := min(c.slots.next, c.opened+uint64(max(0, reserve))); n > c.opened {
-		f.settle.Reserved = max(c.reserved, c.slots.at(n-1).offset)
+	beyond := max(c.opened, min(c.slots.next, c.opened+uint64(max(0, reserve))))
+	if beyond > c.opened {
+		f.settle.Reserved = max(c.reserved, c.slots.at(beyond-1).offset)
 	}
+	f.settle.Open = uint64(c.open - c.openFrom(beyond))
 	if f.low == 0 && f.settle.Reserved == c.reserved && (!all || f.floor == c.floor) {
 		return Settle{}, false
 	}

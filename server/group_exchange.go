@@ -107,6 +107,7 @@ func (g *liveGroup) enter(r *exchangeRequest) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.seen = now
 	g.c.Begin(m)
 	e := &call{g: g, r: r, m: m, session: m.Session}
 	for _, one := range r.progress {

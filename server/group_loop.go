@@ -220,15 +220,16 @@ func (g *liveGroup) check() {
 		g.end(errSessionsOver(g.name))
 	case g.ops.node.LeadingTerm() != g.term:
 		g.end(fmt.Errorf("server: group %s: %w", g.name, raftnode.ErrNotLeader))
-	case g.inUse(c.Group.Policy):
+	case g.inUse(c.Group.Policy, g.ops.groups.crowded()):
 		if idle := g.ops.machine().Settings().CursorIdle; idle > 0 && time.Since(c.Touched) > idle/4 {
 			_ = g.propose(groups.Settle{}) // a group whose members wait does not expire
 		}
 	}
 }
 
-// inUse reports whether there is a member, and ends what nobody has used for long.
-func (g *liveGroup) inUse(policy frame.GroupPolicy) bool {
+// inUse reports whether there is a member, and ends what nobody has used for long, unless
+// it knows what the log does not: how often what is open was handed out.
+func (g *liveGroup) inUse(policy frame.GroupPolicy, crowded bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.c.SetPolicy(g.ops.deliveryPolicy(policy))
@@ -238,7 +239,7 @@ func (g *liveGroup) inUse(policy frame.GroupPolicy) bool {
 		g.seen = now
 		return true
 	}
-	if now.Sub(g.seen) > groupIdle {
+	if now.Sub(g.seen) > groupIdle && (crowded || g.c.Open() == 0) {
 		g.end(errIdle)
 	}
 	return false

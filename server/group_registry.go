@@ -36,8 +36,18 @@ func newCoordinators(ctx context.Context, ops *service, logger hclog.Logger) *co
 // wait returns when all have ended, which they do once the server closes.
 func (k *coordinators) wait() { k.loops.Wait() }
 
+// keptIdle coordinators without members are kept for the sake of what they know.
+const keptIdle = 64
+
 // errIdle ends a group's coordinator that nobody needs.
 var errIdle = errors.New("server: nobody was there for long")
+
+// crowded reports that there are so many that those without a member end early.
+func (k *coordinators) crowded() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.live) > keptIdle
+}
 
 // get returns the coordinator of a group, a new one where there is none that goes on.
 func (k *coordinators) get(ctx context.Context, name string) (*liveGroup, error) {

@@ -62,7 +62,7 @@ func (g *liveGroup) propose(s groups.Settle) error {
 	for {
 		n := min(len(s.Retries), retriesAtOnce)
 		_, err := g.ops.propose(g.ctx, frame.Request{Command: frame.GroupSettle{Name: g.name, Generation: g.generation, Term: g.term,
-			Reserved: s.Reserved, Done: s.Done, Retries: s.Retries[:n]}})
+			Reserved: s.Reserved, Open: s.Open, Done: s.Done, Retries: s.Retries[:n]}})
 		switch {
 		case err == nil && n == len(s.Retries):
 			return nil

@@ -40,20 +40,14 @@ func (s *service) groupOf(c *fsm.Cursor) *groupView {
 	return v
 }
 
-// fromState counts what the log has reserved and not heard of.
+// fromState tells what the log has reserved and not heard of.
 func (v *groupView) fromState(s *service, name string) {
 	c, there := s.machine().Group(name)
 	if !there {
 		return
 	}
 	v.Redelivering = uint64(len(c.Group.Retries))
-	v.Pending = c.Group.Reserved - min(c.Group.Reserved, c.Committed)
-	for _, r := range c.Group.Done {
-		if r.From <= c.Group.Reserved {
-			v.Pending -= min(v.Pending, min(r.To, c.Group.Reserved)-r.From+1)
-		}
-	}
-	v.Pending -= min(v.Pending, v.Redelivering)
+	v.Pending = c.Group.Open - min(c.Group.Open, v.Redelivering)
 }
 
 // groupSpec is what a group is made with.

@@ -196,7 +196,7 @@ func checkWishes(r *exchangeRequest) error {
 	case len(r.holding) > 0 && r.session != 0:
 		return &api.Error{Code: api.InvalidArgument, Field: "holding", Message: "holding is for joining, and a session is given", Remedy: "send it with session 0"}
 	case r.want < 0 || r.want > maxWant:
-		return badParam("want", fmt.Sprint(r.want), fmt.Sprintf("a number of events from 0 to %d", maxWant))
+		return &api.Error{Code: api.InvalidArgument, Field: "want", Message: fmt.Sprintf("more than %d events at once, or fewer than none", maxWant), Remedy: fmt.Sprintf("want 0 to %d", maxWant)}
 	case r.wait < 0 || r.wait > maxExchangeWait:
 		return badParam("wait_ms", fmt.Sprint(r.wait.Milliseconds()), fmt.Sprintf("milliseconds up to %d", maxExchangeWait.Milliseconds()))
 	case r.leave && r.want > 0:

@@ -174,12 +174,12 @@ func (l LetterChoice) body() letterChoiceBody {
 type LettersDone struct {
 	Matched  int      `json:"matched"`
 	Done     int      `json:"done"`
-	Skipped  int      `json:"skipped"`   // under way already, or too young
-	Missing  []uint64 `json:"missing"`   // of those named, that are not there
-	NoCursor []uint64 `json:"no_cursor"` // whose cursor is not there
-	Left     int      `json:"left"`      // chosen, and not looked at yet
-	More     bool     `json:"more"`      // there are more than MaxEvents
-	Last     uint64   `json:"last"`      // the last one looked at
+	Skipped  int      `json:"skipped"`             // under way already, or too young
+	Missing  []uint64 `json:"missing,omitempty"`   // of those named, that are not there
+	NoCursor []uint64 `json:"no_cursor,omitempty"` // whose cursor is not there
+	Left     int      `json:"left"`                // chosen, and not looked at yet
+	More     bool     `json:"more"`                // there are more than MaxEvents
+	Last     uint64   `json:"last"`                // the last one looked at
 	DryRun   bool     `json:"dry_run"`
 }
 

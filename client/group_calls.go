@@ -27,13 +27,15 @@ func (m *GroupMember) beginJoining() *ringlogv1.ExchangeRequest {
 		// What came again since was nacked: once more would be a second failure.
 		again := func(offset uint64) bool { return m.stock.held[offset] != nil || m.open.tells(offset) }
 		m.sent.nacks = slices.DeleteFunc(m.sent.nacks, func(f failure) bool { return again(f.wire.Offset) })
-		m.sent.returned = slices.DeleteFunc(m.sent.returned, again)
+		m.open.returned = append(slices.DeleteFunc(m.sent.returned, again), m.open.returned...)
+		m.sent.returned = nil
 	}
 	m.forsake()
 	req := m.request()
 	if m.doubtful() {
 		m.sent.fill(req)
 	}
+	m.back().fill(req)
 	holding := rangesOf(m.stock.offsets())
 	for _, s := range m.unanswered() {
 		holding = append(holding, s.acks...)
@@ -63,6 +65,7 @@ func (m *GroupMember) endJoining(resp *ringlogv1.ExchangeResponse) {
 		m.confirm(m.sent, resp)
 		m.sent, m.resend = nil, false
 	}
+	m.open.returned = m.open.returned[len(m.back().returned):]
 	m.releaseHeld()
 }
 
@@ -74,22 +77,19 @@ func (m *GroupMember) doubtful() bool { return m.resend && m.sent.lost }
 // forsake gives back what stands behind a nack that the group perhaps has: then it has
 // taken that back, and others may have it. The caller holds mu.
 func (m *GroupMember) forsake() {
-	var back []uint64
-	for _, f := range m.held {
-		back = append(back, m.stock.forsake(f)...)
-	}
+	stopped := m.held
 	if m.doubtful() {
-		for _, f := range m.sent.nacks {
-			back = append(back, m.stock.forsake(f)...)
-		}
+		stopped = slices.Concat(stopped, m.sent.nacks)
 	}
-	if len(back) > 0 && !m.resend {
-		m.sent, m.resend = &settlement{given: m.confirmed, lost: true}, true
+	for _, f := range stopped {
+		m.open.returned = append(m.open.returned, m.stock.forsake(f)...)
 	}
-	if m.doubtful() {
-		m.sent.returned = append(back, m.sent.returned...)
-		m.sent.returned = m.sent.returned[:min(len(m.sent.returned), maxSettleRanges)]
-	}
+}
+
+// back is what is given back with joining, so that it is not kept if others may have it. The
+// caller holds mu.
+func (m *GroupMember) back() *settlement {
+	return &settlement{returned: m.open.returned[:min(len(m.open.returned), maxSettleRanges)]}
 }
 
 // unanswered is what was settled and is not known to be durable.

@@ -213,7 +213,7 @@ func (s *settlement) cut() *settlement {
 }
 
 func (s *settlement) fill(req *ringlogv1.ExchangeRequest) {
-	req.Acks, req.Progress = rangesToWire(s.acks), rangesToWire(s.progress)
+	req.Acks, req.Progress = append(req.Acks, rangesToWire(s.acks)...), append(req.Progress, rangesToWire(s.progress)...)
 	for _, f := range s.nacks {
 		req.Nacks = append(req.Nacks, f.wire)
 	}

@@ -98,42 +98,58 @@ func TestAFailureIsInTheLogBeforeTheNextDelivery(t *testing.T) {
 	}
 }
 
-// Until the log has an acknowledgement, or a dead letter, its key stays with the member:
-// whoever had got the next event could not keep it behind one that is open again.
+// Until the log has an acknowledgement its key stays with the member: whoever had got the
+// next event could not keep it behind one that is open again.
 func TestAKeyStaysUntilTheLogHasWhatIsSettled(t *testing.T) {
-	for _, dead := range []bool{false, true} {
-		c := shared(t, "k", "k")
-		m, other := joined(t, c, "w"), joined(t, c, "other")
-		takes(c, m, 1, 1<<20, 1)
-		if dead {
-			c.Nack(time.Unix(1000, 0), m, Nack{Offset: 1, Dead: true})
-		} else {
-			c.Ack(m, frame.Range{From: 1, To: 1}, nil)
-		}
-		if got := takes(c, other, 1, 1<<20, 1); got != nil {
-			t.Errorf("%v goes to another", got)
-		}
-		for range c.Deaths() {
-			c.Buried(1, true)
-		}
-		c.Outbox(0, false)
-		c.Settled(true)
-		if got := takes(c, other, 1, 1<<20, 1); !slices.Equal(got, []uint64{2}) {
-			t.Errorf("%v, once the log has it", got)
-		}
+	c := shared(t, "k", "k")
+	m, other := joined(t, c, "w"), joined(t, c, "other")
+	takes(c, m, 1, 1<<20, 1)
+	c.Ack(m, frame.Range{From: 1, To: 1}, nil)
+	if got := takes(c, other, 1, 1<<20, 1); got != nil {
+		t.Errorf("%v goes to another", got)
+	}
+	c.Outbox(0, false)
+	c.Settled(true)
+	if got := takes(c, other, 1, 1<<20, 1); !slices.Equal(got, []uint64{2}) {
+		t.Errorf("%v, once the log has it", got)
 	}
 }
 
-// A key does not stay with a member that is gone because its dead letter is not taken.
-func TestWhoIsGoneKeepsNoKey(t *testing.T) {
-	for _, gone := range []func(*Coordinator, *Member){(*Coordinator).Leave, func(c *Coordinator, _ *Member) { c.Tick(time.Unix(1011, 0)) }} {
+// Nobody gets what stands behind a dead event before its letter is stored, whoever had it.
+func TestAKeyWaitsForItsLetter(t *testing.T) {
+	for _, gone := range []func(*Coordinator, *Member){
+		func(*Coordinator, *Member) {},
+		(*Coordinator).Leave,
+		func(c *Coordinator, _ *Member) { c.Tick(time.Unix(1011, 0)) },
+	} {
 		c := shared(t, "k", "k")
 		m := joined(t, c, "w")
 		takes(c, m, 1, 1<<20, 1)
 		c.Nack(time.Unix(1000, 0), m, Nack{Offset: 1, Dead: true})
 		gone(c, m)
-		if got := takes(c, joined(t, c, "other"), 1, 1<<20, 1); !slices.Equal(got, []uint64{2}) {
-			t.Errorf("%v", got)
+		other := joined(t, c, "other")
+		for _, stored := range []bool{false, true} {
+			if got := takes(c, other, 1, 1<<20, 1); got != nil {
+				t.Errorf("%v is handed out", got)
+			}
+			for range c.Deaths() {
+				c.Buried(1, stored)
+			}
 		}
+		if got := takes(c, other, 1, 1<<20, 1); !slices.Equal(got, []uint64{2}) {
+			t.Errorf("%v, once its letter is stored", got)
+		}
+	}
+}
+
+// A key does not wait for what its member settled once that one is gone.
+func TestWhoIsSilentKeepsNoKey(t *testing.T) {
+	c := shared(t, "k", "k")
+	m := joined(t, c, "w")
+	takes(c, m, 1, 1<<20, 1)
+	c.Ack(m, frame.Range{From: 1, To: 1}, nil)
+	c.Tick(time.Unix(1011, 0))
+	if got := takes(c, joined(t, c, "other"), 1, 1<<20, 1); !slices.Equal(got, []uint64{2}) {
+		t.Errorf("%v", got)
 	}
 }

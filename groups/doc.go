@@ -16,8 +16,9 @@
 //     come again behind it.
 //
 //   - What a coordinator does not know of the one before it, nobody else has acted on: a
-//     failed event is handed out again once the log has that it failed, and a key goes to
-//     another member once the log has what its member settled. So each member keeps what
+//     failed event is handed out again once the log has that it failed, a key goes to
+//     another member once the log has what its member settled, and what follows a dead
+//     event in its key is handed out once the letter is stored. So each member keeps what
 //     it holds over a change of leader, if it joins within a session's time.
 //
 //   - What is settled is told to the log until the log has it; an event that is not

@@ -12,6 +12,7 @@ type key struct {
 	owner *Member // whose they are; nil where there are none
 	head  uint64  // number of the first one that is parked; 0 is none
 	tail  uint64  // and of the last one that was opened
+	dying int     // its slots whose letters are to be stored
 	where where
 	stamp uint64 // of its newest place in a queue
 	yield bool   // its owner gets no more of it
@@ -113,7 +114,7 @@ func (c *Coordinator) park(n uint64, s *slot, at int64) {
 // wake queues a key whose first parked event can be handed out: with its owner, or for
 // anyone.
 func (c *Coordinator) wake(k *key) {
-	if c.advance(k); k.where != nowhere || k.yield || k.head == 0 || !c.slots.at(k.head).due(c.now) {
+	if c.advance(k); k.where != nowhere || k.yield || k.dying > 0 || k.head == 0 || !c.slots.at(k.head).due(c.now) {
 		return
 	}
 	k.stamp++
@@ -182,9 +183,9 @@ func (c *Coordinator) unpin(s *slot) {
 	}
 }
 
-func (c *Coordinator) unpinOf(m *Member, which func(*slot) bool) {
+func (c *Coordinator) unpinAll(m *Member) {
 	for n := c.slots.first; n < c.slots.next; n++ {
-		if s := c.slots.at(n); s.pinned && s.key.owner == m && which(s) {
+		if s := c.slots.at(n); s.pinned && s.key.owner == m {
 			c.unpin(s)
 		}
 	}

@@ -204,7 +204,6 @@ func (c *Coordinator) Leave(m *Member) {
 			c.putBack(n-1, s, 0, false)
 		}
 	}
-	c.unpinOf(m, func(s *slot) bool { return s.state == dying }) // its letter may take long
 	c.remove(m)
 }
 
@@ -216,7 +215,7 @@ func (c *Coordinator) silent(m *Member) {
 			c.fail(n-1, s, failure{text: text})
 		}
 	}
-	c.unpinOf(m, func(*slot) bool { return true })
+	c.unpinAll(m)
 	c.remove(m)
 }
 

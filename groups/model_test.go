@@ -269,7 +269,7 @@ func (w *world) fail(e *modelEvent, after time.Time, kept, revokes bool) {
 	holder := e.holder
 	e.holder = ""
 	if w.p.MaxDeliver > 0 && e.count >= w.p.MaxDeliver {
-		e.dying, e.by = true, holder
+		e.dying = true
 		w.did["dead"]++
 		return
 	}
@@ -339,7 +339,7 @@ func (w *world) mayGet(e *modelEvent, name string) {
 		w.t.Fatalf("offset %d is handed out at %s, it waits until %s", e.offset, w.now, e.after)
 	}
 	for _, other := range w.sameKey(e) {
-		if other.offset < e.offset && w.isOpen(other) && other.holder != name || other.offset > e.offset && other.holder != "" {
+		if other.offset < e.offset && !other.settled && other.holder != name || other.offset > e.offset && other.holder != "" {
 			w.t.Fatalf("offset %d of key %s goes to %s, %d is with %q", e.offset, e.key, name, other.offset, other.holder)
 		}
 		if other.by != "" && other.by != name {
@@ -430,7 +430,7 @@ func (w *world) nackOne(name string, cl *client, nack Nack) {
 		e.count--
 		w.revokeBehind(e, name)
 	case nack.Dead:
-		e.holder, e.dying, e.by = "", true, name
+		e.holder, e.dying = "", true
 	default:
 		w.fail(e, w.now.Add(nack.Delay), true, true)
 	}
@@ -504,9 +504,6 @@ func (w *world) leave(t *rapid.T) {
 		if e.holder == name {
 			e.holder, e.after = "", time.Time{}
 			e.count--
-		}
-		if e.dying && e.by == name {
-			e.by = ""
 		}
 	}
 }

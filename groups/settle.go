@@ -96,14 +96,19 @@ func (c *Coordinator) fail(n uint64, s *slot, f failure) {
 	c.putBack(n, s, f.at, true)
 }
 
-// die gives an event up. The later ones of its key go on: it does not come again.
+// die gives an event up. The later ones of its key that are held go on: it does not come
+// again. The others wait until its letter is stored, before which another leader would hand
+// it out.
 func (c *Coordinator) die(s *slot, f failure) {
 	if old, had := c.notes[s.offset]; f.text == "" && had {
 		f.text = old.text
 	}
 	c.notes[s.offset] = note{clip(f.text, maxText), clip(f.handler, maxHandler)}
 	s.failed = true
-	c.pin(s)
+	if s.key != nil {
+		s.key.dying++
+	}
+	c.unhold(s)
 	s.state = dying
 	c.dying = append(c.dying, s.offset)
 }

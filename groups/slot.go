@@ -114,6 +114,9 @@ func (c *Coordinator) finish(n uint64, s *slot) {
 	if s.failed {
 		delete(c.notes, s.offset)
 	}
+	if s.state == dying && s.key != nil {
+		s.key.dying--
+	}
 	s.state = acked
 	c.open--
 	c.touch(n)

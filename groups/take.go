@@ -110,7 +110,7 @@ func (c *Coordinator) waiting(n uint64) *slot {
 func (t *taking) give(k *key) {
 	c := t.c
 	for n := 0; n < turn && t.more(); n++ {
-		if c.advance(k); k.head == 0 || !c.slots.at(k.head).due(c.now) {
+		if c.advance(k); k.dying > 0 || k.head == 0 || !c.slots.at(k.head).due(c.now) {
 			break
 		}
 		t.hand(c.slots.at(k.head))

@@ -168,6 +168,20 @@ func TestAnAckWhoseLeaderGoesMayBeInTheLog(t *testing.T) {
 	}
 }
 
+// Nor is it told so of an event that it gives up, whose dead letter may be in the log.
+func TestADeadLetterWhoseLeaderGoesMayBeInTheLog(t *testing.T) {
+	for _, fate := range []error{raftnode.ErrNotLeader, raftnode.ErrOutcomeUnknown} {
+		r := newRejoining(t)
+		r.node.bury = make(chan frame.GroupDead)
+		nacked := r.begin(exchangeRequest{session: r.session, nacks: []groups.Nack{{Offset: r.offsets[0], Dead: true}}})
+		<-r.node.bury
+		r.node.fate <- fate
+		if got := <-nacked; got.err == nil || toAPI(got.err).Code != api.OutcomeUnknown {
+			t.Errorf("%v: %+v, %v", fate, got.exchanged, got.err)
+		}
+	}
+}
+
 // A call that nobody waits for any more begins no session: the member may have joined with
 // another one since.
 func TestAnAbandonedCallDoesNotJoin(t *testing.T) {

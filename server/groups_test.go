@@ -377,6 +377,7 @@ func TestBadExchanges(t *testing.T) {
 type reluctant struct {
 	Node
 	asked chan frame.GroupSettle
+	bury  chan frame.GroupDead // nil: dead letters are stored as they come
 	fate  chan error
 	lost  atomic.Bool // its leadership
 }
@@ -384,10 +385,19 @@ type reluctant struct {
 func (r *reluctant) Propose(ctx context.Context, request frame.Request) (fsm.Result, error) {
 	if c, ok := request.Command.(frame.GroupSettle); ok && len(c.Done) > 0 && c.Done[len(c.Done)-1].To > 1 {
 		r.asked <- c
-		if err := <-r.fate; err != nil {
-			r.lost.Store(true)
-			return fsm.Result{}, err
-		}
+		return r.decide(ctx, request)
+	}
+	if c, ok := request.Command.(frame.GroupDead); ok && r.bury != nil {
+		r.bury <- c
+		return r.decide(ctx, request)
+	}
+	return r.Node.Propose(ctx, request)
+}
+
+func (r *reluctant) decide(ctx context.Context, request frame.Request) (fsm.Result, error) {
+	if err := <-r.fate; err != nil {
+		r.lost.Store(true)
+		return fsm.Result{}, err
 	}
 	return r.Node.Propose(ctx, request)
 }

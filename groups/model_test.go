@@ -238,7 +238,7 @@ func (w *world) claimable(e *modelEvent, name string) bool {
 		return false
 	}
 	for _, other := range w.sameKey(e) {
-		if other.offset < e.offset && w.isOpen(other) && other.holder != name {
+		if other.offset < e.offset && w.isOpen(other) && other.holder != name || other.by != "" && other.by != name {
 			return false
 		}
 	}

@@ -211,6 +211,7 @@ func (c *Coordinator) Trim(to uint64) (events int) {
 			c.finish(n, s)
 			events++
 		}
+		c.unpin(s) // no later leader hands it out
 	}
 	c.dying = slices.DeleteFunc(c.dying, func(offset uint64) bool { return offset <= to })
 	c.scanned = max(c.scanned, to)

@@ -253,8 +253,10 @@ func (c *Columns) KindAt(i int) DedupKind { return DedupKind(c.kinds[i]) }
 // KeyAt returns row i's dedup key.
 func (c *Columns) KeyAt(i int) Key { return Key(c.keys[i*keySize:][:keySize]) }
 
-// TypeAt and SourceAt return indexes into the header's lists.
-func (c *Columns) TypeAt(i int) int   { return int(c.types[i]) }
+// TypeAt returns row i's index into the header's types.
+func (c *Columns) TypeAt(i int) int { return int(c.types[i]) }
+
+// SourceAt returns row i's index into the header's sources.
 func (c *Columns) SourceAt(i int) int { return int(c.sources[i]) }
 
 // ContentAt returns the content prefix of row i: of the key itself, or, for a

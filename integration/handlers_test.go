@@ -94,6 +94,25 @@ func (all *listeners) handled() (n int64) {
 	return n
 }
 
+// disturbed publishes work while processes and the leader are killed, until about expected
+// events are handled. It returns what stands in the log, and who was killed how often.
+func (all *listeners) disturbed(c *cluster, rng *rand.Rand, work *load, expected int64) (map[uint64]event.Event, map[string]int) {
+	all.t.Helper()
+	ctx, cancel := context.WithTimeout(all.t.Context(), 5*time.Minute)
+	defer cancel()
+	published := make(chan struct{})
+	go func() {
+		defer close(published)
+		work.publish(ctx, all.t, c)
+	}()
+	kills := all.disturb(c, rng, expected)
+	<-published
+	if ctx.Err() != nil {
+		all.t.Fatal(context.Cause(ctx))
+	}
+	return loaded(all.t, c, work), kills
+}
+
 // Handlers in three processes, each with a durable subscription, some of which fail, on
 // three voters: whoever is killed, a handler's process or the leader, each event that is a
 // subscription's is handled or dead-lettered, in the order of its key, and handled again
@@ -112,20 +131,8 @@ func TestHandlersInThreeProcesses(t *testing.T) {
 		l.start()
 		l.awaitAttached(c)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	published := make(chan struct{})
-	go func() {
-		defer close(published)
-		work.publish(ctx, t, c)
-	}()
 	expected := int64(work.events) + int64(work.events)/2 + int64(work.events/work.publishers)
-	kills := all.disturb(c, rng, expected)
-	<-published
-	if ctx.Err() != nil {
-		t.Fatal(context.Cause(ctx))
-	}
-	events := loaded(t, c, work)
+	events, kills := all.disturbed(c, rng, work, expected)
 	for _, l := range all.list {
 		l.awaitCommitted(c, events)
 		l.stop()

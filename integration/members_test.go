@@ -85,21 +85,9 @@ func TestAGroupOfThreeProcesses(t *testing.T) {
 	for _, l := range all.list {
 		l.start()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	published := make(chan struct{})
-	go func() {
-		defer close(published)
-		work.publish(ctx, t, c)
-	}()
-	kills := all.disturb(c, rand.New(rand.NewPCG(seed, 0)), int64(work.events))
-	<-published
-	if ctx.Err() != nil {
-		t.Fatal(context.Cause(ctx))
-	}
-	events := loaded(t, c, work)
+	events, kills := all.disturbed(c, rand.New(rand.NewPCG(seed, 0)), work, int64(work.events))
 	c.eventually(2*time.Minute, "the group at the end", func() error {
-		info, err := c.client().Cursor(ctx, "crew")
+		info, err := c.client().Cursor(t.Context(), "crew")
 		if err == nil && info.Committed < work.last.Load() {
 			err = fmt.Errorf("it is at %d of %d; %s says:\n%s", info.Committed, work.last.Load(), all.list[0].spec.Name, all.list[0].tail())
 		}

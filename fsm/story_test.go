@@ -85,6 +85,9 @@ func (s *teller) line(words []string) string {
 		return s.entry(requests...)
 	case "voters": // a raft configuration; a non-voter as -n4
 		return s.configure(words[1:])
+	case "restart": // with what is stored
+		reload(s.t, s.m)
+		return ""
 	case "wait":
 		d, _ := time.ParseDuration(words[1])
 		s.at = s.at.Add(d)

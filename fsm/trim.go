@@ -301,7 +301,10 @@ const (
 func (a *applier) openGap(c *Cursor, first uint64, reason string) error {
 	gap := c.Gap
 	if gap == nil {
-		gap = &log.Gap{From: c.Committed + 1, To: c.Committed, Types: map[string]uint64{}}
+		gap = &log.Gap{From: c.Committed + 1, To: c.Committed}
+	}
+	if gap.Types == nil { // also of a stored gap that had none
+		gap.Types = map[string]uint64{}
 	}
 	counted := max(gap.To+1, a.s.meta.First)
 	gap.Uncounted += c.open(gap.To+1, counted-1) // trimmed before the cursor stood there

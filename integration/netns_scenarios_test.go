@@ -104,11 +104,11 @@ const quorumGone = `
 	^LEADER_LEASE_EXPIRED leader_id=$a
 	QUORUM_LOST began_at=* seen_by=* refused>=1 voters=3 quorum=2 last_leader=$a cause=unreachable
 	QUORUM_RECOVERY_STARTED recovery_ms>=0
-	QUORUM_RESTORED after=lost outage_ms>=4400 refused>=1
+	QUORUM_RESTORED after=lost outage_ms>=4150 refused>=1
 	^?QUORUM_OUTAGE_VIEW cluster_had_quorum=false`
 
 // outageLasts is for how long a test leaves the cluster without a quorum. For as long
-// as its lease (500 ms) a leader may be told to have led on, and comparing clocks costs a
+// as its lease (750 ms) a leader may be told to have led on, and comparing clocks costs a
 // little.
 const outageLasts = 5 * time.Second
 

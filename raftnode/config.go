@@ -52,12 +52,11 @@ type Config struct {
 // Timing holds the clocks of consensus. A zero field takes its default.
 type Timing struct {
 	// Heartbeat: without word from a leader for so long a follower stands, or up to three
-	// times as long, as raft looks now and then; 1 s. A heartbeat waits behind the
-	// follower's disk writes.
+	// times as long, as raft looks now and then; 1 s.
 	Heartbeat time.Duration
 	Election  time.Duration // how long a candidate waits for votes, at least Heartbeat; as Heartbeat
 	// Lease: a leader without word from a quorum for so long steps down, and a follower
-	// stands after it when the leader's process has ended; at most Heartbeat, by default half of it.
+	// stands after it when the leader's process has ended; at most Heartbeat, by default three quarters of it.
 	Lease             time.Duration
 	CommitTimeout     time.Duration // 50 ms
 	Transport         time.Duration // bound of one RPC; 3 s
@@ -66,7 +65,7 @@ type Timing struct {
 	TrailingLogs      uint64        // entries kept for followers behind, at least 1; 10240
 	Ping              time.Duration // how often the other members are asked; 500 ms
 	Misses            int           // pings without an answer until a member is out of reach; 3
-	Sync              time.Duration // a disk write that takes longer is a hung disk; 10 s
+	Sync              time.Duration // a disk write that takes longer is a hung disk, and keeps no leader any more; 10 s
 }
 
 // Limits bound what waits in memory. Requests other than publishes may take a quarter
@@ -96,7 +95,7 @@ func orDefault[T comparable](v *T, fallback T) {
 func (t Timing) withDefaults() Timing {
 	orDefault(&t.Heartbeat, time.Second)
 	orDefault(&t.Election, t.Heartbeat)
-	orDefault(&t.Lease, t.Heartbeat/2)
+	orDefault(&t.Lease, t.Heartbeat*3/4)
 	orDefault(&t.CommitTimeout, 50*time.Millisecond)
 	orDefault(&t.Transport, 3*time.Second)
 	orDefault(&t.SnapshotInterval, 30*time.Second)

@@ -156,13 +156,25 @@ func (n *Node) openTransport() (err error) {
 	n.watch.onRound, n.watch.urgent = n.afterRound, n.spareNone
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
-		Self: n.identity, Admit: n.admit, Resolve: n.memberAt, Configured: n.mayVote, Logger: n.logger.Named("transport"),
+		Self: n.identity, Admit: n.admit, Resolve: n.memberAt, Configured: n.mayVote,
+		Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: n.logger.Named("transport"),
 	}
 	if n.cfg.Network != nil {
 		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
 	}
 	n.transport, err = rafttransport.New(o)
 	return err
+}
+
+// follows reports whether raft follows that leader in that term. The term is read last:
+// it is what no later vote may have been given before.
+func (n *Node) follows(leader string, term uint64) bool {
+	r := n.raft.Load()
+	if r == nil {
+		return false
+	}
+	_, id := r.LeaderWithID()
+	return string(id) == leader && r.State() == raft.Follower && r.CurrentTerm() == term
 }
 
 func (n *Node) openRaft() error {

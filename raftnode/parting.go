@@ -1,9 +1,12 @@
 package raftnode
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -25,7 +28,8 @@ func (n *Node) hasten(ctx context.Context) {
 	for {
 		select {
 		case id := <-n.transport.Parted():
-			if err := n.standSoon(ctx, id, time.Now()); err != nil && ctx.Err() == nil {
+			p := parting{Node: n, r: n.raft.Load(), gone: id, since: time.Now()}
+			if err := p.standSoon(ctx); err != nil && ctx.Err() == nil {
 				n.logger.Warn("an early election was not possible", "gone", id, "error", err)
 			}
 		case <-ctx.Done():
@@ -34,45 +38,89 @@ func (n *Node) hasten(ctx context.Context) {
 	}
 }
 
+// parting is the end of all connections of a node.
+type parting struct {
+	*Node
+	r     *raft.Raft
+	gone  string
+	since time.Time
+}
+
+// missed reports that the node is still followed, and has not been heard again. What it
+// sent before may have taken a while to store.
+func (p parting) missed() bool {
+	_, leader := p.r.LeaderWithID()
+	return string(leader) == p.gone && p.r.State() == raft.Follower && !p.heard()
+}
+
+func (p parting) heard() bool { return p.r.LastContact().After(p.since.Add(p.cfg.Timing.Lease / 2)) }
+
 // standSoon waits for its turn and lets raft stand, unless the leader is heard of again.
-func (n *Node) standSoon(ctx context.Context, gone string, since time.Time) error {
-	r := n.raft.Load()
-	turn := turnOf(n.cfg.ID, gone, votersOf(n.servers()))
-	misses := func() bool {
-		_, leader := r.LeaderWithID()
-		return string(leader) == gone && r.State() == raft.Follower && !r.LastContact().After(since)
-	}
-	if turn < 0 || !misses() {
-		return nil
-	}
-	due := r.LastContact().Add(n.cfg.Timing.Lease + time.Duration(turn)*turnEvery)
-	if !pauseUntil(ctx, due) || !misses() {
+func (p parting) standSoon(ctx context.Context) error {
+	lease := p.cfg.Timing.Lease
+	if !p.missed() || !pauseUntil(ctx, p.since.Add(lease/2)) || !p.missed() {
 		return ctx.Err()
 	}
-	n.logger.Info("the leader's connections have ended", "leader", gone, "silent", time.Since(r.LastContact()).Round(time.Millisecond))
-	usual := r.ReloadableConfig()
+	turn := p.turn(ctx)
+	if turn < 0 || !pauseUntil(ctx, p.since.Add(lease+time.Duration(turn)*turnEvery)) || !pauseUntil(ctx, p.r.LastContact().Add(lease)) || !p.missed() {
+		return ctx.Err()
+	}
+	p.logger.Info("the leader's connections have ended", "leader", p.gone, "silent", time.Since(p.r.LastContact()).Round(time.Millisecond), "turn", turn)
+	usual := p.r.ReloadableConfig()
 	hasty := usual
-	hasty.HeartbeatTimeout, hasty.ElectionTimeout = n.cfg.Timing.Lease, n.cfg.Timing.Lease
-	if err := r.ReloadConfig(hasty); err != nil {
+	hasty.HeartbeatTimeout, hasty.ElectionTimeout = lease, lease
+	if err := p.r.ReloadConfig(hasty); err != nil {
 		return fmt.Errorf("raftnode: shorten raft's timeouts: %w", err)
 	}
-	electing, cancel := context.WithTimeout(ctx, n.cfg.Timing.Heartbeat+n.cfg.Timing.Election)
+	electing, cancel := context.WithTimeout(ctx, p.cfg.Timing.Heartbeat+p.cfg.Timing.Election)
 	defer cancel()
-	_ = n.until(electing, func() bool {
-		_, leader := r.LeaderWithID()
-		return leader != "" && (string(leader) != gone || r.LastContact().After(since))
+	_ = p.until(electing, func() bool {
+		_, leader := p.r.LeaderWithID()
+		return leader != "" && (string(leader) != p.gone || p.heard())
 	})
-	if err := r.ReloadConfig(usual); err != nil {
+	if err := p.r.ReloadConfig(usual); err != nil {
 		return fmt.Errorf("raftnode: restore raft's timeouts: %w", err)
 	}
 	return nil
 }
 
-// turnOf is the place of self among the voters that are left without gone, -1 if it has
-// no vote.
-func turnOf(self, gone string, voters []string) int {
-	left := slices.DeleteFunc(slices.Sorted(slices.Values(voters)), func(id string) bool { return id == gone })
-	return slices.Index(left, self)
+// turn is this node's place among the voters that are left, -1 if it has no vote. Those
+// with a shorter log come first: nobody is given a vote by one that still counts on the
+// old leader, and nobody gives one to a shorter log, so that the last to stand wins.
+func (p parting) turn(ctx context.Context) int {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timing.Lease/4)
+	defer cancel()
+	left := map[string]uint64{}
+	for _, id := range votersOf(p.servers()) {
+		if id != p.gone {
+			left[id] = p.r.LastIndex()
+		}
+	}
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	for _, m := range p.knownPeers() {
+		if _, is := left[m.ID]; !is || m.ID == p.cfg.ID {
+			continue
+		}
+		asking.Go(func() {
+			if s, err := p.watch.ask(ctx, m); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				left[m.ID] = s.report.LastIndex
+			}
+		})
+	}
+	asking.Wait()
+	return turnOf(p.cfg.ID, left)
+}
+
+// turnOf is the place of self among voters, by how far their logs reach; -1 if it is none
+// of them.
+func turnOf(self string, last map[string]uint64) int {
+	order := slices.SortedFunc(maps.Keys(last), func(a, b string) int {
+		return cmp.Or(cmp.Compare(last[a], last[b]), cmp.Compare(a, b))
+	})
+	return slices.Index(order, self)
 }
 
 // pauseUntil reports that the time came before ctx ended.

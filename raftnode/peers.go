@@ -43,6 +43,7 @@ type Report struct {
 	Role         string    `json:"role"`
 	Term         uint64    `json:"term"`
 	Applied      uint64    `json:"applied_index"`
+	LastIndex    uint64    `json:"last_index"` // of its raft log
 	LeaderID     string    `json:"leader_id"`
 	LeaderHTTP   string    `json:"leader_http"`
 	DiskFull     bool      `json:"disk_full"`

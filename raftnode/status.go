@@ -126,7 +126,7 @@ func (n *Node) Report() Report {
 	leader, url := n.leader()
 	r := Report{ID: self.NodeID, ClusterID: self.ClusterID, Incarnation: self.Incarnation, RaftAddr: n.raftAddr(),
 		HTTPAddr: n.cfg.HTTPAdvertise, Version: n.cfg.Version, FeatureLevel: fsm.FeatureLevel, Time: time.Now().UTC(),
-		Role: n.role(), Term: n.raft.Load().CurrentTerm(), Applied: n.machine.Applied(), LeaderID: leader, LeaderHTTP: url,
+		Role: n.role(), Term: n.raft.Load().CurrentTerm(), Applied: n.machine.Applied(), LastIndex: n.raft.Load().LastIndex(), LeaderID: leader, LeaderHTTP: url,
 		DiskFull: n.disk.low.Load(), Diverged: n.diverged.Load(),
 		Known: n.forming.get(), Agreed: len(n.dir.Marker().Peers) > 0,
 		Members: peersOf(n.machine.Members()), Digests: n.digests(), Started: n.vigil.started, RanBefore: n.vigil.before}

@@ -96,7 +96,7 @@ func serveOptions() []serveOption {
 		{"validation-strict", "a new cluster refuses unknown types", []string{"RINGRIFT_EVENT_VALIDATION_STRICT"}, func(c *serveConfig) any { return &c.Strict }},
 		{"heartbeat", "without word from a leader for so long there is an election", nil, func(c *serveConfig) any { return &c.Heartbeat }},
 		{"election-timeout", "how long a candidate waits for votes, at least --heartbeat (default: as --heartbeat)", nil, func(c *serveConfig) any { return &c.Election }},
-		{"leader-lease", "without word from a majority for so long a leader steps down, at most --heartbeat; with a killed leader others stand after that (default: half of --heartbeat)", nil, func(c *serveConfig) any { return &c.Lease }},
+		{"leader-lease", "without word from a majority for so long a leader steps down, at most --heartbeat; with a killed leader others stand after that (default: three quarters of --heartbeat)", nil, func(c *serveConfig) any { return &c.Lease }},
 		{"ping-interval", "how often this node asks every other member how it is, leader or none", nil, func(c *serveConfig) any { return &c.PingInterval }},
 		{"ping-misses", "after so many --ping-interval without an answer a member is out of reach", nil, func(c *serveConfig) any { return &c.PingMisses }},
 		{"raft-compact-interval", "how often the raft log is looked at for entries that nobody needs", nil, func(c *serveConfig) any { return &c.CompactEvery }},
@@ -312,7 +312,7 @@ func (c *serveConfig) electionTimeout() time.Duration {
 }
 
 func (c *serveConfig) leaderLease() time.Duration {
-	return cmp.Or(c.Lease.Duration, c.Heartbeat.Duration/2)
+	return cmp.Or(c.Lease.Duration, c.Heartbeat.Duration*3/4)
 }
 
 // fresh reports a data folder that no node has used yet.

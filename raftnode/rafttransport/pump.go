@@ -2,7 +2,7 @@ package rafttransport
 
 import "github.com/hashicorp/raft"
 
-// pump hands incoming RPCs to raft, one at a time as raft takes them.
+// pump hands incoming RPCs but heartbeats to raft, one at a time as raft takes them.
 func (t *Transport) pump() {
 	for {
 		select {
@@ -13,6 +13,7 @@ func (t *Transport) pump() {
 			boundCommit(rpc)
 			select {
 			case t.rpcs <- rpc:
+				t.taken.Store(t.now())
 			case <-t.done:
 				return
 			}

@@ -32,6 +32,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -73,6 +74,11 @@ type Options struct {
 	// RequestVote and RequestPreVote are refused meanwhile, so a cluster is
 	// bootstrapped on one voter, which then adds the others. Required.
 	Configured func() bool
+	// Follows reports whether this node's raft follows that leader in that term. While
+	// raft takes no RPC, heartbeats of such a leader are answered by its word, for
+	// Patience: raft that is held up for longer counts as hung. 0: they wait for raft.
+	Follows  func(leaderID string, term uint64) bool
+	Patience time.Duration
 	// Secret is the cluster token. Empty: no proof is asked for nor given, and a
 	// peer that asks for one is refused.
 	Secret []byte
@@ -108,8 +114,10 @@ func (o Options) normalised() (Options, error) {
 	switch {
 	case o.Self == nil || o.Admit == nil || o.Resolve == nil || o.Configured == nil:
 		return o, errors.New("one of Self, Admit, Resolve, Configured is missing")
-	case o.Timeout < 0 || o.MaxPool < 0 || o.MaxRPCsInFlight < 0 || o.TimeoutScale < 0:
-		return o, errors.New("negative Timeout, MaxPool, MaxRPCsInFlight or TimeoutScale")
+	case o.Patience > 0 && o.Follows == nil:
+		return o, errors.New("Patience without Follows")
+	case o.Patience < 0 || o.Timeout < 0 || o.MaxPool < 0 || o.MaxRPCsInFlight < 0 || o.TimeoutScale < 0:
+		return o, errors.New("negative Patience, Timeout, MaxPool, MaxRPCsInFlight or TimeoutScale")
 	}
 	o.Timeout = orDefault(o.Timeout, defaultTimeout)
 	o.MaxPool = orDefault(o.MaxPool, defaultMaxPool)
@@ -151,6 +159,8 @@ type Transport struct {
 	refused *refusals
 
 	rpcs      chan raft.RPC
+	born      time.Time
+	taken     atomic.Int64 // when raft took the last RPC, see now
 	done      chan struct{}
 	pumping   sync.WaitGroup
 	closeOnce sync.Once
@@ -187,8 +197,10 @@ func New(o Options) (*Transport, error) {
 		stream:           s,
 		refused:          book,
 		rpcs:             make(chan raft.RPC),
+		born:             time.Now(),
 		done:             make(chan struct{}),
 	}
+	inner.SetHeartbeatHandler(t.heartbeat)
 	t.pumping.Go(t.pump)
 	return t, nil
 }
@@ -199,13 +211,6 @@ func (t *Transport) Addr() net.Addr { return t.stream.Addr() }
 // Consumer is where raft takes incoming RPCs from, less the votes that an
 // unconfigured node must not give.
 func (t *Transport) Consumer() <-chan raft.RPC { return t.rpcs }
-
-// SetHeartbeatHandler does nothing. The fast path it would set up handles
-// heartbeats on the connection's goroutine, where it races raft's main loop for
-// term and leader so that committed entries can diverge (hashicorp/raft#695).
-// Without it a heartbeat waits behind the follower's disk writes: choose
-// HeartbeatTimeout for that.
-func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
 // Disconnect closes every connection to and from a node, those still in their
 // handshake included. Called after membership's word on the node has changed,

@@ -1,0 +1,46 @@
+package rafttransport
+
+import (
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// overdue is how long a heartbeat waits for raft before it is answered here. It is short
+// beside a lease.
+const overdue = 50 * time.Millisecond
+
+// SetHeartbeatHandler does nothing. The fast path it would set up handles heartbeats on
+// the connection's goroutine, where it races raft's main loop for term and leader so that
+// committed entries can diverge (hashicorp/raft#695).
+func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// heartbeat hands a leader's heartbeat to raft's main loop. While that is held up, most
+// often by a disk, the heartbeat is answered in its place: else a disk that pauses for
+// half a second ends the leadership, and the election needs the same disk.
+//
+// The answer changes nothing of raft's and is as true as its own: this node is in the
+// leader's term now, so it has helped nobody into a later one since it was asked.
+func (t *Transport) heartbeat(rpc raft.RPC) {
+	wait := time.NewTicker(overdue)
+	defer wait.Stop()
+	for {
+		select {
+		case t.rpcs <- rpc:
+			t.taken.Store(t.now())
+			return
+		case <-wait.C:
+			req := rpc.Command.(*raft.AppendEntriesRequest)
+			if t.now()-t.taken.Load() < int64(t.opts.Patience) && t.opts.Follows(string(req.ID), req.Term) {
+				header := raft.RPCHeader{ProtocolVersion: req.ProtocolVersion, ID: []byte(t.opts.Self().NodeID), Addr: []byte(t.LocalAddr())}
+				rpc.Respond(&raft.AppendEntriesResponse{RPCHeader: header, Term: req.Term, Success: true}, nil)
+				return
+			}
+		case <-t.done:
+			return
+		}
+	}
+}
+
+// now is what t.taken is told in: nanoseconds that no clock change touches.
+func (t *Transport) now() int64 { return int64(time.Since(t.born)) }

@@ -193,7 +193,7 @@ func (h *Health) tell(o Outage, e Evidence, group []View, down []string) []event
 		}
 	}
 	lost := map[string]any{"incident": o.ID, "began_at": stamp(o.Began), "seen_by": o.SeenBy, "voters": len(h.Voters), "quorum": h.quorum(),
-		"cause": group[0].Cause, "last_leader": group[0].Leader, "term": group[0].Term, "refused": refused, "views": views}
+		"cause": h.cause(group, down), "last_leader": group[0].Leader, "term": group[0].Term, "refused": refused, "views": views}
 	if len(down) > 0 {
 		lost["down"] = down
 	}
@@ -205,6 +205,24 @@ func (h *Health) tell(o Outage, e Evidence, group []View, down []string) []event
 	return append(events, event.New(event.QuorumRestored, map[string]any{"incident": o.ID, "after": "lost", "began_at": stamp(o.Began), "ended_at": stamp(o.Ended),
 		"outage_ms": o.Ended.Sub(o.Began).Milliseconds(), "leader_id": e.leader().Leader, "term": e.leader().Term, "healthy": h.healthy(), "voters": len(h.Voters),
 		"quorum": h.quorum(), "refused": refused}))
+}
+
+// cause is why nothing could be decided: too many voters were out of reach, or as many as
+// a majority had each other and none of them led.
+func (h *Health) cause(group []View, down []string) string {
+	apart, waited := slices.Clone(down), false
+	for _, v := range group {
+		if v.Cause == CauseNoLeader {
+			waited = true
+		} else {
+			apart = append(apart, v.Voter)
+		}
+	}
+	slices.Sort(apart)
+	if waited && len(slices.Compact(apart)) <= len(h.Voters)-h.quorum() {
+		return CauseNoLeader
+	}
+	return group[0].Cause
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -225,7 +225,7 @@ func (s *teller) shown(events []event.Event) (text string) {
 					o = told
 				}
 			}
-			text += fmt.Sprintf("  %s %d from %s to %s, seen by %v, down %v\n", e.Type, o.ID, since(o.Began), since(o.Ended), o.SeenBy, p["down"])
+			text += fmt.Sprintf("  %s %d from %s to %s, seen by %v, down %v: %v\n", e.Type, o.ID, since(o.Began), since(o.Ended), o.SeenBy, p["down"], p["cause"])
 			continue
 		}
 		if e.Type == event.QuorumOutageView {

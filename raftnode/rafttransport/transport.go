@@ -115,7 +115,7 @@ func (o Options) normalised() (Options, error) {
 	case o.Self == nil || o.Admit == nil || o.Resolve == nil || o.Configured == nil:
 		return o, errors.New("one of Self, Admit, Resolve, Configured is missing")
 	case o.Patience > 0 && o.Follows == nil:
-		return o, errors.New("Patience without Follows")
+		return o, errors.New("with Patience, Follows is required")
 	case o.Patience < 0 || o.Timeout < 0 || o.MaxPool < 0 || o.MaxRPCsInFlight < 0 || o.TimeoutScale < 0:
 		return o, errors.New("negative Patience, Timeout, MaxPool, MaxRPCsInFlight or TimeoutScale")
 	}

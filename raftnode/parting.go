@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
 // turnEvery keeps voters apart that miss the same leader: of two that stand at once
@@ -96,12 +98,13 @@ func (p parting) turn(ctx context.Context) int {
 			left[id] = p.r.LastIndex()
 		}
 	}
+	others := slices.DeleteFunc(slices.Clone(p.knownPeers()), func(m datadir.Peer) bool {
+		_, votes := left[m.ID]
+		return !votes || m.ID == p.cfg.ID
+	})
 	var asking sync.WaitGroup
 	var mu sync.Mutex
-	for _, m := range p.knownPeers() {
-		if _, is := left[m.ID]; !is || m.ID == p.cfg.ID {
-			continue
-		}
+	for _, m := range others {
 		asking.Go(func() {
 			if s, err := p.watch.ask(ctx, m); err == nil {
 				mu.Lock()

@@ -69,7 +69,8 @@ func newSites(t testing.TB, count int, change func(*Config)) []*site {
 // quick are clocks for nodes of one process.
 func quick() raftnode.Timing {
 	const unit = time.Millisecond * (1 + 2*raceEnabled)
-	return raftnode.Timing{Heartbeat: 600 * unit, Election: 600 * unit, Lease: 500 * unit, CommitTimeout: 5 * unit, Ping: 50 * unit}
+	return raftnode.Timing{Heartbeat: 600 * unit, Election: 600 * unit, Lease: 500 * unit, CommitTimeout: 5 * unit, Ping: 50 * unit,
+		Misses: 20} // a machine that pauses makes no events that a test does not expect
 }
 
 func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig raftnode.Config) *site {

@@ -207,6 +207,7 @@ func followerKilled(s *stage) {
 func followerCutOff(s *stage) {
 	s.isolate(s.b)
 	s.offline(s.a, s.b)
+	s.refuses(s.b) // it has noticed too
 	s.write(s.ledger, 20)
 	s.heal()
 }

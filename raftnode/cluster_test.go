@@ -131,6 +131,11 @@ func newCluster(t testing.TB, change func(*Config)) *cluster {
 		nodes: map[string]*Node{}, config: map[string]Config{}, change: change}
 	t.Cleanup(func() {
 		for _, n := range c.nodes {
+			if t.Failed() {
+				index, digest := n.machine.Digest()
+				leader, _ := n.leader()
+				t.Logf("%s: index %d, digest %s, follows %q; raft: %v", n.cfg.ID, index, digest, leader, n.raft.Load().Stats())
+			}
 			c.crash(n.cfg.ID)
 		}
 	})

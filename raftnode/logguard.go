@@ -1,14 +1,22 @@
 package raftnode
 
-import "github.com/hashicorp/raft"
+import (
+	"errors"
+
+	"github.com/hashicorp/raft"
+)
 
 // guardedLog keeps raft from compacting its log past the state. Raft counts
 // entries that never reach the state machine (no-ops) as part of a snapshot, the
 // state ends at its last command; with the entries between them gone, a restart
 // would miss them.
+//
+// It also knows the entry that a state taken over from elsewhere ends with. Raft asks
+// its log for that entry once another has followed it, and not its snapshot.
 type guardedLog struct {
 	raft.LogStore
 	durable func() uint64          // the index up to which the state is on disk
+	floor   func() *raft.Log       // the entry before the log's first where a state replaced it; without what it said
 	storing func(logs []*raft.Log) // sees entries before they are stored; nil is nobody
 }
 
@@ -31,10 +39,23 @@ func (g guardedLog) StoreLogs(logs []*raft.Log) error {
 // StoreLog implements raft.LogStore.
 func (g guardedLog) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l}) }
 
-// GetLog implements raft.LogStore. The WAL goes on answering for compacted
-// entries as long as their segment stands; raft would build on entries that a
-// restart no longer has.
+// GetLog implements raft.LogStore.
 func (g guardedLog) GetLog(index uint64, l *raft.Log) error {
+	err := g.stored(index, l)
+	// As a leader raft never sends the floor on: it would need the entry before. There
+	// is none before index 1.
+	if errors.Is(err, raft.ErrLogNotFound) && index > 1 {
+		if f := g.floor(); f.Index == index {
+			*l = *f
+			return nil
+		}
+	}
+	return err
+}
+
+// stored reads an entry. The WAL goes on answering for compacted entries as long as
+// their segment stands; raft would build on entries that a restart no longer has.
+func (g guardedLog) stored(index uint64, l *raft.Log) error {
 	if g.IsMonotonic() {
 		first, err := g.FirstIndex()
 		if err != nil {

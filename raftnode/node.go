@@ -157,7 +157,7 @@ func (n *Node) openTransport() (err error) {
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
 		Self: n.identity, Admit: n.admit, Resolve: n.memberAt, Configured: n.mayVote,
-		Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: n.logger.Named("transport"),
+		Applied: n.applied, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: n.logger.Named("transport"),
 	}
 	if n.cfg.Network != nil {
 		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
@@ -177,6 +177,14 @@ func (n *Node) follows(leader string, term uint64) bool {
 	return string(id) == leader && r.State() == raft.Follower && r.CurrentTerm() == term
 }
 
+func (n *Node) applied(after uint64) (index, term uint64, newer bool) {
+	if n.machine.Applied() <= after { // nearly always, and waits for nothing
+		return 0, 0, false
+	}
+	p := n.machine.Position()
+	return p.Index, p.Term, p.Index > after
+}
+
 func (n *Node) openRaft() error {
 	n.edges = newEdges()
 	notify := make(chan bool)
@@ -184,7 +192,7 @@ func (n *Node) openRaft() error {
 	n.adapter = &machineAdapter{machine: n.machine, clock: n.clock, snapshots: n.snapshots, fatal: n.cfg.Fatal,
 		onApply: n.afterApply, onDiverge: n.suspect, released: make(chan struct{})}
 	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
-	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.shipEagerly},
+	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.snapshots.floor.Load, n.shipEagerly},
 		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)

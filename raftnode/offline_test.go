@@ -226,6 +226,33 @@ func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 	}
 	c.start(id)
 	publish(t, c.leader(), 6)
+	publish(t, c.leader(), 7)
+	c.settle()
+
+	// The log begins behind the state now. Whatever the leader sends again, because it
+	// had no answer, has to be taken, or the leader steps back and never comes forward.
+	leader := c.leader()
+	servers, log, last := leader.servers(), leader.stores.Log(), leader.raft.Load().LastIndex()
+	to := servers[slices.IndexFunc(servers, func(s raft.Server) bool { return string(s.ID) == id })]
+	entries := make([]*raft.Log, last+1)
+	for i := uint64(1); i <= last; i++ {
+		entries[i] = &raft.Log{}
+		if err := log.GetLog(i, entries[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries[0] = &raft.Log{}
+	for before := range last {
+		for through := before; through <= last; through++ {
+			req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(leader.cfg.ID), Addr: []byte(leader.raftAddr())},
+				Term: leader.machine.Term(), PrevLogEntry: before, PrevLogTerm: entries[before].Term,
+				Entries: entries[before+1 : through+1], LeaderCommitIndex: last}
+			var resp raft.AppendEntriesResponse
+			if err := leader.transport.AppendEntries(to.ID, to.Address, &req, &resp); err != nil || !resp.Success {
+				t.Errorf("%d to %d of %d, state from %d: %+v, %v", before+1, through, last, p.Index, resp, err)
+			}
+		}
+	}
 	c.settle()
 }
 

@@ -37,8 +37,9 @@ type snapshotStore struct {
 	nodeID  string
 	logger  hclog.Logger
 
-	number  atomic.Uint64 // names folders
-	durable atomic.Uint64 // an index up to which the state is surely on disk
+	number  atomic.Uint64            // names folders
+	durable atomic.Uint64            // an index up to which the state is surely on disk
+	floor   atomic.Pointer[raft.Log] // where the state began: index and term only
 
 	mu       sync.Mutex
 	received *receivedSnapshot // complete and not yet swapped in
@@ -56,6 +57,8 @@ func newSnapshotStore(m *fsm.Machine, stable raft.StableStore, dir, nodeID strin
 		return nil, fmt.Errorf("raftnode: make %s: %w", dir, err)
 	}
 	s := &snapshotStore{machine: m, stable: stable, dir: dir, nodeID: nodeID, logger: logger}
+	p := m.Position()
+	s.floor.Store(&raft.Log{Index: p.Index, Term: p.Term, Type: raft.LogNoop})
 	return s, s.persist()
 }
 
@@ -203,6 +206,7 @@ func (s *snapshotStore) swap(r *receivedSnapshot) error {
 	}
 	s.mu.Unlock()
 	s.durable.Store(r.meta.Index)
+	s.floor.Store(&raft.Log{Index: r.meta.Index, Term: r.meta.Term, Type: raft.LogNoop})
 	s.logger.Info("state replaced by a snapshot", "index", r.meta.Index, "term", r.meta.Term, "from", r.meta.NodeID)
 	return os.RemoveAll(r.dir)
 }

@@ -268,7 +268,7 @@ func TestCompactionNeverPassesTheState(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			g := guardedLog{LogStore: store, durable: func() uint64 { return test.durable }}
+			g := guardedLog{LogStore: store, durable: func() uint64 { return test.durable }, floor: func() *raft.Log { return &raft.Log{} }}
 			if err := g.DeleteRange(test.low, test.high); err != nil {
 				t.Fatal(err)
 			}
@@ -389,4 +389,59 @@ func (c *cluster) leaderBut(n *Node) *Node {
 		return leader != nil
 	})
 	return leader
+}
+
+// The entry that a state ends with which the log does not lead to is asked for once
+// another follows it: whenever a leader had no answer and sends that one again.
+func TestTheFirstEntryBehindTheStateIsTakenTwice(t *testing.T) {
+	list := entries(6)
+	state, next := list[:5], list[5]
+	for name, stand := range map[string]func(*testing.T) *machineAdapter{
+		"restarted": func(t *testing.T) *machineAdapter {
+			dir := t.TempDir()
+			a := view(t, nil, dir)
+			a.feed(t, state)
+			if err := a.machine.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return view(t, nil, dir)
+		},
+		"installed": func(t *testing.T) *machineAdapter {
+			leader, a := view(t, nil, t.TempDir()), view(t, nil, t.TempDir())
+			leader.feed(t, state)
+			sink, err := send(t, leader, a, func(b []byte) []byte { return b })
+			if err = errors.Join(err, restore(t, a, sink.ID())); err != nil {
+				t.Fatal(err)
+			}
+			return a
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := stand(t)
+			addr, transport := raft.NewInmemTransport("a:1")
+			log := guardedLog{raft.NewInmemStore(), a.snapshots.durable.Load, a.snapshots.floor.Load, nil}
+			conf := raft.DefaultConfig()
+			conf.LocalID, conf.NoSnapshotRestoreOnStart, conf.Logger = "n1", true, hclog.NewNullLogger()
+			r, err := raft.NewRaft(conf, a, log, raft.NewInmemStore(), a.snapshots, transport)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := r.Shutdown().Error(); err != nil {
+					t.Error(err)
+				}
+			}()
+			_, from := raft.NewInmemTransport("b:1")
+			from.Connect(addr, transport)
+			last := state[len(state)-1]
+			for _, when := range []string{"first", "again"} {
+				req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n2"), Addr: []byte("b:1")},
+					Term: 2, PrevLogEntry: last.Index, PrevLogTerm: last.Term, Entries: []*raft.Log{next}, LeaderCommitIndex: last.Index}
+				var resp raft.AppendEntriesResponse
+				if err := from.AppendEntries("n1", addr, &req, &resp); err != nil || !resp.Success {
+					t.Errorf("%s: %+v, %v", when, resp, err)
+				}
+			}
+		})
+	}
 }

@@ -1,6 +1,11 @@
 package rafttransport
 
-import "github.com/hashicorp/raft"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/hashicorp/raft"
+)
 
 // pump hands incoming RPCs but heartbeats to raft, one at a time as raft takes them.
 func (t *Transport) pump() {
@@ -10,6 +15,7 @@ func (t *Transport) pump() {
 			if t.refuseVote(rpc) {
 				continue
 			}
+			t.skipApplied(rpc)
 			boundCommit(rpc)
 			select {
 			case t.rpcs <- rpc:
@@ -21,6 +27,23 @@ func (t *Transport) pump() {
 			return
 		}
 	}
+}
+
+// skipApplied takes out of a request what this node's state already stands on: applied
+// is committed, so a leader of any later term has the same there. Raft looks into its log
+// instead, refuses what begins before the log does, and the leader then steps back
+// through its own log to the first entry and stays there for good (hashicorp/raft#205).
+func (t *Transport) skipApplied(rpc raft.RPC) {
+	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
+	if !ok || req.PrevLogEntry == 0 && len(req.Entries) == 0 { // a probe says nothing of the log
+		return
+	}
+	index, term, newer := t.opts.Applied(req.PrevLogEntry)
+	if !newer {
+		return
+	}
+	fresh, _ := slices.BinarySearchFunc(req.Entries, index+1, func(l *raft.Log, i uint64) int { return cmp.Compare(l.Index, i) })
+	req.PrevLogEntry, req.PrevLogTerm, req.Entries = index, term, req.Entries[fresh:]
 }
 
 // boundCommit lets a leader's commit index speak only of what its request has proven

@@ -124,6 +124,25 @@ func TestDetectorCountsAnswers(t *testing.T) {
 	})
 }
 
+// Of any pause between two looks at most so much counts, and all of a shorter one.
+func TestWakingLeavesOutPauses(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const most = 300 * time.Millisecond
+		now, ran := start, start
+		w := NewWaking(now, most)
+		for range rapid.IntRange(1, 60).Draw(t, "looks") {
+			pause := lasting(t, 0, 2*time.Second, "pause")
+			now, ran = now.Add(pause), ran.Add(min(pause, most))
+			if got := w.At(now); !got.Equal(ran) {
+				t.Fatalf("%v after %v of it: %v, want %v", now.Sub(start), pause, got.Sub(start), ran.Sub(start))
+			}
+			if before := now.Add(-lasting(t, 0, time.Second, "earlier")); !w.At(before).Equal(ran.Add(before.Sub(now))) {
+				t.Fatal("an earlier moment moved the clock")
+			}
+		}
+	})
+}
+
 // anything is a command of journals that may contradict each other.
 func anything(t *rapid.T, at time.Time, seq *uint64) (e Evidence) {
 	moment := func() time.Time { return at.Add(-lasting(t, 0, time.Minute, "ago")) }

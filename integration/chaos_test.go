@@ -274,7 +274,7 @@ func chaos(t *testing.T, voters int) {
 }
 
 // compare checks the ledger against every node and the nodes against each other.
-func compare(t *testing.T, c *cluster, l *ledger) {
+func compare(t testing.TB, c *cluster, l *ledger) {
 	t.Helper()
 	agreed := c.converged()
 	var first []event.Event
@@ -298,7 +298,7 @@ func compare(t *testing.T, c *cluster, l *ledger) {
 }
 
 // checkLeaders requires that no term has two leaders and that terms rise.
-func checkLeaders(t *testing.T, events []event.Event) {
+func checkLeaders(t testing.TB, events []event.Event) {
 	last := uint64(0)
 	for _, e := range events {
 		if e.Type != event.LeaderElected {

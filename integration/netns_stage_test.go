@@ -22,7 +22,7 @@ type stage struct {
 	asked         int // writes of refuses
 }
 
-func newStage(t *testing.T, voters int) *stage {
+func newStage(t testing.TB, voters int) *stage {
 	c := newNetCluster(t, voters)
 	c.startAll()
 	s := &stage{netCluster: c, names: names{}, ledger: newLedger()}

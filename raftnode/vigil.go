@@ -184,7 +184,11 @@ func (v *vigil) sight(now time.Time) (others []time.Time, peers []blackbox.Peer,
 		if !s.at.IsZero() {
 			p.LastContactMs = now.Sub(s.at).Milliseconds()
 		}
-		others, peers = append(others, s.at), append(peers, p)
+		var answered time.Time
+		if silent := v.n.watch.silence(id, now); silent >= 0 {
+			answered = now.Add(-silent)
+		}
+		others, peers = append(others, answered), append(peers, p)
 	}
 	return others, peers, voter
 }

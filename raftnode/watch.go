@@ -13,6 +13,9 @@ import (
 // hurry is how many times as often a voter is asked that is urgently missed.
 const hurry = 5
 
+// stillStep is how many looks this process may miss before it counts as having stood still.
+const stillStep = 3
+
 // sighting is the newest word of another member.
 type sighting struct {
 	report Report
@@ -31,6 +34,7 @@ type watch struct {
 	urgent  func() bool           // members out of reach are asked more often
 
 	asking sync.WaitGroup
+	waking *election.Waking // what silences are measured in
 
 	mu    sync.Mutex
 	seen  map[string]*seen
@@ -45,7 +49,7 @@ type seen struct {
 
 func newWatch(peers Peers, self string, t Timing, members func() []datadir.Peer) *watch {
 	return &watch{peers: peers, self: self, timing: t, members: members, onRound: func(context.Context) {},
-		urgent: func() bool { return false }, seen: map[string]*seen{}, asked: map[string]bool{}}
+		urgent: func() bool { return false }, waking: election.NewWaking(time.Now(), stillStep*t.Ping/hurry), seen: map[string]*seen{}, asked: map[string]bool{}}
 }
 
 // run asks until ctx ends.
@@ -54,6 +58,7 @@ func (w *watch) run(ctx context.Context) {
 	defer tick.Stop()
 	defer w.asking.Wait()
 	for turn := 0; ; turn++ {
+		w.waking.At(time.Now())
 		if turn%hurry == 0 {
 			w.round(ctx, false)
 			w.onRound(ctx)
@@ -128,7 +133,7 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 		w.seen[m.ID] = known
 	}
 	known.sighting = s
-	known.detector.Answered(s.at)
+	known.detector.Answered(w.waking.At(s.at))
 	return s, nil
 }
 
@@ -152,9 +157,20 @@ func (w *watch) last(id string) (s sighting, healthy bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if known := w.seen[id]; known != nil {
-		return known.sighting, known.detector.Reachable(time.Now())
+		return known.sighting, known.detector.Reachable(w.waking.At(time.Now()))
 	}
 	return s, false
+}
+
+// silence is for how long a member has not answered while this process ran; negative: it
+// never did.
+func (w *watch) silence(id string, now time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if known := w.seen[id]; known != nil {
+		return max(0, w.waking.At(now).Sub(known.detector.Last()))
+	}
+	return -1
 }
 
 // steady reports whether a member has answered for a while without a silence.
@@ -162,7 +178,7 @@ func (w *watch) steady(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := w.seen[id]
-	return known != nil && known.detector.Steady(time.Now())
+	return known != nil && known.detector.Steady(w.waking.At(time.Now()))
 }
 
 // reports are the fresh words of all members that gave one.
@@ -171,7 +187,7 @@ func (w *watch) reports() []Report {
 	defer w.mu.Unlock()
 	var list []Report
 	for _, s := range w.seen {
-		if s.detector.Reachable(time.Now()) {
+		if s.detector.Reachable(w.waking.At(time.Now())) {
 			list = append(list, s.report)
 		}
 	}

@@ -1,0 +1,221 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A story to the last event can be told only of what a test did itself. A machine that
+// is starved or moved stops all nodes at once, which they tell of, rightly; so this
+// process watches, with nothing of ringlog's, whether the machine ran.
+const (
+	stillTick  = 20 * time.Millisecond
+	stillAfter = 300 * time.Millisecond // of the processors; less than half a lease
+	stillDisk  = time.Second            // of the disk, whose pauses cost no leader
+	attempts   = 3
+)
+
+// stillness is a time in which this machine, or its disk, stood still.
+type stillness struct {
+	until time.Time
+	took  time.Duration
+	what  string
+}
+
+// machine notes when the machine stood still, from the first use on.
+var machine = sync.OnceValue(func() *standing {
+	s := &standing{}
+	go s.watch("the processors", stillAfter, func() error { time.Sleep(stillTick); return nil })
+	go s.watchDisk()
+	return s
+})
+
+type standing struct {
+	mu   sync.Mutex
+	list []stillness
+}
+
+func (s *standing) watch(what string, after time.Duration, step func() error) {
+	for {
+		start := time.Now()
+		if err := step(); err != nil {
+			fmt.Fprintln(os.Stderr, "watching", what, "ends:", err)
+			return
+		}
+		if now := time.Now(); now.Sub(start) >= after {
+			s.mu.Lock()
+			s.list = append(s.list, stillness{now, now.Sub(start), what})
+			s.mu.Unlock()
+		}
+	}
+}
+
+// watchDisk syncs a block now and then where the nodes have their folders.
+func (s *standing) watchDisk() {
+	f, err := os.Create(filepath.Join(os.TempDir(), fmt.Sprintf("ringlog-still-%d", os.Getpid())))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "watching the disk:", err)
+		return
+	}
+	defer f.Close()
+	os.Remove(f.Name()) // the open file is enough
+	block := make([]byte, 4096)
+	s.watch("the disk", stillDisk, func() error {
+		time.Sleep(5 * stillTick)
+		if _, err := f.WriteAt(block, 0); err != nil {
+			return err
+		}
+		return f.Sync()
+	})
+}
+
+func (s *standing) since(from time.Time) (list []stillness) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.list {
+		if x.until.After(from) {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// whileTheMachineRuns runs f, and again if it failed while the machine was seen to
+// stand still, which proves nothing. A failure on a machine that ran is one.
+func whileTheMachineRuns(t *testing.T, f func(t testing.TB)) {
+	seen := machine()
+	for number := 1; ; number++ {
+		from := time.Now()
+		a := try(t, f)
+		stood := seen.since(from)
+		switch {
+		case !a.Failed():
+			return
+		case len(stood) == 0 || number == attempts:
+			t.FailNow()
+		}
+		for _, s := range stood {
+			t.Logf("%s stood still for %s until %s: this attempt proves nothing", s.what, s.took, s.until.Format("15:04:05.000"))
+		}
+	}
+}
+
+// attempt is a test whose failure is not yet the test's.
+type attempt struct {
+	testing.TB
+	ctx context.Context
+
+	mu       sync.Mutex
+	failed   bool
+	skipped  bool
+	cleanups []func()
+}
+
+func try(t testing.TB, f func(testing.TB)) *attempt {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a := &attempt{TB: t, ctx: ctx}
+	a.inside(func() { f(a) })
+	cancel()
+	for len(a.cleanups) > 0 {
+		last := a.cleanups[len(a.cleanups)-1]
+		a.cleanups = a.cleanups[:len(a.cleanups)-1]
+		a.inside(last)
+	}
+	if a.skipped && !a.failed {
+		t.SkipNow()
+	}
+	return a
+}
+
+// inside runs f where Fatal may end it.
+func (a *attempt) inside(f func()) {
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	<-done
+}
+
+func (a *attempt) Context() context.Context { return a.ctx }
+
+func (a *attempt) Cleanup(f func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cleanups = append(slices.Clip(a.cleanups), f)
+}
+
+func (a *attempt) Failed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.failed
+}
+
+func (a *attempt) Fail() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed = true
+}
+
+func (a *attempt) FailNow() { a.Fail(); runtime.Goexit() }
+
+func (a *attempt) SkipNow() {
+	a.mu.Lock()
+	a.skipped = true
+	a.mu.Unlock()
+	runtime.Goexit()
+}
+
+func (a *attempt) Skip(args ...any) { a.Helper(); a.Log(args...); a.SkipNow() }
+
+func (a *attempt) Skipf(format string, args ...any) { a.Helper(); a.Logf(format, args...); a.SkipNow() }
+
+func (a *attempt) Error(args ...any) { a.Helper(); a.Log(args...); a.Fail() }
+
+func (a *attempt) Errorf(format string, args ...any) { a.Helper(); a.Logf(format, args...); a.Fail() }
+
+func (a *attempt) Fatal(args ...any) { a.Helper(); a.Log(args...); a.FailNow() }
+
+func (a *attempt) Fatalf(format string, args ...any) {
+	a.Helper()
+	a.Logf(format, args...)
+	a.FailNow()
+}
+
+// A failure counts unless the machine stood still in it.
+func TestAFailureOnAMachineThatRunsCounts(t *testing.T) {
+	var order []string
+	a := try(t, func(t testing.TB) {
+		t.Cleanup(func() { order = append(order, "first") })
+		t.Cleanup(func() {
+			order = append(order, "last")
+			if !t.Failed() || t.Context().Err() == nil {
+				t.Log("a clean-up does not know that the attempt failed and is over")
+				order = nil
+			}
+		})
+		t.Fatalf("meant to fail")
+	})
+	if !a.Failed() || t.Failed() || !slices.Equal(order, []string{"last", "first"}) {
+		t.Errorf("failed %v, the test itself %v, cleaned up %v", a.Failed(), t.Failed(), order)
+	}
+	if a := try(t, func(testing.TB) {}); a.Failed() {
+		t.Error("failed without a reason")
+	}
+	s := &standing{}
+	from, steps := time.Now(), 0
+	s.watch("a test", stillAfter, func() error {
+		if steps++; steps == 2 {
+			time.Sleep(stillAfter)
+		}
+		return [...]error{1: nil, 2: nil, 3: os.ErrClosed}[steps]
+	})
+	if list := s.since(from); len(list) != 1 || list[0].took < stillAfter || len(s.since(time.Now())) > 0 {
+		t.Errorf("%v", list)
+	}
+}

@@ -72,46 +72,48 @@ func TestTroubleshootingDocument(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
 	}
-	c := newCluster(t, t.TempDir(), 3).startAll()
-	c.converged()
-	c.eventually(30*time.Second, "a healthy cluster", func() error {
-		out, err := c.run("check")
+	whileTheMachineRuns(t, func(t testing.TB) {
+		c := newCluster(t, t.TempDir(), 3).startAll()
+		c.converged()
+		c.eventually(30*time.Second, "a healthy cluster", func() error {
+			out, err := c.run("check")
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		})
+		leader := c.leader() // which the document asks first
+		endpoints := append([]string{leader.url()}, c.endpoints()...)
+		const mark = "--- command "
+		script, commands := "set -euo pipefail\n", []shown{}
+		for _, b := range blocks(t, "../docs/troubleshooting.md") {
+			if b.language != "console" {
+				script += b.text
+				continue
+			}
+			for _, s := range commandsShown(b) {
+				script += fmt.Sprintf("echo '%s%d'\n{ %s\n} 2>&1 || true\n", mark, len(commands), s.command)
+				commands = append(commands, s)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "bash", "-c", script)
+		cmd.Dir = t.TempDir()
+		cmd.Env = append(os.Environ(), "RINGLOG="+leader.url(), "RINGLOG_ENDPOINTS="+strings.Join(endpoints, ","),
+			"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+		var failure strings.Builder
+		cmd.Stderr = &failure
+		out, err := cmd.Output()
 		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
+			t.Fatalf("%v\n%s\n%s", err, failure.String(), out)
 		}
-		return nil
+		for i, text := range strings.Split(string(out), mark)[1:] {
+			_, text, _ = strings.Cut(text, "\n")
+			printed := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+			if s := commands[i]; !sameShape(s.output, printed) {
+				t.Errorf("troubleshooting.md:%d: %s\nprints\n%s\nand the document says\n%s", s.line, s.command, text, strings.Join(s.output, "\n"))
+			}
+		}
 	})
-	leader := c.leader() // which the document asks first
-	endpoints := append([]string{leader.url()}, c.endpoints()...)
-	const mark = "--- command "
-	script, commands := "set -euo pipefail\n", []shown{}
-	for _, b := range blocks(t, "../docs/troubleshooting.md") {
-		if b.language != "console" {
-			script += b.text
-			continue
-		}
-		for _, s := range commandsShown(b) {
-			script += fmt.Sprintf("echo '%s%d'\n{ %s\n} 2>&1 || true\n", mark, len(commands), s.command)
-			commands = append(commands, s)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-c", script)
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "RINGLOG="+leader.url(), "RINGLOG_ENDPOINTS="+strings.Join(endpoints, ","),
-		"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
-	var failure strings.Builder
-	cmd.Stderr = &failure
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s\n%s", err, failure.String(), out)
-	}
-	for i, text := range strings.Split(string(out), mark)[1:] {
-		_, text, _ = strings.Cut(text, "\n")
-		printed := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-		if s := commands[i]; !sameShape(s.output, printed) {
-			t.Errorf("troubleshooting.md:%d: %s\nprints\n%s\nand the document says\n%s", s.line, s.command, text, strings.Join(s.output, "\n"))
-		}
-	}
 }

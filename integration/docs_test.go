@@ -19,7 +19,7 @@ type block struct {
 	line     int
 }
 
-func blocks(t *testing.T, file string) (list []block) {
+func blocks(t testing.TB, file string) (list []block) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -43,7 +43,7 @@ func blocks(t *testing.T, file string) (list []block) {
 
 // run runs a command in an empty folder, its children with it, and fails with what
 // they printed.
-func runIn(t *testing.T, dir string, env []string, name string, args ...string) {
+func runIn(t testing.TB, dir string, env []string, name string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -73,26 +73,30 @@ func TestOperationsDocument(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a long way through the life of a cluster")
 	}
-	script := "set -euo pipefail\n"
-	for _, b := range blocks(t, "../docs/operations.md") {
-		if b.language == "sh" {
-			script += fmt.Sprintf("echo '--- operations.md:%d' >&2\n%s", b.line, b.text)
+	whileTheMachineRuns(t, func(t testing.TB) {
+		script := "set -euo pipefail\n"
+		for _, b := range blocks(t, "../docs/operations.md") {
+			if b.language == "sh" {
+				script += fmt.Sprintf("echo '--- operations.md:%d' >&2\n%s", b.line, b.text)
+			}
 		}
-	}
-	dir := t.TempDir()
-	runIn(t, dir, nil, "bash", "-c", script)
+		dir := t.TempDir()
+		runIn(t, dir, nil, "bash", "-c", script)
+	})
 }
 
 // The examples of docs/reacting.md run one after the other, as they stand.
 func TestReactingDocument(t *testing.T) {
-	c := newCluster(t, t.TempDir(), 3).startAll()
-	script := "set -euo pipefail\n"
-	for _, b := range blocks(t, "../docs/reacting.md") {
-		if b.language == "sh" {
-			script += fmt.Sprintf("echo '--- reacting.md:%d' >&2\n%s", b.line, b.text)
+	whileTheMachineRuns(t, func(t testing.TB) {
+		c := newCluster(t, t.TempDir(), 3).startAll()
+		script := "set -euo pipefail\n"
+		for _, b := range blocks(t, "../docs/reacting.md") {
+			if b.language == "sh" {
+				script += fmt.Sprintf("echo '--- reacting.md:%d' >&2\n%s", b.line, b.text)
+			}
 		}
-	}
-	runIn(t, t.TempDir(), []string{"RINGLOG_ENDPOINTS=" + strings.Join(c.endpoints(), ",")}, "bash", "-c", script)
+		runIn(t, t.TempDir(), []string{"RINGLOG_ENDPOINTS=" + strings.Join(c.endpoints(), ",")}, "bash", "-c", script)
+	})
 }
 
 // goProgram is what surrounds the Go examples of docs/migration.md.

@@ -102,7 +102,7 @@ func TestAMemberSpeaksConnect(t *testing.T) {
 		again := exchange(&ringlogv1.ExchangeRequest{Session: first.Session, Want: 100, WaitMs: 20_000, Nacks: []*ringlogv1.Nack{{Offset: offsets[0], Error: "e"}},
 			Acks: []*ringlogv1.OffsetRange{{From: offsets[1], To: offsets[2]}, {From: 1000, To: 1000}}})
 		if len(again.Deliveries) == 0 || again.Deliveries[0].Offset != offsets[0] || again.Deliveries[0].Count != 2 || len(again.Refused) != 1 {
-			t.Errorf("%+v", again)
+			t.Errorf("of %v: %+v\n%s", offsets, again, s.ok("GET", "/v1/groups/"+name+"/members", "").body)
 		}
 		last := exchange(&ringlogv1.ExchangeRequest{Session: first.Session, Acks: []*ringlogv1.OffsetRange{{From: offsets[0], To: offsets[4]}}})
 		if last.Committed != offsets[4] || last.SessionTimeout.AsDuration() == 0 {

@@ -105,7 +105,7 @@ func TestAMemberSpeaksConnect(t *testing.T) {
 			t.Errorf("of %v: %+v\n%s", offsets, again, s.ok("GET", "/v1/groups/"+name+"/members", "").body)
 		}
 		last := exchange(&ringlogv1.ExchangeRequest{Session: first.Session, Acks: []*ringlogv1.OffsetRange{{From: offsets[0], To: offsets[4]}}})
-		if last.Committed != offsets[4] || last.SessionTimeout.AsDuration() == 0 {
+		if last.Committed < offsets[4] || last.SessionTimeout.AsDuration() == 0 {
 			t.Errorf("%+v", last)
 		}
 		_, err := c.Exchange(t.Context(), connect.NewRequest(&ringlogv1.ExchangeRequest{Group: name, Member: "w", Session: 1}))

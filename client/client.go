@@ -70,6 +70,7 @@ func (c *Client) startLane(q *queue) {
 			l.deliver(b)
 			b.cancel(nil)
 		}
+		l.hangUp()
 	})
 }
 

@@ -3,6 +3,7 @@ package client
 import (
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
@@ -14,6 +15,8 @@ type endpoint struct {
 	log    ringlogv1connect.LogServiceClient
 	cursor ringlogv1connect.CursorServiceClient
 	group  ringlogv1connect.GroupServiceClient
+
+	lineless atomic.Int64 // until then, in Unix nanoseconds, it is not asked for a line
 
 	// Guarded by endpoints.mu.
 	failures int

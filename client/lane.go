@@ -32,6 +32,8 @@ type lane struct {
 	used     time.Time
 	doubt    bool
 	suspects []suspect // of the request in doubt: refused, unless it happened
+
+	line *publishLine // nil before it is worth one, and where there is none
 }
 
 type suspect struct {
@@ -154,11 +156,22 @@ func (l *lane) sendSequence(ctx context.Context, group []*pending) (*ringlogv1.P
 	if l.producer == "" || time.Since(l.used) > maxIdle {
 		l.producer, l.next = uuid.Must(uuid.NewV7()).String(), 1
 	}
+	if time.Since(l.used) > lineIdle {
+		l.hangUp()
+	}
 	l.used = time.Now()
 	l.findLeader(ctx)
 	req := &ringlogv1.PublishRequest{ProducerId: l.producer, Sequence: l.next, Packet: pack(group)}
 	var out *ringlogv1.PublishResponse
 	err := l.c.call(ctx, group[0].op, sequenced, func(ctx context.Context, e *endpoint) (http.Header, error) {
+		if l.dial(ctx, e) {
+			var usable bool
+			var err error
+			if out, usable, err = l.line.publish(ctx, req); !usable {
+				l.hangUp()
+			}
+			return nil, err
+		}
 		resp, err := e.log.Publish(ctx, request(l.c, req))
 		if err != nil {
 			return nil, err
@@ -176,6 +189,24 @@ func (l *lane) sendSequence(ctx context.Context, group []*pending) (*ringlogv1.P
 	return nil, failed
 }
 
+// dial reports whether the lane has a line to e, and opens one where it is worth it.
+func (l *lane) dial(ctx context.Context, e *endpoint) bool {
+	if l.line != nil && l.line.to != e {
+		l.hangUp()
+	}
+	if l.line == nil && l.next > warmUp && time.Now().UnixNano() > e.lineless.Load() {
+		l.line = l.c.openLine(ctx, e)
+	}
+	return l.line != nil
+}
+
+func (l *lane) hangUp() {
+	if l.line != nil {
+		l.line.close()
+		l.line = nil
+	}
+}
+
 // pack lays the group's events out as the log keeps them.
 func pack(group []*pending) *ringlogv1.Packet {
 	events := group[0].events
@@ -190,7 +221,7 @@ func pack(group []*pending) *ringlogv1.Packet {
 }
 
 // warmUp is how many requests a lane sends before it is worth a request to learn who
-// leads: any node passes them on.
+// leads, as any node passes them on, and a line to there.
 const warmUp = 8
 
 // findLeader asks who leads where no answer has told that for long.

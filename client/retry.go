@@ -212,14 +212,18 @@ func answerOf(err error) (*api.Error, time.Duration) {
 	for _, d := range remote.Details() {
 		v, err := d.Value()
 		if detail, ok := v.(*ringlogv1.ErrorDetail); err == nil && ok {
-			return &api.Error{Code: api.Code(detail.GetCode()), Message: detail.GetMessage(), Field: detail.GetField(),
-				Remedy: detail.GetRemedy(), Offset: detail.GetOffset(), LeaderHTTP: detail.GetLeaderHttp()}, retryAfter(remote.Meta())
+			return errorOf(detail), retryAfter(remote.Meta())
 		}
 	}
 	if code := protocolCode(remote); code != "" {
 		return &api.Error{Code: code, Message: remote.Message()}, retryAfter(remote.Meta())
 	}
 	return nil, 0
+}
+
+func errorOf(d *ringlogv1.ErrorDetail) *api.Error {
+	return &api.Error{Code: api.Code(d.GetCode()), Message: d.GetMessage(), Field: d.GetField(),
+		Remedy: d.GetRemedy(), Offset: d.GetOffset(), LeaderHTTP: d.GetLeaderHttp()}
 }
 
 // protocolCode names refusals of the protocol layer or of a proxy before a node,

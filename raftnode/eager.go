@@ -35,10 +35,12 @@ type eagerFollower struct {
 	matched uint64                    // the follower has the log up to here; 0 is not known
 	busy    int                       // requests of raft under way
 	call    *eagerCall
+	calls   chan *eagerCall // to the goroutine that sends them
 }
 
 // eagerCall is a request ahead of raft's; resp and err are final once done is closed.
 type eagerCall struct {
+	addr raft.ServerAddress
 	args raft.AppendEntriesRequest
 	sent time.Time
 	resp raft.AppendEntriesResponse
@@ -56,20 +58,38 @@ func (e *eager) ship(logs []*raft.Log, prevTerm, commit uint64) {
 	first := logs[0]
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for id, f := range e.followers {
+	for _, f := range e.followers {
 		if e.closed || f.busy > 0 || f.call != nil || f.newest.Term != first.Term || f.matched != first.Index-1 {
 			continue
 		}
-		c := &eagerCall{args: f.newest, sent: time.Now(), done: make(chan struct{})}
+		c := &eagerCall{addr: f.addr, args: f.newest, sent: time.Now(), done: make(chan struct{})}
 		c.args.PrevLogEntry, c.args.PrevLogTerm = first.Index-1, prevTerm
 		c.args.Entries, c.args.LeaderCommitIndex = logs, commit
-		f.call = c
-		addr := f.addr
+		select {
+		case f.calls <- c:
+			f.call = c
+		default: // calls that raft did not wait for are still under way
+		}
+	}
+}
+
+// follower returns what is known of one, which from the first time on has a goroutine.
+func (e *eager) follower(id raft.ServerID) *eagerFollower {
+	f := e.followers[id]
+	if f != nil {
+		return f
+	}
+	f = &eagerFollower{calls: make(chan *eagerCall, 1)}
+	e.followers[id] = f
+	if !e.closed {
 		e.sending.Go(func() {
-			defer close(c.done)
-			c.err = e.send(id, addr, &c.args, &c.resp)
+			for c := range f.calls {
+				c.err = e.send(id, c.addr, &c.args, &c.resp)
+				close(c.done)
+			}
 		})
 	}
+	return f
 }
 
 // appendEntries is raft.Transport's, and tells when the answered request was sent.
@@ -100,11 +120,7 @@ func (e *eager) appendEntries(id raft.ServerID, addr raft.ServerAddress, args *r
 func (e *eager) join(id raft.ServerID, addr raft.ServerAddress, args *raft.AppendEntriesRequest) *eagerCall {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	f := e.followers[id]
-	if f == nil {
-		f = &eagerFollower{}
-		e.followers[id] = f
-	}
+	f := e.follower(id)
 	f.busy++
 	f.addr, f.newest = addr, *args
 	f.newest.Entries = nil
@@ -158,7 +174,12 @@ func sameEntries(a, b *raft.AppendEntriesRequest) bool {
 // transport ends.
 func (e *eager) close() {
 	e.mu.Lock()
-	e.closed = true
+	if !e.closed {
+		e.closed = true
+		for _, f := range e.followers {
+			close(f.calls)
+		}
+	}
 	e.mu.Unlock()
 	e.sending.Wait()
 }

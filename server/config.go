@@ -87,7 +87,7 @@ type Config struct {
 	BodyTimeout    time.Duration // a request body must be there within; 60 s
 	WriteTimeout   time.Duration // one write to a slow reader; 30 s
 	Heartbeat      time.Duration // a quiet stream shows that it is alive this often; 5 s
-	MaxStreams     int           // reads that follow at the same time; 4096
+	MaxStreams     int           // reads that follow, and publishing lines, at the same time; 4096
 	MaxBodies      int64         // bytes of request bodies held at the same time; 128 MiB
 	// OnPanic, if set, hears of a panic in a handler after it was answered and logged.
 	OnPanic func(value any)

@@ -112,17 +112,26 @@ var _ ringlogv1connect.LogServiceHandler = (*logService)(nil)
 
 // Publish implements LogServiceHandler.
 func (l *logService) Publish(ctx context.Context, r *connect.Request[ringlogv1.PublishRequest]) (*connect.Response[ringlogv1.PublishResponse], error) {
-	policy := l.server.ops.machine().Policy()
-	req, err := publishFromWire(r.Msg, policy.Limits)
+	answer, err := l.server.publish(ctx, r.Msg)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := l.server.ops.publish(ctx, &policy, req)
+	return connect.NewResponse(answer), nil
+}
+
+// publish does a request that came as a message, over Connect or a line.
+func (s *Server) publish(ctx context.Context, m *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
+	policy := s.ops.machine().Policy()
+	req, err := publishFromWire(m, policy.Limits)
 	if err != nil {
 		return nil, err
 	}
-	l.server.metrics.published(req.rows(), len(answer.Duplicates))
-	return connect.NewResponse(publishedToWire(&answer)), nil
+	answer, err := s.ops.publish(ctx, &policy, req)
+	if err != nil {
+		return nil, err
+	}
+	s.metrics.published(req.rows(), len(answer.Duplicates))
+	return publishedToWire(&answer), nil
 }
 
 func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (publishRequest, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -211,27 +212,35 @@ func inputCode(reason string) (code api.Code, remedy string) {
 	}
 }
 
-// retryAfter is the seconds after which a code that may pass is worth another try, ""
+// retryAfter is the seconds after which a code that may pass is worth another try, 0
 // where it does not pass by itself.
-func retryAfter(code api.Code) string {
+func retryAfter(code api.Code) uint32 {
 	switch code.Status() {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		return "1"
+		return 1
 	}
-	return ""
+	return 0
+}
+
+// setRetryAfter tells the same in a header.
+func setRetryAfter(h http.Header, code api.Code) {
+	if wait := retryAfter(code); wait != 0 {
+		h.Set("Retry-After", strconv.Itoa(int(wait)))
+	}
+}
+
+// errorDetail is all of an error, as it goes with Connect errors and over lines.
+func errorDetail(e *api.Error) *ringlogv1.ErrorDetail {
+	return &ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Field: e.Field, Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP}
 }
 
 // connectError says an error over Connect, with all of it in a detail.
 func connectError(e *api.Error) *connect.Error {
 	out := connect.NewError(e.Code.Connect(), errors.New(e.Message))
-	detail, err := connect.NewErrorDetail(&ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Field: e.Field,
-		Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP})
-	if err == nil {
+	if detail, err := connect.NewErrorDetail(errorDetail(e)); err == nil {
 		out.AddDetail(detail)
 	}
-	if wait := retryAfter(e.Code); wait != "" {
-		out.Meta().Set("Retry-After", wait)
-	}
+	setRetryAfter(out.Meta(), e.Code)
 	return out
 }
 

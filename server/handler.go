@@ -209,9 +209,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if b, ok := r.Body.(*body); ok && !b.discard(r) {
 		h.Set("Connection", "close") // else net/http waits for the body before it answers
 	}
-	if wait := retryAfter(e.Code); wait != "" {
-		h.Set("Retry-After", wait)
-	}
+	setRetryAfter(h, e.Code)
 	if e.LeaderHTTP != "" {
 		h.Set(headerLeader, e.LeaderHTTP)
 	}

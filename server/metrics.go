@@ -43,7 +43,7 @@ func newMetrics(cfg Config, ops *service) (*metrics, error) {
 		repeated: counter("published_duplicates_total", "Of those, events answered with an earlier offset."),
 		read:     counter("delivered_events_total", "Events handed to readers."),
 		panics:   counter("panics_total", "Handlers that panicked."),
-		streams:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "ringlog", Name: "streams", Help: "Reads under way."}),
+		streams:  prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "ringlog", Name: "streams", Help: "Reads and publishing lines under way."}),
 	}
 	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.events, m.repeated, m.read, m.panics, m.streams, &nodeCollector{cfg.Node, ops}} {
 		if err := cfg.Registry.Register(c); err != nil {
@@ -77,9 +77,15 @@ func (s *Server) observe(w *response, r *http.Request, began time.Time) {
 	if strings.HasPrefix(r.URL.Path, "/ringlog.v1.") && route != "none" {
 		route = r.URL.Path
 	}
-	s.metrics.requests.WithLabelValues(route, strconv.Itoa(w.status)).Inc()
-	if !strings.HasSuffix(route, "/events") || r.Method == http.MethodPost {
-		s.metrics.seconds.WithLabelValues(route).Observe(time.Since(began).Seconds())
+	stream := strings.HasSuffix(route, "/events") && r.Method != http.MethodPost || w.status == http.StatusSwitchingProtocols
+	s.metrics.answered(route, w.status, began, stream)
+}
+
+// answered counts an answer, and the time it took where it is no stream's.
+func (m *metrics) answered(route string, status int, began time.Time, stream bool) {
+	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
+	if !stream {
+		m.seconds.WithLabelValues(route).Observe(time.Since(began).Seconds())
 	}
 }
 

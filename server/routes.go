@@ -1,6 +1,10 @@
 package server
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/ringrift/ringlog/api"
+)
 
 // routes lists the HTTP interface; /openapi.json tells the same.
 func (s *Server) routes() []route {
@@ -10,6 +14,7 @@ func (s *Server) routes() []route {
 func (s *Server) logRoutes() []route {
 	return []route{
 		{method: http.MethodPost, path: "/v1/events", handle: s.postEvents},
+		{method: http.MethodGet, path: api.LinePath, handle: s.openLine, stream: true},
 		{method: http.MethodGet, path: "/v1/events", handle: s.getEvents, stream: true},
 		{method: http.MethodGet, path: "/v1/events/{offset}", handle: s.getEvent},
 		{method: http.MethodGet, path: "/v1/cursors", handle: s.getCursors},

@@ -166,6 +166,12 @@ func (c *checkedLog) makeRoom(logs []*raft.Log) error {
 			return fmt.Errorf("raftstore: store %d after %d: %w", l.Index, logs[max(i-1, 0)].Index, ErrNotContiguous)
 		}
 	}
+	if err := c.guard.state(); err != nil {
+		return err
+	}
+	if c.recent.endsBefore(logs[0].Index) { // and so does the log
+		return nil
+	}
 	last, err := c.LastIndex()
 	if err != nil {
 		return err

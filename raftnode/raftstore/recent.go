@@ -49,6 +49,14 @@ func (r *recent) remove(low, high uint64) {
 	}
 }
 
+// endsBefore reports whether it holds entries, of which the last stands before index.
+func (r *recent) endsBefore(index uint64) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	n := len(r.entries)
+	return n > 0 && r.entries[n-1].Index+1 == index
+}
+
 // get finds an entry.
 func (r *recent) get(index uint64, l *raft.Log) bool {
 	r.mu.RLock()

@@ -679,6 +679,67 @@ func (x *PublishResponse) GetReplayed() bool {
 	return false
 }
 
+// PublishReply answers a PublishRequest on a publishing line, see api.LineProtocol.
+type PublishReply struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Published         *PublishResponse       `protobuf:"bytes,1,opt,name=published,proto3" json:"published,omitempty"`
+	Error             *ErrorDetail           `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`                                                     // in place of it
+	RetryAfterSeconds uint32                 `protobuf:"varint,3,opt,name=retry_after_seconds,json=retryAfterSeconds,proto3" json:"retry_after_seconds,omitempty"` // with an error that may pass; 0 is none
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *PublishReply) Reset() {
+	*x = PublishReply{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishReply) ProtoMessage() {}
+
+func (x *PublishReply) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishReply.ProtoReflect.Descriptor instead.
+func (*PublishReply) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PublishReply) GetPublished() *PublishResponse {
+	if x != nil {
+		return x.Published
+	}
+	return nil
+}
+
+func (x *PublishReply) GetError() *ErrorDetail {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *PublishReply) GetRetryAfterSeconds() uint32 {
+	if x != nil {
+		return x.RetryAfterSeconds
+	}
+	return 0
+}
+
 type Duplicate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Row           uint32                 `protobuf:"varint,1,opt,name=row,proto3" json:"row,omitempty"`
@@ -689,7 +750,7 @@ type Duplicate struct {
 
 func (x *Duplicate) Reset() {
 	*x = Duplicate{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[6]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +762,7 @@ func (x *Duplicate) String() string {
 func (*Duplicate) ProtoMessage() {}
 
 func (x *Duplicate) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[6]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +775,7 @@ func (x *Duplicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Duplicate.ProtoReflect.Descriptor instead.
 func (*Duplicate) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{6}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Duplicate) GetRow() uint32 {
@@ -744,7 +805,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[7]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +817,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[7]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +830,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{7}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Warning) GetRow() uint32 {
@@ -822,7 +883,7 @@ type TailRequest struct {
 
 func (x *TailRequest) Reset() {
 	*x = TailRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[8]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +895,7 @@ func (x *TailRequest) String() string {
 func (*TailRequest) ProtoMessage() {}
 
 func (x *TailRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[8]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +908,7 @@ func (x *TailRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailRequest.ProtoReflect.Descriptor instead.
 func (*TailRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{8}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TailRequest) GetFrom() *Position {
@@ -913,7 +974,7 @@ type TailResponse struct {
 
 func (x *TailResponse) Reset() {
 	*x = TailResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[9]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +986,7 @@ func (x *TailResponse) String() string {
 func (*TailResponse) ProtoMessage() {}
 
 func (x *TailResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[9]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +999,7 @@ func (x *TailResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailResponse.ProtoReflect.Descriptor instead.
 func (*TailResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{9}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TailResponse) GetRuns() []*Run {
@@ -989,7 +1050,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[10]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1062,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[10]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1075,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{10}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Run) GetEvents() []*Event {
@@ -1059,7 +1120,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1132,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[11]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1145,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{11}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Span) GetPacket() *Packet {
@@ -1135,7 +1196,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1208,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[12]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1221,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{12}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Gap) GetFrom() uint64 {
@@ -1208,7 +1269,7 @@ type GetEventRequest struct {
 
 func (x *GetEventRequest) Reset() {
 	*x = GetEventRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1281,7 @@ func (x *GetEventRequest) String() string {
 func (*GetEventRequest) ProtoMessage() {}
 
 func (x *GetEventRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[13]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1294,7 @@ func (x *GetEventRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEventRequest.ProtoReflect.Descriptor instead.
 func (*GetEventRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{13}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetEventRequest) GetOffset() uint64 {
@@ -1259,7 +1320,7 @@ type GetEventResponse struct {
 
 func (x *GetEventResponse) Reset() {
 	*x = GetEventResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1332,7 @@ func (x *GetEventResponse) String() string {
 func (*GetEventResponse) ProtoMessage() {}
 
 func (x *GetEventResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[14]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1345,7 @@ func (x *GetEventResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEventResponse.ProtoReflect.Descriptor instead.
 func (*GetEventResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{14}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetEventResponse) GetRun() *Run {
@@ -1307,7 +1368,7 @@ type ExplainDedupRequest struct {
 
 func (x *ExplainDedupRequest) Reset() {
 	*x = ExplainDedupRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1380,7 @@ func (x *ExplainDedupRequest) String() string {
 func (*ExplainDedupRequest) ProtoMessage() {}
 
 func (x *ExplainDedupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[15]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1393,7 @@ func (x *ExplainDedupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDedupRequest.ProtoReflect.Descriptor instead.
 func (*ExplainDedupRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{15}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExplainDedupRequest) GetSubject() isExplainDedupRequest_Subject {
@@ -1385,7 +1446,7 @@ type ExplainDedupResponse struct {
 
 func (x *ExplainDedupResponse) Reset() {
 	*x = ExplainDedupResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1458,7 @@ func (x *ExplainDedupResponse) String() string {
 func (*ExplainDedupResponse) ProtoMessage() {}
 
 func (x *ExplainDedupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[16]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1471,7 @@ func (x *ExplainDedupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainDedupResponse.ProtoReflect.Descriptor instead.
 func (*ExplainDedupResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{16}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExplainDedupResponse) GetExplanationJson() string {
@@ -1438,7 +1499,7 @@ type Cursor struct {
 
 func (x *Cursor) Reset() {
 	*x = Cursor{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1511,7 @@ func (x *Cursor) String() string {
 func (*Cursor) ProtoMessage() {}
 
 func (x *Cursor) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[17]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1524,7 @@ func (x *Cursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cursor.ProtoReflect.Descriptor instead.
 func (*Cursor) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{17}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Cursor) GetName() string {
@@ -1547,7 +1608,7 @@ type CursorPolicy struct {
 
 func (x *CursorPolicy) Reset() {
 	*x = CursorPolicy{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1620,7 @@ func (x *CursorPolicy) String() string {
 func (*CursorPolicy) ProtoMessage() {}
 
 func (x *CursorPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[18]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1633,7 @@ func (x *CursorPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CursorPolicy.ProtoReflect.Descriptor instead.
 func (*CursorPolicy) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{18}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CursorPolicy) GetHoldEvents() uint64 {
@@ -1608,7 +1669,7 @@ type CreateCursorRequest struct {
 
 func (x *CreateCursorRequest) Reset() {
 	*x = CreateCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1681,7 @@ func (x *CreateCursorRequest) String() string {
 func (*CreateCursorRequest) ProtoMessage() {}
 
 func (x *CreateCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[19]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1694,7 @@ func (x *CreateCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCursorRequest.ProtoReflect.Descriptor instead.
 func (*CreateCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{19}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateCursorRequest) GetName() string {
@@ -1673,7 +1734,7 @@ type CreateCursorResponse struct {
 
 func (x *CreateCursorResponse) Reset() {
 	*x = CreateCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1746,7 @@ func (x *CreateCursorResponse) String() string {
 func (*CreateCursorResponse) ProtoMessage() {}
 
 func (x *CreateCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[20]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1759,7 @@ func (x *CreateCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateCursorResponse.ProtoReflect.Descriptor instead.
 func (*CreateCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{20}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateCursorResponse) GetCursor() *Cursor {
@@ -1717,7 +1778,7 @@ type GetCursorRequest struct {
 
 func (x *GetCursorRequest) Reset() {
 	*x = GetCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1790,7 @@ func (x *GetCursorRequest) String() string {
 func (*GetCursorRequest) ProtoMessage() {}
 
 func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[21]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1803,7 @@ func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorRequest.ProtoReflect.Descriptor instead.
 func (*GetCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{21}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetCursorRequest) GetName() string {
@@ -1761,7 +1822,7 @@ type GetCursorResponse struct {
 
 func (x *GetCursorResponse) Reset() {
 	*x = GetCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1834,7 @@ func (x *GetCursorResponse) String() string {
 func (*GetCursorResponse) ProtoMessage() {}
 
 func (x *GetCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[22]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1847,7 @@ func (x *GetCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorResponse.ProtoReflect.Descriptor instead.
 func (*GetCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{22}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetCursorResponse) GetCursor() *Cursor {
@@ -1804,7 +1865,7 @@ type ListCursorsRequest struct {
 
 func (x *ListCursorsRequest) Reset() {
 	*x = ListCursorsRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +1877,7 @@ func (x *ListCursorsRequest) String() string {
 func (*ListCursorsRequest) ProtoMessage() {}
 
 func (x *ListCursorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[23]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +1890,7 @@ func (x *ListCursorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCursorsRequest.ProtoReflect.Descriptor instead.
 func (*ListCursorsRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{23}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{24}
 }
 
 type ListCursorsResponse struct {
@@ -1841,7 +1902,7 @@ type ListCursorsResponse struct {
 
 func (x *ListCursorsResponse) Reset() {
 	*x = ListCursorsResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1914,7 @@ func (x *ListCursorsResponse) String() string {
 func (*ListCursorsResponse) ProtoMessage() {}
 
 func (x *ListCursorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[24]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1927,7 @@ func (x *ListCursorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCursorsResponse.ProtoReflect.Descriptor instead.
 func (*ListCursorsResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{24}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListCursorsResponse) GetCursors() []*Cursor {
@@ -1885,7 +1946,7 @@ type DeleteCursorRequest struct {
 
 func (x *DeleteCursorRequest) Reset() {
 	*x = DeleteCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1958,7 @@ func (x *DeleteCursorRequest) String() string {
 func (*DeleteCursorRequest) ProtoMessage() {}
 
 func (x *DeleteCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[25]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +1971,7 @@ func (x *DeleteCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCursorRequest.ProtoReflect.Descriptor instead.
 func (*DeleteCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{25}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteCursorRequest) GetName() string {
@@ -1928,7 +1989,7 @@ type DeleteCursorResponse struct {
 
 func (x *DeleteCursorResponse) Reset() {
 	*x = DeleteCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2001,7 @@ func (x *DeleteCursorResponse) String() string {
 func (*DeleteCursorResponse) ProtoMessage() {}
 
 func (x *DeleteCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[26]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2014,7 @@ func (x *DeleteCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteCursorResponse.ProtoReflect.Descriptor instead.
 func (*DeleteCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{26}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{27}
 }
 
 type OpenCursorRequest struct {
@@ -1965,7 +2026,7 @@ type OpenCursorRequest struct {
 
 func (x *OpenCursorRequest) Reset() {
 	*x = OpenCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2038,7 @@ func (x *OpenCursorRequest) String() string {
 func (*OpenCursorRequest) ProtoMessage() {}
 
 func (x *OpenCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[27]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2051,7 @@ func (x *OpenCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCursorRequest.ProtoReflect.Descriptor instead.
 func (*OpenCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{27}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OpenCursorRequest) GetName() string {
@@ -2009,7 +2070,7 @@ type OpenCursorResponse struct {
 
 func (x *OpenCursorResponse) Reset() {
 	*x = OpenCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2082,7 @@ func (x *OpenCursorResponse) String() string {
 func (*OpenCursorResponse) ProtoMessage() {}
 
 func (x *OpenCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[28]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2095,7 @@ func (x *OpenCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCursorResponse.ProtoReflect.Descriptor instead.
 func (*OpenCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{28}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *OpenCursorResponse) GetCursor() *Cursor {
@@ -2055,7 +2116,7 @@ type CommitCursorRequest struct {
 
 func (x *CommitCursorRequest) Reset() {
 	*x = CommitCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2128,7 @@ func (x *CommitCursorRequest) String() string {
 func (*CommitCursorRequest) ProtoMessage() {}
 
 func (x *CommitCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[29]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2141,7 @@ func (x *CommitCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCursorRequest.ProtoReflect.Descriptor instead.
 func (*CommitCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{29}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CommitCursorRequest) GetName() string {
@@ -2113,7 +2174,7 @@ type CommitCursorResponse struct {
 
 func (x *CommitCursorResponse) Reset() {
 	*x = CommitCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2186,7 @@ func (x *CommitCursorResponse) String() string {
 func (*CommitCursorResponse) ProtoMessage() {}
 
 func (x *CommitCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[30]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2199,7 @@ func (x *CommitCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCursorResponse.ProtoReflect.Descriptor instead.
 func (*CommitCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{30}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CommitCursorResponse) GetCommitted() uint64 {
@@ -2163,7 +2224,7 @@ type DeadLetterRequest struct {
 
 func (x *DeadLetterRequest) Reset() {
 	*x = DeadLetterRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2236,7 @@ func (x *DeadLetterRequest) String() string {
 func (*DeadLetterRequest) ProtoMessage() {}
 
 func (x *DeadLetterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[31]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2249,7 @@ func (x *DeadLetterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterRequest.ProtoReflect.Descriptor instead.
 func (*DeadLetterRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{31}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeadLetterRequest) GetName() string {
@@ -2251,7 +2312,7 @@ type DeadLetterResponse struct {
 
 func (x *DeadLetterResponse) Reset() {
 	*x = DeadLetterResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2263,7 +2324,7 @@ func (x *DeadLetterResponse) String() string {
 func (*DeadLetterResponse) ProtoMessage() {}
 
 func (x *DeadLetterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[32]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2276,7 +2337,7 @@ func (x *DeadLetterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterResponse.ProtoReflect.Descriptor instead.
 func (*DeadLetterResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{32}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeadLetterResponse) GetLetter() uint64 {
@@ -2312,7 +2373,7 @@ type GroupPolicy struct {
 
 func (x *GroupPolicy) Reset() {
 	*x = GroupPolicy{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2324,7 +2385,7 @@ func (x *GroupPolicy) String() string {
 func (*GroupPolicy) ProtoMessage() {}
 
 func (x *GroupPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[33]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2337,7 +2398,7 @@ func (x *GroupPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupPolicy.ProtoReflect.Descriptor instead.
 func (*GroupPolicy) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{33}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GroupPolicy) GetAckWait() *durationpb.Duration {
@@ -2374,7 +2435,7 @@ type CreateGroupRequest struct {
 
 func (x *CreateGroupRequest) Reset() {
 	*x = CreateGroupRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2447,7 @@ func (x *CreateGroupRequest) String() string {
 func (*CreateGroupRequest) ProtoMessage() {}
 
 func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[34]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2460,7 @@ func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupRequest.ProtoReflect.Descriptor instead.
 func (*CreateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{34}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CreateGroupRequest) GetName() string {
@@ -2446,7 +2507,7 @@ type CreateGroupResponse struct {
 
 func (x *CreateGroupResponse) Reset() {
 	*x = CreateGroupResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2458,7 +2519,7 @@ func (x *CreateGroupResponse) String() string {
 func (*CreateGroupResponse) ProtoMessage() {}
 
 func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[35]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2471,7 +2532,7 @@ func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupResponse.ProtoReflect.Descriptor instead.
 func (*CreateGroupResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{35}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateGroupResponse) GetCursor() *Cursor {
@@ -2492,7 +2553,7 @@ type OffsetRange struct {
 
 func (x *OffsetRange) Reset() {
 	*x = OffsetRange{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +2565,7 @@ func (x *OffsetRange) String() string {
 func (*OffsetRange) ProtoMessage() {}
 
 func (x *OffsetRange) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[36]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +2578,7 @@ func (x *OffsetRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OffsetRange.ProtoReflect.Descriptor instead.
 func (*OffsetRange) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{36}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OffsetRange) GetFrom() uint64 {
@@ -2554,7 +2615,7 @@ type ExchangeRequest struct {
 
 func (x *ExchangeRequest) Reset() {
 	*x = ExchangeRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2627,7 @@ func (x *ExchangeRequest) String() string {
 func (*ExchangeRequest) ProtoMessage() {}
 
 func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[37]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2640,7 @@ func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
 func (*ExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{37}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExchangeRequest) GetGroup() string {
@@ -2667,7 +2728,7 @@ type Nack struct {
 
 func (x *Nack) Reset() {
 	*x = Nack{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2740,7 @@ func (x *Nack) String() string {
 func (*Nack) ProtoMessage() {}
 
 func (x *Nack) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[38]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2753,7 @@ func (x *Nack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nack.ProtoReflect.Descriptor instead.
 func (*Nack) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{38}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Nack) GetOffset() uint64 {
@@ -2757,7 +2818,7 @@ type ExchangeResponse struct {
 
 func (x *ExchangeResponse) Reset() {
 	*x = ExchangeResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2830,7 @@ func (x *ExchangeResponse) String() string {
 func (*ExchangeResponse) ProtoMessage() {}
 
 func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[39]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2843,7 @@ func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
 func (*ExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{39}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExchangeResponse) GetSession() uint64 {
@@ -2865,7 +2926,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2877,7 +2938,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[40]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2890,7 +2951,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{40}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Delivery) GetOffset() uint64 {
@@ -2917,7 +2978,7 @@ type SeekCursorRequest struct {
 
 func (x *SeekCursorRequest) Reset() {
 	*x = SeekCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2929,7 +2990,7 @@ func (x *SeekCursorRequest) String() string {
 func (*SeekCursorRequest) ProtoMessage() {}
 
 func (x *SeekCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[41]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2942,7 +3003,7 @@ func (x *SeekCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekCursorRequest.ProtoReflect.Descriptor instead.
 func (*SeekCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{41}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SeekCursorRequest) GetName() string {
@@ -2968,7 +3029,7 @@ type SeekCursorResponse struct {
 
 func (x *SeekCursorResponse) Reset() {
 	*x = SeekCursorResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3041,7 @@ func (x *SeekCursorResponse) String() string {
 func (*SeekCursorResponse) ProtoMessage() {}
 
 func (x *SeekCursorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[42]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3054,7 @@ func (x *SeekCursorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekCursorResponse.ProtoReflect.Descriptor instead.
 func (*SeekCursorResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{42}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SeekCursorResponse) GetCursor() *Cursor {
@@ -3017,7 +3078,7 @@ type ReadCursorRequest struct {
 
 func (x *ReadCursorRequest) Reset() {
 	*x = ReadCursorRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[43]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3090,7 @@ func (x *ReadCursorRequest) String() string {
 func (*ReadCursorRequest) ProtoMessage() {}
 
 func (x *ReadCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[43]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3103,7 @@ func (x *ReadCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCursorRequest.ProtoReflect.Descriptor instead.
 func (*ReadCursorRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{43}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadCursorRequest) GetName() string {
@@ -3095,7 +3156,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[44]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3168,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[44]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3181,7 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{44}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{45}
 }
 
 type IdentifyResponse struct {
@@ -3132,7 +3193,7 @@ type IdentifyResponse struct {
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[45]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3205,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[45]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3218,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{45}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *IdentifyResponse) GetReportJson() []byte {
@@ -3176,7 +3237,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[46]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3249,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[46]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3262,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{46}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ForwardRequest) GetRequest() []byte {
@@ -3220,7 +3281,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[47]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3293,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[47]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3306,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{47}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ForwardResponse) GetResult() []byte {
@@ -3263,7 +3324,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3275,7 +3336,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3288,7 +3349,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{48}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{49}
 }
 
 type ReadIndexResponse struct {
@@ -3300,7 +3361,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3312,7 +3373,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3325,7 +3386,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{49}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -3346,7 +3407,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3419,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3432,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{50}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *JoinRequest) GetMemberJson() []byte {
@@ -3403,7 +3464,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3415,7 +3476,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3428,7 +3489,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{51}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{52}
 }
 
 // ErrorDetail goes with every Connect error: the same as in the HTTP error body.
@@ -3446,7 +3507,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3519,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3532,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{52}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ErrorDetail) GetCode() string {
@@ -3574,7 +3635,11 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"duplicates\x121\n" +
 	"\x15appended_at_unix_nano\x18\x03 \x01(\x03R\x12appendedAtUnixNano\x12/\n" +
 	"\bwarnings\x18\x04 \x03(\v2\x13.ringlog.v1.WarningR\bwarnings\x12\x1a\n" +
-	"\breplayed\x18\x05 \x01(\bR\breplayed\"5\n" +
+	"\breplayed\x18\x05 \x01(\bR\breplayed\"\xa8\x01\n" +
+	"\fPublishReply\x129\n" +
+	"\tpublished\x18\x01 \x01(\v2\x1b.ringlog.v1.PublishResponseR\tpublished\x12-\n" +
+	"\x05error\x18\x02 \x01(\v2\x17.ringlog.v1.ErrorDetailR\x05error\x12.\n" +
+	"\x13retry_after_seconds\x18\x03 \x01(\rR\x11retryAfterSeconds\"5\n" +
 	"\tDuplicate\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\rR\x03row\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x04R\x06offset\"\x80\x01\n" +
@@ -3836,7 +3901,7 @@ func file_ringlog_v1_ringlog_proto_rawDescGZIP() []byte {
 }
 
 var file_ringlog_v1_ringlog_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(Consistency)(0),              // 0: ringlog.v1.Consistency
 	(*Event)(nil),                 // 1: ringlog.v1.Event
@@ -3845,152 +3910,155 @@ var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(*PublishRequest)(nil),        // 4: ringlog.v1.PublishRequest
 	(*Packet)(nil),                // 5: ringlog.v1.Packet
 	(*PublishResponse)(nil),       // 6: ringlog.v1.PublishResponse
-	(*Duplicate)(nil),             // 7: ringlog.v1.Duplicate
-	(*Warning)(nil),               // 8: ringlog.v1.Warning
-	(*TailRequest)(nil),           // 9: ringlog.v1.TailRequest
-	(*TailResponse)(nil),          // 10: ringlog.v1.TailResponse
-	(*Run)(nil),                   // 11: ringlog.v1.Run
-	(*Span)(nil),                  // 12: ringlog.v1.Span
-	(*Gap)(nil),                   // 13: ringlog.v1.Gap
-	(*GetEventRequest)(nil),       // 14: ringlog.v1.GetEventRequest
-	(*GetEventResponse)(nil),      // 15: ringlog.v1.GetEventResponse
-	(*ExplainDedupRequest)(nil),   // 16: ringlog.v1.ExplainDedupRequest
-	(*ExplainDedupResponse)(nil),  // 17: ringlog.v1.ExplainDedupResponse
-	(*Cursor)(nil),                // 18: ringlog.v1.Cursor
-	(*CursorPolicy)(nil),          // 19: ringlog.v1.CursorPolicy
-	(*CreateCursorRequest)(nil),   // 20: ringlog.v1.CreateCursorRequest
-	(*CreateCursorResponse)(nil),  // 21: ringlog.v1.CreateCursorResponse
-	(*GetCursorRequest)(nil),      // 22: ringlog.v1.GetCursorRequest
-	(*GetCursorResponse)(nil),     // 23: ringlog.v1.GetCursorResponse
-	(*ListCursorsRequest)(nil),    // 24: ringlog.v1.ListCursorsRequest
-	(*ListCursorsResponse)(nil),   // 25: ringlog.v1.ListCursorsResponse
-	(*DeleteCursorRequest)(nil),   // 26: ringlog.v1.DeleteCursorRequest
-	(*DeleteCursorResponse)(nil),  // 27: ringlog.v1.DeleteCursorResponse
-	(*OpenCursorRequest)(nil),     // 28: ringlog.v1.OpenCursorRequest
-	(*OpenCursorResponse)(nil),    // 29: ringlog.v1.OpenCursorResponse
-	(*CommitCursorRequest)(nil),   // 30: ringlog.v1.CommitCursorRequest
-	(*CommitCursorResponse)(nil),  // 31: ringlog.v1.CommitCursorResponse
-	(*DeadLetterRequest)(nil),     // 32: ringlog.v1.DeadLetterRequest
-	(*DeadLetterResponse)(nil),    // 33: ringlog.v1.DeadLetterResponse
-	(*GroupPolicy)(nil),           // 34: ringlog.v1.GroupPolicy
-	(*CreateGroupRequest)(nil),    // 35: ringlog.v1.CreateGroupRequest
-	(*CreateGroupResponse)(nil),   // 36: ringlog.v1.CreateGroupResponse
-	(*OffsetRange)(nil),           // 37: ringlog.v1.OffsetRange
-	(*ExchangeRequest)(nil),       // 38: ringlog.v1.ExchangeRequest
-	(*Nack)(nil),                  // 39: ringlog.v1.Nack
-	(*ExchangeResponse)(nil),      // 40: ringlog.v1.ExchangeResponse
-	(*Delivery)(nil),              // 41: ringlog.v1.Delivery
-	(*SeekCursorRequest)(nil),     // 42: ringlog.v1.SeekCursorRequest
-	(*SeekCursorResponse)(nil),    // 43: ringlog.v1.SeekCursorResponse
-	(*ReadCursorRequest)(nil),     // 44: ringlog.v1.ReadCursorRequest
-	(*IdentifyRequest)(nil),       // 45: ringlog.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),      // 46: ringlog.v1.IdentifyResponse
-	(*ForwardRequest)(nil),        // 47: ringlog.v1.ForwardRequest
-	(*ForwardResponse)(nil),       // 48: ringlog.v1.ForwardResponse
-	(*ReadIndexRequest)(nil),      // 49: ringlog.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 50: ringlog.v1.ReadIndexResponse
-	(*JoinRequest)(nil),           // 51: ringlog.v1.JoinRequest
-	(*JoinResponse)(nil),          // 52: ringlog.v1.JoinResponse
-	(*ErrorDetail)(nil),           // 53: ringlog.v1.ErrorDetail
-	nil,                           // 54: ringlog.v1.Gap.TypesEntry
-	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
+	(*PublishReply)(nil),          // 7: ringlog.v1.PublishReply
+	(*Duplicate)(nil),             // 8: ringlog.v1.Duplicate
+	(*Warning)(nil),               // 9: ringlog.v1.Warning
+	(*TailRequest)(nil),           // 10: ringlog.v1.TailRequest
+	(*TailResponse)(nil),          // 11: ringlog.v1.TailResponse
+	(*Run)(nil),                   // 12: ringlog.v1.Run
+	(*Span)(nil),                  // 13: ringlog.v1.Span
+	(*Gap)(nil),                   // 14: ringlog.v1.Gap
+	(*GetEventRequest)(nil),       // 15: ringlog.v1.GetEventRequest
+	(*GetEventResponse)(nil),      // 16: ringlog.v1.GetEventResponse
+	(*ExplainDedupRequest)(nil),   // 17: ringlog.v1.ExplainDedupRequest
+	(*ExplainDedupResponse)(nil),  // 18: ringlog.v1.ExplainDedupResponse
+	(*Cursor)(nil),                // 19: ringlog.v1.Cursor
+	(*CursorPolicy)(nil),          // 20: ringlog.v1.CursorPolicy
+	(*CreateCursorRequest)(nil),   // 21: ringlog.v1.CreateCursorRequest
+	(*CreateCursorResponse)(nil),  // 22: ringlog.v1.CreateCursorResponse
+	(*GetCursorRequest)(nil),      // 23: ringlog.v1.GetCursorRequest
+	(*GetCursorResponse)(nil),     // 24: ringlog.v1.GetCursorResponse
+	(*ListCursorsRequest)(nil),    // 25: ringlog.v1.ListCursorsRequest
+	(*ListCursorsResponse)(nil),   // 26: ringlog.v1.ListCursorsResponse
+	(*DeleteCursorRequest)(nil),   // 27: ringlog.v1.DeleteCursorRequest
+	(*DeleteCursorResponse)(nil),  // 28: ringlog.v1.DeleteCursorResponse
+	(*OpenCursorRequest)(nil),     // 29: ringlog.v1.OpenCursorRequest
+	(*OpenCursorResponse)(nil),    // 30: ringlog.v1.OpenCursorResponse
+	(*CommitCursorRequest)(nil),   // 31: ringlog.v1.CommitCursorRequest
+	(*CommitCursorResponse)(nil),  // 32: ringlog.v1.CommitCursorResponse
+	(*DeadLetterRequest)(nil),     // 33: ringlog.v1.DeadLetterRequest
+	(*DeadLetterResponse)(nil),    // 34: ringlog.v1.DeadLetterResponse
+	(*GroupPolicy)(nil),           // 35: ringlog.v1.GroupPolicy
+	(*CreateGroupRequest)(nil),    // 36: ringlog.v1.CreateGroupRequest
+	(*CreateGroupResponse)(nil),   // 37: ringlog.v1.CreateGroupResponse
+	(*OffsetRange)(nil),           // 38: ringlog.v1.OffsetRange
+	(*ExchangeRequest)(nil),       // 39: ringlog.v1.ExchangeRequest
+	(*Nack)(nil),                  // 40: ringlog.v1.Nack
+	(*ExchangeResponse)(nil),      // 41: ringlog.v1.ExchangeResponse
+	(*Delivery)(nil),              // 42: ringlog.v1.Delivery
+	(*SeekCursorRequest)(nil),     // 43: ringlog.v1.SeekCursorRequest
+	(*SeekCursorResponse)(nil),    // 44: ringlog.v1.SeekCursorResponse
+	(*ReadCursorRequest)(nil),     // 45: ringlog.v1.ReadCursorRequest
+	(*IdentifyRequest)(nil),       // 46: ringlog.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),      // 47: ringlog.v1.IdentifyResponse
+	(*ForwardRequest)(nil),        // 48: ringlog.v1.ForwardRequest
+	(*ForwardResponse)(nil),       // 49: ringlog.v1.ForwardResponse
+	(*ReadIndexRequest)(nil),      // 50: ringlog.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 51: ringlog.v1.ReadIndexResponse
+	(*JoinRequest)(nil),           // 52: ringlog.v1.JoinRequest
+	(*JoinResponse)(nil),          // 53: ringlog.v1.JoinResponse
+	(*ErrorDetail)(nil),           // 54: ringlog.v1.ErrorDetail
+	nil,                           // 55: ringlog.v1.Gap.TypesEntry
+	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
 }
 var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
-	55, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
-	56, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
+	56, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
+	57, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
 	1,  // 2: ringlog.v1.PublishRequest.events:type_name -> ringlog.v1.Event
 	5,  // 3: ringlog.v1.PublishRequest.packet:type_name -> ringlog.v1.Packet
-	7,  // 4: ringlog.v1.PublishResponse.duplicates:type_name -> ringlog.v1.Duplicate
-	8,  // 5: ringlog.v1.PublishResponse.warnings:type_name -> ringlog.v1.Warning
-	3,  // 6: ringlog.v1.TailRequest.from:type_name -> ringlog.v1.Position
-	2,  // 7: ringlog.v1.TailRequest.filter:type_name -> ringlog.v1.Filter
-	0,  // 8: ringlog.v1.TailRequest.consistency:type_name -> ringlog.v1.Consistency
-	11, // 9: ringlog.v1.TailResponse.runs:type_name -> ringlog.v1.Run
-	13, // 10: ringlog.v1.TailResponse.gap:type_name -> ringlog.v1.Gap
-	18, // 11: ringlog.v1.TailResponse.cursor:type_name -> ringlog.v1.Cursor
-	1,  // 12: ringlog.v1.Run.events:type_name -> ringlog.v1.Event
-	12, // 13: ringlog.v1.Run.span:type_name -> ringlog.v1.Span
-	5,  // 14: ringlog.v1.Span.packet:type_name -> ringlog.v1.Packet
-	54, // 15: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
-	0,  // 16: ringlog.v1.GetEventRequest.consistency:type_name -> ringlog.v1.Consistency
-	11, // 17: ringlog.v1.GetEventResponse.run:type_name -> ringlog.v1.Run
-	2,  // 18: ringlog.v1.Cursor.filter:type_name -> ringlog.v1.Filter
-	55, // 19: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
-	55, // 20: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
-	19, // 21: ringlog.v1.Cursor.policy:type_name -> ringlog.v1.CursorPolicy
-	13, // 22: ringlog.v1.Cursor.gap:type_name -> ringlog.v1.Gap
-	56, // 23: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
-	56, // 24: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
-	3,  // 25: ringlog.v1.CreateCursorRequest.from:type_name -> ringlog.v1.Position
-	2,  // 26: ringlog.v1.CreateCursorRequest.filter:type_name -> ringlog.v1.Filter
-	19, // 27: ringlog.v1.CreateCursorRequest.policy:type_name -> ringlog.v1.CursorPolicy
-	18, // 28: ringlog.v1.CreateCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	18, // 29: ringlog.v1.GetCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	18, // 30: ringlog.v1.ListCursorsResponse.cursors:type_name -> ringlog.v1.Cursor
-	18, // 31: ringlog.v1.OpenCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	56, // 32: ringlog.v1.GroupPolicy.ack_wait:type_name -> google.protobuf.Duration
-	3,  // 33: ringlog.v1.CreateGroupRequest.from:type_name -> ringlog.v1.Position
-	2,  // 34: ringlog.v1.CreateGroupRequest.filter:type_name -> ringlog.v1.Filter
-	19, // 35: ringlog.v1.CreateGroupRequest.policy:type_name -> ringlog.v1.CursorPolicy
-	34, // 36: ringlog.v1.CreateGroupRequest.group:type_name -> ringlog.v1.GroupPolicy
-	18, // 37: ringlog.v1.CreateGroupResponse.cursor:type_name -> ringlog.v1.Cursor
-	37, // 38: ringlog.v1.ExchangeRequest.holding:type_name -> ringlog.v1.OffsetRange
-	37, // 39: ringlog.v1.ExchangeRequest.acks:type_name -> ringlog.v1.OffsetRange
-	39, // 40: ringlog.v1.ExchangeRequest.nacks:type_name -> ringlog.v1.Nack
-	37, // 41: ringlog.v1.ExchangeRequest.progress:type_name -> ringlog.v1.OffsetRange
-	11, // 42: ringlog.v1.ExchangeResponse.runs:type_name -> ringlog.v1.Run
-	41, // 43: ringlog.v1.ExchangeResponse.deliveries:type_name -> ringlog.v1.Delivery
-	37, // 44: ringlog.v1.ExchangeResponse.revoked:type_name -> ringlog.v1.OffsetRange
-	37, // 45: ringlog.v1.ExchangeResponse.refused:type_name -> ringlog.v1.OffsetRange
-	13, // 46: ringlog.v1.ExchangeResponse.gaps:type_name -> ringlog.v1.Gap
-	56, // 47: ringlog.v1.ExchangeResponse.ack_wait:type_name -> google.protobuf.Duration
-	56, // 48: ringlog.v1.ExchangeResponse.session_timeout:type_name -> google.protobuf.Duration
-	3,  // 49: ringlog.v1.SeekCursorRequest.to:type_name -> ringlog.v1.Position
-	18, // 50: ringlog.v1.SeekCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	4,  // 51: ringlog.v1.LogService.Publish:input_type -> ringlog.v1.PublishRequest
-	9,  // 52: ringlog.v1.LogService.Tail:input_type -> ringlog.v1.TailRequest
-	14, // 53: ringlog.v1.LogService.GetEvent:input_type -> ringlog.v1.GetEventRequest
-	16, // 54: ringlog.v1.LogService.ExplainDedup:input_type -> ringlog.v1.ExplainDedupRequest
-	20, // 55: ringlog.v1.CursorService.CreateCursor:input_type -> ringlog.v1.CreateCursorRequest
-	22, // 56: ringlog.v1.CursorService.GetCursor:input_type -> ringlog.v1.GetCursorRequest
-	24, // 57: ringlog.v1.CursorService.ListCursors:input_type -> ringlog.v1.ListCursorsRequest
-	26, // 58: ringlog.v1.CursorService.DeleteCursor:input_type -> ringlog.v1.DeleteCursorRequest
-	28, // 59: ringlog.v1.CursorService.OpenCursor:input_type -> ringlog.v1.OpenCursorRequest
-	30, // 60: ringlog.v1.CursorService.CommitCursor:input_type -> ringlog.v1.CommitCursorRequest
-	32, // 61: ringlog.v1.CursorService.DeadLetter:input_type -> ringlog.v1.DeadLetterRequest
-	42, // 62: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
-	44, // 63: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
-	35, // 64: ringlog.v1.GroupService.CreateGroup:input_type -> ringlog.v1.CreateGroupRequest
-	38, // 65: ringlog.v1.GroupService.Exchange:input_type -> ringlog.v1.ExchangeRequest
-	45, // 66: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
-	47, // 67: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
-	49, // 68: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
-	51, // 69: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
-	6,  // 70: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
-	10, // 71: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
-	15, // 72: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
-	17, // 73: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
-	21, // 74: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
-	23, // 75: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
-	25, // 76: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
-	27, // 77: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
-	29, // 78: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
-	31, // 79: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
-	33, // 80: ringlog.v1.CursorService.DeadLetter:output_type -> ringlog.v1.DeadLetterResponse
-	43, // 81: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
-	10, // 82: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
-	36, // 83: ringlog.v1.GroupService.CreateGroup:output_type -> ringlog.v1.CreateGroupResponse
-	40, // 84: ringlog.v1.GroupService.Exchange:output_type -> ringlog.v1.ExchangeResponse
-	46, // 85: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
-	48, // 86: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
-	50, // 87: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
-	52, // 88: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
-	70, // [70:89] is the sub-list for method output_type
-	51, // [51:70] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	8,  // 4: ringlog.v1.PublishResponse.duplicates:type_name -> ringlog.v1.Duplicate
+	9,  // 5: ringlog.v1.PublishResponse.warnings:type_name -> ringlog.v1.Warning
+	6,  // 6: ringlog.v1.PublishReply.published:type_name -> ringlog.v1.PublishResponse
+	54, // 7: ringlog.v1.PublishReply.error:type_name -> ringlog.v1.ErrorDetail
+	3,  // 8: ringlog.v1.TailRequest.from:type_name -> ringlog.v1.Position
+	2,  // 9: ringlog.v1.TailRequest.filter:type_name -> ringlog.v1.Filter
+	0,  // 10: ringlog.v1.TailRequest.consistency:type_name -> ringlog.v1.Consistency
+	12, // 11: ringlog.v1.TailResponse.runs:type_name -> ringlog.v1.Run
+	14, // 12: ringlog.v1.TailResponse.gap:type_name -> ringlog.v1.Gap
+	19, // 13: ringlog.v1.TailResponse.cursor:type_name -> ringlog.v1.Cursor
+	1,  // 14: ringlog.v1.Run.events:type_name -> ringlog.v1.Event
+	13, // 15: ringlog.v1.Run.span:type_name -> ringlog.v1.Span
+	5,  // 16: ringlog.v1.Span.packet:type_name -> ringlog.v1.Packet
+	55, // 17: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
+	0,  // 18: ringlog.v1.GetEventRequest.consistency:type_name -> ringlog.v1.Consistency
+	12, // 19: ringlog.v1.GetEventResponse.run:type_name -> ringlog.v1.Run
+	2,  // 20: ringlog.v1.Cursor.filter:type_name -> ringlog.v1.Filter
+	56, // 21: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
+	56, // 22: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
+	20, // 23: ringlog.v1.Cursor.policy:type_name -> ringlog.v1.CursorPolicy
+	14, // 24: ringlog.v1.Cursor.gap:type_name -> ringlog.v1.Gap
+	57, // 25: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
+	57, // 26: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
+	3,  // 27: ringlog.v1.CreateCursorRequest.from:type_name -> ringlog.v1.Position
+	2,  // 28: ringlog.v1.CreateCursorRequest.filter:type_name -> ringlog.v1.Filter
+	20, // 29: ringlog.v1.CreateCursorRequest.policy:type_name -> ringlog.v1.CursorPolicy
+	19, // 30: ringlog.v1.CreateCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	19, // 31: ringlog.v1.GetCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	19, // 32: ringlog.v1.ListCursorsResponse.cursors:type_name -> ringlog.v1.Cursor
+	19, // 33: ringlog.v1.OpenCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	57, // 34: ringlog.v1.GroupPolicy.ack_wait:type_name -> google.protobuf.Duration
+	3,  // 35: ringlog.v1.CreateGroupRequest.from:type_name -> ringlog.v1.Position
+	2,  // 36: ringlog.v1.CreateGroupRequest.filter:type_name -> ringlog.v1.Filter
+	20, // 37: ringlog.v1.CreateGroupRequest.policy:type_name -> ringlog.v1.CursorPolicy
+	35, // 38: ringlog.v1.CreateGroupRequest.group:type_name -> ringlog.v1.GroupPolicy
+	19, // 39: ringlog.v1.CreateGroupResponse.cursor:type_name -> ringlog.v1.Cursor
+	38, // 40: ringlog.v1.ExchangeRequest.holding:type_name -> ringlog.v1.OffsetRange
+	38, // 41: ringlog.v1.ExchangeRequest.acks:type_name -> ringlog.v1.OffsetRange
+	40, // 42: ringlog.v1.ExchangeRequest.nacks:type_name -> ringlog.v1.Nack
+	38, // 43: ringlog.v1.ExchangeRequest.progress:type_name -> ringlog.v1.OffsetRange
+	12, // 44: ringlog.v1.ExchangeResponse.runs:type_name -> ringlog.v1.Run
+	42, // 45: ringlog.v1.ExchangeResponse.deliveries:type_name -> ringlog.v1.Delivery
+	38, // 46: ringlog.v1.ExchangeResponse.revoked:type_name -> ringlog.v1.OffsetRange
+	38, // 47: ringlog.v1.ExchangeResponse.refused:type_name -> ringlog.v1.OffsetRange
+	14, // 48: ringlog.v1.ExchangeResponse.gaps:type_name -> ringlog.v1.Gap
+	57, // 49: ringlog.v1.ExchangeResponse.ack_wait:type_name -> google.protobuf.Duration
+	57, // 50: ringlog.v1.ExchangeResponse.session_timeout:type_name -> google.protobuf.Duration
+	3,  // 51: ringlog.v1.SeekCursorRequest.to:type_name -> ringlog.v1.Position
+	19, // 52: ringlog.v1.SeekCursorResponse.cursor:type_name -> ringlog.v1.Cursor
+	4,  // 53: ringlog.v1.LogService.Publish:input_type -> ringlog.v1.PublishRequest
+	10, // 54: ringlog.v1.LogService.Tail:input_type -> ringlog.v1.TailRequest
+	15, // 55: ringlog.v1.LogService.GetEvent:input_type -> ringlog.v1.GetEventRequest
+	17, // 56: ringlog.v1.LogService.ExplainDedup:input_type -> ringlog.v1.ExplainDedupRequest
+	21, // 57: ringlog.v1.CursorService.CreateCursor:input_type -> ringlog.v1.CreateCursorRequest
+	23, // 58: ringlog.v1.CursorService.GetCursor:input_type -> ringlog.v1.GetCursorRequest
+	25, // 59: ringlog.v1.CursorService.ListCursors:input_type -> ringlog.v1.ListCursorsRequest
+	27, // 60: ringlog.v1.CursorService.DeleteCursor:input_type -> ringlog.v1.DeleteCursorRequest
+	29, // 61: ringlog.v1.CursorService.OpenCursor:input_type -> ringlog.v1.OpenCursorRequest
+	31, // 62: ringlog.v1.CursorService.CommitCursor:input_type -> ringlog.v1.CommitCursorRequest
+	33, // 63: ringlog.v1.CursorService.DeadLetter:input_type -> ringlog.v1.DeadLetterRequest
+	43, // 64: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
+	45, // 65: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
+	36, // 66: ringlog.v1.GroupService.CreateGroup:input_type -> ringlog.v1.CreateGroupRequest
+	39, // 67: ringlog.v1.GroupService.Exchange:input_type -> ringlog.v1.ExchangeRequest
+	46, // 68: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
+	48, // 69: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
+	50, // 70: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
+	52, // 71: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
+	6,  // 72: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
+	11, // 73: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
+	16, // 74: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
+	18, // 75: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
+	22, // 76: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
+	24, // 77: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
+	26, // 78: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
+	28, // 79: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
+	30, // 80: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
+	32, // 81: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
+	34, // 82: ringlog.v1.CursorService.DeadLetter:output_type -> ringlog.v1.DeadLetterResponse
+	44, // 83: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
+	11, // 84: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
+	37, // 85: ringlog.v1.GroupService.CreateGroup:output_type -> ringlog.v1.CreateGroupResponse
+	41, // 86: ringlog.v1.GroupService.Exchange:output_type -> ringlog.v1.ExchangeResponse
+	47, // 87: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
+	49, // 88: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
+	51, // 89: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
+	53, // 90: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
+	72, // [72:91] is the sub-list for method output_type
+	53, // [53:72] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_ringlog_v1_ringlog_proto_init() }
@@ -4006,7 +4074,7 @@ func file_ringlog_v1_ringlog_proto_init() {
 		(*Position_Time)(nil),
 		(*Position_Age)(nil),
 	}
-	file_ringlog_v1_ringlog_proto_msgTypes[15].OneofWrappers = []any{
+	file_ringlog_v1_ringlog_proto_msgTypes[16].OneofWrappers = []any{
 		(*ExplainDedupRequest_Offset)(nil),
 		(*ExplainDedupRequest_Hash)(nil),
 	}
@@ -4016,7 +4084,7 @@ func file_ringlog_v1_ringlog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringlog_v1_ringlog_proto_rawDesc), len(file_ringlog_v1_ringlog_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   54,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -1,0 +1,260 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+)
+
+// caller is the other end of a publishing line.
+type caller struct {
+	t    testing.TB
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// call asks for a line and returns the answer, and the line where it was given.
+func (s *site) call(headers ...string) (*http.Response, *caller) {
+	s.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { conn.Close() })
+	c := &caller{s.t, conn, bufio.NewReader(conn)}
+	c.write([]byte("GET " + api.LinePath + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"))
+	answer, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return answer, c
+}
+
+func (s *site) line() *caller {
+	s.t.Helper()
+	answer, c := s.call("Connection: Upgrade\r\nUpgrade: " + api.LineProtocol)
+	if answer.StatusCode != http.StatusSwitchingProtocols || answer.Header.Get("Upgrade") != api.LineProtocol {
+		s.t.Fatalf("%s", answer.Status)
+	}
+	return c
+}
+
+func (c *caller) write(b []byte) {
+	c.t.Helper()
+	if _, err := c.conn.Write(b); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *caller) send(m proto.Message) {
+	c.t.Helper()
+	b, err := api.AppendLineMessage(nil, m)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.write(b)
+}
+
+func (c *caller) reply() *ringlogv1.PublishReply {
+	c.t.Helper()
+	length, err := api.ReadLineHead(c.in)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	b := make([]byte, length)
+	var reply ringlogv1.PublishReply
+	if _, err := io.ReadFull(c.in, b); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := proto.Unmarshal(b, &reply); err != nil {
+		c.t.Fatal(err)
+	}
+	return &reply
+}
+
+func (c *caller) ends() {
+	c.t.Helper()
+	if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
+		c.t.Fatalf("the line did not end: %q, %v", rest, err)
+	}
+}
+
+func head(length uint32) []byte { return binary.BigEndian.AppendUint32(nil, length) }
+
+func oneEvent(payload string) *ringlogv1.PublishRequest {
+	return &ringlogv1.PublishRequest{Events: []*ringlogv1.Event{{Type: "A", Payload: []byte(payload)}}}
+}
+
+func TestALineAnswersWhatComes(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.MaxBodies = 100_000 })
+	c := s.line()
+	steps := []struct {
+		what string
+		send func()
+		code api.Code // "" is an offset
+	}{
+		{"an event", func() { c.send(oneEvent(`{"n":1}`)) }, ""},
+		{"no event", func() { c.send(&ringlogv1.PublishRequest{}) }, api.InvalidArgument},
+		{"an empty message", func() { c.write(head(0)) }, api.InvalidArgument},
+		{"no message", func() { c.write(append(head(3), "abc"...)) }, api.InvalidArgument},
+		{"broken JSON", func() { c.send(oneEvent(`{`)) }, api.InvalidJSON},
+		{"a packet of nothing", func() {
+			c.send(&ringlogv1.PublishRequest{Packet: &ringlogv1.Packet{Rows: 3, Body: []byte("abc")}})
+		}, api.InvalidArgument},
+		{"more than there is room for", func() { c.send(oneEvent(`{"x":"` + strings.Repeat("x", 100_000) + `"}`)) }, api.Overloaded},
+		{"bytes in pieces", func() {
+			b, _ := api.AppendLineMessage(nil, oneEvent(`{"n":2}`))
+			for _, one := range b {
+				c.write([]byte{one})
+			}
+		}, ""},
+		{"two at once", func() {
+			b, _ := api.AppendLineMessage(nil, oneEvent(`{"n":3}`))
+			b, _ = api.AppendLineMessage(b, oneEvent(`{"n":4}`))
+			c.write(b)
+			if offset := c.reply().GetPublished().GetFirst(); offset != 4 {
+				t.Errorf("the first of two stands at %d", offset)
+			}
+		}, ""},
+	}
+	offset := uint64(2) // 1 is LEADER_ELECTED
+	for _, step := range steps {
+		step.send()
+		reply := c.reply()
+		e := reply.GetError()
+		switch {
+		case api.Code(e.GetCode()) != step.code:
+			t.Fatalf("%s: %v", step.what, reply)
+		case e != nil && (e.GetMessage() == "" || e.GetRemedy() == "" || e.GetField() == ""):
+			t.Errorf("%s: an error that tells too little: %v", step.what, e)
+		case (reply.GetRetryAfterSeconds() > 0) != (step.code == api.Overloaded):
+			t.Errorf("%s: retry after %d", step.what, reply.GetRetryAfterSeconds())
+		case e == nil && step.what == "two at once":
+			offset++
+			fallthrough
+		case e == nil:
+			if got := reply.GetPublished().GetFirst(); got != offset {
+				t.Errorf("%s: stands at %d, want %d", step.what, got, offset)
+			}
+			offset++
+		}
+	}
+	c.write(head(maxCallMessage + 1))
+	if e := c.reply().GetError(); api.Code(e.GetCode()) != api.TooLarge {
+		t.Errorf("a length past the limit: %v", e)
+	}
+	c.ends()
+	if held := s.server.bodies.Load(); held != 0 {
+		t.Errorf("%d bytes of bodies are still counted", held)
+	}
+	eventually(t, "the line is not counted any more", func() bool { return len(s.server.streams) == 0 })
+	text := s.ok("GET", "/metrics", "").body
+	for _, want := range []string{`ringlog_http_requests_total{code="200",route="/v1/publish"} 4`, `ringlog_http_requests_total{code="429",route="/v1/publish"} 1`,
+		"ringlog_streams 0"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+}
+
+func TestWhoGetsALine(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.Token, c.MaxStreams = "secret", 1 })
+	const upgrade, token = "Connection: Upgrade\r\nUpgrade: " + api.LineProtocol, "Authorization: Bearer secret"
+	for _, one := range []struct {
+		what, headers string
+		status        int
+	}{
+		{"without the token", upgrade, http.StatusUnauthorized},
+		{"without an upgrade", token, http.StatusBadRequest},
+		{"for another protocol", token + "\r\nConnection: Upgrade\r\nUpgrade: websocket", http.StatusBadRequest},
+		{"the first", token + "\r\n" + upgrade, http.StatusSwitchingProtocols},
+		{"one too many", token + "\r\n" + upgrade, http.StatusTooManyRequests},
+	} {
+		answer, _ := s.call(one.headers)
+		if answer.StatusCode != one.status {
+			t.Errorf("%s: %s", one.what, answer.Status)
+		}
+		if one.status != http.StatusSwitchingProtocols {
+			text, err := io.ReadAll(answer.Body)
+			if err != nil || !strings.Contains(string(text), `"remedy":`) {
+				t.Errorf("%s: %s, %v", one.what, text, err)
+			}
+		}
+	}
+}
+
+func TestALineThatFallsSilentEnds(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.BodyTimeout = 50 * time.Millisecond })
+	c := s.line()
+	c.write(append(head(100), "abc"...)) // and no more of it
+	c.ends()
+	if last := s.node.Machine().Stats().Last; last != 1 {
+		t.Errorf("the log ends at %d", last)
+	}
+}
+
+// TestClosingAnswersWhatALineHasUnderWay closes a server while lines publish: each
+// request has its reply or the line's end, none waits, and what was told is there.
+func TestClosingAnswersWhatALineHasUnderWay(t *testing.T) {
+	s := newSite(t, nil)
+	idle := s.line()
+	const busy = 4
+	told := make(chan uint64, busy)
+	begun := make(chan struct{}, busy)
+	for i := range busy {
+		c := s.line()
+		go func() {
+			var last uint64
+			defer func() { told <- last }()
+			for n := 0; ; n++ {
+				b, err := api.AppendLineMessage(nil, oneEvent(fmt.Sprintf(`{"caller":%d,"n":%d}`, i, n)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := c.conn.Write(b); err != nil {
+					return
+				}
+				length, err := api.ReadLineHead(c.in)
+				if err != nil {
+					return
+				}
+				reply := make([]byte, length)
+				var m ringlogv1.PublishReply
+				if _, err := io.ReadFull(c.in, reply); err != nil || proto.Unmarshal(reply, &m) != nil || m.GetError() != nil {
+					t.Errorf("a reply was cut, or is an error: %v, %v", err, m.GetError())
+					return
+				}
+				if last = m.GetPublished().GetFirst(); n == 20 {
+					begun <- struct{}{}
+				}
+			}
+		}()
+	}
+	for range busy {
+		<-begun
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.server.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	idle.ends()
+	for range busy {
+		if last := <-told; last > s.node.Machine().Stats().Last {
+			t.Errorf("told %d, the log ends at %d", last, s.node.Machine().Stats().Last)
+		}
+	}
+}

@@ -33,7 +33,8 @@ type lane struct {
 	doubt    bool
 	suspects []suspect // of the request in doubt: refused, unless it happened
 
-	line *publishLine // nil before it is worth one, and where there is none
+	line     *publishLine  // nil before it is worth one, and where there is none
+	gathered []event.Event // room for those of a request
 }
 
 type suspect struct {
@@ -161,7 +162,7 @@ func (l *lane) sendSequence(ctx context.Context, group []*pending) (*ringlogv1.P
 	}
 	l.used = time.Now()
 	l.findLeader(ctx)
-	req := &ringlogv1.PublishRequest{ProducerId: l.producer, Sequence: l.next, Packet: pack(group)}
+	req := &ringlogv1.PublishRequest{ProducerId: l.producer, Sequence: l.next, Packet: l.pack(group)}
 	var out *ringlogv1.PublishResponse
 	err := l.c.call(ctx, group[0].op, sequenced, func(ctx context.Context, e *endpoint) (http.Header, error) {
 		if l.dial(ctx, e) {
@@ -208,13 +209,17 @@ func (l *lane) hangUp() {
 }
 
 // pack lays the group's events out as the log keeps them.
-func pack(group []*pending) *ringlogv1.Packet {
+func (l *lane) pack(group []*pending) *ringlogv1.Packet {
 	events := group[0].events
 	if len(group) > 1 {
-		events = nil
 		for _, p := range group {
-			events = append(events, p.events...)
+			l.gathered = append(l.gathered, p.events...)
 		}
+		events = l.gathered
+		defer func() {
+			clear(l.gathered)
+			l.gathered = l.gathered[:0]
+		}()
 	}
 	p := frame.Pack(events)
 	return &ringlogv1.Packet{Rows: uint32(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body}

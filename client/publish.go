@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ringrift/ringlog/api"
@@ -36,7 +37,7 @@ func (r Result) Hash() event.Hash {
 // answer. A retry after a lost answer appends nothing twice, with dedup off too.
 // When ctx ends while the event is under way the error wraps ErrOutcomeUnknown.
 func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
-	p, err := c.prepare("publish", ev)
+	p, err := c.prepareOne(&ev)
 	if err != nil {
 		return Result{}, err
 	}
@@ -53,7 +54,7 @@ func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
 // new ones with consecutive offsets. The error's field names the event at fault, as
 // in events[3].payload. No results come with an error.
 func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Result, error) {
-	p, err := c.prepare("publish batch", events...)
+	p, err := c.prepareBatch("publish batch", events)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Resu
 // it: ctx bounds that wait alone. Events handed over one after the other are
 // appended in that order. The payload must not be changed before the answer.
 func (c *Client) PublishAsync(ctx context.Context, ev event.Event) *Future {
-	p, err := c.prepare("publish", ev)
+	p, err := c.prepareOne(&ev)
 	if err == nil {
 		if err = c.ordered.add(ctx, p); err != nil {
 			err = fmt.Errorf("client: publish: %w", err)
@@ -102,51 +103,56 @@ func (f *Future) Wait(ctx context.Context) (Result, error) {
 	return f.p.results[0], nil
 }
 
-// prepare checks what is cheap to check and lays the events out for the wire.
-func (c *Client) prepare(op string, events ...event.Event) (*pending, error) {
+// prepareOne checks what is cheap to check and lays the event out for the wire.
+func (c *Client) prepareOne(ev *event.Event) (*pending, error) {
+	p := &pending{op: "publish", done: make(chan struct{})}
+	p.events, p.results = p.single.events[:], p.single.results[:]
+	if err := c.admit(p, 0, ev); err != nil {
+		return nil, invalid(p.op, err)
+	}
+	return p, nil
+}
+
+// prepareBatch does the same for events that share a request with no others.
+func (c *Client) prepareBatch(op string, events []event.Event) (*pending, error) {
 	n := len(events)
 	if n == 0 {
 		return nil, fmt.Errorf("client: %s: %w", op, &api.Error{Code: api.InvalidArgument, Field: "events",
 			Message: "a request without events", Remedy: "send at least one"})
 	}
-	p := &pending{op: op, alone: op != "publish", done: make(chan struct{})}
-	p.makeRoom(n)
+	p := &pending{op: op, alone: true, done: make(chan struct{}), events: make([]event.Event, n), results: make([]Result, n)}
 	for i := range events {
-		stored := events[i]
-		if err := c.gate.Check(&stored); err != nil {
-			return nil, invalid(op, inRow(err, i, p.alone))
+		if err := c.admit(p, i, &events[i]); err != nil {
+			return nil, invalid(op, inRow(err, i))
 		}
-		p.events[i] = sendable(events[i], &stored)
-		p.results[i] = Result{gate: &c.gate, sent: &p.events[i]}
-		p.bytes += wireBytes(&p.events[i])
 	}
 	return p, nil
 }
 
-// sendable is an event as its caller made it, but for what a node would change: the
+// admit puts ev into p as its caller made it, but for what a node would change: the
 // payload is canonical, and what follows from it and from the type is filled in. The
 // type stays, so that a node can warn of an alias.
-func sendable(ev event.Event, stored *event.Event) event.Event {
-	ev.Payload, ev.CorrelationID = stored.Payload, stored.CorrelationID
-	if ev.Type == stored.Type {
-		ev.Value = stored.Value
+func (c *Client) admit(p *pending, i int, ev *event.Event) error {
+	e := &p.events[i]
+	*e = *ev
+	if err := c.gate.Check(e); err != nil {
+		return err
 	}
-	return ev
-}
-
-// makeRoom allots what n events need; a single one has it in p itself.
-func (p *pending) makeRoom(n int) {
-	if n == 1 {
-		p.events, p.results = p.single.events[:], p.single.results[:]
-		return
+	payload, correlation, value := e.Payload, e.CorrelationID, e.Value
+	if e.Type != ev.Type {
+		value = ev.Value
 	}
-	p.events, p.results = make([]event.Event, n), make([]Result, n)
+	*e = *ev
+	e.Payload, e.CorrelationID, e.Value = payload, correlation, value
+	p.results[i] = Result{gate: &c.gate, sent: e}
+	p.bytes += wireBytes(e)
+	return nil
 }
 
 // inRow names the event of a batch that an error is about.
-func inRow(err error, row int, batch bool) error {
+func inRow(err error, row int) error {
 	var e *event.Error
-	if batch && errors.As(err, &e) {
+	if errors.As(err, &e) {
 		named := *e
 		named.Field = strings.TrimSuffix(fmt.Sprintf("events[%d].%s", row, e.Field), ".")
 		return &named
@@ -156,8 +162,8 @@ func inRow(err error, row int, batch bool) error {
 
 // await waits for the answer to p, which stands in q or is under way.
 func (c *Client) await(ctx context.Context, q *queue, p *pending) error {
-	timer := time.NewTimer(c.cfg.Timeout)
-	defer timer.Stop()
+	timer := takeTimer(c.cfg.Timeout)
+	defer giveTimer(timer)
 	var why error
 	select {
 	case <-p.done:
@@ -176,4 +182,20 @@ func (c *Client) await(ctx context.Context, q *queue, p *pending) error {
 		return p.err
 	}
 	return &callError{op: p.op, unknown: true, ended: why}
+}
+
+// timers are stopped ones, for the next call that waits.
+var timers sync.Pool
+
+func takeTimer(d time.Duration) *time.Timer {
+	if t, ok := timers.Get().(*time.Timer); ok {
+		t.Reset(d)
+		return t
+	}
+	return time.NewTimer(d)
+}
+
+func giveTimer(t *time.Timer) {
+	t.Stop() // after which nothing is in its channel
+	timers.Put(t)
 }

@@ -50,9 +50,10 @@ type queue struct {
 
 	// Requests cost more than events, so callers that share them should share as few
 	// as possible. One more goes out beside those under way when it has at least as
-	// many events, when the first of them has waited for patientFor, or when one waits
-	// that is not to be shared. Callers who were just answered most often come back at
-	// once: a lane that has work gathers them first.
+	// many events and they are no crowd, when it is full, when the first of its events
+	// has waited for patientFor, or when one waits that is not to be shared. Callers who
+	// were just answered most often come back at once: a lane that has work gathers
+	// them first.
 	flying    int // events under way in requests that may be shared
 	lone      int // of waiting: not to be shared
 	overdue   bool
@@ -65,7 +66,9 @@ type queue struct {
 }
 
 const (
-	gatherFor  = 200 * time.Microsecond // after an answer its caller is expected back for so long
+	crowd      = 16                     // with so many events under way the next request waits for their answers
+	gatherFor  = 200 * time.Microsecond // after an answer, or another one who came back, its caller is expected for so long
+	gatherMost = 2 * time.Millisecond   // and all of them for so long at most
 	patientFor = 10 * time.Millisecond  // with a lane free, events wait for so long at most
 )
 
@@ -99,8 +102,11 @@ func (q *queue) add(ctx context.Context, p *pending) error {
 		q.patience.Reset(patientFor)
 	}
 	q.expected = max(q.expected-1, 0)
-	if q.gathering && q.expected == 0 {
-		q.back.Signal()
+	if q.gathering {
+		q.until = time.Now().Add(gatherFor)
+		if q.expected == 0 {
+			q.back.Signal()
+		}
 	}
 	q.work.Signal()
 	return nil
@@ -191,9 +197,15 @@ func (q *queue) gather() {
 	}
 	q.gathering = true
 	late := false // whoever is expected since then is not waited for
-	timer := time.AfterFunc(time.Until(q.until), func() {
+	last := time.Now().Add(gatherMost)
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(q.until), func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
+		if rest := min(time.Until(q.until), time.Until(last)); rest > 0 && !late {
+			timer.Reset(rest)
+			return
+		}
 		late = true
 		q.back.Signal()
 	})
@@ -213,7 +225,10 @@ func (q *queue) due() bool {
 	if q.waiting.Len() == 0 {
 		return false
 	}
-	return q.closed || q.overdue || q.lone > 0 || q.waiting.Len() >= min(q.flying, q.maxEvents)
+	if q.closed || q.overdue || q.lone > 0 {
+		return true
+	}
+	return q.waiting.Len() >= q.maxEvents || q.flying < crowd && q.waiting.Len() >= q.flying
 }
 
 func batchContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelCauseFunc) {

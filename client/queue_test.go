@@ -129,3 +129,41 @@ func TestCallersShareRequests(t *testing.T) {
 		}
 	})
 }
+
+// Beside a crowd under way others wait for its answers, up to a full request; and who
+// comes back one after the other is waited for, though not for ever.
+func TestACrowdSharesOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := queueOf(t, crowd)
+		var first, second, third *batch
+		if n := taken(q, &first)(); n != crowd {
+			t.Fatal(n)
+		}
+		addEvents(t, q, 3*crowd)
+		size := taken(q, &second)
+		if n := size(); n != 0 {
+			t.Fatalf("%d go out beside %d under way", n, crowd)
+		}
+		addEvents(t, q, 100-3*crowd)
+		if n := size(); n != 100 {
+			t.Fatalf("%d go out of what fills a request", n)
+		}
+		q.finish(first.all)
+		q.finish(second.all)
+		addEvents(t, q, 1)
+		size = taken(q, &third)
+		for began := time.Now(); time.Since(began) < gatherMost-gatherFor; addEvents(t, q, 1) {
+			if n := size(); n != 0 {
+				t.Fatalf("%d go out after %v, while others come back", n, time.Since(began))
+			}
+			time.Sleep(gatherFor / 2)
+		}
+		time.Sleep(gatherFor)
+		if n := size(); n < 10 || n == 100+crowd {
+			t.Fatalf("%d have gathered", n)
+		}
+		for _, b := range []*batch{first, second, third} {
+			b.cancel(nil)
+		}
+	})
+}

@@ -57,7 +57,10 @@ func appendBody(b, raw []byte, compress bool) []byte {
 	switch {
 	case !compress || len(raw) < worthCompressing:
 	case len(raw) < worthZstd:
-		b = append(b, s2.Encode(nil, raw)...)
+		lent := scratch.Get().(*[]byte)
+		*lent = s2.Encode((*lent)[:cap(*lent)], raw)
+		b = append(b, *lent...)
+		scratch.Put(lent)
 		b[at] = codecS2
 	default:
 		b = zstdEncoder().EncodeAll(raw, b)

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	raftmetrics "github.com/hashicorp/go-metrics/compat"
-	raftprometheus "github.com/hashicorp/go-metrics/compat/prometheus"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -219,20 +217,4 @@ func (c *nodeCollector) collectCluster(send func(string, string, float64, ...str
 		send("member_healthy", "1 for a member that answers.", is(m.Healthy), "member", m.ID)
 		send("member_trailing_entries", "Entries that a member is behind this node.", float64(m.TrailingEntries), "member", m.ID)
 	}
-}
-
-// RaftMetrics shows raft's own measurements in a registry. Raft keeps them in one
-// place for the whole process, so a program calls it once, before its first node; it
-// follows raft to the metrics library that the build chose.
-func RaftMetrics(registry prometheus.Registerer) error {
-	sink, err := raftprometheus.NewPrometheusSinkFrom(raftprometheus.PrometheusOpts{Registerer: registry, Expiration: 5 * time.Minute, Name: "ringlog_raft"})
-	if err != nil {
-		return fmt.Errorf("server: raft metrics: %w", err)
-	}
-	cfg := raftmetrics.DefaultConfig("")
-	cfg.EnableHostname, cfg.EnableRuntimeMetrics = false, false
-	if _, err := raftmetrics.NewGlobal(cfg, sink); err != nil {
-		return fmt.Errorf("server: raft metrics: %w", err)
-	}
-	return nil
 }

@@ -115,6 +115,9 @@ func TestMetricsAreAnExposition(t *testing.T) {
 			t.Errorf("no %s; of raft there are %v", name, raft)
 		}
 	}
+	if h := families["raft_fsm_applyBatch"].GetMetric(); len(h) != 1 || h[0].GetHistogram().GetSampleCount() == 0 {
+		t.Errorf("raft_fsm_applyBatch: %v", h)
+	}
 }
 
 func value(m *dto.Metric) float64 {

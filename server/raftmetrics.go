@@ -1,0 +1,109 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	raftmetrics "github.com/hashicorp/go-metrics/compat"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// RaftMetrics shows raft's own measurements in a registry. Raft keeps them in one
+// place for the whole process, so a program calls it once, before its first node; it
+// follows raft to the metrics library that the build chose.
+func RaftMetrics(registry prometheus.Registerer) error {
+	sink := &raftSink{all: map[string]prometheus.Collector{}}
+	if err := registry.Register(sink); err != nil {
+		return fmt.Errorf("server: raft metrics: %w", err)
+	}
+	cfg := raftmetrics.DefaultConfig("")
+	cfg.EnableHostname, cfg.EnableRuntimeMetrics = false, false
+	if _, err := raftmetrics.NewGlobal(cfg, sink); err != nil {
+		return fmt.Errorf("server: raft metrics: %w", err)
+	}
+	return nil
+}
+
+// raftSink keeps raft's samples as histograms. The metrics library's own sink keeps
+// summaries, which take several percent of a node's CPU where it stores entry by entry,
+// and whose quantiles can not be added up over nodes.
+type raftSink struct {
+	mu  sync.RWMutex
+	all map[string]prometheus.Collector // by kind, name and labels
+}
+
+var (
+	_ raftmetrics.MetricSink = (*raftSink)(nil)
+	_ prometheus.Collector   = (*raftSink)(nil)
+)
+
+// Describe implements prometheus.Collector: raft names its series as it goes.
+func (s *raftSink) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (s *raftSink) Collect(out chan<- prometheus.Metric) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, c := range s.all {
+		c.Collect(out)
+	}
+}
+
+// SetGauge implements MetricSink, as do all below.
+func (s *raftSink) SetGauge(key []string, v float32) { s.SetGaugeWithLabels(key, v, nil) }
+
+func (s *raftSink) SetGaugeWithLabels(key []string, v float32, labels []raftmetrics.Label) {
+	series(s, 'g', key, labels, func(o prometheus.Opts) prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts(o)) }).Set(float64(v))
+}
+
+// EmitKey is for what is no series.
+func (s *raftSink) EmitKey([]string, float32) {}
+
+func (s *raftSink) IncrCounter(key []string, v float32) { s.IncrCounterWithLabels(key, v, nil) }
+
+func (s *raftSink) IncrCounterWithLabels(key []string, v float32, labels []raftmetrics.Label) {
+	series(s, 'c', key, labels, func(o prometheus.Opts) prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts(o)) }).Add(float64(v))
+}
+
+func (s *raftSink) AddSample(key []string, v float32) { s.AddSampleWithLabels(key, v, nil) }
+
+func (s *raftSink) AddSampleWithLabels(key []string, v float32, labels []raftmetrics.Label) {
+	series(s, 'h', key, labels, func(o prometheus.Opts) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: o.Name, Help: o.Help, ConstLabels: o.ConstLabels, Buckets: sampleBuckets})
+	}).Observe(float64(v))
+}
+
+// sampleBuckets suit milliseconds, which most samples are, and numbers of entries.
+var sampleBuckets = []float64{.01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000}
+
+// series finds a series, and makes it the first time.
+func series[C prometheus.Collector](s *raftSink, kind byte, key []string, labels []raftmetrics.Label, create func(prometheus.Opts) C) C {
+	var room [160]byte
+	id := append(room[:0], kind)
+	for _, part := range key {
+		id = append(append(id, 0), part...)
+	}
+	for _, l := range labels {
+		id = append(append(append(append(id, 1), l.Name...), 0), l.Value...)
+	}
+	s.mu.RLock()
+	found, there := s.all[string(id)]
+	s.mu.RUnlock()
+	if there {
+		return found.(C)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found, there = s.all[string(id)]; there {
+		return found.(C)
+	}
+	name := strings.NewReplacer(" ", "_", ".", "_", "=", "_", "-", "_", "/", "_").Replace(strings.Join(key, "_"))
+	told := prometheus.Labels{}
+	for _, l := range labels {
+		told[l.Name] = strings.ToValidUTF8(l.Value, "?")
+	}
+	c := create(prometheus.Opts{Name: name, Help: "Of raft: " + strings.Join(key, ".") + ".", ConstLabels: told})
+	s.all[string(id)] = c
+	return c
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"time"
@@ -46,12 +47,18 @@ func (c *Client) openLine(ctx context.Context, e *endpoint) *publishLine {
 	conn, err := c.upgrade(opening, e)
 	if err != nil {
 		c.cfg.Logger.Debug("no publishing line", "endpoint", e.url, "error", err)
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !isDial(err) {
 			e.lineless.Store(time.Now().Add(lineRetry).UnixNano())
 		}
 		return nil
 	}
 	return &publishLine{to: e, conn: conn, in: bufio.NewReader(conn)}
+}
+
+// isDial reports that nobody was reached, who could have refused.
+func isDial(err error) bool {
+	failed, ok := errors.AsType[*net.OpError](err)
+	return ok && failed.Op == "dial"
 }
 
 func (c *Client) upgrade(ctx context.Context, e *endpoint) (io.ReadWriteCloser, error) {

@@ -21,7 +21,7 @@ import (
 // openLine answers GET /v1/publish: the connection becomes a publishing line. It counts
 // as a stream, and half of those are left to readers, who have nothing else.
 func (s *Server) openLine(w http.ResponseWriter, r *http.Request) error {
-	if r.ProtoMajor != 1 || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") || r.Header.Get("Upgrade") != api.LineProtocol {
+	if r.ProtoMajor != 1 || !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") || r.Header.Get("Upgrade") != api.LineProtocol {
 		w.Header().Set("Upgrade", api.LineProtocol)
 		return &api.Error{Code: api.InvalidArgument, Field: "Upgrade", Message: "this is where a connection of HTTP/1.1 becomes a publishing line",
 			Remedy: "send Connection: Upgrade and Upgrade: " + api.LineProtocol + ", or publish with POST /v1/events"}

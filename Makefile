@@ -22,7 +22,7 @@ generate:
 mutants:
 	./integration/mutants/run
 
-# Measures ringlog side by side with JetStream and etcd, 25 to 30 minutes; see
+# Measures ringlog side by side with JetStream and etcd, half an hour; see
 # integration/bench/README.md.
 bench-peers:
 	cd integration/bench && go run . $(BENCH_FLAGS)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -256,5 +257,31 @@ func TestClosingAnswersWhatALineHasUnderWay(t *testing.T) {
 		if last := <-told; last > s.node.Machine().Stats().Last {
 			t.Errorf("told %d, the log ends at %d", last, s.node.Machine().Stats().Last)
 		}
+	}
+}
+
+func TestALineOfANodeInTrouble(t *testing.T) {
+	var seen atomic.Int32
+	s := newSite(t, func(c *Config) { c.OnPanic = func(any) { seen.Add(1) } })
+	f := bent(t, s)
+	c := s.line()
+	f.diverged.Store(true)
+	c.send(oneEvent(`{}`))
+	if e := c.reply().GetError(); api.Code(e.GetCode()) != api.Unavailable || !strings.Contains(e.GetMessage(), "majority") {
+		t.Errorf("a diverged node says %v", e)
+	}
+	f.diverged.Store(false)
+	f.panics.Store(true)
+	c.send(oneEvent(`{}`))
+	c.ends()
+	eventually(t, "the panic is told", func() bool { return seen.Load() == 1 && len(s.server.streams) == 0 })
+	f.panics.Store(false)
+	again := s.line()
+	again.send(oneEvent(`{}`))
+	if first := again.reply().GetPublished().GetFirst(); first != 2 {
+		t.Errorf("the first event stands at %d", first)
+	}
+	if held := s.server.bodies.Load(); held != 0 {
+		t.Errorf("%d bytes of bodies are still counted", held)
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +22,8 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -132,6 +135,12 @@ type faultyNode struct {
 }
 
 func (f *faultyNode) Diverged() bool { return f.diverged.Load() }
+func (f *faultyNode) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
+	if f.panics.Load() {
+		panic("planted")
+	}
+	return f.Node.Propose(ctx, r)
+}
 func (f *faultyNode) Report() raftnode.Report {
 	if f.panics.Load() {
 		panic("planted")

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 )
@@ -13,9 +14,12 @@ import (
 // after the PublishReply to the one before; every message has its length in front, in 4
 // bytes, the highest first. Either side ends the line by closing the connection. A
 // request that has no reply by then may have been done, as after a POST without answer.
+// The query's timeout, such as 3s, is for each request. One of more than MaxLineMessage
+// bytes is refused, and ends the line.
 const (
-	LinePath     = "/v1/publish"
-	LineProtocol = "ringlog-publish"
+	LinePath       = "/v1/publish"
+	LineProtocol   = "ringlog-publish"
+	MaxLineMessage = 16 << 20
 )
 
 // LineHead is how many bytes stand in front of a line's message.
@@ -38,5 +42,9 @@ func ReadLineHead(from io.Reader) (int, error) {
 	if _, err := io.ReadFull(from, head[:]); err != nil {
 		return 0, err
 	}
-	return int(binary.BigEndian.Uint32(head[:])), nil
+	length := binary.BigEndian.Uint32(head[:])
+	if length > math.MaxInt32 {
+		return 0, fmt.Errorf("api: line: a message of %d bytes", length)
+	}
+	return int(length), nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
@@ -165,7 +166,7 @@ func (l *lane) sendSequence(ctx context.Context, group []*pending) (*ringlogv1.P
 	req := &ringlogv1.PublishRequest{ProducerId: l.producer, Sequence: l.next, Packet: l.pack(group)}
 	var out *ringlogv1.PublishResponse
 	err := l.c.call(ctx, group[0].op, sequenced, func(ctx context.Context, e *endpoint) (http.Header, error) {
-		if l.dial(ctx, e) {
+		if proto.Size(req) <= api.MaxLineMessage && l.dial(ctx, e) {
 			var usable bool
 			var err error
 			if out, usable, err = l.line.publish(ctx, req); !usable {

@@ -25,6 +25,8 @@ const (
 	lineRetry = time.Minute
 	// maxReply bounds what is believed of a reply's length.
 	maxReply = 64 << 20
+	// keptBuffer bounds the memory that a line keeps from one request to the next.
+	keptBuffer = 1 << 20
 )
 
 // publishLine is a publishing line to one node, see api.LineProtocol. One goroutine at a time
@@ -62,7 +64,7 @@ func isDial(err error) bool {
 }
 
 func (c *Client) upgrade(ctx context.Context, e *endpoint) (io.ReadWriteCloser, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url+api.LinePath, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url+api.LinePath+"?timeout="+c.cfg.AttemptTimeout.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +87,10 @@ func (c *Client) upgrade(ctx context.Context, e *endpoint) (io.ReadWriteCloser, 
 func (l *publishLine) publish(ctx context.Context, m *ringlogv1.PublishRequest) (out *ringlogv1.PublishResponse, usable bool, err error) {
 	release := context.AfterFunc(ctx, func() { _ = l.conn.Close() })
 	out, usable, err = l.exchange(ctx, m)
-	if !release() || ctx.Err() != nil {
-		usable = false
-	}
 	if !usable && ctx.Err() != nil {
 		err = ctx.Err() // more telling than a closed connection
 	}
-	return out, usable, err
+	return out, release() && usable, err
 }
 
 func (l *publishLine) exchange(ctx context.Context, m *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, bool, error) {
@@ -115,6 +114,11 @@ func (l *publishLine) exchange(ctx context.Context, m *ringlogv1.PublishRequest)
 	if cap(l.buf) < length {
 		l.buf = make([]byte, length)
 	}
+	defer func() {
+		if cap(l.buf) > keptBuffer {
+			l.buf = nil
+		}
+	}()
 	var reply ringlogv1.PublishReply
 	if _, err := io.ReadFull(l.in, l.buf[:length]); err != nil {
 		return nil, false, err

@@ -43,7 +43,10 @@ func (s *Server) openLine(w http.ResponseWriter, r *http.Request) error {
 	if out, ok := w.(*response); ok {
 		out.status = http.StatusSwitchingProtocols
 	}
-	l := &line{server: s, conn: conn, in: buffered.Reader}
+	l := &line{server: s, conn: conn, in: buffered.Reader, timeout: s.cfg.RequestTimeout}
+	if d, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil {
+		l.timeout = min(l.timeout, d) // after which nobody waits
+	}
 	defer conn.Close()
 	defer context.AfterFunc(s.ctx, l.wake)()
 	if l.send([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+api.LineProtocol+"\r\n\r\n")) == nil {
@@ -58,6 +61,9 @@ type line struct {
 	conn   net.Conn
 	in     *bufio.Reader
 	out    []byte
+
+	timeout time.Duration // of each request
+	held    int64         // of server.bodies
 }
 
 // wake ends a read that waits.
@@ -95,7 +101,7 @@ func (l *line) serve() {
 		if fatal := (*lineError)(nil); errors.As(err, &fatal) {
 			return
 		}
-		if !l.reply(answer, err, began) || length > maxCallMessage {
+		if !l.reply(answer, err, began) || length > api.MaxLineMessage {
 			return
 		}
 	}
@@ -109,6 +115,7 @@ func (e *lineError) Unwrap() error { return e.err }
 
 // take reads a request of that length and does it.
 func (l *line) take(length int) (*ringlogv1.PublishResponse, error) {
+	defer l.release()
 	var request ringlogv1.PublishRequest
 	if err := l.read(length, &request); err != nil {
 		return nil, err
@@ -116,29 +123,32 @@ func (l *line) take(length int) (*ringlogv1.PublishResponse, error) {
 	if l.server.cfg.Node.Diverged() {
 		return nil, raftnode.ErrDiverged
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.server.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
 	defer cancel()
 	return l.server.publish(ctx, &request)
 }
 
 // read reads a message within the bounds that hold for any body. One that is refused
-// for its size is read over, so that the next one can follow.
+// for its size is read over: the client may write all of it before it reads, and would
+// else find the connection reset in place of the reply.
 func (l *line) read(length int, m proto.Message) error {
 	s := l.server
-	if length > maxCallMessage {
-		return tooLarge(maxCallMessage)
+	if length > api.MaxLineMessage {
+		_, _ = io.CopyN(io.Discard, l.in, min(int64(length), maxDiscard))
+		return tooLarge(api.MaxLineMessage)
 	}
-	defer s.bodies.Add(int64(-length))
-	if s.bodies.Add(int64(length)) > s.cfg.MaxBodies {
-		if _, err := io.CopyN(io.Discard, l.in, int64(length)); err != nil {
-			return &lineError{err}
-		}
-		return errBodies()
-	}
+	rest := &io.LimitedReader{R: l.in, N: int64(length)}
 	buffer := s.getBuffer()
 	defer s.putBuffer(buffer)
-	b, err := readAll(io.LimitReader(l.in, int64(length)), *buffer, length, length)
+	b, err := readAll(&charged{rest, l}, *buffer, length, min(length, keptBuffer))
 	*buffer = b[:0]
+	if refusal, ok := errors.AsType[*api.Error](err); ok && refusal.Code == api.Overloaded {
+		l.release()
+		if _, err := io.Copy(io.Discard, rest); err != nil || rest.N > 0 {
+			return &lineError{io.ErrUnexpectedEOF}
+		}
+		return refusal
+	}
 	if err != nil || len(b) < length {
 		return &lineError{fmt.Errorf("a message broke off after %d bytes of %d", len(b), length)}
 	}
@@ -146,6 +156,26 @@ func (l *line) read(length int, m proto.Message) error {
 		return &api.Error{Code: api.InvalidArgument, Field: "body", Message: "not a PublishRequest: " + err.Error(), Remedy: "see ringlog/v1/ringlog.proto"}
 	}
 	return nil
+}
+
+// charged counts what is read against the server's memory for bodies.
+type charged struct {
+	from io.Reader
+	line *line
+}
+
+func (c *charged) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	c.line.held += int64(n)
+	if s := c.line.server; s.bodies.Add(int64(n)) > s.cfg.MaxBodies && err == nil {
+		err = errBodies()
+	}
+	return n, err
+}
+
+func (l *line) release() {
+	l.server.bodies.Add(-l.held)
+	l.held = 0
 }
 
 // reply answers one request and reports whether the line can go on.

@@ -27,7 +27,7 @@ type caller struct {
 }
 
 // call asks for a line and returns the answer, and the line where it was given.
-func (s *site) call(headers ...string) (*http.Response, *caller) {
+func (s *site) call(query string, headers ...string) (*http.Response, *caller) {
 	s.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *site) call(headers ...string) (*http.Response, *caller) {
 	}
 	s.t.Cleanup(func() { conn.Close() })
 	c := &caller{s.t, conn, bufio.NewReader(conn)}
-	c.write([]byte("GET " + api.LinePath + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"))
+	c.write([]byte("GET " + api.LinePath + query + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"))
 	answer, err := http.ReadResponse(c.in, nil)
 	if err != nil {
 		s.t.Fatal(err)
@@ -43,9 +43,9 @@ func (s *site) call(headers ...string) (*http.Response, *caller) {
 	return answer, c
 }
 
-func (s *site) line() *caller {
+func (s *site) line(query ...string) *caller {
 	s.t.Helper()
-	answer, c := s.call("Connection: Upgrade\r\nUpgrade: " + api.LineProtocol)
+	answer, c := s.call(strings.Join(query, ""), "Connection: Upgrade\r\nUpgrade: "+api.LineProtocol)
 	if answer.StatusCode != http.StatusSwitchingProtocols || answer.Header.Get("Upgrade") != api.LineProtocol {
 		s.t.Fatalf("%s", answer.Status)
 	}
@@ -100,6 +100,8 @@ func oneEvent(payload string) *ringlogv1.PublishRequest {
 
 func TestALineAnswersWhatComes(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.MaxBodies = 100_000 })
+	claims := s.line()
+	claims.write(head(100_000)) // takes no memory before it is there
 	c := s.line()
 	steps := []struct {
 		what string
@@ -152,7 +154,7 @@ func TestALineAnswersWhatComes(t *testing.T) {
 			offset++
 		}
 	}
-	c.write(head(maxCallMessage + 1))
+	c.write(append(head(api.MaxLineMessage+1), make([]byte, api.MaxLineMessage+1)...))
 	if e := c.reply().GetError(); api.Code(e.GetCode()) != api.TooLarge {
 		t.Errorf("a length past the limit: %v", e)
 	}
@@ -160,6 +162,7 @@ func TestALineAnswersWhatComes(t *testing.T) {
 	if held := s.server.bodies.Load(); held != 0 {
 		t.Errorf("%d bytes of bodies are still counted", held)
 	}
+	claims.conn.Close()
 	eventually(t, "the line is not counted any more", func() bool { return len(s.server.streams) == 0 })
 	text := s.ok("GET", "/metrics", "").body
 	for _, want := range []string{`ringlog_http_requests_total{code="200",route="/v1/publish"} 4`, `ringlog_http_requests_total{code="429",route="/v1/publish"} 1`,
@@ -183,7 +186,7 @@ func TestWhoGetsALine(t *testing.T) {
 		{"the first", token + "\r\n" + upgrade, http.StatusSwitchingProtocols},
 		{"one too many", token + "\r\n" + upgrade, http.StatusTooManyRequests},
 	} {
-		answer, _ := s.call(one.headers)
+		answer, _ := s.call("", one.headers)
 		if answer.StatusCode != one.status {
 			t.Errorf("%s: %s", one.what, answer.Status)
 		}
@@ -276,6 +279,13 @@ func TestALineOfANodeInTrouble(t *testing.T) {
 	c.ends()
 	eventually(t, "the panic is told", func() bool { return seen.Load() == 1 && len(s.server.streams) == 0 })
 	f.panics.Store(false)
+	f.hangs.Store(true)
+	hurried := s.line("?timeout=50ms")
+	hurried.send(oneEvent(`{}`))
+	if e := hurried.reply().GetError(); api.Code(e.GetCode()) != api.Timeout {
+		t.Errorf("after the time that the line asked for: %v", e)
+	}
+	f.hangs.Store(false)
 	again := s.line()
 	again.send(oneEvent(`{}`))
 	if first := again.reply().GetPublished().GetFirst(); first != 2 {

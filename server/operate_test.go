@@ -132,12 +132,17 @@ type faultyNode struct {
 	Node
 	diverged atomic.Bool
 	panics   atomic.Bool
+	hangs    atomic.Bool
 }
 
 func (f *faultyNode) Diverged() bool { return f.diverged.Load() }
 func (f *faultyNode) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	if f.panics.Load() {
 		panic("planted")
+	}
+	if f.hangs.Load() {
+		<-ctx.Done()
+		return fsm.Result{}, ctx.Err()
 	}
 	return f.Node.Propose(ctx, r)
 }

@@ -90,7 +90,12 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 	if s.node, err = raftnode.Open(t.Context(), nodeConfig); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Node, cfg.Peers = s.node, s.peers
+	cfg.Peers = s.peers
+	if f, bent := cfg.Node.(*faultyNode); bent {
+		f.Node = s.node
+	} else {
+		cfg.Node = s.node
+	}
 	if s.server, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}

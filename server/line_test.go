@@ -265,8 +265,8 @@ func TestClosingAnswersWhatALineHasUnderWay(t *testing.T) {
 
 func TestALineOfANodeInTrouble(t *testing.T) {
 	var seen atomic.Int32
-	s := newSite(t, func(c *Config) { c.OnPanic = func(any) { seen.Add(1) } })
-	f := bent(t, s)
+	f := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node, c.OnPanic = f, func(any) { seen.Add(1) } })
 	c := s.line()
 	f.diverged.Store(true)
 	c.send(oneEvent(`{}`))

@@ -127,7 +127,8 @@ func value(m *dto.Metric) float64 {
 	return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 }
 
-// faultyNode is a real node one of whose answers is bent.
+// faultyNode is a real node some of whose answers are bent; a test sets it as
+// Config.Node of its site.
 type faultyNode struct {
 	Node
 	diverged atomic.Bool
@@ -161,16 +162,9 @@ func (f *faultyNode) Status() raftnode.Status {
 	return st
 }
 
-// bent puts a faultyNode between a site's node and its server.
-func bent(t *testing.T, s *site) *faultyNode {
-	f := &faultyNode{Node: s.node}
-	s.server.cfg.Node, s.server.ops.node = f, f
-	return f
-}
-
 func TestADivergedNodeServesNobody(t *testing.T) {
-	s := newSite(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond })
-	f := bent(t, s)
+	f := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node, c.Heartbeat = f, 20*time.Millisecond })
 	lines, _ := s.follow(t.Context(), "/v1/events?follow=true")
 	f.diverged.Store(true)
 	if rest := ends(t, lines); len(rest) != 1 || !strings.Contains(rest[0], "differs from the majority") {
@@ -189,8 +183,8 @@ func TestADivergedNodeServesNobody(t *testing.T) {
 
 func TestAPanicIsAnsweredAndTheServerGoesOn(t *testing.T) {
 	var seen atomic.Int32
-	s := newSite(t, func(c *Config) { c.OnPanic = func(any) { seen.Add(1) } })
-	f := bent(t, s)
+	f := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node, c.OnPanic = f, func(any) { seen.Add(1) } })
 	f.panics.Store(true)
 	a := s.do("GET", "/status", "")
 	if e := a.err(t); a.status != 500 || e.Code != api.Internal || strings.Contains(a.body, "planted") || seen.Load() != 1 {

@@ -107,7 +107,7 @@ func (f *Future) Wait(ctx context.Context) (Result, error) {
 func (c *Client) prepareOne(ev *event.Event) (*pending, error) {
 	p := &pending{op: "publish", done: make(chan struct{})}
 	p.events, p.results = p.single.events[:], p.single.results[:]
-	if err := c.admit(p, 0, ev); err != nil {
+	if err := c.admit(&c.gate, p, 0, ev); err != nil {
 		return nil, invalid(p.op, err)
 	}
 	return p, nil
@@ -121,8 +121,10 @@ func (c *Client) prepareBatch(op string, events []event.Event) (*pending, error)
 			Message: "a request without events", Remedy: "send at least one"})
 	}
 	p := &pending{op: op, alone: true, done: make(chan struct{}), events: make([]event.Event, n), results: make([]Result, n)}
+	gate := c.gate.Gate()
+	defer gate.Close()
 	for i := range events {
-		if err := c.admit(p, i, &events[i]); err != nil {
+		if err := c.admit(gate, p, i, &events[i]); err != nil {
 			return nil, invalid(op, inRow(err, i))
 		}
 	}
@@ -132,10 +134,10 @@ func (c *Client) prepareBatch(op string, events []event.Event) (*pending, error)
 // admit puts ev into p as its caller made it, but for what a node would change: the
 // payload is canonical, and what follows from it and from the type is filled in. The
 // type stays, so that a node can warn of an alias.
-func (c *Client) admit(p *pending, i int, ev *event.Event) error {
+func (c *Client) admit(gate interface{ Check(*event.Event) error }, p *pending, i int, ev *event.Event) error {
 	e := &p.events[i]
 	*e = *ev
-	if err := c.gate.Check(e); err != nil {
+	if err := gate.Check(e); err != nil {
 		return err
 	}
 	payload, correlation, value := e.Payload, e.CorrelationID, e.Value

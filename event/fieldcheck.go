@@ -23,12 +23,15 @@ type fieldCheck struct {
 }
 
 const (
-	noMembers    = 14695981039346656037 // the shape to begin with
-	unlikeOthers = 0                    // the shape of what is to be looked at by itself
+	fnvBasis = 14695981039346656037
+	fnvPrime = 1099511628211
+
+	noMembers    = fnvBasis // the shape to begin with
+	unlikeOthers = 0        // the shape of what is to be looked at by itself
 )
 
-// see is told of a member: its canonical key without quotes, its canonical value.
-func (c *fieldCheck) see(key, value []byte) {
+// see is told of a member: its canonical key without quotes, the key's hash, its canonical value.
+func (c *fieldCheck) see(key []byte, hash uint64, value []byte) {
 	if string(key) == "correlation_id" {
 		c.correlation = value
 		return
@@ -36,21 +39,19 @@ func (c *fieldCheck) see(key, value []byte) {
 	switch {
 	case c.def == nil || len(c.def.fields) == 0:
 	case c.quiet:
-		c.addShape(key, kindOf(value))
+		c.shape = ((c.shape^hash)*fnvPrime ^ uint64(kindOf(value))) * fnvPrime
 	default:
 		c.compare(key, value)
 	}
 }
 
-// addShape folds a member into the shape, an FNV-1a hash.
-func (c *fieldCheck) addShape(key []byte, kind byte) {
-	const prime = 1099511628211
-	h := c.shape
+// hashKey is a key's FNV-1a hash, which shapes are made of.
+func hashKey(key []byte) uint64 {
+	h := uint64(fnvBasis)
 	for _, b := range key {
-		h = (h ^ uint64(b)) * prime
+		h = (h ^ uint64(b)) * fnvPrime
 	}
-	h = (h ^ 0xff) * prime // no byte of UTF-8
-	c.shape = (h ^ uint64(kind)) * prime
+	return h
 }
 
 func (c *fieldCheck) compare(key, value []byte) {

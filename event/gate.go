@@ -1,15 +1,20 @@
 package event
 
+import (
+	"strings"
+	"sync"
+)
+
 // maxShapes bounds what a gate remembers.
 const maxShapes = 256
 
-// Gate lets the events of one request through a policy. It works the warnings out once for all events of the same type
-// and shape, which then share them. It is not safe for concurrent use.
+// Gate lets the events of one request through a policy. It looks once at the keys that payloads of a type have in
+// common, and works the warnings out once for all events of the same type and shape, which then share them. It is not
+// safe for concurrent use.
 type Gate struct {
-	policy *Policy
-	last   gateShape
-	told   []Warning // of last
-	shapes map[gateShape][]Warning
+	policy   Policy
+	outlines outlines
+	shapes   map[gateShape][]Warning
 }
 
 type gateShape struct {
@@ -17,32 +22,50 @@ type gateShape struct {
 	shape uint64
 }
 
-// Gate returns a gate for one request.
-func (p *Policy) Gate() *Gate { return &Gate{policy: p} }
+// gates are open to whoever has the same policy next, and keep what they remember.
+var gates sync.Pool
+
+// Gate returns a gate for one request, to be closed after it.
+func (p *Policy) Gate() *Gate {
+	if g, ok := gates.Get().(*Gate); ok && g.policy == *p {
+		return g
+	}
+	return &Gate{policy: *p}
+}
+
+// Close gives the gate back. The warnings it told stay.
+func (g *Gate) Close() { gates.Put(g) }
 
 // Normalize is Policy.Normalize. The warnings must not be changed.
 func (g *Gate) Normalize(e *Event) (Hash, []Warning, error) {
 	before := *e
-	known, shape, _, err := g.policy.normalize(e, true)
+	known, shape, _, err := g.policy.normalize(e, &g.outlines, true)
 	if err != nil {
 		return Hash{}, nil, err
 	}
-	return contentHash(known.Value, e.Payload), g.warnings(&before, shape), nil
+	return contentHash(known.Value, e.Payload), g.warnings(&before, g.outlines.of(known.Definition), shape), nil
 }
 
-func (g *Gate) warnings(sent *Event, shape uint64) []Warning {
+// Check is Policy.Check.
+func (g *Gate) Check(e *Event) error {
+	_, _, _, err := g.policy.normalize(e, &g.outlines, true)
+	return err
+}
+
+func (g *Gate) warnings(sent *Event, last *outline, shape uint64) []Warning {
 	key := gateShape{sent.Type, shape}
-	if key == g.last && shape != unlikeOthers {
-		return g.told
+	if key == last.shape && shape != unlikeOthers {
+		return last.told
 	}
 	told, known := g.shapes[key]
+	key.sent = Type(strings.Clone(string(sent.Type))) // not to keep the request
 	if !known || shape == unlikeOthers {
-		_, _, told, _ = g.policy.normalize(sent, false)
+		_, _, told, _ = g.policy.normalize(sent, nil, false)
 		if g.shapes == nil || len(g.shapes) == maxShapes {
 			g.shapes = make(map[gateShape][]Warning)
 		}
 		g.shapes[key] = told
 	}
-	g.last, g.told = key, told
+	last.shape, last.told = key, told
 	return told
 }

@@ -35,5 +35,15 @@ func foldByte(c byte) byte {
 	return c
 }
 
+// isPrintable reports whether s has nothing but printable ASCII.
+func isPrintable(s string) bool {
+	for i := range len(s) {
+		if s[i]-' ' > '~'-' ' {
+			return false
+		}
+	}
+	return true
+}
+
 // indexControl is the position of the first control character (C0, DEL, C1), -1 if there is none.
 func indexControl(s string) int { return strings.IndexFunc(s, unicode.IsControl) }

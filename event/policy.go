@@ -50,7 +50,7 @@ func warning(reason, field, format string, args ...any) Warning {
 // outside. The error is an *Error, the event then is of no use. An event that is in that form already costs no
 // allocation; normalizing again changes nothing.
 func (p *Policy) Normalize(e *Event) (Hash, []Warning, error) {
-	known, _, warnings, err := p.normalize(e, false)
+	known, _, warnings, err := p.normalize(e, nil, false)
 	if err != nil {
 		return Hash{}, nil, err
 	}
@@ -59,13 +59,13 @@ func (p *Policy) Normalize(e *Event) (Hash, []Warning, error) {
 
 // Check is Normalize without the hash and the warnings, for a gate in front of another.
 func (p *Policy) Check(e *Event) error {
-	_, _, _, err := p.normalize(e, true)
+	_, _, _, err := p.normalize(e, nil, true)
 	return err
 }
 
 // normalize is Normalize without the hash. Quietly it gives no warnings, which cost more than all other work, and the
-// shape of what it read instead.
-func (p *Policy) normalize(e *Event, quiet bool) (known Resolved, shape uint64, warnings []Warning, err error) {
+// shape of what it read instead. The outlines are of the events before, nil for none.
+func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (known Resolved, shape uint64, warnings []Warning, err error) {
 	if e.err != nil {
 		return known, 0, nil, fieldError(ReasonInvalidPayload, "payload", "%v", e.err)
 	}
@@ -77,7 +77,11 @@ func (p *Policy) normalize(e *Event, quiet bool) (known Resolved, shape uint64, 
 	if err := checkFields(e, lim); err != nil {
 		return known, 0, nil, err
 	}
-	check, err := canonicalizeEvent(e, fieldCheck{def: known.Definition, quiet: quiet, shape: noMembers}, lim)
+	v := verifier{maxDepth: lim.Depth, check: fieldCheck{def: known.Definition, quiet: quiet, shape: noMembers}}
+	if before != nil {
+		v.like = before.of(known.Definition)
+	}
+	check, err := canonicalizeEvent(e, v, lim)
 	if err != nil {
 		return known, 0, nil, err
 	}
@@ -99,10 +103,16 @@ func (p *Policy) normalize(e *Event, quiet bool) (known Resolved, shape uint64, 
 
 // resolve makes the type canonical.
 func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning, error) {
-	if err := checkType(string(e.Type), lim); err != nil {
-		return Resolved{}, nil, err
+	var r Resolved
+	known := false
+	if len(e.Type) <= lim.NameBytes {
+		r, known = p.catalogue().Resolve(string(e.Type))
 	}
-	r, known := p.catalogue().Resolve(string(e.Type))
+	if !known {
+		if err := checkType(string(e.Type), lim); err != nil {
+			return Resolved{}, nil, err
+		}
+	}
 	if err := p.checkReserved(e, r.Type); err != nil {
 		return r, nil, err
 	}
@@ -215,6 +225,9 @@ func checkName(field, text string, lim Limits) error {
 	if len(text) > lim.NameBytes {
 		return fieldError(ReasonTooLarge, field, "%d bytes, the limit is %d", len(text), lim.NameBytes)
 	}
+	if isPrintable(text) {
+		return nil
+	}
 	if !utf8.ValidString(text) {
 		return fieldError(ReasonInvalidUTF8, field, "not valid UTF-8")
 	}
@@ -232,12 +245,13 @@ func checkTime(t time.Time) error {
 	return fieldError(ReasonInvalidField, "time", "%s is outside the years 1678 to 2261", t.Format(time.RFC3339))
 }
 
-// canonicalizeEvent makes the payload canonical and shows check its members.
-func canonicalizeEvent(e *Event, check fieldCheck, lim Limits) (fieldCheck, error) {
+// canonicalizeEvent makes the payload canonical; v has not read anything yet, and shows its check the members.
+func canonicalizeEvent(e *Event, v verifier, lim Limits) (fieldCheck, error) {
 	if len(e.Payload) == 0 {
 		e.Payload = json.RawMessage("{}")
 	}
-	v := verifier{data: e.Payload, maxDepth: lim.Depth, check: check}
+	unread := v
+	v.data = e.Payload
 	if v.payload() {
 		if len(e.Payload) > lim.EventBytes {
 			return v.check, fieldError(ReasonTooLarge, "payload", "%d bytes in canonical form, the limit is %d", len(e.Payload), lim.EventBytes)
@@ -249,7 +263,8 @@ func canonicalizeEvent(e *Event, check fieldCheck, lim Limits) (fieldCheck, erro
 		return v.check, err
 	}
 	e.Payload = out
-	v = verifier{data: out, maxDepth: lim.Depth, check: check}
+	v = unread
+	v.data = out
 	v.payload()
 	return v.check, nil
 }

@@ -2,6 +2,8 @@ package event
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"strconv"
 	"unicode/utf8"
 )
@@ -13,6 +15,7 @@ type verifier struct {
 	pos      int
 	maxDepth int
 	check    fieldCheck // told of each member of the outermost object
+	like     *outline   // of a payload verified before, nil for none
 }
 
 // payload reports whether data is one canonical object and nothing else.
@@ -78,9 +81,9 @@ func (v *verifier) object(depth int) bool {
 		return true
 	}
 	var before []byte
-	for first := true; ; first = false {
-		key, ok := v.quoted()
-		if !ok || !first && compareQuoted(before, key) >= 0 || !v.skip(": ") {
+	for i := 0; ; i++ {
+		key, hash, ok := v.key(depth, i, before)
+		if !ok {
 			return false
 		}
 		before = key
@@ -89,7 +92,7 @@ func (v *verifier) object(depth int) bool {
 			return false
 		}
 		if depth == 1 {
-			v.check.see(key, v.data[start:v.pos])
+			v.check.see(key, hash, v.data[start:v.pos])
 		}
 		if v.skip("}") {
 			return true
@@ -100,21 +103,53 @@ func (v *verifier) object(depth int) bool {
 	}
 }
 
+// key reads the i-th key of an object, which follows after the one before, and its colon; of the outermost object's
+// it returns the hash.
+func (v *verifier) key(depth, i int, before []byte) (key []byte, hash uint64, ok bool) {
+	outer := depth == 1
+	if outer && v.like != nil {
+		if text, hash := v.like.at(i); len(text) > 0 && bytes.HasPrefix(v.data[v.pos:], text) {
+			key = v.data[v.pos+1 : v.pos+len(text)-len(`": `)]
+			v.pos += len(text)
+			return key, hash, true
+		}
+	}
+	start := v.pos
+	if key, ok = v.quoted(); !ok || i > 0 && compareQuoted(before, key) >= 0 || !v.skip(": ") {
+		return nil, 0, false
+	}
+	if outer {
+		hash = hashKey(key)
+		if v.like != nil {
+			v.like.put(i, v.data[start:v.pos], hash)
+		}
+	}
+	return key, hash, true
+}
+
 // quoted reads a string and returns what is between its quotes.
 func (v *verifier) quoted() ([]byte, bool) {
 	if v.peek() != '"' {
 		return nil, false
 	}
-	start := v.pos + 1
-	for i := start; i < len(v.data); {
-		switch c := v.data[i]; {
+	data, start := v.data, v.pos+1
+	for i := start; i < len(data); {
+		if len(data)-i >= 8 {
+			special := notPlain(binary.LittleEndian.Uint64(data[i:]))
+			if special == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(special) / 8
+		}
+		switch c := data[i]; {
 		case plain[c]:
 			i++
 		case c == '"':
 			v.pos = i + 1
-			return v.data[start:i], true
+			return data[start:i], true
 		case c == '\\':
-			_, size := canonicalEscape(v.data[i:])
+			_, size := canonicalEscape(data[i:])
 			if size == 0 {
 				return nil, false
 			}
@@ -124,6 +159,17 @@ func (v *verifier) quoted() ([]byte, bool) {
 		}
 	}
 	return nil, false
+}
+
+// notPlain marks bytes of eight, the first the lowest, by their highest bits. What it marks first is the first that is
+// not plain; from there a borrow or a carry may mark others too.
+func notPlain(eight uint64) uint64 {
+	const (
+		each    = 0x0101010101010101
+		highest = 0x80 * each
+	)
+	quote, escape := eight^'"'*each, eight^'\\'*each
+	return ((eight - ' '*each) | (quote - each) | (escape - each) | eight | (eight + each)) & highest
 }
 
 // canonicalEscape reads the escape b begins with, a surrogate pair as one; size 0 if it is not the canonical one.
@@ -185,40 +231,47 @@ func firstRune(b []byte) (rune, int) {
 
 // number reads a number that is written the canonical way.
 func (v *verifier) number() bool {
-	start := v.pos
-	if v.data[v.pos] == '-' {
-		v.pos++
+	data, start := v.data, v.pos
+	whole := start
+	if data[whole] == '-' {
+		whole++
 	}
-	whole := v.digits()
-	if len(whole) == 0 || whole[0] == '0' && len(whole) > 1 {
+	point := digits(data, whole)
+	if point == whole || data[whole] == '0' && point-whole > 1 {
 		return false
 	}
-	var fraction []byte
-	if v.peek() == '.' {
-		v.pos++
-		if fraction = v.digits(); len(fraction) == 0 {
+	end := point
+	if point < len(data) && data[point] == '.' {
+		if end = digits(data, point+1); end == point+1 {
 			return false
 		}
 	}
-	if v.peek() == 'e' {
-		v.pos++
-		if c := v.peek(); c == '+' || c == '-' {
-			v.pos++
-		}
-		return len(v.digits()) > 0 && isRepr(v.data[start:v.pos])
+	v.pos = end
+	switch {
+	case end < len(data) && data[end] == 'e':
+		return v.exponent() && isRepr(data[start:v.pos])
+	case end == point:
+		return point-whole <= maxIntDigits && (whole == start || data[whole] != '0')
 	}
-	if fraction == nil {
-		return len(whole) <= maxIntDigits && (v.data[start] != '-' || whole[0] != '0')
-	}
-	return isShortDecimal(whole, fraction) || isRepr(v.data[start:v.pos])
+	return isShortDecimal(data[whole:point], data[point+1:end]) || isRepr(data[start:end])
 }
 
-func (v *verifier) digits() []byte {
-	start := v.pos
-	for v.pos < len(v.data) && isDigit(v.data[v.pos]) {
+func (v *verifier) exponent() bool {
+	v.pos++
+	if c := v.peek(); c == '+' || c == '-' {
 		v.pos++
 	}
-	return v.data[start:v.pos]
+	first := v.pos
+	v.pos = digits(v.data, first)
+	return v.pos > first
+}
+
+// digits is where the digits end that stand at i.
+func digits(data []byte, i int) int {
+	for i < len(data) && isDigit(data[i]) {
+		i++
+	}
+	return i
 }
 
 // isShortDecimal reports whether a decimal is certainly its own repr. Decimals of up to 15 significant digits survive

@@ -22,6 +22,7 @@ func (r *publishRequest) admit(policy *event.Policy) (published, *frame.Batch, e
 		return r.admitPacket(policy)
 	}
 	answer, batch, gate := published{hashes: make([]event.Hash, len(r.events))}, &frame.Batch{}, policy.Gate()
+	defer gate.Close()
 	for i := range r.events {
 		hash, err := r.normalize(gate, i, &r.events[i], &answer)
 		if err != nil {
@@ -56,6 +57,7 @@ func (r *publishRequest) admitPacket(policy *event.Policy) (published, *frame.Ba
 		return published{}, nil, err
 	}
 	answer, batch, gate := published{}, opened.Batch(), policy.Gate()
+	defer gate.Close()
 	err = opened.Each(func(row int, e *event.Event) error {
 		sent := *e
 		e.Original, e.Foreign = "", false // the cluster's to say

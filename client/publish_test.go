@@ -121,6 +121,57 @@ func TestABatchIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// The client looks at some payloads of a batch only: wherever the one stands that has to be changed or refused, the
+// answer is the same.
+func TestEveryEventOfABatchIsChecked(t *testing.T) {
+	n := startNode(t)
+	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
+	batch := func() []event.Event {
+		events := make([]event.Event, 130)
+		for i := range events {
+			events[i] = event.New(event.TrainingProgress, fmt.Appendf(nil, `{"n": %d}`, i))
+			events[i].NoDedup = true
+		}
+		return events
+	}
+	for _, row := range []int{0, 5, 63, 64, 129} {
+		for name, bad := range map[string]struct {
+			spoil func(*event.Event)
+			code  api.Code
+			field string
+		}{
+			"JSON":    {func(e *event.Event) { e.Payload = []byte(`{"n": 1`) }, api.InvalidJSON, "payload"},
+			"twice":   {func(e *event.Event) { e.Payload = []byte(`{"n": 1, "n": 2}`) }, api.InvalidJSON, "payload"},
+			"channel": {func(e *event.Event) { *e = event.New(event.TrainingProgress, make(chan int)) }, api.InvalidArgument, "payload"},
+			"type":    {func(e *event.Event) { e.Type = "no type" }, api.InvalidArgument, "type"},
+			"source":  {func(e *event.Event) { e.Source = "\xff" }, api.InvalidJSON, "source"},
+			"key":     {func(e *event.Event) { e.Key = "\xff" }, api.InvalidJSON, "key"},
+			"time":    {func(e *event.Event) { e.Time = time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC) }, api.InvalidArgument, "time"},
+		} {
+			events := batch()
+			bad.spoil(&events[row])
+			_, err := c.PublishBatch(t.Context(), events)
+			if told := wantCode(t, err, bad.code); !strings.HasPrefix(told.Field, fmt.Sprintf("events[%d].%s", row, bad.field)) {
+				t.Errorf("%s in row %d: field %q of %v", name, row, told.Field, err)
+			}
+		}
+		events := batch()
+		events[row].Payload = []byte("{\"n\" : 1.50,\"correlation_id\":\"c\"}")
+		results, err := c.PublishBatch(t.Context(), events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for stored, err := range c.Tail(t.Context(), client.TailOptions{From: client.FromOffset(results[row].Offset), Limit: 1}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(stored.Payload) != `{"correlation_id": "c", "n": 1.5}` || stored.CorrelationID != "c" || stored.Hash() != results[row].Hash() {
+				t.Errorf("row %d is stored as %s with %q, hash %s, the result has %s", row, stored.Payload, stored.CorrelationID, stored.Hash(), results[row].Hash())
+			}
+		}
+	}
+}
+
 // TestWhatIsAcknowledgedIsThereOnce publishes through doors that lose requests and
 // answers, and looks at what the log has in the end.
 func TestWhatIsAcknowledgedIsThereOnce(t *testing.T) {

@@ -52,6 +52,12 @@ func (g *Gate) Check(e *Event) error {
 	return err
 }
 
+// CheckEnvelope is Check without a look at the payload.
+func (g *Gate) CheckEnvelope(e *Event) error {
+	_, _, err := g.policy.envelope(e, g.policy.Limits.orDefault(), true)
+	return err
+}
+
 func (g *Gate) warnings(sent *Event, last *outline, shape uint64) []Warning {
 	key := gateShape{sent.Type, shape}
 	if key == last.shape && shape != unlikeOthers {

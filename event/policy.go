@@ -66,15 +66,9 @@ func (p *Policy) Check(e *Event) error {
 // normalize is Normalize without the hash. Quietly it gives no warnings, which cost more than all other work, and the
 // shape of what it read instead. The outlines are of the events before, nil for none.
 func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (known Resolved, shape uint64, warnings []Warning, err error) {
-	if e.err != nil {
-		return known, 0, nil, fieldError(ReasonInvalidPayload, "payload", "%v", e.err)
-	}
 	lim := p.Limits.orDefault()
-	known, warnings, err = p.resolve(e, lim, quiet)
+	known, warnings, err = p.envelope(e, lim, quiet)
 	if err != nil {
-		return known, 0, nil, err
-	}
-	if err := checkFields(e, lim); err != nil {
 		return known, 0, nil, err
 	}
 	v := verifier{maxDepth: lim.Depth, check: fieldCheck{def: known.Definition, quiet: quiet, shape: noMembers}}
@@ -99,6 +93,18 @@ func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (known Resolv
 		}
 	}
 	return known, check.shape, warnings, nil
+}
+
+// envelope is normalize for all but the payload.
+func (p *Policy) envelope(e *Event, lim Limits, quiet bool) (known Resolved, warnings []Warning, err error) {
+	if e.err != nil {
+		return known, nil, fieldError(ReasonInvalidPayload, "payload", "%v", e.err)
+	}
+	known, warnings, err = p.resolve(e, lim, quiet)
+	if err != nil {
+		return known, nil, err
+	}
+	return known, warnings, checkFields(e, lim)
 }
 
 // resolve makes the type canonical.

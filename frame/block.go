@@ -242,6 +242,7 @@ type Columns struct {
 	sources  []uint32
 	keys     []byte
 	contents []byte
+	nth      []uint32 // a DedupID row's place among contents; nil where there is none
 }
 
 // Len returns the number of rows.
@@ -265,13 +266,7 @@ func (c *Columns) ContentAt(i int) [contentSize]byte {
 	if c.KindAt(i) != DedupID {
 		return [contentSize]byte(c.keys[i*keySize:][:contentSize])
 	}
-	nth := 0
-	for _, k := range c.kinds[:i] {
-		if DedupKind(k) == DedupID {
-			nth++
-		}
-	}
-	return [contentSize]byte(c.contents[nth*contentSize:][:contentSize])
+	return [contentSize]byte(c.contents[int(c.nth[i])*contentSize:][:contentSize])
 }
 
 // Shape is how many rows, types and sources a block has: what is needed to read
@@ -290,11 +285,15 @@ func DecodeColumns(b []byte, s Shape) (*Columns, error) {
 	}
 	c := &Columns{kinds: d.take(s.Rows)}
 	ids := 0
-	for _, k := range c.kinds {
+	for i, k := range c.kinds {
 		if DedupKind(k) > DedupID {
 			d.fail("dedup kind %d", k)
 		}
 		if DedupKind(k) == DedupID {
+			if c.nth == nil {
+				c.nth = make([]uint32, s.Rows)
+			}
+			c.nth[i] = uint32(ids)
 			ids++
 		}
 	}

@@ -198,14 +198,17 @@ func (a *applier) remember(c frame.Publish, print uint32, r Result) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// fingerprint tells a retry from another request under the same sequence.
+// fingerprint tells a retry from another request under the same sequence: the CRC of each row's kind, key and content.
 func fingerprint(c *frame.Columns, from, to int) uint32 {
 	var sum uint32
-	for row := from; row < to; row++ {
-		k, content := c.KeyAt(row), c.ContentAt(row)
-		sum = crc32.Update(sum, castagnoli, []byte{byte(c.KindAt(row))})
-		sum = crc32.Update(sum, castagnoli, k[:])
-		sum = crc32.Update(sum, castagnoli, content[:])
+	var some [2048]byte
+	for row := from; row < to; {
+		b := some[:0]
+		for ; row < to && len(b) < len(some)-64; row++ { // 64 is room for one more
+			k, content := c.KeyAt(row), c.ContentAt(row)
+			b = append(append(append(b, byte(c.KindAt(row))), k[:]...), content[:]...)
+		}
+		sum = crc32.Update(sum, castagnoli, b)
 	}
 	return sum
 }

@@ -337,7 +337,11 @@ func personal(p *pending, failed *callError) error {
 func (l *lane) answer(group []*pending, resp *ringlogv1.PublishResponse) {
 	at := time.Unix(0, resp.GetAppendedAtUnixNano()).UTC()
 	next, duplicates, row := resp.GetFirst(), resp.GetDuplicates(), 0
-	warnings := warningsByRow(resp.GetWarnings())
+	rows := 0
+	for _, p := range group {
+		rows += len(p.results)
+	}
+	warnings := warningsByRow(resp.GetWarnings(), rows)
 	for _, p := range group {
 		for i := range p.results {
 			r := &p.results[i]
@@ -349,7 +353,9 @@ func (l *lane) answer(group []*pending, resp *ringlogv1.PublishResponse) {
 				r.Offset = next
 				next++
 			}
-			r.Warnings = warnings[row]
+			if warnings != nil {
+				r.Warnings = warnings[row]
+			}
 			row++
 		}
 	}
@@ -372,17 +378,28 @@ func (l *lane) check(group []*pending, resp *ringlogv1.PublishResponse, next uin
 	}
 }
 
-func warningsByRow(list []*ringlogv1.Warning) map[int][]event.Warning {
+// warningsByRow returns what each row is told. Rows that are told one thing alone share it.
+func warningsByRow(list []*ringlogv1.Warning, rows int) [][]event.Warning {
 	if len(list) == 0 {
 		return nil
 	}
-	rows := make(map[int][]event.Warning)
+	told := make([][]event.Warning, rows)
 	for _, w := range list {
 		_, field, _ := cutRow(w.GetField())
-		told := event.Warning{Reason: w.GetReason(), Field: field, Message: w.GetMessage()}
-		for _, row := range append([]uint32{w.GetRow()}, w.GetMoreRows()...) {
-			rows[int(row)] = append(rows[int(row)], told)
+		one := []event.Warning{{Reason: w.GetReason(), Field: field, Message: w.GetMessage()}}
+		tell := func(row uint32) {
+			switch {
+			case int(row) >= rows:
+			case told[row] == nil:
+				told[row] = one
+			default:
+				told[row] = append(told[row][:len(told[row]):len(told[row])], one[0])
+			}
+		}
+		tell(w.GetRow())
+		for _, row := range w.GetMoreRows() {
+			tell(row)
 		}
 	}
-	return rows
+	return told
 }

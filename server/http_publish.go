@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
@@ -76,7 +77,9 @@ func producerHeaders(h http.Header, req *publishRequest) error {
 //	{"results":[{"offset":7,"duplicate":false,"hash":"…","appended_at":"…","warnings":[…]}]}
 func appendPublished(b []byte, a *published, appendedAt func(place fsm.Placement) time.Time) []byte {
 	b = slices.Grow(b, len(a.hashes)*160+64)
-	warnings := a.warnings
+	warnings := warningsText{rows: a.warnings}
+	var at time.Time
+	var atText []byte
 	b = append(b, `{"results":[`...)
 	for i, place := range a.Offsets(len(a.hashes)) {
 		if i > 0 {
@@ -85,9 +88,11 @@ func appendPublished(b []byte, a *published, appendedAt func(place fsm.Placement
 		b = strconv.AppendUint(append(b, `{"offset":`...), place.Offset, 10)
 		b = strconv.AppendBool(append(b, `,"duplicate":`...), place.Duplicate)
 		b = hex.AppendEncode(append(b, `,"hash":"`...), a.hashes[i][:])
-		b = append(appendedAt(place).UTC().AppendFormat(append(b, `","appended_at":"`...), time.RFC3339Nano), '"')
-		b, warnings = appendWarnings(b, i, warnings)
-		b = append(b, '}')
+		if t := appendedAt(place); i == 0 || t != at {
+			at, atText = t, t.UTC().AppendFormat(atText[:0], time.RFC3339Nano)
+		}
+		b = append(append(append(b, `","appended_at":"`...), atText...), '"')
+		b = append(warnings.appendRow(b, i), '}')
 	}
 	b = append(b, ']')
 	if a.Replayed {
@@ -96,22 +101,36 @@ func appendPublished(b []byte, a *published, appendedAt func(place fsm.Placement
 	return append(b, "}\n"...)
 }
 
-// appendWarnings writes the warnings of a row, which stand first, and returns the rest.
-func appendWarnings(b []byte, row int, rows []rowWarnings) ([]byte, []rowWarnings) {
-	if len(rows) == 0 || rows[0].row != row {
-		return b, rows
+// warningsText prints the warnings of rows that come one after the other. A list that rows share is printed once
+// and copied.
+type warningsText struct {
+	rows    []rowWarnings
+	printed map[*event.Warning][]byte
+}
+
+func (w *warningsText) appendRow(b []byte, row int) []byte {
+	if len(w.rows) == 0 || w.rows[0].row != row {
+		return b
 	}
-	b = append(b, `,"warnings":`...)
-	separator := byte('[')
-	for _, w := range rows[0].list {
-		b = append(b, separator)
-		b = appendQuoted(append(b, `{"reason":`...), w.Reason)
-		b = appendQuoted(append(b, `,"field":`...), w.Field)
-		b = appendQuoted(append(b, `,"message":`...), w.Message)
-		b = append(b, '}')
-		separator = ','
+	list := w.rows[0].list
+	w.rows = w.rows[1:]
+	text, ok := w.printed[&list[0]]
+	if !ok {
+		separator := `,"warnings":[`
+		for _, told := range list {
+			text = appendQuoted(append(append(text, separator...), `{"reason":`...), told.Reason)
+			text = appendQuoted(append(text, `,"field":`...), told.Field)
+			text = appendQuoted(append(text, `,"message":`...), told.Message)
+			text = append(text, '}')
+			separator = ","
+		}
+		text = append(text, ']')
+		if w.printed == nil {
+			w.printed = make(map[*event.Warning][]byte)
+		}
+		w.printed[&list[0]] = text
 	}
-	return append(b, ']'), rows[1:]
+	return append(b, text...)
 }
 
 // appendQuoted appends a JSON string.
@@ -125,7 +144,7 @@ func appendQuoted(b []byte, s string) []byte {
 		case r < ' ':
 			b = append(b, '\\', 'u', '0', '0', digits[r>>4], digits[r&15])
 		default:
-			b = append(b, string(r)...)
+			b = utf8.AppendRune(b, r)
 		}
 	}
 	return append(b, '"')

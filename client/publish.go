@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,15 +22,22 @@ type Result struct {
 	Warnings   []event.Warning
 
 	gate *event.Policy
-	sent *event.Event
+	sent content
+}
+
+// content is what a hash is of.
+type content struct {
+	kind    event.Type
+	value   string
+	payload json.RawMessage
 }
 
 // Hash returns the event's content hash.
 func (r Result) Hash() event.Hash {
-	if r.sent == nil {
+	if r.gate == nil {
 		return event.Hash{}
 	}
-	e := *r.sent
+	e := event.Event{Type: r.sent.kind, Value: r.sent.value, Payload: r.sent.payload}
 	hash, _, _ := r.gate.Normalize(&e) // it went through once
 	return hash
 }
@@ -53,7 +61,8 @@ func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
 
 // PublishBatch appends events as one request of their own: all of them or none, the
 // new ones with consecutive offsets. The error's field names the event at fault, as
-// in events[3].payload. No results come with an error.
+// in events[3].payload. No results come with an error. The events are not copied: they
+// must not be changed before it returns, nor their payloads before the last Hash.
 func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Result, error) {
 	p, err := c.prepareBatch("publish batch", events)
 	if err != nil {
@@ -108,7 +117,7 @@ func (f *Future) Wait(ctx context.Context) (Result, error) {
 func (c *Client) prepareOne(ev *event.Event) (*pending, error) {
 	p := &pending{op: "publish", done: make(chan struct{})}
 	p.events, p.results = p.single.events[:], p.single.results[:]
-	if _, err := c.admit(c.gate.Check, p, 0, ev); err != nil {
+	if err := c.admit(&c.gate, p, 0, ev); err != nil {
 		return nil, invalid(p.op, err)
 	}
 	return p, nil
@@ -121,48 +130,58 @@ func (c *Client) prepareBatch(op string, events []event.Event) (*pending, error)
 		return nil, fmt.Errorf("client: %s: %w", op, &api.Error{Code: api.InvalidArgument, Field: "events",
 			Message: "a request without events", Remedy: "send at least one"})
 	}
-	p := &pending{op: op, alone: true, done: make(chan struct{}), events: make([]event.Event, n), results: make([]Result, n)}
+	p := &pending{op: op, alone: true, done: make(chan struct{}), results: make([]Result, n)}
 	if err := c.admitBatch(p, events); err != nil {
 		return nil, invalid(op, err)
 	}
 	return p, nil
 }
 
-// admitBatch looks at the payloads of some events, and of all where one of those is not in the form in which it is
-// stored. A node checks each of them; what it has to change it had better not be sent, as it then lays the whole batch
-// out anew.
+// admitBatch takes events into p as they are, where no payload of those it looks at has to be changed to be in the form
+// in which it is stored. Else it looks at all and changes copies. A node checks each payload; what it has to change it
+// had better not be sent, as it then lays the whole batch out anew.
 func (c *Client) admitBatch(p *pending, events []event.Event) error {
 	gate := c.gate.Gate()
 	defer gate.Close()
-	all := false
-	for _, sample := range [...]bool{true, false} {
-		for i := range events {
-			const first, each = 4, 64
-			if sample != (i < first || i%each == 0 || len(events[i].Payload) == 0) {
-				continue
-			}
-			check := gate.CheckEnvelope
-			if sample || all {
-				check = gate.Check
-			}
-			changed, err := c.admit(check, p, i, &events[i])
-			if err != nil {
-				return inRow(err, i)
-			}
-			all = all || changed
+	var checked event.Event
+	for i := range events {
+		const first, each = 4, 64
+		ev, check := &events[i], gate.CheckEnvelope
+		if i < first || i%each == 0 || len(ev.Payload) == 0 {
+			check = gate.Check
+		}
+		checked = *ev
+		if err := check(&checked); err != nil {
+			return inRow(err, i)
+		}
+		if unsafe.SliceData(checked.Payload) != unsafe.SliceData(ev.Payload) || checked.CorrelationID != ev.CorrelationID ||
+			checked.Type == ev.Type && checked.Value != ev.Value {
+			return c.admitCopies(gate, p, events)
+		}
+		c.put(p, i, ev)
+	}
+	p.events = events
+	return nil
+}
+
+func (c *Client) admitCopies(gate *event.Gate, p *pending, events []event.Event) error {
+	p.events, p.bytes = make([]event.Event, len(events)), 0
+	for i := range events {
+		if err := c.admit(gate, p, i, &events[i]); err != nil {
+			return inRow(err, i)
 		}
 	}
 	return nil
 }
 
-// admit puts ev into p as its caller made it, but for what check would change: the
+// admit puts ev into p as its caller made it, but for what a node would change: the
 // payload is canonical, and what follows from it and from the type is filled in. The
 // type stays, so that a node can warn of an alias.
-func (c *Client) admit(check func(*event.Event) error, p *pending, i int, ev *event.Event) (changed bool, err error) {
+func (c *Client) admit(gate interface{ Check(*event.Event) error }, p *pending, i int, ev *event.Event) error {
 	e := &p.events[i]
 	*e = *ev
-	if err := check(e); err != nil {
-		return false, err
+	if err := gate.Check(e); err != nil {
+		return err
 	}
 	payload, correlation, value := e.Payload, e.CorrelationID, e.Value
 	if e.Type != ev.Type {
@@ -170,9 +189,14 @@ func (c *Client) admit(check func(*event.Event) error, p *pending, i int, ev *ev
 	}
 	*e = *ev
 	e.Payload, e.CorrelationID, e.Value = payload, correlation, value
-	p.results[i] = Result{gate: &c.gate, sent: e}
-	p.bytes += wireBytes(e)
-	return unsafe.SliceData(payload) != unsafe.SliceData(ev.Payload) || correlation != ev.CorrelationID || value != ev.Value, nil
+	c.put(p, i, e)
+	return nil
+}
+
+// put takes account of p's i-th event.
+func (c *Client) put(p *pending, i int, ev *event.Event) {
+	p.results[i] = Result{gate: &c.gate, sent: content{ev.Type, ev.Value, ev.Payload}}
+	p.bytes += wireBytes(ev)
 }
 
 // inRow names the event of a batch that an error is about.

@@ -78,7 +78,7 @@ func (l *lane) send(ctx context.Context, group []*pending) (*ringlogv1.PublishRe
 	const attempts = 3
 	for n := 1; ; n++ {
 		resp, failed := l.sendSequence(ctx, group)
-		switch l.verdict(failed) {
+		switch l.verdict(group, failed) {
 		case decided:
 			l.next++
 			l.settle(false)
@@ -116,7 +116,7 @@ const (
 	lost                     // nobody knows
 )
 
-func (l *lane) verdict(failed *callError) verdict {
+func (l *lane) verdict(group []*pending, failed *callError) verdict {
 	if failed == nil {
 		return decided
 	}
@@ -131,6 +131,9 @@ func (l *lane) verdict(failed *callError) verdict {
 	case refusal.Code == api.Conflict: // under this sequence, now or in an attempt before
 		failed.unknown = false
 		return decided
+	case refusal.Code == api.InvalidJSON && l.c.refuses(group): // as the attempt before was
+		failed.unknown = false
+		return undecided
 	case !failed.unknown:
 		return undecided
 	case aboutEvents(refusal.Code):
@@ -389,7 +392,7 @@ func warningsByRow(list []*ringlogv1.Warning, rows int) [][]event.Warning {
 		one := []event.Warning{{Reason: w.GetReason(), Field: field, Message: w.GetMessage()}}
 		tell := func(row uint32) {
 			switch {
-			case int(row) >= rows:
+			case uint64(row) >= uint64(rows):
 			case told[row] == nil:
 				told[row] = one
 			default:

@@ -15,6 +15,7 @@ import (
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
 )
 
 // told is an error as nodes send it.
@@ -122,6 +123,35 @@ func TestAProducerIsGivenUpWhenItsSequenceIsInDoubt(t *testing.T) {
 				t.Errorf("requests were%s, want%s", got, tt.sent)
 			}
 		})
+	}
+}
+
+// An event that no node can have taken is refused for certain, after a lost answer too.
+func TestARefusalOfWhatIsNoJSONIsCertain(t *testing.T) {
+	p, d := openPeer(t, func(n int, req *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
+		switch n {
+		case 0:
+			return nil, told(&api.Error{Code: api.OutcomeUnknown, Message: "lost"})
+		case 1:
+			return nil, told(&api.Error{Code: api.InvalidJSON, Message: "no", Field: "events[5].payload"})
+		}
+		return &ringlogv1.PublishResponse{First: uint64(n + 1), AppendedAtUnixNano: 1}, nil
+	})
+	c := dial(t, client.Config{MaxInFlight: 1}, d)
+	events := make([]event.Event, 10)
+	for i := range events {
+		events[i] = event.New(event.TrainingProgress, []byte(`{"n": 1}`))
+	}
+	events[5].Payload = []byte(`{"n": 1`)
+	_, err := c.PublishBatch(t.Context(), events)
+	if wantCode(t, err, api.InvalidJSON); errors.Is(err, client.ErrOutcomeUnknown) {
+		t.Errorf("outcome unknown: %v", err)
+	}
+	if _, err := c.Publish(t.Context(), numbered(1)); err != nil {
+		t.Error(err)
+	}
+	if got := p.sequences(); got != " a1 a1 a1" {
+		t.Errorf("requests were%s", got)
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 
 // Result says where an event stands.
 type Result struct {
-	Offset     uint64    // its own, or that of the event it repeats
-	Duplicate  bool      // the log already had it, nothing was appended
-	AppendedAt time.Time // when the log decided, in the cluster's time
-	Warnings   []event.Warning
+	Offset     uint64          // its own, or that of the event it repeats
+	Duplicate  bool            // the log already had it, nothing was appended
+	AppendedAt time.Time       // when the log decided, in the cluster's time
+	Warnings   []event.Warning // shared by results, not to be changed
 
 	gate *event.Policy
 	sent content
@@ -38,7 +38,7 @@ func (r Result) Hash() event.Hash {
 		return event.Hash{}
 	}
 	e := event.Event{Type: r.sent.kind, Value: r.sent.value, Payload: r.sent.payload}
-	hash, _, _ := r.gate.Normalize(&e) // it went through once
+	hash, _, _ := r.gate.Normalize(&e) // a node let it through
 	return hash
 }
 
@@ -61,7 +61,7 @@ func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
 
 // PublishBatch appends events as one request of their own: all of them or none, the
 // new ones with consecutive offsets. The error's field names the event at fault, as
-// in events[3].payload. No results come with an error. The events are not copied: they
+// in events[3].payload. No results come with an error. Events need not be copied: they
 // must not be changed before it returns, nor their payloads before the last Hash.
 func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Result, error) {
 	p, err := c.prepareBatch("publish batch", events)
@@ -145,9 +145,9 @@ func (c *Client) admitBatch(p *pending, events []event.Event) error {
 	defer gate.Close()
 	var checked event.Event
 	for i := range events {
-		const first, each = 4, 64
+		const first, each, large = 4, 61, 16 << 10 // few lists repeat themselves every 61 events
 		ev, check := &events[i], gate.CheckEnvelope
-		if i < first || i%each == 0 || len(ev.Payload) == 0 {
+		if i < first || i%each == 0 || len(ev.Payload) == 0 || len(ev.Payload) > large {
 			check = gate.Check
 		}
 		checked = *ev
@@ -191,6 +191,18 @@ func (c *Client) admit(gate interface{ Check(*event.Event) error }, p *pending, 
 	e.Payload, e.CorrelationID, e.Value = payload, correlation, value
 	c.put(p, i, e)
 	return nil
+}
+
+// refuses reports whether no node can have taken these events, nor ever will.
+func (c *Client) refuses(group []*pending) bool {
+	for _, p := range group {
+		for _, ev := range p.events {
+			if c.gate.Check(&ev) != nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // put takes account of p's i-th event.

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -134,7 +135,7 @@ func TestEveryEventOfABatchIsChecked(t *testing.T) {
 		}
 		return events
 	}
-	for _, row := range []int{0, 5, 63, 64, 129} {
+	for _, row := range []int{0, 5, 60, 61, 129} {
 		for name, bad := range map[string]struct {
 			spoil func(*event.Event)
 			code  api.Code
@@ -154,6 +155,11 @@ func TestEveryEventOfABatchIsChecked(t *testing.T) {
 			if told := wantCode(t, err, bad.code); !strings.HasPrefix(told.Field, fmt.Sprintf("events[%d].%s", row, bad.field)) {
 				t.Errorf("%s in row %d: field %q of %v", name, row, told.Field, err)
 			}
+		}
+		padded := batch()
+		padded[row].Payload = slices.Concat(bytes.Repeat([]byte(" "), 5<<20), padded[row].Payload)
+		if _, err := c.PublishBatch(t.Context(), padded); err != nil {
+			t.Errorf("padded in row %d: %v", row, err)
 		}
 		events := batch()
 		events[row].Payload = []byte("{\"n\" : 1.50,\"correlation_id\":\"c\"}")

@@ -2,6 +2,7 @@ package event
 
 import (
 	"fmt"
+	"hash/maphash"
 	"strings"
 )
 
@@ -23,11 +24,9 @@ type fieldCheck struct {
 }
 
 const (
-	fnvBasis = 14695981039346656037
-	fnvPrime = 1099511628211
-
-	noMembers    = fnvBasis // the shape to begin with
-	unlikeOthers = 0        // the shape of what is to be looked at by itself
+	noMembers    = 14695981039346656037 // the shape to begin with
+	unlikeOthers = 0                    // the shape of what is to be looked at by itself
+	shapePrime   = 1099511628211        // what members are folded in with
 )
 
 // see is told of a member: its canonical key without quotes, the key's hash, its canonical value.
@@ -39,20 +38,18 @@ func (c *fieldCheck) see(key []byte, hash uint64, value []byte) {
 	switch {
 	case c.def == nil || len(c.def.fields) == 0:
 	case c.quiet:
-		c.shape = ((c.shape^hash)*fnvPrime ^ uint64(kindOf(value))) * fnvPrime
+		c.shape = ((c.shape^hash)*shapePrime ^ uint64(kindOf(value))) * shapePrime
 	default:
 		c.compare(key, value)
 	}
 }
 
-// hashKey is a key's FNV-1a hash, which shapes are made of.
-func hashKey(key []byte) uint64 {
-	h := uint64(fnvBasis)
-	for _, b := range key {
-		h = (h ^ uint64(b)) * fnvPrime
-	}
-	return h
-}
+// keySeed makes shapes the secret of a process: nobody makes a payload of another's shape up, whose warnings he would
+// then be told.
+var keySeed = maphash.MakeSeed()
+
+// hashKey is what shapes are made of.
+func hashKey(key []byte) uint64 { return maphash.Bytes(keySeed, key) }
 
 func (c *fieldCheck) compare(key, value []byte) {
 	t, listed := c.def.fields[string(key)]

@@ -14,12 +14,18 @@ const maxShapes = 256
 type Gate struct {
 	policy   Policy
 	outlines outlines
-	shapes   map[gateShape][]Warning
+	shapes   map[gateShape]gateTold
 }
 
 type gateShape struct {
 	sent  Type // as it came
 	shape uint64
+}
+
+// gateTold is what the events of a shape are told.
+type gateTold struct {
+	sent Type // the shape's
+	list []Warning
 }
 
 // gates are open to whoever has the same policy next, and keep what they remember.
@@ -64,14 +70,15 @@ func (g *Gate) warnings(sent *Event, last *outline, shape uint64) []Warning {
 		return last.told
 	}
 	told, known := g.shapes[key]
-	key.sent = Type(strings.Clone(string(sent.Type))) // not to keep the request
 	if !known || shape == unlikeOthers {
-		_, _, told, _ = g.policy.normalize(sent, nil, false)
+		key.sent = Type(strings.Clone(string(sent.Type))) // not to keep the request
+		told.sent = key.sent
+		_, _, told.list, _ = g.policy.normalize(sent, nil, false)
 		if g.shapes == nil || len(g.shapes) == maxShapes {
-			g.shapes = make(map[gateShape][]Warning)
+			g.shapes = make(map[gateShape]gateTold)
 		}
 		g.shapes[key] = told
 	}
-	last.shape, last.told = key, told
-	return told
+	last.shape, last.told = gateShape{told.sent, shape}, told.list
+	return told.list
 }

@@ -7,7 +7,7 @@ const (
 	maxKeyText  = 256
 )
 
-// outline is the first keys of the outermost object of the payload verified last, canonical and in order. Most payloads
+// outline is the first keys of the outermost object of a payload that was verified, canonical and in order. Most payloads
 // of a type have the same: a key that stands at its place there needs no other look.
 type outline struct {
 	keys  []outlined

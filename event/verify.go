@@ -104,7 +104,7 @@ func (v *verifier) object(depth int) bool {
 }
 
 // key reads the i-th key of an object, which follows after the one before, and its colon; of the outermost object's
-// it returns the hash.
+// it returns the hash, where there is an outline.
 func (v *verifier) key(depth, i int, before []byte) (key []byte, hash uint64, ok bool) {
 	outer := depth == 1
 	if outer && v.like != nil {
@@ -118,11 +118,9 @@ func (v *verifier) key(depth, i int, before []byte) (key []byte, hash uint64, ok
 	if key, ok = v.quoted(); !ok || i > 0 && compareQuoted(before, key) >= 0 || !v.skip(": ") {
 		return nil, 0, false
 	}
-	if outer {
+	if outer && v.like != nil {
 		hash = hashKey(key)
-		if v.like != nil {
-			v.like.put(i, v.data[start:v.pos], hash)
-		}
+		v.like.put(i, v.data[start:v.pos], hash)
 	}
 	return key, hash, true
 }

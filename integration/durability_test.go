@@ -3,6 +3,7 @@ package integration
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -39,12 +40,18 @@ func TestAcknowledgedOnlyWhenSyncedOnAMajority(t *testing.T) {
 	if err != nil {
 		t.Skip("strace is not installed")
 	}
-	// boltdb syncs the pages of an entry, then the meta page that makes them count.
-	for store, syncsOfAnEntry := range map[string]int{"boltdb": 2, "wal": 1} {
+	// boltdb syncs the pages of a large entry, then the meta page that makes them count.
+	for store, syncsOfALargeEntry := range map[string]int{"boltdb": 2, "wal": 1} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
 			s := newSyncedCluster(t, strace, store)
-			s.everyAnswerFollowsTheSyncsOfAMajority(syncsOfAnEntry)
+			s.everyAnswerFollowsTheSyncsOfAMajority(1)
+			s.padding = make([]byte, 48<<10)
+			if _, err := rand.Read(s.padding); err != nil {
+				t.Fatal(err)
+			}
+			s.everyAnswerFollowsTheSyncsOfAMajority(syncsOfALargeEntry)
+			s.padding = nil
 			s.answersWaitFor("the leader's disk", s.lead)
 			s.answersWaitFor("a follower's disk", s.others...)
 			s.answersDoNotWaitForTheSlowest()
@@ -61,6 +68,7 @@ type syncedCluster struct {
 	lead    *process
 	others  []*process
 	term    uint64
+	padding []byte // of the events
 	publish func(ctx context.Context) error
 }
 
@@ -76,7 +84,7 @@ func newSyncedCluster(t *testing.T, strace, store string) *syncedCluster {
 	cl, n := c.client(s.lead.url()), 0
 	s.publish = func(ctx context.Context) error {
 		n++
-		_, err := cl.Publish(ctx, event.New(event.TrainingProgress, fmt.Appendf(nil, `{"n": %d}`, n)))
+		_, err := cl.Publish(ctx, event.New(event.TrainingProgress, fmt.Appendf(nil, `{"n": %d, "padding": "%x"}`, n, s.padding)))
 		return err
 	}
 	return s
@@ -286,7 +294,7 @@ func (tr *trace) end() []fileCall {
 func raftLogFiles(t testing.TB, p *process) []string {
 	t.Helper()
 	var files []string
-	for _, pattern := range []string{"raft/raft.db", "raft/wal/*.wal"} {
+	for _, pattern := range []string{"raft/raft.db", "raft/raft.journal", "raft/wal/*.wal"} {
 		found, err := filepath.Glob(filepath.Join(p.dir, pattern))
 		if err != nil {
 			t.Fatal(err)

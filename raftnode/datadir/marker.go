@@ -83,7 +83,7 @@ func storeFiles(dir, logStore string) []string {
 	if logStore == LogStoreWAL {
 		return []string{filepath.Join(dir, RaftDir, WALDir, WALMetaFile), stable}
 	}
-	return []string{filepath.Join(dir, RaftDir, BoltFile), stable}
+	return []string{filepath.Join(dir, RaftDir, BoltFile), filepath.Join(dir, RaftDir, JournalFile), stable}
 }
 
 // The marker on disk is one line of JSON. Every byte of it is fixed or covered

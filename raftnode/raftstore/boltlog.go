@@ -32,15 +32,11 @@ func boltOptions(readOnly bool) *bbolt.Options {
 }
 
 // openBolt opens the log in the bolt file at path, or creates it.
-func openBolt(path string) (innerLog, string, error) {
+func openBolt(path string) (boltLog, error) {
 	if err := createFile(path, createBolt); err != nil {
-		return nil, path, err
+		return boltLog{}, err
 	}
-	store, err := openBoltFile(path, false)
-	if err != nil {
-		return nil, path, err
-	}
-	return store, path, nil
+	return openBoltFile(path, false)
 }
 
 func createBolt(path string) error {
@@ -67,8 +63,8 @@ func openBoltFile(path string, readOnly bool) (log boltLog, err error) {
 // openError names what bbolt said when it was asked to open path.
 func openError(path string, err error) error {
 	switch {
-	case err == nil:
-		return nil
+	case err == nil || errors.Is(err, ErrDamaged):
+		return err
 	case errors.Is(err, berrors.ErrTimeout):
 		return inUse(path, err)
 	case errors.Is(err, errPanicked):

@@ -36,7 +36,9 @@ func TestStoreBehavesAsADenseLog(t *testing.T) {
 			run := &contractRun{t: t, kind: kind, dir: dir, s: openUnmanaged(t, dir, kind)}
 			rt.Repeat(map[string]func(*rapid.T){
 				"append":        run.append,
+				"append few":    run.appendFew,
 				"append gap":    run.appendGap,
+				"crash":         run.crash,
 				"delete prefix": run.deletePrefix,
 				"delete suffix": run.deleteSuffix,
 				"restart":       run.restart,
@@ -80,6 +82,10 @@ func (r *contractRun) append(rt *rapid.T) {
 	r.store(r.last()+1, rapid.Uint64Range(1, 600).Draw(rt, "count"), rapid.Uint64Range(1, 9).Draw(rt, "term"))
 }
 
+func (r *contractRun) appendFew(rt *rapid.T) {
+	r.store(r.last()+1, rapid.Uint64Range(1, 9).Draw(rt, "count"), rapid.Uint64Range(1, 9).Draw(rt, "term"))
+}
+
 // appendGap is what raft does after it installed a snapshot.
 func (r *contractRun) appendGap(rt *rapid.T) {
 	first := r.last() + rapid.Uint64Range(2, 1000).Draw(rt, "gap")
@@ -114,6 +120,14 @@ func (r *contractRun) delete(low, high uint64) {
 func (r *contractRun) restart(*rapid.T) {
 	closeStores(r.t, r.s)
 	r.s = openUnmanaged(r.t, r.dir, r.kind)
+}
+
+// crash goes on with what a killed process leaves.
+func (r *contractRun) crash(*rapid.T) {
+	dir := copyDir(r.t, r.dir)
+	closeStores(r.t, r.s)
+	os.RemoveAll(r.dir)
+	r.dir, r.s = dir, openUnmanaged(r.t, dir, r.kind)
 }
 
 func (r *contractRun) compare(*rapid.T) {

@@ -32,21 +32,22 @@ func wantError(t testing.TB, err, want error) {
 
 const lastIndex = 300
 
-// usedFolder is the raft folder of a node that stored, voted and compacted.
+// usedFolder is the raft folder of a node that stored, voted and compacted, and was killed.
 func usedFolder(t testing.TB, kind Kind) string {
 	t.Helper()
 	dir := t.TempDir()
 	s := openStores(t, dir, kind)
 	store(t, s, 1, 100, 4)
 	for i := uint64(101); i <= lastIndex; i += 10 {
+		if i == 251 {
+			if err := s.Log().DeleteRange(1, 20); err != nil {
+				t.Fatal(err)
+			}
+		}
 		store(t, s, i, i+9, 4)
 	}
 	vote(t, s, 4, "n2:9770")
-	if err := s.Log().DeleteRange(1, 20); err != nil {
-		t.Fatal(err)
-	}
-	closeStores(t, s)
-	return dir
+	return copyDir(t, dir)
 }
 
 func logFile(t testing.TB, dir string, kind Kind) string {
@@ -210,11 +211,13 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	bothKinds(t, func(t *testing.T, kind Kind) {
 		dir := usedFolder(t, kind)
 		files := map[string][]damage{
-			datadir.StableFile: append(damages, boltOnly...),
-			datadir.BoltFile:   append(damages, boltOnly...),
+			datadir.StableFile:  append(damages, boltOnly...),
+			datadir.BoltFile:    append(damages, boltOnly...),
+			datadir.JournalFile: append(damages, damage{"cut in half", half}),
 		}
 		if kind == WAL {
 			delete(files, datadir.BoltFile)
+			delete(files, datadir.JournalFile)
 			files[filepath.Join(datadir.WALDir, datadir.WALMetaFile)] = append(damages, boltOnly...)
 			for _, path := range segments(t, dir) { // the last one is unsealed
 				segment, _ := filepath.Rel(dir, path)

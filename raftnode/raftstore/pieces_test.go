@@ -104,7 +104,7 @@ func TestAMissingPieceIsNoEntry(t *testing.T) {
 // TestAnAppendWritesLittleMoreThanItsEntry counts the bytes of the pages that bolt
 // takes for appends of one large entry each.
 func TestAnAppendWritesLittleMoreThanItsEntry(t *testing.T) {
-	log, _, err := openBolt(t.TempDir() + "/raft.db")
+	log, err := openBolt(t.TempDir() + "/raft.db")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestAnAppendWritesLittleMoreThanItsEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stats := log.(boltLog).store.Stats().TxStats
+	stats := log.store.Stats().TxStats
 	written := float64(stats.GetPageAlloc()) / (count * size)
 	t.Logf("%.2f bytes written for a byte stored", written)
 	if written > 1.5 { // uncut it is 4.6

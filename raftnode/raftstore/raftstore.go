@@ -2,10 +2,11 @@
 // the term and vote. It wraps raft-boltdb or raft-wal so that damage is found
 // before it is applied, served or voted with.
 //
-//	DIR/raft.db     the log, Kind Bolt
-//	DIR/wal/        the log, Kind WAL: segments and meta.db
-//	DIR/stable.db   term and vote, one checked record in a bolt file
-//	DIR/tail        hint: the last index that was stored
+//	DIR/raft.db       the log, Kind Bolt
+//	DIR/raft.journal  its newest entries, until raft.db has them
+//	DIR/wal/          the log, Kind WAL: segments and meta.db
+//	DIR/stable.db     term and vote, one checked record in a bolt file
+//	DIR/tail          hint: the last index that was stored
 //
 // It promises:
 //   - every entry is checked against a CRC-32C over all its fields when read;
@@ -155,6 +156,10 @@ func surveyFolder(dir string, kind Kind) (fresh bool, err error) {
 		return false, fmt.Errorf("raftstore: open %s: %w", dir, err)
 	}
 	names := map[Kind]string{Bolt: datadir.BoltFile, WAL: filepath.Join(datadir.WALDir, datadir.WALMetaFile)}
+	needs := []string{names[kind]}
+	if kind == Bolt {
+		needs = append(needs, datadir.JournalFile)
+	}
 	for other, name := range names {
 		if other != kind && exists(filepath.Join(dir, name)) {
 			return false, fmt.Errorf("raftstore: open %s: %w: it is %s, not %s: start it with --log-store %s",
@@ -162,8 +167,10 @@ func surveyFolder(dir string, kind Kind) (fresh bool, err error) {
 		}
 	}
 	fresh = !exists(filepath.Join(dir, datadir.StableFile))
-	if !fresh && !exists(filepath.Join(dir, names[kind])) {
-		return false, damaged(filepath.Join(dir, names[kind]), "it is missing")
+	for _, name := range needs {
+		if !fresh && !exists(filepath.Join(dir, name)) {
+			return false, damaged(filepath.Join(dir, name), "it is missing")
+		}
 	}
 	return fresh, nil
 }
@@ -177,7 +184,7 @@ func openInner(opts Options) (inner innerLog, file string, err error) {
 	if opts.Kind == WAL {
 		return openWAL(filepath.Join(opts.Dir, datadir.WALDir), opts)
 	}
-	return openBolt(filepath.Join(opts.Dir, datadir.BoltFile))
+	return openJournaled(opts.Dir)
 }
 
 // compareTail finds entries that were stored and are gone: a store that loses

@@ -58,7 +58,7 @@ func OpenReadOnly(dir string, kind Kind) (*Reader, error) {
 func (r *Reader) openLog(dir string) error {
 	switch r.summary.Kind {
 	case Bolt:
-		return r.openBolt(filepath.Join(dir, datadir.BoltFile))
+		return r.openBolt(dir)
 	case WAL:
 		return r.openWAL(filepath.Join(dir, datadir.WALDir))
 	}
@@ -77,23 +77,41 @@ func (r *Reader) readStable(path string) error {
 	return errors.Join(err, rec.close())
 }
 
-func (r *Reader) openBolt(path string) error {
-	store, err := openBoltFile(path, true)
+func (r *Reader) openBolt(dir string) error {
+	path := filepath.Join(dir, datadir.BoltFile)
+	bolt, err := openBoltFile(path, true)
 	if err != nil {
 		return err
 	}
-	r.file, r.close, r.scan = path, store.Close, scanBolt(store)
+	log := &journaledLog{bolt: bolt}
+	r.file, r.close, r.scan = path, bolt.Close, scanBolt(log)
 	err = protect(func() (err error) {
-		if r.summary.First, err = store.FirstIndex(); err != nil {
+		if r.summary.Last, err = bolt.LastIndex(); err != nil {
 			return err
 		}
-		r.summary.Last, err = store.LastIndex()
+		if log.pending, err = readJournal(filepath.Join(dir, datadir.JournalFile), r.summary.Last); err != nil {
+			return err
+		}
+		if r.summary.First, err = log.FirstIndex(); err != nil {
+			return err
+		}
+		r.summary.Last, err = log.LastIndex()
 		return err
 	})
 	return openError(path, err)
 }
 
-func scanBolt(store boltLog) scanner {
+// readJournal returns the entries behind last, with which the bolt file ends.
+func readJournal(path string, last uint64) ([]*raft.Log, error) {
+	j, err := openJournal(path, true)
+	if err != nil {
+		return nil, err
+	}
+	pending, err := j.load(last)
+	return pending, errors.Join(err, j.close())
+}
+
+func scanBolt(store *journaledLog) scanner {
 	return func(from, to uint64, fn func(uint64, *raft.Log, error) bool) error {
 		for index := from; index <= to; index++ {
 			var l raft.Log

@@ -1,0 +1,265 @@
+package raftstore
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// journal is a file of fixed size with the entries that are not in the bolt file yet.
+// It is written with zeros when it is made: a sync of blocks that were written before
+// is one write of the disk. Integers are little-endian.
+//
+//	file:     +----------+---------+----------+---------------+--------+--------+ - - -
+//	          | "RLJ1" 4 | salt 16 | CRC-32C 4| zeros to 4096 | record | record |
+//	          +----------+---------+----------+---------------+--------+--------+ - - -
+//
+//	record:   +----------+--------+-----------+----------+
+//	          | "RLJR" 4 | size 4 | entries   | CRC-32C 4|    over salt and all before it
+//	          |          |        | size bytes|          |
+//	          +----------+--------+-----------+----------+
+//
+//	entry:    Index 8 | Term 8 | Type 1 | AppendedAt s 8, ns 4 | n 4 | m 4 | Extensions n | Data m
+//
+// Records are written one after the other, each once the one before is synced. Once all
+// are in the bolt file the next one begins at the start again; behind it stand what is
+// left of old ones, whose entries the bolt file has. The salt, which nobody outside
+// knows, keeps what a client sends from looking like a record.
+type journal struct {
+	f    *os.File
+	path string
+	salt []byte
+	end  int64 // where the next record goes
+	used int64 // behind it are zeros
+	buf  []byte
+}
+
+const (
+	journalBytes  = 1 << 20
+	journalHeader = 4096
+	journalSalt   = 16
+
+	journalMagic = "RLJ1"
+	recordMagic  = "RLJR"
+	recordFrame  = len(recordMagic) + 4 + 4
+	entryFixed   = 8 + 8 + 1 + 8 + 4 + 4 + 4
+)
+
+// openJournal opens the journal at path.
+func openJournal(path string, readOnly bool) (*journal, error) {
+	mode := os.O_RDWR
+	if readOnly {
+		mode = os.O_RDONLY
+	}
+	f, err := os.OpenFile(path, mode, 0)
+	if err != nil {
+		return nil, fmt.Errorf("raftstore: open %s: %w", path, err)
+	}
+	j := &journal{f: f, path: path}
+	if err := j.readHeader(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return j, nil
+}
+
+// createJournal makes one without entries.
+func createJournal(path string) error {
+	file := make([]byte, journalBytes)
+	head := append(file[:0], journalMagic...)
+	head = head[:len(head)+journalSalt]
+	if _, err := rand.Read(head[len(journalMagic):]); err != nil {
+		return err
+	}
+	binary.LittleEndian.AppendUint32(head, crc32.Checksum(head, crcTable()))
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(file)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func (j *journal) readHeader() error {
+	info, err := j.f.Stat()
+	if err != nil {
+		return fmt.Errorf("raftstore: open %s: %w", j.path, err)
+	}
+	if info.Size() != journalBytes {
+		return damaged(j.path, fmt.Sprintf("it has %d bytes of %d", info.Size(), journalBytes))
+	}
+	const summed = len(journalMagic) + journalSalt
+	head := make([]byte, journalHeader)
+	if _, err := j.f.ReadAt(head, 0); err != nil {
+		return damaged(j.path, err.Error())
+	}
+	switch {
+	case string(head[:len(journalMagic)]) != journalMagic:
+		return damaged(j.path, "it is no journal")
+	case binary.LittleEndian.Uint32(head[summed:]) != crc32.Checksum(head[:summed], crcTable()):
+		return damaged(j.path, "its checksum differs")
+	}
+	j.salt = head[len(journalMagic):summed]
+	return nil
+}
+
+// load returns the entries behind last, with which the bolt file ends, and takes all
+// of the file for used.
+func (j *journal) load(last uint64) ([]*raft.Log, error) {
+	j.used = journalBytes
+	raw := make([]byte, journalBytes-journalHeader)
+	if _, err := j.f.ReadAt(raw, journalHeader); err != nil && err != io.EOF {
+		return nil, damaged(j.path, err.Error())
+	}
+	var pending []*raft.Log
+	next := last + 1
+	at, before := 0, uint64(0)
+	for {
+		logs, size := j.record(raw[at:])
+		if size == 0 || before > 0 && logs[0].Index != before+1 { // torn, or of a round before
+			break
+		}
+		at, before = at+size, logs[len(logs)-1].Index
+		for _, l := range logs {
+			switch {
+			case l.Index < next && len(pending) == 0: // stored since
+			case l.Index == next || last == 0 && len(pending) == 0:
+				pending, next = append(pending, l), l.Index+1
+			default:
+				return nil, damaged(j.path, fmt.Sprintf("entries %d to %d are missing", next, l.Index-1))
+			}
+		}
+	}
+	return pending, j.nothingLost(raw[at:], next)
+}
+
+// nothingLost looks behind the last record for one that was written after it: then what
+// stands between is no write that was cut off, but damage.
+func (j *journal) nothingLost(raw []byte, next uint64) error {
+	for {
+		at := bytes.Index(raw, []byte(recordMagic))
+		if at < 0 {
+			return nil
+		}
+		raw = raw[at:]
+		if logs, size := j.record(raw); size > 0 && logs[0].Index >= next {
+			return damaged(j.path, fmt.Sprintf("entry %d can not be read, entry %d can", next, logs[0].Index))
+		}
+		raw = raw[len(recordMagic):]
+	}
+}
+
+// append makes the entries durable.
+func (j *journal) append(logs []*raft.Log) error {
+	b := append(j.buf[:0], recordMagic...)
+	b = append(b, 0, 0, 0, 0)
+	for _, l := range logs {
+		b = appendEntry(b, l)
+	}
+	binary.LittleEndian.PutUint32(b[len(recordMagic):], uint32(len(b)-len(recordMagic)-4))
+	b = binary.LittleEndian.AppendUint32(b, j.sum(b))
+	j.buf = b
+	if err := j.write(b, j.end); err != nil {
+		return err
+	}
+	j.end += int64(len(b))
+	j.used = max(j.used, j.end)
+	return nil
+}
+
+func (j *journal) write(b []byte, at int64) error {
+	if _, err := j.f.WriteAt(b, at); err != nil {
+		return err
+	}
+	return datasync(j.f)
+}
+
+// fits reports whether a record of that size has room.
+func (j *journal) fits(size int) bool { return j.end+int64(size) <= journalBytes }
+
+// rewind forgets the records: the bolt file has their entries.
+func (j *journal) rewind() { j.end = journalHeader }
+
+// clear removes the records, before the bolt file loses entries that they hold.
+func (j *journal) clear() error {
+	if j.used > journalHeader {
+		if err := j.write(make([]byte, j.used-journalHeader), journalHeader); err != nil {
+			return err
+		}
+	}
+	j.end, j.used = journalHeader, journalHeader
+	return nil
+}
+
+func (j *journal) sum(b []byte) uint32 {
+	return crc32.Update(crc32.Checksum(j.salt, crcTable()), crcTable(), b)
+}
+
+// record reads the one that raw begins with; size is 0 where there is none.
+func (j *journal) record(raw []byte) (logs []*raft.Log, size int) {
+	if len(raw) < recordFrame || string(raw[:len(recordMagic)]) != recordMagic {
+		return nil, 0
+	}
+	n := uint64(binary.LittleEndian.Uint32(raw[len(recordMagic):]))
+	if n > uint64(min(len(raw), journalMost)-recordFrame) {
+		return nil, 0
+	}
+	summed := recordFrame - 4 + int(n)
+	if binary.LittleEndian.Uint32(raw[summed:]) != j.sum(raw[:summed]) {
+		return nil, 0
+	}
+	for b := raw[recordFrame-4 : summed]; len(b) > 0; {
+		l, rest, ok := readEntry(b)
+		if !ok {
+			return nil, 0
+		}
+		logs, b = append(logs, l), rest
+	}
+	if len(logs) == 0 {
+		return nil, 0
+	}
+	return logs, recordFrame + int(n)
+}
+
+func recordSize(logs []*raft.Log) int {
+	size := recordFrame
+	for _, l := range logs {
+		size += entryFixed + len(l.Extensions) + len(l.Data)
+	}
+	return size
+}
+
+func appendEntry(b []byte, l *raft.Log) []byte {
+	b = binary.LittleEndian.AppendUint64(b, l.Index)
+	b = binary.LittleEndian.AppendUint64(b, l.Term)
+	b = append(b, byte(l.Type))
+	b = binary.LittleEndian.AppendUint64(b, uint64(l.AppendedAt.Unix()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(l.AppendedAt.Nanosecond()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(l.Extensions)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(l.Data)))
+	return append(append(b, l.Extensions...), l.Data...)
+}
+
+func readEntry(b []byte) (l *raft.Log, rest []byte, ok bool) {
+	if len(b) < entryFixed {
+		return nil, nil, false
+	}
+	le := binary.LittleEndian
+	l = &raft.Log{Index: le.Uint64(b), Term: le.Uint64(b[8:]), Type: raft.LogType(b[16]),
+		AppendedAt: time.Unix(int64(le.Uint64(b[17:])), int64(le.Uint32(b[25:])))}
+	n, m := uint64(le.Uint32(b[29:])), uint64(le.Uint32(b[33:]))
+	if b = b[entryFixed:]; n+m > uint64(len(b)) {
+		return nil, nil, false
+	}
+	l.Extensions, l.Data = b[:n:n], b[n:n+m:n+m]
+	return l, b[n+m:], true
+}
+
+func (j *journal) close() error { return j.f.Close() }

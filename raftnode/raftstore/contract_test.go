@@ -45,7 +45,7 @@ func TestStoreBehavesAsADenseLog(t *testing.T) {
 				"":              run.compare,
 			})
 			closeStores(t, run.s)
-			os.RemoveAll(dir)
+			os.RemoveAll(run.dir)
 		})
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +18,11 @@ import (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperDir); dir != "" {
-		os.Exit(storeUntilFatal(dir, Kind(os.Getenv(helperKind))))
+		count, err := strconv.ParseUint(os.Getenv(helperCount), 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		os.Exit(storeUntilFatal(dir, Kind(os.Getenv(helperKind)), count))
 	}
 	flag.Parse()
 	lowerDefault("rapid.checks", "10") // each run restarts a store on a real disk

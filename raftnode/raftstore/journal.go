@@ -45,12 +45,13 @@ type journal struct {
 const (
 	journalBytes  = 1 << 20
 	journalHeader = 4096
-	journalSalt   = 16
 
-	journalMagic = "RLJ1"
-	recordMagic  = "RLJR"
-	recordFrame  = len(recordMagic) + 4 + 4
-	entryFixed   = 8 + 8 + 1 + 8 + 4 + 4 + 4
+	journalMagic  = "RLJ1"
+	journalSummed = len(journalMagic) + 16
+
+	recordMagic = "RLJR"
+	recordFrame = len(recordMagic) + 4 + 4
+	entryFixed  = fixedSize + 4
 )
 
 // openJournal opens the journal at path.
@@ -60,6 +61,9 @@ func openJournal(path string, readOnly bool) (*journal, error) {
 		mode = os.O_RDONLY
 	}
 	f, err := os.OpenFile(path, mode, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, damaged(path, "it is missing")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("raftstore: open %s: %w", path, err)
 	}
@@ -73,12 +77,11 @@ func openJournal(path string, readOnly bool) (*journal, error) {
 // createJournal makes one without entries.
 func createJournal(path string) error {
 	file := make([]byte, journalBytes)
-	head := append(file[:0], journalMagic...)
-	head = head[:len(head)+journalSalt]
-	if _, err := rand.Read(head[len(journalMagic):]); err != nil {
+	copy(file, journalMagic)
+	if _, err := rand.Read(file[len(journalMagic):journalSummed]); err != nil {
 		return err
 	}
-	binary.LittleEndian.AppendUint32(head, crc32.Checksum(head, crcTable()))
+	binary.LittleEndian.PutUint32(file[journalSummed:], crc32.Checksum(file[:journalSummed], crcTable()))
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -95,7 +98,6 @@ func (j *journal) readHeader() error {
 	if info.Size() != journalBytes {
 		return damaged(j.path, fmt.Sprintf("it has %d bytes of %d", info.Size(), journalBytes))
 	}
-	const summed = len(journalMagic) + journalSalt
 	head := make([]byte, journalHeader)
 	if _, err := j.f.ReadAt(head, 0); err != nil {
 		return damaged(j.path, err.Error())
@@ -103,17 +105,17 @@ func (j *journal) readHeader() error {
 	switch {
 	case string(head[:len(journalMagic)]) != journalMagic:
 		return damaged(j.path, "it is no journal")
-	case binary.LittleEndian.Uint32(head[summed:]) != crc32.Checksum(head[:summed], crcTable()):
+	case binary.LittleEndian.Uint32(head[journalSummed:]) != crc32.Checksum(head[:journalSummed], crcTable()):
 		return damaged(j.path, "its checksum differs")
 	}
-	j.salt = head[len(journalMagic):summed]
+	j.salt = head[len(journalMagic):journalSummed]
 	return nil
 }
 
-// load returns the entries behind last, with which the bolt file ends, and takes all
-// of the file for used.
+// load returns the entries behind last, with which the bolt file ends. Nothing fits in
+// before the bolt file has them and rewind or clear was called.
 func (j *journal) load(last uint64) ([]*raft.Log, error) {
-	j.used = journalBytes
+	j.end, j.used = journalBytes, journalBytes
 	raw := make([]byte, journalBytes-journalHeader)
 	if _, err := j.f.ReadAt(raw, journalHeader); err != nil && err != io.EOF {
 		return nil, damaged(j.path, err.Error())
@@ -130,10 +132,10 @@ func (j *journal) load(last uint64) ([]*raft.Log, error) {
 		for _, l := range logs {
 			switch {
 			case l.Index < next && len(pending) == 0: // stored since
-			case l.Index == next || last == 0 && len(pending) == 0:
+			case l.Index == next:
 				pending, next = append(pending, l), l.Index+1
 			default:
-				return nil, damaged(j.path, fmt.Sprintf("entries %d to %d are missing", next, l.Index-1))
+				return nil, damaged(j.path, fmt.Sprintf("entries %d to %d are missing before it", next, l.Index-1))
 			}
 		}
 	}
@@ -237,12 +239,7 @@ func recordSize(logs []*raft.Log) int {
 }
 
 func appendEntry(b []byte, l *raft.Log) []byte {
-	b = binary.LittleEndian.AppendUint64(b, l.Index)
-	b = binary.LittleEndian.AppendUint64(b, l.Term)
-	b = append(b, byte(l.Type))
-	b = binary.LittleEndian.AppendUint64(b, uint64(l.AppendedAt.Unix()))
-	b = binary.LittleEndian.AppendUint32(b, uint32(l.AppendedAt.Nanosecond()))
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(l.Extensions)))
+	b = appendFixed(b, l, len(l.Extensions))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(l.Data)))
 	return append(append(b, l.Extensions...), l.Data...)
 }
@@ -253,7 +250,7 @@ func readEntry(b []byte) (l *raft.Log, rest []byte, ok bool) {
 	}
 	le := binary.LittleEndian
 	l = &raft.Log{Index: le.Uint64(b), Term: le.Uint64(b[8:]), Type: raft.LogType(b[16]),
-		AppendedAt: time.Unix(int64(le.Uint64(b[17:])), int64(le.Uint32(b[25:])))}
+		AppendedAt: time.Unix(int64(le.Uint64(b[17:])), int64(le.Uint32(b[25:]))).UTC()} // bolt can not store a time of every zone
 	n, m := uint64(le.Uint32(b[29:])), uint64(le.Uint32(b[33:]))
 	if b = b[entryFixed:]; n+m > uint64(len(b)) {
 		return nil, nil, false

@@ -2,23 +2,31 @@ package raftstore
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
+// Where the next record of a journaledFolder goes.
+const (
+	behindOthers  = "behind others"
+	overOlder     = "behind others, over older ones"
+	firstOfARound = "the first over older ones"
+)
+
 // journaledFolder is what stands on disk after writes of ten entries each, of which the
-// journal still has some, the newest from there on: in a fresh one, or over what is left
-// of a round before.
-func journaledFolder(t *testing.T, again bool) (s *Stores, dir string, last uint64, newest int) {
+// journal still has some, unless the next is the first. The newest begins there.
+func journaledFolder(t *testing.T, next string) (s *Stores, dir string, last uint64, newest int) {
 	dir = t.TempDir()
 	s = openStores(t, dir, Bolt)
 	journal := s.log.inner.(*journaledLog).journal
-	for rewound := !again; !rewound || last < 30 || journal.end < journalHeader+30<<10; last += 10 {
+	for rewound := next == behindOthers; !rewound || last < 30 || next != firstOfARound && journal.end < journalHeader+30<<10; last += 10 {
 		before := journal.end
 		logs := entries(last+1, last+10, 4)
 		for _, l := range logs {
@@ -27,7 +35,7 @@ func journaledFolder(t *testing.T, again bool) (s *Stores, dir string, last uint
 		if err := s.Log().StoreLogs(logs); err != nil {
 			t.Fatal(err)
 		}
-		rewound = rewound || journal.end < before
+		rewound = rewound || last > 10 && journal.end < before
 		newest = int(before)
 	}
 	return s, dir, last, newest
@@ -60,9 +68,9 @@ func readLast(t *testing.T, dir string) (uint64, error) {
 // TestATornWriteIsNoEntry has the power fail while a record is written: of its sectors
 // any may be on disk.
 func TestATornWriteIsNoEntry(t *testing.T) {
-	for name, again := range map[string]bool{"fresh": false, "over older records": true} {
-		t.Run(name, func(t *testing.T) {
-			s, dir, last, _ := journaledFolder(t, again)
+	for _, next := range []string{behindOthers, overOlder, firstOfARound} {
+		t.Run(next, func(t *testing.T) {
+			s, dir, last, _ := journaledFolder(t, next)
 			old, err := os.ReadFile(filepath.Join(dir, datadir.JournalFile))
 			if err != nil {
 				t.Fatal(err)
@@ -108,9 +116,9 @@ func TestATornWriteIsNoEntry(t *testing.T) {
 // TestDamageIsNotTakenForATornWrite hurts records that were synced, as others after
 // them show.
 func TestDamageIsNotTakenForATornWrite(t *testing.T) {
-	for name, again := range map[string]bool{"fresh": false, "over older records": true} {
-		t.Run(name, func(t *testing.T) {
-			_, dir, _, newest := journaledFolder(t, again)
+	for _, next := range []string{behindOthers, overOlder} {
+		t.Run(next, func(t *testing.T) {
+			_, dir, _, newest := journaledFolder(t, next)
 			dir = copyDir(t, dir)
 			forgetTail(t, dir)
 			for at := journalHeader; at < newest; at += 997 {
@@ -122,4 +130,62 @@ func TestDamageIsNotTakenForATornWrite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestARefusedStartChangesNothing hurts the newest record, which the tail mark tells
+// from a torn one, and mends it.
+func TestARefusedStartChangesNothing(t *testing.T) {
+	_, dir, last, newest := journaledFolder(t, overOlder)
+	dir = copyDir(t, dir)
+	flip := flipAt(newest+100, 5)
+	changeJournal(t, dir, flip)
+	_, err := readLast(t, dir)
+	wantError(t, err, ErrDamaged)
+	changeJournal(t, dir, flip)
+	if got, err := readLast(t, dir); got != last || err != nil {
+		t.Errorf("the log ends at %d, %v; want %d", got, err, last)
+	}
+}
+
+func TestTheJournalDoesNotStandForAnEmptyLog(t *testing.T) {
+	_, dir, _, _ := journaledFolder(t, behindOthers)
+	dir = copyDir(t, dir)
+	path := filepath.Join(dir, datadir.BoltFile)
+	if err := errors.Join(os.Remove(path), createBolt(path)); err != nil {
+		t.Fatal(err)
+	}
+	forgetTail(t, dir)
+	_, err := readLast(t, dir)
+	wantError(t, err, ErrDamaged)
+}
+
+func TestWhatWasDeletedDoesNotComeBackFromTheJournal(t *testing.T) {
+	dir := t.TempDir()
+	s := openStores(t, dir, Bolt)
+	for i := range uint64(4) {
+		store(t, s, i*10+1, i*10+10, 3)
+	}
+	if err := s.Log().DeleteRange(25, 40); err != nil {
+		t.Fatal(err)
+	}
+	crashed := copyDir(t, dir)
+	forgetTail(t, crashed)
+	wantSpan(t, openStores(t, crashed, Bolt), 1, 24, 3)
+}
+
+// TestAnEntryWithoutATimeIsReplayedInEveryZone is one that raft writes when a cluster
+// begins, in a zone whose earliest times bolt's encoding can not tell.
+func TestAnEntryWithoutATimeIsReplayedInEveryZone(t *testing.T) {
+	local := time.Local
+	time.Local = time.FixedZone("LMT", -75)
+	defer func() { time.Local = local }()
+	dir := t.TempDir()
+	s := openStores(t, dir, Bolt)
+	store(t, s, 1, 2, 1)
+	if err := s.Log().StoreLog(&raft.Log{Index: 3, Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	s = openStores(t, copyDir(t, dir), Bolt)
+	store(t, s, 4, 4, 1)
+	wantEntry(t, s, &raft.Log{Index: 3, Term: 1})
 }

@@ -14,11 +14,12 @@ import (
 // A bolt file is synced twice for a commit, and for the smallest entry a leaf, the
 // branches above it and a meta page are written. So small entries go into a journal
 // first, which is synced once: that makes them durable. They go into the bolt file
-// with the next large ones, or all together when the journal is full, or when the log
-// is closed. To raft the two are one log.
+// with the next large ones, or all together when the journal is full. To raft the two
+// are one log, of which the bolt file has at least the first entry.
 
 // journalMost is the largest record for the journal: of larger ones the second writing
-// would cost more than the second sync.
+// would cost more than the second sync. Larger ones are not read either, so it can grow
+// but not shrink.
 const journalMost = 16 << 10
 
 // journaledLog is the log in a bolt file with a journal before it.
@@ -27,59 +28,55 @@ type journaledLog struct {
 	journal *journal
 
 	writing sync.Mutex // one write or deletion at a time
-	failed  bool       // a write: what is where is not known
+	empty   bool       // bolt has no entry; guarded by writing
 
 	mu      sync.RWMutex
 	pending []*raft.Log // what the journal has and bolt has not; dense, behind what bolt has
 }
 
 // openJournaled opens the log in the folder dir, or creates it.
-func openJournaled(dir string) (_ innerLog, _ string, err error) {
+func openJournaled(dir string) (_ innerLog, file string, err error) {
 	file, path := filepath.Join(dir, datadir.BoltFile), filepath.Join(dir, datadir.JournalFile)
 	bolt, err := openBolt(file)
 	if err != nil {
 		return nil, file, err
 	}
-	j := &journaledLog{bolt: bolt}
-	defer func() {
-		if err != nil {
-			j.failed = true
-			err = errors.Join(err, j.Close())
-		}
-	}()
 	if err := createFile(path, createJournal); err != nil {
-		return nil, path, err
+		return nil, path, errors.Join(err, bolt.Close())
 	}
-	if j.journal, err = openJournal(path, false); err != nil {
-		return nil, path, err
+	journal, err := openJournal(path, false)
+	if err != nil {
+		return nil, path, errors.Join(err, bolt.Close())
 	}
-	return j, file, j.replay()
+	j := &journaledLog{bolt: bolt, journal: journal}
+	if err := protect(j.load); err != nil {
+		errs := []error{openError(file, err), journal.close()}
+		if !errors.Is(err, errPanicked) { // it may hold bolt's locks
+			errs = append(errs, bolt.Close())
+		}
+		return nil, file, errors.Join(errs...)
+	}
+	return j, file, nil
 }
 
-// replay brings into the bolt file what only the journal has.
-func (j *journaledLog) replay() error {
-	return protect(func() error {
-		last, err := j.bolt.LastIndex()
-		if err != nil {
-			return err
-		}
-		if j.pending, err = j.journal.load(last); err != nil {
-			return err
-		}
-		return j.settle()
-	})
+// load finds what only the journal has. It writes nothing: that is for a start that is
+// not refused.
+func (j *journaledLog) load() error {
+	last, err := j.bolt.LastIndex()
+	if err != nil {
+		return err
+	}
+	j.empty = last == 0
+	if j.pending, err = j.journal.load(last); err != nil {
+		return err
+	}
+	// Entries that bolt has were perhaps written by a process that was killed before it
+	// synced them.
+	return j.bolt.store.Sync()
 }
 
 // FirstIndex returns the first index written, 0 for no entries.
-func (j *journaledLog) FirstIndex() (uint64, error) {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	first, err := j.bolt.FirstIndex()
-	if first == 0 && err == nil && len(j.pending) > 0 {
-		first = j.pending[0].Index
-	}
-	return first, err
-}
+func (j *journaledLog) FirstIndex() (uint64, error) { return j.bolt.FirstIndex() }
 
 // LastIndex returns the last index written, 0 for no entries.
 func (j *journaledLog) LastIndex() (uint64, error) {
@@ -119,11 +116,10 @@ func (j *journaledLog) StoreLogs(logs []*raft.Log) error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
 	size := recordSize(logs)
-	if size > journalMost || !j.journal.fits(size) || logs[len(logs)-1].Index > maxIndex {
+	if j.empty || size > journalMost || !j.journal.fits(size) || logs[len(logs)-1].Index > maxIndex {
 		return j.flush(logs)
 	}
 	if err := j.journal.append(logs); err != nil {
-		j.failed = true
 		return err
 	}
 	j.mu.Lock()
@@ -136,26 +132,14 @@ func (j *journaledLog) StoreLogs(logs []*raft.Log) error {
 func (j *journaledLog) flush(logs []*raft.Log) error {
 	if all := slices.Concat(j.pending, logs); len(all) > 0 {
 		if err := j.bolt.StoreLogs(all); err != nil {
-			j.failed = true
 			return err
 		}
+		j.empty = false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.pending = nil
 	j.journal.rewind()
-	return nil
-}
-
-// settle leaves all entries to the bolt file, and none in the journal.
-func (j *journaledLog) settle() error {
-	if err := j.flush(nil); err != nil {
-		return err
-	}
-	if err := j.journal.clear(); err != nil {
-		j.failed = true
-		return err
-	}
 	return nil
 }
 
@@ -169,23 +153,20 @@ func (j *journaledLog) DeleteRange(low, high uint64) error {
 		return err
 	}
 	if high >= last {
-		if err := j.settle(); err != nil {
+		if err := j.flush(nil); err != nil {
+			return err
+		}
+		if err := j.journal.clear(); err != nil {
 			return err
 		}
 	}
-	return j.bolt.DeleteRange(low, high)
+	if err := j.bolt.DeleteRange(low, high); err != nil {
+		return err
+	}
+	last, err = j.bolt.LastIndex()
+	j.empty = last == 0
+	return err
 }
 
-// Close closes the files, after all is in the bolt file.
-func (j *journaledLog) Close() error {
-	j.writing.Lock()
-	defer j.writing.Unlock()
-	var errs []error
-	if !j.failed {
-		errs = append(errs, j.settle())
-	}
-	if j.journal != nil {
-		errs = append(errs, j.journal.close())
-	}
-	return errors.Join(append(errs, j.bolt.Close())...)
-}
+// Close closes the files, and leaves in the journal what is there.
+func (j *journaledLog) Close() error { return errors.Join(j.journal.close(), j.bolt.Close()) }

@@ -71,11 +71,11 @@ func TestAMissingPieceIsNoEntry(t *testing.T) {
 		index uint64
 		piece int
 		want  error
-	}{{7, 0, ErrDamaged}, {7, 1, ErrDamaged}, {7, 3, ErrCorruptEntry}} {
+	}{{7, 0, ErrDamaged}, {7, 1, ErrDamaged}, {7, 5, ErrCorruptEntry}} {
 		dir := t.TempDir()
 		s := openUnmanaged(t, dir, Bolt)
 		for i := range uint64(9) {
-			if err := s.Log().StoreLog(largeEntry(i+1, 3*pieceBytes+10)); err != nil {
+			if err := s.Log().StoreLog(largeEntry(i+1, 5*pieceBytes+10)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -70,16 +70,19 @@ func unseal(l *raft.Log, index uint64) error {
 
 // sum covers l and ext, its Extensions with the format behind them.
 func sum(l *raft.Log, ext []byte) uint32 {
-	fixed := make([]byte, 0, fixedSize)
-	fixed = binary.LittleEndian.AppendUint64(fixed, l.Index)
-	fixed = binary.LittleEndian.AppendUint64(fixed, l.Term)
-	fixed = append(fixed, byte(l.Type))
-	fixed = binary.LittleEndian.AppendUint64(fixed, uint64(l.AppendedAt.Unix()))
-	fixed = binary.LittleEndian.AppendUint32(fixed, uint32(l.AppendedAt.Nanosecond()))
-	fixed = binary.LittleEndian.AppendUint32(fixed, uint32(len(ext)-1))
-	crc := crc32.Update(0, crcTable(), fixed)
+	crc := crc32.Update(0, crcTable(), appendFixed(make([]byte, 0, fixedSize), l, len(ext)-1))
 	crc = crc32.Update(crc, crcTable(), ext)
 	return crc32.Update(crc, crcTable(), l.Data)
+}
+
+// appendFixed writes the fields of one size, and n for that of the Extensions.
+func appendFixed(b []byte, l *raft.Log, n int) []byte {
+	b = binary.LittleEndian.AppendUint64(b, l.Index)
+	b = binary.LittleEndian.AppendUint64(b, l.Term)
+	b = append(b, byte(l.Type))
+	b = binary.LittleEndian.AppendUint64(b, uint64(l.AppendedAt.Unix()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(l.AppendedAt.Nanosecond()))
+	return binary.LittleEndian.AppendUint32(b, uint32(n))
 }
 
 // nilIfEmpty gives both stores one form: one returns nil for empty, the other

@@ -130,6 +130,34 @@ func TestCallersShareRequests(t *testing.T) {
 	})
 }
 
+// Who waits beside a crowd goes out when it is answered, whether anybody comes back or not.
+func TestAnAnswerLetsTheNextGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := queueOf(t, crowd)
+		var first, second *batch
+		if n := taken(q, &first)(); n != crowd {
+			t.Fatal(n)
+		}
+		size := taken(q, &second)
+		size()
+		addEvents(t, q, 1)
+		if n := size(); n != 0 {
+			t.Errorf("%d go out beside %d", n, crowd)
+		}
+		q.finish(first.all)
+		if n := size(); n != 0 {
+			t.Errorf("%d go out while %d are expected", n, crowd)
+		}
+		time.Sleep(gatherFor)
+		if n := size(); n != 1 {
+			t.Fatalf("%d go out", n)
+		}
+		for _, b := range []*batch{first, second} {
+			b.cancel(nil)
+		}
+	})
+}
+
 // Beside a crowd under way others wait for its answers, up to a full request; and who
 // comes back one after the other is waited for, though not for ever.
 func TestACrowdSharesOneRequest(t *testing.T) {

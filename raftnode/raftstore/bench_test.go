@@ -55,3 +55,41 @@ func (s *Stores) deletePrefix(to uint64) error {
 	}
 	return s.log.DeleteRange(first, to)
 }
+
+// BenchmarkOpen opens a log of half a gigabyte, as a node does that starts again.
+func BenchmarkOpen(b *testing.B) {
+	const count, size = 6000, 90 << 10
+	for _, kind := range []Kind{Bolt, WAL} {
+		b.Run(fmt.Sprintf("%s/%dx%dKiB", kind, count, size>>10), func(b *testing.B) {
+			opts := Options{Dir: b.TempDir(), Kind: kind, Fatal: func(err error) { b.Error(err) }}
+			s, err := Open(opts)
+			if err != nil {
+				b.Fatal(err)
+			}
+			data := make([]byte, size)
+			for i := uint64(1); i <= count; i += 4 {
+				batch := make([]*raft.Log, 4)
+				for j := range batch {
+					batch[j] = &raft.Log{Index: i + uint64(j), Term: 1, Data: data}
+				}
+				if err := s.Log().StoreLogs(batch); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(count * size)
+			b.ReportAllocs()
+			for b.Loop() {
+				s, err := Open(opts)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := s.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +29,7 @@ import (
 const (
 	pageHeader  = 16
 	elementSize = 16
+	bucketSize  = 16
 	metaSize    = 64
 	metaSummed  = metaSize - 8
 
@@ -48,7 +48,7 @@ var native = binary.NativeEndian
 
 // boltFile is a bolt file under inspection.
 type boltFile struct {
-	f        *os.File
+	data     []byte // the file, mapped
 	pageSize int64
 	meta     boltMeta
 	seen     []uint64 // a bit a page, set once the page was reached
@@ -70,8 +70,17 @@ func checkBoltFile(path string, buckets []string, visit func(bucket string, key 
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
 		return inUse(path, err)
 	}
-	b := &boltFile{f: f, buckets: map[string]bool{}, visit: visit}
-	if err := b.check(); err != nil {
+	data, err := mapFile(f)
+	if err != nil {
+		return fmt.Errorf("raftstore: check %s: %w", path, err)
+	}
+	defer unix.Munmap(data)
+	b := &boltFile{data: data, buckets: map[string]bool{}, visit: visit}
+	err = protect(b.check)
+	switch {
+	case errors.Is(err, errPanicked):
+		return damaged(path, "it can not be read to its end: "+err.Error())
+	case err != nil:
 		return damaged(path, err.Error())
 	}
 	for _, name := range buckets {
@@ -82,23 +91,29 @@ func checkBoltFile(path string, buckets []string, visit func(bucket string, key 
 	return nil
 }
 
+// mapFile maps f, as the millions of pages of a long log take longer to read one by one. What
+// the disk can not read is a fault, a panic below protect.
+func mapFile(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return nil, err
+	}
+	return unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
+}
+
 func inUse(path string, err error) error {
 	return fmt.Errorf("raftstore: open %s: %w: %w: stop the process that has it open", path, datadir.ErrInUse, err)
 }
 
 func (b *boltFile) check() error {
-	info, err := b.f.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size() == 0 {
+	if len(b.data) == 0 {
 		return errors.New("it is empty")
 	}
 	if err := b.readMetas(); err != nil {
 		return err
 	}
-	if need := int64(b.meta.highWater) * b.pageSize; info.Size() < need {
-		return fmt.Errorf("it is cut: %d bytes of %d", info.Size(), need)
+	if need := int64(b.meta.highWater) * b.pageSize; int64(len(b.data)) < need {
+		return fmt.Errorf("it is cut: %d bytes of %d", len(b.data), need)
 	}
 	b.seen = make([]uint64, b.meta.highWater/64+1)
 	if err := b.checkFreelist(); err != nil {
@@ -127,10 +142,10 @@ func (b *boltFile) readMetas() error {
 }
 
 func (b *boltFile) readMeta(off int64) (m boltMeta, err error) {
-	raw, err := b.readAt(off, pageHeader+metaSize)
-	if err != nil {
-		return m, err
+	if off < 0 || off > int64(len(b.data))-pageHeader-metaSize {
+		return m, errors.New("it is cut")
 	}
+	raw := b.data[off:]
 	flags, raw := native.Uint16(raw[8:]), raw[pageHeader:]
 	h := fnv.New64a()
 	h.Write(raw[:metaSummed])
@@ -151,17 +166,6 @@ func (b *boltFile) readMeta(off int64) (m boltMeta, err error) {
 	}, nil
 }
 
-func (b *boltFile) readAt(off int64, n int) ([]byte, error) {
-	buf := make([]byte, n)
-	if _, err := b.f.ReadAt(buf, off); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, errors.New("it is cut")
-		}
-		return nil, err
-	}
-	return buf, nil
-}
-
 // checkFreelist looks at a stored list of free pages: bbolt hands these out to
 // be overwritten.
 func (b *boltFile) checkFreelist() error {
@@ -180,7 +184,7 @@ func (b *boltFile) checkFreelist() error {
 		}
 		first, count = first+8, int64(native.Uint64(raw))
 	}
-	if p.flags != flagFreelist || count < 0 || count > p.size/8 {
+	if p.flags != flagFreelist || count < 0 || count > int64(len(p.data))/8 {
 		return fmt.Errorf("page %d is no list of free pages", p.id)
 	}
 	ids, err := p.slice(first, 8*count)
@@ -265,7 +269,10 @@ func (b *boltFile) walkLeaf(p boltPage, low, high []byte, bucket string) error {
 }
 
 func (b *boltFile) walkBucket(p boltPage, e boltElement, bucket string) error {
-	raw, err := p.slice(e.value, 16)
+	if e.valueSize < bucketSize {
+		return fmt.Errorf("page %d has a bucket that is cut", p.id)
+	}
+	raw, err := p.slice(e.value, e.valueSize)
 	if err != nil {
 		return err
 	}
@@ -273,7 +280,7 @@ func (b *boltFile) walkBucket(p boltPage, e boltElement, bucket string) error {
 	if root := native.Uint64(raw); root != 0 {
 		return b.walk(root, nil, nil, bucket)
 	}
-	inline, err := openPage(b.f, p.id, p.off+e.value+16, e.valueSize-16)
+	inline, err := openPage(p.id, raw[bucketSize:])
 	if err != nil {
 		return err
 	}
@@ -288,15 +295,19 @@ func (b *boltFile) page(id uint64) (boltPage, error) {
 	if id < 2 || id >= b.meta.highWater {
 		return boltPage{}, fmt.Errorf("page %d is outside of the file", id)
 	}
-	p, err := openPage(b.f, id, int64(id)*b.pageSize, b.pageSize)
+	off := int64(id) * b.pageSize
+	p, err := openPage(id, b.data[off:off+b.pageSize])
 	if err != nil {
 		return p, err
 	}
 	if p.stored != id {
 		return p, fmt.Errorf("page %d says it is page %d", id, p.stored)
 	}
-	p.size = (int64(p.overflow) + 1) * b.pageSize
-	return p, b.reach(id, uint64(p.overflow))
+	if err := b.reach(id, uint64(p.overflow)); err != nil {
+		return p, err
+	}
+	p.data = b.data[off : off+(int64(p.overflow)+1)*b.pageSize]
+	return p, nil
 }
 
 func (b *boltFile) reach(id, overflow uint64) error {
@@ -312,14 +323,12 @@ func (b *boltFile) reach(id, overflow uint64) error {
 	return nil
 }
 
-// boltPage is a page, with its start in memory: values are not read.
+// boltPage is a page with its overflow, or one inside of another.
 type boltPage struct {
-	f            *os.File
 	id, stored   uint64
-	off, size    int64 // in the file
 	flags, count uint16
 	overflow     uint32
-	head         []byte
+	data         []byte
 }
 
 type boltElement struct {
@@ -329,38 +338,27 @@ type boltElement struct {
 	keySize, valueSize int64
 }
 
-func openPage(f *os.File, id uint64, off, size int64) (boltPage, error) {
-	p := boltPage{f: f, id: id, off: off, size: size}
-	if size < pageHeader {
-		return p, fmt.Errorf("page %d has a bucket that is cut", id)
+func openPage(id uint64, data []byte) (boltPage, error) {
+	if len(data) < pageHeader {
+		return boltPage{}, fmt.Errorf("page %d has a bucket that is cut", id)
 	}
-	p.head = make([]byte, size)
-	if _, err := f.ReadAt(p.head, off); err != nil {
-		return p, fmt.Errorf("page %d can not be read: %w", id, err)
-	}
-	p.stored = native.Uint64(p.head)
-	p.flags, p.count = native.Uint16(p.head[8:]), native.Uint16(p.head[10:])
-	p.overflow = native.Uint32(p.head[12:])
-	return p, nil
+	return boltPage{
+		id: id, stored: native.Uint64(data),
+		flags: native.Uint16(data[8:]), count: native.Uint16(data[10:]), overflow: native.Uint32(data[12:]),
+		data: data,
+	}, nil
 }
 
 func (p boltPage) holds(off, n int64) bool {
-	return off >= 0 && n >= 0 && off <= p.size && n <= p.size-off
+	size := int64(len(p.data))
+	return off >= 0 && n >= 0 && off <= size && n <= size-off
 }
 
-// slice returns bytes of the page, from memory where they are in its start.
 func (p boltPage) slice(off, n int64) ([]byte, error) {
 	if !p.holds(off, n) {
 		return nil, fmt.Errorf("page %d points out of itself", p.id)
 	}
-	if off+n <= int64(len(p.head)) {
-		return p.head[off : off+n], nil
-	}
-	buf := make([]byte, n)
-	if _, err := p.f.ReadAt(buf, p.off+off); err != nil {
-		return nil, fmt.Errorf("page %d can not be read: %w", p.id, err)
-	}
-	return buf, nil
+	return p.data[off : off+n], nil
 }
 
 func (p boltPage) elements() ([]boltElement, error) {

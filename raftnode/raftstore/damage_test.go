@@ -373,6 +373,24 @@ func TestAFileCutUnderARunningNodeIsAnError(t *testing.T) {
 	wantError(t, fatal.only(t), ErrCorruptEntry)
 }
 
+// TestAFileCutWhileItIsLookedThrough stands for pages that the disk can not read, which are the
+// same fault.
+func TestAFileCutWhileItIsLookedThrough(t *testing.T) {
+	dir := t.TempDir()
+	s := openStores(t, dir, Bolt)
+	for i := range uint64(256) {
+		if err := s.Log().StoreLog(&raft.Log{Index: i + 1, Term: 1, Data: make([]byte, 16<<10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeStores(t, s)
+	file := logFile(t, dir, Bolt)
+	err := checkBoltFile(file, nil, func(string, []byte) error { return os.Truncate(file, 1<<20) })
+	if wantError(t, err, ErrDamaged); err != nil && !strings.Contains(err.Error(), "can not be read to its end") {
+		t.Error(err)
+	}
+}
+
 func TestTheOtherLogStoreIsNotOpenedOverThisOne(t *testing.T) {
 	other := map[Kind]Kind{Bolt: WAL, WAL: Bolt}
 	bothKinds(t, func(t *testing.T, kind Kind) {

@@ -94,6 +94,7 @@ type node struct {
 func serve(ctx context.Context, sh *shell, cfg serveConfig) error {
 	logger := hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.LevelFromString(cfg.LogLevel), Output: sh.err, JSONFormat: cfg.LogJSON})
 	fresh := cfg.fresh()
+	slackenTimers()
 	n, err := startNode(ctx, sh, cfg, logger)
 	if err != nil {
 		return err
@@ -115,6 +116,17 @@ func serve(ctx context.Context, sh *shell, cfg serveConfig) error {
 	stopSeeding()
 	<-seeded
 	return errors.Join(err, n.stop(context.WithoutCancel(ctx)))
+}
+
+// slackenTimers lets sleeps of this process last up to 250 us longer: Go's runtime looks after its
+// threads every 20 us while anything runs, which costs a node that serves one caller at a time a
+// seventh of its CPU. Threads to come take it over from these. Only Linux knows it, for root
+// or CAP_SYS_NICE; elsewhere nothing changes, and a systemd unit can have it instead.
+func slackenTimers() {
+	threads, _ := filepath.Glob("/proc/self/task/*")
+	for _, t := range threads {
+		_ = os.WriteFile(filepath.Join("/proc", filepath.Base(t), "timerslack_ns"), []byte("250000"), 0)
+	}
 }
 
 // startNode opens everything a node is made of.

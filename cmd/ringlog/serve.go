@@ -120,7 +120,7 @@ func serve(ctx context.Context, sh *shell, cfg serveConfig) error {
 
 // slackenTimers lets sleeps of this process last up to 250 us longer: Go's runtime looks after its
 // threads every 20 us while anything runs, which costs a node that serves one caller at a time a
-// seventh of its CPU. Threads to come take it over from these. Only Linux knows it, for root
+// tenth to a seventh of its CPU. Threads to come take it over from these. Only Linux knows it, for root
 // or CAP_SYS_NICE; elsewhere nothing changes, and a systemd unit can have it instead.
 func slackenTimers() {
 	threads, _ := filepath.Glob("/proc/self/task/*")

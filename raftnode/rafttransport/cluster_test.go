@@ -191,17 +191,34 @@ func (c *cluster) found(first *voter, others ...*voter) {
 		c.Fatal(err)
 	}
 	c.leader(first)
+	founded := []*voter{first}
 	for _, v := range others {
 		c.start(v, nil)
-		c.add(first, v)
+		c.add(v, founded...)
+		founded = append(founded, v)
 	}
 }
 
-func (c *cluster) add(leader, v *voter) {
+// led does what only a leader can, with whoever leads by then: on a busy machine the
+// lead may move at any time. What is done again has to be harmless.
+func (c *cluster) led(among []*voter, do func(*raft.Raft) error) {
 	c.Helper()
-	if err := leader.raft.AddVoter(raft.ServerID(v.id), raft.ServerAddress(v.addr), 0, 10*time.Second).Error(); err != nil {
-		c.Fatal(err)
+	for {
+		switch err := do(c.leader(among...).raft); {
+		case err == nil:
+			return
+		case !errors.Is(err, raft.ErrNotLeader) && !errors.Is(err, raft.ErrLeadershipLost):
+			c.Fatal(err)
+		}
 	}
+}
+
+// add makes v a voter of the cluster the others form.
+func (c *cluster) add(v *voter, others ...*voter) {
+	c.Helper()
+	c.led(others, func(r *raft.Raft) error {
+		return r.AddVoter(raft.ServerID(v.id), raft.ServerAddress(v.addr), 0, 10*time.Second).Error()
+	})
 }
 
 func (c *cluster) leader(among ...*voter) (l *voter) {
@@ -218,11 +235,22 @@ func (c *cluster) leader(among ...*voter) (l *voter) {
 	return l
 }
 
-func (c *cluster) apply(leader *voter, data []byte) {
+// apply appends data to what all have applied, which is had, and returns both.
+func (c *cluster) apply(had, data []byte, among ...*voter) []byte {
 	c.Helper()
-	if err := leader.raft.Apply(data, 10*time.Second).Error(); err != nil {
-		c.Fatal(err)
-	}
+	want := append(bytes.Clone(had), data...)
+	c.led(among, func(r *raft.Raft) error {
+		if err := r.Barrier(10 * time.Second).Error(); err != nil {
+			return err
+		}
+		for _, v := range among {
+			if v.raft == r && bytes.Equal(v.fsm.read(), want) {
+				return nil // a leader that lost the lead had brought it to a majority
+			}
+		}
+		return r.Apply(data, 10*time.Second).Error()
+	})
+	return want
 }
 
 func (c *cluster) agree(want []byte, among ...*voter) {
@@ -239,39 +267,44 @@ func TestRaftRunsOverIt(t *testing.T) {
 		t.Run(fmt.Sprint(n, " voters"), func(t *testing.T) {
 			c := newCluster(t)
 			voters := []*voter{c.voter("n1"), c.voter("n2"), c.voter("n3")}[:n]
-			first, last := voters[0], voters[n-1]
-			c.found(first, voters[1:n-1]...)
+			early, last := voters[:n-1], voters[n-1]
+			c.found(early[0], early[1:]...)
 			var want []byte
-			write := func(leader *voter, size int) {
-				data := bytes.Repeat([]byte{byte(len(want) + 1)}, size)
-				c.apply(leader, data)
-				want = append(want, data...)
+			write := func(size int, among ...*voter) {
+				want = c.apply(want, bytes.Repeat([]byte{byte(len(want) + 1)}, size), among...)
 			}
 			for range 20 {
-				write(first, 64<<10)
+				write(64<<10, early...)
 			}
-			if err := first.raft.Snapshot().Error(); err != nil {
-				t.Fatal(err)
+			c.agree(want, early...)
+			for _, v := range early {
+				if err := v.raft.Snapshot().Error(); err != nil {
+					t.Fatal(err)
+				}
 			}
 			c.start(last, nil)
-			c.add(first, last)
+			c.add(last, early...)
 			c.agree(want, voters...)
 			if restored, _ := last.snapshots.List(); len(restored) == 0 {
 				t.Error("the last joined without a snapshot")
 			}
-			for _, other := range voters[1:] {
-				c.wires.set(first.id, other.id, true)
-			}
-			eventually(t, "the cut leader steps down", func() bool { return first.raft.State() != raft.Leader })
-			for _, other := range voters[1:] {
-				c.wires.set(first.id, other.id, false)
-			}
 			leader := c.leader(voters...)
-			write(leader, 100)
+			cut := func(is bool) {
+				for _, other := range voters {
+					if other != leader {
+						c.wires.set(leader.id, other.id, is)
+					}
+				}
+			}
+			cut(true)
+			eventually(t, "the cut leader steps down", func() bool { return leader.raft.State() != raft.Leader })
+			cut(false)
+			write(100, voters...)
 			c.agree(want, voters...)
 			if n == 2 {
 				return
 			}
+			leader = c.leader(voters...)
 			c.stop(leader)
 			rest := make([]*voter, 0, n)
 			for _, v := range voters {
@@ -279,7 +312,7 @@ func TestRaftRunsOverIt(t *testing.T) {
 					rest = append(rest, v)
 				}
 			}
-			write(c.leader(rest...), 100)
+			write(100, rest...)
 			c.agree(want, rest...)
 			c.start(leader, nil)
 			c.agree(want, voters...)
@@ -327,8 +360,8 @@ func TestWipedVoterCanNotVote(t *testing.T) {
 			c := newCluster(t)
 			n1, n2, n3 := c.voter("n1"), c.voter("n2"), c.voter("n3")
 			c.found(n1, n2, n3)
-			c.apply(n1, []byte("acknowledged"))
-			c.agree([]byte("acknowledged"), n1, n2, n3)
+			acknowledged := c.apply(nil, []byte("acknowledged"), n1, n2, n3)
+			c.agree(acknowledged, n1, n2, n3)
 			for _, v := range []*voter{n1, n2, n3} {
 				c.stop(v)
 			}
@@ -349,13 +382,10 @@ func TestWipedVoterCanNotVote(t *testing.T) {
 				t.Fatalf("n3 voted for %s (%v)", cand, err)
 			}
 			c.start(n2, nil) // its disk is whole: the two elect, and take n3 in anew
-			leader := c.leader(n1, n2)
-			if err := leader.raft.RemoveServer("n3", 0, 10*time.Second).Error(); err != nil {
-				t.Fatal(err)
-			}
+			c.led([]*voter{n1, n2}, func(r *raft.Raft) error { return r.RemoveServer("n3", 0, 10*time.Second).Error() })
 			c.town.settle("n3", "n3-b", raft.ServerAddress(n3.addr))
-			c.add(leader, n3)
-			c.agree([]byte("acknowledged"), n1, n2, n3)
+			c.add(n3, n1, n2)
+			c.agree(acknowledged, n1, n2, n3)
 		})
 	}
 }

@@ -8,7 +8,6 @@ import "time"
 // A member is at risk when it trails by a good part of what the log keeps and the
 // log grows faster than the member follows; no longer once it trails by little.
 type Pace struct {
-	keeps   uint64 // entries that a compaction leaves
 	samples []sample
 }
 
@@ -26,21 +25,22 @@ const (
 	calmShare  = 8                // and by less than keeps/calmShare is none
 )
 
-// NewPace watches one member; keeps is how many entries a compaction leaves.
-func NewPace(keeps uint64) *Pace { return &Pace{keeps: keeps} }
+// NewPace watches one member.
+func NewPace() *Pace { return &Pace{} }
 
-// See takes in where the member and the log stand. changed reports that t.AtRisk
+// See takes in where the member and the log stand; keeps is how many entries a compaction
+// leaves for who is behind. changed reports that t.AtRisk
 // differs from was, and is worth telling.
-func (p *Pace) See(at time.Time, applied, last uint64, was bool) (t Trail, changed bool) {
+func (p *Pace) See(at time.Time, applied, last, keeps uint64, was bool) (t Trail, changed bool) {
 	p.samples = append(p.samples, sample{at, applied, last})
 	for len(p.samples) > 2 && at.Sub(p.samples[1].at) >= paceWindow {
 		p.samples = p.samples[1:]
 	}
 	t = Trail{AtRisk: was, Trailing: last - min(applied, last)}
-	t.Left = p.keeps - min(t.Trailing, p.keeps)
+	t.Left = keeps - min(t.Trailing, keeps)
 	first := p.samples[0]
 	elapsed := at.Sub(first.at)
-	if t.Trailing < p.keeps/calmShare {
+	if t.Trailing < keeps/calmShare {
 		t.AtRisk = false
 		return t, was
 	}
@@ -50,7 +50,7 @@ func (p *Pace) See(at time.Time, applied, last uint64, was bool) (t Trail, chang
 	t.Rate, t.LogRate = rate(first.applied, applied, elapsed), rate(first.last, last, elapsed)
 	if t.LogRate > t.Rate {
 		t.TruncatedIn = time.Duration(float64(t.Left) / float64(t.LogRate-t.Rate) * float64(time.Second))
-		t.AtRisk = was || t.Trailing >= p.keeps/riskShare
+		t.AtRisk = was || t.Trailing >= keeps/riskShare
 	}
 	return t, t.AtRisk != was
 }

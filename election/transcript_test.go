@@ -47,6 +47,7 @@ type teller struct {
 	detector *Detector
 	outlook  *Outlook
 	pace     *Pace
+	keeps   uint64
 	behind   bool // as the pace said last
 	health   Health
 }
@@ -112,7 +113,7 @@ func (s *teller) observe(what string, w []string) string {
 	case "see", "sees":
 		return s.see(w)
 	case "pace": // entries that a compaction leaves
-		s.pace, s.behind = NewPace(uint64(s.number(w[0]))), false
+		s.pace, s.keeps, s.behind = NewPace(), uint64(s.number(w[0])), false
 	case "member": // at applied last
 		return s.follows(w)
 	default:
@@ -145,7 +146,7 @@ func (s *teller) see(w []string) (text string) {
 }
 
 func (s *teller) follows(w []string) string {
-	trail, changed := s.pace.See(s.at(w[0]), uint64(s.number(w[1])), uint64(s.number(w[2])), s.behind)
+	trail, changed := s.pace.See(s.at(w[0]), uint64(s.number(w[1])), uint64(s.number(w[2])), s.keeps, s.behind)
 	if !changed {
 		return ""
 	}

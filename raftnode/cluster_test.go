@@ -310,14 +310,20 @@ func publishing(payload string) frame.Request {
 
 func numbered(i int) frame.Request { return publishing(fmt.Sprintf(`{"n": %d}`, i)) }
 
-// publish appends event i, whoever leads meanwhile; the same again is a
-// duplicate and tells the first offset, so trying again is safe.
+// publish appends event i.
 func publish(t testing.TB, n *Node, i int) fsm.Result {
+	t.Helper()
+	return publishPayload(t, n, fmt.Sprintf(`{"n": %d}`, i))
+}
+
+// publishPayload appends an event, whoever leads meanwhile; the same again is a
+// duplicate and tells the first offset, so trying again is safe.
+func publishPayload(t testing.TB, n *Node, payload string) fsm.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), raceFactor*15*time.Second)
 	defer cancel()
 	for {
-		r, err := n.Propose(ctx, numbered(i))
+		r, err := n.Propose(ctx, publishing(payload))
 		switch {
 		case err == nil && len(r.Duplicates) == 1:
 			r.First = r.Duplicates[0].Offset
@@ -325,7 +331,7 @@ func publish(t testing.TB, n *Node, i int) fsm.Result {
 		case err == nil:
 			return r
 		case !errors.Is(err, ErrNoLeader) && !errors.Is(err, ErrOutcomeUnknown) || ctx.Err() != nil:
-			t.Fatalf("publish %d at %s: %v", i, n.cfg.ID, err)
+			t.Fatalf("publish %.40s at %s: %v", payload, n.cfg.ID, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

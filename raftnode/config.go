@@ -63,6 +63,8 @@ type Timing struct {
 	SnapshotInterval  time.Duration // how often the raft log is looked at; 30 s
 	SnapshotThreshold uint64        // entries since the last compaction that make the next; 16384
 	TrailingLogs      uint64        // entries kept for followers behind, at least 1; 10240
+	CompactBytes      int64         // bytes stored since the last compaction that make the next, of which so many stay; 64 MiB
+	TrailingBytes     int64         // bytes kept for followers behind, at least CompactBytes; 1 GiB
 	Ping              time.Duration // how often the other members are asked; 500 ms
 	Misses            int           // pings without an answer until a member is out of reach; 3
 	Sync              time.Duration // a disk write that takes longer is a hung disk, and keeps no leader any more; 10 s
@@ -101,6 +103,8 @@ func (t Timing) withDefaults() Timing {
 	orDefault(&t.SnapshotInterval, 30*time.Second)
 	orDefault(&t.SnapshotThreshold, 16384)
 	orDefault(&t.TrailingLogs, 10240)
+	orDefault(&t.CompactBytes, 64<<20)
+	orDefault(&t.TrailingBytes, max(1<<30, t.CompactBytes))
 	orDefault(&t.Ping, 500*time.Millisecond)
 	orDefault(&t.Misses, 3)
 	orDefault(&t.Sync, 10*time.Second)
@@ -144,6 +148,9 @@ func (c *Config) problem() error {
 	}
 	if t := c.Timing; t.Lease > t.Heartbeat || t.Election < t.Heartbeat {
 		return fmt.Errorf("a lease of %s, a heartbeat of %s and an election of %s: they must not be in another order", t.Lease, t.Heartbeat, t.Election)
+	}
+	if t := c.Timing; t.CompactBytes < 0 || t.TrailingBytes < t.CompactBytes {
+		return fmt.Errorf("%d bytes to compact at and %d that stay for who is behind: these must not be less", t.CompactBytes, t.TrailingBytes)
 	}
 	for _, addr := range []string{c.RaftBind, c.RaftAdvertise} {
 		if addr == "" && c.RaftBind != "" {

@@ -161,6 +161,7 @@ func (c *care) trails(ctx context.Context, now time.Time) error {
 	}
 	c.sampled = now
 	last, health := n.raft.Load().LastIndex(), n.machine.Health()
+	keeps := n.compaction.keeps(n.cfg.Timing.TrailingBytes)
 	for _, s := range n.servers() {
 		id := string(s.ID)
 		seen, _ := n.watch.last(id)
@@ -169,10 +170,10 @@ func (c *care) trails(ctx context.Context, now time.Time) error {
 		}
 		pace := c.paces[id]
 		if pace == nil {
-			pace = election.NewPace(n.cfg.Timing.TrailingLogs)
+			pace = election.NewPace()
 			c.paces[id] = pace
 		}
-		t, changed := pace.See(now, seen.report.Applied, last, slices.Contains(health.Trailing, id))
+		t, changed := pace.See(now, seen.report.Applied, last, keeps, slices.Contains(health.Trailing, id))
 		if !changed {
 			continue
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// guardedLog keeps raft from compacting its log past the state. Raft counts
+// guardedLog keeps raft from compacting its log past the state and past what is to stay. Raft counts
 // entries that never reach the state machine (no-ops) as part of a snapshot, the
 // state ends at its last command; with the entries between them gone, a restart
 // would miss them.
@@ -15,9 +15,11 @@ import (
 // its log for that entry once another has followed it, and not its snapshot.
 type guardedLog struct {
 	raft.LogStore
-	durable func() uint64          // the index up to which the state is on disk
-	floor   func() *raft.Log       // the entry before the log's first where a state replaced it; without what it said
-	storing func(logs []*raft.Log) // sees entries before they are stored; nil is nobody
+	durable func() uint64            // the index up to which the state is on disk
+	keep    func(last uint64) uint64 // the first entry that a compaction leaves
+	floor   func() *raft.Log         // the entry before the log's first where a state replaced it; without what it said
+	storing func(logs []*raft.Log)   // sees entries before they are stored; nil is nobody
+	stored  func()                   // is called behind that
 }
 
 var _ raft.MonotonicLogStore = guardedLog{}
@@ -33,7 +35,13 @@ func (g guardedLog) StoreLogs(logs []*raft.Log) error {
 	if g.storing != nil && len(logs) > 0 {
 		g.storing(logs)
 	}
-	return g.LogStore.StoreLogs(logs)
+	if err := g.LogStore.StoreLogs(logs); err != nil {
+		return err
+	}
+	if g.stored != nil {
+		g.stored()
+	}
+	return nil
 }
 
 // StoreLog implements raft.LogStore.
@@ -41,7 +49,7 @@ func (g guardedLog) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log
 
 // GetLog implements raft.LogStore.
 func (g guardedLog) GetLog(index uint64, l *raft.Log) error {
-	err := g.stored(index, l)
+	err := g.read(index, l)
 	// As a leader raft never sends the floor on: it would need the entry before. There
 	// is none before index 1.
 	if errors.Is(err, raft.ErrLogNotFound) && index > 1 {
@@ -53,9 +61,9 @@ func (g guardedLog) GetLog(index uint64, l *raft.Log) error {
 	return err
 }
 
-// stored reads an entry. The WAL goes on answering for compacted entries as long as
+// read reads an entry. The WAL goes on answering for compacted entries as long as
 // their segment stands; raft would build on entries that a restart no longer has.
-func (g guardedLog) stored(index uint64, l *raft.Log) error {
+func (g guardedLog) read(index uint64, l *raft.Log) error {
 	if g.IsMonotonic() {
 		first, err := g.FirstIndex()
 		if err != nil {
@@ -81,7 +89,7 @@ func (g guardedLog) DeleteRange(low, high uint64) error {
 		return err
 	}
 	if low <= first && high < last {
-		high = min(high, g.durable())
+		high = min(high, g.durable(), g.keep(last)-1)
 	}
 	if high < low {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -33,22 +34,23 @@ type Node struct {
 	transport *rafttransport.Transport
 	raft      atomic.Pointer[raft.Raft] // nil only while Open runs
 
-	clock    *clock
-	proposer *proposer
-	barrier  *barrier
-	watch    *watch
-	disk     *diskGuard
-	edges    *edges
-	terms    *termsSeen
-	vigil    *vigil
-	removals removals
-	contacts contacts
-	eager    *eager
-	forming  forming
-	refused  refused
-	changing chan struct{} // held by who changes members or hands leadership over
-	diverged atomic.Bool
-	verdict  atomic.Pointer[AutopilotVerdict] // of this leadership
+	clock      *clock
+	proposer   *proposer
+	barrier    *barrier
+	watch      *watch
+	disk       *diskGuard
+	edges      *edges
+	terms      *termsSeen
+	vigil      *vigil
+	removals   removals
+	contacts   contacts
+	eager      *eager
+	compaction *compaction
+	forming    forming
+	refused    refused
+	changing   chan struct{} // held by who changes members or hands leadership over
+	diverged   atomic.Bool
+	verdict    atomic.Pointer[AutopilotVerdict] // of this leadership
 
 	closing   context.Context // ends when Close begins
 	announce  context.CancelFunc
@@ -191,8 +193,9 @@ func (n *Node) openRaft() error {
 	n.pumping.Go(func() { n.edges.pump(notify, n.stopPump) })
 	n.adapter = &machineAdapter{machine: n.machine, clock: n.clock, snapshots: n.snapshots, fatal: n.cfg.Fatal,
 		onApply: n.afterApply, onDiverge: n.suspect, released: make(chan struct{})}
+	n.compaction = newCompaction(n.stores, n.cfg.Timing, n.neededByOthers, n.logger)
 	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
-	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.snapshots.floor.Load, n.shipEagerly},
+	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.compaction.from, n.snapshots.floor.Load, n.shipEagerly, n.compaction.stored},
 		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)
@@ -222,7 +225,7 @@ func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
 	c.LocalID = raft.ServerID(n.cfg.ID)
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
 	c.CommitTimeout = t.CommitTimeout
-	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = t.SnapshotInterval, t.SnapshotThreshold, t.TrailingLogs
+	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = t.SnapshotInterval, t.SnapshotThreshold, 1 // compaction knows how many
 	c.MaxAppendEntries = 64
 	c.BatchApplyCh = true
 	c.ShutdownOnRemove = false // this node decides itself when raft ends
@@ -241,6 +244,7 @@ func (n *Node) start() {
 	n.proposer = newProposer(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, r.Apply)
 	n.barrier = newBarrier(n.leaderIndex)
 	n.disk.voters = n.fullVoters
+	n.work.Go(func() { n.compaction.run(n.ctx, n.Snapshot) })
 	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.barrier.run, n.vigil.run, n.hasten} {
 		n.work.Go(func() { run(n.ctx) })
 	}
@@ -257,6 +261,19 @@ func (n *Node) afterApply() {
 	if err := n.sameCluster(); err != nil {
 		n.cfg.Fatal(err)
 	}
+}
+
+// neededByOthers is the last entry that all other members have applied, as far as this
+// node was told: raft looks at it before it sends what follows.
+func (n *Node) neededByOthers() uint64 {
+	needed := uint64(math.MaxUint64)
+	for _, s := range n.servers() {
+		if id := string(s.ID); id != n.cfg.ID {
+			seen, _ := n.watch.last(id)
+			needed = min(needed, seen.report.Applied)
+		}
+	}
+	return needed
 }
 
 // afterRound looks at what the other members have said.

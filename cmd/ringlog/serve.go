@@ -184,7 +184,7 @@ func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
 
 func (c *serveConfig) timing() raftnode.Timing {
 	return raftnode.Timing{Heartbeat: c.Heartbeat.Duration, Election: c.electionTimeout(), Lease: c.leaderLease(),
-		Ping: c.PingInterval.Duration, Misses: c.PingMisses, SnapshotInterval: c.CompactEvery.Duration, SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries)}
+		Ping: c.PingInterval.Duration, Misses: c.PingMisses, SnapshotInterval: c.CompactEvery.Duration, SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries), CompactBytes: int64(c.CompactBytes), TrailingBytes: int64(c.TrailingBytes)}
 }
 
 // portError names who holds a port that is in use.

@@ -46,6 +46,8 @@ type serveConfig struct {
 	CompactEvery    interval `toml:"raft-compact-interval" json:"raft-compact-interval"`
 	CompactEntries  int      `toml:"raft-compact-entries" json:"raft-compact-entries"`
 	TrailingEntries int      `toml:"raft-trailing-entries" json:"raft-trailing-entries"`
+	CompactBytes    int      `toml:"raft-compact-bytes" json:"raft-compact-bytes"`
+	TrailingBytes   int      `toml:"raft-trailing-bytes" json:"raft-trailing-bytes"`
 	QueueRequests   int      `toml:"queue-requests" json:"queue-requests"`
 	QueueBytes      int      `toml:"queue-bytes" json:"queue-bytes"`
 	LogLevel        string   `toml:"log-level" json:"log-level"`
@@ -68,7 +70,7 @@ func (i interval) MarshalText() ([]byte, error) { return []byte(i.String()), nil
 
 func serveDefaults() serveConfig {
 	return serveConfig{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770", LogStore: datadir.LogStoreBolt, Reserved: "refuse",
-		Heartbeat: interval{time.Second}, PingInterval: interval{500 * time.Millisecond}, PingMisses: 3, CompactEvery: interval{30 * time.Second}, CompactEntries: 16384, TrailingEntries: 10240, QueueRequests: 32768, QueueBytes: 64 << 20,
+		Heartbeat: interval{time.Second}, PingInterval: interval{500 * time.Millisecond}, PingMisses: 3, CompactEvery: interval{30 * time.Second}, CompactEntries: 16384, TrailingEntries: 10240, CompactBytes: 64 << 20, TrailingBytes: 1 << 30, QueueRequests: 32768, QueueBytes: 64 << 20,
 		LogLevel: "info"}
 }
 
@@ -102,6 +104,8 @@ func serveOptions() []serveOption {
 		{"raft-compact-interval", "how often the raft log is looked at for entries that nobody needs", nil, func(c *serveConfig) any { return &c.CompactEvery }},
 		{"raft-compact-entries", "how many entries since the last time make it worth it", nil, func(c *serveConfig) any { return &c.CompactEntries }},
 		{"raft-trailing-entries", "entries kept for members that are behind; who is further behind gets a snapshot", nil, func(c *serveConfig) any { return &c.TrailingEntries }},
+		{"raft-compact-bytes", "how many bytes since the last time make it worth it, at once; of the newest entries so many stay", nil, func(c *serveConfig) any { return &c.CompactBytes }},
+		{"raft-trailing-bytes", "bytes of entries kept for members that are behind, at least --raft-compact-bytes", nil, func(c *serveConfig) any { return &c.TrailingBytes }},
 		{"queue-requests", "requests that this node may hold unanswered when it leads; past it they are refused with 429", nil, func(c *serveConfig) any { return &c.QueueRequests }},
 		{"queue-bytes", "bytes of those requests", nil, func(c *serveConfig) any { return &c.QueueBytes }},
 		{"log-level", "trace, debug, info, warn or error", []string{"RINGRIFT_LOG_LEVEL"}, func(c *serveConfig) any { return &c.LogLevel }},
@@ -281,6 +285,10 @@ func (c *serveConfig) validate(hasToken bool) error {
 		return usagef("--reserved %q: use refuse or accept-as-foreign", c.Reserved)
 	case c.CompactEvery.Duration <= 0 || c.CompactEntries < 1 || c.TrailingEntries < 1:
 		return usagef("--raft-compact-interval, --raft-compact-entries and --raft-trailing-entries must be positive")
+	case c.CompactBytes < 1<<20 || c.CompactBytes > 64<<30:
+		return usagef("--raft-compact-bytes %d: use %d (1 MiB) to %d (64 GiB)", c.CompactBytes, 1<<20, 64<<30)
+	case c.TrailingBytes < c.CompactBytes || c.TrailingBytes > 1<<40:
+		return usagef("--raft-trailing-bytes %d: use %d (--raft-compact-bytes) to %d (1 TiB)", c.TrailingBytes, c.CompactBytes, 1<<40)
 	case c.Heartbeat.Duration < 50*time.Millisecond || c.Heartbeat.Duration > time.Minute:
 		return usagef("--heartbeat %s: use 50ms to 1m", c.Heartbeat)
 	case c.electionTimeout() < c.Heartbeat.Duration || c.electionTimeout() > time.Minute:

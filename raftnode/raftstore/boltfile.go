@@ -53,15 +53,18 @@ type boltFile struct {
 	meta     boltMeta
 	seen     []uint64 // a bit a page, set once the page was reached
 	buckets  map[string]bool
-	visit    func(bucket string, key []byte) error
+	visit    visitor
 }
+
+// visitor gets each key of a bucket that is not one itself, in order, and how many bytes
+// its value has; key is valid during the call only.
+type visitor func(bucket string, key []byte, size int) error
 
 type boltMeta struct{ pageSize, root, freelist, highWater, txid uint64 }
 
 // checkBoltFile reports what would make bbolt fail on the file at path, and a
-// missing bucket, as ErrDamaged. visit, if not nil, gets each key that is not a
-// bucket, in order; key is valid during the call only.
-func checkBoltFile(path string, buckets []string, visit func(bucket string, key []byte) error) error {
+// missing bucket, as ErrDamaged. visit may be nil.
+func checkBoltFile(path string, buckets []string, visit visitor) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("raftstore: check %s: %w", path, err)
@@ -259,7 +262,7 @@ func (b *boltFile) walkLeaf(p boltPage, low, high []byte, bucket string) error {
 		case e.flags&flagBucket != 0:
 			err = b.walkBucket(p, e, string(key))
 		case b.visit != nil:
-			err = b.visit(bucket, key)
+			err = b.visit(bucket, key, int(e.valueSize))
 		}
 		if err != nil {
 			return err

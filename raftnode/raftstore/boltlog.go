@@ -32,11 +32,11 @@ func boltOptions(readOnly bool) *bbolt.Options {
 }
 
 // openBolt opens the log in the bolt file at path, or creates it.
-func openBolt(path string) (boltLog, error) {
+func openBolt(path string, found *sizes) (boltLog, error) {
 	if err := createFile(path, createBolt); err != nil {
 		return boltLog{}, err
 	}
-	return openBoltFile(path, false)
+	return openBoltFile(path, false, found)
 }
 
 func createBolt(path string) error {
@@ -48,9 +48,9 @@ func createBolt(path string) error {
 }
 
 // openBoltFile opens an existing log after checking its structure and that its
-// indexes have no holes.
-func openBoltFile(path string, readOnly bool) (log boltLog, err error) {
-	if err := checkBoltFile(path, []string{logsBucket, confBucket}, denseKeys()); err != nil {
+// indexes have no holes, and adds what its entries have to found.
+func openBoltFile(path string, readOnly bool, found *sizes) (log boltLog, err error) {
+	if err := checkBoltFile(path, []string{logsBucket, confBucket}, denseKeys(found)); err != nil {
 		return boltLog{}, err
 	}
 	err = protect(func() (err error) {

@@ -20,6 +20,7 @@ type checkedLog struct {
 	mark    *tailMark
 	onStore func(entries, bytes int, took time.Duration)
 	recent  recent
+	sizes   *sizes
 
 	// span is held for writing while entries are deleted: an index that is
 	// within first..last while it is held for reading must be readable.
@@ -142,6 +143,7 @@ func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
 		return err
 	}
 	c.recent.add(logs)
+	c.sizes.addAll(logs)
 	if c.onStore != nil {
 		c.onStore(len(logs), bytes, time.Since(began))
 	}
@@ -235,22 +237,26 @@ func (c *checkedLog) deleteTail(last uint64, remove func() error) error {
 }
 
 func (c *checkedLog) deleteUpward(low, high uint64) error {
+	entries, bytes := c.kind.deleteChunk()
 	for low <= high {
-		to := low + min(high-low, c.kind.deleteChunk()-1)
+		to := min(low+min(high-low, entries-1), c.sizes.within(low, bytes))
 		if err := c.deleteChunk(low, to); err != nil {
 			return err
 		}
+		c.sizes.removeUpTo(to)
 		low = to + 1
 	}
 	return nil
 }
 
 func (c *checkedLog) deleteDownward(low, high uint64) error {
+	entries, _ := c.kind.deleteChunk()
 	for low <= high {
-		from := high - min(high-low, c.kind.deleteChunk()-1)
+		from := high - min(high-low, entries-1)
 		if err := c.deleteChunk(from, high); err != nil {
 			return err
 		}
+		c.sizes.removeFrom(from)
 		high = from - 1
 	}
 	return nil

@@ -385,7 +385,7 @@ func TestAFileCutWhileItIsLookedThrough(t *testing.T) {
 	}
 	closeStores(t, s)
 	file := logFile(t, dir, Bolt)
-	err := checkBoltFile(file, nil, func(string, []byte) error { return os.Truncate(file, 1<<20) })
+	err := checkBoltFile(file, nil, func(string, []byte, int) error { return os.Truncate(file, 1<<20) })
 	if wantError(t, err, ErrDamaged); err != nil && !strings.Contains(err.Error(), "can not be read to its end") {
 		t.Error(err)
 	}

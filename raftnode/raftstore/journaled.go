@@ -27,17 +27,18 @@ type journaledLog struct {
 	bolt    boltLog
 	journal *journal
 
-	writing sync.Mutex // one write or deletion at a time
+	writing sync.Mutex // one write at a time, or one deletion of the last entries
 	empty   bool       // bolt has no entry; guarded by writing
 
 	mu      sync.RWMutex
 	pending []*raft.Log // what the journal has and bolt has not; dense, behind what bolt has
 }
 
-// openJournaled opens the log in the folder dir, or creates it.
-func openJournaled(dir string) (_ innerLog, file string, err error) {
+// openJournaled opens the log in the folder dir, or creates it, and adds what its entries
+// have to found.
+func openJournaled(dir string, found *sizes) (_ innerLog, file string, err error) {
 	file, path := filepath.Join(dir, datadir.BoltFile), filepath.Join(dir, datadir.JournalFile)
-	bolt, err := openBolt(file)
+	bolt, err := openBolt(file, found)
 	if err != nil {
 		return nil, file, err
 	}
@@ -56,6 +57,7 @@ func openJournaled(dir string) (_ innerLog, file string, err error) {
 		}
 		return nil, file, errors.Join(errs...)
 	}
+	found.addAll(j.pending)
 	return j, file, nil
 }
 
@@ -143,22 +145,23 @@ func (j *journaledLog) flush(logs []*raft.Log) error {
 	return nil
 }
 
-// DeleteRange deletes entries, both ends included. What the bolt file then lacks at its
-// end must not come back from the journal.
+// DeleteRange deletes entries, both ends included; one call at a time. What the bolt file
+// then lacks at its end must not come back from the journal.
 func (j *journaledLog) DeleteRange(low, high uint64) error {
-	j.writing.Lock()
-	defer j.writing.Unlock()
 	last, err := j.bolt.LastIndex()
 	if err != nil {
 		return err
 	}
-	if high >= last {
-		if err := j.flush(nil); err != nil {
-			return err
-		}
-		if err := j.journal.clear(); err != nil {
-			return err
-		}
+	if high < last { // what is stored meanwhile goes on into the journal
+		return j.bolt.DeleteRange(low, high)
+	}
+	j.writing.Lock()
+	defer j.writing.Unlock()
+	if err := j.flush(nil); err != nil {
+		return err
+	}
+	if err := j.journal.clear(); err != nil {
+		return err
 	}
 	if err := j.bolt.DeleteRange(low, high); err != nil {
 		return err

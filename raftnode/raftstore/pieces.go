@@ -114,10 +114,10 @@ func (b boltLog) DeleteRange(low, high uint64) error {
 func (b boltLog) Close() error { return b.store.Close() }
 
 // denseKeys returns a visitor that wants each entry to follow the one before, and
-// the pieces of one each other.
-func denseKeys() func(bucket string, key []byte) error {
+// the pieces of one each other, and adds what they have to found.
+func denseKeys(found *sizes) visitor {
 	var last uint64
-	return func(bucket string, key []byte) error {
+	return func(bucket string, key []byte, size int) error {
 		if bucket != logsBucket {
 			return nil
 		}
@@ -131,6 +131,7 @@ func denseKeys() func(bucket string, key []byte) error {
 			return fmt.Errorf("key %d is of a log that an earlier version wrote, or of none", at)
 		case last == 0 && piece == 0, at == last+1 && index == before, index == before+1 && piece == 0:
 			last = at
+			found.add(index, int64(size))
 			return nil
 		case last != 0 && index > before+1:
 			return fmt.Errorf("entries %d to %d are missing", before+1, index-1)

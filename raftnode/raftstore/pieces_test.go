@@ -104,7 +104,7 @@ func TestAMissingPieceIsNoEntry(t *testing.T) {
 // TestAnAppendWritesLittleMoreThanItsEntry counts the bytes of the pages that bolt
 // takes for appends of one large entry each.
 func TestAnAppendWritesLittleMoreThanItsEntry(t *testing.T) {
-	log, err := openBolt(t.TempDir() + "/raft.db")
+	log, err := openBolt(t.TempDir()+"/raft.db", &sizes{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,11 +129,13 @@ func open(opts Options, below func(innerLog) innerLog) (_ *Stores, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	inner, file, err := openInner(opts)
+	found := &sizes{}
+	inner, file, err := openInner(opts, found)
 	if err != nil {
 		return nil, err
 	}
 	s.log = newCheckedLog(below(inner), file, opts, s.guard)
+	s.log.sizes = found
 	if s.mark, err = openTailMark(filepath.Join(opts.Dir, tailFile)); err != nil {
 		return nil, err
 	}
@@ -180,11 +182,11 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func openInner(opts Options) (inner innerLog, file string, err error) {
+func openInner(opts Options, found *sizes) (inner innerLog, file string, err error) {
 	if opts.Kind == WAL {
-		return openWAL(filepath.Join(opts.Dir, datadir.WALDir), opts)
+		return openWAL(filepath.Join(opts.Dir, datadir.WALDir), opts, found)
 	}
-	return openJournaled(opts.Dir)
+	return openJournaled(opts.Dir, found)
 }
 
 // compareTail finds entries that were stored and are gone: a store that loses
@@ -203,6 +205,14 @@ func (s *Stores) compareTail() (last uint64, err error) {
 // Log is the store for raft's entries. It also implements
 // raft.MonotonicLogStore.
 func (s *Stores) Log() raft.LogStore { return s.log }
+
+// LogBytes is how many bytes the log's entries have, as told apart to a megabyte. What a
+// WAL's last segment had when it was opened is not counted.
+func (s *Stores) LogBytes() int64 { return s.log.sizes.total() }
+
+// Newest is how many of the last entries have no more than so many bytes together, with the
+// same precision; math.MaxUint64 where all have.
+func (s *Stores) Newest(bytes int64) uint64 { return s.log.sizes.newest(bytes) }
 
 // Stable is the store for raft's term and vote.
 func (s *Stores) Stable() raft.StableStore { return s.stable }
@@ -234,11 +244,11 @@ func (s *Stores) close() error {
 	return errors.Join(errs...)
 }
 
-// deleteChunk is how many entries one deletion may take: bolt deletes in one
+// deleteChunk is how much one deletion takes: bolt deletes in one
 // transaction that blocks appends, the WAL only changes its list of segments.
-func (k Kind) deleteChunk() uint64 {
+func (k Kind) deleteChunk() (entries uint64, bytes int64) {
 	if k == WAL {
-		return math.MaxUint64
+		return math.MaxUint64, math.MaxInt64
 	}
-	return 256
+	return 256, 4 << 20
 }

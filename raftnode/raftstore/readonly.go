@@ -79,7 +79,7 @@ func (r *Reader) readStable(path string) error {
 
 func (r *Reader) openBolt(dir string) error {
 	path := filepath.Join(dir, datadir.BoltFile)
-	bolt, err := openBoltFile(path, true)
+	bolt, err := openBoltFile(path, true, &sizes{})
 	if err != nil {
 		return err
 	}

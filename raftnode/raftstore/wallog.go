@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
 
 	"github.com/ringrift/ringlog/raftnode/datadir"
@@ -15,8 +16,9 @@ import (
 
 const segmentsRecord = "segments"
 
-// openWAL opens the log in the folder dir, or creates it.
-func openWAL(dir string, opts Options) (_ innerLog, file string, err error) {
+// openWAL opens the log in the folder dir, or creates it, and adds what its whole segments
+// have to found.
+func openWAL(dir string, opts Options, found *sizes) (_ innerLog, file string, err error) {
 	if err := prepareWAL(dir); err != nil {
 		return nil, dir, err
 	}
@@ -30,6 +32,7 @@ func openWAL(dir string, opts Options) (_ innerLog, file string, err error) {
 	if err != nil {
 		return nil, dir, errors.Join(walOpenError(dir, err), meta.Close())
 	}
+	meta.measure(dir, found)
 	return store, dir, nil
 }
 
@@ -65,12 +68,15 @@ func walOpenError(dir string, err error) error {
 
 // walMeta keeps raft-wal's list of segments in a checked record instead of a
 // plain bolt value. It implements types.MetaStore.
-type walMeta struct{ record *record }
+type walMeta struct {
+	record   *record
+	segments []types.SegmentInfo // as they were when it was opened
+}
 
 // Load opens the record in dir and returns the list of segments.
 func (m *walMeta) Load(dir string) (state types.PersistentState, err error) {
 	r, state, err := openSegments(dir, false)
-	m.record = r
+	m.record, m.segments = r, state.Segments
 	return state, err
 }
 
@@ -85,6 +91,17 @@ func openSegments(dir string, readOnly bool) (r *record, state types.PersistentS
 		return nil, state, errors.Join(damaged(path, err.Error()), r.close())
 	}
 	return r, state, nil
+}
+
+// measure adds the sizes of the segments that were full when it was opened, as the last one
+// has room for more.
+func (m *walMeta) measure(dir string, found *sizes) {
+	for _, s := range m.segments {
+		if info, err := os.Stat(filepath.Join(dir, segment.FileName(s))); err == nil && !s.SealTime.IsZero() {
+			found.add(s.MaxIndex, info.Size())
+		}
+	}
+	m.segments = nil
 }
 
 // CommitState replaces the list of segments.

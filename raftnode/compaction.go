@@ -1,0 +1,83 @@
+package raftnode
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/raftnode/raftstore"
+)
+
+// compactAgain is how long one that failed is left alone.
+const compactAgain = time.Second
+
+// compaction decides when raft's log loses entries and which. Raft itself only counts
+// entries, of which each may have a few bytes or megabytes.
+//
+// All other members have what is old, as a rule: then little stays, which a start has to
+// look through. What a member has not applied stays as far as Timing allows it.
+type compaction struct {
+	stores *raftstore.Stores
+	timing Timing
+	needed func() uint64 // the first entry without which another member would need the state
+	logger hclog.Logger
+
+	due  chan struct{}
+	left atomic.Int64 // bytes of the log when it was last compacted
+}
+
+func newCompaction(stores *raftstore.Stores, timing Timing, needed func() uint64, logger hclog.Logger) *compaction {
+	c := &compaction{stores: stores, timing: timing, needed: needed, logger: logger, due: make(chan struct{}, 1)}
+	c.left.Store(min(stores.LogBytes(), timing.CompactBytes))
+	return c
+}
+
+// stored is told that the log has grown.
+func (c *compaction) stored() {
+	if c.stores.LogBytes() < c.left.Load()+c.timing.CompactBytes {
+		return
+	}
+	select {
+	case c.due <- struct{}{}:
+	default:
+	}
+}
+
+// run compacts whenever enough bytes were stored.
+func (c *compaction) run(ctx context.Context, compact func(context.Context) error) {
+	for {
+		select {
+		case <-c.due:
+		case <-ctx.Done():
+			return
+		}
+		if err := compact(ctx); err != nil {
+			c.logger.Warn("raft's log was not compacted", "bytes", c.stores.LogBytes(), "error", err)
+			select {
+			case <-time.After(compactAgain):
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		c.left.Store(c.stores.LogBytes())
+	}
+}
+
+// from is the first entry that stays of a log that ends with last.
+func (c *compaction) from(last uint64) uint64 {
+	usual := last + 1 - min(last, c.keeps(c.timing.CompactBytes))
+	return min(usual, max(c.needed(), c.furthest(last)))
+}
+
+// furthest is the first entry that stays however far a member is behind.
+func (c *compaction) furthest(last uint64) uint64 {
+	return last + 1 - min(last, c.keeps(c.timing.TrailingBytes))
+}
+
+// keeps is how many entries stay where so many bytes may.
+func (c *compaction) keeps(bytes int64) uint64 {
+	return min(c.timing.TrailingLogs, max(c.stores.Newest(bytes), 1))
+}

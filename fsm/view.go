@@ -108,6 +108,17 @@ func (m *Machine) Cursor(name string) (Cursor, bool) {
 	return *c.clone(), true
 }
 
+// CursorGeneration returns the generation that holds a cursor.
+func (m *Machine) CursorGeneration(name string) (generation uint64, ok bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	c := m.s.cursors[name]
+	if c == nil {
+		return 0, false
+	}
+	return c.Generation, true
+}
+
 // Cursors returns copies of all cursors, by name.
 func (m *Machine) Cursors() []Cursor {
 	return read(m, func(s *state) []Cursor {

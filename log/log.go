@@ -89,13 +89,21 @@ func (l *Log) Advance(first, last uint64) {
 	l.first, l.last = first, last
 }
 
+// Grown returns nil where the log has reached offset, else what is closed when it grows.
+func (l *Log) Grown(offset uint64) <-chan struct{} {
+	l.state.Lock()
+	defer l.state.Unlock()
+	if l.last >= offset {
+		return nil
+	}
+	return l.grown
+}
+
 // Wait returns when the log has reached offset, or ctx is done.
 func (l *Log) Wait(ctx context.Context, offset uint64) error {
 	for {
-		l.state.Lock()
-		last, grown := l.last, l.grown
-		l.state.Unlock()
-		if last >= offset {
+		grown := l.Grown(offset)
+		if grown == nil {
 			return nil
 		}
 		select {

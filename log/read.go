@@ -69,13 +69,28 @@ func (l *Log) walk(from uint64, visit func(*cached) (more bool, err error)) (*Ga
 	}
 	visited := false
 	err := l.View(func(db *pebble.DB) error {
+		at, n := from, 0
+		for ; at <= last && n < maxBlocksPerRead; n++ { // whoever follows the log finds the newest ones in memory
+			b := l.cache.get(at)
+			if b == nil {
+				break
+			}
+			visited = true
+			if more, err := visit(b); err != nil || !more {
+				return err
+			}
+			at = b.last() + 1
+		}
+		if at > last || n == maxBlocksPerRead {
+			return nil
+		}
 		it, err := blockIter(db, last)
 		if err != nil {
 			return err
 		}
 		defer it.Close()
-		more := it.SeekLT(blockKey(from + 1))
-		for n := 0; more && n < maxBlocksPerRead; n++ {
+		more := it.SeekLT(blockKey(at + 1))
+		for ; more && n < maxBlocksPerRead; n++ {
 			b, err := l.cache.block(it)
 			if err != nil {
 				return err

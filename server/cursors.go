@@ -219,17 +219,17 @@ func (s *service) holder(ctx context.Context, r readCursor) (fsm.Cursor, error) 
 
 // holds reports whether the caller's generation still is the cursor's.
 func (s *service) holds(r readCursor) error {
-	c, ok := s.machine().Cursor(r.name)
+	newest, ok := s.machine().CursorGeneration(r.name)
 	switch {
 	case !ok:
 		return noCursor(r.name)
-	case c.Generation < r.generation:
-		return &api.Error{Code: api.InvalidArgument, Field: "generation", Offset: c.Generation,
-			Message: fmt.Sprintf("generation %d of cursor %q does not exist, the newest is %d", r.generation, r.name, c.Generation),
+	case newest < r.generation:
+		return &api.Error{Code: api.InvalidArgument, Field: "generation", Offset: newest,
+			Message: fmt.Sprintf("generation %d of cursor %q does not exist, the newest is %d", r.generation, r.name, newest),
 			Remedy:  "send the generation that opening the cursor answered with"}
-	case c.Generation > r.generation:
-		return &api.Error{Code: api.Fenced, Field: "generation", Offset: c.Generation,
-			Message: fmt.Sprintf("generation %d of cursor %q is over, %d holds it", r.generation, r.name, c.Generation),
+	case newest > r.generation:
+		return &api.Error{Code: api.Fenced, Field: "generation", Offset: newest,
+			Message: fmt.Sprintf("generation %d of cursor %q is over, %d holds it", r.generation, r.name, newest),
 			Remedy:  "another reader opened the cursor; open it again to take it back"}
 	}
 	return nil

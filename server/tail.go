@@ -52,8 +52,9 @@ type tail struct {
 
 	diverged  func() bool
 	heartbeat time.Duration
-	handed    time.Time // when a batch was handed out last
-	ask       int       // events to ask for
+	handed    time.Time   // when a batch was handed out last
+	beat      *time.Timer // for the next heartbeat; nil before anything was waited for
+	ask       int         // events to ask for
 	// check, if set, says whether the reader may go on; gap, if set, what is known of
 	// events that were trimmed before it.
 	check func() error
@@ -284,9 +285,20 @@ func eventBytes(e *event.Event) int {
 
 // wait returns when there is more to read, or when it is time for a heartbeat.
 func (t *tail) wait(ctx context.Context) error {
-	waiting, cancel := context.WithDeadline(ctx, t.handed.Add(t.heartbeat))
-	defer cancel()
-	if err := t.log.Wait(waiting, t.next); err != nil && ctx.Err() != nil {
+	grown := t.log.Grown(t.next)
+	if grown == nil {
+		return nil
+	}
+	due := time.Until(t.handed.Add(t.heartbeat))
+	if t.beat == nil {
+		t.beat = time.NewTimer(due)
+	} else {
+		t.beat.Reset(due)
+	}
+	select {
+	case <-grown:
+	case <-t.beat.C:
+	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	return nil

@@ -329,12 +329,14 @@ func (s *state) position() Position {
 func (m *Machine) Position() Position { return read(m, (*state).position) }
 
 // VerifyLog reads the key columns of everything retained and requires that they
-// follow each other without a hole.
-func (m *Machine) VerifyLog(ctx context.Context) error {
+// follow each other without a hole. It calls pause after each block: that may take
+// its time, so that others get theirs.
+func (m *Machine) VerifyLog(ctx context.Context, pause func()) error {
 	first, last := m.log.Bounds()
 	next := first
 	err := m.log.EachColumns(first, last, func(c *log.Columns) bool {
 		next = c.Last() + 1
+		pause()
 		return ctx.Err() == nil
 	})
 	if err == nil {

@@ -40,7 +40,7 @@ func (p *Pace) See(at time.Time, applied, last, keeps uint64, was bool) (t Trail
 	t.Left = keeps - min(t.Trailing, keeps)
 	first := p.samples[0]
 	elapsed := at.Sub(first.at)
-	if t.Trailing < keeps/calmShare {
+	if t.Trailing < max(keeps/calmShare, 1) {
 		t.AtRisk = false
 		return t, was
 	}
@@ -50,7 +50,7 @@ func (p *Pace) See(at time.Time, applied, last, keeps uint64, was bool) (t Trail
 	t.Rate, t.LogRate = rate(first.applied, applied, elapsed), rate(first.last, last, elapsed)
 	if t.LogRate > t.Rate {
 		t.TruncatedIn = time.Duration(float64(t.Left) / float64(t.LogRate-t.Rate) * float64(time.Second))
-		t.AtRisk = was || t.Trailing >= keeps/riskShare
+		t.AtRisk = was || t.Trailing >= max(keeps/riskShare, 2)
 	}
 	return t, t.AtRisk != was
 }

@@ -329,18 +329,25 @@ func (s *state) position() Position {
 func (m *Machine) Position() Position { return read(m, (*state).position) }
 
 // VerifyLog reads the key columns of everything retained and requires that they
-// follow each other without a hole. It calls pause after each block: that may take
+// follow each other without a hole. It calls pause now and then: that may take
 // its time, so that others get theirs.
 func (m *Machine) VerifyLog(ctx context.Context, pause func()) error {
+	const blocks = 64 // at a time, as a state that is replaced waits for its readers
 	first, last := m.log.Bounds()
 	next := first
-	err := m.log.EachColumns(first, last, func(c *log.Columns) bool {
-		next = c.Last() + 1
+	var err error
+	for more := first <= last; more && err == nil; {
+		left := blocks
+		more = false
+		err = m.log.EachColumns(next, last, func(c *log.Columns) bool {
+			next, left = c.Last()+1, left-1
+			more = next <= last
+			return left > 0
+		})
 		pause()
-		return ctx.Err() == nil
-	})
-	if err == nil {
-		err = ctx.Err()
+		if err == nil {
+			err = ctx.Err()
+		}
 	}
 	if now, _ := m.log.Bounds(); err == nil && first <= last && now == first && next != last+1 {
 		err = fmt.Errorf("%w: nothing from %d to %d", log.ErrCorrupt, next, last)

@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -36,13 +37,22 @@ func newCompaction(stores *raftstore.Stores, timing Timing, needed func() uint64
 
 // stored is told that the log has grown.
 func (c *compaction) stored() {
-	if c.stores.LogBytes() < c.left.Load()+c.timing.CompactBytes {
+	if !c.isDue() {
 		return
 	}
 	select {
 	case c.due <- struct{}{}:
 	default:
 	}
+}
+
+func (c *compaction) isDue() bool {
+	bytes, left := c.stores.LogBytes(), c.left.Load()
+	if bytes < left { // raft has compacted by itself
+		c.left.Store(bytes)
+		return false
+	}
+	return bytes >= left+c.timing.CompactBytes
 }
 
 // run compacts whenever enough bytes were stored.
@@ -52,6 +62,9 @@ func (c *compaction) run(ctx context.Context, compact func(context.Context) erro
 		case <-c.due:
 		case <-ctx.Done():
 			return
+		}
+		if !c.isDue() {
+			continue
 		}
 		if err := compact(ctx); err != nil {
 			c.logger.Warn("raft's log was not compacted", "bytes", c.stores.LogBytes(), "error", err)
@@ -75,6 +88,16 @@ func (c *compaction) from(last uint64) uint64 {
 // furthest is the first entry that stays however far a member is behind.
 func (c *compaction) furthest(last uint64) uint64 {
 	return last + 1 - min(last, c.keeps(c.timing.TrailingBytes))
+}
+
+// room is by how many entries a member may be behind, of a log of so many, until it needs
+// the state. Where the log is still small that is judged by what its entries have.
+func (c *compaction) room(entries uint64) uint64 {
+	if fit := c.stores.Newest(c.timing.TrailingBytes); fit != math.MaxUint64 {
+		return min(c.timing.TrailingLogs, max(fit, 1))
+	}
+	fit := float64(entries) * float64(c.timing.TrailingBytes) / float64(max(c.stores.LogBytes(), 1))
+	return uint64(min(float64(c.timing.TrailingLogs), max(fit, 1)))
 }
 
 // keeps is how many entries stay where so many bytes may.

@@ -15,11 +15,12 @@ import (
 // its log for that entry once another has followed it, and not its snapshot.
 type guardedLog struct {
 	raft.LogStore
-	durable func() uint64            // the index up to which the state is on disk
-	keep    func(last uint64) uint64 // the first entry that a compaction leaves
-	floor   func() *raft.Log         // the entry before the log's first where a state replaced it; without what it said
-	storing func(logs []*raft.Log)   // sees entries before they are stored; nil is nobody
-	stored  func()                   // is called behind that
+	durable   func() uint64            // the index up to which the state is on disk
+	installed func() uint64            // the last entry of a state that replaced this one; 0 is none
+	keep      func(last uint64) uint64 // the first entry that a compaction leaves
+	floor     func() *raft.Log         // the entry before the log's first where a state replaced it; without what it said
+	storing   func(logs []*raft.Log)   // sees entries before they are stored; nil is nobody
+	stored    func()                   // is called behind that
 }
 
 var _ raft.MonotonicLogStore = guardedLog{}
@@ -76,9 +77,12 @@ func (g guardedLog) read(index uint64, l *raft.Log) error {
 	return g.LogStore.GetLog(index, l)
 }
 
-// DeleteRange implements raft.LogStore. A range that begins with the log and
-// does not reach its end is a compaction; any other is a suffix that a leader has
-// replaced, or a whole log that a snapshot has, and goes as raft says.
+// DeleteRange implements raft.LogStore. A range that begins with the log is a compaction,
+// unless it reaches to entries that are not in the state, which a leader has replaced, or
+// the log is one that a snapshot stands for: these go as raft says, and so does a suffix.
+//
+// A compaction leaves the last entry of the state. Raft compacts beside the goroutine that
+// replaces a suffix, by an end that the log may not have any more; it would empty the log.
 func (g guardedLog) DeleteRange(low, high uint64) error {
 	first, err := g.FirstIndex()
 	if err != nil {
@@ -88,8 +92,9 @@ func (g guardedLog) DeleteRange(low, high uint64) error {
 	if err != nil {
 		return err
 	}
-	if low <= first && high < last {
-		high = min(high, g.durable(), g.keep(last)-1)
+	durable := g.durable()
+	if compacts := low <= first && (high < last || g.installed() < high && high <= durable); compacts {
+		high = min(high, max(durable, 1)-1, g.keep(last)-1)
 	}
 	if high < low {
 		return nil

@@ -195,7 +195,7 @@ func (n *Node) openRaft() error {
 		onApply: n.afterApply, onDiverge: n.suspect, released: make(chan struct{})}
 	n.compaction = newCompaction(n.stores, n.cfg.Timing, n.neededByOthers, n.logger)
 	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
-	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.compaction.from, n.snapshots.floor.Load, n.shipEagerly, n.compaction.stored},
+	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.snapshots.installed.Load, n.compaction.from, n.snapshots.floor.Load, n.shipEagerly, n.compaction.stored},
 		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)

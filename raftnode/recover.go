@@ -322,16 +322,21 @@ func empty(dir string) error {
 	return err
 }
 
-// halfTime returns what a long loop calls in each round, to sleep as long as it works: with
+// halfTime returns what a long loop calls now and then, to wait as long as it has worked: with
 // a processor taken for seconds, what is published meanwhile would wait for its turn.
-func halfTime() func() {
-	const turn = time.Millisecond
+func halfTime(ctx context.Context) func() {
+	const least, most = time.Millisecond, 50 * time.Millisecond
 	began := time.Now()
 	return func() {
-		if worked := time.Since(began); worked >= turn {
-			time.Sleep(worked)
-			began = time.Now()
+		worked := time.Since(began)
+		if worked < least {
+			return
 		}
+		select {
+		case <-time.After(min(worked, most)):
+		case <-ctx.Done():
+		}
+		began = time.Now()
 	}
 }
 
@@ -340,7 +345,7 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) 
 	if n.machine.Applied() == 0 {
 		return snapshots.Meta{}, errors.New("raftnode: backup: the node has no state yet")
 	}
-	if err := n.machine.VerifyLog(ctx, halfTime()); err != nil { // a backup with a hole would be found out too late
+	if err := n.machine.VerifyLog(ctx, halfTime(ctx)); err != nil { // a backup with a hole would be found out too late
 		return snapshots.Meta{}, fmt.Errorf("raftnode: backup: %w", err)
 	}
 	dir, p, meta, err := n.snapshots.freeze()

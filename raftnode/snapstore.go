@@ -37,9 +37,10 @@ type snapshotStore struct {
 	nodeID  string
 	logger  hclog.Logger
 
-	number  atomic.Uint64            // names folders
-	durable atomic.Uint64            // an index up to which the state is surely on disk
-	floor   atomic.Pointer[raft.Log] // where the state began: index and term only
+	number    atomic.Uint64            // names folders
+	durable   atomic.Uint64            // an index up to which the state is surely on disk
+	floor     atomic.Pointer[raft.Log] // where the state began: index and term only
+	installed atomic.Uint64            // the index of the last state that replaced this one
 
 	mu       sync.Mutex
 	received *receivedSnapshot // complete and not yet swapped in
@@ -206,6 +207,7 @@ func (s *snapshotStore) swap(r *receivedSnapshot) error {
 	}
 	s.mu.Unlock()
 	s.durable.Store(r.meta.Index)
+	s.installed.Store(r.meta.Index)
 	s.floor.Store(&raft.Log{Index: r.meta.Index, Term: r.meta.Term, Type: raft.LogNoop})
 	s.logger.Info("state replaced by a snapshot", "index", r.meta.Index, "term", r.meta.Term, "from", r.meta.NodeID)
 	return os.RemoveAll(r.dir)

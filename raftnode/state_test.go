@@ -251,18 +251,22 @@ func TestCompactionNeverPassesTheState(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		durable   uint64
+		installed uint64
 		keep      uint64 // the first that is to stay
 		low, high uint64
 		first     uint64 // of the log from 1 to 20, afterwards
 		last      uint64
 	}{
-		{"below the state", 15, 20, 1, 10, 11, 20},
-		{"past the state, whose end raft's no-ops follow", 8, 20, 1, 12, 9, 20},
-		{"nothing durable", 0, 20, 1, 12, 1, 20},
-		{"what is to stay", 15, 6, 1, 10, 6, 20},
-		{"all is to stay", 15, 1, 1, 10, 1, 20},
-		{"a replaced suffix", 3, 3, 15, 20, 1, 14},
-		{"all, after a snapshot", 3, 3, 1, 20, 0, 0},
+		{"below the state", 15, 0, 20, 1, 10, 11, 20},
+		{"past the state, whose end raft's no-ops follow", 8, 0, 20, 1, 12, 8, 20},
+		{"nothing durable", 0, 0, 20, 1, 12, 1, 20},
+		{"what is to stay", 15, 0, 6, 1, 10, 6, 20},
+		{"all is to stay", 15, 0, 1, 1, 10, 1, 20},
+		{"all but the state's last, as a suffix went meanwhile", 20, 0, 20, 1, 20, 20, 20},
+		{"all but the state's last, though no more is to stay", 15, 0, 20, 1, 16, 15, 20},
+		{"a replaced suffix", 3, 0, 3, 15, 20, 1, 14},
+		{"all of another log", 3, 0, 3, 1, 20, 0, 0},
+		{"all, after a snapshot", 25, 25, 20, 1, 20, 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			store := raft.NewInmemStore()
@@ -271,7 +275,7 @@ func TestCompactionNeverPassesTheState(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			g := guardedLog{LogStore: store, durable: func() uint64 { return test.durable }, keep: func(uint64) uint64 { return test.keep }, floor: func() *raft.Log { return &raft.Log{} }}
+			g := guardedLog{LogStore: store, durable: func() uint64 { return test.durable }, installed: func() uint64 { return test.installed }, keep: func(uint64) uint64 { return test.keep }, floor: func() *raft.Log { return &raft.Log{} }}
 			if err := g.DeleteRange(test.low, test.high); err != nil {
 				t.Fatal(err)
 			}

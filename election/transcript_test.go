@@ -47,7 +47,7 @@ type teller struct {
 	detector *Detector
 	outlook  *Outlook
 	pace     *Pace
-	keeps   uint64
+	keeps    uint64
 	behind   bool // as the pace said last
 	health   Health
 }

@@ -95,6 +95,7 @@ func serve(ctx context.Context, sh *shell, cfg serveConfig) error {
 	logger := hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.LevelFromString(cfg.LogLevel), Output: sh.err, JSONFormat: cfg.LogJSON})
 	fresh := cfg.fresh()
 	slackenTimers()
+	collectAbove(heapFloor)
 	n, err := startNode(ctx, sh, cfg, logger)
 	if err != nil {
 		return err

@@ -5,8 +5,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/metrics"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestThreadsGetTimerSlack(t *testing.T) {
@@ -27,3 +30,43 @@ func TestThreadsGetTimerSlack(t *testing.T) {
 		}
 	}
 }
+
+// TestGarbageWaitsForTheFloor counts the collections that half a gigabyte of garbage leads to, and has the
+// heap outgrow the floor then.
+func TestGarbageWaitsForTheFloor(t *testing.T) {
+	t.Setenv("GOGC", "")
+	const floor = 128 << 20
+	collectAbove(floor)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	start := m.NumGC
+	for range 512 << 10 {
+		garbage = make([]byte, 1<<10)
+	}
+	runtime.ReadMemStats(&m)
+	if n := m.NumGC - start; n == 0 || n > 12 { // with Go's default it would be 30 to 100
+		t.Errorf("%d collections", n)
+	}
+	garbage = make([]byte, floor)
+	gogc := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		runtime.GC()
+		if metrics.Read(gogc); gogc[0].Value.Uint64() == 100 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a heap above the floor grows by %d %%", gogc[0].Value.Uint64())
+		}
+	}
+	garbage = nil
+	for _, c := range []struct {
+		live uint64
+		want int
+	}{{0, 3100}, {4 << 20, 3100}, {16 << 20, 700}, {64 << 20, 100}, {1 << 30, 100}} {
+		if got := growth(c.live, floor); got != c.want {
+			t.Errorf("a heap of %d bytes grows by %d %%, want %d", c.live, got, c.want)
+		}
+	}
+}
+
+var garbage []byte

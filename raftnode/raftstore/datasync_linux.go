@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -13,4 +14,22 @@ func datasync(f *os.File) error {
 			return os.NewSyscallError("fdatasync", err)
 		}
 	}
+}
+
+// openDirect opens a file to read and write blocks past the page cache, or through it
+// where the file system has no other way or wants larger blocks.
+func openDirect(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_DIRECT, 0)
+	if err == nil {
+		if _, err = f.ReadAt(blocks(journalBlock), 0); !errors.Is(err, unix.EINVAL) {
+			return f, nil // any other error comes again when it is read
+		}
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+	}
+	if errors.Is(err, unix.EINVAL) {
+		return os.OpenFile(path, os.O_RDWR, 0)
+	}
+	return nil, err
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // A bolt file is synced twice for a commit, and for the smallest entry a leaf, the
-// branches above it and a meta page are written. So small entries go into a journal
-// first, which is synced once: that makes them durable. They go into the bolt file
+// branches above it and a meta page are written. So all but the largest entries go into a
+// journal first, which is synced once: that makes them durable. They go into the bolt file
 // with the next large ones, or all together when the journal is full. To raft the two
 // are one log, of which the bolt file has at least the first entry.
 
 // journalMost is the largest record for the journal: of larger ones the second writing
 // would cost more than the second sync. Larger ones are not read either, so it can grow
 // but not shrink.
-const journalMost = 16 << 10
+const journalMost = 64 << 10
 
 // journaledLog is the log in a bolt file with a journal before it.
 type journaledLog struct {

@@ -74,10 +74,12 @@ func TestAMissingPieceIsNoEntry(t *testing.T) {
 	}{{7, 0, ErrDamaged}, {7, 1, ErrDamaged}, {7, 5, ErrCorruptEntry}} {
 		dir := t.TempDir()
 		s := openUnmanaged(t, dir, Bolt)
+		var logs []*raft.Log // more than goes into the journal
 		for i := range uint64(9) {
-			if err := s.Log().StoreLog(largeEntry(i+1, 5*pieceBytes+10)); err != nil {
-				t.Fatal(err)
-			}
+			logs = append(logs, largeEntry(i+1, 5*pieceBytes+10))
+		}
+		if err := s.Log().StoreLogs(logs); err != nil {
+			t.Fatal(err)
 		}
 		closeStores(t, s)
 		raw, err := raftboltdb.NewBoltStore(logFile(t, dir, Bolt))

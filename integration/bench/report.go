@@ -91,7 +91,7 @@ func (r *Report) markdown() string {
 	r.writeGoals(&b)
 	works := allWorks()
 	works = append(works, work{name: restartWork, about: "a node of ringlog is killed and started again: until it has applied what was committed when it was started; the memory it then has, with an empty dedup window; the longest wait of a publisher while the leader takes a snapshot, and in as many events without one"},
-		work{name: restartBaseWork, about: "the same with a twentieth of the events"}, work{name: growthWork, about: "the medians of the one by those of the other"})
+		work{name: restartBaseWork, about: "the same with a twentieth of the events, and twenty snapshots in a row, so that as many waits are looked at"}, work{name: growthWork, about: "the medians of the one by those of the other"})
 	for _, w := range works {
 		r.writeWork(&b, w)
 	}

@@ -16,31 +16,34 @@ func training(n int) event.Event {
 	return e
 }
 
-// BenchmarkApply decides and stores entries of 1024 fresh events each, with a full
-// dedup window moving along.
+// BenchmarkApply decides and stores entries of fresh events of one producer, with a full dedup window
+// moving along, by how many events there are to an entry.
 func BenchmarkApply(b *testing.B) {
-	m, err := Open(Options{Dir: b.TempDir()})
-	if err != nil {
-		b.Fatal(err)
+	for _, perEntry := range []int{1, 64, 1024} {
+		b.Run(fmt.Sprintf("events=%d", perEntry), func(b *testing.B) {
+			m, err := Open(Options{Dir: b.TempDir()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer m.Close()
+			next, index := 0, uint64(0)
+			for b.Loop() {
+				b.StopTimer()
+				events := make([]event.Event, perEntry)
+				for i := range events {
+					events[i] = training(next)
+					next++
+				}
+				index++
+				e := entryOf(index, 1, "n1", epoch.Add(time.Duration(index*uint64(perEntry))*100*time.Microsecond), produce("6f1d9c1e-7c5a-7e0b-9b1c-2a4f0d3e5b6a", index, events...))
+				b.StartTimer()
+				if out, err := m.Apply(e.index, e.term, e.data); err != nil || out.Results[0].Refusal != nil {
+					b.Fatal(err, out)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*perEntry), "ns/event")
+		})
 	}
-	defer m.Close()
-	const perEntry = 1024
-	next, index := 0, uint64(0)
-	for b.Loop() {
-		b.StopTimer()
-		events := make([]event.Event, perEntry)
-		for i := range events {
-			events[i] = training(next)
-			next++
-		}
-		index++
-		e := entryOf(index, 1, "n1", epoch.Add(time.Duration(index)*100*time.Millisecond), publish(events...))
-		b.StartTimer()
-		if out, err := m.Apply(e.index, e.term, e.data); err != nil || out.Results[0].Refusal != nil {
-			b.Fatal(err, out)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*perEntry), "ns/event")
 }
 
 // BenchmarkRead goes through a log of 200 entries, as a reader in the past does.

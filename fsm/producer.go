@@ -189,7 +189,7 @@ func (a *applier) remember(c frame.Publish, print uint32, r Result) {
 	a.s.meta.Touch++
 	p := a.s.producers.use(c.Producer)
 	p.Last, p.Used, p.Touch = c.Sequence, a.now, a.s.meta.Touch
-	a.tx.setJSON(key(prefixProducer, p.ID), p)
+	a.tx.setEncoded(key(prefixProducer, p.ID), p.encode)
 	k := resultKey(c.Producer, c.Sequence)
 	value := append(binary.BigEndian.AppendUint32(nil, print), r.Encode()...)
 	a.results[string(k)] = value

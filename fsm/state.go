@@ -60,7 +60,10 @@ var ErrNewerFormat = errors.New("the state was written by a newer version of rin
 type Sum [frame.DigestSize]byte
 
 // MarshalText implements encoding.TextMarshaler with lower-case hex.
-func (s Sum) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]), nil }
+func (s Sum) MarshalText() ([]byte, error) { return s.AppendText(nil) }
+
+// AppendText implements encoding.TextAppender.
+func (s Sum) AppendText(b []byte) ([]byte, error) { return hex.AppendEncode(b, s[:]), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Sum) UnmarshalText(text []byte) error {

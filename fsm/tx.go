@@ -73,7 +73,11 @@ func (t *tx) Delete(key []byte) {
 }
 
 func (t *tx) setJSON(key []byte, v any) {
-	value, err := json.Marshal(v)
+	t.setEncoded(key, func() ([]byte, error) { return json.Marshal(v) })
+}
+
+func (t *tx) setEncoded(key []byte, encode func() ([]byte, error)) {
+	value, err := encode()
 	t.keep(err)
 	t.Set(key, value)
 }
@@ -84,7 +88,7 @@ func (t *tx) finish(m *meta) error {
 	t.sum.Sum(m.Digest[:0])
 	ring := binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(m.Applied%digestsKept))
 	t.keep(t.batch.Set(ring, append(binary.BigEndian.AppendUint64(nil, m.Applied), m.Digest[:]...), nil))
-	value, err := json.Marshal(m)
+	value, err := m.encode()
 	t.keep(err)
 	t.keep(t.batch.Set([]byte{prefixMeta}, value, nil))
 	return t.err

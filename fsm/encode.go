@@ -1,0 +1,193 @@
+package fsm
+
+import (
+	"encoding"
+	"encoding/json"
+	"strconv"
+)
+
+// object writes a JSON object field by field, byte for byte as encoding/json does. What is stored with
+// every entry is written so: reflection took a sixth of what applying a small entry costs.
+type object struct {
+	b   []byte
+	err error
+}
+
+func newObject(room int) *object { return &object{b: append(make([]byte, 0, room), '{')} }
+
+func (o *object) end() ([]byte, error) { return append(o.b, '}'), o.err }
+
+// name begins a field; its name needs no escapes.
+func (o *object) name(name string) {
+	if o.b[len(o.b)-1] != '{' {
+		o.b = append(o.b, ',')
+	}
+	o.b = append(append(append(o.b, '"'), name...), '"', ':')
+}
+
+func (o *object) uint(name string, v uint64) {
+	o.name(name)
+	o.b = strconv.AppendUint(o.b, v, 10)
+}
+
+func (o *object) int(name string, v int64) {
+	o.name(name)
+	o.b = strconv.AppendInt(o.b, v, 10)
+}
+
+func (o *object) string(name, v string) {
+	for i := range len(v) {
+		if c := v[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			o.value(name, v) // escaped
+			return
+		}
+	}
+	o.name(name)
+	o.b = append(append(append(o.b, '"'), v...), '"')
+}
+
+// text writes what marshals itself to text without characters to escape, such as a time or a digest.
+func (o *object) text(name string, v encoding.TextAppender) {
+	o.name(name)
+	b, err := v.AppendText(append(o.b, '"'))
+	if err != nil {
+		o.keep(err)
+		return
+	}
+	o.b = append(b, '"')
+}
+
+// value writes anything.
+func (o *object) value(name string, v any) {
+	o.name(name)
+	b, err := json.Marshal(v)
+	o.keep(err)
+	o.b = append(o.b, b...)
+}
+
+// list writes an object for each of n.
+func (o *object) list(name string, n int, each func(i int)) {
+	o.name(name)
+	o.b = append(o.b, '[')
+	for i := range n {
+		if i > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = append(o.b, '{')
+		each(i)
+		o.b = append(o.b, '}')
+	}
+	o.b = append(o.b, ']')
+}
+
+// object writes one inside.
+func (o *object) object(name string, fields func()) {
+	o.name(name)
+	o.b = append(o.b, '{')
+	fields()
+	o.b = append(o.b, '}')
+}
+
+func (o *object) keep(err error) {
+	if o.err == nil {
+		o.err = err
+	}
+}
+
+func (m *meta) encode() ([]byte, error) {
+	o := newObject(768)
+	o.int("format", int64(m.Format))
+	o.uint("applied", m.Applied)
+	o.uint("term", m.Term)
+	o.int("time_ns", m.Time)
+	o.uint("first", m.First)
+	o.uint("last", m.Last)
+	o.uint("bytes", m.Bytes)
+	o.uint("trimmed_bytes", m.TrimmedBytes)
+	o.uint("dedup_floor", m.Floor)
+	o.uint("columns_from", m.ColumnsFrom)
+	o.int("max_window_ns", int64(m.MaxWindow))
+	o.uint("touch", m.Touch)
+	o.string("cluster_id", m.ClusterID)
+	o.uint("feature_level", uint64(m.FeatureLevel))
+	o.object("leadership", func() {
+		l := &m.Leadership
+		o.uint("term", l.Term)
+		o.string("leader", l.Leader)
+		o.text("since", l.Since)
+		o.text("last", l.Last)
+		if l.Intent != nil {
+			o.value("intent", l.Intent)
+		}
+	})
+	if m.LastStep != nil {
+		o.value("last_clock_step", m.LastStep)
+	}
+	o.object("counters", func() {
+		c := &m.Counters
+		o.uint("accepted", c.Accepted)
+		o.uint("suppressed", c.Suppressed)
+		o.uint("refused", c.Refused)
+		o.uint("replayed", c.Replayed)
+		o.uint("emitted", c.Emitted)
+	})
+	o.text("digest", m.Digest)
+	if m.Letters != (letterTotals{}) {
+		o.value("letters", m.Letters)
+	}
+	if m.GroupGenerations != 0 {
+		o.uint("group_generations", m.GroupGenerations)
+	}
+	return o.end()
+}
+
+func (p *producer) encode() ([]byte, error) {
+	o := newObject(128)
+	o.string("id", p.ID)
+	o.uint("last", p.Last)
+	o.int("used", p.Used)
+	o.uint("touch", p.Touch)
+	return o.end()
+}
+
+func (r *Result) encode() ([]byte, error) {
+	o := newObject(96 + 32*len(r.Duplicates))
+	if r.Refusal != nil {
+		o.value("refusal", r.Refusal)
+	}
+	if r.Index != 0 {
+		o.uint("index", r.Index)
+	}
+	o.text("time", r.Time)
+	if r.First != 0 {
+		o.uint("first", r.First)
+	}
+	if len(r.Duplicates) > 0 {
+		o.list("duplicates", len(r.Duplicates), func(i int) {
+			o.int("row", int64(r.Duplicates[i].Row))
+			o.uint("offset", r.Duplicates[i].Offset)
+		})
+	}
+	if r.Replayed {
+		o.value("replayed", true)
+	}
+	if r.Cursor != nil {
+		o.value("cursor", r.Cursor)
+	}
+	if r.Trim != nil {
+		o.value("trim", r.Trim)
+	}
+	if r.Setting != nil {
+		o.value("setting", r.Setting)
+	}
+	if r.Letter != nil {
+		o.value("letter", r.Letter)
+	}
+	if r.Letters != nil {
+		o.value("letters", r.Letters)
+	}
+	if r.Client != nil {
+		o.value("client", r.Client)
+	}
+	return o.end()
+}

@@ -1,6 +1,6 @@
 # What one types often. Nothing here is needed to build or test: go run and go
 # test do.
-.PHONY: all test race generate mutants demo bench-peers
+.PHONY: all test race generate mutants demo bench-peers profile
 
 all: test
 
@@ -26,3 +26,7 @@ mutants:
 # integration/bench/README.md.
 bench-peers:
 	cd integration/bench && go run . $(BENCH_FLAGS)
+
+# Makes the profile anew by which the compiler optimizes the nodes, two minutes.
+profile:
+	./integration/profile

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"time"
@@ -91,7 +92,12 @@ type node struct {
 }
 
 // serve runs a node until ctx ends.
-func serve(ctx context.Context, sh *shell, cfg serveConfig) error {
+func serve(ctx context.Context, sh *shell, cfg serveConfig) (err error) {
+	profiled, err := profileCPU(cfg.CPUProfile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, profiled()) }()
 	logger := hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.LevelFromString(cfg.LogLevel), Output: sh.err, JSONFormat: cfg.LogJSON})
 	fresh := cfg.fresh()
 	slackenTimers()
@@ -117,6 +123,24 @@ func serve(ctx context.Context, sh *shell, cfg serveConfig) error {
 	stopSeeding()
 	<-seeded
 	return errors.Join(err, n.stop(context.WithoutCancel(ctx)))
+}
+
+// profileCPU writes a profile to file, if one is named, from now until stop is called.
+func profileCPU(file string) (stop func() error, err error) {
+	if file == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, usagef("--cpu-profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("--cpu-profile: %w", err), f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
 }
 
 // slackenTimers lets sleeps of this process last up to 250 us longer: Go's runtime looks after its

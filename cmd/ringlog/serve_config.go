@@ -50,6 +50,7 @@ type serveConfig struct {
 	TrailingBytes   int      `toml:"raft-trailing-bytes" json:"raft-trailing-bytes"`
 	QueueRequests   int      `toml:"queue-requests" json:"queue-requests"`
 	QueueBytes      int      `toml:"queue-bytes" json:"queue-bytes"`
+	CPUProfile      string   `toml:"cpu-profile" json:"cpu-profile"`
 	LogLevel        string   `toml:"log-level" json:"log-level"`
 	LogJSON         bool     `toml:"log-json" json:"log-json"`
 }
@@ -108,6 +109,7 @@ func serveOptions() []serveOption {
 		{"raft-trailing-bytes", "bytes of entries kept for members that are behind, at least --raft-compact-bytes", nil, func(c *serveConfig) any { return &c.TrailingBytes }},
 		{"queue-requests", "requests that this node may hold unanswered when it leads; past it they are refused with 429", nil, func(c *serveConfig) any { return &c.QueueRequests }},
 		{"queue-bytes", "bytes of those requests", nil, func(c *serveConfig) any { return &c.QueueBytes }},
+		{"cpu-profile", "`FILE` for a CPU profile of the node's whole life, for go tool pprof; written when it stops", nil, func(c *serveConfig) any { return &c.CPUProfile }},
 		{"log-level", "trace, debug, info, warn or error", []string{"RINGRIFT_LOG_LEVEL"}, func(c *serveConfig) any { return &c.LogLevel }},
 		{"log-json", "diagnostics as JSON", nil, func(c *serveConfig) any { return &c.LogJSON }},
 	}

@@ -33,6 +33,7 @@ type applier struct {
 	row      int        // the next row to decide
 	base     uint64     // offset of the block's first live event
 	accepted []int      // rows that live, by offset - base
+	keyed    int        // how many of them have a dedup key
 	dead     log.Bitmap // rows that do not
 	receipts receipts
 
@@ -55,9 +56,7 @@ func (a *applier) apply() error {
 	m.Applied, m.Term, m.Time = a.index, a.term, a.now
 	a.stepWithHello()
 	a.tx.number(uint64(a.frame.CRC))
-	if err := a.expireWindow(); err != nil {
-		return err
-	}
+	a.expireWindow()
 	a.expireProducers()
 	if err := a.ageLetters(); err != nil {
 		return err
@@ -126,7 +125,8 @@ func (a *applier) decide(c frame.Command) (Result, error) {
 		return a.changeCursor(c), nil
 	case frame.SettingSet:
 		r := a.setSetting(c)
-		return r, a.expireWindow() // which may just have become shorter
+		a.expireWindow() // which may just have become shorter
+		return r, nil
 	case frame.Trim:
 		return a.requestTrim(c), nil
 	case frame.Register:
@@ -195,7 +195,7 @@ func (a *applier) emit(events []event.Event) error {
 		e.Payload, e.Source, e.NoDedup = payload, EmittedBy, true
 		batch.Add(e, e.Hash())
 	}
-	a.appendBlock(frame.EncodeBlock(&batch), nil, len(events))
+	a.appendBlock(frame.EncodeBlock(&batch), nil, len(events), 0)
 	a.s.meta.Counters.Emitted += uint64(len(events))
 	return nil
 }
@@ -213,18 +213,18 @@ func (a *applier) storeBlock() {
 		if live == a.frame.Header.Rows {
 			dead = nil
 		}
-		a.appendBlock(parts, dead, live)
+		a.appendBlock(parts, dead, live, a.keyed)
 	}
 	if value := a.receipts.encode(a.now); value != nil {
 		a.tx.Set(indexKey(prefixReceipts, a.index), value)
 	}
 }
 
-func (a *applier) appendBlock(p frame.Parts, dead log.Bitmap, live int) {
+func (a *applier) appendBlock(p frame.Parts, dead log.Bitmap, live, keys int) {
 	m := &a.s.meta
 	b := &log.Block{First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now), Dead: dead, Live: live,
 		Shape: p.Shape, HeaderBytes: p.Header, ColumnBytes: p.Columns, Body: p.Body}
 	m.Bytes += log.Append(a.tx, b, m.Bytes)
 	m.Last = b.Last()
-	a.s.window = append(a.s.window, windowBlock{b.First, a.now})
+	a.s.window = append(a.s.window, windowBlock{m.Last, keys, a.now})
 }

@@ -220,6 +220,9 @@ func (r *run) entry(most int) {
 	if _, b := r.troubled.Digest(); a != b {
 		r.t.Fatalf("entry %d: digests differ", r.index)
 	}
+	if a, b := r.plain.Stats().DedupKeys, r.troubled.Stats().DedupKeys; a != b { // which decides when a window is full
+		r.t.Fatalf("entry %d: %d keys in the dedup window, %d after what happened", r.index, a, b)
+	}
 	checkGroups(r.t, r.troubled, r.model)
 }
 

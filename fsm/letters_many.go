@@ -157,7 +157,7 @@ func (a *applier) appendTargeted(p frame.Parts, cursor string, ids []uint64) {
 		Shape: p.Shape, HeaderBytes: p.Header, ColumnBytes: p.Columns, Body: p.Body, Target: cursor, Letters: ids}
 	m.Bytes += log.Append(a.tx, b, m.Bytes)
 	m.Last = b.Last()
-	a.s.window = append(a.s.window, windowBlock{b.First, a.now})
+	a.s.window = append(a.s.window, windowBlock{m.Last, 0, a.now})
 }
 
 // purge removes letters that are dead; one that is under way goes when its cursor has

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/frame"
-	"github.com/ringrift/ringlog/fsm/dedup"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -94,6 +93,7 @@ func (a *applier) placeRow(row int) (earlier uint64, refusal *Refusal, err error
 		return 0, fullWindow(room), nil
 	}
 	a.s.keys.Insert(k, a.base+uint64(len(a.accepted)))
+	a.keyed++
 	a.accepted = append(a.accepted, row)
 	return 0, nil, nil
 }
@@ -115,6 +115,7 @@ func (a *applier) undo(start, receipts, from, to int) {
 		row := a.accepted[i]
 		if a.frame.Columns.KindAt(row) != frame.DedupOff {
 			a.s.keys.Remove(a.frame.Columns.KeyAt(row), a.base+uint64(i))
+			a.keyed--
 		}
 	}
 	a.accepted = a.accepted[:start]
@@ -164,38 +165,18 @@ func (a *applier) expired(at int64) bool { return at+int64(a.s.settings.DedupWin
 // expireWindow takes the keys of blocks that left the window out of the index. All
 // of them go at once, so that the index holds exactly what a rebuild from the
 // floor on would put into it.
-func (a *applier) expireWindow() error {
-	n := 0
+func (a *applier) expireWindow() {
+	n, keys := 0, 0
 	for n < len(a.s.window) && a.expired(a.s.window[n].at) {
+		keys += a.s.window[n].keys
 		n++
 	}
-	if n > 0 && n == len(a.s.window) && len(a.accepted) == 0 {
-		a.s.keys, a.s.window, a.s.meta.Floor = dedup.New(), nil, a.s.meta.Last+1
-		return nil
+	if n == 0 {
+		return
 	}
-	for _, b := range a.s.window[:n] {
-		c, err := a.columns.at(a.log, b.first)
-		if err != nil {
-			return err
-		}
-		a.dropKeys(c)
-		a.s.meta.Floor = c.Last() + 1
-	}
+	a.s.meta.Floor = a.s.window[n-1].last + 1
+	a.s.keys.Expire(a.s.meta.Floor, keys)
 	a.s.window = a.s.window[n:]
-	return nil
-}
-
-func (a *applier) dropKeys(c *log.Columns) {
-	offset := c.First
-	for row := range c.Len() {
-		if c.Dead.Has(row) {
-			continue
-		}
-		if c.KindAt(row) != frame.DedupOff {
-			a.s.keys.Remove(c.KeyAt(row), offset)
-		}
-		offset++
-	}
 }
 
 // columnsCache keeps the key columns used last, for entries that repeat many

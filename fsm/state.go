@@ -160,8 +160,9 @@ type state struct {
 
 // windowBlock is a block whose keys are in the dedup index.
 type windowBlock struct {
-	first uint64
-	at    int64
+	last uint64
+	keys int
+	at   int64
 }
 
 func newState() *state {
@@ -253,8 +254,7 @@ func (s *state) loadMember(_ string, value []byte) error {
 // fillWindow rebuilds the dedup index from the key columns of the window alone.
 func (s *state) fillWindow(l *log.Log) error {
 	return l.EachColumns(s.meta.Floor, s.meta.Last, func(c *log.Columns) bool {
-		s.window = append(s.window, windowBlock{c.First, c.AppendedAt.UnixNano()})
-		offset := c.First
+		before, offset := s.keys.Len(), c.First
 		for row := range c.Len() {
 			if c.Dead.Has(row) {
 				continue
@@ -264,6 +264,7 @@ func (s *state) fillWindow(l *log.Log) error {
 			}
 			offset++
 		}
+		s.window = append(s.window, windowBlock{c.Last(), s.keys.Len() - before, c.AppendedAt.UnixNano()})
 		return true
 	})
 }

@@ -1,10 +1,10 @@
 // Package dedup is the in-memory half of duplicate suppression: which keys were
 // accepted within the window, and at which offset.
 //
-// It holds 17 bytes a key plus the slack of open addressing, about 21 in all, and
+// It holds 17 bytes a key plus the slack of open addressing, 20 to 28 in all, and
 // promises no decision of its own: a hit is a candidate that the caller confirms
 // against the stored key column, so that suppression is exact to the full key. It
-// never looks at a clock; the caller removes what fell out of the window.
+// never looks at a clock; the caller says which offsets fell out of the window.
 package dedup
 
 import (
@@ -35,13 +35,17 @@ const (
 )
 
 // Index is a hash table in shards, each of which grows and shrinks on its own, so
-// that no single insert has to move the whole table. It is not safe for
-// concurrent use.
+// that no single insert has to move the whole table. Slots of offsets below the floor
+// are passed over until their shard is full or has its turn: to look for each key that
+// expires would cost a cache miss for it. It is not safe for concurrent use.
 type Index struct {
 	shards [shards]shard
 	seed   uint64 // places keys only: it never shows in an answer
-	count  int
+	count  int    // keys
+	slots  int    // that are occupied, also by what expired
+	floor  uint64 // offsets below it have expired
 	newest uint64
+	swept  int // the shard swept last
 }
 
 // A shard has a tag beside each slot: 0 for an empty one, else 1 bit occupied and 7
@@ -132,7 +136,7 @@ func (x *Index) Lookup(k frame.Key, confirm func(offset uint64) bool) (uint64, b
 				i -= len(s.slots)
 			}
 			if c := s.slots[i]; c.hi == hi && c.lo&tagMask == tag {
-				if offset := x.offset(c); confirm(offset) {
+				if offset := x.offset(c); offset >= x.floor && confirm(offset) {
 					return offset, true
 				}
 			}
@@ -160,13 +164,61 @@ func (x *Index) offset(c slot) uint64 {
 func (x *Index) Insert(k frame.Key, offset uint64) {
 	hi, tag := split(k)
 	s, h := x.place(hi)
-	if s.count >= len(s.slots)-len(s.slots)/8 {
-		x.resize(s, max(minSlots, len(s.slots)+len(s.slots)/4))
+	if s.count >= full(len(s.slots)) {
+		x.sweep(s)
 	}
 	s.insert(h, slot{hi, occupied | tag | offset&offsetMask})
 	x.newest = max(x.newest, offset)
 	x.count++
+	x.slots++
 }
+
+// full is how many slots of a shard may be occupied.
+func full(slots int) int { return slots - slots/8 }
+
+// Expire takes all keys at offsets below floor out, of which there are so many. The
+// next shard is swept while more slots have expired than have not.
+func (x *Index) Expire(floor uint64, keys int) {
+	x.floor = floor
+	x.count -= keys
+	switch {
+	case x.count == 0:
+		x.shards, x.slots = [shards]shard{}, 0
+	case x.slots > 2*x.count:
+		x.swept = (x.swept + 1) % shards
+		x.sweep(&x.shards[x.swept])
+	}
+}
+
+// sweep makes a shard anew of what has not expired, with room for an eighth more at
+// least, so that the next sweep is as many inserts away.
+func (x *Index) sweep(s *shard) {
+	live := 0
+	for _, c := range s.slots {
+		if x.holds(c) {
+			live++
+		}
+	}
+	size := len(s.slots)
+	switch {
+	case live >= full(full(size)):
+		size = max(minSlots, size+size/4)
+	case live < size/4:
+		size = max(minSlots, 2*live)
+	}
+	old := *s
+	*s = newShard(size)
+	for _, c := range old.slots {
+		if x.holds(c) {
+			_, h := x.place(c.hi)
+			s.insert(h, c)
+		}
+	}
+	x.slots -= old.count - s.count
+}
+
+// holds reports whether a slot has a key that has not expired.
+func (x *Index) holds(c slot) bool { return c.lo&occupied != 0 && x.offset(c) >= x.floor }
 
 func (s *shard) insert(h uint64, c slot) {
 	i := s.home(h)
@@ -186,17 +238,6 @@ func (s *shard) insert(h uint64, c slot) {
 	s.slots[i] = c
 	s.setTag(i, tagOf(h))
 	s.count++
-}
-
-func (x *Index) resize(s *shard, size int) {
-	old := s.slots
-	*s = newShard(size)
-	for _, c := range old {
-		if c.lo&occupied != 0 {
-			_, h := x.place(c.hi)
-			s.insert(h, c)
-		}
-	}
 }
 
 // Remove takes k at offset out and reports whether it stood there.
@@ -232,9 +273,7 @@ func (x *Index) removeAt(s *shard, hole int) {
 	s.setTag(hole, 0)
 	s.count--
 	x.count--
-	if len(s.slots) > minSlots && s.count < len(s.slots)/4 {
-		x.resize(s, max(minSlots, len(s.slots)/2))
-	}
+	x.slots--
 }
 
 // distance is how many steps lead from a forward to b on a ring of n.

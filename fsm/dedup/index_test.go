@@ -2,6 +2,7 @@ package dedup
 
 import (
 	"encoding/binary"
+	"maps"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -25,6 +26,7 @@ func TestIndexAgreesWithAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x, model, at := New(), map[frame.Key]uint64{}, map[uint64]frame.Key{}
 		offset := rapid.Uint64Range(1, 1<<41).Draw(t, "start")
+		floor := offset
 		for range rapid.IntRange(1, 400).Draw(t, "steps") {
 			k := key(t)
 			confirm := func(o uint64) bool { return at[o] == k }
@@ -44,6 +46,12 @@ func TestIndexAgreesWithAMap(t *testing.T) {
 				}
 				delete(model, k)
 				delete(at, want)
+			case rapid.IntRange(0, 9).Draw(t, "expire") == 0:
+				keys := len(model)
+				floor = rapid.Uint64Range(floor, offset+1).Draw(t, "floor")
+				maps.DeleteFunc(model, func(_ frame.Key, at uint64) bool { return at < floor })
+				maps.DeleteFunc(at, func(at uint64, _ frame.Key) bool { return at < floor })
+				x.Expire(floor, keys-len(model))
 			}
 			if x.Len() != len(model) {
 				t.Fatalf("%d keys, want %d", x.Len(), len(model))
@@ -70,17 +78,30 @@ func TestIndexStaysSmall(t *testing.T) {
 	if perKey := float64(x.Bytes()) / n; perKey > 24 {
 		t.Errorf("%.1f bytes a key", perKey)
 	}
-	for i := range uint64(n) {
-		if !x.Remove(wide(i), i+1) {
-			t.Fatalf("key %d is not there", i)
+	// A window of the same size moves on: what is swept now and then takes no more than it did.
+	for i := uint64(n); i < 4*n; i++ {
+		x.Insert(wide(i), i+1)
+		x.Expire(i+2-n, 1)
+		if perKey := float64(x.Bytes()) / n; perKey > 30 {
+			t.Fatalf("%.1f bytes a key, %d keys on", perKey, i-n)
 		}
 	}
-	if x.Len() != 0 || x.Bytes() > shards*(minSlots*17+group) {
+	// Then few come.
+	const few = 1000
+	x.Expire(4*n+1-few, n-few)
+	for range 2 * shards {
+		x.Expire(4*n+1-few, 0)
+	}
+	if x.Len() != few || x.Bytes() > shards*(minSlots*17+group) {
+		t.Errorf("%d keys and %d bytes left behind", x.Len(), x.Bytes())
+	}
+	x.Expire(4*n+1, few)
+	if x.Len() != 0 || x.Bytes() != 0 {
 		t.Errorf("%d keys and %d bytes left behind", x.Len(), x.Bytes())
 	}
 }
 
-func BenchmarkInsertLookupRemove(b *testing.B) {
+func BenchmarkMovingWindow(b *testing.B) {
 	x := New()
 	const window = 1 << 20
 	for i := range uint64(window) {
@@ -90,7 +111,9 @@ func BenchmarkInsertLookupRemove(b *testing.B) {
 	for b.Loop() {
 		x.Lookup(wide(next), func(uint64) bool { return true })
 		x.Insert(wide(next), next+1)
-		x.Remove(wide(next-window), next-window+1)
+		if next%64 == 0 {
+			x.Expire(next+2-window, 64)
+		}
 		next++
 	}
 }

@@ -22,7 +22,7 @@ generate:
 mutants:
 	./integration/mutants/run
 
-# Measures ringlog side by side with JetStream and etcd, half an hour; see
+# Measures ringlog side by side with JetStream and etcd, three quarters of an hour; see
 # integration/bench/README.md.
 bench-peers:
 	cd integration/bench && go run . $(BENCH_FLAGS)

@@ -17,7 +17,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -104,18 +106,29 @@ func (e *Event) Hash() Hash {
 }
 
 func contentHash(value string, payload []byte) Hash {
-	// Most events fit a stack buffer; the streaming digest is for the rest.
-	var buf [1024]byte
-	if n := len(value) + 1 + len(payload); n <= len(buf) {
-		b := append(append(append(buf[:0], value...), ':'), payload...)
-		return sha256.Sum256(b)
-	}
-	h := sha256.New()
-	h.Write(append(append(buf[:0], value...), ':'))
-	h.Write(payload)
-	var sum Hash
-	h.Sum(sum[:0])
-	return sum
+	h := hashers.Get().(*hasher)
+	defer hashers.Put(h)
+	return h.hash(value, payload)
+}
+
+// hasher keeps what a content hash needs of memory, which would be allocated for each.
+type hasher struct {
+	digest hash.Hash
+	head   []byte
+	sum    Hash
+}
+
+var hashers = sync.Pool{New: func() any { return newHasher() }}
+
+func newHasher() *hasher { return &hasher{digest: sha256.New()} }
+
+func (h *hasher) hash(value string, payload []byte) Hash {
+	h.head = append(append(h.head[:0], value...), ':')
+	h.digest.Reset()
+	h.digest.Write(h.head)
+	h.digest.Write(payload)
+	h.digest.Sum(h.sum[:0])
+	return h.sum
 }
 
 // String is the hash in lower-case hex.

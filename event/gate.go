@@ -15,6 +15,8 @@ type Gate struct {
 	policy   Policy
 	outlines outlines
 	shapes   map[gateShape]gateTold
+	hasher   *hasher
+	before   Event // it was normalized; kept for its memory
 }
 
 type gateShape struct {
@@ -36,20 +38,23 @@ func (p *Policy) Gate() *Gate {
 	if g, ok := gates.Get().(*Gate); ok && g.policy == *p {
 		return g
 	}
-	return &Gate{policy: *p}
+	return &Gate{policy: *p, hasher: newHasher()}
 }
 
 // Close gives the gate back. The warnings it told stay.
-func (g *Gate) Close() { gates.Put(g) }
+func (g *Gate) Close() {
+	g.before = Event{} // of the request
+	gates.Put(g)
+}
 
 // Normalize is Policy.Normalize. The warnings must not be changed.
 func (g *Gate) Normalize(e *Event) (Hash, []Warning, error) {
-	before := *e
+	g.before = *e
 	known, shape, _, err := g.policy.normalize(e, &g.outlines, true)
 	if err != nil {
 		return Hash{}, nil, err
 	}
-	return contentHash(known.Value, e.Payload), g.warnings(&before, g.outlines.of(known.Definition), shape), nil
+	return g.hasher.hash(known.Value, e.Payload), g.warnings(&g.before, g.outlines.of(known.Definition), shape), nil
 }
 
 // Check is Policy.Check.

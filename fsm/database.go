@@ -191,6 +191,7 @@ func openDB(dir string, o *Options, exists bool) (*pebble.DB, error) {
 		MemTableSize:                64 << 20,
 		MemTableStopWritesThreshold: 3,
 		L0CompactionThreshold:       2,
+		LBaseMaxBytes:               1 << 40, // one level below: offsets grow, so what is flushed hardly overlaps it
 		WALBytesPerSync:             512 << 10,
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		ReadOnly:                    o.ReadOnly,

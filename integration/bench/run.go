@@ -41,7 +41,7 @@ func scaleOf(quick bool) scale {
 	if quick {
 		return scale{quick: true, warm: 200 * time.Millisecond, publish: time.Second, waited: time.Second, python: time.Second, cursors: 100, fanout: 3 * time.Second}
 	}
-	return scale{warm: 500 * time.Millisecond, publish: 3 * time.Second, waited: 3 * time.Second, python: 3 * time.Second, cursors: 1000, fanout: 20 * time.Second}
+	return scale{warm: 500 * time.Millisecond, publish: 6 * time.Second, waited: 3 * time.Second, python: 3 * time.Second, cursors: 1000, fanout: 20 * time.Second}
 }
 
 // runner measures, round by round.

@@ -81,7 +81,10 @@ func TestIndexStaysSmall(t *testing.T) {
 	// A window of the same size moves on: what is swept now and then takes no more than it did.
 	for i := uint64(n); i < 4*n; i++ {
 		x.Insert(wide(i), i+1)
-		x.Expire(i+2-n, 1)
+		if i%1024 != 1023 {
+			continue
+		}
+		x.Expire(i+2-n, 1024)
 		if perKey := float64(x.Bytes()) / n; perKey > 30 {
 			t.Fatalf("%.1f bytes a key, %d keys on", perKey, i-n)
 		}

@@ -15,17 +15,18 @@ import (
 // would have every system do other work than it is said to do.
 func TestEventsAreCanonicalAndDistinct(t *testing.T) {
 	src := newSource()
-	seen, runs := map[event.Hash]bool{}, map[string]bool{}
+	seen, ranges := map[event.Hash]bool{}, map[int]bool{}
 	gate := event.Policy{Catalogue: event.Builtin()}
 	for range 3 {
 		g := src.generator()
-		if runs[g.run] {
-			t.Fatalf("two generators of run %s", g.run)
+		first := g.n
+		if ranges[first] || first%iterations != 0 || g.to != first+iterations {
+			t.Fatalf("a generator of the iterations %d to %d", first, g.to)
 		}
-		runs[g.run] = true
+		ranges[first] = true
 		for n := range 5000 {
 			ev := g.next()
-			if !strings.Contains(string(ev.Payload), fmt.Sprintf(`"iteration": %d, `, n)) || !strings.Contains(string(ev.Payload), `"run": "`+g.run+`"`) {
+			if !strings.Contains(string(ev.Payload), fmt.Sprintf(`"iteration": %d, `, first+n)) || !strings.Contains(string(ev.Payload), `"run": "`+g.run+`"`) {
 				t.Fatalf("event %d of run %s is %s: only by chance is it unlike another", n, g.run, ev.Payload)
 			}
 			canonical, err := event.Canonicalize(ev.Payload, event.DefaultLimits())

@@ -17,56 +17,92 @@ const payloadSize = 256
 const benchSource = "bench-peers"
 
 // source makes generators whose events are all unlike each other, and unlike those of
-// any other source.
+// any other source. What an event costs its generator is measured with every publisher, so payloads are
+// made up in advance and told apart by their iteration, which is written into a copy.
 type source struct {
-	run   string
-	given atomic.Int64
+	rand   *rand.Rand
+	run    string // with the iteration: unlike any other event's
+	drafts []draft
+	given  atomic.Int64
 }
 
-func newSource() *source { return &source{run: fmt.Sprintf("%x", time.Now().UnixNano())} }
-
-// generator makes up training events. It belongs to one goroutine.
-type generator struct {
-	rand    *rand.Rand
-	run     string // with n: unlike any other event's
-	n       int
-	types   []event.Type
-	configs []string
+// draft is a payload with an iteration of as many digits as any has.
+type draft struct {
+	config    string
+	payload   []byte
+	iteration int // where it stands
 }
 
-func (s *source) generator() *generator {
-	id := s.given.Add(1)
-	return &generator{
-		rand: rand.New(rand.NewPCG(uint64(id), uint64(time.Now().UnixNano()))),
-		run:  s.run + "-" + strconv.FormatInt(id, 10),
-		types: []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted,
-			event.EvaluationCompleted, event.NewGamesAvailable},
-		configs: []string{"hex8_2p", "hex8_3p", "hex8_4p", "square8_2p", "square8_3p", "square19_2p", "hexagonal_2p", "hexagonal_4p"},
+const (
+	drafts          = 4096 // more than a batch holds
+	firstIteration  = 1e11
+	iterationDigits = 12
+	iterations      = 1e7 // of a generator
+)
+
+var (
+	trainingTypes = []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted,
+		event.EvaluationCompleted, event.NewGamesAvailable}
+	configs = []string{"hex8_2p", "hex8_3p", "hex8_4p", "square8_2p", "square8_3p", "square19_2p", "hexagonal_2p", "hexagonal_4p"}
+)
+
+func newSource() *source {
+	now := time.Now().UnixNano()
+	s := &source{run: fmt.Sprintf("%x", now), rand: rand.New(rand.NewPCG(1, uint64(now)))}
+	for range drafts {
+		s.drafts = append(s.drafts, s.draft())
 	}
+	return s
 }
 
-// next returns an event whose payload is in the form of Python's json.dumps with sorted
-// keys and is not used again.
-func (g *generator) next() event.Event {
-	r, config := g.rand, g.configs[g.rand.IntN(len(g.configs))]
+// draft makes up a payload in the form of Python's json.dumps with sorted keys.
+func (s *source) draft() draft {
+	r, config := s.rand, configs[s.rand.IntN(len(configs))]
 	p := make([]byte, 0, payloadSize+32)
 	p = append(append(append(p, `{"config_key": "`...), config...), `", "elo": `...)
 	p = appendDecimal(p, 120_000+r.IntN(80_000), 2)
 	p = strconv.AppendInt(append(p, `, "epoch": `...), int64(r.IntN(200)), 10)
 	p = strconv.AppendInt(append(p, `, "host": "gpu-`...), int64(r.IntN(64)), 10)
-	p = strconv.AppendInt(append(p, `", "iteration": `...), int64(g.n), 10)
+	p = append(p, `", "iteration": `...)
+	iteration := len(p)
+	p = strconv.AppendInt(p, firstIteration, 10)
 	p = appendDecimal(append(p, `, "loss": `...), r.IntN(30_000), 4)
 	p = append(append(append(p, `, "model_path": "models/`...), config...), "/candidate-"...)
 	p = strconv.AppendInt(p, int64(r.IntN(5000)), 10)
-	p = append(append(append(p, `.pth", "run": "`...), g.run...), `", "val_losses": [`...)
+	p = append(append(append(p, `.pth", "run": "`...), s.run...), `", "val_losses": [`...)
 	for first := true; first || len(p) < payloadSize-8; first = false {
 		if !first {
 			p = append(p, ", "...)
 		}
-		p = append(p, thousandths[r.Uint32N(uint32(len(thousandths)))]...)
+		p = appendDecimal(p, r.IntN(2000), 3)
 	}
-	ev := event.Event{Type: g.types[g.n%len(g.types)], Payload: append(p, "]}"...)}
-	ev.Source, ev.Key = benchSource, config
+	return draft{config, append(p, "]}"...), iteration}
+}
+
+// generator hands out events. It belongs to one goroutine.
+type generator struct {
+	*source
+	n, to int // iterations
+}
+
+func (s *source) generator() *generator {
+	from := firstIteration + int(s.given.Add(1))*iterations
+	return &generator{s, from, from + iterations}
+}
+
+// next returns an event whose payload is not used again.
+func (g *generator) next() event.Event {
+	if g.n == g.to {
+		*g = *g.source.generator()
+	}
+	d := &g.drafts[(g.n+g.n/iterations*997)%drafts] // each generator begins with another one
+	p := append(make([]byte, 0, len(d.payload)), d.payload...)
+	digits := p[d.iteration : d.iteration+iterationDigits]
+	for i, n := iterationDigits-1, g.n; i >= 0; i, n = i-1, n/10 {
+		digits[i] = byte('0' + n%10)
+	}
+	ev := event.Event{Type: trainingTypes[g.n%len(trainingTypes)], Payload: p}
+	ev.Source, ev.Key = benchSource, d.config
 	g.n++
 	return ev
 }
@@ -79,15 +115,6 @@ func (g *generator) batch(n int) []event.Event {
 	}
 	return events
 }
-
-// thousandths are 0.000 to 1.999 as Python prints them. Most numbers of a payload are such, and
-// what making it up costs is measured with every publisher.
-var thousandths = func() (printed [2000]string) {
-	for v := range printed {
-		printed[v] = string(appendDecimal(nil, v, 3))
-	}
-	return printed
-}()
 
 // appendDecimal prints v / 10^places as Python prints that float; places is at most 4,
 // past which Python would turn to exponents.

@@ -54,6 +54,34 @@ func cpuTicks(pids []int) (sum int64) {
 	return sum
 }
 
+// processorTime is how long, in hundredths of a second, all processors did something, and
+// for how long the host had them do something else meanwhile.
+type processorTime struct{ busy, stolen float64 }
+
+func processors() (p processorTime) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return p
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	for i, field := range strings.Fields(line) {
+		n, _ := strconv.ParseFloat(field, 64)
+		switch i {
+		case 1, 2, 3, 6, 7: // user, nice, system, irq, softirq
+			p.busy += n
+		case 8:
+			p.stolen = n
+		}
+	}
+	return p
+}
+
+// stolenSince is the part of the time in which the processors had something to do.
+func (p processorTime) stolenSince(before processorTime) float64 {
+	stolen := p.stolen - before.stolen
+	return stolen / max(1, p.busy-before.busy+stolen)
+}
+
 const (
 	quietWindow = 250 * time.Millisecond
 	quietTicks  = 3 // in a window: 12 % of a processor, all processes together

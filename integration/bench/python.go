@@ -34,16 +34,17 @@ func measurePython(ctx context.Context, t *turn) error {
 	}
 	defer os.Remove(payloads)
 	for _, processes := range []int{1, 4} {
-		t.settle(ctx)
-		rate, err := t.runPython(ctx, url, processes, payloads)
-		if err != nil {
-			return err
-		}
 		way := fmt.Sprintf("%d processes", processes)
 		if processes == 1 {
 			way = "1 process"
 		}
-		t.record("python", way, map[string]float64{perSecond: rate})
+		err := t.measured(ctx, "python", way, func() (map[string]float64, error) {
+			rate, err := t.runPython(ctx, url, processes, payloads)
+			return map[string]float64{perSecond: rate}, err
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return t.holdsAll(ctx)
 }

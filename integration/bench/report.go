@@ -203,6 +203,6 @@ func (r *Report) writeMachine(b *strings.Builder) {
 	for _, name := range r.systems {
 		t.row(name, strings.Join(r.Settings[name], "; "))
 	}
-	t.row("how", "three processes a system on loopback, on an empty folder each round, no other system running; a warm-up of each measurement is not counted; the next begins when the processes are at rest, or after 6 s")
+	t.row("how", "three processes a system on loopback, on an empty folder each round; all systems are up and do each work one after the other, beginning with another one each time, the rest idle; a warm-up of each measurement is not counted; the next begins when the processes are at rest, or after 6 s; one during which the host took more than 5 % of the processors' working time is made again, at most five times, and the least disturbed counts")
 	b.WriteString(t.String())
 }

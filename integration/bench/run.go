@@ -56,54 +56,77 @@ type runner struct {
 	failures []Failure
 }
 
-// run has each system do all its work in each round, one system after the other on an empty
-// folder with the others not running, each round beginning with another one.
+// run has all systems do one work after the other in each round, each work beginning with
+// another system. All are up meanwhile, at rest but for the one whose turn it is: on a machine
+// whose speed changes within minutes, what is compared has to be measured close together.
 func (r *runner) run(ctx context.Context) {
 	if len(r.works) == 0 {
 		return
 	}
 	for round := range r.rounds {
-		for i := range r.systems {
-			if ctx.Err() != nil {
-				return
+		turns := r.start(ctx, round)
+		for i, w := range r.works {
+			for j := range turns {
+				turns[(i+j)%len(turns)].work(ctx, w)
 			}
-			r.turn(ctx, r.systems[(i+round)%len(r.systems)], round+1)
 		}
+		for _, t := range turns {
+			t.stop(ctx)
+		}
+		flushAll()
 	}
 }
 
 const (
 	startWithin   = time.Minute
-	measureWithin = 5 * time.Minute
+	measureWithin = 6 * time.Minute
 	closeWithin   = 30 * time.Second
 )
 
-// turn is one system's part of a round.
-func (r *runner) turn(ctx context.Context, sys system, round int) {
-	dir := filepath.Join(r.dir, fmt.Sprintf("%s-%d", sys.name(), round))
-	t := &turn{runner: r, sys: sys, round: round, sizes: sys.sizes(r.scale.quick), source: newSource()}
-	starting, cancel := context.WithTimeout(ctx, startWithin)
+// start brings the systems up on empty folders, beginning with another one in each round.
+func (r *runner) start(ctx context.Context, round int) (turns []*turn) {
+	for i := range r.systems {
+		if ctx.Err() != nil {
+			break
+		}
+		sys := r.systems[(i+round)%len(r.systems)]
+		t := &turn{runner: r, sys: sys, round: round + 1, sizes: sys.sizes(r.scale.quick), source: newSource(),
+			dir: filepath.Join(r.dir, fmt.Sprintf("%s-%d", sys.name(), round+1))}
+		if err := t.start(ctx); err != nil {
+			for _, w := range r.works {
+				r.fail(w.name, sys, t.round, fmt.Errorf("start: %w\n%s", err, tailOfLogs(t.dir)))
+			}
+			t.clear()
+			continue
+		}
+		turns = append(turns, t)
+	}
+	return turns
+}
+
+func (t *turn) start(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		t.session, err = sys.start(starting, dir)
+	if err := os.MkdirAll(t.dir, 0o700); err != nil {
+		return err
 	}
-	if err != nil {
-		for _, w := range r.works {
-			r.fail(w.name, sys, round, fmt.Errorf("start: %w\n%s", err, tailOfLogs(dir)))
-		}
-	} else {
-		t.workAll(ctx, dir)
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
-		defer cancel()
-		if err := t.session.close(closing); err != nil {
-			r.fail("stop", sys, round, err)
-		}
+	t.session, err = t.sys.start(ctx, t.dir)
+	return err
+}
+
+func (t *turn) stop(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+	defer cancel()
+	if err := t.session.close(ctx); err != nil {
+		t.fail("stop", t.sys, t.round, err)
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		r.fail("stop", sys, round, err)
+	t.clear()
+}
+
+func (t *turn) clear() {
+	if err := os.RemoveAll(t.dir); err != nil {
+		t.fail("stop", t.sys, t.round, err)
 	}
-	flushAll()
 }
 
 func (r *runner) fail(work string, sys system, round int, err error) {
@@ -111,36 +134,62 @@ func (r *runner) fail(work string, sys system, round int, err error) {
 	r.failures = append(r.failures, Failure{Work: work, System: sys.name(), Round: round, Error: err.Error()})
 }
 
-// turn is one system at work.
+// turn is one system at work in a round.
 type turn struct {
 	*runner
 	sys       system
 	session   session
+	dir       string
 	round     int
 	sizes     sizes
 	source    *source
 	published int // events acknowledged so far
 }
 
-func (t *turn) workAll(ctx context.Context, dir string) {
-	pids := t.session.pids()
-	for _, w := range t.works {
-		measuring, stop := whileAll(ctx, pids)
-		measuring, cancel := context.WithTimeout(measuring, measureWithin)
-		err := w.measure(measuring, t)
-		if cause := context.Cause(measuring); err != nil && cause != nil && !errors.Is(err, cause) {
-			err = fmt.Errorf("%w: %w", cause, err)
+// work measures one work, and leaves the servers at rest.
+func (t *turn) work(ctx context.Context, w work) {
+	if ctx.Err() != nil {
+		return
+	}
+	watched, stop := whileAll(ctx, t.session.pids())
+	measuring, cancel := context.WithTimeout(watched, measureWithin)
+	err := w.measure(measuring, t)
+	if cause := context.Cause(measuring); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	cancel()
+	stop()
+	switch {
+	case ctx.Err() != nil || errors.Is(err, errNotOffered):
+	case err != nil:
+		t.fail(w.name, t.sys, t.round, fmt.Errorf("%w\n%s", err, tailOfLogs(t.dir)))
+	default:
+		t.settle(ctx)
+	}
+}
+
+const (
+	maxStolen = 0.05 // of the time in which processors had something to do
+	attempts  = 5
+)
+
+// measured measures once the servers are at rest, and again if the host gave more of the
+// processors to others meanwhile than can be passed over; then what was least disturbed counts.
+func (t *turn) measured(ctx context.Context, work, way string, measure func() (map[string]float64, error)) error {
+	var best map[string]float64
+	for attempt, least := 0, maxStolen; attempt == 0 || attempt < attempts && least > maxStolen; attempt++ {
+		t.settle(ctx)
+		before := processors()
+		values, err := measure()
+		if err != nil {
+			return err
 		}
-		cancel()
-		stop()
-		switch {
-		case ctx.Err() != nil:
-			return
-		case errors.Is(err, errNotOffered):
-		case err != nil:
-			t.fail(w.name, t.sys, t.round, fmt.Errorf("%w\n%s", err, tailOfLogs(dir)))
+		if stolen := processors().stolenSince(before); attempt == 0 || stolen < least {
+			best, least = values, stolen
 		}
 	}
+	t.record(work, way, best)
+	return nil
 }
 
 // record keeps what a measurement gave.

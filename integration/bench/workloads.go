@@ -61,12 +61,13 @@ func measurePublish(ctx context.Context, t *turn) error {
 		if _, err := t.publish(ctx, way, lasting(t.scale.warm)); err != nil {
 			return err
 		}
-		t.settle(ctx)
-		done, err := t.publish(ctx, way, lasting(t.scale.publish))
+		err := t.measured(ctx, "publish", way, func() (map[string]float64, error) {
+			done, err := t.publish(ctx, way, lasting(t.scale.publish))
+			return map[string]float64{perSecond: float64(done.events) / done.took.Seconds()}, err
+		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", way, err)
 		}
-		t.record("publish", way, map[string]float64{perSecond: float64(done.events) / done.took.Seconds()})
 	}
 	return nil
 }
@@ -78,16 +79,16 @@ func measureSync(callers int) func(context.Context, *turn) error {
 		if _, err := t.waited(ctx, callers, lasting(t.scale.warm)); err != nil {
 			return err
 		}
-		t.settle(ctx)
-		began := time.Now()
-		latencies, err := t.waited(ctx, callers, lasting(t.scale.waited))
-		if err != nil {
-			return err
-		}
-		took := time.Since(began)
-		t.record(name, "", map[string]float64{perSecond: float64(len(latencies)) / took.Seconds(),
-			p50: millis(quantile(latencies, 0.5)), p99: millis(quantile(latencies, 0.99))})
-		return t.holdsAll(ctx)
+		err := t.measured(ctx, name, "", func() (map[string]float64, error) {
+			began := time.Now()
+			latencies, err := t.waited(ctx, callers, lasting(t.scale.waited))
+			if err != nil {
+				return nil, err
+			}
+			return map[string]float64{perSecond: float64(len(latencies)) / time.Since(began).Seconds(),
+				p50: millis(quantile(latencies, 0.5)), p99: millis(quantile(latencies, 0.99))}, nil
+		})
+		return errors.Join(err, t.holdsAll(ctx))
 	}
 }
 
@@ -140,12 +141,14 @@ func (t *turn) timed(ctx context.Context, work string, ways []string, n int, do 
 		if err := do(ctx, way, n/10); err != nil {
 			return fmt.Errorf("%s: warm-up: %w", way, err)
 		}
-		t.settle(ctx)
-		began := time.Now()
-		if err := do(ctx, way, n); err != nil {
+		err := t.measured(ctx, work, way, func() (map[string]float64, error) {
+			began := time.Now()
+			err := do(ctx, way, n)
+			return map[string]float64{perSecond: float64(n) / time.Since(began).Seconds()}, err
+		})
+		if err != nil {
 			return fmt.Errorf("%s: %w", way, err)
 		}
-		t.record(work, way, map[string]float64{perSecond: float64(n) / time.Since(began).Seconds()})
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ type Client struct {
 	http      *http.Client
 	endpoints *endpoints
 	gate      event.Policy
+	payloads  payloads
 
 	shared  *queue        // of concurrent calls, any lane takes from it
 	ordered *queue        // of PublishAsync, one lane takes from it

@@ -253,6 +253,7 @@ func (l *lane) divide(group []*pending, failed *callError, halve bool) [][]*pend
 		l.fail(group, failed)
 		return nil
 	}
+	l.c.payloads.suspect()
 	at, ok := ownerOf(group, refusal.Field)
 	if len(group) == 1 {
 		at, ok = 0, true

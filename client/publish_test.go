@@ -122,6 +122,43 @@ func TestABatchIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// spoilt makes events that are refused.
+var spoilt = map[string]struct {
+	spoil func(*event.Event)
+	code  api.Code
+	field string
+}{
+	"JSON":    {func(e *event.Event) { e.Payload = []byte(`{"n": 1`) }, api.InvalidJSON, "payload"},
+	"twice":   {func(e *event.Event) { e.Payload = []byte(`{"n": 1, "n": 2}`) }, api.InvalidJSON, "payload"},
+	"channel": {func(e *event.Event) { *e = event.New(event.TrainingProgress, make(chan int)) }, api.InvalidArgument, "payload"},
+	"type":    {func(e *event.Event) { e.Type = "no type" }, api.InvalidArgument, "type"},
+	"source":  {func(e *event.Event) { e.Source = "\xff" }, api.InvalidJSON, "source"},
+	"key":     {func(e *event.Event) { e.Key = "\xff" }, api.InvalidJSON, "key"},
+	"time":    {func(e *event.Event) { e.Time = time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC) }, api.InvalidArgument, "time"},
+}
+
+// tidy is an event whose payload is in the form in which it is stored.
+func tidy(i int) event.Event {
+	ev := event.New(event.TrainingProgress, fmt.Appendf(nil, `{"n": %d}`, i))
+	ev.NoDedup = true
+	return ev
+}
+
+// untidy is what is stored in another form.
+const untidy, tidied = "{\"n\" : 1.50,\"correlation_id\":\"c\"}", `{"correlation_id": "c", "n": 1.5}`
+
+// checkTidied looks whether the untidy event is stored as its result says.
+func checkTidied(t *testing.T, c *client.Client, result client.Result) {
+	t.Helper()
+	stored, err := c.Get(t.Context(), result.Offset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(stored.Payload) != tidied || stored.CorrelationID != "c" || stored.Hash() != result.Hash() {
+		t.Errorf("stored as %s with %q, hash %s, the result has %s", stored.Payload, stored.CorrelationID, stored.Hash(), result.Hash())
+	}
+}
+
 // The client looks at some payloads of a batch only: wherever the one stands that has to be changed or refused, the
 // answer is the same.
 func TestEveryEventOfABatchIsChecked(t *testing.T) {
@@ -130,25 +167,12 @@ func TestEveryEventOfABatchIsChecked(t *testing.T) {
 	batch := func() []event.Event {
 		events := make([]event.Event, 130)
 		for i := range events {
-			events[i] = event.New(event.TrainingProgress, fmt.Appendf(nil, `{"n": %d}`, i))
-			events[i].NoDedup = true
+			events[i] = tidy(i)
 		}
 		return events
 	}
 	for _, row := range []int{0, 5, 60, 61, 129} {
-		for name, bad := range map[string]struct {
-			spoil func(*event.Event)
-			code  api.Code
-			field string
-		}{
-			"JSON":    {func(e *event.Event) { e.Payload = []byte(`{"n": 1`) }, api.InvalidJSON, "payload"},
-			"twice":   {func(e *event.Event) { e.Payload = []byte(`{"n": 1, "n": 2}`) }, api.InvalidJSON, "payload"},
-			"channel": {func(e *event.Event) { *e = event.New(event.TrainingProgress, make(chan int)) }, api.InvalidArgument, "payload"},
-			"type":    {func(e *event.Event) { e.Type = "no type" }, api.InvalidArgument, "type"},
-			"source":  {func(e *event.Event) { e.Source = "\xff" }, api.InvalidJSON, "source"},
-			"key":     {func(e *event.Event) { e.Key = "\xff" }, api.InvalidJSON, "key"},
-			"time":    {func(e *event.Event) { e.Time = time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC) }, api.InvalidArgument, "time"},
-		} {
+		for name, bad := range spoilt {
 			events := batch()
 			bad.spoil(&events[row])
 			_, err := c.PublishBatch(t.Context(), events)
@@ -162,18 +186,68 @@ func TestEveryEventOfABatchIsChecked(t *testing.T) {
 			t.Errorf("padded in row %d: %v", row, err)
 		}
 		events := batch()
-		events[row].Payload = []byte("{\"n\" : 1.50,\"correlation_id\":\"c\"}")
+		events[row].Payload = []byte(untidy)
 		results, err := c.PublishBatch(t.Context(), events)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for stored, err := range c.Tail(t.Context(), client.TailOptions{From: client.FromOffset(results[row].Offset), Limit: 1}) {
+		checkTidied(t, c, results[row])
+	}
+}
+
+// The same holds for events that are published one by one, the first of a client and later ones, and for the others
+// that share their requests.
+func TestEverySingleEventIsChecked(t *testing.T) {
+	n := startNode(t)
+	publish := map[string]func(*client.Client, event.Event) (client.Result, error){
+		"Publish": func(c *client.Client, ev event.Event) (client.Result, error) { return c.Publish(t.Context(), ev) },
+		"PublishAsync": func(c *client.Client, ev event.Event) (client.Result, error) {
+			return c.PublishAsync(t.Context(), ev).Wait(t.Context())
+		},
+	}
+	for way, publish := range publish {
+		// among publishes ev, after some fine events, together with 40: they wait for one that is held up.
+		among := func(before int, ev event.Event) (*client.Client, client.Result, error) {
+			d := openDoor(t, n.server.Handler())
+			c := dial(t, client.Config{MaxInFlight: 1}, d)
+			fine := func() {
+				if _, err := publish(c, tidy(0)); err != nil {
+					t.Errorf("%s: a fine event beside another: %v", way, err)
+				}
+			}
+			for range before {
+				fine()
+			}
+			d.pause()
+			var others, calling sync.WaitGroup
+			defer others.Wait()
+			others.Go(fine)
+			until(t, "a request at the door", func() bool { return d.seen.Load() == int64(before)+1 })
+			for range 40 {
+				calling.Add(1)
+				others.Go(func() { calling.Done(); fine() })
+			}
+			calling.Wait()
+			time.AfterFunc(time.Millisecond, d.resume)
+			result, err := publish(c, ev)
+			return c, result, err
+		}
+		for _, before := range []int{0, 3} {
+			for name, bad := range spoilt {
+				ev := tidy(1)
+				bad.spoil(&ev)
+				_, _, err := among(before, ev)
+				if told := wantCode(t, err, bad.code); !strings.HasPrefix(told.Field, bad.field) {
+					t.Errorf("%s of %s after %d: field %q of %v", way, name, before, told.Field, err)
+				}
+			}
+			ev := tidy(1)
+			ev.Payload = []byte(untidy)
+			c, result, err := among(before, ev)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if string(stored.Payload) != `{"correlation_id": "c", "n": 1.5}` || stored.CorrelationID != "c" || stored.Hash() != results[row].Hash() {
-				t.Errorf("row %d is stored as %s with %q, hash %s, the result has %s", row, stored.Payload, stored.CorrelationID, stored.Hash(), results[row].Hash())
-			}
+			checkTidied(t, c, result)
 		}
 	}
 }

@@ -17,16 +17,70 @@ type pending struct {
 	bytes   int
 	results []Result
 	err     error
-	done    chan struct{} // closed when results or err are final
+	done    chan struct{} // tells once that results or err are final: see finished
+	again   bool          // its caller uses it again
 	single  struct {
 		events  [1]event.Event
 		results [1]Result
 	}
 
 	// Guarded by queue.mu.
-	at   *list.Element // in the queue, nil when taken
-	in   *batch        // taken into, nil before
-	gone bool          // its caller does not wait any more
+	before, behind *pending // of those who wait
+	in             *batch   // taken into, nil before
+	gone           bool     // its caller does not wait any more
+	final          bool     // results or err are
+}
+
+// pendings are those that nobody else has seen since their callers were answered.
+var pendings = sync.Pool{New: func() any { return &pending{again: true, done: make(chan struct{}, 1)} }}
+
+// takePending returns one for a single event whose caller waits, to be given back once it is answered.
+func takePending() *pending { return pendings.Get().(*pending) }
+
+func (p *pending) giveBack() {
+	*p = pending{again: true, done: p.done}
+	pendings.Put(p)
+}
+
+// finished lets the caller go on.
+func (p *pending) finished() {
+	p.final = true
+	if p.again {
+		p.done <- struct{}{} // has room for it
+		return
+	}
+	close(p.done)
+}
+
+// pendingLine is of pendings, one behind the other.
+type pendingLine struct {
+	first, last *pending
+	n           int
+}
+
+func (l *pendingLine) push(p *pending) {
+	if p.before = l.last; p.before == nil {
+		l.first = p
+	} else {
+		p.before.behind = p
+	}
+	l.last = p
+	l.n++
+}
+
+func (l *pendingLine) remove(p *pending) {
+	if p.before == nil {
+		l.first = p.behind
+	} else {
+		p.before.behind = p.behind
+	}
+	if p.behind == nil {
+		l.last = p.before
+	} else {
+		p.behind.before = p.before
+	}
+	p.before, p.behind = nil, nil
+	l.n--
 }
 
 // batch is what a lane takes at once.
@@ -45,7 +99,7 @@ type queue struct {
 
 	mu      sync.Mutex
 	work    sync.Cond
-	waiting list.List // of *pending
+	waiting pendingLine
 	closed  bool
 
 	// Requests cost more than events, so callers that share them should share as few
@@ -94,11 +148,11 @@ func (q *queue) add(ctx context.Context, p *pending) error {
 		q.room.give(p.bytes)
 		return ErrClosed
 	}
-	p.at = q.waiting.PushBack(p)
+	q.waiting.push(p)
 	if p.alone {
 		q.lone++
 	}
-	if q.waiting.Len() == 1 {
+	if q.waiting.n == 1 {
 		q.patience.Reset(patientFor)
 	}
 	q.expected = max(q.expected-1, 0)
@@ -128,21 +182,20 @@ func (q *queue) take(ctx context.Context, timeout time.Duration) *batch {
 	defer q.mu.Unlock()
 	for {
 		for q.gathering || !q.due() {
-			if q.closed && q.waiting.Len() == 0 {
+			if q.closed && q.waiting.n == 0 {
 				return nil
 			}
 			q.work.Wait()
 		}
 		q.gather()
-		if q.waiting.Len() > 0 {
+		if q.waiting.n > 0 {
 			break
 		}
 	}
 	b := &batch{}
 	b.ctx, b.cancel = batchContext(ctx, timeout)
 	events, bytes := 0, 0
-	for at := q.waiting.Front(); at != nil; at = q.waiting.Front() {
-		p := at.Value.(*pending)
+	for p := q.waiting.first; p != nil; p = q.waiting.first {
 		if events > 0 && (p.alone || events+len(p.events) > q.maxEvents || bytes+p.bytes > q.maxBytes) {
 			break
 		}
@@ -164,8 +217,7 @@ func (q *queue) take(ctx context.Context, timeout time.Duration) *batch {
 
 // remove takes p off the waiting ones; goOn follows.
 func (q *queue) remove(p *pending) {
-	q.waiting.Remove(p.at)
-	p.at = nil
+	q.waiting.remove(p)
 	if p.alone {
 		q.lone--
 	}
@@ -175,7 +227,7 @@ func (q *queue) remove(p *pending) {
 func (q *queue) goOn() {
 	q.overdue = false
 	q.patience.Stop()
-	if q.waiting.Len() > 0 {
+	if q.waiting.n > 0 {
 		q.patience.Reset(patientFor)
 	}
 	if q.due() {
@@ -186,7 +238,7 @@ func (q *queue) goOn() {
 func (q *queue) losePatience() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.overdue = q.waiting.Len() > 0
+	q.overdue = q.waiting.n > 0
 	q.work.Signal()
 }
 
@@ -222,13 +274,13 @@ func (q *queue) gather() {
 
 // due: what waits is worth a request of its own.
 func (q *queue) due() bool {
-	if q.waiting.Len() == 0 {
+	if q.waiting.n == 0 {
 		return false
 	}
 	if q.closed || q.overdue || q.lone > 0 {
 		return true
 	}
-	return q.waiting.Len() >= q.maxEvents || q.flying < crowd && q.waiting.Len() >= q.flying
+	return q.waiting.n >= q.maxEvents || q.flying < crowd && q.waiting.n >= q.flying
 }
 
 func batchContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelCauseFunc) {
@@ -253,16 +305,14 @@ const (
 func (q *queue) leave(p *pending, why error) left {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if p.at != nil {
+	if p.in == nil {
 		q.remove(p)
 		q.goOn()
 		q.room.give(p.bytes)
 		return wasQueued
 	}
-	select {
-	case <-p.done:
+	if p.final {
 		return leftLast
-	default:
 	}
 	p.gone = true
 	p.in.live--
@@ -310,7 +360,7 @@ func (q *queue) settle(p *pending) {
 		q.work.Signal()
 	}
 	q.room.give(p.bytes)
-	close(p.done)
+	p.finished()
 }
 
 // room bounds the bytes that wait or are under way. Who finds none waits in line.

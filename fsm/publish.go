@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm/dedup"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -49,6 +50,9 @@ func (a *applier) bury(from, to int) {
 func (a *applier) place(from, to int) (Result, error) {
 	r, start, receipts := Result{}, len(a.accepted), len(a.receipts.list)
 	for row := from; row < to; row++ {
+		if (row-from)%dedup.FetchMost == 0 {
+			a.fetch(row, min(row+dedup.FetchMost, to))
+		}
 		earlier, refusal, err := a.placeRow(row)
 		switch {
 		case err != nil:
@@ -67,6 +71,19 @@ func (a *applier) place(from, to int) (Result, error) {
 	a.s.meta.Counters.Accepted += uint64(len(a.accepted) - start)
 	a.s.meta.Counters.Suppressed += uint64(len(r.Duplicates))
 	return r, nil
+}
+
+// fetch has the index ready for the rows' keys.
+func (a *applier) fetch(from, to int) {
+	var keys [dedup.FetchMost]frame.Key
+	n := 0
+	for row := from; row < to; row++ {
+		if a.frame.Columns.KindAt(row) != frame.DedupOff {
+			keys[n] = a.frame.Columns.KeyAt(row)
+			n++
+		}
+	}
+	a.s.keys.Fetch(keys[:n])
 }
 
 // placeRow appends a row, or returns the earlier offset that it repeats.

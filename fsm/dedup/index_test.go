@@ -29,6 +29,7 @@ func TestIndexAgreesWithAMap(t *testing.T) {
 		floor := offset
 		for range rapid.IntRange(1, 400).Draw(t, "steps") {
 			k := key(t)
+			x.Fetch([]frame.Key{key(t), k, key(t)})
 			confirm := func(o uint64) bool { return at[o] == k }
 			got, hit := x.Lookup(k, confirm)
 			want, known := model[k]
@@ -73,6 +74,7 @@ func TestIndexStaysSmall(t *testing.T) {
 	x := New()
 	const n = 1 << 20
 	for i := range uint64(n) {
+		x.Fetch([]frame.Key{wide(i)})
 		x.Insert(wide(i), i+1)
 	}
 	if perKey := float64(x.Bytes()) / n; perKey > 24 {
@@ -111,7 +113,14 @@ func BenchmarkMovingWindow(b *testing.B) {
 		x.Insert(wide(i), i+1)
 	}
 	next := uint64(window)
+	var keys [FetchMost]frame.Key
 	for b.Loop() {
+		if next%FetchMost == 0 {
+			for i := range keys {
+				keys[i] = wide(next + uint64(i))
+			}
+			x.Fetch(keys[:])
+		}
 		x.Lookup(wide(next), func(uint64) bool { return true })
 		x.Insert(wide(next), next+1)
 		if next%64 == 0 {

@@ -120,6 +120,13 @@ func (b *Batch) Add(e *event.Event, hash event.Hash) {
 // Keep is Add for an event that stands in the packet's body as it is.
 func (b *Batch) Keep(e *event.Event, hash event.Hash) { b.addRow(e, hash) }
 
+// Join adds the rows of another batch of the same packet's body.
+func (b *Batch) Join(behind *Batch) {
+	b.rows = append(b.rows, behind.rows...)
+	b.keys = append(b.keys, behind.keys...)
+	b.chains = append(b.chains, behind.chains...)
+}
+
 func (b *Batch) addRow(e *event.Event, hash event.Hash) {
 	row := Row{Kind: DedupContent, Key: Key(hash[:keySize]), Type: string(e.Type), Source: e.Source}
 	switch {

@@ -207,7 +207,7 @@ func TestPacketRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept, packed := o.Batch(), batchOf(events)
+		kept, packed := o.Batch(o.Rows()), batchOf(events)
 		if err := o.Each(func(row int, e *event.Event) error {
 			if diff := cmp.Diff(events[row], *e, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); diff != "" {
 				t.Fatal(diff)
@@ -322,7 +322,7 @@ func TestPacketListsAreNotTrusted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		batch := o.Batch()
+		batch := o.Batch(o.Rows())
 		if err := o.Each(func(_ int, e *event.Event) error { batch.Keep(e, e.Hash()); return nil }); err != nil {
 			t.Fatal(err)
 		}

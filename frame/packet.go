@@ -79,28 +79,42 @@ func (p *Packet) Open(maxBytes int) (*Opened, error) {
 	return o, nil
 }
 
+// Rows returns the number of events.
+func (o *Opened) Rows() int { return o.packet.Rows }
+
 // Each calls fn with each row's event, in order, until it returns an error. The
 // event is valid during the call; its strings and payload stay.
 func (o *Opened) Each(fn func(row int, e *event.Event) error) error {
+	return o.Range(0, o.packet.Rows, fn)
+}
+
+// Range is Each for the rows [from, to). Rows before them are read too, to find where
+// they begin.
+func (o *Opened) Range(from, to int, fn func(row int, e *event.Event) error) error {
 	d := &decoder{b: o.records, view: unsafe.String(unsafe.SliceData(o.records), len(o.records))} // never written to again
 	var e event.Event
-	for i := range o.packet.Rows {
+	for i := range to {
 		e = event.Event{Type: event.Type(o.packet.Types[o.types[i]]), Source: o.packet.Sources[o.sources[i]]}
 		e.NoDedup = i/8 < len(o.packet.NoDedup) && o.packet.NoDedup[i/8]&(1<<(i%8)) != 0
 		d.record(&e)
 		if d.err != nil {
 			break
 		}
+		if i < from {
+			continue
+		}
 		if err := fn(i, &e); err != nil {
 			return err
 		}
 	}
+	if to < o.packet.Rows && d.err == nil {
+		return nil
+	}
 	return d.end("packet")
 }
 
-// Batch returns a batch of the packet's body, whose rows come with Keep, each and
-// in order.
-func (o *Opened) Batch() *Batch {
-	n := o.packet.Rows
-	return &Batch{rows: make([]Row, 0, n), records: o.records, body: o.packet.Body, types: o.packet.Types, sources: o.packet.Sources}
+// Batch returns a batch of the packet's body, whose rows come with Keep and Join, each
+// and in order. It has room for so many.
+func (o *Opened) Batch(rows int) *Batch {
+	return &Batch{rows: make([]Row, 0, rows), records: o.records, body: o.packet.Body, types: o.packet.Types, sources: o.packet.Sources}
 }

@@ -2,6 +2,8 @@ package server
 
 import (
 	"errors"
+	"runtime"
+	"sync"
 	"unsafe"
 
 	"github.com/ringrift/ringlog/api"
@@ -24,7 +26,7 @@ func (r *publishRequest) admit(policy *event.Policy) (published, *frame.Batch, e
 	answer, batch, gate := published{hashes: make([]event.Hash, len(r.events))}, &frame.Batch{}, policy.Gate()
 	defer gate.Close()
 	for i := range r.events {
-		hash, err := r.normalize(gate, i, &r.events[i], &answer)
+		hash, err := r.normalize(gate, i, &r.events[i], &answer.warnings)
 		if err != nil {
 			return published{}, nil, err
 		}
@@ -35,13 +37,13 @@ func (r *publishRequest) admit(policy *event.Policy) (published, *frame.Batch, e
 }
 
 // normalize is the gate for one event.
-func (r *publishRequest) normalize(gate *event.Gate, row int, e *event.Event, answer *published) (event.Hash, error) {
+func (r *publishRequest) normalize(gate *event.Gate, row int, e *event.Event, told *[]rowWarnings) (event.Hash, error) {
 	hash, warnings, err := gate.Normalize(e)
 	if err != nil {
 		return hash, r.row(row, err)
 	}
 	if len(warnings) > 0 {
-		answer.warnings = append(answer.warnings, rowWarnings{row, warnings})
+		*told = append(*told, rowWarnings{row, warnings})
 	}
 	return hash, nil
 }
@@ -56,23 +58,15 @@ func (r *publishRequest) admitPacket(policy *event.Policy) (published, *frame.Ba
 	if err != nil {
 		return published{}, nil, err
 	}
-	answer, batch, gate := published{}, opened.Batch(), policy.Gate()
-	defer gate.Close()
-	err = opened.Each(func(row int, e *event.Event) error {
-		sent := *e
-		e.Original, e.Foreign = "", false // the cluster's to say
-		hash, err := r.normalize(gate, row, e, &answer)
-		if err == nil && !sameForm(e, &sent) {
-			err = errOtherForm
-		}
-		batch.Keep(e, hash)
-		return err
-	})
+	whole := r.admitParts(policy, opened)
+	answer, batch, err := published{warnings: whole.warnings}, whole.batch, whole.err
 	if err == errOtherForm {
 		answer, batch = published{}, &frame.Batch{}
+		gate := policy.Gate()
+		defer gate.Close()
 		err = opened.Each(func(row int, e *event.Event) error {
 			e.Original, e.Foreign = "", false
-			hash, err := r.normalize(gate, row, e, &answer)
+			hash, err := r.normalize(gate, row, e, &answer.warnings)
 			batch.Add(e, hash)
 			return err
 		})
@@ -81,6 +75,61 @@ func (r *publishRequest) admitPacket(policy *event.Policy) (published, *frame.Ba
 		return published{}, nil, packetError(err)
 	}
 	return answer, batch, nil
+}
+
+// packetPart is what becomes of some of a packet's rows.
+type packetPart struct {
+	batch    *frame.Batch
+	warnings []rowWarnings
+	err      error
+}
+
+const (
+	partRows  = 24 // rows that are worth a goroutine of their own
+	mostParts = 4  // as each reads through the rows before its own
+)
+
+// admitParts looks at the parts of a packet at the same time, and returns the whole up to the first error.
+func (r *publishRequest) admitParts(policy *event.Policy, opened *frame.Opened) packetPart {
+	parts := make([]packetPart, min(max(opened.Rows()/partRows, 1), mostParts, runtime.GOMAXPROCS(0)))
+	begins := func(i int) int { return opened.Rows() * i / len(parts) }
+	var others sync.WaitGroup
+	for i := range parts[1:] {
+		others.Go(func() { parts[i+1] = r.admitPart(policy, opened, begins(i+1), begins(i+2)) })
+	}
+	parts[0] = r.admitPart(policy, opened, 0, begins(1))
+	others.Wait()
+	whole := parts[0]
+	for _, part := range parts[1:] {
+		if whole.err != nil {
+			break
+		}
+		whole.batch.Join(part.batch)
+		whole.warnings = append(whole.warnings, part.warnings...)
+		whole.err = part.err
+	}
+	return whole
+}
+
+// admitPart is the gate for the rows [from, to).
+func (r *publishRequest) admitPart(policy *event.Policy, opened *frame.Opened, from, to int) packetPart {
+	room := to - from
+	if from == 0 {
+		room = opened.Rows() // the others join
+	}
+	part, gate := packetPart{batch: opened.Batch(room)}, policy.Gate()
+	defer gate.Close()
+	part.err = opened.Range(from, to, func(row int, e *event.Event) error {
+		sent := *e
+		e.Original, e.Foreign = "", false // the cluster's to say
+		hash, err := r.normalize(gate, row, e, &part.warnings)
+		if err == nil && !sameForm(e, &sent) {
+			err = errOtherForm
+		}
+		part.batch.Keep(e, hash)
+		return err
+	})
+	return part
 }
 
 func (r *publishRequest) open(limits event.Limits) (*frame.Opened, error) {

@@ -107,13 +107,11 @@ func (g *generator) next() event.Event {
 	return ev
 }
 
-// batch returns n events.
-func (g *generator) batch(n int) []event.Event {
-	events := make([]event.Event, n)
+// fill makes up all events of a batch.
+func (g *generator) fill(events []event.Event) {
 	for i := range events {
 		events[i] = g.next()
 	}
-	return events
 }
 
 // appendDecimal prints v / 10^places as Python prints that float; places is at most 4,

@@ -4,7 +4,7 @@
 //	DIR/node.json      the marker: this node exists, under this id and incarnation
 //	DIR/LOCK           flock held while a process uses the folder, with its pid
 //	DIR/reserve        blocks kept back, released to start and trim on a full disk
-//	DIR/raft/          raft.db and raft.journal (log store boltdb) or wal/ (log store wal), stable.db
+//	DIR/raft/          raft.db (log store boltdb) or wal/ (log store wal), raft.journal, stable.db
 //	DIR/state/         the replicated state
 //	DIR/snapshots-in/  snapshots being received
 //	DIR/blackbox.jsonl what this voter saw of outages
@@ -43,10 +43,10 @@ const (
 	BlackBoxFile = "blackbox.jsonl"
 
 	BoltFile    = "raft.db"      // in RaftDir: the log of LogStoreBolt
-	JournalFile = "raft.journal" // in RaftDir: its newest entries
-	StableFile  = "stable.db"    // in RaftDir: term and vote
 	WALDir      = "wal"          // in RaftDir: the log of LogStoreWAL
 	WALMetaFile = "meta.db"      // in WALDir: its list of segments
+	JournalFile = "raft.journal" // in RaftDir: the log's newest entries
+	StableFile  = "stable.db"    // in RaftDir: term and vote
 )
 
 // The log stores a marker can name.

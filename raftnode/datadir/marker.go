@@ -79,11 +79,12 @@ func (m Marker) storesPresent(dir string) error {
 
 // storeFiles lists what a log store can not do without.
 func storeFiles(dir, logStore string) []string {
-	stable := filepath.Join(dir, RaftDir, StableFile)
+	log := BoltFile
 	if logStore == LogStoreWAL {
-		return []string{filepath.Join(dir, RaftDir, WALDir, WALMetaFile), stable}
+		log = filepath.Join(WALDir, WALMetaFile)
 	}
-	return []string{filepath.Join(dir, RaftDir, BoltFile), filepath.Join(dir, RaftDir, JournalFile), stable}
+	dir = filepath.Join(dir, RaftDir)
+	return []string{filepath.Join(dir, log), filepath.Join(dir, JournalFile), filepath.Join(dir, StableFile)}
 }
 
 // The marker on disk is one line of JSON. Every byte of it is fixed or covered

@@ -32,15 +32,16 @@ func wantError(t testing.TB, err, want error) {
 
 const lastIndex = 300
 
-// usedFolder is the raft folder of a node that stored, voted and compacted, and was killed.
+// usedFolder is the raft folder of a node that stored, voted and compacted, and was killed. Its journal holds the newest
+// entries.
 func usedFolder(t testing.TB, kind Kind) string {
 	t.Helper()
 	dir := t.TempDir()
 	s := openStores(t, dir, kind)
 	store(t, s, 1, 100, 4)
 	for i := uint64(101); i <= lastIndex; i += 10 {
-		if i == 251 {
-			if err := s.Log().DeleteRange(1, 20); err != nil {
+		if i == 251 || i == 281 {
+			if err := errors.Join(s.log.inner.(*journaledLog).flush(nil), s.Log().DeleteRange(1, 20)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -217,7 +218,6 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 		}
 		if kind == WAL {
 			delete(files, datadir.BoltFile)
-			delete(files, datadir.JournalFile)
 			files[filepath.Join(datadir.WALDir, datadir.WALMetaFile)] = append(damages, boltOnly...)
 			for _, path := range segments(t, dir) { // the last one is unsealed
 				segment, _ := filepath.Rel(dir, path)

@@ -41,7 +41,7 @@ func lowerDefault(name, value string) {
 }
 
 // testSegment lets the WAL have many segments.
-const testSegment = 16 << 10
+const testSegment = 8 << 10
 
 // bothKinds runs a test over each log store.
 func bothKinds(t *testing.T, f func(t *testing.T, kind Kind)) {

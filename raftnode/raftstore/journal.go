@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// journal is a file of fixed size with the entries that are not in the bolt file yet.
+// journal is a file of fixed size with the entries that the store behind it has not yet.
 // It is written with zeros when it is made: a sync of blocks that were written before
 // is one write of the disk. Integers are little-endian.
 //
@@ -31,8 +31,8 @@ import (
 //	entry:    Index 8 | Term 8 | Type 1 | AppendedAt s 8, ns 4 | n 4 | m 4 | Extensions n | Data m
 //
 // Records are written one after the other, each once the one before is synced. Once all
-// are in the bolt file the next one begins at the start again; behind it stand what is
-// left of old ones, whose entries the bolt file has. The salt, which nobody outside
+// are in the store the next one begins at the start again; behind it stand what is
+// left of old ones, whose entries the store has. The salt, which nobody outside
 // knows, keeps what a client sends from looking like a record.
 //
 // Whole blocks are written, past the page cache where the file system can do so: that
@@ -118,8 +118,8 @@ func (j *journal) readHeader() error {
 	return nil
 }
 
-// load returns the entries behind last, with which the bolt file ends. Nothing fits in
-// before the bolt file has them and rewind or clear was called.
+// load returns the entries behind last, with which the store ends. Nothing fits in
+// before the store has them and rewind or clear was called.
 func (j *journal) load(last uint64) ([]*raft.Log, error) {
 	j.end, j.used = journalBytes, journalBytes
 	raw := blocks(journalBytes - journalHeader)
@@ -206,10 +206,10 @@ func (j *journal) write(b []byte, at int64) error {
 // fits reports whether a record of that size has room.
 func (j *journal) fits(size int) bool { return j.end+int64(size) <= journalBytes }
 
-// rewind forgets the records: the bolt file has their entries.
+// rewind forgets the records: the store has their entries.
 func (j *journal) rewind() { j.end = journalHeader }
 
-// clear removes the records, before the bolt file loses entries that they hold.
+// clear removes the records, before the store loses entries that they hold.
 func (j *journal) clear() error {
 	if j.used > journalHeader {
 		if err := j.write(blocks(inBlocks(int(j.used-journalHeader))), journalHeader); err != nil {

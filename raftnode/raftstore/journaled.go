@@ -12,48 +12,52 @@ import (
 )
 
 // A bolt file is synced twice for a commit, and for the smallest entry a leaf, the
-// branches above it and a meta page are written. So all but the largest entries go into a
-// journal first, which is synced once: that makes them durable. They go into the bolt file
-// with the next large ones, or all together when the journal is full. To raft the two
-// are one log, of which the bolt file has at least the first entry.
+// branches above it and a meta page are written; a segment of the WAL grows with each
+// write, which a sync then has to record. So all but the largest entries go into a
+// journal first, whose blocks are there already and which is synced once: that makes them
+// durable. They go into the store with the next large ones, or all together when the
+// journal is full. To raft the two are one log, of which the store has at least the first
+// entry.
 
 // journalMost is the largest record for the journal: of larger ones the second writing
-// would cost more than the second sync. Larger ones are not read either, so it can grow
+// would cost more than it spares. Larger ones are not read either, so it can grow
 // but not shrink.
 const journalMost = 64 << 10
 
-// journaledLog is the log in a bolt file with a journal before it.
+// storeBelow is a log store behind the journal.
+type storeBelow interface {
+	innerLog
+	Sync() error // makes durable what it gave out when it was opened
+}
+
+// journaledLog is a log store with a journal before it.
 type journaledLog struct {
-	bolt    boltLog
+	store   storeBelow
 	journal *journal
 
 	writing sync.Mutex // one write at a time, or one deletion of the last entries
-	empty   bool       // bolt has no entry; guarded by writing
+	empty   bool       // store has no entry; guarded by writing
 
 	mu      sync.RWMutex
-	pending []*raft.Log // what the journal has and bolt has not; dense, behind what bolt has
+	pending []*raft.Log // what the journal has and store has not; dense, behind what store has
 }
 
-// openJournaled opens the log in the folder dir, or creates it, and adds what its entries
-// have to found.
-func openJournaled(dir string, found *sizes) (_ innerLog, file string, err error) {
-	file, path := filepath.Join(dir, datadir.BoltFile), filepath.Join(dir, datadir.JournalFile)
-	bolt, err := openBolt(file, found)
-	if err != nil {
-		return nil, file, err
-	}
+// openJournaled opens the journal in the folder dir, or creates it, before the store in
+// file, and adds what its entries have to found.
+func openJournaled(dir string, store storeBelow, file string, found *sizes) (_ innerLog, _ string, err error) {
+	path := filepath.Join(dir, datadir.JournalFile)
 	if err := createFile(path, createJournal); err != nil {
-		return nil, path, errors.Join(err, bolt.Close())
+		return nil, path, errors.Join(err, store.Close())
 	}
 	journal, err := openJournal(path, false)
 	if err != nil {
-		return nil, path, errors.Join(err, bolt.Close())
+		return nil, path, errors.Join(err, store.Close())
 	}
-	j := &journaledLog{bolt: bolt, journal: journal}
+	j := &journaledLog{store: store, journal: journal}
 	if err := protect(j.load); err != nil {
 		errs := []error{openError(file, err), journal.close()}
 		if !errors.Is(err, errPanicked) { // it may hold bolt's locks
-			errs = append(errs, bolt.Close())
+			errs = append(errs, store.Close())
 		}
 		return nil, file, errors.Join(errs...)
 	}
@@ -64,7 +68,7 @@ func openJournaled(dir string, found *sizes) (_ innerLog, file string, err error
 // load finds what only the journal has. It writes nothing: that is for a start that is
 // not refused.
 func (j *journaledLog) load() error {
-	last, err := j.bolt.LastIndex()
+	last, err := j.store.LastIndex()
 	if err != nil {
 		return err
 	}
@@ -72,13 +76,19 @@ func (j *journaledLog) load() error {
 	if j.pending, err = j.journal.load(last); err != nil {
 		return err
 	}
-	// Entries that bolt has were perhaps written by a process that was killed before it
-	// synced them.
-	return j.bolt.store.Sync()
+	// Entries that the store has were perhaps written by a process that was killed before
+	// it synced them.
+	return j.store.Sync()
+}
+
+// IsMonotonic is the store's.
+func (j *journaledLog) IsMonotonic() bool {
+	m, ok := j.store.(raft.MonotonicLogStore)
+	return ok && m.IsMonotonic()
 }
 
 // FirstIndex returns the first index written, 0 for no entries.
-func (j *journaledLog) FirstIndex() (uint64, error) { return j.bolt.FirstIndex() }
+func (j *journaledLog) FirstIndex() (uint64, error) { return j.store.FirstIndex() }
 
 // LastIndex returns the last index written, 0 for no entries.
 func (j *journaledLog) LastIndex() (uint64, error) {
@@ -87,7 +97,7 @@ func (j *journaledLog) LastIndex() (uint64, error) {
 	if n := len(j.pending); n > 0 {
 		return j.pending[n-1].Index, nil
 	}
-	return j.bolt.LastIndex()
+	return j.store.LastIndex()
 }
 
 // GetLog reads an entry.
@@ -98,7 +108,7 @@ func (j *journaledLog) GetLog(index uint64, l *raft.Log) error {
 	if found {
 		return nil
 	}
-	return j.bolt.GetLog(index, l)
+	return j.store.GetLog(index, l)
 }
 
 // pendingEntry finds one among dense entries.
@@ -130,10 +140,10 @@ func (j *journaledLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// flush stores what is pending, and logs behind it, in the bolt file.
+// flush stores what is pending, and logs behind it, in the store.
 func (j *journaledLog) flush(logs []*raft.Log) error {
 	if all := slices.Concat(j.pending, logs); len(all) > 0 {
-		if err := j.bolt.StoreLogs(all); err != nil {
+		if err := j.store.StoreLogs(all); err != nil {
 			return err
 		}
 		j.empty = false
@@ -145,15 +155,15 @@ func (j *journaledLog) flush(logs []*raft.Log) error {
 	return nil
 }
 
-// DeleteRange deletes entries, both ends included; one call at a time. What the bolt file
+// DeleteRange deletes entries, both ends included; one call at a time. What the store
 // then lacks at its end must not come back from the journal.
 func (j *journaledLog) DeleteRange(low, high uint64) error {
-	last, err := j.bolt.LastIndex()
+	last, err := j.store.LastIndex()
 	if err != nil {
 		return err
 	}
 	if high < last { // what is stored meanwhile goes on into the journal
-		return j.bolt.DeleteRange(low, high)
+		return j.store.DeleteRange(low, high)
 	}
 	j.writing.Lock()
 	defer j.writing.Unlock()
@@ -163,13 +173,13 @@ func (j *journaledLog) DeleteRange(low, high uint64) error {
 	if err := j.journal.clear(); err != nil {
 		return err
 	}
-	if err := j.bolt.DeleteRange(low, high); err != nil {
+	if err := j.store.DeleteRange(low, high); err != nil {
 		return err
 	}
-	last, err = j.bolt.LastIndex()
+	last, err = j.store.LastIndex()
 	j.empty = last == 0
 	return err
 }
 
 // Close closes the files, and leaves in the journal what is there.
-func (j *journaledLog) Close() error { return errors.Join(j.journal.close(), j.bolt.Close()) }
+func (j *journaledLog) Close() error { return errors.Join(j.journal.close(), j.store.Close()) }

@@ -3,8 +3,8 @@
 // before it is applied, served or voted with.
 //
 //	DIR/raft.db       the log, Kind Bolt
-//	DIR/raft.journal  its newest entries, until raft.db has them
 //	DIR/wal/          the log, Kind WAL: segments and meta.db
+//	DIR/raft.journal  its newest entries, until one of these has them
 //	DIR/stable.db     term and vote, one checked record in a bolt file
 //	DIR/tail          hint: the last index that was stored
 //
@@ -158,10 +158,6 @@ func surveyFolder(dir string, kind Kind) (fresh bool, err error) {
 		return false, fmt.Errorf("raftstore: open %s: %w", dir, err)
 	}
 	names := map[Kind]string{Bolt: datadir.BoltFile, WAL: filepath.Join(datadir.WALDir, datadir.WALMetaFile)}
-	needs := []string{names[kind]}
-	if kind == Bolt {
-		needs = append(needs, datadir.JournalFile)
-	}
 	for other, name := range names {
 		if other != kind && exists(filepath.Join(dir, name)) {
 			return false, fmt.Errorf("raftstore: open %s: %w: it is %s, not %s: start it with --log-store %s",
@@ -169,7 +165,7 @@ func surveyFolder(dir string, kind Kind) (fresh bool, err error) {
 		}
 	}
 	fresh = !exists(filepath.Join(dir, datadir.StableFile))
-	for _, name := range needs {
+	for _, name := range []string{names[kind], datadir.JournalFile} {
 		if !fresh && !exists(filepath.Join(dir, name)) {
 			return false, damaged(filepath.Join(dir, name), "it is missing")
 		}
@@ -182,11 +178,19 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func openInner(opts Options, found *sizes) (inner innerLog, file string, err error) {
+func openInner(opts Options, found *sizes) (_ innerLog, file string, err error) {
+	var store storeBelow
 	if opts.Kind == WAL {
-		return openWAL(filepath.Join(opts.Dir, datadir.WALDir), opts, found)
+		file = filepath.Join(opts.Dir, datadir.WALDir)
+		store, err = openWAL(file, opts, found)
+	} else {
+		file = filepath.Join(opts.Dir, datadir.BoltFile)
+		store, err = openBolt(file, found)
 	}
-	return openJournaled(opts.Dir, found)
+	if err != nil {
+		return nil, file, err
+	}
+	return openJournaled(opts.Dir, store, file, found)
 }
 
 // compareTail finds entries that were stored and are gone: a store that loses

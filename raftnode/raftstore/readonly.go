@@ -55,14 +55,19 @@ func OpenReadOnly(dir string, kind Kind) (*Reader, error) {
 	return r, nil
 }
 
-func (r *Reader) openLog(dir string) error {
+func (r *Reader) openLog(dir string) (err error) {
 	switch r.summary.Kind {
 	case Bolt:
-		return r.openBolt(dir)
+		err = r.openBolt(filepath.Join(dir, datadir.BoltFile))
 	case WAL:
-		return r.openWAL(filepath.Join(dir, datadir.WALDir))
+		err = r.openWAL(filepath.Join(dir, datadir.WALDir))
+	default:
+		err = fmt.Errorf("raftstore: open %s: unknown log store %q: use %s or %s", dir, r.summary.Kind, Bolt, WAL)
 	}
-	return fmt.Errorf("raftstore: open %s: unknown log store %q: use %s or %s", dir, r.summary.Kind, Bolt, WAL)
+	if err != nil {
+		return err
+	}
+	return r.openJournal(filepath.Join(dir, datadir.JournalFile))
 }
 
 func (r *Reader) readStable(path string) error {
@@ -77,47 +82,67 @@ func (r *Reader) readStable(path string) error {
 	return errors.Join(err, rec.close())
 }
 
-func (r *Reader) openBolt(dir string) error {
-	path := filepath.Join(dir, datadir.BoltFile)
+func (r *Reader) openBolt(path string) error {
 	bolt, err := openBoltFile(path, true, &sizes{})
 	if err != nil {
 		return err
 	}
-	log := &journaledLog{bolt: bolt}
-	r.file, r.close, r.scan = path, bolt.Close, scanBolt(log)
+	r.file, r.close, r.scan = path, bolt.Close, scanBolt(bolt)
 	err = protect(func() (err error) {
-		if r.summary.Last, err = bolt.LastIndex(); err != nil {
+		if r.summary.First, err = bolt.FirstIndex(); err != nil {
 			return err
 		}
-		if log.pending, err = readJournal(filepath.Join(dir, datadir.JournalFile), r.summary.Last); err != nil {
-			return err
-		}
-		if r.summary.First, err = log.FirstIndex(); err != nil {
-			return err
-		}
-		r.summary.Last, err = log.LastIndex()
+		r.summary.Last, err = bolt.LastIndex()
 		return err
 	})
 	return openError(path, err)
 }
 
-// readJournal returns the entries behind last, with which the bolt file ends.
-func readJournal(path string, last uint64) ([]*raft.Log, error) {
-	j, err := openJournal(path, true)
-	if err != nil {
-		return nil, err
-	}
-	pending, err := j.load(last)
-	return pending, errors.Join(err, j.close())
-}
-
-func scanBolt(store *journaledLog) scanner {
+func scanBolt(bolt boltLog) scanner {
 	return func(from, to uint64, fn func(uint64, *raft.Log, error) bool) error {
 		for index := from; index <= to; index++ {
 			var l raft.Log
-			err := protect(func() error { return store.GetLog(index, &l) })
+			err := protect(func() error { return bolt.GetLog(index, &l) })
 			if !fn(index, &l, err) {
 				break
+			}
+		}
+		return nil
+	}
+}
+
+// openJournal adds the entries that only the journal has.
+func (r *Reader) openJournal(path string) error {
+	j, err := openJournal(path, true)
+	if err != nil {
+		return err
+	}
+	pending, err := j.load(r.summary.Last)
+	if err := errors.Join(err, j.close()); err != nil || len(pending) == 0 {
+		return err
+	}
+	r.scan = thenPending(r.scan, r.summary.Last, pending)
+	r.summary.Last = pending[len(pending)-1].Index
+	return nil
+}
+
+// thenPending goes on with pending behind last.
+func thenPending(scan scanner, last uint64, pending []*raft.Log) scanner {
+	return func(from, to uint64, fn func(uint64, *raft.Log, error) bool) error {
+		more := true
+		if from <= last {
+			err := scan(from, min(to, last), func(index uint64, l *raft.Log, err error) bool {
+				more = fn(index, l, err)
+				return more
+			})
+			if err != nil {
+				return err
+			}
+		}
+		for _, l := range pending {
+			if more && l.Index >= from && l.Index <= to {
+				stored := *l
+				more = fn(l.Index, &stored, nil)
 			}
 		}
 		return nil

@@ -15,7 +15,7 @@ const tailFile = "tail"
 
 // tailMark remembers the last index that was stored. A log that lost its end
 // looks like one that never had it: raft-wal takes a damaged last batch for a
-// torn write, as bolt's journal does, recreates a missing segment, and bolt believes a
+// torn write, as the journal does, recreates a missing segment, and bolt believes a
 // page that counts fewer entries than it has. With the mark that is found.
 //
 // Raising the mark is not synced, so it costs microseconds; it happens after

@@ -18,22 +18,45 @@ const segmentsRecord = "segments"
 
 // openWAL opens the log in the folder dir, or creates it, and adds what its whole segments
 // have to found.
-func openWAL(dir string, opts Options, found *sizes) (_ innerLog, file string, err error) {
+func openWAL(dir string, opts Options, found *sizes) (*walLog, error) {
 	if err := prepareWAL(dir); err != nil {
-		return nil, dir, err
+		return nil, err
 	}
 	meta := &walMeta{}
 	var store *wal.WAL
-	err = protect(func() (err error) {
+	err := protect(func() (err error) {
 		store, err = wal.Open(dir, wal.WithMetaStore(meta), wal.WithSegmentSize(opts.segmentSize),
 			wal.WithLogger(opts.Logger.Named("wal")))
 		return err
 	})
 	if err != nil {
-		return nil, dir, errors.Join(walOpenError(dir, err), meta.Close())
+		return nil, errors.Join(walOpenError(dir, err), meta.Close())
 	}
 	meta.measure(dir, found)
-	return store, dir, nil
+	return &walLog{store, dir}, nil
+}
+
+// walLog is the log in the segments of a folder.
+type walLog struct {
+	*wal.WAL
+	dir string
+}
+
+// Sync makes durable what a process that was killed had written.
+func (w *walLog) Sync() error {
+	segments, err := filepath.Glob(filepath.Join(w.dir, "*.wal"))
+	for _, path := range segments {
+		err = errors.Join(err, syncFile(path))
+	}
+	return err
+}
+
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // prepareWAL makes the folder. Its list of segments is created before the first

@@ -131,7 +131,7 @@ func (l *lane) verdict(group []*pending, failed *callError) verdict {
 	case refusal.Code == api.Conflict: // under this sequence, now or in an attempt before
 		failed.unknown = false
 		return decided
-	case refusal.Code == api.InvalidJSON && l.c.refuses(group): // as the attempt before was
+	case aboutEvents(refusal.Code) && l.c.refuses(group): // as the attempt before was
 		failed.unknown = false
 		return undecided
 	case !failed.unknown:

@@ -45,7 +45,8 @@ func (r Result) Hash() event.Hash {
 
 // Publish appends one event. Concurrent calls share requests; each has its own
 // answer. A retry after a lost answer appends nothing twice, with dedup off too.
-// When ctx ends while the event is under way the error wraps ErrOutcomeUnknown.
+// When ctx ends while the event is under way the error wraps ErrOutcomeUnknown. The
+// payload must not be changed before it returns, nor before the last Hash.
 func (c *Client) Publish(ctx context.Context, ev event.Event) (Result, error) {
 	p := takePending()
 	if err := c.prepareOne(p, &ev); err != nil {
@@ -82,7 +83,8 @@ func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Resu
 
 // PublishAsync hands one event over and returns at once, or when there is room for
 // it: ctx bounds that wait alone. Events handed over one after the other are
-// appended in that order. The payload must not be changed before the answer.
+// appended in that order. The payload must not be changed before the answer, nor before
+// the last Hash.
 func (c *Client) PublishAsync(ctx context.Context, ev event.Event) *Future {
 	p := &pending{done: make(chan struct{})}
 	err := c.prepareOne(p, &ev)
@@ -130,7 +132,8 @@ func (c *Client) prepareOne(p *pending, ev *event.Event) error {
 	if err != nil {
 		err = invalid(p.op, err)
 	}
-	if err != nil || len(ev.Payload) > 0 && unsafe.SliceData(p.events[0].Payload) != unsafe.SliceData(ev.Payload) {
+	changed := p.events[0].CorrelationID != ev.CorrelationID || unsafe.SliceData(p.events[0].Payload) != unsafe.SliceData(ev.Payload)
+	if err != nil || changed && len(ev.Payload) > 0 {
 		c.payloads.suspect()
 	}
 	return err

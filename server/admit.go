@@ -82,6 +82,7 @@ type packetPart struct {
 	batch    *frame.Batch
 	warnings []rowWarnings
 	err      error
+	panicked any
 }
 
 const (
@@ -91,22 +92,31 @@ const (
 
 // admitParts looks at the parts of a packet at the same time, and returns the whole up to the first error.
 func (r *publishRequest) admitParts(policy *event.Policy, opened *frame.Opened) packetPart {
-	parts := make([]packetPart, min(max(opened.Rows()/partRows, 1), mostParts, runtime.GOMAXPROCS(0)))
-	begins := func(i int) int { return opened.Rows() * i / len(parts) }
+	n := 1
+	if opened.Rows() >= 2*partRows {
+		n = min(opened.Rows()/partRows, mostParts, runtime.GOMAXPROCS(0))
+	}
+	parts := make([]packetPart, n)
+	begins := func(i int) int { return opened.Rows() * i / n }
 	var others sync.WaitGroup
 	for i := range parts[1:] {
-		others.Go(func() { parts[i+1] = r.admitPart(policy, opened, begins(i+1), begins(i+2)) })
+		others.Go(func() {
+			defer func() { parts[i+1].panicked = recover() }()
+			parts[i+1] = r.admitPart(policy, opened, begins(i+1), begins(i+2))
+		})
 	}
 	parts[0] = r.admitPart(policy, opened, 0, begins(1))
 	others.Wait()
 	whole := parts[0]
 	for _, part := range parts[1:] {
-		if whole.err != nil {
-			break
+		if part.panicked != nil {
+			panic(part.panicked) // to whoever answers the request
 		}
-		whole.batch.Join(part.batch)
-		whole.warnings = append(whole.warnings, part.warnings...)
-		whole.err = part.err
+		if whole.err == nil {
+			whole.batch.Join(part.batch)
+			whole.warnings = append(whole.warnings, part.warnings...)
+			whole.err = part.err
+		}
 	}
 	return whole
 }

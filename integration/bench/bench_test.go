@@ -165,6 +165,7 @@ func TestMarkdown(t *testing.T) {
 		sampled("sync1", "nats-always", "", p50, 1.0, 1.0, 1.0),
 		sampled("written", "ringlog-bolt", "a|b", perByte, 2),
 	)
+	samples[0].Attempts, samples[0].Stolen, samples[1].Attempts = 5, 0.2, 1
 	r := &Report{Rounds: 3, Results: resultsOf(samples), Samples: samples, systems: []string{"ringlog-bolt", "nats-always"},
 		Failures: []Failure{{Work: "read", System: "etcd", Round: 2, Error: "it broke\nand more"}}}
 	r.Comparisons = compareAll(r.Results, r.Samples)
@@ -175,6 +176,7 @@ func TestMarkdown(t *testing.T) {
 		"## sync1",
 		"| nats-always | – | 1.00 (1.00..1.00) |",
 		"| read | etcd | 2 | it broke |",
+		"| disturbed | 1 of 2 measurements count with more than 5 % of the processors' working time taken by the host, at most 20 % |",
 	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("there is no line %s in\n%s", line, text)

@@ -203,6 +203,22 @@ func (r *Report) writeMachine(b *strings.Builder) {
 	for _, name := range r.systems {
 		t.row(name, strings.Join(r.Settings[name], "; "))
 	}
+	t.row("disturbed", disturbed(r.Samples))
 	t.row("how", "three processes a system on loopback, on an empty folder each round; all systems are up and do each work one after the other, beginning with another one each time, the rest idle; a warm-up of each measurement is not counted; the next begins when the processes are at rest, or after 6 s; one during which the host took more than 5 % of the processors' working time is made again, at most five times, and the least disturbed counts")
 	b.WriteString(t.String())
+}
+
+// disturbed tells how many measurements count although the host took more than can be passed over.
+func disturbed(samples []Sample) string {
+	all, bad, most := 0, 0, 0.0
+	for _, s := range samples {
+		if s.Attempts > 0 {
+			all, most = all+1, max(most, s.Stolen)
+		}
+		if s.Stolen > maxStolen {
+			bad++
+		}
+	}
+	return fmt.Sprintf("%d of %d measurements count with more than %.0f %% of the processors' working time taken by the host, at most %.0f %%",
+		bad, all, 100*maxStolen, 100*most)
 }

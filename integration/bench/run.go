@@ -18,6 +18,9 @@ type Sample struct {
 	Way    string             `json:"way"`
 	Round  int                `json:"round"` // from 1
 	Values map[string]float64 `json:"values"`
+
+	Attempts int     `json:"attempts,omitempty"` // of a measurement that is made again when it is disturbed
+	Stolen   float64 `json:"stolen,omitempty"`   // share of the processors' working time that the host took in the one that counts
 }
 
 // Failure is a measurement that gave nothing.
@@ -176,30 +179,36 @@ const (
 // measured measures once the servers are at rest, and again if the host gave more of the
 // processors to others meanwhile than can be passed over; then what was least disturbed counts.
 func (t *turn) measured(ctx context.Context, work, way string, measure func() (map[string]float64, error)) error {
-	var best map[string]float64
-	for attempt, least := 0, maxStolen; attempt == 0 || attempt < attempts && least > maxStolen; attempt++ {
+	best := Sample{Work: work, Way: way}
+	for best.Attempts == 0 || best.Attempts < attempts && best.Stolen > maxStolen {
 		t.settle(ctx)
 		before := processors()
 		values, err := measure()
 		if err != nil {
 			return err
 		}
-		if stolen := processors().stolenSince(before); attempt == 0 || stolen < least {
-			best, least = values, stolen
+		if stolen := processors().stolenSince(before); best.Attempts == 0 || stolen < best.Stolen {
+			best.Values, best.Stolen = values, stolen
 		}
+		best.Attempts++
 	}
-	t.record(work, way, best)
+	t.keep(best)
 	return nil
 }
 
-// record keeps what a measurement gave.
+// record keeps what a measurement gave that is made once.
 func (t *turn) record(work, way string, values map[string]float64) {
-	t.samples = append(t.samples, Sample{Work: work, System: t.sys.name(), Way: way, Round: t.round, Values: values})
+	t.keep(Sample{Work: work, Way: way, Values: values})
+}
+
+func (t *turn) keep(s Sample) {
+	s.System, s.Round = t.sys.name(), t.round
+	t.samples = append(t.samples, s)
 	text := ""
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		text += fmt.Sprintf("  %s %s", name, figure(values[name]))
+	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
+		text += fmt.Sprintf("  %s %s", name, figure(s.Values[name]))
 	}
-	say("round %d  %-13s %-8s %-45s%s", t.round, t.sys.name(), work, way, text)
+	say("round %d  %-13s %-8s %-45s%s", s.Round, s.System, s.Work, s.Way, text)
 }
 
 // settle lets the servers come to rest.

@@ -36,7 +36,15 @@ func openBolt(path string, found *sizes) (boltLog, error) {
 	if err := createFile(path, createBolt); err != nil {
 		return boltLog{}, err
 	}
-	return openBoltFile(path, false, found)
+	log, err := openBoltFile(path, false, found)
+	if err != nil {
+		return boltLog{}, err
+	}
+	// What it has was perhaps written by a process that was killed before it synced it.
+	if err := log.store.Sync(); err != nil {
+		return boltLog{}, errors.Join(openError(path, err), log.Close())
+	}
+	return log, nil
 }
 
 func createBolt(path string) error {

@@ -74,7 +74,11 @@ func openJournal(path string, readOnly bool) (*journal, error) {
 		return nil, fmt.Errorf("raftstore: open %s: %w", path, err)
 	}
 	j := &journal{f: f, path: path, buf: blocks(journalMost + 2*journalBlock)}
-	if err := j.readHeader(); err != nil {
+	err = j.readHeader()
+	if err == nil && !readOnly { // a process that was killed had perhaps not synced its records
+		err = datasync(f)
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return j, nil

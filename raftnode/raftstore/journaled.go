@@ -19,21 +19,24 @@ import (
 // journal is full. To raft the two are one log, of which the store has at least the first
 // entry.
 
-// journalMost is the largest record for the journal: of larger ones the second writing
-// would cost more than it spares. Larger ones are not read either, so it can grow
-// but not shrink.
+// journalMost is the largest record that the journal can hold. Larger ones are not read
+// either, so it can grow but not shrink.
 const journalMost = 64 << 10
 
-// storeBelow is a log store behind the journal.
-type storeBelow interface {
-	innerLog
-	Sync() error // makes durable what it gave out when it was opened
+// journalMost is the largest record for the journal: of larger ones the second writing
+// would cost more than it spares, which is less with the WAL.
+func (k Kind) journalMost() int {
+	if k == WAL {
+		return journalMost / 2
+	}
+	return journalMost
 }
 
 // journaledLog is a log store with a journal before it.
 type journaledLog struct {
-	store   storeBelow
+	store   innerLog
 	journal *journal
+	most    int // bytes of a record for the journal
 
 	writing sync.Mutex // one write at a time, or one deletion of the last entries
 	empty   bool       // store has no entry; guarded by writing
@@ -42,10 +45,9 @@ type journaledLog struct {
 	pending []*raft.Log // what the journal has and store has not; dense, behind what store has
 }
 
-// openJournaled opens the journal in the folder dir, or creates it, before the store in
-// file, and adds what its entries have to found.
-func openJournaled(dir string, store storeBelow, file string, found *sizes) (_ innerLog, _ string, err error) {
-	path := filepath.Join(dir, datadir.JournalFile)
+// openJournaled opens the journal, or creates it, before the store in file, and adds what its entries have to found.
+func openJournaled(opts Options, store innerLog, file string, found *sizes) (_ innerLog, _ string, err error) {
+	path := filepath.Join(opts.Dir, datadir.JournalFile)
 	if err := createFile(path, createJournal); err != nil {
 		return nil, path, errors.Join(err, store.Close())
 	}
@@ -53,7 +55,7 @@ func openJournaled(dir string, store storeBelow, file string, found *sizes) (_ i
 	if err != nil {
 		return nil, path, errors.Join(err, store.Close())
 	}
-	j := &journaledLog{store: store, journal: journal}
+	j := &journaledLog{store: store, journal: journal, most: opts.Kind.journalMost()}
 	if err := protect(j.load); err != nil {
 		errs := []error{openError(file, err), journal.close()}
 		if !errors.Is(err, errPanicked) { // it may hold bolt's locks
@@ -73,12 +75,8 @@ func (j *journaledLog) load() error {
 		return err
 	}
 	j.empty = last == 0
-	if j.pending, err = j.journal.load(last); err != nil {
-		return err
-	}
-	// Entries that the store has were perhaps written by a process that was killed before
-	// it synced them.
-	return j.store.Sync()
+	j.pending, err = j.journal.load(last)
+	return err
 }
 
 // IsMonotonic is the store's.
@@ -128,7 +126,7 @@ func (j *journaledLog) StoreLogs(logs []*raft.Log) error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
 	size := recordSize(logs)
-	if j.empty || size > journalMost || !j.journal.fits(size) || logs[len(logs)-1].Index > maxIndex {
+	if j.empty || size > j.most || !j.journal.fits(size) || logs[len(logs)-1].Index > maxIndex {
 		return j.flush(logs)
 	}
 	if err := j.journal.append(logs); err != nil {

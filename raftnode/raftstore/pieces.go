@@ -113,9 +113,6 @@ func (b boltLog) DeleteRange(low, high uint64) error {
 // Close closes the file.
 func (b boltLog) Close() error { return b.store.Close() }
 
-// Sync makes durable what a process that was killed had written.
-func (b boltLog) Sync() error { return b.store.Sync() }
-
 // denseKeys returns a visitor that wants each entry to follow the one before, and
 // the pieces of one each other, and adds what they have to found.
 func denseKeys(found *sizes) visitor {

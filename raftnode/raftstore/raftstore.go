@@ -179,7 +179,7 @@ func exists(path string) bool {
 }
 
 func openInner(opts Options, found *sizes) (_ innerLog, file string, err error) {
-	var store storeBelow
+	var store innerLog
 	if opts.Kind == WAL {
 		file = filepath.Join(opts.Dir, datadir.WALDir)
 		store, err = openWAL(file, opts, found)
@@ -190,7 +190,7 @@ func openInner(opts Options, found *sizes) (_ innerLog, file string, err error) 
 	if err != nil {
 		return nil, file, err
 	}
-	return openJournaled(opts.Dir, store, file, found)
+	return openJournaled(opts, store, file, found)
 }
 
 // compareTail finds entries that were stored and are gone: a store that loses

@@ -155,10 +155,12 @@ func (r *Reader) openWAL(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := record.close(); err != nil {
+	r.file, r.close = dir, record.close // it is locked as long as it is open
+	last, err := endOfTail(dir, state.Segments)
+	if err != nil {
 		return err
 	}
-	r.file, r.scan = dir, scanWAL(dir, state.Segments)
+	r.scan = scanWAL(dir, state.Segments, last)
 	return r.scan(1, ^uint64(0), func(index uint64, _ *raft.Log, _ error) bool {
 		if r.summary.First == 0 {
 			r.summary.First = index
@@ -168,7 +170,46 @@ func (r *Reader) openWAL(dir string) error {
 	})
 }
 
-func scanWAL(dir string, segments []types.SegmentInfo) scanner {
+// endOfTail is the last entry of the unsealed segment that a start would find: a batch that was cut off is none.
+func endOfTail(dir string, segments []types.SegmentInfo) (last uint64, err error) {
+	for _, s := range segments {
+		if !s.SealTime.IsZero() {
+			continue
+		}
+		err := protect(func() error {
+			w, err := segment.NewFiler(dir, readOnlyFS{fs.New()}).RecoverTail(s)
+			if err != nil {
+				return err
+			}
+			last = w.LastIndex()
+			return w.Close()
+		})
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // raft-wal creates it on start
+			return 0, damaged(filepath.Join(dir, segment.FileName(s)), err.Error())
+		}
+	}
+	return last, nil
+}
+
+// readOnlyFS opens what is written to for reading.
+type readOnlyFS struct{ types.VFS }
+
+// OpenWriter implements types.VFS.
+func (r readOnlyFS) OpenWriter(dir, name string) (types.WritableFile, error) {
+	f, err := r.OpenReader(dir, name)
+	return readOnlyFile{f}, err
+}
+
+type readOnlyFile struct{ types.ReadableFile }
+
+// WriteAt implements types.WritableFile.
+func (readOnlyFile) WriteAt([]byte, int64) (int, error) { return 0, os.ErrPermission }
+
+// Sync implements types.WritableFile.
+func (readOnlyFile) Sync() error { return os.ErrPermission }
+
+// scanWAL reads the unsealed segment up to last.
+func scanWAL(dir string, segments []types.SegmentInfo, last uint64) scanner {
 	return func(from, to uint64, fn func(uint64, *raft.Log, error) bool) error {
 		more := true
 		stopping := func(index uint64, l *raft.Log, err error) bool {
@@ -176,16 +217,14 @@ func scanWAL(dir string, segments []types.SegmentInfo) scanner {
 			return more
 		}
 		for _, s := range segments {
-			low, high := max(from, s.MinIndex), to
+			low, high := max(from, s.MinIndex), min(to, last)
 			if !s.SealTime.IsZero() {
 				high = min(to, s.MaxIndex)
 			}
 			if !more || low > high {
 				continue
 			}
-			err := scanSegment(dir, s, low, high, stopping)
-			absent := errors.Is(err, os.ErrNotExist) && s.SealTime.IsZero() // raft-wal creates it on start
-			if err != nil && !absent {
+			if err := scanSegment(dir, s, low, high, stopping); err != nil {
 				return damaged(filepath.Join(dir, segment.FileName(s)), err.Error())
 			}
 		}

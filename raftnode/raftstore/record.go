@@ -48,7 +48,13 @@ func openRecord(path, name string, readOnly bool) (r *record, body []byte, err e
 	if err != nil {
 		return nil, nil, openError(path, err)
 	}
-	if body, err = r.load(); err != nil {
+	if !readOnly { // a process that was killed had perhaps not synced it
+		err = r.db.Sync()
+	}
+	if err == nil {
+		body, err = r.load()
+	}
+	if err != nil {
 		return nil, nil, errors.Join(err, r.close())
 	}
 	return r, body, nil

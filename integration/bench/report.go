@@ -204,7 +204,7 @@ func (r *Report) writeMachine(b *strings.Builder) {
 		t.row(name, strings.Join(r.Settings[name], "; "))
 	}
 	t.row("disturbed", disturbed(r.Samples))
-	t.row("how", "three processes a system on loopback, on an empty folder each round; all systems are up and do each work one after the other, beginning with another one each time, the rest idle; a warm-up of each measurement is not counted; the next begins when the processes are at rest, or after 6 s; one during which the host took more than 5 % of the processors' working time is made again, at most five times, and the least disturbed counts")
+	t.row("how", "three processes a system on loopback, on an empty folder each round; all systems are up and do each work one after the other, beginning with another one each time, the rest idle; a warm-up of each measurement is not counted; the next begins when the processes are at rest, or after 6 s; one during which the host took more than 5 % of the processors' working time is made again, at most five times, and the least disturbed counts; those who publish one event and wait are measured in three parts of a second")
 	b.WriteString(t.String())
 }
 

@@ -99,6 +99,7 @@ func (r *publishRequest) admitParts(policy *event.Policy, opened *frame.Opened) 
 	parts := make([]packetPart, n)
 	begins := func(i int) int { return opened.Rows() * i / n }
 	var others sync.WaitGroup
+	defer others.Wait() // also after a panic: they read the request
 	for i := range parts[1:] {
 		others.Go(func() {
 			defer func() { parts[i+1].panicked = recover() }()

@@ -166,20 +166,27 @@ func publishedToWire(a *published) *ringlogv1.PublishResponse {
 
 // warningsToWire names the rows that are told the same together.
 func warningsToWire(rows []rowWarnings) (out []*ringlogv1.Warning) {
-	told := map[*event.Warning][]*ringlogv1.Warning{}
+	texts := map[event.Warning]*ringlogv1.Warning{}
+	lists := map[*event.Warning][]*ringlogv1.Warning{} // that rows share, sparing the texts
 	for _, r := range rows {
-		messages := told[&r.list[0]]
-		for _, m := range messages {
-			m.MoreRows = append(m.MoreRows, uint32(r.row))
-		}
-		if messages != nil {
+		messages, shared := lists[&r.list[0]]
+		if shared {
+			for _, m := range messages {
+				m.MoreRows = append(m.MoreRows, uint32(r.row))
+			}
 			continue
 		}
 		for _, w := range r.list {
-			messages = append(messages, &ringlogv1.Warning{Row: uint32(r.row), Field: w.Field, Message: w.Message, Reason: w.Reason})
+			m, told := texts[w]
+			if told {
+				m.MoreRows = append(m.MoreRows, uint32(r.row))
+			} else {
+				m = &ringlogv1.Warning{Row: uint32(r.row), Field: w.Field, Message: w.Message, Reason: w.Reason}
+				texts[w], out = m, append(out, m)
+			}
+			messages = append(messages, m)
 		}
-		told[&r.list[0]] = messages
-		out = append(out, messages...)
+		lists[&r.list[0]] = messages
 	}
 	return out
 }

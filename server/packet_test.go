@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -88,6 +89,57 @@ func TestAPacketIsStoredAsItsEventsAre(t *testing.T) {
 	if err != nil || len(resp.Msg.Duplicates) != len(again) {
 		t.Errorf("%v %v", resp, err)
 	}
+}
+
+// A packet that is large enough to be looked at in parts is answered as a small one is: rows keep their
+// places, what several are told is said once, and the first row that is wrong is named.
+func TestALargePacketIsLookedAtInParts(t *testing.T) {
+	s := newSite(t, nil)
+	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)
+	const rows = 8 * partRows
+	events := make([]event.Event, rows)
+	for i := range events {
+		listed := []string{"", `"config_key": "hex8_2p", `}[i%2] // two shapes, told the same
+		events[i] = event.New(event.TrainingCompleted, fmt.Appendf(nil, `{%s"of_no_catalogue": %d}`, listed, i))
+	}
+	publish := func() (*ringlogv1.PublishResponse, error) {
+		resp, err := c.Publish(t.Context(), connect.NewRequest(&ringlogv1.PublishRequest{Packet: packetOf(events...)}))
+		if err != nil {
+			return nil, err
+		}
+		return resp.Msg, nil
+	}
+	m, err := publish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Warnings) != 1 || m.Warnings[0].Row != 0 || len(m.Warnings[0].MoreRows) != rows-1 || m.Warnings[0].MoreRows[rows-2] != rows-1 {
+		t.Errorf("warnings: %v", m.Warnings)
+	}
+	for i := range events {
+		if e, err := s.node.Machine().Log().Get(m.First + uint64(i)); err != nil || string(e.Payload) != string(events[i].Payload) {
+			t.Fatalf("row %d: %s %v", i, e.Payload, err)
+		}
+	}
+	for _, row := range []int{rows - 1, rows / 2, partRows} {
+		events[row].Type = event.LeaderLost
+		_, err := publish()
+		if got, told := apiError(err); !told || got.Code != api.Reserved || got.Field != fmt.Sprintf("events[%d].type", row) {
+			t.Errorf("row %d: %v", row, err)
+		}
+	}
+	r := &publishRequest{}
+	p := frame.Pack(events)
+	opened, err := p.Open(frame.MaxBlockBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a panic in a part was passed over")
+		}
+	}()
+	r.admitParts(nil, opened) // without a policy every part panics
 }
 
 // A packet that is not what it says is refused by name, and nothing of it is kept.

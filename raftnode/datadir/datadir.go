@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -95,8 +96,8 @@ type Dir struct {
 	path string
 	lock *os.File
 
-	mu     sync.Mutex
-	marker Marker // equals node.json
+	mu     sync.Mutex             // held while the marker is written
+	marker atomic.Pointer[Marker] // equals node.json
 	closed bool
 }
 
@@ -128,7 +129,9 @@ func Open(dir string, opts Options) (_ *Dir, err error) {
 	if err := m.admits(dir, opts); err != nil {
 		return nil, err
 	}
-	return &Dir{path: dir, lock: lock, marker: m}, nil
+	d := &Dir{path: dir, lock: lock}
+	d.marker.Store(&m)
+	return d, nil
 }
 
 // Inspect reads a folder's marker and writes nothing, so it works on a
@@ -205,12 +208,9 @@ func (d *Dir) Path(elem ...string) string {
 	return filepath.Join(append([]string{d.path}, elem...)...)
 }
 
-// Marker returns a copy of the folder's marker.
-func (d *Dir) Marker() Marker {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.marker.clone()
-}
+// Marker returns a copy of the folder's marker. It waits for no disk: connections between
+// nodes, heartbeats among them, ask for it while a change is being written.
+func (d *Dir) Marker() Marker { return d.marker.Load().clone() }
 
 // SetCluster records the cluster and the members it was bootstrapped with. The
 // id may be empty while it is not known yet; once set it never changes.
@@ -245,17 +245,17 @@ func (d *Dir) update(change func(*Marker) error) error {
 	if d.closed {
 		return fmt.Errorf("datadir: update %s: %w", d.path, ErrClosed)
 	}
-	next := d.marker.clone()
+	next := d.Marker()
 	if err := change(&next); err != nil {
 		return err
 	}
-	if next.equal(d.marker) {
+	if next.equal(*d.marker.Load()) {
 		return nil
 	}
 	if err := writeMarker(d.path, next); err != nil {
 		return err
 	}
-	d.marker = next
+	d.marker.Store(&next)
 	return nil
 }
 

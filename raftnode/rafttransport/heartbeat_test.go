@@ -1,6 +1,7 @@
 package rafttransport
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +13,14 @@ func TestAHeartbeatIsAnsweredWhileRaftIsHeldUp(t *testing.T) {
 	w := newTown()
 	const patience = 2 * time.Second
 	opened := time.Now()
+	var state sync.Mutex // what Self may wait for
 	n1 := w.open(t, "n1", func(o *Options) {
+		self := o.Self
+		o.Self = func() Identity {
+			state.Lock()
+			defer state.Unlock()
+			return self()
+		}
 		o.Patience, o.Follows = patience, func(leader string, term uint64) bool { return leader == "n2" && term == 3 }
 	})
 	n2 := w.open(t, "n2", func(o *Options) { o.Timeout = 300 * time.Millisecond })
@@ -25,6 +33,11 @@ func TestAHeartbeatIsAnsweredWhileRaftIsHeldUp(t *testing.T) {
 	if resp, err := beat("n2", 3); err != nil || !resp.Success || resp.Term != 3 || string(resp.ID) != "n1" {
 		t.Errorf("of the leader that is followed: %+v, %v", resp, err)
 	}
+	state.Lock()
+	if resp, err := beat("n2", 3); err != nil || string(resp.ID) != "n1" {
+		t.Errorf("while the state machine is held up too: %+v, %v", resp, err)
+	}
+	state.Unlock()
 	if resp, err := beat("n2", 2); err == nil {
 		t.Errorf("of a term that is over: %+v", resp)
 	}

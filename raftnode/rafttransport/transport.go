@@ -161,6 +161,7 @@ type Transport struct {
 	stream  *stream
 	refused *refusals
 
+	nodeID    string // Self's, which never changes
 	rpcs      chan raft.RPC
 	born      time.Time
 	taken     atomic.Int64 // when raft took the last RPC, see now
@@ -199,6 +200,7 @@ func New(o Options) (*Transport, error) {
 		opts:             o,
 		stream:           s,
 		refused:          book,
+		nodeID:           o.Self().NodeID,
 		rpcs:             make(chan raft.RPC),
 		born:             time.Now(),
 		done:             make(chan struct{}),

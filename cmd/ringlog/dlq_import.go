@@ -1,20 +1,20 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/urfave/cli/v2"
-	_ "modernc.org/sqlite" // registers the driver
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
@@ -22,34 +22,47 @@ import (
 
 func importLettersCommand(sh *shell) *cli.Command {
 	return &cli.Command{
-		Name: "import", Usage: "keep the rows of the old queue's SQLite file as dead letters", ArgsUsage: "FILE.db",
-		Description: "FILE.db has the table dead_letter_queue(id, event_type, event_data, error, created_at, retry_count) and is\n" +
-			"only read. A row that was imported before adds nothing. Imported letters have no cursor: redrive them --to one.",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "check the rows, and import none"}},
+		Name: "import", Usage: "import rows of the old queue as dead letters", ArgsUsage: "FILE.ndjson|-",
+		Description: "Each line is a row of the old queue's table dead_letter_queue as a JSON object with the fields id, event_type,\n" +
+			"event_data, error, created_at and retry_count. A row that was imported before adds nothing. Imported letters\n" +
+			"have no cursor: redrive them --to one. To read the rows from the old queue's SQLite file:\n\n" +
+			"  " + rowsOfSQLite + " | ringlog dlq import -",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "dry-run", Usage: "check the rows, and import none"},
+			&cli.StringFlag{Name: "source", Usage: "where the rows come from, shown as a letter's origin (default: the file's name)"},
+		},
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, "a SQLite file"); err != nil {
+			if err := exactly(c, 1, "a file of rows, or - for the standard input"); err != nil {
 				return err
 			}
-			return importLetters(c.Context, sh, c.Args().First(), c.Bool("dry-run"))
+			return importLetters(c.Context, sh, c.Args().First(), c.String("source"), c.Bool("dry-run"))
 		},
 	}
 }
 
-// Bounds of one request of an import.
+// rowsOfSQLite prints the rows of the old queue's file as the import takes them.
+const rowsOfSQLite = `sqlite3 -readonly FILE.db "SELECT json_object('id', id, 'event_type', event_type, 'event_data', event_data, ` +
+	`'error', error, 'created_at', created_at, 'retry_count', retry_count) FROM dead_letter_queue"`
+
+// sqliteMagic opens every SQLite file.
+const sqliteMagic = "SQLite format 3"
+
+// Bounds of an import.
 const (
-	importRows  = 500
-	importBytes = 1 << 20
+	importRows  = 500      // of one request
+	importBytes = 1 << 20  // of one request
+	maxRowLine  = 64 << 20 // of one line of the input
 	maxRowError = 64 << 10 // of a row's error, of which the log keeps less
 )
 
 // letterRow is a row as POST /v1/dlq/import takes it.
 type letterRow struct {
-	ID         any    `json:"id"`
-	Type       string `json:"event_type"`
-	Data       string `json:"event_data"`
-	Error      string `json:"error"`
-	CreatedAt  any    `json:"created_at"`
-	RetryCount int64  `json:"retry_count"`
+	ID         json.RawMessage `json:"id"`
+	Type       string          `json:"event_type"`
+	Data       json.RawMessage `json:"event_data"`
+	Error      string          `json:"error"`
+	CreatedAt  json.RawMessage `json:"created_at"`
+	RetryCount uint64          `json:"retry_count"`
 }
 
 // importedLetters is what came of it.
@@ -71,24 +84,33 @@ type letterImport struct {
 	bar    *progressbar.ProgressBar
 }
 
-func importLetters(ctx context.Context, sh *shell, file string, dryRun bool) (err error) {
-	db, total, err := openQueue(ctx, file)
-	if err != nil {
-		return err
+func importLetters(ctx context.Context, sh *shell, file, source string, dryRun bool) (err error) {
+	in, name := sh.in, "stdin"
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return notFoundf("%w", err)
+		}
+		defer f.Close()
+		in, name = f, filepath.Base(file)
+	} else if sh.inTerminal {
+		return usagef("the standard input is a terminal: pipe the rows in, one JSON object a line")
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+	lines := bufio.NewReader(in)
+	if magic, _ := lines.Peek(len(sqliteMagic)); string(magic) == sqliteMagic {
+		return usagef("%s is a SQLite file, and the import takes rows: %s | ringlog dlq import -", name, rowsOfSQLite)
+	}
 	c, err := sh.dialReachable(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeClient(c)) }()
-	im := &letterImport{sh: sh, client: c, source: filepath.Base(file), sum: importedLetters{DryRun: dryRun}, bar: sh.progress("rows")}
-	if im.bar != nil {
-		im.bar.ChangeMax64(total)
+	im := &letterImport{
+		sh: sh, client: c, source: cmp.Or(source, name), sum: importedLetters{DryRun: dryRun}, bar: sh.progress("rows"),
 	}
-	if err := im.read(ctx, db); err != nil {
+	if err := im.read(ctx, lines); err != nil {
 		if im.sum.Imported > 0 && !dryRun {
-			sh.say("stopped: %d rows are imported; run it again to go on", im.sum.Imported)
+			sh.say("stopped: %d rows are imported; run it again to import the rest", im.sum.Imported)
 		}
 		return err
 	}
@@ -98,62 +120,53 @@ func importLetters(ctx context.Context, sh *shell, file string, dryRun bool) (er
 	return im.print()
 }
 
-// openQueue opens the file for reading and counts its rows.
-func openQueue(ctx context.Context, file string) (db *sql.DB, rows int64, err error) {
-	if info, err := os.Stat(file); err != nil || info.IsDir() {
-		return nil, 0, notFoundf("%s: it is not a file: %w", file, err)
-	}
-	path, err := filepath.Abs(file)
-	if err != nil {
-		return nil, 0, err
-	}
-	at := url.URL{Scheme: "file", Path: path, RawQuery: "mode=ro&_pragma=query_only(1)"}
-	if db, err = sql.Open("sqlite", at.String()); err != nil {
-		return nil, 0, fmt.Errorf("open %s: %w", file, err)
-	}
-	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM dead_letter_queue").Scan(&rows); err != nil {
-		return nil, 0, errors.Join(usagef("%s does not hold a table dead_letter_queue: %w", file, err), db.Close())
-	}
-	return db, rows, nil
-}
-
-func (im *letterImport) read(ctx context.Context, db *sql.DB) error {
-	rows, err := db.QueryContext(ctx, `SELECT id, event_type, event_data, error, created_at, retry_count FROM dead_letter_queue ORDER BY id`)
-	if err != nil {
-		return usagef("%s: the table dead_letter_queue has other columns: %w", im.source, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id, created any
-		var kind, data, failure sql.NullString
-		var retries sql.NullInt64
-		if err := rows.Scan(&id, &kind, &data, &failure, &created, &retries); err != nil {
-			return fmt.Errorf("%s: %w", im.source, err)
+// read imports every line of the input. A line that holds no row is refused as the node refuses
+// a row, and does not stop the rest.
+func (im *letterImport) read(ctx context.Context, in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 0, 64<<10), maxRowLine)
+	number := 1
+	for ; lines.Scan(); number++ {
+		text := bytes.TrimSpace(lines.Bytes())
+		if len(text) == 0 {
+			continue
 		}
-		row := letterRow{ID: plain(id), Type: kind.String, Data: data.String, Error: failure.String[:min(len(failure.String), maxRowError)], CreatedAt: plain(created), RetryCount: max(retries.Int64, 0)}
-		if size := len(row.Data) + len(row.Error); len(im.rows) == importRows || len(im.rows) > 0 && im.bytes+size > importBytes {
+		var row letterRow
+		if err := json.Unmarshal(text, &row); err != nil {
+			im.refuse(fmt.Sprintf("line %d", number), &api.Error{Code: api.InvalidJSON, Message: err.Error()})
+			continue
+		}
+		if len(row.ID) == 0 {
+			im.refuse(fmt.Sprintf("line %d", number), &api.Error{
+				Code: api.InvalidArgument, Field: "id", Message: "the row has no id, by which a repeated import knows it",
+			})
+			continue
+		}
+		row.Error = row.Error[:min(len(row.Error), maxRowError)]
+		size := len(row.Data) + len(row.Error)
+		if len(im.rows) == importRows || (len(im.rows) > 0 && im.bytes+size > importBytes) {
 			if err := im.send(ctx); err != nil {
 				return err
 			}
 		}
-		im.rows, im.bytes = append(im.rows, row), im.bytes+len(row.Data)+len(row.Error)
+		im.rows, im.bytes = append(im.rows, row), im.bytes+size
 	}
-	return errors.Join(rows.Err(), im.send(ctx))
+	if err := lines.Err(); err != nil {
+		return errors.Join(fmt.Errorf("%s: line %d: %w", im.source, number, err), im.send(ctx))
+	}
+	return im.send(ctx)
 }
 
-// plain makes a column of any kind what JSON has.
-func plain(v any) any {
-	switch v := v.(type) {
-	case []byte:
-		return string(v)
-	case time.Time:
-		return v.UTC().Format(time.RFC3339Nano)
+// refuse reports a row that cannot be an event; only the first few are named.
+func (im *letterImport) refuse(row string, why *api.Error) {
+	if im.sum.Refused < namedRows {
+		im.sh.say("%s: %s", row, brief(why))
 	}
-	return v
+	im.sum.Refused++
 }
 
-// toldRows bounds the refused rows that are told one by one.
-const toldRows = 20
+// namedRows bounds the refused rows that are reported one by one.
+const namedRows = 20
 
 // importAnswer is what became of the rows of one request.
 type importAnswer struct {
@@ -175,7 +188,7 @@ func (im *letterImport) send(ctx context.Context) error {
 }
 
 // sendRows makes a request of rows, or where that is larger than the log takes of each half.
-// A row that is too large by itself is refused as any other that can not be an event.
+// A row that is too large by itself is refused as any other that cannot be an event.
 func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 	if len(rows) == 0 {
 		return nil
@@ -191,17 +204,15 @@ func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 		}
 		return im.sendRows(ctx, rows[half:])
 	case errors.As(err, &refused) && refused.Code == api.TooLarge:
-		id, _ := json.Marshal(rows[0].ID) // it was sent so
-		answer.Refused = []refusedRow{{id, refused}}
+		answer.Refused = []refusedRow{{rows[0].ID, refused}}
 	case err != nil:
 		return err
 	}
-	for i, r := range answer.Refused {
-		if im.sum.Refused+i < toldRows {
-			im.sh.say("row %s: %s", r.ID, brief(r.Error))
-		}
+	for _, r := range answer.Refused {
+		im.refuse(fmt.Sprintf("row %s", r.ID), r.Error)
 	}
-	im.sum.Imported, im.sum.Known, im.sum.Refused = im.sum.Imported+answer.Imported, im.sum.Known+answer.Known, im.sum.Refused+len(answer.Refused)
+	im.sum.Imported += answer.Imported
+	im.sum.Known += answer.Known
 	if im.bar != nil {
 		_ = im.bar.Add(len(rows))
 	}
@@ -215,7 +226,7 @@ func (im *letterImport) post(ctx context.Context, rows []letterRow, answer *impo
 	return im.client.Do(ctx, http.MethodPost, "/v1/dlq/import", nil, in, answer)
 }
 
-// print tells the outcome; rows that were refused make it a failure.
+// print reports the outcome; rows that were refused make it a failure.
 func (im *letterImport) print() error {
 	err := im.sh.emit(im.sum, func() error {
 		name := "imported"

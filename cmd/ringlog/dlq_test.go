@@ -1,9 +1,9 @@
 package main
 
 import (
-	"database/sql"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -24,19 +24,18 @@ func post(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// oldQueue: oldqueue FILE makes a file as the old queue leaves it.
-func oldQueue(ts *testscript.TestScript, _ bool, args []string) {
-	db, err := sql.Open("sqlite", "file:"+ts.MkAbs(args[0]))
-	ts.Check(err)
-	defer db.Close()
-	for _, statement := range []string{
-		`CREATE TABLE dead_letter_queue (id INTEGER PRIMARY KEY, event_type TEXT NOT NULL, event_data TEXT NOT NULL, error TEXT, created_at REAL, retry_count INTEGER DEFAULT 0)`,
-		`INSERT INTO dead_letter_queue VALUES (1, 'training_completed', '{"config_key": "hex8_2p"}', 'connection reset', 1767607200.5, 3)`,
-		`INSERT INTO dead_letter_queue VALUES (2, 'model.promoted', '{"elo": 1500}', 'timeout', 1767607201, 1)`,
-		`INSERT INTO dead_letter_queue VALUES (5, 'training_completed', '{"weights": "' || hex(zeroblob(3000000)) || '"}', 'larger than a request', 1767607202, 1)`,
-		`INSERT INTO dead_letter_queue VALUES (9, 'training_completed', 'not json', NULL, NULL, NULL)`,
-	} {
-		_, err := db.Exec(statement)
-		ts.Check(err)
+// oldRows: oldrows FILE writes the rows of the old queue's table as its file would give them: two
+// good ones, one larger than a request, one whose payload is no JSON, and two lines that are no rows.
+func oldRows(ts *testscript.TestScript, _ bool, args []string) {
+	rows := []string{
+		`{"id":1,"event_type":"training_completed","event_data":"{\"config_key\": \"hex8_2p\"}","error":"connection reset","created_at":1767607200.5,"retry_count":3}`,
+		`{"id":2,"event_type":"model.promoted","event_data":"{\"elo\": 1500}","error":"timeout","created_at":1767607201,"retry_count":1}`,
+		`{"id":5,"event_type":"training_completed","event_data":"{\"weights\": \"` + strings.Repeat("0", 6_000_000) +
+			`\"}","error":"larger than a request","created_at":1767607202,"retry_count":1}`,
+		``,
+		`{"id":9,"event_type":"training_completed","event_data":"not json","error":null,"created_at":null,"retry_count":null}`,
+		`{"id":10,"event_type"`,
+		`{"event_type":"training_completed","event_data":"{}"}`,
 	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(rows, "\n")), 0o600))
 }

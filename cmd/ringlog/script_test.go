@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "await": await, "cluster": clusterInScript, "freeport": freePort, "setfrom": setFrom, "flip": flip,
-			"post": post, "oldqueue": oldQueue, "hook": hook,
+			"post": post, "oldrows": oldRows, "hook": hook,
 		},
 	})
 }

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	binary = filepath.Join(dir, "ringlog")
-	build := exec.Command("go", "build", "-pgo=off", "-o", binary, "../cmd/ringlog") // the profile would have all compiled again
+	build := exec.Command("go", "build", "-o", binary, "../cmd/ringlog")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build ringlog:", err)

@@ -50,7 +50,7 @@ func rooms() map[string][]string {
 
 // Imports point down only, and only raftnode knows raft.
 func TestRooms(t *testing.T) {
-	out, err := exec.Command("go", "list", "-pgo=off", "-deps", "-f", "{{.ImportPath}}: {{join .Imports \" \"}}", module+"/...").Output()
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}}: {{join .Imports \" \"}}", module+"/...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func buildRinglog(ctx context.Context, dir string) (program string, err error) {
 		return "", fmt.Errorf("find the folder of ringlog: run this in integration/bench: %w", err)
 	}
 	program = filepath.Join(dir, "ringlog")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/ringlog")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-pgo=cmd/ringlog/nodes.pgo", "-o", program, "./cmd/ringlog")
 	build.Dir = string(out[:len(out)-1])
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build ringlog: %w\n%s", err, text)

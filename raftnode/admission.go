@@ -79,6 +79,16 @@ func (n *Node) admit(peer rafttransport.Identity) error {
 	}
 }
 
+// hear reports whether this node takes entries from a peer whose data folder its own
+// state does not know. The state may be of a time before the peer was replaced. Only a
+// leader of this cluster lets a folder learn the cluster's id, and only a leader sends
+// entries, which a majority of voters has elected and admitted.
+func (n *Node) hear(peer rafttransport.Identity) bool {
+	own := n.machine.ClusterID()
+	r := n.raft.Load()
+	return own != "" && peer.ClusterID == own && (r == nil || r.State() != raft.Leader)
+}
+
 // newerWord reports whether a member that is ahead of this node lists the peer
 // under this very incarnation: then it was removed and added again meanwhile.
 func (n *Node) newerWord(peer rafttransport.Identity) bool {

@@ -158,7 +158,7 @@ func (n *Node) openTransport() (err error) {
 	n.watch.onRound, n.watch.urgent = n.afterRound, n.spareNone
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
-		Self: n.identity, Admit: n.admit, Resolve: n.memberAt, Configured: n.mayVote,
+		Self: n.identity, Admit: n.admit, Hear: n.hear, Resolve: n.memberAt, Configured: n.mayVote,
 		Applied: n.applied, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: n.logger.Named("transport"),
 	}
 	if n.cfg.Network != nil {

@@ -42,6 +42,7 @@ type conn struct {
 	order  uint64
 	nodeID string
 	stage  stage
+	heard  *Identity // set where Admit refused the peer and Hear took it
 }
 
 type stage int
@@ -158,6 +159,25 @@ func (r *registry) identify(c *conn, nodeID string) error {
 		return ErrBusy
 	}
 	return nil
+}
+
+// hear marks a connection whose peer gets no vote.
+func (r *registry) hear(c *conn, peer Identity) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.heard = &peer
+}
+
+// heard are the peers of one node id that are only heard.
+func (r *registry) heard(nodeID string) (peers []Identity) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.open {
+		if c.heard != nil && c.nodeID == nodeID {
+			peers = append(peers, *c.heard)
+		}
+	}
+	return peers
 }
 
 // establish ends c's handshake; the peer's oldest gives way if it has too many.

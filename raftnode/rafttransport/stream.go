@@ -220,7 +220,12 @@ func (s *stream) handshake(c *conn, target string) *handshake {
 			if err := s.conns.identify(c, peer.NodeID); err != nil {
 				return err
 			}
-			return s.opts.Admit(peer)
+			err := s.opts.Admit(peer)
+			if err != nil && c.accepted && s.opts.Hear != nil && s.opts.Hear(peer) {
+				s.conns.hear(c, peer)
+				return nil
+			}
+			return err
 		},
 	}
 }

@@ -67,6 +67,11 @@ type Options struct {
 	// ErrRemoved or another sentinel of this package reaches the peer as that
 	// sentinel, any other as ErrNotAdmitted. Required.
 	Admit func(peer Identity) error
+	// Hear reports whether entries are taken from a peer that dials and that Admit
+	// refuses: a leader is proven by the votes of a majority, and a node that lags
+	// cannot judge it by its own, older entries. Vote requests of such a peer are
+	// refused with Admit's error. nil is never.
+	Hear func(peer Identity) bool
 	// Resolve says which node should answer at an address. A dialled peer that
 	// answers under another id is refused. Required.
 	Resolve func(addr raft.ServerAddress) (nodeID string, ok bool)

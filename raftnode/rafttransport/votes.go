@@ -8,8 +8,9 @@ import (
 )
 
 // refuseVote answers a vote request in raft's place while this node has no
-// configuration, and reports whether it did. Such a node knows neither who may
-// stand nor what it acknowledged before its disk was lost.
+// configuration, and where membership does not admit the candidate, and reports
+// whether it did. Without a configuration a node knows neither who may campaign
+// nor what it acknowledged before its disk was lost.
 func (t *Transport) refuseVote(rpc raft.RPC) bool {
 	var from raft.RPCHeader
 	var answer any
@@ -21,18 +22,32 @@ func (t *Transport) refuseVote(rpc raft.RPC) bool {
 	default:
 		return false
 	}
-	if t.opts.Configured() {
+	reason := t.noVote(string(from.ID))
+	if reason == nil {
 		return false
 	}
 	t.refused.record(&RefusedError{
 		Peer:   clean(from.ID),
 		Addr:   clean(from.Addr),
-		Reason: ErrUnconfigured,
+		Reason: reason,
 		Detail: fmt.Sprintf("%T", rpc.Command),
 	})
 	// The text crosses the wire and is all that the candidate sees.
-	rpc.Respond(answer, ErrUnconfigured)
+	rpc.Respond(answer, reason)
 	return true
+}
+
+// noVote is the sentinel for which a candidate gets no vote; nil leaves it to raft.
+func (t *Transport) noVote(candidate string) error {
+	if !t.opts.Configured() {
+		return ErrUnconfigured
+	}
+	for _, peer := range t.stream.conns.heard(candidate) {
+		if err := t.opts.Admit(peer); err != nil { // it may have been admitted since
+			return sentinelOf(err)
+		}
+	}
+	return nil
 }
 
 // RequestPreVote implements raft.WithPreVote. raft takes an error whose text

@@ -49,11 +49,11 @@ type applier struct {
 	answers []Result
 }
 
-// apply decides the entry and leaves the state at its index.
-func (a *applier) apply() error {
+// decideFrame decides what the entry's frame asks for.
+func (a *applier) decideFrame() error {
 	m := &a.s.meta
-	a.now, a.stored = max(m.Time, a.frame.Time.UnixNano()), m.Last+1
-	m.Applied, m.Term, m.Time = a.index, a.term, a.now
+	a.now = max(m.Time, a.frame.Time.UnixNano())
+	m.Time = a.now
 	a.stepWithHello()
 	a.tx.number(uint64(a.frame.CRC))
 	a.expireWindow()
@@ -73,9 +73,12 @@ func (a *applier) apply() error {
 	if err := a.redriveAll(); err != nil {
 		return err
 	}
-	if err := a.tellStalls(); err != nil {
-		return err
-	}
+	return a.tellStalls()
+}
+
+// complete appends what the entry's decisions have to report, and does what every
+// entry ends with. It leaves the state at the entry's index.
+func (a *applier) complete() error {
 	if err := a.emit(a.late); err != nil {
 		return err
 	}
@@ -85,7 +88,7 @@ func (a *applier) apply() error {
 	if err := a.trim(); err != nil {
 		return err
 	}
-	return a.tx.finish(m)
+	return a.tx.finish(&a.s.meta)
 }
 
 func (a *applier) decideCommands() error {
@@ -215,6 +218,7 @@ func (a *applier) storeBlock() {
 		}
 		a.appendBlock(parts, dead, live, a.keyed)
 	}
+	a.accepted = nil // the tail counts them as stored from here on
 	if value := a.receipts.encode(a.now); value != nil {
 		a.tx.Set(indexKey(prefixReceipts, a.index), value)
 	}

@@ -138,6 +138,9 @@ func (m *meta) encode() ([]byte, error) {
 	if m.GroupGenerations != 0 {
 		o.uint("group_generations", m.GroupGenerations)
 	}
+	if m.StallDue != 0 {
+		o.int("stall_due_ns", m.StallDue)
+	}
 	return o.end()
 }
 

@@ -67,8 +67,8 @@ func voterIDs(members []ConfigMember) (ids []string) {
 	return ids
 }
 
-// tellConfiguration tells what a Raft configuration has changed.
-func (a *applier) tellConfiguration() error {
+// reportConfiguration appends the events of what a Raft configuration has changed.
+func (a *applier) reportConfiguration() error {
 	if !a.tellsHealth() {
 		return nil
 	}

@@ -142,8 +142,8 @@ func (m *Machine) Close() error {
 	return nil
 }
 
-// Apply decides one entry. An error means that the node must stop: the entry can
-// not be read, or not be stored, and nothing may be applied behind it.
+// Apply decides one entry. An error means that the node must stop: the entry cannot
+// be read or stored, and no later one may be applied.
 func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 	f, err := frame.Decode(data)
 	if err != nil {
@@ -157,18 +157,34 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 	if index <= m.s.meta.Applied {
 		return Outcome{Index: index, Skipped: true}, nil
 	}
-	t := newTx(m.db, m.s.meta.Digest, index, term)
-	defer t.batch.Close()
-	a := &applier{s: m.s, tx: t, db: m.db, log: m.log, frame: f, index: index, term: term,
-		columns: &m.columns, results: map[string][]byte{}}
+	a := m.begin(index, term)
+	defer a.tx.batch.Close()
+	a.frame = f
 	diverged := m.diverged(f)
-	if err := a.apply(); err != nil {
-		return Outcome{}, fmt.Errorf("fsm: apply %d: %w", index, err)
-	}
-	if err := m.commit(t); err != nil {
+	if err := m.end(a, a.decideFrame()); err != nil {
 		return Outcome{}, fmt.Errorf("fsm: apply %d: %w", index, err)
 	}
 	return Outcome{Index: index, Time: time.Unix(0, a.now).UTC(), Results: a.answers, Diverged: diverged}, nil
+}
+
+// begin returns what decides the entry at index. The caller closes its batch.
+func (m *Machine) begin(index, term uint64) *applier {
+	a := &applier{s: m.s, tx: newTx(m.db, m.s.meta.Digest, index, term), db: m.db, log: m.log, index: index, term: term,
+		now: m.s.meta.Time, stored: m.s.meta.Last + 1, columns: &m.columns, results: map[string][]byte{}}
+	m.s.meta.Applied, m.s.meta.Term = index, term
+	return a
+}
+
+// end completes an entry whose content was decided, or passes on why it was not.
+// Every entry ends here, so that whatever appends is watched and trimmed alike.
+func (m *Machine) end(a *applier, err error) error {
+	if err == nil {
+		err = a.complete()
+	}
+	if err == nil {
+		err = m.commit(a.tx)
+	}
+	return err
 }
 
 // commit stores a transaction. Readers learn of a trim before it happens and of
@@ -195,20 +211,11 @@ func (m *Machine) ApplyConfiguration(index, term uint64, raw []byte, members []C
 	if index <= m.s.meta.Applied {
 		return nil
 	}
-	t := newTx(m.db, m.s.meta.Digest, index, term)
-	defer t.batch.Close()
-	m.s.meta.Applied, m.s.meta.Term = index, term
+	a := m.begin(index, term)
+	defer a.tx.batch.Close()
 	m.s.membership = membership{Index: index, Raw: raw, Members: members}
-	t.setJSON([]byte{prefixMembership}, m.s.membership)
-	a := &applier{s: m.s, tx: t, db: m.db, log: m.log, index: index, term: term, now: m.s.meta.Time}
-	err := a.tellConfiguration()
-	if err == nil {
-		err = t.finish(&m.s.meta)
-	}
-	if err == nil {
-		err = m.commit(t)
-	}
-	if err != nil {
+	a.tx.setJSON([]byte{prefixMembership}, m.s.membership)
+	if err := m.end(a, a.reportConfiguration()); err != nil {
 		return fmt.Errorf("fsm: apply configuration %d: %w", index, err)
 	}
 	return nil

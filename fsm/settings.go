@@ -230,7 +230,7 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 		a.s.changed[c.Key] = c.Value
 		a.tx.Set(key(prefixSetting, c.Key), []byte(c.Value))
 	}
-	a.s.stallDue = dueAtOnce
+	a.s.meta.StallDue = 0
 	a.s.meta.MaxWindow = max(a.s.meta.MaxWindow, before, a.s.settings.DedupWindow)
 	setting := a.s.setting(d)
 	return Result{Setting: &setting}

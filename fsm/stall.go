@@ -17,8 +17,7 @@ type Stall struct {
 
 const (
 	stallGrain   = time.Second // deadlines are rounded up to it, so that cursors are gone through no more often
-	stallsAtOnce = 256         // told by one entry
-	dueAtOnce    = 1
+	stallsAtOnce = 256         // reported by one entry
 )
 
 // stallDeadline is when a cursor that does not move is told to be stalled: it has then
@@ -32,7 +31,7 @@ func stallDeadline(open, moved int64, after time.Duration) int64 {
 // stalled.
 func (a *applier) watchStalls() {
 	if after := a.s.settings.CursorStall; after > 0 && len(a.s.cursors) > 0 {
-		a.s.stallDue = min(a.s.stallDue, stallDeadline(a.now, a.now, after))
+		a.s.meta.StallDue = min(a.s.meta.StallDue, stallDeadline(a.now, a.now, after))
 	}
 }
 
@@ -117,7 +116,7 @@ func (a *applier) lagOf(c *Cursor, open int64, some bool) map[string]any {
 // on.
 func (a *applier) tellStalls() error {
 	after := a.s.settings.CursorStall
-	if err := a.tellRecoveries(); err != nil || !a.tellsDelivery() || after == 0 || a.now < a.s.stallDue {
+	if err := a.tellRecoveries(); err != nil || !a.tellsDelivery() || after == 0 || a.now < a.s.meta.StallDue {
 		return err
 	}
 	due, opens := int64(math.MaxInt64), map[string]int64{}
@@ -140,14 +139,14 @@ func (a *applier) tellStalls() error {
 		delete(opens, name)
 		due = min(due, at)
 	}
-	a.s.stallDue = due
+	a.s.meta.StallDue = due
 	names := make([]string, 0, len(opens))
 	for name := range opens {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	if len(names) > stallsAtOnce {
-		names, a.s.stallDue = names[:stallsAtOnce], dueAtOnce
+		names, a.s.meta.StallDue = names[:stallsAtOnce], 0
 	}
 	for _, name := range names {
 		a.tellStall(a.s.cursors[name], opens[name])

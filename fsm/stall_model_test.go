@@ -45,14 +45,32 @@ func TestStallsAreToldInTurns(t *testing.T) {
 			applyTo(t, troubled, e)
 			return got[0]
 		}
+		voters := 0
+		configure := func() {
+			index++
+			voters = 1 - voters // n2 gets a vote, or loses it
+			members := []ConfigMember{{ID: "n1", Voter: true}, {ID: "n2", Voter: voters == 1}}
+			for _, m := range []*Machine{plain, troubled} {
+				if err := m.ApplyConfiguration(index, 1, []byte("raw"), members); err != nil {
+					t.Fatalf("configure: %v", err)
+				}
+			}
+			troubled = trouble(t, troubled, troubledFS, counts)
+		}
 		apply(do(frame.Hello{ClusterID: "c", Members: []frame.Member{{ID: "n1", FeatureLevel: FeatureLevel}}}),
 			do(frame.SettingSet{Key: "cursor.stall_after", Value: after.String()}))
+		configure()
 		for range rapid.IntRange(1, 60).Draw(t, "entries") {
+			before := now
 			now = now.Add(rapid.SampledFrom([]time.Duration{0, 300 * time.Millisecond, 10 * time.Second, 50 * time.Second, 2 * time.Minute}).Draw(t, "wait"))
 			first, last := plain.Log().Bounds()
 			name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "cursor")
 			c := known[name]
-			switch what := rapid.IntRange(0, 9).Draw(t, "what"); {
+			switch what := rapid.IntRange(0, 10).Draw(t, "what"); {
+			case what == 10: // a configuration does not move replicated time
+				now = before
+				configure()
+				counts["configuration"]++
 			case what < 3:
 				apply(publish(noDedup(ev(1))))
 			case what < 4:
@@ -88,9 +106,16 @@ func TestStallsAreToldInTurns(t *testing.T) {
 					continue
 				}
 				counts[string(e.Type)]++
-				var p struct{ Cursor string }
+				var p struct {
+					Cursor    string
+					Committed uint64
+					Lag       uint64 `json:"lag_events"`
+				}
 				if err := json.Unmarshal(e.Payload, &p); err != nil {
 					t.Fatalf("%v", err)
+				}
+				if most := offset - 1 - p.Committed; p.Lag > most {
+					t.Fatalf("%s at %d has committed %d and lags by %d events, of which there are %d", p.Cursor, offset, p.Committed, p.Lag, most)
 				}
 				c, before := known[p.Cursor], told[p.Cursor]
 				if stalls := e.Type == event.CursorStalled; c == nil || stalls == c.stalled {

@@ -102,6 +102,9 @@ type meta struct {
 	Letters      letterTotals        `json:"letters,omitzero"`
 
 	GroupGenerations uint64 `json:"group_generations,omitzero"` // that were given out
+	// StallDue is no later than the first report of a stalled cursor is due; 0 is at
+	// once. It is stored: a copy that was loaded must look at cursors in the same entries.
+	StallDue int64 `json:"stall_due_ns,omitzero"`
 }
 
 // ClockStep records that replicated time was moved at once.
@@ -152,7 +155,6 @@ type state struct {
 	clients    clients
 	pressure   Pressure
 	overdue    map[string]int64 // edges of runs that were told, until when they are remembered
-	stallDue   int64            // no later than the first cursor is to be told to be stalled
 	keys       *dedup.Index
 	window     []windowBlock // blocks from meta.Floor on, oldest first
 	oldest     *log.Columns  // of the first retained block; nil when not looked up
@@ -180,7 +182,6 @@ func newState() *state {
 		letters:   letters{underWay: map[string][]underWay{}},
 		clients:   newClients(),
 		overdue:   map[string]int64{},
-		stallDue:  dueAtOnce,
 	}
 }
 

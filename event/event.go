@@ -21,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 )
 
 //go:generate go run ./internal/gencatalogue
@@ -53,6 +54,14 @@ type Event struct {
 	Redrive    uint64 // the dead letter that it was then
 
 	err error // what New could not marshal; Policy.Normalize and MarshalJSON return it
+}
+
+// SameForm reports whether normalizing an event changed nothing that is stored; sent is a
+// copy of it from before, which shares its payload.
+func (e *Event) SameForm(sent *Event) bool {
+	return e.Type == sent.Type && e.Value == sent.Value && e.CorrelationID == sent.CorrelationID &&
+		e.Original == sent.Original && e.Foreign == sent.Foreign &&
+		len(e.Payload) == len(sent.Payload) && unsafe.SliceData(e.Payload) == unsafe.SliceData(sent.Payload)
 }
 
 // New makes an event of a payload: a struct, a map, JSON as json.RawMessage or []byte, or nil for {}. A payload that

@@ -32,7 +32,12 @@ func (r Request) Encode() []byte {
 }
 
 // DecodeRequest reads what Encode wrote.
-func DecodeRequest(data []byte) (Request, error) {
+func DecodeRequest(data []byte) (Request, error) { return OpenRequest(data, nil) }
+
+// OpenRequest is DecodeRequest for bytes of a sender that is not believed: admit sees each
+// event, may refuse it, and returns its content hash. The columns and filters of the batch
+// are made from what it saw, whatever came with the events.
+func OpenRequest(data []byte, admit func(e *event.Event) (event.Hash, error)) (Request, error) {
 	f, err := Decode(data)
 	if err != nil {
 		return Request{}, err
@@ -42,33 +47,33 @@ func DecodeRequest(data []byte) (Request, error) {
 	}
 	r := Request{Command: f.Commands[0]}
 	if f.Header != nil {
-		r.Batch, err = f.batch()
+		r.Batch, err = f.batch(admit)
 	}
 	return r, err
 }
 
 // batch takes a frame's block apart again, checking every record on the way.
-func (f *Frame) batch() (*Batch, error) {
-	b := &Batch{rows: make([]Row, 0, f.Header.Rows), body: f.Body, types: f.Header.Types, sources: f.Header.Sources}
-	raw, err := decompress(f.Body)
+func (f *Frame) batch(admit func(e *event.Event) (event.Hash, error)) (*Batch, error) {
+	p := &Packet{Rows: f.Header.Rows, Types: f.Header.Types, Sources: f.Header.Sources, Body: f.Body}
+	o, err := p.Open(MaxBlockBytes)
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{b: raw}
-	if f.Header.Rows > len(raw)/minRecordBytes {
-		d.fail("a body of %d bytes for %d rows", len(raw), f.Header.Rows)
-		return nil, d.end("request")
-	}
-	d.indexes(f.Header.Rows, len(f.Header.Types))
-	d.indexes(f.Header.Rows, len(f.Header.Sources))
-	b.records = d.b
-	for i := range f.Header.Rows {
-		b.rows = append(b.rows, f.row(i))
-		var e event.Event
-		d.record(&e)
-		b.addHashes(&e)
-	}
-	return b, d.end("request")
+	b := o.Batch(p.Rows)
+	err = o.Each(func(i int, e *event.Event) error {
+		if admit == nil {
+			b.rows = append(b.rows, f.row(i))
+			b.addHashes(e)
+			return nil
+		}
+		e.NoDedup = f.Columns.KindAt(i) == DedupOff
+		hash, err := admit(e)
+		if err == nil {
+			b.Keep(e, hash)
+		}
+		return err
+	})
+	return b, err
 }
 
 func (f *Frame) row(i int) Row {

@@ -15,6 +15,8 @@ var (
 	errLeaderGone     = errors.New("the leader that was asked leads no more and does not answer")
 	ErrClosed         = errors.New("node is closed")
 	ErrNotLeader      = errors.New("this node is not the leader")
+	ErrNotForwarded   = errors.New("such a command is never passed on from one node to another")
+	ErrNotStoredForm  = errors.New("not in the form in which it is stored, which nodes pass on alone")
 
 	ErrUnknownMember    = errors.New("no such member")
 	ErrOtherIncarnation = errors.New("that node id is known with another data folder: remove it first, then add it again")

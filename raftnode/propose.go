@@ -23,7 +23,7 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 		return fsm.Result{}, err
 	}
 	result, err := n.proposeHere(ctx, r)
-	if err != nil && errors.Is(err, ErrNoLeader) && n.raft.Load().State() != raft.Leader {
+	if err != nil && errors.Is(err, ErrNoLeader) && forwardable(r.Command.Kind()) && n.raft.Load().State() != raft.Leader {
 		result, err = n.forward(ctx, r)
 	}
 	if errors.Is(err, ErrNoLeader) {
@@ -33,26 +33,6 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 		return result, result.Refusal
 	}
 	return result, err
-}
-
-// ProposeForwarded is the leader's side of Peers.Forward: it decides a request
-// that another node has encoded, and never forwards it again. A refusal travels
-// inside the encoded result.
-func (n *Node) ProposeForwarded(ctx context.Context, request []byte) ([]byte, error) {
-	r, err := frame.DecodeRequest(request)
-	if err != nil {
-		return nil, fmt.Errorf("raftnode: forwarded request: %w", err)
-	}
-	if err := n.mayPropose(r); errors.Is(err, ErrDiverged) {
-		return nil, fmt.Errorf("%w: %s leads, its state differs from the majority's and it hands over", ErrNoLeader, n.cfg.ID)
-	} else if err != nil {
-		return nil, err
-	}
-	result, err := n.proposeHere(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return result.Encode(), nil
 }
 
 func (n *Node) mayPropose(r frame.Request) error {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-	"unsafe"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
@@ -134,7 +133,7 @@ func (r *publishRequest) admitPart(policy *event.Policy, opened *frame.Opened, f
 		sent := *e
 		e.Original, e.Foreign = "", false // the cluster's to say
 		hash, err := r.normalize(gate, row, e, &part.warnings)
-		if err == nil && !sameForm(e, &sent) {
+		if err == nil && !e.SameForm(&sent) {
 			err = errOtherForm
 		}
 		part.batch.Keep(e, hash)
@@ -161,11 +160,4 @@ func packetError(err error) error {
 		return &api.Error{Code: api.InvalidArgument, Field: "packet", Message: err.Error(), Remedy: "send what frame.Pack makes, or send events"}
 	}
 	return err
-}
-
-// sameForm reports whether normalizing changed nothing that is stored.
-func sameForm(e, sent *event.Event) bool {
-	return e.Type == sent.Type && e.Value == sent.Value && e.CorrelationID == sent.CorrelationID &&
-		e.Original == sent.Original && e.Foreign == sent.Foreign &&
-		len(e.Payload) == len(sent.Payload) && unsafe.SliceData(e.Payload) == unsafe.SliceData(sent.Payload)
 }

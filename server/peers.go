@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 
 	"connectrpc.com/connect"
@@ -196,13 +197,17 @@ func (p *peerService) Identify(context.Context, *connect.Request[ringlogv1.Ident
 
 func (p *peerService) Forward(ctx context.Context, r *connect.Request[ringlogv1.ForwardRequest]) (*connect.Response[ringlogv1.ForwardResponse], error) {
 	result, err := p.server.cfg.Node.ProposeForwarded(ctx, r.Msg.Request)
-	if errors.Is(err, frame.ErrCorrupt) || errors.Is(err, frame.ErrUnsupported) {
+	if isAny(err, frame.ErrCorrupt, frame.ErrUnsupported, raftnode.ErrNotForwarded, raftnode.ErrNotStoredForm) {
 		err = &api.Error{Code: api.InvalidArgument, Field: "request", Message: err.Error(), Remedy: "run the same version on all nodes"}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&ringlogv1.ForwardResponse{Result: result}), nil
+}
+
+func isAny(err error, kinds ...error) bool {
+	return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
 }
 
 func (p *peerService) ReadIndex(ctx context.Context, _ *connect.Request[ringlogv1.ReadIndexRequest]) (*connect.Response[ringlogv1.ReadIndexResponse], error) {

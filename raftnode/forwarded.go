@@ -1,0 +1,117 @@
+package raftnode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+// forwardable reports whether one node may pass a command to another: those that callers
+// ask for. What only a leader decides, about members, terms, health, time and groups under
+// way, is proposed where it arises or not at all.
+func forwardable(k frame.Kind) bool {
+	switch k {
+	case frame.KindPublish,
+		frame.KindCursorCreate, frame.KindCursorOpen, frame.KindCursorCommit, frame.KindCursorSeek, frame.KindCursorDelete, frame.KindCursorChange,
+		frame.KindGroupCreate,
+		frame.KindDeadLetter, frame.KindRedrive, frame.KindPurge, frame.KindLetterImport,
+		frame.KindSettingSet, frame.KindTrim, frame.KindRegister, frame.KindClientPut:
+		return true
+	}
+	return false
+}
+
+// ProposeForwarded is the leader's side of Peers.Forward: it decides a request
+// that another node has encoded, and never forwards it again. A refusal travels
+// inside the encoded result. The sender is not believed: its events pass the gate
+// again, and what deduplication looks at is computed from them here.
+func (n *Node) ProposeForwarded(ctx context.Context, request []byte) ([]byte, error) {
+	r, err := n.admitForwarded(request)
+	if err != nil {
+		return nil, fmt.Errorf("raftnode: forwarded request: %w", err)
+	}
+	if err := n.mayPropose(r); errors.Is(err, ErrDiverged) {
+		return nil, fmt.Errorf("%w: %s leads, its state differs from the majority's and it hands over", ErrNoLeader, n.cfg.ID)
+	} else if err != nil {
+		return nil, err
+	}
+	result, err := n.proposeHere(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return result.Encode(), nil
+}
+
+func (n *Node) admitForwarded(request []byte) (frame.Request, error) {
+	policy := n.Machine().Policy()
+	gate := policy.Gate()
+	defer gate.Close()
+	r, err := frame.OpenRequest(request, func(e *event.Event) (event.Hash, error) { return asStored(gate, e) })
+	if err != nil {
+		return r, err
+	}
+	if !forwardable(r.Command.Kind()) || (r.Command.Kind() == frame.KindPublish && r.Batch == nil) {
+		return r, fmt.Errorf("command kind %d: %w", r.Command.Kind(), ErrNotForwarded)
+	}
+	return r, n.checkCopies(r.Command)
+}
+
+// asStored requires that an event is in the form in which it is stored.
+func asStored(gate *event.Gate, e *event.Event) (event.Hash, error) {
+	sent := *e
+	hash, _, err := gate.Normalize(e)
+	if err == nil && !e.SameForm(&sent) {
+		err = fmt.Errorf("event %s: %w", sent.Type, ErrNotStoredForm)
+	}
+	return hash, err
+}
+
+// checkCopies checks the events inside commands about dead letters. A dead-lettered event
+// is what the log has at its offset; an imported one is nobody's to pass off as the cluster's.
+func (n *Node) checkCopies(c frame.Command) error {
+	switch c := c.(type) {
+	case frame.DeadLetter:
+		if len(c.Event) == 0 {
+			return nil // the state machine says why there is none
+		}
+		stored, err := n.Machine().Log().Get(c.Offset)
+		if err == nil && !bytes.Equal(c.Event, frame.EncodeCopy(&stored)) {
+			return fmt.Errorf("dead letter at %d: %w", c.Offset, ErrNotStoredForm)
+		}
+		_, err = openCopy(c.Event)
+		return err
+	case frame.LetterImport:
+		for i := range c.Letters {
+			e, err := openCopy(c.Letters[i].Event)
+			if err == nil && event.IsReserved(e.Type) && !e.Foreign {
+				err = fmt.Errorf("event %s is emitted by the cluster alone: %w", e.Type, ErrNotStoredForm)
+			}
+			if err != nil {
+				return fmt.Errorf("letter %d: %w", i, err)
+			}
+		}
+	}
+	return nil
+}
+
+// openCopy decodes a copy of an event that has the form in which it is stored. What the
+// catalogue said of its type when it was stored is not asked again.
+func openCopy(b []byte) (event.Event, error) {
+	e, err := frame.DecodeCopy(b)
+	if err != nil {
+		return e, err
+	}
+	canonical, err := event.Canonicalize(e.Payload, event.Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: maxStoredDepth})
+	if err == nil && (!bytes.Equal(canonical, e.Payload) || !bytes.Equal(b, frame.EncodeCopy(&e))) {
+		err = fmt.Errorf("event %s: %w", e.Type, ErrNotStoredForm)
+	}
+	return e, err
+}
+
+// maxStoredDepth is how deep a stored payload may be under any setting.
+const maxStoredDepth = 10_000

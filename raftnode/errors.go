@@ -29,7 +29,7 @@ var (
 	ErrNoTarget         = errors.New("no voter that could take over")
 	ErrTooOld           = errors.New("the node runs too old a program")
 	ErrOtherCluster     = errors.New("state and data folder name different clusters")
-	ErrForeignFolder    = errors.New("its data folder is of another cluster: start it with an empty one")
+	ErrForeignFolder    = errors.New("the data folder is of another cluster")
 	ErrNoSurvivor       = errors.New("the node that is recovered must be one of the voters")
 	ErrNotEmpty         = errors.New("target folder is not empty")
 	ErrTransferStuck    = errors.New("a leadership transfer neither ended nor failed")

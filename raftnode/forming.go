@@ -128,7 +128,7 @@ func (n *Node) bootstrap(ctx context.Context) formStep {
 		if len(n.servers()) > 0 {
 			return formBegin
 		}
-		step, known := decideForming(n.peerSelf(), n.cfg.BootstrapExpect, n.dir.Marker().Peers, n.lookRound(ctx))
+		step, known := decideForming(n.peerSelf(), n.cfg.BootstrapExpect, n.dir.Marker().Peers, reportsOf(n.askSeeds(ctx)))
 		n.forming.set(known)
 		if err := n.take(step, known); err != nil {
 			n.logger.Error("forming a cluster", "error", err)
@@ -169,26 +169,32 @@ func (n *Node) take(step formStep, known []datadir.Peer) error {
 	return err
 }
 
-// lookRound asks everybody this node has heard of, at once.
-func (n *Node) lookRound(ctx context.Context) []Report {
+// askSeeds asks everybody this node has heard of, at once.
+func (n *Node) askSeeds(ctx context.Context) (answers []heard) {
 	if n.cfg.Peers == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, identifyFor)
 	defer cancel()
 	var mu sync.Mutex
-	var reports []Report
 	var asking sync.WaitGroup
 	for _, url := range n.doors() {
 		asking.Go(func() {
 			if r, err := n.cfg.Peers.Identify(ctx, url); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				reports = append(reports, r)
+				answers = append(answers, heard{url, r})
 			}
 		})
 	}
 	asking.Wait()
+	return answers
+}
+
+func reportsOf(answers []heard) (reports []Report) {
+	for _, h := range answers {
+		reports = append(reports, h.report)
+	}
 	return reports
 }
 
@@ -243,10 +249,7 @@ func (n *Node) turnedAway(url string, err error, now time.Time) {
 	switch {
 	case reason == nil:
 		n.logger.Info("asking to be let in", "at", url, "error", err)
-	case !n.refused.note(reason, now):
-	case reason == ErrForeignFolder:
-		n.logger.Error("the cluster does not let this node in", "at", url, "error", err)
-	default:
+	case n.refused.note(reason, now):
 		n.logger.Warn("the cluster does not let this node in", "at", url, "error", err)
 	}
 }
@@ -289,14 +292,11 @@ func (r *refused) note(reason error, now time.Time) bool {
 	return true
 }
 
-// letIn forgets the refusal, unless it can not have passed: a folder stays its
-// cluster's, in which its node may well go on.
+// letIn forgets the refusal.
 func (r *refused) letIn() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.last != ErrForeignFolder {
-		r.last = nil
-	}
+	r.last = nil
 }
 
 // text is the last refusal, "" if there is none.

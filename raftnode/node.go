@@ -245,7 +245,7 @@ func (n *Node) start() {
 	n.barrier = newBarrier(n.leaderIndex)
 	n.disk.voters = n.fullVoters
 	n.work.Go(func() { n.compaction.run(n.ctx, n.Snapshot) })
-	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.barrier.run, n.vigil.run, n.hasten} {
+	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.belong, n.barrier.run, n.vigil.run, n.hasten} {
 		n.work.Go(func() { run(n.ctx) })
 	}
 	for _, w := range n.cfg.Warnings() {

@@ -237,7 +237,7 @@ func (p *peerService) Join(ctx context.Context, r *connect.Request[ringlogv1.Joi
 func refusedJoin(err error) error {
 	if errors.Is(err, raftnode.ErrForeignFolder) {
 		return &api.Error{Code: api.Conflict, Field: "cluster_id", Message: raftnode.ErrForeignFolder.Error(),
-			Remedy: "it is a data folder of another cluster: start the node with an empty folder, then let it join"}
+			Remedy: "start the node with an empty folder, then let it join"}
 	}
 	return err
 }

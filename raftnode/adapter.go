@@ -138,7 +138,11 @@ func (a *machineAdapter) Restore(source io.ReadCloser) error {
 	if !ok {
 		return errors.New("raftnode: restore: not a snapshot that this node received")
 	}
-	if err := a.snapshots.swap(received); err != nil {
+	err := a.snapshots.swap(received)
+	if errors.Is(err, errNotAhead) {
+		return fmt.Errorf("raftnode: restore %s: %w", received.id, err)
+	}
+	if err != nil {
 		return a.fail(fmt.Errorf("raftnode: restore %s: %w", received.id, err))
 	}
 	a.clock.reset(a.machine.Time())

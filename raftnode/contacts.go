@@ -19,6 +19,13 @@ import (
 type contacts struct {
 	mu    sync.Mutex
 	asked map[raft.ServerID]contact
+	calls map[raft.ServerID]calls
+}
+
+// calls are raft's own requests to a member, answered or not.
+type calls struct {
+	underWay int
+	ended    time.Time // when the last one was
 }
 
 type contact struct {
@@ -91,6 +98,8 @@ var _ raft.WithPreVote = notedTransport{}
 
 // AppendEntries implements raft.Transport.
 func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	t.contacts.begin(id)
+	defer t.contacts.end(id)
 	asked, err := t.eager.appendEntries(id, target, args, resp)
 	if err == nil && resp.Term == args.Term {
 		t.contacts.note(id, args.Term, asked)
@@ -104,4 +113,25 @@ func (c *contacts) newest(id raft.ServerID) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asked[id].at
+}
+
+func (c *contacts) begin(id raft.ServerID) { c.count(id, 1) }
+
+func (c *contacts) end(id raft.ServerID) { c.count(id, -1) }
+
+func (c *contacts) count(id raft.ServerID, by int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls == nil {
+		c.calls = make(map[raft.ServerID]calls)
+	}
+	c.calls[id] = calls{c.calls[id].underWay + by, time.Now()}
+}
+
+// quiet reports whether raft has sent a member nothing for that duration.
+func (c *contacts) quiet(id raft.ServerID, duration time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.calls[id]
+	return last.underWay == 0 && time.Since(last.ended) > duration
 }

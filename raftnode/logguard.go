@@ -93,6 +93,11 @@ func (g guardedLog) DeleteRange(low, high uint64) error {
 		return err
 	}
 	durable := g.durable()
+	// After a snapshot raft may empty the log. Where the log leads to the snapshot, what
+	// follows is the leader's, and may have been acknowledged.
+	if installed := g.installed(); low <= installed && installed < high && g.leadsTo(installed) {
+		high = installed
+	}
 	if compacts := low <= first && (high < last || g.installed() < high && high <= durable); compacts {
 		high = min(high, max(durable, 1)-1, g.keep(last)-1)
 	}
@@ -100,4 +105,12 @@ func (g guardedLog) DeleteRange(low, high uint64) error {
 		return nil
 	}
 	return g.LogStore.DeleteRange(low, high)
+}
+
+// leadsTo reports whether the log itself holds the last entry of the state that was installed.
+func (g guardedLog) leadsTo(installed uint64) bool {
+	var l raft.Log
+	err := g.LogStore.GetLog(installed, &l)
+	floor := g.floor()
+	return err == nil && floor.Index == installed && floor.Term == l.Term
 }

@@ -40,6 +40,9 @@ func voterWarning(voters int) string {
 // purpose. The warning, if any, is for people. Only the leader does it
 // (ErrNotLeader).
 func (n *Node) AddMember(ctx context.Context, m frame.Member, opts MemberOptions) (warning string, err error) {
+	if err := n.replicationEnded(ctx, m.ID); err != nil {
+		return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+	}
 	ctx, release, err := n.changeOf(ctx, m.ID)
 	if err != nil {
 		return "", err
@@ -71,6 +74,18 @@ func (n *Node) AddMember(ctx context.Context, m frame.Member, opts MemberOptions
 		return n.promote(ctx, m.ID, m.RaftAddr, reasonJoin)
 	}
 	return warning, nil
+}
+
+// replicationEnded waits until nothing of raft's speaks any more to a member that was removed.
+// Raft stops such a replication after one more attempt, for which it may wait 20 s, and knows
+// its peer by id and address alone: it would reach the folder that is added under the same id
+// now, and send it the state for a log that is another's. Its heartbeats, which are never
+// further apart than Timing.Heartbeat, end with it.
+func (n *Node) replicationEnded(ctx context.Context, id string) error {
+	return n.until(ctx, func() bool {
+		_, listed := n.server(id)
+		return listed || n.contacts.quiet(raft.ServerID(id), n.cfg.Timing.Heartbeat)
+	})
 }
 
 // wishOnJoin records whether a new member is to have a vote. One that comes back

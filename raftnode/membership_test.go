@@ -8,10 +8,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
@@ -168,6 +170,47 @@ func TestAVoterThatLostItsFolderIsRefusedUntilItIsAddedAgain(t *testing.T) {
 	c.leader()
 	publish(t, reborn, 2)
 	c.settle()
+}
+
+// Raft's replication to a member that was away sleeps for long, and makes one more attempt after
+// the member's removal: it must not reach the folder that comes in its place.
+func TestAMemberIsAddedOnceTheReplicationBeforeHasEnded(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, nil)
+	leader, replaced := c.leader(), c.followers()[0].cfg.ID
+	publish(t, leader, 1)
+	c.crash(replaced)
+	var failed atomic.Int64
+	quiet := make(chan bool, 1)
+	observer := raft.NewObserver(nil, false, func(o *raft.Observation) bool {
+		switch seen := o.Data.(type) {
+		case raft.FailedHeartbeatObservation:
+			failed.Add(1)
+		case raft.PeerObservation:
+			if !seen.Removed {
+				quiet <- leader.contacts.quiet(seen.Peer.ID, leader.cfg.Timing.Heartbeat)
+			}
+		}
+		return false
+	})
+	leader.raft.Load().RegisterObserver(observer)
+	defer leader.raft.Load().DeregisterObserver(observer)
+	eventually(t, "raft waits for longer than a heartbeat between two attempts", func() bool { return failed.Load() >= 10 })
+	if _, err := leader.Remove(t.Context(), replaced); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(c.config[replaced].Dir); err != nil {
+		t.Fatal(err)
+	}
+	n := c.start(replaced)
+	if !<-quiet {
+		t.Error("it was added while raft still spoke to the member that was removed")
+	}
+	publish(t, c.leader(), 2)
+	c.settle()
+	if n.snapshots.number.Load() > 0 {
+		t.Error("a snapshot was sent to it, though the log has all from the start")
+	}
 }
 
 func TestANodeWithAFolderOfAnotherClusterEnds(t *testing.T) {

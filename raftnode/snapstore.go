@@ -192,24 +192,35 @@ func (r *receivedSnapshot) raftMeta() *raft.SnapshotMeta {
 		Configuration: r.configuration, ConfigurationIndex: r.configurationIndex}
 }
 
-// swap makes a received snapshot the state. Why the raft log may end before it
-// is written down first.
+// errNotAhead refuses a snapshot that would take the state back.
+var errNotAhead = errors.New("the state has reached it already")
+
+// swap makes a received snapshot the state, unless the state has reached it: entries may have
+// been applied while it was received. Why the raft log may end before it is written down first.
 func (s *snapshotStore) swap(r *receivedSnapshot) error {
+	if applied := s.machine.Applied(); r.meta.Index <= applied {
+		return errors.Join(fmt.Errorf("snapshot of %d, applied %d: %w", r.meta.Index, applied, errNotAhead), s.release(r))
+	}
 	if err := s.stable.SetUint64([]byte(keyInstalled), r.meta.Index); err != nil {
 		return err
 	}
 	if err := s.machine.Swap(r.dir); err != nil {
 		return err
 	}
+	s.durable.Store(r.meta.Index)
+	s.installed.Store(r.meta.Index)
+	s.floor.Store(&raft.Log{Index: r.meta.Index, Term: r.meta.Term, Type: raft.LogNoop})
+	s.logger.Info("state replaced by a snapshot", "index", r.meta.Index, "term", r.meta.Term, "from", r.meta.NodeID)
+	return s.release(r)
+}
+
+// release forgets what was received, and removes what is left of it.
+func (s *snapshotStore) release(r *receivedSnapshot) error {
 	s.mu.Lock()
 	if s.received == r {
 		s.received = nil
 	}
 	s.mu.Unlock()
-	s.durable.Store(r.meta.Index)
-	s.installed.Store(r.meta.Index)
-	s.floor.Store(&raft.Log{Index: r.meta.Index, Term: r.meta.Term, Type: raft.LogNoop})
-	s.logger.Info("state replaced by a snapshot", "index", r.meta.Index, "term", r.meta.Term, "from", r.meta.NodeID)
 	return os.RemoveAll(r.dir)
 }
 

@@ -211,6 +211,31 @@ func TestASnapshotIsInvisibleUntilRestoreSwapsItIn(t *testing.T) {
 	requireEmptyDirs(t, leader, follower)
 }
 
+// Entries may be applied between a snapshot's arrival and its turn.
+func TestAStateIsReplacedOnlyByOneThatIsAhead(t *testing.T) {
+	leader, follower := view(t, nil, t.TempDir()), view(t, nil, t.TempDir())
+	list := entries(100)
+	leader.feed(t, list[:50])
+	follower.feed(t, list[:20])
+	for _, applied := range []int{50, 60} {
+		follower.feed(t, list[:20])
+		sink, err := send(t, leader, follower, func(b []byte) []byte { return b })
+		if err != nil {
+			t.Fatal(err)
+		}
+		follower.feed(t, list[20:applied])
+		before := dump(t, follower.machine)
+		if err := restore(t, follower, sink.ID()); !errors.Is(err, errNotAhead) {
+			t.Errorf("a snapshot of %d after %d was applied: %v", list[49].Index, list[applied-1].Index, err)
+		}
+		if dump(t, follower.machine) != before {
+			t.Error("the state was replaced")
+		}
+		requireEmptyDirs(t, leader, follower)
+	}
+	follower.feed(t, list) // raft carries on
+}
+
 func requireEmptyDirs(t *testing.T, views ...*machineAdapter) {
 	t.Helper()
 	for _, a := range views {
@@ -277,6 +302,40 @@ func TestCompactionNeverPassesTheState(t *testing.T) {
 			}
 			g := guardedLog{LogStore: store, durable: func() uint64 { return test.durable }, installed: func() uint64 { return test.installed }, keep: func(uint64) uint64 { return test.keep }, floor: func() *raft.Log { return &raft.Log{} }}
 			if err := g.DeleteRange(test.low, test.high); err != nil {
+				t.Fatal(err)
+			}
+			first, _ := g.FirstIndex()
+			last, _ := g.LastIndex()
+			if first != test.first || last != test.last {
+				t.Errorf("%d to %d are left, want %d to %d", first, last, test.first, test.last)
+			}
+		})
+	}
+}
+
+// After a snapshot raft may empty its log. What follows the installed entry may have been
+// acknowledged since the snapshot was made.
+func TestWhatFollowsTheInstalledEntryStaysInTheLog(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		term        uint64 // of the state's last entry
+		first, last uint64 // of the log from 1 to 20, afterwards
+	}{
+		{"the log leads to the state", 2, 15, 20},
+		{"the log contradicts the state", 3, 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			store := raft.NewInmemStore()
+			for i := range uint64(20) {
+				if err := store.StoreLog(&raft.Log{Index: i + 1, Term: 2}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			installed := func() uint64 { return 15 }
+			g := guardedLog{LogStore: store, durable: installed, installed: installed,
+				keep:  func(last uint64) uint64 { return last },
+				floor: func() *raft.Log { return &raft.Log{Index: 15, Term: test.term} }}
+			if err := g.DeleteRange(1, 20); err != nil {
 				t.Fatal(err)
 			}
 			first, _ := g.FirstIndex()

@@ -32,8 +32,7 @@ func (t *Transport) heartbeat(rpc raft.RPC) {
 		case <-wait.C:
 			req := rpc.Command.(*raft.AppendEntriesRequest)
 			if t.now()-t.taken.Load() < int64(t.opts.Patience) && t.opts.Follows(string(req.ID), req.Term) {
-				header := raft.RPCHeader{ProtocolVersion: req.ProtocolVersion, ID: []byte(t.nodeID), Addr: []byte(t.LocalAddr())}
-				rpc.Respond(&raft.AppendEntriesResponse{RPCHeader: header, Term: req.Term, Success: true}, nil)
+				rpc.Respond(&raft.AppendEntriesResponse{RPCHeader: t.header(req.RPCHeader), Term: req.Term, Success: true}, nil)
 				return
 			}
 		case <-t.done:

@@ -2,6 +2,7 @@ package rafttransport
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -94,7 +95,12 @@ func answer(t testing.TB, tr *Transport) <-chan any {
 		for {
 			select {
 			case rpc := <-tr.Consumer():
-				rpc.Respond(&raft.AppendEntriesResponse{Success: true}, nil)
+				var resp any = &raft.AppendEntriesResponse{Success: true}
+				if _, ok := rpc.Command.(*raft.InstallSnapshotRequest); ok {
+					_, _ = io.Copy(io.Discard, rpc.Reader)
+					resp = &raft.InstallSnapshotResponse{Success: true}
+				}
+				rpc.Respond(resp, nil)
 				came <- rpc.Command
 			case <-stop:
 				return

@@ -2,6 +2,7 @@ package rafttransport
 
 import (
 	"cmp"
+	"io"
 	"slices"
 
 	"github.com/hashicorp/raft"
@@ -12,7 +13,7 @@ func (t *Transport) pump() {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
-			if t.refuseVote(rpc) {
+			if t.refuseVote(rpc) || t.passOver(rpc) {
 				continue
 			}
 			t.skipApplied(rpc)
@@ -44,6 +45,31 @@ func (t *Transport) skipApplied(rpc raft.RPC) {
 	}
 	fresh, _ := slices.BinarySearchFunc(req.Entries, index+1, func(l *raft.Log, i uint64) int { return cmp.Compare(l.Index, i) })
 	req.PrevLogEntry, req.PrevLogTerm, req.Entries = index, term, req.Entries[fresh:]
+}
+
+// passOver answers a snapshot in raft's place if this node's state has reached it: raft would
+// install it, take the state back and drop entries that this node has acknowledged. A leader
+// sends such a snapshot again if it had no answer, and so does the replication to a removed
+// member in its last attempt. A snapshot of a leader that raft does not follow yet is raft's.
+func (t *Transport) passOver(rpc raft.RPC) bool {
+	req, ok := rpc.Command.(*raft.InstallSnapshotRequest)
+	if !ok || req.LastLogIndex == 0 || t.opts.Follows == nil {
+		return false
+	}
+	if _, _, reached := t.opts.Applied(req.LastLogIndex - 1); !reached || !t.opts.Follows(string(req.ID), req.Term) {
+		return false
+	}
+	t.pumping.Go(func() {
+		_, err := io.Copy(io.Discard, rpc.Reader) // the connection's next request follows it
+		resp := &raft.InstallSnapshotResponse{RPCHeader: t.header(req.RPCHeader), Term: req.Term, Success: err == nil}
+		rpc.Respond(resp, err)
+	})
+	return true
+}
+
+// header is that of an answer in raft's place.
+func (t *Transport) header(of raft.RPCHeader) raft.RPCHeader {
+	return raft.RPCHeader{ProtocolVersion: of.ProtocolVersion, ID: []byte(t.nodeID), Addr: []byte(t.LocalAddr())}
 }
 
 // boundCommit lets a leader's commit index speak only of what its request has proven

@@ -1,6 +1,6 @@
 # What one types often. Nothing here is needed to build or test: go run and go
 # test do.
-.PHONY: all test race release generate mutants demo bench-peers profile
+.PHONY: all test race soak release generate mutants demo bench-peers profile
 
 all: test
 
@@ -9,6 +9,15 @@ test:
 
 race:
 	go test -race -short ./...
+
+# Breaks a loaded cluster of real processes in ways drawn from a seed and checks every promise; as root in
+# network namespaces and on file systems of its own. The figures go into docs/reliability.md.
+MINUTES ?= 10
+VOTERS ?= 3
+SEED ?= 0
+soak:
+	go test ./integration -count=1 -v -timeout 0 -run '^TestSoak$$' -soak $(MINUTES)m -soak.voters $(VOTERS) \
+		-soak.seed $(SEED) -soak.results soak-results.ndjson
 
 demo:
 	go run ./cmd/ringlog demo

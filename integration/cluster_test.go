@@ -182,6 +182,22 @@ type cluster struct {
 	nodes  []*process
 	within []string     // what command lines are put behind, if anything
 	web    *http.Client // of clients; nil is their own
+
+	readersMu sync.Mutex
+	readers   map[*process]*client.Client
+}
+
+// reader is a client of one node alone.
+func (c *cluster) reader(p *process) *client.Client {
+	c.readersMu.Lock()
+	defer c.readersMu.Unlock()
+	if c.readers[p] == nil {
+		if c.readers == nil {
+			c.readers = map[*process]*client.Client{}
+		}
+		c.readers[p] = c.client(p.url())
+	}
+	return c.readers[p]
 }
 
 // freeAddrs asks the kernel for loopback addresses that nobody listens on.
@@ -295,7 +311,7 @@ func (c *cluster) converged() status {
 	var agreed status
 	for _, p := range c.nodes {
 		o := client.TailOptions{From: client.FromEnd(), NoFollow: true, Consistency: client.Linearizable}
-		for _, err := range c.client(p.url()).Tail(c.t.Context(), o) {
+		for _, err := range c.reader(p).Tail(c.t.Context(), o) {
 			if err != nil {
 				c.t.Fatalf("linearizable read from %s: %v", p.id, err)
 			}

@@ -53,9 +53,12 @@ type clusterView struct {
 	LeaderID     string `json:"leader_id"`
 	Term         uint64 `json:"term"`
 	FeatureLevel uint32 `json:"feature_level"`
+	AppliedIndex uint64 `json:"applied_index"`
+	CommitIndex  uint64 `json:"commit_index"`
 	Members      []struct {
 		ID      string `json:"id"`
 		Healthy bool   `json:"healthy"`
+		Voter   bool   `json:"voter"`
 	} `json:"members"`
 }
 

@@ -19,8 +19,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ringrift/ringlog/client"
 )
 
 // netCluster is a cluster whose voters have a network namespace each, so that
@@ -41,13 +39,20 @@ type netCluster struct {
 	spaces map[*process]*namespace
 	hub    *namespace
 
-	mu      sync.Mutex
-	faults  map[link]int // percent of the packets that get lost; 100 is a cut
-	readers map[*process]*client.Client
+	mu     sync.Mutex
+	faults map[link]impairment
 }
 
 // link is one direction between two voters.
 type link struct{ from, to *process }
+
+// impairment is what happens to packets of a link; the zero one lets everything pass.
+type impairment struct {
+	loss int // percent of the packets; 100 is a cut
+	rate int // kilobytes a second that pass; 0 is unlimited
+}
+
+var cut = impairment{loss: 100}
 
 const (
 	hubAddr  = "10.77.0.1"
@@ -63,7 +68,7 @@ func newNetCluster(t testing.TB, voters int, args ...string) *netCluster {
 	t.Helper()
 	needNamespaces(t)
 	prefix := fmt.Sprintf("%s%d-%s", spacePrefix, os.Getpid(), strings.ToLower(rand.Text()[:6]))
-	c := &netCluster{spaces: map[*process]*namespace{}, faults: map[link]int{}, readers: map[*process]*client.Client{}, hub: newNamespace(t, prefix+"-hub")}
+	c := &netCluster{spaces: map[*process]*namespace{}, faults: map[link]impairment{}, hub: newNamespace(t, prefix+"-hub")}
 	var addrs []string
 	c.hub.mustRun(t, "", "ip", "link", "add", "bridge", "type", "bridge")
 	c.hub.mustRun(t, "", "ip", "addr", "add", hubAddr+"/24", "dev", "bridge")
@@ -84,16 +89,6 @@ func newNetCluster(t testing.TB, voters int, args ...string) *netCluster {
 	return c
 }
 
-// reader is a client of one node alone.
-func (c *netCluster) reader(p *process) *client.Client {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.readers[p] == nil {
-		c.readers[p] = c.client(p.url())
-	}
-	return c.readers[p]
-}
-
 // partition cuts every link between voters of different groups. Voters that no
 // group names are a group together.
 func (c *netCluster) partition(groups ...[]*process) {
@@ -104,9 +99,9 @@ func (c *netCluster) partition(groups ...[]*process) {
 			side[p] = i + 1
 		}
 	}
-	c.change(func(l link) int {
+	c.change(func(l link) impairment {
 		if side[l.from] != side[l.to] {
-			return 100
+			return cut
 		}
 		return c.faults[l]
 	})
@@ -121,9 +116,9 @@ func (c *netCluster) isolate(p *process) {
 // oneWay drops what one voter sends to another; the other direction passes.
 func (c *netCluster) oneWay(from, to *process) {
 	c.t.Helper()
-	c.change(func(l link) int {
+	c.change(func(l link) impairment {
 		if l == (link{from, to}) {
-			return 100
+			return cut
 		}
 		return c.faults[l]
 	})
@@ -132,9 +127,20 @@ func (c *netCluster) oneWay(from, to *process) {
 // lossy drops that share of the packets between a voter and the others, each way.
 func (c *netCluster) lossy(p *process, percent int) {
 	c.t.Helper()
-	c.change(func(l link) int {
+	c.change(func(l link) impairment {
 		if l.from == p || l.to == p {
-			return percent
+			return impairment{loss: percent}
+		}
+		return c.faults[l]
+	})
+}
+
+// thin lets that many kilobytes a second pass on every link of a voter, each way.
+func (c *netCluster) thin(p *process, rate int) {
+	c.t.Helper()
+	c.change(func(l link) impairment {
+		if l.from == p || l.to == p {
+			return impairment{rate: rate}
 		}
 		return c.faults[l]
 	})
@@ -143,19 +149,19 @@ func (c *netCluster) lossy(p *process, percent int) {
 // heal lets everything pass again.
 func (c *netCluster) heal() {
 	c.t.Helper()
-	c.change(func(link) int { return 0 })
+	c.change(func(link) impairment { return impairment{} })
 }
 
 // change decides anew how much of every link gets lost, and makes it so.
-func (c *netCluster) change(percent func(link) int) {
+func (c *netCluster) change(impair func(link) impairment) {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := map[link]int{}
+	next := map[link]impairment{}
 	for _, to := range c.nodes {
 		for _, from := range c.nodes {
 			if l := (link{from, to}); from != to {
-				next[l] = percent(l)
+				next[l] = impair(l)
 			}
 		}
 	}
@@ -171,11 +177,13 @@ func (c *netCluster) rules(to *process) string {
 	b.WriteString("table inet faults\ndelete table inet faults\ntable inet faults {\n chain arriving {\n")
 	b.WriteString("  type filter hook input priority 0; policy accept;\n")
 	for i, from := range c.nodes {
-		switch percent := c.faults[link{from, to}]; {
-		case percent >= 100:
+		switch f := c.faults[link{from, to}]; {
+		case f.loss >= 100:
 			fmt.Fprintf(&b, "  ip saddr %s drop\n", voterAddr(i))
-		case percent > 0:
-			fmt.Fprintf(&b, "  ip saddr %s numgen random mod 100 < %d drop\n", voterAddr(i), percent)
+		case f.loss > 0:
+			fmt.Fprintf(&b, "  ip saddr %s numgen random mod 100 < %d drop\n", voterAddr(i), f.loss)
+		case f.rate > 0:
+			fmt.Fprintf(&b, "  ip saddr %s limit rate over %d kbytes/second drop\n", voterAddr(i), f.rate)
 		}
 	}
 	b.WriteString(" }\n}\n")
@@ -196,9 +204,9 @@ func needNamespaces(t testing.TB) {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
-	for _, tool := range []string{"ip", "nft"} {
+	for _, tool := range []string{"ip", "nft", "nsenter"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("network namespaces need %s (iproute2, nftables): %v", tool, err)
+			t.Skipf("network namespaces need %s (iproute2, nftables, util-linux): %v", tool, err)
 		}
 	}
 	out, err := exec.Command("ip", "netns", "list").CombinedOutput()
@@ -241,9 +249,12 @@ func (n *namespace) connect(t testing.TB, name, port, addr string) *namespace {
 	return to
 }
 
-// enter is what to put before a command that is to run inside. ip replaces itself
-// with the command, so that the process and its id are the command's.
-func (n *namespace) enter() []string { return []string{"ip", "netns", "exec", n.name} }
+// enter is what to put before a command that is to run inside. nsenter replaces itself
+// with the command, so that the process and its id are the command's. ip netns exec would
+// give it a mount namespace as well, in which file systems stay mounted that are unmounted outside.
+func (n *namespace) enter() []string {
+	return []string{"nsenter", "--net=" + filepath.Join("/run/netns", n.name), "--"}
+}
 
 func (n *namespace) mustRun(t testing.TB, stdin string, command ...string) {
 	t.Helper()

@@ -120,7 +120,7 @@ func fromNode(err error) *api.Error {
 	if e := fromMembership(err); e != nil {
 		return e
 	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, errStreamTime) {
 		return &api.Error{Code: api.Timeout, Message: "the time for the request was up before anything was proposed",
 			Field: "timeout", Remedy: "retry, or give it more time"}
 	}

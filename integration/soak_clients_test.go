@@ -1,0 +1,518 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// soakClients are the programs that use the cluster while it is broken. They speak plain HTTP, as a
+// daemon in any language does, but for the members of the group, which use the Go client.
+type soakClients struct {
+	h    *history
+	c    *cluster
+	web  *http.Client
+	seed uint64
+
+	round atomic.Int64 // part of the names of cursors and dedup ids
+	group groupLedger
+
+	users, members       sync.WaitGroup // members of the group outlive the other clients of a round
+	endUsers, endMembers context.CancelFunc
+}
+
+// requestTimeout is how long a client waits for an answer.
+const requestTimeout = 3 * time.Second
+
+func newSoakClients(h *history, c *cluster, seed uint64) *soakClients {
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	if c.web != nil {
+		transport.DialContext = c.web.Transport.(*http.Transport).DialContext
+	}
+	return &soakClients{
+		h: h, c: c, seed: seed, web: &http.Client{Transport: transport, Timeout: requestTimeout}, group: newGroupLedger(h),
+	}
+}
+
+// start begins another round of all clients.
+func (s *soakClients) start(ctx context.Context) {
+	users, endUsers := context.WithCancel(ctx)
+	members, endMembers := context.WithCancel(ctx)
+	s.endUsers, s.endMembers = endUsers, endMembers
+	round := s.round.Add(1)
+	for number, use := range []func(context.Context, *rand.Rand, int){
+		s.publishUnique, s.publishUnique, s.publishSequences, s.publishSequences, s.publishTwice, s.publishTwice,
+		s.readLinearizable, s.readLinearizable, s.changeSettings, s.useCursor, s.useCursor, s.useCursor, s.useCursor,
+	} {
+		rng := rand.New(rand.NewPCG(s.seed+uint64(round), uint64(number)))
+		s.users.Go(func() { use(users, rng, number) })
+	}
+	for _, p := range s.c.nodes {
+		s.users.Go(func() { s.follow(users, p) })
+	}
+	for i := range 3 {
+		s.members.Go(func() { s.shareGroup(members, i) })
+	}
+}
+
+// pause ends all clients of the round, the members of the group once it has passed the last event,
+// which is returned. Nothing is under way then.
+func (s *soakClients) pause() (tail uint64) {
+	s.endUsers()
+	s.users.Wait()
+	tail = s.c.converged().LastOffset
+	s.settled(tail)
+	s.endMembers()
+	s.members.Wait()
+	return s.c.converged().LastOffset
+}
+
+// node is one of the cluster's, drawn at random.
+func (s *soakClients) node(rng *rand.Rand) *process { return s.c.nodes[rng.IntN(len(s.c.nodes))] }
+
+// answer is what a node said to a request.
+type answer struct {
+	outcome outcome
+	code    api.Code
+	text    []byte
+}
+
+// call makes a request and judges its answer. A request that was sent is waited for even when the
+// round is over, so that nothing is under way afterwards.
+func (s *soakClients) call(method, url string, body []byte, header http.Header) answer {
+	req, err := http.NewRequest(method, url, bytes.NewReader(body))
+	if err != nil {
+		panic(err) // the soak made a bad request
+	}
+	req.Header = http.Header{"Content-Type": {"application/json"}}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	resp, err := s.web.Do(req)
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return answer{outcome: refused} // it was never sent
+	}
+	if err != nil {
+		return answer{outcome: unknown}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return answer{outcome: unknown}
+	}
+	if resp.StatusCode == http.StatusOK {
+		return answer{outcome: acknowledged, text: text}
+	}
+	var refusal struct{ Error api.Error }
+	if json.Unmarshal(text, &refusal) != nil || refusal.Error.Code == "" {
+		s.h.violation("%s %s: status %d without an error code: %.200s", method, url, resp.StatusCode, text)
+		return answer{outcome: unknown}
+	}
+	switch code := refusal.Error.Code; code {
+	case api.OutcomeUnknown, api.Timeout:
+		return answer{outcome: unknown, code: code}
+	case api.Internal:
+		s.h.violation("%s %s: an internal error: %s", method, url, refusal.Error.Message)
+		return answer{outcome: unknown, code: code}
+	default:
+		return answer{outcome: refused, code: code}
+	}
+}
+
+// breathe waits between two requests of a client, or until the round is over.
+func breathe(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// soakEvents are the JSON of events with these numbers.
+func soakEvents(numbers []int, extra map[string]any) []byte {
+	events := make([]map[string]any, len(numbers))
+	for i, n := range numbers {
+		events[i] = map[string]any{
+			"type": "TRAINING_PROGRESS", "source": "soak", "key": fmt.Sprint("k", n%17),
+			"payload": map[string]any{"config_key": "hex8_2p", "epoch": n},
+		}
+		for name, value := range extra {
+			events[i][name] = value
+		}
+	}
+	text, err := json.Marshal(events)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// publish makes one attempt.
+func (s *soakClients) publish(node *process, numbers []int, extra map[string]any, header http.Header) answer {
+	s.h.sending(numbers)
+	a := s.call(http.MethodPost, node.url()+"/v1/events", soakEvents(numbers, extra), header)
+	var offsets []uint64
+	duplicates := 0
+	if a.outcome == acknowledged {
+		var results struct {
+			Results []struct {
+				Offset    uint64
+				Duplicate bool
+			}
+		}
+		if err := json.Unmarshal(a.text, &results); err != nil || len(results.Results) != len(numbers) {
+			s.h.violation("publishing %d events was answered by %.200s", len(numbers), a.text)
+			a.outcome = unknown
+		}
+		for _, r := range results.Results {
+			offsets = append(offsets, r.Offset)
+			if r.Duplicate {
+				duplicates++
+			}
+		}
+	}
+	s.h.answered(numbers, a.outcome, offsets, duplicates)
+	return a
+}
+
+// publishUnique sends events once each, whatever becomes of them: with deduplication by content
+// and without.
+func (s *soakClients) publishUnique(ctx context.Context, rng *rand.Rand, _ int) {
+	for ctx.Err() == nil {
+		extra := map[string]any{}
+		if rng.IntN(2) == 0 {
+			extra["dedup"] = false
+		}
+		s.publish(s.node(rng), s.h.create(1+rng.IntN(20)), extra, nil)
+		breathe(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
+	}
+}
+
+// publishSequences is a producer that repeats a request at any node until its outcome is known.
+func (s *soakClients) publishSequences(ctx context.Context, rng *rand.Rand, _ int) {
+	producer, sequence := uuid.NewString(), 1
+	for ctx.Err() == nil {
+		numbers := s.h.create(1 + rng.IntN(20))
+		header := http.Header{"Ringlog-Producer": {producer}, "Ringlog-Sequence": {fmt.Sprint(sequence)}}
+		for {
+			a := s.publish(s.node(rng), numbers, map[string]any{"dedup": false}, header)
+			if a.outcome == acknowledged {
+				sequence++
+				break
+			}
+			if a.code == api.OutOfSequence || a.code == api.UnknownProducer || a.code == api.Conflict {
+				s.h.violation("sequence %d of a producer that repeats each until it is acknowledged: %s", sequence, a.code)
+				return
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			breathe(ctx, 50*time.Millisecond)
+		}
+		breathe(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
+	}
+}
+
+// publishTwice sends every event again, at another node and under the same dedup_id or with the
+// same content, and sometimes other content under a dedup_id that is taken.
+func (s *soakClients) publishTwice(ctx context.Context, rng *rand.Rand, number int) {
+	for n := 0; ctx.Err() == nil; n++ {
+		numbers, extra := s.h.create(1), map[string]any{}
+		if rng.IntN(2) == 0 {
+			extra["dedup_id"] = fmt.Sprintf("%d-%d-%d", s.round.Load(), number, n)
+		}
+		began, stored := time.Now(), false
+		for range 2 + rng.IntN(2) {
+			stored = s.publish(s.node(rng), numbers, extra, nil).outcome == acknowledged || stored
+			if time.Since(began) > 20*time.Second {
+				break // a third of the dedup window
+			}
+		}
+		if extra["dedup_id"] != nil && stored && rng.IntN(4) == 0 && time.Since(began) < 20*time.Second {
+			other := s.h.create(1)
+			if a := s.publish(s.node(rng), other, extra, nil); a.outcome == acknowledged {
+				s.h.violation("other content was acknowledged under a dedup_id in its window: %s", a.text)
+			}
+		}
+		breathe(ctx, time.Duration(rng.IntN(20))*time.Millisecond)
+	}
+}
+
+// readLinearizable asks any node for the newest event: it has to be at least the newest that was
+// acknowledged, or read, before.
+func (s *soakClients) readLinearizable(ctx context.Context, rng *rand.Rand, _ int) {
+	for ctx.Err() == nil {
+		floor := s.h.floor()
+		a := s.call(http.MethodGet, s.node(rng).url()+"/v1/events?from=-1&consistency=linearizable&timeout=2s", nil, nil)
+		if a.outcome == acknowledged {
+			var last struct{ Offset uint64 }
+			if err := json.Unmarshal(bytes.TrimSpace(a.text), &last); err == nil {
+				s.h.read(floor, last.Offset)
+			}
+		}
+		breathe(ctx, 10*time.Millisecond)
+	}
+}
+
+// changeSettings writes a setting that changes nothing here, so that entries of other kinds stand
+// between the events.
+func (s *soakClients) changeSettings(ctx context.Context, rng *rand.Rand, _ int) {
+	for ctx.Err() == nil {
+		body := fmt.Appendf(nil, `{"value":"%dh"}`, 24+rng.IntN(1000))
+		s.call(http.MethodPut, s.node(rng).url()+"/v1/settings/dlq.stale_after", body, nil)
+		breathe(ctx, 200*time.Millisecond)
+	}
+}
+
+// useCursor opens one of the round's cursors and commits to it until somebody else opens it.
+func (s *soakClients) useCursor(ctx context.Context, rng *rand.Rand, number int) {
+	name := fmt.Sprintf("soak-%d-%d", s.round.Load(), number%2)
+	for ctx.Err() == nil { // until it exists
+		a := s.call(http.MethodPut, s.node(rng).url()+"/v1/cursors/"+name, []byte(`{"from":"start"}`), nil)
+		if a.outcome == acknowledged || a.code == api.Exists {
+			break
+		}
+		breathe(ctx, 50*time.Millisecond)
+	}
+	for ctx.Err() == nil {
+		called := s.h.now()
+		generation, _, ok := s.cursorCall(rng, number, called, cursorInput{cursor: name, open: true})
+		for ok && ctx.Err() == nil && rng.IntN(20) != 0 {
+			called, offset := s.h.now(), s.h.floor()
+			_, fenced, answered := s.cursorCall(rng, number, called, cursorInput{
+				cursor: name, generation: generation, offset: offset - min(offset, uint64(rng.IntN(100))),
+			})
+			ok = answered && !fenced
+			breathe(ctx, time.Duration(rng.IntN(30))*time.Millisecond)
+		}
+		breathe(ctx, time.Duration(rng.IntN(100))*time.Millisecond)
+	}
+}
+
+// cursorCall makes an operation on a cursor and notes it.
+func (s *soakClients) cursorCall(rng *rand.Rand, number int, called int64, in cursorInput) (generation uint64, fenced, ok bool) {
+	path, body := "/open", []byte("{}")
+	if !in.open {
+		path, body = "/commit", fmt.Appendf(nil, `{"generation":%d,"offset":%d}`, in.generation, in.offset)
+	}
+	a := s.call(http.MethodPost, s.node(rng).url()+"/v1/cursors/"+in.cursor+path, body, nil)
+	var out struct{ Generation, Committed uint64 }
+	switch {
+	case a.outcome == acknowledged && json.Unmarshal(a.text, &out) == nil:
+		s.h.cursor(number, in, called, cursorOutput{generation: out.Generation, committed: out.Committed})
+		return out.Generation, false, true
+	case a.code == api.Fenced:
+		s.h.cursor(number, in, called, cursorOutput{fenced: true})
+		return 0, true, true
+	case a.outcome == unknown:
+		s.h.cursor(number, in, called, cursorOutput{unknown: true})
+	}
+	return 0, false, false
+}
+
+// follow reads a node's log as it grows. Within a stream no offset is missing.
+func (s *soakClients) follow(ctx context.Context, p *process) {
+	from := "end"
+	streams := &http.Client{Transport: s.web.Transport}
+	for ctx.Err() == nil {
+		err := s.followOnce(ctx, streams, p, &from)
+		if err != nil && ctx.Err() == nil {
+			breathe(ctx, 100*time.Millisecond)
+		}
+	}
+}
+
+func (s *soakClients) followOnce(ctx context.Context, streams *http.Client, p *process, from *string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url()+"/v1/events?follow=true&from="+*from, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := streams.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	silent := time.AfterFunc(requestTimeout, cancel) // a stream of a node that was paused ends only so
+	defer silent.Stop()
+	next := uint64(0)
+	for lines := json.NewDecoder(resp.Body); ; {
+		var e event.Event
+		if err := lines.Decode(&e); err != nil {
+			return err
+		}
+		silent.Reset(requestTimeout)
+		if e.Offset == 0 {
+			continue // a line that is no event: a gap, an error or the end
+		}
+		if next != 0 && e.Offset != next {
+			s.h.violation("a stream of %s went from offset %d to %d", p.id, next-1, e.Offset)
+		}
+		next = e.Offset + 1
+		*from = fmt.Sprint(next)
+		stored := storedOf(&e)
+		s.h.delivered(p.id, &stored)
+	}
+}
+
+// groupLedger is what the members of the group did, by offset.
+type groupLedger struct {
+	h       *history
+	mu      sync.Mutex
+	handled map[uint64]bool   // acknowledged, though perhaps not durably
+	durable map[uint64]string // the member whose acknowledgement is durable
+}
+
+func newGroupLedger(h *history) groupLedger {
+	return groupLedger{h: h, handled: map[uint64]bool{}, durable: map[uint64]string{}}
+}
+
+// handed notes a delivery: nobody is handed what somebody has durably acknowledged.
+func (g *groupLedger) handed(member string, offset uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if by, done := g.durable[offset]; done {
+		g.h.violation("%s was handed offset %d, which %s had durably acknowledged", member, offset, by)
+	}
+}
+
+// acked notes that a member handled an event.
+func (g *groupLedger) acked(offset uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.handled[offset] = true
+}
+
+// flushed notes acknowledgements that are durable.
+func (g *groupLedger) flushed(member string, offsets []uint64) {
+	g.mu.Lock()
+	for _, o := range offsets {
+		g.durable[o] = member
+	}
+	g.mu.Unlock()
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	g.h.counts.Acks += len(offsets)
+}
+
+// check requires that each of the soak's events in this part of the log, which the group has
+// passed, was handled by a member, and forgets what is far before it.
+func (g *groupLedger) check(part []soakStored) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	missed, first := 0, uint64(0)
+	for _, e := range part {
+		if e.number >= 0 && !g.handled[e.Offset] {
+			if missed == 0 {
+				first = e.Offset
+			}
+			missed++
+		}
+	}
+	if missed > 0 {
+		g.h.violation("the group has passed %d events that no member handled, the first at offset %d", missed, first)
+	}
+	const remembered = 100_000
+	if len(part) > 0 {
+		maps.DeleteFunc(g.handled, func(o uint64, _ bool) bool { return o+remembered < part[0].Offset })
+		maps.DeleteFunc(g.durable, func(o uint64, _ string) bool { return o+remembered < part[0].Offset })
+	}
+}
+
+const soakGroup = "soak"
+
+// shareGroup is a member of the group that acknowledges what it gets, some of it after a failure.
+func (s *soakClients) shareGroup(ctx context.Context, i int) {
+	c, err := client.New(client.Config{Endpoints: rotate(s.c.endpoints(), i), HTTPClient: s.c.web})
+	if err != nil {
+		panic(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+		defer cancel()
+		_ = c.Close(ctx)
+	}()
+	for life := 0; ctx.Err() == nil; life++ {
+		name := fmt.Sprintf("member-%d-%d-%d", s.round.Load(), i, life)
+		m, err := c.JoinGroup(ctx, soakGroup, client.GroupOptions{
+			Member: name, Filter: event.Filter{Types: []string{string(event.TrainingProgress)}}, MaxDeliver: 100,
+		})
+		if err != nil {
+			breathe(ctx, 200*time.Millisecond)
+			continue
+		}
+		s.serveGroup(ctx, m, name)
+		closing, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
+		_ = m.Close(closing)
+		cancel()
+	}
+}
+
+// serveGroup handles deliveries until the membership or the round ends.
+func (s *soakClients) serveGroup(ctx context.Context, m *client.GroupMember, name string) {
+	var handled []uint64
+	flush := func() {
+		flushing, cancel := context.WithTimeout(context.Background(), 2*requestTimeout)
+		defer cancel()
+		if m.Flush(flushing) == nil {
+			s.group.flushed(name, handled)
+		}
+		handled = handled[:0]
+	}
+	defer flush()
+	for {
+		batch, err := m.NextBatch(ctx)
+		if err != nil {
+			return
+		}
+		for _, d := range batch {
+			s.group.handed(name, d.Event.Offset)
+			if d.Count == 1 && d.Event.Offset%97 == 0 {
+				_ = m.Nack(d.Event.Offset, client.NackOptions{Err: "the first attempt fails"})
+				continue
+			}
+			s.group.acked(d.Event.Offset)
+			if m.Ack(d.Event.Offset) == nil {
+				handled = append(handled, d.Event.Offset)
+			}
+		}
+		if len(handled) > 500 {
+			flush()
+		}
+	}
+}
+
+// settled waits until the group has acknowledged all up to an offset.
+func (s *soakClients) settled(upTo uint64) {
+	s.c.eventually(2*time.Minute, "the group past the last event", func() error {
+		var info struct{ Committed uint64 }
+		a := s.call(http.MethodGet, s.c.nodes[0].url()+"/v1/cursors/"+soakGroup, nil, nil)
+		if a.outcome != acknowledged || json.Unmarshal(a.text, &info) != nil {
+			return fmt.Errorf("asked for the group: %s %s", a.code, a.text)
+		}
+		if info.Committed < upTo {
+			return fmt.Errorf("it is at %d of %d", info.Committed, upTo)
+		}
+		return nil
+	})
+}

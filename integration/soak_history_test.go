@@ -1,0 +1,393 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// history is everything the soak's clients did and were answered, and what has been checked of it.
+//
+// An event carries a number of its own. For each number the history keeps when it was first sent,
+// when it was first acknowledged, at which offset, and whether every attempt was refused; when the
+// log is read, also where it is stored. All times are nanoseconds since the history began.
+type history struct {
+	began time.Time
+
+	mu         sync.Mutex
+	events     []soakEvent // by number
+	unchecked  []int       // acknowledged numbers that no reading of the log has confirmed yet
+	highest    uint64      // acknowledged offset; what a later linearizable read must reach
+	lastAck    int64
+	longestGap int64 // without an acknowledgement, since the gap was last taken
+	checkedTo  uint64
+	sums       map[uint64]uint64 // checksums of delivered events by offset, until they are checked
+	counts     soakCounts
+	cursorOps  []porcupine.Operation
+	violations []string
+}
+
+// soakEvent is one event's life; a million of them are kept in 48 MB.
+type soakEvent struct {
+	sent, acked int64 // 0 is never
+	offset      uint64
+	stored      uint64
+	pending     int32 // attempts that are not answered
+	possible    bool  // some attempt was acknowledged or its outcome is unknown
+}
+
+// soakCounts are the figures of a run.
+type soakCounts struct {
+	Acked, Refused, Unknown, UnknownStored, Duplicates int // of events
+	LinearizableReads, CursorOps, Deliveries, Acks     int
+}
+
+func newHistory() *history {
+	return &history{began: time.Now(), sums: map[uint64]uint64{}}
+}
+
+func (h *history) now() int64 { return time.Since(h.began).Nanoseconds() + 1 }
+
+// violation notes that a promise was broken.
+func (h *history) violation(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fail(format, args...)
+}
+
+// fail is violation with h.mu held.
+func (h *history) fail(format string, args ...any) {
+	if len(h.violations) < 100 {
+		h.violations = append(h.violations, fmt.Sprintf(format, args...))
+	}
+}
+
+// create returns the numbers of n new events.
+func (h *history) create(n int) []int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	numbers := make([]int, n)
+	for i := range numbers {
+		numbers[i] = len(h.events)
+		h.events = append(h.events, soakEvent{})
+	}
+	return numbers
+}
+
+// sending notes an attempt to publish these events in one request.
+func (h *history) sending(numbers []int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.now()
+	for _, n := range numbers {
+		e := &h.events[n]
+		e.pending++
+		if e.sent == 0 {
+			e.sent = at
+		}
+	}
+}
+
+// outcome is what a caller knows of a request after its answer.
+type outcome int
+
+const (
+	acknowledged outcome = iota
+	refused              // nothing of it has happened or will
+	unknown              // it may have happened, or may still
+)
+
+// answered notes how an attempt ended; offsets are those of an acknowledgement.
+func (h *history) answered(numbers []int, o outcome, offsets []uint64, duplicates int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.now()
+	for i, n := range numbers {
+		e := &h.events[n]
+		e.pending--
+		switch o {
+		case refused:
+			h.counts.Refused++
+			continue
+		case unknown:
+			h.counts.Unknown++
+			e.possible = true
+			continue
+		}
+		e.possible = true
+		switch {
+		case e.acked == 0:
+			e.acked, e.offset = at, offsets[i]
+			h.unchecked = append(h.unchecked, n)
+			h.counts.Acked++
+		case e.offset != offsets[i]:
+			h.fail("event %d was acknowledged at offset %d and again at %d", n, e.offset, offsets[i])
+		}
+		h.highest = max(h.highest, offsets[i])
+	}
+	if o == acknowledged {
+		h.counts.Duplicates += duplicates
+		h.longestGap = max(h.longestGap, at-h.lastAck)
+		h.lastAck = at
+	}
+}
+
+// gap returns the longest time without an acknowledgement since the last call.
+func (h *history) gap() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	longest := max(h.longestGap, h.now()-h.lastAck)
+	h.longestGap, h.lastAck = 0, h.now()
+	return time.Duration(longest)
+}
+
+// floor is the offset that a linearizable read which begins now has to reach.
+func (h *history) floor() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.highest
+}
+
+// read notes the answer of a linearizable read that began when floor was returned.
+func (h *history) read(floor, tail uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts.LinearizableReads++
+	if tail < floor {
+		h.fail("a linearizable read ended at %d although %d was acknowledged or read before it began", tail, floor)
+	}
+	h.highest = max(h.highest, tail)
+}
+
+// delivered notes an event that a follower of a node was given: every node gives the same.
+func (h *history) delivered(node string, e *soakStored) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts.Deliveries++
+	if e.Offset <= h.checkedTo {
+		return
+	}
+	if sum, there := h.sums[e.Offset]; there && sum != e.sum {
+		h.fail("%s delivered another event at offset %d than another node", node, e.Offset)
+	}
+	h.sums[e.Offset] = e.sum
+}
+
+// soakStored is an event as a node's log has it.
+type soakStored struct {
+	Offset uint64
+	Type   event.Type
+	Term   uint64
+	number int // of the soak's own events; -1 for others
+	sum    uint64
+}
+
+func storedOf(e *event.Event) soakStored {
+	s := soakStored{Offset: e.Offset, Type: e.Type, Term: e.Term, number: -1}
+	if e.Type == event.TrainingProgress {
+		var payload struct{ Epoch *int }
+		if json.Unmarshal(e.Payload, &payload) == nil && payload.Epoch != nil {
+			s.number = *payload.Epoch
+		}
+	}
+	const prime = 1099511628211
+	s.sum = 14695981039346656037
+	for _, text := range []string{string(e.Type), string(e.Payload), e.Source, e.Key, e.DedupID, e.AppendedAt.String()} {
+		for _, b := range []byte(text) {
+			s.sum = (s.sum ^ uint64(b)) * prime
+		}
+		s.sum = (s.sum ^ 0xff) * prime
+	}
+	return s
+}
+
+// check holds the next part of the log, as one node has it, against what was sent and acknowledged.
+// Nothing may be under way while it runs. after is what the node's log begins after, if it was trimmed.
+func (h *history) check(node string, part []soakStored, tail uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	next := h.checkedTo + 1
+	for i := range part {
+		e := &part[i]
+		if e.Offset != next {
+			h.fail("%s: offset %d follows %d", node, e.Offset, next-1)
+		}
+		next = e.Offset + 1
+		if sum, there := h.sums[e.Offset]; there && sum != e.sum {
+			h.fail("%s stores another event at offset %d than was delivered", node, e.Offset)
+		}
+		if e.number >= 0 {
+			h.place(node, e)
+		}
+	}
+	if next != tail+1 {
+		h.fail("%s: its log ends at %d, not at %d", node, next-1, tail)
+	}
+	h.confirm(node, tail)
+	h.checkOrder(part)
+	h.checkedTo = tail
+	clear(h.sums)
+}
+
+// place notes where the log has an event.
+func (h *history) place(node string, e *soakStored) {
+	if e.number >= len(h.events) || h.events[e.number].sent == 0 {
+		h.fail("%s: offset %d holds event %d, which nobody sent", node, e.Offset, e.number)
+		return
+	}
+	of := &h.events[e.number]
+	switch {
+	case of.stored != 0:
+		h.fail("%s: event %d is stored at %d and at %d", node, e.number, of.stored, e.Offset)
+	case !of.possible && of.pending == 0:
+		h.fail("%s: event %d was refused and is stored at %d", node, e.number, e.Offset)
+	case of.acked == 0:
+		h.counts.UnknownStored++
+	}
+	of.stored = e.Offset
+}
+
+// confirm requires that what was acknowledged is stored where the answer said.
+func (h *history) confirm(node string, tail uint64) {
+	missing := 0
+	var first string
+	for _, n := range h.unchecked {
+		if e := &h.events[n]; e.stored != e.offset || e.offset > tail {
+			if missing == 0 {
+				first = fmt.Sprintf("event %d was acknowledged at %d and is stored at %d", n, e.offset, e.stored)
+			}
+			missing++
+		}
+	}
+	if missing > 0 {
+		h.fail("%s: %d acknowledged events are missing, of a log that ends at %d: %s", node, missing, tail, first)
+	}
+	h.unchecked = h.unchecked[:0]
+}
+
+// checkOrder requires that what was acknowledged before another event was first sent has the
+// smaller offset.
+func (h *history) checkOrder(part []soakStored) {
+	earliest, of := int64(math.MaxInt64), 0 // acknowledgement of what follows in the log
+	for _, e := range slices.Backward(part) {
+		if e.number < 0 || e.number >= len(h.events) {
+			continue
+		}
+		r := &h.events[e.number]
+		if earliest < r.sent {
+			h.fail("event %d, sent after event %d was acknowledged, has the smaller offset", e.number, of)
+			return
+		}
+		if r.acked != 0 && r.acked < earliest {
+			earliest, of = r.acked, e.number
+		}
+	}
+}
+
+// cursorInput is an operation on a cursor: an opening, or a commit of a generation.
+type cursorInput struct {
+	cursor     string
+	open       bool
+	generation uint64
+	offset     uint64
+	disturbed  bool // an opening of unknown outcome may have come before it
+}
+
+// cursorOutput is its answer.
+type cursorOutput struct {
+	unknown    bool // it may have happened or not
+	fenced     bool
+	generation uint64
+	committed  uint64
+}
+
+type cursorState struct{ generation, committed uint64 }
+
+// cursorModel is a cursor as its clients may see it: openings count the generations up, a commit of
+// the present one moves the cursor forward or leaves it where it is, and one of another is fenced.
+// A trim, or a commit of unknown outcome, may have moved the cursor forward as well. Operations of
+// unknown outcome are not part of the history, as dozens of them, each possible at any later time,
+// cannot be searched; an operation after such an opening may see a generation that nobody was answered.
+var cursorModel = porcupine.Model{
+	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
+		by := map[string][]porcupine.Operation{}
+		for _, op := range history {
+			name := op.Input.(cursorInput).cursor
+			by[name] = append(by[name], op)
+		}
+		for _, part := range by {
+			parts = append(parts, part)
+		}
+		return parts
+	},
+	Init: func() any { return cursorState{} },
+	Step: func(state, input, output any) (bool, any) {
+		s, in, out := state.(cursorState), input.(cursorInput), output.(cursorOutput)
+		switch {
+		case in.open:
+			next := out.generation == s.generation+1 || (in.disturbed && out.generation > s.generation)
+			return next && out.committed >= s.committed, cursorState{out.generation, out.committed}
+		case out.fenced:
+			return in.generation != s.generation || in.disturbed, s
+		default:
+			legal := in.generation == s.generation && out.committed >= max(s.committed, in.offset)
+			return legal, cursorState{s.generation, out.committed}
+		}
+	},
+	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v -> %+v", in, out) },
+}
+
+// cursor notes an operation on a cursor.
+func (h *history) cursor(client int, in cursorInput, called int64, out cursorOutput) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts.CursorOps++
+	h.cursorOps = append(h.cursorOps, porcupine.Operation{
+		ClientId: client, Input: in, Call: called, Output: out, Return: h.now(),
+	})
+}
+
+// withoutUnknown leaves the operations of known outcome, and marks those that an opening of unknown
+// outcome may have come before.
+func withoutUnknown(ops []porcupine.Operation) (known []porcupine.Operation) {
+	unknownOpening := map[string]int64{} // when the first was sent
+	for _, op := range ops {
+		in, out := op.Input.(cursorInput), op.Output.(cursorOutput)
+		if called, there := unknownOpening[in.cursor]; in.open && out.unknown && (!there || op.Call < called) {
+			unknownOpening[in.cursor] = op.Call
+		}
+	}
+	for _, op := range ops {
+		in := op.Input.(cursorInput)
+		called, there := unknownOpening[in.cursor]
+		in.disturbed = there && called < op.Return
+		op.Input = in
+		if !op.Output.(cursorOutput).unknown {
+			known = append(known, op)
+		}
+	}
+	return known
+}
+
+// checkCursors requires that the operations on cursors are linearizable, and forgets them. Cursors
+// have other names afterwards.
+func (h *history) checkCursors() {
+	h.mu.Lock()
+	ops := h.cursorOps
+	h.cursorOps = nil
+	h.mu.Unlock()
+	ops = withoutUnknown(ops)
+	switch porcupine.CheckOperationsTimeout(cursorModel, ops, time.Minute) {
+	case porcupine.Illegal:
+		h.violation("%d operations on cursors are not linearizable", len(ops))
+	case porcupine.Unknown:
+		h.violation("a minute did not suffice to check %d operations on cursors", len(ops))
+	}
+}

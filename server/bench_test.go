@@ -113,7 +113,7 @@ func BenchmarkTail(b *testing.B) {
 	})
 	b.Run("ndjson", func(b *testing.B) {
 		for b.Loop() {
-			if a := s.do("GET", "/v1/events", ""); strings.Count(a.body, "\n") != events+1 {
+			if a := s.do("GET", "/v1/events", ""); strings.Count(a.body, "\n") != events+2 {
 				b.Fatal(len(a.body))
 			}
 		}

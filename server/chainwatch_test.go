@@ -13,7 +13,8 @@ import (
 // overdueTold are the runs that the log tells to be overdue, as it does.
 func (s *site) overdueTold() (told []string) {
 	s.t.Helper()
-	for line := range strings.Lines(s.ok("GET", "/v1/events?from=start&type=CHAIN_OVERDUE", "").body) {
+	events, _ := s.ok("GET", "/v1/events?from=start&type=CHAIN_OVERDUE", "").stream(s.t)
+	for line := range strings.Lines(events) {
 		var e struct {
 			CorrelationID string `json:"correlation_id"`
 			Source        string

@@ -63,7 +63,7 @@ func TestANewOpenFencesTheReaderBefore(t *testing.T) {
 	}
 	s.publish("A", 2, 2)
 	rest := ends(t, lines)
-	if len(rest) == 0 || !strings.Contains(rest[len(rest)-1], `{"error":{"code":"fenced"`) {
+	if end := endOf(t, rest[len(rest)-1]); end.Reason != endError || end.Error.Code != api.Fenced {
 		t.Errorf("the stream of the old generation ended with %q", rest)
 	}
 	for _, a := range []answer{

@@ -49,7 +49,11 @@ func TestTranscript(t *testing.T) {
 		{"DELETE", "/v1/cursors/c", "", `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":0,"lag_seconds":LAG}`},
 	}
 	for _, step := range steps {
-		got := steady(strings.TrimSuffix(s.ok(step.method, step.path, step.body).body, "\n"))
+		a := s.ok(step.method, step.path, step.body)
+		if a.header.Get("Content-Type") == contentNDJSON {
+			a.body, _ = a.stream(t)
+		}
+		got := steady(strings.TrimSuffix(a.body, "\n"))
 		got = regexp.MustCompile(`"hash":"[0-9a-f]{64}"`).ReplaceAllString(got, `"hash":"HASH"`)
 		got = regexp.MustCompile(`"term":\d+`).ReplaceAllString(got, `"term":TERM`)
 		if got != step.want {
@@ -98,7 +102,7 @@ func TestReadsBeginWhereFromSays(t *testing.T) {
 		if got := offsetsIn(a.lines(t)); !slices.Equal(got, one.want) {
 			t.Errorf("%s: %v, want %v", one.query, got, one.want)
 		}
-		if a.header.Get(headerLastOffset) != "6" || a.header.Get(headerNext) == "" {
+		if a.header.Get(headerLastOffset) != "6" {
 			t.Errorf("%s: %v", one.query, a.header)
 		}
 	}
@@ -131,10 +135,13 @@ func TestFollowDeliversWhatComesAndEndsWithTheServer(t *testing.T) {
 	if err := s.server.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if rest := ends(t, plain); len(rest) != 0 {
+	if rest := ends(t, plain); len(rest) != 1 || endOf(t, rest[0]) != (streamEnd{Reason: endStopping, Scanned: 3, LastOffset: 3}) {
 		t.Errorf("%q", rest)
 	}
-	ends(t, events)
+	rest := ends(t, events)
+	if len(rest) < 2 || rest[len(rest)-2] != "event: end" || rest[len(rest)-1] != `data: {"reason":"stopping","scanned":3,"last_offset":3}` {
+		t.Errorf("%q", rest)
+	}
 }
 
 func TestAnEventSourceResumesBehindItsLastEvent(t *testing.T) {
@@ -153,22 +160,110 @@ func TestAnEventSourceResumesBehindItsLastEvent(t *testing.T) {
 	}
 }
 
-func TestAQuietStreamShowsThatItIsAlive(t *testing.T) {
+func TestAQuietStreamShowsThatItIsAliveAndHowFarItHasRead(t *testing.T) {
+	for _, form := range []struct {
+		name, accept, heartbeat string
+		scanned                 []string
+	}{
+		{"NDJSON", contentNDJSON, "", []string{`{"scanned":2}`}},
+		{"SSE", contentSSE, ": still here", []string{"id: 2", "event: scanned", "data: 2"}},
+	} {
+		t.Run(form.name, func(t *testing.T) {
+			s := newSite(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond })
+			lines, _ := s.follow(t.Context(), "/v1/events?follow=true&type=B", "Accept", form.accept)
+			line := func() string {
+				select {
+				case line := <-lines:
+					return line
+				case <-time.After(10 * time.Second):
+					t.Fatal("silence")
+					return ""
+				}
+			}
+			for range 3 {
+				if got := line(); got != form.heartbeat && got != "" {
+					t.Fatalf("%q, want heartbeats", got)
+				}
+			}
+			s.publish("A", 1, 1) // offset 2, which does not match
+			for _, want := range form.scanned {
+				got := line()
+				for got == form.heartbeat || got == "" {
+					got = line()
+				}
+				if got != want {
+					t.Fatalf("%q, want %q", got, want)
+				}
+			}
+			for range 3 { // and says so once
+				if got := line(); got != form.heartbeat && got != "" {
+					t.Fatalf("%q, want heartbeats", got)
+				}
+			}
+		})
+	}
+}
+
+func TestAFollowedJournalShowsThatTheNodeIsAlive(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond })
-	lines, _ := s.follow(t.Context(), "/v1/events?follow=true", "Accept", contentSSE)
+	lines, _ := s.follow(t.Context(), "/v1/cluster/outage?follow=true")
 	for range 3 {
 		select {
 		case line := <-lines:
-			if line != "" && line[0] != ':' {
-				t.Errorf("%q", line)
+			if line != "" {
+				t.Fatalf("%q, want heartbeats", line)
 			}
 		case <-time.After(10 * time.Second):
 			t.Fatal("silence")
 		}
 	}
-	timed, _ := s.follow(t.Context(), "/v1/events?follow=true&timeout=50ms")
-	if rest := ends(t, timed); len(rest) != 0 {
-		t.Errorf("%q", rest)
+	timed := s.ok("GET", "/v1/cluster/outage?follow=true&timeout=50ms", "")
+	if got := strings.TrimSpace(timed.body); got != `{"end":{"reason":"timeout","seq":0}}` {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestAStreamSaysHowItEnded(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("A", 2, 5)
+	s.publish("B", 6, 6)
+	for _, one := range []struct {
+		query string
+		want  streamEnd
+	}{
+		{"", streamEnd{Reason: endOfLog, Scanned: 6, LastOffset: 6}},
+		{"?type=A", streamEnd{Reason: endOfLog, Scanned: 6, LastOffset: 6}},
+		{"?from=2&limit=2", streamEnd{Reason: endLimit, Scanned: 3, LastOffset: 6}},
+		{"?follow=true&from=1&limit=6", streamEnd{Reason: endLimit, Scanned: 6, LastOffset: 6}},
+		{"?follow=true&type=B&timeout=50ms", streamEnd{Reason: endTime, Scanned: 6, LastOffset: 6}},
+	} {
+		if _, end := s.ok("GET", "/v1/events"+one.query, "").stream(t); end != one.want {
+			t.Errorf("%s: %+v, want %+v", one.query, end, one.want)
+		}
+	}
+}
+
+// TestAReaderOfARareTypeCommitsWhatWasScanned is a daemon that knows HTTP and JSON alone.
+func TestAReaderOfARareTypeCommitsWhatWasScanned(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond })
+	s.ok("PUT", "/v1/cursors/c", `{"filter":{"types":["RARE"]}}`)
+	s.ok("POST", "/v1/cursors/c/open", "")
+	s.publish("RARE", 1, 1)   // offset 2
+	s.publish("COMMON", 1, 9) // up to 11
+	lines, _ := s.follow(t.Context(), "/v1/cursors/c/events?follow=true&generation=1")
+	var line struct {
+		Offset, Scanned uint64
+	}
+	for line.Scanned < 11 {
+		if err := json.Unmarshal([]byte(next(t, lines)), &line); err != nil {
+			t.Fatal(err)
+		}
+		s.ok("POST", "/v1/cursors/c/commit", fmt.Sprintf(`{"offset":%d,"generation":1}`, max(line.Offset, line.Scanned)))
+	}
+	var c cursorView
+	s.ok("GET", "/v1/cursors/c", "").decode(t, &c)
+	if c.Committed != 11 || c.LagEvents != 0 {
+		t.Errorf("%+v", c)
 	}
 }
 

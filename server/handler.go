@@ -26,7 +26,6 @@ const (
 	headerProducer   = "Ringlog-Producer"    // with a publish: who sends
 	headerSequence   = "Ringlog-Sequence"    // with a publish: the sender's 1, 2, 3 …
 	headerLastOffset = "Ringlog-Last-Offset" // on a read: the tail when it began
-	headerNext       = "Ringlog-Next"        // trailer of a read: where to go on
 )
 
 const (

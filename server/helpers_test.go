@@ -182,10 +182,11 @@ func (a answer) err(t testing.TB) api.Error {
 	return body.Error
 }
 
-// lines are the JSON objects of an NDJSON answer.
+// lines are the JSON objects of an NDJSON answer but its last, which says how it ended.
 func (a answer) lines(t testing.TB) (list []map[string]any) {
 	t.Helper()
-	for line := range strings.Lines(a.body) {
+	events, _ := a.stream(t)
+	for line := range strings.Lines(events) {
 		var v map[string]any
 		if err := json.Unmarshal([]byte(line), &v); err != nil {
 			t.Fatalf("%v in %q", err, line)
@@ -193,6 +194,23 @@ func (a answer) lines(t testing.TB) (list []map[string]any) {
 		list = append(list, v)
 	}
 	return list
+}
+
+// stream parts what was read from its last line.
+func (a answer) stream(t testing.TB) (events string, end streamEnd) {
+	t.Helper()
+	at := strings.LastIndexByte(strings.TrimSuffix(a.body, "\n"), '\n') + 1
+	return a.body[:at], endOf(t, a.body[at:])
+}
+
+// endOf reads the last line of a stream.
+func endOf(t testing.TB, line string) streamEnd {
+	t.Helper()
+	var last struct{ End *streamEnd }
+	if err := json.Unmarshal([]byte(line), &last); err != nil || last.End == nil {
+		t.Fatalf("a stream ends with %q: %v", line, err)
+	}
+	return *last.End
 }
 
 // publish appends one event for each payload number and returns the offsets.
@@ -246,6 +264,7 @@ func (s *site) follow(ctx context.Context, path string, headers ...string) (<-ch
 // next returns the next line of a stream that is not empty and no comment.
 func next(t testing.TB, lines <-chan string) string {
 	t.Helper()
+	late := time.After(20 * time.Second) // heartbeats do not put it off
 	for {
 		select {
 		case line, open := <-lines:
@@ -255,7 +274,7 @@ func next(t testing.TB, lines <-chan string) string {
 			if line != "" && line[0] != ':' {
 				return line
 			}
-		case <-time.After(20 * time.Second):
+		case <-late:
 			t.Fatal("nothing came")
 		}
 	}
@@ -264,6 +283,7 @@ func next(t testing.TB, lines <-chan string) string {
 // ends requires that a stream ends.
 func ends(t testing.TB, lines <-chan string) (rest []string) {
 	t.Helper()
+	late := time.After(20 * time.Second) // heartbeats do not put it off
 	for {
 		select {
 		case line, open := <-lines:
@@ -273,7 +293,7 @@ func ends(t testing.TB, lines <-chan string) (rest []string) {
 			if line != "" {
 				rest = append(rest, line)
 			}
-		case <-time.After(20 * time.Second):
+		case <-late:
 			t.Fatal("the stream goes on")
 		}
 	}

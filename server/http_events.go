@@ -79,13 +79,11 @@ func (s *Server) writeTail(w http.ResponseWriter, r *http.Request, t *tail, sse 
 	h.Set(headerLastOffset, strconv.FormatUint(t.end, 10))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	form := lines{appendEvent: appendLine, appendGap: appendGapLine, appendError: appendErrorLine}
+	h.Set("Content-Type", contentNDJSON)
+	form := ndjsonForm
 	if sse {
 		h.Set("Content-Type", contentSSE)
-		form = lines{appendEvent: appendSSE, appendGap: appendGapSSE, appendError: appendErrorSSE, quiet: []byte(": still here\n\n")}
-	} else {
-		h.Set("Content-Type", contentNDJSON)
-		h.Set("Trailer", headerNext)
+		form = sseForm
 	}
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
@@ -95,30 +93,57 @@ func (s *Server) writeTail(w http.ResponseWriter, r *http.Request, t *tail, sse 
 	if t.follow {
 		_ = out.Flush() // the reader learns at once that it is connected
 	}
-	err := s.pump(w, r, t, form, out)
-	if !sse {
-		h.Set(headerNext, strconv.FormatUint(t.next, 10))
-	}
-	return err
+	return s.pump(w, r, t, form, out)
 }
 
-// lines is how a stream is written.
-type lines struct {
-	appendEvent func(b []byte, e *event.Event) []byte
-	appendGap   func(b, gap []byte) []byte
-	appendError func(b, e []byte) []byte
-	quiet       []byte // heartbeat
+// streamForm is how a stream is written. A record is anything but an event: a gap, how far
+// the read has come, its end.
+type streamForm struct {
+	appendEvent  func(b []byte, e *event.Event) []byte
+	appendRecord func(b []byte, name string, value []byte) []byte
+	heartbeat    []byte // sent where there is nothing to report
+	resumable    bool   // a record of an offset says that a reader may resume after it
 }
 
-// pump writes batches until the tail ends. An error on the way is told as the last
-// line: the answer has begun.
-func (s *Server) pump(w io.Writer, r *http.Request, t *tail, form lines, out *http.ResponseController) error {
+var (
+	ndjsonForm = streamForm{appendEvent: appendLine, appendRecord: appendLineRecord, heartbeat: []byte("\n")}
+	sseForm    = streamForm{appendEvent: appendSSE, appendRecord: appendSSERecord, heartbeat: []byte(": still here\n\n"), resumable: true}
+)
+
+// Names of the records of a stream.
+const (
+	recordGap     = "gap"
+	recordScanned = "scanned"
+	recordEnd     = "end"
+)
+
+// Why a stream ended.
+const (
+	endLimit    = "limit"      // all events that were asked for are sent
+	endOfLog    = "end_of_log" // of a read that does not follow
+	endTime     = "timeout"    // the caller asked for no more time
+	endStopping = "stopping"   // the node stops
+	endError    = "error"
+)
+
+// streamEnd is the last record of every stream: a stream without it was cut. A reader
+// resumes after Scanned in either case.
+type streamEnd struct {
+	Reason     string     `json:"reason"`
+	Scanned    uint64     `json:"scanned"`     // everything up to it was sent or does not match
+	LastOffset uint64     `json:"last_offset"` // the node's tail
+	Error      *api.Error `json:"error,omitempty"`
+}
+
+// pump writes batches until the tail ends. While no event comes, it writes once in a
+// heartbeat how far the read has come, or a sign of life where that is as far as before.
+func (s *Server) pump(w io.Writer, r *http.Request, t *tail, form streamForm, out *http.ResponseController) error {
 	var b []byte
+	reported := t.next - 1 // the reader knows that the read has come up to it
 	for {
 		found, err := t.read(r.Context())
 		if err != nil {
-			_, err = w.Write(s.lastLine(b[:0], err, form))
-			return err
+			return s.writeEnd(w, t, form, err)
 		}
 		b = b[:0]
 		if found.gap != nil {
@@ -126,10 +151,13 @@ func (s *Server) pump(w io.Writer, r *http.Request, t *tail, form lines, out *ht
 			if err != nil {
 				return err
 			}
-			b = form.appendGap(b, gap)
+			b = form.appendRecord(b, recordGap, gap)
+			reported = max(reported, found.gap.To)
 		}
 		for i := range found.events {
-			b = form.appendEvent(b, &found.events[i])
+			e := &found.events[i]
+			b = form.appendEvent(b, e)
+			reported = e.Offset
 			if len(b) >= batchBytes {
 				if _, err := w.Write(b); err != nil {
 					return err
@@ -138,7 +166,12 @@ func (s *Server) pump(w io.Writer, r *http.Request, t *tail, form lines, out *ht
 			}
 		}
 		if found.gap == nil && len(found.events) == 0 {
-			b = append(b, form.quiet...)
+			if scanned := found.next - 1; scanned > reported {
+				b = form.appendScanned(b, scanned)
+				reported = scanned
+			} else {
+				b = append(b, form.heartbeat...)
+			}
 		}
 		if _, err := w.Write(b); err != nil {
 			return err
@@ -152,37 +185,61 @@ func (s *Server) pump(w io.Writer, r *http.Request, t *tail, form lines, out *ht
 	}
 }
 
-// lastLine says why a stream ends; nothing where it just does.
-func (s *Server) lastLine(b []byte, err error, form lines) []byte {
-	if errors.Is(err, io.EOF) || errors.Is(err, errStreamTime) || errors.Is(err, errStopping) {
-		return b
+// writeEnd writes the last record: what ended the read, as its status is sent already, and
+// how far it came.
+func (s *Server) writeEnd(w io.Writer, t *tail, form streamForm, err error) error {
+	_, last := t.log.Bounds()
+	end := streamEnd{Reason: endReason(err), Scanned: t.next - 1, LastOffset: last}
+	switch {
+	case end.Reason == endOfLog && t.limited && t.left == 0:
+		end.Reason = endLimit
+	case end.Reason == endError:
+		end.Error = s.explain(err)
 	}
-	text, jsonErr := json.Marshal(map[string]*api.Error{"error": s.explain(err)})
-	if jsonErr != nil {
-		return b
+	value, err := json.Marshal(end)
+	if err != nil {
+		return err
 	}
-	return form.appendError(b, text)
+	_, err = w.Write(form.appendRecord(nil, recordEnd, value))
+	return err
+}
+
+func endReason(err error) string {
+	switch {
+	case errors.Is(err, io.EOF):
+		return endOfLog
+	case errors.Is(err, errStreamTime):
+		return endTime
+	case errors.Is(err, errStopping):
+		return endStopping
+	default:
+		return endError
+	}
+}
+
+// appendScanned reports that everything up to an offset was sent or does not match.
+func (f *streamForm) appendScanned(b []byte, offset uint64) []byte {
+	if f.resumable {
+		b = append(strconv.AppendUint(append(b, "id: "...), offset, 10), '\n')
+	}
+	return f.appendRecord(b, recordScanned, strconv.AppendUint(nil, offset, 10))
 }
 
 func appendLine(b []byte, e *event.Event) []byte { return append(e.AppendJSON(b), '\n') }
 
-func appendGapLine(b, gap []byte) []byte {
-	return append(append(append(b, `{"gap":`...), gap...), "}\n"...)
+func appendLineRecord(b []byte, name string, value []byte) []byte {
+	b = append(append(append(b, `{"`...), name...), `":`...)
+	return append(append(b, value...), "}\n"...)
 }
-
-func appendErrorLine(b, e []byte) []byte { return append(append(b, e...), '\n') }
 
 func appendSSE(b []byte, e *event.Event) []byte {
 	b = strconv.AppendUint(append(b, "id: "...), e.Offset, 10)
 	return append(e.AppendJSON(append(b, "\ndata: "...)), "\n\n"...)
 }
 
-func appendGapSSE(b, gap []byte) []byte {
-	return append(append(append(b, "event: gap\ndata: "...), gap...), "\n\n"...)
-}
-
-func appendErrorSSE(b, e []byte) []byte {
-	return append(append(append(b, "event: error\ndata: "...), e...), "\n\n"...)
+func appendSSERecord(b []byte, name string, value []byte) []byte {
+	b = append(append(append(b, "event: "...), name...), "\ndata: "...)
+	return append(append(b, value...), "\n\n"...)
 }
 
 // getEvent answers GET /v1/events/{offset}.

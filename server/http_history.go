@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -148,8 +149,8 @@ func (s *Server) localEvents(b raftnode.BlackBox, after uint64) (list []localEve
 
 // getOutage answers GET /v1/cluster/outage, with or without a leader: the outage that
 // lasts as this node sees it, its journal, and the outages that the log tells of. With
-// follow it is NDJSON, a line for each record behind after; by default behind those
-// that stand in the log.
+// follow it is NDJSON, a line for each record after the given one, heartbeats and an end as
+// in a read; by default after those that the log has.
 func (s *Server) getOutage(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	follow, given, after := p.bool("follow", false), r.URL.Query().Has("after"), p.uint("after")
@@ -182,6 +183,8 @@ func (s *Server) followOutage(w http.ResponseWriter, r *http.Request, after uint
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
+	heartbeat := time.NewTicker(s.cfg.Heartbeat)
+	defer heartbeat.Stop()
 	for {
 		b, grown := s.cfg.Node.BlackBox()
 		for _, e := range s.localEvents(b, after) {
@@ -199,8 +202,14 @@ func (s *Server) followOutage(w http.ResponseWriter, r *http.Request, after uint
 		}
 		select {
 		case <-grown:
+		case <-heartbeat.C:
+			if _, err := w.Write(ndjsonForm.heartbeat); err != nil {
+				return err
+			}
 		case <-r.Context().Done():
-			return nil
+			end := fmt.Appendf(nil, `{"reason":%q,"seq":%d}`, endReason(context.Cause(r.Context())), after)
+			_, err := w.Write(ndjsonForm.appendRecord(nil, recordEnd, end))
+			return err
 		}
 	}
 }

@@ -76,7 +76,8 @@ func TestAFloodIsRefusedAndTold(t *testing.T) {
 		Payload map[string]any
 	}
 	read := func() (list []told) {
-		for line := range strings.Lines(s.ok("GET", "/v1/events?from=start", "").body) {
+		events, _ := s.ok("GET", "/v1/events?from=start", "").stream(t)
+		for line := range strings.Lines(events) {
 			var e told
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				t.Fatal(err)

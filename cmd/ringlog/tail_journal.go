@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"strconv"
 	"time"
@@ -126,9 +127,13 @@ func (j *journalTail) record(line json.RawMessage) error {
 	var r struct {
 		localRecord
 		Payload json.RawMessage `json:"payload"`
+		End     json.RawMessage `json:"end"` // set in the last line of a stream
 	}
 	if err := json.Unmarshal(line, &r); err != nil {
 		return fmt.Errorf("%s%s: %w", j.base, outagePath, err)
+	}
+	if r.End != nil {
+		return io.EOF
 	}
 	j.seq = max(j.seq, r.Seq)
 	if !j.matcher.Match(&event.Event{Type: r.Type}) {

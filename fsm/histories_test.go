@@ -15,6 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
+
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // How many histories a run goes through, and how many commands they have on average at
@@ -32,7 +34,7 @@ const (
 // way: it must give the same answers, the same digests and in the end the same dump.
 func TestMachineAgreesWithModel(t *testing.T) {
 	n := histories
-	if testing.Short() {
+	if !longtest.Enabled() {
 		n = shortHistories
 	}
 	if f := flag.Lookup("rapid.checks"); f.Value.String() != f.DefValue {

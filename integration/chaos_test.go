@@ -16,6 +16,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // ledger is what the writers were told.
@@ -222,7 +223,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 
 func chaos(t *testing.T, voters int) {
 	faults, events := 20, int64(200_000)
-	if testing.Short() {
+	if !longtest.Enabled() {
 		faults, events = 3, 5_000
 	}
 	c := newCluster(t, t.TempDir(), voters).startAll()

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // block is a fenced piece of a document.
@@ -70,7 +72,7 @@ func runIn(t testing.TB, dir string, env []string, name string, args ...string) 
 
 // The commands of docs/operations.md do what they say, as they stand.
 func TestOperationsDocument(t *testing.T) {
-	if testing.Short() {
+	if !longtest.Enabled() {
 		t.Skip("a long way through the life of a cluster")
 	}
 	whileTheMachineRuns(t, func(t testing.TB) {

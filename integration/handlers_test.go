@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // load is what the publishers publish: events with a number, in batches.
@@ -119,7 +120,7 @@ func (all *listeners) disturbed(c *cluster, rng *rand.Rand, work *load, expected
 // only where a process died.
 func TestHandlersInThreeProcesses(t *testing.T) {
 	work := &load{events: 200_000, publishers: 4, batch: 500}
-	if testing.Short() {
+	if !longtest.Enabled() {
 		work.events = 20_000
 	}
 	seed := uint64(time.Now().UnixNano())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // Deliveries of an event that no member can handle, before it is dead.
@@ -64,13 +65,14 @@ func given(err error) error {
 // again only where the process that had handled it was killed.
 func TestAGroupOfThreeProcesses(t *testing.T) {
 	work := &load{events: 200_000, publishers: 4, batch: 500}
-	if testing.Short() {
-		work.events = 20_000
+	session := "10s" // how long the events of a killed member wait
+	if !longtest.Enabled() {
+		work.events, session = 20_000, "4s"
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	c := newCluster(t, t.TempDir(), 3).startAll()
-	c.mustRun("settings", "set", "group.session_timeout", "10s")
+	c.mustRun("settings", "set", "group.session_timeout", session)
 	all := &listeners{t: t}
 	for i := range 3 {
 		s := listenerSpec{Name: fmt.Sprintf("member-%d", i+1), Group: "crew", Endpoints: c.endpoints()}

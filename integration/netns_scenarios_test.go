@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // healthLevel is the feature level from which the log tells of voters and quorum.
@@ -17,7 +19,7 @@ const healthLevel = 2
 type scenario struct {
 	name   string
 	voters int  // 3 unless it says more
-	short  bool // also with -short
+	always bool // not only where tests take the long way
 	do     func(*stage)
 	want   string         // after the first LEADER_ELECTED
 	most   map[string]int // types that begin so: no lines of want, at most so many
@@ -37,7 +39,7 @@ var scenarios = []scenario{
 		?LEADER_LOST old_leader=$a
 		?LEADER_ELECTED previous_leader=$a
 		^?LEADER_LEASE_EXPIRED leader_id=$a`},
-	{name: "the leader is cut off", short: true, do: leaderCutOff, want: leaderAlone + leaderGone},
+	{name: "the leader is cut off", always: true, do: leaderCutOff, want: leaderAlone + leaderGone},
 	{name: "the leader hears nobody", do: leaderDeaf, want: leaderAlone + leaderGone},
 	{name: "nobody hears the leader", do: leaderMute, want: leaderAlone + leaderGone},
 	{name: "the leader is in a minority of five", voters: 5, do: leaderInMinority, want: `
@@ -54,11 +56,11 @@ var scenarios = []scenario{
 		VOTER_ONLINE voter_id=$a|$b active_voters=4
 		QUORUM_RESTORED after=at_risk healthy=4 voters=5
 		VOTER_ONLINE voter_id=$a|$b active_voters=5`},
-	{name: "the leader steps down", short: true, do: stepDown, want: `
+	{name: "the leader steps down", always: true, do: stepDown, want: `
 		LEADER_STEPDOWN leader_id=$a target=$b cause=operator
 		LEADER_ELECTED leader_id=$b previous_leader=$a cause=stepdown leaderless_ms>=0`},
 	{name: "a majority is killed", do: majorityKilled, want: quorumGone},
-	{name: "everybody is alone", short: true, do: everybodyAlone, want: quorumGone},
+	{name: "everybody is alone", always: true, do: everybodyAlone, want: quorumGone},
 	{name: "all are stopped", do: allStopped, want: `
 		LEADER_STEPDOWN leader_id=$a target=$b|$c cause=shutdown
 		LEADER_ELECTED leader_id=$b|$c previous_leader=$a cause=stepdown leaderless_ms>=0
@@ -123,7 +125,7 @@ const outageLasts = 5 * time.Second
 func TestTheLogTellsWhatWasDone(t *testing.T) {
 	running := make(chan struct{}, 3)
 	for _, s := range scenarios {
-		if testing.Short() && !s.short {
+		if !longtest.Enabled() && !s.always {
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {

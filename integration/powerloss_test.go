@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // disk is a file system in a file that can lose its power: what was not synced is
@@ -75,7 +77,7 @@ func losePower(t *testing.T, store string) {
 	c := newCluster(t, d.mount, 3, "--log-store", store)
 	l := newLedger()
 	rounds := 4
-	if testing.Short() {
+	if !longtest.Enabled() {
 		rounds = 1
 	}
 	for round := range rounds {

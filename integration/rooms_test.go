@@ -41,6 +41,7 @@ func rooms() map[string][]string {
 		"":                                append(append(slices.Clone(consensus), clients...), "server", "client", "router", "audit", "stages", "groups"),
 		"sinks":                           {"api", "client", "event", "router", "router/breaker"},
 		"integration":                     nil,
+		"internal/longtest":               nil,
 		"event/emit":                      {"event"},
 		"event/internal/goname":           nil,
 		"event/internal/gencatalogue":     {"event/internal/goname"},

@@ -262,9 +262,11 @@ func (s *soakClients) readLinearizable(ctx context.Context, rng *rand.Rand, _ in
 		a := s.call(http.MethodGet, s.node(rng).url()+"/v1/events?from=-1&consistency=linearizable&timeout=2s", nil, nil)
 		if a.outcome == acknowledged {
 			var last struct{ Offset uint64 }
-			if err := json.Unmarshal(bytes.TrimSpace(a.text), &last); err == nil {
-				s.h.read(floor, last.Offset)
+			if err := json.NewDecoder(bytes.NewReader(a.text)).Decode(&last); err != nil || last.Offset == 0 {
+				s.h.violation("a read of the newest event was answered by %.200s", a.text)
+				continue
 			}
+			s.h.read(floor, last.Offset)
 		}
 		breathe(ctx, 10*time.Millisecond)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // TestSimulation runs whole nodes, three and five of them, through cycles of faults
@@ -29,7 +30,7 @@ func TestSimulation(t *testing.T) {
 	cycles := simulated(t, "RINGLOG_SIM_CYCLES", 1000)
 	switch {
 	case os.Getenv("RINGLOG_SIM_CYCLES") != "":
-	case testing.Short():
+	case !longtest.Enabled():
 		cycles = 100
 	case raceEnabled == 1:
 		cycles = 150

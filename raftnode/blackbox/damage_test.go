@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 // journals are the bytes of journals with different lives.
@@ -75,7 +77,7 @@ func usable(t *testing.T, damaged []byte, whole []Record, wholeID string, atLeas
 
 // stride is the step from byte to byte; the long way is for runs that have time.
 func stride() int {
-	if testing.Short() {
+	if !longtest.Enabled() {
 		return 31
 	}
 	return 1

@@ -17,6 +17,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/ringrift/ringlog/internal/longtest"
 )
 
 func TestARecordComesBackAsItWasWritten(t *testing.T) {
@@ -121,7 +123,7 @@ func newestOf(list []Record, kind Kind, settled uint64) uint64 {
 func TestAHundredThousandRecordsStayWithinTheirRoom(t *testing.T) {
 	const maxBytes = 64 << 10
 	appends := 100_000
-	if testing.Short() {
+	if !longtest.Enabled() {
 		appends = 20_000
 	}
 	fs := vfs.NewMem()

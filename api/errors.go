@@ -7,6 +7,10 @@ import (
 	"connectrpc.com/connect"
 )
 
+// ClusterHeader carries a cluster's id. Every answer of a node that is in a cluster has it. A
+// request that has it is refused with OtherCluster by nodes of another cluster.
+const ClusterHeader = "Ringlog-Cluster"
+
 // Code is the machine-readable reason in every error answer, over HTTP and
 // Connect alike. Its HTTP status and Connect code follow from it.
 type Code string
@@ -28,6 +32,7 @@ const (
 	UnknownProducer  Code = "unknown_producer"   // 409: the producer's results have expired
 	Trimmed          Code = "trimmed"            // 410: Offset is the first one kept
 	TooLarge         Code = "too_large"          // 413: the limit is told
+	OtherCluster     Code = "other_cluster"      // 421: the request names another cluster than this node's; nothing has happened
 	UnsupportedMedia Code = "unsupported_media"  // 415
 	PastTail         Code = "past_tail"          // 416: Offset is the tail
 	Overloaded       Code = "overloaded"         // 429: with Retry-After
@@ -62,6 +67,8 @@ func (c Code) mapping() mapping {
 		return mapping{http.StatusRequestTimeout, connect.CodeDeadlineExceeded}
 	case Conflict, Exists:
 		return mapping{http.StatusConflict, connect.CodeAlreadyExists}
+	case OtherCluster:
+		return mapping{http.StatusMisdirectedRequest, connect.CodeFailedPrecondition}
 	case Fenced, OutOfSequence, UnknownProducer:
 		return mapping{http.StatusConflict, connect.CodeFailedPrecondition}
 	default:

@@ -17,6 +17,7 @@ import (
 type Client struct {
 	cfg       Config
 	http      *http.Client
+	pin       *pin // its transport
 	endpoints *endpoints
 	gate      event.Policy
 	payloads  payloads
@@ -39,10 +40,15 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, http: cfg.HTTPClient}
-	if c.http == nil {
-		c.http = newHTTPClient(&cfg)
+	c := &Client{cfg: cfg}
+	base := cfg.HTTPClient
+	if base == nil {
+		base = newHTTPClient(&cfg)
 	}
+	held := *base
+	c.pin = newPin(base.Transport, cfg.ClusterID)
+	held.Transport = c.pin
+	c.http = &held
 	c.gate = clientGate(cfg.Catalogue)
 	c.endpoints = newEndpoints(cfg.Endpoints, c.dial)
 	c.publishing, c.abort = context.WithCancelCause(context.Background())

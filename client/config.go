@@ -23,6 +23,12 @@ type Config struct {
 	Endpoints []string
 	Token     string // the cluster token, "" is none
 
+	// ClusterID is the cluster that the endpoints must be of; "" is that of the first node that
+	// answers. A node of another cluster is asked no more, and where there are only such nodes
+	// calls fail with the code other_cluster. A client does not follow a cluster that is restored
+	// or recovered under the same addresses: that has a new id, and not all the events.
+	ClusterID string
+
 	HTTPClient *http.Client // nil is one made for this, closed with the client
 
 	Timeout        time.Duration // how long a call is tried again; 30 s, at most 5 min

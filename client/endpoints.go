@@ -17,6 +17,7 @@ type endpoint struct {
 	group  ringlogv1connect.GroupServiceClient
 
 	lineless atomic.Int64 // until then, in Unix nanoseconds, it is not asked for a line
+	nameless atomic.Int64 // until then, in Unix nanoseconds, it is not asked for its cluster
 
 	// Guarded by endpoints.mu.
 	failures int
@@ -174,6 +175,18 @@ func (s *endpoints) learn(leader string) {
 	if len(s.all) > 0 {
 		s.follow(s.all[0], leader)
 	}
+}
+
+// within reports whether all endpoints are in list.
+func (s *endpoints) within(list []*endpoint) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.all {
+		if !has(list, e) {
+			return false
+		}
+	}
+	return true
 }
 
 // others returns all endpoints but e.

@@ -117,7 +117,7 @@ func (m *GroupMember) fail(err error) {
 
 // ends reports whether an error will not go away by itself.
 func ends(err error) bool {
-	for _, code := range []api.Code{api.NotFound, api.InvalidArgument, api.InvalidJSON, api.Unauthenticated, api.NotImplemented, api.TooLarge, api.Exists} {
+	for _, code := range []api.Code{api.NotFound, api.InvalidArgument, api.InvalidJSON, api.Unauthenticated, api.NotImplemented, api.TooLarge, api.Exists, api.OtherCluster} {
 		if isAnswer(err, code) {
 			return true
 		}

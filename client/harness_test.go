@@ -61,6 +61,8 @@ func startNode(t testing.TB) *node {
 	return n
 }
 
+func (n *node) clusterID() string { return n.raft.Machine().ClusterID() }
+
 // door is an address of a node, with faults on the way in and out.
 type door struct {
 	url   string

@@ -75,6 +75,9 @@ func (c *Client) DoAt(ctx context.Context, node, method, path string, query url.
 	ctx, cancelTime := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancelTime()
 	e := &endpoint{url: base}
+	if err := c.learn(ctx, e); err != nil {
+		return &callError{op: op, err: err, ended: ErrUnreachable}
+	}
 	began := time.Now()
 	guarded, stop := c.guard(ctx, e, func() time.Duration { return time.Since(began) })
 	defer stop()

@@ -209,7 +209,7 @@ func TestEverySingleEventIsChecked(t *testing.T) {
 		// among publishes ev, after some fine events, together with 40: they wait for one that is held up.
 		among := func(before int, ev event.Event) (*client.Client, client.Result, error) {
 			d := openDoor(t, n.server.Handler())
-			c := dial(t, client.Config{MaxInFlight: 1}, d)
+			c := dial(t, client.Config{ClusterID: n.clusterID(), MaxInFlight: 1}, d)
 			fine := func() {
 				if _, err := publish(c, tidy(0)); err != nil {
 					t.Errorf("%s: a fine event beside another: %v", way, err)
@@ -498,7 +498,7 @@ func TestEveryCallEndsWithItsContext(t *testing.T) {
 func TestWhoDidNotCancelIsNotToldSo(t *testing.T) {
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
-	c := dial(t, client.Config{MaxInFlight: 1, AttemptTimeout: 5 * time.Second}, d)
+	c := dial(t, client.Config{ClusterID: n.clusterID(), MaxInFlight: 1, AttemptTimeout: 5 * time.Second}, d)
 	d.pause()
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -514,7 +514,7 @@ func TestWhoDidNotCancelIsNotToldSo(t *testing.T) {
 func TestAnEventUnderWayWhenItsCallerLeavesIsInDoubt(t *testing.T) {
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
-	c := dial(t, client.Config{MaxInFlight: 1, AttemptTimeout: 5 * time.Second}, d)
+	c := dial(t, client.Config{ClusterID: n.clusterID(), MaxInFlight: 1, AttemptTimeout: 5 * time.Second}, d)
 	d.pause()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -536,7 +536,7 @@ func TestAnEventUnderWayWhenItsCallerLeavesIsInDoubt(t *testing.T) {
 func TestALeaverOfASharedRequestIsInDoubtToo(t *testing.T) {
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
-	c := dial(t, client.Config{MaxInFlight: 1, AttemptTimeout: time.Second}, d)
+	c := dial(t, client.Config{ClusterID: n.clusterID(), MaxInFlight: 1, AttemptTimeout: time.Second}, d)
 	d.faults(func(r *http.Request) fault { return fault{hold: isPublish(r) && d.seen.Load() == 2} })
 	d.pause()
 	const callers = 20
@@ -603,7 +603,7 @@ func TestACloseThatIsOutOfTimeAnswersToo(t *testing.T) {
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	d.pause()
-	c := dial(t, client.Config{AttemptTimeout: 5 * time.Second}, d)
+	c := dial(t, client.Config{ClusterID: n.clusterID(), AttemptTimeout: 5 * time.Second}, d)
 	futures := []*client.Future{c.PublishAsync(t.Context(), numbered(0))}
 	until(t, "the request at the door", func() bool { return d.seen.Load() == 1 })
 	futures = append(futures, c.PublishAsync(t.Context(), numbered(1)))

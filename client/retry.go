@@ -44,6 +44,9 @@ type tries struct {
 	answered bool // by any node
 	internal int  // answers that are a node's fault
 	last     error
+
+	foreign      []*endpoint // nodes that are of another cluster
+	otherCluster error       // what the newest of them said
 }
 
 func (c *Client) newTries(op string, r repeat) *tries {
@@ -83,11 +86,19 @@ func (t *tries) next(ctx context.Context) (*endpoint, error) {
 		if ctx.Err() != nil {
 			return nil, t.end(context.Cause(ctx))
 		}
-		if e := t.c.endpoints.pick(t.tried, t.refused); e != nil {
-			t.tried = append(t.tried, e)
+		e := t.c.endpoints.pick(t.tried, t.refused)
+		if e == nil {
+			t.wait(ctx, 0)
+			continue
+		}
+		t.tried = append(t.tried, e)
+		err := t.c.learn(ctx, e)
+		if err == nil {
 			return e, nil
 		}
-		t.wait(ctx, 0)
+		if done, err := t.judge(ctx, e, classify(causeOf(ctx, err), false)); done {
+			return nil, err
+		}
 	}
 }
 
@@ -133,6 +144,15 @@ func (t *tries) judge(ctx context.Context, e *endpoint, f fault) (done bool, err
 	case f.final:
 		t.c.endpoints.worked(e, f.leader)
 		return true, &callError{op: t.op, err: f.err, answer: true, unknown: t.unknown && t.repeat == sequenced}
+	case f.code() == api.OtherCluster:
+		t.c.endpoints.failed(e)
+		t.otherCluster = fmt.Errorf("%s: %w", e.url, f.err)
+		if !has(t.foreign, e) {
+			t.foreign = append(t.foreign, e)
+		}
+		if t.c.endpoints.within(t.foreign) {
+			return true, &callError{op: t.op, err: t.otherCluster, answer: true, unknown: t.unknown}
+		}
 	case f.answer == nil && ctx.Err() == nil, f.code() == api.Unavailable:
 		t.c.endpoints.failed(e)
 		t.c.cfg.Logger.Debug("attempt failed", "op", t.op, "endpoint", e.url, "error", f.err)
@@ -160,6 +180,9 @@ const maxInternal = 3
 func (t *tries) end(why error) error {
 	if why != nil && !t.answered && t.last != nil {
 		why = fmt.Errorf("%w: %w", ErrUnreachable, why)
+	}
+	if t.otherCluster != nil {
+		t.last = t.otherCluster // nobody else could serve the call
 	}
 	return &callError{op: t.op, unknown: t.unknown, err: t.last, ended: why}
 }
@@ -193,7 +216,7 @@ func classify(err error, sent bool) fault {
 	switch code := f.answer.Code; {
 	case code == api.OutcomeUnknown, code == api.Internal:
 		f.unknown = true
-	case code == api.Timeout, code.Retryable():
+	case code == api.Timeout, code == api.OtherCluster, code.Retryable():
 	default:
 		f.final = true
 	}

@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 )
 
@@ -49,6 +50,9 @@ func request[T any](c *Client, message *T) *connect.Request[T] {
 }
 
 func (c *Client) authorize(h http.Header) {
+	if id := c.ClusterID(); id != "" {
+		h.Set(api.ClusterHeader, id)
+	}
 	if c.cfg.Token != "" {
 		h.Set("Authorization", "Bearer "+c.cfg.Token)
 	}

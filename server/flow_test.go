@@ -25,11 +25,11 @@ func TestTranscript(t *testing.T) {
 	s := newSite(t, nil)
 	steps := []struct{ method, path, body, want string }{
 		{"POST", "/v1/events", `{"type":"training.completed","payload":{"loss":0.5,"config_key":"hex8_2p"},"source":"t3","key":"hex8_2p"}`,
-			`{"results":[{"offset":2,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"payload_field","field":"payload","message":"not among the catalogue's fields of TRAINING_COMPLETED: loss"}]}]}`},
+			`{"results":[{"offset":2,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"payload_field","field":"payload","message":"not among the catalogue's fields of TRAINING_COMPLETED: loss"}]}],"cluster_id":"CLUSTER"}`},
 		{"POST", "/v1/events", `[{"event_type":"TRAINING_COMPLETED","payload":{"config_key":"hex8_2p","loss":0.5},"source":"t4"},{"type":"MY_OWN","payload":{"correlation_id":"c1"}}]`,
-			`{"results":[{"offset":2,"duplicate":true,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"payload_field","field":"payload","message":"not among the catalogue's fields of TRAINING_COMPLETED: loss"}]},{"offset":3,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"unknown_type","field":"type","message":"MY_OWN is not in the catalogue"}]}]}`},
+			`{"results":[{"offset":2,"duplicate":true,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"payload_field","field":"payload","message":"not among the catalogue's fields of TRAINING_COMPLETED: loss"}]},{"offset":3,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"unknown_type","field":"type","message":"MY_OWN is not in the catalogue"}]}],"cluster_id":"CLUSTER"}`},
 		{"POST", "/v1/events", `{"type":"PROMOTION_COMPLETE"}`,
-			`{"results":[{"offset":4,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"renamed_type","field":"type","message":"PROMOTION_COMPLETE is listed as an alias of MODEL_PROMOTED and was stored as that; PROMOTION_COMPLETED is a type of its own"}]}]}`},
+			`{"results":[{"offset":4,"duplicate":false,"hash":"HASH","appended_at":"TIME","warnings":[{"reason":"renamed_type","field":"type","message":"PROMOTION_COMPLETE is listed as an alias of MODEL_PROMOTED and was stored as that; PROMOTION_COMPLETED is a type of its own"}]}],"cluster_id":"CLUSTER"}`},
 		{"GET", "/v1/events/3", "", `{"offset":3,"type":"MY_OWN","value":"my_own","payload":{"correlation_id": "c1"},"correlation_id":"c1","appended_at":"TIME","term":TERM,"hash":"HASH"}`},
 		{"GET", "/v1/events?from=2&limit=1", "", `{"offset":2,"type":"TRAINING_COMPLETED","value":"training_completed","payload":{"config_key": "hex8_2p", "loss": 0.5},"source":"t3","key":"hex8_2p","appended_at":"TIME","term":TERM,"hash":"HASH"}`},
 		{"GET", "/v1/dedup/2", "", `{"offset":2,"type":"TRAINING_COMPLETED","hash":"HASH","kind":"content","source":"t3","appended_at":"TIME","suppressed":1,"first_suppressed":"TIME","last_suppressed":"TIME","sources":[{"source":"t4","count":1}],"in_window":true,"until":"TIME"}`},
@@ -55,6 +55,7 @@ func TestTranscript(t *testing.T) {
 		}
 		got := steady(strings.TrimSuffix(a.body, "\n"))
 		got = regexp.MustCompile(`"hash":"[0-9a-f]{64}"`).ReplaceAllString(got, `"hash":"HASH"`)
+		got = strings.ReplaceAll(got, s.node.Status().ClusterID, "CLUSTER")
 		got = regexp.MustCompile(`"term":\d+`).ReplaceAllString(got, `"term":TERM`)
 		if got != step.want {
 			t.Errorf("%s %s %s\n got %s\nwant %s", step.method, step.path, step.body, got, step.want)

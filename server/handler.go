@@ -54,6 +54,9 @@ func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	out := &response{ResponseWriter: w, control: http.NewResponseController(w), timeout: s.cfg.WriteTimeout}
 	began := time.Now()
+	if id := s.clusterID(); id != "" {
+		out.Header().Set(api.ClusterHeader, id)
+	}
 	if !s.enter() {
 		s.writeError(out, r, errStopping)
 		return
@@ -66,7 +69,11 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Body != http.NoBody {
 		r.Body = body
 	}
-	if err := s.admit(r); err != nil {
+	err := s.admit(r)
+	if err == nil {
+		err = s.sameCluster(r)
+	}
+	if err != nil {
 		s.writeError(out, r, err)
 		return
 	}

@@ -169,7 +169,7 @@ func (s *Server) getOutage(w http.ResponseWriter, r *http.Request) error {
 	if records == nil {
 		records = []localEvent{}
 	}
-	return writeJSON(w, http.StatusOK, map[string]any{"node_id": st.NodeID, "outage": st.Outage, "quorum": st.Quorum, "members": s.members(st.Members),
+	return writeJSON(w, http.StatusOK, map[string]any{"node_id": st.NodeID, "cluster_id": st.ClusterID, "outage": st.Outage, "quorum": st.Quorum, "members": s.members(st.Members),
 		"journal": b.Journal, "records": records, "outages": healthOf(st).Outages})
 }
 

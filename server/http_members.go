@@ -191,11 +191,15 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, leader string) er
 		}
 	}
 	out.Header.Set(headerForwarded, "1")
+	out.Header.Set(api.ClusterHeader, s.clusterID())
 	answer, err := s.forward.Do(out)
 	if err != nil {
 		return fmt.Errorf("server: pass on to %s: %w", leader, unreached(err))
 	}
 	defer answer.Body.Close()
+	if answer.StatusCode == api.OtherCluster.Status() {
+		return fmt.Errorf("%w: %s is a node of another cluster by now", raftnode.ErrNoLeader, leader)
+	}
 	return copyAnswer(w, answer)
 }
 

@@ -43,7 +43,7 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.metrics.published(len(req.events), len(answer.Duplicates))
-	return writeBytes(w, http.StatusOK, contentJSON, appendPublished(nil, &answer, s.ops.appendedAt(&answer)))
+	return writeBytes(w, http.StatusOK, contentJSON, appendPublished(nil, &answer, s.ops.appendedAt(&answer), s.clusterID()))
 }
 
 // decodeEvents reads a body of either content type; the events share its memory.
@@ -74,8 +74,8 @@ func producerHeaders(h http.Header, req *publishRequest) error {
 
 // appendPublished writes the answer by hand: it is the busiest one.
 //
-//	{"results":[{"offset":7,"duplicate":false,"hash":"…","appended_at":"…","warnings":[…]}]}
-func appendPublished(b []byte, a *published, appendedAt func(place fsm.Placement) time.Time) []byte {
+//	{"results":[{"offset":7,"duplicate":false,"hash":"…","appended_at":"…","warnings":[…]}],"cluster_id":"…"}
+func appendPublished(b []byte, a *published, appendedAt func(place fsm.Placement) time.Time, cluster string) []byte {
 	b = slices.Grow(b, len(a.hashes)*160+64)
 	warnings := warningsText{rows: a.warnings}
 	var at time.Time
@@ -94,7 +94,7 @@ func appendPublished(b []byte, a *published, appendedAt func(place fsm.Placement
 		b = append(append(append(b, `","appended_at":"`...), atText...), '"')
 		b = append(warnings.appendRow(b, i), '}')
 	}
-	b = append(b, ']')
+	b = append(append(append(b, `],"cluster_id":"`...), cluster...), '"')
 	if a.Replayed {
 		b = append(b, `,"replayed":true`...)
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"connectrpc.com/connect"
 
@@ -27,6 +28,7 @@ const maxPeerMessage = 64 << 20
 type Peers struct {
 	http  *http.Client
 	token string
+	own   atomic.Pointer[Server] // whose calls these are; nil until New
 
 	mu      sync.Mutex
 	clients map[string]ringlogv1connect.PeerServiceClient // by URL
@@ -63,12 +65,15 @@ func (p *Peers) client(url string) ringlogv1connect.PeerServiceClient {
 	return c
 }
 
-// ask makes one call, with the token and, for what must not be passed on twice, the
-// mark of a forwarded call.
+// ask makes one call, with the token, the cluster whose node may serve it and, for what
+// must not be passed on twice, the mark of a forwarded call.
 func ask[Q, A any](ctx context.Context, p *Peers, message *Q, call func(context.Context, *connect.Request[Q]) (*connect.Response[A], error)) (*A, error) {
 	request := connect.NewRequest(message)
 	if p.token != "" {
 		request.Header().Set("Authorization", "Bearer "+p.token)
+	}
+	if own := p.own.Load(); own != nil {
+		request.Header().Set(api.ClusterHeader, own.clusterID())
 	}
 	request.Header().Set(headerForwarded, "1")
 	answer, err := call(ctx, request)
@@ -80,7 +85,11 @@ func ask[Q, A any](ctx context.Context, p *Peers, message *Q, call func(context.
 
 // Identify implements raftnode.Peers.
 func (p *Peers) Identify(ctx context.Context, url string) (raftnode.Report, error) {
-	answer, err := ask(ctx, p, &ringlogv1.IdentifyRequest{}, p.client(url).Identify)
+	client := p.client(url)
+	answer, err := ask(ctx, p, &ringlogv1.IdentifyRequest{}, func(ctx context.Context, r *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
+		r.Header().Del(api.ClusterHeader) // the answer says which one it is
+		return client.Identify(ctx, r)
+	})
 	if err != nil {
 		return raftnode.Report{}, ofRead(ctx, err)
 	}
@@ -123,6 +132,7 @@ func (p *Peers) join(ctx context.Context, url string, message *ringlogv1.JoinReq
 	_, err := ask(ctx, p, message, func(ctx context.Context, r *connect.Request[ringlogv1.JoinRequest]) (*connect.Response[ringlogv1.JoinResponse], error) {
 		if !forwarded {
 			r.Header().Del(headerForwarded)
+			r.Header().Del(api.ClusterHeader) // the message has it, and its refusal says more
 		}
 		return client.Join(ctx, r)
 	})
@@ -146,6 +156,9 @@ func fromPeer(err error) error {
 	if e, ok := apiError(err); ok {
 		if e.Code == api.Unauthenticated {
 			return fmt.Errorf("%w that takes this node's token: %s", raftnode.ErrNoLeader, e.Message)
+		}
+		if e.Code == api.OtherCluster {
+			return fmt.Errorf("%w at that address: %s", raftnode.ErrNoLeader, e.Message)
 		}
 		if is := sentinel(e); is != nil {
 			return fmt.Errorf("%w: %w", is, e)

@@ -25,15 +25,16 @@ const (
 
 // Server answers for one node. It is safe for concurrent use.
 type Server struct {
-	cfg     Config
-	ops     *service
-	logger  hclog.Logger
-	metrics *metrics
-	chains  *chainWatch
-	mux     *http.ServeMux
-	forward *http.Client // to the leader
-	token   [32]byte     // digest of cfg.Token
-	started time.Time
+	cfg         Config
+	ops         *service
+	logger      hclog.Logger
+	metrics     *metrics
+	chains      *chainWatch
+	mux         *http.ServeMux
+	forward     *http.Client // to the leader
+	token       [32]byte     // digest of cfg.Token
+	started     time.Time
+	idOfCluster atomic.Pointer[string] // see clusterID
 
 	bodies  atomic.Int64   // bytes of request bodies held now, <= cfg.MaxBodies and one read
 	streams chan struct{}  // one element for each stream
@@ -70,6 +71,9 @@ func New(cfg Config) (*Server, error) {
 		s.mux.Handle(r.method+" "+r.path, s.handler(r))
 	}
 	s.mountConnect()
+	if p, ok := cfg.Peers.(*Peers); ok {
+		p.own.Store(s)
+	}
 	s.chains = newChainWatch(s)
 	s.calls.Go(func() { s.chains.run(s.ctx) }) // ends when Close begins
 	return s, nil

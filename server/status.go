@@ -176,7 +176,7 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "cluster_id": s.clusterID()})
 }
 
 // readyWait bounds how long /readyz waits for the leader's word.
@@ -203,7 +203,7 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 		return &api.Error{Code: api.Unavailable, Field: "applied_index", Message: fmt.Sprintf("this node has not caught up with its leader: %v", err),
 			Remedy: "wait, or ask another node"}
 	}
-	answer := map[string]string{"status": "ready", "role": st.Role, "leader_id": st.LeaderID}
+	answer := map[string]string{"status": "ready", "cluster_id": st.ClusterID, "role": st.Role, "leader_id": st.LeaderID}
 	if st.JoinRefused != "" {
 		answer["join_refused"] = st.JoinRefused
 	}

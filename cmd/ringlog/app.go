@@ -53,6 +53,8 @@ func globalFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "endpoints", Aliases: []string{"e"}, Usage: "nodes to talk to, comma separated `URL`s",
 			EnvVars: []string{"RINGLOG_ENDPOINTS", "RINGRIFT_COORDINATOR_URL"}, Value: defaultEndpoint},
+		&cli.StringFlag{Name: "cluster-id", Usage: "`ID` of the cluster: refuse nodes of any other; without it, of any other than the first that answers",
+			EnvVars: []string{"RINGLOG_CLUSTER_ID"}},
 		&cli.DurationFlag{Name: "timeout", Usage: "how long a command may take; streams are bounded per attempt", Value: defaultTimeout,
 			EnvVars: []string{"RINGLOG_TIMEOUT"}},
 		&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the cluster token (or RINGRIFT_CLUSTER_AUTH_TOKEN)", EnvVars: []string{"RINGLOG_TOKEN_FILE"}},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -78,6 +79,9 @@ func (sh *shell) open(ctx context.Context, base, path string) (io.ReadCloser, er
 	if sh.token != "" {
 		req.Header.Set("Authorization", "Bearer "+sh.token)
 	}
+	if sh.clusterID != "" {
+		req.Header.Set(api.ClusterHeader, sh.clusterID)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnreachable, err)
@@ -121,33 +125,34 @@ func (sh *shell) status(ctx context.Context, base string) (s nodeStatus, err err
 	return s, sh.ask(ctx, base, "/status", &s)
 }
 
-// anyStatus is the status of the first endpoint that answers; its text comes too,
-// because it holds more than this program reads.
+// anyStatus is the status of the first endpoint that answers and knows a leader; where none
+// knows one, of the first that answers. Its text comes too, because it holds more than this
+// program reads.
 func (sh *shell) anyStatus(ctx context.Context) (s nodeStatus, raw json.RawMessage, err error) {
 	for _, e := range sh.endpoints {
-		if err = sh.ask(ctx, e, "/status", &raw); err == nil {
-			return s, raw, json.Unmarshal(raw, &s)
+		next, text, failed := sh.statusWithin(ctx, e)
+		switch {
+		case failed != nil:
+			err = cmp.Or(err, failed)
+		case raw == nil || next.LeaderID != "":
+			s, raw = next, text
+		}
+		if s.LeaderID != "" {
+			break
 		}
 	}
-	return s, nil, err
+	if raw != nil {
+		err = nil
+	}
+	return s, raw, err
 }
 
-// everyNode are the endpoints given and the members they know of, each once.
-func (sh *shell) everyNode(ctx context.Context) ([]string, error) {
-	s, _, err := sh.anyStatus(ctx)
-	if err != nil {
-		return nil, err
+// statusWithin asks one node for its status, for as long as one of several may take.
+func (sh *shell) statusWithin(ctx context.Context, url string) (s nodeStatus, raw json.RawMessage, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+	defer cancel()
+	if err := sh.ask(ctx, url, "/status", &raw); err != nil {
+		return s, nil, err
 	}
-	seen := map[string]bool{}
-	var urls []string
-	for _, m := range s.Members {
-		if url := raftnode.URL(m.HTTP); url != "" && !seen[url] {
-			seen[url] = true
-			urls = append(urls, url)
-		}
-	}
-	if len(urls) == 0 {
-		return sh.endpoints, nil
-	}
-	return urls, nil
+	return s, raw, json.Unmarshal(raw, &s)
 }

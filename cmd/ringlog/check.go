@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/raftnode"
 )
 
 // The states of a check, which are its exit codes, as Nagios has them.
@@ -45,20 +48,92 @@ func checkCommand(sh *shell) *cli.Command {
 }
 
 func check(ctx context.Context, sh *shell, o checkOptions) error {
-	ctx, cancel := context.WithTimeout(ctx, sh.timeout)
-	defer cancel()
-	s, _, err := sh.anyStatus(ctx)
+	found, err := askEverybody(ctx, sh, sh.status)
 	if err != nil && (errors.Is(err, errUnreachable) || errors.Is(err, context.DeadlineExceeded)) {
 		return checkDone(sh, checkCritical, fmt.Sprintf("nobody answers at %s", strings.Join(sh.endpoints, ", ")), "")
 	}
 	if err != nil {
 		return checkDone(sh, checkUnknown, err.Error(), "")
 	}
-	state, words := judge(s, o)
+	state, words, s := judgeAll(found, sh.endpoints, o)
 	if len(words) == 0 {
-		words = []string{fmt.Sprintf("%s leads, %s", s.LeaderID, quorumText(s.Quorum))}
+		words = []string{fmt.Sprintf("%s leads, %s, cluster %s", s.LeaderID, quorumText(s.Quorum), s.ClusterID)}
 	}
 	return checkDone(sh, state, strings.Join(words, "; "), performance(s))
+}
+
+// judgeAll is the state that all nodes' words amount to, and why: what the leader sees, and
+// what others see otherwise. view is the word that counts most, the leader's if there is one.
+func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (state int, words []string, view nodeStatus) {
+	for _, a := range found.answers {
+		if s := a.value; a.err == nil && (view.NodeID == "" || viewRank(s) > viewRank(view) || viewRank(s) == viewRank(view) && s.Term > view.Term) {
+			view = s
+		}
+	}
+	if state, words = judge(view, o); found.mixed() != "" {
+		state, words = checkCritical, append([]string{found.mixed()}, words...)
+	}
+	for _, a := range found.answers {
+		if more := differs(a, view, found.members, endpoints); more != "" {
+			state, words = max(state, checkWarning), append(words, more)
+		}
+	}
+	return state, words, view
+}
+
+// viewRank orders nodes by how much they know of the cluster.
+func viewRank(s nodeStatus) int {
+	switch {
+	case s.Role == raftnode.RoleLeader && s.Quorum.Margin >= 0:
+		return 2
+	case s.LeaderID != "":
+		return 1
+	}
+	return 0
+}
+
+// differs is what a node sees that view does not: a cut that the leader is not part of, say. An
+// endpoint that does not answer is worth a word where nobody else misses its node.
+func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, endpoints []string) string {
+	healthy := func(id string) bool {
+		return slices.ContainsFunc(view.Members, func(m raftnode.MemberStatus) bool { return m.ID == id && m.Healthy })
+	}
+	if a.err != nil {
+		if id := members[a.url]; slices.Contains(endpoints, a.url) && (id == "" || healthy(id)) {
+			return fmt.Sprintf("%s does not answer here", a.url)
+		}
+		return ""
+	}
+	s := a.value
+	if s.NodeID == view.NodeID && s.ClusterID == view.ClusterID {
+		return ""
+	}
+	var unheard []string
+	for _, m := range s.Members {
+		if !m.Healthy && healthy(m.ID) && m.ID != s.NodeID {
+			unheard = append(unheard, m.ID)
+		}
+	}
+	var parts []string
+	switch {
+	case s.LeaderID == "":
+		parts = append(parts, "sees no leader")
+	case s.LeaderID != view.LeaderID && view.LeaderID != "":
+		parts = append(parts, fmt.Sprintf("follows %s (term %d)", s.LeaderID, s.Term))
+	}
+	if len(unheard) > 0 {
+		parts = append(parts, "does not hear "+strings.Join(unheard, ", "))
+	}
+	if s.Diverged {
+		parts = append(parts, "has a state that differs from the majority's")
+	}
+	if s.DiskFull {
+		parts = append(parts, "has a disk that is nearly full")
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return s.NodeID + " " + strings.Join(parts, ", ")
 }
 
 // judge is the state that a status stands for, and why.

@@ -32,6 +32,8 @@ type autopilotVerdict = raftnode.AutopilotVerdict
 
 func (s nodeStatus) name() string { return s.NodeID }
 
+func (s nodeStatus) cluster() string { return s.ClusterID }
+
 func (s nodeStatus) knows() []raftnode.MemberStatus { return s.Members }
 
 func orUnknown(id string) string { return cmp.Or(id, "?") }

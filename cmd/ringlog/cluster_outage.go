@@ -47,15 +47,16 @@ func clusterOutageCommand(sh *shell) *cli.Command {
 
 // nodeOutage is what one node says of the quorum.
 type nodeOutage struct {
-	URL     string           `json:"url,omitempty"`
-	DataDir string           `json:"data_dir,omitempty"`
-	NodeID  string           `json:"node_id"`
-	Outage  *raftnode.Outage `json:"outage"` // nil: it sees none
-	Quorum  *raftnode.Quorum `json:"quorum,omitempty"`
-	Members []memberInfo     `json:"members,omitempty"`
-	Journal string           `json:"journal"`
-	Records []localRecord    `json:"records"`
-	Outages []toldOutage     `json:"outages,omitempty"`
+	URL       string           `json:"url,omitempty"`
+	DataDir   string           `json:"data_dir,omitempty"`
+	NodeID    string           `json:"node_id"`
+	ClusterID string           `json:"cluster_id,omitempty"`
+	Outage    *raftnode.Outage `json:"outage"` // nil: it sees none
+	Quorum    *raftnode.Quorum `json:"quorum,omitempty"`
+	Members   []memberInfo     `json:"members,omitempty"`
+	Journal   string           `json:"journal"`
+	Records   []localRecord    `json:"records"`
+	Outages   []toldOutage     `json:"outages,omitempty"`
 }
 
 // localRecord is a record of a node's journal, as an event that has no offset.
@@ -79,6 +80,8 @@ type toldOutage struct {
 }
 
 func (o nodeOutage) name() string { return o.NodeID }
+
+func (o nodeOutage) cluster() string { return o.ClusterID }
 
 func (o nodeOutage) knows() (list []raftnode.MemberStatus) {
 	for _, m := range o.Members {

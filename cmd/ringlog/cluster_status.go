@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,11 +25,11 @@ func clusterStatusCommand(sh *shell) *cli.Command {
 				return err
 			}
 			if !c.Bool("watch") {
-				rows, err := lookAtCluster(c.Context, sh)
+				view, err := lookAtCluster(c.Context, sh)
 				if err != nil {
 					return err
 				}
-				return printCluster(sh, rows)
+				return printCluster(sh, view)
 			}
 			if c.Duration("interval") < 100*time.Millisecond {
 				return usagef("--interval %s: use 100ms or more", c.Duration("interval"))
@@ -42,6 +43,7 @@ func clusterStatusCommand(sh *shell) *cli.Command {
 type clusterRow struct {
 	URL       string            `json:"url"`
 	ID        string            `json:"id,omitempty"`
+	Cluster   string            `json:"cluster_id,omitempty"`
 	Role      string            `json:"role,omitempty"`
 	Leader    string            `json:"leader_id,omitempty"`
 	Term      uint64            `json:"term,omitempty"`
@@ -55,11 +57,17 @@ type clusterRow struct {
 	Error     string            `json:"error,omitempty"`
 }
 
+// clusterView is what all nodes say of themselves.
+type clusterView struct {
+	rows  []clusterRow
+	mixed string // why they are not one cluster, "" where they are
+}
+
 // lookAtCluster asks every member, and every endpoint that answers.
-func lookAtCluster(ctx context.Context, sh *shell) ([]clusterRow, error) {
+func lookAtCluster(ctx context.Context, sh *shell) (clusterView, error) {
 	found, err := askEverybody(ctx, sh, sh.status)
 	if err != nil {
-		return nil, err
+		return clusterView{}, err
 	}
 	var rows []clusterRow
 	for _, a := range found.answers {
@@ -68,7 +76,7 @@ func lookAtCluster(ctx context.Context, sh *shell) ([]clusterRow, error) {
 		}
 		rows = append(rows, rowOf(a, found.members[a.url]))
 	}
-	return rows, nil
+	return clusterView{rows, found.mixed()}, nil
 }
 
 func rowOf(a answer[nodeStatus], id string) clusterRow {
@@ -76,22 +84,38 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 		return clusterRow{URL: a.url, ID: id, Role: "unreachable", Error: a.err.Error()}
 	}
 	s := a.value
-	return clusterRow{URL: a.url, ID: s.NodeID, Role: s.Role, Leader: s.LeaderID, Term: s.Term, First: s.FirstOffset,
+	return clusterRow{URL: a.url, ID: s.NodeID, Cluster: s.ClusterID, Role: s.Role, Leader: s.LeaderID, Term: s.Term, First: s.FirstOffset,
 		Last: s.LastOffset, Applied: s.AppliedIndex, Margin: s.Quorum.Margin, Outage: s.Outage, Health: &s.Health, Autopilot: s.Autopilot}
 }
 
-func printCluster(sh *shell, rows []clusterRow) error {
-	err := emitEach(sh, rows, table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters"}, func(r clusterRow) table.Row {
+// printCluster fails where the nodes are of more than one cluster.
+func printCluster(sh *shell, v clusterView) error {
+	if !sh.json {
+		for _, r := range v.rows {
+			if v.mixed == "" && r.Cluster != "" {
+				fmt.Fprintf(sh.out, "cluster %s\n", r.Cluster)
+				break
+			}
+		}
+	}
+	err := emitEach(sh, v.rows, table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters"}, func(r clusterRow) table.Row {
 		if r.Error != "" {
 			return table.Row{orUnknown(r.ID), r.URL, r.Role}
 		}
 		return table.Row{r.ID, r.URL, r.Role, r.Leader, r.Term, fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied, r.Margin}
 	})
-	if err != nil || sh.json {
-		return err
+	if err == nil && !sh.json {
+		err = printHealth(sh, v.rows, time.Now())
 	}
-	return printHealth(sh, rows, time.Now())
+	if err == nil && v.mixed != "" {
+		sh.say("%s\n%s", v.mixed, mixedRemedy)
+		err = codeError(exitFailed)
+	}
+	return err
 }
+
+// mixedRemedy is what to do about nodes of more than one cluster.
+const mixedRemedy = "stop the nodes that are in the wrong place, or name endpoints of one cluster"
 
 // watchCluster prints the nodes whenever something changes, until ctx ends.
 func watchCluster(ctx context.Context, sh *shell, every time.Duration) error {
@@ -101,10 +125,10 @@ func watchCluster(ctx context.Context, sh *shell, every time.Duration) error {
 	defer tick.Stop()
 	printed := ""
 	for {
-		rows, err := lookAtCluster(ctx, sh)
+		view, err := lookAtCluster(ctx, sh)
 		now := "nobody answers"
 		if err == nil {
-			now, err = shapeOf(rows)
+			now, err = shapeOf(view.rows)
 		} else if ctx.Err() == nil && exitCode(err) == exitUnreachable {
 			err = nil
 		}
@@ -112,7 +136,7 @@ func watchCluster(ctx context.Context, sh *shell, every time.Duration) error {
 			return nil
 		}
 		if err == nil && now != printed {
-			err = printChange(sh, rows)
+			err = printChange(sh, view)
 		}
 		if err != nil {
 			return err
@@ -126,29 +150,33 @@ func watchCluster(ctx context.Context, sh *shell, every time.Duration) error {
 	}
 }
 
-func printChange(sh *shell, rows []clusterRow) error {
-	if rows == nil {
+func printChange(sh *shell, v clusterView) error {
+	if v.rows == nil {
 		sh.say("%s nobody answers", time.Now().Format(time.TimeOnly))
 		return nil
 	}
 	if !sh.json {
 		fmt.Fprintln(sh.out, time.Now().Format(time.TimeOnly))
 	}
-	return printCluster(sh, rows)
+	err := printCluster(sh, v)
+	if v.mixed != "" && errors.Is(err, codeError(exitFailed)) {
+		err = nil // the next look may find one cluster
+	}
+	return err
 }
 
 // rowShape is what counts as a change of a row. Figures that go on as the cluster works
 // do not: offsets, ages and how far somebody trails. That somebody trails too far is in
 // the verdict on its health.
 type rowShape struct {
-	ID, URL, Role, Leader string
-	Term                  uint64
-	Spare                 int
-	OutageSince           time.Time
-	OutOfReach            []string // peers, in an outage
-	Health                voterHealth
-	Tolerance             int
-	Servers               []serverShape
+	ID, Cluster, URL, Role, Leader string
+	Term                           uint64
+	Spare                          int
+	OutageSince                    time.Time
+	OutOfReach                     []string // peers, in an outage
+	Health                         voterHealth
+	Tolerance                      int
+	Servers                        []serverShape
 }
 
 type serverShape struct {
@@ -160,7 +188,7 @@ type serverShape struct {
 func shapeOf(rows []clusterRow) (string, error) {
 	var shapes []rowShape
 	for _, r := range rows {
-		s := rowShape{ID: r.ID, URL: r.URL, Role: r.Role, Leader: r.Leader, Spare: r.Margin}
+		s := rowShape{ID: r.ID, Cluster: r.Cluster, URL: r.URL, Role: r.Role, Leader: r.Leader, Spare: r.Margin}
 		if r.Role == raftnode.RoleCandidate {
 			s.Role = raftnode.RoleFollower // without a leader everybody is one again and again
 		}

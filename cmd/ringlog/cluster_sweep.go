@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/raftnode"
@@ -15,13 +17,19 @@ const sweepWithin = 3 * time.Second
 // sweep is what all nodes said to one question: those at the endpoints given, and the
 // members that they know of.
 type sweep[T sighted] struct {
-	answers []answer[T]       // sorted by id; of a node that is reached twice the first
+	answers []answer[T]       // sorted by cluster and id; of a node that is reached twice the first
 	members map[string]string // URL to id, as anybody knows them
+	homes   map[string]string // URL to the cluster of whom that member is known to
+}
+
+func newSweep[T sighted]() sweep[T] {
+	return sweep[T]{members: map[string]string{}, homes: map[string]string{}}
 }
 
 // sighted is an answer that says who gave it, and whom that node knows.
 type sighted interface {
 	name() string
+	cluster() string // "" while it is in none
 	knows() []raftnode.MemberStatus
 }
 
@@ -30,17 +38,21 @@ type sighted interface {
 func askEverybody[T sighted](ctx context.Context, sh *shell, question func(ctx context.Context, url string) (T, error)) (sweep[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, sh.timeout)
 	defer cancel()
-	s := sweep[T]{members: map[string]string{}}
+	s := newSweep[T]()
 	s.ask(ctx, sh.endpoints, question)
 	var rest []string
 	for url, id := range s.members {
-		asked := slices.ContainsFunc(s.answers, func(a answer[T]) bool { return a.url == url || a.err == nil && a.value.name() == id })
+		asked := slices.ContainsFunc(s.answers, func(a answer[T]) bool {
+			return a.url == url || a.err == nil && a.value.name() == id && clusterOf(a) == s.homes[url]
+		})
 		if !asked {
 			rest = append(rest, url)
 		}
 	}
 	s.ask(ctx, rest, question)
-	slices.SortStableFunc(s.answers, func(a, b answer[T]) int { return cmp.Or(cmp.Compare(s.id(a), s.id(b)), cmp.Compare(a.url, b.url)) })
+	slices.SortStableFunc(s.answers, func(a, b answer[T]) int {
+		return cmp.Or(cmp.Compare(clusterOf(a), clusterOf(b)), cmp.Compare(s.id(a), s.id(b)), cmp.Compare(a.url, b.url))
+	})
 	if i := slices.IndexFunc(s.answers, func(a answer[T]) bool { return a.err == nil }); i < 0 {
 		return s, s.answers[0].err
 	}
@@ -53,7 +65,7 @@ func (s *sweep[T]) ask(ctx context.Context, urls []string, question func(ctx con
 	defer cancel()
 	for _, a := range askAll(ctx, urls, question) {
 		again := slices.ContainsFunc(s.answers, func(b answer[T]) bool {
-			return a.url == b.url || a.err == nil && b.err == nil && s.id(a) == s.id(b)
+			return a.url == b.url || a.err == nil && b.err == nil && s.id(a) == s.id(b) && clusterOf(a) == clusterOf(b)
 		})
 		if again {
 			continue
@@ -64,10 +76,48 @@ func (s *sweep[T]) ask(ctx context.Context, urls []string, question func(ctx con
 		}
 		for _, m := range a.value.knows() {
 			if m.HTTP != "" {
-				s.members[raftnode.URL(m.HTTP)] = m.ID
+				s.members[raftnode.URL(m.HTTP)], s.homes[raftnode.URL(m.HTTP)] = m.ID, clusterOf(a)
 			}
 		}
 	}
+}
+
+// clusterOf is the cluster of whoever answered, "" without an answer.
+func clusterOf[T sighted](a answer[T]) string {
+	if a.err != nil {
+		return ""
+	}
+	return a.value.cluster()
+}
+
+// clusters are the ids of the clusters whose nodes answered, sorted.
+func (s *sweep[T]) clusters() (ids []string) {
+	for _, a := range s.answers {
+		if id := clusterOf(a); id != "" {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// mixed says which nodes are of which cluster, where they are of more than one; else "".
+func (s *sweep[T]) mixed() string {
+	ids := s.clusters()
+	if len(ids) < 2 {
+		return ""
+	}
+	var parts []string
+	for _, id := range ids {
+		var nodes []string
+		for _, a := range s.answers {
+			if clusterOf(a) == id {
+				nodes = append(nodes, a.value.name()+" at "+a.url)
+			}
+		}
+		parts = append(parts, id+" ("+strings.Join(nodes, ", ")+")")
+	}
+	return fmt.Sprintf("the nodes are of %d clusters: %s", len(ids), strings.Join(parts, ", "))
 }
 
 // id is whose answer it is, as far as somebody knows.

@@ -191,7 +191,9 @@ func (t *tour) compact(ctx context.Context) (string, error) {
 
 func (t *tour) compare(ctx context.Context) (string, error) {
 	words := ""
-	for _, f := range t.sh.compareNodes(ctx, t.cluster.URLs(), 0) {
+	found := newSweep[nodeStatus]()
+	found.ask(ctx, t.cluster.URLs(), t.sh.status)
+	for _, f := range t.sh.compareNodes(ctx, found, 0) {
 		if !f.OK {
 			return "", fmt.Errorf("%s: %s", f.Check, f.Found)
 		}

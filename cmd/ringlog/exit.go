@@ -103,7 +103,7 @@ func apiExit(c api.Code) int {
 		return exitNotFound
 	case api.Timeout:
 		return exitTimeout
-	case api.Conflict, api.Exists, api.Fenced, api.OutOfSequence, api.UnknownProducer, api.Reserved, api.UnknownType:
+	case api.Conflict, api.Exists, api.Fenced, api.OutOfSequence, api.UnknownProducer, api.Reserved, api.UnknownType, api.OtherCluster:
 		return exitRefused
 	default:
 		return exitFailed

@@ -38,6 +38,7 @@ type shell struct {
 	json                                 bool
 
 	endpoints []string
+	clusterID string // that the endpoints must be of; "" is not said
 	timeout   time.Duration
 	token     string
 	tokenFile string
@@ -69,6 +70,7 @@ func (sh *shell) configure(c *cli.Context) error {
 	if sh.endpoints, err = parseEndpoints(endpoints); err != nil {
 		return err
 	}
+	sh.clusterID = c.String("cluster-id")
 	sh.tokenFile = c.String("token-file")
 	sh.token, err = readToken(sh.tokenFile, sh.getenv("RINGRIFT_CLUSTER_AUTH_TOKEN"))
 	return err
@@ -114,7 +116,7 @@ func readToken(file, fromEnv string) (string, error) {
 
 // dial makes a client of the endpoints.
 func (sh *shell) dial(change ...func(*client.Config)) (*client.Client, error) {
-	cfg := client.Config{Endpoints: sh.endpoints, Token: sh.token, Timeout: min(sh.timeout, maxClientTimeout)}
+	cfg := client.Config{Endpoints: sh.endpoints, Token: sh.token, ClusterID: sh.clusterID, Timeout: min(sh.timeout, maxClientTimeout)}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -48,11 +48,11 @@ type finding struct {
 func verify(ctx context.Context, sh *shell, last uint64) error {
 	asking, cancel := context.WithTimeout(ctx, sh.timeout)
 	defer cancel()
-	urls, err := sh.everyNode(asking)
+	found, err := askEverybody(asking, sh, sh.status)
 	if err != nil {
 		return err
 	}
-	findings := sh.compareNodes(ctx, urls, last)
+	findings := sh.compareNodes(ctx, found, last)
 	bad := 0
 	for _, f := range findings {
 		if !f.OK {
@@ -76,35 +76,45 @@ func (sh *shell) printFinding(f finding) error {
 	})
 }
 
-// compareNodes runs every comparison over those nodes that answer.
-func (sh *shell) compareNodes(ctx context.Context, urls []string, last uint64) []finding {
-	answering, reach := sh.reachNodes(ctx, urls)
-	findings := []finding{reach}
-	if len(answering) == 0 {
+// compareNodes runs every comparison over those nodes that answer. Nodes of two clusters have
+// nothing to compare.
+func (sh *shell) compareNodes(ctx context.Context, found sweep[nodeStatus], last uint64) []finding {
+	answering, reach := reachedNodes(found)
+	findings := []finding{reach, sameCluster(found)}
+	if !findings[1].OK {
 		return findings
 	}
 	return append(findings, sh.compareDigests(ctx, answering), sh.compareOrder(ctx, answering, last), sh.compareCursors(ctx, answering))
 }
 
-func (sh *shell) reachNodes(ctx context.Context, urls []string) (answering []string, f finding) {
-	ctx, cancel := context.WithTimeout(ctx, min(sh.timeout, settleWithin))
-	defer cancel()
+// sameCluster compares the ids of the clusters that the nodes are in.
+func sameCluster(found sweep[nodeStatus]) finding {
+	ids, mixed := found.clusters(), found.mixed()
+	switch {
+	case mixed != "":
+		return finding{Check: "cluster", Found: mixed + "; " + mixedRemedy}
+	case len(ids) == 0:
+		return finding{Check: "cluster", Found: "no node is in a cluster yet"}
+	}
+	return finding{Check: "cluster", OK: true, Found: ids[0]}
+}
+
+func reachedNodes(found sweep[nodeStatus]) (answering []string, f finding) {
 	var silent []string
-	clusters := map[string]bool{}
-	for _, a := range askAll(ctx, urls, sh.status) {
-		if a.err != nil {
+	asked := 0
+	for _, a := range found.answers {
+		if _, member := found.members[a.url]; a.err != nil && !member && len(found.members) > 0 {
+			continue // an endpoint of a node that has gone, or another name of a member
+		}
+		if asked++; a.err != nil {
 			silent = append(silent, fmt.Sprintf("%s (%v)", a.url, a.err))
 			continue
 		}
 		answering = append(answering, a.url)
-		clusters[a.value.ClusterID] = true
 	}
-	f = finding{Check: "nodes", OK: len(silent) == 0 && len(clusters) == 1, Found: fmt.Sprintf("%d of %d answer", len(answering), len(urls))}
+	f = finding{Check: "nodes", OK: len(silent) == 0, Found: fmt.Sprintf("%d of %d answer", len(answering), asked)}
 	if len(silent) > 0 {
 		f.Found += "; silent: " + strings.Join(silent, ", ")
-	}
-	if len(clusters) > 1 {
-		f.Found += fmt.Sprintf("; they are of %d clusters", len(clusters))
 	}
 	return answering, f
 }

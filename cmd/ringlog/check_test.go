@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// sees is a node of a cluster of three voters: whom it follows and whom it does not hear.
+func sees(id, leader string, silent ...string) answer[nodeStatus] {
+	s := nodeStatus{NodeID: id, ClusterID: "c", Role: raftnode.RoleFollower, LeaderID: leader, Term: 7}
+	switch leader {
+	case id:
+		s.Role = raftnode.RoleLeader
+	case "":
+		s.Role = raftnode.RoleCandidate
+	}
+	healthy := 0
+	for _, member := range []string{"n1", "n2", "n3"} {
+		m := raftnode.MemberStatus{ID: member, HTTP: member, Voter: true, Healthy: !strings.Contains(strings.Join(silent, " "), member)}
+		if s.Members = append(s.Members, m); m.Healthy {
+			healthy++
+		}
+	}
+	s.Quorum = raftnode.Quorum{Voters: 3, Needed: 2, Healthy: healthy, Margin: healthy - 2}
+	return answer[nodeStatus]{url: "http://" + id, value: s}
+}
+
+func TestACheckJudgesOverAllNodes(t *testing.T) {
+	foreign := sees("n1", "n1", "n2", "n3")
+	foreign.value.ClusterID = "d"
+	full := sees("n3", "n2")
+	full.value.DiskFull = true
+	down := answer[nodeStatus]{url: "http://n3", err: errors.New("refused")}
+	for _, test := range []struct {
+		name    string
+		answers []answer[nodeStatus]
+		state   int
+		words   []string // "" is none
+	}{
+		{"all well", []answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), sees("n3", "n2")}, checkOK, nil},
+		{"the old leader is cut off alone, and asked first", []answer[nodeStatus]{sees("n1", "", "n2", "n3"), sees("n2", "n2", "n1"), sees("n3", "n2", "n1")},
+			checkWarning, []string{"member n1 does not answer", "n1 sees no leader", "n1 does not hear"}},
+		{"a bridge: the leader hears both, they do not hear each other", []answer[nodeStatus]{sees("n1", "n2", "n3"), sees("n2", "n2"), sees("n3", "n2", "n1")},
+			checkWarning, []string{"n1 does not hear n3", "n3 does not hear n1"}},
+		{"nobody leads", []answer[nodeStatus]{sees("n1", "", "n2", "n3"), sees("n2", "", "n1", "n3")}, checkCritical, []string{"no leader", "no quorum"}},
+		{"two clusters", []answer[nodeStatus]{foreign, sees("n2", "n2", "n1"), sees("n3", "n2", "n1")}, checkCritical, []string{"2 clusters: c (n2 at http://n2, n3 at http://n3), d (n1 at http://n1)"}},
+		{"a follower's disk", []answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), full}, checkWarning, []string{"n3 has a disk that is nearly full"}},
+		{"an endpoint that only this monitor misses", []answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), down}, checkWarning, []string{"http://n3 does not answer here"}},
+	} {
+		found := sweep[nodeStatus]{answers: test.answers, members: map[string]string{"http://n1": "n1", "http://n2": "n2", "http://n3": "n3"}}
+		state, words, _ := judgeAll(found, []string{"http://n1", "http://n2", "http://n3"}, checkOptions{})
+		text := strings.Join(words, "; ")
+		if state != test.state || (text == "") != (test.words == nil) {
+			t.Errorf("%s: %d, %q", test.name, state, text)
+		}
+		for _, part := range test.words {
+			if !strings.Contains(strings.ReplaceAll(text, "no leader, does not hear", "no leader; n1 does not hear"), part) {
+				t.Errorf("%s: %q, which should say %q", test.name, text, part)
+			}
+		}
+	}
+}

@@ -119,6 +119,9 @@ func (d *decoder) count(size int) int {
 
 func (d *decoder) bytes() []byte { return d.take(d.count(1)) }
 
+// copied is bytes for a field that outlives what is decoded.
+func (d *decoder) copied() []byte { return append([]byte(nil), d.bytes()...) }
+
 func (d *decoder) string() string {
 	p := d.bytes()
 	if len(p) > maxString {

@@ -2,7 +2,6 @@ package frame
 
 import (
 	"encoding/binary"
-	"fmt"
 	"time"
 
 	"github.com/ringrift/ringlog/event"
@@ -11,7 +10,7 @@ import (
 // Kind names a command on the wire. A number is never given another meaning.
 type Kind byte
 
-// The kinds of feature level 1.
+// The kinds of cursors, settings, members and time. What is known of each is in kinds.go.
 const (
 	KindPublish      Kind = 1
 	KindCursorCreate Kind = 2
@@ -335,61 +334,4 @@ func (d *decoder) publish() Publish {
 	}
 	c.Count = int(n)
 	return c
-}
-
-func decodeCommand(kind Kind, body []byte) (Command, error) {
-	d := &decoder{b: body}
-	c := d.command(kind)
-	if c == nil {
-		return nil, fmt.Errorf("frame: command kind %d: %w", kind, ErrUnsupported)
-	}
-	return c, d.end("command")
-}
-
-func (d *decoder) command(kind Kind) Command {
-	switch kind {
-	case KindPublish:
-		return d.publish()
-	case KindCursorCreate:
-		return CursorCreate{Name: d.string(), Start: d.position(), Filter: d.filter(), Policy: d.policy()}
-	case KindCursorOpen:
-		return CursorOpen{Name: d.string()}
-	case KindCursorCommit:
-		return CursorCommit{Name: d.string(), Offset: d.uvarint(), Generation: d.uvarint()}
-	case KindCursorSeek:
-		return CursorSeek{Name: d.string(), To: d.position()}
-	case KindCursorDelete:
-		return CursorDelete{Name: d.string()}
-	case KindCursorChange:
-		return CursorChange{Name: d.string(), Filter: d.filter(), Policy: d.policy()}
-	case KindSettingSet:
-		return SettingSet{Key: d.string(), Value: d.string()}
-	case KindTrim:
-		return Trim{Before: d.uvarint(), Force: d.bool(), Retention: d.bool()}
-	case KindTick:
-		return Tick{}
-	default:
-		return d.clusterCommand(kind)
-	}
-}
-
-func (d *decoder) clusterCommand(kind Kind) Command {
-	switch kind {
-	case KindHello:
-		return d.hello()
-	case KindIntent:
-		return Intent{Target: d.string(), Cause: d.string()}
-	case KindIntentAbort:
-		return IntentAbort{}
-	case KindRegister:
-		return Register{Definitions: append([]byte(nil), d.bytes()...)}
-	case KindMemberPut:
-		return MemberPut{Member: d.member()}
-	case KindMemberRemove:
-		return MemberRemove{ID: d.string()}
-	case KindClockStep:
-		return ClockStep{To: time.Unix(0, d.varint()), Agreed: d.strings()}
-	default:
-		return d.healthCommand(kind)
-	}
 }

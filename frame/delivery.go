@@ -7,7 +7,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// The kinds of feature level 4: groups, and who listens.
+// The kinds of groups, of LevelDelivery.
 const (
 	KindGroupCreate Kind = 30
 	KindGroupSettle Kind = 31
@@ -153,19 +153,12 @@ func DecodeRetries(b []byte) ([]GroupRetry, error) {
 	return list, d.end("retries of a group")
 }
 
-func (d *decoder) deliveryCommand(kind Kind) Command {
-	switch kind {
-	case KindGroupCreate:
-		c := GroupCreate{Name: d.string(), Start: d.position(), Filter: d.filter(), Policy: d.policy()}
-		c.Group = GroupPolicy{AckWait: time.Duration(d.varint()), MaxDeliver: d.uvarint(), MaxPending: d.uvarint()}
-		return c
-	case KindGroupSettle:
-		return GroupSettle{Name: d.string(), Generation: d.uvarint(), Term: d.uvarint(), Reserved: d.uvarint(), Open: d.uvarint(), Done: d.ranges(), Retries: d.retries()}
-	case KindGroupDead:
-		c := GroupDead{Term: d.uvarint()}
-		c.Letter, _ = d.letterCommand(KindDeadLetter).(DeadLetter)
-		return c
-	default:
-		return d.listenerCommand(kind)
-	}
+func (d *decoder) groupCreate() GroupCreate {
+	return GroupCreate{Name: d.string(), Start: d.position(), Filter: d.filter(), Policy: d.policy(),
+		Group: GroupPolicy{AckWait: time.Duration(d.varint()), MaxDeliver: d.uvarint(), MaxPending: d.uvarint()}}
+}
+
+func (d *decoder) groupSettle() GroupSettle {
+	return GroupSettle{Name: d.string(), Generation: d.uvarint(), Term: d.uvarint(), Reserved: d.uvarint(), Open: d.uvarint(),
+		Done: d.ranges(), Retries: d.retries()}
 }

@@ -84,6 +84,18 @@ func commands() []Command {
 	}
 }
 
+func TestTheTableOfKindsIsWhole(t *testing.T) {
+	seen := map[Kind]bool{KindPublish: true}
+	for _, c := range commands() {
+		seen[c.Kind()] = true
+	}
+	for k, row := range kinds {
+		if known := row.decode != nil; known != seen[Kind(k)] || known != (row.level >= LevelBase && row.level <= LevelDelivery) {
+			t.Errorf("kind %d: level %d, decoded: %v, tested: %v", k, row.level, known, seen[Kind(k)])
+		}
+	}
+}
+
 // What goes into a frame comes out of it, commands and events alike, whatever the
 // sizes of the requests; and a request that is forwarded makes the same frame.
 func TestFrameRoundTrip(t *testing.T) {

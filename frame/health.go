@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The kinds of feature level 2: what a leader tells of its voters.
+// The kinds of LevelHealth.
 const (
 	KindVoterHealth Kind = 17
 	KindOutageViews Kind = 18
@@ -184,23 +184,4 @@ func (d *decoder) outageViews() OutageViews {
 func (d *decoder) catchUp() CatchUp {
 	return CatchUp{Member: d.string(), AtRisk: d.bool(), Trailing: d.uvarint(), Rate: d.uvarint(), LogRate: d.uvarint(),
 		Left: d.uvarint(), TruncatedIn: time.Duration(d.varint())}
-}
-
-func (d *decoder) healthCommand(kind Kind) Command {
-	switch kind {
-	case KindVoterHealth:
-		return VoterHealth{Voter: d.string(), Online: d.bool(), LastContactMs: d.varint()}
-	case KindOutageViews:
-		return d.outageViews()
-	case KindSplitBrain:
-		return SplitBrain{Term: d.uvarint(), Leaders: d.strings()}
-	case KindCatchUp:
-		return d.catchUp()
-	case KindLongHello:
-		return d.longHello()
-	case KindMemberVote:
-		return MemberVote{ID: d.string(), Wanted: d.bool(), Reason: d.string()}
-	default:
-		return d.letterCommand(kind)
-	}
 }

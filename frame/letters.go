@@ -8,7 +8,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// The kinds of feature level 3: dead letters.
+// The kinds of LevelLetters.
 const (
 	KindDeadLetter   Kind = 23
 	KindRedrive      Kind = 24
@@ -102,20 +102,9 @@ func (c LetterImport) appendTo(b []byte) []byte {
 	return b
 }
 
-func (d *decoder) letterCommand(kind Kind) Command {
-	switch kind {
-	case KindDeadLetter:
-		return DeadLetter{Cursor: d.string(), Generation: d.uvarint(), Offset: d.uvarint(), Handler: d.string(), Error: d.string(),
-			Attempts: d.uvarint(), FirstFailed: d.time(), Event: append([]byte(nil), d.bytes()...)}
-	case KindRedrive:
-		return Redrive{Letters: d.letters(), To: d.string()}
-	case KindPurge:
-		return Purge{Letters: d.letters(), OlderThan: time.Duration(d.varint())}
-	case KindLetterImport:
-		return d.letterImport()
-	default:
-		return d.deliveryCommand(kind)
-	}
+func (d *decoder) deadLetter() DeadLetter {
+	return DeadLetter{Cursor: d.string(), Generation: d.uvarint(), Offset: d.uvarint(), Handler: d.string(), Error: d.string(),
+		Attempts: d.uvarint(), FirstFailed: d.time(), Event: d.copied()}
 }
 
 func (d *decoder) letters() []uint64 {
@@ -141,7 +130,7 @@ func (d *decoder) letterImport() (c LetterImport) {
 		var l ImportedLetter
 		copy(l.Origin[:], d.take(OriginSize))
 		l.From, l.Error, l.Attempts, l.Failed = d.string(), d.string(), d.uvarint(), d.time()
-		l.Event = append([]byte(nil), d.bytes()...)
+		l.Event = d.copied()
 		c.Letters = append(c.Letters, l)
 	}
 	return c

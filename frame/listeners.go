@@ -7,8 +7,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// More kinds of feature level 4: who listens, and what the leader sees of its queue and
-// of runs.
+// More kinds of LevelDelivery: who listens, and what the leader sees of its queue and of
+// runs.
 const (
 	KindClientPut    Kind = 33
 	KindPressure     Kind = 34
@@ -113,16 +113,7 @@ func (d *decoder) clientPut() ClientPut {
 	return c
 }
 
-func (d *decoder) listenerCommand(kind Kind) Command {
-	switch kind {
-	case KindClientPut:
-		return d.clientPut()
-	case KindPressure:
-		return Pressure{Active: d.bool(), Requests: d.uvarint(), Bytes: d.uvarint(), Refused: d.uvarint()}
-	case KindChainOverdue:
-		return ChainOverdue{CorrelationID: d.string(), Flow: d.string(), From: d.string(), FromOffset: d.uvarint(), Since: d.time(),
-			Missing: d.string(), Deadline: time.Duration(d.varint())}
-	default:
-		return nil
-	}
+func (d *decoder) chainOverdue() ChainOverdue {
+	return ChainOverdue{CorrelationID: d.string(), Flow: d.string(), From: d.string(), FromOffset: d.uvarint(), Since: d.time(),
+		Missing: d.string(), Deadline: time.Duration(d.varint())}
 }

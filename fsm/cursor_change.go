@@ -12,8 +12,6 @@ import (
 func (a *applier) changeCursor(c frame.CursorChange) Result {
 	cur := a.s.cursors[c.Name]
 	switch {
-	case a.s.meta.FeatureLevel < LevelDelivery:
-		return refuse(Invalid, "command", "some members can not change a cursor's filter yet", "run this version on all nodes first")
 	case cur == nil:
 		return noCursor(c.Name)
 	case cur.Group != nil:

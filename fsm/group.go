@@ -9,9 +9,6 @@ import (
 	"github.com/ringrift/ringlog/frame"
 )
 
-// LevelDelivery is the feature level from which on there are groups.
-const LevelDelivery = 4
-
 // Bounds of what a group's policy and the settings behind it may ask for. With
 // maxMaxPending events open, frame.MaxRanges and frame.MaxRetries are not reached.
 const (
@@ -90,9 +87,6 @@ func findRetry(list []frame.GroupRetry, offset uint64) (int, bool) {
 func (a *applier) decideDelivery(c frame.Command) (Result, error) {
 	if c.Kind() < frame.KindGroupCreate {
 		return a.decideLetters(c)
-	}
-	if a.s.meta.FeatureLevel < LevelDelivery {
-		return refuse(Invalid, "command", "some members do not know groups yet", "run this version on all nodes first"), nil
 	}
 	switch c := c.(type) {
 	case frame.GroupCreate:

@@ -23,7 +23,7 @@ func (s *state) loadWish(id string, value []byte) error {
 }
 
 // tellsHealth reports whether all members know the events of the voters' health.
-func (a *applier) tellsHealth() bool { return a.s.meta.FeatureLevel >= levelHealth }
+func (a *applier) tellsHealth() bool { return a.s.meta.FeatureLevel >= frame.LevelHealth }
 
 func (a *applier) saveHealth() { a.tx.setJSON([]byte{prefixHealth}, a.s.health) }
 

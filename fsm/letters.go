@@ -14,9 +14,6 @@ import (
 	"github.com/ringrift/ringlog/frame"
 )
 
-// LevelLetters is the feature level from which on there are dead letters.
-const LevelLetters = 3
-
 // Letter is an event that a cursor's handler could not handle, or one that came from
 // another system. Its copy of the event stays with it when the log is trimmed.
 //

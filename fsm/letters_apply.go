@@ -22,9 +22,6 @@ type changedLetters struct {
 }
 
 func (a *applier) decideLetters(c frame.Command) (Result, error) {
-	if a.s.meta.FeatureLevel < LevelLetters {
-		return refuse(Invalid, "command", "some members do not know dead letters yet", "run this version on all nodes first"), nil
-	}
 	switch c := c.(type) {
 	case frame.DeadLetter:
 		return a.deadLetter(c)

@@ -8,9 +8,6 @@ import (
 
 // decideListeners decides what is told of those who listen and those who publish.
 func (a *applier) decideListeners(c frame.Command) (Result, error) {
-	if a.s.meta.FeatureLevel < LevelDelivery {
-		return refuse(Invalid, "command", "some members do not know registered clients yet", "run this version on all nodes first"), nil
-	}
 	switch c := c.(type) {
 	case frame.ClientPut:
 		return a.putClient(c), nil

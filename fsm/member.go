@@ -17,8 +17,9 @@ func (a *applier) hello(c frame.Hello) Result {
 	if a.s.meta.ClusterID == "" && c.ClusterID != "" {
 		a.s.meta.ClusterID = c.ClusterID
 		for _, m := range c.Members {
-			a.putMember(m)
+			a.recordMember(m)
 		}
+		a.raiseFeatureLevel() // of all: the first one alone may know more than the others
 	}
 	return Result{}
 }
@@ -27,10 +28,17 @@ func (a *applier) putMember(m frame.Member) Result {
 	if m.ID == "" {
 		return refuse(Invalid, "id", "a member without an id", "give it one: --id")
 	}
-	a.s.members[m.ID] = m
-	a.tx.setJSON(key(prefixMember, m.ID), m)
+	a.recordMember(m)
 	a.raiseFeatureLevel()
 	return Result{}
+}
+
+func (a *applier) recordMember(m frame.Member) {
+	if m.ID == "" {
+		return
+	}
+	a.s.members[m.ID] = m
+	a.tx.setJSON(key(prefixMember, m.ID), m)
 }
 
 func (a *applier) removeMember(c frame.MemberRemove) Result {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/event"
@@ -63,112 +62,184 @@ type Setting struct {
 	Doc     string `json:"doc"`
 }
 
-// definition describes a setting: its key, default, meaning, and where it goes.
+// definition describes a setting.
+//
+// Key, level, fallback and rule take part in decisions: nodes of two builds that differ in one
+// of them decide differently from the first entry on. A change needs a feature level.
 type definition struct {
-	key, fallback, doc string
-	put                func(s *Settings, value string) error
+	key      string
+	level    uint32 // the feature level from which on it may be changed
+	fallback string // its value while nobody has changed it
+	doc      string
+	rule     rule
+}
+
+// rule says which values a setting takes, for the test that freezes them, and stores one.
+type rule struct {
+	values string
+	put    func(s *Settings, value string) error
 }
 
 // definitions lists every setting, sorted by key.
 func definitions() []definition {
 	return []definition{
-		{"autopilot.cleanup_dead_servers", "false", "whether a voter that is dead for autopilot.dead_after is removed", choose(func(s *Settings) *bool { return &s.AutopilotCleanup }, "false", "true")},
-		{"autopilot.dead_after", "1h", "how long a voter must be out of reach to count as dead", duration(time.Second, year, func(s *Settings) *time.Duration { return &s.AutopilotDeadAfter })},
-		{"autopilot.last_contact_threshold", "3s", "how long ago the last answer of a healthy member may be", duration(time.Second, time.Hour, func(s *Settings) *time.Duration { return &s.AutopilotLastContact })},
-		{"autopilot.max_trailing_entries", "1000", "how many entries a healthy member may be behind", number(1, 1<<40, func(s *Settings) *uint64 { return &s.AutopilotMaxTrailing })},
-		{"autopilot.min_voters", "3", "the number of voters below which no dead one is removed", number(1, 1000, func(s *Settings) *uint64 { return &s.AutopilotMinVoters })},
-		{"autopilot.stabilization_time", "10s", "how long a member must be healthy to get its vote", duration(0, 24*time.Hour, func(s *Settings) *time.Duration { return &s.AutopilotStabilization })},
-		{"catalogue.reserved", "refuse", "what becomes of a client's event of a reserved type: refuse, or accept-as-foreign", choose(func(s *Settings) *bool { return &s.ReservedForeign }, "refuse", "accept-as-foreign")},
-		{"chain.deadlines", "", "how long edges of flows may take before CHAIN_OVERDUE tells of the run: FLOW:CAUSE->EFFECT=DURATION, comma separated", chainDeadlines},
-		{"clients.max", "10000", "how many clients may register what they listen to", number(1, 1_000_000, func(s *Settings) *uint64 { return &s.ClientsMax })},
-		{"clients.max_bytes", "67108864", "bytes that all of them together may register", number(frame.MaxClientBytes, 1<<40, func(s *Settings) *uint64 { return &s.ClientsBytes })},
-		{"cursor.hold_bytes", "4294967296", "bytes of blocks that a cursor may keep from retention; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.CursorHoldBytes })},
-		{"cursor.hold_events", "10000000", "events that a cursor may keep from retention; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.CursorHoldEvents })},
-		{"cursor.hold_for", "72h", "how old an event may get that a cursor keeps from retention; 0 is no bound", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorHoldFor })},
-		{"cursor.idle_expiry", "0s", "how long after its last open, commit or seek a cursor is removed; 0 is never", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorIdle })},
-		{"cursor.max", "10000", "how many cursors there may be", number(1, 1_000_000, func(s *Settings) *uint64 { return &s.CursorMax })},
-		{"cursor.stall_after", "5m", "how long a cursor may stand still, with an event open for as long, before CURSOR_STALLED tells of it; 0 is never", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorStall })},
-		{"dedup.max_keys", "20000000", "keys that the dedup window may hold; past it publishing is refused until some expire", number(frame.MaxRows, 1<<31, func(s *Settings) *uint64 { return &s.DedupMaxKeys })},
-		{"dedup.window", "60s", "how long after an event was appended its key suppresses the same again", duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.DedupWindow })},
-		{"dlq.max_age", "0s", "how long after it died a dead letter is purged; 0 is never", duration(0, 100*year, func(s *Settings) *time.Duration { return &s.LettersAge })},
-		{"dlq.max_bytes", "268435456", "bytes of dead letters that are kept; past it a new one is refused, and its cursor stays", number(1<<10, 1<<50, func(s *Settings) *uint64 { return &s.LettersBytes })},
-		{"dlq.stale_after", "24h", "how long after it died a dead letter is told by DLQ_STALE_EVENTS, once; 0 is never", duration(0, 10*year, func(s *Settings) *time.Duration { return &s.LettersStale })},
-		{"group.ack_wait", "30s", "how long a member of a group may hold an event without a word of it before the delivery has failed, unless the group says otherwise", duration(minAckWait, maxAckWait, func(s *Settings) *time.Duration { return &s.GroupAckWait })},
-		{"group.max_deliver", "5", "deliveries that fail before an event of a group goes to the dead letters, unless the group says otherwise; 0 is no bound", number(0, maxMaxDeliver, func(s *Settings) *uint64 { return &s.GroupMaxDeliver })},
-		{"group.max_pending", "10000", "events of a group that may be open behind its first open one, unless the group says otherwise", number(1, maxMaxPending, func(s *Settings) *uint64 { return &s.GroupMaxPending })},
-		{"group.session_timeout", "10s", "how long a member of a group may be silent before what it holds goes to others", duration(minAckWait, time.Hour, func(s *Settings) *time.Duration { return &s.GroupSession })},
-		{"health.hold_down", "5s", "how long after a VOTER_OFFLINE or VOTER_ONLINE the next one of the same voter may come", duration(0, time.Hour, func(s *Settings) *time.Duration { return &s.HealthHoldDown })},
-		{"limits.depth", "128", "nesting levels of a payload", size(1, 1000, func(s *Settings) *int { return &s.Limits.Depth })},
-		{"limits.event_bytes", "1048576", "bytes of one event's payload in canonical form", size(1024, 8<<20, func(s *Settings) *int { return &s.Limits.EventBytes })},
-		{"limits.name_bytes", "256", "bytes of a type, source, key or id", size(16, 4096, func(s *Settings) *int { return &s.Limits.NameBytes })},
-		{"limits.request_bytes", "4194304", "bytes of one request", size(1024, 16<<20, func(s *Settings) *int { return &s.Limits.RequestBytes })},
-		{"limits.request_events", "10000", "events of one request", size(1, frame.MaxRows/2, func(s *Settings) *int { return &s.Limits.RequestEvents })},
-		{"producer.max", "100000", "producers whose results are kept; past it the one used longest ago is forgotten", number(1000, 10_000_000, func(s *Settings) *uint64 { return &s.ProducerMax })},
-		{"producer.ttl", "15m", "how long after its last request a producer's results are kept", duration(10*time.Minute, 24*time.Hour, func(s *Settings) *time.Duration { return &s.ProducerTTL })},
-		{"retention.age", "168h", "how long events are kept; 0 is no bound", duration(0, 100*year, func(s *Settings) *time.Duration { return &s.RetentionAge })},
-		{"retention.bytes", "8589934592", "bytes of stored blocks that are kept; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionBytes })},
-		{"retention.events", "0", "events that are kept; 0 is no bound", number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionEvents })},
-		{"validation.strict", "false", "whether events of unknown types are refused", choose(func(s *Settings) *bool { return &s.ValidationStrict }, "false", "true")},
+		{"autopilot.cleanup_dead_servers", frame.LevelHealth, "false",
+			"whether a voter that is dead for autopilot.dead_after is removed",
+			choose(func(s *Settings) *bool { return &s.AutopilotCleanup }, "false", "true")},
+		{"autopilot.dead_after", frame.LevelHealth, "1h",
+			"how long a voter must be out of reach to count as dead",
+			duration(time.Second, year, func(s *Settings) *time.Duration { return &s.AutopilotDeadAfter })},
+		{"autopilot.last_contact_threshold", frame.LevelHealth, "3s",
+			"how long ago the last answer of a healthy member may be",
+			duration(time.Second, time.Hour, func(s *Settings) *time.Duration { return &s.AutopilotLastContact })},
+		{"autopilot.max_trailing_entries", frame.LevelHealth, "1000",
+			"how many entries a healthy member may be behind",
+			number(1, 1<<40, func(s *Settings) *uint64 { return &s.AutopilotMaxTrailing })},
+		{"autopilot.min_voters", frame.LevelHealth, "3",
+			"the number of voters below which no dead one is removed",
+			number(1, 1000, func(s *Settings) *uint64 { return &s.AutopilotMinVoters })},
+		{"autopilot.stabilization_time", frame.LevelHealth, "10s",
+			"how long a member must be healthy to get its vote",
+			duration(0, 24*time.Hour, func(s *Settings) *time.Duration { return &s.AutopilotStabilization })},
+		{"catalogue.reserved", frame.LevelBase, "refuse",
+			"what becomes of a client's event of a reserved type: refuse, or accept-as-foreign",
+			choose(func(s *Settings) *bool { return &s.ReservedForeign }, "refuse", "accept-as-foreign")},
+		{"chain.deadlines", frame.LevelDelivery, "",
+			"how long edges of flows may take before CHAIN_OVERDUE tells of the run: FLOW:CAUSE->EFFECT=DURATION, comma separated",
+			rule{"FLOW:CAUSE->EFFECT=DURATION, comma separated", chainDeadlines}},
+		{"clients.max", frame.LevelDelivery, "10000",
+			"how many clients may register what they listen to",
+			number(1, 1_000_000, func(s *Settings) *uint64 { return &s.ClientsMax })},
+		{"clients.max_bytes", frame.LevelDelivery, "67108864",
+			"bytes that all of them together may register",
+			number(frame.MaxClientBytes, 1<<40, func(s *Settings) *uint64 { return &s.ClientsBytes })},
+		{"cursor.hold_bytes", frame.LevelBase, "4294967296",
+			"bytes of blocks that a cursor may keep from retention; 0 is no bound",
+			number(0, 1<<50, func(s *Settings) *uint64 { return &s.CursorHoldBytes })},
+		{"cursor.hold_events", frame.LevelBase, "10000000",
+			"events that a cursor may keep from retention; 0 is no bound",
+			number(0, 1<<50, func(s *Settings) *uint64 { return &s.CursorHoldEvents })},
+		{"cursor.hold_for", frame.LevelBase, "72h",
+			"how old an event may get that a cursor keeps from retention; 0 is no bound",
+			duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorHoldFor })},
+		{"cursor.idle_expiry", frame.LevelBase, "0s",
+			"how long after its last open, commit or seek a cursor is removed; 0 is never",
+			duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorIdle })},
+		{"cursor.max", frame.LevelBase, "10000",
+			"how many cursors there may be",
+			number(1, 1_000_000, func(s *Settings) *uint64 { return &s.CursorMax })},
+		{"cursor.stall_after", frame.LevelDelivery, "5m",
+			"how long a cursor may stand still, with an event open for as long, before CURSOR_STALLED tells of it; 0 is never",
+			duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorStall })},
+		{"dedup.max_keys", frame.LevelBase, "20000000",
+			"keys that the dedup window may hold; past it publishing is refused until some expire",
+			number(frame.MaxRows, 1<<31, func(s *Settings) *uint64 { return &s.DedupMaxKeys })},
+		{"dedup.window", frame.LevelBase, "60s",
+			"how long after an event was appended its key suppresses the same again",
+			duration(time.Second, 24*time.Hour, func(s *Settings) *time.Duration { return &s.DedupWindow })},
+		{"dlq.max_age", frame.LevelLetters, "0s",
+			"how long after it died a dead letter is purged; 0 is never",
+			duration(0, 100*year, func(s *Settings) *time.Duration { return &s.LettersAge })},
+		{"dlq.max_bytes", frame.LevelLetters, "268435456",
+			"bytes of dead letters that are kept; past it a new one is refused, and its cursor stays",
+			number(1<<10, 1<<50, func(s *Settings) *uint64 { return &s.LettersBytes })},
+		{"dlq.stale_after", frame.LevelLetters, "24h",
+			"how long after it died a dead letter is told by DLQ_STALE_EVENTS, once; 0 is never",
+			duration(0, 10*year, func(s *Settings) *time.Duration { return &s.LettersStale })},
+		{"group.ack_wait", frame.LevelDelivery, "30s",
+			"how long a member of a group may hold an event without a word of it before the delivery has failed, unless the group says otherwise",
+			duration(minAckWait, maxAckWait, func(s *Settings) *time.Duration { return &s.GroupAckWait })},
+		{"group.max_deliver", frame.LevelDelivery, "5",
+			"deliveries that fail before an event of a group goes to the dead letters, unless the group says otherwise; 0 is no bound",
+			number(0, maxMaxDeliver, func(s *Settings) *uint64 { return &s.GroupMaxDeliver })},
+		{"group.max_pending", frame.LevelDelivery, "10000",
+			"events of a group that may be open behind its first open one, unless the group says otherwise",
+			number(1, maxMaxPending, func(s *Settings) *uint64 { return &s.GroupMaxPending })},
+		{"group.session_timeout", frame.LevelDelivery, "10s",
+			"how long a member of a group may be silent before what it holds goes to others",
+			duration(minAckWait, time.Hour, func(s *Settings) *time.Duration { return &s.GroupSession })},
+		{"health.hold_down", frame.LevelHealth, "5s",
+			"how long after a VOTER_OFFLINE or VOTER_ONLINE the next one of the same voter may come",
+			duration(0, time.Hour, func(s *Settings) *time.Duration { return &s.HealthHoldDown })},
+		{"limits.depth", frame.LevelBase, "128",
+			"nesting levels of a payload",
+			size(1, 1000, func(s *Settings) *int { return &s.Limits.Depth })},
+		{"limits.event_bytes", frame.LevelBase, "1048576",
+			"bytes of one event's payload in canonical form",
+			size(1024, 8<<20, func(s *Settings) *int { return &s.Limits.EventBytes })},
+		{"limits.name_bytes", frame.LevelBase, "256",
+			"bytes of a type, source, key or id",
+			size(16, 4096, func(s *Settings) *int { return &s.Limits.NameBytes })},
+		{"limits.request_bytes", frame.LevelBase, "4194304",
+			"bytes of one request",
+			size(1024, 16<<20, func(s *Settings) *int { return &s.Limits.RequestBytes })},
+		{"limits.request_events", frame.LevelBase, "10000",
+			"events of one request",
+			size(1, frame.MaxRows/2, func(s *Settings) *int { return &s.Limits.RequestEvents })},
+		{"producer.max", frame.LevelBase, "100000",
+			"producers whose results are kept; past it the one used longest ago is forgotten",
+			number(1000, 10_000_000, func(s *Settings) *uint64 { return &s.ProducerMax })},
+		{"producer.ttl", frame.LevelBase, "15m",
+			"how long after its last request a producer's results are kept",
+			duration(10*time.Minute, 24*time.Hour, func(s *Settings) *time.Duration { return &s.ProducerTTL })},
+		{"retention.age", frame.LevelBase, "168h",
+			"how long events are kept; 0 is no bound",
+			duration(0, 100*year, func(s *Settings) *time.Duration { return &s.RetentionAge })},
+		{"retention.bytes", frame.LevelBase, "8589934592",
+			"bytes of stored blocks that are kept; 0 is no bound",
+			number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionBytes })},
+		{"retention.events", frame.LevelBase, "0",
+			"events that are kept; 0 is no bound",
+			number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionEvents })},
+		{"validation.strict", frame.LevelBase, "false",
+			"whether events of unknown types are refused",
+			choose(func(s *Settings) *bool { return &s.ValidationStrict }, "false", "true")},
 	}
 }
 
 const year = 365 * 24 * time.Hour
 
-func number(low, high uint64, field func(*Settings) *uint64) func(*Settings, string) error {
-	return func(s *Settings, value string) error {
+func number(low, high uint64, field func(*Settings) *uint64) rule {
+	return rule{fmt.Sprintf("%d to %d", low, high), func(s *Settings, value string) error {
 		n, err := strconv.ParseUint(value, 10, 64)
 		if err != nil || n < low || n > high {
 			return fmt.Errorf("%q is not a whole number from %d to %d", value, low, high)
 		}
 		*field(s) = n
 		return nil
-	}
+	}}
 }
 
-func size(low, high int, field func(*Settings) *int) func(*Settings, string) error {
-	return func(s *Settings, value string) error {
+func size(low, high int, field func(*Settings) *int) rule {
+	return rule{fmt.Sprintf("%d to %d", low, high), func(s *Settings, value string) error {
 		n, err := strconv.Atoi(value)
 		if err != nil || n < low || n > high {
 			return fmt.Errorf("%q is not a whole number from %d to %d", value, low, high)
 		}
 		*field(s) = n
 		return nil
-	}
+	}}
 }
 
-func duration(low, high time.Duration, field func(*Settings) *time.Duration) func(*Settings, string) error {
-	return func(s *Settings, value string) error {
+func duration(low, high time.Duration, field func(*Settings) *time.Duration) rule {
+	return rule{fmt.Sprintf("%s to %s", low, high), func(s *Settings, value string) error {
 		d, err := time.ParseDuration(value)
 		if err != nil || d < low || d > high {
 			return fmt.Errorf("%q is not a duration from %s to %s, such as 90s or 72h", value, low, high)
 		}
 		*field(s) = d
 		return nil
-	}
+	}}
 }
 
-func choose(field func(*Settings) *bool, no, yes string) func(*Settings, string) error {
-	return func(s *Settings, value string) error {
+func choose(field func(*Settings) *bool, no, yes string) rule {
+	return rule{no + " or " + yes, func(s *Settings, value string) error {
 		if value != no && value != yes {
 			return fmt.Errorf("%q is neither %s nor %s", value, no, yes)
 		}
 		*field(s) = value == yes
 		return nil
-	}
-}
-
-// level is the feature level from which on a setting may be changed.
-func (d definition) level() uint32 {
-	if strings.HasPrefix(d.key, "autopilot.") || strings.HasPrefix(d.key, "health.") {
-		return levelHealth
-	}
-	if strings.HasPrefix(d.key, "dlq.") {
-		return LevelLetters
-	}
-	if strings.HasPrefix(d.key, "group.") || strings.HasPrefix(d.key, "clients.") || d.key == "cursor.stall_after" || d.key == "chain.deadlines" {
-		return LevelDelivery
-	}
-	return 0
+	}}
 }
 
 func lookup(key string) (definition, bool) {
@@ -191,7 +262,7 @@ func lookup(key string) (definition, bool) {
 func defaultSettings() Settings {
 	var s Settings
 	for _, d := range definitions() {
-		if err := d.put(&s, d.fallback); err != nil {
+		if err := d.rule.put(&s, d.fallback); err != nil {
 			panic(fmt.Sprintf("fsm: default of %s: %v", d.key, err))
 		}
 	}
@@ -208,7 +279,7 @@ func (s *Settings) set(key, value string) error {
 	if value == "" {
 		value = d.fallback
 	}
-	return d.put(s, value)
+	return d.rule.put(s, value)
 }
 
 func (a *applier) setSetting(c frame.SettingSet) Result {
@@ -216,7 +287,7 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 	if !known {
 		return refuse(NotFound, "key", fmt.Sprintf("there is no setting %q", c.Key), "list them: ringlog settings ls")
 	}
-	if d.level() > a.s.meta.FeatureLevel {
+	if d.level > max(frame.LevelBase, a.s.meta.FeatureLevel) {
 		return refuse(NotFound, "key", fmt.Sprintf("some members do not know the setting %q yet", c.Key), "run this version on all nodes first")
 	}
 	before := a.s.settings.DedupWindow

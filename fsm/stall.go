@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
 )
 
 // Stall says that a cursor stands still: since when it was told to. A group stands
@@ -35,7 +36,7 @@ func (a *applier) watchStalls() {
 	}
 }
 
-func (a *applier) tellsDelivery() bool { return a.s.meta.FeatureLevel >= LevelDelivery }
+func (a *applier) tellsDelivery() bool { return a.s.meta.FeatureLevel >= frame.LevelDelivery }
 
 // movedAt is when a cursor moved last; one that has not since members know of that, was
 // used last.

@@ -48,10 +48,7 @@ const (
 )
 
 // FeatureLevel is the newest feature level this build takes part in.
-const FeatureLevel = 4
-
-// levelHealth is the feature level from which on the log tells of its voters' health.
-const levelHealth = 2
+const FeatureLevel = frame.LevelDelivery
 
 // ErrNewerFormat is wrapped when a state was written by a newer build.
 var ErrNewerFormat = errors.New("the state was written by a newer version of ringlog")

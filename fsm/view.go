@@ -262,7 +262,7 @@ func (m *Machine) NextDeadline() time.Time {
 		}
 		m.lettersDue(s, earlier)
 		due(s.clients.due)
-		if s.settings.CursorStall > 0 && s.meta.FeatureLevel >= LevelDelivery && len(s.cursors) > 0 {
+		if s.settings.CursorStall > 0 && s.meta.FeatureLevel >= frame.LevelDelivery && len(s.cursors) > 0 {
 			due(max(s.meta.StallDue, 1))
 		}
 		if at, some := m.retentionDue(s); some {

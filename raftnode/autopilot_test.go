@@ -58,7 +58,7 @@ func (c *cluster) judged(what, id string, ok func(AutopilotVerdict, ServerVerdic
 
 func (c *cluster) levelTwo() {
 	c.t.Helper()
-	eventually(c.t, "feature level 2", func() bool { return c.leader().machine.FeatureLevel() >= levelHealth })
+	eventually(c.t, "feature level 2", func() bool { return c.leader().reached(frame.KindVoterHealth) })
 }
 
 func hasVote(n *Node, id string) bool { return slices.Contains(votersOf(n.servers()), id) }

@@ -10,6 +10,7 @@ var (
 	ErrOutcomeUnknown = errors.New("outcome unknown: the request may have been appended")
 	ErrOverloaded     = errors.New("too many requests are waiting")
 	ErrDiskFull       = errors.New("disk is nearly full")
+	ErrFeatureLevel   = errors.New("some members run a version that does not know this yet")
 	ErrTooLarge       = errors.New("request is too large")
 	ErrDiverged       = errors.New("this node's state differs from the majority's: remove it from the cluster, empty its data folder and let it join again")
 	errLeaderGone     = errors.New("the leader that was asked leads no more and does not answer")

@@ -11,7 +11,6 @@ import (
 )
 
 const (
-	levelHealth  = 2               // the feature level from which on the log tells of its voters' health
 	journalsWait = 5 * time.Second // for a majority, and for voters in reach that still see an outage, before journals are handed in
 	viewsAtOnce  = 64              // in one entry
 )
@@ -27,7 +26,7 @@ func (n *Node) tellHealth(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if n.machine.FeatureLevel() < levelHealth {
+		if !n.reached(frame.KindVoterHealth) {
 			continue
 		}
 		if err := c.round(ctx, time.Now()); err != nil && ctx.Err() == nil {

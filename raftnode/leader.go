@@ -295,7 +295,7 @@ func (n *Node) cause() string {
 func (n *Node) silence() time.Duration {
 	heard, missed := n.raft.Load().LastContact(), n.terms.missed(n.machine.Leadership().Term)
 	switch cause := n.cause(); {
-	case n.machine.FeatureLevel() < levelHealth:
+	case !n.reached(frame.KindLongHello):
 		return 0
 	case cause == election.CauseReelected && !missed.IsZero():
 		return time.Since(missed)

@@ -100,7 +100,7 @@ func (n *Node) wishOnJoin(ctx context.Context, id string, listed, voter bool) er
 
 // wish records whether a member is to have a vote, as far as all members know how.
 func (n *Node) wish(ctx context.Context, id string, wanted bool, reason string) error {
-	if n.machine.FeatureLevel() < levelHealth {
+	if !n.reached(frame.KindMemberVote) {
 		return nil
 	}
 	return n.decide(ctx, frame.MemberVote{ID: id, Wanted: wanted, Reason: reason})

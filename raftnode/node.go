@@ -241,7 +241,7 @@ func (n *Node) start() {
 	r := n.raft.Load()
 	n.terms = newTermsSeen(r)
 	n.vigil.observe(r)
-	n.proposer = newProposer(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, r.Apply)
+	n.proposer = newProposer(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
 	n.barrier = newBarrier(n.leaderIndex)
 	n.disk.voters = n.fullVoters
 	n.work.Go(func() { n.compaction.run(n.ctx, n.Snapshot) })

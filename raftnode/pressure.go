@@ -6,7 +6,6 @@ import (
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/frame"
-	"github.com/ringrift/ringlog/fsm"
 )
 
 const (
@@ -43,7 +42,7 @@ func (n *Node) tellPressure(ctx context.Context) {
 		peak.Refused, before = total-before, total
 		refused += peak.Refused
 		active, due := p.See(now, peak)
-		if !due || n.machine.FeatureLevel() < fsm.LevelDelivery {
+		if !due || !n.reached(frame.KindPressure) {
 			continue
 		}
 		// Past the queue, which has no room.

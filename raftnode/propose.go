@@ -16,7 +16,7 @@ import (
 // state machine is returned as the error, a *fsm.Refusal, beside the result.
 //
 // Other errors wrap ErrNoLeader, ErrNoQuorum, ErrOverloaded, ErrDiskFull,
-// ErrTooLarge, ErrDiverged, ErrClosed or ctx's: nothing was appended; or
+// ErrTooLarge, ErrFeatureLevel, ErrDiverged, ErrClosed or ctx's: nothing was appended; or
 // ErrOutcomeUnknown.
 func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	if err := n.mayPropose(r); err != nil {
@@ -48,6 +48,9 @@ func (n *Node) mayPropose(r frame.Request) error {
 	}
 	return nil
 }
+
+// reached reports whether every member knows a kind of command, so that it may be proposed.
+func (n *Node) reached(k frame.Kind) bool { return k.Level() <= n.machine.FeatureLevel() }
 
 // requestBytes is about what a request takes in memory and in a frame.
 func requestBytes(r frame.Request) int {
@@ -128,7 +131,7 @@ func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error)
 // forwardError keeps what is known to have changed nothing; of anything else
 // nobody can tell.
 func forwardError(err error) error {
-	for _, certain := range []error{ErrNoLeader, ErrNoQuorum, ErrOverloaded, ErrDiskFull, ErrTooLarge, ErrDiverged, ErrClosed, ErrOutcomeUnknown} {
+	for _, certain := range []error{ErrNoLeader, ErrNoQuorum, ErrOverloaded, ErrDiskFull, ErrTooLarge, ErrFeatureLevel, ErrDiverged, ErrClosed, ErrOutcomeUnknown} {
 		if errors.Is(err, certain) {
 			return err
 		}

@@ -46,6 +46,7 @@ type proposer struct {
 	apply  func(data []byte, timeout time.Duration) raft.ApplyFuture
 	clock  *clock
 	digest func() (uint64, fsm.Sum)
+	level  func() uint32 // the feature level that every member has reached
 	limits Limits
 
 	sending    sync.Mutex // orders stamps and entries alike
@@ -91,8 +92,9 @@ type flight struct {
 // held is what memory is taken by.
 type held struct{ requests, bytes int }
 
-func newProposer(id string, limits Limits, c *clock, digest func() (uint64, fsm.Sum), apply func([]byte, time.Duration) raft.ApplyFuture) *proposer {
-	p := &proposer{id: id, apply: apply, clock: c, digest: digest, limits: limits,
+func newProposer(id string, limits Limits, c *clock, digest func() (uint64, fsm.Sum), level func() uint32,
+	apply func([]byte, time.Duration) raft.ApplyFuture) *proposer {
+	p := &proposer{id: id, apply: apply, clock: c, digest: digest, level: level, limits: limits,
 		flights: make(chan flight, maxInFlight)}
 	p.changed = sync.NewCond(&p.mu)
 	p.done.Go(p.fill)
@@ -106,10 +108,10 @@ func (p *proposer) propose(ctx context.Context, r frame.Request) (fsm.Result, er
 	if r.Batch != nil {
 		q.rows = r.Batch.Len()
 	}
-	if err := readable(r); err != nil {
+	if err := wellFormed(r); err != nil {
 		return fsm.Result{}, err
 	}
-	if err := p.enqueue(q); err != nil {
+	if err := p.enqueue(q, p.reached(r.Command)); err != nil {
 		return fsm.Result{}, err
 	}
 	select {
@@ -120,9 +122,9 @@ func (p *proposer) propose(ctx context.Context, r frame.Request) (fsm.Result, er
 	}
 }
 
-// readable refuses what the state machine could not read: such an entry would stop
+// wellFormed refuses what the state machine could not read: such an entry would stop
 // every node, now and after each restart.
-func readable(r frame.Request) error {
+func wellFormed(r frame.Request) error {
 	if r.Command.Kind() == frame.KindPublish {
 		return nil // bounded where it comes in, and large
 	}
@@ -132,7 +134,23 @@ func readable(r frame.Request) error {
 	return nil
 }
 
-func (p *proposer) enqueue(q *proposal) error {
+// reached refuses a command of a feature level that not every member has reached: its entry
+// would stop the members that do not know it, now and after each restart. Every way of
+// proposing asks.
+func (p *proposer) reached(c frame.Command) error {
+	needed := c.Kind().Level()
+	if needed <= frame.LevelBase {
+		return nil // a publish does not wait for the state machine
+	}
+	if at := p.level(); at < needed {
+		return fmt.Errorf("raftnode: propose %T: %w: it is of feature level %d, the cluster is at %d", c, ErrFeatureLevel, needed, at)
+	}
+	return nil
+}
+
+// enqueue queues a request. An unknown one is refused with that error, by the leader alone: the
+// state of another node may lag.
+func (p *proposer) enqueue(q *proposal, unknown error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -140,6 +158,8 @@ func (p *proposer) enqueue(q *proposal) error {
 		return ErrClosed
 	case p.gate == gateClosed || p.gate == gatePaused:
 		return ErrNoLeader
+	case unknown != nil:
+		return unknown
 	case !p.hasRoom(q):
 		p.refused++
 		return fmt.Errorf("raftnode: propose: %w: %d requests, at most %d, of %d bytes, at most %d", ErrOverloaded,
@@ -287,6 +307,9 @@ func (p *proposer) holds(term uint64, right func(gate) bool) bool {
 func (p *proposer) direct(term uint64, commands ...frame.Command) error {
 	var b frame.Builder
 	for _, c := range commands {
+		if err := p.reached(c); err != nil {
+			return err
+		}
 		b.Add(c, nil)
 	}
 	future := p.send(&b, term)
@@ -308,6 +331,9 @@ func (p *proposer) aside(c frame.Command) error {
 	term := p.openTerm()
 	if term == 0 {
 		return ErrNoLeader
+	}
+	if err := p.reached(c); err != nil {
+		return err
 	}
 	var b frame.Builder
 	b.Add(c, nil)

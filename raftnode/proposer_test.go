@@ -68,7 +68,8 @@ func (w *wire) land(n int, err error) {
 
 func bench(queueBytes int) (*wire, *proposer) {
 	w := &wire{}
-	p := newProposer("n1", Limits{QueueRequests: 1000, QueueBytes: queueBytes}, newClock(systemClock()), func() (uint64, fsm.Sum) { return 0, fsm.Sum{} }, w.apply)
+	p := newProposer("n1", Limits{QueueRequests: 1000, QueueBytes: queueBytes}, newClock(systemClock()), func() (uint64, fsm.Sum) { return 0, fsm.Sum{} },
+		func() uint32 { return fsm.FeatureLevel }, w.apply)
 	return w, p
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/frame"
 )
 
 // overdueTold are the runs that the log tells to be overdue, as it does.
@@ -39,7 +39,7 @@ func (s *site) overdueTold() (told []string) {
 // the log, also when another leads meanwhile; one that goes on in time is not.
 func TestAnOverdueRunIsToldOnce(t *testing.T) {
 	sites := newSites(t, 3, nil)
-	sites[0].atLevel(fsm.LevelDelivery)
+	sites[0].atLevel(frame.LevelDelivery)
 	leader, others := leading(t, sites)
 	leader.step("late", "TRAINING_STARTED") // before anybody looks
 	leader.step("quick", "TRAINING_STARTED")

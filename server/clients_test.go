@@ -7,7 +7,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/audit"
-	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/frame"
 )
 
 // atLevel waits until all members of a cluster have told what they know.
@@ -20,7 +20,7 @@ func (s *site) atLevel(level uint32) {
 // audit, until it takes itself away.
 func TestWhoListensIsKnownEverywhere(t *testing.T) {
 	sites := newSites(t, 3, nil)
-	sites[0].atLevel(fsm.LevelDelivery)
+	sites[0].atLevel(frame.LevelDelivery)
 	_, others := leading(t, sites)
 	here, there := others[0], others[1]
 	var made clientView

@@ -63,6 +63,25 @@ func TestAClusterOverHTTP(t *testing.T) {
 	}
 }
 
+// TestWhatNotEveryMemberKnowsIsRefused has members that report an older version.
+func TestWhatNotEveryMemberKnowsIsRefused(t *testing.T) {
+	sites := newSites(t, 3, func(c *Config) { c.Node = &faultyNode{level: frame.LevelLetters} })
+	sites[0].atLevel(frame.LevelLetters)
+	leader, others := leading(t, sites)
+	for _, s := range []*site{leader, others[0]} {
+		s.ok("PUT", "/v1/cursors/c", `{"from":"start"}`)
+		for path, body := range map[string]string{
+			"/v1/groups/g":       `{"from":"start"}`,
+			"/v1/clients/router": `{"subscriptions":[{"name":"s"}]}`,
+		} {
+			a := s.do("PUT", path, body)
+			if e := a.err(t); a.status != 503 || e.Code != api.Unavailable || e.Field != fieldFeatureLevel || e.Remedy == "" {
+				t.Errorf("%s at %s: %d %s", path, s.node.Status().NodeID, a.status, a.body)
+			}
+		}
+	}
+}
+
 func followerTakesWrites(t *testing.T, sites []*site) {
 	_, others := leading(t, sites)
 	f := others[0]

@@ -79,6 +79,10 @@ func pastTail(field string, offset, tail uint64, remedy string) *api.Error {
 		Remedy:  remedy}
 }
 
+// fieldFeatureLevel is the field of the one refusal that lasts until members are upgraded. Another
+// node knows it from the unavailable ones by that.
+const fieldFeatureLevel = "feature_level"
+
 // nodeErrors are the node's errors, the more telling ones first: an unknown
 // outcome may also wrap the reason that made it so.
 func nodeErrors() []struct {
@@ -93,6 +97,7 @@ func nodeErrors() []struct {
 		message string
 		remedy  string
 	}{
+		{raftnode.ErrFeatureLevel, api.Unavailable, raftnode.ErrFeatureLevel.Error(), "run this version on all nodes first: ringlog cluster members"},
 		{raftnode.ErrOutcomeUnknown, api.OutcomeUnknown, "it may or may not have happened", "repeat it with the same producer and sequence, or the same dedup_id, within their window"},
 		{raftnode.ErrNoQuorum, api.NoQuorum, "too few voters can be reached to decide anything", "bring voters back; a retry is safe"},
 		{raftnode.ErrNoLeader, api.NoLeader, "nobody leads the cluster at the moment", "retry in a second; nothing was appended"},
@@ -111,6 +116,9 @@ func fromNode(err error) *api.Error {
 	for _, known := range nodeErrors() {
 		if errors.Is(err, known.is) {
 			e := &api.Error{Code: known.code, Message: known.message, Remedy: known.remedy}
+			if known.is == raftnode.ErrFeatureLevel {
+				e.Field = fieldFeatureLevel
+			}
 			if text := err.Error(); text != known.is.Error() {
 				e.Message += " (" + text + ")"
 			}

@@ -5,14 +5,13 @@ import (
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/frame"
-	"github.com/ringrift/ringlog/fsm"
 )
 
 // What became of an event is told of a group too, whose events are settled one by one.
 func TestWhatAGroupDidWithAnEventIsExplained(t *testing.T) {
 	s := newSite(t, nil) // offset 1 is the cluster's own
 	m := s.node.Machine()
-	eventually(t, "the level of groups", func() bool { return m.FeatureLevel() >= fsm.LevelDelivery })
+	eventually(t, "the level of groups", func() bool { return m.FeatureLevel() >= frame.LevelDelivery })
 	s.publish("A", 1, 6) // 2 to 7
 	s.propose(frame.GroupCreate{Name: "g", Filter: event.Filter{Types: []string{"A"}}})
 	settle := func(c frame.GroupSettle) {

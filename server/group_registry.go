@@ -51,9 +51,6 @@ func (k *coordinators) crowded() bool {
 
 // get returns the coordinator of a group, a new one where there is none that goes on.
 func (k *coordinators) get(ctx context.Context, name string) (*liveGroup, error) {
-	if err := k.ops.knowsGroups(); err != nil {
-		return nil, err
-	}
 	for {
 		term := k.ops.node.LeadingTerm()
 		if term == 0 {
@@ -143,15 +140,6 @@ func (s *service) deliveryPolicy(p frame.GroupPolicy) groups.Policy {
 	orDefault(&out.MaxDeliver, set.GroupMaxDeliver)
 	orDefault(&out.MaxPending, set.GroupMaxPending)
 	return out
-}
-
-// knowsGroups refuses what members of an older version could not read.
-func (s *service) knowsGroups() error {
-	if s.machine().FeatureLevel() >= fsm.LevelDelivery {
-		return nil
-	}
-	return &api.Error{Code: api.Unavailable, Field: "feature_level", Message: "some members do not know groups yet",
-		Remedy: "run this version on all nodes first: ringlog cluster members"}
 }
 
 func (s *service) noGroup(name string) *api.Error {

@@ -61,9 +61,6 @@ func (s *service) createGroup(ctx context.Context, c groupSpec) (cursorView, err
 	if err := s.checkCursorName(c.name); err != nil {
 		return cursorView{}, err
 	}
-	if err := s.knowsGroups(); err != nil {
-		return cursorView{}, err
-	}
 	if err := s.checkFilter(ctx, c.filter); err != nil {
 		return cursorView{}, err
 	}

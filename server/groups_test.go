@@ -82,7 +82,7 @@ func (s *site) group(name, body string) func(member string) *worker {
 // knowsGroups waits until all members are known to know them.
 func (s *site) knowsGroups() {
 	s.t.Helper()
-	eventually(s.t, "the level of groups", func() bool { return s.node.Machine().FeatureLevel() >= fsm.LevelDelivery })
+	eventually(s.t, "the level of groups", func() bool { return s.node.Machine().FeatureLevel() >= frame.LevelDelivery })
 }
 
 func (s *site) set(key, value string) {
@@ -474,30 +474,5 @@ func TestARedrivenLetterComesToItsGroup(t *testing.T) {
 	w.say(acks(copied.Events[0].Offset, copied.Events[0].Offset))
 	if letters := s.ok("GET", "/v1/dlq", "").body; !strings.Contains(letters, `"count":0`) {
 		t.Errorf("%s", letters)
-	}
-}
-
-// aged is a node whose state knows of no member that knows groups.
-type aged struct {
-	Node
-	machine *fsm.Machine
-}
-
-func (a *aged) Machine() *fsm.Machine { return a.machine }
-
-func TestGroupsWaitForAllMembersToKnowThem(t *testing.T) {
-	m, err := fsm.Open(fsm.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	ops := &service{node: &aged{newSite(t, nil).node, m}}
-	ops.groups = newCoordinators(t.Context(), ops, hclog.NewNullLogger())
-	_, made := ops.createGroup(t.Context(), groupSpec{cursorSpec: cursorSpec{name: "g"}})
-	_, joined := ops.exchange(t.Context(), exchangeRequest{group: "g", member: "w"})
-	for _, err := range []error{made, joined} {
-		if e := toAPI(err); e.Code != api.Unavailable || e.Field != "feature_level" || e.Remedy == "" {
-			t.Errorf("%+v", e)
-		}
 	}
 }

@@ -43,23 +43,6 @@ func clip(text string, limit int) string {
 	return fmt.Sprintf("%s … (%d more bytes)", text[:cut], len(text)-cut)
 }
 
-// knowsLetters refuses what members of an older version could not read.
-func (s *service) knowsLetters() error {
-	if s.machine().FeatureLevel() >= fsm.LevelLetters {
-		return nil
-	}
-	return &api.Error{Code: api.Unavailable, Field: "feature_level", Message: "some members do not know dead letters yet",
-		Remedy: "run this version on all nodes first: ringlog cluster members"}
-}
-
-// letterCommand gets a command about letters decided.
-func (s *service) letterCommand(ctx context.Context, c frame.Command) (fsm.Result, error) {
-	if err := s.knowsLetters(); err != nil {
-		return fsm.Result{}, err
-	}
-	return s.command(ctx, c)
-}
-
 // deadLettered answers a dead letter.
 type deadLettered struct {
 	Letter   *fsm.LetterView `json:"letter"`
@@ -77,7 +60,7 @@ func (s *service) deadLetter(ctx context.Context, name string, offset, generatio
 	if err != nil {
 		return deadLettered{}, err
 	}
-	result, err := s.letterCommand(ctx, frame.DeadLetter{Cursor: name, Generation: generation, Offset: offset, Handler: clip(f.handler, maxHandlerText),
+	result, err := s.command(ctx, frame.DeadLetter{Cursor: name, Generation: generation, Offset: offset, Handler: clip(f.handler, maxHandlerText),
 		Error: clip(f.text, maxErrorText), Attempts: f.attempts, FirstFailed: f.first, Event: copied})
 	if err != nil {
 		return deadLettered{}, err
@@ -195,7 +178,7 @@ func (c *chosen) take(id, limit uint64) bool {
 // choose finds the dead letters of a selection; ids that were named are taken as they
 // are.
 func (s *service) choose(ctx context.Context, sel *selection) (c chosen, err error) {
-	if err := errors.Join(sel.check(), s.knowsLetters()); err != nil {
+	if err := sel.check(); err != nil {
 		return c, err
 	}
 	if err := s.node.ReadBarrier(ctx); err != nil {
@@ -247,7 +230,7 @@ func (s *service) batches(ctx context.Context, sel *selection, c chosen, command
 	}
 	for left := c.ids; len(left) > 0; {
 		n := min(len(left), frame.MaxLetters)
-		result, err := s.letterCommand(ctx, command(left[:n]))
+		result, err := s.command(ctx, command(left[:n]))
 		if err != nil && answer.Done > 0 {
 			return answer, nil // the caller sees what is left
 		}

@@ -46,9 +46,6 @@ type refusedRow struct {
 // event is told and left out.
 func (s *service) importLetters(ctx context.Context, source string, rows []letterRow, dryRun bool) (answer imported, err error) {
 	answer = imported{Refused: []refusedRow{}, DryRun: dryRun}
-	if err := s.knowsLetters(); err != nil {
-		return answer, err
-	}
 	policy := s.machine().Policy()
 	var letters []frame.ImportedLetter
 	for i := range rows {
@@ -65,7 +62,7 @@ func (s *service) importLetters(ctx context.Context, source string, rows []lette
 	}
 	for len(letters) > 0 {
 		n := min(len(letters), frame.MaxLetters)
-		result, err := s.letterCommand(ctx, frame.LetterImport{Letters: letters[:n]})
+		result, err := s.command(ctx, frame.LetterImport{Letters: letters[:n]})
 		if err != nil {
 			return answer, err
 		}

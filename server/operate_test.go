@@ -134,6 +134,7 @@ type faultyNode struct {
 	diverged atomic.Bool
 	panics   atomic.Bool
 	hangs    atomic.Bool
+	level    uint32 // the feature level that it reports; 0: its own
 }
 
 func (f *faultyNode) Diverged() bool { return f.diverged.Load() }
@@ -151,7 +152,17 @@ func (f *faultyNode) Report() raftnode.Report {
 	if f.panics.Load() {
 		panic("planted")
 	}
-	return f.Node.Report()
+	r := f.Node.Report()
+	if f.level != 0 {
+		r.FeatureLevel = f.level
+	}
+	return r
+}
+func (f *faultyNode) AddMember(ctx context.Context, m frame.Member, opts raftnode.MemberOptions) (string, error) {
+	if f.level != 0 {
+		m.FeatureLevel = f.level
+	}
+	return f.Node.AddMember(ctx, m, opts)
 }
 func (f *faultyNode) Status() raftnode.Status {
 	if f.panics.Load() {

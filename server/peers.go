@@ -180,6 +180,9 @@ func sentinel(e *api.Error) error {
 			return known.is
 		}
 	}
+	if code == api.Unavailable && e.Field == fieldFeatureLevel {
+		return raftnode.ErrFeatureLevel
+	}
 	if code == api.Unavailable {
 		return raftnode.ErrClosed
 	}

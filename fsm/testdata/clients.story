@@ -1,11 +1,8 @@
-# Below the newest feature level nobody can register.
 > voters n1
 > leads n1
   1 LEADER_ELECTED {"cause": "bootstrap", "leader_id": "n1", "term": 2}
-> client trainer-3 5m loss=training.*
-  invalid: some members do not know registered clients yet
 > member n1 4
-# From it on everybody says what it listens to, for a time.
+# Everybody says what it listens to, for a time.
 > client trainer-3 5m loss=training.* alarm=*_FAILED!attached
 > wait 1m
 > client watcher 30s all=*!connecting

@@ -1,9 +1,7 @@
-# Groups are of feature level 4.
+# The settings of groups are of feature level 4.
 > leads n1
   1 LEADER_ELECTED {"cause": "bootstrap", "leader_id": "n1", "term": 2}
 > member n1 3
-> group work
-  invalid: some members do not know groups yet
 > set group.ack_wait 1s
   not_found: some members do not know the setting "group.ack_wait" yet
 > member n1 4

@@ -1,10 +1,8 @@
-# What leaders say of their queue is told once, from the newest feature level on, and a
-# new leader goes on where the one before was.
+# What leaders say of their queue is reported once, and a new leader resumes where the one
+# before was.
 > voters n1 n2
 > leads n1
   1 LEADER_ELECTED {"cause": "bootstrap", "leader_id": "n1", "term": 2}
-> full 90
-  invalid: some members do not know registered clients yet
 > member n1 4
 > full 90
   2 BACKPRESSURE_ACTIVATED {"leader_id": "n1", "queue_bytes": 1048576, "queue_depth": 90, "refused": 3}

@@ -180,6 +180,7 @@ func (m *GroupMember) beginFetching() (*ringlogv1.ExchangeRequest, context.Conte
 	}
 	req.Want = uint32(want)
 	req.WaitMs = uint32(max(1, min(m.timeout/3, m.c.cfg.AttemptTimeout/2).Milliseconds()))
+	req.Ahead = true // stock keeps what follows an event of its key until that is settled
 	m.stock.fetching, m.fetchIdle = true, false
 	return req, m.inSession
 }

@@ -42,7 +42,7 @@ func benchExchange(b *testing.B, keys int) {
 			b.Fatal("nothing to settle")
 		}
 		c.Settled(true)
-		taken = c.Take(now, m, batch, 1<<30, batch, taken[:0])
+		taken = c.Take(now, m, Demand{Events: batch, Bytes: 1 << 30, Units: batch, Ahead: true}, taken[:0])
 		handed += len(taken)
 		if refused := c.Ack(m, frame.Range{From: offset - batch + 1, To: offset}, nil); refused != nil {
 			b.Fatal(refused)

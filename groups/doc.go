@@ -11,9 +11,10 @@
 //   - An event is held by one member at a time, and by none before the log holds that it
 //     may have been handed out.
 //
-//   - Events of one key that are held are held by one member, which got them in order.
-//     When a delivery fails, the later ones of that key are taken from the member too and
-//     come again behind it.
+//   - Events of one key that are held are held by one member, which got them in order: one
+//     at a time, so that nothing it holds has to wait for anything else that it holds. A
+//     member that works ahead gets more of a key. When a delivery fails, the later ones of
+//     that key are revoked and follow it again, and the member must not have handled them.
 //
 //   - What a coordinator does not know of the one before it, nobody else has acted on: a
 //     failed event is handed out again once the log has that it failed, a key goes to
@@ -45,6 +46,6 @@
 //	m, err := c.Join(now, "worker-1", nil, nil)
 //	settle, ok := c.Outbox(1000, false)        // reserve a thousand; propose it …
 //	c.Settled(true)                            // … it is committed
-//	deliveries := c.Take(now, m, 1000, 1<<20, 1000, nil)
+//	deliveries := c.Take(now, m, groups.Demand{Events: 1000, Bytes: 1 << 20, Units: 1000}, nil)
 //	refused := c.Ack(m, ranges, nil)
 package groups

@@ -39,10 +39,45 @@ func joined(t *testing.T, c *Coordinator, name string) *Member {
 }
 
 func takes(c *Coordinator, m *Member, want, bytes, units int) (offsets []uint64) {
-	for _, d := range c.Take(time.Unix(1000, 0), m, want, bytes, units, nil) {
+	for _, d := range c.Take(time.Unix(1000, 0), m, Demand{Events: want, Bytes: bytes, Units: units, Ahead: true}, nil) {
 		offsets = append(offsets, d.Offset)
 	}
 	return offsets
+}
+
+func TestAMemberHoldsOneEventOfAKeyUnlessItWorksAhead(t *testing.T) {
+	c := shared(t, "a", "a", "b", "a")
+	m := joined(t, c, "m")
+	plain := func() (offsets []uint64) {
+		for _, d := range c.Take(time.Unix(1000, 0), m, Demand{Events: 9, Bytes: 1 << 20, Units: 9}, nil) {
+			offsets = append(offsets, d.Offset)
+		}
+		return offsets
+	}
+	if got := plain(); !slices.Equal(got, []uint64{1, 3}) {
+		t.Fatal(got)
+	}
+	if got := plain(); got != nil {
+		t.Fatalf("%v follow an event of their key that is not settled", got)
+	}
+	c.Ack(m, frame.Range{From: 3, To: 3}, nil)
+	if !c.Nack(time.Unix(1000, 0), m, Nack{Offset: 1}) || m.HasLost() {
+		t.Fatalf("a failure revoked %v", m.Lost())
+	}
+	if _, some := c.Outbox(0, false); !some {
+		t.Fatal("the log is not told of the failure")
+	}
+	c.Settled(true)
+	if got := plain(); !slices.Equal(got, []uint64{1}) {
+		t.Fatal(got)
+	}
+	c.Ack(m, frame.Range{From: 1, To: 1}, nil)
+	if got := plain(); !slices.Equal(got, []uint64{2}) {
+		t.Fatal(got)
+	}
+	if got := takes(c, m, 9, 1<<20, 9); !slices.Equal(got, []uint64{4}) {
+		t.Fatalf("ahead: %v", got)
+	}
 }
 
 // A member that comes later gets a key of one that has several, once what is held of it

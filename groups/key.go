@@ -9,6 +9,7 @@ type key struct {
 	hash  uint64
 	open  int     // its slots that are not settled
 	held  int     // its slots that are handed out, or pinned
+	out   int     // its slots that are handed out
 	owner *Member // whose they are; nil where there are none
 	head  uint64  // number of the first one that is parked; 0 is none
 	tail  uint64  // and of the last one that was opened
@@ -112,8 +113,11 @@ func (c *Coordinator) park(n uint64, s *slot, at int64) {
 }
 
 // wake queues a key whose first parked event can be handed out: with its owner, or for
-// anyone.
+// anyone. While an owner that does not work ahead holds one of its events, it is not.
 func (c *Coordinator) wake(k *key) {
+	if k.out > 0 && !k.owner.ahead {
+		return
+	}
 	if c.advance(k); k.where != nowhere || k.yield || k.dying > 0 || k.head == 0 || !c.slots.at(k.head).due(c.now) {
 		return
 	}
@@ -137,6 +141,7 @@ func (c *Coordinator) hold(s *slot, m *Member) {
 		return
 	}
 	k.held++
+	k.out++
 	if k.owner == nil {
 		k.owner = m
 		m.keys++
@@ -152,6 +157,7 @@ func (c *Coordinator) unhold(s *slot) {
 	s.member.held--
 	s.member = nil
 	if s.key != nil {
+		s.key.out--
 		c.release(s.key)
 	}
 }
@@ -171,7 +177,11 @@ func (c *Coordinator) release(k *key) {
 // had got a later one by then could not keep it.
 func (c *Coordinator) pin(s *slot) {
 	s.member.held--
-	s.member, s.pinned = nil, s.key != nil
+	s.member = nil
+	if s.key != nil {
+		s.pinned = true
+		s.key.out--
+	}
 }
 
 // unpin is pin's end.

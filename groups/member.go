@@ -28,6 +28,7 @@ type Member struct {
 	calls   int  // exchanges under way: it is not silent
 	gone    bool // its session is over and no other has begun
 	hungry  bool // it came, holds nothing and got nothing
+	ahead   bool // it takes events of a key that follow one that it has not settled
 	held    int
 	keys    int           // that it owns
 	queue   ring[unit]    // keys of its own with events that it may get

@@ -48,7 +48,7 @@ func TestCoordinatorAgreesWithModel(t *testing.T) {
 		})
 		w.drain()
 	})
-	for _, what := range []string{"delivered", "delivered again", "acked", "refused", "revoked", "expired", "silent", "dead", "claimed", "claimed again", "doubtful", "not claimed", "new leader", "settle failed", "outcome unknown", "trimmed"} {
+	for _, what := range []string{"delivered", "delivered again", "acked", "refused", "revoked", "expired", "silent", "dead", "claimed", "claimed again", "doubtful", "not claimed", "new leader", "settle failed", "outcome unknown", "trimmed", "of a key, ahead"} {
 		if did[what] == 0 {
 			t.Errorf("no history had this: %s", what)
 		}
@@ -304,13 +304,19 @@ func (w *world) takeFor(name string, cl *client, want int) int {
 		return 0
 	}
 	w.tellLost(name, cl)
-	list := w.c.Take(w.now, m, want, 1<<20, want, nil)
+	ahead := rapid.IntRange(0, 2).Draw(w.t, "ahead") > 0
+	list := w.c.Take(w.now, m, Demand{Events: want, Bytes: 1 << 20, Units: want, Ahead: ahead}, nil)
 	if len(list) > want {
 		w.t.Fatalf("%d events, %d were wanted", len(list), want)
 	}
 	for _, d := range list {
 		e := w.at(d.Offset)
 		w.mayGet(e, name)
+		if ahead && w.holdsOfKey(e, name) {
+			w.did["of a key, ahead"]++
+		} else if w.holdsOfKey(e, name) {
+			w.t.Fatalf("offset %d of key %s goes to %s, which holds one of it and does not work ahead", e.offset, e.key, name)
+		}
 		if e.count++; d.Count != e.count {
 			w.t.Fatalf("offset %d: delivery %d, want %d", d.Offset, d.Count, e.count)
 		}
@@ -346,6 +352,10 @@ func (w *world) mayGet(e *modelEvent, name string) {
 			w.t.Fatalf("offset %d of key %s goes to %s, and the log does not have what %s settled: %d", e.offset, e.key, name, other.by, other.offset)
 		}
 	}
+}
+
+func (w *world) holdsOfKey(e *modelEvent, name string) bool {
+	return slices.ContainsFunc(w.sameKey(e), func(other *modelEvent) bool { return other.holder == name })
 }
 
 func (w *world) tellLost(name string, cl *client) {

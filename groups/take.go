@@ -2,15 +2,25 @@ package groups
 
 import "time"
 
-// Take hands a member up to want events, of about maxBytes or one that is larger, at most
-// units of them from what anyone could get. It appends them to list, in order of each key.
-func (c *Coordinator) Take(now time.Time, m *Member, want, maxBytes, units int, list []Delivery) []Delivery {
+// Demand is what a member wants now.
+type Demand struct {
+	Events int
+	Bytes  int // about, or one event that is larger
+	Units  int // at most that many events without a key, and keys, of those that anyone could get
+	// Ahead asks for events of a key that follow one that the member has not settled. When
+	// that one fails, they are revoked, and the member must not have handled them.
+	Ahead bool
+}
+
+// Take hands a member events. It appends them to list, in order of each key.
+func (c *Coordinator) Take(now time.Time, m *Member, d Demand, list []Delivery) []Delivery {
 	c.tell(now)
-	t := taking{c: c, m: m, left: want, bytes: maxBytes, list: list}
+	c.setAhead(m, d.Ahead)
+	t := taking{c: c, m: m, left: d.Events, bytes: d.Bytes, list: list}
 	for t.more() {
 		own := t.own()
-		if units > 0 && t.more() && t.any() {
-			units--
+		if d.Units > 0 && t.more() && t.any() {
+			d.Units--
 			continue
 		}
 		if !own {
@@ -22,11 +32,25 @@ func (c *Coordinator) Take(now time.Time, m *Member, want, maxBytes, units int, 
 	switch {
 	case got > 0 || m.held > 0:
 		c.fed(m)
-	case !m.hungry && want > 0:
+	case !m.hungry && d.Events > 0:
 		m.hungry = true
 		c.yield++
 	}
 	return t.list
+}
+
+// setAhead notes how a member takes keys. Those of which it holds an event may be queued
+// for it once it works ahead.
+func (c *Coordinator) setAhead(m *Member, ahead bool) {
+	if m.ahead == ahead {
+		return
+	}
+	m.ahead = ahead
+	for n := c.slots.first; n < c.slots.next && ahead; n++ {
+		if s := c.slots.at(n); s.state == held && s.member == m && s.key != nil {
+			c.wake(s.key)
+		}
+	}
 }
 
 // fed takes back what a member that had nothing made others give up.
@@ -106,10 +130,11 @@ func (c *Coordinator) waiting(n uint64) *slot {
 	return s
 }
 
-// give hands out a key's first parked events, a turn at most.
+// give hands out a key's first parked events, a turn at most, or one to a member that does
+// not work ahead.
 func (t *taking) give(k *key) {
 	c := t.c
-	for n := 0; n < turn && t.more(); n++ {
+	for n := 0; n < turn && t.more() && (k.out == 0 || t.m.ahead); n++ {
 		if c.advance(k); k.dying > 0 || k.head == 0 || !c.slots.at(k.head).due(c.now) {
 			break
 		}

@@ -83,7 +83,7 @@ func (s *Server) passExchange(ctx context.Context, r *connect.Request[ringlogv1.
 
 func exchangeFromWire(m *ringlogv1.ExchangeRequest) exchangeRequest {
 	r := exchangeRequest{group: m.Group, member: m.Member, session: m.Session, holding: rangesFromWire(m.Holding), acks: rangesFromWire(m.Acks),
-		progress: rangesFromWire(m.Progress), want: int(min(m.Want, maxWant+1)), wait: time.Duration(m.WaitMs) * time.Millisecond, leave: m.Leave}
+		progress: rangesFromWire(m.Progress), want: int(min(m.Want, maxWant+1)), wait: time.Duration(m.WaitMs) * time.Millisecond, ahead: m.Ahead, leave: m.Leave}
 	for _, n := range m.Nacks {
 		r.nacks = append(r.nacks, groups.Nack{Offset: n.Offset, Delay: millis(n.DelayMs), Error: n.Error, Handler: n.Handler, Dead: n.Dead, Released: n.Released})
 	}

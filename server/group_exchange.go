@@ -35,6 +35,7 @@ type exchangeRequest struct {
 	nacks                   []groups.Nack
 	want                    int
 	wait                    time.Duration
+	ahead                   bool // see groups.Demand
 	leave                   bool
 }
 
@@ -138,7 +139,7 @@ func (g *liveGroup) enter(r *exchangeRequest) (*call, error) {
 // member finds who speaks, or lets it join.
 func (g *liveGroup) member(now time.Time, r *exchangeRequest) (m *groups.Member, err error) {
 	if r.session == 0 {
-		m, err = g.c.Join(now, r.member, r.holding, r.nacks)
+		m, err = g.c.Join(now, r.member, r.claims(), r.nacks)
 	} else {
 		m, err = g.c.Enter(now, r.member, r.session)
 	}
@@ -153,6 +154,16 @@ func (g *liveGroup) member(now time.Time, r *exchangeRequest) (m *groups.Member,
 			Remedy: "wait for one of them, or give each process a name of its own"}
 	}
 	return m, nil
+}
+
+// claims is what a member that joins was given before: what it says it holds, and what it
+// settles. So a call that failed may be repeated as it is, with session 0.
+func (r *exchangeRequest) claims() []frame.Range {
+	list := slices.Concat(r.holding, r.acks, r.progress)
+	for _, n := range r.nacks {
+		list = append(list, frame.Range{From: n.Offset, To: n.Offset})
+	}
+	return groups.Union(list)
 }
 
 func (e *call) exit() {
@@ -199,6 +210,7 @@ type waiter struct {
 	m       *groups.Member
 	session uint64
 	want    int
+	ahead   bool
 	poll    bool // it takes what is there now
 	got     chan taken
 }
@@ -223,7 +235,7 @@ func (e *call) receive(ctx context.Context) (taken, error) {
 		}
 		return taken{revoked: e.m.Lost()}, nil
 	}
-	w := &waiter{m: e.m, session: e.session, want: e.r.want, poll: e.r.wait == 0, got: make(chan taken, 1)}
+	w := &waiter{m: e.m, session: e.session, want: e.r.want, ahead: e.r.ahead, poll: e.r.wait == 0, got: make(chan taken, 1)}
 	timer := time.NewTimer(e.patience(ctx))
 	defer timer.Stop()
 	g.mu.Lock()
@@ -309,9 +321,9 @@ func (g *liveGroup) takeFor(w *waiter, waiting int) (t taken, some bool) {
 	if !w.m.Live(w.session) {
 		return taken{err: errSessionOver(g.name, w.m.Name, w.session)}, true
 	}
-	units := (g.c.Ready() + waiting - 1) / waiting
+	demand := groups.Demand{Events: w.want, Bytes: batchBytes, Units: (g.c.Ready() + waiting - 1) / waiting, Ahead: w.ahead}
 	t.revoked = w.m.Lost()
-	t.deliveries = g.c.Take(g.now(), w.m, w.want, batchBytes, units, nil)
+	t.deliveries = g.c.Take(g.now(), w.m, demand, nil)
 	t.gap, g.gap = g.gap, nil
 	some = len(t.deliveries)+len(t.revoked) > 0 || t.gap != nil
 	return t, some || w.poll && g.drained()

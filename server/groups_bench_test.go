@@ -92,7 +92,7 @@ func benchServerGroup(b *testing.B, s *site, kind string, batch uint32) {
 func benchConnectGroup(b *testing.B, s *site, kind string, batch uint32) {
 	c := ringlogv1connect.NewGroupServiceClient(h2c(b), s.url)
 	workGroup(b, s, kind, func(group string, session uint64, acks []frame.Range) (uint64, []uint64) {
-		out, err := c.Exchange(b.Context(), connect.NewRequest(&ringlogv1.ExchangeRequest{Group: group, Member: "w", Session: session, Want: batch, Acks: rangesToWire(acks)}))
+		out, err := c.Exchange(b.Context(), connect.NewRequest(&ringlogv1.ExchangeRequest{Group: group, Member: "w", Session: session, Want: batch, Ahead: true, Acks: rangesToWire(acks)}))
 		if err != nil {
 			b.Fatal(err)
 		}

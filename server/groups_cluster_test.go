@@ -28,7 +28,7 @@ func TestAGroupOutlivesItsLeader(t *testing.T) {
 	leader.ok("POST", "/v1/events", body.String(), "Content-Type", contentNDJSON)
 	join := others[0].group("g", `{"from":1,"filter":{"types":["A"]}}`)
 	stays, leaves := join("stays"), join("leaves") // both ask a follower
-	held, lost := stays.say(`"want":4,"wait_ms":20000`).offsets(), leaves.say(`"want":4,"wait_ms":20000`).offsets()
+	held, lost := stays.say(`"want":4,"ahead":true,"wait_ms":20000`).offsets(), leaves.say(`"want":4,"wait_ms":20000`).offsets()
 	if len(held) != 4 || len(lost) != 4 {
 		t.Fatal(held, lost)
 	}
@@ -57,7 +57,7 @@ func TestAGroupOutlivesItsLeader(t *testing.T) {
 	// What nobody claims comes after the session's time, as the second delivery.
 	done := map[uint64]bool{}
 	for len(done) < 8 {
-		for _, e := range stays.say(`"want":100,"wait_ms":1000`).Events {
+		for _, e := range stays.say(`"ahead":true,"want":100,"wait_ms":1000`).Events {
 			if again := slices.Contains(lost, e.Offset); done[e.Offset] || slices.Contains(held, e.Offset) || again && e.Delivery != 2 {
 				t.Errorf("%+v", e)
 			}
@@ -95,11 +95,11 @@ func TestAMemberSpeaksConnect(t *testing.T) {
 			}
 			return answer.Msg
 		}
-		first := exchange(&ringlogv1.ExchangeRequest{Want: 100, WaitMs: 20_000})
+		first := exchange(&ringlogv1.ExchangeRequest{Want: 100, WaitMs: 20_000, Ahead: true})
 		if got := offsetsOfRuns(first.Runs); !slices.Equal(got, offsets) || len(first.Deliveries) != 0 {
 			t.Fatalf("%v, want %v", got, offsets)
 		}
-		again := exchange(&ringlogv1.ExchangeRequest{Session: first.Session, Want: 100, WaitMs: 20_000, Nacks: []*ringlogv1.Nack{{Offset: offsets[0], Error: "e"}},
+		again := exchange(&ringlogv1.ExchangeRequest{Session: first.Session, Want: 100, WaitMs: 20_000, Ahead: true, Nacks: []*ringlogv1.Nack{{Offset: offsets[0], Error: "e"}},
 			Acks: []*ringlogv1.OffsetRange{{From: offsets[1], To: offsets[2]}, {From: 1000, To: 1000}}})
 		if len(again.Deliveries) == 0 || again.Deliveries[0].Offset != offsets[0] || again.Deliveries[0].Count != 2 || len(again.Refused) != 1 {
 			t.Errorf("of %v: %+v\n%s", offsets, again, s.ok("GET", "/v1/groups/"+name+"/members", "").body)

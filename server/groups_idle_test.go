@@ -20,7 +20,7 @@ func TestAGroupThatNobodyReadsKeepsItsCounts(t *testing.T) {
 	w := join("w")
 	var given []uint64
 	for len(given) < len(wanted) {
-		given = append(given, w.say(`"want":10,"wait_ms":20000`).offsets()...)
+		given = append(given, w.say(`"ahead":true,"want":10,"wait_ms":20000`).offsets()...)
 	}
 	if !slices.Equal(given, wanted) {
 		t.Fatalf("%v, want %v", given, wanted)
@@ -52,7 +52,7 @@ func TestAGroupThatNobodyReadsKeepsItsCounts(t *testing.T) {
 	if g := unused(false); g.ctx.Err() != nil {
 		t.Error("what was given back is forgotten after a while")
 	}
-	if again := w.say(`"want":10,"wait_ms":20000`); again.Events[0].Delivery != 1 {
+	if again := w.say(`"ahead":true,"want":10,"wait_ms":20000`); again.Events[0].Delivery != 1 {
 		t.Errorf("%+v: what was given back comes as another delivery", again)
 	}
 	w.say(fmt.Sprintf(`%s,"leave":true`, acks(wanted[0], wanted[0])))

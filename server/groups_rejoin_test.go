@@ -33,7 +33,7 @@ func newRejoining(t *testing.T) *rejoining {
 	r.ops.groups = newCoordinators(ctx, r.ops, hclog.NewNullLogger())
 	t.Cleanup(func() { stop(); r.ops.groups.wait() })
 	for got := 0; got < len(r.offsets); {
-		first, err := r.say(exchangeRequest{session: r.session, want: 10, wait: 20 * time.Second})
+		first, err := r.say(exchangeRequest{session: r.session, want: 10, ahead: true, wait: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

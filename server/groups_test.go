@@ -96,7 +96,7 @@ func TestMembersShareEventsAndAcksAreDurable(t *testing.T) {
 	offsets := s.publish("A", 1, 30) // keys k0, k1, k2
 	join := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)
 	one, two := join("one"), join("two")
-	got1, got2 := one.say(`"want":10`), two.say(`"want":100`)
+	got1, got2 := one.say(`"ahead":true,"want":10`), two.say(`"want":100`)
 	if len(got1.Events) != 10 || got1.AckWaitMs != 30_000 || got1.SessionMs != 10_000 || got1.Last != offsets[29] {
 		t.Fatalf("%+v", got1)
 	}
@@ -119,9 +119,9 @@ func TestMembersShareEventsAndAcksAreDurable(t *testing.T) {
 	}
 	all := append(got1.offsets(), got2.offsets()...)
 	for len(all) < len(offsets) {
-		rest := one.say(`"want":100,` + acks(all[0], 1000))
+		rest := one.say(`"ahead":true,"want":100,` + acks(all[0], 1000))
 		all = append(all, rest.offsets()...)
-		rest = two.say(`"want":100,` + acks(all[0], 1000))
+		rest = two.say(`"ahead":true,"want":100,` + acks(all[0], 1000))
 		all = append(all, rest.offsets()...)
 	}
 	one.say(acks(1, 1000))
@@ -139,7 +139,7 @@ func TestANackComesAgainWithItsKeyBehindIt(t *testing.T) {
 	s := newSite(t, nil)
 	s.ok("POST", "/v1/events", `[{"type":"A","payload":{"n":1},"key":"k"},{"type":"A","payload":{"n":2},"key":"k"},{"type":"A","payload":{"n":3}},{"type":"A","payload":{"n":4},"key":"k"}]`)
 	w := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)("w")
-	got := w.say(`"want":10`).offsets()
+	got := w.say(`"ahead":true,"want":10`).offsets()
 	if len(got) != 4 {
 		t.Fatal(got)
 	}
@@ -147,10 +147,10 @@ func TestANackComesAgainWithItsKeyBehindIt(t *testing.T) {
 	if !slices.Equal(after.Revoked, []frame.Range{{From: got[3], To: got[3]}}) || !slices.Equal(after.Refused, []frame.Range{{From: 9999, To: 9999}}) || after.Committed != got[0] {
 		t.Fatalf("%+v", after)
 	}
-	if none := w.say(`"want":10`); len(none.Events) != 0 {
+	if none := w.say(`"ahead":true,"want":10`); len(none.Events) != 0 {
 		t.Errorf("before its time came %+v", none)
 	}
-	again := w.say(`"want":10,"wait_ms":20000`)
+	again := w.say(`"ahead":true,"want":10,"wait_ms":20000`)
 	if !slices.Equal(again.offsets(), []uint64{got[1], got[3]}) || again.Events[0].Delivery != 2 || again.Events[1].Delivery != 1 {
 		t.Errorf("%+v", again)
 	}
@@ -170,9 +170,9 @@ func TestTheLastDeliveryThatFailsIsADeadLetter(t *testing.T) {
 	s := newSite(t, nil)
 	s.publish("A", 1, 3)
 	w := s.group("g", `{"from":1,"filter":{"types":["A"]},"group":{"max_deliver":2}}`)("w")
-	got := w.say(`"want":10`).offsets()
+	got := w.say(`"ahead":true,"want":10`).offsets()
 	w.say(fmt.Sprintf(`"nacks":[{"offset":%d,"error":"first"},{"offset":%d,"dead":true,"error":"broken","handler":"h"}]`, got[0], got[1]))
-	again := w.say(`"want":10,"wait_ms":20000`)
+	again := w.say(`"ahead":true,"want":10,"wait_ms":20000`)
 	if len(again.Events) != 1 || again.Events[0].Delivery != 2 {
 		t.Fatalf("%+v", again)
 	}
@@ -194,14 +194,14 @@ func TestWhatIsNotAcknowledgedInTimeComesAgain(t *testing.T) {
 	s.publish("B", 3, 3)
 	join := s.group("g", `{"from":1,"filter":{"types":["A","B"]},"group":{"ack_wait":"1s","max_deliver":2}}`)
 	slow, busy := join("slow"), join("busy")
-	got := slow.say(`"want":2`).offsets()
-	own := busy.say(`"want":10`).offsets()
+	got := slow.say(`"ahead":true,"want":2`).offsets()
+	own := busy.say(`"ahead":true,"want":10`).offsets()
 	if len(got) != 2 || len(own) != 1 {
 		t.Fatal(got, own)
 	}
 	var again workAnswer
 	for len(again.Events) < 2 { // meanwhile what is worked on stays
-		next := busy.say(fmt.Sprintf(`"want":10,"wait_ms":300,"progress":[{"from":%d,"to":%d}]`, own[0], own[0]))
+		next := busy.say(fmt.Sprintf(`"ahead":true,"want":10,"wait_ms":300,"progress":[{"from":%d,"to":%d}]`, own[0], own[0]))
 		again.Events = append(again.Events, next.Events...)
 	}
 	if !slices.Equal(again.offsets(), got) || again.Events[0].Delivery != 2 {
@@ -223,8 +223,8 @@ func TestWhatASilentMemberHeldGoesToOthers(t *testing.T) {
 	s.publish("A", 1, 4)
 	join := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)
 	silent, other := join("silent"), join("other")
-	got := silent.say(`"want":10`).offsets()
-	again := other.say(`"want":10,"wait_ms":20000`)
+	got := silent.say(`"ahead":true,"want":10`).offsets()
+	again := other.say(`"ahead":true,"want":10,"wait_ms":20000`)
 	if !slices.Equal(again.offsets(), got) || again.Events[0].Delivery != 2 {
 		t.Errorf("%+v, want %v", again, got)
 	}
@@ -245,7 +245,7 @@ func TestWhatASilentMemberHeldGoesToOthers(t *testing.T) {
 	if left := other.say(`"leave":true`); len(left.Refused) != 0 {
 		t.Errorf("%+v", left)
 	}
-	if got := silent.say(`"want":10,"wait_ms":20000`); len(got.Events) != 4 || got.Events[0].Delivery != 2 {
+	if got := silent.say(`"ahead":true,"want":10,"wait_ms":20000`); len(got.Events) != 4 || got.Events[0].Delivery != 2 {
 		t.Errorf("what a member that left held: %+v", got)
 	}
 }
@@ -254,18 +254,18 @@ func TestASeekEndsTheSessionsOfAGroup(t *testing.T) {
 	s := newSite(t, nil)
 	s.publish("A", 1, 3)
 	w := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)("w")
-	got := w.say(`"want":10`).offsets()
+	got := w.say(`"ahead":true,"want":10`).offsets()
 	w.say(acks(got[0], got[2]))
 	s.ok("POST", "/v1/cursors/g/seek", `{"to":"start"}`)
-	if a := w.try(`"want":10`); a.status != 409 || a.err(t).Code != api.Fenced {
+	if a := w.try(`"ahead":true,"want":10`); a.status != 409 || a.err(t).Code != api.Fenced {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	w.session = 0
-	if again := w.say(`"want":10`); !slices.Equal(again.offsets(), got) || again.Events[0].Delivery != 1 {
+	if again := w.say(`"ahead":true,"want":10`); !slices.Equal(again.offsets(), got) || again.Events[0].Delivery != 1 {
 		t.Errorf("%+v", again)
 	}
 	done := make(chan answer, 1)
-	go func() { done <- w.try(`"want":10,"wait_ms":20000`) }()
+	go func() { done <- w.try(`"ahead":true,"want":10,"wait_ms":20000`) }()
 	eventually(t, "it waits", func() bool {
 		return strings.Contains(s.ok("GET", "/metrics", "").body, `ringlog_group_pending{group="g"} 3`)
 	})
@@ -280,13 +280,13 @@ func TestAGroupThatWasPassedTellsItsGapToOneMember(t *testing.T) {
 	join := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)
 	s.publish("A", 1, 3)
 	w := join("w")
-	w.say(`"want":1`)
+	w.say(`"ahead":true,"want":1`)
 	s.publish("A", 4, 4) // offset 5
 	s.ok("POST", "/v1/compact", `{"before":5,"force":true}`)
 	var gaps []struct{ From, To uint64 }
 	var got []uint64
 	for len(got) == 0 || len(gaps) == 0 {
-		next := w.say(`"want":10,"wait_ms":1000`)
+		next := w.say(`"ahead":true,"want":10,"wait_ms":1000`)
 		got, gaps = append(got, next.offsets()...), append(gaps, next.Gaps...)
 	}
 	if len(gaps) != 1 || gaps[0].To != 4 || got[len(got)-1] != 5 {
@@ -301,7 +301,7 @@ func TestAQuietGroupHoldsNothingBack(t *testing.T) {
 	s := newSite(t, nil)
 	w := s.group("g", `{"from":1,"filter":{"types":["NEVER"]}}`)("w")
 	offsets := s.publish("A", 1, 20)
-	if got := w.say(`"want":10`); len(got.Events) != 0 {
+	if got := w.say(`"ahead":true,"want":10`); len(got.Events) != 0 {
 		t.Errorf("%+v", got)
 	}
 	eventually(t, "it has passed what does not match", func() bool { return s.committed("g") >= offsets[19] })
@@ -464,10 +464,10 @@ func TestARedrivenLetterComesToItsGroup(t *testing.T) {
 	s.publish("A", 1, 2)
 	join := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)
 	w := join("w")
-	got := w.say(`"want":10`).offsets()
+	got := w.say(`"ahead":true,"want":10`).offsets()
 	w.say(fmt.Sprintf(`"nacks":[{"offset":%d,"dead":true,"error":"broken"}],`, got[0]) + acks(got[1], got[1]))
 	s.ok("POST", "/v1/dlq/redrive", `{"all":true}`)
-	copied := w.say(`"want":10,"wait_ms":20000`)
+	copied := w.say(`"ahead":true,"want":10,"wait_ms":20000`)
 	if len(copied.Events) != 1 || copied.Events[0].Offset <= got[1] || copied.Events[0].Delivery != 1 {
 		t.Fatalf("%+v", copied)
 	}

@@ -89,6 +89,7 @@ type exchangeBody struct {
 	Progress []frame.Range `json:"progress"`
 	Want     uint64        `json:"want"`
 	WaitMs   uint64        `json:"wait_ms"`
+	Ahead    bool          `json:"ahead"`
 	Leave    bool          `json:"leave"`
 }
 
@@ -110,7 +111,7 @@ func millis(n uint64) time.Duration {
 
 func (b *exchangeBody) request(group string) exchangeRequest {
 	r := exchangeRequest{group: group, member: b.Member, session: b.Session, holding: b.Holding, acks: b.Acks, progress: b.Progress,
-		want: int(min(b.Want, maxWant+1)), wait: millis(b.WaitMs), leave: b.Leave}
+		want: int(min(b.Want, maxWant+1)), wait: millis(b.WaitMs), ahead: b.Ahead, leave: b.Leave}
 	for _, n := range b.Nacks {
 		r.nacks = append(r.nacks, groups.Nack{Offset: n.Offset, Delay: millis(n.DelayMs), Error: n.Error, Handler: n.Handler, Dead: n.Dead, Released: n.Released})
 	}

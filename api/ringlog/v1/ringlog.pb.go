@@ -2601,14 +2601,19 @@ type ExchangeRequest struct {
 	Member  string                 `protobuf:"bytes,2,opt,name=member,proto3" json:"member,omitempty"`    // its name, one process's
 	Session uint64                 `protobuf:"varint,3,opt,name=session,proto3" json:"session,omitempty"` // as answered; 0 joins
 	// With session 0: what the member was given before and has neither settled nor
-	// dropped. It keeps what nobody else was given.
-	Holding       []*OffsetRange `protobuf:"bytes,4,rep,name=holding,proto3" json:"holding,omitempty"`
-	Acks          []*OffsetRange `protobuf:"bytes,5,rep,name=acks,proto3" json:"acks,omitempty"`
-	Nacks         []*Nack        `protobuf:"bytes,6,rep,name=nacks,proto3" json:"nacks,omitempty"`
-	Progress      []*OffsetRange `protobuf:"bytes,7,rep,name=progress,proto3" json:"progress,omitempty"`            // still at work: their time to settle begins anew
-	Want          uint32         `protobuf:"varint,8,opt,name=want,proto3" json:"want,omitempty"`                   // events that the member takes now, at most
-	WaitMs        uint32         `protobuf:"varint,9,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // for an event, where it wants some and none is there
-	Leave         bool           `protobuf:"varint,10,opt,name=leave,proto3" json:"leave,omitempty"`                // what it still holds goes to others at once
+	// dropped, beside what acks, nacks and progress name. It keeps what nobody else was given.
+	Holding  []*OffsetRange `protobuf:"bytes,4,rep,name=holding,proto3" json:"holding,omitempty"`
+	Acks     []*OffsetRange `protobuf:"bytes,5,rep,name=acks,proto3" json:"acks,omitempty"`
+	Nacks    []*Nack        `protobuf:"bytes,6,rep,name=nacks,proto3" json:"nacks,omitempty"`
+	Progress []*OffsetRange `protobuf:"bytes,7,rep,name=progress,proto3" json:"progress,omitempty"`            // still at work: their time to settle begins anew
+	Want     uint32         `protobuf:"varint,8,opt,name=want,proto3" json:"want,omitempty"`                   // events that the member takes now, at most
+	WaitMs   uint32         `protobuf:"varint,9,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // for an event, where it wants some and none is there
+	Leave    bool           `protobuf:"varint,10,opt,name=leave,proto3" json:"leave,omitempty"`                // what it still holds goes to others at once
+	// Without it a member holds one event of a key at a time, so that nothing it holds has
+	// to wait for anything else. With it a member that wants some gets the events that follow
+	// in a key, too, and must not handle them before it has acknowledged those before: when
+	// one of them fails, they are revoked.
+	Ahead         bool `protobuf:"varint,11,opt,name=ahead,proto3" json:"ahead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2709,6 +2714,13 @@ func (x *ExchangeRequest) GetWaitMs() uint32 {
 func (x *ExchangeRequest) GetLeave() bool {
 	if x != nil {
 		return x.Leave
+	}
+	return false
+}
+
+func (x *ExchangeRequest) GetAhead() bool {
+	if x != nil {
+		return x.Ahead
 	}
 	return false
 }
@@ -3777,7 +3789,7 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x06cursor\x18\x01 \x01(\v2\x12.ringlog.v1.CursorR\x06cursor\"1\n" +
 	"\vOffsetRange\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\x04R\x02to\"\xd9\x02\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\"\xef\x02\n" +
 	"\x0fExchangeRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\tR\x06member\x12\x18\n" +
@@ -3789,7 +3801,8 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x04want\x18\b \x01(\rR\x04want\x12\x17\n" +
 	"\await_ms\x18\t \x01(\rR\x06waitMs\x12\x14\n" +
 	"\x05leave\x18\n" +
-	" \x01(\bR\x05leave\"\x99\x01\n" +
+	" \x01(\bR\x05leave\x12\x14\n" +
+	"\x05ahead\x18\v \x01(\bR\x05ahead\"\x99\x01\n" +
 	"\x04Nack\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x19\n" +
 	"\bdelay_ms\x18\x02 \x01(\x04R\adelayMs\x12\x14\n" +

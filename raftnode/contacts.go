@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -31,6 +32,9 @@ type calls struct {
 type contact struct {
 	term uint64
 	at   time.Time // when the answered request was sent
+
+	matched uint64    // the last entry that it has, and the leader too
+	replied time.Time // when it last confirmed that
 }
 
 func (c *contacts) note(id raft.ServerID, term uint64, at time.Time) {
@@ -39,9 +43,37 @@ func (c *contacts) note(id raft.ServerID, term uint64, at time.Time) {
 	if c.asked == nil {
 		c.asked = make(map[raft.ServerID]contact)
 	}
-	if last := c.asked[id]; term > last.term || term == last.term && at.After(last.at) {
-		c.asked[id] = contact{term, at}
+	last := c.asked[id]
+	switch {
+	case term > last.term:
+		c.asked[id] = contact{term: term, at: at, replied: at}
+	case term == last.term && at.After(last.at):
+		last.at = at
+		c.asked[id] = last
 	}
+}
+
+// match notes that a member has the leader's log up to an entry. Raft asks every member
+// for that, also while nothing is appended.
+func (c *contacts) match(id raft.ServerID, term, index uint64, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last := c.asked[id]; last.term == term {
+		last.matched, last.replied = index, now
+		c.asked[id] = last
+	}
+}
+
+// stalled is how long a member that lacks entries of the leader's log has not confirmed
+// any; 0 where it lacks none, or has not answered in this term.
+func (c *contacts) stalled(id raft.ServerID, term, last uint64, now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.asked[id]
+	if known.term != term || known.matched >= last {
+		return 0
+	}
+	return now.Sub(known.replied)
 }
 
 // quorum reports whether a majority of the servers' voters, self among them
@@ -92,19 +124,80 @@ type notedTransport struct {
 	*rafttransport.Transport
 	contacts *contacts
 	eager    *eager
+	retries  *retries
 }
 
 var _ raft.WithPreVote = notedTransport{}
 
 // AppendEntries implements raft.Transport.
-func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress,
+	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	began := time.Now()
 	t.contacts.begin(id)
 	defer t.contacts.end(id)
 	asked, err := t.eager.appendEntries(id, target, args, resp)
 	if err == nil && resp.Term == args.Term {
 		t.contacts.note(id, args.Term, asked)
 	}
+	if isHeartbeat(args) {
+		return err
+	}
+	if err != nil {
+		args.Entries = nil // raft reads them again for its next request
+	} else if resp.Success {
+		t.contacts.match(id, args.Term, lastEntry(args), time.Now())
+	}
+	t.retries.ended(id, args.Term, began, err)
 	return err
+}
+
+// InstallSnapshot implements raft.Transport.
+func (t notedTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
+	args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	began := time.Now()
+	t.contacts.begin(id)
+	defer t.contacts.end(id)
+	err := t.Transport.InstallSnapshot(id, target, args, resp, data)
+	if held, ok := data.(io.Closer); ok && err != nil {
+		held.Close() // raft opens another for its next request; this one holds files
+	}
+	t.retries.ended(id, args.Term, began, err)
+	return err
+}
+
+// isHeartbeat reports a request that has nothing to do with the log.
+func isHeartbeat(args *raft.AppendEntriesRequest) bool {
+	return args.PrevLogEntry == 0 && len(args.Entries) == 0
+}
+
+// retries delays the end of requests that fail until another one is worth trying.
+//
+// Raft pauses after each failed request of a follower's replication, up to 10.24 s once
+// many have failed in a row, and nothing ends that pause: a follower that was away would
+// get no entries for as long after its return. Heartbeats pause half a heartbeat timeout
+// at most, so the first of them that is answered says when to try again.
+type retries struct {
+	// contact returns when a heartbeat sent after since was answered, or nothing is to
+	// be sent to the member in that term any more.
+	contact func(id raft.ServerID, term uint64, since time.Time)
+
+	mu     sync.Mutex
+	failed map[raft.ServerID]bool // the newest request failed
+}
+
+// ended takes the outcome of a request that began then. One failure after a success is
+// passed on at once: most likely a connection has ended and the next will do.
+func (r *retries) ended(id raft.ServerID, term uint64, began time.Time, err error) {
+	r.mu.Lock()
+	again := r.failed[id]
+	if r.failed == nil {
+		r.failed = make(map[raft.ServerID]bool)
+	}
+	r.failed[id] = err != nil
+	r.mu.Unlock()
+	if again && err != nil {
+		r.contact(id, term, began)
+	}
 }
 
 // newest is when the newest answered request to a member was sent; zero if none

@@ -94,7 +94,7 @@ func (e *eager) follower(id raft.ServerID) *eagerFollower {
 
 // appendEntries is raft.Transport's, and tells when the answered request was sent.
 func (e *eager) appendEntries(id raft.ServerID, addr raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (sent time.Time, err error) {
-	if args.PrevLogEntry == 0 && len(args.Entries) == 0 { // a heartbeat tells nothing of the log
+	if isHeartbeat(args) {
 		sent = time.Now()
 		return sent, e.send(id, addr, args, resp)
 	}

@@ -157,6 +157,14 @@ func TestAVoterThatLostItsFolderIsRefusedUntilItIsAddedAgain(t *testing.T) {
 			return r.Peer == lost && r.Reason == "other_incarnation"
 		})
 	})
+	eventually(t, "the others say so too, and not that it is silent", func() bool {
+		for _, m := range c.leader().Status().Members {
+			if m.ID == lost {
+				return m.OtherFolder
+			}
+		}
+		return false
+	})
 	eventually(t, "it says why it is not in", func() bool { return reborn.Status().JoinRefused == ErrOtherIncarnation.Error() })
 	if reborn.mayVote() || reborn.machine.ClusterID() != "" {
 		t.Fatal("it takes part under its old name")
@@ -167,7 +175,9 @@ func TestAVoterThatLostItsFolderIsRefusedUntilItIsAddedAgain(t *testing.T) {
 	eventually(t, "it is let in again by its own knocking", func() bool {
 		return slices.Contains(votersOf(reborn.servers()), lost) && reborn.machine.ClusterID() != "" && reborn.Status().JoinRefused == ""
 	})
-	c.leader()
+	eventually(t, "the folder is a member's", func() bool {
+		return !slices.ContainsFunc(c.leader().Status().Members, func(m MemberStatus) bool { return m.OtherFolder })
+	})
 	publish(t, reborn, 2)
 	c.settle()
 }

@@ -196,12 +196,23 @@ func (n *Node) openRaft() error {
 	n.compaction = newCompaction(n.stores, n.cfg.Timing, n.neededByOthers, n.logger)
 	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
 	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.snapshots.installed.Load, n.compaction.from, n.snapshots.floor.Load, n.shipEagerly, n.compaction.stored},
-		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager})
+		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager, &retries{contact: n.awaitContact}})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)
 	}
 	n.raft.Store(r)
 	return nil
+}
+
+// awaitContact returns once a member has answered a request that was sent after since, or
+// is none any more, or this node does not lead that term any more.
+func (n *Node) awaitContact(id raft.ServerID, term uint64, since time.Time) {
+	r := n.raft.Load()
+	_ = n.until(n.ctx, func() bool {
+		_, member := n.server(string(id))
+		leads := r.State() == raft.Leader && r.CurrentTerm() == term
+		return n.contacts.newest(id).After(since) || !member || !leads
+	})
 }
 
 // shipEagerly sends what a leader is about to store ahead. It runs in raft's own

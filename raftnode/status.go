@@ -52,6 +52,10 @@ type MemberStatus struct {
 	Healthy         bool   `json:"healthy"`
 	LastContactMs   int64  `json:"last_contact_ms"`  // -1: never heard of
 	TrailingEntries uint64 `json:"trailing_entries"` // behind this node
+	// For how long it has lacked entries of the raft log and stored none; the leader knows.
+	StalledMs int64 `json:"stalled_ms,omitempty"`
+	// Another data folder answers under its id: remove the member, then that one may join.
+	OtherFolder bool `json:"other_folder,omitempty"`
 }
 
 // Quorum counts voters; Margin is Healthy minus Needed.
@@ -92,6 +96,8 @@ func (n *Node) role() string {
 func (n *Node) memberStatus() []MemberStatus {
 	var list []MemberStatus
 	applied := n.machine.Applied()
+	r, leading := n.raft.Load(), n.proposer.openTerm()
+	last, now := r.LastIndex(), time.Now()
 	for _, server := range n.servers() {
 		s := MemberStatus{ID: string(server.ID), Raft: string(server.Address), Voter: server.Suffrage == raft.Voter, LastContactMs: -1}
 		if p, known := n.peer(s.ID); known {
@@ -102,6 +108,10 @@ func (n *Node) memberStatus() []MemberStatus {
 		} else if seen, healthy := n.watch.last(s.ID); !seen.at.IsZero() {
 			s.Healthy, s.LastContactMs = healthy, time.Since(seen.at).Milliseconds()
 			s.TrailingEntries = applied - min(applied, seen.report.Applied)
+		}
+		s.OtherFolder = n.watch.replaced(s.ID)
+		if leading != 0 && s.ID != n.cfg.ID {
+			s.StalledMs = n.contacts.stalled(server.ID, leading, last, now).Milliseconds()
 		}
 		list = append(list, s)
 	}

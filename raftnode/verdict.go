@@ -14,14 +14,16 @@ import (
 
 // look is what is known of one server now.
 type look struct {
-	self    bool
-	heard   bool
-	fresh   bool
-	age     time.Duration // of the newest word; -1 if there is none
-	since   time.Time     // when that came
-	report  Report
-	entries uint64 // behind
-	behind  time.Duration
+	self   bool
+	heard  bool
+	fresh  bool
+	age    time.Duration // of the newest word; -1 if there is none
+	since  time.Time     // when that came
+	report Report
+	// replaced: another data folder answers under its id
+	replaced bool
+	entries  uint64 // behind
+	behind   time.Duration
 }
 
 func (p *pilot) look(id string) look {
@@ -30,7 +32,7 @@ func (p *pilot) look(id string) look {
 		return look{self: true, heard: true, fresh: true, since: now}
 	}
 	s, fresh := p.n.watch.last(id)
-	l := look{heard: !s.at.IsZero(), fresh: fresh, since: s.at, age: -1, report: s.report}
+	l := look{heard: !s.at.IsZero(), fresh: fresh, since: s.at, age: -1, report: s.report, replaced: p.n.watch.replaced(id)}
 	if l.heard {
 		l.age = now.Sub(s.at)
 	}
@@ -53,6 +55,8 @@ func (l look) trouble(p *pilot) string {
 	switch {
 	case l.self:
 		return ""
+	case l.replaced:
+		return "another data folder answers under its id: remove it, then that one joins"
 	case !l.heard:
 		return "it has never answered"
 	case !l.fresh:

@@ -3,6 +3,7 @@ package raftnode
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -39,6 +40,7 @@ type watch struct {
 	mu    sync.Mutex
 	seen  map[string]*seen
 	asked map[string]bool // members whose answer is awaited
+	other map[string]bool // members in whose place another data folder has just answered
 }
 
 // seen is what is known of one member.
@@ -49,7 +51,7 @@ type seen struct {
 
 func newWatch(peers Peers, self string, t Timing, members func() []datadir.Peer) *watch {
 	return &watch{peers: peers, self: self, timing: t, members: members, onRound: func(context.Context) {},
-		urgent: func() bool { return false }, waking: election.NewWaking(time.Now(), stillStep*t.Ping/hurry), seen: map[string]*seen{}, asked: map[string]bool{}}
+		urgent: func() bool { return false }, waking: election.NewWaking(time.Now(), stillStep*t.Ping/hurry), seen: map[string]*seen{}, asked: map[string]bool{}, other: map[string]bool{}}
 }
 
 // run asks until ctx ends.
@@ -118,10 +120,14 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 	start := time.Now()
 	report, err := w.peers.Identify(ctx, URL(m.HTTP))
 	took := time.Since(start)
+	other := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation
+	w.mu.Lock()
+	w.other[m.ID] = other
+	w.mu.Unlock()
 	if err != nil {
 		return sighting{}, fmt.Errorf("raftnode: ask %s: %w", m.ID, err)
 	}
-	if report.ID != m.ID || m.Incarnation != "" && report.Incarnation != m.Incarnation {
+	if report.ID != m.ID || other {
 		return sighting{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s", m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
 	s := sighting{report: report, at: time.Now(), offset: report.Time.Sub(start.Add(took / 2).Round(0))}
@@ -150,6 +156,14 @@ func (w *watch) forget(members []datadir.Peer) {
 			delete(w.seen, id)
 		}
 	}
+	maps.DeleteFunc(w.other, func(id string, _ bool) bool { _, member := known[id]; return !member })
+}
+
+// replaced reports whether a node with another data folder answers under a member's id.
+func (w *watch) replaced(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.other[id]
 }
 
 // last is the newest word of a member; healthy means that it is fresh.

@@ -227,6 +227,15 @@ func TestCheckJudges(t *testing.T) {
 		{"no voter to spare", func(s *nodeStatus) { s.Quorum.Healthy, s.Quorum.Margin = 2, 0 }, checkOptions{}, checkWarning},
 		{"one voter has none to spare by nature", func(s *nodeStatus) { s.Quorum = raftnode.Quorum{Voters: 1, Needed: 1, Healthy: 1} }, checkOptions{}, checkOK},
 		{"silent member", func(s *nodeStatus) { s.Members = []raftnode.MemberStatus{{ID: "n2"}} }, checkOptions{}, checkWarning},
+		{"member with another folder", func(s *nodeStatus) {
+			s.Members = []raftnode.MemberStatus{{ID: "n2", Healthy: true, OtherFolder: true}}
+		}, checkOptions{}, checkWarning},
+		{"member that stores an entry now and then", func(s *nodeStatus) {
+			s.Members = []raftnode.MemberStatus{{ID: "n2", Healthy: true, StalledMs: 200}}
+		}, checkOptions{}, checkOK},
+		{"member that stores nothing", func(s *nodeStatus) {
+			s.Members = []raftnode.MemberStatus{{ID: "n2", Healthy: true, StalledMs: 4000}}
+		}, checkOptions{}, checkWarning},
 		{"no quorum", func(s *nodeStatus) { s.Quorum.Margin = -1 }, checkOptions{}, checkCritical},
 		{"no leader", func(s *nodeStatus) { s.LeaderID = "" }, checkOptions{}, checkCritical},
 		{"diverged", func(s *nodeStatus) { s.Diverged = true }, checkOptions{}, checkCritical},

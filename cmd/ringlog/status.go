@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -77,6 +78,10 @@ func cursorsText(cursors []cursorInfo) string {
 	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
+// stalledAfter is how long a member may store none of the entries that it lacks: raft
+// confirms what a member has ten times a second and more.
+const stalledAfter = time.Second
+
 // problems are what an operator should look at, the worst first.
 func problems(s nodeStatus) []string {
 	var list []string
@@ -103,7 +108,11 @@ func problems(s nodeStatus) []string {
 		add(c.Stalled != nil, "the cursor %s stands still, %d events behind: see ringlog cursor lag", c.Name, c.LagEvents)
 	}
 	for _, m := range s.Members {
-		add(!m.Healthy, "member %s does not answer", m.ID)
+		add(!m.Healthy && !m.OtherFolder, "member %s does not answer", m.ID)
+		add(m.OtherFolder, "another data folder answers as %s: ringlog cluster remove %s, then it joins", m.ID, m.ID)
+		stalled := time.Duration(m.StalledMs) * time.Millisecond
+		add(m.Healthy && stalled >= stalledAfter, "member %s lacks entries of the raft log and has stored none for %.1f s",
+			m.ID, stalled.Seconds())
 	}
 	return list
 }

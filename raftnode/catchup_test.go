@@ -1,7 +1,10 @@
 package raftnode
 
 import (
+	"encoding/base64"
 	"fmt"
+	"iter"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,4 +67,55 @@ func TestAFollowerThatIsBackGetsEntriesAtOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// large publishes frames of a megabyte that does not compress.
+func (s *simulation) large(frames, bytes int) {
+	raw := make([]byte, bytes*3/4)
+	for i := range frames {
+		for j := range raw {
+			raw[j] = byte(s.rng.Uint32())
+		}
+		publishPayload(s.t, s.nodes[s.leaderID("")], fmt.Sprintf(`{"n": %d, "x": "%s"}`, i, base64.StdEncoding.EncodeToString(raw)))
+	}
+}
+
+// Raft sends up to 64 entries in a request, and after an error the same ones again.
+func TestAFollowerCatchesUpOverALinkThatBreaks(t *testing.T) {
+	inBubble(t, func(s *simulation) {
+		id := s.follower()
+		s.crash(id)
+		s.large(12, 1<<20)
+		for l := range s.links() {
+			s.net.thin[l] = thin{carries: 6 << 20}
+		}
+		s.start(id)
+		if took := s.caughtUp(id); took > 10*time.Second {
+			t.Errorf("12 MB over connections that carry 6 took %v", took)
+		}
+		s.settle()
+	})
+}
+
+// A request takes as long as its link needs for it.
+func TestALargeEntryGoesOverAThinLink(t *testing.T) {
+	inBubble(t, func(s *simulation) {
+		const megabyte = 1 << 20
+		for l := range s.links() {
+			s.net.thin[l] = thin{rate: megabyte}
+		}
+		leader, began := s.leaderID(""), time.Now()
+		s.large(1, 8*megabyte) // to two followers, each over its own link
+		if took := time.Since(began); took < 6*time.Second || took > 20*time.Second {
+			t.Errorf("8 MB at 1 MB/s took %v", took)
+		}
+		if now := s.leaderID(""); now != leader {
+			t.Errorf("%s led, now %q does", leader, now)
+		}
+		s.settle()
+	})
+}
+
+func (s *simulation) links() iter.Seq[link] {
+	return slices.Values(s.pick(func(link) bool { return true }))
 }

@@ -38,14 +38,21 @@ type eagerFollower struct {
 	calls   chan *eagerCall // to the goroutine that sends them
 }
 
-// eagerCall is a request ahead of raft's; resp and err are final once done is closed.
+// eagerCall is a request ahead of raft's; what came of it is final once done is closed.
 type eagerCall struct {
 	addr raft.ServerAddress
 	args raft.AppendEntriesRequest
-	sent time.Time
-	resp raft.AppendEntriesResponse
-	err  error
 	done chan struct{}
+	outcome
+}
+
+// outcome is what came of a request, which may have gone out as several.
+type outcome struct {
+	sent      time.Time // when the newest one was sent
+	answered  time.Time
+	confirmed int // entries that the follower has, of those sent
+	resp      raft.AppendEntriesResponse
+	err       error
 }
 
 func newEager(send sendEntries, fresh time.Duration) *eager {
@@ -62,7 +69,7 @@ func (e *eager) ship(logs []*raft.Log, prevTerm, commit uint64) {
 		if e.closed || f.busy > 0 || f.call != nil || f.newest.Term != first.Term || f.matched != first.Index-1 {
 			continue
 		}
-		c := &eagerCall{addr: f.addr, args: f.newest, sent: time.Now(), done: make(chan struct{})}
+		c := &eagerCall{addr: f.addr, args: f.newest, done: make(chan struct{})}
 		c.args.PrevLogEntry, c.args.PrevLogTerm = first.Index-1, prevTerm
 		c.args.Entries, c.args.LeaderCommitIndex = logs, commit
 		select {
@@ -84,7 +91,7 @@ func (e *eager) follower(id raft.ServerID) *eagerFollower {
 	if !e.closed {
 		e.sending.Go(func() {
 			for c := range f.calls {
-				c.err = e.send(id, c.addr, &c.args, &c.resp)
+				c.outcome = e.sendParts(id, c.addr, c.args)
 				close(c.done)
 			}
 		})
@@ -92,28 +99,74 @@ func (e *eager) follower(id raft.ServerID) *eagerFollower {
 	return f
 }
 
-// appendEntries is raft.Transport's, and tells when the answered request was sent.
-func (e *eager) appendEntries(id raft.ServerID, addr raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (sent time.Time, err error) {
+// appendEntries is raft.Transport's, and returns when the answered request was sent. It
+// takes those entries out of args which the follower did not confirm; raft sends them next.
+func (e *eager) appendEntries(id raft.ServerID, addr raft.ServerAddress,
+	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (sent time.Time, err error) {
 	if isHeartbeat(args) {
 		sent = time.Now()
 		return sent, e.send(id, addr, args, resp)
 	}
+	var out outcome
+	answered := false
 	if c := e.join(id, addr, args); c != nil {
 		<-c.done
-		if c.err != nil { // raft tries again, after a pause
-			e.settle(id, args, resp, c.err)
-			return c.sent, c.err
+		out = c.outcome
+		// Raft tries again after an error, and after a pause.
+		answered = out.err != nil || (out.resp.Success && time.Since(out.answered) < e.fresh)
+	}
+	if !answered {
+		out = e.sendParts(id, addr, *args)
+	}
+	if out.err == nil {
+		*resp = out.resp
+		args.Entries = args.Entries[:out.confirmed]
+	}
+	e.settle(id, args, resp, out.err)
+	return out.sent, out.err
+}
+
+// maxRequestBytes is what a request's entries may take, but for a single one that is
+// larger. Raft bounds a request by its entries alone, and after an error sends all of
+// them again, over a link that may not last for as many.
+const maxRequestBytes = 4 << 20
+
+// sendParts sends a request as several, if it is large. An answer that the follower has
+// some of the entries stands, whatever comes of the others.
+func (e *eager) sendParts(id raft.ServerID, addr raft.ServerAddress, rest raft.AppendEntriesRequest) (out outcome) {
+	for {
+		part := rest
+		part.Entries = rest.Entries[:fitting(rest.Entries)]
+		next := outcome{sent: time.Now()}
+		next.err = e.send(id, addr, &part, &next.resp)
+		next.answered = time.Now()
+		success := next.err == nil && next.resp.Success
+		if !success && out.confirmed > 0 {
+			return out
 		}
-		if c.resp.Success && time.Since(c.sent) < e.fresh {
-			*resp = c.resp
-			e.settle(id, args, resp, nil)
-			return c.sent, nil
+		if success {
+			next.confirmed = out.confirmed + len(part.Entries)
+		}
+		out = next
+		if !success || len(part.Entries) == len(rest.Entries) {
+			return out
+		}
+		last := part.Entries[len(part.Entries)-1]
+		rest.PrevLogEntry, rest.PrevLogTerm = last.Index, last.Term
+		rest.Entries = rest.Entries[len(part.Entries):]
+	}
+}
+
+// fitting is how many of the entries go into one request.
+func fitting(entries []*raft.Log) (n int) {
+	size := 0
+	for ; n < len(entries); n++ {
+		size += len(entries[n].Data) + len(entries[n].Extensions)
+		if n > 0 && size > maxRequestBytes {
+			break
 		}
 	}
-	sent = time.Now()
-	err = e.send(id, addr, args, resp)
-	e.settle(id, args, resp, err)
-	return sent, err
+	return n
 }
 
 // join notes raft's request and returns the one that was sent ahead of it, if any.

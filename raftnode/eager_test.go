@@ -125,6 +125,59 @@ func TestEntriesGoOutOnceAheadOfRaft(t *testing.T) {
 	}
 }
 
+// A large request goes out as several. What the follower has confirmed of it stands, so
+// that raft sends the rest and not all of it again.
+func TestALargeRequestGoesOutInParts(t *testing.T) {
+	type answers = []func(*raft.AppendEntriesResponse) error
+	cases := map[string]struct {
+		sizes     []int // of the entries, in MiB
+		answers   answers
+		parts     []int // entries in each
+		confirmed int
+		success   bool
+	}{
+		"small":                 {[]int{1, 1, 1, 1}, answers{yes}, []int{4}, 4, true},
+		"large":                 {[]int{1, 1, 1, 1, 1, 3, 2, 2}, answers{yes, yes, yes}, []int{4, 2, 2}, 8, true},
+		"larger than a request": {[]int{9, 1, 9}, answers{yes, yes, yes}, []int{1, 1, 1}, 3, true},
+		"lost on the way":       {[]int{2, 2, 2, 2}, answers{yes, lost}, []int{2, 2}, 2, true},
+		"refused on the way":    {[]int{2, 2, 2, 2}, answers{yes, no}, []int{2, 2}, 2, true},
+		"lost at once":          {[]int{2, 2, 2, 2}, answers{lost}, []int{2}, 0, false},
+		"refused at once":       {[]int{2, 2, 2, 2}, answers{no}, []int{2}, 0, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newEagerRun(t)
+				for _, answer := range c.answers {
+					r.answers <- answer
+				}
+				args := raftSends(3, 10, len(c.sizes))
+				for i, mib := range c.sizes {
+					args.Entries[i].Data = make([]byte, mib<<20)
+				}
+				if success, _ := r.raft(args); success != c.success {
+					t.Errorf("success is %v", success)
+				}
+				if success := c.success; success && len(args.Entries) != c.confirmed {
+					t.Errorf("raft takes %d entries for confirmed, want %d", len(args.Entries), c.confirmed)
+				}
+				prev := uint64(10)
+				for i, want := range c.parts {
+					part := <-r.requests
+					if len(part.Entries) != want || part.PrevLogEntry != prev {
+						t.Errorf("part %d holds %d entries after %d, want %d after %d", i, len(part.Entries), part.PrevLogEntry, want, prev)
+					}
+					prev += uint64(want)
+				}
+				if n := r.sent(); n != 0 {
+					t.Errorf("%d more requests", n)
+				}
+				r.close()
+			})
+		})
+	}
+}
+
 // While raft's own request is under way nothing overtakes it, and a heartbeat tells
 // nothing of what a follower has.
 func TestNothingOvertakesRaft(t *testing.T) {

@@ -39,20 +39,28 @@ type link struct{ from, to string }
 
 func (l link) back() link { return link{l.to, l.from} }
 
+// thin is what a link carries; a zero field bounds nothing.
+type thin struct {
+	rate    int // bytes a second, of all its connections
+	carries int // bytes of one connection, which then breaks
+}
+
 // simnet connects the nodes of one simulated cluster: raft's connections and the
-// calls of Peers go over the same links. Bytes take no time. A node n1 listens for
-// raft at n1:1 and is the member with the HTTP address n1.
+// calls of Peers go over the same links. Bytes take no time, but over a thin link. A node
+// n1 listens for raft at n1:1 and is the member with the HTTP address n1.
 type simnet struct {
 	mu        sync.Mutex
 	cuts      map[link]loss
-	changed   chan struct{} // closed when cuts, listeners or nodes change
+	thin      map[link]thin
+	busy      map[link]time.Time // until when a thin link transmits
+	changed   chan struct{}      // closed when cuts, listeners or nodes change
 	listeners map[string]*simListener
 	nodes     map[string]*Node
 	conns     map[*simConn]struct{}
 }
 
 func newSimnet() *simnet {
-	return &simnet{cuts: map[link]loss{}, changed: make(chan struct{}), listeners: map[string]*simListener{},
+	return &simnet{cuts: map[link]loss{}, thin: map[link]thin{}, busy: map[link]time.Time{}, changed: make(chan struct{}), listeners: map[string]*simListener{},
 		nodes: map[string]*Node{}, conns: map[*simConn]struct{}{}}
 }
 
@@ -229,6 +237,7 @@ type simStream struct {
 
 	ready   []byte // for the reader
 	held    []byte // written while the link was cut to hold
+	sent    int    // bytes written
 	lost    bool   // bytes were dropped, so nothing behind them can be delivered
 	gone    bool   // the writer has closed
 	err     error  // for the reader once ready is empty
@@ -343,11 +352,42 @@ func (c *simConn) Write(p []byte) (int, error) {
 		case s.refused != nil:
 			return 0, s.refused
 		case len(s.ready)+len(s.held) < window:
+			if err := c.transmit(len(p)); err != nil {
+				return 0, err
+			}
 			s.carry(p)
 			return len(p), nil
 		}
 		s.wait(s.until.write)
 	}
+}
+
+// transmit takes the time that bytes need on the link, and breaks a connection that has
+// carried all it may.
+func (c *simConn) transmit(bytes int) error {
+	s := c.out
+	t := c.net.thin[s.link]
+	if s.sent += bytes; t.carries > 0 && s.sent > t.carries {
+		c.in.fail(syscall.ECONNRESET)
+		s.fail(syscall.ECONNRESET)
+		return syscall.ECONNRESET
+	}
+	const turn = 16 << 10 // then another connection may send
+	for ; t.rate > 0 && bytes > 0; bytes -= turn {
+		start := time.Now()
+		if busy := c.net.busy[s.link]; busy.After(start) {
+			start = busy
+		}
+		done := start.Add(time.Duration(min(bytes, turn)) * time.Second / time.Duration(t.rate))
+		c.net.busy[s.link] = done
+		c.net.mu.Unlock()
+		time.Sleep(time.Until(done))
+		c.net.mu.Lock()
+		if over(s.until.write) {
+			return os.ErrDeadlineExceeded
+		}
+	}
+	return nil
 }
 
 // Close tells the other end, unless the link is cut: then heal does.

@@ -17,6 +17,15 @@ const (
 	// raft reads a snapshot on its main loop, which a dead sender would hold.
 	stallFactor = 3
 
+	// A dialled connection writes this much at a time, each within Timeout.
+	writePiece = 256 << 10
+	// An answer may take Timeout, and as long again for each answerScale bytes of the
+	// request: they are written to a disk first.
+	answerScale = 8 << 20
+
+	// rpcInstallSnapshot is the byte with which raft's transport begins that RPC.
+	rpcInstallSnapshot = 2
+
 	partedRoom = 64
 )
 
@@ -34,9 +43,11 @@ type conn struct {
 	// RPC after the node gained one must not pass, as the peer may be of another.
 	outgrown func() bool
 
-	inRPC     atomic.Bool // accepted: bytes of a request came and no answer went yet
-	handed    bool        // raft's transport owns an accepted conn and closes it
-	closeOnce sync.Once
+	inRPC      atomic.Bool // accepted: bytes of a request came and no answer went yet
+	installing atomic.Bool // accepted: that request is a snapshot
+	handed     bool        // raft's transport owns an accepted conn and closes it
+	sent       int         // dialled: bytes of the present request; its caller's
+	closeOnce  sync.Once
 
 	// Guarded by registry.mu.
 	order  uint64
@@ -53,9 +64,14 @@ const (
 	established              // carries RPCs
 )
 
-// Read waits without end for a request to begin and not long for it to go on.
+// Read waits without end for a request to begin, and not long for it to continue. On a
+// dialled connection it waits for an answer.
 func (c *conn) Read(p []byte) (int, error) {
 	if !c.accepted {
+		wait := c.timeout * time.Duration(max(1, c.sent/answerScale))
+		if err := c.SetReadDeadline(time.Now().Add(wait)); err != nil {
+			return 0, err
+		}
 		return c.Conn.Read(p)
 	}
 	var until time.Time
@@ -66,24 +82,42 @@ func (c *conn) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := c.Conn.Read(p)
-	if n > 0 && !c.inRPC.Swap(true) && c.isOutgrown() {
-		return 0, errOutgrown
+	if n > 0 && !c.inRPC.Swap(true) {
+		if c.isOutgrown() {
+			return 0, errOutgrown
+		}
+		c.installing.Store(p[0] == rpcInstallSnapshot)
 	}
 	return n, err
 }
 
-func (c *conn) Write(p []byte) (int, error) {
-	if !c.accepted { // raft's transport has set the RPC's deadline
-		if c.isOutgrown() {
-			return 0, errOutgrown
-		}
-		return c.Conn.Write(p)
+// Write ends an RPC on an accepted connection. On a dialled one, a request may take as
+// long as it makes progress: a large one over a thin link would never get through.
+func (c *conn) Write(p []byte) (n int, err error) {
+	if !c.accepted && c.isOutgrown() {
+		return 0, errOutgrown
 	}
 	c.inRPC.Store(false)
-	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
-		return 0, err
+	c.installing.Store(false)
+	for n < len(p) {
+		if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+			return n, err
+		}
+		m, err := c.Conn.Write(p[n:min(n+writePiece, len(p))])
+		n += m
+		c.sent += m
+		if err != nil {
+			return n, err
+		}
 	}
-	return c.Conn.Write(p)
+	return n, nil
+}
+
+// SetDeadline is called by raft's transport as an RPC begins on a dialled connection. Read
+// and Write have deadlines of their own.
+func (c *conn) SetDeadline(time.Time) error {
+	c.sent = 0
+	return nil
 }
 
 func (c *conn) isOutgrown() bool { return c.outgrown != nil && c.outgrown() }
@@ -185,6 +219,9 @@ func (r *registry) establish(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n, oldest := r.acceptedFrom(c.nodeID); c.accepted && n >= maxPerPeer {
+		if oldest == nil {
+			oldest = c // all others carry snapshots
+		}
 		oldest.evict()
 	}
 	if c.stage == pending {
@@ -207,13 +244,16 @@ func (r *registry) acceptedFrom(nodeID string) (n int, oldest *conn) {
 	return r.count(func(c *conn) bool { return c.accepted && c.stage == established && c.nodeID == nodeID })
 }
 
+// count counts connections; oldest is the first of those that may be evicted. The one that
+// carries a snapshot may not: while raft reads it, it takes no other request, and those of
+// the same peer pile up.
 func (r *registry) count(which func(*conn) bool) (n int, oldest *conn) {
 	for c := range r.open {
 		if !which(c) {
 			continue
 		}
 		n++
-		if oldest == nil || c.order < oldest.order {
+		if !c.installing.Load() && (oldest == nil || c.order < oldest.order) {
 			oldest = c
 		}
 	}

@@ -1,6 +1,8 @@
 package rafttransport
 
 import (
+	"errors"
+	"io"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -9,6 +11,9 @@ import (
 // overdue is how long a heartbeat waits for raft before it is answered here. It is short
 // beside a lease.
 const overdue = 50 * time.Millisecond
+
+// errHeldUp is what a request ends with that raft did not take within Timeout.
+var errHeldUp = errors.New("rafttransport: raft took no request in time")
 
 // SetHeartbeatHandler does nothing. The fast path it would set up handles heartbeats on
 // the connection's goroutine, where it races raft's main loop for term and leader so that
@@ -21,7 +26,11 @@ func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 //
 // The answer changes nothing of raft's and is as true as its own: this node is in the
 // leader's term now, so it has helped nobody into a later one since it was asked.
+//
+// A heartbeat that can be answered by nobody ends with an error after Timeout: its sender
+// has left by then, and this connection has to notice.
 func (t *Transport) heartbeat(rpc raft.RPC) {
+	began := t.now()
 	wait := time.NewTicker(overdue)
 	defer wait.Stop()
 	for {
@@ -35,10 +44,27 @@ func (t *Transport) heartbeat(rpc raft.RPC) {
 				rpc.Respond(&raft.AppendEntriesResponse{RPCHeader: t.header(req.RPCHeader), Term: req.Term, Success: true}, nil)
 				return
 			}
+			if t.now()-began > int64(t.opts.Timeout) {
+				rpc.Respond(&raft.AppendEntriesResponse{}, errHeldUp)
+				return
+			}
 		case <-t.done:
 			return
 		}
 	}
+}
+
+// arriving is a snapshot on its way to raft, which takes no other RPC until it is there.
+// As long as there is more of it, raft is not hung.
+type arriving struct {
+	io.Reader
+	t *Transport
+}
+
+func (a arriving) Read(p []byte) (int, error) {
+	n, err := a.Reader.Read(p)
+	a.t.taken.Store(a.t.now())
+	return n, err
 }
 
 // now is what t.taken is told in: nanoseconds that no clock change touches.

@@ -4,26 +4,53 @@ import (
 	"cmp"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
 
-// pump hands incoming RPCs but heartbeats to raft, one at a time as raft takes them.
+// arrival is an RPC that raft has not taken yet.
+type arrival struct {
+	raft.RPC
+	at time.Time
+}
+
+// pump hands incoming RPCs but heartbeats to raft, one at a time as raft takes them. What
+// raft does not take within Timeout ends with an error: its sender does not wait longer and
+// asks again, and what piles up here meanwhile is whole requests. There are as many at once
+// as connections.
 func (t *Transport) pump() {
+	expire := time.NewTicker(t.opts.Timeout / 4)
+	defer expire.Stop()
+	var queue []arrival
 	for {
+		var take chan<- raft.RPC // nil takes nothing
+		var next arrival
+		if len(queue) > 0 {
+			take, next = t.rpcs, queue[0]
+			t.skipApplied(next.RPC) // by what is applied now
+		}
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
 			if t.refuseVote(rpc) || t.passOver(rpc) {
 				continue
 			}
-			t.skipApplied(rpc)
 			boundCommit(rpc)
-			select {
-			case t.rpcs <- rpc:
-				t.taken.Store(t.now())
-			case <-t.done:
-				return
+			if rpc.Reader != nil {
+				rpc.Reader = arriving{rpc.Reader, t}
 			}
+			queue = append(queue, arrival{rpc, time.Now()})
+		case take <- next.RPC:
+			t.taken.Store(t.now())
+			queue = slices.Delete(queue, 0, 1)
+		case now := <-expire.C:
+			queue = slices.DeleteFunc(queue, func(a arrival) bool {
+				late := now.Sub(a.at) >= t.opts.Timeout && a.Reader == nil
+				if late {
+					a.Respond(nil, errHeldUp)
+				}
+				return late
+			})
 		case <-t.done:
 			return
 		}

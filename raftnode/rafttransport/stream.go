@@ -184,7 +184,7 @@ func busy(raw net.Conn) *RefusedError {
 // serve runs an accepted connection's handshake and hands it to raft's transport.
 func (s *stream) serve(c *conn) {
 	h := s.handshake(c, "")
-	_ = c.SetDeadline(time.Now().Add(s.opts.Timeout))
+	_ = c.Conn.SetDeadline(time.Now().Add(s.opts.Timeout))
 	if err := h.accept(); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = refusef(ErrSlow, "not done in %v", s.opts.Timeout)
@@ -193,7 +193,7 @@ func (s *stream) serve(c *conn) {
 		c.Close()
 		return
 	}
-	_ = c.SetDeadline(time.Time{})
+	_ = c.Conn.SetDeadline(time.Time{})
 	s.conns.establish(c)
 	s.hand(c)
 }
@@ -242,7 +242,7 @@ func (s *stream) fail(c *conn, h *handshake, addr string, err error) {
 	refusal.Peer = orDefault(h.peer.NodeID, h.target)
 	s.refused.record(refusal)
 	if !refusal.ByPeer {
-		_ = c.SetDeadline(time.Now().Add(lingerTime))
+		_ = c.Conn.SetDeadline(time.Now().Add(lingerTime))
 		h.refuse(refusal)
 		linger(c.Conn)
 	}

@@ -40,9 +40,8 @@ import (
 )
 
 const (
-	defaultTimeout      = 3 * time.Second
-	defaultMaxPool      = 3
-	defaultTimeoutScale = 8 << 20
+	defaultTimeout = 3 * time.Second
+	defaultMaxPool = 3
 )
 
 // Identity is what a node states of itself in a handshake. Each field is 1 to
@@ -91,17 +90,15 @@ type Options struct {
 	// peer that asks for one is refused.
 	Secret []byte
 
-	// Timeout bounds connecting and the handshake together, each RPC, and each
-	// write of an answer; InstallSnapshot gets Timeout x size / TimeoutScale.
-	// 0 = 3 s.
+	// Timeout bounds connecting and the handshake together, the time in which no byte
+	// of a request could be sent, the wait for its answer (for a large request the
+	// longer, see answerScale), and each write of an answer. 0 = 3 s.
 	Timeout time.Duration
 	// MaxPool is how many idle connections are kept per peer. 0 = 3.
 	MaxPool int
 	// MaxRPCsInFlight above 1 turns on pipelining, which can deadlock
 	// (hashicorp/raft#612). 0 = 1.
 	MaxRPCsInFlight int
-	// TimeoutScale is in bytes. 0 = 8 MiB.
-	TimeoutScale int
 
 	Logger hclog.Logger // nil = none
 	// Listen and Dial replace TCP, each for itself, so that a test can put faults
@@ -124,13 +121,12 @@ func (o Options) normalised() (Options, error) {
 		return o, errors.New("one of Self, Admit, Resolve, Configured, Applied is missing")
 	case o.Patience > 0 && o.Follows == nil:
 		return o, errors.New("with Patience, Follows is required")
-	case o.Patience < 0 || o.Timeout < 0 || o.MaxPool < 0 || o.MaxRPCsInFlight < 0 || o.TimeoutScale < 0:
-		return o, errors.New("negative Patience, Timeout, MaxPool, MaxRPCsInFlight or TimeoutScale")
+	case o.Patience < 0 || o.Timeout < 0 || o.MaxPool < 0 || o.MaxRPCsInFlight < 0:
+		return o, errors.New("negative Patience, Timeout, MaxPool or MaxRPCsInFlight")
 	}
 	o.Timeout = orDefault(o.Timeout, defaultTimeout)
 	o.MaxPool = orDefault(o.MaxPool, defaultMaxPool)
 	o.MaxRPCsInFlight = orDefault(o.MaxRPCsInFlight, 1)
-	o.TimeoutScale = orDefault(o.TimeoutScale, defaultTimeoutScale)
 	o.Secret = bytes.Clone(o.Secret)
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
@@ -199,7 +195,6 @@ func New(o Options) (*Transport, error) {
 		Timeout:         o.Timeout,
 		Logger:          o.Logger,
 	})
-	inner.TimeoutScale = o.TimeoutScale
 	t := &Transport{
 		NetworkTransport: inner,
 		opts:             o,

@@ -40,24 +40,20 @@ func TestAcknowledgedOnlyWhenSyncedOnAMajority(t *testing.T) {
 	if err != nil {
 		t.Skip("strace is not installed")
 	}
-	// boltdb syncs the pages of a large entry, then the meta page that makes them count.
-	for store, syncsOfALargeEntry := range map[string]int{"boltdb": 2, "wal": 1} {
-		t.Run(store, func(t *testing.T) {
-			t.Parallel()
-			s := newSyncedCluster(t, strace, store)
-			s.everyAnswerFollowsTheSyncsOfAMajority(1)
-			s.padding = make([]byte, 48<<10)
-			if _, err := rand.Read(s.padding); err != nil {
-				t.Fatal(err)
-			}
-			s.everyAnswerFollowsTheSyncsOfAMajority(syncsOfALargeEntry)
-			s.padding = nil
-			s.answersWaitFor("the leader's disk", s.lead)
-			s.answersWaitFor("a follower's disk", s.others...)
-			s.answersDoNotWaitForTheSlowest()
-			s.noAnswerWithoutSyncs()
-		})
+	// bolt syncs the pages of a large entry, then the meta page that makes them count.
+	const syncsOfALargeEntry = 2
+	s := newSyncedCluster(t, strace)
+	s.everyAnswerFollowsTheSyncsOfAMajority(1)
+	s.padding = make([]byte, 48<<10)
+	if _, err := rand.Read(s.padding); err != nil {
+		t.Fatal(err)
 	}
+	s.everyAnswerFollowsTheSyncsOfAMajority(syncsOfALargeEntry)
+	s.padding = nil
+	s.answersWaitFor("the leader's disk", s.lead)
+	s.answersWaitFor("a follower's disk", s.others...)
+	s.answersDoNotWaitForTheSlowest()
+	s.noAnswerWithoutSyncs()
 }
 
 // syncedCluster is three nodes whose raft logs strace looks at. One client publishes
@@ -72,8 +68,8 @@ type syncedCluster struct {
 	publish func(ctx context.Context) error
 }
 
-func newSyncedCluster(t *testing.T, strace, store string) *syncedCluster {
-	c := newCluster(t, t.TempDir(), 3, "--log-store", store, "--heartbeat", "3s").startAll()
+func newSyncedCluster(t *testing.T, strace string) *syncedCluster {
+	c := newCluster(t, t.TempDir(), 3, "--heartbeat", "3s").startAll()
 	s := &syncedCluster{cluster: c, strace: strace, lead: c.leader()}
 	for _, p := range c.nodes {
 		if p != s.lead {
@@ -294,7 +290,7 @@ func (tr *trace) end() []fileCall {
 func raftLogFiles(t testing.TB, p *process) []string {
 	t.Helper()
 	var files []string
-	for _, pattern := range []string{"raft/raft.db", "raft/raft.journal", "raft/wal/*.wal"} {
+	for _, pattern := range []string{"raft/raft.db", "raft/raft.journal"} {
 		found, err := filepath.Glob(filepath.Join(p.dir, pattern))
 		if err != nil {
 			t.Fatal(err)

@@ -67,14 +67,8 @@ func (d *disk) restore() {
 // All nodes lose their power at once, again and again, with requests in flight:
 // nothing acknowledged is missing.
 func TestPowerLossOfAllNodes(t *testing.T) {
-	for _, store := range []string{"boltdb", "wal"} {
-		t.Run(store, func(t *testing.T) { losePower(t, store) })
-	}
-}
-
-func losePower(t *testing.T, store string) {
 	d := newDisk(t)
-	c := newCluster(t, d.mount, 3, "--log-store", store)
+	c := newCluster(t, d.mount, 3)
 	l := newLedger()
 	rounds := 4
 	if !longtest.Enabled() {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/ringrift/ringlog/raftnode/raftstore"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
@@ -20,8 +19,6 @@ type Config struct {
 	RaftBind      string // host:port to listen on for raft; required
 	RaftAdvertise string // host:port peers dial for raft; "" is the bound address
 	HTTPAdvertise string // host:port, or a URL, at which Peers reach this node
-
-	LogStore raftstore.Kind // "" is raftstore.Bolt
 
 	// BootstrapExpect is how many voters form a new cluster: they find each other
 	// through Join and the lowest id begins once all report the same set. 0: the
@@ -114,7 +111,6 @@ func (t Timing) withDefaults() Timing {
 // Validate reports what can not work, and fills the defaults in.
 func (c *Config) Validate() error {
 	c.Timing = c.Timing.withDefaults()
-	orDefault(&c.LogStore, raftstore.Bolt)
 	orDefault(&c.Limits.QueueRequests, 32768)
 	orDefault(&c.Limits.QueueBytes, 64<<20)
 	orDefault(&c.Limits.RequestBytes, 32<<20)

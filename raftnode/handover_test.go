@@ -53,7 +53,7 @@ func TestAHandOverThatFailsIsTakenBack(t *testing.T) {
 
 func TestAClusterThatSleptStepsItsTimeForwardAndRecordsIt(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, defaults)
+	c := newCluster(t, nil)
 	cfg := c.member("n1")
 	c.config["n1"] = cfg
 	o := c.offlineOf("n1")

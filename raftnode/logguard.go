@@ -23,13 +23,7 @@ type guardedLog struct {
 	stored    func()                   // is called behind that
 }
 
-var _ raft.MonotonicLogStore = guardedLog{}
-
-// IsMonotonic implements raft.MonotonicLogStore.
-func (g guardedLog) IsMonotonic() bool {
-	m, ok := g.LogStore.(raft.MonotonicLogStore)
-	return ok && m.IsMonotonic()
-}
+var _ raft.LogStore = guardedLog{}
 
 // StoreLogs implements raft.LogStore.
 func (g guardedLog) StoreLogs(logs []*raft.Log) error {
@@ -50,7 +44,7 @@ func (g guardedLog) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log
 
 // GetLog implements raft.LogStore.
 func (g guardedLog) GetLog(index uint64, l *raft.Log) error {
-	err := g.read(index, l)
+	err := g.LogStore.GetLog(index, l)
 	// As a leader raft never sends the floor on: it would need the entry before. There
 	// is none before index 1.
 	if errors.Is(err, raft.ErrLogNotFound) && index > 1 {
@@ -60,21 +54,6 @@ func (g guardedLog) GetLog(index uint64, l *raft.Log) error {
 		}
 	}
 	return err
-}
-
-// read reads an entry. The WAL goes on answering for compacted entries as long as
-// their segment stands; raft would build on entries that a restart no longer has.
-func (g guardedLog) read(index uint64, l *raft.Log) error {
-	if g.IsMonotonic() {
-		first, err := g.FirstIndex()
-		if err != nil {
-			return err
-		}
-		if index < first {
-			return raft.ErrLogNotFound
-		}
-	}
-	return g.LogStore.GetLog(index, l)
 }
 
 // DeleteRange implements raft.LogStore. A range that begins with the log is a compaction,

@@ -91,14 +91,13 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 }
 
 func (n *Node) openFolder() (err error) {
-	n.dir, err = datadir.Open(n.cfg.Dir, datadir.Options{NodeID: n.cfg.ID, LogStore: string(n.cfg.LogStore)})
+	n.dir, err = datadir.Open(n.cfg.Dir, datadir.Options{NodeID: n.cfg.ID})
 	if err != nil {
 		return err
 	}
 	n.disk = newDiskGuard(n.dir, n.cfg.Disk, n.logger.Named("disk"))
 	n.disk.check() // on a full disk the reserve is what the stores open with
-	n.stores, err = raftstore.Open(raftstore.Options{Dir: n.dir.Path(datadir.RaftDir), Kind: n.cfg.LogStore,
-		SyncTimeout: n.cfg.Timing.Sync, Fatal: n.cfg.Fatal, Logger: n.logger.Named("store"), OnStore: n.cfg.OnStore})
+	n.stores, err = raftstore.Open(raftstore.Options{Dir: n.dir.Path(datadir.RaftDir), SyncTimeout: n.cfg.Timing.Sync, Fatal: n.cfg.Fatal, Logger: n.logger.Named("store"), OnStore: n.cfg.OnStore})
 	if err != nil {
 		return err
 	}

@@ -14,36 +14,26 @@ import (
 
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
-	"github.com/ringrift/ringlog/raftnode/raftstore"
 )
-
-// onBothStores runs a test over each kind of raft log.
-func onBothStores(t *testing.T, run func(t *testing.T, kind func(*Config))) {
-	for _, kind := range []raftstore.Kind{raftstore.Bolt, raftstore.WAL} {
-		t.Run(string(kind), func(t *testing.T) { run(t, func(c *Config) { c.LogStore = kind }) })
-	}
-}
 
 func TestNodesFormOneClusterThatReplicatesFromAnyOfThem(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, kind func(*Config)) {
-		c := voters(t, 3, kind)
-		var last uint64
-		for i, n := range c.all() {
-			r := publish(t, n, i)
-			if r.First <= last {
-				t.Errorf("acknowledged later, yet its offset %d is not above %d", r.First, last)
-			}
-			last = r.First
+	c := voters(t, 3, nil)
+	var last uint64
+	for i, n := range c.all() {
+		r := publish(t, n, i)
+		if r.First <= last {
+			t.Errorf("acknowledged later, yet its offset %d is not above %d", r.First, last)
 		}
-		c.settle()
-		id := c.leader().machine.ClusterID()
-		for _, n := range c.all() {
-			if n.machine.ClusterID() != id || n.dir.Marker().ClusterID != id || len(n.machine.Members()) != 3 {
-				t.Errorf("%s: cluster %q, marker %q, members %v", n.cfg.ID, n.machine.ClusterID(), n.dir.Marker().ClusterID, n.machine.Members())
-			}
+		last = r.First
+	}
+	c.settle()
+	id := c.leader().machine.ClusterID()
+	for _, n := range c.all() {
+		if n.machine.ClusterID() != id || n.dir.Marker().ClusterID != id || len(n.machine.Members()) != 3 {
+			t.Errorf("%s: cluster %q, marker %q, members %v", n.cfg.ID, n.machine.ClusterID(), n.dir.Marker().ClusterID, n.machine.Members())
 		}
-	})
+	}
 }
 
 func TestConcurrentCallersShareEntriesAndEachGetsItsOwnAnswer(t *testing.T) {
@@ -191,66 +181,62 @@ func (c *cluster) firstOfEachTerm() map[uint64]frame.Kind {
 
 func TestAcknowledgedEventsSurviveTheCrashOfAMinorityAndThenOfAll(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, kind func(*Config)) {
-		c := voters(t, 3, kind)
-		acknowledged := map[uint64]int{}
-		for i := range 60 {
-			if i == 20 {
-				c.crash(c.leader().cfg.ID)
-				c.leader()
-			}
-			acknowledged[publish(t, c.leader(), i).First] = i
+	c := voters(t, 3, nil)
+	acknowledged := map[uint64]int{}
+	for i := range 60 {
+		if i == 20 {
+			c.crash(c.leader().cfg.ID)
+			c.leader()
 		}
-		for _, n := range c.all() {
-			c.crash(n.cfg.ID)
-		}
-		for id := range c.config {
-			c.start(id)
-		}
-		c.leader()
-		c.settle()
-		for _, n := range c.all() {
-			for offset, i := range acknowledged {
-				if e, err := n.machine.Log().Get(offset); err != nil || string(e.Payload) != fmt.Sprintf(`{"n": %d}`, i) {
-					t.Fatalf("%s: event %d, acknowledged at %d: %s, %v", n.cfg.ID, i, offset, e.Payload, err)
-				}
+		acknowledged[publish(t, c.leader(), i).First] = i
+	}
+	for _, n := range c.all() {
+		c.crash(n.cfg.ID)
+	}
+	for id := range c.config {
+		c.start(id)
+	}
+	c.leader()
+	c.settle()
+	for _, n := range c.all() {
+		for offset, i := range acknowledged {
+			if e, err := n.machine.Log().Get(offset); err != nil || string(e.Payload) != fmt.Sprintf(`{"n": %d}`, i) {
+				t.Fatalf("%s: event %d, acknowledged at %d: %s, %v", n.cfg.ID, i, offset, e.Payload, err)
 			}
 		}
-	})
+	}
 }
 
 func TestAFollowerBehindTheLogCatchesUpFromASnapshot(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, kind func(*Config)) {
-		c := voters(t, 3, func(cfg *Config) { kind(cfg); cfg.Timing.TrailingLogs = 1 })
-		late := c.followers()[0].cfg.ID
-		publish(t, c.leader(), 0)
-		c.crash(late)
-		for i := range 50 {
-			publish(t, c.leader(), i+1)
+	c := voters(t, 3, func(cfg *Config) { cfg.Timing.TrailingLogs = 1 })
+	late := c.followers()[0].cfg.ID
+	publish(t, c.leader(), 0)
+	c.crash(late)
+	for i := range 50 {
+		publish(t, c.leader(), i+1)
+	}
+	for _, n := range c.all() {
+		if err := n.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		for _, n := range c.all() {
-			if err := n.Snapshot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if first, err := n.stores.Log().FirstIndex(); err != nil || first < 30 {
-				t.Fatalf("%s: the log still begins at %d (%v)", n.cfg.ID, first, err)
-			}
+		if first, err := n.stores.Log().FirstIndex(); err != nil || first < 30 {
+			t.Fatalf("%s: the log still begins at %d (%v)", n.cfg.ID, first, err)
 		}
-		n := c.start(late)
-		c.settle()
-		eventually(t, "the state came by a snapshot", func() bool { return n.snapshots.durable.Load() >= 30 })
-		// What came by a snapshot survives a restart, with a log that begins behind it.
-		publish(t, c.leader(), 100)
-		c.settle()
-		c.crash(late)
-		c.start(late)
-		publish(t, c.leader(), 101)
-		c.settle()
-		if got, want := told(t, c.nodes[late]), told(t, c.leader()); !slices.Equal(got, want) {
-			t.Errorf("%v, want %v", got, want)
-		}
-	})
+	}
+	n := c.start(late)
+	c.settle()
+	eventually(t, "the state came by a snapshot", func() bool { return n.snapshots.durable.Load() >= 30 })
+	// What came by a snapshot survives a restart, with a log that begins behind it.
+	publish(t, c.leader(), 100)
+	c.settle()
+	c.crash(late)
+	c.start(late)
+	publish(t, c.leader(), 101)
+	c.settle()
+	if got, want := told(t, c.nodes[late]), told(t, c.leader()); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
 }
 
 func TestAReadBarrierShowsWhatWasAcknowledgedAnywhere(t *testing.T) {

@@ -22,76 +22,71 @@ import (
 // offlineOf opens a crashed node's folder for a test.
 func (c *cluster) offlineOf(id string) *offline {
 	c.t.Helper()
-	o, err := openOffline(c.config[id].Dir, id, c.config[id].LogStore, nil)
+	o, err := openOffline(c.config[id].Dir, id, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	return o
 }
 
-// defaults fills in what Validate would, for tests that open folders themselves.
-func defaults(cfg *Config) { cfg.LogStore = raftstore.Bolt }
-
 func TestASurvivorOfALostQuorumIsRecoveredWithAllItHas(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, kind func(*Config)) {
-		c := voters(t, 3, kind)
-		for i := range 10 {
-			publish(t, c.leader(), i)
+	c := voters(t, 3, nil)
+	for i := range 10 {
+		publish(t, c.leader(), i)
+	}
+	c.settle()
+	survivor := c.leader()
+	id, cluster, term := survivor.cfg.ID, survivor.machine.ClusterID(), survivor.raft.Load().CurrentTerm()
+	for _, n := range c.all() {
+		c.crash(n.cfg.ID)
+	}
+	// An entry that only the survivor has: nobody can tell that it was committed.
+	o := c.offlineOf(id)
+	last, err := o.stores.Log().LastIndex()
+	var b frame.Builder
+	r := numbered(99)
+	b.Add(r.Command, r.Batch)
+	data := b.Encode(frame.Seal{Time: noon, Proposer: id})
+	err = errors.Join(err, o.stores.Log().StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogCommand, Data: data}), o.close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := []fsm.ConfigMember{{ID: id, Addr: c.config[id].RaftBind, Voter: true}}
+	for range 2 { // it may be repeated
+		done, err := Recover(t.Context(), c.config[id].Dir, members, nil)
+		if err != nil || done.ClusterID != cluster || done.Term <= term {
+			t.Fatalf("%+v, %v", done, err)
 		}
-		c.settle()
-		survivor := c.leader()
-		id, cluster, term := survivor.cfg.ID, survivor.machine.ClusterID(), survivor.raft.Load().CurrentTerm()
-		for _, n := range c.all() {
-			c.crash(n.cfg.ID)
+		term = done.Term
+	}
+	c.start(id)
+	n := c.leader()
+	if n.raft.Load().CurrentTerm() <= term {
+		t.Errorf("term %d after %d", n.raft.Load().CurrentTerm(), term)
+	}
+	if got := publish(t, n, 99); len(got.Duplicates) == 0 {
+		if e, err := n.machine.Log().Get(got.First - 1); err == nil && string(e.Payload) != `{"n": 99}` {
+			t.Error("the entry that only the survivor had is gone")
 		}
-		// An entry that only the survivor has: nobody can tell that it was committed.
-		o := c.offlineOf(id)
-		last, err := o.stores.Log().LastIndex()
-		var b frame.Builder
-		r := numbered(99)
-		b.Add(r.Command, r.Batch)
-		data := b.Encode(frame.Seal{Time: noon, Proposer: id})
-		err = errors.Join(err, o.stores.Log().StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogCommand, Data: data}), o.close())
-		if err != nil {
-			t.Fatal(err)
-		}
-		members := []fsm.ConfigMember{{ID: id, Addr: c.config[id].RaftBind, Voter: true}}
-		for range 2 { // it may be repeated
-			done, err := Recover(t.Context(), c.config[id].Dir, members, nil)
-			if err != nil || done.ClusterID != cluster || done.Term <= term {
-				t.Fatalf("%+v, %v", done, err)
-			}
-			term = done.Term
-		}
-		c.start(id)
-		n := c.leader()
-		if n.raft.Load().CurrentTerm() <= term {
-			t.Errorf("term %d after %d", n.raft.Load().CurrentTerm(), term)
-		}
-		if got := publish(t, n, 99); len(got.Duplicates) == 0 {
-			if e, err := n.machine.Log().Get(got.First - 1); err == nil && string(e.Payload) != `{"n": 99}` {
-				t.Error("the entry that only the survivor had is gone")
-			}
-		}
-		// The others come back empty, once the leader has forgotten their old folders.
-		other := "n1"
-		if id == other {
-			other = "n2"
-		}
-		if err := os.RemoveAll(c.config[other].Dir); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the lost members are forgotten", func() bool { return len(n.machine.Members()) == 1 })
-		c.start(other)
-		eventually(t, "it has a vote again", func() bool { return slices.Contains(votersOf(n.servers()), other) })
-		c.settle()
-	})
+	}
+	// The others come back empty, once the leader has forgotten their old folders.
+	other := "n1"
+	if id == other {
+		other = "n2"
+	}
+	if err := os.RemoveAll(c.config[other].Dir); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the lost members are forgotten", func() bool { return len(n.machine.Members()) == 1 })
+	c.start(other)
+	eventually(t, "it has a vote again", func() bool { return slices.Contains(votersOf(n.servers()), other) })
+	c.settle()
 }
 
 func TestRecoverRefusesWhatCanNotBeACluster(t *testing.T) {
 	t.Parallel()
-	c := voters(t, 1, defaults)
+	c := voters(t, 1, nil)
 	dir := c.config["n1"].Dir
 	self := fsm.ConfigMember{ID: "n1", Addr: "a:1", Voter: true}
 	if _, err := Recover(t.Context(), dir, []fsm.ConfigMember{self}, nil); !errors.Is(err, datadir.ErrInUse) {
@@ -128,7 +123,7 @@ func dump(t *testing.T, m *fsm.Machine) string {
 
 func TestABackupRestoresAsANewClusterThatOthersJoin(t *testing.T) {
 	t.Parallel()
-	c := voters(t, 3, defaults)
+	c := voters(t, 3, nil)
 	for i := range 20 {
 		publish(t, c.leader(), i)
 	}
@@ -146,7 +141,7 @@ func TestABackupRestoresAsANewClusterThatOthersJoin(t *testing.T) {
 	}
 	old := c.leader().machine.ClusterID()
 
-	d := newCluster(t, defaults)
+	d := newCluster(t, nil)
 	cfg := d.member("r1")
 	d.config["r1"] = cfg
 	done, err := Restore(t.Context(), bytes.NewReader(file.Bytes()), Target{Dir: cfg.Dir, NodeID: "r1"})
@@ -187,7 +182,7 @@ func TestABackupRestoresAsANewClusterThatOthersJoin(t *testing.T) {
 
 func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 	t.Parallel()
-	c := voters(t, 1, defaults)
+	c := voters(t, 1, nil)
 	var file bytes.Buffer
 	if _, err := c.leader().Backup(t.Context(), &file); err != nil {
 		t.Fatal(err)
@@ -206,7 +201,7 @@ func TestARestoreThatFailsLeavesAnEmptyFolder(t *testing.T) {
 
 func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 	t.Parallel()
-	c := voters(t, 3, defaults)
+	c := voters(t, 3, nil)
 	for i := range 5 {
 		publish(t, c.leader(), i)
 	}
@@ -258,7 +253,7 @@ func TestALogThatContradictsTheStateIsDroppedOnStart(t *testing.T) {
 
 func TestALogThatLostWhatTheStateStandsOnRefusesToStart(t *testing.T) {
 	t.Parallel()
-	c := voters(t, 1, defaults)
+	c := voters(t, 1, nil)
 	for i := range 5 {
 		publish(t, c.leader(), i)
 	}

@@ -59,7 +59,7 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 	if !slices.ContainsFunc(members, func(c fsm.ConfigMember) bool { return c.ID == m.NodeID && c.Voter }) {
 		return Recovered{}, fmt.Errorf("raftnode: recover %s: %w: %s", dir, ErrNoSurvivor, m.NodeID)
 	}
-	o, err := openOffline(dir, m.NodeID, raftstore.Kind(m.LogStore), logger)
+	o, err := openOffline(dir, m.NodeID, logger)
 	if err != nil {
 		return Recovered{}, err
 	}
@@ -101,7 +101,7 @@ type offline struct {
 	failed  chan error // the first word of Fatal
 }
 
-func openOffline(path, nodeID string, kind raftstore.Kind, logger hclog.Logger) (o *offline, err error) {
+func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err error) {
 	if logger == nil {
 		logger = hclog.NewNullLogger()
 	}
@@ -117,10 +117,10 @@ func openOffline(path, nodeID string, kind raftstore.Kind, logger hclog.Logger) 
 			err = errors.Join(err, o.close())
 		}
 	}()
-	if o.dir, err = datadir.Open(path, datadir.Options{NodeID: nodeID, LogStore: string(kind)}); err != nil {
+	if o.dir, err = datadir.Open(path, datadir.Options{NodeID: nodeID}); err != nil {
 		return o, err
 	}
-	if o.stores, err = raftstore.Open(raftstore.Options{Dir: o.dir.Path(datadir.RaftDir), Kind: kind, Fatal: fatal, Logger: logger}); err != nil {
+	if o.stores, err = raftstore.Open(raftstore.Options{Dir: o.dir.Path(datadir.RaftDir), Fatal: fatal, Logger: logger}); err != nil {
 		return o, err
 	}
 	if err = o.dir.MarkStoresCreated(); err != nil {
@@ -234,10 +234,9 @@ func emptyLog(log raft.LogStore) error {
 
 // Target says where a snapshot is restored to.
 type Target struct {
-	Dir      string         // must not exist or be empty
-	NodeID   string         // of the one voter it will have
-	RaftAddr string         // of that voter; "" lets it name its own when it starts
-	LogStore raftstore.Kind // "" is raftstore.Bolt
+	Dir      string // must not exist or be empty
+	NodeID   string // of the one voter it will have
+	RaftAddr string // of that voter; "" lets it name its own when it starts
 	Logger   hclog.Logger
 }
 
@@ -248,7 +247,6 @@ const unknownAddr = "unknown:0"
 // id, everything else as it was saved, terms above the snapshot's. Other nodes
 // join it with empty folders. On error the folder is as it was.
 func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err error) {
-	orDefault(&to.LogStore, raftstore.Bolt)
 	orDefault(&to.RaftAddr, unknownAddr)
 	if err := requireEmpty(to.Dir); err != nil {
 		return Recovered{}, err
@@ -258,7 +256,7 @@ func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err e
 			err = errors.Join(fmt.Errorf("raftnode: restore into %s: %w", to.Dir, err), empty(to.Dir))
 		}
 	}()
-	o, err := openOffline(to.Dir, to.NodeID, to.LogStore, to.Logger)
+	o, err := openOffline(to.Dir, to.NodeID, to.Logger)
 	if err != nil {
 		return Recovered{}, err
 	}

@@ -425,7 +425,7 @@ func TestANodeWhoseStateDiffersFromTheMajorityStopsServing(t *testing.T) {
 	t.Parallel()
 	for _, leads := range []bool{false, true} {
 		t.Run(fmt.Sprintf("as leader %v", leads), func(t *testing.T) {
-			c := voters(t, 3, defaults)
+			c := voters(t, 3, nil)
 			publish(t, c.leader(), 1)
 			c.settle()
 			odd := c.followers()[0].cfg.ID

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/cmd/ringlog/devcluster"
-	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
 const (
@@ -24,7 +23,7 @@ const (
 // failoverOptions say what is done to a cluster of its own.
 type failoverOptions struct {
 	voters, kills, stepDowns int
-	logStore, dataDir        string
+	dataDir                  string
 	timing                   []string // more arguments of serve
 }
 
@@ -36,7 +35,6 @@ func failoverCommand(sh *shell) *cli.Command {
 		&cli.IntFlag{Name: "voters", Usage: "how many nodes", Value: 3},
 		&cli.IntFlag{Name: "kills", Usage: "how often the leader is killed with SIGKILL", Value: 20},
 		&cli.IntFlag{Name: "step-downs", Usage: "how often the leader steps down", Value: 20},
-		&cli.StringFlag{Name: "log-store", Usage: "where raft keeps its log: boltdb or wal", Value: datadir.LogStoreBolt},
 		&cli.StringFlag{Name: "data-dir", Usage: "new or empty `DIR` to keep data and logs in; without it a temporary one, removed at the end"},
 	}
 	for _, name := range timingFlags() {
@@ -54,8 +52,7 @@ func failoverCommand(sh *shell) *cli.Command {
 			if err := exactly(c, 0, ""); err != nil {
 				return err
 			}
-			o := failoverOptions{voters: c.Int("voters"), kills: c.Int("kills"), stepDowns: c.Int("step-downs"),
-				logStore: c.String("log-store"), dataDir: c.String("data-dir")}
+			o := failoverOptions{voters: c.Int("voters"), kills: c.Int("kills"), stepDowns: c.Int("step-downs"), dataDir: c.String("data-dir")}
 			for _, name := range timingFlags() {
 				if c.IsSet(name) {
 					o.timing = append(o.timing, "--"+name, c.String(name))
@@ -79,8 +76,6 @@ func (o failoverOptions) validate() error {
 		return usagef("--step-downs %d: use 0 to %d", o.stepDowns, maxActs)
 	case o.kills+o.stepDowns == 0:
 		return usagef("--kills 0 and --step-downs 0: there is nothing to do")
-	case o.logStore != datadir.LogStoreBolt && o.logStore != datadir.LogStoreWAL:
-		return usagef("--log-store %q: use %s or %s", o.logStore, datadir.LogStoreBolt, datadir.LogStoreWAL)
 	}
 	entries, err := os.ReadDir(o.dataDir)
 	switch {
@@ -105,8 +100,7 @@ type failover struct {
 }
 
 func benchFailover(ctx context.Context, sh *shell, o failoverOptions) (err error) {
-	args := append([]string{"--log-store", o.logStore}, o.timing...)
-	cluster, cleanUp, err := startDev(ctx, sh, devOptions{voters: o.voters, dataDir: o.dataDir, args: args})
+	cluster, cleanUp, err := startDev(ctx, sh, devOptions{voters: o.voters, dataDir: o.dataDir, args: o.timing})
 	if err != nil {
 		return err
 	}

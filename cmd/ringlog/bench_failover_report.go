@@ -13,7 +13,6 @@ import (
 type failoverResult struct {
 	Bench     string         `json:"bench"`
 	Voters    int            `json:"voters"`
-	LogStore  string         `json:"log_store"`
 	Timing    []string       `json:"timing"` // arguments of serve; none are the defaults
 	Kills     *gapSummary    `json:"kills,omitempty"`
 	StepDowns *gapSummary    `json:"step_downs,omitempty"`
@@ -36,7 +35,7 @@ type gapSummary struct {
 }
 
 func (f *failover) result(partial bool) failoverResult {
-	return failoverResult{Bench: "failover", Voters: f.opts.voters, LogStore: f.opts.logStore, Timing: slices.Concat([]string{}, f.opts.timing),
+	return failoverResult{Bench: "failover", Voters: f.opts.voters, Timing: slices.Concat([]string{}, f.opts.timing),
 		Kills: summarize(f.acts, actKill), StepDowns: summarize(f.acts, actStepDown), Acts: slices.Concat([]failoverAct{}, f.acts), Partial: partial}
 }
 
@@ -101,7 +100,7 @@ func (r failoverResult) print(sh *shell) error {
 		return err
 	}
 	if r.Audit != nil {
-		sh.say("failover: %d voters, %s; %s", r.Voters, r.LogStore, r.Audit)
+		sh.say("failover: %d voters; %s", r.Voters, r.Audit)
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func TestFailoverSummaries(t *testing.T) {
 }
 
 func TestFailoverReportIsPrinted(t *testing.T) {
-	f := &failover{opts: failoverOptions{voters: 3, logStore: "wal"}, acts: []failoverAct{
+	f := &failover{opts: failoverOptions{voters: 3}, acts: []failoverAct{
 		{Act: actKill, From: "n1", To: "n2", Term: 3, GapMs: 612.4, DetectMs: 501, ElectMs: 42, ResumeMs: 69},
 		{Act: actStepDown, From: "n2", To: "n3", Term: 4, GapMs: 25, DetectMs: 9, ElectMs: 4, ResumeMs: 12}}}
 	var out, err bytes.Buffer
@@ -105,7 +105,7 @@ step_down      1  25       25      25   25      9              4      12
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Error(d)
 	}
-	told := "failover: 3 voters, wal; 9 events were acknowledged; 0 are lost, 0 stand twice, 0 at another offset; 3 elections, 0 unasked\n"
+	told := "failover: 3 voters; 9 events were acknowledged; 0 are lost, 0 stand twice, 0 at another offset; 3 elections, 0 unasked\n"
 	if d := cmp.Diff(told, err.String()); d != "" {
 		t.Error(d)
 	}

@@ -22,7 +22,6 @@ type benchResult struct {
 	MBPerSecond     float64 `json:"mb_per_second"`
 	quantiles
 	Voters     int             `json:"voters"`
-	LogStore   string          `json:"log_store"`
 	EventBytes int             `json:"event_bytes"` // of a payload, as published
 	Batch      int             `json:"batch"`
 	Callers    int             `json:"callers"`
@@ -67,13 +66,13 @@ func (p *benchReport) add(r benchResult) error {
 }
 
 func csvHeader() []string {
-	return []string{"bench", "size", "batch", "callers", "voters", "log_store", "warmup_events", "events", "event_bytes", "seconds",
+	return []string{"bench", "size", "batch", "callers", "voters", "warmup_events", "events", "event_bytes", "seconds",
 		"events_per_second", "mb_per_second", "p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms", "partial"}
 }
 
 func csvRow(r benchResult) []string {
 	f := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
-	return []string{r.Bench, strconv.Itoa(r.Size), strconv.Itoa(r.Batch), strconv.Itoa(r.Callers), strconv.Itoa(r.Voters), r.LogStore,
+	return []string{r.Bench, strconv.Itoa(r.Size), strconv.Itoa(r.Batch), strconv.Itoa(r.Callers), strconv.Itoa(r.Voters),
 		strconv.Itoa(r.Warmup), strconv.FormatInt(r.Events, 10), strconv.Itoa(r.EventBytes), f(r.Seconds), f(r.EventsPerSecond),
 		f(r.MBPerSecond), f(r.P50ms), f(r.P90ms), f(r.P99ms), f(r.P999ms), f(r.MaxMs), strconv.FormatBool(r.Partial)}
 }
@@ -131,6 +130,6 @@ func (p *benchReport) finish() error {
 	if r.Members > 0 {
 		p.sh.say("%s: %d members, %d keys", r.Bench, r.Members, r.Keys)
 	}
-	p.sh.say("%s: %d voters, %s, batches of %d, %d callers, %d events of warm-up", r.Bench, r.Voters, r.LogStore, r.Batch, r.Callers, r.Warmup)
+	p.sh.say("%s: %d voters, batches of %d, %d callers, %d events of warm-up", r.Bench, r.Voters, r.Batch, r.Callers, r.Warmup)
 	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -16,14 +14,13 @@ import (
 
 // bench is a benchmark under way.
 type bench struct {
-	sh       *shell
-	work     workload
-	opts     benchOptions
-	client   *client.Client
-	run      string       // makes the events of this run unlike those of others
-	made     atomic.Int64 // events so far, which makes them unlike each other
-	voters   int
-	logStore string
+	sh     *shell
+	work   workload
+	opts   benchOptions
+	client *client.Client
+	run    string       // makes the events of this run unlike those of others
+	made   atomic.Int64 // events so far, which makes them unlike each other
+	voters int
 }
 
 // round is a benchmark with payloads of one size.
@@ -45,7 +42,6 @@ func runBench(ctx context.Context, sh *shell, w workload, o benchOptions) (err e
 		return err
 	}
 	b := &bench{sh: sh, work: w, opts: o, client: c, run: fmt.Sprintf("%x", time.Now().UnixNano()), voters: s.Quorum.Voters}
-	b.logStore = b.askLogStore(ctx)
 	if err := b.requireRoom(ctx); err != nil {
 		return err
 	}
@@ -85,25 +81,9 @@ func (r *round) result(partial bool) benchResult {
 	payload := float64(r.tally.bytes.Load()) / float64(max(n, 1))
 	return benchResult{
 		Bench: r.work.name, Size: r.size, Events: n, Seconds: seconds, EventsPerSecond: perSecond, MBPerSecond: perSecond * payload / 1e6,
-		quantiles: r.tally.latencies.quantiles(), Voters: r.voters, LogStore: r.logStore, EventBytes: int(payload), Batch: r.opts.batch,
+		quantiles: r.tally.latencies.quantiles(), Voters: r.voters, EventBytes: int(payload), Batch: r.opts.batch,
 		Callers: r.opts.callers, Warmup: r.warmed, Members: r.opts.members, Keys: r.opts.keys, Partial: partial, LatencyOf: r.work.latencyOf, Histogram: r.tally.latencies.histogram(),
 	}
-}
-
-// nodeInfoPattern finds where a node keeps its raft log in its metrics.
-const nodeInfoPattern = nodeInfoMetric + `\{.*log_store="(\w+)"`
-
-// askLogStore is where the node that answers keeps its raft log.
-func (b *bench) askLogStore(ctx context.Context) string {
-	var metrics []byte
-	if err := b.client.Do(ctx, http.MethodGet, "/metrics", nil, nil, &metrics); err != nil {
-		return "unknown"
-	}
-	m := regexp.MustCompile(nodeInfoPattern).FindSubmatch(metrics)
-	if m == nil {
-		return "unknown"
-	}
-	return string(m[1])
 }
 
 // meterEvery is how often a progress bar is drawn anew. It only looks at a count, so

@@ -112,7 +112,7 @@ func apiExit(c api.Code) int {
 
 // offlineExit is the code for what is wrong with a data folder.
 func offlineExit(err error) int {
-	for _, configuration := range []error{datadir.ErrReadOnly, datadir.ErrOtherNode, datadir.ErrOtherCluster, datadir.ErrOtherLogStore,
+	for _, configuration := range []error{datadir.ErrReadOnly, datadir.ErrOtherNode, datadir.ErrOtherCluster, datadir.ErrLogStoreGone,
 		datadir.ErrNewerFormat, fsm.ErrNewerFormat, blackbox.ErrNewerFormat, raftnode.ErrNotEmpty} {
 		if errors.Is(err, configuration) {
 			return exitUsage

@@ -40,7 +40,7 @@ func offlineRaft(_ context.Context, sh *shell, o inspectOptions) (err error) {
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	s := r.Summary()
-	sh.say("%s log %d to %d, term %d, voted for %q in term %d; the state has applied %d", s.Kind, s.First, s.Last, s.CurrentTerm, s.VoteCandidate,
+	sh.say("log %d to %d, term %d, voted for %q in term %d; the state has applied %d", s.First, s.Last, s.CurrentTerm, s.VoteCandidate,
 		s.VoteTerm, f.machine.Applied())
 	entries, damaged := readEntries(r, s, o)
 	err = emitEach(sh, entries, table.Row{"index", "term", "kind", "bytes", "proposer", "holds"}, func(e raftEntry) table.Row {

@@ -107,7 +107,6 @@ func TestConfigurationsThatCanNotWorkAreNamed(t *testing.T) {
 		"--join":                 func(c *serveConfig) { c.BootstrapExpect = 3 },
 		"exclude each other":     func(c *serveConfig) { c.NonVoter = true },
 		"is not a URL":           func(c *serveConfig) { c.Join = []string{"ftp://x"} },
-		"--log-store":            func(c *serveConfig) { c.LogStore = "leveldb" },
 		"--log-level":            func(c *serveConfig) { c.LogLevel = "loud" },
 		"--heartbeat":            func(c *serveConfig) { c.Heartbeat = interval{1} },
 		"--election-timeout 500ms: use 1s (--heartbeat) to 1m":       func(c *serveConfig) { c.Election = interval{500 * time.Millisecond} },

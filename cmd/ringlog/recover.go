@@ -147,5 +147,5 @@ func (f *folder) close() error { return f.machine.Close() }
 
 // raft opens the raft log and votes of the folder.
 func (f *folder) raft() (*raftstore.Reader, error) {
-	return raftstore.OpenReadOnly(filepath.Join(f.dir, datadir.RaftDir), raftstore.Kind(f.marker.LogStore))
+	return raftstore.OpenReadOnly(filepath.Join(f.dir, datadir.RaftDir))
 }

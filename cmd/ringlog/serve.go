@@ -19,7 +19,6 @@ import (
 
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/raftnode"
-	"github.com/ringrift/ringlog/raftnode/raftstore"
 	"github.com/ringrift/ringlog/server"
 )
 
@@ -174,7 +173,7 @@ func startNode(ctx context.Context, sh *shell, cfg serveConfig, logger hclog.Log
 	advertised := cmp.Or(cfg.AdvertiseHTTP, listener.Addr().String())
 	n.raft, err = raftnode.Open(ctx, raftnode.Config{
 		ID: cfg.ID, Dir: cfg.DataDir, RaftBind: cfg.Raft, RaftAdvertise: cfg.AdvertiseRaft, HTTPAdvertise: advertised,
-		LogStore: raftstore.Kind(cfg.LogStore), BootstrapExpect: cfg.BootstrapExpect, Join: cfg.Join, NonVoter: cfg.NonVoter,
+		BootstrapExpect: cfg.BootstrapExpect, Join: cfg.Join, NonVoter: cfg.NonVoter,
 		Secret: []byte(sh.token), Version: version, Timing: cfg.timing(), Limits: raftnode.Limits{QueueRequests: cfg.QueueRequests, QueueBytes: cfg.QueueBytes}, Peers: n.peers, Logger: logger,
 		Fatal: func(err error) { dieOf(sh, logger, err) },
 	})
@@ -200,7 +199,7 @@ const nodeInfoMetric = "ringlog_node_info"
 // nodeInfo is a registry with what only the configuration knows.
 func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: nodeInfoMetric, Help: "What this node is; always 1.",
-		ConstLabels: prometheus.Labels{"id": cfg.ID, "log_store": cfg.LogStore, "version": version}})
+		ConstLabels: prometheus.Labels{"id": cfg.ID, "version": version}})
 	info.Set(1)
 	r := prometheus.NewRegistry()
 	r.MustRegister(info)

@@ -33,7 +33,6 @@ type serveConfig struct {
 	BootstrapExpect int      `toml:"bootstrap-expect" json:"bootstrap-expect"`
 	Join            []string `toml:"join" json:"join"` // URLs
 	NonVoter        bool     `toml:"non-voter" json:"non-voter"`
-	LogStore        string   `toml:"log-store" json:"log-store"`
 	Insecure        bool     `toml:"insecure" json:"insecure"`
 	TokenFile       string   `toml:"token-file" json:"token-file"`
 	Reserved        string   `toml:"reserved" json:"reserved"` // seeds catalogue.reserved of a new cluster
@@ -70,7 +69,7 @@ func (i *interval) UnmarshalText(text []byte) error {
 func (i interval) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
 func serveDefaults() serveConfig {
-	return serveConfig{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770", LogStore: datadir.LogStoreBolt, Reserved: "refuse",
+	return serveConfig{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770", Reserved: "refuse",
 		Heartbeat: interval{time.Second}, PingInterval: interval{500 * time.Millisecond}, PingMisses: 3, CompactEvery: interval{30 * time.Second}, CompactEntries: 16384, TrailingEntries: 10240, CompactBytes: 64 << 20, TrailingBytes: 1 << 30, QueueRequests: 32768, QueueBytes: 64 << 20,
 		LogLevel: "info"}
 }
@@ -93,7 +92,6 @@ func serveOptions() []serveOption {
 		{"bootstrap-expect", "form a new cluster of `N` voters once they see each other", nil, func(c *serveConfig) any { return &c.BootstrapExpect }},
 		{"join", "`URL`s of other nodes, comma separated", nil, func(c *serveConfig) any { return &c.Join }},
 		{"non-voter", "join without a vote", nil, func(c *serveConfig) any { return &c.NonVoter }},
-		{"log-store", "where raft keeps its log: boltdb or wal", nil, func(c *serveConfig) any { return &c.LogStore }},
 		{"insecure", "allow addresses other than loopback without a cluster token", nil, func(c *serveConfig) any { return &c.Insecure }},
 		{"reserved", "clients' events of reserved types in a new cluster: refuse or accept-as-foreign", nil, func(c *serveConfig) any { return &c.Reserved }},
 		{"validation-strict", "a new cluster refuses unknown types", []string{"RINGRIFT_EVENT_VALIDATION_STRICT"}, func(c *serveConfig) any { return &c.Strict }},
@@ -281,8 +279,6 @@ func (c *serveConfig) validate(hasToken bool) error {
 		return usagef("--non-voter and --bootstrap-expect exclude each other: a non-voter joins a cluster, it does not form one")
 	case c.BootstrapExpect > 1 && len(c.Join) == 0:
 		return usagef("--bootstrap-expect %d needs --join with the URLs of the other nodes", c.BootstrapExpect)
-	case c.LogStore != datadir.LogStoreBolt && c.LogStore != datadir.LogStoreWAL:
-		return usagef("--log-store %q: use %s or %s", c.LogStore, datadir.LogStoreBolt, datadir.LogStoreWAL)
 	case c.Reserved != "refuse" && c.Reserved != "accept-as-foreign":
 		return usagef("--reserved %q: use refuse or accept-as-foreign", c.Reserved)
 	case c.CompactEvery.Duration <= 0 || c.CompactEntries < 1 || c.TrailingEntries < 1:

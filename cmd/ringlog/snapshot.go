@@ -12,7 +12,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/raftnode"
-	"github.com/ringrift/ringlog/raftnode/raftstore"
 	"github.com/ringrift/ringlog/snapshots"
 )
 
@@ -138,7 +137,7 @@ func withFile(name string, body func(*os.File) error) error {
 }
 
 type restoreOptions struct {
-	file, dataDir, id, raft, logStore string
+	file, dataDir, id, raft string
 	consent
 }
 
@@ -150,14 +149,12 @@ func restoreCommand(sh *shell) *cli.Command {
 			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` for the node, missing or empty"},
 			&cli.StringFlag{Name: "id", Usage: "`ID` of the node"},
 			&cli.StringFlag{Name: "raft", Usage: "`ADDR` at which the node will be reached for consensus; by default it says so when it starts"},
-			&cli.StringFlag{Name: "log-store", Usage: "boltdb or wal", Value: string(raftstore.Bolt)},
 		),
 		Action: func(c *cli.Context) error {
 			if err := exactly(c, 1, aSnapshot); err != nil {
 				return err
 			}
-			o := restoreOptions{file: c.Args().First(), dataDir: c.String("data-dir"), id: c.String("id"), raft: c.String("raft"),
-				logStore: c.String("log-store"), consent: consentOf(c)}
+			o := restoreOptions{file: c.Args().First(), dataDir: c.String("data-dir"), id: c.String("id"), raft: c.String("raft"), consent: consentOf(c)}
 			if o.dataDir == "" || o.id == "" {
 				return usagef("--data-dir and --id are required")
 			}
@@ -176,8 +173,7 @@ func restoreSnapshot(ctx context.Context, sh *shell, o restoreOptions) error {
 			sh.say("%s would be restored into %s as %s", o.file, o.dataDir, o.id)
 			return sh.printSnapshot(meta)
 		}
-		done, err := raftnode.Restore(ctx, f, raftnode.Target{Dir: o.dataDir, NodeID: o.id, RaftAddr: o.raft,
-			LogStore: raftstore.Kind(o.logStore), Logger: hclog.NewNullLogger()})
+		done, err := raftnode.Restore(ctx, f, raftnode.Target{Dir: o.dataDir, NodeID: o.id, RaftAddr: o.raft, Logger: hclog.NewNullLogger()})
 		if err != nil {
 			return err
 		}

@@ -121,8 +121,8 @@ func sampled(work, system, way, metric string, rounds ...float64) (all []Sample)
 // of both lacks has none, the best way counts, and one for information never does.
 func TestRatiosAreThoseOfARound(t *testing.T) {
 	samples := slices.Concat(
-		sampled("publish", "ringlog-wal", "small", perSecond, 10, 10, 10),
-		sampled("publish", "ringlog-wal", "large", perSecond, 80, 400, 90, 1000),
+		sampled("publish", "ringlog", "small", perSecond, 10, 10, 10),
+		sampled("publish", "ringlog", "large", perSecond, 80, 400, 90, 1000),
 		sampled("publish", "nats-always", "async", perSecond, 10, 100, 9),
 		sampled("publish", "nats-always", "slow", perSecond, 5, 6, 7),
 		sampled("publish", "nats-always", "wild"+forInformation, perSecond, 500, 600, 700),
@@ -161,18 +161,18 @@ func TestVerdicts(t *testing.T) {
 // TestMarkdown reads a report as a person would.
 func TestMarkdown(t *testing.T) {
 	samples := slices.Concat(
-		sampled("sync1", "ringlog-bolt", "", p50, 1.5, 1.2, 1.3),
+		sampled("sync1", "ringlog", "", p50, 1.5, 1.2, 1.3),
 		sampled("sync1", "nats-always", "", p50, 1.0, 1.0, 1.0),
-		sampled("written", "ringlog-bolt", "a|b", perByte, 2),
+		sampled("written", "ringlog", "a|b", perByte, 2),
 	)
 	samples[0].Attempts, samples[0].Stolen, samples[1].Attempts = 5, 0.2, 1
-	r := &Report{Rounds: 3, Results: resultsOf(samples), Samples: samples, systems: []string{"ringlog-bolt", "nats-always"},
+	r := &Report{Rounds: 3, Results: resultsOf(samples), Samples: samples, systems: []string{"ringlog", "nats-always"},
 		Failures: []Failure{{Work: "read", System: "etcd", Round: 2, Error: "it broke\nand more"}}}
 	r.Comparisons = compareAll(r.Results, r.Samples)
 	text := r.markdown()
 	for _, line := range []string{
-		"| sync1 | ratio of p50, ms | ringlog-bolt | nats-always | 1.30 (1.20..1.50) | ≤ 1.00 | ≤ 1.30 | least |",
-		`| written | bytes written per payload byte | ringlog-bolt, a\|b | – | 2.00 | ≤ 1.00 | ≤ 1.50 | not reached |`,
+		"| sync1 | ratio of p50, ms | ringlog | nats-always | 1.30 (1.20..1.50) | ≤ 1.00 | ≤ 1.30 | least |",
+		`| written | bytes written per payload byte | ringlog, a\|b | – | 2.00 | ≤ 1.00 | ≤ 1.50 | not reached |`,
 		"## sync1",
 		"| nats-always | – | 1.00 (1.00..1.00) |",
 		"| read | etcd | 2 | it broke |",

@@ -19,8 +19,7 @@ func goals() []goal {
 	return []goal{
 		{work: "publish", metric: perSecond, peer: "nats-always", goal: 8, least: 4},
 		{work: "sync64", metric: perSecond, peer: "nats-always", goal: 5, least: 3},
-		{work: "sync1", metric: p50, peer: "nats-always", system: "ringlog-bolt", goal: 1.0, least: 1.3, lower: true},
-		{work: "sync1", metric: p50, peer: "nats-always", system: "ringlog-wal", goal: 0.6, least: 0.8, lower: true},
+		{work: "sync1", metric: p50, peer: "nats-always", goal: 1.0, least: 1.3, lower: true},
 		{work: "read", metric: perSecond, peer: "nats-always", goal: 5, least: 3, absolute: 1_000_000},
 		{work: "consume", metric: perSecond, peer: "nats-always", goal: 4, least: 2},
 		{work: "group", metric: perSecond, peer: "nats-always", goal: 2, least: 1},

@@ -73,8 +73,7 @@ func dispatch(args []string) error {
 }
 
 func allSystems(program string) []system {
-	return []system{&ringlogSystem{store: "boltdb", program: program}, &ringlogSystem{store: "wal", program: program},
-		&natsSystem{always: true}, &natsSystem{}, etcdSystem{}}
+	return []system{&ringlogSystem{program: program}, &natsSystem{always: true}, &natsSystem{}, etcdSystem{}}
 }
 
 func systemNames() (names []string) {

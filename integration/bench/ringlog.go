@@ -13,21 +13,13 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// ringlogSystem is ringlog as it ships, with one of its stores for the raft log.
-type ringlogSystem struct {
-	store   string // boltdb or wal
-	program string
-}
+// ringlogSystem is ringlog as it ships.
+type ringlogSystem struct{ program string }
 
-func (s *ringlogSystem) name() string {
-	if s.store == "wal" {
-		return "ringlog-wal"
-	}
-	return "ringlog-bolt"
-}
+func (s *ringlogSystem) name() string { return "ringlog" }
 
 func (s *ringlogSystem) settings() []string {
-	return []string{"3 voters, as shipped, --log-store " + s.store,
+	return []string{"3 voters, as shipped",
 		"every acknowledged event is synced on a majority; dedup by content, window 60 s"}
 }
 
@@ -59,7 +51,7 @@ func (s *ringlogSystem) start(ctx context.Context, dir string) (session, error) 
 
 // open is start, for what only ringlog is asked.
 func (s *ringlogSystem) open(ctx context.Context, dir string) (_ *ringlogSession, err error) {
-	cluster, err := devcluster.Start(ctx, devcluster.Options{Program: s.program, Dir: dir, Args: []string{"--log-store", s.store}})
+	cluster, err := devcluster.Start(ctx, devcluster.Options{Program: s.program, Dir: dir})
 	if err != nil {
 		return nil, err
 	}

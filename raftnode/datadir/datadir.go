@@ -4,7 +4,7 @@
 //	DIR/node.json      the marker: this node exists, under this id and incarnation
 //	DIR/LOCK           flock held while a process uses the folder, with its pid
 //	DIR/reserve        blocks kept back, released to start and trim on a full disk
-//	DIR/raft/          raft.db (log store boltdb) or wal/ (log store wal), raft.journal, stable.db
+//	DIR/raft/          raft.db, raft.journal, stable.db
 //	DIR/state/         the replicated state
 //	DIR/snapshots-in/  snapshots being received
 //	DIR/blackbox.jsonl what this voter saw of outages
@@ -14,7 +14,7 @@
 // removed or emptied is refused instead of opened as new: it would have
 // forgotten its vote.
 //
-//	d, err := datadir.Open(dir, datadir.Options{NodeID: "n1", LogStore: "boltdb"})
+//	d, err := datadir.Open(dir, datadir.Options{NodeID: "n1"})
 //	…open the stores below d.Path(datadir.RaftDir)…
 //	err = d.MarkStoresCreated()
 package datadir
@@ -43,17 +43,9 @@ const (
 	SnapshotsDir = "snapshots-in"
 	BlackBoxFile = "blackbox.jsonl"
 
-	BoltFile    = "raft.db"      // in RaftDir: the log of LogStoreBolt
-	WALDir      = "wal"          // in RaftDir: the log of LogStoreWAL
-	WALMetaFile = "meta.db"      // in WALDir: its list of segments
+	BoltFile    = "raft.db"      // in RaftDir: the log
 	JournalFile = "raft.journal" // in RaftDir: the log's newest entries
 	StableFile  = "stable.db"    // in RaftDir: term and vote
-)
-
-// The log stores a marker can name.
-const (
-	LogStoreBolt = "boltdb"
-	LogStoreWAL  = "wal"
 )
 
 // Format is the version of the folder's layout that this program writes.
@@ -61,15 +53,15 @@ const Format = 1
 
 // Errors of this package. Each is wrapped with the path and what to do.
 var (
-	ErrInUse         = errors.New("data folder is in use")
-	ErrReadOnly      = errors.New("data folder is read-only")
-	ErrOtherNode     = errors.New("data folder belongs to another node")
-	ErrOtherCluster  = errors.New("data folder belongs to another cluster")
-	ErrOtherLogStore = errors.New("data folder has another log store")
-	ErrNewerFormat   = errors.New("data folder is of a newer format")
-	ErrDamaged       = errors.New("data folder is damaged")
-	ErrNoFolder      = errors.New("not a data folder")
-	ErrClosed        = errors.New("data folder is closed")
+	ErrInUse        = errors.New("data folder is in use")
+	ErrReadOnly     = errors.New("data folder is read-only")
+	ErrOtherNode    = errors.New("data folder belongs to another node")
+	ErrOtherCluster = errors.New("data folder belongs to another cluster")
+	ErrLogStoreGone = errors.New("data folder keeps its raft log in a store that this program does not have")
+	ErrNewerFormat  = errors.New("data folder is of a newer format")
+	ErrDamaged      = errors.New("data folder is damaged")
+	ErrNoFolder     = errors.New("not a data folder")
+	ErrClosed       = errors.New("data folder is closed")
 )
 
 // Rejoin is the remedy for damage that no program can undo.
@@ -77,16 +69,12 @@ const Rejoin = "remove this node from the cluster, empty its data folder and let
 
 // Options say who opens the folder.
 type Options struct {
-	NodeID   string // required; must equal the marker's
-	LogStore string // required; LogStoreBolt or LogStoreWAL; must equal the marker's
+	NodeID string // required; must equal the marker's
 }
 
 func (o Options) validate() error {
 	if o.NodeID == "" {
 		return errors.New("datadir: open: a node id is required")
-	}
-	if o.LogStore != LogStoreBolt && o.LogStore != LogStoreWAL {
-		return fmt.Errorf("datadir: open: unknown log store %q: use %s or %s", o.LogStore, LogStoreBolt, LogStoreWAL)
 	}
 	return nil
 }
@@ -152,6 +140,9 @@ func Inspect(dir string) (Marker, error) {
 	if err != nil {
 		return Marker{}, err
 	}
+	if err := m.logStoreKnown(dir); err != nil {
+		return Marker{}, err
+	}
 	return m, m.storesPresent(dir)
 }
 
@@ -183,7 +174,6 @@ func createMarker(dir string, opts Options) (Marker, error) {
 		Format:      Format,
 		NodeID:      opts.NodeID,
 		Incarnation: incarnation.String(),
-		LogStore:    opts.LogStore,
 		Created:     time.Now().UTC(),
 	}
 	return m, writeMarker(dir, m)

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func hold(dir string) int {
-	if _, err := Open(dir, bolt); err != nil {
+	if _, err := Open(dir, n1); err != nil {
 		fmt.Println(err)
 		return 1
 	}
@@ -37,7 +37,7 @@ func hold(dir string) int {
 	return 0
 }
 
-var bolt = Options{NodeID: "n1", LogStore: LogStoreBolt}
+var n1 = Options{NodeID: "n1"}
 
 func open(t *testing.T, dir string, opts Options) *Dir {
 	t.Helper()
@@ -65,7 +65,7 @@ func wantError(t *testing.T, err, want error, parts ...string) {
 // createStores leaves raft files as a node that has started does.
 func createStores(t *testing.T, d *Dir) {
 	t.Helper()
-	for _, file := range storeFiles(d.Path(), d.Marker().LogStore) {
+	for _, file := range storeFiles(d.Path()) {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func createStores(t *testing.T, d *Dir) {
 
 func TestAFolderKeepsWhoItIs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	d := open(t, dir, bolt)
+	d := open(t, dir, n1)
 	fresh := d.Marker()
 	if fresh.Incarnation == "" || fresh.StoresCreated || time.Since(fresh.Created) > time.Minute {
 		t.Fatalf("fresh marker is %+v", fresh)
@@ -104,7 +104,7 @@ func TestAFolderKeepsWhoItIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d = open(t, dir, bolt)
+	d = open(t, dir, n1)
 	for _, got := range []Marker{inspected, d.Marker()} {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("marker (-want +got):\n%s", diff)
@@ -115,26 +115,24 @@ func TestAFolderKeepsWhoItIs(t *testing.T) {
 	if diff := cmp.Diff(want, d.Marker()); diff != "" {
 		t.Fatalf("marker changed (-want +got):\n%s", diff)
 	}
-	if other := open(t, t.TempDir(), bolt); other.Marker().Incarnation == fresh.Incarnation {
+	if other := open(t, t.TempDir(), n1); other.Marker().Incarnation == fresh.Incarnation {
 		t.Fatal("two folders have one incarnation")
 	}
 }
 
 func TestAFolderOfSomebodyElseIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	d := open(t, dir, bolt)
+	d := open(t, dir, n1)
 	d.Close()
-	_, err := Open(dir, Options{NodeID: "n2", LogStore: LogStoreBolt})
+	_, err := Open(dir, Options{NodeID: "n2"})
 	wantError(t, err, ErrOtherNode, dir, "n1", "n2", "--id n1")
-	_, err = Open(dir, Options{NodeID: "n1", LogStore: LogStoreWAL})
-	wantError(t, err, ErrOtherLogStore, dir, "--log-store boltdb")
 
 	newer := d.Marker()
 	newer.Format = Format + 1
 	if err := writeMarker(dir, newer); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(dir, bolt)
+	_, err = Open(dir, n1)
 	wantError(t, err, ErrNewerFormat, MarkerFile, "newer program")
 	_, err = Inspect(dir)
 	wantError(t, err, ErrNewerFormat)
@@ -143,7 +141,7 @@ func TestAFolderOfSomebodyElseIsRefused(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(file, bolt)
+	_, err = Open(file, n1)
 	wantError(t, err, ErrNoFolder, file)
 	_, err = Inspect(t.TempDir())
 	wantError(t, err, ErrNoFolder)
@@ -152,7 +150,7 @@ func TestAFolderOfSomebodyElseIsRefused(t *testing.T) {
 // TestAnyDamageToTheMarkerIsFound flips each bit and cuts at each length.
 func TestAnyDamageToTheMarkerIsFound(t *testing.T) {
 	dir := t.TempDir()
-	open(t, dir, bolt).Close()
+	open(t, dir, n1).Close()
 	file := filepath.Join(dir, MarkerFile)
 	good, err := os.ReadFile(file)
 	if err != nil {
@@ -163,7 +161,7 @@ func TestAnyDamageToTheMarkerIsFound(t *testing.T) {
 		if err := os.WriteFile(file, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(dir, bolt); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), Rejoin) {
+		if _, err := Open(dir, n1); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), Rejoin) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -178,33 +176,52 @@ func TestAnyDamageToTheMarkerIsFound(t *testing.T) {
 	refuses("longer", append(slices.Clone(good), '\n'))
 }
 
+// Builds before had a second log store, and wrote which one a folder has into its marker.
+func TestAFolderOfALogStoreThatIsGoneIsRefusedByName(t *testing.T) {
+	for store, refused := range map[string]bool{"wal": true, "boltdb": false} {
+		dir := t.TempDir()
+		d := open(t, dir, n1)
+		createStores(t, d)
+		m := d.Marker()
+		m.LogStore = store
+		if err := errors.Join(d.Close(), writeMarker(dir, m)); err != nil {
+			t.Fatal(err)
+		}
+		if !refused {
+			open(t, dir, n1)
+			continue
+		}
+		_, err := Open(dir, n1)
+		wantError(t, err, ErrLogStoreGone, dir, store, "snapshot save", "snapshot restore")
+		_, err = Inspect(dir)
+		wantError(t, err, ErrLogStoreGone, dir, store)
+	}
+}
+
 func TestMissingAndEmptiedRaftFilesAreDamage(t *testing.T) {
-	for _, logStore := range []string{LogStoreBolt, LogStoreWAL} {
-		for i := range 2 {
-			for _, emptied := range []bool{false, true} {
-				opts := Options{NodeID: "n1", LogStore: logStore}
-				dir := t.TempDir()
-				d := open(t, dir, opts)
-				if err := d.MarkStoresCreated(); err != nil && !errors.Is(err, ErrDamaged) || err == nil {
-					t.Fatalf("marked stores that do not exist: %v", err)
-				}
-				open(t, t.TempDir(), opts)
-				createStores(t, d)
-				d.Close()
-				file := storeFiles(dir, logStore)[i]
-				if err := os.Remove(file); err != nil {
+	for i := range 3 {
+		for _, emptied := range []bool{false, true} {
+			dir := t.TempDir()
+			d := open(t, dir, n1)
+			if err := d.MarkStoresCreated(); err != nil && !errors.Is(err, ErrDamaged) || err == nil {
+				t.Fatalf("marked stores that do not exist: %v", err)
+			}
+			open(t, t.TempDir(), n1)
+			createStores(t, d)
+			d.Close()
+			file := storeFiles(dir)[i]
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+			if emptied {
+				if err := os.WriteFile(file, nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				if emptied {
-					if err := os.WriteFile(file, nil, 0o600); err != nil {
-						t.Fatal(err)
-					}
-				}
-				_, err := Open(dir, opts)
-				wantError(t, err, ErrDamaged, file, Rejoin)
-				_, err = Inspect(dir)
-				wantError(t, err, ErrDamaged, file)
 			}
+			_, err := Open(dir, n1)
+			wantError(t, err, ErrDamaged, file, Rejoin)
+			_, err = Inspect(dir)
+			wantError(t, err, ErrDamaged, file)
 		}
 	}
 }
@@ -212,7 +229,7 @@ func TestMissingAndEmptiedRaftFilesAreDamage(t *testing.T) {
 func TestAMissingMarkerBesideDataIsDamage(t *testing.T) {
 	for _, left := range []string{RaftDir, StateDir} {
 		dir := t.TempDir()
-		d := open(t, dir, bolt)
+		d := open(t, dir, n1)
 		if err := os.MkdirAll(d.Path(left), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +238,7 @@ func TestAMissingMarkerBesideDataIsDamage(t *testing.T) {
 		}
 		d.Close()
 		os.Remove(d.Path(MarkerFile))
-		_, err := Open(dir, bolt)
+		_, err := Open(dir, n1)
 		wantError(t, err, ErrDamaged, MarkerFile, left)
 		_, err = Inspect(dir)
 		wantError(t, err, ErrDamaged, MarkerFile)
@@ -249,7 +266,7 @@ func TestTwoProcessesDoNotShareAFolder(t *testing.T) {
 	if line, _ := bufio.NewReader(stdout).ReadString('\n'); line != "held\n" {
 		t.Fatalf("helper said %q", line)
 	}
-	_, err = Open(dir, bolt)
+	_, err = Open(dir, n1)
 	wantError(t, err, ErrInUse, dir, fmt.Sprintf("process %d", cmd.Process.Pid))
 	_, err = Inspect(dir)
 	wantError(t, err, ErrInUse, dir, fmt.Sprintf("process %d", cmd.Process.Pid))
@@ -261,11 +278,11 @@ func TestTwoProcessesDoNotShareAFolder(t *testing.T) {
 	if _, err := Inspect(dir); err != nil {
 		t.Fatal(err)
 	}
-	open(t, dir, bolt)
+	open(t, dir, n1)
 }
 
 func TestTheReserveHoldsBlocksAndGivesThemBack(t *testing.T) {
-	d := open(t, t.TempDir(), bolt)
+	d := open(t, t.TempDir(), n1)
 	for _, size := range []int64{3 << 20, 1 << 20, 2 << 20} {
 		if err := d.Reserve(size); err != nil {
 			t.Fatal(err)

@@ -17,15 +17,15 @@ func TestAReadOnlyDiskIsNamedAndCanBeInspected(t *testing.T) {
 		t.Skipf("can not mount here: %v", err)
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
-	d := open(t, dir, bolt)
+	d := open(t, dir, n1)
 	want := d.Marker()
 	d.Close()
 	if err := unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Open(dir, bolt)
+	_, err := Open(dir, n1)
 	wantError(t, err, ErrReadOnly, dir)
-	_, err = Open(filepath.Join(dir, "below"), bolt)
+	_, err = Open(filepath.Join(dir, "below"), n1)
 	wantError(t, err, ErrReadOnly, dir)
 	got, err := Inspect(dir)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestAReadOnlyDiskIsNamedAndCanBeInspected(t *testing.T) {
 
 // A pipe that nobody reads stands for the disk.
 func TestTheMarkerIsReadWhileADiskHangs(t *testing.T) {
-	d := open(t, t.TempDir(), bolt)
+	d := open(t, t.TempDir(), n1)
 	before := d.Marker()
 	pipe := d.Path(MarkerFile + ".tmp")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {

@@ -17,10 +17,10 @@ import (
 type Marker struct {
 	Format        int       `json:"format"`
 	NodeID        string    `json:"node_id"`
-	ClusterID     string    `json:"cluster_id"`     // empty until the cluster's hello was seen
-	Incarnation   string    `json:"incarnation"`    // random UUID of this folder's life
-	LogStore      string    `json:"log_store"`      // LogStoreBolt or LogStoreWAL
-	StoresCreated bool      `json:"stores_created"` // the raft files must exist
+	ClusterID     string    `json:"cluster_id"`          // empty until the cluster's hello was seen
+	Incarnation   string    `json:"incarnation"`         // random UUID of this folder's life
+	LogStore      string    `json:"log_store,omitempty"` // of earlier builds, which had two: see logStoreKnown
+	StoresCreated bool      `json:"stores_created"`      // the raft files must exist
 	Created       time.Time `json:"created"`
 	Peers         []Peer    `json:"peers,omitempty"` // agreed at bootstrap
 }
@@ -50,11 +50,19 @@ func (m Marker) admits(dir string, opts Options) error {
 		return fmt.Errorf("datadir: open %s: %w: it is of node %s, not of %s: start it with --id %s or use another folder",
 			dir, ErrOtherNode, m.NodeID, opts.NodeID, m.NodeID)
 	}
-	if m.LogStore != opts.LogStore {
-		return fmt.Errorf("datadir: open %s: %w: it is %s, not %s: start it with --log-store %s, or %s",
-			dir, ErrOtherLogStore, m.LogStore, opts.LogStore, m.LogStore, Rejoin)
+	if err := m.logStoreKnown(dir); err != nil {
+		return err
 	}
 	return m.storesPresent(dir)
+}
+
+// logStoreKnown refuses a folder whose raft log is in a store that earlier builds had.
+func (m Marker) logStoreKnown(dir string) error {
+	if m.LogStore == "" || m.LogStore == "boltdb" {
+		return nil
+	}
+	return fmt.Errorf("datadir: open %s: %w: %s: start it with the build that made it, save a backup (ringlog snapshot save), and restore that "+
+		"into an empty folder (ringlog snapshot restore)", dir, ErrLogStoreGone, m.LogStore)
 }
 
 // storesPresent reports raft files that should exist and do not. An emptied
@@ -63,7 +71,7 @@ func (m Marker) storesPresent(dir string) error {
 	if !m.StoresCreated {
 		return nil
 	}
-	for _, file := range storeFiles(dir, m.LogStore) {
+	for _, file := range storeFiles(dir) {
 		info, err := os.Stat(file)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -77,14 +85,10 @@ func (m Marker) storesPresent(dir string) error {
 	return nil
 }
 
-// storeFiles lists what a log store can not do without.
-func storeFiles(dir, logStore string) []string {
-	log := BoltFile
-	if logStore == LogStoreWAL {
-		log = filepath.Join(WALDir, WALMetaFile)
-	}
+// storeFiles lists what the raft stores cannot do without.
+func storeFiles(dir string) []string {
 	dir = filepath.Join(dir, RaftDir)
-	return []string{filepath.Join(dir, log), filepath.Join(dir, JournalFile), filepath.Join(dir, StableFile)}
+	return []string{filepath.Join(dir, BoltFile), filepath.Join(dir, JournalFile), filepath.Join(dir, StableFile)}
 }
 
 // The marker on disk is one line of JSON. Every byte of it is fixed or covered

@@ -10,16 +10,12 @@ import (
 // BenchmarkStoreLogs stores batches as a busy leader does, few large frames, a batch of 256 events, and what one caller sends.
 func BenchmarkStoreLogs(b *testing.B) {
 	for _, c := range []struct{ entries, size int }{{16, 256 << 10}, {64, 64 << 10}, {1, 64 << 10}, {1, 20 << 10}, {1, 1 << 10}} {
-		for _, kind := range []Kind{Bolt, WAL} {
-			b.Run(fmt.Sprintf("%s/%dx%dKiB", kind, c.entries, c.size>>10), func(b *testing.B) {
-				benchStoreLogs(b, kind, c.entries, c.size)
-			})
-		}
+		b.Run(fmt.Sprintf("%dx%dKiB", c.entries, c.size>>10), func(b *testing.B) { benchStoreLogs(b, c.entries, c.size) })
 	}
 }
 
-func benchStoreLogs(b *testing.B, kind Kind, count, size int) {
-	s, err := Open(Options{Dir: b.TempDir(), Kind: kind, Fatal: func(err error) { b.Error(err) }})
+func benchStoreLogs(b *testing.B, count, size int) {
+	s, err := Open(Options{Dir: b.TempDir(), Fatal: func(err error) { b.Error(err) }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -59,37 +55,33 @@ func (s *Stores) deletePrefix(to uint64) error {
 // BenchmarkOpen opens a log of half a gigabyte, as a node does that starts again.
 func BenchmarkOpen(b *testing.B) {
 	const count, size = 6000, 90 << 10
-	for _, kind := range []Kind{Bolt, WAL} {
-		b.Run(fmt.Sprintf("%s/%dx%dKiB", kind, count, size>>10), func(b *testing.B) {
-			opts := Options{Dir: b.TempDir(), Kind: kind, Fatal: func(err error) { b.Error(err) }}
-			s, err := Open(opts)
-			if err != nil {
-				b.Fatal(err)
-			}
-			data := make([]byte, size)
-			for i := uint64(1); i <= count; i += 4 {
-				batch := make([]*raft.Log, 4)
-				for j := range batch {
-					batch[j] = &raft.Log{Index: i + uint64(j), Term: 1, Data: data}
-				}
-				if err := s.Log().StoreLogs(batch); err != nil {
-					b.Fatal(err)
-				}
-			}
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
-			b.SetBytes(count * size)
-			b.ReportAllocs()
-			for b.Loop() {
-				s, err := Open(opts)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+	opts := Options{Dir: b.TempDir(), Fatal: func(err error) { b.Error(err) }}
+	s, err := Open(opts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	data := make([]byte, size)
+	for i := uint64(1); i <= count; i += 4 {
+		batch := make([]*raft.Log, 4)
+		for j := range batch {
+			batch[j] = &raft.Log{Index: i + uint64(j), Term: 1, Data: data}
+		}
+		if err := s.Log().StoreLogs(batch); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(count * size)
+	b.ReportAllocs()
+	for b.Loop() {
+		s, err := Open(opts)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -14,8 +14,6 @@ import (
 type checkedLog struct {
 	inner   innerLog
 	file    string // named in errors
-	kind    Kind
-	mono    bool
 	guard   *guard
 	mark    *tailMark
 	onStore func(entries, bytes int, took time.Duration)
@@ -27,22 +25,22 @@ type checkedLog struct {
 	span sync.RWMutex
 }
 
-var _ raft.MonotonicLogStore = (*checkedLog)(nil)
+var _ raft.LogStore = (*checkedLog)(nil)
+
+// A deletion is made in chunks: bolt deletes in one transaction, which blocks appends.
+const (
+	deleteEntries = 256
+	deleteBytes   = 4 << 20
+)
 
 func newCheckedLog(inner innerLog, file string, opts Options, g *guard) *checkedLog {
-	mono, ok := inner.(raft.MonotonicLogStore)
 	return &checkedLog{
 		inner:   inner,
 		file:    file,
-		mono:    ok && mono.IsMonotonic(),
-		kind:    opts.Kind,
 		guard:   g,
 		onStore: opts.OnStore,
 	}
 }
-
-// IsMonotonic tells raft to remove all entries after it installed a snapshot.
-func (c *checkedLog) IsMonotonic() bool { return c.mono }
 
 // FirstIndex returns the first index written, 0 for no entries.
 func (c *checkedLog) FirstIndex() (uint64, error) { return c.bound("first", c.inner.FirstIndex) }
@@ -94,8 +92,7 @@ func (c *checkedLog) read(index uint64, l *raft.Log) error {
 
 // reread decides about an entry that could not be read, while nothing is
 // deleted: it may never have been there, or be lost, or have been deleted under
-// the reader. raft-wal can close a segment between a reader's look at its state
-// and its hold on it; that reader gets "file already closed".
+// the reader.
 func (c *checkedLog) reread(index uint64, l *raft.Log) error {
 	c.span.RLock()
 	defer c.span.RUnlock()
@@ -237,9 +234,8 @@ func (c *checkedLog) deleteTail(last uint64, remove func() error) error {
 }
 
 func (c *checkedLog) deleteUpward(low, high uint64) error {
-	entries, bytes := c.kind.deleteChunk()
 	for low <= high {
-		to := min(low+min(high-low, entries-1), c.sizes.within(low, bytes))
+		to := min(low+min(high-low, deleteEntries-1), c.sizes.within(low, deleteBytes))
 		if err := c.deleteChunk(low, to); err != nil {
 			return err
 		}
@@ -250,9 +246,8 @@ func (c *checkedLog) deleteUpward(low, high uint64) error {
 }
 
 func (c *checkedLog) deleteDownward(low, high uint64) error {
-	entries, _ := c.kind.deleteChunk()
 	for low <= high {
-		from := high - min(high-low, entries-1)
+		from := high - min(high-low, deleteEntries-1)
 		if err := c.deleteChunk(from, high); err != nil {
 			return err
 		}

@@ -13,31 +13,29 @@ import (
 // the same time. An entry that compaction takes away under a reader is not
 // found; it must not pass for a lost one, which is fatal.
 func TestReadersWritersAndCompactionDoNotDisturbEachOther(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		s := openStores(t, t.TempDir(), kind)
-		store(t, s, 1, 10, 1)
-		var stop atomic.Bool
-		var done sync.WaitGroup
-		defer done.Wait()
-		defer stop.Store(true)
-		for range 3 {
-			done.Go(func() {
-				for !stop.Load() {
-					readAround(t, s)
-				}
-			})
-		}
+	s := openStores(t, t.TempDir())
+	store(t, s, 1, 10, 1)
+	var stop atomic.Bool
+	var done sync.WaitGroup
+	defer done.Wait()
+	defer stop.Store(true)
+	for range 3 {
 		done.Go(func() {
 			for !stop.Load() {
-				if _, last, err := s.span(); err != nil || last > 600 && s.deletePrefix(last-300) != nil {
-					t.Error("compaction failed", err)
-				}
+				readAround(t, s)
 			}
 		})
-		for i := uint64(11); i < 2000; i += 20 {
-			store(t, s, i, i+19, 1)
+	}
+	done.Go(func() {
+		for !stop.Load() {
+			if _, last, err := s.span(); err != nil || last > 600 && s.deletePrefix(last-300) != nil {
+				t.Error("compaction failed", err)
+			}
 		}
 	})
+	for i := uint64(11); i < 2000; i += 20 {
+		store(t, s, i, i+19, 1)
+	}
 }
 
 // readAround reads an entry near the start of the log, where compaction is.

@@ -27,31 +27,29 @@ func (m *model) last() uint64 {
 // TestStoreBehavesAsADenseLog drives a store and a model with the same
 // operations, restarts and crashes among them.
 func TestStoreBehavesAsADenseLog(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		base := t.TempDir()
-		runs := 0
-		rapid.Check(t, func(rt *rapid.T) {
-			runs++
-			dir := filepath.Join(base, fmt.Sprint(runs))
-			run := &contractRun{t: t, kind: kind, dir: dir, s: openUnmanaged(t, dir, kind)}
-			rt.Repeat(map[string]func(*rapid.T){
-				"append":        run.append,
-				"append few":    run.appendFew,
-				"append gap":    run.appendGap,
-				"crash":         run.crash,
-				"delete prefix": run.deletePrefix,
-				"delete suffix": run.deleteSuffix,
-				"restart":       run.restart,
-				"":              run.compare,
-			})
-			closeStores(t, run.s)
-			os.RemoveAll(run.dir)
+	base := t.TempDir()
+	runs := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		runs++
+		dir := filepath.Join(base, fmt.Sprint(runs))
+		run := &contractRun{t: t, dir: dir, s: openUnmanaged(t, dir)}
+		rt.Repeat(map[string]func(*rapid.T){
+			"append":        run.append,
+			"append few":    run.appendFew,
+			"append gap":    run.appendGap,
+			"crash":         run.crash,
+			"delete prefix": run.deletePrefix,
+			"delete suffix": run.deleteSuffix,
+			"restart":       run.restart,
+			"":              run.compare,
 		})
+		closeStores(t, run.s)
+		os.RemoveAll(run.dir)
 	})
 }
 
-func openUnmanaged(t testing.TB, dir string, kind Kind) *Stores {
-	s, err := Open(Options{segmentSize: testSegment, Dir: dir, Kind: kind, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
+func openUnmanaged(t testing.TB, dir string) *Stores {
+	s, err := Open(Options{Dir: dir, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,10 +57,9 @@ func openUnmanaged(t testing.TB, dir string, kind Kind) *Stores {
 }
 
 type contractRun struct {
-	t    *testing.T
-	kind Kind
-	dir  string
-	s    *Stores
+	t   *testing.T
+	dir string
+	s   *Stores
 	model
 }
 
@@ -119,7 +116,7 @@ func (r *contractRun) delete(low, high uint64) {
 
 func (r *contractRun) restart(*rapid.T) {
 	closeStores(r.t, r.s)
-	r.s = openUnmanaged(r.t, r.dir, r.kind)
+	r.s = openUnmanaged(r.t, r.dir)
 }
 
 // crash goes on with what a killed process leaves.
@@ -127,7 +124,7 @@ func (r *contractRun) crash(*rapid.T) {
 	dir := copyDir(r.t, r.dir)
 	closeStores(r.t, r.s)
 	os.RemoveAll(r.dir)
-	r.dir, r.s = dir, openUnmanaged(r.t, dir, r.kind)
+	r.dir, r.s = dir, openUnmanaged(r.t, dir)
 }
 
 func (r *contractRun) compare(*rapid.T) {
@@ -151,17 +148,15 @@ func (r *contractRun) compare(*rapid.T) {
 }
 
 func TestEntriesThatDoNotFollowAreRefusedAndNotFatal(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		s := openStores(t, t.TempDir(), kind)
-		store(t, s, 5, 10, 1)
-		for _, logs := range [][]*raft.Log{entries(10, 11, 1), {entry(11, 1), entry(13, 1)}, {entry(12, 1), entry(11, 1)}, {entry(0, 1)}} {
-			wantError(t, s.Log().StoreLogs(logs), ErrNotContiguous)
-		}
-		if err := s.Log().DeleteRange(6, 9); err == nil {
-			t.Error("a hole was deleted")
-		}
-		wantSpan(t, s, 5, 10, 1)
-	})
+	s := openStores(t, t.TempDir())
+	store(t, s, 5, 10, 1)
+	for _, logs := range [][]*raft.Log{entries(10, 11, 1), {entry(11, 1), entry(13, 1)}, {entry(12, 1), entry(11, 1)}, {entry(0, 1)}} {
+		wantError(t, s.Log().StoreLogs(logs), ErrNotContiguous)
+	}
+	if err := s.Log().DeleteRange(6, 9); err == nil {
+		t.Error("a hole was deleted")
+	}
+	wantSpan(t, s, 5, 10, 1)
 }
 
 // deletions records what reaches the store below.
@@ -194,7 +189,7 @@ func TestBoltDeletesInChunksThatLeaveADenseLog(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			below := &deletions{}
 			dir := t.TempDir()
-			s, err := open(Options{segmentSize: testSegment, Dir: dir, Fatal: func(err error) { t.Error(err) }}, func(in innerLog) innerLog {
+			s, err := open(Options{Dir: dir, Fatal: func(err error) { t.Error(err) }}, func(in innerLog) innerLog {
 				below.innerLog = in
 				return below
 			})
@@ -212,7 +207,7 @@ func TestBoltDeletesInChunksThatLeaveADenseLog(t *testing.T) {
 				t.Fatalf("chunks (-want +got):\n%s", diff)
 			}
 			for i, left := range crashed {
-				wantSpan(t, openStores(t, left, Bolt), c.crashed[i][0], c.crashed[i][1], 3)
+				wantSpan(t, openStores(t, left), c.crashed[i][0], c.crashed[i][1], 3)
 			}
 		})
 	}
@@ -224,34 +219,29 @@ type countingFSM struct{ raft.MockFSM }
 // TestRaftGoesOnAfterASnapshotGap restores a snapshot of a later index into a
 // running raft, behind raft's own cache as in production.
 func TestRaftGoesOnAfterASnapshotGap(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		dir := t.TempDir()
-		s := openStores(t, dir, kind)
-		cache, err := raft.NewLogCache(8, s.Log())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if cache.IsMonotonic() != (kind == WAL) {
-			t.Fatalf("IsMonotonic is %v", cache.IsMonotonic())
-		}
-		r := startRaft(t, cache, s.Stable())
-		apply(t, r, 20)
-		restoreSnapshot(t, r, 500)
-		apply(t, r, 5)
-		if err := r.Shutdown().Error(); err != nil {
-			t.Fatal(err)
-		}
-		first, last, err := s.span()
-		if err != nil || first <= 500 || last < 505 {
-			t.Fatalf("log is %d to %d (%v), want it to begin behind the snapshot", first, last, err)
-		}
-		term, err := s.Stable().GetUint64([]byte(keyVoteTerm))
-		if err != nil || term == 0 {
-			t.Fatalf("vote of term %d: %v", term, err)
-		}
-		closeStores(t, s)
-		openStores(t, dir, kind)
-	})
+	dir := t.TempDir()
+	s := openStores(t, dir)
+	cache, err := raft.NewLogCache(8, s.Log())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startRaft(t, cache, s.Stable())
+	apply(t, r, 20)
+	restoreSnapshot(t, r, 500)
+	apply(t, r, 5)
+	if err := r.Shutdown().Error(); err != nil {
+		t.Fatal(err)
+	}
+	first, last, err := s.span()
+	if err != nil || first <= 500 || last < 505 {
+		t.Fatalf("log is %d to %d (%v), want it to begin behind the snapshot", first, last, err)
+	}
+	term, err := s.Stable().GetUint64([]byte(keyVoteTerm))
+	if err != nil || term == 0 {
+		t.Fatalf("vote of term %d: %v", term, err)
+	}
+	closeStores(t, s)
+	openStores(t, dir)
 }
 
 func startRaft(t *testing.T, logs raft.LogStore, stable raft.StableStore) *raft.Raft {

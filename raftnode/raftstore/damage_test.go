@@ -34,10 +34,10 @@ const lastIndex = 300
 
 // usedFolder is the raft folder of a node that stored, voted and compacted, and was killed. Its journal holds the newest
 // entries.
-func usedFolder(t testing.TB, kind Kind) string {
+func usedFolder(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	s := openStores(t, dir, kind)
+	s := openStores(t, dir)
 	store(t, s, 1, 100, 4)
 	for i := uint64(101); i <= lastIndex; i += 10 {
 		if i == 251 || i == 281 {
@@ -51,23 +51,7 @@ func usedFolder(t testing.TB, kind Kind) string {
 	return copyDir(t, dir)
 }
 
-func logFile(t testing.TB, dir string, kind Kind) string {
-	t.Helper()
-	if kind == Bolt {
-		return filepath.Join(dir, datadir.BoltFile)
-	}
-	return segments(t, dir)[0]
-}
-
-// segments are the WAL's files, oldest first.
-func segments(t testing.TB, dir string) []string {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, datadir.WALDir, "*.wal"))
-	if err != nil || len(files) < 2 {
-		t.Fatalf("segments: %v, %v", files, err)
-	}
-	return files
-}
+func logFile(dir string) string { return filepath.Join(dir, datadir.BoltFile) }
 
 func rewrite(t testing.TB, file string, change func([]byte) []byte) {
 	t.Helper()
@@ -88,40 +72,38 @@ func flipAt(offset, bit int) func([]byte) []byte {
 }
 
 // TestAFlippedBitInAnEntryIsNotServed flips one bit of an entry's data, which
-// both stores below give out without a word.
+// bolt gives out without an error.
 func TestAFlippedBitInAnEntryIsNotServed(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		dir := usedFolder(t, kind)
-		rewrite(t, logFile(t, dir, kind), func(raw []byte) []byte {
-			at := bytes.LastIndex(raw, entry(57, 4).Data)
-			if at < 0 {
-				t.Fatal("entry 57 is not in the file")
-			}
-			return flipAt(at+6, 0)(raw)
-		})
-		var fatal fatals
-		s, err := Open(Options{segmentSize: testSegment, Dir: dir, Kind: kind, Fatal: fatal.call})
-		if err != nil {
-			t.Fatal(err)
+	dir := usedFolder(t)
+	rewrite(t, logFile(dir), func(raw []byte) []byte {
+		at := bytes.LastIndex(raw, entry(57, 4).Data)
+		if at < 0 {
+			t.Fatal("entry 57 is not in the file")
 		}
-		defer s.Close()
-		wantEntry(t, s, entry(56, 4))
-		err = s.Log().GetLog(57, new(raft.Log))
-		wantError(t, err, ErrCorruptEntry)
-		wantError(t, fatal.only(t), ErrCorruptEntry)
-		for _, part := range []string{"entry 57", dir, datadir.Rejoin} {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%q does not name %q", err, part)
-			}
-		}
-		wantError(t, s.Log().StoreLog(entry(lastIndex+1, 4)), ErrCorruptEntry)
+		return flipAt(at+6, 0)(raw)
 	})
+	var fatal fatals
+	s, err := Open(Options{Dir: dir, Fatal: fatal.call})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	wantEntry(t, s, entry(56, 4))
+	err = s.Log().GetLog(57, new(raft.Log))
+	wantError(t, err, ErrCorruptEntry)
+	wantError(t, fatal.only(t), ErrCorruptEntry)
+	for _, part := range []string{"entry 57", dir, datadir.Rejoin} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not name %q", err, part)
+		}
+	}
+	wantError(t, s.Log().StoreLog(entry(lastIndex+1, 4)), ErrCorruptEntry)
 }
 
 // TestAFlippedBitInTheVoteIsNotVotedWith flips one bit of the candidate in each
 // copy of the record that the file has.
 func TestAFlippedBitInTheVoteIsNotVotedWith(t *testing.T) {
-	dir := usedFolder(t, Bolt)
+	dir := usedFolder(t)
 	rewrite(t, filepath.Join(dir, datadir.StableFile), func(raw []byte) []byte {
 		candidate := []byte(base64.StdEncoding.EncodeToString([]byte("n2:9770")))
 		if !bytes.Contains(raw, candidate) {
@@ -131,16 +113,16 @@ func TestAFlippedBitInTheVoteIsNotVotedWith(t *testing.T) {
 		other[0] ^= 1
 		return bytes.ReplaceAll(raw, candidate, other)
 	})
-	_, err := Open(Options{segmentSize: testSegment, Dir: dir, Fatal: func(error) {}})
+	_, err := Open(Options{Dir: dir, Fatal: func(error) {}})
 	wantError(t, err, ErrDamaged)
-	_, err = OpenReadOnly(dir, Bolt)
+	_, err = OpenReadOnly(dir)
 	wantError(t, err, ErrDamaged)
 }
 
 // TestAHoleInTheLogIsRefused takes entries out of the file behind our back.
 func TestAHoleInTheLogIsRefused(t *testing.T) {
-	dir := usedFolder(t, Bolt)
-	raw, err := raftboltdb.NewBoltStore(logFile(t, dir, Bolt))
+	dir := usedFolder(t)
+	raw, err := raftboltdb.NewBoltStore(logFile(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,40 +191,30 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 		{"cut to a page", func(raw []byte) []byte { return raw[:4096] }}, {"zeroed meta 0", zeroPage(0)}, {"zeroed meta 1", zeroPage(1)},
 	}
 	boltOnly := []damage{{"cut in half", half}, {"zeroed root", func(raw []byte) []byte { return zeroPage(rootPage(raw))(raw) }}}
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		dir := usedFolder(t, kind)
-		files := map[string][]damage{
-			datadir.StableFile:  append(damages, boltOnly...),
-			datadir.BoltFile:    append(damages, boltOnly...),
-			datadir.JournalFile: append(damages, damage{"cut in half", half}),
+	dir := usedFolder(t)
+	files := map[string][]damage{
+		datadir.StableFile:  append(damages, boltOnly...),
+		datadir.BoltFile:    append(damages, boltOnly...),
+		datadir.JournalFile: append(damages, damage{"cut in half", half}),
+	}
+	for file, damages := range files {
+		for _, d := range damages {
+			t.Run(file+"/"+d.name, func(t *testing.T) {
+				hurt := copyDir(t, dir)
+				path := filepath.Join(hurt, file)
+				if d.change == nil {
+					os.Remove(path)
+				} else {
+					rewrite(t, path, d.change)
+				}
+				s, err := Open(Options{Dir: hurt, Fatal: func(error) {}})
+				if err == nil {
+					s.Close()
+				}
+				wantError(t, err, ErrDamaged)
+			})
 		}
-		if kind == WAL {
-			delete(files, datadir.BoltFile)
-			files[filepath.Join(datadir.WALDir, datadir.WALMetaFile)] = append(damages, boltOnly...)
-			for _, path := range segments(t, dir) { // the last one is unsealed
-				segment, _ := filepath.Rel(dir, path)
-				files[segment] = []damage{{"emptied", emptied}, {"removed", nil}, {"zeroed start", zeroPage(0)}}
-			}
-		}
-		for file, damages := range files {
-			for _, d := range damages {
-				t.Run(file+"/"+d.name, func(t *testing.T) {
-					hurt := copyDir(t, dir)
-					path := filepath.Join(hurt, file)
-					if d.change == nil {
-						os.Remove(path)
-					} else {
-						rewrite(t, path, d.change)
-					}
-					s, err := Open(Options{segmentSize: testSegment, Dir: hurt, Kind: kind, Fatal: func(error) {}})
-					if err == nil {
-						s.Close()
-					}
-					wantError(t, err, ErrDamaged)
-				})
-			}
-		}
-	})
+	}
 }
 
 // rootPage is the page of the root bucket, from the newer meta.
@@ -261,34 +233,32 @@ func rootPage(raw []byte) int {
 // every file. Whatever happens, a start is refused by name, or an entry is, or
 // all is as it was. A panic or fault would end the test binary.
 func TestNoDamageIsServedSilently(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		dir := usedFolder(t, kind)
-		seed := rand.Uint64()
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		t.Logf("seed %d", seed)
-		refused, found, harmless := 0, 0, 0
-		for _, file := range liveFiles(t, dir) {
-			for i := range 60 {
-				hurt := copyDir(t, dir)
-				what := hurtFile(t, rnd, filepath.Join(hurt, file), i%4 == 0)
-				switch err := verdict(t, hurt, kind); {
-				case err == nil:
-					harmless++
-				case errors.Is(err, ErrCorruptEntry):
-					found++
-				case errors.Is(err, ErrDamaged):
-					refused++
-				default:
-					t.Fatalf("%s, %s: %v", file, what, err)
-				}
-				os.RemoveAll(hurt)
+	dir := usedFolder(t)
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("seed %d", seed)
+	refused, found, harmless := 0, 0, 0
+	for _, file := range liveFiles(t, dir) {
+		for i := range 60 {
+			hurt := copyDir(t, dir)
+			what := hurtFile(t, rnd, filepath.Join(hurt, file), i%4 == 0)
+			switch err := verdict(t, hurt); {
+			case err == nil:
+				harmless++
+			case errors.Is(err, ErrCorruptEntry):
+				found++
+			case errors.Is(err, ErrDamaged):
+				refused++
+			default:
+				t.Fatalf("%s, %s: %v", file, what, err)
 			}
+			os.RemoveAll(hurt)
 		}
-		t.Logf("refused %d, entry refused %d, harmless %d", refused, found, harmless)
-		if refused == 0 || found == 0 {
-			t.Fatal("the damage did not reach the files")
-		}
-	})
+	}
+	t.Logf("refused %d, entry refused %d, harmless %d", refused, found, harmless)
+	if refused == 0 || found == 0 {
+		t.Fatal("the damage did not reach the files")
+	}
 }
 
 func liveFiles(t *testing.T, dir string) (files []string) {
@@ -324,8 +294,8 @@ func hurtFile(t *testing.T, rnd *rand.Rand, path string, sector bool) (what stri
 
 // verdict opens a damaged folder and reads all of it, as a starting node does.
 // Nil means that everything is as it was written.
-func verdict(t *testing.T, dir string, kind Kind) error {
-	s, err := Open(Options{segmentSize: testSegment, Dir: dir, Kind: kind, Fatal: func(error) {}})
+func verdict(t *testing.T, dir string) error {
+	s, err := Open(Options{Dir: dir, Fatal: func(error) {}})
 	if err != nil {
 		return err
 	}
@@ -357,14 +327,14 @@ func verdict(t *testing.T, dir string, kind Kind) error {
 // TestAFileCutUnderARunningNodeIsAnError cuts the mapped file, which is SIGBUS
 // to whoever reads it next.
 func TestAFileCutUnderARunningNodeIsAnError(t *testing.T) {
-	dir := usedFolder(t, Bolt)
+	dir := usedFolder(t)
 	var fatal fatals
-	s, err := Open(Options{segmentSize: testSegment, Dir: dir, Fatal: fatal.call})
+	s, err := Open(Options{Dir: dir, Fatal: fatal.call})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := os.Truncate(logFile(t, dir, Bolt), 4096); err != nil {
+	if err := os.Truncate(logFile(dir), 4096); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Log().GetLog(57, new(raft.Log)); err == nil {
@@ -377,35 +347,25 @@ func TestAFileCutUnderARunningNodeIsAnError(t *testing.T) {
 // same fault.
 func TestAFileCutWhileItIsLookedThrough(t *testing.T) {
 	dir := t.TempDir()
-	s := openStores(t, dir, Bolt)
+	s := openStores(t, dir)
 	for i := range uint64(256) {
 		if err := s.Log().StoreLog(&raft.Log{Index: i + 1, Term: 1, Data: make([]byte, 16<<10)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	closeStores(t, s)
-	file := logFile(t, dir, Bolt)
+	file := logFile(dir)
 	err := checkBoltFile(file, nil, func(string, []byte, int) error { return os.Truncate(file, 1<<20) })
 	if wantError(t, err, ErrDamaged); err != nil && !strings.Contains(err.Error(), "can not be read to its end") {
 		t.Error(err)
 	}
 }
 
-func TestTheOtherLogStoreIsNotOpenedOverThisOne(t *testing.T) {
-	other := map[Kind]Kind{Bolt: WAL, WAL: Bolt}
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		_, err := Open(Options{segmentSize: testSegment, Dir: usedFolder(t, kind), Kind: other[kind], Fatal: func(error) {}})
-		wantError(t, err, datadir.ErrOtherLogStore)
-	})
-}
-
 func TestAFolderInUseIsNotOpenedTwice(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		dir := t.TempDir()
-		openStores(t, dir, kind)
-		_, err := Open(Options{segmentSize: testSegment, Dir: dir, Kind: kind, Fatal: func(error) {}})
-		wantError(t, err, datadir.ErrInUse)
-		_, err = OpenReadOnly(dir, kind)
-		wantError(t, err, datadir.ErrInUse)
-	})
+	dir := t.TempDir()
+	openStores(t, dir)
+	_, err := Open(Options{Dir: dir, Fatal: func(error) {}})
+	wantError(t, err, datadir.ErrInUse)
+	_, err = OpenReadOnly(dir)
+	wantError(t, err, datadir.ErrInUse)
 }

@@ -36,7 +36,7 @@ func (d *badDisk) StoreLogs(logs []*raft.Log) error {
 func openOnBadDisk(t *testing.T, opts Options) (*Stores, *badDisk) {
 	t.Helper()
 	disk := &badDisk{}
-	opts.Dir, opts.segmentSize = t.TempDir(), testSegment
+	opts.Dir = t.TempDir()
 	s, err := open(opts, func(in innerLog) innerLog {
 		disk.innerLog = in
 		return disk
@@ -48,59 +48,55 @@ func openOnBadDisk(t *testing.T, opts Options) (*Stores, *badDisk) {
 }
 
 func TestNothingGoesOnAfterAFailedSync(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		var fatal fatals
-		s, disk := openOnBadDisk(t, Options{Kind: kind, Fatal: fatal.call})
-		defer s.Close()
-		store(t, s, 1, 3, 1)
-		disk.err = syscall.EIO
-		wantError(t, s.Log().StoreLog(entry(4, 1)), ErrDiskFailed)
-		wantError(t, fatal.only(t), ErrDiskFailed)
-		wantError(t, fatal.only(t), syscall.EIO)
+	var fatal fatals
+	s, disk := openOnBadDisk(t, Options{Fatal: fatal.call})
+	defer s.Close()
+	store(t, s, 1, 3, 1)
+	disk.err = syscall.EIO
+	wantError(t, s.Log().StoreLog(entry(4, 1)), ErrDiskFailed)
+	wantError(t, fatal.only(t), ErrDiskFailed)
+	wantError(t, fatal.only(t), syscall.EIO)
 
-		disk.err = nil
-		_, lastErr := s.Log().LastIndex()
-		_, termErr := s.Stable().GetUint64([]byte(keyCurrentTerm))
-		for _, err := range []error{
-			s.Log().StoreLog(entry(4, 1)), s.Log().DeleteRange(1, 2), s.Log().GetLog(1, new(raft.Log)), lastErr,
-			s.Stable().SetUint64([]byte(keyCurrentTerm), 2), s.Stable().SetUint64([]byte(keyVoteTerm), 2),
-			s.Stable().Set([]byte("other"), nil), termErr,
-		} {
-			wantError(t, err, ErrDiskFailed)
-		}
-		wantError(t, fatal.only(t), ErrDiskFailed)
-	})
+	disk.err = nil
+	_, lastErr := s.Log().LastIndex()
+	_, termErr := s.Stable().GetUint64([]byte(keyCurrentTerm))
+	for _, err := range []error{
+		s.Log().StoreLog(entry(4, 1)), s.Log().DeleteRange(1, 2), s.Log().GetLog(1, new(raft.Log)), lastErr,
+		s.Stable().SetUint64([]byte(keyCurrentTerm), 2), s.Stable().SetUint64([]byte(keyVoteTerm), 2),
+		s.Stable().Set([]byte("other"), nil), termErr,
+	} {
+		wantError(t, err, ErrDiskFailed)
+	}
+	wantError(t, fatal.only(t), ErrDiskFailed)
 }
 
 // TestAHungDiskIsFatalInBoundedTime runs on a clock of its own.
 func TestAHungDiskIsFatalInBoundedTime(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		synctest.Test(t, func(t *testing.T) {
-			var fatal fatals
-			s, disk := openOnBadDisk(t, Options{Kind: kind, SyncTimeout: 8 * time.Second, Fatal: fatal.call})
-			time.Sleep(time.Second) // off the watchdog's beat
-			disk.hang = make(chan struct{})
-			stored := make(chan error, 1)
-			go func() { stored <- s.Log().StoreLog(entry(1, 1)) }()
+	synctest.Test(t, func(t *testing.T) {
+		var fatal fatals
+		s, disk := openOnBadDisk(t, Options{SyncTimeout: 8 * time.Second, Fatal: fatal.call})
+		time.Sleep(time.Second) // off the watchdog's beat
+		disk.hang = make(chan struct{})
+		stored := make(chan error, 1)
+		go func() { stored <- s.Log().StoreLog(entry(1, 1)) }()
 
-			time.Sleep(7900 * time.Millisecond)
-			synctest.Wait()
-			if err := fatal.only(t); err != nil {
-				t.Fatalf("%v before the timeout", err)
-			}
-			time.Sleep(2100 * time.Millisecond)
-			synctest.Wait()
-			wantError(t, fatal.only(t), ErrDiskHung)
-			wantError(t, s.Stable().SetUint64([]byte(keyCurrentTerm), 2), ErrDiskHung)
+		time.Sleep(7900 * time.Millisecond)
+		synctest.Wait()
+		if err := fatal.only(t); err != nil {
+			t.Fatalf("%v before the timeout", err)
+		}
+		time.Sleep(2100 * time.Millisecond)
+		synctest.Wait()
+		wantError(t, fatal.only(t), ErrDiskHung)
+		wantError(t, s.Stable().SetUint64([]byte(keyCurrentTerm), 2), ErrDiskHung)
 
-			close(disk.hang)
-			wantError(t, <-stored, ErrDiskHung)
-			wantError(t, s.Close(), ErrDiskHung)
-			wantError(t, fatal.only(t), ErrDiskHung)
-			if err := errors.Join(disk.innerLog.Close(), s.stable.record.close(), s.mark.close()); err != nil {
-				t.Fatal(err)
-			}
-		})
+		close(disk.hang)
+		wantError(t, <-stored, ErrDiskHung)
+		wantError(t, s.Close(), ErrDiskHung)
+		wantError(t, fatal.only(t), ErrDiskHung)
+		if err := errors.Join(disk.innerLog.Close(), s.stable.record.close(), s.mark.close()); err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 
@@ -122,7 +118,7 @@ func TestASlowDiskIsNotHung(t *testing.T) {
 
 func TestOnStoreSeesEachBatch(t *testing.T) {
 	var count, size int
-	s, err := Open(Options{segmentSize: testSegment, Dir: t.TempDir(), Fatal: func(err error) { t.Error(err) }, OnStore: func(entries, bytes int, took time.Duration) {
+	s, err := Open(Options{Dir: t.TempDir(), Fatal: func(err error) { t.Error(err) }, OnStore: func(entries, bytes int, took time.Duration) {
 		count, size = count+entries, size+bytes
 		if took <= 0 {
 			t.Errorf("stored within %v", took)
@@ -139,28 +135,25 @@ func TestOnStoreSeesEachBatch(t *testing.T) {
 }
 
 func TestClosedStoresRefuse(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		s := openStores(t, t.TempDir(), kind)
-		closeStores(t, s)
-		closeStores(t, s)
-		wantError(t, s.Log().StoreLog(entry(1, 1)), ErrClosed)
-		_, err := s.Stable().Get([]byte(keyVoteCandidate))
-		wantError(t, err, ErrClosed)
-	})
+	s := openStores(t, t.TempDir())
+	closeStores(t, s)
+	closeStores(t, s)
+	wantError(t, s.Log().StoreLog(entry(1, 1)), ErrClosed)
+	_, err := s.Stable().Get([]byte(keyVoteCandidate))
+	wantError(t, err, ErrClosed)
 }
 
 // What the helper process below is told.
 const (
 	helperDir   = "RINGLOG_TEST_RAFTSTORE_DIR"
-	helperKind  = "RINGLOG_TEST_RAFTSTORE_KIND"
 	helperCount = "RINGLOG_TEST_RAFTSTORE_COUNT" // of entries in a write
 	exitFatal   = 3
 )
 
 // storeUntilFatal is the helper process: it stores entries, prints each index
 // that is durable, and ends as a node does when a write fails.
-func storeUntilFatal(dir string, kind Kind, count uint64) int {
-	s, err := Open(Options{segmentSize: testSegment, Dir: dir, Kind: kind, Fatal: func(err error) {
+func storeUntilFatal(dir string, count uint64) int {
+	s, err := Open(Options{Dir: dir, Fatal: func(err error) {
 		fmt.Println("fatal:", err, errors.Is(err, ErrDiskFailed))
 		os.Exit(exitFatal)
 	}})
@@ -188,11 +181,11 @@ func TestAFailingDiskEndsTheProcess(t *testing.T) {
 	if out, err := exec.Command(strace, "-f", "-o", os.DevNull, "true").CombinedOutput(); err != nil {
 		t.Skipf("strace does not work here: %v: %s", err, out)
 	}
-	failing := func(t *testing.T, kind Kind, count uint64) {
+	failing := func(t *testing.T, count uint64) {
 		dir := t.TempDir()
 		cmd := exec.Command(strace, "-f", "-o", os.DevNull, "-e", "trace=fsync,fdatasync",
 			"-e", "inject=fsync,fdatasync:error=EIO:when=40+", os.Args[0])
-		cmd.Env = append(os.Environ(), helperDir+"="+dir, helperKind+"="+string(kind), helperCount+"="+fmt.Sprint(count))
+		cmd.Env = append(os.Environ(), helperDir+"="+dir, helperCount+"="+fmt.Sprint(count))
 		out, err := cmd.Output()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != exitFatal {
@@ -202,15 +195,15 @@ func TestAFailingDiskEndsTheProcess(t *testing.T) {
 		if !strings.Contains(fatal, "input/output error") || !strings.HasSuffix(fatal, "true") || last == 0 {
 			t.Fatalf("durable up to %d, then %q", last, fatal)
 		}
-		s := openStores(t, dir, kind)
+		s := openStores(t, dir)
 		first, end, err := s.span()
 		if err != nil || first != 1 || end < last || end > last+count {
 			t.Fatalf("log is %d to %d (%v), want 1 to %d or %d more", first, end, err, last, count)
 		}
 		wantSpan(t, s, 1, end, 1)
 	}
-	bothKinds(t, func(t *testing.T, kind Kind) { failing(t, kind, 1) })
-	t.Run("boltdb without its journal", func(t *testing.T) { failing(t, Bolt, 400) })
+	t.Run("through the journal", func(t *testing.T) { failing(t, 1) })
+	t.Run("past the journal", func(t *testing.T) { failing(t, 400) })
 }
 
 func lastDurable(out []byte) (last uint64, fatal string) {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		os.Exit(storeUntilFatal(dir, Kind(os.Getenv(helperKind)), count))
+		os.Exit(storeUntilFatal(dir, count))
 	}
 	flag.Parse()
 	lowerDefault("rapid.checks", "10") // each run restarts a store on a real disk
@@ -37,16 +37,6 @@ func lowerDefault(name, value string) {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}
-	}
-}
-
-// testSegment lets the WAL have many segments.
-const testSegment = 8 << 10
-
-// bothKinds runs a test over each log store.
-func bothKinds(t *testing.T, f func(t *testing.T, kind Kind)) {
-	for _, kind := range []Kind{Bolt, WAL} {
-		t.Run(string(kind), func(t *testing.T) { f(t, kind) })
 	}
 }
 
@@ -74,9 +64,9 @@ func (f *fatals) only(t testing.TB) error {
 }
 
 // openStores opens dir and fails the test on an error or an unexpected Fatal.
-func openStores(t testing.TB, dir string, kind Kind) *Stores {
+func openStores(t testing.TB, dir string) *Stores {
 	t.Helper()
-	s, err := Open(Options{segmentSize: testSegment, Dir: dir, Kind: kind, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
+	s, err := Open(Options{Dir: dir, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
 	if err != nil {
 		t.Fatal(err)
 	}

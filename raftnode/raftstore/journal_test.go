@@ -22,9 +22,9 @@ const (
 
 // journaledFolder is what stands on disk after writes of ten entries each, of which the
 // journal still has some, unless the next is the first. The newest begins there.
-func journaledFolder(t *testing.T, kind Kind, next string) (s *Stores, dir string, last uint64, newest int) {
+func journaledFolder(t *testing.T, next string) (s *Stores, dir string, last uint64, newest int) {
 	dir = t.TempDir()
-	s = openStores(t, dir, kind)
+	s = openStores(t, dir)
 	journal := s.log.inner.(*journaledLog).journal
 	for rewound := next == behindOthers; !rewound || last < 30 || next != firstOfARound && journal.end < journalHeader+30<<10; last += 10 {
 		before := journal.end
@@ -52,8 +52,8 @@ func forgetTail(t *testing.T, dir string) {
 	}
 }
 
-func readLast(t *testing.T, dir string, kind Kind) (uint64, error) {
-	s, err := Open(Options{segmentSize: testSegment, Dir: dir, Kind: kind, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
+func readLast(t *testing.T, dir string) (uint64, error) {
+	s, err := Open(Options{Dir: dir, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
 	if err != nil {
 		return 0, err
 	}
@@ -65,20 +65,18 @@ func readLast(t *testing.T, dir string, kind Kind) (uint64, error) {
 	return last, err
 }
 
-// eachRecord runs a test over each log store and place of the next record.
-func eachRecord(t *testing.T, places []string, f func(t *testing.T, kind Kind, next string)) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		for _, next := range places {
-			t.Run(next, func(t *testing.T) { f(t, kind, next) })
-		}
-	})
+// eachRecord runs a test over each place of the next record.
+func eachRecord(t *testing.T, places []string, f func(t *testing.T, next string)) {
+	for _, next := range places {
+		t.Run(next, func(t *testing.T) { f(t, next) })
+	}
 }
 
 // TestATornWriteIsNoEntry has the power fail while a record is written: of its sectors
 // any may be on disk.
 func TestATornWriteIsNoEntry(t *testing.T) {
-	eachRecord(t, []string{behindOthers, overOlder, firstOfARound}, func(t *testing.T, kind Kind, next string) {
-		s, dir, last, _ := journaledFolder(t, kind, next)
+	eachRecord(t, []string{behindOthers, overOlder, firstOfARound}, func(t *testing.T, next string) {
+		s, dir, last, _ := journaledFolder(t, next)
 		old, err := os.ReadFile(filepath.Join(dir, datadir.JournalFile))
 		if err != nil {
 			t.Fatal(err)
@@ -113,7 +111,7 @@ func TestATornWriteIsNoEntry(t *testing.T) {
 			if lost == 0 {
 				want += 20
 			}
-			if got, err := readLast(t, torn, kind); got != want || err != nil {
+			if got, err := readLast(t, torn); got != want || err != nil {
 				t.Errorf("without sectors %b of the record the log ends at %d, %v; want %d", lost, got, err, want)
 			}
 			os.RemoveAll(torn)
@@ -124,14 +122,14 @@ func TestATornWriteIsNoEntry(t *testing.T) {
 // TestDamageIsNotTakenForATornWrite hurts records that were synced, as others after
 // them show.
 func TestDamageIsNotTakenForATornWrite(t *testing.T) {
-	eachRecord(t, []string{behindOthers, overOlder}, func(t *testing.T, kind Kind, next string) {
-		_, dir, _, newest := journaledFolder(t, kind, next)
+	eachRecord(t, []string{behindOthers, overOlder}, func(t *testing.T, next string) {
+		_, dir, _, newest := journaledFolder(t, next)
 		dir = copyDir(t, dir)
 		forgetTail(t, dir)
 		for at := journalHeader; at < newest; at += 997 {
 			hurt := copyDir(t, dir)
 			changeJournal(t, hurt, flipAt(at, at%8))
-			_, err := readLast(t, hurt, kind)
+			_, err := readLast(t, hurt)
 			wantError(t, err, ErrDamaged)
 			os.RemoveAll(hurt)
 		}
@@ -141,49 +139,43 @@ func TestDamageIsNotTakenForATornWrite(t *testing.T) {
 // TestARefusedStartChangesNothing hurts the newest record, which the tail mark tells
 // from a torn one, and mends it.
 func TestARefusedStartChangesNothing(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		_, dir, last, newest := journaledFolder(t, kind, overOlder)
-		dir = copyDir(t, dir)
-		flip := flipAt(newest+100, 5)
-		changeJournal(t, dir, flip)
-		_, err := readLast(t, dir, kind)
-		wantError(t, err, ErrDamaged)
-		changeJournal(t, dir, flip)
-		if got, err := readLast(t, dir, kind); got != last || err != nil {
-			t.Errorf("the log ends at %d, %v; want %d", got, err, last)
-		}
-	})
+	_, dir, last, newest := journaledFolder(t, overOlder)
+	dir = copyDir(t, dir)
+	flip := flipAt(newest+100, 5)
+	changeJournal(t, dir, flip)
+	_, err := readLast(t, dir)
+	wantError(t, err, ErrDamaged)
+	changeJournal(t, dir, flip)
+	if got, err := readLast(t, dir); got != last || err != nil {
+		t.Errorf("the log ends at %d, %v; want %d", got, err, last)
+	}
 }
 
 func TestTheJournalDoesNotStandForAnEmptyLog(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		_, dir, _, _ := journaledFolder(t, kind, behindOthers)
-		fresh := t.TempDir()
-		closeStores(t, openStores(t, fresh, kind))
-		journal := datadir.JournalFile
-		raw, err := os.ReadFile(filepath.Join(dir, journal))
-		if err := errors.Join(err, os.WriteFile(filepath.Join(fresh, journal), raw, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		_, err = readLast(t, fresh, kind)
-		wantError(t, err, ErrDamaged)
-	})
+	_, dir, _, _ := journaledFolder(t, behindOthers)
+	fresh := t.TempDir()
+	closeStores(t, openStores(t, fresh))
+	journal := datadir.JournalFile
+	raw, err := os.ReadFile(filepath.Join(dir, journal))
+	if err := errors.Join(err, os.WriteFile(filepath.Join(fresh, journal), raw, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = readLast(t, fresh)
+	wantError(t, err, ErrDamaged)
 }
 
 func TestWhatWasDeletedDoesNotComeBackFromTheJournal(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		dir := t.TempDir()
-		s := openStores(t, dir, kind)
-		for i := range uint64(4) {
-			store(t, s, i*10+1, i*10+10, 3)
-		}
-		if err := s.Log().DeleteRange(25, 40); err != nil {
-			t.Fatal(err)
-		}
-		crashed := copyDir(t, dir)
-		forgetTail(t, crashed)
-		wantSpan(t, openStores(t, crashed, kind), 1, 24, 3)
-	})
+	dir := t.TempDir()
+	s := openStores(t, dir)
+	for i := range uint64(4) {
+		store(t, s, i*10+1, i*10+10, 3)
+	}
+	if err := s.Log().DeleteRange(25, 40); err != nil {
+		t.Fatal(err)
+	}
+	crashed := copyDir(t, dir)
+	forgetTail(t, crashed)
+	wantSpan(t, openStores(t, crashed), 1, 24, 3)
 }
 
 // TestAnEntryWithoutATimeIsReplayedInEveryZone is one that raft writes when a cluster
@@ -193,12 +185,12 @@ func TestAnEntryWithoutATimeIsReplayedInEveryZone(t *testing.T) {
 	time.Local = time.FixedZone("LMT", -75)
 	defer func() { time.Local = local }()
 	dir := t.TempDir()
-	s := openStores(t, dir, Bolt)
+	s := openStores(t, dir)
 	store(t, s, 1, 2, 1)
 	if err := s.Log().StoreLog(&raft.Log{Index: 3, Term: 1}); err != nil {
 		t.Fatal(err)
 	}
-	s = openStores(t, copyDir(t, dir), Bolt)
+	s = openStores(t, copyDir(t, dir))
 	store(t, s, 4, 4, 1)
 	wantEntry(t, s, &raft.Log{Index: 3, Term: 1})
 }

@@ -12,31 +12,21 @@ import (
 )
 
 // A bolt file is synced twice for a commit, and for the smallest entry a leaf, the
-// branches above it and a meta page are written; a segment of the WAL grows with each
-// write, which a sync then has to record. So all but the largest entries go into a
+// branches above it and a meta page are written. So all but the largest entries go into a
 // journal first, whose blocks are there already and which is synced once: that makes them
 // durable. They go into the store with the next large ones, or all together when the
 // journal is full. To raft the two are one log, of which the store has at least the first
 // entry.
 
-// journalMost is the largest record that the journal can hold. Larger ones are not read
-// either, so it can grow but not shrink.
-const journalMost = 64 << 10
-
 // journalMost is the largest record for the journal: of larger ones the second writing
-// would cost more than it spares, which is less with the WAL.
-func (k Kind) journalMost() int {
-	if k == WAL {
-		return journalMost / 2
-	}
-	return journalMost
-}
+// would cost more than it spares. Larger ones are not read either, so it can grow but not
+// shrink.
+const journalMost = 64 << 10
 
 // journaledLog is a log store with a journal before it.
 type journaledLog struct {
 	store   innerLog
 	journal *journal
-	most    int // bytes of a record for the journal
 
 	writing sync.Mutex // one write at a time, or one deletion of the last entries
 	empty   bool       // store has no entry; guarded by writing
@@ -55,7 +45,7 @@ func openJournaled(opts Options, store innerLog, file string, found *sizes) (_ i
 	if err != nil {
 		return nil, path, errors.Join(err, store.Close())
 	}
-	j := &journaledLog{store: store, journal: journal, most: opts.Kind.journalMost()}
+	j := &journaledLog{store: store, journal: journal}
 	if err := protect(j.load); err != nil {
 		errs := []error{openError(file, err), journal.close()}
 		if !errors.Is(err, errPanicked) { // it may hold bolt's locks
@@ -77,12 +67,6 @@ func (j *journaledLog) load() error {
 	j.empty = last == 0
 	j.pending, err = j.journal.load(last)
 	return err
-}
-
-// IsMonotonic is the store's.
-func (j *journaledLog) IsMonotonic() bool {
-	m, ok := j.store.(raft.MonotonicLogStore)
-	return ok && m.IsMonotonic()
 }
 
 // FirstIndex returns the first index written, 0 for no entries.
@@ -126,7 +110,7 @@ func (j *journaledLog) StoreLogs(logs []*raft.Log) error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
 	size := recordSize(logs)
-	if j.empty || size > j.most || !j.journal.fits(size) || logs[len(logs)-1].Index > maxIndex {
+	if j.empty || size > journalMost || !j.journal.fits(size) || logs[len(logs)-1].Index > maxIndex {
 		return j.flush(logs)
 	}
 	if err := j.journal.append(logs); err != nil {

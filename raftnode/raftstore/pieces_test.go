@@ -29,7 +29,7 @@ func pieceSizes() []int {
 // cut, alone and together, and takes both ends of the log away.
 func TestLargeEntriesComeBackWhole(t *testing.T) {
 	dir := t.TempDir()
-	s := openUnmanaged(t, dir, Bolt)
+	s := openUnmanaged(t, dir)
 	var logs []*raft.Log
 	for i, size := range append(pieceSizes(), pieceSizes()...) {
 		logs = append(logs, largeEntry(uint64(i+1), size))
@@ -44,7 +44,7 @@ func TestLargeEntriesComeBackWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeStores(t, s)
-	s = openStores(t, dir, Bolt)
+	s = openStores(t, dir)
 	for _, l := range logs {
 		wantEntry(t, s, l)
 	}
@@ -73,7 +73,7 @@ func TestAMissingPieceIsNoEntry(t *testing.T) {
 		want  error
 	}{{7, 0, ErrDamaged}, {7, 1, ErrDamaged}, {7, 5, ErrCorruptEntry}} {
 		dir := t.TempDir()
-		s := openUnmanaged(t, dir, Bolt)
+		s := openUnmanaged(t, dir)
 		var logs []*raft.Log // more than goes into the journal
 		for i := range uint64(9) {
 			logs = append(logs, largeEntry(i+1, 5*pieceBytes+10))
@@ -82,7 +82,7 @@ func TestAMissingPieceIsNoEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 		closeStores(t, s)
-		raw, err := raftboltdb.NewBoltStore(logFile(t, dir, Bolt))
+		raw, err := raftboltdb.NewBoltStore(logFile(dir))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,8 +128,8 @@ func TestAnAppendWritesLittleMoreThanItsEntry(t *testing.T) {
 // TestALogOfPlainIndexesIsRefused opens a log as raft-boltdb alone writes it.
 func TestALogOfPlainIndexesIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	closeStores(t, openUnmanaged(t, dir, Bolt))
-	raw, err := raftboltdb.NewBoltStore(logFile(t, dir, Bolt))
+	closeStores(t, openUnmanaged(t, dir))
+	raw, err := raftboltdb.NewBoltStore(logFile(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +139,6 @@ func TestALogOfPlainIndexesIsRefused(t *testing.T) {
 	}
 	_, err = Open(Options{Dir: dir, Fatal: func(error) {}})
 	wantError(t, err, ErrDamaged)
-	_, err = OpenReadOnly(dir, Bolt)
+	_, err = OpenReadOnly(dir)
 	wantError(t, err, ErrDamaged)
 }

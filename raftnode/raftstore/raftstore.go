@@ -1,10 +1,9 @@
 // Package raftstore holds what raft must never lose: the log of entries, and
-// the term and vote. It wraps raft-boltdb or raft-wal so that damage is found
-// before it is applied, served or voted with.
+// the term and vote. It wraps raft-boltdb so that damage is found before it is
+// applied, served or voted with.
 //
-//	DIR/raft.db       the log, Kind Bolt
-//	DIR/wal/          the log, Kind WAL: segments and meta.db
-//	DIR/raft.journal  its newest entries, until one of these has them
+//	DIR/raft.db       the log
+//	DIR/raft.journal  its newest entries, until raft.db has them
 //	DIR/stable.db     term and vote, one checked record in a bolt file
 //	DIR/tail          hint: the last index that was stored
 //
@@ -28,7 +27,6 @@ package raftstore
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -40,22 +38,12 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// Kind names a log store.
-type Kind string
-
-// The log stores.
-const (
-	Bolt Kind = datadir.LogStoreBolt // the default
-	WAL  Kind = datadir.LogStoreWAL
-)
-
 // DefaultSyncTimeout is how long one write may take.
 const DefaultSyncTimeout = 10 * time.Second
 
 // Options say how to open the stores.
 type Options struct {
 	Dir         string        // the raft folder of a data folder; created if missing
-	Kind        Kind          // "" is Bolt
 	SyncTimeout time.Duration // a write that takes longer is ErrDiskHung; 0 is DefaultSyncTimeout
 	Fatal       func(error)   // required; called at most once, when going on would be wrong. It ends the process; it must not call Close
 	Logger      hclog.Logger  // nil logs nothing
@@ -63,14 +51,9 @@ type Options struct {
 	// OnStore, if set, sees every batch that was stored: its entries, the bytes
 	// of their data and how long the disk took. It must not block.
 	OnStore func(entries, bytes int, took time.Duration)
-
-	segmentSize int // of the WAL, in bytes; 0 is its default, 64 MiB
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Kind == "" {
-		o.Kind = Bolt
-	}
 	if o.SyncTimeout == 0 {
 		o.SyncTimeout = DefaultSyncTimeout
 	}
@@ -84,8 +67,6 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("raftstore: open: Fatal is required")
 	case o.SyncTimeout < 0:
 		return o, fmt.Errorf("raftstore: open: sync timeout %v is negative", o.SyncTimeout)
-	case o.Kind != Bolt && o.Kind != WAL:
-		return o, fmt.Errorf("raftstore: open: unknown log store %q: use %s or %s", o.Kind, Bolt, WAL)
 	}
 	return o, nil
 }
@@ -119,7 +100,7 @@ func open(opts Options, below func(innerLog) innerLog) (_ *Stores, err error) {
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := surveyFolder(opts.Dir, opts.Kind)
+	fresh, err := surveyFolder(opts.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -153,19 +134,12 @@ func open(opts Options, below func(innerLog) innerLog) (_ *Stores, err error) {
 
 // surveyFolder reports files that can not stand alone; fresh means there is
 // no stable store yet. It is created last, so with it the log must exist.
-func surveyFolder(dir string, kind Kind) (fresh bool, err error) {
+func surveyFolder(dir string) (fresh bool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return false, fmt.Errorf("raftstore: open %s: %w", dir, err)
 	}
-	names := map[Kind]string{Bolt: datadir.BoltFile, WAL: filepath.Join(datadir.WALDir, datadir.WALMetaFile)}
-	for other, name := range names {
-		if other != kind && exists(filepath.Join(dir, name)) {
-			return false, fmt.Errorf("raftstore: open %s: %w: it is %s, not %s: start it with --log-store %s",
-				dir, datadir.ErrOtherLogStore, other, kind, other)
-		}
-	}
 	fresh = !exists(filepath.Join(dir, datadir.StableFile))
-	for _, name := range []string{names[kind], datadir.JournalFile} {
+	for _, name := range []string{datadir.BoltFile, datadir.JournalFile} {
 		if !fresh && !exists(filepath.Join(dir, name)) {
 			return false, damaged(filepath.Join(dir, name), "it is missing")
 		}
@@ -179,14 +153,8 @@ func exists(path string) bool {
 }
 
 func openInner(opts Options, found *sizes) (_ innerLog, file string, err error) {
-	var store innerLog
-	if opts.Kind == WAL {
-		file = filepath.Join(opts.Dir, datadir.WALDir)
-		store, err = openWAL(file, opts, found)
-	} else {
-		file = filepath.Join(opts.Dir, datadir.BoltFile)
-		store, err = openBolt(file, found)
-	}
+	file = filepath.Join(opts.Dir, datadir.BoltFile)
+	store, err := openBolt(file, found)
 	if err != nil {
 		return nil, file, err
 	}
@@ -206,12 +174,10 @@ func (s *Stores) compareTail() (last uint64, err error) {
 	return last, s.mark.set(last)
 }
 
-// Log is the store for raft's entries. It also implements
-// raft.MonotonicLogStore.
+// Log is the store for raft's entries.
 func (s *Stores) Log() raft.LogStore { return s.log }
 
-// LogBytes is how many bytes the log's entries have, as told apart to a megabyte. What a
-// WAL's last segment had when it was opened is not counted.
+// LogBytes is how many bytes the log's entries have, to about a megabyte.
 func (s *Stores) LogBytes() int64 { return s.log.sizes.total() }
 
 // Newest is how many of the last entries have no more than so many bytes together, with the
@@ -236,7 +202,7 @@ func (s *Stores) close() error {
 		return failed
 	}
 	var errs []error
-	if s.log != nil && !(panicked && s.log.kind == Bolt) {
+	if s.log != nil && !panicked {
 		errs = append(errs, protect(s.log.inner.Close))
 	}
 	if s.mark != nil {
@@ -246,13 +212,4 @@ func (s *Stores) close() error {
 		errs = append(errs, protect(s.stable.record.close))
 	}
 	return errors.Join(errs...)
-}
-
-// deleteChunk is how much one deletion takes: bolt deletes in one
-// transaction that blocks appends, the WAL only changes its list of segments.
-func (k Kind) deleteChunk() (entries uint64, bytes int64) {
-	if k == WAL {
-		return math.MaxUint64, math.MaxInt64
-	}
-	return 256, 4 << 20
 }

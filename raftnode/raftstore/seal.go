@@ -85,8 +85,7 @@ func appendFixed(b []byte, l *raft.Log, n int) []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(n))
 }
 
-// nilIfEmpty gives both stores one form: one returns nil for empty, the other
-// an empty slice.
+// nilIfEmpty gives entries of the journal and of bolt one form.
 func nilIfEmpty(b []byte) []byte {
 	if len(b) == 0 {
 		return nil

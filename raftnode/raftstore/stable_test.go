@@ -33,7 +33,7 @@ func wantVote(t testing.TB, s *Stores, term uint64, candidate string) {
 // with the old candidate would let the node vote again in the new term.
 func TestACrashBetweenTheTwoVoteWritesLeavesTheOldVote(t *testing.T) {
 	dir := t.TempDir()
-	s := openStores(t, dir, Bolt)
+	s := openStores(t, dir)
 	wantVote(t, s, 0, "")
 	vote(t, s, 5, "n1")
 	if err := s.Stable().SetUint64([]byte(keyCurrentTerm), 6); err != nil {
@@ -50,16 +50,16 @@ func TestACrashBetweenTheTwoVoteWritesLeavesTheOldVote(t *testing.T) {
 	after := copyDir(t, dir)
 	wantVote(t, s, 6, "n2")
 
-	crashed := openStores(t, between, Bolt)
+	crashed := openStores(t, between)
 	wantVote(t, crashed, 5, "n1")
 	if term, err := crashed.Stable().GetUint64([]byte(keyCurrentTerm)); term != 6 || err != nil {
 		t.Fatalf("current term is %d (%v), want 6", term, err)
 	}
-	wantVote(t, openStores(t, after, Bolt), 6, "n2")
+	wantVote(t, openStores(t, after), 6, "n2")
 }
 
 func TestACandidateWithoutATermIsRefused(t *testing.T) {
-	s := openStores(t, t.TempDir(), Bolt)
+	s := openStores(t, t.TempDir())
 	wantError(t, s.Stable().Set([]byte(keyVoteCandidate), []byte("n2")), errNoVoteTerm)
 	vote(t, s, 5, "n1")
 	wantError(t, s.Stable().Set([]byte(keyVoteCandidate), []byte("n2")), errNoVoteTerm)

@@ -25,22 +25,20 @@ func TestALogThatContradictsTheStateIsDropped(t *testing.T) {
 		{"log goes on in an older term", 201, 400, 200, 4, true},
 		{"no state", 1, 400, 0, 0, false},
 	} {
-		bothKinds(t, func(t *testing.T, kind Kind) {
-			t.Run(c.name, func(t *testing.T) {
-				s := openStores(t, t.TempDir(), kind)
-				store(t, s, c.first, c.last, 3)
-				dropped, err := s.DropContradicting(c.index, c.term)
-				if err != nil || dropped != c.dropped {
-					t.Fatalf("dropped %v (%v), want %v", dropped, err, c.dropped)
-				}
-				if !dropped {
-					wantSpan(t, s, c.first, c.last, 3)
-					return
-				}
-				wantSpan(t, s, 0, 0, 0)
-				store(t, s, c.index+1, c.index+3, 5)
-				wantSpan(t, s, c.index+1, c.index+3, 5)
-			})
+		t.Run(c.name, func(t *testing.T) {
+			s := openStores(t, t.TempDir())
+			store(t, s, c.first, c.last, 3)
+			dropped, err := s.DropContradicting(c.index, c.term)
+			if err != nil || dropped != c.dropped {
+				t.Fatalf("dropped %v (%v), want %v", dropped, err, c.dropped)
+			}
+			if !dropped {
+				wantSpan(t, s, c.first, c.last, 3)
+				return
+			}
+			wantSpan(t, s, 0, 0, 0)
+			store(t, s, c.index+1, c.index+3, 5)
+			wantSpan(t, s, c.index+1, c.index+3, 5)
 		})
 	}
 }
@@ -63,48 +61,44 @@ func TestALogBehindTheStateIsRefused(t *testing.T) {
 		{"state lacks entries", 22, 30, 20, true, true},
 		{"state is gone", 22, 30, 0, false, true},
 	} {
-		bothKinds(t, func(t *testing.T, kind Kind) {
-			t.Run(c.name, func(t *testing.T) {
-				s := openStores(t, t.TempDir(), kind)
-				if c.last > 0 {
-					store(t, s, c.first, c.last, 1)
-				}
-				if err := s.Check(c.applied, c.snapshot); errors.Is(err, ErrBehindState) != c.refused || err != nil && !c.refused {
-					t.Fatalf("Check: %v, refused wanted: %v", err, c.refused)
-				}
-			})
+		t.Run(c.name, func(t *testing.T) {
+			s := openStores(t, t.TempDir())
+			if c.last > 0 {
+				store(t, s, c.first, c.last, 1)
+			}
+			if err := s.Check(c.applied, c.snapshot); errors.Is(err, ErrBehindState) != c.refused || err != nil && !c.refused {
+				t.Fatalf("Check: %v, refused wanted: %v", err, c.refused)
+			}
 		})
 	}
 }
 
 // TestAStoppedFolderCanBeInspected reads a folder with one damaged entry.
 func TestAStoppedFolderCanBeInspected(t *testing.T) {
-	bothKinds(t, func(t *testing.T, kind Kind) {
-		dir := usedFolder(t, kind)
-		rewrite(t, logFile(t, dir, kind), func(raw []byte) []byte { return breakEntry(raw, entry(57, 4)) })
-		r, err := OpenReadOnly(dir, kind)
-		if err != nil {
-			t.Fatal(err)
+	dir := usedFolder(t)
+	rewrite(t, logFile(dir), func(raw []byte) []byte { return breakEntry(raw, entry(57, 4)) })
+	r, err := OpenReadOnly(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	want := Summary{First: 21, Last: lastIndex, LastStored: lastIndex, VoteTerm: 4, VoteCandidate: "n2:9770"}
+	if r.Summary() != want {
+		t.Fatalf("summary is %+v, want %+v", r.Summary(), want)
+	}
+	next := uint64(50)
+	for l, err := range r.Entries(next, 1<<40) {
+		wantIndex, wantBad := next, next == 57
+		if l.Index != wantIndex || errors.Is(err, ErrCorruptEntry) != wantBad || err != nil && !wantBad {
+			t.Fatalf("entry %d: %v, want %d", l.Index, err, wantIndex)
 		}
-		defer r.Close()
-		want := Summary{Kind: kind, First: 21, Last: lastIndex, LastStored: lastIndex, VoteTerm: 4, VoteCandidate: "n2:9770"}
-		if r.Summary() != want {
-			t.Fatalf("summary is %+v, want %+v", r.Summary(), want)
+		if next++; next == 280 {
+			break
 		}
-		next := uint64(50)
-		for l, err := range r.Entries(next, 1<<40) {
-			wantIndex, wantBad := next, next == 57
-			if l.Index != wantIndex || errors.Is(err, ErrCorruptEntry) != wantBad || err != nil && !wantBad {
-				t.Fatalf("entry %d: %v, want %d", l.Index, err, wantIndex)
-			}
-			if next++; next == 280 {
-				break
-			}
-		}
-		if next != 280 {
-			t.Fatalf("stopped at %d", next)
-		}
-	})
+	}
+	if next != 280 {
+		t.Fatalf("stopped at %d", next)
+	}
 }
 
 func breakEntry(raw []byte, l *raft.Log) []byte {

@@ -14,9 +14,8 @@ import (
 const tailFile = "tail"
 
 // tailMark remembers the last index that was stored. A log that lost its end
-// looks like one that never had it: raft-wal takes a damaged last batch for a
-// torn write, as the journal does, recreates a missing segment, and bolt believes a
-// page that counts fewer entries than it has. With the mark that is found.
+// looks like one that never had it: the journal takes a damaged last record for a
+// torn write, and bolt believes a page that counts fewer entries than it has. With the mark that is found.
 //
 // Raising the mark is not synced, so it costs microseconds; it happens after
 // the entries are durable. Lowering it is, and happens before they go. So what

@@ -22,6 +22,7 @@ const (
 	UnknownType      Code = "unknown_type"       // 400: strict validation, and the type is not in the catalogue
 	Unauthenticated  Code = "unauthenticated"    // 401: no token, or a wrong one
 	Reserved         Code = "reserved"           // 403: a type that only the cluster emits
+	Forbidden        Code = "forbidden"          // 403: a web page of another origin, or for a name that is not the node's
 	NotFound         Code = "not_found"          // 404
 	MethodNotAllowed Code = "method_not_allowed" // 405
 	Timeout          Code = "timeout"            // 408: the caller's time was up before anything was proposed
@@ -57,7 +58,7 @@ func (c Code) mapping() mapping {
 		return mapping{http.StatusBadRequest, connect.CodeInvalidArgument}
 	case Unauthenticated:
 		return mapping{http.StatusUnauthorized, connect.CodeUnauthenticated}
-	case Reserved:
+	case Reserved, Forbidden:
 		return mapping{http.StatusForbidden, connect.CodePermissionDenied}
 	case NotFound:
 		return mapping{http.StatusNotFound, connect.CodeNotFound}

@@ -267,7 +267,7 @@ func (s *site) speak(path, headers string, body []byte) int {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-	request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: x\r\n%s\r\n", path, headers)
+	request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", path, headers)
 	if _, err := c.Write(append(request, body...)); err != nil {
 		s.t.Errorf("write: %v", err)
 		return 0
@@ -292,7 +292,7 @@ func TestHeadersWithoutEnd(t *testing.T) {
 	stop := context.AfterFunc(t.Context(), func() { c.Close() })
 	defer stop()
 	sent := 0
-	_, err = fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n")
+	_, err = fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
 	for line := []byte("X-Filler: " + strings.Repeat("y", 1000) + "\r\n"); err == nil && sent < 64<<20; sent += len(line) {
 		_, err = c.Write(line)
 	}

@@ -79,6 +79,7 @@ type Config struct {
 	// the server's own.
 	Transport http.RoundTripper
 	Token     string               // bearer token that callers must have; "" lets everybody in
+	Hosts     []string             // names by which callers reach the node, beside addresses and localhost; asked where there is no Token
 	Version   string               // of the program
 	Registry  *prometheus.Registry // what /metrics shows, for this server alone; nil is one of its own
 	Logger    hclog.Logger         // nil logs nothing

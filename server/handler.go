@@ -84,8 +84,11 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(out, r)
 }
 
-// admit refuses callers without the token and bodies that there is no room for.
+// admit refuses web pages, callers without the token and bodies that there is no room for.
 func (s *Server) admit(r *http.Request) error {
+	if err := s.fromBrowser(r); err != nil {
+		return err
+	}
 	if !s.allowed(r) {
 		return &api.Error{Code: api.Unauthenticated, Message: "a bearer token is needed, and this is none or the wrong one", Field: "Authorization",
 			Remedy: "send Authorization: Bearer TOKEN; ringlog takes it from --token-file or RINGRIFT_CLUSTER_AUTH_TOKEN"}

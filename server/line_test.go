@@ -35,7 +35,7 @@ func (s *site) call(query string, headers ...string) (*http.Response, *caller) {
 	}
 	s.t.Cleanup(func() { conn.Close() })
 	c := &caller{s.t, conn, bufio.NewReader(conn)}
-	c.write([]byte("GET " + api.LinePath + query + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"))
+	c.write([]byte("GET " + api.LinePath + query + " HTTP/1.1\r\nHost: localhost\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"))
 	answer, err := http.ReadResponse(c.in, nil)
 	if err != nil {
 		s.t.Fatal(err)

@@ -230,7 +230,7 @@ func TestASlowReaderIsCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := fmt.Fprint(c, "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+	if _, err := fmt.Fprint(c, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the stream began", func() bool { return len(s.server.streams) == 1 })
@@ -249,7 +249,7 @@ func TestABodyThatTricklesIsCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := fmt.Fprint(c, "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+	if _, err := fmt.Fprint(c, "POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)

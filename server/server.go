@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,8 +34,11 @@ type Server struct {
 	mux         *http.ServeMux
 	forward     *http.Client // to the leader
 	token       [32]byte     // digest of cfg.Token
+	hosts       []string     // cfg.Hosts and the node's own advertised one, in lower case
 	started     time.Time
 	idOfCluster atomic.Pointer[string] // see clusterID
+
+	crossOrigin *http.CrossOriginProtection
 
 	bodies  atomic.Int64   // bytes of request bodies held now, <= cfg.MaxBodies and one read
 	streams chan struct{}  // one element for each stream
@@ -55,7 +59,10 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, logger: cfg.Logger, mux: http.NewServeMux(), token: digest(cfg.Token), started: time.Now(),
-		streams: make(chan struct{}, cfg.MaxStreams)}
+		streams: make(chan struct{}, cfg.MaxStreams), crossOrigin: http.NewCrossOriginProtection()}
+	for _, name := range append(slices.Clone(cfg.Hosts), cfg.Node.Report().HTTPAddr) {
+		s.hosts = append(s.hosts, hostOf(name))
+	}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.ops = &service{node: cfg.Node, peers: cfg.Peers, heartbeat: cfg.Heartbeat}
 	s.ops.groups = newCoordinators(s.ctx, s.ops, cfg.Logger)

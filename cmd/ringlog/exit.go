@@ -95,7 +95,7 @@ func exitCode(err error) int {
 
 func apiExit(c api.Code) int {
 	switch c {
-	case api.InvalidArgument, api.InvalidJSON, api.TooLarge, api.UnsupportedMedia, api.Unauthenticated:
+	case api.InvalidArgument, api.InvalidJSON, api.TooLarge, api.UnsupportedMedia, api.Unauthenticated, api.Forbidden:
 		return exitUsage
 	case api.NoLeader, api.NoQuorum, api.Unavailable:
 		return exitUnreachable

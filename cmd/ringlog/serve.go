@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -184,7 +185,7 @@ func startNode(ctx context.Context, sh *shell, cfg serveConfig, logger hclog.Log
 		return nil, err
 	}
 	n.server, err = server.New(server.Config{Node: n.raft, Peers: n.peers, Token: sh.token, Version: version, Logger: logger.Named("server"),
-		Registry: registry})
+		Registry: registry, Hosts: append(slices.Clone(cfg.AllowHosts), cfg.Join...)})
 	if err != nil {
 		return nil, errors.Join(err, n.raft.Close(ctx))
 	}

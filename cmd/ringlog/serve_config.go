@@ -34,6 +34,7 @@ type serveConfig struct {
 	Join            []string `toml:"join" json:"join"` // URLs
 	NonVoter        bool     `toml:"non-voter" json:"non-voter"`
 	Insecure        bool     `toml:"insecure" json:"insecure"`
+	AllowHosts      []string `toml:"allow-host" json:"allow-host"` // names
 	TokenFile       string   `toml:"token-file" json:"token-file"`
 	Reserved        string   `toml:"reserved" json:"reserved"` // seeds catalogue.reserved of a new cluster
 	Strict          bool     `toml:"validation-strict" json:"validation-strict"`
@@ -93,6 +94,7 @@ func serveOptions() []serveOption {
 		{"join", "`URL`s of other nodes, comma separated", nil, func(c *serveConfig) any { return &c.Join }},
 		{"non-voter", "join without a vote", nil, func(c *serveConfig) any { return &c.NonVoter }},
 		{"insecure", "allow addresses other than loopback without a cluster token", nil, func(c *serveConfig) any { return &c.Insecure }},
+		{"allow-host", "`NAME`s by which clients reach this node, comma separated, beside its addresses and those of --join; without a cluster token other names are refused, so that no web page gets through a browser", nil, func(c *serveConfig) any { return &c.AllowHosts }},
 		{"reserved", "clients' events of reserved types in a new cluster: refuse or accept-as-foreign", nil, func(c *serveConfig) any { return &c.Reserved }},
 		{"validation-strict", "a new cluster refuses unknown types", []string{"RINGRIFT_EVENT_VALIDATION_STRICT"}, func(c *serveConfig) any { return &c.Strict }},
 		{"heartbeat", "without word from a leader for so long there is an election", nil, func(c *serveConfig) any { return &c.Heartbeat }},

@@ -3,6 +3,7 @@ package frame
 import (
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/ringrift/ringlog/event"
 )
@@ -50,6 +51,29 @@ func OpenRequest(data []byte, admit func(e *event.Event) (event.Hash, error)) (R
 		r.Batch, err = f.batch(admit)
 	}
 	return r, err
+}
+
+// UnfoldedSize returns about how many bytes an encoded request takes once it is open, as it
+// claims; 0 for what is none.
+func UnfoldedSize(data []byte) int {
+	if len(data) < headerSize {
+		return 0
+	}
+	d := &decoder{b: data[headerSize:]}
+	d.bytes() // the proposer
+	if d.uvarint() > 0 {
+		d.take(DigestSize)
+	}
+	for range d.count(2) {
+		d.u8()
+		d.bytes()
+	}
+	header, columns, body := d.bytes(), d.bytes(), d.bytes()
+	if d.err != nil {
+		return 0
+	}
+	const perRow = int(unsafe.Sizeof(Row{})) + 32
+	return RawSize(body) + 2*len(header) + len(columns)/minRowBytes*perRow
 }
 
 // batch takes a frame's block apart again, checking every record on the way.

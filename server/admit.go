@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"sync"
@@ -18,8 +19,11 @@ func (r *publishRequest) rows() int {
 }
 
 // admit brings each event into the form in which it is stored and makes a batch.
-func (r *publishRequest) admit(policy *event.Policy) (published, *frame.Batch, error) {
+func (r *publishRequest) admit(ctx context.Context, policy *event.Policy) (published, *frame.Batch, error) {
 	if r.packet != nil {
+		if err := holdOf(ctx).take(int64(frame.RawSize(r.packet.Body)) + int64(r.packet.Rows)*rowWeight); err != nil {
+			return published{}, nil, err
+		}
 		return r.admitPacket(policy)
 	}
 	answer, batch, gate := published{hashes: make([]event.Hash, len(r.events))}, &frame.Batch{}, policy.Gate()

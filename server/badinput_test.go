@@ -253,7 +253,7 @@ func TestWhoWritesAllOfARequestFirstReadsWhyItIsRefused(t *testing.T) {
 	if got := s.speak("/v1/events", auth+fixed+"Expect: 100-continue\r\n", nil); got != 413 {
 		t.Errorf("a caller that asks first was answered %d", got)
 	}
-	if held := s.server.bodies.Load(); held != 0 {
+	if held := s.server.memory.held.Load(); held != 0 {
 		t.Errorf("%d bytes of refused bodies are held", held)
 	}
 }

@@ -85,11 +85,12 @@ type Config struct {
 	Logger    hclog.Logger         // nil logs nothing
 
 	RequestTimeout time.Duration // longest wait for an answer that is no stream; 30 s
-	BodyTimeout    time.Duration // a request body must be there within; 60 s
+	BodyTimeout    time.Duration // a request body may stand still for that long; 15 s
 	WriteTimeout   time.Duration // one write to a slow reader; 30 s
 	Heartbeat      time.Duration // a quiet stream shows that it is alive this often; 5 s
 	MaxStreams     int           // reads that follow, and publishing lines, at the same time; 4096
-	MaxBodies      int64         // bytes of request bodies held at the same time; 128 MiB
+	MaxBodies      int64         // bytes that requests may take at the same time, decoded; and as many those of other nodes; 256 MiB
+	MaxConns       int           // connections of a listener; 8192, and half of them from one address
 	// OnPanic, if set, hears of a panic in a handler after it was answered and logged.
 	OnPanic func(value any)
 }
@@ -105,11 +106,12 @@ func (c *Config) validate() error {
 		c.Registry = prometheus.NewRegistry()
 	}
 	orDefault(&c.RequestTimeout, 30*time.Second)
-	orDefault(&c.BodyTimeout, time.Minute)
+	orDefault(&c.BodyTimeout, 15*time.Second)
 	orDefault(&c.WriteTimeout, 30*time.Second)
 	orDefault(&c.Heartbeat, 5*time.Second)
 	orDefault(&c.MaxStreams, 4096)
-	orDefault(&c.MaxBodies, 128<<20)
+	orDefault(&c.MaxBodies, 256<<20)
+	orDefault(&c.MaxConns, 8192)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -20,23 +21,27 @@ import (
 )
 
 const (
-	// maxCallMessage bounds a message before the limits of the settings are asked.
-	maxCallMessage = 20 << 20
 	// neverCompress leaves answers as they are: compressing them takes more of a
 	// publish's time than storing it. Compressed requests are taken.
 	neverCompress = 1 << 30
 )
 
-// mountConnect adds the Connect services to the routes.
+// mountConnect adds the Connect services to the routes, each method as a route of its own:
+// what else is asked for below a service is nothing that metrics could name.
 func (s *Server) mountConnect() {
-	options := func(maxMessage int) connect.Option {
-		return connect.WithOptions(connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(neverCompress))
+	options := connect.WithHandlerOptions(connect.WithInterceptors(&gate{s}), connect.WithCompressMinBytes(neverCompress),
+		connect.WithCompression("gzip", nil, nil)) // metered does it
+	mount := func(service string, handler http.Handler) {
+		for path := range procedures {
+			if strings.HasPrefix(path, service) {
+				s.mux.Handle(path, s.metered(path, handler))
+			}
+		}
 	}
-	gate := connect.WithInterceptors(&gate{s})
-	s.mux.Handle(ringlogv1connect.NewLogServiceHandler(&logService{s}, gate, options(maxCallMessage)))
-	s.mux.Handle(ringlogv1connect.NewCursorServiceHandler(&cursorService{s}, gate, options(maxCallMessage)))
-	s.mux.Handle(ringlogv1connect.NewGroupServiceHandler(&groupService{s}, gate, options(maxExchangeBody)))
-	s.mux.Handle(ringlogv1connect.NewPeerServiceHandler(&peerService{s}, gate, options(maxPeerMessage)))
+	mount(ringlogv1connect.NewLogServiceHandler(&logService{s}, options))
+	mount(ringlogv1connect.NewCursorServiceHandler(&cursorService{s}, options))
+	mount(ringlogv1connect.NewGroupServiceHandler(&groupService{s}, options))
+	mount(ringlogv1connect.NewPeerServiceHandler(&peerService{s}, options))
 }
 
 // gate does for Connect what handler and bounded do for HTTP: it bounds calls in
@@ -51,11 +56,12 @@ func (g *gate) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if err := g.admit(r.Spec().Procedure); err != nil {
 			return nil, g.refuse(err)
 		}
-		if _, bounded := ctx.Deadline(); !bounded {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, g.server.cfg.RequestTimeout)
-			defer cancel()
+		limit := g.server.cfg.RequestTimeout
+		if _, bounded := ctx.Deadline(); bounded {
+			limit = maxTimeout
 		}
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
 		answer, err := next(ctx, r)
 		if err != nil {
 			return nil, g.refuse(err)

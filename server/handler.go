@@ -62,12 +62,18 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.calls.Done()
+	memory := s.memory
+	if strings.HasPrefix(r.URL.Path, peerPath) {
+		memory = s.peerMemory
+	}
+	held := memory.open(r.RemoteAddr)
+	defer held.close()
+	r = r.WithContext(withHold(r.Context(), held))
+	defer s.recover(out, r) // of observe
 	defer s.observe(out, r, began)
 	defer s.recover(out, r)
-	body := &body{ReadCloser: r.Body, server: s, control: out.control}
-	defer body.release()
 	if r.Body != http.NoBody {
-		r.Body = body
+		r.Body = &body{ReadCloser: r.Body, hold: held, control: out.control, pace: pace{idle: s.cfg.BodyTimeout}}
 	}
 	err := s.admit(r)
 	if err == nil {
@@ -84,7 +90,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(out, r)
 }
 
-// admit refuses web pages, callers without the token and bodies that there is no room for.
+// admit refuses web pages and callers without the token.
 func (s *Server) admit(r *http.Request) error {
 	if err := s.fromBrowser(r); err != nil {
 		return err
@@ -93,15 +99,7 @@ func (s *Server) admit(r *http.Request) error {
 		return &api.Error{Code: api.Unauthenticated, Message: "a bearer token is needed, and this is none or the wrong one", Field: "Authorization",
 			Remedy: "send Authorization: Bearer TOKEN; ringlog takes it from --token-file or RINGRIFT_CLUSTER_AUTH_TOKEN"}
 	}
-	if s.bodies.Load()+max(r.ContentLength, 0) > s.cfg.MaxBodies {
-		return errBodies()
-	}
 	return nil
-}
-
-func errBodies() *api.Error {
-	return &api.Error{Code: api.Overloaded, Message: "the bodies of requests under way take all the memory there is for them", Field: "body",
-		Remedy: "retry later, with fewer requests at the same time"}
 }
 
 func (s *Server) allowed(r *http.Request) bool {
@@ -139,6 +137,9 @@ func (s *Server) handler(rt route) http.Handler {
 		handle = s.onLeader(handle)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if out, ok := w.(*response); ok {
+			out.stream = rt.stream
+		}
 		ctx, cancel, err := s.bounded(r, rt.stream)
 		if err == nil {
 			defer cancel()
@@ -154,6 +155,9 @@ func (s *Server) handler(rt route) http.Handler {
 	})
 }
 
+// maxTimeout is the longest time that a caller may ask for.
+const maxTimeout = time.Hour
+
 // bounded gives a request the time that its timeout parameter, or the server,
 // allows; a stream has none of its own but ends when the server closes.
 func (s *Server) bounded(r *http.Request, stream bool) (context.Context, context.CancelFunc, error) {
@@ -164,7 +168,7 @@ func (s *Server) bounded(r *http.Request, stream bool) (context.Context, context
 	}
 	if text != "" {
 		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 || d > time.Hour {
+		if err != nil || d <= 0 || d > maxTimeout {
 			return nil, nil, badParam("timeout", text, "a duration up to 1h, such as 5s")
 		}
 		limit = d

@@ -22,6 +22,9 @@ const (
 // maxAdminBody bounds the bodies of everything but events and definitions.
 const maxAdminBody = 256 << 10
 
+// jsonWeight is what an object of an administrator's body takes at most.
+const jsonWeight = 512
+
 // readJSON reads an object into a struct. It is as strict as events are: no unknown
 // or doubled key, nothing behind the object, and every complaint has its place.
 func (s *Server) readJSON(r *http.Request, into any, optional bool) error {
@@ -43,6 +46,9 @@ func (s *Server) readJSONUpTo(r *http.Request, into any, optional bool, limit in
 			return nil
 		}
 		return &api.Error{Code: api.InvalidJSON, Field: "body", Message: "the body is empty", Remedy: "send a JSON object"}
+	}
+	if err := holdOf(r.Context()).take(weighJSON(text, jsonWeight)); err != nil {
+		return err
 	}
 	canonical, err := event.Canonicalize(read.bytes, event.Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt})
 	if err != nil {

@@ -171,7 +171,10 @@ func (s *Server) onLeader(handle handlerFunc) handlerFunc {
 
 // proxy asks the leader in the caller's place, with the caller's own token.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, leader string) error {
-	text, err := readAll(r.Body, nil, maxExchangeBody, int(max(r.ContentLength, 0)))
+	if r.ContentLength > maxExchangeBody {
+		return tooLarge(maxExchangeBody)
+	}
+	text, err := readAll(r.Body, nil, maxExchangeBody, int(r.ContentLength))
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,9 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer s.putBuffer(read.buffer)
+	if err := takeEvents(holdOf(r.Context()), read, policy.Limits); err != nil {
+		return err
+	}
 	req, err := decodeEvents(read, policy.Limits)
 	if err != nil {
 		return err
@@ -194,13 +197,13 @@ func tooLarge(limit int) *api.Error {
 		Remedy: "send several requests, or raise limits.request_bytes"}
 }
 
-// readAll reads up to limit bytes behind buffer's start, growing it once where the
-// length is known.
+// readAll reads up to limit bytes behind buffer's start. What a length declares is believed
+// up to firstRead; behind that the memory grows with what has come.
 func readAll(from io.Reader, buffer []byte, limit, length int) ([]byte, error) {
-	b := slices.Grow(buffer[:0], max(length+1, 512))
+	b := slices.Grow(buffer[:0], min(max(length+1, 512), firstRead))
 	for {
 		if len(b) == cap(b) {
-			b = slices.Grow(b, 1)
+			b = slices.Grow(b, len(b))
 		}
 		n, err := from.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
@@ -214,6 +217,9 @@ func readAll(from io.Reader, buffer []byte, limit, length int) ([]byte, error) {
 		}
 	}
 }
+
+// firstRead bounds what is allocated before any of a body is there.
+const firstRead = 64 << 10
 
 func bodyError(err error, got int) error {
 	if own, ok := errors.AsType[*api.Error](err); ok {

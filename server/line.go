@@ -43,7 +43,8 @@ func (s *Server) openLine(w http.ResponseWriter, r *http.Request) error {
 	if out, ok := w.(*response); ok {
 		out.status = http.StatusSwitchingProtocols
 	}
-	l := &line{server: s, conn: conn, in: buffered.Reader, timeout: s.cfg.RequestTimeout}
+	l := &line{server: s, conn: conn, in: buffered.Reader, timeout: s.cfg.RequestTimeout, hold: s.memory.open(r.RemoteAddr)}
+	defer l.hold.close()
 	if d, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil {
 		l.timeout = min(l.timeout, d) // after which nobody waits
 	}
@@ -63,15 +64,17 @@ type line struct {
 	out    []byte
 
 	timeout time.Duration // of each request
-	held    int64         // of server.bodies
+	hold    *hold
 }
 
 // wake ends a read that waits.
 func (l *line) wake() { _ = l.conn.SetReadDeadline(time.Unix(1, 0)) }
 
 // expect bounds the next read, unless the server closes.
-func (l *line) expect(within time.Duration) error {
-	if err := l.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+func (l *line) expect(within time.Duration) error { return l.until(time.Now().Add(within)) }
+
+func (l *line) until(at time.Time) error {
+	if err := l.conn.SetReadDeadline(at); err != nil {
 		return err
 	}
 	return context.Cause(l.server.ctx) // asked after the deadline is set, which wake may have been before
@@ -93,7 +96,7 @@ func (l *line) serve() {
 			return
 		}
 		length, err := api.ReadLineHead(l.in)
-		if err != nil || l.expect(l.server.cfg.BodyTimeout) != nil {
+		if err != nil {
 			return
 		}
 		began := time.Now()
@@ -115,7 +118,7 @@ func (e *lineError) Unwrap() error { return e.err }
 
 // take reads a request of that length and does it.
 func (l *line) take(length int) (*ringlogv1.PublishResponse, error) {
-	defer l.release()
+	defer l.hold.release()
 	var request ringlogv1.PublishRequest
 	if err := l.read(length, &request); err != nil {
 		return nil, err
@@ -123,7 +126,7 @@ func (l *line) take(length int) (*ringlogv1.PublishResponse, error) {
 	if l.server.cfg.Node.Diverged() {
 		return nil, raftnode.ErrDiverged
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
+	ctx, cancel := context.WithTimeout(withHold(context.Background(), l.hold), l.timeout)
 	defer cancel()
 	return l.server.publish(ctx, &request)
 }
@@ -140,10 +143,10 @@ func (l *line) read(length int, m proto.Message) error {
 	rest := &io.LimitedReader{R: l.in, N: int64(length)}
 	buffer := s.getBuffer()
 	defer s.putBuffer(buffer)
-	b, err := readAll(&charged{rest, l}, *buffer, length, min(length, keptBuffer))
+	b, err := readAll(&charged{from: rest, line: l, pace: pace{idle: s.cfg.BodyTimeout}}, *buffer, length, length)
 	*buffer = b[:0]
-	if refusal, ok := errors.AsType[*api.Error](err); ok && refusal.Code == api.Overloaded {
-		l.release()
+	if refusal, ok := errors.AsType[*api.Error](err); ok && refusal.Code != api.Timeout {
+		l.hold.release()
 		if _, err := io.Copy(io.Discard, rest); err != nil || rest.N > 0 {
 			return &lineError{io.ErrUnexpectedEOF}
 		}
@@ -152,30 +155,33 @@ func (l *line) read(length int, m proto.Message) error {
 	if err != nil || len(b) < length {
 		return &lineError{fmt.Errorf("a message broke off after %d bytes of %d", len(b), length)}
 	}
+	if err := s.takeMessage(l.hold, publishMessage, b, api.MaxLineMessage, false); err != nil {
+		return err
+	}
 	if err := proto.Unmarshal(b, m); err != nil {
 		return &api.Error{Code: api.InvalidArgument, Field: "body", Message: "not a PublishRequest: " + err.Error(), Remedy: "see ringlog/v1/ringlog.proto"}
 	}
 	return nil
 }
 
-// charged counts what is read against the server's memory for bodies.
+// charged counts what is read against the server's memory for requests, and bounds the time
+// in which it must arrive.
 type charged struct {
 	from io.Reader
 	line *line
+	pace pace
 }
 
 func (c *charged) Read(p []byte) (int, error) {
+	if err := c.line.until(c.pace.deadline()); err != nil {
+		return 0, err
+	}
 	n, err := c.from.Read(p)
-	c.line.held += int64(n)
-	if s := c.line.server; s.bodies.Add(int64(n)) > s.cfg.MaxBodies && err == nil {
-		err = errBodies()
+	c.pace.got += int64(n)
+	if full := c.line.hold.receive(n); full != nil && (err == nil || err == io.EOF) {
+		err = full
 	}
 	return n, err
-}
-
-func (l *line) release() {
-	l.server.bodies.Add(-l.held)
-	l.held = 0
 }
 
 // reply answers one request and reports whether the line can go on.

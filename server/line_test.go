@@ -116,7 +116,7 @@ func TestALineAnswersWhatComes(t *testing.T) {
 		{"a packet of nothing", func() {
 			c.send(&ringlogv1.PublishRequest{Packet: &ringlogv1.Packet{Rows: 3, Body: []byte("abc")}})
 		}, api.InvalidArgument},
-		{"more than there is room for", func() { c.send(oneEvent(`{"x":"` + strings.Repeat("x", 100_000) + `"}`)) }, api.Overloaded},
+		{"more than there is room for", func() { c.send(oneEvent(`{"x":"` + strings.Repeat("x", 100_000) + `"}`)) }, api.TooLarge},
 		{"bytes in pieces", func() {
 			b, _ := api.AppendLineMessage(nil, oneEvent(`{"n":2}`))
 			for _, one := range b {
@@ -159,13 +159,13 @@ func TestALineAnswersWhatComes(t *testing.T) {
 		t.Errorf("a length past the limit: %v", e)
 	}
 	c.ends()
-	if held := s.server.bodies.Load(); held != 0 {
+	if held := s.server.memory.held.Load(); held != 0 {
 		t.Errorf("%d bytes of bodies are still counted", held)
 	}
 	claims.conn.Close()
 	eventually(t, "the line is not counted any more", func() bool { return len(s.server.streams) == 0 })
 	text := s.ok("GET", "/metrics", "").body
-	for _, want := range []string{`ringlog_http_requests_total{code="200",route="/v1/publish"} 4`, `ringlog_http_requests_total{code="429",route="/v1/publish"} 1`,
+	for _, want := range []string{`ringlog_http_requests_total{code="200",route="/v1/publish"} 4`, `ringlog_http_requests_total{code="413",route="/v1/publish"} 2`,
 		"ringlog_streams 0"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("/metrics lacks %s", want)
@@ -291,7 +291,7 @@ func TestALineOfANodeInTrouble(t *testing.T) {
 	if first := again.reply().GetPublished().GetFirst(); first != 2 {
 		t.Errorf("the first event stands at %d", first)
 	}
-	if held := s.server.bodies.Load(); held != 0 {
+	if held := s.server.memory.held.Load(); held != 0 {
 		t.Errorf("%d bytes of bodies are still counted", held)
 	}
 }

@@ -72,11 +72,7 @@ func (s *Server) observe(w *response, r *http.Request, began time.Time) {
 	if route == "" {
 		route = "none"
 	}
-	if strings.HasPrefix(r.URL.Path, "/ringlog.v1.") && route != "none" {
-		route = r.URL.Path
-	}
-	stream := strings.HasSuffix(route, "/events") && r.Method != http.MethodPost || w.status == http.StatusSwitchingProtocols
-	s.metrics.answered(route, w.status, began, stream)
+	s.metrics.answered(route, w.status, began, w.stream)
 }
 
 // answered counts an answer, and the time it took where it is no stream's.

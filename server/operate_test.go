@@ -263,14 +263,19 @@ func TestABodyThatTricklesIsCutOff(t *testing.T) {
 }
 
 func TestStreamsAndBodiesAreBounded(t *testing.T) {
-	s := newSite(t, func(c *Config) { c.MaxStreams, c.MaxBodies = 1, 1000 })
+	s := newSite(t, func(c *Config) { c.MaxStreams, c.MaxBodies = 1, 20_000 })
 	lines, _ := s.follow(t.Context(), "/v1/events?follow=true&timeout=1h")
 	_ = lines
 	a := s.do("GET", "/v1/events?follow=true", "")
 	if e := a.err(t); a.status != 429 || e.Code != api.Overloaded || a.header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	large := `{"type":"A","payload":{"x":"` + strings.Repeat("x", 2000) + `"}}`
+	large := `{"type":"A","payload":{"x":"` + strings.Repeat("x", 1500) + `"}}`
+	s.ok("POST", "/v1/events", large)
+	others := s.server.memory.open("192.0.2.1:1")
+	if err := others.take(s.server.memory.most - 1000); err != nil {
+		t.Fatal(err)
+	}
 	if a := s.do("POST", "/v1/events", large); a.status != 429 || a.err(t).Code != api.Overloaded {
 		t.Errorf("%d %s", a.status, a.body)
 	}
@@ -281,8 +286,9 @@ func TestStreamsAndBodiesAreBounded(t *testing.T) {
 	if a := s.send(r); a.status != 429 || a.err(t).Code != api.Overloaded {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+	others.close()
 	s.ok("POST", "/v1/events", `{"type":"A"}`)
-	if held := s.server.bodies.Load(); held != 0 {
+	if held := s.server.memory.held.Load(); held != 0 {
 		t.Errorf("%d bytes of bodies are still counted", held)
 	}
 }

@@ -21,7 +21,9 @@ import (
 )
 
 // maxPeerMessage bounds what one node takes from another.
-const maxPeerMessage = 64 << 20
+const maxPeerMessage = 40 << 20
+
+const peerPath = "/" + ringlogv1connect.PeerServiceName + "/"
 
 // Peers reaches other nodes through their PeerService. It is safe for concurrent
 // use.
@@ -212,6 +214,9 @@ func (p *peerService) Identify(context.Context, *connect.Request[ringlogv1.Ident
 }
 
 func (p *peerService) Forward(ctx context.Context, r *connect.Request[ringlogv1.ForwardRequest]) (*connect.Response[ringlogv1.ForwardResponse], error) {
+	if err := holdOf(ctx).take(int64(frame.UnfoldedSize(r.Msg.Request))); err != nil {
+		return nil, err
+	}
 	result, err := p.server.cfg.Node.ProposeForwarded(ctx, r.Msg.Request)
 	if isAny(err, frame.ErrCorrupt, frame.ErrUnsupported, raftnode.ErrNotForwarded, raftnode.ErrNotStoredForm) {
 		err = &api.Error{Code: api.InvalidArgument, Field: "request", Message: err.Error(), Remedy: "run the same version on all nodes"}

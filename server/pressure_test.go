@@ -61,6 +61,7 @@ func TestAFloodIsRefusedAndTold(t *testing.T) {
 		})
 	}
 	all.Go(func() { // what frees room finds some
+		eventually(t, "there are two events", func() bool { return s.node.Machine().Stats().Last >= 2 })
 		for i := range 20 {
 			s.ok("POST", "/v1/cursors/c/commit", fmt.Sprintf(`{"offset":%d,"generation":1}`, 1+i%2))
 		}

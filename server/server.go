@@ -40,10 +40,11 @@ type Server struct {
 
 	crossOrigin *http.CrossOriginProtection
 
-	bodies  atomic.Int64   // bytes of request bodies held now, <= cfg.MaxBodies and one read
-	streams chan struct{}  // one element for each stream
-	calls   sync.WaitGroup // handlers under way
-	buffers sync.Pool      // of *[]byte, to read bodies into
+	memory     *memory        // of callers' requests
+	peerMemory *memory        // of other nodes', whom nobody's slow bodies must keep out
+	streams    chan struct{}  // one element for each stream
+	calls      sync.WaitGroup // handlers under way
+	buffers    sync.Pool      // of *[]byte, to read bodies into
 
 	ctx  context.Context // ends when Close begins
 	stop context.CancelCauseFunc
@@ -63,6 +64,8 @@ func New(cfg Config) (*Server, error) {
 	for _, name := range append(slices.Clone(cfg.Hosts), cfg.Node.Report().HTTPAddr) {
 		s.hosts = append(s.hosts, hostOf(name))
 	}
+	s.memory, s.peerMemory = newMemory(cfg.MaxBodies), newMemory(cfg.MaxBodies)
+	s.peerMemory.each = cfg.MaxBodies
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.ops = &service{node: cfg.Node, peers: cfg.Peers, heartbeat: cfg.Heartbeat}
 	s.ops.groups = newCoordinators(s.ctx, s.ops, cfg.Logger)
@@ -102,7 +105,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	s.servers = append(s.servers, h)
 	s.mu.Unlock()
-	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := h.Serve(limitConns(l, s.cfg.MaxConns)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("server: serve %s: %w", l.Addr(), err)
 	}
 	return nil

@@ -57,7 +57,7 @@ func (s *service) publish(ctx context.Context, policy *event.Policy, req publish
 	if err := checkPublish(policy.Limits, &req); err != nil {
 		return published{}, err
 	}
-	answer, batch, err := req.admit(policy)
+	answer, batch, err := req.admit(ctx, policy)
 	if err != nil {
 		return published{}, err
 	}
@@ -101,8 +101,7 @@ func checkPublish(limits event.Limits, req *publishRequest) error {
 	case req.rows() == 0:
 		return &api.Error{Code: api.InvalidArgument, Field: "events", Message: "no event was sent", Remedy: "send at least one"}
 	case req.rows() > limits.RequestEvents:
-		return &api.Error{Code: api.TooLarge, Field: "events", Message: fmt.Sprintf("%d events, the limit for a request is %d", req.rows(), limits.RequestEvents),
-			Remedy: "send several requests, or raise limits.request_events"}
+		return checkCount(limits, req.rows())
 	case req.producer == "" && req.sequence != 0:
 		return &api.Error{Code: api.InvalidArgument, Field: "producer", Message: "a sequence without a producer", Remedy: "send both, or neither"}
 	case req.producer != "" && req.sequence == 0:

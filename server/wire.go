@@ -12,7 +12,8 @@ type response struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
-	status  int // 0 until the header is out
+	status  int  // 0 until the header is out
+	stream  bool // its time says nothing
 	bytes   int64
 }
 
@@ -48,36 +49,25 @@ func (w *response) Flush() {
 func (w *response) extend() { _ = w.control.SetWriteDeadline(time.Now().Add(w.timeout)) }
 
 // body bounds the time in which a request's body must arrive and counts what it
-// holds against the server's memory for bodies.
+// holds against the server's memory for requests.
 type body struct {
 	io.ReadCloser
-	server  *Server
+	hold    *hold
 	control *http.ResponseController
-	held    int64
-	timed   bool
-	begun   bool // some of it was read
+	pace    pace
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	b.begin()
+	_ = b.control.SetReadDeadline(b.pace.deadline())
 	n, err := b.ReadCloser.Read(p)
-	b.begun = b.begun || n > 0
-	b.held += int64(n)
-	if b.server.bodies.Add(int64(n)) > b.server.cfg.MaxBodies && err == nil {
-		err = errBodies()
+	b.pace.got += int64(n)
+	if full := b.hold.receive(n); full != nil && (err == nil || err == io.EOF) {
+		err = full
 	}
 	if err == io.EOF { // a stream may go on for long after its request
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
-}
-
-// begin starts the time for the body, once.
-func (b *body) begin() {
-	if !b.timed {
-		b.timed = true
-		_ = b.control.SetReadDeadline(time.Now().Add(b.server.cfg.BodyTimeout))
-	}
 }
 
 // maxDiscard bounds what is read of a body for nothing.
@@ -89,22 +79,26 @@ const maxDiscard = 64 << 20
 // over HTTP/2 the answer does not need the connection's end. It reports whether the
 // connection is fit for another request.
 func (b *body) discard(r *http.Request) bool {
-	waits := strings.EqualFold(r.Header.Get("Expect"), "100-continue") && !b.begun
+	waits := strings.EqualFold(r.Header.Get("Expect"), "100-continue") && b.pace.got == 0
 	switch {
 	case r.ProtoMajor != 1:
 		return true
 	case waits || r.ContentLength > maxDiscard:
 		return false
 	}
-	b.begin()
-	if _, err := io.CopyN(io.Discard, b.ReadCloser, maxDiscard); err != io.EOF {
+	if _, err := io.CopyN(io.Discard, &paced{b}, maxDiscard); err != io.EOF {
 		return false
 	}
 	_ = b.control.SetReadDeadline(time.Time{})
 	return true
 }
 
-func (b *body) release() {
-	b.server.bodies.Add(-b.held)
-	b.held = 0
+// paced reads a body within its time and counts nothing.
+type paced struct{ *body }
+
+func (p *paced) Read(b []byte) (int, error) {
+	_ = p.control.SetReadDeadline(p.pace.deadline())
+	n, err := p.ReadCloser.Read(b)
+	p.pace.got += int64(n)
+	return n, err
 }

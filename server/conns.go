@@ -1,0 +1,71 @@
+package server
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/net/netutil"
+)
+
+// limitConns bounds the connections of a listener: past most of them new ones wait, and past
+// half of most those of one address are closed at once, so that it does not keep others out.
+func limitConns(l net.Listener, most int) net.Listener {
+	return netutil.LimitListener(&fairListener{Listener: l, each: max(most/2, 1), open: map[netip.Addr]int{}}, most)
+}
+
+type fairListener struct {
+	net.Listener
+	each int
+
+	mu   sync.Mutex
+	open map[netip.Addr]int
+}
+
+// Accept implements net.Listener.
+func (l *fairListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+		if err != nil {
+			return c, nil // of this process
+		}
+		addr := at.Addr().Unmap()
+		if l.enter(addr) {
+			return &fairConn{Conn: c, leave: sync.OnceFunc(func() { l.leave(addr) })}, nil
+		}
+		_ = c.Close()
+	}
+}
+
+func (l *fairListener) enter(addr netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[addr] >= l.each {
+		return false
+	}
+	l.open[addr]++
+	return true
+}
+
+func (l *fairListener) leave(addr netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[addr]--; l.open[addr] == 0 {
+		delete(l.open, addr)
+	}
+}
+
+type fairConn struct {
+	net.Conn
+	leave func()
+}
+
+// Close implements net.Conn.
+func (c *fairConn) Close() error {
+	c.leave()
+	return c.Conn.Close()
+}

@@ -1,0 +1,154 @@
+package server
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+)
+
+// procedures are all methods of the Connect services, by path.
+var procedures = func() map[string]protoreflect.MethodDescriptor {
+	all := map[string]protoreflect.MethodDescriptor{}
+	services := ringlogv1.File_ringlog_v1_ringlog_proto.Services()
+	for i := range services.Len() {
+		methods := services.Get(i).Methods()
+		for j := range methods.Len() {
+			m := methods.Get(j)
+			all[fmt.Sprintf("/%s/%s", services.Get(i).FullName(), m.Name())] = m
+		}
+	}
+	return all
+}()
+
+// envelopeHead is what stands in front of a message where the protocol frames them: flags
+// and length.
+const envelopeHead = 5
+
+// messageLimit bounds the message of a call, decompressed.
+func (s *Server) messageLimit(path string) int {
+	switch path {
+	case ringlogv1connect.LogServicePublishProcedure:
+		limits := s.ops.machine().Policy().Limits
+		return max(limits.RequestBytes, 2*limits.EventBytes) + publishSlack
+	case ringlogv1connect.GroupServiceExchangeProcedure:
+		return maxExchangeBody
+	case ringlogv1connect.PeerServiceForwardProcedure:
+		return maxPeerMessage
+	}
+	return maxAdminBody
+}
+
+// publishSlack is for what a publish has beside its events: types and sources, once each.
+const publishSlack = 1 << 20
+
+// metered reads a call's message ahead of Connect, which would decompress and decode it
+// whatever it takes, and passes it on once there is room for what it decodes to. Every method
+// takes one message, so that this is the whole body.
+func (s *Server) metered(path string, next http.Handler) http.Handler {
+	method := procedures[path]
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if out, ok := w.(*response); ok {
+			out.stream = method.IsStreamingServer()
+		}
+		buffer := s.getBuffer()
+		defer s.putBuffer(buffer)
+		if err := s.readMessage(r, method, s.messageLimit(path), buffer); err != nil {
+			s.writeError(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// readMessage replaces the body of a call by one that is in memory and not compressed. A
+// request that no protocol takes is left as it is, for Connect to refuse unread.
+func (s *Server) readMessage(r *http.Request, method protoreflect.MethodDescriptor, limit int, buffer *[]byte) error {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || r.Method != http.MethodPost {
+		return nil
+	}
+	var coding string
+	head := 0
+	switch subtype := strings.TrimPrefix(kind, "application/"); {
+	case subtype == "proto" || subtype == "json":
+		coding = "Content-Encoding"
+	case strings.HasPrefix(subtype, "connect+"):
+		coding, head = "Connect-Content-Encoding", envelopeHead
+	case strings.HasPrefix(subtype, "grpc"):
+		coding, head = "Grpc-Encoding", envelopeHead
+	default:
+		return nil
+	}
+	if r.ContentLength > int64(limit+head) {
+		return tooLarge(limit)
+	}
+	b, err := readAll(r.Body, *buffer, limit+head, int(r.ContentLength))
+	*buffer = b[:0]
+	if err != nil {
+		return err
+	}
+	compressed := r.Header.Get(coding) != ""
+	if head > 0 {
+		if len(b) < head || uint64(binary.BigEndian.Uint32(b[1:])) != uint64(len(b)-head) {
+			return &api.Error{Code: api.InvalidArgument, Field: "body", Message: "not one whole message behind its length", Remedy: "send one message"}
+		}
+		compressed = b[0]&1 != 0
+	}
+	message := b[head:]
+	if compressed && r.Header.Get(coding) == "gzip" {
+		if message, err = gunzip(message, limit, holdOf(r.Context())); err != nil {
+			return err
+		}
+		r.Header.Del(coding)
+		b = message
+		if head > 0 {
+			b = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
+		}
+	}
+	if err := s.takeMessage(holdOf(r.Context()), method.Input(), message, limit, strings.HasSuffix(kind, "json")); err != nil {
+		return err
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
+	return nil
+}
+
+// gunzip decompresses up to limit bytes, a piece at a time as there is room for it.
+func gunzip(b []byte, limit int, h *hold) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err == nil {
+		b, err = readAll(&taking{z, h}, nil, limit, 0)
+	}
+	if own, ok := errors.AsType[*api.Error](err); ok && own.Code != api.Timeout {
+		return nil, own
+	}
+	if err != nil {
+		return nil, &api.Error{Code: api.InvalidArgument, Field: "body", Message: "not gzip, or cut short", Remedy: "send what the header says"}
+	}
+	return b, nil
+}
+
+// taking makes room for what is read through it.
+type taking struct {
+	from io.Reader
+	hold *hold
+}
+
+func (t *taking) Read(p []byte) (int, error) {
+	n, err := t.from.Read(p)
+	if full := t.hold.take(int64(n)); full != nil {
+		err = full
+	}
+	return n, err
+}

@@ -219,9 +219,7 @@ func (a *applier) storeBlock() {
 		a.appendBlock(parts, dead, live, a.keyed)
 	}
 	a.accepted = nil // the tail counts them as stored from here on
-	if value := a.receipts.encode(a.now); value != nil {
-		a.tx.Set(indexKey(prefixReceipts, a.index), value)
-	}
+	a.storeReceipts()
 }
 
 func (a *applier) appendBlock(p frame.Parts, dead log.Bitmap, live, keys int) {

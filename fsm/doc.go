@@ -15,11 +15,11 @@
 //	'c' + name             a cursor (JSON)
 //	's' + key              a setting that was changed (its text)
 //	'p' + id               a producer (JSON)
-//	'q' + id + 0 + slot    one of a producer's last 64 results
+//	'q' + id + 0 + slot    one of a producer's last 64 results, see stored_result.go
 //	'n' + id               a member (JSON)
 //	't' + name             an event type added at run time (JSON)
 //	'd' + slot             one of the last 1024 digests: index, sum
-//	'r' + raft index       the receipts of one entry's suppressed events
+//	'r' + raft index       the receipts of one entry's suppressed events, see receipts.go
 //	'h'                    health of the voters, outages (JSON)
 //	'w' + id               whether a member is to have a vote (JSON)
 //	'o' + edge of a run    that it was told to be overdue (JSON)

@@ -65,21 +65,6 @@ func (o *object) value(name string, v any) {
 	o.b = append(o.b, b...)
 }
 
-// list writes an object for each of n.
-func (o *object) list(name string, n int, each func(i int)) {
-	o.name(name)
-	o.b = append(o.b, '[')
-	for i := range n {
-		if i > 0 {
-			o.b = append(o.b, ',')
-		}
-		o.b = append(o.b, '{')
-		each(i)
-		o.b = append(o.b, '}')
-	}
-	o.b = append(o.b, ']')
-}
-
 // object writes one inside.
 func (o *object) object(name string, fields func()) {
 	o.name(name)
@@ -135,6 +120,12 @@ func (m *meta) encode() ([]byte, error) {
 	if m.Letters != (letterTotals{}) {
 		o.value("letters", m.Letters)
 	}
+	if m.Receipts != (receiptTotals{}) {
+		o.object("receipts", func() {
+			o.uint("from", m.Receipts.From)
+			o.uint("bytes", m.Receipts.Bytes)
+		})
+	}
 	if m.GroupGenerations != 0 {
 		o.uint("group_generations", m.GroupGenerations)
 	}
@@ -150,47 +141,11 @@ func (p *producer) encode() ([]byte, error) {
 	o.uint("last", p.Last)
 	o.int("used", p.Used)
 	o.uint("touch", p.Touch)
-	return o.end()
-}
-
-func (r *Result) encode() ([]byte, error) {
-	o := newObject(96 + 32*len(r.Duplicates))
-	if r.Refusal != nil {
-		o.value("refusal", r.Refusal)
+	if p.Large != 0 {
+		o.uint("large", p.Large)
 	}
-	if r.Index != 0 {
-		o.uint("index", r.Index)
-	}
-	o.text("time", r.Time)
-	if r.First != 0 {
-		o.uint("first", r.First)
-	}
-	if len(r.Duplicates) > 0 {
-		o.list("duplicates", len(r.Duplicates), func(i int) {
-			o.int("row", int64(r.Duplicates[i].Row))
-			o.uint("offset", r.Duplicates[i].Offset)
-		})
-	}
-	if r.Replayed {
-		o.value("replayed", true)
-	}
-	if r.Cursor != nil {
-		o.value("cursor", r.Cursor)
-	}
-	if r.Trim != nil {
-		o.value("trim", r.Trim)
-	}
-	if r.Setting != nil {
-		o.value("setting", r.Setting)
-	}
-	if r.Letter != nil {
-		o.value("letter", r.Letter)
-	}
-	if r.Letters != nil {
-		o.value("letters", r.Letters)
-	}
-	if r.Client != nil {
-		o.value("client", r.Client)
+	if p.Bytes != 0 {
+		o.uint("bytes", p.Bytes)
 	}
 	return o.end()
 }

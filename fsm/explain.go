@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -157,31 +156,4 @@ func (m *Machine) eachReceipt(ctx context.Context, index uint64, until time.Time
 		}
 		return errors.Join(it.Error(), ctx.Err())
 	})
-}
-
-// readReceipts reads what receipts.encode wrote and returns its time.
-func readReceipts(b []byte, yield func(offset uint64, source string, at time.Time)) time.Time {
-	ns, n := binary.Varint(b)
-	at := time.Unix(0, ns).UTC()
-	b = b[max(n, 0):]
-	next := func() uint64 {
-		v, n := binary.Uvarint(b)
-		b = b[max(n, 0):]
-		if n <= 0 {
-			b = nil
-		}
-		return v
-	}
-	names := make([]string, min(next(), uint64(len(b))))
-	for i := range names {
-		size := min(next(), uint64(len(b)))
-		names[i], b = string(b[:size]), b[size:]
-	}
-	for len(b) > 0 {
-		offset, source := next(), next()
-		if source < uint64(len(names)) {
-			yield(offset, names[source], at)
-		}
-	}
-	return at
 }

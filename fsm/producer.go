@@ -21,28 +21,39 @@ const resultsKept = 64
 // producer is a sender whose retries are answered from its last results.
 type producer struct {
 	ID    string `json:"id"`
-	Last  uint64 `json:"last"`  // newest sequence decided
-	Used  int64  `json:"used"`  // replicated time of the newest request
-	Touch uint64 `json:"touch"` // orders producers by use, across restarts
+	Last  uint64 `json:"last"`            // newest sequence decided
+	Used  int64  `json:"used"`            // replicated time of the newest request
+	Touch uint64 `json:"touch"`           // orders producers by use, across restarts
+	Large uint64 `json:"large,omitempty"` // bit by slot: the result is larger than smallResult
+	Bytes uint64 `json:"bytes,omitempty"` // of the large results
+
+	large *list.Element // in producers.large, nil while Large is 0
 }
 
-// producers are kept in the order of their use, so that the ones to forget stand
-// in front.
+// smallResult is the size of a result that does not count for producer.max_bytes: what remains is bounded
+// by producer.max.
+const smallResult = 64
+
+// producers are kept in the order of their use, so that the ones to forget are in front.
 type producers struct {
 	byID  map[string]*list.Element
 	byUse *list.List // of *producer, longest unused first
+	large *list.List // those of them that have large results, in the same order
+	bytes uint64     // of all large results
 }
 
 func newProducers() *producers {
-	return &producers{byID: map[string]*list.Element{}, byUse: list.New()}
+	return &producers{byID: map[string]*list.Element{}, byUse: list.New(), large: list.New()}
 }
 
-func (p *producers) load(_ string, value []byte) error {
+// load takes the id from the key, as it was sent: JSON has no form for every id.
+func (p *producers) load(id string, value []byte) error {
 	one := &producer{}
 	if err := json.Unmarshal(value, one); err != nil {
 		return err
 	}
-	p.byID[one.ID] = p.byUse.PushBack(one)
+	one.ID = id
+	p.byID[id] = p.byUse.PushBack(one)
 	return nil
 }
 
@@ -56,6 +67,22 @@ func (p *producers) order() {
 	p.byUse.Init()
 	for _, one := range all {
 		p.byID[one.ID] = p.byUse.PushBack(one)
+		p.bytes += one.Bytes
+		p.place(one)
+	}
+}
+
+// place keeps a producer that was just used in its lists.
+func (p *producers) place(one *producer) {
+	p.byUse.MoveToBack(p.byID[one.ID])
+	switch {
+	case one.Large == 0 && one.large != nil:
+		p.large.Remove(one.large)
+		one.large = nil
+	case one.Large != 0 && one.large == nil:
+		one.large = p.large.PushBack(one)
+	case one.large != nil:
+		p.large.MoveToBack(one.large)
 	}
 }
 
@@ -72,20 +99,25 @@ func (p *producers) use(id string) *producer {
 		e = p.byUse.PushBack(&producer{ID: id})
 		p.byID[id] = e
 	}
-	p.byUse.MoveToBack(e)
 	return e.Value.(*producer)
 }
 
-func (p *producers) oldest() *producer {
-	if e := p.byUse.Front(); e != nil {
+func front(l *list.List) *producer {
+	if e := l.Front(); e != nil {
 		return e.Value.(*producer)
 	}
 	return nil
 }
 
-func (p *producers) forget(id string) {
-	p.byUse.Remove(p.byID[id])
-	delete(p.byID, id)
+func (p *producers) oldest() *producer { return front(p.byUse) }
+
+func (p *producers) forget(one *producer) {
+	p.byUse.Remove(p.byID[one.ID])
+	delete(p.byID, one.ID)
+	p.bytes -= one.Bytes
+	if one.large != nil {
+		p.large.Remove(one.large)
+	}
 }
 
 func resultKey(id string, sequence uint64) []byte {
@@ -97,9 +129,16 @@ func resultKey(id string, sequence uint64) []byte {
 const maxExpiredProducers = 1024
 
 func (a *applier) expireProducers() {
+	all := a.s.producers
 	for range maxExpiredProducers {
-		p := a.s.producers.oldest()
-		if p == nil || !a.over(p) && uint64(a.s.producers.byUse.Len()) <= a.s.settings.ProducerMax {
+		p := all.oldest()
+		switch {
+		case p == nil:
+			return
+		case a.over(p) || uint64(all.byUse.Len()) > a.s.settings.ProducerMax:
+		case all.bytes > a.s.settings.ProducerBytes:
+			p = front(all.large)
+		default:
 			return
 		}
 		a.forget(p)
@@ -114,7 +153,7 @@ func (a *applier) over(p *producer) bool {
 // forget deletes a producer and its results, one by one: range deletions would
 // slow every read down until they are flushed.
 func (a *applier) forget(p *producer) {
-	a.s.producers.forget(p.ID)
+	a.s.producers.forget(p)
 	a.tx.Delete(key(prefixProducer, p.ID))
 	for sequence := p.Last; sequence > 0 && p.Last-sequence < resultsKept; sequence-- {
 		a.tx.Delete(resultKey(p.ID, sequence))
@@ -156,7 +195,7 @@ func (a *applier) replay(c frame.Publish, print uint32) *Result {
 		a.tx.keep(err)
 		return &Result{}
 	}
-	r, err := DecodeResult(value[4:])
+	r, err := decodeStored(value[4:])
 	a.tx.keep(err)
 	if binary.BigEndian.Uint32(value) != print {
 		r = refuse(Conflict, "sequence", fmt.Sprintf("producer %q already used sequence %d for other events", c.Producer, c.Sequence),
@@ -174,7 +213,7 @@ func (a *applier) storedResult(c frame.Publish) ([]byte, error) {
 		return value, nil
 	}
 	value, closer, err := a.db.Get(k)
-	if errors.Is(err, pebble.ErrNotFound) || err == nil && len(value) < 4 {
+	if errors.Is(err, pebble.ErrNotFound) || (err == nil && len(value) < 4) {
 		return nil, fmt.Errorf("fsm: result %d of producer %q is missing from the state", c.Sequence, c.Producer)
 	}
 	if err != nil {
@@ -189,11 +228,30 @@ func (a *applier) remember(c frame.Publish, print uint32, r Result) {
 	a.s.meta.Touch++
 	p := a.s.producers.use(c.Producer)
 	p.Last, p.Used, p.Touch = c.Sequence, a.now, a.s.meta.Touch
+	value := appendStored(binary.BigEndian.AppendUint32(nil, print), &r)
+	a.weigh(c, p, len(value))
+	a.s.producers.place(p)
 	a.tx.setEncoded(key(prefixProducer, p.ID), p.encode)
 	k := resultKey(c.Producer, c.Sequence)
-	value := append(binary.BigEndian.AppendUint32(nil, print), r.Encode()...)
 	a.results[string(k)] = value
 	a.tx.Set(k, value)
+}
+
+// weigh counts a result of size bytes that takes the slot of an older one.
+func (a *applier) weigh(c frame.Publish, p *producer, size int) {
+	slot := uint64(1) << (c.Sequence % resultsKept)
+	if p.Large&slot != 0 {
+		older, err := a.storedResult(c)
+		a.tx.keep(err)
+		p.Large &^= slot
+		p.Bytes -= uint64(len(older))
+		a.s.producers.bytes -= uint64(len(older))
+	}
+	if size > smallResult {
+		p.Large |= slot
+		p.Bytes += uint64(size)
+		a.s.producers.bytes += uint64(size)
+	}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

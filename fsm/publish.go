@@ -1,10 +1,8 @@
 package fsm
 
 import (
-	"encoding/binary"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm/dedup"
@@ -33,7 +31,6 @@ func (a *applier) publish(c frame.Publish) (Result, error) {
 		return Result{}, err
 	}
 	if c.Producer != "" && (r.Refusal == nil || r.Refusal.Code != Overloaded) {
-		r.Index, r.Time = a.index, time.Unix(0, a.now).UTC()
 		a.remember(c, print, r)
 	}
 	return r, nil
@@ -216,51 +213,4 @@ func (c *columnsCache) at(l *log.Log, offset uint64) (*log.Columns, error) {
 	c.recent[c.next] = cols
 	c.next = (c.next + 1) % len(c.recent)
 	return cols, nil
-}
-
-// receipts tell which events an entry suppressed:
-//
-//	varint   replicated time, Unix nanoseconds
-//	uvarint  number of sources, then each as length and bytes
-//	rest     per suppressed event: uvarint offset of the first, uvarint source
-type receipts struct {
-	list    []receipt
-	sources map[string]int
-	names   []string
-}
-
-type receipt struct {
-	offset uint64
-	source int
-}
-
-func (r *receipts) add(offset uint64, source string) {
-	n, known := r.sources[source]
-	if !known {
-		if r.sources == nil {
-			r.sources = make(map[string]int)
-		}
-		n = len(r.names)
-		r.sources[source] = n
-		r.names = append(r.names, source)
-	}
-	r.list = append(r.list, receipt{offset, n})
-}
-
-// encode returns nil when nothing was suppressed.
-func (r *receipts) encode(now int64) []byte {
-	if len(r.list) == 0 {
-		return nil
-	}
-	b := binary.AppendVarint(nil, now)
-	b = binary.AppendUvarint(b, uint64(len(r.names)))
-	for _, name := range r.names {
-		b = binary.AppendUvarint(b, uint64(len(name)))
-		b = append(b, name...)
-	}
-	for _, one := range r.list {
-		b = binary.AppendUvarint(b, one.offset)
-		b = binary.AppendUvarint(b, uint64(one.source))
-	}
-	return b
 }

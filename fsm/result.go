@@ -65,7 +65,7 @@ func (r *Result) Offsets(n int) []Placement {
 
 // Encode returns the result as a follower gets it from the leader.
 func (r Result) Encode() []byte {
-	b, err := r.encode()
+	b, err := json.Marshal(r)
 	if err != nil {
 		panic(fmt.Sprintf("fsm: encode result: %v", err)) // no field can fail
 	}

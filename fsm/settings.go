@@ -17,6 +17,7 @@ type Settings struct {
 	DedupMaxKeys     uint64
 	ProducerTTL      time.Duration
 	ProducerMax      uint64
+	ProducerBytes    uint64
 	RetentionAge     time.Duration
 	RetentionBytes   uint64
 	RetentionEvents  uint64
@@ -179,6 +180,9 @@ func definitions() []definition {
 		{"producer.max", frame.LevelBase, "100000",
 			"producers whose results are kept; past it the one used longest ago is forgotten",
 			number(1000, 10_000_000, func(s *Settings) *uint64 { return &s.ProducerMax })},
+		{"producer.max_bytes", frame.LevelBase, "268435456",
+			"bytes of the larger results that are kept for all producers; past it the producer that has some and was used longest ago is forgotten",
+			number(32<<20, 1<<40, func(s *Settings) *uint64 { return &s.ProducerBytes })},
 		{"producer.ttl", frame.LevelBase, "15m",
 			"how long after its last request a producer's results are kept",
 			duration(10*time.Minute, 24*time.Hour, func(s *Settings) *time.Duration { return &s.ProducerTTL })},
@@ -186,7 +190,7 @@ func definitions() []definition {
 			"how long events are kept; 0 is no bound",
 			duration(0, 100*year, func(s *Settings) *time.Duration { return &s.RetentionAge })},
 		{"retention.bytes", frame.LevelBase, "8589934592",
-			"bytes of stored blocks that are kept; 0 is no bound",
+			"bytes of stored blocks, and of the receipts of suppressed events, that are kept; 0 is no bound",
 			number(0, 1<<50, func(s *Settings) *uint64 { return &s.RetentionBytes })},
 		{"retention.events", frame.LevelBase, "0",
 			"events that are kept; 0 is no bound",

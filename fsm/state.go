@@ -97,6 +97,7 @@ type meta struct {
 	Counters     Counters            `json:"counters"`
 	Digest       Sum                 `json:"digest"`
 	Letters      letterTotals        `json:"letters,omitzero"`
+	Receipts     receiptTotals       `json:"receipts,omitzero"`
 
 	GroupGenerations uint64 `json:"group_generations,omitzero"` // that were given out
 	// StallDue is no later than the first report of a stalled cursor is due; 0 is at

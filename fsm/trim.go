@@ -52,6 +52,9 @@ func (a *applier) trim() error {
 		}
 		a.answers[t.answer].Trim = result
 	}
+	if err := a.trimReceipts(); err != nil {
+		return err
+	}
 	if _, err := a.trimTo(frame.Trim{Retention: true}); err != nil {
 		return err
 	}
@@ -82,11 +85,7 @@ func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
 	if err := a.drop(log.BlockKeys(m.First, plan.First)); err != nil {
 		return nil, err
 	}
-	from, err := p.oldest()
-	if err != nil {
-		return nil, err
-	}
-	if err := a.drop(indexKey(prefixReceipts, from.Index), indexKey(prefixReceipts, plan.target.Index)); err != nil {
+	if err := a.dropReceipts(plan.target.Index, 0); err != nil {
 		return nil, err
 	}
 	m.First, m.TrimmedBytes = plan.First, plan.target.Before
@@ -210,8 +209,9 @@ func (p *planner) wanted(t frame.Trim) (uint64, error) {
 	if kept := m.Last + 1 - m.First; set.RetentionEvents > 0 && kept > set.RetentionEvents {
 		want = max(want, m.Last+1-set.RetentionEvents)
 	}
-	if set.RetentionBytes > 0 && m.Bytes-m.TrimmedBytes > set.RetentionBytes {
-		over, err := p.firstWhere(func(c *log.Columns) bool { return m.Bytes-c.Before <= set.RetentionBytes })
+	room := set.RetentionBytes - min(set.RetentionBytes, m.Receipts.Bytes)
+	if set.RetentionBytes > 0 && m.Bytes-m.TrimmedBytes > room {
+		over, err := p.firstWhere(func(c *log.Columns) bool { return m.Bytes-c.Before <= room })
 		if err != nil {
 			return 0, err
 		}

@@ -218,10 +218,12 @@ type Stats struct {
 	Counters
 	First      uint64 `json:"first_offset"`
 	Last       uint64 `json:"last_offset"`
-	Bytes      uint64 `json:"log_bytes"` // of the blocks retained
+	Bytes      uint64 `json:"log_bytes"`     // of the blocks retained
+	Receipts   uint64 `json:"receipt_bytes"` // of what is known of suppressed events
 	DedupKeys  int    `json:"dedup_keys"`
 	DedupBytes int    `json:"dedup_bytes"` // of memory
 	Producers  int    `json:"producers"`
+	Results    uint64 `json:"result_bytes"` // of their results, but for the small ones
 	Cursors    int    `json:"cursors"`
 
 	Letters LetterStats `json:"dead_letters,omitzero"`
@@ -230,8 +232,8 @@ type Stats struct {
 // Stats returns the figures of this moment.
 func (m *Machine) Stats() Stats {
 	return read(m, func(s *state) Stats {
-		return Stats{Counters: s.meta.Counters, First: s.meta.First, Last: s.meta.Last, Bytes: s.meta.Bytes - s.meta.TrimmedBytes,
-			DedupKeys: s.keys.Len(), DedupBytes: s.keys.Bytes(), Producers: s.producers.byUse.Len(), Cursors: len(s.cursors),
+		return Stats{Counters: s.meta.Counters, First: s.meta.First, Last: s.meta.Last, Bytes: s.meta.Bytes - s.meta.TrimmedBytes, Receipts: s.meta.Receipts.Bytes,
+			DedupKeys: s.keys.Len(), DedupBytes: s.keys.Bytes(), Producers: s.producers.byUse.Len(), Results: s.producers.bytes, Cursors: len(s.cursors),
 			Letters: m.letterStats(s)}
 	})
 }

@@ -1,0 +1,153 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// receipts are the events that an entry suppressed:
+//
+//	1        receiptsForm
+//	varint   replicated time, Unix nanoseconds
+//	uvarint  number of sources, then each as length and bytes
+//	rest     per suppressed event: uvarint offset of the first, uvarint source
+//
+// A value that was stored before receipts were counted has no first byte; its time begins with
+// a byte above 0x7f.
+type receipts struct {
+	list    []receipt
+	sources map[string]int
+	names   []string
+}
+
+const receiptsForm = 1
+
+type receipt struct {
+	offset uint64
+	source int
+}
+
+// receiptTotals are what is stored of receipts. They count for retention.bytes, of which they take
+// an eighth at most: then the oldest go, and what their entries suppressed is no longer explained.
+type receiptTotals struct {
+	From  uint64 `json:"from"`  // no receipt is of an entry before this one
+	Bytes uint64 `json:"bytes"` // keys and values
+}
+
+const (
+	receiptsShare = 8  // of retention.bytes
+	receiptsStep  = 64 // they go a 64th at a time: entries between two steps cost nothing
+)
+
+func (r *receipts) add(offset uint64, source string) {
+	n, known := r.sources[source]
+	if !known {
+		if r.sources == nil {
+			r.sources = make(map[string]int)
+		}
+		n = len(r.names)
+		r.sources[source] = n
+		r.names = append(r.names, source)
+	}
+	r.list = append(r.list, receipt{offset, n})
+}
+
+// encode returns nil when nothing was suppressed.
+func (r *receipts) encode(now int64) []byte {
+	if len(r.list) == 0 {
+		return nil
+	}
+	b := binary.AppendVarint([]byte{receiptsForm}, now)
+	b = binary.AppendUvarint(b, uint64(len(r.names)))
+	for _, name := range r.names {
+		b = binary.AppendUvarint(b, uint64(len(name)))
+		b = append(b, name...)
+	}
+	for _, one := range r.list {
+		b = binary.AppendUvarint(b, one.offset)
+		b = binary.AppendUvarint(b, uint64(one.source))
+	}
+	return b
+}
+
+// readReceipts reads what receipts.encode wrote and returns its time.
+func readReceipts(b []byte, yield func(offset uint64, source string, at time.Time)) time.Time {
+	if len(b) > 0 && b[0] == receiptsForm {
+		b = b[1:]
+	}
+	ns, n := binary.Varint(b)
+	at := time.Unix(0, ns).UTC()
+	b = b[max(n, 0):]
+	next := func() uint64 {
+		v, n := binary.Uvarint(b)
+		b = b[max(n, 0):]
+		if n <= 0 {
+			b = nil
+		}
+		return v
+	}
+	names := make([]string, min(next(), uint64(len(b))))
+	for i := range names {
+		size := min(next(), uint64(len(b)))
+		names[i], b = string(b[:size]), b[size:]
+	}
+	for len(b) > 0 {
+		offset, source := next(), next()
+		if source < uint64(len(names)) {
+			yield(offset, names[source], at)
+		}
+	}
+	return at
+}
+
+// storeReceipts keeps what this entry suppressed.
+func (a *applier) storeReceipts() {
+	value := a.receipts.encode(a.now)
+	if value == nil {
+		return
+	}
+	k := indexKey(prefixReceipts, a.index)
+	a.tx.Set(k, value)
+	a.s.meta.Receipts.Bytes += uint64(len(k) + len(value))
+}
+
+// trimReceipts removes the oldest receipts while there are more than their share of retention.bytes.
+func (a *applier) trimReceipts() error {
+	share := a.s.settings.RetentionBytes / receiptsShare
+	if share == 0 || a.s.meta.Receipts.Bytes <= share {
+		return nil
+	}
+	return a.dropReceipts(a.index, share-share/receiptsStep)
+}
+
+// dropReceipts removes receipts of entries before index, the oldest first, until no more than keep bytes
+// are left, or all of them where keep is 0. One entry adds one receipt at most and removes up to maxDropped; what is left goes
+// with later entries.
+func (a *applier) dropReceipts(index, keep uint64) error {
+	t := &a.s.meta.Receipts
+	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, t.From), UpperBound: indexKey(prefixReceipts, index)})
+	if err != nil {
+		return fmt.Errorf("fsm: receipts: %w", err)
+	}
+	defer it.Close()
+	ok := it.First()
+	for n := 0; ok && n < maxDropped && (keep == 0 || t.Bytes > keep); n++ {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return fmt.Errorf("fsm: receipts: %w", err)
+		}
+		if len(value) > 0 && value[0] == receiptsForm {
+			t.Bytes -= uint64(len(it.Key()) + len(value))
+		}
+		a.tx.Delete(it.Key())
+		t.From = binary.BigEndian.Uint64(it.Key()[1:]) + 1
+		ok = it.Next()
+	}
+	if !ok {
+		t.From = max(t.From, index)
+	}
+	return it.Error()
+}

@@ -1,0 +1,105 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// A producer's result is stored after the fingerprint of its request, 4 bytes big-endian, as
+//
+//	1        resultAccepted
+//	uvarint  the first new event's offset, 0 when all are duplicates
+//	rest     the duplicates as runs in which rows and offsets rise by one, each of them:
+//	         uvarint rows since the end of the run before, uvarint length - 1,
+//	         varint  offset since the end of the run before
+//
+// or, of a request that was refused because a dedup_id was used for other content, as
+//
+//	1        resultConflict
+//	uvarint  row
+//	uvarint  offset of the event that used it first
+//
+// No text is stored: nodes of two builds may word a refusal differently. A value that was stored
+// before this form is JSON, see DecodeResult.
+const (
+	resultAccepted = 1
+	resultConflict = 2
+	resultJSON     = '{'
+)
+
+// appendStored appends a result that remember keeps: an accepted one, or a conflict.
+func appendStored(b []byte, r *Result) []byte {
+	if r.Refusal != nil {
+		b = binary.AppendUvarint(append(b, resultConflict), uint64(r.Refusal.Row))
+		return binary.AppendUvarint(b, r.Refusal.Offset)
+	}
+	b = binary.AppendUvarint(append(b, resultAccepted), r.First)
+	var row int
+	var offset uint64 // where the run before ended
+	for list := r.Duplicates; len(list) > 0; {
+		n := 1
+		for n < len(list) && list[n].Row == list[0].Row+n && list[n].Offset == list[0].Offset+uint64(n) {
+			n++
+		}
+		b = binary.AppendUvarint(b, uint64(list[0].Row-row))
+		b = binary.AppendUvarint(b, uint64(n-1))
+		b = binary.AppendVarint(b, int64(list[0].Offset-offset))
+		row, offset = list[0].Row+n, list[0].Offset+uint64(n)
+		list = list[n:]
+	}
+	return b
+}
+
+// decodeStored reads what appendStored appended.
+func decodeStored(b []byte) (r Result, err error) {
+	if len(b) == 0 {
+		return r, fmt.Errorf("fsm: a producer's result: %w", frame.ErrCorrupt)
+	}
+	if b[0] == resultJSON {
+		return DecodeResult(b)
+	}
+	form, cut := b[0], false
+	b = b[1:]
+	uvarint := func() uint64 {
+		v, n := binary.Uvarint(b)
+		cut = cut || n <= 0
+		b = b[max(n, 0):]
+		return v
+	}
+	varint := func() int64 {
+		v, n := binary.Varint(b)
+		cut = cut || n <= 0
+		b = b[max(n, 0):]
+		return v
+	}
+	switch form {
+	case resultConflict:
+		row := uvarint()
+		r.Refusal = conflict(uvarint())
+		r.Refusal.Row = int(row)
+	case resultAccepted:
+		r.First = uvarint()
+		var row, offset uint64
+		for len(b) > 0 && !cut {
+			row += uvarint()
+			n := uvarint() + 1
+			offset += uint64(varint())
+			if n == 0 || n > frame.MaxRows || row > frame.MaxRows {
+				cut = true
+				break
+			}
+			for range n {
+				r.Duplicates = append(r.Duplicates, Duplicate{Row: int(row), Offset: offset})
+				row, offset = row+1, offset+1
+			}
+		}
+	default:
+		cut = true
+	}
+	if cut || len(b) > 0 {
+		return Result{}, fmt.Errorf("fsm: a producer's result of form %d: %w", form, frame.ErrCorrupt)
+	}
+	return r, nil
+}

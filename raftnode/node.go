@@ -158,7 +158,7 @@ func (n *Node) openTransport() (err error) {
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
 		Self: n.identity, Admit: n.admit, Hear: n.hear, Resolve: n.memberAt, Configured: n.mayVote,
-		Applied: n.applied, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: n.logger.Named("transport"),
+		Covers: n.covers, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: n.logger.Named("transport"),
 	}
 	if n.cfg.Network != nil {
 		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
@@ -178,12 +178,10 @@ func (n *Node) follows(leader string, term uint64) bool {
 	return string(id) == leader && r.State() == raft.Follower && r.CurrentTerm() == term
 }
 
-func (n *Node) applied(after uint64) (index, term uint64, newer bool) {
-	if n.machine.Applied() <= after { // nearly always, and waits for nothing
-		return 0, 0, false
-	}
-	p := n.machine.Position()
-	return p.Index, p.Term, p.Index > after
+// covers implements rafttransport.Options.Covers, and waits for nothing.
+func (n *Node) covers(index uint64) (applied uint64, covered bool) {
+	applied = n.machine.Applied()
+	return applied, index < applied || index == n.snapshots.base.Load().Index
 }
 
 func (n *Node) openRaft() error {
@@ -194,7 +192,7 @@ func (n *Node) openRaft() error {
 		onApply: n.afterApply, onDiverge: n.suspect, released: make(chan struct{})}
 	n.compaction = newCompaction(n.stores, n.cfg.Timing, n.neededByOthers, n.logger)
 	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
-	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.snapshots.installed.Load, n.compaction.from, n.snapshots.floor.Load, n.shipEagerly, n.compaction.stored},
+	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.compaction.from, n.snapshots.base.Load, n.shipEagerly, n.compaction.stored},
 		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager, &retries{contact: n.awaitContact}})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)

@@ -37,10 +37,9 @@ type snapshotStore struct {
 	nodeID  string
 	logger  hclog.Logger
 
-	number    atomic.Uint64            // names folders
-	durable   atomic.Uint64            // an index up to which the state is surely on disk
-	floor     atomic.Pointer[raft.Log] // where the state began: index and term only
-	installed atomic.Uint64            // the index of the last state that replaced this one
+	number  atomic.Uint64            // names folders
+	durable atomic.Uint64            // an index up to which the state is surely on disk
+	base    atomic.Pointer[raft.Log] // the last entry of the state as it was opened or installed: index and term only
 
 	mu       sync.Mutex
 	received *receivedSnapshot // complete and not yet swapped in
@@ -59,7 +58,7 @@ func newSnapshotStore(m *fsm.Machine, stable raft.StableStore, dir, nodeID strin
 	}
 	s := &snapshotStore{machine: m, stable: stable, dir: dir, nodeID: nodeID, logger: logger}
 	p := m.Position()
-	s.floor.Store(&raft.Log{Index: p.Index, Term: p.Term, Type: raft.LogNoop})
+	s.base.Store(&raft.Log{Index: p.Index, Term: p.Term, Type: raft.LogNoop})
 	return s, s.persist()
 }
 
@@ -208,8 +207,7 @@ func (s *snapshotStore) swap(r *receivedSnapshot) error {
 		return err
 	}
 	s.durable.Store(r.meta.Index)
-	s.installed.Store(r.meta.Index)
-	s.floor.Store(&raft.Log{Index: r.meta.Index, Term: r.meta.Term, Type: raft.LogNoop})
+	s.base.Store(&raft.Log{Index: r.meta.Index, Term: r.meta.Term, Type: raft.LogNoop})
 	s.logger.Info("state replaced by a snapshot", "index", r.meta.Index, "term", r.meta.Term, "from", r.meta.NodeID)
 	return s.release(r)
 }

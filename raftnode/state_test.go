@@ -20,6 +20,7 @@ import (
 
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode/rafttransport"
 	"github.com/ringrift/ringlog/snapshots"
 )
 
@@ -277,53 +278,26 @@ func TestCompactionNeverPassesTheState(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		durable   uint64
-		installed uint64
-		keep      uint64 // the first that is to stay
+		base      raft.Log // the log has term 2
+		keep      uint64   // the first that is to stay
 		low, high uint64
 		first     uint64 // of the log from 1 to 20, afterwards
 		last      uint64
 	}{
-		{"below the state", 15, 0, 20, 1, 10, 11, 20},
-		{"past the state, whose end raft's no-ops follow", 8, 0, 20, 1, 12, 8, 20},
-		{"nothing durable", 0, 0, 20, 1, 12, 1, 20},
-		{"what is to stay", 15, 0, 6, 1, 10, 6, 20},
-		{"all is to stay", 15, 0, 1, 1, 10, 1, 20},
-		{"all but the state's last, as a suffix went meanwhile", 20, 0, 20, 1, 20, 20, 20},
-		{"all but the state's last, though no more is to stay", 15, 0, 20, 1, 16, 15, 20},
-		{"a replaced suffix", 3, 0, 3, 15, 20, 1, 14},
-		{"all of another log", 3, 0, 3, 1, 20, 0, 0},
-		{"all, after a snapshot", 25, 25, 20, 1, 20, 0, 0},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			store := raft.NewInmemStore()
-			for i := range uint64(20) {
-				if err := store.StoreLog(&raft.Log{Index: i + 1}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			g := guardedLog{LogStore: store, durable: func() uint64 { return test.durable }, installed: func() uint64 { return test.installed }, keep: func(uint64) uint64 { return test.keep }, floor: func() *raft.Log { return &raft.Log{} }}
-			if err := g.DeleteRange(test.low, test.high); err != nil {
-				t.Fatal(err)
-			}
-			first, _ := g.FirstIndex()
-			last, _ := g.LastIndex()
-			if first != test.first || last != test.last {
-				t.Errorf("%d to %d are left, want %d to %d", first, last, test.first, test.last)
-			}
-		})
-	}
-}
-
-// After a snapshot raft may empty its log. What follows the installed entry may have been
-// acknowledged since the snapshot was made.
-func TestWhatFollowsTheInstalledEntryStaysInTheLog(t *testing.T) {
-	for _, test := range []struct {
-		name        string
-		term        uint64 // of the state's last entry
-		first, last uint64 // of the log from 1 to 20, afterwards
-	}{
-		{"the log leads to the state", 2, 15, 20},
-		{"the log contradicts the state", 3, 0, 0},
+		{"below the state", 15, raft.Log{}, 20, 1, 10, 11, 20},
+		{"past the state, whose end raft's no-ops follow", 8, raft.Log{}, 20, 1, 12, 8, 20},
+		{"nothing durable", 0, raft.Log{}, 20, 1, 12, 1, 20},
+		{"what is to stay", 15, raft.Log{}, 6, 1, 10, 6, 20},
+		{"all is to stay", 15, raft.Log{}, 1, 1, 10, 1, 20},
+		{"all but the state's last, as a suffix went meanwhile", 20, raft.Log{}, 20, 1, 20, 20, 20},
+		{"all but the state's last, though no more is to stay", 15, raft.Log{}, 20, 1, 16, 15, 20},
+		{"what follows the state, though raft would empty the log", 15, raft.Log{Index: 15, Term: 2}, 20, 1, 20, 15, 20},
+		{"a replaced suffix", 3, raft.Log{}, 3, 15, 20, 1, 14},
+		{"all that the state does not have", 3, raft.Log{Index: 3, Term: 2}, 3, 4, 20, 1, 3},
+		{"after a snapshot that the log does not reach", 25, raft.Log{Index: 25, Term: 2}, 20, 1, 19, 0, 0},
+		{"after a snapshot that the log leads to", 15, raft.Log{Index: 15, Term: 2}, 6, 1, 15, 6, 20},
+		{"after a snapshot that the log contradicts", 15, raft.Log{Index: 15, Term: 3}, 6, 1, 15, 16, 20},
+		{"after a snapshot whose last entry the log ends with, of another term", 20, raft.Log{Index: 20, Term: 3}, 6, 1, 19, 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			store := raft.NewInmemStore()
@@ -332,11 +306,9 @@ func TestWhatFollowsTheInstalledEntryStaysInTheLog(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			installed := func() uint64 { return 15 }
-			g := guardedLog{LogStore: store, durable: installed, installed: installed,
-				keep:  func(last uint64) uint64 { return last },
-				floor: func() *raft.Log { return &raft.Log{Index: 15, Term: test.term} }}
-			if err := g.DeleteRange(1, 20); err != nil {
+			g := guardedLog{LogStore: store, durable: func() uint64 { return test.durable },
+				keep: func(uint64) uint64 { return test.keep }, base: func() *raft.Log { return &test.base }}
+			if err := g.DeleteRange(test.low, test.high); err != nil {
 				t.Fatal(err)
 			}
 			first, _ := g.FirstIndex()
@@ -483,8 +455,8 @@ func (c *cluster) leaderBut(n *Node) *Node {
 	return leader
 }
 
-// The entry that a state ends with which the log does not lead to is asked for once
-// another follows it: whenever a leader had no answer and sends that one again.
+// Raft would look for the entry that a state ends with in its log, which does not lead there,
+// once another follows it: whenever a leader had no answer and sends that one again.
 func TestTheFirstEntryBehindTheStateIsTakenTwice(t *testing.T) {
 	list := entries(6)
 	state, next := list[:5], list[5]
@@ -510,8 +482,9 @@ func TestTheFirstEntryBehindTheStateIsTakenTwice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := stand(t)
-			addr, transport := raft.NewInmemTransport("a:1")
-			log := guardedLog{LogStore: raft.NewInmemStore(), durable: a.snapshots.durable.Load, floor: a.snapshots.floor.Load}
+			n := &Node{machine: a.machine, snapshots: a.snapshots}
+			transport, from := rawTransport(t, "n1", n.covers), rawTransport(t, "n2", n.covers)
+			log := guardedLog{LogStore: raft.NewInmemStore(), durable: a.snapshots.durable.Load, base: a.snapshots.base.Load}
 			conf := raft.DefaultConfig()
 			conf.LocalID, conf.NoSnapshotRestoreOnStart, conf.Logger = "n1", true, hclog.NewNullLogger()
 			r, err := raft.NewRaft(conf, a, log, raft.NewInmemStore(), a.snapshots, transport)
@@ -523,17 +496,32 @@ func TestTheFirstEntryBehindTheStateIsTakenTwice(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			_, from := raft.NewInmemTransport("b:1")
-			from.Connect(addr, transport)
 			last := state[len(state)-1]
 			for _, when := range []string{"first", "again"} {
-				req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n2"), Addr: []byte("b:1")},
+				req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n2"), Addr: []byte(from.LocalAddr())},
 					Term: 2, PrevLogEntry: last.Index, PrevLogTerm: last.Term, Entries: []*raft.Log{next}, LeaderCommitIndex: last.Index}
 				var resp raft.AppendEntriesResponse
-				if err := from.AppendEntries("n1", addr, &req, &resp); err != nil || !resp.Success {
+				if err := from.AppendEntries("n1", transport.LocalAddr(), &req, &resp); err != nil || !resp.Success {
 					t.Errorf("%s: %+v, %v", when, resp, err)
 				}
 			}
 		})
 	}
+}
+
+// rawTransport is a node's transport without the node.
+func rawTransport(t *testing.T, id string, covers func(uint64) (uint64, bool)) *rafttransport.Transport {
+	t.Helper()
+	transport, err := rafttransport.New(rafttransport.Options{Bind: "127.0.0.1:0", Covers: covers,
+		Self: func() rafttransport.Identity {
+			return rafttransport.Identity{ClusterID: "c", NodeID: id, Incarnation: id}
+		},
+		Admit:      func(rafttransport.Identity) error { return nil },
+		Resolve:    func(raft.ServerAddress) (string, bool) { return "", false },
+		Configured: func() bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { transport.Close() })
+	return transport
 }

@@ -390,7 +390,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"no Admit":           func(o *Options) { o.Admit = nil },
 		"no Resolve":         func(o *Options) { o.Resolve = nil },
 		"no Configured":      func(o *Options) { o.Configured = nil },
-		"no Applied":         func(o *Options) { o.Applied = nil },
+		"no Covers":          func(o *Options) { o.Covers = nil },
 		"negative timeout":   func(o *Options) { o.Timeout = -1 },
 		"wildcard bound":     func(o *Options) { o.Bind = ":0" },
 		"wildcard advertise": func(o *Options) { o.Advertise = "0.0.0.0:0" },

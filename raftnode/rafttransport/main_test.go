@@ -65,7 +65,7 @@ func (w *town) options(id string) Options {
 		Admit:      w.admit,
 		Resolve:    w.resolve,
 		Configured: func() bool { return true },
-		Applied:    func(uint64) (index, term uint64, newer bool) { return 0, 0, false },
+		Covers:     func(uint64) (applied uint64, covered bool) { return 0, false },
 		Timeout:    2 * time.Second,
 	}
 }

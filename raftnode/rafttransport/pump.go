@@ -57,21 +57,23 @@ func (t *Transport) pump() {
 	}
 }
 
-// skipApplied takes out of a request what this node's state already stands on: applied
-// is committed, so a leader of any later term has the same there. Raft looks into its log
-// instead, refuses what begins before the log does, and the leader then steps back
-// through its own log to the first entry and stays there for good (hashicorp/raft#205).
+// skipApplied takes out of a request what this node's state covers: applied is committed,
+// so a leader of any later term has the same there. Raft looks into its log instead: it
+// refuses what begins before the log does, and the leader then steps back through its own
+// log to the first entry and stays there for good (hashicorp/raft#205). And it compares with
+// the end of a log that a snapshot has replaced, and is sent that snapshot again and again.
+// Of entries that follow no other raft compares none before.
 func (t *Transport) skipApplied(rpc raft.RPC) {
 	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
 	if !ok || req.PrevLogEntry == 0 && len(req.Entries) == 0 { // a probe says nothing of the log
 		return
 	}
-	index, term, newer := t.opts.Applied(req.PrevLogEntry)
-	if !newer {
+	applied, covered := t.opts.Covers(req.PrevLogEntry)
+	if !covered {
 		return
 	}
-	fresh, _ := slices.BinarySearchFunc(req.Entries, index+1, func(l *raft.Log, i uint64) int { return cmp.Compare(l.Index, i) })
-	req.PrevLogEntry, req.PrevLogTerm, req.Entries = index, term, req.Entries[fresh:]
+	fresh, _ := slices.BinarySearchFunc(req.Entries, applied+1, func(l *raft.Log, i uint64) int { return cmp.Compare(l.Index, i) })
+	req.PrevLogEntry, req.PrevLogTerm, req.Entries = 0, 0, req.Entries[fresh:]
 }
 
 // passOver answers a snapshot in raft's place if this node's state has reached it: raft would
@@ -83,7 +85,7 @@ func (t *Transport) passOver(rpc raft.RPC) bool {
 	if !ok || req.LastLogIndex == 0 || t.opts.Follows == nil {
 		return false
 	}
-	if _, _, reached := t.opts.Applied(req.LastLogIndex - 1); !reached || !t.opts.Follows(string(req.ID), req.Term) {
+	if applied, _ := t.opts.Covers(req.LastLogIndex); applied < req.LastLogIndex || !t.opts.Follows(string(req.ID), req.Term) {
 		return false
 	}
 	t.pumping.Go(func() {

@@ -14,7 +14,7 @@ func TestASnapshotThatTheStateHasReachedIsNotInstalled(t *testing.T) {
 	n2 := w.open(t, "n2", nil)
 	n1 := w.open(t, "n1", func(o *Options) {
 		o.Follows = func(leader string, term uint64) bool { return leader == "n2" && term == 3 }
-		o.Applied = func(after uint64) (index, term uint64, newer bool) { return 10, 2, after < 10 }
+		o.Covers = func(index uint64) (applied uint64, covered bool) { return 10, index < 10 }
 	})
 	came := answer(t, n1)
 	state := bytes.Repeat([]byte("state"), 100_000)

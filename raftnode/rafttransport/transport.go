@@ -83,9 +83,10 @@ type Options struct {
 	// Patience: raft that is held up for longer counts as hung. 0: they wait for raft.
 	Follows  func(leaderID string, term uint64) bool
 	Patience time.Duration
-	// Applied returns the newest entry that this node has applied, if it is newer than
-	// the one at index after. Required.
-	Applied func(after uint64) (index, term uint64, newer bool)
+	// Covers returns the newest entry that this node has applied, and whether its state
+	// takes the place of its log at index: that entry was applied, or is the last of a
+	// state that the log may not lead to. Required.
+	Covers func(index uint64) (applied uint64, covered bool)
 	// Secret is the cluster token. Empty: no proof is asked for nor given, and a
 	// peer that asks for one is refused.
 	Secret []byte
@@ -117,8 +118,8 @@ type Network interface {
 
 func (o Options) normalised() (Options, error) {
 	switch {
-	case o.Self == nil || o.Admit == nil || o.Resolve == nil || o.Configured == nil || o.Applied == nil:
-		return o, errors.New("one of Self, Admit, Resolve, Configured, Applied is missing")
+	case o.Self == nil || o.Admit == nil || o.Resolve == nil || o.Configured == nil || o.Covers == nil:
+		return o, errors.New("one of Self, Admit, Resolve, Configured, Covers is missing")
 	case o.Patience > 0 && o.Follows == nil:
 		return o, errors.New("with Patience, Follows is required")
 	case o.Patience < 0 || o.Timeout < 0 || o.MaxPool < 0 || o.MaxRPCsInFlight < 0:

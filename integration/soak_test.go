@@ -33,7 +33,8 @@ type soak struct {
 	net     *netCluster        // nil without namespaces
 	disks   map[*process]*disk // nil without file systems to mount
 	strace  string
-	args    []string // of serve, for replacements
+	deck    []*soakFault // to come
+	args    []string     // of serve, for replacements
 	h       *history
 	clients *soakClients
 	logRead map[*process]int64 // up to where a node's diagnostics were looked through
@@ -118,14 +119,22 @@ func newSoak(t *testing.T, voters int, seed uint64) *soak {
 	return s
 }
 
-// draw chooses the next fault.
+// draw chooses the next fault. All possible ones come before any of them does again.
 func (s *soak) draw(rng *rand.Rand) *soakFault {
-	for {
-		f := &soakFaults[rng.IntN(len(soakFaults))]
-		if s.possible(f) && strings.Contains(f.name, *soakOnly) {
-			return f
+	if len(s.deck) == 0 {
+		for i := range soakFaults {
+			if f := &soakFaults[i]; s.possible(f) && strings.Contains(f.name, *soakOnly) {
+				s.deck = append(s.deck, f)
+			}
 		}
+		if len(s.deck) == 0 {
+			s.t.Fatalf("no fault is possible here whose name contains %q", *soakOnly)
+		}
+		rng.Shuffle(len(s.deck), func(i, j int) { s.deck[i], s.deck[j] = s.deck[j], s.deck[i] })
 	}
+	f := s.deck[0]
+	s.deck = s.deck[1:]
+	return f
 }
 
 // breakOnce has one fault happen and measures what it cost.

@@ -41,7 +41,8 @@ type Health struct {
 type Voter struct {
 	ID     string    `json:"id"`
 	Online bool      `json:"online"`
-	Since  time.Time `json:"since,omitzero"` // the last change; zero: none yet
+	Since  time.Time `json:"since,omitzero"`  // the last change; zero: none yet
+	Reason string    `json:"reason,omitzero"` // why it is offline: ReasonHTTP or ReasonRaft
 }
 
 // Split is two claims to lead in one term.
@@ -134,20 +135,34 @@ func (h *Health) Due(at time.Time, voter string, online bool, holdDown time.Dura
 	return v != nil && v.Online != online && (v.Since.IsZero() || at.Sub(v.Since) >= holdDown)
 }
 
-// Report takes in the leader's word on one voter. It tells at most one change of a
+// Reasons why a leader does not count a voter as online.
+const (
+	ReasonHTTP = "http" // it does not answer pings
+	ReasonRaft = "raft" // it answers pings, and raft has no contact with it
+)
+
+// VoterReport is what a leader reports of one voter.
+type VoterReport struct {
+	Voter         string
+	Online        bool
+	LastContactMs int64  // of what Reason names; -1: never
+	Reason        string // ReasonHTTP or ReasonRaft; "" for a voter that is online
+}
+
+// Report takes in a leader's report of one voter. It emits at most one change of a
 // voter in each hold-down.
-func (h *Health) Report(at time.Time, voter string, online bool, lastContactMs int64, holdDown time.Duration) []event.Event {
-	if !h.Due(at, voter, online, holdDown) {
+func (h *Health) Report(at time.Time, r VoterReport, holdDown time.Duration) []event.Event {
+	if !h.Due(at, r.Voter, r.Online, holdDown) {
 		return nil
 	}
-	v := h.voter(voter)
-	v.Online, v.Since = online, at
-	kind := event.VoterOffline
-	if online {
-		kind = event.VoterOnline
+	v := h.voter(r.Voter)
+	v.Online, v.Since, v.Reason = r.Online, at, r.Reason
+	payload := map[string]any{"voter_id": r.Voter, "last_contact_ms": r.LastContactMs, "active_voters": h.healthy(), "voters": len(h.Voters)}
+	kind := event.VoterOnline
+	if !r.Online {
+		kind, payload["reason"] = event.VoterOffline, r.Reason
 	}
-	told := event.New(kind, map[string]any{"voter_id": voter, "last_contact_ms": lastContactMs, "active_voters": h.healthy(), "voters": len(h.Voters)})
-	return append([]event.Event{told}, h.risk(at, "voter_offline")...)
+	return append([]event.Event{event.New(kind, payload)}, h.risk(at, "voter_offline")...)
 }
 
 // risk tells when no failure is left to spare, and when one is again. A single

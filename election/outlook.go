@@ -27,6 +27,7 @@ type Outlook struct {
 	seen     time.Time // the last look
 	resumed  time.Time // the end of the last stall
 	led      time.Time // when there was a leader last, or the start
+	heard    time.Time // when raft last heard of one
 	had      bool      // a majority and a leader, at least once
 	lost     bool
 	since    time.Time // lost: the last moment with a majority, or a leader
@@ -42,7 +43,8 @@ func NewOutlook(at time.Time, c OutlookConfig) *Outlook {
 // Sight is what a voter sees at one moment.
 type Sight struct {
 	Others []time.Time // when each other voter answered last; zero: never
-	Leader bool        // somebody leads, this node included
+	Leader bool        // somebody leads, this node included: a majority is in reach of that one
+	Heard  time.Time   // when raft last heard of that leader, or as the leader of a majority; zero: never
 }
 
 // Turn is a change in an Outlook.
@@ -79,11 +81,11 @@ func (o *Outlook) See(at time.Time, s Sight) (turns []Turn) {
 		o.resumed = at
 	}
 	o.seen = at
-	majority := o.majority(at, s.Others)
-	inReach := at.Sub(majority) < o.cfg.Reach
 	if s.Leader {
-		o.led = at
+		o.led, o.heard = at, latest(o.heard, s.Heard)
 	}
+	majority := latest(o.majority(at, s.Others), o.heard)
+	inReach := s.Leader || at.Sub(majority) < o.cfg.Reach
 	o.had = o.had || inReach && s.Leader
 	if o.lost {
 		return append(turns, o.recover(at, inReach, s.Leader)...)

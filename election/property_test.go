@@ -33,7 +33,7 @@ func TestFlappingIsToldOnceAHoldDown(t *testing.T) {
 			if rapid.IntRange(0, 9).Draw(t, "what") == 0 {
 				told = h.Configure(at, names[:rapid.IntRange(1, 5).Draw(t, "voters")], func(string) string { return "" })
 			} else {
-				told = h.Report(at, rapid.SampledFrom(names).Draw(t, "voter"), rapid.Bool().Draw(t, "online"), 1, hold)
+				told = h.Report(at, VoterReport{Voter: rapid.SampledFrom(names).Draw(t, "voter"), Online: rapid.Bool().Draw(t, "online"), LastContactMs: 1}, hold)
 			}
 			for _, e := range told {
 				p := fields(e)
@@ -63,14 +63,14 @@ func TestFlappingIsToldOnceAHoldDown(t *testing.T) {
 }
 
 // A voter's own view: losses and returns in turns, a loss as soon as the majority has not
-// answered for as long as an answer counts, and never where it has and somebody leads.
+// answered for as long as an answer counts, and never where it has or somebody leads.
 func TestOutlookIsRightAtEachLook(t *testing.T) {
 	const look = 100 * time.Millisecond
 	rapid.Check(t, func(t *rapid.T) {
 		c := OutlookConfig{Reach: 1500 * time.Millisecond, Leaderless: 5 * time.Second, Grace: 5 * time.Second, Hold: time.Second}
 		o, at := NewOutlook(start, c), start
 		answered := make([]time.Time, rapid.IntRange(1, 4).Draw(t, "others"))
-		lost, formed, led := false, false, start
+		lost, formed, led, heard := false, false, start, time.Time{}
 		for range rapid.IntRange(1, 40).Draw(t, "phases") {
 			up := rapid.SliceOfN(rapid.Bool(), len(answered), len(answered)).Draw(t, "up")
 			leader := rapid.Bool().Draw(t, "leader")
@@ -82,12 +82,14 @@ func TestOutlookIsRightAtEachLook(t *testing.T) {
 					}
 				}
 				majority := slices.SortedFunc(slices.Values(answered), func(a, b time.Time) int { return b.Compare(a) })[(len(answered)+1)/2-1]
-				inReach := at.Sub(majority) < c.Reach
-				formed = formed || inReach && leader
+				sight := Sight{Others: answered, Leader: leader}
 				if leader {
-					led = at
+					led, heard = at, at
+					sight.Heard = at
 				}
-				for _, turn := range o.See(at, Sight{Others: answered, Leader: leader}) {
+				inReach := at.Sub(latest(majority, heard)) < c.Reach
+				formed = formed || (inReach && leader)
+				for _, turn := range o.See(at, sight) {
 					if turn.Kind == TurnLost && (lost || inReach && at.Sub(led) < c.Leaderless) ||
 						turn.Kind == TurnRestored && (!lost || !inReach || !leader) || turn.Kind == TurnStalled {
 						t.Fatalf("%v: turn %d, lost %v, in reach %v, leader %v", at.Sub(start), turn.Kind, lost, inReach, leader)

@@ -122,12 +122,16 @@ func (s *teller) observe(what string, w []string) string {
 	return ""
 }
 
-// see reads at, when each other voter answered, and leader where there is one.
+// see reads at, when each other voter answered, and leader where there is one, as in
+// leader@5s with when raft heard of it last.
 func (s *teller) see(w []string) (text string) {
 	sight := Sight{}
 	for _, word := range w[1:] {
-		if word == "leader" {
+		if heard, ok := strings.CutPrefix(word, "leader"); ok {
 			sight.Leader = true
+			if heard != "" {
+				sight.Heard = s.at(heard[1:])
+			}
 		} else {
 			sight.Others = append(sight.Others, s.at(word))
 		}
@@ -164,7 +168,11 @@ func (s *teller) learn(what string, w []string) []event.Event {
 	case "other-cluster":
 		h.Restart(w)
 	case "online", "offline": // at id; hold-down 5s
-		return h.Report(s.at(w[0]), w[1], what == "online", 1500, 5*time.Second)
+		r := VoterReport{Voter: w[1], Online: what == "online", LastContactMs: 1500}
+		if len(w) > 2 {
+			r.Reason = w[2]
+		}
+		return h.Report(s.at(w[0]), r, 5*time.Second)
 	case "claims": // at term ids
 		return h.Claimed(s.at(w[0]), uint64(s.number(w[1])), w[2:])
 	case "term": // at term leader, and who led before, from, to

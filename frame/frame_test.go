@@ -61,7 +61,7 @@ func commands() []Command {
 		Intent{"n2", "drain"}, IntentAbort{}, Register{[]byte("[]")}, MemberPut{member}, MemberRemove{"n1"},
 		ClockStep{To: time.Unix(1, 2), Agreed: []string{"n1", "n2"}},
 		Hello{Cause: "heartbeat_timeout", Silence: time.Second},
-		VoterHealth{Voter: "n2", Online: true, LastContactMs: -1},
+		VoterHealth{Voter: "n2", LastContactMs: -1, Reason: "raft"},
 		OutageViews{Views: []OutageView{{Voter: "n1", Journal: "j", Seq: 7, Kind: "lost", Began: time.Unix(1, 2).UTC(), Ended: time.Unix(3, 4).UTC(),
 			Term: 3, Leader: "n2", Cause: "unreachable", Refused: 9, Unreachable: []string{"n2", "n3"}}},
 			Up:  []VoterUp{{Voter: "n1", Since: time.Unix(5, 6).UTC(), Before: time.Unix(4, 5).UTC()}},

@@ -15,11 +15,12 @@ const (
 	KindMemberVote  Kind = 22
 )
 
-// VoterHealth is the leader's word that a voter answers, or does not any more.
+// VoterHealth is the leader's report that a voter is reachable, or no longer is.
 type VoterHealth struct {
 	Voter         string
 	Online        bool
-	LastContactMs int64 // -1: never
+	LastContactMs int64  // of what Reason names; -1: never
+	Reason        string // why it is not online: election.ReasonHTTP or ReasonRaft
 }
 
 // OutageView is what one voter saw of a time without a majority, or without
@@ -97,7 +98,8 @@ func (CatchUp) Kind() Kind     { return KindCatchUp }
 func (MemberVote) Kind() Kind  { return KindMemberVote }
 
 func (c VoterHealth) appendTo(b []byte) []byte {
-	return binary.AppendVarint(appendBool(appendString(b, c.Voter), c.Online), c.LastContactMs)
+	b = binary.AppendVarint(appendBool(appendString(b, c.Voter), c.Online), c.LastContactMs)
+	return appendString(b, c.Reason)
 }
 
 func (v OutageView) appendTo(b []byte) []byte {

@@ -49,7 +49,7 @@ var kinds = [256]kind{
 	}},
 
 	KindVoterHealth: {LevelHealth, func(d *decoder) Command {
-		return VoterHealth{Voter: d.string(), Online: d.bool(), LastContactMs: d.varint()}
+		return VoterHealth{Voter: d.string(), Online: d.bool(), LastContactMs: d.varint(), Reason: d.string()}
 	}},
 	KindOutageViews: {LevelHealth, func(d *decoder) Command { return d.outageViews() }},
 	KindSplitBrain:  {LevelHealth, func(d *decoder) Command { return SplitBrain{Term: d.uvarint(), Leaders: d.strings()} }},

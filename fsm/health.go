@@ -79,7 +79,7 @@ func (a *applier) decideHealth(c frame.Command) (Result, error) {
 	h, at := &a.s.health, a.time()
 	switch c := c.(type) {
 	case frame.VoterHealth:
-		a.late = append(a.late, h.Report(at, c.Voter, c.Online, c.LastContactMs, a.s.settings.HealthHoldDown)...)
+		a.late = append(a.late, h.Report(at, election.VoterReport(c), a.s.settings.HealthHoldDown)...)
 	case frame.OutageViews:
 		a.late = append(a.late, h.Reconcile(evidence(c))...)
 	case frame.SplitBrain:

@@ -174,9 +174,9 @@ func (s *teller) request(words []string) request {
 		return do(frame.Purge{OlderThan: age, Letters: numbers(words[2:])})
 	case "import": // contents, whose row is the same number
 		return do(s.imports(words[1:]))
-	case "online", "offline": // n2 1500
+	case "online", "offline": // n2 1500, or n2 1500 raft
 		ms, _ := strconv.ParseInt(words[2], 10, 64)
-		return do(frame.VoterHealth{Voter: words[1], Online: words[0] == "online", LastContactMs: ms})
+		return do(frame.VoterHealth{Voter: words[1], Online: words[0] == "online", LastContactMs: ms, Reason: strings.Join(words[3:], "")})
 	case "vote", "novote": // n4 operator
 		return do(frame.MemberVote{ID: words[1], Wanted: words[0] == "vote", Reason: words[2]})
 	case "journals":

@@ -78,10 +78,22 @@ type Limits struct {
 // Disk says when a disk counts as full. A zero field takes its default, a
 // negative one turns it off.
 type Disk struct {
-	MinFree int64 // below so many free bytes appends are refused; 256 MiB
-	Reserve int64 // bytes kept back to start and trim with; 64 MiB
-	// Free replaces the file system's word on free bytes; nil in production.
-	Free func() (uint64, error)
+	// MinFree: with fewer free bytes appends are refused; 5 % of the volume, at least 64 MiB
+	// and at most 1 GiB.
+	MinFree int64
+	// Reserve: bytes kept back to start and trim with; a quarter of MinFree, at least 16 MiB
+	// and at most 64 MiB.
+	Reserve int64
+	// Space replaces what the file system says of free bytes and of the volume's size; nil
+	// in production.
+	Space func() (free, size uint64, err error)
+}
+
+// on returns d with its defaults for a volume of size bytes.
+func (d Disk) on(size uint64) Disk {
+	orDefault(&d.MinFree, min(max(int64(size/20), 64<<20), 1<<30))
+	orDefault(&d.Reserve, min(max(d.MinFree/4, 16<<20), 64<<20))
+	return d
 }
 
 func orDefault[T comparable](v *T, fallback T) {
@@ -114,8 +126,6 @@ func (c *Config) Validate() error {
 	orDefault(&c.Limits.QueueRequests, 32768)
 	orDefault(&c.Limits.QueueBytes, 64<<20)
 	orDefault(&c.Limits.RequestBytes, 32<<20)
-	orDefault(&c.Disk.MinFree, 256<<20)
-	orDefault(&c.Disk.Reserve, 64<<20)
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -122,9 +123,10 @@ func (c *contacts) majority(self raft.ServerID, servers []raft.Server, term uint
 // beside AppendEntries: the transport keeps one RPC in flight.
 type notedTransport struct {
 	*rafttransport.Transport
-	contacts *contacts
-	eager    *eager
-	retries  *retries
+	contacts  *contacts
+	eager     *eager
+	retries   *retries
+	abdicated *atomic.Uint64 // the term in which this node has left its leadership
 }
 
 var _ raft.WithPreVote = notedTransport{}
@@ -132,6 +134,9 @@ var _ raft.WithPreVote = notedTransport{}
 // AppendEntries implements raft.Transport.
 func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress,
 	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if args.Term == t.abdicated.Load() {
+		return errAbdicated
+	}
 	began := time.Now()
 	t.contacts.begin(id)
 	defer t.contacts.end(id)

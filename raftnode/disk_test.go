@@ -3,9 +3,11 @@ package raftnode
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
@@ -24,33 +26,30 @@ func (d *disks) set(free uint64, ids ...string) {
 	}
 }
 
-func (d *disks) of(id string) func() (uint64, error) {
-	return func() (uint64, error) {
+func (d *disks) of(id string) func() (free, size uint64, err error) {
+	return func() (uint64, uint64, error) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if free, told := d.free[id]; told {
-			return free, nil
+		if free, set := d.free[id]; set {
+			return free, 1 << 40, nil
 		}
-		return 1 << 40, nil
+		return 1 << 40, 1 << 40, nil
 	}
 }
 
 func TestAFullDiskRefusesAppendsAndLetsCommitsAndTrimsPass(t *testing.T) {
 	t.Parallel()
 	d := &disks{free: map[string]uint64{}}
-	c := voters(t, 3, func(cfg *Config) {
-		cfg.Disk = Disk{MinFree: 1 << 30, Reserve: 1 << 20, Free: d.of(cfg.ID)}
+	c := voters(t, 1, func(cfg *Config) {
+		cfg.Disk = Disk{MinFree: 1 << 30, Reserve: 1 << 20, Space: d.of(cfg.ID)}
 	})
 	leader := c.leader()
 	publish(t, leader, 1)
 	reserve := leader.dir.Path(datadir.ReserveFile)
 	eventually(t, "a reserve", func() bool { _, err := os.Stat(reserve); return err == nil })
 
-	appends := func() (err error) {
-		eventually(t, "a leader to ask", func() bool {
-			_, err = leader.Propose(t.Context(), numbered(2))
-			return !errors.Is(err, ErrNoLeader)
-		})
+	appends := func() error {
+		_, err := leader.Propose(t.Context(), numbered(2))
 		return err
 	}
 	d.set(1<<20, leader.cfg.ID)
@@ -69,13 +68,56 @@ func TestAFullDiskRefusesAppendsAndLetsCommitsAndTrimsPass(t *testing.T) {
 	d.set(1<<31, leader.cfg.ID)
 	eventually(t, "appends are taken again", func() bool { return appends() == nil })
 	eventually(t, "the reserve is back", func() bool { _, err := os.Stat(reserve); return err == nil })
+}
 
+// One full disk of three stops nobody: a leader hands over to a voter with room, a
+// follower sends what it is asked for to the leader.
+func TestALeaderWhoseDiskIsFullHandsOver(t *testing.T) {
+	t.Parallel()
+	d := &disks{free: map[string]uint64{}}
+	c := voters(t, 3, func(cfg *Config) {
+		cfg.Disk = Disk{MinFree: 1 << 30, Reserve: 1 << 20, Space: d.of(cfg.ID)}
+	})
+	full := c.leader()
+	publish(t, full, 1)
 	followers := c.followers()
-	d.set(1<<20, followers[0].cfg.ID)
-	eventually(t, "the follower reports it", func() bool { return followers[0].Report().DiskFull })
-	if err := appends(); err != nil {
-		t.Errorf("one full voter of three, of whom no quorum needs it: %v", err)
+	appends := func(n *Node) (err error) {
+		eventually(t, "a leader to ask", func() bool {
+			_, err = n.Propose(t.Context(), numbered(2))
+			return !errors.Is(err, ErrNoLeader)
+		})
+		return err
 	}
-	d.set(1<<20, followers[1].cfg.ID)
-	eventually(t, "with two full voters of three appends are refused", func() bool { return errors.Is(appends(), ErrDiskFull) })
+	d.set(1<<20, full.cfg.ID)
+	eventually(t, "another leads", func() bool { return followers[0].proposer.openTerm()+followers[1].proposer.openTerm() != 0 })
+	for _, n := range c.all() {
+		if err := appends(n); err != nil {
+			t.Errorf("one full voter of three, of whom no quorum needs it; asked at %s: %v", n.cfg.ID, err)
+		}
+	}
+	if kinds := told(t, followers[0]); !slices.Contains(kinds, string(event.LeaderStepdown)) || slices.Contains(kinds, string(event.LeaderLost)) {
+		t.Errorf("the log reports %v", kinds)
+	}
+	eventually(t, "every member's disk is known", func() bool {
+		return !slices.ContainsFunc(c.leader().Status().Members, func(m MemberStatus) bool {
+			return m.Disk == nil || m.Disk.Full != (m.ID == full.cfg.ID) || m.Disk.MinFreeBytes != 1<<30
+		})
+	})
+	d.set(1<<20, followers[0].cfg.ID)
+	eventually(t, "with two full voters of three appends are refused", func() bool { return errors.Is(appends(c.leader()), ErrDiskFull) })
+}
+
+func TestTheBoundOfADiskIsAShareOfIt(t *testing.T) {
+	for size, want := range map[uint64]Disk{
+		320 << 20: {MinFree: 64 << 20, Reserve: 16 << 20},
+		4 << 30:   {MinFree: 214748364, Reserve: 53687091},
+		1 << 40:   {MinFree: 1 << 30, Reserve: 64 << 20},
+	} {
+		if got := (Disk{}).on(size); got.MinFree != want.MinFree || got.Reserve != want.Reserve {
+			t.Errorf("of %d MiB: %d and %d, not %d and %d", size>>20, got.MinFree, got.Reserve, want.MinFree, want.Reserve)
+		}
+	}
+	if got := (Disk{MinFree: 5 << 20, Reserve: -1}).on(1 << 40); got.MinFree != 5<<20 || got.Reserve != -1 {
+		t.Errorf("what was set does not hold: %+v", got)
+	}
 }

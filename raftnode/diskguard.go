@@ -28,15 +28,32 @@ type diskGuard struct {
 	voters func() (all, full int)
 
 	low     atomic.Bool
-	mu      sync.Mutex // held to look, and to touch the reserve
-	reserve bool       // stands on the disk
+	free    atomic.Uint64 // bytes, when last looked at
+	stuck   atomic.Bool   // the last hand-over to a voter with room failed
+	mu      sync.Mutex    // held to look, and to touch the reserve
+	reserve bool          // is on the disk
 }
 
-func newDiskGuard(dir *datadir.Dir, bounds Disk, logger hclog.Logger) *diskGuard {
-	if bounds.Free == nil {
-		bounds.Free = dir.FreeBytes
+// DiskStatus is how full a member's disk is.
+type DiskStatus struct {
+	FreeBytes    uint64 `json:"free_bytes"`
+	MinFreeBytes uint64 `json:"min_free_bytes"` // with less the member takes no appends; 0: it always does
+	Full         bool   `json:"full"`
+}
+
+func newDiskGuard(dir *datadir.Dir, bounds Disk, logger hclog.Logger) (*diskGuard, error) {
+	if bounds.Space == nil {
+		bounds.Space = dir.Space
 	}
-	return &diskGuard{dir: dir, bounds: bounds, logger: logger, voters: func() (int, int) { return 1, 0 }}
+	_, size, err := bounds.Space()
+	if err != nil {
+		return nil, err
+	}
+	return &diskGuard{dir: dir, bounds: bounds.on(size), logger: logger, voters: func() (int, int) { return 1, 0 }}, nil
+}
+
+func (g *diskGuard) status() DiskStatus {
+	return DiskStatus{FreeBytes: g.free.Load(), MinFreeBytes: uint64(max(g.bounds.MinFree, 0)), Full: g.low.Load()}
 }
 
 func (g *diskGuard) run(ctx context.Context) {
@@ -54,14 +71,15 @@ func (g *diskGuard) run(ctx context.Context) {
 
 // check looks at the disk once.
 func (g *diskGuard) check() {
-	if g.bounds.MinFree < 0 {
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	free, err := g.bounds.Free()
+	free, _, err := g.bounds.Space()
 	if err != nil {
-		g.logger.Warn("can not tell the free space", "error", err)
+		g.logger.Warn("the free space is not known", "error", err)
+		return
+	}
+	g.free.Store(free)
+	if g.bounds.MinFree < 0 {
 		return
 	}
 	bound := uint64(g.bounds.MinFree)
@@ -109,13 +127,24 @@ func (g *diskGuard) keepBack() {
 	g.reserve = true
 }
 
-// admitsAppends is asked by the leader for every append.
+// admitsAppends is asked by the leader for every append. While another voter has room,
+// this node is about to hand over to it, and clients had better ask again.
 func (g *diskGuard) admitsAppends() error {
-	if g.low.Load() {
-		return fmt.Errorf("raftnode: append: %w: less than %d bytes are free: trim the log or make room", ErrDiskFull, g.bounds.MinFree)
+	all, full := g.voters()
+	low := g.low.Load()
+	if low {
+		full++
 	}
-	if all, full := g.voters(); full > 0 && all-full <= all/2 {
+	switch {
+	case full == 0:
+		return nil
+	case all-full <= all/2:
 		return fmt.Errorf("raftnode: append: %w: on %d of %d voters: trim the log or make room", ErrDiskFull, full, all)
+	case low && g.stuck.Load():
+		return fmt.Errorf("raftnode: append: %w: fewer than %d bytes are free, and leadership could not be handed over: trim the log or make room",
+			ErrDiskFull, g.bounds.MinFree)
+	case low:
+		return fmt.Errorf("raftnode: append: %w: this node's disk is nearly full and it hands over", ErrNoLeader)
 	}
 	return nil
 }
@@ -124,9 +153,39 @@ func (g *diskGuard) admitsAppends() error {
 func (n *Node) fullVoters() (all, full int) {
 	ids := votersOf(n.servers())
 	for _, id := range ids {
-		if s, _ := n.watch.last(id); s.report.DiskFull {
+		if s, _ := n.watch.last(id); s.report.Disk.Full {
 			full++
 		}
 	}
 	return len(ids), full
+}
+
+// yieldAgain is how long a leader that can not write waits after a hand-over that failed.
+const yieldAgain = 10 * time.Second
+
+// yieldFullDisk hands leadership over when this node's disk is nearly full and a majority
+// of the voters has room, until ctx ends with this node's leadership.
+func (n *Node) yieldFullDisk(ctx context.Context) {
+	tick := time.NewTicker(n.cfg.Timing.Ping / hurry)
+	defer tick.Stop()
+	n.disk.stuck.Store(false)
+	var next time.Time
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		all, full := n.fullVoters()
+		if !n.disk.low.Load() || all-full-1 <= all/2 || time.Now().Before(next) {
+			continue
+		}
+		err := n.stepDown(ctx, "", causeDiskFull)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		n.disk.stuck.Store(true)
+		next = time.Now().Add(yieldAgain)
+		n.logger.Error("this node's disk is nearly full, and nobody takes over", "error", err)
+	}
 }

@@ -80,6 +80,30 @@ func (e *eager) ship(logs []*raft.Log, prevTerm, commit uint64) {
 	}
 }
 
+// has reports whether a follower has answered that it has stored last, a leader's entry,
+// and all before it.
+func (e *eager) has(id raft.ServerID, last *raft.Log) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f := e.followers[id]
+	if f == nil || f.newest.Term != last.Term {
+		return false
+	}
+	if f.matched >= last.Index {
+		return true
+	}
+	c := f.call
+	if c == nil || c.args.Term != last.Term || lastEntry(&c.args) < last.Index {
+		return false
+	}
+	select {
+	case <-c.done:
+		return c.err == nil && c.resp.Success
+	default:
+		return false
+	}
+}
+
 // follower returns what is known of one, which from the first time on has a goroutine.
 func (e *eager) follower(id raft.ServerID) *eagerFollower {
 	f := e.followers[id]

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
@@ -15,6 +16,7 @@ import (
 const (
 	causeOperator = "operator"
 	causeShutdown = "shutdown"
+	causeDiskFull = "disk_full"
 )
 
 // pause refuses what is and will be asked, while leadership of term is handed
@@ -45,12 +47,16 @@ func (p *proposer) resume(term uint64) {
 // along. It returns once this node no longer leads; who leads then is for the
 // voters to say. Requests are refused with ErrNoLeader meanwhile.
 func (n *Node) StepDown(ctx context.Context, target string) error {
+	return n.stepDown(ctx, target, causeOperator)
+}
+
+func (n *Node) stepDown(ctx context.Context, target, cause string) error {
 	release, err := n.exclusively(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return n.handOver(ctx, target, causeOperator)
+	return n.handOver(ctx, target, cause)
 }
 
 func (n *Node) handOver(ctx context.Context, target, cause string) error {
@@ -103,39 +109,70 @@ func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error
 	return fmt.Errorf("raftnode: step down: %w", err)
 }
 
-// successor is the voter to hand over to: the one named, or of those that answer
-// the one that has applied most.
+// successor is the voter to hand over to: the one named, or of those that are there
+// and answer now the one that has applied most; one with room on its disk, if there is any.
 func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error) {
 	if s, listed := n.server(named); named != "" && !listed {
 		return datadir.Peer{}, fmt.Errorf("%w: %s", ErrUnknownMember, named)
 	} else if named != "" && s.Suffrage != raft.Voter {
 		return datadir.Peer{}, fmt.Errorf("%w: %s", ErrNotVoter, named)
+	} else if named == n.cfg.ID {
+		return datadir.Peer{}, fmt.Errorf("%w: %s leads already", ErrNoTarget, named)
 	}
-	var best datadir.Peer
-	var most uint64
+	var there []string
 	for _, id := range votersOf(n.servers()) {
-		if id == n.cfg.ID || named != "" && id != named {
+		if id == n.cfg.ID || (named != "" && id != named) {
 			continue
 		}
-		p, known := n.peer(id)
-		if !known {
-			continue
-		}
-		s, err := n.watch.ask(ctx, p)
-		if err != nil || s.report.Diverged {
-			continue
-		}
-		if best.ID == "" || s.report.Applied > most {
-			best, most = p, s.report.Applied
+		if reason, _ := n.watch.absence(id); reason == "" {
+			there = append(there, id)
+		} else if named != "" {
+			return datadir.Peer{}, fmt.Errorf("%w: %s: %s", ErrNoTarget, named, absenceText(reason))
 		}
 	}
-	if best.ID == "" {
-		if named != "" {
-			return best, fmt.Errorf("%w: %s leads already, or does not answer", ErrNoTarget, named)
+	candidates := n.peersAmong(there)
+	asking, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	answers := n.watch.askAll(asking, candidates)
+	var best datadir.Peer
+	var chosen Report
+	for _, p := range candidates {
+		s, answered := answers[p.ID]
+		if !answered || s.report.Diverged {
+			continue
 		}
+		roomier := chosen.Disk.Full && !s.report.Disk.Full
+		further := chosen.Disk.Full == s.report.Disk.Full && s.report.Applied > chosen.Applied
+		if best.ID == "" || roomier || further {
+			best, chosen = p, s.report
+		}
+	}
+	switch {
+	case best.ID != "":
+		return best, nil
+	case named != "":
+		return best, fmt.Errorf("%w: %s does not answer, or its state differs", ErrNoTarget, named)
+	default:
 		return best, ErrNoTarget
 	}
-	return best, nil
+}
+
+// absenceText is a reason of watch.absence, for people.
+func absenceText(reason string) string {
+	if reason == election.ReasonRaft {
+		return "it answers over HTTP, and raft has no contact with it: look at its raft port"
+	}
+	return "it does not answer over HTTP"
+}
+
+// peersAmong are the members of ids that are known.
+func (n *Node) peersAmong(ids []string) (peers []datadir.Peer) {
+	for _, id := range ids {
+		if p, known := n.peer(id); known {
+			peers = append(peers, p)
+		}
+	}
+	return peers
 }
 
 // peer is a member with the raft address of raft's configuration.

@@ -59,23 +59,19 @@ func (c *care) voters(ctx context.Context, now time.Time) error {
 	reach := n.cfg.Timing.Ping * time.Duration(n.cfg.Timing.Misses)
 	health, hold := n.machine.Health(), n.machine.Settings().HealthHoldDown
 	for _, v := range health.Voters {
-		s, healthy := n.watch.last(v.ID)
-		online, sure := healthy, now.Sub(c.since) >= reach
-		if v.ID == n.cfg.ID {
-			online, sure = true, true
-		} else if online {
-			sure = n.watch.steady(v.ID)
+		reason, silent := n.watch.absence(v.ID)
+		online, sure := reason == "", now.Sub(c.since) >= reach
+		if online {
+			sure = v.ID == n.cfg.ID || n.watch.steady(v.ID)
 		}
 		if !sure || !health.Due(n.clock.now(), v.ID, online, hold) {
 			continue
 		}
-		told := frame.VoterHealth{Voter: v.ID, Online: online, LastContactMs: -1}
-		if v.ID == n.cfg.ID {
-			told.LastContactMs = 0
-		} else if !s.at.IsZero() {
-			told.LastContactMs = now.Sub(s.at).Milliseconds()
+		report := frame.VoterHealth{Voter: v.ID, Online: online, LastContactMs: -1, Reason: reason}
+		if silent >= 0 {
+			report.LastContactMs = silent.Milliseconds()
 		}
-		if err := n.decide(ctx, told); err != nil {
+		if err := n.decide(ctx, report); err != nil {
 			return err
 		}
 	}

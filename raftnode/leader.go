@@ -18,7 +18,7 @@ const (
 	tickEvery   = 100 * time.Millisecond // how exactly deadlines are kept
 	tickBackoff = time.Minute            // at most so long between ticks that move nothing
 	insistEvery = 20 * time.Millisecond
-	clockAsk    = 500 * time.Millisecond // bound of asking voters for their clocks
+	askFor      = 500 * time.Millisecond // bound of asking voters for their clocks, or who could lead
 	keptTerms   = 16
 )
 
@@ -200,8 +200,10 @@ func (n *Node) lead(ctx context.Context) {
 		if moved, leading := n.edges.take(); moved {
 			acting.end()
 			n.proposer.shift(gateClosed, 0)
+			n.watch.lead(false)
 			if n.gain(ctx, leading) {
-				acting.begin(ctx, n.ticks, n.tend, n.tellHealth, n.pilot, n.tellPressure)
+				n.watch.lead(true)
+				acting.begin(ctx, n.ticks, n.tend, n.tellHealth, n.pilot, n.tellPressure, n.yieldFullDisk, n.leaveHungDisk)
 			}
 		}
 		select {
@@ -391,27 +393,10 @@ func (n *Node) voterClocks(ctx context.Context) (clocks []voterClock, voters int
 	if _, ok := stepAgreed(clocks, len(ids)); ok {
 		return clocks, len(ids)
 	}
-	return append(clocks, n.askClocks(ctx, silent)...), len(ids)
-}
-
-func (n *Node) askClocks(ctx context.Context, ids []string) (clocks []voterClock) {
-	ctx, cancel := context.WithTimeout(ctx, clockAsk)
+	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	for _, id := range ids {
-		asking.Go(func() {
-			m, known := n.machine.Member(id)
-			if !known {
-				return
-			}
-			if s, err := n.watch.ask(ctx, peerOf(m)); err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				clocks = append(clocks, voterClock{id: id, offset: s.offset})
-			}
-		})
+	for id, s := range n.watch.askAll(ctx, n.peersAmong(silent)) {
+		clocks = append(clocks, voterClock{id: id, offset: s.offset})
 	}
-	asking.Wait()
-	return clocks
+	return clocks, len(ids)
 }

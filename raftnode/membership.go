@@ -147,6 +147,9 @@ func (n *Node) promote(ctx context.Context, id, addr, reason string) (warning st
 	if err := n.caughtUp(ctx, id, n.machine.Applied()); err != nil {
 		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
 	}
+	if reason, _ := n.watch.absence(id); reason != "" {
+		return "", fmt.Errorf("raftnode: promote %s: %w: %s", id, ErrNotCaughtUp, absenceText(reason))
+	}
 	if wanted, _ := n.machine.VoteWanted(id); !wanted {
 		if err := n.wish(ctx, id, true, reason); err != nil {
 			return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
@@ -230,14 +233,14 @@ func (n *Node) withdraw(ctx context.Context, id string) error {
 }
 
 // without counts the voters that would be left without one, and those of them that
-// answer.
+// are there.
 func (n *Node) without(id string) (left, healthy int) {
 	for _, voter := range votersOf(n.servers()) {
 		if voter == id {
 			continue
 		}
 		left++
-		if _, answers := n.watch.last(voter); answers || voter == n.cfg.ID {
+		if n.watch.there(voter) {
 			healthy++
 		}
 	}

@@ -45,6 +45,8 @@ type Node struct {
 	removals   removals
 	contacts   contacts
 	eager      *eager
+	write      leaderWrite
+	abdicated  atomic.Uint64 // the term in which this node has left its leadership, see leaveHungDisk
 	compaction *compaction
 	forming    forming
 	refused    refused
@@ -95,7 +97,10 @@ func (n *Node) openFolder() (err error) {
 	if err != nil {
 		return err
 	}
-	n.disk = newDiskGuard(n.dir, n.cfg.Disk, n.logger.Named("disk"))
+	n.disk, err = newDiskGuard(n.dir, n.cfg.Disk, n.logger.Named("disk"))
+	if err != nil {
+		return err
+	}
 	n.disk.check() // on a full disk the reserve is what the stores open with
 	n.stores, err = raftstore.Open(raftstore.Options{Dir: n.dir.Path(datadir.RaftDir), SyncTimeout: n.cfg.Timing.Sync, Fatal: n.cfg.Fatal, Logger: n.logger.Named("store"), OnStore: n.cfg.OnStore})
 	if err != nil {
@@ -155,6 +160,7 @@ func (n *Node) sameCluster() error {
 func (n *Node) openTransport() (err error) {
 	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.knownPeers)
 	n.watch.onRound, n.watch.urgent = n.afterRound, n.spareNone
+	n.watch.heard = func(id string) time.Time { return n.contacts.newest(raft.ServerID(id)) }
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
 		Self: n.identity, Admit: n.admit, Hear: n.hear, Resolve: n.memberAt, Configured: n.mayVote,
@@ -192,8 +198,8 @@ func (n *Node) openRaft() error {
 		onApply: n.afterApply, onDiverge: n.suspect, released: make(chan struct{})}
 	n.compaction = newCompaction(n.stores, n.cfg.Timing, n.neededByOthers, n.logger)
 	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
-	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.compaction.from, n.snapshots.base.Load, n.shipEagerly, n.compaction.stored},
-		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager, &retries{contact: n.awaitContact}})
+	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.compaction.from, n.snapshots.base.Load, n.shipEagerly, n.storedLogs},
+		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager, &retries{contact: n.awaitContact}, &n.abdicated})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)
 	}
@@ -222,9 +228,16 @@ func (n *Node) shipEagerly(logs []*raft.Log) {
 	}
 	var before raft.Log
 	if err := n.stores.Log().GetLog(logs[0].Index-1, &before); err == nil {
+		n.write.begin(logs, before.Term)
 		n.eager.ship(logs, before.Term, r.CommitIndex())
 		runtime.Gosched() // the senders first: this goroutine is about to wait for the disk
 	}
+}
+
+// storedLogs runs in raft's own goroutine once entries are stored.
+func (n *Node) storedLogs() {
+	n.write.end()
+	n.compaction.stored()
 }
 
 func (n *Node) raftConfig(notify chan<- bool) *raft.Config {

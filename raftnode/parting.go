@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -102,18 +101,9 @@ func (p parting) turn(ctx context.Context) int {
 		_, votes := left[m.ID]
 		return !votes || m.ID == p.cfg.ID
 	})
-	var asking sync.WaitGroup
-	var mu sync.Mutex
-	for _, m := range others {
-		asking.Go(func() {
-			if s, err := p.watch.ask(ctx, m); err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				left[m.ID] = s.report.LastIndex
-			}
-		})
+	for id, s := range p.watch.askAll(ctx, others) {
+		left[id] = s.report.LastIndex
 	}
-	asking.Wait()
 	return turnOf(p.cfg.ID, left)
 }
 

@@ -46,8 +46,9 @@ type Report struct {
 	LastIndex    uint64    `json:"last_index"` // of its raft log
 	LeaderID     string    `json:"leader_id"`
 	LeaderHTTP   string    `json:"leader_http"`
-	DiskFull     bool      `json:"disk_full"`
 	Diverged     bool      `json:"diverged"`
+
+	Disk DiskStatus `json:"disk"`
 
 	// While no cluster is formed: how many voters are to form it, whom the node
 	// sees, itself included, sorted by id, and whether it has settled on them.

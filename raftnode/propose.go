@@ -63,7 +63,7 @@ func requestBytes(r frame.Request) int {
 }
 
 func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, error) {
-	if r.Command.Kind() == frame.KindPublish {
+	if r.Command.Kind() == frame.KindPublish && n.proposer.openTerm() != 0 {
 		if err := n.disk.admitsAppends(); err != nil {
 			return fsm.Result{}, err
 		}

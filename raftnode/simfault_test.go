@@ -11,6 +11,7 @@ import (
 type fault struct {
 	kind     string
 	how      loss
+	via      port // of all links
 	links    []link
 	down     []string
 	graceful bool
@@ -53,6 +54,12 @@ func (s *simulation) draw() fault {
 	default:
 		f.kind, f.stepDown = "step-down", true
 	}
+	if k := s.rng.IntN(10); len(f.links) > 0 && f.kind != "paused node" && k < 3 {
+		f.via = [...]port{raftPort, raftPort, httpPort}[k]
+		for i := range f.links {
+			f.links[i].via = f.via
+		}
+	}
 	if s.rng.IntN(10) == 0 && f.kind != "restart" {
 		f.kind, f.down = f.kind+" and crash", []string{one}
 	}
@@ -71,7 +78,7 @@ func (s *simulation) leaderID(fallback string) string {
 func (s *simulation) pick(which func(link) bool) (links []link) {
 	for _, from := range s.ids {
 		for _, to := range s.ids {
-			if l := (link{from, to}); from != to && which(l) {
+			if l := (link{from: from, to: to}); from != to && which(l) {
 				links = append(links, l)
 			}
 		}
@@ -101,12 +108,13 @@ func (s *simulation) some(count int) []string {
 	return ids[:count]
 }
 
-// reachesMajority reports whether a node runs under f and is connected both ways
-// with a majority, itself included.
+// reachesMajority reports whether a node runs under f and its raft is connected both
+// ways with a majority, itself included.
 func (s *simulation) reachesMajority(id string, f fault) bool {
 	reached := 0
 	for _, to := range s.ids {
-		cut := slices.Contains(f.links, link{id, to}) || slices.Contains(f.links, link{to, id})
+		there, back := link{id, to, f.via}, link{to, id, f.via}
+		cut := f.via != httpPort && (slices.Contains(f.links, there) || slices.Contains(f.links, back))
 		if !cut && !slices.Contains(f.down, to) && !slices.Contains(f.down, id) {
 			reached++
 		}

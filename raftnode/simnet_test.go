@@ -34,10 +34,34 @@ const (
 
 func (l loss) String() string { return [...]string{"hold", "drop", "reset"}[l] }
 
-// link is one direction between two nodes.
-type link struct{ from, to string }
+// link is one direction between two nodes, for the traffic of one of their ports or of
+// both.
+type link struct {
+	from, to string
+	via      port
+}
 
-func (l link) back() link { return link{l.to, l.from} }
+type port int
+
+const (
+	bothPorts port = iota
+	raftPort
+	httpPort
+)
+
+func (p port) String() string { return [...]string{"", "raft ", "http "}[p] }
+
+func (l link) String() string { return fmt.Sprintf("%s%s>%s", l.via, l.from, l.to) }
+
+func (l link) back() link { return link{l.to, l.from, l.via} }
+
+// ports are the links of single ports in l.
+func (l link) ports() []link {
+	if l.via != bothPorts {
+		return []link{l}
+	}
+	return []link{{l.from, l.to, raftPort}, {l.from, l.to, httpPort}}
+}
 
 // thin is what a link carries; a zero field bounds nothing.
 type thin struct {
@@ -46,11 +70,11 @@ type thin struct {
 }
 
 // simnet connects the nodes of one simulated cluster: raft's connections and the
-// calls of Peers go over the same links. Bytes take no time, but over a thin link. A node
+// calls of Peers, each over the links of its port. Bytes take no time, but over a thin link. A node
 // n1 listens for raft at n1:1 and is the member with the HTTP address n1.
 type simnet struct {
 	mu        sync.Mutex
-	cuts      map[link]loss
+	cuts      map[link]loss // of single ports
 	thin      map[link]thin
 	busy      map[link]time.Time // until when a thin link transmits
 	changed   chan struct{}      // closed when cuts, listeners or nodes change
@@ -74,8 +98,10 @@ func (w *simnet) cut(how loss, links ...link) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, l := range links {
-		if _, already := w.cuts[l]; !already {
-			w.cuts[l] = how
+		for _, l := range l.ports() {
+			if _, already := w.cuts[l]; !already {
+				w.cuts[l] = how
+			}
 		}
 	}
 	for c := range w.conns {
@@ -160,7 +186,7 @@ func (h simHost) Listen(_ context.Context, addr string) (net.Listener, error) {
 // Dial implements rafttransport.Network. Over a cut link it waits.
 func (h simHost) Dial(ctx context.Context, addr string) (c net.Conn, err error) {
 	to, _, _ := net.SplitHostPort(addr)
-	l := link{h.id, to}
+	l := link{h.id, to, raftPort}
 	err = h.pass(ctx, func() (bool, error) {
 		listener := h.listeners[addr]
 		switch {
@@ -366,7 +392,7 @@ func (c *simConn) Write(p []byte) (int, error) {
 // carried all it may.
 func (c *simConn) transmit(bytes int) error {
 	s := c.out
-	t := c.net.thin[s.link]
+	t := c.net.thin[link{from: s.link.from, to: s.link.to}]
 	if s.sent += bytes; t.carries > 0 && s.sent > t.carries {
 		c.in.fail(syscall.ECONNRESET)
 		s.fail(syscall.ECONNRESET)
@@ -434,7 +460,7 @@ func (c *simConn) until(s *simStream, deadline *time.Time, t time.Time) error {
 // call is one call of Peers from h: connected both ways, carried out by the node
 // that is there, and answered if the way back is open then.
 func call[T any](ctx context.Context, h simHost, url string, do func(*Node) (T, error)) (answer T, err error) {
-	l := link{h.id, strings.TrimPrefix(url, "http://")}
+	l := link{h.id, strings.TrimPrefix(url, "http://"), httpPort}
 	var n *Node
 	err = h.pass(ctx, func() (bool, error) {
 		n = h.nodes[l.to]

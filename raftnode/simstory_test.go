@@ -223,7 +223,7 @@ func (s *story) end() (errs []error) {
 // long outage that somebody saw stands there once, none that was not, and no calm
 // time is part of one.
 func (s *story) outages(done []inflicted, calm []span) (errs []error) {
-	const long = 5 * time.Second
+	const long, leaderless = 5 * time.Second, 15 * time.Second
 	matched := map[uint64]bool{}
 	wrong := func(from, to time.Time, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("from %v to %v: %s%s", hms(from), hms(to), fmt.Sprintf(format, args...), s.about(done, from, to)))
@@ -239,7 +239,11 @@ func (s *story) outages(done []inflicted, calm []span) (errs []error) {
 				matched[l.offset] = true
 			}
 		}
-		if len(found) > 1 || len(found) == 0 && o.seen && o.to.Sub(o.from) > long {
+		enough := long
+		if o.raftOnly {
+			enough = leaderless
+		}
+		if len(found) > 1 || (len(found) == 0 && o.seen && o.to.Sub(o.from) > enough) {
 			wrong(o.from, o.to, "there was no majority, QUORUM_LOST stands at %v", found)
 		}
 	}

@@ -122,6 +122,7 @@ type inflicted struct {
 	quorum   bool // a node could reach a majority
 	whole    bool // as many as a majority could: where less can, they elect late, or not
 	seen     bool // a node ran all the time
+	raftOnly bool // the nodes reached each other over HTTP: only that nobody led shows it
 }
 
 func newSimulation(t *testing.T, dir string, nodes int, seed uint64) *simulation {
@@ -220,7 +221,7 @@ func (s *simulation) cycle(f fault) {
 			able++
 		}
 	}
-	s.faults = append(s.faults, inflicted{what: s.now, from: from, to: time.Now(), quorum: able > 0, whole: able > len(s.ids)/2, seen: len(f.down) < len(s.ids)})
+	s.faults = append(s.faults, inflicted{what: s.now, from: from, to: time.Now(), quorum: able > 0, whole: able > len(s.ids)/2, seen: len(f.down) < len(s.ids), raftOnly: f.via == raftPort})
 	s.mend(f)
 	writing.Wait()
 	s.settle()

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -96,4 +97,44 @@ func TestFollowersThatHangKeepNoLeader(t *testing.T) {
 	if took := time.Since(began); took < leader.cfg.Timing.Sync {
 		t.Errorf("it gave up after %s already", took)
 	}
+}
+
+// A leader whose disk writes nothing for longer than an election leaves its leadership to
+// voters whose disks do, and follows once its disk writes again.
+func TestALeaderWhoseDiskHangsIsFollowedByAnother(t *testing.T) {
+	t.Parallel()
+	s := newStalling(t, func(*Config) {})
+	hung := s.leader()
+	publish(t, hung, 1)
+	s.hold(hung)
+	released := false
+	defer func() {
+		if !released {
+			s.release(hung)
+		}
+	}()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		hung.Propose(t.Context(), numbered(2)) // nobody knows what comes of it
+	}()
+	var next *Node
+	eventually(t, "another leads", func() bool {
+		for _, n := range s.all() {
+			if n != hung && n.proposer.openTerm() != 0 {
+				next = n
+			}
+		}
+		return next != nil
+	})
+	publish(t, next, 3)
+	if _, err := hung.Propose(t.Context(), numbered(4)); !errors.Is(err, ErrNoLeader) {
+		t.Errorf("the one whose disk hangs took a request: %v", err)
+	}
+	s.release(hung)
+	released = true
+	<-done
+	eventually(t, "it follows", func() bool { id, _ := hung.leader(); return id == next.cfg.ID })
+	publish(t, hung, 5)
+	s.settle()
 }

@@ -30,7 +30,7 @@ type Status struct {
 	CommitIndex  uint64         `json:"commit_index"`
 	AppliedIndex uint64         `json:"applied_index"`
 	Diverged     bool           `json:"diverged,omitempty"`
-	DiskFull     bool           `json:"disk_full,omitempty"`
+	Disk         DiskStatus     `json:"disk"`
 	Waiting      int            `json:"waiting_requests"`
 	WaitingBytes int            `json:"waiting_bytes"`
 	Queue        QueueStatus    `json:"queue"`
@@ -50,12 +50,15 @@ type MemberStatus struct {
 	HTTP            string `json:"http"`
 	Voter           bool   `json:"voter"`
 	Healthy         bool   `json:"healthy"`
-	LastContactMs   int64  `json:"last_contact_ms"`  // -1: never heard of
-	TrailingEntries uint64 `json:"trailing_entries"` // behind this node
+	Unreachable     string `json:"unreachable,omitempty"` // why it is not healthy: "http" or, on the leader, "raft"
+	LastContactMs   int64  `json:"last_contact_ms"`       // over HTTP; -1: never heard of
+	TrailingEntries uint64 `json:"trailing_entries"`      // behind this node
 	// For how long it has lacked entries of the raft log and stored none; the leader knows.
 	StalledMs int64 `json:"stalled_ms,omitempty"`
 	// Another data folder answers under its id: remove the member, then that one may join.
 	OtherFolder bool `json:"other_folder,omitempty"`
+
+	Disk *DiskStatus `json:"disk,omitempty"` // as it said last; nil if it never answered
 }
 
 // Quorum counts voters; Margin is Healthy minus Needed.
@@ -73,7 +76,7 @@ func (n *Node) Status() Status {
 	m := n.dir.Marker()
 	s := Status{NodeID: n.cfg.ID, ClusterID: n.machine.ClusterID(), Incarnation: m.Incarnation, Role: n.role(),
 		LeaderID: id, LeaderHTTP: url, Term: r.CurrentTerm(), CommitIndex: r.CommitIndex(), AppliedIndex: n.machine.Applied(),
-		Diverged: n.diverged.Load(), DiskFull: n.disk.low.Load(), Members: n.memberStatus(), Quorum: n.quorum(),
+		Diverged: n.diverged.Load(), Disk: n.disk.status(), Members: n.memberStatus(), Quorum: n.quorum(),
 		Outage: n.vigil.outage(), Voters: n.machine.Health(), Refusals: n.transport.Refusals(), JoinRefused: n.refused.text()}
 	s.Waiting, s.WaitingBytes = n.proposer.waiting()
 	s.Queue = n.proposer.status()
@@ -103,10 +106,15 @@ func (n *Node) memberStatus() []MemberStatus {
 		if p, known := n.peer(s.ID); known {
 			s.HTTP = p.HTTP
 		}
+		s.Unreachable, _ = n.watch.absence(s.ID)
+		s.Healthy = s.Unreachable == ""
 		if s.ID == n.cfg.ID {
-			s.Healthy, s.LastContactMs = true, 0
-		} else if seen, healthy := n.watch.last(s.ID); !seen.at.IsZero() {
-			s.Healthy, s.LastContactMs = healthy, time.Since(seen.at).Milliseconds()
+			s.LastContactMs = 0
+			disk := n.disk.status()
+			s.Disk = &disk
+		} else if seen, _ := n.watch.last(s.ID); !seen.at.IsZero() {
+			s.LastContactMs = time.Since(seen.at).Milliseconds()
+			s.Disk = &seen.report.Disk
 			s.TrailingEntries = applied - min(applied, seen.report.Applied)
 		}
 		s.OtherFolder = n.watch.replaced(s.ID)
@@ -122,7 +130,7 @@ func (n *Node) quorum() Quorum {
 	voters := votersOf(n.servers())
 	q := Quorum{Voters: len(voters), Needed: len(voters)/2 + 1}
 	for _, id := range voters {
-		if _, healthy := n.watch.last(id); healthy || id == n.cfg.ID {
+		if n.watch.there(id) {
 			q.Healthy++
 		}
 	}
@@ -137,7 +145,7 @@ func (n *Node) Report() Report {
 	r := Report{ID: self.NodeID, ClusterID: self.ClusterID, Incarnation: self.Incarnation, RaftAddr: n.raftAddr(),
 		HTTPAddr: n.cfg.HTTPAdvertise, Version: n.cfg.Version, FeatureLevel: fsm.FeatureLevel, Time: time.Now().UTC(),
 		Role: n.role(), Term: n.raft.Load().CurrentTerm(), Applied: n.machine.Applied(), LastIndex: n.raft.Load().LastIndex(), LeaderID: leader, LeaderHTTP: url,
-		DiskFull: n.disk.low.Load(), Diverged: n.diverged.Load(),
+		Disk: n.disk.status(), Diverged: n.diverged.Load(),
 		Known: n.forming.get(), Agreed: len(n.dir.Marker().Peers) > 0,
 		Members: peersOf(n.machine.Members()), Digests: n.digests(), Started: n.vigil.started, RanBefore: n.vigil.before}
 	r.Views, r.InOutage = n.vigil.views()

@@ -17,6 +17,7 @@ type look struct {
 	self   bool
 	heard  bool
 	fresh  bool
+	absent string        // of watch.absence
 	age    time.Duration // of the newest word; -1 if there is none
 	since  time.Time     // when that came
 	report Report
@@ -32,7 +33,8 @@ func (p *pilot) look(id string) look {
 		return look{self: true, heard: true, fresh: true, since: now}
 	}
 	s, fresh := p.n.watch.last(id)
-	l := look{heard: !s.at.IsZero(), fresh: fresh, since: s.at, age: -1, report: s.report, replaced: p.n.watch.replaced(id)}
+	absent, _ := p.n.watch.absence(id)
+	l := look{heard: !s.at.IsZero(), fresh: fresh, absent: absent, since: s.at, age: -1, report: s.report, replaced: p.n.watch.replaced(id)}
 	if l.heard {
 		l.age = now.Sub(s.at)
 	}
@@ -65,6 +67,8 @@ func (l look) trouble(p *pilot) string {
 		return "its state differs from the majority's"
 	case l.report.LeaderID != p.n.cfg.ID && l.since.After(p.began):
 		return fmt.Sprintf("it does not follow this leader but %q", l.report.LeaderID)
+	case l.absent != "":
+		return absenceText(l.absent)
 	}
 	return ""
 }

@@ -149,7 +149,7 @@ func (v *vigil) look(now time.Time) {
 	if _, lost := v.outlook.Lost(); led && !lost {
 		v.refused.Store(0)
 	}
-	for _, turn := range v.outlook.See(now, election.Sight{Others: others, Leader: led}) {
+	for _, turn := range v.outlook.See(now, election.Sight{Others: others, Leader: led, Heard: v.heard(now)}) {
 		v.turn(turn, peers)
 	}
 	v.keep(now, peers)
@@ -201,6 +201,15 @@ func (v *vigil) led() bool {
 	}
 	_, id := r.LeaderWithID()
 	return id != "" && v.n.machine.Term() == r.CurrentTerm()
+}
+
+// heard is when raft was last in contact with a leader, or as the leader with a majority.
+func (v *vigil) heard(now time.Time) time.Time {
+	r := v.n.raft.Load()
+	if r.State() != raft.Leader {
+		return r.LastContact()
+	}
+	return v.n.contacts.majority(raft.ServerID(v.n.cfg.ID), v.n.servers(), r.CurrentTerm(), now)
 }
 
 func (v *vigil) begin(now time.Time) {

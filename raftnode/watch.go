@@ -30,17 +30,26 @@ type watch struct {
 	peers   Peers
 	self    string
 	timing  Timing
-	members func() []datadir.Peer // whom to ask
-	onRound func(context.Context) // after each interval, in the goroutine of run
-	urgent  func() bool           // members out of reach are asked more often
+	members func() []datadir.Peer  // whom to ask
+	onRound func(context.Context)  // after each interval, in the goroutine of run
+	urgent  func() bool            // members out of reach are asked more often
+	heard   func(string) time.Time // when raft's newest answered request to a member was sent
 
 	asking sync.WaitGroup
 	waking *election.Waking // what silences are measured in
 
-	mu    sync.Mutex
-	seen  map[string]*seen
-	asked map[string]bool // members whose answer is awaited
-	other map[string]bool // members in whose place another data folder has just answered
+	mu       sync.Mutex
+	seen     map[string]*seen
+	asked    map[string]bool        // members whose answer is awaited
+	other    map[string]bool        // members in whose place another data folder has just answered
+	contacts map[string]raftContact // of raft, by member
+	leads    time.Time              // since when this node has led, by waking; zero: it does not
+}
+
+// raftContact is raft's newest contact with a member.
+type raftContact struct {
+	asked time.Time // by the machine's clock
+	at    time.Time // by waking
 }
 
 // seen is what is known of one member.
@@ -51,7 +60,9 @@ type seen struct {
 
 func newWatch(peers Peers, self string, t Timing, members func() []datadir.Peer) *watch {
 	return &watch{peers: peers, self: self, timing: t, members: members, onRound: func(context.Context) {},
-		urgent: func() bool { return false }, waking: election.NewWaking(time.Now(), stillStep*t.Ping/hurry), seen: map[string]*seen{}, asked: map[string]bool{}, other: map[string]bool{}}
+		urgent: func() bool { return false }, heard: func(string) time.Time { return time.Time{} },
+		waking: election.NewWaking(time.Now(), stillStep*t.Ping/hurry),
+		seen:   map[string]*seen{}, asked: map[string]bool{}, other: map[string]bool{}, contacts: map[string]raftContact{}}
 }
 
 // run asks until ctx ends.
@@ -60,7 +71,7 @@ func (w *watch) run(ctx context.Context) {
 	defer tick.Stop()
 	defer w.asking.Wait()
 	for turn := 0; ; turn++ {
-		w.waking.At(time.Now())
+		w.noteContacts(time.Now())
 		if turn%hurry == 0 {
 			w.round(ctx, false)
 			w.onRound(ctx)
@@ -143,6 +154,27 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 	return s, nil
 }
 
+// askAll asks members at once and returns the answers of those that gave one before ctx
+// ended, by id.
+func (w *watch) askAll(ctx context.Context, members []datadir.Peer) map[string]sighting {
+	answers := make(map[string]sighting, len(members))
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, m := range members {
+		asking.Go(func() {
+			s, err := w.ask(ctx, m)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers[m.ID] = s
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
 // forget drops those who are no members any more.
 func (w *watch) forget(members []datadir.Peer) {
 	known := make(map[string]string, len(members))
@@ -154,6 +186,7 @@ func (w *watch) forget(members []datadir.Peer) {
 	for id, s := range w.seen {
 		if incarnation, ok := known[id]; !ok || incarnation != "" && incarnation != s.report.Incarnation {
 			delete(w.seen, id)
+			delete(w.contacts, id)
 		}
 	}
 	maps.DeleteFunc(w.other, func(id string, _ bool) bool { _, member := known[id]; return !member })
@@ -185,6 +218,87 @@ func (w *watch) silence(id string, now time.Time) time.Duration {
 		return max(0, w.waking.At(now).Sub(known.detector.Last()))
 	}
 	return -1
+}
+
+// lead says whether this node leads now: only a leader knows whom raft reaches.
+func (w *watch) lead(leads bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leads = time.Time{}
+	if leads {
+		w.leads = w.waking.At(time.Now())
+	}
+}
+
+// noteContacts looks at raft's contacts, often enough for a pause of this process not
+// to count as a silence of the others.
+func (w *watch) noteContacts(now time.Time) {
+	awake, members := w.waking.At(now), w.members()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range members {
+		w.noteContact(m.ID, now, awake)
+	}
+}
+
+// noteContact is called with mu held.
+func (w *watch) noteContact(id string, now, awake time.Time) {
+	if asked := w.heard(id); asked.After(w.contacts[id].asked) {
+		w.contacts[id] = raftContact{asked, awake.Add(asked.Sub(now))}
+	}
+}
+
+// raftReach is for how long a contact of raft's counts: a leader itself counts on a
+// follower for a lease.
+func (w *watch) raftReach() time.Duration {
+	return max(w.timing.Ping*time.Duration(w.timing.Misses), w.timing.Heartbeat)
+}
+
+// absence is why a member does not count as there, and for how long that has been so:
+// election.ReasonHTTP if it does not answer pings, ReasonRaft if this node leads and raft
+// has had no contact with it for a while; "" if it does count. A silence of -1 has
+// lasted for ever.
+//
+// Whatever depends on who is there asks this one function: the margin of the quorum,
+// the guard of removals and demotions, promotion, the successor of a leader, and what
+// the log reports of the voters.
+func (w *watch) absence(id string) (reason string, silent time.Duration) {
+	if id == w.self {
+		return "", 0
+	}
+	now := time.Now()
+	awake := w.waking.At(now)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := w.seen[id]
+	if known == nil {
+		return election.ReasonHTTP, -1
+	}
+	if !known.detector.Reachable(awake) {
+		return election.ReasonHTTP, max(0, now.Sub(known.at))
+	}
+	if w.leads.IsZero() {
+		return "", 0
+	}
+	w.noteContact(id, now, awake)
+	contact := w.contacts[id]
+	since := contact.at
+	if w.leads.After(since) {
+		since = w.leads
+	}
+	if awake.Sub(since) < w.raftReach() {
+		return "", 0
+	}
+	if contact.asked.IsZero() {
+		return election.ReasonRaft, -1
+	}
+	return election.ReasonRaft, now.Sub(contact.asked)
+}
+
+// there reports whether a member counts as there; see absence.
+func (w *watch) there(id string) bool {
+	reason, _ := w.absence(id)
+	return reason == ""
 }
 
 // steady reports whether a member has answered for a while without a silence.

@@ -51,7 +51,7 @@ func (s *Server) cluster(st raftnode.Status) clusterView {
 	view := clusterView{NodeID: st.NodeID, ClusterID: st.ClusterID, Role: st.Role, LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP),
 		Term: st.Term, FirstOffset: first, LastOffset: last, AppliedIndex: st.AppliedIndex, CommitIndex: st.CommitIndex,
 		Digest: digestView{index, sum}, Members: s.members(st.Members), Quorum: st.Quorum, FeatureLevel: m.FeatureLevel(),
-		Time: m.Time(), ClockStep: m.LastClockStep(), Diverged: st.Diverged, DiskFull: st.DiskFull, Warnings: warnings(st),
+		Time: m.Time(), ClockStep: m.LastClockStep(), Diverged: st.Diverged, DiskFull: st.Disk.Full, Warnings: warnings(st),
 		Outage: st.Outage, Health: healthOf(st)}
 	if verdict, leads := s.cfg.Node.Autopilot(); leads {
 		view.Autopilot = &verdict
@@ -72,6 +72,7 @@ type voterView struct {
 	ID     string    `json:"id"`
 	Online bool      `json:"online"`
 	Since  time.Time `json:"since,omitzero"`
+	Reason string    `json:"reason,omitzero"`
 }
 
 type outageView struct {
@@ -114,8 +115,8 @@ func warnings(st raftnode.Status) (list []string) {
 	if st.Diverged {
 		list = append(list, "this node's state differs from the majority's: it serves nobody")
 	}
-	if st.DiskFull {
-		list = append(list, "the disk is nearly full: appends are refused")
+	if st.Disk.Full {
+		list = append(list, "this node's disk is nearly full: it leads only if no voter with room can")
 	}
 	return list
 }
@@ -194,7 +195,7 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 			Remedy: "see that, and the warnings of this node's own log"}
 	case st.LeaderID == "":
 		return raftnode.ErrNoLeader
-	case st.DiskFull:
+	case st.Disk.Full:
 		return raftnode.ErrDiskFull
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readyWait)

@@ -29,7 +29,6 @@ type nodeStatus struct {
 	CommitIndex  uint64                  `json:"commit_index"`
 	Digest       nodeDigest              `json:"digest"`
 	Diverged     bool                    `json:"diverged"`
-	DiskFull     bool                    `json:"disk_full"`
 	Members      []raftnode.MemberStatus `json:"members"`
 	Quorum       raftnode.Quorum         `json:"quorum"`
 	Outage       *raftnode.Outage        `json:"outage"`

@@ -127,9 +127,6 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	if s.Diverged {
 		parts = append(parts, "has a state that differs from the majority's")
 	}
-	if s.DiskFull {
-		parts = append(parts, "has a disk that is nearly full")
-	}
 	if len(parts) == 0 {
 		return ""
 	}
@@ -142,7 +139,7 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	if words = problems(s); len(words) > 0 {
 		state = checkWarning
 	}
-	if s.LeaderID == "" || s.Quorum.Margin < 0 || s.Diverged || s.DiskFull {
+	if s.LeaderID == "" || s.Quorum.Margin < 0 || s.Diverged || refusesAppends(s) {
 		state = checkCritical
 	}
 	for _, c := range s.Cursors {

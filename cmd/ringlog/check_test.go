@@ -31,8 +31,8 @@ func sees(id, leader string, silent ...string) answer[nodeStatus] {
 func TestACheckJudgesOverAllNodes(t *testing.T) {
 	foreign := sees("n1", "n1", "n2", "n3")
 	foreign.value.ClusterID = "d"
-	full := sees("n3", "n2")
-	full.value.DiskFull = true
+	full := sees("n2", "n2")
+	full.value.Members[2].Disk = &raftnode.DiskStatus{FreeBytes: 5 << 20, MinFreeBytes: 64 << 20, Full: true}
 	down := answer[nodeStatus]{url: "http://n3", err: errors.New("refused")}
 	for _, test := range []struct {
 		name    string
@@ -47,7 +47,7 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 			checkWarning, []string{"n1 does not hear n3", "n3 does not hear n1"}},
 		{"nobody leads", []answer[nodeStatus]{sees("n1", "", "n2", "n3"), sees("n2", "", "n1", "n3")}, checkCritical, []string{"no leader", "no quorum"}},
 		{"two clusters", []answer[nodeStatus]{foreign, sees("n2", "n2", "n1"), sees("n3", "n2", "n1")}, checkCritical, []string{"2 clusters: c (n2 at http://n2, n3 at http://n3), d (n1 at http://n1)"}},
-		{"a follower's disk", []answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), full}, checkWarning, []string{"n3 has a disk that is nearly full"}},
+		{"a follower's disk", []answer[nodeStatus]{sees("n1", "n2"), full, sees("n3", "n2")}, checkWarning, []string{"the disk of n3 is nearly full: 5 MiB free, 64 MiB are needed"}},
 		{"an endpoint that only this monitor misses", []answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), down}, checkWarning, []string{"http://n3 does not answer here"}},
 	} {
 		found := sweep[nodeStatus]{answers: test.answers, members: map[string]string{"http://n1": "n1", "http://n2": "n2", "http://n3": "n3"}}

@@ -152,7 +152,11 @@ func (c chapter) details() string {
 		}
 	}
 	add("cause", "%s")
-	add("reason", "%s")
+	if c.Type == event.VoterOffline {
+		add("reason", "no contact over %s")
+	} else {
+		add("reason", "%s")
+	}
 	add("target", "to %s")
 	add("previous_leader", "after %s")
 	add("skipped_terms", "nothing came of %s")

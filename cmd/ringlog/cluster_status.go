@@ -41,20 +41,21 @@ func clusterStatusCommand(sh *shell) *cli.Command {
 
 // clusterRow is one node's word on itself, or why there is none.
 type clusterRow struct {
-	URL       string            `json:"url"`
-	ID        string            `json:"id,omitempty"`
-	Cluster   string            `json:"cluster_id,omitempty"`
-	Role      string            `json:"role,omitempty"`
-	Leader    string            `json:"leader_id,omitempty"`
-	Term      uint64            `json:"term,omitempty"`
-	First     uint64            `json:"first_offset,omitempty"`
-	Last      uint64            `json:"last_offset,omitempty"`
-	Applied   uint64            `json:"applied_index,omitempty"`
-	Margin    int               `json:"quorum_margin"`
-	Outage    *raftnode.Outage  `json:"outage,omitempty"`
-	Health    *voterHealth      `json:"health,omitempty"`
-	Autopilot *autopilotVerdict `json:"autopilot,omitempty"`
-	Error     string            `json:"error,omitempty"`
+	URL       string               `json:"url"`
+	ID        string               `json:"id,omitempty"`
+	Cluster   string               `json:"cluster_id,omitempty"`
+	Role      string               `json:"role,omitempty"`
+	Leader    string               `json:"leader_id,omitempty"`
+	Term      uint64               `json:"term,omitempty"`
+	First     uint64               `json:"first_offset,omitempty"`
+	Last      uint64               `json:"last_offset,omitempty"`
+	Applied   uint64               `json:"applied_index,omitempty"`
+	Margin    int                  `json:"quorum_margin"`
+	Disk      *raftnode.DiskStatus `json:"disk,omitempty"`
+	Outage    *raftnode.Outage     `json:"outage,omitempty"`
+	Health    *voterHealth         `json:"health,omitempty"`
+	Autopilot *autopilotVerdict    `json:"autopilot,omitempty"`
+	Error     string               `json:"error,omitempty"`
 }
 
 // clusterView is what all nodes say of themselves.
@@ -84,8 +85,14 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 		return clusterRow{URL: a.url, ID: id, Role: "unreachable", Error: a.err.Error()}
 	}
 	s := a.value
+	var disk *raftnode.DiskStatus
+	for _, m := range s.Members {
+		if m.ID == s.NodeID {
+			disk = m.Disk
+		}
+	}
 	return clusterRow{URL: a.url, ID: s.NodeID, Cluster: s.ClusterID, Role: s.Role, Leader: s.LeaderID, Term: s.Term, First: s.FirstOffset,
-		Last: s.LastOffset, Applied: s.AppliedIndex, Margin: s.Quorum.Margin, Outage: s.Outage, Health: &s.Health, Autopilot: s.Autopilot}
+		Last: s.LastOffset, Applied: s.AppliedIndex, Margin: s.Quorum.Margin, Disk: disk, Outage: s.Outage, Health: &s.Health, Autopilot: s.Autopilot}
 }
 
 // printCluster fails where the nodes are of more than one cluster.
@@ -98,11 +105,11 @@ func printCluster(sh *shell, v clusterView) error {
 			}
 		}
 	}
-	err := emitEach(sh, v.rows, table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters"}, func(r clusterRow) table.Row {
+	err := emitEach(sh, v.rows, table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"}, func(r clusterRow) table.Row {
 		if r.Error != "" {
 			return table.Row{orUnknown(r.ID), r.URL, r.Role}
 		}
-		return table.Row{r.ID, r.URL, r.Role, r.Leader, r.Term, fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied, r.Margin}
+		return table.Row{r.ID, r.URL, r.Role, r.Leader, r.Term, fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied, r.Margin, diskText(r.Disk)}
 	})
 	if err == nil && !sh.json {
 		err = printHealth(sh, v.rows, time.Now())

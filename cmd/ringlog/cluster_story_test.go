@@ -23,7 +23,7 @@ func TestChaptersInWords(t *testing.T) {
 		{`{"type":"LEADER_ELECTED","payload":{"cause":"stepdown","previous_leader":"n1","skipped_terms":[{"term":4,"leader":"n3"},{"term":5,"leader":"n1"}]}}`,
 			"", "stepdown, after n1, nothing came of term 4 (n3) term 5 (n1)"},
 		{`{"type":"LEADER_STEPDOWN","payload":{"leader_id":"n1","target":"n3","cause":"operator"}}`, "", "operator, to n3"},
-		{`{"type":"VOTER_OFFLINE","payload":{"voter_id":"n2","last_contact_ms":1600,"active_voters":2,"voters":3}}`, "", "2 of 3 voters online"},
+		{`{"type":"VOTER_OFFLINE","payload":{"voter_id":"n2","reason":"raft","last_contact_ms":1600,"active_voters":2,"voters":3}}`, "", "no contact over raft, 2 of 3 voters online"},
 		{`{"type":"VOTER_DEMOTED","payload":{"voter_id":"n2","active_voters":2,"voters":2,"reason":"dead_server"}}`, "", "dead_server, 2 of 2 voters online"},
 		{`{"type":"QUORUM_AT_RISK","payload":{"healthy":2,"voters":3,"quorum":2,"limiting":["n2"],"cause":"voter_offline"}}`, "", "voter_offline, 2 of 3 voters healthy, missing n2"},
 		{`{"type":"QUORUM_PRIORITY_RECONNECT","payload":{"voters":["n2","n4"],"reason":"no_failure_to_spare"}}`, "", "no_failure_to_spare, n2 n4"},
@@ -236,8 +236,8 @@ func clusterEvents() (events []event.Event) {
 	tell(h.Configure(at, []string{"n1", "n2"}, reason))
 	tell(h.Configure(after(1), []string{"n1", "n2", "n3", "n4"}, reason))
 	tell(h.Configure(after(2), []string{"n1", "n2", "n3"}, reason))
-	tell(h.Report(after(10), "n2", false, 1600, 0))
-	tell(h.Report(after(20), "n2", true, 20, 0))
+	tell(h.Report(after(10), election.VoterReport{Voter: "n2", LastContactMs: 1600, Reason: election.ReasonHTTP}, 0))
+	tell(h.Report(after(20), election.VoterReport{Voter: "n2", Online: true, LastContactMs: 20}, 0))
 	tell(h.Claimed(after(21), 5, []string{"n1", "n3"}))
 	tell(h.NewTerm(6, "n3", after(22), election.Span{}))
 	tell(h.Trails(election.Trail{Member: "n4", AtRisk: true, Trailing: 9000, Left: 100, Rate: 10, LogRate: 50, TruncatedIn: time.Second}))

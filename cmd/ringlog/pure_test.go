@@ -117,8 +117,9 @@ func TestConfigurationsThatCanNotWorkAreNamed(t *testing.T) {
 		"--ping-interval 11s":                                        func(c *serveConfig) { c.PingInterval = interval{11 * time.Second} },
 		"--ping-misses 1: use 2 to 20":                               func(c *serveConfig) { c.PingMisses = 1 },
 		"--ping-misses 21":                                           func(c *serveConfig) { c.PingMisses = 21 },
-		"--reserved":                                                 func(c *serveConfig) { c.Reserved = "maybe" },
-		"--bootstrap-expect 1 for":                                   func(c *serveConfig) { c.BootstrapExpect = 0 },
+		"--disk-min-free 1048575: use 1048576 (1 MiB)":               func(c *serveConfig) { c.DiskMinFree = 1<<20 - 1 },
+		"--reserved":               func(c *serveConfig) { c.Reserved = "maybe" },
+		"--bootstrap-expect 1 for": func(c *serveConfig) { c.BootstrapExpect = 0 },
 	} {
 		c := valid()
 		change(&c)
@@ -210,6 +211,13 @@ func TestConsentIsAskedForOnATerminalOnly(t *testing.T) {
 	}
 }
 
+func membersWithFullDisks(voters, full int) (list []raftnode.MemberStatus) {
+	for i := range voters {
+		list = append(list, raftnode.MemberStatus{ID: fmt.Sprintf("n%d", i+1), Voter: true, Healthy: true, Disk: &raftnode.DiskStatus{Full: i < full}})
+	}
+	return list
+}
+
 func TestCheckJudges(t *testing.T) {
 	healthy := func() nodeStatus {
 		s := nodeStatus{NodeID: "n1", LeaderID: "n1", Quorum: raftnode.Quorum{Voters: 3, Needed: 2, Healthy: 3, Margin: 1}}
@@ -238,7 +246,9 @@ func TestCheckJudges(t *testing.T) {
 		{"no quorum", func(s *nodeStatus) { s.Quorum.Margin = -1 }, checkOptions{}, checkCritical},
 		{"no leader", func(s *nodeStatus) { s.LeaderID = "" }, checkOptions{}, checkCritical},
 		{"diverged", func(s *nodeStatus) { s.Diverged = true }, checkOptions{}, checkCritical},
-		{"disk full", func(s *nodeStatus) { s.DiskFull = true }, checkOptions{}, checkCritical},
+		{"one full disk of three", func(s *nodeStatus) { s.Members = membersWithFullDisks(3, 1) }, checkOptions{}, checkWarning},
+		{"two full disks of three", func(s *nodeStatus) { s.Members = membersWithFullDisks(3, 2) }, checkOptions{}, checkCritical},
+		{"a single voter's full disk", func(s *nodeStatus) { s.Members = membersWithFullDisks(1, 1) }, checkOptions{}, checkCritical},
 		{"lag below", func(*nodeStatus) {}, checkOptions{warnLag: 101, critAge: time.Minute}, checkOK},
 		{"lag at the warning", func(*nodeStatus) {}, checkOptions{warnLag: 100, critLag: 101}, checkWarning},
 		{"age at the critical", func(*nodeStatus) {}, checkOptions{warnAge: time.Second, critAge: 30 * time.Second}, checkCritical},

@@ -175,7 +175,8 @@ func startNode(ctx context.Context, sh *shell, cfg serveConfig, logger hclog.Log
 	n.raft, err = raftnode.Open(ctx, raftnode.Config{
 		ID: cfg.ID, Dir: cfg.DataDir, RaftBind: cfg.Raft, RaftAdvertise: cfg.AdvertiseRaft, HTTPAdvertise: advertised,
 		BootstrapExpect: cfg.BootstrapExpect, Join: cfg.Join, NonVoter: cfg.NonVoter,
-		Secret: []byte(sh.token), Version: version, Timing: cfg.timing(), Limits: raftnode.Limits{QueueRequests: cfg.QueueRequests, QueueBytes: cfg.QueueBytes}, Peers: n.peers, Logger: logger,
+		Secret: []byte(sh.token), Version: version, Timing: cfg.timing(), Limits: raftnode.Limits{QueueRequests: cfg.QueueRequests, QueueBytes: cfg.QueueBytes},
+		Disk: raftnode.Disk{MinFree: int64(cfg.DiskMinFree)}, Peers: n.peers, Logger: logger,
 		Fatal: func(err error) { dieOf(sh, logger, err) },
 	})
 	if err != nil {

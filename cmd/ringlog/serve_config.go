@@ -50,6 +50,7 @@ type serveConfig struct {
 	TrailingBytes   int      `toml:"raft-trailing-bytes" json:"raft-trailing-bytes"`
 	QueueRequests   int      `toml:"queue-requests" json:"queue-requests"`
 	QueueBytes      int      `toml:"queue-bytes" json:"queue-bytes"`
+	DiskMinFree     int      `toml:"disk-min-free" json:"disk-min-free"`
 	CPUProfile      string   `toml:"cpu-profile" json:"cpu-profile"`
 	LogLevel        string   `toml:"log-level" json:"log-level"`
 	LogJSON         bool     `toml:"log-json" json:"log-json"`
@@ -109,6 +110,7 @@ func serveOptions() []serveOption {
 		{"raft-trailing-bytes", "bytes of entries kept for members that are behind, at least --raft-compact-bytes", nil, func(c *serveConfig) any { return &c.TrailingBytes }},
 		{"queue-requests", "requests that this node may hold unanswered when it leads; past it they are refused with 429", nil, func(c *serveConfig) any { return &c.QueueRequests }},
 		{"queue-bytes", "bytes of those requests", nil, func(c *serveConfig) any { return &c.QueueBytes }},
+		{"disk-min-free", "free `BYTES` of the data folder's volume below which this node takes no appends (default: 5 % of the volume, at least 64 MiB and at most 1 GiB)", nil, func(c *serveConfig) any { return &c.DiskMinFree }},
 		{"cpu-profile", "`FILE` for a CPU profile of the node's whole life, for go tool pprof; written when it stops", nil, func(c *serveConfig) any { return &c.CPUProfile }},
 		{"log-level", "trace, debug, info, warn or error", []string{"RINGRIFT_LOG_LEVEL"}, func(c *serveConfig) any { return &c.LogLevel }},
 		{"log-json", "diagnostics as JSON", nil, func(c *serveConfig) any { return &c.LogJSON }},
@@ -303,6 +305,8 @@ func (c *serveConfig) validate(hasToken bool) error {
 		return usagef("--queue-requests %d: use 1 to %d", c.QueueRequests, 1<<20)
 	case c.QueueBytes < 1<<20 || c.QueueBytes > 16<<30:
 		return usagef("--queue-bytes %d: use %d (1 MiB) to %d (16 GiB)", c.QueueBytes, 1<<20, 16<<30)
+	case c.DiskMinFree != 0 && (c.DiskMinFree < 1<<20 || c.DiskMinFree > 1<<40):
+		return usagef("--disk-min-free %d: use %d (1 MiB) to %d (1 TiB), or 0 for 5 %% of the volume", c.DiskMinFree, 1<<20, 1<<40)
 	case hclog.LevelFromString(c.LogLevel) == hclog.NoLevel:
 		return usagef("--log-level %q: use trace, debug, info, warn or error", c.LogLevel)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -82,6 +83,34 @@ func cursorsText(cursors []cursorInfo) string {
 // confirms what a member has ten times a second and more.
 const stalledAfter = time.Second
 
+// diskText is how much room a member has.
+func diskText(d *raftnode.DiskStatus) string {
+	const mib = 1 << 20
+	switch {
+	case d == nil:
+		return "-"
+	case d.Full:
+		return fmt.Sprintf("%d MiB free, %d MiB are needed", d.FreeBytes/mib, d.MinFreeBytes/mib)
+	default:
+		return fmt.Sprintf("%d MiB free", d.FreeBytes/mib)
+	}
+}
+
+// refusesAppends reports whether the cluster takes no events for want of space: as many
+// voters are full as leave no majority. A full leader alone hands over.
+func refusesAppends(s nodeStatus) bool {
+	voters, full := 0, 0
+	for _, m := range s.Members {
+		if m.Voter {
+			voters++
+		}
+		if m.Voter && m.Disk != nil && m.Disk.Full {
+			full++
+		}
+	}
+	return full > 0 && voters-full <= voters/2
+}
+
 // problems are what an operator should look at, the worst first.
 func problems(s nodeStatus) []string {
 	var list []string
@@ -96,7 +125,11 @@ func problems(s nodeStatus) []string {
 	if s.Outage != nil {
 		add(true, "no quorum since %s (%s): see ringlog cluster outage", localTime(s.Outage.Since), s.Outage.Cause)
 	}
-	add(s.DiskFull, "the disk of %s is nearly full: appends are refused", s.NodeID)
+	for _, m := range s.Members {
+		if d := m.Disk; d != nil && d.Full {
+			add(true, "the disk of %s is nearly full: %s", m.ID, diskText(d))
+		}
+	}
 	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
 	add(len(s.Health.CatchupAtRisk) > 0, "about to fall behind what the raft log keeps: %s", strings.Join(s.Health.CatchupAtRisk, ", "))
 	add(s.Subscribed.CriticalDetached > 0, "%d critical subscriptions are not attached: see ringlog clients", s.Subscribed.CriticalDetached)
@@ -108,8 +141,14 @@ func problems(s nodeStatus) []string {
 		add(c.Stalled != nil, "the cursor %s stands still, %d events behind: see ringlog cursor lag", c.Name, c.LagEvents)
 	}
 	for _, m := range s.Members {
-		add(!m.Healthy && !m.OtherFolder, "member %s does not answer", m.ID)
-		add(m.OtherFolder, "another data folder answers as %s: ringlog cluster remove %s, then it joins", m.ID, m.ID)
+		switch {
+		case m.OtherFolder:
+			add(true, "another data folder answers as %s: ringlog cluster remove %s, then it joins", m.ID, m.ID)
+		case m.Unreachable == election.ReasonRaft:
+			add(true, "member %s answers over HTTP, and the leader's raft has no contact with it: look at its raft port, %s", m.ID, m.Raft)
+		default:
+			add(!m.Healthy, "member %s does not answer", m.ID)
+		}
 		stalled := time.Duration(m.StalledMs) * time.Millisecond
 		add(m.Healthy && stalled >= stalledAfter, "member %s lacks entries of the raft log and has stored none for %.1f s",
 			m.ID, stalled.Seconds())

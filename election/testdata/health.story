@@ -8,27 +8,27 @@
   VOTER_PROMOTED {"active_voters":3,"reason":"unknown","voter_id":"n3","voters":3}
   QUORUM_RESTORED {"after":"at_risk","at_risk_ms":1000,"healthy":3,"outage_ms":0,"quorum":2,"voters":3}
 # A voter without a word from the log before may change at once; then the hold-down counts.
-> offline 10s n3
-  VOTER_OFFLINE {"active_voters":2,"last_contact_ms":1500,"voter_id":"n3","voters":3}
+> offline 10s n3 http
+  VOTER_OFFLINE {"active_voters":2,"last_contact_ms":1500,"reason":"http","voter_id":"n3","voters":3}
   QUORUM_AT_RISK {"cause":"voter_offline","healthy":2,"limiting":["n3"],"quorum":2,"voters":3}
   QUORUM_PRIORITY_RECONNECT {"reason":"no_failure_to_spare","voters":["n3"]}
 > online 11s n3
-> offline 12s n3
+> offline 12s n3 http
 > online 14999ms n3
 > online 15s n3
   VOTER_ONLINE {"active_voters":3,"last_contact_ms":1500,"voter_id":"n3","voters":3}
   QUORUM_RESTORED {"after":"at_risk","at_risk_ms":5000,"healthy":3,"outage_ms":0,"quorum":2,"voters":3}
-> offline 16s n3
-> offline 20s n3
-  VOTER_OFFLINE {"active_voters":2,"last_contact_ms":1500,"voter_id":"n3","voters":3}
+> offline 16s n3 http
+> offline 20s n3 http
+  VOTER_OFFLINE {"active_voters":2,"last_contact_ms":1500,"reason":"http","voter_id":"n3","voters":3}
   QUORUM_AT_RISK {"cause":"voter_offline","healthy":2,"limiting":["n3"],"quorum":2,"voters":3}
   QUORUM_PRIORITY_RECONNECT {"reason":"no_failure_to_spare","voters":["n3"]}
 # The same word again, and of somebody without a vote, tell nothing.
-> offline 30s n3
-> offline 30s n9
+> offline 30s n3 http
+> offline 30s n9 http
 # One more is gone: at risk is told once, until one is to spare again.
-> offline 31s n2
-  VOTER_OFFLINE {"active_voters":1,"last_contact_ms":1500,"voter_id":"n2","voters":3}
+> offline 31s n2 http
+  VOTER_OFFLINE {"active_voters":1,"last_contact_ms":1500,"reason":"http","voter_id":"n2","voters":3}
 > online 40s n3
   VOTER_ONLINE {"active_voters":2,"last_contact_ms":1500,"voter_id":"n3","voters":3}
 > online 41s n2
@@ -37,8 +37,8 @@
 # Voters come and go. Who comes is taken for online.
 > voters 50s n1 n2 n3 n4
   VOTER_PROMOTED {"active_voters":4,"reason":"join","voter_id":"n4","voters":4}
-> offline 51s n4
-  VOTER_OFFLINE {"active_voters":3,"last_contact_ms":1500,"voter_id":"n4","voters":4}
+> offline 51s n4 http
+  VOTER_OFFLINE {"active_voters":3,"last_contact_ms":1500,"reason":"http","voter_id":"n4","voters":4}
   QUORUM_AT_RISK {"cause":"voter_offline","healthy":3,"limiting":["n4"],"quorum":3,"voters":4}
   QUORUM_PRIORITY_RECONNECT {"reason":"no_failure_to_spare","voters":["n4"]}
 > voters 52s n1 n2 n3
@@ -84,7 +84,7 @@
   CATCHUP_AT_RISK {"entries_left":100,"log_rate":30,"member_id":"n3","member_rate":5,"trailing_entries":300,"truncated_in_ms":4000}
 # Another cluster begins: nothing is told of its voters.
 > other-cluster n7 n8
-> offline 70s n7
-  VOTER_OFFLINE {"active_voters":1,"last_contact_ms":1500,"voter_id":"n7","voters":2}
+> offline 70s n7 http
+  VOTER_OFFLINE {"active_voters":1,"last_contact_ms":1500,"reason":"http","voter_id":"n7","voters":2}
   QUORUM_AT_RISK {"cause":"voter_offline","healthy":1,"limiting":["n7"],"quorum":2,"voters":2}
   QUORUM_PRIORITY_RECONNECT {"reason":"no_failure_to_spare","voters":["n7"]}

@@ -59,6 +59,20 @@
   regained since 42s
 > see 43s 43s 43s leader
   restored since 24s, regained 42s, until 42s
+# Nobody answers over HTTP, and raft has a leader: there is a majority, which that leader
+# reaches. It is lost from when raft heard of the leader last.
+> outlook 1500ms 5s 5s 1s
+> see 1s 1s - leader@1s
+> see 2s 1s - leader@1900ms
+> see 3s 1s - leader@2900ms
+> see 4s 1s -
+> see 4300ms 1s -
+> see 4400ms 1s -
+  lost since 2.9s unreachable
+> see 5s 1s - leader@5s
+  regained since 5s
+> see 6s 1s - leader@6s
+  restored since 2.9s, regained 5s, until 5s
 # A cluster that never forms is lost once the grace is over, since the start.
 > outlook 1500ms 5s 5s 1s
 > see 1s - -

@@ -1749,6 +1749,7 @@ func (p *VoterDemotedPayload) UnmarshalJSON(data []byte) error { return decode(d
 // app/coordination/voter_health_daemon.py:530.
 type VoterOfflinePayload struct {
 	VoterID       string `json:"voter_id,omitzero"`
+	Reason        string `json:"reason,omitzero"`
 	LastContactMS *int64 `json:"last_contact_ms,omitzero"`
 	ActiveVoters  *int64 `json:"active_voters,omitzero"`
 	Voters        *int64 `json:"voters,omitzero"`

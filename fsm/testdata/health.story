@@ -3,33 +3,33 @@
 > voters n1 n2 n3
 > leads n1
   1 LEADER_ELECTED {"cause": "bootstrap", "leader_id": "n1", "term": 2}
-> offline n2 1500
+> offline n2 1500 http
 > member n1 2
 > member n2 2
 > member n3 2
 # A voter goes and comes back: no failure is left to spare meanwhile. The word that
 # nothing has changed, or of somebody without a vote, tells nothing.
 > wait 10s
-> offline n2 1600
-  2 VOTER_OFFLINE {"active_voters": 2, "last_contact_ms": 1600, "voter_id": "n2", "voters": 3}
+> offline n2 1600 http
+  2 VOTER_OFFLINE {"active_voters": 2, "last_contact_ms": 1600, "reason": "http", "voter_id": "n2", "voters": 3}
   3 QUORUM_AT_RISK {"cause": "voter_offline", "healthy": 2, "limiting": ["n2"], "quorum": 2, "voters": 3}
   4 QUORUM_PRIORITY_RECONNECT {"reason": "no_failure_to_spare", "voters": ["n2"]}
-> offline n2 1700
-> offline n9 1700
+> offline n2 1700 http
+> offline n9 1700 http
 > wait 6s
 > online n2 12
   5 VOTER_ONLINE {"active_voters": 3, "last_contact_ms": 12, "voter_id": "n2", "voters": 3}
   6 QUORUM_RESTORED {"after": "at_risk", "at_risk_ms": 6000, "healthy": 3, "outage_ms": 0, "quorum": 2, "voters": 3}
 # It flaps: within the hold-down of 5s nothing is told.
 > wait 1s
-> offline n2 1500
+> offline n2 1500 http
 > wait 1s
 > online n2 10
 > wait 1s
-> offline n2 1500
+> offline n2 1500 http
 > wait 3s
-> offline n2 1500
-  7 VOTER_OFFLINE {"active_voters": 2, "last_contact_ms": 1500, "voter_id": "n2", "voters": 3}
+> offline n2 1500 http
+  7 VOTER_OFFLINE {"active_voters": 2, "last_contact_ms": 1500, "reason": "http", "voter_id": "n2", "voters": 3}
   8 QUORUM_AT_RISK {"cause": "voter_offline", "healthy": 2, "limiting": ["n2"], "quorum": 2, "voters": 3}
   9 QUORUM_PRIORITY_RECONNECT {"reason": "no_failure_to_spare", "voters": ["n2"]}
 > wait 5s

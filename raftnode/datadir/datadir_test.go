@@ -295,8 +295,8 @@ func TestTheReserveHoldsBlocksAndGivesThemBack(t *testing.T) {
 			t.Fatalf("reserve of %d bytes holds %d", size, got)
 		}
 	}
-	if free, err := d.FreeBytes(); err != nil || free == 0 {
-		t.Fatalf("free bytes: %d, %v", free, err)
+	if free, size, err := d.Space(); err != nil || free == 0 || size < free {
+		t.Fatalf("%d bytes of %d are free, %v", free, size, err)
 	}
 	if err := errors.Join(d.ReleaseReserve(), d.ReleaseReserve(), d.Reserve(0)); err != nil {
 		t.Fatal(err)

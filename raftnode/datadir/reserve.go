@@ -61,12 +61,12 @@ func (d *Dir) ReleaseReserve() error {
 	return SyncDir(d.path)
 }
 
-// FreeBytes is what this user may still write on the folder's disk, the
-// reserve not counted.
-func (d *Dir) FreeBytes() (uint64, error) {
+// Space is what this user may still write on the folder's volume, in bytes, the reserve
+// not counted, and how large the volume is.
+func (d *Dir) Space() (free, size uint64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.path, &st); err != nil {
-		return 0, fmt.Errorf("datadir: free bytes of %s: %w", d.path, err)
+		return 0, 0, fmt.Errorf("datadir: free bytes of %s: %w", d.path, err)
 	}
-	return uint64(st.Bavail) * uint64(st.Bsize), nil
+	return uint64(st.Bavail) * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), nil
 }

@@ -10,7 +10,8 @@ import (
 // Bounds of a Filter.
 const (
 	maxFilterEntries = 256
-	maxFilterBytes   = 256
+	maxEntryBytes    = 256
+	MaxFilterBytes   = 16 << 10 // of all entries, as Filter.Bytes counts them
 )
 
 // Filter chooses events. Entries of one list are alternatives, lists must all agree, an empty list allows all.
@@ -29,8 +30,22 @@ func (f Filter) Empty() bool {
 	return len(f.Types)+len(f.Categories)+len(f.Sources)+len(f.Keys)+len(f.CorrelationIDs) == 0
 }
 
-// Validate checks the bounds (256 entries a list, 256 bytes an entry) and the characters.
+// Bytes is what the filter's entries take, each with 16 bytes beside its text.
+func (f Filter) Bytes() int {
+	n := 0
+	for _, list := range [][]string{f.Types, f.Categories, f.Sources, f.Keys, f.CorrelationIDs} {
+		for _, entry := range list {
+			n += len(entry) + 16
+		}
+	}
+	return n
+}
+
+// Validate checks the bounds (256 entries a list, 256 bytes an entry, MaxFilterBytes) and the characters.
 func (f Filter) Validate() error {
+	if n := f.Bytes(); n > MaxFilterBytes {
+		return fieldError(ReasonTooLarge, "filter", "%d bytes (16 for each entry beside its text), the limit is %d", n, MaxFilterBytes)
+	}
 	lists := []struct {
 		name    string
 		entries []string
@@ -53,8 +68,8 @@ func validateFilterEntry(field, s string, isType bool) error {
 	switch {
 	case s == "":
 		return fieldError(ReasonInvalidField, field, "empty")
-	case len(s) > maxFilterBytes:
-		return fieldError(ReasonTooLarge, field, "%d bytes, the limit is %d", len(s), maxFilterBytes)
+	case len(s) > maxEntryBytes:
+		return fieldError(ReasonTooLarge, field, "%d bytes, the limit is %d", len(s), maxEntryBytes)
 	case !utf8.ValidString(s):
 		return fieldError(ReasonInvalidUTF8, field, "not valid UTF-8")
 	case isType && strings.Trim(s, typeCharacters+"*?") != "":

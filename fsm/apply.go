@@ -22,7 +22,8 @@ type applier struct {
 	frame *frame.Frame
 	index uint64
 	term  uint64
-	now   int64 // replicated time, Unix nanoseconds
+	began int64 // replicated time of the entry before, Unix nanoseconds
+	now   int64 // replicated time
 
 	results map[string][]byte // of producers, written by this entry
 	columns *columnsCache

@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -30,12 +29,14 @@ type Cursor struct {
 	// CURSOR_RECOVERED.
 	Moved   time.Time `json:"moved,omitzero"`
 	Stalled *Stall    `json:"stalled,omitempty"`
-	// Gap is what was trimmed before the cursor had committed it; a commit behind
-	// it, or a seek, takes it away.
+	// Gap is what was trimmed and the cursor has not committed. It is worked out for
+	// copies that leave the state; the state itself has none.
 	Gap *log.Gap `json:"gap,omitempty"`
 	// Group is set where members share the cursor; Committed is then the offset up to
 	// which all is settled.
 	Group *Group `json:"group,omitempty"`
+
+	stepped int64 // meta.Stepped at Touched
 }
 
 // Seek records that a cursor was moved on purpose.
@@ -45,14 +46,11 @@ type Seek struct {
 	At   time.Time `json:"at"`
 }
 
-// clone leaves the lists of a group out: they may be long.
-func (c *Cursor) clone() *Cursor {
+// view returns a copy of a cursor with its gap. It leaves the lists of a group out:
+// they may be long.
+func (s *state) view(c *Cursor) *Cursor {
 	out := *c
-	if c.Gap != nil {
-		gap := *c.Gap
-		gap.Types = maps.Clone(gap.Types)
-		out.Gap = &gap
-	}
+	out.Gap = s.gapOf(c)
 	if c.Group != nil {
 		out.Group = &Group{Policy: c.Group.Policy, Reserved: c.Group.Reserved, Open: c.Group.Open}
 	}
@@ -61,11 +59,8 @@ func (c *Cursor) clone() *Cursor {
 
 func (a *applier) time() time.Time { return time.Unix(0, a.now).UTC() }
 
-// saveCursor stores a cursor and answers with a copy.
-func (a *applier) saveCursor(c *Cursor) Result {
-	a.tx.setJSON(key(prefixCursor, c.Name), c)
-	return Result{Cursor: c.clone()}
-}
+// unstepped is replicated time without what clock steps left out.
+func (a *applier) unstepped() int64 { return a.now - a.s.meta.Stepped }
 
 func noCursor(name string) Result {
 	return refuse(NotFound, "cursor", fmt.Sprintf("there is no cursor %q", name), "create it: ringlog cursor create "+name)
@@ -92,24 +87,45 @@ func (a *applier) createCursor(c frame.CursorCreate) Result { return a.makeCurso
 // makeCursor makes a cursor of one reader, or with a group one that members share.
 func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
 	if old := a.s.cursors[c.Name]; old != nil {
-		return sameAgain(old, c, group)
+		return a.sameAgain(old, c, group)
+	}
+	if refused := a.refuseFilter(c.Name, c.Filter, 0); refused != nil {
+		return *refused
 	}
 	if uint64(len(a.s.cursors)) >= a.s.settings.CursorMax {
 		return refuse(Overloaded, "cursor", fmt.Sprintf("there are %d cursors, the limit is %d", len(a.s.cursors), a.s.settings.CursorMax),
 			"remove cursors that are not used, or raise cursor.max")
 	}
-	made := &Cursor{Name: c.Name, Filter: c.Filter, Policy: c.Policy, Committed: a.before(c.Start), Created: a.time(), Touched: a.time(), Group: group}
+	made := &Cursor{Name: c.Name, Filter: c.Filter, Policy: c.Policy, Committed: a.before(c.Start), Created: a.time(), Touched: a.time(),
+		Group: group, stepped: a.s.meta.Stepped}
 	if group != nil {
 		group.Reserved, made.Generation = made.Committed, a.nextGroupGeneration()
 	}
-	a.s.cursors[c.Name] = made
+	a.s.addCursor(made)
+	a.mayHold(made)
 	a.cursorMoved(made)
 	return a.saveCursor(made)
 }
 
+// refuseFilter says why there is no room for a cursor with a filter in place of what
+// took that many bytes before; nil is room.
+func (a *applier) refuseFilter(name string, f event.Filter, before uint64) *Result {
+	var r Result
+	switch size, taken := cursorBytes(name, f), a.s.ranks.bytes; {
+	case f.Bytes() > event.MaxFilterBytes:
+		r = refuse(Invalid, "filter", fmt.Sprintf("a filter of %d bytes, the limit is %d", f.Bytes(), event.MaxFilterBytes), "name fewer types, sources, keys or ids")
+	case size > before && taken-before+size > a.s.settings.CursorBytes:
+		r = refuse(Overloaded, "cursor", fmt.Sprintf("the cursors take %d bytes, the limit is %d", taken, a.s.settings.CursorBytes),
+			"remove cursors that are not used, or raise cursor.max_bytes")
+	default:
+		return nil
+	}
+	return &r
+}
+
 // sameAgain answers the creation of a cursor that is there: as the first time, where it
 // is the same.
-func sameAgain(old *Cursor, c frame.CursorCreate, group *Group) Result {
+func (a *applier) sameAgain(old *Cursor, c frame.CursorCreate, group *Group) Result {
 	is := ""
 	switch {
 	case old.Group != nil && group == nil:
@@ -119,7 +135,7 @@ func sameAgain(old *Cursor, c frame.CursorCreate, group *Group) Result {
 	case !sameFilter(old.Filter, c.Filter) || old.Policy != c.Policy || group != nil && old.Group.Policy != group.Policy:
 		is = fmt.Sprintf("the cursor %q exists with another filter or policy", c.Name)
 	default:
-		return Result{Cursor: old.clone()}
+		return Result{Cursor: a.s.view(old)}
 	}
 	remedy := "use another name, or remove it first: ringlog cursor rm " + c.Name
 	if old.Group == nil && group == nil {
@@ -142,8 +158,8 @@ func (a *applier) openCursor(c frame.CursorOpen) Result {
 		return *refused
 	}
 	cur.Generation++
-	cur.Touched = a.time()
-	return a.saveCursor(cur)
+	a.useCursor(cur)
+	return a.savePlace(cur)
 }
 
 func (a *applier) commitCursor(c frame.CursorCommit) Result {
@@ -168,7 +184,7 @@ func (a *applier) commitCursor(c frame.CursorCommit) Result {
 	}
 	a.advance(cur, c.Offset)
 	a.resolveLetters(cur)
-	return a.saveCursor(cur)
+	return a.savePlace(cur)
 }
 
 // advance moves a cursor forward.
@@ -176,20 +192,19 @@ func (a *applier) advance(cur *Cursor, to uint64) {
 	if to > cur.Committed {
 		a.cursorMoved(cur)
 	}
-	cur.Committed, cur.Touched = to, a.time()
-	if cur.Gap != nil && cur.Committed >= cur.Gap.To {
-		cur.Gap = nil
-	}
+	a.placeCursor(cur, to)
+	a.useCursor(cur)
+	a.mayHold(cur)
 }
 
 // touchCursor answers a commit that moves nothing. Where idle cursors expire it
 // counts as use, and is written down now and then.
 func (a *applier) touchCursor(c *Cursor) Result {
-	if idle := a.s.settings.CursorIdle; idle > 0 && a.now-c.Touched.UnixNano() >= int64(idle/10) {
-		c.Touched = a.time()
-		return a.saveCursor(c)
+	if idle := a.s.settings.CursorIdle; idle > 0 && a.unstepped()-c.usedAt() >= int64(idle/10) {
+		a.useCursor(c)
+		return a.savePlace(c)
 	}
-	return Result{Cursor: c.clone()}
+	return Result{Cursor: a.s.view(c)}
 }
 
 func (a *applier) seekCursor(c frame.CursorSeek) Result {
@@ -205,7 +220,9 @@ func (a *applier) seekCursor(c frame.CursorSeek) Result {
 	}
 	cur.Seeks++
 	cur.LastSeek = &Seek{From: cur.Committed, To: to, At: a.time()}
-	cur.Committed, cur.Touched, cur.Gap = to, a.time(), nil
+	a.placeCursor(cur, to)
+	a.useCursor(cur)
+	a.mayHold(cur)
 	a.cursorMoved(cur)
 	a.reviveLetters(cur.Name, to)
 	if cur.Group != nil {
@@ -221,23 +238,36 @@ func (a *applier) deleteCursor(c frame.CursorDelete) Result {
 	if cur == nil {
 		return noCursor(c.Name)
 	}
-	a.reviveLetters(c.Name, math.MaxUint64)
+	gone := a.s.view(cur)
+	a.removeCursor(cur)
+	return Result{Cursor: gone}
+}
+
+func (a *applier) removeCursor(cur *Cursor) {
+	a.reviveLetters(cur.Name, math.MaxUint64)
 	if cur.Group != nil {
 		a.forgetGroup(cur)
 	}
-	delete(a.s.cursors, c.Name)
-	a.tx.Delete(key(prefixCursor, c.Name))
-	return Result{Cursor: cur}
+	a.s.dropCursor(cur)
+	a.tx.Delete(key(prefixCursor, cur.Name))
+	a.tx.Delete(key(prefixPlace, cur.Name))
 }
 
-// expireCursors removes the cursors that nobody has used for long.
+// maxExpiredCursors bounds how many cursors one entry removes; the next ones remove
+// what is left.
+const maxExpiredCursors = 256
+
+// expireCursors removes cursors that nobody has used for long, those unused longest first.
 func (a *applier) expireCursors() {
-	if a.s.settings.CursorIdle == 0 {
+	idle := int64(a.s.settings.CursorIdle)
+	if idle == 0 {
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(a.s.cursors)) {
-		if a.s.cursors[name].Touched.UnixNano()+int64(a.s.settings.CursorIdle) <= a.now {
-			a.deleteCursor(frame.CursorDelete{Name: name})
+	for range maxExpiredCursors {
+		used, cur, some := a.s.ranks.byUse.Min()
+		if !some || used.rank+idle > a.unstepped() {
+			return
 		}
+		a.removeCursor(cur)
 	}
 }

@@ -18,9 +18,16 @@ func (a *applier) changeCursor(c frame.CursorChange) Result {
 		return refuse(Invalid, "cursor", fmt.Sprintf("%q is a group, of which some events were settled by its filter", c.Name),
 			"make another group, from where this one stands")
 	case sameFilter(cur.Filter, c.Filter) && cur.Policy == c.Policy:
-		return Result{Cursor: cur.clone()}
+		return Result{Cursor: a.s.view(cur)}
 	}
-	cur.Filter, cur.Policy, cur.Touched = c.Filter, c.Policy, a.time()
+	before := cursorBytes(cur.Name, cur.Filter)
+	if refused := a.refuseFilter(cur.Name, c.Filter, before); refused != nil {
+		return *refused
+	}
+	a.s.ranks.bytes += cursorBytes(cur.Name, c.Filter) - before
+	cur.Filter, cur.Policy = c.Filter, c.Policy
 	cur.Generation++
+	a.useCursor(cur)
+	a.mayHold(cur)
 	return a.saveCursor(cur)
 }

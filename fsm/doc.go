@@ -12,7 +12,9 @@
 //
 //	'm'                    meta: applied index, term, time, bounds, digest … (JSON)
 //	'b' 'k' + offset       the event log, see package log
-//	'c' + name             a cursor (JSON)
+//	'c' + name             what a cursor is (JSON)
+//	'a' + name             where it is, see cursor_store.go
+//	'z' + offset           what was trimmed from there on, see losses.go
 //	's' + key              a setting that was changed (its text)
 //	'p' + id               a producer (JSON)
 //	'q' + id + 0 + slot    one of a producer's last 64 results, see stored_result.go

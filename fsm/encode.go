@@ -132,6 +132,23 @@ func (m *meta) encode() ([]byte, error) {
 	if m.StallDue != 0 {
 		o.int("stall_due_ns", m.StallDue)
 	}
+	if m.Stepped != 0 {
+		o.int("stepped_ns", m.Stepped)
+	}
+	if m.NotHeld != (holdMark{}) {
+		o.object("not_held", func() {
+			o.uint("committed", m.NotHeld.Committed)
+			if m.NotHeld.Name != "" {
+				o.string("name", m.NotHeld.Name)
+			}
+		})
+	}
+	if m.RetentionWaits {
+		o.value("retention_waits", true)
+	}
+	if m.TrimReason != "" {
+		o.string("trim_reason", m.TrimReason)
+	}
 	return o.end()
 }
 

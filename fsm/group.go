@@ -25,8 +25,8 @@ const (
 // through.
 //
 // Committed <= Reserved <= the tail. Done lies in between and does not touch the
-// commit. Open is no more than what is left of them. A retry's offset is open: behind the commit, not done, not past Reserved, and
-// not trimmed.
+// commit. Open is no more than what is left of them. A retry's offset is open: after the
+// commit, not done and not past Reserved; once it is trimmed, the next settlement drops it.
 type Group struct {
 	Policy   frame.GroupPolicy  `json:"policy"`
 	Reserved uint64             `json:"reserved"`

@@ -3,7 +3,6 @@ package fsm
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"unicode/utf8"
 
@@ -49,7 +48,11 @@ func (a *applier) planSettlement(cur *Cursor, c frame.GroupSettle) (s settlement
 		s.open = cur.Group.Open // who knows less has not counted
 	}
 	s.open = min(s.open, s.reserved-s.floor-s.done.within(s.floor+1, s.reserved))
-	a.mergeRetries(&s, cur.Group.Retries, c.Retries)
+	kept := a.s.retries(cur.Group)
+	for _, r := range cur.Group.Retries[:len(cur.Group.Retries)-len(kept)] {
+		s.over = append(s.over, r.Offset)
+	}
+	a.mergeRetries(&s, kept, c.Retries)
 	if n, m := len(s.done), len(s.retries); n > frame.MaxRanges || m > frame.MaxRetries {
 		r := refuse(Overloaded, "group", fmt.Sprintf("%d ranges and %d retries behind offset %d, which is not settled; the limits are %d and %d", n, m, s.floor+1, frame.MaxRanges, frame.MaxRetries),
 			fmt.Sprintf("settle offset %d, or lower the max_pending of group %q", s.floor+1, cur.Name))
@@ -149,7 +152,7 @@ func (a *applier) settle(cur *Cursor, s settlement) Result {
 		return a.touchCursor(cur)
 	}
 	a.advance(cur, s.floor)
-	return a.saveCursor(cur)
+	return a.savePlace(cur)
 }
 
 // deadInGroup puts an event of a group to the dead letters, and is its acknowledgement:
@@ -182,16 +185,15 @@ func (a *applier) forgetGroup(cur *Cursor) {
 	if len(cur.Group.Done) > 0 {
 		a.saveDone(cur.Name, nil)
 	}
-	a.dropRetries(cur, math.MaxUint64)
-	cur.Group.Done = nil
-}
-
-// dropRetries removes the retries of events below an offset: they will not come again.
-func (a *applier) dropRetries(cur *Cursor, below uint64) {
-	g := cur.Group
-	n, _ := findRetry(g.Retries, below)
-	for _, r := range g.Retries[:n] {
+	for _, r := range cur.Group.Retries {
 		a.tx.Delete(retryKey(cur.Name, r.Offset))
 	}
-	g.Retries = g.Retries[n:]
+	cur.Group.Done, cur.Group.Retries = nil, nil
+}
+
+// retries are those of events that the log still keeps. The others are forgotten with
+// the next settlement: a trim does not go through groups.
+func (s *state) retries(g *Group) []frame.GroupRetry {
+	n, _ := findRetry(g.Retries, s.meta.First)
+	return g.Retries[n:]
 }

@@ -82,7 +82,7 @@ func (m *model) fenced(cur *modelCursor, term, generation uint64) string {
 }
 
 func (m *model) takeIn(name string, cur *modelCursor, c frame.GroupSettle) string {
-	g, before := cur.group, cur.committed
+	g := cur.group
 	if c.Reserved >= g.reserved {
 		g.open = c.Open
 	}
@@ -113,9 +113,6 @@ func (m *model) takeIn(name string, cur *modelCursor, c frame.GroupSettle) strin
 	}
 	g.open = min(g.open, left)
 	m.resolve(name, cur.settled)
-	if cur.committed >= cur.gapTo && cur.committed > before {
-		cur.gapFrom, cur.gapTo = 0, 0
-	}
 	for _, r := range c.Retries {
 		if old, again := g.retries[r.Offset]; again {
 			r.Deliveries = max(r.Deliveries, old.Deliveries)
@@ -128,7 +125,7 @@ func (m *model) takeIn(name string, cur *modelCursor, c frame.GroupSettle) strin
 		}
 	}
 	maps.DeleteFunc(g.retries, func(offset uint64, _ frame.GroupRetry) bool { return cur.settled(offset) })
-	return cur.text()
+	return m.text(cur)
 }
 
 func (m *model) deadInGroup(cur *modelCursor, c frame.GroupDead) string {

@@ -33,10 +33,13 @@ type Letter struct {
 	FirstFailed   time.Time  `json:"first_failed,omitzero"`
 	LastFailed    time.Time  `json:"last_failed,omitzero"`
 	Dead          time.Time  `json:"dead_lettered_at"`
-	Redrives      uint64     `json:"redrives"`
-	Lineage       []uint64   `json:"lineage,omitempty"` // offsets of the event and its copies, the newest last
-	Origin        string     `json:"origin,omitempty"`  // of one that came from another system
-	Bytes         uint64     `json:"bytes"`             // that count for dlq.max_bytes
+	// Stepped is how far clock steps had moved replicated time by then. A letter's age
+	// does not count what they left out.
+	Stepped  time.Duration `json:"stepped_ns,omitzero"`
+	Redrives uint64        `json:"redrives"`
+	Lineage  []uint64      `json:"lineage,omitempty"` // offsets of the event and its copies, the newest last
+	Origin   string        `json:"origin,omitempty"`  // of one that came from another system
+	Bytes    uint64        `json:"bytes"`             // that count for dlq.max_bytes
 }
 
 // maxLineage bounds a letter's lineage; older offsets are forgotten.
@@ -44,6 +47,9 @@ const maxLineage = 100
 
 // letterOverhead is what a letter counts beside its event and texts, in bytes.
 const letterOverhead = 256
+
+// bornAt is when the letter's age begins, in replicated time without clock steps.
+func (l *Letter) bornAt() int64 { return l.Dead.UnixNano() - int64(l.Stepped) }
 
 func (l *Letter) size(copied []byte) uint64 {
 	return uint64(letterOverhead + len(copied) + len(l.Cursor) + len(l.Handler) + len(l.Error) + len(l.Origin))
@@ -70,7 +76,7 @@ type letterTotals struct {
 	Next  uint64 `json:"next"` // the next one's id
 	Count uint64 `json:"count"`
 	Bytes uint64 `json:"bytes"`
-	Told  int64  `json:"told_ns"` // those dead at this time or before were told to be stale
+	Told  int64  `json:"told_ns"` // those whose age began at this time or before were reported as stale
 }
 
 // underWay is a letter's copy in the log that its cursor has not committed.
@@ -79,28 +85,30 @@ type underWay struct {
 	letter uint64
 	at     uint64 // Letter.Offset
 	bytes  uint64
-	dead   int64 // Letter.Dead
+	born   int64 // Letter.bornAt
 }
 
 // letters are what decisions need of the dead letters: all but those under way stay
 // in the database.
 type letters struct {
-	underWay map[string][]underWay // by cursor, rising offsets
+	underWay map[string][]underWay      // by cursor, rising offsets
+	copies   *ranking[uint64, struct{}] // the same, by offset and cursor
 	ages     letterAges
 }
 
-// letterAges are when the oldest of the dead letters died, and the oldest of those that
-// were not told to be stale; 0 is none. They are read anew where not known.
+// letterAges are when the age of the oldest of the dead letters began, and of the oldest
+// that was not reported as stale; 0 is none. They are read again where not known.
 type letterAges struct {
 	known          bool
 	oldest, untold int64
+	oldestID       uint64
 }
 
 // The keys of letters, beside 'l' + id and 'e' + id:
 //
 //	'i' 'c' + cursor + 0 + offset   id of the letter that the cursor made there
 //	'i' 'r' + cursor + 0 + offset   the letter under way whose copy stands there
-//	'i' 't' + time + id             dead letters by age
+//	'i' 't' + time + id             dead letters by when their age began
 //	'i' 'f' + origin                id that an imported letter had
 func placeKey(kind byte, cursor string, offset uint64) []byte {
 	k := append([]byte{prefixLetterIndex, kind}, cursor...)
@@ -110,8 +118,8 @@ func placeKey(kind byte, cursor string, offset uint64) []byte {
 func atKey(cursor string, offset uint64) []byte   { return placeKey('c', cursor, offset) }
 func copyKey(cursor string, offset uint64) []byte { return placeKey('r', cursor, offset) }
 
-func ageKey(dead int64, id uint64) []byte {
-	k := binary.BigEndian.AppendUint64([]byte{prefixLetterIndex, 't'}, uint64(dead))
+func ageKey(born int64, id uint64) []byte {
+	k := binary.BigEndian.AppendUint64([]byte{prefixLetterIndex, 't'}, uint64(born))
 	return binary.BigEndian.AppendUint64(k, id)
 }
 
@@ -120,7 +128,7 @@ func originKey(origin [frame.OriginSize]byte) []byte {
 }
 
 func (u underWay) encode() (b []byte) {
-	for _, n := range []uint64{u.letter, u.at, u.bytes, uint64(u.dead)} {
+	for _, n := range []uint64{u.letter, u.at, u.bytes, uint64(u.born)} {
 		b = binary.AppendUvarint(b, n)
 	}
 	return b
@@ -135,40 +143,46 @@ func (s *state) loadUnderWay(db *pebble.DB) error {
 		}
 		name := string(key[2 : len(key)-9])
 		u := underWay{offset: binary.BigEndian.Uint64(key[len(key)-8:])}
-		var dead uint64
-		for _, field := range []*uint64{&u.letter, &u.at, &u.bytes, &dead} {
+		var born uint64
+		for _, field := range []*uint64{&u.letter, &u.at, &u.bytes, &born} {
 			v, n := binary.Uvarint(value)
 			if n <= 0 {
 				return errors.New("a cut value")
 			}
 			*field, value = v, value[n:]
 		}
-		u.dead = int64(dead)
-		s.letters.underWay[name] = append(s.letters.underWay[name], u)
+		u.born = int64(born)
+		s.letters.add(name, u)
 		return nil
 	})
+}
+
+// add takes in a copy whose offset is above all others of its cursor.
+func (s *letters) add(cursor string, u underWay) {
+	s.underWay[cursor] = append(s.underWay[cursor], u)
+	s.copies.ReplaceOrInsert(ranked[uint64]{u.offset, cursor}, struct{}{})
 }
 
 // readAges finds the oldest letters in the database.
 func readAges(db *pebble.DB, told int64) (ages letterAges, err error) {
 	ages.known = true
-	if ages.oldest, err = firstDeath(db, 0); err == nil {
-		ages.untold, err = firstDeath(db, told+1)
+	if ages.oldest, ages.oldestID, err = firstBorn(db, 0); err == nil {
+		ages.untold, _, err = firstBorn(db, told+1)
 	}
 	return ages, err
 }
 
-// firstDeath returns when the first letter died that is dead since from or later; 0 is
+// firstBorn returns the first of the dead letters whose ages began at from or later; 0 is
 // none.
-func firstDeath(db *pebble.DB, from int64) (at int64, err error) {
+func firstBorn(db *pebble.DB, from int64) (at int64, id uint64, err error) {
 	err = scanKeys(db, ageKey(from, 0), []byte{prefixLetterIndex, 't' + 1}, func(key, _ []byte) error {
-		at, _ = ageOf(key)
+		at, id = ageOf(key)
 		return errScanned
 	})
-	return at, err
+	return at, id, err
 }
 
-func ageOf(key []byte) (dead int64, id uint64) {
+func ageOf(key []byte) (born int64, id uint64) {
 	return int64(binary.BigEndian.Uint64(key[2:])), binary.BigEndian.Uint64(key[10:])
 }
 

@@ -139,9 +139,9 @@ func (a *applier) newLetter(l *Letter, e *event.Event, copied []byte) {
 
 // lie stores a letter as dead from now on.
 func (a *applier) lie(l *Letter) {
-	l.Dead = a.time()
+	l.Dead, l.Stepped = a.time(), time.Duration(a.s.meta.Stepped)
 	a.saveLetter(l)
-	a.tx.Set(ageKey(a.now, l.ID), nil)
+	a.tx.Set(ageKey(l.bornAt(), l.ID), nil)
 	if l.Offset != 0 {
 		a.setIndex(atKey(l.Cursor, l.Offset), l.ID)
 	}
@@ -224,7 +224,7 @@ func (a *applier) keep(l *Letter, e *event.Event, c frame.DeadLetter) {
 	case a.isUnderWay(l):
 		return // its copy is still to come
 	default:
-		a.tx.Delete(ageKey(l.Dead.UnixNano(), l.ID))
+		a.tx.Delete(ageKey(l.bornAt(), l.ID))
 	}
 	a.resize(l, l.size(c.Event))
 	a.lie(l)
@@ -248,7 +248,7 @@ func (a *applier) deadAlready(cur *Cursor, offset uint64) (Result, error) {
 	if err != nil || l == nil {
 		return Result{}, err
 	}
-	return Result{Cursor: cur.clone(), Letter: a.viewOf(l), Replayed: true}, nil
+	return Result{Cursor: a.s.view(cur), Letter: a.viewOf(l), Replayed: true}, nil
 }
 
 func (a *applier) viewOf(l *Letter) *LetterView {
@@ -310,12 +310,18 @@ func (a *applier) setUnderWay(cursor string, list []underWay) {
 	}
 }
 
+// deleteCopy removes what is stored of a copy, and its rank.
+func (a *applier) deleteCopy(cursor string, offset uint64) {
+	a.tx.Delete(copyKey(cursor, offset))
+	a.s.letters.copies.Delete(ranked[uint64]{offset, cursor})
+}
+
 // takeCopy takes the copy at an offset from those under way, if there is one.
 func (a *applier) takeCopy(cursor string, offset uint64) bool {
 	list := a.s.letters.underWay[cursor]
 	i, found := find(list, offset)
 	if found {
-		a.tx.Delete(copyKey(cursor, offset))
+		a.deleteCopy(cursor, offset)
 		a.setUnderWay(cursor, slices.Delete(list, i, i+1))
 	}
 	return found
@@ -341,7 +347,7 @@ func (a *applier) resolveSettled(cursor string, settled ranges) {
 			kept = append(kept, u)
 			continue
 		}
-		a.tx.Delete(copyKey(cursor, u.offset))
+		a.deleteCopy(cursor, u.offset)
 		a.dropLetter(u.letter, cursor, u.at, u.bytes)
 	}
 	if resolved := high - low - len(kept); resolved > 0 {
@@ -357,12 +363,24 @@ func (a *applier) reviveLetters(cursor string, upTo uint64) {
 	list := a.s.letters.underWay[cursor]
 	n := 0
 	for n < len(list) && list[n].offset <= upTo {
-		a.tx.Delete(copyKey(cursor, list[n].offset))
-		a.tx.Set(ageKey(list[n].dead, list[n].letter), nil)
+		a.deleteCopy(cursor, list[n].offset)
+		a.tx.Set(ageKey(list[n].born, list[n].letter), nil)
 		n++
 	}
 	if n > 0 {
 		a.s.letters.ages.known = false
 		a.setUnderWay(cursor, list[n:])
+	}
+}
+
+// reviveTrimmed makes the letters dead again whose copies were trimmed: nobody gets those
+// any more.
+func (a *applier) reviveTrimmed() {
+	for {
+		first, _, some := a.s.letters.copies.Min()
+		if !some || first.rank >= a.s.meta.First {
+			return
+		}
+		a.reviveLetters(first.name, a.s.meta.First-1)
 	}
 }

@@ -129,16 +129,16 @@ func (a *applier) appendAgain(b *again) {
 	a.appendTargeted(frame.EncodeBlock(&b.batch), b.cursor, ids)
 	for i, old := range b.letters {
 		l := *old
-		a.tx.Delete(ageKey(l.Dead.UnixNano(), l.ID))
+		a.tx.Delete(ageKey(l.bornAt(), l.ID))
 		if l.Cursor != b.cursor {
 			a.moveLetter(&l, b.cursor)
 		}
 		l.Redrives++
 		l.descend(offset + uint64(i))
 		a.saveLetter(&l)
-		u := underWay{offset: offset + uint64(i), letter: l.ID, at: l.Offset, bytes: l.Bytes, dead: l.Dead.UnixNano()}
+		u := underWay{offset: offset + uint64(i), letter: l.ID, at: l.Offset, bytes: l.Bytes, born: l.bornAt()}
 		a.tx.Set(copyKey(b.cursor, u.offset), u.encode())
-		a.s.letters.underWay[b.cursor] = append(a.s.letters.underWay[b.cursor], u)
+		a.s.letters.add(b.cursor, u)
 	}
 }
 
@@ -186,7 +186,7 @@ func (a *applier) purge(c frame.Purge) (Result, error) {
 }
 
 func (a *applier) purgeLetter(l *Letter) {
-	a.tx.Delete(ageKey(l.Dead.UnixNano(), l.ID))
+	a.tx.Delete(ageKey(l.bornAt(), l.ID))
 	a.dropLetter(l.ID, l.Cursor, l.Offset, l.Bytes)
 }
 
@@ -263,12 +263,12 @@ func (a *applier) ageLetters() error {
 		return err
 	}
 	a.s.letters.ages = ages
-	if set.LettersAge > 0 && ages.oldest != 0 && ages.oldest+int64(set.LettersAge) <= a.now {
+	if set.LettersAge > 0 && ages.oldest != 0 && ages.oldest+int64(set.LettersAge) <= a.unstepped() {
 		if err := a.purgeAged(); err != nil {
 			return err
 		}
 	}
-	if set.LettersStale > 0 && ages.untold != 0 && ages.untold+int64(set.LettersStale) <= a.now {
+	if set.LettersStale > 0 && ages.untold != 0 && ages.untold+int64(set.LettersStale) <= a.unstepped() {
 		return a.tellStale()
 	}
 	return nil
@@ -284,7 +284,7 @@ func (s *letters) agesIn(db *pebble.DB, told int64) (letterAges, error) {
 // purgeAged purges what is older than dlq.max_age, a bounded number an entry.
 func (a *applier) purgeAged() error {
 	var ids []uint64
-	until := a.now - int64(a.s.settings.LettersAge)
+	until := a.unstepped() - int64(a.s.settings.LettersAge)
 	err := scanKeys(a.db, ageKey(0, 0), ageKey(until+1, 0), func(key, _ []byte) error {
 		_, id := ageOf(key)
 		if ids = append(ids, id); len(ids) == maxAgedOut {
@@ -314,13 +314,13 @@ func (a *applier) purgeAged() error {
 // tellStale tells once of the letters that have been dead for dlq.stale_after.
 func (a *applier) tellStale() error {
 	t := &a.s.meta.Letters
-	until, count, first := a.now-int64(a.s.settings.LettersStale), 0, int64(0)
+	until, count, first := a.unstepped()-int64(a.s.settings.LettersStale), 0, uint64(0)
 	err := scanKeys(a.db, ageKey(t.Told+1, 0), ageKey(until+1, 0), func(key, _ []byte) error {
-		at, id := ageOf(key)
+		_, id := ageOf(key)
 		if l, changed := a.changed.letters[id]; changed && l == nil {
 			return nil
 		}
-		first = cmp.Or(first, at)
+		first = cmp.Or(first, id)
 		count++
 		return nil
 	})
@@ -328,9 +328,17 @@ func (a *applier) tellStale() error {
 		return err
 	}
 	t.Told, a.s.letters.ages.known = until, false
-	if count > 0 {
-		a.tellLetters(event.DLQStaleEvents, map[string]any{"count": count, "stale_after_s": int64(a.s.settings.LettersStale.Seconds()),
-			"oldest_at": time.Unix(0, first).UTC().Format(time.RFC3339Nano)})
+	if count == 0 {
+		return nil
 	}
+	oldest, err := a.letter(first)
+	if err == nil && oldest == nil {
+		err = fmt.Errorf("fsm: letter %d: %w: it is missing", first, ErrDamaged)
+	}
+	if err != nil {
+		return err
+	}
+	a.tellLetters(event.DLQStaleEvents, map[string]any{"count": count, "stale_after_s": int64(a.s.settings.LettersStale.Seconds()),
+		"oldest_at": oldest.Dead.Format(time.RFC3339Nano)})
 	return nil
 }

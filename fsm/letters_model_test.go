@@ -134,7 +134,7 @@ func (m *model) die(cur *modelCursor, c frame.DeadLetter, settled bool, pass fun
 			return string(Conflict)
 		}
 		m.met["letter repeated"]++
-		return found.text() + " " + cur.text()
+		return found.text() + " " + m.text(cur)
 	}
 	l := modelLetter{cursor: c.Cursor}
 	if found != nil {

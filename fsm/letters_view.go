@@ -44,7 +44,10 @@ func (m *Machine) letterStats(s *state) LetterStats {
 	}
 	if t.Count > stats.Redriven && m.db != nil {
 		if ages, err := s.letters.agesIn(m.db, t.Told); err == nil && ages.oldest != 0 {
-			stats.Oldest = time.Unix(0, ages.oldest).UTC()
+			var oldest Letter
+			if getJSON(m.db, indexKey(prefixLetter, ages.oldestID), &oldest) == nil {
+				stats.Oldest = oldest.Dead
+			}
 		}
 	}
 	return stats
@@ -62,10 +65,10 @@ func (m *Machine) lettersDue(s *state, earlier func(at int64, after time.Duratio
 		return
 	}
 	if ages.oldest != 0 {
-		earlier(max(ages.oldest, s.meta.Time-int64(set.LettersAge)), set.LettersAge)
+		earlier(max(ages.oldest+s.meta.Stepped, s.meta.Time-int64(set.LettersAge)), set.LettersAge)
 	}
 	if ages.untold != 0 {
-		earlier(ages.untold, set.LettersStale)
+		earlier(ages.untold+s.meta.Stepped, set.LettersStale)
 	}
 }
 

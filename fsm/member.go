@@ -75,6 +75,7 @@ func (a *applier) stepClock(c frame.ClockStep) Result {
 		if a.tellsHealth() && a.s.meta.Leadership.Term == a.term {
 			a.s.meta.Leadership.Stepped(time.Duration(to - a.now))
 		}
+		a.s.meta.Stepped += to - a.now
 		a.now, a.s.meta.Time = to, to
 	}
 	return Result{}

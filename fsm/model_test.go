@@ -66,7 +66,6 @@ type modelAnswer struct {
 
 type modelCursor struct {
 	committed, generation uint64
-	gapFrom, gapTo        uint64
 	group                 *modelGroup
 	types                 string // of its filter
 }
@@ -208,14 +207,14 @@ func (m *model) decide(r request) string {
 	case frame.GroupDead:
 		return m.with(c.Letter.Cursor, func(cur *modelCursor) string { return m.deadInGroup(cur, c) })
 	case frame.CursorOpen:
-		return m.alone(c.Name, func(cur *modelCursor) string { cur.generation++; return cur.text() })
+		return m.alone(c.Name, func(cur *modelCursor) string { cur.generation++; return m.text(cur) })
 	case frame.CursorChange:
 		return m.alone(c.Name, func(cur *modelCursor) string {
 			if types := strings.Join(c.Filter.Types, " "); types != cur.types {
 				cur.types = types
 				cur.generation++
 			}
-			return cur.text()
+			return m.text(cur)
 		})
 	case frame.CursorSeek:
 		return m.with(c.Name, func(cur *modelCursor) string { return m.seek(c.Name, cur, c.To) })
@@ -223,7 +222,7 @@ func (m *model) decide(r request) string {
 		return m.with(c.Name, func(cur *modelCursor) string {
 			delete(m.cursors, c.Name)
 			m.revive(c.Name, math.MaxUint64)
-			return cur.text()
+			return m.text(cur)
 		})
 	case frame.CursorCommit:
 		return m.alone(c.Name, func(cur *modelCursor) string { return m.commit(cur, c) })
@@ -287,7 +286,7 @@ func (m *model) create(name string, group *modelGroup) string {
 		if cur.types != "" || (cur.group == nil) != (group == nil) || group != nil && cur.group.policy != group.policy {
 			return string(Exists)
 		}
-		return cur.text()
+		return m.text(cur)
 	}
 	cur := &modelCursor{committed: m.first - 1}
 	if group != nil {
@@ -295,11 +294,19 @@ func (m *model) create(name string, group *modelGroup) string {
 		m.renew(cur)
 	}
 	m.cursors[name] = cur
-	return cur.text()
+	return m.text(cur)
 }
 
-func (c *modelCursor) text() string {
-	text := fmt.Sprintf("committed %d generation %d gap %d-%d", c.committed, c.generation, c.gapFrom, c.gapTo)
+// text describes a cursor; its gap is what is trimmed and not committed.
+func (m *model) text(c *modelCursor) string {
+	if c.committed+1 < m.first {
+		return c.text(c.committed+1, m.first-1)
+	}
+	return c.text(0, 0)
+}
+
+func (c *modelCursor) text(gapFrom, gapTo uint64) string {
+	text := fmt.Sprintf("committed %d generation %d gap %d-%d", c.committed, c.generation, gapFrom, gapTo)
 	if c.group != nil {
 		text += fmt.Sprintf(" reserved %d", c.group.reserved)
 	}
@@ -314,11 +321,8 @@ func (m *model) commit(cur *modelCursor, c frame.CursorCommit) string {
 		return string(PastTail)
 	}
 	cur.committed = max(cur.committed, c.Offset)
-	if cur.committed >= cur.gapTo {
-		cur.gapFrom, cur.gapTo = 0, 0
-	}
 	m.resolve(c.Name, func(offset uint64) bool { return offset <= cur.committed })
-	return cur.text()
+	return m.text(cur)
 }
 
 func (m *model) seek(name string, cur *modelCursor, to frame.Position) string {
@@ -332,12 +336,11 @@ func (m *model) seek(name string, cur *modelCursor, to frame.Position) string {
 	default:
 		cur.committed = max(to.Offset, 1) - 1
 	}
-	cur.gapFrom, cur.gapTo = 0, 0
 	m.revive(name, cur.committed+1)
 	if cur.group != nil {
 		m.renew(cur)
 	}
-	return cur.text()
+	return m.text(cur)
 }
 
 // trim removes whole blocks below c.Before, of those stored before this entry.
@@ -360,10 +363,6 @@ func (m *model) trim(c frame.Trim, stored uint64) string {
 			m.revive(name, first)
 		}
 		if removed > 0 && cur.committed+1 < first {
-			if cur.gapFrom == 0 {
-				cur.gapFrom = cur.committed + 1
-			}
-			cur.gapTo = first - 1
 			cur.passed(m, first)
 		}
 	}
@@ -437,13 +436,13 @@ func describe(r request, got Result) string {
 		return got.Letter.text() + " " + describe(r, Result{Cursor: got.Cursor})
 	case got.Cursor != nil:
 		c := modelCursor{committed: got.Cursor.Committed, generation: got.Cursor.Generation}
-		if got.Cursor.Gap != nil {
-			c.gapFrom, c.gapTo = got.Cursor.Gap.From, got.Cursor.Gap.To
-		}
 		if got.Cursor.Group != nil {
 			c.group = &modelGroup{reserved: got.Cursor.Group.Reserved}
 		}
-		return c.text()
+		if gap := got.Cursor.Gap; gap != nil {
+			return c.text(gap.From, gap.To)
+		}
+		return c.text(0, 0)
 	case got.Trim != nil:
 		return fmt.Sprintf("first %d removed %d", got.Trim.First, got.Trim.Removed)
 	case got.Setting != nil:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/event"
@@ -26,6 +27,7 @@ type Settings struct {
 	CursorHoldFor    time.Duration
 	CursorIdle       time.Duration
 	CursorMax        uint64
+	CursorBytes      uint64
 	CursorStall      time.Duration // 0: none is told to be stalled
 	ValidationStrict bool
 
@@ -129,6 +131,9 @@ func definitions() []definition {
 		{"cursor.max", frame.LevelBase, "10000",
 			"how many cursors there may be",
 			number(1, 1_000_000, func(s *Settings) *uint64 { return &s.CursorMax })},
+		{"cursor.max_bytes", frame.LevelDelivery, "67108864",
+			"bytes that the names and filters of all cursors together may take",
+			number(1<<16, 1<<40, func(s *Settings) *uint64 { return &s.CursorBytes })},
 		{"cursor.stall_after", frame.LevelDelivery, "5m",
 			"how long a cursor may stand still, with an event open for as long, before CURSOR_STALLED tells of it; 0 is never",
 			duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorStall })},
@@ -306,6 +311,9 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 		a.tx.Set(key(prefixSetting, c.Key), []byte(c.Value))
 	}
 	a.s.meta.StallDue = 0
+	if strings.HasPrefix(c.Key, "cursor.hold_") {
+		a.s.meta.NotHeld = holdMark{} // who kept nothing may keep something now
+	}
 	a.s.meta.MaxWindow = max(a.s.meta.MaxWindow, before, a.s.settings.DedupWindow)
 	setting := a.s.setting(d)
 	return Result{Setting: &setting}

@@ -101,7 +101,7 @@ func (a *applier) tellRecovery(c *Cursor) error {
 	p["stalled_ms"] = a.time().Sub(c.Stalled.Since).Milliseconds()
 	c.Stalled = nil
 	a.late = append(a.late, event.New(event.CursorRecovered, p))
-	a.saveCursor(c)
+	a.savePlace(c)
 	return nil
 }
 
@@ -160,5 +160,5 @@ func (a *applier) tellStall(c *Cursor, open int64) {
 	p := a.lagOf(c, open, true)
 	p["moved_at"], p["stall_after_s"] = time.Unix(0, c.movedAt()).UTC(), int64(a.s.settings.CursorStall/time.Second)
 	a.late = append(a.late, event.New(event.CursorStalled, p))
-	a.saveCursor(c)
+	a.savePlace(c)
 }

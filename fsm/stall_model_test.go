@@ -89,7 +89,10 @@ func TestStallsAreToldInTurns(t *testing.T) {
 			case what == 6:
 				apply(do(frame.Trim{Before: rapid.Uint64Range(1, last).Draw(t, "before"), Force: true}))
 			default:
-				to := rapid.Uint64Range(1, last).Draw(t, "commit")
+				to := last
+				if rapid.IntRange(0, 2).Draw(t, "to the end") == 0 {
+					to = rapid.Uint64Range(1, last).Draw(t, "commit")
+				}
 				apply(do(frame.CursorCommit{Name: name, Offset: to, Generation: c.generation}))
 				if to > c.committed {
 					c.committed, c.moved, c.movedIn = to, now, index

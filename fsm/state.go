@@ -22,6 +22,8 @@ import (
 const (
 	prefixMeta       = 'm'
 	prefixCursor     = 'c'
+	prefixPlace      = 'a'
+	prefixLoss       = 'z'
 	prefixSetting    = 's'
 	prefixProducer   = 'p'
 	prefixResult     = 'q'
@@ -103,6 +105,14 @@ type meta struct {
 	// StallDue is no later than the first report of a stalled cursor is due; 0 is at
 	// once. It is stored: a copy that was loaded must look at cursors in the same entries.
 	StallDue int64 `json:"stall_due_ns,omitzero"`
+	// Stepped is how far clock steps have moved replicated time, all together.
+	Stepped int64 `json:"stepped_ns,omitzero"`
+	// NotHeld is how far cursors were found to keep nothing from a trim.
+	NotHeld holdMark `json:"not_held,omitzero"`
+	// RetentionWaits is set while retention wants a block removed and no entry has tried.
+	RetentionWaits bool `json:"retention_waits,omitzero"`
+	// TrimReason is why First was raised last.
+	TrimReason string `json:"trim_reason,omitzero"`
 }
 
 // ClockStep records that replicated time was moved at once.
@@ -142,6 +152,8 @@ type state struct {
 	changed    map[string]string // settings that differ from their defaults
 	settings   Settings
 	cursors    map[string]*Cursor
+	ranks      cursorRanks
+	losses     losses
 	producers  *producers
 	members    map[string]frame.Member
 	types      map[event.Type]event.Definition
@@ -171,13 +183,14 @@ func newState() *state {
 		changed:   map[string]string{},
 		settings:  defaultSettings(),
 		cursors:   map[string]*Cursor{},
+		ranks:     newCursorRanks(),
 		producers: newProducers(),
 		members:   map[string]frame.Member{},
 		types:     map[event.Type]event.Definition{},
 		wishes:    map[string]wish{},
 		catalogue: event.Builtin(),
 		keys:      dedup.New(),
-		letters:   letters{underWay: map[string][]underWay{}},
+		letters:   letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
 		clients:   newClients(),
 		overdue:   map[string]int64{},
 	}
@@ -202,7 +215,6 @@ func loadState(db *pebble.DB) (*state, error) {
 		return nil, err
 	}
 	loaders := map[byte]func(key string, value []byte) error{
-		prefixCursor:   s.loadCursor,
 		prefixSetting:  s.loadSetting,
 		prefixProducer: s.producers.load,
 		prefixMember:   s.loadMember,
@@ -216,6 +228,9 @@ func loadState(db *pebble.DB) (*state, error) {
 			return nil, err
 		}
 	}
+	if err := errors.Join(s.loadCursors(db), scan(db, prefixLoss, s.losses.load)); err != nil {
+		return nil, err
+	}
 	if err := s.loadGroups(db); err != nil {
 		return nil, err
 	}
@@ -225,15 +240,6 @@ func loadState(db *pebble.DB) (*state, error) {
 	s.producers.order()
 	s.compileCatalogue()
 	return s, nil
-}
-
-func (s *state) loadCursor(_ string, value []byte) error {
-	c := &Cursor{}
-	if err := json.Unmarshal(value, c); err != nil {
-		return err
-	}
-	s.cursors[c.Name] = c
-	return nil
 }
 
 func (s *state) loadSetting(key string, value []byte) error {

@@ -2,10 +2,10 @@ package fsm
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
+	"github.com/RaduBerinde/btreemap"
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/frame"
@@ -17,7 +17,7 @@ type TrimResult struct {
 	First   uint64   `json:"first"`             // the first offset kept
 	Removed uint64   `json:"removed"`           // events
 	HeldBy  string   `json:"held_by,omitempty"` // the cursor that kept more from being removed
-	Passed  []string `json:"passed,omitempty"`  // cursors that lost events and get a gap
+	Passed  []string `json:"passed,omitempty"`  // cursors that lose events, 256 of them at most
 }
 
 // trimRequest is a trim command whose answer is filled in at the end of the entry.
@@ -55,33 +55,46 @@ func (a *applier) trim() error {
 	if err := a.trimReceipts(); err != nil {
 		return err
 	}
-	if _, err := a.trimTo(frame.Trim{Retention: true}); err != nil {
+	if err := a.retain(); err != nil {
 		return err
 	}
 	return a.trimColumns()
 }
 
+// Retention is applied by every entry whose index is a multiple of retentionEvery, and by
+// the first of each second of replicated time: a trim of many blocks costs little more
+// than that of one.
+const (
+	retentionEvery = 16
+	retentionGrain = int64(time.Second)
+)
+
+// retain applies retention, or notes that it waits for a later entry.
+func (a *applier) retain() error {
+	m := &a.s.meta
+	if a.index%retentionEvery == 0 || a.began/retentionGrain != a.now/retentionGrain {
+		m.RetentionWaits = false
+		_, err := a.trimTo(frame.Trim{Retention: true})
+		return err
+	}
+	p := planner{s: a.s, log: a.log, now: a.now, limit: a.stored}
+	waits, err := p.wantsRetention()
+	m.RetentionWaits = waits
+	return err
+}
+
 // trimTo plans a trim and carries it out.
 func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
-	p := planner{s: a.s, log: a.log, now: a.now, limit: a.stored}
+	p := planner{s: a.s, log: a.log, now: a.now, limit: a.stored, notHeld: a.s.meta.NotHeld}
 	plan, err := p.plan(t)
+	m := &a.s.meta
+	m.NotHeld = p.notHeld
 	if err != nil || plan.target == nil {
 		return &plan.TrimResult, err
 	}
-	reason := ReasonCompacted
-	switch {
-	case t.Retention:
-		reason = ReasonRetention
-	case t.Force:
-		reason = ReasonForced
+	if err := a.recordLoss(m.First, plan.First-1); err != nil {
+		return nil, err
 	}
-	for _, name := range plan.Passed {
-		if err := a.openGap(a.s.cursors[name], plan.First, reason); err != nil {
-			return nil, err
-		}
-		a.reviveLetters(name, plan.First-1)
-	}
-	m := &a.s.meta
 	if err := a.drop(log.BlockKeys(m.First, plan.First)); err != nil {
 		return nil, err
 	}
@@ -89,7 +102,16 @@ func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
 		return nil, err
 	}
 	m.First, m.TrimmedBytes = plan.First, plan.target.Before
+	switch {
+	case t.Retention:
+		m.TrimReason = ReasonRetention
+	case t.Force:
+		m.TrimReason = ReasonForced
+	default:
+		m.TrimReason = ReasonCompacted
+	}
 	a.s.oldest = plan.target
+	a.reviveTrimmed()
 	return &plan.TrimResult, nil
 }
 
@@ -131,12 +153,33 @@ func (a *applier) drop(from, to []byte) error {
 	return it.Error()
 }
 
-// planner decides how far a trim goes. It changes nothing.
+// holdMark is a cursor's place among all: no cursor before it, by what it has committed
+// and then by name, keeps anything from a trim. Whatever lets such a cursor keep something
+// again lowers the mark.
+type holdMark struct {
+	Committed uint64 `json:"committed"`
+	Name      string `json:"name,omitzero"`
+}
+
+func (h holdMark) rank() ranked[uint64] { return ranked[uint64]{h.Committed, h.Name} }
+
+// mayHold takes in that a cursor has another place or policy, by which it may keep
+// something from a trim.
+func (a *applier) mayHold(c *Cursor) {
+	if c.commitRank().compare(a.s.meta.NotHeld.rank()) < 0 {
+		a.s.meta.NotHeld = holdMark{c.Committed, c.Name}
+	}
+}
+
+// planner decides how far a trim goes. It changes nothing but notHeld and checked.
 type planner struct {
-	s     *state
-	log   *log.Log
-	now   int64
-	limit uint64 // a trim stays below: blocks from here on are not stored yet
+	s       *state
+	log     *log.Log
+	now     int64
+	limit   uint64 // a trim stays below: blocks from here on are not stored yet
+	notHeld holdMark
+	checked int          // cursors that were asked what they hold
+	held    *log.Columns // the block that was asked for last
 }
 
 // trimPlan is what a planner found; target is the block that becomes the first,
@@ -146,33 +189,74 @@ type trimPlan struct {
 	target *log.Columns
 }
 
+// Bounds of what retention does in one entry, and of what a trim answers with.
+const (
+	maxHoldsChecked = 512 // cursors that it asks; it waits for the others as if they held
+	maxPassedNamed  = 256 // of the cursors that it passes
+)
+
 func (p *planner) plan(t frame.Trim) (trimPlan, error) {
-	want, err := p.wanted(t)
-	if err != nil {
-		return trimPlan{}, err
-	}
 	plan := trimPlan{TrimResult: TrimResult{First: p.s.meta.First}}
-	if want <= p.s.meta.First {
+	if p.limit <= p.s.meta.First {
 		return plan, nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.s.cursors)) {
-		next := p.s.cursors[name].Committed + 1
-		if next >= want {
-			continue
-		}
-		holds, err := p.holds(p.s.cursors[name])
-		if err != nil {
-			return plan, err
-		}
-		if holds && !t.Force {
-			want, plan.HeldBy = next, name
+	wants, err := t.Before > p.s.meta.First, error(nil)
+	if t.Retention {
+		wants, err = p.wantsRetention()
+	}
+	if err != nil || !wants {
+		return plan, err
+	}
+	oldest, err := p.oldest()
+	if err != nil {
+		return plan, err
+	}
+	// Most often it is the oldest block that a cursor holds. Then there is no need to know
+	// how far the trim would go.
+	want := oldest.Last() + 1
+	if !t.Retention {
+		want = min(want, t.Before)
+	}
+	holder, err := p.holder(t, want)
+	if err == nil && holder == nil {
+		if want, err = p.wanted(t); err == nil {
+			holder, err = p.holder(t, want)
 		}
 	}
-	return p.settle(plan, want)
+	if err != nil {
+		return plan, err
+	}
+	if holder != nil {
+		want, plan.HeldBy = holder.Committed+1, holder.Name
+	}
+	return p.settle(t, plan, want)
 }
 
-// settle rounds down to a whole block and names the cursors that are passed.
-func (p *planner) settle(plan trimPlan, want uint64) (trimPlan, error) {
+// holder returns the cursor with the lowest commit of those that keep events below an
+// offset, nil where none does.
+func (p *planner) holder(t frame.Trim, below uint64) (*Cursor, error) {
+	if t.Force || below < 2 {
+		return nil, nil
+	}
+	end := holdMark{Committed: below - 1}
+	for place, c := range p.s.ranks.byCommit.Ascend(btreemap.GE(p.notHeld.rank()), btreemap.LT(end.rank())) {
+		p.notHeld = holdMark{place.rank, place.name}
+		if t.Retention && p.checked == maxHoldsChecked {
+			return c, nil
+		}
+		p.checked++
+		if holds, err := p.holds(c); err != nil || holds {
+			return c, err
+		}
+	}
+	if p.notHeld.rank().compare(end.rank()) < 0 {
+		p.notHeld = end
+	}
+	return nil, nil
+}
+
+// settle rounds down to a whole block and names cursors that are passed.
+func (p *planner) settle(t frame.Trim, plan trimPlan, want uint64) (trimPlan, error) {
 	if want <= p.s.meta.First {
 		return plan, nil
 	}
@@ -182,12 +266,43 @@ func (p *planner) settle(plan trimPlan, want uint64) (trimPlan, error) {
 	}
 	plan.target, plan.First = target, target.First
 	plan.Removed = target.First - p.s.meta.First
-	for _, name := range slices.Sorted(maps.Keys(p.s.cursors)) {
-		if p.s.cursors[name].Committed+1 < plan.First {
-			plan.Passed = append(plan.Passed, name)
+	if t.Retention {
+		return plan, nil // nobody is answered
+	}
+	for place := range p.s.ranks.byCommit.Ascend(btreemap.Min[ranked[uint64]](), btreemap.LT(ranked[uint64]{rank: plan.First - 1})) {
+		plan.Passed = append(plan.Passed, place.name)
+		if len(plan.Passed) == maxPassedNamed {
+			break
 		}
 	}
+	slices.Sort(plan.Passed)
 	return plan, nil
+}
+
+// wantsRetention reports whether retention wants to remove the oldest block.
+func (p *planner) wantsRetention() (bool, error) {
+	m, set := &p.s.meta, &p.s.settings
+	if p.limit <= m.First {
+		return false, nil
+	}
+	oldest, err := p.oldest()
+	if err != nil || oldest.Last() >= m.Last {
+		return false, err // the newest block stays
+	}
+	return set.RetentionEvents > 0 && m.Last-oldest.Last() >= set.RetentionEvents ||
+		set.RetentionBytes > 0 && m.Bytes-m.TrimmedBytes > p.room() ||
+		set.RetentionAge > 0 && !p.justStepped() && !p.young(oldest), nil
+}
+
+// room is what receipts leave of retention.bytes for blocks.
+func (p *planner) room() uint64 {
+	bound := p.s.settings.RetentionBytes
+	return bound - min(bound, p.s.meta.Receipts.Bytes)
+}
+
+// young reports whether a block is too young for retention by age.
+func (p *planner) young(c *log.Columns) bool {
+	return c.AppendedAt.UnixNano()+int64(p.s.settings.RetentionAge) > p.now
 }
 
 // blockFrom returns the last stored block that begins at or before offset.
@@ -209,8 +324,7 @@ func (p *planner) wanted(t frame.Trim) (uint64, error) {
 	if kept := m.Last + 1 - m.First; set.RetentionEvents > 0 && kept > set.RetentionEvents {
 		want = max(want, m.Last+1-set.RetentionEvents)
 	}
-	room := set.RetentionBytes - min(set.RetentionBytes, m.Receipts.Bytes)
-	if set.RetentionBytes > 0 && m.Bytes-m.TrimmedBytes > room {
+	if room := p.room(); set.RetentionBytes > 0 && m.Bytes-m.TrimmedBytes > room {
 		over, err := p.firstWhere(func(c *log.Columns) bool { return m.Bytes-c.Before <= room })
 		if err != nil {
 			return 0, err
@@ -225,11 +339,10 @@ func (p *planner) wantedByAge(want uint64) (uint64, error) {
 	if age == 0 || p.limit <= p.s.meta.First || p.justStepped() {
 		return want, nil
 	}
-	young := func(c *log.Columns) bool { return c.AppendedAt.UnixNano()+int64(age) > p.now }
-	if oldest, err := p.oldest(); err != nil || young(oldest) {
+	if oldest, err := p.oldest(); err != nil || p.young(oldest) {
 		return want, err
 	}
-	from, err := p.firstWhere(young)
+	from, err := p.firstWhere(p.young)
 	return max(want, from), err
 }
 
@@ -272,7 +385,7 @@ func (p *planner) holds(c *Cursor) (bool, error) {
 	if events > 0 && p.s.meta.Last-c.Committed > events {
 		return false, nil
 	}
-	held, err := p.blockFrom(max(c.Committed+1, p.s.meta.First))
+	held, err := p.heldBlock(max(c.Committed+1, p.s.meta.First))
 	if err != nil || held == nil {
 		return err == nil, err
 	}
@@ -283,80 +396,20 @@ func (p *planner) holds(c *Cursor) (bool, error) {
 	return age == 0 || p.now-held.AppendedAt.UnixNano() < int64(age), nil
 }
 
+// heldBlock is blockFrom for cursors one after the other, many of which are at the same block.
+func (p *planner) heldBlock(offset uint64) (c *log.Columns, err error) {
+	if p.held == nil || offset < p.held.First || offset > p.held.Last() {
+		p.held, err = p.oldest()
+	}
+	if err == nil && offset > p.held.Last() {
+		p.held, err = p.blockFrom(offset)
+	}
+	return p.held, err
+}
+
 func cmpOr[T uint64 | time.Duration](own, fallback T) T {
 	if own != 0 {
 		return own
 	}
 	return fallback
-}
-
-// Bounds of what is told of gaps: how many blocks one entry opens for all of them,
-// and how many types one gap lists.
-const (
-	maxCountedBlocks = 256
-	maxGapTypes      = 1000
-)
-
-// openGap records that a cursor lost what it had not committed below first.
-func (a *applier) openGap(c *Cursor, first uint64, reason string) error {
-	gap := c.Gap
-	if gap == nil {
-		gap = &log.Gap{From: c.Committed + 1, To: c.Committed}
-	}
-	if gap.Types == nil { // also of a stored gap that had none
-		gap.Types = map[string]uint64{}
-	}
-	counted := max(gap.To+1, a.s.meta.First)
-	gap.Uncounted += c.open(gap.To+1, counted-1) // trimmed before the cursor stood there
-	gap.Reason, gap.To = reason, first-1
-	err := a.log.EachColumns(counted, first-1, func(cols *log.Columns) bool {
-		if a.opened++; a.opened > maxCountedBlocks || cols.First >= first {
-			return false
-		}
-		if err := a.countTypes(c, gap, cols, counted); err != nil {
-			a.tx.keep(err)
-			return false
-		}
-		counted = cols.Last() + 1
-		return true
-	})
-	if counted < first {
-		gap.Uncounted += c.open(counted, first-1)
-	}
-	c.Gap = gap
-	if c.Group != nil {
-		a.dropRetries(c, first)
-	}
-	a.tx.setJSON(key(prefixCursor, c.Name), c)
-	return err
-}
-
-func (a *applier) countTypes(c *Cursor, gap *log.Gap, cols *log.Columns, from uint64) error {
-	target, err := a.log.TargetAt(cols.First)
-	if err != nil || target != "" { // what was appended again is lost to nobody: its letters are dead again
-		return err
-	}
-	types, _, err := a.log.HeaderAt(cols.First)
-	if err != nil {
-		return err
-	}
-	offset := cols.First
-	for row := range cols.Len() {
-		if cols.Dead.Has(row) {
-			continue
-		}
-		if offset >= from && !c.Settled(offset) {
-			countType(gap, types[cols.TypeAt(row)])
-		}
-		offset++
-	}
-	return nil
-}
-
-func countType(gap *log.Gap, name string) {
-	if _, listed := gap.Types[name]; listed || len(gap.Types) < maxGapTypes {
-		gap.Types[name]++
-	} else {
-		gap.Uncounted++
-	}
 }

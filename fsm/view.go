@@ -105,7 +105,7 @@ func (m *Machine) Cursor(name string) (Cursor, bool) {
 	if c == nil {
 		return Cursor{}, false
 	}
-	return *c.clone(), true
+	return *m.s.view(c), true
 }
 
 // CursorGeneration returns the generation that holds a cursor.
@@ -124,7 +124,7 @@ func (m *Machine) Cursors() []Cursor {
 	return read(m, func(s *state) []Cursor {
 		list := make([]Cursor, 0, len(s.cursors))
 		for _, name := range slices.Sorted(maps.Keys(s.cursors)) {
-			list = append(list, *s.cursors[name].clone())
+			list = append(list, *s.view(s.cursors[name]))
 		}
 		return list
 	})
@@ -139,8 +139,8 @@ func (m *Machine) Group(name string) (Cursor, bool) {
 	if c == nil || c.Group == nil {
 		return Cursor{}, false
 	}
-	out := c.clone()
-	out.Group.Done, out.Group.Retries = slices.Clone(c.Group.Done), slices.Clone(c.Group.Retries)
+	out := m.s.view(c)
+	out.Group.Done, out.Group.Retries = slices.Clone(c.Group.Done), slices.Clone(m.s.retries(c.Group))
 	return *out, true
 }
 
@@ -259,13 +259,16 @@ func (m *Machine) NextDeadline() time.Time {
 		if p := s.producers.oldest(); p != nil {
 			earlier(p.Used, s.settings.ProducerTTL)
 		}
-		for _, c := range s.cursors {
-			earlier(c.Touched.UnixNano(), s.settings.CursorIdle)
+		if used, _, some := s.ranks.byUse.Min(); some {
+			earlier(used.rank+s.meta.Stepped, s.settings.CursorIdle)
 		}
 		m.lettersDue(s, earlier)
 		due(s.clients.due)
 		if s.settings.CursorStall > 0 && s.meta.FeatureLevel >= frame.LevelDelivery && len(s.cursors) > 0 {
 			due(max(s.meta.StallDue, 1))
+		}
+		if s.meta.RetentionWaits {
+			due((s.meta.Time/retentionGrain + 1) * retentionGrain)
 		}
 		if at, some := m.retentionDue(s); some {
 			earlier(at, s.settings.RetentionAge)
@@ -303,7 +306,7 @@ func (m *Machine) PlanTrim(t frame.Trim) (TrimResult, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	s := *m.s
-	p := planner{s: &s, log: m.log, now: s.meta.Time, limit: s.meta.Last + 1}
+	p := planner{s: &s, log: m.log, now: s.meta.Time, limit: s.meta.Last + 1, notHeld: s.meta.NotHeld}
 	plan, err := p.plan(t)
 	return plan.TrimResult, err
 }

@@ -204,23 +204,36 @@ func (l *Log) EachColumns(from, to uint64, yield func(*Columns) bool) error {
 	}))
 }
 
-// HeaderAt returns the types and sources of the block that offset is in.
-func (l *Log) HeaderAt(offset uint64) (types, sources []string, err error) {
-	b, err := l.load(offset)
-	if err != nil {
-		return nil, nil, err
-	}
-	return b.header.Types, b.header.Sources, nil
-}
-
-// TargetAt returns the cursor that the block which offset is in is for; "" is
-// everybody.
-func (l *Log) TargetAt(offset uint64) (cursor string, err error) {
-	b, err := l.load(offset)
-	if err != nil {
-		return "", err
-	}
-	return b.target, nil
+// EachTypes calls yield with the first offset, the number of events and the types of every
+// block that holds an offset in [from, to], in order, until it returns false. The types of
+// a block that is for one cursor are nil. It reads heads alone and leaves the cache as it is.
+func (l *Log) EachTypes(from, to uint64, yield func(first uint64, events int, types []string) bool) error {
+	return l.tell(l.View(func(db *pebble.DB) error {
+		it, err := blockIter(db, to)
+		if err != nil {
+			return err
+		}
+		defer it.Close()
+		for ok := it.SeekLT(blockKey(from+1)) || it.First(); ok; ok = it.Next() {
+			first := firstOf(it)
+			v, err := it.ValueAndErr()
+			if err != nil {
+				return fmt.Errorf("log: read block %d: %w", first, err)
+			}
+			b, err := decodeBlock(first, v)
+			if err != nil {
+				return err
+			}
+			types := b.header.Types
+			if b.target != "" {
+				types = nil
+			}
+			if b.last() >= from && !yield(first, b.live, types) {
+				return nil
+			}
+		}
+		return it.Error()
+	}))
 }
 
 // OffsetAt returns the first offset that was appended at or after t; where there

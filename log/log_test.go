@@ -356,9 +356,9 @@ func askEverywhere(ctx context.Context, t *testing.T, l *Log) {
 		}
 		_, getErr := l.Get(first)
 		_, columnsErr := l.Columns(first)
-		_, _, headerErr := l.HeaderAt(first)
+		typesErr := l.EachTypes(first, first, func(uint64, int, []string) bool { return true })
 		_, atErr := l.OffsetAt(time.Unix(2000, 0))
-		for _, err := range []error{getErr, columnsErr, headerErr, atErr} {
+		for _, err := range []error{getErr, columnsErr, typesErr, atErr} {
 			if trimmed := (*TrimmedError)(nil); err != nil && !errors.As(err, &trimmed) {
 				t.Errorf("at %d: %v", first, err)
 				return

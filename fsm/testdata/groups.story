@@ -113,7 +113,7 @@
   settled up to 5 and [{7 8}], handed out up to 8
 > settle work 1 2 ^8
   committed 5 generation 1 gap 6-7 reserved 8
-  {"from":6,"to":7,"reason":"forced","types":{"TRAINING_COMPLETED":1}}
+  {"from":6,"to":7,"reason":"forced","uncounted":1}
 > settle work 1 2 6
   committed 8 generation 1 gap 0-0 reserved 8
 > shared work
@@ -122,15 +122,18 @@
 > settle work 1 2 ^9
   committed 8 generation 1 gap 0-0 reserved 9
 > seek work 3
-  committed 2 generation 2 gap 0-0 reserved 2
+  committed 2 generation 2 gap 3-7 reserved 2
+  {"from":3,"to":7,"reason":"forced","types":{"TRAINING_COMPLETED":2},"uncounted":3}
 > shared work
   settled up to 2 and [], handed out up to 2
 > settle work 1 2 8
   fenced: generation 1 of group "work" is over, this is 2
 > settle work 2 2 8
-  committed 2 generation 2 gap 0-0 reserved 8
+  committed 2 generation 2 gap 3-7 reserved 8
+  {"from":3,"to":7,"reason":"forced","types":{"TRAINING_COMPLETED":2},"uncounted":3}
 > remove work
-  committed 2 generation 2 gap 0-0 reserved 8
+  committed 2 generation 2 gap 3-7 reserved 8
+  {"from":3,"to":7,"reason":"forced","types":{"TRAINING_COMPLETED":2},"uncounted":3}
 > shared work
   there is no group "work"
 # Made again under the same name, it is another group.

@@ -41,7 +41,8 @@
   {"from":1,"to":7,"reason":"forced","types":{"LEADER_ELECTED":1,"TRAINING_COMPLETED":6}}
 > commit slow 7 3
   committed 7 generation 3 gap 0-0
-# Retention by count trims whole blocks, by age what is older.
+# Retention by count trims whole blocks, by age what is older. It is applied by one entry
+# of a second, and by every sixteenth.
 > remove slow
   committed 7 generation 3 gap 0-0
 > set retention.events 2
@@ -52,6 +53,9 @@
   11 TRAINING_COMPLETED {"n": 10}
   12 TRAINING_COMPLETED {"n": 11}
   13 TRAINING_COMPLETED {"n": 12}
+> due
+  1s
+> wait 1s
 > publish 13
   at 14
   14 TRAINING_COMPLETED {"n": 13}
@@ -69,6 +73,8 @@
 # A clock step does not make events old within the minute after it.
 > step 2h
 > tick
+> due
+  3h1m1s
 > wait 2h1m
 > tick
   the log begins at 15

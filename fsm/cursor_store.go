@@ -1,0 +1,247 @@
+package fsm
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/RaduBerinde/btreemap"
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
+)
+
+// A cursor is stored under two keys, because most entries change its place alone. What it
+// is (JSON) stands under 'c' and its name, where it is under 'a' and its name:
+//
+//	byte     1, the form
+//	uvarint  committed
+//	uvarint  generation
+//	varint   touched, Unix nanoseconds
+//	uvarint  clock steps until then, nanoseconds
+//	varint   moved, Unix nanoseconds; 0 is never
+//	varint   stalled since, Unix nanoseconds; 0 is not
+//	         and of a group:
+//	uvarint  reserved
+//	uvarint  open
+//
+// Up to form 1 all of this stood under 'c', which is still read.
+const placeForm = 1
+
+// cursorFacts is what is stored of what a cursor is.
+type cursorFacts struct {
+	Filter   event.Filter       `json:"filter"`
+	Policy   frame.CursorPolicy `json:"policy"`
+	Created  time.Time          `json:"created"`
+	Seeks    uint64             `json:"seeks,omitempty"`
+	LastSeek *Seek              `json:"last_seek,omitempty"`
+	Group    *groupFacts        `json:"group,omitempty"`
+}
+
+type groupFacts struct {
+	Policy frame.GroupPolicy `json:"policy"`
+}
+
+func (c *Cursor) facts() cursorFacts {
+	f := cursorFacts{Filter: c.Filter, Policy: c.Policy, Created: c.Created, Seeks: c.Seeks, LastSeek: c.LastSeek}
+	if c.Group != nil {
+		f.Group = &groupFacts{c.Group.Policy}
+	}
+	return f
+}
+
+func (c *Cursor) encodePlace() []byte {
+	stalled := time.Time{}
+	if c.Stalled != nil {
+		stalled = c.Stalled.Since
+	}
+	b := append(make([]byte, 0, 64), placeForm)
+	b = binary.AppendUvarint(b, c.Committed)
+	b = binary.AppendUvarint(b, c.Generation)
+	b = binary.AppendVarint(b, c.Touched.UnixNano())
+	b = binary.AppendUvarint(b, uint64(c.stepped))
+	b = binary.AppendVarint(b, nanos(c.Moved))
+	b = binary.AppendVarint(b, nanos(stalled))
+	if c.Group != nil {
+		b = binary.AppendUvarint(b, c.Group.Reserved)
+		b = binary.AppendUvarint(b, c.Group.Open)
+	}
+	return b
+}
+
+// decodePlace reads what encodePlace wrote of a cursor whose facts are known.
+func (c *Cursor) decodePlace(b []byte) error {
+	if len(b) == 0 || b[0] != placeForm {
+		return errors.New("a form that this build does not know")
+	}
+	b = b[1:]
+	bad := false
+	uvarint := func() uint64 {
+		v, n := binary.Uvarint(b)
+		bad = bad || n <= 0
+		b = b[max(n, 0):]
+		return v
+	}
+	varint := func() int64 {
+		v, n := binary.Varint(b)
+		bad = bad || n <= 0
+		b = b[max(n, 0):]
+		return v
+	}
+	c.Committed, c.Generation = uvarint(), uvarint()
+	c.Touched = time.Unix(0, varint()).UTC()
+	c.stepped = int64(uvarint())
+	c.Moved, c.Stalled = momentOf(varint()), nil
+	if since := momentOf(varint()); !since.IsZero() {
+		c.Stalled = &Stall{Since: since}
+	}
+	if c.Group != nil {
+		c.Group.Reserved, c.Group.Open = uvarint(), uvarint()
+	}
+	if bad || len(b) > 0 {
+		return errors.New("cut or altered")
+	}
+	return nil
+}
+
+// nanos is a time in Unix nanoseconds, 0 where there is none.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// momentOf is the reverse of nanos.
+func momentOf(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+// ranked is a name at its rank; where ranks are equal, names decide.
+type ranked[T cmp.Ordered] struct {
+	rank T
+	name string
+}
+
+func (a ranked[T]) compare(b ranked[T]) int {
+	if c := cmp.Compare(a.rank, b.rank); c != 0 {
+		return c
+	}
+	return strings.Compare(a.name, b.name)
+}
+
+// ranking is an order that entries look things up by, so that none goes through all of
+// them. It holds what the state holds, and nothing depends on its shape.
+type ranking[T cmp.Ordered, V any] = btreemap.BTreeMap[ranked[T], V]
+
+func newRanking[T cmp.Ordered, V any]() *ranking[T, V] {
+	return btreemap.New[ranked[T], V](32, ranked[T].compare)
+}
+
+// cursorRanks are the orders that cursors are looked up in.
+type cursorRanks struct {
+	byCommit *ranking[uint64, *Cursor]
+	byUse    *ranking[int64, *Cursor] // by when their last use was, without clock steps
+	bytes    uint64                   // of all of them, as cursor.max_bytes counts
+}
+
+func newCursorRanks() cursorRanks {
+	return cursorRanks{byCommit: newRanking[uint64, *Cursor](), byUse: newRanking[int64, *Cursor]()}
+}
+
+func (c *Cursor) commitRank() ranked[uint64] { return ranked[uint64]{c.Committed, c.Name} }
+
+// usedAt is when a cursor was used last, without clock steps: time that was stepped over
+// gave nobody a chance to come back.
+func (c *Cursor) usedAt() int64 { return c.Touched.UnixNano() - c.stepped }
+
+func (c *Cursor) useRank() ranked[int64] { return ranked[int64]{c.usedAt(), c.Name} }
+
+// cursorOverhead is what a cursor counts beside its name and filter, in bytes.
+const cursorOverhead = 256
+
+func cursorBytes(name string, f event.Filter) uint64 {
+	return uint64(cursorOverhead + len(name) + f.Bytes())
+}
+
+func (s *state) addCursor(c *Cursor) {
+	s.cursors[c.Name] = c
+	s.ranks.byCommit.ReplaceOrInsert(c.commitRank(), c)
+	s.ranks.byUse.ReplaceOrInsert(c.useRank(), c)
+	s.ranks.bytes += cursorBytes(c.Name, c.Filter)
+}
+
+func (s *state) dropCursor(c *Cursor) {
+	delete(s.cursors, c.Name)
+	s.ranks.byCommit.Delete(c.commitRank())
+	s.ranks.byUse.Delete(c.useRank())
+	s.ranks.bytes -= cursorBytes(c.Name, c.Filter)
+}
+
+// placeCursor puts a cursor at what it has committed.
+func (a *applier) placeCursor(c *Cursor, committed uint64) {
+	if committed == c.Committed {
+		return
+	}
+	a.s.ranks.byCommit.Delete(c.commitRank())
+	c.Committed = committed
+	a.s.ranks.byCommit.ReplaceOrInsert(c.commitRank(), c)
+}
+
+// useCursor takes in that a cursor is used.
+func (a *applier) useCursor(c *Cursor) {
+	before := c.useRank()
+	c.Touched, c.stepped = a.time(), a.s.meta.Stepped
+	if c.useRank() != before {
+		a.s.ranks.byUse.Delete(before)
+		a.s.ranks.byUse.ReplaceOrInsert(c.useRank(), c)
+	}
+}
+
+// savePlace stores where a cursor is, and answers with a copy.
+func (a *applier) savePlace(c *Cursor) Result {
+	a.tx.Set(key(prefixPlace, c.Name), c.encodePlace())
+	return Result{Cursor: a.s.view(c)}
+}
+
+// saveCursor stores a cursor, and answers with a copy.
+func (a *applier) saveCursor(c *Cursor) Result {
+	a.tx.setJSON(key(prefixCursor, c.Name), c.facts())
+	return a.savePlace(c)
+}
+
+// loadCursors reads cursors and where they are.
+func (s *state) loadCursors(db *pebble.DB) error {
+	read := map[string]*Cursor{}
+	err := scan(db, prefixCursor, func(name string, value []byte) error {
+		c := &Cursor{}
+		err := json.Unmarshal(value, c)
+		c.Name, c.Gap = name, nil
+		read[name] = c
+		return err
+	})
+	if err == nil {
+		err = scan(db, prefixPlace, func(name string, value []byte) error {
+			c := read[name]
+			if c == nil {
+				return fmt.Errorf("there is no cursor %q", name)
+			}
+			return c.decodePlace(value)
+		})
+	}
+	if err != nil {
+		return err
+	}
+	for _, c := range read {
+		s.addCursor(c)
+	}
+	return nil
+}

@@ -210,7 +210,7 @@ func TestANodeOfAnotherClusterIsNotLetIn(t *testing.T) {
 // TestPeersTellWhatIsCertain distinguishes a call that never left from one whose
 // answer was lost.
 func TestPeersTellWhatIsCertain(t *testing.T) {
-	p := NewPeers("", nil)
+	p := NewPeers("")
 	defer p.Close()
 	if _, err := p.Forward(t.Context(), "http://127.0.0.1:1", nil); !errors.Is(err, raftnode.ErrNoLeader) {
 		t.Errorf("nobody listens: %v", err)
@@ -237,7 +237,7 @@ func TestPeersTellWhatIsCertain(t *testing.T) {
 	if _, err := p.Identify(t.Context(), s.url); err == nil || !strings.Contains(err.Error(), "token") {
 		t.Errorf("without the token: %v", err)
 	}
-	with := NewPeers("t", nil)
+	with := NewPeers("t")
 	defer with.Close()
 	report, err := with.Identify(t.Context(), s.url)
 	if err != nil || report.ID != "n1" || report.HTTPAddr == "" {

@@ -97,7 +97,7 @@ func (g *gate) WrapStreamingClient(next connect.StreamingClientFunc) connect.Str
 }
 
 func (g *gate) admit(procedure string) error {
-	if procedure != ringlogv1connect.PeerServiceIdentifyProcedure && g.server.cfg.Node.Diverged() {
+	if procedure != ringlogv1connect.PeerServiceIdentifyProcedure && procedure != ringlogv1connect.PeerServiceChallengeProcedure && g.server.cfg.Node.Diverged() {
 		return raftnode.ErrDiverged
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -103,7 +104,7 @@ func (s *Server) admit(r *http.Request) error {
 }
 
 func (s *Server) allowed(r *http.Request) bool {
-	if s.cfg.Token == "" || r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
+	if s.cfg.Token == "" || r.URL.Path == "/healthz" || r.URL.Path == "/readyz" || r.URL.Path == ringlogv1connect.PeerServiceChallengeProcedure {
 		return true
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")

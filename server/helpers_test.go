@@ -79,7 +79,7 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 	if change != nil {
 		change(&cfg)
 	}
-	s := &site{t: t, url: "http://" + l.Addr().String(), token: cfg.Token, peers: NewPeers(cfg.Token, nil), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	s := &site{t: t, url: "http://" + l.Addr().String(), token: cfg.Token, peers: NewPeers(cfg.Token), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	nodeConfig.RaftBind, nodeConfig.HTTPAdvertise, nodeConfig.Version, nodeConfig.Timing = "127.0.0.1:0", l.Addr().String(), "test", quick()
 	if _, measured := t.(*testing.B); measured {
 		nodeConfig.Timing = raftnode.Timing{}

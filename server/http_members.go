@@ -100,8 +100,9 @@ func (s *service) newcomer(ctx context.Context, b memberBody) (m frame.Member, c
 	}
 	report, err := s.peers.Identify(ctx, raftnode.URL(m.HTTPAddr))
 	if err != nil {
-		return m, "", &api.Error{Code: api.InvalidArgument, Field: "http", Message: fmt.Sprintf("nobody useful answers at %s: %v", m.HTTPAddr, err),
-			Remedy: "start the node first, and name the address at which the others reach it"}
+		// what answers there is not shown: a caller could have this node look at ports for it
+		return m, "", &api.Error{Code: api.InvalidArgument, Field: "http", Message: fmt.Sprintf("no node of this cluster's token answers at %s", m.HTTPAddr),
+			Remedy: "start the node first, with the same token, and name the address at which the others reach it"}
 	}
 	if m.ID != "" && m.ID != report.ID {
 		return m, "", &api.Error{Code: api.Conflict, Field: "id", Message: fmt.Sprintf("%s answers at %s, not %s", report.ID, m.HTTPAddr, m.ID), Remedy: "name that node, or another address"}
@@ -220,12 +221,12 @@ func copyAnswer(w http.ResponseWriter, answer *http.Response) error {
 }
 
 // newTransport is how nodes call each other: few connections, kept, each call
-// bounded by its context.
-func newTransport() *http.Transport {
+// bounded by its context, and each to a node that has proved to have the token.
+func newTransport(token string) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		DialContext:         proving((&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext, token),
 		Protocols:           &protocols,
 		MaxIdleConnsPerHost: 16,
 		IdleConnTimeout:     time.Minute,

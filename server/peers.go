@@ -28,27 +28,28 @@ const peerPath = "/" + ringlogv1connect.PeerServiceName + "/"
 // Peers reaches other nodes through their PeerService. It is safe for concurrent
 // use.
 type Peers struct {
-	http  *http.Client
+	http  *http.Client // each of its connections leads to a node that has proved to have the token
+	plain *http.Client // to strangers
 	token string
 	own   atomic.Pointer[Server] // whose calls these are; nil until New
 
 	mu      sync.Mutex
 	clients map[string]ringlogv1connect.PeerServiceClient // by URL
+	proved  map[string]string                             // by URL: where the node is that proved to have the token
 }
 
 var _ raftnode.Peers = (*Peers)(nil)
 
-// NewPeers returns the way to nodes that take the token; "" is none. Transport may
-// be nil for one of its own.
-func NewPeers(token string, transport http.RoundTripper) *Peers {
-	if transport == nil {
-		transport = newTransport()
-	}
-	return &Peers{http: &http.Client{Transport: transport}, token: token, clients: map[string]ringlogv1connect.PeerServiceClient{}}
+// NewPeers returns the way to nodes that take the token; "" is none.
+func NewPeers(token string) *Peers {
+	return &Peers{http: &http.Client{Transport: newTransport(token)}, plain: &http.Client{Transport: newTransport("")}, token: token, clients: map[string]ringlogv1connect.PeerServiceClient{}, proved: map[string]string{}}
 }
 
 // Close lets go of idle connections.
-func (p *Peers) Close() { p.http.CloseIdleConnections() }
+func (p *Peers) Close() {
+	p.http.CloseIdleConnections()
+	p.plain.CloseIdleConnections()
+}
 
 // maxPeerURLs bounds the clients kept: more URLs than any cluster has.
 const maxPeerURLs = 1024
@@ -56,6 +57,10 @@ const maxPeerURLs = 1024
 func (p *Peers) client(url string) ringlogv1connect.PeerServiceClient {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.clientLocked(url)
+}
+
+func (p *Peers) clientLocked(url string) ringlogv1connect.PeerServiceClient {
 	c, known := p.clients[url]
 	if !known {
 		if len(p.clients) >= maxPeerURLs {
@@ -67,9 +72,16 @@ func (p *Peers) client(url string) ringlogv1connect.PeerServiceClient {
 	return c
 }
 
+// method is one of the calls that a PeerService takes.
+type method[Q, A any] = func(ringlogv1connect.PeerServiceClient, context.Context, *connect.Request[Q]) (*connect.Response[A], error)
+
 // ask makes one call, with the token, the cluster whose node may serve it and, for what
 // must not be passed on twice, the mark of a forwarded call.
-func ask[Q, A any](ctx context.Context, p *Peers, message *Q, call func(context.Context, *connect.Request[Q]) (*connect.Response[A], error)) (*A, error) {
+func ask[Q, A any](ctx context.Context, p *Peers, url string, message *Q, call method[Q, A]) (*A, error) {
+	client, err := p.to(ctx, url)
+	if err != nil {
+		return nil, err
+	}
 	request := connect.NewRequest(message)
 	if p.token != "" {
 		request.Header().Set("Authorization", "Bearer "+p.token)
@@ -78,8 +90,11 @@ func ask[Q, A any](ctx context.Context, p *Peers, message *Q, call func(context.
 		request.Header().Set(api.ClusterHeader, own.clusterID())
 	}
 	request.Header().Set(headerForwarded, "1")
-	answer, err := call(ctx, request)
+	answer, err := call(client, ctx, request)
 	if err != nil {
+		if _, answered := apiError(err); !answered && ctx.Err() == nil {
+			p.forget(url)
+		}
 		return nil, fmt.Errorf("server: peer: %w", fromPeer(err))
 	}
 	return answer.Msg, nil
@@ -87,8 +102,7 @@ func ask[Q, A any](ctx context.Context, p *Peers, message *Q, call func(context.
 
 // Identify implements raftnode.Peers.
 func (p *Peers) Identify(ctx context.Context, url string) (raftnode.Report, error) {
-	client := p.client(url)
-	answer, err := ask(ctx, p, &ringlogv1.IdentifyRequest{}, func(ctx context.Context, r *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
+	answer, err := ask(ctx, p, url, &ringlogv1.IdentifyRequest{}, func(client ringlogv1connect.PeerServiceClient, ctx context.Context, r *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
 		r.Header().Del(api.ClusterHeader) // the answer says which one it is
 		return client.Identify(ctx, r)
 	})
@@ -104,7 +118,7 @@ func (p *Peers) Identify(ctx context.Context, url string) (raftnode.Report, erro
 
 // Forward implements raftnode.Peers.
 func (p *Peers) Forward(ctx context.Context, url string, request []byte) ([]byte, error) {
-	answer, err := ask(ctx, p, &ringlogv1.ForwardRequest{Request: request}, p.client(url).Forward)
+	answer, err := ask(ctx, p, url, &ringlogv1.ForwardRequest{Request: request}, ringlogv1connect.PeerServiceClient.Forward)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +127,7 @@ func (p *Peers) Forward(ctx context.Context, url string, request []byte) ([]byte
 
 // ReadIndex implements raftnode.Peers.
 func (p *Peers) ReadIndex(ctx context.Context, url string) (uint64, error) {
-	answer, err := ask(ctx, p, &ringlogv1.ReadIndexRequest{}, p.client(url).ReadIndex)
+	answer, err := ask(ctx, p, url, &ringlogv1.ReadIndexRequest{}, ringlogv1connect.PeerServiceClient.ReadIndex)
 	if err != nil {
 		return 0, ofRead(ctx, err)
 	}
@@ -130,8 +144,7 @@ func (p *Peers) Join(ctx context.Context, url string, m frame.Member, opts raftn
 }
 
 func (p *Peers) join(ctx context.Context, url string, message *ringlogv1.JoinRequest, forwarded bool) error {
-	client := p.client(url)
-	_, err := ask(ctx, p, message, func(ctx context.Context, r *connect.Request[ringlogv1.JoinRequest]) (*connect.Response[ringlogv1.JoinResponse], error) {
+	_, err := ask(ctx, p, url, message, func(client ringlogv1connect.PeerServiceClient, ctx context.Context, r *connect.Request[ringlogv1.JoinRequest]) (*connect.Response[ringlogv1.JoinResponse], error) {
 		if !forwarded {
 			r.Header().Del(headerForwarded)
 			r.Header().Del(api.ClusterHeader) // the message has it, and its refusal says more

@@ -34,6 +34,7 @@ type Server struct {
 	mux         *http.ServeMux
 	forward     *http.Client // to the leader
 	token       [32]byte     // digest of cfg.Token
+	advertised  string       // where other nodes reach this one
 	hosts       []string     // cfg.Hosts and the node's own advertised one, in lower case
 	started     time.Time
 	idOfCluster atomic.Pointer[string] // see clusterID
@@ -61,7 +62,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, logger: cfg.Logger, mux: http.NewServeMux(), token: digest(cfg.Token), started: time.Now(),
 		streams: make(chan struct{}, cfg.MaxStreams), crossOrigin: http.NewCrossOriginProtection()}
-	for _, name := range append(slices.Clone(cfg.Hosts), cfg.Node.Report().HTTPAddr) {
+	s.advertised = cfg.Node.Report().HTTPAddr
+	for _, name := range append(slices.Clone(cfg.Hosts), s.advertised) {
 		s.hosts = append(s.hosts, hostOf(name))
 	}
 	s.memory, s.peerMemory = newMemory(cfg.MaxBodies), newMemory(cfg.MaxBodies)
@@ -71,7 +73,7 @@ func New(cfg Config) (*Server, error) {
 	s.ops.groups = newCoordinators(s.ctx, s.ops, cfg.Logger)
 	s.forward = &http.Client{Transport: cfg.Transport}
 	if cfg.Transport == nil {
-		s.forward.Transport = newTransport()
+		s.forward.Transport = newTransport(cfg.Token)
 	}
 	var err error
 	if s.metrics, err = newMetrics(cfg, s.ops); err != nil {

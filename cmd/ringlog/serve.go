@@ -165,7 +165,7 @@ func startNode(ctx context.Context, sh *shell, cfg serveConfig, logger hclog.Log
 			err = errors.Join(err, listener.Close())
 		}
 	}()
-	n := &node{logger: logger, peers: server.NewPeers(sh.token, nil), failed: make(chan error, 1)}
+	n := &node{logger: logger, peers: server.NewPeers(sh.token), failed: make(chan error, 1)}
 	version := buildVersion().Version
 	registry := nodeInfo(cfg, version)
 	if err := server.RaftMetrics(registry); err != nil {

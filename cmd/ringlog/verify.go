@@ -142,7 +142,7 @@ func settle(ctx context.Context, ask func(context.Context) finding) (f finding) 
 
 // compareDigests compares the digests of the state at an index that all have.
 func (sh *shell) compareDigests(ctx context.Context, urls []string) finding {
-	peers := server.NewPeers(sh.token, nil)
+	peers := server.NewPeers(sh.token)
 	defer peers.Close()
 	return settle(ctx, func(ctx context.Context) finding {
 		at := map[uint64]map[string]int{} // index, digest, how many nodes

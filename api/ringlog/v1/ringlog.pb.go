@@ -3160,6 +3160,110 @@ func (x *ReadCursorRequest) GetPackets() bool {
 	return false
 }
 
+type ChallengeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nonce         []byte                 `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChallengeRequest) Reset() {
+	*x = ChallengeRequest{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChallengeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChallengeRequest) ProtoMessage() {}
+
+func (x *ChallengeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChallengeRequest.ProtoReflect.Descriptor instead.
+func (*ChallengeRequest) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ChallengeRequest) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
+type ChallengeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nonce         []byte                 `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"` // the node's own
+	Http          string                 `protobuf:"bytes,2,opt,name=http,proto3" json:"http,omitempty"`   // where other nodes reach it: the token is sent there alone
+	Proof         []byte                 `protobuf:"bytes,3,opt,name=proof,proto3" json:"proof,omitempty"` // HMAC of both nonces and http, with a key made from the token
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChallengeResponse) Reset() {
+	*x = ChallengeResponse{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChallengeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChallengeResponse) ProtoMessage() {}
+
+func (x *ChallengeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChallengeResponse.ProtoReflect.Descriptor instead.
+func (*ChallengeResponse) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ChallengeResponse) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
+func (x *ChallengeResponse) GetHttp() string {
+	if x != nil {
+		return x.Http
+	}
+	return ""
+}
+
+func (x *ChallengeResponse) GetProof() []byte {
+	if x != nil {
+		return x.Proof
+	}
+	return nil
+}
+
 type IdentifyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3168,7 +3272,7 @@ type IdentifyRequest struct {
 
 func (x *IdentifyRequest) Reset() {
 	*x = IdentifyRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[45]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3180,7 +3284,7 @@ func (x *IdentifyRequest) String() string {
 func (*IdentifyRequest) ProtoMessage() {}
 
 func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[45]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3193,7 +3297,7 @@ func (x *IdentifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyRequest.ProtoReflect.Descriptor instead.
 func (*IdentifyRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{45}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{47}
 }
 
 type IdentifyResponse struct {
@@ -3205,7 +3309,7 @@ type IdentifyResponse struct {
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[46]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3217,7 +3321,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[46]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3230,7 +3334,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{46}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *IdentifyResponse) GetReportJson() []byte {
@@ -3249,7 +3353,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[47]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3261,7 +3365,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[47]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3274,7 +3378,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{47}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ForwardRequest) GetRequest() []byte {
@@ -3293,7 +3397,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3409,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3422,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{48}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ForwardResponse) GetResult() []byte {
@@ -3336,7 +3440,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3452,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3465,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{49}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{51}
 }
 
 type ReadIndexResponse struct {
@@ -3373,7 +3477,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3489,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3502,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{50}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -3419,7 +3523,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3535,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3548,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{51}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *JoinRequest) GetMemberJson() []byte {
@@ -3476,7 +3580,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3488,7 +3592,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3501,7 +3605,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{52}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{54}
 }
 
 // ErrorDetail goes with every Connect error: the same as in the HTTP error body.
@@ -3519,7 +3623,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[53]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3531,7 +3635,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[53]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3544,7 +3648,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{53}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ErrorDetail) GetCode() string {
@@ -3841,7 +3945,13 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x05limit\x18\x03 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\x12\x12\n" +
 	"\x04from\x18\x05 \x01(\x04R\x04from\x12\x18\n" +
-	"\apackets\x18\x06 \x01(\bR\apackets\"\x11\n" +
+	"\apackets\x18\x06 \x01(\bR\apackets\"(\n" +
+	"\x10ChallengeRequest\x12\x14\n" +
+	"\x05nonce\x18\x01 \x01(\fR\x05nonce\"S\n" +
+	"\x11ChallengeResponse\x12\x14\n" +
+	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x12\n" +
+	"\x04http\x18\x02 \x01(\tR\x04http\x12\x14\n" +
+	"\x05proof\x18\x03 \x01(\fR\x05proof\"\x11\n" +
 	"\x0fIdentifyRequest\"3\n" +
 	"\x10IdentifyResponse\x12\x1f\n" +
 	"\vreport_json\x18\x01 \x01(\fR\n" +
@@ -3894,8 +4004,9 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"ReadCursor\x12\x1d.ringlog.v1.ReadCursorRequest\x1a\x18.ringlog.v1.TailResponse0\x012\xa5\x01\n" +
 	"\fGroupService\x12N\n" +
 	"\vCreateGroup\x12\x1e.ringlog.v1.CreateGroupRequest\x1a\x1f.ringlog.v1.CreateGroupResponse\x12E\n" +
-	"\bExchange\x12\x1b.ringlog.v1.ExchangeRequest\x1a\x1c.ringlog.v1.ExchangeResponse2\x9d\x02\n" +
-	"\vPeerService\x12E\n" +
+	"\bExchange\x12\x1b.ringlog.v1.ExchangeRequest\x1a\x1c.ringlog.v1.ExchangeResponse2\xe7\x02\n" +
+	"\vPeerService\x12H\n" +
+	"\tChallenge\x12\x1c.ringlog.v1.ChallengeRequest\x1a\x1d.ringlog.v1.ChallengeResponse\x12E\n" +
 	"\bIdentify\x12\x1b.ringlog.v1.IdentifyRequest\x1a\x1c.ringlog.v1.IdentifyResponse\x12B\n" +
 	"\aForward\x12\x1a.ringlog.v1.ForwardRequest\x1a\x1b.ringlog.v1.ForwardResponse\x12H\n" +
 	"\tReadIndex\x12\x1c.ringlog.v1.ReadIndexRequest\x1a\x1d.ringlog.v1.ReadIndexResponse\x129\n" +
@@ -3914,7 +4025,7 @@ func file_ringlog_v1_ringlog_proto_rawDescGZIP() []byte {
 }
 
 var file_ringlog_v1_ringlog_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(Consistency)(0),              // 0: ringlog.v1.Consistency
 	(*Event)(nil),                 // 1: ringlog.v1.Event
@@ -3962,28 +4073,30 @@ var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(*SeekCursorRequest)(nil),     // 43: ringlog.v1.SeekCursorRequest
 	(*SeekCursorResponse)(nil),    // 44: ringlog.v1.SeekCursorResponse
 	(*ReadCursorRequest)(nil),     // 45: ringlog.v1.ReadCursorRequest
-	(*IdentifyRequest)(nil),       // 46: ringlog.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),      // 47: ringlog.v1.IdentifyResponse
-	(*ForwardRequest)(nil),        // 48: ringlog.v1.ForwardRequest
-	(*ForwardResponse)(nil),       // 49: ringlog.v1.ForwardResponse
-	(*ReadIndexRequest)(nil),      // 50: ringlog.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 51: ringlog.v1.ReadIndexResponse
-	(*JoinRequest)(nil),           // 52: ringlog.v1.JoinRequest
-	(*JoinResponse)(nil),          // 53: ringlog.v1.JoinResponse
-	(*ErrorDetail)(nil),           // 54: ringlog.v1.ErrorDetail
-	nil,                           // 55: ringlog.v1.Gap.TypesEntry
-	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
+	(*ChallengeRequest)(nil),      // 46: ringlog.v1.ChallengeRequest
+	(*ChallengeResponse)(nil),     // 47: ringlog.v1.ChallengeResponse
+	(*IdentifyRequest)(nil),       // 48: ringlog.v1.IdentifyRequest
+	(*IdentifyResponse)(nil),      // 49: ringlog.v1.IdentifyResponse
+	(*ForwardRequest)(nil),        // 50: ringlog.v1.ForwardRequest
+	(*ForwardResponse)(nil),       // 51: ringlog.v1.ForwardResponse
+	(*ReadIndexRequest)(nil),      // 52: ringlog.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 53: ringlog.v1.ReadIndexResponse
+	(*JoinRequest)(nil),           // 54: ringlog.v1.JoinRequest
+	(*JoinResponse)(nil),          // 55: ringlog.v1.JoinResponse
+	(*ErrorDetail)(nil),           // 56: ringlog.v1.ErrorDetail
+	nil,                           // 57: ringlog.v1.Gap.TypesEntry
+	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 59: google.protobuf.Duration
 }
 var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
-	56, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
-	57, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
+	58, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
+	59, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
 	1,  // 2: ringlog.v1.PublishRequest.events:type_name -> ringlog.v1.Event
 	5,  // 3: ringlog.v1.PublishRequest.packet:type_name -> ringlog.v1.Packet
 	8,  // 4: ringlog.v1.PublishResponse.duplicates:type_name -> ringlog.v1.Duplicate
 	9,  // 5: ringlog.v1.PublishResponse.warnings:type_name -> ringlog.v1.Warning
 	6,  // 6: ringlog.v1.PublishReply.published:type_name -> ringlog.v1.PublishResponse
-	54, // 7: ringlog.v1.PublishReply.error:type_name -> ringlog.v1.ErrorDetail
+	56, // 7: ringlog.v1.PublishReply.error:type_name -> ringlog.v1.ErrorDetail
 	3,  // 8: ringlog.v1.TailRequest.from:type_name -> ringlog.v1.Position
 	2,  // 9: ringlog.v1.TailRequest.filter:type_name -> ringlog.v1.Filter
 	0,  // 10: ringlog.v1.TailRequest.consistency:type_name -> ringlog.v1.Consistency
@@ -3993,16 +4106,16 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	1,  // 14: ringlog.v1.Run.events:type_name -> ringlog.v1.Event
 	13, // 15: ringlog.v1.Run.span:type_name -> ringlog.v1.Span
 	5,  // 16: ringlog.v1.Span.packet:type_name -> ringlog.v1.Packet
-	55, // 17: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
+	57, // 17: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
 	0,  // 18: ringlog.v1.GetEventRequest.consistency:type_name -> ringlog.v1.Consistency
 	12, // 19: ringlog.v1.GetEventResponse.run:type_name -> ringlog.v1.Run
 	2,  // 20: ringlog.v1.Cursor.filter:type_name -> ringlog.v1.Filter
-	56, // 21: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
-	56, // 22: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
+	58, // 21: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
+	58, // 22: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
 	20, // 23: ringlog.v1.Cursor.policy:type_name -> ringlog.v1.CursorPolicy
 	14, // 24: ringlog.v1.Cursor.gap:type_name -> ringlog.v1.Gap
-	57, // 25: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
-	57, // 26: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
+	59, // 25: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
+	59, // 26: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
 	3,  // 27: ringlog.v1.CreateCursorRequest.from:type_name -> ringlog.v1.Position
 	2,  // 28: ringlog.v1.CreateCursorRequest.filter:type_name -> ringlog.v1.Filter
 	20, // 29: ringlog.v1.CreateCursorRequest.policy:type_name -> ringlog.v1.CursorPolicy
@@ -4010,7 +4123,7 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	19, // 31: ringlog.v1.GetCursorResponse.cursor:type_name -> ringlog.v1.Cursor
 	19, // 32: ringlog.v1.ListCursorsResponse.cursors:type_name -> ringlog.v1.Cursor
 	19, // 33: ringlog.v1.OpenCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	57, // 34: ringlog.v1.GroupPolicy.ack_wait:type_name -> google.protobuf.Duration
+	59, // 34: ringlog.v1.GroupPolicy.ack_wait:type_name -> google.protobuf.Duration
 	3,  // 35: ringlog.v1.CreateGroupRequest.from:type_name -> ringlog.v1.Position
 	2,  // 36: ringlog.v1.CreateGroupRequest.filter:type_name -> ringlog.v1.Filter
 	20, // 37: ringlog.v1.CreateGroupRequest.policy:type_name -> ringlog.v1.CursorPolicy
@@ -4025,8 +4138,8 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	38, // 46: ringlog.v1.ExchangeResponse.revoked:type_name -> ringlog.v1.OffsetRange
 	38, // 47: ringlog.v1.ExchangeResponse.refused:type_name -> ringlog.v1.OffsetRange
 	14, // 48: ringlog.v1.ExchangeResponse.gaps:type_name -> ringlog.v1.Gap
-	57, // 49: ringlog.v1.ExchangeResponse.ack_wait:type_name -> google.protobuf.Duration
-	57, // 50: ringlog.v1.ExchangeResponse.session_timeout:type_name -> google.protobuf.Duration
+	59, // 49: ringlog.v1.ExchangeResponse.ack_wait:type_name -> google.protobuf.Duration
+	59, // 50: ringlog.v1.ExchangeResponse.session_timeout:type_name -> google.protobuf.Duration
 	3,  // 51: ringlog.v1.SeekCursorRequest.to:type_name -> ringlog.v1.Position
 	19, // 52: ringlog.v1.SeekCursorResponse.cursor:type_name -> ringlog.v1.Cursor
 	4,  // 53: ringlog.v1.LogService.Publish:input_type -> ringlog.v1.PublishRequest
@@ -4044,31 +4157,33 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	45, // 65: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
 	36, // 66: ringlog.v1.GroupService.CreateGroup:input_type -> ringlog.v1.CreateGroupRequest
 	39, // 67: ringlog.v1.GroupService.Exchange:input_type -> ringlog.v1.ExchangeRequest
-	46, // 68: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
-	48, // 69: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
-	50, // 70: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
-	52, // 71: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
-	6,  // 72: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
-	11, // 73: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
-	16, // 74: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
-	18, // 75: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
-	22, // 76: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
-	24, // 77: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
-	26, // 78: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
-	28, // 79: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
-	30, // 80: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
-	32, // 81: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
-	34, // 82: ringlog.v1.CursorService.DeadLetter:output_type -> ringlog.v1.DeadLetterResponse
-	44, // 83: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
-	11, // 84: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
-	37, // 85: ringlog.v1.GroupService.CreateGroup:output_type -> ringlog.v1.CreateGroupResponse
-	41, // 86: ringlog.v1.GroupService.Exchange:output_type -> ringlog.v1.ExchangeResponse
-	47, // 87: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
-	49, // 88: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
-	51, // 89: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
-	53, // 90: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
-	72, // [72:91] is the sub-list for method output_type
-	53, // [53:72] is the sub-list for method input_type
+	46, // 68: ringlog.v1.PeerService.Challenge:input_type -> ringlog.v1.ChallengeRequest
+	48, // 69: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
+	50, // 70: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
+	52, // 71: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
+	54, // 72: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
+	6,  // 73: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
+	11, // 74: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
+	16, // 75: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
+	18, // 76: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
+	22, // 77: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
+	24, // 78: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
+	26, // 79: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
+	28, // 80: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
+	30, // 81: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
+	32, // 82: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
+	34, // 83: ringlog.v1.CursorService.DeadLetter:output_type -> ringlog.v1.DeadLetterResponse
+	44, // 84: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
+	11, // 85: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
+	37, // 86: ringlog.v1.GroupService.CreateGroup:output_type -> ringlog.v1.CreateGroupResponse
+	41, // 87: ringlog.v1.GroupService.Exchange:output_type -> ringlog.v1.ExchangeResponse
+	47, // 88: ringlog.v1.PeerService.Challenge:output_type -> ringlog.v1.ChallengeResponse
+	49, // 89: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
+	51, // 90: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
+	53, // 91: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
+	55, // 92: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
+	73, // [73:93] is the sub-list for method output_type
+	53, // [53:73] is the sub-list for method input_type
 	53, // [53:53] is the sub-list for extension type_name
 	53, // [53:53] is the sub-list for extension extendee
 	0,  // [0:53] is the sub-list for field type_name
@@ -4097,7 +4212,7 @@ func file_ringlog_v1_ringlog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringlog_v1_ringlog_proto_rawDesc), len(file_ringlog_v1_ringlog_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   55,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -81,6 +81,8 @@ const (
 	GroupServiceCreateGroupProcedure = "/ringlog.v1.GroupService/CreateGroup"
 	// GroupServiceExchangeProcedure is the fully-qualified name of the GroupService's Exchange RPC.
 	GroupServiceExchangeProcedure = "/ringlog.v1.GroupService/Exchange"
+	// PeerServiceChallengeProcedure is the fully-qualified name of the PeerService's Challenge RPC.
+	PeerServiceChallengeProcedure = "/ringlog.v1.PeerService/Challenge"
 	// PeerServiceIdentifyProcedure is the fully-qualified name of the PeerService's Identify RPC.
 	PeerServiceIdentifyProcedure = "/ringlog.v1.PeerService/Identify"
 	// PeerServiceForwardProcedure is the fully-qualified name of the PeerService's Forward RPC.
@@ -637,6 +639,9 @@ func (UnimplementedGroupServiceHandler) Exchange(context.Context, *connect.Reque
 
 // PeerServiceClient is a client for the ringlog.v1.PeerService service.
 type PeerServiceClient interface {
+	// Challenge has a node prove that it has the cluster token, before the token is sent to
+	// it. It is the one method that takes none.
+	Challenge(context.Context, *connect.Request[v1.ChallengeRequest]) (*connect.Response[v1.ChallengeResponse], error)
 	Identify(context.Context, *connect.Request[v1.IdentifyRequest]) (*connect.Response[v1.IdentifyResponse], error)
 	Forward(context.Context, *connect.Request[v1.ForwardRequest]) (*connect.Response[v1.ForwardResponse], error)
 	ReadIndex(context.Context, *connect.Request[v1.ReadIndexRequest]) (*connect.Response[v1.ReadIndexResponse], error)
@@ -654,6 +659,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 	baseURL = strings.TrimRight(baseURL, "/")
 	peerServiceMethods := v1.File_ringlog_v1_ringlog_proto.Services().ByName("PeerService").Methods()
 	return &peerServiceClient{
+		challenge: connect.NewClient[v1.ChallengeRequest, v1.ChallengeResponse](
+			httpClient,
+			baseURL+PeerServiceChallengeProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Challenge")),
+			connect.WithClientOptions(opts...),
+		),
 		identify: connect.NewClient[v1.IdentifyRequest, v1.IdentifyResponse](
 			httpClient,
 			baseURL+PeerServiceIdentifyProcedure,
@@ -683,10 +694,16 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 
 // peerServiceClient implements PeerServiceClient.
 type peerServiceClient struct {
+	challenge *connect.Client[v1.ChallengeRequest, v1.ChallengeResponse]
 	identify  *connect.Client[v1.IdentifyRequest, v1.IdentifyResponse]
 	forward   *connect.Client[v1.ForwardRequest, v1.ForwardResponse]
 	readIndex *connect.Client[v1.ReadIndexRequest, v1.ReadIndexResponse]
 	join      *connect.Client[v1.JoinRequest, v1.JoinResponse]
+}
+
+// Challenge calls ringlog.v1.PeerService.Challenge.
+func (c *peerServiceClient) Challenge(ctx context.Context, req *connect.Request[v1.ChallengeRequest]) (*connect.Response[v1.ChallengeResponse], error) {
+	return c.challenge.CallUnary(ctx, req)
 }
 
 // Identify calls ringlog.v1.PeerService.Identify.
@@ -711,6 +728,9 @@ func (c *peerServiceClient) Join(ctx context.Context, req *connect.Request[v1.Jo
 
 // PeerServiceHandler is an implementation of the ringlog.v1.PeerService service.
 type PeerServiceHandler interface {
+	// Challenge has a node prove that it has the cluster token, before the token is sent to
+	// it. It is the one method that takes none.
+	Challenge(context.Context, *connect.Request[v1.ChallengeRequest]) (*connect.Response[v1.ChallengeResponse], error)
 	Identify(context.Context, *connect.Request[v1.IdentifyRequest]) (*connect.Response[v1.IdentifyResponse], error)
 	Forward(context.Context, *connect.Request[v1.ForwardRequest]) (*connect.Response[v1.ForwardResponse], error)
 	ReadIndex(context.Context, *connect.Request[v1.ReadIndexRequest]) (*connect.Response[v1.ReadIndexResponse], error)
@@ -724,6 +744,12 @@ type PeerServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	peerServiceMethods := v1.File_ringlog_v1_ringlog_proto.Services().ByName("PeerService").Methods()
+	peerServiceChallengeHandler := connect.NewUnaryHandler(
+		PeerServiceChallengeProcedure,
+		svc.Challenge,
+		connect.WithSchema(peerServiceMethods.ByName("Challenge")),
+		connect.WithHandlerOptions(opts...),
+	)
 	peerServiceIdentifyHandler := connect.NewUnaryHandler(
 		PeerServiceIdentifyProcedure,
 		svc.Identify,
@@ -750,6 +776,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 	)
 	return "/ringlog.v1.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
+		case PeerServiceChallengeProcedure:
+			peerServiceChallengeHandler.ServeHTTP(w, r)
 		case PeerServiceIdentifyProcedure:
 			peerServiceIdentifyHandler.ServeHTTP(w, r)
 		case PeerServiceForwardProcedure:
@@ -766,6 +794,10 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 
 // UnimplementedPeerServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedPeerServiceHandler struct{}
+
+func (UnimplementedPeerServiceHandler) Challenge(context.Context, *connect.Request[v1.ChallengeRequest]) (*connect.Response[v1.ChallengeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ringlog.v1.PeerService.Challenge is not implemented"))
+}
 
 func (UnimplementedPeerServiceHandler) Identify(context.Context, *connect.Request[v1.IdentifyRequest]) (*connect.Response[v1.IdentifyResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("ringlog.v1.PeerService.Identify is not implemented"))

@@ -1,0 +1,193 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	neturl "net/url"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// A node sends the cluster token only over a connection whose other end has proved to have it,
+// at the address that was dialed: an address that a caller or a stranger names is sent nothing
+// but a nonce, and one that passes the challenge on to a real node proves that node's address,
+// not its own. The answer is of no use elsewhere: its key is good for nothing else.
+
+// errUnproved promises that nothing was sent that a stranger must not have.
+var errUnproved = fmt.Errorf("%w that proves to have the cluster token", raftnode.ErrNoLeader)
+
+const nonceSize = 32
+
+func newChallenge() *ringlogv1.ChallengeRequest {
+	nonce := make([]byte, nonceSize)
+	_, _ = rand.Read(nonce) // never fails
+	return &ringlogv1.ChallengeRequest{Nonce: nonce}
+}
+
+// proofOfToken is a MAC over both nonces and the address of who proves.
+func proofOfToken(token string, theirs, own []byte, address string) []byte {
+	key := hmac.New(sha256.New, []byte(token))
+	key.Write([]byte("ringlog peer challenge v1"))
+	mac := hmac.New(sha256.New, key.Sum(nil))
+	for _, part := range [][]byte{theirs, own, []byte(address)} {
+		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		mac.Write(part)
+	}
+	return mac.Sum(nil)
+}
+
+func proves(token string, asked *ringlogv1.ChallengeRequest, m *ringlogv1.ChallengeResponse) bool {
+	return m.Http != "" && hmac.Equal(m.Proof, proofOfToken(token, asked.Nonce, m.Nonce, m.Http))
+}
+
+// Challenge implements PeerServiceHandler.
+func (p *peerService) Challenge(_ context.Context, r *connect.Request[ringlogv1.ChallengeRequest]) (*connect.Response[ringlogv1.ChallengeResponse], error) {
+	if p.server.cfg.Token == "" {
+		return nil, &api.Error{Code: api.Conflict, Field: "nonce", Message: "this node has no cluster token", Remedy: "give all nodes the same"}
+	}
+	if len(r.Msg.Nonce) != nonceSize {
+		return nil, badParam("nonce", fmt.Sprintf("%d bytes", len(r.Msg.Nonce)), fmt.Sprintf("%d bytes", nonceSize))
+	}
+	own := make([]byte, nonceSize)
+	_, _ = rand.Read(own) // never fails
+	at := p.server.advertised
+	return connect.NewResponse(&ringlogv1.ChallengeResponse{Nonce: own, Http: at, Proof: proofOfToken(p.server.cfg.Token, r.Msg.Nonce, own, at)}), nil
+}
+
+// to returns the way to the node behind a URL. Where there is a cluster token, calls go to the
+// address that the node proves to be its own, which may have another name than the URL.
+func (p *Peers) to(ctx context.Context, url string) (ringlogv1connect.PeerServiceClient, error) {
+	if p.token == "" {
+		return p.client(url), nil
+	}
+	p.mu.Lock()
+	address, known := p.proved[url]
+	p.mu.Unlock()
+	if known {
+		return p.client(address), nil
+	}
+	asked := newChallenge()
+	answer, err := ringlogv1connect.NewPeerServiceClient(p.plain, url, connect.WithReadMaxBytes(maxProof)).Challenge(ctx, connect.NewRequest(asked))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, fmt.Errorf("server: peer %s: %w: %v", url, errUnproved, err)
+	case !proves(p.token, asked, answer.Msg):
+		return nil, fmt.Errorf("server: peer %s: %w", url, errUnproved)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.proved) >= maxPeerURLs {
+		clear(p.proved)
+	}
+	address = raftnode.URL(answer.Msg.Http)
+	p.proved[url] = address
+	return p.clientLocked(address), nil
+}
+
+// forget asks the node behind a URL for its address again.
+func (p *Peers) forget(url string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.proved, url)
+}
+
+// maxProof bounds the answer to a challenge.
+const maxProof = 4 << 10
+
+// proving wraps dial so that the other end of each connection has proved to have the token.
+func proving(dial func(ctx context.Context, network, address string) (net.Conn, error), token string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	if token == "" {
+		return dial
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+		_ = conn.SetDeadline(time.Now().Add(proveWithin))
+		err = challenge(conn, address, token)
+		if !stop() {
+			err = errors.Join(err, ctx.Err())
+		}
+		if err == nil {
+			err = conn.SetDeadline(time.Time{})
+		}
+		if err != nil {
+			return nil, errors.Join(&net.OpError{Op: "dial", Net: network, Addr: conn.RemoteAddr(), Err: fmt.Errorf("%w: %w", errUnproved, err)}, conn.Close())
+		}
+		return conn, nil
+	}
+}
+
+// proveWithin bounds a challenge on a new connection.
+const proveWithin = 5 * time.Second
+
+// challenge has the other end of a connection prove that it has the token and is at the
+// address that was dialed.
+func challenge(conn net.Conn, address, token string) error {
+	asked := newChallenge()
+	body, err := proto.Marshal(asked)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequest(http.MethodPost, "http://"+address+ringlogv1connect.PeerServiceChallengeProcedure, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/proto")
+	if err := r.Write(conn); err != nil {
+		return err
+	}
+	in := bufio.NewReader(io.LimitReader(conn, maxProof))
+	answer, err := http.ReadResponse(in, r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if body, err = io.ReadAll(answer.Body); err != nil {
+		return err
+	}
+	var m ringlogv1.ChallengeResponse
+	if answer.StatusCode != http.StatusOK || in.Buffered() > 0 || answer.Close {
+		return fmt.Errorf("a challenge was answered with %s", answer.Status)
+	}
+	if err := proto.Unmarshal(body, &m); err != nil {
+		return err
+	}
+	if !proves(token, asked, &m) || hostPort(m.Http) != address {
+		return errors.New("the answer to a challenge proves nothing")
+	}
+	return nil
+}
+
+// hostPort returns the address behind a URL, as it is dialed.
+func hostPort(address string) string {
+	u, err := neturl.Parse(raftnode.URL(address))
+	if err != nil {
+		return ""
+	}
+	if u.Port() == "" {
+		return net.JoinHostPort(u.Hostname(), "80")
+	}
+	return u.Host
+}

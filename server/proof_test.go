@@ -1,0 +1,158 @@
+package server
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/event"
+)
+
+// stranger answers in its own way and keeps all that it was sent.
+type stranger struct {
+	*httptest.Server
+	mu  sync.Mutex
+	got strings.Builder
+}
+
+func newStranger(t *testing.T, answer http.Handler) *stranger {
+	s := &stranger{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, _ := httputil.DumpRequest(r, true)
+		s.mu.Lock()
+		s.got.Write(text)
+		s.mu.Unlock()
+		answer.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *stranger) seen() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.got.String()
+}
+
+const sesame = "sesame-cluster-token"
+
+// Whoever names an address has this node call it. What it sends there tells nobody the token,
+// also where the address passes what it gets on to a node that has it.
+func TestAStrangerIsNeverSentTheToken(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.Token = sesame })
+	behind, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, answer := range map[string]http.Handler{
+		"of no kind":  http.NotFoundHandler(),
+		"that is lax": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Type", "application/proto") }),
+		"that echoes": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/proto")
+			_, _ = io.Copy(w, r.Body)
+		}),
+		"that passes it on": &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(behind) }},
+	} {
+		evil := newStranger(t, answer)
+		a := s.do("POST", "/v1/members", `{"id":"n9","http":"`+strings.TrimPrefix(evil.URL, "http://")+`"}`)
+		if a.status == http.StatusOK {
+			t.Errorf("a stranger %s was let in: %s", name, a.body)
+		}
+		_, _ = s.peers.Identify(t.Context(), evil.URL)
+		_, _ = s.peers.Forward(t.Context(), evil.URL, batchOf(event.Event{Type: "A", Payload: []byte("{}")}).Encode())
+		_, _ = s.peers.ReadIndex(t.Context(), evil.URL)
+		if _, err := newTransport(sesame).RoundTrip(mustRequest(t, evil.URL)); err == nil {
+			t.Errorf("a stranger %s proved itself", name)
+		}
+		got := evil.seen()
+		if got == "" || strings.Contains(got, sesame) || strings.Contains(got, "Authorization") || strings.Contains(got, "/Forward") {
+			t.Errorf("a stranger %s got: %q", name, got)
+		}
+	}
+}
+
+func mustRequest(t *testing.T, url string) *http.Request {
+	r, err := http.NewRequestWithContext(t.Context(), "GET", url+"/v1/settings", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+sesame)
+	return r
+}
+
+// Nodes of the same token find each other, by another name than the advertised one too.
+func TestNodesOfOneTokenReachEachOther(t *testing.T) {
+	sites := newSites(t, 3, func(c *Config) { c.Token = sesame })
+	other := strings.Replace(sites[1].url, "127.0.0.1", "localhost", 1)
+	report, err := sites[0].peers.Identify(t.Context(), other)
+	if err != nil || report.ID != "n2" {
+		t.Errorf("%s: %v", report.ID, err)
+	}
+	for _, s := range sites {
+		s.ok("POST", "/v1/events", `{"type":"A"}`)
+		s.ok("GET", "/v1/groups", "") // passed on to the leader
+	}
+}
+
+// A node that goes and comes back as somebody else has to prove itself again.
+func TestAnAddressThatAnotherTookProvesNothing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	real := newSite(t, func(c *Config) { c.Token = sesame })
+	node := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { real.server.Handler().ServeHTTP(w, r) })}
+	real.server.advertised = address
+	go func() { _ = node.Serve(l) }()
+	p := NewPeers(sesame)
+	defer p.Close()
+	if _, err := p.ReadIndex(t.Context(), "http://"+address); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	evil := newStranger(t, http.NotFoundHandler())
+	if l, err = net.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { _ = http.Serve(l, evil.Config.Handler) }()
+	for range 3 {
+		if _, err := p.ReadIndex(t.Context(), "http://"+address); err == nil {
+			t.Error("it was believed")
+		}
+	}
+	if got := evil.seen(); strings.Contains(got, sesame) {
+		t.Errorf("it got %q", got)
+	}
+}
+
+func TestAChallengeTakesNoTokenAndAnswersNothingElse(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.Token = sesame })
+	anybody := ringlogv1connect.NewPeerServiceClient(s.http, s.url)
+	asked := newChallenge()
+	answer, err := anybody.Challenge(t.Context(), connect.NewRequest(asked))
+	if err != nil || !proves(sesame, asked, answer.Msg) || proves("another", asked, answer.Msg) || proves(sesame, newChallenge(), answer.Msg) {
+		t.Errorf("%v %v", answer, err)
+	}
+	if _, err := anybody.Challenge(t.Context(), connect.NewRequest(&ringlogv1.ChallengeRequest{Nonce: []byte("short")})); err == nil {
+		t.Error("a short nonce was taken")
+	}
+	_, err = anybody.Identify(t.Context(), connect.NewRequest(&ringlogv1.IdentifyRequest{}))
+	if e, ok := apiError(err); !ok || e.Code != api.Unauthenticated {
+		t.Errorf("%v", err)
+	}
+}

@@ -116,10 +116,28 @@ func (c Code) Retryable() bool {
 	return false
 }
 
+// The reasons: what tells errors of one code apart, for programs. A refused event has the
+// reason that package event gives it. Messages and remedies are for people and may change.
+const (
+	ReasonForeignFolder    = "foreign_folder"    // conflict: a data folder of another cluster
+	ReasonOtherIncarnation = "other_incarnation" // conflict: a known id with another data folder
+	ReasonDuplicateAddress = "duplicate_address" // conflict: another member has the address
+	ReasonTooManyVoters    = "too_many_voters"   // conflict
+	ReasonTooOld           = "too_old"           // conflict: a program that is older than the cluster's level
+	ReasonLastVoter        = "last_voter"        // conflict
+	ReasonBreaksQuorum     = "breaks_quorum"     // conflict: too few of the voters that stay answer
+	ReasonNotVoter         = "not_voter"         // conflict
+	ReasonNotCaughtUp      = "not_caught_up"     // conflict
+	ReasonNoTarget         = "no_target"         // conflict: no voter that could take over
+	ReasonUnreachable      = "unreachable"       // invalid_argument: nobody answers at the address
+	ReasonFeatureLevel     = "feature_level"     // unavailable: until members are upgraded
+)
+
 // Error is an error as every surface tells it: what, where, and what to do.
 type Error struct {
 	Code       Code   `json:"code"`
 	Message    string `json:"message"`
+	Reason     string `json:"reason,omitempty"` // one of the Reason constants, or package event's
 	Field      string `json:"field,omitempty"`
 	Remedy     string `json:"remedy,omitempty"`
 	Offset     uint64 `json:"offset,omitempty"`      // what the code says it is

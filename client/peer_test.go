@@ -21,7 +21,7 @@ import (
 // told is an error as nodes send it.
 func told(e *api.Error) *connect.Error {
 	out := connect.NewError(e.Code.Connect(), errors.New(e.Message))
-	detail, err := connect.NewErrorDetail(&ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Field: e.Field,
+	detail, err := connect.NewErrorDetail(&ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Reason: e.Reason, Field: e.Field,
 		Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP})
 	if err == nil {
 		out.AddDetail(detail)

@@ -245,7 +245,7 @@ func answerOf(err error) (*api.Error, time.Duration) {
 }
 
 func errorOf(d *ringlogv1.ErrorDetail) *api.Error {
-	return &api.Error{Code: api.Code(d.GetCode()), Message: d.GetMessage(), Field: d.GetField(),
+	return &api.Error{Code: api.Code(d.GetCode()), Message: d.GetMessage(), Reason: d.GetReason(), Field: d.GetField(),
 		Remedy: d.GetRemedy(), Offset: d.GetOffset(), LeaderHTTP: d.GetLeaderHttp()}
 }
 

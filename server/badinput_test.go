@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
 )
 
 // badRequest is a request, and how it must be refused.
@@ -303,5 +304,29 @@ func TestHeadersWithoutEnd(t *testing.T) {
 	_, _ = text.ReadFrom(c) // the answer may be lost with the connection
 	if text.Len() > 0 && !strings.Contains(text.String(), fmt.Sprint(http.StatusRequestHeaderFieldsTooLarge)) {
 		t.Errorf("answered %q", text.String())
+	}
+}
+
+// A key counts as it is spelled: one that differs in case would be taken for the other, and then
+// twice.
+func TestKeysOfOtherCaseAreRefused(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("TRAINING_COMPLETED", 1, 20)
+	first, _ := s.node.Machine().Log().Bounds()
+	for path, bodies := range map[string][]string{
+		"/v1/compact":           {`{"keep":0,"Keep":1000}`, `{"KEEP":5}`, `{"keep":5,"FORCE":true}`},
+		"/v1/dlq/import":        {`{"source":"s","rows":[{"ID":1}]}`},
+		"/v1/cursors/c/seek":    {`{"To":"start"}`},
+		"/v1/members":           {`{"hTTP":"127.0.0.1:1"}`},
+		"/v1/groups/g/exchange": {`{"member":"m","nacks":[{"Offset":1}]}`},
+	} {
+		for _, body := range bodies {
+			if a := s.do("POST", path, body); a.status != 400 || a.err(t).Code != api.InvalidJSON || a.err(t).Reason != event.ReasonUnknownKey || a.err(t).Field == "" {
+				t.Errorf("%s %s: %d %s", path, body, a.status, a.body)
+			}
+		}
+	}
+	if now, _ := s.node.Machine().Log().Bounds(); now != first {
+		t.Errorf("trimmed to %d", now)
 	}
 }

@@ -112,7 +112,7 @@ func badClients() []badRequest {
 	return []badRequest{
 		put("no body", "", 400, api.InvalidJSON, "body", "JSON object"),
 		put("no list", "{}", 400, api.InvalidArgument, "subscriptions", "may be empty"),
-		put("unknown key", `{"subscriptions":[{"name":"a","filters":{}}]}`, 400, api.InvalidJSON, "filters", "openapi"),
+		put("unknown key", `{"subscriptions":[{"name":"a","filters":{}}]}`, 400, api.InvalidJSON, "subscriptions[0].filters", "openapi"),
 		put("too short a time", `{"ttl":"29s","subscriptions":[{"name":"a"}]}`, 400, api.InvalidArgument, "ttl", "from 30s to 1h0m0s"),
 		put("too long a time", `{"ttl":"2h","subscriptions":[{"name":"a"}]}`, 400, api.InvalidArgument, "ttl", "from 30s"),
 		put("no time", `{"ttl":"soon","subscriptions":[{"name":"a"}]}`, 400, api.InvalidArgument, "ttl", "such as 5m"),

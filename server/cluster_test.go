@@ -75,7 +75,7 @@ func TestWhatNotEveryMemberKnowsIsRefused(t *testing.T) {
 			"/v1/clients/router": `{"subscriptions":[{"name":"s"}]}`,
 		} {
 			a := s.do("PUT", path, body)
-			if e := a.err(t); a.status != 503 || e.Code != api.Unavailable || e.Field != fieldFeatureLevel || e.Remedy == "" {
+			if e := a.err(t); a.status != 503 || e.Code != api.Unavailable || e.Reason != api.ReasonFeatureLevel || e.Remedy == "" {
 				t.Errorf("%s at %s: %d %s", path, s.node.Status().NodeID, a.status, a.body)
 			}
 		}

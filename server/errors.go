@@ -79,10 +79,6 @@ func pastTail(field string, offset, tail uint64, remedy string) *api.Error {
 		Remedy:  remedy}
 }
 
-// fieldFeatureLevel is the field of the one refusal that lasts until members are upgraded. Another
-// node knows it from the unavailable ones by that.
-const fieldFeatureLevel = "feature_level"
-
 // nodeErrors are the node's errors, the more telling ones first: an unknown
 // outcome may also wrap the reason that made it so.
 func nodeErrors() []struct {
@@ -117,7 +113,7 @@ func fromNode(err error) *api.Error {
 		if errors.Is(err, known.is) {
 			e := &api.Error{Code: known.code, Message: known.message, Remedy: known.remedy}
 			if known.is == raftnode.ErrFeatureLevel {
-				e.Field = fieldFeatureLevel
+				e.Reason, e.Field = api.ReasonFeatureLevel, "feature_level"
 			}
 			if text := err.Error(); text != known.is.Error() {
 				e.Message += " (" + text + ")"
@@ -135,32 +131,36 @@ func fromNode(err error) *api.Error {
 	return &api.Error{Code: api.Internal, Message: err.Error(), Remedy: "see the node's own log"}
 }
 
+// memberErrors are why members stay as they are. Another node knows them by their reason.
+var memberErrors = []struct {
+	is                    error
+	code                  api.Code
+	reason, field, remedy string
+}{
+	{raftnode.ErrUnknownMember, api.NotFound, "", "id", "list them: ringlog cluster members"},
+	{raftnode.ErrForeignFolder, api.Conflict, api.ReasonForeignFolder, "cluster_id", "start the node with an empty folder, then let it join"},
+	{raftnode.ErrOtherIncarnation, api.Conflict, api.ReasonOtherIncarnation, "id", "ringlog cluster remove it, then add it again"},
+	{raftnode.ErrDuplicateAddress, api.Conflict, api.ReasonDuplicateAddress, "raft", "give each node an address of its own"},
+	{raftnode.ErrLastVoter, api.Conflict, api.ReasonLastVoter, "id", "add another voter first"},
+	{raftnode.ErrBreaksQuorum, api.Conflict, api.ReasonBreaksQuorum, "id", "bring the voters back that do not answer, or remove those first: ringlog cluster status"},
+	{raftnode.ErrNotVoter, api.Conflict, api.ReasonNotVoter, "to", "name a voter, or promote it first: ringlog cluster promote"},
+	{raftnode.ErrTooManyVoters, api.Conflict, api.ReasonTooManyVoters, "voter", "add it as a non-voter, or with force"},
+	{raftnode.ErrNotCaughtUp, api.Conflict, api.ReasonNotCaughtUp, "id", "wait until it has caught up and try again"},
+	{raftnode.ErrTooOld, api.Conflict, api.ReasonTooOld, "feature_level", "start it with the program that the others run"},
+	{raftnode.ErrNoTarget, api.Conflict, api.ReasonNoTarget, "to", "wait until another voter has caught up"},
+}
+
 // fromMembership says why members stay as they are; nil for any other error.
 func fromMembership(err error) *api.Error {
-	said := func(code api.Code, field, remedy string, is error) *api.Error {
-		return &api.Error{Code: code, Field: field, Message: is.Error(), Remedy: remedy}
-	}
-	switch {
-	case errors.Is(err, raftnode.ErrUnknownMember):
-		return said(api.NotFound, "id", "list them: ringlog cluster members", raftnode.ErrUnknownMember)
-	case errors.Is(err, raftnode.ErrOtherIncarnation):
-		return said(api.Conflict, "id", "ringlog cluster remove it, then add it again", raftnode.ErrOtherIncarnation)
-	case errors.Is(err, raftnode.ErrDuplicateAddress):
-		return said(api.Conflict, "raft", "give each node an address of its own", raftnode.ErrDuplicateAddress)
-	case errors.Is(err, raftnode.ErrLastVoter):
-		return said(api.Conflict, "id", "add another voter first", raftnode.ErrLastVoter)
-	case errors.Is(err, raftnode.ErrBreaksQuorum):
-		return said(api.Conflict, "id", "bring the voters back that do not answer, or remove those first: ringlog cluster status", err)
-	case errors.Is(err, raftnode.ErrNotVoter):
-		return said(api.Conflict, "to", "name a voter, or promote it first: ringlog cluster promote", err)
-	case errors.Is(err, raftnode.ErrTooManyVoters):
-		return said(api.Conflict, "voter", "add it as a non-voter, or with force", raftnode.ErrTooManyVoters)
-	case errors.Is(err, raftnode.ErrNotCaughtUp):
-		return said(api.Conflict, "id", "wait until it has caught up and try again", raftnode.ErrNotCaughtUp)
-	case errors.Is(err, raftnode.ErrTooOld):
-		return said(api.Conflict, "feature_level", "start it with the program that the others run", raftnode.ErrTooOld)
-	case errors.Is(err, raftnode.ErrNoTarget):
-		return said(api.Conflict, "to", "wait until another voter has caught up", raftnode.ErrNoTarget)
+	for _, known := range memberErrors {
+		if !errors.Is(err, known.is) {
+			continue
+		}
+		e := &api.Error{Code: known.code, Reason: known.reason, Field: known.field, Message: known.is.Error(), Remedy: known.remedy}
+		if known.is == raftnode.ErrBreaksQuorum || known.is == raftnode.ErrNotVoter {
+			e.Message = err.Error() // which names the voters
+		}
+		return e
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func fromRefusal(r *fsm.Refusal) *api.Error {
 // fromInput says what package event found wrong in what a caller sent.
 func fromInput(in *event.Error) *api.Error {
 	code, remedy := inputCode(in.Reason)
-	e := &api.Error{Code: code, Message: cmp.Or(in.Message, in.Reason), Field: cmp.Or(in.Field, "body"), Remedy: cmp.Or(in.Remedy, remedy)}
+	e := &api.Error{Code: code, Reason: in.Reason, Message: cmp.Or(in.Message, in.Reason), Field: cmp.Or(in.Field, "body"), Remedy: cmp.Or(in.Remedy, remedy)}
 	if in.Position >= 0 {
 		e.Message += fmt.Sprintf(" (at byte %d)", in.Position)
 	}
@@ -239,7 +239,7 @@ func setRetryAfter(h http.Header, code api.Code) {
 
 // errorDetail is all of an error, as it goes with Connect errors and over lines.
 func errorDetail(e *api.Error) *ringlogv1.ErrorDetail {
-	return &ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Field: e.Field, Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP}
+	return &ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Reason: e.Reason, Field: e.Field, Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP}
 }
 
 // connectError says an error over Connect, with all of it in a detail.
@@ -261,7 +261,7 @@ func apiError(err error) (*api.Error, bool) {
 	for _, d := range remote.Details() {
 		value, err := d.Value()
 		if detail, ok := value.(*ringlogv1.ErrorDetail); ok && err == nil {
-			return &api.Error{Code: api.Code(detail.Code), Message: detail.Message, Field: detail.Field, Remedy: detail.Remedy,
+			return &api.Error{Code: api.Code(detail.Code), Message: detail.Message, Reason: detail.Reason, Field: detail.Field, Remedy: detail.Remedy,
 				Offset: detail.Offset, LeaderHTTP: detail.LeaderHttp}, true
 		}
 	}

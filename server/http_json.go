@@ -2,11 +2,13 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/ringrift/ringlog/api"
@@ -54,9 +56,10 @@ func (s *Server) readJSONUpTo(r *http.Request, into any, optional bool, limit in
 	if err != nil {
 		return bodyPath(err)
 	}
-	d := json.NewDecoder(bytes.NewReader(canonical))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	if err := knownKeys(json.NewDecoder(bytes.NewReader(canonical)), reflect.TypeOf(into), ""); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(canonical, into); err != nil {
 		return shapeError(err)
 	}
 	return nil
@@ -76,15 +79,72 @@ func bodyPath(err error) error {
 	return &out
 }
 
-// shapeError says what encoding/json found: a key or a kind of value that is not
-// expected.
+// knownKeys reads a value that is to go into t and refuses keys that t does not have.
+// encoding/json would take those that differ in case alone, and so a key twice.
+func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	token, err := d.Token()
+	if err != nil {
+		return shapeError(err)
+	}
+	switch token {
+	case json.Delim('{'):
+		keys := keysOf(t)
+		for d.More() {
+			token, err := d.Token()
+			if err != nil {
+				return shapeError(err)
+			}
+			name, _ := token.(string)
+			below, known := keys[name]
+			if path := strings.TrimPrefix(at+"."+name, "."); keys != nil && !known {
+				return &api.Error{Code: api.InvalidJSON, Reason: event.ReasonUnknownKey, Field: path, Message: fmt.Sprintf("there is no key %q here", name), Remedy: "see /openapi.json for the form"}
+			} else if err := knownKeys(d, below, path); err != nil {
+				return err
+			}
+		}
+		_, err = d.Token()
+	case json.Delim('['):
+		var below reflect.Type
+		if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) {
+			below = t.Elem()
+		}
+		for i := 0; d.More(); i++ {
+			if err := knownKeys(d, below, fmt.Sprintf("%s[%d]", at, i)); err != nil {
+				return err
+			}
+		}
+		_, err = d.Token()
+	}
+	if err != nil {
+		return shapeError(err)
+	}
+	return nil
+}
+
+// keysOf returns the keys of a struct and the types of their values; nil where any key is
+// taken.
+func keysOf(t reflect.Type) map[string]reflect.Type {
+	if t == nil || t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		return nil
+	}
+	keys := map[string]reflect.Type{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.IsExported() && name != "-" && (name != "" || !f.Anonymous) {
+			keys[cmp.Or(name, f.Name)] = f.Type
+		}
+	}
+	return keys
+}
+
+// shapeError says what encoding/json found: a kind of value that is not expected.
 func shapeError(err error) error {
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return &api.Error{Code: api.InvalidArgument, Field: kind.Field, Message: fmt.Sprintf("a JSON %s where %s is expected", kind.Value, kind.Type),
 			Remedy: "see /openapi.json for the form"}
-	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return &api.Error{Code: api.InvalidJSON, Field: strings.Trim(name, `"`), Message: "there is no key " + name + " here", Remedy: "see /openapi.json for the form"}
 	}
 	return &api.Error{Code: api.InvalidArgument, Field: "body", Message: err.Error(), Remedy: "see /openapi.json for the form"}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -69,7 +70,7 @@ func (s *Server) postMember(w http.ResponseWriter, r *http.Request) error {
 	}
 	voter := body.Voter == nil || *body.Voter
 	warning, err := s.cfg.Node.AddMember(r.Context(), m, raftnode.MemberOptions{Voter: voter, Force: body.Force, ClusterID: cluster})
-	return s.answerChange(w, m.ID, warning, refusedJoin(err))
+	return s.answerChange(w, m.ID, warning, err)
 }
 
 // answerChange answers for a change of members.
@@ -101,8 +102,12 @@ func (s *service) newcomer(ctx context.Context, b memberBody) (m frame.Member, c
 	report, err := s.peers.Identify(ctx, raftnode.URL(m.HTTPAddr))
 	if err != nil {
 		// what answers there is not shown: a caller could have this node look at ports for it
-		return m, "", &api.Error{Code: api.InvalidArgument, Field: "http", Message: fmt.Sprintf("no node of this cluster's token answers at %s", m.HTTPAddr),
+		silent := &api.Error{Code: api.InvalidArgument, Field: "http", Message: fmt.Sprintf("no node of this cluster's token answers at %s", m.HTTPAddr),
 			Remedy: "start the node first, with the same token, and name the address at which the others reach it"}
+		if dialled(err) && !errors.Is(err, errUnproved) {
+			silent.Reason, silent.Message = api.ReasonUnreachable, "nobody answers at "+m.HTTPAddr
+		}
+		return m, "", silent
 	}
 	if m.ID != "" && m.ID != report.ID {
 		return m, "", &api.Error{Code: api.Conflict, Field: "id", Message: fmt.Sprintf("%s answers at %s, not %s", report.ID, m.HTTPAddr, m.ID), Remedy: "name that node, or another address"}

@@ -184,10 +184,13 @@ func fromPeer(err error) error {
 }
 
 func sentinel(e *api.Error) error {
-	for _, reason := range raftnode.JoinRefusals() {
-		if e.Code == api.Conflict && e.Message == reason.Error() {
-			return reason
+	for _, known := range memberErrors {
+		if known.reason != "" && known.reason == e.Reason {
+			return known.is
 		}
+	}
+	if e.Reason == api.ReasonFeatureLevel {
+		return raftnode.ErrFeatureLevel
 	}
 	code := e.Code
 	for _, known := range nodeErrors() {
@@ -195,19 +198,21 @@ func sentinel(e *api.Error) error {
 			return known.is
 		}
 	}
-	if code == api.Unavailable && e.Field == fieldFeatureLevel {
-		return raftnode.ErrFeatureLevel
-	}
 	if code == api.Unavailable {
 		return raftnode.ErrClosed
 	}
 	return nil
 }
 
+// dialled reports an error of a call that found nobody to connect to.
+func dialled(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
 // unreached tells a call that never left this node from one whose answer is lost.
 func unreached(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	if dialled(err) {
 		return fmt.Errorf("%w: %w", raftnode.ErrNoLeader, err)
 	}
 	return fmt.Errorf("%w: %w", raftnode.ErrOutcomeUnknown, err)
@@ -262,18 +267,9 @@ func (p *peerService) Join(ctx context.Context, r *connect.Request[ringlogv1.Joi
 		err = p.passJoin(ctx, r.Msg)
 	}
 	if err != nil {
-		return nil, refusedJoin(err)
+		return nil, err
 	}
 	return connect.NewResponse(&ringlogv1.JoinResponse{}), nil
-}
-
-// refusedJoin says the refusal of a node of another cluster to callers.
-func refusedJoin(err error) error {
-	if errors.Is(err, raftnode.ErrForeignFolder) {
-		return &api.Error{Code: api.Conflict, Field: "cluster_id", Message: raftnode.ErrForeignFolder.Error(),
-			Remedy: "start the node with an empty folder, then let it join"}
-	}
-	return err
 }
 
 // passJoin asks the leader, once.

@@ -88,6 +88,8 @@ func (p *Peers) to(ctx context.Context, url string) (ringlogv1connect.PeerServic
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
+	case err != nil && dialled(err):
+		return nil, fmt.Errorf("server: peer %s: %w", url, unreached(err))
 	case err != nil:
 		return nil, fmt.Errorf("server: peer %s: %w: %v", url, errUnproved, err)
 	case !proves(p.token, asked, answer.Msg):

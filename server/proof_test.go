@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/raftnode"
 )
 
 // stranger answers in its own way and keeps all that it was sent.
@@ -154,5 +156,37 @@ func TestAChallengeTakesNoTokenAndAnswersNothingElse(t *testing.T) {
 	_, err = anybody.Identify(t.Context(), connect.NewRequest(&ringlogv1.IdentifyRequest{}))
 	if e, ok := apiError(err); !ok || e.Code != api.Unauthenticated {
 		t.Errorf("%v", err)
+	}
+}
+
+// Programs go by reasons: whatever the sentence says, another node knows the error again.
+func TestReasonsSurviveAnotherSentence(t *testing.T) {
+	for _, known := range memberErrors {
+		e := toAPI(known.is)
+		if e.Reason != known.reason || e.Code != known.code {
+			t.Errorf("%v: %+v", known.is, e)
+		}
+		e.Message = "said in other words"
+		if known.reason != "" && !errors.Is(fromPeer(connectError(e)), known.is) {
+			t.Errorf("%v is not known again by %q", known.is, e.Reason)
+		}
+	}
+	for _, reason := range raftnode.JoinRefusals() {
+		if toAPI(reason).Reason == "" {
+			t.Errorf("%v has no reason", reason)
+		}
+	}
+	if e := toAPI(raftnode.ErrFeatureLevel); !errors.Is(fromPeer(connectError(e)), raftnode.ErrFeatureLevel) {
+		t.Errorf("%+v", e)
+	}
+	s := newSite(t, func(c *Config) { c.Token = sesame })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := l.Addr().String()
+	l.Close()
+	if e := s.do("POST", "/v1/members", `{"http":"`+nobody+`"}`).err(t); e.Reason != api.ReasonUnreachable {
+		t.Errorf("%+v", e)
 	}
 }

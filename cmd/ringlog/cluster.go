@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -114,14 +113,10 @@ func addMemberCommand(sh *shell) *cli.Command {
 // is wrong.
 func silentNewcomer(at string, err error) error {
 	var answer *api.Error
-	if !errors.As(err, &answer) || answer.Code != api.InvalidArgument || answer.Field != "http" {
+	if !errors.As(err, &answer) || answer.Reason != api.ReasonUnreachable {
 		return err
 	}
-	_, why, dialled := strings.Cut(answer.Message, ": dial ")
-	if !dialled {
-		return err
-	}
-	return fmt.Errorf("%w at %s: dial %s\n%s", errNewcomerSilent, at, why, answer.Remedy)
+	return fmt.Errorf("%w at %s\n%s", errNewcomerSilent, at, answer.Remedy)
 }
 
 // changeMember makes a change and prints what the members are then.

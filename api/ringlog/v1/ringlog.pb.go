@@ -3617,6 +3617,7 @@ type ErrorDetail struct {
 	Remedy        string                 `protobuf:"bytes,4,opt,name=remedy,proto3" json:"remedy,omitempty"`
 	Offset        uint64                 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"` // first offset, tail or expected, as the code says
 	LeaderHttp    string                 `protobuf:"bytes,6,opt,name=leader_http,json=leaderHttp,proto3" json:"leader_http,omitempty"`
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"` // tells errors of one code apart, where programs need that
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3689,6 +3690,13 @@ func (x *ErrorDetail) GetOffset() uint64 {
 func (x *ErrorDetail) GetLeaderHttp() string {
 	if x != nil {
 		return x.LeaderHttp
+	}
+	return ""
+}
+
+func (x *ErrorDetail) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -3969,7 +3977,7 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x05voter\x18\x02 \x01(\bR\x05voter\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x03 \x01(\tR\tclusterId\"\x0e\n" +
-	"\fJoinResponse\"\xa2\x01\n" +
+	"\fJoinResponse\"\xba\x01\n" +
 	"\vErrorDetail\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
@@ -3977,7 +3985,8 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x06remedy\x18\x04 \x01(\tR\x06remedy\x12\x16\n" +
 	"\x06offset\x18\x05 \x01(\x04R\x06offset\x12\x1f\n" +
 	"\vleader_http\x18\x06 \x01(\tR\n" +
-	"leaderHttp*_\n" +
+	"leaderHttp\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason*_\n" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11CONSISTENCY_LOCAL\x10\x01\x12\x1c\n" +

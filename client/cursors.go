@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -90,15 +91,13 @@ func (c *Client) ChangeCursor(ctx context.Context, name string, f event.Filter, 
 	return c.Do(ctx, http.MethodPut, "/v1/cursors/"+url.PathEscape(name)+"/filter", nil, body, nil)
 }
 
-// DeleteCursor removes a cursor. Where an attempt before was lost on the way, a
-// cursor that is not there counts as removed.
+// DeleteCursor removes a cursor. Where an attempt before may have removed it, a cursor that is
+// not there counts as removed.
 func (c *Client) DeleteCursor(ctx context.Context, name string) error {
-	attempts := 0
 	_, err := cursorCall(ctx, c, "delete cursor "+name, &ringlogv1.DeleteCursorRequest{Name: name}, func(e *endpoint) unary[ringlogv1.DeleteCursorRequest, ringlogv1.DeleteCursorResponse] {
-		attempts++
 		return e.cursor.DeleteCursor
 	})
-	if attempts > 1 && isAnswer(err, api.NotFound) {
+	if failed, ok := errors.AsType[*callError](err); ok && failed.tried && isAnswer(err, api.NotFound) {
 		return nil
 	}
 	return err

@@ -58,6 +58,7 @@ type callError struct {
 	op      string
 	unknown bool  // an attempt was sent whose outcome nobody told
 	answer  bool  // err is a node's final word, not the last of many tries
+	tried   bool  // an attempt before the last one may have happened
 	err     error // the node's answer, or the last attempt's
 	ended   error // why the tries ended, nil with an answer
 }

@@ -79,6 +79,8 @@ type LetterFilter struct {
 	Cursor string
 	Error  string // a part of it
 	State  string // dead or redriven
+
+	Consistency Consistency
 }
 
 func (f LetterFilter) query() url.Values {
@@ -88,14 +90,16 @@ func (f LetterFilter) query() url.Values {
 			q.Set(name, value)
 		}
 	}
+	if f.Consistency == Linearizable {
+		q.Set("consistency", "linearizable")
+	}
 	return q
 }
 
 // lettersAtOnce is how many letters one call asks for.
 const lettersAtOnce = 500
 
-// DeadLetters goes through the dead letters by id, as the node that answers knows them.
-// An error is the last that it yields.
+// DeadLetters goes through the dead letters by id. An error is the last that it yields.
 func (c *Client) DeadLetters(ctx context.Context, f LetterFilter) iter.Seq2[Letter, error] {
 	return func(yield func(Letter, error) bool) {
 		q := f.query()

@@ -143,7 +143,7 @@ func (t *tries) judge(ctx context.Context, e *endpoint, f fault) (done bool, err
 	switch {
 	case f.final:
 		t.c.endpoints.worked(e, f.leader)
-		return true, &callError{op: t.op, err: f.err, answer: true, unknown: t.unknown && t.repeat == sequenced}
+		return true, &callError{op: t.op, err: f.err, answer: true, unknown: t.unknown && t.repeat == sequenced, tried: t.unknown}
 	case f.code() == api.OtherCluster:
 		t.c.endpoints.failed(e)
 		t.otherCluster = fmt.Errorf("%s: %w", e.url, f.err)

@@ -134,6 +134,9 @@ func (s *Server) recover(w *response, r *http.Request) {
 // handler makes a route's function an http.Handler.
 func (s *Server) handler(rt route) http.Handler {
 	handle := rt.handle
+	if rt.method == http.MethodGet && !rt.stream && !rt.about {
+		handle = s.consistent(handle)
+	}
 	if rt.leader {
 		handle = s.onLeader(handle)
 	}
@@ -149,6 +152,9 @@ func (s *Server) handler(rt route) http.Handler {
 			} else {
 				err = handle(w, r.WithContext(ctx))
 			}
+			if errors.Is(err, context.Canceled) && context.Cause(ctx) == errStopping {
+				err = errStopping
+			}
 		}
 		if err != nil {
 			s.writeError(w, r, err)
@@ -159,8 +165,35 @@ func (s *Server) handler(rt route) http.Handler {
 // maxTimeout is the longest time that a caller may ask for.
 const maxTimeout = time.Hour
 
-// bounded gives a request the time that its timeout parameter, or the server,
-// allows; a stream has none of its own but ends when the server closes.
+// consistent takes the parameter consistency of any read that is no stream: a linearizable one
+// waits until this node has all that was acknowledged before.
+func (s *Server) consistent(handle handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if !strings.Contains(r.URL.RawQuery, "consistency=") {
+			return handle(w, r)
+		}
+		p := newParams(r)
+		linearizable := p.consistency()
+		if p.err != nil {
+			return p.err
+		}
+		if linearizable {
+			if err := s.cfg.Node.ReadBarrier(r.Context()); err != nil {
+				return err
+			}
+		}
+		rest := *r.URL
+		p.values.Del("consistency")
+		rest.RawQuery = p.values.Encode()
+		own := *r
+		own.URL = &rest
+		return handle(w, &own)
+	}
+}
+
+// bounded gives a request the time that its timeout parameter, or the server, allows; a stream
+// has none of its own. When the server closes, streams and other reads end: nothing is lost with
+// them, and another node can serve them. What may change something has its time to be answered.
 func (s *Server) bounded(r *http.Request, stream bool) (context.Context, context.CancelFunc, error) {
 	limit := s.cfg.RequestTimeout
 	text := ""
@@ -174,17 +207,21 @@ func (s *Server) bounded(r *http.Request, stream bool) (context.Context, context
 		}
 		limit = d
 	}
-	if !stream {
-		ctx, cancel := context.WithTimeout(r.Context(), limit)
-		return ctx, cancel, nil
+	ctx, end := r.Context(), context.CancelFunc(func() {})
+	if stream || r.Method == http.MethodGet || r.Method == http.MethodHead {
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		unhook := context.AfterFunc(s.ctx, func() { cancel(errStopping) })
+		end = func() { unhook(); cancel(nil) }
 	}
-	ctx, cancel := context.WithCancelCause(r.Context())
-	unhook := context.AfterFunc(s.ctx, func() { cancel(errStopping) })
-	end := func() { unhook(); cancel(nil) }
-	if text == "" {
+	if stream && text == "" {
 		return ctx, end, nil
 	}
-	ctx, endTime := context.WithTimeoutCause(ctx, limit, errStreamTime)
+	cause := context.DeadlineExceeded
+	if stream {
+		cause = errStreamTime
+	}
+	ctx, endTime := context.WithTimeoutCause(ctx, limit, cause)
 	return ctx, func() { endTime(); end() }, nil
 }
 

@@ -30,11 +30,10 @@ func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
 		p.fail(err)
 	}
 	format, lists, component := p.auditFormat(), p.auditLists(), p.text("coordinator")
-	linearizable := p.consistency()
 	if err := p.done(); err != nil {
 		return err
 	}
-	evidence, err := s.ops.evidence(r.Context(), from, linearizable)
+	evidence, err := s.ops.evidence(r.Context(), from)
 	if err != nil {
 		return err
 	}
@@ -97,11 +96,11 @@ func (c cursorSubscribers) Subscriptions() (list []audit.Subscription) {
 
 // evidence gathers what this node shows: who listens, and what is in its log from a
 // position on.
-func (s *service) evidence(ctx context.Context, from position, linearizable bool) (audit.Evidence, error) {
+func (s *service) evidence(ctx context.Context, from position) (audit.Evidence, error) {
 	if from.kind == atDefault {
 		from = position{kind: atLast, n: auditEvents}
 	}
-	t, err := s.openTail(ctx, tailRequest{from: from, linearizable: linearizable})
+	t, err := s.openTail(ctx, tailRequest{from: from})
 	if err != nil {
 		return audit.Evidence{}, err
 	}

@@ -35,7 +35,7 @@ func (s *Server) getChain(w http.ResponseWriter, r *http.Request) error {
 		p.fail(err)
 	}
 	q := chainQuery{id: r.PathValue("correlation_id"), flow: p.flow(), deadlines: p.deadlines()}
-	q.tail = tailRequest{from: from, filter: event.Filter{CorrelationIDs: []string{q.id}}, linearizable: p.consistency(), minOffset: p.uint("min_offset")}
+	q.tail = tailRequest{from: from, filter: event.Filter{CorrelationIDs: []string{q.id}}, minOffset: p.uint("min_offset")}
 	format := p.chainFormat()
 	if err := p.done(); err != nil {
 		return err

@@ -245,7 +245,7 @@ func appendSSERecord(b []byte, name string, value []byte) []byte {
 // getEvent answers GET /v1/events/{offset}.
 func (s *Server) getEvent(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
-	linearizable, minOffset := p.consistency(), p.uint("min_offset")
+	minOffset := p.uint("min_offset")
 	offset, err := parseOffset("offset", r.PathValue("offset"))
 	if err != nil || offset == 0 {
 		p.fail(badParam("offset", r.PathValue("offset"), "an offset from 1"))
@@ -253,7 +253,7 @@ func (s *Server) getEvent(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	e, err := s.ops.event(r.Context(), offset, linearizable, minOffset)
+	e, err := s.ops.event(r.Context(), offset, false, minOffset)
 	if err != nil {
 		return err
 	}

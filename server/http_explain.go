@@ -81,17 +81,12 @@ type repeats struct {
 // getExplain answers GET /v1/explain: what became of an event for a cursor.
 func (s *Server) getExplain(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
-	name, offset, linearizable := p.text("cursor"), p.uint("offset"), p.consistency()
+	name, offset := p.text("cursor"), p.uint("offset")
 	if offset == 0 {
 		p.fail(badParam("offset", r.URL.Query().Get("offset"), "an offset from 1"))
 	}
 	if err := p.done(); err != nil {
 		return err
-	}
-	if linearizable {
-		if err := s.ops.node.ReadBarrier(r.Context()); err != nil {
-			return err
-		}
 	}
 	v, err := s.ops.explainDelivery(r.Context(), name, offset)
 	if err != nil {

@@ -87,7 +87,7 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		p.fail(err)
 	}
-	limit, linearizable := p.uint("limit"), p.consistency()
+	limit := p.uint("limit")
 	if limit == 0 {
 		limit = historyDefault
 	}
@@ -97,7 +97,7 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	t, err := s.ops.openTail(r.Context(), tailRequest{from: from, filter: event.Filter{Types: storyTypes()}, linearizable: linearizable})
+	t, err := s.ops.openTail(r.Context(), tailRequest{from: from, filter: event.Filter{Types: storyTypes()}})
 	if err != nil {
 		return err
 	}

@@ -47,17 +47,11 @@ func (s *Server) getLetters(w http.ResponseWriter, r *http.Request) error {
 	listed := p.any("limit", "after", "type", "cursor", "error", "state")
 	limit, after := p.uint("limit"), p.uint("after")
 	matcher := s.letterParams(p)
-	linearizable := p.consistency()
 	if limit > maxLetterPage {
 		p.fail(badParam("limit", p.text("limit"), "a number up to 10000; go on with after"))
 	}
 	if err := p.done(); err != nil {
 		return err
-	}
-	if linearizable {
-		if err := s.cfg.Node.ReadBarrier(r.Context()); err != nil {
-			return err
-		}
 	}
 	var answer any
 	var err error

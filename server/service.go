@@ -66,8 +66,25 @@ func (s *service) publish(ctx context.Context, policy *event.Policy, req publish
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict && refusal.Field == "dedup_id" {
 		return published{}, req.row(refusal.Row, err)
 	}
+	if err == nil && result.Replayed && result.First != 0 {
+		result.Time = s.storedTime(ctx, result.First, result.Time)
+	}
 	answer.Result = result
 	return answer, err
+}
+
+// storedTime returns when an event was appended. It waits until this node has the event, and
+// returns fallback for one that is trimmed.
+func (s *service) storedTime(ctx context.Context, offset uint64, fallback time.Time) time.Time {
+	l := s.machine().Log()
+	if _, err := waitLog(ctx, l, offset); err != nil {
+		return fallback
+	}
+	columns, err := l.Columns(offset)
+	if err != nil || offset > columns.Last() {
+		return fallback
+	}
+	return columns.AppendedAt
 }
 
 // appendedAt returns when each of a publish's events was appended: a duplicate when
@@ -215,14 +232,15 @@ type compaction struct {
 
 // compact trims, or with DryRun tells what it would do.
 func (s *service) compact(ctx context.Context, c compaction) (fsm.TrimResult, error) {
+	// What is asked for is relative to the tail, so a node that lags must not resolve it.
+	if err := s.node.ReadBarrier(ctx); err != nil {
+		return fsm.TrimResult{}, err
+	}
 	trim, err := s.trimOf(c)
 	if err != nil {
 		return fsm.TrimResult{}, err
 	}
 	if c.DryRun {
-		if err := s.node.ReadBarrier(ctx); err != nil {
-			return fsm.TrimResult{}, err
-		}
 		return s.machine().PlanTrim(trim)
 	}
 	result, err := s.command(ctx, trim)

@@ -55,6 +55,8 @@ func globalFlags() []cli.Flag {
 			EnvVars: []string{"RINGLOG_ENDPOINTS", "RINGRIFT_COORDINATOR_URL"}, Value: defaultEndpoint},
 		&cli.StringFlag{Name: "cluster-id", Usage: "`ID` of the cluster: refuse nodes of any other; without it, of any other than the first that answers",
 			EnvVars: []string{"RINGLOG_CLUSTER_ID"}},
+		&cli.StringFlag{Name: "consistency", Usage: "of reads that end: linearizable, with all that was acknowledged before, or local, as the node that answers has it",
+			Value: "linearizable"},
 		&cli.DurationFlag{Name: "timeout", Usage: "how long a command may take; streams are bounded per attempt", Value: defaultTimeout,
 			EnvVars: []string{"RINGLOG_TIMEOUT"}},
 		&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the cluster token (or RINGRIFT_CLUSTER_AUTH_TOKEN)", EnvVars: []string{"RINGLOG_TOKEN_FILE"}},

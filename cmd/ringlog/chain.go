@@ -36,7 +36,6 @@ func chainCommand(sh *shell) *cli.Command {
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json or mermaid", Value: "text"},
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on, and print what changes"},
 			&cli.StringFlag{Name: "from", Usage: "`WHERE` in the log to begin: " + positionForms, Value: "start"},
-			&cli.StringFlag{Name: "consistency", Usage: "local, or linearizable: first wait for all that was acknowledged", Value: "local"},
 			&cli.StringFlag{Name: "deadlines", Usage: "`FILE` with how long edges may take", EnvVars: []string{"RINGLOG_CHAIN_DEADLINES"}},
 			&cli.BoolFlag{Name: "fail-overdue", Usage: "exit 1 where an edge is overdue; with --follow, once one is"},
 		},
@@ -86,10 +85,6 @@ func chainOptionsOf(sh *shell, c *cli.Context) (o chainOptions, err error) {
 		return o, err
 	}
 	o.query.Set("from", from.String())
-	if s := c.String("consistency"); s != "local" && s != "linearizable" {
-		return o, usagef("--consistency %q: use local or linearizable", s)
-	}
-	o.query.Set("consistency", c.String("consistency"))
 	if name := c.String("flow"); name != "" {
 		if _, err := stages.FindFlow(event.Builtin().Flows(), name); err != nil {
 			return o, usagef("--flow: %w", err)

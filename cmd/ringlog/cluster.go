@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -56,13 +57,24 @@ type memberList struct {
 }
 
 func listMembers(ctx context.Context, sh *shell) error {
-	var list memberList
-	if err := sh.fetch(ctx, "/v1/members", &list); err != nil {
+	list, err := sh.members(ctx)
+	if err != nil {
 		return err
 	}
 	return emitEach(sh, list.Members, table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m memberInfo) table.Row {
 		return table.Row{m.ID, memberRole(m.MemberStatus, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy), contactText(m.LastContactMs), m.TrailingEntries}
 	})
+}
+
+// members are as a node that knows a leader has them, or any node where none does.
+func (sh *shell) members(ctx context.Context) (list memberList, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sh.timeout)
+	defer cancel()
+	_, raw, err := sh.anyStatus(ctx)
+	if err != nil {
+		return list, err
+	}
+	return list, json.Unmarshal(raw, &list)
 }
 
 func memberRole(m raftnode.MemberStatus, leader string) string {
@@ -164,8 +176,8 @@ func removeMemberCommand(sh *shell) *cli.Command {
 // dismissMember takes a vote or a membership after asking, and tells what quorum
 // is left.
 func dismissMember(ctx context.Context, sh *shell, id string, leave consent, method, rest, done string) error {
-	var list memberList
-	if err := sh.fetch(ctx, "/v1/members", &list); err != nil {
+	list, err := sh.members(ctx)
+	if err != nil {
 		return err
 	}
 	voters := 0

@@ -27,7 +27,6 @@ func clusterHistoryCommand(sh *shell) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + positionForms, Value: "start"},
 			&cli.Uint64Flag{Name: "n", Usage: "the newest `COUNT` only (default: 1000)"},
-			&cli.StringFlag{Name: "consistency", Usage: "local, or linearizable: first wait for all that was acknowledged", Value: "local"},
 		},
 		Action: func(c *cli.Context) error {
 			if err := exactly(c, 0, ""); err != nil {
@@ -47,15 +46,12 @@ func historyQuery(c *cli.Context) (url.Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	query := url.Values{"from": {from.String()}, "consistency": {c.String("consistency")}}
+	query := url.Values{"from": {from.String()}}
 	switch n := c.Uint64("n"); {
 	case c.IsSet("n") && n == 0:
 		return nil, usagef("-n 0: there is nothing to do")
 	case n != 0:
 		query.Set("limit", strconv.FormatUint(n, 10))
-	}
-	if s := c.String("consistency"); s != "local" && s != "linearizable" {
-		return nil, usagef("--consistency %q: use local or linearizable", s)
 	}
 	return query, nil
 }

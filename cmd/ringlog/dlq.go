@@ -142,6 +142,7 @@ func countLetters(ctx context.Context, sh *shell) error {
 func listLetters(ctx context.Context, sh *shell, f client.LetterFilter, limit uint64) error {
 	var list []client.Letter
 	more := false
+	f.Consistency = sh.consistency()
 	err := sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
 		for l, err := range c.DeadLetters(ctx, f) {
 			if err != nil {

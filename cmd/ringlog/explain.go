@@ -26,7 +26,6 @@ func explainCommand(sh *shell) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "cursor", Usage: "the cursor's `NAME`"},
 			&cli.StringFlag{Name: "offset", Usage: "the event's `OFFSET`"},
-			&cli.StringFlag{Name: "consistency", Usage: "local, or linearizable: first wait for all that was acknowledged", Value: "local"},
 		},
 		Action: bareWith(sh, func(c *cli.Context) error {
 			if !c.IsSet("offset") || !c.IsSet("cursor") {
@@ -36,11 +35,7 @@ func explainCommand(sh *shell) *cli.Command {
 			if err != nil {
 				return err
 			}
-			if s := c.String("consistency"); s != "local" && s != "linearizable" {
-				return usagef("--consistency %q: use local or linearizable", s)
-			}
-			return explainDelivery(c.Context, sh, url.Values{"cursor": {c.String("cursor")}, "offset": {strconv.FormatUint(offset, 10)},
-				"consistency": {c.String("consistency")}})
+			return explainDelivery(c.Context, sh, url.Values{"cursor": {c.String("cursor")}, "offset": {strconv.FormatUint(offset, 10)}})
 		}),
 	}
 }

@@ -37,11 +37,14 @@ type stream struct {
 	stop    context.CancelCauseFunc // ends the reading
 	bar     *progressbar.ProgressBar
 
-	appended, duplicates, refused int            // the collector's
-	warned                        map[string]int // how often each warning came; bounded
-	firstRefusal                  error
-	outErr                        error
-	ended                         error // why lines behind would fare no better
+	// The collector's. What became of an unknown line nobody could say: it may be appended, so
+	// that sending it again could append it twice. A refused one is not.
+	appended, duplicates, refused, unknown int
+	firstUnknown, lastUnknown              int            // lines
+	warned                                 map[string]int // how often each warning came; bounded
+	firstRefusal                           error
+	outErr                                 error
+	ended                                  error // why lines behind would fare no better
 }
 
 // publishStream publishes NDJSON from the standard input and keeps its order. Where lines
@@ -82,7 +85,7 @@ func publishStream(ctx context.Context, sh *shell, o publishOptions) (err error)
 		return sh.whyTimeout(context.WithoutCancel(ctx), s.ended)
 	case readErr != nil || s.outErr != nil:
 		return errors.Join(readErr, s.outErr)
-	case s.refused > 0:
+	case s.refused+s.unknown > 0:
 		return codeError(cmp.Or(exitCode(s.firstRefusal), exitFailed))
 	}
 	return nil
@@ -152,7 +155,7 @@ func (s *stream) send(ctx context.Context, line int, text []byte) error {
 func (s *stream) collect(ctx context.Context) {
 	out := bufio.NewWriter(s.sh.out)
 	for sent := range s.answers {
-		res, err := sent.wait(ctx)
+		res, err := s.await(ctx, sent)
 		if err != nil {
 			s.refuse(sent.line, err)
 			continue
@@ -162,10 +165,15 @@ func (s *stream) collect(ctx context.Context) {
 	s.outErr = errors.Join(s.outErr, out.Flush())
 }
 
-// refuse tells what became of a line. When nobody can be reached the stream ends:
-// the lines behind would fare no better.
+// refuse reports what became of a line. When nobody can be reached the stream ends: later lines
+// would fare no better.
 func (s *stream) refuse(line int, err error) {
-	s.refused++
+	if errors.Is(err, client.ErrOutcomeUnknown) {
+		s.unknown++
+		s.firstUnknown, s.lastUnknown = cmp.Or(s.firstUnknown, line), line
+	} else {
+		s.refused++
+	}
 	s.firstRefusal = cmp.Or(s.firstRefusal, err)
 	if s.ended != nil {
 		return
@@ -177,11 +185,18 @@ func (s *stream) refuse(line int, err error) {
 	}
 }
 
-func (l sentLine) wait(ctx context.Context) (client.Result, error) {
-	if l.err != nil {
-		return client.Result{}, l.err
+// await returns a line's answer. Once ctx is done it closes the client, which then says of each
+// event whether it may have been appended.
+func (s *stream) await(ctx context.Context, sent sentLine) (client.Result, error) {
+	if sent.err != nil {
+		return client.Result{}, sent.err
 	}
-	return l.future.Wait(ctx)
+	select {
+	case <-sent.future.Done():
+	case <-ctx.Done():
+		_ = closeClient(s.client) // its error says that not all was answered, which each answer says too
+	}
+	return sent.future.Wait(context.WithoutCancel(ctx))
 }
 
 func (s *stream) take(line int, res client.Result, out *bufio.Writer) {
@@ -238,7 +253,11 @@ func (s *stream) summarise(took time.Duration) {
 		}
 	}
 	total := s.appended + s.duplicates
-	s.sh.say("%d appended, %d duplicates, %d refused in %s (%.0f events/s)", s.appended, s.duplicates, s.refused,
+	unknown := ""
+	if s.unknown > 0 {
+		unknown = fmt.Sprintf(", %d unknown (lines %d to %d: they may be appended)", s.unknown, s.firstUnknown, s.lastUnknown)
+	}
+	s.sh.say("%d appended, %d duplicates, %d refused%s in %s (%.0f events/s)", s.appended, s.duplicates, s.refused, unknown,
 		short(took), float64(total)/max(took.Seconds(), 1e-9))
 }
 

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"math"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,45 +119,6 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("exit code %d, not %d", got, want)
 	}
-	caughtUp(ts)
-}
-
-// caughtUp waits until each node that answers has applied what any of them has now: the
-// next read is a local one, and a node that has just lost its leadership may serve it.
-func caughtUp(ts *testscript.TestScript) {
-	urls := strings.Split(ts.Getenv("RINGLOG_ENDPOINTS"), ",")
-	applied := func() (least, most uint64) {
-		least = math.MaxUint64
-		for _, url := range urls {
-			if index, answers := appliedAt(url); answers {
-				least, most = min(least, index), max(most, index)
-			}
-		}
-		return least, most
-	}
-	least, most := applied()
-	deadline := time.Now().Add(scriptWithin)
-	for want := most; least < want; least, _ = applied() {
-		if time.Now().After(deadline) {
-			ts.Fatalf("a node has applied %d, another %d long ago", least, want)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-func appliedAt(url string) (index uint64, answers bool) {
-	resp, err := (&http.Client{Timeout: time.Second}).Get(url + "/status")
-	if err != nil {
-		return 0, false
-	}
-	defer resp.Body.Close()
-	var status struct {
-		Applied *uint64 `json:"applied_index"`
-	}
-	if json.NewDecoder(resp.Body).Decode(&status) != nil || status.Applied == nil {
-		return 0, false
-	}
-	return *status.Applied, true
 }
 
 // await: await PATTERN program args... runs it until its output matches.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -39,6 +40,7 @@ type shell struct {
 
 	endpoints []string
 	clusterID string // that the endpoints must be of; "" is not said
+	local     bool   // reads take what the node that answers has
 	timeout   time.Duration
 	token     string
 	tokenFile string
@@ -71,6 +73,13 @@ func (sh *shell) configure(c *cli.Context) error {
 		return err
 	}
 	sh.clusterID = c.String("cluster-id")
+	switch s := c.String("consistency"); s {
+	case "local":
+		sh.local = true
+	case "linearizable":
+	default:
+		return usagef("--consistency %q: use local or linearizable", s)
+	}
 	sh.tokenFile = c.String("token-file")
 	sh.token, err = readToken(sh.tokenFile, sh.getenv("RINGRIFT_CLUSTER_AUTH_TOKEN"))
 	return err
@@ -197,9 +206,40 @@ func (sh *shell) leaderless(ctx context.Context) bool {
 // call makes one call of an HTTP route. in is sent and out filled as JSON; nil is
 // neither.
 func (sh *shell) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	if method == http.MethodGet && !sh.local {
+		query = maps.Clone(query)
+		if query == nil {
+			query = url.Values{}
+		}
+		query.Set("consistency", "linearizable")
+	}
 	return sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
-		return c.Do(ctx, method, path, query, in, out)
+		return sh.staleOffer(method == http.MethodGet, c.Do(ctx, method, path, query, in, out))
 	})
+}
+
+// hintedError is an error with what else can be done.
+type hintedError struct {
+	error
+	hint string
+}
+
+func (e hintedError) Unwrap() error { return e.error }
+
+// staleOffer says, where a read needs a leader and there is none, how to read without one.
+func (sh *shell) staleOffer(read bool, err error) error {
+	if !read || sh.local || exitCode(err) != exitUnreachable || errors.Is(err, client.ErrUnreachable) {
+		return err
+	}
+	return hintedError{err, "to see what the node that answers has: --consistency local"}
+}
+
+// consistency is that of the client's reads.
+func (sh *shell) consistency() client.Consistency {
+	if sh.local {
+		return client.Local
+	}
+	return client.Linearizable
 }
 
 func (sh *shell) fetch(ctx context.Context, path string, out any) error {
@@ -295,9 +335,20 @@ func (sh *shell) report(ctx context.Context, err error) int {
 
 // describe is an error in words for a person, with what to do.
 func describe(err error, sh *shell) string {
+	text := describeCause(err, sh)
+	var hinted hintedError
+	if errors.As(err, &hinted) {
+		text += "\n" + hinted.hint
+	}
+	return text
+}
+
+func describeCause(err error, sh *shell) string {
 	var answer *api.Error
 	var bad *event.Error
 	switch {
+	case errors.Is(err, client.ErrUnreachable) && !neverConnected(err):
+		return fmt.Sprintf("%v\nnodes run at %s and did not answer in time: see ringlog check, or raise --timeout (%s)", err, strings.Join(sh.endpoints, ", "), sh.timeout)
 	case errors.Is(err, errUnreachable), errors.Is(err, client.ErrUnreachable):
 		return fmt.Sprintf("%v\nnobody answers at %s: is a node running there? (start some: ringlog dev)", err, strings.Join(sh.endpoints, ", "))
 	case errors.Is(err, client.ErrOutcomeUnknown):
@@ -315,6 +366,12 @@ func describe(err error, sh *shell) string {
 		return name + ": " + err.Error()
 	}
 	return err.Error()
+}
+
+// neverConnected reports whether an attempt failed because nobody took the connection.
+func neverConnected(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }
 
 // brief is an error on one line: of a node's answer the code, what and where, of an event

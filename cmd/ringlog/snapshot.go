@@ -65,11 +65,25 @@ func saveSnapshot(ctx context.Context, sh *shell, file string, overwrite bool) (
 	if err != nil {
 		return fmt.Errorf("what was saved does not verify: %w", err)
 	}
-	if err := errors.Join(part.Sync(), part.Close(), os.Rename(part.Name(), file)); err != nil {
+	if err := errors.Join(part.Sync(), part.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(part.Name(), file); err != nil {
+		return err
+	}
+	if err := syncFolder(filepath.Dir(file)); err != nil { // else a power loss may take the name away
 		return err
 	}
 	sh.say("saved and verified %s", file)
 	return sh.printSnapshot(meta)
+}
+
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func removeIfThere(file string) error {

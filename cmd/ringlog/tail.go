@@ -64,7 +64,6 @@ func tailCommand(sh *shell) *cli.Command {
 			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: leave it where it is"},
 			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` events"},
 			&cli.BoolFlag{Name: "until-end", Usage: "end at what is the end of the log now"},
-			&cli.StringFlag{Name: "consistency", Usage: "local, or linearizable: first wait for all that was acknowledged", Value: "local"},
 			&cli.Uint64Flag{Name: "min-offset", Usage: "first wait until the node has this `OFFSET`"},
 			&cli.BoolFlag{Name: "local", Usage: "read what the first endpoint has, not what others have, and its journal of outages"},
 		),
@@ -72,7 +71,7 @@ func tailCommand(sh *shell) *cli.Command {
 			if err := exactly(c, 0, ""); err != nil {
 				return err
 			}
-			o, err := tailOptionsOf(c)
+			o, err := tailOptionsOf(sh, c)
 			if err != nil {
 				return err
 			}
@@ -81,7 +80,7 @@ func tailCommand(sh *shell) *cli.Command {
 	}
 }
 
-func tailOptionsOf(c *cli.Context) (o tailOptions, err error) {
+func tailOptionsOf(sh *shell, c *cli.Context) (o tailOptions, err error) {
 	if o.filter, err = filterOf(c); err != nil {
 		return o, err
 	}
@@ -94,21 +93,20 @@ func tailOptionsOf(c *cli.Context) (o tailOptions, err error) {
 	}
 	o.cursor, o.noCommit, o.count, o.untilEnd = c.String("cursor"), c.Bool("no-commit"), c.Uint64("n"), c.Bool("until-end")
 	o.minOffset, o.local, o.journal = c.Uint64("min-offset"), c.Bool("local"), c.Bool("local")
-	switch s := c.String("consistency"); {
-	case s == "linearizable" && o.local:
+	said := c.IsSet("consistency")
+	if said || o.untilEnd && !o.local { // whoever follows gets what comes later anyway
+		o.consistency = sh.consistency()
+	}
+	if o.local && o.consistency == client.Linearizable {
 		return o, usagef("--consistency linearizable and --local exclude each other")
-	case s == "linearizable":
-		o.consistency = client.Linearizable
-	case s != "local":
-		return o, usagef("--consistency %q: use local or linearizable", s)
 	}
 	switch {
 	case c.IsSet("n") && o.count == 0:
 		return o, usagef("-n 0: there is nothing to do")
 	case o.noCommit && o.cursor == "":
 		return o, usagef("--no-commit needs --cursor")
-	case o.cursor != "" && (o.minOffset != 0 || o.consistency == client.Linearizable):
-		return o, usagef("--consistency and --min-offset do not go with --cursor, which is always read where it stands")
+	case o.cursor != "" && (o.minOffset != 0 || said):
+		return o, usagef("--consistency and --min-offset do not go with --cursor: a node that serves it has all that was acknowledged before it was opened")
 	}
 	return o, nil
 }
@@ -135,7 +133,7 @@ func tail(ctx context.Context, sh *shell, o tailOptions) (err error) {
 	if o.journal {
 		err = withJournal(ctx, newJournalTail(sh, o, p), o.untilEnd, func(ctx context.Context) error { return read(ctx, c, o, p) })
 	} else {
-		err = read(ctx, c, o, p)
+		err = sh.staleOffer(o.consistency == client.Linearizable, read(ctx, c, o, p))
 	}
 	err = errors.Join(err, p.out.Flush())
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, syscall.EPIPE)) {

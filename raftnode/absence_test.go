@@ -145,3 +145,27 @@ func TestNobodyIsPromotedWithoutContactOfRaft(t *testing.T) {
 		}
 	})
 }
+
+// A voter that accepts a question and does not answer keeps nobody from taking over.
+func TestAHandOverDoesNotWaitForAVoterThatHangs(t *testing.T) {
+	inBubble(t, func(s *simulation) {
+		for i := range 2 {
+			leader, followers := s.leads(), s.followers()
+			hung, other := followers[i].cfg.ID, followers[1-i].cfg.ID
+			s.net.cut(hold, link{hung, leader.cfg.ID, httpPort})
+			ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+			began := time.Now()
+			err := leader.StepDown(ctx, "")
+			cancel()
+			if took := time.Since(began); err != nil || took > time.Second {
+				s.t.Errorf("%s hangs, %s is well: %v after %v", hung, other, err, took)
+			}
+			time.Sleep(2 * time.Second)
+			if got := s.leaderID(""); got != other {
+				s.t.Errorf("%q leads, not %s", got, other)
+			}
+			s.net.heal()
+			s.settle()
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
@@ -44,6 +45,8 @@ type Config struct {
 	Fatal func(error)
 	// OnStore, if set, sees every batch of entries stored by raft. It must not block.
 	OnStore func(entries, bytes int, took time.Duration)
+
+	journalFS vfs.FS // of the journal of outages; nil is the operating system's
 }
 
 // Timing holds the clocks of consensus. A zero field takes its default.

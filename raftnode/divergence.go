@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 )
 
 const (
@@ -56,6 +57,21 @@ func (n *Node) suspect(index uint64) {
 	n.logger.Warn("the leader's digest differs from this node's", "index", index)
 }
 
+// watchDigests compares digests after each round of reports, until ctx ends. A hand-over
+// takes its time, so that it has a goroutine of its own.
+func (n *Node) watchDigests(ctx context.Context) {
+	tick := time.NewTicker(n.cfg.Timing.Ping)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		n.compareDigests(ctx)
+	}
+}
+
 // compareDigests stops a node whose state is not the majority's: it serves and
 // accepts nothing any more and says so. Where it leads, be it because a hand-over
 // failed or because it was elected since, it lets another lead first, or with the
@@ -64,7 +80,9 @@ func (n *Node) compareDigests(ctx context.Context) {
 	if !n.diverged.Load() && !n.outvoted() {
 		return
 	}
-	if err := n.StepDown(ctx, ""); err != nil && !errors.Is(err, ErrNotLeader) {
+	handing, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	if err := n.StepDown(handing, ""); err != nil && !errors.Is(err, ErrNotLeader) {
 		n.logger.Error("handing over, as this node's state differs from the majority's", "error", err)
 	}
 	if n.diverged.CompareAndSwap(false, true) {

@@ -266,7 +266,7 @@ func (n *Node) start() {
 	n.barrier = newBarrier(n.leaderIndex)
 	n.disk.voters = n.fullVoters
 	n.work.Go(func() { n.compaction.run(n.ctx, n.Snapshot) })
-	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.belong, n.barrier.run, n.vigil.run, n.hasten} {
+	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.belong, n.barrier.run, n.vigil.run, n.vigil.keepJournal, n.hasten, n.watchDigests} {
 		n.work.Go(func() { run(n.ctx) })
 	}
 	for _, w := range n.cfg.Warnings() {
@@ -298,13 +298,11 @@ func (n *Node) neededByOthers() uint64 {
 }
 
 // afterRound looks at what the other members have said.
-func (n *Node) afterRound(ctx context.Context) {
+func (n *Node) afterRound() {
 	for _, id := range n.removals.update(n.knownPeers()) {
 		n.transport.Disconnect(id)
 		n.eager.forget(raft.ServerID(id))
 	}
-	n.compareDigests(ctx)
-	n.vigil.settle()
 }
 
 // Machine is the node's state, for reading.

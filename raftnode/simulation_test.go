@@ -126,6 +126,10 @@ type inflicted struct {
 }
 
 func newSimulation(t *testing.T, dir string, nodes int, seed uint64) *simulation {
+	return newSimulationWith(t, dir, nodes, seed, func(*Config) {})
+}
+
+func newSimulationWith(t *testing.T, dir string, nodes int, seed uint64, change func(*Config)) *simulation {
 	s := &simulation{t: t, rng: rand.New(rand.NewPCG(seed, uint64(nodes))), net: newSimnet(), config: map[string]Config{},
 		nodes: map[string]*Node{}, client: newSimClient(), story: newStory(), told: map[string]int{}, now: "forming"}
 	var doors []string
@@ -135,10 +139,12 @@ func newSimulation(t *testing.T, dir string, nodes int, seed uint64) *simulation
 	}
 	for _, id := range s.ids {
 		host := simHost{s.net, id}
-		s.config[id] = Config{ID: id, Dir: filepath.Join(dir, id), RaftBind: id + ":1", HTTPAdvertise: id, Secret: []byte("token"),
+		cfg := Config{ID: id, Dir: filepath.Join(dir, id), RaftBind: id + ":1", HTTPAdvertise: id, Secret: []byte("token"),
 			Version: "test", BootstrapExpect: nodes, Join: doors, Peers: host, Network: host, Logger: testLogger(t, id),
 			Timing: Timing{CommitTimeout: 200 * time.Millisecond, SnapshotThreshold: 32, TrailingLogs: 16},
 			Disk:   Disk{MinFree: -1, Reserve: -1}, Fatal: func(err error) { s.fatal(id, err) }}
+		change(&cfg)
+		s.config[id] = cfg
 		s.start(id)
 	}
 	t.Cleanup(func() {

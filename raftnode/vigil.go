@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,23 +46,26 @@ type BlackBox struct {
 // outage goes into the journal before anything else, and from there into the log once
 // there is a leader again.
 //
-// One goroutine looks; mu guards what others ask for.
+// One goroutine looks, another writes: a disk that hangs stops neither the first nor who
+// asks, raft's own goroutine among them. mu guards what others ask for and is never held
+// over a write.
 type vigil struct {
 	n       *Node
 	journal *blackbox.Journal
 	path    string    // of the journal; its modification time says until when this node ran
 	started time.Time // wall clock
 	before  time.Time // when this node ran last before that; zero: never
-	touched time.Time
 	outlook *election.Outlook
 	written time.Time // the last record of this outage
 	looked  []blackbox.Peer
-	refused atomic.Uint64 // writes refused since there was a leader last
+
+	complained time.Time     // when keepJournal logged an error last
+	refused    atomic.Uint64 // writes refused since there was a leader last
 
 	mu       sync.Mutex
 	now      *Outage
-	expired  []blackbox.Record // leases, not yet in the journal
-	pending  []blackbox.Record // what the disk did not take
+	pending  []blackbox.Record // not yet in the journal
+	wake     chan struct{}     // holds one: there is something to write
 	changed  chan struct{}     // closed when the journal grows
 	reported reported
 }
@@ -72,16 +76,17 @@ func openVigil(n *Node) (*vigil, error) {
 	if info, err := os.Stat(path); err == nil {
 		before = info.ModTime().UTC()
 	}
-	j, err := blackbox.Open(path, blackbox.Options{})
+	j, err := blackbox.Open(path, blackbox.Options{FS: n.cfg.journalFS})
 	if err != nil {
 		return nil, fmt.Errorf("raftnode: open %s: %w", path, err)
 	}
 	if dropped := j.Dropped(); dropped != "" {
 		n.logger.Warn("the journal of outages was damaged", "path", path, "dropped", dropped)
 	}
-	v := &vigil{n: n, journal: j, path: path, started: time.Now().UTC(), before: before, changed: make(chan struct{})}
+	v := &vigil{n: n, journal: j, path: path, started: time.Now().UTC(), before: before, changed: make(chan struct{}), wake: make(chan struct{}, 1)}
 	if !before.IsZero() && before.Before(v.started) {
 		v.write(blackbox.Record{Kind: blackbox.Down, Since: before, At: v.started}) // the next start would hide it
+		v.flush()
 	}
 	return v, nil
 }
@@ -108,9 +113,7 @@ func (v *vigil) steppedDown(term uint64) {
 	if contact.IsZero() || now.Sub(contact) < n.cfg.Timing.Lease {
 		return
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.expired = append(v.expired, blackbox.Record{Kind: blackbox.LeaseExpired, At: now.UTC(), Since: contact.UTC(), Term: term, Leader: n.cfg.ID})
+	v.write(blackbox.Record{Kind: blackbox.LeaseExpired, At: now.UTC(), Since: contact.UTC(), Term: term, Leader: n.cfg.ID})
 }
 
 // run looks until ctx ends.
@@ -128,14 +131,6 @@ func (v *vigil) run(ctx context.Context) {
 }
 
 func (v *vigil) look(now time.Time) {
-	v.mu.Lock()
-	records := v.expired
-	v.expired = nil
-	v.mu.Unlock()
-	for _, r := range records {
-		v.write(r)
-	}
-	v.touch(now)
 	others, peers, voter := v.sight(now)
 	if !voter {
 		v.outlook = nil
@@ -153,19 +148,10 @@ func (v *vigil) look(now time.Time) {
 		v.turn(turn, peers)
 	}
 	v.keep(now, peers)
-	v.retry()
 }
 
-// touch notes that this node runs. The note needs no sync: it is lost only with the
+// alive notes that this node runs. The note needs no sync: it is lost only with the
 // machine, and then an older one stands.
-func (v *vigil) touch(now time.Time) {
-	if now.Sub(v.touched) < v.n.cfg.Timing.Ping {
-		return
-	}
-	v.touched = now
-	v.alive(now)
-}
-
 func (v *vigil) alive(now time.Time) {
 	if err := os.Chtimes(v.path, now, now); err != nil {
 		v.n.logger.Debug("noting that this node runs", "error", err)
@@ -255,20 +241,23 @@ func (v *vigil) turn(t election.Turn, peers []blackbox.Peer) {
 	case election.TurnLost:
 		v.show(&Outage{Since: t.Since.UTC(), Cause: t.Cause, Term: v.n.raft.Load().CurrentTerm(), Leader: v.n.machine.Leadership().Leader})
 		r.Kind, r.Cause = blackbox.Lost, t.Cause
-		v.n.logger.Error("quorum lost", "cause", t.Cause, "since", t.Since, "peers", peers)
+		v.n.logger.Error("quorum lost", "cause", t.Cause, "since", stampOf(t.Since), "unreachable", strings.Join(unreachable(peers), " "))
 	case election.TurnRegained:
 		r.Kind, r.Cause = blackbox.View, viewRegained
 	case election.TurnSlipped:
 		r.Kind, r.Cause = blackbox.View, viewSlipped
 	case election.TurnRestored:
 		r.Kind, r.At = blackbox.Restored, t.Until.UTC()
-		v.n.logger.Warn("quorum restored", "since", t.Since, "refused", v.refused.Load())
+		v.n.logger.Warn("quorum restored", "since", stampOf(t.Since), "refused", v.refused.Load())
 	}
 	v.record(r)
 	if t.Kind == election.TurnRestored {
 		v.show(nil)
 	}
 }
+
+// stampOf is a time for a diagnostic.
+func stampOf(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // record writes what belongs to the outage that lasts.
 func (v *vigil) record(r blackbox.Record) {
@@ -299,38 +288,76 @@ func (v *vigil) keep(now time.Time, peers []blackbox.Peer) {
 	}
 }
 
-// write puts a record into the journal. What the disk does not take waits for the
-// next look.
+// maxPending bounds what waits for the disk.
+const maxPending = 256
+
+// write queues a record for the journal. It does not wait for the disk.
 func (v *vigil) write(r blackbox.Record) {
 	if r.At.IsZero() {
 		r.At = time.Now().UTC()
 	}
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	v.pending = append(v.pending, r)
-	v.flush()
+	v.pending = v.pending[max(0, len(v.pending)-maxPending):]
+	v.mu.Unlock()
+	select {
+	case v.wake <- struct{}{}:
+	default:
+	}
 }
 
-func (v *vigil) retry() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.flush()
-}
-
-// maxPending bounds what waits for the disk.
-const maxPending = 256
-
-func (v *vigil) flush() {
-	for len(v.pending) > 0 {
-		if _, err := v.journal.Append(v.pending[0]); err != nil {
-			v.n.logger.Warn("writing the journal of outages", "error", err)
-			v.pending = v.pending[max(0, len(v.pending)-maxPending):]
+// keepJournal writes what is queued, and notes now and then that this node runs and what
+// of the journal the log has, until ctx ends. No other goroutine touches the journal's file.
+func (v *vigil) keepJournal(ctx context.Context) {
+	tick := time.NewTicker(v.n.cfg.Timing.Ping)
+	defer tick.Stop()
+	for {
+		v.flush()
+		select {
+		case <-v.wake:
+		case <-tick.C:
+			v.alive(time.Now())
+			v.settle()
+		case <-ctx.Done():
+			v.flush()
 			return
 		}
+	}
+}
+
+// flush writes what is queued. What the disk does not take waits for the next time.
+func (v *vigil) flush() {
+	for {
+		v.mu.Lock()
+		if len(v.pending) == 0 {
+			v.mu.Unlock()
+			return
+		}
+		next := v.pending[0]
 		v.pending = v.pending[1:]
-		v.alive(time.Now())
+		v.mu.Unlock()
+
+		_, err := v.journal.Append(next)
+		v.report("writing the journal of outages", err)
+
+		v.mu.Lock()
+		if err != nil {
+			v.pending = append([]blackbox.Record{next}, v.pending...)
+			v.mu.Unlock()
+			return
+		}
 		close(v.changed)
 		v.changed = make(chan struct{})
+		v.mu.Unlock()
+		v.alive(time.Now())
+	}
+}
+
+// report logs what keeps the journal from being written, once a minute.
+func (v *vigil) report(what string, err error) {
+	if now := time.Now(); err != nil && now.Sub(v.complained) >= repeatAfter {
+		v.complained = now
+		v.n.logger.Warn(what, "error", err)
 	}
 }
 
@@ -359,10 +386,7 @@ func (v *vigil) refuse() { v.refused.Add(1) }
 func (v *vigil) settle() {
 	health := v.n.machine.Health()
 	if seq := health.TakenOf(v.journal.ID()); seq > v.journal.Settled() {
-		if err := v.journal.Settle(seq); err != nil {
-			v.n.logger.Warn("settling the journal of outages", "error", err)
-		}
-		v.alive(time.Now())
+		v.report("settling the journal of outages", v.journal.Settle(seq))
 	}
 }
 

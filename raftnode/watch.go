@@ -31,7 +31,7 @@ type watch struct {
 	self    string
 	timing  Timing
 	members func() []datadir.Peer  // whom to ask
-	onRound func(context.Context)  // after each interval, in the goroutine of run
+	onRound func()                 // after each interval, in the goroutine of run; it must not wait
 	urgent  func() bool            // members out of reach are asked more often
 	heard   func(string) time.Time // when raft's newest answered request to a member was sent
 
@@ -59,7 +59,7 @@ type seen struct {
 }
 
 func newWatch(peers Peers, self string, t Timing, members func() []datadir.Peer) *watch {
-	return &watch{peers: peers, self: self, timing: t, members: members, onRound: func(context.Context) {},
+	return &watch{peers: peers, self: self, timing: t, members: members, onRound: func() {},
 		urgent: func() bool { return false }, heard: func(string) time.Time { return time.Time{} },
 		waking: election.NewWaking(time.Now(), stillStep*t.Ping/hurry),
 		seen:   map[string]*seen{}, asked: map[string]bool{}, other: map[string]bool{}, contacts: map[string]raftContact{}}
@@ -74,7 +74,7 @@ func (w *watch) run(ctx context.Context) {
 		w.noteContacts(time.Now())
 		if turn%hurry == 0 {
 			w.round(ctx, false)
-			w.onRound(ctx)
+			w.onRound()
 		} else if w.urgent() {
 			w.round(ctx, true)
 		}

@@ -203,6 +203,17 @@ func (m *Machine) commit(t *tx) error {
 // ApplyConfiguration records a Raft configuration: raw as Raft encodes it, and
 // the members in it.
 func (m *Machine) ApplyConfiguration(index, term uint64, raw []byte, members []ConfigMember) error {
+	return m.configure(index, term, raw, members, "")
+}
+
+// Refound is ApplyConfiguration as a new cluster: the recovery of a stopped node whose cluster
+// lost its quorum for good. It must not be used on a running node.
+func (m *Machine) Refound(index, term uint64, raw []byte, members []ConfigMember, clusterID string) error {
+	return m.configure(index, term, raw, members, clusterID)
+}
+
+// configure keeps the cluster's id where clusterID is empty.
+func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMember, clusterID string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.db == nil {
@@ -213,6 +224,9 @@ func (m *Machine) ApplyConfiguration(index, term uint64, raw []byte, members []C
 	}
 	a := m.begin(index, term)
 	defer a.tx.batch.Close()
+	if clusterID != "" {
+		m.s.meta.ClusterID = clusterID
+	}
 	m.s.membership = membership{Index: index, Raw: raw, Members: members}
 	a.tx.setJSON([]byte{prefixMembership}, m.s.membership)
 	if err := m.end(a, a.reportConfiguration()); err != nil {

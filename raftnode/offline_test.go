@@ -16,6 +16,7 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 	"github.com/ringrift/ringlog/raftnode/raftstore"
+	"github.com/ringrift/ringlog/raftnode/rafttransport"
 	"github.com/ringrift/ringlog/snapshots"
 )
 
@@ -55,13 +56,16 @@ func TestASurvivorOfALostQuorumIsRecoveredWithAllItHas(t *testing.T) {
 	members := []fsm.ConfigMember{{ID: id, Addr: c.config[id].RaftBind, Voter: true}}
 	for range 2 { // it may be repeated
 		done, err := Recover(t.Context(), c.config[id].Dir, members, nil)
-		if err != nil || done.ClusterID != cluster || done.Term <= term {
+		if err != nil || done.ClusterID == "" || done.ClusterID == cluster || done.Term <= term {
 			t.Fatalf("%+v, %v", done, err)
 		}
-		term = done.Term
+		cluster, term = done.ClusterID, done.Term
 	}
 	c.start(id)
 	n := c.leader()
+	if id := n.machine.ClusterID(); id != cluster || n.dir.Marker().ClusterID != cluster {
+		t.Errorf("it serves as %s, its marker says %s, want %s", id, n.dir.Marker().ClusterID, cluster)
+	}
 	if n.raft.Load().CurrentTerm() <= term {
 		t.Errorf("term %d after %d", n.raft.Load().CurrentTerm(), term)
 	}
@@ -82,6 +86,51 @@ func TestASurvivorOfALostQuorumIsRecoveredWithAllItHas(t *testing.T) {
 	c.start(other)
 	eventually(t, "it has a vote again", func() bool { return slices.Contains(votersOf(n.servers()), other) })
 	c.settle()
+}
+
+// Whoever recovers a node while the others were only out of reach has two clusters. Each goes
+// on by itself, whatever is restarted: nothing that either has acknowledged is taken from it.
+func TestARecoveredNodeIsNoMemberOfItsOldCluster(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, nil)
+	publish(t, c.leader(), 1)
+	c.settle()
+	for _, id := range []string{"n1", "n2", "n3"} {
+		c.crash(id)
+	}
+	cfg := c.config["n1"]
+	cfg.Join, cfg.BootstrapExpect = nil, 0
+	c.config["n1"] = cfg
+	if _, err := Recover(t.Context(), cfg.Dir, []fsm.ConfigMember{{ID: "n1", Addr: cfg.RaftBind, Voter: true}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	n1 := c.start("n1")
+	eventually(t, "the recovered node leads", func() bool { return n1.proposer.openTerm() != 0 })
+	kept := publish(t, n1, 100).First
+	c.start("n2")
+	c.start("n3")
+	old := c.leaderBut(n1)
+	for i := range 20 { // the old cluster gets ahead
+		publish(t, old, 200+i)
+	}
+	ahead := old.machine.Applied()
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			c.crash("n1")
+			n1 = c.start("n1")
+		}
+		eventually(t, "the old members' connections are refused", func() bool {
+			return slices.ContainsFunc(append(old.transport.Refusals(), n1.transport.Refusals()...), func(r rafttransport.Refusal) bool {
+				return r.Reason == "other_cluster"
+			})
+		})
+		eventually(t, "the recovered node leads", func() bool { return n1.proposer.openTerm() != 0 })
+		if e, err := n1.machine.Log().Get(kept); err != nil || string(e.Payload) != `{"n": 100}` || n1.machine.Applied() >= ahead {
+			t.Fatalf("restarted %v: the recovered node is at %d with %s at %d, %v", restarted, n1.machine.Applied(), e.Payload, kept, err)
+		}
+		kept = publish(t, n1, 101).First - 1
+	}
+	publish(t, old, 300)
 }
 
 func TestRecoverRefusesWhatCanNotBeACluster(t *testing.T) {

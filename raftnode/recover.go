@@ -38,6 +38,10 @@ type Recovered struct {
 // voters of its cluster are lost for good. Its whole raft log is applied, whether
 // it was committed or not: the voters who could tell are gone.
 //
+// It is a new cluster with an id of its own, as after a restore. Should the others
+// only have been out of reach, they keep the old one, and neither side mistakes the
+// other's nodes for its members.
+//
 // What may be lost: entries that were acknowledged by a majority this node was
 // not part of. What may appear: requests whose outcome was unknown, or that were
 // refused with ErrOutcomeUnknown. So recover the survivor with the highest last
@@ -162,7 +166,7 @@ func (o *offline) recover(ctx context.Context, raw []byte, members []fsm.ConfigM
 	if err != nil {
 		return Recovered{}, err
 	}
-	done, err := o.configure(last+1, term, raw, members)
+	done, err := o.configure(last+1, term, raw, members, uuid.NewString())
 	done.Replayed = last - min(last, before)
 	return done, err
 }
@@ -196,10 +200,14 @@ func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
 	return last, term, nil
 }
 
-// configure records a configuration as if an entry at index had held it, in a
-// term above all others, and empties the log. The order keeps a crash at any
-// point harmless: the term and why the log ends early, the state, then the log.
-func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.ConfigMember) (Recovered, error) {
+// configure records a configuration of a new cluster as if an entry at index had
+// held it, in a term above all others, and empties the log. The order keeps a crash
+// at any point harmless: the marker without a cluster, which takes the state's when the
+// node starts; the term and why the log ends early; the state; then the log.
+func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.ConfigMember, cluster string) (Recovered, error) {
+	if err := o.dir.LeaveCluster(); err != nil {
+		return Recovered{}, err
+	}
 	term := highest + 1
 	if err := o.stores.Stable().SetUint64([]byte(keyCurrentTerm), term); err != nil {
 		return Recovered{}, err
@@ -207,13 +215,16 @@ func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.Con
 	if err := o.stores.Stable().SetUint64([]byte(keyInstalled), index); err != nil {
 		return Recovered{}, err
 	}
-	if err := o.machine.ApplyConfiguration(index, term, raw, members); err != nil {
+	if err := o.machine.Refound(index, term, raw, members, cluster); err != nil {
 		return Recovered{}, err
 	}
 	if err := o.machine.Sync(); err != nil {
 		return Recovered{}, err
 	}
 	if err := emptyLog(o.stores.Log()); err != nil {
+		return Recovered{}, err
+	}
+	if err := o.dir.SetCluster(cluster, nil); err != nil {
 		return Recovered{}, err
 	}
 	p := o.machine.Position()
@@ -286,10 +297,7 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 	if err := o.machine.Swap(incoming); err != nil {
 		return Recovered{}, err
 	}
-	if err := o.dir.SetCluster(cluster, nil); err != nil {
-		return Recovered{}, err
-	}
-	done, err := o.configure(p.Index+1, p.Term, raw, members)
+	done, err := o.configure(p.Index+1, p.Term, raw, members, cluster)
 	done.Snapshot = &meta
 	return done, err
 }

@@ -68,7 +68,7 @@ func recoverNode(ctx context.Context, sh *shell, o recoverOptions) error {
 	for _, m := range o.members {
 		names = append(names, m.ID+" at "+m.Addr)
 	}
-	plan := fmt.Sprintf("%s of cluster %s goes on with the voters %s", marker.NodeID, marker.ClusterID, strings.Join(names, ", "))
+	plan := fmt.Sprintf("%s of cluster %s becomes a new cluster with the voters %s", marker.NodeID, marker.ClusterID, strings.Join(names, ", "))
 	if o.dryRun {
 		sh.say("%s", plan)
 		return nil

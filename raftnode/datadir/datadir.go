@@ -203,7 +203,7 @@ func (d *Dir) Path(elem ...string) string {
 func (d *Dir) Marker() Marker { return d.marker.Load().clone() }
 
 // SetCluster records the cluster and the members it was bootstrapped with. The
-// id may be empty while it is not known yet; once set it never changes.
+// id may be empty while it is not known yet; once set it only changes by LeaveCluster.
 func (d *Dir) SetCluster(clusterID string, peers []Peer) error {
 	return d.update(func(m *Marker) error {
 		if m.ClusterID != "" && clusterID != "" && m.ClusterID != clusterID {
@@ -214,6 +214,15 @@ func (d *Dir) SetCluster(clusterID string, peers []Peer) error {
 			m.ClusterID = clusterID
 		}
 		m.Peers = slices.Clone(peers)
+		return nil
+	})
+}
+
+// LeaveCluster forgets the cluster and its members: the folder is to be of another one, whose id
+// its state holds.
+func (d *Dir) LeaveCluster() error {
+	return d.update(func(m *Marker) error {
+		m.ClusterID, m.Peers = "", nil
 		return nil
 	})
 }

@@ -156,7 +156,7 @@ func TestCopiesDecideAlikeWhateverHappensToThem(t *testing.T) {
 		t.Logf("%7d %s", c.counts[what], what)
 	}
 	for _, what := range []string{"snapshot", "restart", "configuration", "accepted frame.ClockStep", "accepted frame.Register", "accepted frame.CursorCommit",
-		"trimmed", "passed", "held", "cursor expired", "CURSOR_STALLED", "VOTER_PROMOTED", "DLQ_EVENTS_PURGED"} {
+		"trimmed", "passed", "held", "gap told to the event", "cursor expired", "CURSOR_STALLED", "VOTER_PROMOTED", "DLQ_EVENTS_PURGED"} {
 		if c.counts[what] == 0 && !testing.Short() {
 			t.Errorf("%s was not met", what)
 		}
@@ -171,6 +171,7 @@ type anything struct {
 	index     uint64
 	term      uint64
 	sequences map[string]uint64 // of producers
+	log       []event.Event     // offset is the place, from 1
 	voters    int
 }
 
@@ -243,7 +244,7 @@ func (h *anything) take(apply func(m *Machine)) {
 	h.agree(h.t, h.index)
 	if m.s.meta.First > first {
 		h.counts["trimmed"]++
-		if lowest, _, some := m.s.ranks.byCommit.Min(); some && lowest.rank+1 < m.s.meta.First {
+		if least, _, some := m.s.ranks.byCommit.Min(); some && least.rank+1 < m.s.meta.First {
 			h.counts["passed"]++
 		}
 	} else if m.s.meta.NotHeld != (holdMark{}) && len(m.s.cursors) > 0 {
@@ -253,8 +254,50 @@ func (h *anything) take(apply func(m *Machine)) {
 		h.counts["cursor expired"]++ // or deleted
 	}
 	for offset := last + 1; offset <= m.s.meta.Last; offset++ {
-		if e, err := m.Log().Get(offset); err == nil {
-			h.counts[string(e.Type)]++
+		e, err := m.Log().Get(offset)
+		if err != nil {
+			h.t.Fatalf("event %d: %v", offset, err)
+		}
+		h.counts[string(e.Type)]++
+		h.log = append(h.log, e)
+	}
+	h.checkGaps()
+}
+
+// checkGaps compares the gap of each cursor with the events that there were.
+func (h *anything) checkGaps() {
+	for _, c := range h.m[0].Cursors() {
+		if c.Gap == nil {
+			continue
+		}
+		group, _ := h.m[0].Group(c.Name)
+		lost, all := map[string]uint64{}, uint64(0)
+		for _, e := range h.log[c.Gap.From-1 : c.Gap.To] {
+			if c.Group == nil || !group.Settled(e.Offset) {
+				all++
+				if e.Target == "" {
+					lost[string(e.Type)]++
+				}
+			}
+		}
+		counted := c.Gap.Uncounted
+		for name, n := range c.Gap.Types {
+			counted += n
+			if n > lost[name] {
+				h.t.Fatalf("entry %d: %s lost %d of %s, its gap has %d: %+v", h.index, c.Name, lost[name], name, n, c.Gap)
+			}
+		}
+		least := uint64(0)
+		for _, n := range lost {
+			least += n
+		}
+		if counted < least || counted > all {
+			h.t.Fatalf("entry %d: %s lost %d events, %d with those that were appended again, its gap has %d: %+v", h.index, c.Name, least, all, counted, c.Gap)
+		}
+		if maps.Equal(lost, c.Gap.Types) {
+			h.counts["gap told to the event"]++
+		} else {
+			h.counts["gap with events that were not counted by type"]++
 		}
 	}
 }

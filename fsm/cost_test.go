@@ -15,12 +15,13 @@ var besides = []struct {
 	name     string
 	settings map[string]string
 	cursors  int
-	lag      int // events that come after the cursors
+	lag      int // events that come after the cursors; -1: each tenth of them is at another one
 }{
 	{"none", nil, 0, 0},
 	{"abandoned", map[string]string{"cursor.hold_events": "1"}, manyCursors, 1100},
 	{"passed by force", nil, manyCursors, 0},
 	{"holding", nil, manyCursors, 0},
+	{"abandoned one after the other", map[string]string{"cursor.hold_events": "1"}, manyCursors, -1},
 	{"expiring", map[string]string{"cursor.idle_expiry": "720h", "cursor.hold_events": "1"}, manyCursors, 1100},
 }
 
@@ -50,7 +51,12 @@ func newBeside(t testing.TB, settings map[string]string, cursors, lag int) *besi
 	}
 	for n := 0; n < cursors; {
 		var made []request
-		for ; n < cursors && len(made) < 1000; n++ {
+		most := 1000
+		if lag < 0 {
+			most = 10
+			made = append(made, publish(noDedup(ev(n))))
+		}
+		for ; n < cursors && len(made) < most; n++ {
 			made = append(made, do(frame.CursorCreate{Name: fmt.Sprintf("cursor-%06d", n), Start: frame.Position{Kind: frame.AtEnd}}))
 		}
 		b.entry(t, made...)
@@ -63,7 +69,7 @@ func newBeside(t testing.TB, settings map[string]string, cursors, lag int) *besi
 		b.small(t)
 	}
 	b.entry(t, do(frame.SettingSet{Key: "retention.events", Value: "1000"}))
-	for range 1100 {
+	for range 1100 + 800*min(lag, 0) { // with cursors everywhere, trims go on passing some
 		b.small(t)
 	}
 	return b

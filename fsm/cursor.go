@@ -30,7 +30,7 @@ type Cursor struct {
 	Moved   time.Time `json:"moved,omitzero"`
 	Stalled *Stall    `json:"stalled,omitempty"`
 	// Gap is what was trimmed and the cursor has not committed. It is worked out for
-	// copies that leave the state; the state itself has none.
+	// copies that leave the state, which must not change it; the state itself has none.
 	Gap *log.Gap `json:"gap,omitempty"`
 	// Group is set where members share the cursor; Committed is then the offset up to
 	// which all is settled.

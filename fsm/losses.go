@@ -1,11 +1,16 @@
 package fsm
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/RaduBerinde/btreemap"
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/log"
 )
@@ -16,7 +21,23 @@ import (
 //
 // New ones are joined as the digits of a binary number are, but not where a cursor has its
 // place at the seam while there are few: then its gap is exact.
-type losses []loss
+type losses struct {
+	list []loss // not changed any more
+	// sums are those of each loss and all that follow. They are worked out once, for all
+	// cursors that have the same ones before them; their maps are shared.
+	sums func() []log.Gap
+}
+
+func newLosses(list []loss) losses {
+	return losses{list, sync.OnceValue(func() []log.Gap {
+		sums := make([]log.Gap, len(list)+1)
+		for i := len(list) - 1; i >= 0; i-- {
+			sums[i] = log.Gap{Types: maps.Clone(sums[i+1].Types), Uncounted: sums[i+1].Uncounted}
+			list[i].addTo(&sums[i])
+		}
+		return sums
+	})}
+}
 
 // loss is what was trimmed from one offset to another, stored under 'z' and from:
 //
@@ -58,10 +79,21 @@ func (l *loss) encode() []byte {
 	return b
 }
 
-// load reads a loss that follows those that were read.
-func (list *losses) load(key string, b []byte) error {
+// loadLosses reads what was trimmed.
+func (s *state) loadLosses(db *pebble.DB) error {
+	var list []loss
+	err := scan(db, prefixLoss, func(key string, value []byte) error {
+		l, err := decodeLoss(key, value)
+		list = append(list, l)
+		return err
+	})
+	s.losses = newLosses(list)
+	return err
+}
+
+func decodeLoss(key string, b []byte) (loss, error) {
 	if len(key) != 8 || len(b) == 0 || b[0] != lossForm {
-		return errors.New("a form that this build does not know")
+		return loss{}, errors.New("a form that this build does not know")
 	}
 	b = b[1:]
 	bad := false
@@ -83,25 +115,16 @@ func (list *losses) load(key string, b []byte) error {
 		l.types = append(l.types, typeCount{name, uvarint()})
 	}
 	if bad || len(b) > 0 || l.to < l.from {
-		return errors.New("cut or altered")
+		return loss{}, errors.New("cut or altered")
 	}
-	*list = append(*list, l)
-	return nil
+	return l, nil
 }
 
 func lossKey(from uint64) []byte { return indexKey(prefixLoss, from) }
 
 // count takes in events of a type; what is past the bound of types is not told apart.
 func (l *loss) count(name string, n uint64) {
-	i, listed := slices.BinarySearchFunc(l.types, name, func(t typeCount, name string) int {
-		switch {
-		case t.name < name:
-			return -1
-		case t.name > name:
-			return 1
-		}
-		return 0
-	})
+	i, listed := slices.BinarySearchFunc(l.types, name, func(t typeCount, name string) int { return strings.Compare(t.name, name) })
 	switch {
 	case listed:
 		l.types[i].n += n
@@ -132,7 +155,7 @@ func (a *applier) recordLoss(from, to uint64) error {
 	if err != nil {
 		return err
 	}
-	list := slices.Clone(a.s.losses)
+	list := slices.Clone(a.s.losses.list)
 	for len(list) > 0 && list[0].to <= lowest.rank {
 		list = list[1:]
 	}
@@ -142,10 +165,7 @@ func (a *applier) recordLoss(from, to uint64) error {
 			list = a.joinAt(list, n-2)
 		}
 	}
-	for len(list) > maxLosses {
-		list = a.joinAt(list, a.leastMissed(list))
-	}
-	a.keepLosses(list)
+	a.keepLosses(a.joinDown(list))
 	return nil
 }
 
@@ -158,19 +178,24 @@ func (a *applier) atSeam(from, seam uint64) bool {
 	return false
 }
 
-// leastMissed returns the seam to give up: the oldest where no cursor has its place, else
-// the oldest of all.
-func (a *applier) leastMissed(list losses) int {
-	for i := range len(list) - 1 {
-		if !a.atSeam(list[i].from, list[i+1].from) {
-			return i
+// joinDown joins as many as are too many: those with no cursor's place at the seam first,
+// then the oldest.
+func (a *applier) joinDown(list []loss) []loss {
+	for i := 0; len(list) > maxLosses && i < len(list)-1; {
+		if a.atSeam(list[i].from, list[i+1].from) {
+			i++
+		} else {
+			list = a.joinAt(list, i)
 		}
 	}
-	return 0
+	for len(list) > maxLosses {
+		list = a.joinAt(list, 0)
+	}
+	return list
 }
 
 // joinAt joins a loss with the next one. Those of the state stay as they are.
-func (a *applier) joinAt(list losses, i int) losses {
+func (a *applier) joinAt(list []loss, i int) []loss {
 	joined := list[i]
 	joined.types = slices.Clone(joined.types)
 	joined.join(&list[i+1])
@@ -179,9 +204,12 @@ func (a *applier) joinAt(list losses, i int) losses {
 }
 
 // keepLosses stores what differs from the losses before.
-func (a *applier) keepLosses(list losses) {
-	was := a.s.losses
-	a.s.losses = list
+func (a *applier) keepLosses(list []loss) {
+	was := a.s.losses.list
+	if len(was)+len(list) == 0 {
+		return
+	}
+	a.s.losses = newLosses(list)
 	for len(was) > 0 || len(list) > 0 {
 		switch {
 		case len(list) == 0 || len(was) > 0 && was[0].from < list[0].from:
@@ -201,8 +229,8 @@ func (a *applier) keepLosses(list losses) {
 
 // countLosses counts the types from one offset to another, in parts that begin where
 // cursors have their places.
-func (a *applier) countLosses(from, to uint64) (list losses, err error) {
-	list = losses{{from: from, to: to, trims: 1}}
+func (a *applier) countLosses(from, to uint64) (list []loss, err error) {
+	list = []loss{{from: from, to: to, trims: 1}}
 	for place := range a.s.ranks.byCommit.Ascend(btreemap.GE(ranked[uint64]{rank: from}), btreemap.LT(ranked[uint64]{rank: to})) {
 		if last := &list[len(list)-1]; place.rank+1 > last.from {
 			if len(list) == maxLosses {
@@ -257,7 +285,8 @@ func (a *applier) countLosses(from, to uint64) (list losses, err error) {
 	return list, err
 }
 
-// gapOf is what was trimmed and a cursor has not committed, nil where that is nothing.
+// gapOf is what was trimmed and a cursor has not committed, nil where that is nothing. Its
+// types are shared.
 func (s *state) gapOf(c *Cursor) *log.Gap {
 	next, first := c.Committed+1, s.meta.First
 	if next >= first {
@@ -267,40 +296,43 @@ func (s *state) gapOf(c *Cursor) *log.Gap {
 	if gap.Reason == "" {
 		gap.Reason = log.ReasonTrimmed
 	}
-	for i := range s.losses {
-		l := &s.losses[i]
-		if l.to < next {
-			continue
-		}
-		from := max(l.from, next)
-		if from > next {
-			gap.Uncounted += c.open(next, from-1)
-		}
-		if next = l.to + 1; from > l.from || c.settledWithin(from, l.to) {
-			gap.Uncounted += c.open(from, l.to) // it is about others, too
-			continue
-		}
-		gap.Uncounted += l.uncounted
-		for _, t := range l.types {
-			countType(gap, t)
-		}
+	list := s.losses.list
+	whole, _ := slices.BinarySearchFunc(list, next, func(l loss, offset uint64) int { return cmp.Compare(l.from, offset) })
+	before := first // up to here nothing is known of types, or it is about others, too
+	if whole < len(list) {
+		before = list[whole].from
 	}
-	if next < first {
-		gap.Uncounted += c.open(next, first-1)
+	if next < before {
+		gap.Uncounted = c.open(next, before-1)
+	}
+	if !c.settledWithin(before, first-1) {
+		sum := &s.losses.sums()[whole]
+		gap.Types, gap.Uncounted = sum.Types, gap.Uncounted+sum.Uncounted
+		return gap
+	}
+	for _, l := range list[whole:] {
+		if c.settledWithin(l.from, l.to) {
+			gap.Uncounted += c.open(l.from, l.to)
+		} else {
+			l.addTo(gap)
+		}
 	}
 	return gap
 }
 
-func countType(gap *log.Gap, t typeCount) {
-	_, listed := gap.Types[t.name]
-	if !listed && len(gap.Types) == maxGapTypes {
-		gap.Uncounted += t.n
-		return
-	}
-	if gap.Types == nil {
+// addTo adds a loss to a gap.
+func (l *loss) addTo(gap *log.Gap) {
+	gap.Uncounted += l.uncounted
+	if gap.Types == nil && len(l.types) > 0 {
 		gap.Types = map[string]uint64{}
 	}
-	gap.Types[t.name] += t.n
+	for _, t := range l.types {
+		if _, listed := gap.Types[t.name]; listed || len(gap.Types) < maxGapTypes {
+			gap.Types[t.name] += t.n
+		} else {
+			gap.Uncounted += t.n
+		}
+	}
 }
 
 // settledWithin reports whether a group has settled any of the offsets from from to to,

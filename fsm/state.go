@@ -184,6 +184,7 @@ func newState() *state {
 		settings:  defaultSettings(),
 		cursors:   map[string]*Cursor{},
 		ranks:     newCursorRanks(),
+		losses:    newLosses(nil),
 		producers: newProducers(),
 		members:   map[string]frame.Member{},
 		types:     map[event.Type]event.Definition{},
@@ -228,7 +229,7 @@ func loadState(db *pebble.DB) (*state, error) {
 			return nil, err
 		}
 	}
-	if err := errors.Join(s.loadCursors(db), scan(db, prefixLoss, s.losses.load)); err != nil {
+	if err := errors.Join(s.loadCursors(db), s.loadLosses(db)); err != nil {
 		return nil, err
 	}
 	if err := s.loadGroups(db); err != nil {

@@ -260,7 +260,8 @@ func (m *Machine) NextDeadline() time.Time {
 			earlier(p.Used, s.settings.ProducerTTL)
 		}
 		if used, _, some := s.ranks.byUse.Min(); some {
-			earlier(used.rank+s.meta.Stepped, s.settings.CursorIdle)
+			idle := s.settings.CursorIdle
+			earlier(max(used.rank+s.meta.Stepped, s.meta.Time-int64(idle)), idle) // more may be due than one entry removes
 		}
 		m.lettersDue(s, earlier)
 		due(s.clients.due)

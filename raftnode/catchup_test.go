@@ -11,10 +11,12 @@ import (
 )
 
 // inBubble runs a test on three nodes whose time is free.
-func inBubble(t *testing.T, test func(*simulation)) {
+func inBubble(t *testing.T, test func(*simulation)) { inBubbleWith(t, func(*Config) {}, test) }
+
+func inBubbleWith(t *testing.T, change func(*Config), test func(*simulation)) {
 	t.Parallel()
 	dir := memoryDir(t)
-	synctest.Test(t, func(t *testing.T) { test(newSimulation(t, dir, 3, 1)) })
+	synctest.Test(t, func(t *testing.T) { test(newSimulationWith(t, dir, 3, 1, change)) })
 }
 
 // follower is a node that does not lead.
@@ -118,4 +120,21 @@ func TestALargeEntryGoesOverAThinLink(t *testing.T) {
 
 func (s *simulation) links() iter.Seq[link] {
 	return slices.Values(s.pick(func(link) bool { return true }))
+}
+
+// Raft would have a commit wait for the next request, which on a quiet log is CommitTimeout
+// and more away.
+func TestFollowersHearOfACommitAtOnce(t *testing.T) {
+	inBubble(t, func(s *simulation) {
+		for range 20 {
+			time.Sleep(s.config["n1"].Timing.CommitTimeout / 3)
+			s.client.publish(s.nodes[s.leaderID("")], time.Second)
+			for _, id := range s.ids {
+				if took := s.caughtUp(id); took > 10*time.Millisecond {
+					t.Errorf("%s has an event %v after it was acknowledged", id, took)
+				}
+			}
+		}
+		s.settle()
+	})
 }

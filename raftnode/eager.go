@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,8 @@ import (
 // own disk. Raft writes first and sends then, which makes two syncs in a row of what
 // may be one beside the other.
 //
-// It sends what raft is about to send, and when raft does, raft gets that answer.
+// It sends what raft is about to send, and when raft does, raft gets that answer. It also
+// sends the commit index where no request of raft's would soon.
 // Raft still counts the leader's own copy only once it is on disk, and a follower's
 // only by its answer; a follower that has entries which the leader then loses has
 // what any follower may have: entries that were never committed.
@@ -20,8 +22,11 @@ type eager struct {
 	send  sendEntries
 	fresh time.Duration // an answer older than that says too little about the follower
 
+	commits chan struct{} // holds one: see announce
+
 	mu        sync.Mutex
 	closed    bool
+	committed uint64 // the newest commit index to announce
 	followers map[raft.ServerID]*eagerFollower
 	sending   sync.WaitGroup
 }
@@ -33,6 +38,8 @@ type eagerFollower struct {
 	addr    raft.ServerAddress
 	newest  raft.AppendEntriesRequest // raft's, without entries
 	matched uint64                    // the follower has the log up to here; 0 is not known
+	term    uint64                    // of the entry there
+	heard   uint64                    // the commit index that the follower has heard of
 	busy    int                       // requests of raft under way
 	call    *eagerCall
 	calls   chan *eagerCall // to the goroutine that sends them
@@ -50,13 +57,14 @@ type eagerCall struct {
 type outcome struct {
 	sent      time.Time // when the newest one was sent
 	answered  time.Time
-	confirmed int // entries that the follower has, of those sent
+	confirmed int    // entries that the follower has, of those sent
+	commit    uint64 // the commit index that was sent
 	resp      raft.AppendEntriesResponse
 	err       error
 }
 
 func newEager(send sendEntries, fresh time.Duration) *eager {
-	return &eager{send: send, fresh: fresh, followers: map[raft.ServerID]*eagerFollower{}}
+	return &eager{send: send, fresh: fresh, commits: make(chan struct{}, 1), followers: map[raft.ServerID]*eagerFollower{}}
 }
 
 // ship sends entries that the leader is about to store, behind an entry of prevTerm,
@@ -146,7 +154,7 @@ func (e *eager) appendEntries(id raft.ServerID, addr raft.ServerAddress,
 		*resp = out.resp
 		args.Entries = args.Entries[:out.confirmed]
 	}
-	e.settle(id, args, resp, out.err)
+	e.settle(id, args, out)
 	return out.sent, out.err
 }
 
@@ -161,7 +169,7 @@ func (e *eager) sendParts(id raft.ServerID, addr raft.ServerAddress, rest raft.A
 	for {
 		part := rest
 		part.Entries = rest.Entries[:fitting(rest.Entries)]
-		next := outcome{sent: time.Now()}
+		next := outcome{sent: time.Now(), commit: rest.LeaderCommitIndex}
 		next.err = e.send(id, addr, &part, &next.resp)
 		next.answered = time.Now()
 		success := next.err == nil && next.resp.Success
@@ -215,14 +223,80 @@ func (e *eager) join(id raft.ServerID, addr raft.ServerAddress, args *raft.Appen
 }
 
 // settle notes an answer to raft.
-func (e *eager) settle(id raft.ServerID, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse, err error) {
+func (e *eager) settle(id raft.ServerID, args *raft.AppendEntriesRequest, out outcome) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f := e.followers[id]
 	f.busy--
 	f.matched = 0
-	if err == nil && resp.Success && resp.Term == args.Term {
-		f.matched = lastEntry(args)
+	if out.err != nil || !out.resp.Success || out.resp.Term != args.Term {
+		return
+	}
+	f.matched, f.term = lastEntry(args), args.PrevLogTerm
+	if n := len(args.Entries); n > 0 {
+		f.term = args.Entries[n-1].Term
+	}
+	f.heard = min(out.commit, f.matched)
+	if f.heard < e.committed && f.matched >= e.committed {
+		e.wake()
+	}
+}
+
+// How long a commit waits for the next request to carry it. Under load, when the commit
+// before it was a moment ago, there will be one.
+const (
+	commitPause = 2 * time.Millisecond
+	busyPause   = 10 * time.Millisecond
+)
+
+func (e *eager) wake() {
+	select {
+	case e.commits <- struct{}{}:
+	default:
+	}
+}
+
+// announce has followers hear of commits that no request carries. Raft would leave that
+// to the next one, after CommitTimeout. newest is the commit index of the term that this
+// node leads, 0 if it leads none. announce returns when ctx ends.
+func (e *eager) announce(ctx context.Context, newest func() (commit, term uint64)) {
+	var last time.Time
+	for {
+		select {
+		case <-e.commits:
+		case <-ctx.Done():
+			return
+		}
+		pause := commitPause
+		if time.Since(last) < 2*busyPause {
+			pause = busyPause
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		last = time.Now()
+		if commit, term := newest(); term != 0 {
+			e.spread(commit, term)
+		}
+	}
+}
+
+// spread sends a commit index to each follower that has the entries, has not heard of it
+// and is sent nothing else.
+func (e *eager) spread(commit, term uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.committed = commit
+	for id, f := range e.followers {
+		if e.closed || f.busy > 0 || f.call != nil || f.newest.Term != term || f.matched < commit || f.heard >= commit {
+			continue
+		}
+		f.heard = commit // if this one is lost, raft's next carries it
+		args, addr := f.newest, f.addr
+		args.PrevLogEntry, args.PrevLogTerm, args.LeaderCommitIndex = f.matched, f.term, commit
+		e.sending.Go(func() { _ = e.send(id, addr, &args, new(raft.AppendEntriesResponse)) })
 	}
 }
 

@@ -47,6 +47,7 @@ type Node struct {
 	eager      *eager
 	write      leaderWrite
 	abdicated  atomic.Uint64 // the term in which this node has left its leadership, see leaveHungDisk
+	backlog    backlog
 	compaction *compaction
 	forming    forming
 	refused    refused
@@ -164,7 +165,7 @@ func (n *Node) openTransport() (err error) {
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
 		Self: n.identity, Admit: n.admit, Hear: n.hear, Resolve: n.memberAt, Configured: n.mayVote,
-		Covers: n.covers, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: n.logger.Named("transport"),
+		Covers: n.covers, Overloaded: n.overloaded, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: n.logger.Named("transport"),
 	}
 	if n.cfg.Network != nil {
 		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
@@ -198,7 +199,7 @@ func (n *Node) openRaft() error {
 		onApply: n.afterApply, onDiverge: n.suspect, released: make(chan struct{})}
 	n.compaction = newCompaction(n.stores, n.cfg.Timing, n.neededByOthers, n.logger)
 	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
-	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.compaction.from, n.snapshots.base.Load, n.shipEagerly, n.storedLogs},
+	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.compaction.from, n.snapshots.base.Load, n.storing, n.storedLogs},
 		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager, &retries{contact: n.awaitContact}, &n.abdicated})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)
@@ -218,9 +219,16 @@ func (n *Node) awaitContact(id raft.ServerID, term uint64, since time.Time) {
 	})
 }
 
-// shipEagerly sends what a leader is about to store ahead. It runs in raft's own
-// goroutine, whose state therefore stands still.
-func (n *Node) shipEagerly(logs []*raft.Log) {
+// overloaded reports whether the state machine lags by so much that it is to get no more.
+func (n *Node) overloaded() bool {
+	r := n.raft.Load()
+	return r != nil && n.backlog.bytes(n.machine.Applied(), r.CommitIndex()) > maxBacklog
+}
+
+// storing sends what a leader is about to store ahead. It runs in raft's own goroutine,
+// whose state therefore stands still.
+func (n *Node) storing(logs []*raft.Log) {
+	n.backlog.storing(logs, n.machine.Applied())
 	r := n.raft.Load()
 	if r == nil || r.State() != raft.Leader {
 		n.eager.forget()
@@ -266,6 +274,7 @@ func (n *Node) start() {
 	n.barrier = newBarrier(n.leaderIndex)
 	n.disk.voters = n.fullVoters
 	n.work.Go(func() { n.compaction.run(n.ctx, n.Snapshot) })
+	n.work.Go(func() { n.eager.announce(n.ctx, n.committed) })
 	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.belong, n.barrier.run, n.vigil.run, n.vigil.keepJournal, n.hasten, n.watchDigests} {
 		n.work.Go(func() { run(n.ctx) })
 	}
@@ -274,8 +283,20 @@ func (n *Node) start() {
 	}
 }
 
+// committed is the newest commit index of the term that this node leads; term 0 is none.
+func (n *Node) committed() (commit, term uint64) {
+	r := n.raft.Load()
+	if term = r.CurrentTerm(); r.State() != raft.Leader {
+		return 0, 0
+	}
+	return r.CommitIndex(), term
+}
+
 // afterApply runs in raft's own goroutine and does only what can not wait.
 func (n *Node) afterApply() {
+	if r := n.raft.Load(); r != nil && r.State() == raft.Leader && r.LastIndex() == r.CommitIndex() {
+		n.eager.wake() // otherwise what is queued carries the commit
+	}
 	if n.machine.ClusterID() == n.dir.Marker().ClusterID {
 		return
 	}

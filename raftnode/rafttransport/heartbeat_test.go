@@ -2,7 +2,9 @@ package rafttransport
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -63,4 +65,43 @@ func TestAHeartbeatIsAnsweredWhileRaftIsHeldUp(t *testing.T) {
 		t.Errorf("raft goes on: %v", err)
 	}
 	<-came
+}
+
+// While the state machine lags by too much raft gets no entries, and all else.
+func TestEntriesWaitForAStateMachineThatLags(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, wire := newTown(), newPipes()
+		var overloaded atomic.Bool
+		overloaded.Store(true)
+		const timeout = time.Second
+		n1 := w.open(t, "n1", func(o *Options) { wire.use(o); o.Timeout, o.Overloaded = timeout, overloaded.Load })
+		n2 := w.open(t, "n2", func(o *Options) { wire.use(o); o.Timeout = 2 * timeout })
+		came := answer(t, n1)
+		send := func(entries int) chan error {
+			done := make(chan error, 1)
+			go func() {
+				args := &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 9, Entries: make([]*raft.Log, entries)}
+				for i := range args.Entries {
+					args.Entries[i] = &raft.Log{Index: uint64(10 + i), Term: 3}
+				}
+				var resp raft.AppendEntriesResponse
+				done <- n2.AppendEntries("n1", n1.LocalAddr(), args, &resp)
+			}()
+			return done
+		}
+		held := send(2)
+		time.Sleep(timeout / 2)
+		if err := <-send(0); err != nil || len(came) != 1 || len(held) != 0 {
+			t.Fatalf("one without entries: %v; raft got %d, the one before ended %v", err, len(came), len(held) != 0)
+		}
+		overloaded.Store(false)
+		if err := <-held; err != nil || len(came) != 2 {
+			t.Errorf("once the state machine has caught up: %v, raft got %d", err, len(came))
+		}
+		overloaded.Store(true)
+		began := time.Now()
+		if err := <-send(2); err == nil || len(came) != 2 || time.Since(began) > 2*timeout {
+			t.Errorf("after %v: %v, raft got %d", time.Since(began), err, len(came))
+		}
+	})
 }

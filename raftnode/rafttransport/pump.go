@@ -15,6 +15,15 @@ type arrival struct {
 	at time.Time
 }
 
+// carriesEntries reports a request that makes the log longer.
+func (a arrival) carriesEntries() bool {
+	req, ok := a.Command.(*raft.AppendEntriesRequest)
+	return ok && len(req.Entries) > 0
+}
+
+// retryOverloaded is how often a state machine that is to get no more is looked at.
+const retryOverloaded = 5 * time.Millisecond
+
 // pump hands incoming RPCs but heartbeats to raft, one at a time as raft takes them. What
 // raft does not take within Timeout ends with an error: its sender does not wait longer and
 // asks again, and what piles up here meanwhile is whole requests. There are as many at once
@@ -25,9 +34,15 @@ func (t *Transport) pump() {
 	var queue []arrival
 	for {
 		var take chan<- raft.RPC // nil takes nothing
+		var again <-chan time.Time
 		var next arrival
-		if len(queue) > 0 {
-			take, next = t.rpcs, queue[0]
+		i := 0
+		if len(queue) > 0 && t.opts.Overloaded != nil && t.opts.Overloaded() {
+			i = slices.IndexFunc(queue, func(a arrival) bool { return !a.carriesEntries() })
+			again = time.After(retryOverloaded)
+		}
+		if i >= 0 && i < len(queue) {
+			take, next = t.rpcs, queue[i]
 			t.skipApplied(next.RPC) // by what is applied now
 		}
 		select {
@@ -42,7 +57,7 @@ func (t *Transport) pump() {
 			queue = append(queue, arrival{rpc, time.Now()})
 		case take <- next.RPC:
 			t.taken.Store(t.now())
-			queue = slices.Delete(queue, 0, 1)
+			queue = slices.Delete(queue, i, i+1)
 		case now := <-expire.C:
 			queue = slices.DeleteFunc(queue, func(a arrival) bool {
 				late := now.Sub(a.at) >= t.opts.Timeout && a.Reader == nil
@@ -51,6 +66,7 @@ func (t *Transport) pump() {
 				}
 				return late
 			})
+		case <-again:
 		case <-t.done:
 			return
 		}

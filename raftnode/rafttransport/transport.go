@@ -87,6 +87,9 @@ type Options struct {
 	// takes the place of its log at index: that entry was applied, or is the last of a
 	// state that the log may not lead to. Required.
 	Covers func(index uint64) (applied uint64, covered bool)
+	// Overloaded reports whether entries are to wait: raft hands the state machine as many
+	// as it commits, however far that lags. nil is never.
+	Overloaded func() bool
 	// Secret is the cluster token. Empty: no proof is asked for nor given, and a
 	// peer that asks for one is refused.
 	Secret []byte

@@ -241,6 +241,7 @@ func TestTheVerdictNamesAVoterThatLagsAndHowFar(t *testing.T) {
 			}
 		}
 	})
+	c.levelTwo()
 	c.set("autopilot.max_trailing_entries", "10", "autopilot.stabilization_time", "100ms")
 	all := func(v AutopilotVerdict, _ ServerVerdict) bool {
 		return v.Healthy && v.FailureTolerance == 1 && len(v.Limiting) == 0

@@ -3,8 +3,6 @@ package raftnode
 import (
 	"encoding/base64"
 	"fmt"
-	"iter"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,9 +86,7 @@ func TestAFollowerCatchesUpOverALinkThatBreaks(t *testing.T) {
 		id := s.follower()
 		s.crash(id)
 		s.large(12, 1<<20)
-		for l := range s.links() {
-			s.net.thin[l] = thin{carries: 6 << 20}
-		}
+		s.net.thinOut(thin{carries: 6 << 20}, s.pick(func(link) bool { return true })...)
 		s.start(id)
 		if took := s.caughtUp(id); took > 10*time.Second {
 			t.Errorf("12 MB over connections that carry 6 took %v", took)
@@ -103,9 +99,7 @@ func TestAFollowerCatchesUpOverALinkThatBreaks(t *testing.T) {
 func TestALargeEntryGoesOverAThinLink(t *testing.T) {
 	inBubble(t, func(s *simulation) {
 		const megabyte = 1 << 20
-		for l := range s.links() {
-			s.net.thin[l] = thin{rate: megabyte}
-		}
+		s.net.thinOut(thin{rate: megabyte}, s.pick(func(link) bool { return true })...)
 		leader, began := s.leaderID(""), time.Now()
 		s.large(1, 8*megabyte) // to two followers, each over its own link
 		if took := time.Since(began); took < 6*time.Second || took > 20*time.Second {
@@ -116,10 +110,6 @@ func TestALargeEntryGoesOverAThinLink(t *testing.T) {
 		}
 		s.settle()
 	})
-}
-
-func (s *simulation) links() iter.Seq[link] {
-	return slices.Values(s.pick(func(link) bool { return true }))
 }
 
 // Raft would have a commit wait for the next request, which on a quiet log is CommitTimeout

@@ -165,7 +165,7 @@ func (n *Node) openTransport() (err error) {
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
 		Self: n.identity, Admit: n.admit, Hear: n.hear, Resolve: n.memberAt, Configured: n.mayVote,
-		Covers: n.covers, Overloaded: n.overloaded, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: n.logger.Named("transport"),
+		Covers: n.covers, Overloaded: n.overloaded, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: newQuietLogger(n.logger.Named("transport")),
 	}
 	if n.cfg.Network != nil {
 		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
@@ -261,7 +261,7 @@ func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
 	c.NoSnapshotRestoreOnStart = true
 	c.NoLegacyTelemetry = true
 	c.NotifyCh = notify
-	c.Logger = n.logger.Named("raft")
+	c.Logger = newQuietLogger(n.logger.Named("raft"))
 	return c
 }
 

@@ -108,12 +108,13 @@ func (n *Node) leaderless() error {
 }
 
 func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error) {
+	// First: a leader that is lost after it was determined ends the wait too.
+	waiting, done := n.terms.while(ctx, n.cfg.Timing.Heartbeat)
+	defer done()
 	url, err := n.otherLeader()
 	if err != nil {
 		return fsm.Result{}, err
 	}
-	waiting, done := n.terms.while(ctx, n.cfg.Timing.Heartbeat)
-	defer done()
 	encoded, err := n.cfg.Peers.Forward(waiting, url, r.Encode())
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
 		err = context.Cause(waiting)

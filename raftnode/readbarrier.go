@@ -68,6 +68,9 @@ func (n *Node) leaderIndex(ctx context.Context) (uint64, error) {
 	r, since := n.raft.Load(), time.Now()
 	index := r.CommitIndex()
 	for !n.contacts.quorum(raft.ServerID(n.cfg.ID), n.servers(), term, since) {
+		if r.CurrentTerm() != term { // nobody answers in this one any more
+			return 0, ErrNoLeader
+		}
 		if err := r.VerifyLeader().Error(); err != nil {
 			return 0, fmt.Errorf("%w: %w", ErrNoLeader, err)
 		}

@@ -113,6 +113,15 @@ func (w *simnet) cut(how loss, links ...link) {
 	w.turn()
 }
 
+// thinOut bounds what links carry.
+func (w *simnet) thinOut(t thin, links ...link) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range links {
+		w.thin[l] = t
+	}
+}
+
 // heal makes all links whole.
 func (w *simnet) heal() {
 	w.mu.Lock()

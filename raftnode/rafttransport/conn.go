@@ -2,6 +2,7 @@ package rafttransport
 
 import (
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -84,7 +85,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && !c.inRPC.Swap(true) {
 		if c.isOutgrown() {
-			return 0, errOutgrown
+			return 0, io.EOF // the peer dials again
 		}
 		c.installing.Store(p[0] == rpcInstallSnapshot)
 	}

@@ -23,8 +23,10 @@ type handshake struct {
 	target string // who should answer; "" = whoever, and always for an acceptor
 	secret []byte
 	admit  func(peer Identity) error
+	speaks versions
 
-	peer Identity // set as soon as its hello is read; proven when the handshake ends
+	peer    Identity // set as soon as its hello is read; proven when the handshake ends
+	version byte     // that both sides speak, once both hellos are known
 }
 
 // dial runs the dialer's side. A *RefusedError of this side's making is not yet
@@ -38,7 +40,7 @@ func (h *handshake) dial() error {
 	if err != nil {
 		return err
 	}
-	if err := h.send(newFrame(kindProof, h.proof(roleDialer, mine, theirs))); err != nil {
+	if err := h.send(newFrame(h.version, kindProof, h.proof(roleDialer, mine, theirs))); err != nil {
 		return err
 	}
 	if err := h.checkProof(roleAcceptor, mine, theirs); err != nil {
@@ -47,7 +49,7 @@ func (h *handshake) dial() error {
 	if err := h.askMembership(); err != nil {
 		return err
 	}
-	return h.send(newFrame(kindReady, nil))
+	return h.send(newFrame(h.version, kindReady, nil))
 }
 
 // accept runs the acceptor's side.
@@ -66,7 +68,7 @@ func (h *handshake) accept() error {
 	if err := h.askMembership(); err != nil {
 		return err
 	}
-	if err := h.send(newFrame(kindProof, h.proof(roleAcceptor, theirs, mine))); err != nil {
+	if err := h.send(newFrame(h.version, kindProof, h.proof(roleAcceptor, theirs, mine))); err != nil {
 		return err
 	}
 	f, err := h.read(kindReady)
@@ -80,7 +82,7 @@ func (h *handshake) accept() error {
 func (h *handshake) refuse(e *RefusedError) { _ = h.send(encodeRefusal(e)) }
 
 func (h *handshake) sendHello(target string) (frame, error) {
-	out := hello{Identity: h.self, proves: len(h.secret) > 0, target: target}
+	out := hello{Identity: h.self, speaks: h.speaks, proves: len(h.secret) > 0, target: target}
 	rand.Read(out.nonce[:])
 	f, err := out.encode()
 	if err != nil {
@@ -98,7 +100,7 @@ func (h *handshake) readHello() (frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.peer = in.Identity
+	h.peer, h.version = in.Identity, h.speaks.common(in.speaks)
 	return f, h.check(in)
 }
 
@@ -106,6 +108,9 @@ func (h *handshake) readHello() (frame, error) {
 // after the proof, so that it answers no stranger.
 func (h *handshake) check(in hello) error {
 	switch {
+	case h.version == 0:
+		return refusef(ErrVersion, "%s speaks %d to %d, %s %d to %d", h.self.NodeID, h.speaks.oldest, h.speaks.newest,
+			in.NodeID, in.speaks.oldest, in.speaks.newest)
 	case in.proves && len(h.secret) == 0:
 		return refusef(ErrNoProof, "%s has a token, %s has none", in.NodeID, h.self.NodeID)
 	case !in.proves && len(h.secret) > 0:
@@ -160,7 +165,11 @@ func (h *handshake) send(f frame) error {
 
 // read reads a frame of one kind; a refusal in its place is the error.
 func (h *handshake) read(kind byte) (frame, error) {
-	f, err := readFrame(h.rw)
+	version := h.version
+	if kind == kindHello {
+		version = helloVersion
+	}
+	f, err := readFrame(h.rw, version)
 	switch {
 	case err != nil:
 		return nil, err

@@ -2,6 +2,7 @@ package rafttransport
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -88,7 +89,7 @@ type script struct {
 }
 
 func (s script) hello(id Identity, proves bool, target string) frame {
-	f, err := hello{Identity: id, proves: proves, target: target, nonce: [nonceLen]byte{1, 2, 3}}.encode()
+	f, err := hello{Identity: id, speaks: spoken, proves: proves, target: target, nonce: [nonceLen]byte{1, 2, 3}}.encode()
 	if err != nil {
 		s.Error(err)
 	}
@@ -97,10 +98,10 @@ func (s script) hello(id Identity, proves bool, target string) frame {
 }
 
 func (s script) expect(kind byte) frame {
-	f, err := readFrame(s.Conn)
+	f, err := readFrame(s.Conn, spoken.newest)
 	if err != nil || f.kind() != kind {
 		s.Errorf("frame %x, %v, want kind %d", f, err, kind)
-		return newFrame(kind, nil)
+		return newFrame(spoken.newest, kind, nil)
 	}
 	return f
 }
@@ -142,7 +143,7 @@ func acceptorLies() []lie {
 			s.expect(kindHello)
 			s.hello(n2, true, "n1")
 			s.expect(kindProof)
-			s.Write(newFrame(kindProof, nil))
+			s.Write(newFrame(spoken.newest, kindProof, nil))
 			s.expectRefusal(ErrBadProof)
 		}},
 		{"sends the dialer's proof back", ErrBadProof, func(s script) {
@@ -159,20 +160,20 @@ func acceptorLies() []lie {
 			s.expect(kindHello)
 			s.hello(n2, true, "n1")
 			s.expect(kindProof)
-			s.Write(newFrame(kindReady, nil))
+			s.Write(newFrame(spoken.newest, kindReady, nil))
 			s.expectRefusal(ErrMalformed)
 		}},
 		{"speaks a later version", ErrVersion, func(s script) {
 			s.expect(kindHello)
-			f := newFrame(kindHello, make([]byte, 2000))
-			f[4] = version + 1
+			f := newFrame(spoken.newest, kindHello, make([]byte, 2000))
+			f[4] = spoken.newest + 1
 			s.Write(f[:headerLen])
 			s.expectRefusal(ErrVersion)
 		}},
 		{"refuses in a later version", ErrRemoved, func(s script) {
 			s.expect(kindHello)
 			f := encodeRefusal(refusef(ErrRemoved, "gone"))
-			f[4] = version + 1
+			f[4] = spoken.newest + 1
 			s.Write(f)
 		}},
 	}
@@ -202,7 +203,7 @@ func TestLyingDialerIsRefused(t *testing.T) {
 		{"gives no proof", ErrBadProof, func(s script) {
 			s.hello(n2, true, "n1")
 			s.expect(kindHello)
-			s.Write(newFrame(kindProof, nil))
+			s.Write(newFrame(spoken.newest, kindProof, nil))
 		}},
 		{"replays an earlier proof", ErrBadProof, func(s script) {
 			h := handshake{secret: []byte("s")}
@@ -210,29 +211,29 @@ func TestLyingDialerIsRefused(t *testing.T) {
 			theirs := s.expect(kindHello)
 			earlier := append(frame(nil), theirs...)
 			earlier[headerLen+1] ^= 1 // the acceptor's nonce was another then
-			s.Write(newFrame(kindProof, h.proof(roleDialer, mine, earlier)))
+			s.Write(newFrame(spoken.newest, kindProof, h.proof(roleDialer, mine, earlier)))
 		}},
 		{"proves as the acceptor", ErrBadProof, func(s script) {
 			h := handshake{secret: []byte("s")}
 			mine := s.hello(n2, true, "n1")
 			theirs := s.expect(kindHello)
-			s.Write(newFrame(kindProof, h.proof(roleAcceptor, mine, theirs)))
+			s.Write(newFrame(spoken.newest, kindProof, h.proof(roleAcceptor, mine, theirs)))
 		}},
 		{"speaks an earlier version", ErrVersion, func(s script) {
-			f := newFrame(kindHello, make([]byte, 900))
-			f[4] = version - 1
+			f := newFrame(spoken.newest, kindHello, make([]byte, 900))
+			f[4] = spoken.oldest - 1
 			s.Write(f)
 		}},
 		{"speaks HTTP", ErrMalformed, func(s script) {
 			io.WriteString(s.Conn, "GET /"+strings.Repeat("x", 5000)+" HTTP/1.1\r\n\r\n")
 		}},
 		{"claims the longest frame", ErrMalformed, func(s script) {
-			f := newFrame(kindHello, nil)
+			f := newFrame(spoken.newest, kindHello, nil)
 			f[6], f[7] = 0xff, 0xff
 			s.Write(f)
 		}},
 		{"forges a log line", ErrMalformed, func(s script) {
-			f, _ := hello{Identity: n2, proves: true}.encode()
+			f, _ := hello{Identity: n2, speaks: spoken, proves: true}.encode()
 			f[len(f)-4] = '\n'
 			s.Write(f)
 		}},
@@ -246,6 +247,49 @@ func TestLyingDialerIsRefused(t *testing.T) {
 			tt.tell(s)
 			s.expectRefusal(tt.want)
 			eventually(t, "recorded", func() bool { return refusedFor(n1, tt.want) })
+		})
+	}
+}
+
+// Sides of different builds speak the newest version that both know.
+func TestTheNewestVersionThatBothSpeakIsSpoken(t *testing.T) {
+	for _, test := range []struct {
+		dialer, acceptor versions
+		want             byte // 0 is none
+	}{
+		{versions{1, 1}, versions{1, 1}, 1},
+		{versions{1, 2}, versions{1, 1}, 1},
+		{versions{1, 2}, versions{2, 3}, 2},
+		{versions{2, 4}, versions{1, 4}, 4},
+		{versions{2, 3}, versions{1, 1}, 0},
+		{versions{1, 1}, versions{2, 3}, 0},
+	} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			near, far := net.Pipe()
+			admit := func(Identity) error { return nil }
+			dialer := handshake{rw: near, self: Identity{"c1", "n1", "n1-a"}, secret: []byte("s"), admit: admit, speaks: test.dialer}
+			acceptor := handshake{rw: far, self: Identity{"c1", "n2", "n2-a"}, secret: []byte("s"), admit: admit, speaks: test.acceptor}
+			ended := make(chan error, 1)
+			go func() {
+				err := acceptor.accept()
+				if refusal, ok := errors.AsType[*RefusedError](err); ok {
+					acceptor.refuse(refusal)
+				}
+				far.Close()
+				ended <- err
+			}()
+			err := dialer.dial()
+			near.Close()
+			other := <-ended
+			if test.want == 0 {
+				if !errors.Is(other, ErrVersion) {
+					t.Errorf("the dialer: %v, the acceptor: %v", err, other)
+				}
+				return
+			}
+			if err != nil || other != nil || dialer.version != test.want || acceptor.version != test.want {
+				t.Errorf("%d and %d: %v, %v", dialer.version, acceptor.version, err, other)
+			}
 		})
 	}
 }
@@ -345,14 +389,11 @@ func TestConnectionDoesNotOutliveHomelessness(t *testing.T) {
 	mu.Lock()
 	cluster = "c1"
 	mu.Unlock()
-	if err := appendTo(n1, n2); !errors.Is(err, errOutgrown) {
-		t.Errorf("pooled connection: %v", err)
-	}
-	if err := appendTo(n2, n1); err == nil {
-		t.Error("accepted connection: an RPC from another cluster passed")
+	if err := appendTo(n1, n2); !errors.Is(err, ErrOtherCluster) {
+		t.Errorf("past the connection that it had dialled: %v", err)
 	}
 	if err := appendTo(n2, n1); !errors.Is(err, ErrOtherCluster) {
-		t.Errorf("new connection: %v", err)
+		t.Errorf("past the connection that it had accepted: %v", err)
 	}
 	if len(n1Came)+len(n2Came) != 0 {
 		t.Error("an RPC between clusters was delivered")

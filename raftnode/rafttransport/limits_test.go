@@ -133,10 +133,10 @@ func (w *widest) Read(p []byte) (int, error) {
 
 func TestNoClaimMakesALargeAllocation(t *testing.T) {
 	for n := range 1 << 16 {
-		f := newFrame(kindHello, nil)
+		f := newFrame(spoken.newest, kindHello, nil)
 		f[6], f[7] = byte(n>>8), byte(n)
 		w := &widest{r: bytes.NewReader(f)}
-		_, err := readFrame(w)
+		_, err := readFrame(w, spoken.newest)
 		if w.max > maxBody {
 			t.Fatalf("a claim of %d made a buffer of %d", n, w.max)
 		}
@@ -206,9 +206,9 @@ func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
 // FuzzAccept feeds a whole connection to an acceptor with a token: nothing gets
 // through without the token, and nothing the token made comes out.
 func FuzzAccept(f *testing.F) {
-	n2, _ := hello{Identity: Identity{"c1", "n2", "n2-a"}, proves: true, target: "n1"}.encode()
+	n2, _ := hello{Identity: Identity{"c1", "n2", "n2-a"}, speaks: spoken, proves: true, target: "n1"}.encode()
 	f.Add([]byte(n2))
-	f.Add(append(append([]byte(n2), newFrame(kindProof, make([]byte, proofLen))...), newFrame(kindReady, nil)...))
+	f.Add(append(append([]byte(n2), newFrame(spoken.newest, kindProof, make([]byte, proofLen))...), newFrame(spoken.newest, kindReady, nil)...))
 	f.Add([]byte(encodeRefusal(refusef(ErrBusy, "later"))))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -218,7 +218,7 @@ func FuzzAccept(f *testing.F) {
 			io.Writer
 		}{bytes.NewReader(in), &out}
 		h := &handshake{
-			rw: rw, self: Identity{"c1", "n1", "n1-a"}, secret: []byte("s"),
+			rw: rw, self: Identity{"c1", "n1", "n1-a"}, secret: []byte("s"), speaks: spoken,
 			admit: func(Identity) error { t.Fatal("membership was asked about a stranger"); return nil },
 		}
 		err := h.accept()
@@ -230,7 +230,7 @@ func FuzzAccept(f *testing.F) {
 			h.refuse(refusal)
 		}
 		for out.Len() > 0 {
-			f, err := readFrame(&out)
+			f, err := readFrame(&out, spoken.newest)
 			if err != nil || f.kind() == kindProof {
 				t.Fatalf("answered with %x, %v", f, err)
 			}
@@ -240,9 +240,9 @@ func FuzzAccept(f *testing.F) {
 
 // FuzzDecodeHello: what is read as a hello is written as the same bytes.
 func FuzzDecodeHello(f *testing.F) {
-	n2, _ := hello{Identity: Identity{"c1", "n2", "n2-a"}, proves: true, target: "n1"}.encode()
+	n2, _ := hello{Identity: Identity{"c1", "n2", "n2-a"}, speaks: spoken, proves: true, target: "n1"}.encode()
 	f.Add([]byte(n2.body()))
-	f.Add(make([]byte, 1+nonceLen+4))
+	f.Add(make([]byte, helloFixed+4))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		h, err := decodeHello(body)
 		if err != nil {

@@ -215,7 +215,7 @@ func (s *stream) handshake(c *conn, target string) *handshake {
 		c.outgrown = func() bool { return s.opts.Self().ClusterID != "" }
 	}
 	return &handshake{
-		rw: c.Conn, self: self, target: target, secret: s.opts.Secret,
+		rw: c.Conn, self: self, target: target, secret: s.opts.Secret, speaks: spoken,
 		admit: func(peer Identity) error {
 			if err := s.conns.identify(c, peer.NodeID); err != nil {
 				return err

@@ -30,9 +30,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -220,6 +222,32 @@ func (t *Transport) Addr() net.Addr { return t.stream.Addr() }
 // Consumer is where raft takes incoming RPCs from, less the votes that an
 // unconfigured node must not give.
 func (t *Transport) Consumer() <-chan raft.RPC { return t.rpcs }
+
+// AppendEntries implements raft.Transport.
+func (t *Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress,
+	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	return t.fresh(func() error { return t.NetworkTransport.AppendEntries(id, target, args, resp) })
+}
+
+// RequestVote implements raft.Transport.
+func (t *Transport) RequestVote(id raft.ServerID, target raft.ServerAddress,
+	args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	return t.fresh(func() error { return t.NetworkTransport.RequestVote(id, target, args, resp) })
+}
+
+// fresh makes a request again if the connection had ended: one from the pool may have, as
+// its peer was started again or learned of its cluster. The same request may come twice, as
+// any that raft repeats.
+func (t *Transport) fresh(request func() error) (err error) {
+	for range 3 * (t.opts.MaxPool + 1) { // those of the pool, and those in use that return to it
+		err = request()
+		ended := errors.Is(err, errOutgrown) || errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+		if !ended || t.IsShutdown() {
+			return err
+		}
+	}
+	return err
+}
 
 // Disconnect closes every connection to and from a node, those still in their
 // handshake included. Called after membership's word on the node has changed,

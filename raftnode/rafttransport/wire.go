@@ -16,12 +16,15 @@ import (
 //	| "RLRH" | ver | kind | length | body, <= 1057    |
 //	+--------+-----+------+--------+------------------+
 //
-// The header and the refusal stay as they are in every version, so that peers of
-// different versions can tell each other so. A str is one length byte and that
+// The header, the hello and the refusal stay as they are in every version and bear
+// version 1, so that peers of different versions understand them. The frames between
+// are of the newest version that both sides speak. A str is one length byte and that
 // many bytes.
 //
-//	hello    kind 1  | flags 1 | nonce 32 | str cluster | str node | str incarnation | str target |
+//	hello    kind 1  | flags 1 | oldest 1 | newest 1 | nonce 32 | str cluster | str node |
+//	                 | str incarnation | str target |
 //	                 flags bit 0: the sender has a cluster token; other bits are 0
+//	                 oldest, newest: the versions that the sender speaks
 //	                 target: the node id the sender wants to talk to, "" = whoever answers
 //	proof    kind 2  | HMAC-SHA256 32 | where both have a token, else empty
 //	ready    kind 3  | empty |
@@ -37,13 +40,15 @@ import (
 // A refusal may stand in place of any frame and ends the connection. The dialer
 // proves first, so a stranger who dials learns nothing that the token made.
 const (
-	magic     = "RLRH"
-	version   = 1
-	headerLen = 8
-	nonceLen  = 32
-	proofLen  = 32
-	maxStr    = 255
-	maxBody   = 1 + nonceLen + 4*(1+maxStr)
+	magic        = "RLRH"
+	helloVersion = 1 // of hellos and refusals, for good
+	headerLen    = 8
+	nonceLen     = 32
+	proofLen     = 32
+	maxStr       = 255
+	maxBody      = helloFixed + 4*(1+maxStr)
+
+	helloFixed = 1 + 2 + nonceLen
 
 	flagProves = 1
 
@@ -53,13 +58,27 @@ const (
 	kindRefusal = 4
 )
 
+// versions are those that a side speaks.
+type versions struct{ oldest, newest byte }
+
+// spoken are this build's.
+var spoken = versions{1, 1}
+
+// common is the newest version that both speak; 0 is none.
+func (v versions) common(other versions) byte {
+	if newest := min(v.newest, other.newest); newest >= max(v.oldest, other.oldest) {
+		return newest
+	}
+	return 0
+}
+
 // frame is a whole frame as it stood on the wire.
 type frame []byte
 
 func (f frame) kind() byte   { return f[5] }
 func (f frame) body() []byte { return f[headerLen:] }
 
-func newFrame(kind byte, body []byte) frame {
+func newFrame(version, kind byte, body []byte) frame {
 	f := make(frame, 0, headerLen+len(body))
 	f = append(f, magic...)
 	f = append(f, version, kind)
@@ -71,7 +90,7 @@ func newFrame(kind byte, body []byte) frame {
 // bytes, whatever the peer claims. Its error is a *RefusedError if the bytes are
 // at fault, ErrVersion for anything but a refusal of another version, and the
 // reader's own otherwise.
-func readFrame(r io.Reader) (frame, error) {
+func readFrame(r io.Reader, version byte) (frame, error) {
 	var head [headerLen]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
@@ -80,7 +99,7 @@ func readFrame(r io.Reader) (frame, error) {
 		return nil, refusef(ErrMalformed, "opens with %q", head[:4])
 	}
 	if v, kind := head[4], head[5]; v != version && kind != kindRefusal {
-		return nil, refusef(ErrVersion, "one side speaks %d, the other %d", version, v)
+		return nil, refusef(ErrVersion, "a frame of version %d where one of %d belongs", v, version)
 	}
 	n := int(binary.BigEndian.Uint16(head[6:]))
 	if n > maxBody {
@@ -96,6 +115,7 @@ func readFrame(r io.Reader) (frame, error) {
 
 type hello struct {
 	Identity
+	speaks versions
 	proves bool
 	nonce  [nonceLen]byte
 	target string
@@ -109,6 +129,7 @@ func (h hello) encode() (frame, error) {
 	if h.proves {
 		body[0] |= flagProves
 	}
+	body = append(body, h.speaks.oldest, h.speaks.newest)
 	body = append(body, h.nonce[:]...)
 	for _, s := range []string{h.ClusterID, h.NodeID, h.Incarnation, h.target} {
 		if len(s) > maxStr || printable(s) != s {
@@ -116,19 +137,20 @@ func (h hello) encode() (frame, error) {
 		}
 		body = appendStr(body, s)
 	}
-	return newFrame(kindHello, body), nil
+	return newFrame(helloVersion, kindHello, body), nil
 }
 
 func decodeHello(body []byte) (hello, error) {
 	var h hello
-	if len(body) < 1+nonceLen {
+	if len(body) < helloFixed {
 		return h, refusef(ErrMalformed, "hello of %d bytes", len(body))
 	}
 	if body[0]&^flagProves != 0 {
 		return h, refusef(ErrMalformed, "unknown flags %#x", body[0])
 	}
 	h.proves = body[0]&flagProves != 0
-	rest := body[1+copy(h.nonce[:], body[1:]):]
+	h.speaks = versions{body[1], body[2]}
+	rest := body[3+copy(h.nonce[:], body[3:]):]
 	for _, field := range []*string{&h.ClusterID, &h.NodeID, &h.Incarnation, &h.target} {
 		var ok bool
 		if *field, rest, ok = cutStr(rest); !ok || printable(*field) != *field {
@@ -143,7 +165,7 @@ func decodeHello(body []byte) (hello, error) {
 
 func encodeRefusal(e *RefusedError) frame {
 	words := e.Detail[:min(len(e.Detail), maxStr)]
-	return newFrame(kindRefusal, appendStr([]byte{codeOf(e.Reason)}, words))
+	return newFrame(helloVersion, kindRefusal, appendStr([]byte{codeOf(e.Reason)}, words))
 }
 
 func decodeRefusal(body []byte) (*RefusedError, error) {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/google/uuid"
+
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/event"
@@ -105,7 +107,7 @@ func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (
 }
 
 func (c *Client) startGeneration(ctx context.Context, name string) (CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "open cursor "+name, &ringlogv1.OpenCursorRequest{Name: name}, func(e *endpoint) unary[ringlogv1.OpenCursorRequest, ringlogv1.OpenCursorResponse] {
+	resp, err := cursorCall(ctx, c, "open cursor "+name, &ringlogv1.OpenCursorRequest{Name: name, Opener: uuid.NewString()}, func(e *endpoint) unary[ringlogv1.OpenCursorRequest, ringlogv1.OpenCursorResponse] {
 		return e.cursor.OpenCursor
 	})
 	return cursorOf(resp.GetCursor()), err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ringrift/ringlog/api"
@@ -106,7 +107,7 @@ func (c *Client) DeleteCursor(ctx context.Context, name string) error {
 // SeekCursor moves a cursor's commit in front of a position, backwards too. A reader
 // that has the cursor open goes on where it is; it sees the move when it is opened.
 func (c *Client) SeekCursor(ctx context.Context, name string, to Position) (CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "seek cursor "+name, &ringlogv1.SeekCursorRequest{Name: name, To: to.wire()}, func(e *endpoint) unary[ringlogv1.SeekCursorRequest, ringlogv1.SeekCursorResponse] {
+	resp, err := cursorCall(ctx, c, "seek cursor "+name, &ringlogv1.SeekCursorRequest{Name: name, To: to.wire(), Seeker: uuid.NewString()}, func(e *endpoint) unary[ringlogv1.SeekCursorRequest, ringlogv1.SeekCursorResponse] {
 		return e.cursor.SeekCursor
 	})
 	return cursorOf(resp.GetCursor()), err

@@ -77,8 +77,9 @@ type CursorCreate struct {
 	Policy CursorPolicy
 }
 
-// CursorOpen starts a new generation of a cursor and fences off the one before.
-type CursorOpen struct{ Name string }
+// CursorOpen starts a new generation of a cursor and fences off the one before. The same
+// Opener, if there is one, is answered with the generation that it has.
+type CursorOpen struct{ Name, Opener string }
 
 // CursorCommit moves a cursor to Offset, the last event handled.
 type CursorCommit struct {
@@ -87,11 +88,16 @@ type CursorCommit struct {
 	Generation uint64
 }
 
-// CursorSeek moves a cursor on purpose, backwards too.
+// CursorSeek moves a cursor on purpose, backwards too. The same Seeker, if there is one,
+// moves it once.
 type CursorSeek struct {
-	Name string
-	To   Position
+	Name   string
+	To     Position
+	Seeker string
 }
+
+// MaxCallerID bounds an Opener or a Seeker, in bytes.
+const MaxCallerID = 64
 
 // CursorDelete removes a cursor.
 type CursorDelete struct{ Name string }
@@ -231,7 +237,7 @@ func (c CursorCreate) appendTo(b []byte) []byte {
 	return c.Policy.appendTo(b)
 }
 
-func (c CursorOpen) appendTo(b []byte) []byte { return appendString(b, c.Name) }
+func (c CursorOpen) appendTo(b []byte) []byte { return appendString(appendString(b, c.Name), c.Opener) }
 
 func (c CursorCommit) appendTo(b []byte) []byte {
 	b = appendString(b, c.Name)
@@ -243,7 +249,10 @@ func (c CursorChange) appendTo(b []byte) []byte {
 	return c.Policy.appendTo(AppendFilter(appendString(b, c.Name), c.Filter))
 }
 
-func (c CursorSeek) appendTo(b []byte) []byte   { return c.To.appendTo(appendString(b, c.Name)) }
+func (c CursorSeek) appendTo(b []byte) []byte {
+	return appendString(c.To.appendTo(appendString(b, c.Name)), c.Seeker)
+}
+
 func (c CursorDelete) appendTo(b []byte) []byte { return appendString(b, c.Name) }
 func (c SettingSet) appendTo(b []byte) []byte   { return appendString(appendString(b, c.Key), c.Value) }
 

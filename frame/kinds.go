@@ -27,11 +27,11 @@ var kinds = [256]kind{
 	KindCursorCreate: {LevelBase, func(d *decoder) Command {
 		return CursorCreate{Name: d.string(), Start: d.position(), Filter: d.filter(), Policy: d.policy()}
 	}},
-	KindCursorOpen: {LevelBase, func(d *decoder) Command { return CursorOpen{Name: d.string()} }},
+	KindCursorOpen: {LevelBase, func(d *decoder) Command { return CursorOpen{Name: d.string(), Opener: d.string()} }},
 	KindCursorCommit: {LevelBase, func(d *decoder) Command {
 		return CursorCommit{Name: d.string(), Offset: d.uvarint(), Generation: d.uvarint()}
 	}},
-	KindCursorSeek:   {LevelBase, func(d *decoder) Command { return CursorSeek{Name: d.string(), To: d.position()} }},
+	KindCursorSeek:   {LevelBase, func(d *decoder) Command { return CursorSeek{Name: d.string(), To: d.position(), Seeker: d.string()} }},
 	KindCursorDelete: {LevelBase, func(d *decoder) Command { return CursorDelete{Name: d.string()} }},
 	KindSettingSet:   {LevelBase, func(d *decoder) Command { return SettingSet{Key: d.string(), Value: d.string()} }},
 	KindTrim: {LevelBase, func(d *decoder) Command {

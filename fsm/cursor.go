@@ -35,8 +35,29 @@ type Cursor struct {
 	// Group is set where members share the cursor; Committed is then the offset up to
 	// which all is settled.
 	Group *Group `json:"group,omitempty"`
+	// Openers and Seekers are the callers that opened and sought it last, the newest at the
+	// end: a call of theirs that was late, or is repeated, changes nothing. The last opener has
+	// the generation; "" is a caller that did not say who it is. Copies lack them.
+	Openers []string `json:"openers,omitempty"`
+	Seekers []string `json:"seekers,omitempty"`
 
 	stepped int64 // meta.Stepped at Touched
+}
+
+// callersKept bounds how many of them are remembered.
+const callersKept = 4
+
+func remember(callers []string, id string) []string {
+	return append(slices.Clone(callers[max(0, len(callers)-callersKept+1):]), id)
+}
+
+// callerKnown reports whether a caller that said who it is did this before.
+func callerKnown(callers []string, id string) bool { return id != "" && slices.Contains(callers, id) }
+
+// startGeneration fences off whoever has the cursor open.
+func (c *Cursor) startGeneration(opener string) {
+	c.Generation++
+	c.Openers = remember(c.Openers, opener)
 }
 
 // Seek records that a cursor was moved on purpose.
@@ -46,10 +67,11 @@ type Seek struct {
 	At   time.Time `json:"at"`
 }
 
-// view returns a copy of a cursor with its gap. It leaves the lists of a group out:
-// they may be long.
+// view returns a copy of a cursor with its gap. It leaves out the lists of a group, which
+// may be long, and who the callers are.
 func (s *state) view(c *Cursor) *Cursor {
 	out := *c
+	out.Openers, out.Seekers = nil, nil
 	out.Gap = s.gapOf(c)
 	if c.Group != nil {
 		out.Group = &Group{Policy: c.Group.Policy, Reserved: c.Group.Reserved, Open: c.Group.Open}
@@ -157,9 +179,24 @@ func (a *applier) openCursor(c frame.CursorOpen) Result {
 	if refused := notForGroups(cur); refused != nil {
 		return *refused
 	}
-	cur.Generation++
-	a.useCursor(cur)
-	return a.savePlace(cur)
+	switch {
+	case len(c.Opener) > frame.MaxCallerID:
+		return tooLongCaller("opener", c.Opener)
+	case !callerKnown(cur.Openers, c.Opener):
+		cur.startGeneration(c.Opener)
+		a.useCursor(cur)
+		return a.saveCursor(cur)
+	case cur.Openers[len(cur.Openers)-1] != c.Opener:
+		r := refuse(Fenced, "opener", fmt.Sprintf("cursor %q was opened again since, generation %d holds it", c.Name, cur.Generation),
+			"open it again as another opener to take it back")
+		r.Refusal.Expected = cur.Generation
+		return r
+	}
+	return Result{Cursor: a.s.view(cur)}
+}
+
+func tooLongCaller(field, id string) Result {
+	return refuse(Invalid, field, fmt.Sprintf("%d bytes, the limit is %d", len(id), frame.MaxCallerID), "use a UUID")
 }
 
 func (a *applier) commitCursor(c frame.CursorCommit) Result {
@@ -212,6 +249,12 @@ func (a *applier) seekCursor(c frame.CursorSeek) Result {
 	if cur == nil {
 		return noCursor(c.Name)
 	}
+	switch {
+	case len(c.Seeker) > frame.MaxCallerID:
+		return tooLongCaller("seeker", c.Seeker)
+	case callerKnown(cur.Seekers, c.Seeker):
+		return Result{Cursor: a.s.view(cur)}
+	}
 	to := a.before(c.To)
 	if c.To.Kind == frame.AtOffset && c.To.Offset > a.tail()+1 {
 		r := refuse(PastTail, "offset", fmt.Sprintf("a seek to %d is past the tail, which is %d", c.To.Offset, a.tail()), "seek to end instead")
@@ -220,6 +263,9 @@ func (a *applier) seekCursor(c frame.CursorSeek) Result {
 	}
 	cur.Seeks++
 	cur.LastSeek = &Seek{From: cur.Committed, To: to, At: a.time()}
+	if c.Seeker != "" {
+		cur.Seekers = remember(cur.Seekers, c.Seeker)
+	}
 	a.placeCursor(cur, to)
 	a.useCursor(cur)
 	a.mayHold(cur)

@@ -26,7 +26,7 @@ func (a *applier) changeCursor(c frame.CursorChange) Result {
 	}
 	a.s.ranks.bytes += cursorBytes(cur.Name, c.Filter) - before
 	cur.Filter, cur.Policy = c.Filter, c.Policy
-	cur.Generation++
+	cur.startGeneration("")
 	a.useCursor(cur)
 	a.mayHold(cur)
 	return a.saveCursor(cur)

@@ -41,6 +41,8 @@ type cursorFacts struct {
 	Seeks    uint64             `json:"seeks,omitempty"`
 	LastSeek *Seek              `json:"last_seek,omitempty"`
 	Group    *groupFacts        `json:"group,omitempty"`
+	Openers  []string           `json:"openers,omitempty"`
+	Seekers  []string           `json:"seekers,omitempty"`
 }
 
 type groupFacts struct {
@@ -48,7 +50,7 @@ type groupFacts struct {
 }
 
 func (c *Cursor) facts() cursorFacts {
-	f := cursorFacts{Filter: c.Filter, Policy: c.Policy, Created: c.Created, Seeks: c.Seeks, LastSeek: c.LastSeek}
+	f := cursorFacts{Filter: c.Filter, Policy: c.Policy, Created: c.Created, Seeks: c.Seeks, LastSeek: c.LastSeek, Openers: c.Openers, Seekers: c.Seekers}
 	if c.Group != nil {
 		f.Group = &groupFacts{c.Group.Policy}
 	}

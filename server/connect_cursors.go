@@ -60,7 +60,7 @@ func (c *cursorService) DeleteCursor(ctx context.Context, r *connect.Request[rin
 
 // OpenCursor implements CursorServiceHandler.
 func (c *cursorService) OpenCursor(ctx context.Context, r *connect.Request[ringlogv1.OpenCursorRequest]) (*connect.Response[ringlogv1.OpenCursorResponse], error) {
-	opened, err := c.server.ops.openCursor(ctx, r.Msg.Name)
+	opened, err := c.server.ops.openCursor(ctx, r.Msg.Name, r.Msg.Opener)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (c *cursorService) SeekCursor(ctx context.Context, r *connect.Request[ringl
 	if err != nil {
 		return nil, err
 	}
-	after, err := c.server.ops.seekCursor(ctx, r.Msg.Name, to)
+	after, err := c.server.ops.seekCursor(ctx, r.Msg.Name, to, r.Msg.Seeker)
 	if err != nil {
 		return nil, err
 	}

@@ -135,11 +135,14 @@ func (s *service) cursorCommand(ctx context.Context, c frame.Command) (cursorVie
 	return s.view(*result.Cursor), nil
 }
 
-func (s *service) openCursor(ctx context.Context, name string) (cursorView, error) {
+func (s *service) openCursor(ctx context.Context, name, opener string) (cursorView, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return cursorView{}, err
 	}
-	return s.cursorCommand(ctx, frame.CursorOpen{Name: name})
+	if err := checkName("opener", opener, frame.MaxCallerID); err != nil {
+		return cursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorOpen{Name: name, Opener: opener})
 }
 
 // commitCursor returns the cursor's commit after it, which is higher than offset
@@ -151,18 +154,21 @@ func (s *service) commitCursor(ctx context.Context, name string, offset, generat
 	return s.cursorCommand(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
 }
 
-func (s *service) seekCursor(ctx context.Context, name string, to position) (cursorView, error) {
+func (s *service) seekCursor(ctx context.Context, name string, to position, seeker string) (cursorView, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return cursorView{}, err
 	}
 	if to.kind == atDefault {
 		return cursorView{}, badPosition("to", "")
 	}
+	if err := checkName("seeker", seeker, frame.MaxCallerID); err != nil {
+		return cursorView{}, err
+	}
 	at, err := s.place(ctx, "to", to)
 	if err != nil {
 		return cursorView{}, err
 	}
-	return s.cursorCommand(ctx, frame.CursorSeek{Name: name, To: at})
+	return s.cursorCommand(ctx, frame.CursorSeek{Name: name, To: at, Seeker: seeker})
 }
 
 func (s *service) deleteCursor(ctx context.Context, name string) (cursorView, error) {

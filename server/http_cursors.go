@@ -109,10 +109,15 @@ func (s *Server) deleteCursor(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
-	if err := s.readJSON(r, &struct{}{}, optionalBody); err != nil {
+	var body struct {
+		Opener string `json:"opener"`
+	}
+	if err := s.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.openCursor(r.Context(), r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (cursorView, error) {
+		return s.ops.openCursor(r.Context(), r.PathValue("name"), body.Opener)
+	})
 }
 
 func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error {
@@ -142,6 +147,7 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		To     json.RawMessage `json:"to"` // see parseJSONPosition
 		Offset *uint64         `json:"offset"`
+		Seeker string          `json:"seeker"`
 	}
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
@@ -153,7 +159,9 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	if body.Offset != nil {
 		to = position{kind: atOffset, n: max(*body.Offset, 1)}
 	}
-	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.seekCursor(r.Context(), r.PathValue("name"), to) })
+	return s.answerCursor(w, r, func() (cursorView, error) {
+		return s.ops.seekCursor(r.Context(), r.PathValue("name"), to, body.Seeker)
+	})
 }
 
 // getCursorEvents streams what stands behind a cursor's commit.

@@ -2018,8 +2018,11 @@ func (*DeleteCursorResponse) Descriptor() ([]byte, []int) {
 }
 
 type OpenCursorRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The same opener is answered with the generation that it has, and one that was fenced
+	// since stays so: a call may be repeated, and an attempt may be late. Up to 64 bytes.
+	Opener        string `protobuf:"bytes,2,opt,name=opener,proto3" json:"opener,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2057,6 +2060,13 @@ func (*OpenCursorRequest) Descriptor() ([]byte, []int) {
 func (x *OpenCursorRequest) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *OpenCursorRequest) GetOpener() string {
+	if x != nil {
+		return x.Opener
 	}
 	return ""
 }
@@ -2984,6 +2994,7 @@ type SeekCursorRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	To            *Position              `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Seeker        string                 `protobuf:"bytes,3,opt,name=seeker,proto3" json:"seeker,omitempty"` // the same one moves the cursor once; up to 64 bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3030,6 +3041,13 @@ func (x *SeekCursorRequest) GetTo() *Position {
 		return x.To
 	}
 	return nil
+}
+
+func (x *SeekCursorRequest) GetSeeker() string {
+	if x != nil {
+		return x.Seeker
+	}
+	return ""
 }
 
 type SeekCursorResponse struct {
@@ -3858,9 +3876,10 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\acursors\x18\x01 \x03(\v2\x12.ringlog.v1.CursorR\acursors\")\n" +
 	"\x13DeleteCursorRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x16\n" +
-	"\x14DeleteCursorResponse\"'\n" +
+	"\x14DeleteCursorResponse\"?\n" +
 	"\x11OpenCursorRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"@\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06opener\x18\x02 \x01(\tR\x06opener\"@\n" +
 	"\x12OpenCursorResponse\x12*\n" +
 	"\x06cursor\x18\x01 \x01(\v2\x12.ringlog.v1.CursorR\x06cursor\"a\n" +
 	"\x13CommitCursorRequest\x12\x12\n" +
@@ -3939,10 +3958,11 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"lastOffset\"8\n" +
 	"\bDelivery\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x04R\x05count\"M\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\"e\n" +
 	"\x11SeekCursorRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
-	"\x02to\x18\x02 \x01(\v2\x14.ringlog.v1.PositionR\x02to\"@\n" +
+	"\x02to\x18\x02 \x01(\v2\x14.ringlog.v1.PositionR\x02to\x12\x16\n" +
+	"\x06seeker\x18\x03 \x01(\tR\x06seeker\"@\n" +
 	"\x12SeekCursorResponse\x12*\n" +
 	"\x06cursor\x18\x01 \x01(\v2\x12.ringlog.v1.CursorR\x06cursor\"\xa3\x01\n" +
 	"\x11ReadCursorRequest\x12\x12\n" +

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
 var (
@@ -52,6 +53,9 @@ type decoder struct {
 	b    []byte
 	err  error
 	view string // when set, the same bytes as b at its start: strings then share them
+
+	texts   bool // strings are looked at
+	notUTF8 bool // one of them is not UTF-8
 }
 
 func (d *decoder) fail(format string, args ...any) {
@@ -127,6 +131,9 @@ func (d *decoder) string() string {
 	if len(p) > maxString {
 		d.fail("a string of %d bytes", len(p))
 		return ""
+	}
+	if d.texts && !utf8.Valid(p) {
+		d.notUTF8 = true
 	}
 	if d.view != "" && d.err == nil {
 		at := len(d.view) - len(d.b) - len(p)

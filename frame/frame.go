@@ -28,6 +28,7 @@ type Frame struct {
 	DigestIndex uint64
 	Digest      [DigestSize]byte
 	Commands    []Command
+	NotUTF8     []int // commands with a string that is not UTF-8, by index: no JSON can hold it
 	CRC         uint32
 
 	// The block's parts as they travel; all nil when the frame has no event.
@@ -303,9 +304,12 @@ func (f *Frame) decodeCommands(d *decoder) (rows int, err error) {
 		if d.err != nil {
 			break
 		}
-		c, err := decodeCommand(kind, body)
+		c, utf8, err := decodeCommand(kind, body)
 		if err != nil {
 			return 0, err
+		}
+		if !utf8 {
+			f.NotUTF8 = append(f.NotUTF8, len(f.Commands))
 		}
 		if p, ok := c.(Publish); ok {
 			rows += p.Count

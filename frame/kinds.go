@@ -83,12 +83,13 @@ var kinds = [256]kind{
 // a kind that this build does not know.
 func (k Kind) Level() uint32 { return kinds[k].level }
 
-func decodeCommand(k Kind, body []byte) (Command, error) {
+// decodeCommand reads one command and says whether all its strings are UTF-8.
+func decodeCommand(k Kind, body []byte) (c Command, utf8 bool, err error) {
 	known := kinds[k]
 	if known.decode == nil {
-		return nil, fmt.Errorf("frame: command kind %d: %w", k, ErrUnsupported)
+		return nil, false, fmt.Errorf("frame: command kind %d: %w", k, ErrUnsupported)
 	}
-	d := &decoder{b: body}
-	c := known.decode(d)
-	return c, d.end("command")
+	d := &decoder{b: body, texts: true}
+	c = known.decode(d)
+	return c, !d.notUTF8, d.end("command")
 }

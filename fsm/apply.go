@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -97,8 +98,14 @@ func (a *applier) decideCommands() error {
 	if a.frame.Header != nil {
 		a.dead = log.NewBitmap(a.frame.Header.Rows)
 	}
-	for _, c := range a.frame.Commands {
-		r, err := a.decide(c)
+	for i, c := range a.frame.Commands {
+		var r Result
+		var err error
+		if slices.Contains(a.frame.NotUTF8, i) {
+			r = a.refuseText(c)
+		} else {
+			r, err = a.decide(c)
+		}
 		if err != nil {
 			return err
 		}
@@ -109,6 +116,16 @@ func (a *applier) decideCommands() error {
 		a.answers = append(a.answers, r)
 	}
 	return nil
+}
+
+// refuseText refuses a command with a string that is not UTF-8. Most values are stored as JSON, which
+// would give it back as another: a node that was restarted would have other names than one that runs.
+func (a *applier) refuseText(c frame.Command) Result {
+	if p, ok := c.(frame.Publish); ok {
+		a.bury(a.row, a.row+p.Count)
+		a.row += p.Count
+	}
+	return refuse(Invalid, "command", "a name or a text that is not UTF-8", "send UTF-8")
 }
 
 func (a *applier) decide(c frame.Command) (Result, error) {

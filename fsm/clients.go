@@ -52,11 +52,12 @@ func (l *clients) put(c *Client) {
 	l.due = min(l.due, c.expires())
 }
 
-func (s *state) loadClient(_ string, value []byte) error {
+func (s *state) loadClient(id string, value []byte) error {
 	c := &Client{}
 	if err := json.Unmarshal(value, c); err != nil {
 		return err
 	}
+	c.ID = id
 	s.clients.put(c)
 	return nil
 }

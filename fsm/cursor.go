@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ringrift/ringlog/event"
@@ -113,6 +114,9 @@ func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
 	}
 	if refused := a.refuseFilter(c.Name, c.Filter, 0); refused != nil {
 		return *refused
+	}
+	if strings.ContainsRune(c.Name, 0) { // which ends the name in keys
+		return refuse(Invalid, "cursor", "a cursor name with a zero byte", "choose another name")
 	}
 	if uint64(len(a.s.cursors)) >= a.s.settings.CursorMax {
 		return refuse(Overloaded, "cursor", fmt.Sprintf("there are %d cursors, the limit is %d", len(a.s.cursors), a.s.settings.CursorMax),

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/log"
 )
@@ -58,7 +59,8 @@ type Machine struct {
 	s  *state
 	db *pebble.DB
 
-	columns columnsCache
+	columns   columnsCache
+	catalogue atomic.Pointer[event.Catalogue] // s.catalogue, for readers of the log
 
 	serving atomic.Bool // open, and not by an offline tool
 
@@ -111,6 +113,7 @@ func (m *Machine) attach(dir string) error {
 		return errors.Join(err, db.Close())
 	}
 	m.mu.Lock()
+	m.catalogue.Store(s.catalogue)
 	old := m.log.Attach(db, s.meta.First, s.meta.Last)
 	m.s, m.db, m.columns = s, db, columnsCache{}
 	err = errors.Join(s.fillWindow(m.log), s.checkEnds(m.log))
@@ -191,6 +194,7 @@ func (m *Machine) end(a *applier, err error) error {
 // new events after they are there, so that neither catches them unawares.
 func (m *Machine) commit(t *tx) error {
 	_, last := m.log.Bounds()
+	m.catalogue.Store(m.s.catalogue)
 	m.log.Advance(m.s.meta.First, last)
 	if err := t.batch.Commit(pebble.NoSync); err != nil {
 		return err

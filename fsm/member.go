@@ -105,7 +105,13 @@ func (a *applier) register(c frame.Register) Result {
 	if err != nil {
 		return refuse(Invalid, "definitions", err.Error(), "send a JSON array in the form of ringlog catalogue ls -o json")
 	}
-	if len(a.s.types)+len(defs) > maxTypes {
+	added := map[event.Type]bool{}
+	for _, d := range defs {
+		if _, known := a.s.types[d.Name]; !known {
+			added[d.Name] = true
+		}
+	}
+	if len(a.s.types)+len(added) > maxTypes {
 		return refuse(Overloaded, "definitions", fmt.Sprintf("there would be more than %d registered types", maxTypes), "")
 	}
 	for _, d := range defs {

@@ -1,10 +1,13 @@
 package fsm
 
 import (
+	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/frame"
 )
 
@@ -15,5 +18,62 @@ func TestAClusterStartsAtTheLevelOfItsOldestMember(t *testing.T) {
 		{ID: "n1", FeatureLevel: frame.LevelDelivery}, {ID: "n2", FeatureLevel: frame.LevelBase}, {ID: "n3", FeatureLevel: frame.LevelLetters}}})))
 	if level := m.FeatureLevel(); level != frame.LevelBase {
 		t.Errorf("level %d", level)
+	}
+}
+
+func TestTypesAreRedefinedWhereThereIsNoRoomForMore(t *testing.T) {
+	m := open(t, vfs.NewMem())
+	defer m.Close()
+	index := uint64(0)
+	register := func(from, to int, category string) Result {
+		var defs []event.Definition
+		for i := from; i < to; i++ {
+			defs = append(defs, event.Definition{Name: event.Type(fmt.Sprintf("TYPE_%d", i)), Category: category})
+		}
+		text, err := json.Marshal(defs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		index++
+		return applyTo(t, m, entryOf(index, 1, "n1", epoch, do(frame.Register{Definitions: text})))[0]
+	}
+	if r := register(0, maxTypes, "first"); r.Refusal != nil {
+		t.Fatalf("%+v", r.Refusal)
+	}
+	if r := register(maxTypes-10, maxTypes, "second"); r.Refusal != nil {
+		t.Errorf("known types: %+v", r.Refusal)
+	}
+	if r := register(maxTypes-10, maxTypes+1, "third"); r.Refusal == nil || r.Refusal.Code != Overloaded {
+		t.Errorf("one more: %+v", r.Refusal)
+	}
+}
+
+// JSON gives back a string that is not UTF-8 as another, so such a name is refused: a node that was
+// restarted would know another one than a node that runs.
+func TestNamesThatAreNotUTF8AreRefused(t *testing.T) {
+	const name = "a\xff"
+	m := open(t, vfs.NewMem())
+	defer m.Close()
+	applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.CursorCreate{Name: "g"}), do(frame.MemberPut{Member: frame.Member{ID: "n1", FeatureLevel: FeatureLevel}})))
+	results := applyTo(t, m, entryOf(2, 1, "n1", epoch, do(frame.CursorCreate{Name: name}), produce(name, 1, ev(1), ev(2)), publish(ev(3)),
+		do(frame.MemberPut{Member: frame.Member{ID: name, FeatureLevel: FeatureLevel}}),
+		do(frame.ClientPut{ID: name, Subscriptions: []frame.ClientSubscription{{Name: "s"}}}),
+		do(frame.SettingSet{Key: "chain.deadlines", Value: name}), do(frame.GroupCreate{Name: "b\x00c"})))
+	for i, r := range results {
+		if accepted := r.Refusal == nil; accepted != (i == 2) {
+			t.Errorf("command %d: %+v", i, r.Refusal)
+		}
+	}
+	var types []event.Type
+	for _, e := range all(t, m) {
+		types = append(types, e.Type)
+	}
+	if s := m.Stats(); s.Accepted != 1 || s.Producers != 0 || s.Cursors != 1 || len(m.Members()) != 1 {
+		t.Errorf("%+v, events %v", s, types)
+	}
+	before, _ := json.Marshal(m.Cursors())
+	reload(t, m)
+	if after, _ := json.Marshal(m.Cursors()); string(after) != string(before) {
+		t.Errorf("%s, was %s", after, before)
 	}
 }

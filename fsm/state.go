@@ -248,12 +248,13 @@ func (s *state) loadSetting(key string, value []byte) error {
 	return s.settings.set(key, string(value))
 }
 
-func (s *state) loadMember(_ string, value []byte) error {
+func (s *state) loadMember(id string, value []byte) error {
 	var m frame.Member
 	if err := json.Unmarshal(value, &m); err != nil {
 		return err
 	}
-	s.members[m.ID] = m
+	m.ID = id
+	s.members[id] = m
 	return nil
 }
 

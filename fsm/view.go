@@ -160,9 +160,11 @@ func (m *Machine) ListSettings() []Setting {
 	})
 }
 
-// Catalogue returns the built-in event types and those added at run time.
+// Catalogue returns the built-in event types and those added at run time. It does not wait for an
+// entry that is being applied, and has a type before the log has an event that was appended
+// after its registration.
 func (m *Machine) Catalogue() *event.Catalogue {
-	return read(m, func(s *state) *event.Catalogue { return s.catalogue })
+	return m.catalogue.Load()
 }
 
 // Policy returns the gate for incoming events that the settings ask for.

@@ -245,7 +245,7 @@ func (s *service) holds(r readCursor) error {
 // says, where there is one.
 func (s *service) cursorGap(name string, t *tail, met *log.Gap) *log.Gap {
 	if c, ok := s.machine().Cursor(name); ok && c.Gap != nil && met.From <= c.Gap.To {
-		return filterGap(c.Gap, &t.matcher)
+		return filterGap(c.Gap, t.filter.matcher())
 	}
 	return met
 }

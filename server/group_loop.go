@@ -9,7 +9,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/groups"
 	"github.com/ringrift/ringlog/log"
@@ -24,7 +23,7 @@ type liveGroup struct {
 	ops              *service
 	logger           hclog.Logger
 	term, generation uint64
-	matcher          event.Matcher
+	filter           *liveFilter
 	began            time.Time // what now counts from
 
 	ctx    context.Context // ends with the cause that members are told
@@ -119,7 +118,7 @@ func (g *liveGroup) feedLoop() {
 			_ = l.Wait(g.ctx, next)
 			continue
 		}
-		chunk, err := l.ReadFor(g.name, next, &g.matcher, limit)
+		chunk, err := g.filter.read(g.name, next, limit)
 		if err != nil {
 			g.end(err)
 			return
@@ -153,7 +152,7 @@ func (g *liveGroup) isLoaded() {
 func (g *liveGroup) pass(gap *log.Gap) {
 	g.c.Trim(gap.To)
 	if c, ok := g.ops.machine().Cursor(g.name); ok && c.Gap != nil && gap.From <= c.Gap.To {
-		gap = filterGap(c.Gap, &g.matcher)
+		gap = filterGap(c.Gap, g.filter.matcher())
 	}
 	g.gap = gap
 	signal(g.kick)

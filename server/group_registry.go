@@ -96,13 +96,13 @@ func (k *coordinators) current(name string, term uint64) (g, old *liveGroup, err
 // start begins to hand a group out. k.mu is held.
 func (k *coordinators) start(c fsm.Cursor, term uint64) *liveGroup {
 	now := time.Now()
-	g := &liveGroup{name: c.Name, ops: k.ops, logger: k.logger, term: term, generation: c.Generation, matcher: c.Filter.Compile(k.ops.machine().Catalogue()),
+	g := &liveGroup{name: c.Name, ops: k.ops, logger: k.logger, term: term, generation: c.Generation, filter: newLiveFilter(k.ops.machine(), c.Filter),
 		began: now, kick: make(chan struct{}, 1), hungry: make(chan struct{}, 1), loaded: make(chan struct{}), ended: make(chan struct{}), round: newRound(), seen: now}
 	g.ctx, g.end = context.WithCancelCause(k.ctx)
 	state := groups.State{Committed: c.Committed, Reserved: c.Group.Reserved, Done: c.Group.Done, Retries: c.Group.Retries}
 	g.c = groups.New(now, state, k.ops.deliveryPolicy(c.Group.Policy), uint64(now.UnixMicro()))
 	if c.Gap != nil {
-		g.gap = filterGap(c.Gap, &g.matcher)
+		g.gap = filterGap(c.Gap, g.filter.matcher())
 	}
 	k.live[c.Name] = g
 	k.loops.Go(func() {

@@ -41,7 +41,7 @@ type tailRequest struct {
 type tail struct {
 	log     *log.Log
 	cursor  string // that it reads for; "" is none, see log.EveryCursor
-	matcher event.Matcher
+	filter  *liveFilter
 	next    uint64
 	end     uint64 // a read that does not follow stops behind it
 	follow  bool
@@ -113,7 +113,7 @@ func (s *service) openTail(ctx context.Context, r tailRequest) (*tail, error) {
 func (s *service) newTail(r tailRequest, next uint64) *tail {
 	l := s.machine().Log()
 	_, last := l.Bounds()
-	return &tail{log: l, matcher: r.filter.Compile(s.machine().Catalogue()), next: next, end: last, follow: r.follow,
+	return &tail{log: l, filter: newLiveFilter(s.machine(), r.filter), next: next, end: last, follow: r.follow,
 		spans: r.spans && r.filter.Empty(), budget: firstSpans, limited: r.limit > 0, left: r.limit, diverged: s.node.Diverged, heartbeat: s.heartbeat, handed: time.Now(), ask: firstBatch}
 }
 
@@ -201,7 +201,7 @@ func (t *tail) step() (b batch, ok bool, err error) {
 }
 
 func (t *tail) stepEvents() (b batch, ok bool, err error) {
-	chunk, err := t.log.ReadFor(t.cursor, t.next, &t.matcher, t.wanted(t.ask))
+	chunk, err := t.filter.read(t.cursor, t.next, t.wanted(t.ask))
 	if err != nil {
 		return batch{}, false, err
 	}

@@ -16,13 +16,13 @@ import (
 )
 
 // copies are three machines that are given the same entries: the first runs on, the second
-// is restarted at random, the third falls behind at random and then installs a snapshot of
+// is restarted at random, the third lags at random and then installs a snapshot of
 // the first.
 type copies struct {
 	fs     vfs.FS
 	m      [3]*Machine
 	used   int
-	behind bool // the third is
+	lags   bool // the third does
 	counts map[string]int
 }
 
@@ -59,12 +59,12 @@ func (c *copies) empty(t tb) {
 			become(m, newState())
 		}
 	}
-	c.behind = false
+	c.lags = false
 }
 
 // trouble does to the second and third copy what happens to nodes.
 func (c *copies) trouble(t *rapid.T) {
-	switch rapid.SampledFrom(append(make([]string, 12), "reload", "reload", "reload", "restart", "behind", "behind", "behind")).Draw(t, "trouble") {
+	switch rapid.SampledFrom(append(make([]string, 12), "reload", "reload", "reload", "restart", "lags", "lags", "lags")).Draw(t, "trouble") {
 	case "reload":
 		c.counts["state loaded again"]++
 		reload(t, c.m[1])
@@ -74,11 +74,11 @@ func (c *copies) trouble(t *rapid.T) {
 			t.Fatalf("close: %v", err)
 		}
 		c.open(t, 1)
-	case "behind":
-		if c.behind {
+	case "lags":
+		if c.lags {
 			c.install(t)
 		} else {
-			c.behind = true
+			c.lags = true
 		}
 	}
 }
@@ -92,13 +92,13 @@ func (c *copies) install(t tb) {
 	if err := c.m[2].Swap("incoming"); err != nil {
 		t.Fatalf("swap: %v", err)
 	}
-	c.behind = false
+	c.lags = false
 }
 
 // each calls apply with the copies that are given entries now.
 func (c *copies) each(apply func(m *Machine)) {
 	for i, m := range c.m {
-		if i != 2 || !c.behind {
+		if i != 2 || !c.lags {
 			apply(m)
 		}
 	}
@@ -108,7 +108,7 @@ func (c *copies) each(apply func(m *Machine)) {
 func (c *copies) agree(t tb, index uint64) {
 	_, want := c.m[0].Digest()
 	for i, m := range c.m[1:] {
-		if i == 1 && c.behind {
+		if i == 1 && c.lags {
 			continue
 		}
 		if _, got := m.Digest(); got != want {
@@ -141,7 +141,7 @@ func TestCopiesDecideAlikeWhateverHappensToThem(t *testing.T) {
 			c.trouble(t)
 			h.entry()
 		}
-		if c.behind {
+		if c.lags {
 			c.install(t)
 		}
 		reload(t, c.m[1])
@@ -156,7 +156,7 @@ func TestCopiesDecideAlikeWhateverHappensToThem(t *testing.T) {
 		t.Logf("%7d %s", c.counts[what], what)
 	}
 	for _, what := range []string{"snapshot", "restart", "configuration", "accepted frame.ClockStep", "accepted frame.Register", "accepted frame.CursorCommit",
-		"trimmed", "passed", "held", "gap told to the event", "cursor expired", "CURSOR_STALLED", "VOTER_PROMOTED", "DLQ_EVENTS_PURGED"} {
+		"trimmed", "passed", "held", "gap exact", "cursor expired", "CURSOR_STALLED", "VOTER_PROMOTED", "DLQ_EVENTS_PURGED"} {
 		if c.counts[what] == 0 && !testing.Short() {
 			t.Errorf("%s was not met", what)
 		}
@@ -295,9 +295,9 @@ func (h *anything) checkGaps() {
 			h.t.Fatalf("entry %d: %s lost %d events, %d with those that were appended again, its gap has %d: %+v", h.index, c.Name, least, all, counted, c.Gap)
 		}
 		if maps.Equal(lost, c.Gap.Types) {
-			h.counts["gap told to the event"]++
+			h.counts["gap exact"]++
 		} else {
-			h.counts["gap with events that were not counted by type"]++
+			h.counts["gap with events not counted by type"]++
 		}
 	}
 }
@@ -366,11 +366,11 @@ func (h *anything) request() request {
 	case "create":
 		return do(frame.CursorCreate{Name: plain, Start: start, Filter: filter, Policy: policy})
 	case "open":
-		return do(frame.CursorOpen{Name: plain})
+		return do(frame.CursorOpen{Name: plain, Opener: pick(h, "opener", "", "a", "b")})
 	case "commit":
 		return do(frame.CursorCommit{Name: plain, Offset: h.offset("commit"), Generation: h.generation(plain)})
 	case "seek":
-		return do(frame.CursorSeek{Name: pick(h, "seek", plain, group), To: start})
+		return do(frame.CursorSeek{Name: pick(h, "seek", plain, group), To: start, Seeker: pick(h, "seeker", "", "a", "b")})
 	case "change":
 		return do(frame.CursorChange{Name: plain, Filter: filter, Policy: policy})
 	case "delete":

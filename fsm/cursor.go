@@ -122,8 +122,8 @@ func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
 		return refuse(Overloaded, "cursor", fmt.Sprintf("there are %d cursors, the limit is %d", len(a.s.cursors), a.s.settings.CursorMax),
 			"remove cursors that are not used, or raise cursor.max")
 	}
-	made := &Cursor{Name: c.Name, Filter: c.Filter, Policy: c.Policy, Committed: a.before(c.Start), Created: a.time(), Touched: a.time(),
-		Group: group, stepped: a.s.meta.Stepped}
+	made := &Cursor{Name: c.Name, Filter: c.Filter, Policy: c.Policy, Committed: a.before(c.Start), Group: group,
+		Created: a.time(), Touched: a.time(), stepped: a.s.meta.Stepped}
 	if group != nil {
 		group.Reserved, made.Generation = made.Committed, a.nextGroupGeneration()
 	}
@@ -137,11 +137,12 @@ func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
 // took that many bytes before; nil is room.
 func (a *applier) refuseFilter(name string, f event.Filter, before uint64) *Result {
 	var r Result
-	switch size, taken := cursorBytes(name, f), a.s.ranks.bytes; {
+	switch size, taken, limit := cursorBytes(name, f), a.s.ranks.bytes, a.s.settings.CursorBytes; {
 	case f.Bytes() > event.MaxFilterBytes:
-		r = refuse(Invalid, "filter", fmt.Sprintf("a filter of %d bytes, the limit is %d", f.Bytes(), event.MaxFilterBytes), "name fewer types, sources, keys or ids")
-	case size > before && taken-before+size > a.s.settings.CursorBytes:
-		r = refuse(Overloaded, "cursor", fmt.Sprintf("the cursors take %d bytes, the limit is %d", taken, a.s.settings.CursorBytes),
+		r = refuse(Invalid, "filter", fmt.Sprintf("a filter of %d bytes, the limit is %d", f.Bytes(), event.MaxFilterBytes),
+			"name fewer types, sources, keys or ids")
+	case size > before && taken-before+size > limit:
+		r = refuse(Overloaded, "cursor", fmt.Sprintf("the cursors take %d bytes, the limit is %d", taken, limit),
 			"remove cursors that are not used, or raise cursor.max_bytes")
 	default:
 		return nil

@@ -17,7 +17,7 @@ import (
 )
 
 // A cursor is stored under two keys, because most entries change its place alone. What it
-// is (JSON) stands under 'c' and its name, where it is under 'a' and its name:
+// is (JSON) is stored under 'c' and its name, where it is under 'a' and its name:
 //
 //	byte     1, the form
 //	uvarint  committed
@@ -30,7 +30,7 @@ import (
 //	uvarint  reserved
 //	uvarint  open
 //
-// Up to form 1 all of this stood under 'c', which is still read.
+// Before form 1 all of this was stored under 'c', which is still read.
 const placeForm = 1
 
 // cursorFacts is what is stored of what a cursor is.
@@ -146,6 +146,15 @@ type ranking[T cmp.Ordered, V any] = btreemap.BTreeMap[ranked[T], V]
 
 func newRanking[T cmp.Ordered, V any]() *ranking[T, V] {
 	return btreemap.New[ranked[T], V](32, ranked[T].compare)
+}
+
+// atLeast and below bound what is looked up by rank, whatever its name.
+func atLeast[T cmp.Ordered](rank T) btreemap.LowerBound[ranked[T]] {
+	return btreemap.GE(ranked[T]{rank: rank})
+}
+
+func below[T cmp.Ordered](rank T) btreemap.UpperBound[ranked[T]] {
+	return btreemap.LT(ranked[T]{rank: rank})
 }
 
 // cursorRanks are the orders that cursors are looked up in.

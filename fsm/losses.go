@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/RaduBerinde/btreemap"
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/log"
@@ -122,9 +121,10 @@ func decodeLoss(key string, b []byte) (loss, error) {
 
 func lossKey(from uint64) []byte { return indexKey(prefixLoss, from) }
 
-// count takes in events of a type; what is past the bound of types is not told apart.
+// count takes in events of a type; past the bound of types they are not counted by type.
 func (l *loss) count(name string, n uint64) {
-	i, listed := slices.BinarySearchFunc(l.types, name, func(t typeCount, name string) int { return strings.Compare(t.name, name) })
+	byName := func(t typeCount, name string) int { return strings.Compare(t.name, name) }
+	i, listed := slices.BinarySearchFunc(l.types, name, byName)
 	switch {
 	case listed:
 		l.types[i].n += n
@@ -161,7 +161,10 @@ func (a *applier) recordLoss(from, to uint64) error {
 	}
 	for _, l := range added {
 		list = append(list, l)
-		for n := len(list); n > 1 && list[n-2].trims <= list[n-1].trims && !a.atSeam(list[n-2].from, list[n-1].from); n = len(list) {
+		for n := len(list); n > 1; n = len(list) {
+			if list[n-2].trims > list[n-1].trims || a.atSeam(list[n-2].from, list[n-1].from) {
+				break
+			}
 			list = a.joinAt(list, n-2)
 		}
 	}
@@ -172,7 +175,7 @@ func (a *applier) recordLoss(from, to uint64) error {
 // atSeam reports whether a cursor would lose count where a loss from one offset is joined
 // with the next: it has its place within it, or at the seam.
 func (a *applier) atSeam(from, seam uint64) bool {
-	for range a.s.ranks.byCommit.Ascend(btreemap.GE(ranked[uint64]{rank: from}), btreemap.LT(ranked[uint64]{rank: seam})) {
+	for range a.s.ranks.byCommit.Ascend(atLeast(from), below(seam)) {
 		return true
 	}
 	return false
@@ -212,7 +215,7 @@ func (a *applier) keepLosses(list []loss) {
 	a.s.losses = newLosses(list)
 	for len(was) > 0 || len(list) > 0 {
 		switch {
-		case len(list) == 0 || len(was) > 0 && was[0].from < list[0].from:
+		case len(list) == 0 || (len(was) > 0 && was[0].from < list[0].from):
 			a.tx.Delete(lossKey(was[0].from))
 			was = was[1:]
 		case len(was) == 0 || list[0].from < was[0].from:
@@ -231,7 +234,7 @@ func (a *applier) keepLosses(list []loss) {
 // cursors have their places.
 func (a *applier) countLosses(from, to uint64) (list []loss, err error) {
 	list = []loss{{from: from, to: to, trims: 1}}
-	for place := range a.s.ranks.byCommit.Ascend(btreemap.GE(ranked[uint64]{rank: from}), btreemap.LT(ranked[uint64]{rank: to})) {
+	for place := range a.s.ranks.byCommit.Ascend(atLeast(from), below(to)) {
 		if last := &list[len(list)-1]; place.rank+1 > last.from {
 			if len(list) == maxLosses {
 				break

@@ -269,7 +269,7 @@ func (p *planner) settle(t frame.Trim, plan trimPlan, want uint64) (trimPlan, er
 	if t.Retention {
 		return plan, nil // nobody is answered
 	}
-	for place := range p.s.ranks.byCommit.Ascend(btreemap.Min[ranked[uint64]](), btreemap.LT(ranked[uint64]{rank: plan.First - 1})) {
+	for place := range p.s.ranks.byCommit.Ascend(atLeast[uint64](0), below(plan.First-1)) {
 		plan.Passed = append(plan.Passed, place.name)
 		if len(plan.Passed) == maxPassedNamed {
 			break
@@ -289,9 +289,10 @@ func (p *planner) wantsRetention() (bool, error) {
 	if err != nil || oldest.Last() >= m.Last {
 		return false, err // the newest block stays
 	}
-	return set.RetentionEvents > 0 && m.Last-oldest.Last() >= set.RetentionEvents ||
-		set.RetentionBytes > 0 && m.Bytes-m.TrimmedBytes > p.room() ||
-		set.RetentionAge > 0 && !p.justStepped() && !p.young(oldest), nil
+	tooMany := set.RetentionEvents > 0 && m.Last-oldest.Last() >= set.RetentionEvents
+	tooLarge := set.RetentionBytes > 0 && m.Bytes-m.TrimmedBytes > p.room()
+	tooOld := set.RetentionAge > 0 && !p.justStepped() && !p.young(oldest)
+	return tooMany || tooLarge || tooOld, nil
 }
 
 // room is what receipts leave of retention.bytes for blocks.

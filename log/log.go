@@ -137,8 +137,12 @@ func BlockKeys(from, to uint64) (low, high []byte) { return blockKey(from), bloc
 // ColumnKeys are the bounds of the keys of their columns.
 func ColumnKeys(from, to uint64) (low, high []byte) { return columnsKey(from), columnsKey(to) }
 
-// Columns returns the key columns of the block that offset is in.
+// Columns returns the key columns of the block that offset is in. The error is a *TrimmedError
+// where they are gone, and a *PastTailError past the last event.
 func (l *Log) Columns(offset uint64) (c *Columns, err error) {
+	if _, last := l.Bounds(); offset > last {
+		return nil, &PastTailError{Offset: offset, Tail: last}
+	}
 	err = l.View(func(db *pebble.DB) error {
 		c, err = columnsAt(db, offset)
 		return err

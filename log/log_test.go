@@ -298,6 +298,20 @@ func TestGetOutsideTheLog(t *testing.T) {
 	}
 }
 
+// A follower that lags is asked for what it does not have yet, with an empty log too: that is no damage.
+func TestColumnsPastTheTailAreNoDamage(t *testing.T) {
+	w := newWriter(t)
+	defer w.db.Close()
+	w.log.damaged = func(err error) { t.Errorf("damage was reported: %v", err) }
+	for _, tail := range []uint64{0, 3} {
+		var past *PastTailError
+		if _, err := w.log.Columns(tail + 1); !errors.As(err, &past) || past.Tail != tail {
+			t.Errorf("the columns after %d: %v", tail, err)
+		}
+		w.block(three(), 1)
+	}
+}
+
 // Readers that run against appends, trims and a swapped database meet gaps, never
 // an error, a repeat or a hole.
 func TestReadersRunAgainstTheWriter(t *testing.T) {

@@ -81,7 +81,7 @@ func (s *service) storedTime(ctx context.Context, offset uint64, fallback time.T
 		return fallback
 	}
 	columns, err := l.Columns(offset)
-	if err != nil || offset > columns.Last() {
+	if err != nil {
 		return fallback
 	}
 	return columns.AppendedAt
@@ -97,7 +97,7 @@ func (s *service) appendedAt(a *published) func(fsm.Placement) time.Time {
 		}
 		if block == nil || p.Offset < block.First || p.Offset > block.Last() {
 			found, err := s.machine().Log().Columns(p.Offset)
-			if err != nil || p.Offset > found.Last() {
+			if err != nil {
 				return a.Time
 			}
 			block = found

@@ -106,6 +106,10 @@ func orDefault[T comparable](v *T, fallback T) {
 	}
 }
 
+// transferPatience is how long a leadership transfer may take before it counts as stuck.
+// Whoever waits for its end has to wait for longer.
+func (t Timing) transferPatience() time.Duration { return 5*t.Election + 2*time.Second }
+
 func (t Timing) withDefaults() Timing {
 	orDefault(&t.Heartbeat, time.Second)
 	orDefault(&t.Election, t.Heartbeat)

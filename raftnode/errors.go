@@ -33,5 +33,6 @@ var (
 	ErrForeignFolder    = errors.New("the data folder is of another cluster")
 	ErrNoSurvivor       = errors.New("the node that is recovered must be one of the voters")
 	ErrNotEmpty         = errors.New("target folder is not empty")
+	ErrRemovedNode      = errors.New("this node was removed from the cluster: stop it, or let it in again with ringlog cluster add")
 	ErrTransferStuck    = errors.New("a leadership transfer neither ended nor failed")
 )

@@ -109,13 +109,11 @@ func twice(peers []datadir.Peer) bool {
 // form brings a node into a cluster: begins one, joins one, or, for a member,
 // makes its address known where it has changed.
 func (n *Node) form(ctx context.Context) {
-	member := len(n.servers()) > 0
-	if !member && n.cfg.BootstrapExpect > 0 && n.machine.ClusterID() == "" {
-		if n.bootstrap(ctx) != formJoin {
-			return
-		}
+	begins := len(n.servers()) == 0 && n.cfg.BootstrapExpect > 0 && n.machine.ClusterID() == ""
+	if !begins || n.bootstrap(ctx) == formJoin {
+		n.join(ctx, !n.cfg.NonVoter)
 	}
-	n.join(ctx, !n.cfg.NonVoter)
+	n.stayKnown(ctx)
 }
 
 func (n *Node) peerSelf() datadir.Peer { return peerOf(n.self()) }
@@ -124,12 +122,19 @@ func (n *Node) peerSelf() datadir.Peer { return peerOf(n.self()) }
 func (n *Node) bootstrap(ctx context.Context) formStep {
 	tick := time.NewTicker(formEvery)
 	defer tick.Stop()
+	reported := time.Now()
 	for warned := false; ; {
 		if len(n.servers()) > 0 {
 			return formBegin
 		}
-		step, known := decideForming(n.peerSelf(), n.cfg.BootstrapExpect, n.dir.Marker().Peers, reportsOf(n.askSeeds(ctx)))
+		reports := reportsOf(n.askSeeds(ctx))
+		step, known := decideForming(n.peerSelf(), n.cfg.BootstrapExpect, n.dir.Marker().Peers, reports)
 		n.forming.set(known)
+		if now := time.Now(); now.Sub(reported) >= repeatAfter {
+			reported = now
+			n.logger.Warn("waiting for other nodes to form a cluster with", "expect", n.cfg.BootstrapExpect,
+				"known", idsOf(known), "missing", missingOf(known, n.cfg.ID, reports))
+		}
 		if err := n.take(step, known); err != nil {
 			n.logger.Error("forming a cluster", "error", err)
 		}
@@ -149,6 +154,24 @@ func (n *Node) bootstrap(ctx context.Context) formStep {
 			return formWait
 		}
 	}
+}
+
+func idsOf(peers []datadir.Peer) (ids []string) {
+	for _, p := range peers {
+		ids = append(ids, p.ID)
+	}
+	return ids
+}
+
+// missingOf are those of peers, other than self, that did not report.
+func missingOf(peers []datadir.Peer, self string, reports []Report) (ids []string) {
+	for _, p := range peers {
+		reported := slices.ContainsFunc(reports, func(r Report) bool { return r.ID == p.ID && r.Incarnation == p.Incarnation })
+		if p.ID != self && !reported {
+			ids = append(ids, p.ID)
+		}
+	}
+	return ids
 }
 
 func (n *Node) take(step formStep, known []datadir.Peer) error {
@@ -221,17 +244,24 @@ func (n *Node) join(ctx context.Context, voter bool) {
 		if s, ok := n.server(n.cfg.ID); ok && !fresh {
 			voter = s.Suffrage == raft.Voter
 		}
-		for _, url := range n.doors() {
-			if err := n.knock(ctx, url, voter); err == nil {
-				break
-			} else if ctx.Err() == nil {
-				n.turnedAway(url, err, time.Now())
-			}
-		}
+		n.knockAround(ctx, voter)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return
+		}
+	}
+}
+
+// knockAround asks at one seed after the other, until one has let this node in.
+func (n *Node) knockAround(ctx context.Context, voter bool) {
+	for _, url := range n.doors() {
+		err := n.knock(ctx, url, voter)
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil {
+			n.turnedAway(url, err, time.Now())
 		}
 	}
 }

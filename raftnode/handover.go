@@ -56,7 +56,13 @@ func (n *Node) stepDown(ctx context.Context, target, cause string) error {
 		return err
 	}
 	defer release()
-	return n.handOver(ctx, target, cause)
+	if err := n.handOver(ctx, target, cause); err != nil {
+		return err
+	}
+	following, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
+	defer cancel()
+	_ = n.until(following, func() bool { id, _ := n.leader(); return id != "" && id != n.cfg.ID }) // who leads, for those who ask next
+	return nil
 }
 
 func (n *Node) handOver(ctx context.Context, target, cause string) error {
@@ -101,7 +107,7 @@ func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error
 		return nil
 	}
 	n.logger.Warn("handing leadership over failed", "target", to.ID, "error", err)
-	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*n.cfg.Timing.Election)
+	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*n.cfg.Timing.transferPatience())
 	defer cancel()
 	if abort := n.insist(aborting, term, frame.IntentAbort{}); abort != nil {
 		return fmt.Errorf("raftnode: step down: %w; taking the intent back: %w", err, abort)
@@ -195,6 +201,9 @@ func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
 		p, known := n.peer(id)
 		if !known {
 			return fmt.Errorf("%w: %s", ErrUnknownMember, id)
+		}
+		if n.proposer.openTerm() == 0 {
+			return fmt.Errorf("%w any more", ErrNotLeader)
 		}
 		s, err := n.watch.ask(ctx, p)
 		if err == nil && s.report.Applied >= index {

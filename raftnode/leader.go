@@ -315,7 +315,7 @@ func (n *Node) silence() time.Duration {
 // can be left with a transfer that never ends (hashicorp/raft#696): it leads and
 // lets nothing in. Only a restart helps.
 func (n *Node) insist(ctx context.Context, term uint64, commands ...frame.Command) error {
-	patience := time.Now().Add(5*n.cfg.Timing.Election + 2*time.Second)
+	patience := time.Now().Add(n.cfg.Timing.transferPatience())
 	for {
 		err := n.proposer.direct(term, commands...)
 		if err == nil || !errors.Is(err, ErrNoLeader) || !n.leads(term) {

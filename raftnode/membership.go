@@ -40,22 +40,36 @@ func voterWarning(voters int) string {
 // purpose. The warning, if any, is for people. Only the leader does it
 // (ErrNotLeader).
 func (n *Node) AddMember(ctx context.Context, m frame.Member, opts MemberOptions) (warning string, err error) {
+	warning, promote, err := n.enlist(ctx, m, opts)
+	if err != nil || !promote {
+		return warning, err
+	}
+	return n.promoteIf(ctx, m.ID, opts.Force, reasonJoin, func() error {
+		if wanted, known := n.machine.VoteWanted(m.ID); known && !wanted {
+			return errNotWished
+		}
+		return nil
+	})
+}
+
+// enlist is AddMember up to the promotion, which is still to be made if promote is true.
+func (n *Node) enlist(ctx context.Context, m frame.Member, opts MemberOptions) (warning string, promote bool, err error) {
 	if err := n.replicationEnded(ctx, m.ID); err != nil {
-		return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 	}
 	ctx, release, err := n.changeOf(ctx, m.ID)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	defer release()
 	present, listed := n.server(m.ID)
 	isVoter := listed && present.Suffrage == raft.Voter
 	if err := n.admissible(m, opts, isVoter); err != nil {
-		return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 	}
 	if known, ok := n.machine.Member(m.ID); !ok || known != m {
 		if err := n.decide(ctx, frame.MemberPut{Member: m}); err != nil {
-			return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+			return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 		}
 	}
 	voter := opts.Voter && !isVoter
@@ -63,17 +77,14 @@ func (n *Node) AddMember(ctx context.Context, m frame.Member, opts MemberOptions
 		voter, warning = false, fmt.Sprintf("its vote was taken from %s: promote it to give it back", m.ID)
 	}
 	if err := n.wishOnJoin(ctx, m.ID, listed, voter); err != nil {
-		return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 	}
 	if !listed || string(present.Address) != m.RaftAddr {
 		if err := n.place(m.ID, m.RaftAddr, isVoter); err != nil {
-			return "", fmt.Errorf("raftnode: add %s: %w", m.ID, err)
+			return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 		}
 	}
-	if voter {
-		return n.promote(ctx, m.ID, m.RaftAddr, reasonJoin)
-	}
-	return warning, nil
+	return warning, voter, nil
 }
 
 // replicationEnded waits until nothing of raft's speaks any more to a member that was removed.
@@ -144,7 +155,9 @@ func (n *Node) place(id, addr string, voter bool) error {
 }
 
 func (n *Node) promote(ctx context.Context, id, addr, reason string) (warning string, err error) {
-	if err := n.caughtUp(ctx, id, n.machine.Applied()); err != nil {
+	near, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
+	defer cancel()
+	if err := n.caughtUp(near, id, n.machine.Applied()); err != nil {
 		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
 	}
 	if reason, _ := n.watch.absence(id); reason != "" {
@@ -166,26 +179,47 @@ func (n *Node) Promote(ctx context.Context, id string, force bool) (warning stri
 	return n.promoteIf(ctx, id, force, causeOperator, func() error { return nil })
 }
 
-// promoteIf asks once no other change is under way.
+// promoteIf waits until a member has caught up, and asks once no other change is under
+// way. Others may be while it waits.
 func (n *Node) promoteIf(ctx context.Context, id string, force bool, reason string, ask func() error) (warning string, err error) {
+	ctx, cancel := until(ctx, n.closing)
+	defer cancel()
+	if _, voter, err := n.promotable(id, force); voter || err != nil {
+		return "", err
+	}
+	if err := n.caughtUp(ctx, id, n.machine.Applied()); err != nil {
+		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
+	}
 	ctx, release, err := n.changeOf(ctx, id)
 	if err != nil {
 		return "", err
 	}
 	defer release()
-	s, listed := n.server(id)
-	switch {
-	case !listed:
-		return "", fmt.Errorf("raftnode: promote %s: %w", id, ErrUnknownMember)
-	case s.Suffrage == raft.Voter:
-		return "", nil
-	case !force && len(votersOf(n.servers())) >= maxVoters:
-		return "", fmt.Errorf("raftnode: promote %s: %w", id, ErrTooManyVoters)
+	s, voter, err := n.promotable(id, force)
+	if voter || err != nil {
+		return "", err
 	}
 	if err := ask(); err != nil {
 		return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
 	}
 	return n.promote(ctx, id, string(s.Address), reason)
+}
+
+// promotable finds the member to promote; voter is true if it has a vote.
+func (n *Node) promotable(id string, force bool) (s raft.Server, voter bool, err error) {
+	s, listed := n.server(id)
+	voter = s.Suffrage == raft.Voter && listed
+	switch {
+	case n.proposer.openTerm() == 0:
+		err = ErrNotLeader
+	case !listed:
+		err = ErrUnknownMember
+	case !voter && !force && len(votersOf(n.servers())) >= maxVoters:
+		err = ErrTooManyVoters
+	default:
+		return s, voter, nil
+	}
+	return s, voter, fmt.Errorf("raftnode: promote %s: %w", id, err)
 }
 
 // Demote takes a member's vote. A leader asked to demote itself hands over first

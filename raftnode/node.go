@@ -51,6 +51,7 @@ type Node struct {
 	compaction *compaction
 	forming    forming
 	refused    refused
+	removed    atomic.Bool   // members that have a leader do not list this node
 	changing   chan struct{} // held by who changes members or hands leadership over
 	diverged   atomic.Bool
 	verdict    atomic.Pointer[AutopilotVerdict] // of this leadership

@@ -27,7 +27,7 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 		result, err = n.forward(ctx, r)
 	}
 	if errors.Is(err, ErrNoLeader) {
-		n.vigil.refuse()
+		n.vigil.refused.add(r.Command)
 	}
 	if err == nil && result.Refusal != nil {
 		return result, result.Refusal
@@ -89,7 +89,7 @@ func (n *Node) leader() (id, url string) {
 func (n *Node) otherLeader() (url string, err error) {
 	id, url := n.leader()
 	switch {
-	case id == "":
+	case id == "" || n.removed.Load():
 		return "", n.leaderless()
 	case id == n.cfg.ID:
 		return "", fmt.Errorf("%w: this node is about to lead or to hand over", ErrNoLeader)
@@ -101,6 +101,9 @@ func (n *Node) otherLeader() (url string, err error) {
 
 // leaderless tells whether there can be a leader at all.
 func (n *Node) leaderless() error {
+	if n.removed.Load() {
+		return fmt.Errorf("%w: %w", ErrNoLeader, ErrRemovedNode)
+	}
 	if q := n.quorum(); q.Voters > 0 && q.Margin < 0 {
 		return fmt.Errorf("%w: %w: %d of %d voters answer, %d are needed", ErrNoLeader, ErrNoQuorum, q.Healthy, q.Voters, q.Needed)
 	}

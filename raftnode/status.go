@@ -78,6 +78,9 @@ func (n *Node) Status() Status {
 		LeaderID: id, LeaderHTTP: url, Term: r.CurrentTerm(), CommitIndex: r.CommitIndex(), AppliedIndex: n.machine.Applied(),
 		Diverged: n.diverged.Load(), Disk: n.disk.status(), Members: n.memberStatus(), Quorum: n.quorum(),
 		Outage: n.vigil.outage(), Voters: n.machine.Health(), Refusals: n.transport.Refusals(), JoinRefused: n.refused.text()}
+	if n.removed.Load() {
+		s.JoinRefused = ErrRemovedNode.Error()
+	}
 	s.Waiting, s.WaitingBytes = n.proposer.waiting()
 	s.Queue = n.proposer.status()
 	return s

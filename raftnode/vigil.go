@@ -59,8 +59,8 @@ type vigil struct {
 	written time.Time // the last record of this outage
 	looked  []blackbox.Peer
 
-	complained time.Time     // when keepJournal logged an error last
-	refused    atomic.Uint64 // writes refused since there was a leader last
+	complained time.Time // when keepJournal logged an error last
+	refused    refusals  // writes refused since there was a leader last
 
 	mu       sync.Mutex
 	now      *Outage
@@ -142,7 +142,7 @@ func (v *vigil) look(now time.Time) {
 	}
 	led := v.led()
 	if _, lost := v.outlook.Lost(); led && !lost {
-		v.refused.Store(0)
+		v.refused.reset(0)
 	}
 	for _, turn := range v.outlook.See(now, election.Sight{Others: others, Leader: led, Heard: v.heard(now)}) {
 		v.turn(turn, peers)
@@ -204,7 +204,7 @@ func (v *vigil) begin(now time.Time) {
 		Leaderless: max(leaderlessFor, 5*t.Election), Grace: max(leaderlessFor, 5*t.Election), Hold: min(outageHold, 2*t.Ping)})
 	if open, ok := openOutage(v.journal.Records()); ok {
 		v.outlook.Resume(open.Since)
-		v.refused.Store(open.Refused)
+		v.refused.reset(open.Refused)
 		v.show(&Outage{Since: open.Since, Cause: open.Cause, Term: open.Term, Leader: open.Leader, Refused: open.Refused})
 	}
 }
@@ -248,7 +248,7 @@ func (v *vigil) turn(t election.Turn, peers []blackbox.Peer) {
 		r.Kind, r.Cause = blackbox.View, viewSlipped
 	case election.TurnRestored:
 		r.Kind, r.At = blackbox.Restored, t.Until.UTC()
-		v.n.logger.Warn("quorum restored", "since", stampOf(t.Since), "refused", v.refused.Load())
+		v.n.logger.Warn("quorum restored", "since", stampOf(t.Since), "refused", v.refused.load())
 	}
 	v.record(r)
 	if t.Kind == election.TurnRestored {
@@ -266,7 +266,7 @@ func (v *vigil) record(r blackbox.Record) {
 		r.Term, r.Leader = o.Term, o.Leader
 	}
 	v.mu.Unlock()
-	r.Refused = v.refused.Load()
+	r.Refused = v.refused.load()
 	v.written, v.looked = time.Now(), r.Peers
 	v.write(r)
 }
@@ -275,7 +275,7 @@ func (v *vigil) record(r blackbox.Record) {
 func (v *vigil) keep(now time.Time, peers []blackbox.Peer) {
 	v.mu.Lock()
 	if v.now != nil {
-		v.now.Peers, v.now.Refused = peers, v.refused.Load()
+		v.now.Peers, v.now.Refused = peers, v.refused.load()
 	}
 	lasts := v.now != nil
 	v.mu.Unlock()
@@ -375,12 +375,9 @@ func (v *vigil) outage() *Outage {
 		return nil
 	}
 	o := *v.now
-	o.Refused = v.refused.Load()
+	o.Refused = v.refused.load()
 	return &o
 }
-
-// refuse counts a write that found no leader.
-func (v *vigil) refuse() { v.refused.Add(1) }
 
 // settle tells the journal what stands in the log.
 func (v *vigil) settle() {

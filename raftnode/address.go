@@ -1,0 +1,67 @@
+package raftnode
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/raftnode/datadir"
+)
+
+// stayKnown makes this node's address known again where the cluster has another one, after
+// a start at a wrong address, say: nobody reaches this node there, so that it is sent
+// nothing, the correction of its own configuration included, and is refused votes while
+// others have a leader. It also notices that this node was removed. It runs until ctx ends.
+func (n *Node) stayKnown(ctx context.Context) {
+	wait, next := formEvery, time.Now()
+	tick := time.NewTicker(n.cfg.Timing.Ping)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		listed, elsewhere := n.asOthersKnow()
+		if removed := !listed; n.removed.Swap(removed) != removed && removed {
+			n.logger.Error("this node is no member any more", "error", ErrRemovedNode)
+		}
+		if !elsewhere {
+			wait, next = formEvery, time.Now()
+			continue
+		}
+		if time.Now().Before(next) {
+			continue
+		}
+		n.logger.Warn("the cluster knows this node at another address: making this one known", "raft", n.raftAddr(), "http", n.cfg.HTTPAdvertise)
+		n.knockAround(ctx, false)
+		wait = min(2*wait, joinBackoff)
+		next = time.Now().Add(wait)
+	}
+}
+
+// asOthersKnow is what the other members have of this node, as far as one that has a
+// leader and has applied no less than this node reports it: whether it is listed, and
+// whether at another address.
+func (n *Node) asOthersKnow() (listed, elsewhere bool) {
+	if n.cfg.Peers == nil || n.raft.Load().State() == raft.Leader {
+		return true, false
+	}
+	self, newest := n.self(), Report{Applied: n.machine.Applied()}
+	for _, r := range n.watch.reports() {
+		if r.ClusterID == n.machine.ClusterID() && r.LeaderID != "" && len(r.Members) > 0 && r.Applied >= newest.Applied {
+			newest = r
+		}
+	}
+	if newest.ID == "" {
+		return !n.removed.Load(), false // nobody says otherwise
+	}
+	i := slices.IndexFunc(newest.Members, func(m datadir.Peer) bool { return m.ID == self.ID && m.Incarnation == self.Incarnation })
+	if i < 0 {
+		return false, false
+	}
+	m := newest.Members[i]
+	return true, m.Raft != self.RaftAddr || m.HTTP != self.HTTPAddr
+}

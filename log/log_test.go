@@ -308,7 +308,7 @@ func TestColumnsPastTheTailAreNoDamage(t *testing.T) {
 		if _, err := w.log.Columns(tail + 1); !errors.As(err, &past) || past.Tail != tail {
 			t.Errorf("the columns after %d: %v", tail, err)
 		}
-		w.block(three(), 1)
+		w.block(three())
 	}
 }
 

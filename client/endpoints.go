@@ -1,7 +1,7 @@
 package client
 
 import (
-	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,7 +32,7 @@ type endpoints struct {
 	mu        sync.Mutex
 	all       []*endpoint // the configured ones in front
 	preferred *endpoint
-	named     time.Time // when a node last named the leader
+	leader    string // as it was named with a publish last
 }
 
 // maxEndpoints bounds the list against nodes that name ever new leaders.
@@ -141,32 +141,30 @@ func (s *endpoints) declined(e *endpoint, leader string) {
 
 // follow prefers the leader that e named, by URL or by host:port.
 func (s *endpoints) follow(e *endpoint, leader string) {
-	scheme := "http"
-	if u, err := url.Parse(e.url); err == nil {
-		scheme = u.Scheme
+	if secure, ok := strings.CutPrefix(leader, "http://"); ok && strings.HasPrefix(e.url, "https://") {
+		leader = secure // the token must not go in clear because a node names its plain address
 	}
+	scheme, _, _ := strings.Cut(e.url, "://")
 	base, err := baseURL(leader, scheme)
 	if err != nil {
 		return
 	}
 	if l := s.add(base); l != nil {
-		s.preferred, s.named = l, time.Now()
+		s.preferred = l
 	}
 }
 
-// uncertain reports, once in a while, that nobody has named the leader for long.
-func (s *endpoints) uncertain() bool {
+// named takes in which leader an answer of e named. A client of a single endpoint keeps to
+// that, which may be a proxy's.
+func (s *endpoints) named(e *endpoint, leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.all) < 2 || time.Since(s.named) < leaderFresh {
-		return false
+	if leader == "" || len(s.all) < 2 || (s.preferred == e && s.leader == leader) {
+		return
 	}
-	s.named = time.Now() // one caller asks
-	return true
+	s.leader = leader
+	s.follow(e, leader)
 }
-
-// leaderFresh is for how long a leader's name is taken without asking again.
-const leaderFresh = 10 * time.Second
 
 // learn prefers a leader that the cluster's status named.
 func (s *endpoints) learn(leader string) {

@@ -165,7 +165,6 @@ func (l *lane) sendSequence(ctx context.Context, group []*pending) (*ringlogv1.P
 		l.hangUp()
 	}
 	l.used = time.Now()
-	l.findLeader(ctx)
 	req := &ringlogv1.PublishRequest{ProducerId: l.producer, Sequence: l.next, Packet: l.pack(group)}
 	var out *ringlogv1.PublishResponse
 	err := l.c.call(ctx, group[0].op, sequenced, func(ctx context.Context, e *endpoint) (http.Header, error) {
@@ -175,6 +174,7 @@ func (l *lane) sendSequence(ctx context.Context, group []*pending) (*ringlogv1.P
 			if out, usable, err = l.line.publish(ctx, req); !usable {
 				l.hangUp()
 			}
+			l.c.endpoints.named(e, out.GetLeaderHttp())
 			return nil, err
 		}
 		resp, err := e.log.Publish(ctx, request(l.c, req))
@@ -182,6 +182,7 @@ func (l *lane) sendSequence(ctx context.Context, group []*pending) (*ringlogv1.P
 			return nil, err
 		}
 		out = resp.Msg
+		l.c.endpoints.named(e, out.LeaderHttp)
 		return resp.Header(), nil
 	})
 	if err == nil {
@@ -229,21 +230,8 @@ func (l *lane) pack(group []*pending) *ringlogv1.Packet {
 	return &ringlogv1.Packet{Rows: uint32(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body}
 }
 
-// warmUp is how many requests a lane sends before it is worth a request to learn who
-// leads, as any node passes them on, and a line to there.
+// warmUp is how many requests a lane sends before it is worth a line.
 const warmUp = 8
-
-// findLeader asks who leads where no answer has told that for long.
-func (l *lane) findLeader(ctx context.Context) {
-	if l.next < warmUp || !l.c.endpoints.uncertain() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.AttemptTimeout)
-	defer cancel()
-	if _, err := l.c.Status(ctx); err != nil {
-		l.c.cfg.Logger.Debug("who leads is not known", "error", err)
-	}
-}
 
 // divide answers those whom a failure is about, and returns the others in groups to
 // send again.

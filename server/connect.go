@@ -137,7 +137,11 @@ func (s *Server) publish(ctx context.Context, m *ringlogv1.PublishRequest) (*rin
 		return nil, err
 	}
 	s.metrics.published(req.rows(), len(answer.Duplicates))
-	return publishedToWire(&answer), nil
+	out := publishedToWire(&answer)
+	if out.LeaderHttp = s.advertised; s.cfg.Node.LeadingTerm() == 0 {
+		out.LeaderHttp = s.leaderHTTP()
+	}
+	return out, nil
 }
 
 func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (publishRequest, error) {

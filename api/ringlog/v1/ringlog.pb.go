@@ -610,6 +610,7 @@ type PublishResponse struct {
 	AppendedAtUnixNano int64        `protobuf:"varint,3,opt,name=appended_at_unix_nano,json=appendedAtUnixNano,proto3" json:"appended_at_unix_nano,omitempty"`
 	Warnings           []*Warning   `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	Replayed           bool         `protobuf:"varint,5,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	LeaderHttp         string       `protobuf:"bytes,6,opt,name=leader_http,json=leaderHttp,proto3" json:"leader_http,omitempty"` // who leads, as the node knows: it takes the next one without passing it on
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -677,6 +678,13 @@ func (x *PublishResponse) GetReplayed() bool {
 		return x.Replayed
 	}
 	return false
+}
+
+func (x *PublishResponse) GetLeaderHttp() string {
+	if x != nil {
+		return x.LeaderHttp
+	}
+	return ""
 }
 
 // PublishReply answers a PublishRequest on a publishing line, see api.LineProtocol.
@@ -3769,7 +3777,7 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x05types\x18\x02 \x03(\tR\x05types\x12\x18\n" +
 	"\asources\x18\x03 \x03(\tR\asources\x12\x19\n" +
 	"\bno_dedup\x18\x04 \x01(\fR\anoDedup\x12\x12\n" +
-	"\x04body\x18\x05 \x01(\fR\x04body\"\xde\x01\n" +
+	"\x04body\x18\x05 \x01(\fR\x04body\"\xff\x01\n" +
 	"\x0fPublishResponse\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x125\n" +
 	"\n" +
@@ -3777,7 +3785,9 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"duplicates\x121\n" +
 	"\x15appended_at_unix_nano\x18\x03 \x01(\x03R\x12appendedAtUnixNano\x12/\n" +
 	"\bwarnings\x18\x04 \x03(\v2\x13.ringlog.v1.WarningR\bwarnings\x12\x1a\n" +
-	"\breplayed\x18\x05 \x01(\bR\breplayed\"\xa8\x01\n" +
+	"\breplayed\x18\x05 \x01(\bR\breplayed\x12\x1f\n" +
+	"\vleader_http\x18\x06 \x01(\tR\n" +
+	"leaderHttp\"\xa8\x01\n" +
 	"\fPublishReply\x129\n" +
 	"\tpublished\x18\x01 \x01(\v2\x1b.ringlog.v1.PublishResponseR\tpublished\x12-\n" +
 	"\x05error\x18\x02 \x01(\v2\x17.ringlog.v1.ErrorDetailR\x05error\x12.\n" +

@@ -1,0 +1,88 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// counted counts requests by path and node.
+type counted struct {
+	base http.RoundTripper
+	mu   sync.Mutex
+	got  map[string]int
+}
+
+func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	c.got[r.URL.Path]++
+	c.got[r.URL.Host]++
+	c.mu.Unlock()
+	return c.base.RoundTrip(r)
+}
+
+// A publisher learns who leads from what it is answered, and asks for nothing else.
+func TestPublishersAskNobodyWhoLeads(t *testing.T) {
+	sites := newSites(t, 3, nil)
+	var endpoints []string
+	leader := ""
+	for _, s := range sites {
+		if s.node.LeadingTerm() == 0 {
+			endpoints = append(endpoints, s.url)
+		} else {
+			leader = s.url
+		}
+	}
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	c := &counted{base: base, got: map[string]int{}}
+	publisher, err := client.New(client.Config{Endpoints: append(endpoints, leader), HTTPClient: &http.Client{Transport: c}, MaxInFlight: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer publisher.Close(t.Context())
+	for n := range 30 {
+		if _, err := publisher.Publish(t.Context(), event.New(event.TrainingProgress, map[string]int{"epoch": n})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.got["/status"]+c.got["/v1/cluster"] > 0 || c.got[strings.TrimPrefix(leader, "http://")] == 0 {
+		t.Errorf("the leader is %s: %v", leader, c.got)
+	}
+}
+
+// A node names its plain address behind a proxy that speaks TLS. The token stays with TLS.
+func TestAClientOfTLSNeverGoesOnInClear(t *testing.T) {
+	plainCalls := 0
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { plainCalls++ }))
+	defer plain.Close()
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, `{"error":{"code":"no_leader","message":"this node does not lead","leader_http":%q}}`, plain.URL)
+	}))
+	defer secure.Close()
+	c, err := client.New(client.Config{Endpoints: []string{secure.URL}, Token: sesame, HTTPClient: secure.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if err := c.Do(ctx, "GET", "/v1/settings", nil, nil, nil); err == nil {
+		t.Error("it was answered")
+	}
+	secure.Client().CloseIdleConnections()
+	if plainCalls > 0 {
+		t.Errorf("%d requests went in clear", plainCalls)
+	}
+}

@@ -292,3 +292,24 @@ func TestPathsMakeNoSeries(t *testing.T) {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 }
+
+// What reads the whole log has a few places; backups have one, for as long as their reader takes.
+func TestFullReadsOfTheLogWaitForTheirTurn(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("TRAINING_COMPLETED", 1, 5)
+	busy := func(path string, taken, free func()) {
+		t.Helper()
+		s.ok("GET", path, "")
+		taken()
+		if a := s.do("GET", path, ""); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d %.200s", path, a.status, a.body)
+		}
+		s.ok("GET", "/status", "")
+		s.publish("TRAINING_COMPLETED", 6, 6)
+		free()
+		s.ok("GET", path, "")
+	}
+	busy("/v1/snapshot", func() { _ = s.server.backups.Acquire(t.Context(), 1) }, func() { s.server.backups.Release(1) })
+	all := int64(runtime.GOMAXPROCS(0))
+	busy("/v1/audit?from=start", func() { _ = s.server.scans.Acquire(t.Context(), all) }, func() { s.server.scans.Release(all) })
+}

@@ -45,6 +45,8 @@ type route struct {
 	handle       handlerFunc
 	stream       bool // ends by itself: no request timeout
 	leader       bool // passed on to the leader
+	scan         bool // reads the log from end to end: few at a time
+	backup       bool // one at a time
 	about        bool // tells about the node: answered also where it serves nobody
 }
 
@@ -150,7 +152,7 @@ func (s *Server) handler(rt route) http.Handler {
 			if !rt.about && s.cfg.Node.Diverged() {
 				err = raftnode.ErrDiverged
 			} else {
-				err = handle(w, r.WithContext(ctx))
+				err = s.inTurn(ctx, rt, func() error { return handle(w, r.WithContext(ctx)) })
 			}
 			if errors.Is(err, context.Canceled) && context.Cause(ctx) == errStopping {
 				err = errStopping
@@ -161,6 +163,28 @@ func (s *Server) handler(rt route) http.Handler {
 		}
 	})
 }
+
+// inTurn does what reads the whole log in turn with others that do: each takes the disk and a
+// processor from those who publish.
+func (s *Server) inTurn(ctx context.Context, rt route, do func() error) error {
+	places := s.scans
+	switch {
+	case rt.backup:
+		places = s.backups
+	case !rt.scan:
+		return do()
+	}
+	waiting, cancel := context.WithTimeout(ctx, turnWithin)
+	defer cancel()
+	if places.Acquire(waiting, 1) != nil {
+		return &api.Error{Code: api.Overloaded, Message: "as many calls read the whole log as this node serves at a time", Remedy: "retry later, or ask another node"}
+	}
+	defer places.Release(1)
+	return do()
+}
+
+// turnWithin is how long a call waits for its turn.
+const turnWithin = 2 * time.Second
 
 // maxTimeout is the longest time that a caller may ask for.
 const maxTimeout = time.Hour

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -247,6 +248,8 @@ func (s *Server) getSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	_, err := s.cfg.Node.Backup(r.Context(), w)
+	ctx, cancel := context.WithTimeout(r.Context(), maxTimeout) // it keeps files that the log no longer needs
+	defer cancel()
+	_, err := s.cfg.Node.Backup(ctx, w)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -68,6 +69,9 @@ func resumeFrom(r *http.Request, from *position) error {
 	last, err := parseOffset("Last-Event-ID", text)
 	if err != nil {
 		return err
+	}
+	if last == math.MaxUint64 {
+		return badParam("Last-Event-ID", text, "an offset that was read")
 	}
 	*from = position{kind: atOffset, n: last + 1}
 	return nil

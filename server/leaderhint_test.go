@@ -86,3 +86,22 @@ func TestAClientOfTLSNeverGoesOnInClear(t *testing.T) {
 		t.Errorf("%d requests went in clear", plainCalls)
 	}
 }
+
+// A cursor that never was is not removed because another endpoint is down.
+func TestRemovingWhatNeverWasIsAnError(t *testing.T) {
+	s := newSite(t, nil)
+	for _, endpoints := range [][]string{{s.url}, {"http://127.0.0.1:1", s.url}} {
+		c, err := client.New(client.Config{Endpoints: endpoints})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.DeleteCursor(t.Context(), "never-was"); err == nil {
+			t.Errorf("%d endpoints: it was removed", len(endpoints))
+		}
+		_ = c.Close(t.Context())
+	}
+	a := s.do("GET", "/v1/events?follow=false", "", "Accept", "text/event-stream", "Last-Event-ID", "18446744073709551615")
+	if a.status != http.StatusBadRequest {
+		t.Errorf("a resume past all offsets: %d %s", a.status, a.body)
+	}
+}

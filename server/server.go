@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/raftnode"
@@ -41,8 +43,10 @@ type Server struct {
 
 	crossOrigin *http.CrossOriginProtection
 
-	memory     *memory        // of callers' requests
-	peerMemory *memory        // of other nodes', whom nobody's slow bodies must keep out
+	memory     *memory             // of callers' requests
+	peerMemory *memory             // of other nodes', whom nobody's slow bodies must keep out
+	scans      *semaphore.Weighted // calls that read the whole log
+	backups    *semaphore.Weighted
 	streams    chan struct{}  // one element for each stream
 	calls      sync.WaitGroup // handlers under way
 	buffers    sync.Pool      // of *[]byte, to read bodies into
@@ -61,7 +65,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, logger: cfg.Logger, mux: http.NewServeMux(), token: digest(cfg.Token), started: time.Now(),
-		streams: make(chan struct{}, cfg.MaxStreams), crossOrigin: http.NewCrossOriginProtection()}
+		streams: make(chan struct{}, cfg.MaxStreams), crossOrigin: http.NewCrossOriginProtection(),
+		scans: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), backups: semaphore.NewWeighted(1)}
 	s.advertised = cfg.Node.Report().HTTPAddr
 	for _, name := range append(slices.Clone(cfg.Hosts), s.advertised) {
 		s.hosts = append(s.hosts, hostOf(name))

@@ -37,10 +37,12 @@ func (s *service) view(c fsm.Cursor) cursorView {
 	return v
 }
 
-func (s *service) cursors() []cursorView {
-	list := []cursorView{}
-	for _, c := range s.machine().Cursors() {
-		list = append(list, s.view(c))
+func (s *service) cursors() []cursorView { return s.views(s.machine().Cursors()) }
+
+func (s *service) views(cursors []fsm.Cursor) []cursorView {
+	list := make([]cursorView, len(cursors))
+	for i, c := range cursors {
+		list[i] = s.view(c)
 	}
 	return list
 }

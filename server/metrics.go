@@ -106,6 +106,7 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 
 // gauges returns a function that sends one value; labels are name, value, ….
 func gauges(out chan<- prometheus.Metric) func(name, help string, value float64, labels ...string) {
+	descs := map[string]*prometheus.Desc{} // each made once a scrape
 	return func(name, help string, value float64, labels ...string) {
 		var names, values []string
 		for i := 0; i+1 < len(labels); i += 2 {
@@ -115,7 +116,12 @@ func gauges(out chan<- prometheus.Metric) func(name, help string, value float64,
 		if strings.HasSuffix(name, "_total") {
 			kind = prometheus.CounterValue
 		}
-		out <- prometheus.MustNewConstMetric(prometheus.NewDesc("ringlog_"+name, help, names, nil), kind, value, values...)
+		desc := descs[name]
+		if desc == nil {
+			desc = prometheus.NewDesc("ringlog_"+name, help, names, nil)
+			descs[name] = desc
+		}
+		out <- prometheus.MustNewConstMetric(desc, kind, value, values...)
 	}
 }
 
@@ -145,15 +151,7 @@ func (c *nodeCollector) collectState(send func(string, string, float64, ...strin
 		oldest = time.Since(at).Seconds()
 	}
 	send("dead_letter_oldest_seconds", "Age of the oldest dead letter; 0 where there is none.", oldest)
-	for _, cursor := range m.Cursors() {
-		send("cursor_lag_events", "Events behind a cursor's commit.", float64(stats.Last-min(cursor.Committed, stats.Last)), "cursor", strings.ToValidUTF8(cursor.Name, "?"))
-		c.collectGroup(&cursor, send)
-		stalled := 0.0
-		if cursor.Stalled != nil {
-			stalled = 1
-		}
-		send("cursor_stalled", "1 for a cursor that is told to stand still.", stalled, "cursor", strings.ToValidUTF8(cursor.Name, "?"))
-	}
+	c.collectCursors(stats.Last, send)
 }
 
 // collectGroup shows what the leader knows of a group.
@@ -169,12 +167,7 @@ func (c *nodeCollector) collectGroup(cursor *fsm.Cursor, send func(string, strin
 
 func (c *nodeCollector) collectCluster(send func(string, string, float64, ...string)) {
 	st := c.node.Status()
-	is := func(b bool) float64 {
-		if b {
-			return 1
-		}
-		return 0
-	}
+	is := asNumber
 	send("leader", "1 on the node that leads.", is(st.Role == raftnode.RoleLeader))
 	send("has_leader", "1 where a leader is known.", is(st.LeaderID != ""))
 	send("term", "Raft term.", float64(st.Term))

@@ -138,7 +138,9 @@ type statusView struct {
 	Queue         raftnode.QueueStatus `json:"queue"`        // of this node; a leader's alone is used
 	Backpressure  fsm.Pressure         `json:"backpressure"` // as the log tells of the leader's
 	Overdue       *overdueView         `json:"overdue_chains"`
-	Cursors       []cursorView         `json:"cursors"`
+	Cursors       []cursorView         `json:"cursors"` // the ones that stand still or lag most
+	CursorsTotal  int                  `json:"cursors_total"`
+	CursorsLeft   int                  `json:"cursors_left_out"`
 	Dedup         dedupView            `json:"dedup"`
 	DeadLetters   fsm.LetterStats      `json:"dead_letters"`
 	Log           fsm.Stats            `json:"log"`
@@ -163,11 +165,14 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 	st := s.cfg.Node.Status()
 	stats := s.ops.machine().Stats()
 	view := statusView{clusterView: s.cluster(st), Version: s.cfg.Version, UptimeSeconds: time.Since(s.started).Seconds(),
-		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Cursors: s.ops.cursors(), Log: stats, JoinRefused: st.JoinRefused,
+		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Log: stats, JoinRefused: st.JoinRefused,
 		Queue: st.Queue, Backpressure: s.ops.machine().Pressure(), Overdue: s.chains.view.Load(),
 		Dedup: dedupView{Window: s.ops.machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
 		DeadLetters: stats.Letters}
+	cursors := s.ops.machine().Cursors()
+	shown := notable(cursors, notableCursors)
+	view.Cursors, view.CursorsTotal, view.CursorsLeft = s.ops.views(shown), len(cursors), len(cursors)-len(shown)
 	view.Subscriptions, view.Timeouts = s.ops.subscriptionStatus()
 	view.Log.Letters = fsm.LetterStats{} // they stand beside it
 	if len(st.Refusals) > 0 {

@@ -10,22 +10,43 @@ import (
 const (
 	digestStride = 64   // indexes whose digests are reported, beside the newest
 	digestReach  = 1024 // how far back the state keeps digests
+
+	// The newest are reported closer, so that two nodes at which nothing is appended, and of
+	// which one is ahead, have one in common.
+	digestNear, nearStride = 64, 8
+
+	momentsKept = 64
 )
 
-// digests are the ones to compare with other nodes: at the last index and at
-// every digestStride-th before it.
+// moment is how far this node was at a time.
+type moment struct {
+	at            time.Time
+	term, applied uint64
+}
+
+// digests are the ones to compare with other nodes: at the last index, at every
+// nearStride-th of the newest, and at every digestStride-th before those.
 func (n *Node) digests() (list []IndexDigest) {
 	last, sum := n.machine.Digest()
 	if last == 0 {
 		return nil
 	}
 	low := last - min(last, digestReach-1)
-	for i := low - low%digestStride; i < last; i += digestStride {
+	near := last - min(last, digestNear)
+	for i := low - low%digestStride; i < last; i += stride(i, near) {
 		if d, known := n.machine.DigestAt(i); known && i > 0 {
 			list = append(list, IndexDigest{i, d})
 		}
 	}
 	return append(list, IndexDigest{last, sum})
+}
+
+// stride is how far the index after i is whose digest is reported.
+func stride(i, near uint64) uint64 {
+	if i+digestStride <= near {
+		return digestStride
+	}
+	return nearStride
 }
 
 // differs compares at the newest index that both sides know; compared is false
@@ -77,7 +98,7 @@ func (n *Node) watchDigests(ctx context.Context) {
 // failed or because it was elected since, it lets another lead first, or with the
 // next round.
 func (n *Node) compareDigests(ctx context.Context) {
-	if !n.diverged.Load() && !n.outvoted() {
+	if !n.diverged.Load() && !n.outvoted() && !n.aheadOfItsLeader() {
 		return
 	}
 	handing, cancel := context.WithTimeout(ctx, changeTimeout)
@@ -100,6 +121,39 @@ func (n *Node) outvoted() bool {
 		}
 	}
 	return majorityDiffers(n.digests(), others, len(voters))
+}
+
+// aheadOfItsLeader reports whether a leader's log ends before what this node had applied when the
+// leader was asked, in a term not before this node's: a leader has all that was committed. One of
+// the two has lost what it had, or is of a cluster that was recovered from this one.
+func (n *Node) aheadOfItsLeader() bool {
+	// In this order: what was applied was committed in that term or before, and at that time.
+	applied := n.machine.Applied()
+	term := n.raft.Load().CurrentTerm()
+	now := moment{time.Now(), term, applied}
+	n.moments = append(n.moments, now)
+	n.moments = n.moments[max(0, len(n.moments)-momentsKept):]
+	for _, m := range n.knownPeers() {
+		s, healthy := n.watch.last(m.ID)
+		if !healthy || m.ID == n.cfg.ID || s.report.ClusterID != n.machine.ClusterID() {
+			continue
+		}
+		if ahead(n.moments, s.asked, s.report) {
+			n.logger.Error("a leader's log ends before what this node has applied", "leader", m.ID, "last-index", s.report.LastIndex, "applied", now.applied)
+			return true
+		}
+	}
+	return false
+}
+
+// ahead compares a report with the newest moment that is not after it was asked for.
+func ahead(moments []moment, asked time.Time, r Report) bool {
+	for _, m := range slices.Backward(moments) {
+		if !m.at.After(asked) {
+			return r.Role == RoleLeader && r.Term >= m.term && r.LastIndex < m.applied
+		}
+	}
+	return false
 }
 
 // Diverged reports whether this node has stopped serving because its state

@@ -54,6 +54,7 @@ type Node struct {
 	removed    atomic.Bool   // members that have a leader do not list this node
 	changing   chan struct{} // held by who changes members or hands leadership over
 	diverged   atomic.Bool
+	moments    []moment                         // of the last comparisons of digests; watchDigests' own
 	verdict    atomic.Pointer[AutopilotVerdict] // of this leadership
 
 	closing   context.Context // ends when Close begins
@@ -166,7 +167,7 @@ func (n *Node) openTransport() (err error) {
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
 		Self: n.identity, Admit: n.admit, Hear: n.hear, Resolve: n.memberAt, Configured: n.mayVote,
-		Covers: n.covers, Overloaded: n.overloaded, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: newQuietLogger(n.logger.Named("transport")),
+		Covers: n.covers, Contradicts: n.contradicts, Overloaded: n.overloaded, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: newQuietLogger(n.logger.Named("transport")),
 	}
 	if n.cfg.Network != nil {
 		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
@@ -184,6 +185,31 @@ func (n *Node) follows(leader string, term uint64) bool {
 	}
 	_, id := r.LeaderWithID()
 	return string(id) == leader && r.State() == raft.Follower && r.CurrentTerm() == term
+}
+
+// contradicts implements rafttransport.Options.Contradicts. Before the state as it was opened or
+// installed the log counts only if it leads there.
+func (n *Node) contradicts(index, term uint64) bool {
+	base := n.snapshots.base.Load()
+	logged := func(index uint64) (term uint64, known bool) {
+		var l raft.Log
+		err := n.stores.Log().GetLog(index, &l)
+		return l.Term, err == nil
+	}
+	if index < base.Index {
+		if last, kept := logged(base.Index); !kept || last != base.Term {
+			return false
+		}
+	}
+	own, known := logged(index)
+	if index == base.Index {
+		own, known = base.Term, true
+	}
+	if !known || own == term {
+		return false
+	}
+	n.logger.Error("a leader has another entry where this node has applied one", "index", index, "term", term, "own-term", own)
+	return true
 }
 
 // covers implements rafttransport.Options.Covers, and waits for nothing.

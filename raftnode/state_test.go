@@ -368,6 +368,61 @@ func TestAMemberThatConfirmsNoEntryIsStalled(t *testing.T) {
 	}
 }
 
+// A node stops serving if a leader lacks what it had applied, and not for a report of a leader
+// that was asked before, or of an earlier term.
+func TestALeaderThatLacksWhatWasAppliedIsAContradiction(t *testing.T) {
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	moments := []moment{{at(0), 3, 10}, {at(1), 3, 20}, {at(2), 4, 30}}
+	for _, test := range []struct {
+		name   string
+		asked  int
+		report Report
+		want   bool
+	}{
+		{"it has all", 2, Report{Role: RoleLeader, Term: 4, LastIndex: 30}, false},
+		{"it lacks one", 2, Report{Role: RoleLeader, Term: 4, LastIndex: 29}, true},
+		{"it was asked before that was applied", 1, Report{Role: RoleLeader, Term: 4, LastIndex: 29}, false},
+		{"it lacked one of those before", 1, Report{Role: RoleLeader, Term: 4, LastIndex: 19}, true},
+		{"it is deposed and does not know", 2, Report{Role: RoleLeader, Term: 3, LastIndex: 20}, false},
+		{"it follows", 2, Report{Role: RoleFollower, Term: 4, LastIndex: 20}, false},
+		{"it was asked before anything is known", -1, Report{Role: RoleLeader, Term: 4, LastIndex: 1}, false},
+	} {
+		if got := ahead(moments, at(test.asked), test.report); got != test.want {
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}
+
+// The log and the state's last entry tell which entry was applied, as long as they have it.
+func TestWhatWasAppliedIsToldFromAnotherEntry(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 1, nil)
+	for i := range 5 {
+		publish(t, c.leader(), i)
+	}
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			c.crash("n1")
+			c.start("n1")
+			c.leader()
+		}
+		n := c.nodes["n1"]
+		first, err := n.stores.Log().FirstIndex()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for index := first; index <= n.machine.Applied(); index++ {
+			l := entryOf(t, n, index)
+			if n.contradicts(index, l.Term) || !n.contradicts(index, l.Term+1) {
+				t.Errorf("restarted %v: entry %d of term %d is taken for another", restarted, index, l.Term)
+			}
+		}
+		if n.contradicts(n.machine.Applied()+100, 1) {
+			t.Error("an entry that is not there contradicts")
+		}
+	}
+}
+
 func TestADigestIsComparedWhereBothSidesKnowOne(t *testing.T) {
 	d := func(index uint64, sum byte) IndexDigest { return IndexDigest{index, fsm.Sum{sum}} }
 	own := []IndexDigest{d(64, 1), d(128, 2), d(130, 3)}

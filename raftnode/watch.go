@@ -20,7 +20,8 @@ const stillStep = 3
 // sighting is the newest word of another member.
 type sighting struct {
 	report Report
-	at     time.Time     // when it came, by this machine's clock
+	asked  time.Time     // when it was asked for, by this machine's clock
+	at     time.Time     // when it came
 	offset time.Duration // its wall clock minus this machine's
 }
 
@@ -141,7 +142,7 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 	if report.ID != m.ID || other {
 		return sighting{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s", m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
-	s := sighting{report: report, at: time.Now(), offset: report.Time.Sub(start.Add(took / 2).Round(0))}
+	s := sighting{report: report, asked: start, at: time.Now(), offset: report.Time.Sub(start.Add(took / 2).Round(0))}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := w.seen[m.ID]

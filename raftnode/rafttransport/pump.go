@@ -2,6 +2,7 @@ package rafttransport
 
 import (
 	"cmp"
+	"errors"
 	"io"
 	"slices"
 	"time"
@@ -47,7 +48,7 @@ func (t *Transport) pump() {
 		}
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
-			if t.refuseVote(rpc) || t.passOver(rpc) {
+			if t.refuseVote(rpc) || t.refuseOther(rpc) || t.passOver(rpc) {
 				continue
 			}
 			boundCommit(rpc)
@@ -92,6 +93,39 @@ func (t *Transport) skipApplied(rpc raft.RPC) {
 	req.PrevLogEntry, req.PrevLogTerm, req.Entries = 0, 0, req.Entries[fresh:]
 }
 
+// errOther is what a request ends with that brings another entry than this node has applied.
+var errOther = errors.New("rafttransport: this node has applied another entry there")
+
+// refuseOther refuses a request whose newest entry that this node has applied is another one
+// here. That cannot be while all are of one cluster and none has lost what it had; where it is,
+// this node must not answer for entries that it does not have.
+func (t *Transport) refuseOther(rpc raft.RPC) bool {
+	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
+	if !ok {
+		return false
+	}
+	applied, _ := t.opts.Covers(req.PrevLogEntry)
+	if req.PrevLogEntry > applied { // nearly always
+		return false
+	}
+	index, term := req.PrevLogEntry, req.PrevLogTerm
+	for _, l := range req.Entries {
+		if l.Index > applied {
+			break
+		}
+		index, term = l.Index, l.Term
+	}
+	if index == 0 || !t.contradicts(index, term) {
+		return false
+	}
+	rpc.Respond(nil, errOther)
+	return true
+}
+
+func (t *Transport) contradicts(index, term uint64) bool {
+	return t.opts.Contradicts != nil && t.opts.Contradicts(index, term)
+}
+
 // passOver answers a snapshot in raft's place if this node's state has reached it: raft would
 // install it, take the state back and drop entries that this node has acknowledged. A leader
 // sends such a snapshot again if it had no answer, and so does the replication to a removed
@@ -104,8 +138,12 @@ func (t *Transport) passOver(rpc raft.RPC) bool {
 	if applied, _ := t.opts.Covers(req.LastLogIndex); applied < req.LastLogIndex || !t.opts.Follows(string(req.ID), req.Term) {
 		return false
 	}
+	other := t.contradicts(req.LastLogIndex, req.LastLogTerm)
 	t.pumping.Go(func() {
 		_, err := io.Copy(io.Discard, rpc.Reader) // the connection's next request follows it
+		if other {
+			err = errOther
+		}
 		resp := &raft.InstallSnapshotResponse{RPCHeader: t.header(req.RPCHeader), Term: req.Term, Success: err == nil}
 		rpc.Respond(resp, err)
 	})

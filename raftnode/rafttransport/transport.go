@@ -92,6 +92,9 @@ type Options struct {
 	// Overloaded reports whether entries are to wait: raft hands the state machine as many
 	// as it commits, however far that lags. nil is never.
 	Overloaded func() bool
+	// Contradicts reports whether this node has applied another entry at index than one of
+	// that term, as far as it can still tell. nil: it never does.
+	Contradicts func(index, term uint64) bool
 	// Secret is the cluster token. Empty: no proof is asked for nor given, and a
 	// peer that asks for one is refused.
 	Secret []byte

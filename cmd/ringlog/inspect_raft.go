@@ -26,8 +26,8 @@ type raftEntry struct {
 	Error    string `json:"error,omitempty"`
 }
 
-// offlineRaft prints what the raft folder holds, entry by entry; damaged entries
-// are named and fail the command.
+// offlineRaft prints what the raft folder holds, entry by entry; entries that are
+// damaged or gone are named and fail the command.
 func offlineRaft(_ context.Context, sh *shell, o inspectOptions) (err error) {
 	f, err := openFolder(o.dataDir)
 	if err != nil {
@@ -49,7 +49,7 @@ func offlineRaft(_ context.Context, sh *shell, o inspectOptions) (err error) {
 		}
 		return table.Row{e.Index, e.Term, e.Kind, e.Bytes, e.Proposer, e.Holds}
 	})
-	return errors.Join(err, damaged)
+	return errors.Join(err, damaged, r.Lost())
 }
 
 func readEntries(r *raftstore.Reader, s raftstore.Summary, o inspectOptions) (list []raftEntry, damaged error) {

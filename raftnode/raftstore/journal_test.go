@@ -3,8 +3,10 @@ package raftstore
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,6 +150,29 @@ func TestARefusedStartChangesNothing(t *testing.T) {
 	changeJournal(t, dir, flip)
 	if got, err := readLast(t, dir); got != last || err != nil {
 		t.Errorf("the log ends at %d, %v; want %d", got, err, last)
+	}
+}
+
+// A stopped node's log whose newest entry is damaged reads like one that never had it.
+func TestAReaderSaysThatTheNewestEntriesAreGone(t *testing.T) {
+	s, dir, last, newest := journaledFolder(t, overOlder)
+	closeStores(t, s)
+	lost := func() error {
+		r, err := OpenReadOnly(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		return r.Lost()
+	}
+	if err := lost(); err != nil {
+		t.Errorf("a whole log: %v", err)
+	}
+	changeJournal(t, dir, flipAt(newest+100, 5))
+	err := lost()
+	wantError(t, err, ErrDamaged)
+	if want := fmt.Sprintf("entries %d to %d are gone", last-9, last); !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 }
 

@@ -168,10 +168,18 @@ func (s *Stores) compareTail() (last uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if was := s.mark.last; was > last {
-		return 0, damaged(s.log.file, fmt.Sprintf("entries %d to %d are gone", last+1, was))
+	if err := lostEnd(s.log.file, s.mark.last, last); err != nil {
+		return 0, err
 	}
 	return last, s.mark.set(last)
+}
+
+// lostEnd compares the last entry that was stored, by the tail mark, with the last that is there.
+func lostEnd(file string, stored, last uint64) error {
+	if stored <= last {
+		return nil
+	}
+	return damaged(file, fmt.Sprintf("entries %d to %d are gone", last+1, stored))
 }
 
 // Log is the store for raft's entries.

@@ -100,6 +100,10 @@ func (r *Reader) openJournal(path string) error {
 // Summary returns what the folder holds.
 func (r *Reader) Summary() Summary { return r.summary }
 
+// Lost is ErrDamaged where the newest entries are gone, which a damaged end looks like: a start
+// would be refused.
+func (r *Reader) Lost() error { return lostEnd(r.file, r.summary.LastStored, r.summary.Last) }
+
 // Entries yields the entries from..to, both included and cut to what is there,
 // in order. A damaged one comes with ErrCorruptEntry and its index, and the
 // entries behind it follow.

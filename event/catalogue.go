@@ -11,9 +11,11 @@ import (
 )
 
 // catalogue/ is the platform's; cluster.json is what the cluster itself emits: types beside
-// the platform's, and payload fields beside those that the platform documents.
+// the platform's, and payload fields beside those that the platform documents. samples.json is payload
+// fields that the lists of the platform's documents lack: those of the documents' own samples (source:
+// which document's), and those that package router and sinks send with the platform's types (source: router).
 //
-//go:embed catalogue/*.json cluster.json
+//go:embed catalogue/*.json cluster.json samples.json
 var catalogueFiles embed.FS
 
 // builtin parses the embedded files on first use; it panics where they are broken, which a test rules out.
@@ -90,19 +92,20 @@ func loadBuiltin() *Catalogue {
 // addOwn adds what the cluster emits. A field of which the platform's documents give no type gets the one that the
 // cluster writes.
 func (c *Catalogue) addOwn() {
-	var defs []*Definition
+	var defs, samples []*Definition
 	mustLoad("cluster", &defs)
-	for _, d := range defs {
+	mustLoad("samples", &samples)
+	for _, d := range append(defs, samples...) {
 		old, ok := c.types[d.Name]
 		switch {
 		case d.Status == StatusCluster:
 			c.own = append(c.own, d)
 			c.add(d)
 		case !ok:
-			panic("event: cluster.json adds fields to " + string(d.Name) + ", which the catalogue does not have")
+			panic("event: fields are added to " + string(d.Name) + ", which the catalogue does not have")
 		default:
 			if err := old.merge(d.Payload); err != nil {
-				panic("event: cluster.json: " + string(d.Name) + ": " + err.Error())
+				panic("event: added fields: " + string(d.Name) + ": " + err.Error())
 			}
 			old.index()
 		}

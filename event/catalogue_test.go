@@ -58,7 +58,7 @@ func TestResolveTellsHow(t *testing.T) {
 func TestEmbeddedFilesAreHeldWhole(t *testing.T) {
 	c := Builtin()
 	for file, into := range map[string]any{"catalogue/events": &[]*Definition{}, "catalogue/aliases": &map[string]Type{}, "catalogue/coordinators": &[]Coordinator{},
-		"catalogue/flows": &[]Flow{}, "catalogue/wiring": &Wiring{}, "cluster": &[]*Definition{}} {
+		"catalogue/flows": &[]Flow{}, "catalogue/wiring": &Wiring{}, "cluster": &[]*Definition{}, "samples": &[]*Definition{}} {
 		data, err := catalogueFiles.ReadFile(file + ".json")
 		if err != nil {
 			t.Fatal(err)

@@ -6,11 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/longtest"
 )
 
@@ -64,9 +66,49 @@ func runIn(t testing.TB, dir string, env []string, name string, args ...string) 
 	if cmd.Process != nil {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left in the background
 	}
+	text, _ := os.ReadFile(out.Name())
 	if err != nil {
-		text, _ := os.ReadFile(out.Name())
 		t.Fatalf("%s: %v\n%s", name, err, text[max(0, len(text)-6000):])
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "warning: payload") {
+			t.Errorf("an example is warned about: %s", line)
+		}
+	}
+}
+
+// published is an example of publishing, on a command line, with its payload as it stands.
+var published = regexp.MustCompile(`publish ([A-Z_]+)[^\n]* --payload '([^']*)'`)
+
+// Whoever copies an example must not be told that the catalogue does not know its fields.
+func TestNoExampleOfPublishingIsWarnedAbout(t *testing.T) {
+	files, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := 0
+	for _, file := range append(files, "../README.md", "../cmd/ringlog/dev.go") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range published.FindAllStringSubmatch(string(text), -1) {
+			examples++
+			ev := event.New(event.Type(found[1]), []byte(found[2]))
+			policy := event.Policy{Reserved: event.ReservedForeign}
+			_, warnings, err := policy.Normalize(&ev)
+			for _, w := range warnings {
+				if w.Field == "payload" || strings.HasPrefix(w.Field, "payload.") {
+					t.Errorf("%s: %s: %s", file, found[0], w.Message)
+				}
+			}
+			if err != nil {
+				t.Errorf("%s: %s: %v", file, found[0], err)
+			}
+		}
+	}
+	if examples < 8 {
+		t.Errorf("only %d examples found", examples)
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *service) cursor(name string) (cursorView, error) {
 
 func noCursor(name string) *api.Error {
 	return &api.Error{Code: api.NotFound, Field: "cursor", Message: fmt.Sprintf("there is no cursor %q", name),
-		Remedy: "create it: ringlog cursor create " + name}
+		Remedy: "list them: ringlog cursor ls; or create it: ringlog cursor create " + name}
 }
 
 func (s *service) checkCursorName(name string) error {

@@ -148,7 +148,7 @@ func (s *service) noGroup(name string) *api.Error {
 			Remedy: "open it: ringlog tail --cursor " + name + ", or use another name for the group"}
 	}
 	return &api.Error{Code: api.NotFound, Field: "group", Message: fmt.Sprintf("there is no group %q", name),
-		Remedy: "create it: ringlog group create " + name}
+		Remedy: "list them: ringlog group ls; or create it: ringlog group create " + name}
 }
 
 // errSessionsOver ends every session of a group.

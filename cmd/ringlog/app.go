@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"github.com/xrash/smetrics"
 )
 
 const (
@@ -23,7 +23,6 @@ func newApp(sh *shell) *cli.App {
 		UsageText:                 "ringlog [global options] VERB [options] [arguments]\n\nTry it: ringlog demo, or ringlog dev for a cluster to play with.",
 		Version:                   buildVersion().Version,
 		HideVersion:               true,
-		Suggest:                   true,
 		EnableBashCompletion:      true,
 		DisableSliceFlagSeparator: true,
 		Reader:                    sh.in,
@@ -93,17 +92,63 @@ func group(commands []*cli.Command) cli.ActionFunc {
 			return cli.ShowSubcommandHelp(c)
 		}
 		name := c.Args().First()
-		err := usagef("there is no verb %q%s", name, nearVerb(commands, name))
-		return err
+		return usagef("there is no verb %q%s", name, nearVerb(commands, name))
 	}
 }
 
+// asFlags turns what people type for help and the version into what the parser takes: help
+// NOUN VERB into NOUN VERB --help, and --version into the verb.
+func asFlags(app *cli.App, args []string) ([]string, error) {
+	switch {
+	case len(args) == 2 && args[1] == "--version":
+		return []string{args[0], "version"}, nil
+	case len(args) < 3 || args[1] != "help" && args[1] != "h" || strings.HasPrefix(args[2], "-"):
+		return args, nil
+	}
+	commands := app.Commands
+	for _, name := range args[2:] {
+		c := find(commands, name)
+		if c == nil {
+			return args, usagef("there is no verb %q%s", strings.Join(args[2:], " "), nearVerb(commands, name))
+		}
+		commands = c.Subcommands
+	}
+	return append(append([]string{args[0]}, args[2:]...), "--help"), nil
+}
+
 func nearVerb(commands []*cli.Command, name string) string {
-	near := cli.SuggestCommand(commands, name)
-	if near == "" {
+	var names []string
+	for _, c := range commands {
+		names = append(names, c.Names()...)
+	}
+	return didYouMean(name, names, "")
+}
+
+func nearFlag(flags []cli.Flag, name string) string {
+	var names []string
+	for _, f := range flags {
+		names = append(names, f.Names()...)
+	}
+	dashes := "--"
+	if len(name) == 1 {
+		dashes = "-"
+	}
+	return didYouMean(name, names, dashes)
+}
+
+// didYouMean suggests the name that differs from what was typed by at most two letters, and by at
+// most half of them: a suggestion that is far off is worse than none.
+func didYouMean(typed string, names []string, dashes string) string {
+	nearest, least := "", min(2, len(typed)/2)+1
+	for _, name := range names {
+		if d := smetrics.WagnerFischer(typed, name, 1, 1, 1); d < least {
+			nearest, least = name, d
+		}
+	}
+	if nearest == "" {
 		return ""
 	}
-	return ". " + strings.TrimSpace(near)
+	return fmt.Sprintf(". Did you mean %q?", dashes+nearest)
 }
 
 // usageProblem answers flags that can not be read, with the near one where there
@@ -118,11 +163,7 @@ func usageProblem(c *cli.Context, err error, _ bool) error {
 	if c.Command != nil {
 		flags = append(append([]cli.Flag(nil), c.Command.Flags...), flags...)
 	}
-	message := fmt.Sprintf("there is no flag %s", dashed(name))
-	if near := cli.SuggestFlag(flags, strings.TrimLeft(name, "-"), false); near != "" {
-		message += fmt.Sprintf(". Did you mean %q?", near)
-	}
-	return usageError{errors.New(message)}
+	return usagef("there is no flag %s%s", dashed(name), nearFlag(flags, strings.TrimLeft(name, "-")))
 }
 
 func dashed(name string) string {

@@ -19,7 +19,10 @@ func run(args []string) int {
 	dropEmptyVariables()
 	sh := newShell(os.Stdin, os.Stdout, os.Stderr)
 	app := newApp(sh)
-	err := app.RunContext(ctx, intersperse(app, args))
+	args, err := asFlags(app, args)
+	if err == nil {
+		err = app.RunContext(ctx, intersperse(app, args))
+	}
 	return sh.report(ctx, err)
 }
 

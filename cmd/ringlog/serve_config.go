@@ -255,14 +255,11 @@ func decodeProblem(file string, e *toml.DecodeError) error {
 }
 
 func nearKey(name string) string {
-	var flags []cli.Flag
+	var names []string
 	for _, o := range serveOptions() {
-		flags = append(flags, o.flag())
+		names = append(names, o.name)
 	}
-	if near := strings.TrimLeft(cli.SuggestFlag(flags, name, true), "-"); near != "" {
-		return fmt.Sprintf(". Did you mean %q?", near)
-	}
-	return ""
+	return didYouMean(name, names, "")
 }
 
 // validate checks what can be checked without touching the network; hasToken tells

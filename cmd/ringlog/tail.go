@@ -64,6 +64,7 @@ func tailCommand(sh *shell) *cli.Command {
 			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: leave it where it is"},
 			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` events"},
 			&cli.BoolFlag{Name: "until-end", Usage: "end at what is the end of the log now"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on as more are appended: the default"},
 			&cli.Uint64Flag{Name: "min-offset", Usage: "first wait until the node has this `OFFSET`"},
 			&cli.BoolFlag{Name: "local", Usage: "read what the first endpoint has, not what others have, and its journal of outages"},
 		),
@@ -101,6 +102,8 @@ func tailOptionsOf(sh *shell, c *cli.Context) (o tailOptions, err error) {
 		return o, usagef("--consistency linearizable and --local exclude each other")
 	}
 	switch {
+	case c.Bool("follow") && o.untilEnd:
+		return o, usagef("--follow and --until-end exclude each other")
 	case c.IsSet("n") && o.count == 0:
 		return o, usagef("-n 0: there is nothing to do")
 	case o.noCommit && o.cursor == "":

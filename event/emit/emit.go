@@ -5,7 +5,7 @@
 //	res, err := e.TrainingCompleted(ctx, emit.TrainingCompletedPayload{
 //		ConfigKey: "hex8_2p",
 //		ModelPath: "models/hex8_2p.pth",
-//		Extra:     map[string]any{"epochs_completed": 50},
+//		Extra:     map[string]any{"gpu_hours": 3.5},
 //	}, emit.WithKey("hex8_2p"))
 //
 // and a reader gets it back with

@@ -32,10 +32,10 @@ func trainAndRead(ctx context.Context) error {
 
 	e := emit.New(n.Client(), emit.WithSource("trainer-3"))
 	res, err := e.TrainingCompleted(ctx, emit.TrainingCompletedPayload{
-		ConfigKey: "hex8_2p",
-		ModelPath: "models/hex8_2p.pth",
-		FinalLoss: 0.25,
-		Extra:     map[string]any{"epochs_completed": 50},
+		ConfigKey:       "hex8_2p",
+		ModelPath:       "models/hex8_2p.pth",
+		FinalLoss:       0.25,
+		EpochsCompleted: 50,
 	}, emit.WithKey("hex8_2p"), emit.WithCorrelationID("run-7"))
 	if err != nil {
 		return err
@@ -54,6 +54,6 @@ func trainAndRead(ctx context.Context) error {
 		return err
 	}
 	fmt.Println(p.ConfigKey, p.ModelPath, loss)
-	fmt.Println(p.Extra["epochs_completed"])
+	fmt.Println(p.EpochsCompleted)
 	return nil
 }

@@ -185,8 +185,17 @@ func (e *Emitter[R]) ErrorEvent(ctx context.Context, p ErrorEventPayload, opts .
 
 // HandlerFailedPayload is the payload of HANDLER_FAILED, category health.
 type HandlerFailedPayload struct {
-	Handler any `json:"handler,omitzero"`
-	Error   any `json:"error,omitzero"`
+	Handler         any `json:"handler,omitzero"`
+	Error           any `json:"error,omitzero"`
+	Attempts        any `json:"attempts,omitzero"`
+	DeadLetter      any `json:"dead_letter,omitzero"`
+	Delivery        any `json:"delivery,omitzero"`
+	DurationSeconds any `json:"duration_seconds,omitzero"`
+	Event           any `json:"event,omitzero"`
+	EventKey        any `json:"event_key,omitzero"`
+	Offset          any `json:"offset,omitzero"`
+	Replay          any `json:"replay,omitzero"`
+	Timestamp       any `json:"timestamp,omitzero"`
 
 	Extra map[string]any `json:"-"` // fields that the catalogue does not list
 }

@@ -576,8 +576,16 @@ func (e *Emitter[R]) ExplorationBoost(ctx context.Context, p ExplorationBoostPay
 
 // HandlerTimeoutPayload is the payload of HANDLER_TIMEOUT, category other.
 type HandlerTimeoutPayload struct {
-	Handler any `json:"handler,omitzero"`
-	Event   any `json:"event,omitzero"`
+	Handler         any `json:"handler,omitzero"`
+	Event           any `json:"event,omitzero"`
+	Attempt         any `json:"attempt,omitzero"`
+	Delivery        any `json:"delivery,omitzero"`
+	DurationSeconds any `json:"duration_seconds,omitzero"`
+	EventKey        any `json:"event_key,omitzero"`
+	Offset          any `json:"offset,omitzero"`
+	Replay          any `json:"replay,omitzero"`
+	TimeoutSeconds  any `json:"timeout_seconds,omitzero"`
+	Timestamp       any `json:"timestamp,omitzero"`
 
 	Extra map[string]any `json:"-"` // fields that the catalogue does not list
 }

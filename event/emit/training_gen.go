@@ -109,11 +109,12 @@ func (e *Emitter[R]) TrainingBlockedByQuality(ctx context.Context, p TrainingBlo
 //
 // Former names: TRAINING_COMPLETE.
 type TrainingCompletedPayload struct {
-	ConfigKey any    `json:"config_key,omitzero"`
-	FinalLoss any    `json:"final_loss,omitzero"`
-	ModelPath string `json:"model_path,omitzero"` // a path
-	Source    string `json:"source,omitzero"`
-	Metrics   any    `json:"metrics,omitzero"`
+	ConfigKey       any    `json:"config_key,omitzero"`
+	FinalLoss       any    `json:"final_loss,omitzero"`
+	ModelPath       string `json:"model_path,omitzero"` // a path
+	Source          string `json:"source,omitzero"`
+	Metrics         any    `json:"metrics,omitzero"`
+	EpochsCompleted any    `json:"epochs_completed,omitzero"`
 
 	Extra map[string]any `json:"-"` // fields that the catalogue does not list
 }

@@ -106,7 +106,8 @@ func defaultValue(t Type) string {
 	return strings.ToLower(string(t))
 }
 
-// Hash is an event's content hash: SHA-256 over its value, a colon and its canonical payload.
+// Hash is an event's content hash: SHA-256 over its value, a colon and its canonical payload. A type that becomes
+// built-in with a value other than its name in lower case has other hashes from that build on.
 type Hash [sha256.Size]byte
 
 // Hash computes the content hash. The payload must be canonical already.

@@ -129,7 +129,8 @@ func (d *Definition) merge(added []Field) *Error {
 
 // ParseDefinitions reads definitions to register: one object or an array of them, each with name, value, category and
 // payload and whatever else an entry of the built-in catalogue has. It is strict; errors are *Error with the place.
-// Whether the definitions fit the catalogue is for With to say.
+// Whether the definitions fit the catalogue is for With to say. The state machine decides by what this refuses: a key
+// that is known from one build on needs a feature level.
 func ParseDefinitions(data []byte) ([]Definition, error) {
 	d := definitionReader{}
 	d.data, d.maxDepth, d.maxBytes = data, DefaultLimits().Depth, math.MaxInt

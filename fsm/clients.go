@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/RaduBerinde/btreemap"
 
 	"github.com/ringrift/ringlog/frame"
 )
@@ -36,18 +39,22 @@ func (c *Client) expires() int64 { return c.Seen.UnixNano() + int64(c.TTL) }
 // clients are those that are registered. due is no later than the first of them
 // expires.
 type clients struct {
-	byID  map[string]*Client
-	bytes uint64
-	due   int64
+	byID    map[string]*Client
+	inOrder *btreemap.BTreeMap[string, *Client] // the same, by id
+	bytes   uint64
+	due     int64
 }
 
-func newClients() clients { return clients{byID: map[string]*Client{}, due: math.MaxInt64} }
+func newClients() clients {
+	return clients{byID: map[string]*Client{}, inOrder: btreemap.New[string, *Client](32, strings.Compare), due: math.MaxInt64}
+}
 
 func (l *clients) put(c *Client) {
 	if old := l.byID[c.ID]; old != nil {
 		l.bytes -= old.Bytes
 	}
 	l.byID[c.ID] = c
+	l.inOrder.ReplaceOrInsert(c.ID, c)
 	l.bytes += c.Bytes
 	l.due = min(l.due, c.expires())
 }
@@ -115,6 +122,7 @@ func (a *applier) refuseClient(c *Client, before uint64) *Result {
 
 func (a *applier) dropClient(c *Client) {
 	delete(a.s.clients.byID, c.ID)
+	a.s.clients.inOrder.Delete(c.ID)
 	a.s.clients.bytes -= c.Bytes
 	a.tx.Delete(key(prefixClient, c.ID))
 }
@@ -144,16 +152,16 @@ func (a *applier) expireClients() {
 // on; at most limit. They must not be changed.
 func (m *Machine) Clients(after string, limit int) []*Client {
 	return read(m, func(s *state) []*Client {
-		ids := make([]string, 0, len(s.clients.byID))
-		for id := range s.clients.byID {
-			if id > after || after == "" {
-				ids = append(ids, id)
-			}
+		from := btreemap.Min[string]()
+		if after != "" {
+			from = btreemap.GT(after)
 		}
-		slices.Sort(ids)
-		list := make([]*Client, 0, min(len(ids), limit))
-		for _, id := range ids[:min(len(ids), limit)] {
-			list = append(list, s.clients.byID[id])
+		list := make([]*Client, 0, min(s.clients.inOrder.Len(), limit))
+		for _, c := range s.clients.inOrder.Ascend(from, btreemap.Max[string]()) {
+			if len(list) == limit {
+				break
+			}
+			list = append(list, c)
 		}
 		return list
 	})

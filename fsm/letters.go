@@ -109,7 +109,8 @@ type letterAges struct {
 //	'i' 'c' + cursor + 0 + offset   id of the letter that the cursor made there
 //	'i' 'r' + cursor + 0 + offset   the letter under way whose copy stands there
 //	'i' 't' + time + id             dead letters by when their age began
-//	'i' 'f' + origin                id that an imported letter had
+//	'i' 'f' + origin                id that an imported letter had; kept for ever, 26 bytes each, so that
+//	                                rows that are imported again after a purge stay out
 func placeKey(kind byte, cursor string, offset uint64) []byte {
 	k := append([]byte{prefixLetterIndex, kind}, cursor...)
 	return binary.BigEndian.AppendUint64(append(k, 0), offset)

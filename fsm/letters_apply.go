@@ -252,7 +252,7 @@ func (a *applier) deadAlready(cur *Cursor, offset uint64) (Result, error) {
 }
 
 func (a *applier) viewOf(l *Letter) *LetterView {
-	v := viewLetter(l, nil)
+	v := LetterView{Letter: *l, State: LetterDead}
 	if a.isUnderWay(l) {
 		v.State, v.Copy = LetterRedriven, l.Lineage[len(l.Lineage)-1]
 	}

@@ -79,9 +79,10 @@ var ErrNoLetter = errors.New("there is no such dead letter")
 // Letter returns a letter and its event. The error wraps ErrNoLetter where there is
 // none.
 func (m *Machine) Letter(id uint64) (l LetterView, e event.Event, err error) {
-	copies := m.copiesUnderWay()
 	err = m.log.View(func(db *pebble.DB) error {
-		value, closer, err := db.Get(indexKey(prefixLetter, id))
+		now := db.NewSnapshot()
+		defer now.Close()
+		value, closer, err := now.Get(indexKey(prefixLetter, id))
 		if errors.Is(err, pebble.ErrNotFound) {
 			return ErrNoLetter
 		}
@@ -93,8 +94,10 @@ func (m *Machine) Letter(id uint64) (l LetterView, e event.Event, err error) {
 		if err != nil {
 			return err
 		}
-		l = viewLetter(read, copies)
-		copied, closeCopy, err := db.Get(indexKey(prefixCopy, id))
+		if l, err = viewLetter(now, read); err != nil {
+			return err
+		}
+		copied, closeCopy, err := now.Get(indexKey(prefixCopy, id))
 		if err != nil {
 			return err
 		}
@@ -131,49 +134,66 @@ func (m *Machine) LetterAt(cursor string, offset uint64) (l LetterView, err erro
 	return l, err
 }
 
+// letterPage is how many letters are read at a time: a state that is replaced waits for its readers.
+const letterPage = 64
+
 // EachLetter calls yield with the letters whose ids are above after, by id, until it
-// returns false. It holds nothing up; a letter that changes meanwhile is told as it
+// returns false. Nothing waits for yield; a letter that changes meanwhile is shown as it
 // was or as it is.
 func (m *Machine) EachLetter(ctx context.Context, after uint64, yield func(LetterView) bool) error {
-	copies := m.copiesUnderWay()
-	err := m.log.View(func(db *pebble.DB) error {
-		return scanKeys(db, indexKey(prefixLetter, after+1), []byte{prefixLetter + 1}, func(_, value []byte) error {
+	for {
+		page, err := m.letterPage(after)
+		if err != nil {
+			return fmt.Errorf("fsm: letters: %w", err)
+		}
+		for _, l := range page {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("fsm: letters: %w", err)
+			}
+			if !yield(l) {
+				return nil
+			}
+			after = l.ID
+		}
+		if len(page) < letterPage {
+			return nil
+		}
+	}
+}
+
+func (m *Machine) letterPage(after uint64) (page []LetterView, err error) {
+	err = m.log.View(func(db *pebble.DB) error {
+		now := db.NewSnapshot()
+		defer now.Close()
+		return scanKeys(now, indexKey(prefixLetter, after+1), []byte{prefixLetter + 1}, func(_, value []byte) error {
 			l, err := readLetter(value)
 			if err != nil {
 				return err
 			}
-			if err := ctx.Err(); err != nil {
-				return err
+			v, err := viewLetter(now, l)
+			if page = append(page, v); err == nil && len(page) == letterPage {
+				err = errScanned
 			}
-			if !yield(viewLetter(l, copies)) {
-				return errScanned
-			}
-			return nil
+			return err
 		})
 	})
+	return page, err
+}
+
+// viewLetter looks for the copy of a letter that is under way: it is the newest of its lineage.
+func viewLetter(r pebble.Reader, l *Letter) (LetterView, error) {
+	v := LetterView{Letter: *l, State: LetterDead}
+	if l.Redrives == 0 || len(l.Lineage) == 0 {
+		return v, nil
+	}
+	newest := l.Lineage[len(l.Lineage)-1]
+	_, closer, err := r.Get(copyKey(l.Cursor, newest))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return v, nil
+	}
 	if err != nil {
-		return fmt.Errorf("fsm: letters: %w", err)
+		return v, fmt.Errorf("fsm: copy of letter %d: %w", l.ID, err)
 	}
-	return nil
-}
-
-func viewLetter(l *Letter, copies map[uint64]uint64) LetterView {
-	v := LetterView{Letter: *l, State: LetterDead, Copy: copies[l.ID]}
-	if v.Copy != 0 {
-		v.State = LetterRedriven
-	}
-	return v
-}
-
-// copiesUnderWay are the offsets of the copies that no cursor has committed, by letter.
-func (m *Machine) copiesUnderWay() map[uint64]uint64 {
-	return read(m, func(s *state) map[uint64]uint64 {
-		copies := make(map[uint64]uint64, s.letters.countUnderWay())
-		for _, list := range s.letters.underWay {
-			for _, u := range list {
-				copies[u.letter] = u.offset
-			}
-		}
-		return copies
-	})
+	v.Copy, v.State = newest, LetterRedriven
+	return v, closer.Close()
 }

@@ -2,9 +2,14 @@ package fsm
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -35,4 +40,31 @@ func TestSettingsAreFrozen(t *testing.T) {
 		fmt.Fprintf(&b, "%s | level %d | %q | %s\n", d.key, d.level, d.fallback, d.rule.values)
 	}
 	frozen(t, "settings.golden", b.Bytes())
+}
+
+// The stories hold the cluster's own events as they were appended. What decides their payloads
+// is frozen: type, fields and the kind of each value.
+func TestOwnEventsAreFrozen(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.story")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	emitted := regexp.MustCompile(`(?m)^ +\d+ ([A-Z_]+) (\{.*\})$`)
+	kinds := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range emitted.FindAllSubmatch(text, -1) {
+			var payload map[string]any
+			if err := json.Unmarshal(found[2], &payload); err != nil {
+				t.Fatalf("%s: %s: %v", file, found[0], err)
+			}
+			for field, value := range payload {
+				kinds[fmt.Sprintf("%s %s %T\n", found[1], field, value)] = true
+			}
+		}
+	}
+	frozen(t, "own_events.golden", []byte(strings.Join(slices.Sorted(maps.Keys(kinds)), "")))
 }

@@ -26,8 +26,11 @@ type CursorInfo struct {
 	Created    time.Time     `json:"created"`
 	Touched    time.Time     `json:"touched"`       // the last open, commit or seek
 	Gap        *Gap          `json:"gap,omitempty"` // trimmed before it was committed
-	LagEvents  uint64        `json:"lag_events"`
-	LagTime    time.Duration `json:"lag_time"` // how long the oldest uncommitted event waits
+	LagEvents  uint64        `json:"lag_events"`    // that match, and that a group has not settled
+	LagTime    time.Duration `json:"lag_time"`      // how long the oldest of them waits
+	// LagAtLeast is set where the node did not look at all of the log that follows: LagEvents
+	// is then an upper bound, and LagTime too if this is 0.
+	LagAtLeast *uint64 `json:"lag_at_least,omitempty"`
 }
 
 // CursorPolicy says how much a cursor may hold back from retention; a zero field is
@@ -137,7 +140,7 @@ func cursorOf(w *ringlogv1.Cursor) CursorInfo {
 		return CursorInfo{}
 	}
 	return CursorInfo{Name: w.Name, Filter: filterOf(w.Filter), Committed: w.Committed, Generation: w.Generation,
-		Created: w.Created.AsTime(), Touched: w.Touched.AsTime(), Gap: gapOf(w.Gap), LagEvents: w.LagEvents, LagTime: w.LagTime.AsDuration(),
+		Created: w.Created.AsTime(), Touched: w.Touched.AsTime(), Gap: gapOf(w.Gap), LagEvents: w.LagEvents, LagTime: w.LagTime.AsDuration(), LagAtLeast: w.LagAtLeast,
 		Policy: CursorPolicy{HoldEvents: w.Policy.GetHoldEvents(), HoldBytes: w.Policy.GetHoldBytes(), HoldFor: w.Policy.GetHoldFor().AsDuration()}}
 }
 

@@ -351,7 +351,7 @@ func TestAQuietCursorHoldsNothingBack(t *testing.T) {
 		t.Errorf("the other committed %d, %v", info.Committed, err)
 	}
 	list, err := c.Cursors(t.Context())
-	if err != nil || len(list) != 2 || list[0].Name != "manual" || list[0].LagEvents == 0 {
+	if err != nil || len(list) != 2 || list[0].Name != "manual" || list[0].LagEvents != 0 || list[0].LagAtLeast != nil {
 		t.Errorf("cursors are %+v, %v", list, err)
 	}
 }

@@ -76,6 +76,7 @@ func commands() []Command {
 		GroupSettle{Name: "g", Generation: 2, Term: 3, Reserved: 400, Open: 7, Done: []Range{{4, 4}, {7, 300}}, Retries: []GroupRetry{
 			{Offset: 5, Deliveries: 2, After: time.Unix(1, 2).UTC(), Error: "e"}, {Offset: 6}}},
 		GroupSettle{Name: "g"},
+		CursorsScanned{Scans: []CursorScan{{Name: "c", Created: 1, Generation: 2, From: 300, To: 4000, Match: true}, {Name: "d"}}},
 		GroupDead{Term: 3, Letter: DeadLetter{Cursor: "g", Generation: 2, Offset: 7, Handler: "h", Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")}},
 		ClientPut{ID: "trainer-3", Host: "gpu-1", PID: 77, Version: "v", TTL: time.Minute, Subscriptions: []ClientSubscription{
 			{Name: "s", Filter: filter, Where: "payload.epoch > 3", Mode: "durable", Critical: true, State: "attached", HandlerTimeout: time.Second, Cursor: "s"}}},

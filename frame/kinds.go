@@ -76,7 +76,8 @@ var kinds = [256]kind{
 	KindPressure: {LevelDelivery, func(d *decoder) Command {
 		return Pressure{Active: d.bool(), Requests: d.uvarint(), Bytes: d.uvarint(), Refused: d.uvarint()}
 	}},
-	KindChainOverdue: {LevelDelivery, func(d *decoder) Command { return d.chainOverdue() }},
+	KindCursorsScanned: {LevelDelivery, func(d *decoder) Command { return d.cursorsScanned() }},
+	KindChainOverdue:   {LevelDelivery, func(d *decoder) Command { return d.chainOverdue() }},
 }
 
 // Level returns the feature level from which on commands of a kind may be proposed, 0 for

@@ -175,7 +175,7 @@ func (a *applier) decideCluster(c frame.Command) (Result, error) {
 		return a.removeMember(c), nil
 	case frame.ClockStep:
 		return a.stepClock(c), nil
-	case frame.ClientPut, frame.Pressure, frame.ChainOverdue:
+	case frame.ClientPut, frame.Pressure, frame.CursorsScanned, frame.ChainOverdue:
 		return a.decideListeners(c)
 	default:
 		return a.decideHealth(c)

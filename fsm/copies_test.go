@@ -244,7 +244,7 @@ func (h *anything) take(apply func(m *Machine)) {
 	h.agree(h.t, h.index)
 	if m.s.meta.First > first {
 		h.counts["trimmed"]++
-		if least, _, some := m.s.ranks.byCommit.Min(); some && least.rank+1 < m.s.meta.First {
+		if least, _, some := m.s.ranks.byPassed.Min(); some && least.rank+1 < m.s.meta.First {
 			h.counts["passed"]++
 		}
 	} else if m.s.meta.NotHeld != (holdMark{}) && len(m.s.cursors) > 0 {

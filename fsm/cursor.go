@@ -22,10 +22,15 @@ type Cursor struct {
 	Policy     frame.CursorPolicy `json:"policy"`
 	Committed  uint64             `json:"committed"`
 	Generation uint64             `json:"generation"`
+	Start      uint64             `json:"start,omitempty"` // what it was made to begin after, or a seek to before that
 	Created    time.Time          `json:"created"`
 	Touched    time.Time          `json:"touched"` // the last open, commit or seek
 	Seeks      uint64             `json:"seeks,omitempty"`
 	LastSeek   *Seek              `json:"last_seek,omitempty"`
+	// Of the offsets after Committed up to Scanned, a leader found none open: the filter
+	// passes none that a group has not settled. Found says that the one after Scanned is.
+	Scanned uint64 `json:"scanned,omitempty"`
+	Found   bool   `json:"found,omitempty"`
 	// Moved is when Committed changed last, Stalled is set from CURSOR_STALLED to
 	// CURSOR_RECOVERED.
 	Moved   time.Time `json:"moved,omitzero"`
@@ -127,6 +132,7 @@ func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
 	if group != nil {
 		group.Reserved, made.Generation = made.Committed, a.nextGroupGeneration()
 	}
+	made.Start = made.Committed
 	a.s.addCursor(made)
 	a.mayHold(made)
 	a.cursorMoved(made)
@@ -234,7 +240,11 @@ func (a *applier) advance(cur *Cursor, to uint64) {
 	if to > cur.Committed {
 		a.cursorMoved(cur)
 	}
-	a.placeCursor(cur, to)
+	next := place{committed: to}
+	if cur.Scanned >= to {
+		next.scanned, next.found = cur.Scanned, cur.Found
+	}
+	a.placeCursor(cur, next)
 	a.useCursor(cur)
 	a.mayHold(cur)
 }
@@ -271,7 +281,8 @@ func (a *applier) seekCursor(c frame.CursorSeek) Result {
 	if c.Seeker != "" {
 		cur.Seekers = remember(cur.Seekers, c.Seeker)
 	}
-	a.placeCursor(cur, to)
+	cur.Start = min(cur.Start, to)
+	a.placeCursor(cur, place{committed: to})
 	a.useCursor(cur)
 	a.mayHold(cur)
 	a.cursorMoved(cur)

@@ -27,6 +27,7 @@ func (a *applier) changeCursor(c frame.CursorChange) Result {
 	a.s.ranks.bytes += cursorBytes(cur.Name, c.Filter) - before
 	cur.Filter, cur.Policy = c.Filter, c.Policy
 	cur.startGeneration("")
+	a.placeCursor(cur, place{committed: cur.Committed})
 	a.useCursor(cur)
 	a.mayHold(cur)
 	return a.saveCursor(cur)

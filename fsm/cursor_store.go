@@ -26,6 +26,8 @@ import (
 //	uvarint  clock steps until then, nanoseconds
 //	varint   moved, Unix nanoseconds; 0 is never
 //	varint   stalled since, Unix nanoseconds; 0 is not
+//	uvarint  scanned
+//	byte     1 where the next event after that was found open, else 0
 //	         and of a group:
 //	uvarint  reserved
 //	uvarint  open
@@ -37,6 +39,7 @@ const placeForm = 1
 type cursorFacts struct {
 	Filter   event.Filter       `json:"filter"`
 	Policy   frame.CursorPolicy `json:"policy"`
+	Start    uint64             `json:"start,omitempty"`
 	Created  time.Time          `json:"created"`
 	Seeks    uint64             `json:"seeks,omitempty"`
 	LastSeek *Seek              `json:"last_seek,omitempty"`
@@ -50,7 +53,8 @@ type groupFacts struct {
 }
 
 func (c *Cursor) facts() cursorFacts {
-	f := cursorFacts{Filter: c.Filter, Policy: c.Policy, Created: c.Created, Seeks: c.Seeks, LastSeek: c.LastSeek, Openers: c.Openers, Seekers: c.Seekers}
+	f := cursorFacts{Filter: c.Filter, Policy: c.Policy, Start: c.Start, Created: c.Created, Seeks: c.Seeks, LastSeek: c.LastSeek,
+		Openers: c.Openers, Seekers: c.Seekers}
 	if c.Group != nil {
 		f.Group = &groupFacts{c.Group.Policy}
 	}
@@ -69,6 +73,11 @@ func (c *Cursor) encodePlace() []byte {
 	b = binary.AppendUvarint(b, uint64(c.stepped))
 	b = binary.AppendVarint(b, nanos(c.Moved))
 	b = binary.AppendVarint(b, nanos(stalled))
+	b = binary.AppendUvarint(b, c.Scanned)
+	b = append(b, 0)
+	if c.Found {
+		b[len(b)-1] = 1
+	}
 	if c.Group != nil {
 		b = binary.AppendUvarint(b, c.Group.Reserved)
 		b = binary.AppendUvarint(b, c.Group.Open)
@@ -102,6 +111,10 @@ func (c *Cursor) decodePlace(b []byte) error {
 	if since := momentOf(varint()); !since.IsZero() {
 		c.Stalled = &Stall{Since: since}
 	}
+	c.Scanned = uvarint()
+	found := uvarint()
+	c.Found = found == 1
+	bad = bad || found > 1
 	if c.Group != nil {
 		c.Group.Reserved, c.Group.Open = uvarint(), uvarint()
 	}
@@ -159,16 +172,16 @@ func below[T cmp.Ordered](rank T) btreemap.UpperBound[ranked[T]] {
 
 // cursorRanks are the orders that cursors are looked up in.
 type cursorRanks struct {
-	byCommit *ranking[uint64, *Cursor]
-	byUse    *ranking[int64, *Cursor] // by when their last use was, without clock steps
-	bytes    uint64                   // of all of them, as cursor.max_bytes counts
+	byPassed *ranking[uint64, *Cursor] // by what they have passed
+	byUse    *ranking[int64, *Cursor]  // by when their last use was, without clock steps
+	bytes    uint64                    // of all of them, as cursor.max_bytes counts
 }
 
 func newCursorRanks() cursorRanks {
-	return cursorRanks{byCommit: newRanking[uint64, *Cursor](), byUse: newRanking[int64, *Cursor]()}
+	return cursorRanks{byPassed: newRanking[uint64, *Cursor](), byUse: newRanking[int64, *Cursor]()}
 }
 
-func (c *Cursor) commitRank() ranked[uint64] { return ranked[uint64]{c.Committed, c.Name} }
+func (c *Cursor) passedRank() ranked[uint64] { return ranked[uint64]{c.Passed(), c.Name} }
 
 // usedAt is when a cursor was used last, without clock steps: time that was stepped over
 // gave nobody a chance to come back.
@@ -185,26 +198,32 @@ func cursorBytes(name string, f event.Filter) uint64 {
 
 func (s *state) addCursor(c *Cursor) {
 	s.cursors[c.Name] = c
-	s.ranks.byCommit.ReplaceOrInsert(c.commitRank(), c)
+	s.ranks.byPassed.ReplaceOrInsert(c.passedRank(), c)
 	s.ranks.byUse.ReplaceOrInsert(c.useRank(), c)
 	s.ranks.bytes += cursorBytes(c.Name, c.Filter)
 }
 
 func (s *state) dropCursor(c *Cursor) {
 	delete(s.cursors, c.Name)
-	s.ranks.byCommit.Delete(c.commitRank())
+	s.ranks.byPassed.Delete(c.passedRank())
 	s.ranks.byUse.Delete(c.useRank())
 	s.ranks.bytes -= cursorBytes(c.Name, c.Filter)
 }
 
-// placeCursor puts a cursor at what it has committed.
-func (a *applier) placeCursor(c *Cursor, committed uint64) {
-	if committed == c.Committed {
-		return
+// place is how far a cursor is; see the fields of Cursor.
+type place struct {
+	committed, scanned uint64
+	found              bool
+}
+
+// placeCursor puts a cursor at a place.
+func (a *applier) placeCursor(c *Cursor, at place) {
+	before := c.passedRank()
+	c.Committed, c.Scanned, c.Found = at.committed, at.scanned, at.found
+	if c.passedRank() != before {
+		a.s.ranks.byPassed.Delete(before)
+		a.s.ranks.byPassed.ReplaceOrInsert(c.passedRank(), c)
 	}
-	a.s.ranks.byCommit.Delete(c.commitRank())
-	c.Committed = committed
-	a.s.ranks.byCommit.ReplaceOrInsert(c.commitRank(), c)
 }
 
 // useCursor takes in that a cursor is used.

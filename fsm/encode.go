@@ -137,7 +137,7 @@ func (m *meta) encode() ([]byte, error) {
 	}
 	if m.NotHeld != (holdMark{}) {
 		o.object("not_held", func() {
-			o.uint("committed", m.NotHeld.Committed)
+			o.uint("passed", m.NotHeld.Passed)
 			if m.NotHeld.Name != "" {
 				o.string("name", m.NotHeld.Name)
 			}

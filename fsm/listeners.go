@@ -11,6 +11,8 @@ func (a *applier) decideListeners(c frame.Command) (Result, error) {
 	switch c := c.(type) {
 	case frame.ClientPut:
 		return a.putClient(c), nil
+	case frame.CursorsScanned:
+		return a.cursorsScanned(c)
 	case frame.ChainOverdue:
 		return a.chainOverdue(c), nil
 	case frame.Pressure:

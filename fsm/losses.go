@@ -146,7 +146,7 @@ func (l *loss) join(next *loss) {
 // recordLoss records what a trim from one offset to another takes from the cursors that it
 // passes, and forgets what no cursor has before it any more. The blocks are still there.
 func (a *applier) recordLoss(from, to uint64) error {
-	lowest, _, some := a.s.ranks.byCommit.Min()
+	lowest, _, some := a.s.ranks.byPassed.Min()
 	if !some || lowest.rank >= to {
 		a.keepLosses(nil)
 		return nil
@@ -175,7 +175,7 @@ func (a *applier) recordLoss(from, to uint64) error {
 // atSeam reports whether a cursor would lose count where a loss from one offset is joined
 // with the next: it has its place within it, or at the seam.
 func (a *applier) atSeam(from, seam uint64) bool {
-	for range a.s.ranks.byCommit.Ascend(atLeast(from), below(seam)) {
+	for range a.s.ranks.byPassed.Ascend(atLeast(from), below(seam)) {
 		return true
 	}
 	return false
@@ -234,7 +234,7 @@ func (a *applier) keepLosses(list []loss) {
 // cursors have their places.
 func (a *applier) countLosses(from, to uint64) (list []loss, err error) {
 	list = []loss{{from: from, to: to, trims: 1}}
-	for place := range a.s.ranks.byCommit.Ascend(atLeast(from), below(to)) {
+	for place := range a.s.ranks.byPassed.Ascend(atLeast(from), below(to)) {
 		if last := &list[len(list)-1]; place.rank+1 > last.from {
 			if len(list) == maxLosses {
 				break
@@ -288,10 +288,10 @@ func (a *applier) countLosses(from, to uint64) (list []loss, err error) {
 	return list, err
 }
 
-// gapOf is what was trimmed and a cursor has not committed, nil where that is nothing. Its
+// gapOf is what was trimmed and a cursor has not passed, nil where that is nothing. Its
 // types are shared.
 func (s *state) gapOf(c *Cursor) *log.Gap {
-	next, first := c.Committed+1, s.meta.First
+	next, first := c.Passed()+1, s.meta.First
 	if next >= first {
 		return nil
 	}

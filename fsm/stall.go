@@ -47,10 +47,11 @@ func (c *Cursor) movedAt() int64 {
 	return c.Moved.UnixNano()
 }
 
-// openSince is when the first event behind a cursor's commit was appended; those of this
-// entry are now. Everything is committed where there is none.
+// openSince is when the first event that a cursor has not passed was appended; those of this
+// entry are now. Nothing is open where there is none. Where NextKnown does not hold, what is
+// open was appended then, or later.
 func (a *applier) openSince(c *Cursor) (at int64, some bool, err error) {
-	offset := max(c.Committed+1, a.s.meta.First)
+	offset := max(c.Passed()+1, a.s.meta.First)
 	switch {
 	case offset > a.tail():
 		return 0, false, nil
@@ -71,13 +72,19 @@ func (a *applier) cursorMoved(c *Cursor) {
 	}
 	c.Moved = a.time()
 	a.watchStalls()
+	a.wake(c)
+}
+
+// wake has it decided at the end of the entry whether a stalled cursor has recovered.
+func (a *applier) wake(c *Cursor) {
 	if c.Stalled != nil && !slices.Contains(a.woken, c.Name) {
 		a.woken = append(a.woken, c.Name)
 	}
 }
 
 // tellRecoveries tells of the cursors that were stalled, have moved, and are not any more:
-// they are at the end, or what is open is young.
+// they are at the end, or what is open is young. One of which it is not known what is open
+// stays stalled until the leader has found out.
 func (a *applier) tellRecoveries() error {
 	for _, name := range a.woken {
 		if c := a.s.cursors[name]; c != nil && c.Stalled != nil {
@@ -106,7 +113,7 @@ func (a *applier) tellRecovery(c *Cursor) error {
 }
 
 func (a *applier) lagOf(c *Cursor, open int64, some bool) map[string]any {
-	p := map[string]any{"cursor": c.Name, "group": c.Group != nil, "committed": c.Committed, "lag_events": a.tail() - min(c.Committed, a.tail()), "lag_seconds": 0}
+	p := map[string]any{"cursor": c.Name, "group": c.Group != nil, "committed": c.Committed, "lag_events": a.tail() + 1 - max(c.Passed()+1, min(a.s.meta.First, a.tail()+1)), "lag_seconds": 0}
 	if some {
 		p["lag_seconds"] = int64(time.Duration(a.now-open) / time.Second)
 	}
@@ -122,7 +129,7 @@ func (a *applier) tellStalls() error {
 	}
 	due, opens := int64(math.MaxInt64), map[string]int64{}
 	for name, c := range a.s.cursors {
-		if c.Stalled != nil || c.Committed >= a.tail() {
+		if c.Stalled != nil || c.Passed() >= a.tail() || !c.NextKnown() {
 			continue
 		}
 		at := stallDeadline(0, c.movedAt(), after)

@@ -153,21 +153,21 @@ func (a *applier) drop(from, to []byte) error {
 	return it.Error()
 }
 
-// holdMark is a cursor's place among all: no cursor before it, by what it has committed
+// holdMark is a cursor's place among all: no cursor before it, by what it has passed
 // and then by name, keeps anything from a trim. Whatever lets such a cursor keep something
 // again lowers the mark.
 type holdMark struct {
-	Committed uint64 `json:"committed"`
-	Name      string `json:"name,omitzero"`
+	Passed uint64 `json:"passed"`
+	Name   string `json:"name,omitzero"`
 }
 
-func (h holdMark) rank() ranked[uint64] { return ranked[uint64]{h.Committed, h.Name} }
+func (h holdMark) rank() ranked[uint64] { return ranked[uint64]{h.Passed, h.Name} }
 
 // mayHold takes in that a cursor has another place or policy, by which it may keep
 // something from a trim.
 func (a *applier) mayHold(c *Cursor) {
-	if c.commitRank().compare(a.s.meta.NotHeld.rank()) < 0 {
-		a.s.meta.NotHeld = holdMark{c.Committed, c.Name}
+	if c.passedRank().compare(a.s.meta.NotHeld.rank()) < 0 {
+		a.s.meta.NotHeld = holdMark{c.Passed(), c.Name}
 	}
 }
 
@@ -227,19 +227,19 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 		return plan, err
 	}
 	if holder != nil {
-		want, plan.HeldBy = holder.Committed+1, holder.Name
+		want, plan.HeldBy = holder.Passed()+1, holder.Name
 	}
 	return p.settle(t, plan, want)
 }
 
-// holder returns the cursor with the lowest commit of those that keep events below an
+// holder returns the cursor that has passed least of those that keep events below an
 // offset, nil where none does.
 func (p *planner) holder(t frame.Trim, below uint64) (*Cursor, error) {
 	if t.Force || below < 2 {
 		return nil, nil
 	}
-	end := holdMark{Committed: below - 1}
-	for place, c := range p.s.ranks.byCommit.Ascend(btreemap.GE(p.notHeld.rank()), btreemap.LT(end.rank())) {
+	end := holdMark{Passed: below - 1}
+	for place, c := range p.s.ranks.byPassed.Ascend(btreemap.GE(p.notHeld.rank()), btreemap.LT(end.rank())) {
 		p.notHeld = holdMark{place.rank, place.name}
 		if t.Retention && p.checked == maxHoldsChecked {
 			return c, nil
@@ -269,7 +269,7 @@ func (p *planner) settle(t frame.Trim, plan trimPlan, want uint64) (trimPlan, er
 	if t.Retention {
 		return plan, nil // nobody is answered
 	}
-	for place := range p.s.ranks.byCommit.Ascend(atLeast[uint64](0), below(plan.First-1)) {
+	for place := range p.s.ranks.byPassed.Ascend(atLeast[uint64](0), below(plan.First-1)) {
 		plan.Passed = append(plan.Passed, place.name)
 		if len(plan.Passed) == maxPassedNamed {
 			break
@@ -383,10 +383,10 @@ func (p *planner) firstWhere(holds func(*log.Columns) bool) (uint64, error) {
 func (p *planner) holds(c *Cursor) (bool, error) {
 	set := &p.s.settings
 	events := cmpOr(c.Policy.HoldEvents, set.CursorHoldEvents)
-	if events > 0 && p.s.meta.Last-c.Committed > events {
+	if events > 0 && p.s.meta.Last-c.Passed() > events {
 		return false, nil
 	}
-	held, err := p.heldBlock(max(c.Committed+1, p.s.meta.First))
+	held, err := p.heldBlock(max(c.Passed()+1, p.s.meta.First))
 	if err != nil || held == nil {
 		return err == nil, err
 	}

@@ -159,7 +159,7 @@ func TestWhatBecameOfAnEventIsExplained(t *testing.T) {
 	s.ok("PUT", "/v1/cursors/c", `{"filter":{"types":["HOST_*"],"sources":["s0","s1"],"keys":["k0","k1"]}}`)
 	s.ok("PUT", "/v1/cursors/late", `{"from":6}`)
 	s.fate("c", 2, fatePending, "nobody has opened")
-	s.fate("late", 3, fateSkipped, "made to begin behind")
+	s.fate("late", 3, fateBefore, "began after it")
 	s.open("c")
 	if v := s.fate("c", 2, fatePending, "whether its reader has it"); v.InFront != 1 || v.Duplicates == nil || v.Duplicates.Suppressed != 1 || v.Event.Type != "HOST_ONLINE" {
 		t.Errorf("%+v", v)
@@ -171,7 +171,7 @@ func TestWhatBecameOfAnEventIsExplained(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	s.ok("POST", "/v1/cursors/c/commit", `{"offset":2,"generation":1}`)
-	s.fate("c", 2, fateCommitted, "made, which may have begun behind it")
+	s.fate("c", 2, fateCommitted, "its reader has committed it")
 	s.publish("HOST_ONLINE", 9, 9) // 9
 	s.ok("POST", "/v1/cursors/c/seek", `{"to":5}`)
 	if v := s.fate("c", 4, fateSkipped, "from 2 to 4"); v.Seek == nil {
@@ -181,6 +181,8 @@ func TestWhatBecameOfAnEventIsExplained(t *testing.T) {
 	s.fate("c", 9, fateCommitted, "its reader has committed it")
 	s.ok("POST", "/v1/cursors/late/seek", `{"to":2}`)
 	s.open("late")
+	s.fate("late", 1, fateBefore, "began after it") // what the seek went back to is not any more
+	s.fate("late", 3, fatePending, "whether its reader has it")
 	s.ok("POST", "/v1/compact", `{"before":8,"force":true}`)
 	if v := s.fate("late", 4, fateTrimmed, "gap"); v.Gap == nil || v.Gap.To != 6 || !v.Trimmed {
 		t.Errorf("%+v", v)

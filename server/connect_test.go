@@ -225,7 +225,7 @@ func TestConnectCursors(t *testing.T) {
 	c := ringlogv1connect.NewCursorServiceClient(h2c(t), s.url)
 	ctx := t.Context()
 	made, err := c.CreateCursor(ctx, connect.NewRequest(&ringlogv1.CreateCursorRequest{Name: "c", Filter: &ringlogv1.Filter{Types: []string{"B"}}}))
-	if err != nil || made.Msg.Cursor.LagEvents != 7 {
+	if err != nil || made.Msg.Cursor.LagEvents != 3 {
 		t.Fatalf("%v %v", made, err)
 	}
 	opened, err := c.OpenCursor(ctx, connect.NewRequest(&ringlogv1.OpenCursorRequest{Name: "c"}))

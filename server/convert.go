@@ -84,7 +84,7 @@ func cursorToWire(c cursorView) *ringlogv1.Cursor {
 	return &ringlogv1.Cursor{Name: c.Name, Filter: filterToWire(c.Filter), Committed: c.Committed, Generation: c.Generation,
 		Created: timestamppb.New(c.Created), Touched: timestamppb.New(c.Touched),
 		Policy: &ringlogv1.CursorPolicy{HoldEvents: c.Policy.HoldEvents, HoldBytes: c.Policy.HoldBytes, HoldFor: durationpb.New(c.Policy.HoldFor)},
-		Gap:    gapToWire(c.Gap), LagEvents: c.LagEvents, LagTime: durationpb.New(c.lag)}
+		Gap:    gapToWire(c.Gap), LagEvents: c.LagEvents, LagTime: durationpb.New(c.lag), LagAtLeast: c.LagAtLeast}
 }
 
 func policyFromWire(p *ringlogv1.CursorPolicy) (frame.CursorPolicy, error) {

@@ -12,37 +12,30 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// cursorView is a cursor with how far it is behind.
+// cursorView is a cursor with what it is still to get.
 type cursorView struct {
 	fsm.Cursor
-	LagEvents  uint64        `json:"lag_events"`
-	LagSeconds float64       `json:"lag_seconds"` // how long the oldest uncommitted event waits
-	lag        time.Duration // the same
+	LagEvents  uint64        `json:"lag_events"`             // that match, and that a group has not settled
+	LagSeconds float64       `json:"lag_seconds"`            // how long the oldest of them waits
+	LagAtLeast *uint64       `json:"lag_at_least,omitempty"` // set where not all was looked at: LagEvents is an upper bound
+	lag        time.Duration // LagSeconds
 	Group      *groupView    `json:"group,omitempty"` // where members share it
 }
 
 // view measures a cursor against the local log.
-func (s *service) view(c fsm.Cursor) cursorView {
-	v := cursorView{Cursor: c, Group: s.groupOf(&c)}
-	l := s.machine().Log()
-	first, last := l.Bounds()
-	if c.Committed >= last {
-		return v
-	}
-	v.LagEvents = last - c.Committed
-	if cols, err := l.Columns(max(first, c.Committed+1)); err == nil {
-		v.lag = max(0, time.Since(cols.AppendedAt)) // replicated time stands still while nothing is appended
-		v.LagSeconds = v.lag.Seconds()
-	}
-	return v
+func (s *service) view(c fsm.Cursor) cursorView { return s.lagMeter(lagBlocks).view(c) }
+
+func (m *lagMeter) view(c fsm.Cursor) cursorView {
+	l := m.of(&c)
+	return cursorView{Cursor: c, LagEvents: l.events, LagSeconds: l.wait.Seconds(), LagAtLeast: l.atLeast, lag: l.wait, Group: m.s.groupOf(&c)}
 }
 
 func (s *service) cursors() []cursorView { return s.views(s.machine().Cursors()) }
 
 func (s *service) views(cursors []fsm.Cursor) []cursorView {
-	list := make([]cursorView, len(cursors))
+	list, m := make([]cursorView, len(cursors)), s.lagMeter(lagBlocksListed)
 	for i, c := range cursors {
-		list[i] = s.view(c)
+		list[i] = m.view(c)
 	}
 	return list
 }
@@ -204,7 +197,7 @@ func (s *service) openCursorTail(ctx context.Context, r readCursor) (*tail, curs
 	if err != nil {
 		return nil, cursorView{}, err
 	}
-	next := max(c.Committed+1, r.from)
+	next := max(c.Passed()+1, r.from)
 	t := s.newTail(tailRequest{filter: c.Filter, limit: r.limit, follow: r.follow, spans: r.spans}, next)
 	t.cursor = r.name
 	t.check = func() error { return s.holds(r) }

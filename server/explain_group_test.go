@@ -23,7 +23,7 @@ func TestWhatAGroupDidWithAnEventIsExplained(t *testing.T) {
 	s.fate("g", 2, fatePending, "not handed to a member yet")
 	settle(frame.GroupSettle{Reserved: 6, Done: []frame.Range{{From: 1, To: 1}, {From: 4, To: 4}},
 		Retries: []frame.GroupRetry{{Offset: 3, Deliveries: 2, Error: "boom"}, {Offset: 5}}})
-	s.fate("g", 4, fateCommitted, "not yet with others in front")
+	s.fate("g", 4, fateCommitted, "not yet others before it")
 	if v := s.fate("g", 2, fatePending, "perhaps handed to a member"); v.Deliveries != 1 || v.InFront != 0 {
 		t.Errorf("%+v", v)
 	}

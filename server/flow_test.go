@@ -34,11 +34,11 @@ func TestTranscript(t *testing.T) {
 		{"GET", "/v1/events?from=2&limit=1", "", `{"offset":2,"type":"TRAINING_COMPLETED","value":"training_completed","payload":{"config_key": "hex8_2p", "loss": 0.5},"source":"t3","key":"hex8_2p","appended_at":"TIME","term":TERM,"hash":"HASH"}`},
 		{"GET", "/v1/dedup/2", "", `{"offset":2,"type":"TRAINING_COMPLETED","hash":"HASH","kind":"content","source":"t3","appended_at":"TIME","suppressed":1,"first_suppressed":"TIME","last_suppressed":"TIME","sources":[{"source":"t4","count":1}],"in_window":true,"until":"TIME"}`},
 		{"PUT", "/v1/cursors/c", `{"from":"2","filter":{"types":["MODEL_*"]},"policy":{"hold_for":"2h"}}`,
-			`{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":1,"generation":0,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":3,"lag_seconds":LAG}`},
-		{"POST", "/v1/cursors/c/open", ``, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":1,"generation":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":3,"lag_seconds":LAG}`},
+			`{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":1,"generation":0,"start":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":1,"lag_seconds":LAG}`},
+		{"POST", "/v1/cursors/c/open", ``, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":1,"generation":1,"start":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":1,"lag_seconds":LAG}`},
 		{"GET", "/v1/cursors/c/events?generation=1", "", `{"offset":4,"type":"MODEL_PROMOTED","value":"model_promoted","payload":{},"appended_at":"TIME","term":TERM,"hash":"HASH","original_type":"PROMOTION_COMPLETE"}`},
-		{"POST", "/v1/cursors/c/commit", `{"offset":4,"generation":1}`, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":0,"lag_seconds":LAG}`},
-		{"POST", "/v1/cursors/c/commit", `{"offset":2,"generation":1}`, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":0,"lag_seconds":LAG}`},
+		{"POST", "/v1/cursors/c/commit", `{"offset":4,"generation":1}`, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"start":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":0,"lag_seconds":LAG}`},
+		{"POST", "/v1/cursors/c/commit", `{"offset":2,"generation":1}`, `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"start":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":0,"lag_seconds":LAG}`},
 		{"PUT", "/v1/settings/dedup.window", `{"value":"90s"}`, `{"key":"dedup.window","value":"90s","default":"60s","doc":"how long after an event was appended its key suppresses the same again"}`},
 		{"POST", "/v1/catalogue", `[{"name":"GPU_MELTED","category":"hardware","payload":[{"name":"gpu","type":"integer"}]}]`, `{"dry_run":false,"registered":["GPU_MELTED"]}`},
 		{"POST", "/v1/catalogue/validate", `[{"type":"gpu.melted","payload":{"gpu":"no"}},{"type":"LEADER_LOST"}]`,
@@ -46,7 +46,7 @@ func TestTranscript(t *testing.T) {
 		{"POST", "/v1/compact", `{"before":4,"dry_run":true}`, `{"first":4,"removed":3,"dry_run":true}`},
 		{"POST", "/v1/compact", `{"before":4}`, `{"first":4,"removed":3,"dry_run":false}`},
 		{"GET", "/v1/events", "", `{"offset":4,"type":"MODEL_PROMOTED","value":"model_promoted","payload":{},"appended_at":"TIME","term":TERM,"hash":"HASH","original_type":"PROMOTION_COMPLETE"}`},
-		{"DELETE", "/v1/cursors/c", "", `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":0,"lag_seconds":LAG}`},
+		{"DELETE", "/v1/cursors/c", "", `{"name":"c","filter":{"types":["MODEL_*"]},"policy":{"hold_for_ns":7200000000000},"committed":4,"generation":1,"start":1,"created":"TIME","touched":"TIME","moved":"TIME","lag_events":0,"lag_seconds":LAG}`},
 	}
 	for _, step := range steps {
 		a := s.ok(step.method, step.path, step.body)

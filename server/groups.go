@@ -84,10 +84,10 @@ func (s *service) group(name string) (cursorView, error) {
 }
 
 func (s *service) listGroups() []cursorView {
-	list := []cursorView{}
+	list, m := []cursorView{}, s.lagMeter(lagBlocksListed)
 	for _, c := range s.machine().Cursors() {
 		if c.Group != nil {
-			list = append(list, s.view(c))
+			list = append(list, m.view(c))
 		}
 	}
 	return list

@@ -15,13 +15,14 @@ import (
 
 // What may have become of an event for a cursor.
 const (
-	fatePending   = "pending"   // it will be read; not committed yet
-	fateCommitted = "committed" // its reader said that it was handled
-	fateSkipped   = "skipped"   // the last seek passed over it
-	fateFiltered  = "filtered"  // the cursor does not get it
-	fateDead      = "dead"      // there is a dead letter of it
-	fateRedriven  = "redriven"  // its dead letter was appended again, and that is pending
-	fateTrimmed   = "trimmed"   // it is gone, and the cursor had not committed it
+	fatePending   = "pending"       // it will be read; not committed yet
+	fateCommitted = "committed"     // its reader said that it was handled
+	fateBefore    = "before-cursor" // the cursor began after it
+	fateSkipped   = "skipped"       // the last seek passed over it
+	fateFiltered  = "filtered"      // the cursor does not get it
+	fateDead      = "dead"          // there is a dead letter of it
+	fateRedriven  = "redriven"      // its dead letter was appended again, and that is pending
+	fateTrimmed   = "trimmed"       // it is gone, and the cursor had not committed it
 )
 
 // deliveryView tells what became of an event for a cursor, as far as a node can know: a
@@ -207,6 +208,8 @@ func (v *deliveryView) judge(c *fsm.Cursor) (fate, reason string) {
 		return fateFiltered, "the cursor's filter does not let it through"
 	case c.Settled(v.Offset):
 		return v.judgePassed(c)
+	case v.Trimmed && v.Offset <= c.Scanned:
+		return fateFiltered, fmt.Sprintf("the cursor's filter passes nothing up to %d; the event itself is trimmed", c.Scanned)
 	case v.Trimmed:
 		v.Gap = gapOver(c, v.Offset)
 		return fateTrimmed, "it was trimmed before the cursor had committed it: its reader is told of a gap"
@@ -236,18 +239,16 @@ func (v *deliveryView) judgeOpen(g *fsm.Group) string {
 func (v *deliveryView) judgePassed(c *fsm.Cursor) (fate, reason string) {
 	switch seek := c.LastSeek; {
 	case v.Offset > c.Committed:
-		return fateCommitted, "the group is through with it, and not yet with others in front of it"
+		return fateCommitted, "the group has settled it, and not yet others before it"
 	case seek != nil && seek.From < v.Offset && v.Offset <= seek.To:
 		v.Seek = seek
 		return fateSkipped, fmt.Sprintf("the cursor was moved over it, from %d to %d", seek.From, seek.To)
+	case v.Offset <= c.Start || c.Generation == 0:
+		return fateBefore, "the cursor began after it: it was never handed to a reader"
 	case v.Trimmed:
-		return fateCommitted, "the cursor stands behind it; the event is trimmed, so no more is known"
-	case c.Generation == 0:
-		return fateSkipped, "nobody has opened the cursor yet: it was made to begin behind this event"
-	case v.Event.AppendedAt.Before(c.Created):
-		return fateCommitted, "the cursor stands behind it; it was appended before the cursor was made, which may have begun behind it"
+		return fateCommitted, "the cursor has moved past it; the event is trimmed, so no more is known"
 	}
-	return fateCommitted, "its reader has committed it, or an offset behind it"
+	return fateCommitted, "its reader has committed it, or an offset after it"
 }
 
 func gapOver(c *fsm.Cursor, offset uint64) *log.Gap {

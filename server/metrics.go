@@ -151,7 +151,7 @@ func (c *nodeCollector) collectState(send func(string, string, float64, ...strin
 		oldest = time.Since(at).Seconds()
 	}
 	send("dead_letter_oldest_seconds", "Age of the oldest dead letter; 0 where there is none.", oldest)
-	c.collectCursors(stats.Last, send)
+	c.collectCursors(send)
 }
 
 // collectGroup shows what the leader knows of a group.

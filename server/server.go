@@ -93,6 +93,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.chains = newChainWatch(s)
 	s.calls.Go(func() { s.chains.run(s.ctx) }) // ends when Close begins
+	s.calls.Go(func() { newCursorScanner(s).run(s.ctx) })
 	return s, nil
 }
 

@@ -22,7 +22,7 @@ func notable(cursors []fsm.Cursor, most int) []fsm.Cursor {
 		if stalled := cmp.Compare(asNumber(b.Stalled != nil), asNumber(a.Stalled != nil)); stalled != 0 {
 			return stalled
 		}
-		return cmp.Compare(a.Committed, b.Committed)
+		return cmp.Compare(a.Passed(), b.Passed())
 	})
 	chosen = chosen[:most]
 	slices.SortFunc(chosen, func(a, b fsm.Cursor) int { return strings.Compare(a.Name, b.Name) })
@@ -37,19 +37,22 @@ func asNumber(b bool) float64 {
 }
 
 // collectCursors shows all cursors in sums, and some by name.
-func (c *nodeCollector) collectCursors(last uint64, send func(string, string, float64, ...string)) {
+func (c *nodeCollector) collectCursors(send func(string, string, float64, ...string)) {
 	cursors := c.node.Machine().Cursors()
 	stalled, most := 0, uint64(0)
 	for i := range cursors {
 		stalled += int(asNumber(cursors[i].Stalled != nil))
-		most = max(most, last-min(cursors[i].Committed, last))
 	}
 	send("cursors_stalled", "Cursors that are reported to stand still.", float64(stalled))
-	send("cursor_lag_events_max", "Events after the commit of the cursor that lags most.", float64(most))
+	lags := c.ops.lagMeter(lagBlocksListed)
 	for _, cursor := range notable(cursors, notableCursors) {
-		name := strings.ToValidUTF8(cursor.Name, "?")
-		send("cursor_lag_events", "Events after a cursor's commit, of the cursors that stand still or lag most.", float64(last-min(cursor.Committed, last)), "cursor", name)
+		lag, name := lags.of(&cursor), strings.ToValidUTF8(cursor.Name, "?")
+		most = max(most, lag.events)
+		send("cursor_lag_events", "Events that readers are still to get, at most, of the cursors that stand still or have passed least.",
+			float64(lag.events), "cursor", name)
+		send("cursor_lag_seconds", "How long the oldest of these events has waited, at most.", lag.wait.Seconds(), "cursor", name)
 		c.collectGroup(&cursor, send)
 		send("cursor_stalled", "1 for a cursor that is reported to stand still.", asNumber(cursor.Stalled != nil), "cursor", name)
 	}
+	send("cursor_lag_events_max", "The most events that the readers of one of these cursors are still to get.", float64(most))
 }

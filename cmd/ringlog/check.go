@@ -143,16 +143,16 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 		state = checkCritical
 	}
 	for _, c := range s.Cursors {
-		age := time.Duration(c.LagSeconds * float64(time.Second))
+		lag, age := c.lag()
 		level := checkOK
 		switch {
-		case over(c.LagEvents, o.critLag) || over(age, o.critAge):
+		case over(lag, o.critLag) || over(age, o.critAge):
 			level = checkCritical
-		case over(c.LagEvents, o.warnLag) || over(age, o.warnAge):
+		case over(lag, o.warnLag) || over(age, o.warnAge):
 			level = checkWarning
 		}
 		if level != checkOK {
-			words = append(words, fmt.Sprintf("cursor %s is %d events and %s behind", c.Name, c.LagEvents, c.lagTime()))
+			words = append(words, fmt.Sprintf("cursor %s lags by %s events, %s", c.Name, c.lagText(), c.lagTime()))
 		}
 		state = max(state, level)
 	}
@@ -166,7 +166,8 @@ func over[T uint64 | time.Duration](value, limit T) bool { return limit > 0 && v
 func performance(s nodeStatus) string {
 	lag := uint64(0)
 	for _, c := range s.Cursors {
-		lag = max(lag, c.LagEvents)
+		least, _ := c.lag()
+		lag = max(lag, least)
 	}
 	events := s.LastOffset - min(s.FirstOffset-min(s.FirstOffset, 1), s.LastOffset)
 	return fmt.Sprintf("events=%d offset=%dc healthy_voters=%d max_cursor_lag=%d", events, s.LastOffset, s.Quorum.Healthy, min(lag, math.MaxInt64))

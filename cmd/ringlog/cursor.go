@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,8 @@ import (
 type cursorInfo struct {
 	fsm.Cursor
 	LagEvents  uint64  `json:"lag_events"`
-	LagSeconds float64 `json:"lag_seconds"` // how long the oldest event waits that is not committed
+	LagSeconds float64 `json:"lag_seconds"`            // how long the oldest of them waits
+	LagAtLeast *uint64 `json:"lag_at_least,omitempty"` // set where LagEvents is an upper bound
 	// Group is set where members share the cursor; it stands for the state's own.
 	Group *groupInfo `json:"group,omitempty"`
 }
@@ -32,6 +34,26 @@ func (c cursorInfo) kind() string {
 		return "group"
 	}
 	return "cursor"
+}
+
+// lag is how many events a cursor lags by for certain, and for how long.
+func (c cursorInfo) lag() (uint64, time.Duration) {
+	age := time.Duration(c.LagSeconds * float64(time.Second))
+	switch {
+	case c.LagAtLeast == nil:
+		return c.LagEvents, age
+	case *c.LagAtLeast == 0:
+		return 0, 0
+	}
+	return *c.LagAtLeast, age
+}
+
+// lagText is how many events a cursor lags by, or between which bounds that is.
+func (c cursorInfo) lagText() string {
+	if c.LagAtLeast == nil {
+		return strconv.FormatUint(c.LagEvents, 10)
+	}
+	return fmt.Sprintf("%d to %d", *c.LagAtLeast, c.LagEvents)
 }
 
 func (c cursorInfo) lagTime() string {
@@ -73,7 +95,7 @@ func listCursors(ctx context.Context, sh *shell) error {
 		return err
 	}
 	return emitEach(sh, list, table.Row{"name", "committed", "lag", "behind", "kind", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
-		return table.Row{c.Name, c.Committed, c.LagEvents, c.lagTime(), c.kind(), c.Generation, filterText(c.Filter), gapText(c)}
+		return table.Row{c.Name, c.Committed, c.lagText(), c.lagTime(), c.kind(), c.Generation, filterText(c.Filter), gapText(c)}
 	})
 }
 
@@ -84,7 +106,7 @@ func cursorLag(ctx context.Context, sh *shell) error {
 	}
 	slices.SortStableFunc(list, func(a, b cursorInfo) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
 	return emitEach(sh, list, table.Row{"name", "lag", "behind", "stands still"}, func(c cursorInfo) table.Row {
-		return table.Row{c.Name, c.LagEvents, c.lagTime(), stallText(c.Cursor)}
+		return table.Row{c.Name, c.lagText(), c.lagTime(), stallText(c.Cursor)}
 	})
 }
 
@@ -130,7 +152,7 @@ func showCursor(ctx context.Context, sh *shell, name string) error {
 
 func (sh *shell) printCursor(c cursorInfo) error {
 	return sh.emit(c, func() error {
-		pairs := []any{"name", c.Name, "kind", c.kind(), "committed", c.Committed, "lag", fmt.Sprintf("%d events, %s", c.LagEvents, c.lagTime()),
+		pairs := []any{"name", c.Name, "kind", c.kind(), "committed", c.Committed, "lag", fmt.Sprintf("%s events, %s", c.lagText(), c.lagTime()),
 			"stands still", stallText(c.Cursor), "generation", c.Generation, "filter", filterText(c.Filter), "gap", gapText(c),
 			"created", localTime(c.Created), "last used", localTime(c.Touched), "may hold back", policyText(c.Policy)}
 		if c.Group != nil {
@@ -269,7 +291,7 @@ func removeAt(ctx context.Context, sh *shell, path string, leave consent) error 
 		return err
 	}
 	if leave.dryRun {
-		sh.say("%s would be removed; it has committed %d and is %d events behind", c.Name, c.Committed, c.LagEvents)
+		sh.say("%s would be removed; it has committed %d and lags by %s events", c.Name, c.Committed, c.lagText())
 		return nil
 	}
 	if err := sh.confirm(leave, "Remove the %s %q, which has committed %d?", c.kind(), c.Name, c.Committed); err != nil {

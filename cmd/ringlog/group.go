@@ -78,7 +78,7 @@ func listGroups(ctx context.Context, sh *shell) error {
 		return err
 	}
 	return emitEach(sh, answer.Groups, table.Row{"name", "members", "committed", "lag", "behind", "pending", "redelivering", "filter"}, func(c cursorInfo) table.Row {
-		return table.Row{c.Name, c.Group.Members, c.Committed, c.LagEvents, c.lagTime(), c.Group.Pending, c.Group.Redelivering, filterText(c.Filter)}
+		return table.Row{c.Name, c.Group.Members, c.Committed, c.lagText(), c.lagTime(), c.Group.Pending, c.Group.Redelivering, filterText(c.Filter)}
 	})
 }
 

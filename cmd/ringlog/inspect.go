@@ -205,10 +205,14 @@ func offlineCursors(_ context.Context, sh *shell, o inspectOptions) error {
 		_, last := f.machine.Log().Bounds()
 		var list []cursorInfo
 		for _, c := range f.machine.Cursors() {
-			list = append(list, cursorInfo{Cursor: c, LagEvents: last - min(last, c.Committed), Group: storedGroup(c.Group)})
+			one := cursorInfo{Cursor: c, LagEvents: last - min(last, c.Passed()), Group: storedGroup(c.Group)}
+			if !c.Filter.Empty() && one.LagEvents > 0 { // nothing looks at the events here
+				one.LagAtLeast = new(uint64)
+			}
+			list = append(list, one)
 		}
 		return emitEach(sh, list, table.Row{"name", "committed", "lag", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
-			return table.Row{c.Name, c.Committed, c.LagEvents, c.Generation, filterText(c.Filter), gapText(c)}
+			return table.Row{c.Name, c.Committed, c.lagText(), c.Generation, filterText(c.Filter), gapText(c)}
 		})
 	})
 }

@@ -74,7 +74,7 @@ func membersText(members []raftnode.MemberStatus) string {
 func cursorsText(cursors []cursorInfo) string {
 	var parts []string
 	for _, c := range cursors {
-		parts = append(parts, fmt.Sprintf("%s at %d (lag %d)", c.Name, c.Committed, c.LagEvents))
+		parts = append(parts, fmt.Sprintf("%s at %d (lag %s)", c.Name, c.Committed, c.lagText()))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "none")
 }
@@ -138,7 +138,7 @@ func problems(s nodeStatus) []string {
 		add(true, "%d edges of runs are overdue: see ringlog chain %s", n, s.Overdue.List[0].CorrelationID)
 	}
 	for _, c := range s.Cursors {
-		add(c.Stalled != nil, "the cursor %s stands still, %d events behind: see ringlog cursor lag", c.Name, c.LagEvents)
+		add(c.Stalled != nil, "the cursor %s is stalled with %s events to get: see ringlog cursor lag", c.Name, c.lagText())
 	}
 	for _, m := range s.Members {
 		switch {

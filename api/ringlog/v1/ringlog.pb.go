@@ -1490,17 +1490,20 @@ func (x *ExplainDedupResponse) GetExplanationJson() string {
 }
 
 type Cursor struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Filter        *Filter                `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
-	Committed     uint64                 `protobuf:"varint,3,opt,name=committed,proto3" json:"committed,omitempty"`
-	Generation    uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
-	Created       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
-	Touched       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=touched,proto3" json:"touched,omitempty"`
-	Policy        *CursorPolicy          `protobuf:"bytes,7,opt,name=policy,proto3" json:"policy,omitempty"`
-	Gap           *Gap                   `protobuf:"bytes,8,opt,name=gap,proto3" json:"gap,omitempty"`
-	LagEvents     uint64                 `protobuf:"varint,9,opt,name=lag_events,json=lagEvents,proto3" json:"lag_events,omitempty"`
-	LagTime       *durationpb.Duration   `protobuf:"bytes,10,opt,name=lag_time,json=lagTime,proto3" json:"lag_time,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Name       string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Filter     *Filter                `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	Committed  uint64                 `protobuf:"varint,3,opt,name=committed,proto3" json:"committed,omitempty"`
+	Generation uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	Created    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
+	Touched    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=touched,proto3" json:"touched,omitempty"`
+	Policy     *CursorPolicy          `protobuf:"bytes,7,opt,name=policy,proto3" json:"policy,omitempty"`
+	Gap        *Gap                   `protobuf:"bytes,8,opt,name=gap,proto3" json:"gap,omitempty"`
+	LagEvents  uint64                 `protobuf:"varint,9,opt,name=lag_events,json=lagEvents,proto3" json:"lag_events,omitempty"` // that match, and that a group has not settled
+	LagTime    *durationpb.Duration   `protobuf:"bytes,10,opt,name=lag_time,json=lagTime,proto3" json:"lag_time,omitempty"`       // how long the oldest of them waits
+	// Set where the node did not look at all of the log that follows: lag_events is then an
+	// upper bound, and lag_time too if this is 0.
+	LagAtLeast    *uint64 `protobuf:"varint,11,opt,name=lag_at_least,json=lagAtLeast,proto3,oneof" json:"lag_at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1603,6 +1606,13 @@ func (x *Cursor) GetLagTime() *durationpb.Duration {
 		return x.LagTime
 	}
 	return nil
+}
+
+func (x *Cursor) GetLagAtLeast() uint64 {
+	if x != nil && x.LagAtLeast != nil {
+		return *x.LagAtLeast
+	}
+	return 0
 }
 
 type CursorPolicy struct {
@@ -3848,7 +3858,7 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x04hash\x18\x02 \x01(\tH\x00R\x04hashB\t\n" +
 	"\asubject\"A\n" +
 	"\x14ExplainDedupResponse\x12)\n" +
-	"\x10explanation_json\x18\x01 \x01(\tR\x0fexplanationJson\"\x9c\x03\n" +
+	"\x10explanation_json\x18\x01 \x01(\tR\x0fexplanationJson\"\xd4\x03\n" +
 	"\x06Cursor\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x06filter\x18\x02 \x01(\v2\x12.ringlog.v1.FilterR\x06filter\x12\x1c\n" +
@@ -3863,7 +3873,10 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\n" +
 	"lag_events\x18\t \x01(\x04R\tlagEvents\x124\n" +
 	"\blag_time\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\alagTime\"\x84\x01\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\alagTime\x12%\n" +
+	"\flag_at_least\x18\v \x01(\x04H\x00R\n" +
+	"lagAtLeast\x88\x01\x01B\x0f\n" +
+	"\r_lag_at_least\"\x84\x01\n" +
 	"\fCursorPolicy\x12\x1f\n" +
 	"\vhold_events\x18\x01 \x01(\x04R\n" +
 	"holdEvents\x12\x1d\n" +
@@ -4245,6 +4258,7 @@ func file_ringlog_v1_ringlog_proto_init() {
 		(*ExplainDedupRequest_Offset)(nil),
 		(*ExplainDedupRequest_Hash)(nil),
 	}
+	file_ringlog_v1_ringlog_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -1,0 +1,54 @@
+package frame
+
+import "encoding/binary"
+
+// KindCursorsScanned is of LevelDelivery.
+const KindCursorsScanned Kind = 37
+
+// MaxScans is how many cursors one command may be about.
+const MaxScans = 256
+
+// CursorsScanned reports what the leader found after the commits of cursors and groups,
+// which only the events themselves can say. It bounds lag, stalls and what cursors hold back
+// by the events that a subscriber would get.
+type CursorsScanned struct {
+	Scans []CursorScan
+}
+
+// CursorScan is about one cursor, as it was at Created and with Generation. Of the offsets
+// after From up to To the filter passes none that a group has not settled. Match says that
+// it passes the one after To.
+type CursorScan struct {
+	Name       string
+	Created    int64 // Unix nanoseconds; tells a cursor from one of its name that was removed
+	Generation uint64
+	From       uint64
+	To         uint64
+	Match      bool
+}
+
+// Kind implements Command.
+func (CursorsScanned) Kind() Kind { return KindCursorsScanned }
+
+func (c CursorsScanned) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(c.Scans)))
+	for _, s := range c.Scans {
+		b = binary.AppendVarint(appendString(b, s.Name), s.Created)
+		b = binary.AppendUvarint(binary.AppendUvarint(b, s.Generation), s.From)
+		b = appendBool(binary.AppendUvarint(b, s.To), s.Match)
+	}
+	return b
+}
+
+func (d *decoder) cursorsScanned() (c CursorsScanned) {
+	n := d.count(6)
+	if n > MaxScans {
+		d.fail("%d scans in one command", n)
+		return c
+	}
+	for range n {
+		c.Scans = append(c.Scans, CursorScan{Name: d.string(), Created: d.varint(), Generation: d.uvarint(), From: d.uvarint(),
+			To: d.uvarint(), Match: d.bool()})
+	}
+	return c
+}

@@ -1,0 +1,103 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/ringrift/ringlog/frame"
+)
+
+// The state machine does not look into events, so it cannot know which of them a filter
+// passes. The leader does, and puts what it found into the log: see frame.CursorScan.
+
+// Passed is the offset up to which a cursor has nothing open: it has committed that, or its
+// filter passes nothing in between. Lag, stalls, gaps and what it keeps from a trim count
+// from there.
+func (c *Cursor) Passed() uint64 { return max(c.Committed, c.Scanned) }
+
+// NextKnown reports whether the event after Passed is known to be open, as far as it is
+// there and was not trimmed. Of a group it must be asked where Done is known.
+func (c *Cursor) NextKnown() bool {
+	if c.Group != nil && ranges(c.Group.Done).has(c.Passed()+1) {
+		return false
+	}
+	return c.Filter.Empty() || c.Found && c.Scanned >= c.Committed
+}
+
+// cursorsScanned takes in what the leader found. What is about a cursor as it is no more,
+// or reports less than is known, changes nothing.
+func (a *applier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
+	for _, s := range c.Scans {
+		cur := a.s.cursors[s.Name]
+		if cur == nil || cur.Created.UnixNano() != s.Created || cur.Generation != s.Generation {
+			continue
+		}
+		passed := cur.Passed()
+		switch {
+		case s.From > passed || s.To < passed || s.To > a.tail() || s.Match && s.To == a.tail():
+			continue
+		case s.To == passed && (!s.Match || cur.Found && cur.Scanned == passed):
+			continue
+		}
+		a.placeCursor(cur, place{cur.Committed, s.To, s.Match})
+		if err := a.watchScanned(cur); err != nil {
+			return Result{}, err
+		}
+		a.savePlace(cur)
+	}
+	return Result{}, nil
+}
+
+// watchScanned has a cursor looked at when it would be stalled by what was found, or at the
+// end of this entry where it is stalled already.
+func (a *applier) watchScanned(c *Cursor) error {
+	after := a.s.settings.CursorStall
+	switch {
+	case c.Stalled != nil:
+		a.wake(c)
+		return nil
+	case !c.Found || after == 0:
+		return nil
+	}
+	open, some, err := a.openSince(c)
+	if some {
+		a.s.meta.StallDue = min(a.s.meta.StallDue, stallDeadline(open, c.movedAt(), after))
+	}
+	return err
+}
+
+// Unscanned returns up to n cursors that have not passed the tail and of which the next open
+// event is not known, or not known for certain, in the order of their names: those after a
+// name first.
+func (m *Machine) Unscanned(after string, n int) []Cursor {
+	return read(m, func(s *state) (list []Cursor) {
+		var names []string
+		for at, c := range s.ranks.byPassed.Ascend(atLeast[uint64](0), below(s.meta.Last)) {
+			if !c.Found || !c.NextKnown() {
+				names = append(names, at.name)
+			}
+		}
+		slices.SortFunc(names, func(a, b string) int {
+			return cmp.Or(compareBool(a <= after, b <= after), cmp.Compare(a, b))
+		})
+		for _, name := range names[:min(n, len(names))] {
+			c := s.cursors[name]
+			one := *s.view(c)
+			if c.Group != nil {
+				one.Group.Done = slices.Clone(c.Group.Done)
+			}
+			list = append(list, one)
+		}
+		return list
+	})
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}

@@ -89,6 +89,26 @@ func (n *Node) hear(peer rafttransport.Identity) bool {
 	return own != "" && peer.ClusterID == own && (r == nil || r.State() != raft.Leader)
 }
 
+// voteAs returns the id of a voter for a candidate that is a member without a vote, as far as
+// this node has heard: it may have been promoted meanwhile.
+func (n *Node) voteAs(candidate string) (voter string) {
+	listed := false
+	for _, s := range n.servers() {
+		switch {
+		case string(s.ID) != candidate && s.Suffrage == raft.Voter:
+			voter = string(s.ID)
+		case string(s.ID) == candidate && s.Suffrage == raft.Voter:
+			return ""
+		case string(s.ID) == candidate:
+			listed = true
+		}
+	}
+	if !listed {
+		return ""
+	}
+	return voter
+}
+
 // newerWord reports whether a member that is ahead of this node lists the peer
 // under this very incarnation: then it was removed and added again meanwhile.
 func (n *Node) newerWord(peer rafttransport.Identity) bool {

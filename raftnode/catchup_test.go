@@ -3,9 +3,12 @@ package raftnode
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // inBubble runs a test on three nodes whose time is free.
@@ -126,5 +129,39 @@ func TestFollowersHearOfACommitAtOnce(t *testing.T) {
 			}
 		}
 		s.settle()
+	})
+}
+
+// A promotion counts as soon as the leader and the new voter have it. Of the two voters that are
+// left when the leader falls then, one knows the other as a non-voter, and its own log ends before
+// the promotion: it has to give its vote all the same.
+func TestAVoterIsElectedByOneThatHasNotHeardOfItsPromotion(t *testing.T) {
+	inBubble(t, func(s *simulation) {
+		leader, promoted := s.leads(), s.follower()
+		var other string
+		for _, id := range s.ids {
+			if id != leader.cfg.ID && id != promoted {
+				other = id
+			}
+		}
+		demote := leader.raft.Load().DemoteVoter(raft.ServerID(promoted), 0, time.Second)
+		if err := demote.Error(); err != nil {
+			t.Fatal(err)
+		}
+		s.net.heal()
+		time.Sleep(time.Second)
+		s.net.cut(drop, link{from: leader.cfg.ID, to: other, via: raftPort})
+		address := raft.ServerAddress(s.config[promoted].RaftBind)
+		if err := leader.raft.Load().AddVoter(raft.ServerID(promoted), address, 0, time.Second).Error(); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(votersOf(s.nodes[other].servers()), promoted) {
+			t.Fatalf("%s has heard of the promotion", other)
+		}
+		s.crash(leader.cfg.ID)
+		time.Sleep(10 * time.Second)
+		if id := s.leaderID(""); id != promoted {
+			t.Errorf("%q leads, want %s", id, promoted)
+		}
 	})
 }

@@ -166,7 +166,7 @@ func (n *Node) openTransport() (err error) {
 	n.watch.heard = func(id string) time.Time { return n.contacts.newest(raft.ServerID(id)) }
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
-		Self: n.identity, Admit: n.admit, Hear: n.hear, Resolve: n.memberAt, Configured: n.mayVote,
+		Self: n.identity, Admit: n.admit, Hear: n.hear, VoteAs: n.voteAs, Resolve: n.memberAt, Configured: n.mayVote,
 		Covers: n.covers, Contradicts: n.contradicts, Overloaded: n.overloaded, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: newQuietLogger(n.logger.Named("transport")),
 	}
 	if n.cfg.Network != nil {

@@ -51,6 +51,7 @@ func (t *Transport) pump() {
 			if t.refuseVote(rpc) || t.refuseOther(rpc) || t.passOver(rpc) {
 				continue
 			}
+			t.judgeAsVoter(rpc)
 			boundCommit(rpc)
 			if rpc.Reader != nil {
 				rpc.Reader = arriving{rpc.Reader, t}

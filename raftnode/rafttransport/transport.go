@@ -73,6 +73,10 @@ type Options struct {
 	// cannot judge it by its own, older entries. Vote requests of such a peer are
 	// refused with Admit's error. nil is never.
 	Hear func(peer Identity) bool
+	// VoteAs returns the id of a voter in whose place raft judges a candidate that this
+	// node's newest configuration lists as a non-voter; "" leaves the candidate's own. nil
+	// never does.
+	VoteAs func(candidate string) string
 	// Resolve says which node should answer at an address. A dialled peer that
 	// answers under another id is refused. Required.
 	Resolve func(addr raft.ServerAddress) (nodeID string, ok bool)

@@ -37,6 +37,29 @@ func (t *Transport) refuseVote(rpc raft.RPC) bool {
 	return true
 }
 
+// judgeAsVoter lets raft judge a vote request by the candidate's term and log alone where this
+// node's newest configuration lists the candidate, but not as a voter yet. Raft servers answer
+// requests without consulting their configuration (Ongaro, section 4.1); hashicorp/raft does not:
+// a voter whose promotion had reached the leader that then fell and nobody else would never be
+// elected, and the others, whose logs end before it, would not be elected either.
+func (t *Transport) judgeAsVoter(rpc raft.RPC) {
+	if t.opts.VoteAs == nil {
+		return
+	}
+	var header *raft.RPCHeader
+	switch req := rpc.Command.(type) {
+	case *raft.RequestVoteRequest:
+		header = &req.RPCHeader
+	case *raft.RequestPreVoteRequest:
+		header = &req.RPCHeader
+	default:
+		return
+	}
+	if as := t.opts.VoteAs(string(header.ID)); as != "" {
+		header.ID = []byte(as) // raft looks the id up and uses it for nothing else
+	}
+}
+
 // noVote is the sentinel for which a candidate gets no vote; nil leaves it to raft.
 func (t *Transport) noVote(candidate string) error {
 	if !t.opts.Configured() {

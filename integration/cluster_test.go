@@ -359,6 +359,13 @@ func (c *cluster) client(endpoints ...string) *client.Client {
 	return cl
 }
 
+// forget drops the readers, which hold to the cluster that their nodes were of.
+func (c *cluster) forget() {
+	c.readersMu.Lock()
+	defer c.readersMu.Unlock()
+	c.readers = nil
+}
+
 // run runs the command line against the cluster and returns what it printed.
 func (c *cluster) run(args ...string) (string, error) {
 	c.t.Helper()

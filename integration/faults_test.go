@@ -161,6 +161,7 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 	alone.startAll()
 	compare(t, alone, l)
 	alone.write(l, 100)
+	c.forget() // a recovered cluster has an id of its own
 	for _, lost := range c.nodes[1:] {
 		if err := os.RemoveAll(lost.dir); err != nil {
 			t.Fatal(err)

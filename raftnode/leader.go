@@ -269,7 +269,10 @@ func (n *Node) hello(term uint64) frame.Hello {
 	}
 	h.ClusterID = uuid.NewString()
 	for _, p := range n.dir.Marker().Peers {
-		m := frame.Member{ID: p.ID, RaftAddr: p.Raft, HTTPAddr: p.HTTP, Incarnation: p.Incarnation, FeatureLevel: 1}
+		m := frame.Member{ID: p.ID, RaftAddr: p.Raft, HTTPAddr: p.HTTP, Incarnation: p.Incarnation, FeatureLevel: frame.LevelBase}
+		if s, answers := n.watch.last(p.ID); answers && s.report.Incarnation == p.Incarnation {
+			m.FeatureLevel, m.Version = s.report.FeatureLevel, s.report.Version
+		}
 		if p.ID == n.cfg.ID {
 			m = n.self()
 		}

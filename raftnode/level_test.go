@@ -15,7 +15,7 @@ func aboveBase() []frame.Command {
 		frame.Hello{Silence: 1}, frame.VoterHealth{}, frame.OutageViews{}, frame.SplitBrain{}, frame.CatchUp{}, frame.MemberVote{},
 		frame.DeadLetter{}, frame.Redrive{}, frame.Purge{}, frame.LetterImport{},
 		frame.CursorChange{}, frame.GroupCreate{}, frame.GroupSettle{}, frame.GroupDead{},
-		frame.ClientPut{}, frame.Pressure{}, frame.ChainOverdue{},
+		frame.ClientPut{}, frame.Pressure{}, frame.ChainOverdue{}, frame.CursorsScanned{},
 	}
 }
 

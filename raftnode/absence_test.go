@@ -169,3 +169,16 @@ func TestAHandOverDoesNotWaitForAVoterThatHangs(t *testing.T) {
 		}
 	})
 }
+
+// A leader of this moment has pinged nobody yet: it asks whom it may hand over to.
+func TestALeaderHandsOverBeforeItsFirstPing(t *testing.T) {
+	inBubble(t, func(s *simulation) {
+		leader := s.leads()
+		leader.watch.mu.Lock()
+		clear(leader.watch.seen)
+		leader.watch.mu.Unlock()
+		if err := leader.StepDown(t.Context(), ""); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -130,7 +130,8 @@ func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error
 		if id == n.cfg.ID || (named != "" && id != named) {
 			continue
 		}
-		if reason, _ := n.watch.absence(id); reason == "" {
+		reason, silent := n.watch.absence(id)
+		if reason == "" || (reason == election.ReasonHTTP && silent < 0) { // not pinged yet: it is asked below
 			there = append(there, id)
 		} else if named != "" {
 			return datadir.Peer{}, fmt.Errorf("%w: %s: %s", ErrNoTarget, named, absenceText(reason))

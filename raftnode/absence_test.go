@@ -177,8 +177,8 @@ func TestALeaderHandsOverBeforeItsFirstPing(t *testing.T) {
 		leader.watch.mu.Lock()
 		clear(leader.watch.seen)
 		leader.watch.mu.Unlock()
-		if err := leader.StepDown(t.Context(), ""); err != nil {
-			t.Error(err)
+		if err := leader.StepDown(s.t.Context(), ""); err != nil {
+			s.t.Error(err)
 		}
 	})
 }

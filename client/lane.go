@@ -158,7 +158,7 @@ func (l *lane) giveUp() {
 }
 
 func (l *lane) sendSequence(ctx context.Context, group []*pending) (*ringlogv1.PublishResponse, *callError) {
-	if l.producer == "" || time.Since(l.used) > maxIdle {
+	if l.producer == "" || elapsed(l.used) > maxIdle {
 		l.producer, l.next = uuid.Must(uuid.NewV7()).String(), 1
 	}
 	if time.Since(l.used) > lineIdle {

@@ -36,6 +36,7 @@ type tries struct {
 	c       *Client
 	op      string
 	repeat  repeat
+	began   time.Time
 	backoff *backoff.ExponentialBackOff
 
 	tried    []*endpoint // of this round
@@ -52,7 +53,7 @@ type tries struct {
 func (c *Client) newTries(op string, r repeat) *tries {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval, b.Multiplier = firstPause, maxPause, 1+overshoot
-	return &tries{c: c, op: op, repeat: r, backoff: b}
+	return &tries{c: c, op: op, repeat: r, began: time.Now(), backoff: b}
 }
 
 // Pauses between rounds grow so that each is about overshoot of the time waited so
@@ -62,6 +63,19 @@ const (
 	maxPause   = time.Second
 	overshoot  = 0.1
 )
+
+// maxRepeat bounds how long after its first attempt a sequence is sent again. Nodes keep a
+// producer's results for 15 minutes, and take a first sequence for a new producer's afterwards.
+const maxRepeat = 10 * time.Minute
+
+var errTooLate = fmt.Errorf("%s have passed since the first attempt, and nodes forget results", maxRepeat)
+
+// elapsed is how long ago t was by the clock that says more: the monotonic clock stands still
+// while the machine sleeps, and the wall clock may be set back.
+func elapsed(t time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
+}
 
 // call makes attempts of at most Config.AttemptTimeout each, for at most
 // Config.Timeout. The error is a *callError.
@@ -85,6 +99,9 @@ func (t *tries) next(ctx context.Context) (*endpoint, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, t.end(context.Cause(ctx))
+		}
+		if t.repeat == sequenced && elapsed(t.began) > maxRepeat {
+			return nil, t.end(errTooLate)
 		}
 		e := t.c.endpoints.pick(t.tried, t.refused)
 		if e == nil {

@@ -81,6 +81,10 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 	}
 	s := &site{t: t, url: "http://" + l.Addr().String(), token: cfg.Token, peers: NewPeers(cfg.Token), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	nodeConfig.RaftBind, nodeConfig.HTTPAdvertise, nodeConfig.Version, nodeConfig.Timing = "127.0.0.1:0", l.Addr().String(), "test", quick()
+	if nodeConfig.BootstrapExpect == 1 { // it waits for nobody, but for its first election
+		timing := &nodeConfig.Timing
+		timing.Heartbeat, timing.Election, timing.Lease = 50*time.Millisecond, 50*time.Millisecond, 40*time.Millisecond
+	}
 	if _, measured := t.(*testing.B); measured {
 		nodeConfig.Timing = raftnode.Timing{}
 	}

@@ -189,7 +189,11 @@ func (n *Node) follows(leader string, term uint64) bool {
 
 // contradicts implements rafttransport.Options.Contradicts. Before the state as it was opened or
 // installed the log counts only if it leads there.
-func (n *Node) contradicts(index, term uint64) bool {
+func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
+	// The caller has read what is applied before: it was committed in the current term or earlier.
+	if r := n.raft.Load(); r != nil && leaderTerm < r.CurrentTerm() {
+		return false
+	}
 	base := n.snapshots.base.Load()
 	logged := func(index uint64) (term uint64, known bool) {
 		var l raft.Log

@@ -411,13 +411,17 @@ func TestWhatWasAppliedIsToldFromAnotherEntry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		term := n.raft.Load().CurrentTerm()
 		for index := first; index <= n.machine.Applied(); index++ {
 			l := entryOf(t, n, index)
-			if n.contradicts(index, l.Term) || !n.contradicts(index, l.Term+1) {
+			if n.contradicts(term, index, l.Term) || !n.contradicts(term, index, l.Term+1) {
 				t.Errorf("restarted %v: entry %d of term %d is taken for another", restarted, index, l.Term)
 			}
+			if n.contradicts(term-1, index, l.Term+1) {
+				t.Errorf("restarted %v: a late request of a deposed leader contradicts entry %d", restarted, index)
+			}
 		}
-		if n.contradicts(n.machine.Applied()+100, 1) {
+		if n.contradicts(term, n.machine.Applied()+100, 1) {
 			t.Error("an entry that is not there contradicts")
 		}
 	}

@@ -116,15 +116,15 @@ func (t *Transport) refuseOther(rpc raft.RPC) bool {
 		}
 		index, term = l.Index, l.Term
 	}
-	if index == 0 || !t.contradicts(index, term) {
+	if index == 0 || !t.contradicts(req.Term, index, term) {
 		return false
 	}
 	rpc.Respond(nil, errOther)
 	return true
 }
 
-func (t *Transport) contradicts(index, term uint64) bool {
-	return t.opts.Contradicts != nil && t.opts.Contradicts(index, term)
+func (t *Transport) contradicts(leaderTerm, index, term uint64) bool {
+	return t.opts.Contradicts != nil && t.opts.Contradicts(leaderTerm, index, term)
 }
 
 // passOver answers a snapshot in raft's place if this node's state has reached it: raft would
@@ -139,7 +139,7 @@ func (t *Transport) passOver(rpc raft.RPC) bool {
 	if applied, _ := t.opts.Covers(req.LastLogIndex); applied < req.LastLogIndex || !t.opts.Follows(string(req.ID), req.Term) {
 		return false
 	}
-	other := t.contradicts(req.LastLogIndex, req.LastLogTerm)
+	other := t.contradicts(req.Term, req.LastLogIndex, req.LastLogTerm)
 	t.pumping.Go(func() {
 		_, err := io.Copy(io.Discard, rpc.Reader) // the connection's next request follows it
 		if other {

@@ -13,7 +13,7 @@ func TestARequestThatContradictsTheStateIsRefused(t *testing.T) {
 	n2 := w.open(t, "n2", nil)
 	n1 := w.open(t, "n1", func(o *Options) {
 		o.Covers = func(index uint64) (applied uint64, covered bool) { return 10, index < 10 }
-		o.Contradicts = func(index, term uint64) bool { return index >= 8 && term != 2 } // older entries are gone
+		o.Contradicts = func(_, index, term uint64) bool { return index >= 8 && term != 2 } // older entries are gone
 	})
 	came := answer(t, n1)
 	entry := func(index, term uint64) *raft.Log { return &raft.Log{Index: index, Term: term} }

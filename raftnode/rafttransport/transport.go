@@ -96,9 +96,11 @@ type Options struct {
 	// Overloaded reports whether entries are to wait: raft hands the state machine as many
 	// as it commits, however far that lags. nil is never.
 	Overloaded func() bool
-	// Contradicts reports whether this node has applied another entry at index than one of
-	// that term, as far as it can still tell. nil: it never does.
-	Contradicts func(index, term uint64) bool
+	// Contradicts reports whether this node has applied another entry at index than the one of
+	// term that a leader of leaderTerm has there, as far as it can still tell. A leader of a term
+	// before this node's contradicts nothing: a request that it sent before it was deposed may
+	// arrive late, and raft refuses it. nil: it never does.
+	Contradicts func(leaderTerm, index, term uint64) bool
 	// Secret is the cluster token. Empty: no proof is asked for nor given, and a
 	// peer that asks for one is refused.
 	Secret []byte

@@ -97,7 +97,9 @@ func TestIndexStaysSmall(t *testing.T) {
 	for range 2 * shards {
 		x.Expire(4*n+1-few, 0)
 	}
-	if x.Len() != few || x.Bytes() > shards*(minSlots*17+group) {
+	// No shard is swept while at most as many slots have expired as have not, so the last shard may
+	// keep few of them, with as many empty slots.
+	if x.Len() != few || x.Bytes() > shards*(minSlots*17+group)+2*few*17 {
 		t.Errorf("%d keys and %d bytes left behind", x.Len(), x.Bytes())
 	}
 	x.Expire(4*n+1, few)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
 const (
@@ -243,6 +245,7 @@ func (n *Node) gain(ctx context.Context, leading bool) bool {
 		return false
 	}
 	n.proposer.shift(gateWaiting, term)
+	n.askFounders(ctx)
 	greeting := []frame.Command{n.hello(term)}
 	_ = n.stepClock(ctx, func(c frame.ClockStep) error {
 		greeting = append(greeting, c)
@@ -255,6 +258,21 @@ func (n *Node) gain(ctx context.Context, leading bool) bool {
 	n.proposer.shift(gateOpen, term)
 	n.logger.Info("leading", "term", term)
 	return true
+}
+
+// askFounders asks the other members of a cluster that is about to be formed for their reports, where
+// it has none: the cluster starts at the lowest feature level among them.
+func (n *Node) askFounders(ctx context.Context) {
+	if n.machine.ClusterID() != "" {
+		return
+	}
+	unheard := slices.DeleteFunc(n.dir.Marker().Peers, func(p datadir.Peer) bool {
+		s, answers := n.watch.last(p.ID)
+		return p.ID == n.cfg.ID || answers && s.report.Incarnation == p.Incarnation
+	})
+	ctx, cancel := context.WithTimeout(ctx, identifyFor)
+	defer cancel()
+	n.watch.askAll(ctx, unheard)
 }
 
 func (n *Node) leads(term uint64) bool {

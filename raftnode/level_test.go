@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/fsm"
 )
 
 // aboveBase has a command of each kind that not every member may know.
@@ -54,5 +56,14 @@ func proposeBelow(t *testing.T, c frame.Command) {
 	w.land(len(w.flying()), nil)
 	if err := <-done; err != nil {
 		t.Errorf("at level %d: %v", level, err)
+	}
+}
+
+// A cluster is at the level of its members as soon as it is formed: the leader's pings do not have to come round first.
+func TestAClusterIsFormedAtTheLevelOfItsMembers(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 3, func(cfg *Config) { cfg.Timing.Ping = time.Minute })
+	if level := c.leader().machine.FeatureLevel(); level != fsm.FeatureLevel {
+		t.Errorf("formed at level %d of %d", level, fsm.FeatureLevel)
 	}
 }

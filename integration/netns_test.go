@@ -78,6 +78,11 @@ func newNetCluster(t testing.TB, voters int, args ...string) *netCluster {
 		spaces = append(spaces, c.hub.connect(t, fmt.Sprintf("%s-n%d", prefix, i+1), fmt.Sprintf("port%d", i+1), voterAddr(i)))
 		addrs = append(addrs, net.JoinHostPort(voterAddr(i), httpPort), net.JoinHostPort(voterAddr(i), raftPort))
 	}
+	// The kernel brings links up in the background, at most once a second, and drops packets until then.
+	for i, space := range spaces {
+		c.hub.awaitLink(t, fmt.Sprintf("port%d", i+1), "state forwarding")
+		space.awaitLink(t, "eth0", "state UP")
+	}
 	c.cluster = newClusterAt(t, t.TempDir(), addrs, append([]string{"--insecure"}, args...)...)
 	roads := &http.Transport{DialContext: c.hub.dial}
 	t.Cleanup(roads.CloseIdleConnections)
@@ -247,6 +252,21 @@ func (n *namespace) connect(t testing.TB, name, port, addr string) *namespace {
 	to.mustRun(t, "", "ip", "addr", "add", addr+"/24", "dev", "eth0")
 	to.mustRun(t, "", "ip", "link", "set", "eth0", "up")
 	return to
+}
+
+// awaitLink waits until the details of a link include the state.
+func (n *namespace) awaitLink(t testing.TB, link, state string) {
+	t.Helper()
+	show := append(n.enter(), "ip", "-details", "-oneline", "link", "show", "dev", link)
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		out, err := exec.Command(show[0], show[1:]...).CombinedOutput()
+		switch {
+		case err == nil && bytes.Contains(out, []byte(state)):
+			return
+		case time.Now().After(deadline):
+			t.Fatalf("%s: %v: no %q after 30 s in: %s", strings.Join(show, " "), err, state, out)
+		}
+	}
 }
 
 // enter is what to put before a command that is to run inside. nsenter replaces itself

@@ -148,8 +148,8 @@ func (j *journaledLog) DeleteRange(low, high uint64) error {
 		return j.bolt.DeleteRange(low, high)
 	}
 
-	// Entries that bolt then lacks at its end must not come back from the journal, so
-	// it is cleared before they are deleted, and bolt has before what it held.
+	// The journal must not bring back what bolt is about to delete at its end. So bolt
+	// gets what only the journal has, and the journal is cleared before bolt deletes.
 	j.writing.Lock()
 	defer j.writing.Unlock()
 	if err := j.flush(nil); err != nil {

@@ -45,7 +45,7 @@ func benchStoreLogs(b *testing.B, count, size int) {
 }
 
 func (s *Stores) deletePrefix(to uint64) error {
-	first, _, err := s.span()
+	first, _, err := s.log.span()
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // bbolt maps its file and trusts it: a file that is too short is a SIGBUS, and
-// a page it can not make sense of is a panic, while opening even one in a
+// a page it cannot make sense of is a panic, while opening even one in a
 // goroutine of bbolt's own that nobody can recover. So the file's structure is
 // read and checked here before bbolt sees it. Integers are the machine's.
 //
@@ -51,20 +51,20 @@ type boltFile struct {
 	data     []byte // the file, mapped
 	pageSize int64
 	meta     boltMeta
-	seen     []uint64 // a bit a page, set once the page was reached
-	buckets  map[string]bool
-	visit    visitor
+	reached  []uint64 // one bit per page
+	wanted   map[string]visitor
+	found    map[string]bool // buckets
 }
 
-// visitor gets each key of a bucket that is not one itself, in order, and how many bytes
-// its value has; key is valid during the call only.
-type visitor func(bucket string, key []byte, size int) error
+// visitor gets each key of a bucket that is not a bucket itself, in order, and the size of
+// its value; key is valid during the call only.
+type visitor func(key []byte, size int) error
 
 type boltMeta struct{ pageSize, root, freelist, highWater, txid uint64 }
 
-// checkBoltFile reports what would make bbolt fail on the file at path, and a
-// missing bucket, as ErrDamaged. visit may be nil.
-func checkBoltFile(path string, buckets []string, visit visitor) error {
+// checkBoltFile reports what would make bbolt fail on the file at path, and a bucket of
+// wanted that is missing, as ErrDamaged. The buckets' keys go to their visitors, which may be nil.
+func checkBoltFile(path string, wanted map[string]visitor) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("raftstore: check %s: %w", path, err)
@@ -78,24 +78,19 @@ func checkBoltFile(path string, buckets []string, visit visitor) error {
 		return fmt.Errorf("raftstore: check %s: %w", path, err)
 	}
 	defer unix.Munmap(data)
-	b := &boltFile{data: data, buckets: map[string]bool{}, visit: visit}
+	b := &boltFile{data: data, wanted: wanted, found: map[string]bool{}}
 	err = protect(b.check)
 	switch {
 	case errors.Is(err, errPanicked):
-		return damaged(path, "it can not be read to its end: "+err.Error())
+		return damaged(path, "it cannot be read to its end: "+err.Error())
 	case err != nil:
 		return damaged(path, err.Error())
-	}
-	for _, name := range buckets {
-		if !b.buckets[name] {
-			return damaged(path, fmt.Sprintf("its bucket %q is missing", name))
-		}
 	}
 	return nil
 }
 
-// mapFile maps f, as the millions of pages of a long log take longer to read one by one. What
-// the disk can not read is a fault, a panic below protect.
+// mapFile maps f, because the millions of pages of a long log take longer to read one by
+// one. What the disk cannot read is a fault, which protect turns into an error.
 func mapFile(f *os.File) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -118,11 +113,19 @@ func (b *boltFile) check() error {
 	if need := int64(b.meta.highWater) * b.pageSize; int64(len(b.data)) < need {
 		return fmt.Errorf("it is cut: %d bytes of %d", len(b.data), need)
 	}
-	b.seen = make([]uint64, b.meta.highWater/64+1)
+	b.reached = make([]uint64, b.meta.highWater/64+1)
 	if err := b.checkFreelist(); err != nil {
 		return err
 	}
-	return b.walk(b.meta.root, nil, nil, "")
+	if err := b.walk(b.meta.root, nil, nil, nil); err != nil {
+		return err
+	}
+	for name := range b.wanted {
+		if !b.found[name] {
+			return fmt.Errorf("its bucket %q is missing", name)
+		}
+	}
+	return nil
 }
 
 // readMetas takes the newer of the two metas. Both must be whole: a meta fits a
@@ -169,8 +172,7 @@ func (b *boltFile) readMeta(off int64) (m boltMeta, err error) {
 	}, nil
 }
 
-// checkFreelist looks at a stored list of free pages: bbolt hands these out to
-// be overwritten.
+// checkFreelist checks a stored list of free pages: bbolt overwrites these.
 func (b *boltFile) checkFreelist() error {
 	if b.meta.freelist == noFreelist {
 		return nil
@@ -179,6 +181,8 @@ func (b *boltFile) checkFreelist() error {
 	if err != nil {
 		return err
 	}
+
+	// A list that is too long for the page's count has its length before it.
 	first, count := int64(pageHeader), int64(p.count)
 	if p.count == 0xFFFF {
 		raw, err := p.slice(first, 8)
@@ -194,6 +198,8 @@ func (b *boltFile) checkFreelist() error {
 	if err != nil {
 		return err
 	}
+
+	// A free page that is also reached by the tree would be overwritten.
 	for ; len(ids) > 0; ids = ids[8:] {
 		if err := b.reach(native.Uint64(ids), 0); err != nil {
 			return err
@@ -204,65 +210,63 @@ func (b *boltFile) checkFreelist() error {
 
 // walk checks the pages below id, whose keys are in [low, high), and the
 // buckets in them.
-func (b *boltFile) walk(id uint64, low, high []byte, bucket string) error {
+func (b *boltFile) walk(id uint64, low, high []byte, visit visitor) error {
 	p, err := b.page(id)
 	if err != nil {
 		return err
 	}
 	switch p.flags {
 	case flagBranch:
-		return b.walkBranch(p, low, high, bucket)
+		return b.walkBranch(p, low, high, visit)
 	case flagLeaf:
-		return b.walkLeaf(p, low, high, bucket)
+		return b.walkLeaf(p, low, high, visit)
 	}
 	return fmt.Errorf("page %d is neither branch nor leaf", id)
 }
 
-func (b *boltFile) walkBranch(p boltPage, low, high []byte, bucket string) error {
+func (b *boltFile) walkBranch(p boltPage, low, high []byte, visit visitor) error {
 	if p.count == 0 {
 		return fmt.Errorf("page %d is a branch without keys", p.id)
 	}
-	elements, err := p.elements()
-	if err != nil {
+	if err := p.checkElements(); err != nil {
 		return err
 	}
-	key, err := p.orderedKey(elements[0], low, true, high)
-	for i := range elements {
+	child, key := uint64(0), low
+	for i := range p.count {
+		e := p.element(i)
+		next, err := p.orderedKey(e, key, i == 0, high)
 		if err != nil {
 			return err
 		}
-		upper := high
-		if i+1 < len(elements) {
-			if upper, err = p.orderedKey(elements[i+1], key, false, high); err != nil {
+		// Where this element's keys begin, those of the child before end.
+		if i > 0 {
+			if err := b.walk(child, key, next, visit); err != nil {
 				return err
 			}
 		}
-		if err = b.walk(elements[i].child, key, upper, bucket); err != nil {
-			return err
-		}
-		key = upper
+		child, key = e.child, next
 	}
-	return nil
+	return b.walk(child, key, high, visit)
 }
 
-func (b *boltFile) walkLeaf(p boltPage, low, high []byte, bucket string) error {
-	elements, err := p.elements()
-	if err != nil {
+func (b *boltFile) walkLeaf(p boltPage, low, high []byte, visit visitor) error {
+	if err := p.checkElements(); err != nil {
 		return err
 	}
-	key, inclusive := low, true
-	for _, e := range elements {
-		if key, err = p.orderedKey(e, key, inclusive, high); err != nil {
+	key := low
+	for i := range p.count {
+		e := p.element(i)
+		var err error
+		if key, err = p.orderedKey(e, key, i == 0, high); err != nil {
 			return err
 		}
-		inclusive = false
 		switch {
 		case !p.holds(e.value, e.valueSize):
 			err = fmt.Errorf("page %d has a value that leaves it", p.id)
 		case e.flags&flagBucket != 0:
 			err = b.walkBucket(p, e, string(key))
-		case b.visit != nil:
-			err = b.visit(bucket, key, int(e.valueSize))
+		case visit != nil:
+			err = visit(key, int(e.valueSize))
 		}
 		if err != nil {
 			return err
@@ -271,7 +275,7 @@ func (b *boltFile) walkLeaf(p boltPage, low, high []byte, bucket string) error {
 	return nil
 }
 
-func (b *boltFile) walkBucket(p boltPage, e boltElement, bucket string) error {
+func (b *boltFile) walkBucket(p boltPage, e boltElement, name string) error {
 	if e.valueSize < bucketSize {
 		return fmt.Errorf("page %d has a bucket that is cut", p.id)
 	}
@@ -279,10 +283,12 @@ func (b *boltFile) walkBucket(p boltPage, e boltElement, bucket string) error {
 	if err != nil {
 		return err
 	}
-	b.buckets[bucket] = true
+	b.found[name] = true
 	if root := native.Uint64(raw); root != 0 {
-		return b.walk(root, nil, nil, bucket)
+		return b.walk(root, nil, nil, b.wanted[name])
 	}
+
+	// A small bucket is a page within this one.
 	inline, err := openPage(p.id, raw[bucketSize:])
 	if err != nil {
 		return err
@@ -290,7 +296,7 @@ func (b *boltFile) walkBucket(p boltPage, e boltElement, bucket string) error {
 	if inline.flags != flagLeaf {
 		return fmt.Errorf("page %d has a bucket that is no leaf", p.id)
 	}
-	return b.walkLeaf(inline, nil, nil, bucket)
+	return b.walkLeaf(inline, nil, nil, b.wanted[name])
 }
 
 // page reads page id and notes that it and its overflow were reached.
@@ -303,8 +309,8 @@ func (b *boltFile) page(id uint64) (boltPage, error) {
 	if err != nil {
 		return p, err
 	}
-	if p.stored != id {
-		return p, fmt.Errorf("page %d says it is page %d", id, p.stored)
+	if stored := native.Uint64(p.data); stored != id {
+		return p, fmt.Errorf("page %d says it is page %d", id, stored)
 	}
 	if err := b.reach(id, uint64(p.overflow)); err != nil {
 		return p, err
@@ -318,17 +324,17 @@ func (b *boltFile) reach(id, overflow uint64) error {
 		return fmt.Errorf("page %d with %d more is outside of the file", id, overflow)
 	}
 	for i := id; i <= id+overflow; i++ {
-		if b.seen[i/64]&(1<<(i%64)) != 0 {
+		if b.reached[i/64]&(1<<(i%64)) != 0 {
 			return fmt.Errorf("page %d is used twice", i)
 		}
-		b.seen[i/64] |= 1 << (i % 64)
+		b.reached[i/64] |= 1 << (i % 64)
 	}
 	return nil
 }
 
-// boltPage is a page with its overflow, or one inside of another.
+// boltPage is a page with its overflow, or one within another.
 type boltPage struct {
-	id, stored   uint64
+	id           uint64
 	flags, count uint16
 	overflow     uint32
 	data         []byte
@@ -346,7 +352,7 @@ func openPage(id uint64, data []byte) (boltPage, error) {
 		return boltPage{}, fmt.Errorf("page %d has a bucket that is cut", id)
 	}
 	return boltPage{
-		id: id, stored: native.Uint64(data),
+		id:    id,
 		flags: native.Uint16(data[8:]), count: native.Uint16(data[10:]), overflow: native.Uint32(data[12:]),
 		data: data,
 	}, nil
@@ -364,20 +370,15 @@ func (p boltPage) slice(off, n int64) ([]byte, error) {
 	return p.data[off : off+n], nil
 }
 
-func (p boltPage) elements() ([]boltElement, error) {
-	raw, err := p.slice(pageHeader, int64(p.count)*elementSize)
-	if err != nil {
-		return nil, err
-	}
-	elements := make([]boltElement, p.count)
-	for i := range elements {
-		elements[i] = p.element(raw[i*elementSize:], pageHeader+int64(i)*elementSize)
-	}
-	return elements, nil
+// checkElements reports elements that leave the page; element may be called after it.
+func (p boltPage) checkElements() error {
+	_, err := p.slice(pageHeader, int64(p.count)*elementSize)
+	return err
 }
 
-// element decodes raw, which is at off of the page.
-func (p boltPage) element(raw []byte, off int64) boltElement {
+func (p boltPage) element(i uint16) boltElement {
+	off := pageHeader + int64(i)*elementSize
+	raw := p.data[off:]
 	if p.flags == flagBranch {
 		return boltElement{
 			key:     off + int64(native.Uint32(raw)),
@@ -406,7 +407,7 @@ func (p boltPage) orderedKey(e boltElement, after []byte, inclusive bool, high [
 	if after != nil {
 		order = bytes.Compare(key, after)
 	}
-	if len(key) == 0 || order < 0 || order == 0 && !inclusive || high != nil && bytes.Compare(key, high) >= 0 {
+	if len(key) == 0 || order < 0 || (order == 0 && !inclusive) || (high != nil && bytes.Compare(key, high) >= 0) {
 		return nil, fmt.Errorf("page %d has keys out of order", p.id)
 	}
 	return key, nil

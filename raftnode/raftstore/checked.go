@@ -3,14 +3,15 @@ package raftstore
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 )
 
-// checkedLog is the raft.LogStore that raft sees: sealed entries above a store
-// that has no checksums.
+// checkedLog is the raft.LogStore that raft sees. It seals entries, checks what it
+// reads, and keeps the log dense; every write goes through the guard.
 type checkedLog struct {
 	inner   innerLog
 	file    string // named in errors
@@ -20,9 +21,20 @@ type checkedLog struct {
 	recent  recent
 	sizes   *sizes
 
-	// span is held for writing while entries are deleted: an index that is
-	// within first..last while it is held for reading must be readable.
-	span sync.RWMutex
+	// deleting is held for writing while entries are deleted: an index within
+	// first..last while it is held for reading must be readable.
+	deleting sync.RWMutex
+}
+
+// innerLog is the log below the checks: a journaledLog, or what a test puts before it.
+// Writes come one at a time, but for deletions from the start of the log.
+type innerLog interface {
+	FirstIndex() (uint64, error)
+	LastIndex() (uint64, error)
+	GetLog(index uint64, l *raft.Log) error
+	StoreLogs(logs []*raft.Log) error
+	DeleteRange(low, high uint64) error
+	Close() error
 }
 
 var _ raft.LogStore = (*checkedLog)(nil)
@@ -32,15 +44,6 @@ const (
 	deleteEntries = 256
 	deleteBytes   = 4 << 20
 )
-
-func newCheckedLog(inner innerLog, file string, opts Options, g *guard) *checkedLog {
-	return &checkedLog{
-		inner:   inner,
-		file:    file,
-		guard:   g,
-		onStore: opts.OnStore,
-	}
-}
 
 // FirstIndex returns the first index written, 0 for no entries.
 func (c *checkedLog) FirstIndex() (uint64, error) { return c.bound("first", c.inner.FirstIndex) }
@@ -54,13 +57,22 @@ func (c *checkedLog) bound(which string, f func() (uint64, error)) (index uint64
 	}
 	err = c.guard.run(func() (err error) { index, err = f(); return err })
 	if err != nil {
-		return 0, c.guard.fail(damaged(c.file, fmt.Sprintf("its %s index can not be read: %v", which, err)))
+		return 0, c.guard.fail(damaged(c.file, fmt.Sprintf("its %s index cannot be read: %v", which, err)))
 	}
 	return index, nil
 }
 
+// span returns the first and the last index, 0 and 0 for no entries.
+func (c *checkedLog) span() (first, last uint64, err error) {
+	if first, err = c.FirstIndex(); err != nil {
+		return 0, 0, err
+	}
+	last, err = c.LastIndex()
+	return first, last, err
+}
+
 // GetLog reads and checks one entry. raft.ErrLogNotFound means that index is
-// outside of first..last; inside, whatever can not be read is ErrCorruptEntry.
+// outside of first..last; inside, whatever cannot be read is ErrCorruptEntry.
 func (c *checkedLog) GetLog(index uint64, l *raft.Log) error {
 	if err := c.guard.state(); err != nil {
 		return err
@@ -94,13 +106,9 @@ func (c *checkedLog) read(index uint64, l *raft.Log) error {
 // deleted: it may never have been there, or be lost, or have been deleted under
 // the reader.
 func (c *checkedLog) reread(index uint64, l *raft.Log) error {
-	c.span.RLock()
-	defer c.span.RUnlock()
-	first, err := c.FirstIndex()
-	if err != nil {
-		return err
-	}
-	last, err := c.LastIndex()
+	c.deleting.RLock()
+	defer c.deleting.RUnlock()
+	first, last, err := c.span()
 	if err != nil {
 		return err
 	}
@@ -124,9 +132,11 @@ func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
 	if len(logs) == 0 {
 		return c.guard.state()
 	}
-	if err := c.makeRoom(logs); err != nil {
+	if err := c.prepare(logs); err != nil {
 		return err
 	}
+
+	// The entries are durable before the tail mark says that they are there.
 	first, last := logs[0].Index, logs[len(logs)-1].Index
 	sealed, bytes := sealAll(logs)
 	began := time.Now()
@@ -139,6 +149,7 @@ func (c *checkedLog) StoreLogs(logs []*raft.Log) error {
 	if err != nil {
 		return err
 	}
+
 	c.recent.add(logs)
 	c.sizes.addAll(logs)
 	if c.onStore != nil {
@@ -158,8 +169,9 @@ func sealAll(logs []*raft.Log) (sealed []*raft.Log, bytes int) {
 	return sealed, bytes
 }
 
-// makeRoom keeps the log dense.
-func (c *checkedLog) makeRoom(logs []*raft.Log) error {
+// prepare refuses entries that would leave the log with a hole or an overlap, and
+// deletes the log if they are those after a snapshot.
+func (c *checkedLog) prepare(logs []*raft.Log) error {
 	for i, l := range logs {
 		if l.Index == 0 || l.Index != logs[0].Index+uint64(i) {
 			return fmt.Errorf("raftstore: store %d after %d: %w", l.Index, logs[max(i-1, 0)].Index, ErrNotContiguous)
@@ -168,44 +180,31 @@ func (c *checkedLog) makeRoom(logs []*raft.Log) error {
 	if err := c.guard.state(); err != nil {
 		return err
 	}
-	if c.recent.endsBefore(logs[0].Index) { // and so does the log
+
+	// The usual case needs no look at the disk: the cache ends where the log does.
+	first := logs[0].Index
+	if c.recent.endsBefore(first) {
 		return nil
 	}
 	last, err := c.LastIndex()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	switch first := logs[0].Index; {
 	case last == 0 || first == last+1:
 		return nil
 	case first <= last:
 		return fmt.Errorf("raftstore: store %d: %w: the last one is %d", first, ErrNotContiguous, last)
-	default:
-		return c.deleteAll()
 	}
+	return c.deleteAll()
 }
 
-func (c *checkedLog) deleteAll() error {
-	first, err := c.FirstIndex()
-	if err != nil {
-		return err
-	}
-	last, err := c.LastIndex()
-	if err != nil || last == 0 {
-		return err
-	}
-	return c.DeleteRange(first, last)
-}
+func (c *checkedLog) deleteAll() error { return c.DeleteRange(0, math.MaxUint64) }
 
 // DeleteRange deletes a prefix or a suffix of the log, both ends included, in
 // chunks: a prefix from its start and a suffix from its end, so that what a
 // crash leaves is dense.
 func (c *checkedLog) DeleteRange(low, high uint64) error {
-	first, err := c.FirstIndex()
-	if err != nil {
-		return err
-	}
-	last, err := c.LastIndex()
+	first, last, err := c.span()
 	if err != nil {
 		return err
 	}
@@ -213,24 +212,27 @@ func (c *checkedLog) DeleteRange(low, high uint64) error {
 	switch {
 	case last == 0 || low > high:
 		return nil
-	case low == first && high < last:
-		return c.deleteUpward(low, high)
-	case low == first:
-		return c.deleteTail(0, func() error { return c.deleteUpward(low, high) })
-	case high == last:
-		return c.deleteTail(low-1, func() error { return c.deleteDownward(low, high) })
+	case low > first && high < last:
+		return fmt.Errorf("raftstore: delete %d to %d of %d to %d: only a prefix or a suffix can be deleted",
+			low, high, first, last)
 	}
-	return fmt.Errorf("raftstore: delete %d to %d of %d to %d: only a prefix or a suffix can go", low, high, first, last)
-}
 
-// deleteTail lowers the tail mark before the entries go: else a crash between
-// the two would look like entries that were lost.
-func (c *checkedLog) deleteTail(last uint64, remove func() error) error {
-	err := c.guard.write(operation{verb: "mark the tail"}, func() error { return c.mark.lower(last) })
-	if err != nil {
-		return err
+	// The tail mark is lowered before the entries are deleted: otherwise a crash
+	// between the two would look like lost entries.
+	if high == last {
+		left := uint64(0)
+		if low > first {
+			left = low - 1
+		}
+		err := c.guard.write(operation{verb: "lower the tail mark"}, func() error { return c.mark.lower(left) })
+		if err != nil {
+			return err
+		}
 	}
-	return remove()
+	if low == first {
+		return c.deleteUpward(low, high)
+	}
+	return c.deleteDownward(low, high)
 }
 
 func (c *checkedLog) deleteUpward(low, high uint64) error {
@@ -258,8 +260,8 @@ func (c *checkedLog) deleteDownward(low, high uint64) error {
 }
 
 func (c *checkedLog) deleteChunk(low, high uint64) error {
-	c.span.Lock()
-	defer c.span.Unlock()
+	c.deleting.Lock()
+	defer c.deleting.Unlock()
 	c.recent.remove(low, high)
 	return c.guard.write(operation{verb: "delete entries", first: low, last: high}, func() error {
 		return c.inner.DeleteRange(low, high)

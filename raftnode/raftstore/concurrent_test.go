@@ -28,7 +28,7 @@ func TestReadersWritersAndCompactionDoNotDisturbEachOther(t *testing.T) {
 	}
 	done.Go(func() {
 		for !stop.Load() {
-			if _, last, err := s.span(); err != nil || last > 600 && s.deletePrefix(last-300) != nil {
+			if _, last, err := s.log.span(); err != nil || last > 600 && s.deletePrefix(last-300) != nil {
 				t.Error("compaction failed", err)
 			}
 		}
@@ -40,7 +40,7 @@ func TestReadersWritersAndCompactionDoNotDisturbEachOther(t *testing.T) {
 
 // readAround reads an entry near the start of the log, where compaction is.
 func readAround(t *testing.T, s *Stores) {
-	first, _, err := s.span()
+	first, _, err := s.log.span()
 	if err != nil {
 		t.Error(err)
 		return

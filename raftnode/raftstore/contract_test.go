@@ -119,7 +119,7 @@ func (r *contractRun) restart(*rapid.T) {
 	r.s = openUnmanaged(r.t, r.dir)
 }
 
-// crash goes on with what a killed process leaves.
+// crash continues with what a killed process leaves.
 func (r *contractRun) crash(*rapid.T) {
 	dir := copyDir(r.t, r.dir)
 	closeStores(r.t, r.s)
@@ -128,7 +128,7 @@ func (r *contractRun) crash(*rapid.T) {
 }
 
 func (r *contractRun) compare(*rapid.T) {
-	first, last, err := r.s.span()
+	first, last, err := r.s.log.span()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func (r *contractRun) compare(*rapid.T) {
 		wantEntry(r.t, r.s, l)
 	}
 	if err := r.s.Log().GetLog(last+1, new(raft.Log)); err != raft.ErrLogNotFound {
-		r.t.Fatalf("entry %d behind the end: %v", last+1, err)
+		r.t.Fatalf("entry %d after the end: %v", last+1, err)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestBoltDeletesInChunksThatLeaveADenseLog(t *testing.T) {
 type countingFSM struct{ raft.MockFSM }
 
 // TestRaftGoesOnAfterASnapshotGap restores a snapshot of a later index into a
-// running raft, behind raft's own cache as in production.
+// running raft, below raft's own cache as in production.
 func TestRaftGoesOnAfterASnapshotGap(t *testing.T) {
 	dir := t.TempDir()
 	s := openStores(t, dir)
@@ -232,9 +232,9 @@ func TestRaftGoesOnAfterASnapshotGap(t *testing.T) {
 	if err := r.Shutdown().Error(); err != nil {
 		t.Fatal(err)
 	}
-	first, last, err := s.span()
+	first, last, err := s.log.span()
 	if err != nil || first <= 500 || last < 505 {
-		t.Fatalf("log is %d to %d (%v), want it to begin behind the snapshot", first, last, err)
+		t.Fatalf("log is %d to %d (%v), want it to begin after the snapshot", first, last, err)
 	}
 	term, err := s.Stable().GetUint64([]byte(keyVoteTerm))
 	if err != nil || term == 0 {

@@ -19,21 +19,21 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// wantError checks what err is, and that it tells a remedy where it is damage.
+// wantError checks what err is, and that it names a remedy if it is damage.
 func wantError(t testing.TB, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Fatalf("error is %v, want %v", err, want)
 	}
 	if errors.Is(err, ErrDamaged) && !strings.Contains(err.Error(), datadir.Rejoin) {
-		t.Fatalf("%v tells no remedy", err)
+		t.Fatalf("%v names no remedy", err)
 	}
 }
 
 const lastIndex = 300
 
-// usedFolder is the raft folder of a node that stored, voted and compacted, and was killed. Its journal holds the newest
-// entries.
+// usedFolder is the raft folder of a node that stored, voted and compacted, and was
+// killed. Its journal holds the newest entries.
 func usedFolder(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,7 +119,7 @@ func TestAFlippedBitInTheVoteIsNotVotedWith(t *testing.T) {
 	wantError(t, err, ErrDamaged)
 }
 
-// TestAHoleInTheLogIsRefused takes entries out of the file behind our back.
+// TestAHoleInTheLogIsRefused takes entries out of the file.
 func TestAHoleInTheLogIsRefused(t *testing.T) {
 	dir := usedFolder(t)
 	raw, err := raftboltdb.NewBoltStore(logFile(dir))
@@ -136,7 +136,7 @@ func TestAHoleInTheLogIsRefused(t *testing.T) {
 	}
 }
 
-// forgetful is a store that can not find one entry.
+// forgetful is a log that cannot find one entry.
 type forgetful struct {
 	innerLog
 	index uint64
@@ -149,8 +149,8 @@ func (f forgetful) GetLog(index uint64, l *raft.Log) error {
 	return f.innerLog.GetLog(index, l)
 }
 
-// TestALostEntryIsNotTakenForOneThatNeverWas tells a hole, at which raft would
-// go on or panic, from the ends of the log, at which it sends a snapshot.
+// TestALostEntryIsNotTakenForOneThatNeverWas distinguishes a hole, at which raft would
+// continue or panic, from the ends of the log, at which it sends a snapshot.
 func TestALostEntryIsNotTakenForOneThatNeverWas(t *testing.T) {
 	var fatal fatals
 	s, err := open(Options{Dir: t.TempDir(), Fatal: fatal.call}, func(in innerLog) innerLog { return forgetful{in, 7} })
@@ -305,7 +305,7 @@ func verdict(t *testing.T, dir string) error {
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
-	first, last, err := s.span()
+	first, last, err := s.log.span()
 	if err != nil {
 		return err
 	}
@@ -343,7 +343,7 @@ func TestAFileCutUnderARunningNodeIsAnError(t *testing.T) {
 	wantError(t, fatal.only(t), ErrCorruptEntry)
 }
 
-// TestAFileCutWhileItIsLookedThrough stands for pages that the disk can not read, which are the
+// TestAFileCutWhileItIsLookedThrough stands for pages that the disk cannot read, which are the
 // same fault.
 func TestAFileCutWhileItIsLookedThrough(t *testing.T) {
 	dir := t.TempDir()
@@ -355,8 +355,9 @@ func TestAFileCutWhileItIsLookedThrough(t *testing.T) {
 	}
 	closeStores(t, s)
 	file := logFile(dir)
-	err := checkBoltFile(file, nil, func(string, []byte, int) error { return os.Truncate(file, 1<<20) })
-	if wantError(t, err, ErrDamaged); err != nil && !strings.Contains(err.Error(), "can not be read to its end") {
+	cut := func([]byte, int) error { return os.Truncate(file, 1<<20) }
+	err := checkBoltFile(file, map[string]visitor{logsBucket: cut})
+	if wantError(t, err, ErrDamaged); err != nil && !strings.Contains(err.Error(), "cannot be read to its end") {
 		t.Error(err)
 	}
 }

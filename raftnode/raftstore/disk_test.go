@@ -94,7 +94,7 @@ func TestAHungDiskIsFatalInBoundedTime(t *testing.T) {
 		wantError(t, <-stored, ErrDiskHung)
 		wantError(t, s.Close(), ErrDiskHung)
 		wantError(t, fatal.only(t), ErrDiskHung)
-		if err := errors.Join(disk.innerLog.Close(), s.stable.record.close(), s.mark.close()); err != nil {
+		if err := errors.Join(disk.innerLog.Close(), s.stable.file.close(), s.log.mark.close()); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -143,7 +143,7 @@ func TestClosedStoresRefuse(t *testing.T) {
 	wantError(t, err, ErrClosed)
 }
 
-// What the helper process below is told.
+// The environment of the helper process below.
 const (
 	helperDir   = "RINGLOG_TEST_RAFTSTORE_DIR"
 	helperCount = "RINGLOG_TEST_RAFTSTORE_COUNT" // of entries in a write
@@ -196,7 +196,7 @@ func TestAFailingDiskEndsTheProcess(t *testing.T) {
 			t.Fatalf("durable up to %d, then %q", last, fatal)
 		}
 		s := openStores(t, dir)
-		first, end, err := s.span()
+		first, end, err := s.log.span()
 		if err != nil || first != 1 || end < last || end > last+count {
 			t.Fatalf("log is %d to %d (%v), want 1 to %d or %d more", first, end, err, last, count)
 		}

@@ -19,11 +19,22 @@ var (
 	ErrClosed        = errors.New("raft stores are closed")
 )
 
-// errPanicked marks a panic or memory fault inside a store.
-var errPanicked = errors.New("store panicked")
+var (
+	errMissing  = errors.New("it is missing")
+	errPanicked = errors.New("store panicked") // or met a memory fault
+)
 
 func damaged(file, what string) error {
 	return fmt.Errorf("raftstore: %s: %w: %s: %s", file, ErrDamaged, what, datadir.Rejoin)
+}
+
+// lostEnd is damage if the last entry that was stored, by the tail mark, is after the last
+// that is there.
+func lostEnd(file string, stored, last uint64) error {
+	if stored <= last {
+		return nil
+	}
+	return damaged(file, fmt.Sprintf("entries %d to %d are gone", last+1, stored))
 }
 
 func corrupt(file string, index uint64, cause error) error {

@@ -118,7 +118,7 @@ func store(t testing.TB, s *Stores, first, last, term uint64) {
 // right, and that nothing outside is there.
 func wantSpan(t testing.TB, s *Stores, first, last, term uint64) {
 	t.Helper()
-	gotFirst, gotLast, err := s.span()
+	gotFirst, gotLast, err := s.log.span()
 	if err != nil || gotFirst != first || gotLast != last {
 		t.Fatalf("log is %d to %d (%v), want %d to %d", gotFirst, gotLast, err, first, last)
 	}

@@ -14,10 +14,10 @@ import (
 
 // ticksPerTimeout is how often the watchdog looks at a write within its
 // timeout. A write is judged by looks, not by the clock: a process that was
-// stopped for a minute gets one look, not a hung disk.
+// stopped for a minute is looked at once, and its disk is not taken for hung.
 const ticksPerTimeout = 4
 
-// guard stands around every write of both stores. The first failure is final:
+// guard wraps every write of both stores. The first failure is final:
 // failed is set once, Fatal is called once, and every later call gets failed.
 type guard struct {
 	timeout time.Duration
@@ -27,12 +27,11 @@ type guard struct {
 	mu       sync.Mutex
 	failed   error
 	closed   bool
-	panicked bool // a store's locks may be held for ever
+	panicked bool // a store's locks may never be released
 	inFlight map[*operation]struct{}
 
 	quit chan struct{}
 	done chan struct{}
-	once sync.Once
 }
 
 // operation is one write: what it does and how often the watchdog saw it.
@@ -73,7 +72,8 @@ func (g *guard) watch() {
 			return
 		case <-ticker.C:
 			if hung := g.tick(); hung != nil {
-				g.fail(fmt.Errorf("raftstore: %v: %w: no answer within %v: check the disk, then start the node again", hung, ErrDiskHung, g.timeout))
+				g.fail(fmt.Errorf("raftstore: %v: %w: no answer within %v: check the disk, then start the node again",
+					hung, ErrDiskHung, g.timeout))
 			}
 		}
 	}
@@ -132,8 +132,8 @@ func (g *guard) begin(op *operation) error {
 	return nil
 }
 
-// end returns the failure that came up while op ran: op may have succeeded in
-// the meantime, but its caller must not go on.
+// end returns the failure that happened while op ran: op may have succeeded in
+// the meantime, but its caller must not continue.
 func (g *guard) end(op *operation) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,7 +156,7 @@ func (g *guard) stateLocked() error {
 }
 
 // fail makes err final and returns the final error, which is an earlier one if
-// there is one.
+// there was one.
 func (g *guard) fail(err error) error {
 	g.mu.Lock()
 	first := g.failed == nil
@@ -172,7 +172,7 @@ func (g *guard) fail(err error) error {
 	return err
 }
 
-// close lets no call in any more. It returns the failure, if there was one,
+// close refuses every later call. It returns the failure, if there was one,
 // and whether it was a panic.
 func (g *guard) close() (failed error, panicked bool) {
 	g.mu.Lock()
@@ -181,14 +181,14 @@ func (g *guard) close() (failed error, panicked bool) {
 	return g.failed, g.panicked
 }
 
-// stop ends the watchdog and waits for it.
+// stop ends the watchdog and waits for it. It is called once.
 func (g *guard) stop() {
-	g.once.Do(func() { close(g.quit) })
+	close(g.quit)
 	<-g.done
 }
 
-// protect turns a panic inside f into an error. bbolt panics on pages it can
-// not make sense of, and a page of a mapped file that can not be read is a
+// protect turns a panic inside f into an error. bbolt panics on pages it cannot
+// make sense of, and a page of a mapped file that cannot be read is a
 // memory fault, which ends the process unless it is asked to panic.
 func protect(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

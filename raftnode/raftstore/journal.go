@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// journal is a file of fixed size with the entries that the store behind it has not yet.
+// journal is a file of fixed size with the entries that bolt does not have yet.
 // It is written with zeros when it is made: a sync of blocks that were written before
 // is one write of the disk. Integers are little-endian.
 //
@@ -30,21 +30,20 @@ import (
 //
 //	entry:    Index 8 | Term 8 | Type 1 | AppendedAt s 8, ns 4 | n 4 | m 4 | Extensions n | Data m
 //
-// Records are written one after the other, each once the one before is synced. Once all
-// are in the store the next one begins at the start again; behind it stand what is
-// left of old ones, whose entries the store has. The salt, which nobody outside
+// Records are written one after the other, each once the one before is synced. Once bolt
+// has all their entries the next record begins at the start again; after it comes what
+// is left of an earlier round, whose entries bolt has. The salt, which nobody outside
 // knows, keeps what a client sends from looking like a record.
 //
 // Whole blocks are written, past the page cache where the file system can do so: that
-// spares a copy and a look through the cache at each sync. A block that has the end of one
+// saves a copy and a look through the cache at each sync. A block that has the end of one
 // record and the start of the next is written again with the same bytes before.
 type journal struct {
 	f    *os.File
-	path string
 	salt []byte
 	end  int64  // where the next record goes
-	used int64  // behind it are zeros
-	buf  []byte // blocks; it begins with the one that end is in
+	used int64  // after it there are only zeros; end <= used
+	buf  []byte // blocks; the first is the one that end is in, up to end
 }
 
 const (
@@ -56,15 +55,19 @@ const (
 	journalSummed = len(journalMagic) + 16
 
 	recordMagic = "RLJR"
-	recordFrame = len(recordMagic) + 4 + 4
+	recordHead  = len(recordMagic) + 4
+	recordFrame = recordHead + 4
 	entryFixed  = fixedSize + 4
 )
 
-// openJournal opens the journal at path.
+// openJournal opens the journal at path. Unless readOnly it creates a missing file.
 func openJournal(path string, readOnly bool) (*journal, error) {
-	open := openDirect
-	if readOnly {
-		open = os.Open
+	open := os.Open
+	if !readOnly {
+		open = openDirect
+		if err := createFile(path, createJournal); err != nil {
+			return nil, err
+		}
 	}
 	f, err := open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -73,9 +76,9 @@ func openJournal(path string, readOnly bool) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("raftstore: open %s: %w", path, err)
 	}
-	j := &journal{f: f, path: path, buf: blocks(journalMost + 2*journalBlock)}
+	j := &journal{f: f, buf: blocks(journalMost + 2*journalBlock)}
 	err = j.readHeader()
-	if err == nil && !readOnly { // a process that was killed had perhaps not synced its records
+	if err == nil && !readOnly { // a process that was killed may not have synced its records
 		err = datasync(f)
 	}
 	if err != nil {
@@ -103,58 +106,62 @@ func createJournal(path string) error {
 func (j *journal) readHeader() error {
 	info, err := j.f.Stat()
 	if err != nil {
-		return fmt.Errorf("raftstore: open %s: %w", j.path, err)
+		return fmt.Errorf("raftstore: open %s: %w", j.f.Name(), err)
 	}
 	if info.Size() != journalBytes {
-		return damaged(j.path, fmt.Sprintf("it has %d bytes of %d", info.Size(), journalBytes))
+		return damaged(j.f.Name(), fmt.Sprintf("it has %d bytes of %d", info.Size(), journalBytes))
 	}
 	head := blocks(journalHeader)
 	if _, err := j.f.ReadAt(head, 0); err != nil {
-		return damaged(j.path, err.Error())
+		return damaged(j.f.Name(), err.Error())
 	}
 	switch {
 	case string(head[:len(journalMagic)]) != journalMagic:
-		return damaged(j.path, "it is no journal")
+		return damaged(j.f.Name(), "it is no journal")
 	case binary.LittleEndian.Uint32(head[journalSummed:]) != crc32.Checksum(head[:journalSummed], crcTable()):
-		return damaged(j.path, "its checksum differs")
+		return damaged(j.f.Name(), "its checksum differs")
 	}
 	j.salt = head[len(journalMagic):journalSummed]
 	return nil
 }
 
-// load returns the entries behind last, with which the store ends. Nothing fits in
-// before the store has them and rewind or clear was called.
+// load returns the entries after last, with which bolt ends. Nothing can be appended
+// until bolt has them and rewind or clear was called.
 func (j *journal) load(last uint64) ([]*raft.Log, error) {
 	j.end, j.used = journalBytes, journalBytes
 	raw := blocks(journalBytes - journalHeader)
 	if _, err := j.f.ReadAt(raw, journalHeader); err != nil && err != io.EOF {
-		return nil, damaged(j.path, err.Error())
+		return nil, damaged(j.f.Name(), err.Error())
 	}
-	var pending []*raft.Log
-	next := last + 1
-	at, before := 0, uint64(0)
+
+	// The round ends with a record that is torn, or that does not follow the one
+	// before, because it is of an earlier round.
+	var logs []*raft.Log
 	for {
-		logs, size := j.record(raw[at:])
-		if size == 0 || before > 0 && logs[0].Index != before+1 { // torn, or of a round before
+		record, size := j.record(raw)
+		if size == 0 || (len(logs) > 0 && record[0].Index != logs[len(logs)-1].Index+1) {
 			break
 		}
-		at, before = at+size, logs[len(logs)-1].Index
-		for _, l := range logs {
-			switch {
-			case l.Index < next && len(pending) == 0: // stored since
-			case l.Index == next:
-				pending, next = append(pending, l), l.Index+1
-			default:
-				return nil, damaged(j.path, fmt.Sprintf("entries %d to %d are missing before it", next, l.Index-1))
-			}
-		}
+		logs, raw = append(logs, record...), raw[size:]
 	}
-	return pending, j.nothingLost(raw[at:], next)
+
+	// Bolt has got the first entries since; the rest must follow what bolt has.
+	next := last + 1
+	for len(logs) > 0 && logs[0].Index < next {
+		logs = logs[1:]
+	}
+	for _, l := range logs {
+		if l.Index != next {
+			return nil, damaged(j.f.Name(), fmt.Sprintf("entries %d to %d are missing before it", next, l.Index-1))
+		}
+		next++
+	}
+	return logs, j.checkEnd(raw, next)
 }
 
-// nothingLost looks behind the last record for one that was written after it: then what
-// stands between is no write that was cut off, but damage.
-func (j *journal) nothingLost(raw []byte, next uint64) error {
+// checkEnd looks in raw, which follows the last record, for one that was written later:
+// then what is between them is no torn write, but damage.
+func (j *journal) checkEnd(raw []byte, next uint64) error {
 	for {
 		at := bytes.Index(raw, []byte(recordMagic))
 		if at < 0 {
@@ -162,28 +169,33 @@ func (j *journal) nothingLost(raw []byte, next uint64) error {
 		}
 		raw = raw[at:]
 		if logs, size := j.record(raw); size > 0 && logs[0].Index >= next {
-			return damaged(j.path, fmt.Sprintf("entry %d can not be read, entry %d can", next, logs[0].Index))
+			return damaged(j.f.Name(), fmt.Sprintf("entry %d cannot be read, entry %d can", next, logs[0].Index))
 		}
 		raw = raw[len(recordMagic):]
 	}
 }
 
-// append makes the entries durable.
+// append makes the entries durable. The caller checks that they fit.
 func (j *journal) append(logs []*raft.Log) error {
-	before := int(j.end % journalBlock)
-	b := append(j.buf[before:before], recordMagic...)
-	b = append(b, 0, 0, 0, 0)
+	// The record comes after what the first block already has.
+	start := int(j.end % journalBlock)
+	b := append(j.buf[start:start], recordMagic...)
+	b = append(b, 0, 0, 0, 0) // its size, known below
 	for _, l := range logs {
 		b = appendEntry(b, l)
 	}
-	binary.LittleEndian.PutUint32(b[len(recordMagic):], uint32(len(b)-len(recordMagic)-4))
+	binary.LittleEndian.PutUint32(b[len(recordMagic):], uint32(len(b)-recordHead))
 	b = binary.LittleEndian.AppendUint32(b, j.sum(b))
-	end := before + len(b)
+
+	// The rest of the last block is zeros.
+	end := start + len(b)
 	written := inBlocks(end)
 	clear(j.buf[end:written])
-	if err := j.write(j.buf[:written], j.end-int64(before)); err != nil {
+	if err := j.write(j.buf[:written], j.end-int64(start)); err != nil {
 		return err
 	}
+
+	// The next record begins in the block with which this one ends.
 	j.end += int64(len(b))
 	j.used = max(j.used, j.end)
 	copy(j.buf[:journalBlock], j.buf[end-end%journalBlock:])
@@ -193,7 +205,7 @@ func (j *journal) append(logs []*raft.Log) error {
 // inBlocks rounds a size up.
 func inBlocks(size int) int { return (size + journalBlock - 1) / journalBlock * journalBlock }
 
-// blocks returns memory for size bytes that begins at a block of memory, as direct writes want it.
+// blocks returns memory for size bytes that begins at a block of memory, as direct writes require.
 func blocks(size int) []byte {
 	b := make([]byte, size+journalBlock)
 	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (journalBlock - 1)
@@ -207,13 +219,13 @@ func (j *journal) write(b []byte, at int64) error {
 	return datasync(j.f)
 }
 
-// fits reports whether a record of that size has room.
+// fits reports whether there is room for a record of that size.
 func (j *journal) fits(size int) bool { return j.end+int64(size) <= journalBytes }
 
-// rewind forgets the records: the store has their entries.
+// rewind starts the journal again: bolt has the entries of its records.
 func (j *journal) rewind() { j.end = journalHeader }
 
-// clear removes the records, before the store loses entries that they hold.
+// clear removes the records, before bolt deletes entries that they hold.
 func (j *journal) clear() error {
 	if j.used > journalHeader {
 		if err := j.write(blocks(inBlocks(int(j.used-journalHeader))), journalHeader); err != nil {
@@ -228,7 +240,7 @@ func (j *journal) sum(b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(j.salt, crcTable()), crcTable(), b)
 }
 
-// record reads the one that raw begins with; size is 0 where there is none.
+// record decodes the record that raw begins with; size is 0 if there is none.
 func (j *journal) record(raw []byte) (logs []*raft.Log, size int) {
 	if len(raw) < recordFrame || string(raw[:len(recordMagic)]) != recordMagic {
 		return nil, 0
@@ -237,11 +249,11 @@ func (j *journal) record(raw []byte) (logs []*raft.Log, size int) {
 	if n > uint64(min(len(raw), journalMost)-recordFrame) {
 		return nil, 0
 	}
-	summed := recordFrame - 4 + int(n)
+	summed := recordHead + int(n)
 	if binary.LittleEndian.Uint32(raw[summed:]) != j.sum(raw[:summed]) {
 		return nil, 0
 	}
-	for b := raw[recordFrame-4 : summed]; len(b) > 0; {
+	for b := raw[recordHead:summed]; len(b) > 0; {
 		l, rest, ok := readEntry(b)
 		if !ok {
 			return nil, 0
@@ -273,8 +285,11 @@ func readEntry(b []byte) (l *raft.Log, rest []byte, ok bool) {
 		return nil, nil, false
 	}
 	le := binary.LittleEndian
-	l = &raft.Log{Index: le.Uint64(b), Term: le.Uint64(b[8:]), Type: raft.LogType(b[16]),
-		AppendedAt: time.Unix(int64(le.Uint64(b[17:])), int64(le.Uint32(b[25:]))).UTC()} // bolt can not store a time of every zone
+	l = &raft.Log{
+		Index: le.Uint64(b), Term: le.Uint64(b[8:]), Type: raft.LogType(b[16]),
+		// In UTC, because bolt's encoding cannot hold every time of every zone.
+		AppendedAt: time.Unix(int64(le.Uint64(b[17:])), int64(le.Uint32(b[25:]))).UTC(),
+	}
 	n, m := uint64(le.Uint32(b[29:])), uint64(le.Uint32(b[33:]))
 	if b = b[entryFixed:]; n+m > uint64(len(b)) {
 		return nil, nil, false

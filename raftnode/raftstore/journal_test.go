@@ -17,18 +17,19 @@ import (
 
 // Where the next record of a journaledFolder goes.
 const (
-	behindOthers  = "behind others"
-	overOlder     = "behind others, over older ones"
+	afterOthers   = "after others"
+	overOlder     = "after others, over older ones"
 	firstOfARound = "the first over older ones"
 )
 
-// journaledFolder is what stands on disk after writes of ten entries each, of which the
+// journaledFolder is what is on disk after writes of ten entries each, of which the
 // journal still has some, unless the next is the first. The newest begins there.
 func journaledFolder(t *testing.T, next string) (s *Stores, dir string, last uint64, newest int) {
 	dir = t.TempDir()
 	s = openStores(t, dir)
 	journal := s.log.inner.(*journaledLog).journal
-	for rewound := next == behindOthers; !rewound || last < 30 || next != firstOfARound && journal.end < journalHeader+30<<10; last += 10 {
+	rewound := next == afterOthers
+	for ; !rewound || last < 30 || (next != firstOfARound && journal.end < journalHeader+30<<10); last += 10 {
 		before := journal.end
 		logs := entries(last+1, last+10, 4)
 		for _, l := range logs {
@@ -77,7 +78,7 @@ func eachRecord(t *testing.T, places []string, f func(t *testing.T, next string)
 // TestATornWriteIsNoEntry has the power fail while a record is written: of its sectors
 // any may be on disk.
 func TestATornWriteIsNoEntry(t *testing.T) {
-	eachRecord(t, []string{behindOthers, overOlder, firstOfARound}, func(t *testing.T, next string) {
+	eachRecord(t, []string{afterOthers, overOlder, firstOfARound}, func(t *testing.T, next string) {
 		s, dir, last, _ := journaledFolder(t, next)
 		old, err := os.ReadFile(filepath.Join(dir, datadir.JournalFile))
 		if err != nil {
@@ -89,8 +90,8 @@ func TestATornWriteIsNoEntry(t *testing.T) {
 		forgetTail(t, written)
 		changeJournal(t, written, func(raw []byte) []byte {
 			for at := 0; at < len(raw); at += 512 {
-				behind := bytes.Equal(raw[at:at+512], make([]byte, 512)) // the record, up to the end of its block
-				if !behind && !bytes.Equal(raw[at:at+512], old[at:at+512]) {
+				after := bytes.Equal(raw[at:at+512], make([]byte, 512)) // the record, up to the end of its block
+				if !after && !bytes.Equal(raw[at:at+512], old[at:at+512]) {
 					sectors = append(sectors, at)
 				}
 			}
@@ -124,7 +125,7 @@ func TestATornWriteIsNoEntry(t *testing.T) {
 // TestDamageIsNotTakenForATornWrite hurts records that were synced, as others after
 // them show.
 func TestDamageIsNotTakenForATornWrite(t *testing.T) {
-	eachRecord(t, []string{behindOthers, overOlder}, func(t *testing.T, next string) {
+	eachRecord(t, []string{afterOthers, overOlder}, func(t *testing.T, next string) {
 		_, dir, _, newest := journaledFolder(t, next)
 		dir = copyDir(t, dir)
 		forgetTail(t, dir)
@@ -138,8 +139,8 @@ func TestDamageIsNotTakenForATornWrite(t *testing.T) {
 	})
 }
 
-// TestARefusedStartChangesNothing hurts the newest record, which the tail mark tells
-// from a torn one, and mends it.
+// TestARefusedStartChangesNothing hurts the newest record, which the tail mark
+// distinguishes from a torn one, and mends it.
 func TestARefusedStartChangesNothing(t *testing.T) {
 	_, dir, last, newest := journaledFolder(t, overOlder)
 	dir = copyDir(t, dir)
@@ -177,7 +178,7 @@ func TestAReaderSaysThatTheNewestEntriesAreGone(t *testing.T) {
 }
 
 func TestTheJournalDoesNotStandForAnEmptyLog(t *testing.T) {
-	_, dir, _, _ := journaledFolder(t, behindOthers)
+	_, dir, _, _ := journaledFolder(t, afterOthers)
 	fresh := t.TempDir()
 	closeStores(t, openStores(t, fresh))
 	journal := datadir.JournalFile
@@ -204,7 +205,7 @@ func TestWhatWasDeletedDoesNotComeBackFromTheJournal(t *testing.T) {
 }
 
 // TestAnEntryWithoutATimeIsReplayedInEveryZone is one that raft writes when a cluster
-// begins, in a zone whose earliest times bolt's encoding can not tell.
+// begins, in a zone whose earliest times bolt's encoding cannot hold.
 func TestAnEntryWithoutATimeIsReplayedInEveryZone(t *testing.T) {
 	local := time.Local
 	time.Local = time.FixedZone("LMT", -75)

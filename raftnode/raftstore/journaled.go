@@ -11,56 +11,58 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// A bolt file is synced twice for a commit, and for the smallest entry a leaf, the
-// branches above it and a meta page are written. So all but the largest entries go into a
-// journal first, whose blocks are there already and which is synced once: that makes them
-// durable. They go into the store with the next large ones, or all together when the
-// journal is full. To raft the two are one log, of which the store has at least the first
-// entry.
-
-// journalMost is the largest record for the journal: of larger ones the second writing
-// would cost more than it spares. Larger ones are not read either, so it can grow but not
+// journalMost is the largest record for the journal: writing larger ones twice would
+// cost more than it saves. Larger ones are not read either, so it can grow but not
 // shrink.
 const journalMost = 64 << 10
 
-// journaledLog is a log store with a journal before it.
+// journaledLog makes one log of the bolt file and the journal.
+//
+// A bolt file is synced twice for a commit, and for the smallest entry a leaf, the
+// branches above it and a meta page are written. So all but the largest entries are
+// first written to the journal, whose blocks are allocated already and which is synced
+// once: that makes them durable. Bolt gets them with the next large ones, or all
+// together when the journal is full.
 type journaledLog struct {
-	store   innerLog
+	bolt    boltLog // has at least the first entry, if there is one
 	journal *journal
 
 	writing sync.Mutex // one write at a time, or one deletion of the last entries
-	empty   bool       // store has no entry; guarded by writing
+	empty   bool       // bolt has no entry; guarded by writing
 
 	mu      sync.RWMutex
-	pending []*raft.Log // what the journal has and store has not; dense, behind what store has
+	pending []*raft.Log // what the journal has and bolt lacks; dense, after what bolt has
 }
 
-// openJournaled opens the journal, or creates it, before the store in file, and adds what its entries have to found.
-func openJournaled(opts Options, store innerLog, file string, found *sizes) (_ innerLog, _ string, err error) {
-	path := filepath.Join(opts.Dir, datadir.JournalFile)
-	if err := createFile(path, createJournal); err != nil {
-		return nil, path, errors.Join(err, store.Close())
-	}
-	journal, err := openJournal(path, false)
+// openLog opens the bolt file and the journal in the folder dir; unless readOnly it
+// creates those that are missing. It writes no entry: that is for a start that is not
+// refused. What the entries have in bytes is found.
+func openLog(dir string, readOnly bool) (j *journaledLog, found *sizes, err error) {
+	boltFile := filepath.Join(dir, datadir.BoltFile)
+	found = &sizes{}
+	bolt, err := openBolt(boltFile, readOnly, found)
 	if err != nil {
-		return nil, path, errors.Join(err, store.Close())
+		return nil, nil, err
 	}
-	j := &journaledLog{store: store, journal: journal}
+	journal, err := openJournal(filepath.Join(dir, datadir.JournalFile), readOnly)
+	if err != nil {
+		return nil, nil, errors.Join(err, bolt.Close())
+	}
+	j = &journaledLog{bolt: bolt, journal: journal}
 	if err := protect(j.load); err != nil {
-		errs := []error{openError(file, err), journal.close()}
-		if !errors.Is(err, errPanicked) { // it may hold bolt's locks
-			errs = append(errs, store.Close())
+		errs := []error{openError(boltFile, err), journal.close()}
+		if !errors.Is(err, errPanicked) { // bolt's locks may still be held
+			errs = append(errs, bolt.Close())
 		}
-		return nil, file, errors.Join(errs...)
+		return nil, nil, errors.Join(errs...)
 	}
 	found.addAll(j.pending)
-	return j, file, nil
+	return j, found, nil
 }
 
-// load finds what only the journal has. It writes nothing: that is for a start that is
-// not refused.
+// load finds what only the journal has.
 func (j *journaledLog) load() error {
-	last, err := j.store.LastIndex()
+	last, err := j.bolt.LastIndex()
 	if err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func (j *journaledLog) load() error {
 }
 
 // FirstIndex returns the first index written, 0 for no entries.
-func (j *journaledLog) FirstIndex() (uint64, error) { return j.store.FirstIndex() }
+func (j *journaledLog) FirstIndex() (uint64, error) { return j.bolt.FirstIndex() }
 
 // LastIndex returns the last index written, 0 for no entries.
 func (j *journaledLog) LastIndex() (uint64, error) {
@@ -79,36 +81,35 @@ func (j *journaledLog) LastIndex() (uint64, error) {
 	if n := len(j.pending); n > 0 {
 		return j.pending[n-1].Index, nil
 	}
-	return j.store.LastIndex()
+	return j.bolt.LastIndex()
 }
 
 // GetLog reads an entry.
 func (j *journaledLog) GetLog(index uint64, l *raft.Log) error {
-	j.mu.RLock()
-	found := pendingEntry(j.pending, index, l)
-	j.mu.RUnlock()
-	if found {
+	if j.getPending(index, l) {
 		return nil
 	}
-	return j.store.GetLog(index, l)
+	return j.bolt.GetLog(index, l)
 }
 
-// pendingEntry finds one among dense entries.
-func pendingEntry(pending []*raft.Log, index uint64, l *raft.Log) bool {
-	if len(pending) == 0 || index < pending[0].Index || index > pending[len(pending)-1].Index {
+func (j *journaledLog) getPending(index uint64, l *raft.Log) bool {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	n := len(j.pending)
+	if n == 0 || index < j.pending[0].Index || index > j.pending[n-1].Index {
 		return false
 	}
-	*l = *pending[index-pending[0].Index]
+	*l = *j.pending[index-j.pending[0].Index]
 	return true
 }
-
-// StoreLog stores one entry.
-func (j *journaledLog) StoreLog(l *raft.Log) error { return j.StoreLogs([]*raft.Log{l}) }
 
 // StoreLogs stores entries. It returns when they are durable.
 func (j *journaledLog) StoreLogs(logs []*raft.Log) error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
+
+	// Bolt gets the first entry, so that it knows where the log begins, what the
+	// journal has no room for, and what bolt will refuse.
 	size := recordSize(logs)
 	if j.empty || size > journalMost || !j.journal.fits(size) || logs[len(logs)-1].Index > maxIndex {
 		return j.flush(logs)
@@ -122,10 +123,10 @@ func (j *journaledLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// flush stores what is pending, and logs behind it, in the store.
+// flush stores what is pending, and logs after it, in bolt, and starts the journal again.
 func (j *journaledLog) flush(logs []*raft.Log) error {
 	if all := slices.Concat(j.pending, logs); len(all) > 0 {
-		if err := j.store.StoreLogs(all); err != nil {
+		if err := j.bolt.StoreLogs(all); err != nil {
 			return err
 		}
 		j.empty = false
@@ -137,16 +138,18 @@ func (j *journaledLog) flush(logs []*raft.Log) error {
 	return nil
 }
 
-// DeleteRange deletes entries, both ends included; one call at a time. What the store
-// then lacks at its end must not come back from the journal.
+// DeleteRange deletes entries, both ends included; one call at a time.
 func (j *journaledLog) DeleteRange(low, high uint64) error {
-	last, err := j.store.LastIndex()
+	last, err := j.bolt.LastIndex()
 	if err != nil {
 		return err
 	}
-	if high < last { // what is stored meanwhile goes on into the journal
-		return j.store.DeleteRange(low, high)
+	if high < last { // what is stored meanwhile still goes to the journal
+		return j.bolt.DeleteRange(low, high)
 	}
+
+	// The journal must not bring back what bolt is about to delete at its end. So bolt
+	// gets what only the journal has, and the journal is cleared before bolt deletes.
 	j.writing.Lock()
 	defer j.writing.Unlock()
 	if err := j.flush(nil); err != nil {
@@ -155,13 +158,13 @@ func (j *journaledLog) DeleteRange(low, high uint64) error {
 	if err := j.journal.clear(); err != nil {
 		return err
 	}
-	if err := j.store.DeleteRange(low, high); err != nil {
+	if err := j.bolt.DeleteRange(low, high); err != nil {
 		return err
 	}
-	last, err = j.store.LastIndex()
+	last, err = j.bolt.LastIndex()
 	j.empty = last == 0
 	return err
 }
 
 // Close closes the files, and leaves in the journal what is there.
-func (j *journaledLog) Close() error { return errors.Join(j.journal.close(), j.store.Close()) }
+func (j *journaledLog) Close() error { return errors.Join(j.journal.close(), j.bolt.Close()) }

@@ -1,27 +1,3 @@
-// Package raftstore holds what raft must never lose: the log of entries, and
-// the term and vote. It wraps raft-boltdb so that damage is found before it is
-// applied, served or voted with.
-//
-//	DIR/raft.db       the log
-//	DIR/raft.journal  its newest entries, until raft.db has them
-//	DIR/stable.db     term and vote, one checked record in a bolt file
-//	DIR/tail          hint: the last index that was stored
-//
-// It promises:
-//   - every entry is checked against a CRC-32C over all its fields when read;
-//   - a cut, emptied, zeroed or bit-flipped file is a named error, never a
-//     panic, a SIGBUS or an empty log;
-//   - a vote's term and candidate are written as one (raft#661);
-//   - after a write or sync that failed or hung nothing goes on: Options.Fatal
-//     is called once and every later call fails (raft#503, raft#614);
-//   - the log is dense: a crash at any point leaves first..last without holes.
-//
-// A snippet:
-//
-//	s, err := raftstore.Open(raftstore.Options{Dir: d.Path(datadir.RaftDir), Fatal: exit})
-//	err = s.Check(stateIndex, installed) // before anything is dropped
-//	dropped, err := s.DropContradicting(stateIndex, stateTerm)
-//	raft.NewRaft(conf, fsm, s.Log(), s.Stable(), snaps, trans)
 package raftstore
 
 import (
@@ -45,8 +21,11 @@ const DefaultSyncTimeout = 10 * time.Second
 type Options struct {
 	Dir         string        // the raft folder of a data folder; created if missing
 	SyncTimeout time.Duration // a write that takes longer is ErrDiskHung; 0 is DefaultSyncTimeout
-	Fatal       func(error)   // required; called at most once, when going on would be wrong. It ends the process; it must not call Close
 	Logger      hclog.Logger  // nil logs nothing
+
+	// Fatal is required. It is called at most once, when the node must not
+	// continue, and ends the process. It must not call Close.
+	Fatal func(error)
 
 	// OnStore, if set, sees every batch that was stored: its entries, the bytes
 	// of their data and how long the disk took. It must not block.
@@ -71,17 +50,10 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// innerLog is a log store below the checks.
-type innerLog interface {
-	raft.LogStore
-	Close() error
-}
-
 // Stores are the two raft stores of one node. They are safe for concurrent use.
 type Stores struct {
 	log    *checkedLog
 	stable *stableStore
-	mark   *tailMark
 	guard  *guard
 
 	closeOnce sync.Once
@@ -110,29 +82,41 @@ func open(opts Options, below func(innerLog) innerLog) (_ *Stores, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	found := &sizes{}
-	inner, file, err := openInner(opts, found)
+
+	inner, found, err := openLog(opts.Dir, false)
 	if err != nil {
 		return nil, err
 	}
-	s.log = newCheckedLog(below(inner), file, opts, s.guard)
-	s.log.sizes = found
-	if s.mark, err = openTailMark(filepath.Join(opts.Dir, tailFile)); err != nil {
+	logFile := filepath.Join(opts.Dir, datadir.BoltFile)
+	s.log = &checkedLog{inner: below(inner), file: logFile, guard: s.guard, onStore: opts.OnStore, sizes: found}
+
+	// A log that lost its end looks like one that never had it, but for the tail mark.
+	if s.log.mark, err = openTailMark(filepath.Join(opts.Dir, tailFile)); err != nil {
 		return nil, err
 	}
-	s.log.mark = s.mark
-	last, err := s.compareTail()
+	last, err := s.log.LastIndex()
 	if err != nil {
 		return nil, err
 	}
+	if err := lostEnd(logFile, s.log.mark.last, last); err != nil {
+		return nil, err
+	}
+
+	// The stable store is opened last: with it the folder is complete.
+	stableFile := filepath.Join(opts.Dir, datadir.StableFile)
 	if fresh && last > 0 {
-		return nil, damaged(filepath.Join(opts.Dir, datadir.StableFile), "it is missing, yet the log has entries")
+		return nil, damaged(stableFile, "it is missing, yet the log has entries")
 	}
-	s.stable, err = openStable(filepath.Join(opts.Dir, datadir.StableFile), s.guard)
-	return s, err
+	if err := s.log.mark.set(last); err != nil {
+		return nil, err
+	}
+	if s.stable, err = openStable(stableFile, s.guard); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
-// surveyFolder reports files that can not stand alone; fresh means there is
+// surveyFolder reports files that are missing beside others; fresh means that there is
 // no stable store yet. It is created last, so with it the log must exist.
 func surveyFolder(dir string) (fresh bool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -152,34 +136,27 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func openInner(opts Options, found *sizes) (_ innerLog, file string, err error) {
-	file = filepath.Join(opts.Dir, datadir.BoltFile)
-	store, err := openBolt(file, found)
-	if err != nil {
-		return nil, file, err
-	}
-	return openJournaled(opts, store, file, found)
-}
-
-// compareTail finds entries that were stored and are gone: a store that loses
-// its end looks like one that never had it.
-func (s *Stores) compareTail() (last uint64, err error) {
-	last, err = s.log.LastIndex()
-	if err != nil {
-		return 0, err
-	}
-	if err := lostEnd(s.log.file, s.mark.last, last); err != nil {
-		return 0, err
-	}
-	return last, s.mark.set(last)
-}
-
-// lostEnd compares the last entry that was stored, by the tail mark, with the last that is there.
-func lostEnd(file string, stored, last uint64) error {
-	if stored <= last {
+// createFile makes the file at path with create, unless it exists. A crash
+// leaves no file or a whole one, so that one that is empty or cut is damage.
+func createFile(path string, create func(path string) error) error {
+	if exists(path) {
 		return nil
 	}
-	return damaged(file, fmt.Sprintf("entries %d to %d are gone", last+1, stored))
+	tmp := path + ".tmp"
+	err := os.RemoveAll(tmp)
+	if err == nil {
+		err = create(tmp)
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err == nil {
+		err = datadir.SyncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fmt.Errorf("raftstore: create %s: %w", path, err)
+	}
+	return nil
 }
 
 // Log is the store for raft's entries.
@@ -188,8 +165,8 @@ func (s *Stores) Log() raft.LogStore { return s.log }
 // LogBytes is how many bytes the log's entries have, to about a megabyte.
 func (s *Stores) LogBytes() int64 { return s.log.sizes.total() }
 
-// Newest is how many of the last entries have no more than so many bytes together, with the
-// same precision; math.MaxUint64 where all have.
+// Newest is how many of the last entries have at most that many bytes together, with the
+// same precision; math.MaxUint64 if all have.
 func (s *Stores) Newest(bytes int64) uint64 { return s.log.sizes.newest(bytes) }
 
 // Stable is the store for raft's term and vote.
@@ -209,15 +186,17 @@ func (s *Stores) close() error {
 	if errors.Is(failed, ErrDiskHung) {
 		return failed
 	}
+
+	// An Open that failed has only some of them.
 	var errs []error
 	if s.log != nil && !panicked {
 		errs = append(errs, protect(s.log.inner.Close))
 	}
-	if s.mark != nil {
-		errs = append(errs, s.mark.close())
+	if s.log != nil && s.log.mark != nil {
+		errs = append(errs, s.log.mark.close())
 	}
 	if s.stable != nil {
-		errs = append(errs, protect(s.stable.record.close))
+		errs = append(errs, protect(s.stable.file.close))
 	}
 	return errors.Join(errs...)
 }

@@ -11,16 +11,15 @@ const recentBytes = 16 << 20
 
 func sizeOf(l *raft.Log) int { return len(l.Data) + len(l.Extensions) + 128 }
 
-// recent keeps the newest stored entries in memory: raft reads each one again, to
-// send it to every follower and to apply it. What it holds is dense and ends with
-// the log, or it holds nothing. Data is shared with whoever stored the entry.
+// recent caches the newest stored entries: raft reads each one again, to send it to
+// every follower and to apply it. Data is shared with whoever stored the entry.
 type recent struct {
 	mu      sync.RWMutex
-	entries []raft.Log
-	bytes   int
+	entries []raft.Log // dense, and the last is the log's last one; or empty
+	bytes   int        // of entries, at most recentBytes
 }
 
-// add is told of stored entries, which are dense.
+// add caches stored entries, which are dense, and drops the oldest beyond recentBytes.
 func (r *recent) add(logs []*raft.Log) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,7 +39,8 @@ func (r *recent) add(logs []*raft.Log) {
 	r.entries = r.entries[drop:]
 }
 
-// remove is told that entries, both ends included, are about to be deleted.
+// remove empties the cache if it has one of the entries, both ends included, that are
+// about to be deleted.
 func (r *recent) remove(low, high uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *recent) remove(low, high uint64) {
 	}
 }
 
-// endsBefore reports whether it holds entries, of which the last stands before index.
+// endsBefore reports whether there are entries, of which the last is the one before index.
 func (r *recent) endsBefore(index uint64) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -57,11 +57,12 @@ func (r *recent) endsBefore(index uint64) bool {
 	return n > 0 && r.entries[n-1].Index+1 == index
 }
 
-// get finds an entry.
+// get reports whether it has the entry, and copies it.
 func (r *recent) get(index uint64, l *raft.Log) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if len(r.entries) == 0 || index < r.entries[0].Index || index > r.entries[len(r.entries)-1].Index {
+	n := len(r.entries)
+	if n == 0 || index < r.entries[0].Index || index > r.entries[n-1].Index {
 		return false
 	}
 	*l = r.entries[index-r.entries[0].Index]

@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// An entry is stored with a seal behind its Extensions. Data stays as it is,
+// An entry is stored with a seal after its Extensions. Data stays as it is,
 // so that a frame of 1 MiB is not copied to be sealed:
 //
 //	stored Extensions:
@@ -47,7 +47,7 @@ func seal(l *raft.Log) raft.Log {
 	return sealed
 }
 
-// unseal checks a stored entry and takes its seal off.
+// unseal checks a stored entry and removes its seal.
 func unseal(l *raft.Log, index uint64) error {
 	n := len(l.Extensions) - sealSize
 	if n < 0 {
@@ -68,14 +68,14 @@ func unseal(l *raft.Log, index uint64) error {
 	return nil
 }
 
-// sum covers l and ext, its Extensions with the format behind them.
+// sum covers l and ext, its Extensions with the format after them.
 func sum(l *raft.Log, ext []byte) uint32 {
 	crc := crc32.Update(0, crcTable(), appendFixed(make([]byte, 0, fixedSize), l, len(ext)-1))
 	crc = crc32.Update(crc, crcTable(), ext)
 	return crc32.Update(crc, crcTable(), l.Data)
 }
 
-// appendFixed writes the fields of one size, and n for that of the Extensions.
+// appendFixed writes the fields of fixed size, and n, the size of the Extensions.
 func appendFixed(b []byte, l *raft.Log, n int) []byte {
 	b = binary.LittleEndian.AppendUint64(b, l.Index)
 	b = binary.LittleEndian.AppendUint64(b, l.Term)

@@ -8,31 +8,32 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// markBytes is how exactly sizes knows where in the log its bytes stand.
+// markBytes is how exactly sizes knows where in the log its bytes are.
 const markBytes = 1 << 20
 
-// sizes tells how many bytes the entries of the log have, to about markBytes. An entry
-// that it was not told of has none.
+// sizes counts the bytes of the log's entries. It keeps a mark per megabyte rather than
+// a number per entry, so its answers are right to about markBytes. Entries that were
+// not added count as empty.
 type sizes struct {
-	mu     sync.Mutex
-	marks  []sizeMark // ascending in both
-	before int64      // bytes of the entries before the first mark's, which are gone
-	gone   uint64     // index of the last of those
+	mu      sync.Mutex
+	marks   []sizeMark // ascending in both fields
+	removed int64      // bytes of the entries before those of the first mark
+	base    uint64     // index of the last of these
 }
 
-// sizeMark closes the entries behind the mark before it.
+// sizeMark covers the entries after the previous mark, up to and including index.
 type sizeMark struct {
-	index uint64 // of the last of them
-	end   int64  // bytes of all entries up to it
+	index uint64
+	end   int64 // bytes of all entries up to index, also of those removed
 }
 
-// add is told of the entry that follows.
+// add counts the next entry.
 func (s *sizes) add(index uint64, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, end := len(s.marks), s.end()+bytes
 	if n == 0 {
-		s.gone = index - 1
+		s.base = index - 1
 	}
 	if n > 0 && end-s.start(n-1) <= markBytes {
 		s.marks[n-1] = sizeMark{index, end}
@@ -49,38 +50,40 @@ func (s *sizes) addAll(logs []*raft.Log) {
 
 func (s *sizes) end() int64 { return s.start(len(s.marks)) }
 
-// start is how many bytes stand before those that mark i closes.
+// start is how many bytes come before the entries that mark i covers.
 func (s *sizes) start(i int) int64 {
 	if i == 0 {
-		return s.before
+		return s.removed
 	}
 	return s.marks[i-1].end
 }
 
-// behind is the first mark whose entries reach beyond index.
-func (s *sizes) behind(index uint64) int {
+// markAfter is the first mark that covers entries after index.
+func (s *sizes) markAfter(index uint64) int {
 	return sort.Search(len(s.marks), func(i int) bool { return s.marks[i].index > index })
 }
 
-// removeUpTo is told that the log begins behind index now.
+// removeUpTo removes the first entries, up to and including index.
 func (s *sizes) removeUpTo(index uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	gone := s.behind(index)
-	s.before, s.gone = s.start(gone), max(s.gone, index)
-	s.marks = append(s.marks[:0], s.marks[gone:]...)
+	first := s.markAfter(index)
+	s.removed, s.base = s.start(first), max(s.base, index)
+	s.marks = append(s.marks[:0], s.marks[first:]...)
 }
 
-// removeFrom is told that the log ends before index now.
+// removeFrom removes the last entries, from index on.
 func (s *sizes) removeFrom(index uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	keep, before := s.behind(index-1), s.gone
+	keep, before := s.markAfter(index-1), s.base
 	if keep > 0 {
 		before = s.marks[keep-1].index
 	}
+	// A mark that covers entries on both sides keeps all its bytes: how many of them
+	// were removed is not known.
 	if keep < len(s.marks) && before < index-1 {
-		s.marks[keep].index = index - 1 // which of its bytes are gone is not known
+		s.marks[keep].index = index - 1
 		keep++
 	}
 	s.marks = s.marks[:keep]
@@ -90,11 +93,11 @@ func (s *sizes) removeFrom(index uint64) {
 func (s *sizes) total() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.end() - s.before
+	return s.end() - s.removed
 }
 
-// newest is how many of the last entries have no more than so many bytes together; where
-// all have, math.MaxUint64.
+// newest is how many of the last entries have at most that many bytes together;
+// math.MaxUint64 if all have.
 func (s *sizes) newest(bytes int64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,14 +109,15 @@ func (s *sizes) newest(bytes int64) uint64 {
 	return s.marks[n-1].index - s.marks[first-1].index
 }
 
-// within is the last index of entries from low on that have about so many bytes.
+// within is the last index of entries from low on that have about that many bytes;
+// math.MaxUint64 if the log ends before.
 func (s *sizes) within(low uint64, bytes int64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := s.behind(low - 1)
-	next := sort.Search(len(s.marks), func(i int) bool { return s.marks[i].end-s.start(first) >= bytes })
-	if next == len(s.marks) {
+	start := s.start(s.markAfter(low - 1))
+	last := sort.Search(len(s.marks), func(i int) bool { return s.marks[i].end-start >= bytes })
+	if last == len(s.marks) {
 		return math.MaxUint64
 	}
-	return max(low, s.marks[next].index)
+	return max(low, s.marks[last].index)
 }

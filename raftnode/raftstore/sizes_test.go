@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What sizes tells is compared with a list of all entries' sizes.
+// The answers of sizes are compared with a list of all entries' sizes.
 func TestSizesKnowsWhereTheBytesStand(t *testing.T) {
 	for range 50 { // the package's other properties take a disk, and are checked less often
 		rapid.Check(t, agreeOnSizes)
@@ -52,13 +52,13 @@ func agreeOnSizes(rt *rapid.T) {
 			}
 			continue
 		}
-		if told, is := s.total(), from(first); told < is || told > is+markBytes+vague {
-			rt.Fatalf("told %d bytes in all, they are %d", told, is)
+		if got, is := s.total(), from(first); got < is || got > is+markBytes+vague {
+			rt.Fatalf("got %d bytes in all, they are %d", got, is)
 		}
 		limit := rapid.Int64Range(0, 64<<20).Draw(rt, "limit")
 		n := min(s.newest(limit), last+1-first)
 		if is := from(last + 1 - n); is > limit || n < last+1-first && is < limit-step-vague {
-			rt.Fatalf("of %d entries the newest %d are told to have up to %d bytes, they have %d", last+1-first, n, limit, is)
+			rt.Fatalf("of %d entries the newest %d are said to have up to %d bytes, they have %d", last+1-first, n, limit, is)
 		}
 		low := rapid.Uint64Range(first, last).Draw(rt, "low")
 		to := s.within(low, limit)
@@ -71,7 +71,7 @@ func agreeOnSizes(rt *rapid.T) {
 	}
 }
 
-// A log tells the sizes of its entries also when it has been opened again.
+// A log knows the sizes of its entries also when it has been opened again.
 func TestALogTellsItsSize(t *testing.T) {
 	dir := t.TempDir()
 	const count, size = 100, 512 << 10
@@ -85,12 +85,12 @@ func TestALogTellsItsSize(t *testing.T) {
 	want := func(entries int64) {
 		t.Helper()
 		if is := s.LogBytes(); is < entries*size || is > (entries+3)*size {
-			t.Errorf("%d entries of %d bytes: told %d bytes", entries, size, is)
+			t.Errorf("%d entries of %d bytes: LogBytes is %d", entries, size, is)
 		}
 	}
 	want(count)
 	if n := s.Newest(16 << 20); n < 28 || n > 32 {
-		t.Errorf("%d entries of %d bytes are told to have 16 MiB", n, size)
+		t.Errorf("%d entries of %d bytes are said to have 16 MiB", n, size)
 	}
 	if err := s.Log().DeleteRange(1, 25); err != nil {
 		t.Fatal(err)
@@ -100,6 +100,6 @@ func TestALogTellsItsSize(t *testing.T) {
 	s = openStores(t, dir)
 	want(count - 25)
 	if n := s.Newest(16 << 20); n < 28 || n > 32 {
-		t.Errorf("opened again %d entries of %d bytes are told to have 16 MiB", n, size)
+		t.Errorf("opened again %d entries of %d bytes are said to have 16 MiB", n, size)
 	}
 }

@@ -1,10 +1,8 @@
 package raftstore
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -17,29 +15,6 @@ const (
 	keyVoteCandidate = "LastVoteCand"
 )
 
-// stableState is the body of stable.db, as JSON:
-//
-//	{"numbers":{"CurrentTerm":7,"LastVoteTerm":7},"bytes":{"LastVoteCand":"MTI3LjAuMC4x…"}}
-type stableState struct {
-	Numbers map[string]uint64 `json:"numbers"`
-	Bytes   map[string][]byte `json:"bytes"` // base64
-}
-
-func decodeStable(path string, body []byte) (stableState, error) {
-	s := stableState{Numbers: map[string]uint64{}, Bytes: map[string][]byte{}}
-	if len(body) == 0 {
-		return s, nil
-	}
-	if err := json.Unmarshal(body, &s); err != nil {
-		return s, damaged(path, err.Error())
-	}
-	return s, nil
-}
-
-func (s stableState) clone() stableState {
-	return stableState{Numbers: maps.Clone(s.Numbers), Bytes: maps.Clone(s.Bytes)}
-}
-
 // stableStore is the raft.StableStore. All its keys are one record, so each
 // change is one atomic write, and reads come from a copy in memory that was
 // checked when the store was opened.
@@ -48,13 +23,13 @@ func (s stableState) clone() stableState {
 // (raft.go, persistVote). A crash between them would pair the new term with the
 // old candidate, and the node could vote twice in that term (raft#661). So the
 // term waits in memory and both are written by the second call; until then
-// reads give the old pair.
+// reads return the old pair.
 type stableStore struct {
-	record *record
-	guard  *guard
+	file  *stableFile
+	guard *guard
 
 	mu       sync.Mutex
-	state    stableState // equals the record
+	state    stableState // equals the file's
 	voteTerm *uint64     // set by SetUint64(LastVoteTerm), not written yet
 }
 
@@ -62,18 +37,12 @@ var errNoVoteTerm = errors.New("a candidate without a term: set " + keyVoteTerm 
 
 var _ raft.StableStore = (*stableStore)(nil)
 
-const stableRecord = "stable"
-
 func openStable(path string, g *guard) (*stableStore, error) {
-	r, body, err := openRecord(path, stableRecord, false)
+	file, state, err := openStableFile(path, false)
 	if err != nil {
 		return nil, err
 	}
-	state, err := decodeStable(path, body)
-	if err != nil {
-		return nil, errors.Join(err, r.close())
-	}
-	return &stableStore{record: r, guard: g, state: state}, nil
+	return &stableStore{file: file, guard: g, state: state}, nil
 }
 
 // Set stores val under key. For the vote's candidate it also stores the term
@@ -137,11 +106,7 @@ func (s *stableStore) GetUint64(key []byte) (uint64, error) {
 }
 
 func (s *stableStore) save(next stableState) error {
-	body, err := json.Marshal(next)
-	if err != nil {
-		return fmt.Errorf("raftstore: encode term and vote: %w", err)
-	}
-	err = s.guard.write(operation{verb: "store term and vote"}, func() error { return s.record.save(body) })
+	err := s.guard.write(operation{verb: "store term and vote"}, func() error { return s.file.save(next) })
 	if err == nil {
 		s.state = next
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// DropContradicting deletes the log if it can not continue the state, whose
+// DropContradicting deletes the log if it cannot continue the state, whose
 // last entry is (stateIndex, stateTerm): if it holds that index with another
-// term, goes on from it with an older term, or ends before it. Raft would ask
+// term, continues it with an older term, or ends before it. Raft would ask
 // for the same snapshot again and again (raft#697), or could not append. What
-// goes is in the state or was never committed. Call it before raft starts, and
+// is deleted is in the state or was never committed. Call it before raft starts, and
 // after Check has accepted a log that ends before the state.
 func (s *Stores) DropContradicting(stateIndex, stateTerm uint64) (dropped bool, err error) {
-	first, last, err := s.span()
+	first, last, err := s.log.span()
 	if err != nil || last == 0 || stateIndex == 0 {
 		return false, err
 	}
@@ -36,7 +36,7 @@ func (s *Stores) DropContradicting(stateIndex, stateTerm uint64) (dropped bool, 
 	return true, nil
 }
 
-// contradicts looks at one entry at or behind the state's last one.
+// contradicts compares the state with one entry, at or after the state's last one.
 func (s *Stores) contradicts(index, stateIndex, stateTerm uint64) (bool, error) {
 	var l raft.Log
 	if err := s.log.GetLog(index, &l); err != nil {
@@ -53,27 +53,20 @@ func (s *Stores) contradicts(index, stateIndex, stateTerm uint64) (bool, error) 
 // this node vouched for are lost, and its first index beyond the next one means
 // that the state lacks entries.
 func (s *Stores) Check(appliedIndex uint64, hasSnapshot bool) error {
-	first, last, err := s.span()
+	first, last, err := s.log.span()
 	if err != nil {
 		return err
 	}
 	if last < appliedIndex && !hasSnapshot {
-		return behind(s.log.file, fmt.Sprintf("it ends at %d, yet the state has applied %d and no snapshot explains that", last, appliedIndex))
+		return unfit(s.log.file,
+			fmt.Sprintf("it ends at %d, yet the state has applied %d and no snapshot explains that", last, appliedIndex))
 	}
 	if first > appliedIndex+1 {
-		return behind(s.log.file, fmt.Sprintf("it begins at %d, yet the state has applied only %d", first, appliedIndex))
+		return unfit(s.log.file, fmt.Sprintf("it begins at %d, yet the state has applied only %d", first, appliedIndex))
 	}
 	return nil
 }
 
-func (s *Stores) span() (first, last uint64, err error) {
-	if first, err = s.log.FirstIndex(); err != nil {
-		return 0, 0, err
-	}
-	last, err = s.log.LastIndex()
-	return first, last, err
-}
-
-func behind(file, what string) error {
+func unfit(file, what string) error {
 	return fmt.Errorf("raftstore: %s: %w: %s: %s", file, ErrBehindState, what, datadir.Rejoin)
 }

@@ -15,12 +15,12 @@ const tailFile = "tail"
 
 // tailMark remembers the last index that was stored. A log that lost its end
 // looks like one that never had it: the journal takes a damaged last record for a
-// torn write, and bolt believes a page that counts fewer entries than it has. With the mark that is found.
+// torn write, and bolt believes a page that counts fewer entries than it has. The mark shows it.
 //
 // Raising the mark is not synced, so it costs microseconds; it happens after
-// the entries are durable. Lowering it is, and happens before they go. So what
-// survives a crash is at most what the log has, and after a crash of the
-// process alone it is exact. One that can not be read is no mark.
+// the entries are durable. Lowering it is synced, and happens before they are
+// deleted. So what survives a crash is at most what the log has, and after a crash
+// of the process alone it is exact. One that cannot be read is no mark.
 //
 //	+------------+--------------+----------------------+
 //	| "RLTM" 4   | last 8, LE   | CRC-32C of both 4, LE|
@@ -76,7 +76,7 @@ func (t *tailMark) set(last uint64) error {
 	return nil
 }
 
-// lower is set, made durable.
+// lower sets the mark durably.
 func (t *tailMark) lower(last uint64) error {
 	if err := t.set(last); err != nil {
 		return err

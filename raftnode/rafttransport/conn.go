@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	maxPending  = 64  // handshakes at once; past it the oldest gives way
+	maxPending  = 64  // handshakes at once; past it the oldest is evicted
 	maxAccepted = 256 // connections after their handshake
-	maxPerPeer  = 32  // of one peer; past it its oldest gives way
+	maxPerPeer  = 32  // of one peer; past it its oldest is evicted
 
 	// stallFactor x Timeout without a byte inside an RPC ends the connection.
 	// raft reads a snapshot on its main loop, which a dead sender would hold.
@@ -20,8 +20,8 @@ const (
 
 	// A dialled connection writes this much at a time, each within Timeout.
 	writePiece = 256 << 10
-	// An answer may take Timeout, and as long again for each answerScale bytes of the
-	// request: they are written to a disk first.
+	// An answer may take Timeout, or that for each answerScale bytes of a larger request:
+	// they are written to a disk first.
 	answerScale = 8 << 20
 
 	// rpcInstallSnapshot is the byte with which raft's transport begins that RPC.
@@ -61,12 +61,12 @@ type stage int
 
 const (
 	pending     stage = iota // in its handshake
-	evicted                  // closed to make room, its owner about to let go
+	evicted                  // closed to make room; its owner has not called Close yet
 	established              // carries RPCs
 )
 
-// Read waits without end for a request to begin, and not long for it to continue. On a
-// dialled connection it waits for an answer.
+// Read waits without limit for a request to begin, and for a bounded time for it to
+// continue. On a dialled connection it waits for an answer.
 func (c *conn) Read(p []byte) (int, error) {
 	if !c.accepted {
 		wait := c.timeout * time.Duration(max(1, c.sent/answerScale))
@@ -83,6 +83,8 @@ func (c *conn) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := c.Conn.Read(p)
+
+	// The first bytes of a request.
 	if n > 0 && !c.inRPC.Swap(true) {
 		if c.isOutgrown() {
 			return 0, io.EOF // the peer dials again
@@ -123,8 +125,8 @@ func (c *conn) SetDeadline(time.Time) error {
 
 func (c *conn) isOutgrown() bool { return c.outgrown != nil && c.outgrown() }
 
-// Close is the owner's; others who end a connection close the embedded Conn, so
-// that registry.wait still waits for the owner to let go.
+// Close is called by the owner only; others who end a connection close the embedded
+// Conn, so that stream.wait still waits for the owner.
 func (c *conn) Close() error {
 	var err error
 	c.closeOnce.Do(func() {
@@ -153,10 +155,10 @@ func newRegistry(timeout time.Duration) *registry {
 	return &registry{timeout: timeout, parted: make(chan string, partedRoom), open: make(map[*conn]struct{})}
 }
 
-// add registers a new connection. nil: the registry is closed, or so full that
-// even those evicted have not ended yet. gaveWay is the oldest pending one, now
-// closed, if there were too many.
-func (r *registry) add(raw net.Conn, accepted bool) (c, gaveWay *conn) {
+// add registers a new connection. It is nil if the registry is closed, or so full that
+// even those evicted have not ended yet. closed is the oldest pending one, which was
+// evicted if there were too many.
+func (r *registry) add(raw net.Conn, accepted bool) (c, closed *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -170,17 +172,17 @@ func (r *registry) add(raw net.Conn, accepted bool) (c, gaveWay *conn) {
 		}
 		if n >= maxPending {
 			oldest.evict()
-			gaveWay = oldest
+			closed = oldest
 		}
 	}
 	r.next++
 	c = &conn{Conn: raw, registry: r, accepted: accepted, timeout: r.timeout, order: r.next}
 	r.open[c] = struct{}{}
-	return c, gaveWay
+	return c, closed
 }
 
-// identify notes whose connection it is, before membership is asked: what
-// disconnect does not see, membership then judges by its new word.
+// identify notes whose connection it is, before membership is asked: a connection that
+// disconnect does not see yet is then judged by membership's new answer.
 func (r *registry) identify(c *conn, nodeID string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,14 +198,14 @@ func (r *registry) identify(c *conn, nodeID string) error {
 	return nil
 }
 
-// hear marks a connection whose peer gets no vote.
+// hear marks a connection whose peer is granted no vote.
 func (r *registry) hear(c *conn, peer Identity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.heard = &peer
 }
 
-// heard are the peers of one node id that are only heard.
+// heard returns the peers of one node id that Hear took although Admit refused them.
 func (r *registry) heard(nodeID string) (peers []Identity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +217,7 @@ func (r *registry) heard(nodeID string) (peers []Identity) {
 	return peers
 }
 
-// establish ends c's handshake; the peer's oldest gives way if it has too many.
+// establish ends c's handshake; the peer's oldest connection is evicted if it has too many.
 func (r *registry) establish(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,9 +247,9 @@ func (r *registry) acceptedFrom(nodeID string) (n int, oldest *conn) {
 	return r.count(func(c *conn) bool { return c.accepted && c.stage == established && c.nodeID == nodeID })
 }
 
-// count counts connections; oldest is the first of those that may be evicted. The one that
-// carries a snapshot may not: while raft reads it, it takes no other request, and those of
-// the same peer pile up.
+// count counts connections; oldest is the oldest of those that may be evicted. One that
+// carries a snapshot may not: while raft reads it, it takes no other request, and the
+// requests of the same peer accumulate.
 func (r *registry) count(which func(*conn) bool) (n int, oldest *conn) {
 	for c := range r.open {
 		if !which(c) {
@@ -261,6 +263,7 @@ func (r *registry) count(which func(*conn) bool) (n int, oldest *conn) {
 	return n, oldest
 }
 
+// remove forgets a connection, and reports a peer whose last one it was.
 func (r *registry) remove(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -270,10 +273,11 @@ func (r *registry) remove(c *conn) {
 	}
 	select {
 	case r.parted <- c.nodeID:
-	default: // nobody listens
+	default: // nobody reads it
 	}
 }
 
+// disconnect ends the connections of one node; their owners close them.
 func (r *registry) disconnect(nodeID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -284,6 +288,7 @@ func (r *registry) disconnect(nodeID string) {
 	}
 }
 
+// close ends all connections and accepts none from then on; their owners close them.
 func (r *registry) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,19 +8,19 @@ import (
 	"io"
 )
 
-// What a proof is of begins with the role of who gives it, so that no side's
-// proof can be sent back to it as the other's.
+// A proof covers the role of its sender, so that no side's proof can be sent back to it
+// as the other's.
 const (
 	roleDialer   = "ringlog raft handshake: dialer\x00"
 	roleAcceptor = "ringlog raft handshake: acceptor\x00"
 )
 
-// handshake is one side's state of one handshake; see wire.go for the course.
+// handshake is one side's state of one handshake; wire.go draws its course.
 // Deadlines are the caller's.
 type handshake struct {
 	rw     io.ReadWriter
 	self   Identity
-	target string // who should answer; "" = whoever, and always for an acceptor
+	target string // the node that should answer; "" is any, and always for an acceptor
 	secret []byte
 	admit  func(peer Identity) error
 	speaks versions
@@ -29,8 +29,8 @@ type handshake struct {
 	version byte     // that both sides speak, once both hellos are known
 }
 
-// dial runs the dialer's side. A *RefusedError of this side's making is not yet
-// sent: see refuse.
+// dial runs the dialer's side. If this side refuses, the caller sends the
+// *RefusedError with refuse.
 func (h *handshake) dial() error {
 	mine, err := h.sendHello(h.target)
 	if err != nil {
@@ -40,6 +40,9 @@ func (h *handshake) dial() error {
 	if err != nil {
 		return err
 	}
+
+	// The dialer proves first and asks membership last: neither side asks its own about
+	// a stranger.
 	if err := h.send(newFrame(h.version, kindProof, h.proof(roleDialer, mine, theirs))); err != nil {
 		return err
 	}
@@ -52,7 +55,7 @@ func (h *handshake) dial() error {
 	return h.send(newFrame(h.version, kindReady, nil))
 }
 
-// accept runs the acceptor's side.
+// accept runs the acceptor's side; refusals are sent as in dial.
 func (h *handshake) accept() error {
 	theirs, err := h.readHello()
 	if err != nil {
@@ -62,6 +65,8 @@ func (h *handshake) accept() error {
 	if err != nil {
 		return err
 	}
+
+	// Nothing that the token made is sent before the dialer's proof was checked.
 	if err := h.checkProof(roleDialer, theirs, mine); err != nil {
 		return err
 	}
@@ -78,7 +83,7 @@ func (h *handshake) accept() error {
 	return err
 }
 
-// refuse tells the peer why, at best: it may be gone.
+// refuse sends the peer the reason. An error is ignored: the peer may be gone.
 func (h *handshake) refuse(e *RefusedError) { _ = h.send(encodeRefusal(e)) }
 
 func (h *handshake) sendHello(target string) (frame, error) {
@@ -104,8 +109,8 @@ func (h *handshake) readHello() (frame, error) {
 	return f, h.check(in)
 }
 
-// check judges what anyone who reads both hellos could. Membership is asked only
-// after the proof, so that it answers no stranger.
+// check checks what needs no secret and no membership. Membership is asked only after
+// the proof, so that a stranger learns nothing of it.
 func (h *handshake) check(in hello) error {
 	switch {
 	case h.version == 0:
@@ -118,7 +123,7 @@ func (h *handshake) check(in hello) error {
 	case in.ClusterID != "" && h.self.ClusterID != "" && in.ClusterID != h.self.ClusterID:
 		return refusef(ErrOtherCluster, "%s is in %s, %s in %s", h.self.NodeID, h.self.ClusterID, in.NodeID, in.ClusterID)
 	case in.NodeID == h.self.NodeID:
-		// Also what keeps a node's proof from being relayed back to itself.
+		// This also keeps a node's proof from being relayed back to itself.
 		return refusef(ErrSameNode, "%s, incarnations %s and %s", in.NodeID, h.self.Incarnation, in.Incarnation)
 	case h.target != "" && in.NodeID != h.target:
 		return refusef(ErrWrongNode, "%s expected, %s answered", h.target, in.NodeID)

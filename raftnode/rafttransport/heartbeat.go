@@ -21,14 +21,14 @@ var errHeldUp = errors.New("rafttransport: raft took no request in time")
 func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
 // heartbeat hands a leader's heartbeat to raft's main loop. While that is held up, most
-// often by a disk, the heartbeat is answered in its place: else a disk that pauses for
+// often by a disk, the heartbeat is answered in its place: otherwise a disk that pauses for
 // half a second ends the leadership, and the election needs the same disk.
 //
-// The answer changes nothing of raft's and is as true as its own: this node is in the
-// leader's term now, so it has helped nobody into a later one since it was asked.
+// The answer changes no state of raft and is as true as raft's own: this node is in the
+// leader's term now, so it has granted no vote in a later one since the request arrived.
 //
-// A heartbeat that can be answered by nobody ends with an error after Timeout: its sender
-// has left by then, and this connection has to notice.
+// A heartbeat that nobody can answer ends with an error after Timeout: its sender
+// has stopped waiting by then, and this connection has to notice.
 func (t *Transport) heartbeat(rpc raft.RPC) {
 	began := t.now()
 	wait := time.NewTicker(overdue)
@@ -39,6 +39,7 @@ func (t *Transport) heartbeat(rpc raft.RPC) {
 			t.taken.Store(t.now())
 			return
 		case <-wait.C:
+			// Raft took something within Patience, so it is held up and not hung.
 			req := rpc.Command.(*raft.AppendEntriesRequest)
 			if t.now()-t.taken.Load() < int64(t.opts.Patience) && t.opts.Follows(string(req.ID), req.Term) {
 				rpc.Respond(&raft.AppendEntriesResponse{RPCHeader: t.header(req.RPCHeader), Term: req.Term, Success: true}, nil)
@@ -54,8 +55,8 @@ func (t *Transport) heartbeat(rpc raft.RPC) {
 	}
 }
 
-// arriving is a snapshot on its way to raft, which takes no other RPC until it is there.
-// As long as there is more of it, raft is not hung.
+// arriving is a snapshot that raft reads, during which it takes no other RPC. While bytes
+// of it arrive, raft does not count as hung.
 type arriving struct {
 	io.Reader
 	t *Transport
@@ -67,5 +68,5 @@ func (a arriving) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// now is what t.taken is told in: nanoseconds that no clock change touches.
+// now is nanoseconds since New, which no change of the clock affects.
 func (t *Transport) now() int64 { return int64(time.Since(t.born)) }

@@ -22,19 +22,20 @@ func (a arrival) carriesEntries() bool {
 	return ok && len(req.Entries) > 0
 }
 
-// retryOverloaded is how often a state machine that is to get no more is looked at.
+// retryOverloaded is how often Overloaded is asked again while entries wait.
 const retryOverloaded = 5 * time.Millisecond
 
-// pump hands incoming RPCs but heartbeats to raft, one at a time as raft takes them. What
+// pump hands incoming RPCs except heartbeats to raft, one at a time as raft takes them. What
 // raft does not take within Timeout ends with an error: its sender does not wait longer and
-// asks again, and what piles up here meanwhile is whole requests. There are as many at once
-// as connections.
+// retries, and the queue holds whole requests. It has at most one per connection.
 func (t *Transport) pump() {
 	expire := time.NewTicker(t.opts.Timeout / 4)
 	defer expire.Stop()
 	var queue []arrival
 	for {
-		var take chan<- raft.RPC // nil takes nothing
+		// Choose what raft gets next: the oldest request, or while the state machine is
+		// overloaded the oldest that brings no entries. take is nil if there is none.
+		var take chan<- raft.RPC
 		var again <-chan time.Time
 		var next arrival
 		i := 0
@@ -46,6 +47,7 @@ func (t *Transport) pump() {
 			take, next = t.rpcs, queue[i]
 			t.skipApplied(next.RPC) // by what is applied now
 		}
+
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
 			if t.refuseVote(rpc) || t.refuseOther(rpc) || t.passOver(rpc) {
@@ -61,6 +63,7 @@ func (t *Transport) pump() {
 			t.taken.Store(t.now())
 			queue = slices.Delete(queue, i, i+1)
 		case now := <-expire.C:
+			// A snapshot stays: the connection's next request would begin in its bytes.
 			queue = slices.DeleteFunc(queue, func(a arrival) bool {
 				late := now.Sub(a.at) >= t.opts.Timeout && a.Reader == nil
 				if late {
@@ -75,12 +78,12 @@ func (t *Transport) pump() {
 	}
 }
 
-// skipApplied takes out of a request what this node's state covers: applied is committed,
-// so a leader of any later term has the same there. Raft looks into its log instead: it
-// refuses what begins before the log does, and the leader then steps back through its own
-// log to the first entry and stays there for good (hashicorp/raft#205). And it compares with
-// the end of a log that a snapshot has replaced, and is sent that snapshot again and again.
-// Of entries that follow no other raft compares none before.
+// skipApplied removes from a request what this node's state covers: an applied entry is
+// committed, so a leader of any later term has the same one there. Raft compares with its
+// log instead. It refuses what begins before the log does, and the leader then steps back
+// through its own log to the first entry and never leaves it (hashicorp/raft#205). And it
+// compares with the end of a log that a snapshot has replaced, and is sent that snapshot
+// again and again. A request without a previous entry is compared with nothing.
 func (t *Transport) skipApplied(rpc raft.RPC) {
 	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
 	if !ok || req.PrevLogEntry == 0 && len(req.Entries) == 0 { // a probe says nothing of the log
@@ -90,16 +93,19 @@ func (t *Transport) skipApplied(rpc raft.RPC) {
 	if !covered {
 		return
 	}
-	fresh, _ := slices.BinarySearchFunc(req.Entries, applied+1, func(l *raft.Log, i uint64) int { return cmp.Compare(l.Index, i) })
+	fresh, _ := slices.BinarySearchFunc(req.Entries, applied+1, func(l *raft.Log, index uint64) int {
+		return cmp.Compare(l.Index, index)
+	})
 	req.PrevLogEntry, req.PrevLogTerm, req.Entries = 0, 0, req.Entries[fresh:]
 }
 
-// errOther is what a request ends with that brings another entry than this node has applied.
+// errOther refuses a request with another entry than the one this node has applied.
 var errOther = errors.New("rafttransport: this node has applied another entry there")
 
-// refuseOther refuses a request whose newest entry that this node has applied is another one
-// here. That cannot be while all are of one cluster and none has lost what it had; where it is,
-// this node must not answer for entries that it does not have.
+// refuseOther refuses a request that differs from what this node has applied, judged by the
+// newest of its entries that this node has applied. That cannot happen while all members are
+// of one cluster and none has lost entries; if it does, this node must not acknowledge
+// entries that it does not have.
 func (t *Transport) refuseOther(rpc raft.RPC) bool {
 	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
 	if !ok {
@@ -128,9 +134,9 @@ func (t *Transport) contradicts(leaderTerm, index, term uint64) bool {
 }
 
 // passOver answers a snapshot in raft's place if this node's state has reached it: raft would
-// install it, take the state back and drop entries that this node has acknowledged. A leader
-// sends such a snapshot again if it had no answer, and so does the replication to a removed
-// member in its last attempt. A snapshot of a leader that raft does not follow yet is raft's.
+// install it, revert the state and drop entries that this node has acknowledged. A leader
+// sends such a snapshot again if it got no answer, and so does the replication to a removed
+// member in its last attempt. A snapshot of a leader that raft does not follow yet goes to raft.
 func (t *Transport) passOver(rpc raft.RPC) bool {
 	req, ok := rpc.Command.(*raft.InstallSnapshotRequest)
 	if !ok || req.LastLogIndex == 0 || t.opts.Follows == nil {
@@ -151,17 +157,17 @@ func (t *Transport) passOver(rpc raft.RPC) bool {
 	return true
 }
 
-// header is that of an answer in raft's place.
+// header returns the header of an answer that is sent in raft's place.
 func (t *Transport) header(of raft.RPCHeader) raft.RPCHeader {
 	return raft.RPCHeader{ProtocolVersion: of.ProtocolVersion, ID: []byte(t.nodeID), Addr: []byte(t.LocalAddr())}
 }
 
-// boundCommit lets a leader's commit index speak only of what its request has proven
-// to be the same on both sides: the entry before the first, and those that come. Raft
-// takes it for as far as the follower's log reaches, and a request that was begun
-// before the leader had appended more may bring a newer commit index and fewer entries:
-// a deposed leader would then apply its own entry at an index where the cluster has
-// committed another. What is held back here comes with the next request.
+// boundCommit limits a leader's commit index to what its request has proven to be the
+// same on both sides: the entry before the first, and those it brings. Raft applies it as
+// far as the follower's log reaches, and a request that was begun before the leader
+// appended more may have a newer commit index and fewer entries: a deposed leader would
+// then apply its own entry at an index where the cluster has committed another. What is
+// held back here comes with the next request.
 func boundCommit(rpc raft.RPC) {
 	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
 	if !ok {

@@ -30,8 +30,8 @@ type Refusal struct {
 	Last   time.Time `json:"last"`
 }
 
-// refusals remembers and logs refusals in bounded space. Peers are told apart by
-// the id they claim, else by host: a stranger's port changes each time.
+// refusals remembers and logs refusals in bounded space. Peers are distinguished by
+// the id they claim, or by host if they claim none: a stranger's port changes each time.
 type refusals struct {
 	logger hclog.Logger
 	lines  *rate.Limiter // a stranger may claim a new id each time

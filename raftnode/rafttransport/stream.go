@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// A refused peer gets this long, and this many bytes of its own unread, to
-	// take the reason before the connection goes.
+	// How long, and for how many bytes that it still sends, a refused peer is waited
+	// for to read the reason before the connection is closed.
 	lingerTime  = 250 * time.Millisecond
 	lingerBytes = 64 << 10
 
@@ -163,9 +163,9 @@ func (s *stream) sleep(d time.Duration) bool {
 
 // welcome starts a connection's handshake and never waits.
 func (s *stream) welcome(raw net.Conn) {
-	c, gaveWay := s.conns.add(raw, true)
-	if gaveWay != nil {
-		s.refused.record(busy(gaveWay.Conn))
+	c, closed := s.conns.add(raw, true)
+	if closed != nil {
+		s.refused.record(busy(closed.Conn))
 	}
 	if c == nil {
 		s.refused.record(busy(raw))
@@ -198,7 +198,8 @@ func (s *stream) serve(c *conn) {
 	s.hand(c)
 }
 
-// hand counts the connection as raft's before it is: wait must not run past it.
+// hand hands the connection to raft's transport. It is counted as owned before, so that
+// wait does not miss it.
 func (s *stream) hand(c *conn) {
 	c.handed = true
 	s.conns.owned.Add(1)
@@ -230,8 +231,8 @@ func (s *stream) handshake(c *conn, target string) *handshake {
 	}
 }
 
-// fail records a refusal and, if it is this side's, tells the peer. Other errors
-// are the network's, and the dialer's to report.
+// fail records a refusal and, if it is this side's, sends it to the peer. Other errors
+// are the network's, and the dialer reports them.
 func (s *stream) fail(c *conn, h *handshake, addr string, err error) {
 	refusal, ok := errors.AsType[*RefusedError](err)
 	if !ok {
@@ -241,6 +242,8 @@ func (s *stream) fail(c *conn, h *handshake, addr string, err error) {
 	refusal.Addr = addr
 	refusal.Peer = orDefault(h.peer.NodeID, h.target)
 	s.refused.record(refusal)
+
+	// The deadline bounds both writing the refusal and waiting for it to arrive.
 	if !refusal.ByPeer {
 		_ = c.Conn.SetDeadline(time.Now().Add(lingerTime))
 		h.refuse(refusal)

@@ -1,28 +1,3 @@
-// Package rafttransport carries raft's RPCs between the voters of one cluster
-// over TCP. It is hashicorp/raft's NetworkTransport on a stream layer of our
-// own, and promises five things on top of it:
-//
-//   - No RPC before a handshake. Both sides state cluster, node and
-//     incarnation, prove the cluster token where one is set, and ask membership
-//     (Options.Admit). Whoever is refused is told why, by a sentinel error that
-//     errors.Is finds on either side.
-//   - A node whose raft configuration is empty gives no vote: raft itself would
-//     grant it to anyone.
-//   - Heartbeats go through raft's main loop like every other RPC.
-//   - A follower commits what its leader has proven to be the same in both logs, and
-//     nothing else that it happens to have at those indexes: raft itself would.
-//   - Bounded memory and time for whoever connects: frames, pending handshakes,
-//     connections and the record of refusals all have limits.
-//
-// The handshake authenticates who opened a connection; what follows is neither
-// encrypted nor authenticated, so the token does not replace a trusted network.
-//
-//	t, err := rafttransport.New(rafttransport.Options{
-//		Bind: "0.0.0.0:9770", Advertise: "n1.lan:9770",
-//		Self: node.identity, Admit: members.admit, Resolve: members.at,
-//		Configured: node.configured, Secret: token, Logger: logger,
-//	})
-//	r, err := raft.NewRaft(config, fsm, logs, stable, snapshots, t)
 package rafttransport
 
 import (
@@ -63,7 +38,7 @@ type Options struct {
 	// Self is asked at each handshake, as the cluster id comes later than the
 	// transport. Required.
 	Self func() Identity
-	// Admit is membership's word on a peer that has proven the secret; both
+	// Admit asks membership about a peer that has proven the secret; both
 	// sides ask theirs. nil admits. An error that wraps ErrOtherIncarnation,
 	// ErrRemoved or another sentinel of this package reaches the peer as that
 	// sentinel, any other as ErrNotAdmitted. Required.
@@ -85,7 +60,7 @@ type Options struct {
 	// bootstrapped on one voter, which then adds the others. Required.
 	Configured func() bool
 	// Follows reports whether this node's raft follows that leader in that term. While
-	// raft takes no RPC, heartbeats of such a leader are answered by its word, for
+	// raft takes no RPC, heartbeats of such a leader are answered if it says so, for up to
 	// Patience: raft that is held up for longer counts as hung. 0: they wait for raft.
 	Follows  func(leaderID string, term uint64) bool
 	Patience time.Duration
@@ -123,7 +98,7 @@ type Options struct {
 }
 
 // Network is a pair of Options.Listen and Options.Dial. What is dialled reaches
-// what listens at that address; a call that can not be answered waits for its
+// what listens at that address; a call that cannot be answered waits for its
 // context.
 type Network interface {
 	Listen(ctx context.Context, addr string) (net.Listener, error)
@@ -180,7 +155,7 @@ type Transport struct {
 	nodeID    string // Self's, which never changes
 	rpcs      chan raft.RPC
 	born      time.Time
-	taken     atomic.Int64 // when raft took the last RPC, see now
+	taken     atomic.Int64 // when raft took the last RPC, by now()
 	done      chan struct{}
 	pumping   sync.WaitGroup
 	closeOnce sync.Once
@@ -228,8 +203,8 @@ func New(o Options) (*Transport, error) {
 // Addr is the advertised address.
 func (t *Transport) Addr() net.Addr { return t.stream.Addr() }
 
-// Consumer is where raft takes incoming RPCs from, less the votes that an
-// unconfigured node must not give.
+// Consumer is where raft takes incoming RPCs from, without those that pump answers in
+// its place.
 func (t *Transport) Consumer() <-chan raft.RPC { return t.rpcs }
 
 // AppendEntries implements raft.Transport.
@@ -244,13 +219,14 @@ func (t *Transport) RequestVote(id raft.ServerID, target raft.ServerAddress,
 	return t.fresh(func() error { return t.NetworkTransport.RequestVote(id, target, args, resp) })
 }
 
-// fresh makes a request again if the connection had ended: one from the pool may have, as
-// its peer was started again or learned of its cluster. The same request may come twice, as
-// any that raft repeats.
+// fresh retries a request whose connection had ended: one from the pool may have, because
+// its peer was restarted or learned its cluster id. The peer may get the same request twice,
+// as it may any that raft repeats.
 func (t *Transport) fresh(request func() error) (err error) {
 	for range 3 * (t.opts.MaxPool + 1) { // those of the pool, and those in use that return to it
 		err = request()
-		ended := errors.Is(err, errOutgrown) || errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+		ended := errors.Is(err, errOutgrown) || errors.Is(err, io.EOF) ||
+			errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 		if !ended || t.IsShutdown() {
 			return err
 		}
@@ -259,13 +235,13 @@ func (t *Transport) fresh(request func() error) (err error) {
 }
 
 // Disconnect closes every connection to and from a node, those still in their
-// handshake included. Called after membership's word on the node has changed,
-// it leaves no connection that was admitted under the old word.
+// handshake included. Called after membership's answer about the node has changed,
+// it leaves no connection that was admitted by the old answer.
 func (t *Transport) Disconnect(nodeID string) { t.stream.conns.disconnect(nodeID) }
 
-// Parted names nodes whose last accepted connection has just ended: a process that
-// is gone is told so at once where its machine still answers. It may also have closed
-// them, and come back. For one reader; what it does not take is dropped past 64.
+// Parted names nodes whose last accepted connection has just ended: that reports the end
+// of a process at once if its machine still answers. The node may also have closed its
+// connections, and be back. For one reader; what it does not take is dropped past 64.
 func (t *Transport) Parted() <-chan string { return t.stream.conns.parted }
 
 // Refusals lists the last refusal per peer, the newest first; at most 256.

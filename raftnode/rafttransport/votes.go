@@ -40,8 +40,8 @@ func (t *Transport) refuseVote(rpc raft.RPC) bool {
 // judgeAsVoter lets raft judge a vote request by the candidate's term and log alone where this
 // node's newest configuration lists the candidate, but not as a voter yet. Raft servers answer
 // requests without consulting their configuration (Ongaro, section 4.1); hashicorp/raft does not:
-// a voter whose promotion had reached the leader that then fell and nobody else would never be
-// elected, and the others, whose logs end before it, would not be elected either.
+// a voter whose promotion had only reached the leader, which then failed, would never be elected,
+// and neither would the others, whose logs end before it.
 func (t *Transport) judgeAsVoter(rpc raft.RPC) {
 	if t.opts.VoteAs == nil {
 		return
@@ -74,8 +74,8 @@ func (t *Transport) noVote(candidate string) error {
 }
 
 // RequestPreVote implements raft.WithPreVote. raft takes an error whose text
-// contains "unexpected command" for a granted pre-vote, so a refused peer's words
-// and name stay out of it; Refusals has them.
+// contains "unexpected command" for a granted pre-vote, so the name and the text of
+// the refusing peer stay out of it; Refusals has them.
 func (t *Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress,
 	args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	err := t.fresh(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })

@@ -16,7 +16,7 @@ import (
 //	| "RLRH" | ver | kind | length | body, <= 1057    |
 //	+--------+-----+------+--------+------------------+
 //
-// The header, the hello and the refusal stay as they are in every version and bear
+// The header, the hello and the refusal stay as they are in every version and have
 // version 1, so that peers of different versions understand them. The frames between
 // are of the newest version that both sides speak. A str is one length byte and that
 // many bytes.
@@ -37,7 +37,7 @@ import (
 //	          <------------------  proof
 //	  ready   ------------------>        the first RPC may follow
 //
-// A refusal may stand in place of any frame and ends the connection. The dialer
+// A refusal may replace any frame and ends the connection. The dialer
 // proves first, so a stranger who dials learns nothing that the token made.
 const (
 	magic        = "RLRH"
@@ -72,7 +72,7 @@ func (v versions) common(other versions) byte {
 	return 0
 }
 
-// frame is a whole frame as it stood on the wire.
+// frame is a whole frame as it was on the wire.
 type frame []byte
 
 func (f frame) kind() byte   { return f[5] }

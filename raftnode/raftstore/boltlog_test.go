@@ -54,7 +54,7 @@ func TestLargeEntriesComeBackWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first, end, err := s.span()
+	first, end, err := s.log.span()
 	if err != nil || first != 6 || end != last-5 {
 		t.Fatalf("log is %d to %d (%v)", first, end, err)
 	}
@@ -63,7 +63,7 @@ func TestLargeEntriesComeBackWhole(t *testing.T) {
 	}
 }
 
-// TestAMissingPieceIsNoEntry takes pieces out of the file behind our back: from the
+// TestAMissingPieceIsNoEntry takes pieces out of the file: from the
 // middle or the start of an entry, which is a hole, and from the end of one, which
 // is an entry with another checksum.
 func TestAMissingPieceIsNoEntry(t *testing.T) {
@@ -106,14 +106,14 @@ func TestAMissingPieceIsNoEntry(t *testing.T) {
 // TestAnAppendWritesLittleMoreThanItsEntry counts the bytes of the pages that bolt
 // takes for appends of one large entry each.
 func TestAnAppendWritesLittleMoreThanItsEntry(t *testing.T) {
-	log, err := openBolt(t.TempDir()+"/raft.db", &sizes{})
+	log, err := openBolt(t.TempDir()+"/raft.db", false, &sizes{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
 	const count, size = 200, 100 << 10
 	for i := range uint64(count) {
-		if err := log.StoreLog(largeEntry(i+1, size)); err != nil {
+		if err := log.StoreLogs([]*raft.Log{largeEntry(i+1, size)}); err != nil {
 			t.Fatal(err)
 		}
 	}

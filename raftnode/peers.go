@@ -63,6 +63,8 @@ type Report struct {
 	LeaderHTTP   string    `json:"leader_http"`
 	Diverged     bool      `json:"diverged"`
 
+	// The clusters that its cluster was recovered from.
+	Predecessors []string `json:"predecessors,omitempty"`
 	// On a leader, by the clock of Time: a majority of voters was in Term at this moment or later.
 	Confirmed time.Time `json:"confirmed,omitzero"`
 	// Incarnations of members whose data folders were replaced by an older copy.

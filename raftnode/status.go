@@ -162,7 +162,7 @@ func (n *Node) Report(q Question) Report {
 			r.Confirmed = r.Time.Add(-now.Sub(at))
 		}
 	}
-	r.RolledBack = n.holdings.back()
+	r.Predecessors, r.RolledBack = n.machine.Predecessors(), n.holdings.back()
 	if s := q.Standing; s != nil && s.ClusterID == r.ClusterID && n.holdings.exceeds(*s) && !slices.Contains(r.RolledBack, s.Incarnation) {
 		r.RolledBack = append(r.RolledBack, s.Incarnation)
 	}

@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -441,6 +443,27 @@ func TestADigestIsComparedWhereBothSidesKnowOne(t *testing.T) {
 	} {
 		if got := differs(own, test.other); got != test.want {
 			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}
+
+// Two nodes compare at an index that one of them has just applied, wherever that is.
+func TestADigestIsReportedWhereItIsAskedFor(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 1, nil)
+	n := c.leader()
+	for i := range 2 * digestStride {
+		publish(t, n, i)
+	}
+	last := n.machine.Applied()
+	for _, index := range []uint64{last - digestStride - 1, last - digestStride - 2, last - 1, last, last + 1} {
+		sum, known := n.machine.DigestAt(index)
+		list := n.Report(Question{DigestAt: index}).Digests
+		if slices.Contains(list, IndexDigest{index, sum}) != known || known != (index <= last) {
+			t.Errorf("index %d of %d: known %v, in the report %v", index, last, known, slices.Contains(list, IndexDigest{index, sum}))
+		}
+		if !slices.IsSortedFunc(list, func(a, b IndexDigest) int { return cmp.Compare(a.Index, b.Index) }) || len(list) > 64 {
+			t.Errorf("%d digests: %v", len(list), list)
 		}
 	}
 }

@@ -138,9 +138,13 @@ func lastEntry(dir string) (index, term uint64, err error) {
 	if err := r.Lost(); err != nil {
 		return 0, 0, err
 	}
-	p := f.machine.Position()
+	p, last := f.machine.Position(), r.Summary().Last
+	for l, err := range r.Entries(p.Index, p.Index) {
+		if err == nil && l.Term != p.Term {
+			return p.Index, p.Term, nil // the log contradicts the state and counts for nothing
+		}
+	}
 	index, term = p.Index, p.Term
-	last := r.Summary().Last
 	for l, err := range r.Entries(max(last, index+1), last) {
 		if err != nil {
 			return 0, 0, err

@@ -45,11 +45,13 @@ type Voter struct {
 	Reason string    `json:"reason,omitzero"` // why it is offline: ReasonHTTP or ReasonRaft
 }
 
-// Split is two claims to lead in one term.
+// Split is two members that lead at the same time.
 type Split struct {
-	Term    uint64    `json:"term"`
+	Term    uint64    `json:"term"` // of the leader that reported it
 	Leaders []string  `json:"leaders"`
 	Since   time.Time `json:"since"`
+	// Watched: a leader reports its end. Without, the next term is taken for that.
+	Watched bool `json:"watched,omitzero"`
 }
 
 func (h *Health) voter(id string) *Voter {
@@ -195,20 +197,34 @@ func (h *Health) NewTerm(term uint64, leader string, at time.Time, before Span) 
 		h.ended(before)
 	}
 	split := h.Split
-	if split == nil || term <= split.Term {
+	if split == nil || split.Watched || term <= split.Term {
 		return nil
 	}
+	return h.resolved(at, term, leader)
+}
+
+func (h *Health) resolved(at time.Time, term uint64, leader string) []event.Event {
+	split := h.Split
 	h.Split = nil
 	return []event.Event{event.New(event.SplitBrainResolved, map[string]any{"term": split.Term, "leaders": split.Leaders,
 		"leader_id": leader, "new_term": term, "lasted_ms": at.Sub(split.Since).Milliseconds()})}
 }
 
-// Claimed takes in that several members claim to lead in one term.
-func (h *Health) Claimed(at time.Time, term uint64, leaders []string) []event.Event {
-	if h.Split != nil && term <= h.Split.Term || len(leaders) < 2 {
+// Unsplit takes in that the leader of term has found nobody who leads beside it any more.
+func (h *Health) Unsplit(at time.Time, term uint64, leader string) []event.Event {
+	if h.Split == nil || !h.Split.Watched {
 		return nil
 	}
-	h.Split = &Split{Term: term, Leaders: slices.Sorted(slices.Values(leaders)), Since: at}
+	return h.resolved(at, term, leader)
+}
+
+// Claimed takes in that several members lead at the same time, as the leader of term has
+// found. If the split is watched, only Unsplit ends it.
+func (h *Health) Claimed(at time.Time, term uint64, leaders []string, watched bool) []event.Event {
+	if h.Split != nil && (h.Split.Watched || term <= h.Split.Term) || len(leaders) < 2 {
+		return nil
+	}
+	h.Split = &Split{Term: term, Leaders: slices.Sorted(slices.Values(leaders)), Since: at, Watched: watched}
 	return []event.Event{event.New(event.SplitBrainDetected, map[string]any{"term": term, "leaders": h.Split.Leaders})}
 }
 

@@ -173,8 +173,10 @@ func (s *teller) learn(what string, w []string) []event.Event {
 			r.Reason = w[2]
 		}
 		return h.Report(s.at(w[0]), r, 5*time.Second)
-	case "claims": // at term ids
-		return h.Claimed(s.at(w[0]), uint64(s.number(w[1])), w[2:])
+	case "claims", "watched-claims": // at term ids
+		return h.Claimed(s.at(w[0]), uint64(s.number(w[1])), w[2:], what == "watched-claims")
+	case "unsplit": // at term leader
+		return h.Unsplit(s.at(w[0]), uint64(s.number(w[1])), w[2])
 	case "term": // at term leader, and who led before, from, to
 		before := Span{}
 		if len(w) > 3 {

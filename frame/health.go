@@ -64,7 +64,8 @@ type OutageViews struct {
 	Led   []LedSpan // the newest is the proposer's own, up to now
 }
 
-// SplitBrain says that two members claim to lead in one term.
+// SplitBrain says that the leader of Term has found others that lead at the same time. Without
+// leaders it says that there is none any more, which members of LevelDelivery know.
 type SplitBrain struct {
 	Term    uint64
 	Leaders []string

@@ -32,5 +32,6 @@
 //	'i' …                  dead letters by place, copy, age and origin, see letters.go
 //	'g' + name             what a group has settled behind its commit: ranges, see package frame
 //	'y' + name + 0 + offset  an event of a group whose delivery failed: one retry, see there
-//	'v'                    the Raft configuration, as Raft encodes it, and its members (JSON)
+//	'v'                    the Raft configuration, as Raft encodes it, its members, and the
+//	                       clusters that this one was recovered from (JSON)
 package fsm

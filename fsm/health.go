@@ -83,7 +83,12 @@ func (a *applier) decideHealth(c frame.Command) (Result, error) {
 	case frame.OutageViews:
 		a.late = append(a.late, h.Reconcile(evidence(c))...)
 	case frame.SplitBrain:
-		a.late = append(a.late, h.Claimed(at, c.Term, c.Leaders)...)
+		watched := a.s.meta.FeatureLevel >= frame.LevelDelivery
+		if l := a.s.meta.Leadership; watched && len(c.Leaders) == 0 {
+			a.late = append(a.late, h.Unsplit(at, l.Term, l.Leader)...)
+		} else {
+			a.late = append(a.late, h.Claimed(at, c.Term, c.Leaders, watched)...)
+		}
 	case frame.CatchUp:
 		a.late = append(a.late, h.Trails(election.Trail{Member: c.Member, AtRisk: c.AtRisk, Trailing: c.Trailing, Left: c.Left,
 			Rate: c.Rate, LogRate: c.LogRate, TruncatedIn: c.TruncatedIn})...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -211,7 +212,7 @@ func (m *Machine) ApplyConfiguration(index, term uint64, raw []byte, members []C
 }
 
 // Refound is ApplyConfiguration as a new cluster: the recovery of a stopped node whose cluster
-// lost its quorum for good. It must not be used on a running node.
+// lost its quorum for good, which becomes its predecessor. It must not be used on a running node.
 func (m *Machine) Refound(index, term uint64, raw []byte, members []ConfigMember, clusterID string) error {
 	return m.configure(index, term, raw, members, clusterID)
 }
@@ -228,15 +229,27 @@ func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMemb
 	}
 	a := m.begin(index, term)
 	defer a.tx.batch.Close()
+	before := m.s.membership.Predecessors
 	if clusterID != "" {
+		before = m.s.succeeded()
 		m.s.meta.ClusterID = clusterID
 	}
-	m.s.membership = membership{Index: index, Raw: raw, Members: members}
+	m.s.membership = membership{Index: index, Raw: raw, Members: members, Predecessors: before}
 	a.tx.setJSON([]byte{prefixMembership}, m.s.membership)
 	if err := m.end(a, a.reportConfiguration()); err != nil {
 		return fmt.Errorf("fsm: apply configuration %d: %w", index, err)
 	}
 	return nil
+}
+
+// succeeded returns the predecessors of a cluster that takes the place of this one. Members of an
+// older feature level would not keep them.
+func (s *state) succeeded() []string {
+	if s.meta.FeatureLevel < frame.LevelDelivery || s.meta.ClusterID == "" {
+		return nil
+	}
+	list := append(slices.Clone(s.membership.Predecessors), s.meta.ClusterID)
+	return list[max(0, len(list)-predecessorsKept):]
 }
 
 // diverged compares the digest that a frame carries with this node's own.

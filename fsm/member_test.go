@@ -3,6 +3,7 @@ package fsm
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -75,5 +76,35 @@ func TestNamesThatAreNotUTF8AreRefused(t *testing.T) {
 	reload(t, m)
 	if after, _ := json.Marshal(m.Cursors()); string(after) != string(before) {
 		t.Errorf("%s, was %s", after, before)
+	}
+}
+
+// A cluster that was recovered keeps the ids of those that it descends from, where all its members
+// know how, over changes of its configuration.
+func TestARecoveredClusterKnowsItsPredecessors(t *testing.T) {
+	for _, level := range []uint32{frame.LevelLetters, frame.LevelDelivery} {
+		m := open(t, vfs.NewMem())
+		defer m.Close()
+		applyTo(t, m, entryOf(1, 1, "n1", epoch, do(frame.Hello{ClusterID: "c0", Members: []frame.Member{{ID: "n1", FeatureLevel: level}}})))
+		members := []ConfigMember{{ID: "n1", Addr: "a:1", Voter: true}}
+		var want []string
+		for i := range predecessorsKept + 3 {
+			index := uint64(2*i + 2)
+			next := fmt.Sprintf("c%d", i+1)
+			want = append(want, m.ClusterID())
+			if err := m.Refound(index, index, []byte("raw"), members, next); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.ApplyConfiguration(index+1, index, []byte("raw"), members); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want = want[len(want)-predecessorsKept:]
+		if level < frame.LevelDelivery {
+			want = nil
+		}
+		if got := m.Predecessors(); !slices.Equal(got, want) {
+			t.Errorf("level %d: %v, want %v", level, got, want)
+		}
 	}
 }

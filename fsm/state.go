@@ -144,7 +144,12 @@ type membership struct {
 	Index   uint64         `json:"index"`
 	Raw     []byte         `json:"raw"`
 	Members []ConfigMember `json:"members"`
+	// Predecessors are the clusters that this one was recovered from, the oldest first.
+	Predecessors []string `json:"predecessors,omitempty"`
 }
+
+// predecessorsKept bounds them: nobody has a data folder of an older one in use.
+const predecessorsKept = 16
 
 // state is everything the machine knows, mirrored in memory from the database.
 type state struct {

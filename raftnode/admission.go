@@ -67,6 +67,9 @@ func (n *Node) admit(peer rafttransport.Identity) error {
 	if n.removals.has(peer.NodeID, peer.Incarnation) {
 		return rafttransport.ErrRemoved
 	}
+	if n.holdings.fellBack(peer.Incarnation) {
+		return rafttransport.ErrRolledBack
+	}
 	known := n.knownPeers()
 	i := slices.IndexFunc(known, func(m datadir.Peer) bool { return m.ID == peer.NodeID })
 	switch {
@@ -86,7 +89,7 @@ func (n *Node) admit(peer rafttransport.Identity) error {
 func (n *Node) hear(peer rafttransport.Identity) bool {
 	own := n.machine.ClusterID()
 	r := n.raft.Load()
-	return own != "" && peer.ClusterID == own && (r == nil || r.State() != raft.Leader)
+	return own != "" && peer.ClusterID == own && !n.holdings.fellBack(peer.Incarnation) && (r == nil || r.State() != raft.Leader)
 }
 
 // voteAs returns the id of a voter for a candidate that is a member without a vote, as far as

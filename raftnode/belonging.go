@@ -10,29 +10,47 @@ import (
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
-// belongEvery is how often a node asks whether it belongs, until that is certain.
-const belongEvery = time.Second
+const (
+	// belongEvery is how often a node asks whether it belongs, until that is certain.
+	belongEvery = time.Second
+	// supersededAfter is how often in a row a node of a cluster that was recovered without it
+	// finds no leader before it ends.
+	supersededAfter = 10
+)
 
 // belong ends the node when its data folder is of another cluster than its peers: a
 // swapped volume, or a restored cluster that is started at an old member's address. It
 // would otherwise acknowledge, in a member's place, events that the members never get.
+//
+// It also ends a node whose cluster was recovered without it, once it has had no leader for a
+// while. A quorum of the old cluster goes on: it was recovered by mistake.
 func (n *Node) belong(ctx context.Context) {
 	if n.cfg.Peers == nil {
 		return
 	}
 	tick := time.NewTicker(belongEvery)
 	defer tick.Stop()
+	leaderless, certain := 0, false
 	for {
 		if own := n.identity(); own.ClusterID != "" {
+			answers := n.answersOfMembers()
+			if !certain {
+				answers = n.askSeeds(ctx)
+			}
 			others := slices.DeleteFunc(n.knownPeers(), func(p datadir.Peer) bool { return p.ID == n.cfg.ID })
-			k := newKinship(own, n.cfg.Join, others, n.askSeeds(ctx))
-			if other, found := k.foreign(); found {
-				n.cfg.Fatal(fmt.Errorf("raftnode: %w: %s is of cluster %s, but %s at %s is of cluster %s: start this node "+
-					"with the folder that it had there, or with an empty one; if this is the right folder, --join must name nodes of its own cluster",
-					ErrForeignFolder, n.cfg.Dir, own.ClusterID, other.report.ID, other.url, other.report.ClusterID))
+			k := newKinship(own, n.machine.Predecessors(), n.cfg.Join, others, answers)
+			if other, found := k.foreign(); found && !certain {
+				n.cfg.Fatal(k.misplaced(n.cfg.Dir, other))
 				return
 			}
-			if k.certain() {
+			certain = certain || k.certain()
+			successor, superseded := k.successor()
+			leaderless++
+			if leader, _ := n.leader(); leader != "" || !superseded {
+				leaderless = 0
+			}
+			if leaderless == supersededAfter {
+				n.cfg.Fatal(k.misplaced(n.cfg.Dir, successor))
 				return
 			}
 		}
@@ -44,6 +62,25 @@ func (n *Node) belong(ctx context.Context) {
 	}
 }
 
+// answersOfMembers are the last reports of the other members.
+func (n *Node) answersOfMembers() (answers []heard) {
+	for _, r := range n.watch.reports() {
+		answers = append(answers, heard{URL(r.HTTPAddr), r})
+	}
+	return answers
+}
+
+// misplaced says why a node whose data folder is in dir can not go on beside another.
+func (k *kinship) misplaced(dir string, other heard) error {
+	if k.isSuccessor(other) {
+		return fmt.Errorf("raftnode: %w: %s is of cluster %s, from which cluster %s was recovered, to which %s at %s belongs",
+			ErrRecoveredWithout, dir, k.cluster, other.report.ClusterID, other.report.ID, other.url)
+	}
+	return fmt.Errorf("raftnode: %w: %s is of cluster %s, but %s at %s is of cluster %s: start this node "+
+		"with the folder that it had there, or with an empty one; if this is the right folder, --join must name nodes of its own cluster",
+		ErrForeignFolder, dir, k.cluster, other.report.ID, other.url, other.report.ClusterID)
+}
+
 // heard is what the node at a URL reported.
 type heard struct {
 	url    string
@@ -53,14 +90,15 @@ type heard struct {
 // kinship is what a node needs to decide whether its data folder belongs among its peers.
 type kinship struct {
 	cluster string         // the own cluster's id
+	before  []string       // the clusters that it was recovered from
 	seeds   []string       // of --join
 	others  []datadir.Peer // the other members, as the own folder has them
 	heard   []heard
 }
 
 // newKinship leaves this node itself out of the seeds and of those heard.
-func newKinship(self rafttransport.Identity, seeds []string, others []datadir.Peer, answers []heard) kinship {
-	k := kinship{cluster: self.ClusterID, seeds: slices.Clone(seeds), others: others}
+func newKinship(self rafttransport.Identity, before, seeds []string, others []datadir.Peer, answers []heard) kinship {
+	k := kinship{cluster: self.ClusterID, before: before, seeds: slices.Clone(seeds), others: others}
 	for _, h := range answers {
 		if h.report.Incarnation == self.Incarnation {
 			k.seeds = slices.DeleteFunc(k.seeds, func(url string) bool { return url == h.url })
@@ -93,6 +131,17 @@ func (k *kinship) foreign() (other heard, found bool) {
 	return other, 2*len(taken) > len(k.others) && !k.confirmed()
 }
 
+// successor returns a node of a cluster that was recovered from the own one.
+func (k *kinship) successor() (other heard, found bool) {
+	i := slices.IndexFunc(k.heard, k.isSuccessor)
+	if i < 0 {
+		return other, false
+	}
+	return k.heard[i], true
+}
+
+func (k *kinship) isSuccessor(h heard) bool { return slices.Contains(h.report.Predecessors, k.cluster) }
+
 // certain reports that foreign can find nothing any more: data folders do not change while
 // their nodes run.
 func (k *kinship) certain() bool {
@@ -117,8 +166,10 @@ func (k *kinship) confirmed() bool { return slices.ContainsFunc(k.heard, k.isKin
 
 func (k *kinship) isKin(h heard) bool { return h.report.ClusterID == k.cluster }
 
+// isForeign reports whether a node's cluster may be the one that belongs here. One that the own
+// cluster was recovered from is not, however many of its members return.
 func (k *kinship) isForeign(h heard) bool {
-	return h.report.ClusterID != "" && h.report.ClusterID != k.cluster
+	return h.report.ClusterID != "" && h.report.ClusterID != k.cluster && !slices.Contains(k.before, h.report.ClusterID)
 }
 
 // inPlaceOf reports whether the node that was heard has an address of a member's.

@@ -46,10 +46,12 @@ func TestWhoIsInTheWrongPlace(t *testing.T) {
 		{"a seed that serves another cluster by now, the members silent", url("b", "c", "old"), peersNamed("b", "c"), []heard{at("old", "other")}, false, false},
 		{"the same, a member answers", url("b", "c", "old"), peersNamed("b", "c"), []heard{at("old", "other"), at("c", "own")}, false, true},
 		{"all well", url("a", "b", "c"), peersNamed("b", "c"), []heard{at("a", "own"), at("b", "own"), at("c", "own")}, false, true},
+		{"recovered, and the members before return", url("b", "c"), peersNamed("b", "c"), []heard{at("b", "old"), at("c", "old")}, false, false},
+		{"recovered alone, and the seeds are of the cluster before", url("b", "c"), nil, []heard{at("b", "old"), at("c", "old")}, false, false},
 		{"no seeds, two strays", nil, peersNamed("b", "c"), []heard{at("b", "other"), at("c", "other")}, true, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			k := newKinship(rafttransport.Identity{ClusterID: "own", NodeID: "a", Incarnation: "own-a"}, test.seeds, test.others, test.heard)
+			k := newKinship(rafttransport.Identity{ClusterID: "own", NodeID: "a", Incarnation: "own-a"}, []string{"old"}, test.seeds, test.others, test.heard)
 			if other, found := k.foreign(); found != test.foreign || found && other.report.ClusterID != "other" {
 				t.Errorf("foreign: %v, %+v", found, other)
 			}

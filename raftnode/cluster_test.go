@@ -65,12 +65,12 @@ func (w *network) at(url string) (*Node, error) {
 	return n, nil
 }
 
-func (w *network) Identify(_ context.Context, url string) (Report, error) {
+func (w *network) Identify(_ context.Context, url string, q Question) (Report, error) {
 	n, err := w.at(url)
 	if err != nil {
 		return Report{}, err
 	}
-	return n.Report(), nil
+	return n.Report(q), nil
 }
 
 func (w *network) Forward(ctx context.Context, url string, request []byte) ([]byte, error) {

@@ -1,10 +1,13 @@
 package raftnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/ringrift/ringlog/fsm"
 )
 
 const (
@@ -25,8 +28,10 @@ type moment struct {
 }
 
 // digests are the ones to compare with other nodes: at the last index, at every
-// nearStride-th of the newest, and at every digestStride-th before those.
-func (n *Node) digests() (list []IndexDigest) {
+// nearStride-th of the newest, at every digestStride-th before those, and where another node asks
+// for it. That one has applied the index; so either this node has as well, or the other one has
+// what this node has applied last, unless one of them is ahead by more than digestReach.
+func (n *Node) digests(asked uint64) (list []IndexDigest) {
 	last, sum := n.machine.Digest()
 	if last == 0 {
 		return nil
@@ -38,7 +43,12 @@ func (n *Node) digests() (list []IndexDigest) {
 			list = append(list, IndexDigest{i, d})
 		}
 	}
-	return append(list, IndexDigest{last, sum})
+	list = append(list, IndexDigest{last, sum})
+	i, listed := slices.BinarySearchFunc(list, asked, func(d IndexDigest, index uint64) int { return cmp.Compare(d.Index, index) })
+	if d, known := n.machine.DigestAt(asked); known && !listed && asked > 0 {
+		list = slices.Insert(list, i, IndexDigest{asked, d})
+	}
+	return list
 }
 
 // stride is how far the index after i is whose digest is reported.
@@ -49,27 +59,15 @@ func stride(i, near uint64) uint64 {
 	return nearStride
 }
 
-// differs compares at the newest index that both sides know; compared is false
-// if there is none.
-func differs(own, other []IndexDigest) (differ, compared bool) {
+// differs compares at the newest index that both sides know; own returns this side's digests. It
+// has to be asked when the other's arrive: either side forgets them after digestReach entries.
+func differs(own func(index uint64) (fsm.Sum, bool), other []IndexDigest) bool {
 	for _, o := range slices.Backward(other) {
-		i := slices.IndexFunc(own, func(d IndexDigest) bool { return d.Index == o.Index })
-		if i >= 0 {
-			return own[i].Digest != o.Digest, true
+		if d, known := own(o.Index); known {
+			return d != o.Digest
 		}
 	}
-	return false, false
-}
-
-// majorityDiffers decides over the reports of the other voters.
-func majorityDiffers(own []IndexDigest, others [][]IndexDigest, voters int) bool {
-	against := 0
-	for _, other := range others {
-		if d, compared := differs(own, other); compared && d {
-			against++
-		}
-	}
-	return against > voters/2
+	return false
 }
 
 // suspect is called when an entry carries a digest that differs from the own.
@@ -113,14 +111,19 @@ func (n *Node) compareDigests(ctx context.Context) {
 
 // outvoted reports whether most voters' states differ from this node's.
 func (n *Node) outvoted() bool {
-	voters := votersOf(n.servers())
-	var others [][]IndexDigest
+	voters, against := votersOf(n.servers()), 0
 	for _, id := range voters {
-		if s, healthy := n.watch.last(id); healthy && id != n.cfg.ID && s.report.ClusterID == n.machine.ClusterID() {
-			others = append(others, s.report.Digests)
+		if s, healthy := n.watch.last(id); healthy && id != n.cfg.ID && s.differs {
+			against++
 		}
 	}
-	return majorityDiffers(n.digests(), others, len(voters))
+	return against > len(voters)/2
+}
+
+// differsFrom reports whether another node of the cluster has reported a state that is not this
+// node's.
+func (n *Node) differsFrom(r Report) bool {
+	return r.ClusterID == n.machine.ClusterID() && differs(n.machine.DigestAt, r.Digests)
 }
 
 // aheadOfItsLeader reports whether a leader's log ends before what this node had applied when the

@@ -30,6 +30,8 @@ var (
 	ErrNoTarget         = errors.New("no voter that could take over")
 	ErrTooOld           = errors.New("the node runs too old a program")
 	ErrOtherCluster     = errors.New("state and data folder name different clusters")
+	ErrRolledBack       = errors.New("the data folder is an older copy of what this node had: votes and entries that it acknowledged are missing")
+	ErrRecoveredWithout = errors.New("the cluster was recovered without this node: empty its data folder, then add it again")
 	ErrForeignFolder    = errors.New("the data folder is of another cluster")
 	ErrNoSurvivor       = errors.New("the node that is recovered must be one of the voters")
 	ErrNotEmpty         = errors.New("target folder is not empty")

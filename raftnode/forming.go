@@ -203,7 +203,7 @@ func (n *Node) askSeeds(ctx context.Context) (answers []heard) {
 	var asking sync.WaitGroup
 	for _, url := range n.doors() {
 		asking.Go(func() {
-			if r, err := n.cfg.Peers.Identify(ctx, url); err == nil {
+			if r, err := n.cfg.Peers.Identify(ctx, url, Question{}); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				answers = append(answers, heard{url, r})

@@ -42,6 +42,7 @@ type care struct {
 	paces   map[string]*election.Pace
 	sampled time.Time // when the paces were looked at last
 	waiting time.Time // since when there are journals to hand in; zero: there are none
+	rivals  election.Rivals
 }
 
 func (c *care) round(ctx context.Context, now time.Time) error {
@@ -131,21 +132,38 @@ func (c *care) journals(ctx context.Context, now time.Time) error {
 	return n.decide(ctx, out)
 }
 
-// claims tells when somebody else says that it leads this very term.
-func (c *care) claims(ctx context.Context, _ time.Time) error {
+// claims reports a member that leads beside this node, once, and its end, once.
+func (c *care) claims(ctx context.Context, now time.Time) error {
 	n := c.n
 	term := n.proposer.openTerm()
-	split := n.machine.Health().Split
-	for _, r := range n.watch.reports() {
-		if term == 0 || r.Role != RoleLeader || r.Term != term || r.ID == n.cfg.ID || r.ClusterID != n.machine.ClusterID() {
-			continue
-		}
-		if split == nil || split.Term < term {
-			n.logger.Error("two members claim to lead one term", "term", term, "other", r.ID)
-			return n.decide(ctx, frame.SplitBrain{Term: term, Leaders: []string{n.cfg.ID, r.ID}})
-		}
+	if term == 0 {
+		return nil
 	}
-	return nil
+	for _, s := range n.watch.sightings() {
+		c.rivals.See(term, n.confirmed(term, now), now, s.claim(n.machine.ClusterID()))
+	}
+	split := n.machine.Health().Split
+	if split != nil && split.Watched {
+		if slices.ContainsFunc(split.Leaders, func(id string) bool { return !c.yielded(id) }) {
+			return nil
+		}
+		n.logger.Info("no other member leads any more", "term", term, "split", split.Leaders)
+		return n.decide(ctx, frame.SplitBrain{Term: term})
+	}
+	rivals := slices.DeleteFunc(c.rivals.Proved(), func(id string) bool { return c.yielded(id) })
+	if len(rivals) == 0 || split != nil && split.Term >= term {
+		return nil
+	}
+	n.logger.Error("other members lead beside this one, in clusters of one id: two data folders are copies of one, or one was recovered by an older version",
+		"term", term, "others", rivals)
+	return n.decide(ctx, frame.SplitBrain{Term: term, Leaders: append(rivals, n.cfg.ID)})
+}
+
+// yielded reports whether a member that led in a split is certain to lead no more beside this
+// node.
+func (c *care) yielded(id string) bool {
+	_, member := c.n.server(id)
+	return !member || id == c.n.cfg.ID || c.rivals.Yielded(id)
 }
 
 // trails tells which members are about to fall behind what the raft log keeps.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -123,6 +124,9 @@ func (n *Node) admissible(m frame.Member, opts MemberOptions, isVoter bool) erro
 		return fmt.Errorf("%w: id, raft address and incarnation are required", ErrUnknownMember)
 	}
 	if own := n.machine.ClusterID(); opts.ClusterID != "" && own != "" && opts.ClusterID != own {
+		if slices.Contains(n.machine.Predecessors(), opts.ClusterID) {
+			return fmt.Errorf("%w: it is of %s, from which this cluster was recovered without it", ErrForeignFolder, opts.ClusterID)
+		}
 		return fmt.Errorf("%w: it is of %s, this cluster is %s", ErrForeignFolder, opts.ClusterID, own)
 	}
 	if level := n.machine.FeatureLevel(); m.FeatureLevel < level {

@@ -43,6 +43,8 @@ type Node struct {
 	terms      *termsSeen
 	vigil      *vigil
 	removals   removals
+	holdings   holdings
+	standing   Standing // of this node as it started
 	contacts   contacts
 	eager      *eager
 	write      leaderWrite
@@ -86,7 +88,7 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 			err = errors.Join(err, n.release())
 		}
 	}()
-	for _, open := range []func() error{n.openFolder, n.openState, n.openTransport, n.openRaft} {
+	for _, open := range []func() error{n.openFolder, n.openState, n.openTransport, func() error { return n.refuseRollback(ctx) }, n.openRaft} {
 		if err := open(); err != nil {
 			return nil, err
 		}
@@ -163,6 +165,7 @@ func (n *Node) sameCluster() error {
 func (n *Node) openTransport() (err error) {
 	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.knownPeers)
 	n.watch.onRound, n.watch.urgent = n.afterRound, n.spareNone
+	n.watch.applied, n.watch.differs, n.watch.onHeard = n.machine.Applied, n.differsFrom, n.heardOf
 	n.watch.heard = func(id string) time.Time { return n.contacts.newest(raft.ServerID(id)) }
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
@@ -351,6 +354,7 @@ func (n *Node) neededByOthers() uint64 {
 
 // afterRound looks at what the other members have said.
 func (n *Node) afterRound() {
+	n.holdings.keep(n.knownPeers())
 	for _, id := range n.removals.update(n.knownPeers()) {
 		n.transport.Disconnect(id)
 		n.eager.forget(raft.ServerID(id))

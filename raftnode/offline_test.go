@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -131,6 +133,83 @@ func TestARecoveredNodeIsNoMemberOfItsOldCluster(t *testing.T) {
 		kept = publish(t, n1, 101).First - 1
 	}
 	publish(t, old, 300)
+}
+
+// Of a cluster that was recovered from one node, the others end once they have no leader: also
+// one that ran all the time, and one that is started where the recovered cluster is. The recovered
+// node goes on, though its seeds and most places of its members are theirs.
+func TestNodesOfAClusterThatWasRecoveredWithoutThemEnd(t *testing.T) {
+	inBubble(t, func(s *simulation) {
+		t := s.t
+		var mu sync.Mutex
+		ended := map[string]error{}
+		fatal := func(id string) func(error) {
+			return func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				ended[id] = errors.Join(ended[id], err)
+			}
+		}
+		end := func(id string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return ended[id]
+		}
+		for _, id := range s.ids {
+			cfg := s.config[id]
+			cfg.Fatal = fatal(id)
+			s.config[id] = cfg
+			s.crash(id)
+			s.start(id)
+		}
+		s.write(0)()
+		s.settle()
+		time.Sleep(5 * time.Second) // all are certain that they belong
+		s.crash("n1")
+		s.crash("n2")
+		time.Sleep(30 * time.Second)
+		var members []fsm.ConfigMember
+		for _, id := range s.ids {
+			members = append(members, fsm.ConfigMember{ID: id, Addr: s.config[id].RaftBind, Voter: true})
+		}
+		old := s.nodes["n3"].machine.ClusterID()
+		done, err := Recover(t.Context(), s.config["n1"].Dir, members, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		// The old majority is there: both go on, and nobody is told to end.
+		s.start("n2")
+		s.start("n1")
+		time.Sleep(time.Minute)
+		if end("n1") != nil || end("n2") != nil || end("n3") != nil {
+			t.Fatalf("ended beside a quorum of the old cluster: %v", ended)
+		}
+		if got := s.nodes["n1"].Report(Question{}); !slices.Equal(got.Predecessors, []string{old}) || got.ClusterID != done.ClusterID {
+			t.Errorf("n1 is of %s, after %v, want %s after %s", got.ClusterID, got.Predecessors, done.ClusterID, old)
+		}
+
+		s.crash("n2")
+		time.Sleep(time.Minute)
+		for range 2 {
+			if err := end("n3"); !errors.Is(err, ErrRecoveredWithout) || !strings.Contains(err.Error(), done.ClusterID) {
+				t.Errorf("n3 of the old cluster, without a leader: %v", err)
+			}
+			if err := end("n1"); err != nil {
+				t.Errorf("the recovered node ended: %v", err)
+			}
+			mu.Lock()
+			delete(ended, "n3")
+			mu.Unlock()
+			s.crash("n3")
+			s.start("n3") // it comes back once more
+			time.Sleep(time.Minute)
+		}
+		err = s.nodes["n1"].admissible(s.nodes["n3"].self(), MemberOptions{ClusterID: old}, true)
+		if !errors.Is(err, ErrForeignFolder) || !strings.Contains(err.Error(), "recovered without it") {
+			t.Errorf("n3 may be added with its old folder: %v", err)
+		}
+	})
 }
 
 func TestRecoverRefusesWhatCanNotBeACluster(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 // other side's method of the same purpose returned.
 type Peers interface {
 	// Identify asks who is there: the answer of its Node.Report.
-	Identify(ctx context.Context, url string) (Report, error)
+	Identify(ctx context.Context, url string, q Question) (Report, error)
 	// Forward hands a request, encoded by frame.Request, to the leader's
 	// Node.ProposeForwarded. An error that does not wrap one of this package's
 	// sentinels is taken as ErrOutcomeUnknown; one that failed before anything
@@ -28,6 +28,21 @@ type Peers interface {
 	Join(ctx context.Context, url string, m frame.Member, opts MemberOptions) error
 	// ReadIndex asks the leader for its Node.ReadIndex.
 	ReadIndex(ctx context.Context, url string) (uint64, error)
+}
+
+// Question is what a node wants to know of another beside who it is. The zero value asks for
+// nothing more.
+type Question struct {
+	DigestAt uint64    // report the digest of the state at this index, too
+	Standing *Standing // of the asker as it starts: report whether its data folder held more before
+}
+
+// Standing is what a node finds in its data folder as it starts.
+type Standing struct {
+	ClusterID   string `json:"cluster_id"`
+	Incarnation string `json:"incarnation"`
+	Term        uint64 `json:"term"`
+	LastIndex   uint64 `json:"last_index"` // of the raft log or, if that ends before the state, of the state
 }
 
 // Report is what a node says of itself.
@@ -48,6 +63,13 @@ type Report struct {
 	LeaderHTTP   string    `json:"leader_http"`
 	Diverged     bool      `json:"diverged"`
 
+	// The clusters that its cluster was recovered from.
+	Predecessors []string `json:"predecessors,omitempty"`
+	// On a leader, by the clock of Time: a majority of voters was in Term at this moment or later.
+	Confirmed time.Time `json:"confirmed,omitzero"`
+	// Incarnations of members whose data folders were replaced by an older copy.
+	RolledBack []string `json:"rolled_back,omitempty"`
+
 	Disk DiskStatus `json:"disk"`
 
 	// While no cluster is formed: how many voters are to form it, whom the node
@@ -59,6 +81,7 @@ type Report struct {
 	// Since when the process runs, and when it did so before; what its journal holds that the log does not have
 	// yet, by its own wall clock, and whether it sees no quorum now.
 	Started   time.Time       `json:"started"`
+	Start     *Standing       `json:"start,omitempty"` // what it found in its data folder then
 	RanBefore time.Time       `json:"ran_before,omitzero"`
 	Views     []election.View `json:"views,omitempty"`
 	InOutage  bool            `json:"in_outage,omitempty"`

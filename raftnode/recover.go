@@ -44,8 +44,8 @@ type Recovered struct {
 //
 // What may be lost: entries that were acknowledged by a majority this node was
 // not part of. What may appear: requests whose outcome was unknown, or that were
-// refused with ErrOutcomeUnknown. So recover the survivor with the highest last
-// index, alone, and let the others join it with emptied folders; never one whose
+// refused with ErrOutcomeUnknown. So recover the survivor whose last entry has the
+// highest term, and among equal terms the highest index, alone, and let the others join it with emptied folders; never one whose
 // cluster still has a quorum. Members that are not named are forgotten by the
 // first leader.
 //

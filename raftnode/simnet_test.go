@@ -499,8 +499,8 @@ func call[T any](ctx context.Context, h simHost, url string, do func(*Node) (T, 
 }
 
 // Identify implements Peers, as do the following.
-func (h simHost) Identify(ctx context.Context, url string) (Report, error) {
-	return call(ctx, h, url, func(n *Node) (Report, error) { return n.Report(), nil })
+func (h simHost) Identify(ctx context.Context, url string, q Question) (Report, error) {
+	return call(ctx, h, url, func(n *Node) (Report, error) { return n.Report(q), nil })
 }
 
 func (h simHost) Forward(ctx context.Context, url string, request []byte) ([]byte, error) {

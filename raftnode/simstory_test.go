@@ -135,6 +135,8 @@ func (s *story) follow(e event.Event, p payload) error {
 			return errors.New("twice in a row")
 		}
 		s.atRisk = true
+	case event.SplitBrainDetected, event.SplitBrainResolved:
+		return errors.New("there is one cluster only")
 	case event.LeaderLeaseExpired:
 		if l := (leadership{p.LeaderID, p.Term}); s.expired[l] {
 			return errors.New("told before")

@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -429,25 +431,43 @@ func TestWhatWasAppliedIsToldFromAnotherEntry(t *testing.T) {
 
 func TestADigestIsComparedWhereBothSidesKnowOne(t *testing.T) {
 	d := func(index uint64, sum byte) IndexDigest { return IndexDigest{index, fsm.Sum{sum}} }
-	own := []IndexDigest{d(64, 1), d(128, 2), d(130, 3)}
-	same := []IndexDigest{d(64, 1), d(128, 2), d(140, 9)}
-	off := []IndexDigest{d(64, 1), d(128, 7)}
-	unknown := []IndexDigest{d(192, 5)}
+	own := func(index uint64) (sum fsm.Sum, known bool) {
+		sums := map[uint64]byte{64: 1, 128: 2, 130: 3}
+		return fsm.Sum{sums[index]}, sums[index] != 0
+	}
 	for _, test := range []struct {
-		name   string
-		others [][]IndexDigest
-		voters int
-		want   bool
+		name  string
+		other []IndexDigest
+		want  bool
 	}{
-		{"nobody differs", [][]IndexDigest{same, same}, 3, false},
-		{"one of three differs", [][]IndexDigest{same, off}, 3, false},
-		{"two of three differ", [][]IndexDigest{off, off}, 3, true},
-		{"half is no majority", [][]IndexDigest{off, off}, 4, false},
-		{"nothing to compare with", [][]IndexDigest{unknown, unknown}, 3, false},
-		{"alone", nil, 1, false},
+		{"the same at the newest that both have", []IndexDigest{d(64, 9), d(128, 2), d(140, 9)}, false},
+		{"another there", []IndexDigest{d(64, 1), d(128, 7)}, true},
+		{"nothing to compare", []IndexDigest{d(192, 5)}, false},
+		{"nothing at all", nil, false},
 	} {
-		if got := majorityDiffers(own, test.others, test.voters); got != test.want {
+		if got := differs(own, test.other); got != test.want {
 			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}
+
+// Two nodes compare at an index that one of them has just applied, wherever that is.
+func TestADigestIsReportedWhereItIsAskedFor(t *testing.T) {
+	t.Parallel()
+	c := voters(t, 1, nil)
+	n := c.leader()
+	for i := range 2 * digestStride {
+		publish(t, n, i)
+	}
+	last := n.machine.Applied()
+	for _, index := range []uint64{last - digestStride - 1, last - digestStride - 2, last - 1, last, last + 1} {
+		sum, known := n.machine.DigestAt(index)
+		list := n.Report(Question{DigestAt: index}).Digests
+		if slices.Contains(list, IndexDigest{index, sum}) != known || known != (index <= last) {
+			t.Errorf("index %d of %d: known %v, in the report %v", index, last, known, slices.Contains(list, IndexDigest{index, sum}))
+		}
+		if !slices.IsSortedFunc(list, func(a, b IndexDigest) int { return cmp.Compare(a.Index, b.Index) }) || len(list) > 64 {
+			t.Errorf("%d digests: %v", len(list), list)
 		}
 	}
 }
@@ -475,7 +495,7 @@ func TestANodeWhoseStateDiffersFromTheMajorityStopsServing(t *testing.T) {
 				_ = c.leader().StepDown(context.Background(), odd)
 			}
 			publish(t, c.leaderBut(n), 3)
-			eventually(t, "it says that it differs", func() bool { return n.Status().Diverged && n.Report().Diverged })
+			eventually(t, "it says that it differs", func() bool { return n.Status().Diverged && n.Report(Question{}).Diverged })
 			if _, err := n.Propose(t.Context(), numbered(4)); !errors.Is(err, ErrDiverged) {
 				t.Errorf("it still takes requests: %v", err)
 			}

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -141,8 +142,8 @@ func (n *Node) quorum() Quorum {
 	return q
 }
 
-// Report returns what this node says of itself to others.
-func (n *Node) Report() Report {
+// Report returns what this node says of itself to others, and answers a question.
+func (n *Node) Report(q Question) Report {
 	self := n.identity()
 	leader, url := n.leader()
 	r := Report{ID: self.NodeID, ClusterID: self.ClusterID, Incarnation: self.Incarnation, RaftAddr: n.raftAddr(),
@@ -150,10 +151,26 @@ func (n *Node) Report() Report {
 		Role: n.role(), Term: n.raft.Load().CurrentTerm(), Applied: n.machine.Applied(), LastIndex: n.raft.Load().LastIndex(), LeaderID: leader, LeaderHTTP: url,
 		Disk: n.disk.status(), Diverged: n.diverged.Load(),
 		Known: n.forming.get(), Agreed: len(n.dir.Marker().Peers) > 0,
-		Members: peersOf(n.machine.Members()), Digests: n.digests(), Started: n.vigil.started, RanBefore: n.vigil.before}
+		Members: peersOf(n.machine.Members()), Digests: n.digests(q.DigestAt), Started: n.vigil.started, Start: &n.standing, RanBefore: n.vigil.before}
 	r.Views, r.InOutage = n.vigil.views()
 	if !n.cfg.NonVoter {
 		r.Expect = n.cfg.BootstrapExpect
 	}
+	if r.Role == RoleLeader && n.proposer.openTerm() == r.Term {
+		now := time.Now()
+		if at := n.confirmed(r.Term, now); !at.IsZero() {
+			r.Confirmed = r.Time.Add(-now.Sub(at))
+		}
+	}
+	r.Predecessors, r.RolledBack = n.machine.Predecessors(), n.holdings.back()
+	if s := q.Standing; s != nil && s.ClusterID == r.ClusterID && n.holdings.exceeds(*s) && !slices.Contains(r.RolledBack, s.Incarnation) {
+		r.RolledBack = append(r.RolledBack, s.Incarnation)
+	}
 	return r
+}
+
+// confirmed returns a moment at or after which a majority of voters was in a term that this node
+// leads; zero if none was yet.
+func (n *Node) confirmed(term uint64, now time.Time) time.Time {
+	return n.contacts.majority(raft.ServerID(n.cfg.ID), n.servers(), term, now)
 }

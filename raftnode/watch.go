@@ -23,6 +23,20 @@ type sighting struct {
 	asked  time.Time     // when it was asked for, by this machine's clock
 	at     time.Time     // when it came
 	offset time.Duration // its wall clock minus this machine's
+
+	differs bool // its state was found to differ from this node's
+}
+
+// claim returns what the report says of its member's leadership, by this machine's clock.
+func (s sighting) claim(cluster string) election.Claim {
+	c := election.Claim{Member: s.report.ID, Asked: s.asked, Answered: s.at}
+	if s.report.Role == RoleLeader && s.report.ClusterID == cluster {
+		c.Term = s.report.Term
+		if !s.report.Confirmed.IsZero() {
+			c.Confirmed = s.asked.Add(-s.report.Time.Sub(s.report.Confirmed))
+		}
+	}
+	return c
 }
 
 // watch pings the other members over their HTTP port, whoever leads, and keeps what
@@ -31,9 +45,12 @@ type watch struct {
 	peers   Peers
 	self    string
 	timing  Timing
-	members func() []datadir.Peer  // whom to ask
-	onRound func()                 // after each interval, in the goroutine of run; it must not wait
-	urgent  func() bool            // members out of reach are asked more often
+	members func() []datadir.Peer // whom to ask
+	onRound func()                // after each interval, in the goroutine of run; it must not wait
+	urgent  func() bool           // members out of reach are asked more often
+	applied func() uint64         // where the own state is, to compare digests there
+	differs func(Report) bool     // compares a report's digests with the own ones
+	onHeard func(r Report, asked, now time.Time)
 	heard   func(string) time.Time // when raft's newest answered request to a member was sent
 
 	asking sync.WaitGroup
@@ -61,7 +78,8 @@ type seen struct {
 
 func newWatch(peers Peers, self string, t Timing, members func() []datadir.Peer) *watch {
 	return &watch{peers: peers, self: self, timing: t, members: members, onRound: func() {},
-		urgent: func() bool { return false }, heard: func(string) time.Time { return time.Time{} },
+		urgent: func() bool { return false }, applied: func() uint64 { return 0 }, differs: func(Report) bool { return false },
+		onHeard: func(Report, time.Time, time.Time) {}, heard: func(string) time.Time { return time.Time{} },
 		waking: election.NewWaking(time.Now(), stillStep*t.Ping/hurry),
 		seen:   map[string]*seen{}, asked: map[string]bool{}, other: map[string]bool{}, contacts: map[string]raftContact{}}
 }
@@ -130,7 +148,7 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 		return sighting{}, fmt.Errorf("raftnode: ask %s: it has no HTTP address", m.ID)
 	}
 	start := time.Now()
-	report, err := w.peers.Identify(ctx, URL(m.HTTP))
+	report, err := w.peers.Identify(ctx, URL(m.HTTP), Question{DigestAt: w.applied()})
 	took := time.Since(start)
 	other := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation
 	w.mu.Lock()
@@ -142,7 +160,8 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 	if report.ID != m.ID || other {
 		return sighting{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s", m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
-	s := sighting{report: report, asked: start, at: time.Now(), offset: report.Time.Sub(start.Add(took / 2).Round(0))}
+	s := sighting{report: report, asked: start, at: time.Now(), offset: report.Time.Sub(start.Add(took / 2).Round(0)), differs: w.differs(report)}
+	w.onHeard(report, s.asked, s.at)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := w.seen[m.ID]
@@ -311,13 +330,20 @@ func (w *watch) steady(id string) bool {
 }
 
 // reports are the fresh words of all members that gave one.
-func (w *watch) reports() []Report {
+func (w *watch) reports() (list []Report) {
+	for _, s := range w.sightings() {
+		list = append(list, s.report)
+	}
+	return list
+}
+
+// sightings are the fresh reports of all members that gave one, and when.
+func (w *watch) sightings() (list []sighting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var list []Report
 	for _, s := range w.seen {
 		if s.detector.Reachable(w.waking.At(time.Now())) {
-			list = append(list, s.report)
+			list = append(list, s.sighting)
 		}
 	}
 	return list

@@ -234,12 +234,12 @@ func TestPeersTellWhatIsCertain(t *testing.T) {
 		t.Errorf("a read that is reset: %v", err)
 	}
 	s := newSite(t, func(c *Config) { c.Token = "t" })
-	if _, err := p.Identify(t.Context(), s.url); err == nil || !strings.Contains(err.Error(), "token") {
+	if _, err := p.Identify(t.Context(), s.url, raftnode.Question{}); err == nil || !strings.Contains(err.Error(), "token") {
 		t.Errorf("without the token: %v", err)
 	}
 	with := NewPeers("t")
 	defer with.Close()
-	report, err := with.Identify(t.Context(), s.url)
+	report, err := with.Identify(t.Context(), s.url, raftnode.Question{})
 	if err != nil || report.ID != "n1" || report.HTTPAddr == "" {
 		t.Errorf("%+v %v", report, err)
 	}

@@ -35,7 +35,7 @@ type Reader interface {
 // Observer tells what the node knows of itself and the cluster.
 type Observer interface {
 	Status() raftnode.Status
-	Report() raftnode.Report
+	Report(q raftnode.Question) raftnode.Report
 	// LeadingTerm is the term in which the node leads and takes requests; 0 where it does
 	// not. The state then holds all that was committed before that term.
 	LeadingTerm() uint64

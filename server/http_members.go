@@ -99,7 +99,7 @@ func (s *service) newcomer(ctx context.Context, b memberBody) (m frame.Member, c
 	if s.peers == nil {
 		return m, "", &api.Error{Code: api.NotImplemented, Field: "http", Message: "this node runs alone and asks no other", Remedy: "send id, raft and incarnation as well"}
 	}
-	report, err := s.peers.Identify(ctx, raftnode.URL(m.HTTPAddr))
+	report, err := s.peers.Identify(ctx, raftnode.URL(m.HTTPAddr), raftnode.Question{})
 	if err != nil {
 		// what answers there is not shown: a caller could have this node look at ports for it
 		silent := &api.Error{Code: api.InvalidArgument, Field: "http", Message: fmt.Sprintf("no node of this cluster's token answers at %s", m.HTTPAddr),

@@ -78,7 +78,7 @@ func TestNodesPassNothingOnToAnotherCluster(t *testing.T) {
 	if _, err := own.peers.ReadIndex(t.Context(), other.url); !errors.Is(err, raftnode.ErrNoLeader) {
 		t.Errorf("read index: %v", err)
 	}
-	if r, err := own.peers.Identify(t.Context(), other.url); err != nil || r.ClusterID != other.node.Status().ClusterID {
+	if r, err := own.peers.Identify(t.Context(), other.url, raftnode.Question{}); err != nil || r.ClusterID != other.node.Status().ClusterID {
 		t.Errorf("identify: %+v, %v", r, err)
 	}
 	if s := other.node.Machine().Settings(); s.RetentionEvents != 0 {

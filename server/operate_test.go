@@ -148,11 +148,11 @@ func (f *faultyNode) Propose(ctx context.Context, r frame.Request) (fsm.Result, 
 	}
 	return f.Node.Propose(ctx, r)
 }
-func (f *faultyNode) Report() raftnode.Report {
+func (f *faultyNode) Report(q raftnode.Question) raftnode.Report {
 	if f.panics.Load() {
 		panic("planted")
 	}
-	r := f.Node.Report()
+	r := f.Node.Report(q)
 	if f.level != 0 {
 		r.FeatureLevel = f.level
 	}

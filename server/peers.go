@@ -101,8 +101,12 @@ func ask[Q, A any](ctx context.Context, p *Peers, url string, message *Q, call m
 }
 
 // Identify implements raftnode.Peers.
-func (p *Peers) Identify(ctx context.Context, url string) (raftnode.Report, error) {
-	answer, err := ask(ctx, p, url, &ringlogv1.IdentifyRequest{}, func(client ringlogv1connect.PeerServiceClient, ctx context.Context, r *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
+func (p *Peers) Identify(ctx context.Context, url string, q raftnode.Question) (raftnode.Report, error) {
+	message := &ringlogv1.IdentifyRequest{DigestAt: q.DigestAt}
+	if s := q.Standing; s != nil {
+		message.Standing = &ringlogv1.Standing{ClusterId: s.ClusterID, Incarnation: s.Incarnation, Term: s.Term, LastIndex: s.LastIndex}
+	}
+	answer, err := ask(ctx, p, url, message, func(client ringlogv1connect.PeerServiceClient, ctx context.Context, r *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
 		r.Header().Del(api.ClusterHeader) // the answer says which one it is
 		return client.Identify(ctx, r)
 	})
@@ -223,8 +227,12 @@ type peerService struct{ server *Server }
 
 var _ ringlogv1connect.PeerServiceHandler = (*peerService)(nil)
 
-func (p *peerService) Identify(context.Context, *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
-	text, err := json.Marshal(p.server.cfg.Node.Report())
+func (p *peerService) Identify(_ context.Context, r *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
+	q := raftnode.Question{DigestAt: r.Msg.DigestAt}
+	if s := r.Msg.Standing; s != nil {
+		q.Standing = &raftnode.Standing{ClusterID: s.ClusterId, Incarnation: s.Incarnation, Term: s.Term, LastIndex: s.LastIndex}
+	}
+	text, err := json.Marshal(p.server.cfg.Node.Report(q))
 	if err != nil {
 		return nil, fmt.Errorf("server: identify: %w", err)
 	}

@@ -71,7 +71,7 @@ func TestAStrangerIsNeverSentTheToken(t *testing.T) {
 		if a.status == http.StatusOK {
 			t.Errorf("a stranger %s was let in: %s", name, a.body)
 		}
-		_, _ = s.peers.Identify(t.Context(), evil.URL)
+		_, _ = s.peers.Identify(t.Context(), evil.URL, raftnode.Question{})
 		_, _ = s.peers.Forward(t.Context(), evil.URL, batchOf(event.Event{Type: "A", Payload: []byte("{}")}).Encode())
 		_, _ = s.peers.ReadIndex(t.Context(), evil.URL)
 		if _, err := newTransport(sesame).RoundTrip(mustRequest(t, evil.URL)); err == nil {
@@ -97,7 +97,7 @@ func mustRequest(t *testing.T, url string) *http.Request {
 func TestNodesOfOneTokenReachEachOther(t *testing.T) {
 	sites := newSites(t, 3, func(c *Config) { c.Token = sesame })
 	other := strings.Replace(sites[1].url, "127.0.0.1", "localhost", 1)
-	report, err := sites[0].peers.Identify(t.Context(), other)
+	report, err := sites[0].peers.Identify(t.Context(), other, raftnode.Question{})
 	if err != nil || report.ID != "n2" {
 		t.Errorf("%s: %v", report.ID, err)
 	}

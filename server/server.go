@@ -67,7 +67,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, logger: cfg.Logger, mux: http.NewServeMux(), token: digest(cfg.Token), started: time.Now(),
 		streams: make(chan struct{}, cfg.MaxStreams), crossOrigin: http.NewCrossOriginProtection(),
 		scans: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), backups: semaphore.NewWeighted(1)}
-	s.advertised = cfg.Node.Report().HTTPAddr
+	s.advertised = cfg.Node.Report(raftnode.Question{}).HTTPAddr
 	for _, name := range append(slices.Clone(cfg.Hosts), s.advertised) {
 		s.hosts = append(s.hosts, hostOf(name))
 	}

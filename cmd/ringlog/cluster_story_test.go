@@ -238,7 +238,7 @@ func clusterEvents() (events []event.Event) {
 	tell(h.Configure(after(2), []string{"n1", "n2", "n3"}, reason))
 	tell(h.Report(after(10), election.VoterReport{Voter: "n2", LastContactMs: 1600, Reason: election.ReasonHTTP}, 0))
 	tell(h.Report(after(20), election.VoterReport{Voter: "n2", Online: true, LastContactMs: 20}, 0))
-	tell(h.Claimed(after(21), 5, []string{"n1", "n3"}))
+	tell(h.Claimed(after(21), 5, []string{"n1", "n3"}, false))
 	tell(h.NewTerm(6, "n3", after(22), election.Span{}))
 	tell(h.Trails(election.Trail{Member: "n4", AtRisk: true, Trailing: 9000, Left: 100, Rate: 10, LogRate: 50, TruncatedIn: time.Second}))
 

@@ -135,7 +135,8 @@ func problemName(err error) string {
 		{fsm.ErrDiskHung, "DISK_HUNG"}, {fsm.ErrDiskFailed, "DISK_FAILED"},
 		{raftstore.ErrCorruptEntry, "CORRUPT_ENTRY"}, {raftstore.ErrBehindState, "RAFT_LOG_BEHIND_STATE"},
 		{frame.ErrUnsupported, "UNSUPPORTED_FRAME"}, {frame.ErrCorrupt, "CORRUPT_FRAME"}, {log.ErrCorrupt, "DAMAGED"},
-		{raftnode.ErrForeignFolder, "OTHER_CLUSTER"}, {raftnode.ErrDiverged, "DIVERGED"}, {datadir.ErrDamaged, "DAMAGED"}, {fsm.ErrDamaged, "DAMAGED"}, {blackbox.ErrDamaged, "DAMAGED"},
+		{raftnode.ErrForeignFolder, "OTHER_CLUSTER"}, {raftnode.ErrRolledBack, "ROLLED_BACK"}, {raftnode.ErrRecoveredWithout, "CLUSTER_RECOVERED"},
+		{raftnode.ErrDiverged, "DIVERGED"}, {datadir.ErrDamaged, "DAMAGED"}, {fsm.ErrDamaged, "DAMAGED"}, {blackbox.ErrDamaged, "DAMAGED"},
 		{snapshots.ErrCorrupt, "DAMAGED_SNAPSHOT"},
 	}
 	for _, n := range names {

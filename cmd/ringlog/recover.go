@@ -26,9 +26,10 @@ type recoverOptions struct {
 func recoverCommand(sh *shell) *cli.Command {
 	return &cli.Command{
 		Name: "recover", Usage: "offline: after most voters are lost for good, go on with who is left",
-		Description: "Run it on the stopped survivor with the highest last index (ringlog inspect raft), and on no other: the\n" +
-			"others join it with emptied folders. What a majority without this node had acknowledged is lost; what was\n" +
-			"never acknowledged may appear. Never use it while the cluster still has a quorum.",
+		Description: "Run it on the stopped survivor with the newest log, and on no other: the others join it with emptied\n" +
+			"folders. --dry-run prints the last entry of a folder's log: the highest term wins, and among equal terms\n" +
+			"the highest index. What a majority without this node had acknowledged is lost; what was never acknowledged\n" +
+			"may appear. Never use it while the cluster still has a quorum.",
 		Flags: append(consentFlags(),
 			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` of the stopped node"},
 			&cli.StringSliceFlag{Name: "member", Usage: "`ID=RAFT_ADDR` of a voter from now on; without it the node alone"},
@@ -69,6 +70,11 @@ func recoverNode(ctx context.Context, sh *shell, o recoverOptions) error {
 		names = append(names, m.ID+" at "+m.Addr)
 	}
 	plan := fmt.Sprintf("%s of cluster %s becomes a new cluster with the voters %s", marker.NodeID, marker.ClusterID, strings.Join(names, ", "))
+	index, term, err := lastEntry(o.dataDir)
+	if err != nil {
+		return fmt.Errorf("%w: choose another survivor", err)
+	}
+	plan += fmt.Sprintf("; its log ends with entry %d of term %d", index, term)
 	if o.dryRun {
 		sh.say("%s", plan)
 		return nil
@@ -114,6 +120,38 @@ func ownRaftAddr(dir, id string) (addr string, err error) {
 		}
 	}
 	return "", usagef("%s was not in its cluster's configuration: name the voters with --member ID=RAFT_ADDR", id)
+}
+
+// lastEntry returns the index and term of the last entry that a stopped node has: in its raft log
+// or, if that ends before its state, in its state. A log that has lost its end is refused.
+func lastEntry(dir string) (index, term uint64, err error) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	r, err := f.raft()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if err := r.Lost(); err != nil {
+		return 0, 0, err
+	}
+	p, last := f.machine.Position(), r.Summary().Last
+	for l, err := range r.Entries(p.Index, p.Index) {
+		if err == nil && l.Term != p.Term {
+			return p.Index, p.Term, nil // the log contradicts the state and counts for nothing
+		}
+	}
+	index, term = p.Index, p.Term
+	for l, err := range r.Entries(max(last, index+1), last) {
+		if err != nil {
+			return 0, 0, err
+		}
+		index, term = l.Index, l.Term
+	}
+	return index, term, nil
 }
 
 func (sh *shell) printRecovered(done raftnode.Recovered) error {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/server"
 )
 
@@ -146,7 +147,10 @@ func (sh *shell) compareDigests(ctx context.Context, urls []string) finding {
 	defer peers.Close()
 	return settle(ctx, func(ctx context.Context) finding {
 		at := map[uint64]map[string]int{} // index, digest, how many nodes
-		for _, a := range askAll(ctx, urls, peers.Identify) {
+		identify := func(ctx context.Context, url string) (raftnode.Report, error) {
+			return peers.Identify(ctx, url, raftnode.Question{})
+		}
+		for _, a := range askAll(ctx, urls, identify) {
 			if a.err != nil {
 				return finding{Check: "digest", Found: a.err.Error()}
 			}

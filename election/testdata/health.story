@@ -68,6 +68,16 @@
 > term 64s 9 n2
   SPLIT_BRAIN_RESOLVED {"lasted_ms":1000,"leader_id":"n2","leaders":["n2","n3"],"new_term":9,"term":8}
 > term 65s 10 n2
+# Once all members know how, a split lasts until a leader reports its end, over changes of
+# leader, and is reported once.
+> unsplit 65s 10 n2
+> watched-claims 66s 10 n3 n2
+  SPLIT_BRAIN_DETECTED {"leaders":["n2","n3"],"term":10}
+> term 67s 11 n1
+> watched-claims 67s 11 n3 n1
+> unsplit 68s 11 n1
+  SPLIT_BRAIN_RESOLVED {"lasted_ms":2000,"leader_id":"n1","leaders":["n2","n3"],"new_term":11,"term":10}
+> unsplit 69s 11 n1
 # Members that fall behind, each told once until it follows again.
 > trails n3
   CATCHUP_AT_RISK {"entries_left":100,"log_rate":30,"member_id":"n3","member_rate":5,"trailing_entries":300,"truncated_in_ms":4000}

@@ -20,6 +20,7 @@ var (
 	ErrBadProof         = errors.New("cluster tokens differ")
 	ErrBusy             = errors.New("too many connections")
 	ErrSlow             = errors.New("handshake took too long")
+	ErrRolledBack       = errors.New("the node's data folder was replaced by an older copy")
 	ErrUnconfigured     = errors.New("no vote: raft configuration is empty")
 )
 
@@ -43,6 +44,7 @@ var reasons = [...]struct {
 	{11, "busy", ErrBusy},
 	{12, "slow", ErrSlow},
 	{13, "unconfigured", ErrUnconfigured},
+	{14, "rolled_back", ErrRolledBack},
 }
 
 // sentinelOf is the sentinel that err wraps, ErrNotAdmitted if it wraps none.

@@ -3302,6 +3302,8 @@ func (x *ChallengeResponse) GetProof() []byte {
 
 type IdentifyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	DigestAt      uint64                 `protobuf:"varint,1,opt,name=digest_at,json=digestAt,proto3" json:"digest_at,omitempty"` // report the digest of the state at this raft index, too; 0 asks for none
+	Standing      *Standing              `protobuf:"bytes,2,opt,name=standing,proto3" json:"standing,omitempty"`                  // of the caller, as it starts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3336,6 +3338,89 @@ func (*IdentifyRequest) Descriptor() ([]byte, []int) {
 	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{47}
 }
 
+func (x *IdentifyRequest) GetDigestAt() uint64 {
+	if x != nil {
+		return x.DigestAt
+	}
+	return 0
+}
+
+func (x *IdentifyRequest) GetStanding() *Standing {
+	if x != nil {
+		return x.Standing
+	}
+	return nil
+}
+
+// What a node finds in its data folder. An answer says whether the node had more before.
+type Standing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	LastIndex     uint64                 `protobuf:"varint,4,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"` // of the raft log or, if that ends before the state, of the state
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Standing) Reset() {
+	*x = Standing{}
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Standing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Standing) ProtoMessage() {}
+
+func (x *Standing) ProtoReflect() protoreflect.Message {
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Standing.ProtoReflect.Descriptor instead.
+func (*Standing) Descriptor() ([]byte, []int) {
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *Standing) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *Standing) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *Standing) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Standing) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
 type IdentifyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ReportJson    []byte                 `protobuf:"bytes,1,opt,name=report_json,json=reportJson,proto3" json:"report_json,omitempty"`
@@ -3345,7 +3430,7 @@ type IdentifyResponse struct {
 
 func (x *IdentifyResponse) Reset() {
 	*x = IdentifyResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3357,7 +3442,7 @@ func (x *IdentifyResponse) String() string {
 func (*IdentifyResponse) ProtoMessage() {}
 
 func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[48]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3370,7 +3455,7 @@ func (x *IdentifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentifyResponse.ProtoReflect.Descriptor instead.
 func (*IdentifyResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{48}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *IdentifyResponse) GetReportJson() []byte {
@@ -3389,7 +3474,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3401,7 +3486,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[49]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3414,7 +3499,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{49}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ForwardRequest) GetRequest() []byte {
@@ -3433,7 +3518,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3530,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[50]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3543,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{50}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ForwardResponse) GetResult() []byte {
@@ -3476,7 +3561,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3488,7 +3573,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[51]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3501,7 +3586,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{51}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{52}
 }
 
 type ReadIndexResponse struct {
@@ -3513,7 +3598,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3525,7 +3610,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[52]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3538,7 +3623,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{52}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -3559,7 +3644,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[53]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3571,7 +3656,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[53]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3584,7 +3669,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{53}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *JoinRequest) GetMemberJson() []byte {
@@ -3616,7 +3701,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[54]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +3713,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[54]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +3726,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{54}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{55}
 }
 
 // ErrorDetail goes with every Connect error: the same as in the HTTP error body.
@@ -3660,7 +3745,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[55]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3672,7 +3757,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_ringlog_v1_ringlog_proto_msgTypes[55]
+	mi := &file_ringlog_v1_ringlog_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3685,7 +3770,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{55}
+	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ErrorDetail) GetCode() string {
@@ -4002,8 +4087,17 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x11ChallengeResponse\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x12\n" +
 	"\x04http\x18\x02 \x01(\tR\x04http\x12\x14\n" +
-	"\x05proof\x18\x03 \x01(\fR\x05proof\"\x11\n" +
-	"\x0fIdentifyRequest\"3\n" +
+	"\x05proof\x18\x03 \x01(\fR\x05proof\"`\n" +
+	"\x0fIdentifyRequest\x12\x1b\n" +
+	"\tdigest_at\x18\x01 \x01(\x04R\bdigestAt\x120\n" +
+	"\bstanding\x18\x02 \x01(\v2\x14.ringlog.v1.StandingR\bstanding\"~\n" +
+	"\bStanding\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\x04 \x01(\x04R\tlastIndex\"3\n" +
 	"\x10IdentifyResponse\x12\x1f\n" +
 	"\vreport_json\x18\x01 \x01(\fR\n" +
 	"reportJson\"*\n" +
@@ -4077,7 +4171,7 @@ func file_ringlog_v1_ringlog_proto_rawDescGZIP() []byte {
 }
 
 var file_ringlog_v1_ringlog_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_ringlog_v1_ringlog_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(Consistency)(0),              // 0: ringlog.v1.Consistency
 	(*Event)(nil),                 // 1: ringlog.v1.Event
@@ -4128,27 +4222,28 @@ var file_ringlog_v1_ringlog_proto_goTypes = []any{
 	(*ChallengeRequest)(nil),      // 46: ringlog.v1.ChallengeRequest
 	(*ChallengeResponse)(nil),     // 47: ringlog.v1.ChallengeResponse
 	(*IdentifyRequest)(nil),       // 48: ringlog.v1.IdentifyRequest
-	(*IdentifyResponse)(nil),      // 49: ringlog.v1.IdentifyResponse
-	(*ForwardRequest)(nil),        // 50: ringlog.v1.ForwardRequest
-	(*ForwardResponse)(nil),       // 51: ringlog.v1.ForwardResponse
-	(*ReadIndexRequest)(nil),      // 52: ringlog.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 53: ringlog.v1.ReadIndexResponse
-	(*JoinRequest)(nil),           // 54: ringlog.v1.JoinRequest
-	(*JoinResponse)(nil),          // 55: ringlog.v1.JoinResponse
-	(*ErrorDetail)(nil),           // 56: ringlog.v1.ErrorDetail
-	nil,                           // 57: ringlog.v1.Gap.TypesEntry
-	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 59: google.protobuf.Duration
+	(*Standing)(nil),              // 49: ringlog.v1.Standing
+	(*IdentifyResponse)(nil),      // 50: ringlog.v1.IdentifyResponse
+	(*ForwardRequest)(nil),        // 51: ringlog.v1.ForwardRequest
+	(*ForwardResponse)(nil),       // 52: ringlog.v1.ForwardResponse
+	(*ReadIndexRequest)(nil),      // 53: ringlog.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),     // 54: ringlog.v1.ReadIndexResponse
+	(*JoinRequest)(nil),           // 55: ringlog.v1.JoinRequest
+	(*JoinResponse)(nil),          // 56: ringlog.v1.JoinResponse
+	(*ErrorDetail)(nil),           // 57: ringlog.v1.ErrorDetail
+	nil,                           // 58: ringlog.v1.Gap.TypesEntry
+	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 60: google.protobuf.Duration
 }
 var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
-	58, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
-	59, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
+	59, // 0: ringlog.v1.Position.time:type_name -> google.protobuf.Timestamp
+	60, // 1: ringlog.v1.Position.age:type_name -> google.protobuf.Duration
 	1,  // 2: ringlog.v1.PublishRequest.events:type_name -> ringlog.v1.Event
 	5,  // 3: ringlog.v1.PublishRequest.packet:type_name -> ringlog.v1.Packet
 	8,  // 4: ringlog.v1.PublishResponse.duplicates:type_name -> ringlog.v1.Duplicate
 	9,  // 5: ringlog.v1.PublishResponse.warnings:type_name -> ringlog.v1.Warning
 	6,  // 6: ringlog.v1.PublishReply.published:type_name -> ringlog.v1.PublishResponse
-	56, // 7: ringlog.v1.PublishReply.error:type_name -> ringlog.v1.ErrorDetail
+	57, // 7: ringlog.v1.PublishReply.error:type_name -> ringlog.v1.ErrorDetail
 	3,  // 8: ringlog.v1.TailRequest.from:type_name -> ringlog.v1.Position
 	2,  // 9: ringlog.v1.TailRequest.filter:type_name -> ringlog.v1.Filter
 	0,  // 10: ringlog.v1.TailRequest.consistency:type_name -> ringlog.v1.Consistency
@@ -4158,16 +4253,16 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	1,  // 14: ringlog.v1.Run.events:type_name -> ringlog.v1.Event
 	13, // 15: ringlog.v1.Run.span:type_name -> ringlog.v1.Span
 	5,  // 16: ringlog.v1.Span.packet:type_name -> ringlog.v1.Packet
-	57, // 17: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
+	58, // 17: ringlog.v1.Gap.types:type_name -> ringlog.v1.Gap.TypesEntry
 	0,  // 18: ringlog.v1.GetEventRequest.consistency:type_name -> ringlog.v1.Consistency
 	12, // 19: ringlog.v1.GetEventResponse.run:type_name -> ringlog.v1.Run
 	2,  // 20: ringlog.v1.Cursor.filter:type_name -> ringlog.v1.Filter
-	58, // 21: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
-	58, // 22: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
+	59, // 21: ringlog.v1.Cursor.created:type_name -> google.protobuf.Timestamp
+	59, // 22: ringlog.v1.Cursor.touched:type_name -> google.protobuf.Timestamp
 	20, // 23: ringlog.v1.Cursor.policy:type_name -> ringlog.v1.CursorPolicy
 	14, // 24: ringlog.v1.Cursor.gap:type_name -> ringlog.v1.Gap
-	59, // 25: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
-	59, // 26: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
+	60, // 25: ringlog.v1.Cursor.lag_time:type_name -> google.protobuf.Duration
+	60, // 26: ringlog.v1.CursorPolicy.hold_for:type_name -> google.protobuf.Duration
 	3,  // 27: ringlog.v1.CreateCursorRequest.from:type_name -> ringlog.v1.Position
 	2,  // 28: ringlog.v1.CreateCursorRequest.filter:type_name -> ringlog.v1.Filter
 	20, // 29: ringlog.v1.CreateCursorRequest.policy:type_name -> ringlog.v1.CursorPolicy
@@ -4175,7 +4270,7 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	19, // 31: ringlog.v1.GetCursorResponse.cursor:type_name -> ringlog.v1.Cursor
 	19, // 32: ringlog.v1.ListCursorsResponse.cursors:type_name -> ringlog.v1.Cursor
 	19, // 33: ringlog.v1.OpenCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	59, // 34: ringlog.v1.GroupPolicy.ack_wait:type_name -> google.protobuf.Duration
+	60, // 34: ringlog.v1.GroupPolicy.ack_wait:type_name -> google.protobuf.Duration
 	3,  // 35: ringlog.v1.CreateGroupRequest.from:type_name -> ringlog.v1.Position
 	2,  // 36: ringlog.v1.CreateGroupRequest.filter:type_name -> ringlog.v1.Filter
 	20, // 37: ringlog.v1.CreateGroupRequest.policy:type_name -> ringlog.v1.CursorPolicy
@@ -4190,55 +4285,56 @@ var file_ringlog_v1_ringlog_proto_depIdxs = []int32{
 	38, // 46: ringlog.v1.ExchangeResponse.revoked:type_name -> ringlog.v1.OffsetRange
 	38, // 47: ringlog.v1.ExchangeResponse.refused:type_name -> ringlog.v1.OffsetRange
 	14, // 48: ringlog.v1.ExchangeResponse.gaps:type_name -> ringlog.v1.Gap
-	59, // 49: ringlog.v1.ExchangeResponse.ack_wait:type_name -> google.protobuf.Duration
-	59, // 50: ringlog.v1.ExchangeResponse.session_timeout:type_name -> google.protobuf.Duration
+	60, // 49: ringlog.v1.ExchangeResponse.ack_wait:type_name -> google.protobuf.Duration
+	60, // 50: ringlog.v1.ExchangeResponse.session_timeout:type_name -> google.protobuf.Duration
 	3,  // 51: ringlog.v1.SeekCursorRequest.to:type_name -> ringlog.v1.Position
 	19, // 52: ringlog.v1.SeekCursorResponse.cursor:type_name -> ringlog.v1.Cursor
-	4,  // 53: ringlog.v1.LogService.Publish:input_type -> ringlog.v1.PublishRequest
-	10, // 54: ringlog.v1.LogService.Tail:input_type -> ringlog.v1.TailRequest
-	15, // 55: ringlog.v1.LogService.GetEvent:input_type -> ringlog.v1.GetEventRequest
-	17, // 56: ringlog.v1.LogService.ExplainDedup:input_type -> ringlog.v1.ExplainDedupRequest
-	21, // 57: ringlog.v1.CursorService.CreateCursor:input_type -> ringlog.v1.CreateCursorRequest
-	23, // 58: ringlog.v1.CursorService.GetCursor:input_type -> ringlog.v1.GetCursorRequest
-	25, // 59: ringlog.v1.CursorService.ListCursors:input_type -> ringlog.v1.ListCursorsRequest
-	27, // 60: ringlog.v1.CursorService.DeleteCursor:input_type -> ringlog.v1.DeleteCursorRequest
-	29, // 61: ringlog.v1.CursorService.OpenCursor:input_type -> ringlog.v1.OpenCursorRequest
-	31, // 62: ringlog.v1.CursorService.CommitCursor:input_type -> ringlog.v1.CommitCursorRequest
-	33, // 63: ringlog.v1.CursorService.DeadLetter:input_type -> ringlog.v1.DeadLetterRequest
-	43, // 64: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
-	45, // 65: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
-	36, // 66: ringlog.v1.GroupService.CreateGroup:input_type -> ringlog.v1.CreateGroupRequest
-	39, // 67: ringlog.v1.GroupService.Exchange:input_type -> ringlog.v1.ExchangeRequest
-	46, // 68: ringlog.v1.PeerService.Challenge:input_type -> ringlog.v1.ChallengeRequest
-	48, // 69: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
-	50, // 70: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
-	52, // 71: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
-	54, // 72: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
-	6,  // 73: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
-	11, // 74: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
-	16, // 75: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
-	18, // 76: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
-	22, // 77: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
-	24, // 78: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
-	26, // 79: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
-	28, // 80: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
-	30, // 81: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
-	32, // 82: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
-	34, // 83: ringlog.v1.CursorService.DeadLetter:output_type -> ringlog.v1.DeadLetterResponse
-	44, // 84: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
-	11, // 85: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
-	37, // 86: ringlog.v1.GroupService.CreateGroup:output_type -> ringlog.v1.CreateGroupResponse
-	41, // 87: ringlog.v1.GroupService.Exchange:output_type -> ringlog.v1.ExchangeResponse
-	47, // 88: ringlog.v1.PeerService.Challenge:output_type -> ringlog.v1.ChallengeResponse
-	49, // 89: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
-	51, // 90: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
-	53, // 91: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
-	55, // 92: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
-	73, // [73:93] is the sub-list for method output_type
-	53, // [53:73] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	49, // 53: ringlog.v1.IdentifyRequest.standing:type_name -> ringlog.v1.Standing
+	4,  // 54: ringlog.v1.LogService.Publish:input_type -> ringlog.v1.PublishRequest
+	10, // 55: ringlog.v1.LogService.Tail:input_type -> ringlog.v1.TailRequest
+	15, // 56: ringlog.v1.LogService.GetEvent:input_type -> ringlog.v1.GetEventRequest
+	17, // 57: ringlog.v1.LogService.ExplainDedup:input_type -> ringlog.v1.ExplainDedupRequest
+	21, // 58: ringlog.v1.CursorService.CreateCursor:input_type -> ringlog.v1.CreateCursorRequest
+	23, // 59: ringlog.v1.CursorService.GetCursor:input_type -> ringlog.v1.GetCursorRequest
+	25, // 60: ringlog.v1.CursorService.ListCursors:input_type -> ringlog.v1.ListCursorsRequest
+	27, // 61: ringlog.v1.CursorService.DeleteCursor:input_type -> ringlog.v1.DeleteCursorRequest
+	29, // 62: ringlog.v1.CursorService.OpenCursor:input_type -> ringlog.v1.OpenCursorRequest
+	31, // 63: ringlog.v1.CursorService.CommitCursor:input_type -> ringlog.v1.CommitCursorRequest
+	33, // 64: ringlog.v1.CursorService.DeadLetter:input_type -> ringlog.v1.DeadLetterRequest
+	43, // 65: ringlog.v1.CursorService.SeekCursor:input_type -> ringlog.v1.SeekCursorRequest
+	45, // 66: ringlog.v1.CursorService.ReadCursor:input_type -> ringlog.v1.ReadCursorRequest
+	36, // 67: ringlog.v1.GroupService.CreateGroup:input_type -> ringlog.v1.CreateGroupRequest
+	39, // 68: ringlog.v1.GroupService.Exchange:input_type -> ringlog.v1.ExchangeRequest
+	46, // 69: ringlog.v1.PeerService.Challenge:input_type -> ringlog.v1.ChallengeRequest
+	48, // 70: ringlog.v1.PeerService.Identify:input_type -> ringlog.v1.IdentifyRequest
+	51, // 71: ringlog.v1.PeerService.Forward:input_type -> ringlog.v1.ForwardRequest
+	53, // 72: ringlog.v1.PeerService.ReadIndex:input_type -> ringlog.v1.ReadIndexRequest
+	55, // 73: ringlog.v1.PeerService.Join:input_type -> ringlog.v1.JoinRequest
+	6,  // 74: ringlog.v1.LogService.Publish:output_type -> ringlog.v1.PublishResponse
+	11, // 75: ringlog.v1.LogService.Tail:output_type -> ringlog.v1.TailResponse
+	16, // 76: ringlog.v1.LogService.GetEvent:output_type -> ringlog.v1.GetEventResponse
+	18, // 77: ringlog.v1.LogService.ExplainDedup:output_type -> ringlog.v1.ExplainDedupResponse
+	22, // 78: ringlog.v1.CursorService.CreateCursor:output_type -> ringlog.v1.CreateCursorResponse
+	24, // 79: ringlog.v1.CursorService.GetCursor:output_type -> ringlog.v1.GetCursorResponse
+	26, // 80: ringlog.v1.CursorService.ListCursors:output_type -> ringlog.v1.ListCursorsResponse
+	28, // 81: ringlog.v1.CursorService.DeleteCursor:output_type -> ringlog.v1.DeleteCursorResponse
+	30, // 82: ringlog.v1.CursorService.OpenCursor:output_type -> ringlog.v1.OpenCursorResponse
+	32, // 83: ringlog.v1.CursorService.CommitCursor:output_type -> ringlog.v1.CommitCursorResponse
+	34, // 84: ringlog.v1.CursorService.DeadLetter:output_type -> ringlog.v1.DeadLetterResponse
+	44, // 85: ringlog.v1.CursorService.SeekCursor:output_type -> ringlog.v1.SeekCursorResponse
+	11, // 86: ringlog.v1.CursorService.ReadCursor:output_type -> ringlog.v1.TailResponse
+	37, // 87: ringlog.v1.GroupService.CreateGroup:output_type -> ringlog.v1.CreateGroupResponse
+	41, // 88: ringlog.v1.GroupService.Exchange:output_type -> ringlog.v1.ExchangeResponse
+	47, // 89: ringlog.v1.PeerService.Challenge:output_type -> ringlog.v1.ChallengeResponse
+	50, // 90: ringlog.v1.PeerService.Identify:output_type -> ringlog.v1.IdentifyResponse
+	52, // 91: ringlog.v1.PeerService.Forward:output_type -> ringlog.v1.ForwardResponse
+	54, // 92: ringlog.v1.PeerService.ReadIndex:output_type -> ringlog.v1.ReadIndexResponse
+	56, // 93: ringlog.v1.PeerService.Join:output_type -> ringlog.v1.JoinResponse
+	74, // [74:94] is the sub-list for method output_type
+	54, // [54:74] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_ringlog_v1_ringlog_proto_init() }
@@ -4265,7 +4361,7 @@ func file_ringlog_v1_ringlog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ringlog_v1_ringlog_proto_rawDesc), len(file_ringlog_v1_ringlog_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

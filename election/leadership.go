@@ -9,13 +9,16 @@ import (
 // Leadership is what the log has told about its leaders so far.
 //
 // Term never falls, and Leader is whoever appended the first entry of Term: Raft
-// lets nobody else append in it.
+// lets nobody else append in it. A leader appends its second entry once the first one is
+// committed, so Decided proves that a majority had that leader.
 type Leadership struct {
 	Term   uint64    `json:"term"`
 	Leader string    `json:"leader"`
 	Since  time.Time `json:"since"`
 	Last   time.Time `json:"last"` // time of the newest entry of Term
 	Intent *Intent   `json:"intent,omitempty"`
+
+	Decided bool `json:"decided,omitempty"` // Term has more than one entry
 }
 
 // Intent is a leader's word that it gives up on purpose.
@@ -39,6 +42,7 @@ type Entry struct {
 	Cause    string        // from a hello: why there was an election, as the new leader saw it
 	Silence  time.Duration // from a hello: since the new leader last heard of the old one; 0: not known
 	Detailed bool          // all members know the events and fields of feature level 2
+	Counted  bool          // all members know Leadership.Decided, of feature level 4
 }
 
 // Causes of a LEADER_LOST and a LEADER_ELECTED.
@@ -55,7 +59,7 @@ const (
 // yields that term's events: how the old leader went, then who leads now.
 func (l *Leadership) Observe(e Entry) []event.Event {
 	if e.Term <= l.Term {
-		l.Last = e.Time
+		l.Last, l.Decided = e.Time, l.Decided || e.Counted
 		return nil
 	}
 	var events []event.Event
@@ -74,7 +78,7 @@ func (l *Leadership) Observe(e Entry) []event.Event {
 
 // Span is how long the leadership lasted that e ends, by replicated time.
 func (l *Leadership) Span(e Entry) Span {
-	return Span{Term: l.Term, Leader: l.Leader, From: l.Since, To: latest(l.Last, e.Time.Add(-l.leaderless(e)))}
+	return Span{Term: l.Term, Leader: l.Leader, From: l.Since, To: latest(l.Last, e.Time.Add(-l.leaderless(e))), Decided: l.Decided}
 }
 
 // Stepped takes in that replicated time was moved: the leadership did not last for what

@@ -7,7 +7,8 @@ import (
 )
 
 // shortest is how long an outage must be proven, and how long somebody must lead to
-// end one: less may be a difference of clocks.
+// end one where the log does not prove that a majority had that leader: less may be a
+// difference of clocks.
 const shortest = time.Second
 
 // slowElection is how long a majority may wait for a leader before it lacks one.
@@ -21,6 +22,8 @@ type Span struct {
 	From   time.Time `json:"from"`
 	To     time.Time `json:"to"`
 	Over   bool      `json:"over,omitempty"` // the leader itself told when it ended
+
+	Decided bool `json:"decided,omitempty"` // the log has entries that prove a majority
 }
 
 // gap is a time in which nobody led for long enough to decide anything. There is at
@@ -36,12 +39,15 @@ func (h *Health) record(term uint64) (i int, known bool) {
 // last entry, which may be long before.
 func (h *Health) ended(s Span) {
 	i, known := h.record(s.Term)
-	switch {
-	case known && !h.Terms[i].Over:
-		h.Terms[i].To = latest(h.Terms[i].To, s.To)
-	case !known:
+	if !known {
 		h.Terms = slices.Insert(h.Terms, i, s)
 		h.boundTerms()
+		return
+	}
+	t := &h.Terms[i]
+	t.Decided = t.Decided || s.Decided
+	if !t.Over {
+		t.To = latest(t.To, s.To)
 	}
 }
 
@@ -127,7 +133,7 @@ func (h *Health) gaps() (list []gap) {
 				s.To = earliest(s.To, v.Began)
 			}
 		}
-		if s.To.Sub(s.From) >= shortest || i == len(h.Terms)-1 {
+		if s.Decided || s.To.Sub(s.From) >= shortest || i == len(h.Terms)-1 {
 			spans = append(spans, s)
 		}
 	}

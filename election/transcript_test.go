@@ -177,10 +177,10 @@ func (s *teller) learn(what string, w []string) []event.Event {
 		return h.Claimed(s.at(w[0]), uint64(s.number(w[1])), w[2:], what == "watched-claims")
 	case "unsplit": // at term leader
 		return h.Unsplit(s.at(w[0]), uint64(s.number(w[1])), w[2])
-	case "term": // at term leader, and who led before, from, to
+	case "term": // at term leader, and who led before, from, to, and decided where the log proves a majority
 		before := Span{}
 		if len(w) > 3 {
-			before = Span{Term: uint64(s.number(w[1]) - 1), Leader: w[3], From: s.at(w[4]), To: s.at(w[5])}
+			before = Span{Term: uint64(s.number(w[1]) - 1), Leader: w[3], From: s.at(w[4]), To: s.at(w[5]), Decided: len(w) > 6}
 		}
 		return h.NewTerm(uint64(s.number(w[1])), w[2], s.at(w[0]), before)
 	case "trails", "follows": // id

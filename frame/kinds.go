@@ -12,7 +12,7 @@ const (
 	LevelBase     = 1
 	LevelHealth   = 2 // what a leader reports of its voters
 	LevelLetters  = 3 // dead letters
-	LevelDelivery = 4 // groups, registered clients, stalls, pressure and overdue runs
+	LevelDelivery = 4 // groups, registered clients, stalls, pressure, overdue runs, and short leaderships that part outages
 )
 
 // kind is what this build knows of one kind of command.

@@ -184,7 +184,8 @@ func (a *applier) decideCluster(c frame.Command) (Result, error) {
 
 // observeLeader appends the events of a new term before anything else of it.
 func (a *applier) observeLeader() error {
-	entry := election.Entry{Term: a.term, Proposer: a.frame.Proposer, Time: a.time(), Detailed: a.tellsHealth()}
+	entry := election.Entry{Term: a.term, Proposer: a.frame.Proposer, Time: a.time(), Detailed: a.tellsHealth(),
+		Counted: a.s.meta.FeatureLevel >= frame.LevelDelivery}
 	for _, c := range a.frame.Commands {
 		if hello, ok := c.(frame.Hello); ok {
 			entry.Cause, entry.Silence = hello.Cause, hello.Silence

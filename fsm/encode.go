@@ -104,6 +104,9 @@ func (m *meta) encode() ([]byte, error) {
 		if l.Intent != nil {
 			o.value("intent", l.Intent)
 		}
+		if l.Decided {
+			o.value("decided", true)
+		}
 	})
 	if m.LastStep != nil {
 		o.value("last_clock_step", m.LastStep)

@@ -25,7 +25,10 @@ func (s *state) loadWish(id string, value []byte) error {
 // tellsHealth reports whether all members know the events of the voters' health.
 func (a *applier) tellsHealth() bool { return a.s.meta.FeatureLevel >= frame.LevelHealth }
 
-func (a *applier) saveHealth() { a.tx.setJSON([]byte{prefixHealth}, a.s.health) }
+func (a *applier) saveHealth() {
+	a.s.rosterPublished = false
+	a.tx.setJSON([]byte{prefixHealth}, a.s.health)
+}
 
 // newTerm tells what comes with a new leadership.
 func (a *applier) newTerm(before election.Span) []event.Event {

@@ -60,6 +60,8 @@ type Machine struct {
 	s  *state
 	db *pebble.DB
 
+	published atomic.Pointer[published] // of s, when it was stored last
+
 	columns   columnsCache
 	catalogue atomic.Pointer[event.Catalogue] // s.catalogue, for readers of the log
 
@@ -117,6 +119,7 @@ func (m *Machine) attach(dir string) error {
 	m.catalogue.Store(s.catalogue)
 	old := m.log.Attach(db, s.meta.First, s.meta.Last)
 	m.s, m.db, m.columns = s, db, columnsCache{}
+	m.publish()
 	err = errors.Join(s.fillWindow(m.log), s.checkEnds(m.log))
 	m.mu.Unlock()
 	m.advance(s.meta.Applied)
@@ -201,6 +204,7 @@ func (m *Machine) commit(t *tx) error {
 		return err
 	}
 	m.log.Advance(m.s.meta.First, m.s.meta.Last)
+	m.publish()
 	m.advance(m.s.meta.Applied)
 	return nil
 }
@@ -257,7 +261,7 @@ func (m *Machine) diverged(f *frame.Frame) bool {
 	if f.DigestIndex == 0 {
 		return false
 	}
-	own, known := m.digestAt(f.DigestIndex)
+	own, known := digestAt(m.db, f.DigestIndex)
 	return known && own != Sum(f.Digest)
 }
 

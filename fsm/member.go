@@ -37,7 +37,7 @@ func (a *applier) recordMember(m frame.Member) {
 	if m.ID == "" {
 		return
 	}
-	a.s.members[m.ID] = m
+	a.s.members[m.ID], a.s.rosterPublished = m, false
 	a.tx.setJSON(key(prefixMember, m.ID), m)
 }
 
@@ -46,6 +46,7 @@ func (a *applier) removeMember(c frame.MemberRemove) Result {
 		return refuse(NotFound, "id", fmt.Sprintf("there is no member %q", c.ID), "list them: ringlog cluster members")
 	}
 	delete(a.s.members, c.ID)
+	a.s.rosterPublished = false
 	a.tx.Delete(key(prefixMember, c.ID))
 	a.raiseFeatureLevel()
 	a.forgetHealth(c.ID)

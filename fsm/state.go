@@ -165,14 +165,16 @@ type state struct {
 	catalogue  *event.Catalogue
 	membership membership
 	health     election.Health
-	wishes     map[string]wish
-	letters    letters
-	clients    clients
-	pressure   Pressure
-	overdue    map[string]int64 // edges of runs that were told, until when they are remembered
-	keys       *dedup.Index
-	window     []windowBlock // blocks from meta.Floor on, oldest first
-	oldest     *log.Columns  // of the first retained block; nil when not looked up
+	// rosterPublished is false once members or health have changed, until they are published.
+	rosterPublished bool
+	wishes          map[string]wish
+	letters         letters
+	clients         clients
+	pressure        Pressure
+	overdue         map[string]int64 // edges of runs that were told, until when they are remembered
+	keys            *dedup.Index
+	window          []windowBlock // blocks from meta.Floor on, oldest first
+	oldest          *log.Columns  // of the first retained block; nil when not looked up
 }
 
 // windowBlock is a block whose keys are in the dedup index.

@@ -8,12 +8,10 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/log"
@@ -35,9 +33,6 @@ func (m *Machine) Applied() uint64 {
 	return m.applied
 }
 
-// Term returns the Raft term of the last entry applied.
-func (m *Machine) Term() uint64 { return read(m, func(s *state) uint64 { return s.meta.Term }) }
-
 // Time returns the replicated time; zero before the first entry.
 func (m *Machine) Time() time.Time {
 	return read(m, func(s *state) time.Time {
@@ -53,40 +48,17 @@ func (m *Machine) LastClockStep() *ClockStep {
 	return read(m, func(s *state) *ClockStep { return s.meta.LastStep })
 }
 
-// ClusterID returns the cluster's id, empty before its first hello.
-func (m *Machine) ClusterID() string {
-	return read(m, func(s *state) string { return s.meta.ClusterID })
-}
-
-// FeatureLevel returns the level that all members have reached.
-func (m *Machine) FeatureLevel() uint32 {
-	return read(m, func(s *state) uint32 { return s.meta.FeatureLevel })
-}
-
-// Leadership returns who leads, as the log tells it.
-func (m *Machine) Leadership() election.Leadership {
-	return read(m, func(s *state) election.Leadership { return s.meta.Leadership })
-}
-
-// Digest returns the newest digest and the index it stands for.
-func (m *Machine) Digest() (index uint64, sum Sum) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.s.meta.Applied, m.s.meta.Digest
-}
-
 // DigestAt returns the digest at an index, if it is one of the last 1024.
-func (m *Machine) DigestAt(index uint64) (Sum, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.digestAt(index)
+func (m *Machine) DigestAt(index uint64) (sum Sum, known bool) {
+	_ = m.log.View(func(db *pebble.DB) error { // not under mu, which waits for the disk
+		sum, known = digestAt(db, index)
+		return nil
+	})
+	return sum, known
 }
 
-func (m *Machine) digestAt(index uint64) (sum Sum, known bool) {
-	if m.db == nil {
-		return sum, false
-	}
-	value, closer, err := m.db.Get(binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(index%digestsKept)))
+func digestAt(db *pebble.DB, index uint64) (sum Sum, known bool) {
+	value, closer, err := db.Get(binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(index%digestsKept)))
 	if err != nil {
 		return sum, false
 	}
@@ -176,26 +148,6 @@ func (m *Machine) Policy() event.Policy {
 		}
 		return p
 	})
-}
-
-// Members returns what is known of the nodes, by id.
-func (m *Machine) Members() []frame.Member {
-	return read(m, func(s *state) []frame.Member {
-		return slices.SortedFunc(maps.Values(s.members), func(a, b frame.Member) int { return strings.Compare(a.ID, b.ID) })
-	})
-}
-
-// Member returns what is known of one node.
-func (m *Machine) Member(id string) (frame.Member, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	member, known := m.s.members[id]
-	return member, known
-}
-
-// Health returns what the log tells of the voters and their quorum.
-func (m *Machine) Health() election.Health {
-	return read(m, func(s *state) election.Health { return s.health.Clone() })
 }
 
 // VoteWanted reports whether a member is to have a vote, if anybody ever said so.

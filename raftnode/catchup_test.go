@@ -98,6 +98,30 @@ func TestAFollowerCatchesUpOverALinkThatBreaks(t *testing.T) {
 	})
 }
 
+// A snapshot gets through over a link that needs longer for a piece of it than an RPC may take
+// without a byte.
+func TestASnapshotGoesOverAThinLink(t *testing.T) {
+	inBubble(t, func(s *simulation) {
+		id := s.follower()
+		s.crash(id)
+		s.large(2, 384<<10)
+		for range 2 * s.config[id].Timing.TrailingLogs { // these stay when the log is compacted
+			publish(s.t, s.leads(), 1)
+		}
+		if err := s.leads().Snapshot(s.t.Context()); err != nil {
+			s.t.Fatal(err)
+		}
+		s.net.thinOut(thin{rate: 40 << 10}, s.around(id, true, true)...)
+		s.start(id)
+		if took := s.caughtUp(id); took > time.Minute {
+			t.Errorf("a megabyte at 40 KiB/s took %v", took)
+		}
+		if installed, _ := s.nodes[id].stores.Stable().GetUint64([]byte(keyInstalled)); installed == 0 {
+			t.Error("it needed no snapshot")
+		}
+	})
+}
+
 // A request takes as long as its link needs for it.
 func TestALargeEntryGoesOverAThinLink(t *testing.T) {
 	inBubble(t, func(s *simulation) {

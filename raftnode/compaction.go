@@ -73,6 +73,7 @@ func (c *compaction) run(ctx context.Context, compact func(context.Context) erro
 			case <-ctx.Done():
 				return
 			}
+			c.stored() // the log may not grow any more
 			continue
 		}
 		c.left.Store(c.stores.LogBytes())

@@ -46,7 +46,8 @@ type Config struct {
 	// OnStore, if set, sees every batch of entries stored by raft. It must not block.
 	OnStore func(entries, bytes int, took time.Duration)
 
-	journalFS vfs.FS // of the journal of outages; nil is the operating system's
+	// Of the journal of outages and of the state; nil is the operating system's.
+	journalFS, stateFS vfs.FS
 }
 
 // Timing holds the clocks of consensus. A zero field takes its default.

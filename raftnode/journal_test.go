@@ -2,66 +2,13 @@ package raftnode
 
 import (
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/raftnode/blackbox"
 )
-
-// hangingDisk is a file system whose syncs hang from a call of hang until one of thaw.
-type hangingDisk struct {
-	vfs.FS
-	mu   sync.Mutex
-	gate chan struct{} // closed: syncs pass
-}
-
-func newHangingDisk() *hangingDisk {
-	d := &hangingDisk{FS: vfs.Default, gate: make(chan struct{})}
-	close(d.gate)
-	return d
-}
-
-func (d *hangingDisk) hang() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.gate = make(chan struct{})
-}
-
-func (d *hangingDisk) thaw() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	close(d.gate)
-}
-
-func (d *hangingDisk) pass() {
-	d.mu.Lock()
-	gate := d.gate
-	d.mu.Unlock()
-	<-gate
-}
-
-type hangingFile struct {
-	vfs.File
-	disk *hangingDisk
-}
-
-func (f hangingFile) Sync() error     { f.disk.pass(); return f.File.Sync() }
-func (f hangingFile) SyncData() error { f.disk.pass(); return f.File.SyncData() }
-
-func (d *hangingDisk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := d.FS.Create(name, c)
-	return hangingFile{f, d}, err
-}
-
-func (d *hangingDisk) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
-	f, err := d.FS.OpenReadWrite(name, c, o...)
-	return hangingFile{f, d}, err
-}
 
 // A journal of outages whose disk hangs stops neither pings nor raft nor the outage
 // monitor, which would take its own wait for a pause of the process.
@@ -69,15 +16,11 @@ func TestAJournalWhoseDiskHangsStopsNobody(t *testing.T) {
 	t.Parallel()
 	dir := memoryDir(t)
 	synctest.Test(t, func(t *testing.T) {
-		disks := map[string]*hangingDisk{}
-		s := newSimulationWith(t, dir, 3, 1, func(cfg *Config) {
-			disks[cfg.ID] = newHangingDisk()
-			cfg.journalFS = disks[cfg.ID]
-		})
+		s := newSimulation(t, dir, 3, 1)
 		leader := s.leads()
 		term := leader.raft.Load().CurrentTerm()
 		id := leader.cfg.ID
-		disks[id].hang()
+		s.disks[id][journalDisk].hang()
 		leader.vigil.write(blackbox.Record{Kind: blackbox.LeaseExpired, Since: time.Now(), Term: term, Leader: id})
 		time.Sleep(10 * time.Second)
 		for _, n := range s.running() {
@@ -95,7 +38,7 @@ func TestAJournalWhoseDiskHangsStopsNobody(t *testing.T) {
 		if leader.Status().Outage == nil || leader.proposer.openTerm() != 0 {
 			t.Error("cut off, and it does not notice")
 		}
-		disks[id].thaw()
+		s.disks[id][journalDisk].thaw()
 		time.Sleep(time.Second)
 		var kinds []blackbox.Kind
 		for _, r := range leader.vigil.journal.Records() {

@@ -120,7 +120,8 @@ func (n *Node) openFolder() (err error) {
 
 // openState opens the state machine and makes sure that log and state fit.
 func (n *Node) openState() (err error) {
-	n.machine, err = fsm.Open(fsm.Options{Dir: n.dir.Path(datadir.StateDir), Logger: n.logger.Named("state"), Fatal: n.cfg.Fatal})
+	n.machine, err = fsm.Open(fsm.Options{Dir: n.dir.Path(datadir.StateDir), FS: n.cfg.stateFS,
+		Logger: n.logger.Named("state"), Fatal: n.cfg.Fatal})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,13 @@ type fault struct {
 	down     []string
 	graceful bool
 	stepDown bool
+	sick     []string // nodes of whose disk a part hangs, or is full
+	part     part
+	thin     []link // that carry rate bytes a second from then on until all have caught up
+	rate     int
+	writes   int // that clients try, at least
 	lasts    time.Duration
+	again    *fault // after a leader that has decided something
 }
 
 func (f fault) String() string {
@@ -27,6 +33,15 @@ func (f fault) String() string {
 	if len(f.down) > 0 {
 		text += fmt.Sprintf(" down %v", f.down)
 	}
+	if len(f.sick) > 0 {
+		text += fmt.Sprintf(" %s of %v", f.part, f.sick)
+	}
+	if len(f.thin) > 0 {
+		text += fmt.Sprintf(" %d bytes a second", f.rate)
+	}
+	if f.again != nil {
+		text += fmt.Sprintf(", and again: %v", *f.again)
+	}
 	return text
 }
 
@@ -34,13 +49,14 @@ func (f fault) String() string {
 func (s *simulation) draw() fault {
 	f := fault{how: loss(s.rng.IntN(losses)), lasts: time.Duration(0.2 * math.Pow(100, s.rng.Float64()) * float64(time.Second))}
 	one := s.ids[s.rng.IntN(len(s.ids))]
-	switch k := s.rng.IntN(100); {
+	switch k := s.rng.IntN(120); {
 	case k < 30:
 		f.kind, f.links = "split", s.split(2+s.rng.IntN(len(s.ids)-1))
 	case k < 45:
 		f.kind, f.links = "isolated node", s.around(one, true, true)
 	case k < 60:
 		f.kind, f.links = "isolated leader", s.around(s.leaderID(one), true, true)
+		f.writes = s.rng.IntN(2) * 20 // which that leader stores and nobody else, or the others
 	case k < 67:
 		f.kind, f.links = "deaf leader", s.around(s.leaderID(one), true, false)
 	case k < 74:
@@ -51,8 +67,21 @@ func (s *simulation) draw() fault {
 		f.kind, f.links, f.how = "paused node", s.around(one, true, true), hold
 	case k < 95:
 		f.kind, f.down, f.graceful = "restart", s.some(1+s.rng.IntN(len(s.ids))), s.rng.IntN(3) == 0
-	default:
+	case k < 100:
 		f.kind, f.stepDown = "step-down", true
+	case k < 111:
+		f.kind, f.sick = "sick disks", s.some(1+s.rng.IntN(len(s.ids)))
+		f.part = [...]part{journalDisk, stateDisk, logDisk, fullDisk}[s.rng.IntN(4)]
+		if f.part == logDisk { // for longer it would end the node
+			f.lasts = min(f.lasts, 9*time.Second)
+		}
+		return f
+	case k < 115:
+		f.kind, f.down, f.writes = "away", s.some(1), 40
+		f.thin, f.rate = s.around(f.down[0], true, true), 64<<10<<s.rng.IntN(4)
+		return f
+	default:
+		return s.twice(f)
 	}
 	if k := s.rng.IntN(10); len(f.links) > 0 && f.kind != "paused node" && k < 3 {
 		f.via = [...]port{raftPort, raftPort, httpPort}[k]
@@ -63,6 +92,21 @@ func (s *simulation) draw() fault {
 	if s.rng.IntN(10) == 0 && f.kind != "restart" {
 		f.kind, f.down = f.kind+" and crash", []string{one}
 	}
+	if s.rng.IntN(10) == 0 {
+		f.sick, f.part = s.some(1+s.rng.IntN(len(s.ids))), journalDisk
+	}
+	return f
+}
+
+// twice is two outages with a leader between them.
+func (s *simulation) twice(f fault) fault {
+	f.kind, f.lasts = "everybody alone", 2*time.Second+f.lasts
+	f.links = s.pick(func(link) bool { return true })
+	again := f
+	if s.rng.IntN(2) == 0 {
+		again.kind, again.links, again.down = "majority crashed", nil, s.some(len(s.ids)/2+1)
+	}
+	f.again = &again
 	return f
 }
 

@@ -387,11 +387,7 @@ func (c *simConn) Write(p []byte) (int, error) {
 		case s.refused != nil:
 			return 0, s.refused
 		case len(s.ready)+len(s.held) < window:
-			if err := c.transmit(len(p)); err != nil {
-				return 0, err
-			}
-			s.carry(p)
-			return len(p), nil
+			return c.transmit(p)
 		}
 		s.wait(s.until.write)
 	}
@@ -399,30 +395,39 @@ func (c *simConn) Write(p []byte) (int, error) {
 
 // transmit takes the time that bytes need on the link, and breaks a connection that has
 // carried all it may.
-func (c *simConn) transmit(bytes int) error {
+func (c *simConn) transmit(p []byte) (n int, err error) {
 	s := c.out
 	t := c.net.thin[link{from: s.link.from, to: s.link.to}]
-	if s.sent += bytes; t.carries > 0 && s.sent > t.carries {
+	if s.sent += len(p); t.carries > 0 && s.sent > t.carries {
 		c.in.fail(syscall.ECONNRESET)
 		s.fail(syscall.ECONNRESET)
-		return syscall.ECONNRESET
+		return 0, syscall.ECONNRESET
+	}
+	if t.rate == 0 {
+		s.carry(p)
+		return len(p), nil
 	}
 	const turn = 16 << 10 // then another connection may send
-	for ; t.rate > 0 && bytes > 0; bytes -= turn {
+	for n < len(p) {
+		piece := p[n:min(n+turn, len(p))]
 		start := time.Now()
 		if busy := c.net.busy[s.link]; busy.After(start) {
 			start = busy
 		}
-		done := start.Add(time.Duration(min(bytes, turn)) * time.Second / time.Duration(t.rate))
+		done := start.Add(time.Duration(len(piece)) * time.Second / time.Duration(t.rate))
 		c.net.busy[s.link] = done
 		c.net.mu.Unlock()
 		time.Sleep(time.Until(done))
 		c.net.mu.Lock()
-		if over(s.until.write) {
-			return os.ErrDeadlineExceeded
+		if s.refused != nil {
+			return n, s.refused
+		}
+		s.carry(piece)
+		if n += len(piece); n < len(p) && over(s.until.write) {
+			return n, os.ErrDeadlineExceeded
 		}
 	}
-	return nil
+	return n, nil
 }
 
 // Close tells the other end, unless the link is cut: then heal does.

@@ -223,8 +223,8 @@ func (s *story) end() (errs []error) {
 
 // outages holds what the log tells of a lost quorum against what was done: each
 // long outage that somebody saw stands there once, none that was not, and no calm
-// time is part of one.
-func (s *story) outages(done []inflicted, calm []span) (errs []error) {
+// time is part of one, nor is anything that was acknowledged.
+func (s *story) outages(done []inflicted, calm, acked []span) (errs []error) {
 	const long, leaderless = 5 * time.Second, 15 * time.Second
 	matched := map[uint64]bool{}
 	wrong := func(from, to time.Time, format string, args ...any) {
@@ -257,6 +257,12 @@ func (s *story) outages(done []inflicted, calm []span) (errs []error) {
 		for _, led := range s.led {
 			if common := min(l.to.UnixNano(), led.to.UnixNano()) - max(l.from.UnixNano(), led.from.UnixNano()); time.Duration(common) > time.Second+clockSlack {
 				wrong(l.from, l.to, "QUORUM_LOST at %d, and somebody led from %v to %v", l.offset, hms(led.from), hms(led.to))
+			}
+		}
+		for _, a := range acked {
+			if a.from.After(l.from.Add(clockSlack)) && a.to.Before(l.to.Add(-clockSlack)) {
+				wrong(l.from, l.to, "QUORUM_LOST at %d, and offset %d was acknowledged from %v to %v",
+					l.offset, a.offset, hms(a.from), hms(a.to))
 			}
 		}
 		for _, c := range calm {
@@ -299,6 +305,7 @@ type simClient struct {
 	mu      sync.Mutex
 	next    int
 	acked   map[int]uint64 // by number: at which offset
+	calls   []span         // that were acknowledged, each from its start to its answer
 	refused map[int]error
 	unknown int
 }
@@ -316,17 +323,25 @@ func (c *simClient) publish(n *Node, patience time.Duration) {
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	began := time.Now()
 	result, err := n.Propose(ctx, numbered(number))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case err == nil:
 		c.acked[number] = result.First
+		c.calls = append(c.calls, span{from: began, to: time.Now(), offset: result.First})
 	case errors.Is(err, ErrOutcomeUnknown):
 		c.unknown++
 	default:
 		c.refused[number] = err
 	}
+}
+
+func (c *simClient) acknowledged() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.acked)
 }
 
 func (c *simClient) tally() string {
@@ -376,6 +391,7 @@ func TestStoryNotices(t *testing.T) {
 	safe := event.New(event.QuorumRestored, map[string]any{"after": "at_risk"})
 	done := []inflicted{{from: began, to: began.Add(10 * time.Second), seen: true}}
 	calm := []span{{from: began.Add(12 * time.Second), to: began.Add(16 * time.Second)}}
+	acked := []span{{from: began.Add(10100 * time.Millisecond), to: began.Add(10200 * time.Millisecond), offset: 3}}
 
 	for name, c := range map[string]struct {
 		tells []event.Event
@@ -398,6 +414,7 @@ func TestStoryNotices(t *testing.T) {
 		"an outage told twice":       {tells: []event.Event{lost(7, 0), restored(7, 4000), lost(8, 5*time.Second), restored(8, 4000)}},
 		"an outage that never was":   {tells: []event.Event{lost(7, 0), restored(7, 9000), lost(8, time.Minute), restored(8, 4000)}},
 		"an outage for too long":     {tells: []event.Event{lost(7, 0), restored(7, 15000)}},
+		"over an acknowledged one":   {tells: []event.Event{lost(7, 0), restored(7, 11500)}},
 		"the wrong time":             {tells: []event.Event{lost(7, 11*time.Second), restored(7, 9000)}},
 		"a leader all the while":     {tells: []event.Event{at(2*time.Second, elected("n1", 2, "")), at(6*time.Second, went("n1", 2)), lost(7, 0), restored(7, 9000)}},
 		"a lease twice":              {tells: []event.Event{elected("n1", 2, ""), lease, lease, lost(7, 0), restored(7, 9000)}},
@@ -416,7 +433,7 @@ func TestStoryNotices(t *testing.T) {
 				errs = append(errs, err)
 			}
 		}
-		errs = append(errs, slices.Concat(s.end(), s.outages(done, calm))...)
+		errs = append(errs, slices.Concat(s.end(), s.outages(done, calm, acked))...)
 		if well := len(errs) == 0; well != c.well {
 			t.Errorf("%s: %v", name, errs)
 		}

@@ -76,7 +76,11 @@ func memoryDir(t *testing.T) string {
 }
 
 func simulate(t *testing.T, dir string, nodes, cycles int, seed uint64) {
-	s := newSimulation(t, dir, nodes, seed)
+	s := newSimulationWith(t, dir, nodes, seed, func(cfg *Config) {
+		if seed%2 == 0 { // then who was away, or led alone, needs a snapshot soon
+			cfg.Timing.SnapshotThreshold, cfg.Timing.SnapshotInterval, cfg.Timing.TrailingLogs = 8, 2*time.Second, 1
+		}
+	})
 	began := time.Now()
 	done := 0
 	for ; done < cycles && !t.Failed(); done++ {
@@ -100,6 +104,7 @@ type simulation struct {
 	net    *simnet
 	ids    []string
 	config map[string]Config
+	disks  map[string]simDisk
 	nodes  map[string]*Node // that run
 	client *simClient
 	story  *story
@@ -120,7 +125,7 @@ type inflicted struct {
 	what     string
 	from, to time.Time
 	quorum   bool // a node could reach a majority
-	whole    bool // as many as a majority could: where less can, they elect late, or not
+	whole    bool // as many as a majority could, and their disks write: else they elect late, or not
 	seen     bool // a node ran all the time
 	raftOnly bool // the nodes reached each other over HTTP: only that nobody led shows it
 }
@@ -130,8 +135,8 @@ func newSimulation(t *testing.T, dir string, nodes int, seed uint64) *simulation
 }
 
 func newSimulationWith(t *testing.T, dir string, nodes int, seed uint64, change func(*Config)) *simulation {
-	s := &simulation{t: t, rng: rand.New(rand.NewPCG(seed, uint64(nodes))), net: newSimnet(), config: map[string]Config{},
-		nodes: map[string]*Node{}, client: newSimClient(), story: newStory(), told: map[string]int{}, now: "forming"}
+	s := &simulation{t: t, rng: rand.New(rand.NewPCG(seed, uint64(nodes))), net: newSimnet(),
+		config: map[string]Config{}, disks: map[string]simDisk{}, nodes: map[string]*Node{}, client: newSimClient(), story: newStory(), told: map[string]int{}, now: "forming"}
 	var doors []string
 	for i := range nodes {
 		s.ids = append(s.ids, fmt.Sprintf("n%d", i+1))
@@ -142,7 +147,9 @@ func newSimulationWith(t *testing.T, dir string, nodes int, seed uint64, change 
 		cfg := Config{ID: id, Dir: filepath.Join(dir, id), RaftBind: id + ":1", HTTPAdvertise: id, Secret: []byte("token"),
 			Version: "test", BootstrapExpect: nodes, Join: doors, Peers: host, Network: host, Logger: testLogger(t, id),
 			Timing: Timing{CommitTimeout: 200 * time.Millisecond, SnapshotThreshold: 32, TrailingLogs: 16},
-			Disk:   Disk{MinFree: -1, Reserve: -1}, Fatal: func(err error) { s.fatal(id, err) }}
+			Fatal:  func(err error) { s.fatal(id, err) }}
+		s.disks[id] = newSimDisk()
+		s.disks[id].attach(&cfg)
 		change(&cfg)
 		s.config[id] = cfg
 		s.start(id)
@@ -177,6 +184,7 @@ func (s *simulation) start(id string) {
 }
 
 func (s *simulation) crash(id string) {
+	s.disks[id].thaw() // what was waiting goes wrong or right with the process
 	n := s.nodes[id]
 	delete(s.nodes, id)
 	s.net.up(id, nil)
@@ -208,6 +216,31 @@ func (s *simulation) cycle(f fault) {
 	if f.stepDown {
 		writing.Go(s.stepDown())
 	}
+	s.inflict(f, &writing)
+	if f.again != nil {
+		s.mend(f)
+		s.decides()
+		time.Sleep(time.Duration(s.rng.Int64N(int64(time.Second))))
+		f = *f.again
+		s.inflict(f, &writing)
+	}
+	s.mend(f)
+	writing.Wait()
+	s.settle()
+	s.net.thinOut(thin{}, s.pick(func(link) bool { return true })...)
+	s.write(0)()
+	s.settle()
+	s.compare()
+	if deposed && s.story.term == term {
+		s.t.Errorf("%s: the leader was without a majority and stayed in term %d", s.now, term)
+	}
+	if s.rng.IntN(2) == 0 {
+		s.rest(4 * time.Second)
+	}
+}
+
+// inflict lets a fault last for its time, while clients write.
+func (s *simulation) inflict(f fault, writing *sync.WaitGroup) {
 	s.net.cut(f.how, f.links...)
 	for _, id := range f.down {
 		if f.graceful {
@@ -216,8 +249,13 @@ func (s *simulation) cycle(f fault) {
 			s.crash(id)
 		}
 	}
+	for _, id := range f.sick {
+		if s.nodes[id] != nil {
+			s.disks[id][f.part].hang()
+		}
+	}
 	from := time.Now()
-	for range s.rng.IntN(3) {
+	for range s.rng.IntN(3) + f.writes {
 		writing.Go(s.write(time.Duration(s.rng.Int64N(int64(f.lasts)))))
 	}
 	time.Sleep(f.lasts)
@@ -227,18 +265,16 @@ func (s *simulation) cycle(f fault) {
 			able++
 		}
 	}
-	s.faults = append(s.faults, inflicted{what: s.now, from: from, to: time.Now(), quorum: able > 0, whole: able > len(s.ids)/2, seen: len(f.down) < len(s.ids), raftOnly: f.via == raftPort})
-	s.mend(f)
-	writing.Wait()
-	s.settle()
-	s.write(0)()
-	s.settle()
-	s.compare()
-	if deposed && s.story.term == term {
-		s.t.Errorf("%s: the leader was without a majority and stayed in term %d", s.now, term)
-	}
-	if s.rng.IntN(2) == 0 {
-		s.rest(4 * time.Second)
+	whole := able > len(s.ids)/2 && len(f.thin) == 0 && (len(f.sick) == 0 || f.part == journalDisk)
+	s.faults = append(s.faults, inflicted{what: s.now, from: from, to: time.Now(), quorum: able > 0, whole: whole,
+		seen: len(f.down) < len(s.ids), raftOnly: f.via == raftPort})
+}
+
+// decides waits until the cluster has acknowledged something.
+func (s *simulation) decides() {
+	for before := s.client.acknowledged(); s.client.acknowledged() == before; {
+		s.write(0)()
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -259,7 +295,12 @@ func (s *simulation) rest(d time.Duration) {
 	s.calm = append(s.calm, span{from: from, to: time.Now()})
 }
 
+// mend ends a fault. Only a thin link stays thin until all have caught up.
 func (s *simulation) mend(f fault) {
+	s.net.thinOut(thin{rate: f.rate}, f.thin...)
+	for _, d := range s.disks {
+		d.thaw()
+	}
 	if s.rng.IntN(2) == 0 {
 		s.net.heal()
 	}
@@ -389,7 +430,7 @@ func (s *simulation) finish() {
 		s.t.Error(err)
 	}
 	if s.running()[0].machine.FeatureLevel() >= 2 {
-		for _, err := range s.story.outages(s.faults, s.calm) {
+		for _, err := range s.story.outages(s.faults, s.calm, s.client.calls) {
 			s.t.Error(err)
 		}
 		for _, l := range s.cutOff {

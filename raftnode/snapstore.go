@@ -38,6 +38,7 @@ type snapshotStore struct {
 	logger  hclog.Logger
 
 	number  atomic.Uint64            // names folders
+	making  chan struct{}            // holds one while a checkpoint for a follower is made, or its failure is waited out
 	durable atomic.Uint64            // an index up to which the state is surely on disk
 	base    atomic.Pointer[raft.Log] // the last entry of the state as it was opened or installed: index and term only
 
@@ -56,7 +57,8 @@ func newSnapshotStore(m *fsm.Machine, stable raft.StableStore, dir, nodeID strin
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("raftnode: make %s: %w", dir, err)
 	}
-	s := &snapshotStore{machine: m, stable: stable, dir: dir, nodeID: nodeID, logger: logger}
+	s := &snapshotStore{machine: m, stable: stable, dir: dir, nodeID: nodeID, logger: logger,
+		making: make(chan struct{}, 1)}
 	p := m.Position()
 	s.base.Store(&raft.Log{Index: p.Index, Term: p.Term, Type: raft.LogNoop})
 	return s, s.persist()
@@ -134,7 +136,21 @@ func (s *snapshotStore) freeze() (dir string, p fsm.Position, meta snapshots.Met
 	return dir, p, snapshotMeta(p, s.nodeID), nil
 }
 
+// checkpointAgain is how long after a failure no checkpoint is tried. Raft asks for the
+// next one some 20 times a second, of which each may write to a disk that is full.
+const checkpointAgain = time.Second
+
 func (s *snapshotStore) checkpoint() (*outgoing, error) {
+	s.making <- struct{}{}
+	defer func() { <-s.making }()
+	out, err := s.tryCheckpoint()
+	if err != nil {
+		time.Sleep(checkpointAgain)
+	}
+	return out, err
+}
+
+func (s *snapshotStore) tryCheckpoint() (*outgoing, error) {
 	dir, p, meta, err := s.freeze()
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,7 @@ const (
 	// raft reads a snapshot on its main loop, which a dead sender would hold.
 	stallFactor = 3
 
-	// A dialled connection writes this much at a time, each within Timeout.
+	// A dialled connection writes this much at a time. Timeout without a byte of it ends it.
 	writePiece = 256 << 10
 	// An answer may take Timeout, or that for each answerScale bytes of a larger request:
 	// they are written to a disk first.
@@ -109,6 +110,9 @@ func (c *conn) Write(p []byte) (n int, err error) {
 		m, err := c.Conn.Write(p[n:min(n+writePiece, len(p))])
 		n += m
 		c.sent += m
+		if m > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			continue // a link may need longer than Timeout for a piece
+		}
 		if err != nil {
 			return n, err
 		}

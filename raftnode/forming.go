@@ -19,7 +19,6 @@ const (
 	identifyFor = time.Second
 	joinFor     = time.Minute // one attempt, catching up included
 	joinBackoff = 10 * time.Second
-	repeatAfter = time.Minute // the same refusal is logged again
 )
 
 // forming is what this node tells others while no cluster is formed.

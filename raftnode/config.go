@@ -46,7 +46,8 @@ type Config struct {
 	// OnStore, if set, sees every batch of entries stored by raft. It must not block.
 	OnStore func(entries, bytes int, took time.Duration)
 
-	journalFS vfs.FS // of the journal of outages; nil is the operating system's
+	journalFS vfs.FS         // of the journal of outages; nil is the operating system's
+	clocks    func() reading // nil reads the machine's
 }
 
 // Timing holds the clocks of consensus. A zero field takes its default.
@@ -133,6 +134,9 @@ func (c *Config) Validate() error {
 	orDefault(&c.Limits.QueueRequests, 32768)
 	orDefault(&c.Limits.QueueBytes, 64<<20)
 	orDefault(&c.Limits.RequestBytes, 32<<20)
+	if c.clocks == nil {
+		c.clocks = systemClock()
+	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}

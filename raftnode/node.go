@@ -79,7 +79,7 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, logger: newQuietLogger(cfg.Logger), clock: newClock(systemClock()), changing: make(chan struct{}, 1), stopPump: make(chan struct{})}
+	n := &Node{cfg: cfg, logger: newQuietLogger(cfg.Logger), clock: newClock(cfg.clocks), changing: make(chan struct{}, 1), stopPump: make(chan struct{})}
 	n.peers = &peerLog{logger: cfg.Logger}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.closing, n.announce = context.WithCancel(n.ctx)
@@ -170,7 +170,7 @@ func (n *Node) sameCluster() error {
 }
 
 func (n *Node) openTransport() (err error) {
-	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.knownPeers)
+	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.clock.read, n.knownPeers)
 	n.watch.onRound, n.watch.urgent = n.afterRound, n.spareNone
 	n.watch.heard = func(id string) time.Time { return n.contacts.newest(raft.ServerID(id)) }
 	o := rafttransport.Options{

@@ -20,9 +20,9 @@ const stillStep = 3
 // sighting is the newest word of another member.
 type sighting struct {
 	report Report
-	asked  time.Time     // when it was asked for, by this machine's clock
-	at     time.Time     // when it came
-	offset time.Duration // its wall clock minus this machine's
+	asked  time.Time // when it was asked for, by this machine's clock
+	at     time.Time // when it came
+	clock  clockSample
 }
 
 // watch pings the other members over their HTTP port, whoever leads, and keeps what
@@ -31,6 +31,7 @@ type watch struct {
 	peers   Peers
 	self    string
 	timing  Timing
+	clocks  func() reading         // of this machine
 	members func() []datadir.Peer  // whom to ask
 	onRound func()                 // after each interval, in the goroutine of run; it must not wait
 	urgent  func() bool            // members out of reach are asked more often
@@ -59,8 +60,8 @@ type seen struct {
 	detector *election.Detector
 }
 
-func newWatch(peers Peers, self string, t Timing, members func() []datadir.Peer) *watch {
-	return &watch{peers: peers, self: self, timing: t, members: members, onRound: func() {},
+func newWatch(peers Peers, self string, t Timing, clocks func() reading, members func() []datadir.Peer) *watch {
+	return &watch{peers: peers, self: self, timing: t, clocks: clocks, members: members, onRound: func() {},
 		urgent: func() bool { return false }, heard: func(string) time.Time { return time.Time{} },
 		waking: election.NewWaking(time.Now(), stillStep*t.Ping/hurry),
 		seen:   map[string]*seen{}, asked: map[string]bool{}, other: map[string]bool{}, contacts: map[string]raftContact{}}
@@ -129,9 +130,9 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 	if w.peers == nil || m.HTTP == "" {
 		return sighting{}, fmt.Errorf("raftnode: ask %s: it has no HTTP address", m.ID)
 	}
-	start := time.Now()
+	start, asked := time.Now(), w.clocks()
 	report, err := w.peers.Identify(ctx, URL(m.HTTP))
-	took := time.Since(start)
+	answered := w.clocks()
 	other := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation
 	w.mu.Lock()
 	w.other[m.ID] = other
@@ -142,7 +143,7 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 	if report.ID != m.ID || other {
 		return sighting{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s", m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
-	s := sighting{report: report, asked: start, at: time.Now(), offset: report.Time.Sub(start.Add(took / 2).Round(0))}
+	s := sighting{report: report, asked: start, at: time.Now(), clock: newClockSample(report.Time, asked, answered)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := w.seen[m.ID]

@@ -257,8 +257,8 @@ func (w *watch) raftReach() time.Duration {
 }
 
 // absence is why a member does not count as there, and for how long that has been so:
-// election.ReasonHTTP if it does not answer pings, ReasonRaft if this node leads and raft
-// has had no contact with it for a while; "" if it does count. A silence of -1 has
+// election.ReasonHTTP if it does not answer pings, ReasonRaft if it does, but this node leads
+// and raft has had no contact with it for a while; "" if it does count. A silence of -1 has
 // lasted for ever.
 //
 // Whatever depends on who is there asks this one function: the margin of the quorum,
@@ -290,6 +290,11 @@ func (w *watch) absence(id string) (reason string, silent time.Duration) {
 	}
 	if awake.Sub(since) < w.raftReach() {
 		return "", 0
+	}
+	if known.detector.Last().Sub(since) < w.raftReach()/3 {
+		// It has not answered a ping for as long as raft: it is gone, and the detector is
+		// about to find that out.
+		return election.ReasonHTTP, max(0, now.Sub(known.at))
 	}
 	if contact.asked.IsZero() {
 		return election.ReasonRaft, -1

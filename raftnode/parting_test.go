@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -41,9 +42,10 @@ func TestALeaderThatIsHeardOfAgainStays(t *testing.T) {
 			for _, n := range c.followers() {
 				n.transport.Disconnect(leader.cfg.ID)
 			}
+			synctest.Wait() // all have noticed that the connections have ended
 			publish(t, leader, 2+i)
 		}
-		time.Sleep(leader.cfg.Timing.Lease + 4*turnEvery) // a lease and every turn
+		time.Sleep(2*leader.cfg.Timing.Lease + 4*turnEvery) // whoever would campaign has begun
 		for _, n := range c.all() {
 			r := n.raft.Load()
 			if r.CurrentTerm() != term || n != leader && r.State() != raft.Follower || r.ReloadableConfig() != usual {

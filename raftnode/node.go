@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -417,7 +418,7 @@ func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() {
 		n.announce()
 		if err := n.retire(ctx); err != nil {
-			n.logger.Warn("leaving without handing over", "error", err)
+			n.logger.Warn("leaving without handing over", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 		n.closeErr = n.release()
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/frame"
 )
 
 func (s *simulation) leads() *Node { return s.nodes[s.leaderID("")] }
@@ -179,6 +180,36 @@ func TestALeaderHandsOverBeforeItsFirstPing(t *testing.T) {
 		leader.watch.mu.Unlock()
 		if err := leader.StepDown(s.t.Context(), ""); err != nil {
 			s.t.Error(err)
+		}
+	})
+}
+
+// One that is gone answers neither raft nor pings: whichever of the two it happened to answer
+// last, the reason is not that raft alone has no contact with it.
+func TestAVoterThatIsGoneIsNotOneThatOnlyRaftMisses(t *testing.T) {
+	inBubble(t, func(s *simulation) {
+		t := s.t
+		leader, gone := s.leads(), s.followers()[0].cfg.ID
+		set := frame.Request{Command: frame.SettingSet{Key: "health.hold_down", Value: "1s"}}
+		if _, err := leader.Propose(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		const rounds = 20
+		for i := range rounds {
+			s.crash(gone)
+			for range 500 {
+				time.Sleep(10 * time.Millisecond)
+				if reason, _ := leader.watch.absence(gone); reason == election.ReasonRaft {
+					t.Fatalf("round %d: raft alone has no contact with a node that is gone", i)
+				}
+			}
+			s.start(gone)
+			s.settle()
+			time.Sleep(4*time.Second + time.Duration(i)*29*time.Millisecond) // another moment between two pings
+		}
+		want := slices.Repeat([]string{election.ReasonHTTP}, rounds)
+		if got := s.offlineReasons(leader, gone); !slices.Equal(got, want) {
+			t.Errorf("reported offline for %q", got)
 		}
 	})
 }

@@ -10,6 +10,7 @@ const (
 	slewShare     = 10          // replicated time runs at most a tenth faster or slower than the monotonic clock
 	stepAgreement = time.Second // how close voters' clocks must be to allow a step
 	stepThreshold = time.Second // how far behind replicated time must be to need one
+	sampleAge     = 5 * time.Second
 )
 
 // reading is both clocks of this machine at one moment.
@@ -97,19 +98,40 @@ func (c *clock) behind() bool {
 	return !c.base.IsZero() && now.wall.Sub(c.project(now)) > stepThreshold
 }
 
-// voterClock is a voter's wall clock beside the own one at the same moment.
-type voterClock struct {
-	id     string
-	offset time.Duration // its clock minus the own one
+// clockSample is the wall clock of another node as it was read once. It is kept beside this
+// machine's monotonic time, which no step moves: compared with this machine's wall clock
+// when the sample was taken, it would go on agreeing with one that has stepped since.
+type clockSample struct {
+	wall  time.Time
+	taken time.Duration // this machine's monotonic time, give or take error
+	error time.Duration
 }
 
-// stepAgreed decides whether replicated time may be moved to the own wall clock:
-// a majority of all voters, the own one counted by its entry in clocks, must
-// have clocks that agree with it. It returns who agreed, sorted.
-func stepAgreed(clocks []voterClock, voters int) (agreed []string, ok bool) {
-	for _, c := range clocks {
-		if c.offset.Abs() <= stepAgreement {
-			agreed = append(agreed, c.id)
+// newClockSample is a wall clock that was read between asked and answered.
+func newClockSample(wall time.Time, asked, answered reading) clockSample {
+	took := answered.mono - asked.mono
+	return clockSample{wall: wall.Round(0), taken: asked.mono + took/2, error: took / 2}
+}
+
+// offset is the other's clock minus this machine's, both now.
+func (s clockSample) offset(now reading) time.Duration {
+	return s.wall.Add(now.mono - s.taken).Sub(now.wall)
+}
+
+// agrees reports whether the other's clock was certainly near this machine's as it is now.
+func (s clockSample) agrees(now reading) bool {
+	fresh := now.mono-s.taken <= sampleAge
+	return fresh && s.offset(now).Abs()+s.error <= stepAgreement
+}
+
+// stepAgreed decides whether replicated time may be moved to the own wall clock: a majority
+// of all voters, self among them, must have clocks that agree with it. others are the clocks
+// of the other voters, by id. It returns who agreed, sorted.
+func stepAgreed(now reading, self string, others map[string]clockSample, voters int) (agreed []string, ok bool) {
+	agreed = []string{self}
+	for id, s := range others {
+		if s.agrees(now) {
+			agreed = append(agreed, id)
 		}
 	}
 	slices.Sort(agreed)

@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -71,23 +72,108 @@ func TestAStepNeedsTheClocksOfAMajorityOfAllVoters(t *testing.T) {
 	const far = 5 * time.Second
 	for _, test := range []struct {
 		name   string
-		clocks []voterClock
+		clocks map[string]time.Duration // of the others, beside the own one
 		voters int
 		agreed []string
 		ok     bool
 	}{
-		{"a lone voter", []voterClock{{"a", 0}}, 1, []string{"a"}, true},
-		{"two of three", []voterClock{{"c", time.Second}, {"a", 0}, {"b", far}}, 3, []string{"a", "c"}, true},
-		{"one of three answers", []voterClock{{"a", 0}}, 3, []string{"a"}, false},
-		{"nobody agrees", []voterClock{{"a", 0}, {"b", far}, {"c", -far}}, 3, []string{"a"}, false},
-		{"half is no majority", []voterClock{{"a", 0}, {"b", 0}, {"c", far}, {"d", far}}, 4, []string{"a", "b"}, false},
+		{"a lone voter", nil, 1, []string{"a"}, true},
+		{"two of three", map[string]time.Duration{"c": time.Second, "b": far}, 3, []string{"a", "c"}, true},
+		{"one of three answers", nil, 3, []string{"a"}, false},
+		{"nobody agrees", map[string]time.Duration{"b": far, "c": -far}, 3, []string{"a"}, false},
+		{"half is no majority", map[string]time.Duration{"b": 0, "c": far, "d": far}, 4, []string{"a", "b"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if agreed, ok := stepAgreed(test.clocks, test.voters); ok != test.ok || !slices.Equal(agreed, test.agreed) {
+			now := reading{wall: noon, mono: time.Hour}
+			samples := map[string]clockSample{}
+			for id, offset := range test.clocks {
+				samples[id] = newClockSample(noon.Add(offset), now, now)
+			}
+			if agreed, ok := stepAgreed(now, "a", samples, test.voters); ok != test.ok || !slices.Equal(agreed, test.agreed) {
 				t.Errorf("%v %v, want %v %v", agreed, ok, test.agreed, test.ok)
 			}
 		})
 	}
+}
+
+func TestAClockAgreesAsLongAsNoneHasStepped(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		offset time.Duration // of the other clock while the sample was taken
+		took   time.Duration
+		age    time.Duration
+		step   time.Duration // of the own clock since
+		want   bool
+	}{
+		{"equal clocks", 0, 0, time.Second, 0, true},
+		{"an answer that took a while", 0, 900 * time.Millisecond, time.Second, 0, true},
+		{"one that was just near enough, and took a while", 900 * time.Millisecond, 400 * time.Millisecond, time.Second, 0, false},
+		{"one that took too long to say anything", 0, 3 * time.Second, time.Second, 0, false},
+		{"the own clock has stepped since", 0, 0, time.Second, time.Hour, false},
+		{"it has stepped back", 0, 0, time.Second, -time.Hour, false},
+		{"it has stepped to where the other's is", time.Hour, 0, time.Second, time.Hour, true},
+		{"it was where the other's is", time.Hour, 0, time.Second, 0, false},
+		{"the sample is old", 0, 0, time.Minute, 0, false},
+	} {
+		h := &hands{reading{wall: noon, mono: time.Hour}}
+		asked := h.read()
+		h.pass(test.took/2, 0)
+		wall := h.wall.Add(test.offset)
+		h.pass(test.took/2, 0)
+		sample := newClockSample(wall, asked, h.read())
+		h.pass(test.age, test.step)
+		if sample.agrees(h.read()) != test.want {
+			t.Errorf("%s: agrees is %v, %v off", test.name, !test.want, sample.offset(h.read()))
+		}
+	}
+}
+
+// simClocks are the wall clocks of simulated nodes beside the bubble's.
+type simClocks struct {
+	mu     sync.Mutex
+	offset map[string]time.Duration
+}
+
+func (c *simClocks) of(id string) func() reading {
+	system := systemClock()
+	return func() reading {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		r := system()
+		r.wall = r.wall.Add(c.offset[id])
+		return r
+	}
+}
+
+func (c *simClocks) step(by time.Duration, ids ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		c.offset[id] += by
+	}
+}
+
+// A leader's clock that steps alone moves nothing, whatever the others reported before.
+func TestAClockThatStepsAloneIsNotFollowed(t *testing.T) {
+	clocks := &simClocks{offset: map[string]time.Duration{}}
+	inBubbleWith(t, func(cfg *Config) { cfg.clocks = clocks.of(cfg.ID) }, func(s *simulation) {
+		leader := s.leads()
+		for range 20 {
+			clocks.step(time.Hour, leader.cfg.ID)
+			time.Sleep(3 * time.Second)
+			clocks.step(-time.Hour, leader.cfg.ID)
+			time.Sleep(2*time.Second + 137*time.Millisecond) // at another moment between two pings
+		}
+		if step := leader.machine.LastClockStep(); step != nil {
+			t.Errorf("replicated time was moved from %v to %v by %v", step.From, step.To, step.Agreed)
+		}
+		clocks.step(time.Hour, leader.cfg.ID, s.follower())
+		time.Sleep(5 * time.Second)
+		step := leader.machine.LastClockStep()
+		if step == nil || len(step.Agreed) != 2 || step.To.Sub(step.From) < 59*time.Minute {
+			t.Errorf("two of three clocks have stepped: %+v", step)
+		}
+	})
 }
 
 func TestOnlyTimeFarBehindAsksForAStep(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -109,6 +110,7 @@ type cluster struct {
 	t      testing.TB
 	net    *network
 	dir    string
+	raft   *simnet // of raft's connections; nil is real sockets
 	nodes  map[string]*Node
 	config map[string]Config
 	change func(*Config)
@@ -145,6 +147,24 @@ func newCluster(t testing.TB, change func(*Config)) *cluster {
 // voters starts a cluster of n1, n2, … that form it by themselves.
 func voters(t testing.TB, count int, change func(*Config)) *cluster {
 	c := newCluster(t, change)
+	c.form(count)
+	return c
+}
+
+// votersInBubble runs a test with such a cluster in a bubble, where time goes by only while
+// all wait: how busy the machine is makes no difference.
+func votersInBubble(t *testing.T, count int, change func(*Config), test func(testing.TB, *cluster)) {
+	t.Parallel()
+	dir := memoryDir(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, change)
+		c.dir, c.raft = dir, newSimnet()
+		c.form(count)
+		test(t, c)
+	})
+}
+
+func (c *cluster) form(count int) {
 	var join []string
 	for i := range count {
 		join = append(join, fmt.Sprintf("http://n%d", i+1))
@@ -156,13 +176,17 @@ func voters(t testing.TB, count int, change func(*Config)) *cluster {
 		c.start(cfg.ID)
 	}
 	c.leader()
-	return c
 }
 
 func (c *cluster) member(id string) Config {
-	cfg := Config{ID: id, Dir: filepath.Join(c.dir, id), RaftBind: freeAddr(c.t), HTTPAdvertise: id, Secret: []byte("token"),
+	cfg := Config{ID: id, Dir: filepath.Join(c.dir, id), HTTPAdvertise: id, Secret: []byte("token"),
 		Version: "test", Timing: quick(), Peers: c.net, Disk: Disk{Reserve: -1}, Logger: testLogger(c.t, id),
 		Fatal: func(err error) { c.t.Errorf("%s: fatal: %v", id, err) }}
+	if c.raft == nil {
+		cfg.RaftBind = freeAddr(c.t)
+	} else {
+		cfg.RaftBind, cfg.Network = id+":1", simHost{c.raft, id}
+	}
 	c.change(&cfg)
 	return cfg
 }

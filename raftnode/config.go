@@ -48,6 +48,8 @@ type Config struct {
 
 	// Of the journal of outages and of the state; nil is the operating system's.
 	journalFS, stateFS vfs.FS
+
+	clocks func() reading // nil reads the machine's
 }
 
 // Timing holds the clocks of consensus. A zero field takes its default.
@@ -134,6 +136,9 @@ func (c *Config) Validate() error {
 	orDefault(&c.Limits.QueueRequests, 32768)
 	orDefault(&c.Limits.QueueBytes, 64<<20)
 	orDefault(&c.Limits.RequestBytes, 32<<20)
+	if c.clocks == nil {
+		c.clocks = systemClock()
+	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}

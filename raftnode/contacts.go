@@ -126,6 +126,7 @@ type notedTransport struct {
 	contacts  *contacts
 	eager     *eager
 	retries   *retries
+	peers     *peerLog
 	abdicated *atomic.Uint64 // the term in which this node has left its leadership
 }
 
@@ -141,6 +142,7 @@ func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddres
 	t.contacts.begin(id)
 	defer t.contacts.end(id)
 	asked, err := t.eager.appendEntries(id, target, args, resp)
+	err = t.peers.ended(id, target, !isHeartbeat(args), err)
 	if err == nil && resp.Term == args.Term {
 		t.contacts.note(id, args.Term, asked)
 	}
@@ -162,12 +164,22 @@ func (t notedTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddr
 	began := time.Now()
 	t.contacts.begin(id)
 	defer t.contacts.end(id)
-	err := t.Transport.InstallSnapshot(id, target, args, resp, data)
+	err := t.peers.ended(id, target, true, t.Transport.InstallSnapshot(id, target, args, resp, data))
 	if held, ok := data.(io.Closer); ok && err != nil {
 		held.Close() // raft opens another for its next request; this one holds files
 	}
 	t.retries.ended(id, args.Term, began, err)
 	return err
+}
+
+// RequestVote implements raft.Transport.
+func (t notedTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	return t.peers.ended(id, target, false, t.Transport.RequestVote(id, target, args, resp))
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (t notedTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	return t.peers.ended(id, target, false, t.Transport.RequestPreVote(id, target, args, resp))
 }
 
 // isHeartbeat reports a request that has nothing to do with the log.

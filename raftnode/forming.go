@@ -19,7 +19,6 @@ const (
 	identifyFor = time.Second
 	joinFor     = time.Minute // one attempt, catching up included
 	joinBackoff = 10 * time.Second
-	repeatAfter = time.Minute // the same refusal is logged again
 )
 
 // forming is what this node tells others while no cluster is formed.
@@ -256,6 +255,9 @@ func (n *Node) join(ctx context.Context, voter bool) {
 // knockAround asks at one seed after the other, until one has let this node in.
 func (n *Node) knockAround(ctx context.Context, voter bool) {
 	for _, url := range n.doors() {
+		if url == URL(n.cfg.HTTPAdvertise) {
+			continue
+		}
 		err := n.knock(ctx, url, voter)
 		if err == nil {
 			return

@@ -101,7 +101,7 @@ func (c *care) journals(ctx context.Context, now time.Time) error {
 		var offset time.Duration
 		if r.ID != n.cfg.ID {
 			s, _ := n.watch.last(r.ID)
-			offset = s.offset
+			offset = s.clock.offset(n.clock.read())
 		}
 		here := func(t time.Time) time.Time { // by this machine's clock
 			if t.IsZero() {

@@ -388,36 +388,30 @@ func (n *Node) stepClock(ctx context.Context, propose func(frame.ClockStep) erro
 	if !n.clock.behind() {
 		return nil
 	}
-	clocks, voters := n.voterClocks(ctx)
-	agreed, ok := stepAgreed(clocks, voters)
-	if !ok {
-		n.logger.Warn("replicated time is behind and no majority of clocks agrees on a step", "agreed", agreed, "voters", voters)
-		return nil
-	}
-	to := n.clock.read().wall.UTC()
-	n.logger.Info("moving replicated time", "from", n.clock.now(), "to", to, "agreed", agreed)
-	return propose(frame.ClockStep{To: to, Agreed: agreed})
-}
-
-// voterClocks compares the voters' clocks with this one, as they told them with their
-// last ping. Those that have not answered lately are asked now, if it needs them.
-func (n *Node) voterClocks(ctx context.Context) (clocks []voterClock, voters int) {
-	ids := votersOf(n.servers())
-	var silent []string
-	for _, id := range ids {
-		if s, healthy := n.watch.last(id); id == n.cfg.ID || healthy {
-			clocks = append(clocks, voterClock{id: id, offset: s.offset})
-		} else {
-			silent = append(silent, id)
+	voters := votersOf(n.servers())
+	samples := map[string]clockSample{}
+	others := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == n.cfg.ID })
+	for _, id := range others {
+		if s, healthy := n.watch.last(id); healthy {
+			samples[id] = s.clock
 		}
 	}
-	if _, ok := stepAgreed(clocks, len(ids)); ok {
-		return clocks, len(ids)
+	now := n.clock.read()
+	agreed, ok := stepAgreed(now, n.cfg.ID, samples, len(voters))
+	if !ok { // their answers may be older than a step, or none
+		asking, cancel := context.WithTimeout(ctx, askFor)
+		defer cancel()
+		for id, s := range n.watch.askAll(asking, n.peersAmong(others)) {
+			samples[id] = s.clock
+		}
+		now = n.clock.read()
+		agreed, ok = stepAgreed(now, n.cfg.ID, samples, len(voters))
 	}
-	ctx, cancel := context.WithTimeout(ctx, askFor)
-	defer cancel()
-	for id, s := range n.watch.askAll(ctx, n.peersAmong(silent)) {
-		clocks = append(clocks, voterClock{id: id, offset: s.offset})
+	if !ok {
+		n.logger.Warn("replicated time lags and no majority of the voters' clocks agrees on a step", "agreed", agreed, "voters", len(voters))
+		return nil
 	}
-	return clocks, len(ids)
+	to := now.wall.UTC()
+	n.logger.Info("moving replicated time", "from", n.clock.now(), "to", to, "agreed", agreed)
+	return propose(frame.ClockStep{To: to, Agreed: agreed})
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,7 @@ type Node struct {
 	holdings   holdings
 	standing   Standing // of this node as it started
 	contacts   contacts
+	peers      *peerLog
 	eager      *eager
 	write      leaderWrite
 	abdicated  atomic.Uint64 // the term in which this node has left its leadership, see leaveHungDisk
@@ -80,7 +82,8 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, logger: cfg.Logger, clock: newClock(systemClock()), changing: make(chan struct{}, 1), stopPump: make(chan struct{})}
+	n := &Node{cfg: cfg, logger: newQuietLogger(cfg.Logger), clock: newClock(cfg.clocks), changing: make(chan struct{}, 1), stopPump: make(chan struct{})}
+	n.peers = &peerLog{logger: cfg.Logger}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.closing, n.announce = context.WithCancel(n.ctx)
 	defer func() {
@@ -158,20 +161,27 @@ func (n *Node) sameCluster() error {
 		return nil
 	case marked.ClusterID != "":
 		return fmt.Errorf("raftnode: open %s: %w: %s and %s", n.cfg.Dir, ErrOtherCluster, id, marked.ClusterID)
-	default:
-		return n.dir.SetCluster(id, marked.Peers)
 	}
+	if err := n.dir.SetCluster(id, marked.Peers); err != nil {
+		return err
+	}
+	if len(marked.Peers) > 0 {
+		n.logger.Info("cluster formed", "cluster", id, "voters", idsOf(marked.Peers))
+	} else {
+		n.logger.Info("this data folder belongs to a cluster now", "cluster", id)
+	}
+	return nil
 }
 
 func (n *Node) openTransport() (err error) {
-	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.knownPeers)
+	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.clock.read, n.knownPeers)
 	n.watch.onRound, n.watch.urgent = n.afterRound, n.spareNone
 	n.watch.applied, n.watch.differs, n.watch.onHeard = n.machine.Applied, n.differsFrom, n.heardOf
 	n.watch.heard = func(id string) time.Time { return n.contacts.newest(raft.ServerID(id)) }
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
 		Self: n.identity, Admit: n.admit, Hear: n.hear, VoteAs: n.voteAs, Resolve: n.memberAt, Configured: n.mayVote,
-		Covers: n.covers, Contradicts: n.contradicts, Overloaded: n.overloaded, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: newQuietLogger(n.logger.Named("transport")),
+		Covers: n.covers, Contradicts: n.contradicts, Overloaded: n.overloaded, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: forRaft(n.cfg.Logger.Named("transport")),
 	}
 	if n.cfg.Network != nil {
 		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
@@ -235,7 +245,7 @@ func (n *Node) openRaft() error {
 	n.compaction = newCompaction(n.stores, n.cfg.Timing, n.neededByOthers, n.logger)
 	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
 	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.compaction.from, n.snapshots.base.Load, n.storing, n.storedLogs},
-		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager, &retries{contact: n.awaitContact}, &n.abdicated})
+		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager, &retries{contact: n.awaitContact}, n.peers, &n.abdicated})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)
 	}
@@ -296,7 +306,7 @@ func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
 	c.NoSnapshotRestoreOnStart = true
 	c.NoLegacyTelemetry = true
 	c.NotifyCh = notify
-	c.Logger = newQuietLogger(n.logger.Named("raft"))
+	c.Logger = forRaft(n.cfg.Logger.Named("raft"))
 	return c
 }
 
@@ -359,6 +369,7 @@ func (n *Node) afterRound() {
 	for _, id := range n.removals.update(n.knownPeers()) {
 		n.transport.Disconnect(id)
 		n.eager.forget(raft.ServerID(id))
+		n.peers.left(raft.ServerID(id))
 	}
 }
 
@@ -416,7 +427,7 @@ func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() {
 		n.announce()
 		if err := n.retire(ctx); err != nil {
-			n.logger.Warn("leaving without handing over", "error", err)
+			n.logger.Warn("leaving without handing over", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 		n.closeErr = n.release()
 	})

@@ -103,22 +103,22 @@ func refuseWhatNobodyCouldRead(t *testing.T, n *Node) {
 }
 
 func TestALeaderThatStepsDownOrIsLostIsToldApart(t *testing.T) {
-	t.Parallel()
-	c := voters(t, 3, nil)
-	first := c.leader()
-	if err := first.StepDown(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "another leader", func() bool { return first.proposer.openTerm() == 0 && c.leader() != first })
-	second := c.leader()
-	c.stop(second.cfg.ID)
-	third := c.leader()
-	c.crash(third.cfg.ID)
-	c.start(second.cfg.ID)
-	last := c.leader()
-	publish(t, last, 1)
-	c.settle()
-	c.requireTold(2, 1)
+	votersInBubble(t, 3, nil, func(t testing.TB, c *cluster) {
+		first := c.leader()
+		if err := first.StepDown(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "another leader", func() bool { return first.proposer.openTerm() == 0 && c.leader() != first })
+		second := c.leader()
+		c.stop(second.cfg.ID)
+		third := c.leader()
+		c.crash(third.cfg.ID)
+		c.start(second.cfg.ID)
+		last := c.leader()
+		publish(t, last, 1)
+		c.settle()
+		c.requireTold(2, 1)
+	})
 }
 
 func TestTheHelloIsFirstInItsTermAndElectsOnce(t *testing.T) {

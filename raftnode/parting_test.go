@@ -2,61 +2,57 @@ package raftnode
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
 )
 
-// patient is a cluster whose voters hasten, and wait long otherwise.
-func patient(t *testing.T) *cluster {
-	const unit = raceFactor * time.Millisecond
-	return voters(t, 3, func(cfg *Config) {
-		cfg.Timing.Heartbeat, cfg.Timing.Election, cfg.Timing.Lease = 3000*unit, 3000*unit, 200*unit
-	})
+// patient has voters hasten, and wait long otherwise.
+func patient(cfg *Config) {
+	cfg.Timing.Heartbeat, cfg.Timing.Election, cfg.Timing.Lease = 3*time.Second, 3*time.Second, 200*time.Millisecond
 }
 
 func TestAnEndedLeaderIsReplacedBeforeItsHeartbeatIsMissed(t *testing.T) {
-	t.Parallel()
-	c := patient(t)
-	publish(t, c.leader(), 1)
-	c.settle() // nobody's log is ahead
-	gone := c.leader()
-	usual := c.followers()[0].raft.Load().ReloadableConfig()
-	began := time.Now()
-	c.crash(gone.cfg.ID)
-	publish(t, c.leader(), 2)
-	if took := time.Since(began); took >= gone.cfg.Timing.Heartbeat {
-		t.Errorf("writing went on after %s, a heartbeat timeout is %s", took, gone.cfg.Timing.Heartbeat)
-	}
-	for _, n := range c.all() {
-		eventually(t, n.cfg.ID+" is patient again", func() bool { return n.raft.Load().ReloadableConfig() == usual })
-	}
+	votersInBubble(t, 3, patient, func(t testing.TB, c *cluster) {
+		publish(t, c.leader(), 1)
+		c.settle() // nobody's log is ahead
+		gone := c.leader()
+		usual := c.followers()[0].raft.Load().ReloadableConfig()
+		began := time.Now()
+		c.crash(gone.cfg.ID)
+		publish(t, c.leader(), 2)
+		if took := time.Since(began); took >= gone.cfg.Timing.Heartbeat {
+			t.Errorf("writing went on after %s, a heartbeat timeout is %s", took, gone.cfg.Timing.Heartbeat)
+		}
+		for _, n := range c.all() {
+			eventually(t, n.cfg.ID+" is patient again", func() bool { return n.raft.Load().ReloadableConfig() == usual })
+		}
+	})
 }
 
 // A leader that only lost its connections comes back with new ones and stays.
 func TestALeaderThatIsHeardOfAgainStays(t *testing.T) {
-	t.Parallel()
-	c := patient(t)
-	leader := c.leader()
-	publish(t, leader, 1)
-	term := leader.raft.Load().CurrentTerm()
-	usual := leader.raft.Load().ReloadableConfig()
-	for i := range 5 {
-		for _, n := range c.followers() {
-			n.transport.Disconnect(leader.cfg.ID)
+	votersInBubble(t, 3, patient, func(t testing.TB, c *cluster) {
+		leader := c.leader()
+		publish(t, leader, 1)
+		term := leader.raft.Load().CurrentTerm()
+		usual := leader.raft.Load().ReloadableConfig()
+		for i := range 5 {
+			for _, n := range c.followers() {
+				n.transport.Disconnect(leader.cfg.ID)
+			}
+			synctest.Wait() // all have noticed that the connections have ended
+			publish(t, leader, 2+i)
 		}
-		publish(t, leader, 2+i)
-	}
-	cut := time.Now()
-	eventually(t, "a lease and every turn have passed", func() bool {
-		return time.Since(cut) > leader.cfg.Timing.Lease+4*turnEvery
+		time.Sleep(2*leader.cfg.Timing.Lease + 4*turnEvery) // whoever would campaign has begun
+		for _, n := range c.all() {
+			r := n.raft.Load()
+			if r.CurrentTerm() != term || n != leader && r.State() != raft.Follower || r.ReloadableConfig() != usual {
+				t.Errorf("%s: %s in term %d, it was %d; timeouts %+v", n.cfg.ID, r.State(), r.CurrentTerm(), term, r.ReloadableConfig())
+			}
+		}
 	})
-	for _, n := range c.all() {
-		r := n.raft.Load()
-		if r.CurrentTerm() != term || n != leader && r.State() != raft.Follower || r.ReloadableConfig() != usual {
-			t.Errorf("%s: %s in term %d, it was %d; timeouts %+v", n.cfg.ID, r.State(), r.CurrentTerm(), term, r.ReloadableConfig())
-		}
-	}
 }
 
 func TestTheLongestLogStandsLast(t *testing.T) {

@@ -59,8 +59,7 @@ type vigil struct {
 	written time.Time // the last record of this outage
 	looked  []blackbox.Peer
 
-	complained time.Time // when keepJournal logged an error last
-	refused    refusals  // writes refused since there was a leader last
+	refused refusals // writes refused since there was a leader last
 
 	mu       sync.Mutex
 	now      *Outage
@@ -353,10 +352,9 @@ func (v *vigil) flush() {
 	}
 }
 
-// report logs what keeps the journal from being written, once a minute.
+// report logs what keeps the journal from being written.
 func (v *vigil) report(what string, err error) {
-	if now := time.Now(); err != nil && now.Sub(v.complained) >= repeatAfter {
-		v.complained = now
+	if err != nil {
 		v.n.logger.Warn(what, "error", err)
 	}
 }

@@ -20,9 +20,9 @@ const stillStep = 3
 // sighting is the newest word of another member.
 type sighting struct {
 	report Report
-	asked  time.Time     // when it was asked for, by this machine's clock
-	at     time.Time     // when it came
-	offset time.Duration // its wall clock minus this machine's
+	asked  time.Time // when it was asked for, by this machine's clock
+	at     time.Time // when it came
+	clock  clockSample
 
 	differs bool // its state was found to differ from this node's
 }
@@ -45,6 +45,7 @@ type watch struct {
 	peers   Peers
 	self    string
 	timing  Timing
+	clocks  func() reading        // of this machine
 	members func() []datadir.Peer // whom to ask
 	onRound func()                // after each interval, in the goroutine of run; it must not wait
 	urgent  func() bool           // members out of reach are asked more often
@@ -76,8 +77,8 @@ type seen struct {
 	detector *election.Detector
 }
 
-func newWatch(peers Peers, self string, t Timing, members func() []datadir.Peer) *watch {
-	return &watch{peers: peers, self: self, timing: t, members: members, onRound: func() {},
+func newWatch(peers Peers, self string, t Timing, clocks func() reading, members func() []datadir.Peer) *watch {
+	return &watch{peers: peers, self: self, timing: t, clocks: clocks, members: members, onRound: func() {},
 		urgent: func() bool { return false }, applied: func() uint64 { return 0 }, differs: func(Report) bool { return false },
 		onHeard: func(Report, time.Time, time.Time) {}, heard: func(string) time.Time { return time.Time{} },
 		waking: election.NewWaking(time.Now(), stillStep*t.Ping/hurry),
@@ -147,9 +148,9 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 	if w.peers == nil || m.HTTP == "" {
 		return sighting{}, fmt.Errorf("raftnode: ask %s: it has no HTTP address", m.ID)
 	}
-	start := time.Now()
+	start, asked := time.Now(), w.clocks()
 	report, err := w.peers.Identify(ctx, URL(m.HTTP), Question{DigestAt: w.applied()})
-	took := time.Since(start)
+	answered := w.clocks()
 	other := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation
 	w.mu.Lock()
 	w.other[m.ID] = other
@@ -160,7 +161,8 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 	if report.ID != m.ID || other {
 		return sighting{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s", m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
-	s := sighting{report: report, asked: start, at: time.Now(), offset: report.Time.Sub(start.Add(took / 2).Round(0)), differs: w.differs(report)}
+	s := sighting{report: report, asked: start, at: time.Now(),
+		clock: newClockSample(report.Time, asked, answered), differs: w.differs(report)}
 	w.onHeard(report, s.asked, s.at)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -275,8 +277,8 @@ func (w *watch) raftReach() time.Duration {
 }
 
 // absence is why a member does not count as there, and for how long that has been so:
-// election.ReasonHTTP if it does not answer pings, ReasonRaft if this node leads and raft
-// has had no contact with it for a while; "" if it does count. A silence of -1 has
+// election.ReasonHTTP if it does not answer pings, ReasonRaft if it does, but this node leads
+// and raft has had no contact with it for a while; "" if it does count. A silence of -1 has
 // lasted for ever.
 //
 // Whatever depends on who is there asks this one function: the margin of the quorum,
@@ -308,6 +310,11 @@ func (w *watch) absence(id string) (reason string, silent time.Duration) {
 	}
 	if awake.Sub(since) < w.raftReach() {
 		return "", 0
+	}
+	if known.detector.Last().Sub(since) < w.raftReach()/3 {
+		// It has not answered a ping for as long as raft: it is gone, and the detector is
+		// about to find that out.
+		return election.ReasonHTTP, max(0, now.Sub(known.at))
 	}
 	if contact.asked.IsZero() {
 		return election.ReasonRaft, -1

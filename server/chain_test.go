@@ -133,6 +133,44 @@ func TestAWaitEndsWithTheLastCommit(t *testing.T) {
 	}
 }
 
+// Who waits for a cursor looks at nothing while other cursors move.
+func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
+	node := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node, c.Heartbeat = node, time.Hour })
+	for _, name := range []string{"moves", "rests"} {
+		s.ok("PUT", "/v1/cursors/"+name, "")
+		s.open(name)
+	}
+	work := func(from int) (looks int64) {
+		before := node.looked.Load()
+		for i := range 20 {
+			last := s.publish("TRAINING_COMPLETED", from+i, from+i)[0]
+			s.ok("POST", "/v1/cursors/moves/commit", fmt.Sprintf(`{"offset":%d,"generation":1}`, last))
+		}
+		return node.looked.Load() - before
+	}
+	alone := work(0)
+	const waits = 50
+	var waiting []<-chan answer
+	for range waits {
+		waiting = append(waiting, s.wait(t.Context(), "?offset=3&cursors=rests&timeout=1m"))
+	}
+	eventually(t, "all wait", func() bool { return len(s.server.streams) == waits })
+	if beside := work(100); beside > 2*alone+10*waits {
+		t.Errorf("%d looks at the state beside %d waits for another cursor, %d without", beside, waits, alone)
+	}
+	s.ok("POST", "/v1/cursors/rests/commit", `{"offset":3,"generation":1}`)
+	for _, done := range waiting {
+		var v waitView
+		if a := <-done; a.status == 200 {
+			a.decode(t, &v)
+		}
+		if !v.Reached {
+			t.Fatalf("%+v", v)
+		}
+	}
+}
+
 // explained asks what became of an offset and returns it with its fate.
 func (s *site) explained(cursor string, offset uint64) (v deliveryView) {
 	s.t.Helper()

@@ -134,7 +134,13 @@ type faultyNode struct {
 	diverged atomic.Bool
 	panics   atomic.Bool
 	hangs    atomic.Bool
-	level    uint32 // the feature level that it reports; 0: its own
+	level    uint32       // the feature level that it reports; 0: its own
+	looked   atomic.Int64 // how often anybody asked for its state
+}
+
+func (f *faultyNode) Machine() *fsm.Machine {
+	f.looked.Add(1)
+	return f.Node.Machine()
 }
 
 func (f *faultyNode) Diverged() bool { return f.diverged.Load() }
@@ -177,7 +183,13 @@ func TestADivergedNodeServesNobody(t *testing.T) {
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node, c.Heartbeat = f, 20*time.Millisecond })
 	lines, _ := s.follow(t.Context(), "/v1/events?follow=true")
+	s.ok("PUT", "/v1/cursors/c", "")
+	waits := s.wait(t.Context(), "?offset=99&cursors=c&timeout=1m")
+	eventually(t, "both are under way", func() bool { return len(s.server.streams) == 2 })
 	f.diverged.Store(true)
+	if a := <-waits; a.status != 503 || !strings.Contains(a.body, "differs from the majority") {
+		t.Errorf("a wait: %d %s", a.status, a.body)
+	}
 	if rest := ends(t, lines); len(rest) != 1 || !strings.Contains(rest[0], "differs from the majority") {
 		t.Errorf("%q", rest)
 	}

@@ -91,6 +91,7 @@ func (s *site) wait(ctx context.Context, query string) <-chan answer {
 // A wait is answered by what is committed elsewhere, and not before the last cursor has
 // come up to an offset that was not there when it began.
 func TestAWaitEndsWithTheLastCommit(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, nil)
 	leader, others := leading(t, sites)
 	for _, name := range []string{"a", "b"} {

@@ -69,14 +69,18 @@ func (c *Client) Cursor(ctx context.Context, name string) (CursorInfo, error) {
 
 // Cursors returns all cursors, by name.
 func (c *Client) Cursors(ctx context.Context) ([]CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "cursors", &ringlogv1.ListCursorsRequest{}, func(e *endpoint) unary[ringlogv1.ListCursorsRequest, ringlogv1.ListCursorsResponse] {
-		return e.cursor.ListCursors
-	})
 	var list []CursorInfo
-	for _, w := range resp.GetCursors() {
-		list = append(list, cursorOf(w))
+	for after := ""; ; {
+		resp, err := cursorCall(ctx, c, "cursors", &ringlogv1.ListCursorsRequest{After: after}, func(e *endpoint) unary[ringlogv1.ListCursorsRequest, ringlogv1.ListCursorsResponse] {
+			return e.cursor.ListCursors
+		})
+		for _, w := range resp.GetCursors() {
+			list = append(list, cursorOf(w))
+		}
+		if after = resp.GetNext(); err != nil || after == "" {
+			return list, err
+		}
 	}
-	return list, err
 }
 
 // ChangeCursor gives a cursor another filter and policy, and leaves it where it is. Who has

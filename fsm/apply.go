@@ -43,6 +43,7 @@ type applier struct {
 	trims []trimRequest
 
 	woken []string // cursors that were stalled and have moved
+	moved []string // cursors whose commit has moved, or that are gone
 
 	changed  changedLetters
 	redrives []redriveRequest

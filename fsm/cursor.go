@@ -311,6 +311,7 @@ func (a *applier) removeCursor(cur *Cursor) {
 		a.forgetGroup(cur)
 	}
 	a.s.dropCursor(cur)
+	a.moved = append(a.moved, cur.Name)
 	a.tx.Delete(key(prefixCursor, cur.Name))
 	a.tx.Delete(key(prefixPlace, cur.Name))
 }

@@ -219,6 +219,9 @@ type place struct {
 // placeCursor puts a cursor at a place.
 func (a *applier) placeCursor(c *Cursor, at place) {
 	before := c.passedRank()
+	if c.Committed != at.committed {
+		a.moved = append(a.moved, c.Name)
+	}
 	c.Committed, c.Scanned, c.Found = at.committed, at.scanned, at.found
 	if c.passedRank() != before {
 		a.s.ranks.byPassed.Delete(before)

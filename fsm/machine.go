@@ -66,6 +66,7 @@ type Machine struct {
 	catalogue atomic.Pointer[event.Catalogue] // s.catalogue, for readers of the log
 
 	serving atomic.Bool // open, and not by an offline tool
+	watches cursorWatches
 
 	progress sync.Mutex // guards what follows
 	applied  uint64
@@ -123,6 +124,7 @@ func (m *Machine) attach(dir string) error {
 	err = errors.Join(s.fillWindow(m.log), s.checkEnds(m.log))
 	m.mu.Unlock()
 	m.advance(s.meta.Applied)
+	m.watches.notifyAll()
 	if old != nil {
 		err = errors.Join(err, old.Close())
 	}
@@ -190,6 +192,9 @@ func (m *Machine) end(a *applier, err error) error {
 	}
 	if err == nil {
 		err = m.commit(a.tx)
+	}
+	if err == nil {
+		m.watches.notify(a.moved)
 	}
 	return err
 }

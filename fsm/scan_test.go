@@ -179,7 +179,7 @@ func TestOnlyWhatASubscriberGetsIsAStallOrHeld(t *testing.T) {
 		}
 	})
 	for _, kind := range []string{string(event.CursorStalled), string(event.CursorRecovered), "trim", "stale", "part"} {
-		if counts[kind] == 0 {
+		if counts[kind] == 0 && !testing.Short() { // which goes through few
 			t.Error("no history had this:", kind)
 		}
 	}

@@ -102,6 +102,33 @@ func (m *Machine) Cursors() []Cursor {
 	})
 }
 
+// CursorsAfter returns copies of the first limit cursors whose names follow after, by name,
+// the name of the last where more follow, and how many cursors there are in all.
+func (m *Machine) CursorsAfter(after string, limit int) (page []Cursor, next string, total int) {
+	names := read(m, func(s *state) []string {
+		total = len(s.cursors)
+		names := make([]string, 0, total)
+		for name := range s.cursors {
+			if name > after {
+				names = append(names, name)
+			}
+		}
+		return names
+	})
+	slices.Sort(names) // with nobody kept waiting
+	if len(names) > limit {
+		names, next = names[:limit], names[limit-1]
+	}
+	return read(m, func(s *state) []Cursor {
+		for _, name := range names {
+			if c := s.cursors[name]; c != nil {
+				page = append(page, *s.view(c))
+			}
+		}
+		return page
+	}), next, total
+}
+
 // Group returns a copy of a group with what is settled behind its commit and what
 // comes again; Cursor and Cursors leave these out. It is false for a plain cursor.
 func (m *Machine) Group(name string) (Cursor, bool) {

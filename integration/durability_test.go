@@ -56,6 +56,40 @@ func TestAcknowledgedOnlyWhenSyncedOnAMajority(t *testing.T) {
 	s.noAnswerWithoutSyncs()
 }
 
+// A backup that is called saved has its bytes and its name on the disk: the file is synced
+// before it is renamed, and its folder after.
+func TestASavedBackupIsSyncedWithItsName(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Skip("strace is not installed")
+	}
+	c := newCluster(t, t.TempDir(), 1).startAll()
+	folder, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, calls := filepath.Join(folder, "backup"), filepath.Join(t.TempDir(), "calls")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, strace, "-f", "-y", "-o", calls, "-e", "signal=none", "-e", "trace=fsync,fdatasync,rename,renameat,renameat2",
+		binary, "snapshot", "save", file)
+	cmd.Env = append(os.Environ(), "RINGLOG_ENDPOINTS="+strings.Join(c.endpoints(), ","))
+	if out, err := cmd.CombinedOutput(); strings.Contains(string(out), "not permitted") {
+		t.Skipf("strace may not attach here: %s", out)
+	} else if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quoted := regexp.QuoteMeta
+	order := regexp.MustCompile(`(?s)sync\(\d+<` + quoted(file) + `\.part-\d+>.*rename[^\n]*"` + quoted(file) + `".*fsync\(\d+<` + quoted(folder) + `>`)
+	if !order.Match(text) {
+		t.Errorf("no sync of the file, rename and sync of the folder in\n%s", text)
+	}
+}
+
 // syncedCluster is three nodes whose raft logs strace looks at. One client publishes
 // one event after the other, and nobody else does.
 type syncedCluster struct {

@@ -284,6 +284,7 @@ func (s *site) speak(path, headers string, body []byte) int {
 
 // TestHeadersWithoutEnd sends header lines for as long as the server takes them.
 func TestHeadersWithoutEnd(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {

@@ -17,18 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
 )
-
-func post(path, contentType string, more ...string) func(*site, []byte) {
-	return func(s *site, body []byte) {
-		s.do("POST", path, string(body), append([]string{"Content-Type", contentType}, more...)...)
-	}
-}
 
 func zipped(b []byte) []byte {
 	var out bytes.Buffer
@@ -49,84 +40,6 @@ func allocated(call func()) int64 {
 	call()
 	runtime.ReadMemStats(&after)
 	return int64(after.TotalAlloc - before.TotalAlloc)
-}
-
-// Whatever comes in, and by whichever way, no more is allocated than a fixed multiple of what
-// came, of what it decompresses to within the limit of a request, and of the events that a
-// request may have.
-func TestNothingIsBuiltBeforeItIsBounded(t *testing.T) {
-	s := newSite(t, nil)
-	limits := s.node.Machine().Policy().Limits
-	const many = 2_000_000
-	protoEvents := bytes.Repeat([]byte{0x0a, 0x00}, many)
-	protoRanges := append([]byte{0x0a, 0x01, 'g'}, bytes.Repeat([]byte{0x22, 0x00}, many/4)...)
-	jsonEvents := append(append([]byte(`{"events":[{}`), bytes.Repeat([]byte(",{}"), many)...), "]}"...)
-	objects := append(append([]byte("[{}"), bytes.Repeat([]byte(",{}"), many)...), ']')
-	numbers := append(append([]byte(`{"ids":[1`), bytes.Repeat([]byte(",1"), many)...), "]}"...)
-	rows := append(append([]byte(`{"source":"s","rows":[{}`), bytes.Repeat([]byte(",{}"), many/2)...), "]}"...)
-	zeros := frame.Pack([]event.Event{{Type: "A", Payload: []byte(`{"x": "` + strings.Repeat("0", 3<<20) + `"}`)}})
-	packet, err := proto.Marshal(&ringlogv1.PublishRequest{Packet: &ringlogv1.Packet{Rows: 1, Types: zeros.Types, Sources: zeros.Sources, Body: zeros.Body}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	random := make([]byte, 1<<20)
-	rng := rand.NewChaCha8([32]byte{1})
-	_, _ = rng.Read(random)
-
-	const binaryType, grpc = "application/proto", "application/grpc"
-	publish := "/ringlog.v1.LogService/Publish"
-	for _, one := range []struct {
-		name string
-		body []byte
-		send func(*site, []byte)
-	}{
-		{"JSON array", objects, post("/v1/events", contentJSON)},
-		{"JSON of nothing", bytes.Repeat([]byte(" "), 1<<20), post("/v1/events", contentJSON)},
-		{"NDJSON of empty lines", bytes.Repeat([]byte("\n"), 1<<20), post("/v1/events", contentNDJSON)},
-		{"NDJSON of empty events", bytes.Repeat([]byte("{}\n"), 1<<20), post("/v1/events", contentNDJSON)},
-		{"Connect", protoEvents, post(publish, binaryType)},
-		{"Connect with gzip", zipped(protoEvents), post(publish, binaryType, "Content-Encoding", "gzip")},
-		{"Connect with gzip of zeros", zipped(make([]byte, 64<<20)), post(publish, binaryType, "Content-Encoding", "gzip")},
-		{"Connect with JSON", jsonEvents, post(publish, contentJSON)},
-		{"Connect with JSON and gzip", zipped(jsonEvents), post(publish, contentJSON, "Content-Encoding", "gzip")},
-		{"Connect's streams", enveloped(0, protoEvents), post("/ringlog.v1.LogService/Tail", "application/connect+proto")},
-		{"Connect's streams with gzip", enveloped(1, zipped(protoEvents)), post("/ringlog.v1.LogService/Tail", "application/connect+proto", "Connect-Content-Encoding", "gzip")},
-		{"gRPC with gzip", enveloped(1, zipped(protoEvents)), post(publish, grpc, "Grpc-Encoding", "gzip")},
-		{"gRPC-Web with gzip", enveloped(1, zipped(protoEvents)), post(publish, "application/grpc-web+proto", "Grpc-Encoding", "gzip")},
-		{"a length that is not so", binary.BigEndian.AppendUint32([]byte{0}, 1<<31), post(publish, grpc)},
-		{"a packet that unfolds", packet, post(publish, binaryType)},
-		{"ranges", protoRanges, post("/ringlog.v1.GroupService/Exchange", binaryType)},
-		{"ranges with gzip", zipped(protoRanges), post("/ringlog.v1.GroupService/Exchange", binaryType, "Content-Encoding", "gzip")},
-		{"a cursor's filter", append([]byte{0x1a, 0xff, 0xff, 0x3f}, bytes.Repeat([]byte{0x0a, 0x00}, 1<<19)...), post("/ringlog.v1.CursorService/CreateCursor", binaryType)},
-		{"peers with gzip", zipped(make([]byte, 64<<20)), post("/ringlog.v1.PeerService/Forward", binaryType, "Content-Encoding", "gzip")},
-		{"peers' JSON", zipped(jsonEvents), post("/ringlog.v1.PeerService/Join", contentJSON, "Content-Encoding", "gzip")},
-		{"random", random, post(publish, binaryType)},
-		{"random to peers", random, post("/ringlog.v1.PeerService/Forward", binaryType)},
-		{"letters", numbers, post("/v1/dlq/purge", contentJSON)},
-		{"rows to import", rows, post("/v1/dlq/import", contentJSON)},
-		{"definitions", objects, post("/v1/catalogue", contentJSON)},
-		{"events to validate", objects, post("/v1/catalogue/validate", contentJSON)},
-		{"a line", protoEvents, func(s *site, b []byte) {
-			c := s.line()
-			c.write(append(head(uint32(len(b))), b...))
-			c.reply()
-		}},
-	} {
-		got := allocated(func() { one.send(s, one.body) })
-		unfolded := int64(len(one.body))
-		if strings.Contains(one.name, "gzip") || strings.Contains(one.name, "unfolds") || strings.Contains(one.name, "peers") {
-			unfolded = min(1024*unfolded, int64(limits.RequestBytes)+maxPeerMessage)
-		}
-		bound := 10*unfolded + int64(limits.RequestEvents)*eventWeight + 4<<20
-		t.Logf("%-28s %9d bytes, %10d allocated (%d %%)", one.name, len(one.body), got, 100*got/bound)
-		if got > bound {
-			t.Errorf("%s: %d bytes allocated for %d received, at most %d", one.name, got, len(one.body), bound)
-		}
-	}
-	if held := s.server.memory.held.Load() + s.server.peerMemory.held.Load(); held != 0 {
-		t.Errorf("%d bytes are still counted", held)
-	}
-	s.publish("TRAINING_COMPLETED", 1, 1)
 }
 
 // dial opens a connection and sends the head of a POST.
@@ -191,10 +104,11 @@ func TestABodyThatIsTooLargeIsNotCalledOverload(t *testing.T) {
 // Bodies that stand still are ended, and those of one address take a part of the memory: others
 // publish, and nodes forward.
 func TestUnfinishedBodiesKeepNobodyOut(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.MaxBodies, c.BodyTimeout = 4<<20, 500*time.Millisecond })
 	part := strings.Repeat(" ", 300_000)
 	var conns []net.Conn
-	for range 12 {
+	for range 33 {
 		c := s.dial("/v1/events", 310_000, "")
 		go func() { _, _ = io.WriteString(c, part) }()
 		conns = append(conns, c)
@@ -202,6 +116,16 @@ func TestUnfinishedBodiesKeepNobodyOut(t *testing.T) {
 	eventually(t, "the address has its part", func() bool { return s.server.memory.held.Load() >= s.server.memory.each })
 	if held := s.server.memory.held.Load(); held > 2*s.server.memory.each {
 		t.Errorf("%d bytes held for one address, of %d", held, s.server.memory.most)
+	}
+	// Somebody at another address is not kept out.
+	there := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}
+	defer there.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: there}).Post(s.url+"/v1/events", contentJSON, strings.NewReader(`{"type":"TRAINING_STARTED"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+		t.Errorf("a publish from another address: %s", resp.Status)
 	}
 	if _, code := s.forward(batchOf(event.Event{Type: "A", Payload: []byte(`{}`)})); code != "" {
 		t.Errorf("forwarded: %s", code)
@@ -295,6 +219,7 @@ func TestPathsMakeNoSeries(t *testing.T) {
 
 // What reads the whole log has a few places; backups have one, for as long as their reader takes.
 func TestFullReadsOfTheLogWaitForTheirTurn(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("TRAINING_COMPLETED", 1, 5)
 	busy := func(path string, taken, free func()) {
@@ -312,4 +237,83 @@ func TestFullReadsOfTheLogWaitForTheirTurn(t *testing.T) {
 	busy("/v1/snapshot", func() { _ = s.server.backups.Acquire(t.Context(), 1) }, func() { s.server.backups.Release(1) })
 	all := int64(runtime.GOMAXPROCS(0))
 	busy("/v1/audit?from=start", func() { _ = s.server.scans.Acquire(t.Context(), all) }, func() { s.server.scans.Release(all) })
+}
+
+// A Connect call's time is bounded as that of HTTP is, however long a time it asks for.
+func TestACallsTimeIsBounded(t *testing.T) {
+	node := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node = node })
+	for asked, most := range map[string]time.Duration{"9999999999": maxTimeout, "60000": time.Minute, "": 30 * time.Second} {
+		headers := []string{"Content-Type", contentJSON}
+		if asked != "" {
+			headers = append(headers, "Connect-Timeout-Ms", asked)
+		}
+		s.ok("POST", "/ringlog.v1.LogService/Publish", `{"events":[{"type":"TRAINING_STARTED","payload":"e30="}]}`, headers...)
+		if at := time.Unix(0, node.deadline.Load()); at.After(time.Now().Add(most)) || at.Before(time.Now().Add(most-most/4)) {
+			t.Errorf("asked for %s ms, bounded by %s, should be %s", asked, time.Until(at), most)
+		}
+	}
+}
+
+// A leader that takes a call and never answers holds up nobody whose exchange is passed on to
+// it.
+func TestAnExchangeThatIsPassedOnEnds(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, as nobody accepts them
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	node := &faultyNode{leader: silent.Addr().String()}
+	s := newSite(t, func(c *Config) { c.Node = node })
+	if s.server.within < maxExchangeWait || s.server.within > time.Minute {
+		t.Errorf("passed on for up to %s", s.server.within)
+	}
+	s.server.within = 100 * time.Millisecond
+	a := s.do("POST", "/v1/groups/g/exchange", `{"member":"m","want":1}`)
+	if e := a.err(t); a.status < 500 || e.Code != api.OutcomeUnknown {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// How long a stream goes on says nothing about how fast the node answers: it is counted, and
+// not timed.
+func TestStreamsAreNotTimed(t *testing.T) {
+	s := newSite(t, nil)
+	s.ok("PUT", "/v1/cursors/c", "")
+	s.open("c")
+	s.ok("PUT", "/v1/groups/g", "")
+	s.ok("GET", "/v1/events?follow=false", "")
+	s.ok("GET", "/v1/cursors/c/events?generation=1", "")
+	s.ok("GET", "/v1/wait?offset=1&cursors=c&timeout=1ms", "")
+	s.ok("POST", "/v1/groups/g/exchange", `{"member":"m","want":1,"wait_ms":1}`)
+	s.ok("GET", "/v1/cluster/outage", "")
+	s.ok("GET", "/v1/snapshot", "")
+	tail := enveloped(0, []byte(`{}`))
+	s.ok("POST", "/ringlog.v1.LogService/Tail", string(tail), "Content-Type", "application/connect+json")
+	counted, timed := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(s.ok("GET", "/metrics", "").body) {
+		name, rest, _ := strings.Cut(line, "{")
+		_, route, _ := strings.Cut(rest, `route="`)
+		route, _, _ = strings.Cut(route, `"`)
+		switch name {
+		case "ringlog_http_requests_total":
+			counted[route] = true
+		case "ringlog_http_request_seconds_count":
+			timed[route] = true
+		}
+	}
+	streams := []string{"/ringlog.v1.LogService/Tail"}
+	for _, r := range s.server.routes() {
+		if r.stream && r.path != api.LinePath {
+			streams = append(streams, r.method+" "+r.path)
+		}
+	}
+	for _, route := range streams {
+		if !counted[route] || timed[route] {
+			t.Errorf("%s: counted %v, timed %v", route, counted[route], timed[route])
+		}
+	}
+	if !timed["PUT /v1/cursors/{name}"] {
+		t.Error("what is no stream is not timed")
+	}
 }

@@ -91,6 +91,7 @@ func (s *site) wait(ctx context.Context, query string) <-chan answer {
 // A wait is answered by what is committed elsewhere, and not before the last cursor has
 // come up to an offset that was not there when it began.
 func TestAWaitEndsWithTheLastCommit(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, nil)
 	leader, others := leading(t, sites)
 	for _, name := range []string{"a", "b"} {
@@ -130,6 +131,44 @@ func TestAWaitEndsWithTheLastCommit(t *testing.T) {
 	leader.ok("DELETE", "/v1/cursors/a", "")
 	if a := <-gone; a.status != 404 {
 		t.Errorf("a cursor that was removed: %d %s", a.status, a.body)
+	}
+}
+
+// Who waits for a cursor looks at nothing while other cursors move.
+func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
+	node := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node, c.Heartbeat = node, time.Hour })
+	for _, name := range []string{"moves", "rests"} {
+		s.ok("PUT", "/v1/cursors/"+name, "")
+		s.open(name)
+	}
+	work := func(from int) (looks int64) {
+		before := node.looked.Load()
+		for i := range 20 {
+			last := s.publish("TRAINING_COMPLETED", from+i, from+i)[0]
+			s.ok("POST", "/v1/cursors/moves/commit", fmt.Sprintf(`{"offset":%d,"generation":1}`, last))
+		}
+		return node.looked.Load() - before
+	}
+	alone := work(0)
+	const waits = 50
+	var waiting []<-chan answer
+	for range waits {
+		waiting = append(waiting, s.wait(t.Context(), "?offset=3&cursors=rests&timeout=1m"))
+	}
+	eventually(t, "all wait", func() bool { return len(s.server.streams) == waits })
+	if beside := work(100); beside > 2*alone+10*waits {
+		t.Errorf("%d looks at the state beside %d waits for another cursor, %d without", beside, waits, alone)
+	}
+	s.ok("POST", "/v1/cursors/rests/commit", `{"offset":3,"generation":1}`)
+	for _, done := range waiting {
+		var v waitView
+		if a := <-done; a.status == 200 {
+			a.decode(t, &v)
+		}
+		if !v.Reached {
+			t.Fatalf("%+v", v)
+		}
 	}
 }
 

@@ -38,6 +38,7 @@ func (s *site) overdueTold() (told []string) {
 // A run that is missing an edge past its deadline is shown by every node and told once in
 // the log, also when another leads meanwhile; one that goes on in time is not.
 func TestAnOverdueRunIsToldOnce(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, nil)
 	sites[0].atLevel(frame.LevelDelivery)
 	leader, others := leading(t, sites)

@@ -19,6 +19,7 @@ func (s *site) atLevel(level uint32) {
 // What a client registers at one node is shown by the others, in /status and in the
 // audit, until it takes itself away.
 func TestWhoListensIsKnownEverywhere(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, nil)
 	sites[0].atLevel(frame.LevelDelivery)
 	_, others := leading(t, sites)

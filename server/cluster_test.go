@@ -46,6 +46,7 @@ func leading(t testing.TB, sites []*site) (leader *site, others []*site) {
 
 // TestAClusterOverHTTP has three voters that reach each other through this package.
 func TestAClusterOverHTTP(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, func(c *Config) { c.Token = "secret" })
 	for _, one := range []struct {
 		name string
@@ -65,6 +66,7 @@ func TestAClusterOverHTTP(t *testing.T) {
 
 // TestWhatNotEveryMemberKnowsIsRefused has members that report an older version.
 func TestWhatNotEveryMemberKnowsIsRefused(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, func(c *Config) { c.Node = &faultyNode{level: frame.LevelLetters} })
 	sites[0].atLevel(frame.LevelLetters)
 	leader, others := leading(t, sites)
@@ -150,7 +152,13 @@ func demotedAndPromoted(t *testing.T, sites []*site) {
 func handedOver(t *testing.T, sites []*site) {
 	_, others := leading(t, sites)
 	to := others[0].node.Status().NodeID
-	others[1].ok("POST", "/v1/cluster/step-down", `{"to":"`+to+`"}`)
+	var told struct {
+		LeaderID   string `json:"leader_id"`
+		LeaderHTTP string `json:"leader_http"`
+	}
+	if others[1].ok("POST", "/v1/cluster/step-down", `{"to":"`+to+`"}`).decode(t, &told); told.LeaderID == "" || told.LeaderHTTP == "" {
+		t.Errorf("who leads now: %+v", told)
+	}
 	now, _ := leading(t, sites)
 	if got := now.node.Status().NodeID; got != to {
 		t.Logf("%s leads, %s was asked to: the voters decide", got, to)
@@ -181,6 +189,7 @@ func joinsThroughFollower(t *testing.T, sites []*site) {
 // TestANodeOfAnotherClusterIsNotLetIn asks for it in both ways, and reads what the
 // refused node says of itself.
 func TestANodeOfAnotherClusterIsNotLetIn(t *testing.T) {
+	t.Parallel()
 	s, stranger := newSite(t, nil), newSite(t, nil)
 	a := s.do("POST", "/v1/members", `{"http":"`+strings.TrimPrefix(stranger.url, "http://")+`"}`)
 	if e := a.err(t); a.status != 409 || e.Code != api.Conflict || e.Field != "cluster_id" || !strings.Contains(e.Remedy, "empty folder") {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
@@ -42,9 +43,17 @@ func (c *cursorService) GetCursor(_ context.Context, r *connect.Request[ringlogv
 }
 
 // ListCursors implements CursorServiceHandler.
-func (c *cursorService) ListCursors(context.Context, *connect.Request[ringlogv1.ListCursorsRequest]) (*connect.Response[ringlogv1.ListCursorsResponse], error) {
-	out := &ringlogv1.ListCursorsResponse{}
-	for _, one := range c.server.ops.cursors() {
+func (c *cursorService) ListCursors(_ context.Context, r *connect.Request[ringlogv1.ListCursorsRequest]) (*connect.Response[ringlogv1.ListCursorsResponse], error) {
+	limit := r.Msg.Limit
+	switch {
+	case limit > pageItemsMost:
+		return nil, badParam("limit", strconv.FormatUint(uint64(limit), 10), "up to "+strconv.Itoa(pageItemsMost))
+	case limit == 0:
+		limit = pageItemsMost
+	}
+	page := c.server.ops.cursors(r.Msg.After, int(limit))
+	out := &ringlogv1.ListCursorsResponse{Next: page.Next, Total: uint64(page.Total)}
+	for _, one := range page.Cursors {
 		out.Cursors = append(out.Cursors, cursorToWire(one))
 	}
 	return connect.NewResponse(out), nil

@@ -30,7 +30,20 @@ func (m *lagMeter) view(c fsm.Cursor) cursorView {
 	return cursorView{Cursor: c, LagEvents: l.events, LagSeconds: l.wait.Seconds(), LagAtLeast: l.atLeast, lag: l.wait, Group: m.s.groupOf(&c)}
 }
 
-func (s *service) cursors() []cursorView { return s.views(s.machine().Cursors()) }
+// cursorPage is a page of cursors, by name.
+type cursorPage struct {
+	Cursors []cursorView `json:"cursors"`
+	Next    string       `json:"next,omitempty"` // ask again with after=next for more
+	Total   int          `json:"cursors_total"`
+}
+
+// cursors returns the first cursors whose names follow after.
+func (s *service) cursors(after string, limit int) (page cursorPage) {
+	var cursors []fsm.Cursor
+	cursors, page.Next, page.Total = s.machine().CursorsAfter(after, limit)
+	page.Cursors = s.views(cursors)
+	return page
+}
 
 func (s *service) views(cursors []fsm.Cursor) []cursorView {
 	list, m := make([]cursorView, len(cursors)), s.lagMeter(lagBlocksListed)

@@ -22,6 +22,7 @@ func (s *site) stalls() (list []string) {
 // without, of which the filter passes nothing that is there or comes: nothing reports lag,
 // and nothing a stall. An event that matches is both, and the alarm about it comes.
 func TestWhatAFilterKeepsAwayIsNoLag(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.set("cursor.stall_after", "2s")
 	for _, path := range []string{"cursors/read", "cursors/detached", "groups/crew"} {

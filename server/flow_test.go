@@ -162,6 +162,7 @@ func TestAnEventSourceResumesBehindItsLastEvent(t *testing.T) {
 }
 
 func TestAQuietStreamShowsThatItIsAliveAndHowFarItHasRead(t *testing.T) {
+	t.Parallel()
 	for _, form := range []struct {
 		name, accept, heartbeat string
 		scanned                 []string

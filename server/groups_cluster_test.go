@@ -18,6 +18,7 @@ import (
 // TestAGroupOutlivesItsLeader has members of a group on three voters, the leader of which
 // hands over while they hold events.
 func TestAGroupOutlivesItsLeader(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, func(c *Config) { c.Token = "secret" })
 	leader, others := leading(t, sites)
 	leader.set("group.session_timeout", "3s")
@@ -75,6 +76,7 @@ func TestAGroupOutlivesItsLeader(t *testing.T) {
 }
 
 func TestAMemberSpeaksConnect(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, nil)
 	leader, others := leading(t, sites)
 	leader.knowsGroups()

@@ -170,6 +170,7 @@ func TestAnAckWhoseLeaderGoesMayBeInTheLog(t *testing.T) {
 
 // Nor is it told so of an event that it gives up, whose dead letter may be in the log.
 func TestADeadLetterWhoseLeaderGoesMayBeInTheLog(t *testing.T) {
+	t.Parallel()
 	for _, fate := range []error{raftnode.ErrNotLeader, raftnode.ErrOutcomeUnknown} {
 		r := newRejoining(t)
 		r.node.bury = make(chan frame.GroupDead)

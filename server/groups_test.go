@@ -136,6 +136,7 @@ func TestMembersShareEventsAndAcksAreDurable(t *testing.T) {
 }
 
 func TestANackComesAgainWithItsKeyBehindIt(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("POST", "/v1/events", `[{"type":"A","payload":{"n":1},"key":"k"},{"type":"A","payload":{"n":2},"key":"k"},{"type":"A","payload":{"n":3}},{"type":"A","payload":{"n":4},"key":"k"}]`)
 	w := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)("w")
@@ -189,6 +190,7 @@ func TestTheLastDeliveryThatFailsIsADeadLetter(t *testing.T) {
 }
 
 func TestWhatIsNotAcknowledgedInTimeComesAgain(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 2)
 	s.publish("B", 3, 3)
@@ -218,6 +220,7 @@ func TestWhatIsNotAcknowledgedInTimeComesAgain(t *testing.T) {
 }
 
 func TestWhatASilentMemberHeldGoesToOthers(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.set("group.session_timeout", "1s")
 	s.publish("A", 1, 4)
@@ -251,6 +254,7 @@ func TestWhatASilentMemberHeldGoesToOthers(t *testing.T) {
 }
 
 func TestASeekEndsTheSessionsOfAGroup(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.publish("A", 1, 3)
 	w := s.group("g", `{"from":1,"filter":{"types":["A"]}}`)("w")
@@ -298,6 +302,7 @@ func TestAGroupThatWasPassedTellsItsGapToOneMember(t *testing.T) {
 }
 
 func TestAQuietGroupHoldsNothingBack(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	w := s.group("g", `{"from":1,"filter":{"types":["NEVER"]}}`)("w")
 	offsets := s.publish("A", 1, 20)

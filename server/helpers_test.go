@@ -305,7 +305,7 @@ func ends(t testing.TB, lines <-chan string) (rest []string) {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute) // a machine may be loaded
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)

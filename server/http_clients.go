@@ -10,12 +10,8 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 )
 
-// Bounds of one page of clients.
-const (
-	clientsPage      = 100
-	clientsPageMost  = 1000
-	clientsPageBytes = 4 << 20
-)
+// clientsPageBytes bounds one page of clients, beside their number.
+const clientsPageBytes = 4 << 20
 
 // clientBody is what a client says of itself.
 type clientBody struct {
@@ -83,20 +79,14 @@ type clientsView struct {
 // getClients answers GET /v1/clients: who listens to what, as this node knows.
 func (s *Server) getClients(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
-	after, limit := p.text("after"), p.uint("limit")
-	if limit == 0 {
-		limit = clientsPage
-	}
-	if limit > clientsPageMost {
-		p.fail(badParam("limit", strconv.FormatUint(limit, 10), "up to "+strconv.Itoa(clientsPageMost)))
-	}
+	after, limit := p.page()
 	if err := p.done(); err != nil {
 		return err
 	}
 	view := clientsView{Clients: []clientView{}, Total: s.ops.machine().ClientStats()}
 	bytes := uint64(0)
 	err := s.ops.eachClient(after, func(c *fsm.Client) error {
-		if uint64(len(view.Clients)) == limit || bytes > clientsPageBytes {
+		if len(view.Clients) == limit || bytes > clientsPageBytes {
 			view.Next = view.Clients[len(view.Clients)-1].ID
 			return errEnough
 		}

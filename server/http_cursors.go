@@ -11,10 +11,12 @@ import (
 )
 
 func (s *Server) getCursors(w http.ResponseWriter, r *http.Request) error {
-	if err := newParams(r).done(); err != nil {
+	p := newParams(r)
+	after, limit := p.page()
+	if err := p.done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, map[string][]cursorView{"cursors": s.ops.cursors()})
+	return writeJSON(w, http.StatusOK, s.ops.cursors(after, limit))
 }
 
 func (s *Server) getCursor(w http.ResponseWriter, r *http.Request) error {

@@ -190,7 +190,13 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, leader string) er
 	}
 	target = target.JoinPath(r.URL.EscapedPath())
 	target.RawQuery = r.URL.RawQuery
-	out, err := http.NewRequestWithContext(r.Context(), r.Method, target.String(), bytes.NewReader(text))
+	ctx := r.Context()
+	if _, bounded := ctx.Deadline(); !bounded { // an exchange, which a leader that is cut off would never answer
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.within)
+		defer cancel()
+	}
+	out, err := http.NewRequestWithContext(ctx, r.Method, target.String(), bytes.NewReader(text))
 	if err != nil {
 		return fmt.Errorf("server: pass on to %s: %w", leader, err)
 	}

@@ -78,27 +78,31 @@ func (p *params) cursorNames() (names []string) {
 }
 
 // waitCommitted returns when all cursors have committed offset, or with the error of
-// ctx how far they are. It looks again with each entry that this node applies.
+// ctx how far they are. It looks again when one of them moved.
 func (s *service) waitCommitted(ctx context.Context, offset uint64, names []string) (waitView, error) {
-	caughtUp := false
-	for {
-		applied := s.machine().Applied()
+	watch := s.machine().WatchCursors(names)
+	defer watch.Close()
+	alive := time.NewTicker(s.heartbeat)
+	defer alive.Stop()
+	for caughtUp := false; ; {
 		v, err := s.committedBy(offset, names)
-		if err != nil && !caughtUp { // it may have been made elsewhere a moment ago
+		switch {
+		case s.node.Diverged():
+			return v, raftnode.ErrDiverged
+		case err != nil && !caughtUp: // it may have been made elsewhere a moment ago
 			if err := s.node.ReadBarrier(ctx); err != nil {
 				return v, err
 			}
 			caughtUp = true
 			continue
-		}
-		if err != nil || v.Reached {
+		case err != nil || v.Reached:
 			return v, err
 		}
-		if s.node.Diverged() {
-			return v, raftnode.ErrDiverged
-		}
-		if err := s.machine().WaitApplied(ctx, applied+1); err != nil {
-			return v, err
+		select {
+		case <-watch.Moved():
+		case <-alive.C: // whether the node still serves
+		case <-ctx.Done():
+			return v, context.Cause(ctx)
 		}
 	}
 }

@@ -31,6 +31,7 @@ func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // A publisher learns who leads from what it is answered, and asks for nothing else.
 func TestPublishersAskNobodyWhoLeads(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, nil)
 	var endpoints []string
 	leader := ""
@@ -63,6 +64,7 @@ func TestPublishersAskNobodyWhoLeads(t *testing.T) {
 
 // A node names its plain address behind a proxy that speaks TLS. The token stays with TLS.
 func TestAClientOfTLSNeverGoesOnInClear(t *testing.T) {
+	t.Parallel()
 	plainCalls := 0
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { plainCalls++ }))
 	defer plain.Close()

@@ -288,6 +288,7 @@ func TestMoreLettersThanAnEntryTakes(t *testing.T) {
 
 // What is due by time happens on a log to which nobody appends.
 func TestLettersAgeOnAnIdleLog(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", `{"from":"start"}`)
 	s.publish("A", 1, 1)

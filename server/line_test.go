@@ -99,6 +99,7 @@ func oneEvent(payload string) *ringlogv1.PublishRequest {
 }
 
 func TestALineAnswersWhatComes(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.MaxBodies = 100_000 })
 	claims := s.line()
 	claims.write(head(100_000)) // takes no memory before it is there

@@ -134,7 +134,15 @@ type faultyNode struct {
 	diverged atomic.Bool
 	panics   atomic.Bool
 	hangs    atomic.Bool
-	level    uint32 // the feature level that it reports; 0: its own
+	level    uint32       // the feature level that it reports; 0: its own
+	looked   atomic.Int64 // how often anybody asked for its state
+	leader   string       // where it says that the leader answers; "": where it does
+	deadline atomic.Int64 // of the last proposal, Unix nanoseconds
+}
+
+func (f *faultyNode) Machine() *fsm.Machine {
+	f.looked.Add(1)
+	return f.Node.Machine()
 }
 
 func (f *faultyNode) Diverged() bool { return f.diverged.Load() }
@@ -142,11 +150,21 @@ func (f *faultyNode) Propose(ctx context.Context, r frame.Request) (fsm.Result, 
 	if f.panics.Load() {
 		panic("planted")
 	}
+	if at, bounded := ctx.Deadline(); bounded {
+		f.deadline.Store(at.UnixNano())
+	}
 	if f.hangs.Load() {
 		<-ctx.Done()
 		return fsm.Result{}, ctx.Err()
 	}
 	return f.Node.Propose(ctx, r)
+}
+func (f *faultyNode) ReadBarrier(ctx context.Context) error {
+	if f.hangs.Load() {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return f.Node.ReadBarrier(ctx)
 }
 func (f *faultyNode) Report(q raftnode.Question) raftnode.Report {
 	if f.panics.Load() {
@@ -170,6 +188,9 @@ func (f *faultyNode) Status() raftnode.Status {
 	}
 	st := f.Node.Status()
 	st.Diverged = f.diverged.Load()
+	if f.leader != "" {
+		st.Role, st.LeaderID, st.LeaderHTTP = raftnode.RoleFollower, "other", f.leader
+	}
 	return st
 }
 
@@ -177,7 +198,13 @@ func TestADivergedNodeServesNobody(t *testing.T) {
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node, c.Heartbeat = f, 20*time.Millisecond })
 	lines, _ := s.follow(t.Context(), "/v1/events?follow=true")
+	s.ok("PUT", "/v1/cursors/c", "")
+	waits := s.wait(t.Context(), "?offset=99&cursors=c&timeout=1m")
+	eventually(t, "both are under way", func() bool { return len(s.server.streams) == 2 })
 	f.diverged.Store(true)
+	if a := <-waits; a.status != 503 || !strings.Contains(a.body, "differs from the majority") {
+		t.Errorf("a wait: %d %s", a.status, a.body)
+	}
 	if rest := ends(t, lines); len(rest) != 1 || !strings.Contains(rest[0], "differs from the majority") {
 		t.Errorf("%q", rest)
 	}
@@ -189,6 +216,19 @@ func TestADivergedNodeServesNobody(t *testing.T) {
 	}
 	if a := s.ok("GET", "/status", ""); !strings.Contains(a.body, `"diverged":true`) {
 		t.Errorf("%s", a.body)
+	}
+}
+
+// A stream whose time is up before it could begin is answered as any other call, and is no fault
+// of the node's.
+func TestAStreamThatCannotBeginInTimeIsAnswered(t *testing.T) {
+	f := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node = f })
+	f.hangs.Store(true)
+	for _, path := range []string{"/v1/events?consistency=linearizable&timeout=50ms", "/v1/cursors/c/events?generation=1&timeout=50ms", "/v1/events/1?consistency=linearizable&timeout=50ms"} {
+		if a := s.do("GET", path, ""); a.status != api.Timeout.Status() || a.err(t).Code != api.Timeout || a.err(t).Remedy == "" {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
 	}
 }
 
@@ -220,6 +260,7 @@ func TestMethodsAndPathsThatAreNot(t *testing.T) {
 
 // TestASlowReaderIsCutOff reads nothing of a long answer: the write must end in time.
 func TestASlowReaderIsCutOff(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.WriteTimeout = 100 * time.Millisecond })
 	body := `{"type":"A","dedup":false,"payload":{"x":"` + strings.Repeat("x", 900_000) + `"}}`
 	for range 40 {
@@ -243,6 +284,7 @@ func TestASlowReaderIsCutOff(t *testing.T) {
 
 // TestABodyThatTricklesIsCutOff sends a byte now and then.
 func TestABodyThatTricklesIsCutOff(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, func(c *Config) { c.BodyTimeout = 100 * time.Millisecond })
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {

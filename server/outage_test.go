@@ -14,6 +14,7 @@ import (
 // quorum: in /status, in /metrics, and on its own stream. It refuses writes and counts
 // them.
 func TestALoneVoterTellsOfTheOutage(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, nil)
 	leading(t, sites)
 	eventually(t, "all voters stand in the log", func() bool { return len(sites[0].node.Status().Voters.Voters) == 3 })
@@ -63,6 +64,7 @@ func TestALoneVoterTellsOfTheOutage(t *testing.T) {
 
 // Asking for what can not be is refused with the reason.
 func TestChangesThatWouldEndTheQuorumAreRefused(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, nil)
 	leader, others := leading(t, sites)
 	gone, stays := others[0], others[1]

@@ -118,3 +118,22 @@ func parseOffset(field, text string) (uint64, error) {
 	}
 	return n, nil
 }
+
+// Bounds of one page of a list.
+const (
+	pageItems     = 100
+	pageItemsMost = 1000
+)
+
+// page returns which part of a list is asked for: the items whose names follow after.
+func (p *params) page() (after string, limit int) {
+	after = p.text("after")
+	switch n := p.uint("limit"); {
+	case n > pageItemsMost:
+		p.fail(badParam("limit", strconv.FormatUint(n, 10), "up to "+strconv.Itoa(pageItemsMost)))
+		return after, 0
+	case n > 0:
+		return after, int(n)
+	}
+	return after, pageItems
+}

@@ -19,6 +19,7 @@ import (
 // acknowledged is lost and nothing that was refused appears, cursors still commit, and the
 // log tells once that it was full and once that it is not any more.
 func TestAFloodIsRefusedAndTold(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -95,6 +95,7 @@ func mustRequest(t *testing.T, url string) *http.Request {
 
 // Nodes of the same token find each other, by another name than the advertised one too.
 func TestNodesOfOneTokenReachEachOther(t *testing.T) {
+	t.Parallel()
 	sites := newSites(t, 3, func(c *Config) { c.Token = sesame })
 	other := strings.Replace(sites[1].url, "127.0.0.1", "localhost", 1)
 	report, err := sites[0].peers.Identify(t.Context(), other, raftnode.Question{})

@@ -34,10 +34,11 @@ type Server struct {
 	metrics     *metrics
 	chains      *chainWatch
 	mux         *http.ServeMux
-	forward     *http.Client // to the leader
-	token       [32]byte     // digest of cfg.Token
-	advertised  string       // where other nodes reach this one
-	hosts       []string     // cfg.Hosts and the node's own advertised one, in lower case
+	forward     *http.Client  // to the leader
+	within      time.Duration // bounds what is passed on without a time of its own
+	token       [32]byte      // digest of cfg.Token
+	advertised  string        // where other nodes reach this one
+	hosts       []string      // cfg.Hosts and the node's own advertised one, in lower case
 	started     time.Time
 	idOfCluster atomic.Pointer[string] // see clusterID
 
@@ -66,7 +67,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, logger: cfg.Logger, mux: http.NewServeMux(), token: digest(cfg.Token), started: time.Now(),
 		streams: make(chan struct{}, cfg.MaxStreams), crossOrigin: http.NewCrossOriginProtection(),
-		scans: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), backups: semaphore.NewWeighted(1)}
+		within: maxExchangeWait + 5*time.Second, scans: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), backups: semaphore.NewWeighted(1)}
 	s.advertised = cfg.Node.Report(raftnode.Question{}).HTTPAddr
 	for _, name := range append(slices.Clone(cfg.Hosts), s.advertised) {
 		s.hosts = append(s.hosts, hostOf(name))

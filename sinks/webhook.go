@@ -6,13 +6,14 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/hex"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,8 +26,8 @@ type WebhookOptions struct {
 	URL     string
 	Group   string
 	Headers http.Header // beside those of the event
-	// Secret signs the body: Ringlog-Signature is "sha256=" and the HMAC-SHA256 in hex.
-	// Empty signs nothing.
+	// Secret signs what is posted, as Standard Webhooks has it; see ParseSecret. Empty signs
+	// nothing.
 	Secret      []byte
 	Concurrency int // connections that are kept; 1
 	Client      *http.Client
@@ -35,7 +36,14 @@ type WebhookOptions struct {
 // Webhook posts each event, as GET /v1/events/{offset} shows it with its delivery, with the
 // headers
 //
-//	Ringlog-Offset, Ringlog-Type, Ringlog-Delivery, Ringlog-Group, Idempotency-Key, Ringlog-Signature
+//	Ringlog-Offset, Ringlog-Type, Ringlog-Delivery, Ringlog-Group, Idempotency-Key
+//
+// and where there is a secret with those of Standard Webhooks (standardwebhooks.com), for
+// which receivers have libraries:
+//
+//	Webhook-Id         what Idempotency-Key has
+//	Webhook-Timestamp  when this attempt was made, in Unix seconds
+//	Webhook-Signature  see Signature
 //
 // An answer of 2xx is success. 408, 425, 429 and 5xx may be better another time, 429 and 503
 // not before their Retry-After. Any other 4xx is final. A redirect is a failure and is not
@@ -47,15 +55,17 @@ type Webhook struct {
 
 // NewWebhook checks the options.
 func NewWebhook(o WebhookOptions) (*Webhook, error) {
+	// neither the URL nor a header's value is shown: both may hold secrets
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("sinks: the webhook %q is not a URL such as https://host/path", o.URL)
+		return nil, errors.New("sinks: the webhook's URL is not one such as https://host/path")
 	}
 	for name, values := range o.Headers {
-		for _, v := range values {
-			if !isToken(name) || strings.ContainsFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-				return nil, fmt.Errorf("sinks: the header %q can not be sent with the value %q", name, v)
-			}
+		if !isToken(name) {
+			return nil, fmt.Errorf("sinks: %q is not the name of a header", name)
+		}
+		if slices.ContainsFunc(values, hasControl) {
+			return nil, fmt.Errorf("sinks: the value of the header %q has a control character", name)
 		}
 	}
 	if o.Client == nil {
@@ -65,6 +75,10 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	o.Client = &own
 	return &Webhook{o, u.Redacted()}, nil
+}
+
+func hasControl(value string) bool {
+	return strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
 // isToken reports a name that a header may have.
@@ -130,15 +144,44 @@ func (w *Webhook) setHeaders(req *http.Request, d *client.Delivery, body []byte)
 		h[name] = values
 	}
 	if len(w.o.Secret) > 0 {
-		h.Set("Ringlog-Signature", Signature(w.o.Secret, body))
+		id, at := idempotencyKey(d), time.Now()
+		h.Set("Webhook-Id", id)
+		h.Set("Webhook-Timestamp", strconv.FormatInt(at.Unix(), 10))
+		h.Set("Webhook-Signature", Signature(w.o.Secret, id, at, body))
 	}
 }
 
-// Signature is what Ringlog-Signature has for a body.
-func Signature(secret, body []byte) string {
+// Signature is what Webhook-Signature has for a body: "v1," and the HMAC-SHA256 in base64 of
+//
+//	ID.TIMESTAMP.BODY
+//
+// so that who has heard a request cannot send it again later, or under another id.
+func Signature(secret []byte, id string, at time.Time, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
+	fmt.Fprintf(mac, "%s.%d.", id, at.Unix())
 	mac.Write(body)
-	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// secretPrefix begins a secret in the form of Standard Webhooks.
+const secretPrefix = "whsec_"
+
+// ParseSecret reads a secret: whsec_ and base64, or any other text, which stands for its bytes.
+// White space around it is left out.
+func ParseSecret(text []byte) ([]byte, error) {
+	text = bytes.TrimSpace(text)
+	if len(text) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	encoded, standard := bytes.CutPrefix(text, []byte(secretPrefix))
+	if !standard {
+		return text, nil
+	}
+	secret, err := base64.StdEncoding.AppendDecode(nil, encoded)
+	if err != nil || len(secret) == 0 {
+		return nil, errors.New("what follows " + secretPrefix + " is not base64")
+	}
+	return secret, nil
 }
 
 // Of an answer's body so much is told, and so much is read so that the connection can be

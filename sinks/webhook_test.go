@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -52,10 +53,14 @@ func TestAWebhookIsPosted(t *testing.T) {
 	}
 	for name, want := range map[string]string{"Content-Type": "application/json", "Ringlog-Offset": "42", "Ringlog-Type": "TRAINING_COMPLETED",
 		"Ringlog-Delivery": "2", "Ringlog-Group": "trainers", "Idempotency-Key": "42-" + d.Hash().String()[:16],
-		"Ringlog-Signature": sinks.Signature([]byte("s3cret"), body), "X-Team": "training", "User-Agent": "mine"} {
+		"Webhook-Id": "42-" + d.Hash().String()[:16], "X-Team": "training", "User-Agent": "mine"} {
 		if v := got.Header.Get(name); v != want {
 			t.Errorf("%s: %q", name, v)
 		}
+	}
+	at, err := strconv.ParseInt(got.Header.Get("Webhook-Timestamp"), 10, 64)
+	if signed := time.Unix(at, 0); err != nil || time.Since(signed).Abs() > time.Hour || got.Header.Get("Webhook-Signature") != sinks.Signature([]byte("s3cret"), got.Header.Get("Webhook-Id"), signed, body) {
+		t.Errorf("%v", got.Header)
 	}
 	var ev struct {
 		Type     string         `json:"type"`
@@ -69,12 +74,34 @@ func TestAWebhookIsPosted(t *testing.T) {
 	}
 }
 
-// The signature is the one that others compute.
+// The signature is the one of the libraries of Standard Webhooks, whose tests have this secret
+// and message. It is bound to the message's id and time.
 func TestSignature(t *testing.T) {
-	// echo -n '{"n":1}' | openssl dgst -sha256 -hmac key
-	const want = "sha256=105f53bf3b432ed2e10c1a2f4f0cdc165d1ecdcf1412664224a905f19651c2b2"
-	if got := sinks.Signature([]byte("key"), []byte(`{"n":1}`)); got != want {
+	secret, err := sinks.ParseSecret([]byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id, body = "msg_p5jXN8AQM9LWM0D4loKWxJek", `{"test": 2432232314}`
+	at := time.Unix(1614265330, 0)
+	const want = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+	if got := sinks.Signature(secret, id, at, []byte(body)); got != want {
 		t.Error(got)
+	}
+	for what, got := range map[string]string{
+		"another time": sinks.Signature(secret, id, at.Add(time.Second), []byte(body)),
+		"another id":   sinks.Signature(secret, id+"x", at, []byte(body)),
+	} {
+		if got == want {
+			t.Errorf("%s has the same signature", what)
+		}
+	}
+	if plain, err := sinks.ParseSecret([]byte(" s3cret \n")); err != nil || string(plain) != "s3cret" {
+		t.Errorf("%q %v", plain, err)
+	}
+	for _, bad := range []string{"", " \n", "whsec_", "whsec_no base64"} {
+		if secret, err := sinks.ParseSecret([]byte(bad)); err == nil || strings.Contains(err.Error(), "no base64") {
+			t.Errorf("%q: %q %v", bad, secret, err)
+		}
 	}
 }
 
@@ -186,14 +213,17 @@ func TestAWebhookRecovers(t *testing.T) {
 	}
 }
 
+// What is wrong is said without the URL and the values of headers, which may hold secrets.
 func TestWebhookOptions(t *testing.T) {
 	for name, o := range map[string]sinks.WebhookOptions{
 		"no URL": {}, "no scheme": {URL: "host/path"}, "another scheme": {URL: "ftp://host/"}, "no host": {URL: "http:///x"},
-		"a header name":  {URL: "http://h/", Headers: http.Header{"a b": {"1"}}},
-		"a header value": {URL: "http://h/", Headers: http.Header{"a": {"1\r\nb: 2"}}},
+		"no such port":   {URL: "http://user:hidden@h:port/?key=hidden"},
+		"a password":     {URL: "gopher://user:hidden@h/?key=hidden"},
+		"a header name":  {URL: "http://h/", Headers: http.Header{"a b": {"hidden"}}},
+		"a header value": {URL: "http://h/", Headers: http.Header{"Authorization": {"Bearer hidden\r\nb: 2"}}},
 	} {
-		if _, err := sinks.NewWebhook(o); err == nil {
-			t.Errorf("%s was accepted", name)
+		if _, err := sinks.NewWebhook(o); err == nil || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func globalFlags() []cli.Flag {
 			Value: "linearizable"},
 		&cli.DurationFlag{Name: "timeout", Usage: "how long a command may take; streams are bounded per attempt", Value: defaultTimeout,
 			EnvVars: []string{"RINGLOG_TIMEOUT"}},
-		&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the cluster token (or RINGRIFT_CLUSTER_AUTH_TOKEN)", EnvVars: []string{"RINGLOG_TOKEN_FILE"}},
+		&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the cluster token (or RINGRIFT_CLUSTER_AUTH_TOKEN)", EnvVars: []string{tokenFileVariable}},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FORMAT` of the output: text, or json with one object a line", Value: "text",
 			EnvVars: []string{"RINGLOG_OUTPUT"}},
 		&cli.BoolFlag{Name: "json", Usage: "the same as -o json"},

@@ -81,12 +81,33 @@ func cursorPath(name string, rest ...string) string {
 	return "/v1/cursors/" + url.PathEscape(name) + strings.Join(rest, "")
 }
 
-func (sh *shell) cursors(ctx context.Context) ([]cursorInfo, error) {
-	var answer struct {
-		Cursors []cursorInfo `json:"cursors"`
+// cursors reads all pages with ask. Of the first it asks nothing that an older node, which
+// answers with all cursors, would refuse.
+func cursors(ask func(query url.Values, into any) error) (all []cursorInfo, err error) {
+	for query := (url.Values{}); ; query.Set("limit", "1000") {
+		var page struct {
+			Cursors []cursorInfo `json:"cursors"`
+			Next    string       `json:"next"`
+		}
+		if err := ask(query, &page); err != nil {
+			return nil, err
+		}
+		if all = append(all, page.Cursors...); page.Next == "" {
+			return all, nil
+		}
+		query.Set("after", page.Next)
 	}
-	err := sh.fetch(ctx, "/v1/cursors", &answer)
-	return answer.Cursors, err
+}
+
+// cursorsOf returns the cursors as one node knows them.
+func (sh *shell) cursorsOf(ctx context.Context, node string) ([]cursorInfo, error) {
+	return cursors(func(query url.Values, into any) error { return sh.ask(ctx, node, "/v1/cursors?"+query.Encode(), into) })
+}
+
+func (sh *shell) cursors(ctx context.Context) ([]cursorInfo, error) {
+	return cursors(func(query url.Values, into any) error {
+		return sh.call(ctx, http.MethodGet, "/v1/cursors", query, nil, into)
+	})
 }
 
 func listCursors(ctx context.Context, sh *shell) error {

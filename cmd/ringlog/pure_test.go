@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -275,5 +277,28 @@ func TestDigestsAreComparedAtTheNewestCommonIndex(t *testing.T) {
 		if f := judgeDigests(c.at, 3); f.OK != c.ok {
 			t.Errorf("%s: %+v", c.name, f)
 		}
+	}
+}
+
+// All pages of a list are read, and the first request is one that an older node takes.
+func TestAllPagesOfCursorsAreRead(t *testing.T) {
+	pages := map[string]string{
+		"":                     `{"cursors":[{"name":"a"},{"name":"b c"}],"next":"b c","cursors_total":4}`,
+		"after=b+c&limit=1000": `{"cursors":[{"name":"d"}],"next":"d","cursors_total":4}`,
+		"after=d&limit=1000":   `{"cursors":[{"name":"e"}],"cursors_total":4}`,
+	}
+	list, err := cursors(func(query url.Values, into any) error {
+		page, known := pages[query.Encode()]
+		if !known {
+			return fmt.Errorf("asked for %q", query.Encode())
+		}
+		return json.Unmarshal([]byte(page), into)
+	})
+	names := ""
+	for _, c := range list {
+		names += c.Name + ","
+	}
+	if err != nil || names != "a,b c,d,e," {
+		t.Errorf("%s %v", names, err)
 	}
 }

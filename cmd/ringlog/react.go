@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"math"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,8 +36,9 @@ type reactOptions struct {
 	count       uint64
 	untilEnd    bool
 
-	command []string
-	webhook sinks.WebhookOptions
+	command   []string
+	passToken bool
+	webhook   sinks.WebhookOptions
 }
 
 func reactCommand(sh *shell) *cli.Command {
@@ -68,7 +69,8 @@ func reactCommand(sh *shell) *cli.Command {
 			&cli.BoolFlag{Name: "until-end", Usage: "end when all is settled that is in the log now"},
 			&cli.StringFlag{Name: "webhook", Usage: "post each event as JSON to `URL` instead of running a command"},
 			&cli.StringSliceFlag{Name: "header", Usage: "with --webhook: send this header, `NAME=VALUE` (repeat)"},
-			&cli.StringFlag{Name: "secret-file", Usage: "with --webhook: sign the body with the secret in `FILE`, in Ringlog-Signature: sha256=HMAC"},
+			&cli.StringFlag{Name: "secret-file", Usage: "with --webhook: sign as Standard Webhooks has it, with the secret in `FILE`"},
+			&cli.BoolFlag{Name: "pass-token", Usage: "let COMMAND have the cluster token, so that it can publish where one is needed"},
 		),
 		Action: func(c *cli.Context) error {
 			o, err := reactOptionsOf(c)
@@ -89,7 +91,7 @@ func reactOptionsOf(c *cli.Context) (o reactOptions, err error) {
 	o = reactOptions{group: c.String("group"), concurrency: c.Int("concurrency"), timeout: c.Duration("timeout"), retries: c.Int("retries"),
 		backoff: c.Duration("backoff"), ackWait: c.Duration("ack-wait"), maxDeliver: c.Uint64("max-deliver"), drain: c.Duration("drain"),
 		breaker: breaker.Config{Failures: c.Int("breaker-failures"), OpenFor: c.Duration("breaker-reset"), Off: c.Int("breaker-failures") == 0},
-		record:  c.Bool("record"), count: c.Uint64("n"), untilEnd: c.Bool("until-end"), command: c.Args().Slice()}
+		record:  c.Bool("record"), count: c.Uint64("n"), untilEnd: c.Bool("until-end"), command: c.Args().Slice(), passToken: c.Bool("pass-token")}
 	if o.own = o.group == ""; o.own {
 		o.group = newOwnName()
 	}
@@ -124,8 +126,8 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 	o.webhook = sinks.WebhookOptions{URL: c.String("webhook"), Group: o.group, Concurrency: o.concurrency, Headers: http.Header{}}
 	for _, h := range c.StringSlice("header") {
 		name, value, ok := strings.Cut(h, "=")
-		if !ok {
-			return usagef("--header %q: use NAME=VALUE", h)
+		if !ok { // it is not shown: it may hold a secret
+			return usagef("--header: one of them has no =, use NAME=VALUE")
 		}
 		o.webhook.Headers.Add(name, value)
 	}
@@ -134,8 +136,8 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 		if err != nil {
 			return usagef("--secret-file: %w", err)
 		}
-		if o.webhook.Secret = bytes.TrimSpace(raw); len(o.webhook.Secret) == 0 {
-			return usagef("--secret-file %s: it is empty", file)
+		if o.webhook.Secret, err = sinks.ParseSecret(raw); err != nil {
+			return usagef("--secret-file %s: %w", file, err)
 		}
 	}
 	return nil
@@ -156,6 +158,8 @@ func (o *reactOptions) validate(c *cli.Context) error {
 		return usagef("--webhook and the command %q exclude each other", o.command[0])
 	case !hooked && len(o.command) == 0:
 		return usagef("react needs a command, such as ringlog react --type TRAINING_COMPLETED -- ./evaluate.sh, or --webhook URL")
+	case hooked && o.passToken:
+		return usagef("--pass-token is for a command, and --webhook runs none")
 	case !hooked && (c.IsSet("header") || c.IsSet("secret-file")):
 		return usagef("--header and --secret-file need --webhook")
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:
@@ -183,19 +187,29 @@ func (o *reactOptions) sink(sh *shell) (sink sinks.Sink, closeSink func(), err e
 		}
 		return w, w.Close, nil
 	}
-	command, err := sinks.NewCommand(sinks.CommandOptions{Args: o.command, Group: o.group, Env: sh.childEnvironment(), Output: sh.reactLine(o.concurrency)})
+	command, err := sinks.NewCommand(sinks.CommandOptions{Args: o.command, Group: o.group, Env: sh.childEnvironment(o.passToken), Output: sh.reactLine(o.concurrency)})
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
 	return command, func() {}, nil
 }
 
-// childEnvironment is this process's, and the way to the cluster, so that a command can
-// publish to it.
-func (sh *shell) childEnvironment() []string {
-	env := append(os.Environ(), "RINGLOG_ENDPOINTS="+strings.Join(sh.endpoints, ","))
-	if sh.tokenFile != "" {
-		env = append(env, "RINGLOG_TOKEN_FILE="+sh.tokenFile)
+// Where programs look for the cluster token.
+const (
+	tokenVariable     = "RINGRIFT_CLUSTER_AUTH_TOKEN"
+	tokenFileVariable = "RINGLOG_TOKEN_FILE"
+)
+
+// childEnvironment is this process's with the cluster's endpoints. The cluster token is for the
+// program that was given it: a command gets it, or the name of its file, where that is wanted.
+func (sh *shell) childEnvironment(withToken bool) []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == tokenFileVariable || name == tokenVariable && !withToken
+	})
+	env = append(env, "RINGLOG_ENDPOINTS="+strings.Join(sh.endpoints, ","))
+	if withToken && sh.tokenFile != "" {
+		env = append(env, tokenFileVariable+"="+sh.tokenFile)
 	}
 	return env
 }

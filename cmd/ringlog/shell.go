@@ -81,7 +81,7 @@ func (sh *shell) configure(c *cli.Context) error {
 		return usagef("--consistency %q: use local or linearizable", s)
 	}
 	sh.tokenFile = c.String("token-file")
-	sh.token, err = readToken(sh.tokenFile, sh.getenv("RINGRIFT_CLUSTER_AUTH_TOKEN"))
+	sh.token, err = readToken(sh.tokenFile, sh.getenv(tokenVariable))
 	return err
 }
 

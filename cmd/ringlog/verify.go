@@ -288,12 +288,9 @@ func take(h hash.Hash) string {
 func (sh *shell) compareCursors(ctx context.Context, urls []string) finding {
 	return settle(ctx, func(ctx context.Context) finding {
 		answers := askAll(ctx, urls, func(ctx context.Context, url string) (string, error) {
-			var list struct {
-				Cursors []cursorInfo `json:"cursors"`
-			}
-			err := sh.ask(ctx, url, "/v1/cursors", &list)
+			list, err := sh.cursorsOf(ctx, url)
 			var parts []string
-			for _, c := range list.Cursors {
+			for _, c := range list {
 				parts = append(parts, fmt.Sprintf("%q at %d, generation %d", c.Name, c.Committed, c.Generation))
 			}
 			return strings.Join(parts, "; "), err

@@ -1877,6 +1877,8 @@ func (x *GetCursorResponse) GetCursor() *Cursor {
 
 type ListCursorsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	After         string                 `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`  // the next of the page before
+	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"` // cursors of a page, up to 1000; 0 is 1000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1911,9 +1913,25 @@ func (*ListCursorsRequest) Descriptor() ([]byte, []int) {
 	return file_ringlog_v1_ringlog_proto_rawDescGZIP(), []int{24}
 }
 
+func (x *ListCursorsRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListCursorsRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 type ListCursorsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cursors       []*Cursor              `protobuf:"bytes,1,rep,name=cursors,proto3" json:"cursors,omitempty"`
+	Cursors       []*Cursor              `protobuf:"bytes,1,rep,name=cursors,proto3" json:"cursors,omitempty"` // by name
+	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`       // ask again with after = next for more; empty with the last page
+	Total         uint64                 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1953,6 +1971,20 @@ func (x *ListCursorsResponse) GetCursors() []*Cursor {
 		return x.Cursors
 	}
 	return nil
+}
+
+func (x *ListCursorsResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+func (x *ListCursorsResponse) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
 }
 
 type DeleteCursorRequest struct {
@@ -3978,10 +4010,14 @@ const file_ringlog_v1_ringlog_proto_rawDesc = "" +
 	"\x10GetCursorRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
 	"\x11GetCursorResponse\x12*\n" +
-	"\x06cursor\x18\x01 \x01(\v2\x12.ringlog.v1.CursorR\x06cursor\"\x14\n" +
-	"\x12ListCursorsRequest\"C\n" +
+	"\x06cursor\x18\x01 \x01(\v2\x12.ringlog.v1.CursorR\x06cursor\"@\n" +
+	"\x12ListCursorsRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\"m\n" +
 	"\x13ListCursorsResponse\x12,\n" +
-	"\acursors\x18\x01 \x03(\v2\x12.ringlog.v1.CursorR\acursors\")\n" +
+	"\acursors\x18\x01 \x03(\v2\x12.ringlog.v1.CursorR\acursors\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\x04R\x05total\")\n" +
 	"\x13DeleteCursorRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x16\n" +
 	"\x14DeleteCursorResponse\"?\n" +

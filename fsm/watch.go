@@ -1,0 +1,84 @@
+package fsm
+
+import (
+	"slices"
+	"sync"
+)
+
+// CursorWatch learns of entries that move what certain cursors have committed, or remove
+// one of these cursors. Entries that touch other cursors cost it nothing.
+type CursorWatch struct {
+	watches *cursorWatches
+	names   []string
+	moved   chan struct{} // holds an element since the last receive after which one moved
+}
+
+// Moved receives after a change; several changes may be received as one.
+func (w *CursorWatch) Moved() <-chan struct{} { return w.moved }
+
+// Close ends the watch.
+func (w *CursorWatch) Close() { w.watches.remove(w) }
+
+// cursorWatches are the watches under way, by cursor.
+type cursorWatches struct {
+	mu     sync.Mutex
+	byName map[string][]*CursorWatch
+}
+
+// WatchCursors watches cursors, each named once, from now on. Whoever looks at them after
+// this call and then waits for Moved misses no change. The watch has to be closed.
+func (m *Machine) WatchCursors(names []string) *CursorWatch {
+	w := &CursorWatch{watches: &m.watches, names: slices.Clone(names), moved: make(chan struct{}, 1)}
+	w.watches.mu.Lock()
+	defer w.watches.mu.Unlock()
+	if w.watches.byName == nil {
+		w.watches.byName = map[string][]*CursorWatch{}
+	}
+	for _, name := range w.names {
+		w.watches.byName[name] = append(w.watches.byName[name], w)
+	}
+	return w
+}
+
+func (ws *cursorWatches) remove(w *CursorWatch) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, name := range w.names {
+		left := slices.DeleteFunc(ws.byName[name], func(other *CursorWatch) bool { return other == w })
+		if len(left) == 0 {
+			delete(ws.byName, name)
+		} else {
+			ws.byName[name] = left
+		}
+	}
+}
+
+// notify wakes who watches one of these cursors.
+func (ws *cursorWatches) notify(names []string) {
+	if len(names) == 0 {
+		return
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, name := range names {
+		wake(ws.byName[name])
+	}
+}
+
+// notifyAll wakes everybody: the state became another one.
+func (ws *cursorWatches) notifyAll() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, list := range ws.byName {
+		wake(list)
+	}
+}
+
+func wake(list []*CursorWatch) {
+	for _, w := range list {
+		select {
+		case w.moved <- struct{}{}:
+		default: // it has not looked since the change before
+		}
+	}
+}

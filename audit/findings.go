@@ -110,7 +110,7 @@ func (c *Computed) judgeOrphan(o event.OrphanEvent) Finding {
 	if o.Note != "" {
 		f.Says += " (" + o.Note + ")"
 	}
-	// A declared subscription contradicts the finding, whoever emits the event.
+	// A declared subscription contradicts the finding, even if nobody emits the event.
 	switch {
 	case len(e.Subscribers) > 0:
 		f.Verdict, f.Because, f.Evidence = Contradicted, "it is subscribed to", c.wireWords(e, e.Subscribers)

@@ -69,7 +69,7 @@ func choose(flows []event.Flow, events []Event, only string) (chosen []event.Flo
 		flow event.Flow
 		at   map[int]bool // indexes of events that are its stages
 	}
-	// Which events are stages of which flow.
+	// Find the events that are stages of each flow.
 	var all []touched
 	for _, f := range flows {
 		t := touched{f, map[int]bool{}}

@@ -16,8 +16,8 @@ var ErrOtherType = errors.New("the event is of another type")
 // ErrNotSet reports that a field is not set.
 var ErrNotSet = errors.New("the field is not set")
 
-// MismatchError reports that fields of a payload are not of the type that the catalogue has for them, of which the log
-// warns their producer without refusing the event. All other fields were read, and Extra holds the values of these.
+// MismatchError reports that fields of a payload are not of the type that the catalogue has for them. The log warns
+// the producer of such an event and accepts it. All other fields were read, and Extra holds the values of these.
 type MismatchError struct {
 	Type   event.Type
 	Fields []string // their names in JSON
@@ -28,9 +28,10 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("emit: payload of %s: not of the catalogue's type: %s", e.Type, strings.Join(e.Fields, ", "))
 }
 
-// Decode reads the payload of an event, as in Decode[TrainingCompleted](ev). It reads null as not set and 3.0 as the
-// integer 3; numbers in an any are a json.Number, so that no digit is lost (see As). If the error is a *MismatchError, the
-// payload is valid except for the fields that it names. An event of another type gives an error that wraps ErrOtherType.
+// Decode reads the payload of an event, as in Decode[TrainingCompleted](ev). It reads null as not set and 3.0 as
+// the integer 3; numbers in an any are a json.Number, so that no digit is lost (see As). If the error is a
+// *MismatchError, the payload is valid except for the fields that it names. An event of another type gives an error
+// that wraps ErrOtherType.
 //
 // An event of a reserved type that is Foreign was sent by a client, and its payload may be anything.
 func Decode[P Payload](ev event.Event) (P, error) {

@@ -1,5 +1,5 @@
-// Package emit holds one payload struct for each event type of the catalogue, named as the constant of the type, so that
-// a producer can misspell neither a type nor a field.
+// Package emit holds one payload struct for each event type of the catalogue, named as the constant of the type, so
+// that a producer can misspell neither a type nor a field.
 //
 //	res, err := emit.Publish(ctx, c, emit.TrainingCompleted{ // c is a *client.Client, or anything that publishes
 //		ConfigKey: "hex8_2p",
@@ -13,16 +13,17 @@
 //
 // It promises:
 //
-//   - A field that is not set is not sent. Strings (paths too) and times are values, and the empty one means not set: to a
-//     reader it says no more than its absence. Integers, numbers and booleans are pointers, because 0 and false do mean
-//     something: StallCount: new(int64(0)) is sent. A field whose type the catalogue does not know is an any, and
-//     anything but nil is sent, 0, "" and false too.
-//   - Members that the catalogue does not list are in Extra, in both directions: nothing of a payload is lost. Extra may
-//     also name a listed field that is not set otherwise, to send null, "" or a value of another type. Giving a field
-//     twice is an error.
+//   - A field that is not set is not sent. Strings (paths too) and times are values, and the empty one means not
+//     set: to a reader it says no more than its absence. Integers, numbers and booleans are pointers, because 0 and
+//     false do mean something: StallCount: new(int64(0)) is sent. A field whose type the catalogue does not know is
+//     an any, and anything but nil is sent, 0, "" and false too.
+//   - Members that the catalogue does not list are in Extra, in both directions: nothing of a payload is lost.
+//     Extra may also name a listed field that is not set otherwise, to send null, "" or a value of another type.
+//     Giving a field twice is an error.
 //   - A payload without Extra passes a strict gate without a warning.
 //
-// Types that only the cluster emits (LEADER_*, QUORUM_*, …) have a payload to be read. The log refuses to publish them.
+// Types that only the cluster emits (LEADER_*, QUORUM_*, …) have a payload to be read. The log refuses to publish
+// them.
 package emit
 
 import (
@@ -45,8 +46,8 @@ type Payload interface {
 // Extra holds the members of a payload that its struct does not list.
 type Extra map[string]any
 
-// MarshalJSON fails: encoding/json alone would put the members of Extra in the wrong place. Publish and Event do not use
-// it.
+// MarshalJSON fails: encoding/json alone would put the members of Extra in the wrong place. Publish and Event do
+// not use it.
 func (Extra) MarshalJSON() ([]byte, error) {
 	return nil, errors.New("emit: encoding/json cannot encode a payload with Extra; use emit.Publish or emit.Event")
 }
@@ -62,8 +63,8 @@ type PublishFunc[R any] func(ctx context.Context, ev event.Event) (R, error)
 // Publish calls the function.
 func (f PublishFunc[R]) Publish(ctx context.Context, ev event.Event) (R, error) { return f(ctx, ev) }
 
-// Publish publishes a payload as an event of its type. A payload that cannot be encoded is refused here; all other errors
-// are the publisher's.
+// Publish publishes a payload as an event of its type. A payload that cannot be encoded is refused here; all other
+// errors are the publisher's.
 func Publish[R any](ctx context.Context, to Publisher[R], p Payload, opts ...Option) (R, error) {
 	ev, err := Event(p, opts...)
 	if err != nil {

@@ -108,8 +108,8 @@ func survives(t *rapid.T, of reflect.Type) {
 	}
 }
 
-// Each payload struct has the name of its type's constant, and its empty payload passes the strict gate unless the type is
-// reserved.
+// Each payload struct has the name of its type's constant, and its empty payload passes the strict gate unless the
+// type is reserved.
 func TestEveryPayloadIsOfItsType(t *testing.T) {
 	for _, p := range payloads() {
 		ev, err := Event(p, WithSource("trainer-3"))

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Timestamp is a time in a payload. It is sent as the platform's daemons send it, as the result of Python's time.time():
-// seconds since 1970 as a float, which today has a resolution of a quarter of a microsecond. RFC 3339 is read as well.
-// The zero Timestamp is not set.
+// Timestamp is a time in a payload. It is sent as the platform's daemons send it, as the result of Python's
+// time.time(): seconds since 1970 as a float, which today has a resolution of a quarter of a microsecond. RFC 3339
+// is read as well. The zero Timestamp is not set.
 type Timestamp struct{ time.Time }
 
 // At returns a time as a Timestamp.

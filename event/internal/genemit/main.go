@@ -1,5 +1,5 @@
-// Command genemit writes the payload structs of package event/emit from the built-in catalogue. It runs in the folder of
-// that package, by go generate.
+// Command genemit writes the payload structs of package event/emit from the built-in catalogue. It runs in the
+// folder of that package, by go generate.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package goname turns names of the catalogue into Go names. It promises that the generators agree on them: the constant
-// of a type in package event, and the payload struct of the same name in package emit.
+// Package goname turns names of the catalogue into Go names. It promises that the generators agree on them: the
+// constant of a type in package event, and the payload struct of the same name in package emit.
 package goname
 
 import (

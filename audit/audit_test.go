@@ -159,8 +159,8 @@ func TestTheVerdicts(t *testing.T) {
 		FindingDead:   "CLUSTER_STATUS_CHANGED REGRESSION_DETECTED TRAINING_PROGRESS",
 		FindingCount:  "health_manager training_coordinator selfplay_scheduler curriculum_integration",
 	} {
-		if told := strings.Join(contradicted[kind], " "); told != names {
-			t.Errorf("%s: contradicted are %s, not %s", kind, told, names)
+		if got := strings.Join(contradicted[kind], " "); got != names {
+			t.Errorf("%s: contradicted are %s, not %s", kind, got, names)
 		}
 	}
 }

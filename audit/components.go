@@ -9,17 +9,23 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// components brings the spellings of a component (class, module file, place in a
-// file) to one name: the coordinator's, else the module's, else as it is written.
+// components maps the spellings of a component (class, module file, place in a file) to one name: the coordinator's,
+// else the module's, else the spelling itself.
 type components struct {
 	known    map[string]string   // class or name to name
 	modules  map[string]string   // module to name: task_coordinator.py is not the coordinator of that name
-	spelt    map[string][]string // name to spellings met
+	spelt    map[string][]string // name to the spellings seen
 	registry map[string]event.Coordinator
 }
 
 func newComponents(d *Declarations) components {
-	c := components{known: map[string]string{}, modules: map[string]string{}, spelt: map[string][]string{}, registry: map[string]event.Coordinator{}}
+	c := components{
+		known:    map[string]string{},
+		modules:  map[string]string{},
+		spelt:    map[string][]string{},
+		registry: map[string]event.Coordinator{},
+	}
+	// The registry comes second, since a coordinator's own name and class take precedence.
 	for spelt, name := range d.Components {
 		c.known[spelt] = name
 	}
@@ -36,7 +42,7 @@ func newComponents(d *Declarations) components {
 	return c
 }
 
-// canonical returns a component's one name, and remembers the spelling.
+// canonical returns the name of a component, and remembers the spelling.
 func (c components) canonical(written string) string {
 	name, spelt := c.look(written)
 	if !slices.Contains(c.spelt[name], spelt) {
@@ -45,6 +51,7 @@ func (c components) canonical(written string) string {
 	return name
 }
 
+// look returns the name of a component and its spelling, without the directory and the line of a place.
 func (c components) look(written string) (name, spelt string) {
 	if module := moduleOf(written); module != "" {
 		return cmp.Or(c.modules[module], c.known[module], module), module + ".py"
@@ -52,8 +59,8 @@ func (c components) look(written string) (name, spelt string) {
 	return cmp.Or(c.known[written], c.modules[written], written), written
 }
 
-// moduleOf takes the module out of app/coordination/event_router.py:17 or cluster/sync.py
-// (re-export); "" where there is none.
+// moduleOf returns the module in app/coordination/event_router.py:17 or cluster/sync.py (re-export), "" if there is
+// none.
 func moduleOf(written string) string {
 	file, _, _ := strings.Cut(written, " ")
 	file, _, _ = strings.Cut(path.Base(file), ":")

@@ -7,12 +7,12 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Basis says on what a Wire rests.
+// Basis is the source of a Wire.
 type Basis string
 
-// What is declared, then what a running cluster shows.
+// Declarations first, then evidence of a running cluster.
 const (
-	OwnList      Basis = "own_list"      // the subscriptions that a coordinator's list names
+	OwnList      Basis = "own_list"      // the list of subscriptions of a coordinator
 	HandlerIndex Basis = "handler_index" // the reference's index of handlers
 	Runbook      Basis = "runbook"       // the runbook's tables
 	Architecture Basis = "architecture"  // the architecture document's table
@@ -27,15 +27,15 @@ const (
 
 // Wire ties one component to one type.
 type Wire struct {
-	Component string   `json:"component"` // the coordinator or module, under one name however it was spelt
+	Component string   `json:"component"` // the coordinator or module, by its one name
 	Basis     Basis    `json:"basis"`
-	Pattern   string   `json:"pattern,omitempty"` // what was subscribed to, where that is not the type's name
+	Pattern   string   `json:"pattern,omitempty"` // the text of the subscription, if it is not the type's name
 	Places    []string `json:"places,omitempty"`  // file:line of an emitter
-	Events    uint64   `json:"events,omitempty"`  // how many of them are in the log
+	Events    uint64   `json:"events,omitempty"`  // how many events are in the log
 }
 
-// Declarations are what the platform's documents declare of its wiring. What they
-// found to be wrong with it is not among it: see Recorded.
+// Declarations are what the platform's documents declare about its wiring. The faults that they list are not part of
+// it: see Recorded.
 type Declarations struct {
 	Types        []*event.Definition // the platform's, the registered ones and the cluster's own
 	Mentioned    []*event.Definition // names that the documents use and do not define
@@ -49,36 +49,43 @@ type Declarations struct {
 	Spellings    Spellings
 }
 
-// Spellings tells which type a name stands for, and which ones it is close to.
+// Spellings finds the type that a name means, and the types closest to it. *event.Catalogue implements it.
 type Spellings interface {
 	Resolve(name string) (event.Resolved, bool)
 	Nearest(name string, n int) []string
 }
 
-// Declared takes the declarations out of a catalogue.
+// Declared returns the declarations of a catalogue.
 func Declared(c *event.Catalogue) *Declarations {
 	w := c.Wiring()
 	return &Declarations{
-		Types: slices.Concat(c.Definitions(), c.Own()), Mentioned: c.Mentioned(),
-		Coordinators: c.Coordinators(), Handlers: w.HandlerIndex, Runbook: w.RunbookWiring, Architecture: w.ArchitectureWiring,
-		Flows: c.Flows(), Critical: w.CriticalSubscriptions.Events, Components: w.ComponentNames, Spellings: c,
+		Types:        slices.Concat(c.Definitions(), c.Own()),
+		Mentioned:    c.Mentioned(),
+		Coordinators: c.Coordinators(),
+		Handlers:     w.HandlerIndex,
+		Runbook:      w.RunbookWiring,
+		Architecture: w.ArchitectureWiring,
+		Flows:        c.Flows(),
+		Critical:     w.CriticalSubscriptions.Events,
+		Components:   w.ComponentNames,
+		Spellings:    c,
 	}
 }
 
-// wire is a Wire on its way to its type, or, with a pattern of several, to all of
-// those.
+// wire is a Wire with its type, or with a pattern that chooses types.
 type wire struct {
-	event event.Type // "" where the pattern chooses
+	event event.Type // "" if Pattern chooses
 	Wire
 }
 
-// emitters are the declared ones. A test emits nothing that anybody could hear.
+// emitters returns the declared emitters. An emitter in a test does not count: no process receives its events.
 func (d *Declarations) emitters(names components) (list []wire) {
 	add := func(t event.Type, component string, basis Basis, places ...string) {
 		if t != "" && !isEverybody(component) {
 			list = append(list, wire{t, Wire{Component: names.canonical(component), Basis: basis, Places: places}})
 		}
 	}
+	// The documents' tables and drawings.
 	for _, r := range d.Runbook {
 		add(r.Event, r.Emitter, Runbook)
 	}
@@ -90,6 +97,7 @@ func (d *Declarations) emitters(names components) (list []wire) {
 			add(e.Event, e.From, Drawing)
 		}
 	}
+	// The definitions: of a registered type all emitters, of any other those with a place in the source.
 	for _, def := range slices.Concat(d.Types, d.Mentioned) {
 		for _, written := range def.Emitters {
 			switch {
@@ -103,14 +111,15 @@ func (d *Declarations) emitters(names components) (list []wire) {
 	return list
 }
 
-// subscribers are the declared ones. Those that the platform's definitions name are
-// left out: what is not in the lists and tables here as well came from findings.
+// subscribers returns the declared subscribers. Those in the platform's definitions are left out: one that is not
+// in the lists and tables below either was copied from a finding.
 func (d *Declarations) subscribers(names components) (list []wire) {
 	add := func(t event.Type, component string, basis Basis, pattern string) {
 		if !isEverybody(component) {
 			list = append(list, wire{t, Wire{Component: names.canonical(component), Basis: basis, Pattern: pattern}})
 		}
 	}
+	// The coordinators' own lists and the handler index.
 	for _, c := range d.Coordinators {
 		for _, t := range c.SubscribedEvents {
 			add(t, c.Name, OwnList, "")
@@ -124,18 +133,7 @@ func (d *Declarations) subscribers(names components) (list []wire) {
 			add("", h.Module, HandlerIndex, p)
 		}
 	}
-	d.tableSubscribers(add)
-	for _, def := range d.Types {
-		if def.Status == event.StatusRegistered {
-			for _, written := range def.Subscribers {
-				add(def.Name, written, Registered, "")
-			}
-		}
-	}
-	return list
-}
-
-func (d *Declarations) tableSubscribers(add func(event.Type, string, Basis, string)) {
+	// The documents' tables and drawings.
 	for _, r := range d.Runbook {
 		for _, s := range r.Subscribers {
 			add(r.Event, s, Runbook, "")
@@ -153,9 +151,18 @@ func (d *Declarations) tableSubscribers(add func(event.Type, string, Basis, stri
 			}
 		}
 	}
+	// Types that were registered at run time: their definitions are declarations.
+	for _, def := range d.Types {
+		if def.Status == event.StatusRegistered {
+			for _, written := range def.Subscribers {
+				add(def.Name, written, Registered, "")
+			}
+		}
+	}
+	return list
 }
 
-// isEverybody reports whether a table's cell names no component.
+// isEverybody reports whether the cell of a table names no particular component.
 func isEverybody(cell string) bool { return cell == "" || cell == "All" || cell == "multiple" }
 
 // isPlace reports whether an emitter is a place in a source file, such as

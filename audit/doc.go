@@ -1,20 +1,18 @@
-// Package audit tells who emits what and who listens to it: orphan events, dead
-// subscriptions, unknown names and spellings that drift apart. It is pure: it knows
-// the catalogue and what it is handed of a running cluster, and reads nothing.
+// Package audit reports who emits which event and who subscribes to it: orphan events, dead subscriptions, unknown
+// names and spellings that drift apart. It is pure: it knows the catalogue and the evidence that a running cluster
+// hands it, and reads nothing.
 //
 // It promises:
 //
-//   - Its lists are computed from what is declared (Declarations: who emits, the
-//     coordinators' own lists, handler index, runbook and architecture tables) and from
-//     Evidence (types in the log, filters of cursors, subscriptions of clients). The
-//     findings that the platform's own audit recorded have no part in that: they are
-//     of another type, Recorded, which only Judge reads.
+//   - Its lists are computed from declarations (Declarations: emitters, the coordinators' own lists, handler index,
+//     runbook and architecture tables) and from Evidence (types in the log, filters of cursors, subscriptions of
+//     clients). The findings that the platform's own audit recorded have no part in them: they are of another type,
+//     Recorded, which only Judge reads.
 //
 //   - Every name is in exactly one class, and the totals add up.
 //
-//   - A recorded finding is confirmed only where the computed lists have it,
-//     contradicted only where a declaration says otherwise, which is then named, and
-//     not derivable where what it rests on stands in the finding alone.
+//   - A recorded finding is confirmed only if the computed lists have it, contradicted only if a declaration says
+//     otherwise, which is then named, and not derivable if nothing but the finding itself supports it.
 //
 //   - Equal input gives equal bytes in every format.
 //

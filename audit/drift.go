@@ -13,8 +13,8 @@ import (
 // Drift is one thing under several names.
 type Drift struct {
 	Kind   string   `json:"kind"`             // one of the Drift constants
-	Names  []string `json:"names"`            // the spellings, the recommended one first where there is one
-	InUse  []string `json:"in_use,omitempty"` // who uses another than the recommended one
+	Names  []string `json:"names"`            // the spellings, the recommended one first if there is one
+	InUse  []string `json:"in_use,omitempty"` // the components that use another than the recommended one
 	Detail string   `json:"detail"`
 }
 
@@ -22,15 +22,18 @@ type Drift struct {
 const (
 	DriftValue     = "value"     // a value that is not the lower-cased name
 	DriftAlias     = "alias"     // a former name of a type
-	DriftWritten   = "written"   // a declaration or a subscription that names a type by something else than its name
-	DriftSpelling  = "spelling"  // names that differ in the form of their words alone
+	DriftWritten   = "written"   // a declaration or a subscription that does not name a type by its name
+	DriftSpelling  = "spelling"  // names that differ only in the form of their words
 	DriftEnding    = "ending"    // _COMPLETE where the convention is _COMPLETED
 	DriftComponent = "component" // a component under several names
 	DriftField     = "field"     // payload fields that seem to be one
 )
 
+// drift collects all kinds, sorted.
 func (b *book) drift() []Drift {
-	list := slices.Concat(b.valueDrift(), b.aliasDrift(), b.writtenDrift(), b.spellingDrift(), b.componentDrift(), fieldDrift(b.declared.Types))
+	list := slices.Concat(
+		b.valueDrift(), b.aliasDrift(), b.writtenDrift(), b.spellingDrift(), b.componentDrift(),
+		fieldDrift(b.declared.Types))
 	slices.SortStableFunc(list, func(x, y Drift) int {
 		return cmp.Or(cmp.Compare(x.Kind, y.Kind), slices.Compare(x.Names, y.Names))
 	})
@@ -40,28 +43,37 @@ func (b *book) drift() []Drift {
 	return list
 }
 
+// valueDrift finds values that are not the lower-cased name, and names that end in _COMPLETE.
 func (b *book) valueDrift() (list []Drift) {
 	for _, d := range b.declared.Types {
 		if d.Value != strings.ToLower(string(d.Name)) {
-			list = append(list, Drift{Kind: DriftValue, Names: []string{string(d.Name), d.Value}, Detail: "the value is not the lower-cased name"})
+			names := []string{string(d.Name), d.Value}
+			list = append(list, Drift{Kind: DriftValue, Names: names, Detail: "the value is not the lower-cased name"})
 		}
 		if strings.HasSuffix(string(d.Name), "_COMPLETE") {
-			list = append(list, Drift{Kind: DriftEnding, Names: []string{string(d.Name)}, Detail: "other types end in _COMPLETED"})
+			names := []string{string(d.Name)}
+			list = append(list, Drift{Kind: DriftEnding, Names: names, Detail: "other types end in _COMPLETED"})
 		}
 	}
 	return list
 }
 
+// aliasDrift finds aliases, and the subscriptions that use them.
 func (b *book) aliasDrift() (list []Drift) {
 	for _, d := range b.declared.Mentioned {
 		if d.Status != event.StatusAlias {
 			continue
 		}
 		r, _ := b.declared.Spellings.Resolve(string(d.Name))
-		one := Drift{Kind: DriftAlias, Names: []string{string(r.Type), string(d.Name)}, Detail: fmt.Sprintf("stored as %s", r.Type)}
+		one := Drift{
+			Kind:   DriftAlias,
+			Names:  []string{string(r.Type), string(d.Name)},
+			Detail: fmt.Sprintf("stored as %s", r.Type),
+		}
 		if r.Renamed {
 			one.Detail += fmt.Sprintf(", although %sD is a type of its own", d.Name)
 		}
+		// Subscriptions that spell the type by this alias.
 		for _, s := range b.spelt {
 			if strings.EqualFold(s.written, string(d.Name)) {
 				one.InUse = append(one.InUse, s.by)
@@ -72,8 +84,9 @@ func (b *book) aliasDrift() (list []Drift) {
 	return list
 }
 
-// writtenDrift finds types that are named by value, alias or topic.
+// writtenDrift finds declarations and subscriptions that name types by value or topic. Aliases are aliasDrift's.
 func (b *book) writtenDrift() (list []Drift) {
+	// What subscriptions and then handlers are written with.
 	written := slices.DeleteFunc(slices.Clone(b.spelt), func(s spelling) bool {
 		r, _ := b.declared.Spellings.Resolve(s.written)
 		return r.Via == event.ViaAlias
@@ -85,6 +98,7 @@ func (b *book) writtenDrift() (list []Drift) {
 			}
 		}
 	}
+	// Group by type and spelling.
 	found := map[[2]string][]string{}
 	for _, s := range written {
 		k := [2]string{string(s.means), s.written}
@@ -93,7 +107,12 @@ func (b *book) writtenDrift() (list []Drift) {
 	for k, by := range found {
 		r, _ := b.declared.Spellings.Resolve(k[1])
 		slices.Sort(by)
-		list = append(list, Drift{Kind: DriftWritten, Names: k[:], InUse: slices.Compact(by), Detail: fmt.Sprintf("%s is a %s of %s", k[1], viaWord(r.Via), k[0])})
+		list = append(list, Drift{
+			Kind:   DriftWritten,
+			Names:  k[:],
+			InUse:  slices.Compact(by),
+			Detail: fmt.Sprintf("%s is a %s of %s", k[1], viaWord(r.Via), k[0]),
+		})
 	}
 	return list
 }
@@ -118,23 +137,26 @@ func (b *book) spellingDrift() (list []Drift) {
 	}
 	for _, names := range same {
 		if len(names) > 1 {
+			// Types before aliases, which nobody should use.
+			isAlias := func(name string) int { return one(b.entries[event.Type(name)].Class == Alias) }
 			slices.SortFunc(names, func(x, y string) int {
-				return cmp.Or(cmp.Compare(one(b.entries[event.Type(x)].Class == Alias), one(b.entries[event.Type(y)].Class == Alias)), cmp.Compare(x, y))
+				return cmp.Or(cmp.Compare(isAlias(x), isAlias(y)), cmp.Compare(x, y))
 			})
-			list = append(list, Drift{Kind: DriftSpelling, Names: names, Detail: "the names differ in the form of a word alone"})
+			list = append(list, Drift{
+				Kind: DriftSpelling, Names: names, Detail: "the names differ in the form of a word alone",
+			})
 		}
 	}
 	return list
 }
 
-// isNamesake reports whether an alias reads like another type than its own: others
-// are told of as aliases.
+// isNamesake reports whether an alias reads like another type than its own. aliasDrift reports all others.
 func (b *book) isNamesake(e *Entry) bool {
 	r, _ := b.declared.Spellings.Resolve(string(e.Name))
 	return r.Renamed
 }
 
-// stems are a name's words without what their forms add.
+// stems returns the words of a name without their endings.
 func stems(name string) []string {
 	words := strings.Split(strings.ToUpper(name), "_")
 	for i, w := range words {
@@ -148,25 +170,29 @@ func stems(name string) []string {
 	return words
 }
 
-// componentDrift finds components under several names, and classes that read like
-// the beginning of one known module.
+// componentDrift finds components with several names, and classes that read like the beginning of one known module.
 func (b *book) componentDrift() (list []Drift) {
 	for name, spellings := range b.names.spelt {
+		// A module file named as the component is no other name.
 		names := slices.Compact(slices.Sorted(slices.Values(spellings)))
 		names = slices.DeleteFunc(names, func(s string) bool { return strings.TrimSuffix(s, ".py") == name })
 		if len(names) > 0 {
-			list = append(list, Drift{Kind: DriftComponent, Names: append([]string{name}, names...), Detail: "one component; the first is used here"})
+			names = append([]string{name}, names...)
+			detail := "one component; the first is used here"
+			list = append(list, Drift{Kind: DriftComponent, Names: names, Detail: detail})
 			continue
 		}
 		if near := b.longer(name); near != "" {
-			list = append(list, Drift{Kind: DriftComponent, Names: []string{near, name}, Detail: "perhaps one component; kept apart here"})
+			names = []string{near, name}
+			detail := "perhaps one component; kept apart here"
+			list = append(list, Drift{Kind: DriftComponent, Names: names, Detail: detail})
 		}
 	}
 	return list
 }
 
-// longer is the one module whose name a class of two words or more begins, "" if
-// there is none or more than one.
+// longer returns the only module whose name begins with the words of a class, "" if there is none or more than one.
+// Classes of one word are too unspecific.
 func (b *book) longer(class string) (found string) {
 	prefix := snake(class)
 	if prefix == class || strings.Count(prefix, "_") == 0 || strings.Contains(class, " ") {
@@ -175,7 +201,7 @@ func (b *book) longer(class string) (found string) {
 	for name := range b.names.spelt {
 		if strings.HasPrefix(name, prefix+"_") {
 			if found != "" {
-				return ""
+				return "" // ambiguous
 			}
 			found = name
 		}
@@ -183,15 +209,16 @@ func (b *book) longer(class string) (found string) {
 	return found
 }
 
-// fieldDrift finds payload fields that differ by _id, _key or _seconds, or by node
-// for host.
+// fieldDrift finds payload fields that differ by _id, _key or _seconds, or by node for host.
 func fieldDrift(types []*event.Definition) (list []Drift) {
+	// How many types use each field.
 	uses := map[string]int{}
 	for _, d := range types {
 		for _, f := range d.Payload {
 			uses[f.Name]++
 		}
 	}
+	// Group the fields by their stem.
 	same := map[string][]string{}
 	for name := range uses {
 		stem := name
@@ -208,7 +235,10 @@ func fieldDrift(types []*event.Definition) (list []Drift) {
 		if len(names) < 2 {
 			continue
 		}
-		slices.SortFunc(names, func(x, y string) int { return cmp.Or(cmp.Compare(uses[y], uses[x]), cmp.Compare(x, y)) })
+		// The most frequent one first.
+		slices.SortFunc(names, func(x, y string) int {
+			return cmp.Or(cmp.Compare(uses[y], uses[x]), cmp.Compare(x, y))
+		})
 		var counts []string
 		for _, n := range names {
 			counts = append(counts, fmt.Sprintf("%s %d times", n, uses[n]))

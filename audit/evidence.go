@@ -8,49 +8,49 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Evidence is what a running cluster shows. The zero Evidence is no cluster.
+// Evidence is what was observed in a running cluster. The zero Evidence is of no cluster.
 type Evidence struct {
 	Scope         Scope
 	Seen          []Seen
 	Subscriptions []Subscription
 }
 
-// Scope says what was looked at.
+// Scope is the part of the log and the subscriptions that were evaluated.
 type Scope struct {
-	FirstOffset   uint64 `json:"first_offset,omitempty"` // the part of the log that was counted; 0 is none
+	FirstOffset   uint64 `json:"first_offset,omitempty"` // the range of the log that was counted; 0 is none
 	LastOffset    uint64 `json:"last_offset,omitempty"`
-	KeptFrom      uint64 `json:"kept_from,omitempty"` // where the log begins
+	KeptFrom      uint64 `json:"kept_from,omitempty"` // the first offset that the log keeps
 	Events        uint64 `json:"events"`              // counted
-	Uncounted     uint64 `json:"uncounted,omitempty"` // in that part, of more types and sources than are told apart
+	Uncounted     uint64 `json:"uncounted,omitempty"` // in that range, of types and sources beyond the limit
 	Subscriptions int    `json:"subscriptions"`       // of cursors and clients
-	Unheard       int    `json:"unheard,omitempty"`   // of clients, that were too many to look at
+	Unheard       int    `json:"unheard,omitempty"`   // subscriptions of clients that were too many to evaluate
 }
 
-// Seen is how many events of a type a source has in the log.
+// Seen is the number of events of one type by one source in the log.
 type Seen struct {
 	Type   event.Type
 	Source string
 	Events uint64
 }
 
-// Subscription is somebody who listens now.
+// Subscription is a cursor or a client that subscribes now.
 type Subscription struct {
 	Name   string
 	Basis  Basis // ByCursor or ByClient
 	Filter event.Filter
 }
 
-// Subscribers lists who listens: cursors, clients that registered what they
-// subscribe to.
+// Subscribers lists the subscriptions of cursors, and of clients that registered theirs.
 type Subscribers interface {
 	Subscriptions() []Subscription
 }
 
-// clusterName is the component that emits what only the cluster emits.
+// clusterName is the component that emits the reserved types.
 const clusterName = "ringlog"
 
-// emitters are the sources seen, and the cluster for what is reserved to it.
+// emitters returns the sources seen in the log, and the cluster for its reserved types.
 func (e *Evidence) emitters(types []*event.Definition, names components) (list []wire) {
+	// The cluster emits its reserved types, whether or not the log has any.
 	for _, d := range types {
 		if event.IsReserved(d.Name) {
 			list = append(list, wire{d.Name, Wire{Component: clusterName, Basis: Cluster}})
@@ -66,20 +66,21 @@ func (e *Evidence) emitters(types []*event.Definition, names components) (list [
 	return list
 }
 
-// hears is a subscription, resolved.
-type hears struct {
+// listener is a resolved subscription.
+type listener struct {
 	Subscription
-	all     bool              // its filter names neither types nor categories
-	matches func(string) bool // whether it gets a type
-	spelt   map[event.Type]string
+	all     bool                  // its filter names neither types nor categories
+	matches func(string) bool     // reports whether it receives a type
+	spelt   map[event.Type]string // how it spells the types that it names
 }
 
 // listen resolves the subscriptions.
-func (e *Evidence) listen(c *event.Catalogue) (list []hears) {
+func (e *Evidence) listen(c *event.Catalogue) (list []listener) {
 	for _, s := range e.Subscriptions {
 		s.Name = printable(s.Name)
 		m := s.Filter.Compile(c)
-		h := hears{Subscription: s, matches: m.MatchType, spelt: map[event.Type]string{}}
+		h := listener{Subscription: s, matches: m.MatchType, spelt: map[event.Type]string{}}
+		// A filter by key, source or correlation id alone also is for all types.
 		h.all = len(s.Filter.Categories) == 0 && (len(s.Filter.Types) == 0 || slices.Contains(s.Filter.Types, "*"))
 		for _, written := range s.Filter.Types {
 			if !isPattern(written) {
@@ -92,7 +93,7 @@ func (e *Evidence) listen(c *event.Catalogue) (list []hears) {
 	return list
 }
 
-// printable keeps a name on one line.
+// printable replaces what would break a line or is not UTF-8.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -10,7 +10,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Verdict is what the declarations say of a finding.
+// Verdict is what the declarations say about a finding.
 type Verdict string
 
 // The verdicts.
@@ -36,18 +36,16 @@ func FindingKinds() []string {
 	return []string{FindingOrphan, FindingDead, FindingCount, FindingUnmapped}
 }
 
-// Finding is one that the platform's own audit recorded, and what the declarations
-// say of it.
+// Finding is a finding that the platform's own audit recorded, with the verdict of the declarations.
 type Finding struct {
 	Kind     string   `json:"kind"`
 	Subject  string   `json:"subject"`            // the event, or the coordinator
-	Severity string   `json:"severity,omitempty"` // as recorded; of unmapped events the impact
+	Severity string   `json:"severity,omitempty"` // as recorded; the impact of an unmapped event
 	Says     string   `json:"says"`               // what was recorded, in words
 	Verdict  Verdict  `json:"verdict"`
 	Because  string   `json:"because"`
-	Evidence []string `json:"evidence,omitempty"` // the declarations that the verdict rests on
-	// Now is the event's class with all that the running cluster shows; the verdict
-	// does not rest on that.
+	Evidence []string `json:"evidence,omitempty"` // the declarations that support the verdict
+	// Now is the event's class with the evidence of the running cluster, which the verdict does not depend on.
 	Now Class `json:"now,omitempty"`
 }
 
@@ -63,11 +61,11 @@ type Recorded struct {
 	Orphans []event.OrphanEvent
 	Dead    []event.DeadSubscription
 	Counts  []event.Coordinator // each with the number of subscriptions that it declares
-	// Unmapped are the events of the table of those that do not cross processes.
+	// Unmapped are the events of the table of events that do not cross processes.
 	Unmapped []*event.Definition
 }
 
-// RecordedIn takes the findings out of a catalogue.
+// RecordedIn returns the recorded findings of a catalogue.
 func RecordedIn(c *event.Catalogue) Recorded {
 	r := Recorded{Orphans: c.Wiring().OrphanEvents, Dead: c.Wiring().DeadSubscriptions, Counts: c.Coordinators()}
 	for _, d := range c.Definitions() {
@@ -78,7 +76,7 @@ func RecordedIn(c *event.Catalogue) Recorded {
 	return r
 }
 
-// Judge holds each finding against what was computed.
+// Judge compares each finding with what was computed.
 func Judge(c *Computed, r Recorded) []Finding {
 	var list []Finding
 	for _, o := range r.Orphans {
@@ -96,7 +94,7 @@ func Judge(c *Computed, r Recorded) []Finding {
 	return list
 }
 
-// entry is what was computed of a name, empty where nothing was.
+// entry returns what was computed about a name, an empty Entry if there is nothing.
 func (c *Computed) entry(name event.Type) *Entry {
 	if e := c.entries[name]; e != nil {
 		return e
@@ -104,6 +102,7 @@ func (c *Computed) entry(name event.Type) *Entry {
 	return &Entry{Name: name}
 }
 
+// judgeOrphan checks that an event is emitted and that nobody subscribes to it.
 func (c *Computed) judgeOrphan(o event.OrphanEvent) Finding {
 	e := c.entry(o.Event)
 	f := Finding{Kind: FindingOrphan, Subject: string(o.Event), Severity: o.Severity, Verdict: NotDerivable,
@@ -111,20 +110,25 @@ func (c *Computed) judgeOrphan(o event.OrphanEvent) Finding {
 	if o.Note != "" {
 		f.Says += " (" + o.Note + ")"
 	}
+	// A declared subscription contradicts the finding, even if nobody emits the event.
 	switch {
 	case len(e.Subscribers) > 0:
 		f.Verdict, f.Because, f.Evidence = Contradicted, "it is subscribed to", c.wireWords(e, e.Subscribers)
 	case len(e.Emitters) > 0:
-		f.Verdict, f.Because, f.Evidence = Confirmed, "it is emitted, and no declaration subscribes to it", c.wireWords(e, e.Emitters)
+		f.Verdict, f.Because = Confirmed, "it is emitted, and no declaration subscribes to it"
+		f.Evidence = c.wireWords(e, e.Emitters)
 	default:
-		f.Because = fmt.Sprintf("no declaration subscribes to it; that %s emits it stands in the finding alone", o.Emitter)
+		f.Because = fmt.Sprintf("no declaration subscribes to it; that %s emits it stands in the finding alone",
+			o.Emitter)
 	}
+	// Wires of an alias are its own, not those of its type, which may be connected.
 	if e.Class == Alias {
 		f.Evidence = append(f.Evidence, fmt.Sprintf("an alias of %s, which is %s", e.AliasOf, c.entry(e.AliasOf).Class))
 	}
 	return f
 }
 
+// judgeDead checks that an event is subscribed to and that nobody emits it.
 func (c *Computed) judgeDead(d event.DeadSubscription) Finding {
 	e := c.entry(d.Event)
 	f := Finding{Kind: FindingDead, Subject: string(d.Event), Severity: d.Severity, Verdict: NotDerivable,
@@ -132,6 +136,7 @@ func (c *Computed) judgeDead(d event.DeadSubscription) Finding {
 	if d.Subscriber == "multiple" {
 		f.Says = "several subscribe to it and nobody emits it"
 	}
+	// Which component the finding names only matters for the wording: any declared subscription confirms it.
 	name := c.names.canonical(d.Subscriber)
 	switch {
 	case len(e.Emitters) > 0:
@@ -139,24 +144,30 @@ func (c *Computed) judgeDead(d event.DeadSubscription) Finding {
 	case len(e.Subscribers) == 0:
 		f.Because = fmt.Sprintf("no declaration emits it; that %s subscribes stands in the finding alone", d.Subscriber)
 	case isEverybody(d.Subscriber) || hasComponent(e.Subscribers, name):
-		f.Verdict, f.Because, f.Evidence = Confirmed, "it is subscribed to, and no declaration emits it", c.wireWords(e, e.Subscribers)
+		f.Verdict, f.Because = Confirmed, "it is subscribed to, and no declaration emits it"
+		f.Evidence = c.wireWords(e, e.Subscribers)
 	default:
-		f.Verdict, f.Because, f.Evidence = Confirmed, "it is subscribed to, though by others than the finding names, and no declaration emits it", c.wireWords(e, e.Subscribers)
+		f.Verdict = Confirmed
+		f.Because = "it is subscribed to, though by others than the finding names, and no declaration emits it"
+		f.Evidence = c.wireWords(e, e.Subscribers)
 	}
 	return f
 }
 
-// judgeCount holds a coordinator's declared number of subscriptions against its own
-// list.
+// judgeCount compares the number of subscriptions that a coordinator declares with its own list.
 func (c *Computed) judgeCount(one event.Coordinator) Finding {
+	// What else declares subscriptions of it is evidence, whatever the verdict.
 	f := Finding{Kind: FindingCount, Subject: one.Name, Says: one.Declared, Verdict: NotDerivable}
 	listed, others, matched := c.subscriptions(one.Name)
 	if len(others) > 0 {
 		f.Evidence = append(f.Evidence, "other documents name also: "+strings.Join(others, ", "))
 	}
 	if len(matched) > 0 {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("patterns match %d more: %s", len(matched), strings.Join(c.patterns(one.Name), ", ")))
+		patterns := strings.Join(c.patterns(one.Name), ", ")
+		f.Evidence = append(f.Evidence, fmt.Sprintf("patterns match %d more: %s", len(matched), patterns))
 	}
+	// Only the coordinator's own list can confirm a number. Without one, more declarations than the number
+	// contradict it.
 	known := len(listed) + len(others) + len(matched)
 	switch {
 	case one.DeclaredCount == nil && one.Delegate != "":
@@ -182,10 +193,11 @@ func number(n int) string {
 	return strconv.Itoa(n)
 }
 
-// subscriptions are the types that a coordinator's own list names, those that only
-// other documents name, and those that only patterns match.
+// subscriptions returns the types that a coordinator's own list names, those that only other documents name, and those
+// that only patterns match.
 func (c *Computed) subscriptions(coordinator string) (listed, others, matched []string) {
 	for name, e := range c.entries {
+		// The strongest way in which the coordinator subscribes to this type.
 		var own, named, any bool
 		for _, w := range e.Subscribers {
 			if w.Component == coordinator {
@@ -207,6 +219,7 @@ func (c *Computed) subscriptions(coordinator string) (listed, others, matched []
 	return listed, others, matched
 }
 
+// patterns returns the patterns of a coordinator in the handler index.
 func (c *Computed) patterns(coordinator string) (list []string) {
 	for _, h := range c.declared.Handlers {
 		if c.names.canonical(h.Module) == coordinator {
@@ -216,8 +229,7 @@ func (c *Computed) patterns(coordinator string) (list []string) {
 	return list
 }
 
-// judgeUnmapped asks whether a declaration says that an event of the table crosses
-// processes after all.
+// judgeUnmapped checks whether a declaration says that an event of the table crosses processes after all.
 func (c *Computed) judgeUnmapped(d *event.Definition) Finding {
 	f := Finding{Kind: FindingUnmapped, Subject: string(d.Name), Severity: d.Impact, Verdict: NotDerivable,
 		Says:    "it does not cross processes",
@@ -225,15 +237,17 @@ func (c *Computed) judgeUnmapped(d *event.Definition) Finding {
 	if d.CrossProcess != nil && *d.CrossProcess {
 		f.Verdict = Contradicted
 		f.Because = "the catalogue has it cross processes"
-		f.Evidence = append(f.Evidence, "cross_process is true, basis "+d.CrossProcessBasis+": among the rows that were reported as fixed")
+		f.Evidence = append(f.Evidence,
+			"cross_process is true, basis "+d.CrossProcessBasis+": among the rows that were reported as fixed")
 	}
+	// Wiring between components hints at it, but components may share a process.
 	if from, to := crossing(c.entry(d.Name)); from != "" {
 		f.Evidence = append(f.Evidence, fmt.Sprintf("its wiring leads from %s to %s", from, to))
 	}
 	return f
 }
 
-// crossing is an emitter and another component that subscribes, "" if there is none.
+// crossing returns an emitter and a subscriber that are different components, "" if there are none.
 func crossing(e *Entry) (from, to string) {
 	for _, w := range e.Emitters {
 		for _, s := range e.Subscribers {
@@ -245,11 +259,13 @@ func crossing(e *Entry) (from, to string) {
 	return "", ""
 }
 
-// wireWords says of each wire who it is and where it is declared.
+// wireWords prints each wire: its component, and where it is declared.
 func (c *Computed) wireWords(e *Entry, list []Wire) (words []string) {
 	for _, w := range list {
 		text := w.words()
-		if r, listed := c.names.registry[w.Component]; listed && w.Pattern != "" && r.SubscribedEvents != nil && !slices.Contains(r.SubscribedEvents, e.Name) {
+		// A pattern may match what the coordinator's own list lacks.
+		own := c.names.registry[w.Component].SubscribedEvents
+		if w.Pattern != "" && own != nil && !slices.Contains(own, e.Name) {
 			text += ", though not in its own list"
 		}
 		words = append(words, text)
@@ -271,16 +287,19 @@ func (w Wire) words() string {
 	return fmt.Sprintf("%s (%s)", w.Component, where)
 }
 
-// addNow adds to the findings about events what they are with all evidence.
+// addNow sets Now of the findings about events.
 func (r *Report) addNow() {
 	for i, f := range r.Findings {
-		at, found := slices.BinarySearchFunc(r.Types, event.Type(f.Subject), func(e Entry, t event.Type) int { return cmp.Compare(e.Name, t) })
+		at, found := slices.BinarySearchFunc(r.Types, event.Type(f.Subject), func(e Entry, t event.Type) int {
+			return cmp.Compare(e.Name, t)
+		})
 		if found && f.Kind != FindingCount {
 			r.Findings[i].Now = r.Types[at].Class
 		}
 	}
 }
 
+// tallyOf counts findings by kind and verdict, with a zero for each verdict that none has.
 func tallyOf(findings []Finding) []Tally {
 	list := []Tally{}
 	for _, kind := range FindingKinds() {

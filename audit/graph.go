@@ -8,7 +8,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// graph is a report as a picture: components emit into events, events lead to the
+// graph is a report as a picture: edges lead from components to the events that they emit, and from events to the
 // components that subscribe.
 type graph struct {
 	components []string
@@ -18,13 +18,13 @@ type graph struct {
 
 type edge struct {
 	from, to string // ids
-	loose    bool   // by a pattern
+	loose    bool   // subscribed by a pattern
 }
 
-// graph draws the entries that have a wire; where a report holds nothing but names
-// without one, it draws those.
+// graph draws the entries that have a wire, or all entries if none has one.
 func (r *Report) graph() *graph {
 	g := &graph{}
+	// Components get short ids in the order in which the entries name them.
 	ids := map[string]string{}
 	id := func(component string) string {
 		if ids[component] == "" {
@@ -37,6 +37,7 @@ func (r *Report) graph() *graph {
 		if len(e.Emitters)+len(e.Subscribers) == 0 {
 			continue
 		}
+		// One edge for each component and direction, however many wires declare it.
 		g.events = append(g.events, e)
 		seen := map[edge]bool{}
 		for _, w := range e.Emitters {
@@ -52,6 +53,7 @@ func (r *Report) graph() *graph {
 	return g
 }
 
+// add adds an edge unless the event has it already.
 func (g *graph) add(seen map[edge]bool, e edge) {
 	if !seen[e] {
 		seen[e] = true
@@ -59,7 +61,7 @@ func (g *graph) add(seen map[edge]bool, e edge) {
 	}
 }
 
-// named leaves out what a component hears by pattern where it also does by name.
+// named drops the wires by pattern of components that also have one by name.
 func named(list []Wire) (out []Wire) {
 	byName := map[string]bool{}
 	for _, w := range list {
@@ -75,7 +77,7 @@ func named(list []Wire) (out []Wire) {
 
 func eventID(t event.Type) string { return "e_" + strings.ReplaceAll(string(t), ".", "_") }
 
-// colour is that of a class, in both formats.
+// colour returns the colour of a class, the same in both formats.
 func colour(c Class) string {
 	switch c {
 	case Connected:
@@ -96,7 +98,8 @@ func (g *graph) dot(w io.Writer) {
 		fmt.Fprintf(w, "  c%d [shape=box, label=%s];\n", i+1, quoted(name))
 	}
 	for _, e := range g.events {
-		fmt.Fprintf(w, "  %s [shape=ellipse, style=filled, fillcolor=%s, label=%s, tooltip=%s];\n", eventID(e.Name), quoted(colour(e.Class)), quoted(string(e.Name)), quoted(string(e.Class)))
+		fmt.Fprintf(w, "  %s [shape=ellipse, style=filled, fillcolor=%s, label=%s, tooltip=%s];\n",
+			eventID(e.Name), quoted(colour(e.Class)), quoted(string(e.Name)), quoted(string(e.Class)))
 	}
 	for _, e := range g.edges {
 		style := ""
@@ -108,7 +111,7 @@ func (g *graph) dot(w io.Writer) {
 	fmt.Fprint(w, "}\n")
 }
 
-// quoted is a DOT string: only quotes and backslashes are special.
+// quoted returns a DOT string, in which only quotes and backslashes are special.
 func quoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
@@ -133,7 +136,7 @@ func (g *graph) mermaid(w io.Writer) {
 	}
 }
 
-// entity is a Mermaid label: quotes and what begins an entity are written as one.
+// entity returns a Mermaid label, in which quotes and the beginnings of entities are written as entities.
 func entity(s string) string {
 	return `"` + strings.NewReplacer("#", "#35;", `"`, "#quot;", "<", "#lt;", ">", "#gt;").Replace(s) + `"`
 }

@@ -9,23 +9,23 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Class is what the audit makes of a name. Every name is in exactly one.
+// Class is the result of the audit for a name. Every name is in exactly one class.
 type Class string
 
 // The classes.
 const (
-	Connected Class = "connected" // emitted, and somebody listens
-	Orphan    Class = "orphan"    // emitted, and nobody listens
-	Dead      Class = "dead"      // somebody listens, and nobody emits it
-	Unwired   Class = "unwired"   // in the catalogue, and nothing else is known
+	Connected Class = "connected" // emitted and subscribed to
+	Orphan    Class = "orphan"    // emitted and not subscribed to
+	Dead      Class = "dead"      // subscribed to and not emitted
+	Unwired   Class = "unwired"   // in the catalogue, neither emitted nor subscribed to
 	Alias     Class = "alias"     // a former name of a type
 	Unknown   Class = "unknown"   // in no catalogue
 )
 
-// Classes are all classes, in the order of reports.
+// Classes returns all classes, in the order of reports.
 func Classes() []Class { return []Class{Connected, Orphan, Dead, Unwired, Alias, Unknown} }
 
-// Entry is one name with everything that is tied to it.
+// Entry is one name with its emitters and subscribers.
 type Entry struct {
 	Name        event.Type `json:"name"`
 	Class       Class      `json:"class"`
@@ -35,12 +35,12 @@ type Entry struct {
 	Subscribers []Wire     `json:"subscribers"`
 	Reserved    bool       `json:"reserved,omitempty"` // only the cluster can emit it
 	Critical    bool       `json:"critical,omitempty"` // its subscriptions must not be missing
-	AliasOf     event.Type `json:"alias_of,omitempty"` // of an alias
-	Likely      []string   `json:"likely,omitempty"`   // of an unknown name: types that it may be meant for
-	// Unbacked are subscribers that the type's definition names and no declaration
-	// does. They do not count: the definitions took them from findings.
+	AliasOf     event.Type `json:"alias_of,omitempty"` // the type of an alias
+	Likely      []string   `json:"likely,omitempty"`   // for an unknown name: types that it may be meant for
+	// Unbacked are subscribers that only the type's definition names. They do not count: the definitions took them
+	// from findings.
 	Unbacked []string `json:"unbacked,omitempty"`
-	// TestEmitters are places in tests that emit it; they do not count either.
+	// TestEmitters are places in tests that emit the event. They do not count either.
 	TestEmitters []string `json:"test_emitters,omitempty"`
 }
 
@@ -54,12 +54,12 @@ type Report struct {
 	Components []Component   `json:"components"` // the coordinators, then the others
 	Layers     []Layer       `json:"layers"`
 	Categories []Category    `json:"categories"`
-	CatchAll   []string      `json:"catch_all"` // subscriptions to everything; they connect nothing in particular
+	CatchAll   []string      `json:"catch_all"` // subscriptions to everything, which do not make a type connected
 	Findings   []Finding     `json:"findings"`
 	Tally      []Tally       `json:"tally"` // of the findings, by kind
 }
 
-// book is what is known of every name while a report is made.
+// book collects what is known about every name while a report is computed.
 type book struct {
 	declared *Declarations
 	names    components
@@ -68,17 +68,17 @@ type book struct {
 	spelt    []spelling
 }
 
-// spelling is a name that a subscription is written with, where it is not the
-// type's.
+// spelling is a use of a type under a name that is not the type's.
 type spelling struct {
-	by      string
+	by      string // the component
 	written string
 	means   event.Type
 }
 
-// Run audits the wiring of a catalogue's types. The findings that are recorded in
-// the catalogue the program came with are judged by what that declares alone.
+// Run audits the wiring of a catalogue's types. The findings recorded in the built-in catalogue are judged only by
+// what that catalogue declares.
 func Run(c *event.Catalogue, e Evidence) *Report {
+	// The report, with declarations and evidence.
 	b := newBook(Declared(c))
 	b.addWires(e.emitters(b.declared.Types, b.names), func(entry *Entry) *[]Wire { return &entry.Emitters })
 	b.listen(e.listen(c))
@@ -86,6 +86,7 @@ func Run(c *event.Catalogue, e Evidence) *Report {
 	r := b.report()
 	r.Scope = e.Scope
 	r.Scope.Subscriptions = len(e.Subscriptions)
+	// The findings, by declarations alone.
 	alone := Compute(Declared(event.Builtin()))
 	r.Findings = Judge(alone, RecordedIn(event.Builtin()))
 	r.addNow()
@@ -93,7 +94,7 @@ func Run(c *event.Catalogue, e Evidence) *Report {
 	return r
 }
 
-// Computed is what follows from declarations alone.
+// Computed is the classification of every name by declarations alone.
 type Computed struct {
 	declared *Declarations
 	names    components
@@ -107,7 +108,7 @@ func Compute(d *Declarations) *Computed {
 	return &Computed{d, b.names, b.entries}
 }
 
-// Of lists the names of a class, sorted.
+// Of returns the names of a class, sorted.
 func (c *Computed) Of(class Class) (list []event.Type) {
 	for name, e := range c.entries {
 		if e.Class == class {
@@ -118,21 +119,29 @@ func (c *Computed) Of(class Class) (list []event.Type) {
 	return list
 }
 
+// newBook enters everything that is declared.
 func newBook(d *Declarations) *book {
 	b := &book{declared: d, names: newComponents(d), entries: map[event.Type]*Entry{}}
 	for _, def := range slices.Concat(d.Types, d.Mentioned) {
-		b.entries[def.Name] = &Entry{Name: def.Name, Status: def.Status, Category: def.Category, AliasOf: event.Type(def.AliasOf),
-			Reserved: event.IsReserved(def.Name), Critical: slices.Contains(d.Critical, def.Name)}
+		b.entries[def.Name] = &Entry{
+			Name:     def.Name,
+			Status:   def.Status,
+			Category: def.Category,
+			AliasOf:  event.Type(def.AliasOf),
+			Reserved: event.IsReserved(def.Name),
+			Critical: slices.Contains(d.Critical, def.Name),
+		}
 	}
+	// Wires may add names that no document defines. What does not count needs the wires that do.
 	b.addWires(d.emitters(b.names), func(e *Entry) *[]Wire { return &e.Emitters })
 	b.addWires(d.subscribers(b.names), func(e *Entry) *[]Wire { return &e.Subscribers })
 	for _, def := range slices.Concat(d.Types, d.Mentioned) {
-		b.addAside(def)
+		b.addUncounted(def)
 	}
 	return b
 }
 
-// entry finds a name's entry, or makes one of a name that no document has.
+// entry returns the entry of a name, a new one if no document has the name.
 func (b *book) entry(name event.Type) *Entry {
 	e := b.entries[name]
 	if e == nil {
@@ -142,9 +151,9 @@ func (b *book) entry(name event.Type) *Entry {
 	return e
 }
 
-// addWires ties wires to their types, those with one type first: a pattern also
-// matches names that only a wire has.
+// addWires adds wires to one side of the entries: their emitters or their subscribers.
 func (b *book) addWires(list []wire, side func(*Entry) *[]Wire) {
+	// Wires with one type first, since they may add names, which patterns match too.
 	for _, w := range list {
 		if w.event != "" {
 			add(side(b.entry(w.event)), w.Wire)
@@ -162,7 +171,7 @@ func (b *book) addWires(list []wire, side func(*Entry) *[]Wire) {
 	}
 }
 
-// add keeps one wire a component and basis.
+// add adds a wire, or merges it into the one of the same component and basis.
 func add(list *[]Wire, w Wire) {
 	i := slices.IndexFunc(*list, func(have Wire) bool { return have.Component == w.Component && have.Basis == w.Basis })
 	if i < 0 {
@@ -177,13 +186,14 @@ func add(list *[]Wire, w Wire) {
 	}
 }
 
-// listen ties the subscriptions of a running cluster to the types they get.
-func (b *book) listen(list []hears) {
+// listen adds the subscriptions of a running cluster to the types that they receive.
+func (b *book) listen(list []listener) {
 	for _, h := range list {
 		if h.all {
 			b.catchAll = append(b.catchAll, h.Name)
 			continue
 		}
+		// A subscription may name a type that no document has.
 		for name, written := range h.spelt {
 			b.entry(name)
 			if string(name) != written {
@@ -194,17 +204,19 @@ func (b *book) listen(list []hears) {
 			if !h.matches(string(name)) {
 				continue
 			}
+			// The pattern is how the subscription spells this type, or its whole filter.
 			w := Wire{Component: b.names.canonical(h.Name), Basis: h.Basis}
 			if h.spelt[name] != string(name) {
-				w.Pattern = cmp.Or(h.spelt[name], strings.Join(slices.Concat(h.Filter.Types, h.Filter.Categories), " "))
+				whole := strings.Join(slices.Concat(h.Filter.Types, h.Filter.Categories), " ")
+				w.Pattern = cmp.Or(h.spelt[name], whole)
 			}
 			add(&e.Subscribers, w)
 		}
 	}
 }
 
-// addAside notes what a definition says and what does not count.
-func (b *book) addAside(d *event.Definition) {
+// addUncounted enters what a definition says and what does not count.
+func (b *book) addUncounted(d *event.Definition) {
 	e := b.entries[d.Name]
 	for _, written := range d.Emitters {
 		if isPlace(written) && isTest(written) {
@@ -222,8 +234,10 @@ func hasComponent(list []Wire, name string) bool {
 	return slices.ContainsFunc(list, func(w Wire) bool { return w.Component == name })
 }
 
+// classify sorts the wires of every entry and sets its class.
 func (b *book) classify() {
 	for _, e := range b.entries {
+		// Sorted, so that reports are equal; empty instead of nil, which JSON would print as null.
 		for _, side := range []*[]Wire{&e.Emitters, &e.Subscribers} {
 			slices.SortFunc(*side, func(x, y Wire) int {
 				return cmp.Or(cmp.Compare(x.Component, y.Component), cmp.Compare(x.Basis, y.Basis))
@@ -233,7 +247,8 @@ func (b *book) classify() {
 			}
 		}
 		slices.Sort(e.Unbacked)
-		if e.Class = classOf(e); e.Class == Unknown && e.Status != event.StatusTestOnly {
+		e.Class = classOf(e)
+		if e.Class == Unknown && e.Status != event.StatusTestOnly {
 			e.Likely = likely(b.declared.Spellings, e.Name)
 		}
 	}
@@ -241,6 +256,7 @@ func (b *book) classify() {
 
 func classOf(e *Entry) Class {
 	emitted, heard := len(e.Emitters) > 0, len(e.Subscribers) > 0
+	// Names that are no types have their class by status, whatever their wires.
 	switch {
 	case e.Status == event.StatusAlias:
 		return Alias
@@ -256,10 +272,10 @@ func classOf(e *Entry) Class {
 	return Unwired
 }
 
-// likely are the nearest types that share a word with an unknown name, those that
-// share most in front.
+// likely returns the types that an unknown name may be meant for: of the candidates nearest in spelling, those that
+// share a word with it, the most words first.
 func likely(s Spellings, name event.Type) []string {
-	const most, looked = 3, 8
+	const most, candidates = 3, 8
 	words := stems(string(name))
 	shared := func(near string) (n int) {
 		for _, w := range stems(near) {
@@ -267,13 +283,21 @@ func likely(s Spellings, name event.Type) []string {
 		}
 		return n
 	}
-	list := slices.DeleteFunc(s.Nearest(string(name), looked), func(near string) bool { return shared(near) == 0 })
+	list := s.Nearest(string(name), candidates)
+	list = slices.DeleteFunc(list, func(near string) bool { return shared(near) == 0 })
 	slices.SortStableFunc(list, func(x, y string) int { return cmp.Compare(shared(y), shared(x)) })
 	return list[:min(most, len(list))]
 }
 
+// report computes the lists and totals.
 func (b *book) report() *Report {
-	r := &Report{Totals: map[Class]int{}, Names: len(b.entries), Types: []Entry{}, CatchAll: slices.Sorted(slices.Values(b.catchAll))}
+	r := &Report{
+		Totals:   map[Class]int{},
+		Names:    len(b.entries),
+		Types:    []Entry{},
+		CatchAll: slices.Sorted(slices.Values(b.catchAll)),
+	}
+	// The totals have all classes, also those without a name.
 	for _, c := range Classes() {
 		r.Totals[c] = 0
 	}

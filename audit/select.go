@@ -7,13 +7,16 @@ import (
 	"strings"
 )
 
-// Lists are the names of the parts of a report, as --only and --fail-on take them.
+// Lists returns the names of the parts of a report, for --only and --fail-on.
 func Lists() []string {
-	return []string{"orphans", "dead", "connected", "unwired", "aliases", "unknown", "drift", "findings", "contradicted", "unmapped", "components", "layers", "categories"}
+	return []string{
+		"orphans", "dead", "connected", "unwired", "aliases", "unknown",
+		"drift", "findings", "contradicted", "unmapped",
+		"components", "layers", "categories",
+	}
 }
 
-// ErrNoList and ErrNoComponent are wrapped by errors about a name that a report does
-// not have.
+// Errors about a name that a report does not have wrap ErrNoList or ErrNoComponent.
 var (
 	ErrNoList      = errors.New("there is no such list")
 	ErrNoComponent = errors.New("no such component emits or listens")
@@ -34,7 +37,7 @@ func ParseLists(text string) (names []string, err error) {
 	return names, nil
 }
 
-// classOfList is the class a list holds, "" for lists of something else.
+// classOfList returns the class whose names a list has, "" for a list of something else.
 func classOfList(name string) Class {
 	switch name {
 	case "orphans":
@@ -47,8 +50,8 @@ func classOfList(name string) Class {
 	return ""
 }
 
-// Only returns the report with nothing but the lists named; without names it is the
-// whole. The totals stay those of the whole.
+// Only returns the report with only the named lists, or with all if none is named. The totals remain those of the
+// whole.
 func (r *Report) Only(lists []string) *Report {
 	if len(lists) == 0 {
 		return r
@@ -57,6 +60,8 @@ func (r *Report) Only(lists []string) *Report {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(lists, n) })
 	}
+	// Types by class and findings by list; every other part is kept or dropped as a whole. Parts are never nil,
+	// which JSON would print as null.
 	out.Types = slices.DeleteFunc(slices.Clone(r.Types), func(e Entry) bool {
 		return !slices.ContainsFunc(lists, func(name string) bool { return classOfList(name) == e.Class })
 	})
@@ -81,6 +86,7 @@ func (r *Report) Only(lists []string) *Report {
 	return &out
 }
 
+// in reports whether a list has the finding.
 func (f Finding) in(list string) bool {
 	switch list {
 	case "findings":
@@ -93,8 +99,8 @@ func (f Finding) in(list string) bool {
 	return false
 }
 
-// About returns the report with nothing but what one component has to do with, by
-// any of its spellings in any case. The totals stay those of the whole.
+// About returns the part of the report that concerns one component, given by any of its spellings in any case. The
+// totals remain those of the whole.
 func (r *Report) About(component string) (*Report, error) {
 	name := r.find(component)
 	if name == "" {
@@ -102,36 +108,44 @@ func (r *Report) About(component string) (*Report, error) {
 	}
 	out := *r
 	out.Types = slices.DeleteFunc(slices.Clone(r.Types), func(e Entry) bool {
-		return !hasComponent(e.Emitters, name) && !hasComponent(e.Subscribers, name) && !slices.Contains(e.Unbacked, name)
+		wired := hasComponent(e.Emitters, name) || hasComponent(e.Subscribers, name)
+		return !wired && !slices.Contains(e.Unbacked, name)
 	})
 	out.Components = slices.DeleteFunc(slices.Clone(r.Components), func(c Component) bool { return c.Name != name })
+	// Findings and drift also concern it if they are about one of its types.
 	out.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {
 		about := slices.ContainsFunc(out.Types, func(e Entry) bool { return string(e.Name) == f.Subject })
 		return f.Subject != name && !about
 	})
 	out.Drift = slices.DeleteFunc(slices.Clone(r.Drift), func(d Drift) bool {
-		return !slices.Contains(d.Names, name) && !slices.ContainsFunc(out.Types, func(e Entry) bool { return slices.Contains(d.Names, string(e.Name)) })
+		about := slices.ContainsFunc(out.Types, func(e Entry) bool { return slices.Contains(d.Names, string(e.Name)) })
+		return !about && !slices.Contains(d.Names, name)
 	})
 	out.Layers, out.Categories, out.Tally = []Layer{}, []Category{}, tallyOf(out.Findings)
 	return &out, nil
 }
 
-// find is the name of a component that has a row, by its module file, its name,
-// its class or a spelling that was met; "" if there is none.
+// find returns the name of the component with a spelling, "" if there is none.
 func (r *Report) find(spelt string) string {
+	// By its file, which is the most specific.
 	module := moduleOf(spelt)
 	for _, c := range r.Components {
 		if module != "" && moduleOf(c.File) == module {
 			return c.Name
 		}
 	}
+	// By its name or class.
 	for _, c := range r.Components {
-		if strings.EqualFold(c.Name, spelt) || c.Class != "" && strings.EqualFold(c.Class, spelt) || module != "" && c.Name == module {
+		byName := strings.EqualFold(c.Name, spelt) || (module != "" && c.Name == module)
+		byClass := c.Class != "" && strings.EqualFold(c.Class, spelt)
+		if byName || byClass {
 			return c.Name
 		}
 	}
+	// By any other spelling that was seen.
 	for _, d := range r.Drift {
-		same := d.Kind == DriftComponent && slices.ContainsFunc(d.Names, func(n string) bool { return strings.EqualFold(n, spelt) })
+		same := d.Kind == DriftComponent &&
+			slices.ContainsFunc(d.Names, func(n string) bool { return strings.EqualFold(n, spelt) })
 		if same && slices.ContainsFunc(r.Components, func(c Component) bool { return c.Name == d.Names[0] }) {
 			return d.Names[0]
 		}
@@ -139,7 +153,7 @@ func (r *Report) find(spelt string) string {
 	return ""
 }
 
-// Count is how long a list of the report is.
+// Count returns the length of a list of the report.
 func (r *Report) Count(list string) int {
 	switch list {
 	case "drift":
@@ -151,6 +165,7 @@ func (r *Report) Count(list string) int {
 	case "categories":
 		return len(r.Categories)
 	}
+	// A list of types or of findings; a name is one of the two.
 	n := 0
 	for _, e := range r.Types {
 		n += one(e.Class == classOfList(list))

@@ -8,22 +8,21 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Component is a coordinator, or another module or class, with its wiring in
-// numbers of types.
+// Component is a coordinator, module or class, with the number of types that it is wired to.
 type Component struct {
 	Name      string `json:"name"`
 	Class     string `json:"class,omitempty"` // of a coordinator
 	File      string `json:"file,omitempty"`
-	Layer     int    `json:"layer,omitempty"` // 0 for what is not in the registry
+	Layer     int    `json:"layer,omitempty"` // 0 if it is not in the registry
 	LayerName string `json:"layer_name,omitempty"`
 	Pattern   string `json:"pattern,omitempty"`  // how the registry brings it up
 	Delegate  string `json:"delegate,omitempty"` // the coordinator that does its work
 	Declared  string `json:"declared,omitempty"` // what the registry says of its subscriptions
 	Named     int    `json:"named"`              // types that it subscribes to by name
-	Matched   int    `json:"matched"`            // by pattern or category, beside those
-	Dead      int    `json:"dead"`               // of both, those that nobody emits
+	Matched   int    `json:"matched"`            // types that it subscribes to only by pattern or category
+	Dead      int    `json:"dead"`               // of both, the types that nobody emits
 	Emits     int    `json:"emits"`
-	Orphans   int    `json:"orphans"` // of those, the ones nobody listens to
+	Orphans   int    `json:"orphans"` // of those, the types that nobody subscribes to
 }
 
 // Layer is a layer of the registry.
@@ -37,21 +36,23 @@ type Layer struct {
 	Orphans      int    `json:"orphans"`
 }
 
-// Category is a category of the catalogue with its types by class. Names that are
-// in no category are under "".
+// Category is a category of the catalogue with its types by class. Names without a category are under "".
 type Category struct {
 	Name   string        `json:"name"`
 	Totals map[Class]int `json:"totals"`
 }
 
-// components are the coordinators in the order of the registry, then whoever else
-// emits or listens.
+// components returns the coordinators in the order of the registry, then all others that emit or subscribe, by name.
 func (b *book) components(types []Entry) []Component {
 	var list []Component
 	index := map[string]int{}
 	for _, c := range b.declared.Coordinators {
 		index[c.Name] = len(list)
-		list = append(list, Component{Name: c.Name, Class: c.Class, File: c.File, Layer: c.Layer, LayerName: c.LayerName, Pattern: c.Pattern, Delegate: c.Delegate, Declared: c.Declared})
+		list = append(list, Component{
+			Name: c.Name, Class: c.Class, File: c.File,
+			Layer: c.Layer, LayerName: c.LayerName, Pattern: c.Pattern,
+			Delegate: c.Delegate, Declared: c.Declared,
+		})
 	}
 	others := map[string]bool{}
 	for _, e := range types {
@@ -65,6 +66,7 @@ func (b *book) components(types []Entry) []Component {
 		index[name] = len(list)
 		list = append(list, Component{Name: name})
 	}
+	// Count each type once for each of its components.
 	for _, e := range types {
 		for name, how := range wiresByComponent(e) {
 			list[index[name]].count(e.Class, how)
@@ -73,7 +75,7 @@ func (b *book) components(types []Entry) []Component {
 	return list
 }
 
-// part is what one component has to do with one type.
+// part is how one component is wired to one type.
 type part struct{ emits, named, matched bool }
 
 func wiresByComponent(e Entry) map[string]part {
@@ -92,11 +94,13 @@ func wiresByComponent(e Entry) map[string]part {
 	return parts
 }
 
+// count adds one type.
 func (c *Component) count(class Class, how part) {
 	if how.emits {
 		c.Emits++
 		c.Orphans += one(class == Orphan)
 	}
+	// A type that it subscribes to by name and by pattern counts once, as named.
 	switch {
 	case how.named:
 		c.Named++
@@ -115,6 +119,8 @@ func one(is bool) int {
 	return 0
 }
 
+// layersOf counts coordinators and types by layer. A type counts once for each layer, however many coordinators use
+// it.
 func layersOf(registry []event.Coordinator, types []Entry) []Layer {
 	layers, of := map[int]*Layer{}, map[string]int{}
 	for _, c := range registry {
@@ -139,6 +145,7 @@ func layersOf(registry []event.Coordinator, types []Entry) []Layer {
 			l.Dead += one(subscribed[n] && e.Class == Dead)
 		}
 	}
+	// In the order of the layers.
 	list := []Layer{}
 	for _, n := range slices.Sorted(maps.Keys(layers)) {
 		list = append(list, *layers[n])

@@ -60,12 +60,12 @@ func (r *Report) Write(w io.Writer, f Format) error {
 	return out.Flush()
 }
 
-// page collects sections of aligned columns.
+// page prints sections of aligned columns.
 type page struct {
 	out *tabwriter.Writer
 }
 
-// section prints rows below a title and a header; without rows it prints nothing.
+// section prints rows under a title and a header. Without rows it prints nothing.
 func (p page) section(title, header string, rows [][]any) {
 	if len(rows) == 0 {
 		return
@@ -83,7 +83,7 @@ func (p page) section(title, header string, rows [][]any) {
 		}
 		fmt.Fprintln(p.out)
 	}
-	p.out.Flush() // columns are as wide as the section needs
+	p.out.Flush() // so that each section has its own column widths
 }
 
 func (r *Report) writeText(w io.Writer) error {
@@ -95,18 +95,28 @@ func (r *Report) writeText(w io.Writer) error {
 		totals = append(totals, []any{c, r.Totals[c], meaning(c)})
 	}
 	p.section(fmt.Sprintf("%d names", r.Names), "", totals)
-	p.section("Orphan events: emitted, and nobody listens", "EVENT\tEMITTED BY", r.rows(Orphan, func(e Entry) []any { return []any{e.label(), wiresText(e.Emitters)} }))
-	p.section("Dead subscriptions: somebody listens, and nobody emits", "EVENT\tSUBSCRIBED TO BY", r.rows(Dead, func(e Entry) []any { return []any{e.label(), wiresText(e.Subscribers)} }))
-	p.section("Well connected", "EVENT\tEMITTED BY\tSUBSCRIBED TO BY", r.rows(Connected, func(e Entry) []any {
-		return []any{e.label(), wiresText(e.Emitters), wiresText(e.Subscribers)}
-	}))
-	p.section("Unknown names", "NAME\tSTATUS\tLIKELY\tEMITTED BY\tSUBSCRIBED TO BY", r.rows(Unknown, func(e Entry) []any {
-		return []any{e.Name, dash(strings.ReplaceAll(e.Status, "_", " ")), dash(strings.Join(e.Likely, ", ")), wiresText(e.Emitters), wiresText(e.Subscribers)}
-	}))
-	p.section("Aliases", "NAME\tSTORED AS\tSUBSCRIBED TO BY", r.rows(Alias, func(e Entry) []any { return []any{e.Name, e.AliasOf, wiresText(e.Subscribers)} }))
-	p.section("Unwired: in the catalogue, and no declaration emits or subscribes to it", "EVENT\tCATEGORY\tNAMED IN FINDINGS ALONE", r.rows(Unwired, func(e Entry) []any {
-		return []any{e.label(), e.Category, dash(strings.Join(e.Unbacked, ", "))}
-	}))
+	// One section for each class, in the order of what needs attention.
+	p.section("Orphan events: emitted, and nobody listens", "EVENT\tEMITTED BY",
+		r.rows(Orphan, func(e Entry) []any { return []any{e.label(), wiresText(e.Emitters)} }))
+	p.section("Dead subscriptions: somebody listens, and nobody emits", "EVENT\tSUBSCRIBED TO BY",
+		r.rows(Dead, func(e Entry) []any { return []any{e.label(), wiresText(e.Subscribers)} }))
+	p.section("Well connected", "EVENT\tEMITTED BY\tSUBSCRIBED TO BY",
+		r.rows(Connected, func(e Entry) []any {
+			return []any{e.label(), wiresText(e.Emitters), wiresText(e.Subscribers)}
+		}))
+	p.section("Unknown names", "NAME\tSTATUS\tLIKELY\tEMITTED BY\tSUBSCRIBED TO BY",
+		r.rows(Unknown, func(e Entry) []any {
+			status, likely := strings.ReplaceAll(e.Status, "_", " "), strings.Join(e.Likely, ", ")
+			return []any{e.Name, dash(status), dash(likely), wiresText(e.Emitters), wiresText(e.Subscribers)}
+		}))
+	p.section("Aliases", "NAME\tSTORED AS\tSUBSCRIBED TO BY",
+		r.rows(Alias, func(e Entry) []any { return []any{e.Name, e.AliasOf, wiresText(e.Subscribers)} }))
+	p.section("Unwired: in the catalogue, and no declaration emits or subscribes to it",
+		"EVENT\tCATEGORY\tNAMED IN FINDINGS ALONE",
+		r.rows(Unwired, func(e Entry) []any {
+			return []any{e.label(), e.Category, dash(strings.Join(e.Unbacked, ", "))}
+		}))
+	// What spans classes.
 	r.writeDrift(p)
 	r.writeTallies(p)
 	r.writeFindings(p)
@@ -132,6 +142,7 @@ func meaning(c Class) string {
 	return "in no catalogue"
 }
 
+// scopeWords says what the report covers.
 func (r *Report) scopeWords() string {
 	s := r.Scope
 	words := "Wiring audit of what is declared"
@@ -150,6 +161,7 @@ func (r *Report) scopeWords() string {
 	return words
 }
 
+// rows returns a row for each name of a class.
 func (r *Report) rows(c Class, row func(Entry) []any) (rows [][]any) {
 	for _, e := range r.Types {
 		if e.Class == c {
@@ -159,7 +171,7 @@ func (r *Report) rows(c Class, row func(Entry) []any) (rows [][]any) {
 	return rows
 }
 
-// label is the name, marked where its wiring is special.
+// label returns the name, marked if it is critical or reserved.
 func (e Entry) label() string {
 	label := string(e.Name)
 	if e.Critical {
@@ -171,7 +183,7 @@ func (e Entry) label() string {
 	return label
 }
 
-// wiresText names each component once, with how it is known.
+// wiresText prints each component once, with all sources of its wires.
 func wiresText(list []Wire) string {
 	var names []string
 	how := map[string][]string{}
@@ -179,6 +191,7 @@ func wiresText(list []Wire) string {
 		if how[w.Component] == nil {
 			names = append(names, w.Component)
 		}
+		// The number of events, else the pattern, else the basis.
 		known := w.Pattern
 		switch {
 		case w.Events > 0:
@@ -216,7 +229,9 @@ func (r *Report) writeTallies(p page) {
 		if c.Layer > 0 {
 			layer = fmt.Sprint(c.Layer)
 		}
-		rows = append(rows, []any{c.Name, layer, dash(c.Declared), c.Named, c.Matched, c.Dead, c.Emits, c.Orphans})
+		rows = append(rows, []any{
+			c.Name, layer, dash(c.Declared), c.Named, c.Matched, c.Dead, c.Emits, c.Orphans,
+		})
 	}
 	p.section("Components", "NAME\tLAYER\tDECLARES\tBY NAME\tBY PATTERN\tDEAD\tEMITS\tORPHANS", rows)
 	rows = nil
@@ -236,6 +251,7 @@ func (r *Report) writeTallies(p page) {
 }
 
 func (r *Report) writeFindings(p page) {
+	// The findings of each kind.
 	for _, kind := range FindingKinds() {
 		var rows [][]any
 		for _, f := range r.Findings {
@@ -248,8 +264,10 @@ func (r *Report) writeFindings(p page) {
 			}
 			rows = append(rows, []any{f.Subject, dash(f.Severity), f.Says, verdictWords(f.Verdict), because})
 		}
-		p.section("Recorded: "+strings.ReplaceAll(kind, "_", " ")+"s", "SUBJECT\tSEVERITY\tSAYS\tVERDICT\tBECAUSE", rows)
+		p.section("Recorded: "+strings.ReplaceAll(kind, "_", " ")+"s",
+			"SUBJECT\tSEVERITY\tSAYS\tVERDICT\tBECAUSE", rows)
 	}
+	// Their numbers.
 	var rows [][]any
 	for _, t := range r.Tally {
 		row := []any{strings.ReplaceAll(t.Kind, "_", " ") + "s", t.Findings}
@@ -263,7 +281,7 @@ func (r *Report) writeFindings(p page) {
 
 func verdictWords(v Verdict) string { return strings.ReplaceAll(string(v), "_", " ") }
 
-// trimmer takes spaces off the ends of lines: a table's last column may be empty.
+// trimmer removes spaces at the ends of lines, since the last column of a table may be empty.
 type trimmer struct {
 	w    io.Writer
 	line []byte
@@ -284,6 +302,7 @@ func (t *trimmer) Write(b []byte) (int, error) {
 	}
 }
 
+// end writes the last line, if it has no newline.
 func (t *trimmer) end() error {
 	_, err := t.w.Write(t.line)
 	return err

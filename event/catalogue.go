@@ -10,18 +10,18 @@ import (
 	"sync"
 )
 
-// catalogue/ is the platform's; cluster.json is what the cluster itself emits: types beside
-// the platform's, and payload fields beside those that the platform documents. samples.json is payload
-// fields that the lists of the platform's documents lack: those of the documents' own samples (source:
-// which document's), and those that package router and sinks send with the platform's types (source: router).
+// catalogueFiles has the platform's catalogue and what was added to it. cluster.json lists what the cluster emits:
+// types that the platform does not have, and payload fields that the platform does not document. samples.json lists
+// payload fields that are missing from the platform's lists: fields in the samples of its documents (source: the
+// document), and fields that packages router and sinks send with the platform's types (source: router).
 //
 //go:embed catalogue/*.json cluster.json samples.json
 var catalogueFiles embed.FS
 
-// builtin parses the embedded files on first use; it panics where they are broken, which a test rules out.
+// builtin parses the embedded files on first use. It panics if they are broken, which a test rules out.
 var builtin = sync.OnceValue(loadBuiltin)
 
-// Via tells which spelling Resolve recognised.
+// Via is the kind of spelling that Resolve recognised.
 type Via string
 
 // The spellings of a type.
@@ -33,23 +33,23 @@ const (
 	ViaUnknown Via = "unknown" // not in the catalogue
 )
 
-// Resolved is what a spelling stands for.
+// Resolved is the type that a spelling means.
 type Resolved struct {
 	Type       Type
 	Value      string
 	Definition *Definition // nil if unknown
 	Via        Via
-	Renamed    bool // an alias that reads like another type than the one it is listed for
+	Renamed    bool // an alias that reads like the name of another type than the one it is listed for
 }
 
 // Catalogue is the set of known types. It is immutable and safe for concurrent use.
 type Catalogue struct {
-	types     map[Type]*Definition
-	sorted    []*Definition
-	own       []*Definition       // of StatusCluster, as in cluster.json; in types too, and not in sorted
-	spellings map[string]spelling // by folded name, value and alias
+	types     map[Type]*Definition // all of sorted and own
+	sorted    []*Definition        // without own
+	own       []*Definition        // of StatusCluster, in the order of cluster.json
+	spellings map[string]spelling  // by folded name, value and alias
 	aliases   map[string]Type
-	mentioned []*Definition
+	mentioned []*Definition // names that are no types; see Mentioned
 
 	coordinators []Coordinator
 	flows        []Flow
@@ -62,7 +62,7 @@ type spelling struct {
 	renamed bool
 }
 
-// Builtin is the catalogue the program came with: the platform's 254 types and 7 aliases, and those few that the
+// Builtin returns the catalogue of this build: the platform's 254 types and 7 aliases, and the few types that the
 // cluster adds.
 func Builtin() *Catalogue { return builtin() }
 
@@ -74,6 +74,7 @@ func loadBuiltin() *Catalogue {
 	mustLoad("catalogue/coordinators", &c.coordinators)
 	mustLoad("catalogue/flows", &c.flows)
 	mustLoad("catalogue/wiring", &c.wiring)
+	// Only canonical entries are types; the others are names that the documents mention.
 	for _, d := range defs {
 		if d.Status == StatusCanonical {
 			c.add(d)
@@ -81,6 +82,7 @@ func loadBuiltin() *Catalogue {
 			c.mentioned = append(c.mentioned, d)
 		}
 	}
+	// Aliases last, since they look at all types.
 	c.addOwn()
 	for alias, target := range c.aliases {
 		c.addAlias(alias, c.types[target])
@@ -89,8 +91,8 @@ func loadBuiltin() *Catalogue {
 	return c
 }
 
-// addOwn adds what the cluster emits. A field of which the platform's documents give no type gets the one that the
-// cluster writes.
+// addOwn adds the types that the cluster emits, and the payload fields missing from the platform's definitions. A
+// field without a type in the platform's documents gets the type that the cluster writes.
 func (c *Catalogue) addOwn() {
 	var defs, samples []*Definition
 	mustLoad("cluster", &defs)
@@ -112,6 +114,7 @@ func (c *Catalogue) addOwn() {
 	}
 }
 
+// mustLoad parses an embedded file.
 func mustLoad(name string, v any) {
 	data, err := catalogueFiles.ReadFile(name + ".json")
 	if err == nil {
@@ -129,33 +132,40 @@ func (c *Catalogue) add(d *Definition) {
 	c.spellings[string(d.Name)] = spelling{def: d, via: ViaName}
 }
 
-// addAlias adds a former name. PROMOTION_COMPLETE is listed for MODEL_PROMOTED although there is a PROMOTION_COMPLETED:
-// such an alias changes the meaning of what was sent.
+// addAlias adds a former name. An alias that reads like another type counts as renamed, since it changes the
+// meaning of what was sent: PROMOTION_COMPLETE is listed for MODEL_PROMOTED although there is a
+// PROMOTION_COMPLETED.
 func (c *Catalogue) addAlias(alias string, target *Definition) {
 	namesake, ok := c.types[Type(alias+"D")]
 	c.spellings[alias] = spelling{def: target, via: ViaAlias, renamed: ok && namesake != target}
 }
 
 func (c *Catalogue) sort() {
-	c.sorted = slices.SortedFunc(maps.Values(c.types), func(a, b *Definition) int { return cmp.Compare(a.Name, b.Name) })
+	c.sorted = slices.SortedFunc(maps.Values(c.types), func(a, b *Definition) int {
+		return cmp.Compare(a.Name, b.Name)
+	})
 	c.sorted = slices.DeleteFunc(c.sorted, func(d *Definition) bool { return d.Status == StatusCluster })
 }
 
-// Resolve finds the type a name, value, alias or dotted topic stands for, in any case, with - as good as _. It is
-// false for an unknown one, and Resolved then holds what it would be stored as. It checks no characters.
+// Resolve returns the type that a name, value, alias or dotted topic means, in any case, with - for _ allowed. It
+// returns false for an unknown type, with the name and value that it would be stored with. It checks no characters.
 func (c *Catalogue) Resolve(name string) (Resolved, bool) {
+	// The common case: the canonical name, which needs no folding.
 	if d, ok := c.types[Type(name)]; ok {
 		return Resolved{Type: d.Name, Value: d.Value, Definition: d, Via: ViaName}, true
 	}
-	var buf [128]byte // longer names only cost an allocation
+	var buf [128]byte // a longer name costs an allocation, nothing else
 	folded := appendFolded(buf[:0], name)
 	s, ok := c.spellings[string(folded)]
 	if !ok {
 		return Resolved{Type: Type(folded), Value: strings.ToLower(string(folded)), Via: ViaUnknown}, false
 	}
-	return Resolved{Type: s.def.Name, Value: s.def.Value, Definition: s.def, Via: s.spelt(name), Renamed: s.renamed}, true
+	return Resolved{
+		Type: s.def.Name, Value: s.def.Value, Definition: s.def, Via: s.spelt(name), Renamed: s.renamed,
+	}, true
 }
 
+// spelt returns the kind of spelling that name is.
 func (s spelling) spelt(name string) Via {
 	switch {
 	case name == s.def.Value:
@@ -168,26 +178,27 @@ func (s spelling) spelt(name string) Via {
 	return s.via
 }
 
-// Definition finds a canonical name.
+// Definition returns the definition of a canonical name.
 func (c *Catalogue) Definition(t Type) (*Definition, bool) {
 	d, ok := c.types[t]
 	return d, ok
 }
 
-// Definitions are the platform's types and the registered ones, sorted by name. The caller must not change them.
+// Definitions returns the platform's types and the registered ones, sorted by name. The caller must not change them.
 func (c *Catalogue) Definitions() []*Definition { return c.sorted }
 
-// Own are the types that the cluster emits beside those of the platform. Resolve and Definition know
-// them too. The caller must not change them.
+// Own returns the types that the cluster emits in addition to the platform's. Resolve and Definition find them too.
+// The caller must not change them.
 func (c *Catalogue) Own() []*Definition { return c.own }
 
-// Mentioned are names the platform's documents use without defining them: aliases, placeholders, undocumented ones.
+// Mentioned returns the names that the platform's documents use without defining them: aliases, placeholders and
+// undocumented names.
 func (c *Catalogue) Mentioned() []*Definition { return c.mentioned }
 
 // Aliases maps each former name to its canonical one.
 func (c *Catalogue) Aliases() map[string]Type { return maps.Clone(c.aliases) }
 
-// Categories are the categories in use, sorted.
+// Categories returns the categories in use, sorted.
 func (c *Catalogue) Categories() []string {
 	set := map[string]bool{}
 	for _, d := range c.sorted {
@@ -196,17 +207,17 @@ func (c *Catalogue) Categories() []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// Coordinators are the platform's 27 registry entries. The caller must not change them.
+// Coordinators returns the platform's 27 registry entries. The caller must not change them.
 func (c *Catalogue) Coordinators() []Coordinator { return c.coordinators }
 
-// Flows are the documented event flows. The caller must not change them.
+// Flows returns the documented event flows. The caller must not change them.
 func (c *Catalogue) Flows() []Flow { return c.flows }
 
-// Wiring is what the platform's documents say of emitters and subscribers. The caller must not change it.
+// Wiring returns what the platform's documents say about emitters and subscribers. The caller must not change it.
 func (c *Catalogue) Wiring() *Wiring { return c.wiring }
 
 // IsReserved reports whether only the cluster emits the type. NODE_*, P2P_*, PARTITION_*, HANDLER_* and DAEMON_*
-// describe training hosts and are the clients'.
+// are not reserved: they describe training hosts, and clients emit them.
 func IsReserved(t Type) bool {
 	switch t {
 	case DLQStaleEvents, CatchupAtRisk, ChainOverdue:
@@ -220,13 +231,13 @@ func IsReserved(t Type) bool {
 	return false
 }
 
-// Types the cluster emits beside the reserved ones of the platform's catalogue.
+// Types that the cluster emits in addition to the reserved ones of the platform's catalogue.
 const (
 	CursorStalled   Type = "CURSOR_STALLED"
 	CursorRecovered Type = "CURSOR_RECOVERED"
 	CatchupAtRisk   Type = "CATCHUP_AT_RISK"
 	ChainOverdue    Type = "CHAIN_OVERDUE"
-	// QuorumOutageView is one voter's view of an outage that is told already, or
-	// of a time in which it was cut off from a cluster that went on.
+	// QuorumOutageView is one voter's view of an outage that was reported already, or of a time in which the voter was
+	// cut off from a cluster that kept its quorum.
 	QuorumOutageView Type = "QUORUM_OUTAGE_VIEW"
 )

@@ -33,7 +33,7 @@ func TestEverySpellingOfEveryTypeResolves(t *testing.T) {
 	}
 }
 
-func TestResolveTellsHow(t *testing.T) {
+func TestResolveReportsTheSpelling(t *testing.T) {
 	for name, want := range map[string]Resolved{
 		"TRAINING_COMPLETED": {Type: TrainingCompleted, Via: ViaName},
 		"Training_Completed": {Type: TrainingCompleted, Via: ViaName},

@@ -6,14 +6,17 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/ringrift/ringlog/event/canon"
 )
 
-// DecodeOne reads one event object. Errors are *Error, with positions in data. The payload comes back canonical and
+// DecodeOne reads one event object. Errors are *Error, with positions in data. The payload is canonical afterwards and
 // may share memory with data.
 //
 // It accepts type (or event_type), payload, source, key, correlation_id, causation_id, dedup_id, dedup (false turns
-// it off), time in RFC 3339 (or timestamp in epoch seconds) and value, and skips what a stored event carries on top:
-// offset, appended_at, term, hash, original_type, foreign, target, redrive. null is as good as absent, but for type and payload.
+// it off), time in RFC 3339 (or timestamp in epoch seconds) and value. It skips what a stored event has in addition:
+// offset, appended_at, term, hash, original_type, foreign, target, redrive. null means absent, except for type and
+// payload.
 func DecodeOne(data []byte, lim Limits) (Event, error) {
 	d, err := newDecoder(data, lim)
 	if err != nil {
@@ -22,7 +25,7 @@ func DecodeOne(data []byte, lim Limits) (Event, error) {
 	var e Event
 	bad := d.event(&e)
 	if bad == nil {
-		bad = d.end()
+		bad = d.End()
 	}
 	if bad != nil {
 		return Event{}, bad
@@ -36,21 +39,22 @@ func DecodeArray(data []byte, lim Limits) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.peek() != '[' {
+	if d.Peek() != '[' {
 		e, err := DecodeOne(data, lim)
 		if err != nil {
 			return nil, err
 		}
 		return []Event{e}, nil
 	}
+	// One event after another; an error in any refuses the whole request.
 	var events []Event
-	bad := d.elements(func(i int) *Error {
+	bad := d.Elements(func(i int) *Error {
 		var bad *Error
 		events, bad = d.appendEvent(events)
 		return bad
 	})
 	if bad == nil {
-		bad = d.end()
+		bad = d.End()
 	}
 	if bad != nil {
 		return nil, bad
@@ -71,15 +75,18 @@ func DecodeNDJSON(data []byte, lim Limits) ([]Event, error) {
 	events := make([]Event, 0, min(bytes.Count(data, []byte("\n"))+1, d.lim.RequestEvents))
 	line := 0
 	for start := 0; start < len(data); line++ {
+		// The data ends with the line, so that no event continues on the next one; positions stay those of the whole.
 		end := start + lineLength(data[start:])
-		d.data, d.pos = data[:end], start
+		d.Data, d.Pos = data[:end], start
 		start = end + 1
-		if d.space(); d.pos == end {
+		d.Space()
+		if d.Pos == end {
 			continue
 		}
 		var bad *Error
-		if events, bad = d.appendEvent(events); bad == nil {
-			bad = d.end()
+		events, bad = d.appendEvent(events)
+		if bad == nil {
+			bad = d.End()
 		}
 		if bad != nil {
 			bad.Message = "line " + strconv.Itoa(line+1) + ": " + bad.Message
@@ -89,6 +96,7 @@ func DecodeNDJSON(data []byte, lim Limits) ([]Event, error) {
 	return events, nil
 }
 
+// lineLength returns the length of the first line, without its newline.
 func lineLength(data []byte) int {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i
@@ -96,28 +104,35 @@ func lineLength(data []byte) int {
 	return len(data)
 }
 
-// decoder reads events. Payloads go through the canonicalizer it is.
+// decoder reads events.
 type decoder struct {
-	canonicalizer
+	canon.Rewriter
 	lim    Limits
-	stored bool   // the form the log hands out: its own fields are read, unknown keys are of a newer version
-	seen   uint32 // keys of the current event, by field
-	into   *Event
+	stored bool   // read stored events: also the fields that the log adds; unknown keys are of a newer version
+	seen   uint32 // the fields of the current event so far, one bit each
+	into   *Event // the current event
 }
 
 func newDecoder(data []byte, lim Limits) (*decoder, error) {
 	lim = lim.orDefault()
 	if len(data) > lim.RequestBytes {
-		return nil, fieldError(ReasonTooLarge, "", "%d bytes, the limit for a request is %d", len(data), lim.RequestBytes)
+		return nil, fieldError(ReasonTooLarge, "",
+			"%d bytes, the limit for a request is %d", len(data), lim.RequestBytes)
 	}
 	d := &decoder{lim: lim}
-	d.data, d.maxDepth, d.maxBytes = data, lim.Depth, lim.EventBytes
-	if d.space(); d.pos == len(data) {
-		return nil, &Error{Reason: ReasonEmpty, Message: "no event was sent", Remedy: "send an event object, an array of them, or NDJSON", Position: 0}
+	d.Data, d.MaxDepth, d.MaxBytes = data, lim.Depth, lim.EventBytes
+	d.Space()
+	if d.Pos == len(data) {
+		return nil, &Error{
+			Reason:  ReasonEmpty,
+			Message: "no event was sent",
+			Remedy:  "send an event object, an array of them, or NDJSON",
+		}
 	}
 	return d, nil
 }
 
+// appendEvent reads one event and appends it, within the limit of a request.
 func (d *decoder) appendEvent(events []Event) ([]Event, *Error) {
 	i := len(events)
 	if i == d.lim.RequestEvents {
@@ -125,26 +140,27 @@ func (d *decoder) appendEvent(events []Event) ([]Event, *Error) {
 	}
 	events = append(events, Event{})
 	if err := d.event(&events[i]); err != nil {
-		return nil, err.under("events[" + strconv.Itoa(i) + "]")
+		return nil, err.Under("events[" + strconv.Itoa(i) + "]")
 	}
 	return events, nil
 }
 
 // event reads one event object.
 func (d *decoder) event(e *Event) *Error {
-	if d.peek() != '{' {
-		if d.kind() == "no JSON value" {
-			return d.unexpected("an event object")
+	if d.Peek() != '{' {
+		if d.Kind() == "no JSON value" {
+			return d.Unexpected("an event object")
 		}
-		return d.fail(d.pos, ReasonInvalidJSON, "an event is a JSON object, not %s", d.kind())
+		return d.Fail(d.Pos, ReasonInvalidJSON, "an event is a JSON object, not %s", d.Kind())
 	}
-	start := d.pos
+	// Members fill e in any order; what is missing shows only at the end.
+	start := d.Pos
 	d.seen, d.into = 0, e
-	if err := d.members(d.member); err != nil {
+	if err := d.Members(d.member); err != nil {
 		return err
 	}
 	if e.Type == "" {
-		return d.fail(start, ReasonInvalidType, "missing").under("type")
+		return d.Fail(start, ReasonInvalidType, "missing").Under("type")
 	}
 	if e.Payload == nil {
 		e.Payload = json.RawMessage("{}")
@@ -152,7 +168,7 @@ func (d *decoder) event(e *Event) *Error {
 	return nil
 }
 
-// eventField names what a key stands for.
+// eventField is a field of an event, whatever key names it.
 type eventField uint8
 
 const (
@@ -177,6 +193,7 @@ const (
 	fieldRedrive
 )
 
+// eventFieldOf returns the field that a key names, fieldNone for an unknown key.
 func eventFieldOf(key []byte) eventField {
 	switch string(key) {
 	case "type", "event_type":
@@ -219,41 +236,45 @@ func eventFieldOf(key []byte) eventField {
 	return fieldNone
 }
 
+// member reads one member of an event object.
 func (d *decoder) member(key []byte) *Error {
 	f := eventFieldOf(key)
 	if f == fieldNone && !d.stored {
-		err := d.fail(d.key, ReasonUnknownKey, "an event has no such key").under(pathStep(key))
-		err.Remedy = "put it into payload; an event has type, payload, source, key, correlation_id, causation_id, dedup_id, dedup and time"
+		err := d.Fail(d.Key, ReasonUnknownKey, "an event has no such key").Under(canon.PathStep(key))
+		err.Remedy = "put it into payload; an event has type, payload, source, key, correlation_id, causation_id, " +
+			"dedup_id, dedup and time"
 		return err
 	}
 	if f != fieldNone && d.seen&(1<<f) != 0 {
-		err := d.fail(d.key, ReasonDuplicateKey, "given twice").under(pathStep(key))
+		err := d.Fail(d.Key, ReasonDuplicateKey, "given twice").Under(canon.PathStep(key))
 		err.Remedy = "type and event_type are one, and so are time and timestamp"
 		return err
 	}
 	d.seen |= 1 << f
-	at := d.key
+	// Reading the value overwrites the key and its position.
+	at := d.Key
 	if err := d.field(f, f == fieldTime && string(key) == "timestamp"); err != nil {
-		return err.under(d.keyAt(at))
+		return err.Under(d.keyAt(at))
 	}
 	return nil
 }
 
-// keyAt reads a key again, for an error's path.
+// keyAt reads a key again, for the path of an error.
 func (d *decoder) keyAt(pos int) string {
-	s := scanner{data: d.data, pos: pos}
-	key, _ := s.text()
-	return pathStep(key)
+	s := canon.Scanner{Data: d.Data, Pos: pos}
+	key, _ := s.Text()
+	return canon.PathStep(key)
 }
 
 // field reads one member's value into the event.
 func (d *decoder) field(f eventField, timestamp bool) *Error {
 	e := d.into
+	// What a producer sends.
 	switch f {
 	case fieldTypeName:
 		return d.typeName(&e.Type)
 	case fieldPayload:
-		return d.readPayload(&e.Payload)
+		return d.payload(&e.Payload)
 	case fieldValue:
 		return d.string(&e.Value)
 	case fieldSource:
@@ -277,14 +298,10 @@ func (d *decoder) field(f eventField, timestamp bool) *Error {
 		}
 		return d.time(&e.Time)
 	}
+	// What the log adds is not taken from a producer, who may send a stored event again.
 	if !d.stored {
-		return d.discard()
+		return d.Skip()
 	}
-	return d.storedField(f, e)
-}
-
-// storedField reads what only the log gives.
-func (d *decoder) storedField(f eventField, e *Event) *Error {
 	switch f {
 	case fieldOffset:
 		return d.uint(&e.Offset)
@@ -301,39 +318,33 @@ func (d *decoder) storedField(f eventField, e *Event) *Error {
 	case fieldRedrive:
 		return d.uint(&e.Redrive)
 	}
-	return d.discard()
+	return d.Skip() // the hash, which follows from the event, and unknown keys
 }
 
-// discard reads a value for its syntax alone.
-func (d *decoder) discard() *Error {
-	d.out = d.out[:0]
-	return d.value()
-}
-
-// want complains of a value of the wrong kind.
+// want returns an error about the value at Pos, which is of the wrong kind.
 func (d *decoder) want(what string) *Error {
-	if d.kind() == "no JSON value" {
-		if err := d.discard(); err != nil { // names NaN and the like
+	if d.Kind() == "no JSON value" {
+		if err := d.Skip(); err != nil { // names NaN and the like
 			return err
 		}
 	}
-	return d.fail(d.pos, ReasonInvalidField, "%s is expected, not %s", what, d.kind())
+	return d.Fail(d.Pos, ReasonInvalidField, "%s is expected, not %s", what, d.Kind())
 }
 
 func (d *decoder) typeName(to *Type) *Error {
-	if d.peek() != '"' {
+	if d.Peek() != '"' {
 		err := d.want("a string")
 		if err.Reason == ReasonInvalidField {
 			err.Reason = ReasonInvalidType
 		}
 		return err
 	}
-	text, err := d.text()
+	text, err := d.Text()
 	if err != nil {
 		return err
 	}
 	if def, ok := Builtin().types[Type(text)]; ok {
-		*to = def.Name // shares the catalogue's memory
+		*to = def.Name // in the catalogue's memory: no allocation
 		return nil
 	}
 	*to = Type(text)
@@ -341,22 +352,22 @@ func (d *decoder) typeName(to *Type) *Error {
 }
 
 func (d *decoder) string(to *string) *Error {
-	switch d.peek() {
+	switch d.Peek() {
 	case '"':
-		text, err := d.text()
+		text, err := d.Text()
 		*to = string(text)
 		return err
 	case 'n':
-		_, err := d.word()
+		_, err := d.Word()
 		return err
 	}
 	return d.want("a string")
 }
 
 func (d *decoder) boolean(to *bool) *Error {
-	switch d.peek() {
+	switch d.Peek() {
 	case 't', 'f', 'n':
-		word, err := d.word()
+		word, err := d.Word()
 		if err == nil && word[0] != 'n' {
 			*to = word[0] == 't'
 		}
@@ -366,65 +377,66 @@ func (d *decoder) boolean(to *bool) *Error {
 }
 
 func (d *decoder) uint(to *uint64) *Error {
-	if !isDigit(d.peek()) {
+	if !isDigit(d.Peek()) {
 		return d.want("a whole number")
 	}
-	start := d.pos
-	literal, _, err := d.number()
+	start := d.Pos
+	literal, _, err := d.Number()
 	if err != nil {
 		return err
 	}
 	n, bad := strconv.ParseUint(string(literal), 10, 64)
 	if bad != nil {
-		return d.fail(start, ReasonInvalidField, "%s is not a whole number below 2^64", clip(literal))
+		return d.Fail(start, ReasonInvalidField, "%s is not a whole number below 2^64", canon.Clip(literal))
 	}
 	*to = n
 	return nil
 }
 
 func (d *decoder) time(to *time.Time) *Error {
-	if d.peek() == 'n' {
-		_, err := d.word()
+	if d.Peek() == 'n' {
+		_, err := d.Word()
 		return err
 	}
-	if d.peek() != '"' {
+	if d.Peek() != '"' {
 		return d.want("an RFC 3339 time in a string (or timestamp, in epoch seconds)")
 	}
-	start := d.pos
-	text, err := d.text()
+	start := d.Pos
+	text, err := d.Text()
 	if err != nil {
 		return err
 	}
 	t, bad := time.Parse(time.RFC3339Nano, string(text))
 	if bad != nil {
-		err := d.fail(start, ReasonInvalidField, "%q is not an RFC 3339 time", clip(text))
+		err := d.Fail(start, ReasonInvalidField, "%q is not an RFC 3339 time", canon.Clip(text))
 		err.Remedy = "write it as 2026-01-05T10:00:00.000000001Z"
 		return err
 	}
-	if t.IsZero() { // which says in an Event that there is none
-		return d.fail(start, ReasonInvalidField, "%s is outside the years 1678 to 2261", text)
+	if t.IsZero() { // means in an Event that there is no time
+		return d.Fail(start, ReasonInvalidField, "%s is outside the years 1678 to 2261", text)
 	}
 	*to = t.UTC()
 	return nil
 }
 
-// epochSeconds reads seconds since 1970 with what fraction they have, to the nanosecond.
+// epochSeconds reads seconds since 1970 with their fraction, to the nanosecond.
 func (d *decoder) epochSeconds(to *time.Time) *Error {
-	if d.peek() == 'n' {
-		_, err := d.word()
+	if d.Peek() == 'n' { // null means absent
+		_, err := d.Word()
 		return err
 	}
-	if c := d.peek(); c != '-' && !isDigit(c) {
+	if c := d.Peek(); c != '-' && !isDigit(c) {
 		return d.want("a number of seconds since 1970")
 	}
-	start := d.pos
-	literal, float, err := d.number()
+	start := d.Pos
+	literal, float, err := d.Number()
 	if err != nil {
 		return err
 	}
 	t, ok := parseEpoch(literal, float)
 	if !ok {
-		return d.fail(start, ReasonInvalidField, "%s is not a time in seconds since 1970 between the years 1678 and 2261", clip(literal))
+		return d.Fail(start, ReasonInvalidField,
+			"%s is not a time in seconds since 1970 between the years 1678 and 2261", canon.Clip(literal))
 	}
 	*to = t
 	return nil
@@ -433,13 +445,16 @@ func (d *decoder) epochSeconds(to *time.Time) *Error {
 // maxEpochSeconds keeps a time within what int64 nanoseconds hold.
 const maxEpochSeconds = math.MaxInt64/1_000_000_000 - 1
 
-func parseEpoch(literal []byte, float bool) (time.Time, bool) {
+// parseEpoch converts a number's literal. inRange reports whether an event can have that time.
+func parseEpoch(literal []byte, float bool) (t time.Time, inRange bool) {
+	// A literal with an exponent goes through a double.
 	if float && bytes.ContainsAny(literal, "eE") {
 		f, err := strconv.ParseFloat(string(literal), 64)
 		whole, fraction := math.Modf(f)
 		ok := err == nil && math.Abs(whole) <= maxEpochSeconds
 		return time.Unix(int64(whole), int64(math.Round(fraction*1e9))).UTC(), ok
 	}
+	// Any other is read digit by digit, since a double has not enough digits for nanoseconds.
 	whole, fraction, _ := bytes.Cut(literal, []byte("."))
 	seconds, err := strconv.ParseInt(string(whole), 10, 64)
 	ok := err == nil && -maxEpochSeconds <= seconds && seconds <= maxEpochSeconds
@@ -456,15 +471,15 @@ func parseEpoch(literal []byte, float bool) (time.Time, bool) {
 	return time.Unix(seconds, nanos).UTC(), ok
 }
 
-// readPayload takes a payload that is canonical as it stands in the input, and rewrites one that is not.
-func (d *decoder) readPayload(to *json.RawMessage) *Error {
-	v := verifier{data: d.data, pos: d.pos, maxDepth: d.maxDepth}
-	if d.peek() == '{' && v.object(1) && v.pos-d.pos <= d.maxBytes {
-		*to = d.data[d.pos:v.pos:v.pos]
-		d.pos = v.pos
+// payload takes a payload that is canonical as a part of the input, and rewrites any other.
+func (d *decoder) payload(to *json.RawMessage) *Error {
+	v := canon.Verifier{Data: d.Data, Pos: d.Pos, MaxDepth: d.MaxDepth}
+	if v.Object() && v.Pos-d.Pos <= d.MaxBytes {
+		*to = d.Data[d.Pos:v.Pos:v.Pos]
+		d.Pos = v.Pos
 		return nil
 	}
-	out, err := d.payload()
+	out, err := d.Payload()
 	*to = out
 	return err
 }

@@ -48,7 +48,7 @@ func badInputs() []badInput {
 		{"trailing bytes", `{"type":"A"} {}`, ReasonTrailingBytes, "", 13},
 		{"invalid UTF-8", "{\"type\":\"A\",\"payload\":{\"a\":\"\xff\"}}", ReasonInvalidUTF8, "payload.a", 28},
 		{"UTF-8 of a surrogate", "{\"type\":\"A\",\"source\":\"\xed\xa0\x80\"}", ReasonInvalidUTF8, "source", 22},
-		{"overlong UTF-8 behind an escape", "{\"type\":\"A\",\"source\":\"\\n\xc0\x80\"}", ReasonInvalidUTF8, "source", 24},
+		{"overlong UTF-8 after an escape", "{\"type\":\"A\",\"source\":\"\\n\xc0\x80\"}", ReasonInvalidUTF8, "source", 24},
 		{"lone high surrogate", `{"type":"A","payload":{"a":"\ud83d"}}`, ReasonLoneSurrogate, "payload.a", 28},
 		{"lone low surrogate", `{"type":"A","payload":{"a":"\ude00\ud83d"}}`, ReasonLoneSurrogate, "payload.a", 28},
 		{"two low surrogates", `{"type":"A","payload":{"a":"\ude00\ude00"}}`, ReasonLoneSurrogate, "payload.a", 28},

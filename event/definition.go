@@ -9,13 +9,13 @@ import (
 const (
 	StatusCanonical    = "canonical"    // the platform documents it
 	StatusRegistered   = "registered"   // added at run time
-	StatusCluster      = "cluster"      // only the cluster emits it, and the platform does not document it
+	StatusCluster      = "cluster"      // emitted only by the cluster and not documented by the platform
 	StatusAlias        = "alias"        // replaced by another name
 	StatusTestOnly     = "test_only"    // a placeholder in sample code
 	StatusUndocumented = "undocumented" // used, defined nowhere
 )
 
-// Definition is what the catalogue knows of one type. It must not be changed.
+// Definition is the catalogue's entry for one type. It must not be changed.
 type Definition struct {
 	Name              Type     `json:"name"`
 	Value             string   `json:"value"`
@@ -58,7 +58,7 @@ func fieldTypes() []string {
 	return []string{"any", "string", "path", "integer", "number", "boolean", "timestamp"}
 }
 
-// index prepares the lookups; a definition is not changed after it.
+// index prepares the lookups. The definition must not change afterwards.
 func (d *Definition) index() {
 	d.fields = make(map[string]fieldType, len(d.Payload))
 	for _, f := range d.Payload {
@@ -76,8 +76,9 @@ func (d *Definition) matches(pattern string) bool {
 	return glob(pattern, string(d.Name)) || glob(pattern, foldName(d.Value))
 }
 
-// kindOf tells canonical JSON values apart as far as the field types do: by their first byte, '0' for an integer, '.'
-// for any other number.
+// kindOf returns the kind of a canonical JSON value, as far as field types distinguish kinds: its first byte, 't'
+// for both booleans, '0' for an integer and '.' for any other number. 3.0 counts as an integer: Python may have
+// computed it.
 func kindOf(value []byte) byte {
 	switch first := value[0]; first {
 	case 'n', '"', '{', '[':
@@ -86,14 +87,14 @@ func kindOf(value []byte) byte {
 		return 't'
 	}
 	for i, c := range value {
-		if c == 'e' || c == '.' && string(value[i:]) != ".0" {
+		if c == 'e' || (c == '.' && string(value[i:]) != ".0") {
 			return '.'
 		}
 	}
 	return '0'
 }
 
-// accepts reports whether a value of a kind is of the type. null always is: Python's None.
+// accepts reports whether a value of a kind belongs to the type. null, Python's None, belongs to every type.
 func (t fieldType) accepts(kind byte) bool {
 	switch kind {
 	case 'n':
@@ -110,6 +111,7 @@ func (t fieldType) accepts(kind byte) bool {
 	return t == anyField || t == numberField || t == timestampField
 }
 
+// jsonTypes returns the types of JSON Schema for a field type, nil for any.
 func (t fieldType) jsonTypes() []string {
 	switch t {
 	case stringField, pathField:
@@ -127,7 +129,7 @@ func (t fieldType) jsonTypes() []string {
 }
 
 // JSONSchema describes the payload as JSON Schema, draft 2020-12. Other fields are allowed and none is required,
-// as a publish warns of a difference and never refuses it.
+// since a publish warns of a difference and never refuses it.
 func (d *Definition) JSONSchema() []byte {
 	type property struct {
 		Type        []string `json:"type,omitempty"`
@@ -157,7 +159,7 @@ func (d *Definition) JSONSchema() []byte {
 	}
 	out, err := json.MarshalIndent(schema, "", "  ")
 	if err != nil {
-		panic("event: schema of " + string(d.Name) + ": " + err.Error()) // only strings and booleans: can not happen
+		panic("event: schema of " + string(d.Name) + ": " + err.Error()) // unreachable: only strings and booleans
 	}
 	return out
 }

@@ -2,68 +2,36 @@ package event
 
 import (
 	"cmp"
-	"fmt"
-	"strings"
+
+	"github.com/ringrift/ringlog/event/canon"
 )
 
 // Reasons an event, a filter or a definition is refused for. They are part of the HTTP interface.
 const (
 	ReasonEmpty          = "empty"
-	ReasonInvalidJSON    = "invalid_json"
-	ReasonDuplicateKey   = "duplicate_key"
+	ReasonInvalidJSON    = canon.ReasonInvalidJSON
+	ReasonDuplicateKey   = canon.ReasonDuplicateKey
 	ReasonUnknownKey     = "unknown_key"
-	ReasonTooDeep        = "too_deep"
-	ReasonTrailingBytes  = "trailing_bytes"
-	ReasonInvalidUTF8    = "invalid_utf8"
-	ReasonLoneSurrogate  = "lone_surrogate"
+	ReasonTooDeep        = canon.ReasonTooDeep
+	ReasonTrailingBytes  = canon.ReasonTrailingBytes
+	ReasonInvalidUTF8    = canon.ReasonInvalidUTF8
+	ReasonLoneSurrogate  = canon.ReasonLoneSurrogate
 	ReasonInvalidType    = "invalid_type"
 	ReasonUnknownType    = "unknown_type"
 	ReasonReservedType   = "reserved_type"
-	ReasonInvalidPayload = "invalid_payload"
-	ReasonNotANumber     = "not_a_number"
-	ReasonTooLarge       = "too_large"
-	ReasonInvalidField   = "invalid_field"
+	ReasonInvalidPayload = canon.ReasonInvalidPayload
+	ReasonNotANumber     = canon.ReasonNotANumber
+	ReasonTooLarge       = canon.ReasonTooLarge
+	ReasonInvalidField   = canon.ReasonInvalidField
 )
 
-// Error says why input was refused, where, and what would be accepted instead. Every error of this package
-// that input can cause is an *Error.
-type Error struct {
-	Reason   string // one of the Reason constants
-	Field    string // path of what was refused, such as events[3].payload.metrics.loss; "" is the input as a whole
-	Message  string // what is wrong, for a person
-	Remedy   string // what to send instead, "" where that is plain
-	Position int64  // byte position in the input, from 0; -1 if unknown
-}
-
-// Error prints field, message and position.
-func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("event: ")
-	if e.Field != "" {
-		b.WriteString(e.Field + ": ")
-	}
-	b.WriteString(cmp.Or(e.Message, e.Reason))
-	if e.Position >= 0 {
-		fmt.Fprintf(&b, " (at byte %d)", e.Position)
-	}
-	return b.String()
-}
-
-// under prefixes the field with a container's path: "loss" under "payload" is "payload.loss".
-func (e *Error) under(container string) *Error {
-	switch {
-	case container == "":
-	case e.Field == "" || e.Field[0] == '[':
-		e.Field = container + e.Field
-	default:
-		e.Field = container + "." + e.Field
-	}
-	return e
-}
+// Error says why input was refused, where, and what would be accepted instead. Every error of this package that input
+// can cause is an *Error.
+type Error = canon.Error
 
 // fieldError is an Error about one field, without a position.
 func fieldError(reason, field, format string, args ...any) *Error {
-	return &Error{Reason: reason, Field: field, Message: fmt.Sprintf(format, args...), Position: -1}
+	return canon.FieldError(reason, field, format, args...)
 }
 
 // Limits bound what one event and one request may hold. A zero field means its default.
@@ -90,4 +58,19 @@ func (l Limits) orDefault() Limits {
 		RequestEvents: cmp.Or(l.RequestEvents, d.RequestEvents),
 		RequestBytes:  cmp.Or(l.RequestBytes, d.RequestBytes),
 	}
+}
+
+// Canonicalize returns the canonical form of a payload, or the payload itself if it is canonical already. The payload
+// must be one JSON object within the limits.
+func Canonicalize(payload []byte, lim Limits) ([]byte, error) {
+	lim = lim.orDefault()
+	v := canon.Verifier{Data: payload, MaxDepth: lim.Depth}
+	if v.Payload() && len(payload) <= lim.EventBytes {
+		return payload, nil
+	}
+	out, err := canon.Rewrite(payload, lim.Depth, lim.EventBytes)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }

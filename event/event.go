@@ -1,5 +1,6 @@
-// Package event holds the vocabulary of the log: the Event, the catalogue of known types with their aliases, the
-// canonical JSON form of a payload with the content hash over it, and the one gate every incoming event passes.
+// Package event holds the vocabulary of the log: the Event, the catalogue of known types with their aliases, filters,
+// and the one gate that every incoming event passes. Package event/canon has the canonical form of a payload and the
+// content hash over it.
 //
 // It promises that a payload that went through Policy.Normalize is, byte for byte, what Python's
 // json.dumps(payload, sort_keys=True) prints, so that a Python daemon computes the same content hash; that names,
@@ -13,15 +14,13 @@ package event
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"hash"
 	"strings"
-	"sync"
 	"time"
 	"unsafe"
+
+	"github.com/ringrift/ringlog/event/canon"
 )
 
 //go:generate go run ./internal/gencatalogue
@@ -31,7 +30,7 @@ type Type string
 
 // Event is one event, before or after the log has given it its place.
 type Event struct {
-	Type    Type            // canonical name once Policy.Normalize has run; before, any spelling Catalogue.Resolve knows
+	Type    Type            // canonical after Policy.Normalize; before, any spelling that Catalogue.Resolve knows
 	Value   string          // "" is the default: the built-in type's value, else the lower-cased Type
 	Payload json.RawMessage // a JSON object; canonical once Policy.Normalize has run
 
@@ -41,23 +40,23 @@ type Event struct {
 	CausationID   string
 	DedupID       string
 
-	Original string    // the name it came with, where an alias changed its meaning
+	Original string    // the name it was sent with, if an alias changed its meaning
 	Foreign  bool      // a reserved type stored for a client, not emitted by the cluster
-	NoDedup  bool      // append it even where the same content was accepted a moment ago
-	Time     time.Time // the producer's; zero is none
+	NoDedup  bool      // append it even if the same content was accepted within the dedup window
+	Time     time.Time // when it happened, by the producer's clock; zero is unknown
 
 	// Given by the log.
 	Offset     uint64 // dense, from 1; 0 is not yet appended
 	AppendedAt time.Time
 	Term       uint64
-	Target     string // the one cursor it is for, where it was appended again for that; "" is everybody
-	Redrive    uint64 // the dead letter that it was then
+	Target     string // the only cursor that receives it, if it was redriven for that cursor; "" is every cursor
+	Redrive    uint64 // the dead letter that was redriven; 0 is none
 
-	err error // what New could not marshal; Policy.Normalize and MarshalJSON return it
+	err error // why New could not marshal the payload; Policy.Normalize and MarshalJSON return it
 }
 
-// SameForm reports whether normalizing an event changed nothing that is stored; sent is a
-// copy of it from before, which shares its payload.
+// SameForm reports whether normalizing an event changed nothing that is stored. sent is a copy from before that shares
+// the payload: a payload at the same address was canonical already, so its bytes need no comparison.
 func (e *Event) SameForm(sent *Event) bool {
 	return e.Type == sent.Type && e.Value == sent.Value && e.CorrelationID == sent.CorrelationID &&
 		e.Original == sent.Original && e.Foreign == sent.Foreign &&
@@ -65,7 +64,7 @@ func (e *Event) SameForm(sent *Event) bool {
 }
 
 // New makes an event of a payload: a struct, a map, JSON as json.RawMessage or []byte, or nil for {}. A payload that
-// can not be marshalled is reported by Policy.Normalize and by MarshalJSON.
+// cannot be marshalled is reported by Policy.Normalize and by MarshalJSON.
 func New(t Type, payload any) Event {
 	e := Event{Type: t}
 	switch p := payload.(type) {
@@ -81,6 +80,7 @@ func New(t Type, payload any) Event {
 	return e
 }
 
+// marshalPayload leaves <, > and & unescaped, as the canonical form does.
 func marshalPayload(payload any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -91,7 +91,7 @@ func marshalPayload(payload any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// EffectiveValue is Value, or the default it stands for.
+// EffectiveValue returns Value, or the default value of the type if Value is empty.
 func (e *Event) EffectiveValue() string {
 	if e.Value != "" {
 		return e.Value
@@ -106,52 +106,11 @@ func defaultValue(t Type) string {
 	return strings.ToLower(string(t))
 }
 
-// Hash is an event's content hash: SHA-256 over its value, a colon and its canonical payload. A type that becomes
-// built-in with a value other than its name in lower case has other hashes from that build on.
-type Hash [sha256.Size]byte
-
-// Hash computes the content hash. The payload must be canonical already.
-func (e *Event) Hash() Hash {
-	return contentHash(e.EffectiveValue(), e.Payload)
-}
-
-func contentHash(value string, payload []byte) Hash {
-	h := hashers.Get().(*hasher)
-	defer hashers.Put(h)
-	return h.hash(value, payload)
-}
-
-// hasher keeps what a content hash needs of memory, which would be allocated for each.
-type hasher struct {
-	digest hash.Hash
-	head   []byte
-	sum    Hash
-}
-
-var hashers = sync.Pool{New: func() any { return newHasher() }}
-
-func newHasher() *hasher { return &hasher{digest: sha256.New()} }
-
-func (h *hasher) hash(value string, payload []byte) Hash {
-	h.head = append(append(h.head[:0], value...), ':')
-	h.digest.Reset()
-	h.digest.Write(h.head)
-	h.digest.Write(payload)
-	h.digest.Sum(h.sum[:0])
-	return h.sum
-}
-
-// String is the hash in lower-case hex.
-func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+// Hash is the content hash of an event: SHA-256 over its value, a colon and its canonical payload.
+type Hash = canon.Hash
 
 // ParseHash reads 64 hex digits.
-func ParseHash(s string) (Hash, error) {
-	var h Hash
-	if len(s) != hex.EncodedLen(len(h)) {
-		return h, fieldError(ReasonInvalidField, "hash", "a content hash has %d hex digits, not %d", 2*len(h), len(s))
-	}
-	if _, err := hex.Decode(h[:], []byte(s)); err != nil {
-		return h, fieldError(ReasonInvalidField, "hash", "not a hex string: %v", err)
-	}
-	return h, nil
-}
+func ParseHash(s string) (Hash, error) { return canon.ParseHash(s) }
+
+// Hash computes the content hash. The payload must be canonical already.
+func (e *Event) Hash() Hash { return canon.ContentHash(e.EffectiveValue(), e.Payload) }

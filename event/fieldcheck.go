@@ -2,35 +2,37 @@ package event
 
 import (
 	"fmt"
-	"hash/maphash"
 	"strings"
+
+	"github.com/ringrift/ringlog/event/canon"
 )
 
-// maxFieldWarnings bounds what one event is told about its payload.
+// maxFieldWarnings bounds the warnings about the payload of one event.
 const maxFieldWarnings = 8
 
-// fieldCheck compares the members of a payload with the catalogue while it is being verified.
+// fieldCheck compares the members of a payload with the catalogue while the payload is verified.
 type fieldCheck struct {
 	def         *Definition // nil or without fields: nothing to compare with
 	correlation []byte      // the JSON value of a member correlation_id
 
-	// Quietly it only takes the shape: payloads of one type and shape differ from the catalogue in the same way.
+	// quiet computes the shape and compares nothing: payloads of one type and shape differ from the catalogue in the
+	// same way.
 	quiet bool
-	shape uint64
+	shape uint64 // hash over keys and kinds of values
 
-	unlisted []string // names, the first few
-	more     int      // and how many beyond
+	unlisted []string // names, up to maxFieldWarnings
+	more     int      // how many unlisted members there are beside those
 	mistyped []Warning
 }
 
 const (
-	noMembers    = 14695981039346656037 // the shape to begin with
-	unlikeOthers = 0                    // the shape of what is to be looked at by itself
-	shapePrime   = 1099511628211        // what members are folded in with
+	noMembers   = 14695981039346656037 // the shape of an empty payload
+	uniqueShape = 0                    // the shape of a payload whose warnings no other payload shares
+	shapePrime  = 1099511628211        // factor for each part of a member, as in FNV-1a
 )
 
-// see is told of a member: its canonical key without quotes, the key's hash, its canonical value.
-func (c *fieldCheck) see(key []byte, hash uint64, value []byte) {
+// member checks one member: its canonical key without quotes, the hash of the key, its canonical value.
+func (c *fieldCheck) member(key []byte, hash uint64, value []byte) {
 	if string(key) == "correlation_id" {
 		c.correlation = value
 		return
@@ -44,28 +46,21 @@ func (c *fieldCheck) see(key []byte, hash uint64, value []byte) {
 	}
 }
 
-// keySeed makes shapes the secret of a process: nobody makes a payload of another's shape up, whose warnings he would
-// then be told.
-var keySeed = maphash.MakeSeed()
-
-// hashKey is what shapes are made of.
-func hashKey(key []byte) uint64 { return maphash.Bytes(keySeed, key) }
-
 func (c *fieldCheck) compare(key, value []byte) {
 	t, listed := c.def.fields[string(key)]
 	switch {
 	case !listed && len(c.unlisted) < maxFieldWarnings:
-		c.unlisted = append(c.unlisted, pathStep(key))
+		c.unlisted = append(c.unlisted, canon.PathStep(key))
 	case !listed:
 		c.more++
 	case !t.accepts(kindOf(value)) && len(c.mistyped) < maxFieldWarnings:
-		s := scanner{data: value}
-		c.mistyped = append(c.mistyped, warning(WarningPayloadField, "payload."+pathStep(key),
-			"%s, the catalogue has %s for %s", s.kind(), fieldTypes()[t], c.def.Name))
+		s := canon.Scanner{Data: value}
+		c.mistyped = append(c.mistyped, warning(WarningPayloadField, "payload."+canon.PathStep(key),
+			"%s, the catalogue has %s for %s", s.Kind(), fieldTypes()[t], c.def.Name))
 	}
 }
 
-// warnings appends what was seen.
+// warnings appends a warning for each mistyped member, and one for all unlisted members together.
 func (c *fieldCheck) warnings(to []Warning) []Warning {
 	to = append(to, c.mistyped...)
 	if len(c.unlisted) == 0 {
@@ -75,5 +70,6 @@ func (c *fieldCheck) warnings(to []Warning) []Warning {
 	if c.more > 0 {
 		names += fmt.Sprintf(" and %d more", c.more)
 	}
-	return append(to, warning(WarningPayloadField, "payload", "not among the catalogue's fields of %s: %s", c.def.Name, names))
+	return append(to, warning(WarningPayloadField, "payload",
+		"not among the catalogue's fields of %s: %s", c.def.Name, names))
 }

@@ -30,7 +30,7 @@ func (f Filter) Empty() bool {
 	return len(f.Types)+len(f.Categories)+len(f.Sources)+len(f.Keys)+len(f.CorrelationIDs) == 0
 }
 
-// Bytes is what the filter's entries take, each with 16 bytes beside its text.
+// Bytes returns the size of the filter: the text of its entries, and 16 bytes for each.
 func (f Filter) Bytes() int {
 	n := 0
 	for _, list := range [][]string{f.Types, f.Categories, f.Sources, f.Keys, f.CorrelationIDs} {
@@ -44,8 +44,10 @@ func (f Filter) Bytes() int {
 // Validate checks the bounds (256 entries a list, 256 bytes an entry, MaxFilterBytes) and the characters.
 func (f Filter) Validate() error {
 	if n := f.Bytes(); n > MaxFilterBytes {
-		return fieldError(ReasonTooLarge, "filter", "%d bytes (16 for each entry beside its text), the limit is %d", n, MaxFilterBytes)
+		return fieldError(ReasonTooLarge, "filter",
+			"%d bytes (16 for each entry beside its text), the limit is %d", n, MaxFilterBytes)
 	}
+	// Entry by entry; the error names the list and the index.
 	lists := []struct {
 		name    string
 		entries []string
@@ -64,6 +66,7 @@ func (f Filter) Validate() error {
 	return nil
 }
 
+// validateFilterEntry checks one entry; field names it in errors.
 func validateFilterEntry(field, s string, isType bool) error {
 	switch {
 	case s == "":
@@ -84,10 +87,10 @@ func validateFilterEntry(field, s string, isType bool) error {
 // Matcher is a compiled Filter. The zero Matcher allows every event. It is safe for concurrent use and does not
 // allocate.
 type Matcher struct {
-	byType    bool            // types or categories are restricted
-	known     map[string]bool // every type of the catalogue and every exact name: allowed or not
-	patterns  []string        // for types the catalogue does not know
-	sources   map[string]bool
+	byType    bool            // the filter has types or categories
+	known     map[string]bool // every type of the catalogue and every exact name of the filter: allowed or not
+	patterns  []string        // for types that are not in known; none if the filter has categories
+	sources   map[string]bool // nil allows all, as for keys and corrs
 	keys      map[string]bool
 	corrs     map[string]bool
 	keyList   []string
@@ -110,7 +113,9 @@ func (f Filter) Compile(c *Catalogue) Matcher {
 	return m
 }
 
+// compileTypes decides about every type of the catalogue in advance.
 func (m *Matcher) compileTypes(f Filter, c *Catalogue) {
+	// Split the entries into exact names and patterns.
 	exact, patterns := map[Type]bool{}, []string(nil)
 	for _, t := range f.Types {
 		if strings.ContainsAny(t, "*?") {
@@ -124,11 +129,13 @@ func (m *Matcher) compileTypes(f Filter, c *Catalogue) {
 	for _, name := range f.Categories {
 		categories[strings.ToLower(name)] = true
 	}
+	// A known type has to pass both lists; an empty list allows all.
 	m.known = map[string]bool{}
 	for _, d := range slices.Concat(c.Definitions(), c.Own()) {
 		byName := len(f.Types) == 0 || exact[d.Name] || slices.ContainsFunc(patterns, d.matches)
 		m.known[string(d.Name)] = byName && (len(categories) == 0 || categories[strings.ToLower(d.Category)])
 	}
+	// An unknown type is in no category. Without categories it is decided by name, or by pattern when it is seen.
 	if len(categories) > 0 {
 		return
 	}
@@ -168,14 +175,16 @@ func (m *Matcher) MatchType(t string) bool {
 // MatchSource reports whether an event of this source may pass.
 func (m *Matcher) MatchSource(s string) bool { return len(m.sources) == 0 || m.sources[s] }
 
-// Keys are the keys asked for, none if all are allowed. The caller must not change the slice.
+// Keys returns the keys of the filter, none if all are allowed. The caller must not change the slice.
 func (m *Matcher) Keys() []string { return m.keyList }
 
-// CorrelationIDs are the correlation ids asked for, none if all are allowed. The caller must not change the slice.
+// CorrelationIDs returns the correlation ids of the filter, none if all are allowed. The caller must not change the
+// slice.
 func (m *Matcher) CorrelationIDs() []string { return m.corrsList }
 
-// MatchPattern reports whether a type matches a pattern: a name or value in any case, dotted or not, where * stands
-// for any run of characters and ? for one. A built-in type also matches by its value, so sync.* has DATA_SYNC_STARTED.
+// MatchPattern reports whether a type matches a pattern: a name or value in any case, dotted or not, in which *
+// matches any run of characters and ? one character. A built-in type also matches by its value: sync.* matches
+// DATA_SYNC_STARTED.
 func MatchPattern(pattern string, t Type) bool {
 	p := foldName(pattern)
 	if d, ok := Builtin().Definition(t); ok {
@@ -184,18 +193,23 @@ func MatchPattern(pattern string, t Type) bool {
 	return glob(p, string(t))
 }
 
-// glob matches s against a pattern with * and ?, in time linear in both but for the backtracking of one star.
+// glob reports whether s matches a pattern with * and ?. Only the last star is ever revisited, which is enough:
+// what an earlier star matched cannot be improved by matching more. So the time is at most the product of both
+// lengths.
 func glob(pattern, s string) bool {
-	p, i, star, mark := 0, 0, -1, 0
+	p, i := 0, 0        // the next byte of each
+	star, mark := -1, 0 // the last star in the pattern, and up to where in s it matches
 	for i < len(s) {
 		switch {
 		case p < len(pattern) && pattern[p] == '*':
+			// Begin with a star that matches nothing.
 			star, mark = p, i
 			p++
 		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
 			p++
 			i++
 		case star >= 0:
+			// Let the star match one byte more, and try the rest of the pattern again.
 			mark++
 			p, i = star+1, mark
 		default:
@@ -205,6 +219,7 @@ func glob(pattern, s string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
+// setOf returns the entries as a set, nil if there are none.
 func setOf(list []string) map[string]bool {
 	if len(list) == 0 {
 		return nil

@@ -3,47 +3,50 @@ package event
 import (
 	"strings"
 	"sync"
+
+	"github.com/ringrift/ringlog/event/canon"
 )
 
-// maxShapes bounds what a gate remembers.
+// maxShapes bounds the shapes whose warnings a gate keeps.
 const maxShapes = 256
 
-// Gate lets the events of one request through a policy. It looks once at the keys that payloads of a type have in
-// common, and works the warnings out once for all events of the same type and shape, which then share them. It is not
-// safe for concurrent use.
+// Gate applies a policy to the events of one request. It checks the keys that payloads of a type have in common once,
+// and computes warnings once for all events of the same type and shape, which then share them. It is not safe for
+// concurrent use.
 type Gate struct {
 	policy   Policy
 	outlines outlines
-	shapes   map[gateShape]gateTold
-	hasher   *hasher
-	before   Event // it was normalized; kept for its memory
+	shapes   map[gateShape]gateWarnings
+	hasher   *canon.Hasher
+	before   Event // the event being normalized as it was sent; a field so that it is not allocated each time
 }
 
+// gateShape identifies events that get the same warnings.
 type gateShape struct {
-	sent  Type // as it came
+	sent  Type // the type as it was sent
 	shape uint64
 }
 
-// gateTold is what the events of a shape are told.
-type gateTold struct {
-	sent Type // the shape's
+// gateWarnings are the warnings of a gateShape.
+type gateWarnings struct {
+	sent Type // of the gateShape, in memory of its own
 	list []Warning
 }
 
-// gates are open to whoever has the same policy next, and keep what they remember.
+// gates keeps closed gates with what they remember, for the next request under the same policy.
 var gates sync.Pool
 
-// Gate returns a gate for one request, to be closed after it.
+// Gate returns a gate for one request, which the caller closes after it.
 func (p *Policy) Gate() *Gate {
 	if g, ok := gates.Get().(*Gate); ok && g.policy == *p {
 		return g
 	}
-	return &Gate{policy: *p, hasher: newHasher()}
+	return &Gate{policy: *p, hasher: canon.NewHasher()}
 }
 
-// Close gives the gate back. The warnings it told stay.
+// Close releases the gate. The warnings that it returned stay valid.
 func (g *Gate) Close() {
-	g.before = Event{} // of the request
+	g.before = Event{} // refers to the request
 	gates.Put(g)
 }
 
@@ -54,7 +57,8 @@ func (g *Gate) Normalize(e *Event) (Hash, []Warning, error) {
 	if err != nil {
 		return Hash{}, nil, err
 	}
-	return g.hasher.hash(known.Value, e.Payload), g.warnings(&g.before, g.outlines.of(known.Definition), shape), nil
+	warnings := g.warnings(&g.before, g.outlines.of(known.Definition), shape)
+	return g.hasher.ContentHash(known.Value, e.Payload), warnings, nil
 }
 
 // Check is Policy.Check.
@@ -63,27 +67,30 @@ func (g *Gate) Check(e *Event) error {
 	return err
 }
 
-// CheckEnvelope is Check without a look at the payload.
+// CheckEnvelope is Check without the payload.
 func (g *Gate) CheckEnvelope(e *Event) error {
 	_, _, err := g.policy.envelope(e, g.policy.Limits.orDefault(), true)
 	return err
 }
 
+// warnings returns the warnings of an event by its shape; last is the outline of its type.
 func (g *Gate) warnings(sent *Event, last *outline, shape uint64) []Warning {
+	// The common case: the same shape as the event of that type before.
 	key := gateShape{sent.Type, shape}
-	if key == last.shape && shape != unlikeOthers {
-		return last.told
+	if key == last.shape && shape != uniqueShape {
+		return last.warned
 	}
-	told, known := g.shapes[key]
-	if !known || shape == unlikeOthers {
-		key.sent = Type(strings.Clone(string(sent.Type))) // not to keep the request
-		told.sent = key.sent
-		_, _, told.list, _ = g.policy.normalize(sent, nil, false)
+	// A new shape, or warnings that depend on values: normalize the event as it was sent again, now with warnings.
+	warned, known := g.shapes[key]
+	if !known || shape == uniqueShape {
+		key.sent = Type(strings.Clone(string(sent.Type))) // so that the gate does not keep the request in memory
+		warned.sent = key.sent
+		_, _, warned.list, _ = g.policy.normalize(sent, nil, false)
 		if g.shapes == nil || len(g.shapes) == maxShapes {
-			g.shapes = make(map[gateShape]gateTold)
+			g.shapes = make(map[gateShape]gateWarnings)
 		}
-		g.shapes[key] = told
+		g.shapes[key] = warned
 	}
-	last.shape, last.told = gateShape{told.sent, shape}, told.list
-	return told.list
+	last.shape, last.warned = gateShape{warned.sent, shape}, warned.list
+	return warned.list
 }

@@ -6,9 +6,11 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/ringrift/ringlog/event/canon"
 )
 
-// MarshalJSON prints the event in the form AppendJSON has, and fails where New could not marshal the payload.
+// MarshalJSON prints the event as AppendJSON does, and fails if New could not marshal the payload.
 func (e Event) MarshalJSON() ([]byte, error) {
 	if e.err != nil {
 		return nil, e.err
@@ -23,17 +25,19 @@ func (e Event) MarshalJSON() ([]byte, error) {
 //	 "time":"2026-01-05T10:00:00.000000001Z","appended_at":"…","term":3,"hash":"…",
 //	 "original_type":"PROMOTION_COMPLETE","foreign":true,"target":"trainer","redrive":12}
 //
-// Only type, value and payload are always there. The hash is computed for an event that has an offset.
+// Only type, value and payload are always present. The hash is computed for an event that has an offset.
 func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	if e.Offset != 0 {
 		dst = strconv.AppendUint(append(dst, `"offset":`...), e.Offset, 10)
 		dst = append(dst, ',')
 	}
+	// The members that are always present.
 	value := e.EffectiveValue()
-	dst = appendQuoted(append(dst, `"type":`...), string(e.Type))
-	dst = appendQuoted(append(dst, `,"value":`...), value)
+	dst = canon.AppendQuoted(append(dst, `"type":`...), string(e.Type))
+	dst = canon.AppendQuoted(append(dst, `,"value":`...), value)
 	dst = appendPayload(append(dst, `,"payload":`...), e.Payload)
+	// What the producer may have set.
 	dst = appendString(dst, `,"source":`, e.Source)
 	dst = appendString(dst, `,"key":`, e.Key)
 	dst = appendString(dst, `,"correlation_id":`, e.CorrelationID)
@@ -43,6 +47,7 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `,"dedup":false`...)
 	}
 	dst = appendTime(dst, `,"time":"`, e.Time)
+	// What the gate and the log have added.
 	dst = e.appendPlace(dst, value)
 	dst = appendString(dst, `,"original_type":`, e.Original)
 	if e.Foreign {
@@ -55,7 +60,7 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendPlace prints what the log gave.
+// appendPlace appends what the log added to the event.
 func (e *Event) appendPlace(dst []byte, value string) []byte {
 	dst = appendTime(dst, `,"appended_at":"`, e.AppendedAt)
 	if e.Term != 0 {
@@ -64,7 +69,8 @@ func (e *Event) appendPlace(dst []byte, value string) []byte {
 	if e.Offset == 0 {
 		return dst
 	}
-	hash := contentHash(value, e.Payload)
+	// In hex, without the allocation of Hash.String.
+	hash := canon.ContentHash(value, e.Payload)
 	dst = append(dst, `,"hash":"`...)
 	for _, b := range hash {
 		const digits = "0123456789abcdef"
@@ -73,13 +79,15 @@ func (e *Event) appendPlace(dst []byte, value string) []byte {
 	return append(dst, '"')
 }
 
+// appendString appends a member, or nothing for an empty string.
 func appendString(dst []byte, label, s string) []byte {
 	if s == "" {
 		return dst
 	}
-	return appendQuoted(append(dst, label...), s)
+	return canon.AppendQuoted(append(dst, label...), s)
 }
 
+// appendTime appends a member, or nothing for the zero time.
 func appendTime(dst []byte, label string, t time.Time) []byte {
 	if t.IsZero() {
 		return dst
@@ -87,7 +95,7 @@ func appendTime(dst []byte, label string, t time.Time) []byte {
 	return append(t.UTC().AppendFormat(append(dst, label...), time.RFC3339Nano), '"')
 }
 
-// appendPayload keeps a payload on one line, which a canonical one always is.
+// appendPayload appends a payload on one line. A canonical payload always is on one.
 func appendPayload(dst, payload []byte) []byte {
 	if len(payload) == 0 {
 		return append(dst, "{}"...)
@@ -101,10 +109,12 @@ func appendPayload(dst, payload []byte) []byte {
 	return append(dst, payload...)
 }
 
-// UnmarshalJSON reads the form AppendJSON prints, whatever its size: limits are the log's to set. Keys it does not
-// know are skipped, and the payload becomes canonical. It keeps nothing of data.
+// UnmarshalJSON reads what AppendJSON prints, whatever its size: the log sets the limits, not its readers. It skips
+// keys that it does not know, which are of a newer version, makes the payload canonical, and keeps no reference to
+// data.
 func (e *Event) UnmarshalJSON(data []byte) error {
-	lim := Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: 10_000, RequestEvents: 1, RequestBytes: math.MaxInt}
+	const unlimited = math.MaxInt
+	lim := Limits{EventBytes: unlimited, NameBytes: unlimited, Depth: 10_000, RequestEvents: 1, RequestBytes: unlimited}
 	d, err := newDecoder(data, lim)
 	if err != nil {
 		return err
@@ -113,12 +123,12 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	var read Event
 	bad := d.event(&read)
 	if bad == nil {
-		bad = d.end()
+		bad = d.End()
 	}
 	if bad != nil {
 		return bad
 	}
-	read.Payload = bytes.Clone(read.Payload)
+	read.Payload = bytes.Clone(read.Payload) // a canonical payload is a part of data
 	if read.Value == defaultValue(read.Type) {
 		read.Value = ""
 	}

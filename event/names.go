@@ -8,7 +8,7 @@ import (
 // typeCharacters are what a type may be written with.
 const typeCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
-// foldName brings a spelling to the form names are looked up in: upper case, with _ for . and -.
+// foldName returns a spelling in the form that names are looked up in: upper case, with _ for . and -.
 func foldName(s string) string {
 	for i := range len(s) {
 		if foldByte(s[i]) != s[i] {
@@ -18,6 +18,7 @@ func foldName(s string) string {
 	return s
 }
 
+// appendFolded is foldName for a caller with memory of its own.
 func appendFolded(dst []byte, s string) []byte {
 	for i := range len(s) {
 		dst = append(dst, foldByte(s[i]))
@@ -35,15 +36,17 @@ func foldByte(c byte) byte {
 	return c
 }
 
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
 // isPrintable reports whether s has nothing but printable ASCII.
 func isPrintable(s string) bool {
 	for i := range len(s) {
-		if s[i]-' ' > '~'-' ' {
+		if s[i] < ' ' || s[i] > '~' {
 			return false
 		}
 	}
 	return true
 }
 
-// indexControl is the position of the first control character (C0, DEL, C1), -1 if there is none.
+// indexControl returns the position of the first control character (C0, DEL, C1), -1 if there is none.
 func indexControl(s string) int { return strings.IndexFunc(s, unicode.IsControl) }

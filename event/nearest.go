@@ -5,13 +5,15 @@ import (
 	"slices"
 )
 
-// Nearest names up to n known types, the closest in spelling first. Values and aliases count as spellings of their type.
+// Nearest returns the names of up to n known types, the closest in spelling first. Values and aliases count as
+// spellings of their type.
 func (c *Catalogue) Nearest(name string, n int) []string {
 	const longest = 64 // of a name that is worth comparing
 	wanted := foldName(name)
 	wanted = wanted[:min(len(wanted), longest)]
 	best := make(map[Type]int, len(c.types))
 	row := make([]int, longest+1)
+	// The distance of a type is that of its closest spelling.
 	for spelt, s := range c.spellings {
 		d := editDistance(wanted, spelt, row)
 		if known, ok := best[s.def.Name]; !ok || d < known {
@@ -28,14 +30,15 @@ func (c *Catalogue) Nearest(name string, n int) []string {
 	return names[:min(max(n, 0), len(names))]
 }
 
-// editDistance is Levenshtein's. row is scratch, longer than a.
+// editDistance returns the Levenshtein distance between a and b. row is scratch space, longer than a.
 func editDistance(a, b string, row []int) int {
+	// row[i] is the distance between a[:i] and the part of b read so far.
 	row = row[:len(a)+1]
 	for i := range row {
 		row[i] = i
 	}
 	for j := range len(b) {
-		diagonal := row[0]
+		diagonal := row[0] // the distance between a[:i] and b[:j]
 		row[0] = j + 1
 		for i := range len(a) {
 			substitute := diagonal

@@ -6,16 +6,18 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/ringrift/ringlog/event/canon"
 )
 
-// ReservedPolicy says what becomes of a type that only the cluster emits.
+// ReservedPolicy decides about events of the types that only the cluster emits.
 type ReservedPolicy uint8
 
 // The reserved policies.
 const (
 	ReservedRefuse  ReservedPolicy = iota // refuse it
-	ReservedForeign                       // accept it, marked as foreign: the flag value accept-as-foreign
-	ReservedOwn                           // accept it as it is: for the cluster's own events
+	ReservedForeign                       // accept it and mark it as foreign: the flag value accept-as-foreign
+	ReservedOwn                           // accept it unmarked: for the cluster's own events
 )
 
 // Policy is the gate every incoming event passes. It is safe for concurrent use once set up.
@@ -28,10 +30,10 @@ type Policy struct {
 
 // Reasons of a Warning.
 const (
-	WarningUnknownType   = "unknown_type"   // not in the catalogue; stored as it is
-	WarningRenamedType   = "renamed_type"   // the alias stands for a type of another meaning
+	WarningUnknownType   = "unknown_type"   // not in the catalogue; stored unchanged
+	WarningRenamedType   = "renamed_type"   // the name is an alias of a type with another meaning
 	WarningPayloadField  = "payload_field"  // a field differs from the catalogue
-	WarningCorrelationID = "correlation_id" // the payload's could not be used
+	WarningCorrelationID = "correlation_id" // the payload's correlation_id could not be used
 )
 
 // Warning is what a producer should know about an event that was accepted.
@@ -45,57 +47,62 @@ func warning(reason, field, format string, args ...any) Warning {
 	return Warning{Reason: reason, Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-// Normalize brings an event into the form it is stored in, and returns its content hash: the type becomes canonical,
-// Value empty where it is the default, the payload canonical, and a correlation_id of the payload fills an absent one
-// outside. The error is an *Error, the event then is of no use. An event that is in that form already costs no
-// allocation; normalizing again changes nothing.
+// Normalize changes an event to the form in which it is stored, and returns its content hash: the type becomes
+// canonical, Value empty if it is the default, the payload canonical, and a correlation_id in the payload fills an
+// absent CorrelationID. If there is an error, it is an *Error, and the event must not be used. Normalizing an event
+// that is in that form already changes nothing and does not allocate.
 func (p *Policy) Normalize(e *Event) (Hash, []Warning, error) {
 	known, _, warnings, err := p.normalize(e, nil, false)
 	if err != nil {
 		return Hash{}, nil, err
 	}
-	return contentHash(known.Value, e.Payload), warnings, nil
+	return canon.ContentHash(known.Value, e.Payload), warnings, nil
 }
 
-// Check is Normalize without the hash and the warnings, for a gate in front of another.
+// Check is Normalize without the hash and the warnings, for a client whose node normalizes again.
 func (p *Policy) Check(e *Event) error {
 	_, _, _, err := p.normalize(e, nil, true)
 	return err
 }
 
-// normalize is Normalize without the hash. Quietly it gives no warnings, which cost more than all other work, and the
-// shape of what it read instead. The outlines are of the events before, nil for none.
-func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (known Resolved, shape uint64, warnings []Warning, err error) {
+// normalize is Normalize without the hash. If quiet, it returns no warnings, which cost more than all other work, but
+// the shape of the event: events of the same type and shape have the same warnings. before are the outlines of earlier
+// events, nil for none.
+func (p *Policy) normalize(e *Event, before *outlines, quiet bool) (
+	known Resolved, shape uint64, warnings []Warning, err error,
+) {
 	lim := p.Limits.orDefault()
 	known, warnings, err = p.envelope(e, lim, quiet)
 	if err != nil {
 		return known, 0, nil, err
 	}
-	v := verifier{maxDepth: lim.Depth, check: fieldCheck{def: known.Definition, quiet: quiet, shape: noMembers}}
+	// The payload, compared with the catalogue on the way.
+	check := fieldCheck{def: known.Definition, quiet: quiet, shape: noMembers}
+	var like *canon.Outline
 	if before != nil {
-		v.like = before.of(known.Definition)
+		like = &before.of(known.Definition).Outline
 	}
-	check, err := canonicalizeEvent(e, v, lim)
-	if err != nil {
+	if err := canonicalizeEvent(e, &check, like, lim); err != nil {
 		return known, 0, nil, err
 	}
 	if !quiet {
 		warnings = check.warnings(warnings)
 	}
+	// The correlation id. A warning about it depends on its value, so the event shares its warnings with no other.
 	if e.CorrelationID == "" && check.correlation != nil {
-		err := fillCorrelation(e, check.correlation, lim)
-		switch {
-		case err == nil:
-		case quiet:
-			check.shape = unlikeOthers
-		default:
-			warnings = append(warnings, warning(WarningCorrelationID, "payload.correlation_id", "not usable as correlation_id: %v", err))
+		if err := fillCorrelation(e, check.correlation, lim); err != nil {
+			if quiet {
+				check.shape = uniqueShape
+			} else {
+				warnings = append(warnings, warning(WarningCorrelationID, "payload.correlation_id",
+					"not usable as correlation_id: %v", err))
+			}
 		}
 	}
 	return known, check.shape, warnings, nil
 }
 
-// envelope is normalize for all but the payload.
+// envelope is normalize for everything except the payload.
 func (p *Policy) envelope(e *Event, lim Limits, quiet bool) (known Resolved, warnings []Warning, err error) {
 	if e.err != nil {
 		return known, nil, fieldError(ReasonInvalidPayload, "payload", "%v", e.err)
@@ -109,6 +116,7 @@ func (p *Policy) envelope(e *Event, lim Limits, quiet bool) (known Resolved, war
 
 // resolve makes the type canonical.
 func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning, error) {
+	// Look the type up; only an unknown one needs its characters checked.
 	var r Resolved
 	known := false
 	if len(e.Type) <= lim.NameBytes {
@@ -122,19 +130,23 @@ func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning,
 	if err := p.checkReserved(e, r.Type); err != nil {
 		return r, nil, err
 	}
+	// A reserved type is known even if the catalogue does not list it.
 	var warnings []Warning
-	switch {
-	case !known && p.Strict && !IsReserved(r.Type):
-		return r, nil, p.unknownType(e.Type)
-	case quiet && !r.Renamed:
-	case !known && !IsReserved(r.Type):
-		warnings = append(warnings, warning(WarningUnknownType, "type", "%s is not in the catalogue", r.Type))
-	case r.Renamed && quiet:
+	if !known && !IsReserved(r.Type) {
+		if p.Strict {
+			return r, nil, p.unknownType(e.Type)
+		}
+		if !quiet {
+			warnings = append(warnings, warning(WarningUnknownType, "type", "%s is not in the catalogue", r.Type))
+		}
+	}
+	if r.Renamed {
 		e.Original = string(e.Type)
-	case r.Renamed:
-		e.Original = string(e.Type)
-		warnings = append(warnings, warning(WarningRenamedType, "type",
-			"%s is listed as an alias of %s and was stored as that; %sD is a type of its own", e.Original, r.Type, foldName(e.Original)))
+		if !quiet {
+			warnings = append(warnings, warning(WarningRenamedType, "type",
+				"%s is listed as an alias of %s and was stored as that; %sD is a type of its own",
+				e.Original, r.Type, foldName(e.Original)))
+		}
 	}
 	if err := p.checkValue(e.Value, r); err != nil {
 		return r, nil, err
@@ -143,7 +155,7 @@ func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning,
 	return r, warnings, nil
 }
 
-// storedValue is the value an event of the type carries: none where it is the default.
+// storedValue returns the Value that an event of the type is stored with: "" if EffectiveValue computes it.
 func (r Resolved) storedValue() string {
 	if r.Definition == nil || r.Definition.builtin() || r.Value == strings.ToLower(string(r.Type)) {
 		return ""
@@ -158,18 +170,22 @@ func (p *Policy) catalogue() *Catalogue {
 	return Builtin()
 }
 
+// checkType checks the characters of a type that is not in the catalogue.
 func checkType(name string, lim Limits) error {
 	const remedy = "letters, digits, _ . and - are allowed"
 	switch {
 	case name == "":
-		return &Error{Reason: ReasonInvalidType, Field: "type", Message: "missing", Remedy: "name the event type", Position: -1}
+		err := fieldError(ReasonInvalidType, "type", "missing")
+		err.Remedy = "name the event type"
+		return err
 	case len(name) > lim.NameBytes:
 		return fieldError(ReasonTooLarge, "type", "%d bytes, the limit is %d", len(name), lim.NameBytes)
 	}
+	// Only what foldName leaves in a name: words of letters and digits, with at least one of them.
 	letters := false
 	for i := range len(name) {
 		c := foldByte(name[i])
-		alphanumeric := 'A' <= c && c <= 'Z' || isDigit(c)
+		alphanumeric := ('A' <= c && c <= 'Z') || isDigit(c)
 		if !alphanumeric && c != '_' {
 			err := fieldError(ReasonInvalidType, "type", "%q has a character no event type has", name)
 			err.Remedy = remedy
@@ -178,15 +194,18 @@ func checkType(name string, lim Limits) error {
 		letters = letters || alphanumeric
 	}
 	if !letters {
-		return &Error{Reason: ReasonInvalidType, Field: "type", Message: "no letter or digit in it", Remedy: remedy, Position: -1}
+		err := fieldError(ReasonInvalidType, "type", "no letter or digit in it")
+		err.Remedy = remedy
+		return err
 	}
 	return nil
 }
 
+// checkReserved applies the reserved policy and sets Foreign.
 func (p *Policy) checkReserved(e *Event, t Type) error {
 	reserved := IsReserved(t)
 	if reserved && p.Reserved == ReservedRefuse {
-		err := fieldError(ReasonReservedType, "type", "%s is emitted by the cluster alone", t)
+		err := fieldError(ReasonReservedType, "type", "only the cluster emits %s", t)
 		err.Remedy = "choose another type; for a migration: ringlog settings set catalogue.reserved accept-as-foreign"
 		return err
 	}
@@ -194,6 +213,8 @@ func (p *Policy) checkReserved(e *Event, t Type) error {
 	return nil
 }
 
+// unknownType returns the error for a type that is not in the catalogue. Its message repeats the remedy, since many
+// clients only show the message.
 func (p *Policy) unknownType(t Type) error {
 	err := fieldError(ReasonUnknownType, "type", "%s is not in the catalogue, and validation is strict", t)
 	err.Remedy = "nearest known types: " + strings.Join(p.catalogue().Nearest(string(t), 3), ", ")
@@ -201,7 +222,7 @@ func (p *Policy) unknownType(t Type) error {
 	return err
 }
 
-// checkValue allows a value that says the same as the type.
+// checkValue accepts a value that is a spelling of the type.
 func (p *Policy) checkValue(value string, r Resolved) error {
 	if value == "" || value == r.Value {
 		return nil
@@ -227,6 +248,7 @@ func checkFields(e *Event, lim Limits) error {
 	return checkTime(e.Time)
 }
 
+// checkName checks the length and the characters of a name. Printable ASCII is checked first: it is the common case.
 func checkName(field, text string, lim Limits) error {
 	if len(text) > lim.NameBytes {
 		return fieldError(ReasonTooLarge, field, "%d bytes, the limit is %d", len(text), lim.NameBytes)
@@ -243,7 +265,7 @@ func checkName(field, text string, lim Limits) error {
 	return nil
 }
 
-// checkTime refuses what nanoseconds since 1970 in an int64 can not hold.
+// checkTime refuses a time that does not fit into an int64 of nanoseconds since 1970.
 func checkTime(t time.Time) error {
 	if t.IsZero() || time.Unix(0, t.UnixNano()).Equal(t) {
 		return nil
@@ -251,37 +273,47 @@ func checkTime(t time.Time) error {
 	return fieldError(ReasonInvalidField, "time", "%s is outside the years 1678 to 2261", t.Format(time.RFC3339))
 }
 
-// canonicalizeEvent makes the payload canonical; v has not read anything yet, and shows its check the members.
-func canonicalizeEvent(e *Event, v verifier, lim Limits) (fieldCheck, error) {
+// canonicalizeEvent makes the payload canonical and applies check to its members.
+func canonicalizeEvent(e *Event, check *fieldCheck, like *canon.Outline, lim Limits) error {
 	if len(e.Payload) == 0 {
 		e.Payload = json.RawMessage("{}")
 	}
-	unread := v
-	v.data = e.Payload
-	if v.payload() {
+	// The common case: it is canonical.
+	unchecked := *check
+	if verifyPayload(e.Payload, check, like, lim) {
 		if len(e.Payload) > lim.EventBytes {
-			return v.check, fieldError(ReasonTooLarge, "payload", "%d bytes in canonical form, the limit is %d", len(e.Payload), lim.EventBytes)
+			return fieldError(ReasonTooLarge, "payload",
+				"%d bytes in canonical form, the limit is %d", len(e.Payload), lim.EventBytes)
 		}
-		return v.check, nil
+		return nil
 	}
-	out, err := canonicalPayload(e.Payload, lim)
+	// Otherwise rewrite it, drop what was checked so far, and check the members of the result.
+	out, err := canon.Rewrite(e.Payload, lim.Depth, lim.EventBytes)
 	if err != nil {
-		return v.check, err
+		return err
 	}
 	e.Payload = out
-	v = unread
-	v.data = out
-	v.payload()
-	return v.check, nil
+	*check = unchecked
+	verifyPayload(out, check, like, lim)
+	return nil
 }
 
-// fillCorrelation takes the correlation id over from the payload, which keeps it.
+// verifyPayload reports whether a payload is canonical, and applies check to its members on the way.
+func verifyPayload(payload []byte, check *fieldCheck, like *canon.Outline, lim Limits) bool {
+	v := canon.Verifier{Data: payload, MaxDepth: lim.Depth, Like: like}
+	for v.Next() {
+		check.member(v.Key, v.Hash, v.Value)
+	}
+	return v.Payload()
+}
+
+// fillCorrelation copies the correlation id from the payload; value is that member, in JSON.
 func fillCorrelation(e *Event, value []byte, lim Limits) error {
 	if value[0] != '"' {
 		return nil
 	}
-	s := scanner{data: value}
-	text, _ := s.text()
+	s := canon.Scanner{Data: value}
+	text, _ := s.Text()
 	id := string(text)
 	if err := checkName("payload.correlation_id", id, lim); err != nil {
 		return err

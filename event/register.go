@@ -10,22 +10,23 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/ringrift/ringlog/event/canon"
 )
 
 // maxDefinitionFields bounds the payload fields of one registered type.
 const maxDefinitionFields = 256
 
-// With returns a catalogue that also has the given types; c itself stays as it is. What a type was is kept: a
-// built-in may only get more payload fields, a registered one also another category, and no name or value may be
-// taken from another type. A definition without a value gets the lower-cased name, a
-// field without a type gets any. Errors are *Error, their Field
-// names the definition, as in TYPE.payload[2].type.
+// With returns a catalogue that also has the given types; c itself does not change. Stored events keep their
+// meaning: a built-in type may only gain payload fields, a registered one may also change its category, and no name
+// or value may be taken from another type. A definition without a value gets the lower-cased name, a field without
+// a type gets any. Errors are *Error, and their Field names the definition, as in TYPE.payload[2].type.
 func (c *Catalogue) With(defs ...Definition) (*Catalogue, error) {
 	next := *c
 	next.types, next.spellings = maps.Clone(c.types), maps.Clone(c.spellings)
 	for _, d := range defs {
 		if err := next.register(d); err != nil {
-			return nil, err.under(pathStep([]byte(d.Name)))
+			return nil, err.Under(canon.PathStep([]byte(d.Name)))
 		}
 	}
 	next.sort()
@@ -41,6 +42,7 @@ func (c *Catalogue) register(d Definition) *Error {
 	if err := checkDefinition(&d); err != nil {
 		return err
 	}
+	// Neither name nor value may be a spelling of another type.
 	for _, spelt := range []string{string(d.Name), foldName(d.Value)} {
 		if s, taken := c.spellings[spelt]; taken && s.def.Name != d.Name {
 			return fieldError(ReasonInvalidField, "", "%s already is a spelling of %s", spelt, s.def.Name)
@@ -55,19 +57,24 @@ func (c *Catalogue) register(d Definition) *Error {
 	return nil
 }
 
-// checkDefinition checks a definition by itself.
+// checkDefinition checks a definition without regard to the catalogue.
 func checkDefinition(d *Definition) *Error {
 	const longest = 128
+	nameForm := regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$`)
+	valueForm := regexp.MustCompile(`^[a-z][a-z0-9]*([_.][a-z0-9]+)*$`)
+	categoryForm := regexp.MustCompile(`^[a-z0-9_-]{0,64}$`)
 	switch {
-	case !regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$`).MatchString(string(d.Name)) || len(d.Name) > longest:
-		return fieldError(ReasonInvalidType, "name", "a type's name is UPPER_CASE words of letters and digits, %d bytes at most", longest)
+	case !nameForm.MatchString(string(d.Name)) || len(d.Name) > longest:
+		return fieldError(ReasonInvalidType, "name",
+			"a type's name is UPPER_CASE words of letters and digits, %d bytes at most", longest)
 	case IsReserved(d.Name):
-		return fieldError(ReasonReservedType, "name", "the cluster keeps this name for itself")
-	case !regexp.MustCompile(`^[a-z][a-z0-9]*([_.][a-z0-9]+)*$`).MatchString(d.Value) || len(d.Value) > longest:
-		return fieldError(ReasonInvalidField, "value", "a value is lower_case words of letters and digits, %d bytes at most", longest)
+		return fieldError(ReasonReservedType, "name", "the name is reserved for the cluster")
+	case !valueForm.MatchString(d.Value) || len(d.Value) > longest:
+		return fieldError(ReasonInvalidField, "value",
+			"a value is lower_case words of letters and digits, %d bytes at most", longest)
 	case IsReserved(Type(foldName(d.Value))):
-		return fieldError(ReasonReservedType, "value", "the cluster keeps this value for itself")
-	case !regexp.MustCompile(`^[a-z0-9_-]{0,64}$`).MatchString(d.Category):
+		return fieldError(ReasonReservedType, "value", "the value is reserved for the cluster")
+	case !categoryForm.MatchString(d.Category):
 		return fieldError(ReasonInvalidField, "category", "a category is up to 64 of a-z, 0-9, _ and -")
 	}
 	return checkDefinitionFields(d.Payload)
@@ -81,23 +88,27 @@ func checkDefinitionFields(fields []Field) *Error {
 	for i, f := range fields {
 		path := fmt.Sprintf("payload[%d]", i)
 		if err := checkName(path+".name", f.Name, DefaultLimits()); err != nil || f.Name == "" {
-			return fieldError(ReasonInvalidField, path+".name", "a field needs a name of at most %d bytes without control characters", DefaultLimits().NameBytes)
+			return fieldError(ReasonInvalidField, path+".name",
+				"a field needs a name of at most %d bytes without control characters", DefaultLimits().NameBytes)
 		}
 		if seen[f.Name] {
 			return fieldError(ReasonInvalidField, path+".name", "%s is listed twice", f.Name)
 		}
 		if !slices.Contains(fieldTypes(), f.Type) {
-			return fieldError(ReasonInvalidField, path+".type", "%q is none of %s", f.Type, strings.Join(fieldTypes(), ", "))
+			return fieldError(ReasonInvalidField, path+".type",
+				"%q is none of %s", f.Type, strings.Join(fieldTypes(), ", "))
 		}
 		seen[f.Name] = true
 	}
 	return nil
 }
 
-// redefine checks d against what the type was, and merges the payload fields of a built-in into it.
+// redefine checks d against the type's definition so far. For a built-in type, d becomes that definition with the
+// payload fields of d added.
 func (d *Definition) redefine(old *Definition) *Error {
 	if d.Value != old.Value {
-		return fieldError(ReasonInvalidField, "value", "it is %q already; hashes of stored events depend on it", old.Value)
+		return fieldError(ReasonInvalidField, "value",
+			"it is %q already; hashes of stored events depend on it", old.Value)
 	}
 	if !old.builtin() {
 		return nil
@@ -105,15 +116,17 @@ func (d *Definition) redefine(old *Definition) *Error {
 	if d.Category != "" && d.Category != old.Category {
 		return fieldError(ReasonInvalidField, "category", "the built-in type is of category %q", old.Category)
 	}
+	// A copy of the built-in definition, so that the catalogue before keeps its fields.
 	added := d.Payload
 	*d = *old
 	d.Payload = slices.Clone(old.Payload)
 	return d.merge(added)
 }
 
-// merge adds payload fields; one that is there already may get a type where it had none.
+// merge adds payload fields. A field that exists already may get a type if it had none.
 func (d *Definition) merge(added []Field) *Error {
 	for i, f := range added {
+		// A new field is added, an untyped one gets the type, and a typed one must agree.
 		have := slices.IndexFunc(d.Payload, func(g Field) bool { return g.Name == f.Name })
 		switch {
 		case have < 0:
@@ -121,28 +134,30 @@ func (d *Definition) merge(added []Field) *Error {
 		case d.Payload[have].Type == "any":
 			d.Payload[have].Type = f.Type
 		case f.Type != "any" && f.Type != d.Payload[have].Type:
-			return fieldError(ReasonInvalidField, fmt.Sprintf("payload[%d].type", i), "the built-in field %s is %s", f.Name, d.Payload[have].Type)
+			return fieldError(ReasonInvalidField, fmt.Sprintf("payload[%d].type", i),
+				"the built-in field %s is %s", f.Name, d.Payload[have].Type)
 		}
 	}
 	return nil
 }
 
-// ParseDefinitions reads definitions to register: one object or an array of them, each with name, value, category and
-// payload and whatever else an entry of the built-in catalogue has. It is strict; errors are *Error with the place.
-// Whether the definitions fit the catalogue is for With to say. The state machine decides by what this refuses: a key
-// that is known from one build on needs a feature level.
+// ParseDefinitions reads definitions to register: one object or an array of them, each with name, value, category,
+// payload and the other keys of an entry of the built-in catalogue. It is strict; errors are *Error with a position.
+// With checks whether the definitions fit the catalogue. The state machine decides by what this refuses, so a key that
+// a later build accepts needs a feature level.
 func ParseDefinitions(data []byte) ([]Definition, error) {
 	d := definitionReader{}
-	d.data, d.maxDepth, d.maxBytes = data, DefaultLimits().Depth, math.MaxInt
-	if d.space(); d.pos == len(data) {
+	d.Data, d.MaxDepth, d.MaxBytes = data, DefaultLimits().Depth, math.MaxInt
+	d.Space()
+	if d.Pos == len(data) {
 		return nil, &Error{Reason: ReasonEmpty, Message: "no definition", Position: 0}
 	}
 	err := d.list()
 	if err == nil {
-		err = d.end()
+		err = d.End()
 	}
 	if err == nil && len(d.defs) == 0 {
-		err = d.fail(0, ReasonEmpty, "no definition")
+		err = d.Fail(0, ReasonEmpty, "no definition")
 	}
 	if err != nil {
 		return nil, err
@@ -150,73 +165,77 @@ func ParseDefinitions(data []byte) ([]Definition, error) {
 	return d.defs, nil
 }
 
+// definitionReader reads definitions.
 type definitionReader struct {
-	canonicalizer
+	canon.Rewriter
 	defs []Definition
 }
 
+// list reads one definition or an array of them.
 func (d *definitionReader) list() *Error {
-	if d.peek() != '[' {
+	if d.Peek() != '[' {
 		return d.definition()
 	}
-	return d.elements(func(i int) *Error {
+	return d.Elements(func(i int) *Error {
 		if err := d.definition(); err != nil {
-			return err.under(fmt.Sprintf("[%d]", i))
+			return err.Under(fmt.Sprintf("[%d]", i))
 		}
 		return nil
 	})
 }
 
-// definition reads one entry: its syntax with the canonicalizer, its keys one by one, then its shape.
+// definition reads one definition three times: for its syntax, for its keys, and for its values.
 func (d *definitionReader) definition() *Error {
-	start := d.pos
-	if d.peek() != '{' {
-		return d.unexpected("a definition object")
+	start := d.Pos
+	if d.Peek() != '{' {
+		return d.Unexpected("a definition object")
 	}
-	d.out = d.out[:0]
-	if err := d.value(); err != nil {
+	// The syntax, with the errors of a payload: duplicate keys, depth, UTF-8.
+	if err := d.Skip(); err != nil {
 		return err
 	}
-	end := d.pos
-	d.pos = start
+	end := d.Pos
+	// The keys, which encoding/json would accept in any case and skip if unknown.
+	d.Pos = start
 	keys := []string{"name", "value", "status", "alias_of", "category", "payload", "emitters", "subscribers",
 		"cross_process", "cross_process_basis", "impact", "documents"}
 	err := d.known(keys, func(key string) *Error {
-		if key == "payload" && d.peek() == '[' {
-			return d.elements(d.definitionField)
+		if key == "payload" && d.Peek() == '[' {
+			return d.Elements(d.definitionField)
 		}
-		return d.value()
+		return d.Skip()
 	})
 	if err != nil {
 		return err
 	}
+	// The values.
 	var def Definition
-	if bad := json.Unmarshal(d.data[start:end], &def); bad != nil {
+	if bad := json.Unmarshal(d.Data[start:end], &def); bad != nil {
 		return d.shape(start, bad)
 	}
 	if def.Name == "" {
-		return d.fail(start, ReasonInvalidField, "missing").under("name")
+		return d.Fail(start, ReasonInvalidField, "missing").Under("name")
 	}
 	d.defs = append(d.defs, def)
 	return nil
 }
 
 func (d *definitionReader) definitionField(i int) *Error {
-	if d.peek() != '{' {
-		return d.unexpected("a field object")
+	if d.Peek() != '{' {
+		return d.Unexpected("a field object")
 	}
-	err := d.known([]string{"name", "type", "source", "in_both"}, func(string) *Error { return d.value() })
+	err := d.known([]string{"name", "type", "source", "in_both"}, func(string) *Error { return d.Skip() })
 	if err != nil {
-		return err.under(fmt.Sprintf("payload[%d]", i))
+		return err.Under(fmt.Sprintf("payload[%d]", i))
 	}
 	return nil
 }
 
-// known reads an object that has no keys but these.
+// known reads an object that may only have these keys.
 func (d *definitionReader) known(keys []string, read func(key string) *Error) *Error {
-	return d.members(func(key []byte) *Error {
+	return d.Members(func(key []byte) *Error {
 		if !slices.Contains(keys, string(key)) {
-			err := d.fail(d.key, ReasonUnknownKey, "no such key").under(pathStep(key))
+			err := d.Fail(d.Key, ReasonUnknownKey, "no such key").Under(canon.PathStep(key))
 			err.Remedy = "known keys: " + strings.Join(keys, ", ")
 			return err
 		}
@@ -224,10 +243,11 @@ func (d *definitionReader) known(keys []string, read func(key string) *Error) *E
 	})
 }
 
+// shape returns the error for a definition, at start, that encoding/json did not accept.
 func (d *definitionReader) shape(start int, err error) *Error {
 	if bad, ok := err.(*json.UnmarshalTypeError); ok {
-		e := d.fail(start+int(bad.Offset), ReasonInvalidField, "%s is expected, not a %s", bad.Type, bad.Value)
-		return e.under(bad.Field)
+		e := d.Fail(start+int(bad.Offset), ReasonInvalidField, "%s is expected, not a %s", bad.Type, bad.Value)
+		return e.Under(bad.Field)
 	}
-	return d.fail(start, ReasonInvalidJSON, "%v", err)
+	return d.Fail(start, ReasonInvalidJSON, "%v", err)
 }

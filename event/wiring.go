@@ -13,7 +13,7 @@ type Coordinator struct {
 	Declared         string `json:"declared"` // the subscription cell as written
 	DeclaredCount    *int   `json:"declared_count"`
 	ListedCount      *int   `json:"listed_count"`
-	SubscribedEvents []Type `json:"subscribed_events"` // nil where the audit does not itemise them
+	SubscribedEvents []Type `json:"subscribed_events"` // nil if the audit does not itemise them
 	Status           string `json:"status"`
 }
 
@@ -33,14 +33,14 @@ type FlowNote struct {
 	ToState   string `json:"to_state,omitempty"`
 }
 
-// ComponentEdge is an edge drawn between components; Event is "" where none is named.
+// ComponentEdge is an edge drawn between components; Event is "" if the drawing names none.
 type ComponentEdge struct {
 	From  string `json:"from"`
 	To    string `json:"to"`
 	Event Type   `json:"event"`
 }
 
-// Wiring is what the platform's documents say of who emits and who listens.
+// Wiring is what the platform's documents say about who emits and who subscribes.
 type Wiring struct {
 	OrphanEvents          []OrphanEvent       `json:"orphan_events"`
 	DeadSubscriptions     []DeadSubscription  `json:"dead_subscriptions"`
@@ -51,7 +51,7 @@ type Wiring struct {
 	ComponentNames        map[string]string   `json:"component_names"` // class spelling to coordinator or module
 }
 
-// OrphanEvent is emitted, and nobody subscribes to it.
+// OrphanEvent is an event that is emitted and that nobody subscribes to.
 type OrphanEvent struct {
 	Event    Type   `json:"event"`
 	Emitter  string `json:"emitter"`
@@ -59,7 +59,7 @@ type OrphanEvent struct {
 	Note     string `json:"note"`
 }
 
-// DeadSubscription is a subscription to what nobody emits.
+// DeadSubscription is a subscription to an event that nobody emits.
 type DeadSubscription struct {
 	Event      Type   `json:"event"`
 	Subscriber string `json:"subscriber"`

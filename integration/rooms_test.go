@@ -16,7 +16,9 @@ func rooms() map[string][]string {
 	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/blackbox", "raftnode")
 	clients := []string{"event", "frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	return map[string][]string{
-		"event":                           nil,
+		"event":                           {"event/canon"},
+		"event/canon":                     nil,
+		"event/where":                     {"event"},
 		"election":                        {"event"},
 		"frame":                           {"event"},
 		"groups":                          {"event", "frame"},
@@ -35,11 +37,11 @@ func rooms() map[string][]string {
 		"client":                          clients,
 		"audit":                           {"event"},
 		"stages":                          {"event"},
-		"router":                          append(slices.Clone(clients), "client", "stages", "router/breaker"),
+		"router":                          append(slices.Clone(clients), "client", "stages", "event/where", "router/breaker"),
 		"router/breaker":                  {"event"},
 		"server":                          append(append(slices.Clone(consensus), clients...), "audit", "stages", "groups"),
 		"":                                append(append(slices.Clone(consensus), clients...), "server", "client", "router", "audit", "stages", "groups"),
-		"sinks":                           {"api", "client", "event", "router", "router/breaker"},
+		"sinks":                           {"api", "client", "event", "event/where", "router/breaker"},
 		"integration":                     nil,
 		"internal/longtest":               nil,
 		"event/emit":                      {"event"},

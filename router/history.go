@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/event/where"
 )
 
 // Query chooses events of the past.
@@ -28,10 +29,10 @@ func (r *Router) Recent(n int) []event.Event { return r.recent.last(n) }
 // comes.
 func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
-		var where *Where
+		var condition *where.Condition
 		if q.Where != "" {
 			var err error
-			if where, err = CompileWhere(q.Where); err != nil {
+			if condition, err = where.Compile(q.Where); err != nil {
 				yield(event.Event{}, fmt.Errorf("router: history: %w", err))
 				return
 			}
@@ -40,7 +41,7 @@ func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, er
 		if (q.From == client.Position{}) {
 			o.From = client.FromStart()
 		}
-		if where == nil {
+		if condition == nil {
 			o.Limit = q.Limit
 		}
 		yielded := uint64(0)
@@ -53,8 +54,8 @@ func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, er
 				continue
 			case q.To > 0 && ev.Offset > q.To:
 				return
-			case where != nil:
-				if met, _ := where.Match(&ev); !met {
+			case condition != nil:
+				if met, _ := condition.Match(&ev); !met {
 					continue
 				}
 			}

@@ -1,7 +1,6 @@
 package router_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -32,65 +31,6 @@ func TestBadSubscriptionsAreRefused(t *testing.T) {
 	}
 	if n := len(r.Subscribers()); n != 0 {
 		t.Errorf("%d subscriptions", n)
-	}
-}
-
-func TestWhere(t *testing.T) {
-	ev := event.New("training.completed", []byte(`{"epoch": 7, "loss": 0.25, "big": 1e300, "tags": ["a", "b"], "host": {"name": "h1"}}`))
-	ev.Type, ev.Source, ev.Key, ev.Offset = event.TrainingCompleted, "trainer-3", "hex8", 12
-	ev.AppendedAt = time.Date(2026, 1, 5, 10, 0, 0, 0, time.UTC)
-	for expression, want := range map[string]string{
-		`payload.epoch > 3`:                             "true",
-		`payload.epoch + 1 == 8 && payload.loss < 1`:    "true",
-		`payload.epoch == 7.0`:                          "true",
-		`payload.big > 5`:                               "true",
-		`"b" in payload.tags && payload.tags[0] == "a"`: "true",
-		`payload.host.name.startsWith("h")`:             "true",
-		`has(payload.missing)`:                          "false",
-		`payload.missing > 3`:                           "false, no such key: missing",
-		`payload.host > 3`:                              "false, no such overload",
-		`type == "TRAINING_COMPLETED" && value == "training_completed" && source.matches("^trainer-[0-9]$") && key == "hex8"`: "true",
-		`offset == 12 && term == 0 && correlation_id == "" && appended_at > timestamp("2026-01-01T00:00:00Z")`:                "true",
-		`payload.tags`: "false, it gives list",
-		`[1,2,3,4,5,6,7,8].all(a, [1,2,3,4,5,6,7,8].all(b, [1,2,3,4,5,6,7,8].all(c, [1,2,3,4,5,6,7,8].all(d, [1,2,3,4,5,6,7,8].all(e, [1,2,3,4,5,6,7,8].all(f, a+b+c+d+e+f > 0))))))`: "false, operation cancelled: actual cost limit exceeded",
-	} {
-		w, err := router.CompileWhere(expression)
-		if err != nil {
-			t.Errorf("%s: %v", expression, err)
-			continue
-		}
-		met, err := w.Match(&ev)
-		got := map[bool]string{true: "true", false: "false"}[met]
-		if err != nil {
-			got += ", " + err.Error()
-		}
-		if !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %s, want %s", expression, got, want)
-		}
-	}
-}
-
-func TestWhereNamesThePosition(t *testing.T) {
-	for _, c := range []struct {
-		expression   string
-		line, column int
-		message      string
-	}{
-		{"payload.epoch >", 1, 16, "mismatched input"},
-		{"payload.epoch > 3 &&\n  nobody == 4", 2, 3, "undeclared reference to 'nobody'"},
-		{"source > 3", 1, 8, "no matching overload"},
-		{"source + key", 1, 1, "it gives string, not bool"},
-		{"", 1, 1, "mismatched input"},
-	} {
-		_, err := router.CompileWhere(c.expression)
-		var at *router.WhereError
-		if !errors.As(err, &at) || at.Line != c.line || at.Column != c.column || !strings.Contains(at.Message, c.message) {
-			t.Errorf("%q: %v", c.expression, err)
-			continue
-		}
-		if lines := strings.Split(err.Error(), "\n"); len(lines) != 3 || len(lines[2]) != len(" | ")+c.column {
-			t.Errorf("the place is not marked: %q", err.Error())
-		}
 	}
 }
 

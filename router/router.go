@@ -81,11 +81,11 @@ func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber,
 	if err != nil {
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}
-	where, err := spec.complete(&r.options)
+	condition, err := spec.complete(&r.options)
 	if err != nil {
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}
-	s := newSubscriber(r, spec, where)
+	s := newSubscriber(r, spec, condition)
 	if flow != nil {
 		s.runs = newRuns(r, *flow, &spec)
 	}

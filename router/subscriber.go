@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/event/where"
 	"github.com/ringrift/ringlog/router/breaker"
 )
 
@@ -16,9 +17,9 @@ import (
 // handler, committer moves its cursor.
 type subscriber struct {
 	r       *Router
-	spec    Subscription // complete
-	where   *Where       // nil allows all
-	runs    *runs        // nil where it has no flow
+	spec    Subscription     // complete
+	where   *where.Condition // nil allows all
+	runs    *runs            // nil where it has no flow
 	matcher event.Matcher
 	lanes   *lanes
 	tracker *tracker // nil where it is direct
@@ -62,8 +63,8 @@ type lastSeen struct {
 	held   string // what keeps the cursor where it is
 }
 
-func newSubscriber(r *Router, spec Subscription, where *Where) *subscriber {
-	s := &subscriber{r: r, spec: spec, where: where, matcher: spec.filter().Compile(r.options.Catalogue), state: Connecting,
+func newSubscriber(r *Router, spec Subscription, condition *where.Condition) *subscriber {
+	s := &subscriber{r: r, spec: spec, where: condition, matcher: spec.filter().Compile(r.options.Catalogue), state: Connecting,
 		fed: make(chan struct{}), closing: make(chan struct{}), flush: make(chan struct{}), flushed: make(chan struct{})}
 	s.base, s.cut = context.WithCancel(context.Background())
 	s.feeding, s.stopFeed = context.WithCancel(s.base)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/event/where"
 )
 
 // Handler handles one event. It returns once that is done, or when its context ends. It
@@ -26,7 +27,7 @@ type Subscription struct {
 	Categories []string
 	Sources    []string
 	Keys       []string
-	Where      string // a condition in CEL, see Where
+	Where      string // a condition in CEL, see where.Condition
 
 	// Of a subscription to stages of a flow, in place of Types and Handler. Its Lane is the
 	// correlation id by default, so that a run's stages are handled in order.
@@ -65,7 +66,7 @@ func (s *Subscription) filter() event.Filter {
 }
 
 // complete fills in the defaults and compiles the condition.
-func (s *Subscription) complete(o *Options) (where *Where, err error) {
+func (s *Subscription) complete(o *Options) (condition *where.Condition, err error) {
 	s.Timeout = cmp.Or(s.Timeout, o.Timeout)
 	s.Concurrency = cmp.Or(s.Concurrency, o.Concurrency)
 	s.Queue = cmp.Or(s.Queue, max(o.Queue, s.Concurrency))
@@ -96,7 +97,7 @@ func (s *Subscription) complete(o *Options) (where *Where, err error) {
 	if s.Where == "" {
 		return nil, nil
 	}
-	return CompileWhere(s.Where)
+	return where.Compile(s.Where)
 }
 
 // Delivery is what a handler can learn from its context about why it is called.

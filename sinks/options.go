@@ -11,7 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/router"
+	"github.com/ringrift/ringlog/event/where"
 	"github.com/ringrift/ringlog/router/breaker"
 )
 
@@ -39,7 +39,7 @@ type Options struct {
 	Join func(ctx context.Context, hold int) (Member, error)
 	Sink Sink
 	// Where passes events by that do not meet it; nil passes none. They count as handled.
-	Where *router.Where
+	Where *where.Condition
 
 	Concurrency int           // events at once, those of one key in order; 1
 	Timeout     time.Duration // of one attempt; 30 s

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/client"
-	"github.com/ringrift/ringlog/router"
+	"github.com/ringrift/ringlog/event/where"
 	"github.com/ringrift/ringlog/router/breaker"
 	"github.com/ringrift/ringlog/sinks"
 )
@@ -225,11 +225,11 @@ func TestConcurrencyAndOrder(t *testing.T) {
 func TestCountAndCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newMemGroup(progress("", 1), progress("", 2), progress("", 3), progress("", 4), progress("", 5))
-		where, err := router.CompileWhere("payload.n != 2")
+		condition, err := where.Compile("payload.n != 2")
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum := react(t.Context(), t, g, sinks.Options{Concurrency: 4, Count: 3, Where: where,
+		sum := react(t.Context(), t, g, sinks.Options{Concurrency: 4, Count: 3, Where: condition,
 			Sink: sinkFunc(func(_ context.Context, d client.Delivery) error { time.Sleep(time.Second); return nil })})
 		if sum.Handled != 3 || sum.Filtered != 1 || len(g.open) != 1 || g.open[0].Offset != 5 || g.open[0].deliveries != 0 {
 			t.Errorf("%+v, %d open", sum, len(g.open))

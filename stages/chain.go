@@ -6,8 +6,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Event is one event of a chain. CausationID names its cause by offset, dedup id or
-// content hash; DedupID and Hash are what others may name this one by.
+// Event is one event of a chain. CausationID names its cause by offset, dedup id or content hash; other events may
+// name this one by Offset, DedupID or Hash.
 type Event struct {
 	Offset       uint64     `json:"offset"`
 	Type         event.Type `json:"type"`
@@ -20,43 +20,42 @@ type Event struct {
 	Hash         string     `json:"-"` // in hex, or ""
 }
 
-// Scope is the part of the log that a chain was gathered from.
+// Scope is the part of the log that a chain was read from.
 type Scope struct {
-	From     uint64 `json:"from"`               // the first offset looked at
+	From     uint64 `json:"from"`               // the first offset that was read
 	To       uint64 `json:"to"`                 // the last one
 	KeptFrom uint64 `json:"kept_from"`          // the first offset that the log keeps
-	LeftOut  uint64 `json:"left_out,omitempty"` // events of the chain that were too many, the oldest
+	LeftOut  uint64 `json:"left_out,omitempty"` // events of the chain beyond the limit, the oldest ones
 }
 
-// Chain is what a run with one correlation id has come to.
+// Chain is the progress of a run with one correlation id.
 type Chain struct {
 	CorrelationID string    `json:"correlation_id"`
-	Now           time.Time `json:"now"`     // what deadlines are held against
+	Now           time.Time `json:"now"`     // the time that deadlines are compared with
 	Seconds       float64   `json:"seconds"` // from the first event to the last
 	Events        []Event   `json:"events"`
 	Flows         []Run     `json:"flows"`
-	// Covered are flows of which the chain has no event that another flow does not have
-	// too, and that one has more.
+	// Covered are flows left out because another flow has all their events of the chain, and more.
 	Covered []string `json:"covered,omitempty"`
-	Outside []uint64 `json:"outside,omitempty"` // offsets of events that are no stage of Flows
+	Outside []uint64 `json:"outside,omitempty"` // offsets of events that are a stage of none of Flows
 	Scope   Scope    `json:"scope"`
-	// BeginningTrimmed says that events from before may be trimmed: the log does not
-	// begin at 1, and none of the flows begins with its first stage.
+	// BeginningTrimmed reports that earlier events may have been trimmed: the log does not begin at 1, and none of the
+	// flows begins with its first stage.
 	BeginningTrimmed bool `json:"beginning_trimmed"`
 	Overdue          int  `json:"overdue"` // edges missing past their deadline
 }
 
-// Run is a chain's way through one flow.
+// Run is the path of a chain through one flow.
 type Run struct {
 	Flow     string  `json:"flow"`
 	Document string  `json:"document"`
-	Starts   []Start `json:"starts"` // events that no edge leads to
-	Edges    []Edge  `json:"edges"`  // by the event that each leads to
+	Starts   []Start `json:"starts"` // events that were reached over no edge
+	Edges    []Edge  `json:"edges"`  // in the order of the events that they lead to
 	Next     []Next  `json:"next"`
 	Complete bool    `json:"complete"` // nothing is missing
 }
 
-// Start is an event with which a run begins, or begins anew.
+// Start is an event with which a run begins, or begins again.
 type Start struct {
 	Offset uint64     `json:"offset"`
 	Type   event.Type `json:"type"`
@@ -68,17 +67,17 @@ const (
 	Taken   = "taken"
 	Again   = "again"   // taken before from the same cause
 	Early   = "early"   // its effect was appended before its cause
-	Skipped = "skipped" // a later stage came without it
+	Skipped = "skipped" // a later stage was reached without it
 )
 
-// How it is known that an edge was taken.
+// The bases on which an edge counts as taken.
 const (
 	ByCausation = "causation"
 	ByOrder     = "order"
 )
 
-// Edge is one that was taken, or skipped. A skipped one has the offset of an end only
-// where there is an event at that end.
+// Edge is an edge that was taken or skipped. A skipped edge has the offset of an end only if there is an event at that
+// end.
 type Edge struct {
 	From            event.Type `json:"from"`
 	To              event.Type `json:"to"`
@@ -86,14 +85,14 @@ type Edge struct {
 	ToOffset        uint64     `json:"to_offset,omitempty"`
 	State           string     `json:"state"`
 	Basis           string     `json:"basis,omitempty"` // causation or order
-	Seconds         float64    `json:"seconds"`         // from cause to effect; below 0 where early
+	Seconds         float64    `json:"seconds"`         // from cause to effect; negative if early
 	Condition       string     `json:"condition,omitempty"`
 	ToState         string     `json:"to_state,omitempty"`
 	DeadlineSeconds float64    `json:"deadline_seconds,omitempty"`
 	Late            bool       `json:"late,omitempty"` // taken after its deadline
 }
 
-// Next is an edge out of a last stage.
+// Next is an edge out of a last stage that was not taken.
 type Next struct {
 	From            event.Type `json:"from"`
 	FromOffset      uint64     `json:"from_offset"`
@@ -106,7 +105,7 @@ type Next struct {
 	Overdue         bool       `json:"overdue,omitempty"`
 }
 
-// NextDeadline is when the next missing edge will be overdue; zero is never.
+// NextDeadline returns when the next missing edge becomes overdue; zero is never.
 func (c *Chain) NextDeadline() (at time.Time) {
 	for _, r := range c.Flows {
 		for _, n := range r.Next {

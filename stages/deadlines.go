@@ -13,7 +13,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Deadlines say how long edges of flows may take. What has none is never late.
+// Deadlines are the longest times that edges of flows may take. An edge without one is never late.
 type Deadlines map[edgeOf]time.Duration
 
 type edgeOf struct {
@@ -21,14 +21,14 @@ type edgeOf struct {
 	from, to event.Type
 }
 
-// ErrDeadline says that a deadline is for nothing there is, or can not be read.
+// ErrDeadline reports a deadline that is invalid or is for an edge that does not exist.
 var ErrDeadline = errors.New("no deadline")
 
 func (d Deadlines) of(f event.Flow, edge int) time.Duration {
 	return d[edgeOf{f.Name, f.Edges[edge][0], f.Edges[edge][1]}]
 }
 
-// Texts are the deadlines as ParseDeadlines takes them, sorted.
+// Texts returns the deadlines in the form that ParseDeadlines reads, sorted.
 func (d Deadlines) Texts() []string {
 	texts := []string{}
 	for e, limit := range d {
@@ -38,8 +38,8 @@ func (d Deadlines) Texts() []string {
 	return texts
 }
 
-// ParseDeadlines reads deadlines in the form FLOW:CAUSE->EFFECT=DURATION, the types in any
-// spelling. The error wraps ErrDeadline.
+// ParseDeadlines reads deadlines in the form FLOW:CAUSE->EFFECT=DURATION, with types in any spelling. The error wraps
+// ErrDeadline.
 func ParseDeadlines(c *event.Catalogue, texts []string) (Deadlines, error) {
 	d := Deadlines{}
 	for _, text := range texts {
@@ -55,9 +55,10 @@ func ParseDeadlines(c *event.Catalogue, texts []string) (Deadlines, error) {
 	return d, nil
 }
 
-// ReadDeadlines reads a file of them: {"training_pipeline": {"TRAINING_STARTED->TRAINING_COMPLETED": "6h"}}.
-// The error wraps ErrDeadline, or is an *event.Error where it is no JSON.
+// ReadDeadlines reads a file such as {"training_pipeline": {"TRAINING_STARTED->TRAINING_COMPLETED": "6h"}}. The error
+// wraps ErrDeadline, or an *event.Error if the file is not JSON.
 func ReadDeadlines(c *event.Catalogue, file []byte) (Deadlines, error) {
+	// The canonical form has no duplicate keys; encoding/json would keep the last one.
 	canonical, err := event.Canonicalize(file, event.Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt})
 	if err != nil {
 		return nil, fmt.Errorf("stages: deadlines: %w", err)
@@ -66,6 +67,7 @@ func ReadDeadlines(c *event.Catalogue, file []byte) (Deadlines, error) {
 	if err := json.Unmarshal(canonical, &flows); err != nil {
 		return nil, fmt.Errorf(`stages: %w: %w: the form is {"FLOW": {"CAUSE->EFFECT": "10m"}}`, ErrDeadline, err)
 	}
+	// In a fixed order, so that the same file always gives the same error.
 	d := Deadlines{}
 	for _, flow := range slices.Sorted(maps.Keys(flows)) {
 		for _, edge := range slices.Sorted(maps.Keys(flows[flow])) {
@@ -77,20 +79,24 @@ func ReadDeadlines(c *event.Catalogue, file []byte) (Deadlines, error) {
 	return d, nil
 }
 
+// set adds one deadline; flow, edge and text are as written.
 func (d Deadlines) set(c *event.Catalogue, flow, edge, text string) error {
 	f, err := FindFlow(c.Flows(), flow)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDeadline, err)
 	}
+	// The edge, by any spelling of its types.
 	cause, effect, ok := strings.Cut(edge, "->")
 	from, _ := c.Resolve(strings.TrimSpace(cause))
 	to, _ := c.Resolve(strings.TrimSpace(effect))
 	if !ok || !slices.Contains(f.Edges, [2]event.Type{from.Type, to.Type}) {
 		return fmt.Errorf("stages: %w: %s has no edge %q; it has %s", ErrDeadline, f.Name, edge, edgeNames(f))
 	}
+	// Its limit, which must be the only one.
 	limit, err := time.ParseDuration(text)
 	if err != nil || limit <= 0 {
-		return fmt.Errorf("stages: %w: %s %s: %q is not a duration such as 90s, 10m or 36h", ErrDeadline, f.Name, edge, text)
+		return fmt.Errorf("stages: %w: %s %s: %q is not a duration such as 90s, 10m or 36h",
+			ErrDeadline, f.Name, edge, text)
 	}
 	key := edgeOf{f.Name, from.Type, to.Type}
 	if _, twice := d[key]; twice {
@@ -108,10 +114,10 @@ func edgeNames(f event.Flow) string {
 	return strings.Join(names, ", ")
 }
 
-// ErrNoFlow says that there is no flow of a name.
+// ErrNoFlow reports a name that no flow has.
 var ErrNoFlow = errors.New("there is no such flow")
 
-// FindFlow returns the flow of a name. The error wraps ErrNoFlow and lists those there are.
+// FindFlow returns the flow with a name. The error wraps ErrNoFlow and lists the names that exist.
 func FindFlow(flows []event.Flow, name string) (event.Flow, error) {
 	var names []string
 	for _, f := range flows {

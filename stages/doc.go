@@ -1,20 +1,19 @@
-// Package stages follows a run through the documented flows by its correlation id: which
-// edges it has taken and how long each took, which it has skipped, and what is missing
-// next. It is pure: it knows the flows and the events it is handed, and reads no clock.
+// Package stages follows a run through the documented flows by its correlation id: which edges it has taken and how
+// long each took, which it has skipped, and which are missing next. It is pure: it knows the flows and the events
+// it is given, and reads no clock.
 //
 // It promises:
 //
-//   - An event takes an edge from the newest earlier event of the edge's cause that has not
-//     taken it yet; where its causation id names an event of the chain (by offset,
-//     dedup id or content hash), from that one.
+//   - An event takes an edge from the newest earlier event of the edge's cause that has not taken it yet. If its
+//     causation id names an event of the chain (by offset, dedup id or content hash), it takes the edge from that one.
 //
-//   - Where no direct cause came before, but one that leads there over other edges did,
-//     these are skipped. An effect that was appended before its cause is early.
+//   - If no direct cause came before, but one that leads there over other edges did, those edges are skipped. An
+//     effect that was appended before its cause is early.
 //
-//   - Missing next are the edges out of every last stage: one from which nothing was taken
-//     or skipped since. Conditions in words can not be judged and are shown with their edge;
-//     an edge straight back to where the stage was reached from is not expected. Where
-//     one of several edges was taken the others may follow, and are never overdue.
+//   - Missing next are the edges out of every last stage: a stage from which nothing was taken or skipped since.
+//     Conditions in words cannot be evaluated and are shown with their edge. An edge straight back to where the
+//     stage was reached from is not expected. If one of several edges was taken, the others may follow and are
+//     never overdue.
 //
 //   - Equal input gives equal bytes in every format.
 //

@@ -8,16 +8,16 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Options say how a chain is followed.
+// Options of Follow.
 type Options struct {
-	Now       time.Time // what deadlines are held against
-	Flow      string    // only this flow, also where the chain has no stage of it
+	Now       time.Time // the time that deadlines are compared with
+	Flow      string    // only this flow, even if the chain has no stage of it
 	Deadlines Deadlines
 	Scope     Scope
 }
 
-// Follow says what a run has come to by its events, in the order of the log. It keeps
-// events and sets their AfterSeconds.
+// Follow computes the progress of a run from its events, which are in the order of the log. It keeps events and sets
+// their AfterSeconds.
 func Follow(flows []event.Flow, correlationID string, events []Event, o Options) Chain {
 	c := Chain{CorrelationID: correlationID, Now: o.Now, Events: events, Flows: []Run{}, Scope: o.Scope}
 	for i := range events {
@@ -28,6 +28,7 @@ func Follow(flows []event.Flow, correlationID string, events []Event, o Options)
 	if n := len(events); n > 0 {
 		c.Seconds = events[n-1].At.Sub(events[0].At).Seconds()
 	}
+	// Each flow that the events belong to is walked by itself.
 	var chosen []event.Flow
 	chosen, c.Covered = choose(flows, events, o.Flow)
 	causes := causesOf(events)
@@ -38,7 +39,7 @@ func Follow(flows []event.Flow, correlationID string, events []Event, o Options)
 	return c
 }
 
-// sum fills in what all flows tell together.
+// sum fills in what depends on all flows together.
 func (c *Chain) sum(chosen []event.Flow) {
 	begun := false
 	for _, r := range c.Flows {
@@ -61,13 +62,14 @@ func isStage(f event.Flow, t event.Type) bool {
 	return slices.ContainsFunc(f.Edges, func(e [2]event.Type) bool { return e[0] == t || e[1] == t })
 }
 
-// choose returns the flows that have a stage among the events, without those that are
-// covered by another.
+// choose returns the flows that have a stage among the events, and the names of those left out because another one
+// covers them.
 func choose(flows []event.Flow, events []Event, only string) (chosen []event.Flow, covered []string) {
 	type touched struct {
 		flow event.Flow
 		at   map[int]bool // indexes of events that are its stages
 	}
+	// Find the events that are stages of each flow.
 	var all []touched
 	for _, f := range flows {
 		t := touched{f, map[int]bool{}}
@@ -83,6 +85,7 @@ func choose(flows []event.Flow, events []Event, only string) (chosen []event.Flo
 			all = append(all, t)
 		}
 	}
+	// A flow is covered if another one has all its events and at least one more.
 	for _, t := range all {
 		within := func(other touched) bool {
 			for i := range t.at {
@@ -101,7 +104,7 @@ func choose(flows []event.Flow, events []Event, only string) (chosen []event.Flo
 	return chosen, covered
 }
 
-// causesOf resolves causation ids: for each event the index of its cause, or -1.
+// causesOf resolves causation ids: it returns for each event the index of its cause, or -1. A cause is always earlier.
 func causesOf(events []Event) []int {
 	named := map[string]int{}
 	causes := make([]int, len(events))

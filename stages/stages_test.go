@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write what the stories give into their 
 //	OFFSET TIME TYPE [by=CAUSATION] [dedup=ID] [source=S]   an event, at a time after the beginning
 //	now TIME | flow NAME | deadline FLOW:A->B=D | kept OFFSET | format FORMAT
 //
-// and what stands behind it is what the chain is written as.
+// and the lines after it are the chain as it is written.
 type story struct {
 	events  []Event
 	options Options
@@ -101,15 +101,15 @@ func TestChainsAreToldAsTheyWent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			told, want, _ := strings.Cut(string(text), "---\n")
-			s := readStory(t, told)
+			script, want, _ := strings.Cut(string(text), "---\n")
+			s := readStory(t, script)
 			chain := Follow(event.Builtin().Flows(), "run-7", s.events, s.options)
 			var got bytes.Buffer
 			if err := chain.Write(&got, s.format); err != nil {
 				t.Fatal(err)
 			}
 			if *update {
-				if err := os.WriteFile(file, []byte(told+"---\n"+got.String()), 0o600); err != nil {
+				if err := os.WriteFile(file, []byte(script+"---\n"+got.String()), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			} else if got.String() != want {
@@ -120,7 +120,7 @@ func TestChainsAreToldAsTheyWent(t *testing.T) {
 }
 
 // Whatever comes in whatever order: every stage is reached in some way, no event takes
-// an edge anew twice, and what is missing is missing from the newest of its stage.
+// an edge twice from the same cause, and what is missing is missing from the newest event of its stage.
 func TestEveryStageIsAccountedFor(t *testing.T) {
 	flows := event.Builtin().Flows()
 	var types []event.Type
@@ -149,7 +149,7 @@ func TestEveryStageIsAccountedFor(t *testing.T) {
 			first, _ := json.Marshal(c)
 			again := Follow(flows, "c", events, Options{Now: at, Flow: f.Name})
 			if second, _ := json.Marshal(again); !bytes.Equal(first, second) {
-				t.Fatal("the same events told in two ways")
+				t.Fatal("the same events gave two results")
 			}
 		}
 	})
@@ -253,14 +253,14 @@ func TestTheNextDeadlineIsTheEarliestThatIsNotOver(t *testing.T) {
 	}
 }
 
-// What is told in pieces holds each event and each edge once.
-func TestNewsAreWhatCameBehindAnOffset(t *testing.T) {
+// News written in pieces have each event and each edge once.
+func TestNewsAreWhatCameAfterAnOffset(t *testing.T) {
 	text, err := os.ReadFile("testdata/stuck.chain")
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, _, _ := strings.Cut(string(text), "---\n")
-	s := readStory(t, told)
+	script, _, _ := strings.Cut(string(text), "---\n")
+	s := readStory(t, script)
 	c := Follow(event.Builtin().Flows(), "run-7", s.events, s.options)
 	var got bytes.Buffer
 	if err := c.WriteNews(&got, 4); err != nil {

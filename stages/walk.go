@@ -8,13 +8,13 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// walk goes through the events of a chain once, along one flow.
+// walk goes once through the events of a chain along one flow.
 type walk struct {
 	flow   event.Flow
 	notes  map[int]event.FlowNote // by edge
 	events []Event
-	causes []int                // the index of the cause that each names, or -1
-	newest map[event.Type]int   // of each stage, the newest event so far
+	causes []int                // for each event the index of the cause that it names, or -1
+	newest map[event.Type]int   // the newest event so far of each stage
 	used   map[use]bool         // edges that were taken, or skipped
 	into   map[int][]event.Type // the types of the stages that each event was reached from
 	out    Run
@@ -24,8 +24,15 @@ type walk struct {
 type use struct{ event, edge int }
 
 func newWalk(f event.Flow, events []Event, causes []int) *walk {
-	w := &walk{flow: f, events: events, causes: causes, notes: map[int]event.FlowNote{}, newest: map[event.Type]int{},
-		used: map[use]bool{}, into: map[int][]event.Type{}}
+	w := &walk{
+		flow:   f,
+		notes:  map[int]event.FlowNote{},
+		events: events,
+		causes: causes,
+		newest: map[event.Type]int{},
+		used:   map[use]bool{},
+		into:   map[int][]event.Type{},
+	}
 	for _, n := range f.EdgeNotes {
 		w.notes[n.Edge] = n
 	}
@@ -44,28 +51,36 @@ func (w *walk) run(o *Options) Run {
 	return w.out
 }
 
-// arrive finds how an event was reached: over edges from earlier events, early, past
-// skipped ones, or not at all.
+// arrive determines how an event was reached: over edges from earlier events, early, past skipped edges, or not at
+// all.
 func (w *walk) arrive(i int, o *Options) {
+	// Over edges that nothing has taken yet, or once more over one that was taken.
 	fresh, again := w.comingFrom(i)
-	switch {
-	case len(fresh) > 0:
-		for _, u := range fresh {
-			w.take(u, i, Taken, o)
-		}
-	case again != nil:
-		w.take(*again, i, Again, o)
-	default:
-		if early, ok := w.cameEarly(i); ok {
-			w.take(early, i, Early, o)
-		} else if !w.skip(i) {
-			t := w.events[i].Type
-			w.out.Starts = append(w.out.Starts, Start{Offset: w.events[i].Offset, Type: t, First: len(w.edges(1, t)) == 0})
-		}
+	for _, u := range fresh {
+		w.take(u, i, Taken, o)
 	}
+	if len(fresh) > 0 {
+		return
+	}
+	if again != nil {
+		w.take(*again, i, Again, o)
+		return
+	}
+	// Before its cause, or past skipped stages.
+	if early, ok := w.cameEarly(i); ok {
+		w.take(early, i, Early, o)
+		return
+	}
+	if w.skip(i) {
+		return
+	}
+	// Otherwise it starts a run.
+	t := w.events[i].Type
+	first := len(w.edges(1, t)) == 0
+	w.out.Starts = append(w.out.Starts, Start{Offset: w.events[i].Offset, Type: t, First: first})
 }
 
-// edges are the indexes of the edges with a type at an end: 0 is the cause, 1 the effect.
+// edges returns the indexes of the edges with a type at an end: 0 is the cause, 1 the effect.
 func (w *walk) edges(end int, t event.Type) (list []int) {
 	for i, e := range w.flow.Edges {
 		if e[end] == t {
@@ -75,10 +90,10 @@ func (w *walk) edges(end int, t event.Type) (list []int) {
 	return list
 }
 
-// comingFrom returns the edges from earlier events that nothing has used yet, and the
-// newest one that something has.
+// comingFrom returns the unused edges from earlier events to event i, and the used one with the newest cause.
 func (w *walk) comingFrom(i int) (fresh []use, again *use) {
 	for _, edge := range w.edges(1, w.events[i].Type) {
+		// The cause that the event names, or the newest one.
 		from, seen := w.newest[w.flow.Edges[edge][0]]
 		if named := w.causes[i]; named >= 0 && w.events[named].Type == w.flow.Edges[edge][0] {
 			from = named
@@ -95,9 +110,9 @@ func (w *walk) comingFrom(i int) (fresh []use, again *use) {
 	return fresh, again
 }
 
-// cameEarly finds a cause that stands behind its effect and has no other one: none that
-// came nearer to it, and none behind it. A cause that is itself an effect of this stage
-// is a later lap.
+// cameEarly finds a cause of event i that was appended after it. The cause must have no other effect: event i is
+// the last of its type, so no later event can be the effect. A cause that is also an effect of this stage belongs
+// to a later lap.
 func (w *walk) cameEarly(i int) (u use, ok bool) {
 	to := w.events[i].Type
 	for _, edge := range w.edges(1, to) {
@@ -105,7 +120,8 @@ func (w *walk) cameEarly(i int) (u use, ok bool) {
 		back := slices.Contains(w.flow.Edges, [2]event.Type{to, from})
 		later := w.events[i+1:]
 		at := slices.IndexFunc(later, func(e Event) bool { return e.Type == from })
-		if !back && at >= 0 && !slices.ContainsFunc(later, func(e Event) bool { return e.Type == to }) {
+		last := !slices.ContainsFunc(later, func(e Event) bool { return e.Type == to })
+		if at >= 0 && last && !back {
 			return use{i + 1 + at, edge}, true
 		}
 	}
@@ -128,17 +144,20 @@ func (w *walk) take(u use, i int, state string, o *Options) {
 	w.out.Edges = append(w.out.Edges, e)
 }
 
+// edge returns the edge with an index, without what its events add.
 func (w *walk) edge(i int, state string) Edge {
-	return Edge{From: w.flow.Edges[i][0], To: w.flow.Edges[i][1], State: state, Condition: w.notes[i].Condition, ToState: w.notes[i].ToState}
+	ends, note := w.flow.Edges[i], w.notes[i]
+	return Edge{From: ends[0], To: ends[1], State: state, Condition: note.Condition, ToState: note.ToState}
 }
 
-// skip finds the nearest earlier stage that leads to event i over others, from where
-// nothing has gone on that way, and records the edges between as skipped.
+// skip finds the nearest earlier stage that leads to event i over other stages and from which that way is unused, and
+// records the edges between them as skipped.
 func (w *walk) skip(i int) bool {
 	path, from := w.detour(w.events[i].Type)
 	if path == nil {
 		return false
 	}
+	// Only the first edge leaves an event that was seen, and only the last one enters one.
 	w.used[use{from, path[0]}] = true
 	for n, edge := range path {
 		e := w.edge(edge, Skipped)
@@ -153,7 +172,8 @@ func (w *walk) skip(i int) bool {
 	return true
 }
 
-// detour goes back from a type by the fewest edges to a stage that was seen.
+// detour finds the path with the fewest edges that leads from an event seen so far to a type, and that event. Among
+// paths of equal length, the one from the newest event wins. It is a breadth-first search backwards from the type.
 func (w *walk) detour(to event.Type) (path []int, from int) {
 	paths := [][]int{nil}
 	seen := map[event.Type]bool{to: true}
@@ -161,6 +181,7 @@ func (w *walk) detour(to event.Type) (path []int, from int) {
 		var longer [][]int
 		path, from = nil, -1
 		for _, p := range paths {
+			// Extend the path by each edge into its first stage.
 			at := to
 			if len(p) > 0 {
 				at = w.flow.Edges[p[0]][0]
@@ -168,6 +189,7 @@ func (w *walk) detour(to event.Type) (path []int, from int) {
 			for _, edge := range w.edges(1, at) {
 				cause := w.flow.Edges[edge][0]
 				way := append([]int{edge}, p...)
+				// It is complete if its cause was seen and the edge is unused.
 				if i, ok := w.newest[cause]; ok && !w.used[use{i, edge}] && i > from {
 					path, from = way, i
 				}
@@ -185,7 +207,7 @@ func (w *walk) detour(to event.Type) (path []int, from int) {
 	return nil, 0
 }
 
-// missing lists the edges out of the last stages.
+// missing lists the unused edges out of the last stages, and decides whether the run is complete.
 func (w *walk) missing(o *Options) {
 	var last []int
 	for _, i := range w.newest {
@@ -195,22 +217,35 @@ func (w *walk) missing(o *Options) {
 	w.out.Complete = len(last) > 0
 	for _, i := range last {
 		edges := w.edges(0, w.events[i].Type)
-		gone := slices.ContainsFunc(edges, func(edge int) bool { return w.used[use{i, edge}] })
+		// If one edge out of the stage was used, the others are optional.
+		left := slices.ContainsFunc(edges, func(edge int) bool { return w.used[use{i, edge}] })
 		for _, edge := range edges {
 			if !w.used[use{i, edge}] && !slices.Contains(w.into[i], w.flow.Edges[edge][1]) {
-				w.out.Next = append(w.out.Next, w.next(i, edge, gone, o))
-				w.out.Complete = w.out.Complete && gone
+				w.out.Next = append(w.out.Next, w.next(i, edge, left, o))
+				w.out.Complete = w.out.Complete && left
 			}
 		}
 	}
-	slices.SortStableFunc(w.out.Next, func(a, b Next) int { return cmp.Compare(btoi(a.Optional), btoi(b.Optional)) })
+	slices.SortStableFunc(w.out.Next, func(a, b Next) int {
+		return cmp.Compare(btoi(a.Optional), btoi(b.Optional))
+	})
 }
 
+// next returns the missing edge out of event i.
 func (w *walk) next(i, edge int, optional bool, o *Options) Next {
 	e, from := w.edge(edge, ""), &w.events[i]
 	waiting, limit := max(0, o.Now.Sub(from.At)), o.Deadlines.of(w.flow, edge)
-	return Next{From: e.From, FromOffset: from.Offset, To: e.To, Condition: e.Condition, ToState: e.ToState, Optional: optional,
-		WaitingSeconds: waiting.Seconds(), DeadlineSeconds: limit.Seconds(), Overdue: overdue(waiting, limit) && !optional}
+	return Next{
+		From:            e.From,
+		FromOffset:      from.Offset,
+		To:              e.To,
+		Condition:       e.Condition,
+		ToState:         e.ToState,
+		Optional:        optional,
+		WaitingSeconds:  waiting.Seconds(),
+		DeadlineSeconds: limit.Seconds(),
+		Overdue:         overdue(waiting, limit) && !optional,
+	}
 }
 
 func overdue(waiting, limit time.Duration) bool { return limit > 0 && waiting > limit }

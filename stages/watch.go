@@ -9,7 +9,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// runEvents bounds the events that a Watch keeps of a run; the oldest are forgotten.
+// runEvents bounds the events that a Watch keeps of one run. It drops the oldest.
 const runEvents = 256
 
 // Overdue is an edge that is missing past its deadline.
@@ -23,32 +23,31 @@ type Overdue struct {
 	Deadline      time.Duration
 }
 
-// Watch follows many runs at a time and knows which of their edges are overdue. It is
-// used by one goroutine. Of the runs it keeps those with the newest events, at most so
-// many, and of each its newest events.
+// Watch follows many runs at the same time and reports which of their edges are overdue. It keeps a limited number of
+// runs, those with the newest events, and of each run its newest events. It is not safe for concurrent use.
 type Watch struct {
 	flows     []event.Flow
 	deadlines Deadlines
-	most      int
+	most      int                      // runs
 	runs      map[string]*list.Element // of *watched
 	order     *list.List               // the one with the newest event last
 	dropped   uint64
 }
 
-// watched is a run; pending are its missing edges with a deadline, overdue or not.
+// watched is one run.
 type watched struct {
 	id      string
 	events  []Event
-	fresh   bool // pending is of all events
-	pending []Overdue
+	fresh   bool      // pending is computed from all events
+	pending []Overdue // its missing edges with a deadline, overdue or not
 }
 
-// NewWatch returns a watch over at most so many runs.
+// NewWatch returns a watch over at most most runs.
 func NewWatch(flows []event.Flow, d Deadlines, most int) *Watch {
 	return &Watch{flows: flows, deadlines: d, most: most, runs: map[string]*list.Element{}, order: list.New()}
 }
 
-// Types are those whose events a watch wants to see, sorted.
+// Types returns the types whose events See needs, sorted.
 func (w *Watch) Types() (types []string) {
 	for _, f := range w.flows {
 		for _, e := range f.Edges {
@@ -59,12 +58,12 @@ func (w *Watch) Types() (types []string) {
 	return slices.Compact(types)
 }
 
-// See takes an event of a run in. Events come in the order of the log; one without a
-// correlation id belongs to no run.
+// See adds an event to its run. Events come in the order of the log; one without a correlation id belongs to no run.
 func (w *Watch) See(correlationID string, e Event) {
 	if correlationID == "" {
 		return
 	}
+	// Find the run, or begin one in place of the run that is idle for longest.
 	at := w.runs[correlationID]
 	if at == nil {
 		if w.order.Len() == w.most {
@@ -74,6 +73,7 @@ func (w *Watch) See(correlationID string, e Event) {
 		at = w.order.PushBack(&watched{id: correlationID})
 		w.runs[correlationID] = at
 	}
+	// Add the event, in place of the oldest if there are too many.
 	w.order.MoveToBack(at)
 	r := at.Value.(*watched)
 	if len(r.events) == runEvents {
@@ -87,7 +87,7 @@ func (w *Watch) drop(at *list.Element) {
 	w.order.Remove(at)
 }
 
-// Forget lets go of the runs without an event since then.
+// Forget drops the runs whose newest event is before a time.
 func (w *Watch) Forget(before time.Time) {
 	for at := w.order.Front(); at != nil; at = w.order.Front() {
 		events := at.Value.(*watched).events
@@ -98,15 +98,18 @@ func (w *Watch) Forget(before time.Time) {
 	}
 }
 
-// Runs is how many runs are followed, Dropped how many were forgotten because there were
-// too many.
-func (w *Watch) Runs() int       { return w.order.Len() }
+// Runs returns the number of runs that are followed.
+func (w *Watch) Runs() int { return w.order.Len() }
+
+// Dropped returns the number of runs that were dropped because there were too many.
 func (w *Watch) Dropped() uint64 { return w.dropped }
 
-// Overdue returns the edges that are overdue now, the one that has waited longest first.
+// Overdue returns the edges that are overdue now, the one that has been missing longest first.
 func (w *Watch) Overdue(now time.Time) (all []Overdue) {
 	for at := w.order.Front(); at != nil; at = at.Next() {
 		r := at.Value.(*watched)
+		// Missing edges are computed again only after new events; time alone changes which are overdue, not which
+		// are missing.
 		if !r.fresh {
 			r.pending, r.fresh = w.missing(r), true
 		}
@@ -125,12 +128,13 @@ func (w *Watch) Overdue(now time.Time) (all []Overdue) {
 	return all
 }
 
-// missing are the edges that a run waits for, and that have a deadline.
+// missing returns the missing edges of a run that have a deadline.
 func (w *Watch) missing(r *watched) (list []Overdue) {
 	times := map[uint64]time.Time{}
 	for _, e := range r.events {
 		times[e.Offset] = e.At
 	}
+	// Which edges are missing does not depend on the time.
 	chain := Follow(w.flows, r.id, r.events, Options{Now: r.events[len(r.events)-1].At, Deadlines: w.deadlines})
 	for _, f := range chain.Flows {
 		for _, n := range f.Next {
@@ -138,13 +142,21 @@ func (w *Watch) missing(r *watched) (list []Overdue) {
 			if n.Optional || limit == 0 {
 				continue
 			}
-			list = append(list, Overdue{CorrelationID: r.id, Flow: f.Flow, From: n.From, FromOffset: n.FromOffset, Since: times[n.FromOffset], To: n.To, Deadline: limit})
+			list = append(list, Overdue{
+				CorrelationID: r.id,
+				Flow:          f.Flow,
+				From:          n.From,
+				FromOffset:    n.FromOffset,
+				Since:         times[n.FromOffset],
+				To:            n.To,
+				Deadline:      limit,
+			})
 		}
 	}
 	return list
 }
 
-// Longest is the longest of the deadlines; 0 where there is none.
+// Longest returns the longest deadline, 0 if there is none.
 func (d Deadlines) Longest() (longest time.Duration) {
 	for _, limit := range d {
 		longest = max(longest, limit)

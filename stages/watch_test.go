@@ -19,9 +19,9 @@ func deadlinesOf(t interface{ Fatal(...any) }, texts ...string) Deadlines {
 	return d
 }
 
-// However runs are mixed, a watch that has room for all of them tells what following each
+// However runs are mixed, a watch with a limit above their number reports what following each
 // by itself does.
-func TestAWatchTellsWhatTheChainsTell(t *testing.T) {
+func TestAWatchReportsWhatTheChainsReport(t *testing.T) {
 	d := deadlinesOf(t, "training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=10s", "training_pipeline:NEW_GAMES_AVAILABLE->DATA_SYNC_COMPLETED=3s",
 		"training_pipeline:TRAINING_THRESHOLD_REACHED->TRAINING_STARTED=1s",
 		"training_pipeline:PROMOTION_CANDIDATE->MODEL_PROMOTED=2s", "training_pipeline:PROMOTION_CANDIDATE->CURRICULUM_REBALANCED=3s")

@@ -32,8 +32,7 @@ func ParseFormat(text string) (Format, error) {
 	return "", fmt.Errorf("stages: there is no format %q: use text, json or mermaid", text)
 }
 
-// Write writes the chain. Times of the text are those of the zone that the events'
-// times are in.
+// Write writes the chain. The text has times in the zone of the events' times.
 func (c *Chain) Write(w io.Writer, f Format) error {
 	var b bytes.Buffer
 	switch f {
@@ -61,7 +60,7 @@ func (c *Chain) text(b *bytes.Buffer) {
 	}
 }
 
-// way is the events and what the flows make of them.
+// way writes the events and the runs through the flows.
 func (c *Chain) way(b *bytes.Buffer) {
 	var rows []string
 	for i := range c.Events {
@@ -78,9 +77,9 @@ func (c *Chain) way(b *bytes.Buffer) {
 	}
 }
 
-// WriteNews writes as text what events behind an offset have brought, and what is
-// missing now.
+// WriteNews writes as text what the events after an offset have added, and what is missing now.
 func (c *Chain) WriteNews(w io.Writer, after uint64) error {
+	// A copy of the chain without what was written before. What is missing now is written each time.
 	news := *c
 	old := func(e Event) bool { return e.Offset <= after }
 	news.Events = slices.DeleteFunc(slices.Clone(c.Events), old)
@@ -89,7 +88,9 @@ func (c *Chain) WriteNews(w io.Writer, after uint64) error {
 	for i := range news.Flows {
 		r := &news.Flows[i]
 		r.Starts = slices.DeleteFunc(slices.Clone(r.Starts), func(s Start) bool { return s.Offset <= after })
-		r.Edges = slices.DeleteFunc(slices.Clone(r.Edges), func(e Edge) bool { return max(e.FromOffset, e.ToOffset) <= after })
+		r.Edges = slices.DeleteFunc(slices.Clone(r.Edges), func(e Edge) bool {
+			return max(e.FromOffset, e.ToOffset) <= after
+		})
 	}
 	var b bytes.Buffer
 	news.way(&b)
@@ -97,7 +98,7 @@ func (c *Chain) WriteNews(w io.Writer, after uint64) error {
 	return err
 }
 
-// caveats are what may be missing in front.
+// caveats writes why earlier events may be missing.
 func (c *Chain) caveats(b *bytes.Buffer) {
 	if c.BeginningTrimmed {
 		fmt.Fprintf(b, "the beginning may be trimmed: the log is kept from offset %d on\n", c.Scope.KeptFrom)
@@ -110,7 +111,7 @@ func (c *Chain) caveats(b *bytes.Buffer) {
 	}
 }
 
-// line is an event in columns.
+// line returns the event in columns.
 func (e *Event) line() string {
 	after := "-"
 	if e.AfterSeconds != 0 {
@@ -125,6 +126,7 @@ func (r *Run) text(b *bytes.Buffer) {
 		state = "not complete"
 	}
 	fmt.Fprintf(b, "\n%s: %s\n", r.Flow, state)
+	// A start with the first stage is what one expects, and is not written.
 	var rows []string
 	for _, s := range r.Starts {
 		if !s.First {
@@ -140,7 +142,7 @@ func (r *Run) text(b *bytes.Buffer) {
 	columns(b, rows)
 }
 
-// columns writes rows of cells that tabs part.
+// columns writes rows with aligned columns; tabs separate the cells.
 func columns(b *bytes.Buffer, rows []string) {
 	var padded bytes.Buffer
 	t := tabwriter.NewWriter(&padded, 0, 0, 2, ' ', 0)
@@ -166,7 +168,8 @@ func (e *Edge) line() string {
 		words = append(words, "by causation id")
 	}
 	words = append(words, notes(e.Condition, e.ToState)...)
-	return fmt.Sprintf("%s\t%s -> %s\t%s\t%s", e.State, stage(e.From, e.FromOffset), stage(e.To, e.ToOffset), took, strings.Join(words, ", "))
+	from, to := stage(e.From, e.FromOffset), stage(e.To, e.ToOffset)
+	return fmt.Sprintf("%s\t%s -> %s\t%s\t%s", e.State, from, to, took, strings.Join(words, ", "))
 }
 
 func (n *Next) line() string {
@@ -181,7 +184,8 @@ func (n *Next) line() string {
 		words = append(words, "its deadline is "+Took(n.DeadlineSeconds))
 	}
 	words = append(words, notes(n.Condition, n.ToState)...)
-	return fmt.Sprintf("%s\t%s -> %s\tfor %s\t%s", label, stage(n.From, n.FromOffset), n.To, Took(n.WaitingSeconds), strings.Join(words, ", "))
+	from, waiting := stage(n.From, n.FromOffset), Took(n.WaitingSeconds)
+	return fmt.Sprintf("%s\t%s -> %s\tfor %s\t%s", label, from, n.To, waiting, strings.Join(words, ", "))
 }
 
 func stage(t event.Type, offset uint64) string {
@@ -201,7 +205,7 @@ func notes(condition, toState string) (words []string) {
 	return words
 }
 
-// Took is a number of seconds to be read by people.
+// Took prints a number of seconds for people.
 func Took(s float64) string {
 	switch d := seconds(s); {
 	case d.Abs() < time.Minute:
@@ -222,7 +226,7 @@ func plural(n int, what string) string {
 
 func offsets(list []uint64) string { return strings.Trim(fmt.Sprint(list), "[]") }
 
-// mermaid draws each flow: full lines were taken, dotted ones are missing or skipped.
+// mermaid draws each flow: solid lines are edges taken, dotted ones are missing or skipped.
 func (c *Chain) mermaid(b *bytes.Buffer) {
 	fmt.Fprintf(b, "flowchart LR\n  %%%% %s\n", escape(c.CorrelationID))
 	for i := range c.Flows {
@@ -238,8 +242,8 @@ type drawing struct {
 	nodes map[string]bool
 }
 
-// node draws a stage the first time: one that was seen by its offset, one that was not
-// by its type.
+// node returns the id of a stage, which it draws the first time. A stage with an event is identified by its offset,
+// any other by its type.
 func (d *drawing) node(t event.Type, offset uint64, class string) string {
 	id, label := fmt.Sprintf("f%d_%s", d.flow, t), string(t)
 	if offset != 0 {
@@ -252,12 +256,14 @@ func (d *drawing) node(t event.Type, offset uint64, class string) string {
 	return id
 }
 
+// mermaid draws one flow: its starts, its edges, and what is missing.
 func (r *Run) mermaid(b *bytes.Buffer, n int) {
 	fmt.Fprintf(b, "  subgraph f%d[\"%s\"]\n", n, r.Flow)
 	d := drawing{b, n, map[string]bool{}}
 	for _, s := range r.Starts {
 		d.node(s.Type, s.Offset, "")
 	}
+	// What happened. A stage without an event is dashed.
 	for _, e := range r.Edges {
 		from, to := d.node(e.From, e.FromOffset, ":::missing"), d.node(e.To, e.ToOffset, ":::missing")
 		switch {
@@ -269,6 +275,7 @@ func (r *Run) mermaid(b *bytes.Buffer, n int) {
 			fmt.Fprintf(b, "    %s -->|%s| %s\n", from, Took(e.Seconds), to)
 		}
 	}
+	// What is missing.
 	for _, x := range r.Next {
 		class, label := ":::missing", "missing for "+Took(x.WaitingSeconds)
 		if x.Overdue {

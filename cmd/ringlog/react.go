@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/event/where"
 	"github.com/ringrift/ringlog/router"
 	"github.com/ringrift/ringlog/router/breaker"
 	"github.com/ringrift/ringlog/sinks"
@@ -21,7 +22,7 @@ type reactOptions struct {
 	group  string
 	own    bool // the group is for this run alone
 	filter event.Filter
-	where  *router.Where
+	where  *where.Condition
 	from   *position // nil is not said
 
 	concurrency int
@@ -114,7 +115,7 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 		o.from = &from
 	}
 	if c.IsSet("where") {
-		if o.where, err = router.CompileWhere(c.String("where")); err != nil {
+		if o.where, err = where.Compile(c.String("where")); err != nil {
 			return usagef("--%w", err)
 		}
 	}

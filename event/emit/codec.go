@@ -3,40 +3,45 @@ package emit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/ringrift/ringlog/event"
 )
 
-// field is one field of a payload struct, but for Extra.
+// field is one field of a payload struct, except Extra.
 type field struct {
 	name  string // in JSON
 	value reflect.Value
 }
 
-// fieldsOf takes a payload struct apart.
-func fieldsOf(p Payload) (fields []field, extra *map[string]any) {
-	v := reflect.ValueOf(p).Elem()
-	for i := range v.NumField() {
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		if name == "-" {
-			extra = v.Field(i).Addr().Interface().(*map[string]any)
+// fieldsOf returns the fields of a payload struct, and its Extra.
+func fieldsOf(payload reflect.Value) (fields []field, extra reflect.Value) {
+	for i := range payload.NumField() {
+		f := payload.Type().Field(i)
+		if f.Name == "Extra" {
+			extra = payload.Field(i)
 			continue
 		}
-		fields = append(fields, field{name, v.Field(i)})
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		fields = append(fields, field{name, payload.Field(i)})
 	}
 	return fields, extra
 }
 
-// encode prints what is set, sorted by name.
+// encode prints the fields that are set and the members of Extra, sorted by name.
 func encode(p Payload) ([]byte, error) {
-	fields, extra := fieldsOf(p)
-	members := make(map[string]json.RawMessage, len(fields)+len(*extra))
+	fields, extra := fieldsOf(reflect.Indirect(reflect.ValueOf(p)))
+	members := make(map[string]json.RawMessage, len(fields)+extra.Len())
 	add := func(name string, v any) error {
+		// encoding/json would replace the bytes and send another text.
 		if s, ok := v.(string); ok && !utf8.ValidString(s) {
-			return fmt.Errorf("field %s: not valid UTF-8", name) // encoding/json would send another text
+			return fmt.Errorf("field %s: not valid UTF-8", name)
 		}
 		data, err := marshal(v)
 		if err != nil {
@@ -53,7 +58,7 @@ func encode(p Payload) ([]byte, error) {
 			return nil, err
 		}
 	}
-	for name, v := range *extra {
+	for name, v := range extra.Interface().(Extra) {
 		if _, taken := members[name]; taken {
 			return nil, fmt.Errorf("field %s: given twice, in Extra too", name)
 		}
@@ -64,7 +69,7 @@ func encode(p Payload) ([]byte, error) {
 	return marshal(members)
 }
 
-// marshal leaves <, > and & as they are, as the canonical form does.
+// marshal leaves <, > and & unescaped, as the canonical form does.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -73,28 +78,34 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// decode fills p with what data holds, whatever p held before. The error is a *MismatchError where p is
-// filled all the same.
-func decode(data []byte, p Payload) error {
-	values := map[string]any{}
+// decode fills an empty payload struct from a JSON object. If the error is a *MismatchError, the payload is filled
+// except for the fields that it names, whose values are in Extra.
+func decode(data []byte, p reflect.Value, t event.Type) error {
+	// Numbers stay literals, so that no digit is lost.
+	values := Extra{}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	if err := dec.Decode(&values); err != nil {
 		return err
 	}
-	reflect.ValueOf(p).Elem().SetZero()
-	mismatch := &MismatchError{Type: p.EventType()}
+	if _, err := dec.Token(); err != io.EOF {
+		return errors.New("more than one JSON value")
+	}
+	// Each listed field takes its value out of values, unless the value is of another type. null means not set.
+	mismatch := &MismatchError{Type: t}
 	fields, extra := fieldsOf(p)
 	for _, f := range fields {
 		v, sent := values[f.name]
 		if sent && v != nil && !assign(f.value.Addr().Interface(), v) {
+			f.value.SetZero()
 			mismatch.Fields = append(mismatch.Fields, f.name)
 			continue
 		}
 		delete(values, f.name)
 	}
+	// The rest is Extra.
 	if len(values) > 0 {
-		*extra = values
+		extra.Set(reflect.ValueOf(values))
 	}
 	if len(mismatch.Fields) > 0 {
 		return mismatch
@@ -102,7 +113,8 @@ func decode(data []byte, p Payload) error {
 	return nil
 }
 
-// assign sets a field to a decoded value and reports whether that is of the field's type.
+// assign sets a field to a decoded value and reports whether the value is of the field's type. If not, the field is
+// undefined.
 func assign(to, v any) (ok bool) {
 	switch to := to.(type) {
 	case *any:
@@ -113,19 +125,16 @@ func assign(to, v any) (ok bool) {
 		*to, ok = timestamp(v)
 	case **bool:
 		var b bool
-		if b, ok = v.(bool); ok {
-			*to = &b
-		}
+		b, ok = v.(bool)
+		*to = &b
 	case **int64:
 		var n int64
-		if n, ok = integer(v); ok {
-			*to = &n
-		}
+		n, ok = integer(v)
+		*to = &n
 	case **float64:
 		var f float64
-		if f, ok = number(v); ok {
-			*to = &f
-		}
+		f, ok = number(v)
+		*to = &f
 	}
 	return ok
 }

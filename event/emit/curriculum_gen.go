@@ -2,98 +2,46 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// CurriculumAdvancedPayload is the payload of CURRICULUM_ADVANCED, category curriculum.
+// CurriculumAdvanced is the payload of CURRICULUM_ADVANCED, category curriculum.
 //
 // Documented subscribers: selfplay_scheduler.
-type CurriculumAdvancedPayload struct {
-	OldTier any `json:"old_tier,omitzero"`
-	NewTier any `json:"new_tier,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type CurriculumAdvanced struct {
+	OldTier any   `json:"old_tier,omitzero"`
+	NewTier any   `json:"new_tier,omitzero"`
+	Extra   Extra `json:",omitzero"`
 }
 
-// EventType is event.CurriculumAdvanced.
-func (*CurriculumAdvancedPayload) EventType() event.Type { return event.CurriculumAdvanced }
+// EventType implements Payload.
+func (CurriculumAdvanced) EventType() event.Type { return event.CurriculumAdvanced }
 
-// MarshalJSON prints the fields that are set.
-func (p CurriculumAdvancedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CurriculumAdvancedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CurriculumAdvanced publishes CURRICULUM_ADVANCED.
-func (e *Emitter[R]) CurriculumAdvanced(ctx context.Context, p CurriculumAdvancedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// CurriculumAdvancementNeeded is the payload of CURRICULUM_ADVANCEMENT_NEEDED, category curriculum. The
+// catalogue lists no field of it.
+type CurriculumAdvancementNeeded struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// CurriculumAdvancementNeededPayload is the payload of CURRICULUM_ADVANCEMENT_NEEDED, category curriculum.
-// The catalogue lists no field of it.
-type CurriculumAdvancementNeededPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (CurriculumAdvancementNeeded) EventType() event.Type { return event.CurriculumAdvancementNeeded }
+
+// CurriculumPropagate is the payload of CURRICULUM_PROPAGATE, category curriculum. The catalogue lists no
+// field of it.
+type CurriculumPropagate struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.CurriculumAdvancementNeeded.
-func (*CurriculumAdvancementNeededPayload) EventType() event.Type {
-	return event.CurriculumAdvancementNeeded
-}
+// EventType implements Payload.
+func (CurriculumPropagate) EventType() event.Type { return event.CurriculumPropagate }
 
-// MarshalJSON prints the fields that are set.
-func (p CurriculumAdvancementNeededPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CurriculumAdvancementNeededPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CurriculumAdvancementNeeded publishes CURRICULUM_ADVANCEMENT_NEEDED.
-func (e *Emitter[R]) CurriculumAdvancementNeeded(ctx context.Context, p CurriculumAdvancementNeededPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CurriculumPropagatePayload is the payload of CURRICULUM_PROPAGATE, category curriculum. The catalogue lists
-// no field of it.
-type CurriculumPropagatePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.CurriculumPropagate.
-func (*CurriculumPropagatePayload) EventType() event.Type { return event.CurriculumPropagate }
-
-// MarshalJSON prints the fields that are set.
-func (p CurriculumPropagatePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CurriculumPropagatePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CurriculumPropagate publishes CURRICULUM_PROPAGATE.
-func (e *Emitter[R]) CurriculumPropagate(ctx context.Context, p CurriculumPropagatePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CurriculumRebalancedPayload is the payload of CURRICULUM_REBALANCED, category curriculum.
+// CurriculumRebalanced is the payload of CURRICULUM_REBALANCED, category curriculum.
 //
 // Documented subscribers: selfplay_scheduler.
-type CurriculumRebalancedPayload struct {
-	OldWeights any `json:"old_weights,omitzero"`
-	NewWeights any `json:"new_weights,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type CurriculumRebalanced struct {
+	OldWeights any   `json:"old_weights,omitzero"`
+	NewWeights any   `json:"new_weights,omitzero"`
+	Extra      Extra `json:",omitzero"`
 }
 
-// EventType is event.CurriculumRebalanced.
-func (*CurriculumRebalancedPayload) EventType() event.Type { return event.CurriculumRebalanced }
-
-// MarshalJSON prints the fields that are set.
-func (p CurriculumRebalancedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CurriculumRebalancedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CurriculumRebalanced publishes CURRICULUM_REBALANCED.
-func (e *Emitter[R]) CurriculumRebalanced(ctx context.Context, p CurriculumRebalancedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (CurriculumRebalanced) EventType() event.Type { return event.CurriculumRebalanced }

@@ -2,137 +2,64 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
+// CoordinatorHeartbeat is the payload of COORDINATOR_HEARTBEAT, category daemon. The catalogue lists no field
+// of it.
+//
+// Documented subscribers: health_manager.
+type CoordinatorHeartbeat struct {
+	Extra Extra `json:",omitzero"`
+}
 
-// CoordinatorHeartbeatPayload is the payload of COORDINATOR_HEARTBEAT, category daemon. The catalogue lists
+// EventType implements Payload.
+func (CoordinatorHeartbeat) EventType() event.Type { return event.CoordinatorHeartbeat }
+
+// CoordinatorShutdown is the payload of COORDINATOR_SHUTDOWN, category daemon. The catalogue lists no field
+// of it.
+//
+// Documented subscribers: health_manager.
+type CoordinatorShutdown struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (CoordinatorShutdown) EventType() event.Type { return event.CoordinatorShutdown }
+
+// DaemonCrashLoopDetected is the payload of DAEMON_CRASH_LOOP_DETECTED, category daemon. The catalogue lists
 // no field of it.
-//
-// Documented subscribers: health_manager.
-type CoordinatorHeartbeatPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type DaemonCrashLoopDetected struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.CoordinatorHeartbeat.
-func (*CoordinatorHeartbeatPayload) EventType() event.Type { return event.CoordinatorHeartbeat }
+// EventType implements Payload.
+func (DaemonCrashLoopDetected) EventType() event.Type { return event.DaemonCrashLoopDetected }
 
-// MarshalJSON prints the fields that are set.
-func (p CoordinatorHeartbeatPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CoordinatorHeartbeatPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CoordinatorHeartbeat publishes COORDINATOR_HEARTBEAT.
-func (e *Emitter[R]) CoordinatorHeartbeat(ctx context.Context, p CoordinatorHeartbeatPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// DaemonStarted is the payload of DAEMON_STARTED, category daemon.
+type DaemonStarted struct {
+	DaemonType any   `json:"daemon_type,omitzero"`
+	Extra      Extra `json:",omitzero"`
 }
 
-// CoordinatorShutdownPayload is the payload of COORDINATOR_SHUTDOWN, category daemon. The catalogue lists no
-// field of it.
-//
-// Documented subscribers: health_manager.
-type CoordinatorShutdownPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (DaemonStarted) EventType() event.Type { return event.DaemonStarted }
+
+// DaemonStatusChanged is the payload of DAEMON_STATUS_CHANGED, category daemon.
+type DaemonStatusChanged struct {
+	Daemon any   `json:"daemon,omitzero"`
+	Old    any   `json:"old,omitzero"`
+	New    any   `json:"new,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EventType is event.CoordinatorShutdown.
-func (*CoordinatorShutdownPayload) EventType() event.Type { return event.CoordinatorShutdown }
+// EventType implements Payload.
+func (DaemonStatusChanged) EventType() event.Type { return event.DaemonStatusChanged }
 
-// MarshalJSON prints the fields that are set.
-func (p CoordinatorShutdownPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CoordinatorShutdownPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CoordinatorShutdown publishes COORDINATOR_SHUTDOWN.
-func (e *Emitter[R]) CoordinatorShutdown(ctx context.Context, p CoordinatorShutdownPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// DaemonStopped is the payload of DAEMON_STOPPED, category daemon.
+type DaemonStopped struct {
+	DaemonType any   `json:"daemon_type,omitzero"`
+	Extra      Extra `json:",omitzero"`
 }
 
-// DaemonCrashLoopDetectedPayload is the payload of DAEMON_CRASH_LOOP_DETECTED, category daemon. The catalogue
-// lists no field of it.
-type DaemonCrashLoopDetectedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.DaemonCrashLoopDetected.
-func (*DaemonCrashLoopDetectedPayload) EventType() event.Type { return event.DaemonCrashLoopDetected }
-
-// MarshalJSON prints the fields that are set.
-func (p DaemonCrashLoopDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DaemonCrashLoopDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DaemonCrashLoopDetected publishes DAEMON_CRASH_LOOP_DETECTED.
-func (e *Emitter[R]) DaemonCrashLoopDetected(ctx context.Context, p DaemonCrashLoopDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DaemonStartedPayload is the payload of DAEMON_STARTED, category daemon.
-type DaemonStartedPayload struct {
-	DaemonType any `json:"daemon_type,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.DaemonStarted.
-func (*DaemonStartedPayload) EventType() event.Type { return event.DaemonStarted }
-
-// MarshalJSON prints the fields that are set.
-func (p DaemonStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DaemonStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DaemonStarted publishes DAEMON_STARTED.
-func (e *Emitter[R]) DaemonStarted(ctx context.Context, p DaemonStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DaemonStatusChangedPayload is the payload of DAEMON_STATUS_CHANGED, category daemon.
-type DaemonStatusChangedPayload struct {
-	Daemon any `json:"daemon,omitzero"`
-	Old    any `json:"old,omitzero"`
-	New    any `json:"new,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.DaemonStatusChanged.
-func (*DaemonStatusChangedPayload) EventType() event.Type { return event.DaemonStatusChanged }
-
-// MarshalJSON prints the fields that are set.
-func (p DaemonStatusChangedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DaemonStatusChangedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DaemonStatusChanged publishes DAEMON_STATUS_CHANGED.
-func (e *Emitter[R]) DaemonStatusChanged(ctx context.Context, p DaemonStatusChangedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DaemonStoppedPayload is the payload of DAEMON_STOPPED, category daemon.
-type DaemonStoppedPayload struct {
-	DaemonType any `json:"daemon_type,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.DaemonStopped.
-func (*DaemonStoppedPayload) EventType() event.Type { return event.DaemonStopped }
-
-// MarshalJSON prints the fields that are set.
-func (p DaemonStoppedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DaemonStoppedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DaemonStopped publishes DAEMON_STOPPED.
-func (e *Emitter[R]) DaemonStopped(ctx context.Context, p DaemonStoppedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (DaemonStopped) EventType() event.Type { return event.DaemonStopped }

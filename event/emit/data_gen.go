@@ -2,117 +2,56 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// DatabaseCreatedPayload is the payload of DATABASE_CREATED, category data.
+// DatabaseCreated is the payload of DATABASE_CREATED, category data.
 //
 // Documented subscribers: data_pipeline_orchestrator.
-type DatabaseCreatedPayload struct {
-	DBPath any `json:"db_path,omitzero"`
-	NodeID any `json:"node_id,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type DatabaseCreated struct {
+	DBPath any   `json:"db_path,omitzero"`
+	NodeID any   `json:"node_id,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EventType is event.DatabaseCreated.
-func (*DatabaseCreatedPayload) EventType() event.Type { return event.DatabaseCreated }
+// EventType implements Payload.
+func (DatabaseCreated) EventType() event.Type { return event.DatabaseCreated }
 
-// MarshalJSON prints the fields that are set.
-func (p DatabaseCreatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DatabaseCreatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DatabaseCreated publishes DATABASE_CREATED.
-func (e *Emitter[R]) DatabaseCreated(ctx context.Context, p DatabaseCreatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// DataBackupCompleted is the payload of DATA_BACKUP_COMPLETED, category data. The catalogue lists no field of
+// it.
+type DataBackupCompleted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// DataBackupCompletedPayload is the payload of DATA_BACKUP_COMPLETED, category data. The catalogue lists no
-// field of it.
-type DataBackupCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (DataBackupCompleted) EventType() event.Type { return event.DataBackupCompleted }
+
+// DataFresh is the payload of DATA_FRESH, category data. The catalogue lists no field of it.
+type DataFresh struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.DataBackupCompleted.
-func (*DataBackupCompletedPayload) EventType() event.Type { return event.DataBackupCompleted }
+// EventType implements Payload.
+func (DataFresh) EventType() event.Type { return event.DataFresh }
 
-// MarshalJSON prints the fields that are set.
-func (p DataBackupCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DataBackupCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DataBackupCompleted publishes DATA_BACKUP_COMPLETED.
-func (e *Emitter[R]) DataBackupCompleted(ctx context.Context, p DataBackupCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// DataQualityAlert is the payload of DATA_QUALITY_ALERT, category data.
+type DataQualityAlert struct {
+	Severity any   `json:"severity,omitzero"`
+	Message  any   `json:"message,omitzero"`
+	Extra    Extra `json:",omitzero"`
 }
 
-// DataFreshPayload is the payload of DATA_FRESH, category data. The catalogue lists no field of it.
-type DataFreshPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (DataQualityAlert) EventType() event.Type { return event.DataQualityAlert }
+
+// DataStale is the payload of DATA_STALE, category data. The catalogue lists no field of it.
+type DataStale struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.DataFresh.
-func (*DataFreshPayload) EventType() event.Type { return event.DataFresh }
+// EventType implements Payload.
+func (DataStale) EventType() event.Type { return event.DataStale }
 
-// MarshalJSON prints the fields that are set.
-func (p DataFreshPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DataFreshPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DataFresh publishes DATA_FRESH.
-func (e *Emitter[R]) DataFresh(ctx context.Context, p DataFreshPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DataQualityAlertPayload is the payload of DATA_QUALITY_ALERT, category data.
-type DataQualityAlertPayload struct {
-	Severity any `json:"severity,omitzero"`
-	Message  any `json:"message,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.DataQualityAlert.
-func (*DataQualityAlertPayload) EventType() event.Type { return event.DataQualityAlert }
-
-// MarshalJSON prints the fields that are set.
-func (p DataQualityAlertPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DataQualityAlertPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DataQualityAlert publishes DATA_QUALITY_ALERT.
-func (e *Emitter[R]) DataQualityAlert(ctx context.Context, p DataQualityAlertPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DataStalePayload is the payload of DATA_STALE, category data. The catalogue lists no field of it.
-type DataStalePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.DataStale.
-func (*DataStalePayload) EventType() event.Type { return event.DataStale }
-
-// MarshalJSON prints the fields that are set.
-func (p DataStalePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DataStalePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DataStale publishes DATA_STALE.
-func (e *Emitter[R]) DataStale(ctx context.Context, p DataStalePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DataSyncCompletedPayload is the payload of DATA_SYNC_COMPLETED, category data.
+// DataSyncCompleted is the payload of DATA_SYNC_COMPLETED, category data.
 //
 // Documented emitters: app/coordination/dual_backup_daemon.py:498, app/coordination/owc_import_daemon.py:529,
 // app/coordination/s3_import_daemon.py:464, AutoSyncDaemon.
@@ -120,7 +59,7 @@ func (e *Emitter[R]) DataStale(ctx context.Context, p DataStalePayload, opts ...
 // Documented subscribers: DataPipelineOrchestrator, training_coordinator.
 //
 // Former names: SYNC_COMPLETE.
-type DataSyncCompletedPayload struct {
+type DataSyncCompleted struct {
 	BytesSynced  any       `json:"bytes_synced,omitzero"`
 	ConfigKey    any       `json:"config_key,omitzero"`
 	Duration     any       `json:"duration,omitzero"`
@@ -136,29 +75,17 @@ type DataSyncCompletedPayload struct {
 	TargetNodes  any       `json:"target_nodes,omitzero"`
 	Timestamp    Timestamp `json:"timestamp,omitzero"`
 	FileCount    any       `json:"file_count,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra        Extra     `json:",omitzero"`
 }
 
-// EventType is event.DataSyncCompleted.
-func (*DataSyncCompletedPayload) EventType() event.Type { return event.DataSyncCompleted }
+// EventType implements Payload.
+func (DataSyncCompleted) EventType() event.Type { return event.DataSyncCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p DataSyncCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DataSyncCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DataSyncCompleted publishes DATA_SYNC_COMPLETED.
-func (e *Emitter[R]) DataSyncCompleted(ctx context.Context, p DataSyncCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DataSyncFailedPayload is the payload of DATA_SYNC_FAILED, category data.
+// DataSyncFailed is the payload of DATA_SYNC_FAILED, category data.
 //
 // Documented emitters: app/coordination/unified_data_plane_daemon.py:607,
 // scripts/p2p/loops/training_sync_loop.py:198.
-type DataSyncFailedPayload struct {
+type DataSyncFailed struct {
 	ConfigKey   any    `json:"config_key,omitzero"`
 	Error       any    `json:"error,omitzero"`
 	Host        string `json:"host,omitzero"`
@@ -167,228 +94,113 @@ type DataSyncFailedPayload struct {
 	SourceNode  any    `json:"source_node,omitzero"`
 	TargetNodes any    `json:"target_nodes,omitzero"`
 	TargetNode  any    `json:"target_node,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra       Extra  `json:",omitzero"`
 }
 
-// EventType is event.DataSyncFailed.
-func (*DataSyncFailedPayload) EventType() event.Type { return event.DataSyncFailed }
+// EventType implements Payload.
+func (DataSyncFailed) EventType() event.Type { return event.DataSyncFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p DataSyncFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DataSyncFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DataSyncFailed publishes DATA_SYNC_FAILED.
-func (e *Emitter[R]) DataSyncFailed(ctx context.Context, p DataSyncFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DataSyncStartedPayload is the payload of DATA_SYNC_STARTED, category data.
+// DataSyncStarted is the payload of DATA_SYNC_STARTED, category data.
 //
 // Documented emitters: scripts/p2p/loops/training_sync_loop.py:159.
-type DataSyncStartedPayload struct {
+type DataSyncStarted struct {
 	Host     string `json:"host,omitzero"`
 	Source   string `json:"source,omitzero"`
 	SyncType string `json:"sync_type,omitzero"`
 	Targets  any    `json:"targets,omitzero"`
 	DataType any    `json:"data_type,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra    Extra  `json:",omitzero"`
 }
 
-// EventType is event.DataSyncStarted.
-func (*DataSyncStartedPayload) EventType() event.Type { return event.DataSyncStarted }
+// EventType implements Payload.
+func (DataSyncStarted) EventType() event.Type { return event.DataSyncStarted }
 
-// MarshalJSON prints the fields that are set.
-func (p DataSyncStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DataSyncStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DataSyncStarted publishes DATA_SYNC_STARTED.
-func (e *Emitter[R]) DataSyncStarted(ctx context.Context, p DataSyncStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ExportValidationFailedPayload is the payload of EXPORT_VALIDATION_FAILED, category data.
+// ExportValidationFailed is the payload of EXPORT_VALIDATION_FAILED, category data.
 //
 // Documented emitters: app/coordination/auto_export_daemon.py:1109,
 // app/coordination/auto_export_daemon.py:1252.
-type ExportValidationFailedPayload struct {
+type ExportValidationFailed struct {
 	BoardType  any       `json:"board_type,omitzero"`
 	ConfigKey  any       `json:"config_key,omitzero"`
 	NumPlayers *int64    `json:"num_players,omitzero"`
 	Reason     any       `json:"reason,omitzero"`
 	Source     string    `json:"source,omitzero"`
 	Timestamp  Timestamp `json:"timestamp,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra      Extra     `json:",omitzero"`
 }
 
-// EventType is event.ExportValidationFailed.
-func (*ExportValidationFailedPayload) EventType() event.Type { return event.ExportValidationFailed }
+// EventType implements Payload.
+func (ExportValidationFailed) EventType() event.Type { return event.ExportValidationFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p ExportValidationFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ExportValidationFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ExportValidationFailed publishes EXPORT_VALIDATION_FAILED.
-func (e *Emitter[R]) ExportValidationFailed(ctx context.Context, p ExportValidationFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// HighQualityDataAvailablePayload is the payload of HIGH_QUALITY_DATA_AVAILABLE, category data. The catalogue
-// lists no field of it.
-//
-// Documented subscribers: sync_coordinator.
-type HighQualityDataAvailablePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.HighQualityDataAvailable.
-func (*HighQualityDataAvailablePayload) EventType() event.Type { return event.HighQualityDataAvailable }
-
-// MarshalJSON prints the fields that are set.
-func (p HighQualityDataAvailablePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *HighQualityDataAvailablePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// HighQualityDataAvailable publishes HIGH_QUALITY_DATA_AVAILABLE.
-func (e *Emitter[R]) HighQualityDataAvailable(ctx context.Context, p HighQualityDataAvailablePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// LowQualityDataWarningPayload is the payload of LOW_QUALITY_DATA_WARNING, category data. The catalogue lists
+// HighQualityDataAvailable is the payload of HIGH_QUALITY_DATA_AVAILABLE, category data. The catalogue lists
 // no field of it.
 //
+// Documented subscribers: sync_coordinator.
+type HighQualityDataAvailable struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (HighQualityDataAvailable) EventType() event.Type { return event.HighQualityDataAvailable }
+
+// LowQualityDataWarning is the payload of LOW_QUALITY_DATA_WARNING, category data. The catalogue lists no
+// field of it.
+//
 // Documented subscribers: selfplay_scheduler, training_coordinator.
-type LowQualityDataWarningPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type LowQualityDataWarning struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.LowQualityDataWarning.
-func (*LowQualityDataWarningPayload) EventType() event.Type { return event.LowQualityDataWarning }
+// EventType implements Payload.
+func (LowQualityDataWarning) EventType() event.Type { return event.LowQualityDataWarning }
 
-// MarshalJSON prints the fields that are set.
-func (p LowQualityDataWarningPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *LowQualityDataWarningPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// LowQualityDataWarning publishes LOW_QUALITY_DATA_WARNING.
-func (e *Emitter[R]) LowQualityDataWarning(ctx context.Context, p LowQualityDataWarningPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NPZCombinationCompletePayload is the payload of NPZ_COMBINATION_COMPLETE, category data. The catalogue
-// lists no field of it.
+// NPZCombinationComplete is the payload of NPZ_COMBINATION_COMPLETE, category data. The catalogue lists no
+// field of it.
 //
 // Documented emitters: app/coordination/npz_combination_daemon.py:270,
 // app/coordination/pipeline_actions.py:754.
-type NPZCombinationCompletePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type NPZCombinationComplete struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.NPZCombinationComplete.
-func (*NPZCombinationCompletePayload) EventType() event.Type { return event.NPZCombinationComplete }
+// EventType implements Payload.
+func (NPZCombinationComplete) EventType() event.Type { return event.NPZCombinationComplete }
 
-// MarshalJSON prints the fields that are set.
-func (p NPZCombinationCompletePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NPZCombinationCompletePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NPZCombinationComplete publishes NPZ_COMBINATION_COMPLETE.
-func (e *Emitter[R]) NPZCombinationComplete(ctx context.Context, p NPZCombinationCompletePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NPZCombinationFailedPayload is the payload of NPZ_COMBINATION_FAILED, category data. The catalogue lists no
-// field of it.
+// NPZCombinationFailed is the payload of NPZ_COMBINATION_FAILED, category data. The catalogue lists no field
+// of it.
 //
 // Documented emitters: app/coordination/npz_combination_daemon.py:293,
 // app/coordination/pipeline_actions.py:780.
-type NPZCombinationFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type NPZCombinationFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.NPZCombinationFailed.
-func (*NPZCombinationFailedPayload) EventType() event.Type { return event.NPZCombinationFailed }
+// EventType implements Payload.
+func (NPZCombinationFailed) EventType() event.Type { return event.NPZCombinationFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p NPZCombinationFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NPZCombinationFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NPZCombinationFailed publishes NPZ_COMBINATION_FAILED.
-func (e *Emitter[R]) NPZCombinationFailed(ctx context.Context, p NPZCombinationFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NPZCombinationStartedPayload is the payload of NPZ_COMBINATION_STARTED, category data. The catalogue lists
-// no field of it.
+// NPZCombinationStarted is the payload of NPZ_COMBINATION_STARTED, category data. The catalogue lists no
+// field of it.
 //
 // Documented emitters: app/coordination/npz_combination_daemon.py:317.
-type NPZCombinationStartedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type NPZCombinationStarted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.NPZCombinationStarted.
-func (*NPZCombinationStartedPayload) EventType() event.Type { return event.NPZCombinationStarted }
+// EventType implements Payload.
+func (NPZCombinationStarted) EventType() event.Type { return event.NPZCombinationStarted }
 
-// MarshalJSON prints the fields that are set.
-func (p NPZCombinationStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NPZCombinationStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NPZCombinationStarted publishes NPZ_COMBINATION_STARTED.
-func (e *Emitter[R]) NPZCombinationStarted(ctx context.Context, p NPZCombinationStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// NPZExportComplete is the payload of NPZ_EXPORT_COMPLETE, category data. The catalogue lists no field of it.
+type NPZExportComplete struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// NPZExportCompletePayload is the payload of NPZ_EXPORT_COMPLETE, category data. The catalogue lists no field
-// of it.
-type NPZExportCompletePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (NPZExportComplete) EventType() event.Type { return event.NPZExportComplete }
+
+// NPZExportStarted is the payload of NPZ_EXPORT_STARTED, category data. The catalogue lists no field of it.
+type NPZExportStarted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.NPZExportComplete.
-func (*NPZExportCompletePayload) EventType() event.Type { return event.NPZExportComplete }
-
-// MarshalJSON prints the fields that are set.
-func (p NPZExportCompletePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NPZExportCompletePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NPZExportComplete publishes NPZ_EXPORT_COMPLETE.
-func (e *Emitter[R]) NPZExportComplete(ctx context.Context, p NPZExportCompletePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NPZExportStartedPayload is the payload of NPZ_EXPORT_STARTED, category data. The catalogue lists no field
-// of it.
-type NPZExportStartedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.NPZExportStarted.
-func (*NPZExportStartedPayload) EventType() event.Type { return event.NPZExportStarted }
-
-// MarshalJSON prints the fields that are set.
-func (p NPZExportStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NPZExportStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NPZExportStarted publishes NPZ_EXPORT_STARTED.
-func (e *Emitter[R]) NPZExportStarted(ctx context.Context, p NPZExportStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (NPZExportStarted) EventType() event.Type { return event.NPZExportStarted }

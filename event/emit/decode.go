@@ -1,23 +1,23 @@
 package emit
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/ringrift/ringlog/event"
 )
 
-// ErrOtherType says that an event is not of the type that a payload struct is for.
+// ErrOtherType reports that an event is not of the type of the payload struct.
 var ErrOtherType = errors.New("the event is of another type")
 
-// ErrNotSet says that a field holds nothing.
+// ErrNotSet reports that a field is not set.
 var ErrNotSet = errors.New("the field is not set")
 
-// MismatchError says that fields of a payload are not of the type that the catalogue has for them, which the log
-// warns their producer of and does not refuse. The rest was read, and Extra holds their values as they came.
+// MismatchError reports that fields of a payload are not of the type that the catalogue has for them. The log warns
+// the producer of such an event and accepts it. All other fields were read, and Extra holds the values of these.
 type MismatchError struct {
 	Type   event.Type
 	Fields []string // their names in JSON
@@ -28,17 +28,16 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("emit: payload of %s: not of the catalogue's type: %s", e.Type, strings.Join(e.Fields, ", "))
 }
 
-// Decode reads the payload of an event, as in Decode[TrainingCompletedPayload](ev). null is read as not set, 3.0 as
-// the integer 3; numbers in an any are a json.Number, so that no digit is lost (see As). Where the error is a
-// *MismatchError the payload is good but for the fields it names; ErrOtherType is told by errors.Is.
+// Decode reads the payload of an event, as in Decode[TrainingCompleted](ev). It reads null as not set and 3.0 as
+// the integer 3; numbers in an any are a json.Number, so that no digit is lost (see As). If the error is a
+// *MismatchError, the payload is valid except for the fields that it names. An event of another type gives an error
+// that wraps ErrOtherType.
 //
-// An event of a reserved type that is Foreign came from a client, and its payload is whatever that sent.
-func Decode[P any, PP interface {
-	*P
-	Payload
-}](ev event.Event) (P, error) {
+// An event of a reserved type that is Foreign was sent by a client, and its payload may be anything.
+func Decode[P Payload](ev event.Event) (P, error) {
 	var p P
-	want := PP(&p).EventType()
+	want := p.EventType()
+	// The event may have been decoded elsewhere and spell its type differently.
 	if ev.Type != want {
 		if known, _ := event.Builtin().Resolve(string(ev.Type)); known.Type != want {
 			return p, fmt.Errorf("emit: decode %s: %w: %s", want, ErrOtherType, ev.Type)
@@ -47,7 +46,7 @@ func Decode[P any, PP interface {
 	if len(ev.Payload) == 0 {
 		return p, nil
 	}
-	err := json.Unmarshal(ev.Payload, PP(&p))
+	err := decode(ev.Payload, reflect.ValueOf(&p).Elem(), want)
 	if mismatch, ok := errors.AsType[*MismatchError](err); ok {
 		return p, mismatch
 	}
@@ -62,7 +61,7 @@ func Decode[P any, PP interface {
 //	elo, err := emit.As[float64](p.NewElo)
 //	hosts, err := emit.As[[]string](p.TargetNodes)
 //
-// ErrNotSet is told by errors.Is.
+// The error for nil wraps ErrNotSet.
 func As[T any](v any) (T, error) {
 	if t, ok := v.(T); ok {
 		return t, nil
@@ -72,7 +71,10 @@ func As[T any](v any) (T, error) {
 		return t, fmt.Errorf("emit: as %T: %w", t, ErrNotSet)
 	}
 	data, err := marshal(v)
-	if err = cmp.Or(err, json.Unmarshal(data, &t)); err != nil {
+	if err == nil {
+		err = json.Unmarshal(data, &t)
+	}
+	if err != nil {
 		return t, fmt.Errorf("emit: as %T: %w", t, err)
 	}
 	return t, nil

@@ -2,128 +2,64 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// EloSignificantChangePayload is the payload of ELO_SIGNIFICANT_CHANGE, category evaluation.
+// EloSignificantChange is the payload of ELO_SIGNIFICANT_CHANGE, category evaluation.
 //
 // Documented subscribers: curriculum_integration.
-type EloSignificantChangePayload struct {
-	Delta  any `json:"delta,omitzero"`
-	Config any `json:"config,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type EloSignificantChange struct {
+	Delta  any   `json:"delta,omitzero"`
+	Config any   `json:"config,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EventType is event.EloSignificantChange.
-func (*EloSignificantChangePayload) EventType() event.Type { return event.EloSignificantChange }
+// EventType implements Payload.
+func (EloSignificantChange) EventType() event.Type { return event.EloSignificantChange }
 
-// MarshalJSON prints the fields that are set.
-func (p EloSignificantChangePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *EloSignificantChangePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// EloSignificantChange publishes ELO_SIGNIFICANT_CHANGE.
-func (e *Emitter[R]) EloSignificantChange(ctx context.Context, p EloSignificantChangePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// EloUpdated is the payload of ELO_UPDATED, category evaluation.
+type EloUpdated struct {
+	OldElo any   `json:"old_elo,omitzero"`
+	NewElo any   `json:"new_elo,omitzero"`
+	Config any   `json:"config,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EloUpdatedPayload is the payload of ELO_UPDATED, category evaluation.
-type EloUpdatedPayload struct {
-	OldElo any `json:"old_elo,omitzero"`
-	NewElo any `json:"new_elo,omitzero"`
-	Config any `json:"config,omitzero"`
+// EventType implements Payload.
+func (EloUpdated) EventType() event.Type { return event.EloUpdated }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.EloUpdated.
-func (*EloUpdatedPayload) EventType() event.Type { return event.EloUpdated }
-
-// MarshalJSON prints the fields that are set.
-func (p EloUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *EloUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// EloUpdated publishes ELO_UPDATED.
-func (e *Emitter[R]) EloUpdated(ctx context.Context, p EloUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// EloVelocityChangedPayload is the payload of ELO_VELOCITY_CHANGED, category evaluation.
+// EloVelocityChanged is the payload of ELO_VELOCITY_CHANGED, category evaluation.
 //
 // Documented subscribers: selfplay_scheduler.
-type EloVelocityChangedPayload struct {
-	Velocity any `json:"velocity,omitzero"`
-	Config   any `json:"config,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type EloVelocityChanged struct {
+	Velocity any   `json:"velocity,omitzero"`
+	Config   any   `json:"config,omitzero"`
+	Extra    Extra `json:",omitzero"`
 }
 
-// EventType is event.EloVelocityChanged.
-func (*EloVelocityChangedPayload) EventType() event.Type { return event.EloVelocityChanged }
+// EventType implements Payload.
+func (EloVelocityChanged) EventType() event.Type { return event.EloVelocityChanged }
 
-// MarshalJSON prints the fields that are set.
-func (p EloVelocityChangedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *EloVelocityChangedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// EloVelocityChanged publishes ELO_VELOCITY_CHANGED.
-func (e *Emitter[R]) EloVelocityChanged(ctx context.Context, p EloVelocityChangedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// EvaluationBackpressure is the payload of EVALUATION_BACKPRESSURE, category evaluation. The catalogue lists
+// no field of it.
+type EvaluationBackpressure struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EvaluationBackpressurePayload is the payload of EVALUATION_BACKPRESSURE, category evaluation. The catalogue
-// lists no field of it.
-type EvaluationBackpressurePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (EvaluationBackpressure) EventType() event.Type { return event.EvaluationBackpressure }
+
+// EvaluationBackpressureReleased is the payload of EVALUATION_BACKPRESSURE_RELEASED, category evaluation. The
+// catalogue lists no field of it.
+type EvaluationBackpressureReleased struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.EvaluationBackpressure.
-func (*EvaluationBackpressurePayload) EventType() event.Type { return event.EvaluationBackpressure }
-
-// MarshalJSON prints the fields that are set.
-func (p EvaluationBackpressurePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *EvaluationBackpressurePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// EvaluationBackpressure publishes EVALUATION_BACKPRESSURE.
-func (e *Emitter[R]) EvaluationBackpressure(ctx context.Context, p EvaluationBackpressurePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// EvaluationBackpressureReleasedPayload is the payload of EVALUATION_BACKPRESSURE_RELEASED, category
-// evaluation. The catalogue lists no field of it.
-type EvaluationBackpressureReleasedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.EvaluationBackpressureReleased.
-func (*EvaluationBackpressureReleasedPayload) EventType() event.Type {
+// EventType implements Payload.
+func (EvaluationBackpressureReleased) EventType() event.Type {
 	return event.EvaluationBackpressureReleased
 }
 
-// MarshalJSON prints the fields that are set.
-func (p EvaluationBackpressureReleasedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *EvaluationBackpressureReleasedPayload) UnmarshalJSON(data []byte) error {
-	return decode(data, p)
-}
-
-// EvaluationBackpressureReleased publishes EVALUATION_BACKPRESSURE_RELEASED.
-func (e *Emitter[R]) EvaluationBackpressureReleased(ctx context.Context, p EvaluationBackpressureReleasedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// EvaluationCompletedPayload is the payload of EVALUATION_COMPLETED, category evaluation.
+// EvaluationCompleted is the payload of EVALUATION_COMPLETED, category evaluation.
 //
 // Documented emitters: GameGauntlet.
 //
@@ -131,139 +67,67 @@ func (e *Emitter[R]) EvaluationBackpressureReleased(ctx context.Context, p Evalu
 // feedback_loop_controller.
 //
 // Former names: EVALUATION_COMPLETE.
-type EvaluationCompletedPayload struct {
-	WinRate     any `json:"win_rate,omitzero"`
-	EloEstimate any `json:"elo_estimate,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type EvaluationCompleted struct {
+	WinRate     any   `json:"win_rate,omitzero"`
+	EloEstimate any   `json:"elo_estimate,omitzero"`
+	Extra       Extra `json:",omitzero"`
 }
 
-// EventType is event.EvaluationCompleted.
-func (*EvaluationCompletedPayload) EventType() event.Type { return event.EvaluationCompleted }
+// EventType implements Payload.
+func (EvaluationCompleted) EventType() event.Type { return event.EvaluationCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p EvaluationCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *EvaluationCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// EvaluationCompleted publishes EVALUATION_COMPLETED.
-func (e *Emitter[R]) EvaluationCompleted(ctx context.Context, p EvaluationCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// EvaluationFailedPayload is the payload of EVALUATION_FAILED, category evaluation.
+// EvaluationFailed is the payload of EVALUATION_FAILED, category evaluation.
 //
 // Documented emitters: tests/integration/coordination/test_full_event_chain_e2e.py:708.
-type EvaluationFailedPayload struct {
+type EvaluationFailed struct {
 	ConfigKey any    `json:"config_key,omitzero"`
 	ModelPath string `json:"model_path,omitzero"` // a path
 	Reason    string `json:"reason,omitzero"`
 	Source    string `json:"source,omitzero"`
 	Error     any    `json:"error,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra     Extra  `json:",omitzero"`
 }
 
-// EventType is event.EvaluationFailed.
-func (*EvaluationFailedPayload) EventType() event.Type { return event.EvaluationFailed }
+// EventType implements Payload.
+func (EvaluationFailed) EventType() event.Type { return event.EvaluationFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p EvaluationFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *EvaluationFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// EvaluationFailed publishes EVALUATION_FAILED.
-func (e *Emitter[R]) EvaluationFailed(ctx context.Context, p EvaluationFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// EvaluationProgress is the payload of EVALUATION_PROGRESS, category evaluation.
+type EvaluationProgress struct {
+	Completed any   `json:"completed,omitzero"`
+	Total     any   `json:"total,omitzero"`
+	Wins      any   `json:"wins,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EvaluationProgressPayload is the payload of EVALUATION_PROGRESS, category evaluation.
-type EvaluationProgressPayload struct {
-	Completed any `json:"completed,omitzero"`
-	Total     any `json:"total,omitzero"`
-	Wins      any `json:"wins,omitzero"`
+// EventType implements Payload.
+func (EvaluationProgress) EventType() event.Type { return event.EvaluationProgress }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EvaluationStarted is the payload of EVALUATION_STARTED, category evaluation.
+type EvaluationStarted struct {
+	ModelPath any   `json:"model_path,omitzero"`
+	Opponents any   `json:"opponents,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.EvaluationProgress.
-func (*EvaluationProgressPayload) EventType() event.Type { return event.EvaluationProgress }
+// EventType implements Payload.
+func (EvaluationStarted) EventType() event.Type { return event.EvaluationStarted }
 
-// MarshalJSON prints the fields that are set.
-func (p EvaluationProgressPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *EvaluationProgressPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// EvaluationProgress publishes EVALUATION_PROGRESS.
-func (e *Emitter[R]) EvaluationProgress(ctx context.Context, p EvaluationProgressPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// EvaluationStartedPayload is the payload of EVALUATION_STARTED, category evaluation.
-type EvaluationStartedPayload struct {
-	ModelPath any `json:"model_path,omitzero"`
-	Opponents any `json:"opponents,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.EvaluationStarted.
-func (*EvaluationStartedPayload) EventType() event.Type { return event.EvaluationStarted }
-
-// MarshalJSON prints the fields that are set.
-func (p EvaluationStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *EvaluationStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// EvaluationStarted publishes EVALUATION_STARTED.
-func (e *Emitter[R]) EvaluationStarted(ctx context.Context, p EvaluationStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// HarnessEvaluationCompletedPayload is the payload of HARNESS_EVALUATION_COMPLETED, category evaluation. The
+// HarnessEvaluationCompleted is the payload of HARNESS_EVALUATION_COMPLETED, category evaluation. The
 // catalogue lists no field of it.
 //
 // Documented emitters: app/coordination/tournament_daemon.py:820.
-type HarnessEvaluationCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type HarnessEvaluationCompleted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.HarnessEvaluationCompleted.
-func (*HarnessEvaluationCompletedPayload) EventType() event.Type {
-	return event.HarnessEvaluationCompleted
+// EventType implements Payload.
+func (HarnessEvaluationCompleted) EventType() event.Type { return event.HarnessEvaluationCompleted }
+
+// ModelEvaluationBlocked is the payload of MODEL_EVALUATION_BLOCKED, category evaluation. The catalogue lists
+// no field of it.
+type ModelEvaluationBlocked struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// MarshalJSON prints the fields that are set.
-func (p HarnessEvaluationCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *HarnessEvaluationCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// HarnessEvaluationCompleted publishes HARNESS_EVALUATION_COMPLETED.
-func (e *Emitter[R]) HarnessEvaluationCompleted(ctx context.Context, p HarnessEvaluationCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ModelEvaluationBlockedPayload is the payload of MODEL_EVALUATION_BLOCKED, category evaluation. The
-// catalogue lists no field of it.
-type ModelEvaluationBlockedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.ModelEvaluationBlocked.
-func (*ModelEvaluationBlockedPayload) EventType() event.Type { return event.ModelEvaluationBlocked }
-
-// MarshalJSON prints the fields that are set.
-func (p ModelEvaluationBlockedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ModelEvaluationBlockedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ModelEvaluationBlocked publishes MODEL_EVALUATION_BLOCKED.
-func (e *Emitter[R]) ModelEvaluationBlocked(ctx context.Context, p ModelEvaluationBlockedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (ModelEvaluationBlocked) EventType() event.Type { return event.ModelEvaluationBlocked }

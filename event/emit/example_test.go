@@ -30,13 +30,12 @@ func trainAndRead(ctx context.Context) error {
 	}
 	defer n.Close(ctx)
 
-	e := emit.New(n.Client(), emit.WithSource("trainer-3"))
-	res, err := e.TrainingCompleted(ctx, emit.TrainingCompletedPayload{
+	res, err := emit.Publish(ctx, n.Client(), emit.TrainingCompleted{
 		ConfigKey:       "hex8_2p",
 		ModelPath:       "models/hex8_2p.pth",
 		FinalLoss:       0.25,
 		EpochsCompleted: 50,
-	}, emit.WithKey("hex8_2p"), emit.WithCorrelationID("run-7"))
+	}, emit.WithSource("trainer-3"), emit.WithKey("hex8_2p"), emit.WithCorrelationID("run-7"))
 	if err != nil {
 		return err
 	}
@@ -45,7 +44,7 @@ func trainAndRead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := emit.Decode[emit.TrainingCompletedPayload](ev)
+	p, err := emit.Decode[emit.TrainingCompleted](ev)
 	if err != nil {
 		return err
 	}

@@ -2,361 +2,182 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// ClusterP2PRecoveryCompletedPayload is the payload of CLUSTER_P2P_RECOVERY_COMPLETED, category health. The
+// ClusterP2PRecoveryCompleted is the payload of CLUSTER_P2P_RECOVERY_COMPLETED, category health. The
 // catalogue lists no field of it.
 //
 // Documented emitters: scripts/master_loop.py:1843.
-type ClusterP2PRecoveryCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ClusterP2PRecoveryCompleted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ClusterP2PRecoveryCompleted.
-func (*ClusterP2PRecoveryCompletedPayload) EventType() event.Type {
-	return event.ClusterP2PRecoveryCompleted
-}
+// EventType implements Payload.
+func (ClusterP2PRecoveryCompleted) EventType() event.Type { return event.ClusterP2PRecoveryCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p ClusterP2PRecoveryCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ClusterP2PRecoveryCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ClusterP2PRecoveryCompleted publishes CLUSTER_P2P_RECOVERY_COMPLETED.
-func (e *Emitter[R]) ClusterP2PRecoveryCompleted(ctx context.Context, p ClusterP2PRecoveryCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ClusterUtilizationRecoveredPayload is the payload of CLUSTER_UTILIZATION_RECOVERED, category health. The
-// catalogue lists no field of it.
+// ClusterUtilizationRecovered is the payload of CLUSTER_UTILIZATION_RECOVERED, category health. The catalogue
+// lists no field of it.
 //
 // Documented emitters: app/coordination/cluster_utilization_watchdog.py:366.
-type ClusterUtilizationRecoveredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ClusterUtilizationRecovered struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ClusterUtilizationRecovered.
-func (*ClusterUtilizationRecoveredPayload) EventType() event.Type {
-	return event.ClusterUtilizationRecovered
+// EventType implements Payload.
+func (ClusterUtilizationRecovered) EventType() event.Type { return event.ClusterUtilizationRecovered }
+
+// CoordinatorHealthy is the payload of COORDINATOR_HEALTHY, category health. The catalogue lists no field of
+// it.
+type CoordinatorHealthy struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// MarshalJSON prints the fields that are set.
-func (p ClusterUtilizationRecoveredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
+// EventType implements Payload.
+func (CoordinatorHealthy) EventType() event.Type { return event.CoordinatorHealthy }
 
-// UnmarshalJSON reads what Decode does.
-func (p *ClusterUtilizationRecoveredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ClusterUtilizationRecovered publishes CLUSTER_UTILIZATION_RECOVERED.
-func (e *Emitter[R]) ClusterUtilizationRecovered(ctx context.Context, p ClusterUtilizationRecoveredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// CoordinatorHealthDegraded is the payload of COORDINATOR_HEALTH_DEGRADED, category health. The catalogue
+// lists no field of it.
+//
+// Documented subscribers: health_manager.
+type CoordinatorHealthDegraded struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// CoordinatorHealthyPayload is the payload of COORDINATOR_HEALTHY, category health. The catalogue lists no
+// EventType implements Payload.
+func (CoordinatorHealthDegraded) EventType() event.Type { return event.CoordinatorHealthDegraded }
+
+// CoordinatorInitFailed is the payload of COORDINATOR_INIT_FAILED, category health. The catalogue lists no
 // field of it.
-type CoordinatorHealthyPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type CoordinatorInitFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.CoordinatorHealthy.
-func (*CoordinatorHealthyPayload) EventType() event.Type { return event.CoordinatorHealthy }
+// EventType implements Payload.
+func (CoordinatorInitFailed) EventType() event.Type { return event.CoordinatorInitFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p CoordinatorHealthyPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CoordinatorHealthyPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CoordinatorHealthy publishes COORDINATOR_HEALTHY.
-func (e *Emitter[R]) CoordinatorHealthy(ctx context.Context, p CoordinatorHealthyPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// CoordinatorUnhealthy is the payload of COORDINATOR_UNHEALTHY, category health. The catalogue lists no field
+// of it.
+type CoordinatorUnhealthy struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// CoordinatorHealthDegradedPayload is the payload of COORDINATOR_HEALTH_DEGRADED, category health. The
-// catalogue lists no field of it.
-//
-// Documented subscribers: health_manager.
-type CoordinatorHealthDegradedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (CoordinatorUnhealthy) EventType() event.Type { return event.CoordinatorUnhealthy }
 
-// EventType is event.CoordinatorHealthDegraded.
-func (*CoordinatorHealthDegradedPayload) EventType() event.Type {
-	return event.CoordinatorHealthDegraded
-}
-
-// MarshalJSON prints the fields that are set.
-func (p CoordinatorHealthDegradedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CoordinatorHealthDegradedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CoordinatorHealthDegraded publishes COORDINATOR_HEALTH_DEGRADED.
-func (e *Emitter[R]) CoordinatorHealthDegraded(ctx context.Context, p CoordinatorHealthDegradedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CoordinatorInitFailedPayload is the payload of COORDINATOR_INIT_FAILED, category health. The catalogue
-// lists no field of it.
-type CoordinatorInitFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.CoordinatorInitFailed.
-func (*CoordinatorInitFailedPayload) EventType() event.Type { return event.CoordinatorInitFailed }
-
-// MarshalJSON prints the fields that are set.
-func (p CoordinatorInitFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CoordinatorInitFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CoordinatorInitFailed publishes COORDINATOR_INIT_FAILED.
-func (e *Emitter[R]) CoordinatorInitFailed(ctx context.Context, p CoordinatorInitFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CoordinatorUnhealthyPayload is the payload of COORDINATOR_UNHEALTHY, category health. The catalogue lists
+// DaemonPermanentlyFailed is the payload of DAEMON_PERMANENTLY_FAILED, category health. The catalogue lists
 // no field of it.
-type CoordinatorUnhealthyPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.CoordinatorUnhealthy.
-func (*CoordinatorUnhealthyPayload) EventType() event.Type { return event.CoordinatorUnhealthy }
-
-// MarshalJSON prints the fields that are set.
-func (p CoordinatorUnhealthyPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CoordinatorUnhealthyPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CoordinatorUnhealthy publishes COORDINATOR_UNHEALTHY.
-func (e *Emitter[R]) CoordinatorUnhealthy(ctx context.Context, p CoordinatorUnhealthyPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DaemonPermanentlyFailedPayload is the payload of DAEMON_PERMANENTLY_FAILED, category health. The catalogue
-// lists no field of it.
 //
 // Documented subscribers: health_manager.
-type DaemonPermanentlyFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type DaemonPermanentlyFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.DaemonPermanentlyFailed.
-func (*DaemonPermanentlyFailedPayload) EventType() event.Type { return event.DaemonPermanentlyFailed }
+// EventType implements Payload.
+func (DaemonPermanentlyFailed) EventType() event.Type { return event.DaemonPermanentlyFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p DaemonPermanentlyFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DaemonPermanentlyFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DaemonPermanentlyFailed publishes DAEMON_PERMANENTLY_FAILED.
-func (e *Emitter[R]) DaemonPermanentlyFailed(ctx context.Context, p DaemonPermanentlyFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ErrorEventPayload is the payload of ERROR, category health. The catalogue lists no field of it.
+// ErrorEvent is the payload of ERROR, category health. The catalogue lists no field of it.
 //
 // Documented subscribers: health_manager.
-type ErrorEventPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ErrorEvent struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ErrorEvent.
-func (*ErrorEventPayload) EventType() event.Type { return event.ErrorEvent }
+// EventType implements Payload.
+func (ErrorEvent) EventType() event.Type { return event.ErrorEvent }
 
-// MarshalJSON prints the fields that are set.
-func (p ErrorEventPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ErrorEventPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ErrorEvent publishes ERROR.
-func (e *Emitter[R]) ErrorEvent(ctx context.Context, p ErrorEventPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// HandlerFailed is the payload of HANDLER_FAILED, category health.
+type HandlerFailed struct {
+	Handler         any   `json:"handler,omitzero"`
+	Error           any   `json:"error,omitzero"`
+	Attempts        any   `json:"attempts,omitzero"`
+	DeadLetter      any   `json:"dead_letter,omitzero"`
+	Delivery        any   `json:"delivery,omitzero"`
+	DurationSeconds any   `json:"duration_seconds,omitzero"`
+	Event           any   `json:"event,omitzero"`
+	EventKey        any   `json:"event_key,omitzero"`
+	Offset          any   `json:"offset,omitzero"`
+	Replay          any   `json:"replay,omitzero"`
+	Timestamp       any   `json:"timestamp,omitzero"`
+	Extra           Extra `json:",omitzero"`
 }
 
-// HandlerFailedPayload is the payload of HANDLER_FAILED, category health.
-type HandlerFailedPayload struct {
-	Handler         any `json:"handler,omitzero"`
-	Error           any `json:"error,omitzero"`
-	Attempts        any `json:"attempts,omitzero"`
-	DeadLetter      any `json:"dead_letter,omitzero"`
-	Delivery        any `json:"delivery,omitzero"`
-	DurationSeconds any `json:"duration_seconds,omitzero"`
-	Event           any `json:"event,omitzero"`
-	EventKey        any `json:"event_key,omitzero"`
-	Offset          any `json:"offset,omitzero"`
-	Replay          any `json:"replay,omitzero"`
-	Timestamp       any `json:"timestamp,omitzero"`
+// EventType implements Payload.
+func (HandlerFailed) EventType() event.Type { return event.HandlerFailed }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.HandlerFailed.
-func (*HandlerFailedPayload) EventType() event.Type { return event.HandlerFailed }
-
-// MarshalJSON prints the fields that are set.
-func (p HandlerFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *HandlerFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// HandlerFailed publishes HANDLER_FAILED.
-func (e *Emitter[R]) HandlerFailed(ctx context.Context, p HandlerFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// HealthAlertPayload is the payload of HEALTH_ALERT, category health.
+// HealthAlert is the payload of HEALTH_ALERT, category health.
 //
 // Documented emitters: scripts/master_loop.py:1727.
-type HealthAlertPayload struct {
+type HealthAlert struct {
 	Action string `json:"action,omitzero"`
 	Alert  string `json:"alert,omitzero"`
 	Reason string `json:"reason,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra  Extra  `json:",omitzero"`
 }
 
-// EventType is event.HealthAlert.
-func (*HealthAlertPayload) EventType() event.Type { return event.HealthAlert }
+// EventType implements Payload.
+func (HealthAlert) EventType() event.Type { return event.HealthAlert }
 
-// MarshalJSON prints the fields that are set.
-func (p HealthAlertPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *HealthAlertPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// HealthAlert publishes HEALTH_ALERT.
-func (e *Emitter[R]) HealthAlert(ctx context.Context, p HealthAlertPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// HealthCheckFailedPayload is the payload of HEALTH_CHECK_FAILED, category health. The catalogue lists no
-// field of it.
-type HealthCheckFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.HealthCheckFailed.
-func (*HealthCheckFailedPayload) EventType() event.Type { return event.HealthCheckFailed }
-
-// MarshalJSON prints the fields that are set.
-func (p HealthCheckFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *HealthCheckFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// HealthCheckFailed publishes HEALTH_CHECK_FAILED.
-func (e *Emitter[R]) HealthCheckFailed(ctx context.Context, p HealthCheckFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// HealthCheckPassedPayload is the payload of HEALTH_CHECK_PASSED, category health. The catalogue lists no
-// field of it.
-type HealthCheckPassedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.HealthCheckPassed.
-func (*HealthCheckPassedPayload) EventType() event.Type { return event.HealthCheckPassed }
-
-// MarshalJSON prints the fields that are set.
-func (p HealthCheckPassedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *HealthCheckPassedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// HealthCheckPassed publishes HEALTH_CHECK_PASSED.
-func (e *Emitter[R]) HealthCheckPassed(ctx context.Context, p HealthCheckPassedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// JobSpawnFailedPayload is the payload of JOB_SPAWN_FAILED, category health. The catalogue lists no field of
+// HealthCheckFailed is the payload of HEALTH_CHECK_FAILED, category health. The catalogue lists no field of
 // it.
-type JobSpawnFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type HealthCheckFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.JobSpawnFailed.
-func (*JobSpawnFailedPayload) EventType() event.Type { return event.JobSpawnFailed }
+// EventType implements Payload.
+func (HealthCheckFailed) EventType() event.Type { return event.HealthCheckFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p JobSpawnFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *JobSpawnFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// JobSpawnFailed publishes JOB_SPAWN_FAILED.
-func (e *Emitter[R]) JobSpawnFailed(ctx context.Context, p JobSpawnFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// HealthCheckPassed is the payload of HEALTH_CHECK_PASSED, category health. The catalogue lists no field of
+// it.
+type HealthCheckPassed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// NodeProvisionFailedPayload is the payload of NODE_PROVISION_FAILED, category health. The catalogue lists no
-// field of it.
-type NodeProvisionFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (HealthCheckPassed) EventType() event.Type { return event.HealthCheckPassed }
+
+// JobSpawnFailed is the payload of JOB_SPAWN_FAILED, category health. The catalogue lists no field of it.
+type JobSpawnFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.NodeProvisionFailed.
-func (*NodeProvisionFailedPayload) EventType() event.Type { return event.NodeProvisionFailed }
+// EventType implements Payload.
+func (JobSpawnFailed) EventType() event.Type { return event.JobSpawnFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p NodeProvisionFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NodeProvisionFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NodeProvisionFailed publishes NODE_PROVISION_FAILED.
-func (e *Emitter[R]) NodeProvisionFailed(ctx context.Context, p NodeProvisionFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// NodeProvisionFailed is the payload of NODE_PROVISION_FAILED, category health. The catalogue lists no field
+// of it.
+type NodeProvisionFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// NodeRecoveredPayload is the payload of NODE_RECOVERED, category health.
+// EventType implements Payload.
+func (NodeProvisionFailed) EventType() event.Type { return event.NodeProvisionFailed }
+
+// NodeRecovered is the payload of NODE_RECOVERED, category health.
 //
 // Documented emitters: scripts/p2p/loops/peer_recovery_loop.py:283, NodeRecoveryDaemon.
 //
 // Documented subscribers: auto_sync_daemon, health_manager, selfplay_scheduler, SelfplayScheduler,
 // task_coordinator, training_coordinator.
-type NodeRecoveredPayload struct {
+type NodeRecovered struct {
 	Address        any    `json:"address,omitzero"`
 	NodeID         any    `json:"node_id,omitzero"`
 	RecoverySource string `json:"recovery_source,omitzero"`
 	Timestamp      any    `json:"timestamp,omitzero"`
 	HostID         any    `json:"host_id,omitzero"`
 	Downtime       any    `json:"downtime,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra          Extra  `json:",omitzero"`
 }
 
-// EventType is event.NodeRecovered.
-func (*NodeRecoveredPayload) EventType() event.Type { return event.NodeRecovered }
+// EventType implements Payload.
+func (NodeRecovered) EventType() event.Type { return event.NodeRecovered }
 
-// MarshalJSON prints the fields that are set.
-func (p NodeRecoveredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NodeRecoveredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NodeRecovered publishes NODE_RECOVERED.
-func (e *Emitter[R]) NodeRecovered(ctx context.Context, p NodeRecoveredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NodeUnhealthyPayload is the payload of NODE_UNHEALTHY, category health.
+// NodeUnhealthy is the payload of NODE_UNHEALTHY, category health.
 //
 // Documented emitters: app/coordination/unified_health_manager.py:1362,
 // app/monitoring/unified_cluster_monitor.py:853, HealthCheckOrchestrator.
 //
 // Documented subscribers: NodeRecoveryDaemon, selfplay_scheduler, training_coordinator.
-type NodeUnhealthyPayload struct {
+type NodeUnhealthy struct {
 	DiskUsedPercent      any    `json:"disk_used_percent,omitzero"`
 	Error                any    `json:"error,omitzero"`
 	GPUUtilization       any    `json:"gpu_utilization,omitzero"`
@@ -366,401 +187,199 @@ type NodeUnhealthyPayload struct {
 	Reason               string `json:"reason,omitzero"`
 	StallDurationSeconds any    `json:"stall_duration_seconds,omitzero"`
 	HostID               any    `json:"host_id,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra                Extra  `json:",omitzero"`
 }
 
-// EventType is event.NodeUnhealthy.
-func (*NodeUnhealthyPayload) EventType() event.Type { return event.NodeUnhealthy }
+// EventType implements Payload.
+func (NodeUnhealthy) EventType() event.Type { return event.NodeUnhealthy }
 
-// MarshalJSON prints the fields that are set.
-func (p NodeUnhealthyPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NodeUnhealthyPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NodeUnhealthy publishes NODE_UNHEALTHY.
-func (e *Emitter[R]) NodeUnhealthy(ctx context.Context, p NodeUnhealthyPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// P2PClusterHealthyPayload is the payload of P2P_CLUSTER_HEALTHY, category health.
+// P2PClusterHealthy is the payload of P2P_CLUSTER_HEALTHY, category health.
 //
 // Documented subscribers: selfplay_scheduler, training_coordinator.
-type P2PClusterHealthyPayload struct {
-	AliveNodes any `json:"alive_nodes,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type P2PClusterHealthy struct {
+	AliveNodes any   `json:"alive_nodes,omitzero"`
+	Extra      Extra `json:",omitzero"`
 }
 
-// EventType is event.P2PClusterHealthy.
-func (*P2PClusterHealthyPayload) EventType() event.Type { return event.P2PClusterHealthy }
+// EventType implements Payload.
+func (P2PClusterHealthy) EventType() event.Type { return event.P2PClusterHealthy }
 
-// MarshalJSON prints the fields that are set.
-func (p P2PClusterHealthyPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *P2PClusterHealthyPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// P2PClusterHealthy publishes P2P_CLUSTER_HEALTHY.
-func (e *Emitter[R]) P2PClusterHealthy(ctx context.Context, p P2PClusterHealthyPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// P2PClusterUnhealthyPayload is the payload of P2P_CLUSTER_UNHEALTHY, category health.
+// P2PClusterUnhealthy is the payload of P2P_CLUSTER_UNHEALTHY, category health.
 //
 // Documented subscribers: selfplay_scheduler, training_coordinator.
-type P2PClusterUnhealthyPayload struct {
-	DeadNodes any `json:"dead_nodes,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type P2PClusterUnhealthy struct {
+	DeadNodes any   `json:"dead_nodes,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.P2PClusterUnhealthy.
-func (*P2PClusterUnhealthyPayload) EventType() event.Type { return event.P2PClusterUnhealthy }
+// EventType implements Payload.
+func (P2PClusterUnhealthy) EventType() event.Type { return event.P2PClusterUnhealthy }
 
-// MarshalJSON prints the fields that are set.
-func (p P2PClusterUnhealthyPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *P2PClusterUnhealthyPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// P2PClusterUnhealthy publishes P2P_CLUSTER_UNHEALTHY.
-func (e *Emitter[R]) P2PClusterUnhealthy(ctx context.Context, p P2PClusterUnhealthyPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// P2PHealthRecoveredPayload is the payload of P2P_HEALTH_RECOVERED, category health. The catalogue lists no
-// field of it.
+// P2PHealthRecovered is the payload of P2P_HEALTH_RECOVERED, category health. The catalogue lists no field of
+// it.
 //
 // Documented emitters: app/coordination/p2p_recovery_daemon.py:1368.
-type P2PHealthRecoveredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type P2PHealthRecovered struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.P2PHealthRecovered.
-func (*P2PHealthRecoveredPayload) EventType() event.Type { return event.P2PHealthRecovered }
+// EventType implements Payload.
+func (P2PHealthRecovered) EventType() event.Type { return event.P2PHealthRecovered }
 
-// MarshalJSON prints the fields that are set.
-func (p P2PHealthRecoveredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *P2PHealthRecoveredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// P2PHealthRecovered publishes P2P_HEALTH_RECOVERED.
-func (e *Emitter[R]) P2PHealthRecovered(ctx context.Context, p P2PHealthRecoveredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// P2PRecoveryNeededPayload is the payload of P2P_RECOVERY_NEEDED, category health.
+// P2PRecoveryNeeded is the payload of P2P_RECOVERY_NEEDED, category health.
 //
 // Documented emitters: scripts/p2p/partition_healer.py:855.
-type P2PRecoveryNeededPayload struct {
+type P2PRecoveryNeeded struct {
 	ConsecutiveFailures any       `json:"consecutive_failures,omitzero"`
 	EscalationLevel     any       `json:"escalation_level,omitzero"`
 	Reason              any       `json:"reason,omitzero"`
 	Timestamp           Timestamp `json:"timestamp,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra               Extra     `json:",omitzero"`
 }
 
-// EventType is event.P2PRecoveryNeeded.
-func (*P2PRecoveryNeededPayload) EventType() event.Type { return event.P2PRecoveryNeeded }
+// EventType implements Payload.
+func (P2PRecoveryNeeded) EventType() event.Type { return event.P2PRecoveryNeeded }
 
-// MarshalJSON prints the fields that are set.
-func (p P2PRecoveryNeededPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *P2PRecoveryNeededPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// P2PRecoveryNeeded publishes P2P_RECOVERY_NEEDED.
-func (e *Emitter[R]) P2PRecoveryNeeded(ctx context.Context, p P2PRecoveryNeededPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ParityFailureRateChangedPayload is the payload of PARITY_FAILURE_RATE_CHANGED, category health. The
-// catalogue lists no field of it.
+// ParityFailureRateChanged is the payload of PARITY_FAILURE_RATE_CHANGED, category health. The catalogue
+// lists no field of it.
 //
 // Documented subscribers: health_manager.
-type ParityFailureRateChangedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ParityFailureRateChanged struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ParityFailureRateChanged.
-func (*ParityFailureRateChangedPayload) EventType() event.Type { return event.ParityFailureRateChanged }
+// EventType implements Payload.
+func (ParityFailureRateChanged) EventType() event.Type { return event.ParityFailureRateChanged }
 
-// MarshalJSON prints the fields that are set.
-func (p ParityFailureRateChangedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ParityFailureRateChangedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ParityFailureRateChanged publishes PARITY_FAILURE_RATE_CHANGED.
-func (e *Emitter[R]) ParityFailureRateChanged(ctx context.Context, p ParityFailureRateChangedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// PartitionHealingFailedPayload is the payload of PARTITION_HEALING_FAILED, category health.
+// PartitionHealingFailed is the payload of PARTITION_HEALING_FAILED, category health.
 //
 // Documented emitters: scripts/p2p/partition_healer.py:797.
-type PartitionHealingFailedPayload struct {
+type PartitionHealingFailed struct {
 	Error     any       `json:"error,omitzero"`
 	Timestamp Timestamp `json:"timestamp,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra     Extra     `json:",omitzero"`
 }
 
-// EventType is event.PartitionHealingFailed.
-func (*PartitionHealingFailedPayload) EventType() event.Type { return event.PartitionHealingFailed }
+// EventType implements Payload.
+func (PartitionHealingFailed) EventType() event.Type { return event.PartitionHealingFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p PartitionHealingFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PartitionHealingFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PartitionHealingFailed publishes PARTITION_HEALING_FAILED.
-func (e *Emitter[R]) PartitionHealingFailed(ctx context.Context, p PartitionHealingFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ProgressRecoveredPayload is the payload of PROGRESS_RECOVERED, category health. The catalogue lists no
-// field of it.
+// ProgressRecovered is the payload of PROGRESS_RECOVERED, category health. The catalogue lists no field of
+// it.
 //
 // Documented emitters: app/coordination/progress_watchdog_daemon.py:403.
-type ProgressRecoveredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ProgressRecovered struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ProgressRecovered.
-func (*ProgressRecoveredPayload) EventType() event.Type { return event.ProgressRecovered }
+// EventType implements Payload.
+func (ProgressRecovered) EventType() event.Type { return event.ProgressRecovered }
 
-// MarshalJSON prints the fields that are set.
-func (p ProgressRecoveredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ProgressRecoveredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ProgressRecovered publishes PROGRESS_RECOVERED.
-func (e *Emitter[R]) ProgressRecovered(ctx context.Context, p ProgressRecoveredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// PromotionFailed is the payload of PROMOTION_FAILED, category health.
+type PromotionFailed struct {
+	Reason any   `json:"reason,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// PromotionFailedPayload is the payload of PROMOTION_FAILED, category health.
-type PromotionFailedPayload struct {
-	Reason any `json:"reason,omitzero"`
+// EventType implements Payload.
+func (PromotionFailed) EventType() event.Type { return event.PromotionFailed }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.PromotionFailed.
-func (*PromotionFailedPayload) EventType() event.Type { return event.PromotionFailed }
-
-// MarshalJSON prints the fields that are set.
-func (p PromotionFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PromotionFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PromotionFailed publishes PROMOTION_FAILED.
-func (e *Emitter[R]) PromotionFailed(ctx context.Context, p PromotionFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// QualityCheckFailedPayload is the payload of QUALITY_CHECK_FAILED, category health. The catalogue lists no
-// field of it.
+// QualityCheckFailed is the payload of QUALITY_CHECK_FAILED, category health. The catalogue lists no field of
+// it.
 //
 // Documented subscribers: feedback_loop_controller.
-type QualityCheckFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type QualityCheckFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.QualityCheckFailed.
-func (*QualityCheckFailedPayload) EventType() event.Type { return event.QualityCheckFailed }
+// EventType implements Payload.
+func (QualityCheckFailed) EventType() event.Type { return event.QualityCheckFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p QualityCheckFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QualityCheckFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// QualityCheckFailed publishes QUALITY_CHECK_FAILED.
-func (e *Emitter[R]) QualityCheckFailed(ctx context.Context, p QualityCheckFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// QuorumRecoveryStartedPayload is the payload of QUORUM_RECOVERY_STARTED, category health. Only the cluster
-// emits it, so it is for reading alone.
+// QuorumRecoveryStarted is the payload of QUORUM_RECOVERY_STARTED, category health. Only the cluster emits
+// it.
 //
 // Documented emitters: app/coordination/p2p_recovery_daemon.py:339.
-type QuorumRecoveryStartedPayload struct {
+type QuorumRecoveryStarted struct {
 	Incident   *int64    `json:"incident,omitzero"`
 	StartedAt  Timestamp `json:"started_at,omitzero"`
 	RecoveryMS *int64    `json:"recovery_ms,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra      Extra     `json:",omitzero"`
 }
 
-// EventType is event.QuorumRecoveryStarted.
-func (*QuorumRecoveryStartedPayload) EventType() event.Type { return event.QuorumRecoveryStarted }
+// EventType implements Payload.
+func (QuorumRecoveryStarted) EventType() event.Type { return event.QuorumRecoveryStarted }
 
-// MarshalJSON prints the fields that are set.
-func (p QuorumRecoveryStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QuorumRecoveryStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RecoveryCompletedPayload is the payload of RECOVERY_COMPLETED, category health. The catalogue lists no
-// field of it.
-//
-// Documented subscribers: health_manager.
-type RecoveryCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.RecoveryCompleted.
-func (*RecoveryCompletedPayload) EventType() event.Type { return event.RecoveryCompleted }
-
-// MarshalJSON prints the fields that are set.
-func (p RecoveryCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RecoveryCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RecoveryCompleted publishes RECOVERY_COMPLETED.
-func (e *Emitter[R]) RecoveryCompleted(ctx context.Context, p RecoveryCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// RecoveryFailedPayload is the payload of RECOVERY_FAILED, category health. The catalogue lists no field of
+// RecoveryCompleted is the payload of RECOVERY_COMPLETED, category health. The catalogue lists no field of
 // it.
 //
 // Documented subscribers: health_manager.
-type RecoveryFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type RecoveryCompleted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.RecoveryFailed.
-func (*RecoveryFailedPayload) EventType() event.Type { return event.RecoveryFailed }
+// EventType implements Payload.
+func (RecoveryCompleted) EventType() event.Type { return event.RecoveryCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p RecoveryFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RecoveryFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RecoveryFailed publishes RECOVERY_FAILED.
-func (e *Emitter[R]) RecoveryFailed(ctx context.Context, p RecoveryFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// RecoveryInitiatedPayload is the payload of RECOVERY_INITIATED, category health. The catalogue lists no
-// field of it.
+// RecoveryFailed is the payload of RECOVERY_FAILED, category health. The catalogue lists no field of it.
 //
 // Documented subscribers: health_manager.
-type RecoveryInitiatedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type RecoveryFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.RecoveryInitiated.
-func (*RecoveryInitiatedPayload) EventType() event.Type { return event.RecoveryInitiated }
+// EventType implements Payload.
+func (RecoveryFailed) EventType() event.Type { return event.RecoveryFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p RecoveryInitiatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RecoveryInitiatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RecoveryInitiated publishes RECOVERY_INITIATED.
-func (e *Emitter[R]) RecoveryInitiated(ctx context.Context, p RecoveryInitiatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// RecoveryInitiated is the payload of RECOVERY_INITIATED, category health. The catalogue lists no field of
+// it.
+//
+// Documented subscribers: health_manager.
+type RecoveryInitiated struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// RepairFailedPayload is the payload of REPAIR_FAILED, category health. The catalogue lists no field of it.
-type RepairFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (RecoveryInitiated) EventType() event.Type { return event.RecoveryInitiated }
+
+// RepairFailed is the payload of REPAIR_FAILED, category health. The catalogue lists no field of it.
+type RepairFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.RepairFailed.
-func (*RepairFailedPayload) EventType() event.Type { return event.RepairFailed }
+// EventType implements Payload.
+func (RepairFailed) EventType() event.Type { return event.RepairFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p RepairFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RepairFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RepairFailed publishes REPAIR_FAILED.
-func (e *Emitter[R]) RepairFailed(ctx context.Context, p RepairFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SocketLeakRecoveredPayload is the payload of SOCKET_LEAK_RECOVERED, category health. The catalogue lists no
-// field of it.
-type SocketLeakRecoveredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.SocketLeakRecovered.
-func (*SocketLeakRecoveredPayload) EventType() event.Type { return event.SocketLeakRecovered }
-
-// MarshalJSON prints the fields that are set.
-func (p SocketLeakRecoveredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SocketLeakRecoveredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SocketLeakRecovered publishes SOCKET_LEAK_RECOVERED.
-func (e *Emitter[R]) SocketLeakRecovered(ctx context.Context, p SocketLeakRecoveredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SSHLivenessCheckFailedPayload is the payload of SSH_LIVENESS_CHECK_FAILED, category health. The catalogue
-// lists no field of it.
-type SSHLivenessCheckFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.SSHLivenessCheckFailed.
-func (*SSHLivenessCheckFailedPayload) EventType() event.Type { return event.SSHLivenessCheckFailed }
-
-// MarshalJSON prints the fields that are set.
-func (p SSHLivenessCheckFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SSHLivenessCheckFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SSHLivenessCheckFailed publishes SSH_LIVENESS_CHECK_FAILED.
-func (e *Emitter[R]) SSHLivenessCheckFailed(ctx context.Context, p SSHLivenessCheckFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SSHNodeRecoveredPayload is the payload of SSH_NODE_RECOVERED, category health. The catalogue lists no field
+// SocketLeakRecovered is the payload of SOCKET_LEAK_RECOVERED, category health. The catalogue lists no field
 // of it.
-type SSHNodeRecoveredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type SocketLeakRecovered struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.SSHNodeRecovered.
-func (*SSHNodeRecoveredPayload) EventType() event.Type { return event.SSHNodeRecovered }
+// EventType implements Payload.
+func (SocketLeakRecovered) EventType() event.Type { return event.SocketLeakRecovered }
 
-// MarshalJSON prints the fields that are set.
-func (p SSHNodeRecoveredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SSHNodeRecoveredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SSHNodeRecovered publishes SSH_NODE_RECOVERED.
-func (e *Emitter[R]) SSHNodeRecovered(ctx context.Context, p SSHNodeRecoveredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// SSHLivenessCheckFailed is the payload of SSH_LIVENESS_CHECK_FAILED, category health. The catalogue lists no
+// field of it.
+type SSHLivenessCheckFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// TaskFailedPayload is the payload of TASK_FAILED, category health.
+// EventType implements Payload.
+func (SSHLivenessCheckFailed) EventType() event.Type { return event.SSHLivenessCheckFailed }
+
+// SSHNodeRecovered is the payload of SSH_NODE_RECOVERED, category health. The catalogue lists no field of it.
+type SSHNodeRecovered struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (SSHNodeRecovered) EventType() event.Type { return event.SSHNodeRecovered }
+
+// TaskFailed is the payload of TASK_FAILED, category health.
 //
 // Documented emitters: scripts/p2p_orchestrator.py:14501.
 //
 // Documented subscribers: global_task_coordinator, health_manager, task_coordinator.
-type TaskFailedPayload struct {
+type TaskFailed struct {
 	BoardType  any    `json:"board_type,omitzero"`
 	ConfigKey  any    `json:"config_key,omitzero"`
 	Error      any    `json:"error,omitzero"`
@@ -768,68 +387,32 @@ type TaskFailedPayload struct {
 	NumPlayers *int64 `json:"num_players,omitzero"`
 	TaskID     any    `json:"task_id,omitzero"`
 	TaskType   any    `json:"task_type,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra      Extra  `json:",omitzero"`
 }
 
-// EventType is event.TaskFailed.
-func (*TaskFailedPayload) EventType() event.Type { return event.TaskFailed }
+// EventType implements Payload.
+func (TaskFailed) EventType() event.Type { return event.TaskFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p TaskFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TaskFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TaskFailed publishes TASK_FAILED.
-func (e *Emitter[R]) TaskFailed(ctx context.Context, p TaskFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// WorkFailedPayload is the payload of WORK_FAILED, category health.
+// WorkFailed is the payload of WORK_FAILED, category health.
 //
 // Documented subscribers: queue_populator.
-type WorkFailedPayload struct {
-	WorkID any `json:"work_id,omitzero"`
-	Error  any `json:"error,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type WorkFailed struct {
+	WorkID any   `json:"work_id,omitzero"`
+	Error  any   `json:"error,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EventType is event.WorkFailed.
-func (*WorkFailedPayload) EventType() event.Type { return event.WorkFailed }
+// EventType implements Payload.
+func (WorkFailed) EventType() event.Type { return event.WorkFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p WorkFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *WorkFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WorkFailed publishes WORK_FAILED.
-func (e *Emitter[R]) WorkFailed(ctx context.Context, p WorkFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// WorkQueueRecoveredPayload is the payload of WORK_QUEUE_RECOVERED, category health.
+// WorkQueueRecovered is the payload of WORK_QUEUE_RECOVERED, category health.
 //
 // Documented emitters: scripts/p2p/loops/job_loops.py:1123.
-type WorkQueueRecoveredPayload struct {
-	RecoveryTime         any `json:"recovery_time,omitzero"`
-	StallDurationSeconds any `json:"stall_duration_seconds,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type WorkQueueRecovered struct {
+	RecoveryTime         any   `json:"recovery_time,omitzero"`
+	StallDurationSeconds any   `json:"stall_duration_seconds,omitzero"`
+	Extra                Extra `json:",omitzero"`
 }
 
-// EventType is event.WorkQueueRecovered.
-func (*WorkQueueRecoveredPayload) EventType() event.Type { return event.WorkQueueRecovered }
-
-// MarshalJSON prints the fields that are set.
-func (p WorkQueueRecoveredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *WorkQueueRecoveredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WorkQueueRecovered publishes WORK_QUEUE_RECOVERED.
-func (e *Emitter[R]) WorkQueueRecovered(ctx context.Context, p WorkQueueRecoveredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (WorkQueueRecovered) EventType() event.Type { return event.WorkQueueRecovered }

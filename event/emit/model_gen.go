@@ -2,137 +2,62 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// CheckpointLoadedPayload is the payload of CHECKPOINT_LOADED, category model. The catalogue lists no field
-// of it.
-type CheckpointLoadedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// CheckpointLoaded is the payload of CHECKPOINT_LOADED, category model. The catalogue lists no field of it.
+type CheckpointLoaded struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.CheckpointLoaded.
-func (*CheckpointLoadedPayload) EventType() event.Type { return event.CheckpointLoaded }
+// EventType implements Payload.
+func (CheckpointLoaded) EventType() event.Type { return event.CheckpointLoaded }
 
-// MarshalJSON prints the fields that are set.
-func (p CheckpointLoadedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CheckpointLoadedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CheckpointLoaded publishes CHECKPOINT_LOADED.
-func (e *Emitter[R]) CheckpointLoaded(ctx context.Context, p CheckpointLoadedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// CheckpointSaved is the payload of CHECKPOINT_SAVED, category model. The catalogue lists no field of it.
+type CheckpointSaved struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// CheckpointSavedPayload is the payload of CHECKPOINT_SAVED, category model. The catalogue lists no field of
-// it.
-type CheckpointSavedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (CheckpointSaved) EventType() event.Type { return event.CheckpointSaved }
 
-// EventType is event.CheckpointSaved.
-func (*CheckpointSavedPayload) EventType() event.Type { return event.CheckpointSaved }
-
-// MarshalJSON prints the fields that are set.
-func (p CheckpointSavedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CheckpointSavedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CheckpointSaved publishes CHECKPOINT_SAVED.
-func (e *Emitter[R]) CheckpointSaved(ctx context.Context, p CheckpointSavedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ModelCorruptedPayload is the payload of MODEL_CORRUPTED, category model. The catalogue lists no field of
-// it.
+// ModelCorrupted is the payload of MODEL_CORRUPTED, category model. The catalogue lists no field of it.
 //
 // Documented subscribers: model_coordinator.
-type ModelCorruptedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ModelCorrupted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ModelCorrupted.
-func (*ModelCorruptedPayload) EventType() event.Type { return event.ModelCorrupted }
+// EventType implements Payload.
+func (ModelCorrupted) EventType() event.Type { return event.ModelCorrupted }
 
-// MarshalJSON prints the fields that are set.
-func (p ModelCorruptedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ModelCorruptedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ModelCorrupted publishes MODEL_CORRUPTED.
-func (e *Emitter[R]) ModelCorrupted(ctx context.Context, p ModelCorruptedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ModelDistributionCompletePayload is the payload of MODEL_DISTRIBUTION_COMPLETE, category model. The
-// catalogue lists no field of it.
-type ModelDistributionCompletePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.ModelDistributionComplete.
-func (*ModelDistributionCompletePayload) EventType() event.Type {
-	return event.ModelDistributionComplete
-}
-
-// MarshalJSON prints the fields that are set.
-func (p ModelDistributionCompletePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ModelDistributionCompletePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ModelDistributionComplete publishes MODEL_DISTRIBUTION_COMPLETE.
-func (e *Emitter[R]) ModelDistributionComplete(ctx context.Context, p ModelDistributionCompletePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ModelDistributionFailedPayload is the payload of MODEL_DISTRIBUTION_FAILED, category model. The catalogue
+// ModelDistributionComplete is the payload of MODEL_DISTRIBUTION_COMPLETE, category model. The catalogue
 // lists no field of it.
-type ModelDistributionFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ModelDistributionComplete struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ModelDistributionFailed.
-func (*ModelDistributionFailedPayload) EventType() event.Type { return event.ModelDistributionFailed }
+// EventType implements Payload.
+func (ModelDistributionComplete) EventType() event.Type { return event.ModelDistributionComplete }
 
-// MarshalJSON prints the fields that are set.
-func (p ModelDistributionFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ModelDistributionFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ModelDistributionFailed publishes MODEL_DISTRIBUTION_FAILED.
-func (e *Emitter[R]) ModelDistributionFailed(ctx context.Context, p ModelDistributionFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// ModelDistributionFailed is the payload of MODEL_DISTRIBUTION_FAILED, category model. The catalogue lists no
+// field of it.
+type ModelDistributionFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// ModelDistributionStartedPayload is the payload of MODEL_DISTRIBUTION_STARTED, category model. The catalogue
-// lists no field of it.
-type ModelDistributionStartedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (ModelDistributionFailed) EventType() event.Type { return event.ModelDistributionFailed }
+
+// ModelDistributionStarted is the payload of MODEL_DISTRIBUTION_STARTED, category model. The catalogue lists
+// no field of it.
+type ModelDistributionStarted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ModelDistributionStarted.
-func (*ModelDistributionStartedPayload) EventType() event.Type { return event.ModelDistributionStarted }
+// EventType implements Payload.
+func (ModelDistributionStarted) EventType() event.Type { return event.ModelDistributionStarted }
 
-// MarshalJSON prints the fields that are set.
-func (p ModelDistributionStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ModelDistributionStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ModelDistributionStarted publishes MODEL_DISTRIBUTION_STARTED.
-func (e *Emitter[R]) ModelDistributionStarted(ctx context.Context, p ModelDistributionStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ModelPromotedPayload is the payload of MODEL_PROMOTED, category model.
+// ModelPromoted is the payload of MODEL_PROMOTED, category model.
 //
 // Documented emitters: AutoPromotionDaemon, Promoter.
 //
@@ -140,89 +65,42 @@ func (e *Emitter[R]) ModelDistributionStarted(ctx context.Context, p ModelDistri
 // training_coordinator, UnifiedDistributionDaemon.
 //
 // Former names: PROMOTION_COMPLETE.
-type ModelPromotedPayload struct {
-	OldModel any `json:"old_model,omitzero"`
-	NewModel any `json:"new_model,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ModelPromoted struct {
+	OldModel any   `json:"old_model,omitzero"`
+	NewModel any   `json:"new_model,omitzero"`
+	Extra    Extra `json:",omitzero"`
 }
 
-// EventType is event.ModelPromoted.
-func (*ModelPromotedPayload) EventType() event.Type { return event.ModelPromoted }
+// EventType implements Payload.
+func (ModelPromoted) EventType() event.Type { return event.ModelPromoted }
 
-// MarshalJSON prints the fields that are set.
-func (p ModelPromotedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ModelPromotedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ModelPromoted publishes MODEL_PROMOTED.
-func (e *Emitter[R]) ModelPromoted(ctx context.Context, p ModelPromotedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ModelSyncRequestedPayload is the payload of MODEL_SYNC_REQUESTED, category model. The catalogue lists no
-// field of it.
+// ModelSyncRequested is the payload of MODEL_SYNC_REQUESTED, category model. The catalogue lists no field of
+// it.
 //
 // Documented subscribers: sync_router.
-type ModelSyncRequestedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ModelSyncRequested struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ModelSyncRequested.
-func (*ModelSyncRequestedPayload) EventType() event.Type { return event.ModelSyncRequested }
+// EventType implements Payload.
+func (ModelSyncRequested) EventType() event.Type { return event.ModelSyncRequested }
 
-// MarshalJSON prints the fields that are set.
-func (p ModelSyncRequestedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ModelSyncRequestedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ModelSyncRequested publishes MODEL_SYNC_REQUESTED.
-func (e *Emitter[R]) ModelSyncRequested(ctx context.Context, p ModelSyncRequestedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ModelUpdatedPayload is the payload of MODEL_UPDATED, category model.
+// ModelUpdated is the payload of MODEL_UPDATED, category model.
 //
 // Documented subscribers: model_distribution_daemon.
-type ModelUpdatedPayload struct {
-	ModelPath any `json:"model_path,omitzero"`
-	Changes   any `json:"changes,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ModelUpdated struct {
+	ModelPath any   `json:"model_path,omitzero"`
+	Changes   any   `json:"changes,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.ModelUpdated.
-func (*ModelUpdatedPayload) EventType() event.Type { return event.ModelUpdated }
+// EventType implements Payload.
+func (ModelUpdated) EventType() event.Type { return event.ModelUpdated }
 
-// MarshalJSON prints the fields that are set.
-func (p ModelUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ModelUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ModelUpdated publishes MODEL_UPDATED.
-func (e *Emitter[R]) ModelUpdated(ctx context.Context, p ModelUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// P2PModelSynced is the payload of P2P_MODEL_SYNCED, category model. The catalogue lists no field of it.
+type P2PModelSynced struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// P2PModelSyncedPayload is the payload of P2P_MODEL_SYNCED, category model. The catalogue lists no field of
-// it.
-type P2PModelSyncedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.P2PModelSynced.
-func (*P2PModelSyncedPayload) EventType() event.Type { return event.P2PModelSynced }
-
-// MarshalJSON prints the fields that are set.
-func (p P2PModelSyncedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *P2PModelSyncedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// P2PModelSynced publishes P2P_MODEL_SYNCED.
-func (e *Emitter[R]) P2PModelSynced(ctx context.Context, p P2PModelSyncedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (P2PModelSynced) EventType() event.Type { return event.P2PModelSynced }

@@ -2,204 +2,104 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// ProgressStallDetectedPayload is the payload of PROGRESS_STALL_DETECTED, category monitoring. The catalogue
-// lists no field of it.
+// ProgressStallDetected is the payload of PROGRESS_STALL_DETECTED, category monitoring. The catalogue lists
+// no field of it.
 //
 // Documented emitters: app/coordination/progress_watchdog_daemon.py:383.
-type ProgressStallDetectedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ProgressStallDetected struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ProgressStallDetected.
-func (*ProgressStallDetectedPayload) EventType() event.Type { return event.ProgressStallDetected }
+// EventType implements Payload.
+func (ProgressStallDetected) EventType() event.Type { return event.ProgressStallDetected }
 
-// MarshalJSON prints the fields that are set.
-func (p ProgressStallDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ProgressStallDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ProgressStallDetected publishes PROGRESS_STALL_DETECTED.
-func (e *Emitter[R]) ProgressStallDetected(ctx context.Context, p ProgressStallDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// RegressionClearedPayload is the payload of REGRESSION_CLEARED, category monitoring.
+// RegressionCleared is the payload of REGRESSION_CLEARED, category monitoring.
 //
 // Documented subscribers: training_coordinator.
-type RegressionClearedPayload struct {
-	RecoveryTime any `json:"recovery_time,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type RegressionCleared struct {
+	RecoveryTime any   `json:"recovery_time,omitzero"`
+	Extra        Extra `json:",omitzero"`
 }
 
-// EventType is event.RegressionCleared.
-func (*RegressionClearedPayload) EventType() event.Type { return event.RegressionCleared }
+// EventType implements Payload.
+func (RegressionCleared) EventType() event.Type { return event.RegressionCleared }
 
-// MarshalJSON prints the fields that are set.
-func (p RegressionClearedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RegressionClearedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RegressionCleared publishes REGRESSION_CLEARED.
-func (e *Emitter[R]) RegressionCleared(ctx context.Context, p RegressionClearedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// RegressionCriticalPayload is the payload of REGRESSION_CRITICAL, category monitoring.
+// RegressionCritical is the payload of REGRESSION_CRITICAL, category monitoring.
 //
 // Documented subscribers: curriculum_integration, daemon_manager, health_manager, training_coordinator.
-type RegressionCriticalPayload struct {
-	Delta  any `json:"delta,omitzero"`
-	Action any `json:"action,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type RegressionCritical struct {
+	Delta  any   `json:"delta,omitzero"`
+	Action any   `json:"action,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EventType is event.RegressionCritical.
-func (*RegressionCriticalPayload) EventType() event.Type { return event.RegressionCritical }
+// EventType implements Payload.
+func (RegressionCritical) EventType() event.Type { return event.RegressionCritical }
 
-// MarshalJSON prints the fields that are set.
-func (p RegressionCriticalPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RegressionCriticalPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RegressionCritical publishes REGRESSION_CRITICAL.
-func (e *Emitter[R]) RegressionCritical(ctx context.Context, p RegressionCriticalPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// RegressionDetectedPayload is the payload of REGRESSION_DETECTED, category monitoring.
+// RegressionDetected is the payload of REGRESSION_DETECTED, category monitoring.
 //
 // Documented emitters: ModelPerformanceWatchdog.
 //
 // Documented subscribers: data_pipeline_orchestrator, DataPipeline, health_manager, selfplay_scheduler,
 // training_coordinator.
-type RegressionDetectedPayload struct {
-	Severity any `json:"severity,omitzero"`
-	Metrics  any `json:"metrics,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type RegressionDetected struct {
+	Severity any   `json:"severity,omitzero"`
+	Metrics  any   `json:"metrics,omitzero"`
+	Extra    Extra `json:",omitzero"`
 }
 
-// EventType is event.RegressionDetected.
-func (*RegressionDetectedPayload) EventType() event.Type { return event.RegressionDetected }
+// EventType implements Payload.
+func (RegressionDetected) EventType() event.Type { return event.RegressionDetected }
 
-// MarshalJSON prints the fields that are set.
-func (p RegressionDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RegressionDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RegressionDetected publishes REGRESSION_DETECTED.
-func (e *Emitter[R]) RegressionDetected(ctx context.Context, p RegressionDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// RegressionMinor is the payload of REGRESSION_MINOR, category monitoring.
+type RegressionMinor struct {
+	Delta     any   `json:"delta,omitzero"`
+	Threshold any   `json:"threshold,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// RegressionMinorPayload is the payload of REGRESSION_MINOR, category monitoring.
-type RegressionMinorPayload struct {
-	Delta     any `json:"delta,omitzero"`
-	Threshold any `json:"threshold,omitzero"`
+// EventType implements Payload.
+func (RegressionMinor) EventType() event.Type { return event.RegressionMinor }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// RegressionModerate is the payload of REGRESSION_MODERATE, category monitoring.
+type RegressionModerate struct {
+	Delta     any   `json:"delta,omitzero"`
+	Threshold any   `json:"threshold,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.RegressionMinor.
-func (*RegressionMinorPayload) EventType() event.Type { return event.RegressionMinor }
+// EventType implements Payload.
+func (RegressionModerate) EventType() event.Type { return event.RegressionModerate }
 
-// MarshalJSON prints the fields that are set.
-func (p RegressionMinorPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RegressionMinorPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RegressionMinor publishes REGRESSION_MINOR.
-func (e *Emitter[R]) RegressionMinor(ctx context.Context, p RegressionMinorPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// RegressionSevere is the payload of REGRESSION_SEVERE, category monitoring.
+type RegressionSevere struct {
+	Delta     any   `json:"delta,omitzero"`
+	Threshold any   `json:"threshold,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// RegressionModeratePayload is the payload of REGRESSION_MODERATE, category monitoring.
-type RegressionModeratePayload struct {
-	Delta     any `json:"delta,omitzero"`
-	Threshold any `json:"threshold,omitzero"`
+// EventType implements Payload.
+func (RegressionSevere) EventType() event.Type { return event.RegressionSevere }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.RegressionModerate.
-func (*RegressionModeratePayload) EventType() event.Type { return event.RegressionModerate }
-
-// MarshalJSON prints the fields that are set.
-func (p RegressionModeratePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RegressionModeratePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RegressionModerate publishes REGRESSION_MODERATE.
-func (e *Emitter[R]) RegressionModerate(ctx context.Context, p RegressionModeratePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// RegressionSeverePayload is the payload of REGRESSION_SEVERE, category monitoring.
-type RegressionSeverePayload struct {
-	Delta     any `json:"delta,omitzero"`
-	Threshold any `json:"threshold,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.RegressionSevere.
-func (*RegressionSeverePayload) EventType() event.Type { return event.RegressionSevere }
-
-// MarshalJSON prints the fields that are set.
-func (p RegressionSeverePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RegressionSeverePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RegressionSevere publishes REGRESSION_SEVERE.
-func (e *Emitter[R]) RegressionSevere(ctx context.Context, p RegressionSeverePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// WorkQueueStalledPayload is the payload of WORK_QUEUE_STALLED, category monitoring.
+// WorkQueueStalled is the payload of WORK_QUEUE_STALLED, category monitoring.
 //
 // Documented emitters: scripts/p2p/loops/job_loops.py:1093.
-type WorkQueueStalledPayload struct {
+type WorkQueueStalled struct {
 	BlockedConfigs   any    `json:"blocked_configs,omitzero"`
 	IdleSeconds      any    `json:"idle_seconds,omitzero"`
 	PendingCount     *int64 `json:"pending_count,omitzero"`
 	StallDetectedAt  any    `json:"stall_detected_at,omitzero"`
 	ThresholdSeconds any    `json:"threshold_seconds,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra            Extra  `json:",omitzero"`
 }
 
-// EventType is event.WorkQueueStalled.
-func (*WorkQueueStalledPayload) EventType() event.Type { return event.WorkQueueStalled }
+// EventType implements Payload.
+func (WorkQueueStalled) EventType() event.Type { return event.WorkQueueStalled }
 
-// MarshalJSON prints the fields that are set.
-func (p WorkQueueStalledPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *WorkQueueStalledPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WorkQueueStalled publishes WORK_QUEUE_STALLED.
-func (e *Emitter[R]) WorkQueueStalled(ctx context.Context, p WorkQueueStalledPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ChainOverduePayload is the payload of CHAIN_OVERDUE, category monitoring. Only the cluster emits it, so it
-// is for reading alone.
-type ChainOverduePayload struct {
+// ChainOverdue is the payload of CHAIN_OVERDUE, category monitoring. Only the cluster emits it.
+type ChainOverdue struct {
 	CorrelationID string `json:"correlation_id,omitzero"`
 	Flow          string `json:"flow,omitzero"`
 	FromStage     string `json:"from_stage,omitzero"`
@@ -207,15 +107,8 @@ type ChainOverduePayload struct {
 	Missing       string `json:"missing,omitzero"`
 	DeadlineMS    *int64 `json:"deadline_ms,omitzero"`
 	WaitingMS     *int64 `json:"waiting_ms,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra         Extra  `json:",omitzero"`
 }
 
-// EventType is event.ChainOverdue.
-func (*ChainOverduePayload) EventType() event.Type { return event.ChainOverdue }
-
-// MarshalJSON prints the fields that are set.
-func (p ChainOverduePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ChainOverduePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
+// EventType implements Payload.
+func (ChainOverdue) EventType() event.Type { return event.ChainOverdue }

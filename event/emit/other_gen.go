@@ -2,1260 +2,596 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// AdaptiveParamsChangedPayload is the payload of ADAPTIVE_PARAMS_CHANGED, category other.
+// AdaptiveParamsChanged is the payload of ADAPTIVE_PARAMS_CHANGED, category other.
 //
 // Documented emitters: app/coordination/feedback_loop_controller.py:1993.
 //
 // Documented subscribers: selfplay_scheduler.
-type AdaptiveParamsChangedPayload struct {
-	ConfigKey any `json:"config_key,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type AdaptiveParamsChanged struct {
+	ConfigKey any   `json:"config_key,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.AdaptiveParamsChanged.
-func (*AdaptiveParamsChangedPayload) EventType() event.Type { return event.AdaptiveParamsChanged }
+// EventType implements Payload.
+func (AdaptiveParamsChanged) EventType() event.Type { return event.AdaptiveParamsChanged }
 
-// MarshalJSON prints the fields that are set.
-func (p AdaptiveParamsChangedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *AdaptiveParamsChangedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// AdaptiveParamsChanged publishes ADAPTIVE_PARAMS_CHANGED.
-func (e *Emitter[R]) AdaptiveParamsChanged(ctx context.Context, p AdaptiveParamsChangedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ArchitectureWeightsUpdatedPayload is the payload of ARCHITECTURE_WEIGHTS_UPDATED, category other.
+// ArchitectureWeightsUpdated is the payload of ARCHITECTURE_WEIGHTS_UPDATED, category other.
 //
 // Documented emitters: app/coordination/architecture_feedback_controller.py:353.
-type ArchitectureWeightsUpdatedPayload struct {
+type ArchitectureWeightsUpdated struct {
 	ConfigKey any       `json:"config_key,omitzero"`
 	Timestamp Timestamp `json:"timestamp,omitzero"`
 	Weights   any       `json:"weights,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra     Extra     `json:",omitzero"`
 }
 
-// EventType is event.ArchitectureWeightsUpdated.
-func (*ArchitectureWeightsUpdatedPayload) EventType() event.Type {
-	return event.ArchitectureWeightsUpdated
+// EventType implements Payload.
+func (ArchitectureWeightsUpdated) EventType() event.Type { return event.ArchitectureWeightsUpdated }
+
+// BatchDispatched is the payload of BATCH_DISPATCHED, category other. The catalogue lists no field of it.
+type BatchDispatched struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// MarshalJSON prints the fields that are set.
-func (p ArchitectureWeightsUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
+// EventType implements Payload.
+func (BatchDispatched) EventType() event.Type { return event.BatchDispatched }
 
-// UnmarshalJSON reads what Decode does.
-func (p *ArchitectureWeightsUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ArchitectureWeightsUpdated publishes ARCHITECTURE_WEIGHTS_UPDATED.
-func (e *Emitter[R]) ArchitectureWeightsUpdated(ctx context.Context, p ArchitectureWeightsUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// BatchScheduled is the payload of BATCH_SCHEDULED, category other. The catalogue lists no field of it.
+type BatchScheduled struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// BatchDispatchedPayload is the payload of BATCH_DISPATCHED, category other. The catalogue lists no field of
-// it.
-type BatchDispatchedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (BatchScheduled) EventType() event.Type { return event.BatchScheduled }
+
+// BudgetAlert is the payload of BUDGET_ALERT, category other. The catalogue lists no field of it.
+type BudgetAlert struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.BatchDispatched.
-func (*BatchDispatchedPayload) EventType() event.Type { return event.BatchDispatched }
+// EventType implements Payload.
+func (BudgetAlert) EventType() event.Type { return event.BudgetAlert }
 
-// MarshalJSON prints the fields that are set.
-func (p BatchDispatchedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *BatchDispatchedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// BatchDispatched publishes BATCH_DISPATCHED.
-func (e *Emitter[R]) BatchDispatched(ctx context.Context, p BatchDispatchedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// BudgetExceeded is the payload of BUDGET_EXCEEDED, category other. The catalogue lists no field of it.
+type BudgetExceeded struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// BatchScheduledPayload is the payload of BATCH_SCHEDULED, category other. The catalogue lists no field of
-// it.
-type BatchScheduledPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (BudgetExceeded) EventType() event.Type { return event.BudgetExceeded }
 
-// EventType is event.BatchScheduled.
-func (*BatchScheduledPayload) EventType() event.Type { return event.BatchScheduled }
-
-// MarshalJSON prints the fields that are set.
-func (p BatchScheduledPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *BatchScheduledPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// BatchScheduled publishes BATCH_SCHEDULED.
-func (e *Emitter[R]) BatchScheduled(ctx context.Context, p BatchScheduledPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// BudgetAlertPayload is the payload of BUDGET_ALERT, category other. The catalogue lists no field of it.
-type BudgetAlertPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.BudgetAlert.
-func (*BudgetAlertPayload) EventType() event.Type { return event.BudgetAlert }
-
-// MarshalJSON prints the fields that are set.
-func (p BudgetAlertPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *BudgetAlertPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// BudgetAlert publishes BUDGET_ALERT.
-func (e *Emitter[R]) BudgetAlert(ctx context.Context, p BudgetAlertPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// BudgetExceededPayload is the payload of BUDGET_EXCEEDED, category other. The catalogue lists no field of
-// it.
-type BudgetExceededPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.BudgetExceeded.
-func (*BudgetExceededPayload) EventType() event.Type { return event.BudgetExceeded }
-
-// MarshalJSON prints the fields that are set.
-func (p BudgetExceededPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *BudgetExceededPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// BudgetExceeded publishes BUDGET_EXCEEDED.
-func (e *Emitter[R]) BudgetExceeded(ctx context.Context, p BudgetExceededPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CacheInvalidatedPayload is the payload of CACHE_INVALIDATED, category other. The catalogue lists no field
-// of it.
+// CacheInvalidated is the payload of CACHE_INVALIDATED, category other. The catalogue lists no field of it.
 //
 // Documented subscribers: metrics_orchestrator.
-type CacheInvalidatedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type CacheInvalidated struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.CacheInvalidated.
-func (*CacheInvalidatedPayload) EventType() event.Type { return event.CacheInvalidated }
+// EventType implements Payload.
+func (CacheInvalidated) EventType() event.Type { return event.CacheInvalidated }
 
-// MarshalJSON prints the fields that are set.
-func (p CacheInvalidatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CacheInvalidatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CacheInvalidated publishes CACHE_INVALIDATED.
-func (e *Emitter[R]) CacheInvalidated(ctx context.Context, p CacheInvalidatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// CapacityLow is the payload of CAPACITY_LOW, category other. The catalogue lists no field of it.
+type CapacityLow struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// CapacityLowPayload is the payload of CAPACITY_LOW, category other. The catalogue lists no field of it.
-type CapacityLowPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (CapacityLow) EventType() event.Type { return event.CapacityLow }
+
+// CapacityRestored is the payload of CAPACITY_RESTORED, category other. The catalogue lists no field of it.
+type CapacityRestored struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.CapacityLow.
-func (*CapacityLowPayload) EventType() event.Type { return event.CapacityLow }
+// EventType implements Payload.
+func (CapacityRestored) EventType() event.Type { return event.CapacityRestored }
 
-// MarshalJSON prints the fields that are set.
-func (p CapacityLowPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CapacityLowPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CapacityLow publishes CAPACITY_LOW.
-func (e *Emitter[R]) CapacityLow(ctx context.Context, p CapacityLowPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CapacityRestoredPayload is the payload of CAPACITY_RESTORED, category other. The catalogue lists no field
-// of it.
-type CapacityRestoredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.CapacityRestored.
-func (*CapacityRestoredPayload) EventType() event.Type { return event.CapacityRestored }
-
-// MarshalJSON prints the fields that are set.
-func (p CapacityRestoredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CapacityRestoredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CapacityRestored publishes CAPACITY_RESTORED.
-func (e *Emitter[R]) CapacityRestored(ctx context.Context, p CapacityRestoredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CMAESCompletedPayload is the payload of CMAES_COMPLETED, category other. The catalogue lists no field of
-// it.
+// CMAESCompleted is the payload of CMAES_COMPLETED, category other. The catalogue lists no field of it.
 //
 // Documented subscribers: optimization_coordinator.
-type CMAESCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type CMAESCompleted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.CMAESCompleted.
-func (*CMAESCompletedPayload) EventType() event.Type { return event.CMAESCompleted }
+// EventType implements Payload.
+func (CMAESCompleted) EventType() event.Type { return event.CMAESCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p CMAESCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CMAESCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CMAESCompleted publishes CMAES_COMPLETED.
-func (e *Emitter[R]) CMAESCompleted(ctx context.Context, p CMAESCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// CMAESTriggered is the payload of CMAES_TRIGGERED, category other. The catalogue lists no field of it.
+type CMAESTriggered struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// CMAESTriggeredPayload is the payload of CMAES_TRIGGERED, category other. The catalogue lists no field of
-// it.
-type CMAESTriggeredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (CMAESTriggered) EventType() event.Type { return event.CMAESTriggered }
 
-// EventType is event.CMAESTriggered.
-func (*CMAESTriggeredPayload) EventType() event.Type { return event.CMAESTriggered }
-
-// MarshalJSON prints the fields that are set.
-func (p CMAESTriggeredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CMAESTriggeredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CMAESTriggered publishes CMAES_TRIGGERED.
-func (e *Emitter[R]) CMAESTriggered(ctx context.Context, p CMAESTriggeredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ConfigDivergenceDetectedPayload is the payload of CONFIG_DIVERGENCE_DETECTED, category other. The catalogue
-// lists no field of it.
-type ConfigDivergenceDetectedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.ConfigDivergenceDetected.
-func (*ConfigDivergenceDetectedPayload) EventType() event.Type { return event.ConfigDivergenceDetected }
-
-// MarshalJSON prints the fields that are set.
-func (p ConfigDivergenceDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ConfigDivergenceDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ConfigDivergenceDetected publishes CONFIG_DIVERGENCE_DETECTED.
-func (e *Emitter[R]) ConfigDivergenceDetected(ctx context.Context, p ConfigDivergenceDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ConfigUpdatedPayload is the payload of CONFIG_UPDATED, category other. The catalogue lists no field of it.
-type ConfigUpdatedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.ConfigUpdated.
-func (*ConfigUpdatedPayload) EventType() event.Type { return event.ConfigUpdated }
-
-// MarshalJSON prints the fields that are set.
-func (p ConfigUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ConfigUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ConfigUpdated publishes CONFIG_UPDATED.
-func (e *Emitter[R]) ConfigUpdated(ctx context.Context, p ConfigUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ConsolidationCompletePayload is the payload of CONSOLIDATION_COMPLETE, category other. The catalogue lists
+// ConfigDivergenceDetected is the payload of CONFIG_DIVERGENCE_DETECTED, category other. The catalogue lists
 // no field of it.
-//
-// Documented subscribers: data_pipeline_orchestrator.
-type ConsolidationCompletePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ConfigDivergenceDetected struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ConsolidationComplete.
-func (*ConsolidationCompletePayload) EventType() event.Type { return event.ConsolidationComplete }
+// EventType implements Payload.
+func (ConfigDivergenceDetected) EventType() event.Type { return event.ConfigDivergenceDetected }
 
-// MarshalJSON prints the fields that are set.
-func (p ConsolidationCompletePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ConsolidationCompletePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ConsolidationComplete publishes CONSOLIDATION_COMPLETE.
-func (e *Emitter[R]) ConsolidationComplete(ctx context.Context, p ConsolidationCompletePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// ConfigUpdated is the payload of CONFIG_UPDATED, category other. The catalogue lists no field of it.
+type ConfigUpdated struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// ConsolidationStartedPayload is the payload of CONSOLIDATION_STARTED, category other. The catalogue lists no
+// EventType implements Payload.
+func (ConfigUpdated) EventType() event.Type { return event.ConfigUpdated }
+
+// ConsolidationComplete is the payload of CONSOLIDATION_COMPLETE, category other. The catalogue lists no
 // field of it.
 //
 // Documented subscribers: data_pipeline_orchestrator.
-type ConsolidationStartedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ConsolidationComplete struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ConsolidationStarted.
-func (*ConsolidationStartedPayload) EventType() event.Type { return event.ConsolidationStarted }
+// EventType implements Payload.
+func (ConsolidationComplete) EventType() event.Type { return event.ConsolidationComplete }
 
-// MarshalJSON prints the fields that are set.
-func (p ConsolidationStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ConsolidationStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ConsolidationStarted publishes CONSOLIDATION_STARTED.
-func (e *Emitter[R]) ConsolidationStarted(ctx context.Context, p ConsolidationStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// ConsolidationStarted is the payload of CONSOLIDATION_STARTED, category other. The catalogue lists no field
+// of it.
+//
+// Documented subscribers: data_pipeline_orchestrator.
+type ConsolidationStarted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// CPUPipelineJobCompletedPayload is the payload of CPU_PIPELINE_JOB_COMPLETED, category other. The catalogue
-// lists no field of it.
+// EventType implements Payload.
+func (ConsolidationStarted) EventType() event.Type { return event.ConsolidationStarted }
+
+// CPUPipelineJobCompleted is the payload of CPU_PIPELINE_JOB_COMPLETED, category other. The catalogue lists
+// no field of it.
 //
 // Documented subscribers: feedback_loop_controller.
-type CPUPipelineJobCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type CPUPipelineJobCompleted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.CPUPipelineJobCompleted.
-func (*CPUPipelineJobCompletedPayload) EventType() event.Type { return event.CPUPipelineJobCompleted }
+// EventType implements Payload.
+func (CPUPipelineJobCompleted) EventType() event.Type { return event.CPUPipelineJobCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p CPUPipelineJobCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CPUPipelineJobCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CPUPipelineJobCompleted publishes CPU_PIPELINE_JOB_COMPLETED.
-func (e *Emitter[R]) CPUPipelineJobCompleted(ctx context.Context, p CPUPipelineJobCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// CrossboardPromotion is the payload of CROSSBOARD_PROMOTION, category other. The catalogue lists no field of
+// it.
+type CrossboardPromotion struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// CrossboardPromotionPayload is the payload of CROSSBOARD_PROMOTION, category other. The catalogue lists no
-// field of it.
-type CrossboardPromotionPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (CrossboardPromotion) EventType() event.Type { return event.CrossboardPromotion }
+
+// DeadlockDetected is the payload of DEADLOCK_DETECTED, category other. The catalogue lists no field of it.
+type DeadlockDetected struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.CrossboardPromotion.
-func (*CrossboardPromotionPayload) EventType() event.Type { return event.CrossboardPromotion }
+// EventType implements Payload.
+func (DeadlockDetected) EventType() event.Type { return event.DeadlockDetected }
 
-// MarshalJSON prints the fields that are set.
-func (p CrossboardPromotionPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CrossboardPromotionPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CrossboardPromotion publishes CROSSBOARD_PROMOTION.
-func (e *Emitter[R]) CrossboardPromotion(ctx context.Context, p CrossboardPromotionPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DeadlockDetectedPayload is the payload of DEADLOCK_DETECTED, category other. The catalogue lists no field
+// DiskCleanupTriggered is the payload of DISK_CLEANUP_TRIGGERED, category other. The catalogue lists no field
 // of it.
-type DeadlockDetectedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type DiskCleanupTriggered struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.DeadlockDetected.
-func (*DeadlockDetectedPayload) EventType() event.Type { return event.DeadlockDetected }
+// EventType implements Payload.
+func (DiskCleanupTriggered) EventType() event.Type { return event.DiskCleanupTriggered }
 
-// MarshalJSON prints the fields that are set.
-func (p DeadlockDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DeadlockDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DeadlockDetected publishes DEADLOCK_DETECTED.
-func (e *Emitter[R]) DeadlockDetected(ctx context.Context, p DeadlockDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// DiskSpaceLow is the payload of DISK_SPACE_LOW, category other.
+type DiskSpaceLow struct {
+	HostID   any   `json:"host_id,omitzero"`
+	UsagePct any   `json:"usage_pct,omitzero"`
+	Extra    Extra `json:",omitzero"`
 }
 
-// DiskCleanupTriggeredPayload is the payload of DISK_CLEANUP_TRIGGERED, category other. The catalogue lists
-// no field of it.
-type DiskCleanupTriggeredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (DiskSpaceLow) EventType() event.Type { return event.DiskSpaceLow }
 
-// EventType is event.DiskCleanupTriggered.
-func (*DiskCleanupTriggeredPayload) EventType() event.Type { return event.DiskCleanupTriggered }
-
-// MarshalJSON prints the fields that are set.
-func (p DiskCleanupTriggeredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DiskCleanupTriggeredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DiskCleanupTriggered publishes DISK_CLEANUP_TRIGGERED.
-func (e *Emitter[R]) DiskCleanupTriggered(ctx context.Context, p DiskCleanupTriggeredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DiskSpaceLowPayload is the payload of DISK_SPACE_LOW, category other.
-type DiskSpaceLowPayload struct {
-	HostID   any `json:"host_id,omitzero"`
-	UsagePct any `json:"usage_pct,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.DiskSpaceLow.
-func (*DiskSpaceLowPayload) EventType() event.Type { return event.DiskSpaceLow }
-
-// MarshalJSON prints the fields that are set.
-func (p DiskSpaceLowPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DiskSpaceLowPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DiskSpaceLow publishes DISK_SPACE_LOW.
-func (e *Emitter[R]) DiskSpaceLow(ctx context.Context, p DiskSpaceLowPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// DLQEventsPurgedPayload is the payload of DLQ_EVENTS_PURGED, category other. Only the cluster emits it, so
-// it is for reading alone.
-type DLQEventsPurgedPayload struct {
+// DLQEventsPurged is the payload of DLQ_EVENTS_PURGED, category other. Only the cluster emits it.
+type DLQEventsPurged struct {
 	Count    *int64 `json:"count,omitzero"`
 	Reason   string `json:"reason,omitzero"`
 	Cursors  any    `json:"cursors,omitzero"`
 	Dead     *int64 `json:"dead,omitzero"`
 	UnderWay *int64 `json:"under_way,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra    Extra  `json:",omitzero"`
 }
 
-// EventType is event.DLQEventsPurged.
-func (*DLQEventsPurgedPayload) EventType() event.Type { return event.DLQEventsPurged }
+// EventType implements Payload.
+func (DLQEventsPurged) EventType() event.Type { return event.DLQEventsPurged }
 
-// MarshalJSON prints the fields that are set.
-func (p DLQEventsPurgedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DLQEventsPurgedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DLQEventsReplayedPayload is the payload of DLQ_EVENTS_REPLAYED, category other. Only the cluster emits it,
-// so it is for reading alone.
-type DLQEventsReplayedPayload struct {
+// DLQEventsReplayed is the payload of DLQ_EVENTS_REPLAYED, category other. Only the cluster emits it.
+type DLQEventsReplayed struct {
 	Count       *int64 `json:"count,omitzero"`
 	Cursors     any    `json:"cursors,omitzero"`
 	FirstOffset *int64 `json:"first_offset,omitzero"`
 	LastOffset  *int64 `json:"last_offset,omitzero"`
 	Dead        *int64 `json:"dead,omitzero"`
 	UnderWay    *int64 `json:"under_way,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra       Extra  `json:",omitzero"`
 }
 
-// EventType is event.DLQEventsReplayed.
-func (*DLQEventsReplayedPayload) EventType() event.Type { return event.DLQEventsReplayed }
+// EventType implements Payload.
+func (DLQEventsReplayed) EventType() event.Type { return event.DLQEventsReplayed }
 
-// MarshalJSON prints the fields that are set.
-func (p DLQEventsReplayedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DLQEventsReplayedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DLQStaleEventsPayload is the payload of DLQ_STALE_EVENTS, category other. Only the cluster emits it, so it
-// is for reading alone.
-type DLQStaleEventsPayload struct {
+// DLQStaleEvents is the payload of DLQ_STALE_EVENTS, category other. Only the cluster emits it.
+type DLQStaleEvents struct {
 	Count       *int64    `json:"count,omitzero"`
 	StaleAfterS *int64    `json:"stale_after_s,omitzero"`
 	OldestAt    Timestamp `json:"oldest_at,omitzero"`
 	Dead        *int64    `json:"dead,omitzero"`
 	UnderWay    *int64    `json:"under_way,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra       Extra     `json:",omitzero"`
 }
 
-// EventType is event.DLQStaleEvents.
-func (*DLQStaleEventsPayload) EventType() event.Type { return event.DLQStaleEvents }
+// EventType implements Payload.
+func (DLQStaleEvents) EventType() event.Type { return event.DLQStaleEvents }
 
-// MarshalJSON prints the fields that are set.
-func (p DLQStaleEventsPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DLQStaleEventsPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// EpochAdvancedPayload is the payload of EPOCH_ADVANCED, category other. The catalogue lists no field of it.
-type EpochAdvancedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EpochAdvanced is the payload of EPOCH_ADVANCED, category other. The catalogue lists no field of it.
+type EpochAdvanced struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.EpochAdvanced.
-func (*EpochAdvancedPayload) EventType() event.Type { return event.EpochAdvanced }
+// EventType implements Payload.
+func (EpochAdvanced) EventType() event.Type { return event.EpochAdvanced }
 
-// MarshalJSON prints the fields that are set.
-func (p EpochAdvancedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *EpochAdvancedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// EpochAdvanced publishes EPOCH_ADVANCED.
-func (e *Emitter[R]) EpochAdvanced(ctx context.Context, p EpochAdvancedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// EscalationTierChangedPayload is the payload of ESCALATION_TIER_CHANGED, category other. The catalogue lists
-// no field of it.
-type EscalationTierChangedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.EscalationTierChanged.
-func (*EscalationTierChangedPayload) EventType() event.Type { return event.EscalationTierChanged }
-
-// MarshalJSON prints the fields that are set.
-func (p EscalationTierChangedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *EscalationTierChangedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// EscalationTierChanged publishes ESCALATION_TIER_CHANGED.
-func (e *Emitter[R]) EscalationTierChanged(ctx context.Context, p EscalationTierChangedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ExplorationAdjustedPayload is the payload of EXPLORATION_ADJUSTED, category other. The catalogue lists no
+// EscalationTierChanged is the payload of ESCALATION_TIER_CHANGED, category other. The catalogue lists no
 // field of it.
-type ExplorationAdjustedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type EscalationTierChanged struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ExplorationAdjusted.
-func (*ExplorationAdjustedPayload) EventType() event.Type { return event.ExplorationAdjusted }
+// EventType implements Payload.
+func (EscalationTierChanged) EventType() event.Type { return event.EscalationTierChanged }
 
-// MarshalJSON prints the fields that are set.
-func (p ExplorationAdjustedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ExplorationAdjustedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ExplorationAdjusted publishes EXPLORATION_ADJUSTED.
-func (e *Emitter[R]) ExplorationAdjusted(ctx context.Context, p ExplorationAdjustedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// ExplorationAdjusted is the payload of EXPLORATION_ADJUSTED, category other. The catalogue lists no field of
+// it.
+type ExplorationAdjusted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// ExplorationBoostPayload is the payload of EXPLORATION_BOOST, category other. The catalogue lists no field
-// of it.
+// EventType implements Payload.
+func (ExplorationAdjusted) EventType() event.Type { return event.ExplorationAdjusted }
+
+// ExplorationBoost is the payload of EXPLORATION_BOOST, category other. The catalogue lists no field of it.
 //
 // Documented subscribers: selfplay_scheduler.
-type ExplorationBoostPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ExplorationBoost struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ExplorationBoost.
-func (*ExplorationBoostPayload) EventType() event.Type { return event.ExplorationBoost }
+// EventType implements Payload.
+func (ExplorationBoost) EventType() event.Type { return event.ExplorationBoost }
 
-// MarshalJSON prints the fields that are set.
-func (p ExplorationBoostPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ExplorationBoostPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ExplorationBoost publishes EXPLORATION_BOOST.
-func (e *Emitter[R]) ExplorationBoost(ctx context.Context, p ExplorationBoostPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// HandlerTimeout is the payload of HANDLER_TIMEOUT, category other.
+type HandlerTimeout struct {
+	Handler         any   `json:"handler,omitzero"`
+	Event           any   `json:"event,omitzero"`
+	Attempt         any   `json:"attempt,omitzero"`
+	Delivery        any   `json:"delivery,omitzero"`
+	DurationSeconds any   `json:"duration_seconds,omitzero"`
+	EventKey        any   `json:"event_key,omitzero"`
+	Offset          any   `json:"offset,omitzero"`
+	Replay          any   `json:"replay,omitzero"`
+	TimeoutSeconds  any   `json:"timeout_seconds,omitzero"`
+	Timestamp       any   `json:"timestamp,omitzero"`
+	Extra           Extra `json:",omitzero"`
 }
 
-// HandlerTimeoutPayload is the payload of HANDLER_TIMEOUT, category other.
-type HandlerTimeoutPayload struct {
-	Handler         any `json:"handler,omitzero"`
-	Event           any `json:"event,omitzero"`
-	Attempt         any `json:"attempt,omitzero"`
-	Delivery        any `json:"delivery,omitzero"`
-	DurationSeconds any `json:"duration_seconds,omitzero"`
-	EventKey        any `json:"event_key,omitzero"`
-	Offset          any `json:"offset,omitzero"`
-	Replay          any `json:"replay,omitzero"`
-	TimeoutSeconds  any `json:"timeout_seconds,omitzero"`
-	Timestamp       any `json:"timestamp,omitzero"`
+// EventType implements Payload.
+func (HandlerTimeout) EventType() event.Type { return event.HandlerTimeout }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.HandlerTimeout.
-func (*HandlerTimeoutPayload) EventType() event.Type { return event.HandlerTimeout }
-
-// MarshalJSON prints the fields that are set.
-func (p HandlerTimeoutPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *HandlerTimeoutPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// HandlerTimeout publishes HANDLER_TIMEOUT.
-func (e *Emitter[R]) HandlerTimeout(ctx context.Context, p HandlerTimeoutPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// HostOfflinePayload is the payload of HOST_OFFLINE, category other.
+// HostOffline is the payload of HOST_OFFLINE, category other.
 //
 // Documented subscribers: health_manager, selfplay_scheduler, task_coordinator.
-type HostOfflinePayload struct {
-	HostID   any `json:"host_id,omitzero"`
-	LastSeen any `json:"last_seen,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type HostOffline struct {
+	HostID   any   `json:"host_id,omitzero"`
+	LastSeen any   `json:"last_seen,omitzero"`
+	Extra    Extra `json:",omitzero"`
 }
 
-// EventType is event.HostOffline.
-func (*HostOfflinePayload) EventType() event.Type { return event.HostOffline }
+// EventType implements Payload.
+func (HostOffline) EventType() event.Type { return event.HostOffline }
 
-// MarshalJSON prints the fields that are set.
-func (p HostOfflinePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *HostOfflinePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// HostOffline publishes HOST_OFFLINE.
-func (e *Emitter[R]) HostOffline(ctx context.Context, p HostOfflinePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// HostOnlinePayload is the payload of HOST_ONLINE, category other.
+// HostOnline is the payload of HOST_ONLINE, category other.
 //
 // Documented subscribers: health_manager, task_coordinator.
-type HostOnlinePayload struct {
-	HostID any `json:"host_id,omitzero"`
-	IP     any `json:"ip,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type HostOnline struct {
+	HostID any   `json:"host_id,omitzero"`
+	IP     any   `json:"ip,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EventType is event.HostOnline.
-func (*HostOnlinePayload) EventType() event.Type { return event.HostOnline }
+// EventType implements Payload.
+func (HostOnline) EventType() event.Type { return event.HostOnline }
 
-// MarshalJSON prints the fields that are set.
-func (p HostOnlinePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *HostOnlinePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// HostOnline publishes HOST_ONLINE.
-func (e *Emitter[R]) HostOnline(ctx context.Context, p HostOnlinePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// HyperparameterUpdatedPayload is the payload of HYPERPARAMETER_UPDATED, category other.
+// HyperparameterUpdated is the payload of HYPERPARAMETER_UPDATED, category other.
 //
 // Documented emitters: app/coordination/feedback_loop_controller.py:1365.
-type HyperparameterUpdatedPayload struct {
+type HyperparameterUpdated struct {
 	BatchSizeMultiplier    any    `json:"batch_size_multiplier,omitzero"`
 	ConfigKey              any    `json:"config_key,omitzero"`
 	EnableCosineAnnealing  *bool  `json:"enable_cosine_annealing,omitzero"`
 	LearningRateMultiplier any    `json:"learning_rate_multiplier,omitzero"`
 	Reason                 any    `json:"reason,omitzero"`
 	Source                 string `json:"source,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra                  Extra  `json:",omitzero"`
 }
 
-// EventType is event.HyperparameterUpdated.
-func (*HyperparameterUpdatedPayload) EventType() event.Type { return event.HyperparameterUpdated }
+// EventType implements Payload.
+func (HyperparameterUpdated) EventType() event.Type { return event.HyperparameterUpdated }
 
-// MarshalJSON prints the fields that are set.
-func (p HyperparameterUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *HyperparameterUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// HyperparameterUpdated publishes HYPERPARAMETER_UPDATED.
-func (e *Emitter[R]) HyperparameterUpdated(ctx context.Context, p HyperparameterUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// IdleResourceDetected is the payload of IDLE_RESOURCE_DETECTED, category other.
+type IdleResourceDetected struct {
+	HostID   any   `json:"host_id,omitzero"`
+	IdleTime any   `json:"idle_time,omitzero"`
+	Extra    Extra `json:",omitzero"`
 }
 
-// IdleResourceDetectedPayload is the payload of IDLE_RESOURCE_DETECTED, category other.
-type IdleResourceDetectedPayload struct {
-	HostID   any `json:"host_id,omitzero"`
-	IdleTime any `json:"idle_time,omitzero"`
+// EventType implements Payload.
+func (IdleResourceDetected) EventType() event.Type { return event.IdleResourceDetected }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.IdleResourceDetected.
-func (*IdleResourceDetectedPayload) EventType() event.Type { return event.IdleResourceDetected }
-
-// MarshalJSON prints the fields that are set.
-func (p IdleResourceDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *IdleResourceDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// IdleResourceDetected publishes IDLE_RESOURCE_DETECTED.
-func (e *Emitter[R]) IdleResourceDetected(ctx context.Context, p IdleResourceDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// IdleStateBroadcastPayload is the payload of IDLE_STATE_BROADCAST, category other. The catalogue lists no
-// field of it.
-//
-// Documented subscribers: idle_resource_daemon.
-type IdleStateBroadcastPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.IdleStateBroadcast.
-func (*IdleStateBroadcastPayload) EventType() event.Type { return event.IdleStateBroadcast }
-
-// MarshalJSON prints the fields that are set.
-func (p IdleStateBroadcastPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *IdleStateBroadcastPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// IdleStateBroadcast publishes IDLE_STATE_BROADCAST.
-func (e *Emitter[R]) IdleStateBroadcast(ctx context.Context, p IdleStateBroadcastPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// IdleStateRequestPayload is the payload of IDLE_STATE_REQUEST, category other. The catalogue lists no field
-// of it.
-//
-// Documented subscribers: idle_resource_daemon.
-type IdleStateRequestPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.IdleStateRequest.
-func (*IdleStateRequestPayload) EventType() event.Type { return event.IdleStateRequest }
-
-// MarshalJSON prints the fields that are set.
-func (p IdleStateRequestPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *IdleStateRequestPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// IdleStateRequest publishes IDLE_STATE_REQUEST.
-func (e *Emitter[R]) IdleStateRequest(ctx context.Context, p IdleStateRequestPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// JobPreemptedPayload is the payload of JOB_PREEMPTED, category other. The catalogue lists no field of it.
-//
-// Documented subscribers: resource_coordinator.
-type JobPreemptedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.JobPreempted.
-func (*JobPreemptedPayload) EventType() event.Type { return event.JobPreempted }
-
-// MarshalJSON prints the fields that are set.
-func (p JobPreemptedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *JobPreemptedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// JobPreempted publishes JOB_PREEMPTED.
-func (e *Emitter[R]) JobPreempted(ctx context.Context, p JobPreemptedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// JobSpawnVerifiedPayload is the payload of JOB_SPAWN_VERIFIED, category other. The catalogue lists no field
-// of it.
-type JobSpawnVerifiedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.JobSpawnVerified.
-func (*JobSpawnVerifiedPayload) EventType() event.Type { return event.JobSpawnVerified }
-
-// MarshalJSON prints the fields that are set.
-func (p JobSpawnVerifiedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *JobSpawnVerifiedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// JobSpawnVerified publishes JOB_SPAWN_VERIFIED.
-func (e *Emitter[R]) JobSpawnVerified(ctx context.Context, p JobSpawnVerifiedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// LockTimeoutPayload is the payload of LOCK_TIMEOUT, category other. The catalogue lists no field of it.
-type LockTimeoutPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.LockTimeout.
-func (*LockTimeoutPayload) EventType() event.Type { return event.LockTimeout }
-
-// MarshalJSON prints the fields that are set.
-func (p LockTimeoutPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *LockTimeoutPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// LockTimeout publishes LOCK_TIMEOUT.
-func (e *Emitter[R]) LockTimeout(ctx context.Context, p LockTimeoutPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// MemoryPressurePayload is the payload of MEMORY_PRESSURE, category other.
-//
-// Documented emitters: app/coordination/memory_monitor_daemon.py:483.
-type MemoryPressurePayload struct {
-	GPUTotalGB     any `json:"gpu_total_gb,omitzero"`
-	GPUUsedGB      any `json:"gpu_used_gb,omitzero"`
-	GPUUtilization any `json:"gpu_utilization,omitzero"`
-	RAMUtilization any `json:"ram_utilization,omitzero"`
-	Source         any `json:"source,omitzero"`
-	Timestamp      any `json:"timestamp,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.MemoryPressure.
-func (*MemoryPressurePayload) EventType() event.Type { return event.MemoryPressure }
-
-// MarshalJSON prints the fields that are set.
-func (p MemoryPressurePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *MemoryPressurePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// MemoryPressure publishes MEMORY_PRESSURE.
-func (e *Emitter[R]) MemoryPressure(ctx context.Context, p MemoryPressurePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// MetricsUpdatedPayload is the payload of METRICS_UPDATED, category other. The catalogue lists no field of
+// IdleStateBroadcast is the payload of IDLE_STATE_BROADCAST, category other. The catalogue lists no field of
 // it.
 //
+// Documented subscribers: idle_resource_daemon.
+type IdleStateBroadcast struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (IdleStateBroadcast) EventType() event.Type { return event.IdleStateBroadcast }
+
+// IdleStateRequest is the payload of IDLE_STATE_REQUEST, category other. The catalogue lists no field of it.
+//
+// Documented subscribers: idle_resource_daemon.
+type IdleStateRequest struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (IdleStateRequest) EventType() event.Type { return event.IdleStateRequest }
+
+// JobPreempted is the payload of JOB_PREEMPTED, category other. The catalogue lists no field of it.
+//
+// Documented subscribers: resource_coordinator.
+type JobPreempted struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (JobPreempted) EventType() event.Type { return event.JobPreempted }
+
+// JobSpawnVerified is the payload of JOB_SPAWN_VERIFIED, category other. The catalogue lists no field of it.
+type JobSpawnVerified struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (JobSpawnVerified) EventType() event.Type { return event.JobSpawnVerified }
+
+// LockTimeout is the payload of LOCK_TIMEOUT, category other. The catalogue lists no field of it.
+type LockTimeout struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (LockTimeout) EventType() event.Type { return event.LockTimeout }
+
+// MemoryPressure is the payload of MEMORY_PRESSURE, category other.
+//
+// Documented emitters: app/coordination/memory_monitor_daemon.py:483.
+type MemoryPressure struct {
+	GPUTotalGB     any   `json:"gpu_total_gb,omitzero"`
+	GPUUsedGB      any   `json:"gpu_used_gb,omitzero"`
+	GPUUtilization any   `json:"gpu_utilization,omitzero"`
+	RAMUtilization any   `json:"ram_utilization,omitzero"`
+	Source         any   `json:"source,omitzero"`
+	Timestamp      any   `json:"timestamp,omitzero"`
+	Extra          Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (MemoryPressure) EventType() event.Type { return event.MemoryPressure }
+
+// MetricsUpdated is the payload of METRICS_UPDATED, category other. The catalogue lists no field of it.
+//
 // Documented subscribers: metrics_orchestrator.
-type MetricsUpdatedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type MetricsUpdated struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.MetricsUpdated.
-func (*MetricsUpdatedPayload) EventType() event.Type { return event.MetricsUpdated }
+// EventType implements Payload.
+func (MetricsUpdated) EventType() event.Type { return event.MetricsUpdated }
 
-// MarshalJSON prints the fields that are set.
-func (p MetricsUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *MetricsUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// MetricsUpdated publishes METRICS_UPDATED.
-func (e *Emitter[R]) MetricsUpdated(ctx context.Context, p MetricsUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// NASBestArchitecture is the payload of NAS_BEST_ARCHITECTURE, category other. The catalogue lists no field
+// of it.
+type NASBestArchitecture struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// NASBestArchitecturePayload is the payload of NAS_BEST_ARCHITECTURE, category other. The catalogue lists no
-// field of it.
-type NASBestArchitecturePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (NASBestArchitecture) EventType() event.Type { return event.NASBestArchitecture }
 
-// EventType is event.NASBestArchitecture.
-func (*NASBestArchitecturePayload) EventType() event.Type { return event.NASBestArchitecture }
-
-// MarshalJSON prints the fields that are set.
-func (p NASBestArchitecturePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NASBestArchitecturePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NASBestArchitecture publishes NAS_BEST_ARCHITECTURE.
-func (e *Emitter[R]) NASBestArchitecture(ctx context.Context, p NASBestArchitecturePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NASCompletedPayload is the payload of NAS_COMPLETED, category other. The catalogue lists no field of it.
+// NASCompleted is the payload of NAS_COMPLETED, category other. The catalogue lists no field of it.
 //
 // Documented subscribers: optimization_coordinator.
-type NASCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type NASCompleted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.NASCompleted.
-func (*NASCompletedPayload) EventType() event.Type { return event.NASCompleted }
+// EventType implements Payload.
+func (NASCompleted) EventType() event.Type { return event.NASCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p NASCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NASCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NASCompleted publishes NAS_COMPLETED.
-func (e *Emitter[R]) NASCompleted(ctx context.Context, p NASCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// NASGenerationComplete is the payload of NAS_GENERATION_COMPLETE, category other. The catalogue lists no
+// field of it.
+type NASGenerationComplete struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// NASGenerationCompletePayload is the payload of NAS_GENERATION_COMPLETE, category other. The catalogue lists
+// EventType implements Payload.
+func (NASGenerationComplete) EventType() event.Type { return event.NASGenerationComplete }
+
+// NASStarted is the payload of NAS_STARTED, category other. The catalogue lists no field of it.
+type NASStarted struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (NASStarted) EventType() event.Type { return event.NASStarted }
+
+// NASTriggered is the payload of NAS_TRIGGERED, category other. The catalogue lists no field of it.
+type NASTriggered struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (NASTriggered) EventType() event.Type { return event.NASTriggered }
+
+// NetworkIsolationDetected is the payload of NETWORK_ISOLATION_DETECTED, category other. The catalogue lists
 // no field of it.
-type NASGenerationCompletePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.NASGenerationComplete.
-func (*NASGenerationCompletePayload) EventType() event.Type { return event.NASGenerationComplete }
-
-// MarshalJSON prints the fields that are set.
-func (p NASGenerationCompletePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NASGenerationCompletePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NASGenerationComplete publishes NAS_GENERATION_COMPLETE.
-func (e *Emitter[R]) NASGenerationComplete(ctx context.Context, p NASGenerationCompletePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NASStartedPayload is the payload of NAS_STARTED, category other. The catalogue lists no field of it.
-type NASStartedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.NASStarted.
-func (*NASStartedPayload) EventType() event.Type { return event.NASStarted }
-
-// MarshalJSON prints the fields that are set.
-func (p NASStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NASStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NASStarted publishes NAS_STARTED.
-func (e *Emitter[R]) NASStarted(ctx context.Context, p NASStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NASTriggeredPayload is the payload of NAS_TRIGGERED, category other. The catalogue lists no field of it.
-type NASTriggeredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.NASTriggered.
-func (*NASTriggeredPayload) EventType() event.Type { return event.NASTriggered }
-
-// MarshalJSON prints the fields that are set.
-func (p NASTriggeredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NASTriggeredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NASTriggered publishes NAS_TRIGGERED.
-func (e *Emitter[R]) NASTriggered(ctx context.Context, p NASTriggeredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NetworkIsolationDetectedPayload is the payload of NETWORK_ISOLATION_DETECTED, category other. The catalogue
-// lists no field of it.
 //
 // Documented emitters: app/coordination/p2p_recovery_daemon.py:1406.
-type NetworkIsolationDetectedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type NetworkIsolationDetected struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.NetworkIsolationDetected.
-func (*NetworkIsolationDetectedPayload) EventType() event.Type { return event.NetworkIsolationDetected }
+// EventType implements Payload.
+func (NetworkIsolationDetected) EventType() event.Type { return event.NetworkIsolationDetected }
 
-// MarshalJSON prints the fields that are set.
-func (p NetworkIsolationDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NetworkIsolationDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NetworkIsolationDetected publishes NETWORK_ISOLATION_DETECTED.
-func (e *Emitter[R]) NetworkIsolationDetected(ctx context.Context, p NetworkIsolationDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// OpponentMasteredPayload is the payload of OPPONENT_MASTERED, category other. The catalogue lists no field
-// of it.
+// OpponentMastered is the payload of OPPONENT_MASTERED, category other. The catalogue lists no field of it.
 //
 // Documented subscribers: selfplay_scheduler.
-type OpponentMasteredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type OpponentMastered struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.OpponentMastered.
-func (*OpponentMasteredPayload) EventType() event.Type { return event.OpponentMastered }
+// EventType implements Payload.
+func (OpponentMastered) EventType() event.Type { return event.OpponentMastered }
 
-// MarshalJSON prints the fields that are set.
-func (p OpponentMasteredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *OpponentMasteredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// OpponentMastered publishes OPPONENT_MASTERED.
-func (e *Emitter[R]) OpponentMastered(ctx context.Context, p OpponentMasteredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// P2PConnectionResetRequested is the payload of P2P_CONNECTION_RESET_REQUESTED, category other. The catalogue
+// lists no field of it.
+type P2PConnectionResetRequested struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// P2PConnectionResetRequestedPayload is the payload of P2P_CONNECTION_RESET_REQUESTED, category other. The
-// catalogue lists no field of it.
-type P2PConnectionResetRequestedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (P2PConnectionResetRequested) EventType() event.Type { return event.P2PConnectionResetRequested }
+
+// P2PRestarted is the payload of P2P_RESTARTED, category other. The catalogue lists no field of it.
+type P2PRestarted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.P2PConnectionResetRequested.
-func (*P2PConnectionResetRequestedPayload) EventType() event.Type {
-	return event.P2PConnectionResetRequested
-}
+// EventType implements Payload.
+func (P2PRestarted) EventType() event.Type { return event.P2PRestarted }
 
-// MarshalJSON prints the fields that are set.
-func (p P2PConnectionResetRequestedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *P2PConnectionResetRequestedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// P2PConnectionResetRequested publishes P2P_CONNECTION_RESET_REQUESTED.
-func (e *Emitter[R]) P2PConnectionResetRequested(ctx context.Context, p P2PConnectionResetRequestedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// P2PRestartedPayload is the payload of P2P_RESTARTED, category other. The catalogue lists no field of it.
-type P2PRestartedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.P2PRestarted.
-func (*P2PRestartedPayload) EventType() event.Type { return event.P2PRestarted }
-
-// MarshalJSON prints the fields that are set.
-func (p P2PRestartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *P2PRestartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// P2PRestarted publishes P2P_RESTARTED.
-func (e *Emitter[R]) P2PRestarted(ctx context.Context, p P2PRestartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// P2PRestartTriggeredPayload is the payload of P2P_RESTART_TRIGGERED, category other. The catalogue lists no
-// field of it.
+// P2PRestartTriggered is the payload of P2P_RESTART_TRIGGERED, category other. The catalogue lists no field
+// of it.
 //
 // Documented emitters: app/coordination/p2p_recovery_daemon.py:1352.
-type P2PRestartTriggeredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type P2PRestartTriggered struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.P2PRestartTriggered.
-func (*P2PRestartTriggeredPayload) EventType() event.Type { return event.P2PRestartTriggered }
+// EventType implements Payload.
+func (P2PRestartTriggered) EventType() event.Type { return event.P2PRestartTriggered }
 
-// MarshalJSON prints the fields that are set.
-func (p P2PRestartTriggeredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *P2PRestartTriggeredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// P2PRestartTriggered publishes P2P_RESTART_TRIGGERED.
-func (e *Emitter[R]) P2PRestartTriggered(ctx context.Context, p P2PRestartTriggeredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ParityValidationCompletedPayload is the payload of PARITY_VALIDATION_COMPLETED, category other. The
-// catalogue lists no field of it.
-type ParityValidationCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.ParityValidationCompleted.
-func (*ParityValidationCompletedPayload) EventType() event.Type {
-	return event.ParityValidationCompleted
-}
-
-// MarshalJSON prints the fields that are set.
-func (p ParityValidationCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ParityValidationCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ParityValidationCompleted publishes PARITY_VALIDATION_COMPLETED.
-func (e *Emitter[R]) ParityValidationCompleted(ctx context.Context, p ParityValidationCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ParityValidationStartedPayload is the payload of PARITY_VALIDATION_STARTED, category other. The catalogue
+// ParityValidationCompleted is the payload of PARITY_VALIDATION_COMPLETED, category other. The catalogue
 // lists no field of it.
-type ParityValidationStartedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ParityValidationCompleted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ParityValidationStarted.
-func (*ParityValidationStartedPayload) EventType() event.Type { return event.ParityValidationStarted }
+// EventType implements Payload.
+func (ParityValidationCompleted) EventType() event.Type { return event.ParityValidationCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p ParityValidationStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ParityValidationStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ParityValidationStarted publishes PARITY_VALIDATION_STARTED.
-func (e *Emitter[R]) ParityValidationStarted(ctx context.Context, p ParityValidationStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// ParityValidationStarted is the payload of PARITY_VALIDATION_STARTED, category other. The catalogue lists no
+// field of it.
+type ParityValidationStarted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// PartitionHealedPayload is the payload of PARTITION_HEALED, category other.
+// EventType implements Payload.
+func (ParityValidationStarted) EventType() event.Type { return event.ParityValidationStarted }
+
+// PartitionHealed is the payload of PARTITION_HEALED, category other.
 //
 // Documented emitters: scripts/p2p/partition_healer.py:663.
-type PartitionHealedPayload struct {
+type PartitionHealed struct {
 	DurationMS       any       `json:"duration_ms,omitzero"`
 	NodesReconnected any       `json:"nodes_reconnected,omitzero"`
 	PartitionsFound  any       `json:"partitions_found,omitzero"`
 	PartitionsHealed any       `json:"partitions_healed,omitzero"`
 	Timestamp        Timestamp `json:"timestamp,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra            Extra     `json:",omitzero"`
 }
 
-// EventType is event.PartitionHealed.
-func (*PartitionHealedPayload) EventType() event.Type { return event.PartitionHealed }
+// EventType implements Payload.
+func (PartitionHealed) EventType() event.Type { return event.PartitionHealed }
 
-// MarshalJSON prints the fields that are set.
-func (p PartitionHealedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PartitionHealedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PartitionHealed publishes PARTITION_HEALED.
-func (e *Emitter[R]) PartitionHealed(ctx context.Context, p PartitionHealedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// PartitionHealingStartedPayload is the payload of PARTITION_HEALING_STARTED, category other.
+// PartitionHealingStarted is the payload of PARTITION_HEALING_STARTED, category other.
 //
 // Documented emitters: scripts/p2p/partition_healer.py:784.
-type PartitionHealingStartedPayload struct {
+type PartitionHealingStarted struct {
 	Timestamp Timestamp `json:"timestamp,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra     Extra     `json:",omitzero"`
 }
 
-// EventType is event.PartitionHealingStarted.
-func (*PartitionHealingStartedPayload) EventType() event.Type { return event.PartitionHealingStarted }
+// EventType implements Payload.
+func (PartitionHealingStarted) EventType() event.Type { return event.PartitionHealingStarted }
 
-// MarshalJSON prints the fields that are set.
-func (p PartitionHealingStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PartitionHealingStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PartitionHealingStarted publishes PARTITION_HEALING_STARTED.
-func (e *Emitter[R]) PartitionHealingStarted(ctx context.Context, p PartitionHealingStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// PBTCompleted is the payload of PBT_COMPLETED, category other. The catalogue lists no field of it.
+type PBTCompleted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// PBTCompletedPayload is the payload of PBT_COMPLETED, category other. The catalogue lists no field of it.
-type PBTCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (PBTCompleted) EventType() event.Type { return event.PBTCompleted }
+
+// PBTGenerationComplete is the payload of PBT_GENERATION_COMPLETE, category other. The catalogue lists no
+// field of it.
+type PBTGenerationComplete struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.PBTCompleted.
-func (*PBTCompletedPayload) EventType() event.Type { return event.PBTCompleted }
+// EventType implements Payload.
+func (PBTGenerationComplete) EventType() event.Type { return event.PBTGenerationComplete }
 
-// MarshalJSON prints the fields that are set.
-func (p PBTCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PBTCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PBTCompleted publishes PBT_COMPLETED.
-func (e *Emitter[R]) PBTCompleted(ctx context.Context, p PBTCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// PBTStarted is the payload of PBT_STARTED, category other. The catalogue lists no field of it.
+type PBTStarted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// PBTGenerationCompletePayload is the payload of PBT_GENERATION_COMPLETE, category other. The catalogue lists
-// no field of it.
-type PBTGenerationCompletePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (PBTStarted) EventType() event.Type { return event.PBTStarted }
+
+// PERBufferRebuilt is the payload of PER_BUFFER_REBUILT, category other. The catalogue lists no field of it.
+type PERBufferRebuilt struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.PBTGenerationComplete.
-func (*PBTGenerationCompletePayload) EventType() event.Type { return event.PBTGenerationComplete }
+// EventType implements Payload.
+func (PERBufferRebuilt) EventType() event.Type { return event.PERBufferRebuilt }
 
-// MarshalJSON prints the fields that are set.
-func (p PBTGenerationCompletePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PBTGenerationCompletePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PBTGenerationComplete publishes PBT_GENERATION_COMPLETE.
-func (e *Emitter[R]) PBTGenerationComplete(ctx context.Context, p PBTGenerationCompletePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// PBTStartedPayload is the payload of PBT_STARTED, category other. The catalogue lists no field of it.
-type PBTStartedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.PBTStarted.
-func (*PBTStartedPayload) EventType() event.Type { return event.PBTStarted }
-
-// MarshalJSON prints the fields that are set.
-func (p PBTStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PBTStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PBTStarted publishes PBT_STARTED.
-func (e *Emitter[R]) PBTStarted(ctx context.Context, p PBTStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// PERBufferRebuiltPayload is the payload of PER_BUFFER_REBUILT, category other. The catalogue lists no field
+// PERPrioritiesUpdated is the payload of PER_PRIORITIES_UPDATED, category other. The catalogue lists no field
 // of it.
-type PERBufferRebuiltPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type PERPrioritiesUpdated struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.PERBufferRebuilt.
-func (*PERBufferRebuiltPayload) EventType() event.Type { return event.PERBufferRebuilt }
+// EventType implements Payload.
+func (PERPrioritiesUpdated) EventType() event.Type { return event.PERPrioritiesUpdated }
 
-// MarshalJSON prints the fields that are set.
-func (p PERBufferRebuiltPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PERBufferRebuiltPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PERBufferRebuilt publishes PER_BUFFER_REBUILT.
-func (e *Emitter[R]) PERBufferRebuilt(ctx context.Context, p PERBufferRebuiltPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// PERPrioritiesUpdatedPayload is the payload of PER_PRIORITIES_UPDATED, category other. The catalogue lists
-// no field of it.
-type PERPrioritiesUpdatedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.PERPrioritiesUpdated.
-func (*PERPrioritiesUpdatedPayload) EventType() event.Type { return event.PERPrioritiesUpdated }
-
-// MarshalJSON prints the fields that are set.
-func (p PERPrioritiesUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PERPrioritiesUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PERPrioritiesUpdated publishes PER_PRIORITIES_UPDATED.
-func (e *Emitter[R]) PERPrioritiesUpdated(ctx context.Context, p PERPrioritiesUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// PlateauDetectedPayload is the payload of PLATEAU_DETECTED, category other.
+// PlateauDetected is the payload of PLATEAU_DETECTED, category other.
 //
 // Documented emitters: app/coordination/selfplay_scheduler.py:3798.
-type PlateauDetectedPayload struct {
+type PlateauDetected struct {
 	ConfigKey      any      `json:"config_key,omitzero"`
 	CurrentElo     *float64 `json:"current_elo,omitzero"`
 	PlateauType    string   `json:"plateau_type,omitzero"`
@@ -1263,362 +599,172 @@ type PlateauDetectedPayload struct {
 	Source         string   `json:"source,omitzero"`
 	StallCount     *int64   `json:"stall_count,omitzero"`
 	Velocity       *float64 `json:"velocity,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra          Extra    `json:",omitzero"`
 }
 
-// EventType is event.PlateauDetected.
-func (*PlateauDetectedPayload) EventType() event.Type { return event.PlateauDetected }
+// EventType implements Payload.
+func (PlateauDetected) EventType() event.Type { return event.PlateauDetected }
 
-// MarshalJSON prints the fields that are set.
-func (p PlateauDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PlateauDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PlateauDetected publishes PLATEAU_DETECTED.
-func (e *Emitter[R]) PlateauDetected(ctx context.Context, p PlateauDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// PromotionCandidate is the payload of PROMOTION_CANDIDATE, category other.
+type PromotionCandidate struct {
+	ModelPath any   `json:"model_path,omitzero"`
+	WinRate   any   `json:"win_rate,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// PromotionCandidatePayload is the payload of PROMOTION_CANDIDATE, category other.
-type PromotionCandidatePayload struct {
-	ModelPath any `json:"model_path,omitzero"`
-	WinRate   any `json:"win_rate,omitzero"`
+// EventType implements Payload.
+func (PromotionCandidate) EventType() event.Type { return event.PromotionCandidate }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// PromotionRejected is the payload of PROMOTION_REJECTED, category other.
+type PromotionRejected struct {
+	Threshold any   `json:"threshold,omitzero"`
+	Actual    any   `json:"actual,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.PromotionCandidate.
-func (*PromotionCandidatePayload) EventType() event.Type { return event.PromotionCandidate }
+// EventType implements Payload.
+func (PromotionRejected) EventType() event.Type { return event.PromotionRejected }
 
-// MarshalJSON prints the fields that are set.
-func (p PromotionCandidatePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PromotionCandidatePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PromotionCandidate publishes PROMOTION_CANDIDATE.
-func (e *Emitter[R]) PromotionCandidate(ctx context.Context, p PromotionCandidatePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// PromotionRejectedPayload is the payload of PROMOTION_REJECTED, category other.
-type PromotionRejectedPayload struct {
-	Threshold any `json:"threshold,omitzero"`
-	Actual    any `json:"actual,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.PromotionRejected.
-func (*PromotionRejectedPayload) EventType() event.Type { return event.PromotionRejected }
-
-// MarshalJSON prints the fields that are set.
-func (p PromotionRejectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PromotionRejectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PromotionRejected publishes PROMOTION_REJECTED.
-func (e *Emitter[R]) PromotionRejected(ctx context.Context, p PromotionRejectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// PromotionRolledBackPayload is the payload of PROMOTION_ROLLED_BACK, category other. The catalogue lists no
-// field of it.
+// PromotionRolledBack is the payload of PROMOTION_ROLLED_BACK, category other. The catalogue lists no field
+// of it.
 //
 // Documented subscribers: training_coordinator.
-type PromotionRolledBackPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type PromotionRolledBack struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.PromotionRolledBack.
-func (*PromotionRolledBackPayload) EventType() event.Type { return event.PromotionRolledBack }
+// EventType implements Payload.
+func (PromotionRolledBack) EventType() event.Type { return event.PromotionRolledBack }
 
-// MarshalJSON prints the fields that are set.
-func (p PromotionRolledBackPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PromotionRolledBackPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PromotionRolledBack publishes PROMOTION_ROLLED_BACK.
-func (e *Emitter[R]) PromotionRolledBack(ctx context.Context, p PromotionRolledBackPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// PromotionStarted is the payload of PROMOTION_STARTED, category other.
+type PromotionStarted struct {
+	ModelPath any   `json:"model_path,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// PromotionStartedPayload is the payload of PROMOTION_STARTED, category other.
-type PromotionStartedPayload struct {
-	ModelPath any `json:"model_path,omitzero"`
+// EventType implements Payload.
+func (PromotionStarted) EventType() event.Type { return event.PromotionStarted }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// RegistryUpdated is the payload of REGISTRY_UPDATED, category other. The catalogue lists no field of it.
+type RegistryUpdated struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.PromotionStarted.
-func (*PromotionStartedPayload) EventType() event.Type { return event.PromotionStarted }
+// EventType implements Payload.
+func (RegistryUpdated) EventType() event.Type { return event.RegistryUpdated }
 
-// MarshalJSON prints the fields that are set.
-func (p PromotionStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PromotionStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PromotionStarted publishes PROMOTION_STARTED.
-func (e *Emitter[R]) PromotionStarted(ctx context.Context, p PromotionStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// RepairCompleted is the payload of REPAIR_COMPLETED, category other. The catalogue lists no field of it.
+type RepairCompleted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// RegistryUpdatedPayload is the payload of REGISTRY_UPDATED, category other. The catalogue lists no field of
+// EventType implements Payload.
+func (RepairCompleted) EventType() event.Type { return event.RepairCompleted }
+
+// S3BackupCompleted is the payload of S3_BACKUP_COMPLETED, category other. The catalogue lists no field of
 // it.
-type RegistryUpdatedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type S3BackupCompleted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.RegistryUpdated.
-func (*RegistryUpdatedPayload) EventType() event.Type { return event.RegistryUpdated }
+// EventType implements Payload.
+func (S3BackupCompleted) EventType() event.Type { return event.S3BackupCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p RegistryUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RegistryUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RegistryUpdated publishes REGISTRY_UPDATED.
-func (e *Emitter[R]) RegistryUpdated(ctx context.Context, p RegistryUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// RepairCompletedPayload is the payload of REPAIR_COMPLETED, category other. The catalogue lists no field of
+// SchedulerRegistered is the payload of SCHEDULER_REGISTERED, category other. The catalogue lists no field of
 // it.
-type RepairCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.RepairCompleted.
-func (*RepairCompletedPayload) EventType() event.Type { return event.RepairCompleted }
-
-// MarshalJSON prints the fields that are set.
-func (p RepairCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *RepairCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// RepairCompleted publishes REPAIR_COMPLETED.
-func (e *Emitter[R]) RepairCompleted(ctx context.Context, p RepairCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// S3BackupCompletedPayload is the payload of S3_BACKUP_COMPLETED, category other. The catalogue lists no
-// field of it.
-type S3BackupCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.S3BackupCompleted.
-func (*S3BackupCompletedPayload) EventType() event.Type { return event.S3BackupCompleted }
-
-// MarshalJSON prints the fields that are set.
-func (p S3BackupCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *S3BackupCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// S3BackupCompleted publishes S3_BACKUP_COMPLETED.
-func (e *Emitter[R]) S3BackupCompleted(ctx context.Context, p S3BackupCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SchedulerRegisteredPayload is the payload of SCHEDULER_REGISTERED, category other. The catalogue lists no
-// field of it.
 //
 // Documented subscribers: feedback_loop_controller.
-type SchedulerRegisteredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type SchedulerRegistered struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.SchedulerRegistered.
-func (*SchedulerRegisteredPayload) EventType() event.Type { return event.SchedulerRegistered }
+// EventType implements Payload.
+func (SchedulerRegistered) EventType() event.Type { return event.SchedulerRegistered }
 
-// MarshalJSON prints the fields that are set.
-func (p SchedulerRegisteredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SchedulerRegisteredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SchedulerRegistered publishes SCHEDULER_REGISTERED.
-func (e *Emitter[R]) SchedulerRegistered(ctx context.Context, p SchedulerRegisteredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// SocketLeakDetected is the payload of SOCKET_LEAK_DETECTED, category other. The catalogue lists no field of
+// it.
+type SocketLeakDetected struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// SocketLeakDetectedPayload is the payload of SOCKET_LEAK_DETECTED, category other. The catalogue lists no
-// field of it.
-type SocketLeakDetectedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (SocketLeakDetected) EventType() event.Type { return event.SocketLeakDetected }
 
-// EventType is event.SocketLeakDetected.
-func (*SocketLeakDetectedPayload) EventType() event.Type { return event.SocketLeakDetected }
-
-// MarshalJSON prints the fields that are set.
-func (p SocketLeakDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SocketLeakDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SocketLeakDetected publishes SOCKET_LEAK_DETECTED.
-func (e *Emitter[R]) SocketLeakDetected(ctx context.Context, p SocketLeakDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SplitBrainDetectedPayload is the payload of SPLIT_BRAIN_DETECTED, category other. Only the cluster emits
-// it, so it is for reading alone.
-type SplitBrainDetectedPayload struct {
+// SplitBrainDetected is the payload of SPLIT_BRAIN_DETECTED, category other. Only the cluster emits it.
+type SplitBrainDetected struct {
 	Term    *int64 `json:"term,omitzero"`
 	Leaders any    `json:"leaders,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra   Extra  `json:",omitzero"`
 }
 
-// EventType is event.SplitBrainDetected.
-func (*SplitBrainDetectedPayload) EventType() event.Type { return event.SplitBrainDetected }
+// EventType implements Payload.
+func (SplitBrainDetected) EventType() event.Type { return event.SplitBrainDetected }
 
-// MarshalJSON prints the fields that are set.
-func (p SplitBrainDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SplitBrainDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SplitBrainResolvedPayload is the payload of SPLIT_BRAIN_RESOLVED, category other. Only the cluster emits
-// it, so it is for reading alone.
-type SplitBrainResolvedPayload struct {
+// SplitBrainResolved is the payload of SPLIT_BRAIN_RESOLVED, category other. Only the cluster emits it.
+type SplitBrainResolved struct {
 	Term     *int64 `json:"term,omitzero"`
 	Leaders  any    `json:"leaders,omitzero"`
 	LeaderID string `json:"leader_id,omitzero"`
 	NewTerm  *int64 `json:"new_term,omitzero"`
 	LastedMS *int64 `json:"lasted_ms,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra    Extra  `json:",omitzero"`
 }
 
-// EventType is event.SplitBrainResolved.
-func (*SplitBrainResolvedPayload) EventType() event.Type { return event.SplitBrainResolved }
+// EventType implements Payload.
+func (SplitBrainResolved) EventType() event.Type { return event.SplitBrainResolved }
 
-// MarshalJSON prints the fields that are set.
-func (p SplitBrainResolvedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
+// SSHLivenessCheckStarted is the payload of SSH_LIVENESS_CHECK_STARTED, category other. The catalogue lists
+// no field of it.
+type SSHLivenessCheckStarted struct {
+	Extra Extra `json:",omitzero"`
+}
 
-// UnmarshalJSON reads what Decode does.
-func (p *SplitBrainResolvedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
+// EventType implements Payload.
+func (SSHLivenessCheckStarted) EventType() event.Type { return event.SSHLivenessCheckStarted }
 
-// SSHLivenessCheckStartedPayload is the payload of SSH_LIVENESS_CHECK_STARTED, category other. The catalogue
+// SSHLivenessCheckSucceeded is the payload of SSH_LIVENESS_CHECK_SUCCEEDED, category other. The catalogue
 // lists no field of it.
-type SSHLivenessCheckStartedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type SSHLivenessCheckSucceeded struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.SSHLivenessCheckStarted.
-func (*SSHLivenessCheckStartedPayload) EventType() event.Type { return event.SSHLivenessCheckStarted }
+// EventType implements Payload.
+func (SSHLivenessCheckSucceeded) EventType() event.Type { return event.SSHLivenessCheckSucceeded }
 
-// MarshalJSON prints the fields that are set.
-func (p SSHLivenessCheckStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SSHLivenessCheckStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SSHLivenessCheckStarted publishes SSH_LIVENESS_CHECK_STARTED.
-func (e *Emitter[R]) SSHLivenessCheckStarted(ctx context.Context, p SSHLivenessCheckStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// StatePersisted is the payload of STATE_PERSISTED, category other. The catalogue lists no field of it.
+type StatePersisted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// SSHLivenessCheckSucceededPayload is the payload of SSH_LIVENESS_CHECK_SUCCEEDED, category other. The
-// catalogue lists no field of it.
-type SSHLivenessCheckSucceededPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (StatePersisted) EventType() event.Type { return event.StatePersisted }
+
+// TaskAbandoned is the payload of TASK_ABANDONED, category other. The catalogue lists no field of it.
+type TaskAbandoned struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.SSHLivenessCheckSucceeded.
-func (*SSHLivenessCheckSucceededPayload) EventType() event.Type {
-	return event.SSHLivenessCheckSucceeded
-}
+// EventType implements Payload.
+func (TaskAbandoned) EventType() event.Type { return event.TaskAbandoned }
 
-// MarshalJSON prints the fields that are set.
-func (p SSHLivenessCheckSucceededPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SSHLivenessCheckSucceededPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SSHLivenessCheckSucceeded publishes SSH_LIVENESS_CHECK_SUCCEEDED.
-func (e *Emitter[R]) SSHLivenessCheckSucceeded(ctx context.Context, p SSHLivenessCheckSucceededPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// StatePersistedPayload is the payload of STATE_PERSISTED, category other. The catalogue lists no field of
-// it.
-type StatePersistedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.StatePersisted.
-func (*StatePersistedPayload) EventType() event.Type { return event.StatePersisted }
-
-// MarshalJSON prints the fields that are set.
-func (p StatePersistedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *StatePersistedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// StatePersisted publishes STATE_PERSISTED.
-func (e *Emitter[R]) StatePersisted(ctx context.Context, p StatePersistedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TaskAbandonedPayload is the payload of TASK_ABANDONED, category other. The catalogue lists no field of it.
-type TaskAbandonedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.TaskAbandoned.
-func (*TaskAbandonedPayload) EventType() event.Type { return event.TaskAbandoned }
-
-// MarshalJSON prints the fields that are set.
-func (p TaskAbandonedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TaskAbandonedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TaskAbandoned publishes TASK_ABANDONED.
-func (e *Emitter[R]) TaskAbandoned(ctx context.Context, p TaskAbandonedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TaskCancelledPayload is the payload of TASK_CANCELLED, category other. The catalogue lists no field of it.
+// TaskCancelled is the payload of TASK_CANCELLED, category other. The catalogue lists no field of it.
 //
 // Documented subscribers: global_task_coordinator, task_coordinator.
-type TaskCancelledPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type TaskCancelled struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.TaskCancelled.
-func (*TaskCancelledPayload) EventType() event.Type { return event.TaskCancelled }
+// EventType implements Payload.
+func (TaskCancelled) EventType() event.Type { return event.TaskCancelled }
 
-// MarshalJSON prints the fields that are set.
-func (p TaskCancelledPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TaskCancelledPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TaskCancelled publishes TASK_CANCELLED.
-func (e *Emitter[R]) TaskCancelled(ctx context.Context, p TaskCancelledPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TaskCompletedPayload is the payload of TASK_COMPLETED, category other.
+// TaskCompleted is the payload of TASK_COMPLETED, category other.
 //
 // Documented emitters: scripts/p2p_orchestrator.py:14491.
 //
 // Documented subscribers: global_task_coordinator, task_coordinator.
 //
 // Former names: TASK_COMPLETE.
-type TaskCompletedPayload struct {
+type TaskCompleted struct {
 	BoardType       any    `json:"board_type,omitzero"`
 	ConfigKey       any    `json:"config_key,omitzero"`
 	DurationSeconds any    `json:"duration_seconds,omitzero"`
@@ -1626,400 +772,210 @@ type TaskCompletedPayload struct {
 	NumPlayers      *int64 `json:"num_players,omitzero"`
 	TaskID          any    `json:"task_id,omitzero"`
 	TaskType        any    `json:"task_type,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra           Extra  `json:",omitzero"`
 }
 
-// EventType is event.TaskCompleted.
-func (*TaskCompletedPayload) EventType() event.Type { return event.TaskCompleted }
+// EventType implements Payload.
+func (TaskCompleted) EventType() event.Type { return event.TaskCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p TaskCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TaskCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TaskCompleted publishes TASK_COMPLETED.
-func (e *Emitter[R]) TaskCompleted(ctx context.Context, p TaskCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TaskHeartbeatPayload is the payload of TASK_HEARTBEAT, category other. The catalogue lists no field of it.
+// TaskHeartbeat is the payload of TASK_HEARTBEAT, category other. The catalogue lists no field of it.
 //
 // Documented subscribers: global_task_coordinator, task_coordinator.
-type TaskHeartbeatPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type TaskHeartbeat struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.TaskHeartbeat.
-func (*TaskHeartbeatPayload) EventType() event.Type { return event.TaskHeartbeat }
+// EventType implements Payload.
+func (TaskHeartbeat) EventType() event.Type { return event.TaskHeartbeat }
 
-// MarshalJSON prints the fields that are set.
-func (p TaskHeartbeatPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TaskHeartbeatPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TaskHeartbeat publishes TASK_HEARTBEAT.
-func (e *Emitter[R]) TaskHeartbeat(ctx context.Context, p TaskHeartbeatPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TaskOrphanedPayload is the payload of TASK_ORPHANED, category other. The catalogue lists no field of it.
+// TaskOrphaned is the payload of TASK_ORPHANED, category other. The catalogue lists no field of it.
 //
 // Documented subscribers: task_coordinator.
-type TaskOrphanedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type TaskOrphaned struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.TaskOrphaned.
-func (*TaskOrphanedPayload) EventType() event.Type { return event.TaskOrphaned }
+// EventType implements Payload.
+func (TaskOrphaned) EventType() event.Type { return event.TaskOrphaned }
 
-// MarshalJSON prints the fields that are set.
-func (p TaskOrphanedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TaskOrphanedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TaskOrphaned publishes TASK_ORPHANED.
-func (e *Emitter[R]) TaskOrphaned(ctx context.Context, p TaskOrphanedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TaskSpawnedPayload is the payload of TASK_SPAWNED, category other. The catalogue lists no field of it.
+// TaskSpawned is the payload of TASK_SPAWNED, category other. The catalogue lists no field of it.
 //
 // Documented subscribers: global_task_coordinator, task_coordinator.
-type TaskSpawnedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type TaskSpawned struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.TaskSpawned.
-func (*TaskSpawnedPayload) EventType() event.Type { return event.TaskSpawned }
+// EventType implements Payload.
+func (TaskSpawned) EventType() event.Type { return event.TaskSpawned }
 
-// MarshalJSON prints the fields that are set.
-func (p TaskSpawnedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TaskSpawnedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TaskSpawned publishes TASK_SPAWNED.
-func (e *Emitter[R]) TaskSpawned(ctx context.Context, p TaskSpawnedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TierPromotionPayload is the payload of TIER_PROMOTION, category other. The catalogue lists no field of it.
+// TierPromotion is the payload of TIER_PROMOTION, category other. The catalogue lists no field of it.
 //
 // Documented subscribers: curriculum_integration.
-type TierPromotionPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type TierPromotion struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.TierPromotion.
-func (*TierPromotionPayload) EventType() event.Type { return event.TierPromotion }
+// EventType implements Payload.
+func (TierPromotion) EventType() event.Type { return event.TierPromotion }
 
-// MarshalJSON prints the fields that are set.
-func (p TierPromotionPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TierPromotionPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TierPromotion publishes TIER_PROMOTION.
-func (e *Emitter[R]) TierPromotion(ctx context.Context, p TierPromotionPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// VoterDemotedPayload is the payload of VOTER_DEMOTED, category other. Only the cluster emits it, so it is
-// for reading alone.
+// VoterDemoted is the payload of VOTER_DEMOTED, category other. Only the cluster emits it.
 //
 // Documented emitters: scripts/p2p/voter_health_monitor.py:432.
-type VoterDemotedPayload struct {
+type VoterDemoted struct {
 	ActiveVoters *int64 `json:"active_voters,omitzero"`
 	Reason       string `json:"reason,omitzero"`
 	VoterID      string `json:"voter_id,omitzero"`
 	Voters       *int64 `json:"voters,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra        Extra  `json:",omitzero"`
 }
 
-// EventType is event.VoterDemoted.
-func (*VoterDemotedPayload) EventType() event.Type { return event.VoterDemoted }
+// EventType implements Payload.
+func (VoterDemoted) EventType() event.Type { return event.VoterDemoted }
 
-// MarshalJSON prints the fields that are set.
-func (p VoterDemotedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *VoterDemotedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// VoterOfflinePayload is the payload of VOTER_OFFLINE, category other. Only the cluster emits it, so it is
-// for reading alone.
+// VoterOffline is the payload of VOTER_OFFLINE, category other. Only the cluster emits it.
 //
 // Documented emitters: app/coordination/p2p_recovery_daemon.py:393,
 // app/coordination/voter_health_daemon.py:530.
-type VoterOfflinePayload struct {
+type VoterOffline struct {
 	VoterID       string `json:"voter_id,omitzero"`
 	Reason        string `json:"reason,omitzero"`
 	LastContactMS *int64 `json:"last_contact_ms,omitzero"`
 	ActiveVoters  *int64 `json:"active_voters,omitzero"`
 	Voters        *int64 `json:"voters,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra         Extra  `json:",omitzero"`
 }
 
-// EventType is event.VoterOffline.
-func (*VoterOfflinePayload) EventType() event.Type { return event.VoterOffline }
+// EventType implements Payload.
+func (VoterOffline) EventType() event.Type { return event.VoterOffline }
 
-// MarshalJSON prints the fields that are set.
-func (p VoterOfflinePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *VoterOfflinePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// VoterOnlinePayload is the payload of VOTER_ONLINE, category other. Only the cluster emits it, so it is for
-// reading alone.
+// VoterOnline is the payload of VOTER_ONLINE, category other. Only the cluster emits it.
 //
 // Documented emitters: app/coordination/p2p_recovery_daemon.py:404,
 // app/coordination/voter_health_daemon.py:547.
-type VoterOnlinePayload struct {
+type VoterOnline struct {
 	VoterID       string `json:"voter_id,omitzero"`
 	LastContactMS *int64 `json:"last_contact_ms,omitzero"`
 	ActiveVoters  *int64 `json:"active_voters,omitzero"`
 	Voters        *int64 `json:"voters,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra         Extra  `json:",omitzero"`
 }
 
-// EventType is event.VoterOnline.
-func (*VoterOnlinePayload) EventType() event.Type { return event.VoterOnline }
+// EventType implements Payload.
+func (VoterOnline) EventType() event.Type { return event.VoterOnline }
 
-// MarshalJSON prints the fields that are set.
-func (p VoterOnlinePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *VoterOnlinePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// VoterPromotedPayload is the payload of VOTER_PROMOTED, category other. Only the cluster emits it, so it is
-// for reading alone.
+// VoterPromoted is the payload of VOTER_PROMOTED, category other. Only the cluster emits it.
 //
 // Documented emitters: scripts/p2p/voter_health_monitor.py:488.
-type VoterPromotedPayload struct {
+type VoterPromoted struct {
 	ActiveVoters *int64 `json:"active_voters,omitzero"`
 	VoterID      string `json:"voter_id,omitzero"`
 	Voters       *int64 `json:"voters,omitzero"`
 	Reason       string `json:"reason,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra        Extra  `json:",omitzero"`
 }
 
-// EventType is event.VoterPromoted.
-func (*VoterPromotedPayload) EventType() event.Type { return event.VoterPromoted }
+// EventType implements Payload.
+func (VoterPromoted) EventType() event.Type { return event.VoterPromoted }
 
-// MarshalJSON prints the fields that are set.
-func (p VoterPromotedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *VoterPromotedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WeightUpdatedPayload is the payload of WEIGHT_UPDATED, category other.
-type WeightUpdatedPayload struct {
-	Config any `json:"config,omitzero"`
-	Old    any `json:"old,omitzero"`
-	New    any `json:"new,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// WeightUpdated is the payload of WEIGHT_UPDATED, category other.
+type WeightUpdated struct {
+	Config any   `json:"config,omitzero"`
+	Old    any   `json:"old,omitzero"`
+	New    any   `json:"new,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EventType is event.WeightUpdated.
-func (*WeightUpdatedPayload) EventType() event.Type { return event.WeightUpdated }
+// EventType implements Payload.
+func (WeightUpdated) EventType() event.Type { return event.WeightUpdated }
 
-// MarshalJSON prints the fields that are set.
-func (p WeightUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *WeightUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WeightUpdated publishes WEIGHT_UPDATED.
-func (e *Emitter[R]) WeightUpdated(ctx context.Context, p WeightUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// WorkCancelled is the payload of WORK_CANCELLED, category other. The catalogue lists no field of it.
+type WorkCancelled struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// WorkCancelledPayload is the payload of WORK_CANCELLED, category other. The catalogue lists no field of it.
-type WorkCancelledPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (WorkCancelled) EventType() event.Type { return event.WorkCancelled }
 
-// EventType is event.WorkCancelled.
-func (*WorkCancelledPayload) EventType() event.Type { return event.WorkCancelled }
-
-// MarshalJSON prints the fields that are set.
-func (p WorkCancelledPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *WorkCancelledPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WorkCancelled publishes WORK_CANCELLED.
-func (e *Emitter[R]) WorkCancelled(ctx context.Context, p WorkCancelledPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// WorkClaimedPayload is the payload of WORK_CLAIMED, category other.
+// WorkClaimed is the payload of WORK_CLAIMED, category other.
 //
 // Documented subscribers: work_queue_monitor_daemon.
-type WorkClaimedPayload struct {
-	WorkID any `json:"work_id,omitzero"`
-	NodeID any `json:"node_id,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type WorkClaimed struct {
+	WorkID any   `json:"work_id,omitzero"`
+	NodeID any   `json:"node_id,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EventType is event.WorkClaimed.
-func (*WorkClaimedPayload) EventType() event.Type { return event.WorkClaimed }
+// EventType implements Payload.
+func (WorkClaimed) EventType() event.Type { return event.WorkClaimed }
 
-// MarshalJSON prints the fields that are set.
-func (p WorkClaimedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *WorkClaimedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WorkClaimed publishes WORK_CLAIMED.
-func (e *Emitter[R]) WorkClaimed(ctx context.Context, p WorkClaimedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// WorkCompletedPayload is the payload of WORK_COMPLETED, category other.
+// WorkCompleted is the payload of WORK_COMPLETED, category other.
 //
 // Documented subscribers: work_queue_monitor_daemon.
-type WorkCompletedPayload struct {
-	WorkID any `json:"work_id,omitzero"`
-	Result any `json:"result,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type WorkCompleted struct {
+	WorkID any   `json:"work_id,omitzero"`
+	Result any   `json:"result,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EventType is event.WorkCompleted.
-func (*WorkCompletedPayload) EventType() event.Type { return event.WorkCompleted }
+// EventType implements Payload.
+func (WorkCompleted) EventType() event.Type { return event.WorkCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p WorkCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *WorkCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WorkCompleted publishes WORK_COMPLETED.
-func (e *Emitter[R]) WorkCompleted(ctx context.Context, p WorkCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// WorkQueuedPayload is the payload of WORK_QUEUED, category other.
+// WorkQueued is the payload of WORK_QUEUED, category other.
 //
 // Documented subscribers: data_pipeline_orchestrator.
-type WorkQueuedPayload struct {
-	WorkID any `json:"work_id,omitzero"`
-	Type   any `json:"type,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type WorkQueued struct {
+	WorkID any   `json:"work_id,omitzero"`
+	Type   any   `json:"type,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EventType is event.WorkQueued.
-func (*WorkQueuedPayload) EventType() event.Type { return event.WorkQueued }
+// EventType implements Payload.
+func (WorkQueued) EventType() event.Type { return event.WorkQueued }
 
-// MarshalJSON prints the fields that are set.
-func (p WorkQueuedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *WorkQueuedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WorkQueued publishes WORK_QUEUED.
-func (e *Emitter[R]) WorkQueued(ctx context.Context, p WorkQueuedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// WorkRetry is the payload of WORK_RETRY, category other. The catalogue lists no field of it.
+type WorkRetry struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// WorkRetryPayload is the payload of WORK_RETRY, category other. The catalogue lists no field of it.
-type WorkRetryPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (WorkRetry) EventType() event.Type { return event.WorkRetry }
 
-// EventType is event.WorkRetry.
-func (*WorkRetryPayload) EventType() event.Type { return event.WorkRetry }
-
-// MarshalJSON prints the fields that are set.
-func (p WorkRetryPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *WorkRetryPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WorkRetry publishes WORK_RETRY.
-func (e *Emitter[R]) WorkRetry(ctx context.Context, p WorkRetryPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// WorkStartedPayload is the payload of WORK_STARTED, category other. The catalogue lists no field of it.
+// WorkStarted is the payload of WORK_STARTED, category other. The catalogue lists no field of it.
 //
 // Documented subscribers: work_queue_monitor_daemon.
-type WorkStartedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type WorkStarted struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.WorkStarted.
-func (*WorkStartedPayload) EventType() event.Type { return event.WorkStarted }
+// EventType implements Payload.
+func (WorkStarted) EventType() event.Type { return event.WorkStarted }
 
-// MarshalJSON prints the fields that are set.
-func (p WorkStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *WorkStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WorkStarted publishes WORK_STARTED.
-func (e *Emitter[R]) WorkStarted(ctx context.Context, p WorkStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// WorkTimeout is the payload of WORK_TIMEOUT, category other.
+type WorkTimeout struct {
+	WorkID  any   `json:"work_id,omitzero"`
+	Elapsed any   `json:"elapsed,omitzero"`
+	Extra   Extra `json:",omitzero"`
 }
 
-// WorkTimeoutPayload is the payload of WORK_TIMEOUT, category other.
-type WorkTimeoutPayload struct {
-	WorkID  any `json:"work_id,omitzero"`
-	Elapsed any `json:"elapsed,omitzero"`
+// EventType implements Payload.
+func (WorkTimeout) EventType() event.Type { return event.WorkTimeout }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.WorkTimeout.
-func (*WorkTimeoutPayload) EventType() event.Type { return event.WorkTimeout }
-
-// MarshalJSON prints the fields that are set.
-func (p WorkTimeoutPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *WorkTimeoutPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// WorkTimeout publishes WORK_TIMEOUT.
-func (e *Emitter[R]) WorkTimeout(ctx context.Context, p WorkTimeoutPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CursorRecoveredPayload is the payload of CURSOR_RECOVERED, category other. Only the cluster emits it, so it
-// is for reading alone.
-type CursorRecoveredPayload struct {
+// CursorRecovered is the payload of CURSOR_RECOVERED, category other. Only the cluster emits it.
+type CursorRecovered struct {
 	Cursor     string `json:"cursor,omitzero"`
 	Group      *bool  `json:"group,omitzero"`
 	Committed  *int64 `json:"committed,omitzero"`
 	LagEvents  *int64 `json:"lag_events,omitzero"`
 	LagSeconds *int64 `json:"lag_seconds,omitzero"`
 	StalledMS  *int64 `json:"stalled_ms,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra      Extra  `json:",omitzero"`
 }
 
-// EventType is event.CursorRecovered.
-func (*CursorRecoveredPayload) EventType() event.Type { return event.CursorRecovered }
+// EventType implements Payload.
+func (CursorRecovered) EventType() event.Type { return event.CursorRecovered }
 
-// MarshalJSON prints the fields that are set.
-func (p CursorRecoveredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CursorRecoveredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CursorStalledPayload is the payload of CURSOR_STALLED, category other. Only the cluster emits it, so it is
-// for reading alone.
-type CursorStalledPayload struct {
+// CursorStalled is the payload of CURSOR_STALLED, category other. Only the cluster emits it.
+type CursorStalled struct {
 	Cursor      string    `json:"cursor,omitzero"`
 	Group       *bool     `json:"group,omitzero"`
 	Committed   *int64    `json:"committed,omitzero"`
@@ -2027,15 +983,8 @@ type CursorStalledPayload struct {
 	LagSeconds  *int64    `json:"lag_seconds,omitzero"`
 	MovedAt     Timestamp `json:"moved_at,omitzero"`
 	StallAfterS *int64    `json:"stall_after_s,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra       Extra     `json:",omitzero"`
 }
 
-// EventType is event.CursorStalled.
-func (*CursorStalledPayload) EventType() event.Type { return event.CursorStalled }
-
-// MarshalJSON prints the fields that are set.
-func (p CursorStalledPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CursorStalledPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
+// EventType implements Payload.
+func (CursorStalled) EventType() event.Type { return event.CursorStalled }

@@ -2,449 +2,233 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// ClusterCapacityChangedPayload is the payload of CLUSTER_CAPACITY_CHANGED, category p2p.
+// ClusterCapacityChanged is the payload of CLUSTER_CAPACITY_CHANGED, category p2p.
 //
 // Documented subscribers: resource_coordinator, training_coordinator.
-type ClusterCapacityChangedPayload struct {
-	Old    any `json:"old,omitzero"`
-	New    any `json:"new,omitzero"`
-	Reason any `json:"reason,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ClusterCapacityChanged struct {
+	Old    any   `json:"old,omitzero"`
+	New    any   `json:"new,omitzero"`
+	Reason any   `json:"reason,omitzero"`
+	Extra  Extra `json:",omitzero"`
 }
 
-// EventType is event.ClusterCapacityChanged.
-func (*ClusterCapacityChangedPayload) EventType() event.Type { return event.ClusterCapacityChanged }
+// EventType implements Payload.
+func (ClusterCapacityChanged) EventType() event.Type { return event.ClusterCapacityChanged }
 
-// MarshalJSON prints the fields that are set.
-func (p ClusterCapacityChangedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ClusterCapacityChangedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ClusterCapacityChanged publishes CLUSTER_CAPACITY_CHANGED.
-func (e *Emitter[R]) ClusterCapacityChanged(ctx context.Context, p ClusterCapacityChangedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ClusterStallDetectedPayload is the payload of CLUSTER_STALL_DETECTED, category p2p.
+// ClusterStallDetected is the payload of CLUSTER_STALL_DETECTED, category p2p.
 //
 // Documented emitters: app/coordination/cluster_status_monitor.py:1044.
-type ClusterStallDetectedPayload struct {
+type ClusterStallDetected struct {
 	StallThreshold any       `json:"stall_threshold,omitzero"`
 	StalledNodes   any       `json:"stalled_nodes,omitzero"`
 	Timestamp      Timestamp `json:"timestamp,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra          Extra     `json:",omitzero"`
 }
 
-// EventType is event.ClusterStallDetected.
-func (*ClusterStallDetectedPayload) EventType() event.Type { return event.ClusterStallDetected }
+// EventType implements Payload.
+func (ClusterStallDetected) EventType() event.Type { return event.ClusterStallDetected }
 
-// MarshalJSON prints the fields that are set.
-func (p ClusterStallDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ClusterStallDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ClusterStallDetected publishes CLUSTER_STALL_DETECTED.
-func (e *Emitter[R]) ClusterStallDetected(ctx context.Context, p ClusterStallDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ClusterStatusChangedPayload is the payload of CLUSTER_STATUS_CHANGED, category p2p.
+// ClusterStatusChanged is the payload of CLUSTER_STATUS_CHANGED, category p2p.
 //
 // Documented emitters: app/monitoring/unified_cluster_monitor.py:810.
 //
 // Documented subscribers: multi_provider.
-type ClusterStatusChangedPayload struct {
-	Alerts       any `json:"alerts,omitzero"`
-	Healthy      any `json:"healthy,omitzero"`
-	HealthyNodes any `json:"healthy_nodes,omitzero"`
-	NodeCount    any `json:"node_count,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ClusterStatusChanged struct {
+	Alerts       any   `json:"alerts,omitzero"`
+	Healthy      any   `json:"healthy,omitzero"`
+	HealthyNodes any   `json:"healthy_nodes,omitzero"`
+	NodeCount    any   `json:"node_count,omitzero"`
+	Extra        Extra `json:",omitzero"`
 }
 
-// EventType is event.ClusterStatusChanged.
-func (*ClusterStatusChangedPayload) EventType() event.Type { return event.ClusterStatusChanged }
+// EventType implements Payload.
+func (ClusterStatusChanged) EventType() event.Type { return event.ClusterStatusChanged }
 
-// MarshalJSON prints the fields that are set.
-func (p ClusterStatusChangedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ClusterStatusChangedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ClusterStatusChanged publishes CLUSTER_STATUS_CHANGED.
-func (e *Emitter[R]) ClusterStatusChanged(ctx context.Context, p ClusterStatusChangedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ClusterUnderutilizedPayload is the payload of CLUSTER_UNDERUTILIZED, category p2p. The catalogue lists no
-// field of it.
+// ClusterUnderutilized is the payload of CLUSTER_UNDERUTILIZED, category p2p. The catalogue lists no field of
+// it.
 //
 // Documented emitters: app/coordination/cluster_utilization_watchdog.py:337.
-type ClusterUnderutilizedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type ClusterUnderutilized struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.ClusterUnderutilized.
-func (*ClusterUnderutilizedPayload) EventType() event.Type { return event.ClusterUnderutilized }
+// EventType implements Payload.
+func (ClusterUnderutilized) EventType() event.Type { return event.ClusterUnderutilized }
 
-// MarshalJSON prints the fields that are set.
-func (p ClusterUnderutilizedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ClusterUnderutilizedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ClusterUnderutilized publishes CLUSTER_UNDERUTILIZED.
-func (e *Emitter[R]) ClusterUnderutilized(ctx context.Context, p ClusterUnderutilizedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// LeaderElectedPayload is the payload of LEADER_ELECTED, category p2p. Only the cluster emits it, so it is
-// for reading alone.
-type LeaderElectedPayload struct {
+// LeaderElected is the payload of LEADER_ELECTED, category p2p. Only the cluster emits it.
+type LeaderElected struct {
 	LeaderID       string `json:"leader_id,omitzero"`
 	Term           *int64 `json:"term,omitzero"`
 	PreviousLeader string `json:"previous_leader,omitzero"`
 	LeaderlessMS   *int64 `json:"leaderless_ms,omitzero"`
 	Cause          string `json:"cause,omitzero"`
 	SkippedTerms   any    `json:"skipped_terms,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra          Extra  `json:",omitzero"`
 }
 
-// EventType is event.LeaderElected.
-func (*LeaderElectedPayload) EventType() event.Type { return event.LeaderElected }
+// EventType implements Payload.
+func (LeaderElected) EventType() event.Type { return event.LeaderElected }
 
-// MarshalJSON prints the fields that are set.
-func (p LeaderElectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *LeaderElectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// LeaderHeartbeatMissingPayload is the payload of LEADER_HEARTBEAT_MISSING, category p2p. Only the cluster
-// emits it, so it is for reading alone.
-type LeaderHeartbeatMissingPayload struct {
+// LeaderHeartbeatMissing is the payload of LEADER_HEARTBEAT_MISSING, category p2p. Only the cluster emits it.
+type LeaderHeartbeatMissing struct {
 	LeaderID  string `json:"leader_id,omitzero"`
 	Term      *int64 `json:"term,omitzero"`
 	MissingMS *int64 `json:"missing_ms,omitzero"`
 	SeenBy    string `json:"seen_by,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra     Extra  `json:",omitzero"`
 }
 
-// EventType is event.LeaderHeartbeatMissing.
-func (*LeaderHeartbeatMissingPayload) EventType() event.Type { return event.LeaderHeartbeatMissing }
+// EventType implements Payload.
+func (LeaderHeartbeatMissing) EventType() event.Type { return event.LeaderHeartbeatMissing }
 
-// MarshalJSON prints the fields that are set.
-func (p LeaderHeartbeatMissingPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *LeaderHeartbeatMissingPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// LeaderLeaseExpiredPayload is the payload of LEADER_LEASE_EXPIRED, category p2p. Only the cluster emits it,
-// so it is for reading alone.
-type LeaderLeaseExpiredPayload struct {
+// LeaderLeaseExpired is the payload of LEADER_LEASE_EXPIRED, category p2p. Only the cluster emits it.
+type LeaderLeaseExpired struct {
 	LeaderID        string    `json:"leader_id,omitzero"`
 	Term            *int64    `json:"term,omitzero"`
 	ExpiredAt       Timestamp `json:"expired_at,omitzero"`
 	QuorumContactMS *int64    `json:"quorum_contact_ms,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra           Extra     `json:",omitzero"`
 }
 
-// EventType is event.LeaderLeaseExpired.
-func (*LeaderLeaseExpiredPayload) EventType() event.Type { return event.LeaderLeaseExpired }
+// EventType implements Payload.
+func (LeaderLeaseExpired) EventType() event.Type { return event.LeaderLeaseExpired }
 
-// MarshalJSON prints the fields that are set.
-func (p LeaderLeaseExpiredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *LeaderLeaseExpiredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// LeaderLostPayload is the payload of LEADER_LOST, category p2p. Only the cluster emits it, so it is for
-// reading alone.
-type LeaderLostPayload struct {
+// LeaderLost is the payload of LEADER_LOST, category p2p. Only the cluster emits it.
+type LeaderLost struct {
 	OldLeader string `json:"old_leader,omitzero"`
 	Term      *int64 `json:"term,omitzero"`
 	Cause     string `json:"cause,omitzero"`
 	LedMS     *int64 `json:"led_ms,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra     Extra  `json:",omitzero"`
 }
 
-// EventType is event.LeaderLost.
-func (*LeaderLostPayload) EventType() event.Type { return event.LeaderLost }
+// EventType implements Payload.
+func (LeaderLost) EventType() event.Type { return event.LeaderLost }
 
-// MarshalJSON prints the fields that are set.
-func (p LeaderLostPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *LeaderLostPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// LeaderStepdownPayload is the payload of LEADER_STEPDOWN, category p2p. Only the cluster emits it, so it is
-// for reading alone.
+// LeaderStepdown is the payload of LEADER_STEPDOWN, category p2p. Only the cluster emits it.
 //
 // Documented subscribers: leadership_coordinator.
-type LeaderStepdownPayload struct {
+type LeaderStepdown struct {
 	LeaderID string `json:"leader_id,omitzero"`
 	Term     *int64 `json:"term,omitzero"`
 	Target   string `json:"target,omitzero"`
 	Cause    string `json:"cause,omitzero"`
 	LedMS    *int64 `json:"led_ms,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra    Extra  `json:",omitzero"`
 }
 
-// EventType is event.LeaderStepdown.
-func (*LeaderStepdownPayload) EventType() event.Type { return event.LeaderStepdown }
+// EventType implements Payload.
+func (LeaderStepdown) EventType() event.Type { return event.LeaderStepdown }
 
-// MarshalJSON prints the fields that are set.
-func (p LeaderStepdownPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *LeaderStepdownPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NodeActivatedPayload is the payload of NODE_ACTIVATED, category p2p. The catalogue lists no field of it.
-type NodeActivatedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// NodeActivated is the payload of NODE_ACTIVATED, category p2p. The catalogue lists no field of it.
+type NodeActivated struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.NodeActivated.
-func (*NodeActivatedPayload) EventType() event.Type { return event.NodeActivated }
+// EventType implements Payload.
+func (NodeActivated) EventType() event.Type { return event.NodeActivated }
 
-// MarshalJSON prints the fields that are set.
-func (p NodeActivatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NodeActivatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NodeActivated publishes NODE_ACTIVATED.
-func (e *Emitter[R]) NodeActivated(ctx context.Context, p NodeActivatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NodeCapacityUpdatedPayload is the payload of NODE_CAPACITY_UPDATED, category p2p. The catalogue lists no
-// field of it.
+// NodeCapacityUpdated is the payload of NODE_CAPACITY_UPDATED, category p2p. The catalogue lists no field of
+// it.
 //
 // Documented subscribers: resource_coordinator.
-type NodeCapacityUpdatedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type NodeCapacityUpdated struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.NodeCapacityUpdated.
-func (*NodeCapacityUpdatedPayload) EventType() event.Type { return event.NodeCapacityUpdated }
+// EventType implements Payload.
+func (NodeCapacityUpdated) EventType() event.Type { return event.NodeCapacityUpdated }
 
-// MarshalJSON prints the fields that are set.
-func (p NodeCapacityUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NodeCapacityUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NodeCapacityUpdated publishes NODE_CAPACITY_UPDATED.
-func (e *Emitter[R]) NodeCapacityUpdated(ctx context.Context, p NodeCapacityUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// NodeIncompatibleWithWorkload is the payload of NODE_INCOMPATIBLE_WITH_WORKLOAD, category p2p. The catalogue
+// lists no field of it.
+type NodeIncompatibleWithWorkload struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// NodeIncompatibleWithWorkloadPayload is the payload of NODE_INCOMPATIBLE_WITH_WORKLOAD, category p2p. The
-// catalogue lists no field of it.
-type NodeIncompatibleWithWorkloadPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (NodeIncompatibleWithWorkload) EventType() event.Type { return event.NodeIncompatibleWithWorkload }
+
+// NodeOverloaded is the payload of NODE_OVERLOADED, category p2p.
+type NodeOverloaded struct {
+	HostID  any   `json:"host_id,omitzero"`
+	Metrics any   `json:"metrics,omitzero"`
+	Extra   Extra `json:",omitzero"`
 }
 
-// EventType is event.NodeIncompatibleWithWorkload.
-func (*NodeIncompatibleWithWorkloadPayload) EventType() event.Type {
-	return event.NodeIncompatibleWithWorkload
+// EventType implements Payload.
+func (NodeOverloaded) EventType() event.Type { return event.NodeOverloaded }
+
+// NodeProvisioned is the payload of NODE_PROVISIONED, category p2p. The catalogue lists no field of it.
+type NodeProvisioned struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// MarshalJSON prints the fields that are set.
-func (p NodeIncompatibleWithWorkloadPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
+// EventType implements Payload.
+func (NodeProvisioned) EventType() event.Type { return event.NodeProvisioned }
 
-// UnmarshalJSON reads what Decode does.
-func (p *NodeIncompatibleWithWorkloadPayload) UnmarshalJSON(data []byte) error {
-	return decode(data, p)
+// NodeRetired is the payload of NODE_RETIRED, category p2p. The catalogue lists no field of it.
+type NodeRetired struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// NodeIncompatibleWithWorkload publishes NODE_INCOMPATIBLE_WITH_WORKLOAD.
-func (e *Emitter[R]) NodeIncompatibleWithWorkload(ctx context.Context, p NodeIncompatibleWithWorkloadPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// EventType implements Payload.
+func (NodeRetired) EventType() event.Type { return event.NodeRetired }
+
+// NodeSuspect is the payload of NODE_SUSPECT, category p2p. The catalogue lists no field of it.
+type NodeSuspect struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// NodeOverloadedPayload is the payload of NODE_OVERLOADED, category p2p.
-type NodeOverloadedPayload struct {
-	HostID  any `json:"host_id,omitzero"`
-	Metrics any `json:"metrics,omitzero"`
+// EventType implements Payload.
+func (NodeSuspect) EventType() event.Type { return event.NodeSuspect }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// NodeTerminated is the payload of NODE_TERMINATED, category p2p. The catalogue lists no field of it.
+type NodeTerminated struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.NodeOverloaded.
-func (*NodeOverloadedPayload) EventType() event.Type { return event.NodeOverloaded }
+// EventType implements Payload.
+func (NodeTerminated) EventType() event.Type { return event.NodeTerminated }
 
-// MarshalJSON prints the fields that are set.
-func (p NodeOverloadedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NodeOverloadedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NodeOverloaded publishes NODE_OVERLOADED.
-func (e *Emitter[R]) NodeOverloaded(ctx context.Context, p NodeOverloadedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// P2PNodesDead is the payload of P2P_NODES_DEAD, category p2p. The catalogue lists no field of it.
+type P2PNodesDead struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// NodeProvisionedPayload is the payload of NODE_PROVISIONED, category p2p. The catalogue lists no field of
-// it.
-type NodeProvisionedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (P2PNodesDead) EventType() event.Type { return event.P2PNodesDead }
 
-// EventType is event.NodeProvisioned.
-func (*NodeProvisionedPayload) EventType() event.Type { return event.NodeProvisioned }
-
-// MarshalJSON prints the fields that are set.
-func (p NodeProvisionedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NodeProvisionedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NodeProvisioned publishes NODE_PROVISIONED.
-func (e *Emitter[R]) NodeProvisioned(ctx context.Context, p NodeProvisionedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NodeRetiredPayload is the payload of NODE_RETIRED, category p2p. The catalogue lists no field of it.
-type NodeRetiredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.NodeRetired.
-func (*NodeRetiredPayload) EventType() event.Type { return event.NodeRetired }
-
-// MarshalJSON prints the fields that are set.
-func (p NodeRetiredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NodeRetiredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NodeRetired publishes NODE_RETIRED.
-func (e *Emitter[R]) NodeRetired(ctx context.Context, p NodeRetiredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NodeSuspectPayload is the payload of NODE_SUSPECT, category p2p. The catalogue lists no field of it.
-type NodeSuspectPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.NodeSuspect.
-func (*NodeSuspectPayload) EventType() event.Type { return event.NodeSuspect }
-
-// MarshalJSON prints the fields that are set.
-func (p NodeSuspectPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NodeSuspectPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NodeSuspect publishes NODE_SUSPECT.
-func (e *Emitter[R]) NodeSuspect(ctx context.Context, p NodeSuspectPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NodeTerminatedPayload is the payload of NODE_TERMINATED, category p2p. The catalogue lists no field of it.
-type NodeTerminatedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.NodeTerminated.
-func (*NodeTerminatedPayload) EventType() event.Type { return event.NodeTerminated }
-
-// MarshalJSON prints the fields that are set.
-func (p NodeTerminatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NodeTerminatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NodeTerminated publishes NODE_TERMINATED.
-func (e *Emitter[R]) NodeTerminated(ctx context.Context, p NodeTerminatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// P2PNodesDeadPayload is the payload of P2P_NODES_DEAD, category p2p. The catalogue lists no field of it.
-type P2PNodesDeadPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.P2PNodesDead.
-func (*P2PNodesDeadPayload) EventType() event.Type { return event.P2PNodesDead }
-
-// MarshalJSON prints the fields that are set.
-func (p P2PNodesDeadPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *P2PNodesDeadPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// P2PNodesDead publishes P2P_NODES_DEAD.
-func (e *Emitter[R]) P2PNodesDead(ctx context.Context, p P2PNodesDeadPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// P2PNodeDeadPayload is the payload of P2P_NODE_DEAD, category p2p. The catalogue lists no field of it.
+// P2PNodeDead is the payload of P2P_NODE_DEAD, category p2p. The catalogue lists no field of it.
 //
 // Documented subscribers: selfplay_scheduler.
-type P2PNodeDeadPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type P2PNodeDead struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.P2PNodeDead.
-func (*P2PNodeDeadPayload) EventType() event.Type { return event.P2PNodeDead }
+// EventType implements Payload.
+func (P2PNodeDead) EventType() event.Type { return event.P2PNodeDead }
 
-// MarshalJSON prints the fields that are set.
-func (p P2PNodeDeadPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *P2PNodeDeadPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// P2PNodeDead publishes P2P_NODE_DEAD.
-func (e *Emitter[R]) P2PNodeDead(ctx context.Context, p P2PNodeDeadPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// QuorumAtRiskPayload is the payload of QUORUM_AT_RISK, category p2p. Only the cluster emits it, so it is for
-// reading alone.
+// QuorumAtRisk is the payload of QUORUM_AT_RISK, category p2p. Only the cluster emits it.
 //
 // Documented emitters: app/coordination/voter_health_daemon.py:598.
-type QuorumAtRiskPayload struct {
+type QuorumAtRisk struct {
 	Healthy  *int64 `json:"healthy,omitzero"`
 	Voters   *int64 `json:"voters,omitzero"`
 	Quorum   *int64 `json:"quorum,omitzero"`
 	Limiting any    `json:"limiting,omitzero"`
 	Cause    string `json:"cause,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra    Extra  `json:",omitzero"`
 }
 
-// EventType is event.QuorumAtRisk.
-func (*QuorumAtRiskPayload) EventType() event.Type { return event.QuorumAtRisk }
+// EventType implements Payload.
+func (QuorumAtRisk) EventType() event.Type { return event.QuorumAtRisk }
 
-// MarshalJSON prints the fields that are set.
-func (p QuorumAtRiskPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QuorumAtRiskPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// QuorumLostPayload is the payload of QUORUM_LOST, category p2p. Only the cluster emits it, so it is for
-// reading alone.
+// QuorumLost is the payload of QUORUM_LOST, category p2p. Only the cluster emits it.
 //
 // Documented emitters: app/coordination/voter_health_daemon.py:567.
-type QuorumLostPayload struct {
+type QuorumLost struct {
 	Incident   *int64    `json:"incident,omitzero"`
 	BeganAt    Timestamp `json:"began_at,omitzero"`
 	SeenBy     any       `json:"seen_by,omitzero"`
@@ -456,44 +240,29 @@ type QuorumLostPayload struct {
 	Term       *int64    `json:"term,omitzero"`
 	Refused    *int64    `json:"refused,omitzero"`
 	Views      any       `json:"views,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra      Extra     `json:",omitzero"`
 }
 
-// EventType is event.QuorumLost.
-func (*QuorumLostPayload) EventType() event.Type { return event.QuorumLost }
+// EventType implements Payload.
+func (QuorumLost) EventType() event.Type { return event.QuorumLost }
 
-// MarshalJSON prints the fields that are set.
-func (p QuorumLostPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QuorumLostPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// QuorumPriorityReconnectPayload is the payload of QUORUM_PRIORITY_RECONNECT, category p2p. Only the cluster
-// emits it, so it is for reading alone.
+// QuorumPriorityReconnect is the payload of QUORUM_PRIORITY_RECONNECT, category p2p. Only the cluster emits
+// it.
 //
 // Documented emitters: app/coordination/p2p_recovery_daemon.py:1295.
-type QuorumPriorityReconnectPayload struct {
+type QuorumPriorityReconnect struct {
 	Voters any    `json:"voters,omitzero"`
 	Reason string `json:"reason,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra  Extra  `json:",omitzero"`
 }
 
-// EventType is event.QuorumPriorityReconnect.
-func (*QuorumPriorityReconnectPayload) EventType() event.Type { return event.QuorumPriorityReconnect }
+// EventType implements Payload.
+func (QuorumPriorityReconnect) EventType() event.Type { return event.QuorumPriorityReconnect }
 
-// MarshalJSON prints the fields that are set.
-func (p QuorumPriorityReconnectPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QuorumPriorityReconnectPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// QuorumRestoredPayload is the payload of QUORUM_RESTORED, category p2p. Only the cluster emits it, so it is
-// for reading alone.
+// QuorumRestored is the payload of QUORUM_RESTORED, category p2p. Only the cluster emits it.
 //
 // Documented emitters: app/coordination/voter_health_daemon.py:583.
-type QuorumRestoredPayload struct {
+type QuorumRestored struct {
 	After    string    `json:"after,omitzero"`
 	Incident *int64    `json:"incident,omitzero"`
 	BeganAt  Timestamp `json:"began_at,omitzero"`
@@ -506,64 +275,37 @@ type QuorumRestoredPayload struct {
 	Voters   *int64    `json:"voters,omitzero"`
 	Quorum   *int64    `json:"quorum,omitzero"`
 	Refused  *int64    `json:"refused,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra    Extra     `json:",omitzero"`
 }
 
-// EventType is event.QuorumRestored.
-func (*QuorumRestoredPayload) EventType() event.Type { return event.QuorumRestored }
+// EventType implements Payload.
+func (QuorumRestored) EventType() event.Type { return event.QuorumRestored }
 
-// MarshalJSON prints the fields that are set.
-func (p QuorumRestoredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QuorumRestoredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SSHNodeUnresponsivePayload is the payload of SSH_NODE_UNRESPONSIVE, category p2p. The catalogue lists no
-// field of it.
-type SSHNodeUnresponsivePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// SSHNodeUnresponsive is the payload of SSH_NODE_UNRESPONSIVE, category p2p. The catalogue lists no field of
+// it.
+type SSHNodeUnresponsive struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.SSHNodeUnresponsive.
-func (*SSHNodeUnresponsivePayload) EventType() event.Type { return event.SSHNodeUnresponsive }
+// EventType implements Payload.
+func (SSHNodeUnresponsive) EventType() event.Type { return event.SSHNodeUnresponsive }
 
-// MarshalJSON prints the fields that are set.
-func (p SSHNodeUnresponsivePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SSHNodeUnresponsivePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SSHNodeUnresponsive publishes SSH_NODE_UNRESPONSIVE.
-func (e *Emitter[R]) SSHNodeUnresponsive(ctx context.Context, p SSHNodeUnresponsivePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CatchupAtRiskPayload is the payload of CATCHUP_AT_RISK, category p2p. Only the cluster emits it, so it is
-// for reading alone.
-type CatchupAtRiskPayload struct {
+// CatchupAtRisk is the payload of CATCHUP_AT_RISK, category p2p. Only the cluster emits it.
+type CatchupAtRisk struct {
 	MemberID        string `json:"member_id,omitzero"`
 	TrailingEntries *int64 `json:"trailing_entries,omitzero"`
 	EntriesLeft     *int64 `json:"entries_left,omitzero"`
 	MemberRate      *int64 `json:"member_rate,omitzero"`
 	LogRate         *int64 `json:"log_rate,omitzero"`
 	TruncatedInMS   *int64 `json:"truncated_in_ms,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra           Extra  `json:",omitzero"`
 }
 
-// EventType is event.CatchupAtRisk.
-func (*CatchupAtRiskPayload) EventType() event.Type { return event.CatchupAtRisk }
+// EventType implements Payload.
+func (CatchupAtRisk) EventType() event.Type { return event.CatchupAtRisk }
 
-// MarshalJSON prints the fields that are set.
-func (p CatchupAtRiskPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CatchupAtRiskPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// QuorumOutageViewPayload is the payload of QUORUM_OUTAGE_VIEW, category p2p. Only the cluster emits it, so
-// it is for reading alone.
-type QuorumOutageViewPayload struct {
+// QuorumOutageView is the payload of QUORUM_OUTAGE_VIEW, category p2p. Only the cluster emits it.
+type QuorumOutageView struct {
 	VoterID          string    `json:"voter_id,omitzero"`
 	BeganAt          Timestamp `json:"began_at,omitzero"`
 	EndedAt          Timestamp `json:"ended_at,omitzero"`
@@ -575,15 +317,8 @@ type QuorumOutageViewPayload struct {
 	Term             *int64    `json:"term,omitzero"`
 	Refused          *int64    `json:"refused,omitzero"`
 	Unreachable      any       `json:"unreachable,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra            Extra     `json:",omitzero"`
 }
 
-// EventType is event.QuorumOutageView.
-func (*QuorumOutageViewPayload) EventType() event.Type { return event.QuorumOutageView }
-
-// MarshalJSON prints the fields that are set.
-func (p QuorumOutageViewPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QuorumOutageViewPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
+// EventType implements Payload.
+func (QuorumOutageView) EventType() event.Type { return event.QuorumOutageView }

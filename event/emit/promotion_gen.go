@@ -2,30 +2,14 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// PromotionCompletedPayload is the payload of PROMOTION_COMPLETED, category promotion.
-type PromotionCompletedPayload struct {
-	ConfigKey any `json:"config_key,omitzero"`
-	Success   any `json:"success,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// PromotionCompleted is the payload of PROMOTION_COMPLETED, category promotion.
+type PromotionCompleted struct {
+	ConfigKey any   `json:"config_key,omitzero"`
+	Success   any   `json:"success,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.PromotionCompleted.
-func (*PromotionCompletedPayload) EventType() event.Type { return event.PromotionCompleted }
-
-// MarshalJSON prints the fields that are set.
-func (p PromotionCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *PromotionCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// PromotionCompleted publishes PROMOTION_COMPLETED.
-func (e *Emitter[R]) PromotionCompleted(ctx context.Context, p PromotionCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (PromotionCompleted) EventType() event.Type { return event.PromotionCompleted }

@@ -2,126 +2,62 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// QualityCheckRequestedPayload is the payload of QUALITY_CHECK_REQUESTED, category quality.
-type QualityCheckRequestedPayload struct {
-	Config    any `json:"config,omitzero"`
-	Requester any `json:"requester,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// QualityCheckRequested is the payload of QUALITY_CHECK_REQUESTED, category quality.
+type QualityCheckRequested struct {
+	Config    any   `json:"config,omitzero"`
+	Requester any   `json:"requester,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.QualityCheckRequested.
-func (*QualityCheckRequestedPayload) EventType() event.Type { return event.QualityCheckRequested }
+// EventType implements Payload.
+func (QualityCheckRequested) EventType() event.Type { return event.QualityCheckRequested }
 
-// MarshalJSON prints the fields that are set.
-func (p QualityCheckRequestedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QualityCheckRequestedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// QualityCheckRequested publishes QUALITY_CHECK_REQUESTED.
-func (e *Emitter[R]) QualityCheckRequested(ctx context.Context, p QualityCheckRequestedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// QualityDegradedPayload is the payload of QUALITY_DEGRADED, category quality.
+// QualityDegraded is the payload of QUALITY_DEGRADED, category quality.
 //
 // Documented subscribers: selfplay_scheduler.
-type QualityDegradedPayload struct {
-	Score     any `json:"score,omitzero"`
-	Threshold any `json:"threshold,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type QualityDegraded struct {
+	Score     any   `json:"score,omitzero"`
+	Threshold any   `json:"threshold,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.QualityDegraded.
-func (*QualityDegradedPayload) EventType() event.Type { return event.QualityDegraded }
+// EventType implements Payload.
+func (QualityDegraded) EventType() event.Type { return event.QualityDegraded }
 
-// MarshalJSON prints the fields that are set.
-func (p QualityDegradedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QualityDegradedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// QualityDegraded publishes QUALITY_DEGRADED.
-func (e *Emitter[R]) QualityDegraded(ctx context.Context, p QualityDegradedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// QualityFeedbackAdjustedPayload is the payload of QUALITY_FEEDBACK_ADJUSTED, category quality.
+// QualityFeedbackAdjusted is the payload of QUALITY_FEEDBACK_ADJUSTED, category quality.
 //
 // Documented subscribers: curriculum_integration.
-type QualityFeedbackAdjustedPayload struct {
-	Config     any `json:"config,omitzero"`
-	Adjustment any `json:"adjustment,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type QualityFeedbackAdjusted struct {
+	Config     any   `json:"config,omitzero"`
+	Adjustment any   `json:"adjustment,omitzero"`
+	Extra      Extra `json:",omitzero"`
 }
 
-// EventType is event.QualityFeedbackAdjusted.
-func (*QualityFeedbackAdjustedPayload) EventType() event.Type { return event.QualityFeedbackAdjusted }
+// EventType implements Payload.
+func (QualityFeedbackAdjusted) EventType() event.Type { return event.QualityFeedbackAdjusted }
 
-// MarshalJSON prints the fields that are set.
-func (p QualityFeedbackAdjustedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QualityFeedbackAdjustedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// QualityFeedbackAdjusted publishes QUALITY_FEEDBACK_ADJUSTED.
-func (e *Emitter[R]) QualityFeedbackAdjusted(ctx context.Context, p QualityFeedbackAdjustedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// QualityPenaltyAppliedPayload is the payload of QUALITY_PENALTY_APPLIED, category quality.
+// QualityPenaltyApplied is the payload of QUALITY_PENALTY_APPLIED, category quality.
 //
 // Documented subscribers: curriculum_integration.
-type QualityPenaltyAppliedPayload struct {
-	Config  any `json:"config,omitzero"`
-	Penalty any `json:"penalty,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type QualityPenaltyApplied struct {
+	Config  any   `json:"config,omitzero"`
+	Penalty any   `json:"penalty,omitzero"`
+	Extra   Extra `json:",omitzero"`
 }
 
-// EventType is event.QualityPenaltyApplied.
-func (*QualityPenaltyAppliedPayload) EventType() event.Type { return event.QualityPenaltyApplied }
+// EventType implements Payload.
+func (QualityPenaltyApplied) EventType() event.Type { return event.QualityPenaltyApplied }
 
-// MarshalJSON prints the fields that are set.
-func (p QualityPenaltyAppliedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QualityPenaltyAppliedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// QualityPenaltyApplied publishes QUALITY_PENALTY_APPLIED.
-func (e *Emitter[R]) QualityPenaltyApplied(ctx context.Context, p QualityPenaltyAppliedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// QualityScoreUpdatedPayload is the payload of QUALITY_SCORE_UPDATED, category quality.
+// QualityScoreUpdated is the payload of QUALITY_SCORE_UPDATED, category quality.
 //
 // Documented subscribers: curriculum_integration.
-type QualityScoreUpdatedPayload struct {
-	OldScore any `json:"old_score,omitzero"`
-	NewScore any `json:"new_score,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type QualityScoreUpdated struct {
+	OldScore any   `json:"old_score,omitzero"`
+	NewScore any   `json:"new_score,omitzero"`
+	Extra    Extra `json:",omitzero"`
 }
 
-// EventType is event.QualityScoreUpdated.
-func (*QualityScoreUpdatedPayload) EventType() event.Type { return event.QualityScoreUpdated }
-
-// MarshalJSON prints the fields that are set.
-func (p QualityScoreUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *QualityScoreUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// QualityScoreUpdated publishes QUALITY_SCORE_UPDATED.
-func (e *Emitter[R]) QualityScoreUpdated(ctx context.Context, p QualityScoreUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (QualityScoreUpdated) EventType() event.Type { return event.QualityScoreUpdated }

@@ -2,167 +2,83 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// BackpressureActivatedPayload is the payload of BACKPRESSURE_ACTIVATED, category resilience.
+// BackpressureActivated is the payload of BACKPRESSURE_ACTIVATED, category resilience.
 //
 // Documented subscribers: resource_coordinator.
-type BackpressureActivatedPayload struct {
+type BackpressureActivated struct {
 	QueueDepth any    `json:"queue_depth,omitzero"`
 	QueueBytes *int64 `json:"queue_bytes,omitzero"`
 	Refused    *int64 `json:"refused,omitzero"`
 	LeaderID   string `json:"leader_id,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra      Extra  `json:",omitzero"`
 }
 
-// EventType is event.BackpressureActivated.
-func (*BackpressureActivatedPayload) EventType() event.Type { return event.BackpressureActivated }
+// EventType implements Payload.
+func (BackpressureActivated) EventType() event.Type { return event.BackpressureActivated }
 
-// MarshalJSON prints the fields that are set.
-func (p BackpressureActivatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *BackpressureActivatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// BackpressureActivated publishes BACKPRESSURE_ACTIVATED.
-func (e *Emitter[R]) BackpressureActivated(ctx context.Context, p BackpressureActivatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// BackpressureReleasedPayload is the payload of BACKPRESSURE_RELEASED, category resilience.
+// BackpressureReleased is the payload of BACKPRESSURE_RELEASED, category resilience.
 //
 // Documented subscribers: resource_coordinator.
-type BackpressureReleasedPayload struct {
+type BackpressureReleased struct {
 	QueueDepth any    `json:"queue_depth,omitzero"`
 	QueueBytes *int64 `json:"queue_bytes,omitzero"`
 	Refused    *int64 `json:"refused,omitzero"`
 	LeaderID   string `json:"leader_id,omitzero"`
 	ActiveMS   *int64 `json:"active_ms,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra      Extra  `json:",omitzero"`
 }
 
-// EventType is event.BackpressureReleased.
-func (*BackpressureReleasedPayload) EventType() event.Type { return event.BackpressureReleased }
+// EventType implements Payload.
+func (BackpressureReleased) EventType() event.Type { return event.BackpressureReleased }
 
-// MarshalJSON prints the fields that are set.
-func (p BackpressureReleasedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *BackpressureReleasedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// BackpressureReleased publishes BACKPRESSURE_RELEASED.
-func (e *Emitter[R]) BackpressureReleased(ctx context.Context, p BackpressureReleasedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// CircuitBreakerClosed is the payload of CIRCUIT_BREAKER_CLOSED, category resilience. The catalogue lists no
+// field of it.
+type CircuitBreakerClosed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// CircuitBreakerClosedPayload is the payload of CIRCUIT_BREAKER_CLOSED, category resilience. The catalogue
+// EventType implements Payload.
+func (CircuitBreakerClosed) EventType() event.Type { return event.CircuitBreakerClosed }
+
+// CircuitBreakerHalfOpen is the payload of CIRCUIT_BREAKER_HALF_OPEN, category resilience. The catalogue
 // lists no field of it.
-type CircuitBreakerClosedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type CircuitBreakerHalfOpen struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.CircuitBreakerClosed.
-func (*CircuitBreakerClosedPayload) EventType() event.Type { return event.CircuitBreakerClosed }
+// EventType implements Payload.
+func (CircuitBreakerHalfOpen) EventType() event.Type { return event.CircuitBreakerHalfOpen }
 
-// MarshalJSON prints the fields that are set.
-func (p CircuitBreakerClosedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CircuitBreakerClosedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CircuitBreakerClosed publishes CIRCUIT_BREAKER_CLOSED.
-func (e *Emitter[R]) CircuitBreakerClosed(ctx context.Context, p CircuitBreakerClosedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// CircuitBreakerOpened is the payload of CIRCUIT_BREAKER_OPENED, category resilience. The catalogue lists no
+// field of it.
+type CircuitBreakerOpened struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// CircuitBreakerHalfOpenPayload is the payload of CIRCUIT_BREAKER_HALF_OPEN, category resilience. The
-// catalogue lists no field of it.
-type CircuitBreakerHalfOpenPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (CircuitBreakerOpened) EventType() event.Type { return event.CircuitBreakerOpened }
 
-// EventType is event.CircuitBreakerHalfOpen.
-func (*CircuitBreakerHalfOpenPayload) EventType() event.Type { return event.CircuitBreakerHalfOpen }
-
-// MarshalJSON prints the fields that are set.
-func (p CircuitBreakerHalfOpenPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CircuitBreakerHalfOpenPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CircuitBreakerHalfOpen publishes CIRCUIT_BREAKER_HALF_OPEN.
-func (e *Emitter[R]) CircuitBreakerHalfOpen(ctx context.Context, p CircuitBreakerHalfOpenPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CircuitBreakerOpenedPayload is the payload of CIRCUIT_BREAKER_OPENED, category resilience. The catalogue
+// CircuitBreakerThreshold is the payload of CIRCUIT_BREAKER_THRESHOLD, category resilience. The catalogue
 // lists no field of it.
-type CircuitBreakerOpenedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type CircuitBreakerThreshold struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.CircuitBreakerOpened.
-func (*CircuitBreakerOpenedPayload) EventType() event.Type { return event.CircuitBreakerOpened }
+// EventType implements Payload.
+func (CircuitBreakerThreshold) EventType() event.Type { return event.CircuitBreakerThreshold }
 
-// MarshalJSON prints the fields that are set.
-func (p CircuitBreakerOpenedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CircuitBreakerOpenedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CircuitBreakerOpened publishes CIRCUIT_BREAKER_OPENED.
-func (e *Emitter[R]) CircuitBreakerOpened(ctx context.Context, p CircuitBreakerOpenedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CircuitBreakerThresholdPayload is the payload of CIRCUIT_BREAKER_THRESHOLD, category resilience. The
-// catalogue lists no field of it.
-type CircuitBreakerThresholdPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.CircuitBreakerThreshold.
-func (*CircuitBreakerThresholdPayload) EventType() event.Type { return event.CircuitBreakerThreshold }
-
-// MarshalJSON prints the fields that are set.
-func (p CircuitBreakerThresholdPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CircuitBreakerThresholdPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CircuitBreakerThreshold publishes CIRCUIT_BREAKER_THRESHOLD.
-func (e *Emitter[R]) CircuitBreakerThreshold(ctx context.Context, p CircuitBreakerThresholdPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// CircuitResetPayload is the payload of CIRCUIT_RESET, category resilience.
+// CircuitReset is the payload of CIRCUIT_RESET, category resilience.
 //
 // Documented emitters: scripts/p2p/loops/peer_recovery_loop.py:443.
-type CircuitResetPayload struct {
+type CircuitReset struct {
 	Address        any    `json:"address,omitzero"`
 	NodeID         any    `json:"node_id,omitzero"`
 	RecoverySource string `json:"recovery_source,omitzero"`
 	Timestamp      any    `json:"timestamp,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra          Extra  `json:",omitzero"`
 }
 
-// EventType is event.CircuitReset.
-func (*CircuitResetPayload) EventType() event.Type { return event.CircuitReset }
-
-// MarshalJSON prints the fields that are set.
-func (p CircuitResetPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *CircuitResetPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// CircuitReset publishes CIRCUIT_RESET.
-func (e *Emitter[R]) CircuitReset(ctx context.Context, p CircuitResetPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (CircuitReset) EventType() event.Type { return event.CircuitReset }

@@ -2,35 +2,19 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// GameSyncedPayload is the payload of GAME_SYNCED, category selfplay.
-type GameSyncedPayload struct {
-	GameIDs any `json:"game_ids,omitzero"`
-	Target  any `json:"target,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// GameSynced is the payload of GAME_SYNCED, category selfplay.
+type GameSynced struct {
+	GameIDs any   `json:"game_ids,omitzero"`
+	Target  any   `json:"target,omitzero"`
+	Extra   Extra `json:",omitzero"`
 }
 
-// EventType is event.GameSynced.
-func (*GameSyncedPayload) EventType() event.Type { return event.GameSynced }
+// EventType implements Payload.
+func (GameSynced) EventType() event.Type { return event.GameSynced }
 
-// MarshalJSON prints the fields that are set.
-func (p GameSyncedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *GameSyncedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// GameSynced publishes GAME_SYNCED.
-func (e *Emitter[R]) GameSynced(ctx context.Context, p GameSyncedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// NewGamesAvailablePayload is the payload of NEW_GAMES_AVAILABLE, category selfplay.
+// NewGamesAvailable is the payload of NEW_GAMES_AVAILABLE, category selfplay.
 //
 // Documented emitters: app/coordination/data_pipeline_orchestrator.py:2666,
 // app/coordination/owc_import_daemon.py:512, app/coordination/unified_data_plane_daemon.py:596,
@@ -39,7 +23,7 @@ func (e *Emitter[R]) GameSynced(ctx context.Context, p GameSyncedPayload, opts .
 // Documented subscribers: SelfplayScheduler, training_coordinator.
 //
 // Former names: NEW_GAMES.
-type NewGamesAvailablePayload struct {
+type NewGamesAvailable struct {
 	ConfigKey  any       `json:"config_key,omitzero"`
 	Count      any       `json:"count,omitzero"`
 	Source     any       `json:"source,omitzero"`
@@ -49,183 +33,98 @@ type NewGamesAvailablePayload struct {
 	Host       any       `json:"host,omitzero"`
 	NewGames   any       `json:"new_games,omitzero"`
 	BoardType  any       `json:"board_type,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra      Extra     `json:",omitzero"`
 }
 
-// EventType is event.NewGamesAvailable.
-func (*NewGamesAvailablePayload) EventType() event.Type { return event.NewGamesAvailable }
+// EventType implements Payload.
+func (NewGamesAvailable) EventType() event.Type { return event.NewGamesAvailable }
 
-// MarshalJSON prints the fields that are set.
-func (p NewGamesAvailablePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *NewGamesAvailablePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// NewGamesAvailable publishes NEW_GAMES_AVAILABLE.
-func (e *Emitter[R]) NewGamesAvailable(ctx context.Context, p NewGamesAvailablePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// OrphanGamesDetectedPayload is the payload of ORPHAN_GAMES_DETECTED, category selfplay.
+// OrphanGamesDetected is the payload of ORPHAN_GAMES_DETECTED, category selfplay.
 //
 // Documented emitters: OrphanDetectionDaemon.
 //
 // Documented subscribers: DataPipelineOrchestrator.
-type OrphanGamesDetectedPayload struct {
-	OrphanCount any `json:"orphan_count,omitzero"`
-	Paths       any `json:"paths,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type OrphanGamesDetected struct {
+	OrphanCount any   `json:"orphan_count,omitzero"`
+	Paths       any   `json:"paths,omitzero"`
+	Extra       Extra `json:",omitzero"`
 }
 
-// EventType is event.OrphanGamesDetected.
-func (*OrphanGamesDetectedPayload) EventType() event.Type { return event.OrphanGamesDetected }
+// EventType implements Payload.
+func (OrphanGamesDetected) EventType() event.Type { return event.OrphanGamesDetected }
 
-// MarshalJSON prints the fields that are set.
-func (p OrphanGamesDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *OrphanGamesDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// OrphanGamesDetected publishes ORPHAN_GAMES_DETECTED.
-func (e *Emitter[R]) OrphanGamesDetected(ctx context.Context, p OrphanGamesDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// OrphanGamesRegistered is the payload of ORPHAN_GAMES_REGISTERED, category selfplay.
+type OrphanGamesRegistered struct {
+	RegisteredCount any   `json:"registered_count,omitzero"`
+	Extra           Extra `json:",omitzero"`
 }
 
-// OrphanGamesRegisteredPayload is the payload of ORPHAN_GAMES_REGISTERED, category selfplay.
-type OrphanGamesRegisteredPayload struct {
-	RegisteredCount any `json:"registered_count,omitzero"`
+// EventType implements Payload.
+func (OrphanGamesRegistered) EventType() event.Type { return event.OrphanGamesRegistered }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// P2PSelfplayScaled is the payload of P2P_SELFPLAY_SCALED, category selfplay. The catalogue lists no field of
+// it.
+type P2PSelfplayScaled struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.OrphanGamesRegistered.
-func (*OrphanGamesRegisteredPayload) EventType() event.Type { return event.OrphanGamesRegistered }
+// EventType implements Payload.
+func (P2PSelfplayScaled) EventType() event.Type { return event.P2PSelfplayScaled }
 
-// MarshalJSON prints the fields that are set.
-func (p OrphanGamesRegisteredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *OrphanGamesRegisteredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// OrphanGamesRegistered publishes ORPHAN_GAMES_REGISTERED.
-func (e *Emitter[R]) OrphanGamesRegistered(ctx context.Context, p OrphanGamesRegisteredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// P2PSelfplayScaledPayload is the payload of P2P_SELFPLAY_SCALED, category selfplay. The catalogue lists no
-// field of it.
-type P2PSelfplayScaledPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.P2PSelfplayScaled.
-func (*P2PSelfplayScaledPayload) EventType() event.Type { return event.P2PSelfplayScaled }
-
-// MarshalJSON prints the fields that are set.
-func (p P2PSelfplayScaledPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *P2PSelfplayScaledPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// P2PSelfplayScaled publishes P2P_SELFPLAY_SCALED.
-func (e *Emitter[R]) P2PSelfplayScaled(ctx context.Context, p P2PSelfplayScaledPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SelfplayAllocationUpdatedPayload is the payload of SELFPLAY_ALLOCATION_UPDATED, category selfplay.
+// SelfplayAllocationUpdated is the payload of SELFPLAY_ALLOCATION_UPDATED, category selfplay.
 //
 // Documented emitters: app/coordination/selfplay_scheduler.py:4138.
 //
 // Documented subscribers: curriculum_integration.
-type SelfplayAllocationUpdatedPayload struct {
-	Config     any `json:"config,omitzero"`
-	Allocation any `json:"allocation,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type SelfplayAllocationUpdated struct {
+	Config     any   `json:"config,omitzero"`
+	Allocation any   `json:"allocation,omitzero"`
+	Extra      Extra `json:",omitzero"`
 }
 
-// EventType is event.SelfplayAllocationUpdated.
-func (*SelfplayAllocationUpdatedPayload) EventType() event.Type {
-	return event.SelfplayAllocationUpdated
-}
+// EventType implements Payload.
+func (SelfplayAllocationUpdated) EventType() event.Type { return event.SelfplayAllocationUpdated }
 
-// MarshalJSON prints the fields that are set.
-func (p SelfplayAllocationUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SelfplayAllocationUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SelfplayAllocationUpdated publishes SELFPLAY_ALLOCATION_UPDATED.
-func (e *Emitter[R]) SelfplayAllocationUpdated(ctx context.Context, p SelfplayAllocationUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SelfplayCompletePayload is the payload of SELFPLAY_COMPLETE, category selfplay.
+// SelfplayComplete is the payload of SELFPLAY_COMPLETE, category selfplay.
 //
 // Documented subscribers: selfplay_scheduler.
 //
 // Former names: SELFPLAY_COMPLETION.
-type SelfplayCompletePayload struct {
-	GameCount any `json:"game_count,omitzero"`
-	Duration  any `json:"duration,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type SelfplayComplete struct {
+	GameCount any   `json:"game_count,omitzero"`
+	Duration  any   `json:"duration,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.SelfplayComplete.
-func (*SelfplayCompletePayload) EventType() event.Type { return event.SelfplayComplete }
+// EventType implements Payload.
+func (SelfplayComplete) EventType() event.Type { return event.SelfplayComplete }
 
-// MarshalJSON prints the fields that are set.
-func (p SelfplayCompletePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SelfplayCompletePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SelfplayComplete publishes SELFPLAY_COMPLETE.
-func (e *Emitter[R]) SelfplayComplete(ctx context.Context, p SelfplayCompletePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SelfplayRateChangedPayload is the payload of SELFPLAY_RATE_CHANGED, category selfplay.
+// SelfplayRateChanged is the payload of SELFPLAY_RATE_CHANGED, category selfplay.
 //
 // Documented emitters: app/coordination/selfplay_scheduler.py:2027,
 // app/coordination/selfplay_scheduler.py:2897.
 //
 // Documented subscribers: curriculum_integration, selfplay_scheduler.
-type SelfplayRateChangedPayload struct {
+type SelfplayRateChanged struct {
 	ChangePercent any    `json:"change_percent,omitzero"`
 	ConfigKey     any    `json:"config_key,omitzero"`
 	NewRate       any    `json:"new_rate,omitzero"`
 	OldRate       any    `json:"old_rate,omitzero"`
 	Reason        string `json:"reason,omitzero"`
 	Rate          any    `json:"rate,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra         Extra  `json:",omitzero"`
 }
 
-// EventType is event.SelfplayRateChanged.
-func (*SelfplayRateChangedPayload) EventType() event.Type { return event.SelfplayRateChanged }
+// EventType implements Payload.
+func (SelfplayRateChanged) EventType() event.Type { return event.SelfplayRateChanged }
 
-// MarshalJSON prints the fields that are set.
-func (p SelfplayRateChangedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SelfplayRateChangedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SelfplayRateChanged publishes SELFPLAY_RATE_CHANGED.
-func (e *Emitter[R]) SelfplayRateChanged(ctx context.Context, p SelfplayRateChangedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SelfplayTargetUpdatedPayload is the payload of SELFPLAY_TARGET_UPDATED, category selfplay.
+// SelfplayTargetUpdated is the payload of SELFPLAY_TARGET_UPDATED, category selfplay.
 //
 // Documented emitters: app/coordination/feedback_loop_controller.py:1896,
 // app/coordination/feedback_loop_controller.py:2065, app/coordination/selfplay_scheduler.py:2617.
 //
 // Documented subscribers: selfplay_scheduler.
-type SelfplayTargetUpdatedPayload struct {
+type SelfplayTargetUpdated struct {
 	AnomalyCount       *int64   `json:"anomaly_count,omitzero"`
 	BoardType          any      `json:"board_type,omitzero"`
 	ConfigKey          any      `json:"config_key,omitzero"`
@@ -244,20 +143,8 @@ type SelfplayTargetUpdatedPayload struct {
 	Velocity           *float64 `json:"velocity,omitzero"`
 	OldTarget          any      `json:"old_target,omitzero"`
 	NewTarget          any      `json:"new_target,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra              Extra    `json:",omitzero"`
 }
 
-// EventType is event.SelfplayTargetUpdated.
-func (*SelfplayTargetUpdatedPayload) EventType() event.Type { return event.SelfplayTargetUpdated }
-
-// MarshalJSON prints the fields that are set.
-func (p SelfplayTargetUpdatedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SelfplayTargetUpdatedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SelfplayTargetUpdated publishes SELFPLAY_TARGET_UPDATED.
-func (e *Emitter[R]) SelfplayTargetUpdated(ctx context.Context, p SelfplayTargetUpdatedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (SelfplayTargetUpdated) EventType() event.Type { return event.SelfplayTargetUpdated }

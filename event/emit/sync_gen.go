@@ -2,187 +2,91 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// DistributionIncompletePayload is the payload of DISTRIBUTION_INCOMPLETE, category sync.
+// DistributionIncomplete is the payload of DISTRIBUTION_INCOMPLETE, category sync.
 //
 // Documented emitters: app/coordination/unified_distribution_daemon.py:602.
-type DistributionIncompletePayload struct {
+type DistributionIncomplete struct {
 	ActualNodes    *int64   `json:"actual_nodes,omitzero"`
 	ModelPath      string   `json:"model_path,omitzero"` // a path
 	RequiredNodes  any      `json:"required_nodes,omitzero"`
 	TimeoutSeconds *float64 `json:"timeout_seconds,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra          Extra    `json:",omitzero"`
 }
 
-// EventType is event.DistributionIncomplete.
-func (*DistributionIncompletePayload) EventType() event.Type { return event.DistributionIncomplete }
+// EventType implements Payload.
+func (DistributionIncomplete) EventType() event.Type { return event.DistributionIncomplete }
 
-// MarshalJSON prints the fields that are set.
-func (p DistributionIncompletePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *DistributionIncompletePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// DistributionIncomplete publishes DISTRIBUTION_INCOMPLETE.
-func (e *Emitter[R]) DistributionIncomplete(ctx context.Context, p DistributionIncompletePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// QualityDistributionChangedPayload is the payload of QUALITY_DISTRIBUTION_CHANGED, category sync. The
-// catalogue lists no field of it.
+// QualityDistributionChanged is the payload of QUALITY_DISTRIBUTION_CHANGED, category sync. The catalogue
+// lists no field of it.
 //
 // Documented subscribers: data_pipeline_orchestrator.
-type QualityDistributionChangedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type QualityDistributionChanged struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.QualityDistributionChanged.
-func (*QualityDistributionChangedPayload) EventType() event.Type {
-	return event.QualityDistributionChanged
+// EventType implements Payload.
+func (QualityDistributionChanged) EventType() event.Type { return event.QualityDistributionChanged }
+
+// ReplicationAlert is the payload of REPLICATION_ALERT, category sync. The catalogue lists no field of it.
+type ReplicationAlert struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// MarshalJSON prints the fields that are set.
-func (p QualityDistributionChangedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
+// EventType implements Payload.
+func (ReplicationAlert) EventType() event.Type { return event.ReplicationAlert }
 
-// UnmarshalJSON reads what Decode does.
-func (p *QualityDistributionChangedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// QualityDistributionChanged publishes QUALITY_DISTRIBUTION_CHANGED.
-func (e *Emitter[R]) QualityDistributionChanged(ctx context.Context, p QualityDistributionChangedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// ReplicationAlertPayload is the payload of REPLICATION_ALERT, category sync. The catalogue lists no field of
+// SyncChecksumFailed is the payload of SYNC_CHECKSUM_FAILED, category sync. The catalogue lists no field of
 // it.
-type ReplicationAlertPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.ReplicationAlert.
-func (*ReplicationAlertPayload) EventType() event.Type { return event.ReplicationAlert }
-
-// MarshalJSON prints the fields that are set.
-func (p ReplicationAlertPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ReplicationAlertPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ReplicationAlert publishes REPLICATION_ALERT.
-func (e *Emitter[R]) ReplicationAlert(ctx context.Context, p ReplicationAlertPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SyncChecksumFailedPayload is the payload of SYNC_CHECKSUM_FAILED, category sync. The catalogue lists no
-// field of it.
 //
 // Documented subscribers: data_pipeline_orchestrator.
-type SyncChecksumFailedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type SyncChecksumFailed struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.SyncChecksumFailed.
-func (*SyncChecksumFailedPayload) EventType() event.Type { return event.SyncChecksumFailed }
+// EventType implements Payload.
+func (SyncChecksumFailed) EventType() event.Type { return event.SyncChecksumFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p SyncChecksumFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SyncChecksumFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SyncChecksumFailed publishes SYNC_CHECKSUM_FAILED.
-func (e *Emitter[R]) SyncChecksumFailed(ctx context.Context, p SyncChecksumFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// SyncFailureCritical is the payload of SYNC_FAILURE_CRITICAL, category sync. The catalogue lists no field of
+// it.
+type SyncFailureCritical struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// SyncFailureCriticalPayload is the payload of SYNC_FAILURE_CRITICAL, category sync. The catalogue lists no
-// field of it.
-type SyncFailureCriticalPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (SyncFailureCritical) EventType() event.Type { return event.SyncFailureCritical }
+
+// SyncNodeUnreachable is the payload of SYNC_NODE_UNREACHABLE, category sync. The catalogue lists no field of
+// it.
+type SyncNodeUnreachable struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.SyncFailureCritical.
-func (*SyncFailureCriticalPayload) EventType() event.Type { return event.SyncFailureCritical }
+// EventType implements Payload.
+func (SyncNodeUnreachable) EventType() event.Type { return event.SyncNodeUnreachable }
 
-// MarshalJSON prints the fields that are set.
-func (p SyncFailureCriticalPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SyncFailureCriticalPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SyncFailureCritical publishes SYNC_FAILURE_CRITICAL.
-func (e *Emitter[R]) SyncFailureCritical(ctx context.Context, p SyncFailureCriticalPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// SyncRequest is the payload of SYNC_REQUEST, category sync. The catalogue lists no field of it.
+type SyncRequest struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// SyncNodeUnreachablePayload is the payload of SYNC_NODE_UNREACHABLE, category sync. The catalogue lists no
-// field of it.
-type SyncNodeUnreachablePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (SyncRequest) EventType() event.Type { return event.SyncRequest }
+
+// SyncStalled is the payload of SYNC_STALLED, category sync. The catalogue lists no field of it.
+type SyncStalled struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.SyncNodeUnreachable.
-func (*SyncNodeUnreachablePayload) EventType() event.Type { return event.SyncNodeUnreachable }
+// EventType implements Payload.
+func (SyncStalled) EventType() event.Type { return event.SyncStalled }
 
-// MarshalJSON prints the fields that are set.
-func (p SyncNodeUnreachablePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SyncNodeUnreachablePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SyncNodeUnreachable publishes SYNC_NODE_UNREACHABLE.
-func (e *Emitter[R]) SyncNodeUnreachable(ctx context.Context, p SyncNodeUnreachablePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SyncRequestPayload is the payload of SYNC_REQUEST, category sync. The catalogue lists no field of it.
-type SyncRequestPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.SyncRequest.
-func (*SyncRequestPayload) EventType() event.Type { return event.SyncRequest }
-
-// MarshalJSON prints the fields that are set.
-func (p SyncRequestPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SyncRequestPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SyncRequest publishes SYNC_REQUEST.
-func (e *Emitter[R]) SyncRequest(ctx context.Context, p SyncRequestPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SyncStalledPayload is the payload of SYNC_STALLED, category sync. The catalogue lists no field of it.
-type SyncStalledPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.SyncStalled.
-func (*SyncStalledPayload) EventType() event.Type { return event.SyncStalled }
-
-// MarshalJSON prints the fields that are set.
-func (p SyncStalledPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SyncStalledPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SyncStalled publishes SYNC_STALLED.
-func (e *Emitter[R]) SyncStalled(ctx context.Context, p SyncStalledPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// SyncTriggeredPayload is the payload of SYNC_TRIGGERED, category sync.
+// SyncTriggered is the payload of SYNC_TRIGGERED, category sync.
 //
 // Documented emitters: app/coordination/data_pipeline_orchestrator.py:2640,
 // app/coordination/data_pipeline_orchestrator.py:3138, app/coordination/training_data_sync_daemon.py:459.
-type SyncTriggeredPayload struct {
+type SyncTriggered struct {
 	GameCount        any       `json:"game_count,omitzero"`
 	Host             any       `json:"host,omitzero"`
 	NodesReconnected any       `json:"nodes_reconnected,omitzero"`
@@ -193,20 +97,8 @@ type SyncTriggeredPayload struct {
 	Source           string    `json:"source,omitzero"`
 	Timestamp        Timestamp `json:"timestamp,omitzero"`
 	Trigger          string    `json:"trigger,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra            Extra     `json:",omitzero"`
 }
 
-// EventType is event.SyncTriggered.
-func (*SyncTriggeredPayload) EventType() event.Type { return event.SyncTriggered }
-
-// MarshalJSON prints the fields that are set.
-func (p SyncTriggeredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *SyncTriggeredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// SyncTriggered publishes SYNC_TRIGGERED.
-func (e *Emitter[R]) SyncTriggered(ctx context.Context, p SyncTriggeredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (SyncTriggered) EventType() event.Type { return event.SyncTriggered }

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Timestamp is a time in a payload. It is sent as the platform's daemons do, as what Python's time.time() gives:
-// seconds since 1970 as a float, which for a time of our days tells a quarter of a microsecond. RFC 3339 is read as
-// well. The zero Timestamp is not set.
+// Timestamp is a time in a payload. It is sent as the platform's daemons send it, as the result of Python's
+// time.time(): seconds since 1970 as a float, which today has a resolution of a quarter of a microsecond. RFC 3339
+// is read as well. The zero Timestamp is not set.
 type Timestamp struct{ time.Time }
 
-// At is the Timestamp of a time.
+// At returns a time as a Timestamp.
 func At(t time.Time) Timestamp { return Timestamp{t} }
 
 // MarshalJSON prints seconds since 1970, always with a decimal point, so that it is a float in Python too.

@@ -2,74 +2,44 @@
 
 package emit
 
-import (
-	"context"
+import "github.com/ringrift/ringlog/event"
 
-	"github.com/ringrift/ringlog/event"
-)
-
-// ResourceConstraintPayload is the payload of RESOURCE_CONSTRAINT, category training.
+// ResourceConstraint is the payload of RESOURCE_CONSTRAINT, category training.
 //
 // Documented emitters: app/coordination/memory_monitor_daemon.py:510.
 //
 // Documented subscribers: resource_coordinator.
-type ResourceConstraintPayload struct {
+type ResourceConstraint struct {
 	RAMTotalGB     any    `json:"ram_total_gb,omitzero"`
 	RAMUsedGB      any    `json:"ram_used_gb,omitzero"`
 	RAMUtilization any    `json:"ram_utilization,omitzero"`
 	ResourceType   string `json:"resource_type,omitzero"`
 	Source         any    `json:"source,omitzero"`
 	Timestamp      any    `json:"timestamp,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra          Extra  `json:",omitzero"`
 }
 
-// EventType is event.ResourceConstraint.
-func (*ResourceConstraintPayload) EventType() event.Type { return event.ResourceConstraint }
+// EventType implements Payload.
+func (ResourceConstraint) EventType() event.Type { return event.ResourceConstraint }
 
-// MarshalJSON prints the fields that are set.
-func (p ResourceConstraintPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ResourceConstraintPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ResourceConstraint publishes RESOURCE_CONSTRAINT.
-func (e *Emitter[R]) ResourceConstraint(ctx context.Context, p ResourceConstraintPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// ResourceConstraintDetected is the payload of RESOURCE_CONSTRAINT_DETECTED, category training.
+type ResourceConstraintDetected struct {
+	NodeID       any   `json:"node_id,omitzero"`
+	ResourceType any   `json:"resource_type,omitzero"`
+	Threshold    any   `json:"threshold,omitzero"`
+	Extra        Extra `json:",omitzero"`
 }
 
-// ResourceConstraintDetectedPayload is the payload of RESOURCE_CONSTRAINT_DETECTED, category training.
-type ResourceConstraintDetectedPayload struct {
-	NodeID       any `json:"node_id,omitzero"`
-	ResourceType any `json:"resource_type,omitzero"`
-	Threshold    any `json:"threshold,omitzero"`
+// EventType implements Payload.
+func (ResourceConstraintDetected) EventType() event.Type { return event.ResourceConstraintDetected }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.ResourceConstraintDetected.
-func (*ResourceConstraintDetectedPayload) EventType() event.Type {
-	return event.ResourceConstraintDetected
-}
-
-// MarshalJSON prints the fields that are set.
-func (p ResourceConstraintDetectedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *ResourceConstraintDetectedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// ResourceConstraintDetected publishes RESOURCE_CONSTRAINT_DETECTED.
-func (e *Emitter[R]) ResourceConstraintDetected(ctx context.Context, p ResourceConstraintDetectedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TrainingBlockedByQualityPayload is the payload of TRAINING_BLOCKED_BY_QUALITY, category training.
+// TrainingBlockedByQuality is the payload of TRAINING_BLOCKED_BY_QUALITY, category training.
 //
 // Documented emitters: app/coordination/data_pipeline_orchestrator.py:2200,
 // app/coordination/data_pipeline_orchestrator.py:2854, app/coordination/feedback_loop_controller.py:1178.
 //
 // Documented subscribers: selfplay_scheduler, training_coordinator.
-type TrainingBlockedByQualityPayload struct {
+type TrainingBlockedByQuality struct {
 	ConfigKey      any       `json:"config_key,omitzero"`
 	DataAgeHours   any       `json:"data_age_hours,omitzero"`
 	DBPath         string    `json:"db_path,omitzero"` // a path
@@ -82,25 +52,13 @@ type TrainingBlockedByQualityPayload struct {
 	Threshold      *float64  `json:"threshold,omitzero"`
 	ThresholdHours any       `json:"threshold_hours,omitzero"`
 	Timestamp      Timestamp `json:"timestamp,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra          Extra     `json:",omitzero"`
 }
 
-// EventType is event.TrainingBlockedByQuality.
-func (*TrainingBlockedByQualityPayload) EventType() event.Type { return event.TrainingBlockedByQuality }
+// EventType implements Payload.
+func (TrainingBlockedByQuality) EventType() event.Type { return event.TrainingBlockedByQuality }
 
-// MarshalJSON prints the fields that are set.
-func (p TrainingBlockedByQualityPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingBlockedByQualityPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingBlockedByQuality publishes TRAINING_BLOCKED_BY_QUALITY.
-func (e *Emitter[R]) TrainingBlockedByQuality(ctx context.Context, p TrainingBlockedByQualityPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TrainingCompletedPayload is the payload of TRAINING_COMPLETED, category training.
+// TrainingCompleted is the payload of TRAINING_COMPLETED, category training.
 //
 // Documented emitters: scripts/p2p_orchestrator.py:3967, TrainingCoordinator, Training.
 //
@@ -108,269 +66,140 @@ func (e *Emitter[R]) TrainingBlockedByQuality(ctx context.Context, p TrainingBlo
 // selfplay_scheduler, training_coordinator.
 //
 // Former names: TRAINING_COMPLETE.
-type TrainingCompletedPayload struct {
+type TrainingCompleted struct {
 	ConfigKey       any    `json:"config_key,omitzero"`
 	FinalLoss       any    `json:"final_loss,omitzero"`
 	ModelPath       string `json:"model_path,omitzero"` // a path
 	Source          string `json:"source,omitzero"`
 	Metrics         any    `json:"metrics,omitzero"`
 	EpochsCompleted any    `json:"epochs_completed,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra           Extra  `json:",omitzero"`
 }
 
-// EventType is event.TrainingCompleted.
-func (*TrainingCompletedPayload) EventType() event.Type { return event.TrainingCompleted }
+// EventType implements Payload.
+func (TrainingCompleted) EventType() event.Type { return event.TrainingCompleted }
 
-// MarshalJSON prints the fields that are set.
-func (p TrainingCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingCompleted publishes TRAINING_COMPLETED.
-func (e *Emitter[R]) TrainingCompleted(ctx context.Context, p TrainingCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TrainingEarlyStoppedPayload is the payload of TRAINING_EARLY_STOPPED, category training. The catalogue
-// lists no field of it.
+// TrainingEarlyStopped is the payload of TRAINING_EARLY_STOPPED, category training. The catalogue lists no
+// field of it.
 //
 // Documented subscribers: selfplay_scheduler.
-type TrainingEarlyStoppedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type TrainingEarlyStopped struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.TrainingEarlyStopped.
-func (*TrainingEarlyStoppedPayload) EventType() event.Type { return event.TrainingEarlyStopped }
+// EventType implements Payload.
+func (TrainingEarlyStopped) EventType() event.Type { return event.TrainingEarlyStopped }
 
-// MarshalJSON prints the fields that are set.
-func (p TrainingEarlyStoppedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingEarlyStoppedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingEarlyStopped publishes TRAINING_EARLY_STOPPED.
-func (e *Emitter[R]) TrainingEarlyStopped(ctx context.Context, p TrainingEarlyStoppedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TrainingFailedPayload is the payload of TRAINING_FAILED, category training.
+// TrainingFailed is the payload of TRAINING_FAILED, category training.
 //
 // Documented emitters: TrainingCoordinator.
 //
 // Documented subscribers: AlertManager, health_manager, training_coordinator.
-type TrainingFailedPayload struct {
-	Error      any `json:"error,omitzero"`
-	StackTrace any `json:"stack_trace,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type TrainingFailed struct {
+	Error      any   `json:"error,omitzero"`
+	StackTrace any   `json:"stack_trace,omitzero"`
+	Extra      Extra `json:",omitzero"`
 }
 
-// EventType is event.TrainingFailed.
-func (*TrainingFailedPayload) EventType() event.Type { return event.TrainingFailed }
+// EventType implements Payload.
+func (TrainingFailed) EventType() event.Type { return event.TrainingFailed }
 
-// MarshalJSON prints the fields that are set.
-func (p TrainingFailedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingFailedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingFailed publishes TRAINING_FAILED.
-func (e *Emitter[R]) TrainingFailed(ctx context.Context, p TrainingFailedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// TrainingLockAcquired is the payload of TRAINING_LOCK_ACQUIRED, category training. The catalogue lists no
+// field of it.
+type TrainingLockAcquired struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// TrainingLockAcquiredPayload is the payload of TRAINING_LOCK_ACQUIRED, category training. The catalogue
-// lists no field of it.
-type TrainingLockAcquiredPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+// EventType implements Payload.
+func (TrainingLockAcquired) EventType() event.Type { return event.TrainingLockAcquired }
+
+// TrainingLossAnomaly is the payload of TRAINING_LOSS_ANOMALY, category training.
+type TrainingLossAnomaly struct {
+	Epoch     any   `json:"epoch,omitzero"`
+	Loss      any   `json:"loss,omitzero"`
+	Threshold any   `json:"threshold,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.TrainingLockAcquired.
-func (*TrainingLockAcquiredPayload) EventType() event.Type { return event.TrainingLockAcquired }
+// EventType implements Payload.
+func (TrainingLossAnomaly) EventType() event.Type { return event.TrainingLossAnomaly }
 
-// MarshalJSON prints the fields that are set.
-func (p TrainingLockAcquiredPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingLockAcquiredPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingLockAcquired publishes TRAINING_LOCK_ACQUIRED.
-func (e *Emitter[R]) TrainingLockAcquired(ctx context.Context, p TrainingLockAcquiredPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// TrainingLossTrend is the payload of TRAINING_LOSS_TREND, category training.
+type TrainingLossTrend struct {
+	Direction any   `json:"direction,omitzero"`
+	Magnitude any   `json:"magnitude,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// TrainingLossAnomalyPayload is the payload of TRAINING_LOSS_ANOMALY, category training.
-type TrainingLossAnomalyPayload struct {
-	Epoch     any `json:"epoch,omitzero"`
-	Loss      any `json:"loss,omitzero"`
-	Threshold any `json:"threshold,omitzero"`
+// EventType implements Payload.
+func (TrainingLossTrend) EventType() event.Type { return event.TrainingLossTrend }
 
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.TrainingLossAnomaly.
-func (*TrainingLossAnomalyPayload) EventType() event.Type { return event.TrainingLossAnomaly }
-
-// MarshalJSON prints the fields that are set.
-func (p TrainingLossAnomalyPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingLossAnomalyPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingLossAnomaly publishes TRAINING_LOSS_ANOMALY.
-func (e *Emitter[R]) TrainingLossAnomaly(ctx context.Context, p TrainingLossAnomalyPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TrainingLossTrendPayload is the payload of TRAINING_LOSS_TREND, category training.
-type TrainingLossTrendPayload struct {
-	Direction any `json:"direction,omitzero"`
-	Magnitude any `json:"magnitude,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.TrainingLossTrend.
-func (*TrainingLossTrendPayload) EventType() event.Type { return event.TrainingLossTrend }
-
-// MarshalJSON prints the fields that are set.
-func (p TrainingLossTrendPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingLossTrendPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingLossTrend publishes TRAINING_LOSS_TREND.
-func (e *Emitter[R]) TrainingLossTrend(ctx context.Context, p TrainingLossTrendPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TrainingProgressPayload is the payload of TRAINING_PROGRESS, category training.
+// TrainingProgress is the payload of TRAINING_PROGRESS, category training.
 //
 // Documented emitters: Training.
 //
 // Documented subscribers: Dashboard, optimization_coordinator, training_coordinator.
-type TrainingProgressPayload struct {
-	Epoch    any `json:"epoch,omitzero"`
-	Loss     any `json:"loss,omitzero"`
-	Accuracy any `json:"accuracy,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type TrainingProgress struct {
+	Epoch    any   `json:"epoch,omitzero"`
+	Loss     any   `json:"loss,omitzero"`
+	Accuracy any   `json:"accuracy,omitzero"`
+	Extra    Extra `json:",omitzero"`
 }
 
-// EventType is event.TrainingProgress.
-func (*TrainingProgressPayload) EventType() event.Type { return event.TrainingProgress }
+// EventType implements Payload.
+func (TrainingProgress) EventType() event.Type { return event.TrainingProgress }
 
-// MarshalJSON prints the fields that are set.
-func (p TrainingProgressPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingProgressPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingProgress publishes TRAINING_PROGRESS.
-func (e *Emitter[R]) TrainingProgress(ctx context.Context, p TrainingProgressPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TrainingRollbackCompletedPayload is the payload of TRAINING_ROLLBACK_COMPLETED, category training. The
-// catalogue lists no field of it.
-//
-// Documented subscribers: feedback_loop_controller.
-type TrainingRollbackCompletedPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
-
-// EventType is event.TrainingRollbackCompleted.
-func (*TrainingRollbackCompletedPayload) EventType() event.Type {
-	return event.TrainingRollbackCompleted
-}
-
-// MarshalJSON prints the fields that are set.
-func (p TrainingRollbackCompletedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingRollbackCompletedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingRollbackCompleted publishes TRAINING_ROLLBACK_COMPLETED.
-func (e *Emitter[R]) TrainingRollbackCompleted(ctx context.Context, p TrainingRollbackCompletedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TrainingRollbackNeededPayload is the payload of TRAINING_ROLLBACK_NEEDED, category training. The catalogue
+// TrainingRollbackCompleted is the payload of TRAINING_ROLLBACK_COMPLETED, category training. The catalogue
 // lists no field of it.
 //
+// Documented subscribers: feedback_loop_controller.
+type TrainingRollbackCompleted struct {
+	Extra Extra `json:",omitzero"`
+}
+
+// EventType implements Payload.
+func (TrainingRollbackCompleted) EventType() event.Type { return event.TrainingRollbackCompleted }
+
+// TrainingRollbackNeeded is the payload of TRAINING_ROLLBACK_NEEDED, category training. The catalogue lists
+// no field of it.
+//
 // Documented subscribers: training_coordinator.
-type TrainingRollbackNeededPayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type TrainingRollbackNeeded struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// EventType is event.TrainingRollbackNeeded.
-func (*TrainingRollbackNeededPayload) EventType() event.Type { return event.TrainingRollbackNeeded }
+// EventType implements Payload.
+func (TrainingRollbackNeeded) EventType() event.Type { return event.TrainingRollbackNeeded }
 
-// MarshalJSON prints the fields that are set.
-func (p TrainingRollbackNeededPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingRollbackNeededPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingRollbackNeeded publishes TRAINING_ROLLBACK_NEEDED.
-func (e *Emitter[R]) TrainingRollbackNeeded(ctx context.Context, p TrainingRollbackNeededPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
+// TrainingSlotUnavailable is the payload of TRAINING_SLOT_UNAVAILABLE, category training. The catalogue lists
+// no field of it.
+type TrainingSlotUnavailable struct {
+	Extra Extra `json:",omitzero"`
 }
 
-// TrainingSlotUnavailablePayload is the payload of TRAINING_SLOT_UNAVAILABLE, category training. The
-// catalogue lists no field of it.
-type TrainingSlotUnavailablePayload struct {
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
-}
+// EventType implements Payload.
+func (TrainingSlotUnavailable) EventType() event.Type { return event.TrainingSlotUnavailable }
 
-// EventType is event.TrainingSlotUnavailable.
-func (*TrainingSlotUnavailablePayload) EventType() event.Type { return event.TrainingSlotUnavailable }
-
-// MarshalJSON prints the fields that are set.
-func (p TrainingSlotUnavailablePayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingSlotUnavailablePayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingSlotUnavailable publishes TRAINING_SLOT_UNAVAILABLE.
-func (e *Emitter[R]) TrainingSlotUnavailable(ctx context.Context, p TrainingSlotUnavailablePayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TrainingStartedPayload is the payload of TRAINING_STARTED, category training.
+// TrainingStarted is the payload of TRAINING_STARTED, category training.
 //
 // Documented emitters: TrainingCoordinator.
 //
 // Documented subscribers: auto_sync_daemon, IdleShutdown, SyncRouter, training_coordinator.
-type TrainingStartedPayload struct {
-	ConfigKey any `json:"config_key,omitzero"`
-	NodeID    any `json:"node_id,omitzero"`
-	JobID     any `json:"job_id,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+type TrainingStarted struct {
+	ConfigKey any   `json:"config_key,omitzero"`
+	NodeID    any   `json:"node_id,omitzero"`
+	JobID     any   `json:"job_id,omitzero"`
+	Extra     Extra `json:",omitzero"`
 }
 
-// EventType is event.TrainingStarted.
-func (*TrainingStartedPayload) EventType() event.Type { return event.TrainingStarted }
+// EventType implements Payload.
+func (TrainingStarted) EventType() event.Type { return event.TrainingStarted }
 
-// MarshalJSON prints the fields that are set.
-func (p TrainingStartedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingStartedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingStarted publishes TRAINING_STARTED.
-func (e *Emitter[R]) TrainingStarted(ctx context.Context, p TrainingStartedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TrainingThresholdReachedPayload is the payload of TRAINING_THRESHOLD_REACHED, category training.
+// TrainingThresholdReached is the payload of TRAINING_THRESHOLD_REACHED, category training.
 //
 // Documented emitters: app/coordination/pipeline_event_handler_mixin.py:422,
 // app/coordination/pipeline_event_handler_mixin.py:477, scripts/master_loop.py:1994.
-type TrainingThresholdReachedPayload struct {
+type TrainingThresholdReached struct {
 	BoardType  any    `json:"board_type,omitzero"`
 	Config     any    `json:"config,omitzero"`
 	NumPlayers *int64 `json:"num_players,omitzero"`
@@ -378,47 +207,23 @@ type TrainingThresholdReachedPayload struct {
 	Reason     string `json:"reason,omitzero"`
 	ConfigKey  any    `json:"config_key,omitzero"`
 	GameCount  any    `json:"game_count,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra      Extra  `json:",omitzero"`
 }
 
-// EventType is event.TrainingThresholdReached.
-func (*TrainingThresholdReachedPayload) EventType() event.Type { return event.TrainingThresholdReached }
+// EventType implements Payload.
+func (TrainingThresholdReached) EventType() event.Type { return event.TrainingThresholdReached }
 
-// MarshalJSON prints the fields that are set.
-func (p TrainingThresholdReachedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingThresholdReachedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingThresholdReached publishes TRAINING_THRESHOLD_REACHED.
-func (e *Emitter[R]) TrainingThresholdReached(ctx context.Context, p TrainingThresholdReachedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
-
-// TrainingTimeoutReachedPayload is the payload of TRAINING_TIMEOUT_REACHED, category training.
+// TrainingTimeoutReached is the payload of TRAINING_TIMEOUT_REACHED, category training.
 //
 // Documented emitters: app/coordination/training_trigger_daemon.py:3553.
-type TrainingTimeoutReachedPayload struct {
+type TrainingTimeoutReached struct {
 	ConfigKey    any       `json:"config_key,omitzero"`
 	GraceSeconds any       `json:"grace_seconds,omitzero"`
 	PID          any       `json:"pid,omitzero"`
 	TimeoutHours any       `json:"timeout_hours,omitzero"`
 	Timestamp    Timestamp `json:"timestamp,omitzero"`
-
-	Extra map[string]any `json:"-"` // fields that the catalogue does not list
+	Extra        Extra     `json:",omitzero"`
 }
 
-// EventType is event.TrainingTimeoutReached.
-func (*TrainingTimeoutReachedPayload) EventType() event.Type { return event.TrainingTimeoutReached }
-
-// MarshalJSON prints the fields that are set.
-func (p TrainingTimeoutReachedPayload) MarshalJSON() ([]byte, error) { return encode(&p) }
-
-// UnmarshalJSON reads what Decode does.
-func (p *TrainingTimeoutReachedPayload) UnmarshalJSON(data []byte) error { return decode(data, p) }
-
-// TrainingTimeoutReached publishes TRAINING_TIMEOUT_REACHED.
-func (e *Emitter[R]) TrainingTimeoutReached(ctx context.Context, p TrainingTimeoutReachedPayload, opts ...Option) (R, error) {
-	return e.publish(ctx, &p, opts)
-}
+// EventType implements Payload.
+func (TrainingTimeoutReached) EventType() event.Type { return event.TrainingTimeoutReached }

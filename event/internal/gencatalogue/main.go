@@ -44,7 +44,7 @@ func run() error {
 	return os.WriteFile(target, code, 0o644)
 }
 
-// generate prints a Go file with one constant a canonical type, by category.
+// generate returns a Go file with one constant for each canonical type, by category.
 func generate(events []byte) ([]byte, error) {
 	var entries []entry
 	if err := json.Unmarshal(events, &entries); err != nil {

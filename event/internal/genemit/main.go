@@ -1,5 +1,5 @@
-// Command genemit writes the payload structs and the emitter's methods of package event/emit from the built-in
-// catalogue. It runs in the folder of that package, by go generate.
+// Command genemit writes the payload structs of package event/emit from the built-in catalogue. It runs in the
+// folder of that package, by go generate.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// suffix ends the names of the files that are generated, but for the list of payloads that tests go by.
+// suffix ends the names of the generated files, except listFile.
 const suffix = "_gen.go"
 
 func main() {
@@ -20,7 +20,7 @@ func main() {
 	}
 }
 
-// run writes the files into dir, and removes those of categories that are gone.
+// run writes the files into dir and removes those of categories that no longer exist.
 func run(dir string) error {
 	files, err := generate(event.Builtin())
 	if err != nil {

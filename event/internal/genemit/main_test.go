@@ -14,7 +14,7 @@ import (
 
 const target = "../../emit"
 
-func TestGeneratedEmittersAreCurrent(t *testing.T) {
+func TestGeneratedPayloadsAreCurrent(t *testing.T) {
 	files, err := generate(event.Builtin())
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package goname turns names of the catalogue into Go names. It promises that the generators agree
-// on them: the constant of a type, and the payload and the method that are named after it.
+// Package goname turns names of the catalogue into Go names. It promises that the generators agree on them: the
+// constant of a type in package event, and the payload struct of the same name in package emit.
 package goname
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Type is the Go name of an event type: TRAINING_COMPLETED is TrainingCompleted, DLQ_EVENTS_PURGED
+// Type returns the Go name of an event type: TRAINING_COMPLETED is TrainingCompleted, DLQ_EVENTS_PURGED
 // is DLQEventsPurged.
 func Type(name string) string {
 	if name == "ERROR" {
@@ -16,7 +16,7 @@ func Type(name string) string {
 	return join(name, []string{"CMAES", "CPU", "DLQ", "NAS", "NPZ", "P2P", "PBT", "PER", "S3", "SSH"})
 }
 
-// Field is the Go name of a payload field: config_key is ConfigKey, game_ids is GameIDs.
+// Field returns the Go name of a payload field: config_key is ConfigKey, game_ids is GameIDs.
 func Field(name string) string {
 	return join(name, []string{"CPU", "DB", "GB", "GPU", "ID", "IDS", "IP", "MS", "PID", "RAM"})
 }

@@ -1,4 +1,12 @@
-package router
+// Package where evaluates conditions on events in the Common Expression Language. A subscription or a sink uses one to
+// choose events by their payload, which an event.Filter cannot.
+//
+//	c, err := where.Compile(`payload.epoch > 3 && source.startsWith("trainer-")`)
+//	met, err := c.Match(&ev)
+//
+// It promises that an evaluation is bounded in its work, changes nothing, and is safe for concurrent use; and that an
+// expression at fault is reported with line and column.
+package where
 
 import (
 	"bytes"
@@ -13,61 +21,64 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Where is a compiled condition on events, in the Common Expression Language. It sees
+// Condition is a compiled condition on events. It sees
 //
 //	type, value, source, key, correlation_id, causation_id, dedup_id   string
 //	payload                                                             map; whole numbers are int, others double
 //	offset, term                                                        int, 0 for an event that is not in the log
 //	time, appended_at                                                   timestamp
 //
-// as in `payload.epoch > 3 && source.startsWith("trainer-")`. It is safe for concurrent use.
-type Where struct {
+// It is safe for concurrent use.
+type Condition struct {
 	program cel.Program
 }
 
-// WhereError says what is wrong with a condition, and where.
-type WhereError struct {
+// Error says what is wrong with a condition, and at which position.
+type Error struct {
 	Expression   string
 	Line, Column int // from 1
 	Message      string
 }
 
-// Error prints line and column, the message, and the line with the place marked.
-func (e *WhereError) Error() string {
+// Error prints line and column, the message, and the line with the position marked.
+func (e *Error) Error() string {
 	lines := strings.Split(e.Expression, "\n")
 	text := fmt.Sprintf("where: line %d, column %d: %s", e.Line, e.Column, e.Message)
 	if e.Line < 1 || e.Line > len(lines) {
 		return text
 	}
-	return fmt.Sprintf("%s\n | %s\n | %s^", text, strings.ReplaceAll(lines[e.Line-1], "\t", " "), strings.Repeat(".", max(e.Column-1, 0)))
+	line := strings.ReplaceAll(lines[e.Line-1], "\t", " ") // a tab would move the mark
+	return fmt.Sprintf("%s\n | %s\n | %s^", text, line, strings.Repeat(".", max(e.Column-1, 0)))
 }
 
-// whereCost bounds the work of one evaluation, in steps of CEL's cost model.
-const whereCost = 1 << 20
+// costLimit bounds the work of one evaluation, in steps of CEL's cost model.
+const costLimit = 1 << 20
 
-// CompileWhere compiles a condition. The error is a *WhereError where the expression is at
-// fault.
-func CompileWhere(expression string) (*Where, error) {
-	env, err := whereEnvironment()
+// Compile compiles a condition. The error is an *Error if the expression is at fault.
+func Compile(expression string) (*Condition, error) {
+	env, err := environment()
 	if err != nil {
-		return nil, fmt.Errorf("router: where: %w", err)
+		return nil, fmt.Errorf("where: %w", err)
 	}
 	ast, issues := env.Compile(expression)
 	if issues.Err() != nil {
 		first := issues.Errors()[0]
-		return nil, &WhereError{expression, max(first.Location.Line(), 1), max(first.Location.Column()+1, 1), first.Message}
+		line, column := max(first.Location.Line(), 1), max(first.Location.Column()+1, 1)
+		return nil, &Error{expression, line, column, first.Message}
 	}
+	// A condition on any value, such as payload.done, is checked when it is evaluated.
 	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
-		return nil, &WhereError{expression, 1, 1, fmt.Sprintf("it gives %s, not bool", t)}
+		return nil, &Error{expression, 1, 1, fmt.Sprintf("it gives %s, not bool", t)}
 	}
-	program, err := env.Program(ast, cel.CostLimit(whereCost))
+	program, err := env.Program(ast, cel.CostLimit(costLimit))
 	if err != nil {
-		return nil, fmt.Errorf("router: where: %w", err)
+		return nil, fmt.Errorf("where: %w", err)
 	}
-	return &Where{program}, nil
+	return &Condition{program}, nil
 }
 
-func whereEnvironment() (*cel.Env, error) {
+// environment declares the variables of a condition.
+func environment() (*cel.Env, error) {
 	options := []cel.EnvOption{
 		cel.Variable("payload", cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable("offset", cel.IntType), cel.Variable("term", cel.IntType),
@@ -80,11 +91,10 @@ func whereEnvironment() (*cel.Env, error) {
 	return cel.NewEnv(options...)
 }
 
-// Match reports whether an event meets the condition. An event for which it can not be
-// evaluated, as when it names a field that the payload does not have, does not meet it;
-// the error says why.
-func (w *Where) Match(ev *event.Event) (bool, error) {
-	out, _, err := w.program.Eval(&whereScope{ev: ev})
+// Match reports whether an event meets the condition. If the condition cannot be evaluated, for example because the
+// payload lacks a field that it names, the event does not meet it, and the error says why.
+func (c *Condition) Match(ev *event.Event) (bool, error) {
+	out, _, err := c.program.Eval(&scope{ev: ev})
 	if err != nil {
 		return false, err
 	}
@@ -95,18 +105,17 @@ func (w *Where) Match(ev *event.Event) (bool, error) {
 	return bool(met), nil
 }
 
-// whereScope gives an evaluation its variables, and decodes the payload only where it is
-// asked for.
-type whereScope struct {
+// scope is the variables of one evaluation. It decodes the payload only if the condition uses it.
+type scope struct {
 	ev      *event.Event
-	payload any
+	payload any // decoded; nil before its first use
 }
 
 // Parent implements cel.Activation.
-func (s *whereScope) Parent() cel.Activation { return nil }
+func (s *scope) Parent() cel.Activation { return nil }
 
 // ResolveName implements cel.Activation.
-func (s *whereScope) ResolveName(name string) (any, bool) {
+func (s *scope) ResolveName(name string) (any, bool) {
 	switch name {
 	case "payload":
 		return s.decoded(), true
@@ -136,7 +145,8 @@ func (s *whereScope) ResolveName(name string) (any, bool) {
 	return nil, false
 }
 
-func (s *whereScope) decoded() any {
+// decoded returns the payload as CEL sees it.
+func (s *scope) decoded() any {
 	if s.payload != nil {
 		return s.payload
 	}
@@ -150,14 +160,14 @@ func (s *whereScope) decoded() any {
 	return s.payload
 }
 
-// plainNumbers makes whole numbers int64 and all others float64, in place.
+// plainNumbers replaces whole numbers by int64 and all others by float64, in place.
 func plainNumbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		if n, err := v.Int64(); err == nil {
 			return n
 		}
-		f, _ := v.Float64() // past its range: infinite, as in Python
+		f, _ := v.Float64() // out of range: infinite, as in Python
 		return f
 	case map[string]any:
 		for k, e := range v {

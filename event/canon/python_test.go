@@ -1,4 +1,4 @@
-package event
+package canon
 
 import (
 	"bufio"
@@ -19,6 +19,16 @@ import (
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/canonical.json with what python3 prints")
+
+const (
+	maxDepth = 128
+	maxBytes = 1 << 20
+)
+
+func isCanonical(payload []byte) bool {
+	v := Verifier{Data: payload, MaxDepth: maxDepth}
+	return v.Payload()
+}
 
 // pythonSide is what a Python daemon does: one payload a line in, hash and canonical form out.
 const pythonSide = `
@@ -75,7 +85,7 @@ func TestCanonicalVectors(t *testing.T) {
 
 func checkVector(t *testing.T, v vector) {
 	t.Helper()
-	got, err := Canonicalize([]byte(v.Input), Limits{})
+	got, err := Rewrite([]byte(v.Input), maxDepth, maxBytes)
 	if err != nil {
 		t.Errorf("%.200q: %v", v.Input, err)
 		return
@@ -85,23 +95,22 @@ func checkVector(t *testing.T, v vector) {
 		return
 	}
 	for _, text := range []string{v.Input, v.Canonical} {
-		if check := (verifier{data: []byte(text), maxDepth: 128}); check.payload() != (text == v.Canonical) {
-			t.Errorf("the verifier errs on %.300q", text)
+		if isCanonical([]byte(text)) != (text == v.Canonical) {
+			t.Errorf("the verifier is wrong about %.300q", text)
 		}
 	}
-	e := Event{Type: TrainingCompleted, Payload: got}
-	if h := e.Hash().String(); h != v.SHA256 {
+	if h := ContentHash("training_completed", got).String(); h != v.SHA256 {
 		t.Errorf("%.200q: hash %s, python has %s", v.Input, h, v.SHA256)
 	}
 }
 
-// What the verifier passes is exactly what the canonicalizer leaves as it is.
-func TestVerifierAndCanonicalizerAgree(t *testing.T) {
+// The verifier accepts exactly what the rewriter leaves unchanged.
+func TestVerifierAndRewriterAgree(t *testing.T) {
 	gen := payloadGenerator{rand.New(rand.NewPCG(11, 254))}
 	agree := func(payload []byte) (canonical bool) {
-		out, err := canonicalPayload(payload, DefaultLimits())
+		out, err := Rewrite(payload, maxDepth, maxBytes)
 		canonical = err == nil && bytes.Equal(out, payload)
-		if v := (verifier{data: payload, maxDepth: 128}); v.payload() != canonical {
+		if isCanonical(payload) != canonical {
 			t.Errorf("%.300q: canonical is %v (%.300q, %v), the verifier says otherwise", payload, canonical, out, err)
 		}
 		return canonical
@@ -109,7 +118,7 @@ func TestVerifierAndCanonicalizerAgree(t *testing.T) {
 	const alphabet = "{}[]\",: \\0123456789abcdefABCDEFu-+.\x7f\xc3"
 	yes := 0
 	for range 30_000 {
-		out, err := canonicalPayload([]byte(gen.payload()), DefaultLimits())
+		out, err := Rewrite([]byte(gen.payload()), maxDepth, maxBytes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +139,7 @@ func TestVerifierAndCanonicalizerAgree(t *testing.T) {
 		}
 	}
 	if yes < 10_000 || yes > 50_000 {
-		t.Errorf("%d of 60 000 were canonical: the test has lost its balance", yes)
+		t.Errorf("%d of 60 000 were canonical: the test is out of balance", yes)
 	}
 	for c := range rune(0x180) {
 		agree(fmt.Appendf(nil, `{"s": "\u%04x"}`, c))
@@ -180,7 +189,7 @@ func edgePayloads() []string {
 		`{"a\"b":1,"a#":2,"a!":3,"a\\":4,"a[":5,"a]":6}`,       // escapes sort as what they mean
 		`{"s":"\u007f\u0080\u00ff/\/\b\f\n\r\t\"\\\u001f\u2028"}`, `{"s":"😀\uD83D\uDE00"}`,
 		`{"k":true,"l":false,"m":null}`,
-		`{"i":` + strings.Repeat("9", maxIntDigits) + `}`, `{"i":-` + strings.Repeat("1", maxIntDigits) + `}`,
+		`{"i":` + strings.Repeat("9", MaxIntDigits) + `}`, `{"i":-` + strings.Repeat("1", MaxIntDigits) + `}`,
 		`{"i":18446744073709551616,"j":-9223372036854775809}`,
 		strings.Repeat(`{"a":[`, 60) + strings.Repeat(`]}`, 60),
 	}
@@ -273,7 +282,7 @@ func (g payloadGenerator) text() string {
 	return b.String()
 }
 
-// quoted writes a string, each character in one of the ways it may be written.
+// quoted writes a string, each character in one of the forms that JSON allows.
 func (g payloadGenerator) quoted(b *strings.Builder, s string) {
 	b.WriteByte('"')
 	for _, r := range s {
@@ -325,8 +334,7 @@ func (g payloadGenerator) number() string {
 }
 
 func TestHashRoundTripsThroughHex(t *testing.T) {
-	e := New(TrainingCompleted, nil)
-	h := e.Hash()
+	h := ContentHash("training_completed", []byte("{}"))
 	got, err := ParseHash(strings.ToUpper(hex.EncodeToString(h[:])))
 	if err != nil || got != h {
 		t.Errorf("ParseHash: %v, %v", got, err)

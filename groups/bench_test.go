@@ -38,10 +38,10 @@ func benchExchange(b *testing.B, keys int) {
 			events[i] = Event{Offset: offset, Key: names[offset%uint64(len(names))], Bytes: 200}
 		}
 		c.Feed(events, offset+1)
-		if _, ok := c.Outbox(batch, false); !ok {
+		if _, ok := c.NextAckBatch(batch, false); !ok {
 			b.Fatal("nothing to settle")
 		}
-		c.Settled(true)
+		c.AckBatchDone(true)
 		taken = c.Take(now, m, Demand{Events: batch, Bytes: 1 << 30, Units: batch, Ahead: true}, taken[:0])
 		handed += len(taken)
 		if refused := c.Ack(m, frame.Range{From: offset - batch + 1, To: offset}, nil); refused != nil {

@@ -45,7 +45,7 @@ func TestWhatCameAgainStaysWithItsMemberOverAChangeOfLeader(t *testing.T) {
 	if !c.Nack(time.Unix(1000, 0), m, Nack{Offset: 1}) {
 		t.Error("a nack of what it holds is refused")
 	}
-	if s, some := c.Outbox(0, false); !some || len(s.Retries) != 1 || s.Retries[0].Deliveries != 2 {
+	if s, some := c.NextAckBatch(0, false); !some || len(s.Retries) != 1 || s.Retries[0].Deliveries != 2 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -86,11 +86,11 @@ func TestAFailureIsInTheLogBeforeTheNextDelivery(t *testing.T) {
 		takes(c, m, 1, 1<<20, 1)
 		c.Nack(time.Unix(1000, 0), m, Nack{Offset: 1})
 		for _, settled := range []bool{false, true} {
-			c.Outbox(0, false)
+			c.NextAckBatch(0, false)
 			if got := takes(c, other, 1, 1<<20, 1); got != nil {
 				t.Errorf("key %q: %v is handed out", key, got)
 			}
-			c.Settled(settled)
+			c.AckBatchDone(settled)
 		}
 		if got := takes(c, other, 1, 1<<20, 1); !slices.Equal(got, []uint64{1}) {
 			t.Errorf("key %q: %v", key, got)
@@ -108,8 +108,8 @@ func TestAKeyStaysUntilTheLogHasWhatIsSettled(t *testing.T) {
 	if got := takes(c, other, 1, 1<<20, 1); got != nil {
 		t.Errorf("%v goes to another", got)
 	}
-	c.Outbox(0, false)
-	c.Settled(true)
+	c.NextAckBatch(0, false)
+	c.AckBatchDone(true)
 	if got := takes(c, other, 1, 1<<20, 1); !slices.Equal(got, []uint64{2}) {
 		t.Errorf("%v, once the log has it", got)
 	}
@@ -133,7 +133,7 @@ func TestAKeyWaitsForItsLetter(t *testing.T) {
 				t.Errorf("%v is handed out", got)
 			}
 			for range c.Deaths() {
-				c.Buried(1, stored)
+				c.LetterStored(1, stored)
 			}
 		}
 		if got := takes(c, other, 1, 1<<20, 1); !slices.Equal(got, []uint64{2}) {

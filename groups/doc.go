@@ -44,8 +44,8 @@
 //	c := groups.New(now, state, policy, firstSession)
 //	c.Feed(events, next)                       // what the log holds from c.Next() on
 //	m, err := c.Join(now, "worker-1", nil, nil)
-//	settle, ok := c.Outbox(1000, false)        // reserve a thousand; propose it …
-//	c.Settled(true)                            // … it is committed
+//	batch, ok := c.NextAckBatch(1000, false)   // reserve a thousand; propose it …
+//	c.AckBatchDone(true)                       // … it is committed
 //	deliveries := c.Take(now, m, groups.Demand{Events: 1000, Bytes: 1 << 20, Units: 1000}, nil)
 //	refused := c.Ack(m, ranges, nil)
 package groups

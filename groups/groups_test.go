@@ -24,8 +24,8 @@ func more(c *Coordinator, from uint64, keys ...string) {
 		events = append(events, Event{Offset: from + uint64(i), Key: key, Bytes: 100})
 	}
 	c.Feed(events, from+uint64(len(keys)))
-	if _, some := c.Outbox(len(keys), false); some {
-		c.Settled(true)
+	if _, some := c.NextAckBatch(len(keys), false); some {
+		c.AckBatchDone(true)
 	}
 }
 
@@ -64,10 +64,10 @@ func TestAMemberHoldsOneEventOfAKeyUnlessItWorksAhead(t *testing.T) {
 	if !c.Nack(time.Unix(1000, 0), m, Nack{Offset: 1}) || m.HasLost() {
 		t.Fatalf("a failure revoked %v", m.Lost())
 	}
-	if _, some := c.Outbox(0, false); !some {
+	if _, some := c.NextAckBatch(0, false); !some {
 		t.Fatal("the log is not told of the failure")
 	}
-	c.Settled(true)
+	c.AckBatchDone(true)
 	if got := plain(); !slices.Equal(got, []uint64{1}) {
 		t.Fatal(got)
 	}
@@ -102,8 +102,8 @@ func TestAMemberWithSeveralKeysLeavesOneToTheNext(t *testing.T) {
 	if got := takes(c, second, 9, 1<<20, 9); got != nil {
 		t.Fatalf("%v, and the log does not have what was settled in front of it", got)
 	}
-	c.Outbox(0, false)
-	c.Settled(true)
+	c.NextAckBatch(0, false)
+	c.AckBatchDone(true)
 	if got := takes(c, second, 9, 1<<20, 9); !slices.Equal(got, []uint64{5}) {
 		t.Fatalf("the key that was left to it: %v", got)
 	}

@@ -230,8 +230,8 @@ func (m *Member) lose(offset uint64) {
 	m.lost = addRange(m.lost, frame.Range{From: offset, To: offset})
 }
 
-// Lose gives back what Lost returned and the member was not told.
-func (m *Member) Lose(list []frame.Range) { m.lost = append(m.lost, list...) }
+// RestoreLost gives back what Lost returned and the member was not told.
+func (m *Member) RestoreLost(list []frame.Range) { m.lost = append(m.lost, list...) }
 
 // Lost returns what the member must not handle any more, once, as ranges that rise.
 func (m *Member) Lost() (list []frame.Range) {

@@ -525,7 +525,7 @@ func (w *world) settle(t *rapid.T) {
 // settleAs stores what the outbox has, or has it fail. What was settled before must be in
 // the log once it is.
 func (w *world) settleAs(reserve int, all bool, fate string) {
-	s, some := w.c.Outbox(reserve, all)
+	s, some := w.c.NextAckBatch(reserve, all)
 	if !some {
 		if len(w.sent) > 0 {
 			w.t.Fatalf("%v are settled, and the log is told nothing", w.sent)
@@ -545,7 +545,7 @@ func (w *world) settleAs(reserve int, all bool, fate string) {
 	if fate != "settle failed" {
 		w.store(s)
 	}
-	w.c.Settled(fate == "")
+	w.c.AckBatchDone(fate == "")
 	if fate != "" {
 		return
 	}
@@ -566,7 +566,7 @@ func (w *world) settleAs(reserve int, all bool, fate string) {
 }
 
 // store does what the state machine does.
-func (w *world) store(s Settle) {
+func (w *world) store(s AckBatch) {
 	behind := uint64(0)
 	for _, r := range s.Done {
 		if r.From <= behind || r.To < r.From || r.To > w.scanned {
@@ -611,7 +611,7 @@ func (w *world) buryAll(ok bool) {
 			e.settled, e.dying, e.by = true, false, ""
 			delete(w.stored.retries, d.Offset)
 		}
-		w.c.Buried(d.Offset, ok)
+		w.c.LetterStored(d.Offset, ok)
 	}
 	for w.stored.done[w.stored.floor+1] {
 		w.stored.floor++

@@ -7,9 +7,9 @@ import (
 	"github.com/ringrift/ringlog/frame"
 )
 
-// Settle is what the log is to be told of a group. Open counts the events up to Reserved
+// AckBatch is what the log is to be told of a group. Open counts the events up to Reserved
 // that are not settled; Done rises and does not touch; Retries rise.
-type Settle struct {
+type AckBatch struct {
 	Reserved uint64
 	Open     uint64
 	Done     []frame.Range
@@ -18,18 +18,18 @@ type Settle struct {
 
 // flight is a settle under way: its slots, and up to where it settles all.
 type flight struct {
-	settle    Settle
+	settle    AckBatch
 	low, high uint64
 	floor     uint64
 }
 
-// Outbox returns what the log is to be told now, with reserve events more to be handed
-// out; false where there is nothing. One settle is under way at a time, and Settled says
+// NextAckBatch returns what the log is to be told now, with reserve events more to be handed
+// out; false where there is nothing. One settle is under way at a time, and AckBatchDone says
 // what became of it. What merely lets the floor pass events that do not match is told
 // with something else, or where all is set.
-func (c *Coordinator) Outbox(reserve int, all bool) (Settle, bool) {
+func (c *Coordinator) NextAckBatch(reserve int, all bool) (AckBatch, bool) {
 	if c.flight != nil {
-		return Settle{}, false
+		return AckBatch{}, false
 	}
 	f := &flight{low: c.low, high: c.high, floor: c.clear()}
 	f.settle.Reserved = c.reserved
@@ -39,7 +39,7 @@ func (c *Coordinator) Outbox(reserve int, all bool) (Settle, bool) {
 	}
 	f.settle.Open = uint64(c.open - c.openFrom(beyond))
 	if f.low == 0 && f.settle.Reserved == c.reserved && (!all || f.floor == c.floor) {
-		return Settle{}, false
+		return AckBatch{}, false
 	}
 	if f.floor > c.floor {
 		f.settle.Done = append(f.settle.Done, frame.Range{From: c.floor + 1, To: f.floor})
@@ -96,9 +96,9 @@ func (c *Coordinator) retryOf(s *slot) frame.GroupRetry {
 	return r
 }
 
-// Settled ends the settle under way: it is in the log, or it never will be and what it
+// AckBatchDone ends the settle under way: it is in the log, or it never will be and what it
 // told is to be told again.
-func (c *Coordinator) Settled(ok bool) {
+func (c *Coordinator) AckBatchDone(ok bool) {
 	f := c.flight
 	c.flight = nil
 	c.answered(f, ok)
@@ -167,7 +167,7 @@ type Death struct {
 	Handler  string
 }
 
-// Deaths returns the events that are to go to the dead letters, once; Buried says what
+// Deaths returns the events that are to go to the dead letters, once; LetterStored says what
 // became of each.
 func (c *Coordinator) Deaths() (list []Death) {
 	for _, offset := range c.dying {
@@ -180,8 +180,8 @@ func (c *Coordinator) Deaths() (list []Death) {
 	return list
 }
 
-// Buried says that an event stands with the dead letters, or that it has to be tried again.
-func (c *Coordinator) Buried(offset uint64, ok bool) {
+// LetterStored says that an event stands with the dead letters, or that it has to be tried again.
+func (c *Coordinator) LetterStored(offset uint64, ok bool) {
 	n := c.find(offset)
 	if !c.slots.has(n) {
 		return

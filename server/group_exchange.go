@@ -294,7 +294,7 @@ func (g *liveGroup) giveBack(e *call, t taken) {
 	if !e.m.Live(e.session) {
 		return
 	}
-	e.m.Lose(t.revoked)
+	e.m.RestoreLost(t.revoked)
 	for _, d := range slices.Backward(t.deliveries) { // so that no later one of a key is revoked
 		g.c.Nack(g.now(), e.m, groups.Nack{Offset: d.Offset, Released: true})
 	}

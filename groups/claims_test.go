@@ -39,7 +39,7 @@ func TestWhatCameAgainStaysWithItsMemberOverAChangeOfLeader(t *testing.T) {
 		t.Fatalf("%v is handed out, and who holds it has not come yet", got)
 	}
 	m := rejoined(t, c, "w", frame.Range{From: 1, To: 2})
-	if m.HasLost() {
+	if m.lost != nil {
 		t.Fatalf("it does not keep %v", m.Lost())
 	}
 	if !c.Nack(time.Unix(1000, 0), m, Nack{Offset: 1}) {
@@ -68,12 +68,12 @@ func TestWhatAMemberHasPerhapsGivenUpIsNotItsOwn(t *testing.T) {
 		if m := rejoined(t, c, "w", frame.Range{From: 1, To: 2}, nack); !slices.Equal(m.Lost(), []frame.Range{{From: 1, To: 2}}) {
 			t.Errorf("%+v: it keeps something", nack)
 		}
-		if m := rejoined(t, c, "other", frame.Range{From: 1, To: 2}); m.HasLost() {
+		if m := rejoined(t, c, "other", frame.Range{From: 1, To: 2}); m.lost != nil {
 			t.Errorf("%+v: whom it went to loses %v", nack, m.Lost())
 		}
 	}
 	c := followed(2)
-	if m := rejoined(t, c, "w", frame.Range{From: 1, To: 2}, Nack{Offset: 1, Dead: true}); m.HasLost() {
+	if m := rejoined(t, c, "w", frame.Range{From: 1, To: 2}, Nack{Offset: 1, Dead: true}); m.lost != nil {
 		t.Errorf("what would not have failed but died: %v", m.Lost())
 	}
 }

@@ -61,7 +61,7 @@ func TestAMemberHoldsOneEventOfAKeyUnlessItWorksAhead(t *testing.T) {
 		t.Fatalf("%v follow an event of their key that is not settled", got)
 	}
 	c.Ack(m, frame.Range{From: 3, To: 3}, nil)
-	if !c.Nack(time.Unix(1000, 0), m, Nack{Offset: 1}) || m.HasLost() {
+	if !c.Nack(time.Unix(1000, 0), m, Nack{Offset: 1}) || m.lost != nil {
 		t.Fatalf("a failure revoked %v", m.Lost())
 	}
 	if _, some := c.NextAckBatch(0, false); !some {
@@ -156,18 +156,5 @@ func TestAMemberWhoseExchangeLastsIsNotSilent(t *testing.T) {
 	c.Tick(late.Add(11 * time.Second))
 	if c.Counts() != (Counts{Redelivering: 1}) {
 		t.Errorf("%+v", c.Counts())
-	}
-}
-
-func TestUnion(t *testing.T) {
-	for _, in := range []struct{ list, want []frame.Range }{
-		{nil, nil},
-		{[]frame.Range{{From: 5, To: 6}, {From: 1, To: 2}}, []frame.Range{{From: 1, To: 2}, {From: 5, To: 6}}},
-		{[]frame.Range{{From: 3, To: 4}, {From: 1, To: 2}, {From: 4, To: 9}, {From: 5, To: 5}}, []frame.Range{{From: 1, To: 9}}},
-		{[]frame.Range{{From: 1, To: 1<<64 - 1}, {From: 7, To: 8}}, []frame.Range{{From: 1, To: 1<<64 - 1}}},
-	} {
-		if got := Union(slices.Clone(in.list)); !slices.Equal(got, in.want) {
-			t.Errorf("%v: %v, want %v", in.list, got, in.want)
-		}
 	}
 }

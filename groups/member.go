@@ -1,11 +1,9 @@
 package groups
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/ringrift/ringlog/frame"
@@ -63,7 +61,7 @@ func (c *Coordinator) Join(now time.Time, name string, holding []frame.Range, na
 	m.calls = 0
 	c.heard(m)
 	for n := c.slots.next; n > c.slots.first && m.held > 0; n-- {
-		if s := c.slots.at(n - 1); s.state == held && s.member == m && !contains(holding, s.offset) {
+		if s := c.slots.at(n - 1); s.state == held && s.member == m && !frame.HasOffset(holding, s.offset) {
 			c.fail(n-1, s, failure{text: "its member joined anew without it"})
 		}
 	}
@@ -119,11 +117,6 @@ func (c *Coordinator) unclaim(s *slot) {
 			later.at = 0
 		}
 	}
-}
-
-func contains(list []frame.Range, offset uint64) bool {
-	i := sort.Search(len(list), func(i int) bool { return list[i].To >= offset })
-	return i < len(list) && list[i].From <= offset
 }
 
 func (c *Coordinator) member(name string) *Member {
@@ -227,7 +220,7 @@ func (c *Coordinator) remove(m *Member) {
 }
 
 func (m *Member) lose(offset uint64) {
-	m.lost = addRange(m.lost, frame.Range{From: offset, To: offset})
+	m.lost = frame.AppendRange(m.lost, frame.Range{From: offset, To: offset})
 }
 
 // RestoreLost gives back what Lost returned and the member was not told.
@@ -235,23 +228,6 @@ func (m *Member) RestoreLost(list []frame.Range) { m.lost = append(m.lost, list.
 
 // Lost returns what the member must not handle any more, once, as ranges that rise.
 func (m *Member) Lost() (list []frame.Range) {
-	list, m.lost = Union(m.lost), nil
+	list, m.lost = frame.JoinRanges(m.lost), nil
 	return list
-}
-
-// HasLost reports whether there is something for Lost to tell.
-func (m *Member) HasLost() bool { return len(m.lost) > 0 }
-
-// Union puts ranges in order, in their own memory, and joins those that touch or overlap.
-func Union(list []frame.Range) []frame.Range {
-	slices.SortFunc(list, func(a, b frame.Range) int { return cmp.Compare(a.From, b.From) })
-	out := list[:0]
-	for _, r := range list {
-		if n := len(out); n > 0 && (out[n-1].To >= r.From || out[n-1].To+1 == r.From) {
-			out[n-1].To = max(out[n-1].To, r.To)
-		} else {
-			out = append(out, r)
-		}
-	}
-	return out
 }

@@ -185,7 +185,7 @@ func (w *world) someNacks(cl *client) (list []Nack) {
 func (w *world) rejoin(name string, cl *client, nacks []Nack) {
 	var holding []frame.Range
 	for _, offset := range slices.Sorted(maps.Keys(cl.holding)) {
-		holding = addRange(holding, frame.Range{From: offset, To: offset})
+		holding = frame.AppendRange(holding, frame.Range{From: offset, To: offset})
 	}
 	doubtful := map[uint64]Nack{}
 	for _, n := range nacks {
@@ -397,12 +397,12 @@ func (w *world) ackRange(name string, cl *client, m *Member, r frame.Range) {
 			w.sent = append(w.sent, offset)
 			w.did["acked"]++
 		} else {
-			refused = addRange(refused, frame.Range{From: offset, To: offset})
+			refused = frame.AppendRange(refused, frame.Range{From: offset, To: offset})
 			w.did["refused"]++
 		}
 	}
 	if behind := uint64(len(w.events)) + 1; r.To >= behind {
-		refused = addRange(refused, frame.Range{From: max(r.From, behind), To: r.To})
+		refused = frame.AppendRange(refused, frame.Range{From: max(r.From, behind), To: r.To})
 	}
 	if got := w.c.Ack(m, r, nil); !slices.Equal(got, refused) {
 		w.t.Fatalf("ack of %v by %s: refused %v, want %v", r, name, got, refused)
@@ -644,7 +644,7 @@ func (w *world) newLeader(t *rapid.T) {
 	s := State{Committed: w.stored.floor, Reserved: w.stored.reserved}
 	for _, offset := range slices.Sorted(maps.Keys(w.stored.done)) {
 		if offset > s.Committed {
-			s.Done = addRange(s.Done, frame.Range{From: offset, To: offset})
+			s.Done = frame.AppendRange(s.Done, frame.Range{From: offset, To: offset})
 		}
 	}
 	for _, offset := range slices.Sorted(maps.Keys(w.stored.retries)) {

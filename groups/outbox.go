@@ -80,7 +80,7 @@ func (c *Coordinator) collect(f *flight) {
 			s.state = sent
 		}
 		if run = true; s.offset > f.floor {
-			f.settle.Done = addRange(f.settle.Done, frame.Range{From: max(c.below(n), f.floor+1), To: s.offset})
+			f.settle.Done = frame.AppendRange(f.settle.Done, frame.Range{From: max(c.below(n), f.floor+1), To: s.offset})
 		}
 	}
 }

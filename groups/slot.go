@@ -70,23 +70,14 @@ func (c *Coordinator) each(r frame.Range, missing []frame.Range, has func(n uint
 			continue
 		}
 		if from < s.offset {
-			missing = addRange(missing, frame.Range{From: from, To: s.offset - 1})
+			missing = frame.AppendRange(missing, frame.Range{From: from, To: s.offset - 1})
 		}
 		from = s.offset + 1
 	}
 	if from <= r.To && from != 0 {
-		missing = addRange(missing, frame.Range{From: from, To: r.To})
+		missing = frame.AppendRange(missing, frame.Range{From: from, To: r.To})
 	}
 	return missing
-}
-
-// addRange appends a range, or widens the last one where it follows that.
-func addRange(list []frame.Range, r frame.Range) []frame.Range {
-	if n := len(list); n > 0 && list[n-1].To+1 == r.From && r.From != 0 {
-		list[n-1].To = r.To
-		return list
-	}
-	return append(list, r)
 }
 
 // below is the first offset that settling the slot of number n settles: what does not

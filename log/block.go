@@ -24,18 +24,14 @@ var ErrCorrupt = errors.New("the stored log is damaged")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Block is one frame's events on their way into the log. The byte slices are the
-// frame's own and are only read.
+// Block is a block to be stored. The slices of the frame's block are shared and only read.
 type Block struct {
+	frame.Block
 	First       uint64 // offset of the first live event
 	Index, Term uint64
 	AppendedAt  time.Time
 	Dead        Bitmap
 	Live        int // > 0
-	Shape       frame.Shape
-	HeaderBytes []byte
-	ColumnBytes []byte
-	Body        []byte
 
 	// Target, unless empty, is the cursor that the events are for, appended again for
 	// it; Letters are then the dead letters that they were, one for each live event.
@@ -94,14 +90,14 @@ func (b *Block) appendCommon(v []byte) []byte {
 
 // encode returns the 'b' value and how many of its bytes stand before the body.
 func (b *Block) encode() (v []byte, head int) {
-	v = make([]byte, 0, 64+len(b.Dead)+len(b.HeaderBytes)+len(b.Body))
+	v = make([]byte, 0, 64+len(b.Dead)+len(b.Header)+len(b.Body))
 	v = b.appendCommon(v)
 	v = appendBytes(v, b.Dead)
 	if b.Target != "" {
 		v[0] = targetVersion
 		v = b.appendTarget(v)
 	}
-	v = appendBytes(v, b.HeaderBytes)
+	v = appendBytes(v, b.Header)
 	head = len(v)
 	binary.LittleEndian.PutUint32(v[1:], crc32.Checksum(v[crcEnd:], castagnoli))
 	return append(v, b.Body...), head
@@ -117,13 +113,13 @@ func (b *Block) appendTarget(v []byte) []byte {
 }
 
 func (b *Block) encodeColumns(before uint64, size int) []byte {
-	v := make([]byte, 0, 64+len(b.Dead)+len(b.ColumnBytes))
+	v := make([]byte, 0, 64+len(b.Dead)+len(b.Columns))
 	v = b.appendCommon(v)
 	for _, n := range []uint64{before, uint64(size), uint64(b.Shape.Rows), uint64(b.Shape.Types), uint64(b.Shape.Sources)} {
 		v = binary.AppendUvarint(v, n)
 	}
 	v = appendBytes(v, b.Dead)
-	v = append(v, b.ColumnBytes...)
+	v = append(v, b.Columns...)
 	binary.LittleEndian.PutUint32(v[1:], crc32.Checksum(v[crcEnd:], castagnoli))
 	return v
 }

@@ -61,7 +61,8 @@ func (w *writer) block(events []event.Event, dead ...int) { w.blockFor("", event
 // blockFor appends them for one cursor.
 func (w *writer) blockFor(target string, events []event.Event, dead ...int) {
 	var batch frame.Batch
-	b := &Block{First: w.last + 1, Index: w.last + 10, Term: 3, AppendedAt: w.at, Dead: NewBitmap(len(events)), Live: len(events) - len(dead), Target: target}
+	b := &Block{First: w.last + 1, Index: w.last + 10, Term: 3, AppendedAt: w.at,
+		Dead: NewBitmap(len(events)), Live: len(events) - len(dead), Target: target}
 	for i := range events {
 		batch.Add(&events[i], events[i].Hash())
 		if slices.Contains(dead, i) {
@@ -76,8 +77,7 @@ func (w *writer) blockFor(target string, events []event.Event, dead ...int) {
 		}
 		w.kept = append(w.kept, e)
 	}
-	parts := frame.EncodeBlock(&batch)
-	b.Shape, b.HeaderBytes, b.ColumnBytes, b.Body = parts.Shape, parts.Header, parts.Columns, parts.Body
+	b.Block = frame.EncodeBlock(&batch)
 	w.batch = w.db.NewBatch()
 	size := Append(w, b, w.bytes)
 	w.check(w.batch.Commit(pebble.NoSync))

@@ -24,7 +24,7 @@ type office struct {
 
 	term    int
 	session uint64
-	settle  *groups.Settle // under way
+	settle  *groups.AckBatch // under way
 	stored  bool
 	round   int // that takes in what is said now
 	flight  int // that is under way
@@ -58,7 +58,7 @@ func (o *office) tell(reserve int) bool {
 	switch {
 	case o.settle == nil:
 		o.flight, o.round = o.round, o.round+1
-		if s, some := o.c.Outbox(reserve, false); some {
+		if s, some := o.c.NextAckBatch(reserve, false); some {
 			o.settle, o.stored = &s, false
 			return true
 		}
@@ -67,7 +67,7 @@ func (o *office) tell(reserve int) bool {
 		o.store(o.settle)
 		o.stored = true
 	default:
-		o.c.Settled(true)
+		o.c.AckBatchDone(true)
 		o.settle = nil
 		o.bury()
 	}
@@ -78,14 +78,14 @@ func (o *office) bury() (some bool) {
 	for _, d := range o.c.Deaths() {
 		o.done[d.Offset], o.dead[d.Offset], some = true, true, true
 		delete(o.retries, d.Offset)
-		o.c.Buried(d.Offset, true)
+		o.c.LetterStored(d.Offset, true)
 	}
 	o.advance()
 	o.over = o.flight
 	return some
 }
 
-func (o *office) store(s *groups.Settle) {
+func (o *office) store(s *groups.AckBatch) {
 	for _, r := range s.Done {
 		for offset := r.From; offset <= r.To; offset++ {
 			o.done[offset] = true

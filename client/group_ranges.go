@@ -1,35 +1,19 @@
 package client
 
 import (
-	"cmp"
 	"slices"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/frame"
 )
 
-// addOffset appends an offset to ranges, to the last where it follows it.
+// addOffset appends an offset to ranges, or widens the last one where it follows directly.
 func addOffset(list []frame.Range, offset uint64) []frame.Range {
-	if n := len(list); n > 0 && list[n-1].To+1 == offset {
-		list[n-1].To = offset
-		return list
-	}
-	return append(list, frame.Range{From: offset, To: offset})
+	return frame.AppendRange(list, frame.Range{From: offset, To: offset})
 }
 
 // compact sorts ranges and joins those that touch, in place.
-func compact(list []frame.Range) []frame.Range {
-	slices.SortFunc(list, func(a, b frame.Range) int { return cmp.Compare(a.From, b.From) })
-	out := list[:0]
-	for _, r := range list {
-		if n := len(out); n > 0 && r.From <= out[n-1].To+1 {
-			out[n-1].To = max(out[n-1].To, r.To)
-			continue
-		}
-		out = append(out, r)
-	}
-	return out
-}
+func compact(list []frame.Range) []frame.Range { return frame.JoinRanges(list) }
 
 // rangesOf are the ranges of offsets in any order.
 func rangesOf(offsets []uint64) (list []frame.Range) {

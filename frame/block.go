@@ -276,6 +276,13 @@ func (c *Columns) ContentAt(i int) [contentSize]byte {
 	return [contentSize]byte(c.contents[int(c.nth[i])*contentSize:][:contentSize])
 }
 
+// Block is the encoded form of a block, as it travels and is stored: Shape is what the header
+// says, and the three parts are as drawn above.
+type Block struct {
+	Shape                 Shape
+	Header, Columns, Body []byte
+}
+
 // Shape is how many rows, types and sources a block has: what is needed to read
 // its columns without its header.
 type Shape struct{ Rows, Types, Sources int }

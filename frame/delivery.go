@@ -20,12 +20,6 @@ const (
 	MaxRetries = 65536
 )
 
-// Range is the offsets From to To, both included.
-type Range struct {
-	From uint64 `json:"from"`
-	To   uint64 `json:"to"`
-}
-
 // GroupPolicy says how a group delivers. A zero field takes the replicated default.
 type GroupPolicy struct {
 	AckWait    time.Duration `json:"ack_wait_ns,omitempty"` // how long a member may hold an event without a word of it

@@ -31,10 +31,11 @@ type Frame struct {
 	NotUTF8     []int // commands with a string that is not UTF-8, by index: no JSON can hold it
 	CRC         uint32
 
-	// The block's parts as they travel; all nil when the frame has no event.
-	HeaderBytes, ColumnBytes, Body []byte
-	Header                         *Header
-	Columns                        *Columns
+	// Block holds the events as they travel; Header and Columns are decoded from it. All are
+	// zero when the frame has no event.
+	Block   Block
+	Header  *Header
+	Columns *Columns
 }
 
 // Builder gathers requests until they make a frame. It is not safe for
@@ -145,30 +146,24 @@ func (b *Builder) appendBlock(out []byte, compress bool) []byte {
 	if e.Len() == 0 {
 		return append(out, 0, 0, 0)
 	}
-	p := b.parts(e, compress)
-	out = appendBytes(out, p.Header)
-	out = appendBytes(out, p.Columns)
-	return appendBytes(out, p.Body)
-}
-
-// Parts are the encoded parts of a block, as block.go draws them.
-type Parts struct {
-	Shape                 Shape
-	Header, Columns, Body []byte
+	block := b.block(e, compress)
+	out = appendBytes(out, block.Header)
+	out = appendBytes(out, block.Columns)
+	return appendBytes(out, block.Body)
 }
 
 // EncodeBlock returns a batch as a block of its own, uncompressed: the form of
 // what the cluster itself appends, equal on every node.
-func EncodeBlock(batch *Batch) Parts {
+func EncodeBlock(batch *Batch) Block {
 	var b Builder
-	return b.parts(batch, false)
+	return b.block(batch, false)
 }
 
-func (b *Builder) parts(e *Batch, compress bool) Parts {
+func (b *Builder) block(e *Batch, compress bool) Block {
 	for i := range e.rows {
 		b.dict.add(e.rows[i].Type, e.rows[i].Source)
 	}
-	return Parts{
+	return Block{
 		Shape:   Shape{e.Len(), len(b.dict.types.list), len(b.dict.sources.list)},
 		Header:  b.header(e),
 		Columns: b.columns(e),
@@ -289,7 +284,7 @@ func (f *Frame) decode(d *decoder) error {
 	if err != nil {
 		return err
 	}
-	f.HeaderBytes, f.ColumnBytes, f.Body = d.bytes(), d.bytes(), d.bytes()
+	f.Block.Header, f.Block.Columns, f.Block.Body = d.bytes(), d.bytes(), d.bytes()
 	if err := d.end("frame"); err != nil {
 		return err
 	}
@@ -320,21 +315,25 @@ func (f *Frame) decodeCommands(d *decoder) (rows int, err error) {
 }
 
 func (f *Frame) decodeBlock(rows int) (err error) {
-	if len(f.HeaderBytes) == 0 {
-		if rows > 0 || len(f.ColumnBytes) > 0 || len(f.Body) > 0 {
+	b := &f.Block
+	if len(b.Header) == 0 {
+		if rows > 0 || len(b.Columns) > 0 || len(b.Body) > 0 {
 			return fmt.Errorf("frame: %w: %d events without a block", ErrCorrupt, rows)
 		}
-		f.HeaderBytes, f.ColumnBytes, f.Body = nil, nil, nil
+		*b = Block{}
 		return nil
 	}
-	if f.Header, err = DecodeHeader(f.HeaderBytes); err != nil {
+	f.Header, err = DecodeHeader(b.Header)
+	if err != nil {
 		return err
 	}
 	if f.Header.Rows != rows {
 		return fmt.Errorf("frame: %w: a block of %d rows for commands of %d", ErrCorrupt, f.Header.Rows, rows)
 	}
-	if f.Columns, err = DecodeColumns(f.ColumnBytes, f.Header.Shape()); err != nil {
+	b.Shape = f.Header.Shape()
+	f.Columns, err = DecodeColumns(b.Columns, b.Shape)
+	if err != nil {
 		return err
 	}
-	return Verify(f.Body)
+	return Verify(b.Body)
 }

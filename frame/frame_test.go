@@ -181,7 +181,7 @@ func checkEvents(t *rapid.T, f *Frame, want []event.Event) {
 		return
 	}
 	var got []event.Event
-	if err := DecodeEvents(f.Header, f.Body, func(row int, e event.Event) bool {
+	if err := DecodeEvents(f.Header, f.Block.Body, func(row int, e event.Event) bool {
 		got = append(got, e)
 		return true
 	}); err != nil {
@@ -444,7 +444,7 @@ func FuzzDecode(f *testing.F) {
 		runtime.ReadMemStats(&before)
 		fr, err := Decode(data)
 		if err == nil && fr.Header != nil {
-			err = DecodeEvents(fr.Header, fr.Body, func(int, event.Event) bool { return true })
+			err = DecodeEvents(fr.Header, fr.Block.Body, func(int, event.Event) bool { return true })
 		}
 		runtime.ReadMemStats(&after)
 		if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<10+uint64(len(data))*(maxRatio+256) {
@@ -537,7 +537,7 @@ func BenchmarkDecodeEvents(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if err := DecodeEvents(f.Header, f.Body, func(int, event.Event) bool { return true }); err != nil {
+		if err := DecodeEvents(f.Header, f.Block.Body, func(int, event.Event) bool { return true }); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -78,7 +78,7 @@ func UnfoldedSize(data []byte) int {
 
 // batch takes a frame's block apart again, checking every record on the way.
 func (f *Frame) batch(admit func(e *event.Event) (event.Hash, error)) (*Batch, error) {
-	p := &Packet{Rows: f.Header.Rows, Types: f.Header.Types, Sources: f.Header.Sources, Body: f.Body}
+	p := &Packet{Rows: f.Header.Rows, Types: f.Header.Types, Sources: f.Header.Sources, Body: f.Block.Body}
 	o, err := p.Open(MaxBlockBytes)
 	if err != nil {
 		return nil, err

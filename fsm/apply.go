@@ -230,22 +230,20 @@ const EmittedBy = "ringlog"
 // receipts for those that were suppressed.
 func (a *applier) storeBlock() {
 	if live := len(a.accepted); live > 0 {
-		parts := frame.Parts{Shape: a.frame.Header.Shape(), Header: a.frame.HeaderBytes,
-			Columns: a.frame.ColumnBytes, Body: a.frame.Body}
 		dead := a.dead
 		if live == a.frame.Header.Rows {
 			dead = nil
 		}
-		a.appendBlock(parts, dead, live, a.keyed)
+		a.appendBlock(a.frame.Block, dead, live, a.keyed)
 	}
 	a.accepted = nil // the tail counts them as stored from here on
 	a.storeReceipts()
 }
 
-func (a *applier) appendBlock(p frame.Parts, dead log.Bitmap, live, keys int) {
+func (a *applier) appendBlock(events frame.Block, dead log.Bitmap, live, keys int) {
 	m := &a.s.meta
-	b := &log.Block{First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now), Dead: dead, Live: live,
-		Shape: p.Shape, HeaderBytes: p.Header, ColumnBytes: p.Columns, Body: p.Body}
+	b := &log.Block{Block: events, First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now),
+		Dead: dead, Live: live}
 	m.Bytes += log.Append(a.tx, b, m.Bytes)
 	m.Last = b.Last()
 	a.s.window = append(a.s.window, windowBlock{m.Last, keys, a.now})

@@ -151,10 +151,10 @@ func (a *applier) moveLetter(l *Letter, cursor string) {
 	l.Cursor, l.Offset = cursor, 0
 }
 
-func (a *applier) appendTargeted(p frame.Parts, cursor string, ids []uint64) {
+func (a *applier) appendTargeted(events frame.Block, cursor string, ids []uint64) {
 	m := &a.s.meta
-	b := &log.Block{First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now), Live: len(ids),
-		Shape: p.Shape, HeaderBytes: p.Header, ColumnBytes: p.Columns, Body: p.Body, Target: cursor, Letters: ids}
+	b := &log.Block{Block: events, First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now),
+		Live: len(ids), Target: cursor, Letters: ids}
 	m.Bytes += log.Append(a.tx, b, m.Bytes)
 	m.Last = b.Last()
 	a.s.window = append(a.s.window, windowBlock{m.Last, 0, a.now})

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/ringrift/ringlog/frame"
@@ -23,10 +22,7 @@ func (r ranges) rise() bool {
 	return true
 }
 
-func (r ranges) has(offset uint64) bool {
-	i, _ := slices.BinarySearchFunc(r, offset, func(one frame.Range, offset uint64) int { return cmp.Compare(one.To, offset) })
-	return i < len(r) && r[i].From <= offset
-}
+func (r ranges) has(offset uint64) bool { return frame.HasOffset(r, offset) }
 
 // meet reports whether any of the retries is of an offset in the list.
 func (r ranges) meet(retries []frame.GroupRetry) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/ringrift/ringlog/frame"
 )
 
-// BenchmarkExchange hands events out in batches and settles them, as one member does.
+// BenchmarkExchange delivers events in batches and settles them, as one member does.
 func BenchmarkExchange(b *testing.B) {
 	for _, keys := range []int{0, 8, 1_000_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) { benchExchange(b, keys) })
@@ -18,7 +18,8 @@ func BenchmarkExchange(b *testing.B) {
 func benchExchange(b *testing.B, keys int) {
 	const batch = 4096
 	now := time.Unix(1000, 0)
-	c := New(now, State{}, Policy{AckWait: 30 * time.Second, Session: 10 * time.Second, MaxDeliver: 5, MaxPending: 10_000}, 0)
+	policy := Policy{AckWait: 30 * time.Second, Session: 10 * time.Second, MaxDeliver: 5, MaxPending: 10_000}
+	c := New(now, State{}, policy, 0)
 	m, err := c.Join(now, "w", nil, nil)
 	if err != nil {
 		b.Fatal(err)
@@ -38,10 +39,10 @@ func benchExchange(b *testing.B, keys int) {
 			events[i] = Event{Offset: offset, Key: names[offset%uint64(len(names))], Bytes: 200}
 		}
 		c.Feed(events, offset+1)
-		if _, ok := c.Outbox(batch, false); !ok {
+		if _, ok := c.NextAckBatch(batch, false); !ok {
 			b.Fatal("nothing to settle")
 		}
-		c.Settled(true)
+		c.AckBatchDone(true)
 		taken = c.Take(now, m, Demand{Events: batch, Bytes: 1 << 30, Units: batch, Ahead: true}, taken[:0])
 		handed += len(taken)
 		if refused := c.Ack(m, frame.Range{From: offset - batch + 1, To: offset}, nil); refused != nil {

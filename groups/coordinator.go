@@ -18,125 +18,136 @@ type State struct {
 	Retries   []frame.GroupRetry
 }
 
-// Policy says how a group delivers; all of it may change while it does.
+// Policy says how a group delivers. It may change at any time.
 type Policy struct {
-	AckWait    time.Duration // a member may hold an event so long without a word of it
-	Session    time.Duration // a member is gone that says nothing for so long
-	MaxDeliver uint64        // deliveries after which an event is dead; 0 is without bound
-	MaxPending uint64        // matching events from the first open one on that are looked at
+	AckWait    time.Duration // how long a member may hold an event without reporting progress
+	Session    time.Duration // how long a silent member keeps its session
+	MaxDeliver uint64        // deliveries after which an event is dead; 0 is unlimited
+	MaxPending uint64        // how many matching events are in memory, from the first unsettled one on
 }
 
-// Event is what is to be known of an event that matches the group's filter.
+// Event is what a coordinator needs to know of an event that matches the group's filter.
 type Event struct {
 	Offset uint64
-	Key    string // "" is without order
+	Key    string // "" is unordered
 	Bytes  int    // about what it takes in an answer
 }
 
 // Delivery is an event that a member holds from now on.
 type Delivery struct {
 	Offset uint64
-	Count  uint64 // which delivery of it this is
+	Count  uint64 // which delivery of the event this is
 }
 
-// Coordinator hands the events of one group out. One goroutine uses it at a time.
+// Coordinator delivers the events of one group. One goroutine uses it at a time.
 //
-// Invariants: the slots rise by offset; the opened ones are those below opened, and no
-// offset of an opened one is above reserved. Of a key, what is held stands before what
-// is parked, and all of it is its owner's.
+// Invariants: the slots rise by offset. Those below number opened are opened, and none of
+// these has an offset above reserved. In each key the held slots come before the parked
+// ones, and all of them belong to the key's owner.
 type Coordinator struct {
 	policy Policy
-	now    int64 // the latest time that was told
+	now    int64 // the latest time that a caller passed, Unix nanoseconds
 	slots  ring[slot]
 	opened uint64 // number of the first slot that is not opened
 
-	floor    uint64 // all up to it is settled, and the log has it
-	scanned  uint64 // the log was read up to it
-	reserved uint64 // and so much of it may be handed out, as the log has it
-	open     int    // slots that are not settled yet
+	committed  uint64 // the log has every event up to here as settled
+	scanned    uint64 // the log was read up to here
+	reserved   uint64 // events up to here may be delivered, as the log has it
+	unsettled  int    // slots that are not settled
+	loaded     loaded
+	keys       map[uint64]*key
+	freeKeys   []*key
+	ready      ring[unit] // what any member may get
+	timers     timers
+	ackDue     int64 // no held event expires before it
+	sessionDue int64 // no session ends before it
 
-	loaded  loaded
-	keys    map[uint64]*key
-	free    []*key
-	ready   ring[unit] // what any member may get
-	timers  timers
-	ackDue  int64 // no held event fails before it
-	silence int64 // no session ends before it
+	dirtyLow, dirtyHigh uint64            // the slots between have something for the log; 0 is none
+	inFlight            *inFlight         // the ack batch under way
+	dying               []uint64          // offsets whose dead letters are to be stored
+	reasons             map[uint64]reason // of slots that failed or die, by offset
 
-	low, high uint64          // slots with something for the log stand between; 0 is none
-	flight    *flight         // the settle under way
-	dying     []uint64        // offsets whose letters are to be stored
-	notes     map[uint64]note // of slots that failed or die, by offset
-
-	members []*Member // in the order they came
-	session uint64    // the last that was given
-	yield   int       // keys that a member with several is to give up for one without
+	members []*Member // in the order they joined
+	session uint64    // the last number that was given
+	yield   int       // keys that members with several are to leave to members without one
 }
 
-// loaded is what is left of the state as the coordinator found it.
+// loaded is what remains of the state that the coordinator began with.
 type loaded struct {
-	reserved uint64
-	done     []frame.Range
-	retries  []frame.GroupRetry
-	claims   int64 // until then what was handed out before waits for its member
+	reserved    uint64
+	done        []frame.Range
+	retries     []frame.GroupRetry
+	claimsUntil int64 // until then an event that was delivered before waits for its member
 }
 
-// note is what was said of a delivery that failed.
-type note struct{ text, handler string }
+// reason is why a delivery failed, as its member put it.
+type reason struct{ text, handler string }
 
-// Never is a time that does not come.
+// never is a time that does not come.
 const never = math.MaxInt64
 
-// New returns a coordinator that goes on from the state. Its sessions are numbered above
+// New returns a coordinator that resumes from the state. Its sessions are numbered above
 // session, which must be above those of the coordinators before it.
 func New(now time.Time, s State, p Policy, session uint64) *Coordinator {
-	c := &Coordinator{policy: p, now: now.UnixNano(), slots: newRing[slot](), opened: 1, floor: s.Committed, scanned: s.Committed,
-		reserved: max(s.Reserved, s.Committed), keys: map[uint64]*key{}, ready: newRing[unit](), ackDue: never, silence: never,
-		notes: map[uint64]note{}, session: session}
-	c.loaded = loaded{reserved: c.reserved, done: s.Done, retries: s.Retries, claims: c.now + int64(p.Session)}
+	c := &Coordinator{
+		policy:     p,
+		now:        now.UnixNano(),
+		slots:      newRing[slot](),
+		opened:     1,
+		committed:  s.Committed,
+		scanned:    s.Committed,
+		reserved:   max(s.Reserved, s.Committed),
+		keys:       map[uint64]*key{},
+		ready:      newRing[unit](),
+		ackDue:     never,
+		sessionDue: never,
+		reasons:    map[uint64]reason{},
+		session:    session,
+	}
+	c.loaded = loaded{reserved: c.reserved, done: s.Done, retries: s.Retries, claimsUntil: c.now + int64(p.Session)}
 	return c
 }
 
-// SetPolicy changes the policy for what is handed out from now on.
+// SetPolicy changes the policy of the deliveries that follow.
 func (c *Coordinator) SetPolicy(p Policy) { c.policy = p }
 
-// tell takes the time in. It never goes back.
-func (c *Coordinator) tell(now time.Time) { c.now = max(c.now, now.UnixNano()) }
+// setNow moves the coordinator's time to now. It never moves back.
+func (c *Coordinator) setNow(now time.Time) { c.now = max(c.now, now.UnixNano()) }
 
-// Next is the offset from which on the group's events are to be fed.
+// Next is the offset from which on the caller feeds the group's events.
 func (c *Coordinator) Next() uint64 { return c.scanned + 1 }
 
-// Loading reports that not all is fed yet that was handed out before: until then
-// nobody's claims can be judged.
+// Loading reports whether events that were delivered before are not fed yet: until they
+// are, no member's claims can be judged.
 func (c *Coordinator) Loading() bool { return c.scanned < c.loaded.reserved }
 
-// Room is how many events more may be fed. While Loading it may be passed.
+// Room is how many more events may be fed. While Loading the caller may exceed it.
 func (c *Coordinator) Room() int {
 	return int(max(0, min(int64(c.policy.MaxPending), math.MaxInt32)-int64(c.slots.len())))
 }
 
-// Unopened counts events that were fed and not reserved.
+// Unopened counts events that are fed and not reserved.
 func (c *Coordinator) Unopened() int { return int(c.slots.next - c.opened) }
 
-// Open counts events that may have been handed out and are not settled.
-func (c *Coordinator) Open() int { return c.open - c.openFrom(c.opened) }
+// Open counts events that may have been delivered and are not settled.
+func (c *Coordinator) Open() int { return c.unsettled - c.unsettledFrom(c.opened) }
 
-// openFrom counts the events from a slot on, which is not opened, that are not settled:
-// what a trim has settled stands in front of the others.
-func (c *Coordinator) openFrom(n uint64) int {
+// unsettledFrom counts the unsettled events from slot n on, which is not opened. Only a
+// trim settles such slots, and it settles a prefix of them.
+func (c *Coordinator) unsettledFrom(n uint64) int {
 	for n < c.slots.next && c.slots.at(n).settled() {
 		n++
 	}
 	return int(c.slots.next - n)
 }
 
-// Ready counts what can be handed out to anyone: events without a key, and keys.
+// Ready counts what can be delivered to anyone: events without a key, and keys.
 func (c *Coordinator) Ready() int { return c.ready.len() }
 
 // Counts are figures of the moment.
 type Counts struct {
-	Held         int // handed out and not settled
-	Redelivering int // to be handed out again
+	Held         int // delivered and not settled
+	Redelivering int // to be redelivered
 	Members      int
 }
 
@@ -154,47 +165,54 @@ func (c *Coordinator) Counts() Counts {
 	return out
 }
 
-// Feed takes in the matching events that follow, and that the log was read up to the
-// offset before next. An event that is settled already is passed over.
+// Feed adds the matching events that follow. The log was read up to the offset before
+// next. Events that are settled already are skipped.
 func (c *Coordinator) Feed(events []Event, next uint64) {
 	for i := range events {
 		if e := &events[i]; e.Offset > c.scanned && !c.loaded.isDone(e.Offset) {
-			c.add(e)
+			c.addEvent(e)
 		}
 	}
 	c.scanned = max(c.scanned, next-1)
 }
 
-func (c *Coordinator) add(e *Event) {
-	s := slot{offset: e.Offset, size: uint32(min(e.Bytes, math.MaxUint32)), key: c.keyOf(e.Key)}
+func (c *Coordinator) addEvent(e *Event) {
+	s := slot{offset: e.Offset, size: uint32(min(e.Bytes, math.MaxUint32)), key: c.keyFor(e.Key)}
+
+	// An event that an earlier leader delivered waits for the member that may still hold it.
 	if retry := c.loaded.retry(e.Offset); retry != nil {
-		s.count, s.failed, s.at = uint32(min(retry.Deliveries, math.MaxUint32)), true, c.loaded.claims
-		s.fails = s.count
+		s.count = uint32(min(retry.Deliveries, math.MaxUint32))
+		s.fails, s.failed = s.count, true
+		s.at = c.loaded.claimsUntil
 		if !retry.After.IsZero() {
 			s.at = max(s.at, retry.After.UnixNano())
 		}
-		c.notes[e.Offset] = note{text: retry.Error}
+		c.reasons[e.Offset] = reason{text: retry.Error}
 	} else if e.Offset <= c.loaded.reserved {
-		s.count, s.at = 1, c.loaded.claims
+		s.count, s.at = 1, c.loaded.claimsUntil
 	}
-	c.open++
+
+	c.unsettled++
 	n := c.slots.push(s)
 	if e.Offset <= c.reserved {
 		c.openTo(n)
 	}
 }
 
-// openTo makes slots up to number n ready to be handed out.
+// openTo makes the slots up to number n deliverable.
 func (c *Coordinator) openTo(n uint64) {
 	for ; c.opened <= n; c.opened++ {
+		// A trim may have settled the slot before it was opened.
 		if s := c.slots.at(c.opened); s.state == unopened {
 			s.state = parked
-			c.link(c.opened, s)
+			c.linkToKey(c.opened, s)
 			c.park(c.opened, s, s.at)
 		}
 	}
 }
 
+// isDone reports whether the state has the event as settled. Offsets must rise from call to
+// call.
 func (l *loaded) isDone(offset uint64) bool {
 	for len(l.done) > 0 && l.done[0].To < offset {
 		l.done = l.done[1:]
@@ -202,6 +220,8 @@ func (l *loaded) isDone(offset uint64) bool {
 	return len(l.done) > 0 && l.done[0].From <= offset
 }
 
+// retry returns the failure that the state has of an event, or nil. Offsets must rise from
+// call to call.
 func (l *loaded) retry(offset uint64) *frame.GroupRetry {
 	for len(l.retries) > 0 && l.retries[0].Offset < offset {
 		l.retries = l.retries[1:]

@@ -9,10 +9,11 @@ import (
 	"github.com/ringrift/ringlog/frame"
 )
 
-// shared is a coordinator with events of the keys in a row, all of them reserved.
+// shared is a coordinator with one event of each of the keys, in order, all reserved.
 func shared(t *testing.T, keys ...string) *Coordinator {
 	t.Helper()
-	c := New(time.Unix(1000, 0), State{}, Policy{AckWait: 30 * time.Second, Session: 10 * time.Second, MaxPending: 100}, 0)
+	policy := Policy{AckWait: 30 * time.Second, Session: 10 * time.Second, MaxPending: 100}
+	c := New(time.Unix(1000, 0), State{}, policy, 0)
 	more(c, 1, keys...)
 	return c
 }
@@ -24,8 +25,8 @@ func more(c *Coordinator, from uint64, keys ...string) {
 		events = append(events, Event{Offset: from + uint64(i), Key: key, Bytes: 100})
 	}
 	c.Feed(events, from+uint64(len(keys)))
-	if _, some := c.Outbox(len(keys), false); some {
-		c.Settled(true)
+	if _, some := c.NextAckBatch(len(keys), false); some {
+		c.AckBatchDone(true)
 	}
 }
 
@@ -39,7 +40,8 @@ func joined(t *testing.T, c *Coordinator, name string) *Member {
 }
 
 func takes(c *Coordinator, m *Member, want, bytes, units int) (offsets []uint64) {
-	for _, d := range c.Take(time.Unix(1000, 0), m, Demand{Events: want, Bytes: bytes, Units: units, Ahead: true}, nil) {
+	demand := Demand{Events: want, Bytes: bytes, Units: units, Ahead: true}
+	for _, d := range c.Take(time.Unix(1000, 0), m, demand, nil) {
 		offsets = append(offsets, d.Offset)
 	}
 	return offsets
@@ -61,13 +63,13 @@ func TestAMemberHoldsOneEventOfAKeyUnlessItWorksAhead(t *testing.T) {
 		t.Fatalf("%v follow an event of their key that is not settled", got)
 	}
 	c.Ack(m, frame.Range{From: 3, To: 3}, nil)
-	if !c.Nack(time.Unix(1000, 0), m, Nack{Offset: 1}) || m.HasLost() {
+	if !c.Nack(time.Unix(1000, 0), m, Nack{Offset: 1}) || m.lost != nil {
 		t.Fatalf("a failure revoked %v", m.Lost())
 	}
-	if _, some := c.Outbox(0, false); !some {
-		t.Fatal("the log is not told of the failure")
+	if _, some := c.NextAckBatch(0, false); !some {
+		t.Fatal("the failure is in no ack batch")
 	}
-	c.Settled(true)
+	c.AckBatchDone(true)
 	if got := plain(); !slices.Equal(got, []uint64{1}) {
 		t.Fatal(got)
 	}
@@ -80,8 +82,8 @@ func TestAMemberHoldsOneEventOfAKeyUnlessItWorksAhead(t *testing.T) {
 	}
 }
 
-// A member that comes later gets a key of one that has several, once what is held of it
-// is settled and the log has that.
+// A member that joins later gets a key of one that has several, once the held events of that
+// key are settled and the log has that.
 func TestAMemberWithSeveralKeysLeavesOneToTheNext(t *testing.T) {
 	c := shared(t, "a", "b", "a", "b")
 	first, second := joined(t, c, "first"), joined(t, c, "second")
@@ -93,19 +95,19 @@ func TestAMemberWithSeveralKeysLeavesOneToTheNext(t *testing.T) {
 	}
 	more(c, 5, "a", "b")
 	if got := takes(c, second, 9, 1<<20, 9); got != nil {
-		t.Fatalf("keys of another: %v", got)
+		t.Fatalf("keys of another member: %v", got)
 	}
 	if got := takes(c, first, 9, 1<<20, 9); !slices.Equal(got, []uint64{6}) {
-		t.Fatalf("all of its keys, and another has none: %v", got)
+		t.Fatalf("one of its two keys, and another member has none: %v", got)
 	}
 	c.Ack(first, frame.Range{From: 1, To: 3}, nil)
 	if got := takes(c, second, 9, 1<<20, 9); got != nil {
-		t.Fatalf("%v, and the log does not have what was settled in front of it", got)
+		t.Fatalf("%v, and the log does not have what was settled before it", got)
 	}
-	c.Outbox(0, false)
-	c.Settled(true)
+	c.NextAckBatch(0, false)
+	c.AckBatchDone(true)
 	if got := takes(c, second, 9, 1<<20, 9); !slices.Equal(got, []uint64{5}) {
-		t.Fatalf("the key that was left to it: %v", got)
+		t.Fatalf("the key that the other member left: %v", got)
 	}
 }
 
@@ -138,7 +140,7 @@ func TestMembersAreBounded(t *testing.T) {
 	joined(t, c, "7") // that is there
 }
 
-// What a member says of its exchanges keeps its session alive as long as one lasts.
+// An exchange keeps its member's session for as long as it is under way.
 func TestAMemberWhoseExchangeLastsIsNotSilent(t *testing.T) {
 	c := shared(t, "", "")
 	m := joined(t, c, "w")
@@ -156,18 +158,5 @@ func TestAMemberWhoseExchangeLastsIsNotSilent(t *testing.T) {
 	c.Tick(late.Add(11 * time.Second))
 	if c.Counts() != (Counts{Redelivering: 1}) {
 		t.Errorf("%+v", c.Counts())
-	}
-}
-
-func TestUnion(t *testing.T) {
-	for _, in := range []struct{ list, want []frame.Range }{
-		{nil, nil},
-		{[]frame.Range{{From: 5, To: 6}, {From: 1, To: 2}}, []frame.Range{{From: 1, To: 2}, {From: 5, To: 6}}},
-		{[]frame.Range{{From: 3, To: 4}, {From: 1, To: 2}, {From: 4, To: 9}, {From: 5, To: 5}}, []frame.Range{{From: 1, To: 9}}},
-		{[]frame.Range{{From: 1, To: 1<<64 - 1}, {From: 7, To: 8}}, []frame.Range{{From: 1, To: 1<<64 - 1}}},
-	} {
-		if got := Union(slices.Clone(in.list)); !slices.Equal(got, in.want) {
-			t.Errorf("%v: %v, want %v", in.list, got, in.want)
-		}
 	}
 }

@@ -1,42 +1,42 @@
 package groups
 
-// turn is how many events of a key are handed out before it is another one's turn.
-const turn = 16
+// eventsPerTurn is how many events of a key are delivered before it is another key's turn.
+const eventsPerTurn = 16
 
-// key is what is known of the open events of one key. Two keys of one hash are taken for
-// one, which costs them nothing but independence.
+// key is what is known of the unsettled events of one key. Two keys of one hash are treated
+// as one, which costs them nothing but independence.
 type key struct {
 	hash  uint64
 	open  int     // its slots that are not settled
-	held  int     // its slots that are handed out, or pinned
-	out   int     // its slots that are handed out
-	owner *Member // whose they are; nil where there are none
-	head  uint64  // number of the first one that is parked; 0 is none
-	tail  uint64  // and of the last one that was opened
-	dying int     // its slots whose letters are to be stored
-	where where
+	held  int     // its slots that are held, or pinned
+	out   int     // its slots that are held
+	owner *Member // who holds them; nil when there are none
+	head  uint64  // number of the first parked slot; 0 is none
+	tail  uint64  // number of the last opened slot
+	dying int     // its slots whose dead letters are to be stored
+	queue queue
 	stamp uint64 // of its newest place in a queue
 	yield bool   // its owner gets no more of it
 }
 
-// where says in which queue a key stands.
-type where uint8
+// queue says which queue a key is in.
+type queue uint8
 
 const (
-	nowhere where = iota
-	inReady
-	inOwners
+	noQueue queue = iota
+	readyQueue
+	ownerQueue
 )
 
-// unit is a place in a queue: a key, or an event without one. It is void once its key
-// has got another stamp, or its slot is not queued any more.
+// unit is a place in a queue: a key, or an event without one. It is void once its key has
+// another stamp, or its slot is not queued any more.
 type unit struct {
 	key   *key
 	stamp uint64
 	slot  uint64
 }
 
-func hash(text string) uint64 { // FNV-1a
+func hashKey(text string) uint64 { // FNV-1a
 	h := uint64(14695981039346656037)
 	for i := range len(text) {
 		h = (h ^ uint64(text[i])) * 1099511628211
@@ -44,16 +44,16 @@ func hash(text string) uint64 { // FNV-1a
 	return h
 }
 
-// keyOf counts an event in; nil is no key.
-func (c *Coordinator) keyOf(text string) *key {
+// keyFor returns the key of a new event and counts the event; nil is no key.
+func (c *Coordinator) keyFor(text string) *key {
 	if text == "" {
 		return nil
 	}
-	h := hash(text)
+	h := hashKey(text)
 	k := c.keys[h]
 	if k == nil {
-		if n := len(c.free); n > 0 {
-			k, c.free = c.free[n-1], c.free[:n-1]
+		if n := len(c.freeKeys); n > 0 {
+			k, c.freeKeys = c.freeKeys[n-1], c.freeKeys[:n-1]
 		} else {
 			k = &key{}
 		}
@@ -64,19 +64,19 @@ func (c *Coordinator) keyOf(text string) *key {
 	return k
 }
 
-// drop forgets a key that nothing is known of any more.
-func (c *Coordinator) drop(k *key) {
+// dropKey forgets a key that has neither unsettled nor pinned events.
+func (c *Coordinator) dropKey(k *key) {
 	if k.open > 0 || k.held > 0 {
 		return
 	}
 	delete(c.keys, k.hash)
-	k.where = nowhere
-	k.stamp++
-	c.free = append(c.free, k)
+	k.queue = noQueue
+	k.stamp++ // its places in queues are void, also once the key is used for another hash
+	c.freeKeys = append(c.freeKeys, k)
 }
 
-// link appends an opened slot to its key's.
-func (c *Coordinator) link(n uint64, s *slot) {
+// linkToKey appends an opened slot to the list of its key.
+func (c *Coordinator) linkToKey(n uint64, s *slot) {
 	k := s.key
 	if k == nil {
 		return
@@ -90,49 +90,53 @@ func (c *Coordinator) link(n uint64, s *slot) {
 	}
 }
 
-// advance passes over slots at a key's head that are not parked any more.
-func (c *Coordinator) advance(k *key) {
+// advanceHead moves a key's head past slots that are not parked any more.
+func (c *Coordinator) advanceHead(k *key) {
 	for k.head != 0 && c.slots.at(k.head).state != parked {
 		k.head = c.slots.at(k.head).next
 	}
 }
 
-// park makes a parked slot wait for its time, or queues it.
+// park makes a parked slot wait until at, or queues it.
 func (c *Coordinator) park(n uint64, s *slot, at int64) {
 	s.at = at
 	switch {
-	case s.untold || s.told: // the end of the settle parks it again
+	case s.unreported || s.reporting:
+		// AckBatchDone parks it again, once the log has the failure.
 	case at > c.now:
 		c.timers.push(timer{at, n})
 	case s.key != nil:
-		c.wake(s.key)
+		c.queueKey(s.key)
 	case !s.queued:
 		s.queued = true
 		c.ready.push(unit{slot: n})
 	}
 }
 
-// wake queues a key whose first parked event can be handed out: with its owner, or for
-// anyone. While an owner that does not work ahead holds one of its events, it is not.
-func (c *Coordinator) wake(k *key) {
+// queueKey queues a key whose first parked event is deliverable: for its owner, or for
+// anyone when it has none.
+func (c *Coordinator) queueKey(k *key) {
+	// An owner that does not work ahead gets the next event once it has settled this one.
 	if k.out > 0 && !k.owner.ahead {
 		return
 	}
-	if c.advance(k); k.where != nowhere || k.yield || k.dying > 0 || k.head == 0 || !c.slots.at(k.head).due(c.now) {
+	// A dead letter that is not stored yet holds up all later events of the key.
+	c.advanceHead(k)
+	if k.queue != noQueue || k.yield || k.dying > 0 || k.head == 0 || !c.slots.at(k.head).due(c.now) {
 		return
 	}
 	k.stamp++
 	if k.owner != nil {
-		k.where = inOwners
+		k.queue = ownerQueue
 		k.owner.queue.push(unit{key: k, stamp: k.stamp})
 		return
 	}
-	k.where = inReady
+	k.queue = readyQueue
 	c.ready.push(unit{key: k, stamp: k.stamp})
 }
 
-// hold gives a slot to a member.
-func (c *Coordinator) hold(s *slot, m *Member) {
+// assign gives a slot to a member, and its key with the first one.
+func (c *Coordinator) assign(s *slot, m *Member) {
 	s.state, s.member, s.at = held, m, c.now+int64(c.policy.AckWait)
 	c.ackDue = min(c.ackDue, s.at)
 	m.held++
@@ -145,36 +149,37 @@ func (c *Coordinator) hold(s *slot, m *Member) {
 	if k.owner == nil {
 		k.owner = m
 		m.keys++
-		if k.where == inReady {
-			k.where = nowhere
+		if k.queue == readyQueue {
+			k.queue = noQueue // a member claimed it while it was queued for anyone
 		}
 	}
 	k.head = s.next
 }
 
-// unhold takes a slot from its member; the caller says what becomes of it.
-func (c *Coordinator) unhold(s *slot) {
+// unassign takes a slot from its member; the caller sets its next state.
+func (c *Coordinator) unassign(s *slot) {
 	s.member.held--
 	s.member = nil
 	if s.key != nil {
 		s.key.out--
-		c.release(s.key)
+		c.releaseKey(s.key)
 	}
 }
 
-// release takes a slot from its key's owner, and with the last one the key.
-func (c *Coordinator) release(k *key) {
-	if k.held--; k.held > 0 {
+// releaseKey takes a slot from its key's owner, and with the last slot the key.
+func (c *Coordinator) releaseKey(k *key) {
+	k.held--
+	if k.held > 0 {
 		return
 	}
 	k.owner.keys--
-	k.owner, k.where, k.yield = nil, nowhere, false
-	c.wake(k)
+	k.owner, k.queue, k.yield = nil, noQueue, false
+	c.queueKey(k)
 }
 
-// pin takes a slot from its member, which has settled it. Until the log has that, the key
-// stays with the member: after a change of leader it settles the slot again, and whoever
-// had got a later one by then could not keep it.
+// pin takes a settled slot from its member and leaves the key with it until the log has the
+// settled event. A new leader may have to ask the member for it again, and another member
+// that had got a later event of the key by then could not keep it.
 func (c *Coordinator) pin(s *slot) {
 	s.member.held--
 	s.member = nil
@@ -184,12 +189,12 @@ func (c *Coordinator) pin(s *slot) {
 	}
 }
 
-// unpin is pin's end.
+// unpin ends what pin began.
 func (c *Coordinator) unpin(s *slot) {
 	if s.pinned {
 		s.pinned = false
-		c.release(s.key)
-		c.drop(s.key)
+		c.releaseKey(s.key)
+		c.dropKey(s.key)
 	}
 }
 
@@ -201,12 +206,12 @@ func (c *Coordinator) unpinAll(m *Member) {
 	}
 }
 
-// putBack takes a slot from its member and parks it until at. The later ones of its key
-// that are held are taken too, without counting. counted says whether the delivery that
-// ends counts.
-func (c *Coordinator) putBack(n uint64, s *slot, at int64, counted bool) {
+// requeue takes a slot from its member and parks it until at. counted says whether the
+// delivery that ends counts.
+func (c *Coordinator) requeue(n uint64, s *slot, at int64, counted bool) {
+	// Later events of the key that the member holds have to be redelivered after this one.
 	if k := s.key; k != nil {
-		for later, parked := s.next, k.head; later != parked; later = c.slots.at(later).next {
+		for later, firstParked := s.next, k.head; later != firstParked; later = c.slots.at(later).next {
 			if other := c.slots.at(later); other.state == held {
 				c.revoke(other)
 			}
@@ -217,14 +222,15 @@ func (c *Coordinator) putBack(n uint64, s *slot, at int64, counted bool) {
 		s.count--
 	}
 	s.state, s.at = parked, at
-	c.unhold(s)
+	c.unassign(s)
 	c.park(n, s, at)
 }
 
-// revoke takes a slot behind a failed one of its key from the member, who is to be told.
+// revoke takes a slot after a failed one of its key from the member, which has to be
+// notified. The delivery does not count.
 func (c *Coordinator) revoke(s *slot) {
-	s.member.lose(s.offset)
+	s.member.addLost(s.offset)
 	s.count--
 	s.state, s.at = parked, 0
-	c.unhold(s)
+	c.unassign(s)
 }

@@ -1,11 +1,9 @@
 package groups
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/ringrift/ringlog/frame"
@@ -14,25 +12,25 @@ import (
 // ErrFull refuses a member beyond MaxMembers.
 var ErrFull = fmt.Errorf("groups: there are %d members already", MaxMembers)
 
-// ErrNoSession says that a member's session is over, or that there never was one.
+// ErrNoSession says that a member's session has ended, or never began.
 var ErrNoSession = errors.New("groups: no such session")
 
-// Member is who events are handed to. A session begins with Join and ends with the next
-// one, with Leave, or with silence.
+// Member receives events. A session begins with Join and ends with the next Join of that
+// name, with Leave, or with silence.
 type Member struct {
 	Name    string
 	Session uint64
 
 	since   int64
 	seen    int64
-	calls   int  // exchanges under way: it is not silent
-	gone    bool // its session is over and no other has begun
-	hungry  bool // it came, holds nothing and got nothing
+	calls   int  // exchanges under way: while there are any, the member is not silent
+	gone    bool // its session has ended and no other has begun
+	starved bool // it asked, holds nothing and got nothing
 	ahead   bool // it takes events of a key that follow one that it has not settled
 	held    int
 	keys    int           // that it owns
-	queue   ring[unit]    // keys of its own with events that it may get
-	lost    []frame.Range // what it is to be told not to handle
+	queue   ring[unit]    // its own keys with events that it may get
+	lost    []frame.Range // what it must not handle and has not been notified of
 	Figures Figures
 }
 
@@ -41,16 +39,17 @@ type Figures struct {
 	Delivered, Acked, Nacked, Expired uint64
 }
 
-// Join begins a member's session, and ends the one before of that name. Of the events in
-// holding, which rise, it keeps those that nobody else was given; the others are lost to
-// it, and what it held and does not name goes to others.
+// Join begins a member's session and ends the one before of that name. The member keeps
+// those of the events in holding, which rise, that nobody else was given; it loses the
+// others. What it held and does not name goes to other members.
 //
-// Of the nacks, which Nack is called with next, the member can not tell whether a leader
-// has taken them already. So it does not keep of them what such a nack would have made
-// free: what it gives back, and what has failed, which may be that very failure.
+// nacks are the member's unconfirmed nacks; the caller applies them with Nack right after
+// Join. An earlier leader may have processed them already and redelivered the events, so
+// Join does not restore the member's claim to an event that it released or that has since
+// failed: that failure may be this very nack.
 func (c *Coordinator) Join(now time.Time, name string, holding []frame.Range, nacks []Nack) (*Member, error) {
-	c.tell(now)
-	m := c.member(name)
+	c.setNow(now)
+	m := c.memberNamed(name)
 	if m == nil {
 		if len(c.members) >= MaxMembers {
 			return nil, ErrFull
@@ -58,23 +57,31 @@ func (c *Coordinator) Join(now time.Time, name string, holding []frame.Range, na
 		m = &Member{Name: name, queue: newRing[unit]()}
 		c.members = append(c.members, m)
 	}
+
+	// The session starts with no history.
 	c.session++
 	m.Session, m.since, m.lost, m.Figures = c.session, c.now, nil, Figures{}
 	m.calls = 0
-	c.heard(m)
+	c.keepAlive(m)
+
+	// Fail what it held and does not name, the last event first, so that failing an event
+	// does not revoke a later one of its key that fails by itself.
 	for n := c.slots.next; n > c.slots.first && m.held > 0; n-- {
-		if s := c.slots.at(n - 1); s.state == held && s.member == m && !contains(holding, s.offset) {
-			c.fail(n-1, s, failure{text: "its member joined anew without it"})
+		s := c.slots.at(n - 1)
+		if s.state == held && s.member == m && !frame.HasOffset(holding, s.offset) {
+			c.failDelivery(n-1, s, failure{text: "its member joined again without it"})
 		}
 	}
-	doubtful := map[uint64]Nack{}
+
+	// Let it claim what it names, but for what an unconfirmed nack may have made free.
+	unconfirmed := map[uint64]Nack{}
 	for _, nack := range nacks {
-		doubtful[nack.Offset] = nack
+		unconfirmed[nack.Offset] = nack
 	}
 	for _, r := range holding {
-		m.lost = c.each(r, m.lost, func(n uint64, s *slot) bool {
-			nack, told := doubtful[s.offset]
-			if s.state == parked && told && (nack.Released || s.failed && !nack.Dead) {
+		m.lost = c.eachIn(r, m.lost, func(n uint64, s *slot) bool {
+			nack, nacked := unconfirmed[s.offset]
+			if s.state == parked && nacked && (nack.Released || (s.failed && !nack.Dead)) {
 				return false
 			}
 			return c.claim(n, s, m)
@@ -91,42 +98,42 @@ func (c *Coordinator) claim(n uint64, s *slot, m *Member) bool {
 	if s.state != parked || s.count == 0 {
 		return false
 	}
+	// An event of a key can be claimed as the first one of its key that is not held, and
+	// only where all held ones are with this member.
 	if k := s.key; k != nil {
-		if c.advance(k); k.head != n || k.owner != nil && k.owner != m {
+		c.advanceHead(k)
+		if k.head != n || (k.owner != nil && k.owner != m) {
 			return false
 		}
 	}
+	// Where the last counted delivery has failed, the member holds a later one, which no
+	// leader recorded.
 	if s.count == s.fails {
-		s.count++ // it failed so often, and is held once more
+		s.count++
 	}
 	s.queued = false
-	c.hold(s, m)
+	c.assign(s, m)
 	if s.key != nil {
-		c.unclaim(s)
-		c.wake(s.key)
+		c.dropOtherClaims(s)
+		c.queueKey(s.key)
 	}
 	return true
 }
 
-// unclaim lets what stands behind a claimed event of a key wait for nobody else's claim:
-// all that was handed out of a key is with one member.
-func (c *Coordinator) unclaim(s *slot) {
+// dropOtherClaims makes the events after a claimed one of their key deliverable: they wait
+// for nobody else's claim, since one member holds everything that is held of a key.
+func (c *Coordinator) dropOtherClaims(s *slot) {
 	if s.key.held > 1 {
-		return // the first one did
+		return // the first claim did it
 	}
 	for n := s.next; n != 0; n = c.slots.at(n).next {
-		if later := c.slots.at(n); later.state == parked && later.at == c.loaded.claims {
+		if later := c.slots.at(n); later.state == parked && later.at == c.loaded.claimsUntil {
 			later.at = 0
 		}
 	}
 }
 
-func contains(list []frame.Range, offset uint64) bool {
-	i := sort.Search(len(list), func(i int) bool { return list[i].To >= offset })
-	return i < len(list) && list[i].From <= offset
-}
-
-func (c *Coordinator) member(name string) *Member {
+func (c *Coordinator) memberNamed(name string) *Member {
 	for _, m := range c.members {
 		if m.Name == name {
 			return m
@@ -135,123 +142,130 @@ func (c *Coordinator) member(name string) *Member {
 	return nil
 }
 
-// Enter begins a member's exchange in a session that it has; Exit ends it.
+// Enter returns the member for an exchange in its session.
 func (c *Coordinator) Enter(now time.Time, name string, session uint64) (*Member, error) {
-	c.tell(now)
-	m := c.member(name)
+	c.setNow(now)
+	m := c.memberNamed(name)
 	if m == nil || m.Session != session {
 		return nil, ErrNoSession
 	}
-	c.heard(m)
+	c.keepAlive(m)
 	return m, nil
 }
 
-// Begin says that an exchange of the member is under way: until its End the member is
-// not silent. A session that is over is none of both.
+// Begin notes that an exchange of the member is under way. The member is not silent until
+// the matching End. A session that has ended does not count either.
 func (c *Coordinator) Begin(m *Member) { m.calls++ }
 
-// End is Begin's other half, for the session that Begin was called in.
+// End ends what Begin began, in the session in which it was called.
 func (c *Coordinator) End(now time.Time, m *Member, session uint64) {
-	c.tell(now)
+	c.setNow(now)
 	if m.Session == session && !m.gone {
 		m.calls--
-		c.heard(m)
+		c.keepAlive(m)
 	}
 }
 
 // Calls is how many exchanges of the member are under way.
 func (m *Member) Calls() int { return m.calls }
 
-// Live reports whether a session of the member's lasts.
+// Live reports whether the member's session of that number has not ended.
 func (m *Member) Live(session uint64) bool { return m.Session == session && !m.gone }
 
-func (c *Coordinator) heard(m *Member) {
+// keepAlive starts the member's session time again.
+func (c *Coordinator) keepAlive(m *Member) {
 	m.seen = c.now
-	c.silence = min(c.silence, m.seen+int64(c.policy.Session))
+	c.sessionDue = min(c.sessionDue, m.seen+int64(c.policy.Session))
 }
 
-// Session is how a member looks from outside.
+// Session describes a member and its session.
 type Session struct {
 	Figures
 	Name    string
 	Session uint64
 	Since   time.Time
-	Seen    time.Time     // of its last word
-	Held    int           // handed out and not settled
-	Oldest  time.Duration // since the oldest of those was handed out, or there was word of it
+	Seen    time.Time     // of its last exchange
+	Held    int           // delivered and not settled
+	Oldest  time.Duration // the longest that it has held one of them without reporting progress
 }
 
-// Sessions lists the members in the order they came.
+// Sessions lists the members in the order they joined.
 func (c *Coordinator) Sessions(now time.Time) []Session {
-	c.tell(now)
+	c.setNow(now)
 	list, index := make([]Session, len(c.members)), make(map[*Member]int, len(c.members))
 	for i, m := range c.members {
 		index[m] = i
-		list[i] = Session{Figures: m.Figures, Name: m.Name, Session: m.Session, Since: time.Unix(0, m.since).UTC(), Seen: time.Unix(0, m.seen).UTC(), Held: m.held}
+		list[i] = Session{
+			Figures: m.Figures,
+			Name:    m.Name,
+			Session: m.Session,
+			Since:   time.Unix(0, m.since).UTC(),
+			Seen:    time.Unix(0, m.seen).UTC(),
+			Held:    m.held,
+		}
 	}
+	// A held event expires an ack wait after its delivery or the last progress.
 	for n := c.slots.first; n < c.slots.next; n++ {
 		if s := c.slots.at(n); s.state == held {
-			one := &list[index[s.member]]
-			one.Oldest = max(one.Oldest, time.Duration(c.now+int64(c.policy.AckWait)-s.at))
+			of := &list[index[s.member]]
+			of.Oldest = max(of.Oldest, time.Duration(c.now+int64(c.policy.AckWait)-s.at))
 		}
 	}
 	return list
 }
 
-// Leave ends a member's session; what it holds goes to others, not counted as delivered.
+// Leave ends a member's session. What it holds goes to others and does not count as
+// delivered.
 func (c *Coordinator) Leave(m *Member) {
 	for n := c.slots.next; n > c.slots.first && m.held > 0; n-- {
 		if s := c.slots.at(n - 1); s.state == held && s.member == m {
-			c.putBack(n-1, s, 0, false)
+			c.requeue(n-1, s, 0, false)
 		}
 	}
-	c.remove(m)
+	c.removeMember(m)
 }
 
-// silent ends the session of a member that says nothing.
-func (c *Coordinator) silent(m *Member) {
+// expireSession ends the session of a silent member.
+func (c *Coordinator) expireSession(m *Member) {
 	text := fmt.Sprintf("%s was not heard of for %s", m.Name, c.policy.Session)
 	for n := c.slots.next; n > c.slots.first && m.held > 0; n-- {
 		if s := c.slots.at(n - 1); s.state == held && s.member == m {
-			c.fail(n-1, s, failure{text: text})
+			c.failDelivery(n-1, s, failure{text: text})
 		}
 	}
 	c.unpinAll(m)
-	c.remove(m)
+	c.removeMember(m)
 }
 
-func (c *Coordinator) remove(m *Member) {
+func (c *Coordinator) removeMember(m *Member) {
 	m.gone = true
-	c.fed(m)
+	c.setStarved(m, false)
 	c.members = slices.DeleteFunc(c.members, func(other *Member) bool { return other == m })
 }
 
-func (m *Member) lose(offset uint64) {
-	m.lost = addRange(m.lost, frame.Range{From: offset, To: offset})
+// setStarved notes whether a member asked and has nothing. For each starved member, one with
+// several keys is to leave one of them.
+func (c *Coordinator) setStarved(m *Member, starved bool) {
+	if m.starved == starved {
+		return
+	}
+	m.starved = starved
+	if starved {
+		c.yield++
+	} else {
+		c.yield = max(0, c.yield-1)
+	}
 }
 
-// Lose gives back what Lost returned and the member was not told.
-func (m *Member) Lose(list []frame.Range) { m.lost = append(m.lost, list...) }
+func (m *Member) addLost(offset uint64) {
+	m.lost = frame.AppendRange(m.lost, frame.Range{From: offset, To: offset})
+}
 
 // Lost returns what the member must not handle any more, once, as ranges that rise.
 func (m *Member) Lost() (list []frame.Range) {
-	list, m.lost = Union(m.lost), nil
+	list, m.lost = frame.JoinRanges(m.lost), nil
 	return list
 }
 
-// HasLost reports whether there is something for Lost to tell.
-func (m *Member) HasLost() bool { return len(m.lost) > 0 }
-
-// Union puts ranges in order, in their own memory, and joins those that touch or overlap.
-func Union(list []frame.Range) []frame.Range {
-	slices.SortFunc(list, func(a, b frame.Range) int { return cmp.Compare(a.From, b.From) })
-	out := list[:0]
-	for _, r := range list {
-		if n := len(out); n > 0 && (out[n-1].To >= r.From || out[n-1].To+1 == r.From) {
-			out[n-1].To = max(out[n-1].To, r.To)
-		} else {
-			out = append(out, r)
-		}
-	}
-	return out
-}
+// RestoreLost adds what Lost returned and the member was not notified of.
+func (m *Member) RestoreLost(list []frame.Range) { m.lost = append(m.lost, list...) }

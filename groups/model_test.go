@@ -13,8 +13,8 @@ import (
 	"github.com/ringrift/ringlog/frame"
 )
 
-// TestMain has rapid make more and longer histories than it does by itself; the command
-// line may say otherwise.
+// TestMain has rapid run more and longer histories than its defaults; flags on the command
+// line override that.
 func TestMain(m *testing.M) {
 	for name, value := range map[string]string{"rapid.checks": "4000", "rapid.steps": "80"} {
 		if err := flag.Set(name, value); err != nil {
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestCoordinatorAgreesWithModel runs random histories of members, failures, silence and
-// new leaders, and holds every decision against a model that knows the rules and no
+// new leaders, and checks every decision against a model that knows the rules and no
 // queues. In the end every event is settled.
 func TestCoordinatorAgreesWithModel(t *testing.T) {
 	did := map[string]int{}
@@ -40,7 +40,7 @@ func TestCoordinatorAgreesWithModel(t *testing.T) {
 			"progress": w.progress,
 			"wait":     w.wait,
 			"settle":   w.settle,
-			"bury":     w.bury,
+			"letters":  w.storeLetters,
 			"leave":    w.leave,
 			"leader":   w.newLeader,
 			"trim":     w.trim,
@@ -48,7 +48,11 @@ func TestCoordinatorAgreesWithModel(t *testing.T) {
 		})
 		w.drain()
 	})
-	for _, what := range []string{"delivered", "delivered again", "acked", "refused", "revoked", "expired", "silent", "dead", "claimed", "claimed again", "doubtful", "not claimed", "new leader", "settle failed", "outcome unknown", "trimmed", "of a key, ahead"} {
+	for _, what := range []string{
+		"delivered", "redelivered", "acked", "refused", "revoked", "expired", "silent", "dead",
+		"claimed", "claimed after a failure", "unconfirmed nack", "not claimed", "new leader",
+		"batch failed", "outcome unknown", "trimmed", "of a key, ahead",
+	} {
 		if did[what] == 0 {
 			t.Errorf("no history had this: %s", what)
 		}
@@ -61,17 +65,17 @@ type modelEvent struct {
 	offset  uint64
 	key     string
 	matches bool
-	settled bool // as the coordinator was told
+	settled bool // as the coordinator knows
 	dying   bool
 	holder  string
-	by      string    // who settled it, as long as the log does not have that
-	until   time.Time // its delivery fails then
-	after   time.Time // not handed out before
+	by      string    // who settled it, until the log has that
+	until   time.Time // when its delivery expires
+	after   time.Time // not delivered before
 	count   uint64
 	failed  bool
-	kept    uint64 // deliveries in a record that is to be in the log; 0 is none
+	kept    uint64 // deliveries of the failure that is to be in the log; 0 is none
 	fails   uint64 // count as it was when it failed
-	waits   bool   // for who holds it from a leader before
+	waits   bool   // for the member that an earlier leader delivered it to
 }
 
 // client is a member's own view.
@@ -93,18 +97,26 @@ type world struct {
 	clients map[string]*client
 	// What the log has.
 	stored struct {
-		floor, reserved uint64
-		done            map[uint64]bool
-		retries         map[uint64]frame.GroupRetry
+		committed, reserved uint64
+		done                map[uint64]bool
+		retries             map[uint64]frame.GroupRetry
 	}
 	scanned uint64
-	lost    map[string]map[uint64]bool // that members are to be told
+	lost    map[string]map[uint64]bool // that members are not notified of yet
 	sent    []uint64                   // settled and to be in the log
 }
 
 func newWorld(t *rapid.T, did map[string]int) *world {
-	w := &world{t: t, did: did, now: time.Unix(1_000_000, 0), clients: map[string]*client{}, lost: map[string]map[uint64]bool{},
-		p: Policy{AckWait: 30 * time.Second, Session: 10 * time.Second, MaxDeliver: rapid.SampledFrom([]uint64{0, 2, 3}).Draw(t, "max_deliver"), MaxPending: rapid.SampledFrom([]uint64{3, 20, 1000}).Draw(t, "max_pending")}}
+	w := &world{
+		t: t, did: did, now: time.Unix(1_000_000, 0),
+		clients: map[string]*client{}, lost: map[string]map[uint64]bool{},
+		p: Policy{
+			AckWait:    30 * time.Second,
+			Session:    10 * time.Second,
+			MaxDeliver: rapid.SampledFrom([]uint64{0, 2, 3}).Draw(t, "max_deliver"),
+			MaxPending: rapid.SampledFrom([]uint64{3, 20, 1000}).Draw(t, "max_pending"),
+		},
+	}
 	w.stored.done, w.stored.retries = map[uint64]bool{}, map[uint64]frame.GroupRetry{}
 	w.c = New(w.now, State{}, w.p, 0)
 	return w
@@ -115,8 +127,11 @@ func (w *world) at(offset uint64) *modelEvent { return w.events[offset-1] }
 // feed appends events to the log and feeds what there is room for.
 func (w *world) feed(t *rapid.T) {
 	for range rapid.IntRange(0, 12).Draw(t, "n") {
-		w.events = append(w.events, &modelEvent{offset: uint64(len(w.events) + 1),
-			key: rapid.SampledFrom([]string{"", "", "a", "b", "c"}).Draw(t, "key"), matches: rapid.IntRange(0, 3).Draw(t, "matches") > 0})
+		w.events = append(w.events, &modelEvent{
+			offset:  uint64(len(w.events) + 1),
+			key:     rapid.SampledFrom([]string{"", "", "a", "b", "c"}).Draw(t, "key"),
+			matches: rapid.IntRange(0, 3).Draw(t, "matches") > 0,
+		})
 	}
 	w.feedRoom()
 }
@@ -143,7 +158,7 @@ func (w *world) anyone(t *rapid.T) (string, *client) {
 	return name, w.clients[name]
 }
 
-// enter speaks for a member; where its session is over the coordinator must know.
+// enter begins an exchange of a member. The coordinator must know where its session has ended.
 func (w *world) enter(name string) *Member {
 	cl := w.clients[name]
 	m, err := w.c.Enter(w.now, name, cl.session)
@@ -169,7 +184,7 @@ func (w *world) join(t *rapid.T) {
 	w.rejoin(name, cl, w.someNacks(cl))
 }
 
-// someNacks are of what a member holds. That it has said them before is all the same.
+// someNacks are nacks of what a member holds, whether it sent them before or not.
 func (w *world) someNacks(cl *client) (list []Nack) {
 	if rapid.Bool().Draw(w.t, "nacks") {
 		for _, offset := range slices.Sorted(maps.Keys(cl.holding)) {
@@ -185,14 +200,14 @@ func (w *world) someNacks(cl *client) (list []Nack) {
 func (w *world) rejoin(name string, cl *client, nacks []Nack) {
 	var holding []frame.Range
 	for _, offset := range slices.Sorted(maps.Keys(cl.holding)) {
-		holding = addRange(holding, frame.Range{From: offset, To: offset})
+		holding = frame.AppendRange(holding, frame.Range{From: offset, To: offset})
 	}
-	doubtful := map[uint64]Nack{}
+	unconfirmed := map[uint64]Nack{}
 	for _, n := range nacks {
-		doubtful[n.Offset] = n
+		unconfirmed[n.Offset] = n
 	}
 	delete(w.lost, name)
-	if cl.live { // what it does not name has failed, the last first
+	if cl.live { // what it does not name fails, the last event first
 		for _, e := range slices.Backward(w.events) {
 			if e.holder == name && !cl.holding[e.offset] {
 				w.fail(e, w.now, false, true)
@@ -202,12 +217,13 @@ func (w *world) rejoin(name string, cl *client, nacks []Nack) {
 	for _, offset := range slices.Sorted(maps.Keys(cl.holding)) {
 		if e := w.at(offset); e.holder == name {
 			continue
-		} else if n, told := doubtful[offset]; told && (n.Released || e.failed && !n.Dead) {
+		} else if n, nacked := unconfirmed[offset]; nacked && (n.Released || (e.failed && !n.Dead)) {
 			w.lose(name, offset)
-			w.did["doubtful"]++
+			w.did["unconfirmed nack"]++
 		} else if w.claimable(e, name) {
-			if w.did["claimed"]++; e.failed {
-				w.did["claimed again"]++
+			w.did["claimed"]++
+			if e.failed {
+				w.did["claimed after a failure"]++
 			}
 			if e.count == e.fails {
 				e.count++
@@ -238,7 +254,9 @@ func (w *world) claimable(e *modelEvent, name string) bool {
 		return false
 	}
 	for _, other := range w.sameKey(e) {
-		if other.offset < e.offset && w.isOpen(other) && other.holder != name || other.by != "" && other.by != name {
+		openBefore := other.offset < e.offset && w.isOpen(other) && other.holder != name
+		pinned := other.by != "" && other.by != name
+		if openBefore || pinned {
 			return false
 		}
 	}
@@ -278,11 +296,11 @@ func (w *world) fail(e *modelEvent, after time.Time, kept, revokes bool) {
 		e.failed, e.kept, e.fails = true, e.count, e.count
 	}
 	if revokes {
-		w.revokeBehind(e, holder)
+		w.revokeAfter(e, holder)
 	}
 }
 
-func (w *world) revokeBehind(e *modelEvent, holder string) {
+func (w *world) revokeAfter(e *modelEvent, holder string) {
 	for _, later := range w.sameKey(e) {
 		if later.offset > e.offset && later.holder == holder {
 			later.holder, later.after, later.waits = "", time.Time{}, false
@@ -303,7 +321,7 @@ func (w *world) takeFor(name string, cl *client, want int) int {
 	if m == nil {
 		return 0
 	}
-	w.tellLost(name, cl)
+	w.notifyLost(name, cl)
 	ahead := rapid.IntRange(0, 2).Draw(w.t, "ahead") > 0
 	list := w.c.Take(w.now, m, Demand{Events: want, Bytes: 1 << 20, Units: want, Ahead: ahead}, nil)
 	if len(list) > want {
@@ -315,41 +333,47 @@ func (w *world) takeFor(name string, cl *client, want int) int {
 		if ahead && w.holdsOfKey(e, name) {
 			w.did["of a key, ahead"]++
 		} else if w.holdsOfKey(e, name) {
-			w.t.Fatalf("offset %d of key %s goes to %s, which holds one of it and does not work ahead", e.offset, e.key, name)
+			w.t.Fatalf("offset %d of key %s goes to %s, which holds one of it and does not work ahead",
+				e.offset, e.key, name)
 		}
-		if e.count++; d.Count != e.count {
+		e.count++
+		if d.Count != e.count {
 			w.t.Fatalf("offset %d: delivery %d, want %d", d.Offset, d.Count, e.count)
 		}
 		e.holder, e.until, e.waits = name, w.now.Add(w.p.AckWait), false
 		cl.holding[d.Offset] = true
 		w.did["delivered"]++
 		if d.Count > 1 {
-			w.did["delivered again"]++
+			w.did["redelivered"]++
 		}
 	}
 	return len(list)
 }
 
-// mayGet holds a delivery against the rules.
+// mayGet checks a delivery against the rules.
 func (w *world) mayGet(e *modelEvent, name string) {
 	switch {
 	case !e.matches || !w.isOpen(e):
-		w.t.Fatalf("offset %d is not to be had: %+v", e.offset, e)
+		w.t.Fatalf("offset %d cannot be delivered: %+v", e.offset, e)
 	case e.offset > w.stored.reserved:
-		w.t.Fatalf("offset %d is handed out, the log has %d reserved", e.offset, w.stored.reserved)
+		w.t.Fatalf("offset %d is delivered, the log has %d reserved", e.offset, w.stored.reserved)
 	case e.holder != "":
-		w.t.Fatalf("offset %d is handed to %s and held by %s", e.offset, name, e.holder)
+		w.t.Fatalf("offset %d is delivered to %s and held by %s", e.offset, name, e.holder)
 	case e.kept > 0 && w.stored.retries[e.offset].Deliveries < e.kept:
-		w.t.Fatalf("offset %d is handed out again, and the log does not have that it failed: %+v", e.offset, e)
+		w.t.Fatalf("offset %d is redelivered before the log has its failure: %+v", e.offset, e)
 	case e.after.After(w.now):
-		w.t.Fatalf("offset %d is handed out at %s, it waits until %s", e.offset, w.now, e.after)
+		w.t.Fatalf("offset %d is delivered at %s, it waits until %s", e.offset, w.now, e.after)
 	}
 	for _, other := range w.sameKey(e) {
-		if other.offset < e.offset && !other.settled && other.holder != name || other.offset > e.offset && other.holder != "" {
-			w.t.Fatalf("offset %d of key %s goes to %s, %d is with %q", e.offset, e.key, name, other.offset, other.holder)
+		openBefore := other.offset < e.offset && !other.settled && other.holder != name
+		heldAfter := other.offset > e.offset && other.holder != ""
+		if openBefore || heldAfter {
+			w.t.Fatalf("offset %d of key %s goes to %s, %d is with %q",
+				e.offset, e.key, name, other.offset, other.holder)
 		}
 		if other.by != "" && other.by != name {
-			w.t.Fatalf("offset %d of key %s goes to %s, and the log does not have what %s settled: %d", e.offset, e.key, name, other.by, other.offset)
+			w.t.Fatalf("offset %d of key %s goes to %s before the log has what %s settled: %d",
+				e.offset, e.key, name, other.by, other.offset)
 		}
 	}
 }
@@ -358,7 +382,7 @@ func (w *world) holdsOfKey(e *modelEvent, name string) bool {
 	return slices.ContainsFunc(w.sameKey(e), func(other *modelEvent) bool { return other.holder == name })
 }
 
-func (w *world) tellLost(name string, cl *client) {
+func (w *world) notifyLost(name string, cl *client) {
 	got := map[uint64]bool{}
 	for _, r := range cl.m.Lost() {
 		for offset := r.From; offset <= r.To; offset++ {
@@ -367,7 +391,7 @@ func (w *world) tellLost(name string, cl *client) {
 		}
 	}
 	if !maps.Equal(got, w.lost[name]) && len(got)+len(w.lost[name]) > 0 {
-		w.t.Fatalf("%s is told that it lost %v, it lost %v", name, got, w.lost[name])
+		w.t.Fatalf("%s is notified that it lost %v, it lost %v", name, got, w.lost[name])
 	}
 	delete(w.lost, name)
 }
@@ -397,12 +421,12 @@ func (w *world) ackRange(name string, cl *client, m *Member, r frame.Range) {
 			w.sent = append(w.sent, offset)
 			w.did["acked"]++
 		} else {
-			refused = addRange(refused, frame.Range{From: offset, To: offset})
+			refused = frame.AppendRange(refused, frame.Range{From: offset, To: offset})
 			w.did["refused"]++
 		}
 	}
-	if behind := uint64(len(w.events)) + 1; r.To >= behind {
-		refused = addRange(refused, frame.Range{From: max(r.From, behind), To: r.To})
+	if end := uint64(len(w.events)) + 1; r.To >= end {
+		refused = frame.AppendRange(refused, frame.Range{From: max(r.From, end), To: r.To})
 	}
 	if got := w.c.Ack(m, r, nil); !slices.Equal(got, refused) {
 		w.t.Fatalf("ack of %v by %s: refused %v, want %v", r, name, got, refused)
@@ -422,8 +446,13 @@ func (w *world) nack(t *rapid.T) {
 }
 
 func (w *world) someNack(offset uint64) Nack {
-	return Nack{Offset: offset, Error: "e", Delay: rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second}).Draw(w.t, "delay"),
-		Dead: rapid.IntRange(0, 9).Draw(w.t, "dead") == 0, Released: rapid.IntRange(0, 5).Draw(w.t, "released") == 0}
+	return Nack{
+		Offset:   offset,
+		Error:    "e",
+		Delay:    rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second}).Draw(w.t, "delay"),
+		Dead:     rapid.IntRange(0, 9).Draw(w.t, "dead") == 0,
+		Released: rapid.IntRange(0, 5).Draw(w.t, "released") == 0,
+	}
 }
 
 func (w *world) nackOne(name string, cl *client, nack Nack) {
@@ -431,14 +460,15 @@ func (w *world) nackOne(name string, cl *client, nack Nack) {
 	if got := w.c.Nack(w.now, cl.m, nack); got != (e.holder == name) {
 		w.t.Fatalf("nack of %d by %s, held by %q: %v", e.offset, name, e.holder, got)
 	}
-	if delete(cl.holding, e.offset); e.holder != name {
+	delete(cl.holding, e.offset)
+	if e.holder != name {
 		return
 	}
 	switch {
 	case nack.Released:
 		e.holder, e.after, e.waits = "", time.Time{}, false
 		e.count--
-		w.revokeBehind(e, name)
+		w.revokeAfter(e, name)
 	case nack.Dead:
 		e.holder, e.dying = "", true
 	default:
@@ -460,15 +490,16 @@ func (w *world) progress(t *rapid.T) {
 }
 
 func (w *world) wait(t *rapid.T) {
-	w.pass(rapid.SampledFrom([]time.Duration{time.Second, 4 * time.Second, 9 * time.Second, 11 * time.Second, 31 * time.Second}).Draw(t, "wait"))
-	for _, name := range slices.Sorted(maps.Keys(w.clients)) { // some stay in touch
+	waits := []time.Duration{time.Second, 4 * time.Second, 9 * time.Second, 11 * time.Second, 31 * time.Second}
+	w.pass(rapid.SampledFrom(waits).Draw(t, "wait"))
+	for _, name := range slices.Sorted(maps.Keys(w.clients)) { // some keep their sessions
 		if w.clients[name].live && rapid.Bool().Draw(t, "speaks") {
 			w.enter(name)
 		}
 	}
 }
 
-// pass lets time go by: first deliveries fail, then the silent go.
+// pass lets time pass: first deliveries expire, then sessions.
 func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.c.Tick(w.now)
@@ -519,16 +550,18 @@ func (w *world) leave(t *rapid.T) {
 }
 
 func (w *world) settle(t *rapid.T) {
-	w.settleAs(rapid.IntRange(0, 20).Draw(t, "reserve"), rapid.Bool().Draw(t, "all"), rapid.SampledFrom([]string{"", "", "", "settle failed", "outcome unknown"}).Draw(t, "fate"))
+	fates := []string{"", "", "", "batch failed", "outcome unknown"}
+	reserve, all := rapid.IntRange(0, 20).Draw(t, "reserve"), rapid.Bool().Draw(t, "all")
+	w.settleAs(reserve, all, rapid.SampledFrom(fates).Draw(t, "fate"))
 }
 
-// settleAs stores what the outbox has, or has it fail. What was settled before must be in
-// the log once it is.
+// settleAs stores the next ack batch, or has it fail. Once it is stored, the log must have
+// everything that was settled before.
 func (w *world) settleAs(reserve int, all bool, fate string) {
-	s, some := w.c.Outbox(reserve, all)
+	s, some := w.c.NextAckBatch(reserve, all)
 	if !some {
 		if len(w.sent) > 0 {
-			w.t.Fatalf("%v are settled, and the log is told nothing", w.sent)
+			w.t.Fatalf("%v are settled, and there is no ack batch", w.sent)
 		}
 		return
 	}
@@ -539,13 +572,13 @@ func (w *world) settleAs(reserve int, all bool, fate string) {
 		}
 	}
 	if s.Open != open {
-		w.t.Fatalf("%d are told to be open up to %d of %d, which %d are", s.Open, s.Reserved, w.scanned, open)
+		w.t.Fatalf("%d are reported open up to %d of %d, and %d are", s.Open, s.Reserved, w.scanned, open)
 	}
 	w.did[fate]++
-	if fate != "settle failed" {
+	if fate != "batch failed" {
 		w.store(s)
 	}
-	w.c.Settled(fate == "")
+	w.c.AckBatchDone(fate == "")
 	if fate != "" {
 		return
 	}
@@ -566,28 +599,28 @@ func (w *world) settleAs(reserve int, all bool, fate string) {
 }
 
 // store does what the state machine does.
-func (w *world) store(s Settle) {
-	behind := uint64(0)
+func (w *world) store(s AckBatch) {
+	above := uint64(0)
 	for _, r := range s.Done {
-		if r.From <= behind || r.To < r.From || r.To > w.scanned {
+		if r.From <= above || r.To < r.From || r.To > w.scanned {
 			w.t.Fatalf("ranges %v, read up to %d", s.Done, w.scanned)
 		}
-		behind = r.To + 1
+		above = r.To + 1
 		for offset := r.From; offset <= r.To; offset++ {
 			if e := w.at(offset); e.matches && !e.settled {
-				w.t.Fatalf("offset %d is told to be settled: %+v", offset, e)
+				w.t.Fatalf("offset %d is reported settled: %+v", offset, e)
 			}
 			w.stored.done[offset] = true
 			delete(w.stored.retries, offset)
 		}
 	}
-	for w.stored.done[w.stored.floor+1] {
-		w.stored.floor++
+	for w.stored.done[w.stored.committed+1] {
+		w.stored.committed++
 	}
 	if s.Reserved > uint64(len(w.events)) {
 		w.t.Fatalf("%d is reserved past the tail", s.Reserved)
 	}
-	w.stored.reserved = max(w.stored.reserved, s.Reserved, w.stored.floor)
+	w.stored.reserved = max(w.stored.reserved, s.Reserved, w.stored.committed)
 	for _, r := range s.Retries {
 		if w.stored.done[r.Offset] || r.Offset > w.stored.reserved {
 			w.t.Fatalf("a retry of %d", r.Offset)
@@ -598,9 +631,11 @@ func (w *world) store(s Settle) {
 	}
 }
 
-func (w *world) bury(t *rapid.T) { w.buryAll(rapid.IntRange(0, 3).Draw(t, "fails") > 0) }
+func (w *world) storeLetters(t *rapid.T) {
+	w.storeAllLetters(rapid.IntRange(0, 3).Draw(t, "fails") > 0)
+}
 
-func (w *world) buryAll(ok bool) {
+func (w *world) storeAllLetters(ok bool) {
 	for _, d := range w.c.Deaths() {
 		e := w.at(d.Offset)
 		if !e.dying || d.Attempts != e.count || d.Handler == "" {
@@ -611,10 +646,10 @@ func (w *world) buryAll(ok bool) {
 			e.settled, e.dying, e.by = true, false, ""
 			delete(w.stored.retries, d.Offset)
 		}
-		w.c.Buried(d.Offset, ok)
+		w.c.LetterStored(d.Offset, ok)
 	}
-	for w.stored.done[w.stored.floor+1] {
-		w.stored.floor++
+	for w.stored.done[w.stored.committed+1] {
+		w.stored.committed++
 	}
 }
 
@@ -638,24 +673,25 @@ func (w *world) trim(t *rapid.T) {
 	w.did["trimmed"]++
 }
 
-// newLeader goes on from what the log has. Members notice, and come back.
+// newLeader resumes from what the log has. Members notice, and some join again.
 func (w *world) newLeader(t *rapid.T) {
 	w.did["new leader"]++
-	s := State{Committed: w.stored.floor, Reserved: w.stored.reserved}
+	s := State{Committed: w.stored.committed, Reserved: w.stored.reserved}
 	for _, offset := range slices.Sorted(maps.Keys(w.stored.done)) {
 		if offset > s.Committed {
-			s.Done = addRange(s.Done, frame.Range{From: offset, To: offset})
+			s.Done = frame.AppendRange(s.Done, frame.Range{From: offset, To: offset})
 		}
 	}
 	for _, offset := range slices.Sorted(maps.Keys(w.stored.retries)) {
 		s.Retries = append(s.Retries, w.stored.retries[offset])
 	}
 	w.c = New(w.now, s, w.p, w.c.session)
-	w.scanned, w.sent, w.lost = w.stored.floor, nil, map[string]map[uint64]bool{}
+	w.scanned, w.sent, w.lost = w.stored.committed, nil, map[string]map[uint64]bool{}
 	for _, e := range w.events {
 		*e = modelEvent{offset: e.offset, key: e.key, matches: e.matches, settled: w.stored.done[e.offset]}
 		if r, failed := w.stored.retries[e.offset]; failed {
-			e.count, e.fails, e.failed, e.after, e.waits = r.Deliveries, r.Deliveries, true, w.now.Add(w.p.Session), true
+			e.count, e.fails, e.failed = r.Deliveries, r.Deliveries, true
+			e.after, e.waits = w.now.Add(w.p.Session), true
 			if r.After.After(e.after) {
 				e.after, e.waits = r.After, false
 			}
@@ -668,16 +704,16 @@ func (w *world) newLeader(t *rapid.T) {
 	}
 	w.feedRoom()
 	if w.c.Loading() {
-		t.Fatal("not all is loaded that was handed out")
+		t.Fatal("an event that was delivered is not loaded")
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.clients)) {
-		if rapid.Bool().Draw(t, "comes back") {
+		if rapid.Bool().Draw(t, "joins again") {
 			w.rejoin(name, w.clients[name], w.someNacks(w.clients[name]))
 		}
 	}
 }
 
-// check holds the figures against the model.
+// check compares the figures with the model.
 func (w *world) check(t *rapid.T) {
 	held := map[string]int{}
 	total := 0
@@ -695,16 +731,17 @@ func (w *world) check(t *rapid.T) {
 			t.Fatalf("%s holds %d, %d by the model", s.Name, s.Held, held[s.Name])
 		}
 	}
-	if w.c.slots.len() > int(w.p.MaxPending) && !w.c.Loading() && w.c.slots.at(w.c.slots.next-1).offset > w.c.loaded.reserved {
-		t.Fatalf("%d events are looked at, %d may be", w.c.slots.len(), w.p.MaxPending)
+	if w.c.slots.len() > int(w.p.MaxPending) && !w.c.Loading() &&
+		w.c.slots.at(w.c.slots.next-1).offset > w.c.loaded.reserved {
+		t.Fatalf("%d events are in memory, %d may be", w.c.slots.len(), w.p.MaxPending)
 	}
 }
 
-// drain has two members handle everything: nothing is lost, and nothing waits for ever.
+// drain has two members handle everything: no event is lost, and none waits for ever.
 func (w *world) drain() {
 	for round := 0; ; round++ {
 		if round > 20*len(w.events)+100 {
-			w.t.Fatalf("events are left that nobody gets: %s", w.left())
+			w.t.Fatalf("nobody gets these events: %s", w.left())
 		}
 		w.feedRoom()
 		w.settleAs(20, true, "")
@@ -722,9 +759,9 @@ func (w *world) drain() {
 				}
 			}
 		}
-		w.buryAll(true)
+		w.storeAllLetters(true)
 		w.settleAs(0, true, "")
-		if w.stored.floor == uint64(len(w.events)) {
+		if w.stored.committed == uint64(len(w.events)) {
 			return
 		}
 		w.pass(3 * time.Second)

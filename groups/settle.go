@@ -9,14 +9,14 @@ import (
 	"github.com/ringrift/ringlog/frame"
 )
 
-// Bounds of what is kept of a failure's words until its event is settled.
+// Bounds of what is kept of a failure until its event is settled, in bytes.
 const (
 	maxText    = 1 << 10
 	maxHandler = 256
 )
 
-// Nack says that a member could not handle an event. Released gives it back unhandled,
-// which does not count; Dead gives it up.
+// Nack says that a member could not handle an event. Released returns it unhandled, which
+// does not count as a delivery; Dead asks for no further delivery.
 type Nack struct {
 	Offset   uint64
 	Delay    time.Duration
@@ -26,22 +26,23 @@ type Nack struct {
 	Released bool
 }
 
-// Ack settles what the member holds of the range, and adds the rest of it to refused.
+// Ack settles what the member holds of the range, and appends the rest of it to refused.
 func (c *Coordinator) Ack(m *Member, r frame.Range, refused []frame.Range) []frame.Range {
-	return c.each(r, refused, func(n uint64, s *slot) bool {
+	return c.eachIn(r, refused, func(n uint64, s *slot) bool {
 		if s.state != held || s.member != m {
 			return false
 		}
 		m.Figures.Acked++
-		c.finish(n, s)
+		c.settle(n, s)
 		return true
 	})
 }
 
-// Progress gives what the member holds of the range its whole time again.
+// Progress starts the ack wait again for what the member holds of the range, and appends
+// the rest of it to refused.
 func (c *Coordinator) Progress(now time.Time, m *Member, r frame.Range, refused []frame.Range) []frame.Range {
-	c.tell(now)
-	return c.each(r, refused, func(_ uint64, s *slot) bool {
+	c.setNow(now)
+	return c.eachIn(r, refused, func(_ uint64, s *slot) bool {
 		if s.state != held || s.member != m {
 			return false
 		}
@@ -50,10 +51,10 @@ func (c *Coordinator) Progress(now time.Time, m *Member, r frame.Range, refused 
 	})
 }
 
-// Nack ends a delivery; false says that the member does not hold the event.
+// Nack ends a delivery. It returns false where the member does not hold the event.
 func (c *Coordinator) Nack(now time.Time, m *Member, nack Nack) bool {
-	c.tell(now)
-	n := c.find(nack.Offset)
+	c.setNow(now)
+	n := c.slotFrom(nack.Offset)
 	if !c.slots.has(n) {
 		return false
 	}
@@ -62,67 +63,75 @@ func (c *Coordinator) Nack(now time.Time, m *Member, nack Nack) bool {
 		return false
 	}
 	if nack.Released {
-		c.putBack(n, s, 0, false)
+		c.requeue(n, s, 0, false)
 		return true
 	}
 	m.Figures.Nacked++
-	c.fail(n, s, failure{text: nack.Error, handler: nack.Handler, dead: nack.Dead, told: true, at: c.now + int64(max(0, nack.Delay))})
+	c.failDelivery(n, s, failure{
+		text:     nack.Error,
+		handler:  nack.Handler,
+		at:       c.now + int64(max(0, nack.Delay)),
+		dead:     nack.Dead,
+		recorded: true,
+	})
 	return true
 }
 
 // failure says how a delivery ended.
 type failure struct {
-	text    string
-	handler string // "" is the member's name
-	at      int64  // it comes again not before
-	dead    bool   // it does not come again in any case
-	told    bool   // it is to be kept in the log
+	text     string
+	handler  string // "" is the member's name
+	at       int64  // no redelivery before it
+	dead     bool   // no redelivery at all
+	recorded bool   // the log has to record it
 }
 
-// fail ends a delivery that counts: the event comes again, or dies.
-func (c *Coordinator) fail(n uint64, s *slot, f failure) {
+// failDelivery ends a delivery that counts: the event is parked for redelivery, or it dies.
+func (c *Coordinator) failDelivery(n uint64, s *slot, f failure) {
 	if f.handler == "" {
 		f.handler = s.member.Name
 	}
-	if f.dead || c.policy.MaxDeliver > 0 && uint64(s.count) >= c.policy.MaxDeliver {
-		c.die(s, f)
+	if f.dead || (c.policy.MaxDeliver > 0 && uint64(s.count) >= c.policy.MaxDeliver) {
+		c.markDead(s, f)
 		return
 	}
-	if f.told {
-		s.failed, s.untold, s.fails = true, true, s.count
-		c.notes[s.offset] = note{clip(f.text, maxText), clip(f.handler, maxHandler)}
-		c.touch(n)
+	if f.recorded {
+		s.failed, s.unreported, s.fails = true, true, s.count
+		c.reasons[s.offset] = reason{truncate(f.text, maxText), truncate(f.handler, maxHandler)}
+		c.markDirty(n)
 	}
-	c.putBack(n, s, f.at, true)
+	c.requeue(n, s, f.at, true)
 }
 
-// die gives an event up. The later ones of its key that are held go on: it does not come
-// again. The others wait until its letter is stored, before which another leader would hand
-// it out.
-func (c *Coordinator) die(s *slot, f failure) {
-	if old, had := c.notes[s.offset]; f.text == "" && had {
+// markDead ends the deliveries of an event. The later ones of its key that are held stay
+// with their member, since this one is not redelivered. Those that are parked wait until
+// its dead letter is stored: before that, another leader would deliver this one again.
+func (c *Coordinator) markDead(s *slot, f failure) {
+	// A session that ends without an error keeps the error of the delivery before.
+	if old, had := c.reasons[s.offset]; f.text == "" && had {
 		f.text = old.text
 	}
-	c.notes[s.offset] = note{clip(f.text, maxText), clip(f.handler, maxHandler)}
+	c.reasons[s.offset] = reason{truncate(f.text, maxText), truncate(f.handler, maxHandler)}
 	s.failed = true
 	if s.key != nil {
 		s.key.dying++
 	}
-	c.unhold(s)
+	c.unassign(s)
 	s.state = dying
 	c.dying = append(c.dying, s.offset)
 }
 
-// expire ends a delivery that its member was too long about.
-func (c *Coordinator) expire(n uint64, s *slot) {
+// expireDelivery fails a delivery that exceeded the ack wait.
+func (c *Coordinator) expireDelivery(n uint64, s *slot) {
 	m := s.member
 	m.Figures.Expired++
-	m.lose(s.offset)
-	c.fail(n, s, failure{text: fmt.Sprintf("not acknowledged within %s by %s", c.policy.AckWait, m.Name), told: true})
+	m.addLost(s.offset)
+	text := fmt.Sprintf("not acknowledged within %s by %s", c.policy.AckWait, m.Name)
+	c.failDelivery(n, s, failure{text: text, recorded: true})
 }
 
-// clip bounds a text in bytes.
-func clip(text string, limit int) string {
+// truncate bounds a text in bytes, at the start of a rune.
+func truncate(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= limit {
 		return text

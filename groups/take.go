@@ -2,24 +2,28 @@ package groups
 
 import "time"
 
-// Demand is what a member wants now.
+// Demand is what a member asks for.
 type Demand struct {
 	Events int
-	Bytes  int // about, or one event that is larger
-	Units  int // at most that many events without a key, and keys, of those that anyone could get
+	Bytes  int // about; an event that is larger is delivered alone
+	Units  int // how many events without a key, and keys, that anyone could get
 	// Ahead asks for events of a key that follow one that the member has not settled. When
-	// that one fails, they are revoked, and the member must not have handled them.
+	// that one fails they are revoked, and the member must not have handled them.
 	Ahead bool
 }
 
-// Take hands a member events. It appends them to list, in order of each key.
+// Take delivers events to a member. It appends the deliveries to list, those of each key in
+// order.
 func (c *Coordinator) Take(now time.Time, m *Member, d Demand, list []Delivery) []Delivery {
-	c.tell(now)
+	c.setNow(now)
 	c.setAhead(m, d.Ahead)
-	t := taking{c: c, m: m, left: d.Events, bytes: d.Bytes, list: list}
-	for t.more() {
-		own := t.own()
-		if d.Units > 0 && t.more() && t.any() {
+	t := taking{c: c, m: m, events: d.Events, bytes: d.Bytes, list: list}
+
+	// Alternate between the member's own keys and what anyone could get, so that neither
+	// waits for the other to run out.
+	for t.hasRoom() {
+		own := t.fromOwnKeys()
+		if d.Units > 0 && t.hasRoom() && t.fromReady() {
 			d.Units--
 			continue
 		}
@@ -27,95 +31,90 @@ func (c *Coordinator) Take(now time.Time, m *Member, d Demand, list []Delivery) 
 			break
 		}
 	}
+
 	got := len(t.list) - len(list)
 	m.Figures.Delivered += uint64(got)
-	switch {
-	case got > 0 || m.held > 0:
-		c.fed(m)
-	case !m.hungry && d.Events > 0:
-		m.hungry = true
-		c.yield++
+	if got > 0 || m.held > 0 {
+		c.setStarved(m, false)
+	} else if d.Events > 0 {
+		c.setStarved(m, true)
 	}
 	return t.list
 }
 
-// setAhead notes how a member takes keys. Those of which it holds an event may be queued
-// for it once it works ahead.
+// setAhead notes whether a member works ahead. Once it does, the keys of the events that it
+// holds may be queued for it.
 func (c *Coordinator) setAhead(m *Member, ahead bool) {
 	if m.ahead == ahead {
 		return
 	}
 	m.ahead = ahead
-	for n := c.slots.first; n < c.slots.next && ahead; n++ {
+	if !ahead {
+		return
+	}
+	for n := c.slots.first; n < c.slots.next; n++ {
 		if s := c.slots.at(n); s.state == held && s.member == m && s.key != nil {
-			c.wake(s.key)
+			c.queueKey(s.key)
 		}
 	}
 }
 
-// fed takes back what a member that had nothing made others give up.
-func (c *Coordinator) fed(m *Member) {
-	if m.hungry {
-		m.hungry = false
-		c.yield = max(0, c.yield-1)
-	}
-}
-
-// taking is what one Take has still to give.
+// taking is one Take: what it may still deliver, and what it has delivered.
 type taking struct {
-	c           *Coordinator
-	m           *Member
-	left, bytes int
-	list        []Delivery
+	c             *Coordinator
+	m             *Member
+	events, bytes int
+	list          []Delivery
 }
 
-func (t *taking) more() bool { return t.left > 0 && t.bytes > 0 }
+func (t *taking) hasRoom() bool { return t.events > 0 && t.bytes > 0 }
 
-// own gives some of the next key in the member's own queue. A member with several keys
-// leaves one to a member that has none: once it is settled, anyone gets it.
-func (t *taking) own() bool {
+// fromOwnKeys delivers from the next key in the member's own queue. A member with several
+// keys leaves one to a member that has none: once its held events are settled, anyone gets
+// that key.
+func (t *taking) fromOwnKeys() bool {
 	for t.m.queue.len() > 0 {
 		u := t.m.queue.pop()
-		if u.key.stamp != u.stamp || u.key.where != inOwners {
+		if u.key.stamp != u.stamp || u.key.queue != ownerQueue {
 			continue
 		}
-		u.key.where = nowhere
+		u.key.queue = noQueue
 		if t.c.yield > 0 && t.m.keys > 1 {
 			t.c.yield--
 			u.key.yield = true
 			continue
 		}
-		t.give(u.key)
+		t.deliverKey(u.key)
 		return true
 	}
 	return false
 }
 
-// any gives the next event, or some of the next key, that anyone could get.
-func (t *taking) any() bool {
+// fromReady delivers the next event, or from the next key, that anyone could get.
+func (t *taking) fromReady() bool {
 	c := t.c
 	for c.ready.len() > 0 {
 		u := c.ready.pop()
 		if u.key == nil {
-			if s := c.waiting(u.slot); s != nil {
-				t.hand(s)
+			if s := c.unqueue(u.slot); s != nil {
+				t.deliver(s)
 				return true
 			}
 			continue
 		}
-		if u.key.stamp != u.stamp || u.key.where != inReady {
+		if u.key.stamp != u.stamp || u.key.queue != readyQueue {
 			continue
 		}
-		u.key.where = nowhere
-		t.give(u.key)
+		u.key.queue = noQueue
+		t.deliverKey(u.key)
 		return true
 	}
 	return false
 }
 
-// waiting returns the slot without a key of a place in the ready queue, nil where it is
-// not to be had any more.
-func (c *Coordinator) waiting(n uint64) *slot {
+// unqueue returns the slot of an event without a key that left the ready queue, or nil where
+// it cannot be delivered any more.
+func (c *Coordinator) unqueue(n uint64) *slot {
 	if !c.slots.has(n) {
 		return nil
 	}
@@ -130,23 +129,24 @@ func (c *Coordinator) waiting(n uint64) *slot {
 	return s
 }
 
-// give hands out a key's first parked events, a turn at most, or one to a member that does
-// not work ahead.
-func (t *taking) give(k *key) {
+// deliverKey delivers a key's first parked events: a turn's worth at most, and one to a
+// member that does not work ahead.
+func (t *taking) deliverKey(k *key) {
 	c := t.c
-	for n := 0; n < turn && t.more() && (k.out == 0 || t.m.ahead); n++ {
-		if c.advance(k); k.dying > 0 || k.head == 0 || !c.slots.at(k.head).due(c.now) {
+	for n := 0; n < eventsPerTurn && t.hasRoom() && (k.out == 0 || t.m.ahead); n++ {
+		c.advanceHead(k)
+		if k.dying > 0 || k.head == 0 || !c.slots.at(k.head).due(c.now) {
 			break
 		}
-		t.hand(c.slots.at(k.head))
+		t.deliver(c.slots.at(k.head))
 	}
-	c.wake(k)
+	c.queueKey(k)
 }
 
-func (t *taking) hand(s *slot) {
+func (t *taking) deliver(s *slot) {
 	s.count++
-	t.c.hold(s, t.m)
+	t.c.assign(s, t.m)
 	t.list = append(t.list, Delivery{s.offset, uint64(s.count)})
-	t.left--
+	t.events--
 	t.bytes -= int(s.size)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// timer is when a parked slot can be handed out.
+// timer is when a parked slot can be delivered.
 type timer struct {
 	at   int64
 	slot uint64
@@ -28,7 +28,8 @@ func (t *timers) Pop() any {
 
 func (t *timers) push(x timer) { heap.Push(t, x) }
 
-// forget drops the timers of slots that are gone, once they are many.
+// forget drops the timers of the slots below number before, once there are many timers for
+// the slots that remain.
 func (t *timers) forget(before uint64, slots int) {
 	if len(*t) < 2*slots+64 {
 		return
@@ -39,7 +40,7 @@ func (t *timers) forget(before uint64, slots int) {
 
 // Due is when Tick has something to do; the zero time is never.
 func (c *Coordinator) Due() time.Time {
-	due := min(c.ackDue, c.silence)
+	due := min(c.ackDue, c.sessionDue)
 	if len(c.timers) > 0 {
 		due = min(due, c.timers[0].at)
 	}
@@ -49,33 +50,34 @@ func (c *Coordinator) Due() time.Time {
 	return time.Unix(0, due)
 }
 
-// Tick does what the time brings: events that waited come again, deliveries that took too
-// long fail, sessions of silent members end.
+// Tick does what is due at now: it queues parked events whose time has come, fails
+// deliveries that exceeded the ack wait, and ends the sessions of silent members.
 func (c *Coordinator) Tick(now time.Time) {
-	c.tell(now)
+	c.setNow(now)
 	for len(c.timers) > 0 && c.timers[0].at <= c.now {
 		t := heap.Pop(&c.timers).(timer)
 		if !c.slots.has(t.slot) {
 			continue
 		}
+		// The slot may have been delivered, or parked for longer, since the timer was set.
 		if s := c.slots.at(t.slot); s.state == parked && s.at <= c.now {
 			c.park(t.slot, s, s.at)
 		}
 	}
 	if c.now >= c.ackDue {
-		c.expireHeld()
+		c.expireDeliveries()
 	}
-	if c.now >= c.silence {
-		c.endSilent()
+	if c.now >= c.sessionDue {
+		c.expireSessions()
 	}
 }
 
-func (c *Coordinator) expireHeld() {
+func (c *Coordinator) expireDeliveries() {
 	c.ackDue = never
 	for n := c.slots.first; n < c.slots.next; n++ {
 		s := c.slots.at(n)
 		if s.state == held && s.at <= c.now {
-			c.expire(n, s)
+			c.expireDelivery(n, s)
 		}
 		if s.state == held {
 			c.ackDue = min(c.ackDue, s.at)
@@ -83,16 +85,17 @@ func (c *Coordinator) expireHeld() {
 	}
 }
 
-func (c *Coordinator) endSilent() {
-	c.silence = never
-	for _, m := range slices.Clone(c.members) {
+func (c *Coordinator) expireSessions() {
+	c.sessionDue = never
+	for _, m := range slices.Clone(c.members) { // expireSession removes from it
 		end := m.seen + int64(c.policy.Session)
 		switch {
 		case m.calls > 0:
+			// End starts its session time again.
 		case end <= c.now:
-			c.silent(m)
+			c.expireSession(m)
 		default:
-			c.silence = min(c.silence, end)
+			c.sessionDue = min(c.sessionDue, end)
 		}
 	}
 }

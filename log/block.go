@@ -16,7 +16,7 @@ const (
 	prefixColumns = 'k'
 	valueVersion  = 1
 	targetVersion = 2 // of a 'b' value with a target
-	crcEnd        = 5
+	crcEnd        = 5 // after version and checksum
 )
 
 // ErrCorrupt is wrapped by errors about stored bytes that fail their checks.
@@ -24,21 +24,17 @@ var ErrCorrupt = errors.New("the stored log is damaged")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Block is one frame's events on their way into the log. The byte slices are the
-// frame's own and are only read.
+// Block is a block to be stored. The slices of the frame's block are shared and only read.
 type Block struct {
+	frame.Block
 	First       uint64 // offset of the first live event
 	Index, Term uint64
 	AppendedAt  time.Time
 	Dead        Bitmap
 	Live        int // > 0
-	Shape       frame.Shape
-	HeaderBytes []byte
-	ColumnBytes []byte
-	Body        []byte
 
-	// Target, unless empty, is the cursor that the events are for, appended again for
-	// it; Letters are then the dead letters that they were, one for each live event.
+	// Target, unless empty, is the cursor for which the events are redriven; Letters are
+	// then their dead letters, one for each live event.
 	Target  string
 	Letters []uint64
 }
@@ -55,7 +51,7 @@ func NewBitmap(rows int) Bitmap { return make(Bitmap, (rows+7)/8) }
 // Set marks row i.
 func (m Bitmap) Set(i int) { m[i/8] |= 1 << (i % 8) }
 
-// Clear takes the mark of row i away.
+// Clear removes the mark of row i.
 func (m Bitmap) Clear(i int) { m[i/8] &^= 1 << (i % 8) }
 
 // Has reports whether row i is marked.
@@ -77,13 +73,14 @@ func offsetKey(prefix byte, offset uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{prefix}, offset)
 }
 
-// common is the head of both values: what was decided, when, and which rows live.
+// common is the start of both values: what was decided, and when.
 type common struct {
 	live        int
 	index, term uint64
 	appendedAt  time.Time
 }
 
+// appendCommon appends version, room for the checksum, and the fields of common.
 func (b *Block) appendCommon(v []byte) []byte {
 	v = append(v, valueVersion, 0, 0, 0, 0)
 	v = binary.AppendUvarint(v, uint64(b.Live))
@@ -92,16 +89,18 @@ func (b *Block) appendCommon(v []byte) []byte {
 	return binary.AppendVarint(v, b.AppendedAt.UnixNano())
 }
 
-// encode returns the 'b' value and how many of its bytes stand before the body.
+// encode returns the 'b' value and how many of its bytes precede the body.
 func (b *Block) encode() (v []byte, head int) {
-	v = make([]byte, 0, 64+len(b.Dead)+len(b.HeaderBytes)+len(b.Body))
+	v = make([]byte, 0, 64+len(b.Dead)+len(b.Header)+len(b.Body))
 	v = b.appendCommon(v)
 	v = appendBytes(v, b.Dead)
 	if b.Target != "" {
 		v[0] = targetVersion
 		v = b.appendTarget(v)
 	}
-	v = appendBytes(v, b.HeaderBytes)
+	v = appendBytes(v, b.Header)
+
+	// The checksum covers the head only; the body has its own.
 	head = len(v)
 	binary.LittleEndian.PutUint32(v[1:], crc32.Checksum(v[crcEnd:], castagnoli))
 	return append(v, b.Body...), head
@@ -116,14 +115,17 @@ func (b *Block) appendTarget(v []byte) []byte {
 	return v
 }
 
+// encodeColumns returns the 'k' value; size is that of the 'b' value.
 func (b *Block) encodeColumns(before uint64, size int) []byte {
-	v := make([]byte, 0, 64+len(b.Dead)+len(b.ColumnBytes))
+	v := make([]byte, 0, 64+len(b.Dead)+len(b.Columns))
 	v = b.appendCommon(v)
-	for _, n := range []uint64{before, uint64(size), uint64(b.Shape.Rows), uint64(b.Shape.Types), uint64(b.Shape.Sources)} {
-		v = binary.AppendUvarint(v, n)
-	}
+	v = binary.AppendUvarint(v, before)
+	v = binary.AppendUvarint(v, uint64(size))
+	v = binary.AppendUvarint(v, uint64(b.Shape.Rows))
+	v = binary.AppendUvarint(v, uint64(b.Shape.Types))
+	v = binary.AppendUvarint(v, uint64(b.Shape.Sources))
 	v = appendBytes(v, b.Dead)
-	v = append(v, b.ColumnBytes...)
+	v = append(v, b.Columns...)
 	binary.LittleEndian.PutUint32(v[1:], crc32.Checksum(v[crcEnd:], castagnoli))
 	return v
 }
@@ -171,21 +173,19 @@ func (f *fields) bytes() []byte {
 }
 
 func (f *fields) common() common {
-	return common{live: int(f.uvarint()), index: f.uvarint(), term: f.uvarint(), appendedAt: time.Unix(0, f.varint()).UTC()}
-}
-
-func corrupt(first uint64, what string, err error) error {
-	if err == nil {
-		err = errors.New("cut or altered")
+	return common{
+		live:       int(f.uvarint()),
+		index:      f.uvarint(),
+		term:       f.uvarint(),
+		appendedAt: time.Unix(0, f.varint()).UTC(),
 	}
-	return fmt.Errorf("log: %s of the block at offset %d: %w: %w; restore this node's folder from the cluster: remove the node, empty the folder, join again",
-		what, first, ErrCorrupt, err)
 }
 
 // target reads what appendTarget wrote.
 func (f *fields) target(live int) (name string, letters []uint64) {
 	name = string(f.bytes())
-	if n := f.uvarint(); n != uint64(live) || n > uint64(len(f.b)) || name == "" {
+	n := f.uvarint()
+	if n != uint64(live) || n > uint64(len(f.b)) || name == "" {
 		f.bad, f.b = true, nil
 		return "", nil
 	}
@@ -196,18 +196,28 @@ func (f *fields) target(live int) (name string, letters []uint64) {
 	return name, letters
 }
 
-// stored is a block read back.
+// corrupt returns an error that wraps ErrCorrupt and says what to do.
+func corrupt(first uint64, what string, err error) error {
+	if err == nil {
+		err = errors.New("cut or altered")
+	}
+	return fmt.Errorf("log: %s of the block at offset %d: %w: %w; "+
+		"restore this node's folder from the cluster: remove the node, empty the folder, join again",
+		what, first, ErrCorrupt, err)
+}
+
+// stored is a decoded 'b' value, whose body is neither verified nor decompressed.
 type stored struct {
 	common
 	first   uint64
 	dead    Bitmap
-	target  string // "" is everybody
+	target  string // "" is every reader
 	letters []uint64
 	header  *frame.Header
 	body    []byte
 }
 
-// EveryCursor reads what is for any cursor; no cursor has the name.
+// EveryCursor reads the events that are for any cursor. No cursor has this name.
 const EveryCursor = "\x00"
 
 // isFor reports whether a reader gets the block's events: those of a target are for
@@ -218,8 +228,10 @@ func (s *stored) isFor(cursor string) bool {
 
 func (s *stored) last() uint64 { return s.first + uint64(s.live) - 1 }
 
+// decodeBlock reads a 'b' value and verifies its head; v must stay unchanged for as long as
+// the result is used.
 func decodeBlock(first uint64, v []byte) (*stored, error) {
-	if len(v) < crcEnd || v[0] != valueVersion && v[0] != targetVersion {
+	if len(v) < crcEnd || (v[0] != valueVersion && v[0] != targetVersion) {
 		return nil, corrupt(first, "head", nil)
 	}
 	f := &fields{b: v[crcEnd:]}
@@ -231,13 +243,17 @@ func decodeBlock(first uint64, v []byte) (*stored, error) {
 	if f.bad {
 		return nil, corrupt(first, "head", nil)
 	}
+
+	// Only now is it known where the head ends, which the checksum covers. Nothing has been
+	// allocated by what it claims but letter ids, and not more of these than it has bytes.
 	s.body = f.b
 	head := v[crcEnd : len(v)-len(f.b)]
 	if crc32.Checksum(head, castagnoli) != binary.LittleEndian.Uint32(v[1:]) {
 		return nil, corrupt(first, "head", errors.New("checksum"))
 	}
 	var err error
-	if s.header, err = frame.DecodeHeader(header); err != nil {
+	s.header, err = frame.DecodeHeader(header)
+	if err != nil {
 		return nil, corrupt(first, "head", err)
 	}
 	if s.live <= 0 || s.live != s.header.Rows-s.dead.Count() {
@@ -246,7 +262,7 @@ func decodeBlock(first uint64, v []byte) (*stored, error) {
 	return s, nil
 }
 
-// Columns is a block's key columns read back.
+// Columns is a decoded 'k' value: a block's key columns, and what retention needs.
 type Columns struct {
 	*frame.Columns
 	First      uint64
@@ -264,7 +280,7 @@ func (c *Columns) Last() uint64 { return c.First + uint64(c.Live) - 1 }
 
 // RowOf returns the row of the live event at offset, which must be in the block.
 func (c *Columns) RowOf(offset uint64) int {
-	left := offset - c.First
+	left := offset - c.First // live rows before it
 	for i := range c.Len() {
 		if c.Dead.Has(i) {
 			continue
@@ -280,20 +296,31 @@ func (c *Columns) RowOf(offset uint64) int {
 // decodeColumns reads a 'k' value; v must stay unchanged for as long as the result
 // is used.
 func decodeColumns(first uint64, v []byte) (*Columns, error) {
-	if len(v) < crcEnd || v[0] != valueVersion || crc32.Checksum(v[crcEnd:], castagnoli) != binary.LittleEndian.Uint32(v[1:]) {
+	if len(v) < crcEnd || v[0] != valueVersion {
+		return nil, corrupt(first, "key columns", nil)
+	}
+	if crc32.Checksum(v[crcEnd:], castagnoli) != binary.LittleEndian.Uint32(v[1:]) {
 		return nil, corrupt(first, "key columns", nil)
 	}
 	f := &fields{b: v[crcEnd:]}
 	head := f.common()
-	c := &Columns{First: first, Live: head.live, Index: head.index, Term: head.term, AppendedAt: head.appendedAt,
-		Before: f.uvarint(), Size: f.uvarint()}
+	c := &Columns{
+		First:      first,
+		Live:       head.live,
+		Index:      head.index,
+		Term:       head.term,
+		AppendedAt: head.appendedAt,
+		Before:     f.uvarint(),
+		Size:       f.uvarint(),
+	}
 	shape := frame.Shape{Rows: int(f.uvarint()), Types: int(f.uvarint()), Sources: int(f.uvarint())}
 	c.Dead = f.bytes()
 	if f.bad {
 		return nil, corrupt(first, "key columns", nil)
 	}
 	var err error
-	if c.Columns, err = frame.DecodeColumns(f.b, shape); err != nil {
+	c.Columns, err = frame.DecodeColumns(f.b, shape)
+	if err != nil {
 		return nil, corrupt(first, "key columns", err)
 	}
 	return c, nil

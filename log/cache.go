@@ -11,32 +11,32 @@ import (
 	"github.com/ringrift/ringlog/frame"
 )
 
-// eventOverhead is about what a decoded event takes beside its payload.
+// eventOverhead is about what a decoded event takes beside its payload, in bytes.
 const eventOverhead = 320
 
-// cached is a block in memory. Its body is checked and its events are decoded once,
-// by whoever asks first.
+// cached is a block in memory. The first reader that needs it verifies the body, and
+// decodes the events, once for all readers.
 type cached struct {
 	*stored
-	owner   *cache
-	verify  sync.Once
-	damaged error
-	once    sync.Once
-	events  []event.Event
-	err     error
+	owner *cache
+
+	verifyOnce sync.Once
+	verifyErr  error
+	decodeOnce sync.Once
+	events     []event.Event
+	decodeErr  error
 
 	// Guarded by cache.mu.
 	weight int64
 	place  *list.Element
 }
 
-// cache keeps the blocks used last, so that many readers at the tail share one
-// decoding. A block never changes, so that nothing needs to be invalidated but on
-// a swap.
+// cache keeps the most recently used blocks, so that many readers at the tail share one
+// decoding. A block never changes: only a swap of the database invalidates blocks.
 type cache struct {
 	mu     sync.Mutex
 	blocks map[uint64]*cached
-	recent *list.List // front is the newest use
+	recent *list.List // the most recently used block is at the front
 	weight int64
 	limit  int64
 }
@@ -52,7 +52,7 @@ func (c *cache) clear() {
 	c.recent.Init()
 }
 
-// block returns the block that the iterator stands on.
+// block returns the block at the iterator.
 func (c *cache) block(it *pebble.Iterator) (*cached, error) {
 	first := firstOf(it)
 	if b := c.get(first); b != nil {
@@ -79,6 +79,7 @@ func (c *cache) get(first uint64) *cached {
 	return b
 }
 
+// put adds a block and returns it, or the one that another reader has added meanwhile.
 func (c *cache) put(b *cached) *cached {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +93,7 @@ func (c *cache) put(b *cached) *cached {
 	return b
 }
 
-// grow is told that a block takes more by now.
+// grow notes that a block takes more memory by now. A block that left the cache does not count.
 func (c *cache) grow(b *cached, by int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,6 +104,8 @@ func (c *cache) grow(b *cached, by int64) {
 	}
 }
 
+// shrink removes the least recently used blocks until the rest is within the limit. The
+// newest stays even if it exceeds the limit by itself.
 func (c *cache) shrink() {
 	for c.weight > c.limit && c.recent.Len() > 1 {
 		oldest := c.recent.Remove(c.recent.Back()).(*cached)
@@ -113,34 +116,37 @@ func (c *cache) shrink() {
 
 // decoded returns the block's live events with their offsets.
 func (b *cached) decoded() ([]event.Event, error) {
-	b.once.Do(func() {
-		b.events, b.err = b.decode()
+	b.decodeOnce.Do(func() {
+		b.events, b.decodeErr = b.decode()
 		b.owner.grow(b, int64(b.live)*eventOverhead+int64(frame.RawSize(b.body)))
 	})
-	return b.events, b.err
+	return b.events, b.decodeErr
 }
 
-// verified returns the body once its checksum is known to be right.
+// verified returns the body after its checksum was compared.
 func (b *cached) verified() ([]byte, error) {
-	b.verify.Do(func() {
+	b.verifyOnce.Do(func() {
 		if err := frame.Verify(b.body); err != nil {
-			b.damaged = corrupt(b.first, "events", err)
+			b.verifyErr = corrupt(b.first, "events", err)
 		}
 	})
-	return b.body, b.damaged
+	return b.body, b.verifyErr
 }
 
+// decode returns the events of the live rows; DecodeEvents compares the body's checksum.
 func (b *cached) decode() ([]event.Event, error) {
 	events := make([]event.Event, 0, b.live)
 	err := frame.DecodeEvents(b.header, b.body, func(row int, e event.Event) bool {
-		if !b.dead.Has(row) {
-			e.Offset = b.first + uint64(len(events))
-			e.AppendedAt, e.Term = b.appendedAt, b.term
-			if b.target != "" {
-				e.Target, e.Redrive = b.target, b.letters[len(events)]
-			}
-			events = append(events, e)
+		if b.dead.Has(row) {
+			return true
 		}
+		nth := len(events) // among the live rows
+		e.Offset = b.first + uint64(nth)
+		e.AppendedAt, e.Term = b.appendedAt, b.term
+		if b.target != "" {
+			e.Target, e.Redrive = b.target, b.letters[nth]
+		}
+		events = append(events, e)
 		return true
 	})
 	if err != nil {

@@ -9,21 +9,21 @@ import (
 
 // Count is what CountFor found.
 type Count struct {
-	Events uint64    // that match
+	Events uint64    // matching events
 	First  time.Time // when the first of them was appended
-	Next   uint64    // all that is kept before it was looked at
-	Blocks int       // that were looked at
+	Next   uint64    // every retained event before it was counted or does not match
+	Blocks int       // blocks read
 }
 
-// CountFor counts the events from an offset on that ReadFor returns, in some blocks at
-// most.
+// CountFor counts the events from an offset on that ReadFor returns. It reads at most the
+// given number of blocks.
 func (l *Log) CountFor(cursor string, from uint64, m *event.Matcher, blocks int) (Count, error) {
 	first, _ := l.Bounds()
 	chunk := Chunk{Next: max(from, first)}
 	var n Count
 	gap, err := l.walk(chunk.Next, func(b *cached) (more bool, err error) {
-		chunk.Events = nil // it may be shared
-		err = chunk.take(b, cursor, m, math.MaxInt)
+		chunk.Events = nil // not [:0]: take may have made it a part of the cached block
+		err = chunk.addMatching(b, cursor, m, math.MaxInt)
 		if n.Events == 0 && len(chunk.Events) > 0 {
 			n.First = chunk.Events[0].AppendedAt
 		}
@@ -31,7 +31,7 @@ func (l *Log) CountFor(cursor string, from uint64, m *event.Matcher, blocks int)
 		n.Blocks++
 		return n.Blocks < blocks, err
 	})
-	if gap != nil { // trimmed since: what follows was not looked at
+	if gap != nil { // from was trimmed since Bounds: nothing was read
 		chunk.Next = gap.To + 1
 	}
 	n.Next = chunk.Next

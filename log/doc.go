@@ -2,8 +2,8 @@
 // database, written by the state machine and read by everybody else.
 //
 // It promises that an offset names one event for ever, that a reader sees events
-// in offset order without a gap it is not told of, and that a block is checked
-// before anything in it is handed out.
+// in offset order and that every gap is reported to it, and that a block is
+// verified before any event in it is returned.
 //
 //	for from := first; ; {
 //		chunk, err := l.Read(from, &matcher, 1000)
@@ -13,19 +13,19 @@
 //
 // # Keys and values
 //
-// An event's place is the block with the largest first offset not above it.
+// An event is in the block with the largest first offset that is not above its own.
 //
 //	'b' first offset, big endian   the block as readers need it:
-//	         1        version: 1, or 2 with what is marked so
+//	         1        version: 1, or 2 where the fields marked "2:" follow
 //	         4        CRC-32C of what follows, up to the body, little endian
 //	         uvarint  live events
 //	         uvarint  raft index, then raft term
 //	         varint   append time, Unix nanoseconds
 //	         bytes    dead rows: a bitmap, empty when every row is live
 //	         2:
-//	         bytes    target: the cursor that its events are for, and nobody else
-//	         uvarint  number of its dead letters, which is that of the live events
-//	         uvarint  … each one's id, in the order of the live events
+//	         bytes    target: the one cursor that gets its events
+//	         uvarint  number of dead letters that it redrives, one for each live event
+//	         uvarint  … their ids, in the order of the live events
 //	         bytes    block header  ┐ as in package frame; the body brings
 //	         rest     block body    ┘ a checksum of its own
 //
@@ -41,7 +41,7 @@
 //	         bytes    dead rows
 //	         rest     columns, as in package frame
 //
-// A row that was suppressed or refused stays in the block and is dead; live rows
-// have the offsets first, first+1, and so on. The 'k' value outlives a trimmed
-// block for as long as its keys are in the dedup window.
+// A row that was suppressed or refused stays in the block and is dead; the live rows
+// have the offsets first, first+1, and so on. The 'k' value of a trimmed block is kept
+// for as long as its keys are in the dedup window.
 package log

@@ -2,7 +2,6 @@ package log
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sort"
@@ -18,40 +17,40 @@ import (
 //
 // first <= last+1 always; first == last+1 is an empty log.
 type Log struct {
-	// mu is held shared while db is read and exclusively to put another in its
-	// place: a reader never sees a database go away under it.
+	// mu is held shared while db is read and exclusively to replace it: no database
+	// is closed under a reader.
 	mu sync.RWMutex
 	db *pebble.DB
 
-	state sync.Mutex // guards what follows
+	state sync.Mutex // guards the next three
 	first uint64
 	last  uint64
 	grown chan struct{} // closed when last grows
 
-	cache   *cache
-	damaged func(error)
+	cache    *cache
+	onDamage func(error)
 }
 
 // New returns a log without a database, whose decoded blocks may take about
-// cacheBytes of memory. damaged, unless nil, is told of every error that wraps
-// ErrCorrupt before a reader gets it; it may be called by many goroutines.
-func New(cacheBytes int64, damaged func(error)) *Log {
-	if damaged == nil {
-		damaged = func(error) {}
+// cacheBytes of memory. onDamage, unless nil, is called with every error that wraps
+// ErrCorrupt before a reader gets it, possibly by many goroutines at a time.
+func New(cacheBytes int64, onDamage func(error)) *Log {
+	if onDamage == nil {
+		onDamage = func(error) {}
 	}
-	return &Log{first: 1, grown: make(chan struct{}), cache: newCache(cacheBytes), damaged: damaged}
+	return &Log{first: 1, grown: make(chan struct{}), cache: newCache(cacheBytes), onDamage: onDamage}
 }
 
-// tell passes an error on, to damaged first if it is one of those.
-func (l *Log) tell(err error) error {
+// reportDamage returns err, and reports it first where it wraps ErrCorrupt.
+func (l *Log) reportDamage(err error) error {
 	if errors.Is(err, ErrCorrupt) {
-		l.damaged(err)
+		l.onDamage(err)
 	}
 	return err
 }
 
-// Attach puts db in the place of the database before, once its readers are done,
-// and returns that one, which is nil the first time.
+// Attach replaces the database with db once no reader uses it, and returns the one
+// before, which is nil the first time.
 func (l *Log) Attach(db *pebble.DB, first, last uint64) (old *pebble.DB) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +77,7 @@ func (l *Log) Bounds() (first, last uint64) {
 	return l.first, l.last
 }
 
-// Advance makes committed blocks, or a trim, known to readers.
+// Advance makes committed blocks, or a trim, visible to readers.
 func (l *Log) Advance(first, last uint64) {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -89,7 +88,8 @@ func (l *Log) Advance(first, last uint64) {
 	l.first, l.last = first, last
 }
 
-// Grown returns nil where the log has reached offset, else what is closed when it grows.
+// Grown returns nil where the log has reached offset, else a channel that is closed when the
+// log grows.
 func (l *Log) Grown(offset uint64) <-chan struct{} {
 	l.state.Lock()
 	defer l.state.Unlock()
@@ -114,16 +114,16 @@ func (l *Log) Wait(ctx context.Context, offset uint64) error {
 	}
 }
 
-// Writer is the batch that blocks are written to. The body of a block is handed
-// over apart from its head, because its own checksum already stands in the entry.
+// Writer is the batch that blocks are written to. SetBlock says how many bytes precede the
+// body of a block, since the Raft entry has a checksum of the body already.
 type Writer interface {
 	Set(key, value []byte)
 	SetBlock(key, value []byte, head int)
 	DeleteRange(from, to []byte)
 }
 
-// Append writes a block whose predecessors take before bytes, and returns the
-// bytes that it takes itself.
+// Append writes a block and returns the bytes that it takes; before is what all blocks before
+// it took.
 func Append(w Writer, b *Block, before uint64) uint64 {
 	value, head := b.encode()
 	w.SetBlock(blockKey(b.First), value, head)
@@ -134,11 +134,11 @@ func Append(w Writer, b *Block, before uint64) uint64 {
 // BlockKeys are the bounds of the keys of blocks whose first offset is in [from, to).
 func BlockKeys(from, to uint64) (low, high []byte) { return blockKey(from), blockKey(to) }
 
-// ColumnKeys are the bounds of the keys of their columns.
+// ColumnKeys are the bounds of the keys of the columns of these blocks.
 func ColumnKeys(from, to uint64) (low, high []byte) { return columnsKey(from), columnsKey(to) }
 
-// Columns returns the key columns of the block that offset is in. The error is a *TrimmedError
-// where they are gone, and a *PastTailError past the last event.
+// Columns returns the key columns of the block that holds offset. The error is a *TrimmedError
+// where they are trimmed, and a *PastTailError past the last event.
 func (l *Log) Columns(offset uint64) (c *Columns, err error) {
 	if _, last := l.Bounds(); offset > last {
 		return nil, &PastTailError{Offset: offset, Tail: last}
@@ -147,19 +147,21 @@ func (l *Log) Columns(offset uint64) (c *Columns, err error) {
 		c, err = columnsAt(db, offset)
 		return err
 	})
-	return c, l.overtaken(offset, err)
+	return c, l.trimmedOr(offset, err)
 }
 
-// overtaken says of a block that is not there that a trim came first, where it did.
-func (l *Log) overtaken(offset uint64, err error) error {
+// trimmedOr returns a *TrimmedError where a block is missing because a trim came first, and
+// err otherwise.
+func (l *Log) trimmedOr(offset uint64, err error) error {
 	if first, _ := l.Bounds(); errors.Is(err, errMissing) && offset < first {
 		return &TrimmedError{Offset: offset, First: first}
 	}
-	return l.tell(err)
+	return l.reportDamage(err)
 }
 
+// columnsAt reads the columns with the largest first offset that is not above offset.
 func columnsAt(db *pebble.DB, offset uint64) (*Columns, error) {
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixColumns}, UpperBound: []byte{prefixColumns + 1}})
+	it, err := columnsIter(db, []byte{prefixColumns + 1})
 	if err != nil {
 		return nil, fmt.Errorf("log: columns of %d: %w", offset, err)
 	}
@@ -170,9 +172,13 @@ func columnsAt(db *pebble.DB, offset uint64) (*Columns, error) {
 	return columnsOf(it)
 }
 
-// columnsOf copies the value out of the iterator before it decodes it.
+func columnsIter(db *pebble.DB, upper []byte) (*pebble.Iterator, error) {
+	return db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixColumns}, UpperBound: upper})
+}
+
+// columnsOf decodes a copy of the iterator's value, which changes with the next step.
 func columnsOf(it *pebble.Iterator) (*Columns, error) {
-	first := binary.BigEndian.Uint64(it.Key()[1:])
+	first := firstOf(it)
 	v, err := it.ValueAndErr()
 	if err != nil {
 		return nil, fmt.Errorf("log: columns of %d: %w", first, err)
@@ -181,23 +187,26 @@ func columnsOf(it *pebble.Iterator) (*Columns, error) {
 }
 
 // EachColumns calls yield with the key columns of every block that holds an offset
-// in [from, to], in order, until it returns false. A hole between two blocks is an
+// in [from, to], in order, until yield returns false. A hole between two blocks is an
 // error.
 func (l *Log) EachColumns(from, to uint64, yield func(*Columns) bool) error {
-	return l.tell(l.View(func(db *pebble.DB) error {
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixColumns}, UpperBound: columnsKey(to + 1)})
+	return l.reportDamage(l.View(func(db *pebble.DB) error {
+		it, err := columnsIter(db, columnsKey(to+1))
 		if err != nil {
 			return fmt.Errorf("log: columns from %d: %w", from, err)
 		}
 		defer it.Close()
-		next := uint64(0)
+
+		// Begin with the block that holds from, or with the first one.
+		next := uint64(0) // where the next block has to begin
 		for ok := it.SeekLT(columnsKey(from+1)) || it.First(); ok; ok = it.Next() {
 			c, err := columnsOf(it)
 			if err != nil {
 				return err
 			}
 			if next != 0 && c.First != next {
-				return fmt.Errorf("log: columns of %d: %w: %w, the next begins at %d", next, ErrCorrupt, errMissing, c.First)
+				return fmt.Errorf("log: columns of %d: %w: %w, the next begins at %d",
+					next, ErrCorrupt, errMissing, c.First)
 			}
 			next = c.Last() + 1
 			if c.Last() >= from && !yield(c) {
@@ -209,10 +218,10 @@ func (l *Log) EachColumns(from, to uint64, yield func(*Columns) bool) error {
 }
 
 // EachTypes calls yield with the first offset, the number of events and the types of every
-// block that holds an offset in [from, to], in order, until it returns false. The types of
-// a block that is for one cursor are nil. It reads heads alone and leaves the cache as it is.
+// block that holds an offset in [from, to], in order, until yield returns false. The types of
+// a block that is for one cursor are nil. It decodes heads only and leaves the cache as it is.
 func (l *Log) EachTypes(from, to uint64, yield func(first uint64, events int, types []string) bool) error {
-	return l.tell(l.View(func(db *pebble.DB) error {
+	return l.reportDamage(l.View(func(db *pebble.DB) error {
 		it, err := blockIter(db, to)
 		if err != nil {
 			return err
@@ -224,7 +233,7 @@ func (l *Log) EachTypes(from, to uint64, yield func(first uint64, events int, ty
 			if err != nil {
 				return fmt.Errorf("log: read block %d: %w", first, err)
 			}
-			b, err := decodeBlock(first, v)
+			b, err := decodeBlock(first, v) // no copy: nothing of b is kept but strings
 			if err != nil {
 				return err
 			}
@@ -240,15 +249,16 @@ func (l *Log) EachTypes(from, to uint64, yield func(first uint64, events int, ty
 	}))
 }
 
-// OffsetAt returns the first offset that was appended at or after t; where there
-// is none, the one behind the last.
+// OffsetAt returns the offset of the first event that was appended at or after t; where
+// there is none, the offset after the last event.
 func (l *Log) OffsetAt(t time.Time) (uint64, error) {
 	first, last := l.Bounds()
 	var failed error
+	// Append times never decrease.
 	n := sort.Search(int(last+1-first), func(i int) bool {
 		c, err := l.Columns(first + uint64(i))
 		if trimmed := (*TrimmedError)(nil); errors.As(err, &trimmed) {
-			return false
+			return false // what was trimmed meanwhile is not returned
 		}
 		if err != nil {
 			failed = err
@@ -259,8 +269,8 @@ func (l *Log) OffsetAt(t time.Time) (uint64, error) {
 	return first + uint64(n), failed
 }
 
-// Get returns the event at offset. Where it is not there any more or not yet, the
-// error is a *TrimmedError or a *PastTailError.
+// Get returns the event at offset. The error is a *TrimmedError where the log does not
+// have it any more, and a *PastTailError where it does not have it yet.
 func (l *Log) Get(offset uint64) (event.Event, error) {
 	first, last := l.Bounds()
 	switch {
@@ -271,16 +281,16 @@ func (l *Log) Get(offset uint64) (event.Event, error) {
 	}
 	b, err := l.load(offset)
 	if err != nil {
-		return event.Event{}, err // a *TrimmedError too, where a trim came first
+		return event.Event{}, err // also a *TrimmedError, where a trim came first
 	}
 	events, err := b.decoded()
 	if err != nil {
-		return event.Event{}, l.tell(err)
+		return event.Event{}, l.reportDamage(err)
 	}
 	return events[offset-b.first], nil
 }
 
-// TrimmedError says that an offset is no longer kept.
+// TrimmedError says that an offset is not retained any more.
 type TrimmedError struct{ Offset, First uint64 }
 
 // Error implements error.
@@ -288,7 +298,7 @@ func (e *TrimmedError) Error() string {
 	return fmt.Sprintf("log: offset %d is trimmed; the first kept is %d", e.Offset, e.First)
 }
 
-// PastTailError says that an offset is not there yet.
+// PastTailError says that an offset is after the last event.
 type PastTailError struct{ Offset, Tail uint64 }
 
 // Error implements error.

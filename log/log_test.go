@@ -55,13 +55,14 @@ func (w *writer) check(err error) {
 	}
 }
 
-// block appends events, those in dead excepted.
+// block appends events; those in dead are dead rows.
 func (w *writer) block(events []event.Event, dead ...int) { w.blockFor("", events, dead...) }
 
-// blockFor appends them for one cursor.
+// blockFor appends a block for one cursor.
 func (w *writer) blockFor(target string, events []event.Event, dead ...int) {
 	var batch frame.Batch
-	b := &Block{First: w.last + 1, Index: w.last + 10, Term: 3, AppendedAt: w.at, Dead: NewBitmap(len(events)), Live: len(events) - len(dead), Target: target}
+	b := &Block{First: w.last + 1, Index: w.last + 10, Term: 3, AppendedAt: w.at,
+		Dead: NewBitmap(len(events)), Live: len(events) - len(dead), Target: target}
 	for i := range events {
 		batch.Add(&events[i], events[i].Hash())
 		if slices.Contains(dead, i) {
@@ -76,8 +77,7 @@ func (w *writer) blockFor(target string, events []event.Event, dead ...int) {
 		}
 		w.kept = append(w.kept, e)
 	}
-	parts := frame.EncodeBlock(&batch)
-	b.Shape, b.HeaderBytes, b.ColumnBytes, b.Body = parts.Shape, parts.Header, parts.Columns, parts.Body
+	b.Block = frame.EncodeBlock(&batch)
 	w.batch = w.db.NewBatch()
 	size := Append(w, b, w.bytes)
 	w.check(w.batch.Commit(pebble.NoSync))
@@ -105,9 +105,9 @@ func draw(t *rapid.T) event.Event {
 	return e
 }
 
-// What Read returns over any blocks, filter, start and limit is what a walk over
-// the plain list returns, once each, in order, with a gap where a trim was. What was
-// appended for one cursor comes to that one alone, whatever its filter.
+// Read returns, for any blocks, filter, start and limit, what a walk over the plain list
+// returns: each event once, in order, with a gap where a trim was. Events that were
+// redriven for one cursor are read by that one alone, whatever its filter.
 func TestReadAgreesWithAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWriter(t)
@@ -155,7 +155,9 @@ func checkRead(t *rapid.T, w *writer, cursor string, m *event.Matcher, from uint
 		}
 		for _, e := range c.Events {
 			want := w.kept[e.Offset-1]
-			if string(e.Payload) != string(want.Payload) || e.Type != want.Type || !e.AppendedAt.Equal(want.AppendedAt) || e.Term != 3 || e.Target != want.Target || e.Redrive != want.Redrive {
+			if string(e.Payload) != string(want.Payload) || e.Type != want.Type ||
+				!e.AppendedAt.Equal(want.AppendedAt) || e.Term != 3 ||
+				e.Target != want.Target || e.Redrive != want.Redrive {
 				t.Fatalf("event %d: %+v, want %+v", e.Offset, e, want)
 			}
 			got = append(got, e.Offset)
@@ -170,21 +172,22 @@ func checkRead(t *rapid.T, w *writer, cursor string, m *event.Matcher, from uint
 // expect walks over the plain list.
 func (w *writer) expect(cursor string, m *event.Matcher, from uint64) (want []uint64) {
 	for i := range w.kept {
-		own, o := w.kept[i].Target != "" && w.kept[i].Target == cursor, uint64(i+1)
-		if o >= max(from, w.first) && (own || w.kept[i].Target == "" && m.Match(&w.kept[i])) {
+		e, o := &w.kept[i], uint64(i+1)
+		own := e.Target != "" && e.Target == cursor
+		if o >= max(from, w.first) && (own || (e.Target == "" && m.Match(e))) {
 			want = append(want, o)
 		}
 	}
 	return want
 }
 
-// checkSpans reads everything as it is stored, and decoded what is the cursor's own.
+// checkSpans reads everything as it is stored, and the cursor's own events decoded.
 func checkSpans(t *rapid.T, w *writer, cursor string, from uint64, limit int) {
 	var got []uint64
 	all := event.Filter{}.Compile(event.Builtin())
 	for next := from; next <= w.last; {
 		found, err := w.log.ReadSpans(cursor, next, limit, 1<<20)
-		if err != nil || found.Next <= next && !found.Targeted {
+		if err != nil || (found.Next <= next && !found.Targeted) {
 			t.Fatalf("spans from %d: to %d, %v", next, found.Next, err)
 		}
 		for _, s := range found.Spans {
@@ -192,7 +195,8 @@ func checkSpans(t *rapid.T, w *writer, cursor string, from uint64, limit int) {
 				got = append(got, s.First+uint64(s.Skip+i))
 			}
 		}
-		if next = found.Next; found.Targeted {
+		next = found.Next
+		if found.Targeted {
 			c, err := w.log.ReadFor(cursor, next, &all, 1)
 			if err != nil || len(c.Events) != 1 || c.Events[0].Offset != next || c.Events[0].Target != cursor {
 				t.Fatalf("the cursor's own at %d: %+v, %v", next, c, err)
@@ -220,11 +224,15 @@ func checkOffsetAt(t *rapid.T, w *writer, at time.Time) {
 }
 
 func three() []event.Event {
-	return []event.Event{event.New(event.TrainingStarted, nil), event.New(event.TrainingCompleted, []byte(`{"a": 1}`)), event.New(event.ModelPromoted, nil)}
+	return []event.Event{
+		event.New(event.TrainingStarted, nil),
+		event.New(event.TrainingCompleted, []byte(`{"a": 1}`)),
+		event.New(event.ModelPromoted, nil),
+	}
 }
 
-// Every flipped bit of a stored block is found before an event of it is handed out,
-// and the error says which block and what to do.
+// Every flipped bit of a stored block is found before an event of it is returned, and the
+// error says which block it is and what to do.
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	w := newWriter(t)
 	defer w.db.Close()
@@ -253,13 +261,13 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	}
 }
 
-// A block that is gone between two others is missed by whoever comes by, with a
-// filter too, and the log's owner is told.
+// Every reader, with a filter or without, notices that a block between two others is
+// missing, and the damage is reported.
 func TestAHoleIsNotPassedOver(t *testing.T) {
 	w := newWriter(t)
 	defer w.db.Close()
-	told := 0
-	w.log.damaged = func(error) { told++ }
+	reported := 0
+	w.log.onDamage = func(error) { reported++ }
 	for range 3 {
 		w.block(three())
 	}
@@ -277,8 +285,8 @@ func TestAHoleIsNotPassedOver(t *testing.T) {
 	if err := w.log.EachColumns(1, 9, func(*Columns) bool { return true }); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("columns over the hole: %v", err)
 	}
-	if told != 5 {
-		t.Errorf("the owner was told %d times, not 5", told)
+	if reported != 5 {
+		t.Errorf("the damage was reported %d times, not 5", reported)
 	}
 }
 
@@ -298,11 +306,12 @@ func TestGetOutsideTheLog(t *testing.T) {
 	}
 }
 
-// A follower that lags is asked for what it does not have yet, with an empty log too: that is no damage.
+// A lagging follower is asked for events that it does not have yet, also with an empty log:
+// that is no damage.
 func TestColumnsPastTheTailAreNoDamage(t *testing.T) {
 	w := newWriter(t)
 	defer w.db.Close()
-	w.log.damaged = func(err error) { t.Errorf("damage was reported: %v", err) }
+	w.log.onDamage = func(err error) { t.Errorf("damage was reported: %v", err) }
 	for _, tail := range []uint64{0, 3} {
 		var past *PastTailError
 		if _, err := w.log.Columns(tail + 1); !errors.As(err, &past) || past.Tail != tail {
@@ -312,8 +321,8 @@ func TestColumnsPastTheTailAreNoDamage(t *testing.T) {
 	}
 }
 
-// Readers that run against appends, trims and a swapped database meet gaps, never
-// an error, a repeat or a hole.
+// Readers that run concurrently with appends, trims and a swap of the database see gaps,
+// and never an error, a repeated event or a hole.
 func TestReadersRunAgainstTheWriter(t *testing.T) {
 	w := newWriter(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -360,8 +369,8 @@ func TestReadersRunAgainstTheWriter(t *testing.T) {
 	}
 }
 
-// askEverywhere asks for single offsets until ctx ends: what a trim takes away
-// meanwhile is trimmed, and never called damaged.
+// askEverywhere asks for single offsets until ctx ends: what a trim removes meanwhile is
+// reported as trimmed, and never as damaged.
 func askEverywhere(ctx context.Context, t *testing.T, l *Log) {
 	for ctx.Err() == nil {
 		first, last := l.Bounds()

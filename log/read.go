@@ -10,13 +10,13 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Gap tells a reader what it can not get any more.
+// Gap reports to a reader what it cannot get any more.
 type Gap struct {
 	From   uint64 `json:"from"`
 	To     uint64 `json:"to"`
 	Reason string `json:"reason"`
-	// Types counts what the gap held for the reader's filter, as far as type and
-	// source tell; Uncounted is how many events were too many to look at.
+	// Types counts the events of the gap that match the reader's filter by type and
+	// source; Uncounted is how many events exceeded what is counted.
 	Types     map[string]uint64 `json:"types,omitempty"`
 	Uncounted uint64            `json:"uncounted,omitempty"`
 }
@@ -26,29 +26,28 @@ const ReasonTrimmed = "trimmed"
 
 // Chunk is what one Read found.
 type Chunk struct {
-	Events []event.Event // matching, in order; shared with other readers, never to be changed
-	Next   uint64        // where to go on: behind all that was looked at
+	Events []event.Event // matching, in order; shared with other readers, must not be changed
+	Next   uint64        // where to resume: after everything that was read
 	Gap    *Gap          // what was skipped because it is trimmed; Events is then empty
 }
 
-// maxBlocksPerRead bounds how much a filter that matches nothing passes over in
-// one call.
+// maxBlocksPerRead bounds how many blocks one call reads for a filter that matches nothing.
 const maxBlocksPerRead = 256
 
 // Read returns up to about limit matching events from offset from on: it stops at
 // the end of the block that reaches limit, at the tail, or after many blocks
-// without a match. It never waits. A read past the tail finds nothing. What was
-// appended again for one cursor is passed over.
+// without a match. It never waits. A read past the tail finds nothing. Events that
+// were redriven for one cursor are skipped.
 func (l *Log) Read(from uint64, m *event.Matcher, limit int) (Chunk, error) {
 	return l.ReadFor("", from, m, limit)
 }
 
-// ReadFor is Read for a cursor, or for EveryCursor: it gets what was appended again for
-// it too, whatever its filter.
+// ReadFor is Read for a cursor, or for EveryCursor: it also returns the events that were
+// redriven for that cursor, whether its filter passes them or not.
 func (l *Log) ReadFor(cursor string, from uint64, m *event.Matcher, limit int) (Chunk, error) {
 	chunk, limit := Chunk{Next: from}, max(limit, 1)
 	gap, err := l.walk(from, func(b *cached) (more bool, err error) {
-		err = chunk.take(b, cursor, m, limit)
+		err = chunk.addMatching(b, cursor, m, limit)
 		return len(chunk.Events) < limit, err
 	})
 	if gap != nil {
@@ -57,8 +56,8 @@ func (l *Log) ReadFor(cursor string, from uint64, m *event.Matcher, limit int) (
 	return chunk, err
 }
 
-// walk calls visit with the blocks from the one that holds from on, in order, until it
-// wants no more. A gap says that from is not kept any more.
+// walk calls visit with the blocks in order, beginning with the one that holds from, until
+// visit wants no more. It returns a gap where from is not retained any more.
 func (l *Log) walk(from uint64, visit func(*cached) (more bool, err error)) (*Gap, error) {
 	first, last := l.Bounds()
 	if from < first {
@@ -69,8 +68,10 @@ func (l *Log) walk(from uint64, visit func(*cached) (more bool, err error)) (*Ga
 	}
 	visited := false
 	err := l.View(func(db *pebble.DB) error {
+		// A reader that follows the log finds the newest blocks in the cache, which has them
+		// by their first offset, and opens no iterator.
 		at, n := from, 0
-		for ; at <= last && n < maxBlocksPerRead; n++ { // whoever follows the log finds the newest ones in memory
+		for ; at <= last && n < maxBlocksPerRead; n++ {
 			b := l.cache.get(at)
 			if b == nil {
 				break
@@ -84,6 +85,8 @@ func (l *Log) walk(from uint64, visit func(*cached) (more bool, err error)) (*Ga
 		if at > last || n == maxBlocksPerRead {
 			return nil
 		}
+
+		// The others come from the database, from the block that holds at.
 		it, err := blockIter(db, last)
 		if err != nil {
 			return err
@@ -96,31 +99,33 @@ func (l *Log) walk(from uint64, visit func(*cached) (more bool, err error)) (*Ga
 				return err
 			}
 			visited = true
-			if more, err = visit(b); err != nil {
+			wanted, err := visit(b)
+			if err != nil {
 				return err
 			}
-			more = more && it.Next()
+			more = wanted && it.Next()
 		}
 		return it.Error()
 	})
-	if errors.Is(err, errMissing) || err == nil && !visited {
+	if errors.Is(err, errMissing) || (err == nil && !visited) {
 		return l.trimmedMeanwhile(from)
 	}
-	return nil, l.tell(err)
+	return nil, l.reportDamage(err)
 }
 
 var errMissing = errors.New("no block holds it")
 
-// trimmedMeanwhile answers a read that found no block: a trim overtook it, or the
-// log has a hole.
+// trimmedMeanwhile is the result of a read that found no block: a gap where a trim has
+// removed it since Bounds, and an error where the log has a hole.
 func (l *Log) trimmedMeanwhile(from uint64) (*Gap, error) {
 	first, _ := l.Bounds()
 	if from >= first {
-		return nil, l.tell(fmt.Errorf("log: read %d: %w: %w", from, ErrCorrupt, errMissing))
+		return nil, l.reportDamage(fmt.Errorf("log: read %d: %w: %w", from, ErrCorrupt, errMissing))
 	}
 	return &Gap{From: from, To: first - 1, Reason: ReasonTrimmed}, nil
 }
 
+// blockIter iterates over the blocks that begin at last or before.
 func blockIter(db *pebble.DB, last uint64) (*pebble.Iterator, error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixBlock}, UpperBound: blockKey(last + 1)})
 	if err != nil {
@@ -129,13 +134,16 @@ func blockIter(db *pebble.DB, last uint64) (*pebble.Iterator, error) {
 	return it, nil
 }
 
-// take adds b's matching events from c.Next on and moves c.Next behind what it
-// looked at: behind the block, or behind the event that reached limit.
-func (c *Chunk) take(b *cached, cursor string, m *event.Matcher, limit int) error {
+// addMatching adds b's matching events from c.Next on, and moves c.Next past the block or
+// past the event that reached limit.
+func (c *Chunk) addMatching(b *cached, cursor string, m *event.Matcher, limit int) error {
 	if b.last() < c.Next || c.Next < b.first {
 		return errMissing
 	}
-	if !b.isFor(cursor) || b.target == "" && !b.header.MayContain(m) {
+
+	// A redriven block is for its cursor whatever the filter; of any other block the header
+	// says, without decompressing it, whether an event can match.
+	if !b.isFor(cursor) || (b.target == "" && !b.header.MayContain(m)) {
 		c.Next = b.last() + 1
 		return nil
 	}
@@ -144,6 +152,8 @@ func (c *Chunk) take(b *cached, cursor string, m *event.Matcher, limit int) erro
 		return err
 	}
 	events = events[c.Next-b.first:]
+
+	// Where every event matches, the chunk is a part of the cached block.
 	if m.Empty() && len(c.Events) == 0 {
 		events = events[:min(len(events), limit)]
 		c.Events = events[:len(events):len(events)]
@@ -152,16 +162,18 @@ func (c *Chunk) take(b *cached, cursor string, m *event.Matcher, limit int) erro
 	}
 	for i := range events {
 		c.Next = events[i].Offset + 1
-		if b.target != "" || m.Match(&events[i]) {
-			if c.Events = append(c.Events, events[i]); len(c.Events) == limit {
-				break
-			}
+		if b.target == "" && !m.Match(&events[i]) {
+			continue
+		}
+		c.Events = append(c.Events, events[i])
+		if len(c.Events) == limit {
+			break
 		}
 	}
 	return nil
 }
 
-// load returns the block that offset is in, which must be within bounds.
+// load returns the block that holds offset, which was within Bounds.
 func (l *Log) load(offset uint64) (b *cached, err error) {
 	err = l.View(func(db *pebble.DB) error {
 		it, err := blockIter(db, offset)
@@ -178,7 +190,7 @@ func (l *Log) load(offset uint64) (b *cached, err error) {
 		}
 		return err
 	})
-	return b, l.overtaken(offset, err)
+	return b, l.trimmedOr(offset, err)
 }
 
 func firstOf(it *pebble.Iterator) uint64 { return binary.BigEndian.Uint64(it.Key()[1:]) }

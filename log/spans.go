@@ -6,8 +6,8 @@ import (
 	"github.com/ringrift/ringlog/frame"
 )
 
-// Span is events of one block as they are stored, for a reader that takes them apart
-// itself. Its slices are shared, never to be changed.
+// Span is events of one block as they are stored, for a reader that decodes them itself.
+// Its slices are shared and must not be changed.
 type Span struct {
 	First          uint64 // offset of the block's first live event
 	Term           uint64
@@ -16,24 +16,23 @@ type Span struct {
 	Dead           Bitmap
 	Types, Sources []string
 	Body           []byte // as package frame draws a block's
-	Skip, Take     int    // the span is Take live events behind the first Skip
+	Skip, Take     int    // the span is the Take live events after the first Skip
 }
 
 // Spans is what one ReadSpans found.
 type Spans struct {
 	Spans []Span
-	Next  uint64 // where to go on
+	Next  uint64 // where to resume
 	Gap   *Gap   // what was skipped because it is trimmed; Spans is then empty
-	// Targeted says that what stands at Next was appended again for the reader's
-	// cursor, which a Span does not tell: read it with ReadFor.
+	// Targeted says that the event at Next was redriven for the reader's cursor. A Span
+	// cannot say that of its events: read this one with ReadFor.
 	Targeted bool
 }
 
-// ReadSpans returns up to limit events from offset from on without decoding them: it
-// stops at the block that reaches limit, or maxBytes once decompressed, or at the tail.
-// It never waits. It passes over what was appended again for other cursors than the
-// one named, which is "" for a reader without one, and stops in front of what was for
-// that one.
+// ReadSpans returns up to limit events from offset from on without decoding them. It stops
+// at the block that reaches limit, or maxBytes once decompressed, or at the tail, and it
+// never waits. cursor is the reader's, or "": ReadSpans skips events that were redriven for
+// other cursors and stops before those that were for this one.
 func (l *Log) ReadSpans(cursor string, from uint64, limit, maxBytes int) (Spans, error) {
 	found, left, bytes := Spans{Next: from}, max(limit, 1), 0
 	gap, err := l.walk(from, func(b *cached) (more bool, err error) {
@@ -41,21 +40,36 @@ func (l *Log) ReadSpans(cursor string, from uint64, limit, maxBytes int) (Spans,
 			return false, errMissing
 		}
 		if b.target != "" {
-			if found.Targeted = b.isFor(cursor); !found.Targeted {
-				found.Next = b.last() + 1
+			if b.isFor(cursor) {
+				found.Targeted = true
+				return false, nil
 			}
-			return !found.Targeted, nil
+			found.Next = b.last() + 1
+			return true, nil
 		}
+
+		// The checksum protects the reader, which decompresses the body itself.
 		body, err := b.verified()
 		if err != nil {
 			return false, err
 		}
 		skip := int(found.Next - b.first)
 		take := min(b.live-skip, left)
-		found.Spans = append(found.Spans, Span{First: b.first, Term: b.term, AppendedAt: b.appendedAt, Rows: b.header.Rows,
-			Dead: b.dead, Types: b.header.Types, Sources: b.header.Sources, Body: body, Skip: skip, Take: take})
+		found.Spans = append(found.Spans, Span{
+			First:      b.first,
+			Term:       b.term,
+			AppendedAt: b.appendedAt,
+			Rows:       b.header.Rows,
+			Dead:       b.dead,
+			Types:      b.header.Types,
+			Sources:    b.header.Sources,
+			Body:       body,
+			Skip:       skip,
+			Take:       take,
+		})
 		found.Next += uint64(take)
-		left, bytes = left-take, bytes+max(len(body), frame.RawSize(body))
+		left -= take
+		bytes += max(len(body), frame.RawSize(body))
 		return left > 0 && bytes < maxBytes, nil
 	})
 	if gap != nil {

@@ -123,7 +123,7 @@ func (g *liveGroup) enter(r *exchangeRequest) (*call, error) {
 			e.refused = append(e.refused, frame.Range{From: one.Offset, To: one.Offset})
 		}
 	}
-	e.refused = groups.Union(e.refused)
+	e.refused = frame.JoinRanges(e.refused)
 	if len(r.acks)+len(r.nacks) > 0 {
 		e.settled = g.round
 		signal(g.kick)
@@ -163,7 +163,7 @@ func (r *exchangeRequest) claims() []frame.Range {
 	for _, n := range r.nacks {
 		list = append(list, frame.Range{From: n.Offset, To: n.Offset})
 	}
-	return groups.Union(list)
+	return frame.JoinRanges(list)
 }
 
 func (e *call) exit() {
@@ -294,7 +294,7 @@ func (g *liveGroup) giveBack(e *call, t taken) {
 	if !e.m.Live(e.session) {
 		return
 	}
-	e.m.Lose(t.revoked)
+	e.m.RestoreLost(t.revoked)
 	for _, d := range slices.Backward(t.deliveries) { // so that no later one of a key is revoked
 		g.c.Nack(g.now(), e.m, groups.Nack{Offset: d.Offset, Released: true})
 	}

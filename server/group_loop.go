@@ -221,7 +221,7 @@ func (g *liveGroup) check() {
 		g.end(fmt.Errorf("server: group %s: %w", g.name, raftnode.ErrNotLeader))
 	case g.inUse(c.Group.Policy, g.ops.groups.crowded()):
 		if idle := g.ops.machine().Settings().CursorIdle; idle > 0 && time.Since(c.Touched) > idle/4 {
-			_ = g.propose(groups.Settle{}) // a group whose members wait does not expire
+			_ = g.propose(groups.AckBatch{}) // a group whose members wait does not expire
 		}
 	}
 }

@@ -23,7 +23,7 @@ const (
 func (g *liveGroup) settle(all bool) bool {
 	g.mu.Lock()
 	r := g.round
-	s, some := g.c.Outbox(g.reserves(), all)
+	s, some := g.c.NextAckBatch(g.reserves(), all)
 	var dead []groups.Death
 	if g.now().Before(g.mourn) {
 		r.letters = g.unburied
@@ -44,10 +44,10 @@ func (g *liveGroup) settle(all bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if some {
-		g.c.Settled(g.ctx.Err() == nil)
+		g.c.AckBatchDone(g.ctx.Err() == nil)
 	}
 	for i, d := range dead {
-		if g.c.Buried(d.Offset, buried[i]); !buried[i] {
+		if g.c.LetterStored(d.Offset, buried[i]); !buried[i] {
 			g.mourn, g.unburied = g.now().Add(mournPause), r.letters
 		}
 	}
@@ -58,7 +58,7 @@ func (g *liveGroup) settle(all bool) bool {
 
 // propose gets a settle into the log, however long it takes. An error has ended the
 // group here.
-func (g *liveGroup) propose(s groups.Settle) error {
+func (g *liveGroup) propose(s groups.AckBatch) error {
 	for {
 		n := min(len(s.Retries), retriesAtOnce)
 		_, err := g.ops.propose(g.ctx, frame.Request{Command: frame.GroupSettle{Name: g.name, Generation: g.generation, Term: g.term,

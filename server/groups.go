@@ -165,7 +165,7 @@ func checkRanges(field string, list *[]frame.Range) error {
 				Remedy: "send from, from 1, and to, which is not below it"}
 		}
 	}
-	*list = groups.Union(*list)
+	*list = frame.JoinRanges(*list)
 	return nil
 }
 

@@ -1,13 +1,13 @@
 // Package snapshots is the one file format of a node's whole state: what a
-// leader streams to a follower that fell behind, what a backup holds, and what
-// a restore reads.
+// leader streams to a lagging follower, what a backup holds, and what a restore
+// reads.
 //
-// It takes the files of a state checkpoint and knows nothing of what is in
-// them. It promises that the exact size is known before the first byte is
-// written, that nothing is taken over unverified (a flipped bit or a cut is
-// found, always), that a hostile stream can neither leave the target folder nor
-// make the reader hold more than one buffer, and that after an error nothing is
-// left behind.
+// It packs the files of a state checkpoint and does not look into them. It
+// promises that the exact size is known before the first byte is written, that
+// every file is verified before it is kept (a flipped bit or a cut is always
+// found), that a hostile stream can neither write outside the target folder nor
+// make the reader hold more than one buffer, and that an error leaves nothing on
+// disk.
 //
 // # The format
 //
@@ -59,19 +59,20 @@ const (
 	prefixSize  = 24 // up to the header's CRC
 	headerSize  = prefixSize + crcSize
 	crcSize     = 4
-	entryFixed  = 10
+	entryFixed  = 10 // of a file's head, without name and CRC
 	trailerSize = 1 + 32
 
 	tagFile = 'F'
 	tagEnd  = 'E'
 
+	// Bounds of what a stream may claim, so that a hostile one costs no memory.
 	maxMeta  = 1 << 20
 	maxFiles = 1 << 20
-	maxName  = 255
+	maxName  = 255 // its length is one byte
 	maxBytes = 1 << 50
 )
 
-// Errors of this package; each is wrapped with what was found where.
+// Errors of this package; each is wrapped with what was found, and where.
 var (
 	ErrCorrupt     = errors.New("snapshot is damaged")
 	ErrUnsupported = errors.New("snapshot is of a newer format")
@@ -94,15 +95,15 @@ type Meta struct {
 	Created            time.Time `json:"created"` // the writer's clock
 }
 
-// Info is what the header tells of the rest.
+// Info is what a snapshot's header says about the rest.
 type Info struct {
 	Meta  Meta   `json:"meta"`
 	Files uint32 `json:"files"`
 	Bytes uint64 `json:"bytes"` // of all files together
 }
 
-// size is the whole stream's length.
-func (i Info) size(meta []byte, files []file) int64 {
+// streamSize is the whole stream's length.
+func (i Info) streamSize(meta []byte, files []file) int64 {
 	n := int64(headerSize+len(meta)+trailerSize) + int64(i.Bytes)
 	for _, f := range files {
 		n += int64(entryFixed + len(f.name) + 2*crcSize)
@@ -110,13 +111,14 @@ func (i Info) size(meta []byte, files []file) int64 {
 	return n
 }
 
+// file is one file of a checkpoint.
 type file struct {
 	name string
 	size uint64
 }
 
-// list reads the names and sizes of a checkpoint's files, in the order of names.
-func list(dir string) ([]file, error) {
+// listFiles reads the names and sizes of a checkpoint's files, in the order of names.
+func listFiles(dir string) ([]file, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("snapshots: list %s: %w", dir, err)
@@ -130,6 +132,7 @@ func list(dir string) ([]file, error) {
 		if err != nil {
 			return nil, fmt.Errorf("snapshots: list %s: %w", dir, err)
 		}
+		// A folder, a link or a name that Read would refuse is not of a checkpoint.
 		if !info.Mode().IsRegular() || !validName(e.Name()) {
 			return nil, fmt.Errorf("snapshots: list %s: %q is not a plain file of a checkpoint", dir, e.Name())
 		}
@@ -138,7 +141,8 @@ func list(dir string) ([]file, error) {
 	return files, nil
 }
 
-// validName keeps every name inside the folder it is joined to.
+// validName reports whether a name is one that a checkpoint uses. Such a name cannot lead out
+// of the folder that it is joined to.
 func validName(name string) bool {
 	if name == "" || len(name) > maxName || name[0] == '.' || filepath.Base(name) != name {
 		return false
@@ -154,7 +158,7 @@ func validName(name string) bool {
 	return true
 }
 
-func summarise(meta Meta, files []file) Info {
+func infoOf(meta Meta, files []file) Info {
 	info := Info{Meta: meta, Files: uint32(len(files))}
 	for _, f := range files {
 		info.Bytes += f.size
@@ -162,6 +166,7 @@ func summarise(meta Meta, files []file) Info {
 	return info
 }
 
+// encode returns the header and the meta after it, as one, and the meta alone.
 func (i Info) encode() (head, meta []byte, err error) {
 	meta, err = json.Marshal(i.Meta)
 	if err == nil && len(meta) > maxMeta {
@@ -170,18 +175,22 @@ func (i Info) encode() (head, meta []byte, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("snapshots: encode meta: %w", err)
 	}
+
 	head = make([]byte, 0, headerSize+len(meta))
 	head = append(head, magic...)
 	head = binary.LittleEndian.AppendUint16(head, version)
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(meta)))
 	head = binary.LittleEndian.AppendUint32(head, i.Files)
 	head = binary.LittleEndian.AppendUint64(head, i.Bytes)
+
+	// The checksum covers both, and is stored between them.
 	sum := crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, meta)
 	head = binary.LittleEndian.AppendUint32(head, sum)
 	return append(head, meta...), meta, nil
 }
 
-func (f file) encode() []byte {
+// encodeHead returns what precedes a file's content.
+func (f file) encodeHead() []byte {
 	b := make([]byte, 0, entryFixed+len(f.name)+crcSize)
 	b = append(b, tagFile, byte(len(f.name)))
 	b = binary.LittleEndian.AppendUint64(b, f.size)
@@ -189,6 +198,7 @@ func (f file) encode() []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
+// corrupt returns an error that wraps ErrCorrupt and says what is wrong.
 func corrupt(format string, args ...any) error {
 	return fmt.Errorf("snapshots: read: %w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }

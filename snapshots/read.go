@@ -15,9 +15,9 @@ import (
 	"path/filepath"
 )
 
-// Read takes a snapshot apart into dir, which must not exist. Every file is
-// verified as it lands; files, dir and its parent are synced before it returns.
-// On error dir does not exist.
+// Read unpacks a snapshot into dir, which must not exist. Every file is verified
+// while it is written; files, dir and its parent are synced before Read returns.
+// After an error dir does not exist.
 func Read(ctx context.Context, r io.Reader, dir string) (meta Meta, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, os.ErrExist) {
@@ -26,14 +26,16 @@ func Read(ctx context.Context, r io.Reader, dir string) (meta Meta, err error) {
 		return Meta{}, fmt.Errorf("snapshots: read into %s: %w", dir, err)
 	}
 	defer func() {
-		if err != nil {
+		if err != nil { // nothing of a snapshot that is damaged, or that did not come whole, is kept
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	info, err := scan(ctx, r, folder(dir))
+	info, err := readAll(ctx, r, folder(dir))
 	if err != nil {
 		return Meta{}, err
 	}
+
+	// The files are synced. Their names are durable once dir is, and dir once its parent is.
 	if err := errors.Join(syncDir(dir), syncDir(filepath.Dir(dir))); err != nil {
 		return Meta{}, fmt.Errorf("snapshots: read into %s: %w", dir, err)
 	}
@@ -42,49 +44,49 @@ func Read(ctx context.Context, r io.Reader, dir string) (meta Meta, err error) {
 
 // Verify reads a whole snapshot and keeps nothing.
 func Verify(r io.Reader) (Meta, error) {
-	info, err := scan(context.Background(), r, discard{})
+	info, err := readAll(context.Background(), r, discard{})
 	return info.Meta, err
 }
 
-// Inspect reads the header alone, which it verifies; the files stay unread.
+// Inspect reads and verifies the header alone.
 func Inspect(r io.Reader) (Info, error) {
 	s := scanner{r: r, whole: sha256.New()}
 	return s.header()
 }
 
-// target takes verified files.
+// target creates the files of a snapshot.
 type target interface {
-	create(name string) (landing, error)
+	create(name string) (pending, error)
 }
 
-// landing is one file being written; land makes it durable, drop gives it up.
-type landing interface {
+// pending is a file that is being written: commit makes it durable, abort abandons it.
+type pending interface {
 	io.Writer
-	land() error
-	drop()
+	commit() error
+	abort()
 }
 
 type folder string
 
-type landingFile struct{ *os.File }
+type pendingFile struct{ *os.File }
 
-func (d folder) create(name string) (landing, error) {
+func (d folder) create(name string) (pending, error) {
 	f, err := os.OpenFile(filepath.Join(string(d), name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return landingFile{f}, nil
+	return pendingFile{f}, nil
 }
 
-func (f landingFile) land() error { return errors.Join(f.Sync(), f.Close()) }
-func (f landingFile) drop()       { f.Close() }
+func (f pendingFile) commit() error { return errors.Join(f.Sync(), f.Close()) }
+func (f pendingFile) abort()        { f.Close() } // Read removes the folder
 
 type discard struct{}
 
-func (discard) create(string) (landing, error) { return discard{}, nil }
+func (discard) create(string) (pending, error) { return discard{}, nil }
 func (discard) Write(p []byte) (int, error)    { return len(p), nil }
-func (discard) land() error                    { return nil }
-func (discard) drop()                          {}
+func (discard) commit() error                  { return nil }
+func (discard) abort()                         {}
 
 // scanner reads a stream and hashes what it reads.
 type scanner struct {
@@ -92,12 +94,15 @@ type scanner struct {
 	whole hash.Hash
 }
 
-func scan(ctx context.Context, r io.Reader, to target) (Info, error) {
-	s := scanner{r: bounded{ctx, r}, whole: sha256.New()}
+// readAll reads and verifies a whole snapshot and creates its files in to.
+func readAll(ctx context.Context, r io.Reader, to target) (Info, error) {
+	s := scanner{r: ctxReader{ctx, r}, whole: sha256.New()}
 	info, err := s.header()
 	if err != nil {
 		return Info{}, err
 	}
+
+	// left is what the header has promised and no file has claimed yet.
 	left, last := info.Bytes, ""
 	for range info.Files {
 		f, err := s.entry(left, last)
@@ -115,24 +120,26 @@ func scan(ctx context.Context, r io.Reader, to target) (Info, error) {
 	return info, s.trailer()
 }
 
-// take reads exactly n bytes of structure; n is bounded by the caller.
+// take reads exactly n bytes that are not content. The caller bounds n.
 func (s *scanner) take(n int, what string) ([]byte, error) {
 	b := make([]byte, n)
 	if _, err := io.ReadFull(s.r, b); err != nil {
-		return nil, cut(err, what)
+		return nil, cutError(err, what)
 	}
 	s.whole.Write(b)
 	return b, nil
 }
 
-// cut names the end of a stream as damage; a failing reader stays itself.
-func cut(err error, what string) error {
+// cutError returns an ErrCorrupt where a stream ended too early, and the reader's own error
+// otherwise.
+func cutError(err error, what string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return corrupt("cut in %s", what)
 	}
 	return fmt.Errorf("snapshots: read %s: %w", what, err)
 }
 
+// header reads and verifies the header and the meta.
 func (s *scanner) header() (Info, error) {
 	head, err := s.take(headerSize, "header")
 	if err != nil {
@@ -141,6 +148,8 @@ func (s *scanner) header() (Info, error) {
 	if string(head[:len(magic)]) != magic {
 		return Info{}, corrupt("it opens with %q, not with %q", head[:len(magic)], magic)
 	}
+
+	// The length has to be believed before the checksum can be computed, so it is bounded.
 	size := binary.LittleEndian.Uint32(head[8:])
 	if size > maxMeta {
 		return Info{}, corrupt("meta of %d bytes, at most %d", size, maxMeta)
@@ -153,6 +162,8 @@ func (s *scanner) header() (Info, error) {
 	if sum != binary.LittleEndian.Uint32(head[prefixSize:]) {
 		return Info{}, corrupt("checksum of the header differs")
 	}
+
+	// From here on a difference is not damage: a newer version, or claims past all bounds.
 	if v := binary.LittleEndian.Uint16(head[6:]); v != version {
 		return Info{}, fmt.Errorf("snapshots: read: %w: version %d, this program reads %d", ErrUnsupported, v, version)
 	}
@@ -160,19 +171,19 @@ func (s *scanner) header() (Info, error) {
 	if info.Files > maxFiles || info.Bytes > maxBytes {
 		return Info{}, corrupt("%d files of %d bytes", info.Files, info.Bytes)
 	}
-	d := json.NewDecoder(bytes.NewReader(meta))
-	if err := d.Decode(&info.Meta); err != nil {
+	if err := json.NewDecoder(bytes.NewReader(meta)).Decode(&info.Meta); err != nil {
 		return Info{}, corrupt("meta: %v", err)
 	}
 	return info, nil
 }
 
-// entry reads a file's head. Names rise, so none comes twice.
+// entry reads and verifies a file's head. Names rise, so none occurs twice.
 func (s *scanner) entry(left uint64, last string) (file, error) {
 	head, err := s.take(entryFixed, "file head")
 	if err != nil {
 		return file{}, err
 	}
+	// head[1] is the length of the name.
 	rest, err := s.take(int(head[1])+crcSize, "file head")
 	if err != nil {
 		return file{}, err
@@ -183,11 +194,12 @@ func (s *scanner) entry(left uint64, last string) (file, error) {
 	}
 	f := file{name: string(name), size: binary.LittleEndian.Uint64(head[2:])}
 	if head[0] != tagFile || !validName(f.name) || f.name <= last || f.size > left {
-		return file{}, corrupt("file %q of %d bytes behind %q with %d bytes left", f.name, f.size, last, left)
+		return file{}, corrupt("file %q of %d bytes after %q with %d bytes left", f.name, f.size, last, left)
 	}
 	return f, nil
 }
 
+// content copies a file's content to the target and keeps it if its checksum is right.
 func (s *scanner) content(f file, to target) error {
 	out, err := to.create(f.name)
 	if err != nil {
@@ -196,39 +208,45 @@ func (s *scanner) content(f file, to target) error {
 	sum := crc32.New(castagnoli)
 	_, err = io.CopyN(io.MultiWriter(sum, s.whole, out), s.r, int64(f.size))
 	if err != nil {
-		out.drop()
-		return cut(err, f.name)
+		out.abort()
+		return cutError(err, f.name)
 	}
 	want, err := s.take(crcSize, f.name)
 	if err == nil && binary.LittleEndian.Uint32(want) != sum.Sum32() {
 		err = corrupt("checksum of %s differs", f.name)
 	}
 	if err != nil {
-		out.drop()
+		out.abort()
 		return err
 	}
-	if err := out.land(); err != nil {
+	if err := out.commit(); err != nil {
 		return fmt.Errorf("snapshots: sync %s: %w", f.name, err)
 	}
 	return nil
 }
 
+// trailer reads the end of the stream and compares the digest of everything before it.
 func (s *scanner) trailer() error {
 	if tag, err := s.take(1, "trailer"); err != nil || tag[0] != tagEnd {
 		return errors.Join(err, corrupt("no trailer"))
 	}
+
+	// The digest is read past take, which would add it to what it is the digest of.
 	want := s.whole.Sum(nil)
 	var got [trailerSize - 1]byte
 	if _, err := io.ReadFull(s.r, got[:]); err != nil {
-		return cut(err, "trailer")
+		return cutError(err, "trailer")
 	}
 	if !bytes.Equal(got[:], want) {
 		return corrupt("SHA-256 of the whole differs")
 	}
+
 	var more [1]byte
-	if n, err := io.ReadFull(s.r, more[:]); n > 0 {
-		return corrupt("bytes behind the trailer")
-	} else if !errors.Is(err, io.EOF) {
+	n, err := io.ReadFull(s.r, more[:])
+	if n > 0 {
+		return corrupt("bytes after the trailer")
+	}
+	if !errors.Is(err, io.EOF) {
 		return fmt.Errorf("snapshots: read end: %w", err)
 	}
 	return nil

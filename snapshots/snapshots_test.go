@@ -15,11 +15,13 @@ import (
 )
 
 func someMeta() Meta {
-	return Meta{ClusterID: "c", NodeID: "n1", Index: 42, Term: 3, ConfigurationIndex: 7, Configuration: []byte{1, 2},
-		LastOffset: 99, Digest: "ab", FeatureLevel: 1, Created: time.Unix(1700000000, 5).UTC()}
+	return Meta{
+		ClusterID: "c", NodeID: "n1", Index: 42, Term: 3, ConfigurationIndex: 7, Configuration: []byte{1, 2},
+		LastOffset: 99, Digest: "ab", FeatureLevel: 1, Created: time.Unix(1700000000, 5).UTC(),
+	}
 }
 
-// checkpoint makes a folder as a state checkpoint has them, an empty file included.
+// checkpoint makes a folder such as a state checkpoint is, including an empty file.
 func checkpoint(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,7 +92,7 @@ func TestWhatIsWrittenIsReadAndSizeIsExact(t *testing.T) {
 	}
 }
 
-// A reader that is handed damage names it and leaves no folder behind.
+// requireFound reads a damaged stream: the error names the damage, and no folder is left.
 func requireFound(t *testing.T, parent string, damaged []byte, what string, at int) {
 	t.Helper()
 	to := filepath.Join(parent, "in")
@@ -99,7 +101,7 @@ func requireFound(t *testing.T, parent string, damaged []byte, what string, at i
 		t.Fatalf("%s at %d: %v", what, at, err)
 	}
 	if _, err := os.Stat(to); !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("%s at %d left %s behind: %v", what, at, to, err)
+		t.Fatalf("%s at %d left %s: %v", what, at, to, err)
 	}
 }
 
@@ -118,10 +120,10 @@ func TestEveryCutAndEveryAppendedByteIsFound(t *testing.T) {
 	for at := range stream {
 		requireFound(t, parent, stream[:at], "cut", at)
 	}
-	requireFound(t, parent, append(bytes.Clone(stream), 0), "byte behind the end", len(stream))
+	requireFound(t, parent, append(bytes.Clone(stream), 0), "byte after the end", len(stream))
 }
 
-// forged is a stream whose checksums are all right and whose claims are not.
+// forged is a stream whose checksums are right and whose claims are wrong.
 func forged(t *testing.T, claimed Info, files ...file) []byte {
 	t.Helper()
 	head, _, err := claimed.encode()
@@ -129,7 +131,7 @@ func forged(t *testing.T, claimed Info, files ...file) []byte {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		head = append(head, f.encode()...)
+		head = append(head, f.encodeHead()...)
 		head = append(head, make([]byte, crcSize)...)
 	}
 	return head
@@ -138,21 +140,21 @@ func forged(t *testing.T, claimed Info, files ...file) []byte {
 func TestForgedClaimsAreRefused(t *testing.T) {
 	parent := t.TempDir()
 	for name, stream := range map[string][]byte{
-		"name with a separator": forged(t, Info{Files: 1}, file{name: "../x"}),
-		"absolute name":         forged(t, Info{Files: 1}, file{name: "/etc/x"}),
-		"parent":                forged(t, Info{Files: 1}, file{name: ".."}),
-		"hidden":                forged(t, Info{Files: 1}, file{name: ".x"}),
-		"empty name":            forged(t, Info{Files: 1}, file{}),
-		"a name twice":          forged(t, Info{Files: 2}, file{name: "a"}, file{name: "a"}),
-		"more bytes than said":  forged(t, Info{Files: 1, Bytes: 9}, file{name: "a", size: 10}),
-		"fewer bytes than said": forged(t, Info{Files: 1, Bytes: 9}, file{name: "a"}),
-		"too many files":        forged(t, Info{Files: maxFiles + 1}),
-		"too many bytes":        forged(t, Info{Bytes: maxBytes + 1}),
+		"name with a separator":       forged(t, Info{Files: 1}, file{name: "../x"}),
+		"absolute name":               forged(t, Info{Files: 1}, file{name: "/etc/x"}),
+		"parent":                      forged(t, Info{Files: 1}, file{name: ".."}),
+		"hidden":                      forged(t, Info{Files: 1}, file{name: ".x"}),
+		"empty name":                  forged(t, Info{Files: 1}, file{}),
+		"a name twice":                forged(t, Info{Files: 2}, file{name: "a"}, file{name: "a"}),
+		"more bytes than the header":  forged(t, Info{Files: 1, Bytes: 9}, file{name: "a", size: 10}),
+		"fewer bytes than the header": forged(t, Info{Files: 1, Bytes: 9}, file{name: "a"}),
+		"too many files":              forged(t, Info{Files: maxFiles + 1}),
+		"too many bytes":              forged(t, Info{Bytes: maxBytes + 1}),
 	} {
 		t.Run(name, func(t *testing.T) { requireFound(t, parent, stream, name, 0) })
 	}
 	if left, _ := os.ReadDir(parent); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("files are left: %v", left)
 	}
 }
 
@@ -175,7 +177,7 @@ func TestACancelledReadLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(to); !errors.Is(err, os.ErrNotExist) {
-		t.Error("the folder stayed")
+		t.Error("the folder is left")
 	}
 }
 
@@ -185,7 +187,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(stream[:100])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		kept := memory{}
-		info, err := scan(t.Context(), bytes.NewReader(data), kept)
+		info, err := readAll(t.Context(), bytes.NewReader(data), kept)
 		total := 0
 		for name, b := range kept {
 			total += b.Len()
@@ -193,22 +195,22 @@ func FuzzRead(f *testing.F) {
 				t.Fatalf("a file %q would have been made", name)
 			}
 		}
-		if total > len(data) || err == nil && uint64(total) != info.Bytes {
-			t.Fatalf("%d bytes of files out of %d, said were %d", total, len(data), info.Bytes)
+		if total > len(data) || (err == nil && uint64(total) != info.Bytes) {
+			t.Fatalf("%d bytes of files out of %d, the header has %d", total, len(data), info.Bytes)
 		}
 	})
 }
 
-// memory takes files without a disk, so that fuzzing does not wait for syncs.
+// memory is a target without a disk, so that fuzzing does not wait for syncs.
 type memory map[string]*memoryFile
 
 type memoryFile struct{ bytes.Buffer }
 
-func (m memory) create(name string) (landing, error) {
+func (m memory) create(name string) (pending, error) {
 	f := &memoryFile{}
 	m[name] = f
 	return f, nil
 }
 
-func (*memoryFile) land() error { return nil }
-func (*memoryFile) drop()       {}
+func (*memoryFile) commit() error { return nil }
+func (*memoryFile) abort()        {}

@@ -11,32 +11,34 @@ import (
 	"path/filepath"
 )
 
-// Size is the exact number of bytes that Write will write for the same dir and
-// meta, as long as nobody changes the checkpoint's files.
+// Size returns the exact number of bytes that Write writes for the same dir and
+// meta, provided that nobody changes the checkpoint's files in between.
 func Size(dir string, meta Meta) (int64, error) {
-	files, err := list(dir)
+	files, err := listFiles(dir)
 	if err != nil {
 		return 0, err
 	}
-	info := summarise(meta, files)
+	info := infoOf(meta, files)
 	_, encoded, err := info.encode()
 	if err != nil {
 		return 0, err
 	}
-	return info.size(encoded, files), nil
+	return info.streamSize(encoded, files), nil
 }
 
-// Write streams the checkpoint in dir to w. It holds one buffer, whatever the
-// checkpoint's size.
+// Write streams the checkpoint in dir to w. It holds one buffer, independent of
+// the checkpoint's size.
 func Write(ctx context.Context, w io.Writer, dir string, meta Meta) error {
-	files, err := list(dir)
+	files, err := listFiles(dir)
 	if err != nil {
 		return err
 	}
-	head, _, err := summarise(meta, files).encode()
+	head, _, err := infoOf(meta, files).encode()
 	if err != nil {
 		return err
 	}
+
+	// Everything but the trailer's digest goes into the digest.
 	whole := sha256.New()
 	out := io.MultiWriter(whole, w)
 	if _, err := out.Write(head); err != nil {
@@ -47,6 +49,8 @@ func Write(ctx context.Context, w io.Writer, dir string, meta Meta) error {
 			return fmt.Errorf("snapshots: write %s: %w", f.name, err)
 		}
 	}
+
+	// The trailer distinguishes a complete snapshot from one that was cut between two files.
 	if _, err := out.Write([]byte{tagEnd}); err != nil {
 		return fmt.Errorf("snapshots: write trailer: %w", err)
 	}
@@ -56,34 +60,38 @@ func Write(ctx context.Context, w io.Writer, dir string, meta Meta) error {
 	return nil
 }
 
+// writeFile streams one file: its head, its content, and the content's checksum.
 func writeFile(ctx context.Context, out io.Writer, dir string, f file) error {
 	in, err := os.Open(filepath.Join(dir, f.name))
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	if _, err := out.Write(f.encode()); err != nil {
+	if _, err := out.Write(f.encodeHead()); err != nil {
 		return err
 	}
+
+	// The head has promised f.size bytes. Fewer are an error, more are left out.
 	sum := crc32.New(castagnoli)
-	n, err := io.CopyBuffer(io.MultiWriter(sum, out), bounded{ctx, io.LimitReader(in, int64(f.size))}, make([]byte, 256<<10))
+	content := ctxReader{ctx, io.LimitReader(in, int64(f.size))}
+	n, err := io.CopyBuffer(io.MultiWriter(sum, out), content, make([]byte, 256<<10))
 	if err != nil {
 		return err
 	}
 	if uint64(n) != f.size {
-		return fmt.Errorf("%d bytes where %d were: the checkpoint changed", n, f.size)
+		return fmt.Errorf("%d bytes, expected %d: the checkpoint has changed", n, f.size)
 	}
 	_, err = out.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
 	return err
 }
 
-// bounded ends a copy with its context.
-type bounded struct {
+// ctxReader ends a copy when its context ends.
+type ctxReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (b bounded) Read(p []byte) (int, error) {
+func (b ctxReader) Read(p []byte) (int, error) {
 	if err := b.ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -1,10 +1,10 @@
 // Package dedup is the in-memory half of duplicate suppression: which keys were
 // accepted within the window, and at which offset.
 //
-// It holds 17 bytes a key plus the slack of open addressing, 20 to 28 in all, and
-// promises no decision of its own: a hit is a candidate that the caller confirms
-// against the stored key column, so that suppression is exact to the full key. It
-// never looks at a clock; the caller says which offsets fell out of the window.
+// It takes 17 bytes a key plus the slack of open addressing, 20 to 28 in all. A hit
+// is a candidate only: the caller confirms it against the stored key column, so that
+// suppression is exact to the full key. The index reads no clock; the caller says
+// which offsets have left the window.
 package dedup
 
 import (
@@ -20,7 +20,7 @@ import (
 //	hi  bytes 0 to 7 of the key
 //	lo  1 bit occupied, 23 bits of the key's bytes 8 to 10, 40 bits of the offset
 //
-// The offset's upper bits follow from the newest offset: a window never spans
+// The offset's upper 24 bits follow from the newest offset, since a window never spans
 // 2^40 events.
 type slot struct{ hi, lo uint64 }
 
@@ -34,33 +34,36 @@ const (
 	minSlots = 16
 )
 
-// Index is a hash table in shards, each of which grows and shrinks on its own, so
-// that no single insert has to move the whole table. Slots of offsets below the floor
-// are passed over until their shard is full or has its turn: to look for each key that
-// expires would cost a cache miss for it. It is not safe for concurrent use.
+// Index is a hash table in shards. Each shard grows and shrinks by itself, so that no
+// single insert moves the whole table. Lookups skip the slots of expired keys until their
+// shard is full or has its turn to be swept: looking up each key that expires would cost a
+// cache miss. It is not safe for concurrent use.
 type Index struct {
-	shards [shards]shard
-	seed   uint64 // places keys only: it never shows in an answer
-	count  int    // keys
-	slots  int    // that are occupied, also by what expired
-	floor  uint64 // offsets below it have expired
-	newest uint64
-	swept  int  // the shard swept last
-	read   byte // by Fetch
+	shards      [shards]shard
+	seed        uint64 // random; decides where a key is, never what a lookup returns
+	count       int    // keys in the window
+	slots       int    // occupied slots, including those of expired keys
+	windowStart uint64 // offsets below it have expired
+	newest      uint64
+	swept       int  // the shard that was swept last
+	read        byte // what Fetch has read
 }
 
-// A shard has a tag beside each slot: 0 for an empty one, else 1 bit occupied and 7
-// bits of the hash. A lookup reads eight tags at a time and a slot only where its tag
-// fits, so that a new key, which is the usual one, costs one cache line.
+// A shard has a tag for each slot: 0 for an empty one, else 1 bit occupied and 7 bits of
+// the hash. A lookup reads eight tags at a time, and a slot only where the tag matches, so
+// that a new key, the usual case, costs one cache line.
+//
+// A key is in the first slot that was empty from its home on, around the end: no empty slot
+// is between the two.
 type shard struct {
 	slots []slot
-	tags  []byte // one a slot, then the first ones again, so that eight can be read anywhere
-	count int
+	tags  []byte // one a slot, then the first seven again, so that eight can be read anywhere
+	count int    // occupied slots
 }
 
 const (
-	group    = 8
-	everyTag = 0x0101010101010101 // times a tag: eight of them
+	group    = 8                  // tags that are read at a time
+	everyTag = 0x0101010101010101 // times a tag: that tag in each byte
 	topBits  = everyTag << 7
 )
 
@@ -68,7 +71,7 @@ func newShard(slots int) shard {
 	return shard{slots: make([]slot, slots), tags: make([]byte, slots+group-1)}
 }
 
-// setTag marks slot i.
+// setTag sets the tag of slot i, and its copy after the last one.
 func (s *shard) setTag(i int, tag byte) {
 	s.tags[i] = tag
 	if i < group-1 {
@@ -76,6 +79,7 @@ func (s *shard) setTag(i int, tag byte) {
 	}
 }
 
+// tagOf takes other bits of the hash than the shard, which is in the low ten.
 func tagOf(h uint64) byte { return 1<<7 | byte(h>>24) }
 
 // New returns an empty index.
@@ -84,7 +88,7 @@ func New() *Index { return &Index{seed: rand.Uint64() | 1} }
 // Len returns the number of keys.
 func (x *Index) Len() int { return x.count }
 
-// Bytes returns the memory taken by the slots.
+// Bytes returns the memory that slots and tags take.
 func (x *Index) Bytes() int {
 	n := 0
 	for i := range x.shards {
@@ -93,43 +97,54 @@ func (x *Index) Bytes() int {
 	return n
 }
 
+// split returns what a slot stores of a key: its first eight bytes, and the bits of the
+// next three where lo has them.
 func split(k frame.Key) (hi, tag uint64) {
 	hi = binary.LittleEndian.Uint64(k[:8])
 	tag = uint64(binary.LittleEndian.Uint32(k[8:12])) << offsetBits & tagMask
 	return hi, tag
 }
 
+// place returns a key's shard and its hash. The seed keeps producers from choosing keys that
+// collide.
 func (x *Index) place(hi uint64) (*shard, uint64) {
 	high, low := bits.Mul64(hi^x.seed, 0x9e3779b97f4a7c15^x.seed<<1|1)
 	h := (high ^ low) * 0xd6e8feb86659fd93
 	return &x.shards[h%shards], h
 }
 
-// home is where a key with this hash would like to stand.
+// home is the slot from which on a key with this hash is looked for.
 func (s *shard) home(h uint64) int {
 	at, _ := bits.Mul64(h, uint64(len(s.slots)))
 	return int(at)
 }
 
-func (s *shard) next(i int) int {
-	if i++; i == len(s.slots) {
-		return 0
+// wrap maps an index that is less than one length past the end into the shard.
+func (s *shard) wrap(i int) int {
+	if i >= len(s.slots) {
+		return i - len(s.slots)
 	}
 	return i
 }
 
+// emptyTags reads the eight tags from slot i on and has the top bit of each byte whose slot
+// is empty.
+func (s *shard) emptyTags(i int) uint64 { return ^binary.LittleEndian.Uint64(s.tags[i:]) & topBits }
+
 // FetchMost is how many keys can be fetched at once.
 const FetchMost = 64
 
-// Fetch has the processor read what a lookup of these keys and their inserts will, all
-// of it at once: else each key would wait twice for memory. It changes no answer.
+// Fetch has the processor load what looking up and inserting these keys will read, all of
+// it at once; otherwise each key would wait twice for memory. It changes no result.
 func (x *Index) Fetch(keys []frame.Key) {
 	var homes [FetchMost]struct {
 		of *shard
 		at int
 	}
 	n := 0
-	var read byte // keeps the compiler from leaving the reads out
+	var read byte // keeps the compiler from removing the reads
+
+	// First the tags at each key's home.
 	for _, k := range keys[:min(len(keys), FetchMost)] {
 		hi, _ := split(k)
 		s, h := x.place(hi)
@@ -140,19 +155,18 @@ func (x *Index) Fetch(keys []frame.Key) {
 		read ^= s.tags[homes[n].at]
 		n++
 	}
+
+	// Then the slot that an insert takes: the first empty one, most often among these tags.
 	for _, home := range homes[:n] {
 		s, at := home.of, home.at
-		empty := ^binary.LittleEndian.Uint64(s.tags[at:]) & topBits
-		if at += bits.TrailingZeros64(empty) / 8; at >= len(s.slots) {
-			at -= len(s.slots)
-		}
+		at = s.wrap(at + bits.TrailingZeros64(s.emptyTags(at))/8)
 		read ^= byte(s.slots[at].hi)
 	}
 	x.read = read
 }
 
-// Lookup returns the offset at which confirm agrees that k stands. It asks confirm
-// for every candidate, of which there is hardly ever more than one.
+// Lookup returns the offset of k, which confirm has to confirm. It calls confirm for every
+// candidate, and there is hardly ever more than one.
 func (x *Index) Lookup(k frame.Key, confirm func(offset uint64) bool) (uint64, bool) {
 	hi, tag := split(k)
 	s, h := x.place(hi)
@@ -160,46 +174,42 @@ func (x *Index) Lookup(k frame.Key, confirm func(offset uint64) bool) (uint64, b
 		return 0, false
 	}
 	want := everyTag * uint64(tagOf(h))
-	for at := s.home(h); ; {
+	for at := s.home(h); ; at = s.wrap(at + group) {
 		tags := binary.LittleEndian.Uint64(s.tags[at:])
 		empty := ^tags & topBits
-		before := empty&-empty - 1 // the bits below the first empty tag, all of them if there is none
-		for fits := equalTags(tags^want) & before; fits != 0; fits &= fits - 1 {
-			i := at + bits.TrailingZeros64(fits)/8
-			if i >= len(s.slots) {
-				i -= len(s.slots)
+		beforeEmpty := empty&-empty - 1 // the bits below the first empty tag, all where there is none
+
+		// Each bit of matches is a slot whose tag matches. The key is not after an empty slot.
+		for matches := zeroBytes(tags^want) & beforeEmpty; matches != 0; matches &= matches - 1 {
+			c := s.slots[s.wrap(at+bits.TrailingZeros64(matches)/8)]
+			if c.hi != hi || c.lo&tagMask != tag {
+				continue
 			}
-			if c := s.slots[i]; c.hi == hi && c.lo&tagMask == tag {
-				if offset := x.offset(c); offset >= x.floor && confirm(offset) {
-					return offset, true
-				}
+			if offset := x.offsetOf(c); offset >= x.windowStart && confirm(offset) {
+				return offset, true
 			}
 		}
 		if empty != 0 {
 			return 0, false
 		}
-		if at += group; at >= len(s.slots) {
-			at -= len(s.slots)
-		}
 	}
 }
 
-// equalTags has the top bit of each byte that is zero in x, and now and then of the
-// one above such a byte.
-func equalTags(x uint64) uint64 { return (x - everyTag) &^ x & topBits }
+// zeroBytes has the top bit of each byte of v that is zero. Sometimes it has the bit of the
+// byte above a zero one too, which costs a lookup one slot more and no wrong result.
+func zeroBytes(v uint64) uint64 { return (v - everyTag) &^ v & topBits }
 
-func (x *Index) offset(c slot) uint64 {
-	behind := (x.newest - c.lo) & offsetMask
-	return x.newest - behind
-}
+// offsetOf completes the offset of a slot: it is the largest one with these bits that is not
+// above the newest.
+func (x *Index) offsetOf(c slot) uint64 { return x.newest - (x.newest-c.lo)&offsetMask }
 
-// Insert adds k at offset, which is at least as large as every offset before.
-// The caller has looked k up.
+// Insert adds k at offset, which must be at least as large as every offset before.
+// The caller has looked k up and found nothing.
 func (x *Index) Insert(k frame.Key, offset uint64) {
 	hi, tag := split(k)
 	s, h := x.place(hi)
-	if s.count >= full(len(s.slots)) {
-		x.sweep(s)
+	if s.count >= maxOccupied(len(s.slots)) {
+		x.sweep(s) // which may make room, and makes the shard larger otherwise
 	}
 	s.insert(h, slot{hi, occupied | tag | offset&offsetMask})
 	x.newest = max(x.newest, offset)
@@ -207,43 +217,46 @@ func (x *Index) Insert(k frame.Key, offset uint64) {
 	x.slots++
 }
 
-// full is how many slots of a shard may be occupied.
-func full(slots int) int { return slots - slots/8 }
+// maxOccupied is how many slots of a shard may be occupied: with more, probes get long.
+func maxOccupied(slots int) int { return slots - slots/8 }
 
-// Expire takes all keys at offsets below floor out, of which there are so many. The
-// next shard is swept while more slots have expired than have not.
-func (x *Index) Expire(floor uint64, keys int) {
-	x.floor = floor
+// Expire removes all keys at offsets below windowStart; the caller says how many these are.
+// One call sweeps at most one shard, and only while more slots have expired than have not.
+func (x *Index) Expire(windowStart uint64, keys int) {
+	x.windowStart = windowStart
 	x.count -= keys
 	switch {
 	case x.count == 0:
-		x.shards, x.slots = [shards]shard{}, 0
+		x.shards, x.slots = [shards]shard{}, 0 // gives the memory back to the runtime
 	case x.slots > 2*x.count:
 		x.swept = (x.swept + 1) % shards
 		x.sweep(&x.shards[x.swept])
 	}
 }
 
-// sweep makes a shard anew of what has not expired, with room for an eighth more at
-// least, so that the next sweep is as many inserts away.
+// sweep rebuilds a shard from the keys that have not expired, with room for at least an
+// eighth more, so that the next sweep is at least that many inserts away.
 func (x *Index) sweep(s *shard) {
 	live := 0
 	for _, c := range s.slots {
-		if x.holds(c) {
+		if x.inWindow(c) {
 			live++
 		}
 	}
+
+	// It grows where live keys nearly fill it, and shrinks where they take less than a quarter.
 	size := len(s.slots)
 	switch {
-	case live >= full(full(size)):
+	case live >= maxOccupied(maxOccupied(size)):
 		size = max(minSlots, size+size/4)
 	case live < size/4:
 		size = max(minSlots, 2*live)
 	}
+
 	old := *s
 	*s = newShard(size)
 	for _, c := range old.slots {
-		if x.holds(c) {
+		if x.inWindow(c) {
 			_, h := x.place(c.hi)
 			s.insert(h, c)
 		}
@@ -251,30 +264,25 @@ func (x *Index) sweep(s *shard) {
 	x.slots -= old.count - s.count
 }
 
-// holds reports whether a slot has a key that has not expired.
-func (x *Index) holds(c slot) bool { return c.lo&occupied != 0 && x.offset(c) >= x.floor }
+// inWindow reports whether a slot has a key that has not expired.
+func (x *Index) inWindow(c slot) bool { return c.lo&occupied != 0 && x.offsetOf(c) >= x.windowStart }
 
+// insert puts c into the first empty slot from its home on. There is one, since a shard is
+// never full.
 func (s *shard) insert(h uint64, c slot) {
 	i := s.home(h)
-	for {
-		empty := ^binary.LittleEndian.Uint64(s.tags[i:]) & topBits
-		if empty != 0 {
-			i += bits.TrailingZeros64(empty) / 8
-			break
-		}
-		if i += group; i >= len(s.slots) {
-			i -= len(s.slots)
-		}
+	empty := s.emptyTags(i)
+	for empty == 0 {
+		i = s.wrap(i + group)
+		empty = s.emptyTags(i)
 	}
-	if i >= len(s.slots) {
-		i -= len(s.slots)
-	}
+	i = s.wrap(i + bits.TrailingZeros64(empty)/8)
 	s.slots[i] = c
 	s.setTag(i, tagOf(h))
 	s.count++
 }
 
-// Remove takes k at offset out and reports whether it stood there.
+// Remove removes k at offset and reports whether it was there.
 func (x *Index) Remove(k frame.Key, offset uint64) bool {
 	hi, tag := split(k)
 	s, h := x.place(hi)
@@ -282,7 +290,7 @@ func (x *Index) Remove(k frame.Key, offset uint64) bool {
 		return false
 	}
 	want := slot{hi, occupied | tag | offset&offsetMask}
-	for i := s.home(h); s.slots[i].lo&occupied != 0; i = s.next(i) {
+	for i := s.home(h); s.slots[i].lo&occupied != 0; i = s.wrap(i + 1) {
 		if s.slots[i] == want {
 			x.removeAt(s, i)
 			return true
@@ -291,13 +299,14 @@ func (x *Index) Remove(k frame.Key, offset uint64) bool {
 	return false
 }
 
-// removeAt closes the hole by moving back whoever stands behind it away from home,
-// so that no tombstones gather.
+// removeAt empties a slot. Each later key up to the next empty slot moves into the hole if
+// the hole is not before the key's home, and leaves the hole that is closed next: no
+// tombstones remain.
 func (x *Index) removeAt(s *shard, hole int) {
-	for i := s.next(hole); s.slots[i].lo&occupied != 0; i = s.next(i) {
+	for i := s.wrap(hole + 1); s.slots[i].lo&occupied != 0; i = s.wrap(i + 1) {
 		_, h := x.place(s.slots[i].hi)
-		home := s.home(h)
-		if distance(home, i, len(s.slots)) >= distance(hole, i, len(s.slots)) {
+		// Whether the hole is at the home of this key or after it.
+		if distance(s.home(h), i, len(s.slots)) >= distance(hole, i, len(s.slots)) {
 			s.slots[hole] = s.slots[i]
 			s.setTag(hole, s.tags[i])
 			hole = i
@@ -310,7 +319,7 @@ func (x *Index) removeAt(s *shard, hole int) {
 	x.slots--
 }
 
-// distance is how many steps lead from a forward to b on a ring of n.
+// distance is the number of steps forward from a to b on a ring of n.
 func distance(a, b, n int) int {
 	if d := b - a; d >= 0 {
 		return d

@@ -11,7 +11,7 @@ import (
 )
 
 // key draws from few first words and tags, so that many keys share a slot's bits
-// and differ only where the index does not look.
+// and differ only in bytes that the index does not store.
 func key(t *rapid.T) frame.Key {
 	var k frame.Key
 	binary.LittleEndian.PutUint64(k[:], rapid.Uint64Range(0, 40).Draw(t, "word"))
@@ -20,13 +20,13 @@ func key(t *rapid.T) frame.Key {
 	return k
 }
 
-// The index against a plain map, over inserts, lookups, removals and windows that
-// pass, around the point where the 40 stored bits of an offset wrap.
+// The index agrees with a plain map over inserts, lookups, removals and expiries, around
+// the point where the 40 stored bits of an offset wrap.
 func TestIndexAgreesWithAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x, model, at := New(), map[frame.Key]uint64{}, map[uint64]frame.Key{}
 		offset := rapid.Uint64Range(1, 1<<41).Draw(t, "start")
-		floor := offset
+		windowStart := offset
 		for range rapid.IntRange(1, 400).Draw(t, "steps") {
 			k := key(t)
 			x.Fetch([]frame.Key{key(t), k, key(t)})
@@ -49,10 +49,10 @@ func TestIndexAgreesWithAMap(t *testing.T) {
 				delete(at, want)
 			case rapid.IntRange(0, 9).Draw(t, "expire") == 0:
 				keys := len(model)
-				floor = rapid.Uint64Range(floor, offset+1).Draw(t, "floor")
-				maps.DeleteFunc(model, func(_ frame.Key, at uint64) bool { return at < floor })
-				maps.DeleteFunc(at, func(at uint64, _ frame.Key) bool { return at < floor })
-				x.Expire(floor, keys-len(model))
+				windowStart = rapid.Uint64Range(windowStart, offset+1).Draw(t, "window start")
+				maps.DeleteFunc(model, func(_ frame.Key, at uint64) bool { return at < windowStart })
+				maps.DeleteFunc(at, func(at uint64, _ frame.Key) bool { return at < windowStart })
+				x.Expire(windowStart, keys-len(model))
 			}
 			if x.Len() != len(model) {
 				t.Fatalf("%d keys, want %d", x.Len(), len(model))
@@ -68,8 +68,8 @@ func wide(i uint64) frame.Key {
 	return k
 }
 
-// What the package promises of memory: near 16 bytes a key when full, and nothing
-// kept of a window that has passed.
+// The package's promise about memory: near 17 bytes a key when full, and nothing kept of
+// a window that has passed.
 func TestIndexStaysSmall(t *testing.T) {
 	x := New()
 	const n = 1 << 20
@@ -80,7 +80,7 @@ func TestIndexStaysSmall(t *testing.T) {
 	if perKey := float64(x.Bytes()) / n; perKey > 24 {
 		t.Errorf("%.1f bytes a key", perKey)
 	}
-	// A window of the same size moves on: what is swept now and then takes no more than it did.
+	// The window moves and keeps its size: sweeping keeps the memory from growing.
 	for i := uint64(n); i < 4*n; i++ {
 		x.Insert(wide(i), i+1)
 		if i%1024 != 1023 {
@@ -91,20 +91,20 @@ func TestIndexStaysSmall(t *testing.T) {
 			t.Fatalf("%.1f bytes a key, %d keys on", perKey, i-n)
 		}
 	}
-	// Then few come.
+	// Then the window becomes small.
 	const few = 1000
 	x.Expire(4*n+1-few, n-few)
 	for range 2 * shards {
 		x.Expire(4*n+1-few, 0)
 	}
-	// No shard is swept while at most as many slots have expired as have not, so the last shard may
-	// keep few of them, with as many empty slots.
+	// No shard is swept while at most half of the slots have expired, so the last shards may
+	// keep about as many expired keys as there are live ones, with as many empty slots.
 	if x.Len() != few || x.Bytes() > shards*(minSlots*17+group)+2*few*17 {
-		t.Errorf("%d keys and %d bytes left behind", x.Len(), x.Bytes())
+		t.Errorf("%d keys and %d bytes are left", x.Len(), x.Bytes())
 	}
 	x.Expire(4*n+1, few)
 	if x.Len() != 0 || x.Bytes() != 0 {
-		t.Errorf("%d keys and %d bytes left behind", x.Len(), x.Bytes())
+		t.Errorf("%d keys and %d bytes are left", x.Len(), x.Bytes())
 	}
 }
 
@@ -132,7 +132,7 @@ func BenchmarkMovingWindow(b *testing.B) {
 	}
 }
 
-// BenchmarkNewKey is what most events cost: a lookup that finds nothing, and an insert.
+// BenchmarkNewKey measures what most events cost: a lookup that finds nothing, and an insert.
 func BenchmarkNewKey(b *testing.B) {
 	x := New()
 	next := uint64(0)

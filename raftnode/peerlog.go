@@ -72,7 +72,7 @@ func (l *peerLog) failed(id raft.ServerID, addr raft.ServerAddress, replication 
 	case errors.As(err, &refusal): // the transport logs it
 		return
 	case !isConnectionError(err):
-		key += " " + withoutDigits(err.Error())
+		key += " " + withoutPorts(err.Error())
 	case *inARow == 1 && hasConnectionEnded(err): // most likely an old one, and the next will do
 		return
 	}

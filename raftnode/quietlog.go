@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -70,7 +71,7 @@ func (r *repeats) end(key string) (state run, known bool) {
 
 // quietLogger passes on what a node logs, but a warning or an error that repeats only as
 // often as repeats says. Lines are the same if their message and arguments are, but for the
-// digits in errors, which may be ports.
+// ports in errors.
 type quietLogger struct {
 	hclog.Logger
 	// level returns the level of a warning or an error, which may be a lower one.
@@ -133,7 +134,7 @@ func (q *quietLogger) key(msg string, args []any) string {
 	fmt.Fprintf(&b, "%s %s", q.Name(), msg)
 	for _, arg := range args {
 		if err, ok := arg.(error); ok {
-			b.WriteString(" " + withoutDigits(err.Error()))
+			b.WriteString(" " + withoutPorts(err.Error()))
 		} else {
 			fmt.Fprint(&b, " ", arg)
 		}
@@ -141,14 +142,9 @@ func (q *quietLogger) key(msg string, args []any) string {
 	return b.String()
 }
 
-func withoutDigits(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return -1
-		}
-		return r
-	}, s)
-}
+var portOfError = regexp.MustCompile(`:[0-9]+\b`)
+
+func withoutPorts(s string) string { return portOfError.ReplaceAllString(s, "") }
 
 // levelOfRaft lowers the level of what raft warns of though it is a part of its protocol, and
 // of what peerLog reports.

@@ -119,9 +119,10 @@ func TestAMemberThatRaftCannotReachIsReportedOnce(t *testing.T) {
 		fail(false, refused)
 	}
 	expect("what follows within a minute")
-	fail(false, errors.New("no space left on device at 7"))
-	fail(false, errors.New("no space left on device at 8"))
-	expect("another error is new", "no space left")
+	fail(false, errors.New("entry 7 is damaged, says n2:7001"))
+	fail(false, errors.New("entry 7 is damaged, says n2:7002"))
+	fail(false, errors.New("entry 8 is damaged, says n2:7002"))
+	expect("another error is new", "entry 7", "entry 8")
 	fail(false, &rafttransport.RefusedError{Reason: rafttransport.ErrRemoved})
 	expect("a refusal, which the transport logs")
 	for range 20 {

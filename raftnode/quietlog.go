@@ -142,9 +142,9 @@ func (q *quietLogger) key(msg string, args []any) string {
 	return b.String()
 }
 
-var portSuffix = regexp.MustCompile(`:[0-9]+\b`)
+var portOfError = regexp.MustCompile(`:[0-9]+\b`)
 
-func withoutPorts(s string) string { return portSuffix.ReplaceAllString(s, "") }
+func withoutPorts(s string) string { return portOfError.ReplaceAllString(s, "") }
 
 // levelOfRaft lowers the level of what raft warns of though it is a part of its protocol, and
 // of what peerLog reports.

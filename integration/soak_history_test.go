@@ -305,7 +305,7 @@ func storedOf(e *event.Event) soakStored {
 func (h *history) check(node string, part []soakStored, tail uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	next := h.checkedTo + 1
+	next, sound := h.checkedTo+1, true
 	for i := range part {
 		e := &part[i]
 		if e.Offset != next {
@@ -315,8 +315,9 @@ func (h *history) check(node string, part []soakStored, tail uint64) {
 		if sum, there := h.sums[e.Offset]; there && sum != e.sum {
 			h.fail("%s stores another event at offset %d than was delivered", node, e.Offset)
 		}
-		h.checkTime(node, e)
-		h.checkTerm(node, e)
+		if sound { // a wrong time or term is one for all that follow
+			sound = h.checkTime(node, e) && h.checkTerm(node, e)
+		}
 		if e.number >= 0 {
 			h.place(node, e)
 		}
@@ -332,7 +333,8 @@ func (h *history) check(node string, part []soakStored, tail uint64) {
 
 // checkTime requires that append times never fall, and that they follow what a majority of the clocks
 // said, not one of them.
-func (h *history) checkTime(node string, e *soakStored) {
+func (h *history) checkTime(node string, e *soakStored) bool {
+	found := len(h.violations)
 	if e.appendedAt < h.appendedAt {
 		h.fail("%s: offset %d was appended %s before the one before it", node, e.Offset, time.Duration(h.appendedAt-e.appendedAt))
 	}
@@ -347,16 +349,18 @@ func (h *history) checkTime(node string, e *soakStored) {
 		h.fail("%s: offset %d was appended %s ahead of the real time, and no majority of the clocks was more than %s",
 			node, e.Offset, ahead, h.majorityAhead)
 	}
+	return len(h.violations) == found
 }
 
 // checkTerm requires that terms never fall along the log, and that each is given one leader, once.
-func (h *history) checkTerm(node string, e *soakStored) {
+func (h *history) checkTerm(node string, e *soakStored) bool {
+	found := len(h.violations)
 	if e.Term < h.term {
 		h.fail("%s: offset %d is of term %d, the one before it of term %d", node, e.Offset, e.Term, h.term)
 	}
 	h.term = e.Term
 	if e.Type != event.LeaderElected {
-		return
+		return len(h.violations) == found
 	}
 	if e.elected <= h.elected || e.elected != e.Term {
 		h.fail("%s: offset %d, of term %d, has %s elected in term %d; the last election was in term %d",
@@ -364,6 +368,7 @@ func (h *history) checkTerm(node string, e *soakStored) {
 	}
 	h.elected = e.elected
 	h.noteLeader(e.elected, e.leader, "the log")
+	return len(h.violations) == found
 }
 
 // place notes where the log has an event.

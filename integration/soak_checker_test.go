@@ -13,6 +13,7 @@ import (
 // The soak's checker finds what breaks a promise, and nothing in a history that keeps them all.
 func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 	const term = 5
+	type part = []soakStored
 	elected := func(offset, in uint64, leader string) soakStored {
 		return soakStored{Offset: offset, Type: event.LeaderElected, Term: in, number: -1, elected: in, leader: leader}
 	}
@@ -26,33 +27,35 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 			h.answered([]int{n}, acknowledged, []uint64{uint64(2 + i)}, 0)
 		}
 	}
-	whole := func() []soakStored { return []soakStored{elected(1, term, "n1"), stored(2, 0), stored(3, 1)} }
+	whole := func() part { return part{elected(1, term, "n1"), stored(2, 0), stored(3, 1)} }
 	for _, c := range []struct {
 		name   string
 		before func(h *history)
-		change func(part []soakStored) []soakStored
+		change func(part) part
 		want   string // "" is no violation
 	}{
 		{"all is well", nil, nil, ""},
-		{"lost", nil, func(p []soakStored) []soakStored { p[2].number = -1; return p }, "1 acknowledged events are missing"},
-		{"at another offset", nil, func(p []soakStored) []soakStored { p[1].number, p[2].number = 1, 0; return p }, "acknowledged events are missing"},
-		{"stored twice", nil, func(p []soakStored) []soakStored { return append(p, stored(4, 0)) }, "event 0 is stored at 2 and at 4"},
+		{"lost", nil, func(p part) part { p[2].number = -1; return p }, "1 acknowledged events are missing"},
+		{"at another offset", nil, func(p part) part { p[1].number, p[2].number = 1, 0; return p }, "are missing"},
+		{"stored twice", nil, func(p part) part { return append(p, stored(4, 0)) }, "event 0 is stored at 2 and at 4"},
 		{"stored twice, as its window ended", func(h *history) { h.jump(); h.jump() },
-			func(p []soakStored) []soakStored { return append(p, stored(4, 0)) }, ""},
-		{"a hole", nil, func(p []soakStored) []soakStored { p[2].Offset = 4; return p }, "offset 4 follows 2"},
+			func(p part) part { return append(p, stored(4, 0)) }, ""},
+		{"a hole", nil, func(p part) part { p[2].Offset = 4; return p }, "offset 4 follows 2"},
 		{"refused and stored", func(h *history) {
 			n := h.create(1)
 			h.sending(n)
 			h.answered(n, refused, nil, 0)
-		}, func(p []soakStored) []soakStored { return append(p, stored(4, 2)) }, "event 2 was refused and is stored"},
-		{"append times fall", nil, func(p []soakStored) []soakStored { p[2].appendedAt -= 1; return p }, "1ns before the one before it"},
+		}, func(p part) part { return append(p, stored(4, 2)) }, "event 2 was refused and is stored"},
+		{"append times fall", nil, func(p part) part { p[2].appendedAt -= 1; return p }, "1ns before the one before it"},
 		{"append times follow one clock", func(h *history) { h.clocksWere(8*time.Second, 0) },
-			func(p []soakStored) []soakStored { p[2].appendedAt += int64(time.Minute); return p }, "ahead of the real time"},
+			func(p part) part { p[2].appendedAt += int64(time.Minute); return p }, "ahead of the real time"},
 		{"append times follow a majority's clocks", func(h *history) { h.clocksWere(8*time.Second, time.Minute) },
-			func(p []soakStored) []soakStored { p[2].appendedAt += int64(time.Minute); return p }, ""},
-		{"a term falls", nil, func(p []soakStored) []soakStored { p[2].Term = term - 1; return p }, "is of term 4, the one before it of term 5"},
-		{"elected twice", nil, func(p []soakStored) []soakStored { return append(p, elected(4, term, "n1")) }, "the last election was in term 5"},
-		{"two leaders of a term", func(h *history) { h.leads(term, "n2", "n2") }, nil, "the log says that n1 leads in term 5, in which n2 led"},
+			func(p part) part { p[2].appendedAt += int64(time.Minute); return p }, ""},
+		{"a term falls", nil, func(p part) part { p[2].Term = term - 1; return p }, "is of term 4, the one before"},
+		{"elected twice", nil, func(p part) part { return append(p, elected(4, term, "n1")) },
+			"the last election was in term 5"},
+		{"two leaders of a term", func(h *history) { h.leads(term, "n2", "n2") }, nil,
+			"the log says that n1 leads in term 5, in which n2 led"},
 		{"another event than was delivered", func(h *history) { h.delivered("n3", &soakStored{Offset: 3, sum: 99}) }, nil,
 			"stores another event at offset 3 than was delivered"},
 	} {
@@ -62,19 +65,19 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 			if c.before != nil {
 				c.before(h)
 			}
-			part := whole()
-			for i := range part {
-				part[i].appendedAt = h.began.UnixNano()
+			p := whole()
+			for i := range p {
+				p[i].appendedAt = h.began.UnixNano()
 			}
 			if c.change != nil {
-				part = c.change(part)
-				for i := range part { // what was added is as new as the last
-					if part[i].appendedAt == 0 {
-						part[i].appendedAt = part[i-1].appendedAt
+				p = c.change(p)
+				for i := range p { // what was added is as new as the last
+					if p[i].appendedAt == 0 {
+						p[i].appendedAt = p[i-1].appendedAt
 					}
 				}
 			}
-			h.check("n1", part, part[len(part)-1].Offset)
+			h.check("n1", p, p[len(p)-1].Offset)
 			found := strings.Join(h.violations, "\n")
 			if c.want == "" && found != "" || !strings.Contains(found, c.want) {
 				t.Errorf("found %q, want %q", found, c.want)
@@ -157,7 +160,7 @@ func TestRunsThatFoundSomethingAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"n1.log": "said", "n1/raft/log": "entries", "violations.txt": "something is wrong"} {
+	for name, want := range map[string]string{"n1.log": "said", "n1/raft/log": "entries", "violations.txt": "is wrong"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s holds %q: %v", name, text, err)
 		}

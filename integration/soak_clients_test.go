@@ -322,7 +322,9 @@ func (s *soakClients) useCursor(ctx context.Context, rng *rand.Rand, number int)
 }
 
 // cursorCall makes an operation on a cursor and notes it.
-func (s *soakClients) cursorCall(rng *rand.Rand, number int, called int64, in cursorInput) (generation uint64, fenced, ok bool) {
+func (s *soakClients) cursorCall(
+	rng *rand.Rand, number int, called int64, in cursorInput,
+) (generation uint64, fenced, ok bool) {
 	path, body := "/open", []byte("{}")
 	if !in.open {
 		path, body = "/commit", fmt.Appendf(nil, `{"generation":%d,"offset":%d}`, in.generation, in.offset)

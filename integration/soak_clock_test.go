@@ -82,7 +82,8 @@ func buildWithClocks(t testing.TB, dir string) (binary string) {
 		t.Fatal(err)
 	}
 	binary = filepath.Join(dir, "ringlog")
-	if out, err := exec.Command("go", "build", "-overlay", file, "-o", binary, "../cmd/ringlog").CombinedOutput(); err != nil {
+	out, err := exec.Command("go", "build", "-overlay", file, "-o", binary, "../cmd/ringlog").CombinedOutput()
+	if err != nil {
 		t.Fatalf("build a ringlog whose clock can be stepped: %v\n%s", err, out)
 	}
 	return binary
@@ -135,7 +136,8 @@ func (s *soak) stepMajority(r *rand.Rand) {
 				return nil // its clock is right, and nothing is to be followed
 			}
 			if ahead := time.Until(v.Time); ahead < by-2*time.Second {
-				return fmt.Errorf("%s leads, and replicated time is ahead by %s, the clocks of %d voters by %s", p.id, ahead, len(stepped), by)
+				return fmt.Errorf("%s leads, replicated time is ahead by %s, the clocks of %d voters by %s",
+					p.id, ahead, len(stepped), by)
 			}
 			return nil
 		}

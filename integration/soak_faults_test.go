@@ -79,8 +79,12 @@ var soakFaults = []soakFault{
 		}
 	}},
 
-	{name: "isolate leader", needs: namespaces, do: func(s *soak, r *rand.Rand) { s.cut(r, func() { s.net.isolate(s.leader()) }) }},
-	{name: "isolate follower", needs: namespaces, do: func(s *soak, r *rand.Rand) { s.cut(r, func() { s.net.isolate(s.followers(1)[0]) }) }},
+	{name: "isolate leader", needs: namespaces, do: func(s *soak, r *rand.Rand) {
+		s.cut(r, func() { s.net.isolate(s.leader()) })
+	}},
+	{name: "isolate follower", needs: namespaces, do: func(s *soak, r *rand.Rand) {
+		s.cut(r, func() { s.net.isolate(s.followers(1)[0]) })
+	}},
 	{name: "leader hears nobody", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		l := s.leader()
 		s.cut(r, func() {
@@ -134,7 +138,9 @@ var soakFaults = []soakFault{
 			}
 		})
 	}},
-	{name: "20 % loss at the leader", needs: namespaces, do: func(s *soak, r *rand.Rand) { s.cut(r, func() { s.net.lossy(s.leader(), 20) }) }},
+	{name: "20 % loss at the leader", needs: namespaces, do: func(s *soak, r *rand.Rand) {
+		s.cut(r, func() { s.net.lossy(s.leader(), 20) })
+	}},
 	{name: "flapping link", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		p := s.random(r, 1)[0]
 		for range 5 {
@@ -195,16 +201,26 @@ var soakFaults = []soakFault{
 	{name: "disk of the leader full", needs: disks, do: func(s *soak, r *rand.Rand) { s.fill(r, s.leader()) }},
 	{name: "disk of a follower full", needs: disks, do: func(s *soak, r *rand.Rand) { s.fill(r, s.followers(1)[0]) }},
 	{name: "disk of the leader hangs", needs: disks, do: func(s *soak, r *rand.Rand) { s.freeze(r, s.leader()) }},
-	{name: "disk of a follower hangs", needs: disks, do: func(s *soak, r *rand.Rand) { s.freeze(r, s.followers(1)[0]) }},
+	{name: "disk of a follower hangs", needs: disks, do: func(s *soak, r *rand.Rand) {
+		s.freeze(r, s.followers(1)[0])
+	}},
 	{name: "power loss of one", needs: disks, do: func(s *soak, r *rand.Rand) { s.losePower(r, s.random(r, 1)...) }},
 	{name: "power loss of all", needs: disks, do: func(s *soak, r *rand.Rand) { s.losePower(r, s.nodes...) }},
-	{name: "power loss of a majority", needs: disks, do: func(s *soak, r *rand.Rand) { s.losePower(r, s.random(r, len(s.nodes)/2+1)...) }},
+	{name: "power loss of a majority", needs: disks, do: func(s *soak, r *rand.Rand) {
+		s.losePower(r, s.random(r, len(s.nodes)/2+1)...)
+	}},
 	{name: "failed sync at the leader", needs: tracer, do: func(s *soak, r *rand.Rand) { s.failSync(r, s.leader()) }},
-	{name: "failed sync at a follower", needs: tracer, do: func(s *soak, r *rand.Rand) { s.failSync(r, s.followers(1)[0]) }},
+	{name: "failed sync at a follower", needs: tracer, do: func(s *soak, r *rand.Rand) {
+		s.failSync(r, s.followers(1)[0])
+	}},
 	{name: "slow syncs at the leader", needs: tracer, do: func(s *soak, r *rand.Rand) { s.slowSync(r, s.leader()) }},
-	{name: "slow syncs at a follower", needs: tracer, do: func(s *soak, r *rand.Rand) { s.slowSync(r, s.followers(1)[0]) }},
+	{name: "slow syncs at a follower", needs: tracer, do: func(s *soak, r *rand.Rand) {
+		s.slowSync(r, s.followers(1)[0])
+	}},
 	{name: "step the leader's clock", needs: clocks, do: func(s *soak, r *rand.Rand) { s.stepOne(r, s.leader()) }},
-	{name: "step a follower's clock", needs: clocks, do: func(s *soak, r *rand.Rand) { s.stepOne(r, s.followers(1)[0]) }},
+	{name: "step a follower's clock", needs: clocks, do: func(s *soak, r *rand.Rand) {
+		s.stepOne(r, s.followers(1)[0])
+	}},
 	{name: "step the clocks of a majority", needs: clocks, do: func(s *soak, r *rand.Rand) { s.stepMajority(r) }},
 	{name: "flipped bit", do: func(s *soak, r *rand.Rand) {
 		s.damage(r, func(f *os.File, size int64) error {

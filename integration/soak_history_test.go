@@ -336,7 +336,8 @@ func (h *history) check(node string, part []soakStored, tail uint64) {
 func (h *history) checkTime(node string, e *soakStored) bool {
 	found := len(h.violations)
 	if e.appendedAt < h.appendedAt {
-		h.fail("%s: offset %d was appended %s before the one before it", node, e.Offset, time.Duration(h.appendedAt-e.appendedAt))
+		h.fail("%s: offset %d was appended %s before the one before it",
+			node, e.Offset, time.Duration(h.appendedAt-e.appendedAt))
 	}
 	h.appendedAt = e.appendedAt
 	latest := h.now() // it was appended before now, and before it was acknowledged

@@ -35,13 +35,17 @@ func (s *soak) keep(root string) (dir string, err error) {
 		return "", err
 	}
 	found := strings.Join(append([]string{"repeat it: " + s.repeat()}, s.h.violations...), "\n\n") + "\n"
-	errs := []error{os.WriteFile(filepath.Join(dir, "violations.txt"), []byte(found), 0o644), s.h.write(filepath.Join(dir, "history.gz"))}
+	errs := []error{
+		os.WriteFile(filepath.Join(dir, "violations.txt"), []byte(found), 0o644),
+		s.h.write(filepath.Join(dir, "history.gz")),
+	}
 	room := int64(keptBytes)
 	for _, p := range s.nodes {
-		errs = append(errs, copyFile(p.log, filepath.Join(dir, p.id+".log")), copyFolder(p.dir, filepath.Join(dir, p.id), &room))
+		into := filepath.Join(dir, p.id)
+		errs = append(errs, copyFile(p.log, into+".log"), copyFolder(p.dir, into, &room))
 	}
 	if room < 0 {
-		errs = append(errs, fmt.Errorf("the nodes' folders take more than %d bytes: some files were left out", int64(keptBytes)))
+		errs = append(errs, fmt.Errorf("the nodes' folders take more than %d bytes: files were left out", int64(keptBytes)))
 	}
 	return dir, errors.Join(errs...)
 }
@@ -110,12 +114,15 @@ func (h *history) write(file string) error {
 	w := bufio.NewWriter(packed)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	fmt.Fprintf(w, "began %s\nnumber\tsent ns\tacknowledged ns\tat offset\tstored at\tunanswered\tpossible\toutlived its window\n", h.began.Format(time.RFC3339Nano))
+	fmt.Fprintf(w, "began %s\n", h.began.Format(time.RFC3339Nano))
+	fmt.Fprintf(w, "number\tsent ns\tacknowledged ns\tat offset\tstored at\tunanswered\tpossible\toutlived its window\n")
 	for n, e := range h.events {
-		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%t\t%t\n", n, e.sent, e.acked, e.offset, e.stored, e.pending, e.possible, e.outlived)
+		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%t\t%t\n",
+			n, e.sent, e.acked, e.offset, e.stored, e.pending, e.possible, e.outlived)
 	}
 	for _, op := range h.cursorOps {
-		fmt.Fprintf(w, "cursor\t%d to %d ns\tclient %d\t%s\n", op.Call, op.Return, op.ClientId, cursorModel.DescribeOperation(op.Input, op.Output))
+		fmt.Fprintf(w, "cursor\t%d to %d ns\tclient %d\t%s\n",
+			op.Call, op.Return, op.ClientId, cursorModel.DescribeOperation(op.Input, op.Output))
 	}
 	return errors.Join(w.Flush(), packed.Close(), f.Close())
 }

@@ -23,7 +23,8 @@ func (s *soak) wipe(p *process) {
 	p.start()
 	s.eventually(longest, "refusal of "+p.id+", whose folder was emptied", func() error {
 		if v, err := s.view(p); err == nil && (v.AppliedIndex > 0 || v.Role == "leader") {
-			s.h.violation("%s takes part as %s although its folder was emptied: it has applied %d", p.id, v.Role, v.AppliedIndex)
+			s.h.violation("%s takes part as %s although its folder was emptied: it has applied %d",
+				p.id, v.Role, v.AppliedIndex)
 			return nil
 		}
 		text, err := os.ReadFile(p.log)
@@ -124,9 +125,10 @@ func (s *soak) newest() (newest *process) {
 	var best struct{ Term, Index uint64 }
 	for _, p := range s.nodes {
 		out := s.mustRun("inspect", "raft", "--data-dir", p.dir, "--from", "-1", "--json")
+		_, entry, _ := strings.Cut(out, "{") // after a line for people
 		var last struct{ Term, Index uint64 }
-		if at := strings.Index(out, "{"); at < 0 || json.NewDecoder(strings.NewReader(out[at:])).Decode(&last) != nil || last.Index == 0 {
-			s.t.Fatalf("the last entry of %s: %s", p.id, out)
+		if err := json.NewDecoder(strings.NewReader("{" + entry)).Decode(&last); err != nil || last.Index == 0 {
+			s.t.Fatalf("the last entry of %s: %v: %s", p.id, err, out)
 		}
 		if newest == nil || last.Term > best.Term || last.Term == best.Term && last.Index > best.Index {
 			newest, best = p, last
@@ -143,18 +145,21 @@ func (s *soak) recovered(before durable, old *client.Client) {
 			s.h.violation("%s is still of cluster %s after a recovery", p.id, now.cluster)
 		}
 		if !slices.Equal(now.events, before.events) {
-			s.h.violation("%s has %d events from offset %d on after a recovery, not the %d of before", p.id, len(now.events), before.from, len(before.events))
+			s.h.violation("%s has %d events from offset %d on after a recovery, not the %d of before",
+				p.id, len(now.events), before.from, len(before.events))
 		}
 		if now.cursors != before.cursors {
 			s.h.violation("%s has the cursors %s after a recovery, not %s", p.id, now.cursors, before.cursors)
 		}
 		a := s.clients.publish(p, s.h.create(1), nil, http.Header{api.ClusterHeader: {before.cluster}})
 		if a.code != api.OtherCluster {
-			s.h.violation("%s answered a publish for the cluster before the recovery with code %q: %.200s", p.id, a.code, a.text)
+			s.h.violation("%s answered a publish for the cluster before the recovery with code %q: %.200s",
+				p.id, a.code, a.text)
 		}
 	}
 	var refusal *api.Error
-	if _, err := old.SetSetting(s.t.Context(), "dlq.stale_after", "99h"); !errors.As(err, &refusal) || refusal.Code != api.OtherCluster {
+	_, err := old.SetSetting(s.t.Context(), "dlq.stale_after", "99h")
+	if !errors.As(err, &refusal) || refusal.Code != api.OtherCluster {
 		s.h.violation("a client of the cluster before the recovery was answered: %v", err)
 	}
 	s.eventually(longest, "first acknowledgement after a recovery", func() error {

@@ -3,11 +3,8 @@ package integration
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -28,8 +25,8 @@ var (
 	soakSeed    = flag.Uint64("soak.seed", 0, "what TestSoak draws its faults from; 0 chooses one")
 	soakOnly    = flag.String("soak.only", "", "draw only faults whose name contains this")
 	soakResults = flag.String("soak.results", "", "file to append the figures of the run to, as one line of JSON")
-	soakClocks  = flag.Bool("soak.clocks", false, "let clocks step, too: compiles the standard library once more, two minutes the first time")
-	soakKeep    = flag.String("soak.keep", filepath.Join(os.TempDir(), "ringlog-soak"), "folder for what runs leave that find something")
+	soakClocks  = flag.Bool("soak.clocks", false, "let clocks step, too, with a standard library compiled for it")
+	soakKeep    = flag.String("soak.keep", filepath.Join(os.TempDir(), "ringlog-soak"), "where failed runs are kept")
 )
 
 // longest is how long anything may take that has to happen. It is no promise of the cluster: what it took is in
@@ -68,7 +65,7 @@ type soakRun struct {
 // soakTime is what one fault cost.
 type soakTime struct {
 	Lasted   float64 `json:"lasted"`   // seconds, from the fault to its end
-	NoAcks   float64 `json:"no_acks"`  // the longest time without an acknowledgement, from the fault to health; -1 without load
+	NoAcks   float64 `json:"no_acks"`  // the longest time without an acknowledgement, until health; -1 without load
 	Recovery float64 `json:"recovery"` // from the fault's end until one leader has all voters healthy and caught up
 }
 
@@ -314,7 +311,8 @@ func (s *soak) check() {
 			continue
 		}
 		if len(part) != len(first) {
-			s.h.violation("%s has %d events from offset %d to %d, %s has %d", p.id, len(part), from, tail, s.nodes[0].id, len(first))
+			s.h.violation("%s has %d events from offset %d to %d, %s has %d",
+				p.id, len(part), from, tail, s.nodes[0].id, len(first))
 			continue
 		}
 		if at := slices.IndexFunc(part, func(e soakStored) bool { return e != first[e.Offset-part[0].Offset] }); at >= 0 {
@@ -369,144 +367,13 @@ func (s *soak) finish(t *testing.T, took time.Duration) {
 	if err != nil {
 		t.Errorf("keep the run in %s: %v", dir, err)
 	}
-	t.Errorf("%d violations, the run is kept in %s, repeat it: %s\n%s", len(s.h.violations), dir, s.repeat(), strings.Join(s.h.violations, "\n"))
+	t.Errorf("%d violations, the run is kept in %s, repeat it: %s\n%s",
+		len(s.h.violations), dir, s.repeat(), strings.Join(s.h.violations, "\n"))
 }
 
 // repeat is the command that draws the same faults in the same order.
 func (s *soak) repeat() string {
-	return fmt.Sprintf("go test ./integration -count=1 -v -timeout 0 -run '^TestSoak$' -soak %s -soak.voters %d -soak.seed %d -soak.clocks=%t -soak.only '%s'",
+	return fmt.Sprintf("go test ./integration -count=1 -v -timeout 0 -run '^TestSoak$' "+
+		"-soak %s -soak.voters %d -soak.seed %d -soak.clocks=%t -soak.only '%s'",
 		*soakLasts, s.figures.Voters, s.figures.Seed, *soakClocks, *soakOnly)
-}
-
-// The lines of docs/reliability.md between which the table is.
-const (
-	tableBegins = "<!-- make soak writes what follows -->\n"
-	tableEnds   = "<!-- up to here -->\n"
-)
-
-// keepResults appends a run to a file, of whose runs the document shows the table.
-func keepResults(results, document string, run soakRun) error {
-	line, err := json.Marshal(run)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(results, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(line, '\n'))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return renderResults(results, document)
-}
-
-func renderResults(results, document string) error {
-	runs, err := readResults(results)
-	if err != nil {
-		return err
-	}
-	page, err := os.ReadFile(document)
-	if err != nil {
-		return err
-	}
-	before, rest, found := strings.Cut(string(page), tableBegins)
-	_, after, ended := strings.Cut(rest, tableEnds)
-	if !found || !ended {
-		return fmt.Errorf("%s has no place for the table", document)
-	}
-	return os.WriteFile(document, []byte(before+tableBegins+"\n"+soakTable(runs)+"\n"+tableEnds+after), 0o644)
-}
-
-func readResults(file string) (runs []soakRun, err error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	for lines := json.NewDecoder(bytes.NewReader(text)); lines.More(); {
-		var r soakRun
-		if err := lines.Decode(&r); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		runs = append(runs, r)
-	}
-	return runs, nil
-}
-
-// soakTable is the table of docs/reliability.md over some runs.
-func soakTable(runs []soakRun) string {
-	var b strings.Builder
-	var sum soakCounts
-	faults, notDone, never, seconds, violations, total := map[string][]soakTime{}, map[string]int{}, map[string]string{}, 0.0, 0, 0
-	for _, r := range runs {
-		seconds += r.Seconds
-		violations += len(r.Failures)
-		sum.add(r.Counts)
-		for name, times := range r.Faults {
-			faults[name] = append(faults[name], times...)
-			total += len(times)
-		}
-		for name, n := range r.NotDone {
-			notDone[name] += n
-		}
-		maps.Copy(never, r.Never)
-	}
-	fmt.Fprintf(&b, "%d runs, %.1f hours, %d faults, %d violations.\n\n", len(runs), seconds/3600, total, violations)
-	fmt.Fprintf(&b, "| events acknowledged | refused | of unknown outcome | of those stored | duplicates suppressed | linearizable reads | cursor operations | of those not checked | deliveries | group acknowledgements |\n")
-	fmt.Fprintf(&b, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n| %d | %d | %d | %d | %d | %d | %d | %d | %d | %d |\n\n",
-		sum.Acked, sum.Refused, sum.Unknown, sum.UnknownStored, sum.Duplicates, sum.LinearizableReads, sum.CursorOps, sum.CursorOpsUnchecked,
-		sum.Deliveries, sum.Acks)
-	fmt.Fprintf(&b, "| fault | n | not done | lasts, median s | no acknowledgement, median / p99 s | recovery, median / p99 s |\n| --- | --- | --- | --- | --- | --- |\n")
-	for _, f := range soakFaults {
-		if times := faults[f.name]; len(times) > 0 || notDone[f.name] > 0 {
-			fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s |\n", f.name, len(times), notDone[f.name],
-				quantiles(times, 1, func(t soakTime) float64 { return t.Lasted }, 50),
-				quantiles(times, 2, func(t soakTime) float64 { return t.NoAcks }, 50, 99),
-				quantiles(times, 2, func(t soakTime) float64 { return t.Recovery }, 50, 99))
-		}
-	}
-	var lacking []string
-	for _, f := range soakFaults {
-		if why := never[f.name]; why != "" {
-			lacking = append(lacking, fmt.Sprintf("%s (%s)", f.name, why))
-		}
-	}
-	if len(lacking) > 0 {
-		fmt.Fprintf(&b, "\nNot possible in some of the runs: %s.\n", strings.Join(lacking, ", "))
-	}
-	return b.String()
-}
-
-// quantiles are the values that so many percent of the times do not exceed, with that many decimals. Of fewer
-// than a hundred times the 99 % are all.
-func quantiles(times []soakTime, decimals int, get func(soakTime) float64, percent ...int) string {
-	var values []float64
-	for _, t := range times {
-		if v := get(t); v >= 0 {
-			values = append(values, v)
-		}
-	}
-	if len(values) == 0 {
-		return "–"
-	}
-	slices.Sort(values)
-	var parts []string
-	for _, p := range percent {
-		rank := (len(values)*p + 99) / 100
-		parts = append(parts, fmt.Sprintf("%.*f", decimals, values[rank-1]))
-	}
-	return strings.Join(parts, " / ")
-}
-
-func (c *soakCounts) add(o soakCounts) {
-	c.Acked += o.Acked
-	c.Refused += o.Refused
-	c.Unknown += o.Unknown
-	c.UnknownStored += o.UnknownStored
-	c.Duplicates += o.Duplicates
-	c.LinearizableReads += o.LinearizableReads
-	c.CursorOps += o.CursorOps
-	c.CursorOpsUnchecked += o.CursorOpsUnchecked
-	c.Deliveries += o.Deliveries
-	c.Acks += o.Acks
 }

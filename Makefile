@@ -11,13 +11,14 @@ race:
 	go test -race -short ./...
 
 # Breaks a loaded cluster of real processes in ways drawn from a seed and checks every promise; as root in
-# network namespaces and on file systems of its own. The figures go into docs/reliability.md.
+# network namespaces and on file systems of its own. The figures go into docs/reliability.md. FLAGS are
+# further ones of TestSoak.
 MINUTES ?= 10
 VOTERS ?= 3
 SEED ?= 0
 soak:
 	go test ./integration -count=1 -v -timeout 0 -run '^TestSoak$$' -soak $(MINUTES)m -soak.voters $(VOTERS) \
-		-soak.seed $(SEED) -soak.results soak-results.ndjson
+		-soak.seed $(SEED) -soak.clocks -soak.results soak-results.ndjson $(FLAGS)
 
 demo:
 	go run ./cmd/ringlog demo

@@ -58,6 +58,8 @@ type process struct {
 	args []string // of serve, beside id, folder and addresses
 	log  string   // file of its output
 
+	binary string       // "" is the one that all tests run
+	env    []string     // beside the test's own
 	within []string     // what the command line is put behind, if anything
 	web    *http.Client // how the node is reached; nil is plainHTTP
 
@@ -76,9 +78,11 @@ func (p *process) start() {
 		p.t.Fatal(err)
 	}
 	defer out.Close()
-	args := slices.Concat(p.within, []string{binary, "serve", "--id", p.id, "--data-dir", p.dir, "--http", p.http, "--raft", p.raft}, p.args)
+	serve := []string{cmp.Or(p.binary, binary), "serve", "--id", p.id, "--data-dir", p.dir, "--http", p.http, "--raft", p.raft}
+	args := slices.Concat(p.within, serve, p.args)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), p.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
@@ -123,7 +127,7 @@ func (p *process) wait() {
 	}
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		p.t.Fatalf("%s does not end; its log ends with\n%s", p.id, p.tail())
 	}
 }
@@ -271,7 +275,7 @@ func (c *cluster) endpoints() (urls []string) {
 func (c *cluster) leader() *process {
 	c.t.Helper()
 	var found *process
-	c.eventually(30*time.Second, "a leader", func() error {
+	c.eventually(2*time.Minute, "a leader", func() error {
 		for _, p := range c.nodes {
 			if s, err := p.status(); err == nil && s.Role == "leader" {
 				found = p
@@ -317,7 +321,7 @@ func (c *cluster) converged() status {
 			}
 		}
 	}
-	c.eventually(60*time.Second, "agreement of all nodes", func() error {
+	c.eventually(3*time.Minute, "agreement of all nodes", func() error {
 		all := make([]status, len(c.nodes))
 		for i, p := range c.nodes {
 			s, err := p.status()

@@ -49,12 +49,14 @@ func others(all []*process, p *process) []*process {
 
 // clusterView is the part of GET /v1/cluster that the stories look at.
 type clusterView struct {
-	Role         string `json:"role"`
-	LeaderID     string `json:"leader_id"`
-	Term         uint64 `json:"term"`
-	FeatureLevel uint32 `json:"feature_level"`
-	AppliedIndex uint64 `json:"applied_index"`
-	CommitIndex  uint64 `json:"commit_index"`
+	ClusterID    string    `json:"cluster_id"`
+	Role         string    `json:"role"`
+	LeaderID     string    `json:"leader_id"`
+	Term         uint64    `json:"term"`
+	FeatureLevel uint32    `json:"feature_level"`
+	AppliedIndex uint64    `json:"applied_index"`
+	CommitIndex  uint64    `json:"commit_index"`
+	Time         time.Time `json:"time"` // replicated
 	Members      []struct {
 		ID      string `json:"id"`
 		Healthy bool   `json:"healthy"`

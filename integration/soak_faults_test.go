@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,12 +12,15 @@ import (
 	"time"
 )
 
-// soakFault is one way to break a cluster. do breaks it, lets that last, mends it and returns.
+// soakFault is one way to break a cluster. do breaks it, lets that last, mends it and returns. unloaded is in
+// its place where nothing may be under way: all is checked before it, and what it returns once the cluster is
+// whole again.
 type soakFault struct {
-	name   string
-	needs  need
-	voters int // at least; 0 is any
-	do     func(*soak, *rand.Rand)
+	name     string
+	needs    need
+	voters   int // at least; 0 is any
+	do       func(*soak, *rand.Rand)
+	unloaded func(*soak) (verify func())
 }
 
 // need is what a fault takes beside processes.
@@ -29,55 +31,61 @@ const (
 	namespaces      // each voter in a network namespace of its own
 	disks           // each voter on a file system of its own
 	tracer          // strace
+	clocks          // wall clocks that can be stepped
 )
 
 var soakFaults = []soakFault{
-	{"kill leader", nothing, 0, func(s *soak, r *rand.Rand) { s.kill(r, s.leader()) }},
-	{"kill follower", nothing, 0, func(s *soak, r *rand.Rand) { s.kill(r, s.followers(1)...) }},
-	{"kill leader and heir", nothing, 0, func(s *soak, r *rand.Rand) {
+	{name: "kill leader", do: func(s *soak, r *rand.Rand) { s.kill(r, s.leader()) }},
+	{name: "kill follower", do: func(s *soak, r *rand.Rand) { s.kill(r, s.followers(1)...) }},
+	{name: "kill leader and heir", do: func(s *soak, r *rand.Rand) {
 		first := s.leader()
 		first.kill()
-		second := s.otherThan(first)
-		if second != nil {
+		if second := s.otherThan(first); second == nil {
+			s.notDone("nobody led after %s", first.id)
+		} else {
 			second.kill()
 			s.last(r)
 			second.start()
 		}
 		first.start()
 	}},
-	{"kill majority", nothing, 0, func(s *soak, r *rand.Rand) { s.kill(r, s.random(r, len(s.nodes)/2+1)...) }},
-	{"kill all", nothing, 0, func(s *soak, r *rand.Rand) { s.kill(r, s.nodes...) }},
-	{"kill five times", nothing, 0, func(s *soak, r *rand.Rand) {
+	{name: "kill majority", do: func(s *soak, r *rand.Rand) { s.kill(r, s.random(r, len(s.nodes)/2+1)...) }},
+	{name: "kill all", do: func(s *soak, r *rand.Rand) { s.kill(r, s.nodes...) }},
+	{name: "kill five times", do: func(s *soak, r *rand.Rand) {
 		for range 5 {
 			p := s.random(r, 1)[0]
 			p.kill()
 			p.start()
 		}
 	}},
-	{"SIGTERM leader", nothing, 0, func(s *soak, r *rand.Rand) {
+	{name: "SIGTERM leader", do: func(s *soak, r *rand.Rand) {
 		p := s.leader()
 		p.stop()
 		s.last(r)
 		p.start()
 	}},
-	{"step down", nothing, 0, func(s *soak, _ *rand.Rand) { s.tolerant("cluster", "step-down") }},
-	{"step down, heir killed", nothing, 0, func(s *soak, r *rand.Rand) {
+	{name: "step down", do: func(s *soak, _ *rand.Rand) { s.tolerant("cluster", "step-down") }},
+	{name: "step down, heir killed", do: func(s *soak, r *rand.Rand) {
 		s.tolerant("cluster", "step-down")
 		s.kill(r, s.leader())
 	}},
-	{"pause leader", nothing, 0, func(s *soak, r *rand.Rand) { s.pause(r, s.leader()) }},
-	{"pause follower", nothing, 0, func(s *soak, r *rand.Rand) { s.pause(r, s.followers(1)...) }},
-	{"pause all", nothing, 0, func(s *soak, r *rand.Rand) { s.pause(r, s.nodes...) }},
-	{"pause leader repeatedly", nothing, 0, func(s *soak, r *rand.Rand) {
+	{name: "pause leader", do: func(s *soak, r *rand.Rand) { s.pause(r, s.leader()) }},
+	{name: "pause follower", do: func(s *soak, r *rand.Rand) { s.pause(r, s.followers(1)...) }},
+	{name: "pause all", do: func(s *soak, r *rand.Rand) { s.pause(r, s.nodes...) }},
+	{name: "pause leader repeatedly", do: func(s *soak, r *rand.Rand) {
 		p := s.leader()
 		for range 4 {
 			s.pause(rand.New(rand.NewPCG(r.Uint64(), 1)), p)
 		}
 	}},
 
-	{"isolate leader", namespaces, 0, func(s *soak, r *rand.Rand) { s.cut(r, func() { s.net.isolate(s.leader()) }) }},
-	{"isolate follower", namespaces, 0, func(s *soak, r *rand.Rand) { s.cut(r, func() { s.net.isolate(s.followers(1)[0]) }) }},
-	{"leader hears nobody", namespaces, 0, func(s *soak, r *rand.Rand) {
+	{name: "isolate leader", needs: namespaces, do: func(s *soak, r *rand.Rand) {
+		s.cut(r, func() { s.net.isolate(s.leader()) })
+	}},
+	{name: "isolate follower", needs: namespaces, do: func(s *soak, r *rand.Rand) {
+		s.cut(r, func() { s.net.isolate(s.followers(1)[0]) })
+	}},
+	{name: "leader hears nobody", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		l := s.leader()
 		s.cut(r, func() {
 			for _, p := range others(s.nodes, l) {
@@ -85,7 +93,7 @@ var soakFaults = []soakFault{
 			}
 		})
 	}},
-	{"nobody hears the leader", namespaces, 0, func(s *soak, r *rand.Rand) {
+	{name: "nobody hears the leader", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		l := s.leader()
 		s.cut(r, func() {
 			for _, p := range others(s.nodes, l) {
@@ -93,18 +101,18 @@ var soakFaults = []soakFault{
 			}
 		})
 	}},
-	{"one link, one way", namespaces, 0, func(s *soak, r *rand.Rand) {
+	{name: "one link, one way", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		two := s.random(r, 2)
 		s.cut(r, func() { s.net.oneWay(two[0], two[1]) })
 	}},
-	{"one link cut", namespaces, 0, func(s *soak, r *rand.Rand) {
+	{name: "one link cut", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		two := s.random(r, 2)
 		s.cut(r, func() { s.net.oneWay(two[0], two[1]); s.net.oneWay(two[1], two[0]) })
 	}},
-	{"leader in the minority", namespaces, 5, func(s *soak, r *rand.Rand) {
+	{name: "leader in the minority", needs: namespaces, voters: 5, do: func(s *soak, r *rand.Rand) {
 		s.cut(r, func() { s.net.partition([]*process{s.leader(), s.followers(1)[0]}) })
 	}},
-	{"everybody alone", namespaces, 0, func(s *soak, r *rand.Rand) {
+	{name: "everybody alone", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		s.cut(r, func() {
 			var groups [][]*process
 			for _, p := range s.nodes {
@@ -113,23 +121,27 @@ var soakFaults = []soakFault{
 			s.net.partition(groups...)
 		})
 	}},
-	{"isolate leader, kill its heir", namespaces, 0, func(s *soak, r *rand.Rand) {
+	{name: "isolate leader, kill its heir", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		l := s.leader()
 		s.net.isolate(l)
-		if heir := s.otherThan(l); heir != nil {
+		if heir := s.otherThan(l); heir == nil {
+			s.notDone("nobody led after %s", l.id)
+		} else {
 			s.kill(r, heir)
 		}
 		s.net.heal()
 	}},
-	{"20 % loss everywhere", namespaces, 0, func(s *soak, r *rand.Rand) {
+	{name: "20 % loss everywhere", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		s.cut(r, func() {
 			for _, p := range s.nodes {
 				s.net.lossy(p, 20)
 			}
 		})
 	}},
-	{"20 % loss at the leader", namespaces, 0, func(s *soak, r *rand.Rand) { s.cut(r, func() { s.net.lossy(s.leader(), 20) }) }},
-	{"flapping link", namespaces, 0, func(s *soak, r *rand.Rand) {
+	{name: "20 % loss at the leader", needs: namespaces, do: func(s *soak, r *rand.Rand) {
+		s.cut(r, func() { s.net.lossy(s.leader(), 20) })
+	}},
+	{name: "flapping link", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		p := s.random(r, 1)[0]
 		for range 5 {
 			s.net.isolate(p)
@@ -138,29 +150,31 @@ var soakFaults = []soakFault{
 			wait(time.Second)
 		}
 	}},
-	{"thin link to a follower", namespaces, 0, func(s *soak, r *rand.Rand) {
+	{name: "thin link to a follower", needs: namespaces, do: func(s *soak, r *rand.Rand) {
 		s.cut(r, func() { s.net.thin(s.followers(1)[0], 100+r.IntN(2000)) })
 	}},
 
-	{"replace a voter", nothing, 0, func(s *soak, r *rand.Rand) { s.replace(s.followers(1)[0]) }},
-	{"replace the leader", nothing, 0, func(s *soak, r *rand.Rand) { s.replace(s.leader()) }},
-	{"replace every voter in turn", nothing, 0, func(s *soak, r *rand.Rand) {
+	{name: "replace a voter", do: func(s *soak, r *rand.Rand) { s.replace(s.followers(1)[0]) }},
+	{name: "replace the leader", do: func(s *soak, r *rand.Rand) { s.replace(s.leader()) }},
+	{name: "replace every voter in turn", do: func(s *soak, r *rand.Rand) {
 		for _, i := range r.Perm(len(s.nodes)) {
 			s.replace(s.nodes[i])
 			s.whole()
 		}
 	}},
-	{"replace a voter that was away", nothing, 0, func(s *soak, r *rand.Rand) {
+	{name: "replace a voter that was away", do: func(s *soak, r *rand.Rand) {
 		p := s.followers(1)[0]
 		p.kill()
 		s.last(r)
 		s.trim()
 		s.replace(p)
 	}},
-	{"demote and promote", nothing, 0, func(s *soak, _ *rand.Rand) {
+	{name: "wipe a voter", do: func(s *soak, _ *rand.Rand) { s.wipe(s.followers(1)[0]) }},
+	{name: "recover from one voter", unloaded: (*soak).recoverFromOne},
+	{name: "demote and promote", do: func(s *soak, _ *rand.Rand) {
 		p := s.followers(1)[0]
 		s.tolerant("cluster", "demote", p.id, "--yes")
-		s.eventually(30*time.Second, "promotion of "+p.id, func() error {
+		s.eventually(longest, "promotion of "+p.id, func() error {
 			out, err := s.run("cluster", "promote", p.id)
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
@@ -168,7 +182,7 @@ var soakFaults = []soakFault{
 			return nil
 		})
 	}},
-	{"trim while one is killed", nothing, 0, func(s *soak, r *rand.Rand) {
+	{name: "trim while one is killed", do: func(s *soak, r *rand.Rand) {
 		p := s.followers(1)[0]
 		p.kill()
 		s.last(r)
@@ -176,7 +190,7 @@ var soakFaults = []soakFault{
 		s.last(r)
 		p.start()
 	}},
-	{"trim while one is paused", nothing, 0, func(s *soak, r *rand.Rand) {
+	{name: "trim while one is paused", do: func(s *soak, r *rand.Rand) {
 		p := s.followers(1)[0]
 		p.signal(syscall.SIGSTOP)
 		s.last(r)
@@ -184,18 +198,31 @@ var soakFaults = []soakFault{
 		p.signal(syscall.SIGCONT)
 	}},
 
-	{"disk of the leader full", disks, 0, func(s *soak, r *rand.Rand) { s.fill(r, s.leader()) }},
-	{"disk of a follower full", disks, 0, func(s *soak, r *rand.Rand) { s.fill(r, s.followers(1)[0]) }},
-	{"disk of the leader hangs", disks, 0, func(s *soak, r *rand.Rand) { s.freeze(r, s.leader()) }},
-	{"disk of a follower hangs", disks, 0, func(s *soak, r *rand.Rand) { s.freeze(r, s.followers(1)[0]) }},
-	{"power loss of one", disks, 0, func(s *soak, r *rand.Rand) { s.losePower(r, s.random(r, 1)...) }},
-	{"power loss of all", disks, 0, func(s *soak, r *rand.Rand) { s.losePower(r, s.nodes...) }},
-	{"power loss of a majority", disks, 0, func(s *soak, r *rand.Rand) { s.losePower(r, s.random(r, len(s.nodes)/2+1)...) }},
-	{"failed sync at the leader", tracer, 0, func(s *soak, r *rand.Rand) { s.failSync(r, s.leader()) }},
-	{"failed sync at a follower", tracer, 0, func(s *soak, r *rand.Rand) { s.failSync(r, s.followers(1)[0]) }},
-	{"slow syncs at the leader", tracer, 0, func(s *soak, r *rand.Rand) { s.slowSync(r, s.leader()) }},
-	{"slow syncs at a follower", tracer, 0, func(s *soak, r *rand.Rand) { s.slowSync(r, s.followers(1)[0]) }},
-	{"flipped bit", nothing, 0, func(s *soak, r *rand.Rand) {
+	{name: "disk of the leader full", needs: disks, do: func(s *soak, r *rand.Rand) { s.fill(r, s.leader()) }},
+	{name: "disk of a follower full", needs: disks, do: func(s *soak, r *rand.Rand) { s.fill(r, s.followers(1)[0]) }},
+	{name: "disk of the leader hangs", needs: disks, do: func(s *soak, r *rand.Rand) { s.freeze(r, s.leader()) }},
+	{name: "disk of a follower hangs", needs: disks, do: func(s *soak, r *rand.Rand) {
+		s.freeze(r, s.followers(1)[0])
+	}},
+	{name: "power loss of one", needs: disks, do: func(s *soak, r *rand.Rand) { s.losePower(r, s.random(r, 1)...) }},
+	{name: "power loss of all", needs: disks, do: func(s *soak, r *rand.Rand) { s.losePower(r, s.nodes...) }},
+	{name: "power loss of a majority", needs: disks, do: func(s *soak, r *rand.Rand) {
+		s.losePower(r, s.random(r, len(s.nodes)/2+1)...)
+	}},
+	{name: "failed sync at the leader", needs: tracer, do: func(s *soak, r *rand.Rand) { s.failSync(r, s.leader()) }},
+	{name: "failed sync at a follower", needs: tracer, do: func(s *soak, r *rand.Rand) {
+		s.failSync(r, s.followers(1)[0])
+	}},
+	{name: "slow syncs at the leader", needs: tracer, do: func(s *soak, r *rand.Rand) { s.slowSync(r, s.leader()) }},
+	{name: "slow syncs at a follower", needs: tracer, do: func(s *soak, r *rand.Rand) {
+		s.slowSync(r, s.followers(1)[0])
+	}},
+	{name: "step the leader's clock", needs: clocks, do: func(s *soak, r *rand.Rand) { s.stepOne(r, s.leader()) }},
+	{name: "step a follower's clock", needs: clocks, do: func(s *soak, r *rand.Rand) {
+		s.stepOne(r, s.followers(1)[0])
+	}},
+	{name: "step the clocks of a majority", needs: clocks, do: func(s *soak, r *rand.Rand) { s.stepMajority(r) }},
+	{name: "flipped bit", do: func(s *soak, r *rand.Rand) {
 		s.damage(r, func(f *os.File, size int64) error {
 			at, b := r.Int64N(size), make([]byte, 1)
 			if _, err := f.ReadAt(b, at); err != nil {
@@ -206,7 +233,7 @@ var soakFaults = []soakFault{
 			return err
 		})
 	}},
-	{"cut file", nothing, 0, func(s *soak, r *rand.Rand) {
+	{name: "cut file", do: func(s *soak, r *rand.Rand) {
 		s.damage(r, func(f *os.File, size int64) error { return f.Truncate(r.Int64N(size)) })
 	}},
 }
@@ -240,10 +267,10 @@ func (s *soak) otherThan(p *process) *process {
 	return nil
 }
 
-// tolerant runs a command that an election under way may refuse.
+// tolerant runs a command that an election under way may refuse; then the fault is not done.
 func (s *soak) tolerant(args ...string) {
 	if out, err := s.run(args...); err != nil {
-		s.t.Logf("ringlog %s: %v: %s", strings.Join(args, " "), err, strings.TrimSpace(out))
+		s.notDone("ringlog %s: %v: %s", strings.Join(args, " "), err, strings.TrimSpace(out))
 	}
 }
 
@@ -280,13 +307,19 @@ func (s *soak) cut(r *rand.Rand, impair func()) {
 // replace puts an empty node in a voter's place, as docs/operations.md says.
 func (s *soak) replace(p *process) {
 	p.kill()
-	s.eventually(30*time.Second, "removal of "+p.id, func() error {
+	s.eventually(longest, "removal of "+p.id, func() error {
 		out, err := s.run("cluster", "remove", p.id, "--yes")
 		if err != nil && !strings.Contains(out, "not_found") {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
 	})
+	s.empty(p)
+	p.start()
+}
+
+// empty removes a stopped node's data, and lets it join the others when it starts.
+func (s *soak) empty(p *process) {
 	if err := removeContents(p.dir); err != nil {
 		s.t.Fatal(err)
 	}
@@ -295,7 +328,6 @@ func (s *soak) replace(p *process) {
 		seeds = append(seeds, other.url())
 	}
 	p.args = append([]string{"--join", strings.Join(seeds, ",")}, s.args...)
-	p.start()
 }
 
 // removeContents empties a folder, which may be where a file system is mounted.
@@ -317,9 +349,11 @@ func (s *soak) trim() {
 	s.h.mu.Lock()
 	upTo := s.h.checkedTo
 	s.h.mu.Unlock()
-	if upTo > 1 {
-		s.tolerant("compact", "--before", fmt.Sprint(upTo), "--force", "--yes")
+	if upTo <= 1 {
+		s.notDone("nothing is checked yet that may be trimmed")
+		return
 	}
+	s.tolerant("compact", "--before", fmt.Sprint(upTo), "--force", "--yes")
 }
 
 // fill leaves hardly any room on a node's disk.
@@ -333,6 +367,8 @@ func (s *soak) fill(r *rand.Rand, p *process) {
 	leave := []int64{1 << 20, 32 << 20, 128 << 20}[r.IntN(3)]
 	if room > leave {
 		s.disks[p].must("fallocate", "-l", fmt.Sprint(room-leave), ballast)
+	} else {
+		s.notDone("%d bytes are free on the disk of %s already", room, p.id)
 	}
 	s.last(r)
 	if err := os.Remove(ballast); err != nil && !os.IsNotExist(err) {
@@ -371,8 +407,8 @@ func (s *soak) failSync(r *rand.Rand, p *process) {
 	tr := s.traced().trace(p, "inject=fdatasync,fsync:error=EIO")
 	select {
 	case <-p.done:
-	case <-time.After(20 * time.Second):
-		s.h.violation("%s did not end although every sync failed for 20 s", p.id)
+	case <-time.After(longest):
+		s.h.violation("%s did not end although every sync failed for %s", p.id, longest)
 	}
 	tr.stop()
 	s.last(r)
@@ -436,20 +472,17 @@ func (s *soak) damage(r *rand.Rand, change func(f *os.File, size int64) error) {
 	s.replace(p)
 }
 
-// lookForTools finds out what the machine lets the soak do.
-func (s *soak) lookForTools() {
-	s.strace, _ = exec.LookPath("strace")
-}
-
-// possible reports whether this machine and cluster can have the fault.
-func (s *soak) possible(f *soakFault) bool {
-	switch f.needs {
-	case namespaces:
-		return s.net != nil && len(s.nodes) >= f.voters
-	case disks:
-		return s.disks != nil
-	case tracer:
-		return s.strace != ""
+// impossible says what this machine or cluster lacks for the fault; "" is nothing.
+func (s *soak) impossible(f *soakFault) string {
+	switch {
+	case len(s.nodes) < f.voters:
+		return fmt.Sprintf("takes %d voters", f.voters)
+	case f.needs == namespaces && s.net == nil, f.needs == disks && s.disks == nil:
+		return "takes root"
+	case f.needs == tracer && s.strace == "":
+		return "strace is not installed"
+	case f.needs == clocks && s.clocks == nil:
+		return "takes -soak.clocks"
 	}
-	return true
+	return ""
 }

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -31,7 +32,19 @@ type history struct {
 	sums       map[uint64]uint64 // checksums of delivered events by offset, until they are checked
 	counts     soakCounts
 	cursorOps  []porcupine.Operation
+	during     string // the fault under way
 	violations []string
+
+	// What the log said last, up to checkedTo.
+	term       uint64            // of the last entry
+	elected    uint64            // the last term that LEADER_ELECTED named
+	appendedAt int64             // of the last event
+	leaders    map[uint64]string // by term: who said that it leads, or is said to by the log
+
+	// Replicated time may be ahead of the real one by what a majority's clocks were, and by the tenth
+	// that it is slewed while a leader's clock is ahead.
+	majorityAhead, stepped time.Duration
+	jumps                  int // of replicated time, begun and ended: odd while one may happen
 }
 
 // soakEvent is one event's life; a million of them are kept in 48 MB.
@@ -41,16 +54,18 @@ type soakEvent struct {
 	stored      uint64
 	pending     int32 // attempts that are not answered
 	possible    bool  // some attempt was acknowledged or its outcome is unknown
+	outlived    bool  // the dedup window may have ended between two attempts, as replicated time jumped
 }
 
 // soakCounts are the figures of a run.
 type soakCounts struct {
 	Acked, Refused, Unknown, UnknownStored, Duplicates int // of events
 	LinearizableReads, CursorOps, Deliveries, Acks     int
+	CursorOpsUnchecked                                 int // their search took too long
 }
 
 func newHistory() *history {
-	return &history{began: time.Now(), sums: map[uint64]uint64{}}
+	return &history{began: time.Now(), sums: map[uint64]uint64{}, leaders: map[uint64]string{}}
 }
 
 func (h *history) now() int64 { return time.Since(h.began).Nanoseconds() + 1 }
@@ -65,8 +80,73 @@ func (h *history) violation(format string, args ...any) {
 // fail is violation with h.mu held.
 func (h *history) fail(format string, args ...any) {
 	if len(h.violations) < 100 {
-		h.violations = append(h.violations, fmt.Sprintf(format, args...))
+		at := fmt.Sprintf("VIOLATION at %.1f s, %s: ", float64(h.now())/1e9, cmp.Or(h.during, "before the first fault"))
+		h.violations = append(h.violations, at+fmt.Sprintf(format, args...))
 	}
+}
+
+// violated reports whether a promise was broken.
+func (h *history) violated() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.violations) > 0
+}
+
+// begins notes which fault is under way from now on.
+func (h *history) begins(fault string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.during = fault
+}
+
+// jump notes, called before and after, that replicated time may jump. What is sent meanwhile, and what
+// was sent shortly before, may be sent again when its key has left the dedup window.
+func (h *history) jump() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.jumps++
+	recently := h.now() - time.Minute.Nanoseconds()
+	for i := range h.events {
+		if e := &h.events[i]; e.pending > 0 || e.sent > recently {
+			e.outlived = true
+		}
+	}
+}
+
+// steadySince returns whether replicated time can not have jumped since the number of jumps was taken.
+func (h *history) steadySince(jumps int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return jumps%2 == 0 && jumps == h.jumps
+}
+
+func (h *history) jumpsSoFar() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.jumps
+}
+
+// clocksWere notes for how long clocks were wrong, and how far ahead a majority of them was.
+func (h *history) clocksWere(wrongFor, majorityAhead time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stepped += wrongFor
+	h.majorityAhead = max(h.majorityAhead, majorityAhead)
+}
+
+// leads notes that a node says it leads, or that the log says so.
+func (h *history) leads(term uint64, id, who string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.noteLeader(term, id, who)
+}
+
+// noteLeader is leads with h.mu held.
+func (h *history) noteLeader(term uint64, id, who string) {
+	if other, there := h.leaders[term]; there && other != id {
+		h.fail("%s says that %s leads in term %d, in which %s led", who, id, term, other)
+	}
+	h.leaders[term] = id
 }
 
 // create returns the numbers of n new events.
@@ -76,7 +156,7 @@ func (h *history) create(n int) []int {
 	numbers := make([]int, n)
 	for i := range numbers {
 		numbers[i] = len(h.events)
-		h.events = append(h.events, soakEvent{})
+		h.events = append(h.events, soakEvent{outlived: h.jumps%2 == 1})
 	}
 	return numbers
 }
@@ -127,7 +207,7 @@ func (h *history) answered(numbers []int, o outcome, offsets []uint64, duplicate
 			e.acked, e.offset = at, offsets[i]
 			h.unchecked = append(h.unchecked, n)
 			h.counts.Acked++
-		case e.offset != offsets[i]:
+		case e.offset != offsets[i] && !e.outlived:
 			h.fail("event %d was acknowledged at offset %d and again at %d", n, e.offset, offsets[i])
 		}
 		h.highest = max(h.highest, offsets[i])
@@ -182,19 +262,31 @@ func (h *history) delivered(node string, e *soakStored) {
 
 // soakStored is an event as a node's log has it.
 type soakStored struct {
-	Offset uint64
-	Type   event.Type
-	Term   uint64
-	number int // of the soak's own events; -1 for others
-	sum    uint64
+	Offset     uint64
+	Type       event.Type
+	Term       uint64
+	appendedAt int64  // nanoseconds since 1970
+	number     int    // of the soak's own events; -1 for others
+	elected    uint64 // by LEADER_ELECTED: the term
+	leader     string // and its leader
+	sum        uint64
 }
 
 func storedOf(e *event.Event) soakStored {
-	s := soakStored{Offset: e.Offset, Type: e.Type, Term: e.Term, number: -1}
-	if e.Type == event.TrainingProgress {
+	s := soakStored{Offset: e.Offset, Type: e.Type, Term: e.Term, appendedAt: e.AppendedAt.UnixNano(), number: -1}
+	switch e.Type {
+	case event.TrainingProgress:
 		var payload struct{ Epoch *int }
 		if json.Unmarshal(e.Payload, &payload) == nil && payload.Epoch != nil {
 			s.number = *payload.Epoch
+		}
+	case event.LeaderElected:
+		var payload struct {
+			Term     uint64 `json:"term"`
+			LeaderID string `json:"leader_id"`
+		}
+		if json.Unmarshal(e.Payload, &payload) == nil {
+			s.elected, s.leader = payload.Term, payload.LeaderID
 		}
 	}
 	const prime = 1099511628211
@@ -213,7 +305,7 @@ func storedOf(e *event.Event) soakStored {
 func (h *history) check(node string, part []soakStored, tail uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	next := h.checkedTo + 1
+	next, sound := h.checkedTo+1, true
 	for i := range part {
 		e := &part[i]
 		if e.Offset != next {
@@ -222,6 +314,9 @@ func (h *history) check(node string, part []soakStored, tail uint64) {
 		next = e.Offset + 1
 		if sum, there := h.sums[e.Offset]; there && sum != e.sum {
 			h.fail("%s stores another event at offset %d than was delivered", node, e.Offset)
+		}
+		if sound { // a wrong time or term is one for all that follow
+			sound = h.checkTime(node, e) && h.checkTerm(node, e)
 		}
 		if e.number >= 0 {
 			h.place(node, e)
@@ -236,6 +331,47 @@ func (h *history) check(node string, part []soakStored, tail uint64) {
 	clear(h.sums)
 }
 
+// checkTime requires that append times never fall, and that they follow what a majority of the clocks
+// said, not one of them.
+func (h *history) checkTime(node string, e *soakStored) bool {
+	found := len(h.violations)
+	if e.appendedAt < h.appendedAt {
+		h.fail("%s: offset %d was appended %s before the one before it",
+			node, e.Offset, time.Duration(h.appendedAt-e.appendedAt))
+	}
+	h.appendedAt = e.appendedAt
+	latest := h.now() // it was appended before now, and before it was acknowledged
+	if e.number >= 0 && e.number < len(h.events) && h.events[e.number].acked != 0 {
+		latest = h.events[e.number].acked
+	}
+	const exactness = 2 * time.Second
+	allowed := h.majorityAhead + h.stepped/8 + exactness // a tenth, of a duration that is measured from outside
+	if ahead := time.Duration(e.appendedAt - h.began.Add(time.Duration(latest)).UnixNano()); ahead > allowed {
+		h.fail("%s: offset %d was appended %s ahead of the real time, and no majority of the clocks was more than %s",
+			node, e.Offset, ahead, h.majorityAhead)
+	}
+	return len(h.violations) == found
+}
+
+// checkTerm requires that terms never fall along the log, and that each is given one leader, once.
+func (h *history) checkTerm(node string, e *soakStored) bool {
+	found := len(h.violations)
+	if e.Term < h.term {
+		h.fail("%s: offset %d is of term %d, the one before it of term %d", node, e.Offset, e.Term, h.term)
+	}
+	h.term = e.Term
+	if e.Type != event.LeaderElected {
+		return len(h.violations) == found
+	}
+	if e.elected <= h.elected || e.elected != e.Term {
+		h.fail("%s: offset %d, of term %d, has %s elected in term %d; the last election was in term %d",
+			node, e.Offset, e.Term, e.leader, e.elected, h.elected)
+	}
+	h.elected = e.elected
+	h.noteLeader(e.elected, e.leader, "the log")
+	return len(h.violations) == found
+}
+
 // place notes where the log has an event.
 func (h *history) place(node string, e *soakStored) {
 	if e.number >= len(h.events) || h.events[e.number].sent == 0 {
@@ -244,6 +380,10 @@ func (h *history) place(node string, e *soakStored) {
 	}
 	of := &h.events[e.number]
 	switch {
+	case of.stored != 0 && of.outlived:
+		if of.stored == of.offset {
+			return // the other one was acknowledged
+		}
 	case of.stored != 0:
 		h.fail("%s: event %d is stored at %d and at %d", node, e.number, of.stored, e.Offset)
 	case !of.possible && of.pending == 0:
@@ -285,7 +425,7 @@ func (h *history) checkOrder(part []soakStored) {
 			h.fail("event %d, sent after event %d was acknowledged, has the smaller offset", e.number, of)
 			return
 		}
-		if r.acked != 0 && r.acked < earliest {
+		if r.acked != 0 && r.acked < earliest && !r.outlived {
 			earliest, of = r.acked, e.number
 		}
 	}
@@ -377,17 +517,19 @@ func withoutUnknown(ops []porcupine.Operation) (known []porcupine.Operation) {
 }
 
 // checkCursors requires that the operations on cursors are linearizable, and forgets them. Cursors
-// have other names afterwards.
+// have other names afterwards. A history that takes too long to search is counted, and is no violation.
 func (h *history) checkCursors() {
 	h.mu.Lock()
 	ops := h.cursorOps
 	h.cursorOps = nil
 	h.mu.Unlock()
 	ops = withoutUnknown(ops)
-	switch porcupine.CheckOperationsTimeout(cursorModel, ops, time.Minute) {
+	switch porcupine.CheckOperationsTimeout(cursorModel, ops, 3*time.Minute) {
 	case porcupine.Illegal:
 		h.violation("%d operations on cursors are not linearizable", len(ops))
 	case porcupine.Unknown:
-		h.violation("a minute did not suffice to check %d operations on cursors", len(ops))
+		h.mu.Lock()
+		h.counts.CursorOpsUnchecked += len(ops)
+		h.mu.Unlock()
 	}
 }

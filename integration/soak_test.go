@@ -3,7 +3,6 @@ package integration
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,15 +25,23 @@ var (
 	soakSeed    = flag.Uint64("soak.seed", 0, "what TestSoak draws its faults from; 0 chooses one")
 	soakOnly    = flag.String("soak.only", "", "draw only faults whose name contains this")
 	soakResults = flag.String("soak.results", "", "file to append the figures of the run to, as one line of JSON")
+	soakClocks  = flag.Bool("soak.clocks", false, "let clocks step, too, with a standard library compiled for it")
+	soakKeep    = flag.String("soak.keep", filepath.Join(os.TempDir(), "ringlog-soak"), "where failed runs are kept")
 )
+
+// longest is how long anything may take that has to happen. It is no promise of the cluster: what it took is in
+// the figures. On a machine that is busy elsewhere little happens in time.
+const longest = 5 * time.Minute
 
 // soak is a cluster under load that is broken in one way after the other.
 type soak struct {
 	*cluster
 	net     *netCluster        // nil without namespaces
 	disks   map[*process]*disk // nil without file systems to mount
+	clocks  map[*process]*wallClock
 	strace  string
 	deck    []*soakFault // to come
+	missing string       // why the fault under way is not done
 	args    []string     // of serve, for replacements
 	h       *history
 	clients *soakClients
@@ -49,20 +57,22 @@ type soakRun struct {
 	Seconds  float64               `json:"seconds"`
 	Counts   soakCounts            `json:"counts"`
 	Faults   map[string][]soakTime `json:"faults"`
+	NotDone  map[string]int        `json:"not_done"`   // by fault: how often it came up and could not be made
+	Never    map[string]string     `json:"impossible"` // by fault: what this machine or cluster lacks for it
 	Failures []string              `json:"failures"`
 }
 
 // soakTime is what one fault cost.
 type soakTime struct {
 	Lasted   float64 `json:"lasted"`   // seconds, from the fault to its end
-	NoAcks   float64 `json:"no_acks"`  // the longest time without an acknowledgement, from the fault to health
+	NoAcks   float64 `json:"no_acks"`  // the longest time without an acknowledgement, until health; -1 without load
 	Recovery float64 `json:"recovery"` // from the fault's end until one leader has all voters healthy and caught up
 }
 
 // A cluster under every kind of load is broken in every way this machine allows, drawn at random
 // from a seed. No promise is broken: nothing acknowledged is lost or stored twice, nothing refused
-// appears, reads and cursors are linearizable, every node has the same log, the group handles
-// every event, and no node panics.
+// appears, reads and cursors are linearizable, every node has the same log, terms and append times
+// rise, the group handles every event, and no node panics.
 func TestSoak(t *testing.T) {
 	if *soakLasts == 0 {
 		t.Skip("the soak runs with -soak DURATION: make soak")
@@ -74,24 +84,45 @@ func TestSoak(t *testing.T) {
 	t.Logf("seed %d, %d voters, %s", seed, *soakVoters, *soakLasts)
 	s := newSoak(t, *soakVoters, seed)
 	began := time.Now()
+	defer func() { s.finish(t, time.Since(began)) }()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	s.startAll()
 	s.whole()
+	s.mustRun("settings", "set", "dedup.window", soakWindow.String())
+	s.mustRun("settings", "set", "producer.ttl", "24h") // no jump of replicated time ends a producer
 	s.clients.start(t.Context())
 	lastCheck := time.Now()
-	for time.Since(began) < *soakLasts && len(s.h.violations) == 0 {
+	for time.Since(began) < *soakLasts && !s.h.violated() {
 		s.breakOnce(s.draw(rng), rand.New(rand.NewPCG(rng.Uint64(), 0)))
-		if time.Since(lastCheck) > 30*time.Second && time.Since(began) < *soakLasts {
+		if time.Since(lastCheck) > 30*time.Second && time.Since(began) < *soakLasts && !s.h.violated() {
 			s.check()
 			s.clients.start(t.Context())
 			lastCheck = time.Now()
 		}
 	}
-	if len(s.h.violations) == 0 {
+	if !s.h.violated() {
 		s.check()
 		s.mustRun("verify")
 	}
-	s.finish(seed, time.Since(began))
+}
+
+// witness makes whatever the cluster's helpers give up over a violation: an answer that is wrong, or one
+// that does not come.
+type witness struct {
+	testing.TB
+	h *history
+}
+
+func (w witness) Fatal(args ...any) {
+	w.Helper()
+	w.h.violation("%s", fmt.Sprint(args...))
+	w.FailNow()
+}
+
+func (w witness) Fatalf(format string, args ...any) {
+	w.Helper()
+	w.h.violation(format, args...)
+	w.FailNow()
 }
 
 func newSoak(t *testing.T, voters int, seed uint64) *soak {
@@ -113,9 +144,20 @@ func newSoak(t *testing.T, voters int, seed uint64) *soak {
 	} else {
 		s.cluster = newCluster(t, t.TempDir(), voters, s.args...)
 	}
-	s.figures.Faults = map[string][]soakTime{}
+	s.strace, _ = exec.LookPath("strace")
+	if *soakClocks {
+		s.useClocks(t)
+	}
+	s.cluster.t = witness{t, s.h}
+	for _, p := range s.nodes {
+		p.t = s.cluster.t
+	}
+	revision, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+	s.figures = soakRun{
+		Revision: strings.TrimSpace(string(revision)), Seed: seed, Voters: voters,
+		Faults: map[string][]soakTime{}, NotDone: map[string]int{}, Never: map[string]string{},
+	}
 	s.clients = newSoakClients(s.h, s.cluster, seed)
-	s.lookForTools()
 	return s
 }
 
@@ -123,7 +165,10 @@ func newSoak(t *testing.T, voters int, seed uint64) *soak {
 func (s *soak) draw(rng *rand.Rand) *soakFault {
 	if len(s.deck) == 0 {
 		for i := range soakFaults {
-			if f := &soakFaults[i]; s.possible(f) && strings.Contains(f.name, *soakOnly) {
+			f := &soakFaults[i]
+			if why := s.impossible(f); why != "" {
+				s.figures.Never[f.name] = why
+			} else if strings.Contains(f.name, *soakOnly) {
 				s.deck = append(s.deck, f)
 			}
 		}
@@ -140,56 +185,84 @@ func (s *soak) draw(rng *rand.Rand) *soakFault {
 // breakOnce has one fault happen and measures what it cost.
 func (s *soak) breakOnce(f *soakFault, rng *rand.Rand) {
 	s.t.Logf("%s", f.name)
+	s.h.begins(f.name)
+	if f.unloaded != nil {
+		s.last(rng) // there has to be something to lose
+		s.check()
+	}
 	s.h.gap()
+	s.missing = ""
 	began := time.Now()
-	f.do(s, rng)
+	verify := func() {}
+	if f.unloaded != nil {
+		verify = f.unloaded(s)
+	} else {
+		f.do(s, rng)
+	}
 	mended := time.Now()
 	s.whole()
 	cost := soakTime{
 		Lasted: mended.Sub(began).Seconds(), NoAcks: s.h.gap().Seconds(), Recovery: time.Since(mended).Seconds(),
 	}
-	s.figures.Faults[f.name] = append(s.figures.Faults[f.name], cost)
+	if f.unloaded != nil {
+		cost.NoAcks = -1
+		verify()
+		s.clients.start(s.t.Context())
+	}
+	if s.missing != "" {
+		s.t.Logf("%s: not done: %s", f.name, s.missing)
+		s.figures.NotDone[f.name]++
+	} else {
+		s.figures.Faults[f.name] = append(s.figures.Faults[f.name], cost)
+	}
 	s.lookForPanics()
 }
 
+// notDone notes that the fault under way is not what its name says.
+func (s *soak) notDone(format string, args ...any) { s.missing = fmt.Sprintf(format, args...) }
+
 // whole waits until all nodes follow one leader, all are healthy voters, and each has applied what
-// the leader had committed then.
+// the leader had committed then. After a violation nothing more is to be seen.
 func (s *soak) whole() {
 	s.t.Helper()
 	committed := uint64(0)
-	s.eventually(2*time.Minute, "health of all voters", func() error {
-		var first clusterView
+	s.eventually(longest, "health of all voters", func() error {
+		if s.h.violated() {
+			return nil
+		}
+		views := make([]clusterView, len(s.nodes))
 		for i, p := range s.nodes {
-			v, err := s.view(p)
-			if err != nil {
+			var err error
+			if views[i], err = s.view(p); err != nil {
 				return fmt.Errorf("%s: %w", p.id, err)
 			}
-			if i == 0 {
-				first = v
+		}
+		for i, v := range views {
+			if v.LeaderID == "" || v.LeaderID != views[0].LeaderID || v.Term != views[0].Term {
+				return fmt.Errorf("%s follows %q in term %d, %s %q in term %d", s.nodes[i].id, v.LeaderID, v.Term,
+					s.nodes[0].id, views[0].LeaderID, views[0].Term)
 			}
-			if v.LeaderID == "" || v.LeaderID != first.LeaderID || v.Term != first.Term {
-				return fmt.Errorf("%s follows %q in term %d, %s %q in term %d", p.id, v.LeaderID, v.Term, s.nodes[0].id, first.LeaderID, first.Term)
-			}
-			if v.Role == "leader" {
-				committed = max(committed, 1)
-				for _, m := range v.Members {
-					if !m.Healthy || !m.Voter {
-						return fmt.Errorf("%s: healthy %t, voter %t, says %s", m.ID, m.Healthy, m.Voter, p.id)
-					}
-				}
-				if len(v.Members) != len(s.nodes) {
-					return fmt.Errorf("%s knows %d members", p.id, len(v.Members))
-				}
-				if committed == 1 {
-					committed = v.CommitIndex
-				}
-			}
-			if v.AppliedIndex < committed {
-				return fmt.Errorf("%s has applied %d of %d", p.id, v.AppliedIndex, committed)
+		}
+		leader := slices.IndexFunc(views, func(v clusterView) bool { return v.Role == "leader" })
+		if leader < 0 {
+			return fmt.Errorf("nobody leads")
+		}
+		v := views[leader]
+		if len(v.Members) != len(s.nodes) {
+			return fmt.Errorf("%s knows %d members", s.nodes[leader].id, len(v.Members))
+		}
+		for _, m := range v.Members {
+			if !m.Healthy || !m.Voter {
+				return fmt.Errorf("%s: healthy %t, voter %t, says %s", m.ID, m.Healthy, m.Voter, s.nodes[leader].id)
 			}
 		}
 		if committed == 0 {
-			return fmt.Errorf("nobody leads")
+			committed = v.CommitIndex
+		}
+		for i, v := range views {
+			if v.AppliedIndex < committed {
+				return fmt.Errorf("%s has applied %d of %d", s.nodes[i].id, v.AppliedIndex, committed)
+			}
 		}
 		return nil
 	})
@@ -200,7 +273,11 @@ func (s *soak) view(p *process) (v clusterView, err error) {
 	if p.web != nil {
 		web = p.web
 	}
-	return v, getJSONBy(s.t.Context(), web, p.url()+"/v1/cluster", &v)
+	err = getJSONBy(s.t.Context(), web, p.url()+"/v1/cluster", &v)
+	if err == nil && v.Role == "leader" {
+		s.h.leads(v.Term, p.id, p.id)
+	}
+	return v, err
 }
 
 // lookForPanics reads what the nodes have said since the last time.
@@ -234,7 +311,8 @@ func (s *soak) check() {
 			continue
 		}
 		if len(part) != len(first) {
-			s.h.violation("%s has %d events from offset %d to %d, %s has %d", p.id, len(part), from, tail, s.nodes[0].id, len(first))
+			s.h.violation("%s has %d events from offset %d to %d, %s has %d",
+				p.id, len(part), from, tail, s.nodes[0].id, len(first))
 			continue
 		}
 		if at := slices.IndexFunc(part, func(e soakStored) bool { return e != first[e.Offset-part[0].Offset] }); at >= 0 {
@@ -250,7 +328,7 @@ func (s *soak) check() {
 // readFrom reads a part of a node's own log.
 func (s *soak) readFrom(p *process, from, to uint64) (part []soakStored) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), longest)
 	defer cancel()
 	o := client.TailOptions{From: client.FromOffset(from), NoFollow: true, MinOffset: to}
 	for e, err := range s.reader(p).Tail(ctx, o) {
@@ -265,109 +343,37 @@ func (s *soak) readFrom(p *process, from, to uint64) (part []soakStored) {
 	return part
 }
 
-// finish prints the run's table. Its figures are kept beside those of earlier runs, if a file is
-// named for them, and the table of all is put into docs/reliability.md.
-func (s *soak) finish(seed uint64, took time.Duration) {
-	revision, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
-	s.figures.Revision, s.figures.Seed, s.figures.Voters = strings.TrimSpace(string(revision)), seed, len(s.nodes)
-	s.figures.Seconds, s.figures.Counts, s.figures.Failures = took.Seconds(), s.h.counts, s.h.violations
-	if len(s.h.violations) > 0 {
-		s.t.Errorf("%d violations:\n%s", len(s.h.violations), strings.Join(s.h.violations, "\n"))
+// finish ends the run and prints its table. Its figures are kept beside those of earlier runs, if a file is
+// named for them, and the table of all is put into docs/reliability.md. A run that found something is kept.
+func (s *soak) finish(t *testing.T, took time.Duration) {
+	for _, d := range s.disks {
+		_ = exec.Command("xfs_freeze", "-u", d.mount).Run() // or its node would not end
 	}
-	s.t.Logf("\n%s", soakTable([]soakRun{s.figures}))
+	for _, p := range s.nodes {
+		p.signal(syscall.SIGKILL)
+	}
+	s.clients.end()
+	s.figures.Seconds, s.figures.Counts, s.figures.Failures = took.Seconds(), s.h.counts, s.h.violations
+	t.Logf("\n%s", soakTable([]soakRun{s.figures}))
 	if *soakResults != "" {
 		if err := keepResults(*soakResults, "../docs/reliability.md", s.figures); err != nil {
-			s.t.Fatal(err)
+			t.Error(err)
 		}
 	}
-}
-
-// keepResults appends a run to a file and renders the table of all its runs into a document.
-func keepResults(results, document string, run soakRun) error {
-	text, err := os.ReadFile(results)
-	if err != nil && !os.IsNotExist(err) {
-		return err
+	if !t.Failed() && len(s.h.violations) == 0 {
+		return
 	}
-	line, err := json.Marshal(run)
+	dir, err := s.keep(*soakKeep)
 	if err != nil {
-		return err
+		t.Errorf("keep the run in %s: %v", dir, err)
 	}
-	text = append(append(text, line...), '\n')
-	var runs []soakRun
-	for lines := json.NewDecoder(bytes.NewReader(text)); lines.More(); {
-		var r soakRun
-		if err := lines.Decode(&r); err != nil {
-			return fmt.Errorf("%s: %w", results, err)
-		}
-		runs = append(runs, r)
-	}
-	if err := os.WriteFile(results, text, 0o644); err != nil {
-		return err
-	}
-	const begin, end = "<!-- make soak writes what follows -->\n", "<!-- up to here -->\n"
-	page, err := os.ReadFile(document)
-	if err != nil {
-		return err
-	}
-	before, rest, found := strings.Cut(string(page), begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		return fmt.Errorf("%s has no place for the table", document)
-	}
-	return os.WriteFile(document, []byte(before+begin+"\n"+soakTable(runs)+"\n"+end+after), 0o644)
+	t.Errorf("%d violations, the run is kept in %s, repeat it: %s\n%s",
+		len(s.h.violations), dir, s.repeat(), strings.Join(s.h.violations, "\n"))
 }
 
-// soakTable is the table of docs/reliability.md over some runs.
-func soakTable(runs []soakRun) string {
-	var b strings.Builder
-	var sum soakCounts
-	faults, seconds, violations := map[string][]soakTime{}, 0.0, 0
-	for _, r := range runs {
-		seconds += r.Seconds
-		violations += len(r.Failures)
-		sum.add(r.Counts)
-		for name, times := range r.Faults {
-			faults[name] = append(faults[name], times...)
-		}
-	}
-	total := 0
-	for _, times := range faults {
-		total += len(times)
-	}
-	fmt.Fprintf(&b, "%d runs, %.1f hours, %d faults, %d violations.\n\n", len(runs), seconds/3600, total, violations)
-	fmt.Fprintf(&b, "| events acknowledged | refused | of unknown outcome | of those stored | duplicates suppressed | linearizable reads | cursor operations | deliveries | group acknowledgements |\n")
-	fmt.Fprintf(&b, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n| %d | %d | %d | %d | %d | %d | %d | %d | %d |\n\n",
-		sum.Acked, sum.Refused, sum.Unknown, sum.UnknownStored, sum.Duplicates, sum.LinearizableReads, sum.CursorOps, sum.Deliveries, sum.Acks)
-	fmt.Fprintf(&b, "| fault | times | lasts, median s | no acknowledgement, p50 / p99 s | recovery, p50 / p99 s |\n| --- | --- | --- | --- | --- |\n")
-	for _, f := range soakFaults {
-		times := faults[f.name]
-		if len(times) == 0 {
-			continue
-		}
-		of := func(get func(soakTime) float64) (p50, p99 float64) {
-			var values []float64
-			for _, t := range times {
-				values = append(values, get(t))
-			}
-			slices.Sort(values)
-			return values[(len(values)-1)/2], values[(len(values)-1)*99/100]
-		}
-		lasts, _ := of(func(t soakTime) float64 { return t.Lasted })
-		quiet50, quiet99 := of(func(t soakTime) float64 { return t.NoAcks })
-		back50, back99 := of(func(t soakTime) float64 { return t.Recovery })
-		fmt.Fprintf(&b, "| %s | %d | %.1f | %.2f / %.2f | %.2f / %.2f |\n", f.name, len(times), lasts, quiet50, quiet99, back50, back99)
-	}
-	return b.String()
-}
-
-func (c *soakCounts) add(o soakCounts) {
-	c.Acked += o.Acked
-	c.Refused += o.Refused
-	c.Unknown += o.Unknown
-	c.UnknownStored += o.UnknownStored
-	c.Duplicates += o.Duplicates
-	c.LinearizableReads += o.LinearizableReads
-	c.CursorOps += o.CursorOps
-	c.Deliveries += o.Deliveries
-	c.Acks += o.Acks
+// repeat is the command that draws the same faults in the same order.
+func (s *soak) repeat() string {
+	return fmt.Sprintf("go test ./integration -count=1 -v -timeout 0 -run '^TestSoak$' "+
+		"-soak %s -soak.voters %d -soak.seed %d -soak.clocks=%t -soak.only '%s'",
+		*soakLasts, s.figures.Voters, s.figures.Seed, *soakClocks, *soakOnly)
 }

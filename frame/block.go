@@ -11,8 +11,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// A block is the events of one frame in three parts, so that a decision needs
-// the columns only, and a reader the header and the body only.
+// A block is the events of one frame in three parts: the state machine decides by
+// the columns alone, and a reader needs only the header and the body.
 //
 //	header   uvarint  rows, all of the frame's events
 //	         strings  types, each once, in order of first use
@@ -27,7 +27,7 @@ import (
 //	         n*8      content prefix, for the rows of kind DedupID only
 //
 //	body     1        codec: 0 none, 1 zstd, 2 s2
-//	         4        CRC-32C of the bytes at the end, little endian
+//	         4        CRC-32C of everything after it, little endian
 //	         uvarint  length once decompressed
 //	         rest     compressed: rows type indexes, rows source indexes, then
 //	                  the records one after the other
@@ -46,8 +46,8 @@ const (
 	keySize     = 16
 	contentSize = 8
 	minRowBytes = 1 + 1 + 1 + keySize
-	// minRecordBytes is what a row takes of a body: two indexes, its flags, the
-	// payload's length.
+	// minRecordBytes is the least that a row takes of a body: two indexes, its flags
+	// and the payload's length.
 	minRecordBytes = 4
 )
 
@@ -62,14 +62,14 @@ const (
 	isForeign
 )
 
-// DedupKind says what a row's key was made of.
+// DedupKind says what a row's key is derived from.
 type DedupKind byte
 
 // The kinds of dedup key.
 const (
-	DedupOff     DedupKind = 0 // never suppressed; the key is the content's all the same
+	DedupOff     DedupKind = 0 // never suppressed; the key is that of DedupContent
 	DedupContent DedupKind = 1 // the first 16 bytes of the content hash
-	DedupID      DedupKind = 2 // of a hash over the dedup id the producer set
+	DedupID      DedupKind = 2 // from a hash of the dedup id that the producer set
 )
 
 // Key identifies an event for deduplication.
@@ -84,15 +84,15 @@ type Row struct {
 	Source  string
 }
 
-// Batch is the events of one request, encoded once where the request came in.
+// Batch is the events of one request, encoded once, by the node that receives the request.
 type Batch struct {
 	rows    []Row
 	records []byte
 	keys    []uint64 // bloom hashes
 	chains  []uint64
 
-	// Of a batch that came as a packet: its records compressed, and the lists that
-	// the indexes in them are of.
+	// In a batch that was sent as a packet: the packet's body, and the lists into which the
+	// body's indexes point.
 	body           []byte
 	types, sources []string
 }
@@ -104,11 +104,11 @@ func (b *Batch) Len() int { return len(b.rows) }
 // compression.
 func (b *Batch) Bytes() int { return len(b.records) + len(b.body) + len(b.rows)*minRowBytes }
 
-// aloneFrom is from where on a packet's body is worth a frame of its own.
+// aloneFrom is the size from which on a packet's records are worth a frame of their own.
 const aloneFrom = 16 << 10
 
-// Alone reports whether the batch should travel in a frame of its own, in which its
-// body needs no work.
+// Alone reports whether the batch should travel in a frame of its own, where its body is used
+// unchanged.
 func (b *Batch) Alone() bool { return len(b.body) > 0 && len(b.records) >= aloneFrom }
 
 // Add appends an event that a Policy has normalised, with its content hash.
@@ -117,14 +117,14 @@ func (b *Batch) Add(e *event.Event, hash event.Hash) {
 	b.records = appendRecord(b.records, e)
 }
 
-// Keep is Add for an event that stands in the packet's body as it is.
+// Keep is Add for an event that the packet's body has in the same form.
 func (b *Batch) Keep(e *event.Event, hash event.Hash) { b.addRow(e, hash) }
 
 // Join adds the rows of another batch of the same packet's body.
-func (b *Batch) Join(behind *Batch) {
-	b.rows = append(b.rows, behind.rows...)
-	b.keys = append(b.keys, behind.keys...)
-	b.chains = append(b.chains, behind.chains...)
+func (b *Batch) Join(other *Batch) {
+	b.rows = append(b.rows, other.rows...)
+	b.keys = append(b.keys, other.keys...)
+	b.chains = append(b.chains, other.chains...)
 }
 
 func (b *Batch) addRow(e *event.Event, hash event.Hash) {
@@ -157,7 +157,7 @@ func KeyOfID(id string) Key {
 	return Key(sum[:keySize])
 }
 
-// valueOf returns the event's value where the type alone does not tell it.
+// valueOf returns the event's value where it is not the one that the type implies.
 func valueOf(e *event.Event) string {
 	plain := event.Event{Type: e.Type}
 	if e.Value == "" || e.Value == plain.EffectiveValue() {
@@ -166,6 +166,7 @@ func valueOf(e *event.Event) string {
 	return e.Value
 }
 
+// appendRecord appends an event as a record.
 func appendRecord(b []byte, e *event.Event) []byte {
 	at := len(b)
 	b = append(b, 0)
@@ -184,10 +185,11 @@ func appendRecord(b []byte, e *event.Event) []byte {
 	if e.Foreign {
 		has |= isForeign
 	}
-	b[at] = has
+	b[at] = has // which fields follow is known only now
 	return appendBytes(b, e.Payload)
 }
 
+// record reads what appendRecord wrote. It sets no field that the record does not have.
 func (d *decoder) record(e *event.Event) {
 	has := d.u8()
 	if has&hasTime != 0 {
@@ -203,7 +205,7 @@ func (d *decoder) record(e *event.Event) {
 	e.Payload = d.bytes()
 }
 
-// Header is the part of a block that says what may be in it.
+// Header is the part of a block that says what the block may contain.
 type Header struct {
 	Rows         int
 	Types        []string
@@ -212,13 +214,14 @@ type Header struct {
 	correlations bloom
 }
 
-// MayContain reports whether a block can hold an event that the matcher takes;
+// MayContain reports whether a block may have an event that the matcher accepts;
 // false is certain.
 func (h *Header) MayContain(m *event.Matcher) bool {
 	return anyOf(h.Types, m.MatchType) && anyOf(h.Sources, m.MatchSource) &&
 		h.keys.mayHaveAny(m.Keys()) && h.correlations.mayHaveAny(m.CorrelationIDs())
 }
 
+// anyOf reports whether match accepts one of the strings, or there are none.
 func anyOf(list []string, match func(string) bool) bool {
 	for _, s := range list {
 		if match(s) {
@@ -249,7 +252,7 @@ type Columns struct {
 	sources  []uint32
 	keys     []byte
 	contents []byte
-	nth      []uint32 // a DedupID row's place among contents; nil where there is none
+	nth      []uint32 // a DedupID row's index into contents; nil where there are no such rows
 }
 
 // Len returns the number of rows.
@@ -267,8 +270,8 @@ func (c *Columns) TypeAt(i int) int { return int(c.types[i]) }
 // SourceAt returns row i's index into the header's sources.
 func (c *Columns) SourceAt(i int) int { return int(c.sources[i]) }
 
-// ContentAt returns the content prefix of row i: of the key itself, or, for a
-// DedupID row, the one beside it.
+// ContentAt returns the content prefix of row i: that of the key, or, for a DedupID
+// row, the one that is stored beside the key.
 func (c *Columns) ContentAt(i int) [contentSize]byte {
 	if c.KindAt(i) != DedupID {
 		return [contentSize]byte(c.keys[i*keySize:][:contentSize])
@@ -283,8 +286,8 @@ type Block struct {
 	Header, Columns, Body []byte
 }
 
-// Shape is how many rows, types and sources a block has: what is needed to read
-// its columns without its header.
+// Shape is how many rows, types and sources a block has, which is what decoding its
+// columns needs of the header.
 type Shape struct{ Rows, Types, Sources int }
 
 // Shape returns the header's counts.
@@ -297,6 +300,8 @@ func DecodeColumns(b []byte, s Shape) (*Columns, error) {
 		d.fail("columns of %d bytes for %d rows", len(b), s.Rows)
 		return nil, d.end("columns")
 	}
+
+	// The kinds say how many content prefixes there are, and which row has which.
 	c := &Columns{kinds: d.take(s.Rows)}
 	ids := 0
 	for i, k := range c.kinds {
@@ -318,6 +323,7 @@ func DecodeColumns(b []byte, s Shape) (*Columns, error) {
 	return c, d.end("columns")
 }
 
+// indexes reads n indexes into a list of below strings.
 func (d *decoder) indexes(n, below int) []uint32 {
 	list := make([]uint32, n)
 	for i := range list {
@@ -332,8 +338,8 @@ func (d *decoder) indexes(n, below int) []uint32 {
 }
 
 // DecodeEvents decompresses a block's body and calls yield with each row's event,
-// in order, until it returns false. Offsets, term and append time are the
-// caller's to fill in. Payloads point into one fresh buffer for the whole block.
+// in order, until yield returns false. The caller sets offsets, term and append time.
+// Strings and payloads share one fresh buffer for the whole block.
 func DecodeEvents(h *Header, body []byte, yield func(row int, e event.Event) bool) error {
 	raw, err := decompress(body)
 	if err != nil {
@@ -346,7 +352,9 @@ func DecodeEvents(h *Header, body []byte, yield func(row int, e event.Event) boo
 	}
 	types := d.indexes(h.Rows, len(h.Types))
 	sources := d.indexes(h.Rows, len(h.Sources))
-	d.view = unsafe.String(unsafe.SliceData(d.b), len(d.b)) // raw is never written to again
+
+	// The strings share the memory of raw, which is never written to again.
+	d.view = unsafe.String(unsafe.SliceData(d.b), len(d.b))
 	for i := range h.Rows {
 		if d.err != nil {
 			break
@@ -372,7 +380,8 @@ func Verify(body []byte) error {
 	return nil
 }
 
-// RawSize returns how many bytes a body takes once decompressed, as it claims.
+// RawSize returns how many bytes a body claims to take once decompressed, at most
+// MaxBlockBytes.
 func RawSize(body []byte) int {
 	if len(body) < 6 {
 		return 0
@@ -381,6 +390,8 @@ func RawSize(body []byte) int {
 	return int(min(size, MaxBlockBytes))
 }
 
+// decompress returns the content of a body. What the body claims is checked before anything
+// is allocated for it.
 func decompress(body []byte) ([]byte, error) {
 	if err := Verify(body); err != nil {
 		return nil, err

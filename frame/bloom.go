@@ -6,15 +6,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// bloom is a filter of about one byte a distinct value, four probes: one false
-// hit in forty. Empty means that no event of the block has such a field.
+// bloom is a Bloom filter with one byte for each distinct value and four probes: about one
+// false hit in forty. An empty one means that no event of the block has such a field.
 type bloom []byte
 
 const bloomProbes = 4
 
 func bloomHash(s string) uint64 { return xxhash.Sum64String(s) }
 
-// newBloom builds a filter of the hashes.
+// newBloom returns the filter of the hashes. Equal sets give equal filters.
 func newBloom(hashes []uint64) bloom {
 	hashes = slices.Clone(hashes)
 	slices.Sort(hashes)
@@ -29,11 +29,14 @@ func newBloom(hashes []uint64) bloom {
 	return f
 }
 
+// bit is the number of the bit of one probe. The step is odd, so that the probes of a hash
+// rarely meet.
 func (f bloom) bit(h uint64, probe int) uint64 {
 	step := h>>33 | 1
 	return (h + uint64(probe)*step) % uint64(len(f)*8)
 }
 
+// mayHave reports whether s may be one of the values; false is certain.
 func (f bloom) mayHave(s string) bool {
 	if len(f) == 0 {
 		return false
@@ -48,6 +51,7 @@ func (f bloom) mayHave(s string) bool {
 	return true
 }
 
+// mayHaveAny reports whether one of list may be a value. An empty list asks for nothing.
 func (f bloom) mayHaveAny(list []string) bool {
 	return len(list) == 0 || slices.ContainsFunc(list, f.mayHave)
 }

@@ -14,8 +14,8 @@ var (
 	// ErrUnsupported is wrapped by errors about a version, kind or codec that
 	// this build does not know; a newer build wrote it.
 	ErrUnsupported = errors.New("unsupported frame")
-	// ErrTooLarge is wrapped by errors about a packet that unfolds to more than the
-	// caller allows.
+	// ErrTooLarge is wrapped by errors about a packet that decompresses to more than
+	// the caller allows.
 	ErrTooLarge = errors.New("packet too large")
 )
 
@@ -47,15 +47,15 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// decoder reads fields off the front of b. The first error sticks: what is read
-// behind it is zero, so that callers check err once, at the end.
+// decoder reads fields off the front of b. The first error sticks: every field read
+// after it is zero, so that callers check err once, at the end.
 type decoder struct {
 	b    []byte
 	err  error
 	view string // when set, the same bytes as b at its start: strings then share them
 
-	texts   bool // strings are looked at
-	notUTF8 bool // one of them is not UTF-8
+	texts   bool // strings are checked for UTF-8
+	notUTF8 bool // one of them is not
 }
 
 func (d *decoder) fail(format string, args ...any) {
@@ -65,6 +65,7 @@ func (d *decoder) fail(format string, args ...any) {
 	d.b = nil
 }
 
+// take returns the next n bytes; its capacity ends with them.
 func (d *decoder) take(n int) []byte {
 	if d.err != nil || n < 0 || n > len(d.b) {
 		d.fail("%d bytes wanted, %d left", n, len(d.b))
@@ -110,8 +111,8 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-// count reads how many items follow, each of at least size bytes: a count that
-// the rest can not hold is refused before anything is allocated for it.
+// count reads how many items follow, each of at least size bytes. A count that the
+// rest cannot hold is refused before anything is allocated for it.
 func (d *decoder) count(size int) int {
 	n := d.uvarint()
 	if n > uint64(len(d.b)/size) {
@@ -123,7 +124,7 @@ func (d *decoder) count(size int) int {
 
 func (d *decoder) bytes() []byte { return d.take(d.count(1)) }
 
-// copied is bytes for a field that outlives what is decoded.
+// copied returns bytes that do not share memory with the input.
 func (d *decoder) copied() []byte { return append([]byte(nil), d.bytes()...) }
 
 func (d *decoder) string() string {
@@ -135,7 +136,7 @@ func (d *decoder) string() string {
 	if d.texts && !utf8.Valid(p) {
 		d.notUTF8 = true
 	}
-	if d.view != "" && d.err == nil {
+	if d.view != "" && d.err == nil { // the string at the same place in view
 		at := len(d.view) - len(d.b) - len(p)
 		return d.view[at : at+len(p)]
 	}
@@ -154,10 +155,10 @@ func (d *decoder) strings() []string {
 	return list
 }
 
-// end reports the first error, or that something stands behind the last field.
+// end returns the first error; bytes after the last field are one.
 func (d *decoder) end(what string) error {
 	if d.err == nil && len(d.b) > 0 {
-		d.fail("%d bytes behind the end", len(d.b))
+		d.fail("%d bytes after the end", len(d.b))
 	}
 	if d.err != nil {
 		return fmt.Errorf("frame: %s: %w", what, d.err)

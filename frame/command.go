@@ -37,8 +37,8 @@ type Command interface {
 	appendTo(b []byte) []byte
 }
 
-// Publish appends Count events, which stand in the frame's block. Producer and
-// Sequence make a retry safe; Producer is empty where the caller gave none.
+// Publish appends Count events of the frame's block. Producer and Sequence make a
+// retry safe; Producer is empty where the caller gave none.
 type Publish struct {
 	Producer string
 	Sequence uint64
@@ -51,7 +51,7 @@ type PositionKind byte
 // Positions in the log.
 const (
 	AtStart  PositionKind = 0 // before the first retained event
-	AtEnd    PositionKind = 1 // behind the last event
+	AtEnd    PositionKind = 1 // after the last event
 	AtOffset PositionKind = 2 // the next event is Position.Offset
 )
 
@@ -69,7 +69,7 @@ type CursorPolicy struct {
 	HoldFor    time.Duration `json:"hold_for_ns,omitempty"`
 }
 
-// CursorCreate makes a durable cursor; the same again is answered as the first.
+// CursorCreate makes a durable cursor. It is idempotent.
 type CursorCreate struct {
 	Name   string
 	Start  Position
@@ -77,8 +77,8 @@ type CursorCreate struct {
 	Policy CursorPolicy
 }
 
-// CursorOpen starts a new generation of a cursor and fences off the one before. The same
-// Opener, if there is one, is answered with the generation that it has.
+// CursorOpen starts a new generation of a cursor and fences the one before. A retry with the
+// same Opener, if there is one, returns the generation that the Opener has.
 type CursorOpen struct{ Name, Opener string }
 
 // CursorCommit moves a cursor to Offset, the last event handled.
@@ -88,8 +88,8 @@ type CursorCommit struct {
 	Generation uint64
 }
 
-// CursorSeek moves a cursor on purpose, backwards too. The same Seeker, if there is one,
-// moves it once.
+// CursorSeek moves a cursor forwards or backwards. A retry with the same Seeker, if there is
+// one, does not move it again.
 type CursorSeek struct {
 	Name   string
 	To     Position
@@ -102,7 +102,7 @@ const MaxCallerID = 64
 // CursorDelete removes a cursor.
 type CursorDelete struct{ Name string }
 
-// CursorChange gives a cursor another filter and policy, and leaves it where it is.
+// CursorChange changes the filter and policy of a cursor, and does not move it.
 type CursorChange struct {
 	Name   string
 	Filter event.Filter
@@ -121,18 +121,18 @@ type Trim struct {
 	Retention bool
 }
 
-// Tick lets what is due by time happen on an idle log.
+// Tick advances replicated time on an idle log, so that what is due happens.
 type Tick struct{}
 
-// TermSeen is a leadership that the hello's sender saw, but that may have
+// TermSeen is a leadership that the sender of a Hello saw, and that may have
 // committed nothing.
 type TermSeen struct {
 	Term   uint64
 	Leader string
 }
 
-// Hello is a new leader's first command. ClusterID and Members count only in a
-// log that has none yet. With a Silence it is of feature level 2.
+// Hello is the term start: a new leader's first command. ClusterID and Members
+// count only in a log that has none yet. With a Silence it is of LevelHealth.
 type Hello struct {
 	ClusterID string
 	Members   []Member
@@ -141,10 +141,10 @@ type Hello struct {
 	Silence   time.Duration // since the sender last heard from the leader before it; 0: not known
 }
 
-// Intent announces that the leader will give up its term on purpose.
+// Intent announces that the leader is about to hand over its leadership.
 type Intent struct{ Target, Cause string }
 
-// IntentAbort takes an Intent back.
+// IntentAbort withdraws an Intent.
 type IntentAbort struct{}
 
 // Register adds event types at run time; Definitions is a JSON array in the
@@ -161,14 +161,14 @@ type Member struct {
 	Version      string `json:"version"`
 }
 
-// MemberPut records a node before it is let into the Raft configuration.
+// MemberPut records a node before it is added to the Raft configuration.
 type MemberPut struct{ Member Member }
 
 // MemberRemove forgets a node after it left the Raft configuration.
 type MemberRemove struct{ ID string }
 
-// ClockStep moves replicated time forward at once, which the named voters'
-// clocks agreed to.
+// ClockStep moves replicated time forward to a time that the clocks of the named
+// voters agreed on.
 type ClockStep struct {
 	To     time.Time
 	Agreed []string

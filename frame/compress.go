@@ -15,20 +15,20 @@ const (
 	codecZstd byte = 1
 	codecS2   byte = 2
 
-	// worthCompressing is the size below which a block is kept as it is.
+	// worthCompressing is the size below which a block is not compressed.
 	worthCompressing = 512
-	// worthZstd is the size below which s2 is used: zstd's tables take longer to fill
-	// than a small block does to send.
+	// worthZstd is the size below which s2 is used: filling zstd's tables takes longer
+	// than sending a small block.
 	worthZstd = 32 << 10
-	// maxRatio bounds what a compressed body may claim to unfold to; the rare
-	// block that shrinks more is kept as it is.
+	// maxRatio bounds what a compressed body may claim to decompress to; the rare
+	// block that shrinks more is not compressed.
 	maxRatio = 1024
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The coders are made once, on first use; EncodeAll and DecodeAll may be called
-// by many goroutines.
+// The coders are made once, on first use. EncodeAll and DecodeAll are safe for concurrent
+// use.
 var (
 	zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
 		enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(2),
@@ -36,7 +36,8 @@ var (
 		return must(enc, err)
 	})
 	zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
-		dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxBlockBytes), zstd.WithDecodeAllCapLimit(true))
+		dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxBlockBytes),
+			zstd.WithDecodeAllCapLimit(true))
 		return must(dec, err)
 	})
 )
@@ -48,12 +49,14 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// appendBody appends a block's body made of raw, compressed if that pays.
+// appendBody appends a block's body made of raw, compressed where that makes it smaller.
 func appendBody(b, raw []byte, compress bool) []byte {
+	// Codec and checksum are set once they are known.
 	at := len(b)
 	b = append(b, codecNone, 0, 0, 0, 0)
 	b = binary.AppendUvarint(b, uint64(len(raw)))
 	data := len(b)
+
 	switch {
 	case !compress || len(raw) < worthCompressing:
 	case len(raw) < worthZstd:
@@ -66,6 +69,8 @@ func appendBody(b, raw []byte, compress bool) []byte {
 		b = zstdEncoder().EncodeAll(raw, b)
 		b[at] = codecZstd
 	}
+
+	// What decompress would refuse, or what did not get smaller, is stored uncompressed.
 	size := len(b) - data
 	if b[at] == codecNone || size >= len(raw) || len(raw) > maxRatio*size {
 		b[at] = codecNone
@@ -80,7 +85,8 @@ func appendBody(b, raw []byte, compress bool) []byte {
 func unzstd(data []byte, size int) ([]byte, error) {
 	var h zstd.Header
 	err := h.Decode(data)
-	if err != nil || h.Skippable || !h.HasFCS || h.FrameContentSize != uint64(size) || !plausible(data, size) || frameSize(data, &h) != len(data) {
+	sized := err == nil && !h.Skippable && h.HasFCS && h.FrameContentSize == uint64(size)
+	if !sized || !plausible(data, size) || frameSize(data, &h) != len(data) {
 		return nil, fmt.Errorf("frame: block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)
 	}
 	raw, err := zstdDecoder().DecodeAll(data, make([]byte, 0, size))
@@ -90,12 +96,12 @@ func unzstd(data []byte, size int) ([]byte, error) {
 	return raw, nil
 }
 
-// plausible holds data against what appendBody makes: smaller than its content, though
-// not beyond measure. What does not unfold to content has no place in the log.
+// plausible reports whether appendBody can have made data: it is smaller than its content,
+// by at most maxRatio.
 func plausible(data []byte, size int) bool { return len(data) < size && size <= maxRatio*len(data) }
 
-// frameSize is where the first zstd frame ends: a decoder would pass over others, and
-// over what frames may be skipped, without a word.
+// frameSize is where the first zstd frame ends, or -1. A decoder would silently accept more
+// frames and skippable ones after it, in which bytes could hide.
 func frameSize(data []byte, h *zstd.Header) int {
 	const blockHeader, checksum, repeated = 3, 4, 1
 	at := h.HeaderSize
@@ -103,10 +109,11 @@ func frameSize(data []byte, h *zstd.Header) int {
 		if len(data)-at < blockHeader {
 			return -1
 		}
+		// A block header is a last-block bit, two bits of type, and the block's size.
 		b := uint32(data[at]) | uint32(data[at+1])<<8 | uint32(data[at+2])<<16
 		last = b&1 != 0
 		at += blockHeader
-		if b>>1&3 == repeated {
+		if b>>1&3 == repeated { // one byte; the size is how often it is repeated
 			at++
 		} else {
 			at += int(b >> 3)
@@ -118,7 +125,7 @@ func frameSize(data []byte, h *zstd.Header) int {
 	return at
 }
 
-// uns2 decompresses to exactly size bytes, which the data itself has to claim too.
+// uns2 decompresses to exactly size bytes, which s2's own header has to claim too.
 func uns2(data []byte, size int) ([]byte, error) {
 	n, err := s2.DecodedLen(data)
 	if err != nil || n != size || !plausible(data, size) {

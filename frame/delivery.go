@@ -22,13 +22,15 @@ const (
 
 // GroupPolicy says how a group delivers. A zero field takes the replicated default.
 type GroupPolicy struct {
-	AckWait    time.Duration `json:"ack_wait_ns,omitempty"` // how long a member may hold an event without a word of it
-	MaxDeliver uint64        `json:"max_deliver,omitempty"` // deliveries after which an event is dead
-	MaxPending uint64        `json:"max_pending,omitempty"` // how far behind the first open event others are handed out
+	// AckWait is how long a member may hold an event without reporting progress.
+	AckWait time.Duration `json:"ack_wait_ns,omitempty"`
+	// MaxDeliver is how many deliveries an event may have before it is dead.
+	MaxDeliver uint64 `json:"max_deliver,omitempty"`
+	// MaxPending is how many matching events, from the first open one on, may be delivered.
+	MaxPending uint64 `json:"max_pending,omitempty"`
 }
 
-// GroupCreate makes a cursor that members of a group share; the same again is
-// answered as the first.
+// GroupCreate makes a cursor that members of a group share. It is idempotent.
 type GroupCreate struct {
 	Name   string
 	Start  Position
@@ -37,18 +39,18 @@ type GroupCreate struct {
 	Group  GroupPolicy
 }
 
-// GroupRetry says that a delivery of an event failed: it comes again, not before After.
+// GroupRetry says that a delivery of an event failed: it is redelivered, not before After.
 type GroupRetry struct {
 	Offset     uint64    `json:"offset"`
-	Deliveries uint64    `json:"deliveries"` // that it has had
+	Deliveries uint64    `json:"deliveries"` // so far
 	After      time.Time `json:"after,omitzero"`
 	Error      string    `json:"error,omitempty"`
 }
 
-// GroupSettle is what the leader of Term, which hands a group's events out, has made of
-// them since it last said so. Reserved is the last offset that it may have handed out,
-// and Open how many events up to there are not settled then; the ranges rise and do not
-// overlap, the retries rise by offset.
+// GroupSettle is an ack batch: what became of a group's events since the batch before, as
+// reported by the leader of Term, which delivers them. Reserved is the last offset that it
+// may have delivered, and Open how many events up to there are not settled after this
+// command. The ranges rise and do not overlap, and the retries rise by offset.
 type GroupSettle struct {
 	Name       string
 	Generation uint64
@@ -59,7 +61,7 @@ type GroupSettle struct {
 	Retries    []GroupRetry
 }
 
-// GroupDead puts an event of a group to the dead letters, and is its acknowledgement.
+// GroupDead stores an event of a group as a dead letter and settles it.
 // Letter.Generation is the group's.
 type GroupDead struct {
 	Term   uint64
@@ -87,25 +89,28 @@ func (c GroupSettle) appendTo(b []byte) []byte {
 	return AppendRetries(AppendRanges(b, c.Done), c.Retries)
 }
 
-// AppendRanges appends ranges, each as its distance to the one before and its length:
-// short where they rise and do not overlap, and right for any.
+// AppendRanges appends ranges, each as its distance from the end of the one before and its
+// length. Ranges that rise and do not overlap are short that way; any others are valid too.
 func AppendRanges(b []byte, list []Range) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
-	behind := uint64(0)
+	after := uint64(0) // the first offset after the range before
 	for _, r := range list {
-		b = binary.AppendUvarint(binary.AppendUvarint(b, r.From-behind), r.To-r.From)
-		behind = r.To + 1
+		b = binary.AppendUvarint(b, r.From-after)
+		b = binary.AppendUvarint(b, r.To-r.From)
+		after = r.To + 1
 	}
 	return b
 }
 
-// AppendRetries appends retries. Of an error that no decoder would take, the start is
-// enough.
+// AppendRetries appends retries. Errors longer than maxString are truncated: no decoder
+// accepts them.
 func AppendRetries(b []byte, list []GroupRetry) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	for _, r := range list {
-		b = binary.AppendUvarint(binary.AppendUvarint(b, r.Offset), r.Deliveries)
-		b = appendString(appendTime(b, r.After), r.Error[:min(len(r.Error), maxString)])
+		b = binary.AppendUvarint(b, r.Offset)
+		b = binary.AppendUvarint(b, r.Deliveries)
+		b = appendTime(b, r.After)
+		b = appendString(b, r.Error[:min(len(r.Error), maxString)])
 	}
 	return b
 }
@@ -114,21 +119,23 @@ func (c GroupDead) appendTo(b []byte) []byte {
 	return c.Letter.appendTo(binary.AppendUvarint(b, c.Term))
 }
 
-// ranges takes any: the state machine refuses what makes no sense, where an entry that
-// does not decode would stop every node.
+// ranges accepts any ranges: the state machine refuses invalid ones, while an entry that does
+// not decode would stop every node.
 func (d *decoder) ranges() (list []Range) {
-	behind := uint64(0)
+	after := uint64(0)
 	for range d.count(2) {
-		from := behind + d.uvarint()
+		from := after + d.uvarint()
 		to := from + d.uvarint()
-		list, behind = append(list, Range{from, to}), to+1
+		list = append(list, Range{from, to})
+		after = to + 1
 	}
 	return list
 }
 
 func (d *decoder) retries() (list []GroupRetry) {
 	for range d.count(4) {
-		list = append(list, GroupRetry{Offset: d.uvarint(), Deliveries: d.uvarint(), After: d.time(), Error: d.string()})
+		r := GroupRetry{Offset: d.uvarint(), Deliveries: d.uvarint(), After: d.time(), Error: d.string()}
+		list = append(list, r)
 	}
 	return list
 }
@@ -148,11 +155,23 @@ func DecodeRetries(b []byte) ([]GroupRetry, error) {
 }
 
 func (d *decoder) groupCreate() GroupCreate {
-	return GroupCreate{Name: d.string(), Start: d.position(), Filter: d.filter(), Policy: d.policy(),
-		Group: GroupPolicy{AckWait: time.Duration(d.varint()), MaxDeliver: d.uvarint(), MaxPending: d.uvarint()}}
+	return GroupCreate{
+		Name:   d.string(),
+		Start:  d.position(),
+		Filter: d.filter(),
+		Policy: d.policy(),
+		Group:  GroupPolicy{AckWait: time.Duration(d.varint()), MaxDeliver: d.uvarint(), MaxPending: d.uvarint()},
+	}
 }
 
 func (d *decoder) groupSettle() GroupSettle {
-	return GroupSettle{Name: d.string(), Generation: d.uvarint(), Term: d.uvarint(), Reserved: d.uvarint(), Open: d.uvarint(),
-		Done: d.ranges(), Retries: d.retries()}
+	return GroupSettle{
+		Name:       d.string(),
+		Generation: d.uvarint(),
+		Term:       d.uvarint(),
+		Reserved:   d.uvarint(),
+		Open:       d.uvarint(),
+		Done:       d.ranges(),
+		Retries:    d.retries(),
+	}
 }

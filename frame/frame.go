@@ -28,7 +28,7 @@ type Frame struct {
 	DigestIndex uint64
 	Digest      [DigestSize]byte
 	Commands    []Command
-	NotUTF8     []int // commands with a string that is not UTF-8, by index: no JSON can hold it
+	NotUTF8     []int // indexes of commands with a string that is not UTF-8, which JSON cannot hold
 	CRC         uint32
 
 	// Block holds the events as they travel; Header and Columns are decoded from it. All are
@@ -43,8 +43,8 @@ type Frame struct {
 type Builder struct {
 	commands []byte
 	count    int
-	only     *Batch // the first batch, while there is no other
-	batch    Batch  // of several, all their rows
+	only     *Batch // the first batch, while it is the only one: it is not copied
+	batch    Batch  // the rows of all batches, once there are several
 	raw      []byte
 	dict     dictionaries
 }
@@ -55,17 +55,18 @@ func (b *Builder) Add(c Command, batch *Batch) {
 	b.commands = append(b.commands, byte(c.Kind()))
 	b.commands = appendSized(b.commands, c.appendTo)
 	b.count++
-	switch {
-	case batch == nil:
-	case b.only == nil && b.batch.Len() == 0:
-		b.only = batch
-	default:
-		if b.only != nil {
-			b.batch.join(b.only)
-			b.only = nil
-		}
-		b.batch.join(batch)
+	if batch == nil {
+		return
 	}
+	if b.only == nil && b.batch.Len() == 0 {
+		b.only = batch
+		return
+	}
+	if b.only != nil {
+		b.batch.join(b.only)
+		b.only = nil
+	}
+	b.batch.join(batch)
 }
 
 // join appends another batch's rows.
@@ -84,7 +85,7 @@ func (b *Builder) events() *Batch {
 	return &b.batch
 }
 
-// appendSized appends what write appends, behind its length.
+// appendSized appends what write appends, preceded by its length.
 func appendSized(b []byte, write func([]byte) []byte) []byte {
 	var scratch [64]byte
 	body := write(scratch[:0])
@@ -111,8 +112,10 @@ type Seal struct {
 
 // Encode returns the frame and empties the builder.
 func (b *Builder) Encode(s Seal) []byte {
+	// Events compress to about a third; what does not fit grows the slice once.
 	e := b.events()
-	out := make([]byte, headerSize, headerSize+len(b.commands)+max(len(e.body), len(e.records)/3)+e.Len()*(minRowBytes+1)+256)
+	size := headerSize + len(b.commands) + max(len(e.body), len(e.records)/3) + e.Len()*(minRowBytes+1) + 256
+	out := make([]byte, headerSize, size)
 	out[0], out[1], out[2] = magic0, magic1, Version
 	binary.LittleEndian.PutUint64(out[7:], uint64(s.Time.UnixNano()))
 	out = appendString(out, s.Proposer)
@@ -133,11 +136,21 @@ func seal(data []byte) {
 	binary.LittleEndian.PutUint32(data[crcAt:], crc32.Checksum(data[crcAt+4:], castagnoli))
 }
 
+// reset empties the builder and keeps its memory.
 func (b *Builder) reset() {
 	clear(b.batch.rows)
 	kept := &b.batch
-	*b = Builder{commands: b.commands[:0], raw: b.raw[:0], dict: b.dict,
-		batch: Batch{rows: kept.rows[:0], records: kept.records[:0], keys: kept.keys[:0], chains: kept.chains[:0]}}
+	*b = Builder{
+		commands: b.commands[:0],
+		raw:      b.raw[:0],
+		dict:     b.dict,
+		batch: Batch{
+			rows:    kept.rows[:0],
+			records: kept.records[:0],
+			keys:    kept.keys[:0],
+			chains:  kept.chains[:0],
+		},
+	}
 	b.dict.reset()
 }
 
@@ -159,6 +172,7 @@ func EncodeBlock(batch *Batch) Block {
 	return b.block(batch, false)
 }
 
+// block encodes a batch. It numbers types and sources in the order of the rows.
 func (b *Builder) block(e *Batch, compress bool) Block {
 	for i := range e.rows {
 		b.dict.add(e.rows[i].Type, e.rows[i].Source)
@@ -171,11 +185,12 @@ func (b *Builder) block(e *Batch, compress bool) Block {
 	}
 }
 
-// body takes a packet's body over where its indexes are those of the header and
-// compressing it would not help.
+// body encodes the records. A packet's body is used unchanged where its indexes mean the same
+// as the header's and compressing it would not help.
 func (b *Builder) body(e *Batch, compress bool) []byte {
-	small := !compress || len(e.body) < worthCompressing || e.body[0] != codecNone
-	if len(e.body) > 0 && small && slices.Equal(e.types, b.dict.types.list) && slices.Equal(e.sources, b.dict.sources.list) {
+	final := !compress || len(e.body) < worthCompressing || e.body[0] != codecNone
+	sameLists := slices.Equal(e.types, b.dict.types.list) && slices.Equal(e.sources, b.dict.sources.list)
+	if len(e.body) > 0 && final && sameLists {
 		return e.body
 	}
 	b.raw = append(b.dict.appendIndexes(b.raw), e.records...)
@@ -190,6 +205,7 @@ func (b *Builder) header(e *Batch) []byte {
 	return appendBytes(h, newBloom(e.chains))
 }
 
+// columns encodes the rows column by column, as block.go draws them.
 func (b *Builder) columns(e *Batch) []byte {
 	c := make([]byte, 0, e.Len()*(minRowBytes+contentSize))
 	for i := range e.rows {
@@ -207,7 +223,7 @@ func (b *Builder) columns(e *Batch) []byte {
 	return c
 }
 
-// dictionaries number the types and sources of a block.
+// dictionaries number the types and the sources of a block, and note each row's number.
 type dictionaries struct{ types, sources dictionary }
 
 func (d *dictionaries) add(typ, source string) {
@@ -231,7 +247,8 @@ type dictionary struct {
 }
 
 func (d *dictionary) add(s string) {
-	if n := len(d.indexes); n > 0 && d.list[d.indexes[n-1]] == s { // most often it is the one before
+	// Most often it is the string of the row before.
+	if n := len(d.indexes); n > 0 && d.list[d.indexes[n-1]] == s {
 		d.indexes = append(d.indexes, d.indexes[n-1])
 		return
 	}
@@ -264,6 +281,8 @@ func Decode(data []byte) (*Frame, error) {
 	if len(data) < headerSize || data[0] != magic0 || data[1] != magic1 {
 		return nil, fmt.Errorf("frame: %w: no frame header in %d bytes", ErrCorrupt, len(data))
 	}
+
+	// The checksum covers the version too, so that a damaged one is not taken for a newer one.
 	f := &Frame{CRC: binary.LittleEndian.Uint32(data[crcAt:])}
 	if got := crc32.Checksum(data[crcAt+4:], castagnoli); got != f.CRC {
 		return nil, fmt.Errorf("frame: %w: checksum %08x, want %08x", ErrCorrupt, got, f.CRC)
@@ -277,7 +296,8 @@ func Decode(data []byte) (*Frame, error) {
 
 func (f *Frame) decode(d *decoder) error {
 	f.Proposer = d.string()
-	if f.DigestIndex = d.uvarint(); f.DigestIndex > 0 {
+	f.DigestIndex = d.uvarint()
+	if f.DigestIndex > 0 {
 		copy(f.Digest[:], d.take(DigestSize))
 	}
 	rows, err := f.decodeCommands(d)
@@ -291,6 +311,7 @@ func (f *Frame) decode(d *decoder) error {
 	return f.decodeBlock(rows)
 }
 
+// decodeCommands decodes the commands and counts the events that they publish.
 func (f *Frame) decodeCommands(d *decoder) (rows int, err error) {
 	n := d.count(2)
 	f.Commands = make([]Command, 0, n)
@@ -314,6 +335,8 @@ func (f *Frame) decodeCommands(d *decoder) (rows int, err error) {
 	return rows, nil
 }
 
+// decodeBlock decodes header and columns, and compares the body's checksum. rows is how many
+// events the commands publish.
 func (f *Frame) decodeBlock(rows int) (err error) {
 	b := &f.Block
 	if len(b.Header) == 0 {

@@ -62,26 +62,34 @@ func commands() []Command {
 		ClockStep{To: time.Unix(1, 2), Agreed: []string{"n1", "n2"}},
 		Hello{Cause: "heartbeat_timeout", Silence: time.Second},
 		VoterHealth{Voter: "n2", LastContactMs: -1, Reason: "raft"},
-		OutageViews{Views: []OutageView{{Voter: "n1", Journal: "j", Seq: 7, Kind: "lost", Began: time.Unix(1, 2).UTC(), Ended: time.Unix(3, 4).UTC(),
-			Term: 3, Leader: "n2", Cause: "unreachable", Refused: 9, Unreachable: []string{"n2", "n3"}}},
+		OutageViews{Views: []OutageView{{Voter: "n1", Journal: "j", Seq: 7, Kind: "lost",
+			Began: time.Unix(1, 2).UTC(), Ended: time.Unix(3, 4).UTC(), Term: 3, Leader: "n2", Cause: "unreachable", Refused: 9, Unreachable: []string{"n2", "n3"}}},
 			Up:  []VoterUp{{Voter: "n1", Since: time.Unix(5, 6).UTC(), Before: time.Unix(4, 5).UTC()}},
 			Led: []LedSpan{{Term: 3, Leader: "n1", From: time.Unix(7, 8).UTC(), To: time.Unix(9, 10).UTC()}}},
 		SplitBrain{Term: 4, Leaders: []string{"n1", "n2"}},
 		CatchUp{Member: "n3", AtRisk: true, Trailing: 1, Rate: 2, LogRate: 3, TruncatedIn: 4, Left: 5},
 		MemberVote{ID: "n4", Wanted: true, Reason: "join"},
-		DeadLetter{Cursor: "c", Generation: 2, Offset: 7, Handler: "h", Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")},
+		DeadLetter{Cursor: "c", Generation: 2, Offset: 7, Handler: "h", Error: "e", Attempts: 3,
+			FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")},
 		Redrive{Letters: []uint64{1, 300}, To: "d"}, Purge{Letters: []uint64{4}, OlderThan: time.Hour},
-		LetterImport{Letters: []ImportedLetter{{Origin: [OriginSize]byte{1, 2}, From: "a.db row 1", Error: "e", Attempts: 2, Failed: time.Unix(3, 4).UTC(), Event: []byte("copy")}}},
-		GroupCreate{Name: "g", Start: Position{AtStart, 0}, Filter: filter, Policy: CursorPolicy{1, 2, 3}, Group: GroupPolicy{time.Second, 4, 5}},
-		GroupSettle{Name: "g", Generation: 2, Term: 3, Reserved: 400, Open: 7, Done: []Range{{4, 4}, {7, 300}}, Retries: []GroupRetry{
-			{Offset: 5, Deliveries: 2, After: time.Unix(1, 2).UTC(), Error: "e"}, {Offset: 6}}},
+		LetterImport{Letters: []ImportedLetter{{Origin: [OriginSize]byte{1, 2}, From: "a.db row 1", Error: "e",
+			Attempts: 2, Failed: time.Unix(3, 4).UTC(), Event: []byte("copy")}}},
+		GroupCreate{Name: "g", Start: Position{AtStart, 0}, Filter: filter, Policy: CursorPolicy{1, 2, 3},
+			Group: GroupPolicy{time.Second, 4, 5}},
+		GroupSettle{Name: "g", Generation: 2, Term: 3, Reserved: 400, Open: 7, Done: []Range{{4, 4}, {7, 300}},
+			Retries: []GroupRetry{{Offset: 5, Deliveries: 2, After: time.Unix(1, 2).UTC(), Error: "e"}, {Offset: 6}}},
 		GroupSettle{Name: "g"},
-		CursorsScanned{Scans: []CursorScan{{Name: "c", Created: 1, Generation: 2, From: 300, To: 4000, Match: true}, {Name: "d"}}},
-		GroupDead{Term: 3, Letter: DeadLetter{Cursor: "g", Generation: 2, Offset: 7, Handler: "h", Error: "e", Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")}},
-		ClientPut{ID: "trainer-3", Host: "gpu-1", PID: 77, Version: "v", TTL: time.Minute, Subscriptions: []ClientSubscription{
-			{Name: "s", Filter: filter, Where: "payload.epoch > 3", Mode: "durable", Critical: true, State: "attached", HandlerTimeout: time.Second, Cursor: "s"}}},
+		CursorsScanned{Scans: []CursorScan{
+			{Name: "c", Created: 1, Generation: 2, From: 300, To: 4000, Match: true}, {Name: "d"}}},
+		GroupDead{Term: 3, Letter: DeadLetter{Cursor: "g", Generation: 2, Offset: 7, Handler: "h", Error: "e",
+			Attempts: 3, FirstFailed: time.Unix(1, 2).UTC(), Event: []byte("copy")}},
+		ClientPut{ID: "trainer-3", Host: "gpu-1", PID: 77, Version: "v", TTL: time.Minute,
+			Subscriptions: []ClientSubscription{
+				{Name: "s", Filter: filter, Where: "payload.epoch > 3", Mode: "durable", Critical: true,
+					State: "attached", HandlerTimeout: time.Second, Cursor: "s"}}},
 		Pressure{Active: true, Requests: 300, Bytes: 1 << 40, Refused: 7},
-		ChainOverdue{CorrelationID: "run-7", Flow: "f", From: "A", FromOffset: 300, Since: time.Unix(1, 2).UTC(), Missing: "B", Deadline: time.Hour},
+		ChainOverdue{CorrelationID: "run-7", Flow: "f", From: "A", FromOffset: 300,
+			Since: time.Unix(1, 2).UTC(), Missing: "B", Deadline: time.Hour},
 	}
 }
 
@@ -91,14 +99,15 @@ func TestTheTableOfKindsIsWhole(t *testing.T) {
 		seen[c.Kind()] = true
 	}
 	for k, row := range kinds {
-		if known := row.decode != nil; known != seen[Kind(k)] || known != (row.level >= LevelBase && row.level <= LevelDelivery) {
+		known, leveled := row.decode != nil, row.level >= LevelBase && row.level <= LevelDelivery
+		if known != seen[Kind(k)] || known != leveled {
 			t.Errorf("kind %d: level %d, decoded: %v, tested: %v", k, row.level, known, seen[Kind(k)])
 		}
 	}
 }
 
-// What goes into a frame comes out of it, commands and events alike, whatever the
-// sizes of the requests; and a request that is forwarded makes the same frame.
+// Decoding a frame gives the commands and events that were encoded, whatever the sizes of
+// the requests; and a forwarded request makes the same frame.
 func TestFrameRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b, forwarded Builder
@@ -120,7 +129,8 @@ func TestFrameRoundTrip(t *testing.T) {
 			forwarded.Add(c, nil)
 		}
 		wantCommands = append(wantCommands, commands()...)
-		seal := Seal{Time: time.Unix(5, 6).UTC(), Proposer: "n1", DigestIndex: 9, Digest: [32]byte{1}, Compress: rapid.Bool().Draw(t, "compress")}
+		seal := Seal{Time: time.Unix(5, 6).UTC(), Proposer: "n1", DigestIndex: 9, Digest: [32]byte{1}}
+		seal.Compress = rapid.Bool().Draw(t, "compress")
 		data := b.Encode(seal)
 		if other := forwarded.Encode(seal); seal.Compress && !bytes.Equal(data, other) {
 			t.Fatal("forwarded requests make another frame")
@@ -139,8 +149,7 @@ func TestFrameRoundTrip(t *testing.T) {
 	})
 }
 
-// A settlement decodes whatever it holds: one that makes no sense is refused by the state
-// machine, it does not stop the nodes that read it.
+// Every ack batch decodes: the state machine refuses an invalid one, and no node stops at it.
 func TestAnyGroupSettleDecodes(t *testing.T) {
 	number := rapid.OneOf(rapid.Uint64Range(0, 9), rapid.Uint64())
 	rapid.Check(t, func(t *rapid.T) {
@@ -189,7 +198,7 @@ func checkEvents(t *rapid.T, f *Frame, want []event.Event) {
 	}
 	stored := slices.Clone(want)
 	for i := range stored {
-		stored[i].NoDedup = false // it stands in the columns
+		stored[i].NoDedup = false // it is in the columns
 	}
 	if diff := cmp.Diff(stored, got, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); diff != "" {
 		t.Fatal(diff)
@@ -271,8 +280,8 @@ func TestCopyRoundTrip(t *testing.T) {
 	})
 }
 
-// Whatever a body holds beside what unfolds to its events is refused, before it costs
-// memory: it would be kept, replicated and sent on unseen.
+// A body with bytes that do not decompress to its events is refused before it costs memory:
+// the cluster would store and replicate them unseen.
 func TestNothingHidesInABody(t *testing.T) {
 	var raw []byte
 	for i := range 4000 {
@@ -297,7 +306,7 @@ func TestNothingHidesInABody(t *testing.T) {
 	enc.Close()
 	skipped := append(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, 0x184D2A50), 1000), make([]byte, 1000)...)
 	bodies := map[string][]byte{
-		"behind":          slices.Concat(good, skipped),
+		"after":           slices.Concat(good, skipped),
 		"before":          slices.Concat(skipped, good),
 		"a second frame":  slices.Concat(good, good),
 		"cut":             good[:len(good)-1],
@@ -321,8 +330,8 @@ func TestNothingHidesInABody(t *testing.T) {
 	}
 }
 
-// A packet's lists may say what they like: the header in the log is made from the
-// rows, and each row reads as it was sent.
+// A packet's lists are not trusted: the header in the log is made from the rows, and each row
+// reads as it was sent.
 func TestPacketListsAreNotTrusted(t *testing.T) {
 	e := event.New(event.TrainingCompleted, nil)
 	good := Pack([]event.Event{e, e})
@@ -431,8 +440,8 @@ type futureCommand struct{}
 func (futureCommand) Kind() Kind               { return 200 }
 func (futureCommand) appendTo(b []byte) []byte { return append(b, 1, 2, 3) }
 
-// FuzzDecode feeds the decoders bytes behind a right checksum, so that the fuzzer
-// gets past it: an error or a value, never a panic, never memory out of proportion.
+// FuzzDecode gives the decoders bytes with a right checksum, so that the fuzzer gets past
+// it: they return an error or a value, never panic, and never allocate out of proportion.
 func FuzzDecode(f *testing.F) {
 	f.Add(exampleFrame(true)[headerSize:])
 	f.Add(exampleFrame(false)[headerSize:])

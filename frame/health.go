@@ -19,20 +19,20 @@ const (
 type VoterHealth struct {
 	Voter         string
 	Online        bool
-	LastContactMs int64  // of what Reason names; -1: never
+	LastContactMs int64  // milliseconds since the last contact of the kind that Reason names; -1: never
 	Reason        string // why it is not online: election.ReasonHTTP or ReasonRaft
 }
 
-// OutageView is what one voter saw of a time without a majority, or without
-// running. Seq is its newest record in the voter's journal. Times here and below are
-// by the leader's wall clock, as far as it could tell how the others' differ.
+// OutageView is what one voter saw of a time without a majority, or of a time in which it
+// did not run. Seq is the outage's newest record in the voter's journal. Times here and below
+// are by the leader's wall clock, as far as it knows how the others' clocks differ.
 type OutageView struct {
 	Voter       string
 	Journal     string
 	Seq         uint64
 	Kind        string // of package election: lost, stalled, lease expired
 	Began       time.Time
-	Regained    time.Time // when a majority was in reach again; zero: not seen
+	Regained    time.Time // when a majority was reachable again; zero: not seen
 	Ended       time.Time
 	Term        uint64
 	Leader      string // the last one known
@@ -41,7 +41,7 @@ type OutageView struct {
 	Unreachable []string
 }
 
-// VoterUp says since when a voter has been running, and when it last ran before.
+// VoterUp says since when a voter has been running, and when it ran last before that.
 type VoterUp struct {
 	Voter  string
 	Since  time.Time
@@ -56,8 +56,8 @@ type LedSpan struct {
 	To     time.Time
 }
 
-// OutageViews hands in what the voters' journals hold that the log does not have
-// yet, since when the voters that answer have been running, and who led when.
+// OutageViews reports what the voters' journals have and the log does not have yet, since
+// when the voters that answer have been running, and who led when.
 type OutageViews struct {
 	Views []OutageView
 	Up    []VoterUp
@@ -71,20 +71,20 @@ type SplitBrain struct {
 	Leaders []string
 }
 
-// CatchUp says whether a member is about to fall behind what the leader's raft log
-// keeps. Rates are in entries a second.
+// CatchUp says whether a member is about to lag so far that the leader's raft log no longer
+// has what it needs. Rates are in entries a second.
 type CatchUp struct {
 	Member      string
 	AtRisk      bool
 	Trailing    uint64 // entries
 	Rate        uint64 // of the member
 	LogRate     uint64
-	TruncatedIn time.Duration // 0: already
-	Left        uint64        // entries until the log no longer has what it needs
+	TruncatedIn time.Duration // until the log no longer has what it needs; 0: already
+	Left        uint64        // the same in entries
 }
 
-// MemberVote records whether a member is to have a vote, before anything is done
-// about it, and why its vote is about to change.
+// MemberVote records whether a member is to have a vote, before Raft's configuration is
+// changed, and why.
 type MemberVote struct {
 	ID     string
 	Wanted bool
@@ -171,9 +171,20 @@ func (d *decoder) time() time.Time {
 func (d *decoder) outageViews() OutageViews {
 	var c OutageViews
 	for range d.count(12) {
-		v := OutageView{Voter: d.string(), Journal: d.string(), Seq: d.uvarint(), Kind: d.string(), Began: d.time(), Regained: d.time(), Ended: d.time()}
-		v.Term, v.Leader, v.Cause, v.Refused, v.Unreachable = d.uvarint(), d.string(), d.string(), d.uvarint(), d.strings()
-		c.Views = append(c.Views, v)
+		c.Views = append(c.Views, OutageView{
+			Voter:       d.string(),
+			Journal:     d.string(),
+			Seq:         d.uvarint(),
+			Kind:        d.string(),
+			Began:       d.time(),
+			Regained:    d.time(),
+			Ended:       d.time(),
+			Term:        d.uvarint(),
+			Leader:      d.string(),
+			Cause:       d.string(),
+			Refused:     d.uvarint(),
+			Unreachable: d.strings(),
+		})
 	}
 	for range d.count(3) {
 		c.Up = append(c.Up, VoterUp{Voter: d.string(), Since: d.time(), Before: d.time()})
@@ -185,6 +196,13 @@ func (d *decoder) outageViews() OutageViews {
 }
 
 func (d *decoder) catchUp() CatchUp {
-	return CatchUp{Member: d.string(), AtRisk: d.bool(), Trailing: d.uvarint(), Rate: d.uvarint(), LogRate: d.uvarint(),
-		Left: d.uvarint(), TruncatedIn: time.Duration(d.varint())}
+	return CatchUp{
+		Member:      d.string(),
+		AtRisk:      d.bool(),
+		Trailing:    d.uvarint(),
+		Rate:        d.uvarint(),
+		LogRate:     d.uvarint(),
+		Left:        d.uvarint(),
+		TruncatedIn: time.Duration(d.varint()),
+	}
 }

@@ -6,8 +6,8 @@ import (
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
-// a command may be proposed from its own level on: a member that does not know a kind
-// stops at the entry, at this start and at each later one.
+// a command may be proposed once the cluster is at the command's level: a member that does
+// not know a kind stops at the entry, now and after each restart.
 const (
 	LevelBase     = 1
 	LevelHealth   = 2 // what a leader reports of its voters
@@ -17,11 +17,11 @@ const (
 
 // kind is what this build knows of one kind of command.
 type kind struct {
-	level  uint32                   // from which on it may be proposed
+	level  uint32                   // the cluster's level from which on it may be proposed
 	decode func(d *decoder) Command // reads what the command's appendTo wrote
 }
 
-// kinds is the table of all commands. It is not changed after initialisation.
+// kinds is the table of all commands. It is never changed.
 var kinds = [256]kind{
 	KindPublish: {LevelBase, func(d *decoder) Command { return d.publish() }},
 	KindCursorCreate: {LevelBase, func(d *decoder) Command {
@@ -31,7 +31,9 @@ var kinds = [256]kind{
 	KindCursorCommit: {LevelBase, func(d *decoder) Command {
 		return CursorCommit{Name: d.string(), Offset: d.uvarint(), Generation: d.uvarint()}
 	}},
-	KindCursorSeek:   {LevelBase, func(d *decoder) Command { return CursorSeek{Name: d.string(), To: d.position(), Seeker: d.string()} }},
+	KindCursorSeek: {LevelBase, func(d *decoder) Command {
+		return CursorSeek{Name: d.string(), To: d.position(), Seeker: d.string()}
+	}},
 	KindCursorDelete: {LevelBase, func(d *decoder) Command { return CursorDelete{Name: d.string()} }},
 	KindSettingSet:   {LevelBase, func(d *decoder) Command { return SettingSet{Key: d.string(), Value: d.string()} }},
 	KindTrim: {LevelBase, func(d *decoder) Command {
@@ -52,16 +54,20 @@ var kinds = [256]kind{
 		return VoterHealth{Voter: d.string(), Online: d.bool(), LastContactMs: d.varint(), Reason: d.string()}
 	}},
 	KindOutageViews: {LevelHealth, func(d *decoder) Command { return d.outageViews() }},
-	KindSplitBrain:  {LevelHealth, func(d *decoder) Command { return SplitBrain{Term: d.uvarint(), Leaders: d.strings()} }},
-	KindCatchUp:     {LevelHealth, func(d *decoder) Command { return d.catchUp() }},
-	KindLongHello:   {LevelHealth, func(d *decoder) Command { return d.longHello() }},
+	KindSplitBrain: {LevelHealth, func(d *decoder) Command {
+		return SplitBrain{Term: d.uvarint(), Leaders: d.strings()}
+	}},
+	KindCatchUp:   {LevelHealth, func(d *decoder) Command { return d.catchUp() }},
+	KindLongHello: {LevelHealth, func(d *decoder) Command { return d.longHello() }},
 	KindMemberVote: {LevelHealth, func(d *decoder) Command {
 		return MemberVote{ID: d.string(), Wanted: d.bool(), Reason: d.string()}
 	}},
 
-	KindDeadLetter:   {LevelLetters, func(d *decoder) Command { return d.deadLetter() }},
-	KindRedrive:      {LevelLetters, func(d *decoder) Command { return Redrive{Letters: d.letters(), To: d.string()} }},
-	KindPurge:        {LevelLetters, func(d *decoder) Command { return Purge{Letters: d.letters(), OlderThan: time.Duration(d.varint())} }},
+	KindDeadLetter: {LevelLetters, func(d *decoder) Command { return d.deadLetter() }},
+	KindRedrive:    {LevelLetters, func(d *decoder) Command { return Redrive{Letters: d.letters(), To: d.string()} }},
+	KindPurge: {LevelLetters, func(d *decoder) Command {
+		return Purge{Letters: d.letters(), OlderThan: time.Duration(d.varint())}
+	}},
 	KindLetterImport: {LevelLetters, func(d *decoder) Command { return d.letterImport() }},
 
 	KindCursorChange: {LevelDelivery, func(d *decoder) Command {
@@ -80,11 +86,11 @@ var kinds = [256]kind{
 	KindChainOverdue:   {LevelDelivery, func(d *decoder) Command { return d.chainOverdue() }},
 }
 
-// Level returns the feature level from which on commands of a kind may be proposed, 0 for
-// a kind that this build does not know.
+// Level returns the feature level from which on commands of a kind may be proposed, and 0
+// for a kind that this build does not know.
 func (k Kind) Level() uint32 { return kinds[k].level }
 
-// decodeCommand reads one command and says whether all its strings are UTF-8.
+// decodeCommand reads one command and reports whether all its strings are UTF-8.
 func decodeCommand(k Kind, body []byte) (c Command, utf8 bool, err error) {
 	known := kinds[k]
 	if known.decode == nil {

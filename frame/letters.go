@@ -19,9 +19,9 @@ const (
 // MaxLetters bounds the letters that one command names.
 const MaxLetters = 1000
 
-// DeadLetter says that a cursor's handler could not handle an event: the event goes to
-// the dead letters, and the cursor past it. Event is a copy of it, as EncodeCopy
-// makes one.
+// DeadLetter says that a cursor's handler could not handle an event: the event becomes a
+// dead letter, and the cursor moves past it. Event is a copy of the event that EncodeCopy
+// made.
 type DeadLetter struct {
 	Cursor      string
 	Generation  uint64
@@ -40,19 +40,19 @@ type Redrive struct {
 	To      string
 }
 
-// Purge removes letters; with an OlderThan those of them only that have been dead for
-// that long.
+// Purge removes letters; with an OlderThan only those that have been dead for that
+// duration.
 type Purge struct {
 	Letters   []uint64
 	OlderThan time.Duration
 }
 
-// LetterImport adds letters of another system. One whose Origin is known already is
-// left out.
+// LetterImport adds letters of another system. A letter whose Origin is known already is
+// ignored.
 type LetterImport struct{ Letters []ImportedLetter }
 
-// ImportedLetter is one of them. Origin is a fingerprint of where it comes from, From
-// the same for people.
+// ImportedLetter is one imported letter. Origin is a fingerprint of where it comes from, and
+// From says the same to people.
 type ImportedLetter struct {
 	Origin   [OriginSize]byte
 	From     string
@@ -103,8 +103,16 @@ func (c LetterImport) appendTo(b []byte) []byte {
 }
 
 func (d *decoder) deadLetter() DeadLetter {
-	return DeadLetter{Cursor: d.string(), Generation: d.uvarint(), Offset: d.uvarint(), Handler: d.string(), Error: d.string(),
-		Attempts: d.uvarint(), FirstFailed: d.time(), Event: d.copied()}
+	return DeadLetter{
+		Cursor:      d.string(),
+		Generation:  d.uvarint(),
+		Offset:      d.uvarint(),
+		Handler:     d.string(),
+		Error:       d.string(),
+		Attempts:    d.uvarint(),
+		FirstFailed: d.time(),
+		Event:       d.copied(),
+	}
 }
 
 func (d *decoder) letters() []uint64 {
@@ -143,10 +151,9 @@ func (d *decoder) letterImport() (c LetterImport) {
 //	16      the start of its content hash
 //	rest    its record, as block.go draws it
 //
-// It holds what is stored, so that putting it into a block again gives the same bytes
-// on every build.
+// It has the bytes that are stored, so that every build makes the same block of it.
 
-// EncodeCopy returns a copy of an event. Place, term and append time are left out.
+// EncodeCopy returns a copy of an event, without its offset, term and append time.
 func EncodeCopy(e *event.Event) []byte {
 	hash := e.Hash()
 	b := appendString(appendString(nil, string(e.Type)), e.Source)
@@ -168,7 +175,7 @@ func decodeCopy(b []byte) (e event.Event, key Key, record []byte, err error) {
 	return e, key, record, d.end("copy of an event")
 }
 
-// AddCopy appends the event of a copy as a row that deduplication does not look at.
+// AddCopy appends the event of a copy as a row that is not deduplicated.
 func (b *Batch) AddCopy(copied []byte) error {
 	e, key, record, err := decodeCopy(copied)
 	if err != nil {

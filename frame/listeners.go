@@ -7,8 +7,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// More kinds of LevelDelivery: who listens, and what the leader sees of its queue and of
-// runs.
+// More kinds of LevelDelivery: registered clients, and what the leader reports of its queue
+// and of runs.
 const (
 	KindClientPut    Kind = 33
 	KindPressure     Kind = 34
@@ -21,8 +21,8 @@ const (
 	MaxClientSubscriptions = 1000
 )
 
-// ClientPut registers what a client listens to, in place of what it said before, for
-// TTL. Without subscriptions it takes the client away.
+// ClientPut registers what a client listens to for TTL, and replaces what it registered
+// before. Without subscriptions it removes the client.
 type ClientPut struct {
 	ID            string
 	Host          string
@@ -32,7 +32,7 @@ type ClientPut struct {
 	Subscriptions []ClientSubscription
 }
 
-// ClientSubscription is one of them, as its client describes it.
+// ClientSubscription is one subscription of a client, as the client describes it.
 type ClientSubscription struct {
 	Name           string        `json:"name"`
 	Filter         event.Filter  `json:"filter"`
@@ -44,15 +44,16 @@ type ClientSubscription struct {
 	Cursor         string        `json:"cursor,omitempty"`
 }
 
-// Pressure is the leader's word that its queue is full, or is not any more.
+// Pressure is the leader's report that its queue is full, or is not full any more.
 type Pressure struct {
 	Active   bool
-	Requests uint64 // in the queue at most, lately
+	Requests uint64 // the most that were in the queue lately
 	Bytes    uint64
-	Refused  uint64 // requests, since the queue was told to be otherwise
+	Refused  uint64 // requests refused since the report before
 }
 
-// ChainOverdue is the leader's word that an edge of a run is missing past its deadline.
+// ChainOverdue is the leader's report that a run has not reached its next stage by the
+// deadline.
 type ChainOverdue struct {
 	CorrelationID string
 	Flow          string
@@ -68,7 +69,7 @@ func (ClientPut) Kind() Kind    { return KindClientPut }
 func (Pressure) Kind() Kind     { return KindPressure }
 func (ChainOverdue) Kind() Kind { return KindChainOverdue }
 
-// Size is what a client takes as a command, in bytes.
+// Size is the length of the command, in bytes.
 func (c ClientPut) Size() int { return len(c.appendTo(nil)) }
 
 func (c ClientPut) appendTo(b []byte) []byte {
@@ -100,20 +101,41 @@ func (s ClientSubscription) appendTo(b []byte) []byte {
 }
 
 func (d *decoder) clientPut() ClientPut {
-	c := ClientPut{ID: d.string(), Host: d.string(), PID: d.uvarint(), Version: d.string(), TTL: time.Duration(d.varint())}
+	c := ClientPut{
+		ID:      d.string(),
+		Host:    d.string(),
+		PID:     d.uvarint(),
+		Version: d.string(),
+		TTL:     time.Duration(d.varint()),
+	}
 	n := d.count(12)
 	if n > MaxClientSubscriptions {
 		d.fail("%d subscriptions in one command", n)
 		return c
 	}
 	for range n {
-		c.Subscriptions = append(c.Subscriptions, ClientSubscription{Name: d.string(), Filter: d.filter(), Where: d.string(), Mode: d.string(),
-			Critical: d.bool(), State: d.string(), HandlerTimeout: time.Duration(d.varint()), Cursor: d.string()})
+		c.Subscriptions = append(c.Subscriptions, ClientSubscription{
+			Name:           d.string(),
+			Filter:         d.filter(),
+			Where:          d.string(),
+			Mode:           d.string(),
+			Critical:       d.bool(),
+			State:          d.string(),
+			HandlerTimeout: time.Duration(d.varint()),
+			Cursor:         d.string(),
+		})
 	}
 	return c
 }
 
 func (d *decoder) chainOverdue() ChainOverdue {
-	return ChainOverdue{CorrelationID: d.string(), Flow: d.string(), From: d.string(), FromOffset: d.uvarint(), Since: d.time(),
-		Missing: d.string(), Deadline: time.Duration(d.varint())}
+	return ChainOverdue{
+		CorrelationID: d.string(),
+		Flow:          d.string(),
+		From:          d.string(),
+		FromOffset:    d.uvarint(),
+		Since:         d.time(),
+		Missing:       d.string(),
+		Deadline:      time.Duration(d.varint()),
+	}
 }

@@ -8,21 +8,21 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Packet is the events of one request as a client sends them: a block's body with
-// what is needed to read it. A node that finds every event in the form in which it
-// is stored puts the body into the log as it is.
+// Packet is the events of one request as a client sends them: a block's body and
+// what is needed to decode it. A node that finds every event in the form in which
+// the log stores events puts the body into the log unchanged.
 type Packet struct {
 	Rows    int
 	Types   []string // each once, in order of first use
 	Sources []string
-	NoDedup []byte // bit i%8 of byte i/8 is row i: appended whatever its content; may be shorter
+	NoDedup []byte // bit i%8 of byte i/8: row i is not deduplicated; may be shorter
 	Body    []byte // as block.go draws it
 }
 
-// scratch lends the memory in which events are laid out before they are compressed.
+// scratch is the memory in which events are encoded before they are compressed.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
-// Pack lays events out and compresses them. They are sent as they are.
+// Pack encodes events and compresses them. It does not normalise them.
 func Pack(events []event.Event) Packet {
 	p := Packet{Rows: len(events)}
 	var d dictionaries
@@ -36,6 +36,8 @@ func Pack(events []event.Event) Packet {
 		}
 	}
 	p.Types, p.Sources = d.types.list, d.sources.list
+
+	// The body: the rows' indexes into types and sources, then their records.
 	lent := scratch.Get().(*[]byte)
 	raw := d.appendIndexes((*lent)[:0])
 	for i := range events {
@@ -47,18 +49,19 @@ func Pack(events []event.Event) Packet {
 	return p
 }
 
-// Opened is a packet whose body has been decompressed and measured.
+// Opened is a packet whose body is decompressed.
 type Opened struct {
 	packet         *Packet
 	types, sources []uint32
 	records        []byte
 }
 
-// Open decompresses a packet to at most maxBytes.
+// Open decompresses a packet, and refuses one that takes more than maxBytes then.
 func (p *Packet) Open(maxBytes int) (*Opened, error) {
 	if p.Rows < 1 || p.Rows > MaxRows {
 		return nil, fmt.Errorf("frame: packet: %w: %d rows", ErrCorrupt, p.Rows)
 	}
+	// The size is a claim, which decompress holds the body to.
 	if size := RawSize(p.Body); size > maxBytes {
 		return nil, fmt.Errorf("frame: packet: %w: %d bytes, the limit is %d", ErrTooLarge, size, maxBytes)
 	}
@@ -71,7 +74,9 @@ func (p *Packet) Open(maxBytes int) (*Opened, error) {
 		d.fail("a body of %d bytes for %d rows", len(raw), p.Rows)
 		return nil, d.end("packet")
 	}
-	o := &Opened{packet: p, types: d.indexes(p.Rows, len(p.Types)), sources: d.indexes(p.Rows, len(p.Sources))}
+	o := &Opened{packet: p}
+	o.types = d.indexes(p.Rows, len(p.Types))
+	o.sources = d.indexes(p.Rows, len(p.Sources))
 	if d.err != nil {
 		return nil, d.end("packet")
 	}
@@ -82,16 +87,17 @@ func (p *Packet) Open(maxBytes int) (*Opened, error) {
 // Rows returns the number of events.
 func (o *Opened) Rows() int { return o.packet.Rows }
 
-// Each calls fn with each row's event, in order, until it returns an error. The
-// event is valid during the call; its strings and payload stay.
+// Each calls fn with each row's event, in order, until fn returns an error. The
+// event is valid during the call; its strings and payload remain valid.
 func (o *Opened) Each(fn func(row int, e *event.Event) error) error {
 	return o.Range(0, o.packet.Rows, fn)
 }
 
-// Range is Each for the rows [from, to). Rows before them are read too, to find where
-// they begin.
+// Range is Each for the rows [from, to). It decodes the rows before them too, since only
+// that shows where a row begins.
 func (o *Opened) Range(from, to int, fn func(row int, e *event.Event) error) error {
-	d := &decoder{b: o.records, view: unsafe.String(unsafe.SliceData(o.records), len(o.records))} // never written to again
+	// The strings share the memory of records, which is never written to again.
+	d := &decoder{b: o.records, view: unsafe.String(unsafe.SliceData(o.records), len(o.records))}
 	var e event.Event
 	for i := range to {
 		e = event.Event{Type: event.Type(o.packet.Types[o.types[i]]), Source: o.packet.Sources[o.sources[i]]}
@@ -108,13 +114,19 @@ func (o *Opened) Range(from, to int, fn func(row int, e *event.Event) error) err
 		}
 	}
 	if to < o.packet.Rows && d.err == nil {
-		return nil
+		return nil // records follow
 	}
 	return d.end("packet")
 }
 
-// Batch returns a batch of the packet's body, whose rows come with Keep and Join, each
-// and in order. It has room for so many.
+// Batch returns a batch of the packet's body. The caller adds each row, in order, with Keep
+// and Join; rows is how many it will add.
 func (o *Opened) Batch(rows int) *Batch {
-	return &Batch{rows: make([]Row, 0, rows), records: o.records, body: o.packet.Body, types: o.packet.Types, sources: o.packet.Sources}
+	return &Batch{
+		rows:    make([]Row, 0, rows),
+		records: o.records,
+		body:    o.packet.Body,
+		types:   o.packet.Types,
+		sources: o.packet.Sources,
+	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Request is what one caller wants decided as a unit: a command and, for a
-// Publish, its events.
+// Request is what the state machine decides as a unit for one caller: a command
+// and, for a Publish, its events.
 type Request struct {
 	Command Command
 	Batch   *Batch
@@ -35,9 +35,9 @@ func (r Request) Encode() []byte {
 // DecodeRequest reads what Encode wrote.
 func DecodeRequest(data []byte) (Request, error) { return OpenRequest(data, nil) }
 
-// OpenRequest is DecodeRequest for bytes of a sender that is not believed: admit sees each
-// event, may refuse it, and returns its content hash. The columns and filters of the batch
-// are made from what it saw, whatever came with the events.
+// OpenRequest is DecodeRequest for bytes from an untrusted sender: admit sees each event, may
+// refuse it, and returns its content hash. The columns and Bloom filters of the batch are made
+// from the events themselves; those that were sent are ignored.
 func OpenRequest(data []byte, admit func(e *event.Event) (event.Hash, error)) (Request, error) {
 	f, err := Decode(data)
 	if err != nil {
@@ -53,14 +53,16 @@ func OpenRequest(data []byte, admit func(e *event.Event) (event.Hash, error)) (R
 	return r, err
 }
 
-// UnfoldedSize returns about how many bytes an encoded request takes once it is open, as it
-// claims; 0 for what is none.
+// UnfoldedSize returns about how many bytes an encoded request claims to take once it is
+// decoded, and 0 for bytes that are no request. It allocates nothing.
 func UnfoldedSize(data []byte) int {
 	if len(data) < headerSize {
 		return 0
 	}
 	d := &decoder{b: data[headerSize:]}
-	d.bytes() // the proposer
+
+	// Skip what comes before the block: proposer, digest and commands.
+	d.bytes()
 	if d.uvarint() > 0 {
 		d.take(DigestSize)
 	}
@@ -68,6 +70,7 @@ func UnfoldedSize(data []byte) int {
 		d.u8()
 		d.bytes()
 	}
+
 	header, columns, body := d.bytes(), d.bytes(), d.bytes()
 	if d.err != nil {
 		return 0
@@ -76,7 +79,8 @@ func UnfoldedSize(data []byte) int {
 	return RawSize(body) + 2*len(header) + len(columns)/minRowBytes*perRow
 }
 
-// batch takes a frame's block apart again, checking every record on the way.
+// batch makes a batch from a frame's block, and checks every record. Without an admit the rows
+// are those of the columns.
 func (f *Frame) batch(admit func(e *event.Event) (event.Hash, error)) (*Batch, error) {
 	p := &Packet{Rows: f.Header.Rows, Types: f.Header.Types, Sources: f.Header.Sources, Body: f.Block.Body}
 	o, err := p.Open(MaxBlockBytes)
@@ -100,9 +104,15 @@ func (f *Frame) batch(admit func(e *event.Event) (event.Hash, error)) (*Batch, e
 	return b, err
 }
 
+// row returns row i of the frame's columns.
 func (f *Frame) row(i int) Row {
 	c := f.Columns
-	r := Row{Kind: c.KindAt(i), Key: c.KeyAt(i), Type: f.Header.Types[c.TypeAt(i)], Source: f.Header.Sources[c.SourceAt(i)]}
+	r := Row{
+		Kind:   c.KindAt(i),
+		Key:    c.KeyAt(i),
+		Type:   f.Header.Types[c.TypeAt(i)],
+		Source: f.Header.Sources[c.SourceAt(i)],
+	}
 	if r.Kind == DedupID {
 		r.Content = c.ContentAt(i)
 	}

@@ -8,19 +8,19 @@ const KindCursorsScanned Kind = 37
 // MaxScans is how many cursors one command may be about.
 const MaxScans = 256
 
-// CursorsScanned reports what the leader found after the commits of cursors and groups,
-// which only the events themselves can say. It bounds lag, stalls and what cursors hold back
-// by the events that a subscriber would get.
+// CursorsScanned reports what the leader found after the committed offsets of cursors and
+// groups, which only the events themselves show. With it, lag, stalls and what cursors hold
+// back count only events that a subscriber would get.
 type CursorsScanned struct {
 	Scans []CursorScan
 }
 
-// CursorScan is about one cursor, as it was at Created and with Generation. Of the offsets
-// after From up to To the filter passes none that a group has not settled. Match says that
-// it passes the one after To.
+// CursorScan is about the cursor of that Name, Created time and Generation. Its filter passes
+// no event after From up to To, except events that its group has settled. Match says that it
+// passes the one after To.
 type CursorScan struct {
 	Name       string
-	Created    int64 // Unix nanoseconds; tells a cursor from one of its name that was removed
+	Created    int64 // Unix nanoseconds; distinguishes a cursor from a removed one of its name
 	Generation uint64
 	From       uint64
 	To         uint64
@@ -47,8 +47,14 @@ func (d *decoder) cursorsScanned() (c CursorsScanned) {
 		return c
 	}
 	for range n {
-		c.Scans = append(c.Scans, CursorScan{Name: d.string(), Created: d.varint(), Generation: d.uvarint(), From: d.uvarint(),
-			To: d.uvarint(), Match: d.bool()})
+		c.Scans = append(c.Scans, CursorScan{
+			Name:       d.string(),
+			Created:    d.varint(),
+			Generation: d.uvarint(),
+			From:       d.uvarint(),
+			To:         d.uvarint(),
+			Match:      d.bool(),
+		})
 	}
 	return c
 }

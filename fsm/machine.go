@@ -244,6 +244,7 @@ func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMemb
 		m.s.meta.ClusterID = clusterID
 	}
 	m.s.membership = membership{Index: index, Raw: raw, Members: members, Predecessors: before}
+	m.s.rosterPublished = false
 	a.tx.setJSON([]byte{prefixMembership}, m.s.membership)
 	if err := m.end(a, a.reportConfiguration()); err != nil {
 		return fmt.Errorf("fsm: apply configuration %d: %w", index, err)

@@ -24,8 +24,9 @@ type published struct {
 
 // roster is the part of it that few entries change.
 type roster struct {
-	members []frame.Member // by id
-	health  election.Health
+	members      []frame.Member // by id
+	health       election.Health
+	predecessors []string
 }
 
 // publish is called with mu held, once the entry is stored.
@@ -37,7 +38,8 @@ func (m *Machine) publish() {
 		p.roster = old.roster
 	} else {
 		byID := func(a, b frame.Member) int { return strings.Compare(a.ID, b.ID) }
-		p.roster = &roster{members: slices.SortedFunc(maps.Values(s.members), byID), health: s.health.Clone()}
+		p.roster = &roster{members: slices.SortedFunc(maps.Values(s.members), byID), health: s.health.Clone(),
+			predecessors: slices.Clone(s.membership.Predecessors)}
 		s.rosterPublished = true
 	}
 	m.published.Store(p)
@@ -77,3 +79,6 @@ func (m *Machine) Member(id string) (frame.Member, bool) {
 
 // Health returns what the log reports of the voters and their quorum.
 func (m *Machine) Health() election.Health { return m.published.Load().health.Clone() }
+
+// Predecessors returns the ids of the clusters that this one was recovered from, the oldest first.
+func (m *Machine) Predecessors() []string { return slices.Clone(m.published.Load().predecessors) }

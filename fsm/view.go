@@ -194,11 +194,6 @@ func (m *Machine) Configuration() (index uint64, raw []byte, members []ConfigMem
 	return c.Index, slices.Clone(c.Raw), slices.Clone(c.Members)
 }
 
-// Predecessors returns the ids of the clusters that this one was recovered from, the oldest first.
-func (m *Machine) Predecessors() []string {
-	return read(m, func(s *state) []string { return slices.Clone(s.membership.Predecessors) })
-}
-
 // Stats are figures about the state.
 type Stats struct {
 	Counters

@@ -54,7 +54,8 @@ func TestAStateMachineThatStandsStillIsSentABoundedBacklog(t *testing.T) {
 	c := voters(t, 3, func(cfg *Config) {
 		cfg.Dir, cfg.Timing = filepath.Join(dir, cfg.ID), Timing{Heartbeat: 2 * time.Second * raceFactor}
 	})
-	leader, held := c.leader(), c.followers()[0]
+	c.leader()
+	held := c.followers()[0]
 	c.settle()
 	release := sync.OnceFunc(held.adapter.mu.Unlock) // Apply takes it for each entry
 	held.adapter.mu.Lock()
@@ -71,7 +72,7 @@ func TestAStateMachineThatStandsStillIsSentABoundedBacklog(t *testing.T) {
 		publishPayload(t, c.leaderBut(held), fmt.Sprintf(`{"n": %d, "x": "%s"}`, i, base64.StdEncoding.EncodeToString(raw)))
 	}
 	// It has what it takes, and is in touch for as long as it would need for the rest.
-	leader = c.leaderBut(held)
+	leader := c.leaderBut(held)
 	eventually(t, "the held node has all that it may have", func() bool { return waiting() > maxBacklog })
 	full := leader.contacts.newest(raft.ServerID(held.cfg.ID))
 	eventually(t, "it stays in touch", func() bool {

@@ -126,27 +126,25 @@ func (n *Node) differsFrom(r Report) bool {
 	return r.ClusterID == n.machine.ClusterID() && differs(n.machine.DigestAt, r.Digests)
 }
 
-// aheadOfItsLeader reports whether a leader's log ends before what this node had applied when the
-// leader was asked, in a term not before this node's: a leader has all that was committed. One of
-// the two has lost what it had, or is of a cluster that was recovered from this one.
+// aheadOfItsLeader reports whether the log of the leader that this node follows ended before what
+// this node had applied when the leader was asked, in a term not before this node's: a leader has
+// all that was committed. One of the two has lost what it had, or the leader is of a cluster that was
+// forked from this one. Another member that leads beside that leader is a split, which proves
+// nothing against this node.
 func (n *Node) aheadOfItsLeader() bool {
 	// In this order: what was applied was committed in that term or before, and at that time.
 	applied := n.machine.Applied()
 	term := n.raft.Load().CurrentTerm()
-	now := moment{time.Now(), term, applied}
-	n.moments = append(n.moments, now)
+	n.moments = append(n.moments, moment{time.Now(), term, applied})
 	n.moments = n.moments[max(0, len(n.moments)-momentsKept):]
-	for _, m := range n.knownPeers() {
-		s, healthy := n.watch.last(m.ID)
-		if !healthy || m.ID == n.cfg.ID || s.report.ClusterID != n.machine.ClusterID() {
-			continue
-		}
-		if ahead(n.moments, s.asked, s.report) {
-			n.logger.Error("a leader's log ends before what this node has applied", "leader", m.ID, "last-index", s.report.LastIndex, "applied", now.applied)
-			return true
-		}
+	leader, _ := n.leader()
+	s, healthy := n.watch.last(leader)
+	if !healthy || leader == n.cfg.ID || s.report.ClusterID != n.machine.ClusterID() || !ahead(n.moments, s.asked, s.report) {
+		return false
 	}
-	return false
+	n.logger.Error("the leader's log ends before what this node has applied", "leader", leader,
+		"last-index", s.report.LastIndex, "applied", applied)
+	return true
 }
 
 // ahead compares a report with the newest moment that is not after it was asked for.

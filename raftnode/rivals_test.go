@@ -27,9 +27,7 @@ func (s *simulation) splits(n *Node) (list []string) {
 				s.t.Fatal(err)
 			}
 			list = append(list, string(e.Type))
-			for _, id := range p.Leaders {
-				list = append(list, id)
-			}
+			list = append(list, p.Leaders...)
 		}
 	}
 	return list

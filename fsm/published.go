@@ -27,6 +27,7 @@ type roster struct {
 	members      []frame.Member // by id
 	health       election.Health
 	predecessors []string
+	voters       []string // of the newest configuration applied, in its order
 }
 
 // publish is called with mu held, once the entry is stored.
@@ -39,7 +40,7 @@ func (m *Machine) publish() {
 	} else {
 		byID := func(a, b frame.Member) int { return strings.Compare(a.ID, b.ID) }
 		p.roster = &roster{members: slices.SortedFunc(maps.Values(s.members), byID), health: s.health.Clone(),
-			predecessors: slices.Clone(s.membership.Predecessors)}
+			predecessors: slices.Clone(s.membership.Predecessors), voters: voterIDs(s.membership.Members)}
 		s.rosterPublished = true
 	}
 	m.published.Store(p)
@@ -82,3 +83,6 @@ func (m *Machine) Health() election.Health { return m.published.Load().health.Cl
 
 // Predecessors returns the ids of the clusters that this one was recovered from, the oldest first.
 func (m *Machine) Predecessors() []string { return slices.Clone(m.published.Load().predecessors) }
+
+// Votes reports whether a member is a voter of the newest configuration that was applied.
+func (m *Machine) Votes(id string) bool { return slices.Contains(m.published.Load().voters, id) }

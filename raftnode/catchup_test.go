@@ -189,3 +189,36 @@ func TestAVoterIsElectedByOneThatHasNotHeardOfItsPromotion(t *testing.T) {
 		}
 	})
 }
+
+// Whoever replaces one voter after the other goes by what status says: a promotion that would be
+// lost with the leader makes no voter yet.
+func TestAPromotionThatIsNotCommittedMakesNoVoter(t *testing.T) {
+	inBubble(t, func(s *simulation) {
+		leader, promoted := s.leads(), s.follower()
+		r := leader.raft.Load()
+		if err := r.DemoteVoter(raft.ServerID(promoted), 0, time.Second).Error(); err != nil {
+			t.Fatal(err)
+		}
+		s.net.heal()
+		time.Sleep(time.Second)
+		voter := func() bool {
+			members := leader.Status().Members
+			return members[slices.IndexFunc(members, func(m MemberStatus) bool { return m.ID == promoted })].Voter
+		}
+		s.net.cut(drop, s.around(leader.cfg.ID, true, true)...)
+		done := r.AddVoter(raft.ServerID(promoted), raft.ServerAddress(s.config[promoted].RaftBind), 0, time.Second)
+		for !slices.Contains(votersOf(leader.servers()), promoted) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if voter() {
+			t.Error("a promotion that is not committed is shown as done")
+		}
+		s.net.heal()
+		if err := done.Error(); err != nil {
+			t.Fatal(err)
+		}
+		if !voter() {
+			t.Error("a promotion that is committed is not shown")
+		}
+	})
+}

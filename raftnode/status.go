@@ -106,7 +106,9 @@ func (n *Node) memberStatus() []MemberStatus {
 	r, leading := n.raft.Load(), n.proposer.openTerm()
 	last, now := r.LastIndex(), time.Now()
 	for _, server := range n.servers() {
-		s := MemberStatus{ID: string(server.ID), Raft: string(server.Address), Voter: server.Suffrage == raft.Voter, LastContactMs: -1}
+		s := MemberStatus{ID: string(server.ID), Raft: string(server.Address), LastContactMs: -1}
+		// Raft counts a promotion as soon as the leader has it, and forgets it with the leader until it is committed.
+		s.Voter = server.Suffrage == raft.Voter && n.machine.Votes(s.ID)
 		if p, known := n.peer(s.ID); known {
 			s.HTTP = p.HTTP
 		}

@@ -78,7 +78,7 @@ func (s *simulation) draw() fault {
 		return f
 	case k < 115:
 		f.kind, f.down, f.writes = "away", s.some(1), 40
-		f.thin, f.rate = s.around(f.down[0], true, true), 64<<10<<s.rng.IntN(4)
+		f.thin, f.rate = s.around(f.down[0], true, true), 256<<10<<s.rng.IntN(3)
 		return f
 	default:
 		return s.twice(f)

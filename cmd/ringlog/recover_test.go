@@ -39,7 +39,7 @@ func TestASurvivorIsChosenByItsLastEntry(t *testing.T) {
 		t.Errorf("entry %d of term %d, %v; want %d of term 7", index, term, err, last+1)
 	}
 
-	// The newest entries are in the journal: without its blocks the log just ends earlier.
+	// The newest entries are in the journal: without it the log would just end earlier.
 	journal := filepath.Join(dir, datadir.RaftDir, datadir.JournalFile)
 	info, err := os.Stat(journal)
 	if err == nil {

@@ -134,9 +134,11 @@ func TestTheHelloIsFirstInItsTermAndElectsOnce(t *testing.T) {
 		})
 	}
 	for range 6 {
-		if err := c.leader().StepDown(t.Context(), ""); err != nil && !errors.Is(err, ErrNotLeader) {
-			t.Log(err)
-		}
+		var err error
+		eventually(t, "a voter takes over", func() bool { // on a busy machine voters miss pings
+			err = c.leader().StepDown(t.Context(), "")
+			return err == nil || errors.Is(err, ErrNotLeader)
+		})
 	}
 	stop()
 	writing.Wait()

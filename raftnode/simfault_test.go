@@ -71,7 +71,7 @@ func (s *simulation) draw() fault {
 		f.kind, f.stepDown = "step-down", true
 	case k < 111:
 		f.kind, f.sick = "sick disks", s.some(1+s.rng.IntN(len(s.ids)))
-		f.part = [...]part{journalDisk, stateDisk, logDisk, fullDisk}[s.rng.IntN(4)]
+		f.part = [...]part{journalDisk, logDisk, fullDisk}[s.rng.IntN(3)]
 		if f.part == logDisk { // for longer it would end the node
 			f.lasts = min(f.lasts, 9*time.Second)
 		}

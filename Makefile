@@ -1,6 +1,6 @@
 # What one types often. Nothing here is needed to build or test: go run and go
 # test do.
-.PHONY: all test race soak release generate mutants demo bench-peers profile
+.PHONY: all test race simulate soak release generate mutants demo bench-peers profile
 
 all: test
 
@@ -9,6 +9,10 @@ test:
 
 race:
 	go test -race -short ./...
+
+# Runs whole nodes through a thousand faults of a new seed in simulated time, again and again until one finds something.
+simulate:
+	while RINGLOG_SIM_CYCLES=1000 RINGLOG_SIM_SEED=$$(date +%s%N) go test ./raftnode -count=1 -run '^TestSimulation$$'; do :; done
 
 # Breaks a loaded cluster of real processes in ways drawn from a seed and checks every promise; as root in
 # network namespaces and on file systems of its own. The figures go into docs/reliability.md. FLAGS are

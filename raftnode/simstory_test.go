@@ -235,22 +235,28 @@ func (s *story) outages(done []inflicted, calm, acked []span) (errs []error) {
 			continue
 		}
 		var found []uint64
+		doubled := 0 // of them, those that are not the outage before or after, whose times are a little off
 		for _, l := range s.lost {
 			if l.overlaps(o.from, o.to) {
 				found = append(found, l.offset)
 				matched[l.offset] = true
+			}
+			if l.overlaps(o.from.Add(clockSlack), o.to.Add(-clockSlack)) {
+				doubled++
 			}
 		}
 		enough := long
 		if o.raftOnly {
 			enough = leaderless
 		}
-		if len(found) > 1 || (len(found) == 0 && o.seen && o.to.Sub(o.from) > enough) {
+		if doubled > 1 || (len(found) == 0 && o.seen && o.to.Sub(o.from) > enough) {
 			wrong(o.from, o.to, "there was no majority, QUORUM_LOST stands at %v", found)
 		}
 	}
 	for _, l := range s.lost {
-		scarce := slices.ContainsFunc(done, func(o inflicted) bool { return !o.whole && l.overlaps(o.from, o.to) })
+		scarce := slices.ContainsFunc(done, func(o inflicted) bool {
+			return !o.whole && l.overlaps(o.from.Add(-clockSlack), o.to.Add(clockSlack))
+		})
 		if !matched[l.offset] && !l.noLeader && !scarce {
 			wrong(l.from, l.to, "QUORUM_LOST at %d, and there was a majority", l.offset)
 		}

@@ -71,8 +71,11 @@ const (
 // Lost reports whether the voter sees no quorum now, and since when.
 func (o *Outlook) Lost() (since time.Time, lost bool) { return o.since, o.lost }
 
-// Resume goes on with an outage that an earlier run of the process left open.
-func (o *Outlook) Resume(since time.Time) { o.lost, o.since, o.had = true, since, true }
+// Resume goes on with an outage that an earlier run of the process left open, in which a majority was
+// in reach again since regained, or was not yet if that is zero.
+func (o *Outlook) Resume(since, regained time.Time) {
+	o.lost, o.since, o.regained, o.had = true, since, regained, true
+}
 
 // See takes in what the voter sees and tells what has changed. Times never fall.
 func (o *Outlook) See(at time.Time, s Sight) (turns []Turn) {
@@ -112,7 +115,7 @@ func (o *Outlook) recover(at time.Time, inReach, leader bool) (turns []Turn) {
 	case inReach && o.regained.IsZero():
 		o.regained = at
 		turns = append(turns, Turn{Kind: TurnRegained, Since: at})
-	case !inReach && !o.regained.IsZero():
+	case !inReach && !o.regained.IsZero() && at.Sub(o.started) >= o.cfg.Grace: // nobody has answered right after a start
 		o.regained = time.Time{}
 		turns = append(turns, Turn{Kind: TurnSlipped, Since: at})
 	}

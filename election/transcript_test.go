@@ -108,8 +108,12 @@ func (s *teller) observe(what string, w []string) string {
 		return fmt.Sprintf("  reachable %v, steady %v, last answer %s\n", s.detector.Reachable(at), s.detector.Steady(at), since(s.detector.Last()))
 	case "outlook": // reach leaderless grace hold
 		s.outlook = NewOutlook(start, OutlookConfig{Reach: s.span(w[0]), Leaderless: s.span(w[1]), Grace: s.span(w[2]), Hold: s.span(w[3])})
-	case "resume":
-		s.outlook.Resume(s.at(w[0]))
+	case "resume": // since, and when a majority was in reach again
+		var regained time.Time
+		if len(w) > 1 {
+			regained = s.at(w[1])
+		}
+		s.outlook.Resume(s.at(w[0]), regained)
 	case "see", "sees":
 		return s.see(w)
 	case "pace": // entries that a compaction leaves

@@ -201,26 +201,28 @@ func (v *vigil) begin(now time.Time) {
 	t := v.n.cfg.Timing
 	v.outlook = election.NewOutlook(now, election.OutlookConfig{Reach: t.Ping * time.Duration(t.Misses),
 		Leaderless: max(leaderlessFor, 5*t.Election), Grace: max(leaderlessFor, 5*t.Election), Hold: min(outageHold, 2*t.Ping)})
-	if open, ok := openOutage(v.journal.Records()); ok {
-		v.outlook.Resume(open.Since)
+	if open, regained, ok := openOutage(v.journal.Records()); ok {
+		v.outlook.Resume(open.Since, regained)
 		v.refused.reset(open.Refused)
 		v.show(&Outage{Since: open.Since, Cause: open.Cause, Term: open.Term, Leader: open.Leader, Refused: open.Refused})
 	}
 }
 
-// openOutage finds the outage that the journal tells no end of.
-func openOutage(records []blackbox.Record) (open blackbox.Record, ok bool) {
+// openOutage finds the outage that the journal tells no end of, and when a majority was in reach again.
+func openOutage(records []blackbox.Record) (open blackbox.Record, regained time.Time, ok bool) {
+	var view election.View
 	for _, r := range records {
 		switch r.Kind {
 		case blackbox.Lost:
-			open, ok = r, true
+			open, ok, view = r, true, election.View{}
 		case blackbox.View:
 			open.Refused = max(open.Refused, r.Refused)
+			note(&view, r)
 		case blackbox.Restored:
 			ok = false
 		}
 	}
-	return open, ok
+	return open, view.Regained, ok
 }
 
 // Causes of a blackbox.View.

@@ -91,6 +91,23 @@
 > see 3s 3s 3s leader
 > see 4s 4s 4s leader
   restored since -20s, regained 2s, until 3s
+# One in which a majority was in reach again before that run ended is not out of reach just because nobody has answered
+# this run yet, but it is once the grace is over.
+> outlook 1500ms 5s 5s 1s
+> resume -20s -8s
+> see 1s - -
+> see 2s 2s -
+> see 3s 3s 3s leader
+> see 4s 4s 4s leader
+  restored since -20s, regained -8s, until 3s
+> outlook 1500ms 5s 5s 1s
+> resume -20s -8s
+> see 1s - -
+> see 2s - -
+> see 3s - -
+> see 4s - -
+> see 5s - -
+  slipped since 5s
 # Of five voters two others are needed; a single voter is its own majority.
 > outlook 1500ms 5s 5s 1s
 > see 1s 1s 1s - - leader

@@ -24,9 +24,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/internal/server"
 	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/router"
-	"github.com/ringrift/ringlog/server"
 )
 
 // Config says where a log is kept. Dir is required.

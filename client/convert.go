@@ -7,7 +7,7 @@ import (
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // wireBytes is about what an event takes in a request.

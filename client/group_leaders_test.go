@@ -10,8 +10,8 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
-	"github.com/ringrift/ringlog/frame"
-	"github.com/ringrift/ringlog/groups"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/group"
 )
 
 // colleague is a member, with the calls between it and the leader taken apart.
@@ -34,7 +34,7 @@ type company struct {
 
 func newCompany(t *rapid.T, did map[string]int) *company {
 	o := &office{now: time.Unix(1_000_000, 0), done: map[uint64]bool{}, dead: map[uint64]bool{}, retries: map[uint64]frame.GroupRetry{}, round: 1,
-		policy: groups.Policy{AckWait: 1000 * time.Hour, Session: 10 * time.Second, MaxPending: 1000, MaxDeliver: rapid.SampledFrom([]uint64{0, 2, 5}).Draw(t, "max deliver")}}
+		policy: group.Policy{AckWait: 1000 * time.Hour, Session: 10 * time.Second, MaxPending: 1000, MaxDeliver: rapid.SampledFrom([]uint64{0, 2, 5}).Draw(t, "max deliver")}}
 	for range rapid.IntRange(1, 12).Draw(t, "events") {
 		o.keys = append(o.keys, rapid.SampledFrom([]string{"a", "a", "b", ""}).Draw(t, "key"))
 	}

@@ -6,15 +6,15 @@ import (
 	"time"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
-	"github.com/ringrift/ringlog/frame"
-	"github.com/ringrift/ringlog/groups"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/group"
 )
 
 // office is a group's leader with what the log has of the group, which outlives it.
 type office struct {
-	c      *groups.Coordinator
+	c      *group.Coordinator
 	now    time.Time
-	policy groups.Policy
+	policy group.Policy
 	keys   []string // of the events, by offset-1
 
 	floor, reserved uint64
@@ -24,7 +24,7 @@ type office struct {
 
 	term    int
 	session uint64
-	settle  *groups.AckBatch // under way
+	settle  *group.AckBatch // under way
 	stored  bool
 	round   int // that takes in what is said now
 	flight  int // that is under way
@@ -32,7 +32,7 @@ type office struct {
 }
 
 func (o *office) elect() {
-	s := groups.State{Committed: o.floor, Reserved: o.reserved}
+	s := group.State{Committed: o.floor, Reserved: o.reserved}
 	for _, offset := range slices.Sorted(maps.Keys(o.done)) {
 		if offset > o.floor {
 			s.Done = append(s.Done, frame.Range{From: offset, To: offset})
@@ -43,12 +43,12 @@ func (o *office) elect() {
 	}
 	o.term++
 	o.session += 1000
-	o.c = groups.New(o.now, s, o.policy, o.session)
+	o.c = group.New(o.now, s, o.policy, o.session)
 	o.settle, o.stored, o.over = nil, false, o.round
 	o.round++
-	var events []groups.Event
+	var events []group.Event
 	for i, key := range o.keys {
-		events = append(events, groups.Event{Offset: uint64(i + 1), Key: key, Bytes: 10})
+		events = append(events, group.Event{Offset: uint64(i + 1), Key: key, Bytes: 10})
 	}
 	o.c.Feed(events, uint64(len(events)+1))
 }
@@ -85,7 +85,7 @@ func (o *office) bury() (some bool) {
 	return some
 }
 
-func (o *office) store(s *groups.AckBatch) {
+func (o *office) store(s *group.AckBatch) {
 	for _, r := range s.Done {
 		for offset := r.From; offset <= r.To; offset++ {
 			o.done[offset] = true
@@ -114,7 +114,7 @@ type errand struct {
 	term    int // of the leader that it came to; 0 is none yet
 	round   int
 	session uint64
-	m       *groups.Member
+	m       *group.Member
 	refused []frame.Range
 	resp    *ringlogv1.ExchangeResponse
 	fenced  bool
@@ -126,7 +126,7 @@ func (o *office) enter(e *errand) {
 	e.term = o.term
 	var err error
 	if e.req.Session == 0 {
-		var nacks []groups.Nack
+		var nacks []group.Nack
 		for _, n := range e.req.Nacks {
 			nacks = append(nacks, nackOf(n))
 		}
@@ -152,8 +152,8 @@ func (o *office) enter(e *errand) {
 	}
 }
 
-func nackOf(n *ringlogv1.Nack) groups.Nack {
-	return groups.Nack{Offset: n.Offset, Dead: n.Dead, Released: n.Released}
+func nackOf(n *ringlogv1.Nack) group.Nack {
+	return group.Nack{Offset: n.Offset, Dead: n.Dead, Released: n.Released}
 }
 
 func framed(list []*ringlogv1.OffsetRange) (out []frame.Range) {
@@ -174,7 +174,7 @@ func (o *office) answer(e *errand) bool {
 	}
 	resp := &ringlogv1.ExchangeResponse{Session: e.session, Committed: o.floor, Refused: rangesToWire(e.refused), Revoked: rangesToWire(e.m.Lost())}
 	if e.req.Want > 0 {
-		for _, d := range o.c.Take(o.now, e.m, groups.Demand{Events: int(e.req.Want), Bytes: 1 << 20, Units: int(e.req.Want), Ahead: e.req.Ahead}, nil) {
+		for _, d := range o.c.Take(o.now, e.m, group.Demand{Events: int(e.req.Want), Bytes: 1 << 20, Units: int(e.req.Want), Ahead: e.req.Ahead}, nil) {
 			resp.Runs = append(resp.Runs, &ringlogv1.Run{Events: []*ringlogv1.Event{{Type: "X", Key: o.keys[d.Offset-1], Offset: d.Offset, Payload: []byte("{}")}}})
 			resp.Deliveries = append(resp.Deliveries, &ringlogv1.Delivery{Offset: d.Offset, Count: d.Count})
 		}

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // addOffset appends an offset to ranges, or widens the last one where it follows directly.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // NackOptions say why an event could not be handled and what becomes of it.

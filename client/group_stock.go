@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // stock is what a member of a group was given and has not settled. It has no clock and

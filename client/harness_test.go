@@ -19,8 +19,8 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/server"
 	"github.com/ringrift/ringlog/raftnode"
-	"github.com/ringrift/ringlog/server"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

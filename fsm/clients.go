@@ -10,7 +10,7 @@ import (
 
 	"github.com/RaduBerinde/btreemap"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // Bounds of how long a client's word counts, and what it is where it does not say.

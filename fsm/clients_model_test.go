@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // The clients against a map of them, over random histories. A second machine is

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // besides are what an entry is decided beside. Each begins with a log that retention keeps

@@ -3,7 +3,7 @@ package fsm
 import (
 	"fmt"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // changeCursor gives a cursor another filter and policy from behind its commit, so that

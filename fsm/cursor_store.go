@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // A cursor is stored under two keys, because most entries change its place alone. What it

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // Bounds of what a group's policy and the settings behind it may ask for. With

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // groupRequest reads

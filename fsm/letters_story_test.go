@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 func numbers(words []string) (list []uint64) {

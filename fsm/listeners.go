@@ -3,7 +3,7 @@ package fsm
 import (
 	"fmt"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // decideListeners decides what is told of those who listen and those who publish.

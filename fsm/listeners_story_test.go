@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // clientWords reads a registration as trainer-3 5m loss=training.* alarm=*_FAILED!detached

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // maxOverdueTold bounds how many overdue edges are remembered as told.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm/dedup"
+	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/log"
 )
 

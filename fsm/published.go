@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/ringrift/ringlog/election"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // published is what nodes report of the state to each other, as of the newest entry that

@@ -3,7 +3,7 @@ package fsm
 import (
 	"slices"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // ranges are offsets as a list of ranges that rise and neither overlap nor touch.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // Settings are the replicated settings, in the form decisions need them. A zero

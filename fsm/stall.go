@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // Stall says that a cursor stands still: since when it was told to. A group stands

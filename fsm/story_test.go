@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 var update = flag.Bool("update", false, "write what the stories tell into their files")

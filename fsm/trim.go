@@ -8,7 +8,7 @@ import (
 	"github.com/RaduBerinde/btreemap"
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/log"
 )
 

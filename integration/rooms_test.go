@@ -12,18 +12,18 @@ const module = "github.com/ringrift/ringlog"
 // rooms lists every package with the rooms of this module that it may import, as
 // ARCHITECTURE.md draws them. What is not named imports none.
 func rooms() map[string][]string {
-	state := []string{"event", "frame", "log", "election", "fsm/dedup", "fsm"}
+	state := []string{"event", "internal/frame", "log", "election", "fsm/dedup", "fsm"}
 	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/blackbox", "raftnode")
-	clients := []string{"event", "frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
+	clients := []string{"event", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	return map[string][]string{
 		"event":                           {"event/canon"},
 		"event/canon":                     nil,
 		"event/where":                     {"event"},
 		"election":                        {"event"},
-		"frame":                           {"event"},
-		"groups":                          {"event", "frame"},
-		"log":                             {"event", "frame"},
-		"fsm/dedup":                       {"event", "frame"},
+		"internal/frame":                  {"event"},
+		"internal/group":                  {"event", "internal/frame"},
+		"log":                             {"event", "internal/frame"},
+		"fsm/dedup":                       {"event", "internal/frame"},
 		"fsm":                             state[:5],
 		"snapshots":                       nil,
 		"raftnode/datadir":                nil,
@@ -35,12 +35,12 @@ func rooms() map[string][]string {
 		"api/ringlog/v1":                  nil,
 		"api/ringlog/v1/ringlogv1connect": {"api/ringlog/v1"},
 		"client":                          clients,
-		"audit":                           {"event"},
-		"stages":                          {"event"},
-		"router":                          append(slices.Clone(clients), "client", "stages", "event/where", "router/breaker"),
+		"internal/platform/audit":         {"event"},
+		"internal/platform/stages":        {"event"},
+		"router":                          append(slices.Clone(clients), "client", "internal/platform/stages", "event/where", "router/breaker"),
 		"router/breaker":                  {"event"},
-		"server":                          append(append(slices.Clone(consensus), clients...), "audit", "stages", "groups"),
-		"":                                append(append(slices.Clone(consensus), clients...), "server", "client", "router", "audit", "stages", "groups"),
+		"internal/server":                 append(append(slices.Clone(consensus), clients...), "internal/platform/audit", "internal/platform/stages", "internal/group"),
+		"":                                append(append(slices.Clone(consensus), clients...), "internal/server", "client", "router", "internal/platform/audit", "internal/platform/stages", "internal/group"),
 		"sinks":                           {"api", "client", "event", "event/where", "router/breaker"},
 		"integration":                     nil,
 		"internal/longtest":               nil,

@@ -8,7 +8,7 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 const (

@@ -3,7 +3,7 @@ package log
 import (
 	"time"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // Span is events of one block as they are stored, for a reader that decodes them itself.

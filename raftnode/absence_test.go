@@ -10,7 +10,7 @@ import (
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 func (s *simulation) leads() *Node { return s.nodes[s.leaderID("")] }

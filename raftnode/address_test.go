@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // A member that the cluster has at a wrong address, where nobody reaches it, makes the

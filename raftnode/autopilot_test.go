@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // set changes replicated settings: key, value, key, value, ….

@@ -20,8 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // Most of these tests wait for elections, so more of them run at once than there

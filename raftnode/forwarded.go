@@ -8,7 +8,7 @@ import (
 	"math"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // forwardable reports whether one node may pass a command to another: those that callers

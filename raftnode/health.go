@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/election"
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/election"
-	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 

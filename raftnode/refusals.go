@@ -3,7 +3,7 @@ package raftnode
 import (
 	"sync"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // maxRefusals bounds the requests that refusals tells apart.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // loss is what becomes of traffic on a link that is cut.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/stages"
+	"github.com/ringrift/ringlog/internal/platform/stages"
 )
 
 // task is one event on its way through a handler.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/stages"
+	"github.com/ringrift/ringlog/internal/platform/stages"
 )
 
 // Bounds of what a subscription to stages remembers.

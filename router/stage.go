@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/stages"
+	"github.com/ringrift/ringlog/internal/platform/stages"
 )
 
 // StageHandler handles the arrival of a run at a stage of a flow, as a Handler handles an

@@ -14,8 +14,8 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/platform/stages"
 	"github.com/ringrift/ringlog/router"
-	"github.com/ringrift/ringlog/stages"
 )
 
 // pipeline is one run through the flow training_pipeline, without its branch.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/ringrift/ringlog/audit"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/platform/audit"
 )
 
 func auditCommand(sh *shell) *cli.Command {

@@ -17,7 +17,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/stages"
+	"github.com/ringrift/ringlog/internal/platform/stages"
 )
 
 func chainCommand(sh *shell) *cli.Command {

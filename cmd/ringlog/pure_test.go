@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/frame"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/log"
 	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/raftnode/datadir"

@@ -18,9 +18,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/urfave/cli/v2"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/server"
 	"github.com/ringrift/ringlog/raftnode"
-	"github.com/ringrift/ringlog/server"
 )
 
 func serveCommand(sh *shell) *cli.Command {

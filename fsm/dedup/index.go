@@ -12,7 +12,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 
-	"github.com/ringrift/ringlog/frame"
+	"github.com/ringrift/ringlog/internal/frame"
 )
 
 // A slot is two words:

@@ -1,0 +1,271 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// ErrFull refuses a member beyond MaxMembers.
+var ErrFull = fmt.Errorf("groups: there are %d members already", MaxMembers)
+
+// ErrNoSession says that a member's session has ended, or never began.
+var ErrNoSession = errors.New("groups: no such session")
+
+// Member receives events. A session begins with Join and ends with the next Join of that
+// name, with Leave, or with silence.
+type Member struct {
+	Name    string
+	Session uint64
+
+	since   int64
+	seen    int64
+	calls   int  // exchanges under way: while there are any, the member is not silent
+	gone    bool // its session has ended and no other has begun
+	starved bool // it asked, holds nothing and got nothing
+	ahead   bool // it takes events of a key that follow one that it has not settled
+	held    int
+	keys    int           // that it owns
+	queue   ring[unit]    // its own keys with events that it may get
+	lost    []frame.Range // what it must not handle and has not been notified of
+	Figures Figures
+}
+
+// Figures count what became of a member's events.
+type Figures struct {
+	Delivered, Acked, Nacked, Expired uint64
+}
+
+// Join begins a member's session and ends the one before of that name. The member keeps
+// those of the events in holding, which rise, that nobody else was given; it loses the
+// others. What it held and does not name goes to other members.
+//
+// nacks are the member's unconfirmed nacks; the caller applies them with Nack right after
+// Join. An earlier leader may have processed them already and redelivered the events, so
+// Join does not restore the member's claim to an event that it released or that has since
+// failed: that failure may be this very nack.
+func (c *Coordinator) Join(now time.Time, name string, holding []frame.Range, nacks []Nack) (*Member, error) {
+	c.setNow(now)
+	m := c.memberNamed(name)
+	if m == nil {
+		if len(c.members) >= MaxMembers {
+			return nil, ErrFull
+		}
+		m = &Member{Name: name, queue: newRing[unit]()}
+		c.members = append(c.members, m)
+	}
+
+	// The session starts with no history.
+	c.session++
+	m.Session, m.since, m.lost, m.Figures = c.session, c.now, nil, Figures{}
+	m.calls = 0
+	c.keepAlive(m)
+
+	// Fail what it held and does not name, the last event first, so that failing an event
+	// does not revoke a later one of its key that fails by itself.
+	for n := c.slots.next; n > c.slots.first && m.held > 0; n-- {
+		s := c.slots.at(n - 1)
+		if s.state == held && s.member == m && !frame.HasOffset(holding, s.offset) {
+			c.failDelivery(n-1, s, failure{text: "its member joined again without it"})
+		}
+	}
+
+	// Let it claim what it names, but for what an unconfirmed nack may have made free.
+	unconfirmed := map[uint64]Nack{}
+	for _, nack := range nacks {
+		unconfirmed[nack.Offset] = nack
+	}
+	for _, r := range holding {
+		m.lost = c.eachIn(r, m.lost, func(n uint64, s *slot) bool {
+			nack, nacked := unconfirmed[s.offset]
+			if s.state == parked && nacked && (nack.Released || (s.failed && !nack.Dead)) {
+				return false
+			}
+			return c.claim(n, s, m)
+		})
+	}
+	return m, nil
+}
+
+// claim lets a member keep what it was given in an earlier session.
+func (c *Coordinator) claim(n uint64, s *slot, m *Member) bool {
+	if s.state == held {
+		return s.member == m
+	}
+	if s.state != parked || s.count == 0 {
+		return false
+	}
+	// An event of a key can be claimed as the first one of its key that is not held, and
+	// only where all held ones are with this member.
+	if k := s.key; k != nil {
+		c.advanceHead(k)
+		if k.head != n || (k.owner != nil && k.owner != m) {
+			return false
+		}
+	}
+	// Where the last counted delivery has failed, the member holds a later one, which no
+	// leader recorded.
+	if s.count == s.fails {
+		s.count++
+	}
+	s.queued = false
+	c.assign(s, m)
+	if s.key != nil {
+		c.dropOtherClaims(s)
+		c.queueKey(s.key)
+	}
+	return true
+}
+
+// dropOtherClaims makes the events after a claimed one of their key deliverable: they wait
+// for nobody else's claim, since one member holds everything that is held of a key.
+func (c *Coordinator) dropOtherClaims(s *slot) {
+	if s.key.held > 1 {
+		return // the first claim did it
+	}
+	for n := s.next; n != 0; n = c.slots.at(n).next {
+		if later := c.slots.at(n); later.state == parked && later.at == c.loaded.claimsUntil {
+			later.at = 0
+		}
+	}
+}
+
+func (c *Coordinator) memberNamed(name string) *Member {
+	for _, m := range c.members {
+		if m.Name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// Enter returns the member for an exchange in its session.
+func (c *Coordinator) Enter(now time.Time, name string, session uint64) (*Member, error) {
+	c.setNow(now)
+	m := c.memberNamed(name)
+	if m == nil || m.Session != session {
+		return nil, ErrNoSession
+	}
+	c.keepAlive(m)
+	return m, nil
+}
+
+// Begin notes that an exchange of the member is under way. The member is not silent until
+// the matching End. A session that has ended does not count either.
+func (c *Coordinator) Begin(m *Member) { m.calls++ }
+
+// End ends what Begin began, in the session in which it was called.
+func (c *Coordinator) End(now time.Time, m *Member, session uint64) {
+	c.setNow(now)
+	if m.Session == session && !m.gone {
+		m.calls--
+		c.keepAlive(m)
+	}
+}
+
+// Calls is how many exchanges of the member are under way.
+func (m *Member) Calls() int { return m.calls }
+
+// Live reports whether the member's session of that number has not ended.
+func (m *Member) Live(session uint64) bool { return m.Session == session && !m.gone }
+
+// keepAlive starts the member's session time again.
+func (c *Coordinator) keepAlive(m *Member) {
+	m.seen = c.now
+	c.sessionDue = min(c.sessionDue, m.seen+int64(c.policy.Session))
+}
+
+// Session describes a member and its session.
+type Session struct {
+	Figures
+	Name    string
+	Session uint64
+	Since   time.Time
+	Seen    time.Time     // of its last exchange
+	Held    int           // delivered and not settled
+	Oldest  time.Duration // the longest that it has held one of them without reporting progress
+}
+
+// Sessions lists the members in the order they joined.
+func (c *Coordinator) Sessions(now time.Time) []Session {
+	c.setNow(now)
+	list, index := make([]Session, len(c.members)), make(map[*Member]int, len(c.members))
+	for i, m := range c.members {
+		index[m] = i
+		list[i] = Session{
+			Figures: m.Figures,
+			Name:    m.Name,
+			Session: m.Session,
+			Since:   time.Unix(0, m.since).UTC(),
+			Seen:    time.Unix(0, m.seen).UTC(),
+			Held:    m.held,
+		}
+	}
+	// A held event expires an ack wait after its delivery or the last progress.
+	for n := c.slots.first; n < c.slots.next; n++ {
+		if s := c.slots.at(n); s.state == held {
+			of := &list[index[s.member]]
+			of.Oldest = max(of.Oldest, time.Duration(c.now+int64(c.policy.AckWait)-s.at))
+		}
+	}
+	return list
+}
+
+// Leave ends a member's session. What it holds goes to others and does not count as
+// delivered.
+func (c *Coordinator) Leave(m *Member) {
+	for n := c.slots.next; n > c.slots.first && m.held > 0; n-- {
+		if s := c.slots.at(n - 1); s.state == held && s.member == m {
+			c.requeue(n-1, s, 0, false)
+		}
+	}
+	c.removeMember(m)
+}
+
+// expireSession ends the session of a silent member.
+func (c *Coordinator) expireSession(m *Member) {
+	text := fmt.Sprintf("%s was not heard of for %s", m.Name, c.policy.Session)
+	for n := c.slots.next; n > c.slots.first && m.held > 0; n-- {
+		if s := c.slots.at(n - 1); s.state == held && s.member == m {
+			c.failDelivery(n-1, s, failure{text: text})
+		}
+	}
+	c.unpinAll(m)
+	c.removeMember(m)
+}
+
+func (c *Coordinator) removeMember(m *Member) {
+	m.gone = true
+	c.setStarved(m, false)
+	c.members = slices.DeleteFunc(c.members, func(other *Member) bool { return other == m })
+}
+
+// setStarved notes whether a member asked and has nothing. For each starved member, one with
+// several keys is to leave one of them.
+func (c *Coordinator) setStarved(m *Member, starved bool) {
+	if m.starved == starved {
+		return
+	}
+	m.starved = starved
+	if starved {
+		c.yield++
+	} else {
+		c.yield = max(0, c.yield-1)
+	}
+}
+
+func (m *Member) addLost(offset uint64) {
+	m.lost = frame.AppendRange(m.lost, frame.Range{From: offset, To: offset})
+}
+
+// Lost returns what the member must not handle any more, once, as ranges that rise.
+func (m *Member) Lost() (list []frame.Range) {
+	list, m.lost = frame.JoinRanges(m.lost), nil
+	return list
+}
+
+// RestoreLost adds what Lost returned and the member was not notified of.
+func (m *Member) RestoreLost(list []frame.Range) { m.lost = append(m.lost, list...) }

@@ -1,0 +1,101 @@
+package group
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// timer is when a parked slot can be delivered.
+type timer struct {
+	at   int64
+	slot uint64
+}
+
+// timers is a heap, the earliest first.
+type timers []timer
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].at < t[j].at }
+func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t *timers) Push(x any)        { *t = append(*t, x.(timer)) }
+func (t *timers) Pop() any {
+	last := len(*t) - 1
+	x := (*t)[last]
+	*t = (*t)[:last]
+	return x
+}
+
+func (t *timers) push(x timer) { heap.Push(t, x) }
+
+// forget drops the timers of the slots below number before, once there are many timers for
+// the slots that remain.
+func (t *timers) forget(before uint64, slots int) {
+	if len(*t) < 2*slots+64 {
+		return
+	}
+	*t = slices.DeleteFunc(*t, func(x timer) bool { return x.slot < before })
+	heap.Init(t)
+}
+
+// Due is when Tick has something to do; the zero time is never.
+func (c *Coordinator) Due() time.Time {
+	due := min(c.ackDue, c.sessionDue)
+	if len(c.timers) > 0 {
+		due = min(due, c.timers[0].at)
+	}
+	if due == never {
+		return time.Time{}
+	}
+	return time.Unix(0, due)
+}
+
+// Tick does what is due at now: it queues parked events whose time has come, fails
+// deliveries that exceeded the ack wait, and ends the sessions of silent members.
+func (c *Coordinator) Tick(now time.Time) {
+	c.setNow(now)
+	for len(c.timers) > 0 && c.timers[0].at <= c.now {
+		t := heap.Pop(&c.timers).(timer)
+		if !c.slots.has(t.slot) {
+			continue
+		}
+		// The slot may have been delivered, or parked for longer, since the timer was set.
+		if s := c.slots.at(t.slot); s.state == parked && s.at <= c.now {
+			c.park(t.slot, s, s.at)
+		}
+	}
+	if c.now >= c.ackDue {
+		c.expireDeliveries()
+	}
+	if c.now >= c.sessionDue {
+		c.expireSessions()
+	}
+}
+
+func (c *Coordinator) expireDeliveries() {
+	c.ackDue = never
+	for n := c.slots.first; n < c.slots.next; n++ {
+		s := c.slots.at(n)
+		if s.state == held && s.at <= c.now {
+			c.expireDelivery(n, s)
+		}
+		if s.state == held {
+			c.ackDue = min(c.ackDue, s.at)
+		}
+	}
+}
+
+func (c *Coordinator) expireSessions() {
+	c.sessionDue = never
+	for _, m := range slices.Clone(c.members) { // expireSession removes from it
+		end := m.seen + int64(c.policy.Session)
+		switch {
+		case m.calls > 0:
+			// End starts its session time again.
+		case end <= c.now:
+			c.expireSession(m)
+		default:
+			c.sessionDue = min(c.sessionDue, end)
+		}
+	}
+}

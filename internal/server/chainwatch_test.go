@@ -1,0 +1,103 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// overdueTold are the runs that the log tells to be overdue, as it does.
+func (s *site) overdueTold() (told []string) {
+	s.t.Helper()
+	events, _ := s.ok("GET", "/v1/events?from=start&type=CHAIN_OVERDUE", "").stream(s.t)
+	for line := range strings.Lines(events) {
+		var e struct {
+			CorrelationID string `json:"correlation_id"`
+			Source        string
+			Payload       struct {
+				Missing  string
+				Deadline int64 `json:"deadline_ms"`
+				Waiting  int64 `json:"waiting_ms"`
+			}
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			s.t.Fatal(err)
+		}
+		if e.Payload.Waiting <= e.Payload.Deadline || e.Source != "ringlog" {
+			s.t.Errorf("%s", line)
+		}
+		told = append(told, e.CorrelationID+" "+e.Payload.Missing)
+	}
+	return told
+}
+
+// A run that is missing an edge past its deadline is shown by every node and told once in
+// the log, also when another leads meanwhile; one that goes on in time is not.
+func TestAnOverdueRunIsToldOnce(t *testing.T) {
+	t.Parallel()
+	sites := newSites(t, 3, nil)
+	sites[0].atLevel(frame.LevelDelivery)
+	leader, others := leading(t, sites)
+	leader.step("late", "TRAINING_STARTED") // before anybody looks
+	leader.step("quick", "TRAINING_STARTED")
+	leader.step("quick", "TRAINING_COMPLETED")
+	leader.step("", "TRAINING_STARTED")
+	others[0].ok("PUT", "/v1/settings/chain.deadlines", `{"value":"training_pipeline:training.started->TRAINING_COMPLETED=300ms"}`)
+	eventually(t, "it is told", func() bool { return len(leader.overdueTold()) > 0 })
+	for _, s := range sites {
+		eventually(t, "it is shown", func() bool {
+			var st statusView
+			s.ok("GET", "/status", "").decode(t, &st)
+			o := st.Overdue
+			return o.Count == 1 && len(o.List) == 1 && o.List[0].CorrelationID == "late" && o.List[0].Missing == "TRAINING_COMPLETED" && o.Runs == 2
+		})
+	}
+	if c := leader.chain("late", ""); c.Overdue != 1 {
+		t.Errorf("the chain itself says %d", c.Overdue)
+	}
+	leader.ok("POST", "/v1/cluster/step-down", "")
+	leader, _ = leading(t, sites)
+	leader.step("later", "TRAINING_STARTED")
+	eventually(t, "the next is told", func() bool { return len(leader.overdueTold()) > 1 })
+	leader.step("late", "TRAINING_COMPLETED")
+	eventually(t, "the first goes on", func() bool {
+		var st statusView
+		leader.ok("GET", "/status", "").decode(t, &st)
+		return st.Overdue.Count == 1 && st.Overdue.List[0].CorrelationID == "later"
+	})
+	if got := fmt.Sprint(leader.overdueTold()); got != "[late TRAINING_COMPLETED later TRAINING_COMPLETED]" {
+		t.Error(got)
+	}
+	leader.ok("PUT", "/v1/settings/chain.deadlines", `{"value":""}`)
+	eventually(t, "nobody looks any more", func() bool {
+		var st statusView
+		leader.ok("GET", "/status", "").decode(t, &st)
+		return st.Overdue.Count == 0 && len(st.Overdue.Deadlines) == 0
+	})
+}
+
+func TestABadDeadlineIsRefused(t *testing.T) {
+	s := newSite(t, nil)
+	for value, says := range map[string]string{
+		"nightly:A->B=1h": "there are training_pipeline",
+		"training_pipeline:TRAINING_STARTED->MODEL_PROMOTED=1h":                                                               "has no edge",
+		"training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=soon":                                                         "is not a duration",
+		"training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=1h,training_pipeline:training.started->TRAINING_COMPLETED=2h": "has two",
+		"training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED":                                                              "FLOW:CAUSE->EFFECT=DURATION",
+	} {
+		body, err := json.Marshal(map[string]string{"value": value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := s.do("PUT", "/v1/settings/chain.deadlines", string(body)).err(t); e.Code != api.InvalidArgument || e.Field != "value" || e.Remedy == "" || !strings.Contains(e.Message, says) {
+			t.Errorf("%s: %+v", value, e)
+		}
+	}
+	if e := s.do("POST", "/v1/events", `{"type":"CHAIN_OVERDUE"}`).err(t); e.Code != api.Reserved {
+		t.Errorf("%+v", e)
+	}
+}

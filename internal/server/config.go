@@ -1,0 +1,123 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/snapshots"
+)
+
+// Proposer gets commands decided. Its errors are those of package raftnode, a
+// *fsm.Refusal, or the context's where nothing was proposed. It may be called from
+// many goroutines and does not keep what it is given.
+type Proposer interface {
+	Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
+	// ProposeForwarded is Propose for another node's request; it is never passed on.
+	ProposeForwarded(ctx context.Context, request []byte) ([]byte, error)
+}
+
+// Reader gives the local state and what makes a read of it linearizable.
+type Reader interface {
+	Machine() *fsm.Machine
+	ReadBarrier(ctx context.Context) error
+	ReadIndex(ctx context.Context) (uint64, error)
+}
+
+// Observer tells what the node knows of itself and the cluster.
+type Observer interface {
+	Status() raftnode.Status
+	Report(q raftnode.Question) raftnode.Report
+	// LeadingTerm is the term in which the node leads and takes requests; 0 where it does
+	// not. The state then holds all that was committed before that term.
+	LeadingTerm() uint64
+	// Autopilot is what the leader thinks of the servers; false where the node does not
+	// lead.
+	Autopilot() (raftnode.AutopilotVerdict, bool)
+	// BlackBox is the journal of what the node saw of outages, and a channel that is
+	// closed when it grows.
+	BlackBox() (b raftnode.BlackBox, grown <-chan struct{})
+	// Diverged reports that the node's state is not the majority's: it serves nobody.
+	Diverged() bool
+	// Backup writes a snapshot of the local state, in the format of package snapshots.
+	Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error)
+}
+
+// Membership changes who belongs to the cluster and who leads it. All of it is the
+// leader's to do: elsewhere the error is raftnode.ErrNotLeader. Warnings are for
+// people, "" where there is none.
+type Membership interface {
+	AddMember(ctx context.Context, m frame.Member, opts raftnode.MemberOptions) (warning string, err error)
+	Promote(ctx context.Context, id string, force bool) (warning string, err error)
+	Demote(ctx context.Context, id string) (warning string, err error)
+	Remove(ctx context.Context, id string) (warning string, err error)
+	StepDown(ctx context.Context, target string) error
+}
+
+// Node is what a server serves; *raftnode.Node is one.
+type Node interface {
+	Proposer
+	Reader
+	Observer
+	Membership
+}
+
+// Config says what a server serves and within which bounds. Node is required; a
+// zero bound takes its default.
+type Config struct {
+	Node  Node
+	Peers raftnode.Peers // to ask and reach other nodes; nil for a node that is alone
+	// Transport reaches the leader for calls that are passed on to it; nil is one of
+	// the server's own.
+	Transport http.RoundTripper
+	Token     string               // bearer token that callers must have; "" lets everybody in
+	Hosts     []string             // names by which callers reach the node, beside addresses and localhost; asked where there is no Token
+	Version   string               // of the program
+	Registry  *prometheus.Registry // what /metrics shows, for this server alone; nil is one of its own
+	Logger    hclog.Logger         // nil logs nothing
+
+	RequestTimeout time.Duration // longest wait for an answer that is no stream; 30 s
+	BodyTimeout    time.Duration // a request body may stand still for that long; 15 s
+	WriteTimeout   time.Duration // one write to a slow reader; 30 s
+	Heartbeat      time.Duration // a quiet stream shows that it is alive this often; 5 s
+	MaxStreams     int           // reads that follow, and publishing lines, at the same time; 4096
+	MaxBodies      int64         // bytes that requests may take at the same time, decoded; and as many those of other nodes; 256 MiB
+	MaxConns       int           // connections of a listener; 8192, and half of them from one address
+	// OnPanic, if set, hears of a panic in a handler after it was answered and logged.
+	OnPanic func(value any)
+}
+
+func (c *Config) validate() error {
+	if c.Node == nil {
+		return errors.New("server: config: Node is required")
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	orDefault(&c.RequestTimeout, 30*time.Second)
+	orDefault(&c.BodyTimeout, 15*time.Second)
+	orDefault(&c.WriteTimeout, 30*time.Second)
+	orDefault(&c.Heartbeat, 5*time.Second)
+	orDefault(&c.MaxStreams, 4096)
+	orDefault(&c.MaxBodies, 256<<20)
+	orDefault(&c.MaxConns, 8192)
+	return nil
+}
+
+func orDefault[T comparable](v *T, fallback T) {
+	var zero T
+	if *v == zero {
+		*v = fallback
+	}
+}

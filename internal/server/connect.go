@@ -1,0 +1,316 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/log"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+const (
+	// neverCompress leaves answers as they are: compressing them takes more of a
+	// publish's time than storing it. Compressed requests are taken.
+	neverCompress = 1 << 30
+)
+
+// mountConnect adds the Connect services to the routes, each method as a route of its own:
+// what else is asked for below a service is nothing that metrics could name.
+func (s *Server) mountConnect() {
+	options := connect.WithHandlerOptions(connect.WithInterceptors(&gate{s}), connect.WithCompressMinBytes(neverCompress),
+		connect.WithCompression("gzip", nil, nil)) // metered does it
+	mount := func(service string, handler http.Handler) {
+		for path := range procedures {
+			if strings.HasPrefix(path, service) {
+				s.mux.Handle(path, s.metered(path, handler))
+			}
+		}
+	}
+	mount(ringlogv1connect.NewLogServiceHandler(&logService{s}, options))
+	mount(ringlogv1connect.NewCursorServiceHandler(&cursorService{s}, options))
+	mount(ringlogv1connect.NewGroupServiceHandler(&groupService{s}, options))
+	mount(ringlogv1connect.NewPeerServiceHandler(&peerService{s}, options))
+}
+
+// gate does for Connect what handler and bounded do for HTTP: it bounds calls in
+// time where the caller does not, refuses them where the node serves nobody, and says errors in full.
+type gate struct{ server *Server }
+
+var _ connect.Interceptor = (*gate)(nil)
+
+// WrapUnary implements connect.Interceptor.
+func (g *gate) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		if err := g.admit(r.Spec().Procedure); err != nil {
+			return nil, g.refuse(err)
+		}
+		limit := g.server.cfg.RequestTimeout
+		if _, bounded := ctx.Deadline(); bounded {
+			limit = maxTimeout
+		}
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		answer, err := next(ctx, r)
+		if err != nil {
+			return nil, g.refuse(err)
+		}
+		return answer, nil
+	}
+}
+
+// WrapStreamingHandler implements connect.Interceptor.
+func (g *gate) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		if err := g.admit(conn.Spec().Procedure); err != nil {
+			return g.refuse(err)
+		}
+		release, err := g.server.stream()
+		if err != nil {
+			return g.refuse(err)
+		}
+		defer release()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(g.server.ctx, func() { cancel(errStopping) })()
+		if err := next(ctx, conn); err != nil {
+			return g.refuse(err)
+		}
+		return nil
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor; this side has no clients.
+func (g *gate) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (g *gate) admit(procedure string) error {
+	if procedure != ringlogv1connect.PeerServiceIdentifyProcedure && procedure != ringlogv1connect.PeerServiceChallengeProcedure && g.server.cfg.Node.Diverged() {
+		return raftnode.ErrDiverged
+	}
+	return nil
+}
+
+func (g *gate) refuse(err error) error {
+	var ready *connect.Error
+	if errors.As(err, &ready) {
+		return err // of Connect itself
+	}
+	return connectError(g.server.explain(err))
+}
+
+// logService serves ringlog.v1.LogService.
+type logService struct{ server *Server }
+
+var _ ringlogv1connect.LogServiceHandler = (*logService)(nil)
+
+// Publish implements LogServiceHandler.
+func (l *logService) Publish(ctx context.Context, r *connect.Request[ringlogv1.PublishRequest]) (*connect.Response[ringlogv1.PublishResponse], error) {
+	answer, err := l.server.publish(ctx, r.Msg)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// publish does a request that came as a message, over Connect or a line.
+func (s *Server) publish(ctx context.Context, m *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
+	policy := s.ops.machine().Policy()
+	req, err := publishFromWire(m, policy.Limits)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.ops.publish(ctx, &policy, req)
+	if err != nil {
+		return nil, err
+	}
+	s.metrics.published(req.rows(), len(answer.Duplicates))
+	out := publishedToWire(&answer)
+	if out.LeaderHttp = s.advertised; s.cfg.Node.LeadingTerm() == 0 {
+		out.LeaderHttp = s.leaderHTTP()
+	}
+	return out, nil
+}
+
+func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (publishRequest, error) {
+	req := publishRequest{producer: m.ProducerId, sequence: m.Sequence}
+	if p := m.Packet; p != nil {
+		if len(m.Events) > 0 {
+			return req, &api.Error{Code: api.InvalidArgument, Field: "packet", Message: "a packet beside events", Remedy: "send one of them"}
+		}
+		req.packet = &frame.Packet{Rows: int(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body}
+		return req, nil
+	}
+	req.events = make([]event.Event, len(m.Events))
+	bytes := 0
+	for i, e := range m.Events {
+		fromWire(&req.events[i], e)
+		bytes += eventBytes(&req.events[i])
+	}
+	if bytes > limits.RequestBytes && len(req.events) > 1 {
+		return req, tooLarge(limits.RequestBytes)
+	}
+	return req, nil
+}
+
+func publishedToWire(a *published) *ringlogv1.PublishResponse {
+	out := &ringlogv1.PublishResponse{First: a.First, AppendedAtUnixNano: a.Time.UnixNano(), Replayed: a.Replayed}
+	for _, d := range a.Duplicates {
+		out.Duplicates = append(out.Duplicates, &ringlogv1.Duplicate{Row: uint32(d.Row), Offset: d.Offset})
+	}
+	out.Warnings = warningsToWire(a.warnings)
+	return out
+}
+
+// warningsToWire names the rows that are told the same together.
+func warningsToWire(rows []rowWarnings) (out []*ringlogv1.Warning) {
+	texts := map[event.Warning]*ringlogv1.Warning{}
+	lists := map[*event.Warning][]*ringlogv1.Warning{} // that rows share, sparing the texts
+	for _, r := range rows {
+		messages, shared := lists[&r.list[0]]
+		if shared {
+			for _, m := range messages {
+				m.MoreRows = append(m.MoreRows, uint32(r.row))
+			}
+			continue
+		}
+		for _, w := range r.list {
+			m, told := texts[w]
+			if told {
+				m.MoreRows = append(m.MoreRows, uint32(r.row))
+			} else {
+				m = &ringlogv1.Warning{Row: uint32(r.row), Field: w.Field, Message: w.Message, Reason: w.Reason}
+				texts[w], out = m, append(out, m)
+			}
+			messages = append(messages, m)
+		}
+		lists[&r.list[0]] = messages
+	}
+	return out
+}
+
+// Tail implements LogServiceHandler.
+func (l *logService) Tail(ctx context.Context, r *connect.Request[ringlogv1.TailRequest], out *connect.ServerStream[ringlogv1.TailResponse]) error {
+	from, err := positionFromWire("from", r.Msg.From)
+	if err != nil {
+		return err
+	}
+	filter := filterFromWire(r.Msg.Filter)
+	if err := filter.Validate(); err != nil {
+		return err
+	}
+	t, err := l.server.ops.openTail(ctx, tailRequest{from: from, filter: filter, limit: r.Msg.Limit, follow: r.Msg.Follow,
+		linearizable: r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, minOffset: r.Msg.MinOffset, spans: r.Msg.Packets})
+	if err != nil {
+		return err
+	}
+	if t.follow { // tells a reader of a quiet log where it stands
+		if err := out.Send(&ringlogv1.TailResponse{Next: t.next, LastOffset: t.end}); err != nil {
+			return err
+		}
+	}
+	return l.server.sendTail(ctx, t, out)
+}
+
+// sendTail streams what a tail reads, each message about batchBytes at most but for
+// an event that is larger. The last message of a read that ends says how far it came.
+func (s *Server) sendTail(ctx context.Context, t *tail, out *connect.ServerStream[ringlogv1.TailResponse]) error {
+	var runs runsBuilder
+	for {
+		found, err := t.read(ctx)
+		if errors.Is(err, io.EOF) {
+			_, last := t.log.Bounds()
+			return out.Send(&ringlogv1.TailResponse{Next: t.next, LastOffset: last})
+		}
+		if err != nil {
+			return err
+		}
+		if len(found.spans) > 0 {
+			message := &ringlogv1.TailResponse{Next: found.next, LastOffset: found.last}
+			for i := range found.spans {
+				message.Runs = append(message.Runs, spanToWire(&found.spans[i]))
+				s.metrics.delivered(found.spans[i].Take)
+			}
+			if err := out.Send(message); err != nil {
+				return err
+			}
+			continue
+		}
+		for {
+			n := fitting(found.events)
+			message := &ringlogv1.TailResponse{Runs: runs.build(found.events[:n]), Gap: gapToWire(found.gap), Next: found.next, LastOffset: found.last}
+			if n < len(found.events) {
+				message.Next = found.events[n].Offset
+			}
+			if err := out.Send(message); err != nil {
+				return err
+			}
+			s.metrics.delivered(n)
+			if found.events = found.events[n:]; len(found.events) == 0 {
+				break
+			}
+		}
+	}
+}
+
+// spanToWire shares the span's memory.
+func spanToWire(s *log.Span) *ringlogv1.Run {
+	return &ringlogv1.Run{Term: s.Term, AppendedAtUnixNano: s.AppendedAt.UnixNano(), Span: &ringlogv1.Span{
+		Packet: &ringlogv1.Packet{Rows: uint32(s.Rows), Types: s.Types, Sources: s.Sources, Body: s.Body},
+		Dead:   s.Dead, First: s.First, Skip: uint32(s.Skip), Take: uint32(s.Take)}}
+}
+
+// fitting returns how many of the events one message takes.
+func fitting(events []event.Event) int {
+	bytes := 0
+	for i := range events {
+		if bytes += eventBytes(&events[i]); bytes > batchBytes && i > 0 {
+			return i
+		}
+	}
+	return len(events)
+}
+
+// GetEvent implements LogServiceHandler.
+func (l *logService) GetEvent(ctx context.Context, r *connect.Request[ringlogv1.GetEventRequest]) (*connect.Response[ringlogv1.GetEventResponse], error) {
+	if r.Msg.Offset == 0 {
+		return nil, badParam("offset", "0", "an offset from 1")
+	}
+	e, err := l.server.ops.event(ctx, r.Msg.Offset, r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, 0)
+	if err != nil {
+		return nil, err
+	}
+	var runs runsBuilder
+	return connect.NewResponse(&ringlogv1.GetEventResponse{Run: runs.build([]event.Event{e})[0]}), nil
+}
+
+// ExplainDedup implements LogServiceHandler.
+func (l *logService) ExplainDedup(ctx context.Context, r *connect.Request[ringlogv1.ExplainDedupRequest]) (*connect.Response[ringlogv1.ExplainDedupResponse], error) {
+	var found fsm.Explanation
+	var err error
+	if hash := r.Msg.GetHash(); hash != "" {
+		found, err = l.server.ops.explainHash(ctx, strings.TrimSpace(hash))
+	} else {
+		found, err = l.server.ops.explainOffset(ctx, r.Msg.GetOffset())
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(found)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.ExplainDedupResponse{ExplanationJson: string(text)}), nil
+}

@@ -1,0 +1,122 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/group"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// groupService serves ringlog.v1.GroupService.
+type groupService struct{ server *Server }
+
+var _ ringlogv1connect.GroupServiceHandler = (*groupService)(nil)
+
+// CreateGroup implements GroupServiceHandler.
+func (g *groupService) CreateGroup(ctx context.Context, r *connect.Request[ringlogv1.CreateGroupRequest]) (*connect.Response[ringlogv1.CreateGroupResponse], error) {
+	from, err := positionFromWire("from", r.Msg.From)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := policyFromWire(r.Msg.Policy)
+	if err != nil {
+		return nil, err
+	}
+	p := frame.GroupPolicy{AckWait: r.Msg.Group.GetAckWait().AsDuration(), MaxDeliver: r.Msg.Group.GetMaxDeliver(), MaxPending: r.Msg.Group.GetMaxPending()}
+	if p.AckWait < 0 {
+		return nil, badParam("group.ack_wait", p.AckWait.String(), "zero or more")
+	}
+	made, err := g.server.ops.createGroup(ctx, groupSpec{cursorSpec{name: r.Msg.Name, from: from, filter: filterFromWire(r.Msg.Filter), policy: policy}, p})
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.CreateGroupResponse{Cursor: cursorToWire(made)}), nil
+}
+
+// Exchange implements GroupServiceHandler. It is the leader's to answer; a call is passed
+// on to it once.
+func (g *groupService) Exchange(ctx context.Context, r *connect.Request[ringlogv1.ExchangeRequest]) (*connect.Response[ringlogv1.ExchangeResponse], error) {
+	s := g.server
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.ctx, func() { cancel(errStopping) })()
+	if s.cfg.Node.LeadingTerm() == 0 && r.Header().Get(headerForwarded) == "" {
+		return s.passExchange(ctx, r)
+	}
+	out, err := s.ops.exchange(ctx, exchangeFromWire(r.Msg))
+	if err != nil {
+		return nil, err
+	}
+	s.metrics.delivered(len(out.events))
+	return connect.NewResponse(exchangedToWire(&out)), nil
+}
+
+// passExchange asks the leader in the member's place, with the member's own token.
+func (s *Server) passExchange(ctx context.Context, r *connect.Request[ringlogv1.ExchangeRequest]) (*connect.Response[ringlogv1.ExchangeResponse], error) {
+	st := s.cfg.Node.Status()
+	if st.LeaderID == "" || st.LeaderHTTP == "" || st.LeaderID == st.NodeID {
+		return nil, fmt.Errorf("server: exchange: %w", raftnode.ErrNoLeader)
+	}
+	leader := ringlogv1connect.NewGroupServiceClient(s.forward, raftnode.URL(st.LeaderHTTP), connect.WithReadMaxBytes(maxPeerMessage))
+	out := connect.NewRequest(r.Msg)
+	out.Header().Set(headerForwarded, "1")
+	if token := r.Header().Get("Authorization"); token != "" {
+		out.Header().Set("Authorization", token)
+	}
+	answer, err := leader.Exchange(ctx, out)
+	if err == nil {
+		return connect.NewResponse(answer.Msg), nil
+	}
+	if told, ok := apiError(err); ok {
+		return nil, told
+	}
+	return nil, fmt.Errorf("server: pass on to %s: %w", st.LeaderHTTP, unreached(err))
+}
+
+func exchangeFromWire(m *ringlogv1.ExchangeRequest) exchangeRequest {
+	r := exchangeRequest{group: m.Group, member: m.Member, session: m.Session, holding: rangesFromWire(m.Holding), acks: rangesFromWire(m.Acks),
+		progress: rangesFromWire(m.Progress), want: int(min(m.Want, maxWant+1)), wait: time.Duration(m.WaitMs) * time.Millisecond, ahead: m.Ahead, leave: m.Leave}
+	for _, n := range m.Nacks {
+		r.nacks = append(r.nacks, group.Nack{Offset: n.Offset, Delay: millis(n.DelayMs), Error: n.Error, Handler: n.Handler, Dead: n.Dead, Released: n.Released})
+	}
+	return r
+}
+
+func exchangedToWire(x *exchanged) *ringlogv1.ExchangeResponse {
+	var runs runsBuilder
+	out := &ringlogv1.ExchangeResponse{Session: x.session, Runs: runs.build(x.events), Revoked: rangesToWire(x.revoked), Refused: rangesToWire(x.refused),
+		AckWait: durationpb.New(x.ackWait), SessionTimeout: durationpb.New(x.silence), Committed: x.committed, LastOffset: x.last}
+	for i, count := range x.counts {
+		if count > 1 {
+			out.Deliveries = append(out.Deliveries, &ringlogv1.Delivery{Offset: x.events[i].Offset, Count: count})
+		}
+	}
+	if x.gap != nil {
+		out.Gaps = append(out.Gaps, gapToWire(x.gap))
+	}
+	return out
+}
+
+func rangesFromWire(list []*ringlogv1.OffsetRange) []frame.Range {
+	out := make([]frame.Range, len(list))
+	for i, r := range list {
+		out[i] = frame.Range{From: r.From, To: r.To}
+	}
+	return out
+}
+
+func rangesToWire(list []frame.Range) []*ringlogv1.OffsetRange {
+	out := make([]*ringlogv1.OffsetRange, len(list))
+	for i, r := range list {
+		out[i] = &ringlogv1.OffsetRange{From: r.From, To: r.To}
+	}
+	return out
+}

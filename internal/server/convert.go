@@ -1,0 +1,123 @@
+package server
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/log"
+)
+
+// fromWire copies what a publisher may say of an event; the payload is shared.
+func fromWire(e *event.Event, m *ringlogv1.Event) {
+	*e = event.Event{Type: event.Type(m.Type), Value: m.Value, Payload: m.Payload, Source: m.Source, Key: m.Key,
+		CorrelationID: m.CorrelationId, CausationID: m.CausationId, DedupID: m.DedupId, NoDedup: m.NoDedup}
+	if m.TimeUnixNano != 0 {
+		e.Time = time.Unix(0, m.TimeUnixNano).UTC()
+	}
+}
+
+// fill copies an event into a message; strings and payload are shared.
+func fill(m *ringlogv1.Event, e *event.Event) {
+	m.Type, m.Value, m.Payload = string(e.Type), e.Value, e.Payload
+	m.Source, m.Key = e.Source, e.Key
+	m.CorrelationId, m.CausationId, m.DedupId = e.CorrelationID, e.CausationID, e.DedupID
+	m.NoDedup, m.OriginalType, m.Foreign, m.Offset = e.NoDedup, string(e.Original), e.Foreign, e.Offset
+	m.Target, m.Redrive = e.Target, e.Redrive
+	m.TimeUnixNano = 0
+	if !e.Time.IsZero() {
+		m.TimeUnixNano = e.Time.UnixNano()
+	}
+}
+
+// runsBuilder makes messages of batches, using its memory again for each.
+type runsBuilder struct {
+	events []ringlogv1.Event
+	refs   []*ringlogv1.Event
+	runs   []*ringlogv1.Run
+}
+
+// build groups events by term and append time. What it returns is valid until the
+// next call.
+func (b *runsBuilder) build(events []event.Event) []*ringlogv1.Run {
+	if cap(b.events) < len(events) {
+		b.events = make([]ringlogv1.Event, len(events))
+		b.refs = make([]*ringlogv1.Event, len(events))
+		for i := range b.events {
+			b.refs[i] = &b.events[i]
+		}
+	}
+	b.runs = b.runs[:0]
+	start := 0
+	for i := range events {
+		fill(b.refs[i], &events[i])
+		last := i+1 == len(events)
+		if last || events[i+1].Term != events[i].Term || !events[i+1].AppendedAt.Equal(events[i].AppendedAt) {
+			b.runs = append(b.runs, &ringlogv1.Run{Events: b.refs[start : i+1], Term: events[i].Term, AppendedAtUnixNano: events[i].AppendedAt.UnixNano()})
+			start = i + 1
+		}
+	}
+	return b.runs
+}
+
+func gapToWire(g *log.Gap) *ringlogv1.Gap {
+	if g == nil {
+		return nil
+	}
+	return &ringlogv1.Gap{From: g.From, To: g.To, Reason: g.Reason, Types: g.Types, Uncounted: g.Uncounted}
+}
+
+func filterToWire(f event.Filter) *ringlogv1.Filter {
+	return &ringlogv1.Filter{Types: f.Types, Categories: f.Categories, Sources: f.Sources, Keys: f.Keys, CorrelationIds: f.CorrelationIDs}
+}
+
+func filterFromWire(f *ringlogv1.Filter) event.Filter {
+	return event.Filter{Types: f.GetTypes(), Categories: f.GetCategories(), Sources: f.GetSources(), Keys: f.GetKeys(), CorrelationIDs: f.GetCorrelationIds()}
+}
+
+func cursorToWire(c cursorView) *ringlogv1.Cursor {
+	return &ringlogv1.Cursor{Name: c.Name, Filter: filterToWire(c.Filter), Committed: c.Committed, Generation: c.Generation,
+		Created: timestamppb.New(c.Created), Touched: timestamppb.New(c.Touched),
+		Policy: &ringlogv1.CursorPolicy{HoldEvents: c.Policy.HoldEvents, HoldBytes: c.Policy.HoldBytes, HoldFor: durationpb.New(c.Policy.HoldFor)},
+		Gap:    gapToWire(c.Gap), LagEvents: c.LagEvents, LagTime: durationpb.New(c.lag), LagAtLeast: c.LagAtLeast}
+}
+
+func policyFromWire(p *ringlogv1.CursorPolicy) (frame.CursorPolicy, error) {
+	out := frame.CursorPolicy{HoldEvents: p.GetHoldEvents(), HoldBytes: p.GetHoldBytes(), HoldFor: p.GetHoldFor().AsDuration()}
+	if out.HoldFor < 0 {
+		return out, badParam("policy.hold_for", out.HoldFor.String(), "zero or more")
+	}
+	return out, nil
+}
+
+func positionFromWire(field string, p *ringlogv1.Position) (position, error) {
+	switch at := p.GetAt().(type) {
+	case nil:
+		return position{}, nil
+	case *ringlogv1.Position_Start:
+		return position{kind: atStart}, nil
+	case *ringlogv1.Position_End:
+		return position{kind: atEnd}, nil
+	case *ringlogv1.Position_Offset:
+		if at.Offset == 0 {
+			return position{}, &api.Error{Code: api.InvalidArgument, Field: field, Message: "offsets begin at 1", Remedy: "send start"}
+		}
+		return position{kind: atOffset, n: at.Offset}, nil
+	case *ringlogv1.Position_Last:
+		return position{kind: atLast, n: at.Last}, nil
+	case *ringlogv1.Position_Time:
+		return position{kind: atTime, time: at.Time.AsTime()}, nil
+	case *ringlogv1.Position_Age:
+		if at.Age.AsDuration() < 0 {
+			return position{}, badParam(field, at.Age.AsDuration().String(), "an age of zero or more")
+		}
+		return position{kind: atAge, age: at.Age.AsDuration()}, nil
+	default:
+		return position{}, &api.Error{Code: api.NotImplemented, Field: field, Message: "a kind of position that this node does not know", Remedy: "send an offset"}
+	}
+}

@@ -1,0 +1,138 @@
+package server
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// forward hands a node a request as another node would, and returns the refusal.
+func (s *site) forward(r frame.Request) (result fsm.Result, code api.Code) {
+	s.t.Helper()
+	c := ringlogv1connect.NewPeerServiceClient(s.http, s.url)
+	resp, err := c.Forward(s.t.Context(), connect.NewRequest(&ringlogv1.ForwardRequest{Request: r.Encode()}))
+	if err != nil {
+		e, known := apiError(err)
+		if !known {
+			s.t.Fatal(err)
+		}
+		return result, e.Code
+	}
+	if result, err = fsm.DecodeResult(resp.Msg.Result); err != nil {
+		s.t.Fatal(err)
+	}
+	return result, ""
+}
+
+func batchOf(events ...event.Event) frame.Request {
+	b := &frame.Batch{}
+	for i := range events {
+		b.Add(&events[i], events[i].Hash())
+	}
+	return frame.Request{Command: frame.Publish{Count: b.Len()}, Batch: b}
+}
+
+// What only a leader decides is nobody's to send, whoever it is that reaches the port.
+func TestANodePassesOnNoCommandOfALeadersOwn(t *testing.T) {
+	s := newSite(t, nil)
+	before := s.node.Status().AppliedIndex
+	far := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range []frame.Command{
+		frame.Tick{}, frame.Hello{Cause: "forged"}, frame.Hello{Cause: "forged", Silence: time.Second}, frame.Intent{Target: "n1"}, frame.IntentAbort{},
+		frame.MemberPut{Member: frame.Member{ID: "n9"}}, frame.MemberRemove{ID: "n1"}, frame.ClockStep{To: far, Agreed: []string{"n1"}},
+		frame.GroupSettle{Name: "g", Term: 1}, frame.GroupDead{Term: 1}, frame.Pressure{}, frame.ChainOverdue{}, frame.Publish{},
+	} {
+		if _, code := s.forward(frame.Request{Command: c}); code != api.InvalidArgument {
+			t.Errorf("%T: %q", c, code)
+		}
+	}
+	if applied := s.node.Status().AppliedIndex; applied != before {
+		t.Errorf("%d entries were appended", applied-before)
+	}
+}
+
+// A forwarded batch is gated as a client's is: readers would get what is no JSON, or believe
+// what the cluster never said.
+func TestForwardedEventsPassTheGate(t *testing.T) {
+	s := newSite(t, nil)
+	_, last := s.node.Machine().Log().Bounds()
+	for _, one := range []struct {
+		event event.Event
+		code  api.Code
+	}{
+		{event.Event{Type: "LEADER_ELECTED", Payload: []byte(`{"leader_id":"evil","term":999}`)}, api.Reserved},
+		{event.Event{Type: "LEADER_ELECTED", Payload: []byte(`{}`), Foreign: true}, api.Reserved},
+		{event.Event{Type: "TRAINING_COMPLETED", Payload: []byte("this is \n no JSON")}, api.InvalidJSON},
+		{event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{"b":1,  "a":2}`)}, api.InvalidArgument},
+		{event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{}`), Foreign: true}, api.InvalidArgument},
+		{event.Event{Type: "training.completed", Payload: []byte(`{}`)}, api.InvalidArgument},
+		{event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{}`), Key: strings.Repeat("k", 10_000)}, api.TooLarge},
+	} {
+		if _, code := s.forward(batchOf(event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{}`)}, one.event)); code != one.code {
+			t.Errorf("%s %s: %q, want %q", one.event.Type, one.event.Payload, code, one.code)
+		}
+	}
+	if _, now := s.node.Machine().Log().Bounds(); now != last {
+		t.Errorf("%d events were appended", now-last)
+	}
+}
+
+// The keys of deduplication are made of the events, not taken from the sender: a forged one
+// would have another event taken for a duplicate.
+func TestForwardedEventsBringNoKeysOfTheirOwn(t *testing.T) {
+	s := newSite(t, nil)
+	victim := event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{"n": 1}`)}
+	forged := &frame.Batch{}
+	forged.Add(&event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{"n": 2}`)}, victim.Hash())
+	if _, code := s.forward(frame.Request{Command: frame.Publish{Count: 1}, Batch: forged}); code != "" {
+		t.Fatal(code)
+	}
+	if result, code := s.forward(batchOf(victim)); code != "" || len(result.Duplicates) > 0 {
+		t.Errorf("%q, duplicates %v", code, result.Duplicates)
+	}
+	if result, code := s.forward(batchOf(victim)); code != "" || len(result.Duplicates) != 1 {
+		t.Errorf("the same again: %q, duplicates %v", code, result.Duplicates)
+	}
+}
+
+func TestForwardedDeadLettersAreOfWhatTheLogHas(t *testing.T) {
+	s := newSite(t, nil)
+	offset := s.publish("TRAINING_COMPLETED", 1, 1)[0]
+	s.ok("PUT", "/v1/cursors/c", `{}`)
+	var opened struct{ Generation uint64 }
+	s.ok("POST", "/v1/cursors/c/open", "").decode(t, &opened)
+	stored, err := s.node.Machine().Log().Get(offset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	letter := func(e event.Event) frame.Request {
+		return frame.Request{Command: frame.DeadLetter{Cursor: "c", Generation: opened.Generation, Offset: offset, Handler: "h", Attempts: 1, Event: frame.EncodeCopy(&e)}}
+	}
+	other := stored
+	other.Payload = []byte(`{"n": 2}`)
+	if _, code := s.forward(letter(other)); code != api.InvalidArgument {
+		t.Errorf("another event: %q", code)
+	}
+	imported := func(e event.Event) frame.Request {
+		return frame.Request{Command: frame.LetterImport{Letters: []frame.ImportedLetter{{From: "f", Attempts: 1, Event: frame.EncodeCopy(&e)}}}}
+	}
+	for _, e := range []event.Event{{Type: "A", Payload: []byte("no JSON")}, {Type: "LEADER_ELECTED", Payload: []byte("{}")}} {
+		if _, code := s.forward(imported(e)); code != api.InvalidArgument && code != api.InvalidJSON {
+			t.Errorf("import of %s: %q", e.Type, code)
+		}
+	}
+	for _, r := range []frame.Request{letter(stored), imported(other)} {
+		if result, code := s.forward(r); code != "" || result.Refusal != nil {
+			t.Errorf("%T: %q %v", r.Command, code, result.Refusal)
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// getDedup answers GET /v1/dedup/{subject}: a content hash of 64 hex digits, or an
+// offset.
+func (s *Server) getDedup(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	subject := r.PathValue("subject")
+	var found fsm.Explanation
+	var err error
+	if strings.Trim(subject, "0123456789") == "" && len(subject) != 2*len(event.Hash{}) {
+		var offset uint64
+		if offset, err = parseOffset("offset", subject); err == nil {
+			found, err = s.ops.explainOffset(r.Context(), offset)
+		}
+	} else {
+		found, err = s.ops.explainHash(r.Context(), subject)
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, found)
+}
+
+func (s *Server) getSettings(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, map[string][]fsm.Setting{"settings": s.ops.machine().ListSettings()})
+}
+
+func (s *Server) getSetting(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	one, err := s.ops.setting(r.PathValue("key"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, one)
+}
+
+// putSetting answers PUT /v1/settings/{key}; an empty value restores the default.
+func (s *Server) putSetting(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		Value any `json:"value"`
+	}
+	if err := s.readJSON(r, &body, requiredBody); err != nil {
+		return err
+	}
+	var value string
+	switch v := body.Value.(type) {
+	case string:
+		value = v
+	case float64, bool:
+		text, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		value = string(text)
+	default:
+		return missing("value", `the value as a string; "" restores the default`)
+	}
+	if err := checkSetting(r.PathValue("key"), value); err != nil {
+		return err
+	}
+	result, err := s.ops.command(r.Context(), frame.SettingSet{Key: r.PathValue("key"), Value: value})
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, result.Setting)
+}
+
+// postCompact answers POST /v1/compact; without a body the retention settings apply.
+func (s *Server) postCompact(w http.ResponseWriter, r *http.Request) error {
+	var body compaction
+	if err := s.readJSON(r, &body, optionalBody); err != nil {
+		return err
+	}
+	result, err := s.ops.compact(r.Context(), body)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		fsm.TrimResult
+		DryRun bool `json:"dry_run"`
+	}{result, body.DryRun})
+}
+
+// catalogueView is the catalogue, or the part that was asked for.
+type catalogueView struct {
+	Types      []*event.Definition   `json:"types"`
+	Aliases    map[string]event.Type `json:"aliases"`
+	Categories []string              `json:"categories"`
+}
+
+func (s *Server) getCatalogue(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	category, status := p.text("category"), p.text("status")
+	if err := p.done(); err != nil {
+		return err
+	}
+	c := s.ops.machine().Catalogue()
+	view := catalogueView{Types: []*event.Definition{}, Aliases: c.Aliases(), Categories: c.Categories()}
+	for _, d := range c.Definitions() {
+		if (category == "" || strings.EqualFold(d.Category, category)) && (status == "" || d.Status == status) {
+			view.Types = append(view.Types, d)
+		}
+	}
+	return writeJSON(w, http.StatusOK, view)
+}
+
+// definition finds a type by any of its spellings.
+func (s *Server) definition(r *http.Request) (event.Resolved, error) {
+	c := s.ops.machine().Catalogue()
+	name := r.PathValue("type")
+	found, known := c.Resolve(name)
+	if !known {
+		return found, &api.Error{Code: api.NotFound, Field: "type", Message: fmt.Sprintf("%s is not in the catalogue", found.Type),
+			Remedy: "nearest known types: " + strings.Join(c.Nearest(name, 3), ", ")}
+	}
+	return found, nil
+}
+
+func (s *Server) getCatalogueType(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	found, err := s.definition(r)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		*event.Definition
+		Via     event.Via `json:"via"`
+		Renamed bool      `json:"renamed,omitempty"`
+	}{found.Definition, found.Via, found.Renamed})
+}
+
+func (s *Server) getCatalogueSchema(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	found, err := s.definition(r)
+	if err != nil {
+		return err
+	}
+	return writeBytes(w, http.StatusOK, "application/schema+json", append(found.Definition.JSONSchema(), '\n'))
+}
+
+// postCatalogue registers event types on every node.
+func (s *Server) postCatalogue(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	dryRun := p.bool("dry_run", false)
+	if err := p.done(); err != nil {
+		return err
+	}
+	read, err := s.readBody(r, s.ops.machine().Settings().Limits.RequestBytes, contentJSON)
+	if err != nil {
+		return err
+	}
+	defer s.putBuffer(read.buffer)
+	if len(bytes.TrimSpace(read.bytes)) == 0 {
+		return &api.Error{Code: api.InvalidJSON, Field: "body", Message: "the body is empty",
+			Remedy: `send a definition, {"name": "MY_TYPE", "category": …, "payload": […]}, or an array of them`}
+	}
+	names, err := s.ops.register(r.Context(), read.bytes, dryRun)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, map[string]any{"registered": names, "dry_run": dryRun})
+}
+
+// postCatalogueValidate says of each event what a publish would say, and appends
+// nothing.
+func (s *Server) postCatalogueValidate(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	strict := p.bool("strict", false)
+	if err := p.done(); err != nil {
+		return err
+	}
+	policy := s.ops.machine().Policy()
+	policy.Strict = policy.Strict || strict
+	read, err := s.readBody(r, policy.Limits.RequestBytes, contentJSON, contentNDJSON)
+	if err != nil {
+		return err
+	}
+	defer s.putBuffer(read.buffer)
+	req, err := decodeEvents(read, policy.Limits)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, validate(&policy, req.events))
+}
+
+// verdicts is what is to be said of events that were not published.
+type verdicts struct {
+	Valid  bool      `json:"valid"`
+	Events []verdict `json:"events"`
+}
+
+type verdict struct {
+	Type     event.Type      `json:"type"`
+	Hash     string          `json:"hash,omitempty"`
+	Warnings []event.Warning `json:"warnings,omitempty"`
+	Error    *api.Error      `json:"error,omitempty"`
+}
+
+func validate(policy *event.Policy, events []event.Event) verdicts {
+	all := verdicts{Valid: true}
+	for i := range events {
+		hash, warnings, err := policy.Normalize(&events[i])
+		v := verdict{Type: events[i].Type, Warnings: warnings}
+		if err != nil {
+			v.Error, all.Valid = toAPI(&rowError{i, err}), false
+		} else {
+			v.Hash = hash.String()
+		}
+		all.Events = append(all.Events, v)
+	}
+	return all
+}
+
+// getSnapshot streams a backup of this node's state. Its end carries a checksum: one
+// that broke off does not pass ringlog snapshot verify.
+func (s *Server) getSnapshot(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="ringlog.snapshot"`)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), maxTimeout) // it keeps files that the log no longer needs
+	defer cancel()
+	_, err := s.cfg.Node.Backup(ctx, w)
+	return err
+}

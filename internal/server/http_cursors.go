@@ -1,0 +1,196 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+func (s *Server) getCursors(w http.ResponseWriter, r *http.Request) error {
+	p := newParams(r)
+	after, limit := p.page()
+	if err := p.done(); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, s.ops.cursors(after, limit))
+}
+
+func (s *Server) getCursor(w http.ResponseWriter, r *http.Request) error {
+	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.cursor(r.PathValue("name")) })
+}
+
+// answerCursor answers with the cursor that an operation returns.
+func (s *Server) answerCursor(w http.ResponseWriter, r *http.Request, do func() (cursorView, error)) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	c, err := do()
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, c)
+}
+
+// cursorBody is what a cursor is made with.
+type cursorBody struct {
+	From   json.RawMessage `json:"from"` // see parseJSONPosition
+	Filter event.Filter    `json:"filter"`
+	Policy policyBody      `json:"policy"`
+}
+
+// policyBody is a frame.CursorPolicy, its time also as people write it.
+type policyBody struct {
+	HoldEvents uint64        `json:"hold_events"`
+	HoldBytes  uint64        `json:"hold_bytes"`
+	HoldFor    string        `json:"hold_for"`
+	HoldForNS  time.Duration `json:"hold_for_ns"`
+}
+
+func (p policyBody) policy() (frame.CursorPolicy, error) {
+	out := frame.CursorPolicy{HoldEvents: p.HoldEvents, HoldBytes: p.HoldBytes, HoldFor: p.HoldForNS}
+	if p.HoldFor != "" {
+		age, err := parseAge("policy.hold_for", p.HoldFor)
+		if err != nil {
+			return out, err
+		}
+		out.HoldFor = age
+	}
+	if out.HoldFor < 0 {
+		return out, badParam("policy.hold_for_ns", out.HoldFor.String(), "zero or more")
+	}
+	return out, nil
+}
+
+func (b *cursorBody) spec(name string) (cursorSpec, error) {
+	from, err := parseJSONPosition("from", b.From)
+	if err != nil {
+		return cursorSpec{}, err
+	}
+	policy, err := b.Policy.policy()
+	return cursorSpec{name: name, from: from, filter: b.Filter, policy: policy}, err
+}
+
+func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
+	var body cursorBody
+	if err := s.readJSON(r, &body, optionalBody); err != nil {
+		return err
+	}
+	spec, err := body.spec(r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.createCursor(r.Context(), spec) })
+}
+
+func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		Filter *event.Filter `json:"filter"`
+		Policy policyBody    `json:"policy"`
+	}
+	if err := s.readJSON(r, &body, requiredBody); err != nil {
+		return err
+	}
+	if body.Filter == nil {
+		return missing("filter", "the events that the cursor is to get; {} is all")
+	}
+	policy, err := body.Policy.policy()
+	if err != nil {
+		return err
+	}
+	return s.answerCursor(w, r, func() (cursorView, error) {
+		return s.ops.changeCursor(r.Context(), r.PathValue("name"), *body.Filter, policy)
+	})
+}
+
+func (s *Server) deleteCursor(w http.ResponseWriter, r *http.Request) error {
+	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.deleteCursor(r.Context(), r.PathValue("name")) })
+}
+
+func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		Opener string `json:"opener"`
+	}
+	if err := s.readJSON(r, &body, optionalBody); err != nil {
+		return err
+	}
+	return s.answerCursor(w, r, func() (cursorView, error) {
+		return s.ops.openCursor(r.Context(), r.PathValue("name"), body.Opener)
+	})
+}
+
+func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		Offset     *uint64 `json:"offset"`
+		Generation *uint64 `json:"generation"`
+	}
+	if err := s.readJSON(r, &body, requiredBody); err != nil {
+		return err
+	}
+	if body.Offset == nil {
+		return missing("offset", "the last offset that was handled")
+	}
+	if body.Generation == nil {
+		return missing("generation", "the generation that opening the cursor answered with")
+	}
+	return s.answerCursor(w, r, func() (cursorView, error) {
+		return s.ops.commitCursor(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation)
+	})
+}
+
+func missing(field, want string) *api.Error {
+	return &api.Error{Code: api.InvalidArgument, Field: field, Message: field + " is missing", Remedy: "send " + want}
+}
+
+func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		To     json.RawMessage `json:"to"` // see parseJSONPosition
+		Offset *uint64         `json:"offset"`
+		Seeker string          `json:"seeker"`
+	}
+	if err := s.readJSON(r, &body, requiredBody); err != nil {
+		return err
+	}
+	to, err := parseJSONPosition("to", body.To)
+	if err != nil {
+		return err
+	}
+	if body.Offset != nil {
+		to = position{kind: atOffset, n: max(*body.Offset, 1)}
+	}
+	return s.answerCursor(w, r, func() (cursorView, error) {
+		return s.ops.seekCursor(r.Context(), r.PathValue("name"), to, body.Seeker)
+	})
+}
+
+// getCursorEvents streams what stands behind a cursor's commit.
+func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
+	sse := acceptsSSE(r)
+	p := newParams(r)
+	req := readCursor{name: r.PathValue("name"), generation: p.uint("generation"), from: p.uint("from"),
+		limit: p.uint("limit"), follow: p.bool("follow", sse)}
+	if err := p.done(); err != nil {
+		return err
+	}
+	if sse {
+		var from position
+		if err := resumeFrom(r, &from); err != nil {
+			return err
+		}
+		req.from = max(req.from, from.n)
+	}
+	req.follow = req.follow && r.Method != http.MethodHead
+	release, err := s.stream()
+	if err != nil {
+		return err
+	}
+	defer release()
+	t, _, err := s.ops.openCursorTail(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	return s.writeTail(w, r, t, sse)
+}

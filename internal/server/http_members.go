@@ -1,0 +1,246 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// memberView is a member as this node sees it and as the log records it.
+type memberView struct {
+	raftnode.MemberStatus
+	Incarnation  string `json:"incarnation,omitempty"`
+	Version      string `json:"version,omitempty"`
+	FeatureLevel uint32 `json:"feature_level,omitempty"`
+}
+
+func (s *Server) members(status []raftnode.MemberStatus) []memberView {
+	list := []memberView{}
+	for _, m := range status {
+		v := memberView{MemberStatus: m}
+		if known, ok := s.ops.machine().Member(m.ID); ok {
+			v.Incarnation, v.Version, v.FeatureLevel = known.Incarnation, known.Version, known.FeatureLevel
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+func (s *Server) getMembers(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	st := s.cfg.Node.Status()
+	return writeJSON(w, http.StatusOK, map[string]any{"members": s.members(st.Members), "quorum": st.Quorum,
+		"leader_id": st.LeaderID, "leader_http": raftnode.URL(st.LeaderHTTP)})
+}
+
+// memberBody is a node to let in. With only http the rest is asked of the node
+// itself.
+type memberBody struct {
+	ID           string `json:"id"`
+	Raft         string `json:"raft"`
+	HTTP         string `json:"http"`
+	Incarnation  string `json:"incarnation"`
+	FeatureLevel uint32 `json:"feature_level"`
+	Version      string `json:"version"`
+	Voter        *bool  `json:"voter"` // true unless it says false
+	Force        bool   `json:"force"`
+}
+
+func (s *Server) postMember(w http.ResponseWriter, r *http.Request) error {
+	var body memberBody
+	if err := s.readJSON(r, &body, requiredBody); err != nil {
+		return err
+	}
+	m, cluster, err := s.ops.newcomer(r.Context(), body)
+	if err != nil {
+		return err
+	}
+	voter := body.Voter == nil || *body.Voter
+	warning, err := s.cfg.Node.AddMember(r.Context(), m, raftnode.MemberOptions{Voter: voter, Force: body.Force, ClusterID: cluster})
+	return s.answerChange(w, m.ID, warning, err)
+}
+
+// answerChange answers for a change of members.
+func (s *Server) answerChange(w http.ResponseWriter, id, warning string, err error) error {
+	if err != nil {
+		return err
+	}
+	st := s.cfg.Node.Status()
+	answer := map[string]any{"id": id, "members": s.members(st.Members), "quorum": st.Quorum}
+	if warning != "" {
+		answer["warning"] = warning
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// newcomer completes what is known of a node to let in, and says which cluster its
+// data folder is of where the node itself was asked.
+func (s *service) newcomer(ctx context.Context, b memberBody) (m frame.Member, cluster string, err error) {
+	m = frame.Member{ID: b.ID, RaftAddr: b.Raft, HTTPAddr: b.HTTP, Incarnation: b.Incarnation, FeatureLevel: b.FeatureLevel, Version: b.Version}
+	if m.ID != "" && m.RaftAddr != "" && m.Incarnation != "" {
+		return m, "", nil
+	}
+	if m.HTTPAddr == "" {
+		return m, "", missing("http", "the node's HTTP address; the rest is asked of it")
+	}
+	if s.peers == nil {
+		return m, "", &api.Error{Code: api.NotImplemented, Field: "http", Message: "this node runs alone and asks no other", Remedy: "send id, raft and incarnation as well"}
+	}
+	report, err := s.peers.Identify(ctx, raftnode.URL(m.HTTPAddr), raftnode.Question{})
+	if err != nil {
+		// what answers there is not shown: a caller could have this node look at ports for it
+		silent := &api.Error{Code: api.InvalidArgument, Field: "http", Message: fmt.Sprintf("no node of this cluster's token answers at %s", m.HTTPAddr),
+			Remedy: "start the node first, with the same token, and name the address at which the others reach it"}
+		if dialled(err) && !errors.Is(err, errUnproved) {
+			silent.Reason, silent.Message = api.ReasonUnreachable, "nobody answers at "+m.HTTPAddr
+		}
+		return m, "", silent
+	}
+	if m.ID != "" && m.ID != report.ID {
+		return m, "", &api.Error{Code: api.Conflict, Field: "id", Message: fmt.Sprintf("%s answers at %s, not %s", report.ID, m.HTTPAddr, m.ID), Remedy: "name that node, or another address"}
+	}
+	m = frame.Member{ID: report.ID, RaftAddr: cmp.Or(m.RaftAddr, report.RaftAddr), HTTPAddr: cmp.Or(report.HTTPAddr, m.HTTPAddr),
+		Incarnation: report.Incarnation, FeatureLevel: report.FeatureLevel, Version: report.Version}
+	return m, report.ClusterID, nil
+}
+
+func (s *Server) deleteMember(w http.ResponseWriter, r *http.Request) error {
+	if err := newParams(r).done(); err != nil {
+		return err
+	}
+	warning, err := s.cfg.Node.Remove(r.Context(), r.PathValue("id"))
+	return s.answerChange(w, r.PathValue("id"), warning, err)
+}
+
+func (s *Server) postPromote(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		Force bool `json:"force"`
+	}
+	if err := s.readJSON(r, &body, optionalBody); err != nil {
+		return err
+	}
+	warning, err := s.cfg.Node.Promote(r.Context(), r.PathValue("id"), body.Force)
+	return s.answerChange(w, r.PathValue("id"), warning, err)
+}
+
+func (s *Server) postDemote(w http.ResponseWriter, r *http.Request) error {
+	if err := s.readJSON(r, &struct{}{}, optionalBody); err != nil {
+		return err
+	}
+	warning, err := s.cfg.Node.Demote(r.Context(), r.PathValue("id"))
+	return s.answerChange(w, r.PathValue("id"), warning, err)
+}
+
+func (s *Server) postStepDown(w http.ResponseWriter, r *http.Request) error {
+	var body struct {
+		To string `json:"to"`
+	}
+	if err := s.readJSON(r, &body, optionalBody); err != nil {
+		return err
+	}
+	if err := s.cfg.Node.StepDown(r.Context(), body.To); err != nil {
+		return err
+	}
+	st := s.cfg.Node.Status()
+	return writeJSON(w, http.StatusOK, map[string]any{"from": st.NodeID, "leader_id": st.LeaderID, "leader_http": raftnode.URL(st.LeaderHTTP), "term": st.Term})
+}
+
+// onLeader passes a call on to the leader where this node is not it; a call that
+// was passed on already is refused instead.
+func (s *Server) onLeader(handle handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		st := s.cfg.Node.Status()
+		switch {
+		case st.Role == raftnode.RoleLeader:
+			return handle(w, r)
+		case r.Header.Get(headerForwarded) != "":
+			return fmt.Errorf("server: %s %s: %w", r.Method, r.URL.Path, raftnode.ErrNotLeader)
+		case st.LeaderID == "" || st.LeaderHTTP == "":
+			return fmt.Errorf("server: %s %s: %w", r.Method, r.URL.Path, raftnode.ErrNoLeader)
+		}
+		return s.proxy(w, r, raftnode.URL(st.LeaderHTTP))
+	}
+}
+
+// proxy asks the leader in the caller's place, with the caller's own token.
+func (s *Server) proxy(w http.ResponseWriter, r *http.Request, leader string) error {
+	if r.ContentLength > maxExchangeBody {
+		return tooLarge(maxExchangeBody)
+	}
+	text, err := readAll(r.Body, nil, maxExchangeBody, int(r.ContentLength))
+	if err != nil {
+		return err
+	}
+	target, err := url.Parse(leader)
+	if err != nil {
+		return fmt.Errorf("server: leader's address: %w: %w", raftnode.ErrNoLeader, err)
+	}
+	target = target.JoinPath(r.URL.EscapedPath())
+	target.RawQuery = r.URL.RawQuery
+	ctx := r.Context()
+	if _, bounded := ctx.Deadline(); !bounded { // an exchange, which a leader that is cut off would never answer
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.within)
+		defer cancel()
+	}
+	out, err := http.NewRequestWithContext(ctx, r.Method, target.String(), bytes.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("server: pass on to %s: %w", leader, err)
+	}
+	for _, name := range []string{"Authorization", "Content-Type", "Accept"} {
+		if value := r.Header.Get(name); value != "" {
+			out.Header.Set(name, value)
+		}
+	}
+	out.Header.Set(headerForwarded, "1")
+	out.Header.Set(api.ClusterHeader, s.clusterID())
+	answer, err := s.forward.Do(out)
+	if err != nil {
+		return fmt.Errorf("server: pass on to %s: %w", leader, unreached(err))
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode == api.OtherCluster.Status() {
+		return fmt.Errorf("%w: %s is a node of another cluster by now", raftnode.ErrNoLeader, leader)
+	}
+	return copyAnswer(w, answer)
+}
+
+func copyAnswer(w http.ResponseWriter, answer *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 16<<20))
+	if err != nil {
+		return fmt.Errorf("server: the leader's answer: %w: %w", raftnode.ErrOutcomeUnknown, err)
+	}
+	for _, name := range []string{"Retry-After", headerLeader} {
+		if value := answer.Header.Get(name); value != "" {
+			w.Header().Set(name, value)
+		}
+	}
+	return writeBytes(w, answer.StatusCode, answer.Header.Get("Content-Type"), body)
+}
+
+// newTransport is how nodes call each other: few connections, kept, each call
+// bounded by its context, and each to a node that has proved to have the token.
+func newTransport(token string) *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		DialContext:         proving((&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext, token),
+		Protocols:           &protocols,
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     time.Minute,
+		TLSHandshakeTimeout: 3 * time.Second,
+	}
+}

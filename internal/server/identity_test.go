@@ -1,0 +1,87 @@
+package server
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+func TestEveryAnswerSaysWhichClusterItComesFrom(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.Token = "secret" })
+	own := s.node.Status().ClusterID
+	if own == "" {
+		t.Fatal("no cluster")
+	}
+	s.token = ""
+	refused := s.do("GET", "/status", "")
+	s.token = "secret"
+	for what, a := range map[string]answer{
+		"health": s.ok("GET", "/healthz", ""), "ready": s.ok("GET", "/readyz", ""), "status": s.ok("GET", "/status", ""),
+		"publish": s.ok("POST", "/v1/events", `{"type":"TRAINING_STARTED"}`), "read": s.ok("GET", "/v1/events", ""),
+		"no such path": s.do("GET", "/nowhere", ""), "no token": refused,
+		"connect": s.do("POST", "/ringlog.v1.LogService/GetEvent", `{"offset":"1"}`, "Content-Type", contentJSON),
+	} {
+		if got := a.header.Get(api.ClusterHeader); got != own {
+			t.Errorf("%s: %s %q, want %q", what, api.ClusterHeader, got, own)
+		}
+	}
+	for _, a := range []answer{s.ok("GET", "/healthz", ""), s.ok("GET", "/readyz", ""), s.ok("GET", "/status", ""), s.ok("POST", "/v1/events", `{"type":"TRAINING_STARTED"}`)} {
+		var body struct {
+			Cluster string `json:"cluster_id"`
+		}
+		if a.decode(t, &body); body.Cluster != own {
+			t.Errorf("cluster_id %q in %s", body.Cluster, a.body)
+		}
+	}
+}
+
+func TestARequestForAnotherClusterIsRefusedBeforeAnythingHappens(t *testing.T) {
+	s := newSite(t, nil)
+	own := s.node.Status().ClusterID
+	_, before := s.node.Machine().Log().Bounds()
+	for _, call := range []struct{ method, path, body string }{
+		{"POST", "/v1/events", `{"type":"TRAINING_STARTED"}`},
+		{"POST", "/v1/compact", `{"keep":0,"force":true}`},
+		{"PUT", "/v1/settings/retention.events", `{"value":"1"}`},
+		{"GET", "/v1/events", ""}, {"GET", "/status", ""}, {"GET", "/readyz", ""}, {"GET", api.LinePath, ""},
+	} {
+		a := s.do(call.method, call.path, call.body, api.ClusterHeader, "another")
+		if e := a.err(t); a.status != 421 || e.Code != api.OtherCluster || e.Field != api.ClusterHeader || e.Remedy == "" {
+			t.Errorf("%s %s: %d %s", call.method, call.path, a.status, a.body)
+		}
+		if call.method == "GET" {
+			continue
+		}
+		if a := s.do(call.method, call.path, "no JSON", api.ClusterHeader, own); a.status != 400 {
+			t.Errorf("%s %s for this cluster: %d %s", call.method, call.path, a.status, a.body)
+		}
+	}
+	a := s.do("POST", "/ringlog.v1.LogService/Publish", `{"events":[{"type":"TRAINING_STARTED"}]}`, "Content-Type", contentJSON, api.ClusterHeader, "another")
+	if a.status != 400 || a.header.Get(api.ClusterHeader) != own {
+		t.Errorf("over Connect: %d %s", a.status, a.body)
+	}
+	if _, last := s.node.Machine().Log().Bounds(); last != before {
+		t.Errorf("%d events were appended", last-before)
+	}
+}
+
+// What a node passes on to its leader's address is for its own cluster's leader alone.
+func TestNodesPassNothingOnToAnotherCluster(t *testing.T) {
+	own, other := newSite(t, nil), newSite(t, nil)
+	request := frame.Request{Command: frame.SettingSet{Key: "retention.events", Value: "1"}}
+	if _, err := own.peers.Forward(t.Context(), other.url, request.Encode()); !errors.Is(err, raftnode.ErrNoLeader) {
+		t.Errorf("forward: %v", err)
+	}
+	if _, err := own.peers.ReadIndex(t.Context(), other.url); !errors.Is(err, raftnode.ErrNoLeader) {
+		t.Errorf("read index: %v", err)
+	}
+	if r, err := own.peers.Identify(t.Context(), other.url, raftnode.Question{}); err != nil || r.ClusterID != other.node.Status().ClusterID {
+		t.Errorf("identify: %+v, %v", r, err)
+	}
+	if s := other.node.Machine().Settings(); s.RetentionEvents != 0 {
+		t.Errorf("the other cluster keeps %d events", s.RetentionEvents)
+	}
+}

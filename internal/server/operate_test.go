@@ -1,0 +1,336 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+func uintText(n uint64) string { return strconv.FormatUint(n, 10) }
+
+func TestTheTokenGuardsAllButHealth(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.Token = "secret" })
+	for _, rt := range s.server.routes() {
+		path := strings.NewReplacer("{offset}", "1", "{name}", "x", "{subject}", "1", "{key}", "x", "{type}", "x", "{id}", "x", "{$}", "").Replace(rt.path)
+		a := s.do(rt.method, path, "", "Authorization", "Bearer wrong")
+		open := path == "/healthz" || path == "/readyz"
+		if open != (a.status == http.StatusOK) || open != (a.status != http.StatusUnauthorized) {
+			t.Errorf("%s %s: %d", rt.method, path, a.status)
+		}
+		if !open {
+			if e := a.err(t); e.Code != api.Unauthenticated || !strings.Contains(e.Remedy, "--token-file") || a.header.Get("WWW-Authenticate") == "" {
+				t.Errorf("%s %s: %s", rt.method, path, a.body)
+			}
+		}
+	}
+	for _, auth := range []string{"", "Bearer", "Basic secret", "Bearer secretx", "secret"} {
+		if a := s.do("GET", "/status", "", "Authorization", auth); a.status != http.StatusUnauthorized {
+			t.Errorf("%q: %d", auth, a.status)
+		}
+	}
+	if a := s.do("POST", ringlogv1connect.LogServicePublishProcedure, "{}", "Authorization", "x", "Content-Type", "application/json"); a.status != http.StatusUnauthorized || !strings.Contains(a.body, `"code":"unauthenticated"`) {
+		t.Errorf("Connect: %d %s", a.status, a.body)
+	}
+	s.ok("GET", "/status", "", "Authorization", "bearer secret")
+}
+
+func TestStatusSaysAllThatItPromises(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("A", 1, 5)
+	s.publish("A", 1, 5)
+	s.ok("PUT", "/v1/cursors/c", `{"from":"start"}`)
+	var st map[string]any
+	s.ok("GET", "/status", "").decode(t, &st)
+	for _, field := range []string{"node_id", "cluster_id", "role", "leader_id", "leader_http", "term", "first_offset", "last_offset", "applied_index", "commit_index",
+		"digest", "members", "quorum", "event_subscription_status", "handler_timeouts", "cursors", "dead_letters", "dedup"} {
+		if st[field] == nil {
+			t.Errorf("no %s in %v", field, st)
+		}
+	}
+	if st["role"] != "leader" || st["last_offset"] != 6.0 || st["leader_http"] != s.url || st["dedup"].(map[string]any)["suppressed"] != 5.0 {
+		t.Errorf("%v", st)
+	}
+	if c := st["cursors"].([]any)[0].(map[string]any); c["lag_events"] != 6.0 || c["lag_seconds"] == nil {
+		t.Errorf("%v", c)
+	}
+	member := st["members"].([]any)[0].(map[string]any)
+	for _, field := range []string{"id", "raft", "http", "voter", "healthy", "last_contact_ms", "trailing_entries"} {
+		if _, there := member[field]; !there {
+			t.Errorf("no %s in %v", field, member)
+		}
+	}
+	s.ok("GET", "/healthz", "")
+	s.ok("GET", "/readyz", "")
+	if a := s.ok("GET", "/", ""); !strings.Contains(a.body, "/status") || !strings.Contains(a.body, "/openapi.json") {
+		t.Errorf("%s", a.body)
+	}
+}
+
+func TestMetricsAreAnExposition(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	if err := RaftMetrics(registry); err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t, func(c *Config) { c.Registry = registry })
+	s.publish("A", 1, 5)
+	s.ok("PUT", "/v1/cursors/c", "")
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(s.ok("GET", "/metrics", "").body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{"ringlog_published_events_total": 5, "ringlog_log_last_offset": 6, "ringlog_leader": 1,
+		"ringlog_cursor_lag_events": 6, "ringlog_quorum_voters": 1, "ringlog_events_accepted_total": 5} {
+		f := families[name]
+		if f == nil || value(f.Metric[0]) != want {
+			t.Errorf("%s: %v, want %v", name, f, want)
+		}
+	}
+	for _, name := range []string{"go_goroutines", "ringlog_http_requests_total", "raft_fsm_applyBatch", "raft_commitTime"} {
+		if families[name] == nil {
+			var raft []string
+			for n := range families {
+				if strings.Contains(n, "raft") {
+					raft = append(raft, n)
+				}
+			}
+			t.Errorf("no %s; of raft there are %v", name, raft)
+		}
+	}
+	if h := families["raft_fsm_applyBatch"].GetMetric(); len(h) != 1 || h[0].GetHistogram().GetSampleCount() == 0 {
+		t.Errorf("raft_fsm_applyBatch: %v", h)
+	}
+}
+
+func value(m *dto.Metric) float64 {
+	return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+}
+
+// faultyNode is a real node some of whose answers are bent; a test sets it as
+// Config.Node of its site.
+type faultyNode struct {
+	Node
+	diverged atomic.Bool
+	panics   atomic.Bool
+	hangs    atomic.Bool
+	level    uint32       // the feature level that it reports; 0: its own
+	looked   atomic.Int64 // how often anybody asked for its state
+	leader   string       // where it says that the leader answers; "": where it does
+	deadline atomic.Int64 // of the last proposal, Unix nanoseconds
+}
+
+func (f *faultyNode) Machine() *fsm.Machine {
+	f.looked.Add(1)
+	return f.Node.Machine()
+}
+
+func (f *faultyNode) Diverged() bool { return f.diverged.Load() }
+func (f *faultyNode) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
+	if f.panics.Load() {
+		panic("planted")
+	}
+	if at, bounded := ctx.Deadline(); bounded {
+		f.deadline.Store(at.UnixNano())
+	}
+	if f.hangs.Load() {
+		<-ctx.Done()
+		return fsm.Result{}, ctx.Err()
+	}
+	return f.Node.Propose(ctx, r)
+}
+func (f *faultyNode) ReadBarrier(ctx context.Context) error {
+	if f.hangs.Load() {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return f.Node.ReadBarrier(ctx)
+}
+func (f *faultyNode) Report(q raftnode.Question) raftnode.Report {
+	if f.panics.Load() {
+		panic("planted")
+	}
+	r := f.Node.Report(q)
+	if f.level != 0 {
+		r.FeatureLevel = f.level
+	}
+	return r
+}
+func (f *faultyNode) AddMember(ctx context.Context, m frame.Member, opts raftnode.MemberOptions) (string, error) {
+	if f.level != 0 {
+		m.FeatureLevel = f.level
+	}
+	return f.Node.AddMember(ctx, m, opts)
+}
+func (f *faultyNode) Status() raftnode.Status {
+	if f.panics.Load() {
+		panic("planted")
+	}
+	st := f.Node.Status()
+	st.Diverged = f.diverged.Load()
+	if f.leader != "" {
+		st.Role, st.LeaderID, st.LeaderHTTP = raftnode.RoleFollower, "other", f.leader
+	}
+	return st
+}
+
+func TestADivergedNodeServesNobody(t *testing.T) {
+	f := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node, c.Heartbeat = f, 20*time.Millisecond })
+	lines, _ := s.follow(t.Context(), "/v1/events?follow=true")
+	s.ok("PUT", "/v1/cursors/c", "")
+	waits := s.wait(t.Context(), "?offset=99&cursors=c&timeout=1m")
+	eventually(t, "both are under way", func() bool { return len(s.server.streams) == 2 })
+	f.diverged.Store(true)
+	if a := <-waits; a.status != 503 || !strings.Contains(a.body, "differs from the majority") {
+		t.Errorf("a wait: %d %s", a.status, a.body)
+	}
+	if rest := ends(t, lines); len(rest) != 1 || !strings.Contains(rest[0], "differs from the majority") {
+		t.Errorf("%q", rest)
+	}
+	for _, path := range []string{"/v1/events", "/v1/events/1", "/v1/cursors", "/readyz"} {
+		a := s.do("GET", path, "")
+		if e := a.err(t); a.status != 503 || e.Code != api.Unavailable || !strings.Contains(e.Message, "majority") {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	if a := s.ok("GET", "/status", ""); !strings.Contains(a.body, `"diverged":true`) {
+		t.Errorf("%s", a.body)
+	}
+}
+
+// A stream whose time is up before it could begin is answered as any other call, and is no fault
+// of the node's.
+func TestAStreamThatCannotBeginInTimeIsAnswered(t *testing.T) {
+	f := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node = f })
+	f.hangs.Store(true)
+	for _, path := range []string{"/v1/events?consistency=linearizable&timeout=50ms", "/v1/cursors/c/events?generation=1&timeout=50ms", "/v1/events/1?consistency=linearizable&timeout=50ms"} {
+		if a := s.do("GET", path, ""); a.status != api.Timeout.Status() || a.err(t).Code != api.Timeout || a.err(t).Remedy == "" {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+}
+
+func TestAPanicIsAnsweredAndTheServerGoesOn(t *testing.T) {
+	var seen atomic.Int32
+	f := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node, c.OnPanic = f, func(any) { seen.Add(1) } })
+	f.panics.Store(true)
+	a := s.do("GET", "/status", "")
+	if e := a.err(t); a.status != 500 || e.Code != api.Internal || strings.Contains(a.body, "planted") || seen.Load() != 1 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	f.panics.Store(false)
+	s.ok("GET", "/status", "")
+}
+
+func TestMethodsAndPathsThatAreNot(t *testing.T) {
+	s := newSite(t, nil)
+	a := s.do("PATCH", "/v1/cursors/c", "")
+	allow := strings.Split(strings.ReplaceAll(a.header.Get("Allow"), " ", ""), ",")
+	slices.Sort(allow)
+	if a.status != 405 || !slices.Equal(allow, []string{"DELETE", "GET", "HEAD", "PUT"}) || a.err(t).Code != api.MethodNotAllowed {
+		t.Errorf("%d %v %s", a.status, allow, a.body)
+	}
+	if a := s.do("GET", "/v1/nothing/here", ""); a.status != 404 || a.err(t).Code != api.NotFound {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// TestASlowReaderIsCutOff reads nothing of a long answer: the write must end in time.
+func TestASlowReaderIsCutOff(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *Config) { c.WriteTimeout = 100 * time.Millisecond })
+	body := `{"type":"A","dedup":false,"payload":{"x":"` + strings.Repeat("x", 900_000) + `"}}`
+	for range 40 {
+		s.ok("POST", "/v1/events", body)
+	}
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := fmt.Fprint(c, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the stream began", func() bool { return len(s.server.streams) == 1 })
+	eventually(t, "the stream was given up", func() bool { return len(s.server.streams) == 0 })
+	n, err := io.Copy(io.Discard, c)
+	if n >= 36_000_000 {
+		t.Errorf("%d bytes came, %v", n, err)
+	}
+}
+
+// TestABodyThatTricklesIsCutOff sends a byte now and then.
+func TestABodyThatTricklesIsCutOff(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *Config) { c.BodyTimeout = 100 * time.Millisecond })
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := fmt.Fprint(c, "POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("%d %s", resp.StatusCode, text)
+	}
+}
+
+func TestStreamsAndBodiesAreBounded(t *testing.T) {
+	s := newSite(t, func(c *Config) { c.MaxStreams, c.MaxBodies = 1, 20_000 })
+	lines, _ := s.follow(t.Context(), "/v1/events?follow=true&timeout=1h")
+	_ = lines
+	a := s.do("GET", "/v1/events?follow=true", "")
+	if e := a.err(t); a.status != 429 || e.Code != api.Overloaded || a.header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	large := `{"type":"A","payload":{"x":"` + strings.Repeat("x", 1500) + `"}}`
+	s.ok("POST", "/v1/events", large)
+	others := s.server.memory.open("192.0.2.1:1")
+	if err := others.take(s.server.memory.most - 1000); err != nil {
+		t.Fatal(err)
+	}
+	if a := s.do("POST", "/v1/events", large); a.status != 429 || a.err(t).Code != api.Overloaded {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/events", io.MultiReader(strings.NewReader(large))) // of unknown length
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := s.send(r); a.status != 429 || a.err(t).Code != api.Overloaded {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	others.close()
+	s.ok("POST", "/v1/events", `{"type":"A"}`)
+	if held := s.server.memory.held.Load(); held != 0 {
+		t.Errorf("%d bytes of bodies are still counted", held)
+	}
+}

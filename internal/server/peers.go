@@ -1,0 +1,291 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"connectrpc.com/connect"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// maxPeerMessage bounds what one node takes from another.
+const maxPeerMessage = 40 << 20
+
+const peerPath = "/" + ringlogv1connect.PeerServiceName + "/"
+
+// Peers reaches other nodes through their PeerService. It is safe for concurrent
+// use.
+type Peers struct {
+	http  *http.Client // each of its connections leads to a node that has proved to have the token
+	plain *http.Client // to strangers
+	token string
+	own   atomic.Pointer[Server] // whose calls these are; nil until New
+
+	mu      sync.Mutex
+	clients map[string]ringlogv1connect.PeerServiceClient // by URL
+	proved  map[string]string                             // by URL: where the node is that proved to have the token
+}
+
+var _ raftnode.Peers = (*Peers)(nil)
+
+// NewPeers returns the way to nodes that take the token; "" is none.
+func NewPeers(token string) *Peers {
+	return &Peers{http: &http.Client{Transport: newTransport(token)}, plain: &http.Client{Transport: newTransport("")}, token: token, clients: map[string]ringlogv1connect.PeerServiceClient{}, proved: map[string]string{}}
+}
+
+// Close lets go of idle connections.
+func (p *Peers) Close() {
+	p.http.CloseIdleConnections()
+	p.plain.CloseIdleConnections()
+}
+
+// maxPeerURLs bounds the clients kept: more URLs than any cluster has.
+const maxPeerURLs = 1024
+
+func (p *Peers) client(url string) ringlogv1connect.PeerServiceClient {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.clientLocked(url)
+}
+
+func (p *Peers) clientLocked(url string) ringlogv1connect.PeerServiceClient {
+	c, known := p.clients[url]
+	if !known {
+		if len(p.clients) >= maxPeerURLs {
+			clear(p.clients)
+		}
+		c = ringlogv1connect.NewPeerServiceClient(p.http, url, connect.WithReadMaxBytes(maxPeerMessage))
+		p.clients[url] = c
+	}
+	return c
+}
+
+// method is one of the calls that a PeerService takes.
+type method[Q, A any] = func(ringlogv1connect.PeerServiceClient, context.Context, *connect.Request[Q]) (*connect.Response[A], error)
+
+// ask makes one call, with the token, the cluster whose node may serve it and, for what
+// must not be passed on twice, the mark of a forwarded call.
+func ask[Q, A any](ctx context.Context, p *Peers, url string, message *Q, call method[Q, A]) (*A, error) {
+	client, err := p.to(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	request := connect.NewRequest(message)
+	if p.token != "" {
+		request.Header().Set("Authorization", "Bearer "+p.token)
+	}
+	if own := p.own.Load(); own != nil {
+		request.Header().Set(api.ClusterHeader, own.clusterID())
+	}
+	request.Header().Set(headerForwarded, "1")
+	answer, err := call(client, ctx, request)
+	if err != nil {
+		if _, answered := apiError(err); !answered && ctx.Err() == nil {
+			p.forget(url)
+		}
+		return nil, fmt.Errorf("server: peer: %w", fromPeer(err))
+	}
+	return answer.Msg, nil
+}
+
+// Identify implements raftnode.Peers.
+func (p *Peers) Identify(ctx context.Context, url string, q raftnode.Question) (raftnode.Report, error) {
+	message := &ringlogv1.IdentifyRequest{DigestAt: q.DigestAt}
+	if s := q.Standing; s != nil {
+		message.Standing = &ringlogv1.Standing{ClusterId: s.ClusterID, Incarnation: s.Incarnation, Term: s.Term, LastIndex: s.LastIndex}
+	}
+	answer, err := ask(ctx, p, url, message, func(client ringlogv1connect.PeerServiceClient, ctx context.Context, r *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
+		r.Header().Del(api.ClusterHeader) // the answer says which one it is
+		return client.Identify(ctx, r)
+	})
+	if err != nil {
+		return raftnode.Report{}, ofRead(ctx, err)
+	}
+	var report raftnode.Report
+	if err := json.Unmarshal(answer.ReportJson, &report); err != nil {
+		return raftnode.Report{}, fmt.Errorf("server: peer %s: report: %w", url, err)
+	}
+	return report, nil
+}
+
+// Forward implements raftnode.Peers.
+func (p *Peers) Forward(ctx context.Context, url string, request []byte) ([]byte, error) {
+	answer, err := ask(ctx, p, url, &ringlogv1.ForwardRequest{Request: request}, ringlogv1connect.PeerServiceClient.Forward)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Result, nil
+}
+
+// ReadIndex implements raftnode.Peers.
+func (p *Peers) ReadIndex(ctx context.Context, url string) (uint64, error) {
+	answer, err := ask(ctx, p, url, &ringlogv1.ReadIndexRequest{}, ringlogv1connect.PeerServiceClient.ReadIndex)
+	if err != nil {
+		return 0, ofRead(ctx, err)
+	}
+	return answer.Index, nil
+}
+
+// Join implements raftnode.Peers. The node that is asked may pass it on, once.
+func (p *Peers) Join(ctx context.Context, url string, m frame.Member, opts raftnode.MemberOptions) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("server: join: %w", err)
+	}
+	return p.join(ctx, url, &ringlogv1.JoinRequest{MemberJson: text, Voter: opts.Voter, ClusterId: opts.ClusterID}, false)
+}
+
+func (p *Peers) join(ctx context.Context, url string, message *ringlogv1.JoinRequest, forwarded bool) error {
+	_, err := ask(ctx, p, url, message, func(client ringlogv1connect.PeerServiceClient, ctx context.Context, r *connect.Request[ringlogv1.JoinRequest]) (*connect.Response[ringlogv1.JoinResponse], error) {
+		if !forwarded {
+			r.Header().Del(headerForwarded)
+			r.Header().Del(api.ClusterHeader) // the message has it, and its refusal says more
+		}
+		return client.Join(ctx, r)
+	})
+	return err
+}
+
+// ofRead says the error of a call that changes nothing: its outcome can not be
+// unknown.
+func ofRead(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, raftnode.ErrOutcomeUnknown):
+		return fmt.Errorf("%w that answers: %v", raftnode.ErrNoLeader, err)
+	}
+	return err
+}
+
+// fromPeer says another node's answer in this node's own errors.
+func fromPeer(err error) error {
+	if e, ok := apiError(err); ok {
+		if e.Code == api.Unauthenticated {
+			return fmt.Errorf("%w that takes this node's token: %s", raftnode.ErrNoLeader, e.Message)
+		}
+		if e.Code == api.OtherCluster {
+			return fmt.Errorf("%w at that address: %s", raftnode.ErrNoLeader, e.Message)
+		}
+		if is := sentinel(e); is != nil {
+			return fmt.Errorf("%w: %w", is, e)
+		}
+		return e
+	}
+	return unreached(err)
+}
+
+func sentinel(e *api.Error) error {
+	for _, known := range memberErrors {
+		if known.reason != "" && known.reason == e.Reason {
+			return known.is
+		}
+	}
+	if e.Reason == api.ReasonFeatureLevel {
+		return raftnode.ErrFeatureLevel
+	}
+	code := e.Code
+	for _, known := range nodeErrors() {
+		if known.code == code && code != api.Unavailable {
+			return known.is
+		}
+	}
+	if code == api.Unavailable {
+		return raftnode.ErrClosed
+	}
+	return nil
+}
+
+// dialled reports an error of a call that found nobody to connect to.
+func dialled(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+// unreached tells a call that never left this node from one whose answer is lost.
+func unreached(err error) error {
+	if dialled(err) {
+		return fmt.Errorf("%w: %w", raftnode.ErrNoLeader, err)
+	}
+	return fmt.Errorf("%w: %w", raftnode.ErrOutcomeUnknown, err)
+}
+
+// peerService is the other side: what this node answers to others.
+type peerService struct{ server *Server }
+
+var _ ringlogv1connect.PeerServiceHandler = (*peerService)(nil)
+
+func (p *peerService) Identify(_ context.Context, r *connect.Request[ringlogv1.IdentifyRequest]) (*connect.Response[ringlogv1.IdentifyResponse], error) {
+	q := raftnode.Question{DigestAt: r.Msg.DigestAt}
+	if s := r.Msg.Standing; s != nil {
+		q.Standing = &raftnode.Standing{ClusterID: s.ClusterId, Incarnation: s.Incarnation, Term: s.Term, LastIndex: s.LastIndex}
+	}
+	text, err := json.Marshal(p.server.cfg.Node.Report(q))
+	if err != nil {
+		return nil, fmt.Errorf("server: identify: %w", err)
+	}
+	return connect.NewResponse(&ringlogv1.IdentifyResponse{ReportJson: text}), nil
+}
+
+func (p *peerService) Forward(ctx context.Context, r *connect.Request[ringlogv1.ForwardRequest]) (*connect.Response[ringlogv1.ForwardResponse], error) {
+	if err := holdOf(ctx).take(int64(frame.UnfoldedSize(r.Msg.Request))); err != nil {
+		return nil, err
+	}
+	result, err := p.server.cfg.Node.ProposeForwarded(ctx, r.Msg.Request)
+	if isAny(err, frame.ErrCorrupt, frame.ErrUnsupported, raftnode.ErrNotForwarded, raftnode.ErrNotStoredForm) {
+		err = &api.Error{Code: api.InvalidArgument, Field: "request", Message: err.Error(), Remedy: "run the same version on all nodes"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.ForwardResponse{Result: result}), nil
+}
+
+func isAny(err error, kinds ...error) bool {
+	return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
+}
+
+func (p *peerService) ReadIndex(ctx context.Context, _ *connect.Request[ringlogv1.ReadIndexRequest]) (*connect.Response[ringlogv1.ReadIndexResponse], error) {
+	index, err := p.server.cfg.Node.ReadIndex(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.ReadIndexResponse{Index: index}), nil
+}
+
+func (p *peerService) Join(ctx context.Context, r *connect.Request[ringlogv1.JoinRequest]) (*connect.Response[ringlogv1.JoinResponse], error) {
+	var m frame.Member
+	if err := json.Unmarshal(r.Msg.MemberJson, &m); err != nil {
+		return nil, &api.Error{Code: api.InvalidArgument, Field: "member_json", Message: err.Error(), Remedy: "run the same version on all nodes"}
+	}
+	_, err := p.server.cfg.Node.AddMember(ctx, m, raftnode.MemberOptions{Voter: r.Msg.Voter, ClusterID: r.Msg.ClusterId})
+	if errors.Is(err, raftnode.ErrNotLeader) && r.Header().Get(headerForwarded) == "" {
+		err = p.passJoin(ctx, r.Msg)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&ringlogv1.JoinResponse{}), nil
+}
+
+// passJoin asks the leader, once.
+func (p *peerService) passJoin(ctx context.Context, message *ringlogv1.JoinRequest) error {
+	leader := p.server.leaderHTTP()
+	peers, ok := p.server.cfg.Peers.(*Peers)
+	if leader == "" || !ok {
+		return fmt.Errorf("server: join: %w", raftnode.ErrNoLeader)
+	}
+	return peers.join(ctx, leader, message, true)
+}

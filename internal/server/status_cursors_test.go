@@ -1,0 +1,122 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// /status and /metrics name some cursors, however many there are: those that stand still, then
+// those that lag most. All are counted.
+func TestStatusNamesSomeCursors(t *testing.T) {
+	s := newSite(t, nil)
+	s.publish("TRAINING_COMPLETED", 1, 10)
+	const many = 3 * notableCursors
+	for i := range many {
+		start := frame.Position{Kind: frame.AtEnd}
+		if i == 7 {
+			start.Kind = frame.AtStart
+		}
+		if _, err := s.node.Propose(t.Context(), frame.Request{Command: frame.CursorCreate{Name: fmt.Sprintf("c%03d", i), Start: start}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var status struct {
+		Cursors []struct{ Name string }
+		Total   int `json:"cursors_total"`
+		Left    int `json:"cursors_left_out"`
+	}
+	s.ok("GET", "/status", "").decode(t, &status)
+	named := false
+	for _, c := range status.Cursors {
+		named = named || c.Name == "c007"
+	}
+	if len(status.Cursors) != notableCursors || status.Total != many || status.Left != many-notableCursors || !named {
+		t.Errorf("%d cursors of %d, %d left out; the one that lags: %v", len(status.Cursors), status.Total, status.Left, named)
+	}
+	text := s.ok("GET", "/metrics", "").body
+	if n := strings.Count(text, "ringlog_cursor_lag_events{"); n != notableCursors {
+		t.Errorf("%d series of lags", n)
+	}
+	for _, want := range []string{fmt.Sprintf("ringlog_cursors %d\n", many), "ringlog_cursors_stalled 0\n", `ringlog_cursor_lag_events{cursor="c007"}`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	list := make([]fsm.Cursor, 10)
+	for i := range list {
+		list[i] = fsm.Cursor{Name: fmt.Sprint(i), Committed: uint64(i)}
+	}
+	list[8].Stalled = &fsm.Stall{}
+	if got := notable(list, 3); len(got) != 3 || got[0].Name != "0" || got[1].Name != "1" || got[2].Name != "8" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Cursors come by name and in pages, over both protocols, and of a page alone is measured how
+// far each lags.
+func TestCursorsComeInPages(t *testing.T) {
+	node := &faultyNode{}
+	s := newSite(t, func(c *Config) { c.Node = node })
+	const many = pageItemsMost + 50
+	var makers errgroup.Group
+	makers.SetLimit(64)
+	for i := range many {
+		makers.Go(func() error {
+			_, err := s.node.Propose(t.Context(), frame.Request{Command: frame.CursorCreate{Name: fmt.Sprintf("c%04d", i), Filter: event.Filter{Types: []string{"A"}}}})
+			return err
+		})
+	}
+	if err := makers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	s.publish("A", 1, 3)
+	var page cursorPage
+	names, query := []string{}, "?limit=300"
+	for query != "" {
+		page = cursorPage{}
+		s.ok("GET", "/v1/cursors"+query, "").decode(t, &page)
+		for _, c := range page.Cursors {
+			names = append(names, c.Name)
+		}
+		if page.Total != many || len(page.Cursors) > 300 {
+			t.Fatalf("%d cursors of %d", len(page.Cursors), page.Total)
+		}
+		if query = ""; page.Next != "" {
+			query = "?limit=300&after=" + page.Next
+		}
+	}
+	if len(names) != many || !slices.IsSorted(names) || len(slices.Compact(names)) != many {
+		t.Errorf("%d names", len(names))
+	}
+	before := node.looked.Load()
+	if s.ok("GET", "/v1/cursors?limit=2&after=c0007", "").decode(t, &page); len(page.Cursors) != 2 || page.Cursors[0].Name != "c0008" || page.Cursors[1].LagEvents != 3 {
+		t.Errorf("%+v", page)
+	}
+	if looks := node.looked.Load() - before; looks > 100 {
+		t.Errorf("%d looks at the state for a page of two cursors", looks)
+	}
+	if s.ok("GET", "/v1/cursors", "").decode(t, &page); len(page.Cursors) != pageItems {
+		t.Errorf("%d cursors without a limit", len(page.Cursors))
+	}
+	if e := s.do("GET", "/v1/cursors?limit=1001", "").err(t); e.Field != "limit" {
+		t.Errorf("%+v", e)
+	}
+	c, err := client.New(client.Config{Endpoints: []string{s.url}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	all, err := c.Cursors(t.Context())
+	if err != nil || len(all) != many || all[many-1].Name != fmt.Sprintf("c%04d", many-1) {
+		t.Errorf("the client has %d cursors: %v", len(all), err)
+	}
+}

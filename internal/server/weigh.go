@@ -1,0 +1,183 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"unsafe"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// What decoded parts of a request take, in bytes, beside the text they are made of.
+const (
+	eventWeight = int64(unsafe.Sizeof(ringlogv1.Event{}) + unsafe.Sizeof(event.Event{}) + unsafe.Sizeof(frame.Row{}) + unsafe.Sizeof(event.Hash{}))
+	rowWeight   = int64(unsafe.Sizeof(frame.Row{})) + 32 // a packet's, with its hashes
+	itemWeight  = 48                                     // an item of a list: grown by doubling, a string header or a pointer
+)
+
+// weighMessage returns about what a message takes once it is decoded, without decoding it.
+// Bytes that are no message weigh what they are, and decoding says what is wrong.
+func weighMessage(md protoreflect.MessageDescriptor, b []byte) int64 {
+	weight := messageWeight(md)
+	fields := md.Fields()
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			break
+		}
+		if b = b[n:]; kind != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+				break
+			}
+			b = b[n:]
+			weight += itemWeight
+			continue
+		}
+		value, n := protowire.ConsumeBytes(b)
+		if n < 0 {
+			break
+		}
+		b = b[n:]
+		weight += itemWeight + int64(len(value))
+		switch f := fields.ByNumber(number); {
+		case f == nil:
+		case f.Kind() == protoreflect.MessageKind:
+			weight += weighMessage(f.Message(), value)
+		case f.IsPacked():
+			weight += 16 * int64(len(value))
+		}
+	}
+	return weight + int64(len(b))
+}
+
+// messageWeights are those of this package's messages.
+var messageWeights = func() map[protoreflect.FullName]int64 {
+	weights := map[protoreflect.FullName]int64{}
+	messages := ringlogv1.File_ringlog_v1_ringlog_proto.Messages()
+	for i := range messages.Len() {
+		name := messages.Get(i).FullName()
+		kind, err := protoregistry.GlobalTypes.FindMessageByName(name)
+		if err != nil {
+			panic(err) // generated code registers them
+		}
+		weights[name] = int64(reflect.TypeOf(kind.Zero().Interface()).Elem().Size())
+	}
+	weights[(*ringlogv1.Event)(nil).ProtoReflect().Descriptor().FullName()] = eventWeight
+	return weights
+}()
+
+func messageWeight(md protoreflect.MessageDescriptor) int64 {
+	if w, known := messageWeights[md.FullName()]; known {
+		return w
+	}
+	return 128 // a well-known type, or a map's entry
+}
+
+// countField counts how often a field is in a message.
+func countField(b []byte, wanted protowire.Number) (count int) {
+	for len(b) > 0 {
+		number, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			break
+		}
+		if b = b[n:]; number == wanted {
+			count++
+		}
+	}
+	return count
+}
+
+// jsonShape counts the objects and the separators of a JSON text.
+func jsonShape(b []byte) (objects, items int) {
+	for len(b) > 0 {
+		i := bytes.IndexAny(b, `"{,`)
+		if i < 0 {
+			break
+		}
+		switch b[i] {
+		case '{':
+			objects++
+		case ',':
+			items++
+		default:
+			i += 1 + stringLength(b[i+1:])
+		}
+		b = b[min(i+1, len(b)):]
+	}
+	return objects, items
+}
+
+// stringLength returns how many bytes there are before the quote that ends a string.
+func stringLength(b []byte) int {
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i
+		}
+	}
+	return len(b)
+}
+
+// weighJSON returns about what a JSON text takes as values, each of its objects up to
+// perObject. Text grows where it is brought into canonical form.
+func weighJSON(b []byte, perObject int64) int64 {
+	objects, items := jsonShape(b)
+	return 6*int64(len(b)) + int64(objects)*perObject + int64(items)*itemWeight
+}
+
+var publishMessage = (*ringlogv1.PublishRequest)(nil).ProtoReflect().Descriptor()
+
+// takeMessage makes room for a message of up to limit bytes that is about to be decoded.
+func (s *Server) takeMessage(h *hold, md protoreflect.MessageDescriptor, b []byte, limit int, isJSON bool) error {
+	if md == publishMessage {
+		events, _ := jsonShape(b)
+		if events--; !isJSON { // the request is an object too
+			events = countField(b, 1)
+		}
+		if err := checkCount(s.ops.machine().Policy().Limits, events); err != nil {
+			return err
+		}
+	}
+	var weight int64
+	if isJSON {
+		weight = weighJSON(b, eventWeight)
+	} else {
+		weight = weighMessage(md, b)
+	}
+	if weight > maxExpansion*int64(limit) {
+		return &api.Error{Code: api.TooLarge, Field: "body", Message: fmt.Sprintf("the message would take %d bytes once it is decoded, the limit is %d", weight, maxExpansion*limit),
+			Remedy: "send several requests, with fewer items each"}
+	}
+	return h.take(weight)
+}
+
+// maxExpansion is how much larger than the limit of its bytes a message may become.
+const maxExpansion = 16
+
+// takeEvents makes room for the events of a body: as many as there can be in it, and no more
+// than a request may have.
+func takeEvents(h *hold, b requestBody, limits event.Limits) error {
+	count := bytes.Count(b.bytes, []byte{'{'})
+	if b.contentType == contentNDJSON {
+		count = max(count, 1+bytes.Count(b.bytes, []byte{'\n'}))
+	}
+	return h.take(int64(min(count, limits.RequestEvents)) * eventWeight)
+}
+
+func checkCount(limits event.Limits, events int) error {
+	if events <= limits.RequestEvents {
+		return nil
+	}
+	return &api.Error{Code: api.TooLarge, Field: "events", Message: fmt.Sprintf("%d events, the limit for a request is %d", events, limits.RequestEvents),
+		Remedy: "send several requests, or raise limits.request_events"}
+}

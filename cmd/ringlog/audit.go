@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/platform/audit"
 )
@@ -26,7 +27,7 @@ func auditCommand(sh *shell) *cli.Command {
 			&cli.StringFlag{Name: "only", Usage: "print `LIST`s alone"},
 			&cli.StringFlag{Name: "coordinator", Usage: "only what `NAME` has to do with: a coordinator, a module or a class"},
 			&cli.StringFlag{Name: "fail-on", Usage: "exit 1 if one of the `LIST`s holds anything"},
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` to begin counting events in the log: " + positionForms + " (default: the newest 1000000 events)"},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE` to begin counting events in the log: " + api.PositionForms + " (default: the newest 1000000 events)"},
 			&cli.BoolFlag{Name: "builtin", Usage: "what this program knows, without asking a cluster"},
 		},
 		Action: bareWith(sh, func(c *cli.Context) error {
@@ -71,7 +72,7 @@ func auditOptionsOf(sh *shell, c *cli.Context) (o auditOptions, err error) {
 	if o.builtin {
 		return o, usagef("--from is a place in a log, and --builtin asks none")
 	}
-	from, err := parsePosition(c.String("from"))
+	from, err := parsePosition("from", c.String("from"))
 	o.from.Set("from", from.String())
 	return o, err
 }

@@ -35,7 +35,7 @@ func chainCommand(sh *shell) *cli.Command {
 			&cli.StringFlag{Name: "flow", Usage: "only the flow `NAME`"},
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json or mermaid", Value: "text"},
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on, and print what changes"},
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` in the log to begin: " + positionForms, Value: "start"},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE` in the log to begin: " + api.PositionForms, Value: "start"},
 			&cli.StringFlag{Name: "deadlines", Usage: "`FILE` with how long edges may take", EnvVars: []string{"RINGLOG_CHAIN_DEADLINES"}},
 			&cli.BoolFlag{Name: "fail-overdue", Usage: "exit 1 where an edge is overdue; with --follow, once one is"},
 		},
@@ -80,7 +80,7 @@ func chainOptionsOf(sh *shell, c *cli.Context) (o chainOptions, err error) {
 	case o.follow && o.format == stages.Mermaid:
 		return o, usagef("--follow prints text or json, not %s", o.format)
 	}
-	from, err := parsePosition(c.String("from"))
+	from, err := parsePosition("from", c.String("from"))
 	if err != nil {
 		return o, err
 	}

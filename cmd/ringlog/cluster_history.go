@@ -14,6 +14,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -25,7 +26,7 @@ func clusterHistoryCommand(sh *shell) *cli.Command {
 			"An outage has an offset behind those of later events: nothing can be appended until it is over. As JSON they come\n" +
 			"in the order of the log.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + positionForms, Value: "start"},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + api.PositionForms, Value: "start"},
 			&cli.Uint64Flag{Name: "n", Usage: "the newest `COUNT` only (default: 1000)"},
 		},
 		Action: func(c *cli.Context) error {
@@ -42,7 +43,7 @@ func clusterHistoryCommand(sh *shell) *cli.Command {
 }
 
 func historyQuery(c *cli.Context) (url.Values, error) {
-	from, err := parsePosition(c.String("from"))
+	from, err := parsePosition("from", c.String("from"))
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 	}
 	if c.IsSet("older-than") {
 		given++
-		age, err := parseAge(c.String("older-than"))
+		age, err := parseAge("older-than", c.String("older-than"))
 		if err != nil {
 			return o, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
@@ -199,7 +200,7 @@ func policyText(p frame.CursorPolicy) string {
 
 type createCursorOptions struct {
 	name   string
-	from   position
+	from   api.Position
 	filter event.Filter
 	policy frame.CursorPolicy
 }
@@ -224,7 +225,7 @@ func createCursorCommand(sh *shell) *cli.Command {
 // cursorFlags say what a cursor, or a group, is made with.
 func cursorFlags() []cli.Flag {
 	return append(filterFlags(),
-		&cli.StringFlag{Name: "from", Usage: "`WHERE` it begins: " + positionForms, Value: "start"},
+		&cli.StringFlag{Name: "from", Usage: "`WHERE` it begins: " + api.PositionForms, Value: "start"},
 		&cli.Uint64Flag{Name: "hold-events", Usage: "how many events it may keep from retention; 0 is the setting"},
 		&cli.Uint64Flag{Name: "hold-bytes", Usage: "how many bytes it may keep from retention; 0 is the setting"},
 		&cli.StringFlag{Name: "hold-for", Usage: "how old events it keeps may get, such as 24h"},
@@ -236,12 +237,12 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 	if o.filter, err = filterOf(c); err != nil {
 		return o, err
 	}
-	if o.from, err = parsePosition(c.String("from")); err != nil {
+	if o.from, err = parsePosition("from", c.String("from")); err != nil {
 		return o, err
 	}
 	o.policy = frame.CursorPolicy{HoldEvents: c.Uint64("hold-events"), HoldBytes: c.Uint64("hold-bytes")}
 	if c.IsSet("hold-for") {
-		o.policy.HoldFor, err = parseAge(c.String("hold-for"))
+		o.policy.HoldFor, err = parseAge("hold-for", c.String("hold-for"))
 	}
 	return o, err
 }
@@ -258,15 +259,15 @@ func createCursor(ctx context.Context, sh *shell, o createCursorOptions) error {
 func seekCursorCommand(sh *shell) *cli.Command {
 	return &cli.Command{
 		Name: "seek", Usage: "move a cursor on purpose, backwards too", ArgsUsage: "NAME",
-		Flags: append(consentFlags(), &cli.StringFlag{Name: "to", Usage: "`WHERE`: " + positionForms}),
+		Flags: append(consentFlags(), &cli.StringFlag{Name: "to", Usage: "`WHERE`: " + api.PositionForms}),
 		Action: func(c *cli.Context) error {
 			if err := exactly(c, 1, aCursor); err != nil {
 				return err
 			}
 			if !c.IsSet("to") {
-				return usagef("say where with --to: %s", positionForms)
+				return usagef("say where with --to: %s", api.PositionForms)
 			}
-			to, err := parsePosition(c.String("to"))
+			to, err := parsePosition("to", c.String("to"))
 			if err != nil {
 				return err
 			}
@@ -276,7 +277,7 @@ func seekCursorCommand(sh *shell) *cli.Command {
 }
 
 // seekCursor moves a cursor. It destroys nothing: another seek takes it back.
-func seekCursor(ctx context.Context, sh *shell, name string, to position, leave consent) error {
+func seekCursor(ctx context.Context, sh *shell, name string, to api.Position, leave consent) error {
 	var before, after cursorInfo
 	if err := sh.fetch(ctx, cursorPath(name), &before); err != nil {
 		return err

@@ -94,7 +94,7 @@ func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
 		which.IDs = append(which.IDs, id)
 	}
 	if text := c.String("older-than"); text != "" {
-		if which.OlderThan, err = parseAge(text); err != nil {
+		if which.OlderThan, err = parseAge("older-than", text); err != nil {
 			return which, err
 		}
 	}

@@ -131,7 +131,7 @@ func createGroupCommand(sh *shell) *cli.Command {
 			}
 			group := frame.GroupPolicy{MaxDeliver: c.Uint64("max-deliver"), MaxPending: c.Uint64("max-pending")}
 			if c.IsSet("ack-wait") {
-				if group.AckWait, err = parseAge(c.String("ack-wait")); err != nil {
+				if group.AckWait, err = parseAge("ack-wait", c.String("ack-wait")); err != nil {
 					return err
 				}
 			}

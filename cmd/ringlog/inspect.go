@@ -7,24 +7,24 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 )
 
 type inspectOptions struct {
 	dataDir string
-	from    position // log: where to begin; raft: atOffset is an index
-	count   uint64   // 0 is all
+	from    api.Position // log: where to begin; raft: atOffset is an index
+	count   uint64       // 0 is all
 	dump    bool
 }
 
 func inspectCommand(sh *shell) *cli.Command {
 	dataDir := &cli.StringFlag{Name: "data-dir", Usage: "`DIR` of a stopped node, instead of a running cluster"}
-	from := &cli.StringFlag{Name: "from", Usage: "`WHERE` to begin: " + positionForms, Value: "start"}
+	from := &cli.StringFlag{Name: "from", Usage: "`WHERE` to begin: " + api.PositionForms, Value: "start"}
 	count := &cli.Uint64Flag{Name: "n", Usage: "at most `COUNT`; 0 is all"}
 	command := func(name, usage string, online, offline func(context.Context, *shell, inspectOptions) error, flags ...cli.Flag) *cli.Command {
 		return &cli.Command{Name: name, Usage: usage, Flags: append([]cli.Flag{dataDir}, flags...), Action: func(c *cli.Context) error {
@@ -61,7 +61,7 @@ func inspectOptionsOf(c *cli.Context) (o inspectOptions, err error) {
 		return o, usagef("--dump needs --data-dir: stop the node first, or save a snapshot and restore it elsewhere")
 	}
 	if from := c.String("from"); from != "" {
-		o.from, err = parsePosition(from)
+		o.from, err = parsePosition("from", from)
 	}
 	return o, err
 }
@@ -116,29 +116,11 @@ func inspectDedup(ctx context.Context, sh *shell, _ inspectOptions) error {
 	})
 }
 
-// resolve is the offset that a position stands for in a log of a stopped node.
-func (p position) resolve(first, last uint64, at func(time.Time) (uint64, error), now time.Time) (uint64, error) {
-	switch p.kind {
-	case atStart:
-		return first, nil
-	case atEnd:
-		return last + 1, nil
-	case atOffset:
-		return p.n, nil
-	case atLast:
-		return max(first, last+1-min(p.n, last)), nil
-	case atTime:
-		return at(p.time)
-	default:
-		return at(now.Add(-p.age))
-	}
-}
-
 func offlineLog(_ context.Context, sh *shell, o inspectOptions) (err error) {
 	return withFolder(o.dataDir, func(f *folder) error {
 		log := f.machine.Log()
-		first, last := log.Bounds()
-		next, err := o.from.resolve(first, last, log.OffsetAt, f.machine.Time())
+		_, last := log.Bounds()
+		next, err := o.from.Resolve(log, f.machine.Time())
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 )
@@ -54,12 +55,12 @@ func offlineRaft(_ context.Context, sh *shell, o inspectOptions) (err error) {
 
 func readEntries(r *raftstore.Reader, s raftstore.Summary, o inspectOptions) (list []raftEntry, damaged error) {
 	from, limit := s.First, o.count
-	switch o.from.kind {
-	case atOffset:
-		from = o.from.n
-	case atLast:
-		from = s.Last + 1 - min(o.from.n, s.Last)
-	case atEnd:
+	switch o.from.Kind {
+	case api.AtOffset:
+		from = o.from.Offset
+	case api.AtLast:
+		from = s.Last + 1 - min(o.from.Last, s.Last)
+	case api.AtEnd:
 		return nil, nil
 	}
 	if limit == 0 {

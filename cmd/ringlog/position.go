@@ -1,122 +1,56 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"math"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
 )
 
-type positionKind int
-
-const (
-	atStart positionKind = iota
-	atEnd
-	atOffset
-	atLast
-	atTime
-	atAge
-)
-
-// position is a place in the log as people write it.
-type position struct {
-	kind positionKind
-	n    uint64 // the offset, or how many events before the end
-	time time.Time
-	age  time.Duration
+// parsePosition reads the position that a flag gives. Times without a zone are local.
+func parsePosition(flag, text string) (api.Position, error) {
+	p, err := api.ParsePosition("--"+flag, text, time.Local)
+	if err == nil && p.Kind == api.AtDefault {
+		return p, usagef("--%s is empty\nuse %s", flag, api.PositionForms)
+	}
+	return p, usageOf(err)
 }
 
-const positionForms = "start, end, an offset, -N (N events before the end), @TIME (2026-01-05T10:00:00Z, 2026-01-05 or epoch seconds) or an age such as 90s, 15m, 2h or 7d"
-
-// parsePosition reads start|end|OFFSET|-N|@TIME|AGE; now is for dates without a
-// zone, which are local.
-func parsePosition(s string) (position, error) {
-	switch {
-	case s == "start":
-		return position{kind: atStart}, nil
-	case s == "end":
-		return position{kind: atEnd}, nil
-	case strings.HasPrefix(s, "-"):
-		n, err := strconv.ParseUint(s[1:], 10, 63)
-		if err != nil || n == 0 {
-			return position{}, badPosition(s)
-		}
-		return position{kind: atLast, n: n}, nil
-	case strings.HasPrefix(s, "@"):
-		at, err := parseTime(s[1:])
-		if err != nil {
-			return position{}, err
-		}
-		return position{kind: atTime, time: at}, nil
+// parseAge reads the age that a flag gives, which is above 0.
+func parseAge(flag, text string) (time.Duration, error) {
+	age, err := api.ParseAge("--"+flag, text)
+	if err == nil && age == 0 {
+		return 0, usagef("--%s %s: it must be above 0", flag, text)
 	}
-	if n, err := strconv.ParseUint(s, 10, 64); err == nil {
-		if n == 0 {
-			return position{}, usagef("position 0: offsets begin at 1; use start")
-		}
-		return position{kind: atOffset, n: n}, nil
-	}
-	if age, err := parseAge(s); err == nil {
-		return position{kind: atAge, age: age}, nil
-	}
-	if at, err := parseTime(s); err == nil && strings.ContainsRune(s, '-') {
-		return position{kind: atTime, time: at}, nil
-	}
-	return position{}, badPosition(s)
+	return age, usageOf(err)
 }
 
-func badPosition(s string) error { return usagef("position %q: use %s", s, positionForms) }
-
-// parseTime reads RFC 3339, a date with or without a time of day (local), or seconds since 1970.
-func parseTime(s string) (time.Time, error) {
-	if seconds, err := strconv.ParseFloat(s, 64); err == nil {
-		if seconds < 0 || seconds > 9e9 || math.IsNaN(seconds) {
-			return time.Time{}, usagef("time %q is outside the years 1970 to 2255", s)
-		}
-		whole, fraction := math.Modf(seconds)
-		return time.Unix(int64(whole), int64(fraction*1e9)).UTC(), nil
+// usageOf makes what the parsers of package api report an error of the command line.
+func usageOf(err error) error {
+	if bad, ok := errors.AsType[*api.Error](err); ok {
+		return usagef("%s\n%s", bad.Message, bad.Remedy)
 	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", time.DateOnly} {
-		if at, err := time.ParseInLocation(layout, s, time.Local); err == nil {
-			return at, nil
-		}
-	}
-	return time.Time{}, usagef("time %q: use 2026-01-05T10:00:00Z, 2026-01-05 or epoch seconds", s)
+	return err
 }
 
-// parseAge reads a duration in which d stands for days and w for weeks, too.
-func parseAge(s string) (time.Duration, error) {
-	for suffix, unit := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
-		if number, ok := strings.CutSuffix(s, suffix); ok {
-			n, err := strconv.ParseFloat(number, 64)
-			if err != nil || !(n > 0) || n*float64(unit) > math.MaxInt64 {
-				return 0, usagef("duration %q: use 90s, 15m, 2h or 7d", s)
-			}
-			return time.Duration(n * float64(unit)), nil
-		}
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 {
-		return 0, usagef("duration %q: use 90s, 15m, 2h or 7d", s)
-	}
-	return d, nil
-}
-
-// String is the form that HTTP takes for from.
-func (p position) String() string {
-	switch p.kind {
-	case atStart:
-		return "start"
-	case atEnd:
-		return "end"
-	case atOffset:
-		return strconv.FormatUint(p.n, 10)
-	case atLast:
-		return "-" + strconv.FormatUint(p.n, 10)
-	case atTime:
-		return "@" + p.time.UTC().Format(time.RFC3339Nano)
+// clientPosition is a position as the client takes it.
+func clientPosition(p api.Position) client.Position {
+	switch p.Kind {
+	case api.AtStart:
+		return client.FromStart()
+	case api.AtEnd:
+		return client.FromEnd()
+	case api.AtOffset:
+		return client.FromOffset(p.Offset)
+	case api.AtLast:
+		return client.FromLast(p.Last)
+	case api.AtTime:
+		return client.FromTime(p.Time)
 	default:
-		return p.age.String()
+		return client.FromAge(p.Age)
 	}
 }
 

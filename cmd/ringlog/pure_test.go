@@ -25,22 +25,34 @@ import (
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 )
 
-func TestPositionsAreReadAsWritten(t *testing.T) {
-	noon := time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]string{
-		"start": "start", "end": "end", "1": "1", "18446744073709551615": "18446744073709551615", "-10": "-10",
-		"@2026-01-05T12:00:00Z": "@" + noon.Format(time.RFC3339), "2026-01-05T12:00:00Z": "@" + noon.Format(time.RFC3339),
-		"@1767614400": "@" + noon.Format(time.RFC3339), "@1767614400.5": "@2026-01-05T12:00:00.5Z",
-		"90s": "1m30s", "7d": "168h0m0s", "1.5d": "36h0m0s", "2w": "336h0m0s",
-	} {
-		p, err := parsePosition(text)
+// The flags of the command line take the positions that HTTP takes, apart from an empty one.
+func TestPositionsAreReadAsEverywhere(t *testing.T) {
+	table, err := os.ReadFile("../../api/testdata/positions.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		text, want := strings.TrimSpace(line[:32]), strings.TrimSpace(line[32:])
+		p, err := parsePosition("from", text)
+		if problem, wrong := strings.CutPrefix(want, "! "); wrong {
+			if exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--from") || !strings.Contains(err.Error(), problem) {
+				t.Errorf("%q is read as %v, %v; want an error that says %q", text, p, err, problem)
+			}
+			continue
+		}
 		if err != nil || p.String() != want {
-			t.Errorf("%q is %q, %v; want %q", text, p, err, want)
+			t.Errorf("%q is read as %v, %v; want %s", text, p, err, want)
 		}
 	}
-	for _, text := range []string{"", "0", "-0", "-", "-1.5", "1e3", "18446744073709551616", "+1", "@", "@x", "@-5", "@NaN", "0s", "-5s", "-1d", "NaNd", "Infd", "tomorrow", "1 d"} {
-		if p, err := parsePosition(text); exitCode(err) != exitUsage {
-			t.Errorf("%q is taken as %v, %v", text, p, err)
+	if p, err := parsePosition("from", ""); exitCode(err) != exitUsage {
+		t.Errorf("nothing is read as %v, %v", p, err)
+	}
+	for _, text := range []string{"", "0s", "-1d", "soon"} {
+		if age, err := parseAge("older-than", text); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--older-than") {
+			t.Errorf("%q is read as %s, %v", text, age, err)
 		}
 	}
 }

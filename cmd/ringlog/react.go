@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/event/where"
 	"github.com/ringrift/ringlog/router"
@@ -23,7 +24,7 @@ type reactOptions struct {
 	own    bool // the group is for this run alone
 	filter event.Filter
 	where  *where.Condition
-	from   *position // nil is not said
+	from   *api.Position // nil is not said
 
 	concurrency int
 	timeout     time.Duration
@@ -55,7 +56,7 @@ func reactCommand(sh *shell) *cli.Command {
 		Flags: append(filterFlags(),
 			&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "share the events of the group `NAME`"},
 			&cli.StringFlag{Name: "where", Usage: "only events for which this `CEL` condition holds, such as 'payload.epoch > 3'; the others count as handled"},
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` a new group begins: " + positionForms},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE` a new group begins: " + api.PositionForms},
 			&cli.IntFlag{Name: "concurrency", Usage: "events at once, those of a key in order", Value: 1},
 			&cli.DurationFlag{Name: "timeout", Usage: "of one attempt", DefaultText: router.TimeoutVariable + " in seconds, else 30s"},
 			&cli.IntFlag{Name: "retries", Usage: "attempts after the first before the event is given back to the group", Value: 3},
@@ -108,7 +109,7 @@ func reactOptionsOf(c *cli.Context) (o reactOptions, err error) {
 // readTexts reads the flags that have a form of their own.
 func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 	if c.IsSet("from") {
-		from, err := parsePosition(c.String("from"))
+		from, err := parsePosition("from", c.String("from"))
 		if err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ func react(ctx context.Context, sh *shell, o reactOptions, sink sinks.Sink) (err
 func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell, c *client.Client) (maxDeliver uint64, err error) {
 	spec := client.GroupSpec{Filter: o.filter, AckWait: o.ackWait, MaxDeliver: o.maxDeliver}
 	if o.from != nil {
-		spec.From = o.from.forClient()
+		spec.From = clientPosition(*o.from)
 	}
 	if o.own {
 		spec.Policy = client.CursorPolicy{HoldFor: ownGroupHolds}

@@ -9,12 +9,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
 )
 
 type tailOptions struct {
-	from     *position // nil is not said
+	from     *api.Position // nil is not said
 	filter   event.Filter
 	cursor   string
 	noCommit bool
@@ -59,7 +60,7 @@ func tailCommand(sh *shell) *cli.Command {
 			"--local also prints what the node notes of an outage while it lasts, marked as local: such a record has no\n" +
 			"offset and does not count for -n. The log's own QUORUM_LOST and QUORUM_RESTORED come after the recovery.",
 		Flags: append(filterFlags(),
-			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + positionForms},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + api.PositionForms},
 			&cli.StringFlag{Name: "cursor", Usage: "read through the durable cursor `NAME`"},
 			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: leave it where it is"},
 			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` events"},
@@ -86,7 +87,7 @@ func tailOptionsOf(sh *shell, c *cli.Context) (o tailOptions, err error) {
 		return o, err
 	}
 	if c.IsSet("from") {
-		from, err := parsePosition(c.String("from"))
+		from, err := parsePosition("from", c.String("from"))
 		if err != nil {
 			return o, err
 		}
@@ -172,11 +173,11 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 }
 
 func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *printer) error {
-	from := position{kind: atEnd}
+	from := api.Position{Kind: api.AtEnd}
 	if o.from != nil {
 		from = *o.from
 	}
-	options := client.TailOptions{From: from.forClient(), Filter: o.filter, Limit: o.count, NoFollow: o.untilEnd,
+	options := client.TailOptions{From: clientPosition(from), Filter: o.filter, Limit: o.count, NoFollow: o.untilEnd,
 		Consistency: o.consistency, MinOffset: o.minOffset}
 	for ev, err := range c.Tail(ctx, options) {
 		var gap *client.GapError
@@ -191,24 +192,6 @@ func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *printer) e
 		}
 	}
 	return nil
-}
-
-// forClient is the position as the client takes it.
-func (p position) forClient() client.Position {
-	switch p.kind {
-	case atStart:
-		return client.FromStart()
-	case atEnd:
-		return client.FromEnd()
-	case atOffset:
-		return client.FromOffset(p.n)
-	case atLast:
-		return client.FromLast(p.n)
-	case atTime:
-		return client.FromTime(p.time)
-	default:
-		return client.FromAge(p.age)
-	}
 }
 
 // localTime prints a time for people.

@@ -27,7 +27,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *printer
 	}
 	options := client.CursorOptions{Filter: o.filter, NoScanCommit: o.noCommit, UntilEnd: o.untilEnd}
 	if o.from != nil {
-		options.From = o.from.forClient()
+		options.From = clientPosition(*o.from)
 	}
 	if t.cur, err = c.OpenCursor(ctx, o.cursor, options); err != nil {
 		return err

@@ -12,7 +12,7 @@ const module = "github.com/ringrift/ringlog"
 // rooms lists every package with the rooms of this module that it may import, as
 // ARCHITECTURE.md draws them. What is not named imports none.
 func rooms() map[string][]string {
-	state := []string{"event", "internal/frame", "log", "election", "fsm/dedup", "fsm"}
+	state := []string{"event", "internal/frame", "log", "election", "fsm/dedup", "fsm/store", "fsm"}
 	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/blackbox", "raftnode")
 	clients := []string{"event", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	return map[string][]string{
@@ -24,7 +24,8 @@ func rooms() map[string][]string {
 		"internal/group":                  {"event", "internal/frame"},
 		"log":                             {"event", "internal/frame"},
 		"fsm/dedup":                       {"event", "internal/frame"},
-		"fsm":                             state[:5],
+		"fsm/store":                       nil,
+		"fsm":                             state[:len(state)-1],
 		"snapshots":                       nil,
 		"raftnode/datadir":                nil,
 		"raftnode/raftstore":              {"raftnode/datadir"},

@@ -20,7 +20,7 @@ func rooms() map[string][]string {
 		"event/canon":                     nil,
 		"event/where":                     {"event"},
 		"election":                        {"event"},
-		"internal/frame":                  {"event"},
+		"internal/frame":                  {"event", "election"},
 		"internal/group":                  {"event", "internal/frame"},
 		"log":                             {"event", "internal/frame"},
 		"fsm/dedup":                       {"event", "internal/frame"},

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -124,19 +125,12 @@ type Trim struct {
 // Tick advances replicated time on an idle log, so that what is due happens.
 type Tick struct{}
 
-// TermSeen is a leadership that the sender of a Hello saw, and that may have
-// committed nothing.
-type TermSeen struct {
-	Term   uint64
-	Leader string
-}
-
 // Hello is the term start: a new leader's first command. ClusterID and Members
 // count only in a log that has none yet. With a Silence it is of LevelHealth.
 type Hello struct {
 	ClusterID string
 	Members   []Member
-	Seen      []TermSeen
+	Seen      []election.TermSeen // leaderships that the sender saw, which may have committed nothing
 	Cause     string
 	Silence   time.Duration // since the sender last heard from the leader before it; 0: not known
 }
@@ -329,7 +323,7 @@ func (d *decoder) hello() Hello {
 		c.Members = append(c.Members, d.member())
 	}
 	for range d.count(2) {
-		c.Seen = append(c.Seen, TermSeen{Term: d.uvarint(), Leader: d.string()})
+		c.Seen = append(c.Seen, election.TermSeen{Term: d.uvarint(), Leader: d.string()})
 	}
 	c.Cause = d.string()
 	return c

@@ -3,6 +3,8 @@ package frame
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/ringrift/ringlog/election"
 )
 
 // The kinds of LevelHealth.
@@ -23,45 +25,14 @@ type VoterHealth struct {
 	Reason        string // why it is not online: election.ReasonHTTP or ReasonRaft
 }
 
-// OutageView is what one voter saw of a time without a majority, or of a time in which it
-// did not run. Seq is the outage's newest record in the voter's journal. Times here and below
-// are by the leader's wall clock, as far as it knows how the others' clocks differ.
-type OutageView struct {
-	Voter       string
-	Journal     string
-	Seq         uint64
-	Kind        string // of package election: lost, stalled, lease expired
-	Began       time.Time
-	Regained    time.Time // when a majority was reachable again; zero: not seen
-	Ended       time.Time
-	Term        uint64
-	Leader      string // the last one known
-	Cause       string
-	Refused     uint64 // writes refused meanwhile
-	Unreachable []string
-}
-
-// VoterUp says since when a voter has been running, and when it ran last before that.
-type VoterUp struct {
-	Voter  string
-	Since  time.Time
-	Before time.Time // zero: not known
-}
-
-// LedSpan is a leadership as the proposer saw it.
-type LedSpan struct {
-	Term   uint64
-	Leader string
-	From   time.Time
-	To     time.Time
-}
-
 // OutageViews reports what the voters' journals have and the log does not have yet, since
-// when the voters that answer have been running, and who led when.
+// when the voters that answer have been running, and who led when. Times are by the leader's
+// wall clock, as far as it knows how the others' clocks differ. Of a span, Over and Decided do
+// not travel.
 type OutageViews struct {
-	Views []OutageView
-	Up    []VoterUp
-	Led   []LedSpan // the newest is the proposer's own, up to now
+	Views []election.View
+	Up    []election.Up
+	Led   []election.Span // the newest is the proposer's own, up to now
 }
 
 // SplitBrain says that the leader of Term has found others that lead at the same time. Without
@@ -103,7 +74,7 @@ func (c VoterHealth) appendTo(b []byte) []byte {
 	return appendString(b, c.Reason)
 }
 
-func (v OutageView) appendTo(b []byte) []byte {
+func appendView(b []byte, v *election.View) []byte {
 	b = appendString(appendString(b, v.Voter), v.Journal)
 	b = appendString(binary.AppendUvarint(b, v.Seq), v.Kind)
 	for _, t := range []time.Time{v.Began, v.Regained, v.Ended} {
@@ -116,8 +87,8 @@ func (v OutageView) appendTo(b []byte) []byte {
 
 func (c OutageViews) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(c.Views)))
-	for _, v := range c.Views {
-		b = v.appendTo(b)
+	for i := range c.Views {
+		b = appendView(b, &c.Views[i])
 	}
 	b = binary.AppendUvarint(b, uint64(len(c.Up)))
 	for _, u := range c.Up {
@@ -171,7 +142,7 @@ func (d *decoder) time() time.Time {
 func (d *decoder) outageViews() OutageViews {
 	var c OutageViews
 	for range d.count(12) {
-		c.Views = append(c.Views, OutageView{
+		c.Views = append(c.Views, election.View{
 			Voter:       d.string(),
 			Journal:     d.string(),
 			Seq:         d.uvarint(),
@@ -187,10 +158,10 @@ func (d *decoder) outageViews() OutageViews {
 		})
 	}
 	for range d.count(3) {
-		c.Up = append(c.Up, VoterUp{Voter: d.string(), Since: d.time(), Before: d.time()})
+		c.Up = append(c.Up, election.Up{Voter: d.string(), Since: d.time(), Before: d.time()})
 	}
 	for range d.count(4) {
-		c.Led = append(c.Led, LedSpan{Term: d.uvarint(), Leader: d.string(), From: d.time(), To: d.time()})
+		c.Led = append(c.Led, election.Span{Term: d.uvarint(), Leader: d.string(), From: d.time(), To: d.time()})
 	}
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 // The kinds of LevelHealth.
@@ -70,18 +71,18 @@ func (CatchUp) Kind() Kind     { return KindCatchUp }
 func (MemberVote) Kind() Kind  { return KindMemberVote }
 
 func (c VoterHealth) appendTo(b []byte) []byte {
-	b = binary.AppendVarint(appendBool(appendString(b, c.Voter), c.Online), c.LastContactMs)
-	return appendString(b, c.Reason)
+	b = binary.AppendVarint(fields.AppendBool(fields.Append(b, c.Voter), c.Online), c.LastContactMs)
+	return fields.Append(b, c.Reason)
 }
 
 func appendView(b []byte, v *election.View) []byte {
-	b = appendString(appendString(b, v.Voter), v.Journal)
-	b = appendString(binary.AppendUvarint(b, v.Seq), v.Kind)
+	b = fields.Append(fields.Append(b, v.Voter), v.Journal)
+	b = fields.Append(binary.AppendUvarint(b, v.Seq), v.Kind)
 	for _, t := range []time.Time{v.Began, v.Regained, v.Ended} {
 		b = appendTime(b, t)
 	}
 	b = binary.AppendUvarint(b, v.Term)
-	b = appendString(appendString(b, v.Leader), v.Cause)
+	b = fields.Append(fields.Append(b, v.Leader), v.Cause)
 	return appendStrings(binary.AppendUvarint(b, v.Refused), v.Unreachable)
 }
 
@@ -92,11 +93,11 @@ func (c OutageViews) appendTo(b []byte) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(len(c.Up)))
 	for _, u := range c.Up {
-		b = appendTime(appendTime(appendString(b, u.Voter), u.Since), u.Before)
+		b = appendTime(appendTime(fields.Append(b, u.Voter), u.Since), u.Before)
 	}
 	b = binary.AppendUvarint(b, uint64(len(c.Led)))
 	for _, s := range c.Led {
-		b = appendString(binary.AppendUvarint(b, s.Term), s.Leader)
+		b = fields.Append(binary.AppendUvarint(b, s.Term), s.Leader)
 		b = appendTime(appendTime(b, s.From), s.To)
 	}
 	return b
@@ -115,7 +116,7 @@ func (c SplitBrain) appendTo(b []byte) []byte {
 }
 
 func (c CatchUp) appendTo(b []byte) []byte {
-	b = appendBool(appendString(b, c.Member), c.AtRisk)
+	b = fields.AppendBool(fields.Append(b, c.Member), c.AtRisk)
 	for _, n := range []uint64{c.Trailing, c.Rate, c.LogRate, c.Left} {
 		b = binary.AppendUvarint(b, n)
 	}
@@ -123,17 +124,17 @@ func (c CatchUp) appendTo(b []byte) []byte {
 }
 
 func (c MemberVote) appendTo(b []byte) []byte {
-	return appendString(appendBool(appendString(b, c.ID), c.Wanted), c.Reason)
+	return fields.Append(fields.AppendBool(fields.Append(b, c.ID), c.Wanted), c.Reason)
 }
 
 func (d *decoder) longHello() Hello {
 	c := d.hello()
-	c.Silence = time.Duration(d.varint())
+	c.Silence = time.Duration(d.Varint())
 	return c
 }
 
 func (d *decoder) time() time.Time {
-	if n := d.varint(); n != 0 {
+	if n := d.Varint(); n != 0 {
 		return time.Unix(0, n).UTC()
 	}
 	return time.Time{}
@@ -141,27 +142,27 @@ func (d *decoder) time() time.Time {
 
 func (d *decoder) outageViews() OutageViews {
 	var c OutageViews
-	for range d.count(12) {
+	for range d.Count(12) {
 		c.Views = append(c.Views, election.View{
 			Voter:       d.string(),
 			Journal:     d.string(),
-			Seq:         d.uvarint(),
+			Seq:         d.Uvarint(),
 			Kind:        d.string(),
 			Began:       d.time(),
 			Regained:    d.time(),
 			Ended:       d.time(),
-			Term:        d.uvarint(),
+			Term:        d.Uvarint(),
 			Leader:      d.string(),
 			Cause:       d.string(),
-			Refused:     d.uvarint(),
+			Refused:     d.Uvarint(),
 			Unreachable: d.strings(),
 		})
 	}
-	for range d.count(3) {
+	for range d.Count(3) {
 		c.Up = append(c.Up, election.Up{Voter: d.string(), Since: d.time(), Before: d.time()})
 	}
-	for range d.count(4) {
-		c.Led = append(c.Led, election.Span{Term: d.uvarint(), Leader: d.string(), From: d.time(), To: d.time()})
+	for range d.Count(4) {
+		c.Led = append(c.Led, election.Span{Term: d.Uvarint(), Leader: d.string(), From: d.time(), To: d.time()})
 	}
 	return c
 }
@@ -169,11 +170,11 @@ func (d *decoder) outageViews() OutageViews {
 func (d *decoder) catchUp() CatchUp {
 	return CatchUp{
 		Member:      d.string(),
-		AtRisk:      d.bool(),
-		Trailing:    d.uvarint(),
-		Rate:        d.uvarint(),
-		LogRate:     d.uvarint(),
-		Left:        d.uvarint(),
-		TruncatedIn: time.Duration(d.varint()),
+		AtRisk:      d.Bool(),
+		Trailing:    d.Uvarint(),
+		Rate:        d.Uvarint(),
+		LogRate:     d.Uvarint(),
+		Left:        d.Uvarint(),
+		TruncatedIn: time.Duration(d.Varint()),
 	}
 }

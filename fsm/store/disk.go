@@ -1,4 +1,4 @@
-package fsm
+package store
 
 import (
 	"fmt"
@@ -8,29 +8,32 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// watchedFS ends the node at the first failure of what Pebble can not do without: its
-// write-ahead log, its manifest, its folder. Pebble itself panics there, in some places
-// beyond recovery. Failures of other files it tries again by itself, and those of a
-// checkpoint are the checkpoint's.
+// watchedFS ends the node at the first failure of what Pebble cannot work without: its
+// write-ahead log, its manifest, its folder. Pebble itself panics there, in some places beyond
+// recovery. Failures of other files it retries by itself, and those of a checkpoint are reported
+// to who asked for the checkpoint.
 type watchedFS struct {
 	vfs.FS
 	dir   string // of the database
 	fatal func(error)
 }
 
-// check passes err on, and ends the node over it.
+// check returns err, and ends the node over it.
 func (w watchedFS) check(doing, path string, err error) error {
 	if err != nil {
-		w.fatal(fmt.Errorf("fsm: %s %s: %w: %w: check the disk, then start the node again", doing, path, ErrDiskFailed, err))
+		w.fatal(fmt.Errorf("store: %s %s: %w: %w: check the disk, then start the node again", doing, path, ErrDiskFailed, err))
 	}
 	return err
 }
 
+// vital reports whether a file is the write-ahead log or the manifest of the database.
 func (w watchedFS) vital(path string) bool {
 	name := filepath.Base(path)
-	return filepath.Dir(path) == filepath.Clean(w.dir) && (filepath.Ext(name) == ".log" || strings.HasPrefix(name, "MANIFEST"))
+	inDatabase := filepath.Dir(path) == filepath.Clean(w.dir)
+	return inDatabase && (filepath.Ext(name) == ".log" || strings.HasPrefix(name, "MANIFEST"))
 }
 
+// watch returns what a call for the file at path has to return.
 func (w watchedFS) watch(path string, f vfs.File, err error) (vfs.File, error) {
 	if !w.vital(path) {
 		return f, err
@@ -65,6 +68,7 @@ func (w watchedFS) OpenDir(name string) (vfs.File, error) {
 	return watchedFile{f, w, name}, nil
 }
 
+// watchedFile ends the node where it cannot be written.
 type watchedFile struct {
 	vfs.File
 	fs   watchedFS

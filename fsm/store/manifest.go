@@ -1,7 +1,8 @@
-package fsm
+package store
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -10,11 +11,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Pebble takes the first record of its manifest that it can not read for the end of
-// it, opens what the records before tell of, and deletes all other files. That is
-// right for a record that a crash has torn, and loses data silently for a flipped
-// bit with records behind it. So the manifest is read here first. It is a file in
-// LevelDB's log format: blocks of 32 KiB, in each of them chunks of
+// Pebble takes the first record of its manifest that it cannot read for the end of the manifest,
+// opens what the records before describe, and deletes all other files. That is right for a record
+// that a crash has torn, and silently loses data for a flipped bit with records after it. So the
+// manifest is read here first. It is a file in LevelDB's log format: blocks of 32 KiB, each with
+// chunks of
 //
 //	4  masked CRC-32C of type and data, little endian
 //	2  length of the data, little endian
@@ -27,15 +28,15 @@ const (
 	manifestHeader = 7
 )
 
-// checkManifest refuses a database whose manifest has something readable behind
-// something unreadable, or which has none.
+// checkManifest refuses a database whose manifest has something readable after something
+// unreadable, or which has no manifest.
 func checkManifest(fs vfs.FS, dir string) error {
 	desc, err := pebble.Peek(dir, fs)
 	if err != nil {
 		return err
 	}
 	if !desc.Exists {
-		return fmt.Errorf("it holds no database")
+		return errors.New("it holds no database")
 	}
 	f, err := fs.Open(desc.ManifestFilename)
 	if err != nil {
@@ -47,13 +48,13 @@ func checkManifest(fs vfs.FS, dir string) error {
 		return err
 	}
 	if at, broken := manifestDamage(data); broken {
-		return fmt.Errorf("%s is unreadable at byte %d, and goes on behind it", fs.PathBase(desc.ManifestFilename), at)
+		return fmt.Errorf("%s is unreadable at byte %d, and continues after it", fs.PathBase(desc.ManifestFilename), at)
 	}
 	return nil
 }
 
-// manifestDamage returns where a manifest can not be read although it goes on. A
-// manifest without a first record is damaged too.
+// manifestDamage returns where a manifest cannot be read although it continues. A manifest
+// without a first record is damaged too.
 func manifestDamage(data []byte) (at int, broken bool) {
 	pos := 0
 	for pos < len(data) {
@@ -70,8 +71,7 @@ func manifestDamage(data []byte) (at int, broken bool) {
 	return 0, len(data) == 0
 }
 
-// anyChunk reports whether a whole chunk stands anywhere in tail, which begins at
-// pos of the file.
+// anyChunk reports whether a whole chunk is anywhere in tail, which begins at pos of the file.
 func anyChunk(tail []byte, pos int) bool {
 	whole := append(make([]byte, pos%manifestBlock), tail...)
 	for i := pos % manifestBlock; i < len(whole); i++ {
@@ -82,6 +82,8 @@ func anyChunk(tail []byte, pos int) bool {
 	return false
 }
 
+// manifestChunk returns the size of the chunk at pos, and whether it is whole and its checksum is
+// right.
 func manifestChunk(data []byte, pos int) (size int, valid bool) {
 	end := min(len(data), pos-pos%manifestBlock+manifestBlock)
 	if pos+manifestHeader > end {
@@ -92,7 +94,7 @@ func manifestChunk(data []byte, pos int) (size int, valid bool) {
 	if kind := header[6]; kind < 1 || kind > 4 || pos+size > end {
 		return 0, false
 	}
-	crc := crc32.Checksum(data[pos+manifestHeader-1:pos+size], castagnoli)
+	crc := crc32.Checksum(data[pos+manifestHeader-1:pos+size], crc32.MakeTable(crc32.Castagnoli))
 	masked := (crc>>15 | crc<<17) + 0xa282ead8
 	return size, masked == binary.LittleEndian.Uint32(header)
 }

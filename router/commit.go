@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ringrift/ringlog/internal/attempt"
 	"github.com/ringrift/ringlog/router/breaker"
 )
 
@@ -90,7 +91,7 @@ func (s *subscriber) insist(epoch int, do func(Cursor) error) bool {
 			return false
 		}
 		s.r.options.Logger.Debug("the cursor does not move", "subscription", s.spec.Name, "error", err)
-		sleep(s.base, pauses.NextBackOff())
+		attempt.Sleep(s.base, pauses.NextBackOff())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/attempt"
 )
 
 // Pauses between tries to reach the log.
@@ -45,17 +46,8 @@ func (s *subscriber) feed(ctx context.Context) {
 		default:
 			s.setState(Connecting, err)
 			s.r.options.Logger.Warn("not attached to the log", "subscription", s.spec.Name, "error", err)
-			sleep(ctx, pauses.NextBackOff())
+			attempt.Sleep(ctx, pauses.NextBackOff())
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

@@ -68,7 +68,7 @@ func newSubscriber(r *Router, spec Subscription, condition *where.Condition) *su
 		fed: make(chan struct{}), closing: make(chan struct{}), flush: make(chan struct{}), flushed: make(chan struct{})}
 	s.base, s.cut = context.WithCancel(context.Background())
 	s.feeding, s.stopFeed = context.WithCancel(s.base)
-	s.lanes = newLanes(spec.Concurrency, spec.Queue, s.handle, s.leave, &s.busy, &r.busy)
+	s.lanes = newLanes(spec.Concurrency, spec.Queue, s.handle, s.leaveTask, &s.busy, &r.busy)
 	s.breaker = breaker.New(*spec.Breaker, isPermanent, s.breakerTurned)
 	if !spec.Direct {
 		s.tracker = newTracker(spec.Queue * aheadOfQueue)
@@ -143,8 +143,8 @@ func (s *subscriber) take(ctx context.Context, ev event.Event, o origin, result 
 	return nil
 }
 
-// handled settles a task whose handler succeeded.
-func (s *subscriber) handled(t *task) {
+// finishTask settles a task whose handler succeeded.
+func (s *subscriber) finishTask(t *task) {
 	s.mu.Lock()
 	s.counts.Handled++
 	s.last.at, s.last.offset = time.Now(), max(s.last.offset, t.ev.Offset)
@@ -152,9 +152,9 @@ func (s *subscriber) handled(t *task) {
 	s.settle(t, nil, nil)
 }
 
-// failedOnce notes an attempt that failed.
-func (s *subscriber) failedOnce(_ *task, tr *trial, err error) {
-	now := time.Now()
+// noteFailure notes an attempt that failed.
+func (tr *trial) noteFailure(err error) {
+	s, now := tr.s, time.Now()
 	if tr.first.IsZero() {
 		tr.first = now
 	}
@@ -165,15 +165,15 @@ func (s *subscriber) failedOnce(_ *task, tr *trial, err error) {
 	s.last.err, s.last.errAt = breaker.Bounded(err.Error()), now
 }
 
-// giveUp settles a task that no attempt is due for any more.
-func (s *subscriber) giveUp(t *task, tr *trial) {
+// abandonTask settles a task that no attempt is due for any more.
+func (s *subscriber) abandonTask(t *task, tr *trial) {
 	if tr.attempts == 0 { // the breaker let none through
 		s.count(func(c *Counts) { c.Refused++ })
 		s.settle(t, tr.err, nil)
 		return
 	}
 	var letter *Letter
-	if s.returns(t) && s.r.options.DeadLetters != nil {
+	if s.redelivers(t) && s.r.options.DeadLetters != nil {
 		letter = &Letter{Cursor: s.spec.Name, Handler: s.spec.Name, Event: t.ev, Error: breaker.Bounded(tr.err.Error()),
 			Attempts: tr.attempts, First: tr.first, Last: time.Now()}
 	}
@@ -195,8 +195,8 @@ func (s *subscriber) settle(t *task, err error, letter *Letter) {
 	}
 }
 
-// leave ends a task that comes again, or at least was not handled.
-func (s *subscriber) leave(t *task) {
+// leaveTask ends a task that is redelivered, or at least was not handled.
+func (s *subscriber) leaveTask(t *task) {
 	s.count(func(c *Counts) { c.Left++ })
 	if t.result != nil {
 		t.result <- ErrClosed
@@ -206,7 +206,7 @@ func (s *subscriber) leave(t *task) {
 	}
 }
 
-func (s *subscriber) timedOut(t *task, attempt int) {
+func (s *subscriber) noteTimeout(t *task, attempt int) {
 	s.count(func(c *Counts) { c.TimedOut++ })
 	s.r.notices.handlerTimeout(s, t, attempt)
 }

@@ -85,12 +85,6 @@ func (s *subscriber) fromEnd() bool {
 	return s.spec.From == client.Position{} || s.spec.From == client.FromEnd()
 }
 
-func (s *subscriber) wasAttached() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.once
-}
-
 func (s *subscriber) attachCursor(ctx context.Context) error {
 	s.link.Lock()
 	defer s.link.Unlock()
@@ -203,10 +197,7 @@ func (s *subscriber) skip(ctx context.Context, gap client.Gap) error {
 	if e == nil || err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.counts.Gaps++
-	s.last.gap = &gap
-	s.mu.Unlock()
+	s.noteGap(&gap)
 	s.r.options.Logger.Warn("events are not kept any more", "subscription", s.spec.Name, "from", gap.From, "to", gap.To, "reason", gap.Reason)
 	if s.spec.OnGap != nil {
 		s.tellGap(gap)

@@ -1,33 +1,33 @@
-package client
+package calls
 
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 )
 
 // A machine that slept finds its calls unfinished. Nodes may have forgotten the producer by then,
 // and would append the events of a first sequence again.
 func TestASequenceIsNotRepeatedAfterTenMinutes(t *testing.T) {
-	c, err := New(Config{Endpoints: []string{"http://127.0.0.1:1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close(t.Context())
+	c := New(Config{Endpoints: []string{"http://127.0.0.1:1"}, HTTP: http.DefaultClient, Timeout: time.Minute,
+		AttemptTimeout: time.Second, Logger: hclog.NewNullLogger()})
 	for _, test := range []struct {
-		repeat repeat
+		repeat Repeat
 		asleep time.Duration
 		ends   bool
 	}{
-		{sequenced, maxRepeat - time.Minute, false},
-		{sequenced, maxRepeat + time.Minute, true},
-		{reading, maxRepeat + time.Minute, false},
+		{Sequenced, maxRepeat - time.Minute, false},
+		{Sequenced, maxRepeat + time.Minute, true},
+		{Reading, maxRepeat + time.Minute, false},
 	} {
-		tries := c.newTries("publish", test.repeat)
-		tries.began, tries.unknown = time.Now().Round(0).Add(-test.asleep), true
+		a := c.newAttempts("publish", test.repeat)
+		a.began, a.unknown = time.Now().Round(0).Add(-test.asleep), true
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		_, err := tries.next(ctx)
+		_, err := a.nextNode(ctx)
 		cancel()
 		if ended := errors.Is(err, errTooLate); ended != test.ends {
 			t.Errorf("repeat %d, asleep for %s: %v", test.repeat, test.asleep, err)

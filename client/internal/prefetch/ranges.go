@@ -1,4 +1,4 @@
-package client
+package prefetch
 
 import (
 	"slices"
@@ -12,10 +12,7 @@ func addOffset(list []frame.Range, offset uint64) []frame.Range {
 	return frame.AppendRange(list, frame.Range{From: offset, To: offset})
 }
 
-// compact sorts ranges and joins those that touch, in place.
-func compact(list []frame.Range) []frame.Range { return frame.JoinRanges(list) }
-
-// rangesOf are the ranges of offsets in any order.
+// rangesOf returns the ranges of offsets, which it sorts.
 func rangesOf(offsets []uint64) (list []frame.Range) {
 	slices.Sort(offsets)
 	for _, offset := range slices.Compact(offsets) {
@@ -24,11 +21,8 @@ func rangesOf(offsets []uint64) (list []frame.Range) {
 	return list
 }
 
-func covers(list []frame.Range, offset uint64) bool {
-	return slices.ContainsFunc(list, func(r frame.Range) bool { return r.From <= offset && offset <= r.To })
-}
-
-func rangesToWire(list []frame.Range) []*ringlogv1.OffsetRange {
+// RangesToWire is ranges as they are sent.
+func RangesToWire(list []frame.Range) []*ringlogv1.OffsetRange {
 	all := make([]ringlogv1.OffsetRange, len(list))
 	out := make([]*ringlogv1.OffsetRange, len(list))
 	for i, r := range list {
@@ -38,10 +32,13 @@ func rangesToWire(list []frame.Range) []*ringlogv1.OffsetRange {
 	return out
 }
 
-// eachOffset calls do with the offsets of ranges that a node sent, at most the limit of
-// what a member can hold.
-func eachOffset(list []*ringlogv1.OffsetRange, do func(uint64)) {
-	left := maxShares
+// maxOffsets bounds the offsets of one answer that are looked at.
+const maxOffsets = 1 << 20
+
+// EachOffset calls do with the offsets of ranges that a node sent, at most as many as a
+// member can hold.
+func EachOffset(list []*ringlogv1.OffsetRange, do func(uint64)) {
+	left := maxOffsets
 	for _, r := range list {
 		for offset := r.GetFrom(); offset <= r.GetTo() && left > 0; offset++ {
 			do(offset)

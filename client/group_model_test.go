@@ -9,6 +9,8 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/client/internal/calls"
+	"github.com/ringrift/ringlog/client/internal/prefetch"
 )
 
 // coordinator is a group with one member: events of a key are given in order, and a failed
@@ -54,7 +56,7 @@ func (c *coordinator) join(req *ringlogv1.ExchangeRequest) *ringlogv1.ExchangeRe
 	c.session++
 	claimed := map[uint64]bool{}
 	resp := &ringlogv1.ExchangeResponse{}
-	eachOffset(req.Holding, func(offset uint64) { claimed[offset] = true })
+	prefetch.EachOffset(req.Holding, func(offset uint64) { claimed[offset] = true })
 	for offset := uint64(1); offset <= uint64(len(c.keys)); offset++ {
 		if c.given[offset] && !claimed[offset] {
 			c.fail(offset, false)
@@ -82,7 +84,7 @@ func (c *coordinator) settle(req *ringlogv1.ExchangeRequest) *ringlogv1.Exchange
 		return nil
 	}
 	resp := &ringlogv1.ExchangeResponse{Session: c.session}
-	eachOffset(req.Acks, func(offset uint64) {
+	prefetch.EachOffset(req.Acks, func(offset uint64) {
 		if !c.given[offset] {
 			resp.Refused = append(resp.Refused, one(offset))
 			return
@@ -141,7 +143,7 @@ type call struct {
 	resp             *ringlogv1.ExchangeResponse // nil is fenced
 }
 
-var errCut = &callError{op: "group", unknown: true}
+var errCut = &calls.Error{Op: "group", Unknown: true}
 
 func newMembership(t *rapid.T, happened map[string]int) *membership {
 	c := &coordinator{session: 1, open: map[uint64]bool{}, given: map[uint64]bool{}, count: map[uint64]uint64{}, dead: map[uint64]bool{},
@@ -154,15 +156,15 @@ func newMembership(t *rapid.T, happened map[string]int) *membership {
 }
 
 // testMember is a member without goroutines and connections.
-func testMember(prefetch int) *GroupMember {
-	return &GroupMember{c: &Client{cfg: Config{AttemptTimeout: time.Second}}, group: "g", member: "m", o: GroupOptions{Prefetch: prefetch}, stock: newStock(),
-		due: make(chan struct{}, 1), room: make(chan struct{}, 1), news: make(chan struct{}), session: 1, cutSession: func() {},
-		timeout: time.Hour, ackWait: time.Hour, heard: time.Now(), movedAt: time.Now()}
+func testMember(prefetched int) *GroupMember {
+	m := newGroupMember(&Client{cfg: Config{AttemptTimeout: time.Second}}, "g", GroupOptions{Member: "m", Prefetch: prefetched})
+	m.session = session{id: 1, cancel: func() {}, timeout: time.Hour, ackWait: time.Hour, heard: time.Now()}
+	return m
 }
 
 // hand hands an event out, and checks that its turn has come.
 func (s *membership) hand() bool {
-	sh := s.m.stock.next()
+	sh := s.m.buffer.Next()
 	if sh == nil {
 		return false
 	}
@@ -223,7 +225,7 @@ func (s *membership) end(c **call, end func(*ringlogv1.ExchangeRequest, *ringlog
 	case lost:
 		end(ended.req, nil, errCut)
 	case ended.resp == nil:
-		end(ended.req, nil, &callError{op: "group", answer: true, err: &api.Error{Code: api.Fenced}})
+		end(ended.req, nil, &calls.Error{Op: "group", Answer: true, Err: &api.Error{Code: api.Fenced}})
 	default:
 		end(ended.req, ended.resp, nil)
 	}
@@ -238,18 +240,18 @@ func (s *membership) step(what string) (did bool) {
 	case "ack", "nack":
 		return s.settle(what == "nack")
 	case "send settling":
-		if did = s.settling == nil && m.session != 0 && (m.resend || !m.open.empty()); did {
-			s.settling = &call{req: m.beginSettling()}
+		if did = s.settling == nil && m.session.id != 0 && !m.acks.Empty(); did {
+			s.settling = &call{req: m.beginAcks()}
 		}
 	case "send fetching":
 		if s.fetching == nil {
-			if req, _ := m.beginFetching(); req != nil {
+			if req, _ := m.beginFetch(); req != nil {
 				s.fetching, did = &call{req: req}, true
 			}
 		}
 	case "join":
-		if did = s.settling == nil && s.fetching == nil && m.session == 0; did {
-			m.endJoining(s.c.join(m.beginJoining()))
+		if did = s.settling == nil && s.fetching == nil && m.session.id == 0; did {
+			m.endJoin(s.c.join(m.beginJoin()))
 		}
 	case "decide settling":
 		return s.decide(s.settling)
@@ -259,10 +261,10 @@ func (s *membership) step(what string) (did bool) {
 		if what == "end settling" && s.fetching != nil && s.fetching.decided && s.settling != nil && s.settling.decided {
 			s.happened["overtaken"]++
 		}
-		return s.end(&s.settling, m.endSettling, what == "lose settling")
+		return s.end(&s.settling, m.endAcks, what == "lose settling")
 	case "end fetching", "lose fetching":
 		return s.end(&s.fetching, func(req *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
-			_ = m.endFetching(req, resp, err)
+			_ = m.endFetch(req, resp, err)
 		}, what == "lose fetching")
 	}
 	return did
@@ -301,12 +303,12 @@ func overtake(t *rapid.T, goOn, all []string, happened map[string]int) {
 		}
 	}
 	if len(s.c.open) > 0 {
-		t.Fatalf("left lying: %v open, %v given, held %v", s.c.open, s.c.given, s.m.stock.offsets())
+		t.Fatalf("left lying: %v open, %v given, held %v", s.c.open, s.c.given, s.m.buffer.Offsets())
 	}
 	if err := s.m.takeRefused(); err != nil {
 		t.Fatal(err)
 	}
-	if k := s.m.stock; len(k.held) > 0 || k.waiting != 0 || k.bytes != 0 || len(k.lines) > 0 {
-		t.Fatalf("%d held, %d waiting, %d bytes, %d lines at the end", len(k.held), k.waiting, k.bytes, len(k.lines))
+	if left := s.m.buffer.String(); left != "0 held, 0 waiting, 0 bytes, 0 keys" {
+		t.Fatalf("at the end %s", left)
 	}
 }

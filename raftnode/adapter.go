@@ -11,12 +11,6 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 )
 
-// applied is the state machine's answer to one raft entry.
-type applied struct {
-	outcome fsm.Outcome
-	err     error
-}
-
 // machineAdapter is the state machine as raft sees it. An entry that can not be
 // applied is never skipped: Fatal is called, and nothing is applied any more.
 type machineAdapter struct {
@@ -44,20 +38,20 @@ func (a *machineAdapter) ApplyBatch(entries []*raft.Log) []any {
 	return answers
 }
 
-// Apply implements raft.FSM.
+// Apply implements raft.FSM. It returns a fsm.Outcome or an error.
 func (a *machineAdapter) Apply(l *raft.Log) any {
 	if err := a.failure(); err != nil {
-		return applied{err: err}
+		return err
 	}
 	outcome, err := applyEntry(a.machine, l)
 	if err != nil {
-		return applied{err: a.fail(fmt.Errorf("raftnode: apply %d: %w", l.Index, err))}
+		return a.fail(fmt.Errorf("raftnode: apply %d: %w", l.Index, err))
 	}
 	a.clock.observe(a.machine.Time())
 	if outcome.Diverged {
 		a.onDiverge(l.Index)
 	}
-	return applied{outcome: outcome}
+	return outcome
 }
 
 // applyEntry hands one entry to the machine as what it is.

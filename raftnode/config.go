@@ -73,14 +73,6 @@ type Timing struct {
 	Sync              time.Duration // a disk write that takes longer is a hung disk, and keeps no leader any more; 10 s
 }
 
-// Limits bound what waits in memory. Requests other than publishes may take a quarter
-// more, so that what frees room is not refused first. A zero field takes its default.
-type Limits struct {
-	QueueRequests int // requests accepted and not answered; 32768
-	QueueBytes    int // bytes of those; 64 MiB
-	RequestBytes  int // one request; 32 MiB
-}
-
 // Disk says when a disk counts as full. A zero field takes its default, a
 // negative one turns it off.
 type Disk struct {
@@ -112,6 +104,10 @@ func orDefault[T comparable](v *T, fallback T) {
 // transferPatience is how long a leadership transfer may take before it counts as stuck.
 // Whoever waits for its end has to wait for longer.
 func (t Timing) transferPatience() time.Duration { return 5*t.Election + 2*time.Second }
+
+func (t Timing) compaction() CompactionLimits {
+	return CompactionLimits{CompactBytes: t.CompactBytes, TrailingBytes: t.TrailingBytes, TrailingLogs: t.TrailingLogs}
+}
 
 func (t Timing) withDefaults() Timing {
 	orDefault(&t.Heartbeat, time.Second)

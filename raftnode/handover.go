@@ -19,30 +19,6 @@ const (
 	causeDiskFull = "disk_full"
 )
 
-// pause refuses what is and will be asked, while leadership of term is handed
-// over; false if the gate was not open in it.
-func (p *proposer) pause(term uint64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.gate != gateOpen || p.term != term {
-		return false
-	}
-	p.gate = gatePaused
-	p.refuseQueue(ErrNoLeader)
-	p.changed.Broadcast()
-	return true
-}
-
-// resume takes pause back, unless the term is over.
-func (p *proposer) resume(term uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.gate == gatePaused && p.term == term {
-		p.gate = gateOpen
-		p.changed.Broadcast()
-	}
-}
-
 // StepDown hands leadership to target, or with "" to the voter that is furthest
 // along. It returns once this node no longer leads; who leads then is for the
 // voters to say. Requests are refused with ErrNoLeader meanwhile.

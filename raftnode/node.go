@@ -242,7 +242,7 @@ func (n *Node) openRaft() error {
 	n.pumping.Go(func() { n.edges.pump(notify, n.stopPump) })
 	n.adapter = &machineAdapter{machine: n.machine, clock: n.clock, snapshots: n.snapshots, fatal: n.cfg.Fatal,
 		onApply: n.afterApply, onDiverge: n.suspect, released: make(chan struct{})}
-	n.compaction = newCompaction(n.stores, n.cfg.Timing, n.neededByOthers, n.logger)
+	n.compaction = newCompaction(n.stores, n.cfg.Timing.compaction(), n.neededByOthers, n.logger)
 	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
 	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.compaction.from, n.snapshots.base.Load, n.storing, n.storedLogs},
 		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager, &retries{contact: n.awaitContact}, n.peers, &n.abdicated})

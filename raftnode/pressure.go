@@ -13,15 +13,6 @@ const (
 	pressureHold = time.Second
 )
 
-// QueueStatus is how full this node's queue of requests is. Only a leader has any in it.
-type QueueStatus struct {
-	Requests    int    `json:"requests"` // accepted and not answered
-	Bytes       int    `json:"bytes"`
-	MaxRequests int    `json:"max_requests"`
-	MaxBytes    int    `json:"max_bytes"`
-	Refused     uint64 `json:"refused"` // by this process, for want of room
-}
-
 // tellPressure is a leader's duty to tell the log when its queue is full, and when it is
 // not any more, until ctx ends.
 func (n *Node) tellPressure(ctx context.Context) {

@@ -52,16 +52,6 @@ func (n *Node) mayPropose(r frame.Request) error {
 // reached reports whether every member knows a kind of command, so that it may be proposed.
 func (n *Node) reached(k frame.Kind) bool { return k.Level() <= n.machine.FeatureLevel() }
 
-// requestBytes is about what a request takes in memory and in a frame.
-func requestBytes(r frame.Request) int {
-	if r.Command.Kind() == frame.KindPublish {
-		return r.Bytes()
-	}
-	var b frame.Builder
-	b.Add(r.Command, r.Batch)
-	return r.Bytes() + b.Bytes()
-}
-
 func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	if r.Command.Kind() == frame.KindPublish && n.proposer.openTerm() != 0 {
 		if err := n.disk.admitsAppends(); err != nil {

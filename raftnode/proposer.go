@@ -26,6 +26,23 @@ const (
 	digestEvery    = time.Second // how often a frame carries a digest
 )
 
+// Limits bound what waits in memory. Requests other than publishes may take a quarter
+// more, so that what frees room is not refused first. A zero field takes its default.
+type Limits struct {
+	QueueRequests int // requests accepted and not answered; 32768
+	QueueBytes    int // bytes of those; 64 MiB
+	RequestBytes  int // one request; 32 MiB
+}
+
+// QueueStatus is how full this node's queue of requests is. Only a leader has any in it.
+type QueueStatus struct {
+	Requests    int    `json:"requests"` // accepted and not answered
+	Bytes       int    `json:"bytes"`
+	MaxRequests int    `json:"max_requests"`
+	MaxBytes    int    `json:"max_bytes"`
+	Refused     uint64 `json:"refused"` // by this process, for want of room
+}
+
 // gate says what becomes of requests.
 type gate int
 
@@ -132,6 +149,16 @@ func wellFormed(r frame.Request) error {
 		return fmt.Errorf("raftnode: propose: %w: %w", ErrTooLarge, err)
 	}
 	return nil
+}
+
+// requestBytes is about what a request takes in memory and in a frame.
+func requestBytes(r frame.Request) int {
+	if r.Command.Kind() == frame.KindPublish {
+		return r.Bytes()
+	}
+	var b frame.Builder
+	b.Add(r.Command, r.Batch)
+	return r.Bytes() + b.Bytes()
 }
 
 // reached refuses a command of a feature level that not every member has reached: its entry
@@ -316,7 +343,7 @@ func (p *proposer) direct(term uint64, commands ...frame.Command) error {
 	if err := outcomeError(future.Error()); err != nil {
 		return err
 	}
-	if err := outcomeOf(future).err; err != nil {
+	if _, err := outcomeOf(future); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -341,26 +368,26 @@ func (p *proposer) aside(c frame.Command) error {
 	if err := outcomeError(future.Error()); err != nil {
 		return err
 	}
-	return outcomeOf(future).err
+	_, err := outcomeOf(future)
+	return err
 }
 
 // resolve answers the callers, frame by frame.
 func (p *proposer) resolve() {
 	for f := range p.flights {
 		err := outcomeError(f.future.Error())
-		var out applied
+		var out fsm.Outcome
 		if err == nil {
-			out = outcomeOf(f.future)
-			err = out.err
+			out, err = outcomeOf(f.future)
 		}
-		if err == nil && len(out.outcome.Results) != len(f.proposals) {
-			err = fmt.Errorf("raftnode: propose: %w: %d results for %d requests", ErrOutcomeUnknown, len(out.outcome.Results), len(f.proposals))
+		if err == nil && len(out.Results) != len(f.proposals) {
+			err = fmt.Errorf("raftnode: propose: %w: %d results for %d requests", ErrOutcomeUnknown, len(out.Results), len(f.proposals))
 		}
 		for i, q := range f.proposals {
 			if err != nil {
 				q.answer <- answer{err: err}
 			} else {
-				q.answer <- answer{result: out.outcome.Results[i]}
+				q.answer <- answer{result: out.Results[i]}
 			}
 		}
 		p.mu.Lock()
@@ -372,15 +399,15 @@ func (p *proposer) resolve() {
 }
 
 // outcomeOf is what the state machine answered for a committed frame.
-func outcomeOf(f raft.ApplyFuture) applied {
-	out, ok := f.Response().(applied)
-	if !ok {
-		return applied{err: fmt.Errorf("raftnode: propose: %w: no answer of the state machine", ErrOutcomeUnknown)}
+func outcomeOf(f raft.ApplyFuture) (fsm.Outcome, error) {
+	switch answer := f.Response().(type) {
+	case fsm.Outcome:
+		return answer, nil
+	case error:
+		return fsm.Outcome{}, fmt.Errorf("raftnode: propose: %w: %w", ErrOutcomeUnknown, answer)
+	default:
+		return fsm.Outcome{}, fmt.Errorf("raftnode: propose: %w: no answer of the state machine", ErrOutcomeUnknown)
 	}
-	if out.err != nil {
-		return applied{err: fmt.Errorf("raftnode: propose: %w: %w", ErrOutcomeUnknown, out.err)}
-	}
-	return out
 }
 
 // outcomeError sorts raft's errors into those that promise that the entry was
@@ -407,6 +434,30 @@ func (p *proposer) shift(to gate, term uint64) {
 		p.refuseQueue(ErrNoLeader)
 	}
 	p.changed.Broadcast()
+}
+
+// pause refuses what is and will be asked, while leadership of term is handed
+// over; false if the gate was not open in it.
+func (p *proposer) pause(term uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gate != gateOpen || p.term != term {
+		return false
+	}
+	p.gate = gatePaused
+	p.refuseQueue(ErrNoLeader)
+	p.changed.Broadcast()
+	return true
+}
+
+// resume takes pause back, unless the term is over.
+func (p *proposer) resume(term uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gate == gatePaused && p.term == term {
+		p.gate = gateOpen
+		p.changed.Broadcast()
+	}
 }
 
 func (p *proposer) refuseQueue(err error) {

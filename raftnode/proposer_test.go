@@ -60,7 +60,7 @@ func (w *wire) land(n int, err error) {
 		for i := range h.frame.Commands {
 			out.Results = append(out.Results, fsm.Result{First: uint64(i + 1)})
 		}
-		h.err, h.response = err, applied{outcome: out}
+		h.err, h.response = err, out
 		close(h.done)
 	}
 	w.frames = w.frames[n:]

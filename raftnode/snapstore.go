@@ -19,6 +19,9 @@ import (
 	"github.com/ringrift/ringlog/snapshots"
 )
 
+// ErrOtherCluster refuses the state of another cluster.
+var ErrOtherCluster = errors.New("state and data folder name different clusters")
+
 // keyInstalled is where the stable store keeps the index of the newest snapshot
 // that replaced the state: it explains a raft log that ends before the state.
 const keyInstalled = "InstalledSnapshot"

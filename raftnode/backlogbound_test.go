@@ -1,0 +1,56 @@
+package raftnode
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A follower whose state machine stands still is sent no more than it has room for, however much
+// is appended meanwhile, and applies all of it once its state machine goes on.
+func TestAStateMachineThatStandsStillIsSentABoundedBacklog(t *testing.T) {
+	t.Parallel()
+	const frame, frames = 4 << 20, 24 // half as much again as the bound
+	dir := memoryDir(t)
+	c := voters(t, 3, func(cfg *Config) {
+		cfg.Dir, cfg.Timing = filepath.Join(dir, cfg.ID), Timing{Heartbeat: 2 * time.Second * raceFactor}
+	})
+	c.leader()
+	held := c.followers()[0]
+	c.settle()
+	release := sync.OnceFunc(held.adapter.mu.Unlock) // Apply takes it for each entry
+	held.adapter.mu.Lock()
+	defer release()
+	from := held.machine.Applied()
+
+	raw := make([]byte, frame*3/4)
+	random := rand.NewChaCha8([32]byte{1})
+	waiting := func() int64 { return held.backlog.bytes(from, held.raft.Load().LastIndex()) }
+	for i := range frames {
+		if _, err := random.Read(raw); err != nil {
+			t.Fatal(err)
+		}
+		publishPayload(t, c.leaderBut(held), fmt.Sprintf(`{"n": %d, "x": "%s"}`, i, base64.StdEncoding.EncodeToString(raw)))
+	}
+	// It has what it takes, and is in touch for as long as it would need for the rest.
+	leader := c.leaderBut(held)
+	eventually(t, "the held node has all that it may have", func() bool { return waiting() > maxBacklog })
+	full := leader.contacts.newest(raft.ServerID(held.cfg.ID))
+	eventually(t, "it stays in touch", func() bool {
+		return leader.contacts.newest(raft.ServerID(held.cfg.ID)).Sub(full) > 2*time.Second
+	})
+	// What was on its way when the bound was reached comes beside it.
+	if got := waiting(); got > maxBacklog+3*frame || held.machine.Applied() != from {
+		t.Errorf("%d MB wait for the state machine, which has applied %d entries", got>>20, held.machine.Applied()-from)
+	}
+	release()
+	goal := leader.machine.Applied()
+	eventually(t, "it has applied all", func() bool { return held.machine.Applied() >= goal })
+	c.settle()
+}

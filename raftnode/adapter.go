@@ -5,17 +5,24 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/fsm"
 )
 
+// Clock is the replicated time, which follows what is applied.
+type Clock interface {
+	Observe(applied time.Time) // the time of an entry
+	Reset(replaced time.Time)  // of a state that replaced the one before it
+}
+
 // machineAdapter is the state machine as raft sees it. An entry that can not be
 // applied is never skipped: Fatal is called, and nothing is applied any more.
 type machineAdapter struct {
 	machine   *fsm.Machine
-	clock     *clock
+	clock     Clock
 	snapshots *snapshotStore
 	fatal     func(error)
 	onApply   func() // after every batch and restore; must not block
@@ -47,7 +54,7 @@ func (a *machineAdapter) Apply(l *raft.Log) any {
 	if err != nil {
 		return a.fail(fmt.Errorf("raftnode: apply %d: %w", l.Index, err))
 	}
-	a.clock.observe(a.machine.Time())
+	a.clock.Observe(a.machine.Time())
 	if outcome.Diverged {
 		a.onDiverge(l.Index)
 	}
@@ -139,7 +146,7 @@ func (a *machineAdapter) Restore(source io.ReadCloser) error {
 	if err != nil {
 		return a.fail(fmt.Errorf("raftnode: restore %s: %w", received.id, err))
 	}
-	a.clock.reset(a.machine.Time())
+	a.clock.Reset(a.machine.Time())
 	a.onApply()
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/snapshots"
 )
 
@@ -50,7 +51,7 @@ func view(t testing.TB, fs vfs.FS, dir string) *machineAdapter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &machineAdapter{machine: m, clock: newClock(systemClock()), snapshots: s, released: make(chan struct{}),
+	return &machineAdapter{machine: m, clock: clock.New(clock.System()), snapshots: s, released: make(chan struct{}),
 		onApply: func() {}, onDiverge: func(uint64) {}, fatal: func(err error) { t.Error(err) }}
 }
 

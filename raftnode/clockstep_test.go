@@ -4,6 +4,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ringrift/ringlog/raftnode/clock"
 )
 
 var noon = time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
@@ -14,13 +16,13 @@ type simClocks struct {
 	offset map[string]time.Duration
 }
 
-func (c *simClocks) of(id string) func() reading {
-	system := systemClock()
-	return func() reading {
+func (c *simClocks) of(id string) func() clock.Reading {
+	system := clock.System()
+	return func() clock.Reading {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		r := system()
-		r.wall = r.wall.Add(c.offset[id])
+		r.Wall = r.Wall.Add(c.offset[id])
 		return r
 	}
 }

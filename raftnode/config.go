@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
@@ -49,7 +50,7 @@ type Config struct {
 	// Of the journal of outages and of the state; nil is the operating system's.
 	journalFS, stateFS vfs.FS
 
-	clocks func() reading // nil reads the machine's
+	clocks func() clock.Reading // nil reads the machine's
 }
 
 // Timing holds the clocks of consensus. A zero field takes its default.
@@ -133,7 +134,7 @@ func (c *Config) Validate() error {
 	orDefault(&c.Limits.QueueBytes, 64<<20)
 	orDefault(&c.Limits.RequestBytes, 32<<20)
 	if c.clocks == nil {
-		c.clocks = systemClock()
+		c.clocks = clock.System()
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

@@ -89,7 +89,7 @@ func TestASnapshotHealsALogThatContradictsIt(t *testing.T) {
 				var b frame.Builder
 				r := numbered(1000 + i)
 				b.Add(r.Command, r.Batch)
-				old.raft.Load().Apply(b.Encode(frame.Seal{Time: old.clock.stamp(), Proposer: old.cfg.ID}), time.Second)
+				old.raft.Load().Apply(b.Encode(frame.Seal{Time: old.clock.Stamp(), Proposer: old.cfg.ID}), time.Second)
 			}
 			eventually(t, "it is deposed", func() bool { return old.proposer.openTerm() == 0 })
 			next := c.leaderBut(old)

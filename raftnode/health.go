@@ -65,7 +65,7 @@ func (c *care) voters(ctx context.Context, now time.Time) error {
 		if online {
 			sure = v.ID == n.cfg.ID || n.watch.steady(v.ID)
 		}
-		if !sure || !health.Due(n.clock.now(), v.ID, online, hold) {
+		if !sure || !health.Due(n.clock.Now(), v.ID, online, hold) {
 			continue
 		}
 		report := frame.VoterHealth{Voter: v.ID, Online: online, LastContactMs: -1, Reason: reason}
@@ -101,7 +101,7 @@ func (c *care) journals(ctx context.Context, now time.Time) error {
 		var offset time.Duration
 		if r.ID != n.cfg.ID {
 			s, _ := n.watch.last(r.ID)
-			offset = s.clock.offset(n.clock.read())
+			offset = s.clock.Offset(n.clock.Read())
 		}
 		here := func(t time.Time) time.Time { // by this machine's clock
 			if t.IsZero() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
@@ -196,7 +197,7 @@ func (n *Node) ticks(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		deadline, now := n.machine.NextDeadline(), n.clock.now()
+		deadline, now := n.machine.NextDeadline(), n.clock.Now()
 		if deadline.IsZero() || deadline.After(now) || deadline.Equal(last) && now.Before(next) {
 			continue
 		}
@@ -214,33 +215,33 @@ func (n *Node) ticks(ctx context.Context) {
 // stepClock moves replicated time when it is far behind and a majority of the
 // voters' clocks agree with this one.
 func (n *Node) stepClock(ctx context.Context, propose func(frame.ClockStep) error) error {
-	if !n.clock.behind() {
+	if !n.clock.Lags() {
 		return nil
 	}
 	voters := votersOf(n.servers())
-	samples := map[string]clockSample{}
+	samples := map[string]clock.Sample{}
 	others := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == n.cfg.ID })
 	for _, id := range others {
 		if s, healthy := n.watch.last(id); healthy {
 			samples[id] = s.clock
 		}
 	}
-	now := n.clock.read()
-	agreed, ok := stepAgreed(now, n.cfg.ID, samples, len(voters))
+	now := n.clock.Read()
+	agreed, ok := clock.StepAgreed(now, n.cfg.ID, samples, len(voters))
 	if !ok { // their answers may be older than a step, or none
 		asking, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()
 		for id, s := range n.watch.askAll(asking, n.peersAmong(others)) {
 			samples[id] = s.clock
 		}
-		now = n.clock.read()
-		agreed, ok = stepAgreed(now, n.cfg.ID, samples, len(voters))
+		now = n.clock.Read()
+		agreed, ok = clock.StepAgreed(now, n.cfg.ID, samples, len(voters))
 	}
 	if !ok {
 		n.logger.Warn("replicated time lags and no majority of the voters' clocks agrees on a step", "agreed", agreed, "voters", len(voters))
 		return nil
 	}
-	to := now.wall.UTC()
-	n.logger.Info("moving replicated time", "from", n.clock.now(), "to", to, "agreed", agreed)
+	to := now.Wall.UTC()
+	n.logger.Info("moving replicated time", "from", n.clock.Now(), "to", to, "agreed", agreed)
 	return propose(frame.ClockStep{To: to, Agreed: agreed})
 }

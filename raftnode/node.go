@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
@@ -35,7 +36,7 @@ type Node struct {
 	transport *rafttransport.Transport
 	raft      atomic.Pointer[raft.Raft] // nil only while Open runs
 
-	clock      *clock
+	clock      *clock.Clock
 	proposer   *proposer
 	barrier    *barrier
 	watch      *watch
@@ -82,7 +83,7 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, logger: newQuietLogger(cfg.Logger), clock: newClock(cfg.clocks), changing: make(chan struct{}, 1), stopPump: make(chan struct{})}
+	n := &Node{cfg: cfg, logger: newQuietLogger(cfg.Logger), clock: clock.New(cfg.clocks), changing: make(chan struct{}, 1), stopPump: make(chan struct{})}
 	n.peers = &peerLog{logger: cfg.Logger}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.closing, n.announce = context.WithCancel(n.ctx)
@@ -135,7 +136,7 @@ func (n *Node) openState() (err error) {
 	if err != nil {
 		return err
 	}
-	n.clock.reset(n.machine.Time())
+	n.clock.Reset(n.machine.Time())
 	return reconcileLog(n.stores, n.machine.Position())
 }
 
@@ -174,7 +175,7 @@ func (n *Node) sameCluster() error {
 }
 
 func (n *Node) openTransport() (err error) {
-	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.clock.read, n.knownPeers)
+	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.clock.Read, n.knownPeers)
 	n.watch.onRound, n.watch.urgent = n.afterRound, n.spareNone
 	n.watch.applied, n.watch.differs, n.watch.onHeard = n.machine.Applied, n.differsFrom, n.heardOf
 	n.watch.heard = func(id string) time.Time { return n.contacts.newest(raft.ServerID(id)) }
@@ -208,7 +209,7 @@ func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
 	if r := n.raft.Load(); r != nil && leaderTerm < r.CurrentTerm() {
 		return false
 	}
-	base := n.snapshots.base.Load()
+	base := n.snapshots.baseEntry()
 	logged := func(index uint64) (term uint64, known bool) {
 		var l raft.Log
 		err := n.stores.Log().GetLog(index, &l)
@@ -233,7 +234,7 @@ func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
 // covers implements rafttransport.Options.Covers, and waits for nothing.
 func (n *Node) covers(index uint64) (applied uint64, covered bool) {
 	applied = n.machine.Applied()
-	return applied, index < applied || index == n.snapshots.base.Load().Index
+	return applied, index < applied || index == n.snapshots.baseEntry().Index
 }
 
 func (n *Node) openRaft() error {
@@ -244,7 +245,7 @@ func (n *Node) openRaft() error {
 		onApply: n.afterApply, onDiverge: n.suspect, released: make(chan struct{})}
 	n.compaction = newCompaction(n.stores, n.cfg.Timing.compaction(), n.neededByOthers, n.logger)
 	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
-	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.compaction.from, n.snapshots.base.Load, n.storing, n.storedLogs},
+	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durableIndex, n.compaction.from, n.snapshots.baseEntry, n.storing, n.storedLogs},
 		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager, &retries{contact: n.awaitContact}, n.peers, &n.abdicated})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/clock"
 )
 
 const (
@@ -61,7 +62,7 @@ const (
 type proposer struct {
 	id     string
 	apply  func(data []byte, timeout time.Duration) raft.ApplyFuture
-	clock  *clock
+	clock  *clock.Clock
 	digest func() (uint64, fsm.Sum)
 	level  func() uint32 // the feature level that every member has reached
 	limits Limits
@@ -109,7 +110,7 @@ type flight struct {
 // held is what memory is taken by.
 type held struct{ requests, bytes int }
 
-func newProposer(id string, limits Limits, c *clock, digest func() (uint64, fsm.Sum), level func() uint32,
+func newProposer(id string, limits Limits, c *clock.Clock, digest func() (uint64, fsm.Sum), level func() uint32,
 	apply func([]byte, time.Duration) raft.ApplyFuture) *proposer {
 	p := &proposer{id: id, apply: apply, clock: c, digest: digest, level: level, limits: limits,
 		flights: make(chan flight, maxInFlight)}
@@ -314,7 +315,7 @@ func (p *proposer) sendIn(b *frame.Builder, term uint64, right func(gate) bool) 
 		*b = frame.Builder{}
 		return refusedFuture{raft.ErrNotLeader}
 	}
-	seal := frame.Seal{Time: p.clock.stamp(), Proposer: p.id, Compress: b.Bytes() >= compressFrom}
+	seal := frame.Seal{Time: p.clock.Stamp(), Proposer: p.id, Compress: b.Bytes() >= compressFrom}
 	if seal.Time.Sub(p.lastDigest) >= digestEvery {
 		p.lastDigest = seal.Time
 		seal.DigestIndex, seal.Digest = p.digest()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/clock"
 )
 
 // wire stands where raft would be: it keeps the frames that are proposed until
@@ -68,7 +69,7 @@ func (w *wire) land(n int, err error) {
 
 func bench(queueBytes int) (*wire, *proposer) {
 	w := &wire{}
-	p := newProposer("n1", Limits{QueueRequests: 1000, QueueBytes: queueBytes}, newClock(systemClock()), func() (uint64, fsm.Sum) { return 0, fsm.Sum{} },
+	p := newProposer("n1", Limits{QueueRequests: 1000, QueueBytes: queueBytes}, clock.New(clock.System()), func() (uint64, fsm.Sum) { return 0, fsm.Sum{} },
 		func() uint32 { return fsm.FeatureLevel }, w.apply)
 	return w, p
 }

@@ -67,6 +67,12 @@ func newSnapshotStore(m *fsm.Machine, stable raft.StableStore, dir, nodeID strin
 	return s, s.persist()
 }
 
+// durableIndex is an index up to which the state is surely on disk.
+func (s *snapshotStore) durableIndex() uint64 { return s.durable.Load() }
+
+// baseEntry is the last entry of the state as it was opened or installed: index and term only.
+func (s *snapshotStore) baseEntry() *raft.Log { return s.base.Load() }
+
 // persist makes all that is applied durable.
 func (s *snapshotStore) persist() error {
 	index := s.machine.Applied()

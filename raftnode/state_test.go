@@ -210,7 +210,7 @@ func TestTheFirstEntryBehindTheStateIsTakenTwice(t *testing.T) {
 			a := stand(t)
 			n := &Node{machine: a.machine, snapshots: a.snapshots}
 			transport, from := rawTransport(t, "n1", n.covers), rawTransport(t, "n2", n.covers)
-			log := guardedLog{LogStore: raft.NewInmemStore(), durable: a.snapshots.durable.Load, base: a.snapshots.base.Load}
+			log := guardedLog{LogStore: raft.NewInmemStore(), durable: a.snapshots.durableIndex, base: a.snapshots.baseEntry}
 			conf := raft.DefaultConfig()
 			conf.LocalID, conf.NoSnapshotRestoreOnStart, conf.Logger = "n1", true, hclog.NewNullLogger()
 			r, err := raft.NewRaft(conf, a, log, raft.NewInmemStore(), a.snapshots, transport)

@@ -149,7 +149,7 @@ func (n *Node) Report(q Question) Report {
 	self := n.identity()
 	leader, url := n.leader()
 	r := Report{ID: self.NodeID, ClusterID: self.ClusterID, Incarnation: self.Incarnation, RaftAddr: n.raftAddr(),
-		HTTPAddr: n.cfg.HTTPAdvertise, Version: n.cfg.Version, FeatureLevel: fsm.FeatureLevel, Time: n.clock.read().wall.UTC(),
+		HTTPAddr: n.cfg.HTTPAdvertise, Version: n.cfg.Version, FeatureLevel: fsm.FeatureLevel, Time: n.clock.Read().Wall.UTC(),
 		Role: n.role(), Term: n.raft.Load().CurrentTerm(), Applied: n.machine.Applied(), LastIndex: n.raft.Load().LastIndex(), LeaderID: leader, LeaderHTTP: url,
 		Disk: n.disk.status(), Diverged: n.diverged.Load(),
 		Known: n.forming.get(), Agreed: len(n.dir.Marker().Peers) > 0,

@@ -165,7 +165,7 @@ func (p *pilot) sample(now time.Time, servers map[raft.ServerID]*autopilot.Serve
 	p.looked = now
 	for id := range servers {
 		_, fresh := p.n.watch.last(string(id))
-		if fresh || string(id) == p.n.cfg.ID || now.Sub(p.n.contacts.newest(id)) < threshold {
+		if fresh || string(id) == p.n.cfg.ID || now.Sub(p.n.contacts.Newest(id)) < threshold {
 			delete(p.absent, string(id))
 		} else {
 			p.absent[string(id)] += passed

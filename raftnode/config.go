@@ -8,9 +8,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
+	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
 // Config says who a node is and how it works.
@@ -51,6 +53,8 @@ type Config struct {
 	journalFS, stateFS vfs.FS
 
 	clocks func() clock.Reading // nil reads the machine's
+	// wrapFSM, if set, stands between raft and the state machine.
+	wrapFSM func(raft.BatchingFSM) raft.BatchingFSM
 }
 
 // Timing holds the clocks of consensus. A zero field takes its default.
@@ -106,8 +110,8 @@ func orDefault[T comparable](v *T, fallback T) {
 // Whoever waits for its end has to wait for longer.
 func (t Timing) transferPatience() time.Duration { return 5*t.Election + 2*time.Second }
 
-func (t Timing) compaction() CompactionLimits {
-	return CompactionLimits{CompactBytes: t.CompactBytes, TrailingBytes: t.TrailingBytes, TrailingLogs: t.TrailingLogs}
+func (t Timing) compaction() upstream.CompactionLimits {
+	return upstream.CompactionLimits{CompactBytes: t.CompactBytes, TrailingBytes: t.TrailingBytes, TrailingLogs: t.TrailingLogs}
 }
 
 func (t Timing) withDefaults() Timing {

@@ -34,7 +34,7 @@ type contact struct {
 	replied time.Time // when it last confirmed that
 }
 
-func (c *contacts) note(id raft.ServerID, term uint64, at time.Time) {
+func (c *contacts) Note(id raft.ServerID, term uint64, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked == nil {
@@ -50,9 +50,9 @@ func (c *contacts) note(id raft.ServerID, term uint64, at time.Time) {
 	}
 }
 
-// match notes that a member has the leader's log up to an entry. Raft asks every member
+// Match notes that a member has the leader's log up to an entry. Raft asks every member
 // for that, also while nothing is appended.
-func (c *contacts) match(id raft.ServerID, term, index uint64, now time.Time) {
+func (c *contacts) Match(id raft.ServerID, term, index uint64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last := c.asked[id]; last.term == term {
@@ -115,17 +115,17 @@ func (c *contacts) majority(self raft.ServerID, servers []raft.Server, term uint
 	return at[len(at)/2]
 }
 
-// newest is when the newest answered request to a member was sent; zero if none
+// Newest is when the newest answered request to a member was sent; zero if none
 // was.
-func (c *contacts) newest(id raft.ServerID) time.Time {
+func (c *contacts) Newest(id raft.ServerID) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asked[id].at
 }
 
-func (c *contacts) begin(id raft.ServerID) { c.count(id, 1) }
+func (c *contacts) Begin(id raft.ServerID) { c.count(id, 1) }
 
-func (c *contacts) end(id raft.ServerID) { c.count(id, -1) }
+func (c *contacts) End(id raft.ServerID) { c.count(id, -1) }
 
 func (c *contacts) count(id raft.ServerID, by int) {
 	c.mu.Lock()

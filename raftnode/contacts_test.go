@@ -16,11 +16,11 @@ func TestOnlyAnswersToNewQuestionsProveLeadership(t *testing.T) {
 		want bool
 	}{
 		{"nobody answered", func(*contacts) {}, false},
-		{"a voter, asked since", func(c *contacts) { c.note("n2", term, noon) }, true},
-		{"a voter, asked before", func(c *contacts) { c.note("n2", term, noon.Add(-1)) }, false},
-		{"a voter, in another term", func(c *contacts) { c.note("n2", term-1, noon) }, false},
-		{"a non-voter", func(c *contacts) { c.note("n4", term, noon) }, false},
-		{"a late answer behind a newer one", func(c *contacts) { c.note("n3", term, noon); c.note("n3", term, noon.Add(-1)) }, true},
+		{"a voter, asked since", func(c *contacts) { c.Note("n2", term, noon) }, true},
+		{"a voter, asked before", func(c *contacts) { c.Note("n2", term, noon.Add(-1)) }, false},
+		{"a voter, in another term", func(c *contacts) { c.Note("n2", term-1, noon) }, false},
+		{"a non-voter", func(c *contacts) { c.Note("n4", term, noon) }, false},
+		{"a late answer behind a newer one", func(c *contacts) { c.Note("n3", term, noon); c.Note("n3", term, noon.Add(-1)) }, true},
 	} {
 		var c contacts
 		test.note(&c)
@@ -34,9 +34,9 @@ func TestAMemberThatConfirmsNoEntryIsStalled(t *testing.T) {
 	began := time.Now()
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
 	var c contacts
-	c.note("n2", 3, at(0))
-	c.match("n2", 3, 10, at(1))
-	c.note("n2", 3, at(8)) // a heartbeat confirms nothing
+	c.Note("n2", 3, at(0))
+	c.Match("n2", 3, 10, at(1))
+	c.Note("n2", 3, at(8)) // a heartbeat confirms nothing
 	for _, step := range []struct {
 		term, last uint64
 		now, want  int
@@ -49,7 +49,7 @@ func TestAMemberThatConfirmsNoEntryIsStalled(t *testing.T) {
 			t.Errorf("%+v: %v", step, got)
 		}
 	}
-	c.match("n2", 2, 11, at(9)) // an answer of an earlier term
+	c.Match("n2", 2, 11, at(9)) // an answer of an earlier term
 	if got := c.stalled("n2", 3, 11, at(9)); got != 8*time.Second {
 		t.Errorf("after an old answer: %v", got)
 	}

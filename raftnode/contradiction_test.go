@@ -109,7 +109,7 @@ func TestASnapshotHealsALogThatContradictsIt(t *testing.T) {
 			if next.machine.Applied()+ahead != end {
 				t.Fatalf("the cluster is at %d, the deposed leader's log ends with %d: wanted %d less", next.machine.Applied(), end, ahead)
 			}
-			before := old.snapshots.number.Load()
+			before := old.snapshots.Folders()
 			g.isolate(old.cfg.ID, false)
 			eventually(t, "the deposed leader has caught up", func() bool { return old.machine.Applied() == next.machine.Applied() })
 			for _, n := range c.all() { // one more voter fails: the deposed leader's answer is needed
@@ -119,7 +119,7 @@ func TestASnapshotHealsALogThatContradictsIt(t *testing.T) {
 			}
 			publish(t, c.leader(), 3000)
 			c.settle()
-			if n := old.snapshots.number.Load() - before; n > 2 {
+			if n := old.snapshots.Folders() - before; n > 2 {
 				t.Errorf("%d snapshots were sent", n)
 			}
 			wantOneLog(t, old, c)

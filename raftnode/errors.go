@@ -1,6 +1,10 @@
 package raftnode
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/ringrift/ringlog/raftnode/statestore"
+)
 
 // Errors of this package. All but ErrOutcomeUnknown promise that nothing was
 // appended for the caller.
@@ -22,6 +26,7 @@ var (
 	ErrNotCaughtUp      = errors.New("the node has not caught up")
 	ErrNoTarget         = errors.New("no voter that could take over")
 	ErrTooOld           = errors.New("the node runs too old a program")
+	ErrOtherCluster     = statestore.ErrOtherCluster
 	ErrRolledBack       = errors.New("the data folder is an older copy of what this node had: votes and entries that it acknowledged are missing")
 	ErrRecoveredWithout = errors.New("the cluster was recovered without this node: empty its data folder, then add it again")
 	ErrForeignFolder    = errors.New("the data folder is of another cluster")

@@ -174,11 +174,10 @@ func (c *care) trails(ctx context.Context, now time.Time) error {
 	}
 	c.sampled = now
 	last, health := n.raft.Load().LastIndex(), n.machine.Health()
-	first, err := n.stores.Log().FirstIndex()
+	keeps, err := n.raft.LogRoom()
 	if err != nil {
 		return err
 	}
-	keeps := n.compaction.room(last + 1 - min(first, last))
 	for _, s := range n.servers() {
 		id := string(s.ID)
 		seen, _ := n.watch.last(id)

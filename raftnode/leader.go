@@ -29,7 +29,7 @@ func (n *Node) lead(ctx context.Context) {
 	acting := &duties{}
 	defer acting.end()
 	for {
-		if moved, leading := n.edges.take(); moved {
+		if moved, leading := n.raft.Leadership(); moved {
 			acting.end()
 			n.proposer.shift(gateClosed, 0)
 			n.watch.lead(false)
@@ -39,7 +39,7 @@ func (n *Node) lead(ctx context.Context) {
 			}
 		}
 		select {
-		case <-n.edges.wake:
+		case <-n.raft.LeadershipChanged():
 		case <-ctx.Done():
 			return
 		}
@@ -65,6 +65,11 @@ func (d *duties) end() {
 		d.done.Wait()
 		d.cancel = nil
 	}
+}
+
+// leaveHungDisk leaves this node's leadership to others when its disk hangs, until ctx ends.
+func (n *Node) leaveHungDisk(ctx context.Context) {
+	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.Ping/hurry, func(term uint64) { n.proposer.pause(term) })
 }
 
 // gain lets the hello of a new term be applied and then opens the gate. It

@@ -229,7 +229,7 @@ func TestAFollowerBehindTheLogCatchesUpFromASnapshot(t *testing.T) {
 	}
 	n := c.start(late)
 	c.settle()
-	eventually(t, "the state came by a snapshot", func() bool { return n.snapshots.durableIndex() >= 30 })
+	eventually(t, "the state came by a snapshot", func() bool { return n.snapshots.Durable() >= 30 })
 	// What came by a snapshot survives a restart, with a log that begins behind it.
 	publish(t, c.leader(), 100)
 	c.settle()

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
 // patient has voters hasten, and wait long otherwise.
@@ -45,7 +47,7 @@ func TestALeaderThatIsHeardOfAgainStays(t *testing.T) {
 			synctest.Wait() // all have noticed that the connections have ended
 			publish(t, leader, 2+i)
 		}
-		time.Sleep(2*leader.cfg.Timing.Lease + 4*turnEvery) // whoever would campaign has begun
+		time.Sleep(2*leader.cfg.Timing.Lease + 4*upstream.CandidateStagger) // whoever would campaign has begun
 		for _, n := range c.all() {
 			r := n.raft.Load()
 			if r.CurrentTerm() != term || n != leader && r.State() != raft.Follower || r.ReloadableConfig() != usual {

@@ -1,7 +1,9 @@
 package raftnode
 
 import (
+	"bytes"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,7 +13,7 @@ import (
 // A cluster that forms without a fault warns of nothing, and a member that is away is not
 // reported with each attempt to reach it.
 func TestTheLogIsQuietWhereThereIsNothingToDo(t *testing.T) {
-	var out hclogBuffer
+	var out lineBuffer
 	inBubbleWith(t, func(cfg *Config) {
 		cfg.Logger = hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.Info, Output: &out, DisableTime: true})
 	}, func(s *simulation) {
@@ -58,4 +60,33 @@ func TestTheLogIsQuietWhereThereIsNothingToDo(t *testing.T) {
 			}
 		}
 	})
+}
+
+// lineBuffer takes the lines of several loggers.
+type lineBuffer struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (b *lineBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.Write(p)
+}
+
+func (b *lineBuffer) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.out.Reset()
+}
+
+func (b *lineBuffer) lines(with string) (found []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for line := range strings.Lines(b.out.String()) {
+		if strings.Contains(line, with) {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return found
 }

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/raftnode/rafttransport"
+	"github.com/ringrift/ringlog/raftnode/statestore"
 )
 
 // A node stops serving if a leader lacks what it had applied, and not for a report of a leader
@@ -134,7 +133,7 @@ func TestANodeWhoseStateDiffersFromTheMajorityStopsServing(t *testing.T) {
 			var b frame.Builder
 			b.Add(frame.SettingSet{Key: "dedup.window", Value: "61s"}, nil)
 			_, err := o.machine.Apply(o.machine.Applied()+1, o.machine.Term(), b.Encode(frame.Seal{Time: noon, Proposer: odd}))
-			if err = errors.Join(err, o.stores.Stable().SetUint64([]byte(keyInstalled), o.machine.Applied()), o.close()); err != nil {
+			if err = errors.Join(err, o.stores.Stable().SetUint64([]byte(statestore.KeyInstalled), o.machine.Applied()), o.close()); err != nil {
 				t.Fatal(err)
 			}
 			n := c.start(odd)
@@ -179,75 +178,4 @@ func (c *cluster) leaderBut(n *Node) *Node {
 		return leader != nil
 	})
 	return leader
-}
-
-// Raft would look for the entry that a state ends with in its log, which does not lead there,
-// once another follows it: whenever a leader had no answer and sends that one again.
-func TestTheFirstEntryBehindTheStateIsTakenTwice(t *testing.T) {
-	list := entries(6)
-	state, next := list[:5], list[5]
-	for name, stand := range map[string]func(*testing.T) *machineAdapter{
-		"restarted": func(t *testing.T) *machineAdapter {
-			dir := t.TempDir()
-			a := view(t, nil, dir)
-			a.feed(t, state)
-			if err := a.machine.Close(); err != nil {
-				t.Fatal(err)
-			}
-			return view(t, nil, dir)
-		},
-		"installed": func(t *testing.T) *machineAdapter {
-			leader, a := view(t, nil, t.TempDir()), view(t, nil, t.TempDir())
-			leader.feed(t, state)
-			sink, err := send(t, leader, a, func(b []byte) []byte { return b })
-			if err = errors.Join(err, restore(t, a, sink.ID())); err != nil {
-				t.Fatal(err)
-			}
-			return a
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := stand(t)
-			n := &Node{machine: a.machine, snapshots: a.snapshots}
-			transport, from := rawTransport(t, "n1", n.covers), rawTransport(t, "n2", n.covers)
-			log := guardedLog{LogStore: raft.NewInmemStore(), durable: a.snapshots.durableIndex, base: a.snapshots.baseEntry}
-			conf := raft.DefaultConfig()
-			conf.LocalID, conf.NoSnapshotRestoreOnStart, conf.Logger = "n1", true, hclog.NewNullLogger()
-			r, err := raft.NewRaft(conf, a, log, raft.NewInmemStore(), a.snapshots, transport)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := r.Shutdown().Error(); err != nil {
-					t.Error(err)
-				}
-			}()
-			last := state[len(state)-1]
-			for _, when := range []string{"first", "again"} {
-				req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n2"), Addr: []byte(from.LocalAddr())},
-					Term: 2, PrevLogEntry: last.Index, PrevLogTerm: last.Term, Entries: []*raft.Log{next}, LeaderCommitIndex: last.Index}
-				var resp raft.AppendEntriesResponse
-				if err := from.AppendEntries("n1", transport.LocalAddr(), &req, &resp); err != nil || !resp.Success {
-					t.Errorf("%s: %+v, %v", when, resp, err)
-				}
-			}
-		})
-	}
-}
-
-// rawTransport is a node's transport without the node.
-func rawTransport(t *testing.T, id string, covers func(uint64) (uint64, bool)) *rafttransport.Transport {
-	t.Helper()
-	transport, err := rafttransport.New(rafttransport.Options{Bind: "127.0.0.1:0", Covers: covers,
-		Self: func() rafttransport.Identity {
-			return rafttransport.Identity{ClusterID: "c", NodeID: id, Incarnation: id}
-		},
-		Admit:      func(rafttransport.Identity) error { return nil },
-		Resolve:    func(raft.ServerAddress) (string, bool) { return "", false },
-		Configured: func() bool { return true }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { transport.Close() })
-	return transport
 }

@@ -1,4 +1,4 @@
-package raftnode
+package upstream
 
 import (
 	"testing"
@@ -38,8 +38,8 @@ func TestCompactionNeverPassesTheState(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			g := guardedLog{LogStore: store, durable: func() uint64 { return test.durable },
-				keep: func(uint64) uint64 { return test.keep }, base: func() *raft.Log { return &test.base }}
+			g := GuardedLog{LogStore: store, Durable: func() uint64 { return test.durable },
+				Keep: func(uint64) uint64 { return test.keep }, Base: func() *raft.Log { return &test.base }}
 			if err := g.DeleteRange(test.low, test.high); err != nil {
 				t.Fatal(err)
 			}

@@ -1,11 +1,13 @@
-package raftnode
+package upstream
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,7 +19,7 @@ import (
 )
 
 func TestAMemberThatRaftCannotReachIsReportedOnce(t *testing.T) {
-	var out hclogBuffer
+	var out loggedLines
 	l := &peerLog{logger: hclog.New(&hclog.LoggerOptions{Output: &out, DisableTime: true})}
 	now := time.Now()
 	refused := fmt.Errorf("rafttransport: dial n2:1: %w", syscall.ECONNREFUSED)
@@ -78,4 +80,33 @@ func TestAMemberThatRaftCannotReachIsReportedOnce(t *testing.T) {
 	if err := l.ended("n2", "", false, raft.ErrTransportShutdown); err != raft.ErrTransportShutdown || l.lost.Load() != 0 {
 		t.Errorf("an own end counts as a loss: %v", err)
 	}
+}
+
+// loggedLines takes the lines of several loggers.
+type loggedLines struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (b *loggedLines) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.Write(p)
+}
+
+func (b *loggedLines) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.out.Reset()
+}
+
+func (b *loggedLines) lines(with string) (found []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for line := range strings.Lines(b.out.String()) {
+		if strings.Contains(line, with) {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return found
 }

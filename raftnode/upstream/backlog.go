@@ -1,4 +1,4 @@
-package raftnode
+package upstream
 
 import (
 	"cmp"
@@ -8,9 +8,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// maxBacklog is how many bytes of committed entries may wait for the state machine. Raft
+// MaxBacklog is how many bytes of committed entries may wait for the state machine. Raft
 // bounds what it hands over by 8192 entries, of a megabyte and more each.
-const maxBacklog = 64 << 20
+const MaxBacklog = 64 << 20
 
 // backlog knows the sizes of the entries that the state has not applied.
 type backlog struct {

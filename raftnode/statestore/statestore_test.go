@@ -1,8 +1,9 @@
-package raftnode
+package statestore
 
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -10,16 +11,39 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/raftnode/clock"
+	"github.com/ringrift/ringlog/raftnode/rafttransport"
+	"github.com/ringrift/ringlog/raftnode/upstream"
 	"github.com/ringrift/ringlog/snapshots"
 )
+
+var noon = time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
+
+// numbered publishes event i.
+func numbered(i int) frame.Request {
+	e := event.New(event.TrainingCompleted, fmt.Appendf(nil, `{"n": %d}`, i))
+	var b frame.Batch
+	b.Add(&e, e.Hash())
+	return frame.Request{Command: frame.Publish{Count: 1}, Batch: &b}
+}
+
+func dump(t *testing.T, m *fsm.Machine) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := m.Dump(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
 
 // entries are a raft log as one leader would write it: a configuration, a hello,
 // then events, with gaps where raft keeps entries of its own.
@@ -40,22 +64,22 @@ func entries(count int) (list []*raft.Log) {
 }
 
 // view is a machine with raft's view on it.
-func view(t testing.TB, fs vfs.FS, dir string) *machineAdapter {
+func view(t testing.TB, fs vfs.FS, dir string) *FSM {
 	t.Helper()
 	m, err := fsm.Open(fsm.Options{Dir: filepath.Join(dir, "state"), FS: fs})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	s, err := newSnapshotStore(m, raft.NewInmemStore(), filepath.Join(t.TempDir(), "in"), "n1", hclog.NewNullLogger())
+	s, err := OpenSnapshots(m, raft.NewInmemStore(), filepath.Join(t.TempDir(), "in"), "n1", hclog.NewNullLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &machineAdapter{machine: m, clock: clock.New(clock.System()), snapshots: s, released: make(chan struct{}),
-		onApply: func() {}, onDiverge: func(uint64) {}, fatal: func(err error) { t.Error(err) }}
+	return NewFSM(m, s, Hooks{Clock: clock.New(clock.System()),
+		OnApply: func() {}, OnDiverge: func(uint64) {}, Fatal: func(err error) { t.Error(err) }})
 }
 
-func (a *machineAdapter) feed(t testing.TB, list []*raft.Log) {
+func (a *FSM) feed(t testing.TB, list []*raft.Log) {
 	t.Helper()
 	for _, out := range a.ApplyBatch(list) {
 		if err, failed := out.(error); failed {
@@ -113,7 +137,7 @@ func TestAnEntryThatCanNotBeAppliedIsNeverSkipped(t *testing.T) {
 	a := view(t, nil, t.TempDir())
 	var fatal atomic.Pointer[error]
 	told := make(chan struct{})
-	a.fatal = func(err error) { fatal.Store(&err); close(told) }
+	a.Fatal = func(err error) { fatal.Store(&err); close(told) }
 	a.feed(t, list[:5])
 	list[5].Data = bytes.Clone(list[5].Data)
 	list[5].Data[len(list[5].Data)-1] ^= 1
@@ -128,7 +152,7 @@ func TestAnEntryThatCanNotBeAppliedIsNeverSkipped(t *testing.T) {
 		t.Fatal("raft was answered and counts the entry as applied")
 	default:
 	}
-	close(a.released)
+	a.Close()
 	for _, out := range <-answers {
 		if _, failed := out.(error); !failed {
 			t.Error("an entry behind it was applied")
@@ -140,7 +164,7 @@ func TestAnEntryThatCanNotBeAppliedIsNeverSkipped(t *testing.T) {
 }
 
 // send pipes what one store opens into another's sink, as raft does.
-func send(t *testing.T, from, to *machineAdapter, change func([]byte) []byte) (raft.SnapshotSink, error) {
+func send(t *testing.T, from, to *FSM, change func([]byte) []byte) (raft.SnapshotSink, error) {
 	t.Helper()
 	metas, err := from.snapshots.List()
 	if err != nil || len(metas) != 1 {
@@ -171,7 +195,7 @@ func send(t *testing.T, from, to *machineAdapter, change func([]byte) []byte) (r
 	return sink, sink.Close()
 }
 
-func restore(t *testing.T, a *machineAdapter, id string) error {
+func restore(t *testing.T, a *FSM, id string) error {
 	t.Helper()
 	_, source, err := a.snapshots.Open(id)
 	if err != nil {
@@ -203,7 +227,7 @@ func TestASnapshotIsInvisibleUntilRestoreSwapsItIn(t *testing.T) {
 	if dump(t, leader.machine) != dump(t, follower.machine) {
 		t.Error("the dumps differ")
 	}
-	installed, _ := follower.snapshots.stable.GetUint64([]byte(keyInstalled))
+	installed, _ := follower.snapshots.stable.GetUint64([]byte(KeyInstalled))
 	if installed != leader.machine.Applied() || follower.snapshots.durable.Load() != installed {
 		t.Errorf("installed %d, durable %d, want %d", installed, follower.snapshots.durable.Load(), leader.machine.Applied())
 	}
@@ -235,7 +259,7 @@ func TestAStateIsReplacedOnlyByOneThatIsAhead(t *testing.T) {
 	follower.feed(t, list) // raft carries on
 }
 
-func requireEmptyDirs(t *testing.T, views ...*machineAdapter) {
+func requireEmptyDirs(t *testing.T, views ...*FSM) {
 	t.Helper()
 	for _, a := range views {
 		if left, err := os.ReadDir(a.snapshots.dir); err != nil || len(left) > 0 {
@@ -269,4 +293,74 @@ func TestASnapshotThatIsDamagedOrAnothersIsNotTakenOver(t *testing.T) {
 		t.Error("restored what the store has not received")
 	}
 	requireEmptyDirs(t, leader, stranger, follower)
+}
+
+// Raft would look for the entry that a state ends with in its log, which does not lead there,
+// once another follows it: whenever a leader had no answer and sends that one again.
+func TestTheFirstEntryBehindTheStateIsTakenTwice(t *testing.T) {
+	list := entries(6)
+	state, next := list[:5], list[5]
+	for name, stand := range map[string]func(*testing.T) *FSM{
+		"restarted": func(t *testing.T) *FSM {
+			dir := t.TempDir()
+			a := view(t, nil, dir)
+			a.feed(t, state)
+			if err := a.machine.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return view(t, nil, dir)
+		},
+		"installed": func(t *testing.T) *FSM {
+			leader, a := view(t, nil, t.TempDir()), view(t, nil, t.TempDir())
+			leader.feed(t, state)
+			sink, err := send(t, leader, a, func(b []byte) []byte { return b })
+			if err = errors.Join(err, restore(t, a, sink.ID())); err != nil {
+				t.Fatal(err)
+			}
+			return a
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := stand(t)
+			transport, from := rawTransport(t, "n1", a.snapshots.Covers), rawTransport(t, "n2", a.snapshots.Covers)
+			log := upstream.GuardedLog{LogStore: raft.NewInmemStore(), Durable: a.snapshots.Durable, Base: a.snapshots.Base}
+			conf := raft.DefaultConfig()
+			conf.LocalID, conf.NoSnapshotRestoreOnStart, conf.Logger = "n1", true, hclog.NewNullLogger()
+			r, err := raft.NewRaft(conf, a, log, raft.NewInmemStore(), a.snapshots, transport)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := r.Shutdown().Error(); err != nil {
+					t.Error(err)
+				}
+			}()
+			last := state[len(state)-1]
+			for _, when := range []string{"first", "again"} {
+				req := raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("n2"), Addr: []byte(from.LocalAddr())},
+					Term: 2, PrevLogEntry: last.Index, PrevLogTerm: last.Term, Entries: []*raft.Log{next}, LeaderCommitIndex: last.Index}
+				var resp raft.AppendEntriesResponse
+				if err := from.AppendEntries("n1", transport.LocalAddr(), &req, &resp); err != nil || !resp.Success {
+					t.Errorf("%s: %+v, %v", when, resp, err)
+				}
+			}
+		})
+	}
+}
+
+// rawTransport is a node's transport without the node.
+func rawTransport(t *testing.T, id string, covers func(uint64) (uint64, bool)) *rafttransport.Transport {
+	t.Helper()
+	transport, err := rafttransport.New(rafttransport.Options{Bind: "127.0.0.1:0", Covers: covers,
+		Self: func() rafttransport.Identity {
+			return rafttransport.Identity{ClusterID: "c", NodeID: id, Incarnation: id}
+		},
+		Admit:      func(rafttransport.Identity) error { return nil },
+		Resolve:    func(raft.ServerAddress) (string, bool) { return "", false },
+		Configured: func() bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { transport.Close() })
+	return transport
 }

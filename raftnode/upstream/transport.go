@@ -1,4 +1,4 @@
-package raftnode
+package upstream
 
 import (
 	"io"
@@ -15,7 +15,7 @@ import (
 // beside AppendEntries: the transport keeps one RPC in flight.
 type notedTransport struct {
 	*rafttransport.Transport
-	contacts  *contacts
+	contacts  Contacts
 	eager     *eager
 	retries   *retries
 	peers     *peerLog
@@ -31,12 +31,12 @@ func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddres
 		return errAbdicated
 	}
 	began := time.Now()
-	t.contacts.begin(id)
-	defer t.contacts.end(id)
+	t.contacts.Begin(id)
+	defer t.contacts.End(id)
 	asked, err := t.eager.appendEntries(id, target, args, resp)
 	err = t.peers.ended(id, target, !isHeartbeat(args), err)
 	if err == nil && resp.Term == args.Term {
-		t.contacts.note(id, args.Term, asked)
+		t.contacts.Note(id, args.Term, asked)
 	}
 	if isHeartbeat(args) {
 		return err
@@ -44,7 +44,7 @@ func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddres
 	if err != nil {
 		args.Entries = nil // raft reads them again for its next request
 	} else if resp.Success {
-		t.contacts.match(id, args.Term, lastEntry(args), time.Now())
+		t.contacts.Match(id, args.Term, lastEntry(args), time.Now())
 	}
 	t.retries.ended(id, args.Term, began, err)
 	return err
@@ -54,8 +54,8 @@ func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddres
 func (t notedTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
 	args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	began := time.Now()
-	t.contacts.begin(id)
-	defer t.contacts.end(id)
+	t.contacts.Begin(id)
+	defer t.contacts.End(id)
 	err := t.peers.ended(id, target, true, t.Transport.InstallSnapshot(id, target, args, resp, data))
 	if held, ok := data.(io.Closer); ok && err != nil {
 		held.Close() // raft opens another for its next request; this one holds files

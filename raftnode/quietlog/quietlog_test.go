@@ -1,4 +1,4 @@
-package raftnode
+package quietlog
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 
 func TestWhatRepeatsIsShownOnceAMinute(t *testing.T) {
 	now := time.Now()
-	var r repeats
+	var r Repeats
 	for _, step := range []struct {
 		after time.Duration
 		key   string
@@ -33,13 +33,13 @@ func TestWhatRepeatsIsShownOnceAMinute(t *testing.T) {
 		{time.Second, "a", ""},
 	} {
 		now = now.Add(step.after)
-		state, show := r.see(step.key, now)
+		state, show := r.See(step.key, now)
 		if got := map[bool]string{true: fmt.Sprint(state.held)}[show]; got != step.want {
 			t.Errorf("%+v: %q", step, got)
 		}
 	}
 	for i := range 2 * maxRepeats {
-		r.see(fmt.Sprint(i), now)
+		r.See(fmt.Sprint(i), now)
 	}
 	if len(r.runs) > maxRepeats {
 		t.Errorf("%d lines are remembered", len(r.runs))
@@ -49,7 +49,7 @@ func TestWhatRepeatsIsShownOnceAMinute(t *testing.T) {
 func TestALineIsHeldOnlyIfTheVerySameWasShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out hclogBuffer
-		l := newQuietLogger(hclog.New(&hclog.LoggerOptions{Output: &out, Level: hclog.Info}))
+		l := New(hclog.New(&hclog.LoggerOptions{Output: &out, Level: hclog.Info}), nil)
 		disk := l.Named("disk")
 		for range 100 { // five a second
 			l.Warn("keeping the journal", "error", errors.New("write: no space left on device"))
@@ -66,8 +66,8 @@ func TestALineIsHeldOnlyIfTheVerySameWasShown(t *testing.T) {
 			}
 		}
 		for term := range 3 { // each of these is another outage
-			l.Error("quorum lost", "cause", "majority_unreachable", "since", stampOf(time.Now()), "unreachable", "n2")
-			l.Warn("leadership ended before its start", "term", term, "error", ErrNoLeader)
+			l.Error("quorum lost", "cause", "majority_unreachable", "since", time.Now().UTC().Format(time.RFC3339Nano), "unreachable", "n2")
+			l.Warn("leadership ended before its start", "term", term, "error", errors.New("no leader"))
 			time.Sleep(time.Second)
 		}
 		if lost, ended := out.lines("quorum lost"), out.lines("leadership ended"); len(lost) != 3 || len(ended) != 3 {

@@ -1,38 +1,38 @@
-package raftnode
+package upstream
 
 import "github.com/hashicorp/raft"
 
-// guardedLog keeps raft from compacting its log past the state and past what is to stay. Raft counts
+// GuardedLog keeps raft from compacting its log past the state and past what is to stay. Raft counts
 // entries that never reach the state machine (no-ops) as part of a snapshot, the
 // state ends at its last command; with the entries between them gone, a restart
 // would miss them.
-type guardedLog struct {
+type GuardedLog struct {
 	raft.LogStore
-	durable func() uint64            // the index up to which the state is on disk
-	keep    func(last uint64) uint64 // the first entry that a compaction leaves
-	base    func() *raft.Log         // the last entry of the state as it was opened or installed, index and term only
-	storing func(logs []*raft.Log)   // sees entries before they are stored; nil is nobody
-	stored  func()                   // is called after that
+	Durable func() uint64            // the index up to which the state is on disk
+	Keep    func(last uint64) uint64 // the first entry that a compaction leaves
+	Base    func() *raft.Log         // the last entry of the state as it was opened or installed, index and term only
+	Storing func(logs []*raft.Log)   // sees entries before they are stored; nil is nobody
+	Stored  func()                   // is called after that
 }
 
-var _ raft.LogStore = guardedLog{}
+var _ raft.LogStore = GuardedLog{}
 
 // StoreLogs implements raft.LogStore.
-func (g guardedLog) StoreLogs(logs []*raft.Log) error {
-	if g.storing != nil && len(logs) > 0 {
-		g.storing(logs)
+func (g GuardedLog) StoreLogs(logs []*raft.Log) error {
+	if g.Storing != nil && len(logs) > 0 {
+		g.Storing(logs)
 	}
 	if err := g.LogStore.StoreLogs(logs); err != nil {
 		return err
 	}
-	if g.stored != nil {
-		g.stored()
+	if g.Stored != nil {
+		g.Stored()
 	}
 	return nil
 }
 
 // StoreLog implements raft.LogStore.
-func (g guardedLog) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l}) }
+func (g GuardedLog) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l}) }
 
 // DeleteRange implements raft.LogStore. A range that begins after the state on disk is a suffix,
 // which a leader replaces. Every other one is a compaction, which leaves the last entry of the
@@ -41,7 +41,7 @@ func (g guardedLog) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log
 //
 // After a snapshot of another leader's log, what the own log has up to there goes as well: raft
 // would keep it, and send it on once it leads.
-func (g guardedLog) DeleteRange(low, high uint64) error {
+func (g GuardedLog) DeleteRange(low, high uint64) error {
 	first, err := g.FirstIndex()
 	if err != nil {
 		return err
@@ -50,12 +50,12 @@ func (g guardedLog) DeleteRange(low, high uint64) error {
 	if err != nil {
 		return err
 	}
-	durable := g.durable()
+	durable := g.Durable()
 	if low > durable && high >= last {
 		return g.LogStore.DeleteRange(low, high)
 	}
-	high = min(high, max(durable, 1)-1, g.keep(last)-1)
-	if base := g.base(); first <= base.Index && !g.leadsTo(base) {
+	high = min(high, max(durable, 1)-1, g.Keep(last)-1)
+	if base := g.Base(); first <= base.Index && !g.leadsTo(base) {
 		high = base.Index
 	}
 	if high < low {
@@ -65,7 +65,7 @@ func (g guardedLog) DeleteRange(low, high uint64) error {
 }
 
 // leadsTo reports whether the log itself holds the entry that base is of.
-func (g guardedLog) leadsTo(base *raft.Log) bool {
+func (g GuardedLog) leadsTo(base *raft.Log) bool {
 	var l raft.Log
 	err := g.LogStore.GetLog(base.Index, &l)
 	return err == nil && l.Term == base.Term

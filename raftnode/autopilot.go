@@ -56,7 +56,7 @@ type ServerVerdict struct {
 // Autopilot is the newest verdict; false where this node does not lead.
 func (n *Node) Autopilot() (AutopilotVerdict, bool) {
 	v := n.verdict.Load()
-	if v == nil || n.proposer.openTerm() == 0 {
+	if v == nil || n.proposer.OpenTerm() == 0 {
 		return AutopilotVerdict{}, false
 	}
 	return *v, true

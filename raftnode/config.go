@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 	"github.com/ringrift/ringlog/raftnode/upstream"
@@ -77,6 +78,9 @@ type Timing struct {
 	Misses            int           // pings without an answer until a member is out of reach; 3
 	Sync              time.Duration // a disk write that takes longer is a hung disk, and keeps no leader any more; 10 s
 }
+
+// Limits bound what waits in memory.
+type Limits = batcher.Limits
 
 // Disk says when a disk counts as full. A zero field takes its default, a
 // negative one turns it off.

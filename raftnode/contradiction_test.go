@@ -91,7 +91,7 @@ func TestASnapshotHealsALogThatContradictsIt(t *testing.T) {
 				b.Add(r.Command, r.Batch)
 				old.raft.Load().Apply(b.Encode(frame.Seal{Time: old.clock.Stamp(), Proposer: old.cfg.ID}), time.Second)
 			}
-			eventually(t, "it is deposed", func() bool { return old.proposer.openTerm() == 0 })
+			eventually(t, "it is deposed", func() bool { return old.proposer.OpenTerm() == 0 })
 			next := c.leaderBut(old)
 			end := old.raft.Load().LastIndex()
 			for i := 0; next.machine.Applied()+ahead < end; i++ {

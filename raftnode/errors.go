@@ -3,12 +3,20 @@ package raftnode
 import (
 	"errors"
 
+	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/statestore"
 )
 
 // Errors of this package. All but ErrOutcomeUnknown promise that nothing was
 // appended for the caller.
 var (
+	ErrNoLeader       = batcher.ErrNoLeader
+	ErrOutcomeUnknown = batcher.ErrOutcomeUnknown
+	ErrOverloaded     = batcher.ErrOverloaded
+	ErrFeatureLevel   = batcher.ErrFeatureLevel
+	ErrTooLarge       = batcher.ErrTooLarge
+	ErrClosed         = batcher.ErrClosed
+
 	ErrNoQuorum      = errors.New("no quorum of voters")
 	ErrDiskFull      = errors.New("disk is nearly full")
 	ErrDiverged      = errors.New("this node's state differs from the majority's: remove it from the cluster, empty its data folder and let it join again")

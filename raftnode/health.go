@@ -135,7 +135,7 @@ func (c *care) journals(ctx context.Context, now time.Time) error {
 // claims reports a member that leads beside this node, once, and its end, once.
 func (c *care) claims(ctx context.Context, now time.Time) error {
 	n := c.n
-	term := n.proposer.openTerm()
+	term := n.proposer.OpenTerm()
 	if term == 0 {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
@@ -31,7 +32,7 @@ func (n *Node) lead(ctx context.Context) {
 	for {
 		if moved, leading := n.raft.Leadership(); moved {
 			acting.end()
-			n.proposer.shift(gateClosed, 0)
+			n.proposer.Shift(batcher.GateClosed, 0)
 			n.watch.lead(false)
 			if n.gain(ctx, leading) {
 				n.watch.lead(true)
@@ -69,7 +70,7 @@ func (d *duties) end() {
 
 // leaveHungDisk leaves this node's leadership to others when its disk hangs, until ctx ends.
 func (n *Node) leaveHungDisk(ctx context.Context) {
-	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.Ping/hurry, func(term uint64) { n.proposer.pause(term) })
+	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.Ping/hurry, func(term uint64) { n.proposer.Pause(term) })
 }
 
 // gain lets the hello of a new term be applied and then opens the gate. It
@@ -79,7 +80,7 @@ func (n *Node) gain(ctx context.Context, leading bool) bool {
 	if !leading || !n.leads(term) {
 		return false
 	}
-	n.proposer.shift(gateWaiting, term)
+	n.proposer.Shift(batcher.GateWaiting, term)
 	n.askFounders(ctx)
 	greeting := []frame.Command{n.hello(term)}
 	_ = n.stepClock(ctx, func(c frame.ClockStep) error {
@@ -90,7 +91,7 @@ func (n *Node) gain(ctx context.Context, leading bool) bool {
 		n.logger.Warn("leadership ended before its hello", "term", term, "error", err)
 		return false
 	}
-	n.proposer.shift(gateOpen, term)
+	n.proposer.Shift(batcher.GateOpen, term)
 	n.logger.Info("leading", "term", term)
 	return true
 }
@@ -173,7 +174,7 @@ func (n *Node) silence() time.Duration {
 func (n *Node) insist(ctx context.Context, term uint64, commands ...frame.Command) error {
 	patience := time.Now().Add(n.cfg.Timing.transferPatience())
 	for {
-		err := n.proposer.direct(term, commands...)
+		err := n.proposer.ProposeNow(term, commands...)
 		if err == nil || !errors.Is(err, ErrNoLeader) || !n.leads(term) {
 			return err
 		}
@@ -209,7 +210,7 @@ func (n *Node) ticks(ctx context.Context) {
 		if !deadline.Equal(last) {
 			wait = tickEvery
 		}
-		if _, err := n.proposer.propose(ctx, frame.Request{Command: frame.Tick{}}); err != nil {
+		if _, err := n.proposer.Propose(ctx, frame.Request{Command: frame.Tick{}}); err != nil {
 			continue
 		}
 		last, wait = deadline, min(2*wait, tickBackoff)

@@ -62,7 +62,7 @@ func TestALeaderAskedToRemoveItselfHandsOverFirst(t *testing.T) {
 	if _, err := old.Remove(t.Context(), old.cfg.ID); !errors.Is(err, ErrNotLeader) {
 		t.Fatal(err)
 	}
-	eventually(t, "another leads", func() bool { return old.proposer.openTerm() == 0 && c.leader() != old })
+	eventually(t, "another leads", func() bool { return old.proposer.OpenTerm() == 0 && c.leader() != old })
 	if _, err := c.leader().Remove(t.Context(), old.cfg.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestAVoterThatLostItsFolderMakesNoQuorum(t *testing.T) {
 		t.Fatal(err)
 	}
 	reborn := c.start(lost)
-	eventually(t, "the survivor steps down", func() bool { return survivor.proposer.openTerm() == 0 })
+	eventually(t, "the survivor steps down", func() bool { return survivor.proposer.OpenTerm() == 0 })
 	term := survivor.raft.Load().CurrentTerm()
 	eventually(t, "the wiped voter was asked and refused", func() bool {
 		return len(reborn.transport.Refusals()) > 0 || len(survivor.transport.Refusals()) > 0
@@ -305,7 +305,7 @@ func TestAVoterThatLostItsFolderMakesNoQuorum(t *testing.T) {
 		<-ctx.Done()
 		cancel()
 	}
-	if survivor.proposer.openTerm() != 0 || survivor.raft.Load().CurrentTerm() != term {
+	if survivor.proposer.OpenTerm() != 0 || survivor.raft.Load().CurrentTerm() != term {
 		t.Errorf("it leads again, or its term rose from %d to %d", term, survivor.raft.Load().CurrentTerm())
 	}
 }

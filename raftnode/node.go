@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/batcher"
 	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 	"github.com/ringrift/ringlog/raftnode/quietlog"
@@ -39,7 +40,7 @@ type Node struct {
 	raft      upstream.Raft // not started only while Open runs
 
 	clock    *clock.Clock
-	proposer *proposer
+	proposer *batcher.Batcher
 	barrier  *barrier
 	watch    *watch
 	disk     *diskGuard
@@ -269,7 +270,7 @@ func (n *Node) start() {
 	r := n.raft.Load()
 	n.terms = newTermsSeen(r)
 	n.vigil.observe(r)
-	n.proposer = newProposer(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
+	n.proposer = batcher.New(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
 	n.barrier = newBarrier(n.leaderIndex)
 	n.disk.voters = n.fullVoters
 	n.work.Go(func() { n.raft.Compact(n.ctx, n.Snapshot) })
@@ -337,7 +338,7 @@ func (n *Node) WaitLeader(ctx context.Context) error {
 	return n.until(ctx, func() bool {
 		id, _ := n.leader()
 		l := n.machine.Leadership()
-		return id != "" && l.Leader == id && l.Term == n.raft.Load().CurrentTerm() && (id != n.cfg.ID || n.proposer.openTerm() != 0)
+		return id != "" && l.Leader == id && l.Term == n.raft.Load().CurrentTerm() && (id != n.cfg.ID || n.proposer.OpenTerm() != 0)
 	})
 }
 
@@ -388,7 +389,7 @@ func (n *Node) release() error {
 		n.adapter.Close()
 	}
 	if n.proposer != nil {
-		n.proposer.close()
+		n.proposer.Close()
 	}
 	n.work.Wait()
 	var errs []error

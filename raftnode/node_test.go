@@ -108,7 +108,7 @@ func TestALeaderThatStepsDownOrIsLostIsToldApart(t *testing.T) {
 		if err := first.StepDown(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "another leader", func() bool { return first.proposer.openTerm() == 0 && c.leader() != first })
+		eventually(t, "another leader", func() bool { return first.proposer.OpenTerm() == 0 && c.leader() != first })
 		second := c.leader()
 		c.stop(second.cfg.ID)
 		third := c.leader()

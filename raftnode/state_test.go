@@ -171,7 +171,7 @@ func (c *cluster) leaderBut(n *Node) *Node {
 	eventually(c.t, "another leader than "+n.cfg.ID, func() bool {
 		leader = nil
 		for _, m := range c.nodes {
-			if m != n && m.proposer.openTerm() != 0 {
+			if m != n && m.proposer.OpenTerm() != 0 {
 				leader = m
 			}
 		}

@@ -1,4 +1,4 @@
-package raftnode
+package batcher
 
 import "errors"
 

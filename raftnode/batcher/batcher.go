@@ -1,3 +1,19 @@
+// Package batcher puts the requests of many callers into few raft entries: group commit.
+//
+// A request waits in a queue that is bounded in requests and bytes, goes into a frame with others,
+// or alone where it is large, and is answered with what the state machine decided once the frame is
+// committed. The Gate says whether requests are let in: a leader opens it once the first entry of its
+// term is applied, and pauses it while leadership is handed over. Frames carry the replicated time and,
+// once a second, a digest of the state.
+//
+// It promises that a request is answered exactly once, that times never fall from one frame to the
+// next, and that an error other than ErrOutcomeUnknown means that nothing was appended.
+//
+//	b := batcher.New(id, limits, clock, machine.Digest, machine.FeatureLevel, raft.Apply)
+//	b.Shift(batcher.GateWaiting, term)
+//	err := b.ProposeNow(term, hello)
+//	b.Shift(batcher.GateOpen, term)
+//	result, err := b.Propose(ctx, request)
 package batcher
 
 import (

@@ -1,3 +1,11 @@
+// Package statestore is the state machine as raft sees it: its FSM and its snapshot store.
+//
+// The state is durable by itself. A snapshot therefore costs nothing: raft compacts its log against
+// the state, and a checkpoint is made only when a follower needs one. What a leader sends is verified
+// as it arrives and replaces the state in one step, unless the state has passed it meanwhile.
+//
+// It promises that an entry which cannot be applied is never skipped, and that what raft deletes from
+// its log is in the state on disk.
 package statestore
 
 import (

@@ -1,3 +1,6 @@
+// Raft blocks until a change of leadership was taken from its channel. There is no issue. Delete this
+// file when raft never waits for who takes them.
+
 package upstream
 
 import "sync"

@@ -1,3 +1,6 @@
+// Raft waits for its heartbeat timeout, and up to twice that, though the leader's process has ended.
+// There is no issue. Delete this file when raft takes a hint that a leader is gone.
+
 package upstream
 
 import (

@@ -1,3 +1,8 @@
+// Raft compacts its log up to the index of a snapshot, counting entries that never reach the state,
+// beside the goroutine that replaces a suffix, and keeps entries that an installed snapshot
+// contradicts (hashicorp/raft#697). Delete this file when raft compacts under the lock of its log,
+// up to what the state reports, and empties a log that a snapshot contradicts.
+
 package upstream
 
 import "github.com/hashicorp/raft"

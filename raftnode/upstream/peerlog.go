@@ -1,3 +1,6 @@
+// Raft logs each request that fails, several a second, and warns of what its protocol expects. There is
+// no issue. Delete this file when raft logs changes only.
+
 package upstream
 
 import (

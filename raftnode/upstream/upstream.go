@@ -1,3 +1,15 @@
+// Package upstream runs hashicorp/raft with what it lacks, or does otherwise, for this log.
+//
+// Raft starts raft itself between a log and a transport that do more than they say:
+//
+//	raft's log        guard, backlog, eager sender, compaction    -> raftstore
+//	raft's transport  eager sender, retries, log of peers         -> rafttransport
+//	raft's edges      a queue that raft never waits for           -> the node
+//
+// Failover campaigns early when the leader's connections are lost. Each file opens with what raft
+// does, the issue where there is one, and what would let us delete the file; README.md lists all
+// that we change about raft, wherever it stands. The package promises raft what raft expects of
+// its log and transport, and knows no node: what a node knows comes through Options.
 package upstream
 
 import (

@@ -13,7 +13,8 @@ const module = "github.com/ringrift/ringlog"
 // ARCHITECTURE.md draws them. What is not named imports none.
 func rooms() map[string][]string {
 	state := []string{"event", "internal/fields", "internal/frame", "log", "election", "fsm/dedup", "fsm/store", "fsm"}
-	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/blackbox", "raftnode")
+	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/blackbox",
+		"raftnode/clock", "raftnode/quietlog", "raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode")
 	clients := []string{"event", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	// The command line: what all verbs share imports the client alone; a node's inside is for what runs
 	// one or opens its folder.
@@ -37,6 +38,11 @@ func rooms() map[string][]string {
 		"raftnode/raftstore":              {"raftnode/datadir"},
 		"raftnode/rafttransport":          nil,
 		"raftnode/blackbox":               nil,
+		"raftnode/clock":                  nil,
+		"raftnode/quietlog":               nil,
+		"raftnode/statestore":             append(slices.Clone(state), "snapshots"),
+		"raftnode/batcher":                append(slices.Clone(state), "raftnode/clock"),
+		"raftnode/upstream":               {"raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/quietlog"},
 		"raftnode":                        consensus[:len(consensus)-1],
 		"api":                             nil,
 		"api/ringlog/v1":                  nil,

@@ -1,4 +1,7 @@
-package raftnode
+// Raft hands the state machine up to 8192 entries of any size. There is no issue. Delete this file when
+// raft bounds them in bytes.
+
+package upstream
 
 import (
 	"cmp"
@@ -8,9 +11,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// maxBacklog is how many bytes of committed entries may wait for the state machine. Raft
+// MaxBacklog is how many bytes of committed entries may wait for the state machine. Raft
 // bounds what it hands over by 8192 entries, of a megabyte and more each.
-const maxBacklog = 64 << 20
+const MaxBacklog = 64 << 20
 
 // backlog knows the sizes of the entries that the state has not applied.
 type backlog struct {

@@ -1,4 +1,4 @@
-package raftnode
+package batcher
 
 import (
 	"context"
@@ -11,8 +11,10 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/clock"
 )
 
 // wire stands where raft would be: it keeps the frames that are proposed until
@@ -60,24 +62,24 @@ func (w *wire) land(n int, err error) {
 		for i := range h.frame.Commands {
 			out.Results = append(out.Results, fsm.Result{First: uint64(i + 1)})
 		}
-		h.err, h.response = err, applied{outcome: out}
+		h.err, h.response = err, out
 		close(h.done)
 	}
 	w.frames = w.frames[n:]
 }
 
-func bench(queueBytes int) (*wire, *proposer) {
+func bench(queueBytes int) (*wire, *Batcher) {
 	w := &wire{}
-	p := newProposer("n1", Limits{QueueRequests: 1000, QueueBytes: queueBytes}, newClock(systemClock()), func() (uint64, fsm.Sum) { return 0, fsm.Sum{} },
+	p := New("n1", Limits{QueueRequests: 1000, QueueBytes: queueBytes}, clock.New(clock.System()), func() (uint64, fsm.Sum) { return 0, fsm.Sum{} },
 		func() uint32 { return fsm.FeatureLevel }, w.apply)
 	return w, p
 }
 
 // ask proposes in the background and reports how it ended.
-func ask(ctx context.Context, p *proposer, r frame.Request) <-chan error {
+func ask(ctx context.Context, p *Batcher, r frame.Request) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		_, err := p.propose(ctx, r)
+		_, err := p.Propose(ctx, r)
 		done <- err
 	}()
 	synctest.Wait()
@@ -85,16 +87,23 @@ func ask(ctx context.Context, p *proposer, r frame.Request) <-chan error {
 }
 
 // leading says the hello of a term and opens the gate.
-func leading(w *wire, p *proposer, term uint64) {
-	p.shift(gateWaiting, term)
+func leading(w *wire, p *Batcher, term uint64) {
+	p.Shift(GateWaiting, term)
 	hello := make(chan error, 1)
-	go func() { hello <- p.direct(term, frame.Hello{}) }()
+	go func() { hello <- p.ProposeNow(term, frame.Hello{}) }()
 	synctest.Wait()
 	w.land(1, nil)
 	if err := <-hello; err != nil {
 		panic(err)
 	}
-	p.shift(gateOpen, term)
+	p.Shift(GateOpen, term)
+}
+
+func publishing(payload string) frame.Request {
+	e := event.New(event.TrainingCompleted, []byte(payload))
+	var b frame.Batch
+	b.Add(&e, e.Hash())
+	return frame.Request{Command: frame.Publish{Count: 1}, Batch: &b}
 }
 
 func tick() frame.Request { return frame.Request{Command: frame.Tick{}} }
@@ -102,7 +111,7 @@ func tick() frame.Request { return frame.Request{Command: frame.Tick{}} }
 func TestALoneRequestGoesOutAtOnceAndOthersShareTheNextFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := bench(1 << 20)
-		defer p.close()
+		defer p.Close()
 		leading(w, p, 1)
 		var asked []<-chan error
 		for range 100 {
@@ -128,7 +137,7 @@ func TestALoneRequestGoesOutAtOnceAndOthersShareTheNextFrame(t *testing.T) {
 func TestFullFramesFillThePipelineAndALargeRequestTravelsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := bench(64 << 20)
-		defer p.close()
+		defer p.Close()
 		leading(w, p, 1)
 		large := publishing(`{"x": "` + strings.Repeat("x", 2*frameTarget) + `"}`)
 		for range maxInFlight + 3 {
@@ -152,19 +161,19 @@ func TestFullFramesFillThePipelineAndALargeRequestTravelsAlone(t *testing.T) {
 func TestRequestsOfATermWaitForItsHello(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := bench(1 << 20)
-		defer p.close()
+		defer p.Close()
 		if err := <-ask(t.Context(), p, tick()); !errors.Is(err, ErrNoLeader) {
 			t.Errorf("without leadership: %v", err)
 		}
-		p.shift(gateWaiting, 7)
+		p.Shift(GateWaiting, 7)
 		waiting := ask(t.Context(), p, tick())
-		p.shift(gateOpen, 7)
+		p.Shift(GateOpen, 7)
 		synctest.Wait()
-		if len(w.flying()) > 0 || p.openTerm() != 0 {
+		if len(w.flying()) > 0 || p.OpenTerm() != 0 {
 			t.Fatal("a request went out before the hello")
 		}
 		hello := make(chan error, 1)
-		go func() { hello <- p.direct(7, frame.Hello{}) }()
+		go func() { hello <- p.ProposeNow(7, frame.Hello{}) }()
 		synctest.Wait()
 		if f := w.flying(); len(f) != 1 || f[0].frame.Commands[0].Kind() != frame.KindHello {
 			t.Fatalf("%d frames, the first not the hello alone", len(f))
@@ -173,7 +182,7 @@ func TestRequestsOfATermWaitForItsHello(t *testing.T) {
 		if err := <-hello; err != nil {
 			t.Fatal(err)
 		}
-		p.shift(gateOpen, 7)
+		p.Shift(GateOpen, 7)
 		synctest.Wait()
 		w.land(1, nil)
 		if err := <-waiting; err != nil {
@@ -197,7 +206,7 @@ func TestWhatIsToldOfARequestWhoseLeaderFell(t *testing.T) {
 		t.Run(test.raft.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, p := bench(1 << 20)
-				defer p.close()
+				defer p.Close()
 				leading(w, p, 1)
 				flying := ask(t.Context(), p, tick())
 				w.land(1, test.raft)
@@ -213,7 +222,7 @@ func TestWhatIsToldOfARequestWhoseLeaderFell(t *testing.T) {
 func TestAnAbandonedRequestSaysWhetherItIsOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := bench(1 << 20)
-		defer p.close()
+		defer p.Close()
 		leading(w, p, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		ask(t.Context(), p, tick())
@@ -236,9 +245,9 @@ func TestAnAbandonedRequestSaysWhetherItIsOnItsWay(t *testing.T) {
 
 func TestTheQueueIsBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one := requestBytes(tick())
+		one := RequestBytes(tick())
 		w, p := bench(3 * one)
-		defer p.close()
+		defer p.Close()
 		leading(w, p, 1)
 		for range smallInFlight + 1 {
 			ask(t.Context(), p, tick())
@@ -267,7 +276,7 @@ func TestTheQueueIsBoundedInRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := bench(1 << 20)
 		p.limits.QueueRequests = 4
-		defer p.close()
+		defer p.Close()
 		leading(w, p, 1)
 		one := publishing(`{"n": 1}`)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -283,10 +292,10 @@ func TestTheQueueIsBoundedInRequests(t *testing.T) {
 				t.Errorf("past the bound: %v", err)
 			}
 		}
-		if s := p.status(); s.Requests != 4 || s.Refused != 2 || s.Bytes == 0 {
+		if s := p.Status(); s.Requests != 4 || s.Refused != 2 || s.Bytes == 0 {
 			t.Errorf("%+v", s)
 		}
-		if peak, refused := p.load(); peak.Requests != 4 || refused != 2 {
+		if peak, refused := p.Load(); peak.Requests != 4 || refused != 2 {
 			t.Errorf("%+v, %d refused", peak, refused)
 		}
 		cancel() // the last of the four stands in the queue
@@ -298,7 +307,7 @@ func TestTheQueueIsBoundedInRequests(t *testing.T) {
 			t.Errorf("past what is spared: %v", err)
 		}
 		told := make(chan error, 1)
-		go func() { told <- p.aside(frame.Pressure{Active: true}) }()
+		go func() { told <- p.ProposeUnqueued(frame.Pressure{Active: true}) }()
 		synctest.Wait()
 		f := w.flying()
 		if last := f[len(f)-1].frame.Commands; len(last) != 1 || last[0].Kind() != frame.KindPressure {
@@ -311,13 +320,13 @@ func TestTheQueueIsBoundedInRequests(t *testing.T) {
 		if err := <-told; err != nil {
 			t.Error(err)
 		}
-		if s := p.status(); s.Requests != 0 || s.Bytes != 0 {
+		if s := p.Status(); s.Requests != 0 || s.Bytes != 0 {
 			t.Errorf("all are answered, and there are %+v", s)
 		}
-		if p.pause(1); p.aside(frame.Pressure{}) == nil {
+		if p.Pause(1); p.ProposeUnqueued(frame.Pressure{}) == nil {
 			t.Error("something was said behind an intent")
 		}
-		p.resume(1)
+		p.Resume(1)
 		p.limits.QueueBytes = 1
 		large := ask(t.Context(), p, one)
 		w.land(1, nil)
@@ -330,20 +339,20 @@ func TestTheQueueIsBoundedInRequests(t *testing.T) {
 func TestAPauseRefusesAndResumesOnlyItsTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := bench(1 << 20)
-		defer p.close()
+		defer p.Close()
 		leading(w, p, 3)
-		if p.pause(2) || !p.pause(3) {
+		if p.Pause(2) || !p.Pause(3) {
 			t.Fatal("paused another term, or not its own")
 		}
 		if err := <-ask(t.Context(), p, tick()); !errors.Is(err, ErrNoLeader) {
 			t.Errorf("while paused: %v", err)
 		}
-		p.shift(gateClosed, 0)
-		p.resume(3)
-		if p.openTerm() != 0 {
+		p.Shift(GateClosed, 0)
+		p.Resume(3)
+		if p.OpenTerm() != 0 {
 			t.Error("a pause of a lost term opened the gate")
 		}
-		if err := p.direct(3, frame.IntentAbort{}); !errors.Is(err, ErrNoLeader) {
+		if err := p.ProposeNow(3, frame.IntentAbort{}); !errors.Is(err, ErrNoLeader) {
 			t.Errorf("direct in a lost term: %v", err)
 		}
 		if len(w.flying()) > 0 {

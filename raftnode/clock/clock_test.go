@@ -1,24 +1,23 @@
-package raftnode
+package clock
 
 import (
 	"slices"
-	"sync"
 	"testing"
 	"time"
 )
 
-// hands are two clocks that a test moves.
-type hands struct{ reading }
+var noon = time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
 
-func (h *hands) read() reading { return h.reading }
+// hands are two clocks that a test moves.
+type hands struct{ Reading }
+
+func (h *hands) read() Reading { return h.Reading }
 
 // pass lets time go by on both clocks, the wall clock off by drift.
 func (h *hands) pass(d, drift time.Duration) {
-	h.mono += d
-	h.wall = h.wall.Add(d + drift)
+	h.Mono += d
+	h.Wall = h.Wall.Add(d + drift)
 }
-
-var noon = time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
 
 func TestReplicatedTimeFollowsTheMonotonicClockAndSlewsTowardsTheWall(t *testing.T) {
 	for _, test := range []struct {
@@ -36,11 +35,11 @@ func TestReplicatedTimeFollowsTheMonotonicClockAndSlewsTowardsTheWall(t *testing
 		{"replicated time a day behind does not jump", noon.Add(-24 * time.Hour), 0, noon.Add(-24*time.Hour + 11*time.Second)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := &hands{reading{wall: noon}}
-			c := newClock(h.read)
-			c.reset(test.known)
+			h := &hands{Reading{Wall: noon}}
+			c := New(h.read)
+			c.Reset(test.known)
 			h.pass(10*time.Second, test.drift)
-			if got := c.stamp(); !got.Equal(test.want) {
+			if got := c.Stamp(); !got.Equal(test.want) {
 				t.Errorf("stamp is %v, want %v", got, test.want)
 			}
 		})
@@ -48,22 +47,22 @@ func TestReplicatedTimeFollowsTheMonotonicClockAndSlewsTowardsTheWall(t *testing
 }
 
 func TestStampsNeverFall(t *testing.T) {
-	h := &hands{reading{wall: noon}}
-	c := newClock(h.read)
-	last := c.stamp()
+	h := &hands{Reading{Wall: noon}}
+	c := New(h.read)
+	last := c.Stamp()
 	for i := range 1000 {
 		h.pass(time.Millisecond, time.Duration(i%7-3)*time.Minute)
 		if i%10 == 0 {
-			c.observe(last.Add(-time.Second)) // an own frame that comes back late
+			c.Observe(last.Add(-time.Second)) // an own frame that comes back late
 		}
-		if got := c.stamp(); got.Before(last) {
+		if got := c.Stamp(); got.Before(last) {
 			t.Fatalf("after %v came %v", last, got)
 		} else {
 			last = got
 		}
 	}
-	c.observe(last.Add(time.Hour))
-	if got := c.stamp(); got.Before(last.Add(time.Hour)) {
+	c.Observe(last.Add(time.Hour))
+	if got := c.Stamp(); got.Before(last.Add(time.Hour)) {
 		t.Errorf("a newer time from the log was not taken over: %v", got)
 	}
 }
@@ -84,12 +83,12 @@ func TestAStepNeedsTheClocksOfAMajorityOfAllVoters(t *testing.T) {
 		{"half is no majority", map[string]time.Duration{"b": 0, "c": far, "d": far}, 4, []string{"a", "b"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			now := reading{wall: noon, mono: time.Hour}
-			samples := map[string]clockSample{}
+			now := Reading{Wall: noon, Mono: time.Hour}
+			samples := map[string]Sample{}
 			for id, offset := range test.clocks {
-				samples[id] = newClockSample(noon.Add(offset), now, now)
+				samples[id] = NewSample(noon.Add(offset), now, now)
 			}
-			if agreed, ok := stepAgreed(now, "a", samples, test.voters); ok != test.ok || !slices.Equal(agreed, test.agreed) {
+			if agreed, ok := StepAgreed(now, "a", samples, test.voters); ok != test.ok || !slices.Equal(agreed, test.agreed) {
 				t.Errorf("%v %v, want %v %v", agreed, ok, test.agreed, test.ok)
 			}
 		})
@@ -115,72 +114,24 @@ func TestAClockAgreesAsLongAsNoneHasStepped(t *testing.T) {
 		{"it was where the other's is", time.Hour, 0, time.Second, 0, false},
 		{"the sample is old", 0, 0, time.Minute, 0, false},
 	} {
-		h := &hands{reading{wall: noon, mono: time.Hour}}
+		h := &hands{Reading{Wall: noon, Mono: time.Hour}}
 		asked := h.read()
 		h.pass(test.took/2, 0)
-		wall := h.wall.Add(test.offset)
+		wall := h.Wall.Add(test.offset)
 		h.pass(test.took/2, 0)
-		sample := newClockSample(wall, asked, h.read())
+		sample := NewSample(wall, asked, h.read())
 		h.pass(test.age, test.step)
 		if sample.agrees(h.read()) != test.want {
-			t.Errorf("%s: agrees is %v, %v off", test.name, !test.want, sample.offset(h.read()))
+			t.Errorf("%s: agrees is %v, %v off", test.name, !test.want, sample.Offset(h.read()))
 		}
 	}
-}
-
-// simClocks are the wall clocks of simulated nodes beside the bubble's.
-type simClocks struct {
-	mu     sync.Mutex
-	offset map[string]time.Duration
-}
-
-func (c *simClocks) of(id string) func() reading {
-	system := systemClock()
-	return func() reading {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		r := system()
-		r.wall = r.wall.Add(c.offset[id])
-		return r
-	}
-}
-
-func (c *simClocks) step(by time.Duration, ids ...string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, id := range ids {
-		c.offset[id] += by
-	}
-}
-
-// A leader's clock that steps alone moves nothing, whatever the others reported before.
-func TestAClockThatStepsAloneIsNotFollowed(t *testing.T) {
-	clocks := &simClocks{offset: map[string]time.Duration{}}
-	inBubbleWith(t, func(cfg *Config) { cfg.clocks = clocks.of(cfg.ID) }, func(s *simulation) {
-		leader := s.leads()
-		for range 20 {
-			clocks.step(time.Hour, leader.cfg.ID)
-			time.Sleep(3 * time.Second)
-			clocks.step(-time.Hour, leader.cfg.ID)
-			time.Sleep(2*time.Second + 137*time.Millisecond) // at another moment between two pings
-		}
-		if step := leader.machine.LastClockStep(); step != nil {
-			t.Errorf("replicated time was moved from %v to %v by %v", step.From, step.To, step.Agreed)
-		}
-		clocks.step(time.Hour, leader.cfg.ID, s.follower())
-		time.Sleep(5 * time.Second)
-		step := leader.machine.LastClockStep()
-		if step == nil || len(step.Agreed) != 2 || step.To.Sub(step.From) < 59*time.Minute {
-			t.Errorf("two of three clocks have stepped: %+v", step)
-		}
-	})
 }
 
 func TestOnlyTimeFarBehindAsksForAStep(t *testing.T) {
 	for behind, want := range map[time.Duration]bool{900 * time.Millisecond: false, 1100 * time.Millisecond: true, -time.Hour: false} {
-		c := newClock((&hands{reading{wall: noon}}).read)
-		c.reset(noon.Add(-behind))
-		if c.behind() != want {
+		c := New((&hands{Reading{Wall: noon}}).read)
+		c.Reset(noon.Add(-behind))
+		if c.Lags() != want {
 			t.Errorf("%v behind: %v", behind, !want)
 		}
 	}

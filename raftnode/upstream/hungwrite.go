@@ -1,4 +1,7 @@
-package raftnode
+// Raft writes in its main loop, so that it cannot hand leadership over while its disk hangs. There is
+// no issue. Delete this file when raft writes beside its main loop.
+
+package upstream
 
 import (
 	"context"
@@ -38,47 +41,54 @@ func (w *leaderWrite) now() (logs []*raft.Log, prevTerm uint64, took time.Durati
 	return w.logs, w.prevTerm, time.Since(w.since)
 }
 
-// leaveHungDisk ends this node's leadership when its disk has been writing one batch for
+// LeaveHungDisk ends this node's leadership when its disk has been writing one batch for
 // longer than an election takes and a majority of the voters has that batch on disk
-// without this node: they acknowledge nothing while it leads. It runs until ctx ends with
-// the leadership.
+// without this node: they acknowledge nothing while it leads. It looks at each tick of every
+// until ctx ends with the leadership, and calls leave with the term that it leaves.
 //
 // Raft cannot be asked to hand over, so this node falls silent: it sends nothing more in
 // its term and closes its connections, and the others elect a leader among themselves.
-func (n *Node) leaveHungDisk(ctx context.Context) {
-	tick := time.NewTicker(n.cfg.Timing.Ping / hurry)
+func (p *Raft) LeaveHungDisk(ctx context.Context, every time.Duration, leave func(term uint64)) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
+	election := p.options.Config.ElectionTimeout
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		logs, prevTerm, took := n.write.now()
-		if len(logs) == 0 || took < n.cfg.Timing.Election/2 {
+		logs, prevTerm, took := p.write.now()
+		if len(logs) == 0 || took < election/2 {
 			continue
 		}
 		// A follower that raft was speaking to when the write began has not got it yet.
-		n.eager.ship(logs, prevTerm, n.raft.Load().CommitIndex())
+		p.eager.ship(logs, prevTerm, p.raft.Load().CommitIndex())
 		last := logs[len(logs)-1]
-		if took < n.cfg.Timing.Election || n.abdicated.Load() == last.Term {
+		if took < election || p.abdicated.Load() == last.Term {
 			continue
 		}
-		voters := votersOf(n.servers())
-		with := 0
-		for _, id := range voters {
-			if id != n.cfg.ID && n.eager.has(raft.ServerID(id), last) {
+		voters, with := 0, 0
+		for _, s := range p.Servers() {
+			if s.Suffrage != raft.Voter {
+				continue
+			}
+			voters++
+			if s.ID != p.options.Config.LocalID && p.eager.has(s.ID, last) {
 				with++
 			}
 		}
-		if with <= len(voters)/2 {
+		if with <= voters/2 {
 			continue
 		}
-		n.logger.Error("this node's disk does not write, others' do: it leaves its leadership to them", "term", last.Term, "writing_for", took.Round(time.Millisecond))
-		n.abdicated.Store(last.Term)
-		n.proposer.pause(last.Term)
-		for _, id := range voters {
-			n.transport.Disconnect(id)
+		p.options.Logger.Error("this node's disk does not write, others' do: it leaves its leadership to them",
+			"term", last.Term, "writing_for", took.Round(time.Millisecond))
+		p.abdicated.Store(last.Term)
+		leave(last.Term)
+		for _, s := range p.Servers() {
+			if s.Suffrage == raft.Voter {
+				p.options.Transport.Disconnect(string(s.ID))
+			}
 		}
 	}
 }

@@ -1,4 +1,9 @@
-package raftnode
+// Raft writes an entry to the leader's disk, and sends it to the followers only then; it tells them
+// of a commit with the next request, and sends all of a large request again after an error. There
+// is no issue. Delete this file when raft sends and writes at the same time, bounds a request in
+// bytes, and announces commits without a pause.
+
+package upstream
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package raftnode
+package statestore
 
 import (
 	"context"
@@ -19,18 +19,21 @@ import (
 	"github.com/ringrift/ringlog/snapshots"
 )
 
-// keyInstalled is where the stable store keeps the index of the newest snapshot
-// that replaced the state: it explains a raft log that ends before the state.
-const keyInstalled = "InstalledSnapshot"
+// ErrOtherCluster refuses the state of another cluster.
+var ErrOtherCluster = errors.New("state and data folder name different clusters")
 
-// snapshotStore is raft's snapshot store without a snapshot in it: the state is
+// KeyInstalled is where the stable store keeps the index of the newest snapshot
+// that replaced the state: it explains a raft log that ends before the state.
+const KeyInstalled = "InstalledSnapshot"
+
+// Snapshots is raft's snapshot store without a snapshot in it: the state is
 // durable by itself, so List describes the state, Open streams a checkpoint made
 // at that moment, and only a snapshot received from a leader takes disk space,
 // until Restore swaps it in.
 //
 // raft.RecoverCluster would hand a new configuration to Create alone and lose it
 // here; Recover does that work in its place.
-type snapshotStore struct {
+type Snapshots struct {
 	machine *fsm.Machine
 	stable  raft.StableStore
 	dir     string // for what is received and for checkpoints on their way out
@@ -46,26 +49,41 @@ type snapshotStore struct {
 	received *receivedSnapshot // complete and not yet swapped in
 }
 
-var _ raft.SnapshotStore = (*snapshotStore)(nil)
+var _ raft.SnapshotStore = (*Snapshots)(nil)
 
-// newSnapshotStore empties dir, which holds only what a crash left half done,
+// OpenSnapshots empties dir, which holds only what a crash left half done,
 // and makes the state durable.
-func newSnapshotStore(m *fsm.Machine, stable raft.StableStore, dir, nodeID string, logger hclog.Logger) (*snapshotStore, error) {
+func OpenSnapshots(m *fsm.Machine, stable raft.StableStore, dir, nodeID string, logger hclog.Logger) (*Snapshots, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, fmt.Errorf("raftnode: empty %s: %w", dir, err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("raftnode: make %s: %w", dir, err)
 	}
-	s := &snapshotStore{machine: m, stable: stable, dir: dir, nodeID: nodeID, logger: logger,
+	s := &Snapshots{machine: m, stable: stable, dir: dir, nodeID: nodeID, logger: logger,
 		making: make(chan struct{}, 1)}
 	p := m.Position()
 	s.base.Store(&raft.Log{Index: p.Index, Term: p.Term, Type: raft.LogNoop})
 	return s, s.persist()
 }
 
+// Durable is an index up to which the state is surely on disk.
+func (s *Snapshots) Durable() uint64 { return s.durable.Load() }
+
+// Base is the last entry of the state as it was opened or installed: index and term only.
+func (s *Snapshots) Base() *raft.Log { return s.base.Load() }
+
+// Covers implements rafttransport.Options.Covers, and waits for nothing.
+func (s *Snapshots) Covers(index uint64) (applied uint64, covered bool) {
+	applied = s.machine.Applied()
+	return applied, index < applied || index == s.Base().Index
+}
+
+// Folders is how many checkpoints were made and snapshots received since the node was opened.
+func (s *Snapshots) Folders() uint64 { return s.number.Load() }
+
 // persist makes all that is applied durable.
-func (s *snapshotStore) persist() error {
+func (s *Snapshots) persist() error {
 	index := s.machine.Applied()
 	if err := s.machine.Sync(); err != nil {
 		return fmt.Errorf("raftnode: sync state at %d: %w", index, err)
@@ -75,7 +93,7 @@ func (s *snapshotStore) persist() error {
 }
 
 // List implements raft.SnapshotStore: the state itself, nothing when it is empty.
-func (s *snapshotStore) List() ([]*raft.SnapshotMeta, error) {
+func (s *Snapshots) List() ([]*raft.SnapshotMeta, error) {
 	p := s.machine.Position()
 	if p.Index == 0 {
 		return nil, nil
@@ -98,7 +116,7 @@ func metaOf(p fsm.Position, size int64) *raft.SnapshotMeta {
 
 // Open implements raft.SnapshotStore: the snapshot that was just received, by
 // its id, else a checkpoint of the state as it is now.
-func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+func (s *Snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	s.mu.Lock()
 	received := s.received
 	s.mu.Unlock()
@@ -122,12 +140,12 @@ type outgoing struct {
 	done     sync.WaitGroup
 }
 
-func (s *snapshotStore) folder(kind string) string {
+func (s *Snapshots) folder(kind string) string {
 	return filepath.Join(s.dir, kind+strconv.FormatUint(s.number.Add(1), 10))
 }
 
-// freeze makes a checkpoint in a folder of its own, which the caller removes.
-func (s *snapshotStore) freeze() (dir string, p fsm.Position, meta snapshots.Meta, err error) {
+// Freeze makes a checkpoint in a folder of its own, which the caller removes.
+func (s *Snapshots) Freeze() (dir string, p fsm.Position, meta snapshots.Meta, err error) {
 	dir = s.folder("out-")
 	p, err = s.machine.Checkpoint(dir)
 	if err != nil {
@@ -140,7 +158,7 @@ func (s *snapshotStore) freeze() (dir string, p fsm.Position, meta snapshots.Met
 // next one some 20 times a second, of which each may write to a disk that is full.
 const checkpointAgain = time.Second
 
-func (s *snapshotStore) checkpoint() (*outgoing, error) {
+func (s *Snapshots) checkpoint() (*outgoing, error) {
 	s.making <- struct{}{}
 	defer func() { <-s.making }()
 	out, err := s.tryCheckpoint()
@@ -150,8 +168,8 @@ func (s *snapshotStore) checkpoint() (*outgoing, error) {
 	return out, err
 }
 
-func (s *snapshotStore) tryCheckpoint() (*outgoing, error) {
-	dir, p, meta, err := s.freeze()
+func (s *Snapshots) tryCheckpoint() (*outgoing, error) {
+	dir, p, meta, err := s.Freeze()
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +204,7 @@ func (o *outgoing) Close() error {
 
 // Create implements raft.SnapshotStore. Raft calls it to receive a leader's
 // snapshot, and before it compacts; only the former writes into the sink.
-func (s *snapshotStore) Create(_ raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+func (s *Snapshots) Create(_ raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
 	return &sink{store: s, index: index, term: term, configuration: configuration, configurationIndex: configurationIndex}, nil
 }
 
@@ -212,11 +230,11 @@ var errNotAhead = errors.New("the state has reached it already")
 
 // swap makes a received snapshot the state, unless the state has reached it: entries may have
 // been applied while it was received. Why the raft log may end before it is written down first.
-func (s *snapshotStore) swap(r *receivedSnapshot) error {
+func (s *Snapshots) swap(r *receivedSnapshot) error {
 	if applied := s.machine.Applied(); r.meta.Index <= applied {
 		return errors.Join(fmt.Errorf("snapshot of %d, applied %d: %w", r.meta.Index, applied, errNotAhead), s.release(r))
 	}
-	if err := s.stable.SetUint64([]byte(keyInstalled), r.meta.Index); err != nil {
+	if err := s.stable.SetUint64([]byte(KeyInstalled), r.meta.Index); err != nil {
 		return err
 	}
 	if err := s.machine.Swap(r.dir); err != nil {
@@ -229,7 +247,7 @@ func (s *snapshotStore) swap(r *receivedSnapshot) error {
 }
 
 // release forgets what was received, and removes what is left of it.
-func (s *snapshotStore) release(r *receivedSnapshot) error {
+func (s *Snapshots) release(r *receivedSnapshot) error {
 	s.mu.Lock()
 	if s.received == r {
 		s.received = nil
@@ -239,7 +257,7 @@ func (s *snapshotStore) release(r *receivedSnapshot) error {
 }
 
 // keep replaces what was received before and never swapped in.
-func (s *snapshotStore) keep(r *receivedSnapshot) error {
+func (s *Snapshots) keep(r *receivedSnapshot) error {
 	s.mu.Lock()
 	old := s.received
 	s.received = r
@@ -253,7 +271,7 @@ func (s *snapshotStore) keep(r *receivedSnapshot) error {
 // sink receives a snapshot. Every byte is verified as it comes; what is received
 // stays invisible until Close has found all of it in order.
 type sink struct {
-	store              *snapshotStore
+	store              *Snapshots
 	index, term        uint64
 	configuration      raft.Configuration
 	configurationIndex uint64

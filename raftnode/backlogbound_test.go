@@ -10,39 +10,20 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
-func TestTheBacklogIsWhatIsCommittedAndNotApplied(t *testing.T) {
-	var b backlog
-	store := func(applied, first uint64, sizes ...int) {
-		var logs []*raft.Log
-		for i, size := range sizes {
-			logs = append(logs, &raft.Log{Index: first + uint64(i), Data: make([]byte, size)})
-		}
-		b.storing(logs, applied)
-	}
-	want := func(applied, committed uint64, bytes int64) {
-		t.Helper()
-		if got := b.bytes(applied, committed); got != bytes {
-			t.Errorf("after %d, up to %d: %d bytes, want %d", applied, committed, got, bytes)
-		}
-	}
-	want(0, 5, 0)
-	store(0, 1, 1, 10, 100, 1000)
-	want(0, 4, 1111)
-	want(1, 3, 110)
-	want(4, 4, 0)
-	want(9, 4, 0)
-	store(2, 4, 5, 7) // another leader's, in the place of one
-	want(2, 4, 105)
-	want(2, 5, 112)
-	store(5, 6, 3)
-	want(5, 9, 3)
-	store(20, 21, 8) // after a snapshot
-	want(20, 21, 8)
-	if n := len(b.entries); n != 1 {
-		t.Errorf("%d entries are remembered, one is not applied", n)
-	}
+// heldFSM applies nothing while it is locked.
+type heldFSM struct {
+	raft.BatchingFSM
+	sync.Mutex
+}
+
+func (f *heldFSM) ApplyBatch(logs []*raft.Log) []any {
+	f.Lock()
+	defer f.Unlock()
+	return f.BatchingFSM.ApplyBatch(logs)
 }
 
 // A follower whose state machine stands still is sent no more than it has room for, however much
@@ -51,20 +32,32 @@ func TestAStateMachineThatStandsStillIsSentABoundedBacklog(t *testing.T) {
 	t.Parallel()
 	const frame, frames = 4 << 20, 24 // half as much again as the bound
 	dir := memoryDir(t)
+	gates := map[string]*heldFSM{}
 	c := voters(t, 3, func(cfg *Config) {
 		cfg.Dir, cfg.Timing = filepath.Join(dir, cfg.ID), Timing{Heartbeat: 2 * time.Second * raceFactor}
+		gate := &heldFSM{}
+		gates[cfg.ID] = gate
+		cfg.wrapFSM = func(f raft.BatchingFSM) raft.BatchingFSM { gate.BatchingFSM = f; return gate }
 	})
 	c.leader()
 	held := c.followers()[0]
 	c.settle()
-	release := sync.OnceFunc(held.adapter.mu.Unlock) // Apply takes it for each entry
-	held.adapter.mu.Lock()
+	gate := gates[held.cfg.ID]
+	release := sync.OnceFunc(gate.Unlock)
+	gate.Lock()
 	defer release()
 	from := held.machine.Applied()
 
 	raw := make([]byte, frame*3/4)
 	random := rand.NewChaCha8([32]byte{1})
-	waiting := func() int64 { return held.backlog.bytes(from, held.raft.Load().LastIndex()) }
+	last, stored := from, int64(0)
+	waiting := func() int64 { // bytes that it has and has not applied
+		for ; last < held.raft.Load().LastIndex(); last++ {
+			l := entryOf(t, held, last+1)
+			stored += int64(len(l.Data) + len(l.Extensions))
+		}
+		return stored
+	}
 	for i := range frames {
 		if _, err := random.Read(raw); err != nil {
 			t.Fatal(err)
@@ -73,13 +66,13 @@ func TestAStateMachineThatStandsStillIsSentABoundedBacklog(t *testing.T) {
 	}
 	// It has what it takes, and is in touch for as long as it would need for the rest.
 	leader := c.leaderBut(held)
-	eventually(t, "the held node has all that it may have", func() bool { return waiting() > maxBacklog })
-	full := leader.contacts.newest(raft.ServerID(held.cfg.ID))
+	eventually(t, "the held node has all that it may have", func() bool { return waiting() > upstream.MaxBacklog })
+	full := leader.contacts.Newest(raft.ServerID(held.cfg.ID))
 	eventually(t, "it stays in touch", func() bool {
-		return leader.contacts.newest(raft.ServerID(held.cfg.ID)).Sub(full) > 2*time.Second
+		return leader.contacts.Newest(raft.ServerID(held.cfg.ID)).Sub(full) > 2*time.Second
 	})
 	// What was on its way when the bound was reached comes beside it.
-	if got := waiting(); got > maxBacklog+3*frame || held.machine.Applied() != from {
+	if got := waiting(); got > upstream.MaxBacklog+3*frame || held.machine.Applied() != from {
 		t.Errorf("%d MB wait for the state machine, which has applied %d entries", got>>20, held.machine.Applied()-from)
 	}
 	release()

@@ -1,4 +1,20 @@
-package raftnode
+// Package batcher puts the requests of many callers into few raft entries: group commit.
+//
+// A request waits in a queue that is bounded in requests and bytes, goes into a frame with others,
+// or alone where it is large, and is answered with what the state machine decided once the frame is
+// committed. The Gate says whether requests are let in: a leader opens it once the first entry of its
+// term is applied, and pauses it while leadership is handed over. Frames carry the replicated time and,
+// once a second, a digest of the state.
+//
+// It promises that a request is answered exactly once, that times never fall from one frame to the
+// next, and that an error other than ErrOutcomeUnknown means that nothing was appended.
+//
+//	b := batcher.New(id, limits, clock, machine.Digest, machine.FeatureLevel, raft.Apply)
+//	b.Shift(batcher.GateWaiting, term)
+//	err := b.ProposeNow(term, hello)
+//	b.Shift(batcher.GateOpen, term)
+//	result, err := b.Propose(ctx, request)
+package batcher
 
 import (
 	"context"
@@ -12,6 +28,7 @@ import (
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/clock"
 )
 
 const (
@@ -26,25 +43,42 @@ const (
 	digestEvery    = time.Second // how often a frame carries a digest
 )
 
-// gate says what becomes of requests.
-type gate int
+// Limits bound what waits in memory. Requests other than publishes may take a quarter
+// more, so that what frees room is not refused first. A zero field takes its default.
+type Limits struct {
+	QueueRequests int // requests accepted and not answered; 32768
+	QueueBytes    int // bytes of those; 64 MiB
+	RequestBytes  int // one request; 32 MiB
+}
+
+// QueueStatus is how full this node's queue of requests is. Only a leader has any in it.
+type QueueStatus struct {
+	Requests    int    `json:"requests"` // accepted and not answered
+	Bytes       int    `json:"bytes"`
+	MaxRequests int    `json:"max_requests"`
+	MaxBytes    int    `json:"max_bytes"`
+	Refused     uint64 `json:"refused"` // by this process, for want of room
+}
+
+// Gate says what becomes of requests.
+type Gate int
 
 const (
-	gateClosed  gate = iota // not the leader: refused
-	gateWaiting             // leader, but its hello is not applied yet: they wait
-	gateOpen                // they go into frames
-	gatePaused              // leadership is being handed over: refused
+	GateClosed  Gate = iota // not the leader: refused
+	GateWaiting             // leader, but its hello is not applied yet: they wait
+	GateOpen                // they go into frames
+	GatePaused              // leadership is being handed over: refused
 )
 
-// proposer puts the requests of many callers into few raft entries.
+// Batcher puts the requests of many callers into few raft entries.
 //
 // One goroutine fills frames, one answers them in order. Invariants, under mu:
 // bytes is the sum over queue; held counts the requests in the queue and in flights;
 // inFlight <= maxInFlight; a request is in the queue, in a flight, or answered.
-type proposer struct {
+type Batcher struct {
 	id     string
 	apply  func(data []byte, timeout time.Duration) raft.ApplyFuture
-	clock  *clock
+	clock  *clock.Clock
 	digest func() (uint64, fsm.Sum)
 	level  func() uint32 // the feature level that every member has reached
 	limits Limits
@@ -54,9 +88,9 @@ type proposer struct {
 
 	mu       sync.Mutex
 	changed  *sync.Cond
-	gate     gate
+	gate     Gate
 	term     uint64 // of the gate
-	greeted  uint64 // the term whose first frame, the hello, is applied
+	started  uint64 // the term whose first frame, the hello, is applied
 	closed   bool
 	queue    []*proposal
 	bytes    int
@@ -92,19 +126,19 @@ type flight struct {
 // held is what memory is taken by.
 type held struct{ requests, bytes int }
 
-func newProposer(id string, limits Limits, c *clock, digest func() (uint64, fsm.Sum), level func() uint32,
-	apply func([]byte, time.Duration) raft.ApplyFuture) *proposer {
-	p := &proposer{id: id, apply: apply, clock: c, digest: digest, level: level, limits: limits,
+func New(id string, limits Limits, c *clock.Clock, digest func() (uint64, fsm.Sum), level func() uint32,
+	apply func([]byte, time.Duration) raft.ApplyFuture) *Batcher {
+	p := &Batcher{id: id, apply: apply, clock: c, digest: digest, level: level, limits: limits,
 		flights: make(chan flight, maxInFlight)}
 	p.changed = sync.NewCond(&p.mu)
-	p.done.Go(p.fill)
-	p.done.Go(p.resolve)
+	p.done.Go(p.fillFrames)
+	p.done.Go(p.answerCallers)
 	return p
 }
 
-// propose queues a request and waits for its answer. Refusals come as results.
-func (p *proposer) propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
-	q := &proposal{request: r, bytes: requestBytes(r), answer: make(chan answer, 1)}
+// Propose queues a request and waits for its answer. Refusals come as results.
+func (p *Batcher) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
+	q := &proposal{request: r, bytes: RequestBytes(r), answer: make(chan answer, 1)}
 	if r.Batch != nil {
 		q.rows = r.Batch.Len()
 	}
@@ -134,10 +168,20 @@ func wellFormed(r frame.Request) error {
 	return nil
 }
 
+// RequestBytes is about what a request takes in memory and in a frame.
+func RequestBytes(r frame.Request) int {
+	if r.Command.Kind() == frame.KindPublish {
+		return r.Bytes()
+	}
+	var b frame.Builder
+	b.Add(r.Command, r.Batch)
+	return r.Bytes() + b.Bytes()
+}
+
 // reached refuses a command of a feature level that not every member has reached: its entry
 // would stop the members that do not know it, now and after each restart. Every way of
 // proposing asks.
-func (p *proposer) reached(c frame.Command) error {
+func (p *Batcher) reached(c frame.Command) error {
 	needed := c.Kind().Level()
 	if needed <= frame.LevelBase {
 		return nil // a publish does not wait for the state machine
@@ -150,13 +194,13 @@ func (p *proposer) reached(c frame.Command) error {
 
 // enqueue queues a request. An unknown one is refused with that error, by the leader alone: the
 // state of another node may lag.
-func (p *proposer) enqueue(q *proposal, unknown error) error {
+func (p *Batcher) enqueue(q *proposal, unknown error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.closed:
 		return ErrClosed
-	case p.gate == gateClosed || p.gate == gatePaused:
+	case p.gate == GateClosed || p.gate == GatePaused:
 		return ErrNoLeader
 	case unknown != nil:
 		return unknown
@@ -176,7 +220,7 @@ func (p *proposer) enqueue(q *proposal, unknown error) error {
 }
 
 // hasRoom reports whether a request may be held, too; one that is alone always may.
-func (p *proposer) hasRoom(q *proposal) bool {
+func (p *Batcher) hasRoom(q *proposal) bool {
 	most := held{p.limits.QueueRequests, p.limits.QueueBytes}
 	if q.request.Command.Kind() != frame.KindPublish {
 		most = held{most.requests + most.requests/4 + spareRequests, most.bytes + most.bytes/4}
@@ -184,8 +228,8 @@ func (p *proposer) hasRoom(q *proposal) bool {
 	return p.held.requests == 0 || p.held.requests < most.requests && p.held.bytes+q.bytes <= most.bytes
 }
 
-// release lets go of requests that have their answer.
-func (p *proposer) release(list []*proposal) {
+// releaseHeld lets go of requests that have their answer.
+func (p *Batcher) releaseHeld(list []*proposal) {
 	p.held.requests -= len(list)
 	for _, q := range list {
 		p.held.bytes -= q.bytes
@@ -194,14 +238,14 @@ func (p *proposer) release(list []*proposal) {
 
 // abandon ends a caller's wait: while its request still stands in the queue it
 // is withdrawn, otherwise nobody can tell what becomes of it.
-func (p *proposer) abandon(ctx context.Context, q *proposal) (fsm.Result, error) {
+func (p *Batcher) abandon(ctx context.Context, q *proposal) (fsm.Result, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, other := range p.queue {
 		if other == q {
 			p.queue = append(p.queue[:i], p.queue[i+1:]...)
 			p.bytes, p.rows = p.bytes-q.bytes, p.rows-q.rows
-			p.release([]*proposal{q})
+			p.releaseHeld([]*proposal{q})
 			return fsm.Result{}, ctx.Err()
 		}
 	}
@@ -213,27 +257,27 @@ func (p *proposer) abandon(ctx context.Context, q *proposal) (fsm.Result, error)
 	}
 }
 
-// fill makes frames of what waits, until close.
-func (p *proposer) fill() {
+// fillFrames makes frames of what waits, until close.
+func (p *Batcher) fillFrames() {
 	defer close(p.flights)
 	var b frame.Builder
 	for {
-		batch, term, ok := p.take()
+		batch, term, ok := p.takeFrame()
 		if !ok {
 			return
 		}
 		for _, q := range batch {
 			b.Add(q.request.Command, q.request.Batch)
 		}
-		p.flights <- flight{p.send(&b, term), batch}
+		p.flights <- flight{p.sendFrame(&b, term), batch}
 	}
 }
 
-// take waits until a frame should go out and takes its requests off the queue.
-func (p *proposer) take() (batch []*proposal, term uint64, ok bool) {
+// takeFrame waits until a frame should go out and takes its requests off the queue.
+func (p *Batcher) takeFrame() (batch []*proposal, term uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.due() {
+	for !p.frameDue() {
 		if p.closed {
 			return nil, 0, false
 		}
@@ -250,44 +294,44 @@ func (p *proposer) take() (batch []*proposal, term uint64, ok bool) {
 
 // nextFrame counts the requests at the head of the queue that go into one frame: one
 // that travels alone, or as many of the others as fit.
-func (p *proposer) nextFrame() (n, bytes, rows int) {
+func (p *Batcher) nextFrame() (n, bytes, rows int) {
 	for _, q := range p.queue {
-		if n > 0 && (q.alone() || bytes+q.bytes > frameTarget || rows+q.rows > frameRows) {
+		if n > 0 && (q.unshareable() || bytes+q.bytes > frameTarget || rows+q.rows > frameRows) {
 			break
 		}
 		n, bytes, rows = n+1, bytes+q.bytes, rows+q.rows
-		if q.alone() {
+		if q.unshareable() {
 			break
 		}
 	}
 	return n, bytes, rows
 }
 
-func (q *proposal) alone() bool { return q.request.Batch != nil && q.request.Batch.Alone() }
+func (q *proposal) unshareable() bool { return q.request.Batch != nil && q.request.Batch.Alone() }
 
-// due: a lone request goes out at once; while frames are under way more gather.
-func (p *proposer) due() bool {
-	if p.gate != gateOpen || p.greeted != p.term || len(p.queue) == 0 {
+// frameDue: a lone request goes out at once; while frames are under way more gather.
+func (p *Batcher) frameDue() bool {
+	if p.gate != GateOpen || p.started != p.term || len(p.queue) == 0 {
 		return false
 	}
-	full := p.bytes >= frameTarget || p.rows >= frameRows || p.queue[0].alone()
+	full := p.bytes >= frameTarget || p.rows >= frameRows || p.queue[0].unshareable()
 	return p.inFlight < smallInFlight || full && p.inFlight < maxInFlight
 }
 
-// send seals what b holds and hands it to raft.
-func (p *proposer) send(b *frame.Builder, term uint64) raft.ApplyFuture {
-	return p.sendIn(b, term, func(g gate) bool { return g != gateClosed })
+// sendFrame seals what b holds and hands it to raft.
+func (p *Batcher) sendFrame(b *frame.Builder, term uint64) raft.ApplyFuture {
+	return p.sendWhile(b, term, func(g Gate) bool { return g != GateClosed })
 }
 
-// sendIn is send while the gate stands as it should: nothing comes in between.
-func (p *proposer) sendIn(b *frame.Builder, term uint64, right func(gate) bool) raft.ApplyFuture {
+// sendWhile is send while the gate stands as it should: nothing comes in between.
+func (p *Batcher) sendWhile(b *frame.Builder, term uint64, right func(Gate) bool) raft.ApplyFuture {
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	if !p.holds(term, right) {
+	if !p.gateHolds(term, right) {
 		*b = frame.Builder{}
 		return refusedFuture{raft.ErrNotLeader}
 	}
-	seal := frame.Seal{Time: p.clock.stamp(), Proposer: p.id, Compress: b.Bytes() >= compressFrom}
+	seal := frame.Seal{Time: p.clock.Stamp(), Proposer: p.id, Compress: b.Bytes() >= compressFrom}
 	if seal.Time.Sub(p.lastDigest) >= digestEvery {
 		p.lastDigest = seal.Time
 		seal.DigestIndex, seal.Digest = p.digest()
@@ -295,16 +339,16 @@ func (p *proposer) sendIn(b *frame.Builder, term uint64, right func(gate) bool) 
 	return p.apply(b.Encode(seal), enqueueTimeout)
 }
 
-func (p *proposer) holds(term uint64, right func(gate) bool) bool {
+func (p *Batcher) gateHolds(term uint64, right func(Gate) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.term == term && right(p.gate)
 }
 
-// direct proposes a frame of its own past the queue and waits for it. The first of a
+// ProposeNow proposes a frame of its own past the queue and waits for it. The first of a
 // term is its hello, which all requests of that term wait for: the leadership's owner
 // proposes it while the gate keeps others out.
-func (p *proposer) direct(term uint64, commands ...frame.Command) error {
+func (p *Batcher) ProposeNow(term uint64, commands ...frame.Command) error {
 	var b frame.Builder
 	for _, c := range commands {
 		if err := p.reached(c); err != nil {
@@ -312,23 +356,23 @@ func (p *proposer) direct(term uint64, commands ...frame.Command) error {
 		}
 		b.Add(c, nil)
 	}
-	future := p.send(&b, term)
+	future := p.sendFrame(&b, term)
 	if err := outcomeError(future.Error()); err != nil {
 		return err
 	}
-	if err := outcomeOf(future).err; err != nil {
+	if _, err := outcomeOf(future); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.greeted = max(p.greeted, term)
+	p.started = max(p.started, term)
 	return nil
 }
 
-// aside proposes a command past the queue and its bounds, while requests of the term are
+// ProposeUnqueued proposes a command past the queue and its bounds, while requests of the term are
 // let in: not behind an intent, which is to be the last that a leader says.
-func (p *proposer) aside(c frame.Command) error {
-	term := p.openTerm()
+func (p *Batcher) ProposeUnqueued(c frame.Command) error {
+	term := p.OpenTerm()
 	if term == 0 {
 		return ErrNoLeader
 	}
@@ -337,34 +381,34 @@ func (p *proposer) aside(c frame.Command) error {
 	}
 	var b frame.Builder
 	b.Add(c, nil)
-	future := p.sendIn(&b, term, func(g gate) bool { return g == gateOpen })
+	future := p.sendWhile(&b, term, func(g Gate) bool { return g == GateOpen })
 	if err := outcomeError(future.Error()); err != nil {
 		return err
 	}
-	return outcomeOf(future).err
+	_, err := outcomeOf(future)
+	return err
 }
 
-// resolve answers the callers, frame by frame.
-func (p *proposer) resolve() {
+// answerCallers answers the callers, frame by frame.
+func (p *Batcher) answerCallers() {
 	for f := range p.flights {
 		err := outcomeError(f.future.Error())
-		var out applied
+		var out fsm.Outcome
 		if err == nil {
-			out = outcomeOf(f.future)
-			err = out.err
+			out, err = outcomeOf(f.future)
 		}
-		if err == nil && len(out.outcome.Results) != len(f.proposals) {
-			err = fmt.Errorf("raftnode: propose: %w: %d results for %d requests", ErrOutcomeUnknown, len(out.outcome.Results), len(f.proposals))
+		if err == nil && len(out.Results) != len(f.proposals) {
+			err = fmt.Errorf("raftnode: propose: %w: %d results for %d requests", ErrOutcomeUnknown, len(out.Results), len(f.proposals))
 		}
 		for i, q := range f.proposals {
 			if err != nil {
 				q.answer <- answer{err: err}
 			} else {
-				q.answer <- answer{result: out.outcome.Results[i]}
+				q.answer <- answer{result: out.Results[i]}
 			}
 		}
 		p.mu.Lock()
-		p.release(f.proposals)
+		p.releaseHeld(f.proposals)
 		p.inFlight--
 		p.changed.Broadcast()
 		p.mu.Unlock()
@@ -372,15 +416,15 @@ func (p *proposer) resolve() {
 }
 
 // outcomeOf is what the state machine answered for a committed frame.
-func outcomeOf(f raft.ApplyFuture) applied {
-	out, ok := f.Response().(applied)
-	if !ok {
-		return applied{err: fmt.Errorf("raftnode: propose: %w: no answer of the state machine", ErrOutcomeUnknown)}
+func outcomeOf(f raft.ApplyFuture) (fsm.Outcome, error) {
+	switch answer := f.Response().(type) {
+	case fsm.Outcome:
+		return answer, nil
+	case error:
+		return fsm.Outcome{}, fmt.Errorf("raftnode: propose: %w: %w", ErrOutcomeUnknown, answer)
+	default:
+		return fsm.Outcome{}, fmt.Errorf("raftnode: propose: %w: no answer of the state machine", ErrOutcomeUnknown)
 	}
-	if out.err != nil {
-		return applied{err: fmt.Errorf("raftnode: propose: %w: %w", ErrOutcomeUnknown, out.err)}
-	}
-	return out
 }
 
 // outcomeError sorts raft's errors into those that promise that the entry was
@@ -398,37 +442,61 @@ func outcomeError(err error) error {
 	}
 }
 
-// shift sets the gate. Closing or pausing it refuses what waits in the queue.
-func (p *proposer) shift(to gate, term uint64) {
+// Shift sets the gate. Closing or pausing it refuses what waits in the queue.
+func (p *Batcher) Shift(to Gate, term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gate, p.term = to, term
-	if to == gateClosed || to == gatePaused {
+	if to == GateClosed || to == GatePaused {
 		p.refuseQueue(ErrNoLeader)
 	}
 	p.changed.Broadcast()
 }
 
-func (p *proposer) refuseQueue(err error) {
+// Pause refuses what is and will be asked, while leadership of term is handed
+// over; false if the gate was not open in it.
+func (p *Batcher) Pause(term uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gate != GateOpen || p.term != term {
+		return false
+	}
+	p.gate = GatePaused
+	p.refuseQueue(ErrNoLeader)
+	p.changed.Broadcast()
+	return true
+}
+
+// Resume takes pause back, unless the term is over.
+func (p *Batcher) Resume(term uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gate == GatePaused && p.term == term {
+		p.gate = GateOpen
+		p.changed.Broadcast()
+	}
+}
+
+func (p *Batcher) refuseQueue(err error) {
 	for _, q := range p.queue {
 		q.answer <- answer{err: err}
 	}
-	p.release(p.queue)
+	p.releaseHeld(p.queue)
 	p.queue, p.bytes, p.rows = nil, 0, 0
 }
 
-// openTerm is the term in which requests are let in now, 0 when they are not.
-func (p *proposer) openTerm() uint64 {
+// OpenTerm is the term in which requests are let in now, 0 when they are not.
+func (p *Batcher) OpenTerm() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gate != gateOpen || p.greeted != p.term {
+	if p.gate != GateOpen || p.started != p.term {
 		return 0
 	}
 	return p.term
 }
 
-// drain waits until no frame is under way.
-func (p *proposer) drain(ctx context.Context) error {
+// Drain waits until no frame is under way.
+func (p *Batcher) Drain(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -446,16 +514,16 @@ func (p *proposer) drain(ctx context.Context) error {
 	return nil
 }
 
-// waiting is what the queue holds now.
-func (p *proposer) waiting() (requests, bytes int) {
+// Waiting is what the queue holds now.
+func (p *Batcher) Waiting() (requests, bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.queue), p.bytes
 }
 
-// load is the most that was held since it was asked last, and how many requests were
+// Load is the most that was held since it was asked last, and how many requests were
 // ever refused.
-func (p *proposer) load() (peak election.Load, refused uint64) {
+func (p *Batcher) Load() (peak election.Load, refused uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	peak = election.Load{Requests: uint64(p.peak.requests), Bytes: uint64(p.peak.bytes)}
@@ -463,17 +531,17 @@ func (p *proposer) load() (peak election.Load, refused uint64) {
 	return peak, p.refused
 }
 
-func (p *proposer) status() QueueStatus {
+func (p *Batcher) Status() QueueStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return QueueStatus{Requests: p.held.requests, Bytes: p.held.bytes, MaxRequests: p.limits.QueueRequests, MaxBytes: p.limits.QueueBytes, Refused: p.refused}
 }
 
-// close refuses what waits and returns when every frame under way is answered.
+// Close refuses what waits and returns when every frame under way is answered.
 // Raft must run until then: it leaves futures unanswered once it is shut down.
-func (p *proposer) close() {
+func (p *Batcher) Close() {
 	p.mu.Lock()
-	p.closed, p.gate = true, gateClosed
+	p.closed, p.gate = true, GateClosed
 	p.refuseQueue(ErrClosed)
 	p.changed.Broadcast()
 	p.mu.Unlock()

@@ -1,16 +1,31 @@
-package raftnode
+// Raft logs each request that fails, several a second, and warns of what its protocol expects. There is
+// no issue. Delete this file when raft logs changes only.
+
+package upstream
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/raftnode/quietlog"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
+
+// QuietLogger is the logger for hashicorp/raft and its transport.
+func QuietLogger(l hclog.Logger) *quietlog.Logger {
+	return quietlog.New(l, levelOfRaft)
+}
 
 // peerLog reports when raft cannot reach a member any more and when it does again, and why
 // requests to it fail. Raft itself logs each request that fails, several a second.
@@ -20,7 +35,7 @@ type peerLog struct {
 
 	mu      sync.Mutex
 	members map[raft.ServerID]*failures
-	lines   repeats
+	lines   quietlog.Repeats
 }
 
 // failures are the requests to a member that failed in a row. Those that bring entries or
@@ -72,18 +87,18 @@ func (l *peerLog) failed(id raft.ServerID, addr raft.ServerAddress, replication 
 	case errors.As(err, &refusal): // the transport logs it
 		return
 	case !isConnectionError(err):
-		key += " " + withoutPorts(err.Error())
+		key += " " + quietlog.WithoutPorts(err.Error())
 	case *inARow == 1 && hasConnectionEnded(err): // most likely an old one, and the next will do
 		return
 	}
-	state, show := l.lines.see(key, now)
+	state, show := l.lines.See(key, now)
 	switch {
 	case !show:
-	case state.count == 1:
+	case state.Count == 1:
 		l.logger.Warn("raft cannot reach a member", "member", id, "addr", addr, "error", err)
 	default:
 		l.logger.Warn("raft still cannot reach a member", "member", id, "addr", addr, "error", err,
-			"for", now.Sub(state.began).Round(time.Second), "failures", state.count)
+			"for", now.Sub(state.Began).Round(time.Second), "failures", state.Count)
 	}
 }
 
@@ -98,8 +113,8 @@ func (l *peerLog) answered(id raft.ServerID, replication bool, now time.Time) {
 	if *f != (failures{}) {
 		return
 	}
-	if state, reported := l.forget(id); reported && now.Sub(state.last) < repeatAfter {
-		l.logger.Info("raft reaches a member again", "member", id, "after", now.Sub(state.began).Round(time.Millisecond), "failures", state.count)
+	if state, reported := l.forget(id); reported && now.Sub(state.Last) < quietlog.RepeatAfter {
+		l.logger.Info("raft reaches a member again", "member", id, "after", now.Sub(state.Began).Round(time.Millisecond), "failures", state.Count)
 	}
 }
 
@@ -111,10 +126,55 @@ func (l *peerLog) left(id raft.ServerID) {
 }
 
 // forget is called with mu held. It returns the run of connection errors.
-func (l *peerLog) forget(id raft.ServerID) (state run, reported bool) {
+func (l *peerLog) forget(id raft.ServerID) (state quietlog.Run, reported bool) {
 	if l.members[id] != nil {
 		delete(l.members, id)
 		l.lost.Add(-1)
 	}
-	return l.lines.end(string(id))
+	return l.lines.End(string(id))
+}
+
+// levelOfRaft lowers the level of what raft warns of though it is a part of its protocol, and
+// of what peerLog reports.
+func levelOfRaft(level hclog.Level, msg string, args []any) hclog.Level {
+	var reason error
+	leader := ""
+	for i := 0; i+1 < len(args); i += 2 {
+		if err, ok := args[i+1].(error); ok {
+			reason = err
+		}
+		if args[i] == "last-leader-id" {
+			leader = fmt.Sprint(args[i+1])
+		}
+	}
+	var reported reportedError
+	switch {
+	case errors.As(reason, &reported), isConnectionError(reason), errors.Is(reason, raft.ErrTransportShutdown):
+		return hclog.Debug
+	case msg == "failed to contact": // a follower; no quorum of them is another message
+		return hclog.Debug
+	case msg == "appendEntries rejected, sending older logs",
+		msg == "no known peers, aborting election",         // it waits for a cluster
+		msg == "peer has newer term, stopping replication", // this leader has a successor
+		msg == "failed to get previous log" && errors.Is(reason, raft.ErrLogNotFound),
+		msg == "heartbeat timeout reached, starting election" && leader == "", // the cluster forms, or has started
+		strings.HasPrefix(msg, "rejecting vote request"), strings.HasPrefix(msg, "rejecting pre-vote request"):
+		return hclog.Info
+	}
+	return level
+}
+
+// isConnectionError reports that a connection could not be made, ended or timed out.
+func isConnectionError(err error) bool {
+	var network net.Error
+	return hasConnectionEnded(err) || errors.As(err, &network) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+func hasConnectionEnded(err error) bool {
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }

@@ -1,67 +1,88 @@
-package raftnode
+// Package statestore is the state machine as raft sees it: its FSM and its snapshot store.
+//
+// The state is durable by itself. A snapshot therefore costs nothing: raft compacts its log against
+// the state, and a checkpoint is made only when a follower needs one. What a leader sends is verified
+// as it arrives and replaces the state in one step, unless the state has passed it meanwhile.
+//
+// It promises that an entry which cannot be applied is never skipped, and that what raft deletes from
+// its log is in the state on disk.
+package statestore
 
 import (
 	"errors"
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/fsm"
 )
 
-// applied is the state machine's answer to one raft entry.
-type applied struct {
-	outcome fsm.Outcome
-	err     error
+// Clock is the replicated time, which follows what is applied.
+type Clock interface {
+	Observe(applied time.Time) // the time of an entry
+	Reset(replaced time.Time)  // of a state that replaced the one before it
 }
 
-// machineAdapter is the state machine as raft sees it. An entry that can not be
-// applied is never skipped: Fatal is called, and nothing is applied any more.
-type machineAdapter struct {
+// FSM is the state machine as raft sees it. An entry that cannot be applied is
+// never skipped: fatal is called, and nothing is applied any more.
+type FSM struct {
+	Hooks
 	machine   *fsm.Machine
-	clock     *clock
-	snapshots *snapshotStore
-	fatal     func(error)
-	onApply   func() // after every batch and restore; must not block
-	onDiverge func(index uint64)
+	snapshots *Snapshots
 	released  chan struct{} // closed when the node closes
 
 	mu     sync.Mutex
 	failed error // set once; nothing is applied after it
 }
 
-var _ raft.BatchingFSM = (*machineAdapter)(nil)
+// Hooks are whom the state machine's progress concerns.
+type Hooks struct {
+	Clock     Clock
+	Fatal     func(error)
+	OnApply   func() // after every batch and restore; must not block
+	OnDiverge func(index uint64)
+}
+
+func NewFSM(m *fsm.Machine, s *Snapshots, o Hooks) *FSM {
+	return &FSM{Hooks: o, machine: m, snapshots: s, released: make(chan struct{})}
+}
+
+// Close ends the wait of an entry that could not be applied. It is called once.
+func (a *FSM) Close() { close(a.released) }
+
+var _ raft.BatchingFSM = (*FSM)(nil)
 
 // ApplyBatch implements raft.BatchingFSM.
-func (a *machineAdapter) ApplyBatch(entries []*raft.Log) []any {
+func (a *FSM) ApplyBatch(entries []*raft.Log) []any {
 	answers := make([]any, len(entries))
 	for i, l := range entries {
 		answers[i] = a.Apply(l)
 	}
-	a.onApply()
+	a.OnApply()
 	return answers
 }
 
-// Apply implements raft.FSM.
-func (a *machineAdapter) Apply(l *raft.Log) any {
+// Apply implements raft.FSM. It returns a fsm.Outcome or an error.
+func (a *FSM) Apply(l *raft.Log) any {
 	if err := a.failure(); err != nil {
-		return applied{err: err}
+		return err
 	}
-	outcome, err := applyEntry(a.machine, l)
+	outcome, err := ApplyEntry(a.machine, l)
 	if err != nil {
-		return applied{err: a.fail(fmt.Errorf("raftnode: apply %d: %w", l.Index, err))}
+		return a.fail(fmt.Errorf("raftnode: apply %d: %w", l.Index, err))
 	}
-	a.clock.observe(a.machine.Time())
+	a.Clock.Observe(a.machine.Time())
 	if outcome.Diverged {
-		a.onDiverge(l.Index)
+		a.OnDiverge(l.Index)
 	}
-	return applied{outcome: outcome}
+	return outcome
 }
 
-// applyEntry hands one entry to the machine as what it is.
-func applyEntry(m *fsm.Machine, l *raft.Log) (fsm.Outcome, error) {
+// ApplyEntry hands one entry to the machine as what it is.
+func ApplyEntry(m *fsm.Machine, l *raft.Log) (fsm.Outcome, error) {
 	switch l.Type {
 	case raft.LogCommand:
 		return m.Apply(l.Index, l.Term, l.Data)
@@ -90,7 +111,7 @@ func decodeConfiguration(raw []byte) (members []fsm.ConfigMember, err error) {
 	return members, nil
 }
 
-func (a *machineAdapter) failure() error {
+func (a *FSM) failure() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.failed
@@ -98,17 +119,17 @@ func (a *machineAdapter) failure() error {
 
 // fail reports err and holds raft back until the node closes: answering would
 // let raft count the entry as applied.
-func (a *machineAdapter) fail(err error) error {
+func (a *FSM) fail(err error) error {
 	a.mu.Lock()
 	a.failed = err
 	a.mu.Unlock()
-	a.fatal(err)
+	a.Fatal(err)
 	<-a.released
 	return err
 }
 
 // Snapshot implements raft.FSM. It costs nothing: the state is its own snapshot.
-func (a *machineAdapter) Snapshot() (raft.FSMSnapshot, error) {
+func (a *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if err := a.failure(); err != nil {
 		return nil, err
 	}
@@ -116,7 +137,7 @@ func (a *machineAdapter) Snapshot() (raft.FSMSnapshot, error) {
 }
 
 // durableState is what raft compacts its log against.
-type durableState struct{ adapter *machineAdapter }
+type durableState struct{ adapter *FSM }
 
 // Persist makes all that is applied durable; raft deletes entries after it.
 func (s durableState) Persist(sink raft.SnapshotSink) error {
@@ -130,7 +151,7 @@ func (s durableState) Persist(sink raft.SnapshotSink) error {
 func (s durableState) Release() {}
 
 // Restore implements raft.FSM: it swaps in what the snapshot store has received.
-func (a *machineAdapter) Restore(source io.ReadCloser) error {
+func (a *FSM) Restore(source io.ReadCloser) error {
 	if err := a.failure(); err != nil {
 		return err
 	}
@@ -145,8 +166,8 @@ func (a *machineAdapter) Restore(source io.ReadCloser) error {
 	if err != nil {
 		return a.fail(fmt.Errorf("raftnode: restore %s: %w", received.id, err))
 	}
-	a.clock.reset(a.machine.Time())
-	a.onApply()
+	a.Clock.Reset(a.machine.Time())
+	a.OnApply()
 	return nil
 }
 

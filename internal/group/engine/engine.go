@@ -1,6 +1,7 @@
-package server
+package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,14 +14,27 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group"
+	"github.com/ringrift/ringlog/internal/tail"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// coordinators are the groups whose events this node hands out while it leads. Each
+// Host is the node whose groups are handed out, as the engine needs it.
+type Host interface {
+	Machine() *fsm.Machine
+	// LeadingTerm is the term in which the node leads; 0 where it does not.
+	LeadingTerm() uint64
+	// Propose gets a command decided; a *fsm.Refusal comes as the error.
+	Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
+	// CompleteLetter adds the copy of the event to a dead letter and bounds its texts. The error is a
+	// *log.TrimmedError for an event that is not there any more.
+	CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error)
+}
+
+// Engine are the groups whose events this node hands out while it leads. Each
 // begins with its first exchange and ends with the term, with a seek or a removal of the
 // group, or when nobody has been there for long.
-type coordinators struct {
-	ops    *service
+type Engine struct {
+	host   Host
 	logger hclog.Logger
 	ctx    context.Context // ends when the server closes
 	loops  sync.WaitGroup
@@ -29,12 +43,12 @@ type coordinators struct {
 	live map[string]*liveGroup
 }
 
-func newCoordinators(ctx context.Context, ops *service, logger hclog.Logger) *coordinators {
-	return &coordinators{ops: ops, logger: logger.Named("groups"), ctx: ctx, live: map[string]*liveGroup{}}
+func New(ctx context.Context, ops Host, logger hclog.Logger) *Engine {
+	return &Engine{host: ops, logger: logger.Named("groups"), ctx: ctx, live: map[string]*liveGroup{}}
 }
 
-// wait returns when all have ended, which they do once the server closes.
-func (k *coordinators) wait() { k.loops.Wait() }
+// Wait returns when all have ended, which they do once the server closes.
+func (k *Engine) Wait() { k.loops.Wait() }
 
 // keptIdle coordinators without members are kept for the sake of what they know.
 const keptIdle = 64
@@ -43,16 +57,16 @@ const keptIdle = 64
 var errIdle = errors.New("server: nobody was there for long")
 
 // crowded reports that there are so many that those without a member end early.
-func (k *coordinators) crowded() bool {
+func (k *Engine) crowded() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.live) > keptIdle
 }
 
 // get returns the coordinator of a group, a new one where there is none that goes on.
-func (k *coordinators) get(ctx context.Context, name string) (*liveGroup, error) {
+func (k *Engine) get(ctx context.Context, name string) (*liveGroup, error) {
 	for {
-		term := k.ops.node.LeadingTerm()
+		term := k.host.LeadingTerm()
 		if term == 0 {
 			return nil, fmt.Errorf("server: group %s: %w", name, raftnode.ErrNotLeader)
 		}
@@ -70,12 +84,12 @@ func (k *coordinators) get(ctx context.Context, name string) (*liveGroup, error)
 
 // current returns the coordinator that goes on, or the one before, which has to end
 // first.
-func (k *coordinators) current(name string, term uint64) (g, old *liveGroup, err error) {
+func (k *Engine) current(name string, term uint64) (g, old *liveGroup, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c, there := k.ops.machine().Cursor(name)
+	c, there := k.host.Machine().Cursor(name)
 	if !there || c.Group == nil {
-		return nil, nil, k.ops.noGroup(name)
+		return nil, nil, NoGroup(k.host.Machine(), name)
 	}
 	if g = k.live[name]; g != nil {
 		if g.ctx.Err() == nil && g.term == term && g.generation == c.Generation {
@@ -85,30 +99,30 @@ func (k *coordinators) current(name string, term uint64) (g, old *liveGroup, err
 		return nil, g, nil
 	}
 	if k.ctx.Err() != nil {
-		return nil, nil, errStopping
+		return nil, nil, context.Cause(k.ctx)
 	}
-	if c, there = k.ops.machine().Group(name); !there {
-		return nil, nil, k.ops.noGroup(name)
+	if c, there = k.host.Machine().Group(name); !there {
+		return nil, nil, NoGroup(k.host.Machine(), name)
 	}
 	return k.start(c, term), nil, nil
 }
 
 // start begins to hand a group out. k.mu is held.
-func (k *coordinators) start(c fsm.Cursor, term uint64) *liveGroup {
+func (k *Engine) start(c fsm.Cursor, term uint64) *liveGroup {
 	now := time.Now()
-	g := &liveGroup{name: c.Name, ops: k.ops, logger: k.logger, term: term, generation: c.Generation, filter: newLiveFilter(k.ops.machine(), c.Filter),
+	g := &liveGroup{name: c.Name, host: k.host, engine: k, logger: k.logger, term: term, generation: c.Generation, filter: tail.NewLiveFilter(k.host.Machine(), c.Filter),
 		began: now, kick: make(chan struct{}, 1), hungry: make(chan struct{}, 1), loaded: make(chan struct{}), ended: make(chan struct{}), round: newRound(), seen: now}
 	g.ctx, g.end = context.WithCancelCause(k.ctx)
 	state := group.State{Committed: c.Committed, Reserved: c.Group.Reserved, Done: c.Group.Done, Retries: c.Group.Retries}
-	g.c = group.New(now, state, k.ops.deliveryPolicy(c.Group.Policy), uint64(now.UnixMicro()))
+	g.c = group.New(now, state, k.Policy(c.Group.Policy), uint64(now.UnixMicro()))
 	if c.Gap != nil {
-		g.gap = filterGap(c.Gap, g.filter.matcher())
+		g.gap = tail.FilterGap(c.Gap, g.filter.Matcher())
 	}
 	k.live[c.Name] = g
 	k.loops.Go(func() {
 		var both sync.WaitGroup
 		both.Go(g.feedLoop)
-		both.Go(g.settleLoop)
+		both.Go(g.commitLoop)
 		both.Wait()
 		k.mu.Lock()
 		delete(k.live, g.name)
@@ -118,8 +132,8 @@ func (k *coordinators) start(c fsm.Cursor, term uint64) *liveGroup {
 	return g
 }
 
-// look calls see with a group's coordinator, where this node has it; see must be short.
-func (k *coordinators) look(name string, see func(*group.Coordinator)) bool {
+// Inspect calls see with a group's coordinator, where this node has it; see must be short.
+func (k *Engine) Inspect(name string, see func(*group.Coordinator)) bool {
 	k.mu.Lock()
 	g := k.live[name]
 	k.mu.Unlock()
@@ -132,18 +146,16 @@ func (k *coordinators) look(name string, see func(*group.Coordinator)) bool {
 	return true
 }
 
-// deliveryPolicy is a group's policy with the settings where it says nothing.
-func (s *service) deliveryPolicy(p frame.GroupPolicy) group.Policy {
-	set := s.machine().Settings()
-	out := group.Policy{AckWait: p.AckWait, Session: set.GroupSession, MaxDeliver: p.MaxDeliver, MaxPending: p.MaxPending}
-	orDefault(&out.AckWait, set.GroupAckWait)
-	orDefault(&out.MaxDeliver, set.GroupMaxDeliver)
-	orDefault(&out.MaxPending, set.GroupMaxPending)
-	return out
+// Policy is a group's policy with the settings where it says nothing.
+func (k *Engine) Policy(p frame.GroupPolicy) group.Policy {
+	set := k.host.Machine().Settings()
+	return group.Policy{AckWait: cmp.Or(p.AckWait, set.GroupAckWait), Session: set.GroupSession,
+		MaxDeliver: cmp.Or(p.MaxDeliver, set.GroupMaxDeliver), MaxPending: cmp.Or(p.MaxPending, set.GroupMaxPending)}
 }
 
-func (s *service) noGroup(name string) *api.Error {
-	if _, plain := s.machine().Cursor(name); plain {
+// NoGroup refuses what asks for a group that is none.
+func NoGroup(m *fsm.Machine, name string) *api.Error {
+	if _, plain := m.Cursor(name); plain {
 		return &api.Error{Code: api.InvalidArgument, Field: "group", Message: fmt.Sprintf("%q is a cursor of one reader, not a group", name),
 			Remedy: "open it: ringlog tail --cursor " + name + ", or use another name for the group"}
 	}

@@ -1,4 +1,4 @@
-package server
+package service
 
 import (
 	"cmp"
@@ -19,15 +19,15 @@ import (
 
 // Bounds of what a dead letter keeps of its handler's words.
 const (
-	maxErrorText   = 4 << 10
+	MaxErrorText   = 4 << 10
 	maxHandlerText = 256
 )
 
-// failure is why an event is dead-lettered.
-type failure struct {
-	handler, text string
-	attempts      uint64
-	first         time.Time // zero: now
+// Failure is why an event is dead-lettered.
+type Failure struct {
+	Handler, Text string
+	Attempts      uint64
+	First         time.Time // zero: now
 }
 
 // clip bounds a text in bytes and says how much is gone.
@@ -43,53 +43,61 @@ func clip(text string, limit int) string {
 	return fmt.Sprintf("%s … (%d more bytes)", text[:cut], len(text)-cut)
 }
 
-// deadLettered answers a dead letter.
-type deadLettered struct {
+// DeadLettered answers a dead letter.
+type DeadLettered struct {
 	Letter   *fsm.LetterView `json:"letter"`
-	Cursor   cursorView      `json:"cursor"`
+	Cursor   CursorView      `json:"cursor"`
 	Replayed bool            `json:"replayed,omitempty"` // it was there
 }
 
-// deadLetter keeps the event at offset with the dead letters, and moves the cursor past
+// DeadLetter keeps the event at offset with the dead letters, and moves the cursor past
 // it. The event's copy comes from this node's log.
-func (s *service) deadLetter(ctx context.Context, name string, offset, generation uint64, f failure) (deadLettered, error) {
+func (s *Service) DeadLetter(ctx context.Context, name string, offset, generation uint64, f Failure) (DeadLettered, error) {
 	if err := s.checkCursorName(name); err != nil {
-		return deadLettered{}, err
+		return DeadLettered{}, err
 	}
-	copied, err := s.copyFor(ctx, name, offset)
+	letter, err := s.CompleteLetter(ctx, frame.DeadLetter{Cursor: name, Generation: generation, Offset: offset, Handler: f.Handler, Error: f.Text,
+		Attempts: f.Attempts, FirstFailed: f.First})
 	if err != nil {
-		return deadLettered{}, err
+		return DeadLettered{}, err
 	}
-	result, err := s.command(ctx, frame.DeadLetter{Cursor: name, Generation: generation, Offset: offset, Handler: clip(f.handler, maxHandlerText),
-		Error: clip(f.text, maxErrorText), Attempts: f.attempts, FirstFailed: f.first, Event: copied})
+	result, err := s.command(ctx, letter)
 	if err != nil {
-		return deadLettered{}, err
+		return DeadLettered{}, err
 	}
 	if result.Letter == nil || result.Cursor == nil {
-		return deadLettered{}, fmt.Errorf("server: a dead letter of cursor %s at %d was answered without one", name, offset)
+		return DeadLettered{}, fmt.Errorf("server: a dead letter of cursor %s at %d was answered without one", name, offset)
 	}
-	return deadLettered{Letter: result.Letter, Cursor: s.view(*result.Cursor), Replayed: result.Replayed}, nil
+	return DeadLettered{Letter: result.Letter, Cursor: s.view(*result.Cursor), Replayed: result.Replayed}, nil
+}
+
+// CompleteLetter adds the copy of the event to a dead letter and bounds its texts.
+func (s *Service) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error) {
+	l.Handler, l.Error = clip(l.Handler, maxHandlerText), clip(l.Error, MaxErrorText)
+	copied, err := s.copyFor(ctx, l.Cursor, l.Offset)
+	l.Event = copied
+	return l, err
 }
 
 // copyFor returns a copy of the event at offset. Where it is trimmed but was
 // dead-lettered before, the copy is the letter's. Of what is not there it is empty: the
 // state machine says why not.
-func (s *service) copyFor(ctx context.Context, cursor string, offset uint64) ([]byte, error) {
+func (s *Service) copyFor(ctx context.Context, cursor string, offset uint64) ([]byte, error) {
 	if offset == 0 {
-		return nil, badParam("offset", "0", "the offset of an event that was read")
+		return nil, api.BadValue("offset", "0", "the offset of an event that was read")
 	}
-	if _, last := s.machine().Log().Bounds(); offset > last {
+	if _, last := s.Machine().Log().Bounds(); offset > last {
 		if err := s.node.ReadBarrier(ctx); err != nil {
 			return nil, err
 		}
 	}
-	e, err := s.machine().Log().Get(offset)
+	e, err := s.Machine().Log().Get(offset)
 	if trimmed := (*log.TrimmedError)(nil); errors.As(err, &trimmed) {
-		letter, missing := s.machine().LetterAt(cursor, offset)
+		letter, missing := s.Machine().LetterAt(cursor, offset)
 		if missing != nil {
 			return nil, err
 		}
-		_, e, err = s.machine().Letter(letter.ID)
+		_, e, err = s.Machine().Letter(letter.ID)
 	}
 	if ahead := (*log.PastTailError)(nil); errors.As(err, &ahead) {
 		return nil, nil
@@ -104,8 +112,8 @@ func (s *service) copyFor(ctx context.Context, cursor string, offset uint64) ([]
 	return frame.EncodeCopy(&e), nil
 }
 
-// selection chooses dead letters: by id, or those that all of its conditions hold for.
-type selection struct {
+// Selection chooses dead letters: by id, or those that all of its conditions hold for.
+type Selection struct {
 	IDs       []uint64 `json:"ids"`
 	All       bool     `json:"all"`
 	Type      string   `json:"type"` // a name or a pattern
@@ -117,7 +125,7 @@ type selection struct {
 	DryRun    bool     `json:"dry_run"`
 }
 
-func (sel *selection) check() error {
+func (sel *Selection) check() error {
 	chosen := sel.Type != "" || sel.Cursor != nil || sel.Error != "" || sel.OlderThan != ""
 	switch {
 	case len(sel.IDs) > 0 && (chosen || sel.All):
@@ -127,13 +135,13 @@ func (sel *selection) check() error {
 	case len(sel.IDs) == 0 && !chosen && !sel.All:
 		return &api.Error{Code: api.InvalidArgument, Field: "ids", Message: "nothing says which dead letters", Remedy: "send ids, or all, type, cursor, error or older_than"}
 	case slices.Contains(sel.IDs, 0):
-		return badParam("ids", "0", "ids from 1")
+		return api.BadValue("ids", "0", "ids from 1")
 	}
 	return nil
 }
 
-// letterMatcher is a selection's conditions, ready to be asked.
-type letterMatcher struct {
+// LetterMatcher is a selection's conditions, ready to be asked.
+type LetterMatcher struct {
 	types  *event.Matcher // nil is every type
 	cursor *string
 	text   string
@@ -141,8 +149,8 @@ type letterMatcher struct {
 	before time.Time
 }
 
-func (s *service) letterMatcher(typ string, cursor *string, text, state string) (letterMatcher, error) {
-	m := letterMatcher{cursor: cursor, text: text, state: state}
+func (s *Service) LetterMatcher(typ string, cursor *string, text, state string) (LetterMatcher, error) {
+	m := LetterMatcher{cursor: cursor, text: text, state: state}
 	if typ == "" {
 		return m, nil
 	}
@@ -150,12 +158,12 @@ func (s *service) letterMatcher(typ string, cursor *string, text, state string) 
 	if err := f.Validate(); err != nil {
 		return m, err
 	}
-	types := f.Compile(s.machine().Catalogue())
+	types := f.Compile(s.Machine().Catalogue())
 	m.types = &types
 	return m, nil
 }
 
-func (m *letterMatcher) match(l *fsm.LetterView) bool {
+func (m *LetterMatcher) match(l *fsm.LetterView) bool {
 	return (m.types == nil || m.types.MatchType(string(l.Type))) && (m.cursor == nil || *m.cursor == l.Cursor) &&
 		strings.Contains(l.Error, m.text) && (m.state == "" || m.state == l.State) && (m.before.IsZero() || !l.Dead.After(m.before))
 }
@@ -177,7 +185,7 @@ func (c *chosen) take(id, limit uint64) bool {
 
 // choose finds the dead letters of a selection; ids that were named are taken as they
 // are.
-func (s *service) choose(ctx context.Context, sel *selection) (c chosen, err error) {
+func (s *Service) choose(ctx context.Context, sel *Selection) (c chosen, err error) {
 	if err := sel.check(); err != nil {
 		return c, err
 	}
@@ -192,7 +200,7 @@ func (s *service) choose(ctx context.Context, sel *selection) (c chosen, err err
 	if len(sel.IDs) > 0 {
 		return c, nil
 	}
-	m, err := s.letterMatcher(sel.Type, sel.Cursor, sel.Error, fsm.LetterDead)
+	m, err := s.LetterMatcher(sel.Type, sel.Cursor, sel.Error, fsm.LetterDead)
 	if err != nil {
 		return c, err
 	}
@@ -202,14 +210,14 @@ func (s *service) choose(ctx context.Context, sel *selection) (c chosen, err err
 		}
 		m.before = time.Now().Add(-c.older) // the state machine looks again, by replicated time
 	}
-	err = s.machine().EachLetter(ctx, sel.After, func(l fsm.LetterView) bool {
+	err = s.Machine().EachLetter(ctx, sel.After, func(l fsm.LetterView) bool {
 		return !m.match(&l) || c.take(l.ID, sel.MaxEvents)
 	})
 	return c, err
 }
 
-// manyLetters answers a redrive or a purge.
-type manyLetters struct {
+// ManyLetters answers a redrive or a purge.
+type ManyLetters struct {
 	Matched  int      `json:"matched"` // letters that were chosen, at most max_events
 	Done     int      `json:"done"`
 	Skipped  int      `json:"skipped,omitempty"` // under way already, or too young
@@ -223,8 +231,8 @@ type manyLetters struct {
 
 // batches gets the chosen letters decided, at most frame.MaxLetters in one entry. What
 // was done stays done where the time is up on the way.
-func (s *service) batches(ctx context.Context, sel *selection, c chosen, command func(ids []uint64) frame.Command) (manyLetters, error) {
-	answer := manyLetters{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
+func (s *Service) batches(ctx context.Context, sel *Selection, c chosen, command func(ids []uint64) frame.Command) (ManyLetters, error) {
+	answer := ManyLetters{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
 	if sel.DryRun {
 		return answer, nil
 	}
@@ -245,7 +253,7 @@ func (s *service) batches(ctx context.Context, sel *selection, c chosen, command
 	return answer, nil
 }
 
-func (a *manyLetters) add(r *fsm.LettersResult) {
+func (a *ManyLetters) add(r *fsm.LettersResult) {
 	a.Done += r.Done
 	a.Skipped += r.Skipped
 	a.Missing = append(a.Missing, r.Missing...)
@@ -254,7 +262,7 @@ func (a *manyLetters) add(r *fsm.LettersResult) {
 
 // named turns what became of letters that were named, if nothing was done, into the
 // error that says so.
-func (s *service) named(sel *selection, a manyLetters, err error) (manyLetters, error) {
+func (s *Service) named(sel *Selection, a ManyLetters, err error) (ManyLetters, error) {
 	switch {
 	case err != nil || len(sel.IDs) == 0 || a.Done > 0 || a.Skipped > 0:
 	case len(a.Missing) > 0:
@@ -265,16 +273,16 @@ func (s *service) named(sel *selection, a manyLetters, err error) (manyLetters, 
 	return a, err
 }
 
-func (s *service) noLetter(id uint64) *api.Error {
+func (s *Service) noLetter(id uint64) *api.Error {
 	e := &api.Error{Code: api.NotFound, Field: "id", Message: fmt.Sprintf("there is no dead letter %d", id), Remedy: "list them: ringlog dlq ls"}
-	if ever := s.machine().Stats().Letters.Ever; id <= ever {
+	if ever := s.Machine().Stats().Letters.Ever; id <= ever {
 		e.Message += " any more: it was handled after a redrive, or purged"
 	}
 	return e
 }
 
-func (s *service) noCursorOf(id uint64) error {
-	l, _, err := s.machine().Letter(id)
+func (s *Service) noCursorOf(id uint64) error {
+	l, _, err := s.Machine().Letter(id)
 	if err != nil {
 		return err
 	}
@@ -286,44 +294,44 @@ func (s *service) noCursorOf(id uint64) error {
 	return e
 }
 
-// redrive appends dead letters again, for their cursors or the one named.
-func (s *service) redrive(ctx context.Context, sel *selection, to string) (manyLetters, error) {
+// Redrive appends dead letters again, for their cursors or the one named.
+func (s *Service) Redrive(ctx context.Context, sel *Selection, to string) (ManyLetters, error) {
 	c, err := s.choose(ctx, sel)
 	if err != nil {
-		return manyLetters{}, err
+		return ManyLetters{}, err
 	}
 	a, err := s.batches(ctx, sel, c, func(ids []uint64) frame.Command { return frame.Redrive{Letters: ids, To: to} })
 	return s.named(sel, a, err)
 }
 
-// purge removes dead letters.
-func (s *service) purge(ctx context.Context, sel *selection) (manyLetters, error) {
+// Purge removes dead letters.
+func (s *Service) Purge(ctx context.Context, sel *Selection) (ManyLetters, error) {
 	c, err := s.choose(ctx, sel)
 	if err != nil {
-		return manyLetters{}, err
+		return ManyLetters{}, err
 	}
 	a, err := s.batches(ctx, sel, c, func(ids []uint64) frame.Command { return frame.Purge{Letters: ids, OlderThan: c.older} })
 	return s.named(sel, a, err)
 }
 
-// letter returns one letter and its event.
-func (s *service) letter(id uint64) (fsm.LetterView, event.Event, error) {
-	l, e, err := s.machine().Letter(id)
+// Letter returns one letter and its event.
+func (s *Service) Letter(id uint64) (fsm.LetterView, event.Event, error) {
+	l, e, err := s.Machine().Letter(id)
 	if errors.Is(err, fsm.ErrNoLetter) {
 		err = s.noLetter(id)
 	}
 	return l, e, err
 }
 
-// letterPage is a part of the letters, by id.
-type letterPage struct {
+// LetterPage is a part of the letters, by id.
+type LetterPage struct {
 	Letters []fsm.LetterView `json:"letters"`
 	Next    uint64           `json:"next,omitempty"` // after, for the next part; 0 where there is none
 }
 
-func (s *service) letters(ctx context.Context, m letterMatcher, after uint64, limit int) (page letterPage, err error) {
+func (s *Service) Letters(ctx context.Context, m LetterMatcher, after uint64, limit int) (page LetterPage, err error) {
 	page.Letters = []fsm.LetterView{}
-	err = s.machine().EachLetter(ctx, after, func(l fsm.LetterView) bool {
+	err = s.Machine().EachLetter(ctx, after, func(l fsm.LetterView) bool {
 		if !m.match(&l) {
 			return true
 		}
@@ -337,8 +345,8 @@ func (s *service) letters(ctx context.Context, m letterMatcher, after uint64, li
 	return page, err
 }
 
-// letterSummary is the dead letters at a glance.
-type letterSummary struct {
+// LetterSummary is the dead letters at a glance.
+type LetterSummary struct {
 	fsm.LetterStats
 	Dead      int            `json:"dead"`
 	ByCursor  map[string]int `json:"by_cursor"`
@@ -346,9 +354,9 @@ type letterSummary struct {
 	OldestAge float64        `json:"oldest_seconds,omitempty"`
 }
 
-func (s *service) letterSummary(ctx context.Context) (sum letterSummary, err error) {
-	sum = letterSummary{LetterStats: s.machine().Stats().Letters, ByCursor: map[string]int{}, ByType: map[string]int{}}
-	err = s.machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
+func (s *Service) LetterSummary(ctx context.Context) (sum LetterSummary, err error) {
+	sum = LetterSummary{LetterStats: s.Machine().Stats().Letters, ByCursor: map[string]int{}, ByType: map[string]int{}}
+	err = s.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
 		sum.ByCursor[l.Cursor]++
 		sum.ByType[string(l.Type)]++
 		if l.State == fsm.LetterDead {
@@ -369,8 +377,8 @@ const (
 	errorExamples  = 3
 )
 
-// errorGroup is letters that died of the same.
-type errorGroup struct {
+// ErrorGroup is letters that died of the same.
+type ErrorGroup struct {
 	Error   string         `json:"error"` // its first line, with # for numbers
 	Count   int            `json:"count"`
 	Cursors map[string]int `json:"cursors"`
@@ -380,10 +388,10 @@ type errorGroup struct {
 	Letters []uint64       `json:"letters"` // some of them
 }
 
-// letterErrors groups the letters by what they died of, the most frequent first.
-func (s *service) letterErrors(ctx context.Context, m letterMatcher) ([]*errorGroup, error) {
-	groups, list := map[string]*errorGroup{}, []*errorGroup{}
-	err := s.machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
+// LetterErrors groups the letters by what they died of, the most frequent first.
+func (s *Service) LetterErrors(ctx context.Context, m LetterMatcher) ([]*ErrorGroup, error) {
+	groups, list := map[string]*ErrorGroup{}, []*ErrorGroup{}
+	err := s.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
 		if !m.match(&l) {
 			return true
 		}
@@ -394,20 +402,20 @@ func (s *service) letterErrors(ctx context.Context, m letterMatcher) ([]*errorGr
 			g = groups[text]
 		}
 		if g == nil {
-			g = &errorGroup{Error: text, Cursors: map[string]int{}, Types: map[string]int{}}
+			g = &ErrorGroup{Error: text, Cursors: map[string]int{}, Types: map[string]int{}}
 			groups[text] = g
 			list = append(list, g)
 		}
 		g.add(&l)
 		return true
 	})
-	slices.SortStableFunc(list, func(a, b *errorGroup) int {
+	slices.SortStableFunc(list, func(a, b *ErrorGroup) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error))
 	})
 	return list, err
 }
 
-func (g *errorGroup) add(l *fsm.LetterView) {
+func (g *ErrorGroup) add(l *fsm.LetterView) {
 	g.Count++
 	g.Cursors[l.Cursor]++
 	g.Types[string(l.Type)]++

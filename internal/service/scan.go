@@ -1,4 +1,4 @@
-package server
+package service
 
 import (
 	"context"
@@ -25,9 +25,9 @@ const (
 // would lag, hold events back and be reported as stalled because of what it never gets. One
 // goroutine uses it.
 type cursorScanner struct {
-	s     *Server
-	known map[string]cursorFind
-	after string // the last cursor that was looked at
+	service *Service
+	known   map[string]cursorFind
+	after   string // the last cursor that was looked at
 }
 
 // cursorFind is what was found so far for a cursor, as it was then: nothing is open between
@@ -39,8 +39,8 @@ type cursorFind struct {
 	match             bool
 }
 
-func newCursorScanner(s *Server) *cursorScanner {
-	return &cursorScanner{s: s, known: map[string]cursorFind{}}
+func newCursorScanner(s *Service) *cursorScanner {
+	return &cursorScanner{service: s, known: map[string]cursorFind{}}
 }
 
 // run scans until ctx ends.
@@ -54,15 +54,15 @@ func (c *cursorScanner) run(ctx context.Context) {
 			return
 		}
 		if err := c.look(ctx, time.Now()); err != nil && ctx.Err() == nil && !errors.Is(err, raftnode.ErrDiverged) {
-			c.s.logger.Warn("scan for cursors", "error", err)
+			c.service.logger.Warn("scan for cursors", "error", err)
 		}
 	}
 }
 
 // look scans for the cursors whose turn it is.
 func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
-	m := c.s.ops.machine()
-	if c.s.cfg.Node.LeadingTerm() == 0 || m.FeatureLevel() < frame.LevelDelivery {
+	m := c.service.Machine()
+	if c.service.node.LeadingTerm() == 0 || m.FeatureLevel() < frame.LevelDelivery {
 		clear(c.known)
 		return nil
 	}
@@ -102,7 +102,7 @@ func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
 		}
 	}
 	for part := range slices.Chunk(found, frame.MaxScans) {
-		if _, err := c.s.ops.propose(ctx, frame.Request{Command: frame.CursorsScanned{Scans: part}}); err != nil {
+		if _, err := c.service.Propose(ctx, frame.Request{Command: frame.CursorsScanned{Scans: part}}); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
 
 // waits is for how long there has been something to look at for a cursor.
 func (c *cursorScanner) waits(cur *fsm.Cursor, now time.Time) (time.Duration, error) {
-	l := c.s.ops.machine().Log()
+	l := c.service.Machine().Log()
 	first, last := l.Bounds()
 	offset := max(first, cur.Passed()+1)
 	if offset > last {
@@ -131,7 +131,7 @@ func (c *cursorScanner) scan(cur *fsm.Cursor, reads *int) (cursorFind, error) {
 	if !find.created.Equal(cur.Created) || find.generation != cur.Generation || find.seeks != cur.Seeks || find.to < cur.Passed() {
 		find = cursorFind{created: cur.Created, generation: cur.Generation, seeks: cur.Seeks, to: cur.Passed()}
 	}
-	m := c.s.ops.machine()
+	m := c.service.Machine()
 	l := m.Log()
 	matcher := cur.Filter.Compile(m.Catalogue())
 	for _, last := l.Bounds(); !find.match && find.to < last && *reads > 0; *reads-- {

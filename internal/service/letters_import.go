@@ -1,4 +1,4 @@
-package server
+package service
 
 import (
 	"bytes"
@@ -16,9 +16,9 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// letterRow is a row of the old queue's table
+// LetterRow is a row of the old queue's table
 // dead_letter_queue(id, event_type, event_data, error, created_at, retry_count).
-type letterRow struct {
+type LetterRow struct {
 	ID         json.RawMessage `json:"id"` // a number or a string
 	Type       string          `json:"event_type"`
 	Data       json.RawMessage `json:"event_data"` // the payload, or its JSON in a string
@@ -27,8 +27,8 @@ type letterRow struct {
 	RetryCount uint64          `json:"retry_count"`
 }
 
-// imported answers an import.
-type imported struct {
+// Imported answers an import.
+type Imported struct {
 	Imported int          `json:"imported"`
 	Known    int          `json:"known"` // rows that were imported before
 	Refused  []refusedRow `json:"refused"`
@@ -42,16 +42,16 @@ type refusedRow struct {
 	Error *api.Error      `json:"error"`
 }
 
-// importLetters keeps rows of another system as dead letters. A row that can not be an
+// ImportLetters keeps rows of another system as dead letters. A row that can not be an
 // event is told and left out.
-func (s *service) importLetters(ctx context.Context, source string, rows []letterRow, dryRun bool) (answer imported, err error) {
-	answer = imported{Refused: []refusedRow{}, DryRun: dryRun}
-	policy := s.machine().Policy()
+func (s *Service) ImportLetters(ctx context.Context, source string, rows []LetterRow, dryRun bool) (answer Imported, err error) {
+	answer = Imported{Refused: []refusedRow{}, DryRun: dryRun}
+	policy := s.Machine().Policy()
 	var letters []frame.ImportedLetter
 	for i := range rows {
 		letter, err := rows[i].letter(source, &policy)
 		if err != nil {
-			answer.Refused = append(answer.Refused, refusedRow{rows[i].ID, toAPI(err)})
+			answer.Refused = append(answer.Refused, refusedRow{rows[i].ID, ToAPI(err)})
 			continue
 		}
 		letters = append(letters, letter)
@@ -72,7 +72,7 @@ func (s *service) importLetters(ctx context.Context, source string, rows []lette
 	return answer, nil
 }
 
-func (a *imported) add(r *fsm.LettersResult) {
+func (a *Imported) add(r *fsm.LettersResult) {
 	a.Imported += r.Done
 	a.Known += r.Skipped
 	if a.First == 0 {
@@ -82,7 +82,7 @@ func (a *imported) add(r *fsm.LettersResult) {
 }
 
 // letter makes a letter of a row.
-func (r *letterRow) letter(source string, policy *event.Policy) (l frame.ImportedLetter, err error) {
+func (r *LetterRow) letter(source string, policy *event.Policy) (l frame.ImportedLetter, err error) {
 	payload := []byte(r.Data)
 	if text := ""; json.Unmarshal(r.Data, &text) == nil {
 		payload = []byte(text)
@@ -101,7 +101,7 @@ func (r *letterRow) letter(source string, policy *event.Policy) (l frame.Importe
 	}
 	copy(l.Origin[:], h.Sum(nil))
 	l.From = clip(fmt.Sprintf("%s row %s", source, bytes.Trim(r.ID, `"`)), maxHandlerText)
-	l.Error, l.Attempts, l.Event = clip(r.Error, maxErrorText), r.RetryCount, frame.EncodeCopy(&e)
+	l.Error, l.Attempts, l.Event = clip(r.Error, MaxErrorText), r.RetryCount, frame.EncodeCopy(&e)
 	return l, nil
 }
 
@@ -123,5 +123,5 @@ func rowTime(raw json.RawMessage) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, badParam("created_at", text, "a time: RFC 3339, or seconds since 1970")
+	return time.Time{}, api.BadValue("created_at", text, "a time: RFC 3339, or seconds since 1970")
 }

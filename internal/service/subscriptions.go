@@ -1,4 +1,4 @@
-package server
+package service
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ const (
 	statusSubscriptions = 1000
 )
 
-// subscriptionStatus is what clients report of their subscriptions.
-type subscriptionStatus struct {
+// SubscriptionStatus is what clients report of their subscriptions.
+type SubscriptionStatus struct {
 	fsm.ClientStats
 	Healthy  bool                    `json:"healthy"` // all critical ones are attached
 	ByClient map[string]clientStatus `json:"by_client"`
@@ -37,11 +37,11 @@ type subscriptionState struct {
 	Cursor   string       `json:"cursor,omitempty"`
 }
 
-// subscriptionStatus returns what clients report, and how long their handlers may take,
+// SubscriptionStatus returns what clients report, and how long their handlers may take,
 // in seconds, by client and subscription.
-func (s *service) subscriptionStatus() (subscriptionStatus, map[string]map[string]float64) {
-	stats := s.machine().ClientStats()
-	status := subscriptionStatus{ClientStats: stats, Healthy: stats.CriticalDetached == 0, ByClient: map[string]clientStatus{}}
+func (s *Service) SubscriptionStatus() (SubscriptionStatus, map[string]map[string]float64) {
+	stats := s.Machine().ClientStats()
+	status := SubscriptionStatus{ClientStats: stats, Healthy: stats.CriticalDetached == 0, ByClient: map[string]clientStatus{}}
 	timeouts, listed := map[string]map[string]float64{}, 0
 	if err := s.eachClient("", func(c *fsm.Client) error {
 		if len(status.ByClient) == statusClients || listed+len(c.Subscriptions) > statusSubscriptions {

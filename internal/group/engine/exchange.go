@@ -1,4 +1,4 @@
-package server
+package engine
 
 import (
 	"context"
@@ -11,76 +11,69 @@ import (
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group"
+	"github.com/ringrift/ringlog/internal/tail"
 	"github.com/ringrift/ringlog/log"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
 // Bounds of an exchange.
 const (
-	maxWant          = 10_000
-	maxExchangeWait  = 30 * time.Second
-	maxExchangeParts = 10_000 // ranges of each kind, and nacks
-	maxExchangeBody  = 1 << 20
-	maxNackDelay     = 24 * time.Hour
-	memberCalls      = 8                      // exchanges of one member at the same time
-	answerTime       = 500 * time.Millisecond // left of a call's time for its answer
-	pollTime         = 2 * time.Second        // how long one that waits for nothing waits for what is there
+	memberCalls = 8                      // exchanges of one member at the same time
+	answerTime  = 500 * time.Millisecond // left of a call's time for its answer
+	pollTime    = 2 * time.Second        // how long one that waits for nothing waits for what is there
 )
 
-// exchangeRequest is what a member says and wants.
-type exchangeRequest struct {
-	group, member           string
-	session                 uint64
-	holding, acks, progress []frame.Range
-	nacks                   []group.Nack
-	want                    int
-	wait                    time.Duration
-	ahead                   bool // see group.Demand
-	leave                   bool
+// Request is what a member says and wants.
+type Request struct {
+	Group, Member           string
+	Session                 uint64
+	Holding, Acks, Progress []frame.Range
+	Nacks                   []group.Nack
+	Want                    int
+	Wait                    time.Duration
+	Ahead                   bool // see group.Demand
+	Leave                   bool
 }
 
-// exchanged is the answer.
-type exchanged struct {
-	session          uint64
-	events           []event.Event // in order of their offsets; shared with other readers
-	counts           []uint64      // which delivery each of them is
-	revoked, refused []frame.Range
-	gap              *log.Gap // nil is none
-	ackWait, silence time.Duration
-	committed, last  uint64
+// Answer is the answer.
+type Answer struct {
+	Session          uint64
+	Events           []event.Event // in order of their offsets; shared with other readers
+	Counts           []uint64      // which delivery each of them is
+	Revoked, Refused []frame.Range
+	Gap              *log.Gap // nil is none
+	AckWait, Silence time.Duration
+	Committed, Last  uint64
 }
 
-// exchange settles what a member was given and gives it more. It answers once what was
+// Exchange settles what a member was given and gives it more. It answers once what was
 // settled is in the log.
-func (s *service) exchange(ctx context.Context, r exchangeRequest) (exchanged, error) {
-	if err := s.checkExchange(&r); err != nil {
-		return exchanged{}, err
-	}
-	g, err := s.groups.get(ctx, r.group)
+func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
+	g, err := k.get(ctx, r.Group)
 	if err != nil {
-		return exchanged{}, err
+		return Answer{}, err
 	}
 	select {
 	case <-g.loaded:
 	case <-g.ctx.Done():
-		return exchanged{}, g.cause()
+		return Answer{}, g.cause()
 	case <-ctx.Done():
-		return exchanged{}, context.Cause(ctx)
+		return Answer{}, context.Cause(ctx)
 	}
 	if ctx.Err() != nil { // and the member may have joined with another call since
-		return exchanged{}, context.Cause(ctx)
+		return Answer{}, context.Cause(ctx)
 	}
 	e, err := g.enter(&r)
 	if err != nil {
-		return exchanged{}, err
+		return Answer{}, err
 	}
 	defer e.exit()
 	if err := e.durable(ctx); err != nil {
-		return exchanged{}, err
+		return Answer{}, err
 	}
 	t, err := e.receive(ctx)
 	if err != nil {
-		return exchanged{}, err
+		return Answer{}, err
 	}
 	return e.answer(t)
 }
@@ -88,7 +81,7 @@ func (s *service) exchange(ctx context.Context, r exchangeRequest) (exchanged, e
 // call is one exchange under way.
 type call struct {
 	g       *liveGroup
-	r       *exchangeRequest
+	r       *Request
 	m       *group.Member
 	session uint64
 	refused []frame.Range
@@ -97,7 +90,7 @@ type call struct {
 }
 
 // enter takes in what a member says.
-func (g *liveGroup) enter(r *exchangeRequest) (*call, error) {
+func (g *liveGroup) enter(r *Request) (*call, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ctx.Err() != nil {
@@ -111,46 +104,46 @@ func (g *liveGroup) enter(r *exchangeRequest) (*call, error) {
 	g.seen = now
 	g.c.Begin(m)
 	e := &call{g: g, r: r, m: m, session: m.Session}
-	for _, one := range r.progress {
+	for _, one := range r.Progress {
 		g.c.Progress(now, m, one, nil)
 	}
-	for _, one := range r.acks {
+	for _, one := range r.Acks {
 		e.refused = g.c.Ack(m, one, e.refused)
 	}
-	for _, one := range r.nacks {
+	for _, one := range r.Nacks {
 		e.dead = e.dead || one.Dead
 		if !g.c.Nack(now, m, one) {
 			e.refused = append(e.refused, frame.Range{From: one.Offset, To: one.Offset})
 		}
 	}
 	e.refused = frame.JoinRanges(e.refused)
-	if len(r.acks)+len(r.nacks) > 0 {
+	if len(r.Acks)+len(r.Nacks) > 0 {
 		e.settled = g.round
 		signal(g.kick)
 	}
-	if r.leave {
+	if r.Leave {
 		g.c.Leave(m)
 	}
-	g.wanted += r.want
+	g.wanted += r.Want
 	g.share()
 	return e, nil
 }
 
 // member finds who speaks, or lets it join.
-func (g *liveGroup) member(now time.Time, r *exchangeRequest) (m *group.Member, err error) {
-	if r.session == 0 {
-		m, err = g.c.Join(now, r.member, r.claims(), r.nacks)
+func (g *liveGroup) member(now time.Time, r *Request) (m *group.Member, err error) {
+	if r.Session == 0 {
+		m, err = g.c.Join(now, r.Member, r.claims(), r.Nacks)
 	} else {
-		m, err = g.c.Enter(now, r.member, r.session)
+		m, err = g.c.Enter(now, r.Member, r.Session)
 	}
 	switch {
 	case errors.Is(err, group.ErrFull):
 		return nil, &api.Error{Code: api.Overloaded, Field: "member", Message: fmt.Sprintf("group %q has %d members, the limit", g.name, group.MaxMembers),
 			Remedy: "let fewer members do more at a time, or use another group"}
 	case err != nil:
-		return nil, errSessionOver(g.name, r.member, r.session)
+		return nil, errSessionOver(g.name, r.Member, r.Session)
 	case m.Calls() >= memberCalls:
-		return nil, &api.Error{Code: api.Overloaded, Field: "member", Message: fmt.Sprintf("member %q has %d exchanges under way, the limit", r.member, memberCalls),
+		return nil, &api.Error{Code: api.Overloaded, Field: "member", Message: fmt.Sprintf("member %q has %d exchanges under way, the limit", r.Member, memberCalls),
 			Remedy: "wait for one of them, or give each process a name of its own"}
 	}
 	return m, nil
@@ -158,9 +151,9 @@ func (g *liveGroup) member(now time.Time, r *exchangeRequest) (m *group.Member, 
 
 // claims is what a member that joins was given before: what it says it holds, and what it
 // settles. So a call that failed may be repeated as it is, with session 0.
-func (r *exchangeRequest) claims() []frame.Range {
-	list := slices.Concat(r.holding, r.acks, r.progress)
-	for _, n := range r.nacks {
+func (r *Request) claims() []frame.Range {
+	list := slices.Concat(r.Holding, r.Acks, r.Progress)
+	for _, n := range r.Nacks {
 		list = append(list, frame.Range{From: n.Offset, To: n.Offset})
 	}
 	return frame.JoinRanges(list)
@@ -170,7 +163,7 @@ func (e *call) exit() {
 	g := e.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.wanted -= e.r.want
+	g.wanted -= e.r.Want
 	g.c.End(g.now(), e.m, e.session)
 }
 
@@ -184,7 +177,7 @@ func (e *call) durable(ctx context.Context) error {
 		switch {
 		case e.settled.err != nil:
 			return e.cause()
-		case e.dead || len(e.r.nacks) > 0 && errors.Is(e.settled.letters, raftnode.ErrOutcomeUnknown):
+		case e.dead || len(e.r.Nacks) > 0 && errors.Is(e.settled.letters, raftnode.ErrOutcomeUnknown):
 			return e.settled.letters
 		}
 		return nil
@@ -226,16 +219,16 @@ type taken struct {
 // receive waits for events as long as the member does.
 func (e *call) receive(ctx context.Context) (taken, error) {
 	g := e.g
-	if e.r.want == 0 || e.r.leave {
+	if e.r.Want == 0 || e.r.Leave {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.share() // one that waits for events tells first what is lost
-		if !e.r.leave && !e.m.Live(e.session) {
+		if !e.r.Leave && !e.m.Live(e.session) {
 			return taken{}, errSessionOver(g.name, e.m.Name, e.session) // what is lost now, the session that followed is told
 		}
 		return taken{revoked: e.m.Lost()}, nil
 	}
-	w := &waiter{m: e.m, session: e.session, want: e.r.want, ahead: e.r.ahead, poll: e.r.wait == 0, got: make(chan taken, 1)}
+	w := &waiter{m: e.m, session: e.session, want: e.r.Want, ahead: e.r.Ahead, poll: e.r.Wait == 0, got: make(chan taken, 1)}
 	timer := time.NewTimer(e.patience(ctx))
 	defer timer.Stop()
 	g.mu.Lock()
@@ -254,7 +247,7 @@ func (e *call) receive(ctx context.Context) (taken, error) {
 
 // patience is how long the exchange waits for events.
 func (e *call) patience(ctx context.Context) time.Duration {
-	wait := e.r.wait
+	wait := e.r.Wait
 	if wait == 0 {
 		wait = pollTime
 	}
@@ -321,7 +314,7 @@ func (g *liveGroup) takeFor(w *waiter, waiting int) (t taken, some bool) {
 	if !w.m.Live(w.session) {
 		return taken{err: errSessionOver(g.name, w.m.Name, w.session)}, true
 	}
-	demand := group.Demand{Events: w.want, Bytes: batchBytes, Units: (g.c.Ready() + waiting - 1) / waiting, Ahead: w.ahead}
+	demand := group.Demand{Events: w.want, Bytes: tail.BatchBytes, Units: (g.c.Ready() + waiting - 1) / waiting, Ahead: w.ahead}
 	t.revoked = w.m.Lost()
 	t.deliveries = g.c.Take(g.now(), w.m, demand, nil)
 	t.gap, g.gap = g.gap, nil
@@ -331,41 +324,41 @@ func (g *liveGroup) takeFor(w *waiter, waiting int) (t taken, some bool) {
 
 // drained reports that there is nothing more to be had at the moment.
 func (g *liveGroup) drained() bool {
-	_, last := g.ops.machine().Log().Bounds()
+	_, last := g.host.Machine().Log().Bounds()
 	return g.c.Unopened() == 0 && (g.c.Next() > last || g.c.Room() == 0)
 }
 
 // answer reads the events that were handed out.
-func (e *call) answer(t taken) (exchanged, error) {
+func (e *call) answer(t taken) (Answer, error) {
 	g := e.g
 	slices.SortFunc(t.deliveries, func(a, b group.Delivery) int { return int(int64(a.Offset - b.Offset)) })
-	out := exchanged{session: e.session, refused: e.refused, revoked: t.revoked, gap: t.gap}
+	out := Answer{Session: e.session, Refused: e.refused, Revoked: t.revoked, Gap: t.gap}
 	var err error
-	if out.events, out.counts, err = g.read(t.deliveries); err != nil {
+	if out.Events, out.Counts, err = g.read(t.deliveries); err != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.giveBack(e, t)
-		return exchanged{}, err
+		return Answer{}, err
 	}
-	if len(out.events) < len(t.deliveries) {
+	if len(out.Events) < len(t.deliveries) {
 		g.mu.Lock()
 		g.trim()
 		g.mu.Unlock()
 	}
-	c, there := g.ops.machine().Cursor(g.name)
+	c, there := g.host.Machine().Cursor(g.name)
 	if !there || c.Group == nil {
-		return exchanged{}, g.ops.noGroup(g.name)
+		return Answer{}, NoGroup(g.host.Machine(), g.name)
 	}
-	policy := g.ops.deliveryPolicy(c.Group.Policy)
-	out.ackWait, out.silence, out.committed = policy.AckWait, policy.Session, c.Committed
-	_, out.last = g.ops.machine().Log().Bounds()
+	policy := g.engine.Policy(c.Group.Policy)
+	out.AckWait, out.Silence, out.Committed = policy.AckWait, policy.Session, c.Committed
+	_, out.Last = g.host.Machine().Log().Bounds()
 	return out, nil
 }
 
 // read returns the events of deliveries, whose offsets rise; those that were trimmed in
 // the meantime are left out.
 func (g *liveGroup) read(list []group.Delivery) (events []event.Event, counts []uint64, err error) {
-	l := g.ops.machine().Log()
+	l := g.host.Machine().Log()
 	events, counts = make([]event.Event, 0, len(list)), make([]uint64, 0, len(list))
 	for len(list) > 0 {
 		// What was handed out is read whatever the filter is by now, at least each second event of
@@ -389,7 +382,7 @@ func (g *liveGroup) read(list []group.Delivery) (events []event.Event, counts []
 			}
 		}
 		if chunk.Next <= from {
-			return nil, nil, pastTail("offset", from, from-1, "join again: session 0, with holding") // of what was handed out, all is there
+			return nil, nil, api.BeyondTail("offset", from, from-1, "join again: session 0, with holding") // of what was handed out, all is there
 		}
 		for len(list) > 0 && list[0].Offset < chunk.Next {
 			list = list[1:] // not in the log any more

@@ -1,18 +1,13 @@
-package server
+package service
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"strconv"
 	"strings"
 
-	"connectrpc.com/connect"
-
 	"github.com/ringrift/ringlog/api"
-	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/log"
@@ -28,14 +23,14 @@ type rowError struct {
 func (e *rowError) Error() string { return fmt.Sprintf("server: event %d: %v", e.row, e.err) }
 func (e *rowError) Unwrap() error { return e.err }
 
-// errStopping ends streams when the server closes.
-var errStopping = errors.New("server: stopping")
+// ErrStopping ends streams when the server closes.
+var ErrStopping = errors.New("server: stopping")
 
-// toAPI says any error of the packages below in the form that callers get.
-func toAPI(err error) *api.Error {
+// ToAPI says any error of the packages below in the form that callers get.
+func ToAPI(err error) *api.Error {
 	var row *rowError
 	if errors.As(err, &row) {
-		e := *toAPI(row.err)
+		e := *ToAPI(row.err)
 		e.Field = strings.TrimSuffix(fmt.Sprintf("events[%d].%s", row.row, e.Field), ".")
 		return &e
 	}
@@ -63,7 +58,7 @@ func fromBelow(err error) *api.Error {
 			Message: fmt.Sprintf("offset %d is trimmed; the first kept is %d", trimmed.Offset, trimmed.First),
 			Remedy:  "read from start, or from the first offset that is kept"}
 	case errors.As(err, &ahead):
-		return pastTail("offset", ahead.Offset, ahead.Tail, "ask for an offset up to the tail, or again when more was appended")
+		return api.BeyondTail("offset", ahead.Offset, ahead.Tail, "ask for an offset up to the tail, or again when more was appended")
 	case errors.Is(err, fsm.ErrUnknownHash):
 		return &api.Error{Code: api.NotFound, Field: "hash", Message: "no event that is kept has that content hash",
 			Remedy: "check the 64 hex digits; the event may be trimmed"}
@@ -71,12 +66,6 @@ func fromBelow(err error) *api.Error {
 		return &api.Error{Code: api.NotFound, Field: "id", Message: fsm.ErrNoLetter.Error(), Remedy: "list them: ringlog dlq ls"}
 	}
 	return fromNode(err)
-}
-
-func pastTail(field string, offset, tail uint64, remedy string) *api.Error {
-	return &api.Error{Code: api.PastTail, Field: field, Offset: tail,
-		Message: fmt.Sprintf("offset %d is past the tail, which is %d", offset, tail),
-		Remedy:  remedy}
 }
 
 // nodeErrors are the node's errors, the more telling ones first: an unknown
@@ -103,7 +92,7 @@ func nodeErrors() []struct {
 		{raftnode.ErrTooLarge, api.TooLarge, "the request is too large", "send fewer events in one request"},
 		{raftnode.ErrDiverged, api.Unavailable, "this node's state differs from the majority's, it serves nobody", "ask another node; remove this one, empty its data folder and let it join again"},
 		{raftnode.ErrClosed, api.Unavailable, "this node is stopping", "ask another node"},
-		{errStopping, api.Unavailable, "this node is stopping", "ask another node"},
+		{ErrStopping, api.Unavailable, "this node is stopping", "ask another node"},
 		{fsm.ErrClosed, api.Unavailable, "this node is stopping", "ask another node"},
 	}
 }
@@ -124,7 +113,7 @@ func fromNode(err error) *api.Error {
 	if e := fromMembership(err); e != nil {
 		return e
 	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, errStreamTime) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrStreamTime) {
 		return &api.Error{Code: api.Timeout, Message: "the time for the request was up before anything was proposed",
 			Field: "timeout", Remedy: "retry, or give it more time"}
 	}
@@ -220,50 +209,24 @@ func inputCode(reason string) (code api.Code, remedy string) {
 	}
 }
 
-// retryAfter is the seconds after which a code that may pass is worth another try, 0
-// where it does not pass by itself.
-func retryAfter(code api.Code) uint32 {
-	switch code.Status() {
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		return 1
-	}
-	return 0
-}
-
-// setRetryAfter tells the same in a header.
-func setRetryAfter(h http.Header, code api.Code) {
-	if wait := retryAfter(code); wait != 0 {
-		h.Set("Retry-After", strconv.Itoa(int(wait)))
-	}
-}
-
-// errorDetail is all of an error, as it goes with Connect errors and over lines.
-func errorDetail(e *api.Error) *ringlogv1.ErrorDetail {
-	return &ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Reason: e.Reason, Field: e.Field, Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP}
-}
-
-// connectError says an error over Connect, with all of it in a detail.
-func connectError(e *api.Error) *connect.Error {
-	out := connect.NewError(e.Code.Connect(), errors.New(e.Message))
-	if detail, err := connect.NewErrorDetail(errorDetail(e)); err == nil {
-		out.AddDetail(detail)
-	}
-	setRetryAfter(out.Meta(), e.Code)
-	return out
-}
-
-// apiError finds what connectError put into an error, on the caller's side.
-func apiError(err error) (*api.Error, bool) {
-	var remote *connect.Error
-	if !errors.As(err, &remote) {
-		return nil, false
-	}
-	for _, d := range remote.Details() {
-		value, err := d.Value()
-		if detail, ok := value.(*ringlogv1.ErrorDetail); ok && err == nil {
-			return &api.Error{Code: api.Code(detail.Code), Message: detail.Message, Reason: detail.Reason, Field: detail.Field, Remedy: detail.Remedy,
-				Offset: detail.Offset, LeaderHTTP: detail.LeaderHttp}, true
+// NodeError is the node's error that toAPI made e of, by its reason or code; nil where there is none.
+func NodeError(e *api.Error) error {
+	for _, known := range memberErrors {
+		if known.reason != "" && known.reason == e.Reason {
+			return known.is
 		}
 	}
-	return nil, false
+	if e.Reason == api.ReasonFeatureLevel {
+		return raftnode.ErrFeatureLevel
+	}
+	code := e.Code
+	for _, known := range nodeErrors() {
+		if known.code == code && code != api.Unavailable {
+			return known.is
+		}
+	}
+	if code == api.Unavailable {
+		return raftnode.ErrClosed
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package server
+package service
 
 import (
 	"context"
@@ -26,8 +26,8 @@ const (
 	overdueAtOnce = 100 // told in one look
 )
 
-// overdueView is what /status tells of runs that are overdue.
-type overdueView struct {
+// OverdueView is what /status tells of runs that are overdue.
+type OverdueView struct {
 	Count     int           `json:"count"` // edges
 	List      []overdueEdge `json:"list"`  // the first of them, the one that has waited longest first
 	Deadlines []string      `json:"deadlines"`
@@ -49,18 +49,18 @@ type overdueEdge struct {
 // the leader it has the log told which are overdue. One goroutine uses it; anybody may
 // read view.
 type chainWatch struct {
-	s     *Server
-	texts []string // the setting that watch goes by
-	watch *stages.Watch
-	wants event.Filter
-	next  uint64        // the first offset not looked at
-	keep  time.Duration // how long ago the newest event of a run may be
-	view  atomic.Pointer[overdueView]
+	service *Service
+	texts   []string // the setting that watch goes by
+	watch   *stages.Watch
+	wants   event.Filter
+	next    uint64        // the first offset not looked at
+	keep    time.Duration // how long ago the newest event of a run may be
+	view    atomic.Pointer[OverdueView]
 }
 
-func newChainWatch(s *Server) *chainWatch {
-	c := &chainWatch{s: s}
-	c.view.Store(&overdueView{List: []overdueEdge{}, Deadlines: []string{}})
+func newChainWatch(s *Service) *chainWatch {
+	c := &chainWatch{service: s}
+	c.view.Store(&OverdueView{List: []overdueEdge{}, Deadlines: []string{}})
 	return c
 }
 
@@ -75,7 +75,7 @@ func (c *chainWatch) run(ctx context.Context) {
 			return
 		}
 		if err := c.look(ctx, time.Now()); err != nil && ctx.Err() == nil && !errors.Is(err, raftnode.ErrDiverged) {
-			c.s.logger.Warn("following runs by their deadlines", "error", err)
+			c.service.logger.Warn("following runs by their deadlines", "error", err)
 		}
 	}
 }
@@ -89,9 +89,9 @@ func (c *chainWatch) look(ctx context.Context, now time.Time) error {
 		return err
 	}
 	late := c.watch.Overdue(now)
-	if fresh := c.untold(late); len(fresh) > 0 && c.s.cfg.Node.Status().Role == raftnode.RoleLeader {
+	if fresh := c.untold(late); len(fresh) > 0 && c.service.node.Status().Role == raftnode.RoleLeader {
 		// What follows may stand in the log without being applied here.
-		if err := c.s.cfg.Node.ReadBarrier(ctx); err != nil {
+		if err := c.service.node.ReadBarrier(ctx); err != nil {
 			return err
 		}
 		if err := c.readOn(ctx); err != nil {
@@ -109,20 +109,20 @@ func (c *chainWatch) look(ctx context.Context, now time.Time) error {
 
 // configure begins anew where the deadlines have changed, or the log is another one.
 func (c *chainWatch) configure(now time.Time) error {
-	texts := c.s.ops.machine().Settings().ChainDeadlines
-	_, last := c.s.ops.machine().Log().Bounds()
+	texts := c.service.Machine().Settings().ChainDeadlines
+	_, last := c.service.Machine().Log().Bounds()
 	if slices.Equal(texts, c.texts) && c.next <= last+1 {
 		return nil
 	}
 	c.texts, c.watch = texts, nil
-	c.view.Store(&overdueView{List: []overdueEdge{}, Deadlines: append([]string{}, texts...)})
+	c.view.Store(&OverdueView{List: []overdueEdge{}, Deadlines: append([]string{}, texts...)})
 	d, err := stages.ParseDeadlines(event.Builtin(), texts)
 	if err != nil || len(d) == 0 {
 		c.next = 0
 		return err
 	}
 	c.keep = fsm.OverdueHorizon(d.Longest())
-	if c.next, err = c.s.ops.machine().Log().OffsetAt(now.Add(-c.keep)); err != nil {
+	if c.next, err = c.service.Machine().Log().OffsetAt(now.Add(-c.keep)); err != nil {
 		c.texts = nil
 		return err
 	}
@@ -133,31 +133,31 @@ func (c *chainWatch) configure(now time.Time) error {
 
 // readOn takes in the log up to its tail.
 func (c *chainWatch) readOn(ctx context.Context) error {
-	if _, last := c.s.ops.machine().Log().Bounds(); c.next > last {
+	if _, last := c.service.Machine().Log().Bounds(); c.next > last {
 		return nil
 	}
-	t := c.s.ops.newTail(tailRequest{filter: c.wants}, c.next)
+	t := c.service.newTail(TailRequest{Filter: c.wants}, c.next)
 	for {
-		found, err := t.read(ctx)
+		found, err := t.Read(ctx)
 		if errors.Is(err, io.EOF) {
-			c.next = max(c.next, t.next)
+			c.next = max(c.next, t.Next())
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		for i := range found.events {
-			e := &found.events[i]
+		for i := range found.Events {
+			e := &found.Events[i]
 			c.watch.See(e.CorrelationID, stages.Event{Offset: e.Offset, Type: e.Type, At: e.AppendedAt.UTC(), CausationID: e.CausationID,
 				DedupID: e.DedupID, Hash: e.Hash().String()})
 		}
-		c.next = found.next
+		c.next = found.Next
 	}
 }
 
 func (c *chainWatch) untold(late []stages.Overdue) (list []stages.Overdue) {
 	for _, o := range late {
-		if !c.s.ops.machine().ToldOverdue(o.Flow, o.CorrelationID, o.FromOffset, string(o.To)) {
+		if !c.service.Machine().ToldOverdue(o.Flow, o.CorrelationID, o.FromOffset, string(o.To)) {
 			list = append(list, o)
 		}
 		if len(list) == overdueAtOnce {
@@ -171,7 +171,7 @@ func (c *chainWatch) untold(late []stages.Overdue) (list []stages.Overdue) {
 // for yet is told at another look.
 func (c *chainWatch) tell(ctx context.Context, list []stages.Overdue) error {
 	for _, o := range list {
-		_, err := c.s.ops.propose(ctx, frame.Request{Command: frame.ChainOverdue{CorrelationID: o.CorrelationID, Flow: o.Flow, From: string(o.From),
+		_, err := c.service.Propose(ctx, frame.Request{Command: frame.ChainOverdue{CorrelationID: o.CorrelationID, Flow: o.Flow, From: string(o.From),
 			FromOffset: o.FromOffset, Since: o.Since, Missing: string(o.To), Deadline: o.Deadline}})
 		if refusal, ok := errors.AsType[*fsm.Refusal](err); err != nil && (!ok || refusal.Code != fsm.Invalid) {
 			return fmt.Errorf("server: run %s: %w", o.CorrelationID, err)
@@ -181,7 +181,7 @@ func (c *chainWatch) tell(ctx context.Context, list []stages.Overdue) error {
 }
 
 func (c *chainWatch) show(late []stages.Overdue, now time.Time) {
-	v := &overdueView{Count: len(late), List: []overdueEdge{}, Deadlines: append([]string{}, c.texts...), Runs: c.watch.Runs(), Dropped: c.watch.Dropped()}
+	v := &OverdueView{Count: len(late), List: []overdueEdge{}, Deadlines: append([]string{}, c.texts...), Runs: c.watch.Runs(), Dropped: c.watch.Dropped()}
 	for _, o := range late[:min(len(late), overdueListed)] {
 		v.List = append(v.List, overdueEdge{o.CorrelationID, o.Flow, o.From, o.FromOffset, o.To, now.Sub(o.Since).Seconds(), o.Deadline.Seconds()})
 	}
@@ -200,8 +200,8 @@ func checkSetting(key, value string) error {
 }
 
 // deadlines are those of the settings, as far as this build knows their flows.
-func (s *service) deadlines() stages.Deadlines {
-	d, err := stages.ParseDeadlines(event.Builtin(), s.machine().Settings().ChainDeadlines)
+func (s *Service) deadlines() stages.Deadlines {
+	d, err := stages.ParseDeadlines(event.Builtin(), s.Machine().Settings().ChainDeadlines)
 	if err != nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package server
+package engine
 
 import (
 	"errors"
@@ -61,7 +61,7 @@ func (g *liveGroup) settle(all bool) bool {
 func (g *liveGroup) propose(s group.AckBatch) error {
 	for {
 		n := min(len(s.Retries), retriesAtOnce)
-		_, err := g.ops.propose(g.ctx, frame.Request{Command: frame.GroupSettle{Name: g.name, Generation: g.generation, Term: g.term,
+		_, err := g.host.Propose(g.ctx, frame.Request{Command: frame.GroupSettle{Name: g.name, Generation: g.generation, Term: g.term,
 			Reserved: s.Reserved, Open: s.Open, Done: s.Done, Retries: s.Retries[:n]}})
 		switch {
 		case err == nil && n == len(s.Retries):
@@ -92,12 +92,12 @@ func (g *liveGroup) over(err error) bool {
 	case refused && refusal.Code == fsm.Overloaded:
 		return false
 	case refused && refusal.Code == fsm.NotFound:
-		g.end(g.ops.noGroup(g.name))
+		g.end(NoGroup(g.host.Machine(), g.name))
 	case refused && refusal.Code == fsm.Fenced:
 		g.end(errSessionsOver(g.name))
 	case refused:
 		g.end(err)
-	case g.ops.node.LeadingTerm() == g.term:
+	case g.host.LeadingTerm() == g.term:
 		return false // it is the same again where it was taken before
 	default:
 		g.end(err)
@@ -123,15 +123,15 @@ func (g *liveGroup) bury(list []group.Death, buried []bool) error {
 }
 
 func (g *liveGroup) letter(d *group.Death) error {
-	copied, err := g.ops.copyFor(g.ctx, g.name, d.Offset)
+	l, err := g.host.CompleteLetter(g.ctx, frame.DeadLetter{Cursor: g.name, Generation: g.generation, Offset: d.Offset, Handler: d.Handler,
+		Error: d.Error, Attempts: d.Attempts})
 	if trimmed := (*log.TrimmedError)(nil); errors.As(err, &trimmed) {
 		return nil // there is nothing to keep, and the trim has settled it
 	}
 	if err != nil {
 		return err
 	}
-	_, err = g.ops.propose(g.ctx, frame.Request{Command: frame.GroupDead{Term: g.term, Letter: frame.DeadLetter{Cursor: g.name, Generation: g.generation,
-		Offset: d.Offset, Handler: clip(d.Handler, maxHandlerText), Error: clip(d.Error, maxErrorText), Attempts: d.Attempts, Event: copied}}})
+	_, err = g.host.Propose(g.ctx, frame.Request{Command: frame.GroupDead{Term: g.term, Letter: l}})
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict {
 		return nil // it is settled
 	}

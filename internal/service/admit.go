@@ -1,52 +1,55 @@
-package server
+package service
 
 import (
-	"context"
 	"errors"
 	"runtime"
 	"sync"
+	"unsafe"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-func (r *publishRequest) rows() int {
-	if r.packet != nil {
-		return r.packet.Rows
+func (r *PublishRequest) Rows() int {
+	if r.Packet != nil {
+		return r.Packet.Rows
 	}
-	return len(r.events)
+	return len(r.Events)
 }
 
+// rowWeight is what a packet's row takes once it is decoded, with its hashes, beside its text.
+const rowWeight = int64(unsafe.Sizeof(frame.Row{})) + 32
+
 // admit brings each event into the form in which it is stored and makes a batch.
-func (r *publishRequest) admit(ctx context.Context, policy *event.Policy) (published, *frame.Batch, error) {
-	if r.packet != nil {
-		if err := holdOf(ctx).take(int64(frame.RawSize(r.packet.Body)) + int64(r.packet.Rows)*rowWeight); err != nil {
-			return published{}, nil, err
+func (r *PublishRequest) admit(policy *event.Policy) (Published, *frame.Batch, error) {
+	if r.Packet != nil {
+		if err := r.Reserve(int64(frame.RawSize(r.Packet.Body)) + int64(r.Packet.Rows)*rowWeight); err != nil {
+			return Published{}, nil, err
 		}
 		return r.admitPacket(policy)
 	}
-	answer, batch, gate := published{hashes: make([]event.Hash, len(r.events))}, &frame.Batch{}, policy.Gate()
+	answer, batch, gate := Published{Hashes: make([]event.Hash, len(r.Events))}, &frame.Batch{}, policy.Gate()
 	defer gate.Close()
-	for i := range r.events {
-		hash, err := r.normalize(gate, i, &r.events[i], &answer.warnings)
+	for i := range r.Events {
+		hash, err := r.normalize(gate, i, &r.Events[i], &answer.Warnings)
 		if err != nil {
-			return published{}, nil, err
+			return Published{}, nil, err
 		}
-		answer.hashes[i] = hash
-		batch.Add(&r.events[i], hash)
+		answer.Hashes[i] = hash
+		batch.Add(&r.Events[i], hash)
 	}
 	return answer, batch, nil
 }
 
 // normalize is the gate for one event.
-func (r *publishRequest) normalize(gate *event.Gate, row int, e *event.Event, told *[]rowWarnings) (event.Hash, error) {
+func (r *PublishRequest) normalize(gate *event.Gate, row int, e *event.Event, told *[]RowWarnings) (event.Hash, error) {
 	hash, warnings, err := gate.Normalize(e)
 	if err != nil {
 		return hash, r.row(row, err)
 	}
 	if len(warnings) > 0 {
-		*told = append(*told, rowWarnings{row, warnings})
+		*told = append(*told, RowWarnings{row, warnings})
 	}
 	return hash, nil
 }
@@ -56,26 +59,26 @@ var errOtherForm = errors.New("an event is not in the form in which it is stored
 
 // admitPacket takes the packet's body over where every event in it already has the
 // form in which it is stored, and else makes a body of its own.
-func (r *publishRequest) admitPacket(policy *event.Policy) (published, *frame.Batch, error) {
+func (r *PublishRequest) admitPacket(policy *event.Policy) (Published, *frame.Batch, error) {
 	opened, err := r.open(policy.Limits)
 	if err != nil {
-		return published{}, nil, err
+		return Published{}, nil, err
 	}
 	whole := r.admitParts(policy, opened)
-	answer, batch, err := published{warnings: whole.warnings}, whole.batch, whole.err
+	answer, batch, err := Published{Warnings: whole.warnings}, whole.batch, whole.err
 	if err == errOtherForm {
-		answer, batch = published{}, &frame.Batch{}
+		answer, batch = Published{}, &frame.Batch{}
 		gate := policy.Gate()
 		defer gate.Close()
 		err = opened.Each(func(row int, e *event.Event) error {
 			e.Original, e.Foreign = "", false
-			hash, err := r.normalize(gate, row, e, &answer.warnings)
+			hash, err := r.normalize(gate, row, e, &answer.Warnings)
 			batch.Add(e, hash)
 			return err
 		})
 	}
 	if err != nil {
-		return published{}, nil, packetError(err)
+		return Published{}, nil, packetError(err)
 	}
 	return answer, batch, nil
 }
@@ -83,7 +86,7 @@ func (r *publishRequest) admitPacket(policy *event.Policy) (published, *frame.Ba
 // packetPart is what becomes of some of a packet's rows.
 type packetPart struct {
 	batch    *frame.Batch
-	warnings []rowWarnings
+	warnings []RowWarnings
 	err      error
 	panicked any
 }
@@ -94,7 +97,7 @@ const (
 )
 
 // admitParts looks at the parts of a packet at the same time, and returns the whole up to the first error.
-func (r *publishRequest) admitParts(policy *event.Policy, opened *frame.Opened) packetPart {
+func (r *PublishRequest) admitParts(policy *event.Policy, opened *frame.Opened) packetPart {
 	n := 1
 	if opened.Rows() >= 2*partRows {
 		n = min(opened.Rows()/partRows, mostParts, runtime.GOMAXPROCS(0))
@@ -126,7 +129,7 @@ func (r *publishRequest) admitParts(policy *event.Policy, opened *frame.Opened) 
 }
 
 // admitPart is the gate for the rows [from, to).
-func (r *publishRequest) admitPart(policy *event.Policy, opened *frame.Opened, from, to int) packetPart {
+func (r *PublishRequest) admitPart(policy *event.Policy, opened *frame.Opened, from, to int) packetPart {
 	room := to - from
 	if from == 0 {
 		room = opened.Rows() // the others join
@@ -146,14 +149,14 @@ func (r *publishRequest) admitPart(policy *event.Policy, opened *frame.Opened, f
 	return part
 }
 
-func (r *publishRequest) open(limits event.Limits) (*frame.Opened, error) {
+func (r *PublishRequest) open(limits event.Limits) (*frame.Opened, error) {
 	limit := limits.RequestBytes
-	if r.packet.Rows == 1 { // its own limit follows, in canonical form
+	if r.Packet.Rows == 1 { // its own limit follows, in canonical form
 		limit = min(max(limit, 2*limits.EventBytes), frame.MaxBlockBytes)
 	}
-	opened, err := r.packet.Open(limit)
+	opened, err := r.Packet.Open(limit)
 	if errors.Is(err, frame.ErrTooLarge) {
-		return nil, tooLarge(limit)
+		return nil, api.RequestTooLarge(limit)
 	}
 	return opened, packetError(err)
 }

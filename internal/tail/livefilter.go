@@ -1,4 +1,4 @@
-package server
+package tail
 
 import (
 	"sync/atomic"
@@ -8,10 +8,10 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// liveFilter is a filter of a reader that outlives changes of the catalogue: a type that is
+// LiveFilter is a filter of a reader that outlives changes of the catalogue: a type that is
 // registered while the reader is open matches its categories from there on. It is safe for
 // concurrent use.
-type liveFilter struct {
+type LiveFilter struct {
 	machine  *fsm.Machine
 	filter   event.Filter
 	compiled atomic.Pointer[compiledFilter]
@@ -22,11 +22,11 @@ type compiledFilter struct {
 	matcher   event.Matcher
 }
 
-func newLiveFilter(m *fsm.Machine, f event.Filter) *liveFilter {
-	return &liveFilter{machine: m, filter: f}
+func NewLiveFilter(m *fsm.Machine, f event.Filter) *LiveFilter {
+	return &LiveFilter{machine: m, filter: f}
 }
 
-func (f *liveFilter) current() *compiledFilter {
+func (f *LiveFilter) current() *compiledFilter {
 	now := f.machine.Catalogue()
 	if c := f.compiled.Load(); c != nil && c.catalogue == now {
 		return c
@@ -36,12 +36,12 @@ func (f *liveFilter) current() *compiledFilter {
 	return c
 }
 
-// matcher is the filter, compiled against the newest catalogue.
-func (f *liveFilter) matcher() *event.Matcher { return &f.current().matcher }
+// Matcher is the filter, compiled against the newest catalogue.
+func (f *LiveFilter) Matcher() *event.Matcher { return &f.current().matcher }
 
-// read is log.Log.ReadFor. A registration is applied before the events of its type, so a read that
+// Read is log.Log.ReadFor. A registration is applied before the events of its type, so a read that
 // leaves the catalogue as it was has seen no event with an older one.
-func (f *liveFilter) read(cursor string, from uint64, limit int) (log.Chunk, error) {
+func (f *LiveFilter) Read(cursor string, from uint64, limit int) (log.Chunk, error) {
 	for {
 		c := f.current()
 		chunk, err := f.machine.Log().ReadFor(cursor, from, &c.matcher, limit)
@@ -49,4 +49,16 @@ func (f *liveFilter) read(cursor string, from uint64, limit int) (log.Chunk, err
 			return chunk, err
 		}
 	}
+}
+
+// FilterGap keeps the counts of types that the reader would have got.
+func FilterGap(g *log.Gap, m *event.Matcher) *log.Gap {
+	out := *g
+	out.Types = map[string]uint64{}
+	for t, n := range g.Types {
+		if m.MatchType(t) {
+			out.Types[t] = n
+		}
+	}
+	return &out
 }

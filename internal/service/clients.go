@@ -1,4 +1,4 @@
-package server
+package service
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/internal/platform/audit"
 )
 
 // Bounds of what a client may say of one subscription.
@@ -32,9 +31,9 @@ func clientStates() []string {
 // stateRefused is a subscription that the log has refused.
 const stateRefused = "refused"
 
-// putClient registers what a client listens to, or takes it away where that is nothing.
+// PutClient registers what a client listens to, or takes it away where that is nothing.
 // The answer is nil where there was nothing to take away.
-func (s *service) putClient(ctx context.Context, c frame.ClientPut) (*fsm.Client, error) {
+func (s *Service) PutClient(ctx context.Context, c frame.ClientPut) (*fsm.Client, error) {
 	if err := s.checkClient(ctx, &c); err != nil {
 		return nil, err
 	}
@@ -43,10 +42,10 @@ func (s *service) putClient(ctx context.Context, c frame.ClientPut) (*fsm.Client
 }
 
 // checkClient refuses what could be no client, and fills in what was left out.
-func (s *service) checkClient(ctx context.Context, c *frame.ClientPut) error {
-	limit := s.machine().Settings().Limits.NameBytes
+func (s *Service) checkClient(ctx context.Context, c *frame.ClientPut) error {
+	limit := s.Machine().Settings().Limits.NameBytes
 	if c.ID == "" {
-		return missing("id", "a name for the client")
+		return api.Missing("id", "a name for the client")
 	}
 	for _, one := range []struct{ field, text string }{{"id", c.ID}, {"host", c.Host}, {"version", c.Version}} {
 		if err := checkName(one.field, one.text, limit); err != nil {
@@ -65,7 +64,7 @@ func (s *service) checkClient(ctx context.Context, c *frame.ClientPut) error {
 			err = &api.Error{Code: api.InvalidArgument, Field: "name", Message: fmt.Sprintf("%q is given twice", one.Name), Remedy: "give each subscription a name of its own"}
 		}
 		if err != nil {
-			return within(fmt.Sprintf("subscriptions[%d]", i), err)
+			return Within(fmt.Sprintf("subscriptions[%d]", i), err)
 		}
 		names[one.Name] = true
 	}
@@ -76,9 +75,9 @@ func (s *service) checkClient(ctx context.Context, c *frame.ClientPut) error {
 	return nil
 }
 
-func (s *service) checkSubscription(ctx context.Context, one *frame.ClientSubscription, limit int) error {
+func (s *Service) checkSubscription(ctx context.Context, one *frame.ClientSubscription, limit int) error {
 	if one.Name == "" {
-		return missing("name", "a name for the subscription")
+		return api.Missing("name", "a name for the subscription")
 	}
 	for _, text := range []struct {
 		field, text string
@@ -95,14 +94,14 @@ func (s *service) checkSubscription(ctx context.Context, one *frame.ClientSubscr
 		return err
 	}
 	if one.HandlerTimeout < 0 || one.HandlerTimeout > maxHandlerTimeout {
-		return badParam("handler_timeout_seconds", fmt.Sprint(one.HandlerTimeout.Seconds()), "from 0 to a year")
+		return api.BadValue("handler_timeout_seconds", fmt.Sprint(one.HandlerTimeout.Seconds()), "from 0 to a year")
 	}
 	check := s.checkFilter
 	if one.State == stateRefused { // perhaps for that: it is shown, and keeps no other from being so
 		check = func(_ context.Context, f event.Filter) error { return f.Validate() }
 	}
 	if err := check(ctx, one.Filter); err != nil {
-		return within("filter", err)
+		return Within("filter", err)
 	}
 	return nil
 }
@@ -113,20 +112,20 @@ func choice(field string, word *string, words []string) error {
 		*word = words[0]
 	}
 	if !slices.Contains(words, *word) {
-		return badParam(field, *word, strings.Join(words, ", "))
+		return api.BadValue(field, *word, strings.Join(words, ", "))
 	}
 	return nil
 }
 
-// within puts the place of a part in front of an error's field.
-func within(place string, err error) error {
-	e := *toAPI(err)
+// Within puts the place of a part in front of an error's field.
+func Within(place string, err error) error {
+	e := *ToAPI(err)
 	e.Field = strings.TrimSuffix(place+"."+e.Field, ".")
 	return &e
 }
 
-// clientView is a registered client as callers see it.
-type clientView struct {
+// ClientView is a registered client as callers see it.
+type ClientView struct {
 	ID            string             `json:"id"`
 	Host          string             `json:"host,omitempty"`
 	PID           uint64             `json:"pid,omitempty"`
@@ -135,10 +134,10 @@ type clientView struct {
 	Registered    time.Time          `json:"registered_at,omitzero"`
 	Seen          time.Time          `json:"seen_at,omitzero"`
 	Expires       time.Time          `json:"expires_at,omitzero"`
-	Subscriptions []subscriptionView `json:"subscriptions"`
+	Subscriptions []SubscriptionView `json:"subscriptions"`
 }
 
-type subscriptionView struct {
+type SubscriptionView struct {
 	Name           string       `json:"name"`
 	Filter         event.Filter `json:"filter"`
 	Where          string       `json:"where,omitempty"`
@@ -149,27 +148,27 @@ type subscriptionView struct {
 	Cursor         string       `json:"cursor,omitempty"`
 }
 
-func (v subscriptionView) subscription() (frame.ClientSubscription, error) {
+func (v SubscriptionView) Subscription() (frame.ClientSubscription, error) {
 	if !(v.TimeoutSeconds >= 0 && v.TimeoutSeconds <= maxHandlerTimeout.Seconds()) {
-		return frame.ClientSubscription{}, badParam("handler_timeout_seconds", fmt.Sprint(v.TimeoutSeconds), "from 0 to a year")
+		return frame.ClientSubscription{}, api.BadValue("handler_timeout_seconds", fmt.Sprint(v.TimeoutSeconds), "from 0 to a year")
 	}
 	return frame.ClientSubscription{Name: v.Name, Filter: v.Filter, Where: v.Where, Mode: v.Mode, Critical: v.Critical, State: v.State,
 		HandlerTimeout: time.Duration(math.Round(v.TimeoutSeconds * float64(time.Second))), Cursor: v.Cursor}, nil
 }
 
-func viewClient(c *fsm.Client) clientView {
-	v := clientView{ID: c.ID, Host: c.Host, PID: c.PID, Version: c.Version, TTL: c.TTL.String(), Registered: c.Registered, Seen: c.Seen,
-		Expires: c.Seen.Add(c.TTL), Subscriptions: []subscriptionView{}}
+func ViewClient(c *fsm.Client) ClientView {
+	v := ClientView{ID: c.ID, Host: c.Host, PID: c.PID, Version: c.Version, TTL: c.TTL.String(), Registered: c.Registered, Seen: c.Seen,
+		Expires: c.Seen.Add(c.TTL), Subscriptions: []SubscriptionView{}}
 	for _, s := range c.Subscriptions {
-		v.Subscriptions = append(v.Subscriptions, subscriptionView{Name: s.Name, Filter: s.Filter, Where: s.Where, Mode: s.Mode, Critical: s.Critical,
+		v.Subscriptions = append(v.Subscriptions, SubscriptionView{Name: s.Name, Filter: s.Filter, Where: s.Where, Mode: s.Mode, Critical: s.Critical,
 			State: s.State, TimeoutSeconds: s.HandlerTimeout.Seconds(), Cursor: s.Cursor})
 	}
 	return v
 }
 
-// removeClient takes a client away.
-func (s *service) removeClient(ctx context.Context, id string) (*fsm.Client, error) {
-	c, err := s.putClient(ctx, frame.ClientPut{ID: id})
+// RemoveClient takes a client away.
+func (s *Service) RemoveClient(ctx context.Context, id string) (*fsm.Client, error) {
+	c, err := s.PutClient(ctx, frame.ClientPut{ID: id})
 	if err == nil && c == nil {
 		err = &api.Error{Code: api.NotFound, Field: "id", Message: fmt.Sprintf("no client %q is registered", id), Remedy: "list them: ringlog clients"}
 	}
@@ -181,10 +180,10 @@ var errEnough = errors.New("enough")
 
 // eachClient goes through the registered clients by id, from behind after on, until do
 // fails.
-func (s *service) eachClient(after string, do func(*fsm.Client) error) error {
+func (s *Service) eachClient(after string, do func(*fsm.Client) error) error {
 	const atOnce = 256
 	for {
-		page := s.machine().Clients(after, atOnce)
+		page := s.Machine().Clients(after, atOnce)
 		for _, c := range page {
 			if err := do(c); err != nil {
 				return err
@@ -197,32 +196,28 @@ func (s *service) eachClient(after string, do func(*fsm.Client) error) error {
 	}
 }
 
-// auditSubscriptions bounds the clients' subscriptions that an audit looks at; the same
-// one of several clients counts once.
-const auditSubscriptions = 10_000
+// clientsPageBytes bounds one page of clients, beside their number.
+const clientsPageBytes = 4 << 20
 
-// clientSubscribers are the subscriptions that clients registered.
-type clientSubscribers struct {
-	service *service
-	leftOut int
+// ClientsView is a page of clients, and figures of all.
+type ClientsView struct {
+	Clients []ClientView    `json:"clients"`
+	Next    string          `json:"next,omitempty"` // ask again with after=next for more
+	Total   fsm.ClientStats `json:"total"`
 }
 
-// Subscriptions implements audit.Subscribers.
-func (c *clientSubscribers) Subscriptions() (list []audit.Subscription) {
-	met := map[string]bool{}
-	_ = c.service.eachClient("", func(one *fsm.Client) error { // it never fails
-		for _, s := range one.Subscriptions {
-			same := string(frame.AppendFilter([]byte(s.Name+"\x00"), s.Filter))
-			switch {
-			case met[same]:
-			case len(list) == auditSubscriptions:
-				c.leftOut++
-			default:
-				met[same] = true
-				list = append(list, audit.Subscription{Name: s.Name, Basis: audit.ByClient, Filter: s.Filter})
-			}
+// Clients returns the first clients whose ids follow after, up to limit.
+func (s *Service) Clients(after string, limit int) ClientsView {
+	view := ClientsView{Clients: []ClientView{}, Total: s.Machine().ClientStats()}
+	bytes := uint64(0)
+	_ = s.eachClient(after, func(c *fsm.Client) error { // it fails with errEnough alone
+		if len(view.Clients) == limit || bytes > clientsPageBytes {
+			view.Next = view.Clients[len(view.Clients)-1].ID
+			return errEnough
 		}
+		bytes += c.Bytes
+		view.Clients = append(view.Clients, ViewClient(c))
 		return nil
 	})
-	return list
+	return view
 }

@@ -1,4 +1,4 @@
-package server
+package engine
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group"
+	"github.com/ringrift/ringlog/internal/tail"
 	"github.com/ringrift/ringlog/log"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -20,10 +21,11 @@ import (
 // exchanges of members come from anywhere.
 type liveGroup struct {
 	name             string
-	ops              *service
+	host             Host
+	engine           *Engine
 	logger           hclog.Logger
 	term, generation uint64
-	filter           *liveFilter
+	filter           *tail.LiveFilter
 	began            time.Time // what now counts from
 
 	ctx    context.Context // ends with the cause that members are told
@@ -98,7 +100,7 @@ func (g *liveGroup) feeds() int {
 
 // feedLoop reads the log ahead of what members want.
 func (g *liveGroup) feedLoop() {
-	l := g.ops.machine().Log()
+	l := g.host.Machine().Log()
 	var fed []group.Event
 	for g.ctx.Err() == nil {
 		g.mu.Lock()
@@ -118,7 +120,7 @@ func (g *liveGroup) feedLoop() {
 			_ = l.Wait(g.ctx, next)
 			continue
 		}
-		chunk, err := g.filter.read(g.name, next, limit)
+		chunk, err := g.filter.Read(g.name, next, limit)
 		if err != nil {
 			g.end(err)
 			return
@@ -126,7 +128,7 @@ func (g *liveGroup) feedLoop() {
 		fed = fed[:0]
 		for i := range chunk.Events {
 			e := &chunk.Events[i]
-			fed = append(fed, group.Event{Offset: e.Offset, Key: e.Key, Bytes: eventBytes(e)})
+			fed = append(fed, group.Event{Offset: e.Offset, Key: e.Key, Bytes: tail.EventBytes(e)})
 		}
 		g.mu.Lock()
 		if chunk.Gap != nil {
@@ -151,8 +153,8 @@ func (g *liveGroup) isLoaded() {
 // pass goes behind a gap, which one member is told. g.mu is held.
 func (g *liveGroup) pass(gap *log.Gap) {
 	g.c.Trim(gap.To)
-	if c, ok := g.ops.machine().Cursor(g.name); ok && c.Gap != nil && gap.From <= c.Gap.To {
-		gap = filterGap(c.Gap, g.filter.matcher())
+	if c, ok := g.host.Machine().Cursor(g.name); ok && c.Gap != nil && gap.From <= c.Gap.To {
+		gap = tail.FilterGap(c.Gap, g.filter.Matcher())
 	}
 	g.gap = gap
 	signal(g.kick)
@@ -160,7 +162,7 @@ func (g *liveGroup) pass(gap *log.Gap) {
 
 // trim settles what the log does not keep any more. g.mu is held.
 func (g *liveGroup) trim() {
-	first, _ := g.ops.machine().Log().Bounds()
+	first, _ := g.host.Machine().Log().Bounds()
 	if first <= max(g.trimmed, 1) {
 		return
 	}
@@ -171,9 +173,9 @@ func (g *liveGroup) trim() {
 	}
 }
 
-// settleLoop lets time pass and tells the log what there is to tell, one settle at a
+// commitLoop lets time pass and tells the log what there is to tell, one settle at a
 // time while the next one gathers.
-func (g *liveGroup) settleLoop() {
+func (g *liveGroup) commitLoop() {
 	check := time.NewTicker(groupCheck)
 	defer check.Stop()
 	timer := time.NewTimer(time.Hour)
@@ -211,16 +213,16 @@ func (g *liveGroup) tick(timer *time.Timer) {
 // check ends a coordinator that is not the group's any more, or that nobody needs, and
 // takes in what has changed around it.
 func (g *liveGroup) check() {
-	c, there := g.ops.machine().Cursor(g.name)
+	c, there := g.host.Machine().Cursor(g.name)
 	switch {
 	case !there:
-		g.end(g.ops.noGroup(g.name))
+		g.end(NoGroup(g.host.Machine(), g.name))
 	case c.Group == nil || c.Generation != g.generation:
 		g.end(errSessionsOver(g.name))
-	case g.ops.node.LeadingTerm() != g.term:
+	case g.host.LeadingTerm() != g.term:
 		g.end(fmt.Errorf("server: group %s: %w", g.name, raftnode.ErrNotLeader))
-	case g.inUse(c.Group.Policy, g.ops.groups.crowded()):
-		if idle := g.ops.machine().Settings().CursorIdle; idle > 0 && time.Since(c.Touched) > idle/4 {
+	case g.inUse(c.Group.Policy, g.engine.crowded()):
+		if idle := g.host.Machine().Settings().CursorIdle; idle > 0 && time.Since(c.Touched) > idle/4 {
 			_ = g.propose(group.AckBatch{}) // a group whose members wait does not expire
 		}
 	}
@@ -231,7 +233,7 @@ func (g *liveGroup) check() {
 func (g *liveGroup) inUse(policy frame.GroupPolicy, crowded bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.c.SetPolicy(g.ops.deliveryPolicy(policy))
+	g.c.SetPolicy(g.engine.Policy(policy))
 	g.trim()
 	now := g.now()
 	if g.c.Counts().Members > 0 || g.wanted > 0 {

@@ -1,6 +1,7 @@
 // Package api holds the wire contract of ringlog: the protobuf messages and
-// services in ringlog/v1, their generated code, and the small set of error codes
-// that every surface uses.
+// services in ringlog/v1, their generated code, the small set of error codes
+// that every surface uses, and the one parser of positions and ages
+// (ParsePosition, ParseAge) of HTTP and the command line.
 package api
 
 //go:generate protoc -I . --plugin=protoc-gen-go=../bin/protoc-gen-go --plugin=protoc-gen-connect-go=../bin/protoc-gen-connect-go --go_out=. --go_opt=paths=source_relative --connect-go_out=. --connect-go_opt=paths=source_relative ringlog/v1/ringlog.proto

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
@@ -25,9 +24,6 @@ const (
 	currentFile = "CURRENT"
 	firstName   = "000001"
 )
-
-// diskHangs is after how long a single file operation counts as hanging.
-const diskHangs = 20 * time.Second
 
 // What ends a node. Options.Fatal gets errors that wrap them.
 var (
@@ -196,7 +192,7 @@ func openDB(dir string, o *Options, exists bool) (*pebble.DB, error) {
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		ReadOnly:                    o.ReadOnly,
 		Logger:                      pebbleLogger{o.Logger.Named("pebble"), o.Fatal},
-		EventListener:               &pebble.EventListener{DiskSlow: o.diskSlow, DataCorruption: o.dataCorruption},
+		EventListener:               &pebble.EventListener{DiskSlow: (&slowDisk{options: o}).report, DataCorruption: o.dataCorruption},
 	}
 	options.ApplyCompressionSettings(func() pebble.DBCompressionSettings {
 		return pebble.UniformDBCompressionSettings(block.NoCompression) // events are compressed, keys are hashes
@@ -243,16 +239,6 @@ func openError(dir string, err error) error {
 func (o *Options) dataCorruption(info pebble.DataCorruptionInfo) {
 	line, _, _ := strings.Cut(fmt.Sprint(info.Details), "\n")
 	o.Fatal(fmt.Errorf("fsm: read %s: %w: %s; %s", info.Path, ErrDamaged, line, remedy))
-}
-
-// diskSlow ends the node when a file operation hangs: a leader that can not write
-// must not go on leading.
-func (o *Options) diskSlow(info pebble.DiskSlowInfo) {
-	if info.Duration > diskHangs {
-		o.Fatal(fmt.Errorf("fsm: %w: %s on %s has taken %s: check the disk, then start the node again", ErrDiskHung, info.OpType, info.Path, info.Duration))
-		return
-	}
-	o.Logger.Warn("slow disk", "operation", info.OpType, "path", info.Path, "took", info.Duration)
 }
 
 // pebbleLogger hands Pebble's messages to the diagnostics logger, and its fatal

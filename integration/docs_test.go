@@ -87,7 +87,7 @@ func TestNoExampleOfPublishingIsWarnedAbout(t *testing.T) {
 		t.Fatal(err)
 	}
 	examples := 0
-	for _, file := range append(files, "../README.md", "../cmd/ringlog/dev.go") {
+	for _, file := range append(files, "../README.md", "../cmd/ringlog/internal/dev/dev.go") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -10,11 +10,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/platform/audit"
 )
 
-func auditCommand(sh *shell) *cli.Command {
+func auditCommand(sh *shell.Shell) *cli.Command {
 	lists := strings.Join(audit.Lists(), ", ")
 	return &cli.Command{
 		Name: "audit", Usage: "who emits what and who listens: orphan events, dead subscriptions, names that drift",
@@ -26,10 +28,10 @@ func auditCommand(sh *shell) *cli.Command {
 			&cli.StringFlag{Name: "only", Usage: "print `LIST`s alone"},
 			&cli.StringFlag{Name: "coordinator", Usage: "only what `NAME` has to do with: a coordinator, a module or a class"},
 			&cli.StringFlag{Name: "fail-on", Usage: "exit 1 if one of the `LIST`s holds anything"},
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` to begin counting events in the log: " + positionForms + " (default: the newest 1000000 events)"},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE` to begin counting events in the log: " + api.PositionForms + " (default: the newest 1000000 events)"},
 			&cli.BoolFlag{Name: "builtin", Usage: "what this program knows, without asking a cluster"},
 		},
-		Action: bareWith(sh, func(c *cli.Context) error {
+		Action: shell.BareWith(sh, func(c *cli.Context) error {
 			o, err := auditOptionsOf(sh, c)
 			if err != nil {
 				return err
@@ -48,58 +50,58 @@ type auditOptions struct {
 	builtin      bool
 }
 
-func auditOptionsOf(sh *shell, c *cli.Context) (o auditOptions, err error) {
+func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error) {
 	o = auditOptions{coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), from: url.Values{}}
 	if o.format, err = audit.ParseFormat(c.String("format")); err != nil {
-		return o, usagef("--format: %w", err)
+		return o, shell.Usagef("--format: %w", err)
 	}
 	switch {
-	case sh.json && c.IsSet("format") && o.format != audit.JSON:
-		return o, usagef("--format %s and JSON output ask for different things", o.format)
-	case sh.json:
+	case sh.JSON && c.IsSet("format") && o.format != audit.JSON:
+		return o, shell.Usagef("--format %s and JSON output ask for different things", o.format)
+	case sh.JSON:
 		o.format = audit.JSON
 	}
 	if o.only, err = audit.ParseLists(c.String("only")); err != nil {
-		return o, usagef("--only: %w", err)
+		return o, shell.Usagef("--only: %w", err)
 	}
 	if o.failOn, err = audit.ParseLists(c.String("fail-on")); err != nil {
-		return o, usagef("--fail-on: %w", err)
+		return o, shell.Usagef("--fail-on: %w", err)
 	}
 	if !c.IsSet("from") {
 		return o, nil
 	}
 	if o.builtin {
-		return o, usagef("--from is a place in a log, and --builtin asks none")
+		return o, shell.Usagef("--from is a place in a log, and --builtin asks none")
 	}
-	from, err := parsePosition(c.String("from"))
+	from, err := shell.ParsePosition("from", c.String("from"))
 	o.from.Set("from", from.String())
 	return o, err
 }
 
-func showAudit(ctx context.Context, sh *shell, o auditOptions) error {
+func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 	report := audit.Run(event.Builtin(), audit.Evidence{})
 	if !o.builtin {
 		report = &audit.Report{}
-		if err := sh.call(ctx, http.MethodGet, "/v1/audit", o.from, nil, report); err != nil {
+		if err := sh.Call(ctx, http.MethodGet, "/v1/audit", o.from, nil, report); err != nil {
 			return err
 		}
 	}
 	if o.coordinator != "" {
 		var err error
 		if report, err = report.About(o.coordinator); errors.Is(err, audit.ErrNoComponent) {
-			return notFoundf("%w; list them: ringlog audit --only components", err)
+			return shell.NotFoundf("%w; list them: ringlog audit --only components", err)
 		} else if err != nil {
 			return err
 		}
 	}
-	if err := report.Only(o.only).Write(sh.out, o.format); err != nil {
+	if err := report.Only(o.only).Write(sh.Out, o.format); err != nil {
 		return err
 	}
 	return failOn(sh, report, o.failOn)
 }
 
 // failOn ends with code 1 where a list that must be empty is not.
-func failOn(sh *shell, report *audit.Report, lists []string) error {
+func failOn(sh *shell.Shell, report *audit.Report, lists []string) error {
 	var found []string
 	for _, list := range lists {
 		if n := report.Count(list); n > 0 {
@@ -109,6 +111,6 @@ func failOn(sh *shell, report *audit.Report, lists []string) error {
 	if len(found) == 0 {
 		return nil
 	}
-	sh.say("the audit found: %s", strings.Join(found, ", "))
-	return codeError(exitFailed)
+	sh.Say("the audit found: %s", strings.Join(found, ", "))
+	return shell.CodeError(shell.ExitFailed)
 }

@@ -16,28 +16,29 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 )
 
 const aType = "an event type"
 
-func catalogueCommand(sh *shell) *cli.Command {
+func catalogueCommand(sh *shell.Shell) *cli.Command {
 	builtin := &cli.BoolFlag{Name: "builtin", Usage: "what this program knows, without asking a cluster"}
 	return &cli.Command{
 		Name: "catalogue", Usage: "the event types: names, values, payload fields",
 		Subcommands: []*cli.Command{
 			{Name: "ls", Usage: "all types", Flags: []cli.Flag{builtin, &cli.StringFlag{Name: "category", Usage: "only of this `CATEGORY`"}},
-				Action: bareWith(sh, func(c *cli.Context) error { return listTypes(c.Context, sh, c.Bool("builtin"), c.String("category")) })},
+				Action: shell.BareWith(sh, func(c *cli.Context) error { return listTypes(c.Context, sh, c.Bool("builtin"), c.String("category")) })},
 			{Name: "show", Usage: "one type, by any of its spellings", ArgsUsage: "TYPE", Flags: []cli.Flag{builtin},
 				Action: func(c *cli.Context) error {
-					if err := exactly(c, 1, aType); err != nil {
+					if err := shell.Exactly(c, 1, aType); err != nil {
 						return err
 					}
 					return showType(c.Context, sh, c.Args().First(), c.Bool("builtin"))
 				}},
 			{Name: "schema", Usage: "JSON Schema of a type's payload", ArgsUsage: "TYPE", Flags: []cli.Flag{builtin},
 				Action: func(c *cli.Context) error {
-					if err := exactly(c, 1, aType); err != nil {
+					if err := shell.Exactly(c, 1, aType); err != nil {
 						return err
 					}
 					return showSchema(c.Context, sh, c.Args().First(), c.Bool("builtin"))
@@ -47,7 +48,7 @@ func catalogueCommand(sh *shell) *cli.Command {
 				Flags:       []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "as with strict validation: unknown types are refused"}},
 				Action: func(c *cli.Context) error {
 					if c.NArg() > 1 {
-						return exactly(c, 1, "a file, or - for the standard input")
+						return shell.Exactly(c, 1, "a file, or - for the standard input")
 					}
 					return validateEvents(c.Context, sh, cmp.Or(c.Args().First(), "-"), c.Bool("strict"))
 				}},
@@ -55,7 +56,7 @@ func catalogueCommand(sh *shell) *cli.Command {
 				Description: "FILE holds definitions as catalogue ls -o json prints them: an object or an array of them.",
 				Flags:       []cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "check them, and register none"}},
 				Action: func(c *cli.Context) error {
-					if err := exactly(c, 1, "a file of definitions, or -"); err != nil {
+					if err := shell.Exactly(c, 1, "a file of definitions, or -"); err != nil {
 						return err
 					}
 					return registerTypes(c.Context, sh, c.Args().First(), c.Bool("dry-run"))
@@ -64,22 +65,13 @@ func catalogueCommand(sh *shell) *cli.Command {
 	}
 }
 
-func bareWith(_ *shell, body cli.ActionFunc) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		if err := exactly(c, 0, ""); err != nil {
-			return err
-		}
-		return body(c)
-	}
-}
-
-func listTypes(ctx context.Context, sh *shell, builtin bool, category string) error {
+func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category string) error {
 	list := event.Builtin().Definitions()
 	if !builtin {
 		var answer struct {
 			Types []*event.Definition `json:"types"`
 		}
-		if err := sh.fetch(ctx, "/v1/catalogue", &answer); err != nil {
+		if err := sh.Fetch(ctx, "/v1/catalogue", &answer); err != nil {
 			return err
 		}
 		list = answer.Types
@@ -91,7 +83,7 @@ func listTypes(ctx context.Context, sh *shell, builtin bool, category string) er
 		}
 	}
 	if len(chosen) == 0 {
-		return notFoundf("no type is of category %q: the categories are %s", category, strings.Join(event.Builtin().Categories(), ", "))
+		return shell.NotFoundf("no type is of category %q: the categories are %s", category, strings.Join(event.Builtin().Categories(), ", "))
 	}
 	var own []string
 	for _, d := range event.Builtin().Own() {
@@ -100,9 +92,9 @@ func listTypes(ctx context.Context, sh *shell, builtin bool, category string) er
 		}
 	}
 	if len(own) > 0 {
-		sh.say("the cluster adds its own: %s (ringlog catalogue show TYPE)", strings.Join(own, ", "))
+		sh.Say("the cluster adds its own: %s (ringlog catalogue show TYPE)", strings.Join(own, ", "))
 	}
-	return emitEach(sh, chosen, table.Row{"type", "value", "category", "payload fields"}, func(d *event.Definition) table.Row {
+	return shell.EmitEach(sh, chosen, table.Row{"type", "value", "category", "payload fields"}, func(d *event.Definition) table.Row {
 		return table.Row{d.Name, d.Value, d.Category, len(d.Payload)}
 	})
 }
@@ -114,23 +106,23 @@ type typeInfo struct {
 	Renamed bool      `json:"renamed,omitempty"`
 }
 
-func lookUpType(ctx context.Context, sh *shell, name string, builtin bool) (info typeInfo, err error) {
+func lookUpType(ctx context.Context, sh *shell.Shell, name string, builtin bool) (info typeInfo, err error) {
 	if !builtin {
-		return info, sh.fetch(ctx, "/v1/catalogue/"+url.PathEscape(name), &info)
+		return info, sh.Fetch(ctx, "/v1/catalogue/"+url.PathEscape(name), &info)
 	}
 	found, known := event.Builtin().Resolve(name)
 	if !known {
-		return info, notFoundf("%s is not in the catalogue; nearest known types: %s", found.Type, strings.Join(event.Builtin().Nearest(name, 3), ", "))
+		return info, shell.NotFoundf("%s is not in the catalogue; nearest known types: %s", found.Type, strings.Join(event.Builtin().Nearest(name, 3), ", "))
 	}
 	return typeInfo{Definition: *found.Definition, Via: found.Via, Renamed: found.Renamed}, nil
 }
 
-func showType(ctx context.Context, sh *shell, name string, builtin bool) error {
+func showType(ctx context.Context, sh *shell.Shell, name string, builtin bool) error {
 	t, err := lookUpType(ctx, sh, name, builtin)
 	if err != nil {
 		return err
 	}
-	return sh.emit(t, func() error {
+	return sh.Emit(t, func() error {
 		var fields []string
 		for _, f := range t.Payload {
 			fields = append(fields, f.Name+" "+f.Type)
@@ -140,13 +132,13 @@ func showType(ctx context.Context, sh *shell, name string, builtin bool) error {
 			"emitted by", cmp.Or(strings.Join(t.Emitters, ", "), "not documented"),
 			"read by", cmp.Or(strings.Join(t.Subscribers, ", "), "not documented")}
 		if t.Renamed {
-			sh.say("%s is an alias that reads like another type", name)
+			sh.Say("%s is an alias that reads like another type", name)
 		}
-		return sh.facts(facts...)
+		return sh.Facts(facts...)
 	})
 }
 
-func showSchema(ctx context.Context, sh *shell, name string, builtin bool) error {
+func showSchema(ctx context.Context, sh *shell.Shell, name string, builtin bool) error {
 	var schema []byte
 	if builtin {
 		t, err := lookUpType(ctx, sh, name, true)
@@ -154,33 +146,33 @@ func showSchema(ctx context.Context, sh *shell, name string, builtin bool) error
 			return err
 		}
 		schema = append(t.JSONSchema(), '\n')
-	} else if err := sh.fetch(ctx, "/v1/catalogue/"+url.PathEscape(name)+"/schema", &schema); err != nil {
+	} else if err := sh.Fetch(ctx, "/v1/catalogue/"+url.PathEscape(name)+"/schema", &schema); err != nil {
 		return err
 	}
-	if sh.json {
-		return sh.line(json.RawMessage(schema))
+	if sh.JSON {
+		return sh.PrintLine(json.RawMessage(schema))
 	}
-	_, err := sh.out.Write(schema)
+	_, err := sh.Out.Write(schema)
 	return err
 }
 
 // readInput reads a file, or the standard input for -.
-func (sh *shell) readInput(name string) ([]byte, error) {
+func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	var raw []byte
 	var err error
 	switch {
-	case name == "-" && sh.inTerminal:
-		return nil, usagef("- is the standard input, which is a terminal: pipe something in, or name a file")
+	case name == "-" && sh.InTerminal:
+		return nil, shell.Usagef("- is the standard input, which is a terminal: pipe something in, or name a file")
 	case name == "-":
-		raw, err = io.ReadAll(io.LimitReader(sh.in, maxPayload+1))
+		raw, err = io.ReadAll(io.LimitReader(sh.In, maxPayload+1))
 	default:
 		raw, err = readFileBounded(name)
 	}
 	if err != nil {
-		return nil, usagef("%w", err)
+		return nil, shell.Usagef("%w", err)
 	}
 	if len(raw) > maxPayload {
-		return nil, usagef("%s: more than %d bytes", name, maxPayload)
+		return nil, shell.Usagef("%s: more than %d bytes", name, maxPayload)
 	}
 	return raw, nil
 }
@@ -205,8 +197,8 @@ func (v verdict) words() string {
 	return cmp.Or(strings.Join(words, "; "), "good")
 }
 
-func validateEvents(ctx context.Context, sh *shell, file string, strict bool) error {
-	raw, err := sh.readInput(file)
+func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bool) error {
+	raw, err := readInput(sh, file)
 	if err != nil {
 		return err
 	}
@@ -222,17 +214,17 @@ func validateEvents(ctx context.Context, sh *shell, file string, strict bool) er
 		Valid  bool      `json:"valid"`
 		Events []verdict `json:"events"`
 	}
-	if err := sh.call(ctx, http.MethodPost, "/v1/catalogue/validate", query, in, &answer); err != nil {
+	if err := sh.Call(ctx, http.MethodPost, "/v1/catalogue/validate", query, in, &answer); err != nil {
 		return err
 	}
 	for i := range answer.Events {
 		answer.Events[i].Row = i + 1
 	}
-	err = emitEach(sh, answer.Events, table.Row{"event", "type", "verdict"}, func(v verdict) table.Row {
+	err = shell.EmitEach(sh, answer.Events, table.Row{"event", "type", "verdict"}, func(v verdict) table.Row {
 		return table.Row{v.Row, v.Type, v.words()}
 	})
 	if err == nil && !answer.Valid {
-		err = codeError(exitRefused)
+		err = shell.CodeError(shell.ExitRefused)
 	}
 	return err
 }
@@ -255,13 +247,13 @@ func asArray(raw []byte) (json.RawMessage, error) {
 		rows = append(rows, json.RawMessage(line))
 	}
 	if len(rows) == 0 {
-		return nil, usagef("no event in the input")
+		return nil, shell.Usagef("no event in the input")
 	}
 	return json.Marshal(rows)
 }
 
-func registerTypes(ctx context.Context, sh *shell, file string, dryRun bool) error {
-	raw, err := sh.readInput(file)
+func registerTypes(ctx context.Context, sh *shell.Shell, file string, dryRun bool) error {
+	raw, err := readInput(sh, file)
 	if err != nil {
 		return err
 	}
@@ -269,7 +261,7 @@ func registerTypes(ctx context.Context, sh *shell, file string, dryRun bool) err
 	if dryRun {
 		query.Set("dry_run", "true")
 	}
-	return sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		var answer struct {
 			Registered []string `json:"registered"`
 			DryRun     bool     `json:"dry_run"`
@@ -277,12 +269,12 @@ func registerTypes(ctx context.Context, sh *shell, file string, dryRun bool) err
 		if err := c.Do(ctx, http.MethodPost, "/v1/catalogue", query, raw, &answer); err != nil {
 			return err
 		}
-		return sh.emit(answer, func() error {
+		return sh.Emit(answer, func() error {
 			verb := "registered"
 			if dryRun {
 				verb = "could be registered:"
 			}
-			_, err := fmt.Fprintln(sh.out, verb, strings.Join(answer.Registered, ", "))
+			_, err := fmt.Fprintln(sh.Out, verb, strings.Join(answer.Registered, ", "))
 			return err
 		})
 	})

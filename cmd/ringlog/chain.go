@@ -16,11 +16,12 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/platform/stages"
 )
 
-func chainCommand(sh *shell) *cli.Command {
+func chainCommand(sh *shell.Shell) *cli.Command {
 	var flows []string
 	for _, f := range event.Builtin().Flows() {
 		flows = append(flows, f.Name)
@@ -35,12 +36,12 @@ func chainCommand(sh *shell) *cli.Command {
 			&cli.StringFlag{Name: "flow", Usage: "only the flow `NAME`"},
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json or mermaid", Value: "text"},
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on, and print what changes"},
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` in the log to begin: " + positionForms, Value: "start"},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE` in the log to begin: " + api.PositionForms, Value: "start"},
 			&cli.StringFlag{Name: "deadlines", Usage: "`FILE` with how long edges may take", EnvVars: []string{"RINGLOG_CHAIN_DEADLINES"}},
 			&cli.BoolFlag{Name: "fail-overdue", Usage: "exit 1 where an edge is overdue; with --follow, once one is"},
 		},
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, "a correlation id"); err != nil {
+			if err := shell.Exactly(c, 1, "a correlation id"); err != nil {
 				return err
 			}
 			o, err := chainOptionsOf(sh, c)
@@ -64,37 +65,37 @@ type chainOptions struct {
 	failOverdue bool
 }
 
-func chainOptionsOf(sh *shell, c *cli.Context) (o chainOptions, err error) {
+func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error) {
 	o = chainOptions{id: c.Args().First(), query: url.Values{}, follow: c.Bool("follow"), failOverdue: c.Bool("fail-overdue")}
 	if o.id == "" {
-		return o, usagef("chain: the correlation id is empty")
+		return o, shell.Usagef("chain: the correlation id is empty")
 	}
 	if o.format, err = stages.ParseFormat(c.String("format")); err != nil {
-		return o, usagef("--format %q: use text, json or mermaid", c.String("format"))
+		return o, shell.Usagef("--format %q: use text, json or mermaid", c.String("format"))
 	}
 	switch {
-	case sh.json && c.IsSet("format") && o.format != stages.JSON:
-		return o, usagef("--format %s and JSON output ask for different things", o.format)
-	case sh.json:
+	case sh.JSON && c.IsSet("format") && o.format != stages.JSON:
+		return o, shell.Usagef("--format %s and JSON output ask for different things", o.format)
+	case sh.JSON:
 		o.format = stages.JSON
 	case o.follow && o.format == stages.Mermaid:
-		return o, usagef("--follow prints text or json, not %s", o.format)
+		return o, shell.Usagef("--follow prints text or json, not %s", o.format)
 	}
-	from, err := parsePosition(c.String("from"))
+	from, err := shell.ParsePosition("from", c.String("from"))
 	if err != nil {
 		return o, err
 	}
 	o.query.Set("from", from.String())
 	if name := c.String("flow"); name != "" {
 		if _, err := stages.FindFlow(event.Builtin().Flows(), name); err != nil {
-			return o, usagef("--flow: %w", err)
+			return o, shell.Usagef("--flow: %w", err)
 		}
 		o.query.Set("flow", name)
 	}
 	d, err := readDeadlines(c.String("deadlines"))
 	o.query["deadline"] = d.Texts()
 	if err == nil && o.failOverdue && len(d) == 0 {
-		err = usagef("--fail-overdue needs --deadlines: without them nothing is overdue")
+		err = shell.Usagef("--fail-overdue needs --deadlines: without them nothing is overdue")
 	}
 	return o, err
 }
@@ -105,24 +106,24 @@ func readDeadlines(file string) (stages.Deadlines, error) {
 	}
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return nil, usagef("--deadlines: %w", err)
+		return nil, shell.Usagef("--deadlines: %w", err)
 	}
 	d, err := stages.ReadDeadlines(event.Builtin(), raw)
 	if err != nil {
-		return nil, usagef("--deadlines %s: %w", file, err)
+		return nil, shell.Usagef("--deadlines %s: %w", file, err)
 	}
 	return d, nil
 }
 
 func (o *chainOptions) path() string { return "/v1/chain/" + url.PathEscape(o.id) }
 
-func showChain(ctx context.Context, sh *shell, o chainOptions) error {
+func showChain(ctx context.Context, sh *shell.Shell, o chainOptions) error {
 	var chain stages.Chain
-	if err := sh.call(ctx, http.MethodGet, o.path(), o.query, nil, &chain); err != nil {
+	if err := sh.Call(ctx, http.MethodGet, o.path(), o.query, nil, &chain); err != nil {
 		return err
 	}
 	localize(&chain)
-	if err := chain.Write(sh.out, o.format); err != nil {
+	if err := chain.Write(sh.Out, o.format); err != nil {
 		return err
 	}
 	return o.verdict(sh, &chain)
@@ -136,33 +137,33 @@ func localize(c *stages.Chain) {
 }
 
 // verdict ends with code 1 where that was asked for and an edge is overdue.
-func (o *chainOptions) verdict(sh *shell, c *stages.Chain) error {
+func (o *chainOptions) verdict(sh *shell.Shell, c *stages.Chain) error {
 	if !o.failOverdue || c.Overdue == 0 {
 		return nil
 	}
 	for _, r := range c.Flows {
 		for _, n := range r.Next {
 			if n.Overdue {
-				sh.say("overdue: %s after %s, for %s; the deadline is %s", n.To, n.From, stages.Took(n.WaitingSeconds), stages.Took(n.DeadlineSeconds))
+				sh.Say("overdue: %s after %s, for %s; the deadline is %s", n.To, n.From, stages.Took(n.WaitingSeconds), stages.Took(n.DeadlineSeconds))
 			}
 		}
 	}
-	return codeError(exitFailed)
+	return shell.CodeError(shell.ExitFailed)
 }
 
 // followChain prints the chain, and again what changes with each new event and each
 // deadline that passes, until it is interrupted.
-func followChain(ctx context.Context, sh *shell, o chainOptions) (err error) {
-	c, err := sh.dialReachable(ctx)
+func followChain(ctx context.Context, sh *shell.Shell, o chainOptions) (err error) {
+	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeClient(c)) }()
-	ctx, stop := sh.whileRead(ctx)
+	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	status, err := c.Status(ctx)
 	if err != nil {
-		return sh.whyTimeout(context.WithoutCancel(ctx), err)
+		return sh.ExplainTimeout(context.WithoutCancel(ctx), err)
 	}
 	reading, stopReading := context.WithCancel(ctx)
 	news := newsOf(reading, c, o.id, status.LastOffset+1)
@@ -206,7 +207,7 @@ func newsOf(ctx context.Context, c *client.Client, id string, from uint64) <-cha
 
 // chainFollower prints a chain as it grows.
 type chainFollower struct {
-	sh      *shell
+	sh      *shell.Shell
 	options chainOptions
 	client  *client.Client
 	seen    uint64 // an offset that the answering node must have
@@ -245,14 +246,14 @@ func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 // overdue; 0 is never.
 func (f *chainFollower) look(ctx context.Context) (due time.Duration, err error) {
 	f.options.query.Set("min_offset", strconv.FormatUint(f.seen, 10))
-	asking, cancel := context.WithTimeout(ctx, f.sh.timeout)
+	asking, cancel := context.WithTimeout(ctx, f.sh.Timeout)
 	defer cancel()
 	var chain stages.Chain
 	err = f.client.Do(asking, http.MethodGet, f.options.path(), f.options.query, nil, &chain)
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
 		if !f.begun {
 			f.begun = true
-			f.sh.say("nothing has the correlation id %s yet", f.options.id)
+			f.sh.Say("nothing has the correlation id %s yet", f.options.id)
 		}
 		return 0, nil
 	}
@@ -276,10 +277,10 @@ func (f *chainFollower) print(c *stages.Chain) (err error) {
 	case newest <= f.printed && c.Overdue == f.overdue:
 		return nil
 	case f.printed == 0 || f.options.format == stages.JSON:
-		err = c.Write(f.sh.out, f.options.format)
+		err = c.Write(f.sh.Out, f.options.format)
 	default:
-		if _, err = fmt.Fprintln(f.sh.out); err == nil {
-			err = c.WriteNews(f.sh.out, f.printed)
+		if _, err = fmt.Fprintln(f.sh.Out); err == nil {
+			err = c.WriteNews(f.sh.Out, f.printed)
 		}
 	}
 	f.printed, f.overdue, f.begun = cmp.Or(newest, f.printed), c.Overdue, true

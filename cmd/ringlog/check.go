@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -27,7 +28,7 @@ type checkOptions struct {
 	warnAge, critAge time.Duration // how long its oldest event may wait
 }
 
-func checkCommand(sh *shell) *cli.Command {
+func checkCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "check", Usage: "health for a monitor: exit 0 ok, 1 warning, 2 critical, 3 unknown",
 		Flags: []cli.Flag{
@@ -38,7 +39,7 @@ func checkCommand(sh *shell) *cli.Command {
 		},
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error { return checkDone(sh, checkUnknown, err.Error(), "") },
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return checkDone(sh, checkUnknown, err.Error(), "")
 			}
 			return check(c.Context, sh, checkOptions{warnLag: c.Uint64("warning-lag"), critLag: c.Uint64("critical-lag"),
@@ -47,15 +48,15 @@ func checkCommand(sh *shell) *cli.Command {
 	}
 }
 
-func check(ctx context.Context, sh *shell, o checkOptions) error {
-	found, err := askEverybody(ctx, sh, sh.status)
-	if err != nil && (errors.Is(err, errUnreachable) || errors.Is(err, context.DeadlineExceeded)) {
-		return checkDone(sh, checkCritical, fmt.Sprintf("nobody answers at %s", strings.Join(sh.endpoints, ", ")), "")
+func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
+	found, err := askEverybody(ctx, sh, statusOf)
+	if err != nil && (errors.Is(err, shell.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)) {
+		return checkDone(sh, checkCritical, fmt.Sprintf("nobody answers at %s", strings.Join(sh.Endpoints, ", ")), "")
 	}
 	if err != nil {
 		return checkDone(sh, checkUnknown, err.Error(), "")
 	}
-	state, words, s := judgeAll(found, sh.endpoints, o)
+	state, words, s := judgeAll(found, sh.Endpoints, o)
 	if len(words) == 0 {
 		words = []string{fmt.Sprintf("%s leads, %s, cluster %s", s.LeaderID, quorumText(s.Quorum), s.ClusterID)}
 	}
@@ -173,18 +174,18 @@ func performance(s nodeStatus) string {
 	return fmt.Sprintf("events=%d offset=%dc healthy_voters=%d max_cursor_lag=%d", events, s.LastOffset, s.Quorum.Healthy, min(lag, math.MaxInt64))
 }
 
-func checkDone(sh *shell, state int, words, performance string) error {
+func checkDone(sh *shell.Shell, state int, words, performance string) error {
 	name := [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[state]
-	err := sh.emit(map[string]any{"state": name, "code": state, "message": words}, func() error {
+	err := sh.Emit(map[string]any{"state": name, "code": state, "message": words}, func() error {
 		line := fmt.Sprintf("RINGLOG %s - %s", name, words)
 		if performance != "" {
 			line += " | " + performance
 		}
-		_, err := fmt.Fprintln(sh.out, line)
+		_, err := fmt.Fprintln(sh.Out, line)
 		return err
 	})
 	if err != nil || state == checkOK {
 		return err
 	}
-	return codeError(state)
+	return shell.CodeError(state)
 }

@@ -14,21 +14,22 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 )
 
-func clientsCommand(sh *shell) *cli.Command {
+func clientsCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "clients", Usage: "who listens to what, as clients registered it",
 		Description: "A client registers its subscriptions (PUT /v1/clients/ID, router.Options.Register) and is forgotten when it has\n" +
 			"not said so again for its TTL. As JSON there is one client a line.",
-		Action: bare(sh, listClients),
+		Action: shell.Bare(sh, listClients),
 		Subcommands: []*cli.Command{
-			{Name: "rm", Usage: "forget a client, which may register again", ArgsUsage: "ID", Flags: consentFlags(), Action: func(c *cli.Context) error {
-				if err := exactly(c, 1, "the id of a client"); err != nil {
+			{Name: "rm", Usage: "forget a client, which may register again", ArgsUsage: "ID", Flags: shell.ConsentFlags(), Action: func(c *cli.Context) error {
+				if err := shell.Exactly(c, 1, "the id of a client"); err != nil {
 					return err
 				}
-				return removeClient(c.Context, sh, c.Args().First(), consentOf(c))
+				return removeClient(c.Context, sh, c.Args().First(), shell.ConsentOf(c))
 			}},
 		},
 	}
@@ -40,14 +41,14 @@ type listedSubscription struct {
 	of client.RegisteredClient
 }
 
-func listClients(ctx context.Context, sh *shell) error {
-	list, err := sh.clients(ctx)
+func listClients(ctx context.Context, sh *shell.Shell) error {
+	list, err := fetchClients(ctx, sh)
 	if err != nil {
 		return err
 	}
-	if sh.json {
+	if sh.JSON {
 		for _, c := range list {
-			if err := sh.line(c); err != nil {
+			if err := sh.PrintLine(c); err != nil {
 				return err
 			}
 		}
@@ -59,20 +60,20 @@ func listClients(ctx context.Context, sh *shell) error {
 			rows = append(rows, listedSubscription{s, c})
 		}
 	}
-	return emitEach(sh, rows, table.Row{"client", "host", "heard", "subscription", "mode", "state", "listens to", "timeout", "critical"}, func(r listedSubscription) table.Row {
-		return table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), short(time.Since(r.of.Seen)) + " ago", r.Name, r.Mode, r.State, listensTo(r.SubscriptionInfo), timeoutText(r.HandlerTimeout), yesNo(r.Critical)}
+	return shell.EmitEach(sh, rows, table.Row{"client", "host", "heard", "subscription", "mode", "state", "listens to", "timeout", "critical"}, func(r listedSubscription) table.Row {
+		return table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), shell.Short(time.Since(r.of.Seen)) + " ago", r.Name, r.Mode, r.State, listensTo(r.SubscriptionInfo), timeoutText(r.HandlerTimeout), yesNo(r.Critical)}
 	})
 }
 
 // clients reads all pages.
-func (sh *shell) clients(ctx context.Context) (all []client.RegisteredClient, err error) {
+func fetchClients(ctx context.Context, sh *shell.Shell) (all []client.RegisteredClient, err error) {
 	query := url.Values{"limit": {strconv.Itoa(1000)}}
 	for {
 		var page struct {
 			Clients []client.RegisteredClient `json:"clients"`
 			Next    string                    `json:"next"`
 		}
-		if err := sh.call(ctx, http.MethodGet, "/v1/clients", query, nil, &page); err != nil {
+		if err := sh.Call(ctx, http.MethodGet, "/v1/clients", query, nil, &page); err != nil {
 			return nil, err
 		}
 		all = append(all, page.Clients...)
@@ -101,19 +102,19 @@ func timeoutText(d time.Duration) string {
 	return d.String()
 }
 
-func removeClient(ctx context.Context, sh *shell, id string, leave consent) error {
-	if leave.dryRun {
-		sh.say("%s would be forgotten, if it is registered", id)
+func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent) error {
+	if leave.DryRun {
+		sh.Say("%s would be forgotten, if it is registered", id)
 		return nil
 	}
-	if err := sh.confirm(leave, "Forget the client %q?", id); err != nil {
+	if err := sh.Confirm(leave, "Forget the client %q?", id); err != nil {
 		return err
 	}
 	var was client.RegisteredClient
-	if err := sh.call(ctx, http.MethodDelete, "/v1/clients/"+url.PathEscape(id), nil, nil, &was); err != nil {
+	if err := sh.Call(ctx, http.MethodDelete, "/v1/clients/"+url.PathEscape(id), nil, nil, &was); err != nil {
 		return err
 	}
-	sh.say("forgot %s; it had %d subscriptions", id, len(was.Subscriptions))
+	sh.Say("forgot %s; it had %d subscriptions", id, len(was.Subscriptions))
 	return nil
 }
 

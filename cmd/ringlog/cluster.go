@@ -13,25 +13,27 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
 const aMember = "the id of a member"
 
-func clusterCommand(sh *shell) *cli.Command {
+func clusterCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "cluster", Usage: "who belongs to it, who leads it",
 		Subcommands: []*cli.Command{
 			clusterStatusCommand(sh),
-			{Name: "members", Usage: "the members as the leader sees them", Action: bare(sh, listMembers)},
+			{Name: "members", Usage: "the members as the leader sees them", Action: shell.Bare(sh, listMembers)},
 			addMemberCommand(sh),
 			{Name: "promote", Usage: "give a non-voter a vote", ArgsUsage: "ID", Flags: []cli.Flag{forceFlag()}, Action: func(c *cli.Context) error {
-				if err := exactly(c, 1, aMember); err != nil {
+				if err := shell.Exactly(c, 1, aMember); err != nil {
 					return err
 				}
 				return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"), map[string]bool{"force": c.Bool("force")}, "promoted")
 			}},
-			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh), clusterOutageCommand(sh), recoverCommand(sh),
+			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh), clusterOutageCommand(sh), offline.RecoverCommand(sh),
 		},
 	}
 }
@@ -56,21 +58,21 @@ type memberList struct {
 	Warning  string          `json:"warning"`
 }
 
-func listMembers(ctx context.Context, sh *shell) error {
-	list, err := sh.members(ctx)
+func listMembers(ctx context.Context, sh *shell.Shell) error {
+	list, err := fetchMembers(ctx, sh)
 	if err != nil {
 		return err
 	}
-	return emitEach(sh, list.Members, table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m memberInfo) table.Row {
+	return shell.EmitEach(sh, list.Members, table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m memberInfo) table.Row {
 		return table.Row{m.ID, memberRole(m.MemberStatus, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy), contactText(m.LastContactMs), m.TrailingEntries}
 	})
 }
 
 // members are as a node that knows a leader has them, or any node where none does.
-func (sh *shell) members(ctx context.Context) (list memberList, err error) {
-	ctx, cancel := context.WithTimeout(ctx, sh.timeout)
+func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
-	_, raw, err := sh.anyStatus(ctx)
+	raw, _, err := sh.AnyStatus(ctx)
 	if err != nil {
 		return list, err
 	}
@@ -92,7 +94,7 @@ func contactText(ms int64) string {
 	if ms < 0 {
 		return "never"
 	}
-	return short(time.Duration(ms) * time.Millisecond)
+	return shell.Short(time.Duration(ms) * time.Millisecond)
 }
 
 func yesNo(b bool) string {
@@ -102,16 +104,16 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-func addMemberCommand(sh *shell) *cli.Command {
+func addMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "add", Usage: "let a running node in", ArgsUsage: "URL",
 		Description: "URL is where the new node answers; its id, raft address and incarnation are asked of it. A node\nthat was started with --join asks by itself.",
 		Flags:       []cli.Flag{&cli.BoolFlag{Name: "non-voter", Usage: "without a vote"}, forceFlag()},
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, "the URL of the new node"); err != nil {
+			if err := shell.Exactly(c, 1, "the URL of the new node"); err != nil {
 				return err
 			}
-			at, err := parseEndpoints(c.Args().First())
+			at, err := shell.ParseEndpoints(c.Args().First())
 			if err != nil {
 				return err
 			}
@@ -128,55 +130,55 @@ func silentNewcomer(at string, err error) error {
 	if !errors.As(err, &answer) || answer.Reason != api.ReasonUnreachable {
 		return err
 	}
-	return fmt.Errorf("%w at %s\n%s", errNewcomerSilent, at, answer.Remedy)
+	return fmt.Errorf("%w at %s\n%s", shell.ErrNewcomerSilent, at, answer.Remedy)
 }
 
 // changeMember makes a change and prints what the members are then.
-func changeMember(ctx context.Context, sh *shell, method, path string, in any, done string) error {
+func changeMember(ctx context.Context, sh *shell.Shell, method, path string, in any, done string) error {
 	var answer struct {
 		ID string `json:"id"`
 		memberList
 	}
-	if err := sh.call(ctx, method, path, nil, in, &answer); err != nil {
+	if err := sh.Call(ctx, method, path, nil, in, &answer); err != nil {
 		return err
 	}
 	if answer.Warning != "" {
-		sh.say("warning: %s", answer.Warning)
+		sh.Say("warning: %s", answer.Warning)
 	}
-	return sh.emit(answer, func() error {
-		_, err := fmt.Fprintf(sh.out, "%s %s; %s\n", done, answer.ID, quorumText(answer.Quorum))
+	return sh.Emit(answer, func() error {
+		_, err := fmt.Fprintf(sh.Out, "%s %s; %s\n", done, answer.ID, quorumText(answer.Quorum))
 		return err
 	})
 }
 
-func demoteCommand(sh *shell) *cli.Command {
+func demoteCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "demote", Usage: "take a voter's vote; it stays as a non-voter", ArgsUsage: "ID", Flags: consentFlags(),
+		Name: "demote", Usage: "take a voter's vote; it stays as a non-voter", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, aMember); err != nil {
+			if err := shell.Exactly(c, 1, aMember); err != nil {
 				return err
 			}
-			return dismissMember(c.Context, sh, c.Args().First(), consentOf(c), http.MethodPost, "/demote", "demoted")
+			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodPost, "/demote", "demoted")
 		},
 	}
 }
 
-func removeMemberCommand(sh *shell) *cli.Command {
+func removeMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "remove", Usage: "take a member out of the cluster", ArgsUsage: "ID", Flags: consentFlags(),
+		Name: "remove", Usage: "take a member out of the cluster", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, aMember); err != nil {
+			if err := shell.Exactly(c, 1, aMember); err != nil {
 				return err
 			}
-			return dismissMember(c.Context, sh, c.Args().First(), consentOf(c), http.MethodDelete, "", "removed")
+			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodDelete, "", "removed")
 		},
 	}
 }
 
 // dismissMember takes a vote or a membership after asking, and tells what quorum
 // is left.
-func dismissMember(ctx context.Context, sh *shell, id string, leave consent, method, rest, done string) error {
-	list, err := sh.members(ctx)
+func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent, method, rest, done string) error {
+	list, err := fetchMembers(ctx, sh)
 	if err != nil {
 		return err
 	}
@@ -190,25 +192,25 @@ func dismissMember(ctx context.Context, sh *shell, id string, leave consent, met
 		}
 	}
 	if found == nil {
-		return notFoundf("there is no member %q: list them with ringlog cluster members", id)
+		return shell.NotFoundf("there is no member %q: list them with ringlog cluster members", id)
 	}
 	left := fmt.Sprintf("%d voters are left, %d of them needed", voters, voters/2+1)
-	if leave.dryRun {
-		sh.say("%s would be %s; %s", id, done, left)
+	if leave.DryRun {
+		sh.Say("%s would be %s; %s", id, done, left)
 		return nil
 	}
-	if err := sh.confirm(leave, "%s would be %s; %s. Go on?", id, done, left); err != nil {
+	if err := sh.Confirm(leave, "%s would be %s; %s. Go on?", id, done, left); err != nil {
 		return err
 	}
 	return changeMember(ctx, sh, method, memberPath(id, rest), nil, done)
 }
 
-func stepDownCommand(sh *shell) *cli.Command {
+func stepDownCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "step-down", Usage: "let another voter lead",
 		Flags: []cli.Flag{&cli.StringFlag{Name: "to", Usage: "`ID` of who is to lead; without it whoever has caught up"}},
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return err
 			}
 			return stepDown(c.Context, sh, c.String("to"))
@@ -217,34 +219,34 @@ func stepDownCommand(sh *shell) *cli.Command {
 }
 
 // stepDown waits until the cluster has its new leader.
-func stepDown(ctx context.Context, sh *shell, to string) error {
-	ctx, cancel := context.WithTimeout(ctx, sh.timeout)
+func stepDown(ctx context.Context, sh *shell.Shell, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
-	before, _, err := sh.anyStatus(ctx)
+	before, _, err := anyStatus(ctx, sh)
 	if err != nil {
 		return err
 	}
 	var answer map[string]any
-	if err := sh.call(ctx, http.MethodPost, "/v1/cluster/step-down", nil, map[string]string{"to": to}, &answer); err != nil {
+	if err := sh.Call(ctx, http.MethodPost, "/v1/cluster/step-down", nil, map[string]string{"to": to}, &answer); err != nil {
 		return err
 	}
-	after, err := sh.awaitTerm(ctx, before.Term)
+	after, err := awaitTerm(ctx, sh, before.Term)
 	if err != nil {
 		return err
 	}
 	result := map[string]any{"from": before.LeaderID, "leader_id": after.LeaderID, "leader_http": after.LeaderHTTP, "term": after.Term}
-	return sh.emit(result, func() error {
-		_, err := fmt.Fprintf(sh.out, "%s leads term %d; it was %s\n", after.LeaderID, after.Term, before.LeaderID)
+	return sh.Emit(result, func() error {
+		_, err := fmt.Fprintf(sh.Out, "%s leads term %d; it was %s\n", after.LeaderID, after.Term, before.LeaderID)
 		return err
 	})
 }
 
 // awaitTerm waits for a leader of a later term.
-func (sh *shell) awaitTerm(ctx context.Context, after uint64) (nodeStatus, error) {
+func awaitTerm(ctx context.Context, sh *shell.Shell, after uint64) (nodeStatus, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		s, _, err := sh.anyStatus(ctx)
+		s, _, err := anyStatus(ctx, sh)
 		if err == nil && s.Term > after && s.LeaderID != "" {
 			return s, nil
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -39,7 +40,7 @@ func (s nodeStatus) knows() []raftnode.MemberStatus { return s.Members }
 func orUnknown(id string) string { return cmp.Or(id, "?") }
 
 // printHealth prints what the leader makes of the others, and which nodes see no quorum.
-func printHealth(sh *shell, rows []clusterRow, now time.Time) error {
+func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 	for _, r := range rows {
 		if r.Autopilot == nil {
 			continue
@@ -48,14 +49,14 @@ func printHealth(sh *shell, rows []clusterRow, now time.Time) error {
 			return err
 		}
 	}
-	_, err := io.WriteString(sh.out, outageLinesOf(rows, now))
+	_, err := io.WriteString(sh.Out, outageLinesOf(rows, now))
 	return err
 }
 
-func printVerdict(sh *shell, leader clusterRow, now time.Time) error {
-	fmt.Fprintf(sh.out, "\n%s\n", toleranceText(leader.Autopilot))
+func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
+	fmt.Fprintf(sh.Out, "\n%s\n", toleranceText(leader.Autopilot))
 	if h := leader.Health; h != nil && len(h.CatchupAtRisk) > 0 {
-		fmt.Fprintf(sh.out, "about to fall behind what the raft log keeps: %s\n", strings.Join(h.CatchupAtRisk, ", "))
+		fmt.Fprintf(sh.Out, "about to fall behind what the raft log keeps: %s\n", strings.Join(h.CatchupAtRisk, ", "))
 	}
 	var followers []table.Row
 	for _, v := range leader.Autopilot.Servers {
@@ -66,7 +67,7 @@ func printVerdict(sh *shell, leader clusterRow, now time.Time) error {
 	if len(followers) == 0 {
 		return nil
 	}
-	return sh.table(table.Row{"follower", "is", "healthy", "behind", "last contact", "why"}, followers)
+	return sh.Table(table.Row{"follower", "is", "healthy", "behind", "last contact", "why"}, followers)
 }
 
 func toleranceText(v *autopilotVerdict) string {
@@ -95,7 +96,7 @@ func serverRow(v raftnode.ServerVerdict, now time.Time) table.Row {
 	}
 	healthy := yesNo(v.Healthy)
 	if !v.Since.IsZero() {
-		healthy += ", " + short(max(0, now.Sub(v.Since)).Round(time.Second))
+		healthy += ", " + shell.Short(max(0, now.Sub(v.Since)).Round(time.Second))
 	}
 	return table.Row{v.ID, is, healthy, fmt.Sprintf("%d entries, %s", v.TrailingEntries, secondsText(v.TrailingSeconds)), contactText(v.LastContactMs), v.Why}
 }

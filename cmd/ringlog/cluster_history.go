@@ -14,22 +14,24 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-func clusterHistoryCommand(sh *shell) *cli.Command {
+func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "history", Usage: "who led when, and when there was no leader or no quorum",
 		Description: "The events in which the cluster tells of itself, by the time at which it happened, with the gap that each ended.\n" +
 			"An outage has an offset behind those of later events: nothing can be appended until it is over. As JSON they come\n" +
 			"in the order of the log.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + positionForms, Value: "start"},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + api.PositionForms, Value: "start"},
 			&cli.Uint64Flag{Name: "n", Usage: "the newest `COUNT` only (default: 1000)"},
 		},
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return err
 			}
 			query, err := historyQuery(c)
@@ -42,14 +44,14 @@ func clusterHistoryCommand(sh *shell) *cli.Command {
 }
 
 func historyQuery(c *cli.Context) (url.Values, error) {
-	from, err := parsePosition(c.String("from"))
+	from, err := shell.ParsePosition("from", c.String("from"))
 	if err != nil {
 		return nil, err
 	}
 	query := url.Values{"from": {from.String()}}
 	switch n := c.Uint64("n"); {
 	case c.IsSet("n") && n == 0:
-		return nil, usagef("-n 0: there is nothing to do")
+		return nil, shell.Usagef("-n 0: there is nothing to do")
 	case n != 0:
 		query.Set("limit", strconv.FormatUint(n, 10))
 	}
@@ -74,13 +76,13 @@ type chapter struct {
 	Payload    map[string]any `json:"payload"`
 }
 
-func showHistory(ctx context.Context, sh *shell, query url.Values) error {
+func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	var h history
-	if err := sh.call(ctx, http.MethodGet, "/v1/cluster/history", query, nil, &h); err != nil {
+	if err := sh.Call(ctx, http.MethodGet, "/v1/cluster/history", query, nil, &h); err != nil {
 		return err
 	}
 	if h.FirstOffset > 1 {
-		sh.say("the log begins at offset %d: what was told before is trimmed", h.FirstOffset)
+		sh.Say("the log begins at offset %d: what was told before is trimmed", h.FirstOffset)
 	}
 	chapters := make([]chapter, len(h.Chapters))
 	for i, raw := range h.Chapters {
@@ -89,25 +91,17 @@ func showHistory(ctx context.Context, sh *shell, query url.Values) error {
 		}
 	}
 	if h.Outage != nil {
-		defer sh.say("there is no quorum now, since %s (%s): see ringlog cluster outage", momentText(h.Outage.Since), h.Outage.Cause)
+		defer sh.Say("there is no quorum now, since %s (%s): see ringlog cluster outage", shell.MomentText(h.Outage.Since), h.Outage.Cause)
 	}
-	if sh.json {
-		return emitEach(sh, h.Chapters, nil, nil)
+	if sh.JSON {
+		return shell.EmitEach(sh, h.Chapters, nil, nil)
 	}
 	slices.SortStableFunc(chapters, func(a, b chapter) int { return a.At.Compare(b.At) })
-	return emitEach(sh, chapters, table.Row{"time", "offset", "event", "term", "who", "gap", "details"}, chapter.row)
+	return shell.EmitEach(sh, chapters, table.Row{"time", "offset", "event", "term", "who", "gap", "details"}, chapter.row)
 }
 
 func (c chapter) row() table.Row {
-	return table.Row{momentText(c.At), c.Offset, c.Type, c.Term, c.Subject, c.gap(), c.details()}
-}
-
-// momentText prints a time to the millisecond.
-func momentText(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.Local().Format("2006-01-02 15:04:05.000")
+	return table.Row{shell.MomentText(c.At), c.Offset, c.Type, c.Term, c.Subject, c.gap(), c.details()}
 }
 
 // secondsText prints a gap to be read by people.
@@ -118,7 +112,7 @@ func secondsText(s float64) string {
 	case s < 120:
 		return fmt.Sprintf("%.1f s", s)
 	default:
-		return short(time.Duration(s * float64(time.Second)))
+		return shell.Short(time.Duration(s * float64(time.Second)))
 	}
 }
 

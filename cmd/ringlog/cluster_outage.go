@@ -14,12 +14,13 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/raftnode/blackbox"
 )
 
-func clusterOutageCommand(sh *shell) *cli.Command {
+func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "outage", Usage: "what each node sees of the quorum, with a leader or without",
 		Description: "Asks every endpoint given and every member that one of them knows of: the outage that lasts, the newest records\n" +
@@ -30,12 +31,12 @@ func clusterOutageCommand(sh *shell) *cli.Command {
 			&cli.IntFlag{Name: "n", Usage: "the newest `COUNT` records of each journal; 0 is all", Value: 10},
 		},
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return err
 			}
 			n := c.Int("n")
 			if n < 0 {
-				return usagef("-n %d: it must not be negative", n)
+				return shell.Usagef("-n %d: it must not be negative", n)
 			}
 			if dir := c.String("data-dir"); c.IsSet("data-dir") {
 				return showJournalOf(sh, dir, n)
@@ -93,17 +94,17 @@ func (o nodeOutage) knows() (list []raftnode.MemberStatus) {
 // seesQuorum reports whether enough voters answer the node, and have all along.
 func (o nodeOutage) seesQuorum() bool { return o.Outage == nil && o.Quorum.Margin >= 0 }
 
-func (sh *shell) outage(ctx context.Context, base string) (o nodeOutage, err error) {
+func fetchOutage(ctx context.Context, sh *shell.Shell, base string) (o nodeOutage, err error) {
 	o.Quorum = &raftnode.Quorum{}
-	err = sh.ask(ctx, base, outagePath, &o)
+	err = sh.Ask(ctx, base, outagePath, &o)
 	o.URL = base
 	return o, err
 }
 
 const outagePath = "/v1/cluster/outage"
 
-func showOutage(ctx context.Context, sh *shell, newest int) error {
-	found, err := askEverybody(ctx, sh, sh.outage)
+func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
+	found, err := askEverybody(ctx, sh, fetchOutage)
 	if err != nil {
 		return err
 	}
@@ -118,13 +119,13 @@ func showOutage(ctx context.Context, sh *shell, newest int) error {
 		a.value.Records = last(a.value.Records, newest)
 		nodes = append(nodes, a.value)
 	}
-	if sh.json {
+	if sh.JSON {
 		err = outageLines(sh, found)
 	} else {
 		err = outageText(sh, found, nodes)
 	}
 	if err == nil && !well {
-		err = codeError(exitFailed)
+		err = shell.CodeError(shell.ExitFailed)
 	}
 	return err
 }
@@ -137,20 +138,20 @@ func last[T any](list []T, n int) []T {
 	return list[len(list)-n:]
 }
 
-func outageLines(sh *shell, found sweep[nodeOutage]) error {
+func outageLines(sh *shell.Shell, found sweep[nodeOutage]) error {
 	for _, a := range found.answers {
 		var line any = a.value
 		if a.err != nil {
 			line = map[string]string{"url": a.url, "node_id": found.members[a.url], "error": a.err.Error()}
 		}
-		if err := sh.line(line); err != nil {
+		if err := sh.PrintLine(line); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func outageText(sh *shell, found sweep[nodeOutage], nodes []nodeOutage) error {
+func outageText(sh *shell.Shell, found sweep[nodeOutage], nodes []nodeOutage) error {
 	var b strings.Builder
 	for _, a := range found.answers {
 		if a.err != nil {
@@ -159,7 +160,7 @@ func outageText(sh *shell, found sweep[nodeOutage], nodes []nodeOutage) error {
 		}
 		b.WriteString(a.value.text(time.Now()))
 	}
-	if _, err := io.WriteString(sh.out, b.String()); err != nil {
+	if _, err := io.WriteString(sh.Out, b.String()); err != nil {
 		return err
 	}
 	if err := journalTable(sh, nodes); err != nil {
@@ -174,7 +175,7 @@ func whySilent(err error) string {
 	if errors.As(err, &request) {
 		return request.Err.Error()
 	}
-	return brief(err)
+	return shell.Brief(err)
 }
 
 // text is what a node sees now.
@@ -197,7 +198,7 @@ func (o nodeOutage) text(now time.Time) string {
 func outageFacts(o *raftnode.Outage, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, for %s\n", o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())))
-	fmt.Fprintf(&b, "  since         %s\n", momentText(o.Since))
+	fmt.Fprintf(&b, "  since         %s\n", shell.MomentText(o.Since))
 	fmt.Fprintf(&b, "  last leader   %s (term %d)\n", cmp.Or(o.Leader, "not known"), o.Term)
 	fmt.Fprintf(&b, "  writes        %d refused here\n", o.Refused)
 	for _, p := range o.Peers {
@@ -215,7 +216,7 @@ func outageFacts(o *raftnode.Outage, now time.Time) string {
 }
 
 // journalTable prints the records of all nodes in the order of their clocks.
-func journalTable(sh *shell, nodes []nodeOutage) error {
+func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 	var records []localRecord
 	for _, o := range nodes {
 		records = append(records, o.Records...)
@@ -228,8 +229,8 @@ func journalTable(sh *shell, nodes []nodeOutage) error {
 	for i, r := range records {
 		rows[i] = r.row()
 	}
-	fmt.Fprintln(sh.out, "\njournals")
-	return sh.table(table.Row{"time", "node", "seq", "what", "since", "cause", "term", "refused", "out of reach", "in the log"}, rows)
+	fmt.Fprintln(sh.Out, "\njournals")
+	return sh.Table(table.Row{"time", "node", "seq", "what", "since", "cause", "term", "refused", "out of reach", "in the log"}, rows)
 }
 
 func (r localRecord) row() table.Row {
@@ -247,13 +248,13 @@ func (r localRecord) row() table.Row {
 	if at := r.Payload.Since; !at.IsZero() {
 		since = at.Local().Format("15:04:05.000")
 	}
-	return table.Row{momentText(r.Time), r.NodeID, r.Seq, strings.ReplaceAll(string(r.Payload.Kind), "_", " "), since, r.Payload.Cause, r.Payload.Term,
+	return table.Row{shell.MomentText(r.Time), r.NodeID, r.Seq, strings.ReplaceAll(string(r.Payload.Kind), "_", " "), since, r.Payload.Cause, r.Payload.Term,
 		r.Payload.Refused, strings.Join(away, " "), inLog}
 }
 
 // outagesTable prints the outages that the log tells of, which all nodes do alike as far
 // as they have come.
-func outagesTable(sh *shell, nodes []nodeOutage) error {
+func outagesTable(sh *shell.Shell, nodes []nodeOutage) error {
 	var all []toldOutage
 	for _, o := range nodes {
 		for _, told := range o.Outages {
@@ -270,8 +271,8 @@ func outagesTable(sh *shell, nodes []nodeOutage) error {
 	slices.SortFunc(all, func(a, b toldOutage) int { return cmp.Compare(a.Incident, b.Incident) })
 	rows := make([]table.Row, len(all))
 	for i, o := range all {
-		rows[i] = table.Row{o.Incident, momentText(o.Began), momentText(o.Ended), secondsText(o.Seconds), strings.Join(o.SeenBy, " ")}
+		rows[i] = table.Row{o.Incident, shell.MomentText(o.Began), shell.MomentText(o.Ended), secondsText(o.Seconds), strings.Join(o.SeenBy, " ")}
 	}
-	fmt.Fprintln(sh.out, "\noutages in the log")
-	return sh.table(table.Row{"incident", "began", "ended", "lasted", "seen by"}, rows)
+	fmt.Fprintln(sh.Out, "\noutages in the log")
+	return sh.Table(table.Row{"incident", "began", "ended", "lasted", "seen by"}, rows)
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-func clusterStatusCommand(sh *shell) *cli.Command {
+func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "every node as it sees itself, and what the leader makes of its followers",
 		Flags: []cli.Flag{
@@ -21,7 +22,7 @@ func clusterStatusCommand(sh *shell) *cli.Command {
 			&cli.DurationFlag{Name: "interval", Usage: "how often --watch looks", Value: time.Second},
 		},
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return err
 			}
 			if !c.Bool("watch") {
@@ -32,7 +33,7 @@ func clusterStatusCommand(sh *shell) *cli.Command {
 				return printCluster(sh, view)
 			}
 			if c.Duration("interval") < 100*time.Millisecond {
-				return usagef("--interval %s: use 100ms or more", c.Duration("interval"))
+				return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
 			}
 			return watchCluster(c.Context, sh, c.Duration("interval"))
 		},
@@ -65,8 +66,8 @@ type clusterView struct {
 }
 
 // lookAtCluster asks every member, and every endpoint that answers.
-func lookAtCluster(ctx context.Context, sh *shell) (clusterView, error) {
-	found, err := askEverybody(ctx, sh, sh.status)
+func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
+	found, err := askEverybody(ctx, sh, statusOf)
 	if err != nil {
 		return clusterView{}, err
 	}
@@ -96,27 +97,27 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 }
 
 // printCluster fails where the nodes are of more than one cluster.
-func printCluster(sh *shell, v clusterView) error {
-	if !sh.json {
+func printCluster(sh *shell.Shell, v clusterView) error {
+	if !sh.JSON {
 		for _, r := range v.rows {
 			if v.mixed == "" && r.Cluster != "" {
-				fmt.Fprintf(sh.out, "cluster %s\n", r.Cluster)
+				fmt.Fprintf(sh.Out, "cluster %s\n", r.Cluster)
 				break
 			}
 		}
 	}
-	err := emitEach(sh, v.rows, table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"}, func(r clusterRow) table.Row {
+	err := shell.EmitEach(sh, v.rows, table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"}, func(r clusterRow) table.Row {
 		if r.Error != "" {
 			return table.Row{orUnknown(r.ID), r.URL, r.Role}
 		}
 		return table.Row{r.ID, r.URL, r.Role, r.Leader, r.Term, fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied, r.Margin, diskText(r.Disk)}
 	})
-	if err == nil && !sh.json {
+	if err == nil && !sh.JSON {
 		err = printHealth(sh, v.rows, time.Now())
 	}
 	if err == nil && v.mixed != "" {
-		sh.say("%s\n%s", v.mixed, mixedRemedy)
-		err = codeError(exitFailed)
+		sh.Say("%s\n%s", v.mixed, mixedRemedy)
+		err = shell.CodeError(shell.ExitFailed)
 	}
 	return err
 }
@@ -125,8 +126,8 @@ func printCluster(sh *shell, v clusterView) error {
 const mixedRemedy = "stop the nodes that are in the wrong place, or name endpoints of one cluster"
 
 // watchCluster prints the nodes whenever something changes, until ctx ends.
-func watchCluster(ctx context.Context, sh *shell, every time.Duration) error {
-	ctx, stop := sh.whileRead(ctx)
+func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) error {
+	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -136,7 +137,7 @@ func watchCluster(ctx context.Context, sh *shell, every time.Duration) error {
 		now := "nobody answers"
 		if err == nil {
 			now, err = shapeOf(view.rows)
-		} else if ctx.Err() == nil && exitCode(err) == exitUnreachable {
+		} else if ctx.Err() == nil && shell.ExitCode(err) == shell.ExitUnreachable {
 			err = nil
 		}
 		if ctx.Err() != nil {
@@ -157,16 +158,16 @@ func watchCluster(ctx context.Context, sh *shell, every time.Duration) error {
 	}
 }
 
-func printChange(sh *shell, v clusterView) error {
+func printChange(sh *shell.Shell, v clusterView) error {
 	if v.rows == nil {
-		sh.say("%s nobody answers", time.Now().Format(time.TimeOnly))
+		sh.Say("%s nobody answers", time.Now().Format(time.TimeOnly))
 		return nil
 	}
-	if !sh.json {
-		fmt.Fprintln(sh.out, time.Now().Format(time.TimeOnly))
+	if !sh.JSON {
+		fmt.Fprintln(sh.Out, time.Now().Format(time.TimeOnly))
 	}
 	err := printCluster(sh, v)
-	if v.mixed != "" && errors.Is(err, codeError(exitFailed)) {
+	if v.mixed != "" && errors.Is(err, shell.CodeError(shell.ExitFailed)) {
 		err = nil // the next look may find one cluster
 	}
 	return err

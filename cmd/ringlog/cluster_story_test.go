@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/raftnode"
@@ -114,7 +117,7 @@ func TestHealthInWords(t *testing.T) {
 			{ID: "n4", Since: now.Add(-time.Hour), TrailingEntries: 90000, TrailingSeconds: 300, LastContactMs: -1, Wish: raftnode.WishVote, Why: "trails by 90000 entries"}}}}
 	alone := clusterRow{ID: "n5", Outage: &raftnode.Outage{Since: now.Add(-31 * time.Second), Cause: "unreachable", Refused: 7}}
 	var out bytes.Buffer
-	if err := printHealth(&shell{out: &out}, []clusterRow{leader, {ID: "n2"}, alone}, now); err != nil {
+	if err := printHealth(&shell.Shell{Out: &out}, []clusterRow{leader, {ID: "n2"}, alone}, now); err != nil {
 		t.Fatal(err)
 	}
 	want := `
@@ -173,10 +176,10 @@ func TestTheOutageThatAJournalEndsIn(t *testing.T) {
 	lost := blackbox.Record{Kind: blackbox.Lost, Since: at, Cause: "no_leader", Leader: "n2", Term: 5}
 	view := blackbox.Record{Kind: blackbox.View, Refused: 9, Peers: []blackbox.Peer{{ID: "n2", Reachable: true}}}
 	restored := blackbox.Record{Kind: blackbox.Restored, Since: at}
-	if o := openOutage([]blackbox.Record{lost, view, restored, {Kind: blackbox.Stalled}, view}); o != nil {
+	if o := offline.OpenOutage([]blackbox.Record{lost, view, restored, {Kind: blackbox.Stalled}, view}); o != nil {
 		t.Errorf("over, and still %+v", o)
 	}
-	o := openOutage([]blackbox.Record{lost, restored, lost, view, {Kind: blackbox.LeaseExpired}})
+	o := offline.OpenOutage([]blackbox.Record{lost, restored, lost, view, {Kind: blackbox.LeaseExpired}})
 	want := &raftnode.Outage{Since: at, Cause: "no_leader", Leader: "n2", Term: 5, Refused: 9, Peers: view.Peers}
 	if d := cmp.Diff(want, o); d != "" {
 		t.Error(d)
@@ -195,7 +198,7 @@ func TestTheCatalogueKnowsWhatTheClusterEmits(t *testing.T) {
 		if err := json.Unmarshal(e.Payload, &payload); err != nil {
 			t.Fatal(err)
 		}
-		seen[e.Type] = append(seen[e.Type], sortedKeys(payload)...)
+		seen[e.Type] = append(seen[e.Type], slices.Sorted(maps.Keys(payload))...)
 	}
 	for kind, fields := range seen {
 		d, known := event.Builtin().Definition(kind)

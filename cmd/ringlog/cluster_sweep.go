@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
+	"sync"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/raftnode"
 )
-
-// sweepWithin bounds how long one node may take to answer where all are asked.
-const sweepWithin = 3 * time.Second
 
 // sweep is what all nodes said to one question: those at the endpoints given, and the
 // members that they know of.
@@ -35,11 +33,11 @@ type sighted interface {
 
 // askEverybody puts a question to every node, with a leader or without. It fails where
 // nobody answers.
-func askEverybody[T sighted](ctx context.Context, sh *shell, question func(ctx context.Context, url string) (T, error)) (sweep[T], error) {
-	ctx, cancel := context.WithTimeout(ctx, sh.timeout)
+func askEverybody[T sighted](ctx context.Context, sh *shell.Shell, question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) (sweep[T], error) {
+	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
 	s := newSweep[T]()
-	s.ask(ctx, sh.endpoints, question)
+	s.ask(ctx, sh, sh.Endpoints, question)
 	var rest []string
 	for url, id := range s.members {
 		asked := slices.ContainsFunc(s.answers, func(a answer[T]) bool {
@@ -49,7 +47,7 @@ func askEverybody[T sighted](ctx context.Context, sh *shell, question func(ctx c
 			rest = append(rest, url)
 		}
 	}
-	s.ask(ctx, rest, question)
+	s.ask(ctx, sh, rest, question)
 	slices.SortStableFunc(s.answers, func(a, b answer[T]) int {
 		return cmp.Or(cmp.Compare(clusterOf(a), clusterOf(b)), cmp.Compare(s.id(a), s.id(b)), cmp.Compare(a.url, b.url))
 	})
@@ -60,10 +58,10 @@ func askEverybody[T sighted](ctx context.Context, sh *shell, question func(ctx c
 }
 
 // ask takes in what the nodes at urls say.
-func (s *sweep[T]) ask(ctx context.Context, urls []string, question func(ctx context.Context, url string) (T, error)) {
-	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string, question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) {
+	ctx, cancel := context.WithTimeout(ctx, shell.NodeWithin)
 	defer cancel()
-	for _, a := range askAll(ctx, urls, question) {
+	for _, a := range askAll(ctx, sh, urls, question) {
 		again := slices.ContainsFunc(s.answers, func(b answer[T]) bool {
 			return a.url == b.url || a.err == nil && b.err == nil && s.id(a) == s.id(b) && clusterOf(a) == clusterOf(b)
 		})
@@ -126,4 +124,25 @@ func (s *sweep[T]) id(a answer[T]) string {
 		return a.value.name()
 	}
 	return cmp.Or(s.members[a.url], "?")
+}
+
+// answer is what one node said to a question put to all.
+type answer[T any] struct {
+	url   string
+	value T
+	err   error
+}
+
+// askAll puts a question to many nodes at once; the answers come in their order.
+func askAll[T any](ctx context.Context, sh *shell.Shell, urls []string, question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) []answer[T] {
+	answers := make([]answer[T], len(urls))
+	var asking sync.WaitGroup
+	for i, url := range urls {
+		asking.Go(func() {
+			v, err := question(ctx, sh, url)
+			answers[i] = answer[T]{url: url, value: v, err: err}
+		})
+	}
+	asking.Wait()
+	return answers
 }

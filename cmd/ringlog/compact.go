@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/fsm"
 )
 
@@ -15,21 +16,21 @@ type compactOptions struct {
 	olderThan string
 	keep      *uint64
 	force     bool
-	consent
+	shell.Consent
 }
 
-func compactCommand(sh *shell) *cli.Command {
+func compactCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "compact", Usage: "remove old events; bare: what the retention settings say",
 		Description: "Whole blocks are removed, so a little more may stay than was asked. A cursor that has not\ncommitted holds events back; --force passes it, and it is told a gap.",
-		Flags: append(consentFlags(),
+		Flags: append(shell.ConsentFlags(),
 			&cli.StringFlag{Name: "before", Usage: "remove events below `OFFSET`"},
 			&cli.StringFlag{Name: "older-than", Usage: "remove events older than `AGE`, such as 12h or 7d"},
 			&cli.Uint64Flag{Name: "keep", Usage: "remove all but the newest `N` events"},
 			&cli.BoolFlag{Name: "force", Usage: "also what cursors still hold"},
 		),
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return err
 			}
 			o, err := compactOptionsOf(c)
@@ -42,17 +43,17 @@ func compactCommand(sh *shell) *cli.Command {
 }
 
 func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
-	o = compactOptions{force: c.Bool("force"), consent: consentOf(c)}
+	o = compactOptions{force: c.Bool("force"), Consent: shell.ConsentOf(c)}
 	given := 0
 	if c.IsSet("before") {
 		given++
-		if o.before, err = parseOffset(c.String("before")); err != nil {
+		if o.before, err = shell.ParseOffset(c.String("before")); err != nil {
 			return o, err
 		}
 	}
 	if c.IsSet("older-than") {
 		given++
-		age, err := parseAge(c.String("older-than"))
+		age, err := shell.ParseAge("older-than", c.String("older-than"))
 		if err != nil {
 			return o, err
 		}
@@ -65,9 +66,9 @@ func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 	}
 	switch {
 	case given > 1:
-		return o, usagef("--before, --older-than and --keep exclude each other")
+		return o, shell.Usagef("--before, --older-than and --keep exclude each other")
 	case given == 0 && o.force:
-		return o, usagef("--force goes with --before, --older-than or --keep")
+		return o, shell.Usagef("--force goes with --before, --older-than or --keep")
 	}
 	return o, nil
 }
@@ -89,33 +90,33 @@ func (o compactOptions) body(dryRun bool) map[string]any {
 	return in
 }
 
-func compact(ctx context.Context, sh *shell, o compactOptions) error {
+func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 	var plan, done fsm.TrimResult
-	if err := sh.call(ctx, http.MethodPost, "/v1/compact", nil, o.body(true), &plan); err != nil {
+	if err := sh.Call(ctx, http.MethodPost, "/v1/compact", nil, o.body(true), &plan); err != nil {
 		return err
 	}
-	if o.dryRun {
-		return sh.printTrim(plan, "would be ")
+	if o.DryRun {
+		return printTrim(sh, plan, "would be ")
 	}
 	if !o.bare() && plan.Removed > 0 {
-		if err := sh.confirm(o.consent, "Remove %d events, so that %d is the first one kept?", plan.Removed, plan.First); err != nil {
+		if err := sh.Confirm(o.Consent, "Remove %d events, so that %d is the first one kept?", plan.Removed, plan.First); err != nil {
 			return err
 		}
 	}
-	if err := sh.call(ctx, http.MethodPost, "/v1/compact", nil, o.body(false), &done); err != nil {
+	if err := sh.Call(ctx, http.MethodPost, "/v1/compact", nil, o.body(false), &done); err != nil {
 		return err
 	}
-	return sh.printTrim(done, "")
+	return printTrim(sh, done, "")
 }
 
-func (sh *shell) printTrim(t fsm.TrimResult, mood string) error {
+func printTrim(sh *shell.Shell, t fsm.TrimResult, mood string) error {
 	if t.HeldBy != "" {
-		sh.say("cursor %s holds back what comes next; --force passes it", t.HeldBy)
+		sh.Say("cursor %s holds back what comes next; --force passes it", t.HeldBy)
 	}
 	if len(t.Passed) > 0 {
-		sh.say("%spassed, with a gap: %s", mood, strings.Join(t.Passed, ", "))
+		sh.Say("%spassed, with a gap: %s", mood, strings.Join(t.Passed, ", "))
 	}
-	return sh.emit(t, func() error {
-		return sh.facts(mood+"removed", t.Removed, "first kept", t.First)
+	return sh.Emit(t, func() error {
+		return sh.Facts(mood+"removed", t.Removed, "first kept", t.First)
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
 // The completion scripts ask the program itself what could follow, with the flag
@@ -38,26 +40,26 @@ _ringlog() {
 compdef _ringlog ringlog
 `
 
-func completionCommand(sh *shell) *cli.Command {
+func completionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "completion", Usage: "print the completion script of a shell", ArgsUsage: "bash|zsh|fish",
 		Description: "bash:  source <(ringlog completion bash)\nzsh:   source <(ringlog completion zsh)\nfish:  ringlog completion fish | source",
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, "bash, zsh or fish"); err != nil {
+			if err := shell.Exactly(c, 1, "bash, zsh or fish"); err != nil {
 				return err
 			}
 			script, err := completionScript(c.App, c.Args().First())
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprint(sh.out, script)
+			_, err = fmt.Fprint(sh.Out, script)
 			return err
 		},
 	}
 }
 
-func completionScript(app *cli.App, shell string) (string, error) {
-	switch shell {
+func completionScript(app *cli.App, name string) (string, error) {
+	switch name {
 	case "bash":
 		return bashCompletion, nil
 	case "zsh":
@@ -65,6 +67,6 @@ func completionScript(app *cli.App, shell string) (string, error) {
 	case "fish":
 		return app.ToFishCompletion()
 	default:
-		return "", usagef("there is no completion for %q: use bash, zsh or fish", shell)
+		return "", shell.Usagef("there is no completion for %q: use bash, zsh or fish", name)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
@@ -60,18 +62,18 @@ func (c cursorInfo) lagTime() string {
 	if c.LagEvents == 0 {
 		return "-"
 	}
-	return short(time.Duration(c.LagSeconds * float64(time.Second)))
+	return shell.Short(time.Duration(c.LagSeconds * float64(time.Second)))
 }
 
 const aCursor = "the name of a cursor"
 
-func cursorCommand(sh *shell) *cli.Command {
+func cursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "cursor", Usage: "durable subscribers: where each stands",
 		Subcommands: []*cli.Command{
-			{Name: "ls", Usage: "all cursors", Action: bare(sh, listCursors)},
-			{Name: "lag", Usage: "how far each is behind, the furthest first", Action: bare(sh, cursorLag)},
-			{Name: "info", Usage: "one cursor", ArgsUsage: "NAME", Action: named(sh, aCursor, showCursor)},
+			{Name: "ls", Usage: "all cursors", Action: shell.Bare(sh, listCursors)},
+			{Name: "lag", Usage: "how far each is behind, the furthest first", Action: shell.Bare(sh, cursorLag)},
+			{Name: "info", Usage: "one cursor", ArgsUsage: "NAME", Action: shell.Named(sh, aCursor, showCursor)},
 			createCursorCommand(sh), filterCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
 		},
 	}
@@ -100,33 +102,33 @@ func cursors(ask func(query url.Values, into any) error) (all []cursorInfo, err 
 }
 
 // cursorsOf returns the cursors as one node knows them.
-func (sh *shell) cursorsOf(ctx context.Context, node string) ([]cursorInfo, error) {
-	return cursors(func(query url.Values, into any) error { return sh.ask(ctx, node, "/v1/cursors?"+query.Encode(), into) })
+func fetchCursorsOf(ctx context.Context, sh *shell.Shell, node string) ([]cursorInfo, error) {
+	return cursors(func(query url.Values, into any) error { return sh.Ask(ctx, node, "/v1/cursors?"+query.Encode(), into) })
 }
 
-func (sh *shell) cursors(ctx context.Context) ([]cursorInfo, error) {
+func fetchCursors(ctx context.Context, sh *shell.Shell) ([]cursorInfo, error) {
 	return cursors(func(query url.Values, into any) error {
-		return sh.call(ctx, http.MethodGet, "/v1/cursors", query, nil, into)
+		return sh.Call(ctx, http.MethodGet, "/v1/cursors", query, nil, into)
 	})
 }
 
-func listCursors(ctx context.Context, sh *shell) error {
-	list, err := sh.cursors(ctx)
+func listCursors(ctx context.Context, sh *shell.Shell) error {
+	list, err := fetchCursors(ctx, sh)
 	if err != nil {
 		return err
 	}
-	return emitEach(sh, list, table.Row{"name", "committed", "lag", "behind", "kind", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
+	return shell.EmitEach(sh, list, table.Row{"name", "committed", "lag", "behind", "kind", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
 		return table.Row{c.Name, c.Committed, c.lagText(), c.lagTime(), c.kind(), c.Generation, filterText(c.Filter), gapText(c)}
 	})
 }
 
-func cursorLag(ctx context.Context, sh *shell) error {
-	list, err := sh.cursors(ctx)
+func cursorLag(ctx context.Context, sh *shell.Shell) error {
+	list, err := fetchCursors(ctx, sh)
 	if err != nil {
 		return err
 	}
 	slices.SortStableFunc(list, func(a, b cursorInfo) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
-	return emitEach(sh, list, table.Row{"name", "lag", "behind", "stands still"}, func(c cursorInfo) table.Row {
+	return shell.EmitEach(sh, list, table.Row{"name", "lag", "behind", "stands still"}, func(c cursorInfo) table.Row {
 		return table.Row{c.Name, c.lagText(), c.lagTime(), stallText(c.Cursor)}
 	})
 }
@@ -136,7 +138,7 @@ func stallText(c fsm.Cursor) string {
 	if c.Stalled == nil {
 		return "-"
 	}
-	return "since " + localTime(c.Stalled.Since)
+	return "since " + shell.LocalTime(c.Stalled.Since)
 }
 
 func gapText(c cursorInfo) string {
@@ -163,23 +165,23 @@ func filterText(f event.Filter) string {
 	return strings.Join(parts, " ")
 }
 
-func showCursor(ctx context.Context, sh *shell, name string) error {
+func showCursor(ctx context.Context, sh *shell.Shell, name string) error {
 	var c cursorInfo
-	if err := sh.fetch(ctx, cursorPath(name), &c); err != nil {
+	if err := sh.Fetch(ctx, cursorPath(name), &c); err != nil {
 		return err
 	}
-	return sh.printCursor(c)
+	return printCursor(sh, c)
 }
 
-func (sh *shell) printCursor(c cursorInfo) error {
-	return sh.emit(c, func() error {
+func printCursor(sh *shell.Shell, c cursorInfo) error {
+	return sh.Emit(c, func() error {
 		pairs := []any{"name", c.Name, "kind", c.kind(), "committed", c.Committed, "lag", fmt.Sprintf("%s events, %s", c.lagText(), c.lagTime()),
 			"stands still", stallText(c.Cursor), "generation", c.Generation, "filter", filterText(c.Filter), "gap", gapText(c),
-			"created", localTime(c.Created), "last used", localTime(c.Touched), "may hold back", policyText(c.Policy)}
+			"created", shell.LocalTime(c.Created), "last used", shell.LocalTime(c.Touched), "may hold back", policyText(c.Policy)}
 		if c.Group != nil {
 			pairs = append(pairs, c.Group.facts()...)
 		}
-		return sh.facts(pairs...)
+		return sh.Facts(pairs...)
 	})
 }
 
@@ -199,17 +201,17 @@ func policyText(p frame.CursorPolicy) string {
 
 type createCursorOptions struct {
 	name   string
-	from   position
+	from   api.Position
 	filter event.Filter
 	policy frame.CursorPolicy
 }
 
-func createCursorCommand(sh *shell) *cli.Command {
+func createCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "create", Usage: "make a cursor; the same again changes nothing", ArgsUsage: "NAME",
 		Flags: cursorFlags(),
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, aCursor); err != nil {
+			if err := shell.Exactly(c, 1, aCursor); err != nil {
 				return err
 			}
 			o, err := createCursorOptionsOf(c)
@@ -224,7 +226,7 @@ func createCursorCommand(sh *shell) *cli.Command {
 // cursorFlags say what a cursor, or a group, is made with.
 func cursorFlags() []cli.Flag {
 	return append(filterFlags(),
-		&cli.StringFlag{Name: "from", Usage: "`WHERE` it begins: " + positionForms, Value: "start"},
+		&cli.StringFlag{Name: "from", Usage: "`WHERE` it begins: " + api.PositionForms, Value: "start"},
 		&cli.Uint64Flag{Name: "hold-events", Usage: "how many events it may keep from retention; 0 is the setting"},
 		&cli.Uint64Flag{Name: "hold-bytes", Usage: "how many bytes it may keep from retention; 0 is the setting"},
 		&cli.StringFlag{Name: "hold-for", Usage: "how old events it keeps may get, such as 24h"},
@@ -236,91 +238,91 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 	if o.filter, err = filterOf(c); err != nil {
 		return o, err
 	}
-	if o.from, err = parsePosition(c.String("from")); err != nil {
+	if o.from, err = shell.ParsePosition("from", c.String("from")); err != nil {
 		return o, err
 	}
 	o.policy = frame.CursorPolicy{HoldEvents: c.Uint64("hold-events"), HoldBytes: c.Uint64("hold-bytes")}
 	if c.IsSet("hold-for") {
-		o.policy.HoldFor, err = parseAge(c.String("hold-for"))
+		o.policy.HoldFor, err = shell.ParseAge("hold-for", c.String("hold-for"))
 	}
 	return o, err
 }
 
-func createCursor(ctx context.Context, sh *shell, o createCursorOptions) error {
+func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) error {
 	var made cursorInfo
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy}
-	if err := sh.call(ctx, http.MethodPut, cursorPath(o.name), nil, in, &made); err != nil {
+	if err := sh.Call(ctx, http.MethodPut, cursorPath(o.name), nil, in, &made); err != nil {
 		return err
 	}
-	return sh.printCursor(made)
+	return printCursor(sh, made)
 }
 
-func seekCursorCommand(sh *shell) *cli.Command {
+func seekCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "seek", Usage: "move a cursor on purpose, backwards too", ArgsUsage: "NAME",
-		Flags: append(consentFlags(), &cli.StringFlag{Name: "to", Usage: "`WHERE`: " + positionForms}),
+		Flags: append(shell.ConsentFlags(), &cli.StringFlag{Name: "to", Usage: "`WHERE`: " + api.PositionForms}),
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, aCursor); err != nil {
+			if err := shell.Exactly(c, 1, aCursor); err != nil {
 				return err
 			}
 			if !c.IsSet("to") {
-				return usagef("say where with --to: %s", positionForms)
+				return shell.Usagef("say where with --to: %s", api.PositionForms)
 			}
-			to, err := parsePosition(c.String("to"))
+			to, err := shell.ParsePosition("to", c.String("to"))
 			if err != nil {
 				return err
 			}
-			return seekCursor(c.Context, sh, c.Args().First(), to, consentOf(c))
+			return seekCursor(c.Context, sh, c.Args().First(), to, shell.ConsentOf(c))
 		},
 	}
 }
 
 // seekCursor moves a cursor. It destroys nothing: another seek takes it back.
-func seekCursor(ctx context.Context, sh *shell, name string, to position, leave consent) error {
+func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Position, leave shell.Consent) error {
 	var before, after cursorInfo
-	if err := sh.fetch(ctx, cursorPath(name), &before); err != nil {
+	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
 		return err
 	}
-	if leave.dryRun {
-		sh.say("%s would move from committed %d to %s", name, before.Committed, to)
+	if leave.DryRun {
+		sh.Say("%s would move from committed %d to %s", name, before.Committed, to)
 		return nil
 	}
 	in := map[string]any{"to": to.String()}
-	if err := sh.call(ctx, http.MethodPost, cursorPath(name, "/seek"), nil, in, &after); err != nil {
+	if err := sh.Call(ctx, http.MethodPost, cursorPath(name, "/seek"), nil, in, &after); err != nil {
 		return err
 	}
-	sh.say("committed was %d and is %d", before.Committed, after.Committed)
-	return sh.printCursor(after)
+	sh.Say("committed was %d and is %d", before.Committed, after.Committed)
+	return printCursor(sh, after)
 }
 
-func removeCursorCommand(sh *shell) *cli.Command {
+func removeCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "rm", Usage: "remove a cursor with its place in the log", ArgsUsage: "NAME", Flags: consentFlags(),
+		Name: "rm", Usage: "remove a cursor with its place in the log", ArgsUsage: "NAME", Flags: shell.ConsentFlags(),
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, aCursor); err != nil {
+			if err := shell.Exactly(c, 1, aCursor); err != nil {
 				return err
 			}
-			return removeAt(c.Context, sh, cursorPath(c.Args().First()), consentOf(c))
+			return removeAt(c.Context, sh, cursorPath(c.Args().First()), shell.ConsentOf(c))
 		},
 	}
 }
 
 // removeAt removes the cursor or group at a path.
-func removeAt(ctx context.Context, sh *shell, path string, leave consent) error {
+func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Consent) error {
 	var c cursorInfo
-	if err := sh.fetch(ctx, path, &c); err != nil {
+	if err := sh.Fetch(ctx, path, &c); err != nil {
 		return err
 	}
-	if leave.dryRun {
-		sh.say("%s would be removed; it has committed %d and lags by %s events", c.Name, c.Committed, c.lagText())
+	if leave.DryRun {
+		sh.Say("%s would be removed; it has committed %d and lags by %s events", c.Name, c.Committed, c.lagText())
 		return nil
 	}
-	if err := sh.confirm(leave, "Remove the %s %q, which has committed %d?", c.kind(), c.Name, c.Committed); err != nil {
+	if err := sh.Confirm(leave, "Remove the %s %q, which has committed %d?", c.kind(), c.Name, c.Committed); err != nil {
 		return err
 	}
-	if err := sh.call(ctx, http.MethodDelete, path, nil, nil, nil); err != nil {
+	if err := sh.Call(ctx, http.MethodDelete, path, nil, nil, nil); err != nil {
 		return err
 	}
-	sh.say("removed %s; it had committed %d", c.Name, c.Committed)
+	sh.Say("removed %s; it had committed %d", c.Name, c.Committed)
 	return nil
 }

@@ -9,36 +9,37 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 )
 
-func dedupCommand(sh *shell) *cli.Command {
+func dedupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "dedup", Usage: "what was suppressed because it was there already",
 		Subcommands: []*cli.Command{{
 			Name: "explain", Usage: "how often an event came again, when and from whom", ArgsUsage: "HASH|OFFSET",
-			Action: named(sh, "a content hash or an offset", explainDedup),
+			Action: shell.Named(sh, "a content hash or an offset", explainDedup),
 		}},
 	}
 }
 
-func explainDedup(ctx context.Context, sh *shell, subject string) error {
+func explainDedup(ctx context.Context, sh *shell.Shell, subject string) error {
 	if _, err := event.ParseHash(strings.ToLower(subject)); err != nil {
-		if _, err := parseOffset(subject); err != nil {
-			return usagef("%q is neither an offset nor a content hash of 64 hex digits", subject)
+		if _, err := shell.ParseOffset(subject); err != nil {
+			return shell.Usagef("%q is neither an offset nor a content hash of 64 hex digits", subject)
 		}
 	}
 	var x fsm.Explanation
-	if err := sh.fetch(ctx, "/v1/dedup/"+url.PathEscape(strings.ToLower(subject)), &x); err != nil {
+	if err := sh.Fetch(ctx, "/v1/dedup/"+url.PathEscape(strings.ToLower(subject)), &x); err != nil {
 		return err
 	}
-	return sh.emit(x, func() error { return sh.facts(explanationFacts(x)...) })
+	return sh.Emit(x, func() error { return sh.Facts(explanationFacts(x)...) })
 }
 
 func explanationFacts(x fsm.Explanation) []any {
 	facts := []any{"offset", x.Offset, "type", x.Type, "source", cmp.Or(x.Source, "-"), "hash", x.Hash, "dedup by", x.Kind,
-		"appended", localTime(x.AppendedAt), "suppressed", x.Suppressed}
+		"appended", shell.LocalTime(x.AppendedAt), "suppressed", x.Suppressed}
 	if x.DedupID != "" {
 		facts = append(facts, "dedup id", x.DedupID)
 	}
@@ -47,11 +48,11 @@ func explanationFacts(x fsm.Explanation) []any {
 		for _, s := range x.Sources {
 			sources = append(sources, fmt.Sprintf("%s (%d)", cmp.Or(s.Source, "no source"), s.Count))
 		}
-		facts = append(facts, "first", localTime(x.First), "last", localTime(x.Last), "from", strings.Join(sources, ", "))
+		facts = append(facts, "first", shell.LocalTime(x.First), "last", shell.LocalTime(x.Last), "from", strings.Join(sources, ", "))
 	}
 	window := "over: the same would be appended anew"
 	if x.InWindow {
-		window = "the same is suppressed until " + localTime(x.Until)
+		window = "the same is suppressed until " + shell.LocalTime(x.Until)
 	}
 	facts = append(facts, "window", window)
 	if len(x.Others) > 0 {

@@ -15,32 +15,33 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 )
 
 const aLetter = "the id of a dead letter"
 
-func dlqCommand(sh *shell) *cli.Command {
-	summary := bare(sh, summariseLetters)
+func dlqCommand(sh *shell.Shell) *cli.Command {
+	summary := shell.Bare(sh, summariseLetters)
 	dlq := &cli.Command{
 		Name: "dlq", Usage: "dead letters: events that a cursor's handler gave up; bare: a summary",
 		Subcommands: []*cli.Command{
 			listLettersCommand(sh),
-			{Name: "show", Usage: "one letter and its event", ArgsUsage: "ID", Action: named(sh, aLetter, showLetter)},
+			{Name: "show", Usage: "one letter and its event", ArgsUsage: "ID", Action: shell.Named(sh, aLetter, showLetter)},
 			{Name: "errors", Usage: "what the letters died of, the most frequent first", Flags: letterFlags(),
 				Action: func(c *cli.Context) error {
-					if err := exactly(c, 0, ""); err != nil {
+					if err := shell.Exactly(c, 0, ""); err != nil {
 						return err
 					}
 					return letterErrors(c.Context, sh, letterFilterOf(c))
 				}},
-			{Name: "count", Usage: "how many there are", Action: bare(sh, countLetters)},
+			{Name: "count", Usage: "how many there are", Action: shell.Bare(sh, countLetters)},
 			redriveCommand(sh), redriveAllCommand(sh), purgeCommand(sh), watchLettersCommand(sh), importLettersCommand(sh),
 		},
 	}
 	dlq.Action = func(c *cli.Context) error {
 		if c.Args().Present() {
-			return group(dlq.Subcommands)(c)
+			return shell.RunGroup(dlq.Subcommands)(c)
 		}
 		return summary(c)
 	}
@@ -59,7 +60,7 @@ func letterFilterOf(c *cli.Context) client.LetterFilter {
 	return client.LetterFilter{Type: c.String("type"), Cursor: c.String("cursor"), Error: c.String("error"), State: c.String("state")}
 }
 
-func listLettersCommand(sh *shell) *cli.Command {
+func listLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "ls", Aliases: []string{"list"}, Usage: "the letters, the oldest first",
 		Flags: append(letterFlags(),
@@ -67,7 +68,7 @@ func listLettersCommand(sh *shell) *cli.Command {
 			&cli.Uint64Flag{Name: "limit", Usage: "print at most `N`; 0 is all", Value: 100},
 		),
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return err
 			}
 			return listLetters(c.Context, sh, letterFilterOf(c), c.Uint64("limit"))
@@ -89,32 +90,32 @@ type letterTotals struct {
 	ByType    map[string]int `json:"by_type"`
 }
 
-func (sh *shell) letterTotals(ctx context.Context) (t letterTotals, err error) {
-	return t, sh.fetch(ctx, "/v1/dlq", &t)
+func fetchTotals(ctx context.Context, sh *shell.Shell) (t letterTotals, err error) {
+	return t, sh.Fetch(ctx, "/v1/dlq", &t)
 }
 
-func summariseLetters(ctx context.Context, sh *shell) error {
-	t, err := sh.letterTotals(ctx)
+func summariseLetters(ctx context.Context, sh *shell.Shell) error {
+	t, err := fetchTotals(ctx, sh)
 	if err != nil {
 		return err
 	}
-	return sh.emit(t, func() error { return sh.printTotals(t) })
+	return sh.Emit(t, func() error { return printTotals(sh, t) })
 }
 
-func (sh *shell) printTotals(t letterTotals) error {
-	err := sh.facts("letters", t.Count, "dead", t.Dead, "redriven", fmt.Sprintf("%d, under way to their cursors", t.Redriven),
+func printTotals(sh *shell.Shell, t letterTotals) error {
+	err := sh.Facts("letters", t.Count, "dead", t.Dead, "redriven", fmt.Sprintf("%d, under way to their cursors", t.Redriven),
 		"bytes", fmt.Sprintf("%d of %d", t.Bytes, t.MaxBytes), "oldest", t.oldestText(), "ever", t.Ever)
 	if err != nil || t.Count == 0 {
 		return err
 	}
-	return sh.table(table.Row{"of", "", "letters"}, append(countRows("cursor", t.ByCursor), countRows("type", t.ByType)...))
+	return sh.Table(table.Row{"of", "", "letters"}, append(countRows("cursor", t.ByCursor), countRows("type", t.ByType)...))
 }
 
 func (t letterTotals) oldestText() string {
 	if t.Oldest.IsZero() {
 		return "-"
 	}
-	return fmt.Sprintf("%s, %s ago", localTime(t.Oldest), short(time.Duration(t.OldestAge*float64(time.Second))))
+	return fmt.Sprintf("%s, %s ago", shell.LocalTime(t.Oldest), shell.Short(time.Duration(t.OldestAge*float64(time.Second))))
 }
 
 // countRows are counts by name, the largest first.
@@ -128,22 +129,22 @@ func countRows(what string, counts map[string]int) (rows []table.Row) {
 	return rows
 }
 
-func countLetters(ctx context.Context, sh *shell) error {
-	t, err := sh.letterTotals(ctx)
+func countLetters(ctx context.Context, sh *shell.Shell) error {
+	t, err := fetchTotals(ctx, sh)
 	if err != nil {
 		return err
 	}
-	return sh.emit(map[string]uint64{"count": t.Count}, func() error {
-		_, err := fmt.Fprintln(sh.out, t.Count)
+	return sh.Emit(map[string]uint64{"count": t.Count}, func() error {
+		_, err := fmt.Fprintln(sh.Out, t.Count)
 		return err
 	})
 }
 
-func listLetters(ctx context.Context, sh *shell, f client.LetterFilter, limit uint64) error {
+func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, limit uint64) error {
 	var list []client.Letter
 	more := false
-	f.Consistency = sh.consistency()
-	err := sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+	f.Consistency = sh.Consistency()
+	err := sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		for l, err := range c.DeadLetters(ctx, f) {
 			if err != nil {
 				return err
@@ -158,11 +159,11 @@ func listLetters(ctx context.Context, sh *shell, f client.LetterFilter, limit ui
 	if err != nil {
 		return err
 	}
-	err = emitEach(sh, list, table.Row{"id", "state", "cursor", "offset", "type", "attempts", "redrives", "died", "error"}, func(l client.Letter) table.Row {
-		return table.Row{l.ID, l.State, cmp.Or(l.Cursor, "-"), l.Offset, l.Type, l.Attempts, l.Redrives, localTime(l.Dead), firstLine(l.Error, 60)}
+	err = shell.EmitEach(sh, list, table.Row{"id", "state", "cursor", "offset", "type", "attempts", "redrives", "died", "error"}, func(l client.Letter) table.Row {
+		return table.Row{l.ID, l.State, cmp.Or(l.Cursor, "-"), l.Offset, l.Type, l.Attempts, l.Redrives, shell.LocalTime(l.Dead), firstLine(l.Error, 60)}
 	})
 	if more {
-		sh.say("there are more: --limit 0 prints all")
+		sh.Say("there are more: --limit 0 prints all")
 	}
 	return err
 }
@@ -185,28 +186,28 @@ type letterWithEvent struct {
 func parseLetter(text string) (uint64, error) {
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || id == 0 {
-		return 0, usagef("%q is not the id of a dead letter, which is a number from 1", text)
+		return 0, shell.Usagef("%q is not the id of a dead letter, which is a number from 1", text)
 	}
 	return id, nil
 }
 
-func showLetter(ctx context.Context, sh *shell, text string) error {
+func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 	id, err := parseLetter(text)
 	if err != nil {
 		return err
 	}
 	var l letterWithEvent
-	if err := sh.fetch(ctx, "/v1/dlq/"+strconv.FormatUint(id, 10), &l); err != nil {
+	if err := sh.Fetch(ctx, "/v1/dlq/"+strconv.FormatUint(id, 10), &l); err != nil {
 		return err
 	}
-	return sh.emit(l, func() error {
+	return sh.Emit(l, func() error {
 		state := l.State
 		if l.Copy != 0 {
 			state += fmt.Sprintf(", its event stands again at %d", l.Copy)
 		}
-		return sh.facts("letter", l.ID, "state", state, "cursor", cmp.Or(l.Cursor, "-"), "offset", l.Offset, "type", l.Type, "key", cmp.Or(l.Key, "-"),
+		return sh.Facts("letter", l.ID, "state", state, "cursor", cmp.Or(l.Cursor, "-"), "offset", l.Offset, "type", l.Type, "key", cmp.Or(l.Key, "-"),
 			"source", cmp.Or(l.Source, "-"), "correlation", cmp.Or(l.CorrelationID, "-"), "handler", cmp.Or(l.Handler, "-"), "attempts", l.Attempts,
-			"first failed", localTime(l.FirstFailed), "last failed", localTime(l.LastFailed), "died", localTime(l.Dead), "redrives", l.Redrives,
+			"first failed", shell.LocalTime(l.FirstFailed), "last failed", shell.LocalTime(l.LastFailed), "died", shell.LocalTime(l.Dead), "redrives", l.Redrives,
 			"lineage", lineageText(l.Lineage), "origin", cmp.Or(l.Origin, "-"), "payload", string(l.Event.Payload), "error", cmp.Or(l.Error, "-"))
 	})
 }
@@ -230,7 +231,7 @@ type errorGroup struct {
 	Letters []uint64       `json:"letters"`
 }
 
-func letterErrors(ctx context.Context, sh *shell, f client.LetterFilter) error {
+func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) error {
 	var answer struct {
 		Errors []errorGroup `json:"errors"`
 	}
@@ -240,11 +241,11 @@ func letterErrors(ctx context.Context, sh *shell, f client.LetterFilter) error {
 			query.Set(name, value)
 		}
 	}
-	if err := sh.call(ctx, "GET", "/v1/dlq/errors", query, nil, &answer); err != nil {
+	if err := sh.Call(ctx, "GET", "/v1/dlq/errors", query, nil, &answer); err != nil {
 		return err
 	}
-	return emitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"}, func(g errorGroup) table.Row {
-		return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types), localTime(g.Last), lineageText(g.Letters[:1])}
+	return shell.EmitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"}, func(g errorGroup) table.Row {
+		return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types), shell.LocalTime(g.Last), lineageText(g.Letters[:1])}
 	})
 }
 

@@ -18,9 +18,10 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-func importLettersCommand(sh *shell) *cli.Command {
+func importLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "import", Usage: "import rows of the old queue as dead letters", ArgsUsage: "FILE.ndjson|-",
 		Description: "Each line is a row of the old queue's table dead_letter_queue as a JSON object with the fields id, event_type,\n" +
@@ -32,7 +33,7 @@ func importLettersCommand(sh *shell) *cli.Command {
 			&cli.StringFlag{Name: "source", Usage: "where the rows come from, shown as a letter's origin (default: the file's name)"},
 		},
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, "a file of rows, or - for the standard input"); err != nil {
+			if err := shell.Exactly(c, 1, "a file of rows, or - for the standard input"); err != nil {
 				return err
 			}
 			return importLetters(c.Context, sh, c.Args().First(), c.String("source"), c.Bool("dry-run"))
@@ -75,7 +76,7 @@ type importedLetters struct {
 
 // letterImport is an import under way.
 type letterImport struct {
-	sh     *shell
+	sh     *shell.Shell
 	client *client.Client
 	source string
 	sum    importedLetters
@@ -84,33 +85,33 @@ type letterImport struct {
 	bar    *progressbar.ProgressBar
 }
 
-func importLetters(ctx context.Context, sh *shell, file, source string, dryRun bool) (err error) {
-	in, name := sh.in, "stdin"
+func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dryRun bool) (err error) {
+	in, name := sh.In, "stdin"
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return notFoundf("%w", err)
+			return shell.NotFoundf("%w", err)
 		}
 		defer f.Close()
 		in, name = f, filepath.Base(file)
-	} else if sh.inTerminal {
-		return usagef("the standard input is a terminal: pipe the rows in, one JSON object a line")
+	} else if sh.InTerminal {
+		return shell.Usagef("the standard input is a terminal: pipe the rows in, one JSON object a line")
 	}
 	lines := bufio.NewReader(in)
 	if magic, _ := lines.Peek(len(sqliteMagic)); string(magic) == sqliteMagic {
-		return usagef("%s is a SQLite file, and the import takes rows: %s | ringlog dlq import -", name, rowsOfSQLite)
+		return shell.Usagef("%s is a SQLite file, and the import takes rows: %s | ringlog dlq import -", name, rowsOfSQLite)
 	}
-	c, err := sh.dialReachable(ctx)
+	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeClient(c)) }()
+	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
 	im := &letterImport{
-		sh: sh, client: c, source: cmp.Or(source, name), sum: importedLetters{DryRun: dryRun}, bar: sh.progress("rows"),
+		sh: sh, client: c, source: cmp.Or(source, name), sum: importedLetters{DryRun: dryRun}, bar: newProgress(sh, "rows"),
 	}
 	if err := im.read(ctx, lines); err != nil {
 		if im.sum.Imported > 0 && !dryRun {
-			sh.say("stopped: %d rows are imported; run it again to import the rest", im.sum.Imported)
+			sh.Say("stopped: %d rows are imported; run it again to import the rest", im.sum.Imported)
 		}
 		return err
 	}
@@ -160,7 +161,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 // refuse reports a row that cannot be an event; only the first few are named.
 func (im *letterImport) refuse(row string, why *api.Error) {
 	if im.sum.Refused < namedRows {
-		im.sh.say("%s: %s", row, brief(why))
+		im.sh.Say("%s: %s", row, shell.Brief(why))
 	}
 	im.sum.Refused++
 }
@@ -220,7 +221,7 @@ func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 }
 
 func (im *letterImport) post(ctx context.Context, rows []letterRow, answer *importAnswer) error {
-	ctx, cancel := context.WithTimeout(ctx, im.sh.timeout)
+	ctx, cancel := context.WithTimeout(ctx, im.sh.Timeout)
 	defer cancel()
 	in := map[string]any{"source": im.source, "rows": rows, "dry_run": im.sum.DryRun}
 	return im.client.Do(ctx, http.MethodPost, "/v1/dlq/import", nil, in, answer)
@@ -228,15 +229,15 @@ func (im *letterImport) post(ctx context.Context, rows []letterRow, answer *impo
 
 // print reports the outcome; rows that were refused make it a failure.
 func (im *letterImport) print() error {
-	err := im.sh.emit(im.sum, func() error {
+	err := im.sh.Emit(im.sum, func() error {
 		name := "imported"
 		if im.sum.DryRun {
 			name = "would be imported"
 		}
-		return im.sh.facts(name, im.sum.Imported, "known already", im.sum.Known, "refused", im.sum.Refused)
+		return im.sh.Facts(name, im.sum.Imported, "known already", im.sum.Known, "refused", im.sum.Refused)
 	})
 	if err == nil && im.sum.Refused > 0 {
-		err = codeError(exitFailed)
+		err = shell.CodeError(shell.ExitFailed)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
@@ -16,7 +17,7 @@ import (
 type letterWork struct {
 	which client.LetterChoice
 	to    string
-	consent
+	shell.Consent
 	past string // what was done: redriven, purged
 	call func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error)
 }
@@ -29,7 +30,7 @@ func choiceFlags() []cli.Flag {
 	)
 }
 
-func redriveCommand(sh *shell) *cli.Command {
+func redriveCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "redrive", Aliases: []string{"retry"}, Usage: "append letters' events again, for the cursor that gave each up and nobody else", ArgsUsage: "[ID...]",
 		Description: "What is under way already is left alone, so that it may be stopped and run again.",
@@ -39,12 +40,12 @@ func redriveCommand(sh *shell) *cli.Command {
 	}
 }
 
-func redriveAllCommand(sh *shell) *cli.Command {
+func redriveAllCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "retry-all", Usage: "the same as redrive --all", Hidden: true,
 		Flags: append(choiceFlags(), &cli.StringFlag{Name: "to"}),
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return err
 			}
 			return redriveOf(c, sh, true)
@@ -52,8 +53,8 @@ func redriveAllCommand(sh *shell) *cli.Command {
 	}
 }
 
-func redriveOf(c *cli.Context, sh *shell, all bool) error {
-	w := letterWork{to: c.String("to"), consent: consent{dryRun: c.Bool("dry-run"), yes: true}, past: "redriven"}
+func redriveOf(c *cli.Context, sh *shell.Shell, all bool) error {
+	w := letterWork{to: c.String("to"), Consent: shell.Consent{DryRun: c.Bool("dry-run"), Yes: true}, past: "redriven"}
 	var err error
 	if w.which, err = choiceOf(c, all); err != nil {
 		return err
@@ -64,14 +65,14 @@ func redriveOf(c *cli.Context, sh *shell, all bool) error {
 	return w.run(c.Context, sh)
 }
 
-func purgeCommand(sh *shell) *cli.Command {
+func purgeCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "purge", Aliases: []string{"cleanup"}, Usage: "remove letters for good", ArgsUsage: "[ID...]",
 		Flags: append(choiceFlags(),
 			&cli.StringFlag{Name: "older-than", Usage: "only what has been dead for `AGE`, such as 12h or 30d"},
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"}),
 		Action: func(c *cli.Context) error {
-			w := letterWork{consent: consentOf(c), past: "purged"}
+			w := letterWork{Consent: shell.ConsentOf(c), past: "purged"}
 			var err error
 			if w.which, err = choiceOf(c, c.Bool("all")); err != nil {
 				return err
@@ -94,36 +95,36 @@ func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
 		which.IDs = append(which.IDs, id)
 	}
 	if text := c.String("older-than"); text != "" {
-		if which.OlderThan, err = parseAge(text); err != nil {
+		if which.OlderThan, err = shell.ParseAge("older-than", text); err != nil {
 			return which, err
 		}
 	}
 	conditions := which.Type != "" || which.Cursor != "" || which.Error != "" || which.OlderThan != 0
 	switch {
 	case c.IsSet("max-events") && which.MaxEvents == 0:
-		err = usagef("--max-events 0: there is nothing to do")
+		err = shell.Usagef("--max-events 0: there is nothing to do")
 	case len(which.IDs) > 0 && (all || conditions):
-		err = usagef("ids and conditions exclude each other")
+		err = shell.Usagef("ids and conditions exclude each other")
 	case all && conditions:
-		err = usagef("--all and conditions exclude each other")
+		err = shell.Usagef("--all and conditions exclude each other")
 	case len(which.IDs) == 0 && !all && !conditions:
-		err = usagef("say which: ids, --all, --type, --cursor or --error")
+		err = shell.Usagef("say which: ids, --all, --type, --cursor or --error")
 	}
 	return which, err
 }
 
 // run does the work in steps that each stand when the next one fails.
-func (w *letterWork) run(ctx context.Context, sh *shell) error {
+func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 	sum, err := w.plan(ctx, sh)
-	if err != nil || w.dryRun {
+	if err != nil || w.DryRun {
 		if err == nil {
 			err = w.print(sh, sum, "would be "+w.past)
 		}
 		return err
 	}
 	total := sum.Matched
-	if total > 0 && !w.yes {
-		if err := sh.confirm(w.consent, "%d dead letters will be %s for good. Go on?", total, w.past); err != nil {
+	if total > 0 && !w.Yes {
+		if err := sh.Confirm(w.Consent, "%d dead letters will be %s for good. Go on?", total, w.past); err != nil {
 			return err
 		}
 	}
@@ -133,7 +134,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell) error {
 		step, err := w.step(ctx, sh, &sum, min(total-looked, frame.MaxLetters))
 		if err != nil {
 			if sum.Done > 0 {
-				sh.say("stopped: %d letters are %s; run it again to go on", sum.Done, w.past)
+				sh.Say("stopped: %d letters are %s; run it again to go on", sum.Done, w.past)
 			}
 			return err
 		}
@@ -152,16 +153,16 @@ func (w *letterWork) run(ctx context.Context, sh *shell) error {
 }
 
 // plan asks how many it will be.
-func (w *letterWork) plan(ctx context.Context, sh *shell) (sum client.LettersDone, err error) {
+func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.LettersDone, err error) {
 	which := w.which
 	which.DryRun = true
-	if n := uint64(len(which.IDs)); n > 0 && !w.dryRun {
+	if n := uint64(len(which.IDs)); n > 0 && !w.DryRun {
 		if which.MaxEvents > 0 {
 			n = min(n, which.MaxEvents)
 		}
 		return client.LettersDone{Matched: int(n)}, nil
 	}
-	err = sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+	err = sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		sum, err = w.call(ctx, c, which)
 		return err
 	})
@@ -169,13 +170,13 @@ func (w *letterWork) plan(ctx context.Context, sh *shell) (sum client.LettersDon
 }
 
 // step does it to the next n letters.
-func (w *letterWork) step(ctx context.Context, sh *shell, sum *client.LettersDone, n int) (done client.LettersDone, err error) {
+func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.LettersDone, n int) (done client.LettersDone, err error) {
 	which := w.which
 	which.MaxEvents, which.After = uint64(n), sum.Last
 	if len(which.IDs) > 0 {
 		which.IDs, w.which.IDs = which.IDs[:n], which.IDs[n:]
 	}
-	err = sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+	err = sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		done, err = w.call(ctx, c, which)
 		return err
 	})
@@ -187,36 +188,36 @@ func (w *letterWork) step(ctx context.Context, sh *shell, sum *client.LettersDon
 }
 
 // bar shows how far it has come, on a terminal.
-func (w *letterWork) bar(sh *shell, total int) *progressbar.ProgressBar {
-	bar := sh.progress("letters")
+func (w *letterWork) bar(sh *shell.Shell, total int) *progressbar.ProgressBar {
+	bar := newProgress(sh, "letters")
 	if bar != nil {
 		bar.ChangeMax(total)
 	}
 	return bar
 }
 
-func (w *letterWork) print(sh *shell, sum client.LettersDone, past string) error {
+func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string) error {
 	for _, left := range []struct {
 		ids []uint64
 		why string
 	}{{sum.Missing, "not there (handled after a redrive, purged, or never were)"}, {sum.NoCursor, "of a cursor that is not there: redrive them --to another"}} {
 		if len(left.ids) > 0 {
-			sh.say("%d %s: %s", len(left.ids), left.why, someIDs(left.ids))
+			sh.Say("%d %s: %s", len(left.ids), left.why, someIDs(left.ids))
 		}
 	}
 	if sum.Skipped > 0 {
-		sh.say("%d were left alone: they are under way already, or have become too young", sum.Skipped)
+		sh.Say("%d were left alone: they are under way already, or have become too young", sum.Skipped)
 	}
-	err := sh.emit(sum, func() error {
+	err := sh.Emit(sum, func() error {
 		n := sum.Done
-		if w.dryRun {
+		if w.DryRun {
 			n = sum.Matched
 		}
-		_, err := fmt.Fprintf(sh.out, "%d %s\n", n, past)
+		_, err := fmt.Fprintf(sh.Out, "%d %s\n", n, past)
 		return err
 	})
 	if err == nil && len(sum.NoCursor) > 0 {
-		err = codeError(exitNotFound)
+		err = shell.CodeError(shell.ExitNotFound)
 	}
 	return err
 }

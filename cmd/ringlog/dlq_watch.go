@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-func watchLettersCommand(sh *shell) *cli.Command {
+func watchLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "watch", Usage: "the summary again and again, until Ctrl-C",
 		Flags: []cli.Flag{
@@ -19,11 +21,11 @@ func watchLettersCommand(sh *shell) *cli.Command {
 			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` times"},
 		},
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return err
 			}
 			if c.Duration("interval") < 100*time.Millisecond {
-				return usagef("--interval %s: use 100ms or more", c.Duration("interval"))
+				return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
 			}
 			return watchLetters(c.Context, sh, c.Duration("interval"), c.Uint64("n"))
 		},
@@ -35,23 +37,23 @@ const clearScreen = "\x1b[H\x1b[2J"
 
 // watchLetters prints the summary every so often, and what has changed since the one
 // before. That nobody answers does not end it.
-func watchLetters(ctx context.Context, sh *shell, every time.Duration, times uint64) error {
-	ctx, stop := sh.whileRead(ctx)
+func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, times uint64) error {
+	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var before *letterTotals
 	for n := uint64(1); ; n++ {
-		now, err := sh.letterTotals(ctx)
+		now, err := fetchTotals(ctx, sh)
 		if ctx.Err() != nil {
 			return nil
 		}
 		switch {
 		case err == nil:
-			err = sh.printWatch(now, before)
+			err = printWatch(sh, now, before)
 			before = &now
-		case exitCode(err) == exitUnreachable || exitCode(err) == exitTimeout:
-			sh.say("%s %s", time.Now().Format(time.TimeOnly), brief(err))
+		case shell.ExitCode(err) == shell.ExitUnreachable || shell.ExitCode(err) == shell.ExitTimeout:
+			sh.Say("%s %s", time.Now().Format(time.TimeOnly), shell.Brief(err))
 			err = nil
 		}
 		if errors.Is(err, syscall.EPIPE) || err == nil && n == times {
@@ -68,9 +70,9 @@ func watchLetters(ctx context.Context, sh *shell, every time.Duration, times uin
 	}
 }
 
-func (sh *shell) printWatch(now letterTotals, before *letterTotals) error {
-	if sh.json {
-		return sh.line(struct {
+func printWatch(sh *shell.Shell, now letterTotals, before *letterTotals) error {
+	if sh.JSON {
+		return sh.PrintLine(struct {
 			Time time.Time `json:"time"`
 			letterTotals
 		}{time.Now().UTC(), now})
@@ -79,11 +81,11 @@ func (sh *shell) printWatch(now letterTotals, before *letterTotals) error {
 	if before != nil {
 		head += fmt.Sprintf("  %+d letters since the last look, %d new", int64(now.Count)-int64(before.Count), now.Ever-min(now.Ever, before.Ever))
 	}
-	if sh.outTerminal {
+	if sh.OutTerminal {
 		head = clearScreen + head
 	}
-	if _, err := io.WriteString(sh.out, head+"\n"); err != nil {
+	if _, err := io.WriteString(sh.Out, head+"\n"); err != nil {
 		return err
 	}
-	return sh.printTotals(now)
+	return printTotals(sh, now)
 }

@@ -10,8 +10,8 @@
 //	  configuration                 reserved type, fenced cursor …
 //	3 no leader, or nobody reachable
 //
-// A verb is one file: a cli.Command that turns flags into a struct of options,
-// and a function that takes a context, a *shell and that struct, and knows nothing of
-// flags. What they share: shell.go (streams, output, the client), args.go (flags in any
-// place), exit.go (exit codes), position.go (places in the log).
+// A verb is one file: a cli.Command that turns flags into a struct of options, and a
+// function that takes a context, a *shell.Shell and that struct, and knows nothing of
+// flags. What they share is package shell. Verbs that are programs of their own have a
+// room each: serve, dev (and demo), bench, and offline for folders of stopped nodes.
 package main

@@ -13,12 +13,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/log"
 )
 
-func explainCommand(sh *shell) *cli.Command {
+func explainCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "explain", Usage: "what became of an event for a cursor",
 		Description: "Says one of: pending, committed, skipped (by a seek), filtered (and by which part of the filter), dead, redriven,\n" +
@@ -27,11 +28,11 @@ func explainCommand(sh *shell) *cli.Command {
 			&cli.StringFlag{Name: "cursor", Usage: "the cursor's `NAME`"},
 			&cli.StringFlag{Name: "offset", Usage: "the event's `OFFSET`"},
 		},
-		Action: bareWith(sh, func(c *cli.Context) error {
+		Action: shell.BareWith(sh, func(c *cli.Context) error {
 			if !c.IsSet("offset") || !c.IsSet("cursor") {
-				return usagef("say what and for whom: --cursor NAME --offset N")
+				return shell.Usagef("say what and for whom: --cursor NAME --offset N")
 			}
-			offset, err := parseOffset(c.String("offset"))
+			offset, err := shell.ParseOffset(c.String("offset"))
 			if err != nil {
 				return err
 			}
@@ -73,17 +74,17 @@ type delivery struct {
 	} `json:"duplicates"`
 }
 
-func explainDelivery(ctx context.Context, sh *shell, query url.Values) error {
+func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	var raw json.RawMessage
-	if err := sh.call(ctx, http.MethodGet, "/v1/explain", query, nil, &raw); err != nil {
+	if err := sh.Call(ctx, http.MethodGet, "/v1/explain", query, nil, &raw); err != nil {
 		return err
 	}
-	return sh.emit(raw, func() error {
+	return sh.Emit(raw, func() error {
 		var d delivery
 		if err := json.Unmarshal(raw, &d); err != nil {
 			return fmt.Errorf("read the explanation: %w", err)
 		}
-		return sh.facts(d.facts()...)
+		return sh.Facts(d.facts()...)
 	})
 }
 
@@ -103,14 +104,14 @@ func (d *delivery) facts() []any {
 		facts = append(facts, "in front", fmt.Sprintf("%d offsets that are not committed either", d.InFront))
 	}
 	if e := d.Event; e != nil {
-		facts = append(facts, "type", e.Type, "source", cmp.Or(e.Source, "-"), "appended", localTime(e.AppendedAt))
+		facts = append(facts, "type", e.Type, "source", cmp.Or(e.Source, "-"), "appended", shell.LocalTime(e.AppendedAt))
 	}
 	if again := d.Duplicates; again != nil {
 		var sources []string
 		for _, s := range again.Sources {
 			sources = append(sources, fmt.Sprintf("%s (%d)", cmp.Or(s.Source, "no source"), s.Count))
 		}
-		facts = append(facts, "duplicates", fmt.Sprintf("%d suppressed, answered with this offset; the last %s; from %s", again.Suppressed, localTime(again.Last), strings.Join(sources, ", ")))
+		facts = append(facts, "duplicates", fmt.Sprintf("%d suppressed, answered with this offset; the last %s; from %s", again.Suppressed, shell.LocalTime(again.Last), strings.Join(sources, ", ")))
 	}
 	return facts
 }

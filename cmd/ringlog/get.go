@@ -6,16 +6,17 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-func getCommand(sh *shell) *cli.Command {
+func getCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "get", Usage: "print one event", ArgsUsage: "OFFSET",
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, "an offset"); err != nil {
+			if err := shell.Exactly(c, 1, "an offset"); err != nil {
 				return err
 			}
-			offset, err := parseOffset(c.Args().First())
+			offset, err := shell.ParseOffset(c.Args().First())
 			if err != nil {
 				return err
 			}
@@ -24,16 +25,16 @@ func getCommand(sh *shell) *cli.Command {
 	}
 }
 
-func get(ctx context.Context, sh *shell, offset uint64) error {
-	return sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+func get(ctx context.Context, sh *shell.Shell, offset uint64) error {
+	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		ev, err := c.Get(ctx, offset)
 		if err != nil {
 			return err
 		}
-		p := newPrinter(sh)
-		if err := p.event(&ev); err != nil {
+		p := shell.NewPrinter(sh)
+		if err := p.Event(&ev); err != nil {
 			return err
 		}
-		return p.out.Flush()
+		return p.Out.Flush()
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
 )
@@ -51,16 +52,16 @@ func storedGroup(g *fsm.Group) *groupInfo {
 
 const aGroup = "the name of a group"
 
-func groupCommand(sh *shell) *cli.Command {
+func groupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "group", Usage: "cursors whose events several members share",
 		Description: "Each event goes to one member, those of a key in order, and is acknowledged by itself; what is not\n" +
 			"acknowledged in time comes again, and what fails too often goes to the dead letters (ringlog dlq).\n" +
 			"A group is moved like a cursor: ringlog cursor seek.",
 		Subcommands: []*cli.Command{
-			{Name: "ls", Usage: "all groups", Action: bare(sh, listGroups)},
-			{Name: "info", Usage: "one group", ArgsUsage: "NAME", Action: named(sh, aGroup, showGroup)},
-			{Name: "members", Usage: "who shares a group's events, and what each has done in its session", ArgsUsage: "NAME", Action: named(sh, aGroup, listGroupMembers)},
+			{Name: "ls", Usage: "all groups", Action: shell.Bare(sh, listGroups)},
+			{Name: "info", Usage: "one group", ArgsUsage: "NAME", Action: shell.Named(sh, aGroup, showGroup)},
+			{Name: "members", Usage: "who shares a group's events, and what each has done in its session", ArgsUsage: "NAME", Action: shell.Named(sh, aGroup, listGroupMembers)},
 			createGroupCommand(sh), removeGroupCommand(sh),
 		},
 	}
@@ -70,40 +71,40 @@ func groupPath(name string, rest ...string) string {
 	return "/v1/groups/" + url.PathEscape(name) + strings.Join(rest, "")
 }
 
-func listGroups(ctx context.Context, sh *shell) error {
+func listGroups(ctx context.Context, sh *shell.Shell) error {
 	var answer struct {
 		Groups []cursorInfo `json:"groups"`
 	}
-	if err := sh.fetch(ctx, "/v1/groups", &answer); err != nil {
+	if err := sh.Fetch(ctx, "/v1/groups", &answer); err != nil {
 		return err
 	}
-	return emitEach(sh, answer.Groups, table.Row{"name", "members", "committed", "lag", "behind", "pending", "redelivering", "filter"}, func(c cursorInfo) table.Row {
+	return shell.EmitEach(sh, answer.Groups, table.Row{"name", "members", "committed", "lag", "behind", "pending", "redelivering", "filter"}, func(c cursorInfo) table.Row {
 		return table.Row{c.Name, c.Group.Members, c.Committed, c.lagText(), c.lagTime(), c.Group.Pending, c.Group.Redelivering, filterText(c.Filter)}
 	})
 }
 
-func showGroup(ctx context.Context, sh *shell, name string) error {
+func showGroup(ctx context.Context, sh *shell.Shell, name string) error {
 	var c cursorInfo
-	if err := sh.fetch(ctx, groupPath(name), &c); err != nil {
+	if err := sh.Fetch(ctx, groupPath(name), &c); err != nil {
 		return err
 	}
-	return sh.printCursor(c)
+	return printCursor(sh, c)
 }
 
-func listGroupMembers(ctx context.Context, sh *shell, name string) error {
+func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 	var answer struct {
 		Members []groupMember `json:"members"`
 	}
-	if err := sh.fetch(ctx, groupPath(name, "/members"), &answer); err != nil {
+	if err := sh.Fetch(ctx, groupPath(name, "/members"), &answer); err != nil {
 		return err
 	}
 	header := table.Row{"member", "since", "last seen", "pending", "oldest", "delivered", "acked", "nacked", "expired"}
-	return emitEach(sh, answer.Members, header, func(m groupMember) table.Row {
+	return shell.EmitEach(sh, answer.Members, header, func(m groupMember) table.Row {
 		oldest := "-"
 		if m.Pending > 0 {
-			oldest = short(time.Duration(m.OldestMs) * time.Millisecond)
+			oldest = shell.Short(time.Duration(m.OldestMs) * time.Millisecond)
 		}
-		return table.Row{m.Member, localTime(m.Since), localTime(m.LastSeen), m.Pending, oldest, m.Delivered, m.Acked, m.Nacked, m.Expired}
+		return table.Row{m.Member, shell.LocalTime(m.Since), shell.LocalTime(m.LastSeen), m.Pending, oldest, m.Delivered, m.Acked, m.Nacked, m.Expired}
 	})
 }
 
@@ -113,7 +114,7 @@ func (g *groupInfo) facts() []any {
 		"ack wait", g.AckWait, "max deliver", g.MaxDeliver, "max pending", g.MaxPending, "coordinator", g.Coordinator}
 }
 
-func createGroupCommand(sh *shell) *cli.Command {
+func createGroupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "create", Usage: "make a group; the same again changes nothing", ArgsUsage: "NAME",
 		Flags: append(cursorFlags(),
@@ -122,7 +123,7 @@ func createGroupCommand(sh *shell) *cli.Command {
 			&cli.Uint64Flag{Name: "max-pending", Usage: "how far behind the first open event others are handed out; 0 is the setting"},
 		),
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, aGroup); err != nil {
+			if err := shell.Exactly(c, 1, aGroup); err != nil {
 				return err
 			}
 			o, err := createCursorOptionsOf(c)
@@ -131,7 +132,7 @@ func createGroupCommand(sh *shell) *cli.Command {
 			}
 			group := frame.GroupPolicy{MaxDeliver: c.Uint64("max-deliver"), MaxPending: c.Uint64("max-pending")}
 			if c.IsSet("ack-wait") {
-				if group.AckWait, err = parseAge(c.String("ack-wait")); err != nil {
+				if group.AckWait, err = shell.ParseAge("ack-wait", c.String("ack-wait")); err != nil {
 					return err
 				}
 			}
@@ -140,23 +141,23 @@ func createGroupCommand(sh *shell) *cli.Command {
 	}
 }
 
-func createGroup(ctx context.Context, sh *shell, o createCursorOptions, group frame.GroupPolicy) error {
+func createGroup(ctx context.Context, sh *shell.Shell, o createCursorOptions, group frame.GroupPolicy) error {
 	var made cursorInfo
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy, "group": group}
-	if err := sh.call(ctx, http.MethodPut, groupPath(o.name), nil, in, &made); err != nil {
+	if err := sh.Call(ctx, http.MethodPut, groupPath(o.name), nil, in, &made); err != nil {
 		return err
 	}
-	return sh.printCursor(made)
+	return printCursor(sh, made)
 }
 
-func removeGroupCommand(sh *shell) *cli.Command {
+func removeGroupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "rm", Usage: "remove a group with its place in the log; its members end", ArgsUsage: "NAME", Flags: consentFlags(),
+		Name: "rm", Usage: "remove a group with its place in the log; its members end", ArgsUsage: "NAME", Flags: shell.ConsentFlags(),
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 1, aGroup); err != nil {
+			if err := shell.Exactly(c, 1, aGroup); err != nil {
 				return err
 			}
-			return removeAt(c.Context, sh, groupPath(c.Args().First()), consentOf(c))
+			return removeAt(c.Context, sh, groupPath(c.Args().First()), shell.ConsentOf(c))
 		},
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
 func main() { os.Exit(run(os.Args)) }
@@ -17,13 +20,13 @@ func run(args []string) int {
 	defer stop()
 	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) }) // a second one ends it at once
 	dropEmptyVariables()
-	sh := newShell(os.Stdin, os.Stdout, os.Stderr)
+	sh := shell.New(os.Stdin, os.Stdout, os.Stderr)
 	app := newApp(sh)
-	args, err := asFlags(app, args)
+	args, err := shell.AsFlags(app, args)
 	if err == nil {
-		err = app.RunContext(ctx, intersperse(app, args))
+		err = app.RunContext(ctx, shell.Intersperse(app, args))
 	}
-	return sh.report(ctx, err)
+	return sh.Report(ctx, offline.Explain(err))
 }
 
 // dropEmptyVariables makes a variable that is set to nothing count as not set, as

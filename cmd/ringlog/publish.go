@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -26,7 +27,7 @@ type publishOptions struct {
 	noDedup                                          bool
 }
 
-func publishCommand(sh *shell) *cli.Command {
+func publishCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "publish", Usage: "append an event, or with --stdin many", ArgsUsage: "TYPE | --stdin",
 		Description: "TYPE is a name, value, alias or dotted topic of the catalogue, in any case; unknown ones pass\n" +
@@ -48,12 +49,12 @@ func publishCommand(sh *shell) *cli.Command {
 				key: c.String("key"), correlationID: c.String("correlation-id"), causationID: c.String("causation-id"),
 				dedupID: c.String("dedup-id"), noDedup: c.Bool("no-dedup")}
 			if o.stdin {
-				if err := exactly(c, 0, ""); err != nil {
+				if err := shell.Exactly(c, 0, ""); err != nil {
 					return err
 				}
 				return publishStream(c.Context, sh, o)
 			}
-			if err := exactly(c, 1, "an event type, or --stdin"); err != nil {
+			if err := shell.Exactly(c, 1, "an event type, or --stdin"); err != nil {
 				return err
 			}
 			return publish(c.Context, sh, o)
@@ -74,27 +75,27 @@ func publishedOf(r client.Result) published {
 	return published{Offset: r.Offset, Duplicate: r.Duplicate, Hash: r.Hash().String(), AppendedAt: r.AppendedAt, Warnings: r.Warnings}
 }
 
-func publish(ctx context.Context, sh *shell, o publishOptions) error {
-	payload, err := sh.readPayload(o.payload)
+func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
+	payload, err := readPayload(sh, o.payload)
 	if err != nil {
 		return err
 	}
 	ev := event.New(event.Type(o.kind), payload)
 	o.stamp(&ev)
-	return sh.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		res, err := c.Publish(ctx, ev)
 		if err != nil {
 			return err
 		}
 		for _, w := range res.Warnings {
-			sh.say("warning: %s: %s", w.Field, w.Message)
+			sh.Say("warning: %s: %s", w.Field, w.Message)
 		}
-		return sh.emit(publishedOf(res), func() error {
+		return sh.Emit(publishedOf(res), func() error {
 			note := ""
 			if res.Duplicate {
 				note = "  duplicate: the same was appended before and is not again"
 			}
-			_, err := fmt.Fprintf(sh.out, "%d%s\n", res.Offset, note)
+			_, err := fmt.Fprintf(sh.Out, "%d%s\n", res.Offset, note)
 			return err
 		})
 	})
@@ -111,26 +112,26 @@ func (o publishOptions) stamp(ev *event.Event) {
 }
 
 // readPayload reads JSON, @FILE or -, which is the standard input.
-func (sh *shell) readPayload(spec string) (json.RawMessage, error) {
+func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 	var raw []byte
 	var err error
 	switch {
 	case spec == "":
 		return json.RawMessage("{}"), nil
-	case spec == "-" && sh.inTerminal:
-		return nil, usagef("--payload - reads the standard input, which is a terminal: pipe the payload in, or give it as JSON or @FILE")
+	case spec == "-" && sh.InTerminal:
+		return nil, shell.Usagef("--payload - reads the standard input, which is a terminal: pipe the payload in, or give it as JSON or @FILE")
 	case spec == "-":
-		raw, err = io.ReadAll(io.LimitReader(sh.in, maxPayload+1))
+		raw, err = io.ReadAll(io.LimitReader(sh.In, maxPayload+1))
 	case strings.HasPrefix(spec, "@"):
 		raw, err = readFileBounded(spec[1:])
 	default:
 		raw = []byte(spec)
 	}
 	if err != nil {
-		return nil, usagef("--payload %s: %w", spec, err)
+		return nil, shell.Usagef("--payload %s: %w", spec, err)
 	}
 	if len(raw) > maxPayload {
-		return nil, usagef("--payload: more than %d bytes", maxPayload)
+		return nil, shell.Usagef("--payload: more than %d bytes", maxPayload)
 	}
 	canonical, err := event.Canonicalize(raw, event.Limits{EventBytes: maxPayload, RequestBytes: maxPayload})
 	if err != nil {

@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -29,7 +32,7 @@ type sentLine struct {
 // stream is a publish --stdin under way. The reader sends, in order; the
 // collector takes the answers in the same order.
 type stream struct {
-	sh      *shell
+	sh      *shell.Shell
 	in      io.Reader
 	opts    publishOptions
 	client  *client.Client
@@ -49,27 +52,27 @@ type stream struct {
 
 // publishStream publishes NDJSON from the standard input and keeps its order. Where lines
 // are refused the exit code is that of the first of them.
-func publishStream(ctx context.Context, sh *shell, o publishOptions) (err error) {
-	if sh.inTerminal {
-		return usagef("--stdin reads events from the standard input, which is a terminal: pipe them in, one JSON object a line")
+func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err error) {
+	if sh.InTerminal {
+		return shell.Usagef("--stdin reads events from the standard input, which is a terminal: pipe them in, one JSON object a line")
 	}
 	if o.kind != "" || o.payload != "" {
-		return usagef("--stdin takes type and payload from the input: leave TYPE and --payload out")
+		return shell.Usagef("--stdin takes type and payload from the input: leave TYPE and --payload out")
 	}
-	in := sh.in
+	in := sh.In
 	if o.dedupID != "" {
 		if in, err = soleEvent(in); err != nil {
 			return err
 		}
 	}
-	c, err := sh.dialReachable(ctx)
+	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeClient(c)) }()
+	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	s := &stream{sh: sh, in: in, opts: o, client: c, stop: stop, answers: make(chan sentLine, inFlight), bar: sh.progress("events"), warned: map[string]int{}}
+	s := &stream{sh: sh, in: in, opts: o, client: c, stop: stop, answers: make(chan sentLine, inFlight), bar: newProgress(sh, "events"), warned: map[string]int{}}
 	began := time.Now()
 	collected := make(chan struct{})
 	go func() {
@@ -82,11 +85,11 @@ func publishStream(ctx context.Context, sh *shell, o publishOptions) (err error)
 	s.summarise(time.Since(began))
 	switch {
 	case s.ended != nil:
-		return sh.whyTimeout(context.WithoutCancel(ctx), s.ended)
+		return sh.ExplainTimeout(context.WithoutCancel(ctx), s.ended)
 	case readErr != nil || s.outErr != nil:
 		return errors.Join(readErr, s.outErr)
 	case s.refused+s.unknown > 0:
-		return codeError(cmp.Or(exitCode(s.firstRefusal), exitFailed))
+		return shell.CodeError(cmp.Or(shell.ExitCode(s.firstRefusal), shell.ExitFailed))
 	}
 	return nil
 }
@@ -104,7 +107,7 @@ func soleEvent(in io.Reader) (io.Reader, error) {
 		}
 		switch {
 		case events > 1:
-			return nil, usagef("--dedup-id is for one event, and --stdin has more: put a dedup_id into each line")
+			return nil, shell.Usagef("--dedup-id is for one event, and --stdin has more: put a dedup_id into each line")
 		case errors.Is(err, io.EOF):
 			return &ahead, nil
 		case err != nil:
@@ -153,7 +156,7 @@ func (s *stream) send(ctx context.Context, line int, text []byte) error {
 }
 
 func (s *stream) collect(ctx context.Context) {
-	out := bufio.NewWriter(s.sh.out)
+	out := bufio.NewWriter(s.sh.Out)
 	for sent := range s.answers {
 		res, err := s.await(ctx, sent)
 		if err != nil {
@@ -178,8 +181,8 @@ func (s *stream) refuse(line int, err error) {
 	if s.ended != nil {
 		return
 	}
-	s.note("line %d: %s", line, brief(err))
-	if code := exitCode(err); code == exitUnreachable || code == exitTimeout {
+	s.note("line %d: %s", line, shell.Brief(err))
+	if code := shell.ExitCode(err); code == shell.ExitUnreachable || code == shell.ExitTimeout {
 		s.ended = err
 		s.stop(err)
 	}
@@ -194,7 +197,7 @@ func (s *stream) await(ctx context.Context, sent sentLine) (client.Result, error
 	select {
 	case <-sent.future.Done():
 	case <-ctx.Done():
-		_ = closeClient(s.client) // its error says that not all was answered, which each answer says too
+		_ = shell.CloseClient(s.client) // its error says that not all was answered, which each answer says too
 	}
 	return sent.future.Wait(context.WithoutCancel(ctx))
 }
@@ -211,10 +214,10 @@ func (s *stream) take(line int, res client.Result, out *bufio.Writer) {
 	for _, w := range res.Warnings {
 		s.warn(line, w.Field+": "+w.Message)
 	}
-	if !s.sh.json || s.outErr != nil {
+	if !s.sh.JSON || s.outErr != nil {
 		return
 	}
-	s.outErr = writeLine(out, struct {
+	s.outErr = shell.WriteLine(out, struct {
 		Line int `json:"line"`
 		published
 	}{line, publishedOf(res)})
@@ -240,16 +243,16 @@ func (s *stream) note(format string, args ...any) {
 	if s.bar != nil {
 		_ = s.bar.Clear()
 	}
-	s.sh.say(format, args...)
+	s.sh.Say(format, args...)
 }
 
 func (s *stream) summarise(took time.Duration) {
 	if s.bar != nil {
 		_ = s.bar.Clear()
 	}
-	for _, text := range sortedKeys(s.warned) {
+	for _, text := range slices.Sorted(maps.Keys(s.warned)) {
 		if n := s.warned[text]; n > 1 {
-			s.sh.say("%d times: warning: %s", n, text)
+			s.sh.Say("%d times: warning: %s", n, text)
 		}
 	}
 	total := s.appended + s.duplicates
@@ -257,16 +260,16 @@ func (s *stream) summarise(took time.Duration) {
 	if s.unknown > 0 {
 		unknown = fmt.Sprintf(", %d unknown (lines %d to %d: they may be appended)", s.unknown, s.firstUnknown, s.lastUnknown)
 	}
-	s.sh.say("%d appended, %d duplicates, %d refused%s in %s (%.0f events/s)", s.appended, s.duplicates, s.refused, unknown,
-		short(took), float64(total)/max(took.Seconds(), 1e-9))
+	s.sh.Say("%d appended, %d duplicates, %d refused%s in %s (%.0f events/s)", s.appended, s.duplicates, s.refused, unknown,
+		shell.Short(took), float64(total)/max(took.Seconds(), 1e-9))
 }
 
 // progress is a bar on the terminal, nil where there is none.
-func (sh *shell) progress(what string) *progressbar.ProgressBar {
-	if !sh.errTerminal {
+func newProgress(sh *shell.Shell, what string) *progressbar.ProgressBar {
+	if !sh.ErrTerminal {
 		return nil
 	}
-	return progressbar.NewOptions64(-1, progressbar.OptionSetWriter(sh.err), progressbar.OptionSetItsString(what),
+	return progressbar.NewOptions64(-1, progressbar.OptionSetWriter(sh.Err), progressbar.OptionSetItsString(what),
 		progressbar.OptionShowIts(), progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionEnableColorCodes(sh.colour), progressbar.OptionClearOnFinish())
+		progressbar.OptionEnableColorCodes(sh.Colour), progressbar.OptionClearOnFinish())
 }

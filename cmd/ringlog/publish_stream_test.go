@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
 // hanging is an endpoint that takes requests and answers none, as a stopped process does.
@@ -29,12 +30,12 @@ func hanging(t *testing.T) string {
 }
 
 func TestANodeThatHoldsARequestIsNotSaidToBeDown(t *testing.T) {
-	sh := &shell{endpoints: []string{hanging(t)}, timeout: 300 * time.Millisecond}
-	if text := describe(sh.fetch(t.Context(), "/v1/settings", nil), sh); strings.Contains(text, "ringlog dev") || !strings.Contains(text, "did not answer in time") {
+	sh := &shell.Shell{Endpoints: []string{hanging(t)}, Timeout: 300 * time.Millisecond}
+	if text := shell.Describe(sh.Fetch(t.Context(), "/v1/settings", nil), sh); strings.Contains(text, "ringlog dev") || !strings.Contains(text, "did not answer in time") {
 		t.Errorf("a hanging node: %s", text)
 	}
-	sh.endpoints = []string{"http://127.0.0.1:1"}
-	if text := describe(sh.fetch(t.Context(), "/v1/settings", nil), sh); !strings.Contains(text, "ringlog dev") {
+	sh.Endpoints = []string{"http://127.0.0.1:1"}
+	if text := shell.Describe(sh.Fetch(t.Context(), "/v1/settings", nil), sh); !strings.Contains(text, "ringlog dev") {
 		t.Errorf("no node: %s", text)
 	}
 }
@@ -43,10 +44,10 @@ func TestANodeThatHoldsARequestIsNotSaidToBeDown(t *testing.T) {
 // whether the lines that were sent are appended, and they must not be called refused.
 func TestLinesOfUnknownOutcomeAreNotCalledRefused(t *testing.T) {
 	var out, notices bytes.Buffer
-	sh := &shell{in: strings.NewReader(strings.Repeat(`{"type":"TRAINING_STARTED"}`+"\n", 5) + "no JSON\n"), out: &out, err: &notices,
-		endpoints: []string{hanging(t)}, timeout: time.Second}
+	sh := &shell.Shell{In: strings.NewReader(strings.Repeat(`{"type":"TRAINING_STARTED"}`+"\n", 5) + "no JSON\n"), Out: &out, Err: &notices,
+		Endpoints: []string{hanging(t)}, Timeout: time.Second}
 	err := publishStream(t.Context(), sh, publishOptions{stdin: true})
-	if code := exitCode(err); code != exitTimeout && code != exitUnreachable {
+	if code := shell.ExitCode(err); code != shell.ExitTimeout && code != shell.ExitUnreachable {
 		t.Errorf("exit code %d: %v", code, err)
 	}
 	if !regexp.MustCompile(`(?m)^0 appended, 0 duplicates, 1 refused, 5 unknown \(lines 1 to 5: they may be appended\) in `).MatchString(notices.String()) {

@@ -2,142 +2,19 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/fsm"
-	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/log"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/raftnode"
-	"github.com/ringrift/ringlog/raftnode/datadir"
-	"github.com/ringrift/ringlog/raftnode/raftstore"
 )
 
-func TestPositionsAreReadAsWritten(t *testing.T) {
-	noon := time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]string{
-		"start": "start", "end": "end", "1": "1", "18446744073709551615": "18446744073709551615", "-10": "-10",
-		"@2026-01-05T12:00:00Z": "@" + noon.Format(time.RFC3339), "2026-01-05T12:00:00Z": "@" + noon.Format(time.RFC3339),
-		"@1767614400": "@" + noon.Format(time.RFC3339), "@1767614400.5": "@2026-01-05T12:00:00.5Z",
-		"90s": "1m30s", "7d": "168h0m0s", "1.5d": "36h0m0s", "2w": "336h0m0s",
-	} {
-		p, err := parsePosition(text)
-		if err != nil || p.String() != want {
-			t.Errorf("%q is %q, %v; want %q", text, p, err, want)
-		}
-	}
-	for _, text := range []string{"", "0", "-0", "-", "-1.5", "1e3", "18446744073709551616", "+1", "@", "@x", "@-5", "@NaN", "0s", "-5s", "-1d", "NaNd", "Infd", "tomorrow", "1 d"} {
-		if p, err := parsePosition(text); exitCode(err) != exitUsage {
-			t.Errorf("%q is taken as %v, %v", text, p, err)
-		}
-	}
-}
-
-func TestConfigurationLayers(t *testing.T) {
-	file := "id = \"file\"\ndata-dir = \"/from/file\"\njoin = [\"http://a:1\", \"http://b:1\"]\nheartbeat = \"2s\"\nbootstrap-expect = 3\n"
-	set := map[string]string{"id": "flag", "join": "http://c:1", "bootstrap-expect": "5"}
-	got, err := layered("ringlog.toml", []byte(file), func(name string) (string, bool) { v, ok := set[name]; return v, ok })
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := serveDefaults()
-	want.ID, want.DataDir, want.Join, want.BootstrapExpect, want.Heartbeat = "flag", "/from/file", []string{"http://c:1"}, 5, interval{2 * time.Second}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
-}
-
-func TestConfigurationProblemsAreNamed(t *testing.T) {
-	nothing := func(string) (string, bool) { return "", false }
-	for file, want := range map[string]string{
-		"id = \"a\"\ndata_dir = \"x\"\n": `f.toml:2: there is no key "data_dir". Did you mean "data-dir"?`,
-		"id = \"a\"\n\n[http]\nx = 1\n":  "f.toml:3",
-		"bootstrap-expect = \"three\"\n": "f.toml:1: bootstrap-expect: the value is of the wrong type: write bootstrap-expect = 3",
-		"id = \n":                        "f.toml:1",
-		"id = \"a\"\nid = \"b\"\n":       "f.toml:2:1: key id is already defined",
-		"leader-lease = 5\n":             `f.toml:1: leader-lease: the value is of the wrong type: write leader-lease = "1s"`,
-		"heartbeat = \"soon\"\n":         `f.toml:1: heartbeat: time: invalid duration "soon": write heartbeat = "1s"`,
-		"ping-interval = 500\n":          `f.toml:1: ping-interval: the value is of the wrong type: write ping-interval = "1s"`,
-		"ping-misses = \"3\"\n":          `f.toml:1: ping-misses: the value is of the wrong type: write ping-misses = 3`,
-		"\nraft-compact-interval = 30\n": `f.toml:2: raft-compact-interval: the value is of the wrong type: write raft-compact-interval = "1s"`,
-		"id = 5\n":                       `f.toml:1: id: the value is of the wrong type: write id = "…"`,
-		"join = \"http://a:1\"\n":        `f.toml:1: join: the value is of the wrong type: write join = ["http://…"]`,
-		"log-json = 1\n":                 "write log-json = true",
-	} {
-		if _, err := layered("f.toml", []byte(file), nothing); exitCode(err) != exitUsage || !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("%q: %v; want %s", file, err, want)
-		}
-	}
-}
-
-func TestConfigurationsThatCanNotWorkAreNamed(t *testing.T) {
-	valid := func() serveConfig {
-		c := serveDefaults()
-		c.ID, c.DataDir, c.BootstrapExpect = "n1", t.TempDir(), 1
-		return c
-	}
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if c := valid(); c.validate(false) != nil {
-		t.Fatal(c.validate(false))
-	}
-	for want, change := range map[string]func(*serveConfig){
-		"--id is required":       func(c *serveConfig) { c.ID = "" },
-		"--id":                   func(c *serveConfig) { c.ID = "a b" },
-		"--data-dir is required": func(c *serveConfig) { c.DataDir = "" },
-		"name a folder":          func(c *serveConfig) { c.DataDir = file },
-		"or below one":           func(c *serveConfig) { c.DataDir = filepath.Join(file, "data") },
-		"cluster token":          func(c *serveConfig) { c.HTTP = "10.0.0.1:8770" },
-		"--advertise-raft":       func(c *serveConfig) { c.Raft, c.Insecure = ":9770", true },
-		"nobody can dial":        func(c *serveConfig) { c.AdvertiseHTTP = "0.0.0.0:8770" },
-		"HOST:PORT":              func(c *serveConfig) { c.Raft = "9770" },
-		"are both":               func(c *serveConfig) { c.Raft = c.HTTP },
-		"--join":                 func(c *serveConfig) { c.BootstrapExpect = 3 },
-		"exclude each other":     func(c *serveConfig) { c.NonVoter = true },
-		"is not a URL":           func(c *serveConfig) { c.Join = []string{"ftp://x"} },
-		"--log-level":            func(c *serveConfig) { c.LogLevel = "loud" },
-		"--heartbeat":            func(c *serveConfig) { c.Heartbeat = interval{1} },
-		"--election-timeout 500ms: use 1s (--heartbeat) to 1m":       func(c *serveConfig) { c.Election = interval{500 * time.Millisecond} },
-		"--election-timeout -1s":                                     func(c *serveConfig) { c.Election = interval{-time.Second} },
-		"--leader-lease 2s: use 25ms to 1s (--heartbeat), so that a": func(c *serveConfig) { c.Lease = interval{2 * time.Second} },
-		"--leader-lease 1ms":                                         func(c *serveConfig) { c.Lease = interval{time.Millisecond} },
-		"--ping-interval 49ms: use 50ms to 10s":                      func(c *serveConfig) { c.PingInterval = interval{49 * time.Millisecond} },
-		"--ping-interval 11s":                                        func(c *serveConfig) { c.PingInterval = interval{11 * time.Second} },
-		"--ping-misses 1: use 2 to 20":                               func(c *serveConfig) { c.PingMisses = 1 },
-		"--ping-misses 21":                                           func(c *serveConfig) { c.PingMisses = 21 },
-		"--disk-min-free 1048575: use 1048576 (1 MiB)":               func(c *serveConfig) { c.DiskMinFree = 1<<20 - 1 },
-		"--reserved":               func(c *serveConfig) { c.Reserved = "maybe" },
-		"--bootstrap-expect 1 for": func(c *serveConfig) { c.BootstrapExpect = 0 },
-	} {
-		c := valid()
-		change(&c)
-		if err := c.validate(false); exitCode(err) != exitUsage || !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("%v does not say %q", err, want)
-		}
-	}
-	c := valid()
-	c.HTTP = "10.0.0.1:8770"
-	if err := c.validate(true); err != nil {
-		t.Errorf("with a token: %v", err)
-	}
-}
-
 func TestFlagsMayStandAnywhere(t *testing.T) {
-	app := newApp(&shell{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+	app := newApp(&shell.Shell{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 	for typed, want := range map[string]string{
 		"ringlog get 7 --json":                           "ringlog --json get 7",
 		"ringlog publish T --payload {} -e u --no-dedup": "ringlog -e u publish --payload {} --no-dedup T",
@@ -148,68 +25,9 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 		"ringlog tail --nosuch x --json":                 "ringlog --json tail --nosuch x",
 		"ringlog cursor rm rm --yes":                     "ringlog cursor rm --yes rm",
 	} {
-		if got := strings.Join(intersperse(app, strings.Fields(typed)), " "); got != want {
+		if got := strings.Join(shell.Intersperse(app, strings.Fields(typed)), " "); got != want {
 			t.Errorf("%s\n  became %s\n  not    %s", typed, got, want)
 		}
-	}
-}
-
-func TestExitCodes(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want int
-	}{
-		{nil, exitDone}, {fmt.Errorf("write: %w", syscall.EPIPE), exitDone}, {errors.New("odd"), exitFailed},
-		{fmt.Errorf("x: %w", &api.Error{Code: api.Conflict}), exitRefused}, {&api.Error{Code: api.Reserved}, exitRefused}, {&api.Error{Code: api.Fenced}, exitRefused},
-		{&api.Error{Code: api.NoLeader}, exitUnreachable}, {&api.Error{Code: api.NotFound}, exitNotFound}, {&api.Error{Code: api.Timeout}, exitTimeout},
-		{&api.Error{Code: api.InvalidArgument}, exitUsage}, {&api.Error{Code: api.OutcomeUnknown}, exitFailed},
-		{fmt.Errorf("%w: %w", errUnreachable, context.DeadlineExceeded), exitUnreachable}, {context.DeadlineExceeded, exitTimeout},
-		{fmt.Errorf("x: %w", datadir.ErrOtherCluster), exitUsage}, {fmt.Errorf("x: %w", datadir.ErrInUse), exitFailed}, {codeError(3), 3},
-	} {
-		if got := exitCode(c.err); got != c.want {
-			t.Errorf("%v ends with %d, not %d", c.err, got, c.want)
-		}
-	}
-}
-
-func TestDamageHasAName(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want string
-	}{
-		{log.ErrCorrupt, "DAMAGED"}, {fsm.ErrDamaged, "DAMAGED"}, {datadir.ErrDamaged, "DAMAGED"}, {frame.ErrCorrupt, "CORRUPT_FRAME"},
-		{raftstore.ErrDiskHung, "DISK_HUNG"}, {raftnode.ErrDiverged, "DIVERGED"}, {errors.New("odd"), ""}, {nil, ""},
-	} {
-		err := c.err
-		if err != nil {
-			err = fmt.Errorf("fsm: apply 7: %w", err)
-		}
-		if got := problemName(err); got != c.want {
-			t.Errorf("%v is named %q, not %q", c.err, got, c.want)
-		}
-	}
-}
-
-func TestConsentIsAskedForOnATerminalOnly(t *testing.T) {
-	ask := func(terminal bool, answer string, c consent) (string, error) {
-		var notices bytes.Buffer
-		sh := &shell{in: strings.NewReader(answer), err: &notices, inTerminal: terminal, errTerminal: terminal}
-		err := sh.confirm(c, "Remove %d events?", 5)
-		return notices.String(), err
-	}
-	if said, err := ask(true, "y\n", consent{}); err != nil || !strings.Contains(said, "Remove 5 events? [y/N]") {
-		t.Errorf("yes: %v, %q", err, said)
-	}
-	for _, answer := range []string{"\n", "n\n", "", "yesterday\n"} {
-		if _, err := ask(true, answer, consent{}); exitCode(err) != exitFailed {
-			t.Errorf("%q is taken for consent: %v", answer, err)
-		}
-	}
-	if said, err := ask(false, "y\n", consent{}); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--yes") || said != "" {
-		t.Errorf("without a terminal: %v, %q", err, said)
-	}
-	if _, err := ask(false, "", consent{yes: true}); err != nil {
-		t.Errorf("--yes: %v", err)
 	}
 }
 

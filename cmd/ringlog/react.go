@@ -10,6 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/event/where"
 	"github.com/ringrift/ringlog/router"
@@ -23,7 +25,7 @@ type reactOptions struct {
 	own    bool // the group is for this run alone
 	filter event.Filter
 	where  *where.Condition
-	from   *position // nil is not said
+	from   *api.Position // nil is not said
 
 	concurrency int
 	timeout     time.Duration
@@ -42,7 +44,7 @@ type reactOptions struct {
 	webhook   sinks.WebhookOptions
 }
 
-func reactCommand(sh *shell) *cli.Command {
+func reactCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "react", Usage: "run a command, or post to a URL, for each event of a group",
 		ArgsUsage: "-- COMMAND ARGUMENTS…",
@@ -55,7 +57,7 @@ func reactCommand(sh *shell) *cli.Command {
 		Flags: append(filterFlags(),
 			&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "share the events of the group `NAME`"},
 			&cli.StringFlag{Name: "where", Usage: "only events for which this `CEL` condition holds, such as 'payload.epoch > 3'; the others count as handled"},
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` a new group begins: " + positionForms},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE` a new group begins: " + api.PositionForms},
 			&cli.IntFlag{Name: "concurrency", Usage: "events at once, those of a key in order", Value: 1},
 			&cli.DurationFlag{Name: "timeout", Usage: "of one attempt", DefaultText: router.TimeoutVariable + " in seconds, else 30s"},
 			&cli.IntFlag{Name: "retries", Usage: "attempts after the first before the event is given back to the group", Value: 3},
@@ -108,7 +110,7 @@ func reactOptionsOf(c *cli.Context) (o reactOptions, err error) {
 // readTexts reads the flags that have a form of their own.
 func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 	if c.IsSet("from") {
-		from, err := parsePosition(c.String("from"))
+		from, err := shell.ParsePosition("from", c.String("from"))
 		if err != nil {
 			return err
 		}
@@ -116,29 +118,29 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 	}
 	if c.IsSet("where") {
 		if o.where, err = where.Compile(c.String("where")); err != nil {
-			return usagef("--%w", err)
+			return shell.Usagef("--%w", err)
 		}
 	}
 	if !c.IsSet("timeout") {
 		if o.timeout, err = router.TimeoutFromEnvironment(); err != nil {
-			return usageError{err}
+			return shell.UsageError{Err: err}
 		}
 	}
 	o.webhook = sinks.WebhookOptions{URL: c.String("webhook"), Group: o.group, Concurrency: o.concurrency, Headers: http.Header{}}
 	for _, h := range c.StringSlice("header") {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok { // it is not shown: it may hold a secret
-			return usagef("--header: one of them has no =, use NAME=VALUE")
+			return shell.Usagef("--header: one of them has no =, use NAME=VALUE")
 		}
 		o.webhook.Headers.Add(name, value)
 	}
 	if file := c.String("secret-file"); file != "" {
 		raw, err := os.ReadFile(file)
 		if err != nil {
-			return usagef("--secret-file: %w", err)
+			return shell.Usagef("--secret-file: %w", err)
 		}
 		if o.webhook.Secret, err = sinks.ParseSecret(raw); err != nil {
-			return usagef("--secret-file %s: %w", file, err)
+			return shell.Usagef("--secret-file %s: %w", file, err)
 		}
 	}
 	return nil
@@ -150,67 +152,61 @@ const maxConcurrency = 1024
 func (o *reactOptions) validate(c *cli.Context) error {
 	for _, name := range []string{"timeout", "backoff", "breaker-reset", "drain"} {
 		if c.IsSet(name) && c.Duration(name) <= 0 {
-			return usagef("--%s %s: it must be above 0", name, c.Duration(name))
+			return shell.Usagef("--%s %s: it must be above 0", name, c.Duration(name))
 		}
 	}
 	hooked := c.IsSet("webhook")
 	switch {
 	case hooked && len(o.command) > 0:
-		return usagef("--webhook and the command %q exclude each other", o.command[0])
+		return shell.Usagef("--webhook and the command %q exclude each other", o.command[0])
 	case !hooked && len(o.command) == 0:
-		return usagef("react needs a command, such as ringlog react --type TRAINING_COMPLETED -- ./evaluate.sh, or --webhook URL")
+		return shell.Usagef("react needs a command, such as ringlog react --type TRAINING_COMPLETED -- ./evaluate.sh, or --webhook URL")
 	case hooked && o.passToken:
-		return usagef("--pass-token is for a command, and --webhook runs none")
+		return shell.Usagef("--pass-token is for a command, and --webhook runs none")
 	case !hooked && (c.IsSet("header") || c.IsSet("secret-file")):
-		return usagef("--header and --secret-file need --webhook")
+		return shell.Usagef("--header and --secret-file need --webhook")
 	case o.concurrency < 1 || o.concurrency > maxConcurrency:
-		return usagef("--concurrency %d: use 1 to %d", o.concurrency, maxConcurrency)
+		return shell.Usagef("--concurrency %d: use 1 to %d", o.concurrency, maxConcurrency)
 	case o.retries < 0 || o.retries > math.MaxInt16:
-		return usagef("--retries %d: use 0 to %d", o.retries, math.MaxInt16)
+		return shell.Usagef("--retries %d: use 0 to %d", o.retries, math.MaxInt16)
 	case o.breaker.Failures < 0 || o.breaker.Failures > math.MaxInt32:
-		return usagef("--breaker-failures %d: use 1 or more, or 0 for no breaker", o.breaker.Failures)
+		return shell.Usagef("--breaker-failures %d: use 1 or more, or 0 for no breaker", o.breaker.Failures)
 	case c.IsSet("ack-wait") && o.ackWait <= 0:
-		return usagef("--ack-wait %s: it must be above 0", o.ackWait)
+		return shell.Usagef("--ack-wait %s: it must be above 0", o.ackWait)
 	case c.IsSet("n") && o.count == 0:
-		return usagef("-n 0: there is nothing to do")
+		return shell.Usagef("-n 0: there is nothing to do")
 	case o.filter.Empty() && o.own:
-		return usagef("say for which events: --type TYPE (--type '*' is all), or --group NAME of a group that is there")
+		return shell.Usagef("say for which events: --type TYPE (--type '*' is all), or --group NAME of a group that is there")
 	}
 	return nil
 }
 
 // sink makes what is done with each event.
-func (o *reactOptions) sink(sh *shell) (sink sinks.Sink, closeSink func(), err error) {
+func (o *reactOptions) sink(sh *shell.Shell) (sink sinks.Sink, closeSink func(), err error) {
 	if o.webhook.URL != "" || len(o.command) == 0 {
 		w, err := sinks.NewWebhook(o.webhook)
 		if err != nil {
-			return nil, nil, usageError{err}
+			return nil, nil, shell.UsageError{Err: err}
 		}
 		return w, w.Close, nil
 	}
-	command, err := sinks.NewCommand(sinks.CommandOptions{Args: o.command, Group: o.group, Env: sh.childEnvironment(o.passToken), Output: sh.reactLine(o.concurrency)})
+	command, err := sinks.NewCommand(sinks.CommandOptions{Args: o.command, Group: o.group, Env: childEnvironment(sh, o.passToken), Output: printLine(sh, o.concurrency)})
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, nil, shell.UsageError{Err: err}
 	}
 	return command, func() {}, nil
 }
 
-// Where programs look for the cluster token.
-const (
-	tokenVariable     = "RINGRIFT_CLUSTER_AUTH_TOKEN"
-	tokenFileVariable = "RINGLOG_TOKEN_FILE"
-)
-
 // childEnvironment is this process's with the cluster's endpoints. The cluster token is for the
 // program that was given it: a command gets it, or the name of its file, where that is wanted.
-func (sh *shell) childEnvironment(withToken bool) []string {
+func childEnvironment(sh *shell.Shell, withToken bool) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
-		return name == tokenFileVariable || name == tokenVariable && !withToken
+		return name == shell.TokenFileVariable || name == shell.TokenVariable && !withToken
 	})
-	env = append(env, "RINGLOG_ENDPOINTS="+strings.Join(sh.endpoints, ","))
-	if withToken && sh.tokenFile != "" {
-		env = append(env, tokenFileVariable+"="+sh.tokenFile)
+	env = append(env, "RINGLOG_ENDPOINTS="+strings.Join(sh.Endpoints, ","))
+	if withToken && sh.TokenFile != "" {
+		env = append(env, shell.TokenFileVariable+"="+sh.TokenFile)
 	}
 	return env
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/router"
 	"github.com/ringrift/ringlog/sinks"
@@ -24,12 +25,12 @@ import (
 const ownGroupHolds = time.Hour
 
 // react gives events to the sink until ctx ends, or what the options say.
-func react(ctx context.Context, sh *shell, o reactOptions, sink sinks.Sink) (err error) {
-	c, err := sh.dialReachable(ctx)
+func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink) (err error) {
+	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeClient(c)) }()
+	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
 	maxDeliver, err := o.prepareGroup(ctx, sh, c)
 	if err != nil {
 		return err
@@ -49,15 +50,15 @@ func react(ctx context.Context, sh *shell, o reactOptions, sink sinks.Sink) (err
 		return err
 	}
 	sum, err := reactor.Run(ctx)
-	return errors.Join(err, sh.printReacted(sum), o.verdict(ctx, sum))
+	return errors.Join(err, printReacted(sh, sum), o.verdict(ctx, sum))
 }
 
 // prepareGroup makes the group where it is not there, and returns how many deliveries it
 // allows.
-func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell, c *client.Client) (maxDeliver uint64, err error) {
+func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell, c *client.Client) (maxDeliver uint64, err error) {
 	spec := client.GroupSpec{Filter: o.filter, AckWait: o.ackWait, MaxDeliver: o.maxDeliver}
 	if o.from != nil {
-		spec.From = o.from.forClient()
+		spec.From = shell.ClientPosition(*o.from)
 	}
 	if o.own {
 		spec.Policy = client.CursorPolicy{HoldFor: ownGroupHolds}
@@ -69,11 +70,11 @@ func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell, c *client.Cl
 	var answer *api.Error
 	switch {
 	case err == nil && o.from != nil:
-		sh.say("the group %s exists and goes on behind %d: --from counts for a new one (move it: ringlog cursor seek %s --to …)", o.group, was.Committed, o.group)
+		sh.Say("the group %s exists and goes on behind %d: --from counts for a new one (move it: ringlog cursor seek %s --to …)", o.group, was.Committed, o.group)
 	case err != nil && (!errors.As(err, &answer) || answer.Code != api.NotFound):
 		return 0, err
 	case err != nil && o.filter.Empty():
-		return 0, notFoundf("there is no group %q: say with --type for which events to make it", o.group)
+		return 0, shell.NotFoundf("there is no group %q: say with --type for which events to make it", o.group)
 	}
 	if !o.filter.Empty() {
 		if _, err := c.CreateGroup(ctx, o.group, spec); err != nil {
@@ -102,7 +103,7 @@ func (o *reactOptions) removeGroup(ctx context.Context, c *client.Client) error 
 }
 
 // settings are the options as the reactor takes them.
-func (o *reactOptions) settings(sh *shell, c *client.Client, sink sinks.Sink) sinks.Options {
+func (o *reactOptions) settings(sh *shell.Shell, c *client.Client, sink sinks.Sink) sinks.Options {
 	join := func(ctx context.Context, hold int) (sinks.Member, error) {
 		m, err := c.JoinGroup(ctx, o.group, client.GroupOptions{NoCreate: true, Prefetch: hold, AutoProgress: true})
 		if err != nil {
@@ -116,8 +117,8 @@ func (o *reactOptions) settings(sh *shell, c *client.Client, sink sinks.Sink) si
 	}
 	return sinks.Options{Group: o.group, Join: join, Sink: sink, Where: o.where, Concurrency: o.concurrency, Timeout: o.timeout,
 		Retries: o.retries, Backoff: o.backoff, Breaker: o.breaker, Drain: o.drain, Count: o.count, Publish: publish, Record: o.record,
-		Source: processName(), Tell: sh.tellOutcome, Turned: sh.tellBreaker(o.breaker.OrDefault().OpenFor),
-		Logger: hclog.New(&hclog.LoggerOptions{Name: "react", Level: hclog.Warn, Output: sh.err, JSONFormat: sh.json})}
+		Source: processName(), Tell: func(o sinks.Outcome) { printOutcome(sh, o) }, Turned: printBreaker(sh, o.breaker.OrDefault().OpenFor),
+		Logger: hclog.New(&hclog.LoggerOptions{Name: "react", Level: hclog.Warn, Output: sh.Err, JSONFormat: sh.JSON})}
 }
 
 // processName says who reacts.

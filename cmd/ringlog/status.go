@@ -9,22 +9,23 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-func statusCommand(sh *shell) *cli.Command {
-	return &cli.Command{Name: "status", Usage: "how one node sees itself and the cluster", Action: bare(sh, showStatus)}
+func statusCommand(sh *shell.Shell) *cli.Command {
+	return &cli.Command{Name: "status", Usage: "how one node sees itself and the cluster", Action: shell.Bare(sh, showStatus)}
 }
 
-func showStatus(ctx context.Context, sh *shell) error {
-	ctx, cancel := context.WithTimeout(ctx, sh.timeout)
+func showStatus(ctx context.Context, sh *shell.Shell) error {
+	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
-	s, raw, err := sh.anyStatus(ctx)
+	s, raw, err := anyStatus(ctx, sh)
 	if err != nil {
 		return err
 	}
-	return sh.emit(raw, func() error {
+	return sh.Emit(raw, func() error {
 		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, s.Role), "cluster", cmp.Or(s.ClusterID, "none yet"),
 			"leader", leaderText(s), "offsets", offsetsText(s), "index", fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
 			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index), "quorum", quorumText(s.Quorum),
@@ -34,7 +35,7 @@ func showStatus(ctx context.Context, sh *shell) error {
 		for _, bad := range problems(s) {
 			facts = append(facts, "problem", bad)
 		}
-		return sh.facts(facts...)
+		return sh.Facts(facts...)
 	})
 }
 
@@ -123,7 +124,7 @@ func problems(s nodeStatus) []string {
 	add(s.LeaderID == "", "no leader")
 	add(s.Quorum.Margin < 0, "no quorum: %s", quorumText(s.Quorum))
 	if s.Outage != nil {
-		add(true, "no quorum since %s (%s): see ringlog cluster outage", localTime(s.Outage.Since), s.Outage.Cause)
+		add(true, "no quorum since %s (%s): see ringlog cluster outage", shell.LocalTime(s.Outage.Since), s.Outage.Cause)
 	}
 	for _, m := range s.Members {
 		if d := m.Disk; d != nil && d.Full {
@@ -133,7 +134,7 @@ func problems(s nodeStatus) []string {
 	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
 	add(len(s.Health.CatchupAtRisk) > 0, "about to fall behind what the raft log keeps: %s", strings.Join(s.Health.CatchupAtRisk, ", "))
 	add(s.Subscribed.CriticalDetached > 0, "%d critical subscriptions are not attached: see ringlog clients", s.Subscribed.CriticalDetached)
-	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429", s.Backpressure.Leader, localTime(s.Backpressure.Since))
+	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429", s.Backpressure.Leader, shell.LocalTime(s.Backpressure.Since))
 	if n := s.Overdue.Count; n > 0 && len(s.Overdue.List) > 0 {
 		add(true, "%d edges of runs are overdue: see ringlog chain %s", n, s.Overdue.List[0].CorrelationID)
 	}

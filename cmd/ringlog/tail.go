@@ -5,16 +5,17 @@ import (
 	"errors"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 )
 
 type tailOptions struct {
-	from     *position // nil is not said
+	from     *api.Position // nil is not said
 	filter   event.Filter
 	cursor   string
 	noCommit bool
@@ -50,7 +51,7 @@ func filterOf(c *cli.Context) (event.Filter, error) {
 	return f, f.Validate()
 }
 
-func tailCommand(sh *shell) *cli.Command {
+func tailCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "tail", Usage: "print events, and go on as more are appended",
 		Description: "By default from the end. With --cursor from where that durable cursor stands, which is\n" +
@@ -59,7 +60,7 @@ func tailCommand(sh *shell) *cli.Command {
 			"--local also prints what the node notes of an outage while it lasts, marked as local: such a record has no\n" +
 			"offset and does not count for -n. The log's own QUORUM_LOST and QUORUM_RESTORED come after the recovery.",
 		Flags: append(filterFlags(),
-			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + positionForms},
+			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + api.PositionForms},
 			&cli.StringFlag{Name: "cursor", Usage: "read through the durable cursor `NAME`"},
 			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: leave it where it is"},
 			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` events"},
@@ -69,7 +70,7 @@ func tailCommand(sh *shell) *cli.Command {
 			&cli.BoolFlag{Name: "local", Usage: "read what the first endpoint has, not what others have, and its journal of outages"},
 		),
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return err
 			}
 			o, err := tailOptionsOf(sh, c)
@@ -81,12 +82,12 @@ func tailCommand(sh *shell) *cli.Command {
 	}
 }
 
-func tailOptionsOf(sh *shell, c *cli.Context) (o tailOptions, err error) {
+func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 	if o.filter, err = filterOf(c); err != nil {
 		return o, err
 	}
 	if c.IsSet("from") {
-		from, err := parsePosition(c.String("from"))
+		from, err := shell.ParsePosition("from", c.String("from"))
 		if err != nil {
 			return o, err
 		}
@@ -96,39 +97,39 @@ func tailOptionsOf(sh *shell, c *cli.Context) (o tailOptions, err error) {
 	o.minOffset, o.local, o.journal = c.Uint64("min-offset"), c.Bool("local"), c.Bool("local")
 	said := c.IsSet("consistency")
 	if said || o.untilEnd && !o.local { // whoever follows gets what comes later anyway
-		o.consistency = sh.consistency()
+		o.consistency = sh.Consistency()
 	}
 	if o.local && o.consistency == client.Linearizable {
-		return o, usagef("--consistency linearizable and --local exclude each other")
+		return o, shell.Usagef("--consistency linearizable and --local exclude each other")
 	}
 	switch {
 	case c.Bool("follow") && o.untilEnd:
-		return o, usagef("--follow and --until-end exclude each other")
+		return o, shell.Usagef("--follow and --until-end exclude each other")
 	case c.IsSet("n") && o.count == 0:
-		return o, usagef("-n 0: there is nothing to do")
+		return o, shell.Usagef("-n 0: there is nothing to do")
 	case o.noCommit && o.cursor == "":
-		return o, usagef("--no-commit needs --cursor")
+		return o, shell.Usagef("--no-commit needs --cursor")
 	case o.cursor != "" && (o.minOffset != 0 || said):
-		return o, usagef("--consistency and --min-offset do not go with --cursor: a node that serves it has all that was acknowledged before it was opened")
+		return o, shell.Usagef("--consistency and --min-offset do not go with --cursor: a node that serves it has all that was acknowledged before it was opened")
 	}
 	return o, nil
 }
 
 // tail prints events until ctx ends, or what the options say.
-func tail(ctx context.Context, sh *shell, o tailOptions) (err error) {
+func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	if o.local {
 		first := *sh
-		first.endpoints = sh.endpoints[:1]
+		first.Endpoints = sh.Endpoints[:1]
 		sh = &first
 	}
-	c, err := sh.dialReachable(ctx)
+	c, err := sh.DialReachable(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeClient(c)) }()
-	ctx, stop := sh.whileRead(ctx)
+	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
-	p := newPrinter(sh)
+	p := shell.NewPrinter(sh)
 	read := tailLog
 	if o.cursor != "" {
 		read = tailCursor
@@ -136,9 +137,9 @@ func tail(ctx context.Context, sh *shell, o tailOptions) (err error) {
 	if o.journal {
 		err = withJournal(ctx, newJournalTail(sh, o, p), o.untilEnd, func(ctx context.Context) error { return read(ctx, c, o, p) })
 	} else {
-		err = sh.staleOffer(o.consistency == client.Linearizable, read(ctx, c, o, p))
+		err = sh.SuggestLocal(o.consistency == client.Linearizable, read(ctx, c, o, p))
 	}
-	err = errors.Join(err, p.out.Flush())
+	err = errors.Join(err, p.Out.Flush())
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, syscall.EPIPE)) {
 		return nil // Ctrl-C, or nobody reading any more, is how a tail ends
 	}
@@ -171,50 +172,24 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 	return err
 }
 
-func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *printer) error {
-	from := position{kind: atEnd}
+func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) error {
+	from := api.Position{Kind: api.AtEnd}
 	if o.from != nil {
 		from = *o.from
 	}
-	options := client.TailOptions{From: from.forClient(), Filter: o.filter, Limit: o.count, NoFollow: o.untilEnd,
+	options := client.TailOptions{From: shell.ClientPosition(from), Filter: o.filter, Limit: o.count, NoFollow: o.untilEnd,
 		Consistency: o.consistency, MinOffset: o.minOffset}
 	for ev, err := range c.Tail(ctx, options) {
 		var gap *client.GapError
 		switch {
 		case errors.As(err, &gap):
-			err = p.gap(gap.Gap)
+			err = p.Gap(gap.Gap)
 		case err == nil:
-			err = p.event(&ev)
+			err = p.Event(&ev)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// forClient is the position as the client takes it.
-func (p position) forClient() client.Position {
-	switch p.kind {
-	case atStart:
-		return client.FromStart()
-	case atEnd:
-		return client.FromEnd()
-	case atOffset:
-		return client.FromOffset(p.n)
-	case atLast:
-		return client.FromLast(p.n)
-	case atTime:
-		return client.FromTime(p.time)
-	default:
-		return client.FromAge(p.age)
-	}
-}
-
-// localTime prints a time for people.
-func localTime(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.Local().Format("2006-01-02 15:04:05")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -15,26 +16,26 @@ import (
 type cursorTail struct {
 	opts tailOptions
 	cur  *client.Cursor
-	p    *printer
+	p    *shell.Printer
 	left uint64 // events still wanted
 	last uint64 // the last offset printed, told as a gap or passed by the filter
 }
 
-func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *printer) (err error) {
+func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) (err error) {
 	t := &cursorTail{opts: o, p: p, left: o.count}
 	if o.count == 0 {
 		t.left = math.MaxUint64
 	}
 	options := client.CursorOptions{Filter: o.filter, NoScanCommit: o.noCommit, UntilEnd: o.untilEnd}
 	if o.from != nil {
-		options.From = o.from.forClient()
+		options.From = shell.ClientPosition(*o.from)
 	}
 	if t.cur, err = c.OpenCursor(ctx, o.cursor, options); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.cur.Close()) }()
 	if info := t.cur.Info(); o.from != nil && info.Generation > 1 {
-		p.sh.say("the cursor %s exists and goes on behind %d: --from counts for a new one (move it: ringlog cursor seek %s --to …)", info.Name, info.Committed, info.Name)
+		p.Sh.Say("the cursor %s exists and goes on behind %d: --from counts for a new one (move it: ringlog cursor seek %s --to …)", info.Name, info.Committed, info.Name)
 	}
 	for t.left > 0 {
 		err := t.step(ctx)
@@ -70,12 +71,12 @@ func (t *cursorTail) step(ctx context.Context) error {
 func (t *cursorTail) event(ev *event.Event) error {
 	t.left--
 	t.last = ev.Offset
-	return t.p.event(ev)
+	return t.p.Event(ev)
 }
 
 func (t *cursorTail) gap(g client.Gap) error {
 	t.last = max(t.last, g.To)
-	return t.p.gap(g)
+	return t.p.Gap(g)
 }
 
 // commitWithin bounds a commit of what is printed already, also after Ctrl-C.
@@ -83,7 +84,7 @@ const commitWithin = 5 * time.Second
 
 // commit writes the output out and then commits it.
 func (t *cursorTail) commit(ctx context.Context) error {
-	if err := t.p.out.Flush(); err != nil || t.opts.noCommit || t.last == 0 {
+	if err := t.p.Out.Flush(); err != nil || t.opts.noCommit || t.last == 0 {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitWithin)

@@ -11,22 +11,23 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 )
 
 // journalTail prints what one node notes in its journal of outages beside what it reads
 // of the log, which can tell of an outage only afterwards.
 type journalTail struct {
-	sh      *shell
+	sh      *shell.Shell
 	base    string // the node
 	matcher event.Matcher
-	p       *printer
+	p       *shell.Printer
 	journal string // whose records these are
 	seq     uint64 // the newest one printed; 0: none yet
 }
 
-func newJournalTail(sh *shell, o tailOptions, p *printer) *journalTail {
-	return &journalTail{sh: sh, base: sh.endpoints[0], matcher: o.filter.Compile(event.Builtin()), p: p}
+func newJournalTail(sh *shell.Shell, o tailOptions, p *shell.Printer) *journalTail {
+	return &journalTail{sh: sh, base: sh.Endpoints[0], matcher: o.filter.Compile(event.Builtin()), p: p}
 }
 
 // journalAgain is how long after a failure the node is asked again.
@@ -72,7 +73,7 @@ func (j *journalTail) stream(ctx context.Context) error {
 	if j.seq > 0 {
 		query.Set("after", strconv.FormatUint(j.seq, 10))
 	}
-	body, err := j.sh.open(ctx, j.base, outagePath+"?"+query.Encode())
+	body, err := j.sh.Open(ctx, j.base, outagePath+"?"+query.Encode())
 	if err != nil {
 		return err
 	}
@@ -90,9 +91,9 @@ func (j *journalTail) stream(ctx context.Context) error {
 
 // begin finds out whether the journal is still the one read so far.
 func (j *journalTail) begin(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+	ctx, cancel := context.WithTimeout(ctx, shell.NodeWithin)
 	defer cancel()
-	now, err := j.sh.outage(ctx, j.base)
+	now, err := fetchOutage(ctx, j.sh, j.base)
 	if err != nil {
 		return err
 	}
@@ -104,12 +105,12 @@ func (j *journalTail) begin(ctx context.Context) error {
 
 // unsettled prints the records that the log does not tell of yet.
 func (j *journalTail) unsettled(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, min(j.sh.timeout, sweepWithin))
+	ctx, cancel := context.WithTimeout(ctx, min(j.sh.Timeout, shell.NodeWithin))
 	defer cancel()
 	var now struct {
 		Records []json.RawMessage `json:"records"`
 	}
-	err := j.sh.ask(ctx, j.base, outagePath, &now)
+	err := j.sh.Ask(ctx, j.base, outagePath, &now)
 	var answer *api.Error
 	if errors.As(err, &answer) && answer.Code == api.NotFound {
 		return nil
@@ -139,7 +140,7 @@ func (j *journalTail) record(line json.RawMessage) error {
 	if !j.matcher.Match(&event.Event{Type: r.Type}) {
 		return nil
 	}
-	if err := j.p.local(line, r.localRecord, r.Payload); err != nil {
+	if err := j.p.Local(line, r.Time, r.Type, r.NodeID, r.Payload); err != nil {
 		return outputError{err}
 	}
 	return nil

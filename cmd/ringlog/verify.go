@@ -9,12 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/internal/server"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -25,13 +28,13 @@ const (
 	settleEvery  = 50 * time.Millisecond
 )
 
-func verifyCommand(sh *shell) *cli.Command {
+func verifyCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "verify", Usage: "compare order, digest and cursors across the nodes",
 		Description: "All members are asked that the endpoints know of. Exit 1 where one differs or does not answer.",
 		Flags:       []cli.Flag{&cli.Uint64Flag{Name: "last", Usage: "compare the newest `N` events only; 0 is all"}},
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return err
 			}
 			return verify(c.Context, sh, c.Uint64("last"))
@@ -39,68 +42,61 @@ func verifyCommand(sh *shell) *cli.Command {
 	}
 }
 
-// finding is the outcome of one comparison.
-type finding struct {
-	Check string `json:"check"`
-	OK    bool   `json:"ok"`
-	Found string `json:"found"`
-}
-
-func verify(ctx context.Context, sh *shell, last uint64) error {
-	asking, cancel := context.WithTimeout(ctx, sh.timeout)
+func verify(ctx context.Context, sh *shell.Shell, last uint64) error {
+	asking, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
-	found, err := askEverybody(asking, sh, sh.status)
+	found, err := askEverybody(asking, sh, statusOf)
 	if err != nil {
 		return err
 	}
-	findings := sh.compareNodes(ctx, found, last)
+	findings := compareNodes(ctx, sh, found, last)
 	bad := 0
 	for _, f := range findings {
 		if !f.OK {
 			bad++
 		}
-		if err := sh.printFinding(f); err != nil {
+		if err := sh.PrintFinding(f); err != nil {
 			return err
 		}
 	}
 	if bad > 0 {
-		sh.say("%d of %d checks failed", bad, len(findings))
-		return codeError(exitFailed)
+		sh.Say("%d of %d checks failed", bad, len(findings))
+		return shell.CodeError(shell.ExitFailed)
 	}
 	return nil
 }
 
-func (sh *shell) printFinding(f finding) error {
-	return sh.emit(f, func() error {
-		_, err := fmt.Fprintf(sh.out, "%s %s: %s\n", sh.mark(f.OK), f.Check, f.Found)
-		return err
-	})
-}
-
 // compareNodes runs every comparison over those nodes that answer. Nodes of two clusters have
 // nothing to compare.
-func (sh *shell) compareNodes(ctx context.Context, found sweep[nodeStatus], last uint64) []finding {
+func compareNodes(ctx context.Context, sh *shell.Shell, found sweep[nodeStatus], last uint64) []shell.Finding {
 	answering, reach := reachedNodes(found)
-	findings := []finding{reach, sameCluster(found)}
+	findings := []shell.Finding{reach, sameCluster(found)}
 	if !findings[1].OK {
 		return findings
 	}
-	return append(findings, sh.compareDigests(ctx, answering), sh.compareOrder(ctx, answering, last), sh.compareCursors(ctx, answering))
+	return append(findings, compareDigests(ctx, sh, answering), compareOrder(ctx, sh, answering, last), compareCursors(ctx, sh, answering))
+}
+
+// compareAt compares the nodes at urls.
+func compareAt(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding {
+	found := newSweep[nodeStatus]()
+	found.ask(ctx, sh, urls, statusOf)
+	return compareNodes(ctx, sh, found, 0)
 }
 
 // sameCluster compares the ids of the clusters that the nodes are in.
-func sameCluster(found sweep[nodeStatus]) finding {
+func sameCluster(found sweep[nodeStatus]) shell.Finding {
 	ids, mixed := found.clusters(), found.mixed()
 	switch {
 	case mixed != "":
-		return finding{Check: "cluster", Found: mixed + "; " + mixedRemedy}
+		return shell.Finding{Check: "cluster", Found: mixed + "; " + mixedRemedy}
 	case len(ids) == 0:
-		return finding{Check: "cluster", Found: "no node is in a cluster yet"}
+		return shell.Finding{Check: "cluster", Found: "no node is in a cluster yet"}
 	}
-	return finding{Check: "cluster", OK: true, Found: ids[0]}
+	return shell.Finding{Check: "cluster", OK: true, Found: ids[0]}
 }
 
-func reachedNodes(found sweep[nodeStatus]) (answering []string, f finding) {
+func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding) {
 	var silent []string
 	asked := 0
 	for _, a := range found.answers {
@@ -113,7 +109,7 @@ func reachedNodes(found sweep[nodeStatus]) (answering []string, f finding) {
 		}
 		answering = append(answering, a.url)
 	}
-	f = finding{Check: "nodes", OK: len(silent) == 0, Found: fmt.Sprintf("%d of %d answer", len(answering), asked)}
+	f = shell.Finding{Check: "nodes", OK: len(silent) == 0, Found: fmt.Sprintf("%d of %d answer", len(answering), asked)}
 	if len(silent) > 0 {
 		f.Found += "; silent: " + strings.Join(silent, ", ")
 	}
@@ -121,7 +117,7 @@ func reachedNodes(found sweep[nodeStatus]) (answering []string, f finding) {
 }
 
 // settle asks until all nodes agree, or for so long as that may take.
-func settle(ctx context.Context, ask func(context.Context) finding) (f finding) {
+func settle(ctx context.Context, ask func(context.Context) shell.Finding) (f shell.Finding) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	tick := time.NewTicker(settleEvery)
@@ -142,17 +138,17 @@ func settle(ctx context.Context, ask func(context.Context) finding) (f finding) 
 }
 
 // compareDigests compares the digests of the state at an index that all have.
-func (sh *shell) compareDigests(ctx context.Context, urls []string) finding {
-	peers := server.NewPeers(sh.token)
+func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.Finding {
+	peers := server.NewPeers(sh.Token)
 	defer peers.Close()
-	return settle(ctx, func(ctx context.Context) finding {
+	return settle(ctx, func(ctx context.Context) shell.Finding {
 		at := map[uint64]map[string]int{} // index, digest, how many nodes
-		identify := func(ctx context.Context, url string) (raftnode.Report, error) {
+		identify := func(ctx context.Context, _ *shell.Shell, url string) (raftnode.Report, error) {
 			return peers.Identify(ctx, url, raftnode.Question{})
 		}
-		for _, a := range askAll(ctx, urls, identify) {
+		for _, a := range askAll(ctx, sh, urls, identify) {
 			if a.err != nil {
-				return finding{Check: "digest", Found: a.err.Error()}
+				return shell.Finding{Check: "digest", Found: a.err.Error()}
 			}
 			for _, d := range a.value.Digests {
 				if at[d.Index] == nil {
@@ -166,8 +162,8 @@ func (sh *shell) compareDigests(ctx context.Context, urls []string) finding {
 }
 
 // judgeDigests looks at the newest index that every node told of.
-func judgeDigests(at map[uint64]map[string]int, nodes int) finding {
-	f := finding{Check: "digest", Found: "no index that all nodes have a digest of"}
+func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
+	f := shell.Finding{Check: "digest", Found: "no index that all nodes have a digest of"}
 	newest := uint64(0)
 	for index, digests := range at {
 		told := 0
@@ -179,7 +175,7 @@ func judgeDigests(at map[uint64]map[string]int, nodes int) finding {
 			f.OK = len(digests) == 1
 			f.Found = fmt.Sprintf("%d different digests at index %d", len(digests), index)
 			if f.OK {
-				f.Found = fmt.Sprintf("%.16s at index %d on %d nodes", sortedKeys(digests)[0], index, nodes)
+				f.Found = fmt.Sprintf("%.16s at index %d on %d nodes", slices.Sorted(maps.Keys(digests))[0], index, nodes)
 			}
 		}
 	}
@@ -187,8 +183,8 @@ func judgeDigests(at map[uint64]map[string]int, nodes int) finding {
 }
 
 // compareOrder reads the same range from every node and compares it byte for byte.
-func (sh *shell) compareOrder(ctx context.Context, urls []string, newest uint64) finding {
-	first, last, f := sh.commonRange(ctx, urls)
+func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest uint64) shell.Finding {
+	first, last, f := commonRange(ctx, sh, urls)
 	if f.Found != "" {
 		return f
 	}
@@ -200,7 +196,9 @@ func (sh *shell) compareOrder(ctx context.Context, urls []string, newest uint64)
 		return f
 	}
 	f.OK = false
-	sums := askAll(ctx, urls, func(ctx context.Context, url string) ([]rangeSum, error) { return sh.sumRange(ctx, url, first, last) })
+	sums := askAll(ctx, sh, urls, func(ctx context.Context, sh *shell.Shell, url string) ([]rangeSum, error) {
+		return sumRange(ctx, sh, url, first, last)
+	})
 	for _, s := range sums {
 		if s.err != nil {
 			f.Found = s.err.Error()
@@ -219,14 +217,14 @@ func (sh *shell) compareOrder(ctx context.Context, urls []string, newest uint64)
 
 // commonRange waits until every node has what the furthest had at first, and returns
 // what all of them keep. A finding with words is why there is no such range.
-func (sh *shell) commonRange(ctx context.Context, urls []string) (first, last uint64, f finding) {
+func commonRange(ctx context.Context, sh *shell.Shell, urls []string) (first, last uint64, f shell.Finding) {
 	target := uint64(0)
-	f = settle(ctx, func(ctx context.Context) finding {
+	f = settle(ctx, func(ctx context.Context) shell.Finding {
 		first, last = 1, math.MaxUint64
 		furthest, slowest := uint64(0), ""
-		for _, a := range askAll(ctx, urls, sh.status) {
+		for _, a := range askAll(ctx, sh, urls, statusOf) {
 			if a.err != nil {
-				return finding{Check: "order", Found: a.err.Error()}
+				return shell.Finding{Check: "order", Found: a.err.Error()}
 			}
 			if a.value.LastOffset < last {
 				last, slowest = a.value.LastOffset, a.url
@@ -237,9 +235,9 @@ func (sh *shell) commonRange(ctx context.Context, urls []string) (first, last ui
 			target = furthest
 		}
 		if last < target {
-			return finding{Check: "order", Found: fmt.Sprintf("%s stands at offset %d and does not come to %d", slowest, last, target)}
+			return shell.Finding{Check: "order", Found: fmt.Sprintf("%s stands at offset %d and does not come to %d", slowest, last, target)}
 		}
-		return finding{Check: "order", OK: true}
+		return shell.Finding{Check: "order", OK: true}
 	})
 	return first, last, f
 }
@@ -253,8 +251,8 @@ type rangeSum struct {
 const eventsPerSum = 1000
 
 // sumRange reads a range from one node and checks that no offset is missing.
-func (sh *shell) sumRange(ctx context.Context, url string, first, last uint64) (sums []rangeSum, err error) {
-	body, err := sh.open(ctx, url, fmt.Sprintf("/v1/events?from=%d&limit=%d&redriven=true", first, last-first+1))
+func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint64) (sums []rangeSum, err error) {
+	body, err := sh.Open(ctx, url, fmt.Sprintf("/v1/events?from=%d&limit=%d&redriven=true", first, last-first+1))
 	if err != nil {
 		return nil, err
 	}
@@ -285,10 +283,10 @@ func take(h hash.Hash) string {
 }
 
 // compareCursors compares where the cursors stand.
-func (sh *shell) compareCursors(ctx context.Context, urls []string) finding {
-	return settle(ctx, func(ctx context.Context) finding {
-		answers := askAll(ctx, urls, func(ctx context.Context, url string) (string, error) {
-			list, err := sh.cursorsOf(ctx, url)
+func compareCursors(ctx context.Context, sh *shell.Shell, urls []string) shell.Finding {
+	return settle(ctx, func(ctx context.Context) shell.Finding {
+		answers := askAll(ctx, sh, urls, func(ctx context.Context, sh *shell.Shell, url string) (string, error) {
+			list, err := fetchCursorsOf(ctx, sh, url)
 			var parts []string
 			for _, c := range list {
 				parts = append(parts, fmt.Sprintf("%q at %d, generation %d", c.Name, c.Committed, c.Generation))
@@ -297,27 +295,13 @@ func (sh *shell) compareCursors(ctx context.Context, urls []string) finding {
 		})
 		for _, a := range answers {
 			if a.err != nil {
-				return finding{Check: "cursors", Found: a.err.Error()}
+				return shell.Finding{Check: "cursors", Found: a.err.Error()}
 			}
 			if a.value != answers[0].value {
-				return finding{Check: "cursors", Found: fmt.Sprintf("%s has %s, %s has %s", answers[0].url, answers[0].value, a.url, a.value)}
+				return shell.Finding{Check: "cursors", Found: fmt.Sprintf("%s has %s, %s has %s", answers[0].url, answers[0].value, a.url, a.value)}
 			}
 		}
 		n := strings.Count(answers[0].value, "generation")
-		return finding{Check: "cursors", OK: true, Found: fmt.Sprintf("%d cursors stand alike on %d nodes", n, len(urls))}
+		return shell.Finding{Check: "cursors", OK: true, Found: fmt.Sprintf("%d cursors stand alike on %d nodes", n, len(urls))}
 	})
-}
-
-// mark is the sign of an outcome.
-func (sh *shell) mark(ok bool) string {
-	switch {
-	case ok && sh.colour:
-		return "\x1b[32m✓\x1b[0m"
-	case ok:
-		return "✓"
-	case sh.colour:
-		return "\x1b[31m✗\x1b[0m"
-	default:
-		return "✗"
-	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/fsm"
 )
 
@@ -21,11 +22,11 @@ type build struct {
 	Features uint32 `json:"feature_level"`
 }
 
-func versionCommand(sh *shell) *cli.Command {
+func versionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "version", Usage: "what this program was built from",
 		Action: func(c *cli.Context) error {
-			if err := exactly(c, 0, ""); err != nil {
+			if err := shell.Exactly(c, 0, ""); err != nil {
 				return err
 			}
 			return showVersion(sh, buildVersion())
@@ -33,9 +34,9 @@ func versionCommand(sh *shell) *cli.Command {
 	}
 }
 
-func showVersion(sh *shell, b build) error {
-	return sh.emit(b, func() error {
-		return sh.facts("ringlog", b.Version, "revision", cmp.Or(b.Revision, "unknown"), "built from", cmp.Or(b.Time, "unknown"),
+func showVersion(sh *shell.Shell, b build) error {
+	return sh.Emit(b, func() error {
+		return sh.Facts("ringlog", b.Version, "revision", cmp.Or(b.Revision, "unknown"), "built from", cmp.Or(b.Time, "unknown"),
 			"go", b.Go, "platform", b.Platform, "feature level", b.Features)
 	})
 }

@@ -14,9 +14,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-func waitCommand(sh *shell) *cli.Command {
+func waitCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "return when cursors have committed an offset",
 		Description: "Waits for as long as --timeout says, over changes of leaders; then exit 5 and who lags by how much. The offset\n" +
@@ -25,11 +26,11 @@ func waitCommand(sh *shell) *cli.Command {
 			&cli.StringFlag{Name: "offset", Usage: "`OFFSET` that all are to have committed"},
 			&cli.StringFlag{Name: "cursors", Usage: "their `NAMES`, comma separated"},
 		},
-		Action: bareWith(sh, func(c *cli.Context) error {
+		Action: shell.BareWith(sh, func(c *cli.Context) error {
 			if !c.IsSet("offset") || !c.IsSet("cursors") {
-				return usagef("say for what and whom: --offset N --cursors a,b")
+				return shell.Usagef("say for what and whom: --offset N --cursors a,b")
 			}
-			offset, err := parseOffset(c.String("offset"))
+			offset, err := shell.ParseOffset(c.String("offset"))
 			if err != nil {
 				return err
 			}
@@ -59,22 +60,22 @@ const (
 	pollOver = 3 * time.Second // for the answer to come, behind the time that the node waits
 )
 
-func waitFor(ctx context.Context, sh *shell, offset uint64, cursors string) (err error) {
-	c, err := sh.dialReachable(ctx, func(cfg *client.Config) { cfg.Timeout = pollFor + pollOver })
+func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string) (err error) {
+	c, err := sh.DialReachable(ctx, func(cfg *client.Config) { cfg.Timeout = pollFor + pollOver })
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeClient(c)) }()
-	deadline := time.Now().Add(sh.timeout)
+	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	deadline := time.Now().Add(sh.Timeout)
 	for {
 		w, err := askWait(ctx, c, offset, cursors, min(pollFor, time.Until(deadline)))
 		switch {
 		case err != nil:
-			return sh.whyTimeout(context.WithoutCancel(ctx), err)
+			return sh.ExplainTimeout(context.WithoutCancel(ctx), err)
 		case !w.Reached && time.Now().Before(deadline):
 			continue
 		}
-		return sh.printWaited(w)
+		return printWaited(sh, w)
 	}
 }
 
@@ -86,13 +87,13 @@ func askWait(ctx context.Context, c *client.Client, offset uint64, cursors strin
 	return w, c.Do(ctx, http.MethodGet, "/v1/wait", query, nil, &w)
 }
 
-func (sh *shell) printWaited(w waited) error {
-	err := sh.emit(w, func() error {
+func printWaited(sh *shell.Shell, w waited) error {
+	err := sh.Emit(w, func() error {
 		rows := make([]table.Row, len(w.Cursors))
 		for i, c := range w.Cursors {
 			rows[i] = table.Row{c.Name, c.Committed, c.Behind}
 		}
-		return sh.table(table.Row{"name", "committed", "behind"}, rows)
+		return sh.Table(table.Row{"name", "committed", "behind"}, rows)
 	})
 	if err != nil || w.Reached {
 		return err

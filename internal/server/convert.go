@@ -95,29 +95,29 @@ func policyFromWire(p *ringlogv1.CursorPolicy) (frame.CursorPolicy, error) {
 	return out, nil
 }
 
-func positionFromWire(field string, p *ringlogv1.Position) (position, error) {
+func positionFromWire(field string, p *ringlogv1.Position) (api.Position, error) {
 	switch at := p.GetAt().(type) {
 	case nil:
-		return position{}, nil
+		return api.Position{}, nil
 	case *ringlogv1.Position_Start:
-		return position{kind: atStart}, nil
+		return api.Position{Kind: api.AtStart}, nil
 	case *ringlogv1.Position_End:
-		return position{kind: atEnd}, nil
+		return api.Position{Kind: api.AtEnd}, nil
 	case *ringlogv1.Position_Offset:
 		if at.Offset == 0 {
-			return position{}, &api.Error{Code: api.InvalidArgument, Field: field, Message: "offsets begin at 1", Remedy: "send start"}
+			return api.Position{}, &api.Error{Code: api.InvalidArgument, Field: field, Message: "offsets begin at 1", Remedy: "send start"}
 		}
-		return position{kind: atOffset, n: at.Offset}, nil
+		return api.Position{Kind: api.AtOffset, Offset: at.Offset}, nil
 	case *ringlogv1.Position_Last:
-		return position{kind: atLast, n: at.Last}, nil
+		return api.Position{Kind: api.AtLast, Last: at.Last}, nil
 	case *ringlogv1.Position_Time:
-		return position{kind: atTime, time: at.Time.AsTime()}, nil
+		return api.Position{Kind: api.AtTime, Time: at.Time.AsTime()}, nil
 	case *ringlogv1.Position_Age:
 		if at.Age.AsDuration() < 0 {
-			return position{}, badParam(field, at.Age.AsDuration().String(), "an age of zero or more")
+			return api.Position{}, badParam(field, at.Age.AsDuration().String(), "an age of zero or more")
 		}
-		return position{kind: atAge, age: at.Age.AsDuration()}, nil
+		return api.Position{Kind: api.AtAge, Age: at.Age.AsDuration()}, nil
 	default:
-		return position{}, &api.Error{Code: api.NotImplemented, Field: field, Message: "a kind of position that this node does not know", Remedy: "send an offset"}
+		return api.Position{}, &api.Error{Code: api.NotImplemented, Field: field, Message: "a kind of position that this node does not know", Remedy: "send an offset"}
 	}
 }

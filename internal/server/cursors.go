@@ -79,7 +79,7 @@ func (s *service) checkCursorName(name string) error {
 // cursorSpec is what a cursor is made with.
 type cursorSpec struct {
 	name   string
-	from   position // the default is the start
+	from   api.Position // the default is the start
 	filter event.Filter
 	policy frame.CursorPolicy
 }
@@ -112,17 +112,17 @@ func (s *service) changeCursor(ctx context.Context, name string, f event.Filter,
 
 // place says a position as commands know it: what start and end mean is decided
 // where the command is applied, everything else here.
-func (s *service) place(ctx context.Context, field string, p position) (frame.Position, error) {
-	switch p.kind {
-	case atDefault, atStart:
+func (s *service) place(ctx context.Context, field string, p api.Position) (frame.Position, error) {
+	switch p.Kind {
+	case api.AtDefault, api.AtStart:
 		return frame.Position{Kind: frame.AtStart}, nil
-	case atEnd:
+	case api.AtEnd:
 		return frame.Position{Kind: frame.AtEnd}, nil
 	}
 	if err := s.node.ReadBarrier(ctx); err != nil {
 		return frame.Position{}, err
 	}
-	next, err := p.resolve(s.machine(), atStart)
+	next, err := resolvePosition(s.machine(), p, api.AtStart)
 	if err != nil {
 		return frame.Position{}, err
 	}
@@ -162,11 +162,11 @@ func (s *service) commitCursor(ctx context.Context, name string, offset, generat
 	return s.cursorCommand(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
 }
 
-func (s *service) seekCursor(ctx context.Context, name string, to position, seeker string) (cursorView, error) {
+func (s *service) seekCursor(ctx context.Context, name string, to api.Position, seeker string) (cursorView, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return cursorView{}, err
 	}
-	if to.kind == atDefault {
+	if to.Kind == api.AtDefault {
 		return cursorView{}, badPosition("to", "")
 	}
 	if err := checkName("seeker", seeker, frame.MaxCallerID); err != nil {

@@ -96,9 +96,9 @@ func (c cursorSubscribers) Subscriptions() (list []audit.Subscription) {
 
 // evidence gathers what this node shows: who listens, and what is in its log from a
 // position on.
-func (s *service) evidence(ctx context.Context, from position) (audit.Evidence, error) {
-	if from.kind == atDefault {
-		from = position{kind: atLast, n: auditEvents}
+func (s *service) evidence(ctx context.Context, from api.Position) (audit.Evidence, error) {
+	if from.Kind == api.AtDefault {
+		from = api.Position{Kind: api.AtLast, Last: auditEvents}
 	}
 	t, err := s.openTail(ctx, tailRequest{from: from})
 	if err != nil {

@@ -53,7 +53,7 @@ type policyBody struct {
 func (p policyBody) policy() (frame.CursorPolicy, error) {
 	out := frame.CursorPolicy{HoldEvents: p.HoldEvents, HoldBytes: p.HoldBytes, HoldFor: p.HoldForNS}
 	if p.HoldFor != "" {
-		age, err := parseAge("policy.hold_for", p.HoldFor)
+		age, err := api.ParseAge("policy.hold_for", p.HoldFor)
 		if err != nil {
 			return out, err
 		}
@@ -159,7 +159,7 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if body.Offset != nil {
-		to = position{kind: atOffset, n: max(*body.Offset, 1)}
+		to = api.Position{Kind: api.AtOffset, Offset: max(*body.Offset, 1)}
 	}
 	return s.answerCursor(w, r, func() (cursorView, error) {
 		return s.ops.seekCursor(r.Context(), r.PathValue("name"), to, body.Seeker)
@@ -176,11 +176,11 @@ func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if sse {
-		var from position
+		var from api.Position
 		if err := resumeFrom(r, &from); err != nil {
 			return err
 		}
-		req.from = max(req.from, from.n)
+		req.from = max(req.from, from.Offset)
 	}
 	req.follow = req.follow && r.Method != http.MethodHead
 	release, err := s.stream()

@@ -61,7 +61,7 @@ func acceptsSSE(r *http.Request) bool {
 }
 
 // resumeFrom lets an event source go on behind the last event it has got.
-func resumeFrom(r *http.Request, from *position) error {
+func resumeFrom(r *http.Request, from *api.Position) error {
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {
 		return nil
@@ -73,7 +73,7 @@ func resumeFrom(r *http.Request, from *position) error {
 	if last == math.MaxUint64 {
 		return badParam("Last-Event-ID", text, "an offset that was read")
 	}
-	*from = position{kind: atOffset, n: last + 1}
+	*from = api.Position{Kind: api.AtOffset, Offset: last + 1}
 	return nil
 }
 

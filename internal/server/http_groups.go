@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group"
 	"github.com/ringrift/ringlog/log"
@@ -40,7 +41,7 @@ type groupBody struct {
 func (b *groupBody) policy() (frame.GroupPolicy, error) {
 	out := frame.GroupPolicy{AckWait: b.Group.AckWaitNS, MaxDeliver: b.Group.MaxDeliver, MaxPending: b.Group.MaxPending}
 	if b.Group.AckWait != "" {
-		wait, err := parseAge("group.ack_wait", b.Group.AckWait)
+		wait, err := api.ParseAge("group.ack_wait", b.Group.AckWait)
 		if err != nil {
 			return out, err
 		}

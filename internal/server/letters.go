@@ -197,7 +197,7 @@ func (s *service) choose(ctx context.Context, sel *selection) (c chosen, err err
 		return c, err
 	}
 	if sel.OlderThan != "" {
-		if c.older, err = parseAge("older_than", sel.OlderThan); err != nil {
+		if c.older, err = api.ParseAge("older_than", sel.OlderThan); err != nil {
 			return c, err
 		}
 		m.before = time.Now().Add(-c.older) // the state machine looks again, by replicated time

@@ -267,7 +267,7 @@ func (s *service) trimOf(c compaction) (frame.Trim, error) {
 	}
 	if c.OlderThan != "" {
 		given++
-		age, err := parseAge("older_than", c.OlderThan)
+		age, err := api.ParseAge("older_than", c.OlderThan)
 		if err != nil {
 			return trim, err
 		}

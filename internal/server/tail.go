@@ -24,7 +24,7 @@ const (
 
 // tailRequest says what to read.
 type tailRequest struct {
-	from         position
+	from         api.Position
 	filter       event.Filter
 	limit        uint64 // events; 0 is no limit
 	follow       bool
@@ -87,11 +87,11 @@ func (s *service) openTail(ctx context.Context, r tailRequest) (*tail, error) {
 	if err := waitFor(ctx, l, r.minOffset); err != nil {
 		return nil, err
 	}
-	fallback := atStart
+	fallback := api.AtStart
 	if r.follow {
-		fallback = atEnd
+		fallback = api.AtEnd
 	}
-	next, err := r.from.resolve(s.machine(), fallback)
+	next, err := resolvePosition(s.machine(), r.from, fallback)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,161 @@
+// Package bench is the verb bench: what a cluster does per second and how long each request takes, and for
+// how long nothing is acknowledged when its leader goes. It refuses a cluster that others use.
+package bench
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/event"
+)
+
+// benchSource marks the events that benchmarks publish.
+const benchSource = "ringlog-bench"
+
+// Bounds of what a benchmark is asked for.
+const (
+	maxBenchEvents = 100_000_000
+	maxBenchSizes  = 32
+	minBenchSize   = 64
+	maxBenchBatch  = 10_000
+	maxWarmup      = 10 * time.Minute
+)
+
+// benchOptions say what to measure: every payload size on its own, one after the other.
+type benchOptions struct {
+	events, batch, callers int
+	sizes                  []int // bytes of a payload
+	members, keys          int   // of a group; 0 members where it is about none
+	prefetch               int
+	warmup                 amount
+	csv, yes               bool
+}
+
+// amount is how much of something: so many events, or as many as come in a time.
+type amount struct {
+	events int
+	lasts  time.Duration // 0: events says it
+}
+
+// workload is what one benchmark measures.
+type workload struct {
+	name, usage string
+	latencyOf   string // what its latencies are of
+	body        func(ctx context.Context, r *round) error
+}
+
+const groupBench = "group"
+
+func workloads() []workload {
+	return []workload{
+		{"publish", "append events", "a request", benchPublish},
+		{"tail", "read events from the start, then as they come", "publishing an event until it is read", benchTail},
+		{"cursor", "read events through a durable cursor with commits", "a commit", benchCursor},
+		{groupBench, "take events as members of a group, with an ack for each", "an ack until it is durable", benchGroup},
+	}
+}
+
+func Command(sh *shell.Shell) *cli.Command {
+	all := &cli.Command{Name: "bench", Usage: "how fast a cluster is; it publishes, so use one that holds nothing else"}
+	for _, w := range workloads() {
+		flags := benchFlags()
+		if w.name == groupBench {
+			flags = append(flags, groupFlags()...)
+		}
+		all.Subcommands = append(all.Subcommands, &cli.Command{
+			Name: w.name, Usage: w.usage, Flags: flags,
+			Description: "Prints a row for each payload size, and how the latencies (of " + w.latencyOf + ") are spread.\n" +
+				"--csv prints the rows for a sheet, below a header; --json adds to each the histogram, whose counts are of\n" +
+				"latencies up to le_ms and above the one before. Ctrl-C ends it with the figures so far, marked as partial.\n" +
+				"It refuses a cluster that others publish to.",
+			Action: func(c *cli.Context) error {
+				if err := shell.Exactly(c, 0, ""); err != nil {
+					return err
+				}
+				o, err := benchOptionsOf(c)
+				if err != nil {
+					return err
+				}
+				if w.name == groupBench {
+					if err := o.readGroupFlags(c); err != nil {
+						return err
+					}
+				}
+				if o.csv && sh.JSON {
+					return shell.Usagef("--csv and --json (also as -o json, RINGLOG_OUTPUT) exclude each other: choose one")
+				}
+				return runBench(c.Context, sh, w, o)
+			},
+		})
+	}
+	all.Subcommands = append(all.Subcommands, failoverCommand(sh))
+	return all
+}
+
+func benchFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "events", Usage: "how many to measure, of each size", Value: 50_000},
+		&cli.StringFlag{Name: "size", Usage: "`BYTES` of a payload, or several as in 256,1024,4096", Value: "256"},
+		&cli.IntFlag{Name: "batch", Usage: "events of a request, or of a commit; 1 lets the client batch concurrent callers", Value: 256},
+		&cli.IntFlag{Name: "callers", Usage: "requests at the same time", Value: 8},
+		&cli.StringFlag{Name: "warmup", Usage: "`EVENTS`, or a time such as 5s, before the counting starts; 0 is none", Value: "1000"},
+		&cli.BoolFlag{Name: "csv", Usage: "comma separated values: a header, then a row for each size"},
+		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "also on a cluster that others use"},
+	}
+}
+
+// benchOptionsOf reads the flags.
+func benchOptionsOf(c *cli.Context) (o benchOptions, err error) {
+	o = benchOptions{events: c.Int("events"), batch: c.Int("batch"), callers: c.Int("callers"), csv: c.Bool("csv"), yes: c.Bool("yes")}
+	if o.sizes, err = parseSizes(c.String("size")); err != nil {
+		return o, err
+	}
+	if o.warmup, err = parseWarmup(c.String("warmup")); err != nil {
+		return o, err
+	}
+	switch {
+	case o.events < 1 || o.events > maxBenchEvents:
+		return o, shell.Usagef("--events %d: use 1 to %d", o.events, maxBenchEvents)
+	case o.batch < 1 || o.batch > maxBenchBatch:
+		return o, shell.Usagef("--batch %d: use 1 to %d", o.batch, maxBenchBatch)
+	case o.callers < 1 || o.callers > 10_000:
+		return o, shell.Usagef("--callers %d: use 1 to 10000", o.callers)
+	}
+	return o, nil
+}
+
+// parseSizes reads payload sizes, separated by commas.
+func parseSizes(list string) ([]int, error) {
+	var sizes []int
+	for part := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if limit := event.DefaultLimits().EventBytes; err != nil || n < minBenchSize || n > limit {
+			return nil, shell.Usagef("--size %q: use %d to %d bytes, or several such as 256,1024,4096", part, minBenchSize, limit)
+		}
+		sizes = append(sizes, n)
+	}
+	if len(sizes) > maxBenchSizes {
+		return nil, shell.Usagef("--size names %d sizes: use at most %d", len(sizes), maxBenchSizes)
+	}
+	return sizes, nil
+}
+
+// parseWarmup reads a number of events or a time.
+func parseWarmup(text string) (amount, error) {
+	if n, err := strconv.Atoi(text); err == nil {
+		if n < 0 || n > maxBenchEvents {
+			return amount{}, shell.Usagef("--warmup %d: use 0 to %d events, or a time such as 5s", n, maxBenchEvents)
+		}
+		return amount{events: n}, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > maxWarmup {
+		return amount{}, shell.Usagef("--warmup %q: use a number of events such as 1000, or a time up to %s such as 5s", text, maxWarmup)
+	}
+	return amount{lasts: d}, nil
+}

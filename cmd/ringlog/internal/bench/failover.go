@@ -1,0 +1,206 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/devcluster"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/dev"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+)
+
+const (
+	// actWithin bounds one act: the loss of a leader until the cluster is whole again.
+	actWithin = time.Minute
+	// maxActs bounds how often a leader may be taken away.
+	maxActs = 10_000
+)
+
+// failoverOptions say what is done to a cluster of its own.
+type failoverOptions struct {
+	voters, kills, stepDowns int
+	dataDir                  string
+	timing                   []string // more arguments of serve
+}
+
+// timingFlags are serve's, and passed on to the nodes.
+func timingFlags() []string { return []string{"heartbeat", "election-timeout", "leader-lease"} }
+
+func failoverCommand(sh *shell.Shell) *cli.Command {
+	flags := []cli.Flag{
+		&cli.IntFlag{Name: "voters", Usage: "how many nodes", Value: 3},
+		&cli.IntFlag{Name: "kills", Usage: "how often the leader is killed with SIGKILL", Value: 20},
+		&cli.IntFlag{Name: "step-downs", Usage: "how often the leader steps down", Value: 20},
+		&cli.StringFlag{Name: "data-dir", Usage: "new or empty `DIR` to keep data and logs in; without it a temporary one, removed at the end"},
+	}
+	for _, name := range timingFlags() {
+		flags = append(flags, &cli.StringFlag{Name: name, Usage: "as of serve"})
+	}
+	return &cli.Command{
+		Name: "failover", Usage: "for how long nothing is acknowledged when the leader goes; in a cluster of its own", Flags: flags,
+		Description: "Starts nodes of its own on free ports and has one client publish event after event, without a pause. Then it\n" +
+			"kills the leader with SIGKILL, waits until events are acknowledged again, starts the node anew, waits until it\n" +
+			"has caught up, and repeats; then the same with step-downs. A gap is the longest time between two acknowledged\n" +
+			"events around an act. Its parts: detect, until a node no longer follows the old leader; elect, until a node\n" +
+			"leads; resume, until an event is acknowledged.\n" +
+			"At the end the log is read: exit 1 where an acknowledged event is missing or stands twice.",
+		Action: func(c *cli.Context) error {
+			if err := shell.Exactly(c, 0, ""); err != nil {
+				return err
+			}
+			o := failoverOptions{voters: c.Int("voters"), kills: c.Int("kills"), stepDowns: c.Int("step-downs"), dataDir: c.String("data-dir")}
+			for _, name := range timingFlags() {
+				if c.IsSet(name) {
+					o.timing = append(o.timing, "--"+name, c.String(name))
+				}
+			}
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return benchFailover(c.Context, sh, o)
+		},
+	}
+}
+
+func (o failoverOptions) validate() error {
+	switch {
+	case o.voters < 3 || o.voters > 9:
+		return shell.Usagef("--voters %d: use 3 to 9; with fewer there is nobody to take over", o.voters)
+	case o.kills < 0 || o.kills > maxActs:
+		return shell.Usagef("--kills %d: use 0 to %d", o.kills, maxActs)
+	case o.stepDowns < 0 || o.stepDowns > maxActs:
+		return shell.Usagef("--step-downs %d: use 0 to %d", o.stepDowns, maxActs)
+	case o.kills+o.stepDowns == 0:
+		return shell.Usagef("--kills 0 and --step-downs 0: there is nothing to do")
+	}
+	entries, err := os.ReadDir(o.dataDir)
+	switch {
+	case o.dataDir == "" || errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return shell.Usagef("--data-dir: %w", err)
+	case len(entries) > 0:
+		return shell.Usagef("--data-dir %s is not empty: name a new folder", o.dataDir)
+	}
+	return nil
+}
+
+// failover is the benchmark under way.
+type failover struct {
+	sh      *shell.Shell
+	opts    failoverOptions
+	cluster *devcluster.Cluster
+	admin   *client.Client // not the writer's, which learns of leaders by itself
+	writer  *writer
+	acts    []failoverAct
+}
+
+func benchFailover(ctx context.Context, sh *shell.Shell, o failoverOptions) (err error) {
+	cluster, cleanUp, err := dev.Start(ctx, sh, dev.Options{Voters: o.voters, DataDir: o.dataDir, Args: o.timing})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cleanUp()) }()
+	if _, err := dev.WaitFormed(ctx, cluster); err != nil {
+		return err
+	}
+	reach := func(cfg *client.Config) { cfg.Endpoints, cfg.Timeout = cluster.URLs(), actWithin }
+	admin, err := sh.Dial(reach)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shell.CloseClient(admin)) }()
+	publisher, err := sh.Dial(reach)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shell.CloseClient(publisher)) }()
+	f := &failover{sh: sh, opts: o, cluster: cluster, admin: admin, writer: newWriter(publisher)}
+	return f.run(ctx)
+}
+
+// run writes, does the acts meanwhile, and reports, also what an error or a Ctrl-C
+// cut short.
+func (f *failover) run(ctx context.Context) error {
+	stopMeter := startMeter(f.sh, "publishing one by one, while leaders go", -1, &f.writer.count)
+	writing, stop := context.WithCancelCause(ctx)
+	over := make(chan error, 1)
+	go func() {
+		err := f.writer.run(writing)
+		stop(err) // an act waits for nothing more
+		over <- err
+	}()
+	failed := f.perform(writing)
+	stop(nil)
+	written := <-over
+	stopMeter()
+	if failed == nil || written != nil {
+		failed = errors.Join(written, failed)
+	}
+	if ctx.Err() != nil {
+		failed = context.Cause(ctx)
+	}
+	return f.report(ctx, failed)
+}
+
+// perform does one act after the other.
+func (f *failover) perform(ctx context.Context) error {
+	if err := f.writer.acknowledgedAfter(ctx, time.Now()); err != nil {
+		return err
+	}
+	for range f.opts.kills {
+		if err := f.act(ctx, actKill, f.killLeader, f.reviveKilled); err != nil {
+			return err
+		}
+	}
+	for range f.opts.stepDowns {
+		if err := f.act(ctx, actStepDown, f.stepLeaderDown, f.followedByAll); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// report reads the log and tells what was found.
+func (f *failover) report(ctx context.Context, failed error) error {
+	result := f.result(failed != nil)
+	var checked error
+	if failed == nil {
+		result.Audit, checked = f.audit(ctx)
+	}
+	if len(f.acts) > 0 {
+		checked = errors.Join(checked, result.print(f.sh))
+	}
+	switch {
+	case failed != nil || checked != nil:
+		f.sh.Say("cut short: %d of %d acts were measured, and the log was not compared", len(f.acts), f.opts.kills+f.opts.stepDowns)
+		return errors.Join(failed, checked)
+	case !result.Audit.holds():
+		f.sh.Say("what was acknowledged and what the log holds differ: %s", result.Audit)
+		return shell.CodeError(shell.ExitFailed)
+	}
+	return nil
+}
+
+// audit compares what was acknowledged with the log.
+func (f *failover) audit(ctx context.Context) (*failoverAudit, error) {
+	ctx, cancel := context.WithTimeout(ctx, actWithin)
+	defer cancel()
+	a := newFailoverAudit(f.writer.all())
+	for ev, err := range f.admin.Tail(ctx, client.TailOptions{From: client.FromStart(), NoFollow: true, Consistency: client.Linearizable}) {
+		if err != nil {
+			return nil, fmt.Errorf("read the log: %w", err)
+		}
+		if err := a.stored(ev, f.writer.name); err != nil {
+			return nil, err
+		}
+	}
+	a.finish(len(f.acts))
+	return a, nil
+}

@@ -1,0 +1,155 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/devcluster"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+)
+
+// The acts.
+const (
+	actKill     = "kill"
+	actStepDown = "step_down"
+)
+
+// failoverAct is what one act came to. Gap is the longest time between two
+// acknowledged events around it; the parts follow each other from the act on.
+type failoverAct struct {
+	Act      string  `json:"act"`
+	From     string  `json:"from"`
+	To       string  `json:"to"`
+	Term     uint64  `json:"term"` // of the new leader
+	GapMs    float64 `json:"gap_ms"`
+	DetectMs float64 `json:"detect_ms"`
+	ElectMs  float64 `json:"elect_ms"`
+	ResumeMs float64 `json:"resume_ms"`
+}
+
+// act takes the leader away, waits until events are acknowledged under another, and
+// makes the cluster whole again.
+func (f *failover) act(ctx context.Context, name string, do func(context.Context, devcluster.Status) error, mend func(context.Context, failoverAct) error) error {
+	ctx, cancel := context.WithTimeout(ctx, actWithin)
+	defer cancel()
+	before, err := f.cluster.WaitLeader(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	failing := make(chan error, 1)
+	go func() { failing <- do(ctx, before) }()
+	seen, err := f.observe(ctx, before)
+	if failed := <-failing; failed != nil {
+		return failed
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.writer.acknowledgedAfter(ctx, seen.elected); err != nil {
+		return err
+	}
+	gap, resumed := f.writer.gapSince(began)
+	done := failoverAct{Act: name, From: before.NodeID, To: seen.leader.NodeID, Term: seen.leader.Term, GapMs: shell.Millis(gap),
+		DetectMs: shell.Millis(seen.noticed.Sub(began)), ElectMs: shell.Millis(seen.elected.Sub(seen.noticed)), ResumeMs: shell.Millis(max(0, resumed.Sub(seen.elected)))}
+	if err := mend(ctx, done); err != nil {
+		return err
+	}
+	f.acts = append(f.acts, done)
+	return nil
+}
+
+func (f *failover) killLeader(_ context.Context, leader devcluster.Status) error {
+	return f.cluster.Kill(leader.NodeID)
+}
+
+func (f *failover) stepLeaderDown(ctx context.Context, _ devcluster.Status) error {
+	_, err := f.admin.StepDown(ctx, "")
+	return err
+}
+
+// reviveKilled starts the killed node and waits until it has what the leader had when
+// it answered again.
+func (f *failover) reviveKilled(ctx context.Context, a failoverAct) error {
+	if err := f.cluster.Restart(a.From); err != nil {
+		return err
+	}
+	if err := f.followedByAll(ctx, a); err != nil {
+		return err
+	}
+	leader, err := f.cluster.WaitLeader(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := f.cluster.Node(a.From)
+	if err != nil {
+		return err
+	}
+	return f.cluster.Until(ctx, a.From+" to catch up", func() bool {
+		s, err := f.cluster.Status(ctx, n)
+		return err == nil && s.AppliedIndex >= leader.AppliedIndex
+	})
+}
+
+func (f *failover) followedByAll(ctx context.Context, _ failoverAct) error {
+	_, err := f.cluster.WaitLeader(ctx)
+	return err
+}
+
+// sighting is what the nodes' status told of an act, and when.
+type sighting struct {
+	noticed time.Time // a node no longer follows the old leader
+	elected time.Time // a node leads a later term
+	leader  devcluster.Status
+}
+
+// observeEvery is how exactly the parts of a gap are told.
+const observeEvery = 4 * time.Millisecond
+
+// observe asks all nodes again and again until one leads a later term.
+func (f *failover) observe(ctx context.Context, before devcluster.Status) (sighting, error) {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	var mu sync.Mutex
+	var seen sighting
+	var asking sync.WaitGroup
+	for _, n := range f.cluster.Nodes() {
+		asking.Go(func() {
+			f.poll(watching, n, func(s devcluster.Status) {
+				mu.Lock()
+				defer mu.Unlock()
+				now := time.Now()
+				if seen.noticed.IsZero() && (s.Term > before.Term || s.LeaderID != before.NodeID) {
+					seen.noticed = now
+				}
+				if seen.elected.IsZero() && s.Role == "leader" && s.Term > before.Term {
+					seen.elected, seen.leader = now, s
+					stop()
+				}
+			})
+		})
+	}
+	asking.Wait()
+	if seen.elected.IsZero() {
+		return seen, fmt.Errorf("wait for a leader after term %d: %w", before.Term, context.Cause(ctx))
+	}
+	return seen, nil
+}
+
+// poll asks one node until ctx ends.
+func (f *failover) poll(ctx context.Context, n devcluster.Node, tell func(devcluster.Status)) {
+	tick := time.NewTicker(observeEvery)
+	defer tick.Stop()
+	for {
+		if s, err := f.cluster.Status(ctx, n); err == nil {
+			tell(s)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

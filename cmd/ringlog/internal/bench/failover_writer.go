@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// failoverPayload is the size of an event, in bytes.
+const failoverPayload = 256
+
+// writer publishes one event at a time without pause and remembers what was
+// acknowledged, and when.
+type writer struct {
+	client *client.Client
+	name   string // makes the events of this run unlike those of others
+	count  atomic.Int64
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next acknowledgement
+	acks    []ack         // in order
+}
+
+// ack is one acknowledged event.
+type ack struct {
+	n        int64
+	offset   uint64
+	sent, at time.Time
+}
+
+func newWriter(c *client.Client) *writer {
+	return &writer{client: c, name: fmt.Sprintf("%x", time.Now().UnixNano()), changed: make(chan struct{})}
+}
+
+// run publishes until ctx ends.
+func (w *writer) run(ctx context.Context) error {
+	random := rand.New(rand.NewPCG(3, 1))
+	for n := int64(1); ; n++ {
+		ev := event.Event{Type: event.TrainingCompleted, Source: benchSource,
+			Payload: trainingPayload(random, failoverPayload, n, "hex8_2p", w.name)}
+		sent := time.Now()
+		res, err := w.client.Publish(ctx, ev)
+		switch {
+		case err == nil:
+			w.note(ack{n: n, offset: res.Offset, sent: sent, at: time.Now()})
+		case ctx.Err() != nil:
+			return nil
+		default:
+			return fmt.Errorf("publish event %d: %w", n, err)
+		}
+	}
+}
+
+func (w *writer) note(a ack) {
+	w.count.Add(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acks = append(w.acks, a)
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// acknowledgedAfter waits until an event that was sent after t is acknowledged.
+func (w *writer) acknowledgedAfter(ctx context.Context, t time.Time) error {
+	for {
+		w.mu.Lock()
+		ok := len(w.acks) > 0 && w.acks[len(w.acks)-1].sent.After(t)
+		changed := w.changed
+		w.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for an acknowledged event: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// gapSince is the longest time between two acknowledgements that follow each other,
+// the later after t, and when it ended.
+func (w *writer) gapSince(t time.Time) (gap time.Duration, ended time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := len(w.acks) - 1; i > 0 && w.acks[i].at.After(t); i-- {
+		if d := w.acks[i].at.Sub(w.acks[i-1].at); d > gap {
+			gap, ended = d, w.acks[i].at
+		}
+	}
+	return gap, ended
+}
+
+// all is what was acknowledged; the writer has ended.
+func (w *writer) all() []ack {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.acks
+}
+
+// failoverAudit compares what was acknowledged with what the log holds.
+type failoverAudit struct {
+	Acknowledged int `json:"acknowledged"`
+	Lost         int `json:"lost"`      // acknowledged and not in the log
+	Twice        int `json:"twice"`     // in the log more than once
+	Misplaced    int `json:"misplaced"` // at another offset than was said
+	Elections    int `json:"elections"`
+	Unasked      int `json:"unasked_elections"` // more than the first one and one for each act
+
+	acked map[int64]uint64 // offset by number, 0 once found
+	found map[int64]bool
+}
+
+func newFailoverAudit(acks []ack) *failoverAudit {
+	a := &failoverAudit{Acknowledged: len(acks), acked: make(map[int64]uint64, len(acks)), found: make(map[int64]bool, len(acks))}
+	for _, k := range acks {
+		a.acked[k.n] = k.offset
+	}
+	return a
+}
+
+// stored takes in an event of the log; name is the run's.
+func (a *failoverAudit) stored(ev event.Event, name string) error {
+	if ev.Type == event.LeaderElected {
+		a.Elections++
+	}
+	if ev.Source != benchSource {
+		return nil
+	}
+	var payload struct {
+		N   int64  `json:"iteration"`
+		Run string `json:"run"`
+	}
+	if err := json.Unmarshal(ev.Payload, &payload); err != nil {
+		return fmt.Errorf("the event at offset %d: %w", ev.Offset, err)
+	}
+	if payload.Run != name {
+		return nil
+	}
+	if a.found[payload.N] {
+		a.Twice++
+		return nil
+	}
+	a.found[payload.N] = true
+	if offset, acked := a.acked[payload.N]; acked && offset != ev.Offset {
+		a.Misplaced++
+	}
+	return nil
+}
+
+// finish counts what is missing, after so many acts.
+func (a *failoverAudit) finish(acts int) {
+	for n := range a.acked {
+		if !a.found[n] {
+			a.Lost++
+		}
+	}
+	a.Unasked = max(0, a.Elections-1-acts)
+}
+
+func (a *failoverAudit) holds() bool { return a.Lost+a.Twice+a.Misplaced == 0 }
+
+func (a *failoverAudit) String() string {
+	return fmt.Sprintf("%d events were acknowledged; %d are lost, %d stand twice, %d at another offset; %d elections, %d unasked",
+		a.Acknowledged, a.Lost, a.Twice, a.Misplaced, a.Elections, a.Unasked)
+}

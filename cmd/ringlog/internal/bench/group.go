@@ -1,0 +1,171 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+)
+
+const (
+	maxBenchMembers  = 1000
+	maxBenchPrefetch = 10_000
+	maxBenchKeys     = 1_000_000
+	// flushEvery is how often a member looks how long its acks take.
+	flushEvery = 10 * time.Millisecond
+	// leaveWithin bounds the goodbye of a member, also where no node answers.
+	leaveWithin = 5 * time.Second
+)
+
+// groupFlags are those of a benchmark of groups beside the others'.
+func groupFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "members", Usage: "who share the group, each with its own goroutine", Value: 1},
+		&cli.IntFlag{Name: "prefetch", Usage: "events that wait in a member's memory", Value: 4096},
+		&cli.IntFlag{Name: "keys", Usage: "how many keys the events have, whose order is kept; 0 is none", Value: 8},
+	}
+}
+
+func (o *benchOptions) readGroupFlags(c *cli.Context) error {
+	o.members, o.prefetch, o.keys = c.Int("members"), c.Int("prefetch"), c.Int("keys")
+	switch {
+	case o.members < 1 || o.members > maxBenchMembers:
+		return shell.Usagef("--members %d: use 1 to %d", o.members, maxBenchMembers)
+	case o.prefetch < 1 || o.prefetch > maxBenchPrefetch:
+		return shell.Usagef("--prefetch %d: use 1 to %d", o.prefetch, maxBenchPrefetch)
+	case o.keys < 0 || o.keys > maxBenchKeys:
+		return shell.Usagef("--keys %d: use 0 to %d", o.keys, maxBenchKeys)
+	}
+	return nil
+}
+
+// keyOf is the key of event n: one of those asked for, or the configuration it is about.
+func (r *round) keyOf(n int64, config string) string {
+	switch {
+	case r.opts.members == 0:
+		return config
+	case r.opts.keys == 0:
+		return ""
+	}
+	return "key-" + strconv.FormatInt(n%int64(r.opts.keys), 10)
+}
+
+// benchGroup has the members of a group of its own take the events and acknowledge each,
+// and ends when every ack is durable. It removes the group.
+func benchGroup(ctx context.Context, r *round) (err error) {
+	from, err := r.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s-%s-%d", benchSource, r.run, r.size)
+	if _, err := r.client.CreateGroup(ctx, name, client.GroupSpec{From: client.FromOffset(from)}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.client.DeleteCursor(context.WithoutCancel(ctx), name)) }()
+	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
+	w := &groupWork{round: r}
+	w.ctx, w.end = context.WithCancelCause(ctx)
+	defer w.end(nil)
+	if r.warmed == 0 {
+		r.tally.start()
+	}
+	var members sync.WaitGroup
+	for range r.opts.members {
+		m, err := r.client.JoinGroup(ctx, name, client.GroupOptions{NoCreate: true, Prefetch: r.opts.prefetch})
+		if err != nil {
+			w.end(err)
+			break
+		}
+		members.Go(func() {
+			err := w.work(ctx, m)
+			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+			defer cancel()
+			if err = errors.Join(err, m.Close(leaving)); err != nil {
+				w.end(err)
+			}
+		})
+	}
+	members.Wait()
+	r.tally.stop()
+	if cause := context.Cause(w.ctx); !errors.Is(cause, errAllTaken) {
+		return cause
+	}
+	return nil
+}
+
+var errAllTaken = errors.New("all events were taken")
+
+// groupWork is the members at work.
+type groupWork struct {
+	*round
+	taken atomic.Int64
+	ctx   context.Context // ends when all were taken
+	end   context.CancelCauseFunc
+}
+
+// work takes and acknowledges events until all are, and waits for the member's last ack.
+func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
+	watched := make(chan error, 1)
+	var acked atomic.Int64
+	go func() { watched <- w.watch(m, &acked) }()
+	for {
+		d, err := m.Next(w.ctx)
+		if err == nil {
+			err = m.Ack(d.Offset)
+		}
+		if err != nil {
+			if w.ctx.Err() == nil {
+				w.end(err)
+			}
+			return errors.Join(<-watched, m.Flush(ctx))
+		}
+		acked.Add(1)
+		switch n := w.taken.Add(1); {
+		case n <= int64(w.warmed):
+			if n == int64(w.warmed) {
+				w.tally.start()
+			}
+		case n <= int64(w.warmed+w.opts.events):
+			w.tally.count(1, len(d.Payload))
+		}
+		if w.taken.Load() >= int64(w.warmed+w.opts.events) {
+			w.end(errAllTaken)
+		}
+	}
+}
+
+// watch measures how long an ack takes to be durable while the member works.
+func (w *groupWork) watch(m *client.GroupMember, acked *atomic.Int64) error {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for before := int64(0); ; {
+		select {
+		case <-tick.C:
+		case <-w.ctx.Done():
+			return nil
+		}
+		now := acked.Load()
+		if now == before {
+			continue
+		}
+		before = now
+		sent := time.Now()
+		switch err := m.Flush(w.ctx); {
+		case w.ctx.Err() != nil:
+			return nil
+		case err != nil:
+			w.end(err)
+			return err
+		case w.taken.Load() > int64(w.warmed):
+			w.tally.latencies.add(time.Since(sent))
+		}
+	}
+}

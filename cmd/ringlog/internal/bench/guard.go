@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/event"
+)
+
+const (
+	// benchLooks is how many events are looked at, at each end of the log.
+	benchLooks = 500
+	// stillFor is for how long nobody may publish before a benchmark starts.
+	stillFor = time.Second
+	// lookEvery is how often that is looked at.
+	lookEvery = 100 * time.Millisecond
+)
+
+// requireAlone refuses a cluster that others use: whose log holds their events, as
+// far as its ends tell, or that they publish to now.
+func (b *bench) requireAlone(ctx context.Context) error {
+	ends := []client.TailOptions{
+		{From: client.FromStart(), Limit: benchLooks, NoFollow: true, Consistency: client.Linearizable},
+		{From: client.FromLast(benchLooks), NoFollow: true, Consistency: client.Linearizable},
+	}
+	for _, o := range ends {
+		foreign, err := b.published(ctx, o, func(ev event.Event) bool { return ev.Source != benchSource })
+		if err != nil {
+			return err
+		}
+		if len(foreign) > 0 {
+			return shell.Usagef("the cluster at %s holds events of others, such as %s: a benchmark publishes many of its own between them.\n"+
+				"Use a cluster that holds nothing else, or say --yes", b.where(), mention(foreign[0]))
+		}
+	}
+	return b.requireStill(ctx)
+}
+
+// requireStill watches the leader for a second and refuses a cluster to which
+// anybody publishes meanwhile, be it another benchmark.
+func (b *bench) requireStill(ctx context.Context) error {
+	before, err := b.watchLog(ctx, "")
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for time.Since(began) < stillFor {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		now, err := b.watchLog(ctx, before.leader)
+		if err != nil {
+			return err
+		}
+		if err := b.compareLogs(ctx, before, now, time.Since(began)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logState is what publishing changes in a leader's status.
+type logState struct {
+	leader     string // its URL
+	lastOffset uint64
+	suppressed uint64 // duplicates so far
+}
+
+// watchLog asks a leader how far its log is; "" is whoever leads now.
+func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
+	if leader == "" {
+		s, err := b.client.Status(ctx)
+		if err != nil {
+			return logState{}, err
+		}
+		if leader = s.LeaderHTTP; leader == "" {
+			return logState{}, fmt.Errorf("bench: %w", shell.ErrLeaderless)
+		}
+	}
+	s, err := b.client.StatusOf(ctx, leader)
+	if err != nil {
+		return logState{}, err
+	}
+	var more struct {
+		Dedup struct {
+			Suppressed uint64 `json:"suppressed"`
+		} `json:"dedup"`
+	}
+	if err := json.Unmarshal(s.Raw, &more); err != nil {
+		return logState{}, fmt.Errorf("bench: status of %s: %w", leader, err)
+	}
+	return logState{leader: leader, lastOffset: s.LastOffset, suppressed: more.Dedup.Suppressed}, nil
+}
+
+// compareLogs tells what was published between two looks. What the cluster appends
+// itself does not count.
+func (b *bench) compareLogs(ctx context.Context, before, now logState, between time.Duration) error {
+	const remedy = "the figures would be of both.\nWait until they are done, use a cluster of your own, or say --yes"
+	if n := now.suppressed - before.suppressed; now.suppressed > before.suppressed {
+		return shell.Usagef("others publish to the cluster at %s now: %d duplicates within %s: "+remedy, b.where(), n, shell.Short(between))
+	}
+	if now.lastOffset <= before.lastOffset {
+		return nil
+	}
+	o := client.TailOptions{From: client.FromOffset(before.lastOffset + 1), NoFollow: true, MinOffset: now.lastOffset}
+	foreign, err := b.published(ctx, o, func(event.Event) bool { return true })
+	if err != nil || len(foreign) == 0 {
+		return err
+	}
+	return shell.Usagef("others publish to the cluster at %s now: %d events within %s, the last %s: "+remedy,
+		b.where(), len(foreign), shell.Short(between), mention(foreign[len(foreign)-1]))
+}
+
+// published are the events of clients that match, of what o reads.
+func (b *bench) published(ctx context.Context, o client.TailOptions, match func(event.Event) bool) (list []event.Event, err error) {
+	for ev, err := range b.client.Tail(ctx, o) {
+		var gap *client.GapError
+		switch {
+		case errors.As(err, &gap):
+		case err != nil:
+			return nil, err
+		case !event.IsReserved(ev.Type) && match(ev):
+			list = append(list, ev)
+		}
+	}
+	return list, nil
+}
+
+// mention names one event for a person.
+func mention(ev event.Event) string {
+	text := fmt.Sprintf("%s at offset %d", ev.Type, ev.Offset)
+	if ev.Source != "" {
+		text += " from " + ev.Source
+	}
+	return text
+}
+
+func (b *bench) where() string { return strings.Join(b.sh.Endpoints, ",") }
+
+// requireRoom refuses, before anything is published, requests that the cluster would
+// not take. It leaves room for what an event has beside its payload.
+func (b *bench) requireRoom(ctx context.Context) error {
+	const beside = 256
+	settings, err := b.client.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	limits := map[string]int{}
+	for _, s := range settings {
+		var n int
+		if _, err := fmt.Sscan(s.Value, &n); err == nil {
+			limits[s.Key] = n
+		}
+	}
+	exceeds := func(key string, n int) bool { return limits[key] > 0 && n > limits[key] }
+	if exceeds("limits.request_events", b.opts.batch) {
+		return shell.Usagef("--batch %d: the cluster takes %d events in a request (limits.request_events)", b.opts.batch, limits["limits.request_events"])
+	}
+	for _, size := range b.opts.sizes {
+		if exceeds("limits.event_bytes", size) {
+			return shell.Usagef("--size %d: the cluster takes payloads of %d bytes (limits.event_bytes)", size, limits["limits.event_bytes"])
+		}
+		if b.opts.batch > 1 && exceeds("limits.request_bytes", b.opts.batch*(size+beside)) {
+			limit := limits["limits.request_bytes"]
+			return shell.Usagef("--size %d with --batch %d makes requests of %d bytes; the cluster takes %d (limits.request_bytes): use --batch %d",
+				size, b.opts.batch, b.opts.batch*size, limit, max(1, limit/(size+beside)))
+		}
+	}
+	return nil
+}

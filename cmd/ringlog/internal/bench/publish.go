@@ -1,0 +1,156 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/dev"
+	"github.com/ringrift/ringlog/event"
+)
+
+// benchPublish appends the events from many callers, each waiting for its answer.
+func benchPublish(ctx context.Context, r *round) error {
+	if err := r.warm(ctx); err != nil {
+		return err
+	}
+	return r.load(ctx, amount{events: r.opts.events}, "publishing", &r.tally)
+}
+
+// warm publishes what is not measured.
+func (r *round) warm(ctx context.Context) error {
+	if r.opts.warmup == (amount{}) {
+		return nil
+	}
+	var t tally
+	err := r.load(ctx, r.opts.warmup, "warming up", &t)
+	r.warmed = int(t.events.Load())
+	return err
+}
+
+// load publishes that much from many callers and counts what was acknowledged.
+func (r *round) load(ctx context.Context, much amount, what string, t *tally) error {
+	total := int64(much.events)
+	if much.lasts > 0 {
+		total = -1
+	}
+	defer startMeter(r.sh, what, total, &t.events)()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var taken atomic.Int64
+	var callers sync.WaitGroup
+	t.start()
+	defer t.stop()
+	for caller := range r.opts.callers {
+		callers.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(caller), uint64(time.Now().UnixNano())))
+			for ctx.Err() == nil {
+				n := much.take(&taken, r.opts.batch, t.began)
+				if n == 0 {
+					return
+				}
+				if err := r.request(ctx, random, n, t); err != nil {
+					fail(err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	return context.Cause(ctx)
+}
+
+// take claims the next events for a caller, 0 when there are no more.
+func (a amount) take(taken *atomic.Int64, batch int, began time.Time) int {
+	if a.lasts > 0 {
+		if time.Since(began) >= a.lasts {
+			return 0
+		}
+		return batch
+	}
+	end := int(taken.Add(int64(batch)))
+	return max(0, min(batch, a.events-(end-batch)))
+}
+
+// request publishes n new events as one request and counts them once acknowledged.
+func (r *round) request(ctx context.Context, random *rand.Rand, n int, t *tally) error {
+	events, bytes := make([]event.Event, n), 0
+	for i := range events {
+		events[i] = r.newEvent(random)
+		bytes += len(events[i].Payload)
+	}
+	sent := time.Now()
+	var err error
+	if n == 1 {
+		_, err = r.client.Publish(ctx, events[0])
+	} else {
+		_, err = r.client.PublishBatch(ctx, events)
+	}
+	if err != nil {
+		return err
+	}
+	t.latencies.add(time.Since(sent))
+	t.count(n, bytes)
+	return nil
+}
+
+// newEvent makes up a training event that is unlike all others.
+func (r *round) newEvent(random *rand.Rand) event.Event {
+	n := r.made.Add(1)
+	types := []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted, event.EvaluationCompleted, event.NewGamesAvailable}
+	config := dev.Boards()[random.IntN(len(dev.Boards()))]
+	ev := event.New(types[n%int64(len(types))], trainingPayload(random, r.size, n, config, r.run))
+	ev.Source, ev.Key = benchSource, r.keyOf(n, config)
+	return ev
+}
+
+// Below these sizes a payload leaves out what it has no room for.
+const (
+	roomForLosses = 76
+	roomForAll    = 256
+)
+
+// trainingPayload is what training event n of a run tells, in about size bytes, never
+// more, of the canonical form that Python's json.dumps gives.
+func trainingPayload(random *rand.Rand, size int, n int64, config, run string) []byte {
+	p := append(make([]byte, 0, size+64), '{')
+	if size >= roomForAll {
+		p = append(append(append(p, `"config_key": "`...), config...), `", "elo": `...)
+		p = appendRounded(p, 1200+random.Float64()*800, 2)
+		p = strconv.AppendInt(append(p, `, "epoch": `...), int64(random.IntN(200)), 10)
+		p = strconv.AppendInt(append(p, `, "host": "gpu-`...), int64(random.IntN(64)), 10)
+		p = append(p, `", `...)
+	}
+	p = strconv.AppendInt(append(p, `"iteration": `...), n, 10)
+	if size >= roomForAll {
+		p = appendRounded(append(p, `, "loss": `...), random.Float64()*3, 4)
+		p = append(append(append(p, `, "model_path": "models/`...), config...), "/candidate-"...)
+		p = append(strconv.AppendInt(p, int64(random.IntN(5000)), 10), `.pth"`...)
+	}
+	p = append(append(append(p, `, "run": "`...), run...), '"')
+	if size < roomForLosses {
+		return append(p, '}')
+	}
+	p = append(p, `, "val_losses": [`...)
+	for first := true; first || len(p) < size-8; first = false {
+		if !first {
+			p = append(p, ", "...)
+		}
+		p = appendRounded(p, random.Float64()*2, 3)
+	}
+	return append(p, "]}"...)
+}
+
+// appendRounded prints v to so many places, without zeros at the end, as Python does.
+func appendRounded(b []byte, v float64, places int) []byte {
+	scale := math.Pow10(places)
+	v = math.Round(v*scale) / scale
+	if v == math.Trunc(v) {
+		return strconv.AppendFloat(b, v, 'f', 1, 64)
+	}
+	return strconv.AppendFloat(b, v, 'f', -1, 64)
+}

@@ -1,0 +1,167 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+)
+
+const (
+	// followed is how many events a tail benchmark follows one by one.
+	followed = 200
+	// unmeasuredFollowed come before them, while the reader connects.
+	unmeasuredFollowed = 5
+)
+
+// prepare publishes what is to be read, the warm-up first, and returns where it starts.
+func (r *round) prepare(ctx context.Context) (from uint64, err error) {
+	first, err := r.client.Publish(ctx, r.newEvent(randomSource()))
+	if err != nil {
+		return 0, err
+	}
+	r.sh.Say("publishing %d events of %d bytes to read", r.opts.events, r.size)
+	if err := r.warm(ctx); err != nil {
+		return 0, err
+	}
+	var published tally
+	return first.Offset + 1, r.load(ctx, amount{events: r.opts.events}, "publishing", &published)
+}
+
+func randomSource() *rand.Rand { return rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))) }
+
+// benchTail reads the events at once, then a few as they are published.
+func benchTail(ctx context.Context, r *round) error {
+	from, err := r.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.readAll(ctx, from); err != nil {
+		return err
+	}
+	return r.follow(ctx)
+}
+
+// readAll reads what was prepared and counts what comes behind the warm-up.
+func (r *round) readAll(ctx context.Context, from uint64) error {
+	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
+	defer r.tally.stop()
+	o := client.TailOptions{From: client.FromOffset(from), Limit: uint64(r.warmed + r.opts.events), NoFollow: true, Consistency: client.Linearizable}
+	unmeasured := r.warmed
+	if unmeasured == 0 {
+		r.tally.start()
+	}
+	for ev, err := range r.client.Tail(ctx, o) {
+		switch {
+		case err != nil:
+			return err
+		case unmeasured == 0:
+			r.tally.count(1, len(ev.Payload))
+		default:
+			if unmeasured--; unmeasured == 0 {
+				r.tally.start()
+			}
+		}
+	}
+	if n := r.tally.events.Load(); n < int64(r.opts.events) {
+		return fmt.Errorf("bench tail: %d events came of %d", n, r.opts.events)
+	}
+	return nil
+}
+
+// follow publishes events one by one and times until each is read.
+func (r *round) follow(ctx context.Context) error {
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	arrived := make(chan uint64, followed)
+	failed := make(chan error, 1)
+	random := randomSource()
+	first, err := r.client.Publish(ctx, r.newEvent(random))
+	if err != nil {
+		return err
+	}
+	reading.Go(func() {
+		for ev, err := range r.client.Tail(ctx, client.TailOptions{From: client.FromOffset(first.Offset + 1)}) {
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case arrived <- ev.Offset:
+			case <-ctx.Done():
+				failed <- context.Cause(ctx)
+				return
+			}
+		}
+	})
+	for i := range unmeasuredFollowed + followed {
+		sent := time.Now()
+		res, err := r.client.Publish(ctx, r.newEvent(random))
+		if err != nil {
+			return err
+		}
+		for seen := uint64(0); seen < res.Offset; {
+			select {
+			case seen = <-arrived:
+			case err := <-failed:
+				return err
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if i >= unmeasuredFollowed {
+			r.tally.latencies.add(time.Since(sent))
+		}
+	}
+	return nil
+}
+
+// benchCursor reads the events through a cursor of its own, which it removes.
+func benchCursor(ctx context.Context, r *round) (err error) {
+	from, err := r.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s-%s-%d", benchSource, r.run, r.size)
+	cur, err := r.client.OpenCursor(ctx, name, client.CursorOptions{From: client.FromOffset(from)})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, cur.Close(), r.client.DeleteCursor(context.WithoutCancel(ctx), name))
+	}()
+	var unmeasured tally
+	if err := r.consume(ctx, cur, r.warmed, &unmeasured); err != nil {
+		return err
+	}
+	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
+	return r.consume(ctx, cur, r.opts.events, &r.tally)
+}
+
+// consume takes n events from a cursor and commits each batch of them.
+func (r *round) consume(ctx context.Context, cur *client.Cursor, n int, t *tally) error {
+	t.start()
+	defer t.stop()
+	for taken := 1; taken <= n; taken++ {
+		ev, err := cur.Next(ctx)
+		if err != nil {
+			return err
+		}
+		t.count(1, len(ev.Payload))
+		if taken%r.opts.batch != 0 && taken < n {
+			continue
+		}
+		sent := time.Now()
+		if err := cur.Commit(ctx, ev.Offset); err != nil {
+			return err
+		}
+		t.latencies.add(time.Since(sent))
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+)
+
+// bench is a benchmark under way.
+type bench struct {
+	sh     *shell.Shell
+	work   workload
+	opts   benchOptions
+	client *client.Client
+	run    string       // makes the events of this run unlike those of others
+	made   atomic.Int64 // events so far, which makes them unlike each other
+	voters int
+}
+
+// round is a benchmark with payloads of one size.
+type round struct {
+	*bench
+	size   int
+	warmed int // events before the counting started
+	tally  tally
+}
+
+func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) (err error) {
+	c, err := sh.DialReachable(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	s, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	b := &bench{sh: sh, work: w, opts: o, client: c, run: fmt.Sprintf("%x", time.Now().UnixNano()), voters: s.Quorum.Voters}
+	if err := b.requireRoom(ctx); err != nil {
+		return err
+	}
+	if !o.yes {
+		if err := b.requireAlone(ctx); err != nil {
+			return err
+		}
+	}
+	return b.rounds(ctx)
+}
+
+// rounds runs every size and reports each, also the one that an error or a Ctrl-C cut
+// short.
+func (b *bench) rounds(ctx context.Context) error {
+	out := newBenchReport(b.sh, b.opts.csv)
+	var failed error
+	for _, size := range b.opts.sizes {
+		r := &round{bench: b, size: size}
+		failed = b.work.body(ctx, r)
+		r.tally.stop()
+		if r.tally.events.Load() > 0 {
+			if err := out.add(r.result(failed != nil)); err != nil {
+				return errors.Join(failed, err)
+			}
+		}
+		if failed != nil {
+			b.sh.Say("cut short: %d of %d events of %d bytes were measured", r.tally.events.Load(), b.opts.events, size)
+			break
+		}
+	}
+	return errors.Join(failed, out.finish())
+}
+
+func (r *round) result(partial bool) benchResult {
+	n, seconds := r.tally.events.Load(), r.tally.took.Seconds()
+	perSecond := float64(n) / max(seconds, 1e-9)
+	payload := float64(r.tally.bytes.Load()) / float64(max(n, 1))
+	return benchResult{
+		Bench: r.work.name, Size: r.size, Events: n, Seconds: seconds, EventsPerSecond: perSecond, MBPerSecond: perSecond * payload / 1e6,
+		quantiles: r.tally.latencies.quantiles(), Voters: r.voters, EventBytes: int(payload), Batch: r.opts.batch,
+		Callers: r.opts.callers, Warmup: r.warmed, Members: r.opts.members, Keys: r.opts.keys, Partial: partial, LatencyOf: r.work.latencyOf, Histogram: r.tally.latencies.histogram(),
+	}
+}
+
+// meterEvery is how often a progress bar is drawn anew. It only looks at a count, so
+// that drawing costs what is measured nothing.
+const meterEvery = 100 * time.Millisecond
+
+// meter draws a bar of how far a count is, total being -1 where that is open, until
+// it is stopped. Without a terminal it does nothing.
+func startMeter(sh *shell.Shell, what string, total int64, count *atomic.Int64) (stop func()) {
+	if !sh.ErrTerminal {
+		return func() {}
+	}
+	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(sh.Err), progressbar.OptionSetDescription(what),
+		progressbar.OptionSetItsString("events"), progressbar.OptionShowIts(), progressbar.OptionShowCount(),
+		progressbar.OptionEnableColorCodes(sh.Colour), progressbar.OptionClearOnFinish())
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(meterEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = bar.Set64(count.Load())
+			case <-over:
+				_ = bar.Clear()
+				return
+			}
+		}
+	}()
+	return func() {
+		close(over)
+		<-ended
+	}
+}

@@ -1,0 +1,121 @@
+package bench
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+)
+
+// tally is what is counted while a benchmark runs. Its size does not depend on how
+// much is counted.
+type tally struct {
+	began     time.Time
+	took      time.Duration
+	events    atomic.Int64
+	bytes     atomic.Int64 // of payloads
+	latencies samples
+}
+
+func (t *tally) start() { t.began, t.took = time.Now(), 0 }
+
+// stop ends the counting, the first time after each start.
+func (t *tally) stop() {
+	if !t.began.IsZero() && t.took == 0 {
+		t.took = time.Since(t.began)
+	}
+}
+
+func (t *tally) count(events, bytes int) {
+	t.events.Add(int64(events))
+	t.bytes.Add(int64(bytes))
+}
+
+// Bounds of the latencies that are told apart; the greatest is where longer ones are
+// counted.
+const (
+	maxLatency = time.Hour
+	digits     = 3 // of a quantile
+)
+
+// Bounds of the histogram, in milliseconds: 1/16, 1.5/16, 2/16, 3/16, 4/16 and so on.
+const (
+	lowestBound = time.Millisecond / 16
+	bounds      = 53 // the last is above maxLatency
+)
+
+func bound(i int) time.Duration { return lowestBound << (i / 2) * time.Duration(2+i%2) / 2 }
+
+// samples gathers latencies of many callers: quantiles to three digits, and how many
+// came up to each bound.
+type samples struct {
+	mu      sync.Mutex
+	hdr     *hdrhistogram.Histogram // nanoseconds
+	buckets [bounds]int64
+}
+
+func (s *samples) add(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hdr == nil {
+		s.hdr = hdrhistogram.New(1000, int64(maxLatency), digits)
+	}
+	d = min(max(d, 0), maxLatency)
+	if s.hdr.RecordValue(int64(d)) == nil {
+		s.buckets[bucketOf(d)]++
+	}
+}
+
+// bucketOf is the first bucket whose bound is not below d.
+func bucketOf(d time.Duration) int {
+	i := 0
+	for d > bound(i) {
+		i++
+	}
+	return i
+}
+
+// quantiles are in milliseconds, as exact as they are printed.
+type quantiles struct {
+	P50ms  float64 `json:"p50_ms"`
+	P90ms  float64 `json:"p90_ms"`
+	P99ms  float64 `json:"p99_ms"`
+	P999ms float64 `json:"p999_ms"`
+	MaxMs  float64 `json:"max_ms"`
+}
+
+func (s *samples) quantiles() quantiles {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hdr == nil {
+		return quantiles{}
+	}
+	at := func(percent float64) float64 { return shell.Millis(time.Duration(s.hdr.ValueAtPercentile(percent))) }
+	return quantiles{P50ms: at(50), P90ms: at(90), P99ms: at(99), P999ms: at(99.9), MaxMs: at(100)}
+}
+
+// latencyBucket counts the latencies up to AtMost and above the bucket before.
+type latencyBucket struct {
+	AtMostMs float64 `json:"le_ms"`
+	Count    int64   `json:"count"`
+}
+
+// histogram are the buckets from the first to the last that has something in it.
+func (s *samples) histogram() []latencyBucket {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, filled := []latencyBucket{}, 0
+	for i, n := range s.buckets {
+		if n == 0 && filled == 0 {
+			continue
+		}
+		list = append(list, latencyBucket{AtMostMs: float64(bound(i)) / float64(time.Millisecond), Count: n})
+		if n > 0 {
+			filled = len(list)
+		}
+	}
+	return list[:filled]
+}

@@ -1,0 +1,152 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/devcluster"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/event"
+)
+
+// demoWithin bounds one step of the tour.
+const demoWithin = 15 * time.Second
+
+// DemoCommand is the verb demo. compare says in what the nodes at some URLs are alike, or not.
+func DemoCommand(sh *shell.Shell, compare func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding) *cli.Command {
+	return &cli.Command{
+		Name: "demo", Usage: "the guided tour: a cluster, a killed leader, and nothing lost",
+		Description: "Starts three nodes on free ports with data in a temporary folder, shows what the log promises, and\nremoves all of it. Exit 1 where a promise did not hold.",
+		Action:      shell.Bare(sh, func(ctx context.Context, sh *shell.Shell) error { return demo(ctx, sh, compare) }),
+	}
+}
+
+// tour is the demo under way: what one step leaves for the next.
+type tour struct {
+	sh      *shell.Shell
+	cluster *devcluster.Cluster
+	client  *client.Client
+
+	compareNodes func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding
+
+	chain   string        // correlation id of everything published
+	flow    []event.Event // the training pipeline, in order
+	offsets []uint64      // where its events stand
+	leader  devcluster.Status
+	killed  devcluster.Status // the leader before
+	after   uint64            // offset of the event published after the failover
+}
+
+// demoStep is one promise: what is done, and the evidence that it held.
+type demoStep struct {
+	title string
+	run   func(context.Context) (evidence string, err error)
+}
+
+func demo(ctx context.Context, sh *shell.Shell, compare func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding) (err error) {
+	t := &tour{sh: sh, compareNodes: compare, chain: uuid.NewString()}
+	defer func() {
+		if t.client != nil {
+			err = errors.Join(err, shell.CloseClient(t.client))
+		}
+	}()
+	cluster, cleanUp, err := Start(ctx, sh, Options{Voters: 3, heartbeat: 400 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cleanUp()) }()
+	t.cluster = cluster
+	began := time.Now()
+	for i, step := range t.steps() {
+		if err := t.show(ctx, i+1, step); err != nil {
+			return quiet(ctx, err)
+		}
+	}
+	sh.Say("everything held, in %s; now try: ringlog dev", shell.Short(time.Since(began)))
+	return nil
+}
+
+func (t *tour) steps() []demoStep {
+	return []demoStep{
+		{"Three nodes elect a leader", t.elect},
+		{"The training pipeline is published as one chain", t.publishFlow},
+		{"A durable cursor reads it in order and commits", t.readCursor},
+		{"The same event again is suppressed", t.duplicate},
+		{"The leader is killed with SIGKILL, another takes over", t.killLeader},
+		{"The log itself tells of it: LEADER_LOST, LEADER_ELECTED", t.leadershipEvents},
+		{"Publishing goes on, and the cursor where it stood", t.goOn},
+		{"Nothing is lost and nothing comes twice", t.nothingLost},
+		{"Deduplication survived the change of leaders", t.duplicate},
+		{"The killed node starts again and catches up", t.restart},
+		{"Compaction removes what the cursor has handled", t.compact},
+		{"State, order and cursors are equal on all nodes", t.compare},
+	}
+}
+
+// show runs a step and prints what came of it.
+func (t *tour) show(ctx context.Context, n int, step demoStep) error {
+	if !t.sh.JSON {
+		if _, err := fmt.Fprintf(t.sh.Out, "%2d. %s\n", n, step.title); err != nil {
+			return err
+		}
+	}
+	bounded, cancel := context.WithTimeout(ctx, demoWithin)
+	defer cancel()
+	evidence, err := step.run(bounded)
+	if err != nil {
+		evidence = err.Error()
+	}
+	f := shell.Finding{Check: step.title, OK: err == nil, Found: evidence}
+	printErr := t.sh.Emit(f, func() error {
+		_, err := fmt.Fprintf(t.sh.Out, "    %s %s\n", t.sh.Mark(f.OK), f.Found)
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		t.tellLogs()
+		return errors.Join(shell.CodeError(shell.ExitFailed), printErr)
+	}
+	return errors.Join(ctx.Err(), printErr)
+}
+
+// tellLogs shows what the nodes said last.
+func (t *tour) tellLogs() {
+	for _, n := range t.cluster.Nodes() {
+		t.sh.Say("the end of the log of %s:\n%s", n.ID, n.LogTail(8))
+	}
+}
+
+func (t *tour) elect(ctx context.Context) (string, error) {
+	leader, err := t.cluster.WaitLeader(ctx)
+	if err != nil {
+		return "", err
+	}
+	t.leader = leader
+	if t.client, err = t.sh.Dial(func(cfg *client.Config) { cfg.Endpoints, cfg.Timeout = t.cluster.URLs(), demoWithin }); err != nil {
+		return "", err
+	}
+	elected, err := t.find(ctx, event.LeaderElected, leader.Term)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s leads term %d; %s stands at offset %d: %s", leader.NodeID, leader.Term, elected.Type, elected.Offset, elected.Payload), nil
+}
+
+// find waits for an event of the cluster's own in a term.
+func (t *tour) find(ctx context.Context, kind event.Type, term uint64) (event.Event, error) {
+	options := client.TailOptions{From: client.FromStart(), Filter: event.Filter{Types: []string{string(kind)}}}
+	for ev, err := range t.client.Tail(ctx, options) {
+		if err != nil {
+			return ev, fmt.Errorf("look for %s of term %d: %w", kind, term, err)
+		}
+		if ev.Term == term {
+			return ev, nil
+		}
+	}
+	return event.Event{}, fmt.Errorf("no %s of term %d", kind, term)
+}

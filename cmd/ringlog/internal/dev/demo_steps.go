@@ -1,0 +1,207 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/event"
+)
+
+const demoCursor = "demo-trainer"
+
+// trainingFlow is the platform's documented pipeline.
+const trainingFlow = "training_pipeline"
+
+func (t *tour) publishFlow(ctx context.Context) (string, error) {
+	c := event.Builtin()
+	i := slices.IndexFunc(c.Flows(), func(f event.Flow) bool { return f.Name == trainingFlow })
+	if i < 0 {
+		return "", fmt.Errorf("the catalogue has no flow %s", trainingFlow)
+	}
+	r := rand.New(rand.NewPCG(8, 2))
+	for n, d := range flowSteps(c, c.Flows()[i]) {
+		payload := samplePayload(d, r, "hex8_2p")
+		payload["step"] = n + 1
+		ev := event.New(d.Name, payload)
+		ev.Source, ev.Key, ev.CorrelationID = "demo", "hex8_2p", t.chain
+		res, err := t.client.Publish(ctx, ev)
+		if err != nil {
+			return "", err
+		}
+		if res.Duplicate {
+			return "", fmt.Errorf("%s was taken for a duplicate of offset %d", d.Name, res.Offset)
+		}
+		t.flow, t.offsets = append(t.flow, ev), append(t.offsets, res.Offset)
+	}
+	first, last := t.offsets[0], t.offsets[len(t.offsets)-1]
+	if int(last-first)+1 != len(t.flow) {
+		return "", fmt.Errorf("offsets %v are not dense", t.offsets)
+	}
+	return fmt.Sprintf("%d events, %s to %s, at the offsets %d to %d; correlation id %s", len(t.flow), t.flow[0].Type, t.flow[len(t.flow)-1].Type, first, last, t.chain), nil
+}
+
+// read takes n events through the cursor and commits the last.
+func (t *tour) read(ctx context.Context, n int) (events []event.Event, generation uint64, err error) {
+	cur, err := t.client.OpenCursor(ctx, demoCursor, client.CursorOptions{Filter: event.Filter{CorrelationIDs: []string{t.chain}}})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, cur.Close()) }()
+	for len(events) < n {
+		ev, err := cur.Next(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		events = append(events, ev)
+	}
+	return events, cur.Info().Generation, cur.Commit(ctx, events[n-1].Offset)
+}
+
+func (t *tour) readCursor(ctx context.Context) (string, error) {
+	events, generation, err := t.read(ctx, len(t.flow))
+	if err != nil {
+		return "", err
+	}
+	for i, ev := range events {
+		if ev.Offset != t.offsets[i] || ev.Type != t.flow[i].Type {
+			return "", fmt.Errorf("event %d is %s at %d, not %s at %d", i+1, ev.Type, ev.Offset, t.flow[i].Type, t.offsets[i])
+		}
+	}
+	return fmt.Sprintf("%d events in order; cursor %s, generation %d, committed %d", len(events), demoCursor, generation, events[len(events)-1].Offset), nil
+}
+
+func (t *tour) duplicate(ctx context.Context) (string, error) {
+	again := t.flow[len(t.flow)/2]
+	res, err := t.client.Publish(ctx, again)
+	if err != nil {
+		return "", err
+	}
+	if want := t.offsets[len(t.flow)/2]; !res.Duplicate || res.Offset != want {
+		return "", fmt.Errorf("%s was appended anew at %d; it stands at %d", again.Type, res.Offset, want)
+	}
+	return fmt.Sprintf("%s answered with offset %d and duplicate: true; its hash is %.16s…", again.Type, res.Offset, res.Hash()), nil
+}
+
+func (t *tour) killLeader(ctx context.Context) (string, error) {
+	pid := t.cluster.PID(t.leader.NodeID)
+	began := time.Now()
+	if err := t.cluster.Kill(t.leader.NodeID); err != nil {
+		return "", err
+	}
+	leader, err := t.cluster.WaitLeader(ctx)
+	if err != nil {
+		return "", err
+	}
+	if leader.NodeID == t.leader.NodeID || leader.Term <= t.leader.Term {
+		return "", fmt.Errorf("%s leads term %d after %s in term %d", leader.NodeID, leader.Term, t.leader.NodeID, t.leader.Term)
+	}
+	t.killed, t.leader = t.leader, leader
+	return fmt.Sprintf("%s (pid %d) is gone; %s leads term %d after %s", t.killed.NodeID, pid, leader.NodeID, leader.Term, shell.Short(time.Since(began))), nil
+}
+
+func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
+	lost, err := t.find(ctx, event.LeaderLost, t.leader.Term)
+	if err != nil {
+		return "", err
+	}
+	elected, err := t.find(ctx, event.LeaderElected, t.leader.Term)
+	if err != nil {
+		return "", err
+	}
+	if elected.Offset != lost.Offset+1 {
+		return "", fmt.Errorf("%s at %d does not stand right behind %s at %d", elected.Type, elected.Offset, lost.Type, lost.Offset)
+	}
+	return fmt.Sprintf("%d %s %s, %d %s %s", lost.Offset, lost.Type, lost.Payload, elected.Offset, elected.Type, elected.Payload), nil
+}
+
+func (t *tour) goOn(ctx context.Context) (string, error) {
+	ev := event.New(event.CurriculumRebalanced, map[string]any{"config_key": "hex8_2p", "trigger": "demo goes on"})
+	ev.Source, ev.CorrelationID = "demo", t.chain
+	res, err := t.client.Publish(ctx, ev)
+	if err != nil {
+		return "", err
+	}
+	t.after = res.Offset
+	events, generation, err := t.read(ctx, 1)
+	if err != nil {
+		return "", err
+	}
+	if events[0].Offset != t.after {
+		return "", fmt.Errorf("the cursor gave offset %d, the next one is %d", events[0].Offset, t.after)
+	}
+	return fmt.Sprintf("%s at offset %d; the cursor, now generation %d, gave it and nothing before it", ev.Type, t.after, generation), nil
+}
+
+func (t *tour) nothingLost(ctx context.Context) (string, error) {
+	options := client.TailOptions{From: client.FromStart(), NoFollow: true, Consistency: client.Linearizable,
+		Filter: event.Filter{CorrelationIDs: []string{t.chain}}}
+	var found []uint64
+	for ev, err := range t.client.Tail(ctx, options) {
+		if err != nil {
+			return "", err
+		}
+		found = append(found, ev.Offset)
+	}
+	if want := append(slices.Clone(t.offsets), t.after); !slices.Equal(found, want) {
+		return "", fmt.Errorf("the chain stands at %v, acknowledged were %v", found, want)
+	}
+	return fmt.Sprintf("all %d events of the chain once, at the offsets that were acknowledged", len(found)), nil
+}
+
+func (t *tour) restart(ctx context.Context) (string, error) {
+	if err := t.cluster.Restart(t.killed.NodeID); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	if _, err := t.cluster.WaitLeader(ctx); err != nil {
+		return "", err
+	}
+	equal, err := t.cluster.WaitEqual(ctx, t.leader.AppliedIndex)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s has pid %d and stands at index %d like the others after %s", t.killed.NodeID, t.cluster.PID(t.killed.NodeID), equal.Digest.Index, shell.Short(time.Since(began))), nil
+}
+
+func (t *tour) compact(ctx context.Context) (string, error) {
+	var done struct {
+		Removed uint64 `json:"removed"`
+		First   uint64 `json:"first"`
+	}
+	in := map[string]any{"before": t.after}
+	if err := t.client.Do(ctx, http.MethodPost, "/v1/compact", nil, in, &done); err != nil {
+		return "", err
+	}
+	if done.Removed == 0 || done.First > t.after {
+		return "", fmt.Errorf("%d events removed, %d is the first kept", done.Removed, done.First)
+	}
+	_, err := t.client.Get(ctx, done.First-1)
+	if err == nil {
+		return "", fmt.Errorf("offset %d is still there", done.First-1)
+	}
+	if _, err := t.client.Get(ctx, t.after); err != nil {
+		return "", fmt.Errorf("offset %d should be kept: %w", t.after, err)
+	}
+	return fmt.Sprintf("%d events removed, %d is the first one kept; offset %d now answers: trimmed", done.Removed, done.First, done.First-1), nil
+}
+
+func (t *tour) compare(ctx context.Context) (string, error) {
+	words := ""
+	for _, f := range t.compareNodes(ctx, t.sh, t.cluster.URLs()) {
+		if !f.OK {
+			return "", fmt.Errorf("%s: %s", f.Check, f.Found)
+		}
+		if words != "" {
+			words += "; "
+		}
+		words += f.Found
+	}
+	return words, nil
+}

@@ -1,0 +1,248 @@
+// Package dev holds the verbs that run a cluster of their own on this machine: dev, to play with until
+// Ctrl-C, and demo, the guided tour. Package bench takes its clusters from here, too.
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/devcluster"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+)
+
+const (
+	formWithin = 30 * time.Second // a cluster on one machine has a leader
+	stopWithin = 20 * time.Second // all its nodes have ended
+)
+
+type Options struct {
+	Voters             int
+	DataDir            string // "" is a temporary one
+	httpPort, raftPort int    // of the first node; 0 lets the kernel choose
+	samples            bool
+	heartbeat          time.Duration // 0 is the default
+	Args               []string      // more of serve
+}
+
+func Command(sh *shell.Shell) *cli.Command {
+	return &cli.Command{
+		Name: "dev", Usage: "a cluster on this machine to play with, until Ctrl-C",
+		Flags: []cli.Flag{
+			&cli.IntFlag{Name: "voters", Usage: "how many nodes", Value: 3},
+			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` to keep the data in; without it a temporary one, removed at the end"},
+			&cli.IntFlag{Name: "http-port", Usage: "of the first node, the others count up; 0 takes free ones", Value: 8770},
+			&cli.IntFlag{Name: "raft-port", Usage: "of the first node, the others count up; 0 takes free ones", Value: 9770},
+			&cli.BoolFlag{Name: "sample-events", Usage: "publish a sample of events of every category"},
+		},
+		Action: func(c *cli.Context) error {
+			if err := shell.Exactly(c, 0, ""); err != nil {
+				return err
+			}
+			return dev(c.Context, sh, Options{Voters: c.Int("voters"), DataDir: c.String("data-dir"),
+				httpPort: c.Int("http-port"), raftPort: c.Int("raft-port"), samples: c.Bool("sample-events")})
+		},
+	}
+}
+
+func (o Options) validate() error {
+	if o.Voters < 1 || o.Voters > 9 {
+		return shell.Usagef("--voters %d: use 1 to 9", o.Voters)
+	}
+	for _, p := range []struct {
+		name string
+		port int
+	}{{"http-port", o.httpPort}, {"raft-port", o.raftPort}} {
+		if p.port < 0 || p.port+o.Voters-1 > 65535 {
+			return shell.Usagef("--%s %d: use 0 to %d", p.name, p.port, 65536-o.Voters)
+		}
+	}
+	if o.httpPort != 0 && o.raftPort != 0 && abs(o.httpPort-o.raftPort) < o.Voters {
+		return shell.Usagef("--http-port %d and --raft-port %d overlap for %d voters", o.httpPort, o.raftPort, o.Voters)
+	}
+	return nil
+}
+
+func abs(n int) int { return max(n, -n) }
+
+// dev runs a cluster until ctx ends or a node does.
+func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	cluster, cleanUp, err := Start(ctx, sh, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cleanUp()) }()
+	leader, err := WaitFormed(ctx, cluster)
+	if err != nil {
+		return quiet(ctx, err)
+	}
+	if o.samples {
+		if err := publishSamples(ctx, sh, cluster); err != nil {
+			return err
+		}
+	}
+	if err := introduce(ctx, sh, cluster, leader); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		sh.Say("stopping %d nodes", len(cluster.Nodes()))
+		return nil
+	case exit := <-cluster.Exits():
+		return exit
+	}
+}
+
+// quiet is nil where the user ended it.
+func quiet(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// startDev starts the processes. cleanUp ends them and removes temporary data.
+func Start(ctx context.Context, sh *shell.Shell, o Options) (cluster *devcluster.Cluster, cleanUp func() error, err error) {
+	httpPorts, raftPorts := countUp(o.httpPort, o.Voters), countUp(o.raftPort, o.Voters)
+	if err := requireFree(append(httpPorts, raftPorts...), o); err != nil {
+		return nil, nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, nil, fmt.Errorf("find the own program: %w", err)
+	}
+	dir, removeDir := o.DataDir, func() error { return nil }
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "ringlog-dev-"); err != nil {
+			return nil, nil, fmt.Errorf("make a temporary folder: %w", err)
+		}
+		removeDir = func() error { return os.RemoveAll(dir) }
+	}
+	args := append(tokenArgs(sh), o.Args...)
+	if o.heartbeat > 0 {
+		args = append(args, "--heartbeat", o.heartbeat.String())
+	}
+	cluster, err = devcluster.Start(ctx, devcluster.Options{Program: program, Name: os.Args[0], Dir: dir, Voters: o.Voters,
+		HTTPPorts: httpPorts, RaftPorts: raftPorts, Token: sh.Token, Args: args})
+	if err != nil {
+		return nil, nil, errors.Join(err, removeDir())
+	}
+	return cluster, func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+		defer cancel()
+		return errors.Join(cluster.Close(ctx), removeDir())
+	}, nil
+}
+
+// tokenArgs hands the cluster token's file on to child processes; the variable
+// they inherit.
+func tokenArgs(sh *shell.Shell) []string {
+	if sh.TokenFile == "" {
+		return nil
+	}
+	return []string{"--token-file", sh.TokenFile}
+}
+
+func countUp(first, n int) []int {
+	if first == 0 {
+		return nil
+	}
+	ports := make([]int, n)
+	for i := range ports {
+		ports[i] = first + i
+	}
+	return ports
+}
+
+// requireFree names ports that are taken, by whom, and suggests others.
+func requireFree(ports []int, o Options) error {
+	var busy []string
+	for _, p := range ports {
+		if addr := "127.0.0.1:" + strconv.Itoa(p); isBusy(addr) {
+			busy = append(busy, fmt.Sprintf("%d is in use%s", p, shell.PortHolder(addr)))
+		}
+	}
+	if len(busy) == 0 {
+		return nil
+	}
+	return fmt.Errorf("port %s\ntry: ringlog dev%s", strings.Join(busy, ", port "), freeInstead(o))
+}
+
+func isBusy(addr string) bool {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return errors.Is(err, syscall.EADDRINUSE)
+	}
+	l.Close()
+	return false
+}
+
+// freeInstead looks in steps of ten for a row of free ports.
+func freeInstead(o Options) string {
+	for step := 10; step <= 500; step += 10 {
+		httpPorts, raftPorts := countUp(o.httpPort+step, o.Voters), countUp(o.raftPort+step, o.Voters)
+		free := true
+		for _, p := range append(httpPorts, raftPorts...) {
+			free = free && p <= 65535 && !isBusy("127.0.0.1:"+strconv.Itoa(p))
+		}
+		if free {
+			return fmt.Sprintf(" --http-port %d --raft-port %d", o.httpPort+step, o.raftPort+step)
+		}
+	}
+	return " --http-port 0 --raft-port 0"
+}
+
+func WaitFormed(ctx context.Context, cluster *devcluster.Cluster) (devcluster.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, formWithin)
+	defer cancel()
+	return cluster.WaitLeader(ctx)
+}
+
+// devNode is a row of what dev prints.
+type devNode struct {
+	devcluster.Node
+	PID  int    `json:"pid"`
+	Role string `json:"role"`
+}
+
+// introduce prints the nodes and what to try.
+func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster, leader devcluster.Status) error {
+	var list []devNode
+	for _, n := range cluster.Nodes() {
+		role := "follower"
+		if s, err := cluster.Status(ctx, n); err == nil {
+			role = s.Role
+		} else if n.ID == leader.NodeID {
+			role = "leader"
+		}
+		list = append(list, devNode{Node: n, PID: cluster.PID(n.ID), Role: role})
+	}
+	err := shell.EmitEach(sh, list, table.Row{"id", "pid", "http", "raft", "role"}, func(n devNode) table.Row {
+		return table.Row{n.ID, n.PID, n.URL(), n.Raft, n.Role}
+	})
+	if err != nil {
+		return err
+	}
+	option := ""
+	if first := cluster.URLs()[0]; first != shell.DefaultEndpoint {
+		option = " -e " + strings.Join(cluster.URLs(), ",")
+	}
+	sh.Say("\nlogs: %s\ntry in another terminal:", list[0].Log[:strings.LastIndex(list[0].Log, "/")])
+	for _, line := range []string{"tail --from start", `publish TRAINING_COMPLETED --payload '{"config_key": "hex8_2p"}'`, "status", "cluster members", "cluster step-down"} {
+		sh.Say("  ringlog %s%s", line, option)
+	}
+	sh.Say("Ctrl-C ends it")
+	return nil
+}

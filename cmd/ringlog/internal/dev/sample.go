@@ -1,0 +1,107 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/cmd/ringlog/devcluster"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Boards are the platform's training configurations.
+func Boards() []string {
+	return []string{"hex8_2p", "hex8_3p", "hex8_4p", "square8_2p", "square8_3p", "square19_2p", "hexagonal_2p", "hexagonal_4p"}
+}
+
+// samplePayload makes up a payload that fits a type's documented fields.
+func samplePayload(d *event.Definition, r *rand.Rand, config string) map[string]any {
+	payload := map[string]any{"config_key": config}
+	for _, f := range d.Payload {
+		if _, set := payload[f.Name]; !set {
+			payload[f.Name] = sampleField(f, r, config)
+		}
+	}
+	return payload
+}
+
+func sampleField(f event.Field, r *rand.Rand, config string) any {
+	switch f.Type {
+	case "integer":
+		return r.IntN(5000)
+	case "number":
+		return float64(r.IntN(100_000)) / 1000
+	case "boolean":
+		return r.IntN(2) == 0
+	case "timestamp":
+		return float64(time.Now().UnixMilli()) / 1000
+	case "path":
+		return fmt.Sprintf("models/%s/v%d.pth", config, r.IntN(90))
+	default:
+		return fmt.Sprintf("%s-%d", f.Name, r.IntN(100))
+	}
+}
+
+// sampleEvents make a varied log: the documented flows, each as one chain, and
+// an event of every category.
+func sampleEvents(r *rand.Rand) []event.Event {
+	c := event.Builtin()
+	var events []event.Event
+	for i, flow := range c.Flows() {
+		config, chain := Boards()[i%len(Boards())], uuid.NewString()
+		for _, d := range flowSteps(c, flow) {
+			ev := event.New(d.Name, samplePayload(d, r, config))
+			ev.Source, ev.Key, ev.CorrelationID = "sample-"+flow.Name, config, chain
+			events = append(events, ev)
+		}
+	}
+	seen := map[string]bool{}
+	for _, d := range c.Definitions() {
+		if seen[d.Category] || event.IsReserved(d.Name) {
+			continue
+		}
+		seen[d.Category] = true
+		config := Boards()[r.IntN(len(Boards()))]
+		ev := event.New(d.Name, samplePayload(d, r, config))
+		ev.Source, ev.Key = "sample-"+d.Category, config
+		events = append(events, ev)
+	}
+	return events
+}
+
+// flowSteps are a flow's types in the order in which they come up, each once.
+func flowSteps(c *event.Catalogue, flow event.Flow) []*event.Definition {
+	var steps []*event.Definition
+	seen := map[event.Type]bool{}
+	for _, edge := range flow.Edges {
+		for _, name := range edge {
+			resolved, known := c.Resolve(string(name))
+			if !known || seen[resolved.Type] || event.IsReserved(resolved.Type) {
+				continue
+			}
+			seen[resolved.Type] = true
+			steps = append(steps, resolved.Definition)
+		}
+	}
+	return steps
+}
+
+func publishSamples(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster) (err error) {
+	c, err := sh.Dial(func(cfg *client.Config) { cfg.Endpoints = cluster.URLs() })
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	events := sampleEvents(rand.New(rand.NewPCG(1, 2)))
+	if _, err := c.PublishBatch(ctx, events); err != nil {
+		return fmt.Errorf("publish sample events: %w", err)
+	}
+	sh.Say("published %d sample events", len(events))
+	return nil
+}

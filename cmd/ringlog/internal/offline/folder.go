@@ -1,0 +1,47 @@
+// Package offline reads and makes data folders of nodes that do not run: inspect, backups, recovery after
+// most voters are lost. What is only read is not written to. It also names what can be wrong with a folder.
+package offline
+
+import (
+	"errors"
+	"path/filepath"
+
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/raftstore"
+)
+
+// folder is a stopped node's data, opened to be read.
+type folder struct {
+	marker  datadir.Marker
+	dir     string
+	machine *fsm.Machine
+}
+
+// openFolder opens the state of a stopped node and writes nothing.
+func openFolder(dir string) (*folder, error) {
+	marker, err := datadir.Inspect(dir)
+	if err != nil {
+		return nil, err
+	}
+	m, err := fsm.Open(fsm.Options{Dir: filepath.Join(dir, datadir.StateDir), ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	return &folder{marker: marker, dir: dir, machine: m}, nil
+}
+
+func (f *folder) close() error { return f.machine.Close() }
+
+// raft opens the raft log and votes of the folder.
+func (f *folder) raft() (*raftstore.Reader, error) {
+	return raftstore.OpenReadOnly(filepath.Join(f.dir, datadir.RaftDir))
+}
+
+func withFolder(dir string, body func(*folder) error) error {
+	f, err := openFolder(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(body(f), f.close())
+}

@@ -1,0 +1,56 @@
+package offline
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/raftnode/blackbox"
+	"github.com/ringrift/ringlog/raftnode/datadir"
+)
+
+// journal is what a stopped node noted of outages.
+type journal struct {
+	NodeID  string // "?" where that is damaged
+	ID      string // "" where there is none yet
+	Records []blackbox.Record
+	Open    *raftnode.Outage // that it ends in; nil is none
+}
+
+// ReadJournal reads the journal in the folder of a stopped node. Damage of other files is a warning.
+func ReadJournal(sh *shell.Shell, dir string) (j journal, err error) {
+	marker, err := datadir.Inspect(dir)
+	switch {
+	case errors.Is(err, datadir.ErrDamaged):
+		sh.Say("warning: %v", err)
+	case err != nil:
+		return j, err
+	}
+	j.NodeID = cmp.Or(marker.NodeID, "?")
+	j.ID, j.Records, err = blackbox.Read(filepath.Join(dir, datadir.BlackBoxFile))
+	if errors.Is(err, blackbox.ErrDamaged) {
+		return j, fmt.Errorf("%w: look at it as text; when the node starts it puts it aside as %s.damaged and begins a new one", err, datadir.BlackBoxFile)
+	}
+	j.Open = OpenOutage(j.Records)
+	return j, err
+}
+
+// OpenOutage is the outage that a journal tells no end of.
+func OpenOutage(records []blackbox.Record) (open *raftnode.Outage) {
+	for _, r := range records {
+		switch r.Kind {
+		case blackbox.Lost:
+			open = &raftnode.Outage{Since: r.Since, Cause: r.Cause, Term: r.Term, Leader: r.Leader, Refused: r.Refused, Peers: r.Peers}
+		case blackbox.View:
+			if open != nil {
+				open.Refused, open.Peers = max(open.Refused, r.Refused), r.Peers
+			}
+		case blackbox.Restored:
+			open = nil
+		}
+	}
+	return open
+}

@@ -1,0 +1,57 @@
+package offline
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/log"
+	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/raftnode/blackbox"
+	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/raftstore"
+	"github.com/ringrift/ringlog/snapshots"
+)
+
+// Explain makes of what is wrong with a data folder, or with a node, an error that has the exit code and
+// the name that people are told; other errors stay.
+func Explain(err error) error {
+	for _, configuration := range []error{datadir.ErrReadOnly, datadir.ErrOtherNode, datadir.ErrOtherCluster, datadir.ErrLogStoreGone,
+		datadir.ErrNewerFormat, fsm.ErrNewerFormat, blackbox.ErrNewerFormat, raftnode.ErrNotEmpty} {
+		if errors.Is(err, configuration) {
+			return shell.UsageError{Err: err}
+		}
+	}
+	if errors.Is(err, datadir.ErrNoFolder) {
+		return shell.NotFoundError{Err: err}
+	}
+	if name := ProblemName(err); name != "" {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return err
+}
+
+// ProblemName gives damage and failing disks a name that can be searched for, ""
+// to other errors.
+func ProblemName(err error) string {
+	names := []struct {
+		err  error
+		name string
+	}{
+		{raftstore.ErrDiskHung, "DISK_HUNG"}, {raftstore.ErrDiskFailed, "DISK_FAILED"},
+		{fsm.ErrDiskHung, "DISK_HUNG"}, {fsm.ErrDiskFailed, "DISK_FAILED"},
+		{raftstore.ErrCorruptEntry, "CORRUPT_ENTRY"}, {raftstore.ErrBehindState, "RAFT_LOG_BEHIND_STATE"},
+		{frame.ErrUnsupported, "UNSUPPORTED_FRAME"}, {frame.ErrCorrupt, "CORRUPT_FRAME"}, {log.ErrCorrupt, "DAMAGED"},
+		{raftnode.ErrForeignFolder, "OTHER_CLUSTER"}, {raftnode.ErrRolledBack, "ROLLED_BACK"}, {raftnode.ErrRecoveredWithout, "CLUSTER_RECOVERED"},
+		{raftnode.ErrDiverged, "DIVERGED"}, {datadir.ErrDamaged, "DAMAGED"}, {fsm.ErrDamaged, "DAMAGED"}, {blackbox.ErrDamaged, "DAMAGED"},
+		{snapshots.ErrCorrupt, "DAMAGED_SNAPSHOT"},
+	}
+	for _, n := range names {
+		if errors.Is(err, n.err) {
+			return n.name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,117 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/raftstore"
+)
+
+// raftEntry is one entry of the consensus log.
+type raftEntry struct {
+	Index    uint64 `json:"index"`
+	Term     uint64 `json:"term"`
+	Kind     string `json:"kind"`
+	Bytes    int    `json:"bytes"`
+	Proposer string `json:"proposer,omitempty"`
+	Holds    string `json:"holds,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
+// offlineRaft prints what the raft folder holds, entry by entry; entries that are
+// damaged or gone are named and fail the command.
+func PrintRaft(_ context.Context, sh *shell.Shell, o Options) (err error) {
+	f, err := openFolder(o.DataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	r, err := f.raft()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	s := r.Summary()
+	sh.Say("log %d to %d, term %d, voted for %q in term %d; the state has applied %d", s.First, s.Last, s.CurrentTerm, s.VoteCandidate,
+		s.VoteTerm, f.machine.Applied())
+	entries, damaged := readEntries(r, s, o)
+	err = shell.EmitEach(sh, entries, table.Row{"index", "term", "kind", "bytes", "proposer", "holds"}, func(e raftEntry) table.Row {
+		if e.Error != "" {
+			return table.Row{e.Index, "?", "damaged", "", "", e.Error}
+		}
+		return table.Row{e.Index, e.Term, e.Kind, e.Bytes, e.Proposer, e.Holds}
+	})
+	return errors.Join(err, damaged, r.Lost())
+}
+
+func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []raftEntry, damaged error) {
+	from, limit := s.First, o.Count
+	switch o.From.Kind {
+	case api.AtOffset:
+		from = o.From.Offset
+	case api.AtLast:
+		from = s.Last + 1 - min(o.From.Last, s.Last)
+	case api.AtEnd:
+		return nil, nil
+	}
+	if limit == 0 {
+		limit = math.MaxUint64
+	}
+	for l, err := range r.Entries(from, s.Last) {
+		if uint64(len(list)) == limit {
+			break
+		}
+		entry := raftEntry{Index: l.Index, Term: l.Term, Kind: strings.ToLower(strings.TrimPrefix(l.Type.String(), "Log")), Bytes: len(l.Data)}
+		if err != nil {
+			entry = raftEntry{Index: l.Index, Error: err.Error()}
+			damaged = errors.Join(damaged, err)
+		} else if entry.Kind == "command" {
+			entry.describe(l.Data)
+		}
+		list = append(list, entry)
+	}
+	return list, damaged
+}
+
+// describe tells what a command's frame holds.
+func (e *raftEntry) describe(data []byte) {
+	f, err := frame.Decode(data)
+	if err != nil {
+		e.Error = err.Error()
+		return
+	}
+	e.Proposer, e.Holds = f.Proposer, holdsText(f)
+}
+
+// holdsText counts a frame's commands by their kind, and its events.
+func holdsText(f *frame.Frame) string {
+	counts, events := map[string]int{}, 0
+	for _, c := range f.Commands {
+		counts[strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", c), "frame."))]++
+		if p, ok := c.(frame.Publish); ok {
+			events += p.Count
+		}
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		text := name
+		if counts[name] > 1 {
+			text = fmt.Sprintf("%d %s", counts[name], name)
+		}
+		if name == "publish" {
+			text += fmt.Sprintf(" (%d events)", events)
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
+}

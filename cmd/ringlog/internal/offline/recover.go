@@ -1,0 +1,161 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/raftnode/datadir"
+)
+
+type recoverOptions struct {
+	dataDir string
+	members []fsm.ConfigMember
+	shell.Consent
+}
+
+func RecoverCommand(sh *shell.Shell) *cli.Command {
+	return &cli.Command{
+		Name: "recover", Usage: "offline: after most voters are lost for good, go on with who is left",
+		Description: "Run it on the stopped survivor with the newest log, and on no other: the others join it with emptied\n" +
+			"folders. --dry-run prints the last entry of a folder's log: the highest term wins, and among equal terms\n" +
+			"the highest index. What a majority without this node had acknowledged is lost; what was never acknowledged\n" +
+			"may appear. Never use it while the cluster still has a quorum.",
+		Flags: append(shell.ConsentFlags(),
+			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` of the stopped node"},
+			&cli.StringSliceFlag{Name: "member", Usage: "`ID=RAFT_ADDR` of a voter from now on; without it the node alone"},
+		),
+		Action: func(c *cli.Context) error {
+			if err := shell.Exactly(c, 0, ""); err != nil {
+				return err
+			}
+			o := recoverOptions{dataDir: c.String("data-dir"), Consent: shell.ConsentOf(c)}
+			for _, m := range c.StringSlice("member") {
+				id, addr, ok := strings.Cut(m, "=")
+				if !ok || id == "" || addr == "" {
+					return shell.Usagef("--member %q is not ID=HOST:PORT", m)
+				}
+				if _, err := shell.HostOf("member", addr); err != nil {
+					return err
+				}
+				o.members = append(o.members, fsm.ConfigMember{ID: id, Addr: addr, Voter: true})
+			}
+			return recoverNode(c.Context, sh, o)
+		},
+	}
+}
+
+func recoverNode(ctx context.Context, sh *shell.Shell, o recoverOptions) error {
+	if o.dataDir == "" {
+		return shell.Usagef("--data-dir is required: the folder of the stopped node")
+	}
+	marker, err := datadir.Inspect(o.dataDir)
+	if err != nil {
+		return err
+	}
+	if err := o.complete(marker); err != nil {
+		return err
+	}
+	var names []string
+	for _, m := range o.members {
+		names = append(names, m.ID+" at "+m.Addr)
+	}
+	plan := fmt.Sprintf("%s of cluster %s becomes a new cluster with the voters %s", marker.NodeID, marker.ClusterID, strings.Join(names, ", "))
+	index, term, err := lastEntry(o.dataDir)
+	if err != nil {
+		return fmt.Errorf("%w: choose another survivor", err)
+	}
+	plan += fmt.Sprintf("; its log ends with entry %d of term %d", index, term)
+	if o.DryRun {
+		sh.Say("%s", plan)
+		return nil
+	}
+	if err := sh.Confirm(o.Consent, "%s. What only the lost voters had is given up. Go on?", plan); err != nil {
+		return err
+	}
+	done, err := raftnode.Recover(ctx, o.dataDir, o.members, hclog.NewNullLogger())
+	if err != nil {
+		return err
+	}
+	sh.Say("start it: ringlog serve --id %s --data-dir %s …", done.NodeID, o.dataDir)
+	return printRecovered(sh, done)
+}
+
+// complete names the node alone where no member is given, at the raft address it
+// had.
+func (o *recoverOptions) complete(marker datadir.Marker) error {
+	if len(o.members) > 0 {
+		if !slices.ContainsFunc(o.members, func(m fsm.ConfigMember) bool { return m.ID == marker.NodeID }) {
+			return shell.Usagef("%w: name %s too, with --member %s=RAFT_ADDR", raftnode.ErrNoSurvivor, marker.NodeID, marker.NodeID)
+		}
+		return nil
+	}
+	addr, err := ownRaftAddr(o.dataDir, marker.NodeID)
+	if err != nil {
+		return err
+	}
+	o.members = []fsm.ConfigMember{{ID: marker.NodeID, Addr: addr, Voter: true}}
+	return nil
+}
+
+func ownRaftAddr(dir, id string) (addr string, err error) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	_, _, members := f.machine.Configuration()
+	for _, m := range members {
+		if m.ID == id {
+			return m.Addr, nil
+		}
+	}
+	return "", shell.Usagef("%s was not in its cluster's configuration: name the voters with --member ID=RAFT_ADDR", id)
+}
+
+// lastEntry returns the index and term of the last entry that a stopped node has: in its raft log
+// or, if that ends before its state, in its state. A log that has lost its end is refused.
+func lastEntry(dir string) (index, term uint64, err error) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	r, err := f.raft()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if err := r.Lost(); err != nil {
+		return 0, 0, err
+	}
+	p, last := f.machine.Position(), r.Summary().Last
+	for l, err := range r.Entries(p.Index, p.Index) {
+		if err == nil && l.Term != p.Term {
+			return p.Index, p.Term, nil // the log contradicts the state and counts for nothing
+		}
+	}
+	index, term = p.Index, p.Term
+	for l, err := range r.Entries(max(last, index+1), last) {
+		if err != nil {
+			return 0, 0, err
+		}
+		index, term = l.Index, l.Term
+	}
+	return index, term, nil
+}
+
+func printRecovered(sh *shell.Shell, done raftnode.Recovered) error {
+	return sh.Emit(done, func() error {
+		return sh.Facts("node", done.NodeID, "cluster", done.ClusterID, "term", done.Term, "index", done.Index, "last offset", done.Offset,
+			"replayed", fmt.Sprintf("%d entries", done.Replayed))
+	})
+}

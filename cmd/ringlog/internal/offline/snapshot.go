@@ -1,0 +1,198 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/snapshots"
+)
+
+const aSnapshot = "the file of a snapshot"
+
+func SnapshotCommand(sh *shell.Shell) *cli.Command {
+	return &cli.Command{
+		Name: "snapshot", Usage: "backups: everything a node knows, in one verified file",
+		Subcommands: []*cli.Command{
+			{Name: "save", Usage: "write a backup of a running node", ArgsUsage: "FILE",
+				Description: "The file appears when it is complete and verified. Any node can be asked (--endpoints).",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "overwrite", Usage: "also where FILE exists"}},
+				Action: func(c *cli.Context) error {
+					if err := shell.Exactly(c, 1, "the file to write"); err != nil {
+						return err
+					}
+					return saveSnapshot(c.Context, sh, c.Args().First(), c.Bool("overwrite"))
+				}},
+			{Name: "inspect", Usage: "what a backup says of itself", ArgsUsage: "FILE", Action: shell.Named(sh, aSnapshot, inspectSnapshot)},
+			{Name: "verify", Usage: "read all of a backup and check it", ArgsUsage: "FILE", Action: shell.Named(sh, aSnapshot, verifySnapshot)},
+			restoreCommand(sh),
+		},
+	}
+}
+
+// saveSnapshot streams into a file beside the target, verifies it, and gives it its
+// name. The time is bounded by the caller alone: a backup may be large.
+func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite bool) (err error) {
+	if _, err := os.Stat(file); err == nil && !overwrite {
+		return shell.Usagef("%s exists: choose another name, or say --overwrite", file)
+	}
+	if err := sh.Reach(ctx); err != nil {
+		return err
+	}
+	part, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*")
+	if err != nil {
+		return shell.Usagef("%w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, part.Close(), removeIfThere(part.Name()))
+		}
+	}()
+	if err := downloadBackup(ctx, sh, part); err != nil {
+		return err
+	}
+	if _, err := part.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	meta, err := snapshots.Verify(part)
+	if err != nil {
+		return fmt.Errorf("what was saved does not verify: %w", err)
+	}
+	if err := errors.Join(part.Sync(), part.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(part.Name(), file); err != nil {
+		return err
+	}
+	if err := syncFolder(filepath.Dir(file)); err != nil { // else a power loss may take the name away
+		return err
+	}
+	sh.Say("saved and verified %s", file)
+	return printSnapshot(sh, meta)
+}
+
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func removeIfThere(file string) error {
+	if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// download takes a backup of the first endpoint that gives one.
+func downloadBackup(ctx context.Context, sh *shell.Shell, to io.Writer) (err error) {
+	for _, e := range sh.Endpoints {
+		body, openErr := sh.Open(ctx, e, "/v1/snapshot")
+		if openErr != nil {
+			err = openErr
+			continue
+		}
+		_, err = io.Copy(to, body)
+		return errors.Join(err, body.Close())
+	}
+	return err
+}
+
+func printSnapshot(sh *shell.Shell, m snapshots.Meta) error {
+	return sh.Emit(m, func() error {
+		return sh.Facts("cluster", m.ClusterID, "written by", m.NodeID, "created", shell.LocalTime(m.Created), "last offset", m.LastOffset,
+			"index", m.Index, "term", m.Term, "digest", m.Digest, "feature level", m.FeatureLevel)
+	})
+}
+
+func inspectSnapshot(_ context.Context, sh *shell.Shell, file string) error {
+	return withFile(file, func(f *os.File) error {
+		info, err := snapshots.Inspect(f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if sh.JSON {
+			return sh.PrintLine(info)
+		}
+		sh.Say("%d files of %d bytes; only the header was read: ringlog snapshot verify reads all", info.Files, info.Bytes)
+		return printSnapshot(sh, info.Meta)
+	})
+}
+
+func verifySnapshot(_ context.Context, sh *shell.Shell, file string) error {
+	return withFile(file, func(f *os.File) error {
+		meta, err := snapshots.Verify(f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		sh.Say("%s is complete and undamaged", file)
+		return printSnapshot(sh, meta)
+	})
+}
+
+func withFile(name string, body func(*os.File) error) error {
+	f, err := os.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return shell.NotFoundError{Err: err}
+	}
+	if err != nil {
+		return shell.Usagef("%w", err)
+	}
+	return errors.Join(body(f), f.Close())
+}
+
+type restoreOptions struct {
+	file, dataDir, id, raft string
+	shell.Consent
+}
+
+func restoreCommand(sh *shell.Shell) *cli.Command {
+	return &cli.Command{
+		Name: "restore", Usage: "make a new cluster of one voter from a backup", ArgsUsage: "FILE",
+		Description: "Into an empty folder, offline. The cluster gets an id of its own and higher terms; other nodes join it\nwith empty folders.",
+		Flags: append(shell.ConsentFlags(),
+			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` for the node, missing or empty"},
+			&cli.StringFlag{Name: "id", Usage: "`ID` of the node"},
+			&cli.StringFlag{Name: "raft", Usage: "`ADDR` at which the node will be reached for consensus; by default it says so when it starts"},
+		),
+		Action: func(c *cli.Context) error {
+			if err := shell.Exactly(c, 1, aSnapshot); err != nil {
+				return err
+			}
+			o := restoreOptions{file: c.Args().First(), dataDir: c.String("data-dir"), id: c.String("id"), raft: c.String("raft"), Consent: shell.ConsentOf(c)}
+			if o.dataDir == "" || o.id == "" {
+				return shell.Usagef("--data-dir and --id are required")
+			}
+			return restoreSnapshot(c.Context, sh, o)
+		},
+	}
+}
+
+func restoreSnapshot(ctx context.Context, sh *shell.Shell, o restoreOptions) error {
+	return withFile(o.file, func(f *os.File) error {
+		if o.DryRun {
+			meta, err := snapshots.Verify(f)
+			if err != nil {
+				return fmt.Errorf("%s: %w", o.file, err)
+			}
+			sh.Say("%s would be restored into %s as %s", o.file, o.dataDir, o.id)
+			return printSnapshot(sh, meta)
+		}
+		done, err := raftnode.Restore(ctx, f, raftnode.Target{Dir: o.dataDir, NodeID: o.id, RaftAddr: o.raft, Logger: hclog.NewNullLogger()})
+		if err != nil {
+			return err
+		}
+		sh.Say("start it: ringlog serve --id %s --data-dir %s …", o.id, o.dataDir)
+		return printRecovered(sh, done)
+	})
+}

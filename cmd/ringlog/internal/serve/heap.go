@@ -1,0 +1,38 @@
+package serve
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+// heapFloor is the size up to which a node's heap grows before garbage is collected. What a node keeps is
+// small beside what passes through it, and a heap that were collected each time it doubled from 20 MB
+// would be collected many times a second under load.
+const heapFloor = 128 << 20
+
+// leastLive is what Go takes for the least of a heap.
+const leastLive = 4 << 20
+
+// collectAbove has garbage collected when the heap has doubled, but not before it has that many
+// bytes. GOGC, if it is set, stands instead; GOMEMLIMIT counts beside it.
+func collectAbove(floor uint64) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	debug.SetGCPercent(growth(live[0].Value.Uint64(), floor))
+	again := &struct{ next *byte }{} // nobody holds it: the next collection finds it
+	runtime.AddCleanup(again, collectAbove, floor)
+}
+
+// growth returns by how many percent a heap of live bytes grows to floor, or to twice its size.
+func growth(live, floor uint64) int {
+	live = max(live, leastLive)
+	if live >= floor/2 {
+		return 100
+	}
+	return int(floor*100/live) - 100
+}

@@ -1,0 +1,274 @@
+// Package serve is the verb serve: it reads a node's configuration from flags, variables and a file, and
+// runs the node until it is told to end.
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/server"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// serveCommand is the verb serve of a program of this version.
+func Command(sh *shell.Shell, version string) *cli.Command {
+	flags := []cli.Flag{
+		&cli.StringFlag{Name: "config", Usage: "`FILE.toml` with the flags' names as keys", EnvVars: []string{"RINGLOG_CONFIG"}},
+		&cli.BoolFlag{Name: "print-config", Usage: "check the configuration, print it, and do not start"},
+	}
+	for _, o := range serveOptions() {
+		flags = append(flags, o.flag())
+	}
+	return &cli.Command{
+		Name: "serve", Usage: "run a node",
+		Description: "A flag counts more than its RINGLOG_* variable, that more than the key of --config.\n" +
+			"SIGTERM and Ctrl-C end the node in order: a leader hands over first. A second one ends it at once.",
+		Flags: flags,
+		Action: func(c *cli.Context) error {
+			if err := shell.Exactly(c, 0, ""); err != nil {
+				return err
+			}
+			cfg, err := serveConfigOf(c, sh)
+			if err != nil {
+				return err
+			}
+			if c.Bool("print-config") {
+				return sh.PrintLine(cfg)
+			}
+			return serve(c.Context, sh, cfg, version)
+		},
+	}
+}
+
+// serveConfigOf reads the configuration from everywhere and checks it.
+func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
+	file := c.String("config")
+	var content []byte
+	if file != "" {
+		var err error
+		if content, err = os.ReadFile(file); err != nil {
+			return serveConfig{}, shell.Usagef("--config: %w", err)
+		}
+	}
+	cfg, err := layered(file, content, func(name string) (string, bool) {
+		if !c.IsSet(name) {
+			return "", false
+		}
+		return fmt.Sprint(c.Value(name)), true
+	})
+	if err != nil {
+		return cfg, err
+	}
+	if debug := sh.Getenv("RINGRIFT_DEBUG"); debug != "" && debug != "0" && !strings.EqualFold(debug, "false") && !c.IsSet("log-level") {
+		cfg.LogLevel = "debug"
+	}
+	if sh.Token == "" {
+		if sh.Token, err = shell.ReadToken(cfg.TokenFile, ""); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, cfg.validate(sh.Token != "")
+}
+
+// node is a running node with what it answers through.
+type node struct {
+	logger hclog.Logger
+	raft   *raftnode.Node
+	server *server.Server
+	peers  *server.Peers
+	failed chan error // of serving HTTP; holds one
+}
+
+// serve runs a node until ctx ends.
+func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string) (err error) {
+	profiled, err := profileCPU(cfg.CPUProfile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, profiled()) }()
+	logger := hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.LevelFromString(cfg.LogLevel), Output: sh.Err, JSONFormat: cfg.LogJSON})
+	fresh := cfg.fresh()
+	slackenTimers()
+	collectAbove(heapFloor)
+	n, err := startNode(ctx, sh, cfg, version, logger)
+	if err != nil {
+		return err
+	}
+	seeding, stopSeeding := context.WithCancel(ctx)
+	seeded := make(chan struct{})
+	go func() {
+		defer close(seeded)
+		if fresh {
+			n.seed(seeding, cfg)
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		logger.Info("stopping")
+		err = nil
+	case err = <-n.failed:
+	}
+	stopSeeding()
+	<-seeded
+	return errors.Join(err, n.stop(context.WithoutCancel(ctx)))
+}
+
+// profileCPU writes a profile to file, if one is named, from now until stop is called.
+func profileCPU(file string) (stop func() error, err error) {
+	if file == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, shell.Usagef("--cpu-profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("--cpu-profile: %w", err), f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}
+
+// slackenTimers lets sleeps of this process last up to 250 us longer: Go's runtime looks after its
+// threads every 20 us while anything runs, which costs a node that serves one caller at a time a
+// tenth to a seventh of its CPU. Threads to come take it over from these. Only Linux knows it, for root
+// or CAP_SYS_NICE; elsewhere nothing changes, and a systemd unit can have it instead.
+func slackenTimers() {
+	threads, _ := filepath.Glob("/proc/self/task/*")
+	for _, t := range threads {
+		_ = os.WriteFile(filepath.Join("/proc", filepath.Base(t), "timerslack_ns"), []byte("250000"), 0)
+	}
+}
+
+// startNode opens everything a node is made of.
+func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string, logger hclog.Logger) (_ *node, err error) {
+	listener, err := net.Listen("tcp", cfg.HTTP)
+	if err != nil {
+		return nil, portError("http", cfg.HTTP, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, listener.Close())
+		}
+	}()
+	n := &node{logger: logger, peers: server.NewPeers(sh.Token), failed: make(chan error, 1)}
+	registry := nodeInfo(cfg, version)
+	if err := server.RaftMetrics(registry); err != nil {
+		return nil, err
+	}
+	advertised := cmp.Or(cfg.AdvertiseHTTP, listener.Addr().String())
+	n.raft, err = raftnode.Open(ctx, raftnode.Config{
+		ID: cfg.ID, Dir: cfg.DataDir, RaftBind: cfg.Raft, RaftAdvertise: cfg.AdvertiseRaft, HTTPAdvertise: advertised,
+		BootstrapExpect: cfg.BootstrapExpect, Join: cfg.Join, NonVoter: cfg.NonVoter,
+		Secret: []byte(sh.Token), Version: version, Timing: cfg.timing(), Limits: raftnode.Limits{QueueRequests: cfg.QueueRequests, QueueBytes: cfg.QueueBytes},
+		Disk: raftnode.Disk{MinFree: int64(cfg.DiskMinFree)}, Peers: n.peers, Logger: logger,
+		Fatal: func(err error) { dieOf(sh, logger, err) },
+	})
+	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = portError("raft", cfg.Raft, err)
+		}
+		return nil, err
+	}
+	n.server, err = server.New(server.Config{Node: n.raft, Peers: n.peers, Token: sh.Token, Version: version, Logger: logger.Named("server"),
+		Registry: registry, Hosts: append(slices.Clone(cfg.AllowHosts), cfg.Join...)})
+	if err != nil {
+		return nil, errors.Join(err, n.raft.Close(ctx))
+	}
+	go func() { n.failed <- n.server.Serve(listener) }() // ends in stop
+	logger.Info("serving", "http", listener.Addr().String(), "raft", cfg.Raft, "data", filepath.Clean(cfg.DataDir), "version", version)
+	return n, nil
+}
+
+// nodeInfoMetric tells in its labels what a node is.
+const nodeInfoMetric = "ringlog_node_info"
+
+// nodeInfo is a registry with what only the configuration knows.
+func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: nodeInfoMetric, Help: "What this node is; always 1.",
+		ConstLabels: prometheus.Labels{"id": cfg.ID, "version": version}})
+	info.Set(1)
+	r := prometheus.NewRegistry()
+	r.MustRegister(info)
+	return r
+}
+
+func (c *serveConfig) timing() raftnode.Timing {
+	return raftnode.Timing{Heartbeat: c.Heartbeat.Duration, Election: c.electionTimeout(), Lease: c.leaderLease(),
+		Ping: c.PingInterval.Duration, Misses: c.PingMisses, SnapshotInterval: c.CompactEvery.Duration, SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries), CompactBytes: int64(c.CompactBytes), TrailingBytes: int64(c.TrailingBytes)}
+}
+
+// portError names who holds a port that is in use.
+func portError(flag, addr string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("--%s %s is in use%s: end that, or choose another port", flag, addr, shell.PortHolder(addr))
+	}
+	return fmt.Errorf("--%s %s: %w", flag, addr, err)
+}
+
+// dieOf ends the process, because going on would be wrong.
+func dieOf(sh *shell.Shell, logger hclog.Logger, err error) {
+	name := cmp.Or(offline.ProblemName(err), "FATAL")
+	logger.Error("this node can not go on", "problem", name, "error", err)
+	sh.Say("ringlog: %s: %v", name, err)
+	os.Exit(shell.ExitFailed)
+}
+
+// stopNodeWithin bounds an orderly end.
+const stopNodeWithin = 15 * time.Second
+
+// stop ends the node in order: a leader hands over while it still answers.
+func (n *node) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopNodeWithin)
+	defer cancel()
+	err := errors.Join(n.raft.Close(ctx), n.server.Close(ctx))
+	n.peers.Close()
+	return err
+}
+
+// seed writes settings that the flags ask for into a cluster that is just being
+// formed, where this node is its first leader. An existing cluster keeps its own.
+func (n *node) seed(ctx context.Context, cfg serveConfig) {
+	seeds := map[string]string{}
+	if cfg.Reserved != serveDefaults().Reserved {
+		seeds["catalogue.reserved"] = cfg.Reserved
+	}
+	if cfg.Strict {
+		seeds["validation.strict"] = "true"
+	}
+	if len(seeds) == 0 || n.raft.WaitLeader(ctx) != nil {
+		return
+	}
+	l := n.raft.Machine().Leadership()
+	if l.Leader != n.raft.Status().NodeID || n.raft.Status().ClusterID == "" {
+		return
+	}
+	for _, s := range n.raft.Machine().ListSettings() {
+		value, wanted := seeds[s.Key]
+		if !wanted || s.Value != s.Default {
+			continue
+		}
+		if _, err := n.raft.Propose(ctx, frame.Request{Command: frame.SettingSet{Key: s.Key, Value: value}}); err != nil {
+			n.logger.Warn("could not seed a setting", "key", s.Key, "error", err)
+		}
+	}
+}

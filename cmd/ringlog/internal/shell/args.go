@@ -1,0 +1,92 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// level is one command on the way from the program to the verb, with the flags
+// that are its own.
+type level struct {
+	name  string
+	flags []cli.Flag
+	args  []string
+}
+
+// Intersperse lets flags stand anywhere: behind arguments, and the program's own
+// behind the verb. It moves each flag to the command that knows it, the innermost
+// first, and leaves unknown ones where they were, for the parser to complain.
+func Intersperse(app *cli.App, args []string) []string {
+	if len(args) == 0 || args[len(args)-1] == "--generate-bash-completion" {
+		return args
+	}
+	levels := []level{{name: args[0], flags: app.Flags}}
+	commands := app.Commands
+	var positional []string
+	rest := args[1:]
+	for len(rest) > 0 {
+		token := rest[0]
+		rest = rest[1:]
+		if token == "--" {
+			positional = append(append(positional, "--"), rest...)
+			break
+		}
+		if strings.HasPrefix(token, "-") && token != "-" {
+			rest = takeFlag(levels, token, rest)
+			continue
+		}
+		if c := find(commands, token); c != nil && len(positional) == 0 {
+			levels = append(levels, level{name: token, flags: c.Flags})
+			commands = c.Subcommands
+			continue
+		}
+		positional = append(positional, token)
+	}
+	var out []string
+	for _, l := range levels {
+		out = append(append(out, l.name), l.args...)
+	}
+	return append(out, positional...)
+}
+
+func find(commands []*cli.Command, name string) *cli.Command {
+	i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(name) })
+	if i < 0 {
+		return nil
+	}
+	return commands[i]
+}
+
+// takeFlag gives a flag, with its value where it takes one, to the innermost level
+// that knows it.
+func takeFlag(levels []level, token string, rest []string) []string {
+	name, _, hasValue := strings.Cut(strings.TrimLeft(token, "-"), "=")
+	for i := len(levels) - 1; i >= 0; i-- {
+		known, takesValue := lookupFlag(levels[i].flags, name)
+		if !known {
+			continue
+		}
+		levels[i].args = append(levels[i].args, token)
+		if takesValue && !hasValue && len(rest) > 0 {
+			levels[i].args = append(levels[i].args, rest[0])
+			rest = rest[1:]
+		}
+		return rest
+	}
+	last := &levels[len(levels)-1]
+	last.args = append(last.args, token)
+	return rest
+}
+
+func lookupFlag(flags []cli.Flag, name string) (known, takesValue bool) {
+	for _, f := range flags {
+		if !slices.Contains(f.Names(), name) {
+			continue
+		}
+		documented, ok := f.(cli.DocGenerationFlag)
+		return true, ok && documented.TakesValue()
+	}
+	return false, false
+}

@@ -1,0 +1,93 @@
+package shell
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+)
+
+// Ask gets a route of one certain node, whoever leads.
+func (sh *Shell) Ask(ctx context.Context, base, path string, out any) error {
+	body, err := sh.Open(ctx, base, path)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(out); err != nil {
+		return fmt.Errorf("%s%s: %w", base, path, err)
+	}
+	return nil
+}
+
+// Open gets a route of one node as a stream, which the caller closes.
+func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if sh.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+sh.Token)
+	}
+	if sh.clusterID != "" {
+		req.Header.Set(api.ClusterHeader, sh.clusterID)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Error *api.Error `json:"error"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer); err != nil || answer.Error == nil {
+		return nil, fmt.Errorf("%s%s: %s", base, path, resp.Status)
+	}
+	return nil, fmt.Errorf("%s: %w", base, answer.Error)
+}
+
+// nodeWithin bounds how long one node may take to answer where several are asked.
+const NodeWithin = 3 * time.Second
+
+// AnyStatus is the status of the first endpoint that answers and knows a leader; where none
+// knows one, of the first that answers. leader is the id of who leads, "" where nobody does.
+func (sh *Shell) AnyStatus(ctx context.Context) (raw json.RawMessage, leader string, err error) {
+	for _, e := range sh.Endpoints {
+		text, id, failed := sh.statusWithin(ctx, e)
+		switch {
+		case failed != nil:
+			err = cmp.Or(err, failed)
+		case raw == nil || id != "":
+			raw, leader = text, id
+		}
+		if leader != "" {
+			break
+		}
+	}
+	if raw != nil {
+		err = nil
+	}
+	return raw, leader, err
+}
+
+// statusWithin asks one node for its status, for as long as one of several may take.
+func (sh *Shell) statusWithin(ctx context.Context, url string) (raw json.RawMessage, leader string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, NodeWithin)
+	defer cancel()
+	if err := sh.Ask(ctx, url, "/status", &raw); err != nil {
+		return nil, "", err
+	}
+	var s struct {
+		LeaderID string `json:"leader_id"`
+	}
+	err = json.Unmarshal(raw, &s)
+	return raw, s.LeaderID, err
+}

@@ -1,0 +1,43 @@
+package shell
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// Consent is how a verb that destroys something is let do it.
+type Consent struct {
+	DryRun bool // say what would be done, and do nothing
+	Yes    bool // do not ask
+}
+
+func ConsentFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"},
+		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
+	}
+}
+
+func ConsentOf(c *cli.Context) Consent { return Consent{DryRun: c.Bool("dry-run"), Yes: c.Bool("yes")} }
+
+// Confirm asks on a terminal. Without one, only --yes will do.
+func (sh *Shell) Confirm(c Consent, question string, args ...any) error {
+	question = fmt.Sprintf(question, args...)
+	if c.Yes {
+		return nil
+	}
+	if !sh.InTerminal || !sh.ErrTerminal {
+		return Usagef("%s Without a terminal to ask on, say so with --yes, or look first with --dry-run", question)
+	}
+	fmt.Fprintf(sh.Err, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(sh.In).ReadString('\n')
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	if err != nil && answer == "" || answer != "y" && answer != "yes" {
+		sh.Say("nothing was done")
+		return CodeError(ExitFailed)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// The exit codes.
+const (
+	ExitDone        = 0
+	ExitFailed      = 1
+	ExitUsage       = 2
+	ExitUnreachable = 3
+	ExitNotFound    = 4
+	ExitTimeout     = 5
+	ExitRefused     = 6
+)
+
+// UsageError is a command line or a configuration that can not work.
+type UsageError struct{ Err error }
+
+// Error implements error.
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Usagef is a UsageError in words.
+func Usagef(format string, args ...any) error {
+	return UsageError{fmt.Errorf(format, args...)}
+}
+
+// NotFoundError is something asked for that is not there.
+type NotFoundError struct{ Err error }
+
+// Error implements error.
+func (e NotFoundError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is missing.
+func (e NotFoundError) Unwrap() error { return e.Err }
+
+// NotFoundf is a NotFoundError in words.
+func NotFoundf(format string, args ...any) error {
+	return NotFoundError{fmt.Errorf(format, args...)}
+}
+
+// ErrUnreachable is an endpoint list at which nobody takes a connection.
+var ErrUnreachable = errors.New("no endpoint can be reached")
+
+// ErrLeaderless is a cluster in which nobody leads.
+var ErrLeaderless = errors.New("nobody leads the cluster")
+
+// ErrNewcomerSilent is a node to let in that the cluster can not connect to.
+var ErrNewcomerSilent = errors.New("the new node does not answer")
+
+// CodeError ends the program with a code and no message, because what there is to say was
+// said.
+type CodeError int
+
+func (e CodeError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// ExitCode is the code that an error ends the program with.
+func ExitCode(err error) int {
+	var code CodeError
+	var usage UsageError
+	var missing NotFoundError
+	var fromAPI *api.Error
+	var bad *event.Error
+	var unknownTopic cli.ExitCoder // of the help verb
+	switch {
+	case err == nil, errors.Is(err, syscall.EPIPE):
+		return ExitDone
+	case errors.As(err, &code):
+		return int(code)
+	case errors.As(err, &usage), errors.As(err, &unknownTopic):
+		return ExitUsage
+	case errors.As(err, &missing):
+		return ExitNotFound
+	case errors.As(err, &fromAPI):
+		return apiExit(fromAPI.Code)
+	case errors.As(err, &bad):
+		return ExitUsage
+	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrLeaderless), errors.Is(err, ErrNewcomerSilent), errors.Is(err, client.ErrUnreachable):
+		return ExitUnreachable
+	case errors.Is(err, context.DeadlineExceeded):
+		return ExitTimeout
+	default:
+		return ExitFailed
+	}
+}
+
+func apiExit(c api.Code) int {
+	switch c {
+	case api.InvalidArgument, api.InvalidJSON, api.TooLarge, api.UnsupportedMedia, api.Unauthenticated, api.Forbidden:
+		return ExitUsage
+	case api.NoLeader, api.NoQuorum, api.Unavailable:
+		return ExitUnreachable
+	case api.NotFound, api.Trimmed, api.PastTail:
+		return ExitNotFound
+	case api.Timeout:
+		return ExitTimeout
+	case api.Conflict, api.Exists, api.Fenced, api.OutOfSequence, api.UnknownProducer, api.Reserved, api.UnknownType, api.OtherCluster:
+		return ExitRefused
+	default:
+		return ExitFailed
+	}
+}

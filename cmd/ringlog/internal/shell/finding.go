@@ -1,0 +1,31 @@
+package shell
+
+import "fmt"
+
+// Finding is the outcome of one comparison.
+type Finding struct {
+	Check string `json:"check"`
+	OK    bool   `json:"ok"`
+	Found string `json:"found"`
+}
+
+func (sh *Shell) PrintFinding(f Finding) error {
+	return sh.Emit(f, func() error {
+		_, err := fmt.Fprintf(sh.Out, "%s %s: %s\n", sh.Mark(f.OK), f.Check, f.Found)
+		return err
+	})
+}
+
+// Mark is the sign of an outcome.
+func (sh *Shell) Mark(ok bool) string {
+	switch {
+	case ok && sh.Colour:
+		return "\x1b[32m✓\x1b[0m"
+	case ok:
+		return "✓"
+	case sh.Colour:
+		return "\x1b[31m✗\x1b[0m"
+	default:
+		return "✗"
+	}
+}

@@ -1,0 +1,42 @@
+package shell
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Short prints a duration to be read by people.
+func Short(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < 48*time.Hour:
+		return d.Round(time.Second).String()
+	default:
+		return fmt.Sprintf("%dd%s", d/(24*time.Hour), (d % (24 * time.Hour)).Round(time.Hour))
+	}
+}
+
+// Millis is a time in milliseconds, to the microsecond.
+func Millis(d time.Duration) float64 { return math.Round(float64(d)/1000) / 1000 }
+
+// LocalTime prints a time for people.
+func LocalTime(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}
+
+// MomentText prints a time to the millisecond.
+func MomentText(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05.000")
+}

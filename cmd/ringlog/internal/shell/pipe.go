@@ -1,0 +1,47 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// pollMillis is how soon after its end a context is noticed.
+const pollMillis = 200
+
+// WhileRead returns a context that also ends, with EPIPE as its cause, when nobody
+// reads the output any more: a follower that has nothing to write would not notice.
+// stop must be called.
+func (sh *Shell) WhileRead(ctx context.Context) (_ context.Context, stop func()) {
+	f, ok := sh.Out.(*os.File)
+	if !ok || !isPipe(f) {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			poll := []unix.PollFd{{Fd: int32(f.Fd())}}
+			n, err := unix.Poll(poll, pollMillis)
+			if err != nil && !errors.Is(err, unix.EINTR) {
+				return
+			}
+			if n > 0 && poll[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
+				cancel(syscall.EPIPE)
+			}
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		watching.Wait()
+	}
+}
+
+func isPipe(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0
+}

@@ -1,0 +1,72 @@
+package shell
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// PortHolder names the process that listens on a TCP port of this machine, as
+// far as /proc lets on: " by ringlog (pid 12)", else "".
+func PortHolder(addr string) string {
+	_, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return ""
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return ""
+	}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		if inode := listeningInode(table, uint16(port)); inode != "" {
+			if pid := socketOwner(inode); pid != "" {
+				return fmt.Sprintf(" by %s (pid %s)", commandName(pid), pid)
+			}
+		}
+	}
+	return ""
+}
+
+// listeningInode looks a port up in a table of /proc/net: the second field is the
+// local address in hex, the fourth the state, the tenth the socket's inode.
+func listeningInode(table string, port uint16) string {
+	const listening = "0A"
+	f, err := os.Open(table)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	suffix := fmt.Sprintf(":%04X", port)
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) > 9 && fields[3] == listening && strings.HasSuffix(fields[1], suffix) {
+			return fields[9]
+		}
+	}
+	return ""
+}
+
+func socketOwner(inode string) (pid string) {
+	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		return ""
+	}
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && target == "socket:["+inode+"]" {
+			return strings.Split(link, "/")[2]
+		}
+	}
+	return ""
+}
+
+func commandName(pid string) string {
+	name, err := os.ReadFile("/proc/" + pid + "/comm")
+	if err != nil {
+		return "a process"
+	}
+	return strings.TrimSpace(string(name))
+}

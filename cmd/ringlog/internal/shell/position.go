@@ -1,0 +1,63 @@
+package shell
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+)
+
+// ParsePosition reads the position that a flag gives. Times without a zone are local.
+func ParsePosition(flag, text string) (api.Position, error) {
+	p, err := api.ParsePosition("--"+flag, text, time.Local)
+	if err == nil && p.Kind == api.AtDefault {
+		return p, Usagef("--%s is empty\nuse %s", flag, api.PositionForms)
+	}
+	return p, usageOf(err)
+}
+
+// ParseAge reads the age that a flag gives, which is above 0.
+func ParseAge(flag, text string) (time.Duration, error) {
+	age, err := api.ParseAge("--"+flag, text)
+	if err == nil && age == 0 {
+		return 0, Usagef("--%s %s: it must be above 0", flag, text)
+	}
+	return age, usageOf(err)
+}
+
+// usageOf makes what the parsers of package api report an error of the command line.
+func usageOf(err error) error {
+	if bad, ok := errors.AsType[*api.Error](err); ok {
+		return Usagef("%s\n%s", bad.Message, bad.Remedy)
+	}
+	return err
+}
+
+// ClientPosition is a position as the client takes it.
+func ClientPosition(p api.Position) client.Position {
+	switch p.Kind {
+	case api.AtStart:
+		return client.FromStart()
+	case api.AtEnd:
+		return client.FromEnd()
+	case api.AtOffset:
+		return client.FromOffset(p.Offset)
+	case api.AtLast:
+		return client.FromLast(p.Last)
+	case api.AtTime:
+		return client.FromTime(p.Time)
+	default:
+		return client.FromAge(p.Age)
+	}
+}
+
+// ParseOffset reads one offset.
+func ParseOffset(s string) (uint64, error) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil || n == 0 {
+		return 0, Usagef("offset %q: offsets are whole numbers from 1", s)
+	}
+	return n, nil
+}

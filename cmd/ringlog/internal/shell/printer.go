@@ -1,0 +1,131 @@
+package shell
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Printer prints events, as text or as one JSON object a line. Several goroutines may use
+// it.
+type Printer struct {
+	Sh  *Shell
+	Out *lazyWriter
+
+	mu  sync.Mutex
+	buf []byte
+}
+
+func NewPrinter(sh *Shell) *Printer {
+	return &Printer{Sh: sh, Out: newLazyWriter(sh.Out)}
+}
+
+func (p *Printer) Event(ev *event.Event) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Sh.JSON {
+		p.buf = append(ev.AppendJSON(p.buf[:0]), '\n')
+	} else {
+		p.buf = p.appendText(p.buf[:0], ev)
+	}
+	_, err := p.Out.Write(p.buf)
+	return err
+}
+
+// Local prints a record of a node's journal, which has no offset: as the node sent it, or
+// marked as local.
+func (p *Printer) Local(line json.RawMessage, at time.Time, kind event.Type, node string, payload json.RawMessage) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Sh.JSON {
+		p.buf = append(append(p.buf[:0], line...), '\n')
+	} else {
+		p.buf = fmt.Appendf(p.buf[:0], "%8s  %s  %s  node=%s  %s\n", "local", MomentText(at), p.bold(kind), node, payload)
+	}
+	_, err := p.Out.Write(p.buf)
+	return err
+}
+
+func (p *Printer) bold(t event.Type) string {
+	if p.Sh.Colour {
+		return text.Bold.Sprint(string(t))
+	}
+	return string(t)
+}
+
+// appendText prints offset, time, type, where from, and the payload.
+func (p *Printer) appendText(b []byte, ev *event.Event) []byte {
+	b = fmt.Appendf(b, "%8d  %s  %s", ev.Offset, MomentText(ev.AppendedAt), p.bold(ev.Type))
+	for _, f := range []struct{ label, value string }{{"source", ev.Source}, {"key", ev.Key}, {"correlation", ev.CorrelationID}} {
+		if f.value != "" {
+			b = fmt.Appendf(b, "  %s=%s", f.label, f.value)
+		}
+	}
+	if ev.Redrive != 0 {
+		b = fmt.Appendf(b, "  letter=%d for=%s", ev.Redrive, ev.Target)
+	}
+	return append(append(append(b, "  "...), ev.Payload...), '\n')
+}
+
+// Gap tells what can not be read any more: in the data for programs, beside it for
+// people.
+func (p *Printer) Gap(g client.Gap) error {
+	if !p.Sh.JSON {
+		if err := p.Out.Flush(); err != nil {
+			return err
+		}
+		p.Sh.Say("gap: offsets %d to %d are gone (%s)", g.From, g.To, g.Reason)
+		return nil
+	}
+	return WriteLine(p.Out, map[string]client.Gap{"gap": g})
+}
+
+// flushAfter is how long a reader of the output may wait for what was printed.
+const flushAfter = 20 * time.Millisecond
+
+// lazyWriter buffers, and flushes by itself a moment after the last write.
+type lazyWriter struct {
+	mu    sync.Mutex
+	Out   *bufio.Writer
+	timer *time.Timer
+	Err   error // of a flush by itself
+}
+
+func newLazyWriter(w io.Writer) *lazyWriter {
+	l := &lazyWriter{Out: bufio.NewWriterSize(w, 64<<10)}
+	l.timer = time.AfterFunc(time.Hour, func() { _ = l.Flush() })
+	l.timer.Stop()
+	return l
+}
+
+// Write implements io.Writer.
+func (l *lazyWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Err != nil {
+		return 0, l.Err
+	}
+	if l.Out.Buffered() == 0 {
+		l.timer.Reset(flushAfter)
+	}
+	return l.Out.Write(p)
+}
+
+// Flush writes out everything, and fails when an earlier flush did.
+func (l *lazyWriter) Flush() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.timer.Stop()
+	if l.Err == nil {
+		l.Err = l.Out.Flush()
+	}
+	return l.Err
+}

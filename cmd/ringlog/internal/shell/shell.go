@@ -1,0 +1,415 @@
+// Package shell is what all verbs of the command line share: where output goes and in which form, how the
+// cluster is reached, and what an error of each kind ends the program with. A verb gets a *Shell, so that a
+// test can give it other streams and endpoints than the process has.
+package shell
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Shell is what a command body sees of the world: its streams, the form of the
+// output, and how to reach the cluster.
+type Shell struct {
+	In  io.Reader
+	Out io.Writer // data
+	Err io.Writer // notices
+
+	InTerminal, OutTerminal, ErrTerminal bool // what of those is a terminal
+
+	Colour bool // notices and tables may be coloured
+	JSON   bool // output is one JSON object a line
+
+	Endpoints []string      // URLs
+	clusterID string        // the cluster that the endpoints must be of; "" is any
+	local     bool          // reads take what the node that answers has
+	Timeout   time.Duration // of a command, of an attempt of a stream
+	Token     string        // "" is none
+	TokenFile string        // that Token was read from; "" is none
+	Getenv    func(string) string
+}
+
+// New returns the shell of a process with these streams; Configure completes it.
+func New(in, out, err *os.File) *Shell {
+	sh := &Shell{In: in, Out: out, Err: err, Getenv: os.Getenv,
+		InTerminal: isTerminal(in), OutTerminal: isTerminal(out), ErrTerminal: isTerminal(err)}
+	sh.Colour = sh.OutTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return sh
+}
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// Configure takes the global flags.
+func (sh *Shell) Configure(c *cli.Context) error {
+	switch format := c.String("output"); {
+	case c.Bool("json") || format == "json":
+		sh.JSON = true
+	case format != "text" && format != "":
+		return Usagef("-o %q: use text or json", format)
+	}
+	if sh.Timeout = c.Duration("timeout"); sh.Timeout <= 0 {
+		return Usagef("--timeout %s: it must be above 0", sh.Timeout)
+	}
+	var err error
+	endpoints := cmp.Or(c.String("endpoints"), sh.Getenv("RINGRIFT_COORDINATOR_URL"), DefaultEndpoint)
+	if sh.Endpoints, err = ParseEndpoints(endpoints); err != nil {
+		return err
+	}
+	sh.clusterID = c.String("cluster-id")
+	switch s := c.String("consistency"); s {
+	case "local":
+		sh.local = true
+	case "linearizable":
+	default:
+		return Usagef("--consistency %q: use local or linearizable", s)
+	}
+	sh.TokenFile = c.String("token-file")
+	sh.Token, err = ReadToken(sh.TokenFile, sh.Getenv(TokenVariable))
+	return err
+}
+
+// Where programs look for the cluster token.
+const (
+	TokenVariable     = "RINGRIFT_CLUSTER_AUTH_TOKEN"
+	TokenFileVariable = "RINGLOG_TOKEN_FILE"
+)
+
+// ParseEndpoints reads a comma separated list of URLs, or of host:port.
+func ParseEndpoints(list string) ([]string, error) {
+	var endpoints []string
+	for part := range strings.SplitSeq(list, ",") {
+		part = strings.TrimSuffix(strings.TrimSpace(part), "/")
+		if part == "" {
+			continue
+		}
+		if !strings.Contains(part, "://") {
+			part = "http://" + part
+		}
+		u, err := url.Parse(part)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, Usagef("endpoint %q is not a URL such as %s", part, DefaultEndpoint)
+		}
+		endpoints = append(endpoints, part)
+	}
+	if len(endpoints) == 0 {
+		return nil, Usagef("no endpoint in %q", list)
+	}
+	return endpoints, nil
+}
+
+// HostOf returns the host of an address, which a flag gives as HOST:PORT.
+func HostOf(flag, addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return "", Usagef("--%s %q is not HOST:PORT", flag, addr)
+	}
+	return host, nil
+}
+
+// ReadToken returns the cluster token: what file holds, or fromEnv where no file is named.
+func ReadToken(file, fromEnv string) (string, error) {
+	if file == "" {
+		return strings.TrimSpace(fromEnv), nil
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return "", Usagef("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(raw))
+	if token == "" {
+		return "", Usagef("--token-file %s: it is empty", file)
+	}
+	return token, nil
+}
+
+// Dial makes a client of the endpoints.
+func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
+	cfg := client.Config{Endpoints: sh.Endpoints, Token: sh.Token, ClusterID: sh.clusterID, Timeout: min(sh.Timeout, maxClientTimeout)}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return client.New(cfg)
+}
+
+// maxClientTimeout is the client's own bound.
+const maxClientTimeout = 5 * time.Minute
+
+// DialReachable makes a client once one endpoint takes a connection, so that a wrong
+// address is told at once instead of after --timeout.
+func (sh *Shell) DialReachable(ctx context.Context, change ...func(*client.Config)) (*client.Client, error) {
+	if err := sh.Reach(ctx); err != nil {
+		return nil, err
+	}
+	return sh.Dial(change...)
+}
+
+// knock connects to each endpoint until one answers.
+func (sh *Shell) Reach(ctx context.Context) error {
+	dialer := net.Dialer{Timeout: min(sh.Timeout, 3*time.Second)}
+	var last error
+	for _, e := range sh.Endpoints {
+		u, err := url.Parse(e)
+		if err != nil {
+			return err
+		}
+		host := u.Host
+		if u.Port() == "" {
+			host = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+		}
+		conn, err := dialer.DialContext(ctx, "tcp", host)
+		if err == nil {
+			return conn.Close()
+		}
+		last = err
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, last)
+}
+
+// WithClient calls body with a client, bounded by --timeout.
+func (sh *Shell) WithClient(ctx context.Context, body func(ctx context.Context, c *client.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
+	defer cancel()
+	c, err := sh.DialReachable(ctx)
+	if err != nil {
+		return err
+	}
+	err = sh.ExplainTimeout(context.WithoutCancel(ctx), body(ctx, c))
+	return errors.Join(err, CloseClient(c))
+}
+
+// whyTimeout tells of a call that ran out of time whether that is because nobody leads.
+func (sh *Shell) ExplainTimeout(ctx context.Context, err error) error {
+	if ExitCode(err) == ExitTimeout && sh.leaderless(ctx) {
+		return fmt.Errorf("%w: %w", ErrLeaderless, err)
+	}
+	return err
+}
+
+// closeWithin bounds the wait for calls that were given up.
+const closeWithin = 2 * time.Second
+
+func CloseClient(c *client.Client) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	return c.Close(ctx)
+}
+
+// leaderless reports that the node which answers knows of no leader.
+func (sh *Shell) leaderless(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, leader, err := sh.AnyStatus(ctx)
+	return err == nil && leader == ""
+}
+
+// Call makes one call of an HTTP route. in is sent and out filled as JSON; nil is
+// neither.
+func (sh *Shell) Call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	if method == http.MethodGet && !sh.local {
+		query = maps.Clone(query)
+		if query == nil {
+			query = url.Values{}
+		}
+		query.Set("consistency", "linearizable")
+	}
+	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
+		return sh.SuggestLocal(method == http.MethodGet, c.Do(ctx, method, path, query, in, out))
+	})
+}
+
+// hintedError is an error with what else can be done.
+type hintedError struct {
+	error
+	hint string
+}
+
+func (e hintedError) Unwrap() error { return e.error }
+
+// staleOffer says, where a read needs a leader and there is none, how to read without one.
+func (sh *Shell) SuggestLocal(read bool, err error) error {
+	if !read || sh.local || ExitCode(err) != ExitUnreachable || errors.Is(err, client.ErrUnreachable) {
+		return err
+	}
+	return hintedError{err, "to see what the node that answers has: --consistency local"}
+}
+
+// Consistency is that of the client's reads.
+func (sh *Shell) Consistency() client.Consistency {
+	if sh.local {
+		return client.Local
+	}
+	return client.Linearizable
+}
+
+func (sh *Shell) Fetch(ctx context.Context, path string, out any) error {
+	return sh.Call(ctx, http.MethodGet, path, nil, nil, out)
+}
+
+// Say prints a notice.
+func (sh *Shell) Say(format string, args ...any) { fmt.Fprintf(sh.Err, format+"\n", args...) }
+
+// Emit prints v as one line of JSON, or calls asText.
+func (sh *Shell) Emit(v any, asText func() error) error {
+	if !sh.JSON {
+		return asText()
+	}
+	return sh.PrintLine(v)
+}
+
+func (sh *Shell) PrintLine(v any) error { return WriteLine(sh.Out, v) }
+
+func WriteLine(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// EmitEach prints a list: one object a line, or a table of a row each.
+func EmitEach[T any](sh *Shell, list []T, header table.Row, row func(T) table.Row) error {
+	if sh.JSON {
+		out := bufio.NewWriter(sh.Out)
+		for _, v := range list {
+			if err := WriteLine(out, v); err != nil {
+				return err
+			}
+		}
+		return out.Flush()
+	}
+	rows := make([]table.Row, len(list))
+	for i, v := range list {
+		rows[i] = row(v)
+	}
+	return sh.Table(header, rows)
+}
+
+// Table prints rows below a header, in plain columns.
+func (sh *Shell) Table(header table.Row, rows []table.Row) error {
+	t := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatUpper
+	if sh.Colour {
+		style.Color.Header = text.Colors{text.Bold}
+	} else {
+		text.DisableColors()
+	}
+	t.SetStyle(style)
+	t.AppendHeader(header)
+	t.AppendRows(rows)
+	t.SuppressTrailingSpaces()
+	_, err := fmt.Fprintln(sh.Out, t.Render())
+	return err
+}
+
+// Facts prints names and values, one a line.
+func (sh *Shell) Facts(pairs ...any) error {
+	width := 0
+	for i := 0; i < len(pairs); i += 2 {
+		width = max(width, len(pairs[i].(string)))
+	}
+	var b strings.Builder
+	for i := 0; i < len(pairs); i += 2 {
+		fmt.Fprintf(&b, "%-*s  %v\n", width, pairs[i], pairs[i+1])
+	}
+	_, err := io.WriteString(sh.Out, b.String())
+	return err
+}
+
+// Report prints what went wrong, unless it is a pipe that was closed, and returns
+// the exit code. ctx is done once the program was told to end.
+func (sh *Shell) Report(ctx context.Context, err error) int {
+	code := ExitCode(err)
+	var silent CodeError
+	if code == ExitDone || errors.As(err, &silent) || errors.Is(err, syscall.EPIPE) {
+		return code
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		sh.Say("interrupted")
+		return ExitFailed
+	}
+	sh.Say("ringlog: %s", Describe(err, sh))
+	return code
+}
+
+// Describe is an error in words for a person, with what to do.
+func Describe(err error, sh *Shell) string {
+	text := describeCause(err, sh)
+	var hinted hintedError
+	if errors.As(err, &hinted) {
+		text += "\n" + hinted.hint
+	}
+	return text
+}
+
+func describeCause(err error, sh *Shell) string {
+	var answer *api.Error
+	var bad *event.Error
+	switch {
+	case errors.Is(err, client.ErrUnreachable) && !neverConnected(err):
+		return fmt.Sprintf("%v\nnodes run at %s and did not answer in time: see ringlog check, or raise --timeout (%s)", err, strings.Join(sh.Endpoints, ", "), sh.Timeout)
+	case errors.Is(err, ErrUnreachable), errors.Is(err, client.ErrUnreachable):
+		return fmt.Sprintf("%v\nnobody answers at %s: is a node running there? (start some: ringlog dev)", err, strings.Join(sh.Endpoints, ", "))
+	case errors.Is(err, client.ErrOutcomeUnknown):
+		return err.Error()
+	case errors.As(err, &answer):
+		text := Brief(err)
+		if answer.Remedy != "" {
+			text += "\n" + answer.Remedy
+		}
+		return text
+	case errors.As(err, &bad) && bad.Remedy != "":
+		return err.Error() + "\n" + bad.Remedy
+	}
+	return err.Error()
+}
+
+// neverConnected reports whether an attempt failed because nobody took the connection.
+func neverConnected(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+// Brief is an error on one line: of a node's answer the code, what and where, of an event
+// that can not be read the remedy too.
+func Brief(err error) string {
+	var answer *api.Error
+	var bad *event.Error
+	if errors.As(err, &bad) && bad.Remedy != "" {
+		return err.Error() + ": " + bad.Remedy
+	}
+	if !errors.As(err, &answer) || errors.Is(err, client.ErrOutcomeUnknown) {
+		return err.Error()
+	}
+	text := string(answer.Code) + ": " + answer.Message
+	if answer.Field != "" {
+		text += " (" + answer.Field + ")"
+	}
+	return text
+}

@@ -1,0 +1,87 @@
+package shell
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ringrift/ringlog/api"
+)
+
+// The flags of the command line take the positions that HTTP takes, apart from an empty one.
+func TestPositionsAreReadAsEverywhere(t *testing.T) {
+	table, err := os.ReadFile("../../../../api/testdata/positions.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		text, want := strings.TrimSpace(line[:32]), strings.TrimSpace(line[32:])
+		p, err := ParsePosition("from", text)
+		if problem, wrong := strings.CutPrefix(want, "! "); wrong {
+			if ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--from") || !strings.Contains(err.Error(), problem) {
+				t.Errorf("%q is read as %v, %v; want an error that says %q", text, p, err, problem)
+			}
+			continue
+		}
+		if err != nil || p.String() != want {
+			t.Errorf("%q is read as %v, %v; want %s", text, p, err, want)
+		}
+	}
+	if p, err := ParsePosition("from", ""); ExitCode(err) != ExitUsage {
+		t.Errorf("nothing is read as %v, %v", p, err)
+	}
+	for _, text := range []string{"", "0s", "-1d", "soon"} {
+		if age, err := ParseAge("older-than", text); ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--older-than") {
+			t.Errorf("%q is read as %s, %v", text, age, err)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, c := range []struct {
+		Err  error
+		want int
+	}{
+		{nil, ExitDone}, {fmt.Errorf("write: %w", syscall.EPIPE), ExitDone}, {errors.New("odd"), ExitFailed},
+		{fmt.Errorf("x: %w", &api.Error{Code: api.Conflict}), ExitRefused}, {&api.Error{Code: api.Reserved}, ExitRefused}, {&api.Error{Code: api.Fenced}, ExitRefused},
+		{&api.Error{Code: api.NoLeader}, ExitUnreachable}, {&api.Error{Code: api.NotFound}, ExitNotFound}, {&api.Error{Code: api.Timeout}, ExitTimeout},
+		{&api.Error{Code: api.InvalidArgument}, ExitUsage}, {&api.Error{Code: api.OutcomeUnknown}, ExitFailed},
+		{fmt.Errorf("%w: %w", ErrUnreachable, context.DeadlineExceeded), ExitUnreachable}, {context.DeadlineExceeded, ExitTimeout},
+		{CodeError(3), 3},
+	} {
+		if got := ExitCode(c.Err); got != c.want {
+			t.Errorf("%v ends with %d, not %d", c.Err, got, c.want)
+		}
+	}
+}
+
+func TestConsentIsAskedForOnATerminalOnly(t *testing.T) {
+	ask := func(terminal bool, answer string, c Consent) (string, error) {
+		var notices bytes.Buffer
+		sh := &Shell{In: strings.NewReader(answer), Err: &notices, InTerminal: terminal, ErrTerminal: terminal}
+		err := sh.Confirm(c, "Remove %d events?", 5)
+		return notices.String(), err
+	}
+	if said, err := ask(true, "y\n", Consent{}); err != nil || !strings.Contains(said, "Remove 5 events? [y/N]") {
+		t.Errorf("yes: %v, %q", err, said)
+	}
+	for _, answer := range []string{"\n", "n\n", "", "yesterday\n"} {
+		if _, err := ask(true, answer, Consent{}); ExitCode(err) != ExitFailed {
+			t.Errorf("%q is taken for consent: %v", answer, err)
+		}
+	}
+	if said, err := ask(false, "y\n", Consent{}); ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "--yes") || said != "" {
+		t.Errorf("without a terminal: %v, %q", err, said)
+	}
+	if _, err := ask(false, "", Consent{Yes: true}); err != nil {
+		t.Errorf("--yes: %v", err)
+	}
+}

@@ -1,0 +1,38 @@
+package server
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+)
+
+// A query and a body take the positions that the command line takes.
+func TestPositionsAreReadAsEverywhere(t *testing.T) {
+	table, err := os.ReadFile("../../api/testdata/positions.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		text, want := strings.TrimSpace(line[:32]), strings.TrimSpace(line[32:])
+		problem, wrong := strings.CutPrefix(want, "! ")
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inQuery, queryErr := parsePosition("from", text)
+		inBody, bodyErr := parseJSONPosition("from", quoted)
+		if inQuery != inBody || (queryErr == nil) != (bodyErr == nil) || (queryErr != nil) != wrong {
+			t.Errorf("%q is %v, %v in a query and %v, %v in a body; want %s", text, inQuery, queryErr, inBody, bodyErr, want)
+		}
+		if wrong && queryErr != nil && !strings.Contains(queryErr.Error(), problem) {
+			t.Errorf("%q: %v; want an error that says %q", text, queryErr, problem)
+		}
+		if !wrong && inQuery.String() != want {
+			t.Errorf("%q is read as %s; want %s", text, inQuery, want)
+		}
+	}
+}

@@ -60,7 +60,7 @@ type process struct {
 
 	binary string       // "" is the one that all tests run
 	env    []string     // beside the test's own
-	within []string     // what the command line is put behind, if anything
+	within []string     // a command that the command line is passed to, if any
 	web    *http.Client // how the node is reached; nil is plainHTTP
 
 	mu   sync.Mutex
@@ -184,7 +184,7 @@ func (p *process) status() (s status, err error) {
 type cluster struct {
 	t      testing.TB
 	nodes  []*process
-	within []string     // what command lines are put behind, if anything
+	within []string     // a command that command lines are passed to, if any
 	web    *http.Client // of clients; nil is their own
 
 	readersMu sync.Mutex
@@ -204,7 +204,7 @@ func (c *cluster) reader(p *process) *client.Client {
 	return c.readers[p]
 }
 
-// freeAddrs asks the kernel for loopback addresses that nobody listens on.
+// freeAddrs asks the kernel for loopback addresses that no process listens on.
 func freeAddrs(t testing.TB, n int) []string {
 	var addrs []string
 	var open []net.Listener

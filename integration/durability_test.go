@@ -91,7 +91,7 @@ func TestASavedBackupIsSyncedWithItsName(t *testing.T) {
 }
 
 // syncedCluster is three nodes whose raft logs strace looks at. One client publishes
-// one event after the other, and nobody else does.
+// one event after the other, and no other process does.
 type syncedCluster struct {
 	*cluster
 	strace  string
@@ -300,7 +300,7 @@ func (tr *trace) stop() {
 	case <-time.After(20 * time.Second):
 		_ = tr.cmd.Process.Kill()
 		<-tr.done
-		tr.c.t.Errorf("strace did not let go of %s", tr.p.id)
+		tr.c.t.Errorf("strace did not detach from %s", tr.p.id)
 	}
 }
 

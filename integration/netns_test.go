@@ -157,7 +157,7 @@ func (c *netCluster) heal() {
 	c.change(func(link) impairment { return impairment{} })
 }
 
-// change decides anew how much of every link gets lost, and makes it so.
+// change draws the loss of every link again, and applies it.
 func (c *netCluster) change(impair func(link) impairment) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -202,8 +202,8 @@ const spacePrefix = "ringlog-"
 // namespace is a network namespace, by its name.
 type namespace struct{ name string }
 
-// needNamespaces skips the test where this machine can not have any, and removes
-// what a run left behind that was killed.
+// needNamespaces skips the test if this machine cannot have any, and removes
+// what a killed run has left.
 func needNamespaces(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {

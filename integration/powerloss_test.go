@@ -21,7 +21,7 @@ type disk struct {
 	mount string
 }
 
-// newDisk makes an XFS in a file and mounts it; where that can not be done the
+// newDisk makes an XFS in a file and mounts it; where that is impossible the
 // test is skipped and says why.
 func newDisk(t testing.TB) *disk {
 	t.Helper()

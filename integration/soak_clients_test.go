@@ -37,7 +37,7 @@ type soakClients struct {
 	endUsers, endMembers context.CancelFunc
 }
 
-// soakWindow is the dedup window, so long that what is sent again within a quarter of it comes in time
+// soakWindow is the dedup window, long enough that what is repeated within a quarter of it arrives in time
 // on a machine that is slow as well.
 const soakWindow = 4 * time.Minute
 
@@ -296,7 +296,7 @@ func (s *soakClients) changeSettings(ctx context.Context, rng *rand.Rand, _ int)
 	}
 }
 
-// useCursor opens one of the round's cursors and commits to it until somebody else opens it.
+// useCursor opens one of the round's cursors and commits to it until another client opens it.
 func (s *soakClients) useCursor(ctx context.Context, rng *rand.Rand, number int) {
 	name := fmt.Sprintf("soak-%d-%d", s.round.Load(), number%2)
 	for ctx.Err() == nil { // until it exists
@@ -405,7 +405,7 @@ func newGroupLedger(h *history) groupLedger {
 	return groupLedger{h: h, handled: map[uint64]bool{}, durable: map[uint64]string{}}
 }
 
-// handed notes a delivery: nobody is handed what somebody has durably acknowledged.
+// handed notes a delivery: no member gets what a member has durably acknowledged.
 func (g *groupLedger) handed(member string, offset uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 
 // wallClock is how far one node's wall clock is off. The node reads it from a file that it has mapped, whenever it
 // asks for the time: it runs a binary whose package time does that (testdata/stepped_clock.go.txt). So one node's
-// clock steps on a machine whose own clock nobody may set, and monotonic time goes on, as it does where one may.
+// clock steps on a machine whose own clock may not be set. Monotonic time is unaffected, as it is when a clock is set.
 type wallClock struct {
 	file   string
 	offset *int64
@@ -103,7 +103,7 @@ func (s *soak) useClocks(t testing.TB) {
 
 // stepOne moves one voter's wall clock by up to an hour, for a while. Replicated time must not follow it.
 func (s *soak) stepOne(r *rand.Rand, p *process) {
-	// Ahead of what a majority has had already, or nobody would see that it was followed.
+	// Ahead of what a majority has had already, since it could not be seen otherwise that it was followed.
 	ahead := s.h.majorityAhead + 5*time.Minute
 	by := ahead + time.Duration(r.Int64N(int64(max(time.Minute, time.Hour-ahead))))
 	if r.IntN(3) == 0 {
@@ -114,7 +114,7 @@ func (s *soak) stepOne(r *rand.Rand, p *process) {
 }
 
 // stepMajority moves the wall clocks of the leader and as many others as are a majority with it, for a while.
-// Replicated time goes with them if they are ahead, and goes on as before if they are behind.
+// Replicated time follows them if they are ahead, and continues as before if they are not.
 func (s *soak) stepMajority(r *rand.Rand) {
 	stepped := append([]*process{s.leader()}, s.followers(len(s.nodes)/2)...)
 	by := s.h.majorityAhead + time.Minute + time.Duration(r.Int64N(int64(9*time.Minute)))
@@ -141,7 +141,7 @@ func (s *soak) stepMajority(r *rand.Rand) {
 			}
 			return nil
 		}
-		return fmt.Errorf("nobody leads")
+		return fmt.Errorf("no node leads")
 	})
 	s.last(r)
 }

@@ -41,7 +41,7 @@ var soakFaults = []soakFault{
 		first := s.leader()
 		first.kill()
 		if second := s.otherThan(first); second == nil {
-			s.notDone("nobody led after %s", first.id)
+			s.notDone("no node led after %s", first.id)
 		} else {
 			second.kill()
 			s.last(r)
@@ -125,7 +125,7 @@ var soakFaults = []soakFault{
 		l := s.leader()
 		s.net.isolate(l)
 		if heir := s.otherThan(l); heir == nil {
-			s.notDone("nobody led after %s", l.id)
+			s.notDone("no node led after %s", l.id)
 		} else {
 			s.kill(r, heir)
 		}
@@ -255,7 +255,7 @@ func (s *soak) random(r *rand.Rand, n int) (chosen []*process) {
 	return chosen
 }
 
-// otherThan is who leads after p, or nil if nobody does within some seconds.
+// otherThan returns the node that leads after p, nil if none does within some seconds.
 func (s *soak) otherThan(p *process) *process {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); wait(20 * time.Millisecond) {
 		for _, other := range others(s.nodes, p) {

@@ -113,7 +113,7 @@ func (h *history) jump() {
 	}
 }
 
-// steadySince returns whether replicated time can not have jumped since the number of jumps was taken.
+// steadySince reports whether replicated time cannot have jumped since the number of jumps was taken.
 func (h *history) steadySince(jumps int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -375,7 +375,7 @@ func (h *history) checkTerm(node string, e *soakStored) bool {
 // place notes where the log has an event.
 func (h *history) place(node string, e *soakStored) {
 	if e.number >= len(h.events) || h.events[e.number].sent == 0 {
-		h.fail("%s: offset %d holds event %d, which nobody sent", node, e.Offset, e.number)
+		h.fail("%s: offset %d holds event %d, which no client sent", node, e.Offset, e.number)
 		return
 	}
 	of := &h.events[e.number]
@@ -454,7 +454,7 @@ type cursorState struct{ generation, committed uint64 }
 // the present one moves the cursor forward or leaves it where it is, and one of another is fenced.
 // A trim, or a commit of unknown outcome, may have moved the cursor forward as well. Operations of
 // unknown outcome are not part of the history, as dozens of them, each possible at any later time,
-// cannot be searched; an operation after such an opening may see a generation that nobody was answered.
+// cannot be searched; an operation after such an opening may see a generation that no client was answered.
 var cursorModel = porcupine.Model{
 	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
 		by := map[string][]porcupine.Operation{}

@@ -96,7 +96,7 @@ func (s *soak) durableAt(p *process, from uint64) (d durable) {
 	return d
 }
 
-// recoverFromOne loses all voters but one for good, and goes on with that one as docs/operations.md says. Nothing
+// recoverFromOne loses all voters but one for good, and continues with that one as docs/operations.md says. Nothing
 // was under way and everybody had everything, so nothing may be lost. The old cluster's clients are refused.
 func (s *soak) recoverFromOne() (verify func()) {
 	before := s.durableAt(s.nodes[0], 0)

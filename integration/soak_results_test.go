@@ -122,7 +122,7 @@ func tableRow(b *strings.Builder, cells ...any) {
 	b.WriteString("|\n")
 }
 
-// quantiles are the values that so many percent of the times do not exceed, with that many decimals. Of fewer
+// quantiles prints the values that the given percentages of the times do not exceed, with the given decimals. Of fewer
 // than a hundred times the 99 % are all.
 func quantiles(times []soakTime, decimals int, get func(soakTime) float64, percent ...int) string {
 	var values []float64

@@ -106,7 +106,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// witness makes whatever the cluster's helpers give up over a violation: an answer that is wrong, or one
+// witness makes every failure of the cluster's helpers a violation: an answer that is wrong, or one
 // that does not come.
 type witness struct {
 	testing.TB
@@ -199,10 +199,10 @@ func (s *soak) breakOnce(f *soakFault, rng *rand.Rand) {
 	} else {
 		f.do(s, rng)
 	}
-	mended := time.Now()
+	repaired := time.Now()
 	s.whole()
 	cost := soakTime{
-		Lasted: mended.Sub(began).Seconds(), NoAcks: s.h.gap().Seconds(), Recovery: time.Since(mended).Seconds(),
+		Lasted: repaired.Sub(began).Seconds(), NoAcks: s.h.gap().Seconds(), Recovery: time.Since(repaired).Seconds(),
 	}
 	if f.unloaded != nil {
 		cost.NoAcks = -1
@@ -245,7 +245,7 @@ func (s *soak) whole() {
 		}
 		leader := slices.IndexFunc(views, func(v clusterView) bool { return v.Role == "leader" })
 		if leader < 0 {
-			return fmt.Errorf("nobody leads")
+			return fmt.Errorf("no node leads")
 		}
 		v := views[leader]
 		if len(v.Members) != len(s.nodes) {

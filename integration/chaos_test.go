@@ -224,6 +224,8 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	}
 }
 
+// chaos publishes from many clients and follows every node while processes are killed, paused and restarted, and then
+// compares all logs with the ledger.
 func chaos(t *testing.T, voters int) {
 	faults, events := 20, int64(200_000)
 	if !longtest.Enabled() {
@@ -322,6 +324,7 @@ func checkLeaders(t testing.TB, events []event.Event) {
 	}
 }
 
+// rotate returns a list that begins with another element, so that clients begin at different nodes.
 func rotate(list []string, by int) []string {
 	by %= len(list)
 	return append(append([]string{}, list[by:]...), list[:by]...)

@@ -135,6 +135,7 @@ func TestWipedVoterIsRefused(t *testing.T) {
 	compareAfterJoin(t, c, l)
 }
 
+// compareAfterJoin waits until the nodes agree, then compares them with the ledger.
 func compareAfterJoin(t *testing.T, c *cluster, l *ledger) {
 	t.Helper()
 	c.converged()

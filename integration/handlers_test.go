@@ -67,6 +67,7 @@ type listeners struct {
 	list []*listener
 }
 
+// newListeners returns three listeners with different filters and concurrency, which are ended with the test.
 func newListeners(t *testing.T, c *cluster) *listeners {
 	all := &listeners{t: t}
 	for _, s := range []listenerSpec{
@@ -200,6 +201,7 @@ func loaded(t *testing.T, c *cluster, work *load) map[uint64]event.Event {
 	return events
 }
 
+// numberIn returns the number of a published event.
 func numberIn(ev event.Event) int {
 	var p struct{ N int }
 	if err := json.Unmarshal(ev.Payload, &p); err != nil {

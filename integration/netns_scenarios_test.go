@@ -208,6 +208,7 @@ func onlyLeaders(want string) string {
 	return strings.Join(lines, "")
 }
 
+// followerKilled kills b and starts it again.
 func followerKilled(s *stage) {
 	s.b.kill()
 	s.awaitOffline(s.a, s.b)
@@ -215,6 +216,7 @@ func followerKilled(s *stage) {
 	s.b.start()
 }
 
+// followerCutOff cuts b off from all others.
 func followerCutOff(s *stage) {
 	s.isolate(s.b)
 	s.awaitOffline(s.a, s.b)
@@ -223,6 +225,7 @@ func followerCutOff(s *stage) {
 	s.heal()
 }
 
+// followerDeaf cuts the way from the leader to b, one way.
 func followerDeaf(s *stage) {
 	s.oneWay(s.a, s.b)
 	s.awaitOffline(s.a, s.b)
@@ -230,6 +233,7 @@ func followerDeaf(s *stage) {
 	s.heal()
 }
 
+// leaderKilled kills the leader and starts it again.
 func leaderKilled(s *stage) {
 	s.a.kill()
 	s.awaitOffline(s.awaitLeader(s.b, s.c), s.a)
@@ -237,6 +241,7 @@ func leaderKilled(s *stage) {
 	s.a.start()
 }
 
+// leaderPaused stops the leader's process, and lets it run again once another leads.
 func leaderPaused(s *stage) {
 	s.a.signal(syscall.SIGSTOP)
 	s.awaitOffline(s.awaitLeader(s.b, s.c), s.a)
@@ -255,6 +260,7 @@ func allPaused(s *stage) {
 	}
 }
 
+// leaderCutOff cuts the leader off from both followers.
 func leaderCutOff(s *stage) {
 	s.isolate(s.a)
 	next := s.awaitLeader(s.b, s.c)
@@ -265,6 +271,7 @@ func leaderCutOff(s *stage) {
 	s.heal()
 }
 
+// leaderDeaf cuts the ways to the leader; what it sends arrives.
 func leaderDeaf(s *stage) {
 	s.oneWay(s.b, s.a)
 	s.oneWay(s.c, s.a)
@@ -273,6 +280,7 @@ func leaderDeaf(s *stage) {
 	s.heal()
 }
 
+// leaderMute cuts the ways from the leader; what is sent to it arrives.
 func leaderMute(s *stage) {
 	s.oneWay(s.a, s.b)
 	s.oneWay(s.a, s.c)
@@ -281,6 +289,7 @@ func leaderMute(s *stage) {
 	s.heal()
 }
 
+// leaderInMinority leaves the leader with one of four followers.
 func leaderInMinority(s *stage) {
 	s.partition([]*process{s.a, s.b})
 	next := s.awaitLeader(s.c, s.d, s.e)
@@ -292,11 +301,13 @@ func leaderInMinority(s *stage) {
 	s.heal()
 }
 
+// stepDown hands leadership over to b.
 func stepDown(s *stage) {
 	s.mustRun("cluster", "step-down", "--to", s.b.id)
 	s.awaitLeader(s.nodes...)
 }
 
+// majorityKilled kills two of three voters for the time of an outage.
 func majorityKilled(s *stage) {
 	for _, p := range []*process{s.b, s.c} {
 		p.signal(syscall.SIGKILL)
@@ -308,6 +319,7 @@ func majorityKilled(s *stage) {
 	s.c.start()
 }
 
+// everybodyAlone cuts every link for the time of an outage.
 func everybodyAlone(s *stage) {
 	s.partition([]*process{s.a}, []*process{s.b}, []*process{s.c})
 	s.refuseDuringOutage(s.nodes...)
@@ -328,6 +340,7 @@ func allStopped(s *stage) {
 	s.startAll()
 }
 
+// allKilled kills all voters at once and starts them again.
 func allKilled(s *stage) {
 	for _, p := range s.nodes {
 		p.signal(syscall.SIGKILL)

@@ -22,6 +22,7 @@ type stage struct {
 	asked         int // writes of refuses
 }
 
+// newStage starts a cluster in network namespaces, waits for its first leader and gives the nodes their names.
 func newStage(t testing.TB, voters int) *stage {
 	c := newNetCluster(t, voters)
 	c.startAll()
@@ -43,6 +44,7 @@ func newStage(t testing.TB, voters int) *stage {
 	return s
 }
 
+// others returns all nodes but one.
 func others(all []*process, p *process) []*process {
 	return slices.DeleteFunc(slices.Clone(all), func(q *process) bool { return q == p })
 }

@@ -60,6 +60,7 @@ const (
 	raftPort = "9770"
 )
 
+// voterAddr returns the address of the i-th voter on the bridge.
 func voterAddr(i int) string { return fmt.Sprintf("10.77.0.%d", 11+i) }
 
 // newNetCluster prepares voters in namespaces of their own without starting them.
@@ -228,6 +229,7 @@ func needNamespaces(t testing.TB) {
 	}
 }
 
+// newNamespace makes a network namespace that is removed with the test.
 func newNamespace(t testing.TB, name string) *namespace {
 	t.Helper()
 	n := &namespace{name}
@@ -276,6 +278,7 @@ func (n *namespace) enter() []string {
 	return []string{"nsenter", "--net=" + filepath.Join("/run/netns", n.name), "--"}
 }
 
+// mustRun runs a command inside the namespace.
 func (n *namespace) mustRun(t testing.TB, stdin string, command ...string) {
 	t.Helper()
 	args := append(n.enter(), command...)
@@ -329,8 +332,10 @@ type probes struct {
 	round byte
 }
 
+// probeAddr returns the address at which the i-th voter's namespace listens for probes.
 func probeAddr(i int) *net.UDPAddr { return &net.UDPAddr{IP: net.ParseIP(voterAddr(i)), Port: 7} }
 
+// newProbes opens a socket in the namespace of every voter.
 func newProbes(c *netCluster) *probes {
 	p := &probes{c: c}
 	for i, node := range c.nodes {

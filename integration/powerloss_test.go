@@ -47,6 +47,7 @@ func newDisk(t testing.TB) *disk {
 	return d
 }
 
+// must runs a command that has to succeed.
 func (d *disk) must(name string, args ...string) {
 	d.t.Helper()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {

@@ -44,6 +44,7 @@ const soakWindow = 4 * time.Minute
 // requestTimeout is how long a client waits for an answer.
 const requestTimeout = 3 * time.Second
 
+// newSoakClients returns clients that have not started yet. They dial as the cluster's own do.
 func newSoakClients(h *history, c *cluster, seed uint64) *soakClients {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	if c.web != nil {
@@ -356,6 +357,7 @@ func (s *soakClients) follow(ctx context.Context, p *process) {
 	}
 }
 
+// followOnce follows one node until its stream ends, and sets from to where the next stream begins.
 func (s *soakClients) followOnce(ctx context.Context, streams *http.Client, p *process, from *string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -401,6 +403,7 @@ type groupLedger struct {
 	durable map[uint64]string // the member whose acknowledgement is durable
 }
 
+// newGroupLedger returns an empty ledger.
 func newGroupLedger(h *history) groupLedger {
 	return groupLedger{h: h, handled: map[uint64]bool{}, durable: map[uint64]string{}}
 }

@@ -26,6 +26,7 @@ type wallClock struct {
 	offset *int64
 }
 
+// newWallClock maps the file from which nodes read the offset of their wall clock.
 func newWallClock(t testing.TB, file string) *wallClock {
 	t.Helper()
 	f, err := os.Create(file)
@@ -44,6 +45,7 @@ func newWallClock(t testing.TB, file string) *wallClock {
 	return &wallClock{file: file, offset: (*int64)(unsafe.Pointer(&page[0]))}
 }
 
+// set changes the offset, which the nodes see at once.
 func (c *wallClock) set(offset time.Duration) { atomic.StoreInt64(c.offset, offset.Nanoseconds()) }
 
 // buildWithClocks builds a ringlog whose wall clock can be stepped, which compiles the standard library once more.
@@ -188,6 +190,7 @@ func dateAt(p *process) (time.Time, error) {
 	return http.ParseTime(resp.Header.Get("Date"))
 }
 
+// ids lists the ids of nodes.
 func ids(nodes []*process) string {
 	var names []string
 	for _, p := range nodes {

@@ -274,6 +274,7 @@ func (s *soak) tolerant(args ...string) {
 	}
 }
 
+// kill kills nodes, waits for the time of a fault, and starts them again.
 func (s *soak) kill(r *rand.Rand, victims ...*process) {
 	for _, p := range victims {
 		p.signal(syscall.SIGKILL)
@@ -287,6 +288,7 @@ func (s *soak) kill(r *rand.Rand, victims ...*process) {
 	}
 }
 
+// pause stops nodes for the time of a fault.
 func (s *soak) pause(r *rand.Rand, victims ...*process) {
 	for _, p := range victims {
 		p.signal(syscall.SIGSTOP)
@@ -415,12 +417,14 @@ func (s *soak) failSync(r *rand.Rand, p *process) {
 	s.restartEnded(p, "DISK_FAILED")
 }
 
+// slowSync delays each sync of a node by 50 to 500 ms for the time of a fault.
 func (s *soak) slowSync(r *rand.Rand, p *process) {
 	tr := s.traced().trace(p, delay(time.Duration(50+r.IntN(450))*time.Millisecond))
 	s.last(r)
 	tr.stop()
 }
 
+// traced returns the cluster as the durability tests have it.
 func (s *soak) traced() *syncedCluster { return &syncedCluster{cluster: s.cluster, strace: s.strace} }
 
 // restartEnded starts a node again that may have ended itself, with one of these names in its log.

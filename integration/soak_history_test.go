@@ -64,10 +64,12 @@ type soakCounts struct {
 	CursorOpsUnchecked                                 int // their search took too long
 }
 
+// newHistory returns an empty history.
 func newHistory() *history {
 	return &history{began: time.Now(), sums: map[uint64]uint64{}, leaders: map[uint64]string{}}
 }
 
+// now returns the time since the history began, never 0, which means no time.
 func (h *history) now() int64 { return time.Since(h.began).Nanoseconds() + 1 }
 
 // violation notes that a promise was broken.
@@ -120,6 +122,7 @@ func (h *history) steadySince(jumps int) bool {
 	return jumps%2 == 0 && jumps == h.jumps
 }
 
+// jumpsSoFar returns how often replicated time may have jumped.
 func (h *history) jumpsSoFar() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -272,6 +275,7 @@ type soakStored struct {
 	sum        uint64
 }
 
+// storedOf returns what is checked of a stored event.
 func storedOf(e *event.Event) soakStored {
 	s := soakStored{Offset: e.Offset, Type: e.Type, Term: e.Term, appendedAt: e.AppendedAt.UnixNano(), number: -1}
 	switch e.Type {

@@ -90,6 +90,7 @@ func copyFolder(from, to string, room *int64) error {
 	})
 }
 
+// copyFile copies a file.
 func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {

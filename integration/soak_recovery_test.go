@@ -48,6 +48,7 @@ func (s *soak) wipe(p *process) {
 	s.replace(p)
 }
 
+// loggedBytes returns the size of a node's log, from which later lines are read.
 func (s *soak) loggedBytes(p *process) int64 {
 	info, err := os.Stat(p.log)
 	if err != nil {

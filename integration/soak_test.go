@@ -113,18 +113,21 @@ type witness struct {
 	h *history
 }
 
+// Fatal implements testing.TB.
 func (w witness) Fatal(args ...any) {
 	w.Helper()
 	w.h.violation("%s", fmt.Sprint(args...))
 	w.FailNow()
 }
 
+// Fatalf implements testing.TB.
 func (w witness) Fatalf(format string, args ...any) {
 	w.Helper()
 	w.h.violation(format, args...)
 	w.FailNow()
 }
 
+// newSoak starts the cluster of a run. As root every voter has a network namespace and a file system of its own.
 func newSoak(t *testing.T, voters int, seed uint64) *soak {
 	s := &soak{h: newHistory(), logRead: map[*process]int64{}}
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -268,6 +271,7 @@ func (s *soak) whole() {
 	})
 }
 
+// view returns what a node reports of the cluster, and notes whether it claims to lead.
 func (s *soak) view(p *process) (v clusterView, err error) {
 	web := plainHTTP
 	if p.web != nil {

@@ -5,7 +5,7 @@
 //
 // Two kinds stand here. Leadership and Health are part of the replicated state:
 // the log feeds them, and what they answer is the same on every node. Detector,
-// Waking, Outlook and Pace belong to one node: it feeds them with what it sees itself,
+// PauseClock, QuorumTracker and Pace belong to one node: it feeds them with what it sees itself,
 // and they say when something is worth telling the others, or writing down.
 //
 // Health tells of an outage what its voters can testify to, each by its own clock. It

@@ -64,11 +64,11 @@ func TestFlappingIsToldOnceAHoldDown(t *testing.T) {
 
 // A voter's own view: losses and returns in turns, a loss as soon as the majority has not
 // answered for as long as an answer counts, and never where it has or somebody leads.
-func TestOutlookIsRightAtEachLook(t *testing.T) {
+func TestTheQuorumTrackerIsRightAtEachObservation(t *testing.T) {
 	const look = 100 * time.Millisecond
 	rapid.Check(t, func(t *rapid.T) {
-		c := OutlookConfig{Reach: 1500 * time.Millisecond, Leaderless: 5 * time.Second, Grace: 5 * time.Second, Hold: time.Second}
-		o, at := NewOutlook(start, c), start
+		c := QuorumConfig{Reach: 1500 * time.Millisecond, Leaderless: 5 * time.Second, Grace: 5 * time.Second, Hold: time.Second}
+		o, at := NewQuorumTracker(start, c), start
 		answered := make([]time.Time, rapid.IntRange(1, 4).Draw(t, "others"))
 		lost, formed, led, heard := false, false, start, time.Time{}
 		for range rapid.IntRange(1, 40).Draw(t, "phases") {
@@ -82,19 +82,19 @@ func TestOutlookIsRightAtEachLook(t *testing.T) {
 					}
 				}
 				majority := slices.SortedFunc(slices.Values(answered), func(a, b time.Time) int { return b.Compare(a) })[(len(answered)+1)/2-1]
-				sight := Sight{Others: answered, Leader: leader}
+				seen := Observation{Others: answered, Leader: leader}
 				if leader {
 					led, heard = at, at
-					sight.Heard = at
+					seen.Heard = at
 				}
 				inReach := at.Sub(latest(majority, heard)) < c.Reach
 				formed = formed || (inReach && leader)
-				for _, turn := range o.See(at, sight) {
-					if turn.Kind == TurnLost && (lost || inReach && at.Sub(led) < c.Leaderless) ||
-						turn.Kind == TurnRestored && (!lost || !inReach || !leader) || turn.Kind == TurnStalled {
-						t.Fatalf("%v: turn %d, lost %v, in reach %v, leader %v", at.Sub(start), turn.Kind, lost, inReach, leader)
+				for _, change := range o.Observe(at, seen) {
+					if change.Kind == TransitionLost && (lost || inReach && at.Sub(led) < c.Leaderless) ||
+						change.Kind == TransitionRestored && (!lost || !inReach || !leader) || change.Kind == TransitionStalled {
+						t.Fatalf("%v: change %d, lost %v, in reach %v, leader %v", at.Sub(start), change.Kind, lost, inReach, leader)
 					}
-					lost = lost && turn.Kind != TurnRestored || turn.Kind == TurnLost
+					lost = lost && change.Kind != TransitionRestored || change.Kind == TransitionLost
 				}
 				if _, says := o.Lost(); says != lost || !lost && !inReach && (formed || at.Sub(start) >= c.Grace) {
 					t.Fatalf("%v: lost %v, in reach %v, formed %v", at.Sub(start), says, inReach, formed)
@@ -131,7 +131,7 @@ func TestWakingLeavesOutPauses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 300 * time.Millisecond
 		now, ran := start, start
-		w := NewWaking(now, most)
+		w := NewPauseClock(now, most)
 		for range rapid.IntRange(1, 60).Draw(t, "looks") {
 			pause := lasting(t, 0, 2*time.Second, "pause")
 			now, ran = now.Add(pause), ran.Add(min(pause, most))

@@ -45,7 +45,7 @@ func TestStories(t *testing.T) {
 type teller struct {
 	t        *testing.T
 	detector *Detector
-	outlook  *Outlook
+	quorum   *QuorumTracker
 	pace     *Pace
 	keeps    uint64
 	behind   bool // as the pace said last
@@ -106,14 +106,14 @@ func (s *teller) observe(what string, w []string) string {
 	case "look":
 		at := s.at(w[0])
 		return fmt.Sprintf("  reachable %v, steady %v, last answer %s\n", s.detector.Reachable(at), s.detector.Steady(at), since(s.detector.Last()))
-	case "outlook": // reach leaderless grace hold
-		s.outlook = NewOutlook(start, OutlookConfig{Reach: s.span(w[0]), Leaderless: s.span(w[1]), Grace: s.span(w[2]), Hold: s.span(w[3])})
+	case "quorum": // reach leaderless grace hold
+		s.quorum = NewQuorumTracker(start, QuorumConfig{Reach: s.span(w[0]), Leaderless: s.span(w[1]), Grace: s.span(w[2]), Hold: s.span(w[3])})
 	case "resume": // since, and when a majority was in reach again
 		var regained time.Time
 		if len(w) > 1 {
 			regained = s.at(w[1])
 		}
-		s.outlook.Resume(s.at(w[0]), regained)
+		s.quorum.Resume(s.at(w[0]), regained)
 	case "see", "sees":
 		return s.see(w)
 	case "pace": // entries that a compaction leaves
@@ -129,26 +129,26 @@ func (s *teller) observe(what string, w []string) string {
 // see reads at, when each other voter answered, and leader where there is one, as in
 // leader@5s with when raft heard of it last.
 func (s *teller) see(w []string) (text string) {
-	sight := Sight{}
+	seen := Observation{}
 	for _, word := range w[1:] {
 		if heard, ok := strings.CutPrefix(word, "leader"); ok {
-			sight.Leader = true
+			seen.Leader = true
 			if heard != "" {
-				sight.Heard = s.at(heard[1:])
+				seen.Heard = s.at(heard[1:])
 			}
 		} else {
-			sight.Others = append(sight.Others, s.at(word))
+			seen.Others = append(seen.Others, s.at(word))
 		}
 	}
-	for _, turn := range s.outlook.See(s.at(w[0]), sight) {
-		text += fmt.Sprintf("  %s since %s", [...]string{"stalled", "lost", "regained", "slipped", "restored"}[turn.Kind], since(turn.Since))
-		if !turn.Regained.IsZero() {
-			text += ", regained " + since(turn.Regained)
+	for _, change := range s.quorum.Observe(s.at(w[0]), seen) {
+		text += fmt.Sprintf("  %s since %s", [...]string{"stalled", "lost", "regained", "slipped", "restored"}[change.Kind], since(change.Since))
+		if !change.Regained.IsZero() {
+			text += ", regained " + since(change.Regained)
 		}
-		if !turn.Until.IsZero() {
-			text += ", until " + since(turn.Until)
+		if !change.Until.IsZero() {
+			text += ", until " + since(change.Until)
 		}
-		text += strings.TrimRight(" "+turn.Cause, " ") + "\n"
+		text += strings.TrimRight(" "+change.Cause, " ") + "\n"
 	}
 	return text
 }

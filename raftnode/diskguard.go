@@ -34,13 +34,6 @@ type diskGuard struct {
 	reserve bool          // is on the disk
 }
 
-// DiskStatus is how full a member's disk is.
-type DiskStatus struct {
-	FreeBytes    uint64 `json:"free_bytes"`
-	MinFreeBytes uint64 `json:"min_free_bytes"` // with less the member takes no appends; 0: it always does
-	Full         bool   `json:"full"`
-}
-
 func newDiskGuard(dir *datadir.Dir, bounds Disk, logger hclog.Logger) (*diskGuard, error) {
 	if bounds.Space == nil {
 		bounds.Space = dir.Space
@@ -166,7 +159,7 @@ const yieldAgain = 10 * time.Second
 // yieldFullDisk hands leadership over when this node's disk is nearly full and a majority
 // of the voters has room, until ctx ends with this node's leadership.
 func (n *Node) yieldFullDisk(ctx context.Context) {
-	tick := time.NewTicker(n.cfg.Timing.Ping / hurry)
+	tick := time.NewTicker(n.cfg.Timing.Ping / urgentPingFactor)
 	defer tick.Stop()
 	n.disk.stuck.Store(false)
 	var next time.Time

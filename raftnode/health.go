@@ -17,7 +17,7 @@ const (
 
 // tellHealth is a leader's duty to tell the log how the voters are, until ctx ends.
 func (n *Node) tellHealth(ctx context.Context) {
-	tick := time.NewTicker(n.cfg.Timing.Ping / hurry)
+	tick := time.NewTicker(n.cfg.Timing.Ping / urgentPingFactor)
 	defer tick.Stop()
 	c := &care{n: n, paces: map[string]*election.Pace{}, since: time.Now()}
 	for {
@@ -201,9 +201,9 @@ func (c *care) trails(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// spareNone reports whether the loss of one more voter would stop the cluster, or the
+// quorumAtRisk reports whether the loss of one more voter would stop the cluster, or the
 // loss of one already has: then those out of reach are asked for more often.
-func (n *Node) spareNone() bool {
+func (n *Node) quorumAtRisk() bool {
 	q := n.quorum()
 	return q.Voters > 1 && q.Margin <= 0 && q.Healthy < q.Voters
 }

@@ -70,7 +70,7 @@ func (d *duties) end() {
 
 // leaveHungDisk leaves this node's leadership to others when its disk hangs, until ctx ends.
 func (n *Node) leaveHungDisk(ctx context.Context) {
-	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.Ping/hurry, func(term uint64) { n.proposer.Pause(term) })
+	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.Ping/urgentPingFactor, func(term uint64) { n.proposer.Pause(term) })
 }
 
 // gain lets the hello of a new term be applied and then opens the gate. It

@@ -17,15 +17,6 @@ const (
 	changeTimeout = 10 * time.Second // until raft takes a change up; one is under way at a time
 )
 
-// MemberOptions say how a node is let in.
-type MemberOptions struct {
-	Voter bool // promote it once it has caught up
-	Force bool // also as a sixth voter and beyond
-	// ClusterID is what the node's data folder is of; "" while of none, or where
-	// that is not known.
-	ClusterID string
-}
-
 // voterWarning is what to say about a number of voters; "" if nothing.
 func voterWarning(voters int) string {
 	if voters > 0 && voters%2 == 0 {

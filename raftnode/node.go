@@ -168,10 +168,10 @@ func (n *Node) sameCluster() error {
 }
 
 func (n *Node) openTransport() (err error) {
-	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.clock.Read, n.knownPeers)
-	n.watch.onRound, n.watch.urgent = n.afterRound, n.spareNone
-	n.watch.applied, n.watch.differs, n.watch.onHeard = n.machine.Applied, n.differsFrom, n.heardOf
-	n.watch.heard = func(id string) time.Time { return n.contacts.Newest(raft.ServerID(id)) }
+	n.watch = newWatch(watchOptions{self: n.cfg.ID, peers: n.cfg.Peers, ping: n.cfg.Timing.Ping, misses: n.cfg.Timing.Misses,
+		heartbeat: n.cfg.Timing.Heartbeat, clocks: n.clock.Read, members: n.knownPeers, applied: n.machine.Applied,
+		urgent: n.quorumAtRisk, differs: n.differsFrom, onReport: n.heardOf, onRound: n.afterRound,
+		heard: func(id string) time.Time { return n.contacts.Newest(raft.ServerID(id)) }})
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
 		Self: n.identity, Admit: n.admit, Hear: n.hear, VoteAs: n.voteAs, Resolve: n.memberAt, Configured: n.mayVote,

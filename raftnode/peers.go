@@ -30,6 +30,15 @@ type Peers interface {
 	ReadIndex(ctx context.Context, url string) (uint64, error)
 }
 
+// MemberOptions say how a node is let in.
+type MemberOptions struct {
+	Voter bool // promote it once it has caught up
+	Force bool // also as a sixth voter and beyond
+	// ClusterID is what the node's data folder is of; "" while of none, or where
+	// that is not known.
+	ClusterID string
+}
+
 // Question is what a node wants to know of another beside who it is. The zero value asks for
 // nothing more.
 type Question struct {
@@ -114,4 +123,19 @@ func peersOf(members []frame.Member) []datadir.Peer {
 		peers[i] = peerOf(m)
 	}
 	return peers
+}
+
+// Roles of a node.
+const (
+	RoleLeader    = "leader"
+	RoleFollower  = "follower"
+	RoleCandidate = "candidate"
+	RoleNonVoter  = "non-voter"
+)
+
+// DiskStatus is how full a member's disk is.
+type DiskStatus struct {
+	FreeBytes    uint64 `json:"free_bytes"`
+	MinFreeBytes uint64 `json:"min_free_bytes"` // with less the member takes no appends; 0: it always does
+	Full         bool   `json:"full"`
 }

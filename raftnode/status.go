@@ -11,14 +11,6 @@ import (
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
-// Roles of a node.
-const (
-	RoleLeader    = "leader"
-	RoleFollower  = "follower"
-	RoleCandidate = "candidate"
-	RoleNonVoter  = "non-voter"
-)
-
 // Status is how a node sees itself and its cluster.
 type Status struct {
 	NodeID       string         `json:"node_id"`

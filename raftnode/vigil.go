@@ -55,7 +55,7 @@ type vigil struct {
 	path    string    // of the journal; its modification time says until when this node ran
 	started time.Time // wall clock
 	before  time.Time // when this node ran last before that; zero: never
-	outlook *election.Outlook
+	tracker *election.QuorumTracker
 	written time.Time // the last record of this outage
 	looked  []blackbox.Peer
 
@@ -117,7 +117,7 @@ func (v *vigil) steppedDown(term uint64) {
 
 // run looks until ctx ends.
 func (v *vigil) run(ctx context.Context) {
-	tick := time.NewTicker(v.n.cfg.Timing.Ping / hurry)
+	tick := time.NewTicker(v.n.cfg.Timing.Ping / urgentPingFactor)
 	defer tick.Stop()
 	for {
 		v.look(time.Now())
@@ -132,18 +132,18 @@ func (v *vigil) run(ctx context.Context) {
 func (v *vigil) look(now time.Time) {
 	others, peers, voter := v.sight(now)
 	if !voter {
-		v.outlook = nil
+		v.tracker = nil
 		v.show(nil)
 		return
 	}
-	if v.outlook == nil {
+	if v.tracker == nil {
 		v.begin(now)
 	}
 	led := v.led()
-	if _, lost := v.outlook.Lost(); led && !lost {
+	if _, lost := v.tracker.Lost(); led && !lost {
 		v.refused.reset(0)
 	}
-	for _, turn := range v.outlook.See(now, election.Sight{Others: others, Leader: led, Heard: v.heard(now)}) {
+	for _, turn := range v.tracker.Observe(now, election.Observation{Others: others, Leader: led, Heard: v.heard(now)}) {
 		v.turn(turn, peers)
 	}
 	v.keep(now, peers)
@@ -199,10 +199,10 @@ func (v *vigil) heard(now time.Time) time.Time {
 
 func (v *vigil) begin(now time.Time) {
 	t := v.n.cfg.Timing
-	v.outlook = election.NewOutlook(now, election.OutlookConfig{Reach: t.Ping * time.Duration(t.Misses),
+	v.tracker = election.NewQuorumTracker(now, election.QuorumConfig{Reach: t.Ping * time.Duration(t.Misses),
 		Leaderless: max(leaderlessFor, 5*t.Election), Grace: max(leaderlessFor, 5*t.Election), Hold: min(outageHold, 2*t.Ping)})
 	if open, regained, ok := openOutage(v.journal.Records()); ok {
-		v.outlook.Resume(open.Since, regained)
+		v.tracker.Resume(open.Since, regained)
 		v.refused.reset(open.Refused)
 		v.show(&Outage{Since: open.Since, Cause: open.Cause, Term: open.Term, Leader: open.Leader, Refused: open.Refused})
 	}
@@ -233,26 +233,26 @@ const (
 	viewGoesOn   = "goes on"
 )
 
-func (v *vigil) turn(t election.Turn, peers []blackbox.Peer) {
+func (v *vigil) turn(t election.Transition, peers []blackbox.Peer) {
 	r := blackbox.Record{Since: t.Since.UTC(), Peers: peers}
 	switch t.Kind {
-	case election.TurnStalled:
+	case election.TransitionStalled:
 		v.write(blackbox.Record{Kind: blackbox.Stalled, Since: t.Since.UTC(), At: t.Until.UTC()})
 		return
-	case election.TurnLost:
+	case election.TransitionLost:
 		v.show(&Outage{Since: t.Since.UTC(), Cause: t.Cause, Term: v.n.raft.Load().CurrentTerm(), Leader: v.n.machine.Leadership().Leader})
 		r.Kind, r.Cause = blackbox.Lost, t.Cause
 		v.n.logger.Error("quorum lost", "cause", t.Cause, "since", stampOf(t.Since), "unreachable", strings.Join(unreachable(peers), " "))
-	case election.TurnRegained:
+	case election.TransitionRegained:
 		r.Kind, r.Cause = blackbox.View, viewRegained
-	case election.TurnSlipped:
+	case election.TransitionSlipped:
 		r.Kind, r.Cause = blackbox.View, viewSlipped
-	case election.TurnRestored:
+	case election.TransitionRestored:
 		r.Kind, r.At = blackbox.Restored, t.Until.UTC()
 		v.n.logger.Warn("quorum restored", "since", stampOf(t.Since), "refused", v.refused.load())
 	}
 	v.record(r)
-	if t.Kind == election.TurnRestored {
+	if t.Kind == election.TransitionRestored {
 		v.show(nil)
 	}
 }

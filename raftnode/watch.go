@@ -12,11 +12,12 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// hurry is how many times as often a voter is asked that is urgently missed.
-const hurry = 5
+// urgentPingFactor is how much more often an unreachable voter is pinged while the cluster cannot
+// afford to lose another.
+const urgentPingFactor = 5
 
-// stillStep is how many looks this process may miss before it counts as having stood still.
-const stillStep = 3
+// missedReadings is how many readings of its clock this process may miss before it counts as paused.
+const missedReadings = 3
 
 // sighting is the newest word of another member.
 type sighting struct {
@@ -41,35 +42,45 @@ func (s sighting) claim(cluster string) election.Claim {
 }
 
 // watch pings the other members over their HTTP port, whoever leads, and keeps what
-// they say of themselves. Each is asked once an interval, and never twice at a time.
+// they report of themselves. Each is asked once an interval, and never twice at a time.
 type watch struct {
-	peers   Peers
-	self    string
-	timing  Timing
-	clocks  func() clock.Reading  // of this machine
-	members func() []datadir.Peer // whom to ask
-	onRound func()                // after each interval, in the goroutine of run; it must not wait
-	urgent  func() bool           // members out of reach are asked more often
-	applied func() uint64         // where the own state is, to compare digests there
-	differs func(Report) bool     // compares a report's digests with the own ones
-	onHeard func(r Report, asked, now time.Time)
-	heard   func(string) time.Time // when raft's newest answered request to a member was sent
+	watchOptions
 
 	asking sync.WaitGroup
-	waking *election.Waking // what silences are measured in
+	awake  *election.PauseClock // what silences are measured in
 
 	mu       sync.Mutex
 	seen     map[string]*seen
 	asked    map[string]bool        // members whose answer is awaited
 	other    map[string]bool        // members in whose place another data folder has just answered
 	contacts map[string]raftContact // of raft, by member
-	leads    time.Time              // since when this node has led, by waking; zero: it does not
+	leads    time.Time              // since when this node has led, by awake; zero: it does not
+}
+
+// watchOptions are what a watch asks with, and what it is asked by. All functions are required;
+// none may wait.
+type watchOptions struct {
+	self      string
+	peers     Peers                // nil: nobody is asked
+	ping      time.Duration        // the interval
+	misses    int                  // pings without an answer until a member is out of reach
+	heartbeat time.Duration        // of raft
+	clocks    func() clock.Reading // of this machine
+
+	members func() []datadir.Peer // whom to ask
+	applied func() uint64         // the index of the own state, to compare digests there
+	urgent  func() bool           // members out of reach are asked more often
+	differs func(Report) bool     // compares a report's digests with the own ones
+	// onReport is called for each report, in the goroutine that asked for it.
+	onReport func(r Report, asked, now time.Time)
+	onRound  func()                        // after each interval, in the goroutine of run
+	heard    func(member string) time.Time // when raft's newest answered request to a member was sent
 }
 
 // raftContact is raft's newest contact with a member.
 type raftContact struct {
 	asked time.Time // by the machine's clock
-	at    time.Time // by waking
+	at    time.Time // by awake
 }
 
 // seen is what is known of one member.
@@ -78,22 +89,19 @@ type seen struct {
 	detector *election.Detector
 }
 
-func newWatch(peers Peers, self string, t Timing, clocks func() clock.Reading, members func() []datadir.Peer) *watch {
-	return &watch{peers: peers, self: self, timing: t, clocks: clocks, members: members, onRound: func() {},
-		urgent: func() bool { return false }, applied: func() uint64 { return 0 }, differs: func(Report) bool { return false },
-		onHeard: func(Report, time.Time, time.Time) {}, heard: func(string) time.Time { return time.Time{} },
-		waking: election.NewWaking(time.Now(), stillStep*t.Ping/hurry),
-		seen:   map[string]*seen{}, asked: map[string]bool{}, other: map[string]bool{}, contacts: map[string]raftContact{}}
+func newWatch(o watchOptions) *watch {
+	return &watch{watchOptions: o, awake: election.NewPauseClock(time.Now(), missedReadings*o.ping/urgentPingFactor),
+		seen: map[string]*seen{}, asked: map[string]bool{}, other: map[string]bool{}, contacts: map[string]raftContact{}}
 }
 
 // run asks until ctx ends.
 func (w *watch) run(ctx context.Context) {
-	tick := time.NewTicker(w.timing.Ping / hurry)
+	tick := time.NewTicker(w.ping / urgentPingFactor)
 	defer tick.Stop()
 	defer w.asking.Wait()
 	for turn := 0; ; turn++ {
 		w.noteContacts(time.Now())
-		if turn%hurry == 0 {
+		if turn%urgentPingFactor == 0 {
 			w.round(ctx, false)
 			w.onRound()
 		} else if w.urgent() {
@@ -120,7 +128,7 @@ func (w *watch) round(ctx context.Context, missing bool) {
 		}
 		w.asking.Go(func() {
 			defer w.answered(m.ID)
-			ctx, cancel := context.WithTimeout(ctx, max(2*w.timing.Ping, time.Second))
+			ctx, cancel := context.WithTimeout(ctx, max(2*w.ping, time.Second))
 			defer cancel()
 			_, _ = w.ask(ctx, m)
 		})
@@ -164,16 +172,16 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 	}
 	s := sighting{report: report, asked: start, at: time.Now(),
 		clock: clock.NewSample(report.Time, asked, answered), differs: w.differs(report)}
-	w.onHeard(report, s.asked, s.at)
+	w.onReport(report, s.asked, s.at)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := w.seen[m.ID]
 	if known == nil {
-		known = &seen{detector: election.NewDetector(w.timing.Ping, w.timing.Misses)}
+		known = &seen{detector: election.NewDetector(w.ping, w.misses)}
 		w.seen[m.ID] = known
 	}
 	known.sighting = s
-	known.detector.Answered(w.waking.At(s.at))
+	known.detector.Answered(w.awake.At(s.at))
 	return s, nil
 }
 
@@ -227,7 +235,7 @@ func (w *watch) last(id string) (s sighting, healthy bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if known := w.seen[id]; known != nil {
-		return known.sighting, known.detector.Reachable(w.waking.At(time.Now()))
+		return known.sighting, known.detector.Reachable(w.awake.At(time.Now()))
 	}
 	return s, false
 }
@@ -238,7 +246,7 @@ func (w *watch) silence(id string, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if known := w.seen[id]; known != nil {
-		return max(0, w.waking.At(now).Sub(known.detector.Last()))
+		return max(0, w.awake.At(now).Sub(known.detector.Last()))
 	}
 	return -1
 }
@@ -249,14 +257,14 @@ func (w *watch) lead(leads bool) {
 	defer w.mu.Unlock()
 	w.leads = time.Time{}
 	if leads {
-		w.leads = w.waking.At(time.Now())
+		w.leads = w.awake.At(time.Now())
 	}
 }
 
 // noteContacts looks at raft's contacts, often enough for a pause of this process not
 // to count as a silence of the others.
 func (w *watch) noteContacts(now time.Time) {
-	awake, members := w.waking.At(now), w.members()
+	awake, members := w.awake.At(now), w.members()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, m := range members {
@@ -274,7 +282,7 @@ func (w *watch) noteContact(id string, now, awake time.Time) {
 // raftReach is for how long a contact of raft's counts: a leader itself counts on a
 // follower for a lease.
 func (w *watch) raftReach() time.Duration {
-	return max(w.timing.Ping*time.Duration(w.timing.Misses), w.timing.Heartbeat)
+	return max(w.ping*time.Duration(w.misses), w.heartbeat)
 }
 
 // absence is why a member does not count as there, and for how long that has been so:
@@ -290,7 +298,7 @@ func (w *watch) absence(id string) (reason string, silent time.Duration) {
 		return "", 0
 	}
 	now := time.Now()
-	awake := w.waking.At(now)
+	awake := w.awake.At(now)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := w.seen[id]
@@ -334,7 +342,7 @@ func (w *watch) steady(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := w.seen[id]
-	return known != nil && known.detector.Steady(w.waking.At(time.Now()))
+	return known != nil && known.detector.Steady(w.awake.At(time.Now()))
 }
 
 // reports are the fresh words of all members that gave one.
@@ -350,7 +358,7 @@ func (w *watch) sightings() (list []sighting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.seen {
-		if s.detector.Reachable(w.waking.At(time.Now())) {
+		if s.detector.Reachable(w.awake.At(time.Now())) {
 			list = append(list, s.sighting)
 		}
 	}

@@ -1,6 +1,6 @@
 # Three voters; an answer counts for 1.5s, 5s without a leader are too long, 5s of grace
 # after a start, and 1s of a majority with a leader end an outage.
-> outlook 1500ms 5s 5s 1s
+> quorum 1500ms 5s 5s 1s
 # While a cluster starts nothing is lost.
 > see 1s - -
 > see 2s - -
@@ -61,7 +61,7 @@
   restored since 24s, regained 42s, until 42s
 # Nobody answers over HTTP, and raft has a leader: there is a majority, which that leader
 # reaches. It is lost from when raft heard of the leader last.
-> outlook 1500ms 5s 5s 1s
+> quorum 1500ms 5s 5s 1s
 > see 1s 1s - leader@1s
 > see 2s 1s - leader@1900ms
 > see 3s 1s - leader@2900ms
@@ -74,7 +74,7 @@
 > see 6s 1s - leader@6s
   restored since 2.9s, regained 5s, until 5s
 # A cluster that never forms is lost once the grace is over, since the start.
-> outlook 1500ms 5s 5s 1s
+> quorum 1500ms 5s 5s 1s
 > see 1s - -
 > see 2s - -
 > see 3s - -
@@ -83,7 +83,7 @@
 > see 5s - -
   lost since 0s unreachable
 # An outage goes on that an earlier run of the process left open.
-> outlook 1500ms 5s 5s 1s
+> quorum 1500ms 5s 5s 1s
 > resume -20s
 > see 1s - -
 > see 2s 2s -
@@ -93,14 +93,14 @@
   restored since -20s, regained 2s, until 3s
 # One in which a majority was in reach again before that run ended is not out of reach just because nobody has answered
 # this run yet, but it is once the grace is over.
-> outlook 1500ms 5s 5s 1s
+> quorum 1500ms 5s 5s 1s
 > resume -20s -8s
 > see 1s - -
 > see 2s 2s -
 > see 3s 3s 3s leader
 > see 4s 4s 4s leader
   restored since -20s, regained -8s, until 3s
-> outlook 1500ms 5s 5s 1s
+> quorum 1500ms 5s 5s 1s
 > resume -20s -8s
 > see 1s - -
 > see 2s - -
@@ -109,11 +109,11 @@
 > see 5s - -
   slipped since 5s
 # Of five voters two others are needed; a single voter is its own majority.
-> outlook 1500ms 5s 5s 1s
+> quorum 1500ms 5s 5s 1s
 > see 1s 1s 1s - - leader
 > see 2s 2s 1s - - leader
 > see 2500ms 2500ms 1s - -
   lost since 1s unreachable
-> outlook 1500ms 5s 5s 1s
+> quorum 1500ms 5s 5s 1s
 > see 1s leader
 > see 1500ms leader

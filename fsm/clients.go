@@ -69,9 +69,12 @@ func (s *state) loadClient(id string, value []byte) error {
 	return nil
 }
 
+// clientApplier decides about registered clients, and takes in what the leader reports of its queue and of runs.
+type clientApplier struct{ *applying }
+
 // putClient keeps what a client says in place of what it said before. What is kept of a
 // client is never changed, so that readers may share it.
-func (a *applier) putClient(c frame.ClientPut) Result {
+func (a *clientApplier) putClient(c frame.ClientPut) Result {
 	old := a.s.clients.byID[c.ID]
 	if len(c.Subscriptions) == 0 {
 		if old != nil {
@@ -98,7 +101,7 @@ func (a *applier) putClient(c frame.ClientPut) Result {
 
 // refuseClient says why there is no room for a client that took so many bytes before;
 // nil is room.
-func (a *applier) refuseClient(c *Client, before uint64) *Result {
+func (a *clientApplier) refuseClient(c *Client, before uint64) *Result {
 	set, list := &a.s.settings, &a.s.clients
 	var r Result
 	switch {
@@ -120,7 +123,7 @@ func (a *applier) refuseClient(c *Client, before uint64) *Result {
 	return &r
 }
 
-func (a *applier) dropClient(c *Client) {
+func (a *clientApplier) dropClient(c *Client) {
 	delete(a.s.clients.byID, c.ID)
 	a.s.clients.inOrder.Delete(c.ID)
 	a.s.clients.bytes -= c.Bytes
@@ -128,7 +131,7 @@ func (a *applier) dropClient(c *Client) {
 }
 
 // expireClients removes the clients that have been silent for their time.
-func (a *applier) expireClients() {
+func (a *clientApplier) expireClients() {
 	list := &a.s.clients
 	if a.now < list.due {
 		return

@@ -85,21 +85,31 @@ func (s *state) view(c *Cursor) *Cursor {
 	return &out
 }
 
-func (a *applier) time() time.Time { return time.Unix(0, a.now).UTC() }
+func (a *applying) time() time.Time { return time.Unix(0, a.now).UTC() }
 
 // unstepped is replicated time without what clock steps left out.
-func (a *applier) unstepped() int64 { return a.now - a.s.meta.Stepped }
+func (a *applying) unstepped() int64 { return a.now - a.s.meta.Stepped }
 
 func noCursor(name string) Result {
 	return refuse(NotFound, "cursor", fmt.Sprintf("there is no cursor %q", name), "create it: ringlog cursor create "+name)
 }
 
+// cursorApplier decides where cursors are, and who may move them.
+type cursorApplier struct {
+	*applying
+	stalls  *stallApplier
+	groups  *groupApplier
+	letters *letterApplier
+
+	moved []string // cursors whose commit has moved, or that are gone
+}
+
 // tail is the last offset given out, by this entry too.
-func (a *applier) tail() uint64 { return a.s.meta.Last + uint64(len(a.accepted)) }
+func (a *applying) tail() uint64 { return a.s.meta.Last + uint64(len(a.accepted)) }
 
 // before returns the offset in front of a position, which is what a cursor at that
 // position has committed.
-func (a *applier) before(p frame.Position) uint64 {
+func (a *applying) offsetBefore(p frame.Position) uint64 {
 	switch p.Kind {
 	case frame.AtEnd:
 		return a.tail()
@@ -110,12 +120,12 @@ func (a *applier) before(p frame.Position) uint64 {
 	}
 }
 
-func (a *applier) createCursor(c frame.CursorCreate) Result { return a.makeCursor(c, nil) }
+func (a *cursorApplier) createCursor(c frame.CursorCreate) Result { return a.makeCursor(c, nil) }
 
 // makeCursor makes a cursor of one reader, or with a group one that members share.
-func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
+func (a *cursorApplier) makeCursor(c frame.CursorCreate, group *Group) Result {
 	if old := a.s.cursors[c.Name]; old != nil {
-		return a.sameAgain(old, c, group)
+		return a.answerExisting(old, c, group)
 	}
 	if refused := a.refuseFilter(c.Name, c.Filter, 0); refused != nil {
 		return *refused
@@ -127,7 +137,7 @@ func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
 		return refuse(Overloaded, "cursor", fmt.Sprintf("there are %d cursors, the limit is %d", len(a.s.cursors), a.s.settings.CursorMax),
 			"remove cursors that are not used, or raise cursor.max")
 	}
-	made := &Cursor{Name: c.Name, Filter: c.Filter, Policy: c.Policy, Committed: a.before(c.Start), Group: group,
+	made := &Cursor{Name: c.Name, Filter: c.Filter, Policy: c.Policy, Committed: a.offsetBefore(c.Start), Group: group,
 		Created: a.time(), Touched: a.time(), stepped: a.s.meta.Stepped}
 	if group != nil {
 		group.Reserved, made.Generation = made.Committed, a.nextGroupGeneration()
@@ -135,13 +145,13 @@ func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
 	made.Start = made.Committed
 	a.s.addCursor(made)
 	a.mayHold(made)
-	a.cursorMoved(made)
+	a.stalls.noteMove(made)
 	return a.saveCursor(made)
 }
 
 // refuseFilter says why there is no room for a cursor with a filter in place of what
 // took that many bytes before; nil is room.
-func (a *applier) refuseFilter(name string, f event.Filter, before uint64) *Result {
+func (a *cursorApplier) refuseFilter(name string, f event.Filter, before uint64) *Result {
 	var r Result
 	switch size, taken, limit := cursorBytes(name, f), a.s.ranks.bytes, a.s.settings.CursorBytes; {
 	case f.Bytes() > event.MaxFilterBytes:
@@ -158,7 +168,7 @@ func (a *applier) refuseFilter(name string, f event.Filter, before uint64) *Resu
 
 // sameAgain answers the creation of a cursor that is there: as the first time, where it
 // is the same.
-func (a *applier) sameAgain(old *Cursor, c frame.CursorCreate, group *Group) Result {
+func (a *cursorApplier) answerExisting(old *Cursor, c frame.CursorCreate, group *Group) Result {
 	is := ""
 	switch {
 	case old.Group != nil && group == nil:
@@ -182,7 +192,7 @@ func sameFilter(a, b event.Filter) bool {
 		slices.Equal(a.Keys, b.Keys) && slices.Equal(a.CorrelationIDs, b.CorrelationIDs)
 }
 
-func (a *applier) openCursor(c frame.CursorOpen) Result {
+func (a *cursorApplier) openCursor(c frame.CursorOpen) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
 		return noCursor(c.Name)
@@ -210,7 +220,7 @@ func tooLongCaller(field, id string) Result {
 	return refuse(Invalid, field, fmt.Sprintf("%d bytes, the limit is %d", len(id), frame.MaxCallerID), "use a UUID")
 }
 
-func (a *applier) commitCursor(c frame.CursorCommit) Result {
+func (a *cursorApplier) commitCursor(c frame.CursorCommit) Result {
 	cur := a.s.cursors[c.Name]
 	switch {
 	case cur == nil:
@@ -230,15 +240,15 @@ func (a *applier) commitCursor(c frame.CursorCommit) Result {
 	case c.Offset <= cur.Committed:
 		return a.touchCursor(cur)
 	}
-	a.advance(cur, c.Offset)
-	a.resolveLetters(cur)
+	a.advanceCursor(cur, c.Offset)
+	a.letters.resolveLetters(cur)
 	return a.savePlace(cur)
 }
 
 // advance moves a cursor forward.
-func (a *applier) advance(cur *Cursor, to uint64) {
+func (a *cursorApplier) advanceCursor(cur *Cursor, to uint64) {
 	if to > cur.Committed {
-		a.cursorMoved(cur)
+		a.stalls.noteMove(cur)
 	}
 	next := place{committed: to}
 	if cur.Scanned >= to {
@@ -251,7 +261,7 @@ func (a *applier) advance(cur *Cursor, to uint64) {
 
 // touchCursor answers a commit that moves nothing. Where idle cursors expire it
 // counts as use, and is written down now and then.
-func (a *applier) touchCursor(c *Cursor) Result {
+func (a *cursorApplier) touchCursor(c *Cursor) Result {
 	if idle := a.s.settings.CursorIdle; idle > 0 && a.unstepped()-c.usedAt() >= int64(idle/10) {
 		a.useCursor(c)
 		return a.savePlace(c)
@@ -259,7 +269,7 @@ func (a *applier) touchCursor(c *Cursor) Result {
 	return Result{Cursor: a.s.view(c)}
 }
 
-func (a *applier) seekCursor(c frame.CursorSeek) Result {
+func (a *cursorApplier) seekCursor(c frame.CursorSeek) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
 		return noCursor(c.Name)
@@ -270,7 +280,7 @@ func (a *applier) seekCursor(c frame.CursorSeek) Result {
 	case callerKnown(cur.Seekers, c.Seeker):
 		return Result{Cursor: a.s.view(cur)}
 	}
-	to := a.before(c.To)
+	to := a.offsetBefore(c.To)
 	if c.To.Kind == frame.AtOffset && c.To.Offset > a.tail()+1 {
 		r := refuse(PastTail, "offset", fmt.Sprintf("a seek to %d is past the tail, which is %d", c.To.Offset, a.tail()), "seek to end instead")
 		r.Refusal.Offset = a.tail()
@@ -285,17 +295,17 @@ func (a *applier) seekCursor(c frame.CursorSeek) Result {
 	a.placeCursor(cur, place{committed: to})
 	a.useCursor(cur)
 	a.mayHold(cur)
-	a.cursorMoved(cur)
-	a.reviveLetters(cur.Name, to)
+	a.stalls.noteMove(cur)
+	a.letters.reviveLetters(cur.Name, to)
 	if cur.Group != nil {
-		a.moveGroup(cur, to)
+		a.groups.moveGroup(cur, to)
 	}
 	return a.saveCursor(cur)
 }
 
 // deleteCursor leaves the cursor's letters where they are: they wait for a cursor of
 // that name, or to be redriven to another one.
-func (a *applier) deleteCursor(c frame.CursorDelete) Result {
+func (a *cursorApplier) deleteCursor(c frame.CursorDelete) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
 		return noCursor(c.Name)
@@ -305,10 +315,10 @@ func (a *applier) deleteCursor(c frame.CursorDelete) Result {
 	return Result{Cursor: gone}
 }
 
-func (a *applier) removeCursor(cur *Cursor) {
-	a.reviveLetters(cur.Name, math.MaxUint64)
+func (a *cursorApplier) removeCursor(cur *Cursor) {
+	a.letters.reviveLetters(cur.Name, math.MaxUint64)
 	if cur.Group != nil {
-		a.forgetGroup(cur)
+		a.groups.forgetGroup(cur)
 	}
 	a.s.dropCursor(cur)
 	a.moved = append(a.moved, cur.Name)
@@ -321,7 +331,7 @@ func (a *applier) removeCursor(cur *Cursor) {
 const maxExpiredCursors = 256
 
 // expireCursors removes cursors that nobody has used for long, those unused longest first.
-func (a *applier) expireCursors() {
+func (a *cursorApplier) expireCursors() {
 	idle := int64(a.s.settings.CursorIdle)
 	if idle == 0 {
 		return

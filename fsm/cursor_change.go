@@ -9,7 +9,7 @@ import (
 // changeCursor gives a cursor another filter and policy from behind its commit, so that
 // nothing in front of that comes again and nothing behind it is lost. Readers of the
 // filter before are fenced off. The same again changes nothing.
-func (a *applier) changeCursor(c frame.CursorChange) Result {
+func (a *cursorApplier) changeCursor(c frame.CursorChange) Result {
 	cur := a.s.cursors[c.Name]
 	switch {
 	case cur == nil:

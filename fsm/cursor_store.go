@@ -193,7 +193,7 @@ type place struct {
 }
 
 // placeCursor puts a cursor at a place.
-func (a *applier) placeCursor(c *Cursor, at place) {
+func (a *cursorApplier) placeCursor(c *Cursor, at place) {
 	before := c.passedRank()
 	if c.Committed != at.committed {
 		a.moved = append(a.moved, c.Name)
@@ -206,7 +206,7 @@ func (a *applier) placeCursor(c *Cursor, at place) {
 }
 
 // useCursor takes in that a cursor is used.
-func (a *applier) useCursor(c *Cursor) {
+func (a *cursorApplier) useCursor(c *Cursor) {
 	before := c.useRank()
 	c.Touched, c.stepped = a.time(), a.s.meta.Stepped
 	if c.useRank() != before {
@@ -216,13 +216,13 @@ func (a *applier) useCursor(c *Cursor) {
 }
 
 // savePlace stores where a cursor is, and answers with a copy.
-func (a *applier) savePlace(c *Cursor) Result {
+func (a *cursorApplier) savePlace(c *Cursor) Result {
 	a.tx.Set(key(prefixPlace, c.Name), c.encodePlace())
 	return Result{Cursor: a.s.view(c)}
 }
 
 // saveCursor stores a cursor, and answers with a copy.
-func (a *applier) saveCursor(c *Cursor) Result {
+func (a *cursorApplier) saveCursor(c *Cursor) Result {
 	a.tx.setJSON(key(prefixCursor, c.Name), c.facts())
 	return a.savePlace(c)
 }

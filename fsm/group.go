@@ -83,11 +83,11 @@ func findRetry(list []frame.GroupRetry, offset uint64) (int, bool) {
 	return slices.BinarySearchFunc(list, offset, func(r frame.GroupRetry, offset uint64) int { return cmp.Compare(r.Offset, offset) })
 }
 
-func (a *applier) createGroup(c frame.GroupCreate) Result {
+func (a *groupApplier) createGroup(c frame.GroupCreate) Result {
 	if refused := checkPolicy(c.Group); refused != nil {
 		return *refused
 	}
-	return a.makeCursor(frame.CursorCreate{Name: c.Name, Start: c.Start, Filter: c.Filter, Policy: c.Policy}, &Group{Policy: c.Group})
+	return a.cursors.makeCursor(frame.CursorCreate{Name: c.Name, Start: c.Start, Filter: c.Filter, Policy: c.Policy}, &Group{Policy: c.Group})
 }
 
 func checkPolicy(p frame.GroupPolicy) *Result {
@@ -107,13 +107,13 @@ func checkPolicy(p frame.GroupPolicy) *Result {
 
 // nextGroupGeneration numbers what groups have been: a group that is removed and made
 // again, or sought, is not the one that its leader's settlements are about.
-func (a *applier) nextGroupGeneration() uint64 {
+func (a *cursorApplier) nextGroupGeneration() uint64 {
 	a.s.meta.GroupGenerations++
 	return a.s.meta.GroupGenerations
 }
 
 // group returns the group that a leader's settlement is about, or why it is refused.
-func (a *applier) group(name string, term, generation uint64) (*Cursor, *Result) {
+func (a *groupApplier) groupFor(name string, term, generation uint64) (*Cursor, *Result) {
 	cur := a.s.cursors[name]
 	var r Result
 	switch {

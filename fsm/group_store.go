@@ -19,7 +19,7 @@ func retryKey(group string, offset uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(key(prefixGroupRetry, group), 0), offset)
 }
 
-func (a *applier) saveDone(group string, done ranges) {
+func (a *groupApplier) saveDone(group string, done ranges) {
 	if len(done) == 0 {
 		a.tx.Delete(doneKey(group))
 		return
@@ -27,7 +27,7 @@ func (a *applier) saveDone(group string, done ranges) {
 	a.tx.Set(doneKey(group), frame.AppendRanges(nil, done))
 }
 
-func (a *applier) saveRetries(group string, kept []frame.GroupRetry, over []uint64) {
+func (a *groupApplier) saveRetries(group string, kept []frame.GroupRetry, over []uint64) {
 	for _, offset := range over {
 		a.tx.Delete(retryKey(group, offset))
 	}

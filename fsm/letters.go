@@ -56,7 +56,7 @@ func (l *Letter) size(copied []byte) uint64 {
 	return uint64(letterOverhead + len(copied) + len(l.Cursor) + len(l.Handler) + len(l.Error) + len(l.Origin))
 }
 
-func (l *Letter) descend(offset uint64) {
+func (l *Letter) appendLineage(offset uint64) {
 	l.Lineage = append(l.Lineage, offset)
 	l.Lineage = l.Lineage[max(0, len(l.Lineage)-maxLineage):]
 }
@@ -74,10 +74,10 @@ type LettersResult struct {
 
 // letterTotals are the dead letters in the meta record.
 type letterTotals struct {
-	Next  uint64 `json:"next"` // the next one's id
-	Count uint64 `json:"count"`
-	Bytes uint64 `json:"bytes"`
-	Told  int64  `json:"told_ns"` // those whose age began at this time or before were reported as stale
+	Next     uint64 `json:"next"` // the next one's id
+	Count    uint64 `json:"count"`
+	Bytes    uint64 `json:"bytes"`
+	Reported int64  `json:"told_ns"` // those whose age began at this time or before were reported as stale
 }
 
 // underWay is a letter's copy in the log that its cursor has not committed.
@@ -100,9 +100,9 @@ type letters struct {
 // letterAges are when the age of the oldest of the dead letters began, and of the oldest
 // that was not reported as stale; 0 is none. They are read again where not known.
 type letterAges struct {
-	known          bool
-	oldest, untold int64
-	oldestID       uint64
+	known              bool
+	oldest, unreported int64
+	oldestID           uint64
 }
 
 // The keys of letters, beside 'l' + id and 'e' + id:
@@ -159,10 +159,10 @@ func (s *letters) add(cursor string, u underWay) {
 }
 
 // readAges finds the oldest letters in the database.
-func readAges(db *pebble.DB, told int64) (ages letterAges, err error) {
+func readAges(db *pebble.DB, reported int64) (ages letterAges, err error) {
 	ages.known = true
 	if ages.oldest, ages.oldestID, err = firstBorn(db, 0); err == nil {
-		ages.untold, _, err = firstBorn(db, told+1)
+		ages.unreported, _, err = firstBorn(db, reported+1)
 	}
 	return ages, err
 }

@@ -43,7 +43,7 @@ func (m *Machine) letterStats(s *state) LetterStats {
 		stats.Ever = t.Next - 1
 	}
 	if t.Count > stats.Redriven && m.db != nil {
-		if ages, err := s.letters.agesIn(m.db, t.Told); err == nil && ages.oldest != 0 {
+		if ages, err := s.letters.agesIn(m.db, t.Reported); err == nil && ages.oldest != 0 {
 			var oldest Letter
 			if getJSON(m.db, indexKey(prefixLetter, ages.oldestID), &oldest) == nil {
 				stats.Oldest = oldest.Dead
@@ -60,15 +60,15 @@ func (m *Machine) lettersDue(s *state, earlier func(at int64, after time.Duratio
 	if s.meta.Letters.Count == 0 || m.db == nil || set.LettersAge == 0 && set.LettersStale == 0 {
 		return
 	}
-	ages, err := s.letters.agesIn(m.db, s.meta.Letters.Told)
+	ages, err := s.letters.agesIn(m.db, s.meta.Letters.Reported)
 	if err != nil {
 		return
 	}
 	if ages.oldest != 0 {
 		earlier(max(ages.oldest+s.meta.Stepped, s.meta.Time-int64(set.LettersAge)), set.LettersAge)
 	}
-	if ages.untold != 0 {
-		earlier(ages.untold+s.meta.Stepped, set.LettersStale)
+	if ages.unreported != 0 {
+		earlier(ages.unreported+s.meta.Stepped, set.LettersStale)
 	}
 }
 

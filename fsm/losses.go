@@ -39,6 +39,12 @@ func newLosses(list []loss) losses {
 	})}
 }
 
+// lossApplier records what trims take from cursors.
+type lossApplier struct {
+	*applying
+	opened int // blocks, to count their types
+}
+
 // loss is what was trimmed from one offset to another, stored under 'z' and from:
 //
 //	byte     1, the form
@@ -132,7 +138,7 @@ func (l *loss) join(next *loss) {
 
 // recordLoss records what a trim from one offset to another takes from the cursors that it
 // passes, and forgets what no cursor has before it any more. The blocks are still there.
-func (a *applier) recordLoss(from, to uint64) error {
+func (a *lossApplier) recordLoss(from, to uint64) error {
 	lowest, _, some := a.s.ranks.byPassed.Min()
 	if !some || lowest.rank >= to {
 		a.keepLosses(nil)
@@ -161,7 +167,7 @@ func (a *applier) recordLoss(from, to uint64) error {
 
 // atSeam reports whether a cursor would lose count where a loss from one offset is joined
 // with the next: it has its place within it, or at the seam.
-func (a *applier) atSeam(from, seam uint64) bool {
+func (a *lossApplier) atSeam(from, seam uint64) bool {
 	for range a.s.ranks.byPassed.Ascend(atLeast(from), below(seam)) {
 		return true
 	}
@@ -170,7 +176,7 @@ func (a *applier) atSeam(from, seam uint64) bool {
 
 // joinDown joins as many as are too many: those with no cursor's place at the seam first,
 // then the oldest.
-func (a *applier) joinDown(list []loss) []loss {
+func (a *lossApplier) joinDown(list []loss) []loss {
 	for i := 0; len(list) > maxLosses && i < len(list)-1; {
 		if a.atSeam(list[i].from, list[i+1].from) {
 			i++
@@ -185,7 +191,7 @@ func (a *applier) joinDown(list []loss) []loss {
 }
 
 // joinAt joins a loss with the next one. Those of the state stay as they are.
-func (a *applier) joinAt(list []loss, i int) []loss {
+func (a *lossApplier) joinAt(list []loss, i int) []loss {
 	joined := list[i]
 	joined.types = slices.Clone(joined.types)
 	joined.join(&list[i+1])
@@ -194,7 +200,7 @@ func (a *applier) joinAt(list []loss, i int) []loss {
 }
 
 // keepLosses stores what differs from the losses before.
-func (a *applier) keepLosses(list []loss) {
+func (a *lossApplier) keepLosses(list []loss) {
 	was := a.s.losses.list
 	if len(was)+len(list) == 0 {
 		return
@@ -219,7 +225,7 @@ func (a *applier) keepLosses(list []loss) {
 
 // countLosses counts the types from one offset to another, in parts that begin where
 // cursors have their places.
-func (a *applier) countLosses(from, to uint64) (list []loss, err error) {
+func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 	list = []loss{{from: from, to: to, trims: 1}}
 	for place := range a.s.ranks.byPassed.Ascend(atLeast(from), below(to)) {
 		if last := &list[len(list)-1]; place.rank+1 > last.from {

@@ -192,9 +192,20 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 
 // begin returns what decides the entry at index. The caller closes its batch.
 func (m *Machine) begin(index, term uint64) *applier {
-	a := &applier{s: m.s, tx: newTx(m.db, m.s.meta.Digest, index, term), db: m.db, log: m.log, index: index, term: term,
-		began: m.s.meta.Time, now: m.s.meta.Time, stored: m.s.meta.Last + 1, columns: &m.columns, results: map[string][]byte{}}
-	m.s.meta.Applied, m.s.meta.Term = index, term
+	meta := &m.s.meta
+	a := newApplier(applying{
+		s:       m.s,
+		tx:      newTx(m.db, meta.Digest, index, term),
+		db:      m.db,
+		log:     m.log,
+		columns: &m.columns,
+		index:   index,
+		term:    term,
+		began:   meta.Time,
+		now:     meta.Time,
+		stored:  meta.Last + 1,
+	})
+	meta.Applied, meta.Term = index, term
 	return a
 }
 

@@ -11,9 +11,12 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
+// memberApplier decides who the members are, who leads and how the voters are.
+type memberApplier struct{ *applying }
+
 // hello takes in what a new leader brings: in a log without a cluster id, the id
 // and the members that formed it.
-func (a *applier) hello(c frame.Hello) Result {
+func (a *memberApplier) hello(c frame.Hello) Result {
 	if a.s.meta.ClusterID == "" && c.ClusterID != "" {
 		a.s.meta.ClusterID = c.ClusterID
 		for _, m := range c.Members {
@@ -24,7 +27,7 @@ func (a *applier) hello(c frame.Hello) Result {
 	return Result{}
 }
 
-func (a *applier) putMember(c frame.MemberPut) Result {
+func (a *memberApplier) putMember(c frame.MemberPut) Result {
 	if c.Member.ID == "" {
 		return refuse(Invalid, "id", "a member without an id", "give it one: --id")
 	}
@@ -33,7 +36,7 @@ func (a *applier) putMember(c frame.MemberPut) Result {
 	return Result{}
 }
 
-func (a *applier) recordMember(m frame.Member) {
+func (a *memberApplier) recordMember(m frame.Member) {
 	if m.ID == "" {
 		return
 	}
@@ -41,7 +44,7 @@ func (a *applier) recordMember(m frame.Member) {
 	a.tx.setJSON(key(prefixMember, m.ID), m)
 }
 
-func (a *applier) removeMember(c frame.MemberRemove) Result {
+func (a *memberApplier) removeMember(c frame.MemberRemove) Result {
 	if _, known := a.s.members[c.ID]; !known {
 		return refuse(NotFound, "id", fmt.Sprintf("there is no member %q", c.ID), "list them: ringlog cluster members")
 	}
@@ -55,7 +58,7 @@ func (a *applier) removeMember(c frame.MemberRemove) Result {
 
 // raiseFeatureLevel follows the lowest level that any member reports; it never
 // falls, because what a level allowed may already stand in the log.
-func (a *applier) raiseFeatureLevel() {
+func (a *memberApplier) raiseFeatureLevel() {
 	if len(a.s.members) == 0 {
 		return
 	}
@@ -64,16 +67,16 @@ func (a *applier) raiseFeatureLevel() {
 		lowest = min(lowest, m.FeatureLevel)
 	}
 	a.s.meta.FeatureLevel = max(a.s.meta.FeatureLevel, lowest)
-	if a.tellsHealth() && !a.s.health.Known {
+	if a.knowsHealth() && !a.s.health.Known {
 		a.configureVoters()
 	}
 }
 
 // stepClock moves replicated time forward, never back.
-func (a *applier) stepClock(c frame.ClockStep) Result {
+func (a *memberApplier) stepClock(c frame.ClockStep) Result {
 	if to := c.To.UnixNano(); to > a.now {
 		a.s.meta.LastStep = &ClockStep{Index: a.index, From: a.time(), To: c.To.UTC(), Agreed: c.Agreed}
-		if a.tellsHealth() && a.s.meta.Leadership.Term == a.term {
+		if a.knowsHealth() && a.s.meta.Leadership.Term == a.term {
 			a.s.meta.Leadership.Stepped(time.Duration(to - a.now))
 		}
 		a.s.meta.Stepped += to - a.now
@@ -84,11 +87,11 @@ func (a *applier) stepClock(c frame.ClockStep) Result {
 
 // stepWithHello lets a hello that brings a step along speak behind it: who was
 // restarted does not know by replicated time how long nobody led.
-func (a *applier) stepWithHello() {
+func (a *memberApplier) stepBeforeHello() {
 	greets := false
 	for _, c := range a.frame.Commands {
 		if _, hello := c.(frame.Hello); hello {
-			greets = a.tellsHealth()
+			greets = a.knowsHealth()
 		} else if step, ok := c.(frame.ClockStep); ok && greets {
 			a.stepClock(step)
 		}

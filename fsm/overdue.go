@@ -14,8 +14,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// maxOverdueTold bounds how many overdue edges are remembered as told.
-const maxOverdueTold = 10_000
+// maxOverdue bounds how many overdue edges are remembered as told.
+const maxOverdue = 10_000
 
 // OverdueHorizon is how long after its cause an edge with a deadline may be told to be
 // overdue. For so long it is remembered, so that it is told once, whoever leads.
@@ -30,39 +30,39 @@ func overdueKey(flow, correlationID string, from uint64, missing string) string 
 	return string(b)
 }
 
-// toldOverdue is when an edge may be forgotten, because it is too late to tell it.
-type toldOverdue struct {
+// reportedOverdue is when an edge may be forgotten, because it is too late to tell it.
+type reportedOverdue struct {
 	Until time.Time `json:"until"`
 }
 
 func (s *state) loadOverdue(key string, value []byte) error {
-	var told toldOverdue
-	err := json.Unmarshal(value, &told)
-	s.overdue[key] = told.Until.UnixNano()
+	var reported reportedOverdue
+	err := json.Unmarshal(value, &reported)
+	s.overdue[key] = reported.Until.UnixNano()
 	return err
 }
 
 // chainOverdue tells of an edge of a run that is missing past its deadline, once.
-func (a *applier) chainOverdue(c frame.ChainOverdue) Result {
+func (a *clientApplier) chainOverdue(c frame.ChainOverdue) Result {
 	until := c.Since.Add(OverdueHorizon(c.Deadline))
 	k := overdueKey(c.Flow, c.CorrelationID, c.FromOffset, c.Missing)
-	_, told := a.s.overdue[k]
+	_, reported := a.s.overdue[k]
 	switch waiting := a.time().Sub(c.Since); {
 	case c.CorrelationID == "" || c.Deadline <= 0 || until.Before(c.Since):
 		return refuse(Invalid, "deadline", fmt.Sprintf("a run %q with a deadline of %s", c.CorrelationID, c.Deadline), "name the run, and a time above 0")
-	case told || !a.time().Before(until):
+	case reported || !a.time().Before(until):
 		return Result{Replayed: true}
 	case waiting <= c.Deadline:
 		return refuse(Invalid, "since", fmt.Sprintf("%s of run %q has waited for %s, its deadline is %s", c.Missing, c.CorrelationID, waiting, c.Deadline), "say it when that is over")
 	}
-	if len(a.s.overdue) >= maxOverdueTold {
+	if len(a.s.overdue) >= maxOverdue {
 		a.forgetOverdue()
 	}
-	if len(a.s.overdue) >= maxOverdueTold {
+	if len(a.s.overdue) >= maxOverdue {
 		return refuse(Overloaded, "correlation_id", fmt.Sprintf("%d overdue edges are remembered", len(a.s.overdue)), "it is told when some are forgotten")
 	}
 	a.s.overdue[k] = until.UnixNano()
-	a.tx.setJSON(key(prefixOverdue, k), toldOverdue{until.UTC()})
+	a.tx.setJSON(key(prefixOverdue, k), reportedOverdue{until.UTC()})
 	e := event.New(event.ChainOverdue, map[string]any{"correlation_id": c.CorrelationID, "flow": c.Flow, "from_stage": c.From, "from_offset": c.FromOffset,
 		"missing": c.Missing, "deadline_ms": c.Deadline.Milliseconds(), "waiting_ms": a.time().Sub(c.Since).Milliseconds()})
 	e.CorrelationID = c.CorrelationID
@@ -71,7 +71,7 @@ func (a *applier) chainOverdue(c frame.ChainOverdue) Result {
 }
 
 // forgetOverdue lets go of what is too late to be told.
-func (a *applier) forgetOverdue() {
+func (a *clientApplier) forgetOverdue() {
 	for _, k := range slices.Sorted(maps.Keys(a.s.overdue)) {
 		if a.s.overdue[k] <= a.now {
 			delete(a.s.overdue, k)
@@ -84,8 +84,8 @@ func (a *applier) forgetOverdue() {
 func (m *Machine) ToldOverdue(flow, correlationID string, from uint64, missing string) bool {
 	k := overdueKey(flow, correlationID, from, missing)
 	return read(m, func(s *state) bool {
-		_, told := s.overdue[k]
-		return told
+		_, reported := s.overdue[k]
+		return reported
 	})
 }
 

@@ -17,7 +17,7 @@ type Pressure struct {
 
 // reportPressure emits one event when the leader's queue gets full, and one when it no longer is.
 // A new leader continues where the one before was.
-func (a *applier) reportPressure(c frame.Pressure) Result {
+func (a *clientApplier) reportPressure(c frame.Pressure) Result {
 	before := a.s.pressure
 	if c.Active == before.Active {
 		return Result{}

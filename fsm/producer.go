@@ -124,35 +124,41 @@ func resultKey(id string, sequence uint64) []byte {
 	return append(key(prefixResult, id), 0, byte(sequence%resultsKept))
 }
 
+// producerApplier answers retries from the results of their producers.
+type producerApplier struct {
+	*applying
+	results map[string][]byte // that this entry has written, by key
+}
+
 // maxExpiredProducers bounds how many producers one entry forgets; one that waits
 // longer is forgotten when it is heard of.
 const maxExpiredProducers = 1024
 
-func (a *applier) expireProducers() {
+func (a *producerApplier) expireProducers() {
 	all := a.s.producers
 	for range maxExpiredProducers {
 		p := all.oldest()
 		switch {
 		case p == nil:
 			return
-		case a.over(p) || uint64(all.byUse.Len()) > a.s.settings.ProducerMax:
+		case a.isExpired(p) || uint64(all.byUse.Len()) > a.s.settings.ProducerMax:
 		case all.bytes > a.s.settings.ProducerBytes:
 			p = front(all.large)
 		default:
 			return
 		}
-		a.forget(p)
+		a.forgetProducer(p)
 	}
 }
 
 // over reports whether a producer's results have expired.
-func (a *applier) over(p *producer) bool {
+func (a *producerApplier) isExpired(p *producer) bool {
 	return p.Used+int64(a.s.settings.ProducerTTL) <= a.now
 }
 
 // forget deletes a producer and its results, one by one: range deletions would
 // slow every read down until they are flushed.
-func (a *applier) forget(p *producer) {
+func (a *producerApplier) forgetProducer(p *producer) {
 	a.s.producers.forget(p)
 	a.tx.Delete(key(prefixProducer, p.ID))
 	for sequence := p.Last; sequence > 0 && p.Last-sequence < resultsKept; sequence-- {
@@ -162,10 +168,10 @@ func (a *applier) forget(p *producer) {
 
 // sequence decides whether a producer's request is due. It returns the answer for
 // a request that is not.
-func (a *applier) sequence(c frame.Publish, print uint32) (answer *Result) {
+func (a *producerApplier) checkSequence(c frame.Publish, print uint32) (answer *Result) {
 	p := a.s.producers.get(c.Producer)
-	if p != nil && a.over(p) {
-		a.forget(p)
+	if p != nil && a.isExpired(p) {
+		a.forgetProducer(p)
 		p = nil
 	}
 	switch {
@@ -179,7 +185,7 @@ func (a *applier) sequence(c frame.Publish, print uint32) (answer *Result) {
 			"its results have expired: start over with a new producer id at sequence 1, after reading the log for what the last request did")
 		return &r
 	case c.Sequence <= p.Last && p.Last-c.Sequence < resultsKept:
-		return a.replay(c, print)
+		return a.replayResult(c, print)
 	default:
 		r := refuse(OutOfSequence, "sequence", fmt.Sprintf("producer %q sent sequence %d, expected is %d", c.Producer, c.Sequence, p.Last+1),
 			"send requests of one producer one after the other, each with the next number")
@@ -189,7 +195,7 @@ func (a *applier) sequence(c frame.Publish, print uint32) (answer *Result) {
 }
 
 // replay answers a retry as the first time.
-func (a *applier) replay(c frame.Publish, print uint32) *Result {
+func (a *producerApplier) replayResult(c frame.Publish, print uint32) *Result {
 	value, err := a.storedResult(c)
 	if err != nil {
 		a.tx.keep(err)
@@ -207,7 +213,7 @@ func (a *applier) replay(c frame.Publish, print uint32) *Result {
 	return &r
 }
 
-func (a *applier) storedResult(c frame.Publish) ([]byte, error) {
+func (a *producerApplier) storedResult(c frame.Publish) ([]byte, error) {
 	k := resultKey(c.Producer, c.Sequence)
 	if value, ok := a.results[string(k)]; ok {
 		return value, nil
@@ -224,12 +230,12 @@ func (a *applier) storedResult(c frame.Publish) ([]byte, error) {
 }
 
 // remember keeps the answer to a producer's request for its retries.
-func (a *applier) remember(c frame.Publish, print uint32, r Result) {
+func (a *producerApplier) keepResult(c frame.Publish, print uint32, r Result) {
 	a.s.meta.Touch++
 	p := a.s.producers.use(c.Producer)
 	p.Last, p.Used, p.Touch = c.Sequence, a.now, a.s.meta.Touch
 	value := appendStored(binary.BigEndian.AppendUint32(nil, print), &r)
-	a.weigh(c, p, len(value))
+	a.countResult(c, p, len(value))
 	a.s.producers.place(p)
 	a.tx.setEncoded(key(prefixProducer, p.ID), p.encode)
 	k := resultKey(c.Producer, c.Sequence)
@@ -238,7 +244,7 @@ func (a *applier) remember(c frame.Publish, print uint32, r Result) {
 }
 
 // weigh counts a result of size bytes that takes the slot of an older one.
-func (a *applier) weigh(c frame.Publish, p *producer, size int) {
+func (a *producerApplier) countResult(c frame.Publish, p *producer, size int) {
 	slot := uint64(1) << (c.Sequence % resultsKept)
 	if p.Large&slot != 0 {
 		older, err := a.storedResult(c)

@@ -9,53 +9,65 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
+// publishApplier gives the rows of the clients' block their offsets, in order.
+type publishApplier struct {
+	*applying
+	producers *producerApplier
+
+	row      int        // the next row to decide
+	base     uint64     // offset of the block's first accepted event
+	keyed    int        // how many of the accepted rows have a dedup key
+	dead     log.Bitmap // rows that are not appended
+	receipts receipts
+}
+
 // publish decides one request's rows: all of them get an offset, their own or that
 // of an earlier event, or none does and nothing of the request is left.
-func (a *applier) publish(c frame.Publish) (Result, error) {
+func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 	from := a.row
 	a.row += c.Count
 	if c.Count == 0 || strings.ContainsRune(c.Producer, 0) {
-		a.bury(from, a.row)
+		a.suppressRows(from, a.row)
 		return refuse(Invalid, "events", "a request without events, or a producer id with a zero byte", "send at least one event"), nil
 	}
 	var print uint32
 	if c.Producer != "" {
 		print = fingerprint(a.frame.Columns, from, a.row)
-		if answer := a.sequence(c, print); answer != nil {
-			a.bury(from, a.row)
+		if answer := a.producers.checkSequence(c, print); answer != nil {
+			a.suppressRows(from, a.row)
 			return *answer, nil
 		}
 	}
-	r, err := a.place(from, a.row)
+	r, err := a.placeRows(from, a.row)
 	if err != nil {
 		return Result{}, err
 	}
 	if c.Producer != "" && (r.Refusal == nil || r.Refusal.Code != Overloaded) {
-		a.remember(c, print, r)
+		a.producers.keepResult(c, print, r)
 	}
 	return r, nil
 }
 
 // bury marks rows as dead.
-func (a *applier) bury(from, to int) {
+func (a *publishApplier) suppressRows(from, to int) {
 	for row := from; row < to; row++ {
 		a.dead.Set(row)
 	}
 }
 
 // place gives the rows [from, to) their offsets.
-func (a *applier) place(from, to int) (Result, error) {
+func (a *publishApplier) placeRows(from, to int) (Result, error) {
 	r, start, receipts := Result{}, len(a.accepted), len(a.receipts.list)
 	for row := from; row < to; row++ {
 		if (row-from)%dedup.FetchMost == 0 {
-			a.fetch(row, min(row+dedup.FetchMost, to))
+			a.prefetchKeys(row, min(row+dedup.FetchMost, to))
 		}
 		earlier, refusal, err := a.placeRow(row)
 		switch {
 		case err != nil:
 			return Result{}, err
 		case refusal != nil:
-			a.undo(start, receipts, from, to)
+			a.undoRows(start, receipts, from, to)
 			refusal.Row = row - from
 			return Result{Refusal: refusal}, nil
 		case earlier != 0:
@@ -71,7 +83,7 @@ func (a *applier) place(from, to int) (Result, error) {
 }
 
 // fetch has the index ready for the rows' keys.
-func (a *applier) fetch(from, to int) {
+func (a *publishApplier) prefetchKeys(from, to int) {
 	var keys [dedup.FetchMost]frame.Key
 	n := 0
 	for row := from; row < to; row++ {
@@ -84,14 +96,14 @@ func (a *applier) fetch(from, to int) {
 }
 
 // placeRow appends a row, or returns the earlier offset that it repeats.
-func (a *applier) placeRow(row int) (earlier uint64, refusal *Refusal, err error) {
+func (a *publishApplier) placeRow(row int) (earlier uint64, refusal *Refusal, err error) {
 	cols := a.frame.Columns
 	if cols.KindAt(row) == frame.DedupOff {
 		a.accepted = append(a.accepted, row)
 		return 0, nil, nil
 	}
 	k := cols.KeyAt(row)
-	hit, found, err := a.find(k)
+	hit, found, err := a.findEarlier(k)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -124,7 +136,7 @@ func conflict(first uint64) *Refusal {
 }
 
 // undo takes back what a refused request had placed.
-func (a *applier) undo(start, receipts, from, to int) {
+func (a *publishApplier) undoRows(start, receipts, from, to int) {
 	for i := start; i < len(a.accepted); i++ {
 		row := a.accepted[i]
 		if a.frame.Columns.KindAt(row) != frame.DedupOff {
@@ -134,7 +146,7 @@ func (a *applier) undo(start, receipts, from, to int) {
 	}
 	a.accepted = a.accepted[:start]
 	a.receipts.list = a.receipts.list[:receipts]
-	a.bury(from, to)
+	a.suppressRows(from, to)
 }
 
 // hit is the earlier event of a key.
@@ -145,16 +157,16 @@ type hit struct {
 
 // find looks a key up and confirms it against the key columns, so that an answer
 // is exact to the whole key.
-func (a *applier) find(k frame.Key) (h hit, found bool, err error) {
+func (a *publishApplier) findEarlier(k frame.Key) (h hit, found bool, err error) {
 	_, found = a.s.keys.Lookup(k, func(offset uint64) bool {
 		var same bool
-		h, same, err = a.confirm(k, offset)
+		h, same, err = a.confirmKey(k, offset)
 		return same || err != nil
 	})
 	return h, found && err == nil, err
 }
 
-func (a *applier) confirm(k frame.Key, offset uint64) (h hit, same bool, err error) {
+func (a *publishApplier) confirmKey(k frame.Key, offset uint64) (h hit, same bool, err error) {
 	h.offset = offset
 	if offset >= a.base {
 		row := a.accepted[offset-a.base]
@@ -174,12 +186,12 @@ func (a *applier) confirm(k frame.Key, offset uint64) (h hit, same bool, err err
 }
 
 // expired reports whether a key appended at that time has left the window.
-func (a *applier) expired(at int64) bool { return at+int64(a.s.settings.DedupWindow) <= a.now }
+func (a *publishApplier) expired(at int64) bool { return at+int64(a.s.settings.DedupWindow) <= a.now }
 
 // expireWindow takes the keys of blocks that left the window out of the index. All
 // of them go at once, so that the index holds exactly what a rebuild from the
 // floor on would put into it.
-func (a *applier) expireWindow() {
+func (a *publishApplier) expireWindow() {
 	n, keys := 0, 0
 	for n < len(a.s.window) && a.expired(a.s.window[n].at) {
 		keys += a.s.window[n].keys

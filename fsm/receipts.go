@@ -95,7 +95,7 @@ func readReceipts(b []byte, yield func(offset uint64, source string, at time.Tim
 }
 
 // storeReceipts keeps what this entry suppressed.
-func (a *applier) storeReceipts() {
+func (a *publishApplier) storeReceipts() {
 	value := a.receipts.encode(a.now)
 	if value == nil {
 		return
@@ -106,7 +106,7 @@ func (a *applier) storeReceipts() {
 }
 
 // trimReceipts removes the oldest receipts while there are more than their share of retention.bytes.
-func (a *applier) trimReceipts() error {
+func (a *trimApplier) trimReceipts() error {
 	share := a.s.settings.RetentionBytes / receiptsShare
 	if share == 0 || a.s.meta.Receipts.Bytes <= share {
 		return nil
@@ -117,7 +117,7 @@ func (a *applier) trimReceipts() error {
 // dropReceipts removes receipts of entries before index, the oldest first, until no more than keep bytes
 // are left, or all of them where keep is 0. One entry adds one receipt at most and removes up to maxDropped; what is left goes
 // with later entries.
-func (a *applier) dropReceipts(index, keep uint64) error {
+func (a *trimApplier) dropReceipts(index, keep uint64) error {
 	t := &a.s.meta.Receipts
 	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, t.From), UpperBound: indexKey(prefixReceipts, index)})
 	if err != nil {

@@ -26,7 +26,7 @@ func (c *Cursor) NextKnown() bool {
 
 // cursorsScanned takes in what the leader found. What is about a cursor as it is no more,
 // or reports less than is known, changes nothing.
-func (a *applier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
+func (a *cursorApplier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 	for _, s := range c.Scans {
 		cur := a.s.cursors[s.Name]
 		if cur == nil || cur.Created.UnixNano() != s.Created || cur.Generation != s.Generation {
@@ -40,7 +40,7 @@ func (a *applier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 			continue
 		}
 		a.placeCursor(cur, place{cur.Committed, s.To, s.Match})
-		if err := a.watchScanned(cur); err != nil {
+		if err := a.stalls.watchScanned(cur); err != nil {
 			return Result{}, err
 		}
 		a.savePlace(cur)
@@ -50,11 +50,11 @@ func (a *applier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 
 // watchScanned has a cursor looked at when it would be stalled by what was found, or at the
 // end of this entry where it is stalled already.
-func (a *applier) watchScanned(c *Cursor) error {
+func (a *stallApplier) watchScanned(c *Cursor) error {
 	after := a.s.settings.CursorStall
 	switch {
 	case c.Stalled != nil:
-		a.wake(c)
+		a.checkLater(c)
 		return nil
 	case !c.Found || after == 0:
 		return nil

@@ -16,6 +16,14 @@ type Stall struct {
 	Since time.Time `json:"since"`
 }
 
+// stallApplier finds the cursors that do not move although there is something to handle.
+type stallApplier struct {
+	*applying
+	cursors *cursorApplier
+
+	unchecked []string // cursors that were stalled and have moved
+}
+
 const (
 	stallGrain   = time.Second // deadlines are rounded up to it, so that cursors are gone through no more often
 	stallsAtOnce = 256         // reported by one entry
@@ -30,13 +38,13 @@ func stallDeadline(open, moved int64, after time.Duration) int64 {
 
 // watchStalls lets cursors be looked at when one that stands from now on would be
 // stalled.
-func (a *applier) watchStalls() {
+func (a *stallApplier) watchStalls() {
 	if after := a.s.settings.CursorStall; after > 0 && len(a.s.cursors) > 0 {
 		a.s.meta.StallDue = min(a.s.meta.StallDue, stallDeadline(a.now, a.now, after))
 	}
 }
 
-func (a *applier) tellsDelivery() bool { return a.s.meta.FeatureLevel >= frame.LevelDelivery }
+func (a *applying) knowsDelivery() bool { return a.s.meta.FeatureLevel >= frame.LevelDelivery }
 
 // movedAt is when a cursor moved last; one that has not since members know of that, was
 // used last.
@@ -50,7 +58,7 @@ func (c *Cursor) movedAt() int64 {
 // openSince is when the first event that a cursor has not passed was appended; those of this
 // entry are now. Nothing is open where there is none. Where NextKnown does not hold, what is
 // open was appended then, or later.
-func (a *applier) openSince(c *Cursor) (at int64, some bool, err error) {
+func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	offset := max(c.Passed()+1, a.s.meta.First)
 	switch {
 	case offset > a.tail():
@@ -66,29 +74,29 @@ func (a *applier) openSince(c *Cursor) (at int64, some bool, err error) {
 }
 
 // cursorMoved takes in that a cursor has moved; it is stored afterwards.
-func (a *applier) cursorMoved(c *Cursor) {
-	if !a.tellsDelivery() {
+func (a *stallApplier) noteMove(c *Cursor) {
+	if !a.knowsDelivery() {
 		return
 	}
 	c.Moved = a.time()
 	a.watchStalls()
-	a.wake(c)
+	a.checkLater(c)
 }
 
 // wake has it decided at the end of the entry whether a stalled cursor has recovered.
-func (a *applier) wake(c *Cursor) {
-	if c.Stalled != nil && !slices.Contains(a.woken, c.Name) {
-		a.woken = append(a.woken, c.Name)
+func (a *stallApplier) checkLater(c *Cursor) {
+	if c.Stalled != nil && !slices.Contains(a.unchecked, c.Name) {
+		a.unchecked = append(a.unchecked, c.Name)
 	}
 }
 
 // tellRecoveries tells of the cursors that were stalled, have moved, and are not any more:
 // they are at the end, or what is open is young. One of which it is not known what is open
 // stays stalled until the leader has found out.
-func (a *applier) tellRecoveries() error {
-	for _, name := range a.woken {
+func (a *stallApplier) reportRecoveries() error {
+	for _, name := range a.unchecked {
 		if c := a.s.cursors[name]; c != nil && c.Stalled != nil {
-			if err := a.tellRecovery(c); err != nil {
+			if err := a.reportRecovery(c); err != nil {
 				return err
 			}
 		}
@@ -96,7 +104,7 @@ func (a *applier) tellRecoveries() error {
 	return nil
 }
 
-func (a *applier) tellRecovery(c *Cursor) error {
+func (a *stallApplier) reportRecovery(c *Cursor) error {
 	open, some, err := a.openSince(c)
 	if err != nil {
 		return err
@@ -108,11 +116,11 @@ func (a *applier) tellRecovery(c *Cursor) error {
 	p["stalled_ms"] = a.time().Sub(c.Stalled.Since).Milliseconds()
 	c.Stalled = nil
 	a.late = append(a.late, event.New(event.CursorRecovered, p))
-	a.savePlace(c)
+	a.cursors.savePlace(c)
 	return nil
 }
 
-func (a *applier) lagOf(c *Cursor, open int64, some bool) map[string]any {
+func (a *stallApplier) lagOf(c *Cursor, open int64, some bool) map[string]any {
 	p := map[string]any{"cursor": c.Name, "group": c.Group != nil, "committed": c.Committed, "lag_events": a.tail() + 1 - max(c.Passed()+1, min(a.s.meta.First, a.tail()+1)), "lag_seconds": 0}
 	if some {
 		p["lag_seconds"] = int64(time.Duration(a.now-open) / time.Second)
@@ -122,9 +130,9 @@ func (a *applier) lagOf(c *Cursor, open int64, some bool) map[string]any {
 
 // tellStalls tells of the cursors that stand still no more, and of those that do from now
 // on.
-func (a *applier) tellStalls() error {
+func (a *stallApplier) reportStalls() error {
 	after := a.s.settings.CursorStall
-	if err := a.tellRecoveries(); err != nil || !a.tellsDelivery() || after == 0 || a.now < a.s.meta.StallDue {
+	if err := a.reportRecoveries(); err != nil || !a.knowsDelivery() || after == 0 || a.now < a.s.meta.StallDue {
 		return err
 	}
 	due, opens := int64(math.MaxInt64), map[string]int64{}
@@ -157,15 +165,15 @@ func (a *applier) tellStalls() error {
 		names, a.s.meta.StallDue = names[:stallsAtOnce], 0
 	}
 	for _, name := range names {
-		a.tellStall(a.s.cursors[name], opens[name])
+		a.reportStall(a.s.cursors[name], opens[name])
 	}
 	return nil
 }
 
-func (a *applier) tellStall(c *Cursor, open int64) {
+func (a *stallApplier) reportStall(c *Cursor, open int64) {
 	c.Stalled = &Stall{Since: a.time()}
 	p := a.lagOf(c, open, true)
 	p["moved_at"], p["stall_after_s"] = time.Unix(0, c.movedAt()).UTC(), int64(a.s.settings.CursorStall/time.Second)
 	a.late = append(a.late, event.New(event.CursorStalled, p))
-	a.savePlace(c)
+	a.cursors.savePlace(c)
 }

@@ -34,7 +34,7 @@ const (
 	prefixReceipts   = 'r'
 	prefixMembership = 'v'
 	prefixHealth     = 'h'
-	prefixWish       = 'w'
+	prefixVoteWish   = 'w'
 	prefixClient     = 'u'
 	prefixPressure   = 'x'
 	prefixOverdue    = 'o'
@@ -165,7 +165,7 @@ type state struct {
 	health     election.Health
 	// rosterPublished is false once members or health have changed, until they are published.
 	rosterPublished bool
-	wishes          map[string]wish
+	voteWishes      map[string]voteWish
 	letters         letters
 	clients         clients
 	pressure        Pressure
@@ -184,21 +184,21 @@ type windowBlock struct {
 
 func newState() *state {
 	return &state{
-		meta:      meta{Format: stateFormat, First: 1, Floor: 1, ColumnsFrom: 1},
-		changed:   map[string]string{},
-		settings:  defaultSettings(),
-		cursors:   map[string]*Cursor{},
-		ranks:     newCursorRanks(),
-		losses:    newLosses(nil),
-		producers: newProducers(),
-		members:   map[string]frame.Member{},
-		types:     map[event.Type]event.Definition{},
-		wishes:    map[string]wish{},
-		catalogue: event.Builtin(),
-		keys:      dedup.New(),
-		letters:   letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
-		clients:   newClients(),
-		overdue:   map[string]int64{},
+		meta:       meta{Format: stateFormat, First: 1, Floor: 1, ColumnsFrom: 1},
+		changed:    map[string]string{},
+		settings:   defaultSettings(),
+		cursors:    map[string]*Cursor{},
+		ranks:      newCursorRanks(),
+		losses:     newLosses(nil),
+		producers:  newProducers(),
+		members:    map[string]frame.Member{},
+		types:      map[event.Type]event.Definition{},
+		voteWishes: map[string]voteWish{},
+		catalogue:  event.Builtin(),
+		keys:       dedup.New(),
+		letters:    letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
+		clients:    newClients(),
+		overdue:    map[string]int64{},
 	}
 }
 
@@ -225,7 +225,7 @@ func loadState(db *pebble.DB) (*state, error) {
 		prefixProducer: s.producers.load,
 		prefixMember:   s.loadMember,
 		prefixType:     s.loadType,
-		prefixWish:     s.loadWish,
+		prefixVoteWish: s.loadVoteWish,
 		prefixClient:   s.loadClient,
 		prefixOverdue:  s.loadOverdue,
 	}

@@ -68,8 +68,8 @@ func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, r
 	for id := range s.members {
 		err = errors.Join(err, batch.Delete(key(prefixMember, id), nil))
 	}
-	for id := range s.wishes {
-		err = errors.Join(err, batch.Delete(key(prefixWish, id), nil))
+	for id := range s.voteWishes {
+		err = errors.Join(err, batch.Delete(key(prefixVoteWish, id), nil))
 	}
 	s.meta.ClusterID = clusterID
 	s.membership = membership{Index: s.meta.Applied, Raw: raw, Members: members}

@@ -33,8 +33,17 @@ const (
 	ReasonForced    = "forced"    // somebody asked for it whatever cursors hold
 )
 
+// trimApplier removes the oldest blocks, and what is stored about them.
+type trimApplier struct {
+	*applying
+	letters *letterApplier
+	losses  *lossApplier
+
+	trims []trimRequest
+}
+
 // A trim is decided at the end of its entry, over the blocks stored before it.
-func (a *applier) requestTrim(c frame.Trim) Result {
+func (a *trimApplier) requestTrim(c frame.Trim) Result {
 	if !c.Retention && c.Before > a.tail()+1 {
 		r := refuse(PastTail, "before", fmt.Sprintf("offset %d is past the tail, which is %d", c.Before, a.tail()), "name an offset that is there")
 		r.Refusal.Offset = a.tail()
@@ -44,7 +53,7 @@ func (a *applier) requestTrim(c frame.Trim) Result {
 	return Result{}
 }
 
-func (a *applier) trim() error {
+func (a *trimApplier) applyTrims() error {
 	for _, t := range a.trims {
 		result, err := a.trimTo(t.Trim)
 		if err != nil {
@@ -55,7 +64,7 @@ func (a *applier) trim() error {
 	if err := a.trimReceipts(); err != nil {
 		return err
 	}
-	if err := a.retain(); err != nil {
+	if err := a.applyRetention(); err != nil {
 		return err
 	}
 	return a.trimColumns()
@@ -70,7 +79,7 @@ const (
 )
 
 // retain applies retention, or notes that it waits for a later entry.
-func (a *applier) retain() error {
+func (a *trimApplier) applyRetention() error {
 	m := &a.s.meta
 	if a.index%retentionEvery == 0 || a.began/retentionGrain != a.now/retentionGrain {
 		m.RetentionWaits = false
@@ -84,7 +93,7 @@ func (a *applier) retain() error {
 }
 
 // trimTo plans a trim and carries it out.
-func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
+func (a *trimApplier) trimTo(t frame.Trim) (*TrimResult, error) {
 	p := planner{s: a.s, log: a.log, now: a.now, limit: a.stored, notHeld: a.s.meta.NotHeld}
 	plan, err := p.plan(t)
 	m := &a.s.meta
@@ -92,10 +101,10 @@ func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
 	if err != nil || plan.target == nil {
 		return &plan.TrimResult, err
 	}
-	if err := a.recordLoss(m.First, plan.First-1); err != nil {
+	if err := a.losses.recordLoss(m.First, plan.First-1); err != nil {
 		return nil, err
 	}
-	if err := a.drop(log.BlockKeys(m.First, plan.First)); err != nil {
+	if err := a.deleteKeys(log.BlockKeys(m.First, plan.First)); err != nil {
 		return nil, err
 	}
 	if err := a.dropReceipts(plan.target.Index, 0); err != nil {
@@ -111,19 +120,19 @@ func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
 		m.TrimReason = ReasonCompacted
 	}
 	a.s.oldest = plan.target
-	a.reviveTrimmed()
+	a.letters.reviveTrimmed()
 	return &plan.TrimResult, nil
 }
 
 // trimColumns drops the key columns of trimmed blocks once their keys have left
 // the dedup window.
-func (a *applier) trimColumns() error {
+func (a *trimApplier) trimColumns() error {
 	m := &a.s.meta
 	to := min(m.First, m.Floor)
 	if to <= m.ColumnsFrom {
 		return nil
 	}
-	err := a.drop(log.ColumnKeys(m.ColumnsFrom, to))
+	err := a.deleteKeys(log.ColumnKeys(m.ColumnsFrom, to))
 	m.ColumnsFrom = to
 	return err
 }
@@ -133,7 +142,7 @@ const maxDropped = 256
 
 // drop deletes the stored keys in [from, to): a few one by one, because each range
 // deletion slows every iterator down until Pebble has flushed it.
-func (a *applier) drop(from, to []byte) error {
+func (a *applying) deleteKeys(from, to []byte) error {
 	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return fmt.Errorf("fsm: trim: %w", err)
@@ -165,7 +174,7 @@ func (h holdMark) rank() ranked[uint64] { return ranked[uint64]{h.Passed, h.Name
 
 // mayHold takes in that a cursor has another place or policy, by which it may keep
 // something from a trim.
-func (a *applier) mayHold(c *Cursor) {
+func (a *cursorApplier) mayHold(c *Cursor) {
 	if c.passedRank().compare(a.s.meta.NotHeld.rank()) < 0 {
 		a.s.meta.NotHeld = holdMark{c.Passed(), c.Name}
 	}

@@ -180,7 +180,7 @@ func (m *Machine) Policy() event.Policy {
 func (m *Machine) VoteWanted(id string) (wanted, known bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	w, known := m.s.wishes[id]
+	w, known := m.s.voteWishes[id]
 	return w.Wanted, known
 }
 

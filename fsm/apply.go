@@ -56,7 +56,12 @@ func newApplier(e applying) *applier {
 	shared := &a.applying
 	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier}
 	a.producerApplier = producerApplier{applying: shared, results: map[string][]byte{}}
-	a.cursorApplier = cursorApplier{applying: shared, stalls: &a.stallApplier, groups: &a.groupApplier, letters: &a.letterApplier}
+	a.cursorApplier = cursorApplier{
+		applying: shared,
+		stalls:   &a.stallApplier,
+		groups:   &a.groupApplier,
+		letters:  &a.letterApplier,
+	}
 	a.stallApplier = stallApplier{applying: shared, cursors: &a.cursorApplier}
 	a.groupApplier = groupApplier{applying: shared, cursors: &a.cursorApplier, letters: &a.letterApplier}
 	a.letterApplier = letterApplier{applying: shared, cursors: &a.cursorApplier}
@@ -67,13 +72,16 @@ func newApplier(e applying) *applier {
 	return a
 }
 
-// decideFrame decides what the entry's frame asks for.
+// decideFrame decides what the entry's frame asks for. The order is part of what every build has
+// to do alike: time first, then what time ends, then the term, then the commands.
 func (a *applier) decideFrame() error {
 	m := &a.s.meta
 	a.now = max(m.Time, a.frame.Time.UnixNano())
 	m.Time = a.now
 	a.stepBeforeHello()
 	a.tx.number(uint64(a.frame.CRC))
+
+	// What is due by the new time is done before any command sees the state.
 	a.expireWindow()
 	a.expireProducers()
 	if err := a.ageLetters(); err != nil {
@@ -87,6 +95,8 @@ func (a *applier) decideFrame() error {
 	if err := a.decideCommands(); err != nil {
 		return err
 	}
+
+	// The clients' block first, so that its offsets are those that were given out.
 	a.storeBlock()
 	if err := a.redriveAll(); err != nil {
 		return err
@@ -94,7 +104,7 @@ func (a *applier) decideFrame() error {
 	return a.reportStalls()
 }
 
-// complete appends what the entry's decisions have to report, and does what every
+// complete appends the events that the entry's decisions emit, and does what every
 // entry ends with. It leaves the state at the entry's index.
 func (a *applier) complete() error {
 	if err := a.appendEvents(a.late); err != nil {
@@ -109,6 +119,7 @@ func (a *applier) complete() error {
 	return a.tx.finish(&a.s.meta)
 }
 
+// decideCommands decides the commands in order, each on what the ones before have left.
 func (a *applier) decideCommands() error {
 	a.base = a.s.meta.Last + 1
 	if a.frame.Header != nil {
@@ -162,7 +173,7 @@ func (a *memberApplier) observeLeader() error {
 	return a.appendEvents(events)
 }
 
-// emit appends events of the cluster's own as a block that no dedup key guards.
+// appendEvents appends events of the cluster's own as a block without dedup keys.
 func (a *applying) appendEvents(events []event.Event) error {
 	if len(events) == 0 {
 		return nil
@@ -185,7 +196,7 @@ func (a *applying) appendEvents(events []event.Event) error {
 // EmittedBy is the source of the events that the cluster itself appends.
 const EmittedBy = "ringlog"
 
-// storeBlock appends the clients' block, if any of its events lives, and the
+// storeBlock appends the clients' block, if any of its events was accepted, and the
 // receipts for those that were suppressed.
 func (a *publishApplier) storeBlock() {
 	if live := len(a.accepted); live > 0 {
@@ -199,6 +210,7 @@ func (a *publishApplier) storeBlock() {
 	a.storeReceipts()
 }
 
+// appendBlock stores a block at the end of the log and enters it into the dedup window.
 func (a *applying) appendBlock(events frame.Block, dead log.Bitmap, live, keys int) {
 	m := &a.s.meta
 	b := &log.Block{Block: events, First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now),

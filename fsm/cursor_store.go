@@ -53,8 +53,16 @@ type groupFacts struct {
 }
 
 func (c *Cursor) facts() cursorFacts {
-	f := cursorFacts{Filter: c.Filter, Policy: c.Policy, Start: c.Start, Created: c.Created, Seeks: c.Seeks, LastSeek: c.LastSeek,
-		Openers: c.Openers, Seekers: c.Seekers}
+	f := cursorFacts{
+		Filter:   c.Filter,
+		Policy:   c.Policy,
+		Start:    c.Start,
+		Created:  c.Created,
+		Seeks:    c.Seeks,
+		LastSeek: c.LastSeek,
+		Openers:  c.Openers,
+		Seekers:  c.Seekers,
+	}
 	if c.Group != nil {
 		f.Group = &groupFacts{c.Group.Policy}
 	}
@@ -129,8 +137,8 @@ func (a ranked[T]) compare(b ranked[T]) int {
 	return strings.Compare(a.name, b.name)
 }
 
-// ranking is an order that entries look things up by, so that none goes through all of
-// them. It holds what the state holds, and nothing depends on its shape.
+// ranking is an order in which entries look things up, so that none goes through all of them. It has
+// what the state has, and nothing depends on its shape.
 type ranking[T cmp.Ordered, V any] = btreemap.BTreeMap[ranked[T], V]
 
 func newRanking[T cmp.Ordered, V any]() *ranking[T, V] {
@@ -159,8 +167,8 @@ func newCursorRanks() cursorRanks {
 
 func (c *Cursor) passedRank() ranked[uint64] { return ranked[uint64]{c.Passed(), c.Name} }
 
-// usedAt is when a cursor was used last, without clock steps: time that was stepped over
-// gave nobody a chance to come back.
+// usedAt is when a cursor was used last, without clock steps: nobody could use it in time that was
+// skipped.
 func (c *Cursor) usedAt() int64 { return c.Touched.UnixNano() - c.stepped }
 
 func (c *Cursor) useRank() ranked[int64] { return ranked[int64]{c.usedAt(), c.Name} }
@@ -205,7 +213,7 @@ func (a *cursorApplier) placeCursor(c *Cursor, at place) {
 	}
 }
 
-// useCursor takes in that a cursor is used.
+// useCursor notes that a cursor is used.
 func (a *cursorApplier) useCursor(c *Cursor) {
 	before := c.useRank()
 	c.Touched, c.stepped = a.time(), a.s.meta.Stepped

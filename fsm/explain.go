@@ -15,7 +15,7 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// Explanation tells what deduplication did with an event.
+// Explanation says what deduplication did with an event.
 type Explanation struct {
 	Offset     uint64         `json:"offset"`
 	Type       event.Type     `json:"type"`
@@ -24,7 +24,7 @@ type Explanation struct {
 	Kind       string         `json:"kind"` // content, dedup_id or off
 	Source     string         `json:"source"`
 	AppendedAt time.Time      `json:"appended_at"`
-	Suppressed uint64         `json:"suppressed"` // how often the same came again
+	Suppressed uint64         `json:"suppressed"` // how often the same event was sent again
 	First      time.Time      `json:"first_suppressed,omitzero"`
 	Last       time.Time      `json:"last_suppressed,omitzero"`
 	Sources    []SourceCount  `json:"sources,omitempty"` // of the suppressed, by name
@@ -40,7 +40,7 @@ type SourceCount struct {
 	Count  int    `json:"count"`
 }
 
-// Explain tells what deduplication did with the event at offset. Errors are a
+// Explain returns what deduplication did with the event at offset. Errors are a
 // *log.TrimmedError, a *log.PastTailError, or one of reading.
 func (m *Machine) Explain(ctx context.Context, offset uint64) (Explanation, error) {
 	e, err := m.log.Get(offset)
@@ -54,7 +54,7 @@ func (m *Machine) Explain(ctx context.Context, offset uint64) (Explanation, erro
 	x := Explanation{Offset: offset, Type: e.Type, Hash: e.Hash().String(), DedupID: e.DedupID, Source: e.Source,
 		AppendedAt: e.AppendedAt, Kind: kindName(cols.KindAt(cols.RowOf(offset))), counts: map[string]int{}}
 	m.mu.RLock()
-	window, maxWindow, now, floor := m.s.settings.DedupWindow, m.s.meta.MaxWindow, m.s.meta.Time, m.s.meta.Floor
+	window, maxWindow, now, floor := m.s.settings.DedupWindow, m.s.meta.MaxWindow, m.s.meta.Time, m.s.meta.WindowStart
 	m.mu.RUnlock()
 	x.Until = e.AppendedAt.Add(window)
 	x.InWindow = offset >= floor && x.Until.UnixNano() > now && x.Kind != "off"
@@ -138,9 +138,11 @@ func (m *Machine) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error)
 
 // eachReceipt calls yield for every suppressed event of the entries from index on,
 // up to a replicated time.
-func (m *Machine) eachReceipt(ctx context.Context, index uint64, until time.Time, yield func(offset uint64, source string, at time.Time)) error {
+func (m *Machine) eachReceipt(ctx context.Context, index uint64, until time.Time,
+	yield func(offset uint64, source string, at time.Time)) error {
 	return m.log.View(func(db *pebble.DB) error {
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, index), UpperBound: []byte{prefixReceipts + 1}})
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, index),
+			UpperBound: []byte{prefixReceipts + 1}})
 		if err != nil {
 			return fmt.Errorf("fsm: receipts: %w", err)
 		}

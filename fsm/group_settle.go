@@ -12,14 +12,14 @@ import (
 // maxRetryError bounds the text that is kept of why a delivery failed, in bytes.
 const maxRetryError = 1 << 10
 
-// settlement is what a group becomes by a settlement.
+// groupCommit is what a group becomes by one commit of its leader.
 type groupCommit struct {
 	committed, reserved uint64
 	open                uint64
 	done                ranges
 	retries             []frame.GroupRetry
 
-	settled ranges             // what the settlement says is done
+	settled ranges             // what the leader says is done
 	kept    []frame.GroupRetry // retries that are new or changed
 	over    []uint64           // offsets of those that are gone
 }
@@ -43,26 +43,33 @@ func (a *groupApplier) settleGroup(c frame.GroupSettle) Result {
 	return a.commitGroup(cur, next)
 }
 
-// planSettlement works out what becomes of a group. It changes nothing.
+// planCommit works out what becomes of a group. It changes nothing.
 func (a *groupApplier) planCommit(cur *Cursor, c frame.GroupSettle) (s groupCommit, refused *Result) {
 	s.settled = c.Done
+
 	if refused := a.checkCommit(c); refused != nil {
 		return s, refused
 	}
 	s.done, s.committed = ranges(cur.Group.Done).union(s.settled).above(cur.Committed)
 	s.reserved = max(cur.Group.Reserved, c.Reserved, s.done.last(), s.committed)
-	if s.open = c.Open; c.Reserved < cur.Group.Reserved {
+	s.open = c.Open
+	if c.Reserved < cur.Group.Reserved {
 		s.open = cur.Group.Open // who knows less has not counted
 	}
 	s.open = min(s.open, s.reserved-s.committed-s.done.within(s.committed+1, s.reserved))
+
+	// Retries of events that were trimmed are dropped, the others joined with the new ones.
 	kept := a.s.retries(cur.Group)
 	for _, r := range cur.Group.Retries[:len(cur.Group.Retries)-len(kept)] {
 		s.over = append(s.over, r.Offset)
 	}
 	a.mergeRetries(&s, kept, c.Retries)
 	if n, m := len(s.done), len(s.retries); n > frame.MaxRanges || m > frame.MaxRetries {
-		r := refuse(Overloaded, "group", fmt.Sprintf("%d ranges and %d retries behind offset %d, which is not settled; the limits are %d and %d", n, m, s.committed+1, frame.MaxRanges, frame.MaxRetries),
-			fmt.Sprintf("settle offset %d, or lower the max_pending of group %q", s.committed+1, cur.Name))
+		first := s.committed + 1
+		r := refuse(Overloaded, "group",
+			fmt.Sprintf("%d ranges and %d retries behind offset %d, which is not settled; the limits are %d and %d",
+				n, m, first, frame.MaxRanges, frame.MaxRetries),
+			fmt.Sprintf("settle offset %d, or lower the max_pending of group %q", first, cur.Name))
 		return s, &r
 	}
 	return s, nil
@@ -71,20 +78,25 @@ func (a *groupApplier) planCommit(cur *Cursor, c frame.GroupSettle) (s groupComm
 func (a *groupApplier) checkCommit(c frame.GroupSettle) *Result {
 	var r Result
 	done, last := ranges(c.Done), uint64(0)
+	byOffset := func(a, b frame.GroupRetry) int { return cmp.Or(cmp.Compare(a.Offset, b.Offset), -1) } // none twice
 	if len(c.Retries) > 0 {
 		last = c.Retries[len(c.Retries)-1].Offset
 	}
 	switch {
 	case len(c.Done) > frame.MaxRanges:
-		r = refuse(Invalid, "done", fmt.Sprintf("%d ranges in one settlement", len(c.Done)), fmt.Sprintf("send at most %d", frame.MaxRanges))
+		r = refuse(Invalid, "done", fmt.Sprintf("%d ranges in one settlement", len(c.Done)),
+			fmt.Sprintf("send at most %d", frame.MaxRanges))
 	case len(c.Retries) > frame.MaxRetries:
-		r = refuse(Invalid, "retries", fmt.Sprintf("%d retries in one settlement", len(c.Retries)), fmt.Sprintf("send at most %d", frame.MaxRetries))
+		r = refuse(Invalid, "retries", fmt.Sprintf("%d retries in one settlement", len(c.Retries)),
+			fmt.Sprintf("send at most %d", frame.MaxRetries))
 	case !done.rise():
-		r = refuse(Invalid, "done", "the ranges do not rise, or overlap", "send ranges from a lower to a higher offset, each behind the one before")
-	case !slices.IsSortedFunc(c.Retries, func(a, b frame.GroupRetry) int { return cmp.Or(cmp.Compare(a.Offset, b.Offset), -1) }):
+		r = refuse(Invalid, "done", "the ranges do not rise, or overlap",
+			"send ranges from a lower to a higher offset, each behind the one before")
+	case !slices.IsSortedFunc(c.Retries, byOffset):
 		r = refuse(Invalid, "retries", "the retries do not rise", "send each offset once, in their order")
 	case max(c.Reserved, done.last(), last) > a.tail():
-		r = refuse(PastTail, "offset", fmt.Sprintf("a settlement up to %d is past the tail, which is %d", max(c.Reserved, done.last(), last), a.tail()), "settle events that were read")
+		r = refuse(PastTail, "offset", fmt.Sprintf("a settlement up to %d is past the tail, which is %d",
+			max(c.Reserved, done.last(), last), a.tail()), "settle events that were read")
 		r.Refusal.Offset = a.tail()
 	default:
 		return nil
@@ -92,9 +104,9 @@ func (a *groupApplier) checkCommit(c frame.GroupSettle) *Result {
 	return &r
 }
 
-// mergeRetries joins two lists that rise. The count of an event's deliveries never
-// falls; what is not open is left out. Of the old ones only those that were just settled
-// are not open any more, which most often is none.
+// mergeRetries joins two lists that rise and leaves out what is not open. The count of an event's
+// deliveries never falls. The old ones are all still open but those that this commit settles, which
+// most often are none.
 func (a *groupApplier) mergeRetries(s *groupCommit, old, fresh []frame.GroupRetry) {
 	if len(fresh) == 0 && !s.settled.meet(old) {
 		s.retries = old
@@ -102,7 +114,8 @@ func (a *groupApplier) mergeRetries(s *groupCommit, old, fresh []frame.GroupRetr
 	}
 	s.retries = make([]frame.GroupRetry, 0, len(old)+len(fresh))
 	for len(old) > 0 || len(fresh) > 0 {
-		if len(fresh) == 0 || len(old) > 0 && old[0].Offset < fresh[0].Offset {
+		// An old retry that nothing new is known of stays, unless its event was settled.
+		if len(fresh) == 0 || (len(old) > 0 && old[0].Offset < fresh[0].Offset) {
 			if s.settled.has(old[0].Offset) {
 				s.over = append(s.over, old[0].Offset)
 			} else {
@@ -111,6 +124,8 @@ func (a *groupApplier) mergeRetries(s *groupCommit, old, fresh []frame.GroupRetr
 			old = old[1:]
 			continue
 		}
+
+		// A new one takes the place of the old one of the same event.
 		r, known := fresh[0], len(old) > 0 && old[0].Offset == fresh[0].Offset
 		fresh, r.Error = fresh[1:], truncate(r.Error, maxRetryError)
 		before := frame.GroupRetry{}
@@ -118,6 +133,8 @@ func (a *groupApplier) mergeRetries(s *groupCommit, old, fresh []frame.GroupRetr
 			before, old = old[0], old[1:]
 			r.Deliveries = max(r.Deliveries, before.Deliveries)
 		}
+
+		// Only what differs from what is stored is written.
 		switch open := a.isOpen(s, r.Offset); {
 		case open && r == before:
 			s.retries = append(s.retries, r)
@@ -129,12 +146,12 @@ func (a *groupApplier) mergeRetries(s *groupCommit, old, fresh []frame.GroupRetr
 	}
 }
 
-// open reports whether an event is still to be settled, and there to be handed out.
+// isOpen reports whether an event is not settled yet, and can be delivered.
 func (a *groupApplier) isOpen(s *groupCommit, offset uint64) bool {
 	return offset > s.committed && offset <= s.reserved && offset >= a.s.meta.First && !s.done.has(offset)
 }
 
-// cut shortens a text to at most limit bytes, at the end of a character.
+// truncate shortens a text to at most limit bytes, at the end of a character.
 func truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -145,7 +162,7 @@ func truncate(text string, limit int) string {
 	return text[:limit]
 }
 
-// settle makes a group what was planned.
+// commitGroup makes a group what was planned.
 func (a *groupApplier) commitGroup(cur *Cursor, s groupCommit) Result {
 	g := cur.Group
 	moved := s.committed != cur.Committed || s.reserved != g.Reserved || s.open != g.Open
@@ -162,8 +179,8 @@ func (a *groupApplier) commitGroup(cur *Cursor, s groupCommit) Result {
 	return a.cursors.savePlace(cur)
 }
 
-// deadInGroup puts an event of a group to the dead letters, and is its acknowledgement:
-// one entry does both. It passes no other event.
+// deadInGroup makes an event of a group a dead letter and settles it, both in one entry. It
+// settles no other event.
 func (a *groupApplier) deadInGroup(c frame.GroupDead) (Result, error) {
 	l := c.Letter
 	cur, refused := a.groupFor(l.Cursor, c.Term, l.Generation)
@@ -181,7 +198,7 @@ func (a *groupApplier) deadInGroup(c frame.GroupDead) (Result, error) {
 	return a.letters.storeLetter(cur, l, func() Result { return a.commitGroup(cur, next) })
 }
 
-// moveGroup puts a group somewhere else: what it knew of what lies behind is gone.
+// moveGroup moves a group to an offset and forgets what it knew of events.
 func (a *groupApplier) moveGroup(cur *Cursor, to uint64) {
 	a.forgetGroup(cur)
 	cur.Group.Reserved, cur.Group.Open, cur.Generation = to, 0, a.cursors.nextGroupGeneration()
@@ -198,8 +215,8 @@ func (a *groupApplier) forgetGroup(cur *Cursor) {
 	cur.Group.Done, cur.Group.Retries = nil, nil
 }
 
-// retries are those of events that the log still keeps. The others are forgotten with
-// the next settlement: a trim does not go through groups.
+// retries returns those of events that the log still has. The next commit forgets the others,
+// since a trim does not go through groups.
 func (s *state) retries(g *Group) []frame.GroupRetry {
 	n, _ := findRetry(g.Retries, s.meta.First)
 	return g.Retries[n:]

@@ -10,15 +10,16 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// What a group knows beside its cursor: the ranges that are done are one value, because
-// they change together; each retry is one of its own, because many may wait and few
-// change at a time. Where there is none, there is no key.
+// What a group knows beside its cursor: the ranges that are done are one value, because they
+// change together; each retry has a value of its own, because many may be pending and few change
+// at a time. An empty list has no key.
 func doneKey(group string) []byte { return key(prefixGroupDone, group) }
 
 func retryKey(group string, offset uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(key(prefixGroupRetry, group), 0), offset)
 }
 
+// saveDone stores the ranges that are settled after the commit.
 func (a *groupApplier) saveDone(group string, done ranges) {
 	if len(done) == 0 {
 		a.tx.Delete(doneKey(group))
@@ -27,6 +28,7 @@ func (a *groupApplier) saveDone(group string, done ranges) {
 	a.tx.Set(doneKey(group), frame.AppendRanges(nil, done))
 }
 
+// saveRetries stores retries that are new or changed, and deletes those that are over.
 func (a *groupApplier) saveRetries(group string, kept []frame.GroupRetry, over []uint64) {
 	for _, offset := range over {
 		a.tx.Delete(retryKey(group, offset))

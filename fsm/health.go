@@ -22,7 +22,7 @@ func (s *state) loadVoteWish(id string, value []byte) error {
 	return err
 }
 
-// tellsHealth reports whether all members know the events of the voters' health.
+// knowsHealth reports whether all members know the events of the voters' health.
 func (a *applying) knowsHealth() bool { return a.s.meta.FeatureLevel >= frame.LevelHealth }
 
 func (a *memberApplier) saveHealth() {
@@ -30,7 +30,7 @@ func (a *memberApplier) saveHealth() {
 	a.tx.setJSON([]byte{prefixHealth}, a.s.health)
 }
 
-// newTerm tells what comes with a new leadership.
+// newTerm returns the events of a new leadership.
 func (a *memberApplier) newTerm(before election.Span) []event.Event {
 	if !a.knowsHealth() {
 		return nil
@@ -39,8 +39,8 @@ func (a *memberApplier) newTerm(before election.Span) []event.Event {
 	return append(a.s.health.NewTerm(l.Term, l.Leader, a.time(), before), a.configureVoters()...)
 }
 
-// configureVoters takes the newest configuration in. Where it was changed while no
-// log could tell, by a recovery, the next hello does.
+// configureVoters applies the newest configuration to the health of the voters. What a recovery
+// changed, which no entry records, is applied with the next hello.
 func (a *memberApplier) configureVoters() []event.Event {
 	voters := voterIDs(a.s.membership.Members)
 	present := map[string]bool{}
@@ -124,7 +124,7 @@ func (a *memberApplier) memberVote(c frame.MemberVote) Result {
 	return Result{}
 }
 
-// forgetHealth drops what is known of a member that is gone.
+// forgetHealth removes what is known of a member that is gone.
 func (a *memberApplier) forgetHealth(id string) {
 	if _, known := a.s.voteWishes[id]; known {
 		delete(a.s.voteWishes, id)

@@ -30,7 +30,7 @@ type Letter struct {
 	CorrelationID string     `json:"correlation_id,omitempty"`
 	Handler       string     `json:"handler,omitempty"`
 	Error         string     `json:"error,omitempty"`
-	Attempts      uint64     `json:"attempts"` // of all its lives
+	Attempts      uint64     `json:"attempts"` // of all its deliveries
 	FirstFailed   time.Time  `json:"first_failed,omitzero"`
 	LastFailed    time.Time  `json:"last_failed,omitzero"`
 	Dead          time.Time  `json:"dead_lettered_at"`
@@ -52,10 +52,12 @@ const letterOverhead = 256
 // bornAt is when the letter's age begins, in replicated time without clock steps.
 func (l *Letter) bornAt() int64 { return l.Dead.UnixNano() - int64(l.Stepped) }
 
+// size is what a letter counts for dlq.max_bytes.
 func (l *Letter) size(copied []byte) uint64 {
 	return uint64(letterOverhead + len(copied) + len(l.Cursor) + len(l.Handler) + len(l.Error) + len(l.Origin))
 }
 
+// appendLineage records that the event, or a copy of it, is at an offset.
 func (l *Letter) appendLineage(offset uint64) {
 	l.Lineage = append(l.Lineage, offset)
 	l.Lineage = l.Lineage[max(0, len(l.Lineage)-maxLineage):]
@@ -108,7 +110,7 @@ type letterAges struct {
 // The keys of letters, beside 'l' + id and 'e' + id:
 //
 //	'i' 'c' + cursor + 0 + offset   id of the letter that the cursor made there
-//	'i' 'r' + cursor + 0 + offset   the letter under way whose copy stands there
+//	'i' 'r' + cursor + 0 + offset   the letter under way whose copy is there
 //	'i' 't' + time + id             dead letters by when their age began
 //	'i' 'f' + origin                id that an imported letter had; kept for ever, 26 bytes each, so that
 //	                                rows that are imported again after a purge stay out
@@ -152,7 +154,7 @@ func (s *state) loadUnderWay(db *pebble.DB) error {
 	})
 }
 
-// add takes in a copy whose offset is above all others of its cursor.
+// add adds a copy whose offset is above all others of its cursor.
 func (s *letters) add(cursor string, u underWay) {
 	s.underWay[cursor] = append(s.underWay[cursor], u)
 	s.copies.ReplaceOrInsert(ranked[uint64]{u.offset, cursor}, struct{}{})
@@ -161,7 +163,8 @@ func (s *letters) add(cursor string, u underWay) {
 // readAges finds the oldest letters in the database.
 func readAges(db *pebble.DB, reported int64) (ages letterAges, err error) {
 	ages.known = true
-	if ages.oldest, ages.oldestID, err = firstBorn(db, 0); err == nil {
+	ages.oldest, ages.oldestID, err = firstBorn(db, 0)
+	if err == nil {
 		ages.unreported, _, err = firstBorn(db, reported+1)
 	}
 	return ages, err
@@ -212,7 +215,7 @@ func readLetter(value []byte) (*Letter, error) {
 	return l, json.Unmarshal(value, l)
 }
 
-// find returns where a copy stands among those under way.
+// find returns the index of the copy at an offset among those under way.
 func find(list []underWay, offset uint64) (int, bool) {
 	return slices.BinarySearchFunc(list, offset, func(u underWay, offset uint64) int {
 		switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// changedLetters are what this entry has done to letters so far: the database has
-// it only behind the entry. A nil letter and an id of 0 are gone.
+// changedLetters are what this entry has done to letters so far, which the database has only
+// after the entry. A nil letter and an id of 0 are gone.
 type changedLetters struct {
 	letters map[uint64]*Letter
 	copies  map[uint64][]byte
@@ -30,7 +30,7 @@ type letterApplier struct {
 	redrives []redriveRequest
 }
 
-// letter returns a letter, nil where there is none.
+// readLetter returns a letter, nil where there is none.
 func (a *letterApplier) readLetter(id uint64) (*Letter, error) {
 	if l, changed := a.changed.letters[id]; changed {
 		return l, nil
@@ -46,7 +46,7 @@ func (a *letterApplier) readLetter(id uint64) (*Letter, error) {
 	return l, nil
 }
 
-// get returns a copy of one value of the database before this entry, nil where
+// readValue returns a copy of one value of the database before this entry, nil where
 // there is none.
 func (a *applying) readValue(key []byte) ([]byte, error) {
 	value, closer, err := a.db.Get(key)
@@ -60,6 +60,7 @@ func (a *applying) readValue(key []byte) ([]byte, error) {
 	return slices.Clone(value), nil
 }
 
+// readCopy returns the copy of a letter's event.
 func (a *letterApplier) readCopy(id uint64) ([]byte, error) {
 	if copied, changed := a.changed.copies[id]; changed {
 		return copied, nil
@@ -71,7 +72,7 @@ func (a *letterApplier) readCopy(id uint64) ([]byte, error) {
 	return copied, err
 }
 
-// indexed returns the id under an index key, 0 where there is none.
+// readIndex returns the id under an index key, 0 where there is none.
 func (a *letterApplier) readIndex(key []byte) (uint64, error) {
 	if id, changed := a.changed.index[string(key)]; changed {
 		return id, nil
@@ -86,6 +87,7 @@ func (a *letterApplier) readIndex(key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
+// setIndex stores an id under an index key; 0 deletes the key.
 func (a *letterApplier) setIndex(key []byte, id uint64) {
 	if a.changed.index == nil {
 		a.changed.index = map[string]uint64{}
@@ -98,6 +100,7 @@ func (a *letterApplier) setIndex(key []byte, id uint64) {
 	}
 }
 
+// changeLetter notes what a letter is from here on in this entry; nil is gone.
 func (a *letterApplier) changeLetter(id uint64, l *Letter) {
 	if a.changed.letters == nil {
 		a.changed.letters, a.changed.copies = map[uint64]*Letter{}, map[uint64][]byte{}
@@ -131,7 +134,7 @@ func (a *letterApplier) newLetter(l *Letter, e *event.Event, copied []byte) {
 	a.tx.Set(indexKey(prefixCopy, l.ID), copied)
 }
 
-// lie stores a letter as dead from now on.
+// markDead stores a letter as dead from now on.
 func (a *letterApplier) markDead(l *Letter) {
 	l.Dead, l.Stepped = a.time(), time.Duration(a.s.meta.Stepped)
 	a.saveLetter(l)
@@ -167,7 +170,7 @@ func (a *letterApplier) deadLetter(c frame.DeadLetter) (Result, error) {
 	return a.storeLetter(cur, c, func() Result { return a.cursors.commitCursor(commit) })
 }
 
-// layOut keeps an event as a letter of the cursor. What passes moves the cursor past it.
+// storeLetter keeps an event as a letter of the cursor. passes moves the cursor past the event.
 func (a *letterApplier) storeLetter(cur *Cursor, c frame.DeadLetter, passes func() Result) (Result, error) {
 	e, err := frame.DecodeCopy(c.Event)
 	if err != nil {
@@ -189,7 +192,7 @@ func (a *letterApplier) storeLetter(cur *Cursor, c frame.DeadLetter, passes func
 	return r, nil
 }
 
-// failed takes in what the handler says.
+// failed records what the handler reports.
 func (l *Letter) failed(c frame.DeadLetter, now time.Time) {
 	l.Attempts += max(c.Attempts, 1)
 	l.LastFailed = now
@@ -224,8 +227,8 @@ func (a *letterApplier) storeDead(l *Letter, e *event.Event, c frame.DeadLetter)
 	a.markDead(l)
 }
 
-// deadAlready answers a dead letter for what is committed: as the first time, where
-// it is the same again.
+// answerDead answers a dead letter for an event that is committed already: a retry gets the letter
+// that was made then.
 func (a *letterApplier) answerDead(cur *Cursor, offset uint64) (Result, error) {
 	id, err := a.readIndex(atKey(cur.Name, offset))
 	if err != nil {
@@ -236,7 +239,7 @@ func (a *letterApplier) answerDead(cur *Cursor, offset uint64) (Result, error) {
 		if cur.Group != nil {
 			is = fmt.Sprintf("group %q has settled %d", cur.Name, offset)
 		}
-		return refuse(Conflict, "offset", is, "it was handled, or its letter is gone; go on behind it"), nil
+		return refuse(Conflict, "offset", is, "it was handled, or its letter is gone; resume after it"), nil
 	}
 	l, err := a.readLetter(id)
 	if err != nil || l == nil {
@@ -254,14 +257,17 @@ func (a *letterApplier) viewOf(l *Letter) *LetterView {
 	return &v
 }
 
-// letterAt returns the letter that an event at offset is for the cursor: of the copy
-// that stands there, or the one made there before, or a new one without an id.
+// findLetter returns the letter that an event at offset is for the cursor: the one whose copy is
+// there, or the one made there before, or a new one without an id.
 func (a *letterApplier) findLetter(cursor string, offset uint64) (l *Letter, err error) {
 	id := uint64(0)
 	list := a.s.letters.underWay[cursor]
 	if i, found := find(list, offset); found {
 		id = list[i].letter
-	} else if id, err = a.readIndex(atKey(cursor, offset)); err != nil {
+	} else {
+		id, err = a.readIndex(atKey(cursor, offset))
+	}
+	if err != nil {
 		return nil, err
 	}
 	if id != 0 {
@@ -273,13 +279,14 @@ func (a *letterApplier) findLetter(cursor string, offset uint64) (l *Letter, err
 	return l, err
 }
 
-// noRoom refuses what would take the letters past their bound in bytes; nil is room.
+// refuseSize refuses what would take the letters past their bound in bytes; nil is room.
 func (a *letterApplier) refuseSize(size, before uint64) *Result {
 	limit := a.s.settings.LettersBytes
 	if size <= before || a.s.meta.Letters.Bytes+size-before <= limit {
 		return nil
 	}
-	r := refuse(Overloaded, "event", fmt.Sprintf("the dead letters take %d bytes, the limit is %d", a.s.meta.Letters.Bytes, limit),
+	r := refuse(Overloaded, "event",
+		fmt.Sprintf("the dead letters take %d bytes, the limit is %d", a.s.meta.Letters.Bytes, limit),
 		"redrive or purge some, or raise dlq.max_bytes; until then the cursor stays where it is")
 	return &r
 }
@@ -326,8 +333,8 @@ func (a *letterApplier) resolveLetters(cur *Cursor) {
 	a.resolveSettled(cur.Name, ranges{{From: 1, To: cur.Committed}})
 }
 
-// resolveSettled removes the letters whose copies stand in what was settled. Those that
-// were settled before are not under way any more.
+// resolveSettled removes the letters whose copies are among the offsets that were settled. Those
+// that were settled before are not under way any more.
 func (a *letterApplier) resolveSettled(cursor string, settled ranges) {
 	list := a.s.letters.underWay[cursor]
 	if len(list) == 0 || len(settled) == 0 {
@@ -351,8 +358,8 @@ func (a *letterApplier) resolveSettled(cursor string, settled ranges) {
 	}
 }
 
-// reviveLetters makes the letters dead again whose copies up to an offset will not come
-// to the cursor any more. They died when they did.
+// reviveLetters makes the letters dead again whose copies up to an offset are no longer delivered
+// to the cursor. Their age counts from when they died first.
 func (a *letterApplier) reviveLetters(cursor string, upTo uint64) {
 	list := a.s.letters.underWay[cursor]
 	n := 0
@@ -367,8 +374,7 @@ func (a *letterApplier) reviveLetters(cursor string, upTo uint64) {
 	}
 }
 
-// reviveTrimmed makes the letters dead again whose copies were trimmed: nobody gets those
-// any more.
+// reviveTrimmed makes the letters dead again whose copies were trimmed.
 func (a *letterApplier) reviveTrimmed() {
 	for {
 		first, _, some := a.s.letters.copies.Min()

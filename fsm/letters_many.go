@@ -19,8 +19,8 @@ const (
 	maxAgedOut      = frame.MaxLetters
 )
 
-// redriveRequest is a redrive whose answer is filled in at the end of the entry: its
-// copies stand behind the clients' events.
+// redriveRequest is a redrive whose answer is filled in at the end of the entry, because its
+// copies follow the clients' events.
 type redriveRequest struct {
 	frame.Redrive
 	answer int
@@ -45,15 +45,15 @@ func (a *letterApplier) redriveAll() error {
 	return nil
 }
 
-// again is the block that a redrive appends for one cursor.
+// redrivenBlock is the block that a redrive appends for one cursor.
 type redrivenBlock struct {
 	cursor  string
 	batch   frame.Batch
 	letters []*Letter
 }
 
-// redrive appends the events of letters that are dead once more, a block for each
-// cursor. Dedup does not see them.
+// redriveLetters appends the events of dead letters again, one block for each cursor. They are not
+// deduplicated.
 func (a *letterApplier) redriveLetters(c frame.Redrive) (*LettersResult, error) {
 	result := &LettersResult{}
 	blocks, err := a.groupByCursor(c, result)
@@ -73,8 +73,8 @@ func (a *letterApplier) redriveLetters(c frame.Redrive) (*LettersResult, error) 
 	return result, nil
 }
 
-// gather sorts out which letters can be redriven, by cursor in the order of the first
-// letter of each.
+// groupByCursor returns the letters that can be redriven, by cursor, in the order of the first letter
+// of each. It notes in result what becomes of the others.
 func (a *letterApplier) groupByCursor(c frame.Redrive, result *LettersResult) (blocks []*redrivenBlock, err error) {
 	byCursor, taken, bytes := map[string]*redrivenBlock{}, map[uint64]bool{}, 0
 	for i, id := range c.Letters {
@@ -101,7 +101,8 @@ func (a *letterApplier) groupByCursor(c frame.Redrive, result *LettersResult) (b
 		if err != nil {
 			return nil, err
 		}
-		if bytes += len(copied); bytes > maxRedriveBytes && len(taken) > 0 {
+		bytes += len(copied)
+		if bytes > maxRedriveBytes && len(taken) > 0 {
 			result.Left = c.Letters[i:]
 			break
 		}
@@ -119,7 +120,7 @@ func (a *letterApplier) groupByCursor(c frame.Redrive, result *LettersResult) (b
 	return blocks, nil
 }
 
-// appendAgain appends a block for one cursor and notes its letters as under way.
+// appendRedriven appends a block for one cursor and marks its letters as under way.
 func (a *letterApplier) appendRedriven(b *redrivenBlock) {
 	offset := a.s.meta.Last + 1
 	ids := make([]uint64, len(b.letters))
@@ -142,7 +143,7 @@ func (a *letterApplier) appendRedriven(b *redrivenBlock) {
 	}
 }
 
-// moveLetter gives a letter to another cursor, which has met its event nowhere.
+// moveLetter gives a letter to another cursor, for which its event was not dead-lettered anywhere.
 func (a *letterApplier) moveLetter(l *Letter, cursor string) {
 	if l.Offset != 0 {
 		a.setIndex(atKey(l.Cursor, l.Offset), 0)
@@ -173,7 +174,7 @@ func (a *letterApplier) purgeLetters(c frame.Purge) (Result, error) {
 		switch {
 		case l == nil:
 			result.Missing = append(result.Missing, id)
-		case a.isUnderWay(l) || c.OlderThan > 0 && a.time().Sub(l.Dead) < c.OlderThan:
+		case a.isUnderWay(l) || (c.OlderThan > 0 && a.time().Sub(l.Dead) < c.OlderThan):
 			result.Skipped++
 		default:
 			a.purgeLetter(l)
@@ -196,7 +197,7 @@ func (a *letterApplier) reportPurged(count int, reason string, cursors map[strin
 	}
 }
 
-// tellLetters appends an event about letters, with how many are left.
+// reportLetters appends an event about letters, with how many are left.
 func (a *letterApplier) reportLetters(t event.Type, payload map[string]any) {
 	payload["dead"] = a.s.meta.Letters.Count - a.s.letters.countUnderWay()
 	payload["under_way"] = a.s.letters.countUnderWay()
@@ -212,8 +213,7 @@ func (s *letters) countUnderWay() (n uint64) {
 	return n
 }
 
-// importLetters keeps letters of another system, all that are new or none. They have
-// no cursor.
+// importLetters keeps letters of another system, all that are new or none. They have no cursor.
 func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 	result := &LettersResult{}
 	size := uint64(0)
@@ -249,13 +249,14 @@ func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 }
 
 func importedLetter(in frame.ImportedLetter) *Letter {
-	return &Letter{Origin: in.From, Error: in.Error, Attempts: in.Attempts, FirstFailed: in.Failed.UTC(), LastFailed: in.Failed.UTC()}
+	return &Letter{Origin: in.From, Error: in.Error, Attempts: in.Attempts, FirstFailed: in.Failed.UTC(),
+		LastFailed: in.Failed.UTC()}
 }
 
-// ageLetters purges letters that are too old and tells of those that wait for long.
+// ageLetters purges letters that are too old and reports those that have been dead for long.
 func (a *letterApplier) ageLetters() error {
 	t, set := &a.s.meta.Letters, &a.s.settings
-	if t.Count == 0 || set.LettersAge == 0 && set.LettersStale == 0 {
+	if t.Count == 0 || (set.LettersAge == 0 && set.LettersStale == 0) {
 		return nil
 	}
 	ages, err := a.s.letters.agesIn(a.db, t.Reported)
@@ -287,7 +288,8 @@ func (a *letterApplier) purgeAged() error {
 	until := a.unstepped() - int64(a.s.settings.LettersAge)
 	err := scanKeys(a.db, ageKey(0, 0), ageKey(until+1, 0), func(key, _ []byte) error {
 		_, id := ageOf(key)
-		if ids = append(ids, id); len(ids) == maxAgedOut {
+		ids = append(ids, id)
+		if len(ids) == maxAgedOut {
 			return errScanned
 		}
 		return nil
@@ -311,7 +313,7 @@ func (a *letterApplier) purgeAged() error {
 	return nil
 }
 
-// tellStale tells once of the letters that have been dead for dlq.stale_after.
+// reportStale reports the letters that have been dead for dlq.stale_after, each once.
 func (a *letterApplier) reportStale() error {
 	t := &a.s.meta.Letters
 	until, count, first := a.unstepped()-int64(a.s.settings.LettersStale), 0, uint64(0)
@@ -338,7 +340,8 @@ func (a *letterApplier) reportStale() error {
 	if err != nil {
 		return err
 	}
-	a.reportLetters(event.DLQStaleEvents, map[string]any{"count": count, "stale_after_s": int64(a.s.settings.LettersStale.Seconds()),
-		"oldest_at": oldest.Dead.Format(time.RFC3339Nano)})
+	a.reportLetters(event.DLQStaleEvents, map[string]any{"count": count,
+		"stale_after_s": int64(a.s.settings.LettersStale.Seconds()),
+		"oldest_at":     oldest.Dead.Format(time.RFC3339Nano)})
 	return nil
 }

@@ -23,7 +23,7 @@ const (
 type LetterView struct {
 	Letter
 	State string `json:"state"`
-	Copy  uint64 `json:"copy,omitempty"` // of one redriven: where its event stands now
+	Copy  uint64 `json:"copy,omitempty"` // of one redriven: where its event is now
 }
 
 // LetterStats are figures about the dead letters.
@@ -38,7 +38,8 @@ type LetterStats struct {
 
 func (m *Machine) letterStats(s *state) LetterStats {
 	t := s.meta.Letters
-	stats := LetterStats{Count: t.Count, Redriven: s.letters.countUnderWay(), Bytes: t.Bytes, MaxBytes: s.settings.LettersBytes}
+	stats := LetterStats{Count: t.Count, Redriven: s.letters.countUnderWay(), Bytes: t.Bytes,
+		MaxBytes: s.settings.LettersBytes}
 	if t.Next > 0 {
 		stats.Ever = t.Next - 1
 	}
@@ -53,11 +54,11 @@ func (m *Machine) letterStats(s *state) LetterStats {
 	return stats
 }
 
-// lettersDue tells when letters are to be purged, or told to be stale. Where more are
-// due than one entry purges, it is due again at once.
+// lettersDue calls earlier with when letters are to be purged or reported as stale. Where more are
+// due than one entry purges, the next one is due at once.
 func (m *Machine) lettersDue(s *state, earlier func(at int64, after time.Duration)) {
 	set := &s.settings
-	if s.meta.Letters.Count == 0 || m.db == nil || set.LettersAge == 0 && set.LettersStale == 0 {
+	if s.meta.Letters.Count == 0 || m.db == nil || (set.LettersAge == 0 && set.LettersStale == 0) {
 		return
 	}
 	ages, err := s.letters.agesIn(m.db, s.meta.Letters.Reported)
@@ -94,7 +95,8 @@ func (m *Machine) Letter(id uint64) (l LetterView, e event.Event, err error) {
 		if err != nil {
 			return err
 		}
-		if l, err = viewLetter(now, read); err != nil {
+		l, err = viewLetter(now, read)
+		if err != nil {
 			return err
 		}
 		copied, closeCopy, err := now.Get(indexKey(prefixCopy, id))
@@ -171,7 +173,8 @@ func (m *Machine) letterPage(after uint64) (page []LetterView, err error) {
 				return err
 			}
 			v, err := viewLetter(now, l)
-			if page = append(page, v); err == nil && len(page) == letterPage {
+			page = append(page, v)
+			if err == nil && len(page) == letterPage {
 				err = errScanned
 			}
 			return err

@@ -236,6 +236,8 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 			list = append(list, loss{from: place.rank + 1, to: to, trims: 1})
 		}
 	}
+
+	// takes counts events of one type, which begin at an offset, in the parts that they are in.
 	part, counted := 0, from
 	takes := func(offset uint64, events int, name string) {
 		for last := offset + uint64(events) - 1; offset <= last; offset = list[part].to + 1 {
@@ -249,12 +251,13 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 		}
 	}
 	err = a.log.EachTypes(from, to, func(first uint64, events int, types []string) bool {
-		if a.opened++; a.opened > maxCountedBlocks {
+		a.opened++
+		if a.opened > maxCountedBlocks {
 			return false
 		}
 		counted = first + uint64(events)
 		switch {
-		case types == nil: // what was appended again is lost to nobody: its letters are dead again
+		case types == nil: // nobody loses what a redrive appended: its letters are dead again
 		case len(types) == 1:
 			takes(first, events, types[0])
 		default:
@@ -273,7 +276,9 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 		}
 		return true
 	})
-	for i := range list { // what was not opened
+
+	// What was not opened is not counted by type.
+	for i := range list {
 		if l := &list[i]; counted <= l.to {
 			l.uncounted += l.to + 1 - max(l.from, counted)
 		}
@@ -293,7 +298,8 @@ func (s *state) gapOf(c *Cursor) *log.Gap {
 		gap.Reason = log.ReasonTrimmed
 	}
 	list := s.losses.list
-	whole, _ := slices.BinarySearchFunc(list, next, func(l loss, offset uint64) int { return cmp.Compare(l.from, offset) })
+	whole, _ := slices.BinarySearchFunc(list, next,
+		func(l loss, offset uint64) int { return cmp.Compare(l.from, offset) })
 	before := first // up to here nothing is known of types, or it is about others, too
 	if whole < len(list) {
 		before = list[whole].from

@@ -37,8 +37,8 @@ type Options struct {
 	Logger     hclog.Logger // nil is silence
 	CacheBytes int64        // decoded blocks kept for readers; 0 is 32 MiB
 	ReadOnly   bool         // for offline tools: nothing is written, not even a recovery
-	// Fatal is told of a failed or hanging write, after which going on would be
-	// wrong. It must not return in production; nil panics.
+	// Fatal is called with a failed or hanging write, after which the node must not continue.
+	// It must not return in production; nil panics.
 	Fatal func(error)
 }
 
@@ -112,8 +112,8 @@ func Open(o Options) (*Machine, error) {
 	return m, nil
 }
 
-// damaged ends the node over stored bytes that fail their checks: it must not go on
-// serving, nor lead. Until it is open, and in offline tools, the error is enough.
+// damaged ends the node over stored bytes that fail their checks: it must neither serve nor lead any
+// longer. Until the machine is open, and in offline tools, the error is enough.
 func (m *Machine) damaged(err error) {
 	if m.serving.Load() {
 		m.opts.Fatal(fmt.Errorf("fsm: %w: %w; %s", ErrDamaged, err, store.Remedy))
@@ -209,8 +209,8 @@ func (m *Machine) begin(index, term uint64) *applier {
 	return a
 }
 
-// end completes an entry whose content was decided, or passes on why it was not.
-// Every entry ends here, so that whatever appends is watched and trimmed alike.
+// end completes an entry whose content was decided, or returns why it was not. Every entry ends
+// here, so that stalls and trims see whatever was appended.
 func (m *Machine) end(a *applier, err error) error {
 	if err == nil {
 		err = a.complete()
@@ -224,8 +224,8 @@ func (m *Machine) end(a *applier, err error) error {
 	return err
 }
 
-// commit stores a transaction. Readers learn of a trim before it happens and of
-// new events after they are there, so that neither catches them unawares.
+// commit stores a transaction. Readers see a trim before it is stored and new events after, so that
+// they never look for what is not there.
 func (m *Machine) commit(t *tx) error {
 	_, last := m.log.Bounds()
 	m.catalogue.Store(m.s.catalogue)
@@ -277,8 +277,8 @@ func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMemb
 	return nil
 }
 
-// succeeded returns the predecessors of a cluster that takes the place of this one. Members of an
-// older feature level would not keep them.
+// succeeded returns the predecessors of a cluster that replaces this one. Members of an older feature
+// level would not keep them.
 func (s *state) succeeded() []string {
 	if s.meta.FeatureLevel < frame.LevelDelivery || s.meta.ClusterID == "" {
 		return nil
@@ -296,6 +296,7 @@ func (m *Machine) diverged(f *frame.Frame) bool {
 	return known && own != Sum(f.Digest)
 }
 
+// advance wakes who waits for an entry to be applied.
 func (m *Machine) advance(applied uint64) {
 	m.progress.Lock()
 	defer m.progress.Unlock()

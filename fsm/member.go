@@ -14,8 +14,8 @@ import (
 // memberApplier decides who the members are, who leads and how the voters are.
 type memberApplier struct{ *applying }
 
-// hello takes in what a new leader brings: in a log without a cluster id, the id
-// and the members that formed it.
+// hello records the cluster id and the members that formed the cluster, in a log that has none yet.
+// observeLeader has read the rest of it.
 func (a *memberApplier) hello(c frame.Hello) Result {
 	if a.s.meta.ClusterID == "" && c.ClusterID != "" {
 		a.s.meta.ClusterID = c.ClusterID
@@ -36,6 +36,7 @@ func (a *memberApplier) putMember(c frame.MemberPut) Result {
 	return Result{}
 }
 
+// recordMember stores a member.
 func (a *memberApplier) recordMember(m frame.Member) {
 	if m.ID == "" {
 		return
@@ -57,7 +58,7 @@ func (a *memberApplier) removeMember(c frame.MemberRemove) Result {
 }
 
 // raiseFeatureLevel follows the lowest level that any member reports; it never
-// falls, because what a level allowed may already stand in the log.
+// falls, because the log may already have what a level allowed.
 func (a *memberApplier) raiseFeatureLevel() {
 	if len(a.s.members) == 0 {
 		return
@@ -85,8 +86,8 @@ func (a *memberApplier) stepClock(c frame.ClockStep) Result {
 	return Result{}
 }
 
-// stepWithHello lets a hello that brings a step along speak behind it: who was
-// restarted does not know by replicated time how long nobody led.
+// stepBeforeHello applies a clock step that follows a hello in its entry before the hello, so that
+// the time without a leader is measured with the corrected clock.
 func (a *memberApplier) stepBeforeHello() {
 	greets := false
 	for _, c := range a.frame.Commands {
@@ -101,13 +102,14 @@ func (a *memberApplier) stepBeforeHello() {
 // maxTypes bounds the event types that can be added at run time.
 const maxTypes = 10_000
 
-// register adds event types. Whether they agree with the built-in catalogue is
-// asked where the request comes in, because builds may differ in it; here only
-// what every build reads alike is decided.
+// register adds event types. Whether they agree with the built-in catalogue is checked where the
+// request comes in, because builds may differ in it; the decision depends only on what every build
+// reads alike.
 func (a *applier) register(c frame.Register) Result {
 	defs, err := event.ParseDefinitions(c.Definitions)
 	if err != nil {
-		return refuse(Invalid, "definitions", err.Error(), "send a JSON array in the form of ringlog catalogue ls -o json")
+		return refuse(Invalid, "definitions", err.Error(),
+			"send a JSON array in the form of ringlog catalogue ls -o json")
 	}
 	added := map[event.Type]bool{}
 	for _, d := range defs {
@@ -116,7 +118,8 @@ func (a *applier) register(c frame.Register) Result {
 		}
 	}
 	if len(a.s.types)+len(added) > maxTypes {
-		return refuse(Overloaded, "definitions", fmt.Sprintf("there would be more than %d registered types", maxTypes), "")
+		return refuse(Overloaded, "definitions",
+			fmt.Sprintf("there would be more than %d registered types", maxTypes), "")
 	}
 	for _, d := range defs {
 		a.s.types[d.Name] = d
@@ -134,8 +137,8 @@ func (s *state) loadType(_ string, value []byte) error {
 	return err
 }
 
-// compileCatalogue puts the registered types on top of the built-in ones. One that
-// this build's catalogue contradicts is left out: the built-in meaning wins.
+// compileCatalogue adds the registered types to the built-in ones. One that this build's catalogue
+// contradicts is left out: the built-in meaning wins.
 func (s *state) compileCatalogue() {
 	s.catalogue = event.Builtin()
 	if len(s.types) == 0 {

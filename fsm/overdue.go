@@ -14,11 +14,11 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// maxOverdue bounds how many overdue edges are remembered as told.
+// maxOverdue bounds how many overdue edges are remembered as reported.
 const maxOverdue = 10_000
 
-// OverdueHorizon is how long after its cause an edge with a deadline may be told to be
-// overdue. For so long it is remembered, so that it is told once, whoever leads.
+// OverdueHorizon is how long after its cause an edge with a deadline may be reported as overdue. It
+// is remembered for that long, so that it is reported once, whoever leads.
 func OverdueHorizon(deadline time.Duration) time.Duration { return 2*deadline + time.Hour }
 
 // overdueKey names an edge of a run.
@@ -30,7 +30,7 @@ func overdueKey(flow, correlationID string, from uint64, missing string) string 
 	return string(b)
 }
 
-// reportedOverdue is when an edge may be forgotten, because it is too late to tell it.
+// reportedOverdue is until when an edge is remembered. After that it is too late to report it.
 type reportedOverdue struct {
 	Until time.Time `json:"until"`
 }
@@ -42,35 +42,45 @@ func (s *state) loadOverdue(key string, value []byte) error {
 	return err
 }
 
-// chainOverdue tells of an edge of a run that is missing past its deadline, once.
+// chainOverdue reports once that an edge of a run is missing past its deadline.
 func (a *clientApplier) chainOverdue(c frame.ChainOverdue) Result {
 	until := c.Since.Add(OverdueHorizon(c.Deadline))
 	k := overdueKey(c.Flow, c.CorrelationID, c.FromOffset, c.Missing)
 	_, reported := a.s.overdue[k]
 	switch waiting := a.time().Sub(c.Since); {
 	case c.CorrelationID == "" || c.Deadline <= 0 || until.Before(c.Since):
-		return refuse(Invalid, "deadline", fmt.Sprintf("a run %q with a deadline of %s", c.CorrelationID, c.Deadline), "name the run, and a time above 0")
+		return refuse(Invalid, "deadline", fmt.Sprintf("a run %q with a deadline of %s", c.CorrelationID, c.Deadline),
+			"name the run, and a time above 0")
 	case reported || !a.time().Before(until):
 		return Result{Replayed: true}
 	case waiting <= c.Deadline:
-		return refuse(Invalid, "since", fmt.Sprintf("%s of run %q has waited for %s, its deadline is %s", c.Missing, c.CorrelationID, waiting, c.Deadline), "say it when that is over")
+		return refuse(Invalid, "since", fmt.Sprintf("%s of run %q has waited for %s, its deadline is %s", c.Missing,
+			c.CorrelationID, waiting, c.Deadline), "report it after the deadline")
 	}
 	if len(a.s.overdue) >= maxOverdue {
 		a.forgetOverdue()
 	}
 	if len(a.s.overdue) >= maxOverdue {
-		return refuse(Overloaded, "correlation_id", fmt.Sprintf("%d overdue edges are remembered", len(a.s.overdue)), "it is told when some are forgotten")
+		return refuse(Overloaded, "correlation_id", fmt.Sprintf("%d overdue edges are remembered", len(a.s.overdue)),
+			"report it again once some are forgotten")
 	}
 	a.s.overdue[k] = until.UnixNano()
 	a.tx.setJSON(key(prefixOverdue, k), reportedOverdue{until.UTC()})
-	e := event.New(event.ChainOverdue, map[string]any{"correlation_id": c.CorrelationID, "flow": c.Flow, "from_stage": c.From, "from_offset": c.FromOffset,
-		"missing": c.Missing, "deadline_ms": c.Deadline.Milliseconds(), "waiting_ms": a.time().Sub(c.Since).Milliseconds()})
+	e := event.New(event.ChainOverdue, map[string]any{
+		"correlation_id": c.CorrelationID,
+		"flow":           c.Flow,
+		"from_stage":     c.From,
+		"from_offset":    c.FromOffset,
+		"missing":        c.Missing,
+		"deadline_ms":    c.Deadline.Milliseconds(),
+		"waiting_ms":     a.time().Sub(c.Since).Milliseconds(),
+	})
 	e.CorrelationID = c.CorrelationID
 	a.late = append(a.late, e)
 	return Result{}
 }
 
-// forgetOverdue lets go of what is too late to be told.
+// forgetOverdue removes the edges that it is too late to report.
 func (a *clientApplier) forgetOverdue() {
 	for _, k := range slices.Sorted(maps.Keys(a.s.overdue)) {
 		if a.s.overdue[k] <= a.now {
@@ -80,7 +90,7 @@ func (a *clientApplier) forgetOverdue() {
 	}
 }
 
-// ToldOverdue reports whether it was told that an edge of a run is overdue.
+// ToldOverdue reports whether an edge of a run was reported as overdue.
 func (m *Machine) ToldOverdue(flow, correlationID string, from uint64, missing string) bool {
 	k := overdueKey(flow, correlationID, from, missing)
 	return read(m, func(s *state) bool {
@@ -103,13 +113,15 @@ func chainDeadlines(s *Settings, value string) error {
 		list = nil
 	}
 	if len(list) > maxDeadlines || len(value) > maxDeadlinesText {
-		return fmt.Errorf("%d deadlines in %d bytes, the limits are %d and %d", len(list), len(value), maxDeadlines, maxDeadlinesText)
+		return fmt.Errorf("%d deadlines in %d bytes, the limits are %d and %d", len(list), len(value), maxDeadlines,
+			maxDeadlinesText)
 	}
 	for _, one := range list {
 		edge, text, _ := strings.Cut(one, "=")
 		limit, err := time.ParseDuration(text)
 		if err != nil || limit <= 0 || limit > year || !strings.Contains(edge, ":") || !strings.Contains(edge, "->") {
-			return fmt.Errorf("%q is not FLOW:CAUSE->EFFECT=DURATION, such as training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=6h", one)
+			return fmt.Errorf("%q is not FLOW:CAUSE->EFFECT=DURATION, such as "+
+				"training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=6h", one)
 		}
 	}
 	s.ChainDeadlines = list

@@ -30,11 +30,11 @@ type producer struct {
 	large *list.Element // in producers.large, nil while Large is 0
 }
 
-// smallResult is the size of a result that does not count for producer.max_bytes: what remains is bounded
-// by producer.max.
+// smallResult is the size up to which a result does not count for producer.max_bytes: producer.max
+// bounds those.
 const smallResult = 64
 
-// producers are kept in the order of their use, so that the ones to forget are in front.
+// producers are kept in the order of their use, so that the next ones to forget come first.
 type producers struct {
 	byID  map[string]*list.Element
 	byUse *list.List // of *producer, longest unused first
@@ -46,7 +46,7 @@ func newProducers() *producers {
 	return &producers{byID: map[string]*list.Element{}, byUse: list.New(), large: list.New()}
 }
 
-// load takes the id from the key, as it was sent: JSON has no form for every id.
+// load takes the id from the key, since JSON cannot represent every id.
 func (p *producers) load(id string, value []byte) error {
 	one := &producer{}
 	if err := json.Unmarshal(value, one); err != nil {
@@ -86,6 +86,7 @@ func (p *producers) place(one *producer) {
 	}
 }
 
+// get returns a producer, nil where nothing is known of it.
 func (p *producers) get(id string) *producer {
 	if e := p.byID[id]; e != nil {
 		return e.Value.(*producer)
@@ -93,6 +94,7 @@ func (p *producers) get(id string) *producer {
 	return nil
 }
 
+// use returns a producer and makes one where nothing is known of it. The caller calls place.
 func (p *producers) use(id string) *producer {
 	e := p.byID[id]
 	if e == nil {
@@ -130,10 +132,11 @@ type producerApplier struct {
 	results map[string][]byte // that this entry has written, by key
 }
 
-// maxExpiredProducers bounds how many producers one entry forgets; one that waits
-// longer is forgotten when it is heard of.
+// maxExpiredProducers bounds how many producers one entry forgets; one that remains is forgotten by
+// a later entry, or when it sends a request.
 const maxExpiredProducers = 1024
 
+// expireProducers forgets producers that have expired, or that exceed the bounds.
 func (a *producerApplier) expireProducers() {
 	all := a.s.producers
 	for range maxExpiredProducers {
@@ -151,13 +154,13 @@ func (a *producerApplier) expireProducers() {
 	}
 }
 
-// over reports whether a producer's results have expired.
+// isExpired reports whether a producer's results have expired.
 func (a *producerApplier) isExpired(p *producer) bool {
 	return p.Used+int64(a.s.settings.ProducerTTL) <= a.now
 }
 
-// forget deletes a producer and its results, one by one: range deletions would
-// slow every read down until they are flushed.
+// forgetProducer deletes a producer and its results, one by one: range deletions would slow every
+// read down until they are flushed.
 func (a *producerApplier) forgetProducer(p *producer) {
 	a.s.producers.forget(p)
 	a.tx.Delete(key(prefixProducer, p.ID))
@@ -166,8 +169,8 @@ func (a *producerApplier) forgetProducer(p *producer) {
 	}
 }
 
-// sequence decides whether a producer's request is due. It returns the answer for
-// a request that is not.
+// checkSequence decides whether a producer's request is the next one. It returns the answer for a
+// request that is not.
 func (a *producerApplier) checkSequence(c frame.Publish, print uint32) (answer *Result) {
 	p := a.s.producers.get(c.Producer)
 	if p != nil && a.isExpired(p) {
@@ -181,20 +184,22 @@ func (a *producerApplier) checkSequence(c frame.Publish, print uint32) (answer *
 	case p == nil && c.Sequence == 1, p != nil && c.Sequence == p.Last+1:
 		return nil
 	case p == nil:
-		r := refuse(UnknownProducer, "sequence", fmt.Sprintf("nothing is known of producer %q, whose sequence is %d", c.Producer, c.Sequence),
+		r := refuse(UnknownProducer, "sequence",
+			fmt.Sprintf("nothing is known of producer %q, whose sequence is %d", c.Producer, c.Sequence),
 			"its results have expired: start over with a new producer id at sequence 1, after reading the log for what the last request did")
 		return &r
 	case c.Sequence <= p.Last && p.Last-c.Sequence < resultsKept:
 		return a.replayResult(c, print)
 	default:
-		r := refuse(OutOfSequence, "sequence", fmt.Sprintf("producer %q sent sequence %d, expected is %d", c.Producer, c.Sequence, p.Last+1),
+		r := refuse(OutOfSequence, "sequence",
+			fmt.Sprintf("producer %q sent sequence %d, expected is %d", c.Producer, c.Sequence, p.Last+1),
 			"send requests of one producer one after the other, each with the next number")
 		r.Refusal.Expected = p.Last + 1
 		return &r
 	}
 }
 
-// replay answers a retry as the first time.
+// replayResult answers a retry with the result of the first time.
 func (a *producerApplier) replayResult(c frame.Publish, print uint32) *Result {
 	value, err := a.storedResult(c)
 	if err != nil {
@@ -204,7 +209,8 @@ func (a *producerApplier) replayResult(c frame.Publish, print uint32) *Result {
 	r, err := decodeStored(value[4:])
 	a.tx.keep(err)
 	if binary.BigEndian.Uint32(value) != print {
-		r = refuse(Conflict, "sequence", fmt.Sprintf("producer %q already used sequence %d for other events", c.Producer, c.Sequence),
+		r = refuse(Conflict, "sequence",
+			fmt.Sprintf("producer %q already used sequence %d for other events", c.Producer, c.Sequence),
 			"a retry sends the same events in the same order; a new request takes the next sequence")
 	} else {
 		r.Replayed = true
@@ -213,6 +219,7 @@ func (a *producerApplier) replayResult(c frame.Publish, print uint32) *Result {
 	return &r
 }
 
+// storedResult returns a result as keepResult stored it, in this entry or in one before.
 func (a *producerApplier) storedResult(c frame.Publish) ([]byte, error) {
 	k := resultKey(c.Producer, c.Sequence)
 	if value, ok := a.results[string(k)]; ok {
@@ -229,7 +236,7 @@ func (a *producerApplier) storedResult(c frame.Publish) ([]byte, error) {
 	return slices.Clone(value), nil
 }
 
-// remember keeps the answer to a producer's request for its retries.
+// keepResult keeps the answer to a producer's request for its retries.
 func (a *producerApplier) keepResult(c frame.Publish, print uint32, r Result) {
 	a.s.meta.Touch++
 	p := a.s.producers.use(c.Producer)
@@ -243,7 +250,7 @@ func (a *producerApplier) keepResult(c frame.Publish, print uint32, r Result) {
 	a.tx.Set(k, value)
 }
 
-// weigh counts a result of size bytes that takes the slot of an older one.
+// countResult counts a result of size bytes that takes the slot of an older one.
 func (a *producerApplier) countResult(c frame.Publish, p *producer, size int) {
 	slot := uint64(1) << (c.Sequence % resultsKept)
 	if p.Large&slot != 0 {
@@ -262,7 +269,8 @@ func (a *producerApplier) countResult(c frame.Publish, p *producer, size int) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// fingerprint tells a retry from another request under the same sequence: the CRC of each row's kind, key and content.
+// fingerprint distinguishes a retry from another request under the same sequence: it is the CRC of
+// each row's kind, key and content.
 func fingerprint(c *frame.Columns, from, to int) uint32 {
 	var sum uint32
 	var some [2048]byte

@@ -21,14 +21,15 @@ type publishApplier struct {
 	receipts receipts
 }
 
-// publish decides one request's rows: all of them get an offset, their own or that
-// of an earlier event, or none does and nothing of the request is left.
+// publish decides the rows of one request: all of them get an offset, their own or that of an
+// earlier event, or none does and nothing of the request remains.
 func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 	from := a.row
 	a.row += c.Count
 	if c.Count == 0 || strings.ContainsRune(c.Producer, 0) {
 		a.suppressRows(from, a.row)
-		return refuse(Invalid, "events", "a request without events, or a producer id with a zero byte", "send at least one event"), nil
+		return refuse(Invalid, "events", "a request without events, or a producer id with a zero byte",
+			"send at least one event"), nil
 	}
 	var print uint32
 	if c.Producer != "" {
@@ -48,14 +49,14 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 	return r, nil
 }
 
-// bury marks rows as dead.
+// suppressRows marks rows that are not appended.
 func (a *publishApplier) suppressRows(from, to int) {
 	for row := from; row < to; row++ {
 		a.dead.Set(row)
 	}
 }
 
-// place gives the rows [from, to) their offsets.
+// placeRows gives the rows [from, to) their offsets.
 func (a *publishApplier) placeRows(from, to int) (Result, error) {
 	r, start, receipts := Result{}, len(a.accepted), len(a.receipts.list)
 	for row := from; row < to; row++ {
@@ -82,7 +83,7 @@ func (a *publishApplier) placeRows(from, to int) (Result, error) {
 	return r, nil
 }
 
-// fetch has the index ready for the rows' keys.
+// prefetchKeys has the index load what the rows' keys need.
 func (a *publishApplier) prefetchKeys(from, to int) {
 	var keys [dedup.FetchMost]frame.Key
 	n := 0
@@ -125,8 +126,9 @@ func (a *publishApplier) placeRow(row int) (earlier uint64, refusal *Refusal, er
 }
 
 func fullWindow(room uint64) *Refusal {
-	return &Refusal{Code: Overloaded, Field: "events", Message: fmt.Sprintf("the dedup window holds %d keys, which is the limit", room),
-		Remedy: "retry after some have expired, or raise dedup.max_keys, or shorten dedup.window"}
+	return &Refusal{Code: Overloaded, Field: "events",
+		Message: fmt.Sprintf("the dedup window holds %d keys, which is the limit", room),
+		Remedy:  "retry after some have expired, or raise dedup.max_keys, or shorten dedup.window"}
 }
 
 func conflict(first uint64) *Refusal {
@@ -135,7 +137,7 @@ func conflict(first uint64) *Refusal {
 		Remedy:  "use a new dedup_id for new content"}
 }
 
-// undo takes back what a refused request had placed.
+// undoRows removes what a refused request had placed.
 func (a *publishApplier) undoRows(start, receipts, from, to int) {
 	for i := start; i < len(a.accepted); i++ {
 		row := a.accepted[i]
@@ -155,8 +157,8 @@ type hit struct {
 	content [8]byte
 }
 
-// find looks a key up and confirms it against the key columns, so that an answer
-// is exact to the whole key.
+// findEarlier looks a key up and confirms it against the key columns, so that the result is exact
+// to the whole key.
 func (a *publishApplier) findEarlier(k frame.Key) (h hit, found bool, err error) {
 	_, found = a.s.keys.Lookup(k, func(offset uint64) bool {
 		var same bool
@@ -166,8 +168,11 @@ func (a *publishApplier) findEarlier(k frame.Key) (h hit, found bool, err error)
 	return h, found && err == nil, err
 }
 
+// confirmKey reports whether the event at an offset has the key. The index has a part of it only.
 func (a *publishApplier) confirmKey(k frame.Key, offset uint64) (h hit, same bool, err error) {
 	h.offset = offset
+
+	// An event of this entry is not stored yet.
 	if offset >= a.base {
 		row := a.accepted[offset-a.base]
 		h.content = a.frame.Columns.ContentAt(row)
@@ -179,7 +184,8 @@ func (a *publishApplier) confirmKey(k frame.Key, offset uint64) (h hit, same boo
 	}
 	row := c.RowOf(offset)
 	if row < 0 {
-		return h, false, fmt.Errorf("fsm: apply %d: the block at %d does not hold offset %d: %w", a.index, c.First, offset, log.ErrCorrupt)
+		return h, false, fmt.Errorf("fsm: apply %d: the block at %d does not hold offset %d: %w", a.index, c.First,
+			offset, log.ErrCorrupt)
 	}
 	h.content = c.ContentAt(row)
 	return h, c.KeyAt(row) == k, nil
@@ -188,9 +194,8 @@ func (a *publishApplier) confirmKey(k frame.Key, offset uint64) (h hit, same boo
 // expired reports whether a key appended at that time has left the window.
 func (a *publishApplier) expired(at int64) bool { return at+int64(a.s.settings.DedupWindow) <= a.now }
 
-// expireWindow takes the keys of blocks that left the window out of the index. All
-// of them go at once, so that the index holds exactly what a rebuild from the
-// floor on would put into it.
+// expireWindow removes the keys of blocks that left the window from the index. All of them go at
+// once, so that the index has exactly what a rebuild from the window's start would put into it.
 func (a *publishApplier) expireWindow() {
 	n, keys := 0, 0
 	for n < len(a.s.window) && a.expired(a.s.window[n].at) {
@@ -200,8 +205,8 @@ func (a *publishApplier) expireWindow() {
 	if n == 0 {
 		return
 	}
-	a.s.meta.Floor = a.s.window[n-1].last + 1
-	a.s.keys.Expire(a.s.meta.Floor, keys)
+	a.s.meta.WindowStart = a.s.window[n-1].last + 1
+	a.s.keys.Expire(a.s.meta.WindowStart, keys)
 	a.s.window = a.s.window[n:]
 }
 

@@ -55,10 +55,10 @@ func (m *Machine) ClusterID() string { return m.published.Load().clusterID }
 // FeatureLevel returns the level that all members have reached.
 func (m *Machine) FeatureLevel() uint32 { return m.published.Load().level }
 
-// Leadership returns who leads, as the log tells it.
+// Leadership returns who leads, as of the log.
 func (m *Machine) Leadership() election.Leadership { return m.published.Load().leadership }
 
-// Digest returns the newest digest and the index it stands for.
+// Digest returns the newest digest and its index.
 func (m *Machine) Digest() (index uint64, sum Sum) {
 	p := m.published.Load()
 	return p.index, p.digest

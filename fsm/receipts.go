@@ -32,8 +32,8 @@ type receipt struct {
 	source int
 }
 
-// receiptTotals are what is stored of receipts. They count for retention.bytes, of which they take
-// an eighth at most: then the oldest go, and what their entries suppressed is no longer explained.
+// receiptTotals count the stored receipts. They count for retention.bytes, and take at most an eighth
+// of it: beyond that the oldest are removed, and what their entries suppressed is no longer explained.
 type receiptTotals struct {
 	From  uint64 `json:"from"`  // no receipt is of an entry before this one
 	Bytes uint64 `json:"bytes"` // keys and values
@@ -114,12 +114,13 @@ func (a *trimApplier) trimReceipts() error {
 	return a.dropReceipts(a.index, share-share/receiptsStep)
 }
 
-// dropReceipts removes receipts of entries before index, the oldest first, until no more than keep bytes
-// are left, or all of them where keep is 0. One entry adds one receipt at most and removes up to maxDropped; what is left goes
-// with later entries.
+// dropReceipts removes receipts of entries before index, the oldest first, until no more than keep
+// bytes are left, or all of them where keep is 0. One entry adds one receipt at most and removes up
+// to maxDropped; later entries remove the rest.
 func (a *trimApplier) dropReceipts(index, keep uint64) error {
 	t := &a.s.meta.Receipts
-	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, t.From), UpperBound: indexKey(prefixReceipts, index)})
+	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, t.From),
+		UpperBound: indexKey(prefixReceipts, index)})
 	if err != nil {
 		return fmt.Errorf("fsm: receipts: %w", err)
 	}

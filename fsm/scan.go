@@ -21,11 +21,11 @@ func (c *Cursor) NextKnown() bool {
 	if c.Group != nil && ranges(c.Group.Done).has(c.Passed()+1) {
 		return false
 	}
-	return c.Filter.Empty() || c.Found && c.Scanned >= c.Committed
+	return c.Filter.Empty() || (c.Found && c.Scanned >= c.Committed)
 }
 
-// cursorsScanned takes in what the leader found. What is about a cursor as it is no more,
-// or reports less than is known, changes nothing.
+// cursorsScanned records what the leader found. What is about a cursor that has changed since, or
+// reports less than is known, changes nothing.
 func (a *cursorApplier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 	for _, s := range c.Scans {
 		cur := a.s.cursors[s.Name]
@@ -34,9 +34,9 @@ func (a *cursorApplier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 		}
 		passed := cur.Passed()
 		switch {
-		case s.From > passed || s.To < passed || s.To > a.tail() || s.Match && s.To == a.tail():
+		case s.From > passed || s.To < passed || s.To > a.tail() || (s.Match && s.To == a.tail()):
 			continue
-		case s.To == passed && (!s.Match || cur.Found && cur.Scanned == passed):
+		case s.To == passed && (!s.Match || (cur.Found && cur.Scanned == passed)):
 			continue
 		}
 		a.placeCursor(cur, place{cur.Committed, s.To, s.Match})
@@ -48,8 +48,8 @@ func (a *cursorApplier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 	return Result{}, nil
 }
 
-// watchScanned has a cursor looked at when it would be stalled by what was found, or at the
-// end of this entry where it is stalled already.
+// watchScanned has a cursor checked when it would be stalled by what was found, or at the end of
+// this entry where it is stalled already.
 func (a *stallApplier) watchScanned(c *Cursor) error {
 	after := a.s.settings.CursorStall
 	switch {
@@ -66,9 +66,8 @@ func (a *stallApplier) watchScanned(c *Cursor) error {
 	return err
 }
 
-// Unscanned returns up to n cursors that have not passed the tail and of which the next open
-// event is not known, or not known for certain, in the order of their names: those after a
-// name first.
+// Unscanned returns up to n cursors that have not passed the tail and whose next open event is not
+// known, or not known for certain, in the order of their names: those after a name first.
 func (m *Machine) Unscanned(after string, n int) []Cursor {
 	return read(m, func(s *state) (list []Cursor) {
 		var names []string

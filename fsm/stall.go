@@ -10,8 +10,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Stall says that a cursor stands still: since when it was told to. A group stands
-// still while its first open event is not settled.
+// Stall says since when a cursor has been reported as stalled. A group is stalled while its first
+// open event is not settled.
 type Stall struct {
 	Since time.Time `json:"since"`
 }
@@ -21,7 +21,7 @@ type stallApplier struct {
 	*applying
 	cursors *cursorApplier
 
-	unchecked []string // cursors that were stalled and have moved
+	unchecked []string // cursors that were stalled and have moved, or of which more is known
 }
 
 const (
@@ -29,15 +29,14 @@ const (
 	stallsAtOnce = 256         // reported by one entry
 )
 
-// stallDeadline is when a cursor that does not move is told to be stalled: it has then
-// stood for the time of the setting, with an event open for as long.
+// stallDeadline is when a cursor that does not move is reported as stalled: it has then not moved
+// for the time of the setting, with an event open for as long.
 func stallDeadline(open, moved int64, after time.Duration) int64 {
 	at := max(open, moved) + int64(after)
 	return (at + int64(stallGrain) - 1) / int64(stallGrain) * int64(stallGrain)
 }
 
-// watchStalls lets cursors be looked at when one that stands from now on would be
-// stalled.
+// watchStalls has the cursors checked when one that does not move from now on would be stalled.
 func (a *stallApplier) watchStalls() {
 	if after := a.s.settings.CursorStall; after > 0 && len(a.s.cursors) > 0 {
 		a.s.meta.StallDue = min(a.s.meta.StallDue, stallDeadline(a.now, a.now, after))
@@ -46,8 +45,8 @@ func (a *stallApplier) watchStalls() {
 
 func (a *applying) knowsDelivery() bool { return a.s.meta.FeatureLevel >= frame.LevelDelivery }
 
-// movedAt is when a cursor moved last; one that has not since members know of that, was
-// used last.
+// movedAt is when a cursor moved last, or, for one that has not moved since members record that,
+// when it was used last.
 func (c *Cursor) movedAt() int64 {
 	if c.Moved.IsZero() {
 		return c.Touched.UnixNano()
@@ -55,9 +54,9 @@ func (c *Cursor) movedAt() int64 {
 	return c.Moved.UnixNano()
 }
 
-// openSince is when the first event that a cursor has not passed was appended; those of this
-// entry are now. Nothing is open where there is none. Where NextKnown does not hold, what is
-// open was appended then, or later.
+// openSince returns when the first event that a cursor has not passed was appended, which is now
+// for those of this entry; some is false where there is none. Where NextKnown does not hold, the
+// first open event was appended then or later.
 func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	offset := max(c.Passed()+1, a.s.meta.First)
 	switch {
@@ -73,7 +72,7 @@ func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	return columns.AppendedAt.UnixNano(), true, nil
 }
 
-// cursorMoved takes in that a cursor has moved; it is stored afterwards.
+// noteMove notes that a cursor has moved; the caller stores it.
 func (a *stallApplier) noteMove(c *Cursor) {
 	if !a.knowsDelivery() {
 		return
@@ -83,16 +82,16 @@ func (a *stallApplier) noteMove(c *Cursor) {
 	a.checkLater(c)
 }
 
-// wake has it decided at the end of the entry whether a stalled cursor has recovered.
+// checkLater has the end of the entry decide whether a stalled cursor has recovered.
 func (a *stallApplier) checkLater(c *Cursor) {
 	if c.Stalled != nil && !slices.Contains(a.unchecked, c.Name) {
 		a.unchecked = append(a.unchecked, c.Name)
 	}
 }
 
-// tellRecoveries tells of the cursors that were stalled, have moved, and are not any more:
-// they are at the end, or what is open is young. One of which it is not known what is open
-// stays stalled until the leader has found out.
+// reportRecoveries reports the cursors that were stalled, have moved, and are no longer stalled:
+// they are at the end, or their first open event is young. A cursor whose first open event is not
+// known stays stalled until the leader has found it.
 func (a *stallApplier) reportRecoveries() error {
 	for _, name := range a.unchecked {
 		if c := a.s.cursors[name]; c != nil && c.Stalled != nil {
@@ -121,27 +120,30 @@ func (a *stallApplier) reportRecovery(c *Cursor) error {
 }
 
 func (a *stallApplier) lagOf(c *Cursor, open int64, some bool) map[string]any {
-	p := map[string]any{"cursor": c.Name, "group": c.Group != nil, "committed": c.Committed, "lag_events": a.tail() + 1 - max(c.Passed()+1, min(a.s.meta.First, a.tail()+1)), "lag_seconds": 0}
+	p := map[string]any{"cursor": c.Name, "group": c.Group != nil, "committed": c.Committed,
+		"lag_events": a.tail() + 1 - max(c.Passed()+1, min(a.s.meta.First, a.tail()+1)), "lag_seconds": 0}
 	if some {
 		p["lag_seconds"] = int64(time.Duration(a.now-open) / time.Second)
 	}
 	return p
 }
 
-// tellStalls tells of the cursors that stand still no more, and of those that do from now
-// on.
+// reportStalls reports the cursors that have recovered, and those that are stalled from now on.
 func (a *stallApplier) reportStalls() error {
 	after := a.s.settings.CursorStall
 	if err := a.reportRecoveries(); err != nil || !a.knowsDelivery() || after == 0 || a.now < a.s.meta.StallDue {
 		return err
 	}
+
+	// opens has the cursors that are stalled; due is when the next one may be. The order in
+	// which the map yields them does not matter: names are sorted below.
 	due, opens := int64(math.MaxInt64), map[string]int64{}
 	for name, c := range a.s.cursors {
 		if c.Stalled != nil || c.Passed() >= a.tail() || !c.NextKnown() {
 			continue
 		}
 		at := stallDeadline(0, c.movedAt(), after)
-		if at <= a.now { // it has stood for long: for how long is something open?
+		if at <= a.now { // it has not moved for long; for how long has an event been open?
 			open, _, err := a.openSince(c)
 			if err != nil {
 				return err
@@ -156,6 +158,8 @@ func (a *stallApplier) reportStalls() error {
 		due = min(due, at)
 	}
 	a.s.meta.StallDue = due
+
+	// One entry reports a bounded number, by name; the next one continues.
 	names := make([]string, 0, len(opens))
 	for name := range opens {
 		names = append(names, name)

@@ -76,7 +76,7 @@ func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 
 // meta is the part of the state that every entry rewrites.
 //
-// First <= Last+1, Floor and ColumnsFrom <= Last+1, Time never falls.
+// First <= Last+1, WindowStart and ColumnsFrom <= Last+1, Time never falls.
 type meta struct {
 	Format       int                 `json:"format"`
 	Applied      uint64              `json:"applied"`
@@ -86,7 +86,7 @@ type meta struct {
 	Last         uint64              `json:"last"`
 	Bytes        uint64              `json:"bytes"`         // of all blocks ever stored
 	TrimmedBytes uint64              `json:"trimmed_bytes"` // of those that are trimmed
-	Floor        uint64              `json:"dedup_floor"`   // the first offset whose key still counts
+	WindowStart  uint64              `json:"dedup_floor"`   // the first offset whose key still counts
 	ColumnsFrom  uint64              `json:"columns_from"`  // the first block whose key columns are kept
 	MaxWindow    time.Duration       `json:"max_window_ns"` // the longest dedup window there ever was
 	Touch        uint64              `json:"touch"`         // numbers the uses of producers
@@ -169,9 +169,9 @@ type state struct {
 	letters         letters
 	clients         clients
 	pressure        Pressure
-	overdue         map[string]int64 // edges of runs that were told, until when they are remembered
+	overdue         map[string]int64 // edges of runs that were reported, until when they are remembered
 	keys            *dedup.Index
-	window          []windowBlock // blocks from meta.Floor on, oldest first
+	window          []windowBlock // blocks from meta.WindowStart on, oldest first
 	oldest          *log.Columns  // of the first retained block; nil when not looked up
 }
 
@@ -184,7 +184,7 @@ type windowBlock struct {
 
 func newState() *state {
 	return &state{
-		meta:       meta{Format: stateFormat, First: 1, Floor: 1, ColumnsFrom: 1},
+		meta:       meta{Format: stateFormat, First: 1, WindowStart: 1, ColumnsFrom: 1},
 		changed:    map[string]string{},
 		settings:   defaultSettings(),
 		cursors:    map[string]*Cursor{},
@@ -202,14 +202,15 @@ func newState() *state {
 	}
 }
 
-// loadState reads everything but the dedup keys, which fill reads from the log.
+// loadState reads everything but the dedup keys, which fillWindow reads from the log.
 func loadState(db *pebble.DB) (*state, error) {
 	s := newState()
 	if err := getJSON(db, []byte{prefixMeta}, &s.meta); err != nil {
 		return nil, err
 	}
 	if s.meta.Format > stateFormat {
-		return nil, fmt.Errorf("fsm: open: format %d, this build knows %d: %w", s.meta.Format, stateFormat, ErrNewerFormat)
+		return nil, fmt.Errorf("fsm: open: format %d, this build knows %d: %w", s.meta.Format, stateFormat,
+			ErrNewerFormat)
 	}
 	if err := getJSON(db, []byte{prefixMembership}, &s.membership); err != nil {
 		return nil, err
@@ -265,7 +266,7 @@ func (s *state) loadMember(id string, value []byte) error {
 
 // fillWindow rebuilds the dedup index from the key columns of the window alone.
 func (s *state) fillWindow(l *log.Log) error {
-	return l.EachColumns(s.meta.Floor, s.meta.Last, func(c *log.Columns) bool {
+	return l.EachColumns(s.meta.WindowStart, s.meta.Last, func(c *log.Columns) bool {
 		before, offset := s.keys.Len(), c.First
 		for row := range c.Len() {
 			if c.Dead.Has(row) {
@@ -281,8 +282,8 @@ func (s *state) fillWindow(l *log.Log) error {
 	})
 }
 
-// checkEnds looks whether the log has the blocks at both of its ends: a database
-// that lost files has lost the old ones, or the new ones.
+// checkEnds checks that the log has the blocks at both of its ends: a database that lost files
+// has lost the oldest ones or the newest.
 func (s *state) checkEnds(l *log.Log) error {
 	if s.meta.First > s.meta.Last {
 		return nil
@@ -292,7 +293,9 @@ func (s *state) checkEnds(l *log.Log) error {
 		if err == nil {
 			_, err = l.Get(offset)
 		}
-		if err == nil && (offset == s.meta.First && c.First != offset || offset == s.meta.Last && c.Last() != offset) {
+		cutBefore := err == nil && offset == s.meta.First && c.First != offset
+		cutAfter := err == nil && offset == s.meta.Last && c.Last() != offset
+		if cutBefore || cutAfter {
 			err = fmt.Errorf("%w: the block of %d holds %d to %d", log.ErrCorrupt, offset, c.First, c.Last())
 		}
 		if err != nil {

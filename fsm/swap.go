@@ -73,7 +73,8 @@ func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, r
 	}
 	s.meta.ClusterID = clusterID
 	s.membership = membership{Index: s.meta.Applied, Raw: raw, Members: members}
-	err = errors.Join(err, setRecord(batch, []byte{prefixMeta}, s.meta), setRecord(batch, []byte{prefixMembership}, s.membership))
+	err = errors.Join(err, setRecord(batch, []byte{prefixMeta}, s.meta),
+		setRecord(batch, []byte{prefixMembership}, s.membership))
 	if s.health.Known {
 		s.health.Restart(voterIDs(members))
 		err = errors.Join(err, setRecord(batch, []byte{prefixHealth}, s.health))

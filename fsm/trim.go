@@ -42,10 +42,11 @@ type trimApplier struct {
 	trims []trimRequest
 }
 
-// A trim is decided at the end of its entry, over the blocks stored before it.
+// requestTrim has the end of the entry decide a trim, over the blocks that were stored before.
 func (a *trimApplier) requestTrim(c frame.Trim) Result {
 	if !c.Retention && c.Before > a.tail()+1 {
-		r := refuse(PastTail, "before", fmt.Sprintf("offset %d is past the tail, which is %d", c.Before, a.tail()), "name an offset that is there")
+		r := refuse(PastTail, "before", fmt.Sprintf("offset %d is past the tail, which is %d", c.Before, a.tail()),
+			"name an offset that is there")
 		r.Refusal.Offset = a.tail()
 		return r
 	}
@@ -53,6 +54,7 @@ func (a *trimApplier) requestTrim(c frame.Trim) Result {
 	return Result{}
 }
 
+// applyTrims does the trims that this entry asks for, and those that settings ask for.
 func (a *trimApplier) applyTrims() error {
 	for _, t := range a.trims {
 		result, err := a.trimTo(t.Trim)
@@ -78,7 +80,7 @@ const (
 	retentionGrain = int64(time.Second)
 )
 
-// retain applies retention, or notes that it waits for a later entry.
+// applyRetention applies retention, or notes that a later entry has to.
 func (a *trimApplier) applyRetention() error {
 	m := &a.s.meta
 	if a.index%retentionEvery == 0 || a.began/retentionGrain != a.now/retentionGrain {
@@ -128,7 +130,7 @@ func (a *trimApplier) trimTo(t frame.Trim) (*TrimResult, error) {
 // the dedup window.
 func (a *trimApplier) trimColumns() error {
 	m := &a.s.meta
-	to := min(m.First, m.Floor)
+	to := min(m.First, m.WindowStart)
 	if to <= m.ColumnsFrom {
 		return nil
 	}
@@ -140,8 +142,8 @@ func (a *trimApplier) trimColumns() error {
 // maxDropped is how many keys are deleted one by one.
 const maxDropped = 256
 
-// drop deletes the stored keys in [from, to): a few one by one, because each range
-// deletion slows every iterator down until Pebble has flushed it.
+// deleteKeys deletes the stored keys in [from, to): a few one by one, because each range deletion
+// slows every iterator down until Pebble has flushed it.
 func (a *applying) deleteKeys(from, to []byte) error {
 	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
@@ -172,8 +174,8 @@ type holdMark struct {
 
 func (h holdMark) rank() ranked[uint64] { return ranked[uint64]{h.Passed, h.Name} }
 
-// mayHold takes in that a cursor has another place or policy, by which it may keep
-// something from a trim.
+// mayHold notes that a cursor has another place or policy, by which it may keep something from a
+// trim.
 func (a *cursorApplier) mayHold(c *Cursor) {
 	if c.passedRank().compare(a.s.meta.NotHeld.rank()) < 0 {
 		a.s.meta.NotHeld = holdMark{c.Passed(), c.Name}
@@ -228,7 +230,8 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 	}
 	holder, err := p.holder(t, want)
 	if err == nil && holder == nil {
-		if want, err = p.wanted(t); err == nil {
+		want, err = p.wanted(t)
+		if err == nil {
 			holder, err = p.holder(t, want)
 		}
 	}
@@ -238,7 +241,7 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 	if holder != nil {
 		want, plan.HeldBy = holder.Passed()+1, holder.Name
 	}
-	return p.settle(t, plan, want)
+	return p.roundDown(t, plan, want)
 }
 
 // holder returns the cursor that has passed least of those that keep events below an
@@ -248,7 +251,8 @@ func (p *planner) holder(t frame.Trim, below uint64) (*Cursor, error) {
 		return nil, nil
 	}
 	end := holdMark{Passed: below - 1}
-	for place, c := range p.s.ranks.byPassed.Ascend(btreemap.GE(p.notHeld.rank()), btreemap.LT(end.rank())) {
+	from := btreemap.GE(p.notHeld.rank())
+	for place, c := range p.s.ranks.byPassed.Ascend(from, btreemap.LT(end.rank())) {
 		p.notHeld = holdMark{place.rank, place.name}
 		if t.Retention && p.checked == maxHoldsChecked {
 			return c, nil
@@ -264,8 +268,8 @@ func (p *planner) holder(t frame.Trim, below uint64) (*Cursor, error) {
 	return nil, nil
 }
 
-// settle rounds down to a whole block and names cursors that are passed.
-func (p *planner) settle(t frame.Trim, plan trimPlan, want uint64) (trimPlan, error) {
+// roundDown rounds the trim down to a whole block and names the cursors that it passes.
+func (p *planner) roundDown(t frame.Trim, plan trimPlan, want uint64) (trimPlan, error) {
 	if want <= p.s.meta.First {
 		return plan, nil
 	}
@@ -406,7 +410,7 @@ func (p *planner) holds(c *Cursor) (bool, error) {
 	return age == 0 || p.now-held.AppendedAt.UnixNano() < int64(age), nil
 }
 
-// heldBlock is blockFrom for cursors one after the other, many of which are at the same block.
+// heldBlock is blockFrom for one cursor after the other: many of them are at the same block.
 func (p *planner) heldBlock(offset uint64) (c *log.Columns, err error) {
 	if p.held == nil || offset < p.held.First || offset > p.held.Last() {
 		p.held, err = p.oldest()

@@ -122,6 +122,8 @@ func (a *applier) complete() error {
 // decideCommands decides the commands in order, each on what the ones before have left.
 func (a *applier) decideCommands() error {
 	a.base = a.s.meta.Last + 1
+
+	// The rows of the block are decided by the publish commands, in order.
 	if a.frame.Header != nil {
 		a.dead = log.NewBitmap(a.frame.Header.Rows)
 	}
@@ -159,12 +161,16 @@ func (a *applier) refuseText(c frame.Command) Result {
 func (a *memberApplier) observeLeader() error {
 	entry := election.Entry{Term: a.term, Proposer: a.frame.Proposer, Time: a.time(), Detailed: a.knowsHealth(),
 		Counted: a.s.meta.FeatureLevel >= frame.LevelDelivery}
+
+	// A hello of this entry says what its sender saw.
 	for _, c := range a.frame.Commands {
 		if hello, ok := c.(frame.Hello); ok {
 			entry.Cause, entry.Silence = hello.Cause, hello.Silence
 			entry.Seen = append(entry.Seen, hello.Seen...)
 		}
 	}
+
+	// The state follows the term; the events report the change.
 	before := a.s.meta.Leadership.Span(entry)
 	events := a.s.meta.Leadership.Observe(entry)
 	if a.s.meta.Leadership.Term != before.Term {

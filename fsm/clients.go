@@ -98,6 +98,8 @@ func (a *clientApplier) putClient(c frame.ClientPut) Result {
 		Bytes:         uint64(c.Size()),
 		Subscriptions: c.Subscriptions,
 	}
+
+	// A client that registers again keeps the time of its first registration.
 	before := uint64(0)
 	if old != nil {
 		made.Registered, before = old.Registered, old.Bytes
@@ -160,6 +162,8 @@ func (a *clientApplier) expireClients() {
 			list.due = min(list.due, at)
 		}
 	}
+
+	// The map has no order, and the digest depends on it.
 	slices.Sort(over)
 	for _, id := range over {
 		a.dropClient(list.byID[id])

@@ -152,6 +152,8 @@ func (a *cursorApplier) makeCursor(c frame.CursorCreate, group *Group) Result {
 	if group != nil {
 		group.Reserved, made.Generation = made.Committed, a.nextGroupGeneration()
 	}
+
+	// Rank it: it may hold events back from a trim.
 	made.Start = made.Committed
 	a.s.addCursor(made)
 	a.mayHold(made)
@@ -257,6 +259,8 @@ func (a *cursorApplier) commitCursor(c frame.CursorCommit) Result {
 	case c.Offset <= cur.Committed:
 		return a.touchCursor(cur)
 	}
+
+	// The commit moves the cursor, and resolves the letters whose copies it includes.
 	a.advanceCursor(cur, c.Offset)
 	a.letters.resolveLetters(cur)
 	return a.savePlace(cur)

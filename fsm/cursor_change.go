@@ -25,6 +25,8 @@ func (a *cursorApplier) changeCursor(c frame.CursorChange) Result {
 	if refused := a.refuseFilter(cur.Name, c.Filter, before); refused != nil {
 		return *refused
 	}
+
+	// What a leader found by the old filter does not hold for the new one.
 	a.s.ranks.bytes += cursorBytes(cur.Name, c.Filter) - before
 	cur.Filter, cur.Policy = c.Filter, c.Policy
 	cur.startGeneration("")

@@ -245,6 +245,8 @@ func (s *state) loadCursors(db *pebble.DB) error {
 		read[name] = c
 		return err
 	})
+
+	// Where it is has a key of its own, unless it was stored before form 1.
 	if err == nil {
 		err = scan(db, prefixPlace, func(name string, value []byte) error {
 			c := read[name]
@@ -257,6 +259,8 @@ func (s *state) loadCursors(db *pebble.DB) error {
 	if err != nil {
 		return err
 	}
+
+	// Now all that ranks them is known.
 	for _, c := range read {
 		s.addCursor(c)
 	}

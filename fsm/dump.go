@@ -21,6 +21,7 @@ func (m *Machine) Dump(w io.Writer) error {
 			return err
 		}
 		defer it.Close()
+		// Key order is the canonical order.
 		for ok := it.First(); ok; ok = it.Next() {
 			value, err := it.ValueAndErr()
 			if err != nil {

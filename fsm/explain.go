@@ -53,11 +53,15 @@ func (m *Machine) Explain(ctx context.Context, offset uint64) (Explanation, erro
 	}
 	x := Explanation{Offset: offset, Type: e.Type, Hash: e.Hash().String(), DedupID: e.DedupID, Source: e.Source,
 		AppendedAt: e.AppendedAt, Kind: kindName(cols.KindAt(cols.RowOf(offset))), counts: map[string]int{}}
+
+	// Until when its key counts, and whether it does now.
 	m.mu.RLock()
 	window, maxWindow, now, floor := m.s.settings.DedupWindow, m.s.meta.MaxWindow, m.s.meta.Time, m.s.meta.WindowStart
 	m.mu.RUnlock()
 	x.Until = e.AppendedAt.Add(window)
 	x.InWindow = offset >= floor && x.Until.UnixNano() > now && x.Kind != "off"
+
+	// What was suppressed has receipts in the entries of the longest window after it.
 	err = m.eachReceipt(ctx, cols.Index, e.AppendedAt.Add(max(window, maxWindow)), x.count)
 	for _, source := range slices.Sorted(maps.Keys(x.counts)) {
 		x.Sources = append(x.Sources, SourceCount{source, x.counts[source]})
@@ -114,6 +118,8 @@ func (m *Machine) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error)
 	first, last := m.log.Bounds()
 	var offsets []uint64
 	prefix := [8]byte(h[:8])
+
+	// The columns have a prefix of the hash: the candidates are checked below.
 	err := m.log.EachColumns(first, last, func(c *log.Columns) bool {
 		offset := c.First
 		for row := range c.Len() {
@@ -130,6 +136,8 @@ func (m *Machine) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error)
 	if err == nil {
 		err = ctx.Err()
 	}
+
+	// Only the events themselves have the whole hash.
 	return slices.DeleteFunc(offsets, func(o uint64) bool {
 		e, getErr := m.log.Get(o)
 		return getErr != nil || e.Hash() != h

@@ -62,6 +62,8 @@ func (s *state) loadGroups(db *pebble.DB) error {
 		if err != nil {
 			return err
 		}
+
+		// The value repeats the offset, which has to be that of the key.
 		list, err := frame.DecodeRetries(value)
 		switch at := binary.BigEndian.Uint64([]byte(rest[len(rest)-8:])); {
 		case err != nil:

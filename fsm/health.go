@@ -43,6 +43,8 @@ func (a *memberApplier) newTerm(before election.Span) []event.Event {
 // changed, which no entry records, is applied with the next hello.
 func (a *memberApplier) configureVoters() []event.Event {
 	voters := voterIDs(a.s.membership.Members)
+
+	// Why a vote changed: as somebody asked for, because the member is gone, or not known.
 	present := map[string]bool{}
 	for _, m := range a.s.membership.Members {
 		present[m.ID] = true

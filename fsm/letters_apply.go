@@ -176,6 +176,8 @@ func (a *letterApplier) storeLetter(cur *Cursor, c frame.DeadLetter, passes func
 	if err != nil {
 		return refuse(Invalid, "event", err.Error(), "send a copy of the event as the log has it"), nil
 	}
+
+	// The event may be the copy of a letter that is there: then that one dies again.
 	old, err := a.findLetter(cur.Name, c.Offset)
 	if err != nil {
 		return Result{}, err
@@ -185,6 +187,8 @@ func (a *letterApplier) storeLetter(cur *Cursor, c frame.DeadLetter, passes func
 	if full := a.refuseSize(l.size(c.Event), old.Bytes); full != nil {
 		return *full, nil
 	}
+
+	// Store the letter first: the commit must not resolve it.
 	l.failed(c, a.time())
 	a.storeDead(&l, &e, c)
 	r := passes()
@@ -340,6 +344,8 @@ func (a *letterApplier) resolveSettled(cursor string, settled ranges) {
 	if len(list) == 0 || len(settled) == 0 {
 		return
 	}
+
+	// Only copies between the first and the last settled offset can be among them.
 	low, _ := find(list, settled[0].From)
 	high, _ := find(list, settled.last()+1)
 	var kept []underWay
@@ -351,6 +357,8 @@ func (a *letterApplier) resolveSettled(cursor string, settled ranges) {
 		a.deleteCopy(cursor, u.offset)
 		a.dropLetter(u.letter, cursor, u.at, u.bytes)
 	}
+
+	// Close the gap in place: what was kept moves up to the rest.
 	if resolved := high - low - len(kept); resolved > 0 {
 		copy(list[high-len(kept):high], kept)
 		copy(list[resolved:], list[:low])

@@ -60,6 +60,8 @@ func (a *letterApplier) redriveLetters(c frame.Redrive) (*LettersResult, error) 
 	if err != nil || len(blocks) == 0 {
 		return result, err
 	}
+
+	// Append the blocks, then the event that says where they are.
 	cursors := map[string]int{}
 	result.First = a.s.meta.Last + 1
 	for _, b := range blocks {
@@ -82,6 +84,8 @@ func (a *letterApplier) groupByCursor(c frame.Redrive, result *LettersResult) (b
 		if err != nil {
 			return nil, err
 		}
+
+		// Letters that are gone, under way or without a cursor are left out.
 		to := c.To
 		if l != nil {
 			to = cmp.Or(c.To, l.Cursor)
@@ -97,6 +101,8 @@ func (a *letterApplier) groupByCursor(c frame.Redrive, result *LettersResult) (b
 			result.NoCursor = append(result.NoCursor, id)
 			continue
 		}
+
+		// The first letter always fits; the caller asks again for what is left.
 		copied, err := a.readCopy(id)
 		if err != nil {
 			return nil, err
@@ -106,6 +112,8 @@ func (a *letterApplier) groupByCursor(c frame.Redrive, result *LettersResult) (b
 			result.Left = c.Letters[i:]
 			break
 		}
+
+		// Its copy is appended to the block of its cursor.
 		b := byCursor[to]
 		if b == nil {
 			b = &redrivenBlock{cursor: to}
@@ -127,6 +135,8 @@ func (a *letterApplier) appendRedriven(b *redrivenBlock) {
 	for i, l := range b.letters {
 		ids[i] = l.ID
 	}
+
+	// The block, then for each letter: it is no longer dead, and its copy is under way.
 	a.appendTargeted(frame.EncodeBlock(&b.batch), b.cursor, ids)
 	for i, old := range b.letters {
 		l := *old
@@ -216,6 +226,7 @@ func (s *letters) countUnderWay() (n uint64) {
 // importLetters keeps letters of another system, all that are new or none. They have no cursor.
 func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 	result := &LettersResult{}
+	// Check everything before anything is stored.
 	size := uint64(0)
 	for _, in := range c.Letters {
 		if _, err := frame.DecodeCopy(in.Event); err != nil {
@@ -227,6 +238,7 @@ func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 		return *full, nil
 	}
 	for _, in := range c.Letters {
+		// A letter that was imported before is skipped, even if it was purged since.
 		known, err := a.readIndex(originKey(in.Origin))
 		if err != nil {
 			return Result{}, err
@@ -239,6 +251,8 @@ func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
+
+		// Store it, and that it was imported.
 		l := importedLetter(in)
 		a.newLetter(l, &e, in.Event)
 		a.setIndex(originKey(in.Origin), l.ID)
@@ -263,6 +277,8 @@ func (a *letterApplier) ageLetters() error {
 	if err != nil {
 		return err
 	}
+
+	// Purge before reporting, so that nothing purged is reported.
 	a.s.letters.ages = ages
 	if set.LettersAge > 0 && ages.oldest != 0 && ages.oldest+int64(set.LettersAge) <= a.unstepped() {
 		if err := a.purgeAged(); err != nil {
@@ -297,6 +313,8 @@ func (a *letterApplier) purgeAged() error {
 	if err != nil {
 		return err
 	}
+
+	// Remove them, and report how many of which cursor.
 	cursors := map[string]int{}
 	for _, id := range ids {
 		l, err := a.readLetter(id)
@@ -329,10 +347,14 @@ func (a *letterApplier) reportStale() error {
 	if err != nil {
 		return err
 	}
+
+	// None of them is reported again, even where this entry has purged them all.
 	t.Reported, a.s.letters.ages.known = until, false
 	if count == 0 {
 		return nil
 	}
+
+	// The event names how long the oldest has been dead.
 	oldest, err := a.readLetter(first)
 	if err == nil && oldest == nil {
 		err = fmt.Errorf("fsm: letter %d: %w: it is missing", first, ErrDamaged)

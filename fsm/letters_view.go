@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/log"
 )
 
 // The states of a letter.
@@ -77,10 +78,14 @@ func (m *Machine) lettersDue(s *state, earlier func(at int64, after time.Duratio
 // has had it.
 var ErrNoLetter = errors.New("there is no such dead letter")
 
+// letterReader is the part of a Machine that reads letters from the database, beside the entries
+// that are applied.
+type letterReader struct{ log *log.Log }
+
 // Letter returns a letter and its event. The error wraps ErrNoLetter where there is
 // none.
-func (m *Machine) Letter(id uint64) (l LetterView, e event.Event, err error) {
-	err = m.log.View(func(db *pebble.DB) error {
+func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error) {
+	err = r.log.View(func(db *pebble.DB) error {
 		now := db.NewSnapshot()
 		defer now.Close()
 		value, closer, err := now.Get(indexKey(prefixLetter, id))
@@ -115,9 +120,9 @@ func (m *Machine) Letter(id uint64) (l LetterView, e event.Event, err error) {
 }
 
 // LetterAt returns the letter that a cursor has made at an offset.
-func (m *Machine) LetterAt(cursor string, offset uint64) (l LetterView, err error) {
+func (r letterReader) LetterAt(cursor string, offset uint64) (l LetterView, err error) {
 	id := uint64(0)
-	err = m.log.View(func(db *pebble.DB) error {
+	err = r.log.View(func(db *pebble.DB) error {
 		value, closer, err := db.Get(atKey(cursor, offset))
 		if errors.Is(err, pebble.ErrNotFound) {
 			return ErrNoLetter
@@ -132,7 +137,7 @@ func (m *Machine) LetterAt(cursor string, offset uint64) (l LetterView, err erro
 	if err != nil {
 		return l, fmt.Errorf("fsm: letter of cursor %s at %d: %w", cursor, offset, err)
 	}
-	l, _, err = m.Letter(id)
+	l, _, err = r.Letter(id)
 	return l, err
 }
 
@@ -142,9 +147,9 @@ const letterPage = 64
 // EachLetter calls yield with the letters whose ids are above after, by id, until it
 // returns false. Nothing waits for yield; a letter that changes meanwhile is shown as it
 // was or as it is.
-func (m *Machine) EachLetter(ctx context.Context, after uint64, yield func(LetterView) bool) error {
+func (r letterReader) EachLetter(ctx context.Context, after uint64, yield func(LetterView) bool) error {
 	for {
-		page, err := m.letterPage(after)
+		page, err := r.letterPage(after)
 		if err != nil {
 			return fmt.Errorf("fsm: letters: %w", err)
 		}
@@ -163,8 +168,8 @@ func (m *Machine) EachLetter(ctx context.Context, after uint64, yield func(Lette
 	}
 }
 
-func (m *Machine) letterPage(after uint64) (page []LetterView, err error) {
-	err = m.log.View(func(db *pebble.DB) error {
+func (r letterReader) letterPage(after uint64) (page []LetterView, err error) {
+	err = r.log.View(func(db *pebble.DB) error {
 		now := db.NewSnapshot()
 		defer now.Close()
 		return scanKeys(now, indexKey(prefixLetter, after+1), []byte{prefixLetter + 1}, func(_, value []byte) error {

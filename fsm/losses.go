@@ -139,6 +139,7 @@ func (l *loss) join(next *loss) {
 // recordLoss records what a trim from one offset to another takes from the cursors that it
 // passes, and forgets what no cursor has before it any more. The blocks are still there.
 func (a *lossApplier) recordLoss(from, to uint64) error {
+	// Where no cursor is passed, nothing has to be known of what is trimmed.
 	lowest, _, some := a.s.ranks.byPassed.Min()
 	if !some || lowest.rank >= to {
 		a.keepLosses(nil)
@@ -206,6 +207,8 @@ func (a *lossApplier) keepLosses(list []loss) {
 		return
 	}
 	a.s.losses = newLosses(list)
+
+	// Both lists rise: walk them together and write the differences.
 	for len(was) > 0 || len(list) > 0 {
 		switch {
 		case len(list) == 0 || (len(was) > 0 && was[0].from < list[0].from):

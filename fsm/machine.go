@@ -65,6 +65,9 @@ func (o *Options) store() *store.Options {
 // Machine is the state machine of one node. One goroutine applies, swaps and
 // closes; any number may read.
 type Machine struct {
+	reports      // of s, when it was stored last
+	letterReader // of log
+
 	opts Options
 	log  *log.Log
 
@@ -73,8 +76,6 @@ type Machine struct {
 	mu sync.RWMutex
 	s  *state
 	db *pebble.DB
-
-	published atomic.Pointer[published] // of s, when it was stored last
 
 	columns   columnsCache
 	catalogue atomic.Pointer[event.Catalogue] // s.catalogue, for readers of the log
@@ -95,6 +96,7 @@ func Open(o Options) (*Machine, error) {
 	o.defaults()
 	m := &Machine{opts: o, moved: make(chan struct{}), stop: make(chan struct{})}
 	m.log = log.New(o.CacheBytes, m.damaged)
+	m.letterReader = letterReader{m.log}
 	dir, err := o.store().Current()
 	if err != nil {
 		return nil, err
@@ -130,15 +132,19 @@ func (m *Machine) attach(dir string) error {
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
+
+	// Readers see the new database and bounds at once; the window is rebuilt from the new log.
 	m.mu.Lock()
 	m.catalogue.Store(s.catalogue)
 	old := m.log.Attach(db, s.meta.First, s.meta.Last)
 	m.s, m.db, m.columns = s, db, columnsCache{}
-	m.publish()
+	m.publish(m.s)
 	err = errors.Join(s.fillWindow(m.log), s.checkEnds(m.log))
 	m.mu.Unlock()
 	m.advance(s.meta.Applied)
 	m.watches.notifyAll()
+
+	// Attach has waited for the readers of the old one.
 	if old != nil {
 		err = errors.Join(err, old.Close())
 	}
@@ -155,6 +161,8 @@ func (m *Machine) Close() error {
 	if db == nil {
 		return nil
 	}
+
+	// Readers are done once Attach returns.
 	close(m.stop)
 	m.stopped.Wait()
 	first, last := m.log.Bounds()
@@ -180,6 +188,8 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 	if index <= m.s.meta.Applied {
 		return Outcome{Index: index, Skipped: true}, nil
 	}
+
+	// Decide and store. A digest that differs is reported, and does not stop the decision.
 	a := m.begin(index, term)
 	defer a.tx.batch.Close()
 	a.frame = f
@@ -234,7 +244,7 @@ func (m *Machine) commit(t *tx) error {
 		return err
 	}
 	m.log.Advance(m.s.meta.First, m.s.meta.Last)
-	m.publish()
+	m.publish(m.s)
 	m.advance(m.s.meta.Applied)
 	return nil
 }
@@ -261,6 +271,8 @@ func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMemb
 	if index <= m.s.meta.Applied {
 		return nil
 	}
+
+	// A new cluster id makes the present one a predecessor.
 	a := m.begin(index, term)
 	defer a.tx.batch.Close()
 	before := m.s.membership.Predecessors

@@ -117,6 +117,8 @@ func (a *applier) register(c frame.Register) Result {
 			added[d.Name] = true
 		}
 	}
+
+	// All of them fit, or none is added.
 	if len(a.s.types)+len(added) > maxTypes {
 		return refuse(Overloaded, "definitions",
 			fmt.Sprintf("there would be more than %d registered types", maxTypes), "")
@@ -148,6 +150,8 @@ func (s *state) compileCatalogue() {
 	for _, name := range slices.Sorted(maps.Keys(s.types)) {
 		all = append(all, s.types[name])
 	}
+
+	// All at once where they fit together, else one by one.
 	if with, err := s.catalogue.With(all...); err == nil {
 		s.catalogue = with
 		return

@@ -57,6 +57,8 @@ func (a *clientApplier) chainOverdue(c frame.ChainOverdue) Result {
 		return refuse(Invalid, "since", fmt.Sprintf("%s of run %q has waited for %s, its deadline is %s", c.Missing,
 			c.CorrelationID, waiting, c.Deadline), "report it after the deadline")
 	}
+
+	// Make room, or refuse what could not be remembered.
 	if len(a.s.overdue) >= maxOverdue {
 		a.forgetOverdue()
 	}
@@ -64,6 +66,8 @@ func (a *clientApplier) chainOverdue(c frame.ChainOverdue) Result {
 		return refuse(Overloaded, "correlation_id", fmt.Sprintf("%d overdue edges are remembered", len(a.s.overdue)),
 			"report it again once some are forgotten")
 	}
+
+	// Remember it and report it.
 	a.s.overdue[k] = until.UnixNano()
 	a.tx.setJSON(key(prefixOverdue, k), reportedOverdue{until.UTC()})
 	e := event.New(event.ChainOverdue, map[string]any{

@@ -172,6 +172,7 @@ func (a *producerApplier) forgetProducer(p *producer) {
 // checkSequence decides whether a producer's request is the next one. It returns the answer for a
 // request that is not.
 func (a *producerApplier) checkSequence(c frame.Publish, print uint32) (answer *Result) {
+	// An expired producer counts as unknown, even before its turn to be removed.
 	p := a.s.producers.get(c.Producer)
 	if p != nil && a.isExpired(p) {
 		a.forgetProducer(p)
@@ -206,6 +207,8 @@ func (a *producerApplier) replayResult(c frame.Publish, print uint32) *Result {
 		a.tx.keep(err)
 		return &Result{}
 	}
+
+	// The fingerprint precedes the result.
 	r, err := decodeStored(value[4:])
 	a.tx.keep(err)
 	if binary.BigEndian.Uint32(value) != print {
@@ -241,6 +244,8 @@ func (a *producerApplier) keepResult(c frame.Publish, print uint32, r Result) {
 	a.s.meta.Touch++
 	p := a.s.producers.use(c.Producer)
 	p.Last, p.Used, p.Touch = c.Sequence, a.now, a.s.meta.Touch
+
+	// The result takes the slot of the one 64 sequences ago.
 	value := appendStored(binary.BigEndian.AppendUint32(nil, print), &r)
 	a.countResult(c, p, len(value))
 	a.s.producers.place(p)

@@ -31,6 +31,8 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 		return refuse(Invalid, "events", "a request without events, or a producer id with a zero byte",
 			"send at least one event"), nil
 	}
+
+	// A retry gets its first result, and its rows are not appended.
 	var print uint32
 	if c.Producer != "" {
 		print = fingerprint(a.frame.Columns, from, a.row)
@@ -39,6 +41,8 @@ func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 			return *answer, nil
 		}
 	}
+
+	// An overloaded window is not kept as a result: a retry may succeed.
 	r, err := a.placeRows(from, a.row)
 	if err != nil {
 		return Result{}, err
@@ -63,6 +67,8 @@ func (a *publishApplier) placeRows(from, to int) (Result, error) {
 		if (row-from)%dedup.FetchMost == 0 {
 			a.prefetchKeys(row, min(row+dedup.FetchMost, to))
 		}
+
+		// One refused row refuses the whole request.
 		earlier, refusal, err := a.placeRow(row)
 		switch {
 		case err != nil:
@@ -75,6 +81,8 @@ func (a *publishApplier) placeRows(from, to int) (Result, error) {
 			r.Duplicates = append(r.Duplicates, Duplicate{Row: row - from, Offset: earlier})
 		}
 	}
+
+	// The rows that were accepted follow each other in the log.
 	if len(a.accepted) > start {
 		r.First = a.base + uint64(start)
 	}
@@ -99,11 +107,14 @@ func (a *publishApplier) prefetchKeys(from, to int) {
 // placeRow appends a row, or returns the earlier offset that it repeats.
 func (a *publishApplier) placeRow(row int) (earlier uint64, refusal *Refusal, err error) {
 	cols := a.frame.Columns
+	// Without deduplication the row is always appended.
 	if cols.KindAt(row) == frame.DedupOff {
 		a.accepted = append(a.accepted, row)
 		return 0, nil, nil
 	}
 	k := cols.KeyAt(row)
+
+	// The same key with other content can only come from a dedup id.
 	hit, found, err := a.findEarlier(k)
 	if err != nil {
 		return 0, nil, err
@@ -116,6 +127,8 @@ func (a *publishApplier) placeRow(row int) (earlier uint64, refusal *Refusal, er
 		a.receipts.add(hit.offset, a.frame.Header.Sources[cols.SourceAt(row)])
 		return hit.offset, nil, nil
 	}
+
+	// A new key enters the window, if there is room.
 	if room := a.s.settings.DedupMaxKeys; uint64(a.s.keys.Len()) >= room {
 		return 0, fullWindow(room), nil
 	}

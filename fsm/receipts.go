@@ -126,6 +126,8 @@ func (a *trimApplier) dropReceipts(index, keep uint64) error {
 	}
 	defer it.Close()
 	ok := it.First()
+
+	// Receipts that were stored before they were counted have no form byte.
 	for n := 0; ok && n < maxDropped && (keep == 0 || t.Bytes > keep); n++ {
 		value, err := it.ValueAndErr()
 		if err != nil {

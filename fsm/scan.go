@@ -32,6 +32,8 @@ func (a *cursorApplier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 		if cur == nil || cur.Created.UnixNano() != s.Created || cur.Generation != s.Generation {
 			continue
 		}
+
+		// It has to continue what is known, and to add something.
 		passed := cur.Passed()
 		switch {
 		case s.From > passed || s.To < passed || s.To > a.tail() || (s.Match && s.To == a.tail()):
@@ -76,6 +78,8 @@ func (m *Machine) Unscanned(after string, n int) []Cursor {
 				names = append(names, at.name)
 			}
 		}
+
+		// Names after the given one come first, so that callers go round.
 		slices.SortFunc(names, func(a, b string) int {
 			return cmp.Or(compareBool(a <= after, b <= after), cmp.Compare(a, b))
 		})

@@ -212,6 +212,8 @@ func loadState(db *pebble.DB) (*state, error) {
 		return nil, fmt.Errorf("fsm: open: format %d, this build knows %d: %w", s.meta.Format, stateFormat,
 			ErrNewerFormat)
 	}
+
+	// Single records.
 	if err := getJSON(db, []byte{prefixMembership}, &s.membership); err != nil {
 		return nil, err
 	}
@@ -221,6 +223,8 @@ func loadState(db *pebble.DB) (*state, error) {
 	if err := getJSON(db, []byte{prefixPressure}, &s.pressure); err != nil {
 		return nil, err
 	}
+
+	// Maps whose values stand by themselves, in a fixed order so that an error is the same each time.
 	loaders := map[byte]func(key string, value []byte) error{
 		prefixSetting:  s.loadSetting,
 		prefixProducer: s.producers.load,
@@ -235,6 +239,8 @@ func loadState(db *pebble.DB) (*state, error) {
 			return nil, err
 		}
 	}
+
+	// What refers to each other: groups need their cursors.
 	if err := errors.Join(s.loadCursors(db), s.loadLosses(db)); err != nil {
 		return nil, err
 	}
@@ -244,6 +250,8 @@ func loadState(db *pebble.DB) (*state, error) {
 	if err := s.loadUnderWay(db); err != nil {
 		return nil, err
 	}
+
+	// What is computed from what was read.
 	s.producers.order()
 	s.compileCatalogue()
 	return s, nil

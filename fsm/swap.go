@@ -63,6 +63,8 @@ func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, r
 	if err != nil {
 		return Position{}, closeWith(err, db)
 	}
+
+	// The members of the cluster before, and their votes, mean nothing in the new one.
 	batch := db.NewBatch()
 	defer batch.Close()
 	for id := range s.members {
@@ -71,10 +73,12 @@ func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, r
 	for id := range s.voteWishes {
 		err = errors.Join(err, batch.Delete(key(prefixVoteWish, id), nil))
 	}
+	// The digest stays: it stands for the history up to here.
 	s.meta.ClusterID = clusterID
 	s.membership = membership{Index: s.meta.Applied, Raw: raw, Members: members}
 	err = errors.Join(err, setRecord(batch, []byte{prefixMeta}, s.meta),
 		setRecord(batch, []byte{prefixMembership}, s.membership))
+	// Voters of the new cluster begin without a history.
 	if s.health.Known {
 		s.health.Restart(voterIDs(members))
 		err = errors.Join(err, setRecord(batch, []byte{prefixHealth}, s.health))

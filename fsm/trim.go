@@ -103,6 +103,8 @@ func (a *trimApplier) trimTo(t frame.Trim) (*TrimResult, error) {
 	if err != nil || plan.target == nil {
 		return &plan.TrimResult, err
 	}
+
+	// Record what cursors lose while the blocks are still there, then remove blocks and receipts.
 	if err := a.losses.recordLoss(m.First, plan.First-1); err != nil {
 		return nil, err
 	}
@@ -121,6 +123,8 @@ func (a *trimApplier) trimTo(t frame.Trim) (*TrimResult, error) {
 	default:
 		m.TrimReason = ReasonCompacted
 	}
+
+	// Copies of letters in the removed blocks are not delivered any more.
 	a.s.oldest = plan.target
 	a.letters.reviveTrimmed()
 	return &plan.TrimResult, nil
@@ -150,6 +154,8 @@ func (a *applying) deleteKeys(from, to []byte) error {
 		return fmt.Errorf("fsm: trim: %w", err)
 	}
 	defer it.Close()
+
+	// With too many keys to delete one by one, a range deletion does it.
 	var keys [][]byte
 	for ok := it.First(); ok; ok = it.Next() {
 		if len(keys) == maxDropped {
@@ -335,6 +341,8 @@ func (p *planner) wanted(t frame.Trim) (uint64, error) {
 	}
 	m, set := &p.s.meta, &p.s.settings
 	want := m.First
+
+	// Each bound says how far it wants to go; the farthest decides.
 	if kept := m.Last + 1 - m.First; set.RetentionEvents > 0 && kept > set.RetentionEvents {
 		want = max(want, m.Last+1-set.RetentionEvents)
 	}
@@ -399,6 +407,8 @@ func (p *planner) holds(c *Cursor) (bool, error) {
 	if events > 0 && p.s.meta.Last-c.Passed() > events {
 		return false, nil
 	}
+
+	// The bounds by bytes and age count from the block with the first event that it has not passed.
 	held, err := p.heldBlock(max(c.Passed()+1, p.s.meta.First))
 	if err != nil || held == nil {
 		return err == nil, err

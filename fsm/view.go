@@ -243,6 +243,7 @@ func (m *Machine) NextDeadline() time.Time {
 				due(at + int64(after))
 			}
 		}
+		// What expires: keys, producers, cursors, letters, clients.
 		if len(s.window) > 0 {
 			earlier(s.window[0].at, s.settings.DedupWindow)
 		}
@@ -256,6 +257,8 @@ func (m *Machine) NextDeadline() time.Time {
 		}
 		m.lettersDue(s, earlier)
 		due(s.clients.due)
+
+		// What may have to be reported or removed.
 		if s.settings.CursorStall > 0 && s.meta.FeatureLevel >= frame.LevelDelivery && len(s.cursors) > 0 {
 			due(max(s.meta.StallDue, 1))
 		}

@@ -188,15 +188,16 @@ func (a *cursorApplier) answerExisting(old *Cursor, c frame.CursorCreate, group 
 		is = fmt.Sprintf("there is a group %q", c.Name)
 	case old.Group == nil && group != nil:
 		is = fmt.Sprintf("there is a cursor %q of one reader", c.Name)
-	case !sameFilter(old.Filter, c.Filter) || old.Policy != c.Policy || (group != nil && old.Group.Policy != group.Policy):
+	case !sameFilter(old.Filter, c.Filter) || old.Policy != c.Policy,
+		group != nil && old.Group.Policy != group.Policy:
 		is = fmt.Sprintf("the cursor %q exists with another filter or policy", c.Name)
 	default:
 		return Result{Cursor: a.s.view(old)}
 	}
 	remedy := "use another name, or remove it first: ringlog cursor rm " + c.Name
 	if old.Group == nil && group == nil {
-		remedy = fmt.Sprintf("use another name, or change the one there is, which stays at %d: ringlog cursor filter %s",
-			old.Committed, c.Name)
+		remedy = fmt.Sprintf("use another name, or change the one there is, which stays at %d: "+
+			"ringlog cursor filter %s", old.Committed, c.Name)
 	}
 	return refuse(Exists, "cursor", is, remedy)
 }

@@ -136,7 +136,8 @@ func definitions() []definition {
 			"bytes that the names and filters of all cursors together may take",
 			number(1<<16, 1<<40, func(s *Settings) *uint64 { return &s.CursorBytes })},
 		{"cursor.stall_after", frame.LevelDelivery, "5m",
-			"how long a cursor may not move, with an event open for as long, before CURSOR_STALLED reports it; 0 is never",
+			"how long a cursor may not move, with an event open for as long, " +
+				"before CURSOR_STALLED reports it; 0 is never",
 			duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorStall })},
 		{"dedup.max_keys", frame.LevelBase, "20000000",
 			"keys that the dedup window may hold; past it publishing is refused until some expire",

@@ -79,8 +79,8 @@ func (c *Cursor) encodePlace() []byte {
 	b = binary.AppendUvarint(b, c.Generation)
 	b = binary.AppendVarint(b, c.Touched.UnixNano())
 	b = binary.AppendUvarint(b, uint64(c.stepped))
-	b = binary.AppendVarint(b, nanos(c.Moved))
-	b = binary.AppendVarint(b, nanos(stalled))
+	b = fields.AppendTime(b, c.Moved)
+	b = fields.AppendTime(b, stalled)
 	b = binary.AppendUvarint(b, c.Scanned)
 	b = fields.AppendBool(b, c.Found)
 	if c.Group != nil {
@@ -97,8 +97,8 @@ func (c *Cursor) decodePlace(b []byte) error {
 	c.Committed, c.Generation = r.Uvarint(), r.Uvarint()
 	c.Touched = time.Unix(0, r.Varint()).UTC()
 	c.stepped = int64(r.Uvarint())
-	c.Moved, c.Stalled = momentOf(r.Varint()), nil
-	if since := momentOf(r.Varint()); !since.IsZero() {
+	c.Moved, c.Stalled = r.Time(), nil
+	if since := r.Time(); !since.IsZero() {
 		c.Stalled = &Stall{Since: since}
 	}
 	c.Scanned, c.Found = r.Uvarint(), r.Bool()
@@ -108,22 +108,6 @@ func (c *Cursor) decodePlace(b []byte) error {
 	return r.End()
 }
 
-// nanos is a time in Unix nanoseconds, 0 where there is none.
-func nanos(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
-}
-
-// momentOf is the reverse of nanos.
-func momentOf(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
-}
-
 // ranked is a name at its rank; where ranks are equal, names decide.
 type ranked[T cmp.Ordered] struct {
 	rank T
@@ -131,10 +115,7 @@ type ranked[T cmp.Ordered] struct {
 }
 
 func (a ranked[T]) compare(b ranked[T]) int {
-	if c := cmp.Compare(a.rank, b.rank); c != 0 {
-		return c
-	}
-	return strings.Compare(a.name, b.name)
+	return cmp.Or(cmp.Compare(a.rank, b.rank), strings.Compare(a.name, b.name))
 }
 
 // ranking is an order in which entries look things up, so that none goes through all of them. It has

@@ -1,10 +1,10 @@
 package fsm
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -184,32 +184,6 @@ func ageOf(key []byte) (born int64, id uint64) {
 	return int64(binary.BigEndian.Uint64(key[2:])), binary.BigEndian.Uint64(key[10:])
 }
 
-// errScanned ends a scan.
-var errScanned = errors.New("enough")
-
-// scanKeys calls each with the stored pairs in [low, high) until it returns
-// errScanned, which is no error, or another. The slices are valid until it returns.
-func scanKeys(r pebble.Reader, low, high []byte, each func(key, value []byte) error) error {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
-	if err != nil {
-		return fmt.Errorf("fsm: scan %q: %w", low, err)
-	}
-	defer it.Close()
-	for ok := it.First(); ok; ok = it.Next() {
-		value, err := it.ValueAndErr()
-		if err == nil {
-			err = each(it.Key(), value)
-		}
-		if err == errScanned {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("fsm: read %q: %w", it.Key(), err)
-		}
-	}
-	return it.Error()
-}
-
 func readLetter(value []byte) (*Letter, error) {
 	l := &Letter{}
 	return l, json.Unmarshal(value, l)
@@ -217,13 +191,6 @@ func readLetter(value []byte) (*Letter, error) {
 
 // find returns the index of the copy at an offset among those under way.
 func find(list []underWay, offset uint64) (int, bool) {
-	return slices.BinarySearchFunc(list, offset, func(u underWay, offset uint64) int {
-		switch {
-		case u.offset < offset:
-			return -1
-		case u.offset > offset:
-			return 1
-		}
-		return 0
-	})
+	byOffset := func(u underWay, offset uint64) int { return cmp.Compare(u.offset, offset) }
+	return slices.BinarySearchFunc(list, offset, byOffset)
 }

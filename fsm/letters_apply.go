@@ -2,12 +2,9 @@ package fsm
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
@@ -35,7 +32,7 @@ func (a *letterApplier) readLetter(id uint64) (*Letter, error) {
 	if l, changed := a.changed.letters[id]; changed {
 		return l, nil
 	}
-	value, err := a.readValue(indexKey(prefixLetter, id))
+	value, err := readValue(a.db, indexKey(prefixLetter, id))
 	if err != nil || value == nil {
 		return nil, err
 	}
@@ -46,26 +43,12 @@ func (a *letterApplier) readLetter(id uint64) (*Letter, error) {
 	return l, nil
 }
 
-// readValue returns a copy of one value of the database before this entry, nil where
-// there is none.
-func (a *applying) readValue(key []byte) ([]byte, error) {
-	value, closer, err := a.db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("fsm: read %q: %w", key, err)
-	}
-	defer closer.Close()
-	return slices.Clone(value), nil
-}
-
 // readCopy returns the copy of a letter's event.
 func (a *letterApplier) readCopy(id uint64) ([]byte, error) {
 	if copied, changed := a.changed.copies[id]; changed {
 		return copied, nil
 	}
-	copied, err := a.readValue(indexKey(prefixCopy, id))
+	copied, err := readValue(a.db, indexKey(prefixCopy, id))
 	if err == nil && copied == nil {
 		err = fmt.Errorf("fsm: letter %d: %w: its event is missing", id, ErrDamaged)
 	}
@@ -77,7 +60,7 @@ func (a *letterApplier) readIndex(key []byte) (uint64, error) {
 	if id, changed := a.changed.index[string(key)]; changed {
 		return id, nil
 	}
-	value, err := a.readValue(key)
+	value, err := readValue(a.db, key)
 	if err != nil || value == nil {
 		return 0, err
 	}

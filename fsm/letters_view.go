@@ -47,7 +47,7 @@ func (m *Machine) letterStats(s *state) LetterStats {
 	if t.Count > stats.Redriven && m.db != nil {
 		if ages, err := s.letters.agesIn(m.db, t.Reported); err == nil && ages.oldest != 0 {
 			var oldest Letter
-			if getJSON(m.db, indexKey(prefixLetter, ages.oldestID), &oldest) == nil {
+			if readJSON(m.db, indexKey(prefixLetter, ages.oldestID), &oldest) == nil {
 				stats.Oldest = oldest.Dead
 			}
 		}
@@ -88,14 +88,13 @@ func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error)
 	err = r.log.View(func(db *pebble.DB) error {
 		now := db.NewSnapshot()
 		defer now.Close()
-		value, closer, err := now.Get(indexKey(prefixLetter, id))
-		if errors.Is(err, pebble.ErrNotFound) {
-			return ErrNoLetter
-		}
+		value, err := readValue(now, indexKey(prefixLetter, id))
 		if err != nil {
 			return err
 		}
-		defer closer.Close()
+		if value == nil {
+			return ErrNoLetter
+		}
 		read, err := readLetter(value)
 		if err != nil {
 			return err
@@ -104,12 +103,11 @@ func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error)
 		if err != nil {
 			return err
 		}
-		copied, closeCopy, err := now.Get(indexKey(prefixCopy, id))
+		copied, err := readValue(now, indexKey(prefixCopy, id))
 		if err != nil {
 			return err
 		}
-		defer closeCopy.Close()
-		e, err = frame.DecodeCopy(append([]byte(nil), copied...))
+		e, err = frame.DecodeCopy(copied)
 		return err
 	})
 	if err != nil {
@@ -123,14 +121,13 @@ func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error)
 func (r letterReader) LetterAt(cursor string, offset uint64) (l LetterView, err error) {
 	id := uint64(0)
 	err = r.log.View(func(db *pebble.DB) error {
-		value, closer, err := db.Get(atKey(cursor, offset))
-		if errors.Is(err, pebble.ErrNotFound) {
-			return ErrNoLetter
-		}
+		value, err := readValue(db, atKey(cursor, offset))
 		if err != nil {
 			return err
 		}
-		defer closer.Close()
+		if value == nil {
+			return ErrNoLetter
+		}
 		id = binary.BigEndian.Uint64(value)
 		return nil
 	})
@@ -195,13 +192,9 @@ func viewLetter(r pebble.Reader, l *Letter) (LetterView, error) {
 		return v, nil
 	}
 	newest := l.Lineage[len(l.Lineage)-1]
-	_, closer, err := r.Get(copyKey(l.Cursor, newest))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return v, nil
+	value, err := readValue(r, copyKey(l.Cursor, newest))
+	if value != nil {
+		v.Copy, v.State = newest, LetterRedriven
 	}
-	if err != nil {
-		return v, fmt.Errorf("fsm: copy of letter %d: %w", l.ID, err)
-	}
-	v.Copy, v.State = newest, LetterRedriven
-	return v, closer.Close()
+	return v, err
 }

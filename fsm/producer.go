@@ -5,12 +5,9 @@ import (
 	"container/list"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/internal/frame"
 )
@@ -229,15 +226,11 @@ func (a *producerApplier) storedResult(c frame.Publish) ([]byte, error) {
 	if value, ok := a.results[string(k)]; ok {
 		return value, nil
 	}
-	value, closer, err := a.db.Get(k)
-	if errors.Is(err, pebble.ErrNotFound) || (err == nil && len(value) < 4) {
-		return nil, fmt.Errorf("fsm: result %d of producer %q is missing from the state", c.Sequence, c.Producer)
+	value, err := readValue(a.db, k)
+	if err == nil && len(value) < 4 {
+		err = fmt.Errorf("fsm: result %d of producer %q is missing from the state", c.Sequence, c.Producer)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("fsm: result %d of producer %q: %w", c.Sequence, c.Producer, err)
-	}
-	defer closer.Close()
-	return slices.Clone(value), nil
+	return value, err
 }
 
 // keepResult keeps the answer to a producer's request for its retries.

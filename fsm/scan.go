@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/ringrift/ringlog/internal/frame"
@@ -80,9 +79,12 @@ func (m *Machine) Unscanned(after string, n int) []Cursor {
 		}
 
 		// Names after the given one come first, so that callers go round.
-		slices.SortFunc(names, func(a, b string) int {
-			return cmp.Or(compareBool(a <= after, b <= after), cmp.Compare(a, b))
-		})
+		slices.Sort(names)
+		first, found := slices.BinarySearch(names, after)
+		if found {
+			first++
+		}
+		names = append(names[first:], names[:first]...)
 		for _, name := range names[:min(n, len(names))] {
 			c := s.cursors[name]
 			one := *s.view(c)
@@ -93,14 +95,4 @@ func (m *Machine) Unscanned(after string, n int) []Cursor {
 		}
 		return list
 	})
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }

@@ -256,17 +256,11 @@ func choose(field func(*Settings) *bool, no, yes string) rule {
 	}}
 }
 
+// lookup returns the definition of a setting. The table is in the order of the keys.
 func lookup(key string) (definition, bool) {
 	all := definitions()
-	i, found := slices.BinarySearchFunc(all, key, func(d definition, key string) int {
-		switch {
-		case d.key < key:
-			return -1
-		case d.key > key:
-			return 1
-		}
-		return 0
-	})
+	byKey := func(d definition, key string) int { return strings.Compare(d.key, key) }
+	i, found := slices.BinarySearchFunc(all, key, byKey)
 	if !found {
 		return definition{}, false
 	}

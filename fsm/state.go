@@ -205,7 +205,7 @@ func newState() *state {
 // loadState reads everything but the dedup keys, which fillWindow reads from the log.
 func loadState(db *pebble.DB) (*state, error) {
 	s := newState()
-	if err := getJSON(db, []byte{prefixMeta}, &s.meta); err != nil {
+	if err := readJSON(db, []byte{prefixMeta}, &s.meta); err != nil {
 		return nil, err
 	}
 	if s.meta.Format > stateFormat {
@@ -214,13 +214,13 @@ func loadState(db *pebble.DB) (*state, error) {
 	}
 
 	// Single records.
-	if err := getJSON(db, []byte{prefixMembership}, &s.membership); err != nil {
+	if err := readJSON(db, []byte{prefixMembership}, &s.membership); err != nil {
 		return nil, err
 	}
-	if err := getJSON(db, []byte{prefixHealth}, &s.health); err != nil {
+	if err := readJSON(db, []byte{prefixHealth}, &s.health); err != nil {
 		return nil, err
 	}
-	if err := getJSON(db, []byte{prefixPressure}, &s.pressure); err != nil {
+	if err := readJSON(db, []byte{prefixPressure}, &s.pressure); err != nil {
 		return nil, err
 	}
 
@@ -312,39 +312,6 @@ func (s *state) checkEnds(l *log.Log) error {
 		}
 	}
 	return nil
-}
-
-func getJSON(db *pebble.DB, key []byte, into any) error {
-	value, closer, err := db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("fsm: read %q: %w", key, err)
-	}
-	defer closer.Close()
-	if err := json.Unmarshal(value, into); err != nil {
-		return fmt.Errorf("fsm: read %q: %w", key, err)
-	}
-	return nil
-}
-
-func scan(db *pebble.DB, prefix byte, each func(key string, value []byte) error) error {
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
-	if err != nil {
-		return fmt.Errorf("fsm: scan %q: %w", prefix, err)
-	}
-	defer it.Close()
-	for ok := it.First(); ok; ok = it.Next() {
-		value, err := it.ValueAndErr()
-		if err == nil {
-			err = each(string(it.Key()[1:]), value)
-		}
-		if err != nil {
-			return fmt.Errorf("fsm: read %q: %w", it.Key(), err)
-		}
-	}
-	return it.Error()
 }
 
 func key(prefix byte, name string) []byte { return append([]byte{prefix}, name...) }

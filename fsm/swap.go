@@ -29,7 +29,7 @@ func ReadPosition(dir string, fs vfs.FS) (Position, error) {
 		return Position{}, err
 	}
 	s := newState()
-	err = errors.Join(getJSON(db, []byte{prefixMeta}, &s.meta), getJSON(db, []byte{prefixMembership}, &s.membership))
+	err = errors.Join(readJSON(db, []byte{prefixMeta}, &s.meta), readJSON(db, []byte{prefixMembership}, &s.membership))
 	return s.position(), closeWith(err, db)
 }
 

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -403,7 +404,7 @@ func (p *planner) firstWhere(holds func(*log.Columns) bool) (uint64, error) {
 // holds reports whether a cursor may still keep what it has not committed.
 func (p *planner) holds(c *Cursor) (bool, error) {
 	set := &p.s.settings
-	events := cmpOr(c.Policy.HoldEvents, set.CursorHoldEvents)
+	events := cmp.Or(c.Policy.HoldEvents, set.CursorHoldEvents)
 	if events > 0 && p.s.meta.Last-c.Passed() > events {
 		return false, nil
 	}
@@ -413,10 +414,10 @@ func (p *planner) holds(c *Cursor) (bool, error) {
 	if err != nil || held == nil {
 		return err == nil, err
 	}
-	if bytes := cmpOr(c.Policy.HoldBytes, set.CursorHoldBytes); bytes > 0 && p.s.meta.Bytes-held.Before > bytes {
+	if bytes := cmp.Or(c.Policy.HoldBytes, set.CursorHoldBytes); bytes > 0 && p.s.meta.Bytes-held.Before > bytes {
 		return false, nil
 	}
-	age := cmpOr(c.Policy.HoldFor, set.CursorHoldFor)
+	age := cmp.Or(c.Policy.HoldFor, set.CursorHoldFor)
 	return age == 0 || p.now-held.AppendedAt.UnixNano() < int64(age), nil
 }
 
@@ -429,11 +430,4 @@ func (p *planner) heldBlock(offset uint64) (c *log.Columns, err error) {
 		p.held, err = p.blockFrom(offset)
 	}
 	return p.held, err
-}
-
-func cmpOr[T uint64 | time.Duration](own, fallback T) T {
-	if own != 0 {
-		return own
-	}
-	return fallback
 }

@@ -57,12 +57,8 @@ func (m *Machine) DigestAt(index uint64) (sum Sum, known bool) {
 }
 
 func digestAt(db *pebble.DB, index uint64) (sum Sum, known bool) {
-	value, closer, err := db.Get(binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(index%digestsKept)))
-	if err != nil {
-		return sum, false
-	}
-	defer closer.Close()
-	if len(value) != 8+len(sum) || binary.BigEndian.Uint64(value) != index {
+	value, err := readValue(db, binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(index%digestsKept)))
+	if err != nil || len(value) != 8+len(sum) || binary.BigEndian.Uint64(value) != index {
 		return sum, false
 	}
 	return Sum(value[8:]), true

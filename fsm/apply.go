@@ -13,52 +13,75 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// applier decides one entry: what it changes goes into the state in memory and
-// into the transaction alike.
-type applier struct {
-	s     *state
-	tx    *tx
-	db    *pebble.DB
-	log   *log.Log
-	frame *frame.Frame
+// applying is the entry that is being decided, and what every part of its decision may read, change and
+// append. What it changes goes into the state in memory and into the transaction alike.
+type applying struct {
+	s       *state
+	tx      *tx
+	db      *pebble.DB
+	log     *log.Log
+	columns *columnsCache
+
+	frame *frame.Frame // nil for a configuration
 	index uint64
 	term  uint64
 	began int64 // replicated time of the entry before, Unix nanoseconds
 	now   int64 // replicated time
 
-	results map[string][]byte // of producers, written by this entry
-	columns *columnsCache
-
-	stored uint64 // the first offset that is not in the database before this entry
-
-	// The block of clients' events: its rows are decided in order.
-	row      int        // the next row to decide
-	base     uint64     // offset of the block's first live event
-	accepted []int      // rows that live, by offset - base
-	keyed    int        // how many of them have a dedup key
-	dead     log.Bitmap // rows that do not
-	receipts receipts
-
-	late  []event.Event // the cluster's own, to be appended behind the clients' block
-	trims []trimRequest
-
-	woken []string // cursors that were stalled and have moved
-	moved []string // cursors whose commit has moved, or that are gone
-
-	changed  changedLetters
-	redrives []redriveRequest
-
-	opened  int // blocks, to say what gaps held
-	answers []Result
+	stored   uint64        // the first offset that is not in the database before this entry
+	accepted []int         // rows of the clients' block that are appended, by offset - base
+	late     []event.Event // the cluster's own, to be appended after the clients' block
+	answers  []Result      // one for each command that was decided
 }
 
-// decideFrame decides what the entry's frame asks for.
+// applier decides one entry. Each part has what it alone changes while it decides; a part that
+// needs another one names it.
+type applier struct {
+	applying
+	publishApplier
+	producerApplier
+	cursorApplier
+	stallApplier
+	groupApplier
+	letterApplier
+	trimApplier
+	lossApplier
+	memberApplier
+	clientApplier
+}
+
+// newApplier returns an applier whose parts know the entry and each other.
+func newApplier(e applying) *applier {
+	a := &applier{applying: e}
+	shared := &a.applying
+	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier}
+	a.producerApplier = producerApplier{applying: shared, results: map[string][]byte{}}
+	a.cursorApplier = cursorApplier{
+		applying: shared,
+		stalls:   &a.stallApplier,
+		groups:   &a.groupApplier,
+		letters:  &a.letterApplier,
+	}
+	a.stallApplier = stallApplier{applying: shared, cursors: &a.cursorApplier}
+	a.groupApplier = groupApplier{applying: shared, cursors: &a.cursorApplier, letters: &a.letterApplier}
+	a.letterApplier = letterApplier{applying: shared, cursors: &a.cursorApplier}
+	a.trimApplier = trimApplier{applying: shared, letters: &a.letterApplier, losses: &a.lossApplier}
+	a.lossApplier = lossApplier{applying: shared}
+	a.memberApplier = memberApplier{shared}
+	a.clientApplier = clientApplier{shared}
+	return a
+}
+
+// decideFrame decides what the entry's frame asks for. The order is part of what every build has
+// to do alike: time first, then what time ends, then the term, then the commands.
 func (a *applier) decideFrame() error {
 	m := &a.s.meta
 	a.now = max(m.Time, a.frame.Time.UnixNano())
 	m.Time = a.now
-	a.stepWithHello()
+	a.stepBeforeHello()
 	a.tx.number(uint64(a.frame.CRC))
+
+	// What is due by the new time is done before any command sees the state.
 	a.expireWindow()
 	a.expireProducers()
 	if err := a.ageLetters(); err != nil {
@@ -72,30 +95,35 @@ func (a *applier) decideFrame() error {
 	if err := a.decideCommands(); err != nil {
 		return err
 	}
+
+	// The clients' block first, so that its offsets are those that were given out.
 	a.storeBlock()
 	if err := a.redriveAll(); err != nil {
 		return err
 	}
-	return a.tellStalls()
+	return a.reportStalls()
 }
 
-// complete appends what the entry's decisions have to report, and does what every
+// complete appends the events that the entry's decisions emit, and does what every
 // entry ends with. It leaves the state at the entry's index.
 func (a *applier) complete() error {
-	if err := a.emit(a.late); err != nil {
+	if err := a.appendEvents(a.late); err != nil {
 		return err
 	}
 	if a.s.meta.Last >= a.stored {
 		a.watchStalls()
 	}
-	if err := a.trim(); err != nil {
+	if err := a.applyTrims(); err != nil {
 		return err
 	}
 	return a.tx.finish(&a.s.meta)
 }
 
+// decideCommands decides the commands in order, each on what the ones before have left.
 func (a *applier) decideCommands() error {
 	a.base = a.s.meta.Last + 1
+
+	// The rows of the block are decided by the publish commands, in order.
 	if a.frame.Header != nil {
 		a.dead = log.NewBitmap(a.frame.Header.Rows)
 	}
@@ -123,32 +151,36 @@ func (a *applier) decideCommands() error {
 // would give it back as another: a node that was restarted would have other names than one that runs.
 func (a *applier) refuseText(c frame.Command) Result {
 	if p, ok := c.(frame.Publish); ok {
-		a.bury(a.row, a.row+p.Count)
+		a.suppressRows(a.row, a.row+p.Count)
 		a.row += p.Count
 	}
 	return refuse(Invalid, "command", "a name or a text that is not UTF-8", "send UTF-8")
 }
 
 // observeLeader appends the events of a new term before anything else of it.
-func (a *applier) observeLeader() error {
-	entry := election.Entry{Term: a.term, Proposer: a.frame.Proposer, Time: a.time(), Detailed: a.tellsHealth(),
+func (a *memberApplier) observeLeader() error {
+	entry := election.Entry{Term: a.term, Proposer: a.frame.Proposer, Time: a.time(), Detailed: a.knowsHealth(),
 		Counted: a.s.meta.FeatureLevel >= frame.LevelDelivery}
+
+	// A hello of this entry says what its sender saw.
 	for _, c := range a.frame.Commands {
 		if hello, ok := c.(frame.Hello); ok {
 			entry.Cause, entry.Silence = hello.Cause, hello.Silence
 			entry.Seen = append(entry.Seen, hello.Seen...)
 		}
 	}
+
+	// The state follows the term; the events report the change.
 	before := a.s.meta.Leadership.Span(entry)
 	events := a.s.meta.Leadership.Observe(entry)
 	if a.s.meta.Leadership.Term != before.Term {
 		events = append(events, a.newTerm(before)...)
 	}
-	return a.emit(events)
+	return a.appendEvents(events)
 }
 
-// emit appends events of the cluster's own as a block that no dedup key guards.
-func (a *applier) emit(events []event.Event) error {
+// appendEvents appends events of the cluster's own as a block without dedup keys.
+func (a *applying) appendEvents(events []event.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -170,9 +202,9 @@ func (a *applier) emit(events []event.Event) error {
 // EmittedBy is the source of the events that the cluster itself appends.
 const EmittedBy = "ringlog"
 
-// storeBlock appends the clients' block, if any of its events lives, and the
+// storeBlock appends the clients' block, if any of its events was accepted, and the
 // receipts for those that were suppressed.
-func (a *applier) storeBlock() {
+func (a *publishApplier) storeBlock() {
 	if live := len(a.accepted); live > 0 {
 		dead := a.dead
 		if live == a.frame.Header.Rows {
@@ -184,7 +216,8 @@ func (a *applier) storeBlock() {
 	a.storeReceipts()
 }
 
-func (a *applier) appendBlock(events frame.Block, dead log.Bitmap, live, keys int) {
+// appendBlock stores a block at the end of the log and enters it into the dedup window.
+func (a *applying) appendBlock(events frame.Block, dead log.Bitmap, live, keys int) {
 	m := &a.s.meta
 	b := &log.Block{Block: events, First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now),
 		Dead: dead, Live: live}

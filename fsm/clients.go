@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -46,7 +47,11 @@ type clients struct {
 }
 
 func newClients() clients {
-	return clients{byID: map[string]*Client{}, inOrder: btreemap.New[string, *Client](32, strings.Compare), due: math.MaxInt64}
+	return clients{
+		byID:    map[string]*Client{},
+		inOrder: btreemap.New[string, *Client](32, strings.Compare),
+		due:     math.MaxInt64,
+	}
 }
 
 func (l *clients) put(c *Client) {
@@ -69,9 +74,12 @@ func (s *state) loadClient(id string, value []byte) error {
 	return nil
 }
 
-// putClient keeps what a client says in place of what it said before. What is kept of a
-// client is never changed, so that readers may share it.
-func (a *applier) putClient(c frame.ClientPut) Result {
+// clientApplier decides about registered clients, and takes in what the leader reports of its queue and of runs.
+type clientApplier struct{ *applying }
+
+// putClient replaces what a client registered. A Client is never changed, so that readers may share
+// it.
+func (a *clientApplier) putClient(c frame.ClientPut) Result {
 	old := a.s.clients.byID[c.ID]
 	if len(c.Subscriptions) == 0 {
 		if old != nil {
@@ -79,11 +87,19 @@ func (a *applier) putClient(c frame.ClientPut) Result {
 		}
 		return Result{Client: old}
 	}
-	made := &Client{ID: c.ID, Host: c.Host, PID: c.PID, Version: c.Version, TTL: c.TTL, Registered: a.time(), Seen: a.time(),
-		Bytes: uint64(c.Size()), Subscriptions: c.Subscriptions}
-	if made.TTL == 0 {
-		made.TTL = DefaultClientTTL
+	made := &Client{
+		ID:            c.ID,
+		Host:          c.Host,
+		PID:           c.PID,
+		Version:       c.Version,
+		TTL:           cmp.Or(c.TTL, DefaultClientTTL),
+		Registered:    a.time(),
+		Seen:          a.time(),
+		Bytes:         uint64(c.Size()),
+		Subscriptions: c.Subscriptions,
 	}
+
+	// A client that registers again keeps the time of its first registration.
 	before := uint64(0)
 	if old != nil {
 		made.Registered, before = old.Registered, old.Bytes
@@ -96,23 +112,27 @@ func (a *applier) putClient(c frame.ClientPut) Result {
 	return Result{Client: made}
 }
 
-// refuseClient says why there is no room for a client that took so many bytes before;
-// nil is room.
-func (a *applier) refuseClient(c *Client, before uint64) *Result {
+// refuseClient returns why there is no room for a client that took that many bytes before, and nil
+// where there is room.
+func (a *clientApplier) refuseClient(c *Client, before uint64) *Result {
 	set, list := &a.s.settings, &a.s.clients
 	var r Result
 	switch {
 	case c.ID == "":
 		r = refuse(Invalid, "id", "a client without an id", "name it")
 	case c.TTL < MinClientTTL || c.TTL > MaxClientTTL:
-		r = refuse(Invalid, "ttl", fmt.Sprintf("a TTL of %s", c.TTL), fmt.Sprintf("send one from %s to %s", MinClientTTL, MaxClientTTL))
+		r = refuse(Invalid, "ttl", fmt.Sprintf("a TTL of %s", c.TTL),
+			fmt.Sprintf("send one from %s to %s", MinClientTTL, MaxClientTTL))
 	case c.Bytes > frame.MaxClientBytes:
-		r = refuse(Invalid, "subscriptions", fmt.Sprintf("the client takes %d bytes, the limit is %d", c.Bytes, frame.MaxClientBytes), "register fewer or shorter subscriptions")
+		r = refuse(Invalid, "subscriptions", fmt.Sprintf("the client takes %d bytes, the limit is %d", c.Bytes,
+			frame.MaxClientBytes), "register fewer or shorter subscriptions")
 	case before == 0 && uint64(len(list.byID)) >= set.ClientsMax:
-		r = refuse(Overloaded, "id", fmt.Sprintf("there are %d clients, the limit is %d", len(list.byID), set.ClientsMax),
+		r = refuse(Overloaded, "id",
+			fmt.Sprintf("there are %d clients, the limit is %d", len(list.byID), set.ClientsMax),
 			"wait until some expire, remove some, or raise clients.max")
 	case c.Bytes > before && list.bytes-before+c.Bytes > set.ClientsBytes:
-		r = refuse(Overloaded, "subscriptions", fmt.Sprintf("the clients take %d bytes, the limit is %d", list.bytes, set.ClientsBytes),
+		r = refuse(Overloaded, "subscriptions",
+			fmt.Sprintf("the clients take %d bytes, the limit is %d", list.bytes, set.ClientsBytes),
 			"wait until some expire, remove some, or raise clients.max_bytes")
 	default:
 		return nil
@@ -120,7 +140,7 @@ func (a *applier) refuseClient(c *Client, before uint64) *Result {
 	return &r
 }
 
-func (a *applier) dropClient(c *Client) {
+func (a *clientApplier) dropClient(c *Client) {
 	delete(a.s.clients.byID, c.ID)
 	a.s.clients.inOrder.Delete(c.ID)
 	a.s.clients.bytes -= c.Bytes
@@ -128,7 +148,7 @@ func (a *applier) dropClient(c *Client) {
 }
 
 // expireClients removes the clients that have been silent for their time.
-func (a *applier) expireClients() {
+func (a *clientApplier) expireClients() {
 	list := &a.s.clients
 	if a.now < list.due {
 		return
@@ -142,14 +162,16 @@ func (a *applier) expireClients() {
 			list.due = min(list.due, at)
 		}
 	}
+
+	// The map has no order, and the digest depends on it.
 	slices.Sort(over)
 	for _, id := range over {
 		a.dropClient(list.byID[id])
 	}
 }
 
-// Clients returns those that are registered, by id, from the first one behind after
-// on; at most limit. They must not be changed.
+// Clients returns up to limit registered clients whose ids follow after, by id. They must not be
+// changed.
 func (m *Machine) Clients(after string, limit int) []*Client {
 	return read(m, func(s *state) []*Client {
 		from := btreemap.Min[string]()

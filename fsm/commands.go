@@ -30,7 +30,7 @@ var decisions = [256]decision{
 
 	frame.KindDeadLetter:   by((*applier).deadLetter),
 	frame.KindRedrive:      always((*applier).requestRedrive),
-	frame.KindPurge:        by((*applier).purge),
+	frame.KindPurge:        by((*applier).purgeLetters),
 	frame.KindLetterImport: by((*applier).importLetters),
 
 	frame.KindSettingSet: always((*applier).setSetting),
@@ -75,12 +75,12 @@ func (a *applier) decide(c frame.Command) (Result, error) {
 	return decide(a, c)
 }
 
-func (a *applier) announceIntent(c frame.Intent) Result {
+func (a *memberApplier) announceIntent(c frame.Intent) Result {
 	a.s.meta.Leadership.Announce(&election.Intent{Target: c.Target, Cause: c.Cause})
 	return Result{}
 }
 
-func (a *applier) withdrawIntent(frame.IntentAbort) Result {
+func (a *memberApplier) withdrawIntent(frame.IntentAbort) Result {
 	a.s.meta.Leadership.Announce(nil)
 	return Result{}
 }

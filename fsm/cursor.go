@@ -41,9 +41,9 @@ type Cursor struct {
 	// Group is set where members share the cursor; Committed is then the offset up to
 	// which all is settled.
 	Group *Group `json:"group,omitempty"`
-	// Openers and Seekers are the callers that opened and sought it last, the newest at the
-	// end: a call of theirs that was late, or is repeated, changes nothing. The last opener has
-	// the generation; "" is a caller that did not say who it is. Copies lack them.
+	// Openers and Seekers are the ids of the callers that opened and sought it last, the newest
+	// at the end: a call of theirs that is late or repeated changes nothing. The last opener has
+	// the generation; "" is a caller without an id. Copies lack them.
 	Openers []string `json:"openers,omitempty"`
 	Seekers []string `json:"seekers,omitempty"`
 
@@ -60,7 +60,7 @@ func remember(callers []string, id string) []string {
 // callerKnown reports whether a caller that said who it is did this before.
 func callerKnown(callers []string, id string) bool { return id != "" && slices.Contains(callers, id) }
 
-// startGeneration fences off whoever has the cursor open.
+// startGeneration fences whoever has the cursor open.
 func (c *Cursor) startGeneration(opener string) {
 	c.Generation++
 	c.Openers = remember(c.Openers, opener)
@@ -73,8 +73,8 @@ type Seek struct {
 	At   time.Time `json:"at"`
 }
 
-// view returns a copy of a cursor with its gap. It leaves out the lists of a group, which
-// may be long, and who the callers are.
+// view returns a copy of a cursor with its gap, without the lists of a group, which may be long, and
+// without the callers.
 func (s *state) view(c *Cursor) *Cursor {
 	out := *c
 	out.Openers, out.Seekers = nil, nil
@@ -85,21 +85,32 @@ func (s *state) view(c *Cursor) *Cursor {
 	return &out
 }
 
-func (a *applier) time() time.Time { return time.Unix(0, a.now).UTC() }
+func (a *applying) time() time.Time { return time.Unix(0, a.now).UTC() }
 
-// unstepped is replicated time without what clock steps left out.
-func (a *applier) unstepped() int64 { return a.now - a.s.meta.Stepped }
+// unstepped is replicated time without what clock steps skipped.
+func (a *applying) unstepped() int64 { return a.now - a.s.meta.Stepped }
 
 func noCursor(name string) Result {
-	return refuse(NotFound, "cursor", fmt.Sprintf("there is no cursor %q", name), "create it: ringlog cursor create "+name)
+	return refuse(NotFound, "cursor", fmt.Sprintf("there is no cursor %q", name),
+		"create it: ringlog cursor create "+name)
+}
+
+// cursorApplier decides where cursors are, and who may move them.
+type cursorApplier struct {
+	*applying
+	stalls  *stallApplier
+	groups  *groupApplier
+	letters *letterApplier
+
+	moved []string // cursors whose commit has moved, or that are gone
 }
 
 // tail is the last offset given out, by this entry too.
-func (a *applier) tail() uint64 { return a.s.meta.Last + uint64(len(a.accepted)) }
+func (a *applying) tail() uint64 { return a.s.meta.Last + uint64(len(a.accepted)) }
 
-// before returns the offset in front of a position, which is what a cursor at that
-// position has committed.
-func (a *applier) before(p frame.Position) uint64 {
+// offsetBefore returns the offset before a position, which is what a cursor at that position has
+// committed.
+func (a *applying) offsetBefore(p frame.Position) uint64 {
 	switch p.Kind {
 	case frame.AtEnd:
 		return a.tail()
@@ -110,12 +121,12 @@ func (a *applier) before(p frame.Position) uint64 {
 	}
 }
 
-func (a *applier) createCursor(c frame.CursorCreate) Result { return a.makeCursor(c, nil) }
+func (a *cursorApplier) createCursor(c frame.CursorCreate) Result { return a.makeCursor(c, nil) }
 
 // makeCursor makes a cursor of one reader, or with a group one that members share.
-func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
+func (a *cursorApplier) makeCursor(c frame.CursorCreate, group *Group) Result {
 	if old := a.s.cursors[c.Name]; old != nil {
-		return a.sameAgain(old, c, group)
+		return a.answerExisting(old, c, group)
 	}
 	if refused := a.refuseFilter(c.Name, c.Filter, 0); refused != nil {
 		return *refused
@@ -124,28 +135,40 @@ func (a *applier) makeCursor(c frame.CursorCreate, group *Group) Result {
 		return refuse(Invalid, "cursor", "a cursor name with a zero byte", "choose another name")
 	}
 	if uint64(len(a.s.cursors)) >= a.s.settings.CursorMax {
-		return refuse(Overloaded, "cursor", fmt.Sprintf("there are %d cursors, the limit is %d", len(a.s.cursors), a.s.settings.CursorMax),
+		return refuse(Overloaded, "cursor",
+			fmt.Sprintf("there are %d cursors, the limit is %d", len(a.s.cursors), a.s.settings.CursorMax),
 			"remove cursors that are not used, or raise cursor.max")
 	}
-	made := &Cursor{Name: c.Name, Filter: c.Filter, Policy: c.Policy, Committed: a.before(c.Start), Group: group,
-		Created: a.time(), Touched: a.time(), stepped: a.s.meta.Stepped}
+	made := &Cursor{
+		Name:      c.Name,
+		Filter:    c.Filter,
+		Policy:    c.Policy,
+		Committed: a.offsetBefore(c.Start),
+		Group:     group,
+		Created:   a.time(),
+		Touched:   a.time(),
+		stepped:   a.s.meta.Stepped,
+	}
 	if group != nil {
 		group.Reserved, made.Generation = made.Committed, a.nextGroupGeneration()
 	}
+
+	// Rank it: it may hold events back from a trim.
 	made.Start = made.Committed
 	a.s.addCursor(made)
 	a.mayHold(made)
-	a.cursorMoved(made)
+	a.stalls.noteMove(made)
 	return a.saveCursor(made)
 }
 
-// refuseFilter says why there is no room for a cursor with a filter in place of what
-// took that many bytes before; nil is room.
-func (a *applier) refuseFilter(name string, f event.Filter, before uint64) *Result {
+// refuseFilter returns why there is no room for a cursor with a filter in place of what took that
+// many bytes before, and nil where there is room.
+func (a *cursorApplier) refuseFilter(name string, f event.Filter, before uint64) *Result {
 	var r Result
 	switch size, taken, limit := cursorBytes(name, f), a.s.ranks.bytes, a.s.settings.CursorBytes; {
 	case f.Bytes() > event.MaxFilterBytes:
-		r = refuse(Invalid, "filter", fmt.Sprintf("a filter of %d bytes, the limit is %d", f.Bytes(), event.MaxFilterBytes),
+		r = refuse(Invalid, "filter",
+			fmt.Sprintf("a filter of %d bytes, the limit is %d", f.Bytes(), event.MaxFilterBytes),
 			"name fewer types, sources, keys or ids")
 	case size > before && taken-before+size > limit:
 		r = refuse(Overloaded, "cursor", fmt.Sprintf("the cursors take %d bytes, the limit is %d", taken, limit),
@@ -156,33 +179,38 @@ func (a *applier) refuseFilter(name string, f event.Filter, before uint64) *Resu
 	return &r
 }
 
-// sameAgain answers the creation of a cursor that is there: as the first time, where it
-// is the same.
-func (a *applier) sameAgain(old *Cursor, c frame.CursorCreate, group *Group) Result {
+// answerExisting answers the creation of a cursor that is there: as the first time, if it is the
+// same.
+func (a *cursorApplier) answerExisting(old *Cursor, c frame.CursorCreate, group *Group) Result {
 	is := ""
 	switch {
 	case old.Group != nil && group == nil:
 		is = fmt.Sprintf("there is a group %q", c.Name)
 	case old.Group == nil && group != nil:
 		is = fmt.Sprintf("there is a cursor %q of one reader", c.Name)
-	case !sameFilter(old.Filter, c.Filter) || old.Policy != c.Policy || group != nil && old.Group.Policy != group.Policy:
+	case !sameFilter(old.Filter, c.Filter) || old.Policy != c.Policy,
+		group != nil && old.Group.Policy != group.Policy:
 		is = fmt.Sprintf("the cursor %q exists with another filter or policy", c.Name)
 	default:
 		return Result{Cursor: a.s.view(old)}
 	}
 	remedy := "use another name, or remove it first: ringlog cursor rm " + c.Name
 	if old.Group == nil && group == nil {
-		remedy = fmt.Sprintf("use another name, or change the one there is, which stays at %d: ringlog cursor filter %s", old.Committed, c.Name)
+		remedy = fmt.Sprintf("use another name, or change the one there is, which stays at %d: "+
+			"ringlog cursor filter %s", old.Committed, c.Name)
 	}
 	return refuse(Exists, "cursor", is, remedy)
 }
 
 func sameFilter(a, b event.Filter) bool {
-	return slices.Equal(a.Types, b.Types) && slices.Equal(a.Categories, b.Categories) && slices.Equal(a.Sources, b.Sources) &&
-		slices.Equal(a.Keys, b.Keys) && slices.Equal(a.CorrelationIDs, b.CorrelationIDs)
+	return slices.Equal(a.Types, b.Types) &&
+		slices.Equal(a.Categories, b.Categories) &&
+		slices.Equal(a.Sources, b.Sources) &&
+		slices.Equal(a.Keys, b.Keys) &&
+		slices.Equal(a.CorrelationIDs, b.CorrelationIDs)
 }
 
-func (a *applier) openCursor(c frame.CursorOpen) Result {
+func (a *cursorApplier) openCursor(c frame.CursorOpen) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
 		return noCursor(c.Name)
@@ -198,7 +226,8 @@ func (a *applier) openCursor(c frame.CursorOpen) Result {
 		a.useCursor(cur)
 		return a.saveCursor(cur)
 	case cur.Openers[len(cur.Openers)-1] != c.Opener:
-		r := refuse(Fenced, "opener", fmt.Sprintf("cursor %q was opened again since, generation %d holds it", c.Name, cur.Generation),
+		r := refuse(Fenced, "opener",
+			fmt.Sprintf("cursor %q was opened again since, generation %d holds it", c.Name, cur.Generation),
 			"open it again as another opener to take it back")
 		r.Refusal.Expected = cur.Generation
 		return r
@@ -210,7 +239,7 @@ func tooLongCaller(field, id string) Result {
 	return refuse(Invalid, field, fmt.Sprintf("%d bytes, the limit is %d", len(id), frame.MaxCallerID), "use a UUID")
 }
 
-func (a *applier) commitCursor(c frame.CursorCommit) Result {
+func (a *cursorApplier) commitCursor(c frame.CursorCommit) Result {
 	cur := a.s.cursors[c.Name]
 	switch {
 	case cur == nil:
@@ -218,7 +247,8 @@ func (a *applier) commitCursor(c frame.CursorCommit) Result {
 	case cur.Group != nil:
 		return *notForGroups(cur)
 	case c.Generation != cur.Generation:
-		r := refuse(Fenced, "generation", fmt.Sprintf("generation %d of cursor %q is over, %d holds it", c.Generation, c.Name, cur.Generation),
+		r := refuse(Fenced, "generation",
+			fmt.Sprintf("generation %d of cursor %q is over, %d holds it", c.Generation, c.Name, cur.Generation),
 			"another reader opened the cursor; open it again to take it back")
 		r.Refusal.Expected = cur.Generation
 		return r
@@ -230,15 +260,17 @@ func (a *applier) commitCursor(c frame.CursorCommit) Result {
 	case c.Offset <= cur.Committed:
 		return a.touchCursor(cur)
 	}
-	a.advance(cur, c.Offset)
-	a.resolveLetters(cur)
+
+	// The commit moves the cursor, and resolves the letters whose copies it includes.
+	a.advanceCursor(cur, c.Offset)
+	a.letters.resolveLetters(cur)
 	return a.savePlace(cur)
 }
 
-// advance moves a cursor forward.
-func (a *applier) advance(cur *Cursor, to uint64) {
+// advanceCursor moves a cursor forward. What a leader found after the new place stays known.
+func (a *cursorApplier) advanceCursor(cur *Cursor, to uint64) {
 	if to > cur.Committed {
-		a.cursorMoved(cur)
+		a.stalls.noteMove(cur)
 	}
 	next := place{committed: to}
 	if cur.Scanned >= to {
@@ -249,9 +281,9 @@ func (a *applier) advance(cur *Cursor, to uint64) {
 	a.mayHold(cur)
 }
 
-// touchCursor answers a commit that moves nothing. Where idle cursors expire it
-// counts as use, and is written down now and then.
-func (a *applier) touchCursor(c *Cursor) Result {
+// touchCursor answers a commit that moves nothing. Where idle cursors expire it counts as use, which
+// is stored once in a tenth of that time.
+func (a *cursorApplier) touchCursor(c *Cursor) Result {
 	if idle := a.s.settings.CursorIdle; idle > 0 && a.unstepped()-c.usedAt() >= int64(idle/10) {
 		a.useCursor(c)
 		return a.savePlace(c)
@@ -259,7 +291,7 @@ func (a *applier) touchCursor(c *Cursor) Result {
 	return Result{Cursor: a.s.view(c)}
 }
 
-func (a *applier) seekCursor(c frame.CursorSeek) Result {
+func (a *cursorApplier) seekCursor(c frame.CursorSeek) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
 		return noCursor(c.Name)
@@ -270,12 +302,15 @@ func (a *applier) seekCursor(c frame.CursorSeek) Result {
 	case callerKnown(cur.Seekers, c.Seeker):
 		return Result{Cursor: a.s.view(cur)}
 	}
-	to := a.before(c.To)
+	to := a.offsetBefore(c.To)
 	if c.To.Kind == frame.AtOffset && c.To.Offset > a.tail()+1 {
-		r := refuse(PastTail, "offset", fmt.Sprintf("a seek to %d is past the tail, which is %d", c.To.Offset, a.tail()), "seek to end instead")
+		r := refuse(PastTail, "offset",
+			fmt.Sprintf("a seek to %d is past the tail, which is %d", c.To.Offset, a.tail()), "seek to end instead")
 		r.Refusal.Offset = a.tail()
 		return r
 	}
+
+	// The seek itself: what it was, who asked, and the cursor's new place.
 	cur.Seeks++
 	cur.LastSeek = &Seek{From: cur.Committed, To: to, At: a.time()}
 	if c.Seeker != "" {
@@ -285,17 +320,19 @@ func (a *applier) seekCursor(c frame.CursorSeek) Result {
 	a.placeCursor(cur, place{committed: to})
 	a.useCursor(cur)
 	a.mayHold(cur)
-	a.cursorMoved(cur)
-	a.reviveLetters(cur.Name, to)
+	a.stalls.noteMove(cur)
+
+	// Copies of letters before that place are not delivered any more.
+	a.letters.reviveLetters(cur.Name, to)
 	if cur.Group != nil {
-		a.moveGroup(cur, to)
+		a.groups.moveGroup(cur, to)
 	}
 	return a.saveCursor(cur)
 }
 
-// deleteCursor leaves the cursor's letters where they are: they wait for a cursor of
-// that name, or to be redriven to another one.
-func (a *applier) deleteCursor(c frame.CursorDelete) Result {
+// deleteCursor leaves the cursor's letters: they can be redriven to a new cursor of that name, or to
+// another one.
+func (a *cursorApplier) deleteCursor(c frame.CursorDelete) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
 		return noCursor(c.Name)
@@ -305,10 +342,11 @@ func (a *applier) deleteCursor(c frame.CursorDelete) Result {
 	return Result{Cursor: gone}
 }
 
-func (a *applier) removeCursor(cur *Cursor) {
-	a.reviveLetters(cur.Name, math.MaxUint64)
+// removeCursor deletes a cursor and what is stored of its group.
+func (a *cursorApplier) removeCursor(cur *Cursor) {
+	a.letters.reviveLetters(cur.Name, math.MaxUint64)
 	if cur.Group != nil {
-		a.forgetGroup(cur)
+		a.groups.forgetGroup(cur)
 	}
 	a.s.dropCursor(cur)
 	a.moved = append(a.moved, cur.Name)
@@ -320,8 +358,9 @@ func (a *applier) removeCursor(cur *Cursor) {
 // what is left.
 const maxExpiredCursors = 256
 
-// expireCursors removes cursors that nobody has used for long, those unused longest first.
-func (a *applier) expireCursors() {
+// expireCursors removes cursors that nobody has used for cursor.idle_expiry, those unused longest
+// first.
+func (a *cursorApplier) expireCursors() {
 	idle := int64(a.s.settings.CursorIdle)
 	if idle == 0 {
 		return

@@ -6,17 +6,18 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// changeCursor gives a cursor another filter and policy from behind its commit, so that
-// nothing in front of that comes again and nothing behind it is lost. Readers of the
-// filter before are fenced off. The same again changes nothing.
-func (a *applier) changeCursor(c frame.CursorChange) Result {
+// changeCursor changes the filter and policy of a cursor from its commit on: nothing before that is
+// redelivered, and nothing after it is lost. It fences readers with the old filter. A retry changes
+// nothing.
+func (a *cursorApplier) changeCursor(c frame.CursorChange) Result {
 	cur := a.s.cursors[c.Name]
 	switch {
 	case cur == nil:
 		return noCursor(c.Name)
 	case cur.Group != nil:
-		return refuse(Invalid, "cursor", fmt.Sprintf("%q is a group, of which some events were settled by its filter", c.Name),
-			"make another group, from where this one stands")
+		return refuse(Invalid, "cursor",
+			fmt.Sprintf("%q is a group, and some of its events were settled by its filter", c.Name),
+			"make another group, from where this one is")
 	case sameFilter(cur.Filter, c.Filter) && cur.Policy == c.Policy:
 		return Result{Cursor: a.s.view(cur)}
 	}
@@ -24,6 +25,8 @@ func (a *applier) changeCursor(c frame.CursorChange) Result {
 	if refused := a.refuseFilter(cur.Name, c.Filter, before); refused != nil {
 		return *refused
 	}
+
+	// What a leader found by the old filter does not hold for the new one.
 	a.s.ranks.bytes += cursorBytes(cur.Name, c.Filter) - before
 	cur.Filter, cur.Policy = c.Filter, c.Policy
 	cur.startGeneration("")

@@ -53,8 +53,16 @@ type groupFacts struct {
 }
 
 func (c *Cursor) facts() cursorFacts {
-	f := cursorFacts{Filter: c.Filter, Policy: c.Policy, Start: c.Start, Created: c.Created, Seeks: c.Seeks, LastSeek: c.LastSeek,
-		Openers: c.Openers, Seekers: c.Seekers}
+	f := cursorFacts{
+		Filter:   c.Filter,
+		Policy:   c.Policy,
+		Start:    c.Start,
+		Created:  c.Created,
+		Seeks:    c.Seeks,
+		LastSeek: c.LastSeek,
+		Openers:  c.Openers,
+		Seekers:  c.Seekers,
+	}
 	if c.Group != nil {
 		f.Group = &groupFacts{c.Group.Policy}
 	}
@@ -71,8 +79,8 @@ func (c *Cursor) encodePlace() []byte {
 	b = binary.AppendUvarint(b, c.Generation)
 	b = binary.AppendVarint(b, c.Touched.UnixNano())
 	b = binary.AppendUvarint(b, uint64(c.stepped))
-	b = binary.AppendVarint(b, nanos(c.Moved))
-	b = binary.AppendVarint(b, nanos(stalled))
+	b = fields.AppendTime(b, c.Moved)
+	b = fields.AppendTime(b, stalled)
 	b = binary.AppendUvarint(b, c.Scanned)
 	b = fields.AppendBool(b, c.Found)
 	if c.Group != nil {
@@ -89,8 +97,8 @@ func (c *Cursor) decodePlace(b []byte) error {
 	c.Committed, c.Generation = r.Uvarint(), r.Uvarint()
 	c.Touched = time.Unix(0, r.Varint()).UTC()
 	c.stepped = int64(r.Uvarint())
-	c.Moved, c.Stalled = momentOf(r.Varint()), nil
-	if since := momentOf(r.Varint()); !since.IsZero() {
+	c.Moved, c.Stalled = r.Time(), nil
+	if since := r.Time(); !since.IsZero() {
 		c.Stalled = &Stall{Since: since}
 	}
 	c.Scanned, c.Found = r.Uvarint(), r.Bool()
@@ -100,22 +108,6 @@ func (c *Cursor) decodePlace(b []byte) error {
 	return r.End()
 }
 
-// nanos is a time in Unix nanoseconds, 0 where there is none.
-func nanos(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
-}
-
-// momentOf is the reverse of nanos.
-func momentOf(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
-}
-
 // ranked is a name at its rank; where ranks are equal, names decide.
 type ranked[T cmp.Ordered] struct {
 	rank T
@@ -123,14 +115,11 @@ type ranked[T cmp.Ordered] struct {
 }
 
 func (a ranked[T]) compare(b ranked[T]) int {
-	if c := cmp.Compare(a.rank, b.rank); c != 0 {
-		return c
-	}
-	return strings.Compare(a.name, b.name)
+	return cmp.Or(cmp.Compare(a.rank, b.rank), strings.Compare(a.name, b.name))
 }
 
-// ranking is an order that entries look things up by, so that none goes through all of
-// them. It holds what the state holds, and nothing depends on its shape.
+// ranking is an order in which entries look things up, so that none goes through all of them. It has
+// what the state has, and nothing depends on its shape.
 type ranking[T cmp.Ordered, V any] = btreemap.BTreeMap[ranked[T], V]
 
 func newRanking[T cmp.Ordered, V any]() *ranking[T, V] {
@@ -159,8 +148,8 @@ func newCursorRanks() cursorRanks {
 
 func (c *Cursor) passedRank() ranked[uint64] { return ranked[uint64]{c.Passed(), c.Name} }
 
-// usedAt is when a cursor was used last, without clock steps: time that was stepped over
-// gave nobody a chance to come back.
+// usedAt is when a cursor was used last, without clock steps: nobody could use it in time that was
+// skipped.
 func (c *Cursor) usedAt() int64 { return c.Touched.UnixNano() - c.stepped }
 
 func (c *Cursor) useRank() ranked[int64] { return ranked[int64]{c.usedAt(), c.Name} }
@@ -193,7 +182,7 @@ type place struct {
 }
 
 // placeCursor puts a cursor at a place.
-func (a *applier) placeCursor(c *Cursor, at place) {
+func (a *cursorApplier) placeCursor(c *Cursor, at place) {
 	before := c.passedRank()
 	if c.Committed != at.committed {
 		a.moved = append(a.moved, c.Name)
@@ -205,8 +194,8 @@ func (a *applier) placeCursor(c *Cursor, at place) {
 	}
 }
 
-// useCursor takes in that a cursor is used.
-func (a *applier) useCursor(c *Cursor) {
+// useCursor notes that a cursor is used.
+func (a *cursorApplier) useCursor(c *Cursor) {
 	before := c.useRank()
 	c.Touched, c.stepped = a.time(), a.s.meta.Stepped
 	if c.useRank() != before {
@@ -216,13 +205,13 @@ func (a *applier) useCursor(c *Cursor) {
 }
 
 // savePlace stores where a cursor is, and answers with a copy.
-func (a *applier) savePlace(c *Cursor) Result {
+func (a *cursorApplier) savePlace(c *Cursor) Result {
 	a.tx.Set(key(prefixPlace, c.Name), c.encodePlace())
 	return Result{Cursor: a.s.view(c)}
 }
 
 // saveCursor stores a cursor, and answers with a copy.
-func (a *applier) saveCursor(c *Cursor) Result {
+func (a *cursorApplier) saveCursor(c *Cursor) Result {
 	a.tx.setJSON(key(prefixCursor, c.Name), c.facts())
 	return a.savePlace(c)
 }
@@ -237,6 +226,8 @@ func (s *state) loadCursors(db *pebble.DB) error {
 		read[name] = c
 		return err
 	})
+
+	// Where it is has a key of its own, unless it was stored before form 1.
 	if err == nil {
 		err = scan(db, prefixPlace, func(name string, value []byte) error {
 			c := read[name]
@@ -249,6 +240,8 @@ func (s *state) loadCursors(db *pebble.DB) error {
 	if err != nil {
 		return err
 	}
+
+	// Now all that ranks them is known.
 	for _, c := range read {
 		s.addCursor(c)
 	}

@@ -21,6 +21,7 @@ func (m *Machine) Dump(w io.Writer) error {
 			return err
 		}
 		defer it.Close()
+		// Key order is the canonical order.
 		for ok := it.First(); ok; ok = it.Next() {
 			value, err := it.ValueAndErr()
 			if err != nil {
@@ -43,8 +44,10 @@ func (m *Machine) Dump(w io.Writer) error {
 
 func dumpPair(w io.Writer, key, value []byte) error {
 	line := map[string]string{"key": fmt.Sprintf("%c%x", key[0], key[1:])}
-	if textual := key[0] == prefixCursor || key[0] == prefixPlace || key[0] == prefixSetting || key[0] == prefixMember || key[0] == prefixProducer ||
-		key[0] == prefixType || key[0] == prefixWish || key[0] == prefixClient || key[0] == prefixResult || key[0] == prefixGroupDone || key[0] == prefixGroupRetry; textual {
+	switch key[0] {
+	case prefixCursor, prefixPlace, prefixSetting, prefixMember, prefixProducer, prefixResult,
+		prefixType, prefixVoteWish, prefixClient, prefixGroupDone, prefixGroupRetry:
+		// These keys hold a name.
 		line["key"] = fmt.Sprintf("%c%q", key[0], key[1:])
 	}
 	if utf8.Valid(value) {

@@ -89,7 +89,7 @@ func (m *meta) encode() ([]byte, error) {
 	o.uint("last", m.Last)
 	o.uint("bytes", m.Bytes)
 	o.uint("trimmed_bytes", m.TrimmedBytes)
-	o.uint("dedup_floor", m.Floor)
+	o.uint("dedup_floor", m.WindowStart)
 	o.uint("columns_from", m.ColumnsFrom)
 	o.int("max_window_ns", int64(m.MaxWindow))
 	o.uint("touch", m.Touch)

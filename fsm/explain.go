@@ -15,7 +15,7 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// Explanation tells what deduplication did with an event.
+// Explanation says what deduplication did with an event.
 type Explanation struct {
 	Offset     uint64         `json:"offset"`
 	Type       event.Type     `json:"type"`
@@ -24,7 +24,7 @@ type Explanation struct {
 	Kind       string         `json:"kind"` // content, dedup_id or off
 	Source     string         `json:"source"`
 	AppendedAt time.Time      `json:"appended_at"`
-	Suppressed uint64         `json:"suppressed"` // how often the same came again
+	Suppressed uint64         `json:"suppressed"` // how often the same event was sent again
 	First      time.Time      `json:"first_suppressed,omitzero"`
 	Last       time.Time      `json:"last_suppressed,omitzero"`
 	Sources    []SourceCount  `json:"sources,omitempty"` // of the suppressed, by name
@@ -40,7 +40,7 @@ type SourceCount struct {
 	Count  int    `json:"count"`
 }
 
-// Explain tells what deduplication did with the event at offset. Errors are a
+// Explain returns what deduplication did with the event at offset. Errors are a
 // *log.TrimmedError, a *log.PastTailError, or one of reading.
 func (m *Machine) Explain(ctx context.Context, offset uint64) (Explanation, error) {
 	e, err := m.log.Get(offset)
@@ -53,11 +53,15 @@ func (m *Machine) Explain(ctx context.Context, offset uint64) (Explanation, erro
 	}
 	x := Explanation{Offset: offset, Type: e.Type, Hash: e.Hash().String(), DedupID: e.DedupID, Source: e.Source,
 		AppendedAt: e.AppendedAt, Kind: kindName(cols.KindAt(cols.RowOf(offset))), counts: map[string]int{}}
+
+	// Until when its key counts, and whether it does now.
 	m.mu.RLock()
-	window, maxWindow, now, floor := m.s.settings.DedupWindow, m.s.meta.MaxWindow, m.s.meta.Time, m.s.meta.Floor
+	window, maxWindow, now, floor := m.s.settings.DedupWindow, m.s.meta.MaxWindow, m.s.meta.Time, m.s.meta.WindowStart
 	m.mu.RUnlock()
 	x.Until = e.AppendedAt.Add(window)
 	x.InWindow = offset >= floor && x.Until.UnixNano() > now && x.Kind != "off"
+
+	// What was suppressed has receipts in the entries of the longest window after it.
 	err = m.eachReceipt(ctx, cols.Index, e.AppendedAt.Add(max(window, maxWindow)), x.count)
 	for _, source := range slices.Sorted(maps.Keys(x.counts)) {
 		x.Sources = append(x.Sources, SourceCount{source, x.counts[source]})
@@ -114,6 +118,8 @@ func (m *Machine) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error)
 	first, last := m.log.Bounds()
 	var offsets []uint64
 	prefix := [8]byte(h[:8])
+
+	// The columns have a prefix of the hash: the candidates are checked below.
 	err := m.log.EachColumns(first, last, func(c *log.Columns) bool {
 		offset := c.First
 		for row := range c.Len() {
@@ -130,6 +136,8 @@ func (m *Machine) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error)
 	if err == nil {
 		err = ctx.Err()
 	}
+
+	// Only the events themselves have the whole hash.
 	return slices.DeleteFunc(offsets, func(o uint64) bool {
 		e, getErr := m.log.Get(o)
 		return getErr != nil || e.Hash() != h
@@ -138,9 +146,11 @@ func (m *Machine) offsetsOf(ctx context.Context, h event.Hash) ([]uint64, error)
 
 // eachReceipt calls yield for every suppressed event of the entries from index on,
 // up to a replicated time.
-func (m *Machine) eachReceipt(ctx context.Context, index uint64, until time.Time, yield func(offset uint64, source string, at time.Time)) error {
+func (m *Machine) eachReceipt(ctx context.Context, index uint64, until time.Time,
+	yield func(offset uint64, source string, at time.Time)) error {
 	return m.log.View(func(db *pebble.DB) error {
-		it, err := db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, index), UpperBound: []byte{prefixReceipts + 1}})
+		it, err := db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, index),
+			UpperBound: []byte{prefixReceipts + 1}})
 		if err != nil {
 			return fmt.Errorf("fsm: receipts: %w", err)
 		}

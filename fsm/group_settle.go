@@ -12,72 +12,91 @@ import (
 // maxRetryError bounds the text that is kept of why a delivery failed, in bytes.
 const maxRetryError = 1 << 10
 
-// settlement is what a group becomes by a settlement.
-type settlement struct {
-	floor, reserved uint64
-	open            uint64
-	done            ranges
-	retries         []frame.GroupRetry
+// groupCommit is what a group becomes by one commit of its leader.
+type groupCommit struct {
+	committed, reserved uint64
+	open                uint64
+	done                ranges
+	retries             []frame.GroupRetry
 
-	settled ranges             // what the settlement says is done
+	settled ranges             // what the leader says is done
 	kept    []frame.GroupRetry // retries that are new or changed
 	over    []uint64           // offsets of those that are gone
 }
 
-func (a *applier) settleGroup(c frame.GroupSettle) Result {
-	cur, refused := a.group(c.Name, c.Term, c.Generation)
-	if refused != nil {
-		return *refused
-	}
-	next, refused := a.planSettlement(cur, c)
-	if refused != nil {
-		return *refused
-	}
-	return a.settle(cur, next)
+// groupApplier decides what a group's members have settled, and what is redelivered.
+type groupApplier struct {
+	*applying
+	cursors *cursorApplier
+	letters *letterApplier
 }
 
-// planSettlement works out what becomes of a group. It changes nothing.
-func (a *applier) planSettlement(cur *Cursor, c frame.GroupSettle) (s settlement, refused *Result) {
+func (a *groupApplier) settleGroup(c frame.GroupSettle) Result {
+	cur, refused := a.groupFor(c.Name, c.Term, c.Generation)
+	if refused != nil {
+		return *refused
+	}
+	next, refused := a.planCommit(cur, c)
+	if refused != nil {
+		return *refused
+	}
+	return a.commitGroup(cur, next)
+}
+
+// planCommit works out what becomes of a group. It changes nothing.
+func (a *groupApplier) planCommit(cur *Cursor, c frame.GroupSettle) (s groupCommit, refused *Result) {
 	s.settled = c.Done
-	if refused := a.checkSettlement(c); refused != nil {
+
+	if refused := a.checkCommit(c); refused != nil {
 		return s, refused
 	}
-	s.done, s.floor = ranges(cur.Group.Done).union(s.settled).above(cur.Committed)
-	s.reserved = max(cur.Group.Reserved, c.Reserved, s.done.last(), s.floor)
-	if s.open = c.Open; c.Reserved < cur.Group.Reserved {
+	s.done, s.committed = ranges(cur.Group.Done).union(s.settled).above(cur.Committed)
+	s.reserved = max(cur.Group.Reserved, c.Reserved, s.done.last(), s.committed)
+	s.open = c.Open
+	if c.Reserved < cur.Group.Reserved {
 		s.open = cur.Group.Open // who knows less has not counted
 	}
-	s.open = min(s.open, s.reserved-s.floor-s.done.within(s.floor+1, s.reserved))
+	s.open = min(s.open, s.reserved-s.committed-s.done.within(s.committed+1, s.reserved))
+
+	// Retries of events that were trimmed are dropped, the others joined with the new ones.
 	kept := a.s.retries(cur.Group)
 	for _, r := range cur.Group.Retries[:len(cur.Group.Retries)-len(kept)] {
 		s.over = append(s.over, r.Offset)
 	}
 	a.mergeRetries(&s, kept, c.Retries)
 	if n, m := len(s.done), len(s.retries); n > frame.MaxRanges || m > frame.MaxRetries {
-		r := refuse(Overloaded, "group", fmt.Sprintf("%d ranges and %d retries behind offset %d, which is not settled; the limits are %d and %d", n, m, s.floor+1, frame.MaxRanges, frame.MaxRetries),
-			fmt.Sprintf("settle offset %d, or lower the max_pending of group %q", s.floor+1, cur.Name))
+		first := s.committed + 1
+		r := refuse(Overloaded, "group",
+			fmt.Sprintf("%d ranges and %d retries behind offset %d, which is not settled; the limits are %d and %d",
+				n, m, first, frame.MaxRanges, frame.MaxRetries),
+			fmt.Sprintf("settle offset %d, or lower the max_pending of group %q", first, cur.Name))
 		return s, &r
 	}
 	return s, nil
 }
 
-func (a *applier) checkSettlement(c frame.GroupSettle) *Result {
+func (a *groupApplier) checkCommit(c frame.GroupSettle) *Result {
 	var r Result
 	done, last := ranges(c.Done), uint64(0)
+	byOffset := func(a, b frame.GroupRetry) int { return cmp.Or(cmp.Compare(a.Offset, b.Offset), -1) } // none twice
 	if len(c.Retries) > 0 {
 		last = c.Retries[len(c.Retries)-1].Offset
 	}
 	switch {
 	case len(c.Done) > frame.MaxRanges:
-		r = refuse(Invalid, "done", fmt.Sprintf("%d ranges in one settlement", len(c.Done)), fmt.Sprintf("send at most %d", frame.MaxRanges))
+		r = refuse(Invalid, "done", fmt.Sprintf("%d ranges in one settlement", len(c.Done)),
+			fmt.Sprintf("send at most %d", frame.MaxRanges))
 	case len(c.Retries) > frame.MaxRetries:
-		r = refuse(Invalid, "retries", fmt.Sprintf("%d retries in one settlement", len(c.Retries)), fmt.Sprintf("send at most %d", frame.MaxRetries))
+		r = refuse(Invalid, "retries", fmt.Sprintf("%d retries in one settlement", len(c.Retries)),
+			fmt.Sprintf("send at most %d", frame.MaxRetries))
 	case !done.rise():
-		r = refuse(Invalid, "done", "the ranges do not rise, or overlap", "send ranges from a lower to a higher offset, each behind the one before")
-	case !slices.IsSortedFunc(c.Retries, func(a, b frame.GroupRetry) int { return cmp.Or(cmp.Compare(a.Offset, b.Offset), -1) }):
+		r = refuse(Invalid, "done", "the ranges do not rise, or overlap",
+			"send ranges from a lower to a higher offset, each behind the one before")
+	case !slices.IsSortedFunc(c.Retries, byOffset):
 		r = refuse(Invalid, "retries", "the retries do not rise", "send each offset once, in their order")
 	case max(c.Reserved, done.last(), last) > a.tail():
-		r = refuse(PastTail, "offset", fmt.Sprintf("a settlement up to %d is past the tail, which is %d", max(c.Reserved, done.last(), last), a.tail()), "settle events that were read")
+		r = refuse(PastTail, "offset", fmt.Sprintf("a settlement up to %d is past the tail, which is %d",
+			max(c.Reserved, done.last(), last), a.tail()), "settle events that were read")
 		r.Refusal.Offset = a.tail()
 	default:
 		return nil
@@ -85,17 +104,18 @@ func (a *applier) checkSettlement(c frame.GroupSettle) *Result {
 	return &r
 }
 
-// mergeRetries joins two lists that rise. The count of an event's deliveries never
-// falls; what is not open is left out. Of the old ones only those that were just settled
-// are not open any more, which most often is none.
-func (a *applier) mergeRetries(s *settlement, old, fresh []frame.GroupRetry) {
+// mergeRetries joins two lists that rise and leaves out what is not open. The count of an event's
+// deliveries never falls. The old ones are all still open but those that this commit settles, which
+// most often are none.
+func (a *groupApplier) mergeRetries(s *groupCommit, old, fresh []frame.GroupRetry) {
 	if len(fresh) == 0 && !s.settled.meet(old) {
 		s.retries = old
 		return
 	}
 	s.retries = make([]frame.GroupRetry, 0, len(old)+len(fresh))
 	for len(old) > 0 || len(fresh) > 0 {
-		if len(fresh) == 0 || len(old) > 0 && old[0].Offset < fresh[0].Offset {
+		// An old retry that nothing new is known of stays, unless its event was settled.
+		if len(fresh) == 0 || (len(old) > 0 && old[0].Offset < fresh[0].Offset) {
 			if s.settled.has(old[0].Offset) {
 				s.over = append(s.over, old[0].Offset)
 			} else {
@@ -104,14 +124,18 @@ func (a *applier) mergeRetries(s *settlement, old, fresh []frame.GroupRetry) {
 			old = old[1:]
 			continue
 		}
+
+		// A new one takes the place of the old one of the same event.
 		r, known := fresh[0], len(old) > 0 && old[0].Offset == fresh[0].Offset
-		fresh, r.Error = fresh[1:], cut(r.Error, maxRetryError)
+		fresh, r.Error = fresh[1:], truncate(r.Error, maxRetryError)
 		before := frame.GroupRetry{}
 		if known {
 			before, old = old[0], old[1:]
 			r.Deliveries = max(r.Deliveries, before.Deliveries)
 		}
-		switch open := a.open(s, r.Offset); {
+
+		// Only what differs from what is stored is written.
+		switch open := a.isOpen(s, r.Offset); {
 		case open && r == before:
 			s.retries = append(s.retries, r)
 		case open:
@@ -122,13 +146,13 @@ func (a *applier) mergeRetries(s *settlement, old, fresh []frame.GroupRetry) {
 	}
 }
 
-// open reports whether an event is still to be settled, and there to be handed out.
-func (a *applier) open(s *settlement, offset uint64) bool {
-	return offset > s.floor && offset <= s.reserved && offset >= a.s.meta.First && !s.done.has(offset)
+// isOpen reports whether an event is not settled yet, and can be delivered.
+func (a *groupApplier) isOpen(s *groupCommit, offset uint64) bool {
+	return offset > s.committed && offset <= s.reserved && offset >= a.s.meta.First && !s.done.has(offset)
 }
 
-// cut shortens a text to at most limit bytes, at the end of a character.
-func cut(text string, limit int) string {
+// truncate shortens a text to at most limit bytes, at the end of a character.
+func truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
@@ -138,50 +162,50 @@ func cut(text string, limit int) string {
 	return text[:limit]
 }
 
-// settle makes a group what was planned.
-func (a *applier) settle(cur *Cursor, s settlement) Result {
+// commitGroup makes a group what was planned.
+func (a *groupApplier) commitGroup(cur *Cursor, s groupCommit) Result {
 	g := cur.Group
-	moved := s.floor != cur.Committed || s.reserved != g.Reserved || s.open != g.Open
+	moved := s.committed != cur.Committed || s.reserved != g.Reserved || s.open != g.Open
 	if !slices.Equal(s.done, g.Done) {
 		a.saveDone(cur.Name, s.done)
 	}
 	a.saveRetries(cur.Name, s.kept, s.over)
 	g.Reserved, g.Open, g.Done, g.Retries = s.reserved, s.open, s.done, s.retries
-	a.resolveSettled(cur.Name, s.settled)
+	a.letters.resolveSettled(cur.Name, s.settled)
 	if !moved {
-		return a.touchCursor(cur)
+		return a.cursors.touchCursor(cur)
 	}
-	a.advance(cur, s.floor)
-	return a.savePlace(cur)
+	a.cursors.advanceCursor(cur, s.committed)
+	return a.cursors.savePlace(cur)
 }
 
-// deadInGroup puts an event of a group to the dead letters, and is its acknowledgement:
-// one entry does both. It passes no other event.
-func (a *applier) deadInGroup(c frame.GroupDead) (Result, error) {
+// deadInGroup makes an event of a group a dead letter and settles it, both in one entry. It
+// settles no other event.
+func (a *groupApplier) deadInGroup(c frame.GroupDead) (Result, error) {
 	l := c.Letter
-	cur, refused := a.group(l.Cursor, c.Term, l.Generation)
+	cur, refused := a.groupFor(l.Cursor, c.Term, l.Generation)
 	if refused != nil {
 		return *refused, nil
 	}
 	if cur.Settled(l.Offset) {
-		return a.deadAlready(cur, l.Offset)
+		return a.letters.answerDead(cur, l.Offset)
 	}
-	next, refused := a.planSettlement(cur, frame.GroupSettle{Reserved: cur.Group.Reserved, Open: max(cur.Group.Open, 1) - 1,
+	next, refused := a.planCommit(cur, frame.GroupSettle{Reserved: cur.Group.Reserved, Open: max(cur.Group.Open, 1) - 1,
 		Done: []frame.Range{{From: l.Offset, To: l.Offset}}})
 	if refused != nil {
 		return *refused, nil
 	}
-	return a.layOut(cur, l, func() Result { return a.settle(cur, next) })
+	return a.letters.storeLetter(cur, l, func() Result { return a.commitGroup(cur, next) })
 }
 
-// moveGroup puts a group somewhere else: what it knew of what lies behind is gone.
-func (a *applier) moveGroup(cur *Cursor, to uint64) {
+// moveGroup moves a group to an offset and forgets what it knew of events.
+func (a *groupApplier) moveGroup(cur *Cursor, to uint64) {
 	a.forgetGroup(cur)
-	cur.Group.Reserved, cur.Group.Open, cur.Generation = to, 0, a.nextGroupGeneration()
+	cur.Group.Reserved, cur.Group.Open, cur.Generation = to, 0, a.cursors.nextGroupGeneration()
 }
 
 // forgetGroup removes what is stored beside a group's cursor.
-func (a *applier) forgetGroup(cur *Cursor) {
+func (a *groupApplier) forgetGroup(cur *Cursor) {
 	if len(cur.Group.Done) > 0 {
 		a.saveDone(cur.Name, nil)
 	}
@@ -191,8 +215,8 @@ func (a *applier) forgetGroup(cur *Cursor) {
 	cur.Group.Done, cur.Group.Retries = nil, nil
 }
 
-// retries are those of events that the log still keeps. The others are forgotten with
-// the next settlement: a trim does not go through groups.
+// retries returns those of events that the log still has. The next commit forgets the others,
+// since a trim does not go through groups.
 func (s *state) retries(g *Group) []frame.GroupRetry {
 	n, _ := findRetry(g.Retries, s.meta.First)
 	return g.Retries[n:]

@@ -10,16 +10,17 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// What a group knows beside its cursor: the ranges that are done are one value, because
-// they change together; each retry is one of its own, because many may wait and few
-// change at a time. Where there is none, there is no key.
+// What a group knows beside its cursor: the ranges that are done are one value, because they
+// change together; each retry has a value of its own, because many may be pending and few change
+// at a time. An empty list has no key.
 func doneKey(group string) []byte { return key(prefixGroupDone, group) }
 
 func retryKey(group string, offset uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(key(prefixGroupRetry, group), 0), offset)
 }
 
-func (a *applier) saveDone(group string, done ranges) {
+// saveDone stores the ranges that are settled after the commit.
+func (a *groupApplier) saveDone(group string, done ranges) {
 	if len(done) == 0 {
 		a.tx.Delete(doneKey(group))
 		return
@@ -27,7 +28,8 @@ func (a *applier) saveDone(group string, done ranges) {
 	a.tx.Set(doneKey(group), frame.AppendRanges(nil, done))
 }
 
-func (a *applier) saveRetries(group string, kept []frame.GroupRetry, over []uint64) {
+// saveRetries stores retries that are new or changed, and deletes those that are over.
+func (a *groupApplier) saveRetries(group string, kept []frame.GroupRetry, over []uint64) {
 	for _, offset := range over {
 		a.tx.Delete(retryKey(group, offset))
 	}
@@ -60,6 +62,8 @@ func (s *state) loadGroups(db *pebble.DB) error {
 		if err != nil {
 			return err
 		}
+
+		// The value repeats the offset, which has to be that of the key.
 		list, err := frame.DecodeRetries(value)
 		switch at := binary.BigEndian.Uint64([]byte(rest[len(rest)-8:])); {
 		case err != nil:

@@ -9,46 +9,48 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// wish is whether a member is to have a vote, and why its vote changed last.
-type wish struct {
+// voteWish is whether a member is to have a vote, and why its vote changed last.
+type voteWish struct {
 	Wanted bool   `json:"wanted"`
 	Reason string `json:"reason"`
 }
 
-func (s *state) loadWish(id string, value []byte) error {
-	var w wish
+func (s *state) loadVoteWish(id string, value []byte) error {
+	var w voteWish
 	err := json.Unmarshal(value, &w)
-	s.wishes[id] = w
+	s.voteWishes[id] = w
 	return err
 }
 
-// tellsHealth reports whether all members know the events of the voters' health.
-func (a *applier) tellsHealth() bool { return a.s.meta.FeatureLevel >= frame.LevelHealth }
+// knowsHealth reports whether all members know the events of the voters' health.
+func (a *applying) knowsHealth() bool { return a.s.meta.FeatureLevel >= frame.LevelHealth }
 
-func (a *applier) saveHealth() {
+func (a *memberApplier) saveHealth() {
 	a.s.rosterPublished = false
 	a.tx.setJSON([]byte{prefixHealth}, a.s.health)
 }
 
-// newTerm tells what comes with a new leadership.
-func (a *applier) newTerm(before election.Span) []event.Event {
-	if !a.tellsHealth() {
+// newTerm returns the events of a new leadership.
+func (a *memberApplier) newTerm(before election.Span) []event.Event {
+	if !a.knowsHealth() {
 		return nil
 	}
 	l := a.s.meta.Leadership
 	return append(a.s.health.NewTerm(l.Term, l.Leader, a.time(), before), a.configureVoters()...)
 }
 
-// configureVoters takes the newest configuration in. Where it was changed while no
-// log could tell, by a recovery, the next hello does.
-func (a *applier) configureVoters() []event.Event {
+// configureVoters applies the newest configuration to the health of the voters. What a recovery
+// changed, which no entry records, is applied with the next hello.
+func (a *memberApplier) configureVoters() []event.Event {
 	voters := voterIDs(a.s.membership.Members)
+
+	// Why a vote changed: as somebody asked for, because the member is gone, or not known.
 	present := map[string]bool{}
 	for _, m := range a.s.membership.Members {
 		present[m.ID] = true
 	}
 	events := a.s.health.Configure(a.time(), voters, func(id string) string {
-		switch w, known := a.s.wishes[id]; {
+		switch w, known := a.s.voteWishes[id]; {
 		case known && w.Wanted == slices.Contains(voters, id):
 			return w.Reason
 		case !present[id]:
@@ -71,18 +73,18 @@ func voterIDs(members []ConfigMember) (ids []string) {
 }
 
 // reportConfiguration appends the events of what a Raft configuration has changed.
-func (a *applier) reportConfiguration() error {
-	if !a.tellsHealth() {
+func (a *memberApplier) reportConfiguration() error {
+	if !a.knowsHealth() {
 		return nil
 	}
-	return a.emit(a.configureVoters())
+	return a.appendEvents(a.configureVoters())
 }
 
-func (a *applier) voterHealth(c frame.VoterHealth) Result {
+func (a *memberApplier) voterHealth(c frame.VoterHealth) Result {
 	return a.healthEvents(a.s.health.Report(a.time(), election.VoterReport(c), a.s.settings.HealthHoldDown))
 }
 
-func (a *applier) outageViews(c frame.OutageViews) Result {
+func (a *memberApplier) outageViews(c frame.OutageViews) Result {
 	for i := range c.Views {
 		if v := &c.Views[i]; v.Ended.Before(v.Began) {
 			v.Ended = v.Began
@@ -91,7 +93,7 @@ func (a *applier) outageViews(c frame.OutageViews) Result {
 	return a.healthEvents(a.s.health.Reconcile(election.Evidence(c)))
 }
 
-func (a *applier) splitBrain(c frame.SplitBrain) Result {
+func (a *memberApplier) splitBrain(c frame.SplitBrain) Result {
 	watched := a.s.meta.FeatureLevel >= frame.LevelDelivery
 	if l := a.s.meta.Leadership; watched && len(c.Leaders) == 0 {
 		return a.healthEvents(a.s.health.Unsplit(a.time(), l.Term, l.Leader))
@@ -99,7 +101,7 @@ func (a *applier) splitBrain(c frame.SplitBrain) Result {
 	return a.healthEvents(a.s.health.Claimed(a.time(), c.Term, c.Leaders, watched))
 }
 
-func (a *applier) catchUp(c frame.CatchUp) Result {
+func (a *memberApplier) catchUp(c frame.CatchUp) Result {
 	return a.healthEvents(a.s.health.Trails(election.Trail{
 		Member:      c.Member,
 		AtRisk:      c.AtRisk,
@@ -112,25 +114,25 @@ func (a *applier) catchUp(c frame.CatchUp) Result {
 }
 
 // healthEvents appends the events of a report, which has changed the health, and answers it.
-func (a *applier) healthEvents(events []event.Event) Result {
+func (a *memberApplier) healthEvents(events []event.Event) Result {
 	a.late = append(a.late, events...)
 	a.saveHealth()
 	return Result{}
 }
 
-func (a *applier) memberVote(c frame.MemberVote) Result {
-	a.s.wishes[c.ID] = wish{c.Wanted, c.Reason}
-	a.tx.setJSON(key(prefixWish, c.ID), a.s.wishes[c.ID])
+func (a *memberApplier) memberVote(c frame.MemberVote) Result {
+	a.s.voteWishes[c.ID] = voteWish{c.Wanted, c.Reason}
+	a.tx.setJSON(key(prefixVoteWish, c.ID), a.s.voteWishes[c.ID])
 	return Result{}
 }
 
-// forgetHealth drops what is known of a member that is gone.
-func (a *applier) forgetHealth(id string) {
-	if _, known := a.s.wishes[id]; known {
-		delete(a.s.wishes, id)
-		a.tx.Delete(key(prefixWish, id))
+// forgetHealth removes what is known of a member that is gone.
+func (a *memberApplier) forgetHealth(id string) {
+	if _, known := a.s.voteWishes[id]; known {
+		delete(a.s.voteWishes, id)
+		a.tx.Delete(key(prefixVoteWish, id))
 	}
-	if a.tellsHealth() {
+	if a.knowsHealth() {
 		a.s.health.Forget(id)
 		a.saveHealth()
 	}

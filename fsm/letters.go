@@ -1,10 +1,10 @@
 package fsm
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -30,7 +30,7 @@ type Letter struct {
 	CorrelationID string     `json:"correlation_id,omitempty"`
 	Handler       string     `json:"handler,omitempty"`
 	Error         string     `json:"error,omitempty"`
-	Attempts      uint64     `json:"attempts"` // of all its lives
+	Attempts      uint64     `json:"attempts"` // of all its deliveries
 	FirstFailed   time.Time  `json:"first_failed,omitzero"`
 	LastFailed    time.Time  `json:"last_failed,omitzero"`
 	Dead          time.Time  `json:"dead_lettered_at"`
@@ -52,11 +52,13 @@ const letterOverhead = 256
 // bornAt is when the letter's age begins, in replicated time without clock steps.
 func (l *Letter) bornAt() int64 { return l.Dead.UnixNano() - int64(l.Stepped) }
 
+// size is what a letter counts for dlq.max_bytes.
 func (l *Letter) size(copied []byte) uint64 {
 	return uint64(letterOverhead + len(copied) + len(l.Cursor) + len(l.Handler) + len(l.Error) + len(l.Origin))
 }
 
-func (l *Letter) descend(offset uint64) {
+// appendLineage records that the event, or a copy of it, is at an offset.
+func (l *Letter) appendLineage(offset uint64) {
 	l.Lineage = append(l.Lineage, offset)
 	l.Lineage = l.Lineage[max(0, len(l.Lineage)-maxLineage):]
 }
@@ -74,10 +76,10 @@ type LettersResult struct {
 
 // letterTotals are the dead letters in the meta record.
 type letterTotals struct {
-	Next  uint64 `json:"next"` // the next one's id
-	Count uint64 `json:"count"`
-	Bytes uint64 `json:"bytes"`
-	Told  int64  `json:"told_ns"` // those whose age began at this time or before were reported as stale
+	Next     uint64 `json:"next"` // the next one's id
+	Count    uint64 `json:"count"`
+	Bytes    uint64 `json:"bytes"`
+	Reported int64  `json:"told_ns"` // those whose age began at this time or before were reported as stale
 }
 
 // underWay is a letter's copy in the log that its cursor has not committed.
@@ -100,15 +102,15 @@ type letters struct {
 // letterAges are when the age of the oldest of the dead letters began, and of the oldest
 // that was not reported as stale; 0 is none. They are read again where not known.
 type letterAges struct {
-	known          bool
-	oldest, untold int64
-	oldestID       uint64
+	known              bool
+	oldest, unreported int64
+	oldestID           uint64
 }
 
 // The keys of letters, beside 'l' + id and 'e' + id:
 //
 //	'i' 'c' + cursor + 0 + offset   id of the letter that the cursor made there
-//	'i' 'r' + cursor + 0 + offset   the letter under way whose copy stands there
+//	'i' 'r' + cursor + 0 + offset   the letter under way whose copy is there
 //	'i' 't' + time + id             dead letters by when their age began
 //	'i' 'f' + origin                id that an imported letter had; kept for ever, 26 bytes each, so that
 //	                                rows that are imported again after a purge stay out
@@ -152,17 +154,18 @@ func (s *state) loadUnderWay(db *pebble.DB) error {
 	})
 }
 
-// add takes in a copy whose offset is above all others of its cursor.
+// add adds a copy whose offset is above all others of its cursor.
 func (s *letters) add(cursor string, u underWay) {
 	s.underWay[cursor] = append(s.underWay[cursor], u)
 	s.copies.ReplaceOrInsert(ranked[uint64]{u.offset, cursor}, struct{}{})
 }
 
 // readAges finds the oldest letters in the database.
-func readAges(db *pebble.DB, told int64) (ages letterAges, err error) {
+func readAges(db *pebble.DB, reported int64) (ages letterAges, err error) {
 	ages.known = true
-	if ages.oldest, ages.oldestID, err = firstBorn(db, 0); err == nil {
-		ages.untold, _, err = firstBorn(db, told+1)
+	ages.oldest, ages.oldestID, err = firstBorn(db, 0)
+	if err == nil {
+		ages.unreported, _, err = firstBorn(db, reported+1)
 	}
 	return ages, err
 }
@@ -181,46 +184,13 @@ func ageOf(key []byte) (born int64, id uint64) {
 	return int64(binary.BigEndian.Uint64(key[2:])), binary.BigEndian.Uint64(key[10:])
 }
 
-// errScanned ends a scan.
-var errScanned = errors.New("enough")
-
-// scanKeys calls each with the stored pairs in [low, high) until it returns
-// errScanned, which is no error, or another. The slices are valid until it returns.
-func scanKeys(r pebble.Reader, low, high []byte, each func(key, value []byte) error) error {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
-	if err != nil {
-		return fmt.Errorf("fsm: scan %q: %w", low, err)
-	}
-	defer it.Close()
-	for ok := it.First(); ok; ok = it.Next() {
-		value, err := it.ValueAndErr()
-		if err == nil {
-			err = each(it.Key(), value)
-		}
-		if err == errScanned {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("fsm: read %q: %w", it.Key(), err)
-		}
-	}
-	return it.Error()
-}
-
 func readLetter(value []byte) (*Letter, error) {
 	l := &Letter{}
 	return l, json.Unmarshal(value, l)
 }
 
-// find returns where a copy stands among those under way.
+// find returns the index of the copy at an offset among those under way.
 func find(list []underWay, offset uint64) (int, bool) {
-	return slices.BinarySearchFunc(list, offset, func(u underWay, offset uint64) int {
-		switch {
-		case u.offset < offset:
-			return -1
-		case u.offset > offset:
-			return 1
-		}
-		return 0
-	})
+	byOffset := func(u underWay, offset uint64) int { return cmp.Compare(u.offset, offset) }
+	return slices.BinarySearchFunc(list, offset, byOffset)
 }

@@ -19,14 +19,14 @@ const (
 	maxAgedOut      = frame.MaxLetters
 )
 
-// redriveRequest is a redrive whose answer is filled in at the end of the entry: its
-// copies stand behind the clients' events.
+// redriveRequest is a redrive whose answer is filled in at the end of the entry, because its
+// copies follow the clients' events.
 type redriveRequest struct {
 	frame.Redrive
 	answer int
 }
 
-func (a *applier) requestRedrive(c frame.Redrive) Result {
+func (a *letterApplier) requestRedrive(c frame.Redrive) Result {
 	if c.To != "" && a.s.cursors[c.To] == nil {
 		return noCursor(c.To)
 	}
@@ -34,9 +34,9 @@ func (a *applier) requestRedrive(c frame.Redrive) Result {
 	return Result{}
 }
 
-func (a *applier) redriveAll() error {
+func (a *letterApplier) redriveAll() error {
 	for _, r := range a.redrives {
-		result, err := a.redrive(r.Redrive)
+		result, err := a.redriveLetters(r.Redrive)
 		if err != nil {
 			return err
 		}
@@ -45,43 +45,47 @@ func (a *applier) redriveAll() error {
 	return nil
 }
 
-// again is the block that a redrive appends for one cursor.
-type again struct {
+// redrivenBlock is the block that a redrive appends for one cursor.
+type redrivenBlock struct {
 	cursor  string
 	batch   frame.Batch
 	letters []*Letter
 }
 
-// redrive appends the events of letters that are dead once more, a block for each
-// cursor. Dedup does not see them.
-func (a *applier) redrive(c frame.Redrive) (*LettersResult, error) {
+// redriveLetters appends the events of dead letters again, one block for each cursor. They are not
+// deduplicated.
+func (a *letterApplier) redriveLetters(c frame.Redrive) (*LettersResult, error) {
 	result := &LettersResult{}
-	blocks, err := a.gather(c, result)
+	blocks, err := a.groupByCursor(c, result)
 	if err != nil || len(blocks) == 0 {
 		return result, err
 	}
+
+	// Append the blocks, then the event that says where they are.
 	cursors := map[string]int{}
 	result.First = a.s.meta.Last + 1
 	for _, b := range blocks {
-		a.appendAgain(b)
+		a.appendRedriven(b)
 		cursors[b.cursor] = len(b.letters)
 		result.Done += len(b.letters)
 	}
 	result.Last = a.s.meta.Last
-	a.tellLetters(event.DLQEventsReplayed, map[string]any{"count": result.Done, "cursors": cursors,
+	a.reportLetters(event.DLQEventsReplayed, map[string]any{"count": result.Done, "cursors": cursors,
 		"first_offset": result.First, "last_offset": result.Last})
 	return result, nil
 }
 
-// gather sorts out which letters can be redriven, by cursor in the order of the first
-// letter of each.
-func (a *applier) gather(c frame.Redrive, result *LettersResult) (blocks []*again, err error) {
-	byCursor, taken, bytes := map[string]*again{}, map[uint64]bool{}, 0
+// groupByCursor returns the letters that can be redriven, by cursor, in the order of the first letter
+// of each. It notes in result what becomes of the others.
+func (a *letterApplier) groupByCursor(c frame.Redrive, result *LettersResult) (blocks []*redrivenBlock, err error) {
+	byCursor, taken, bytes := map[string]*redrivenBlock{}, map[uint64]bool{}, 0
 	for i, id := range c.Letters {
-		l, err := a.letter(id)
+		l, err := a.readLetter(id)
 		if err != nil {
 			return nil, err
 		}
+
+		// Letters that are gone, under way or without a cursor are left out.
 		to := c.To
 		if l != nil {
 			to = cmp.Or(c.To, l.Cursor)
@@ -97,17 +101,22 @@ func (a *applier) gather(c frame.Redrive, result *LettersResult) (blocks []*agai
 			result.NoCursor = append(result.NoCursor, id)
 			continue
 		}
-		copied, err := a.copyOf(id)
+
+		// The first letter always fits; the caller asks again for what is left.
+		copied, err := a.readCopy(id)
 		if err != nil {
 			return nil, err
 		}
-		if bytes += len(copied); bytes > maxRedriveBytes && len(taken) > 0 {
+		bytes += len(copied)
+		if bytes > maxRedriveBytes && len(taken) > 0 {
 			result.Left = c.Letters[i:]
 			break
 		}
+
+		// Its copy is appended to the block of its cursor.
 		b := byCursor[to]
 		if b == nil {
-			b = &again{cursor: to}
+			b = &redrivenBlock{cursor: to}
 			byCursor[to] = b
 			blocks = append(blocks, b)
 		}
@@ -119,13 +128,15 @@ func (a *applier) gather(c frame.Redrive, result *LettersResult) (blocks []*agai
 	return blocks, nil
 }
 
-// appendAgain appends a block for one cursor and notes its letters as under way.
-func (a *applier) appendAgain(b *again) {
+// appendRedriven appends a block for one cursor and marks its letters as under way.
+func (a *letterApplier) appendRedriven(b *redrivenBlock) {
 	offset := a.s.meta.Last + 1
 	ids := make([]uint64, len(b.letters))
 	for i, l := range b.letters {
 		ids[i] = l.ID
 	}
+
+	// The block, then for each letter: it is no longer dead, and its copy is under way.
 	a.appendTargeted(frame.EncodeBlock(&b.batch), b.cursor, ids)
 	for i, old := range b.letters {
 		l := *old
@@ -134,7 +145,7 @@ func (a *applier) appendAgain(b *again) {
 			a.moveLetter(&l, b.cursor)
 		}
 		l.Redrives++
-		l.descend(offset + uint64(i))
+		l.appendLineage(offset + uint64(i))
 		a.saveLetter(&l)
 		u := underWay{offset: offset + uint64(i), letter: l.ID, at: l.Offset, bytes: l.Bytes, born: l.bornAt()}
 		a.tx.Set(copyKey(b.cursor, u.offset), u.encode())
@@ -142,8 +153,8 @@ func (a *applier) appendAgain(b *again) {
 	}
 }
 
-// moveLetter gives a letter to another cursor, which has met its event nowhere.
-func (a *applier) moveLetter(l *Letter, cursor string) {
+// moveLetter gives a letter to another cursor, for which its event was not dead-lettered anywhere.
+func (a *letterApplier) moveLetter(l *Letter, cursor string) {
 	if l.Offset != 0 {
 		a.setIndex(atKey(l.Cursor, l.Offset), 0)
 	}
@@ -151,7 +162,7 @@ func (a *applier) moveLetter(l *Letter, cursor string) {
 	l.Cursor, l.Offset = cursor, 0
 }
 
-func (a *applier) appendTargeted(events frame.Block, cursor string, ids []uint64) {
+func (a *applying) appendTargeted(events frame.Block, cursor string, ids []uint64) {
 	m := &a.s.meta
 	b := &log.Block{Block: events, First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now),
 		Live: len(ids), Target: cursor, Letters: ids}
@@ -162,18 +173,18 @@ func (a *applier) appendTargeted(events frame.Block, cursor string, ids []uint64
 
 // purge removes letters that are dead; one that is under way goes when its cursor has
 // committed it.
-func (a *applier) purge(c frame.Purge) (Result, error) {
+func (a *letterApplier) purgeLetters(c frame.Purge) (Result, error) {
 	result := &LettersResult{}
 	cursors := map[string]int{}
 	for _, id := range c.Letters {
-		l, err := a.letter(id)
+		l, err := a.readLetter(id)
 		if err != nil {
 			return Result{}, err
 		}
 		switch {
 		case l == nil:
 			result.Missing = append(result.Missing, id)
-		case a.isUnderWay(l) || c.OlderThan > 0 && a.time().Sub(l.Dead) < c.OlderThan:
+		case a.isUnderWay(l) || (c.OlderThan > 0 && a.time().Sub(l.Dead) < c.OlderThan):
 			result.Skipped++
 		default:
 			a.purgeLetter(l)
@@ -181,23 +192,23 @@ func (a *applier) purge(c frame.Purge) (Result, error) {
 			result.Done++
 		}
 	}
-	a.tellPurged(result.Done, "request", cursors)
+	a.reportPurged(result.Done, "request", cursors)
 	return Result{Letters: result}, nil
 }
 
-func (a *applier) purgeLetter(l *Letter) {
+func (a *letterApplier) purgeLetter(l *Letter) {
 	a.tx.Delete(ageKey(l.bornAt(), l.ID))
 	a.dropLetter(l.ID, l.Cursor, l.Offset, l.Bytes)
 }
 
-func (a *applier) tellPurged(count int, reason string, cursors map[string]int) {
+func (a *letterApplier) reportPurged(count int, reason string, cursors map[string]int) {
 	if count > 0 {
-		a.tellLetters(event.DLQEventsPurged, map[string]any{"count": count, "reason": reason, "cursors": cursors})
+		a.reportLetters(event.DLQEventsPurged, map[string]any{"count": count, "reason": reason, "cursors": cursors})
 	}
 }
 
-// tellLetters appends an event about letters, with how many are left.
-func (a *applier) tellLetters(t event.Type, payload map[string]any) {
+// reportLetters appends an event about letters, with how many are left.
+func (a *letterApplier) reportLetters(t event.Type, payload map[string]any) {
 	payload["dead"] = a.s.meta.Letters.Count - a.s.letters.countUnderWay()
 	payload["under_way"] = a.s.letters.countUnderWay()
 	text, err := json.Marshal(payload)
@@ -212,10 +223,10 @@ func (s *letters) countUnderWay() (n uint64) {
 	return n
 }
 
-// importLetters keeps letters of another system, all that are new or none. They have
-// no cursor.
-func (a *applier) importLetters(c frame.LetterImport) (Result, error) {
+// importLetters keeps letters of another system, all that are new or none. They have no cursor.
+func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 	result := &LettersResult{}
+	// Check everything before anything is stored.
 	size := uint64(0)
 	for _, in := range c.Letters {
 		if _, err := frame.DecodeCopy(in.Event); err != nil {
@@ -223,11 +234,12 @@ func (a *applier) importLetters(c frame.LetterImport) (Result, error) {
 		}
 		size += importedLetter(in).size(in.Event)
 	}
-	if full := a.noRoom(size, 0); full != nil {
+	if full := a.refuseSize(size, 0); full != nil {
 		return *full, nil
 	}
 	for _, in := range c.Letters {
-		known, err := a.indexed(originKey(in.Origin))
+		// A letter that was imported before is skipped, even if it was purged since.
+		known, err := a.readIndex(originKey(in.Origin))
 		if err != nil {
 			return Result{}, err
 		}
@@ -239,6 +251,8 @@ func (a *applier) importLetters(c frame.LetterImport) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
+
+		// Store it, and that it was imported.
 		l := importedLetter(in)
 		a.newLetter(l, &e, in.Event)
 		a.setIndex(originKey(in.Origin), l.ID)
@@ -249,45 +263,49 @@ func (a *applier) importLetters(c frame.LetterImport) (Result, error) {
 }
 
 func importedLetter(in frame.ImportedLetter) *Letter {
-	return &Letter{Origin: in.From, Error: in.Error, Attempts: in.Attempts, FirstFailed: in.Failed.UTC(), LastFailed: in.Failed.UTC()}
+	return &Letter{Origin: in.From, Error: in.Error, Attempts: in.Attempts, FirstFailed: in.Failed.UTC(),
+		LastFailed: in.Failed.UTC()}
 }
 
-// ageLetters purges letters that are too old and tells of those that wait for long.
-func (a *applier) ageLetters() error {
+// ageLetters purges letters that are too old and reports those that have been dead for long.
+func (a *letterApplier) ageLetters() error {
 	t, set := &a.s.meta.Letters, &a.s.settings
-	if t.Count == 0 || set.LettersAge == 0 && set.LettersStale == 0 {
+	if t.Count == 0 || (set.LettersAge == 0 && set.LettersStale == 0) {
 		return nil
 	}
-	ages, err := a.s.letters.agesIn(a.db, t.Told)
+	ages, err := a.s.letters.agesIn(a.db, t.Reported)
 	if err != nil {
 		return err
 	}
+
+	// Purge before reporting, so that nothing purged is reported.
 	a.s.letters.ages = ages
 	if set.LettersAge > 0 && ages.oldest != 0 && ages.oldest+int64(set.LettersAge) <= a.unstepped() {
 		if err := a.purgeAged(); err != nil {
 			return err
 		}
 	}
-	if set.LettersStale > 0 && ages.untold != 0 && ages.untold+int64(set.LettersStale) <= a.unstepped() {
-		return a.tellStale()
+	if set.LettersStale > 0 && ages.unreported != 0 && ages.unreported+int64(set.LettersStale) <= a.unstepped() {
+		return a.reportStale()
 	}
 	return nil
 }
 
-func (s *letters) agesIn(db *pebble.DB, told int64) (letterAges, error) {
+func (s *letters) agesIn(db *pebble.DB, reported int64) (letterAges, error) {
 	if s.ages.known {
 		return s.ages, nil
 	}
-	return readAges(db, told)
+	return readAges(db, reported)
 }
 
 // purgeAged purges what is older than dlq.max_age, a bounded number an entry.
-func (a *applier) purgeAged() error {
+func (a *letterApplier) purgeAged() error {
 	var ids []uint64
 	until := a.unstepped() - int64(a.s.settings.LettersAge)
 	err := scanKeys(a.db, ageKey(0, 0), ageKey(until+1, 0), func(key, _ []byte) error {
 		_, id := ageOf(key)
-		if ids = append(ids, id); len(ids) == maxAgedOut {
+		ids = append(ids, id)
+		if len(ids) == maxAgedOut {
 			return errScanned
 		}
 		return nil
@@ -295,9 +313,11 @@ func (a *applier) purgeAged() error {
 	if err != nil {
 		return err
 	}
+
+	// Remove them, and report how many of which cursor.
 	cursors := map[string]int{}
 	for _, id := range ids {
-		l, err := a.letter(id)
+		l, err := a.readLetter(id)
 		if err != nil {
 			return err
 		}
@@ -307,15 +327,15 @@ func (a *applier) purgeAged() error {
 		a.purgeLetter(l)
 		cursors[l.Cursor]++
 	}
-	a.tellPurged(len(ids), "max_age", cursors)
+	a.reportPurged(len(ids), "max_age", cursors)
 	return nil
 }
 
-// tellStale tells once of the letters that have been dead for dlq.stale_after.
-func (a *applier) tellStale() error {
+// reportStale reports the letters that have been dead for dlq.stale_after, each once.
+func (a *letterApplier) reportStale() error {
 	t := &a.s.meta.Letters
 	until, count, first := a.unstepped()-int64(a.s.settings.LettersStale), 0, uint64(0)
-	err := scanKeys(a.db, ageKey(t.Told+1, 0), ageKey(until+1, 0), func(key, _ []byte) error {
+	err := scanKeys(a.db, ageKey(t.Reported+1, 0), ageKey(until+1, 0), func(key, _ []byte) error {
 		_, id := ageOf(key)
 		if l, changed := a.changed.letters[id]; changed && l == nil {
 			return nil
@@ -327,18 +347,23 @@ func (a *applier) tellStale() error {
 	if err != nil {
 		return err
 	}
-	t.Told, a.s.letters.ages.known = until, false
+
+	// None of them is reported again, even where this entry has purged them all.
+	t.Reported, a.s.letters.ages.known = until, false
 	if count == 0 {
 		return nil
 	}
-	oldest, err := a.letter(first)
+
+	// The event names how long the oldest has been dead.
+	oldest, err := a.readLetter(first)
 	if err == nil && oldest == nil {
 		err = fmt.Errorf("fsm: letter %d: %w: it is missing", first, ErrDamaged)
 	}
 	if err != nil {
 		return err
 	}
-	a.tellLetters(event.DLQStaleEvents, map[string]any{"count": count, "stale_after_s": int64(a.s.settings.LettersStale.Seconds()),
-		"oldest_at": oldest.Dead.Format(time.RFC3339Nano)})
+	a.reportLetters(event.DLQStaleEvents, map[string]any{"count": count,
+		"stale_after_s": int64(a.s.settings.LettersStale.Seconds()),
+		"oldest_at":     oldest.Dead.Format(time.RFC3339Nano)})
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/log"
 )
 
 // The states of a letter.
@@ -23,7 +24,7 @@ const (
 type LetterView struct {
 	Letter
 	State string `json:"state"`
-	Copy  uint64 `json:"copy,omitempty"` // of one redriven: where its event stands now
+	Copy  uint64 `json:"copy,omitempty"` // of one redriven: where its event is now
 }
 
 // LetterStats are figures about the dead letters.
@@ -38,14 +39,15 @@ type LetterStats struct {
 
 func (m *Machine) letterStats(s *state) LetterStats {
 	t := s.meta.Letters
-	stats := LetterStats{Count: t.Count, Redriven: s.letters.countUnderWay(), Bytes: t.Bytes, MaxBytes: s.settings.LettersBytes}
+	stats := LetterStats{Count: t.Count, Redriven: s.letters.countUnderWay(), Bytes: t.Bytes,
+		MaxBytes: s.settings.LettersBytes}
 	if t.Next > 0 {
 		stats.Ever = t.Next - 1
 	}
 	if t.Count > stats.Redriven && m.db != nil {
-		if ages, err := s.letters.agesIn(m.db, t.Told); err == nil && ages.oldest != 0 {
+		if ages, err := s.letters.agesIn(m.db, t.Reported); err == nil && ages.oldest != 0 {
 			var oldest Letter
-			if getJSON(m.db, indexKey(prefixLetter, ages.oldestID), &oldest) == nil {
+			if readJSON(m.db, indexKey(prefixLetter, ages.oldestID), &oldest) == nil {
 				stats.Oldest = oldest.Dead
 			}
 		}
@@ -53,22 +55,22 @@ func (m *Machine) letterStats(s *state) LetterStats {
 	return stats
 }
 
-// lettersDue tells when letters are to be purged, or told to be stale. Where more are
-// due than one entry purges, it is due again at once.
+// lettersDue calls earlier with when letters are to be purged or reported as stale. Where more are
+// due than one entry purges, the next one is due at once.
 func (m *Machine) lettersDue(s *state, earlier func(at int64, after time.Duration)) {
 	set := &s.settings
-	if s.meta.Letters.Count == 0 || m.db == nil || set.LettersAge == 0 && set.LettersStale == 0 {
+	if s.meta.Letters.Count == 0 || m.db == nil || (set.LettersAge == 0 && set.LettersStale == 0) {
 		return
 	}
-	ages, err := s.letters.agesIn(m.db, s.meta.Letters.Told)
+	ages, err := s.letters.agesIn(m.db, s.meta.Letters.Reported)
 	if err != nil {
 		return
 	}
 	if ages.oldest != 0 {
 		earlier(max(ages.oldest+s.meta.Stepped, s.meta.Time-int64(set.LettersAge)), set.LettersAge)
 	}
-	if ages.untold != 0 {
-		earlier(ages.untold+s.meta.Stepped, set.LettersStale)
+	if ages.unreported != 0 {
+		earlier(ages.unreported+s.meta.Stepped, set.LettersStale)
 	}
 }
 
@@ -76,33 +78,36 @@ func (m *Machine) lettersDue(s *state, earlier func(at int64, after time.Duratio
 // has had it.
 var ErrNoLetter = errors.New("there is no such dead letter")
 
+// letterReader is the part of a Machine that reads letters from the database, beside the entries
+// that are applied.
+type letterReader struct{ log *log.Log }
+
 // Letter returns a letter and its event. The error wraps ErrNoLetter where there is
 // none.
-func (m *Machine) Letter(id uint64) (l LetterView, e event.Event, err error) {
-	err = m.log.View(func(db *pebble.DB) error {
+func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error) {
+	err = r.log.View(func(db *pebble.DB) error {
 		now := db.NewSnapshot()
 		defer now.Close()
-		value, closer, err := now.Get(indexKey(prefixLetter, id))
-		if errors.Is(err, pebble.ErrNotFound) {
-			return ErrNoLetter
-		}
+		value, err := readValue(now, indexKey(prefixLetter, id))
 		if err != nil {
 			return err
 		}
-		defer closer.Close()
+		if value == nil {
+			return ErrNoLetter
+		}
 		read, err := readLetter(value)
 		if err != nil {
 			return err
 		}
-		if l, err = viewLetter(now, read); err != nil {
-			return err
-		}
-		copied, closeCopy, err := now.Get(indexKey(prefixCopy, id))
+		l, err = viewLetter(now, read)
 		if err != nil {
 			return err
 		}
-		defer closeCopy.Close()
-		e, err = frame.DecodeCopy(append([]byte(nil), copied...))
+		copied, err := readValue(now, indexKey(prefixCopy, id))
+		if err != nil {
+			return err
+		}
+		e, err = frame.DecodeCopy(copied)
 		return err
 	})
 	if err != nil {
@@ -113,24 +118,23 @@ func (m *Machine) Letter(id uint64) (l LetterView, e event.Event, err error) {
 }
 
 // LetterAt returns the letter that a cursor has made at an offset.
-func (m *Machine) LetterAt(cursor string, offset uint64) (l LetterView, err error) {
+func (r letterReader) LetterAt(cursor string, offset uint64) (l LetterView, err error) {
 	id := uint64(0)
-	err = m.log.View(func(db *pebble.DB) error {
-		value, closer, err := db.Get(atKey(cursor, offset))
-		if errors.Is(err, pebble.ErrNotFound) {
-			return ErrNoLetter
-		}
+	err = r.log.View(func(db *pebble.DB) error {
+		value, err := readValue(db, atKey(cursor, offset))
 		if err != nil {
 			return err
 		}
-		defer closer.Close()
+		if value == nil {
+			return ErrNoLetter
+		}
 		id = binary.BigEndian.Uint64(value)
 		return nil
 	})
 	if err != nil {
 		return l, fmt.Errorf("fsm: letter of cursor %s at %d: %w", cursor, offset, err)
 	}
-	l, _, err = m.Letter(id)
+	l, _, err = r.Letter(id)
 	return l, err
 }
 
@@ -140,9 +144,9 @@ const letterPage = 64
 // EachLetter calls yield with the letters whose ids are above after, by id, until it
 // returns false. Nothing waits for yield; a letter that changes meanwhile is shown as it
 // was or as it is.
-func (m *Machine) EachLetter(ctx context.Context, after uint64, yield func(LetterView) bool) error {
+func (r letterReader) EachLetter(ctx context.Context, after uint64, yield func(LetterView) bool) error {
 	for {
-		page, err := m.letterPage(after)
+		page, err := r.letterPage(after)
 		if err != nil {
 			return fmt.Errorf("fsm: letters: %w", err)
 		}
@@ -161,8 +165,8 @@ func (m *Machine) EachLetter(ctx context.Context, after uint64, yield func(Lette
 	}
 }
 
-func (m *Machine) letterPage(after uint64) (page []LetterView, err error) {
-	err = m.log.View(func(db *pebble.DB) error {
+func (r letterReader) letterPage(after uint64) (page []LetterView, err error) {
+	err = r.log.View(func(db *pebble.DB) error {
 		now := db.NewSnapshot()
 		defer now.Close()
 		return scanKeys(now, indexKey(prefixLetter, after+1), []byte{prefixLetter + 1}, func(_, value []byte) error {
@@ -171,7 +175,8 @@ func (m *Machine) letterPage(after uint64) (page []LetterView, err error) {
 				return err
 			}
 			v, err := viewLetter(now, l)
-			if page = append(page, v); err == nil && len(page) == letterPage {
+			page = append(page, v)
+			if err == nil && len(page) == letterPage {
 				err = errScanned
 			}
 			return err
@@ -187,13 +192,9 @@ func viewLetter(r pebble.Reader, l *Letter) (LetterView, error) {
 		return v, nil
 	}
 	newest := l.Lineage[len(l.Lineage)-1]
-	_, closer, err := r.Get(copyKey(l.Cursor, newest))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return v, nil
+	value, err := readValue(r, copyKey(l.Cursor, newest))
+	if value != nil {
+		v.Copy, v.State = newest, LetterRedriven
 	}
-	if err != nil {
-		return v, fmt.Errorf("fsm: copy of letter %d: %w", l.ID, err)
-	}
-	v.Copy, v.State = newest, LetterRedriven
-	return v, closer.Close()
+	return v, err
 }

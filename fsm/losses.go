@@ -39,6 +39,12 @@ func newLosses(list []loss) losses {
 	})}
 }
 
+// lossApplier records what trims take from cursors.
+type lossApplier struct {
+	*applying
+	opened int // blocks, to count their types
+}
+
 // loss is what was trimmed from one offset to another, stored under 'z' and from:
 //
 //	byte     1, the form
@@ -132,7 +138,8 @@ func (l *loss) join(next *loss) {
 
 // recordLoss records what a trim from one offset to another takes from the cursors that it
 // passes, and forgets what no cursor has before it any more. The blocks are still there.
-func (a *applier) recordLoss(from, to uint64) error {
+func (a *lossApplier) recordLoss(from, to uint64) error {
+	// Where no cursor is passed, nothing has to be known of what is trimmed.
 	lowest, _, some := a.s.ranks.byPassed.Min()
 	if !some || lowest.rank >= to {
 		a.keepLosses(nil)
@@ -161,7 +168,7 @@ func (a *applier) recordLoss(from, to uint64) error {
 
 // atSeam reports whether a cursor would lose count where a loss from one offset is joined
 // with the next: it has its place within it, or at the seam.
-func (a *applier) atSeam(from, seam uint64) bool {
+func (a *lossApplier) atSeam(from, seam uint64) bool {
 	for range a.s.ranks.byPassed.Ascend(atLeast(from), below(seam)) {
 		return true
 	}
@@ -170,7 +177,7 @@ func (a *applier) atSeam(from, seam uint64) bool {
 
 // joinDown joins as many as are too many: those with no cursor's place at the seam first,
 // then the oldest.
-func (a *applier) joinDown(list []loss) []loss {
+func (a *lossApplier) joinDown(list []loss) []loss {
 	for i := 0; len(list) > maxLosses && i < len(list)-1; {
 		if a.atSeam(list[i].from, list[i+1].from) {
 			i++
@@ -185,7 +192,7 @@ func (a *applier) joinDown(list []loss) []loss {
 }
 
 // joinAt joins a loss with the next one. Those of the state stay as they are.
-func (a *applier) joinAt(list []loss, i int) []loss {
+func (a *lossApplier) joinAt(list []loss, i int) []loss {
 	joined := list[i]
 	joined.types = slices.Clone(joined.types)
 	joined.join(&list[i+1])
@@ -194,12 +201,14 @@ func (a *applier) joinAt(list []loss, i int) []loss {
 }
 
 // keepLosses stores what differs from the losses before.
-func (a *applier) keepLosses(list []loss) {
+func (a *lossApplier) keepLosses(list []loss) {
 	was := a.s.losses.list
 	if len(was)+len(list) == 0 {
 		return
 	}
 	a.s.losses = newLosses(list)
+
+	// Both lists rise: walk them together and write the differences.
 	for len(was) > 0 || len(list) > 0 {
 		switch {
 		case len(list) == 0 || (len(was) > 0 && was[0].from < list[0].from):
@@ -219,7 +228,7 @@ func (a *applier) keepLosses(list []loss) {
 
 // countLosses counts the types from one offset to another, in parts that begin where
 // cursors have their places.
-func (a *applier) countLosses(from, to uint64) (list []loss, err error) {
+func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 	list = []loss{{from: from, to: to, trims: 1}}
 	for place := range a.s.ranks.byPassed.Ascend(atLeast(from), below(to)) {
 		if last := &list[len(list)-1]; place.rank+1 > last.from {
@@ -230,6 +239,8 @@ func (a *applier) countLosses(from, to uint64) (list []loss, err error) {
 			list = append(list, loss{from: place.rank + 1, to: to, trims: 1})
 		}
 	}
+
+	// takes counts events of one type, which begin at an offset, in the parts that they are in.
 	part, counted := 0, from
 	takes := func(offset uint64, events int, name string) {
 		for last := offset + uint64(events) - 1; offset <= last; offset = list[part].to + 1 {
@@ -243,12 +254,13 @@ func (a *applier) countLosses(from, to uint64) (list []loss, err error) {
 		}
 	}
 	err = a.log.EachTypes(from, to, func(first uint64, events int, types []string) bool {
-		if a.opened++; a.opened > maxCountedBlocks {
+		a.opened++
+		if a.opened > maxCountedBlocks {
 			return false
 		}
 		counted = first + uint64(events)
 		switch {
-		case types == nil: // what was appended again is lost to nobody: its letters are dead again
+		case types == nil: // nobody loses what a redrive appended: its letters are dead again
 		case len(types) == 1:
 			takes(first, events, types[0])
 		default:
@@ -267,7 +279,9 @@ func (a *applier) countLosses(from, to uint64) (list []loss, err error) {
 		}
 		return true
 	})
-	for i := range list { // what was not opened
+
+	// What was not opened is not counted by type.
+	for i := range list {
 		if l := &list[i]; counted <= l.to {
 			l.uncounted += l.to + 1 - max(l.from, counted)
 		}
@@ -287,7 +301,8 @@ func (s *state) gapOf(c *Cursor) *log.Gap {
 		gap.Reason = log.ReasonTrimmed
 	}
 	list := s.losses.list
-	whole, _ := slices.BinarySearchFunc(list, next, func(l loss, offset uint64) int { return cmp.Compare(l.from, offset) })
+	whole, _ := slices.BinarySearchFunc(list, next,
+		func(l loss, offset uint64) int { return cmp.Compare(l.from, offset) })
 	before := first // up to here nothing is known of types, or it is about others, too
 	if whole < len(list) {
 		before = list[whole].from

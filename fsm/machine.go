@@ -37,8 +37,8 @@ type Options struct {
 	Logger     hclog.Logger // nil is silence
 	CacheBytes int64        // decoded blocks kept for readers; 0 is 32 MiB
 	ReadOnly   bool         // for offline tools: nothing is written, not even a recovery
-	// Fatal is told of a failed or hanging write, after which going on would be
-	// wrong. It must not return in production; nil panics.
+	// Fatal is called with a failed or hanging write, after which the node must not continue.
+	// It must not return in production; nil panics.
 	Fatal func(error)
 }
 
@@ -65,6 +65,9 @@ func (o *Options) store() *store.Options {
 // Machine is the state machine of one node. One goroutine applies, swaps and
 // closes; any number may read.
 type Machine struct {
+	reports      // of s, when it was stored last
+	letterReader // of log
+
 	opts Options
 	log  *log.Log
 
@@ -73,8 +76,6 @@ type Machine struct {
 	mu sync.RWMutex
 	s  *state
 	db *pebble.DB
-
-	published atomic.Pointer[published] // of s, when it was stored last
 
 	columns   columnsCache
 	catalogue atomic.Pointer[event.Catalogue] // s.catalogue, for readers of the log
@@ -95,6 +96,7 @@ func Open(o Options) (*Machine, error) {
 	o.defaults()
 	m := &Machine{opts: o, moved: make(chan struct{}), stop: make(chan struct{})}
 	m.log = log.New(o.CacheBytes, m.damaged)
+	m.letterReader = letterReader{m.log}
 	dir, err := o.store().Current()
 	if err != nil {
 		return nil, err
@@ -112,8 +114,8 @@ func Open(o Options) (*Machine, error) {
 	return m, nil
 }
 
-// damaged ends the node over stored bytes that fail their checks: it must not go on
-// serving, nor lead. Until it is open, and in offline tools, the error is enough.
+// damaged ends the node over stored bytes that fail their checks: it must neither serve nor lead any
+// longer. Until the machine is open, and in offline tools, the error is enough.
 func (m *Machine) damaged(err error) {
 	if m.serving.Load() {
 		m.opts.Fatal(fmt.Errorf("fsm: %w: %w; %s", ErrDamaged, err, store.Remedy))
@@ -130,15 +132,19 @@ func (m *Machine) attach(dir string) error {
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
+
+	// Readers see the new database and bounds at once; the window is rebuilt from the new log.
 	m.mu.Lock()
 	m.catalogue.Store(s.catalogue)
 	old := m.log.Attach(db, s.meta.First, s.meta.Last)
 	m.s, m.db, m.columns = s, db, columnsCache{}
-	m.publish()
+	m.publish(m.s)
 	err = errors.Join(s.fillWindow(m.log), s.checkEnds(m.log))
 	m.mu.Unlock()
 	m.advance(s.meta.Applied)
 	m.watches.notifyAll()
+
+	// Attach has waited for the readers of the old one.
 	if old != nil {
 		err = errors.Join(err, old.Close())
 	}
@@ -155,6 +161,8 @@ func (m *Machine) Close() error {
 	if db == nil {
 		return nil
 	}
+
+	// Readers are done once Attach returns.
 	close(m.stop)
 	m.stopped.Wait()
 	first, last := m.log.Bounds()
@@ -180,6 +188,8 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 	if index <= m.s.meta.Applied {
 		return Outcome{Index: index, Skipped: true}, nil
 	}
+
+	// Decide and store. A digest that differs is reported, and does not stop the decision.
 	a := m.begin(index, term)
 	defer a.tx.batch.Close()
 	a.frame = f
@@ -192,14 +202,25 @@ func (m *Machine) Apply(index, term uint64, data []byte) (Outcome, error) {
 
 // begin returns what decides the entry at index. The caller closes its batch.
 func (m *Machine) begin(index, term uint64) *applier {
-	a := &applier{s: m.s, tx: newTx(m.db, m.s.meta.Digest, index, term), db: m.db, log: m.log, index: index, term: term,
-		began: m.s.meta.Time, now: m.s.meta.Time, stored: m.s.meta.Last + 1, columns: &m.columns, results: map[string][]byte{}}
-	m.s.meta.Applied, m.s.meta.Term = index, term
+	meta := &m.s.meta
+	a := newApplier(applying{
+		s:       m.s,
+		tx:      newTx(m.db, meta.Digest, index, term),
+		db:      m.db,
+		log:     m.log,
+		columns: &m.columns,
+		index:   index,
+		term:    term,
+		began:   meta.Time,
+		now:     meta.Time,
+		stored:  meta.Last + 1,
+	})
+	meta.Applied, meta.Term = index, term
 	return a
 }
 
-// end completes an entry whose content was decided, or passes on why it was not.
-// Every entry ends here, so that whatever appends is watched and trimmed alike.
+// end completes an entry whose content was decided, or returns why it was not. Every entry ends
+// here, so that stalls and trims see whatever was appended.
 func (m *Machine) end(a *applier, err error) error {
 	if err == nil {
 		err = a.complete()
@@ -213,8 +234,8 @@ func (m *Machine) end(a *applier, err error) error {
 	return err
 }
 
-// commit stores a transaction. Readers learn of a trim before it happens and of
-// new events after they are there, so that neither catches them unawares.
+// commit stores a transaction. Readers see a trim before it is stored and new events after, so that
+// they never look for what is not there.
 func (m *Machine) commit(t *tx) error {
 	_, last := m.log.Bounds()
 	m.catalogue.Store(m.s.catalogue)
@@ -223,7 +244,7 @@ func (m *Machine) commit(t *tx) error {
 		return err
 	}
 	m.log.Advance(m.s.meta.First, m.s.meta.Last)
-	m.publish()
+	m.publish(m.s)
 	m.advance(m.s.meta.Applied)
 	return nil
 }
@@ -250,6 +271,8 @@ func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMemb
 	if index <= m.s.meta.Applied {
 		return nil
 	}
+
+	// A new cluster id makes the present one a predecessor.
 	a := m.begin(index, term)
 	defer a.tx.batch.Close()
 	before := m.s.membership.Predecessors
@@ -266,8 +289,8 @@ func (m *Machine) configure(index, term uint64, raw []byte, members []ConfigMemb
 	return nil
 }
 
-// succeeded returns the predecessors of a cluster that takes the place of this one. Members of an
-// older feature level would not keep them.
+// succeeded returns the predecessors of a cluster that replaces this one. Members of an older feature
+// level would not keep them.
 func (s *state) succeeded() []string {
 	if s.meta.FeatureLevel < frame.LevelDelivery || s.meta.ClusterID == "" {
 		return nil
@@ -285,6 +308,7 @@ func (m *Machine) diverged(f *frame.Frame) bool {
 	return known && own != Sum(f.Digest)
 }
 
+// advance wakes who waits for an entry to be applied.
 func (m *Machine) advance(applied uint64) {
 	m.progress.Lock()
 	defer m.progress.Unlock()

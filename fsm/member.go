@@ -11,9 +11,12 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// hello takes in what a new leader brings: in a log without a cluster id, the id
-// and the members that formed it.
-func (a *applier) hello(c frame.Hello) Result {
+// memberApplier decides who the members are, who leads and how the voters are.
+type memberApplier struct{ *applying }
+
+// hello records the cluster id and the members that formed the cluster, in a log that has none yet.
+// observeLeader has read the rest of it.
+func (a *memberApplier) hello(c frame.Hello) Result {
 	if a.s.meta.ClusterID == "" && c.ClusterID != "" {
 		a.s.meta.ClusterID = c.ClusterID
 		for _, m := range c.Members {
@@ -24,7 +27,7 @@ func (a *applier) hello(c frame.Hello) Result {
 	return Result{}
 }
 
-func (a *applier) putMember(c frame.MemberPut) Result {
+func (a *memberApplier) putMember(c frame.MemberPut) Result {
 	if c.Member.ID == "" {
 		return refuse(Invalid, "id", "a member without an id", "give it one: --id")
 	}
@@ -33,7 +36,8 @@ func (a *applier) putMember(c frame.MemberPut) Result {
 	return Result{}
 }
 
-func (a *applier) recordMember(m frame.Member) {
+// recordMember stores a member.
+func (a *memberApplier) recordMember(m frame.Member) {
 	if m.ID == "" {
 		return
 	}
@@ -41,7 +45,7 @@ func (a *applier) recordMember(m frame.Member) {
 	a.tx.setJSON(key(prefixMember, m.ID), m)
 }
 
-func (a *applier) removeMember(c frame.MemberRemove) Result {
+func (a *memberApplier) removeMember(c frame.MemberRemove) Result {
 	if _, known := a.s.members[c.ID]; !known {
 		return refuse(NotFound, "id", fmt.Sprintf("there is no member %q", c.ID), "list them: ringlog cluster members")
 	}
@@ -54,8 +58,8 @@ func (a *applier) removeMember(c frame.MemberRemove) Result {
 }
 
 // raiseFeatureLevel follows the lowest level that any member reports; it never
-// falls, because what a level allowed may already stand in the log.
-func (a *applier) raiseFeatureLevel() {
+// falls, because the log may already have what a level allowed.
+func (a *memberApplier) raiseFeatureLevel() {
 	if len(a.s.members) == 0 {
 		return
 	}
@@ -64,16 +68,16 @@ func (a *applier) raiseFeatureLevel() {
 		lowest = min(lowest, m.FeatureLevel)
 	}
 	a.s.meta.FeatureLevel = max(a.s.meta.FeatureLevel, lowest)
-	if a.tellsHealth() && !a.s.health.Known {
+	if a.knowsHealth() && !a.s.health.Known {
 		a.configureVoters()
 	}
 }
 
 // stepClock moves replicated time forward, never back.
-func (a *applier) stepClock(c frame.ClockStep) Result {
+func (a *memberApplier) stepClock(c frame.ClockStep) Result {
 	if to := c.To.UnixNano(); to > a.now {
 		a.s.meta.LastStep = &ClockStep{Index: a.index, From: a.time(), To: c.To.UTC(), Agreed: c.Agreed}
-		if a.tellsHealth() && a.s.meta.Leadership.Term == a.term {
+		if a.knowsHealth() && a.s.meta.Leadership.Term == a.term {
 			a.s.meta.Leadership.Stepped(time.Duration(to - a.now))
 		}
 		a.s.meta.Stepped += to - a.now
@@ -82,13 +86,13 @@ func (a *applier) stepClock(c frame.ClockStep) Result {
 	return Result{}
 }
 
-// stepWithHello lets a hello that brings a step along speak behind it: who was
-// restarted does not know by replicated time how long nobody led.
-func (a *applier) stepWithHello() {
+// stepBeforeHello applies a clock step that follows a hello in its entry before the hello, so that
+// the time without a leader is measured with the corrected clock.
+func (a *memberApplier) stepBeforeHello() {
 	greets := false
 	for _, c := range a.frame.Commands {
 		if _, hello := c.(frame.Hello); hello {
-			greets = a.tellsHealth()
+			greets = a.knowsHealth()
 		} else if step, ok := c.(frame.ClockStep); ok && greets {
 			a.stepClock(step)
 		}
@@ -98,13 +102,14 @@ func (a *applier) stepWithHello() {
 // maxTypes bounds the event types that can be added at run time.
 const maxTypes = 10_000
 
-// register adds event types. Whether they agree with the built-in catalogue is
-// asked where the request comes in, because builds may differ in it; here only
-// what every build reads alike is decided.
+// register adds event types. Whether they agree with the built-in catalogue is checked where the
+// request comes in, because builds may differ in it; the decision depends only on what every build
+// reads alike.
 func (a *applier) register(c frame.Register) Result {
 	defs, err := event.ParseDefinitions(c.Definitions)
 	if err != nil {
-		return refuse(Invalid, "definitions", err.Error(), "send a JSON array in the form of ringlog catalogue ls -o json")
+		return refuse(Invalid, "definitions", err.Error(),
+			"send a JSON array in the form of ringlog catalogue ls -o json")
 	}
 	added := map[event.Type]bool{}
 	for _, d := range defs {
@@ -112,8 +117,11 @@ func (a *applier) register(c frame.Register) Result {
 			added[d.Name] = true
 		}
 	}
+
+	// All of them fit, or none is added.
 	if len(a.s.types)+len(added) > maxTypes {
-		return refuse(Overloaded, "definitions", fmt.Sprintf("there would be more than %d registered types", maxTypes), "")
+		return refuse(Overloaded, "definitions",
+			fmt.Sprintf("there would be more than %d registered types", maxTypes), "")
 	}
 	for _, d := range defs {
 		a.s.types[d.Name] = d
@@ -131,8 +139,8 @@ func (s *state) loadType(_ string, value []byte) error {
 	return err
 }
 
-// compileCatalogue puts the registered types on top of the built-in ones. One that
-// this build's catalogue contradicts is left out: the built-in meaning wins.
+// compileCatalogue adds the registered types to the built-in ones. One that this build's catalogue
+// contradicts is left out: the built-in meaning wins.
 func (s *state) compileCatalogue() {
 	s.catalogue = event.Builtin()
 	if len(s.types) == 0 {
@@ -142,6 +150,8 @@ func (s *state) compileCatalogue() {
 	for _, name := range slices.Sorted(maps.Keys(s.types)) {
 		all = append(all, s.types[name])
 	}
+
+	// All at once where they fit together, else one by one.
 	if with, err := s.catalogue.With(all...); err == nil {
 		s.catalogue = with
 		return

@@ -14,11 +14,11 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// maxOverdueTold bounds how many overdue edges are remembered as told.
-const maxOverdueTold = 10_000
+// maxOverdue bounds how many overdue edges are remembered as reported.
+const maxOverdue = 10_000
 
-// OverdueHorizon is how long after its cause an edge with a deadline may be told to be
-// overdue. For so long it is remembered, so that it is told once, whoever leads.
+// OverdueHorizon is how long after its cause an edge with a deadline may be reported as overdue. It
+// is remembered for that long, so that it is reported once, whoever leads.
 func OverdueHorizon(deadline time.Duration) time.Duration { return 2*deadline + time.Hour }
 
 // overdueKey names an edge of a run.
@@ -30,48 +30,62 @@ func overdueKey(flow, correlationID string, from uint64, missing string) string 
 	return string(b)
 }
 
-// toldOverdue is when an edge may be forgotten, because it is too late to tell it.
-type toldOverdue struct {
+// reportedOverdue is until when an edge is remembered. After that it is too late to report it.
+type reportedOverdue struct {
 	Until time.Time `json:"until"`
 }
 
 func (s *state) loadOverdue(key string, value []byte) error {
-	var told toldOverdue
-	err := json.Unmarshal(value, &told)
-	s.overdue[key] = told.Until.UnixNano()
+	var reported reportedOverdue
+	err := json.Unmarshal(value, &reported)
+	s.overdue[key] = reported.Until.UnixNano()
 	return err
 }
 
-// chainOverdue tells of an edge of a run that is missing past its deadline, once.
-func (a *applier) chainOverdue(c frame.ChainOverdue) Result {
+// chainOverdue reports once that an edge of a run is missing past its deadline.
+func (a *clientApplier) chainOverdue(c frame.ChainOverdue) Result {
 	until := c.Since.Add(OverdueHorizon(c.Deadline))
 	k := overdueKey(c.Flow, c.CorrelationID, c.FromOffset, c.Missing)
-	_, told := a.s.overdue[k]
+	_, reported := a.s.overdue[k]
 	switch waiting := a.time().Sub(c.Since); {
 	case c.CorrelationID == "" || c.Deadline <= 0 || until.Before(c.Since):
-		return refuse(Invalid, "deadline", fmt.Sprintf("a run %q with a deadline of %s", c.CorrelationID, c.Deadline), "name the run, and a time above 0")
-	case told || !a.time().Before(until):
+		return refuse(Invalid, "deadline", fmt.Sprintf("a run %q with a deadline of %s", c.CorrelationID, c.Deadline),
+			"name the run, and a time above 0")
+	case reported || !a.time().Before(until):
 		return Result{Replayed: true}
 	case waiting <= c.Deadline:
-		return refuse(Invalid, "since", fmt.Sprintf("%s of run %q has waited for %s, its deadline is %s", c.Missing, c.CorrelationID, waiting, c.Deadline), "say it when that is over")
+		return refuse(Invalid, "since", fmt.Sprintf("%s of run %q has waited for %s, its deadline is %s", c.Missing,
+			c.CorrelationID, waiting, c.Deadline), "report it after the deadline")
 	}
-	if len(a.s.overdue) >= maxOverdueTold {
+
+	// Make room, or refuse what could not be remembered.
+	if len(a.s.overdue) >= maxOverdue {
 		a.forgetOverdue()
 	}
-	if len(a.s.overdue) >= maxOverdueTold {
-		return refuse(Overloaded, "correlation_id", fmt.Sprintf("%d overdue edges are remembered", len(a.s.overdue)), "it is told when some are forgotten")
+	if len(a.s.overdue) >= maxOverdue {
+		return refuse(Overloaded, "correlation_id", fmt.Sprintf("%d overdue edges are remembered", len(a.s.overdue)),
+			"report it again once some are forgotten")
 	}
+
+	// Remember it and report it.
 	a.s.overdue[k] = until.UnixNano()
-	a.tx.setJSON(key(prefixOverdue, k), toldOverdue{until.UTC()})
-	e := event.New(event.ChainOverdue, map[string]any{"correlation_id": c.CorrelationID, "flow": c.Flow, "from_stage": c.From, "from_offset": c.FromOffset,
-		"missing": c.Missing, "deadline_ms": c.Deadline.Milliseconds(), "waiting_ms": a.time().Sub(c.Since).Milliseconds()})
+	a.tx.setJSON(key(prefixOverdue, k), reportedOverdue{until.UTC()})
+	e := event.New(event.ChainOverdue, map[string]any{
+		"correlation_id": c.CorrelationID,
+		"flow":           c.Flow,
+		"from_stage":     c.From,
+		"from_offset":    c.FromOffset,
+		"missing":        c.Missing,
+		"deadline_ms":    c.Deadline.Milliseconds(),
+		"waiting_ms":     a.time().Sub(c.Since).Milliseconds(),
+	})
 	e.CorrelationID = c.CorrelationID
 	a.late = append(a.late, e)
 	return Result{}
 }
 
-// forgetOverdue lets go of what is too late to be told.
-func (a *applier) forgetOverdue() {
+// forgetOverdue removes the edges that it is too late to report.
+func (a *clientApplier) forgetOverdue() {
 	for _, k := range slices.Sorted(maps.Keys(a.s.overdue)) {
 		if a.s.overdue[k] <= a.now {
 			delete(a.s.overdue, k)
@@ -80,12 +94,12 @@ func (a *applier) forgetOverdue() {
 	}
 }
 
-// ToldOverdue reports whether it was told that an edge of a run is overdue.
+// ToldOverdue reports whether an edge of a run was reported as overdue.
 func (m *Machine) ToldOverdue(flow, correlationID string, from uint64, missing string) bool {
 	k := overdueKey(flow, correlationID, from, missing)
 	return read(m, func(s *state) bool {
-		_, told := s.overdue[k]
-		return told
+		_, reported := s.overdue[k]
+		return reported
 	})
 }
 
@@ -103,13 +117,15 @@ func chainDeadlines(s *Settings, value string) error {
 		list = nil
 	}
 	if len(list) > maxDeadlines || len(value) > maxDeadlinesText {
-		return fmt.Errorf("%d deadlines in %d bytes, the limits are %d and %d", len(list), len(value), maxDeadlines, maxDeadlinesText)
+		return fmt.Errorf("%d deadlines in %d bytes, the limits are %d and %d", len(list), len(value), maxDeadlines,
+			maxDeadlinesText)
 	}
 	for _, one := range list {
 		edge, text, _ := strings.Cut(one, "=")
 		limit, err := time.ParseDuration(text)
 		if err != nil || limit <= 0 || limit > year || !strings.Contains(edge, ":") || !strings.Contains(edge, "->") {
-			return fmt.Errorf("%q is not FLOW:CAUSE->EFFECT=DURATION, such as training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=6h", one)
+			return fmt.Errorf("%q is not FLOW:CAUSE->EFFECT=DURATION, such as "+
+				"training_pipeline:TRAINING_STARTED->TRAINING_COMPLETED=6h", one)
 		}
 	}
 	s.ChainDeadlines = list

@@ -7,7 +7,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Pressure is what the log tells of the leader's queue: Active from
+// Pressure is what the log has of the leader's queue: Active from
 // BACKPRESSURE_ACTIVATED to BACKPRESSURE_RELEASED.
 type Pressure struct {
 	Active bool      `json:"active"`
@@ -17,12 +17,13 @@ type Pressure struct {
 
 // reportPressure emits one event when the leader's queue gets full, and one when it no longer is.
 // A new leader continues where the one before was.
-func (a *applier) reportPressure(c frame.Pressure) Result {
+func (a *clientApplier) reportPressure(c frame.Pressure) Result {
 	before := a.s.pressure
 	if c.Active == before.Active {
 		return Result{}
 	}
-	p := map[string]any{"queue_depth": c.Requests, "queue_bytes": c.Bytes, "refused": c.Refused, "leader_id": a.frame.Proposer}
+	p := map[string]any{"queue_depth": c.Requests, "queue_bytes": c.Bytes, "refused": c.Refused,
+		"leader_id": a.frame.Proposer}
 	kind := event.BackpressureActivated
 	if !c.Active {
 		kind, p["active_ms"] = event.BackpressureReleased, a.time().Sub(before.Since).Milliseconds()
@@ -33,7 +34,7 @@ func (a *applier) reportPressure(c frame.Pressure) Result {
 	return Result{}
 }
 
-// Pressure returns what the log tells of the leader's queue.
+// Pressure returns what the log has of the leader's queue.
 func (m *Machine) Pressure() Pressure {
 	return read(m, func(s *state) Pressure { return s.pressure })
 }

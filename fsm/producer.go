@@ -5,12 +5,9 @@ import (
 	"container/list"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/internal/frame"
 )
@@ -30,11 +27,11 @@ type producer struct {
 	large *list.Element // in producers.large, nil while Large is 0
 }
 
-// smallResult is the size of a result that does not count for producer.max_bytes: what remains is bounded
-// by producer.max.
+// smallResult is the size up to which a result does not count for producer.max_bytes: producer.max
+// bounds those.
 const smallResult = 64
 
-// producers are kept in the order of their use, so that the ones to forget are in front.
+// producers are kept in the order of their use, so that the next ones to forget come first.
 type producers struct {
 	byID  map[string]*list.Element
 	byUse *list.List // of *producer, longest unused first
@@ -46,7 +43,7 @@ func newProducers() *producers {
 	return &producers{byID: map[string]*list.Element{}, byUse: list.New(), large: list.New()}
 }
 
-// load takes the id from the key, as it was sent: JSON has no form for every id.
+// load takes the id from the key, since JSON cannot represent every id.
 func (p *producers) load(id string, value []byte) error {
 	one := &producer{}
 	if err := json.Unmarshal(value, one); err != nil {
@@ -86,6 +83,7 @@ func (p *producers) place(one *producer) {
 	}
 }
 
+// get returns a producer, nil where nothing is known of it.
 func (p *producers) get(id string) *producer {
 	if e := p.byID[id]; e != nil {
 		return e.Value.(*producer)
@@ -93,6 +91,7 @@ func (p *producers) get(id string) *producer {
 	return nil
 }
 
+// use returns a producer and makes one where nothing is known of it. The caller calls place.
 func (p *producers) use(id string) *producer {
 	e := p.byID[id]
 	if e == nil {
@@ -124,35 +123,42 @@ func resultKey(id string, sequence uint64) []byte {
 	return append(key(prefixResult, id), 0, byte(sequence%resultsKept))
 }
 
-// maxExpiredProducers bounds how many producers one entry forgets; one that waits
-// longer is forgotten when it is heard of.
+// producerApplier answers retries from the results of their producers.
+type producerApplier struct {
+	*applying
+	results map[string][]byte // that this entry has written, by key
+}
+
+// maxExpiredProducers bounds how many producers one entry forgets; one that remains is forgotten by
+// a later entry, or when it sends a request.
 const maxExpiredProducers = 1024
 
-func (a *applier) expireProducers() {
+// expireProducers forgets producers that have expired, or that exceed the bounds.
+func (a *producerApplier) expireProducers() {
 	all := a.s.producers
 	for range maxExpiredProducers {
 		p := all.oldest()
 		switch {
 		case p == nil:
 			return
-		case a.over(p) || uint64(all.byUse.Len()) > a.s.settings.ProducerMax:
+		case a.isExpired(p) || uint64(all.byUse.Len()) > a.s.settings.ProducerMax:
 		case all.bytes > a.s.settings.ProducerBytes:
 			p = front(all.large)
 		default:
 			return
 		}
-		a.forget(p)
+		a.forgetProducer(p)
 	}
 }
 
-// over reports whether a producer's results have expired.
-func (a *applier) over(p *producer) bool {
+// isExpired reports whether a producer's results have expired.
+func (a *producerApplier) isExpired(p *producer) bool {
 	return p.Used+int64(a.s.settings.ProducerTTL) <= a.now
 }
 
-// forget deletes a producer and its results, one by one: range deletions would
-// slow every read down until they are flushed.
-func (a *applier) forget(p *producer) {
+// forgetProducer deletes a producer and its results, one by one: range deletions would slow every
+// read down until they are flushed.
+func (a *producerApplier) forgetProducer(p *producer) {
 	a.s.producers.forget(p)
 	a.tx.Delete(key(prefixProducer, p.ID))
 	for sequence := p.Last; sequence > 0 && p.Last-sequence < resultsKept; sequence-- {
@@ -160,12 +166,13 @@ func (a *applier) forget(p *producer) {
 	}
 }
 
-// sequence decides whether a producer's request is due. It returns the answer for
-// a request that is not.
-func (a *applier) sequence(c frame.Publish, print uint32) (answer *Result) {
+// checkSequence decides whether a producer's request is the next one. It returns the answer for a
+// request that is not.
+func (a *producerApplier) checkSequence(c frame.Publish, print uint32) (answer *Result) {
+	// An expired producer counts as unknown, even before its turn to be removed.
 	p := a.s.producers.get(c.Producer)
-	if p != nil && a.over(p) {
-		a.forget(p)
+	if p != nil && a.isExpired(p) {
+		a.forgetProducer(p)
 		p = nil
 	}
 	switch {
@@ -175,30 +182,36 @@ func (a *applier) sequence(c frame.Publish, print uint32) (answer *Result) {
 	case p == nil && c.Sequence == 1, p != nil && c.Sequence == p.Last+1:
 		return nil
 	case p == nil:
-		r := refuse(UnknownProducer, "sequence", fmt.Sprintf("nothing is known of producer %q, whose sequence is %d", c.Producer, c.Sequence),
-			"its results have expired: start over with a new producer id at sequence 1, after reading the log for what the last request did")
+		r := refuse(UnknownProducer, "sequence",
+			fmt.Sprintf("nothing is known of producer %q, whose sequence is %d", c.Producer, c.Sequence),
+			"its results have expired: start over with a new producer id at sequence 1, "+
+				"after reading the log for what the last request did")
 		return &r
 	case c.Sequence <= p.Last && p.Last-c.Sequence < resultsKept:
-		return a.replay(c, print)
+		return a.replayResult(c, print)
 	default:
-		r := refuse(OutOfSequence, "sequence", fmt.Sprintf("producer %q sent sequence %d, expected is %d", c.Producer, c.Sequence, p.Last+1),
+		r := refuse(OutOfSequence, "sequence",
+			fmt.Sprintf("producer %q sent sequence %d, expected is %d", c.Producer, c.Sequence, p.Last+1),
 			"send requests of one producer one after the other, each with the next number")
 		r.Refusal.Expected = p.Last + 1
 		return &r
 	}
 }
 
-// replay answers a retry as the first time.
-func (a *applier) replay(c frame.Publish, print uint32) *Result {
+// replayResult answers a retry with the result of the first time.
+func (a *producerApplier) replayResult(c frame.Publish, print uint32) *Result {
 	value, err := a.storedResult(c)
 	if err != nil {
 		a.tx.keep(err)
 		return &Result{}
 	}
+
+	// The fingerprint precedes the result.
 	r, err := decodeStored(value[4:])
 	a.tx.keep(err)
 	if binary.BigEndian.Uint32(value) != print {
-		r = refuse(Conflict, "sequence", fmt.Sprintf("producer %q already used sequence %d for other events", c.Producer, c.Sequence),
+		r = refuse(Conflict, "sequence",
+			fmt.Sprintf("producer %q already used sequence %d for other events", c.Producer, c.Sequence),
 			"a retry sends the same events in the same order; a new request takes the next sequence")
 	} else {
 		r.Replayed = true
@@ -207,29 +220,28 @@ func (a *applier) replay(c frame.Publish, print uint32) *Result {
 	return &r
 }
 
-func (a *applier) storedResult(c frame.Publish) ([]byte, error) {
+// storedResult returns a result as keepResult stored it, in this entry or in one before.
+func (a *producerApplier) storedResult(c frame.Publish) ([]byte, error) {
 	k := resultKey(c.Producer, c.Sequence)
 	if value, ok := a.results[string(k)]; ok {
 		return value, nil
 	}
-	value, closer, err := a.db.Get(k)
-	if errors.Is(err, pebble.ErrNotFound) || (err == nil && len(value) < 4) {
-		return nil, fmt.Errorf("fsm: result %d of producer %q is missing from the state", c.Sequence, c.Producer)
+	value, err := readValue(a.db, k)
+	if err == nil && len(value) < 4 {
+		err = fmt.Errorf("fsm: result %d of producer %q is missing from the state", c.Sequence, c.Producer)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("fsm: result %d of producer %q: %w", c.Sequence, c.Producer, err)
-	}
-	defer closer.Close()
-	return slices.Clone(value), nil
+	return value, err
 }
 
-// remember keeps the answer to a producer's request for its retries.
-func (a *applier) remember(c frame.Publish, print uint32, r Result) {
+// keepResult keeps the answer to a producer's request for its retries.
+func (a *producerApplier) keepResult(c frame.Publish, print uint32, r Result) {
 	a.s.meta.Touch++
 	p := a.s.producers.use(c.Producer)
 	p.Last, p.Used, p.Touch = c.Sequence, a.now, a.s.meta.Touch
+
+	// The result takes the slot of the one 64 sequences ago.
 	value := appendStored(binary.BigEndian.AppendUint32(nil, print), &r)
-	a.weigh(c, p, len(value))
+	a.countResult(c, p, len(value))
 	a.s.producers.place(p)
 	a.tx.setEncoded(key(prefixProducer, p.ID), p.encode)
 	k := resultKey(c.Producer, c.Sequence)
@@ -237,8 +249,8 @@ func (a *applier) remember(c frame.Publish, print uint32, r Result) {
 	a.tx.Set(k, value)
 }
 
-// weigh counts a result of size bytes that takes the slot of an older one.
-func (a *applier) weigh(c frame.Publish, p *producer, size int) {
+// countResult counts a result of size bytes that takes the slot of an older one.
+func (a *producerApplier) countResult(c frame.Publish, p *producer, size int) {
 	slot := uint64(1) << (c.Sequence % resultsKept)
 	if p.Large&slot != 0 {
 		older, err := a.storedResult(c)
@@ -256,7 +268,8 @@ func (a *applier) weigh(c frame.Publish, p *producer, size int) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// fingerprint tells a retry from another request under the same sequence: the CRC of each row's kind, key and content.
+// fingerprint distinguishes a retry from another request under the same sequence: it is the CRC of
+// each row's kind, key and content.
 func fingerprint(c *frame.Columns, from, to int) uint32 {
 	var sum uint32
 	var some [2048]byte

@@ -9,59 +9,80 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// publish decides one request's rows: all of them get an offset, their own or that
-// of an earlier event, or none does and nothing of the request is left.
-func (a *applier) publish(c frame.Publish) (Result, error) {
+// publishApplier gives the rows of the clients' block their offsets, in order.
+type publishApplier struct {
+	*applying
+	producers *producerApplier
+
+	row      int        // the next row to decide
+	base     uint64     // offset of the block's first accepted event
+	keyed    int        // how many of the accepted rows have a dedup key
+	dead     log.Bitmap // rows that are not appended
+	receipts receipts
+}
+
+// publish decides the rows of one request: all of them get an offset, their own or that of an
+// earlier event, or none does and nothing of the request remains.
+func (a *publishApplier) publish(c frame.Publish) (Result, error) {
 	from := a.row
 	a.row += c.Count
 	if c.Count == 0 || strings.ContainsRune(c.Producer, 0) {
-		a.bury(from, a.row)
-		return refuse(Invalid, "events", "a request without events, or a producer id with a zero byte", "send at least one event"), nil
+		a.suppressRows(from, a.row)
+		return refuse(Invalid, "events", "a request without events, or a producer id with a zero byte",
+			"send at least one event"), nil
 	}
+
+	// A retry gets its first result, and its rows are not appended.
 	var print uint32
 	if c.Producer != "" {
 		print = fingerprint(a.frame.Columns, from, a.row)
-		if answer := a.sequence(c, print); answer != nil {
-			a.bury(from, a.row)
+		if answer := a.producers.checkSequence(c, print); answer != nil {
+			a.suppressRows(from, a.row)
 			return *answer, nil
 		}
 	}
-	r, err := a.place(from, a.row)
+
+	// An overloaded window is not kept as a result: a retry may succeed.
+	r, err := a.placeRows(from, a.row)
 	if err != nil {
 		return Result{}, err
 	}
 	if c.Producer != "" && (r.Refusal == nil || r.Refusal.Code != Overloaded) {
-		a.remember(c, print, r)
+		a.producers.keepResult(c, print, r)
 	}
 	return r, nil
 }
 
-// bury marks rows as dead.
-func (a *applier) bury(from, to int) {
+// suppressRows marks rows that are not appended.
+func (a *publishApplier) suppressRows(from, to int) {
 	for row := from; row < to; row++ {
 		a.dead.Set(row)
 	}
 }
 
-// place gives the rows [from, to) their offsets.
-func (a *applier) place(from, to int) (Result, error) {
+// placeRows gives the rows [from, to) their offsets.
+func (a *publishApplier) placeRows(from, to int) (Result, error) {
 	r, start, receipts := Result{}, len(a.accepted), len(a.receipts.list)
 	for row := from; row < to; row++ {
 		if (row-from)%dedup.FetchMost == 0 {
-			a.fetch(row, min(row+dedup.FetchMost, to))
+			a.prefetchKeys(row, min(row+dedup.FetchMost, to))
 		}
+
+		// One refused row refuses the whole request.
 		earlier, refusal, err := a.placeRow(row)
 		switch {
 		case err != nil:
 			return Result{}, err
 		case refusal != nil:
-			a.undo(start, receipts, from, to)
+			a.undoRows(start, receipts, from, to)
 			refusal.Row = row - from
 			return Result{Refusal: refusal}, nil
 		case earlier != 0:
 			r.Duplicates = append(r.Duplicates, Duplicate{Row: row - from, Offset: earlier})
 		}
 	}
+
+	// The rows that were accepted follow each other in the log.
 	if len(a.accepted) > start {
 		r.First = a.base + uint64(start)
 	}
@@ -70,8 +91,8 @@ func (a *applier) place(from, to int) (Result, error) {
 	return r, nil
 }
 
-// fetch has the index ready for the rows' keys.
-func (a *applier) fetch(from, to int) {
+// prefetchKeys has the index load what the rows' keys need.
+func (a *publishApplier) prefetchKeys(from, to int) {
 	var keys [dedup.FetchMost]frame.Key
 	n := 0
 	for row := from; row < to; row++ {
@@ -84,14 +105,17 @@ func (a *applier) fetch(from, to int) {
 }
 
 // placeRow appends a row, or returns the earlier offset that it repeats.
-func (a *applier) placeRow(row int) (earlier uint64, refusal *Refusal, err error) {
+func (a *publishApplier) placeRow(row int) (earlier uint64, refusal *Refusal, err error) {
 	cols := a.frame.Columns
+	// Without deduplication the row is always appended.
 	if cols.KindAt(row) == frame.DedupOff {
 		a.accepted = append(a.accepted, row)
 		return 0, nil, nil
 	}
 	k := cols.KeyAt(row)
-	hit, found, err := a.find(k)
+
+	// The same key with other content can only come from a dedup id.
+	hit, found, err := a.findEarlier(k)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -103,6 +127,8 @@ func (a *applier) placeRow(row int) (earlier uint64, refusal *Refusal, err error
 		a.receipts.add(hit.offset, a.frame.Header.Sources[cols.SourceAt(row)])
 		return hit.offset, nil, nil
 	}
+
+	// A new key enters the window, if there is room.
 	if room := a.s.settings.DedupMaxKeys; uint64(a.s.keys.Len()) >= room {
 		return 0, fullWindow(room), nil
 	}
@@ -113,8 +139,9 @@ func (a *applier) placeRow(row int) (earlier uint64, refusal *Refusal, err error
 }
 
 func fullWindow(room uint64) *Refusal {
-	return &Refusal{Code: Overloaded, Field: "events", Message: fmt.Sprintf("the dedup window holds %d keys, which is the limit", room),
-		Remedy: "retry after some have expired, or raise dedup.max_keys, or shorten dedup.window"}
+	return &Refusal{Code: Overloaded, Field: "events",
+		Message: fmt.Sprintf("the dedup window holds %d keys, which is the limit", room),
+		Remedy:  "retry after some have expired, or raise dedup.max_keys, or shorten dedup.window"}
 }
 
 func conflict(first uint64) *Refusal {
@@ -123,8 +150,8 @@ func conflict(first uint64) *Refusal {
 		Remedy:  "use a new dedup_id for new content"}
 }
 
-// undo takes back what a refused request had placed.
-func (a *applier) undo(start, receipts, from, to int) {
+// undoRows removes what a refused request had placed.
+func (a *publishApplier) undoRows(start, receipts, from, to int) {
 	for i := start; i < len(a.accepted); i++ {
 		row := a.accepted[i]
 		if a.frame.Columns.KindAt(row) != frame.DedupOff {
@@ -134,7 +161,7 @@ func (a *applier) undo(start, receipts, from, to int) {
 	}
 	a.accepted = a.accepted[:start]
 	a.receipts.list = a.receipts.list[:receipts]
-	a.bury(from, to)
+	a.suppressRows(from, to)
 }
 
 // hit is the earlier event of a key.
@@ -143,19 +170,22 @@ type hit struct {
 	content [8]byte
 }
 
-// find looks a key up and confirms it against the key columns, so that an answer
-// is exact to the whole key.
-func (a *applier) find(k frame.Key) (h hit, found bool, err error) {
+// findEarlier looks a key up and confirms it against the key columns, so that the result is exact
+// to the whole key.
+func (a *publishApplier) findEarlier(k frame.Key) (h hit, found bool, err error) {
 	_, found = a.s.keys.Lookup(k, func(offset uint64) bool {
 		var same bool
-		h, same, err = a.confirm(k, offset)
+		h, same, err = a.confirmKey(k, offset)
 		return same || err != nil
 	})
 	return h, found && err == nil, err
 }
 
-func (a *applier) confirm(k frame.Key, offset uint64) (h hit, same bool, err error) {
+// confirmKey reports whether the event at an offset has the key. The index has a part of it only.
+func (a *publishApplier) confirmKey(k frame.Key, offset uint64) (h hit, same bool, err error) {
 	h.offset = offset
+
+	// An event of this entry is not stored yet.
 	if offset >= a.base {
 		row := a.accepted[offset-a.base]
 		h.content = a.frame.Columns.ContentAt(row)
@@ -167,19 +197,19 @@ func (a *applier) confirm(k frame.Key, offset uint64) (h hit, same bool, err err
 	}
 	row := c.RowOf(offset)
 	if row < 0 {
-		return h, false, fmt.Errorf("fsm: apply %d: the block at %d does not hold offset %d: %w", a.index, c.First, offset, log.ErrCorrupt)
+		return h, false, fmt.Errorf("fsm: apply %d: the block at %d does not hold offset %d: %w", a.index, c.First,
+			offset, log.ErrCorrupt)
 	}
 	h.content = c.ContentAt(row)
 	return h, c.KeyAt(row) == k, nil
 }
 
 // expired reports whether a key appended at that time has left the window.
-func (a *applier) expired(at int64) bool { return at+int64(a.s.settings.DedupWindow) <= a.now }
+func (a *publishApplier) expired(at int64) bool { return at+int64(a.s.settings.DedupWindow) <= a.now }
 
-// expireWindow takes the keys of blocks that left the window out of the index. All
-// of them go at once, so that the index holds exactly what a rebuild from the
-// floor on would put into it.
-func (a *applier) expireWindow() {
+// expireWindow removes the keys of blocks that left the window from the index. All of them go at
+// once, so that the index has exactly what a rebuild from the window's start would put into it.
+func (a *publishApplier) expireWindow() {
 	n, keys := 0, 0
 	for n < len(a.s.window) && a.expired(a.s.window[n].at) {
 		keys += a.s.window[n].keys
@@ -188,8 +218,8 @@ func (a *applier) expireWindow() {
 	if n == 0 {
 		return
 	}
-	a.s.meta.Floor = a.s.window[n-1].last + 1
-	a.s.keys.Expire(a.s.meta.Floor, keys)
+	a.s.meta.WindowStart = a.s.window[n-1].last + 1
+	a.s.keys.Expire(a.s.meta.WindowStart, keys)
 	a.s.window = a.s.window[n:]
 }
 

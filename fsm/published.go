@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/internal/frame"
@@ -30,46 +31,60 @@ type roster struct {
 	voters       []string // of the newest configuration applied, in its order
 }
 
-// publish is called with mu held, once the entry is stored.
-func (m *Machine) publish() {
-	s := m.s
-	p := &published{index: s.meta.Applied, term: s.meta.Term, digest: s.meta.Digest, clusterID: s.meta.ClusterID,
-		level: s.meta.FeatureLevel, leadership: s.meta.Leadership}
-	if old := m.published.Load(); old != nil && s.rosterPublished {
+// reports is the part of a Machine that answers from what was published last.
+type reports struct{ newest atomic.Pointer[published] }
+
+// publish replaces what is published. The caller has stored the entry, and holds the state.
+func (r *reports) publish(s *state) {
+	p := &published{
+		index:      s.meta.Applied,
+		term:       s.meta.Term,
+		digest:     s.meta.Digest,
+		clusterID:  s.meta.ClusterID,
+		level:      s.meta.FeatureLevel,
+		leadership: s.meta.Leadership,
+	}
+
+	// Most entries change nothing of the roster, which would be copied for each of them.
+	if old := r.newest.Load(); old != nil && s.rosterPublished {
 		p.roster = old.roster
 	} else {
 		byID := func(a, b frame.Member) int { return strings.Compare(a.ID, b.ID) }
-		p.roster = &roster{members: slices.SortedFunc(maps.Values(s.members), byID), health: s.health.Clone(),
-			predecessors: slices.Clone(s.membership.Predecessors), voters: voterIDs(s.membership.Members)}
+		p.roster = &roster{
+			members:      slices.SortedFunc(maps.Values(s.members), byID),
+			health:       s.health.Clone(),
+			predecessors: slices.Clone(s.membership.Predecessors),
+			voters:       voterIDs(s.membership.Members),
+		}
 		s.rosterPublished = true
 	}
-	m.published.Store(p)
+	r.newest.Store(p)
 }
 
 // Term returns the Raft term of the last entry applied.
-func (m *Machine) Term() uint64 { return m.published.Load().term }
+func (r *reports) Term() uint64 { return r.newest.Load().term }
 
 // ClusterID returns the cluster's id, empty before its first hello.
-func (m *Machine) ClusterID() string { return m.published.Load().clusterID }
+func (r *reports) ClusterID() string { return r.newest.Load().clusterID }
 
 // FeatureLevel returns the level that all members have reached.
-func (m *Machine) FeatureLevel() uint32 { return m.published.Load().level }
+func (r *reports) FeatureLevel() uint32 { return r.newest.Load().level }
 
-// Leadership returns who leads, as the log tells it.
-func (m *Machine) Leadership() election.Leadership { return m.published.Load().leadership }
+// Leadership returns who leads, as of the log.
+func (r *reports) Leadership() election.Leadership { return r.newest.Load().leadership }
 
-// Digest returns the newest digest and the index it stands for.
-func (m *Machine) Digest() (index uint64, sum Sum) {
-	p := m.published.Load()
+// Digest returns the newest digest and its index.
+func (r *reports) Digest() (index uint64, sum Sum) {
+	p := r.newest.Load()
 	return p.index, p.digest
 }
 
 // Members returns what is known of the nodes, by id.
-func (m *Machine) Members() []frame.Member { return slices.Clone(m.published.Load().members) }
+func (r *reports) Members() []frame.Member { return slices.Clone(r.newest.Load().members) }
 
 // Member returns what is known of one node.
-func (m *Machine) Member(id string) (frame.Member, bool) {
-	members := m.published.Load().members
+func (r *reports) Member(id string) (frame.Member, bool) {
+	members := r.newest.Load().members
 	byID := func(m frame.Member, id string) int { return strings.Compare(m.ID, id) }
 	i, known := slices.BinarySearchFunc(members, id, byID)
 	if !known {
@@ -79,10 +94,10 @@ func (m *Machine) Member(id string) (frame.Member, bool) {
 }
 
 // Health returns what the log reports of the voters and their quorum.
-func (m *Machine) Health() election.Health { return m.published.Load().health.Clone() }
+func (r *reports) Health() election.Health { return r.newest.Load().health.Clone() }
 
 // Predecessors returns the ids of the clusters that this one was recovered from, the oldest first.
-func (m *Machine) Predecessors() []string { return slices.Clone(m.published.Load().predecessors) }
+func (r *reports) Predecessors() []string { return slices.Clone(r.newest.Load().predecessors) }
 
 // Votes reports whether a member is a voter of the newest configuration that was applied.
-func (m *Machine) Votes(id string) bool { return slices.Contains(m.published.Load().voters, id) }
+func (r *reports) Votes(id string) bool { return slices.Contains(r.newest.Load().voters, id) }

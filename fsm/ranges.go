@@ -12,12 +12,12 @@ type ranges []frame.Range
 // rise reports whether a list that came from outside begins at 1 or later, rises and
 // does not overlap.
 func (r ranges) rise() bool {
-	behind := uint64(1)
+	least := uint64(1) // where the next one may begin
 	for _, one := range r {
-		if one.From < behind || one.To < one.From || one.To+1 == 0 {
+		if one.From < least || one.To < one.From || one.To+1 == 0 {
 			return false
 		}
-		behind = one.To + 1
+		least = one.To + 1
 	}
 	return true
 }
@@ -44,7 +44,7 @@ func (r ranges) last() uint64 {
 func (r ranges) union(other ranges) ranges {
 	out := make(ranges, 0, len(r)+len(other))
 	for len(r) > 0 || len(other) > 0 {
-		if len(r) == 0 || len(other) > 0 && other[0].From < r[0].From {
+		if len(r) == 0 || (len(other) > 0 && other[0].From < r[0].From) {
 			r, other = other, r
 		}
 		if n := len(out); n > 0 && r[0].From <= out[n-1].To+1 {
@@ -57,9 +57,9 @@ func (r ranges) union(other ranges) ranges {
 	return out
 }
 
-// above takes away what is at an offset or below, and what follows it without a hole:
-// floor is then the last offset of that.
-func (r ranges) above(offset uint64) (rest ranges, floor uint64) {
+// above removes what is at an offset or below, and what follows it without a hole, of which
+// committed is the last offset.
+func (r ranges) above(offset uint64) (rest ranges, committed uint64) {
 	for len(r) > 0 && r[0].From <= offset+1 {
 		offset, r = max(offset, r[0].To), r[1:]
 	}

@@ -32,8 +32,8 @@ type receipt struct {
 	source int
 }
 
-// receiptTotals are what is stored of receipts. They count for retention.bytes, of which they take
-// an eighth at most: then the oldest go, and what their entries suppressed is no longer explained.
+// receiptTotals count the stored receipts. They count for retention.bytes, and take at most an eighth
+// of it: beyond that the oldest are removed, and what their entries suppressed is no longer explained.
 type receiptTotals struct {
 	From  uint64 `json:"from"`  // no receipt is of an entry before this one
 	Bytes uint64 `json:"bytes"` // keys and values
@@ -95,7 +95,7 @@ func readReceipts(b []byte, yield func(offset uint64, source string, at time.Tim
 }
 
 // storeReceipts keeps what this entry suppressed.
-func (a *applier) storeReceipts() {
+func (a *publishApplier) storeReceipts() {
 	value := a.receipts.encode(a.now)
 	if value == nil {
 		return
@@ -106,7 +106,7 @@ func (a *applier) storeReceipts() {
 }
 
 // trimReceipts removes the oldest receipts while there are more than their share of retention.bytes.
-func (a *applier) trimReceipts() error {
+func (a *trimApplier) trimReceipts() error {
 	share := a.s.settings.RetentionBytes / receiptsShare
 	if share == 0 || a.s.meta.Receipts.Bytes <= share {
 		return nil
@@ -114,17 +114,20 @@ func (a *applier) trimReceipts() error {
 	return a.dropReceipts(a.index, share-share/receiptsStep)
 }
 
-// dropReceipts removes receipts of entries before index, the oldest first, until no more than keep bytes
-// are left, or all of them where keep is 0. One entry adds one receipt at most and removes up to maxDropped; what is left goes
-// with later entries.
-func (a *applier) dropReceipts(index, keep uint64) error {
+// dropReceipts removes receipts of entries before index, the oldest first, until no more than keep
+// bytes are left, or all of them where keep is 0. One entry adds one receipt at most and removes up
+// to maxDropped; later entries remove the rest.
+func (a *trimApplier) dropReceipts(index, keep uint64) error {
 	t := &a.s.meta.Receipts
-	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, t.From), UpperBound: indexKey(prefixReceipts, index)})
+	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: indexKey(prefixReceipts, t.From),
+		UpperBound: indexKey(prefixReceipts, index)})
 	if err != nil {
 		return fmt.Errorf("fsm: receipts: %w", err)
 	}
 	defer it.Close()
 	ok := it.First()
+
+	// Receipts that were stored before they were counted have no form byte.
 	for n := 0; ok && n < maxDropped && (keep == 0 || t.Bytes > keep); n++ {
 		value, err := it.ValueAndErr()
 		if err != nil {

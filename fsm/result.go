@@ -30,7 +30,7 @@ type Result struct {
 	Letter  *LetterView    `json:"letter,omitempty"` // of a dead letter; Replayed where it was there
 	Letters *LettersResult `json:"letters,omitempty"`
 
-	Client *Client `json:"client,omitempty"` // as it is registered now, or was until it was taken away
+	Client *Client `json:"client,omitempty"` // as it is registered now, or was until it was removed
 }
 
 // Duplicate is a row that was answered with an earlier offset.
@@ -39,13 +39,13 @@ type Duplicate struct {
 	Offset uint64 `json:"offset"`
 }
 
-// Placement says where one event of a publish stands.
+// Placement is where one event of a publish is in the log.
 type Placement struct {
 	Offset    uint64
 	Duplicate bool
 }
 
-// Offsets returns where each of the n events of an accepted publish stands.
+// Offsets returns where each of the n events of an accepted publish is.
 func (r *Result) Offsets(n int) []Placement {
 	list := make([]Placement, n)
 	for _, d := range r.Duplicates {

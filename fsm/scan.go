@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/ringrift/ringlog/internal/frame"
@@ -21,26 +20,28 @@ func (c *Cursor) NextKnown() bool {
 	if c.Group != nil && ranges(c.Group.Done).has(c.Passed()+1) {
 		return false
 	}
-	return c.Filter.Empty() || c.Found && c.Scanned >= c.Committed
+	return c.Filter.Empty() || (c.Found && c.Scanned >= c.Committed)
 }
 
-// cursorsScanned takes in what the leader found. What is about a cursor as it is no more,
-// or reports less than is known, changes nothing.
-func (a *applier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
+// cursorsScanned records what the leader found. What is about a cursor that has changed since, or
+// reports less than is known, changes nothing.
+func (a *cursorApplier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 	for _, s := range c.Scans {
 		cur := a.s.cursors[s.Name]
 		if cur == nil || cur.Created.UnixNano() != s.Created || cur.Generation != s.Generation {
 			continue
 		}
+
+		// It has to continue what is known, and to add something.
 		passed := cur.Passed()
 		switch {
-		case s.From > passed || s.To < passed || s.To > a.tail() || s.Match && s.To == a.tail():
+		case s.From > passed || s.To < passed || s.To > a.tail() || (s.Match && s.To == a.tail()):
 			continue
-		case s.To == passed && (!s.Match || cur.Found && cur.Scanned == passed):
+		case s.To == passed && (!s.Match || (cur.Found && cur.Scanned == passed)):
 			continue
 		}
 		a.placeCursor(cur, place{cur.Committed, s.To, s.Match})
-		if err := a.watchScanned(cur); err != nil {
+		if err := a.stalls.watchScanned(cur); err != nil {
 			return Result{}, err
 		}
 		a.savePlace(cur)
@@ -48,13 +49,13 @@ func (a *applier) cursorsScanned(c frame.CursorsScanned) (Result, error) {
 	return Result{}, nil
 }
 
-// watchScanned has a cursor looked at when it would be stalled by what was found, or at the
-// end of this entry where it is stalled already.
-func (a *applier) watchScanned(c *Cursor) error {
+// watchScanned has a cursor checked when it would be stalled by what was found, or at the end of
+// this entry where it is stalled already.
+func (a *stallApplier) watchScanned(c *Cursor) error {
 	after := a.s.settings.CursorStall
 	switch {
 	case c.Stalled != nil:
-		a.wake(c)
+		a.checkLater(c)
 		return nil
 	case !c.Found || after == 0:
 		return nil
@@ -66,9 +67,8 @@ func (a *applier) watchScanned(c *Cursor) error {
 	return err
 }
 
-// Unscanned returns up to n cursors that have not passed the tail and of which the next open
-// event is not known, or not known for certain, in the order of their names: those after a
-// name first.
+// Unscanned returns up to n cursors that have not passed the tail and whose next open event is not
+// known, or not known for certain, in the order of their names: those after a name first.
 func (m *Machine) Unscanned(after string, n int) []Cursor {
 	return read(m, func(s *state) (list []Cursor) {
 		var names []string
@@ -77,9 +77,14 @@ func (m *Machine) Unscanned(after string, n int) []Cursor {
 				names = append(names, at.name)
 			}
 		}
-		slices.SortFunc(names, func(a, b string) int {
-			return cmp.Or(compareBool(a <= after, b <= after), cmp.Compare(a, b))
-		})
+
+		// Names after the given one come first, so that callers go round.
+		slices.Sort(names)
+		first, found := slices.BinarySearch(names, after)
+		if found {
+			first++
+		}
+		names = append(names[first:], names[:first]...)
 		for _, name := range names[:min(n, len(names))] {
 			c := s.cursors[name]
 			one := *s.view(c)
@@ -90,14 +95,4 @@ func (m *Machine) Unscanned(after string, n int) []Cursor {
 		}
 		return list
 	})
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }

@@ -28,7 +28,7 @@ type Settings struct {
 	CursorIdle       time.Duration
 	CursorMax        uint64
 	CursorBytes      uint64
-	CursorStall      time.Duration // 0: none is told to be stalled
+	CursorStall      time.Duration // 0: none is reported as stalled
 	ValidationStrict bool
 
 	HealthHoldDown         time.Duration
@@ -96,7 +96,7 @@ func definitions() []definition {
 			"how long ago the last answer of a healthy member may be",
 			duration(time.Second, time.Hour, func(s *Settings) *time.Duration { return &s.AutopilotLastContact })},
 		{"autopilot.max_trailing_entries", frame.LevelHealth, "1000",
-			"how many entries a healthy member may be behind",
+			"how many entries a healthy member may lag by",
 			number(1, 1<<40, func(s *Settings) *uint64 { return &s.AutopilotMaxTrailing })},
 		{"autopilot.min_voters", frame.LevelHealth, "3",
 			"the number of voters below which no dead one is removed",
@@ -108,7 +108,8 @@ func definitions() []definition {
 			"what becomes of a client's event of a reserved type: refuse, or accept-as-foreign",
 			choose(func(s *Settings) *bool { return &s.ReservedForeign }, "refuse", "accept-as-foreign")},
 		{"chain.deadlines", frame.LevelDelivery, "",
-			"how long edges of flows may take before CHAIN_OVERDUE tells of the run: FLOW:CAUSE->EFFECT=DURATION, comma separated",
+			"how long edges of flows may take before CHAIN_OVERDUE reports the run: " +
+				"FLOW:CAUSE->EFFECT=DURATION, comma separated",
 			rule{"FLOW:CAUSE->EFFECT=DURATION, comma separated", chainDeadlines}},
 		{"clients.max", frame.LevelDelivery, "10000",
 			"how many clients may register what they listen to",
@@ -135,7 +136,8 @@ func definitions() []definition {
 			"bytes that the names and filters of all cursors together may take",
 			number(1<<16, 1<<40, func(s *Settings) *uint64 { return &s.CursorBytes })},
 		{"cursor.stall_after", frame.LevelDelivery, "5m",
-			"how long a cursor may stand still, with an event open for as long, before CURSOR_STALLED tells of it; 0 is never",
+			"how long a cursor may not move, with an event open for as long, " +
+				"before CURSOR_STALLED reports it; 0 is never",
 			duration(0, 10*year, func(s *Settings) *time.Duration { return &s.CursorStall })},
 		{"dedup.max_keys", frame.LevelBase, "20000000",
 			"keys that the dedup window may hold; past it publishing is refused until some expire",
@@ -150,16 +152,18 @@ func definitions() []definition {
 			"bytes of dead letters that are kept; past it a new one is refused, and its cursor stays",
 			number(1<<10, 1<<50, func(s *Settings) *uint64 { return &s.LettersBytes })},
 		{"dlq.stale_after", frame.LevelLetters, "24h",
-			"how long after it died a dead letter is told by DLQ_STALE_EVENTS, once; 0 is never",
+			"how long after it died a dead letter is reported by DLQ_STALE_EVENTS, once; 0 is never",
 			duration(0, 10*year, func(s *Settings) *time.Duration { return &s.LettersStale })},
 		{"group.ack_wait", frame.LevelDelivery, "30s",
-			"how long a member of a group may hold an event without a word of it before the delivery has failed, unless the group says otherwise",
+			"how long a member of a group may hold an event without acknowledging it or reporting progress " +
+				"before the delivery has failed, unless the group says otherwise",
 			duration(minAckWait, maxAckWait, func(s *Settings) *time.Duration { return &s.GroupAckWait })},
 		{"group.max_deliver", frame.LevelDelivery, "5",
-			"deliveries that fail before an event of a group goes to the dead letters, unless the group says otherwise; 0 is no bound",
+			"deliveries that fail before an event of a group goes to the dead letters, " +
+				"unless the group says otherwise; 0 is no bound",
 			number(0, maxMaxDeliver, func(s *Settings) *uint64 { return &s.GroupMaxDeliver })},
 		{"group.max_pending", frame.LevelDelivery, "10000",
-			"events of a group that may be open behind its first open one, unless the group says otherwise",
+			"events of a group that may be open after its first open one, unless the group says otherwise",
 			number(1, maxMaxPending, func(s *Settings) *uint64 { return &s.GroupMaxPending })},
 		{"group.session_timeout", frame.LevelDelivery, "10s",
 			"how long a member of a group may be silent before what it holds goes to others",
@@ -186,7 +190,8 @@ func definitions() []definition {
 			"producers whose results are kept; past it the one used longest ago is forgotten",
 			number(1000, 10_000_000, func(s *Settings) *uint64 { return &s.ProducerMax })},
 		{"producer.max_bytes", frame.LevelBase, "268435456",
-			"bytes of the larger results that are kept for all producers; past it the producer that has some and was used longest ago is forgotten",
+			"bytes of the larger results that are kept for all producers; " +
+				"past it the producer that has some and was used longest ago is forgotten",
 			number(32<<20, 1<<40, func(s *Settings) *uint64 { return &s.ProducerBytes })},
 		{"producer.ttl", frame.LevelBase, "15m",
 			"how long after its last request a producer's results are kept",
@@ -251,17 +256,11 @@ func choose(field func(*Settings) *bool, no, yes string) rule {
 	}}
 }
 
+// lookup returns the definition of a setting. The table is in the order of the keys.
 func lookup(key string) (definition, bool) {
 	all := definitions()
-	i, found := slices.BinarySearchFunc(all, key, func(d definition, key string) int {
-		switch {
-		case d.key < key:
-			return -1
-		case d.key > key:
-			return 1
-		}
-		return 0
-	})
+	byKey := func(d definition, key string) int { return strings.Compare(d.key, key) }
+	i, found := slices.BinarySearchFunc(all, key, byKey)
 	if !found {
 		return definition{}, false
 	}
@@ -298,7 +297,8 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 		return refuse(NotFound, "key", fmt.Sprintf("there is no setting %q", c.Key), "list them: ringlog settings ls")
 	}
 	if d.level > max(frame.LevelBase, a.s.meta.FeatureLevel) {
-		return refuse(NotFound, "key", fmt.Sprintf("some members do not know the setting %q yet", c.Key), "run this version on all nodes first")
+		return refuse(NotFound, "key", fmt.Sprintf("some members do not know the setting %q yet", c.Key),
+			"run this version on all nodes first")
 	}
 	before := a.s.settings.DedupWindow
 	if err := a.s.settings.set(c.Key, c.Value); err != nil {

@@ -10,10 +10,18 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Stall says that a cursor stands still: since when it was told to. A group stands
-// still while its first open event is not settled.
+// Stall says since when a cursor has been reported as stalled. A group is stalled while its first
+// open event is not settled.
 type Stall struct {
 	Since time.Time `json:"since"`
+}
+
+// stallApplier finds the cursors that do not move although there is something to handle.
+type stallApplier struct {
+	*applying
+	cursors *cursorApplier
+
+	unchecked []string // cursors that were stalled and have moved, or of which more is known
 }
 
 const (
@@ -21,25 +29,24 @@ const (
 	stallsAtOnce = 256         // reported by one entry
 )
 
-// stallDeadline is when a cursor that does not move is told to be stalled: it has then
-// stood for the time of the setting, with an event open for as long.
+// stallDeadline is when a cursor that does not move is reported as stalled: it has then not moved
+// for the time of the setting, with an event open for as long.
 func stallDeadline(open, moved int64, after time.Duration) int64 {
 	at := max(open, moved) + int64(after)
 	return (at + int64(stallGrain) - 1) / int64(stallGrain) * int64(stallGrain)
 }
 
-// watchStalls lets cursors be looked at when one that stands from now on would be
-// stalled.
-func (a *applier) watchStalls() {
+// watchStalls has the cursors checked when one that does not move from now on would be stalled.
+func (a *stallApplier) watchStalls() {
 	if after := a.s.settings.CursorStall; after > 0 && len(a.s.cursors) > 0 {
 		a.s.meta.StallDue = min(a.s.meta.StallDue, stallDeadline(a.now, a.now, after))
 	}
 }
 
-func (a *applier) tellsDelivery() bool { return a.s.meta.FeatureLevel >= frame.LevelDelivery }
+func (a *applying) knowsDelivery() bool { return a.s.meta.FeatureLevel >= frame.LevelDelivery }
 
-// movedAt is when a cursor moved last; one that has not since members know of that, was
-// used last.
+// movedAt is when a cursor moved last, or, for one that has not moved since members record that,
+// when it was used last.
 func (c *Cursor) movedAt() int64 {
 	if c.Moved.IsZero() {
 		return c.Touched.UnixNano()
@@ -47,10 +54,10 @@ func (c *Cursor) movedAt() int64 {
 	return c.Moved.UnixNano()
 }
 
-// openSince is when the first event that a cursor has not passed was appended; those of this
-// entry are now. Nothing is open where there is none. Where NextKnown does not hold, what is
-// open was appended then, or later.
-func (a *applier) openSince(c *Cursor) (at int64, some bool, err error) {
+// openSince returns when the first event that a cursor has not passed was appended, which is now
+// for those of this entry; some is false where there is none. Where NextKnown does not hold, the
+// first open event was appended then or later.
+func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	offset := max(c.Passed()+1, a.s.meta.First)
 	switch {
 	case offset > a.tail():
@@ -65,30 +72,30 @@ func (a *applier) openSince(c *Cursor) (at int64, some bool, err error) {
 	return columns.AppendedAt.UnixNano(), true, nil
 }
 
-// cursorMoved takes in that a cursor has moved; it is stored afterwards.
-func (a *applier) cursorMoved(c *Cursor) {
-	if !a.tellsDelivery() {
+// noteMove notes that a cursor has moved; the caller stores it.
+func (a *stallApplier) noteMove(c *Cursor) {
+	if !a.knowsDelivery() {
 		return
 	}
 	c.Moved = a.time()
 	a.watchStalls()
-	a.wake(c)
+	a.checkLater(c)
 }
 
-// wake has it decided at the end of the entry whether a stalled cursor has recovered.
-func (a *applier) wake(c *Cursor) {
-	if c.Stalled != nil && !slices.Contains(a.woken, c.Name) {
-		a.woken = append(a.woken, c.Name)
+// checkLater has the end of the entry decide whether a stalled cursor has recovered.
+func (a *stallApplier) checkLater(c *Cursor) {
+	if c.Stalled != nil && !slices.Contains(a.unchecked, c.Name) {
+		a.unchecked = append(a.unchecked, c.Name)
 	}
 }
 
-// tellRecoveries tells of the cursors that were stalled, have moved, and are not any more:
-// they are at the end, or what is open is young. One of which it is not known what is open
-// stays stalled until the leader has found out.
-func (a *applier) tellRecoveries() error {
-	for _, name := range a.woken {
+// reportRecoveries reports the cursors that were stalled, have moved, and are no longer stalled:
+// they are at the end, or their first open event is young. A cursor whose first open event is not
+// known stays stalled until the leader has found it.
+func (a *stallApplier) reportRecoveries() error {
+	for _, name := range a.unchecked {
 		if c := a.s.cursors[name]; c != nil && c.Stalled != nil {
-			if err := a.tellRecovery(c); err != nil {
+			if err := a.reportRecovery(c); err != nil {
 				return err
 			}
 		}
@@ -96,7 +103,7 @@ func (a *applier) tellRecoveries() error {
 	return nil
 }
 
-func (a *applier) tellRecovery(c *Cursor) error {
+func (a *stallApplier) reportRecovery(c *Cursor) error {
 	open, some, err := a.openSince(c)
 	if err != nil {
 		return err
@@ -108,32 +115,35 @@ func (a *applier) tellRecovery(c *Cursor) error {
 	p["stalled_ms"] = a.time().Sub(c.Stalled.Since).Milliseconds()
 	c.Stalled = nil
 	a.late = append(a.late, event.New(event.CursorRecovered, p))
-	a.savePlace(c)
+	a.cursors.savePlace(c)
 	return nil
 }
 
-func (a *applier) lagOf(c *Cursor, open int64, some bool) map[string]any {
-	p := map[string]any{"cursor": c.Name, "group": c.Group != nil, "committed": c.Committed, "lag_events": a.tail() + 1 - max(c.Passed()+1, min(a.s.meta.First, a.tail()+1)), "lag_seconds": 0}
+func (a *stallApplier) lagOf(c *Cursor, open int64, some bool) map[string]any {
+	p := map[string]any{"cursor": c.Name, "group": c.Group != nil, "committed": c.Committed,
+		"lag_events": a.tail() + 1 - max(c.Passed()+1, min(a.s.meta.First, a.tail()+1)), "lag_seconds": 0}
 	if some {
 		p["lag_seconds"] = int64(time.Duration(a.now-open) / time.Second)
 	}
 	return p
 }
 
-// tellStalls tells of the cursors that stand still no more, and of those that do from now
-// on.
-func (a *applier) tellStalls() error {
+// reportStalls reports the cursors that have recovered, and those that are stalled from now on.
+func (a *stallApplier) reportStalls() error {
 	after := a.s.settings.CursorStall
-	if err := a.tellRecoveries(); err != nil || !a.tellsDelivery() || after == 0 || a.now < a.s.meta.StallDue {
+	if err := a.reportRecoveries(); err != nil || !a.knowsDelivery() || after == 0 || a.now < a.s.meta.StallDue {
 		return err
 	}
+
+	// opens has the cursors that are stalled; due is when the next one may be. The order in
+	// which the map yields them does not matter: names are sorted below.
 	due, opens := int64(math.MaxInt64), map[string]int64{}
 	for name, c := range a.s.cursors {
 		if c.Stalled != nil || c.Passed() >= a.tail() || !c.NextKnown() {
 			continue
 		}
 		at := stallDeadline(0, c.movedAt(), after)
-		if at <= a.now { // it has stood for long: for how long is something open?
+		if at <= a.now { // it has not moved for long; for how long has an event been open?
 			open, _, err := a.openSince(c)
 			if err != nil {
 				return err
@@ -148,6 +158,8 @@ func (a *applier) tellStalls() error {
 		due = min(due, at)
 	}
 	a.s.meta.StallDue = due
+
+	// One entry reports a bounded number, by name; the next one continues.
 	names := make([]string, 0, len(opens))
 	for name := range opens {
 		names = append(names, name)
@@ -157,15 +169,15 @@ func (a *applier) tellStalls() error {
 		names, a.s.meta.StallDue = names[:stallsAtOnce], 0
 	}
 	for _, name := range names {
-		a.tellStall(a.s.cursors[name], opens[name])
+		a.reportStall(a.s.cursors[name], opens[name])
 	}
 	return nil
 }
 
-func (a *applier) tellStall(c *Cursor, open int64) {
+func (a *stallApplier) reportStall(c *Cursor, open int64) {
 	c.Stalled = &Stall{Since: a.time()}
 	p := a.lagOf(c, open, true)
 	p["moved_at"], p["stall_after_s"] = time.Unix(0, c.movedAt()).UTC(), int64(a.s.settings.CursorStall/time.Second)
 	a.late = append(a.late, event.New(event.CursorStalled, p))
-	a.savePlace(c)
+	a.cursors.savePlace(c)
 }

@@ -34,7 +34,7 @@ const (
 	prefixReceipts   = 'r'
 	prefixMembership = 'v'
 	prefixHealth     = 'h'
-	prefixWish       = 'w'
+	prefixVoteWish   = 'w'
 	prefixClient     = 'u'
 	prefixPressure   = 'x'
 	prefixOverdue    = 'o'
@@ -76,7 +76,7 @@ func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 
 // meta is the part of the state that every entry rewrites.
 //
-// First <= Last+1, Floor and ColumnsFrom <= Last+1, Time never falls.
+// First <= Last+1, WindowStart and ColumnsFrom <= Last+1, Time never falls.
 type meta struct {
 	Format       int                 `json:"format"`
 	Applied      uint64              `json:"applied"`
@@ -86,7 +86,7 @@ type meta struct {
 	Last         uint64              `json:"last"`
 	Bytes        uint64              `json:"bytes"`         // of all blocks ever stored
 	TrimmedBytes uint64              `json:"trimmed_bytes"` // of those that are trimmed
-	Floor        uint64              `json:"dedup_floor"`   // the first offset whose key still counts
+	WindowStart  uint64              `json:"dedup_floor"`   // the first offset whose key still counts
 	ColumnsFrom  uint64              `json:"columns_from"`  // the first block whose key columns are kept
 	MaxWindow    time.Duration       `json:"max_window_ns"` // the longest dedup window there ever was
 	Touch        uint64              `json:"touch"`         // numbers the uses of producers
@@ -165,13 +165,13 @@ type state struct {
 	health     election.Health
 	// rosterPublished is false once members or health have changed, until they are published.
 	rosterPublished bool
-	wishes          map[string]wish
+	voteWishes      map[string]voteWish
 	letters         letters
 	clients         clients
 	pressure        Pressure
-	overdue         map[string]int64 // edges of runs that were told, until when they are remembered
+	overdue         map[string]int64 // edges of runs that were reported, until when they are remembered
 	keys            *dedup.Index
-	window          []windowBlock // blocks from meta.Floor on, oldest first
+	window          []windowBlock // blocks from meta.WindowStart on, oldest first
 	oldest          *log.Columns  // of the first retained block; nil when not looked up
 }
 
@@ -184,48 +184,53 @@ type windowBlock struct {
 
 func newState() *state {
 	return &state{
-		meta:      meta{Format: stateFormat, First: 1, Floor: 1, ColumnsFrom: 1},
-		changed:   map[string]string{},
-		settings:  defaultSettings(),
-		cursors:   map[string]*Cursor{},
-		ranks:     newCursorRanks(),
-		losses:    newLosses(nil),
-		producers: newProducers(),
-		members:   map[string]frame.Member{},
-		types:     map[event.Type]event.Definition{},
-		wishes:    map[string]wish{},
-		catalogue: event.Builtin(),
-		keys:      dedup.New(),
-		letters:   letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
-		clients:   newClients(),
-		overdue:   map[string]int64{},
+		meta:       meta{Format: stateFormat, First: 1, WindowStart: 1, ColumnsFrom: 1},
+		changed:    map[string]string{},
+		settings:   defaultSettings(),
+		cursors:    map[string]*Cursor{},
+		ranks:      newCursorRanks(),
+		losses:     newLosses(nil),
+		producers:  newProducers(),
+		members:    map[string]frame.Member{},
+		types:      map[event.Type]event.Definition{},
+		voteWishes: map[string]voteWish{},
+		catalogue:  event.Builtin(),
+		keys:       dedup.New(),
+		letters:    letters{underWay: map[string][]underWay{}, copies: newRanking[uint64, struct{}]()},
+		clients:    newClients(),
+		overdue:    map[string]int64{},
 	}
 }
 
-// loadState reads everything but the dedup keys, which fill reads from the log.
+// loadState reads everything but the dedup keys, which fillWindow reads from the log.
 func loadState(db *pebble.DB) (*state, error) {
 	s := newState()
-	if err := getJSON(db, []byte{prefixMeta}, &s.meta); err != nil {
+	if err := readJSON(db, []byte{prefixMeta}, &s.meta); err != nil {
 		return nil, err
 	}
 	if s.meta.Format > stateFormat {
-		return nil, fmt.Errorf("fsm: open: format %d, this build knows %d: %w", s.meta.Format, stateFormat, ErrNewerFormat)
+		return nil, fmt.Errorf("fsm: open: format %d, this build knows %d: %w", s.meta.Format, stateFormat,
+			ErrNewerFormat)
 	}
-	if err := getJSON(db, []byte{prefixMembership}, &s.membership); err != nil {
+
+	// Single records.
+	if err := readJSON(db, []byte{prefixMembership}, &s.membership); err != nil {
 		return nil, err
 	}
-	if err := getJSON(db, []byte{prefixHealth}, &s.health); err != nil {
+	if err := readJSON(db, []byte{prefixHealth}, &s.health); err != nil {
 		return nil, err
 	}
-	if err := getJSON(db, []byte{prefixPressure}, &s.pressure); err != nil {
+	if err := readJSON(db, []byte{prefixPressure}, &s.pressure); err != nil {
 		return nil, err
 	}
+
+	// Maps whose values stand by themselves, in a fixed order so that an error is the same each time.
 	loaders := map[byte]func(key string, value []byte) error{
 		prefixSetting:  s.loadSetting,
 		prefixProducer: s.producers.load,
 		prefixMember:   s.loadMember,
 		prefixType:     s.loadType,
-		prefixWish:     s.loadWish,
+		prefixVoteWish: s.loadVoteWish,
 		prefixClient:   s.loadClient,
 		prefixOverdue:  s.loadOverdue,
 	}
@@ -234,6 +239,8 @@ func loadState(db *pebble.DB) (*state, error) {
 			return nil, err
 		}
 	}
+
+	// What refers to each other: groups need their cursors.
 	if err := errors.Join(s.loadCursors(db), s.loadLosses(db)); err != nil {
 		return nil, err
 	}
@@ -243,6 +250,8 @@ func loadState(db *pebble.DB) (*state, error) {
 	if err := s.loadUnderWay(db); err != nil {
 		return nil, err
 	}
+
+	// What is computed from what was read.
 	s.producers.order()
 	s.compileCatalogue()
 	return s, nil
@@ -265,7 +274,7 @@ func (s *state) loadMember(id string, value []byte) error {
 
 // fillWindow rebuilds the dedup index from the key columns of the window alone.
 func (s *state) fillWindow(l *log.Log) error {
-	return l.EachColumns(s.meta.Floor, s.meta.Last, func(c *log.Columns) bool {
+	return l.EachColumns(s.meta.WindowStart, s.meta.Last, func(c *log.Columns) bool {
 		before, offset := s.keys.Len(), c.First
 		for row := range c.Len() {
 			if c.Dead.Has(row) {
@@ -281,8 +290,8 @@ func (s *state) fillWindow(l *log.Log) error {
 	})
 }
 
-// checkEnds looks whether the log has the blocks at both of its ends: a database
-// that lost files has lost the old ones, or the new ones.
+// checkEnds checks that the log has the blocks at both of its ends: a database that lost files
+// has lost the oldest ones or the newest.
 func (s *state) checkEnds(l *log.Log) error {
 	if s.meta.First > s.meta.Last {
 		return nil
@@ -292,7 +301,9 @@ func (s *state) checkEnds(l *log.Log) error {
 		if err == nil {
 			_, err = l.Get(offset)
 		}
-		if err == nil && (offset == s.meta.First && c.First != offset || offset == s.meta.Last && c.Last() != offset) {
+		cutBefore := err == nil && offset == s.meta.First && c.First != offset
+		cutAfter := err == nil && offset == s.meta.Last && c.Last() != offset
+		if cutBefore || cutAfter {
 			err = fmt.Errorf("%w: the block of %d holds %d to %d", log.ErrCorrupt, offset, c.First, c.Last())
 		}
 		if err != nil {
@@ -301,39 +312,6 @@ func (s *state) checkEnds(l *log.Log) error {
 		}
 	}
 	return nil
-}
-
-func getJSON(db *pebble.DB, key []byte, into any) error {
-	value, closer, err := db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("fsm: read %q: %w", key, err)
-	}
-	defer closer.Close()
-	if err := json.Unmarshal(value, into); err != nil {
-		return fmt.Errorf("fsm: read %q: %w", key, err)
-	}
-	return nil
-}
-
-func scan(db *pebble.DB, prefix byte, each func(key string, value []byte) error) error {
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
-	if err != nil {
-		return fmt.Errorf("fsm: scan %q: %w", prefix, err)
-	}
-	defer it.Close()
-	for ok := it.First(); ok; ok = it.Next() {
-		value, err := it.ValueAndErr()
-		if err == nil {
-			err = each(string(it.Key()[1:]), value)
-		}
-		if err != nil {
-			return fmt.Errorf("fsm: read %q: %w", it.Key(), err)
-		}
-	}
-	return it.Error()
 }
 
 func key(prefix byte, name string) []byte { return append([]byte{prefix}, name...) }

@@ -39,6 +39,7 @@ func appendStored(b []byte, r *Result) []byte {
 	b = binary.AppendUvarint(append(b, resultAccepted), r.First)
 	var row int
 	var offset uint64 // where the run before ended
+	// Each step writes the longest run at the start of list.
 	for list := r.Duplicates; len(list) > 0; {
 		n := 1
 		for n < len(list) && list[n].Row == list[0].Row+n && list[n].Offset == list[0].Offset+uint64(n) {
@@ -69,6 +70,8 @@ func decodeStored(b []byte) (r Result, err error) {
 		r.Refusal.Row = int(row)
 	case resultAccepted:
 		r.First = in.Uvarint()
+
+		// The duplicates are runs; row and offset are where the run before ended.
 		var row, offset uint64
 		for len(in.Rest) > 0 {
 			row += in.Uvarint()

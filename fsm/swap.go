@@ -29,7 +29,7 @@ func ReadPosition(dir string, fs vfs.FS) (Position, error) {
 		return Position{}, err
 	}
 	s := newState()
-	err = errors.Join(getJSON(db, []byte{prefixMeta}, &s.meta), getJSON(db, []byte{prefixMembership}, &s.membership))
+	err = errors.Join(readJSON(db, []byte{prefixMeta}, &s.meta), readJSON(db, []byte{prefixMembership}, &s.membership))
 	return s.position(), closeWith(err, db)
 }
 
@@ -63,17 +63,22 @@ func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, r
 	if err != nil {
 		return Position{}, closeWith(err, db)
 	}
+
+	// The members of the cluster before, and their votes, mean nothing in the new one.
 	batch := db.NewBatch()
 	defer batch.Close()
 	for id := range s.members {
 		err = errors.Join(err, batch.Delete(key(prefixMember, id), nil))
 	}
-	for id := range s.wishes {
-		err = errors.Join(err, batch.Delete(key(prefixWish, id), nil))
+	for id := range s.voteWishes {
+		err = errors.Join(err, batch.Delete(key(prefixVoteWish, id), nil))
 	}
+	// The digest stays: it stands for the history up to here.
 	s.meta.ClusterID = clusterID
 	s.membership = membership{Index: s.meta.Applied, Raw: raw, Members: members}
-	err = errors.Join(err, setRecord(batch, []byte{prefixMeta}, s.meta), setRecord(batch, []byte{prefixMembership}, s.membership))
+	err = errors.Join(err, setRecord(batch, []byte{prefixMeta}, s.meta),
+		setRecord(batch, []byte{prefixMembership}, s.membership))
+	// Voters of the new cluster begin without a history.
 	if s.health.Known {
 		s.health.Restart(voterIDs(members))
 		err = errors.Join(err, setRecord(batch, []byte{prefixHealth}, s.health))

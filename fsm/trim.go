@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -33,10 +34,20 @@ const (
 	ReasonForced    = "forced"    // somebody asked for it whatever cursors hold
 )
 
-// A trim is decided at the end of its entry, over the blocks stored before it.
-func (a *applier) requestTrim(c frame.Trim) Result {
+// trimApplier removes the oldest blocks, and what is stored about them.
+type trimApplier struct {
+	*applying
+	letters *letterApplier
+	losses  *lossApplier
+
+	trims []trimRequest
+}
+
+// requestTrim has the end of the entry decide a trim, over the blocks that were stored before.
+func (a *trimApplier) requestTrim(c frame.Trim) Result {
 	if !c.Retention && c.Before > a.tail()+1 {
-		r := refuse(PastTail, "before", fmt.Sprintf("offset %d is past the tail, which is %d", c.Before, a.tail()), "name an offset that is there")
+		r := refuse(PastTail, "before", fmt.Sprintf("offset %d is past the tail, which is %d", c.Before, a.tail()),
+			"name an offset that is there")
 		r.Refusal.Offset = a.tail()
 		return r
 	}
@@ -44,7 +55,8 @@ func (a *applier) requestTrim(c frame.Trim) Result {
 	return Result{}
 }
 
-func (a *applier) trim() error {
+// applyTrims does the trims that this entry asks for, and those that settings ask for.
+func (a *trimApplier) applyTrims() error {
 	for _, t := range a.trims {
 		result, err := a.trimTo(t.Trim)
 		if err != nil {
@@ -55,7 +67,7 @@ func (a *applier) trim() error {
 	if err := a.trimReceipts(); err != nil {
 		return err
 	}
-	if err := a.retain(); err != nil {
+	if err := a.applyRetention(); err != nil {
 		return err
 	}
 	return a.trimColumns()
@@ -69,8 +81,8 @@ const (
 	retentionGrain = int64(time.Second)
 )
 
-// retain applies retention, or notes that it waits for a later entry.
-func (a *applier) retain() error {
+// applyRetention applies retention, or notes that a later entry has to.
+func (a *trimApplier) applyRetention() error {
 	m := &a.s.meta
 	if a.index%retentionEvery == 0 || a.began/retentionGrain != a.now/retentionGrain {
 		m.RetentionWaits = false
@@ -84,7 +96,7 @@ func (a *applier) retain() error {
 }
 
 // trimTo plans a trim and carries it out.
-func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
+func (a *trimApplier) trimTo(t frame.Trim) (*TrimResult, error) {
 	p := planner{s: a.s, log: a.log, now: a.now, limit: a.stored, notHeld: a.s.meta.NotHeld}
 	plan, err := p.plan(t)
 	m := &a.s.meta
@@ -92,10 +104,12 @@ func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
 	if err != nil || plan.target == nil {
 		return &plan.TrimResult, err
 	}
-	if err := a.recordLoss(m.First, plan.First-1); err != nil {
+
+	// Record what cursors lose while the blocks are still there, then remove blocks and receipts.
+	if err := a.losses.recordLoss(m.First, plan.First-1); err != nil {
 		return nil, err
 	}
-	if err := a.drop(log.BlockKeys(m.First, plan.First)); err != nil {
+	if err := a.deleteKeys(log.BlockKeys(m.First, plan.First)); err != nil {
 		return nil, err
 	}
 	if err := a.dropReceipts(plan.target.Index, 0); err != nil {
@@ -110,20 +124,22 @@ func (a *applier) trimTo(t frame.Trim) (*TrimResult, error) {
 	default:
 		m.TrimReason = ReasonCompacted
 	}
+
+	// Copies of letters in the removed blocks are not delivered any more.
 	a.s.oldest = plan.target
-	a.reviveTrimmed()
+	a.letters.reviveTrimmed()
 	return &plan.TrimResult, nil
 }
 
 // trimColumns drops the key columns of trimmed blocks once their keys have left
 // the dedup window.
-func (a *applier) trimColumns() error {
+func (a *trimApplier) trimColumns() error {
 	m := &a.s.meta
-	to := min(m.First, m.Floor)
+	to := min(m.First, m.WindowStart)
 	if to <= m.ColumnsFrom {
 		return nil
 	}
-	err := a.drop(log.ColumnKeys(m.ColumnsFrom, to))
+	err := a.deleteKeys(log.ColumnKeys(m.ColumnsFrom, to))
 	m.ColumnsFrom = to
 	return err
 }
@@ -131,14 +147,16 @@ func (a *applier) trimColumns() error {
 // maxDropped is how many keys are deleted one by one.
 const maxDropped = 256
 
-// drop deletes the stored keys in [from, to): a few one by one, because each range
-// deletion slows every iterator down until Pebble has flushed it.
-func (a *applier) drop(from, to []byte) error {
+// deleteKeys deletes the stored keys in [from, to): a few one by one, because each range deletion
+// slows every iterator down until Pebble has flushed it.
+func (a *applying) deleteKeys(from, to []byte) error {
 	it, err := a.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return fmt.Errorf("fsm: trim: %w", err)
 	}
 	defer it.Close()
+
+	// With too many keys to delete one by one, a range deletion does it.
 	var keys [][]byte
 	for ok := it.First(); ok; ok = it.Next() {
 		if len(keys) == maxDropped {
@@ -163,9 +181,9 @@ type holdMark struct {
 
 func (h holdMark) rank() ranked[uint64] { return ranked[uint64]{h.Passed, h.Name} }
 
-// mayHold takes in that a cursor has another place or policy, by which it may keep
-// something from a trim.
-func (a *applier) mayHold(c *Cursor) {
+// mayHold notes that a cursor has another place or policy, by which it may keep something from a
+// trim.
+func (a *cursorApplier) mayHold(c *Cursor) {
 	if c.passedRank().compare(a.s.meta.NotHeld.rank()) < 0 {
 		a.s.meta.NotHeld = holdMark{c.Passed(), c.Name}
 	}
@@ -219,7 +237,8 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 	}
 	holder, err := p.holder(t, want)
 	if err == nil && holder == nil {
-		if want, err = p.wanted(t); err == nil {
+		want, err = p.wanted(t)
+		if err == nil {
 			holder, err = p.holder(t, want)
 		}
 	}
@@ -229,7 +248,7 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 	if holder != nil {
 		want, plan.HeldBy = holder.Passed()+1, holder.Name
 	}
-	return p.settle(t, plan, want)
+	return p.roundDown(t, plan, want)
 }
 
 // holder returns the cursor that has passed least of those that keep events below an
@@ -239,7 +258,8 @@ func (p *planner) holder(t frame.Trim, below uint64) (*Cursor, error) {
 		return nil, nil
 	}
 	end := holdMark{Passed: below - 1}
-	for place, c := range p.s.ranks.byPassed.Ascend(btreemap.GE(p.notHeld.rank()), btreemap.LT(end.rank())) {
+	from := btreemap.GE(p.notHeld.rank())
+	for place, c := range p.s.ranks.byPassed.Ascend(from, btreemap.LT(end.rank())) {
 		p.notHeld = holdMark{place.rank, place.name}
 		if t.Retention && p.checked == maxHoldsChecked {
 			return c, nil
@@ -255,8 +275,8 @@ func (p *planner) holder(t frame.Trim, below uint64) (*Cursor, error) {
 	return nil, nil
 }
 
-// settle rounds down to a whole block and names cursors that are passed.
-func (p *planner) settle(t frame.Trim, plan trimPlan, want uint64) (trimPlan, error) {
+// roundDown rounds the trim down to a whole block and names the cursors that it passes.
+func (p *planner) roundDown(t frame.Trim, plan trimPlan, want uint64) (trimPlan, error) {
 	if want <= p.s.meta.First {
 		return plan, nil
 	}
@@ -322,6 +342,8 @@ func (p *planner) wanted(t frame.Trim) (uint64, error) {
 	}
 	m, set := &p.s.meta, &p.s.settings
 	want := m.First
+
+	// Each bound says how far it wants to go; the farthest decides.
 	if kept := m.Last + 1 - m.First; set.RetentionEvents > 0 && kept > set.RetentionEvents {
 		want = max(want, m.Last+1-set.RetentionEvents)
 	}
@@ -382,22 +404,24 @@ func (p *planner) firstWhere(holds func(*log.Columns) bool) (uint64, error) {
 // holds reports whether a cursor may still keep what it has not committed.
 func (p *planner) holds(c *Cursor) (bool, error) {
 	set := &p.s.settings
-	events := cmpOr(c.Policy.HoldEvents, set.CursorHoldEvents)
+	events := cmp.Or(c.Policy.HoldEvents, set.CursorHoldEvents)
 	if events > 0 && p.s.meta.Last-c.Passed() > events {
 		return false, nil
 	}
+
+	// The bounds by bytes and age count from the block with the first event that it has not passed.
 	held, err := p.heldBlock(max(c.Passed()+1, p.s.meta.First))
 	if err != nil || held == nil {
 		return err == nil, err
 	}
-	if bytes := cmpOr(c.Policy.HoldBytes, set.CursorHoldBytes); bytes > 0 && p.s.meta.Bytes-held.Before > bytes {
+	if bytes := cmp.Or(c.Policy.HoldBytes, set.CursorHoldBytes); bytes > 0 && p.s.meta.Bytes-held.Before > bytes {
 		return false, nil
 	}
-	age := cmpOr(c.Policy.HoldFor, set.CursorHoldFor)
+	age := cmp.Or(c.Policy.HoldFor, set.CursorHoldFor)
 	return age == 0 || p.now-held.AppendedAt.UnixNano() < int64(age), nil
 }
 
-// heldBlock is blockFrom for cursors one after the other, many of which are at the same block.
+// heldBlock is blockFrom for one cursor after the other: many of them are at the same block.
 func (p *planner) heldBlock(offset uint64) (c *log.Columns, err error) {
 	if p.held == nil || offset < p.held.First || offset > p.held.Last() {
 		p.held, err = p.oldest()
@@ -406,11 +430,4 @@ func (p *planner) heldBlock(offset uint64) (c *log.Columns, err error) {
 		p.held, err = p.blockFrom(offset)
 	}
 	return p.held, err
-}
-
-func cmpOr[T uint64 | time.Duration](own, fallback T) T {
-	if own != 0 {
-		return own
-	}
-	return fallback
 }

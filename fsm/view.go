@@ -57,12 +57,8 @@ func (m *Machine) DigestAt(index uint64) (sum Sum, known bool) {
 }
 
 func digestAt(db *pebble.DB, index uint64) (sum Sum, known bool) {
-	value, closer, err := db.Get(binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(index%digestsKept)))
-	if err != nil {
-		return sum, false
-	}
-	defer closer.Close()
-	if len(value) != 8+len(sum) || binary.BigEndian.Uint64(value) != index {
+	value, err := readValue(db, binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(index%digestsKept)))
+	if err != nil || len(value) != 8+len(sum) || binary.BigEndian.Uint64(value) != index {
 		return sum, false
 	}
 	return Sum(value[8:]), true
@@ -128,8 +124,8 @@ func (m *Machine) CursorsAfter(after string, limit int) (page []Cursor, next str
 	}), next, total
 }
 
-// Group returns a copy of a group with what is settled behind its commit and what
-// comes again; Cursor and Cursors leave these out. It is false for a plain cursor.
+// Group returns a copy of a group with what is settled after its commit and what is redelivered,
+// which Cursor and Cursors leave out. It is false for a cursor of one reader.
 func (m *Machine) Group(name string) (Cursor, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -180,7 +176,7 @@ func (m *Machine) Policy() event.Policy {
 func (m *Machine) VoteWanted(id string) (wanted, known bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	w, known := m.s.wishes[id]
+	w, known := m.s.voteWishes[id]
 	return w.Wanted, known
 }
 
@@ -212,9 +208,19 @@ type Stats struct {
 // Stats returns the figures of this moment.
 func (m *Machine) Stats() Stats {
 	return read(m, func(s *state) Stats {
-		return Stats{Counters: s.meta.Counters, First: s.meta.First, Last: s.meta.Last, Bytes: s.meta.Bytes - s.meta.TrimmedBytes, Receipts: s.meta.Receipts.Bytes,
-			DedupKeys: s.keys.Len(), DedupBytes: s.keys.Bytes(), Producers: s.producers.byUse.Len(), Results: s.producers.bytes, Cursors: len(s.cursors),
-			Letters: m.letterStats(s)}
+		return Stats{
+			Counters:   s.meta.Counters,
+			First:      s.meta.First,
+			Last:       s.meta.Last,
+			Bytes:      s.meta.Bytes - s.meta.TrimmedBytes,
+			Receipts:   s.meta.Receipts.Bytes,
+			DedupKeys:  s.keys.Len(),
+			DedupBytes: s.keys.Bytes(),
+			Producers:  s.producers.byUse.Len(),
+			Results:    s.producers.bytes,
+			Cursors:    len(s.cursors),
+			Letters:    m.letterStats(s),
+		}
 	})
 }
 
@@ -233,6 +239,7 @@ func (m *Machine) NextDeadline() time.Time {
 				due(at + int64(after))
 			}
 		}
+		// What expires: keys, producers, cursors, letters, clients.
 		if len(s.window) > 0 {
 			earlier(s.window[0].at, s.settings.DedupWindow)
 		}
@@ -241,10 +248,13 @@ func (m *Machine) NextDeadline() time.Time {
 		}
 		if used, _, some := s.ranks.byUse.Min(); some {
 			idle := s.settings.CursorIdle
-			earlier(max(used.rank+s.meta.Stepped, s.meta.Time-int64(idle)), idle) // more may be due than one entry removes
+			// More may be due than one entry removes.
+			earlier(max(used.rank+s.meta.Stepped, s.meta.Time-int64(idle)), idle)
 		}
 		m.lettersDue(s, earlier)
 		due(s.clients.due)
+
+		// What may have to be reported or removed.
 		if s.settings.CursorStall > 0 && s.meta.FeatureLevel >= frame.LevelDelivery && len(s.cursors) > 0 {
 			due(max(s.meta.StallDue, 1))
 		}
@@ -271,7 +281,8 @@ func (m *Machine) retentionDue(s *state) (at int64, some bool) {
 	oldest := s.oldest
 	if oldest == nil || oldest.First != s.meta.First {
 		var err error
-		if oldest, err = m.log.Columns(s.meta.First); err != nil {
+		oldest, err = m.log.Columns(s.meta.First)
+		if err != nil {
 			return 0, false
 		}
 	}
@@ -292,7 +303,7 @@ func (m *Machine) PlanTrim(t frame.Trim) (TrimResult, error) {
 	return plan.TrimResult, err
 }
 
-// Position says which entry a state stands at, and what came with it.
+// Position is the entry that a state is at, and what belongs to it.
 type Position struct {
 	Index              uint64
 	Term               uint64
@@ -311,12 +322,11 @@ func (s *state) position() Position {
 		Time: time.Unix(0, s.meta.Time).UTC(), Digest: s.meta.Digest, FeatureLevel: s.meta.FeatureLevel}
 }
 
-// Position returns where this machine stands.
+// Position returns the newest entry of this machine.
 func (m *Machine) Position() Position { return read(m, (*state).position) }
 
-// VerifyLog reads the key columns of everything retained and requires that they
-// follow each other without a hole. It calls pause now and then: that may take
-// its time, so that others get theirs.
+// VerifyLog reads the key columns of everything retained and requires that they follow each other
+// without a hole. Between parts it calls pause, which may wait so that others proceed.
 func (m *Machine) VerifyLog(ctx context.Context, pause func()) error {
 	const blocks = 64 // at a time, as a state that is replaced waits for its readers
 	first, last := m.log.Bounds()

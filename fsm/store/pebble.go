@@ -67,7 +67,9 @@ func (unlocked) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil 
 
 // openError distinguishes damage from what the machine around the folder does not allow.
 func openError(path string, err error) error {
-	outside := []error{os.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EIO, syscall.EAGAIN, syscall.EMFILE, ErrDamaged}
+	outside := []error{
+		os.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EIO, syscall.EAGAIN, syscall.EMFILE, ErrDamaged,
+	}
 	for _, one := range outside {
 		if errors.Is(err, one) {
 			return fmt.Errorf("store: open %s: %w", path, err)
@@ -88,7 +90,8 @@ func firstLine(text string) string {
 
 // dataCorruption ends the node over a file that Pebble found damaged.
 func (o *Options) dataCorruption(info pebble.DataCorruptionInfo) {
-	o.Fatal(fmt.Errorf("store: read %s: %w: %s; %s", info.Path, ErrDamaged, firstLine(fmt.Sprint(info.Details)), Remedy))
+	what := firstLine(fmt.Sprint(info.Details))
+	o.Fatal(fmt.Errorf("store: read %s: %w: %s; %s", info.Path, ErrDamaged, what, Remedy))
 }
 
 // pebbleLogger passes Pebble's messages to the diagnostics logger, and its fatal ones to whoever

@@ -69,7 +69,8 @@ func (o *Options) Current() (string, error) {
 	}
 	path := o.FS.PathJoin(o.Dir, name)
 	if _, err := o.FS.Stat(path); err != nil {
-		return "", fmt.Errorf("store: open %s: %w: CURRENT names %s, which is missing; %s: %w", o.Dir, ErrDamaged, name, Remedy, err)
+		return "", fmt.Errorf("store: open %s: %w: CURRENT names %s, which is missing; %s: %w",
+			o.Dir, ErrDamaged, name, Remedy, err)
 	}
 	if !o.ReadOnly {
 		err = o.removeOthers(name)
@@ -132,7 +133,8 @@ func (o *Options) checkUnused(path string) error {
 	if err := errors.Join(err, err2); err != nil {
 		return fmt.Errorf("store: create %s: %w", o.Dir, err)
 	}
-	others = slices.DeleteFunc(others, func(name string) bool { return name == firstName || name == currentFile+".tmp" })
+	expected := func(name string) bool { return name == firstName || name == currentFile+".tmp" }
+	others = slices.DeleteFunc(others, expected)
 	if len(others) == 0 && len(left) > 0 {
 		empty, err := o.isEmpty(path)
 		if empty || errors.Is(err, pebble.ErrDBDoesNotExist) {

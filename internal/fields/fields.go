@@ -14,6 +14,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Append appends the length of a field as a uvarint, and the field.
@@ -28,6 +29,14 @@ func AppendBool(b []byte, v bool) []byte {
 		return append(b, 1)
 	}
 	return append(b, 0)
+}
+
+// AppendTime appends a time as a varint of Unix nanoseconds, 0 for the zero time.
+func AppendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return binary.AppendVarint(b, 0)
+	}
+	return binary.AppendVarint(b, t.UnixNano())
 }
 
 // Reader reads fields off the front of Rest. The first error sticks: every field read after it is
@@ -110,6 +119,14 @@ func (r *Reader) fail(err error) {
 		r.Err = err
 	}
 	r.Rest = nil
+}
+
+// Time reads what AppendTime appended.
+func (r *Reader) Time() time.Time {
+	if n := r.Varint(); n != 0 {
+		return time.Unix(0, n).UTC()
+	}
+	return time.Time{}
 }
 
 // Count reads how many items follow, each of at least size bytes. It refuses a count that Rest

@@ -110,7 +110,7 @@ func AppendRetries(b []byte, list []GroupRetry) []byte {
 	for _, r := range list {
 		b = binary.AppendUvarint(b, r.Offset)
 		b = binary.AppendUvarint(b, r.Deliveries)
-		b = appendTime(b, r.After)
+		b = fields.AppendTime(b, r.After)
 		b = fields.Append(b, r.Error[:min(len(r.Error), maxString)])
 	}
 	return b
@@ -135,7 +135,7 @@ func (d *decoder) ranges() (list []Range) {
 
 func (d *decoder) retries() (list []GroupRetry) {
 	for range d.Count(4) {
-		r := GroupRetry{Offset: d.Uvarint(), Deliveries: d.Uvarint(), After: d.time(), Error: d.string()}
+		r := GroupRetry{Offset: d.Uvarint(), Deliveries: d.Uvarint(), After: d.Time(), Error: d.string()}
 		list = append(list, r)
 	}
 	return list

@@ -79,7 +79,7 @@ func appendView(b []byte, v *election.View) []byte {
 	b = fields.Append(fields.Append(b, v.Voter), v.Journal)
 	b = fields.Append(binary.AppendUvarint(b, v.Seq), v.Kind)
 	for _, t := range []time.Time{v.Began, v.Regained, v.Ended} {
-		b = appendTime(b, t)
+		b = fields.AppendTime(b, t)
 	}
 	b = binary.AppendUvarint(b, v.Term)
 	b = fields.Append(fields.Append(b, v.Leader), v.Cause)
@@ -93,22 +93,14 @@ func (c OutageViews) appendTo(b []byte) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(len(c.Up)))
 	for _, u := range c.Up {
-		b = appendTime(appendTime(fields.Append(b, u.Voter), u.Since), u.Before)
+		b = fields.AppendTime(fields.AppendTime(fields.Append(b, u.Voter), u.Since), u.Before)
 	}
 	b = binary.AppendUvarint(b, uint64(len(c.Led)))
 	for _, s := range c.Led {
 		b = fields.Append(binary.AppendUvarint(b, s.Term), s.Leader)
-		b = appendTime(appendTime(b, s.From), s.To)
+		b = fields.AppendTime(fields.AppendTime(b, s.From), s.To)
 	}
 	return b
-}
-
-// appendTime appends Unix nanoseconds, 0 for the zero time.
-func appendTime(b []byte, t time.Time) []byte {
-	if t.IsZero() {
-		return binary.AppendVarint(b, 0)
-	}
-	return binary.AppendVarint(b, t.UnixNano())
 }
 
 func (c SplitBrain) appendTo(b []byte) []byte {
@@ -133,13 +125,6 @@ func (d *decoder) longHello() Hello {
 	return c
 }
 
-func (d *decoder) time() time.Time {
-	if n := d.Varint(); n != 0 {
-		return time.Unix(0, n).UTC()
-	}
-	return time.Time{}
-}
-
 func (d *decoder) outageViews() OutageViews {
 	var c OutageViews
 	for range d.Count(12) {
@@ -148,9 +133,9 @@ func (d *decoder) outageViews() OutageViews {
 			Journal:     d.string(),
 			Seq:         d.Uvarint(),
 			Kind:        d.string(),
-			Began:       d.time(),
-			Regained:    d.time(),
-			Ended:       d.time(),
+			Began:       d.Time(),
+			Regained:    d.Time(),
+			Ended:       d.Time(),
 			Term:        d.Uvarint(),
 			Leader:      d.string(),
 			Cause:       d.string(),
@@ -159,10 +144,10 @@ func (d *decoder) outageViews() OutageViews {
 		})
 	}
 	for range d.Count(3) {
-		c.Up = append(c.Up, election.Up{Voter: d.string(), Since: d.time(), Before: d.time()})
+		c.Up = append(c.Up, election.Up{Voter: d.string(), Since: d.Time(), Before: d.Time()})
 	}
 	for range d.Count(4) {
-		c.Led = append(c.Led, election.Span{Term: d.Uvarint(), Leader: d.string(), From: d.time(), To: d.time()})
+		c.Led = append(c.Led, election.Span{Term: d.Uvarint(), Leader: d.string(), From: d.Time(), To: d.Time()})
 	}
 	return c
 }

@@ -75,7 +75,7 @@ func (LetterImport) Kind() Kind { return KindLetterImport }
 func (c DeadLetter) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(fields.Append(b, c.Cursor), c.Generation)
 	b = fields.Append(fields.Append(binary.AppendUvarint(b, c.Offset), c.Handler), c.Error)
-	b = appendTime(binary.AppendUvarint(b, c.Attempts), c.FirstFailed)
+	b = fields.AppendTime(binary.AppendUvarint(b, c.Attempts), c.FirstFailed)
 	return fields.Append(b, c.Event)
 }
 
@@ -98,7 +98,7 @@ func (c LetterImport) appendTo(b []byte) []byte {
 	for _, l := range c.Letters {
 		b = fields.Append(append(b, l.Origin[:]...), l.From)
 		b = binary.AppendUvarint(fields.Append(b, l.Error), l.Attempts)
-		b = fields.Append(appendTime(b, l.Failed), l.Event)
+		b = fields.Append(fields.AppendTime(b, l.Failed), l.Event)
 	}
 	return b
 }
@@ -111,7 +111,7 @@ func (d *decoder) deadLetter() DeadLetter {
 		Handler:     d.string(),
 		Error:       d.string(),
 		Attempts:    d.Uvarint(),
-		FirstFailed: d.time(),
+		FirstFailed: d.Time(),
 		Event:       d.copied(),
 	}
 }
@@ -138,7 +138,7 @@ func (d *decoder) letterImport() (c LetterImport) {
 	for range n {
 		var l ImportedLetter
 		copy(l.Origin[:], d.Take(OriginSize))
-		l.From, l.Error, l.Attempts, l.Failed = d.string(), d.string(), d.Uvarint(), d.time()
+		l.From, l.Error, l.Attempts, l.Failed = d.string(), d.string(), d.Uvarint(), d.Time()
 		l.Event = d.copied()
 		c.Letters = append(c.Letters, l)
 	}

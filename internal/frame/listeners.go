@@ -90,7 +90,7 @@ func (c Pressure) appendTo(b []byte) []byte {
 
 func (c ChainOverdue) appendTo(b []byte) []byte {
 	b = fields.Append(fields.Append(fields.Append(b, c.CorrelationID), c.Flow), c.From)
-	b = appendTime(binary.AppendUvarint(b, c.FromOffset), c.Since)
+	b = fields.AppendTime(binary.AppendUvarint(b, c.FromOffset), c.Since)
 	return binary.AppendVarint(fields.Append(b, c.Missing), int64(c.Deadline))
 }
 
@@ -135,7 +135,7 @@ func (d *decoder) chainOverdue() ChainOverdue {
 		Flow:          d.string(),
 		From:          d.string(),
 		FromOffset:    d.Uvarint(),
-		Since:         d.time(),
+		Since:         d.Time(),
 		Missing:       d.string(),
 		Deadline:      time.Duration(d.Varint()),
 	}

@@ -98,7 +98,8 @@ func (o *Opened) Each(fn func(row int, e *event.Event) error) error {
 // that shows where a row begins.
 func (o *Opened) Range(from, to int, fn func(row int, e *event.Event) error) error {
 	// The strings share the memory of records, which is never written to again.
-	d := &decoder{Reader: fields.Reader{Rest: o.records}, view: unsafe.String(unsafe.SliceData(o.records), len(o.records))}
+	view := unsafe.String(unsafe.SliceData(o.records), len(o.records))
+	d := &decoder{Reader: fields.Reader{Rest: o.records}, view: view}
 	var e event.Event
 	for i := range to {
 		e = event.Event{Type: event.Type(o.packet.Types[o.types[i]]), Source: o.packet.Sources[o.sources[i]]}

@@ -1,0 +1,68 @@
+package fsm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// readValue returns a copy of a stored value, nil where there is none.
+func readValue(r pebble.Reader, key []byte) ([]byte, error) {
+	value, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fsm: read %q: %w", key, err)
+	}
+	defer closer.Close()
+	return slices.Clone(value), nil
+}
+
+// readJSON decodes a stored value, and leaves into as it is where there is none.
+func readJSON(r pebble.Reader, key []byte, into any) error {
+	value, err := readValue(r, key)
+	if err != nil || value == nil {
+		return err
+	}
+	if err := json.Unmarshal(value, into); err != nil {
+		return fmt.Errorf("fsm: read %q: %w", key, err)
+	}
+	return nil
+}
+
+// scan calls each with what is stored under a prefix, in the order of the keys.
+func scan(r pebble.Reader, prefix byte, each func(key string, value []byte) error) error {
+	return scanKeys(r, []byte{prefix}, []byte{prefix + 1}, func(key, value []byte) error {
+		return each(string(key[1:]), value)
+	})
+}
+
+// errScanned ends a scan.
+var errScanned = errors.New("enough")
+
+// scanKeys calls each with the stored pairs in [low, high) until it returns
+// errScanned, which is no error, or another. The slices are valid until it returns.
+func scanKeys(r pebble.Reader, low, high []byte, each func(key, value []byte) error) error {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: high})
+	if err != nil {
+		return fmt.Errorf("fsm: scan %q: %w", low, err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err == nil {
+			err = each(it.Key(), value)
+		}
+		if err == errScanned {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("fsm: read %q: %w", it.Key(), err)
+		}
+	}
+	return it.Error()
+}

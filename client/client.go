@@ -52,7 +52,9 @@ const otherConnections = 16
 // to judge them: their settings may allow more than the defaults.
 func clientGate(catalogue *event.Catalogue) event.Policy {
 	return event.Policy{Catalogue: catalogue, Reserved: event.ReservedForeign, Limits: event.Limits{
-		EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: 1024, RequestEvents: math.MaxInt, RequestBytes: math.MaxInt}}
+		EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: 1024,
+		RequestEvents: math.MaxInt, RequestBytes: math.MaxInt,
+	}}
 }
 
 // Close ends all readers, refuses new calls with ErrClosed and waits until the
@@ -112,7 +114,8 @@ func (c *Client) get(ctx context.Context, offset uint64, level Consistency) (eve
 	op := fmt.Sprintf("get %d", offset)
 	var found event.Event
 	err := c.cluster.Call(ctx, op, calls.Reading, func(ctx context.Context, n *calls.Node) (http.Header, error) {
-		resp, err := n.Log.GetEvent(ctx, calls.NewRequest(c.cluster, &ringlogv1.GetEventRequest{Offset: offset, Consistency: level.wire()}))
+		req := &ringlogv1.GetEventRequest{Offset: offset, Consistency: level.wire()}
+		resp, err := n.Log.GetEvent(ctx, calls.NewRequest(c.cluster, req))
 		if err != nil {
 			return nil, err
 		}

@@ -98,7 +98,8 @@ func gapOf(w *ringlogv1.Gap) *Gap {
 }
 
 func filterToWire(f event.Filter) *ringlogv1.Filter {
-	return &ringlogv1.Filter{Types: f.Types, Categories: f.Categories, Sources: f.Sources, Keys: f.Keys, CorrelationIds: f.CorrelationIDs}
+	return &ringlogv1.Filter{Types: f.Types, Categories: f.Categories, Sources: f.Sources, Keys: f.Keys,
+		CorrelationIds: f.CorrelationIDs}
 }
 
 func filterOf(w *ringlogv1.Filter) event.Filter {

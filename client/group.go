@@ -145,7 +145,8 @@ func (m *GroupMember) enter(ctx context.Context) error {
 	o := &m.o
 	spec := GroupSpec{From: o.From, Filter: o.Filter, Policy: o.Policy, AckWait: o.AckWait,
 		MaxDeliver: o.MaxDeliver, MaxPending: o.MaxPending}
-	stated := !o.Filter.Empty() || o.Policy != CursorPolicy{} || o.AckWait != 0 || o.MaxDeliver != 0 || o.MaxPending != 0
+	stated := !o.Filter.Empty() || o.Policy != CursorPolicy{} ||
+		o.AckWait != 0 || o.MaxDeliver != 0 || o.MaxPending != 0
 
 	// What is stated must be the group's own, which CreateGroup sees to.
 	if stated && !o.NoCreate {

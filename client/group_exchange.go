@@ -170,7 +170,7 @@ func (m *GroupMember) addEvents(events []*prefetch.Held) {
 	}
 }
 
-// leave gives back what is held. Where it fails the group takes it back in its time.
+// leave releases what is held. If it fails the group takes that back when the session ends.
 func (m *GroupMember) leave(ctx context.Context) {
 	m.fetchMu.Lock()
 	defer m.fetchMu.Unlock()
@@ -233,7 +233,8 @@ func heldEvents(resp *ringlogv1.ExchangeResponse) ([]*prefetch.Held, error) {
 		span := run.GetSpan()
 		few := span != nil && span.GetTake() < span.GetPacket().GetRows()/2
 		err := eachEvent([]*ringlogv1.Run{run}, func(e *event.Event) bool {
-			all = append(all, prefetch.Held{Event: *e, Count: max(1, counts[e.Offset]), Bytes: sender.WireBytes(e) + heldBytes})
+			bytes := sender.WireBytes(e) + heldBytes
+			all = append(all, prefetch.Held{Event: *e, Count: max(1, counts[e.Offset]), Bytes: bytes})
 			h := &all[len(all)-1]
 			if few {
 				h.Detach()

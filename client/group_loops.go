@@ -7,8 +7,8 @@ import (
 	"github.com/ringrift/ringlog/client/internal/calls"
 )
 
-// handlerActivity tells a member whose handlers work from one whose handlers do not: events
-// that wait for those are given back.
+// handlerActivity shows whether a member's handlers work. Events that wait for handlers that
+// do not are released.
 type handlerActivity struct {
 	waiting  int  // in Next
 	active   bool // since the last tick
@@ -72,8 +72,8 @@ func (m *GroupMember) tick() time.Duration {
 	}
 	m.ticked = time.Now()
 
-	// What waits for handlers that are stuck is given back, but not while a fetch is in flight:
-	// that brings what follows it in its key.
+	// Events that wait for stuck handlers are released, but not while a fetch is in flight,
+	// which brings what follows them in their keys.
 	if m.handlers.active || m.handlers.waiting > 0 {
 		m.handlers.active, m.handlers.activeAt = false, m.ticked
 	}
@@ -152,7 +152,7 @@ func (m *GroupMember) wantedEvents() int {
 		return 0
 	}
 
-	// Before the first event came, so many are fetched that each may take its share of the room.
+	// Before the first event came, the room is divided evenly among the events to prefetch.
 	mean := max(1, maxPrefetchBytes/m.o.Prefetch)
 	if m.fetched.events > 0 {
 		mean = int(m.fetched.bytes/m.fetched.events) + 1

@@ -97,8 +97,9 @@ func (tr *trial) Attempt(ctx context.Context, n int) error {
 			late() // before anything that follows from it
 		}
 	}()
-	ctx = context.WithValue(ctx, deliveryKey{}, Delivery{Subscription: s.spec.Name, Attempt: n, Replay: t.origin == replayed})
-	return s.callHandler(context.WithValue(ctx, insideKey{}, s), t)
+	delivery := Delivery{Subscription: s.spec.Name, Attempt: n, Replay: t.origin == replayed}
+	inside := context.WithValue(context.WithValue(ctx, deliveryKey{}, delivery), insideKey{}, s)
+	return s.callHandler(inside, t)
 }
 
 // callHandler calls the handler and makes a panic an error.

@@ -9,8 +9,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Result says where an event stands, and who of those that Publish waited for has not
-// handled it.
+// Result says where an event is in the log, and which of the subscriptions that Publish waited
+// for have not handled it.
 type Result struct {
 	client.Result      // zero for a local event
 	Local         bool // it did not go to the log
@@ -123,7 +123,8 @@ func (r *Router) prepare(events []event.Event, opts []PublishOption) ([]item, er
 		}
 		it.result.Local = how.local || r.isLocal(it.event.Type)
 		if it.result.Local && event.IsReserved(it.event.Type) {
-			return nil, fmt.Errorf("router: publish: event %d of %d: %s is emitted by the cluster alone", i+1, len(events), it.event.Type)
+			return nil, fmt.Errorf("router: publish: event %d of %d: %s is emitted by the cluster alone",
+				i+1, len(events), it.event.Type)
 		}
 	}
 	return items, nil
@@ -157,8 +158,8 @@ func (r *Router) toLog(ctx context.Context, items []item) error {
 	return nil
 }
 
-// deliver gives an event to those that do not get it from the log, and notes for whom to
-// wait.
+// deliver gives an event to the subscriptions that do not get it from the log, and notes which
+// ones to wait for.
 func (r *Router) deliver(ctx context.Context, it *item) {
 	if !it.result.Duplicate {
 		r.recent.note(&it.event)
@@ -173,22 +174,22 @@ func (r *Router) deliver(ctx context.Context, it *item) {
 			}
 		case it.result.Duplicate || !s.matches(&it.event):
 		default:
-			it.hand(ctx, s, waits, patienceOf(s, publisher, within))
+			it.handDirectly(ctx, s, waits, maxRoomWait(s, publisher, within))
 		}
 	}
 }
 
-// patienceOf is how long to wait for room: not at all for a handler that would wait for
+// maxRoomWait is how long to wait for room: not at all for a handler that would wait for
 // itself, and for the router's own events.
-func patienceOf(s, publisher *subscriber, within bool) time.Duration {
+func maxRoomWait(s, publisher *subscriber, within bool) time.Duration {
 	if within && (publisher == nil || publisher == s) {
 		return -1
 	}
 	return s.spec.Timeout
 }
 
-// hand gives an event to a subscription directly.
-func (it *item) hand(ctx context.Context, s *subscriber, waits bool, patience time.Duration) {
+// handDirectly gives an event to a subscription without the log.
+func (it *item) handDirectly(ctx context.Context, s *subscriber, waits bool, maxWait time.Duration) {
 	from := direct
 	if it.result.Local {
 		from = local
@@ -197,7 +198,7 @@ func (it *item) hand(ctx context.Context, s *subscriber, waits bool, patience ti
 	if waits {
 		result = make(chan error, 1)
 	}
-	switch err := s.take(ctx, it.event, from, result, patience); {
+	switch err := s.take(ctx, it.event, from, result, maxWait); {
 	case err != nil:
 		it.notHandled(s, err)
 	case waits:

@@ -7,8 +7,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// recent remembers the last events that went by, each once, whoever of this process saw
-// it first.
+// recent remembers the last events that this process published or was delivered, each once.
 type recent struct {
 	mu      sync.Mutex
 	ring    []event.Event

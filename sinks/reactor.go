@@ -55,7 +55,7 @@ func (r *Reactor) turned(ch breaker.Change) {
 const settledEvery = 100 * time.Millisecond
 
 // Run joins the group and takes events until ctx ends, or what the options say. An error
-// says that it could not go on; the summary counts in any case. It is called once.
+// says why it ended early; the summary counts in any case. It is called once.
 func (r *Reactor) Run(ctx context.Context) (Summary, error) {
 	quit := r.notices.start(ctx)
 	taking, stop := context.WithCancel(ctx)
@@ -69,9 +69,9 @@ func (r *Reactor) Run(ctx context.Context) (Summary, error) {
 	stop()
 	<-watched
 	r.breaker.Close()
-	untold := quit()
+	dropped := quit()
 	sum := r.tally.summary()
-	sum.Untold = untold
+	sum.Untold = dropped
 	return sum, err
 }
 
@@ -104,7 +104,7 @@ func (r *Reactor) oneRound(ctx context.Context) error {
 	if r.breaker.Status().State == gobreaker.StateOpen.String() { // it opened before the round could hear of it
 		rd.end()
 	}
-	err = rd.take()
+	err = rd.takeEvents()
 	rd.end()
 	rd.drain(ctx)
 	r.round.Store(nil)
@@ -125,7 +125,7 @@ func (r *Reactor) join(ctx context.Context) (Member, error) {
 		case !r.joined || final(err):
 			return nil, fmt.Errorf("sinks: join group %s: %w", r.o.Group, err)
 		}
-		r.o.Logger.Warn("can not join the group, trying again", "group", r.o.Group, "error", err)
+		r.o.Logger.Warn("cannot join the group, trying again", "group", r.o.Group, "error", err)
 		if !attempt.Sleep(ctx, r.o.Backoff) {
 			return nil, nil
 		}
@@ -153,7 +153,7 @@ func (r *Reactor) watchSettled(ctx context.Context, stop func()) {
 	for {
 		settled, err := r.o.Settled(ctx)
 		if err != nil && ctx.Err() == nil {
-			r.o.Logger.Debug("can not tell whether all is settled", "group", r.o.Group, "error", err)
+			r.o.Logger.Debug("cannot find out whether all is settled", "group", r.o.Group, "error", err)
 		}
 		if settled {
 			stop()

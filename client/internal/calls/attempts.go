@@ -150,7 +150,8 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 	switch {
 	case f.final:
 		a.c.nodes.worked(n, f.leader)
-		return true, &Error{Op: a.op, Err: f.err, Answer: true, Unknown: a.unknown && a.repeat == Sequenced, Tried: a.unknown}
+		unknown := a.unknown && a.repeat == Sequenced
+		return true, &Error{Op: a.op, Err: f.err, Answer: true, Unknown: unknown, Tried: a.unknown}
 	case f.code() == api.OtherCluster:
 		a.c.nodes.failed(n)
 		a.otherCluster = fmt.Errorf("%s: %w", n.URL, f.err)

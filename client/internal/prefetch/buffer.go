@@ -386,7 +386,8 @@ func (b *Buffer) takeProgress(list []frame.Range) []frame.Range {
 
 // Detach makes an event independent of the memory of the block that it came in.
 func (h *Held) Detach() {
-	for _, s := range []*string{&h.Value, &h.Key, &h.CorrelationID, &h.CausationID, &h.DedupID, &h.Original, &h.Target} {
+	texts := []*string{&h.Value, &h.Key, &h.CorrelationID, &h.CausationID, &h.DedupID, &h.Original, &h.Target}
+	for _, s := range texts {
 		*s = strings.Clone(*s)
 	}
 	h.Payload = bytes.Clone(h.Payload)

@@ -62,7 +62,8 @@ func (s *Sender) admitOne(p *Item, ev *event.Event) error {
 
 // changed reports whether checking has changed what a node would have had to change.
 func changed(checked, ev *event.Event) bool {
-	return checked.CorrelationID != ev.CorrelationID || unsafe.SliceData(checked.Payload) != unsafe.SliceData(ev.Payload)
+	return checked.CorrelationID != ev.CorrelationID ||
+		unsafe.SliceData(checked.Payload) != unsafe.SliceData(ev.Payload)
 }
 
 // admitBatch takes events into p as they are, where the form of those it checks is the stored

@@ -176,7 +176,7 @@ func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.Pu
 	req := &ringlogv1.PublishRequest{ProducerId: w.producer, Sequence: w.next, Packet: w.pack(group)}
 	cluster := w.s.cfg.Cluster
 	var out *ringlogv1.PublishResponse
-	err := cluster.Call(ctx, group[0].op, calls.Sequenced, func(ctx context.Context, n *calls.Node) (http.Header, error) {
+	attempt := func(ctx context.Context, n *calls.Node) (http.Header, error) {
 		if proto.Size(req) <= api.MaxLineMessage && w.useStream(ctx, n) {
 			var usable bool
 			var err error
@@ -194,7 +194,8 @@ func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.Pu
 		out = resp.Msg
 		cluster.NoteLeader(n, out.LeaderHttp)
 		return resp.Header(), nil
-	})
+	}
+	err := cluster.Call(ctx, group[0].op, calls.Sequenced, attempt)
 	if err == nil {
 		return out, nil
 	}

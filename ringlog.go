@@ -73,6 +73,8 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(err error) { panic(err) }
 	}
+
+	// What was opened before an error is closed.
 	n := &Node{wire: newWire(), served: make(chan error, 1)}
 	defer func() {
 		if err != nil {
@@ -171,6 +173,8 @@ func (n *Node) close(ctx context.Context) error {
 	if n.server != nil {
 		errs = append(errs, n.server.Close(ctx), <-n.served)
 	}
+
+	// The node is closed after everything that could still ask it.
 	errs = append(errs, n.wire.Close())
 	if n.raft != nil {
 		errs = append(errs, n.raft.Close(ctx))

@@ -62,6 +62,7 @@ func clientGate(catalogue *event.Catalogue) event.Policy {
 // without one are answered with ErrClosed, and Close returns the context's error.
 // It may be called again.
 func (c *Client) Close(ctx context.Context) error {
+	// Readers end at once. What was accepted is still sent.
 	c.stop(ErrClosed)
 	c.sender.Close()
 	drained := make(chan struct{})
@@ -70,6 +71,8 @@ func (c *Client) Close(ctx context.Context) error {
 		c.sender.Wait()
 		c.readers.Wait()
 	}()
+
+	// Without more time the requests in flight end with ErrClosed.
 	var err error
 	select {
 	case <-drained:

@@ -135,6 +135,9 @@ func eachOfPages[P, T any](ctx context.Context, c *Client, path string, q url.Va
 				yield(none, err)
 				return
 			}
+
+			// The key of a page is that of its last element, so elements that are added or removed
+			// meanwhile do not shift the others.
 			list, next := open(&page)
 			for _, one := range list {
 				if !yield(one, nil) {

@@ -61,6 +61,8 @@ func (c *Config) validate() error {
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
+
+	// Check what the defaults cannot have set right.
 	switch {
 	case len(c.Endpoints) == 0:
 		return errors.New("client: config: Endpoints is empty")

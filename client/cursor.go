@@ -77,6 +77,8 @@ func (c *Client) OpenCursor(ctx context.Context, name string, o CursorOptions) (
 	cur := &Cursor{c: c, info: info, noScan: o.NoScanCommit, toEnd: o.UntilEnd,
 		batches: make(chan delivery, 1), joined: make(chan struct{}),
 		next: info.Committed + 1, delivered: info.Committed, committed: info.Committed}
+
+	// The reading goroutine ends with the cursor or the client.
 	reading, stop := c.whileOpen(context.Background())
 	cur.stop = stop
 	c.readers.Go(func() {
@@ -89,6 +91,8 @@ func (c *Client) OpenCursor(ctx context.Context, name string, o CursorOptions) (
 
 func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (CursorInfo, error) {
 	spec := CursorSpec{From: o.From, Filter: o.Filter, Policy: o.Policy}
+
+	// What is stated must be the cursor's own, which CreateCursor sees to, or is changed.
 	stated := o.Change || !o.Filter.Empty() || o.Policy != CursorPolicy{}
 	if stated && !o.NoCreate {
 		_, err := c.CreateCursor(ctx, name, spec)
@@ -99,6 +103,8 @@ func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (
 			return CursorInfo{}, err
 		}
 	}
+
+	// A new generation fences off those that had the cursor open.
 	info, err := c.startGeneration(ctx, name)
 	if !o.NoCreate && calls.IsAnswer(err, api.NotFound) {
 		if _, err := c.CreateCursor(ctx, name, spec); err != nil {
@@ -186,6 +192,8 @@ func (cur *Cursor) accept(ctx context.Context, d delivery) error {
 		cur.failed = d.err
 		return d.err
 	}
+
+	// A gap counts as delivered: a commit may follow it.
 	cur.mu.Lock()
 	cur.waiting, cur.next = d.events, max(cur.next, d.next)
 	if d.gap != nil {
@@ -225,6 +233,8 @@ func (cur *Cursor) commitScanned(ctx context.Context) error {
 	if cur.noScan || !due {
 		return nil
 	}
+
+	// A fenced or removed cursor is at its end. Anything else may pass.
 	err := cur.Commit(ctx, offset)
 	switch {
 	case calls.IsAnswer(err, api.Fenced), calls.IsAnswer(err, api.NotFound):
@@ -278,6 +288,8 @@ func (cur *Cursor) read(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+
+		// An error is handed over like events, so that Next returns it after those before it.
 		d := delivery{err: err}
 		if err == nil {
 			d = delivery{gap: gapOf(m.GetGap()), next: m.GetNext()}

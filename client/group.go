@@ -113,6 +113,9 @@ func (c *Client) JoinGroup(ctx context.Context, group string, o GroupOptions) (*
 	if err := m.enter(open); err != nil {
 		return nil, err
 	}
+
+	// Both loops end with the client. The membership ends with ackLoop, which still sends the
+	// last acks after Close.
 	running, stop := c.whileOpen(context.Background())
 	m.stop = stop
 	m.goroutines.Add(2)

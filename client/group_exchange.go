@@ -106,6 +106,8 @@ func (m *GroupMember) fetch(ctx context.Context) (did bool, err error) {
 	if req == nil {
 		return false, nil
 	}
+
+	// The call ends with its session: its answer could not be used.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(inSession, cancel)()
@@ -196,6 +198,8 @@ func (m *GroupMember) takeAnswer(resp *ringlogv1.ExchangeResponse, fromAcks bool
 	if d := resp.GetSessionTimeout().AsDuration(); d > 0 {
 		m.session.timeout = d
 	}
+
+	// Events that were taken back go before those that the answer brings.
 	m.acks.TakeRevoked(resp.GetRevoked(), fromAcks)
 	for _, gap := range resp.GetGaps() {
 		m.gaps = append(m.gaps, *gapOf(gap))

@@ -45,6 +45,8 @@ func (m *GroupMember) waitAckDue(ctx context.Context) bool {
 	untilTick := m.tick()
 	due := m.session.id == 0 || !m.acks.Empty() || m.closing
 	m.mu.Unlock()
+
+	// Work that is there is done at once, else when it comes, or at the tick.
 	if due {
 		return ctx.Err() == nil
 	}
@@ -116,6 +118,8 @@ func (m *GroupMember) fetchLoop(ctx context.Context) {
 		if over {
 			return
 		}
+
+		// Without room or a session it waits until there is one.
 		did, err := m.fetch(ctx)
 		switch {
 		case err != nil:

@@ -36,6 +36,7 @@ func (c *Client) Tail(ctx context.Context, o TailOptions) iter.Seq2[event.Event,
 		r := c.newTailReader(o)
 		defer r.stream.Disconnect()
 		for {
+			// A node ends a stream at the limit, at the end without following, or when it closes.
 			m, err := r.stream.Receive(ctx)
 			if errors.Is(err, io.EOF) {
 				if o.NoFollow || r.full() {

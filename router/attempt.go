@@ -98,8 +98,8 @@ func (tr *trial) Attempt(ctx context.Context, n int) error {
 		}
 	}()
 	delivery := Delivery{Subscription: s.spec.Name, Attempt: n, Replay: t.origin == replayed}
-	inside := context.WithValue(context.WithValue(ctx, deliveryKey{}, delivery), insideKey{}, s)
-	return s.callHandler(inside, t)
+	handlerCtx := context.WithValue(context.WithValue(ctx, deliveryKey{}, delivery), insideKey{}, s)
+	return s.callHandler(handlerCtx, t)
 }
 
 // callHandler calls the handler and makes a panic an error.
@@ -140,6 +140,8 @@ func (tr *trial) Pause(wait time.Duration) error {
 func (s *subscriber) pause(t *task, wait time.Duration) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+
+	// A nil channel never is ready: only what is redelivered is left at once.
 	var closing <-chan struct{}
 	if s.redelivers(t) {
 		closing = s.closing

@@ -99,6 +99,8 @@ func markFinal(err error) error {
 	if err == nil {
 		return nil
 	}
+
+	// A client that was closed does not come back.
 	if errors.Is(err, client.ErrClosed) {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -106,6 +108,8 @@ func markFinal(err error) error {
 	if !errors.As(err, &answer) || errors.Is(err, client.ErrOutcomeUnknown) {
 		return err
 	}
+
+	// The other codes may pass: the log is asked again.
 	switch answer.Code {
 	case api.Fenced:
 		return fmt.Errorf("%w: %w", ErrFenced, err)

@@ -102,6 +102,8 @@ func overBefore(ctx context.Context, b *busy) ending {
 		return inTime
 	case <-ctx.Done():
 	}
+
+	// Handlers see the end of their context, and get a moment to return.
 	timer := time.NewTimer(lastMoment)
 	defer timer.Stop()
 	select {

@@ -30,6 +30,7 @@ func newPauses() *backoff.ExponentialBackOff {
 func (s *subscriber) feed(ctx context.Context) {
 	pauses := newPauses()
 	for ctx.Err() == nil {
+		// Attach and read until something fails, for as long as the log does not refuse.
 		err := s.attach(ctx)
 		if err == nil {
 			s.setState(Attached, nil)
@@ -174,6 +175,8 @@ func (s *subscriber) accept(ctx context.Context, ev event.Event, err error) erro
 	if err != nil {
 		return err
 	}
+
+	// An event that was read before comes again after a reconnect: it is passed.
 	e, err := s.tracker.track(ctx, ev.Offset)
 	if e == nil || err != nil {
 		return err
@@ -182,6 +185,8 @@ func (s *subscriber) accept(ctx context.Context, ev event.Event, err error) erro
 	if s.runs != nil {
 		s.runs.note(&ev)
 	}
+
+	// A stage that the subscription does not name is read for its run alone.
 	if (s.runs != nil && !s.matcher.Match(&ev)) || !s.meets(&ev) {
 		s.count(func(c *Counts) { c.Filtered++ })
 		s.settle(&task{entry: e}, nil, nil)

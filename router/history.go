@@ -42,6 +42,8 @@ func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, er
 		if (q.From == client.Position{}) {
 			o.From = client.FromStart()
 		}
+
+		// With a condition the limit counts the events that meet it, which the log cannot.
 		if condition == nil {
 			o.Limit = q.Limit
 		}

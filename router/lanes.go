@@ -98,6 +98,9 @@ func (l *lanes) waitForRoom(ctx context.Context, maxWait time.Duration) error {
 func (l *lanes) add(t *task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
+	// A task without a lane gets one of its own. A lane with tasks is in ready, or with a worker
+	// that puts it there again.
 	in := l.named[t.lane]
 	switch {
 	case t.lane == "":
@@ -130,6 +133,7 @@ func (l *lanes) spawn() {
 // work runs tasks until there are none. A handler that ends its goroutine ends only this
 // worker.
 func (l *lanes) work() {
+	// Goexit of a handler ends this goroutine: another worker takes its place.
 	var in *lane
 	defer func() {
 		l.mu.Lock()

@@ -89,6 +89,8 @@ func (r *Router) publish(ctx context.Context, events []event.Event, opts []Publi
 	if err := r.toLog(ctx, items); err != nil {
 		return nil, err
 	}
+
+	// Only after the log has all of them are they delivered, and only then waited for.
 	for i := range items {
 		r.deliver(ctx, &items[i])
 	}
@@ -117,6 +119,8 @@ func (r *Router) prepare(events []event.Event, opts []PublishOption) ([]item, er
 	items := make([]item, len(events))
 	for i := range events {
 		it := &items[i]
+
+		// The log gets the event as its producer made it, subscriptions get the canonical form.
 		it.sent, it.event = events[i], events[i]
 		if err := r.gate.Check(&it.event); err != nil {
 			return nil, fmt.Errorf("router: publish: event %d of %d: %w", i+1, len(events), err)
@@ -142,6 +146,8 @@ func (r *Router) toLog(ctx context.Context, items []item) error {
 			events = append(events, items[i].sent)
 		}
 	}
+
+	// An empty batch goes to the log, which refuses it.
 	if len(events) == 0 && len(items) > 0 {
 		return nil
 	}

@@ -27,6 +27,8 @@ func (r *recent) note(ev *event.Event) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
+	// The same event may be published here and come back from the log.
 	if ev.Offset > 0 {
 		if r.offsets[ev.Offset] {
 			return

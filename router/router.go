@@ -174,6 +174,8 @@ func (r *Router) stateChanged() {
 func (r *Router) until(ctx context.Context, decided func() (bool, error)) error {
 	for {
 		r.mu.Lock()
+
+		// changed is taken before the look, so that no change in between is missed.
 		changed := r.changed
 		r.mu.Unlock()
 		done, err := decided()

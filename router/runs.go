@@ -113,6 +113,9 @@ func (r *runs) upTo(ctx context.Context, t *task) (events []stages.Event, leftOu
 		before = math.MaxUint64
 	}
 	r.mu.Lock()
+
+	// A replay, a run that is not known, and one whose beginning was forgotten are read from the
+	// log.
 	in := r.touch(id)
 	if t.origin == replayed || in == nil || in.events[0].Offset > before {
 		r.mu.Unlock()
@@ -120,6 +123,8 @@ func (r *runs) upTo(ctx context.Context, t *task) (events []stages.Event, leftOu
 	}
 	whole, first, dropped := in.whole, in.events[0].Offset, in.leftOut
 	r.mu.Unlock()
+
+	// The first time the part before what was met is read and kept.
 	if !whole {
 		older, leftOut, err := r.read(ctx, id, first)
 		if err != nil {

@@ -54,6 +54,8 @@ func (s *Subscription) completeStages(c *event.Catalogue) (*event.Flow, error) {
 	case s.Runs < 0:
 		return nil, fmt.Errorf("option Runs is %d", s.Runs)
 	}
+
+	// The stages become the types, and a run is one lane.
 	flow, err := stages.FindFlow(c.Flows(), s.Flow)
 	if err != nil {
 		return nil, err

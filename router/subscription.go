@@ -78,6 +78,8 @@ func (s *Subscription) complete(o *Options) (condition *where.Condition, err err
 		breaker = s.Breaker.OrDefault()
 	}
 	s.Breaker = &breaker
+
+	// Refuse what is missing or contradicts itself.
 	switch {
 	case s.Name == "":
 		return nil, errors.New("it has no Name")

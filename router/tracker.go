@@ -164,6 +164,8 @@ func (t *tracker) await(offset uint64, result chan<- error) {
 		t.waiters[offset] = append(t.waiters[offset], result)
 		return
 	}
+
+	// What was read and is settled has left entries, or is marked there.
 	i := sort.Search(len(t.entries), func(i int) bool { return t.entries[i].offset >= offset })
 	if i < len(t.entries) && t.entries[i].offset == offset && t.entries[i].state == pending {
 		t.waiters[offset] = append(t.waiters[offset], result)

@@ -49,6 +49,8 @@ func NewCommand(o CommandOptions) (*Command, error) {
 	if len(o.Args) == 0 || o.Args[0] == "" {
 		return nil, errors.New("sinks: no command")
 	}
+
+	// The program must be there before the first event is taken.
 	path, err := exec.LookPath(o.Args[0])
 	if err != nil {
 		var lookup *exec.Error

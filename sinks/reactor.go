@@ -58,6 +58,8 @@ const settledEvery = 100 * time.Millisecond
 // says why it ended early; the summary counts in any case. It is called once.
 func (r *Reactor) Run(ctx context.Context) (Summary, error) {
 	quit := r.notices.start(ctx)
+
+	// taking ends with ctx, or when everything is settled.
 	taking, stop := context.WithCancel(ctx)
 	defer stop()
 	watched := make(chan struct{})
@@ -115,6 +117,7 @@ func (r *Reactor) oneRound(ctx context.Context) error {
 // for a while. Without a member the context has ended.
 func (r *Reactor) join(ctx context.Context) (Member, error) {
 	for {
+		// An error of the first time is the caller's mistake, most likely.
 		member, err := r.o.Join(ctx, r.o.Concurrency)
 		switch {
 		case err == nil:

@@ -46,6 +46,8 @@ func (rd *round) takeEvents() error {
 	for rd.room() {
 		d, err := rd.member.Next(rd.taking)
 		var gap *client.GapError
+
+		// Every delivery that is taken is settled: by a worker, or as filtered.
 		switch {
 		case errors.As(err, &gap):
 			rd.tally.count(func(s *Summary) { s.Gaps++ })
@@ -72,6 +74,8 @@ func (rd *round) room() bool {
 		if rd.taking.Err() != nil {
 			return false
 		}
+
+		// changed holds a token for whatever happens after this look.
 		running := rd.running.Load()
 		if rd.complete() && running == 0 {
 			return false
@@ -132,6 +136,8 @@ func (rd *round) drain(ctx context.Context) {
 		return
 	case <-ctx.Done():
 	}
+
+	// The process ends: attempts have the drain time, then they are cut off.
 	timer := time.NewTimer(rd.o.Drain)
 	defer timer.Stop()
 	select {

@@ -137,6 +137,8 @@ func (w *Webhook) setHeaders(req *http.Request, d *client.Delivery, body []byte)
 	h.Set("Ringlog-Delivery", strconv.FormatUint(d.Count, 10))
 	h.Set("Ringlog-Group", w.o.Group)
 	h.Set("Idempotency-Key", idempotencyKey(d))
+
+	// The user's headers may replace those of the event, but not the signature.
 	for name, values := range w.o.Headers {
 		name = textproto.CanonicalMIMEHeaderKey(name)
 		if name == "Host" {

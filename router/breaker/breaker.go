@@ -127,6 +127,8 @@ func (b *Breaker) Enter(ctx context.Context, wait bool, giveUp <-chan struct{}) 
 	}
 	for {
 		b.mu.Lock()
+
+		// changed is taken with the refusal, so that no change in between is missed.
 		gate, changed := b.gate, b.changed
 		report, err := gate.Allow()
 		b.mu.Unlock()

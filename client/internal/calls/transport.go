@@ -129,6 +129,8 @@ func (c *Cluster) guard(ctx context.Context, n *Node,
 				return
 			case <-tick.C:
 			}
+
+			// A probe costs a request, so it is made only after silence.
 			if quiet() >= c.cfg.AttemptTimeout && !c.worthWaiting(ctx, n) {
 				cancel(errSilent)
 				return

@@ -53,6 +53,8 @@ func (s *Sender) admitOne(p *Item, ev *event.Event) error {
 	if err != nil {
 		err = invalidEvent(p.op, err)
 	}
+
+	// A producer whose payload is not in the stored form probably has more of them.
 	p.bytes = WireBytes(&p.Events[0])
 	if err != nil || (len(ev.Payload) > 0 && changed(&p.Events[0], ev)) {
 		s.samples.checkMore()
@@ -82,6 +84,8 @@ func (s *Sender) admitBatch(p *Item, events []event.Event) error {
 		if i < firstOfBatch || i%sampleEvery == 0 || alwaysChecked(ev.Payload) {
 			check = gate.Check
 		}
+
+		// A copy is checked, so that the caller's events stay as they are.
 		checked = *ev
 		if err := check(&checked); err != nil {
 			return invalidEvent(p.op, atIndex(err, i))

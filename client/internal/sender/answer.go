@@ -65,6 +65,7 @@ func warningsByEvent(list []*ringlogv1.Warning, events int) [][]event.Warning {
 		warn := func(index uint32) {
 			switch {
 			case uint64(index) >= uint64(events):
+			// The first warning of an event is shared, and copied when a second one comes.
 			case out[index] == nil:
 				out[index] = one
 			default:

@@ -256,6 +256,8 @@ func (q *queue) leave(p *Item, why error) departure {
 	if p.final {
 		return leftLast
 	}
+
+	// The request continues as long as one of its callers waits.
 	p.abandoned = true
 	p.in.live--
 	if p.in.live > 0 {

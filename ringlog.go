@@ -32,10 +32,10 @@ import (
 // Config says where a log is kept. Dir is required.
 type Config struct {
 	Dir string // the data folder, made when it is not there
-	// Fatal is told when going on would lose or falsify data: a damaged folder, a
+	// Fatal is called when continuing would lose or falsify data: a damaged folder, a
 	// disk that fails or hangs. It should end the process; nil panics.
 	Fatal  func(error)
-	Logger hclog.Logger // nil is silence
+	Logger hclog.Logger // nil disables logging
 
 	// Client's limits and times are those of the client; where to connect to is set
 	// by Open.
@@ -73,6 +73,8 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(err error) { panic(err) }
 	}
+
+	// What was opened before an error is closed.
 	n := &Node{wire: newWire(), served: make(chan error, 1)}
 	defer func() {
 		if err != nil {
@@ -156,7 +158,7 @@ func (n *Node) Close(ctx context.Context) error {
 	return n.closed
 }
 
-// close lets go of what is open, from the outside in.
+// close closes what is open, from the outside in.
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
 	if n.router != nil {
@@ -171,6 +173,8 @@ func (n *Node) close(ctx context.Context) error {
 	if n.server != nil {
 		errs = append(errs, n.server.Close(ctx), <-n.served)
 	}
+
+	// The node is closed after everything that could still ask it.
 	errs = append(errs, n.wire.Close())
 	if n.raft != nil {
 		errs = append(errs, n.raft.Close(ctx))

@@ -52,7 +52,9 @@ const otherConnections = 16
 // to judge them: their settings may allow more than the defaults.
 func clientGate(catalogue *event.Catalogue) event.Policy {
 	return event.Policy{Catalogue: catalogue, Reserved: event.ReservedForeign, Limits: event.Limits{
-		EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: 1024, RequestEvents: math.MaxInt, RequestBytes: math.MaxInt}}
+		EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: 1024,
+		RequestEvents: math.MaxInt, RequestBytes: math.MaxInt,
+	}}
 }
 
 // Close ends all readers, refuses new calls with ErrClosed and waits until the
@@ -60,6 +62,7 @@ func clientGate(catalogue *event.Catalogue) event.Policy {
 // without one are answered with ErrClosed, and Close returns the context's error.
 // It may be called again.
 func (c *Client) Close(ctx context.Context) error {
+	// Readers end at once. What was accepted is still sent.
 	c.stop(ErrClosed)
 	c.sender.Close()
 	drained := make(chan struct{})
@@ -68,6 +71,8 @@ func (c *Client) Close(ctx context.Context) error {
 		c.sender.Wait()
 		c.readers.Wait()
 	}()
+
+	// Without more time the requests in flight end with ErrClosed.
 	var err error
 	select {
 	case <-drained:
@@ -112,7 +117,8 @@ func (c *Client) get(ctx context.Context, offset uint64, level Consistency) (eve
 	op := fmt.Sprintf("get %d", offset)
 	var found event.Event
 	err := c.cluster.Call(ctx, op, calls.Reading, func(ctx context.Context, n *calls.Node) (http.Header, error) {
-		resp, err := n.Log.GetEvent(ctx, calls.NewRequest(c.cluster, &ringlogv1.GetEventRequest{Offset: offset, Consistency: level.wire()}))
+		req := &ringlogv1.GetEventRequest{Offset: offset, Consistency: level.wire()}
+		resp, err := n.Log.GetEvent(ctx, calls.NewRequest(c.cluster, req))
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -14,8 +15,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Registration is what a process tells the cluster of itself: what it listens to, and
-// how long its handlers may take. /status shows it, and the wiring audit takes it in.
+// Registration is what a process reports to the cluster: what it listens to, and how long its
+// handlers may take. /status shows it, and the wiring audit reads it.
 type Registration struct {
 	ID            string        // of the process, its own; required
 	Host          string        // where it runs
@@ -34,7 +35,7 @@ type SubscriptionInfo struct {
 	Critical       bool
 	State          string // attached, connecting, fenced, refused or closed; "" is attached
 	HandlerTimeout time.Duration
-	Cursor         string // the cursor or group behind it
+	Cursor         string // its cursor or group
 }
 
 // subscriptionJSON is a SubscriptionInfo on the wire.
@@ -51,7 +52,8 @@ type subscriptionJSON struct {
 
 // MarshalJSON implements json.Marshaler.
 func (s SubscriptionInfo) MarshalJSON() ([]byte, error) {
-	return json.Marshal(subscriptionJSON{s.Name, s.Filter, s.Where, s.Mode, s.Critical, s.State, s.HandlerTimeout.Seconds(), s.Cursor})
+	return json.Marshal(subscriptionJSON{
+		s.Name, s.Filter, s.Where, s.Mode, s.Critical, s.State, s.HandlerTimeout.Seconds(), s.Cursor})
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -60,13 +62,13 @@ func (s *SubscriptionInfo) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &j); err != nil {
 		return err
 	}
-	*s = SubscriptionInfo{j.Name, j.Filter, j.Where, j.Mode, j.Critical, j.State, time.Duration(j.TimeoutSeconds * float64(time.Second)), j.Cursor}
+	timeout := time.Duration(j.TimeoutSeconds * float64(time.Second))
+	*s = SubscriptionInfo{j.Name, j.Filter, j.Where, j.Mode, j.Critical, j.State, timeout, j.Cursor}
 	return nil
 }
 
-// RegisterSubscriptions says what a process listens to, in place of what it said before.
-// It counts for r.TTL, see Keeper; without subscriptions the process is forgotten at
-// once.
+// RegisterSubscriptions replaces what a process is registered to listen to. A registration
+// counts for r.TTL, see Keeper; one without subscriptions removes the process at once.
 func (c *Client) RegisterSubscriptions(ctx context.Context, r Registration) error {
 	body := struct {
 		Host          string             `json:"host,omitempty"`
@@ -81,8 +83,7 @@ func (c *Client) RegisterSubscriptions(ctx context.Context, r Registration) erro
 	return c.Do(ctx, http.MethodPut, clientPath(r.ID), nil, body, nil)
 }
 
-// UnregisterSubscriptions lets a process be forgotten. It is no error where it is not
-// registered.
+// UnregisterSubscriptions removes a process. It is no error if it is not registered.
 func (c *Client) UnregisterSubscriptions(ctx context.Context, id string) error {
 	err := c.Do(ctx, http.MethodDelete, clientPath(id), nil, nil, nil)
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
@@ -109,27 +110,44 @@ type RegisteredClient struct {
 // RegisteredClients goes through the processes that registered, by id, as the node that
 // answers knows them. An error is the last that it yields.
 func (c *Client) RegisteredClients(ctx context.Context) iter.Seq2[RegisteredClient, error] {
-	const atOnce = 500
-	return func(yield func(RegisteredClient, error) bool) {
-		q := url.Values{"limit": {strconv.Itoa(atOnce)}}
+	type page struct {
+		Clients []RegisteredClient `json:"clients"`
+		Next    string             `json:"next"`
+	}
+	open := func(p *page) ([]RegisteredClient, string) { return p.Clients, p.Next }
+	return eachOfPages(ctx, c, "/v1/clients", url.Values{}, open)
+}
+
+// pageSize is how many elements of a list one call asks for.
+const pageSize = 500
+
+// eachOfPages goes through a list that nodes answer in pages. open takes a page apart: into its
+// elements and the key of the next page, "" after the last.
+func eachOfPages[P, T any](ctx context.Context, c *Client, path string, q url.Values,
+	open func(*P) ([]T, string)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		q := maps.Clone(q)
+		q.Set("limit", strconv.Itoa(pageSize))
 		for {
-			var page struct {
-				Clients []RegisteredClient `json:"clients"`
-				Next    string             `json:"next"`
-			}
-			if err := c.Do(ctx, http.MethodGet, "/v1/clients", q, nil, &page); err != nil {
-				yield(RegisteredClient{}, err)
+			var page P
+			if err := c.Do(ctx, http.MethodGet, path, q, nil, &page); err != nil {
+				var none T
+				yield(none, err)
 				return
 			}
-			for _, one := range page.Clients {
+
+			// The key of a page is that of its last element, so elements that are added or removed
+			// meanwhile do not shift the others.
+			list, next := open(&page)
+			for _, one := range list {
 				if !yield(one, nil) {
 					return
 				}
 			}
-			if page.Next == "" {
+			if next == "" {
 				return
 			}
-			q.Set("after", page.Next)
+			q.Set("after", next)
 		}
 	}
 }

@@ -16,32 +16,32 @@ import (
 // Config says which cluster a client talks to and how. Endpoints is required; any
 // other zero field takes its default.
 type Config struct {
-	// Endpoints are base URLs of nodes, such as http://10.0.0.1:8770; host:port is
-	// taken as http. One suffices, as the leader's is learned, but with all of them
-	// a client finds its way when that one is down.
+	// Endpoints are base URLs of nodes, such as http://10.0.0.1:8770; host:port means
+	// http. One suffices, as the client learns the leader's, but with all of them it also
+	// works while that one is down.
 	Endpoints []string
 	Token     string // the cluster token, "" is none
 
 	// ClusterID is the cluster that the endpoints must be of; "" is that of the first node that
-	// answers. A node of another cluster is asked no more, and where there are only such nodes
+	// answers. A node of another cluster is not asked again, and if there are only such nodes
 	// calls fail with the code other_cluster. A client does not follow a cluster that is restored
 	// or recovered under the same addresses: that has a new id, and not all the events.
 	ClusterID string
 
-	HTTPClient *http.Client // nil is one made for this, closed with the client
+	HTTPClient *http.Client // nil: the client makes its own and closes it
 
-	Timeout        time.Duration // how long a call is tried again; 30 s, at most 5 min
+	Timeout        time.Duration // how long a call is repeated; 30 s, at most 5 min
 	AttemptTimeout time.Duration // how long one node may take to answer, or a silent one to show life; 3 s
 
 	MaxBatchEvents int // events of one shared request; 1024
 	MaxBatchBytes  int // bytes of one shared request; 1 MiB
-	MaxInFlight    int // shared requests under way at once; 4
-	MaxBuffered    int // bytes of events waiting or under way, past which publishing blocks; 64 MiB
+	MaxInFlight    int // shared requests in flight at once; 4
+	MaxBuffered    int // bytes of events waiting or in flight, past which publishing blocks; 64 MiB
 
 	// Catalogue resolves types for Result.Hash; nil is event.Builtin(). Only types
 	// added at run time, with a value that is not their name in lower case, need it.
 	Catalogue *event.Catalogue
-	Logger    hclog.Logger // nil is silence
+	Logger    hclog.Logger // nil disables logging
 }
 
 // maxTimeout stays far below the time for which nodes keep the results of
@@ -61,6 +61,8 @@ func (c *Config) validate() error {
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
+
+	// Check what the defaults cannot have set right.
 	switch {
 	case len(c.Endpoints) == 0:
 		return errors.New("client: config: Endpoints is empty")

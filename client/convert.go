@@ -35,6 +35,8 @@ func eachOfRun(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, er
 			Original: w.OriginalType, Foreign: w.Foreign,
 			Offset: w.Offset, AppendedAt: at, Term: term, Target: w.Target, Redrive: w.Redrive,
 		}
+
+		// A zero time is none: it is not 1970.
 		if w.TimeUnixNano != 0 {
 			ev.Time = time.Unix(0, w.TimeUnixNano).UTC()
 		}
@@ -50,6 +52,9 @@ var errEnough = errors.New("enough")
 
 func eachOfSpan(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, err error) {
 	s, at := run.GetSpan(), time.Unix(0, run.GetAppendedAtUnixNano()).UTC()
+
+	// A span is a part of a block as it is stored: events are counted to know their offsets,
+	// suppressed ones have none.
 	w := s.GetPacket()
 	p := frame.Packet{Rows: int(w.GetRows()), Types: w.GetTypes(), Sources: w.GetSources(), Body: w.GetBody()}
 	opened, err := p.Open(frame.MaxBlockBytes)
@@ -71,6 +76,8 @@ func eachOfSpan(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, e
 		}
 		return nil
 	})
+
+	// The span must have brought all that it promised.
 	end := from + uint64(s.GetTake())
 	switch {
 	case err == errEnough:
@@ -98,7 +105,8 @@ func gapOf(w *ringlogv1.Gap) *Gap {
 }
 
 func filterToWire(f event.Filter) *ringlogv1.Filter {
-	return &ringlogv1.Filter{Types: f.Types, Categories: f.Categories, Sources: f.Sources, Keys: f.Keys, CorrelationIds: f.CorrelationIDs}
+	return &ringlogv1.Filter{Types: f.Types, Categories: f.Categories, Sources: f.Sources, Keys: f.Keys,
+		CorrelationIds: f.CorrelationIDs}
 }
 
 func filterOf(w *ringlogv1.Filter) event.Filter {

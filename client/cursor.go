@@ -23,28 +23,28 @@ type CursorOptions struct {
 	From   Position // the zero Position is the start
 	Filter event.Filter
 	Policy CursorPolicy
-	// Change gives a cursor that has another filter or policy these, from behind its
-	// commit: what is in front of that does not come again, and nothing behind is lost.
+	// Change gives a cursor that has another filter or policy these ones, from its commit on:
+	// events before that are not redelivered, and none after it is lost.
 	Change   bool
-	NoCreate bool // a cursor that is not there is an error with the code not_found
-	// NoScanCommit leaves every commit to the caller. Else Next, while it waits,
-	// commits what passed the cursor without a match once the caller has committed
-	// all that it was given, so that a quiet cursor holds nothing back.
+	NoCreate bool // a cursor that does not exist is an error with the code not_found
+	// NoScanCommit leaves every commit to the caller. Otherwise Next, while it waits, commits
+	// the events that do not match once the caller has committed all that it was given, so
+	// that a quiet cursor holds nothing back.
 	NoScanCommit bool
-	// UntilEnd ends the reading with io.EOF behind what was there when the cursor was
-	// opened.
+	// UntilEnd ends the reading with io.EOF after the events that were there when the cursor
+	// was opened.
 	UntilEnd bool
 }
 
-// Cursor reads as a durable subscriber: what it has committed is not delivered again
-// to whoever opens it next. One goroutine calls Next and NextBatch; Commit, Scanned
+// Cursor reads as a durable subscriber: events that it has committed are not delivered again
+// when it is opened next. One goroutine calls Next and NextBatch; Commit, Scanned
 // and Close may be called from any.
 type Cursor struct {
 	c       *Client
 	info    CursorInfo
 	noScan  bool
 	toEnd   bool
-	batches chan delivery // closed behind the last
+	batches chan delivery // closed after the last
 	stop    context.CancelFunc
 	joined  chan struct{}
 	closed  atomic.Bool
@@ -54,7 +54,7 @@ type Cursor struct {
 
 	mu        sync.Mutex
 	waiting   []event.Event // received, not handed out
-	next      uint64        // behind waiting: everything before it was received
+	next      uint64        // after waiting: everything before it was received
 	delivered uint64        // the last offset handed out
 	committed uint64
 }
@@ -67,15 +67,18 @@ type delivery struct {
 	err    error
 }
 
-// OpenCursor opens a cursor, making it where it is not there, and fences off whoever
+// OpenCursor opens a cursor, creating it if it does not exist, and fences off those that
 // had it open before: their commits and reads fail with the code fenced.
 func (c *Client) OpenCursor(ctx context.Context, name string, o CursorOptions) (*Cursor, error) {
 	info, err := c.openCursor(ctx, name, o)
 	if err != nil {
 		return nil, err
 	}
-	cur := &Cursor{c: c, info: info, noScan: o.NoScanCommit, toEnd: o.UntilEnd, batches: make(chan delivery, 1), joined: make(chan struct{}),
+	cur := &Cursor{c: c, info: info, noScan: o.NoScanCommit, toEnd: o.UntilEnd,
+		batches: make(chan delivery, 1), joined: make(chan struct{}),
 		next: info.Committed + 1, delivered: info.Committed, committed: info.Committed}
+
+	// The reading goroutine ends with the cursor or the client.
 	reading, stop := c.whileOpen(context.Background())
 	cur.stop = stop
 	c.readers.Go(func() {
@@ -88,6 +91,8 @@ func (c *Client) OpenCursor(ctx context.Context, name string, o CursorOptions) (
 
 func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (CursorInfo, error) {
 	spec := CursorSpec{From: o.From, Filter: o.Filter, Policy: o.Policy}
+
+	// What is stated must be the cursor's own, which CreateCursor sees to, or is changed.
 	stated := o.Change || !o.Filter.Empty() || o.Policy != CursorPolicy{}
 	if stated && !o.NoCreate {
 		_, err := c.CreateCursor(ctx, name, spec)
@@ -98,6 +103,8 @@ func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (
 			return CursorInfo{}, err
 		}
 	}
+
+	// A new generation fences off those that had the cursor open.
 	info, err := c.startGeneration(ctx, name)
 	if !o.NoCreate && calls.IsAnswer(err, api.NotFound) {
 		if _, err := c.CreateCursor(ctx, name, spec); err != nil {
@@ -109,7 +116,8 @@ func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (
 }
 
 func (c *Client) startGeneration(ctx context.Context, name string) (CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "open cursor "+name, ringlogv1connect.CursorServiceClient.OpenCursor, &ringlogv1.OpenCursorRequest{Name: name, Opener: uuid.NewString()})
+	resp, err := cursorCall(ctx, c, "open cursor "+name, ringlogv1connect.CursorServiceClient.OpenCursor,
+		&ringlogv1.OpenCursorRequest{Name: name, Opener: uuid.NewString()})
 	return cursorOf(resp.GetCursor()), err
 }
 
@@ -117,9 +125,9 @@ func (c *Client) startGeneration(ctx context.Context, name string) (CursorInfo, 
 func (cur *Cursor) Info() CursorInfo { return cur.info }
 
 // Next returns the next event, or a *GapError for events that are not kept any more;
-// reading goes on behind it, and a commit of Gap.To says that it is dealt with. An
-// event with a Redrive comes again, for this cursor alone, after it was dead-lettered. Any
-// other error but one of ctx is the end.
+// reading continues after them, and a commit of Gap.To acknowledges the gap. An event with a
+// Redrive is delivered again, to this cursor alone, after it was dead-lettered. Any other
+// error but one of ctx is the end.
 func (cur *Cursor) Next(ctx context.Context) (event.Event, error) {
 	if err := cur.fill(ctx); err != nil {
 		return event.Event{}, err
@@ -131,8 +139,7 @@ func (cur *Cursor) Next(ctx context.Context) (event.Event, error) {
 	return ev, nil
 }
 
-// NextBatch returns all events that are there, at least one, as Next would one by
-// one.
+// NextBatch returns all events that are there, at least one, as Next would one by one.
 func (cur *Cursor) NextBatch(ctx context.Context) ([]event.Event, error) {
 	if err := cur.fill(ctx); err != nil {
 		return nil, err
@@ -160,7 +167,7 @@ func (cur *Cursor) fill(ctx context.Context) error {
 			if !ok {
 				d.err = cur.errClosed()
 			}
-			if err := cur.take(ctx, d); err != nil {
+			if err := cur.accept(ctx, d); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -179,12 +186,14 @@ func (cur *Cursor) has() bool {
 	return len(cur.waiting) > 0
 }
 
-// take makes a delivery the present one. The error is for Next to return.
-func (cur *Cursor) take(ctx context.Context, d delivery) error {
+// accept makes a delivery the present one. The error is for Next to return.
+func (cur *Cursor) accept(ctx context.Context, d delivery) error {
 	if d.err != nil {
 		cur.failed = d.err
 		return d.err
 	}
+
+	// A gap counts as delivered: a commit may follow it.
 	cur.mu.Lock()
 	cur.waiting, cur.next = d.events, max(cur.next, d.next)
 	if d.gap != nil {
@@ -215,8 +224,8 @@ func (cur *Cursor) scanned() uint64 {
 	return cur.next - 1
 }
 
-// commitScanned commits what passed without a match, if nothing else is open. Only a
-// refusal is an error: a failure is left to the next time.
+// commitScanned commits the events that do not match, if nothing else is open. Only a refusal
+// is an error: after a failure it is tried again the next time.
 func (cur *Cursor) commitScanned(ctx context.Context) error {
 	cur.mu.Lock()
 	offset, due := cur.scanned(), cur.committed >= cur.delivered && cur.scanned() > cur.committed
@@ -224,6 +233,8 @@ func (cur *Cursor) commitScanned(ctx context.Context) error {
 	if cur.noScan || !due {
 		return nil
 	}
+
+	// A fenced or removed cursor is at its end. Anything else may pass.
 	err := cur.Commit(ctx, offset)
 	switch {
 	case calls.IsAnswer(err, api.Fenced), calls.IsAnswer(err, api.NotFound):
@@ -240,7 +251,8 @@ func (cur *Cursor) commitScanned(ctx context.Context) error {
 // code is fenced.
 func (cur *Cursor) Commit(ctx context.Context, offset uint64) error {
 	req := &ringlogv1.CommitCursorRequest{Name: cur.info.Name, Offset: offset, Generation: cur.info.Generation}
-	_, err := cursorCall(ctx, cur.c, fmt.Sprintf("commit cursor %s at %d", cur.info.Name, offset), ringlogv1connect.CursorServiceClient.CommitCursor, req)
+	op := fmt.Sprintf("commit cursor %s at %d", cur.info.Name, offset)
+	_, err := cursorCall(ctx, cur.c, op, ringlogv1connect.CursorServiceClient.CommitCursor, req)
 	if err != nil {
 		return err
 	}
@@ -250,8 +262,8 @@ func (cur *Cursor) Commit(ctx context.Context, offset uint64) error {
 	return nil
 }
 
-// Close ends the reading. What was not committed comes again to whoever opens the
-// cursor next. It may be called again.
+// Close ends the reading. Events that were not committed are redelivered when the cursor is
+// opened next. It may be called again.
 func (cur *Cursor) Close() error {
 	cur.closed.Store(true)
 	cur.stop()
@@ -262,10 +274,11 @@ func (cur *Cursor) Close() error {
 // read fetches ahead of Next until ctx is done or nothing more can come.
 func (cur *Cursor) read(ctx context.Context) {
 	defer close(cur.batches)
-	s := cur.c.cluster.NewStream("cursor "+cur.info.Name, false, func(ctx context.Context, n *calls.Node, next uint64) (*calls.Messages, error) {
+	open := func(ctx context.Context, n *calls.Node, next uint64) (*calls.Messages, error) {
 		return n.Cursor.ReadCursor(ctx, calls.NewRequest(cur.c.cluster, &ringlogv1.ReadCursorRequest{
 			Name: cur.info.Name, Generation: cur.info.Generation, Follow: !cur.toEnd, From: next, Packets: true}))
-	})
+	}
+	s := cur.c.cluster.NewStream("cursor "+cur.info.Name, false, open)
 	defer s.Disconnect()
 	for {
 		m, err := s.Receive(ctx)
@@ -275,10 +288,13 @@ func (cur *Cursor) read(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+
+		// An error is handed over like events, so that Next returns it after those before it.
 		d := delivery{err: err}
 		if err == nil {
 			d = delivery{gap: gapOf(m.GetGap()), next: m.GetNext()}
-			if d.events, err = eventsOf(m.GetRuns()); err != nil {
+			d.events, err = eventsOf(m.GetRuns())
+			if err != nil {
 				d.err = fmt.Errorf("client: cursor %s: %w", cur.info.Name, err)
 			}
 		}

@@ -49,18 +49,19 @@ type CursorSpec struct {
 	Policy CursorPolicy
 }
 
-// CreateCursor makes a cursor. Where there is one of that name it answers with it if
-// filter and policy are the same, and else with the code exists.
+// CreateCursor creates a cursor. If there is one of that name it is returned if filter and
+// policy are the same, and else the code is exists.
 func (c *Client) CreateCursor(ctx context.Context, name string, spec CursorSpec) (CursorInfo, error) {
-	req := &ringlogv1.CreateCursorRequest{Name: name, From: spec.From.or(FromStart()).wire(), Filter: filterToWire(spec.Filter),
-		Policy: policyToWire(spec.Policy)}
+	req := &ringlogv1.CreateCursorRequest{Name: name, From: spec.From.or(FromStart()).wire(),
+		Filter: filterToWire(spec.Filter), Policy: policyToWire(spec.Policy)}
 	resp, err := cursorCall(ctx, c, "create cursor "+name, ringlogv1connect.CursorServiceClient.CreateCursor, req)
 	return cursorOf(resp.GetCursor()), err
 }
 
 // Cursor returns one cursor, or the code not_found.
 func (c *Client) Cursor(ctx context.Context, name string) (CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "cursor "+name, ringlogv1connect.CursorServiceClient.GetCursor, &ringlogv1.GetCursorRequest{Name: name})
+	resp, err := cursorCall(ctx, c, "cursor "+name, ringlogv1connect.CursorServiceClient.GetCursor,
+		&ringlogv1.GetCursorRequest{Name: name})
 	return cursorOf(resp.GetCursor()), err
 }
 
@@ -68,19 +69,21 @@ func (c *Client) Cursor(ctx context.Context, name string) (CursorInfo, error) {
 func (c *Client) Cursors(ctx context.Context) ([]CursorInfo, error) {
 	var list []CursorInfo
 	for after := ""; ; {
-		resp, err := cursorCall(ctx, c, "cursors", ringlogv1connect.CursorServiceClient.ListCursors, &ringlogv1.ListCursorsRequest{After: after})
+		resp, err := cursorCall(ctx, c, "cursors", ringlogv1connect.CursorServiceClient.ListCursors,
+			&ringlogv1.ListCursorsRequest{After: after})
 		for _, w := range resp.GetCursors() {
 			list = append(list, cursorOf(w))
 		}
-		if after = resp.GetNext(); err != nil || after == "" {
+		after = resp.GetNext()
+		if err != nil || after == "" {
 			return list, err
 		}
 	}
 }
 
-// ChangeCursor gives a cursor another filter and policy, and leaves it where it is. Who has
-// it open is fenced off, unless both are what they were. The code is not_found where there
-// is none, and invalid_argument for a group.
+// ChangeCursor gives a cursor another filter and policy, and does not move it. A reader that
+// has it open is fenced off, unless both are unchanged. The code is not_found if there is no
+// such cursor, and invalid_argument for a group.
 func (c *Client) ChangeCursor(ctx context.Context, name string, f event.Filter, p CursorPolicy) error {
 	type policy struct {
 		HoldEvents uint64        `json:"hold_events"`
@@ -94,20 +97,22 @@ func (c *Client) ChangeCursor(ctx context.Context, name string, f event.Filter, 
 	return c.Do(ctx, http.MethodPut, "/v1/cursors/"+url.PathEscape(name)+"/filter", nil, body, nil)
 }
 
-// DeleteCursor removes a cursor. Where an attempt before may have removed it, a cursor that is
-// not there counts as removed.
+// DeleteCursor removes a cursor. If an earlier attempt may have removed it, a cursor that does
+// not exist counts as removed.
 func (c *Client) DeleteCursor(ctx context.Context, name string) error {
-	_, err := cursorCall(ctx, c, "delete cursor "+name, ringlogv1connect.CursorServiceClient.DeleteCursor, &ringlogv1.DeleteCursorRequest{Name: name})
+	_, err := cursorCall(ctx, c, "delete cursor "+name, ringlogv1connect.CursorServiceClient.DeleteCursor,
+		&ringlogv1.DeleteCursorRequest{Name: name})
 	if failed, ok := errors.AsType[*calls.Error](err); ok && failed.Tried && calls.IsAnswer(err, api.NotFound) {
 		return nil
 	}
 	return err
 }
 
-// SeekCursor moves a cursor's commit in front of a position, backwards too. A reader
-// that has the cursor open goes on where it is; it sees the move when it is opened.
+// SeekCursor moves a cursor's commit to before a position, backwards too. A reader that has
+// the cursor open is not moved; the move shows when the cursor is opened next.
 func (c *Client) SeekCursor(ctx context.Context, name string, to Position) (CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "seek cursor "+name, ringlogv1connect.CursorServiceClient.SeekCursor, &ringlogv1.SeekCursorRequest{Name: name, To: to.wire(), Seeker: uuid.NewString()})
+	resp, err := cursorCall(ctx, c, "seek cursor "+name, ringlogv1connect.CursorServiceClient.SeekCursor,
+		&ringlogv1.SeekCursorRequest{Name: name, To: to.wire(), Seeker: uuid.NewString()})
 	return cursorOf(resp.GetCursor()), err
 }
 
@@ -116,16 +121,21 @@ func cursorCall[Q, R any](ctx context.Context, c *Client, op string,
 	method unary[ringlogv1connect.CursorServiceClient, Q, R], req *Q) (*R, error) {
 	ctx, cancel := c.whileOpen(ctx)
 	defer cancel()
-	return serviceCall(ctx, c, op, calls.Idempotent, func(n *calls.Node) ringlogv1connect.CursorServiceClient { return n.Cursor }, method, req)
+	service := func(n *calls.Node) ringlogv1connect.CursorServiceClient { return n.Cursor }
+	return serviceCall(ctx, c, op, calls.Idempotent, service, method, req)
 }
 
 func cursorOf(w *ringlogv1.Cursor) CursorInfo {
 	if w == nil {
 		return CursorInfo{}
 	}
-	return CursorInfo{Name: w.Name, Filter: filterOf(w.Filter), Committed: w.Committed, Generation: w.Generation,
-		Created: w.Created.AsTime(), Touched: w.Touched.AsTime(), Gap: gapOf(w.Gap), LagEvents: w.LagEvents, LagTime: w.LagTime.AsDuration(), LagAtLeast: w.LagAtLeast,
-		Policy: CursorPolicy{HoldEvents: w.Policy.GetHoldEvents(), HoldBytes: w.Policy.GetHoldBytes(), HoldFor: w.Policy.GetHoldFor().AsDuration()}}
+	policy := CursorPolicy{HoldEvents: w.Policy.GetHoldEvents(), HoldBytes: w.Policy.GetHoldBytes(),
+		HoldFor: w.Policy.GetHoldFor().AsDuration()}
+	return CursorInfo{
+		Name: w.Name, Filter: filterOf(w.Filter), Policy: policy,
+		Committed: w.Committed, Generation: w.Generation, Created: w.Created.AsTime(), Touched: w.Touched.AsTime(),
+		Gap: gapOf(w.Gap), LagEvents: w.LagEvents, LagTime: w.LagTime.AsDuration(), LagAtLeast: w.LagAtLeast,
+	}
 }
 
 func policyToWire(p CursorPolicy) *ringlogv1.CursorPolicy {

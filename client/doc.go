@@ -3,14 +3,14 @@
 // A Client is safe for concurrent use. It promises:
 //
 //   - An event is appended at most once by one call, however often its request had
-//     to be sent again: each lane of requests is a producer with numbered requests.
+//     to be sent again: each worker of the client is a producer with numbered requests.
 //     An error that wraps ErrOutcomeUnknown may have been appended; after any other
 //     error nothing was.
 //   - Concurrent calls of Publish share requests, without a wait to fill them, and
 //     each caller gets the answer to its own event.
-//   - Readers go on by offset through cut connections, dead or hanging nodes and
-//     changes of leader: nothing is left out and nothing comes twice. What the log
-//     no longer keeps is told as a *GapError.
+//   - Readers resume by offset after cut connections, dead or hanging nodes and
+//     changes of leader: no event is left out and none is delivered twice. Events that
+//     the log no longer keeps are reported as a *GapError.
 //   - Members of a group share its events, each acknowledged by itself: see GroupMember.
 //   - No call outlasts its context; none but a following reader outlasts
 //     Config.Timeout by more than one attempt. Memory is bounded by Config.MaxBuffered.

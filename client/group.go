@@ -113,6 +113,9 @@ func (c *Client) JoinGroup(ctx context.Context, group string, o GroupOptions) (*
 	if err := m.enter(open); err != nil {
 		return nil, err
 	}
+
+	// Both loops end with the client. The membership ends with ackLoop, which still sends the
+	// last acks after Close.
 	running, stop := c.whileOpen(context.Background())
 	m.stop = stop
 	m.goroutines.Add(2)
@@ -145,7 +148,8 @@ func (m *GroupMember) enter(ctx context.Context) error {
 	o := &m.o
 	spec := GroupSpec{From: o.From, Filter: o.Filter, Policy: o.Policy, AckWait: o.AckWait,
 		MaxDeliver: o.MaxDeliver, MaxPending: o.MaxPending}
-	stated := !o.Filter.Empty() || o.Policy != CursorPolicy{} || o.AckWait != 0 || o.MaxDeliver != 0 || o.MaxPending != 0
+	stated := !o.Filter.Empty() || o.Policy != CursorPolicy{} ||
+		o.AckWait != 0 || o.MaxDeliver != 0 || o.MaxPending != 0
 
 	// What is stated must be the group's own, which CreateGroup sees to.
 	if stated && !o.NoCreate {

@@ -106,6 +106,8 @@ func (m *GroupMember) fetch(ctx context.Context) (did bool, err error) {
 	if req == nil {
 		return false, nil
 	}
+
+	// The call ends with its session: its answer could not be used.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(inSession, cancel)()
@@ -170,7 +172,7 @@ func (m *GroupMember) addEvents(events []*prefetch.Held) {
 	}
 }
 
-// leave gives back what is held. Where it fails the group takes it back in its time.
+// leave releases what is held. If it fails the group takes that back when the session ends.
 func (m *GroupMember) leave(ctx context.Context) {
 	m.fetchMu.Lock()
 	defer m.fetchMu.Unlock()
@@ -196,6 +198,8 @@ func (m *GroupMember) takeAnswer(resp *ringlogv1.ExchangeResponse, fromAcks bool
 	if d := resp.GetSessionTimeout().AsDuration(); d > 0 {
 		m.session.timeout = d
 	}
+
+	// Events that were taken back go before those that the answer brings.
 	m.acks.TakeRevoked(resp.GetRevoked(), fromAcks)
 	for _, gap := range resp.GetGaps() {
 		m.gaps = append(m.gaps, *gapOf(gap))
@@ -233,7 +237,8 @@ func heldEvents(resp *ringlogv1.ExchangeResponse) ([]*prefetch.Held, error) {
 		span := run.GetSpan()
 		few := span != nil && span.GetTake() < span.GetPacket().GetRows()/2
 		err := eachEvent([]*ringlogv1.Run{run}, func(e *event.Event) bool {
-			all = append(all, prefetch.Held{Event: *e, Count: max(1, counts[e.Offset]), Bytes: sender.WireBytes(e) + heldBytes})
+			bytes := sender.WireBytes(e) + heldBytes
+			all = append(all, prefetch.Held{Event: *e, Count: max(1, counts[e.Offset]), Bytes: bytes})
 			h := &all[len(all)-1]
 			if few {
 				h.Detach()

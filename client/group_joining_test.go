@@ -47,7 +47,7 @@ func TestWhatCameAgainIsTakenBack(t *testing.T) {
 	m.beginAcks()
 	fetches(t, m, &ringlogv1.ExchangeResponse{Session: 1, Runs: []*ringlogv1.Run{{Events: []*ringlogv1.Event{{Offset: 1, Type: "X", Payload: []byte("{}")}}}}})
 	if !m.buffer.Holds(1) {
-		t.Fatal("it did not come again")
+		t.Fatal("it was not redelivered")
 	}
 	fetches(t, m, &ringlogv1.ExchangeResponse{Session: 1, Revoked: []*ringlogv1.OffsetRange{one(1)}})
 	if sh := m.buffer.Next(); sh != nil {
@@ -55,9 +55,9 @@ func TestWhatCameAgainIsTakenBack(t *testing.T) {
 	}
 }
 
-// After a nack without an answer others may have what stands behind it: the member gives
-// that back with joining, and says the nack again.
-func TestAMemberKeepsNothingBehindANackWithoutAnAnswer(t *testing.T) {
+// After a nack without an answer others may have what follows it in its key: the member
+// releases that with joining, and repeats the nack.
+func TestAMemberKeepsNothingAfterANackWithoutAnAnswer(t *testing.T) {
 	m := given(t, "k", 3)
 	if err := m.Nack(1, NackOptions{}); err != nil {
 		t.Fatal(err)
@@ -73,11 +73,11 @@ func TestAMemberKeepsNothingBehindANackWithoutAnAnswer(t *testing.T) {
 		}
 	}
 	if !slices.Equal(nacked, []uint64{1}) || !slices.Equal(released, []uint64{3, 2}) {
-		t.Errorf("it joins with nacks of %v and gives back %v", nacked, released)
+		t.Errorf("it joins with nacks of %v and releases %v", nacked, released)
 	}
 	m.endJoin(&ringlogv1.ExchangeResponse{Session: 2})
 	if sh := m.buffer.Next(); sh != nil || m.acks.Resending() {
-		t.Errorf("it goes on with %+v, and says again what is answered: %v", sh, m.acks.Resending())
+		t.Errorf("it continues with %+v, and repeats what is answered: %v", sh, m.acks.Resending())
 	}
 }
 
@@ -98,7 +98,7 @@ func TestAMemberOutOfTouchHandsNothingOut(t *testing.T) {
 }
 
 // While the group does not know what was given back, nothing is fetched: it would be what
-// stands behind that in its key.
+// follows that in its key.
 func TestNothingIsFetchedUntilWhatIsGivenBackIsSettled(t *testing.T) {
 	m := given(t, "", 2)
 	m.acks.ReleaseWaiting()

@@ -7,8 +7,8 @@ import (
 	"github.com/ringrift/ringlog/client/internal/calls"
 )
 
-// handlerActivity tells a member whose handlers work from one whose handlers do not: events
-// that wait for those are given back.
+// handlerActivity shows whether a member's handlers work. Events that wait for handlers that
+// do not are released.
 type handlerActivity struct {
 	waiting  int  // in Next
 	active   bool // since the last tick
@@ -45,6 +45,8 @@ func (m *GroupMember) waitAckDue(ctx context.Context) bool {
 	untilTick := m.tick()
 	due := m.session.id == 0 || !m.acks.Empty() || m.closing
 	m.mu.Unlock()
+
+	// Work that is there is done at once, else when it comes, or at the tick.
 	if due {
 		return ctx.Err() == nil
 	}
@@ -72,8 +74,8 @@ func (m *GroupMember) tick() time.Duration {
 	}
 	m.ticked = time.Now()
 
-	// What waits for handlers that are stuck is given back, but not while a fetch is in flight:
-	// that brings what follows it in its key.
+	// Events that wait for stuck handlers are released, but not while a fetch is in flight,
+	// which brings what follows them in their keys.
 	if m.handlers.active || m.handlers.waiting > 0 {
 		m.handlers.active, m.handlers.activeAt = false, m.ticked
 	}
@@ -116,6 +118,8 @@ func (m *GroupMember) fetchLoop(ctx context.Context) {
 		if over {
 			return
 		}
+
+		// Without room or a session it waits until there is one.
 		did, err := m.fetch(ctx)
 		switch {
 		case err != nil:
@@ -152,7 +156,7 @@ func (m *GroupMember) wantedEvents() int {
 		return 0
 	}
 
-	// Before the first event came, so many are fetched that each may take its share of the room.
+	// Before the first event came, the room is divided evenly among the events to prefetch.
 	mean := max(1, maxPrefetchBytes/m.o.Prefetch)
 	if m.fetched.events > 0 {
 		mean = int(m.fetched.bytes/m.fetched.events) + 1

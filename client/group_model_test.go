@@ -174,7 +174,7 @@ func (s *membership) hand() bool {
 		}
 	}
 	if s.done[sh.Offset] {
-		s.t.Fatalf("%d comes again after its acknowledgement", sh.Offset)
+		s.t.Fatalf("%d is redelivered after its acknowledgement", sh.Offset)
 	}
 	s.out = append(s.out, sh.Offset)
 	return true
@@ -272,7 +272,7 @@ func (s *membership) step(what string) (did bool) {
 
 // A settling and a fetching call overtake each other in every way, and their answers are
 // lost. Whatever comes when, an event is handed out only when all of its key in front of
-// it were acknowledged or are dead; none comes again after its acknowledgement, and none is
+// it were acknowledged or are dead; none is redelivered after its acknowledgement, and none is
 // left lying.
 func TestAnswersThatOvertakeEachOtherKeepTheOrderOfAKey(t *testing.T) {
 	happened := map[string]int{}

@@ -131,7 +131,7 @@ func nextSoon(t *testing.T, m *client.GroupMember) (client.Delivery, error) {
 	return m.Next(ctx)
 }
 
-// What fails too often, or is given up, is a dead letter; its key goes on.
+// What fails too often, or is given up, is a dead letter; its key continues.
 func TestAFailedEventBecomesADeadLetter(t *testing.T) {
 	n := startNode(t)
 	c := dial(t, client.Config{AttemptTimeout: 2 * time.Second}, openDoor(t, n.server.Handler()))
@@ -155,7 +155,7 @@ func TestAFailedEventBecomesADeadLetter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again := next(t, m); again.Offset != third.Offset || again.Count != 1 {
-		t.Errorf("given back and comes again: %d, delivery %d", again.Offset, again.Count)
+		t.Errorf("released and redelivered: %d, delivery %d", again.Offset, again.Count)
 	}
 	if err := m.Nack(third.Offset, client.NackOptions{Dead: true, Released: true}); err == nil {
 		t.Error("dead and released")
@@ -187,7 +187,7 @@ func TestWhatAMemberIsTooLongAboutGoesToAnother(t *testing.T) {
 	if d := next(t, fast); d.Offset != late.Offset || d.Count != 2 || fast.Ack(d.Offset) != nil {
 		t.Errorf("%d, delivery %d", d.Offset, d.Count)
 	}
-	until(t, "the slow one to be told", func() bool { return errors.Is(slow.Progress(late.Offset), client.ErrNotHeld) })
+	until(t, "the slow one to learn of it", func() bool { return errors.Is(slow.Progress(late.Offset), client.ErrNotHeld) })
 	if err := slow.Ack(late.Offset); !errors.Is(err, client.ErrNotHeld) {
 		t.Errorf("an ack that comes too late: %v", err)
 	}

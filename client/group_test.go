@@ -20,7 +20,7 @@ import (
 )
 
 // groupPeer speaks the group protocol of a node and says what a test makes it say, where a
-// real one can not be brought to say it. Its group has one member.
+// real one cannot be brought to say it. Its group has one member.
 type groupPeer struct {
 	ringlogv1connect.UnimplementedGroupServiceHandler
 	mu       sync.Mutex
@@ -71,11 +71,11 @@ func (p *groupPeer) decide(req *ringlogv1.ExchangeRequest) (resp *ringlogv1.Exch
 	resp = &ringlogv1.ExchangeResponse{AckWait: durationpb.New(p.ackWait), SessionTimeout: durationpb.New(p.timeout)}
 	switch {
 	case !p.group:
-		return nil, false, told(&api.Error{Code: api.NotFound, Message: "there is no such group"})
+		return nil, false, wireError(&api.Error{Code: api.NotFound, Message: "there is no such group"})
 	case req.Session == 0:
 		p.join(req, resp)
 	case req.Session != p.session:
-		return nil, false, told(&api.Error{Code: api.Fenced, Message: "the session is over"})
+		return nil, false, wireError(&api.Error{Code: api.Fenced, Message: "the session is over"})
 	}
 	resp.Session = p.session
 	if p.say != nil {
@@ -236,11 +236,11 @@ func TestWhatCameTooLateIsToldOnce(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if err := m.Flush(t.Context()); err != nil {
-		t.Errorf("told again: %v", err)
+		t.Errorf("reported again: %v", err)
 	}
 }
 
-// What the group takes back is not handed out any more, and what was can not be settled.
+// What the group takes back is not handed out any more, and what was cannot be settled.
 func TestRevokedEventsVanish(t *testing.T) {
 	p, d := openGroup(t, 3)
 	m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{})
@@ -288,7 +288,7 @@ func TestAFencedMemberJoinsAgainWithWhatItHolds(t *testing.T) {
 		t.Errorf("%v", p.requests)
 	}
 	if d := next(t, m); d.Offset != 4 {
-		t.Errorf("goes on at %d", d.Offset)
+		t.Errorf("continues at %d", d.Offset)
 	}
 }
 
@@ -330,7 +330,7 @@ func TestARemovedGroupEndsItsMembers(t *testing.T) {
 	wantCode(t, m.Ack(first.Offset), api.NotFound)
 }
 
-// What waits in memory is told as in progress, so that it does not come to others before a
+// What waits in memory is reported as in progress, so that it is not given to others before a
 // handler had it; what a handler has is not, unless that is asked for.
 func TestWhatWaitsIsKept(t *testing.T) {
 	for _, auto := range []bool{false, true} {
@@ -340,7 +340,7 @@ func TestWhatWaitsIsKept(t *testing.T) {
 			m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{AutoProgress: auto})
 			next(t, m)
 			rounds := 0
-			until(t, "what waits to be told again and again", func() bool {
+			until(t, "what waits to be reported again and again", func() bool {
 				_ = m.Progress(99) // somebody is there
 				p.mu.Lock()
 				defer p.mu.Unlock()
@@ -354,7 +354,7 @@ func TestWhatWaitsIsKept(t *testing.T) {
 			})
 			first := p.saw(func(r *ringlogv1.ExchangeRequest) bool { return len(r.Progress) > 0 && r.Progress[0].From == 1 })
 			if first != auto {
-				t.Errorf("what was handed out is told as in progress: %v", first)
+				t.Errorf("what was handed out is reported as in progress: %v", first)
 			}
 		})
 	}

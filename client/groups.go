@@ -14,36 +14,39 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// GroupSpec is what a group is made with. The zero Position is the start; any other zero
+// GroupSpec is what a group is created with. The zero Position is the start; any other zero
 // field takes the cluster's setting.
 type GroupSpec struct {
 	From   Position
 	Filter event.Filter
 	Policy CursorPolicy
 
-	AckWait    time.Duration // how long a member may hold an event without a word of it
+	AckWait    time.Duration // how long a member may hold an event without Progress
 	MaxDeliver uint64        // deliveries that may fail, then the event goes to the dead letters
-	MaxPending uint64        // how far behind the first open event others are handed out
+	MaxPending uint64        // how many events past the oldest unacknowledged one may be delivered
 }
 
-// CreateGroup makes a group: a cursor whose events its members share. Where there is one
-// of that name it answers with it if all is the same, and else, or where it is a plain
-// cursor, with the code exists. Cursor, Cursors, SeekCursor and DeleteCursor take groups
+// CreateGroup creates a group: a cursor whose events its members share. If there is one of
+// that name it is returned if all is the same; else, or if that is a plain cursor, the code is
+// exists. Cursor, Cursors, SeekCursor and DeleteCursor take groups
 // as well.
 func (c *Client) CreateGroup(ctx context.Context, name string, spec GroupSpec) (CursorInfo, error) {
-	req := &ringlogv1.CreateGroupRequest{Name: name, From: spec.From.or(FromStart()).wire(), Filter: filterToWire(spec.Filter),
-		Policy: policyToWire(spec.Policy)}
+	req := &ringlogv1.CreateGroupRequest{Name: name, From: spec.From.or(FromStart()).wire(),
+		Filter: filterToWire(spec.Filter), Policy: policyToWire(spec.Policy)}
 	if spec.AckWait != 0 || spec.MaxDeliver != 0 || spec.MaxPending != 0 {
-		req.Group = &ringlogv1.GroupPolicy{AckWait: durationpb.New(spec.AckWait), MaxDeliver: spec.MaxDeliver, MaxPending: spec.MaxPending}
+		req.Group = &ringlogv1.GroupPolicy{AckWait: durationpb.New(spec.AckWait), MaxDeliver: spec.MaxDeliver,
+			MaxPending: spec.MaxPending}
 	}
 	ctx, cancel := c.whileOpen(ctx)
 	defer cancel()
-	resp, err := serviceCall(ctx, c, "create group "+name, calls.Idempotent, groupService, ringlogv1connect.GroupServiceClient.CreateGroup, req)
+	resp, err := serviceCall(ctx, c, "create group "+name, calls.Idempotent, groupService,
+		ringlogv1connect.GroupServiceClient.CreateGroup, req)
 	return cursorOf(resp.GetCursor()), err
 }
 
 // exchangeGroup makes one call of a member.
-func (c *Client) exchangeGroup(ctx context.Context, req *ringlogv1.ExchangeRequest, r calls.Repeat) (*ringlogv1.ExchangeResponse, error) {
+func (c *Client) exchangeGroup(ctx context.Context, req *ringlogv1.ExchangeRequest,
+	r calls.Repeat) (*ringlogv1.ExchangeResponse, error) {
 	return serviceCall(ctx, c, "group "+req.Group, r, groupService, ringlogv1connect.GroupServiceClient.Exchange, req)
 }
 

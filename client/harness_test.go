@@ -70,14 +70,14 @@ type door struct {
 	seen  atomic.Int64 // publish requests
 	mu    sync.Mutex
 	fault func(r *http.Request) fault
-	shut  chan struct{} // not nil while nothing is answered; closed to go on
+	shut  chan struct{} // not nil while nothing is answered; closed to continue
 }
 
 // fault says what a door does with one request.
 type fault struct {
 	cutBefore bool // the connection, before the node sees the request
 	cutAfter  bool // after the node has done it
-	cutBytes  int  // after so many bytes of the answer
+	cutBytes  int  // after this many bytes of the answer
 	hold      bool // does it, and answers only when the caller has given up
 	answer    *api.Error
 }
@@ -286,11 +286,11 @@ func mine(t testing.TB, c *client.Client) []int {
 
 func wantCode(t testing.TB, err error, code api.Code) *api.Error {
 	t.Helper()
-	var told *api.Error
-	if !errors.As(err, &told) || told.Code != code {
+	var answer *api.Error
+	if !errors.As(err, &answer) || answer.Code != code {
 		t.Fatalf("error is %v, want the code %s", err, code)
 	}
-	return told
+	return answer
 }
 
 // until polls a condition.

@@ -17,7 +17,7 @@ type Body struct {
 	Data        []byte
 }
 
-// Do makes one call of the HTTP interface, at whatever node can serve it. in is sent
+// Do makes one call of the HTTP interface, at any node that can serve it. in is sent
 // as JSON, a []byte, json.RawMessage or Body as it is, nil as no body; out is filled
 // from the answer, a *[]byte with it as it is, nil is none. GET, PUT and DELETE are
 // repeated where an answer was lost; for a POST the error then wraps
@@ -41,7 +41,7 @@ func (c *Client) DoAt(ctx context.Context, node, method, path string, query url.
 	})
 }
 
-// do encodes in, makes a call as it is told to and decodes the answer.
+// do encodes in, makes a call and decodes the answer.
 func (c *Client) do(ctx context.Context, op, method, path string, query url.Values, in, out any,
 	call func(context.Context, calls.AttemptFunc) error) error {
 	body, err := bodyOf(in)

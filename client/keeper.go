@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	defaultTTL     = 5 * time.Minute
-	keepsPerTTL    = 3                      // a registration is sent so often in its time
-	changesWait    = 200 * time.Millisecond // for more of them, before they are sent
-	keeperRetry    = 2 * time.Second
-	keeperPatience = 10 * time.Second // of one call
+	defaultTTL    = 5 * time.Minute
+	keepsPerTTL   = 3                      // how often a registration is sent within its TTL
+	changesWait   = 200 * time.Millisecond // how long changes are gathered before they are sent
+	keeperRetry   = 2 * time.Second
+	keeperTimeout = 10 * time.Second // of one call
 )
 
-// Register says what a process listens to, as Client.RegisterSubscriptions does.
+// Register registers what a process listens to, as Client.RegisterSubscriptions does.
 type Register func(ctx context.Context, r Registration) error
 
-// Keeper keeps a registration alive: it sends it again before its time is over, and what
-// has changed a moment after it did. It is safe for concurrent use.
+// Keeper keeps a registration alive: it sends it again before it expires, and changes of it a
+// moment after they were made. It is safe for concurrent use.
 type Keeper struct {
 	register Register
 	logger   hclog.Logger
@@ -40,13 +40,14 @@ type Keeper struct {
 }
 
 // NewKeeper begins to keep a registration, whose subscriptions may come later: nothing is
-// sent while there are none. A nil logger is silence.
+// sent while there are none. A nil logger disables logging.
 func NewKeeper(register Register, r Registration, logger hclog.Logger) *Keeper {
 	if logger == nil {
 		logger = hclog.NewNullLogger()
 	}
 	r.TTL = cmp.Or(r.TTL, defaultTTL)
-	k := &Keeper{register: register, logger: logger, current: r, changed: make(chan struct{}, 1), done: make(chan struct{})}
+	k := &Keeper{register: register, logger: logger, current: r,
+		changed: make(chan struct{}, 1), done: make(chan struct{})}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	if len(r.Subscriptions) > 0 {
 		k.changed <- struct{}{}
@@ -68,10 +69,7 @@ func (k *Keeper) Set(list []SubscriptionInfo) {
 	k.mu.Lock()
 	k.current.Subscriptions = list
 	k.mu.Unlock()
-	select {
-	case k.changed <- struct{}{}:
-	default:
-	}
+	signal(k.changed)
 }
 
 func (k *Keeper) run() {
@@ -92,7 +90,7 @@ func (k *Keeper) run() {
 		case <-timer.C:
 		}
 		r := k.registration()
-		if k.ctx.Err() != nil || len(r.Subscriptions) == 0 && !sent {
+		if k.ctx.Err() != nil || (len(r.Subscriptions) == 0 && !sent) {
 			continue
 		}
 		if err := k.send(k.ctx, r); err != nil {
@@ -100,7 +98,8 @@ func (k *Keeper) run() {
 			timer.Reset(keeperRetry)
 			continue
 		}
-		if sent = len(r.Subscriptions) > 0; sent {
+		sent = len(r.Subscriptions) > 0
+		if sent {
 			timer.Reset(r.TTL / keepsPerTTL)
 		} else {
 			timer.Stop()
@@ -115,13 +114,13 @@ func (k *Keeper) registration() Registration {
 }
 
 func (k *Keeper) send(ctx context.Context, r Registration) error {
-	ctx, cancel := context.WithTimeout(ctx, keeperPatience)
+	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)
 	defer cancel()
 	return k.register(ctx, r)
 }
 
-// Close takes the registration away, for as long as ctx allows: after that it expires by
-// itself. It may be called again.
+// Close removes the registration, for as long as ctx allows: after that it expires by itself.
+// It may be called again.
 func (k *Keeper) Close(ctx context.Context) error {
 	k.closing.Do(func() {
 		k.stop()

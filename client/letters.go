@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
@@ -18,14 +19,13 @@ import (
 // Failure says why an event could not be handled.
 type Failure struct {
 	Handler     string
-	Error       string    // bounded by the node: what is longer is cut
+	Error       string    // cut by the node if it is long
 	Attempts    uint64    // 0 is 1
 	FirstFailed time.Time // zero is now
 }
 
-// DeadLetter gives an event up: it goes to the dead letters, and the cursor past it,
-// durably once it returns. Everything before it counts as handled, as with Commit. The
-// same again is answered as the first time.
+// DeadLetter moves an event to the dead letters, and the cursor past it, durably once it
+// returns. Everything before it counts as handled, as with Commit. It is idempotent.
 func (cur *Cursor) DeadLetter(ctx context.Context, offset uint64, f Failure) error {
 	if err := cur.c.PutDeadLetter(ctx, cur.info.Name, cur.info.Generation, offset, f); err != nil {
 		return err
@@ -36,15 +36,17 @@ func (cur *Cursor) DeadLetter(ctx context.Context, offset uint64, f Failure) err
 	return nil
 }
 
-// PutDeadLetter is Cursor.DeadLetter for whoever knows a cursor by its name and the
-// generation that holds it. The code is trimmed where the event is not kept any more, and
-// conflict where the cursor is past it without a letter.
+// PutDeadLetter is Cursor.DeadLetter for a cursor by its name and the generation that holds
+// it. The code is trimmed if the event is not kept any more, and conflict if the cursor is past
+// it without a letter.
 func (c *Client) PutDeadLetter(ctx context.Context, cursor string, generation, offset uint64, f Failure) error {
-	req := &ringlogv1.DeadLetterRequest{Name: cursor, Offset: offset, Generation: generation, Handler: f.Handler, Error: f.Error, Attempts: f.Attempts}
+	req := &ringlogv1.DeadLetterRequest{Name: cursor, Offset: offset, Generation: generation, Handler: f.Handler,
+		Error: f.Error, Attempts: f.Attempts}
 	if !f.FirstFailed.IsZero() {
 		req.FirstFailedUnixNano = f.FirstFailed.UnixNano()
 	}
-	_, err := cursorCall(ctx, c, fmt.Sprintf("dead letter of cursor %s at %d", cursor, offset), ringlogv1connect.CursorServiceClient.DeadLetter, req)
+	op := fmt.Sprintf("dead letter of cursor %s at %d", cursor, offset)
+	_, err := cursorCall(ctx, c, op, ringlogv1connect.CursorServiceClient.DeadLetter, req)
 	return err
 }
 
@@ -95,34 +97,15 @@ func (f LetterFilter) query() url.Values {
 	return q
 }
 
-// lettersAtOnce is how many letters one call asks for.
-const lettersAtOnce = 500
-
 // DeadLetters goes through the dead letters by id. An error is the last that it yields.
 func (c *Client) DeadLetters(ctx context.Context, f LetterFilter) iter.Seq2[Letter, error] {
-	return func(yield func(Letter, error) bool) {
-		q := f.query()
-		q.Set("limit", strconv.Itoa(lettersAtOnce))
-		for {
-			var page struct {
-				Letters []Letter `json:"letters"`
-				Next    uint64   `json:"next"`
-			}
-			if err := c.Do(ctx, http.MethodGet, "/v1/dlq", q, nil, &page); err != nil {
-				yield(Letter{}, err)
-				return
-			}
-			for _, l := range page.Letters {
-				if !yield(l, nil) {
-					return
-				}
-			}
-			if page.Next == 0 {
-				return
-			}
-			q.Set("after", strconv.FormatUint(page.Next, 10))
-		}
+	type page struct {
+		Letters []Letter `json:"letters"`
+		Next    uint64   `json:"next"` // 0 after the last
 	}
+	return eachOfPages(ctx, c, "/v1/dlq", f.query(), func(p *page) ([]Letter, string) {
+		return p.Letters, strings.TrimPrefix(strconv.FormatUint(p.Next, 10), "0")
+	})
 }
 
 // DeadLetter returns one letter and its event, or the code not_found.
@@ -163,7 +146,8 @@ type letterChoiceBody struct {
 }
 
 func (l LetterChoice) body() letterChoiceBody {
-	b := letterChoiceBody{IDs: l.IDs, All: l.All, Type: l.Type, Error: l.Error, After: l.After, MaxEvents: l.MaxEvents, DryRun: l.DryRun}
+	b := letterChoiceBody{IDs: l.IDs, All: l.All, Type: l.Type, Error: l.Error,
+		After: l.After, MaxEvents: l.MaxEvents, DryRun: l.DryRun}
 	if l.Cursor != "" {
 		b.Cursor = &l.Cursor
 	}
@@ -177,7 +161,7 @@ func (l LetterChoice) body() letterChoiceBody {
 type LettersDone struct {
 	Matched  int      `json:"matched"`
 	Done     int      `json:"done"`
-	Skipped  int      `json:"skipped"`             // under way already, or too young
+	Skipped  int      `json:"skipped"`             // in redrive already, or too young
 	Missing  []uint64 `json:"missing,omitempty"`   // of those named, that are not there
 	NoCursor []uint64 `json:"no_cursor,omitempty"` // whose cursor is not there
 	Left     int      `json:"left"`                // chosen, and not looked at yet
@@ -186,16 +170,16 @@ type LettersDone struct {
 	DryRun   bool     `json:"dry_run"`
 }
 
-// Redrive appends dead letters' events again: each comes to the cursor that gave it up,
-// or to the cursor to, and to no other reader. One that is under way already is left
-// alone, so that it may be repeated.
+// Redrive appends dead letters' events again: each is delivered to the cursor that has
+// dead-lettered it, or to the cursor to, and to no other reader. A letter that is in redrive
+// already is left alone, so Redrive may be repeated.
 func (c *Client) Redrive(ctx context.Context, which LetterChoice, to string) (LettersDone, error) {
 	b := which.body()
 	b.To = to
 	return c.lettersCall(ctx, "/v1/dlq/redrive", b)
 }
 
-// Purge removes dead letters for good. One that is under way stays until its cursor has
+// Purge removes dead letters for good. One that is in redrive stays until its cursor has
 // handled it.
 func (c *Client) Purge(ctx context.Context, which LetterChoice) (LettersDone, error) {
 	return c.lettersCall(ctx, "/v1/dlq/purge", which.body())

@@ -18,8 +18,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// told is an error as nodes send it.
-func told(e *api.Error) *connect.Error {
+// wireError is an error as nodes send it.
+func wireError(e *api.Error) *connect.Error {
 	out := connect.NewError(e.Code.Connect(), errors.New(e.Message))
 	detail, err := connect.NewErrorDetail(&ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Reason: e.Reason, Field: e.Field,
 		Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP})
@@ -30,11 +30,11 @@ func told(e *api.Error) *connect.Error {
 }
 
 func refuse(w http.ResponseWriter, r *http.Request, e *api.Error) {
-	_ = connect.NewErrorWriter().Write(w, r, told(e))
+	_ = connect.NewErrorWriter().Write(w, r, wireError(e))
 }
 
 // peer speaks the protocol of a node and says what a test makes it say, where a real
-// node can not be brought to say it.
+// node cannot be brought to say it.
 type peer struct {
 	ringlogv1connect.UnimplementedLogServiceHandler
 	mu    sync.Mutex
@@ -80,7 +80,7 @@ func (p *peer) sequences() string {
 // request had.
 func TestAProducerIsGivenUpWhenItsSequenceIsInDoubt(t *testing.T) {
 	refusal := func(code api.Code, field string) error {
-		return told(&api.Error{Code: code, Message: "no", Field: field})
+		return wireError(&api.Error{Code: code, Message: "no", Field: field})
 	}
 	unknown := refusal(api.OutcomeUnknown, "")
 	for name, tt := range map[string]struct {
@@ -90,7 +90,7 @@ func TestAProducerIsGivenUpWhenItsSequenceIsInDoubt(t *testing.T) {
 		doubt   bool
 	}{
 		"all well":                               {nil, " a1 a2 a3", 0, false},
-		"unknown, then told":                     {[]error{unknown, nil}, " a1 a1 a2 a3", 0, false},
+		"unknown, then answered":                 {[]error{unknown, nil}, " a1 a1 a2 a3", 0, false},
 		"no leader for a while":                  {[]error{refusal(api.NoLeader, ""), refusal(api.NoQuorum, ""), nil}, " a1 a1 a1 a2 a3", 0, false},
 		"expired while idle":                     {[]error{nil, refusal(api.UnknownProducer, "sequence")}, " a1 a2 b1 b2", 0, false},
 		"out of sequence at first":               {[]error{nil, refusal(api.OutOfSequence, "sequence")}, " a1 a2 b1 b2", 0, false},
@@ -99,7 +99,7 @@ func TestAProducerIsGivenUpWhenItsSequenceIsInDoubt(t *testing.T) {
 		"refused by the gate keeps the sequence": {[]error{refusal(api.Reserved, "events[0].type")}, " a1 a1 a2", 1, false},
 		"refused by the gate after an unknown":   {[]error{unknown, refusal(api.Unauthenticated, "")}, " a1 a1 b1 b2", 1, true},
 		"conflict is decided under the sequence": {[]error{unknown, refusal(api.Conflict, "events[0].dedup_id")}, " a1 a1 a2 a3", 1, false},
-		"disk full is no reason to go on":        {[]error{refusal(api.DiskFull, "")}, " a1 a1 a2", 1, false},
+		"disk full is no reason to continue":     {[]error{refusal(api.DiskFull, "")}, " a1 a1 a2", 1, false},
 		"a node that fails again and again":      {[]error{refusal(api.Internal, ""), refusal(api.Internal, ""), refusal(api.Internal, ""), refusal(api.Internal, "")}, " a1 a1 a1 a1 b1 b2", 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,9 +131,9 @@ func TestARefusalOfWhatIsNoJSONIsCertain(t *testing.T) {
 	p, d := openPeer(t, func(n int, req *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
 		switch n {
 		case 0:
-			return nil, told(&api.Error{Code: api.OutcomeUnknown, Message: "lost"})
+			return nil, wireError(&api.Error{Code: api.OutcomeUnknown, Message: "lost"})
 		case 1:
-			return nil, told(&api.Error{Code: api.InvalidJSON, Message: "no", Field: "events[5].payload"})
+			return nil, wireError(&api.Error{Code: api.InvalidJSON, Message: "no", Field: "events[5].payload"})
 		}
 		return &ringlogv1.PublishResponse{First: uint64(n + 1), AppendedAtUnixNano: 1}, nil
 	})
@@ -180,7 +180,7 @@ func TestLeadersThatNameEachOtherAreAskedWithPauses(t *testing.T) {
 	var peers [2]*peer
 	for i := range doors {
 		peers[i], doors[i] = openPeer(t, func(int, *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
-			return nil, told(&api.Error{Code: api.NoLeader, Message: "ask the other", LeaderHTTP: doors[1-i].url})
+			return nil, wireError(&api.Error{Code: api.NoLeader, Message: "ask the other", LeaderHTTP: doors[1-i].url})
 		})
 	}
 	for range 10 {
@@ -206,7 +206,7 @@ func TestTheLeaderThatANodeNamesIsAskedFirst(t *testing.T) {
 		return &ringlogv1.PublishResponse{First: uint64(n + 1)}, nil
 	})
 	_, follower := openPeer(t, func(int, *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
-		return nil, told(&api.Error{Code: api.NoLeader, Message: "not me", LeaderHTTP: leader.url[len("http://"):]})
+		return nil, wireError(&api.Error{Code: api.NoLeader, Message: "not me", LeaderHTTP: leader.url[len("http://"):]})
 	})
 	c := dial(t, client.Config{}, follower)
 	for i := range 5 {
@@ -225,7 +225,7 @@ func TestAnOverloadedNodeIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 	_, d := openPeer(t, func(n int, _ *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
 		if n == 0 {
 			first = time.Now()
-			err := told(&api.Error{Code: api.Overloaded, Message: "later"})
+			err := wireError(&api.Error{Code: api.Overloaded, Message: "later"})
 			err.Meta().Set("Retry-After", "1")
 			return nil, err
 		}

@@ -26,11 +26,11 @@ func TestAClientStaysWithItsCluster(t *testing.T) {
 	place.node.Store(old)
 	d := openDoor(t, place)
 	c := dial(t, client.Config{Endpoints: []string{d.url}})
-	publishN(t, c, 0, 20) // more than before a publishing line is opened
+	publishN(t, c, 0, 20) // more than before a publish stream is opened
 	if got := c.ClusterID(); got != old.clusterID() {
 		t.Fatalf("the client is held to %q", got)
 	}
-	if err := old.server.Close(t.Context()); err != nil { // its lines end, too
+	if err := old.server.Close(t.Context()); err != nil { // its streams end, too
 		t.Fatal(err)
 	}
 	place.node.Store(other)
@@ -52,10 +52,10 @@ func TestAClientStaysWithItsCluster(t *testing.T) {
 			return nil
 		},
 	} {
-		told := wantCode(t, call(), api.OtherCluster)
+		answer := wantCode(t, call(), api.OtherCluster)
 		for _, part := range []string{old.clusterID(), other.clusterID()} {
-			if !strings.Contains(told.Message, part) || told.Remedy == "" {
-				t.Errorf("%s: %v, which should name %s and a remedy", name, told, part)
+			if !strings.Contains(answer.Message, part) || answer.Remedy == "" {
+				t.Errorf("%s: %v, which should name %s and a remedy", name, answer, part)
 			}
 		}
 	}

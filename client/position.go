@@ -9,8 +9,8 @@ import (
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 )
 
-// Position is a place in the log. The zero Position is where its user says: the
-// end for a tail, the start for a new cursor.
+// Position is a place in the log. The zero Position depends on its use: it is the end for a
+// tail, the start for a new cursor.
 type Position struct {
 	kind positionKind
 	n    uint64
@@ -30,22 +30,22 @@ const (
 	atAge
 )
 
-// FromStart is in front of the first event kept.
+// FromStart is before the first event kept.
 func FromStart() Position { return Position{kind: atStart} }
 
-// FromEnd is behind the last event.
+// FromEnd is after the last event.
 func FromEnd() Position { return Position{kind: atEnd} }
 
-// FromOffset is in front of the event with that offset.
+// FromOffset is before the event with that offset.
 func FromOffset(offset uint64) Position { return Position{kind: atOffset, n: offset} }
 
-// FromLast is n events in front of the end, whatever their types.
+// FromLast is n events before the end, whatever their types.
 func FromLast(n uint64) Position { return Position{kind: atLast, n: n} }
 
-// FromTime is in front of the first event appended at t or later.
+// FromTime is before the first event appended at t or later.
 func FromTime(t time.Time) Position { return Position{kind: atTime, at: t} }
 
-// FromAge is in front of the first event that is at most that old.
+// FromAge is before the first event that is at most that old.
 func FromAge(d time.Duration) Position { return Position{kind: atAge, age: d} }
 
 func (p Position) or(fallback Position) Position {
@@ -55,7 +55,7 @@ func (p Position) or(fallback Position) Position {
 	return p
 }
 
-// older moves a position by age back, so that asking later asks for the same.
+// older moves a position by age back, so that a later request asks for the same.
 func (p Position) older(by time.Duration) Position {
 	if p.kind == atAge {
 		p.age += by

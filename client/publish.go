@@ -68,8 +68,8 @@ func (c *Client) PublishBatch(ctx context.Context, events []event.Event) ([]Resu
 	return results, nil
 }
 
-// PublishAsync hands one event over and returns at once, or when there is room for
-// it: ctx bounds that wait alone. Events handed over one after the other are
+// PublishAsync hands one event over and returns at once, or when there is room for it: ctx
+// bounds that wait alone. Events handed over one after the other are
 // appended in that order. The payload must not be changed before the answer, nor before
 // the last Hash.
 func (c *Client) PublishAsync(ctx context.Context, ev event.Event) *Future {

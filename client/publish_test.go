@@ -49,12 +49,12 @@ func TestCallersOfOneRequestGetTheirOwnAnswers(t *testing.T) {
 	for i, a := range answers {
 		switch i % 50 {
 		case 10: // of a reserved type
-			if told := wantCode(t, a.err, api.Reserved); told.Field != "type" {
-				t.Errorf("field of a reserved type is %q", told.Field)
+			if answer := wantCode(t, a.err, api.Reserved); answer.Field != "type" {
+				t.Errorf("field of a reserved type is %q", answer.Field)
 			}
 		case 20: // a dedup id used before for other content
-			if told := wantCode(t, a.err, api.Conflict); told.Field != "dedup_id" || told.Offset != first.Offset {
-				t.Errorf("conflict is %+v, want offset %d", told, first.Offset)
+			if answer := wantCode(t, a.err, api.Conflict); answer.Field != "dedup_id" || answer.Offset != first.Offset {
+				t.Errorf("conflict is %+v, want offset %d", answer, first.Offset)
 			}
 		case 30: // the same as before
 			if a.err != nil || !a.res.Duplicate || a.res.Offset != first.Offset {
@@ -66,7 +66,7 @@ func TestCallersOfOneRequestGetTheirOwnAnswers(t *testing.T) {
 			}
 			ev, err := c.Get(t.Context(), a.res.Offset)
 			if err != nil || numberOf(t, ev) != i || ev.Hash() != a.res.Hash() || !ev.AppendedAt.Equal(a.res.AppendedAt) || seen[a.res.Offset] {
-				t.Errorf("call %d was told %+v, and there is %s (%v)", i, a.res, ev.Payload, err)
+				t.Errorf("call %d got %+v, and there is %s (%v)", i, a.res, ev.Payload, err)
 			}
 			seen[a.res.Offset] = true
 		}
@@ -101,12 +101,12 @@ func TestABatchIsAllOrNothing(t *testing.T) {
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
 	bad := []event.Event{numbered(1), numbered(2), variedEvent(10)}
 	_, err := c.PublishBatch(t.Context(), bad)
-	if told := wantCode(t, err, api.Reserved); told.Field != "events[2].type" {
-		t.Errorf("field is %q", told.Field)
+	if answer := wantCode(t, err, api.Reserved); answer.Field != "events[2].type" {
+		t.Errorf("field is %q", answer.Field)
 	}
 	_, err = c.PublishBatch(t.Context(), []event.Event{numbered(1), event.New(event.TrainingProgress, []byte(`{"a":1,"a":2}`))})
-	if told := wantCode(t, err, api.InvalidJSON); !strings.HasPrefix(told.Field, "events[1].payload") {
-		t.Errorf("field is %q", told.Field)
+	if answer := wantCode(t, err, api.InvalidJSON); !strings.HasPrefix(answer.Field, "events[1].payload") {
+		t.Errorf("field is %q", answer.Field)
 	}
 	_, err = c.PublishBatch(t.Context(), nil)
 	wantCode(t, err, api.InvalidArgument)
@@ -176,8 +176,8 @@ func TestEveryEventOfABatchIsChecked(t *testing.T) {
 			events := batch()
 			bad.spoil(&events[row])
 			_, err := c.PublishBatch(t.Context(), events)
-			if told := wantCode(t, err, bad.code); !strings.HasPrefix(told.Field, fmt.Sprintf("events[%d].%s", row, bad.field)) {
-				t.Errorf("%s in row %d: field %q of %v", name, row, told.Field, err)
+			if answer := wantCode(t, err, bad.code); !strings.HasPrefix(answer.Field, fmt.Sprintf("events[%d].%s", row, bad.field)) {
+				t.Errorf("%s in row %d: field %q of %v", name, row, answer.Field, err)
 			}
 		}
 		padded := batch()
@@ -237,8 +237,8 @@ func TestEverySingleEventIsChecked(t *testing.T) {
 				ev := tidy(1)
 				bad.spoil(&ev)
 				_, _, err := among(before, ev)
-				if told := wantCode(t, err, bad.code); !strings.HasPrefix(told.Field, bad.field) {
-					t.Errorf("%s of %s after %d: field %q of %v", way, name, before, told.Field, err)
+				if answer := wantCode(t, err, bad.code); !strings.HasPrefix(answer.Field, bad.field) {
+					t.Errorf("%s of %s after %d: field %q of %v", way, name, before, answer.Field, err)
 				}
 			}
 			ev := tidy(1)
@@ -338,9 +338,9 @@ func checkLog(t *testing.T, c *client.Client, offsets map[int]uint64, doubt map[
 		}
 		times[number]++
 		if at, acknowledged := offsets[number]; acknowledged && at != ev.Offset {
-			t.Errorf("event %d was acknowledged at %d and stands at %d", number, at, ev.Offset)
+			t.Errorf("event %d was acknowledged at %d and is at %d", number, at, ev.Offset)
 		} else if !acknowledged && !doubt[number] {
-			t.Errorf("event %d was refused and stands at %d", number, ev.Offset)
+			t.Errorf("event %d was refused and is at %d", number, ev.Offset)
 		}
 	}
 	for number, n := range times {
@@ -507,7 +507,7 @@ func TestWhoDidNotCancelIsNotToldSo(t *testing.T) {
 	until(t, "the request at the door", func() bool { return d.seen.Load() == 1 })
 	cancel(enough)
 	if err := <-errs; !errors.Is(err, enough) || errors.Is(err, context.Canceled) {
-		t.Errorf("a caller with a reason of his own was told: %v", err)
+		t.Errorf("a caller with a reason of his own got: %v", err)
 	}
 }
 
@@ -532,7 +532,7 @@ func TestAnEventUnderWayWhenItsCallerLeavesIsInDoubt(t *testing.T) {
 	}
 }
 
-// TestALeaverOfASharedRequestIsInDoubtToo: the request goes on for the others.
+// TestALeaverOfASharedRequestIsInDoubtToo: the request continues for the others.
 func TestALeaverOfASharedRequestIsInDoubtToo(t *testing.T) {
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
@@ -561,7 +561,7 @@ func TestALeaverOfASharedRequestIsInDoubtToo(t *testing.T) {
 	for i, err := range errs {
 		there := slices.Contains(inLog, i)
 		if there && err != nil && !errors.Is(err, client.ErrOutcomeUnknown) || !there && err == nil {
-			t.Errorf("event %d is in the log: %v, its caller was told %v", i, there, err)
+			t.Errorf("event %d is in the log: %v, its caller got %v", i, there, err)
 		}
 	}
 	if len(inLog) != len(slices.Compact(slices.Sorted(slices.Values(inLog)))) {

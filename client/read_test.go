@@ -230,7 +230,7 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 	defer again.Close()
 	gap = nil
 	if _, err := again.Next(t.Context()); !errors.As(err, &gap) || gap.Gap.To != trimmed.First-1 || gap.Gap.Types["TRAINING_PROGRESS"]+gap.Gap.Uncounted == 0 {
-		t.Fatalf("the cursor was told %v, %+v", err, gap)
+		t.Fatalf("the cursor got %v, %+v", err, gap)
 	}
 	if ev, err := again.Next(t.Context()); err != nil || ev.Offset != trimmed.First {
 		t.Errorf("behind the gap is %d, %v, want %d", ev.Offset, err, trimmed.First)
@@ -260,7 +260,7 @@ func TestACursorGoesOnWhereItCommitted(t *testing.T) {
 			if err != nil || numberOf(t, ev) != want {
 				t.Fatalf("reader %d read %s, %v, want %d", reader, ev.Payload, err, want)
 			}
-			if i < 90 { // what is read and not committed comes again
+			if i < 90 { // what is read and not committed is redelivered
 				want++
 			}
 			if i == 89 {
@@ -586,7 +586,7 @@ func TestANodeThatAlwaysCutsIsAskedWithPauses(t *testing.T) {
 	d.faults(func(r *http.Request) fault {
 		if isStream(r) {
 			opened++
-			return fault{cutBytes: 20} // the first message passes, and tells no news
+			return fault{cutBytes: 20} // the first message passes, and brings no news
 		}
 		return fault{}
 	})

@@ -24,12 +24,11 @@ type TailOptions struct {
 }
 
 // Tail reads events in the order of the log, each once, until the limit, the end
-// with NoFollow, an error, or the end of ctx. A *GapError tells what is not kept any
-// more, and reading goes on behind it; any other error is the last thing that comes.
-// Payloads of events that came together share their memory: copy one to keep it long.
-// Through failures it goes on where it was: for Config.Timeout while no node has
-// answered yet, and after that for as long as ctx allows, or with NoFollow for
-// Config.Timeout each time that nothing comes.
+// with NoFollow, an error, or the end of ctx. A *GapError reports events that are not kept any
+// more, and reading continues after them; any other error is the last element. Payloads in a
+// batch share a buffer: copy one before retaining it. After failures the tail resumes where it
+// was: for Config.Timeout while no node has answered yet, and after that for as long as ctx
+// allows, or with NoFollow for Config.Timeout each time that nothing comes.
 func (c *Client) Tail(ctx context.Context, o TailOptions) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		ctx, cancel := c.whileOpen(ctx)
@@ -37,6 +36,7 @@ func (c *Client) Tail(ctx context.Context, o TailOptions) iter.Seq2[event.Event,
 		r := c.newTailReader(o)
 		defer r.stream.Disconnect()
 		for {
+			// A node ends a stream at the limit, at the end without following, or when it closes.
 			m, err := r.stream.Receive(ctx)
 			if errors.Is(err, io.EOF) {
 				if o.NoFollow || r.full() {
@@ -48,7 +48,7 @@ func (c *Client) Tail(ctx context.Context, o TailOptions) iter.Seq2[event.Event,
 				yield(event.Event{}, err)
 				return
 			}
-			if !r.hand(m, yield) {
+			if !r.yieldMessage(m, yield) {
 				return
 			}
 		}
@@ -65,9 +65,10 @@ type tailReader struct {
 
 func (c *Client) newTailReader(o TailOptions) *tailReader {
 	r := &tailReader{options: o, began: time.Now()}
-	r.stream = c.cluster.NewStream("tail", o.NoFollow, func(ctx context.Context, n *calls.Node, next uint64) (*calls.Messages, error) {
+	open := func(ctx context.Context, n *calls.Node, next uint64) (*calls.Messages, error) {
 		return n.Log.Tail(ctx, calls.NewRequest(c.cluster, r.request(next, c.sender.Newest())))
-	})
+	}
+	r.stream = c.cluster.NewStream("tail", o.NoFollow, open)
 	return r
 }
 
@@ -93,8 +94,8 @@ func (r *tailReader) request(next, seen uint64) *ringlogv1.TailRequest {
 // full reports whether the limit is reached.
 func (r *tailReader) full() bool { return r.options.Limit > 0 && r.taken >= r.options.Limit }
 
-// hand gives a message's content to yield, and reports whether to go on.
-func (r *tailReader) hand(m *ringlogv1.TailResponse, yield func(event.Event, error) bool) bool {
+// yieldMessage gives a message's content to yield, and reports whether to continue.
+func (r *tailReader) yieldMessage(m *ringlogv1.TailResponse, yield func(event.Event, error) bool) bool {
 	if gap := gapOf(m.GetGap()); gap != nil && !yield(event.Event{}, &GapError{*gap}) {
 		return false
 	}

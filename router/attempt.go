@@ -97,8 +97,9 @@ func (tr *trial) Attempt(ctx context.Context, n int) error {
 			late() // before anything that follows from it
 		}
 	}()
-	ctx = context.WithValue(ctx, deliveryKey{}, Delivery{Subscription: s.spec.Name, Attempt: n, Replay: t.origin == replayed})
-	return s.callHandler(context.WithValue(ctx, insideKey{}, s), t)
+	delivery := Delivery{Subscription: s.spec.Name, Attempt: n, Replay: t.origin == replayed}
+	handlerCtx := context.WithValue(context.WithValue(ctx, deliveryKey{}, delivery), insideKey{}, s)
+	return s.callHandler(handlerCtx, t)
 }
 
 // callHandler calls the handler and makes a panic an error.
@@ -139,6 +140,8 @@ func (tr *trial) Pause(wait time.Duration) error {
 func (s *subscriber) pause(t *task, wait time.Duration) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+
+	// A nil channel never is ready: only what is redelivered is left at once.
 	var closing <-chan struct{}
 	if s.redelivers(t) {
 		closing = s.closing

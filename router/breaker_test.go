@@ -125,7 +125,7 @@ func TestTheBreakerHoldsAttemptsBack(t *testing.T) {
 	})
 }
 
-// An operator closes a breaker; an event that can not wait for it fails at once.
+// An operator closes a breaker; an event that cannot wait for it fails at once.
 func TestABreakerIsClosedByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, tr := newMemLog(), &transcript{began: time.Now()}
@@ -174,7 +174,7 @@ func TestABreakerIsClosedByHand(t *testing.T) {
 	})
 }
 
-// A handler that runs out of time, panics, or ends its goroutine is told, retried and
+// A handler that runs out of time, panics, or ends its goroutine is reported, retried and
 // given up like one that returns an error, and the process lives on.
 func TestBadHandlersAreToldAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestBadHandlersAreToldAndRetried(t *testing.T) {
 	})
 }
 
-// A handler of HANDLER_FAILED that fails does not tell so, or it would never end.
+// A handler of HANDLER_FAILED that fails is not reported, or it would never end.
 func TestHandlerEventsDoNotFeedThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog()

@@ -2,8 +2,8 @@ package router
 
 import "sync"
 
-// busy counts what is under way. Whoever waits for it to be over sees to it that nothing
-// begins but out of what is under way.
+// busy counts what is in flight. Before it is waited for to be over, nothing may begin any
+// more but from what is in flight.
 type busy struct {
 	mu   sync.Mutex
 	n    int
@@ -26,7 +26,7 @@ func (b *busy) end() {
 	}
 }
 
-// over is closed once nothing is under way.
+// over is closed once nothing is in flight.
 func (b *busy) over() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 // A category that is none is refused where it is asked for, live as durable; one that is
-// subscribed to in the background is told of, and keeps no other from being registered.
+// subscribed to in the background is reported, and keeps no other from being registered.
 func TestACategoryThatIsNoneIsRefused(t *testing.T) {
 	n := node(t)
 	r := open(t, router.OnClient(n.Client()), router.Options{Register: true, Source: "p1"})

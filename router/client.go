@@ -23,12 +23,12 @@ func (l clientLog) Publish(ctx context.Context, events []event.Event) ([]client.
 	if len(events) == 1 {
 		res, err := l.c.Publish(ctx, events[0])
 		if err != nil {
-			return nil, judged(err)
+			return nil, markFinal(err)
 		}
 		return []client.Result{res}, nil
 	}
 	results, err := l.c.PublishBatch(ctx, events)
-	return results, judged(err)
+	return results, markFinal(err)
 }
 
 // Last implements Log: the answer to a read past any tail names the tail.
@@ -38,14 +38,14 @@ func (l clientLog) Last(ctx context.Context) (uint64, error) {
 	if errors.As(err, &answer) && answer.Code == api.PastTail {
 		return answer.Offset, nil
 	}
-	return 0, judged(err)
+	return 0, markFinal(err)
 }
 
 // Tail implements Log.
 func (l clientLog) Tail(ctx context.Context, o client.TailOptions) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		for ev, err := range l.c.Tail(ctx, o) {
-			if !yield(ev, judged(err)) {
+			if !yield(ev, markFinal(err)) {
 				return
 			}
 		}
@@ -57,23 +57,28 @@ func (l clientLog) OpenCursor(ctx context.Context, name string, o client.CursorO
 	cur, err := l.c.OpenCursor(ctx, name, o)
 	var answer *api.Error
 	if errors.As(err, &answer) && answer.Code == api.Exists {
-		return nil, fmt.Errorf("%w; or let the subscription take it over, from behind its commit: Subscription.Change", judged(err))
+		return nil, fmt.Errorf("%w; or let the subscription take it over, from its commit on: Subscription.Change",
+			markFinal(err))
 	}
 	if err != nil {
-		return nil, judged(err)
+		return nil, markFinal(err)
 	}
 	return clientCursor{cur}, nil
 }
 
 // Put implements DeadLetters: the node takes the event's copy from its own log.
 func (l clientLog) Put(ctx context.Context, letter Letter) error {
-	err := l.c.PutDeadLetter(ctx, letter.Cursor, letter.Generation, letter.Event.Offset,
-		client.Failure{Handler: letter.Handler, Error: letter.Error, Attempts: uint64(letter.Attempts), FirstFailed: letter.First})
-	var answer *api.Error
-	if errors.As(err, &answer) && !errors.Is(err, client.ErrOutcomeUnknown) && (answer.Code == api.Trimmed || answer.Code == api.Conflict) {
-		return fmt.Errorf("%w: %w", ErrGone, err)
+	failure := client.Failure{Handler: letter.Handler, Error: letter.Error, Attempts: uint64(letter.Attempts),
+		FirstFailed: letter.First}
+	err := l.c.PutDeadLetter(ctx, letter.Cursor, letter.Generation, letter.Event.Offset, failure)
+	answer, ok := errors.AsType[*api.Error](err)
+	if ok && !errors.Is(err, client.ErrOutcomeUnknown) {
+		switch answer.Code {
+		case api.Trimmed, api.Conflict:
+			return fmt.Errorf("%w: %w", ErrGone, err)
+		}
 	}
-	return judged(err)
+	return markFinal(err)
 }
 
 type clientCursor struct{ *client.Cursor }
@@ -81,19 +86,21 @@ type clientCursor struct{ *client.Cursor }
 // NextBatch implements Cursor.
 func (c clientCursor) NextBatch(ctx context.Context) ([]event.Event, error) {
 	events, err := c.Cursor.NextBatch(ctx)
-	return events, judged(err)
+	return events, markFinal(err)
 }
 
 // Commit implements Cursor.
 func (c clientCursor) Commit(ctx context.Context, offset uint64) error {
-	return judged(c.Cursor.Commit(ctx, offset))
+	return markFinal(c.Cursor.Commit(ctx, offset))
 }
 
-// judged marks an error that no repetition can help.
-func judged(err error) error {
+// markFinal marks an error that no repetition can help.
+func markFinal(err error) error {
 	if err == nil {
 		return nil
 	}
+
+	// A client that was closed does not come back.
 	if errors.Is(err, client.ErrClosed) {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -101,11 +108,14 @@ func judged(err error) error {
 	if !errors.As(err, &answer) || errors.Is(err, client.ErrOutcomeUnknown) {
 		return err
 	}
+
+	// The other codes may pass: the log is asked again.
 	switch answer.Code {
 	case api.Fenced:
 		return fmt.Errorf("%w: %w", ErrFenced, err)
 	case api.InvalidArgument, api.InvalidJSON, api.UnknownType, api.Unauthenticated, api.Reserved, api.NotFound,
-		api.MethodNotAllowed, api.Conflict, api.Exists, api.TooLarge, api.UnsupportedMedia, api.PastTail, api.NotImplemented:
+		api.MethodNotAllowed, api.Conflict, api.Exists, api.TooLarge, api.UnsupportedMedia, api.PastTail,
+		api.NotImplemented:
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return err

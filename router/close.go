@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// enter lets a call in that publishes or replays, and which ends with busy.end. Once the
-// router closes only handlers are let in, which may have something to publish yet.
+// enter admits a call that publishes or replays, and ends with busy.end. Once the router closes
+// only handlers are admitted, which may have something to publish yet.
 func (r *Router) enter(ctx context.Context) bool {
 	_, within := inside(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended || r.closed && !within {
+	if r.ended || (r.closed && !within) {
 		return false
 	}
 	r.busy.begin()
 	return true
 }
 
-// Close refuses what is published from now on, but by handlers, stops reading, and lets
-// handlers finish what was read, for as long as ctx allows. What is durable and can not be
-// finished at once, as it waits for another attempt or for the breaker, is left in the
-// log, as is all that ctx leaves no time for: it comes again to whoever subscribes next.
-// Close returns once all that was handled is committed. It may be called again.
+// Close refuses further publishes, except by handlers, stops reading, and lets handlers finish
+// what was read, for as long as ctx allows. Events of durable subscriptions that cannot be
+// finished at once, as they wait for another attempt or for the breaker, are left in the log,
+// as are all that ctx leaves no time for: they are redelivered to the next subscriber of that
+// name. Close returns once all that was handled is committed. It may be called again.
 func (r *Router) Close(ctx context.Context) error {
 	r.closing.Do(func() { r.err = r.close(ctx) })
 	return r.err
@@ -49,22 +49,22 @@ func (r *Router) close(ctx context.Context) error {
 	eachAtOnce(subs, (*subscriber).end)
 	if r.keeper != nil {
 		if err := r.keeper.Close(ctx); err != nil { // it expires
-			r.options.Logger.Warn("who listened here is still registered", "error", err)
+			r.options.Logger.Warn("the subscriptions are still registered", "error", err)
 		}
 	}
 	close(r.quit)
-	<-r.told
+	<-r.noticed
 	r.cut()
 	return err
 }
 
-// drained waits until nothing is under way.
+// drained waits until nothing is in flight.
 func (r *Router) drained(ctx context.Context, subs []*subscriber) error {
 	switch overBefore(ctx, &r.busy) {
 	case inTime:
 		return nil
 	case cutOff:
-		return fmt.Errorf("router: close: what was under way was cut off: %w", context.Cause(ctx))
+		return fmt.Errorf("router: close: handlers were cut off: %w", context.Cause(ctx))
 	}
 	var names []string
 	for _, s := range subs {
@@ -72,10 +72,10 @@ func (r *Router) drained(ctx context.Context, subs []*subscriber) error {
 			names = append(names, s.spec.Name)
 		}
 	}
-	return fmt.Errorf("router: close: something goes on regardless, handlers of %q: %w", names, context.Cause(ctx))
+	return fmt.Errorf("router: close: handlers of %q have not returned: %w", names, context.Cause(ctx))
 }
 
-// ending is how a wait for what is under way went.
+// ending is how a wait for what is in flight went.
 type ending byte
 
 const (
@@ -88,8 +88,8 @@ const (
 // router's time.
 const lastMoment = 100 * time.Millisecond
 
-// overBefore waits until nothing is under way, or ctx, with which that is cut off, is
-// done and a moment has passed.
+// overBefore waits until nothing is in flight, or until ctx, which cuts that off, is done and
+// lastMoment has passed.
 func overBefore(ctx context.Context, b *busy) ending {
 	over := b.over()
 	select {
@@ -102,6 +102,8 @@ func overBefore(ctx context.Context, b *busy) ending {
 		return inTime
 	case <-ctx.Done():
 	}
+
+	// Handlers see the end of their context, and get a moment to return.
 	timer := time.NewTimer(lastMoment)
 	defer timer.Stop()
 	select {

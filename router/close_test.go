@@ -56,8 +56,8 @@ func TestCloseDrains(t *testing.T) {
 	})
 }
 
-// Without time Close cuts handlers off, and says which go on regardless; what was not
-// handled comes again.
+// Without time Close cuts handlers off, and names those that have not returned; what was not
+// handled is redelivered.
 func TestCloseCutsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog()
@@ -98,7 +98,7 @@ func TestCloseCutsOff(t *testing.T) {
 		synctest.Wait()
 		shut(t, second)
 		if all.numbers() != "a0" {
-			t.Errorf("it did not come again: %s", all.numbers())
+			t.Errorf("it was not redelivered: %s", all.numbers())
 		}
 	})
 }

@@ -88,6 +88,7 @@ func (c *committer) putLetter(cur Cursor, letter *Letter) error {
 func (c *committer) callUntilDone(epoch int, do func(Cursor) error) bool {
 	s, pauses := c.s, newPauses()
 	for {
+		// What keeps the cursor where it is shows in the status meanwhile.
 		err := c.withCursor(epoch, do)
 		s.noteHeld(err)
 		switch {

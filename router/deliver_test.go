@@ -67,7 +67,7 @@ func TestADeadLetterTakesItsTurn(t *testing.T) {
 	})
 }
 
-// The log may be away at the start and later: subscriptions wait for it, and go on where
+// The log may be away at the start and later: subscriptions wait for it, and resume where
 // they were.
 func TestTheLogMayBeAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestACursorThatWasMovedBackIsFollowed(t *testing.T) {
 	})
 }
 
-// What the log does not keep any more is told before what follows it is handled.
+// What the log does not keep any more is reported before what follows it is handled.
 func TestGapsAreTold(t *testing.T) {
 	for _, durable := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -260,8 +260,8 @@ func TestPublishWaitsForSyncHandlers(t *testing.T) {
 	})
 }
 
-// Past the room of its queue an event that can not wait in the log is refused, and the
-// publisher told.
+// Past the room of its queue an event that cannot wait in the log is refused, and the
+// publisher gets an error.
 func TestADirectHandlerIsNotFlooded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, newMemLog(), router.Options{LocalTypes: []string{"training.*"}})

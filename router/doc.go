@@ -13,15 +13,15 @@
 //	res, err = r.Publish(ctx, event.New("HEARTBEAT", nil), router.Local())
 //	err = r.Close(ctx)
 //
-// # Who is told, how, and how often
+// # Which handlers are called, and how often
 //
 // Handlers are fed from the log, also with what their own process publishes, so that an
 // event from elsewhere comes to them exactly as one from here, in the one order of the
 // log, and once per subscription. A subscription is one of three kinds:
 //
-//   - Durable: it has a cursor of its name in the log, which is committed behind what
-//     was handled. Nothing is skipped: what was not handled comes again, to this process
-//     or to the next that subscribes under the name. Only one process has it at a time;
+//   - Durable: it has a cursor of its name in the log, which is committed after the
+//     events that were handled. None is skipped: an event that was not handled is
+//     redelivered, to this process or to the next that subscribes under the name. Only one process has it at a time;
 //     another fences it off.
 //   - by default: it is fed from the log from where it subscribed (or Subscription.From)
 //     for as long as the process lives.
@@ -51,33 +51,33 @@
 // waits while one is retried. Events without a key are in order only with Concurrency 1,
 // which is the default. A handler that returns an error, panics or runs out of time is
 // called again after 1, 2 and 4 s. When that is exhausted a durable subscription's event
-// becomes a dead letter in the entry that moves the cursor past it, and comes again when it
-// is redriven; any other event, and with Options.Drop all of them, is counted and told,
-// and what follows is handled. A handler's error can be Permanent.
+// becomes a dead letter in the entry that moves the cursor past it, and is delivered again
+// when it is redriven; any other event, and with Options.Drop all of them, is counted and
+// reported, and the next one is handled. A handler's error can be Permanent.
 //
 // A handler's context ends after its timeout: 30 s, or RINGRIFT_EVENT_HANDLER_TIMEOUT in
 // seconds (the platform's reference says 30, its runbook 600; set it where handlers train).
-// One that goes on regardless keeps its place and its key until it returns: running the
+// A handler that does not return keeps its place and its key until it returns: running the
 // event again beside it would break the order. What it returns then counts.
 //
 // After 3 failed attempts in a row the circuit breaker of the subscription opens for
 // 300 s: its handler is not called, retries included, and events wait in the log. Then
-// one attempt is let through, and decides. What can not wait, a direct or a local event,
+// one attempt is let through, and decides. An event that cannot wait, a direct or a local one,
 // fails at once.
 //
-// # What the router tells
+// # What the router publishes itself
 //
 // HANDLER_TIMEOUT, HANDLER_FAILED (when an event is given up), CIRCUIT_BREAKER_THRESHOLD
 // (one failure more opens it), CIRCUIT_BREAKER_OPENED, CIRCUIT_BREAKER_HALF_OPEN,
 // CIRCUIT_BREAKER_CLOSED and CIRCUIT_RESET (closed by hand) are published as events. A
-// handler that fails on a HANDLER_ event is counted and not told of, so that none feeds
+// handler that fails on a HANDLER_ event is counted and not reported, so that none feeds
 // itself. Subscribers lists who listens to what, with counts, state and last error. With
 // Options.Register the cluster knows it, too: see ringlog clients.
 //
 // # Memory
 //
 // Each subscription holds Queue events that wait or run, and remembers 16 times as many
-// that were handled behind one that was not; past that the reader waits, not the memory.
+// that were handled after one that was not; past that the reader waits, not the memory.
 // One to stages remembers Runs runs, and of each the newest 256 stages
 // and those that wait.
 package router

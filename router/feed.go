@@ -30,6 +30,7 @@ func newPauses() *backoff.ExponentialBackOff {
 func (s *subscriber) feed(ctx context.Context) {
 	pauses := newPauses()
 	for ctx.Err() == nil {
+		// Attach and read until something fails, for as long as the log does not refuse.
 		err := s.attach(ctx)
 		if err == nil {
 			s.setState(Attached, nil)
@@ -58,7 +59,7 @@ func (s *subscriber) attach(ctx context.Context) error {
 	}
 	last, err := s.r.log.Last(ctx)
 	if err == nil {
-		err = s.ask(ctx)
+		err = s.probeFilter(ctx)
 	}
 	if err == nil && !s.wasAttached() && s.fromEnd() {
 		s.tracker.restart(last)
@@ -66,13 +67,14 @@ func (s *subscriber) attach(ctx context.Context) error {
 	return err
 }
 
-// ask has the log refuse a filter that it would refuse only once there is something to
-// read: a category may be one that was registered there, so it can not be told here.
-func (s *subscriber) ask(ctx context.Context) error {
+// probeFilter has the log refuse a filter that it would refuse only once there is something to
+// read: a category may be one that was registered there, so it cannot be judged here.
+func (s *subscriber) probeFilter(ctx context.Context) error {
 	if len(s.spec.Categories) == 0 {
 		return nil
 	}
-	for _, err := range s.r.log.Tail(ctx, client.TailOptions{From: client.FromEnd(), Filter: s.feedFilter(), NoFollow: true}) {
+	o := client.TailOptions{From: client.FromEnd(), Filter: s.feedFilter(), NoFollow: true}
+	for _, err := range s.r.log.Tail(ctx, o) {
 		if errors.Is(err, ErrRefused) {
 			return err
 		}
@@ -89,7 +91,7 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 	s.link.Lock()
 	defer s.link.Unlock()
 	if s.link.cursor != nil {
-		s.link.cursor.Close() // it has failed, and its end tells nothing
+		s.link.cursor.Close() // it has failed: the error of Close says nothing more
 		s.link.cursor = nil
 	}
 	o := client.CursorOptions{From: s.spec.From, Filter: s.feedFilter(), Policy: s.spec.Policy, Change: s.spec.Change}
@@ -106,13 +108,14 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 	}
 	info := cursor.Info()
 	if o.Filter.Empty() && !info.Filter.Empty() {
-		return fmt.Errorf("router: subscribe %s: its cursor has a filter, %+v, and the subscription none (Subscription.Change gives it that): %w", s.spec.Name, info.Filter, ErrRefused)
+		return fmt.Errorf("router: subscribe %s: its cursor has a filter, %+v, and the subscription none"+
+			" (Subscription.Change gives it that): %w", s.spec.Name, info.Filter, ErrRefused)
 	}
 	return s.resume(ctx, info.Committed)
 }
 
-// resume goes on behind what the cursor has committed. Where that was moved back on
-// purpose, what follows is handled anew.
+// resume reads on after what the cursor has committed. If that was moved back on purpose, what
+// follows is handled again.
 func (s *subscriber) resume(ctx context.Context, committed uint64) error {
 	before := s.committed.Load()
 	if !s.wasAttached() {
@@ -164,14 +167,16 @@ func (s *subscriber) readCursor(ctx context.Context, cursor Cursor) error {
 	}
 }
 
-// accept takes over what was read: an event, a gap, or an error, which it returns.
+// accept takes in what was read: an event, a gap, or an error, which it returns.
 func (s *subscriber) accept(ctx context.Context, ev event.Event, err error) error {
 	if gap, ok := errors.AsType[*client.GapError](err); ok {
-		return s.skip(ctx, gap.Gap)
+		return s.skipGap(ctx, gap.Gap)
 	}
 	if err != nil {
 		return err
 	}
+
+	// An event that was read before comes again after a reconnect: it is passed.
 	e, err := s.tracker.track(ctx, ev.Offset)
 	if e == nil || err != nil {
 		return err
@@ -180,7 +185,9 @@ func (s *subscriber) accept(ctx context.Context, ev event.Event, err error) erro
 	if s.runs != nil {
 		s.runs.note(&ev)
 	}
-	if s.runs != nil && !s.matcher.Match(&ev) || !s.meets(&ev) {
+
+	// A stage that the subscription does not name is read for its run alone.
+	if (s.runs != nil && !s.matcher.Match(&ev)) || !s.meets(&ev) {
 		s.count(func(c *Counts) { c.Filtered++ })
 		s.settle(&task{entry: e}, nil, nil)
 		return nil
@@ -191,22 +198,23 @@ func (s *subscriber) accept(ctx context.Context, ev event.Event, err error) erro
 	return s.lanes.push(ctx, t, 0)
 }
 
-// skip tells of events that are not kept any more, and passes them.
-func (s *subscriber) skip(ctx context.Context, gap client.Gap) error {
+// skipGap reports events that are not kept any more, and passes them.
+func (s *subscriber) skipGap(ctx context.Context, gap client.Gap) error {
 	e, err := s.tracker.track(ctx, gap.To)
 	if e == nil || err != nil {
 		return err
 	}
 	s.noteGap(&gap)
-	s.r.options.Logger.Warn("events are not kept any more", "subscription", s.spec.Name, "from", gap.From, "to", gap.To, "reason", gap.Reason)
+	s.r.options.Logger.Warn("events are not kept any more", "subscription", s.spec.Name,
+		"from", gap.From, "to", gap.To, "reason", gap.Reason)
 	if s.spec.OnGap != nil {
-		s.tellGap(gap)
+		s.callOnGap(gap)
 	}
 	s.settle(&task{entry: e}, nil, nil)
 	return nil
 }
 
-func (s *subscriber) tellGap(gap client.Gap) {
+func (s *subscriber) callOnGap(gap client.Gap) {
 	ctx, cancel := context.WithTimeoutCause(context.WithValue(s.base, insideKey{}, s), s.spec.Timeout, ErrTimeout)
 	defer cancel()
 	defer func() {

@@ -12,7 +12,7 @@ import (
 	"github.com/ringrift/ringlog/router"
 )
 
-// story collects what a subscription is told, in order.
+// story collects what a subscription is given, in order.
 type story struct {
 	mu    sync.Mutex
 	lines []string
@@ -68,7 +68,7 @@ func TestRetentionThatPassesASubscriptionIsTold(t *testing.T) {
 	}
 	sub := subscribe(t, second, trainer)
 	const away = "k0, gap of 6, map[TRAINING_PROGRESS:3] of them mine, forced, k1"
-	eventually(t, "the gap is told", func() bool { return told.String() == away && cursorOf(t, c, "trainer").Gap == nil })
+	eventually(t, "the gap is reported", func() bool { return told.String() == away && cursorOf(t, c, "trainer").Gap == nil })
 	if st := second.Subscribers()[0]; st.Gaps != 1 || st.LastGap == nil || st.LastGap.To != st.LastOffset-1 || st.Received != 1 {
 		t.Errorf("%+v", st)
 	}

@@ -24,15 +24,16 @@ type Query struct {
 // the newest last. History knows more.
 func (r *Router) Recent(n int) []event.Event { return r.recent.last(n) }
 
-// History reads events of the past from the log, in order. A *client.GapError tells what
-// is not kept any more, and reading goes on; any other error is the last thing that
-// comes.
+// History reads events of the past from the log, in order. A *client.GapError
+// reports events that are not kept any more, and reading continues; any other error is the
+// last element.
 func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		var condition *where.Condition
 		if q.Where != "" {
 			var err error
-			if condition, err = where.Compile(q.Where); err != nil {
+			condition, err = where.Compile(q.Where)
+			if err != nil {
 				yield(event.Event{}, fmt.Errorf("router: history: %w", err))
 				return
 			}
@@ -41,6 +42,8 @@ func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, er
 		if (q.From == client.Position{}) {
 			o.From = client.FromStart()
 		}
+
+		// With a condition the limit counts the events that meet it, which the log cannot.
 		if condition == nil {
 			o.Limit = q.Limit
 		}
@@ -62,7 +65,8 @@ func (r *Router) History(ctx context.Context, q Query) iter.Seq2[event.Event, er
 			if !yield(ev, nil) {
 				return
 			}
-			if yielded++; yielded == q.Limit {
+			yielded++
+			if yielded == q.Limit {
 				return
 			}
 		}
@@ -81,9 +85,9 @@ type Replayed struct {
 const maxReplayErrors = 10
 
 // Replay gives events of the past to a subscription of this router once more, with its
-// filter, attempts and breaker, in order with what else it handles. Its cursor stays where
-// it is, and what fails is told but becomes no dead letter. The handler can know by
-// DeliveryOf. An error says that the replay could not go on.
+// filter, attempts and breaker, in order with what else it handles. Its cursor does not
+// move, and an event that fails is reported but becomes no dead letter. The handler can see by
+// DeliveryOf that it is a replay. An error says that the replay has ended early.
 func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Replayed, error) {
 	s, err := r.find(subscription)
 	if err != nil {
@@ -106,7 +110,7 @@ func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Repl
 		if err == nil && !s.matches(&ev) {
 			continue
 		}
-		// At most so many results come that nobody waits for.
+		// No more events are handed over than results have room for.
 		for err == nil && open == cap(results) {
 			err = rep.note(ctx, results, &open)
 		}

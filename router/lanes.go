@@ -14,8 +14,8 @@ type task struct {
 	ev     event.Event
 	lane   string
 	origin origin
-	entry  *entry       // its place in what was read, nil where it was not read from the log
-	result chan<- error // told how it ended, nil if nobody waits; has room
+	entry  *entry       // its entry in the tracker, nil where it was not read from the log
+	result chan<- error // gets how it ended; nil if nobody waits; has room
 	chain  stages.Chain // its run so far, where the subscription has a flow
 }
 
@@ -58,13 +58,13 @@ func newLanes(workers, limit int, run func(*task) bool, drop func(*task), counts
 		named: map[string]*lane{}}
 }
 
-// push hands a task over. It waits for room until ctx is done, or patience ends; 0 is
-// endless, and less is none.
-func (l *lanes) push(ctx context.Context, t *task, patience time.Duration) error {
+// push hands a task over. It waits for room until ctx is done, and at most for maxWait; 0 is
+// without end, and a negative one does not wait.
+func (l *lanes) push(ctx context.Context, t *task, maxWait time.Duration) error {
 	select {
 	case l.room <- struct{}{}:
 	default:
-		if err := l.waitForRoom(ctx, patience); err != nil {
+		if err := l.waitForRoom(ctx, maxWait); err != nil {
 			return err
 		}
 	}
@@ -75,13 +75,13 @@ func (l *lanes) push(ctx context.Context, t *task, patience time.Duration) error
 	return nil
 }
 
-func (l *lanes) waitForRoom(ctx context.Context, patience time.Duration) error {
-	if patience < 0 {
+func (l *lanes) waitForRoom(ctx context.Context, maxWait time.Duration) error {
+	if maxWait < 0 {
 		return ErrOverloaded
 	}
 	var late <-chan time.Time
-	if patience > 0 {
-		timer := time.NewTimer(patience)
+	if maxWait > 0 {
+		timer := time.NewTimer(maxWait)
 		defer timer.Stop()
 		late = timer.C
 	}
@@ -98,6 +98,9 @@ func (l *lanes) waitForRoom(ctx context.Context, patience time.Duration) error {
 func (l *lanes) add(t *task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
+	// A task without a lane gets one of its own. A lane with tasks is in ready, or with a worker
+	// that puts it there again.
 	in := l.named[t.lane]
 	switch {
 	case t.lane == "":
@@ -130,6 +133,7 @@ func (l *lanes) spawn() {
 // work runs tasks until there are none. A handler that ends its goroutine ends only this
 // worker.
 func (l *lanes) work() {
+	// Goexit of a handler ends this goroutine: another worker takes its place.
 	var in *lane
 	defer func() {
 		l.mu.Lock()

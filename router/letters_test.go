@@ -42,7 +42,7 @@ func compact(t *testing.T, c *client.Client, before uint64) {
 	}
 }
 
-// What a handler can not handle after all retries is a dead letter of the cluster, behind
+// What a handler cannot handle after all retries is a dead letter of the cluster, behind
 // which its cursor goes on; redriven it comes to that handler again, once, and to no other.
 func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 	n := node(t)
@@ -95,7 +95,7 @@ func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 	}
 }
 
-// An event whose dead letter can not be kept any more, as its cursor was moved past it or
+// An event whose dead letter cannot be kept any more, as its cursor was moved past it or
 // it was trimmed meanwhile, is counted as lost and holds nothing up.
 func TestALetterOfWhatIsGoneHoldsNothingUp(t *testing.T) {
 	n := node(t)

@@ -32,7 +32,7 @@ type Cursor interface {
 	// Info is the cursor as it was opened.
 	Info() client.CursorInfo
 	// NextBatch waits for events and returns all that are there, at least one, or a
-	// *client.GapError, behind which reading goes on. Any other error but one of ctx is
+	// *client.GapError, after which reading continues. Any other error but one of ctx is
 	// the end.
 	NextBatch(ctx context.Context) ([]event.Event, error)
 	// Commit says that everything up to offset is handled, durably once it returns.
@@ -63,7 +63,7 @@ type Letter struct {
 
 // Sentinels for errors.Is.
 var (
-	// ErrRefused says that the log has decided against a call.
+	// ErrRefused says that the log has refused a call for good.
 	ErrRefused = errors.New("refused by the log")
 	// ErrFenced says that somebody else has opened the cursor.
 	ErrFenced = errors.New("the cursor was opened elsewhere")

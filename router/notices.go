@@ -3,22 +3,20 @@ package router
 import (
 	"context"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/router/breaker"
 )
 
-// notices publishes what the router itself has to tell, in the order it happened, without
-// holding up whoever tells it.
+// notices publishes the router's own events, in the order they happened, without holding up
+// their senders.
 type notices struct {
-	r       *Router
-	queue   chan event.Event
-	dropped atomic.Uint64
+	r     *Router
+	queue chan event.Event
 }
 
-// maxNotices may wait for the log; what comes then is dropped and counted.
+// maxNotices may wait for the log. Those that come then are dropped.
 const maxNotices = 1024
 
 func newNotices(r *Router) *notices { return &notices{r: r, queue: make(chan event.Event, maxNotices)} }
@@ -30,8 +28,8 @@ func (n *notices) run(ctx context.Context, quit <-chan struct{}) {
 		select {
 		case ev := <-n.queue:
 			if _, err := n.r.publish(ctx, []event.Event{ev}, nil); err != nil {
-				n.dropped.Add(1)
-				n.r.options.Logger.Warn("a notice was not published", "type", ev.Type, "payload", string(ev.Payload), "error", err)
+				n.r.options.Logger.Warn("a notice was not published", "type", ev.Type,
+					"payload", string(ev.Payload), "error", err)
 			}
 			n.r.busy.end()
 		case <-quit:
@@ -50,24 +48,25 @@ func (n *notices) put(t event.Type, key, correlation string, payload map[string]
 	case n.queue <- ev:
 	default:
 		n.r.busy.end()
-		n.dropped.Add(1)
+		n.r.options.Logger.Warn("a notice was dropped, as too many wait for the log", "type", t)
 	}
 }
 
-// handlerFailed tells that an event was given up.
+// handlerFailed reports that an event was given up.
 func (n *notices) handlerFailed(s *subscriber, t *task, tr *trial, deadLettered bool) {
-	n.ofHandler(event.HandlerFailed, s, t, map[string]any{"error": breaker.Bounded(tr.err.Error()), "attempts": tr.attempts,
-		"dead_letter": deadLettered})
+	n.putHandler(event.HandlerFailed, s, t, map[string]any{
+		"error": breaker.Bounded(tr.err.Error()), "attempts": tr.attempts, "dead_letter": deadLettered})
 }
 
-// handlerTimeout tells that an attempt has run out of time.
+// handlerTimeout reports that an attempt has run out of time.
 func (n *notices) handlerTimeout(s *subscriber, t *task, attempt int) {
-	n.ofHandler(event.HandlerTimeout, s, t, map[string]any{"attempt": attempt, "timeout_seconds": s.spec.Timeout.Seconds()})
+	n.putHandler(event.HandlerTimeout, s, t, map[string]any{
+		"attempt": attempt, "timeout_seconds": s.spec.Timeout.Seconds()})
 }
 
-// ofHandler adds what both tell. Of a handler that fails on what these tell, nothing is
-// told, or it would never end.
-func (n *notices) ofHandler(kind event.Type, s *subscriber, t *task, payload map[string]any) {
+// putHandler adds the fields that both have. A handler that fails on such an event is not
+// reported, or it would feed itself.
+func (n *notices) putHandler(kind event.Type, s *subscriber, t *task, payload map[string]any) {
 	if strings.HasPrefix(string(t.ev.Type), "HANDLER_") {
 		return
 	}
@@ -84,14 +83,14 @@ func (n *notices) ofHandler(kind event.Type, s *subscriber, t *task, payload map
 	n.put(kind, s.spec.Name, t.ev.CorrelationID, payload)
 }
 
-// breaker tells of a circuit breaker.
+// breaker reports a change of a circuit breaker.
 func (n *notices) breaker(s *subscriber, ch breaker.Change) {
 	kind, payload := ch.Notice()
 	payload["handler"] = s.spec.Name
 	n.put(kind, s.spec.Name, "", payload)
 }
 
-// reset tells that a breaker was closed by hand, in the fields the platform has for it.
+// reset reports that a breaker was closed by hand, in the fields the platform has for it.
 func (n *notices) reset(s *subscriber, by string) {
 	n.put(event.CircuitReset, s.spec.Name, "", map[string]any{"handler": s.spec.Name, "node_id": n.r.options.Source,
 		"address": n.r.options.Address, "recovery_source": by})

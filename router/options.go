@@ -31,7 +31,7 @@ type Options struct {
 	// Source names this process in the events that the router itself publishes; host
 	// name and process id.
 	Source string
-	// Address is where this process can be reached, told in CIRCUIT_RESET beside Source.
+	// Address is where this process can be reached, reported in CIRCUIT_RESET beside Source.
 	Address string
 
 	// Defaults of the subscriptions.
@@ -42,15 +42,15 @@ type Options struct {
 	Breaker     Breaker
 
 	LocalTypes  []string    // types, or patterns of them, that never go to the log
-	DeadLetters DeadLetters // where durable subscriptions' events go that were given up; nil is the log's own
-	Drop        bool        // those that were given up are dropped, counted and told, and become no dead letters
+	DeadLetters DeadLetters // takes the events that durable subscriptions give up; nil is the log's own
+	Drop        bool        // events that were given up are dropped, counted and reported, and become no dead letters
 	Recent      int         // how many events Recent remembers; 256
-	// Register tells the cluster who listens here and how long handlers may take, for
-	// /status and the wiring audit, until Close. The log must be a Registrar.
+	// Register registers the subscriptions with the cluster, and how long their handlers may
+	// take, for /status and the wiring audit, until Close. The log must be a Registrar.
 	Register bool
 
 	Catalogue *event.Catalogue // nil is event.Builtin()
-	Logger    hclog.Logger     // nil is silence
+	Logger    hclog.Logger     // nil disables logging
 }
 
 // Breaker configures a circuit breaker. Every zero field takes its default.

@@ -9,8 +9,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Result says where an event stands, and who of those that Publish waited for has not
-// handled it.
+// Result says where an event is in the log, and which of the subscriptions that Publish waited
+// for have not handled it.
 type Result struct {
 	client.Result      // zero for a local event
 	Local         bool // it did not go to the log
@@ -89,6 +89,8 @@ func (r *Router) publish(ctx context.Context, events []event.Event, opts []Publi
 	if err := r.toLog(ctx, items); err != nil {
 		return nil, err
 	}
+
+	// Only after the log has all of them are they delivered, and only then waited for.
 	for i := range items {
 		r.deliver(ctx, &items[i])
 	}
@@ -117,13 +119,16 @@ func (r *Router) prepare(events []event.Event, opts []PublishOption) ([]item, er
 	items := make([]item, len(events))
 	for i := range events {
 		it := &items[i]
+
+		// The log gets the event as its producer made it, subscriptions get the canonical form.
 		it.sent, it.event = events[i], events[i]
 		if err := r.gate.Check(&it.event); err != nil {
 			return nil, fmt.Errorf("router: publish: event %d of %d: %w", i+1, len(events), err)
 		}
 		it.result.Local = how.local || r.isLocal(it.event.Type)
 		if it.result.Local && event.IsReserved(it.event.Type) {
-			return nil, fmt.Errorf("router: publish: event %d of %d: %s is emitted by the cluster alone", i+1, len(events), it.event.Type)
+			return nil, fmt.Errorf("router: publish: event %d of %d: %s is emitted by the cluster alone",
+				i+1, len(events), it.event.Type)
 		}
 	}
 	return items, nil
@@ -141,6 +146,8 @@ func (r *Router) toLog(ctx context.Context, items []item) error {
 			events = append(events, items[i].sent)
 		}
 	}
+
+	// An empty batch goes to the log, which refuses it.
 	if len(events) == 0 && len(items) > 0 {
 		return nil
 	}
@@ -157,8 +164,8 @@ func (r *Router) toLog(ctx context.Context, items []item) error {
 	return nil
 }
 
-// deliver gives an event to those that do not get it from the log, and notes for whom to
-// wait.
+// deliver gives an event to the subscriptions that do not get it from the log, and notes which
+// ones to wait for.
 func (r *Router) deliver(ctx context.Context, it *item) {
 	if !it.result.Duplicate {
 		r.recent.note(&it.event)
@@ -173,22 +180,22 @@ func (r *Router) deliver(ctx context.Context, it *item) {
 			}
 		case it.result.Duplicate || !s.matches(&it.event):
 		default:
-			it.hand(ctx, s, waits, patienceOf(s, publisher, within))
+			it.handDirectly(ctx, s, waits, maxRoomWait(s, publisher, within))
 		}
 	}
 }
 
-// patienceOf is how long to wait for room: not at all for a handler that would wait for
+// maxRoomWait is how long to wait for room: not at all for a handler that would wait for
 // itself, and for the router's own events.
-func patienceOf(s, publisher *subscriber, within bool) time.Duration {
+func maxRoomWait(s, publisher *subscriber, within bool) time.Duration {
 	if within && (publisher == nil || publisher == s) {
 		return -1
 	}
 	return s.spec.Timeout
 }
 
-// hand gives an event to a subscription directly.
-func (it *item) hand(ctx context.Context, s *subscriber, waits bool, patience time.Duration) {
+// handDirectly gives an event to a subscription without the log.
+func (it *item) handDirectly(ctx context.Context, s *subscriber, waits bool, maxWait time.Duration) {
 	from := direct
 	if it.result.Local {
 		from = local
@@ -197,7 +204,7 @@ func (it *item) hand(ctx context.Context, s *subscriber, waits bool, patience ti
 	if waits {
 		result = make(chan error, 1)
 	}
-	switch err := s.take(ctx, it.event, from, result, patience); {
+	switch err := s.take(ctx, it.event, from, result, maxWait); {
 	case err != nil:
 		it.notHandled(s, err)
 	case waits:

@@ -7,8 +7,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// recent remembers the last events that went by, each once, whoever of this process saw
-// it first.
+// recent remembers the last events that this process published or was delivered, each once.
 type recent struct {
 	mu      sync.Mutex
 	ring    []event.Event
@@ -28,6 +27,8 @@ func (r *recent) note(ev *event.Event) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
+	// The same event may be published here and come back from the log.
 	if ev.Offset > 0 {
 		if r.offsets[ev.Offset] {
 			return

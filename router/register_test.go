@@ -68,7 +68,7 @@ func TestARouterRegistersItsSubscriptions(t *testing.T) {
 		t.Errorf("still %s", got)
 	}
 	if _, err := router.New(newMemLog(), router.Options{Register: true}); err == nil || !strings.Contains(err.Error(), "Register") {
-		t.Errorf("a log that can not be told: %v", err)
+		t.Errorf("a log that cannot be told: %v", err)
 	}
 }
 

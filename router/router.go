@@ -21,13 +21,13 @@ type Router struct {
 	localTypes event.Matcher
 	recent     *recent
 	notices    *notices
-	keeper     *client.Keeper // nil: nobody is told who listens here
+	keeper     *client.Keeper // nil: the subscriptions are not registered
 	busy       busy           // publishing, handling, and events of the router's own
 
-	ctx  context.Context // of the router's own events; ended when Close runs out of time
-	cut  context.CancelFunc
-	quit chan struct{}
-	told chan struct{} // closed when notices has ended
+	ctx     context.Context // of the router's own events; ended when Close runs out of time
+	cut     context.CancelFunc
+	quit    chan struct{}
+	noticed chan struct{} // closed when notices has ended
 
 	subs atomic.Pointer[[]*subscriber] // replaced under mu
 
@@ -39,7 +39,7 @@ type Router struct {
 	err     error // of Close
 }
 
-// New returns a router in front of a log, which it does not speak to yet.
+// New returns a router in front of a log, which it does not call yet.
 func New(log Log, o Options) (*Router, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("router: options: %w", err)
@@ -50,11 +50,14 @@ func New(log Log, o Options) (*Router, error) {
 	case o.DeadLetters == nil:
 		o.DeadLetters, _ = log.(DeadLetters)
 	}
-	r := &Router{log: log, options: o, quit: make(chan struct{}), told: make(chan struct{}), changed: make(chan struct{}),
+	r := &Router{log: log, options: o,
+		quit: make(chan struct{}), noticed: make(chan struct{}), changed: make(chan struct{}),
 		recent: newRecent(o.Recent), localTypes: event.Filter{Types: o.LocalTypes}.Compile(o.Catalogue)}
 	// Limits are the log's to set.
 	r.gate = event.Policy{Catalogue: o.Catalogue, Reserved: event.ReservedForeign, Limits: event.Limits{
-		EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: 1024, RequestEvents: math.MaxInt, RequestBytes: math.MaxInt}}
+		EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: 1024,
+		RequestEvents: math.MaxInt, RequestBytes: math.MaxInt,
+	}}
 	r.subs.Store(new([]*subscriber))
 	r.ctx, r.cut = context.WithCancel(context.Background())
 	r.notices = newNotices(r)
@@ -63,7 +66,7 @@ func New(log Log, o Options) (*Router, error) {
 		return nil, fmt.Errorf("router: options: %w", err)
 	}
 	go func() {
-		defer close(r.told)
+		defer close(r.noticed)
 		r.notices.run(r.ctx, r.quit)
 	}()
 	return r, nil
@@ -106,8 +109,8 @@ func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber,
 	return &Subscriber{s}, nil
 }
 
-// attached reports whether it is decided that the subscription is attached, or can not be;
-// else the error is that of the last try.
+// attached reports whether it is decided that the subscription is attached, or cannot be; else
+// the error is that of the last attempt.
 func (s *subscriber) attached() (decided bool, err error) {
 	state, err := s.stateNow()
 	switch {
@@ -132,7 +135,7 @@ func (r *Router) add(s *subscriber) error {
 	}
 	after := append(slices.Clone(before), s)
 	r.subs.Store(&after)
-	r.tellSubscriptions()
+	r.registerSubscriptions()
 	return nil
 }
 
@@ -141,7 +144,7 @@ func (r *Router) remove(s *subscriber) {
 	defer r.mu.Unlock()
 	after := slices.DeleteFunc(slices.Clone(r.subscribers()), func(b *subscriber) bool { return b == s })
 	r.subs.Store(&after)
-	r.tellSubscriptions()
+	r.registerSubscriptions()
 }
 
 func (r *Router) subscribers() []*subscriber { return *r.subs.Load() }
@@ -162,15 +165,17 @@ func (r *Router) stateChanged() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 	if !r.ended {
-		r.tellSubscriptions()
+		r.registerSubscriptions()
 	}
 }
 
-// until waits until something about states is decided, and returns what it is. What it was
-// before that is told when ctx ends.
+// until waits until something about states is decided, and returns the decision. If ctx ends
+// first, its error wraps the last one of decided.
 func (r *Router) until(ctx context.Context, decided func() (bool, error)) error {
 	for {
 		r.mu.Lock()
+
+		// changed is taken before the look, so that no change in between is missed.
 		changed := r.changed
 		r.mu.Unlock()
 		done, err := decided()
@@ -221,9 +226,6 @@ func (r *Router) Subscribers() []SubscriberStatus {
 	return list
 }
 
-// NoticesDropped counts events of the router itself that could not be published.
-func (r *Router) NoticesDropped() uint64 { return r.notices.dropped.Load() }
-
 // ResetBreaker closes a subscription's circuit breaker by hand, and says in CIRCUIT_RESET
 // by whom.
 func (r *Router) ResetBreaker(subscription, by string) error {
@@ -239,7 +241,7 @@ func (r *Router) ResetBreaker(subscription, by string) error {
 // Name is that of the subscription.
 func (s *Subscriber) Name() string { return s.s.spec.Name }
 
-// Status tells how it goes.
+// Status returns the state and the counts of the subscription.
 func (s *Subscriber) Status() SubscriberStatus { return s.s.status() }
 
 // Close ends the subscription as Router.Close ends all. It may be called again.

@@ -17,7 +17,7 @@ import (
 // Bounds of what a subscription to stages remembers.
 const (
 	defaultRuns  = 256
-	maxRunEvents = 256 // of one run, the newest, that a handler is told
+	maxRunEvents = 256 // of one run, the newest, that a handler is given
 )
 
 // runs remembers the runs through a flow that a subscription meets, so that not each
@@ -31,7 +31,7 @@ type runs struct {
 	flow  event.Flow
 	types []string
 	limit int
-	keep  int // events of a run: more than are told, as the next are read while handlers run
+	keep  int // events of a run: more than a handler is given, as the next are read while handlers run
 
 	mu     sync.Mutex
 	known  map[string]*list.Element // of *runSeen, by correlation id
@@ -46,11 +46,11 @@ type runSeen struct {
 }
 
 func newRuns(r *Router, flow event.Flow, spec *Subscription) *runs {
-	return &runs{r: r, flow: flow, types: typesOf(flow), limit: cmp.Or(spec.Runs, defaultRuns), keep: maxRunEvents + spec.Queue + 1, known: map[string]*list.Element{}}
+	return &runs{r: r, flow: flow, types: typesOf(flow), limit: cmp.Or(spec.Runs, defaultRuns),
+		keep: maxRunEvents + spec.Queue + 1, known: map[string]*list.Element{}}
 }
 
-// note takes in an event that was read. An event that comes again after it was
-// dead-lettered stands in its run already.
+// note takes in an event that was read. A redriven event is in its run already.
 func (r *runs) note(ev *event.Event) {
 	if ev.CorrelationID == "" || ev.Redrive != 0 {
 		return
@@ -113,6 +113,9 @@ func (r *runs) upTo(ctx context.Context, t *task) (events []stages.Event, leftOu
 		before = math.MaxUint64
 	}
 	r.mu.Lock()
+
+	// A replay, a run that is not known, and one whose beginning was forgotten are read from the
+	// log.
 	in := r.touch(id)
 	if t.origin == replayed || in == nil || in.events[0].Offset > before {
 		r.mu.Unlock()
@@ -120,6 +123,8 @@ func (r *runs) upTo(ctx context.Context, t *task) (events []stages.Event, leftOu
 	}
 	whole, first, dropped := in.whole, in.events[0].Offset, in.leftOut
 	r.mu.Unlock()
+
+	// The first time the part before what was met is read and kept.
 	if !whole {
 		older, leftOut, err := r.read(ctx, id, first)
 		if err != nil {
@@ -150,8 +155,8 @@ func (r *runs) from(in *runSeen, before uint64) (events []stages.Event, leftOut 
 	return slices.Clone(in.events[from:n]), in.leftOut + uint64(from), true
 }
 
-// complete takes in what stands in the log in front of the events that a run had when
-// dropped of it were left out, which stand in the log too.
+// complete takes in the events of the log before those that a run had when dropped of its
+// events were left out, which are in the log too.
 func (r *runs) complete(in *runSeen, older []stages.Event, leftOut, dropped uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,7 +28,7 @@ type Stage struct {
 func (s *Stage) Run() stages.Run { return s.Chain.Flows[0] }
 
 // Via lists the edges over which the stage was reached, with how long each took, and those
-// that were skipped before it; none where a run begins, or begins anew.
+// that were skipped before it; none where a run begins, or begins again.
 func (s *Stage) Via() (edges []stages.Edge) {
 	for _, e := range s.Run().Edges {
 		if e.ToOffset == s.Event.Offset {
@@ -54,6 +54,8 @@ func (s *Subscription) completeStages(c *event.Catalogue) (*event.Flow, error) {
 	case s.Runs < 0:
 		return nil, fmt.Errorf("option Runs is %d", s.Runs)
 	}
+
+	// The stages become the types, and a run is one lane.
 	flow, err := stages.FindFlow(c.Flows(), s.Flow)
 	if err != nil {
 		return nil, err
@@ -115,7 +117,8 @@ func (s *subscriber) followRun(t *task) error {
 			t.chain = s.runs.chain(&t.ev, events, leftOut)
 			return nil
 		}
-		s.r.options.Logger.Warn("a run can not be read", "subscription", s.spec.Name, "correlation id", t.ev.CorrelationID, "error", err)
+		s.r.options.Logger.Warn("a run cannot be read", "subscription", s.spec.Name,
+			"correlation id", t.ev.CorrelationID, "error", err)
 		if err := s.pause(t, pauses.NextBackOff()); err != nil {
 			return err
 		}

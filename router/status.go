@@ -8,7 +8,7 @@ import (
 	"github.com/ringrift/ringlog/router/breaker"
 )
 
-// State is how a subscription stands to the log.
+// State is how a subscription is attached to the log.
 type State string
 
 // The states. The last three are final.
@@ -38,7 +38,7 @@ type Counts struct {
 	Gaps           uint64 `json:"gaps"`
 }
 
-// SubscriberStatus tells who listens to what, and how that goes.
+// SubscriberStatus is what a subscription listens to, and its state and counts.
 type SubscriberStatus struct {
 	Name       string   `json:"name"`
 	Flow       string   `json:"flow,omitempty"`

@@ -48,7 +48,8 @@ type lifecycle struct {
 }
 
 func (l *lifecycle) init() {
-	l.fed, l.closing, l.flush, l.flushed = make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	l.fed, l.closing = make(chan struct{}), make(chan struct{})
+	l.flush, l.flushed = make(chan struct{}), make(chan struct{})
 	l.base, l.cut = context.WithCancel(context.Background())
 	l.feeding, l.stopFeed = context.WithCancel(l.base)
 }
@@ -113,7 +114,7 @@ func (s *subscriber) matches(ev *event.Event) bool {
 	return s.matcher.Match(ev) && s.meets(ev)
 }
 
-// meets applies the condition.
+// meets applies the condition. An event for which it cannot be evaluated does not meet it.
 func (s *subscriber) meets(ev *event.Event) bool {
 	if s.where == nil {
 		return true
@@ -135,13 +136,14 @@ func (s *subscriber) task(ev event.Event, o origin) *task {
 
 // take hands over an event that was published here, or is replayed. It waits for room as
 // lanes.push does.
-func (s *subscriber) take(ctx context.Context, ev event.Event, o origin, result chan<- error, patience time.Duration) error {
+func (s *subscriber) take(ctx context.Context, ev event.Event, o origin, result chan<- error,
+	maxWait time.Duration) error {
 	if s.shut.Load() {
 		return ErrClosed
 	}
 	t := s.task(ev, o)
 	t.result = result
-	if err := s.lanes.push(ctx, t, patience); err != nil {
+	if err := s.lanes.push(ctx, t, maxWait); err != nil {
 		s.count(func(c *Counts) { c.Refused++ })
 		return err
 	}
@@ -257,7 +259,7 @@ func (s *subscriber) drained(ctx context.Context) error {
 	case inTime:
 		return nil
 	case cutOff:
-		return fmt.Errorf("router: close %s: what was under way was cut off: %w", s.spec.Name, context.Cause(ctx))
+		return fmt.Errorf("router: close %s: the handler was cut off: %w", s.spec.Name, context.Cause(ctx))
 	}
-	return fmt.Errorf("router: close %s: the handler goes on regardless: %w", s.spec.Name, context.Cause(ctx))
+	return fmt.Errorf("router: close %s: the handler has not returned: %w", s.spec.Name, context.Cause(ctx))
 }

@@ -37,10 +37,10 @@ type Subscription struct {
 	Runs    int          // that are remembered, of each 256 stages and those that wait; 256
 
 	From    client.Position // where a new one begins; the zero Position is the end
-	Durable bool            // it goes on where it was, in the next process too
+	Durable bool            // it resumes where it was, in the next process too
 	Policy  client.CursorPolicy
 	// Change gives a Durable one's cursor, where that has another filter or policy, those of
-	// the subscription, from behind its commit. Else such a subscription is refused.
+	// the subscription, from its commit on. Else such a subscription is refused.
 	Change bool
 	Direct bool // called for what this router publishes, and not fed from the log
 	Sync   bool // Publish returns once this handler is through with the event, unless called by a handler
@@ -53,11 +53,11 @@ type Subscription struct {
 	Concurrency int             // attempts at once
 	Queue       int             // events that wait or run
 	Breaker     *Breaker        // nil is the router's
-	// Lane tells what is handled in order; nil is the event's key, see also Flow. Events of lane "" have
-	// no order, but with Concurrency 1 all have.
+	// Lane names the sequence in which an event is handled in order; nil is the event's key, see
+	// also Flow. Events of lane "" have no order, but with Concurrency 1 all have.
 	Lane func(ev *event.Event) string
-	// OnGap is told of events that the log does not keep any more, before what follows
-	// them is handled; nil counts them only.
+	// OnGap is called for events that the log does not keep any more, before the events after
+	// them are handled; nil counts them only.
 	OnGap func(ctx context.Context, gap client.Gap)
 }
 
@@ -78,6 +78,8 @@ func (s *Subscription) complete(o *Options) (condition *where.Condition, err err
 		breaker = s.Breaker.OrDefault()
 	}
 	s.Breaker = &breaker
+
+	// Refuse what is missing or contradicts itself.
 	switch {
 	case s.Name == "":
 		return nil, errors.New("it has no Name")

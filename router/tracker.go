@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"sync"
 )
@@ -36,7 +37,7 @@ type entryState byte
 const (
 	pending entryState = iota
 	settled
-	abandoned // not handled, and not to be passed: it comes again
+	abandoned // not handled, and not to be passed: it is redelivered
 )
 
 type failure struct {
@@ -48,10 +49,11 @@ type failure struct {
 const rememberedFailures = 64
 
 func newTracker(limit int) *tracker {
-	return &tracker{limit: limit, room: make(chan struct{}, 1), wake: make(chan struct{}, 1), waiters: map[uint64][]chan<- error{}}
+	return &tracker{limit: limit, room: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		waiters: map[uint64][]chan<- error{}}
 }
 
-// restart forgets everything, and goes on behind an offset.
+// restart forgets everything, and continues after an offset.
 func (t *tracker) restart(offset uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +96,7 @@ func (t *tracker) track(ctx context.Context, offset uint64) (*entry, error) {
 	defer t.mu.Unlock()
 	for waited := range t.waiters {
 		if t.seen < waited && waited < offset { // the log had it for others
-			t.tell(waited, nil)
+			t.notify(waited, nil)
 		}
 	}
 	e := &entry{offset: offset}
@@ -102,8 +104,8 @@ func (t *tracker) track(ctx context.Context, offset uint64) (*entry, error) {
 	return e, nil
 }
 
-// settle says that an event is handled, or with an error given up; the letter then waits
-// its turn.
+// settle notes that an event is handled, or with an error given up; its letter waits for the
+// events before it.
 func (t *tracker) settle(e *entry, err error, letter *Letter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,18 +116,18 @@ func (t *tracker) settle(e *entry, err error, letter *Letter) {
 		}
 		t.failed = append(t.failed, failure{e.offset, err})
 	}
-	t.tell(e.offset, err)
+	t.notify(e.offset, err)
 	if len(t.entries) > 0 && t.entries[0] == e {
 		signal(t.wake)
 	}
 }
 
-// abandon says that an event was not handled and comes again.
+// abandon notes that an event was not handled and is redelivered.
 func (t *tracker) abandon(e *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.state = abandoned
-	t.tell(e.offset, ErrClosed)
+	t.notify(e.offset, ErrClosed)
 }
 
 // pass takes the settled events at the head off, up to a letter, and returns the offset
@@ -138,7 +140,8 @@ func (t *tracker) pass() (upTo uint64, letter *Letter, epoch int) {
 		e := t.entries[0]
 		t.entries[0] = nil
 		t.entries = t.entries[1:]
-		if letter = e.letter; letter == nil {
+		letter = e.letter
+		if letter == nil {
 			upTo = e.offset
 		}
 	}
@@ -153,7 +156,7 @@ func (t *tracker) outstanding() int {
 	return len(t.entries)
 }
 
-// await tells how the event at an offset is settled, once it is. result has room for it.
+// await sends result how the event at an offset is settled, once it is. result has room for it.
 func (t *tracker) await(offset uint64, result chan<- error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,6 +164,8 @@ func (t *tracker) await(offset uint64, result chan<- error) {
 		t.waiters[offset] = append(t.waiters[offset], result)
 		return
 	}
+
+	// What was read and is settled has left entries, or is marked there.
 	i := sort.Search(len(t.entries), func(i int) bool { return t.entries[i].offset >= offset })
 	if i < len(t.entries) && t.entries[i].offset == offset && t.entries[i].state == pending {
 		t.waiters[offset] = append(t.waiters[offset], result)
@@ -175,22 +180,18 @@ func (t *tracker) await(offset uint64, result chan<- error) {
 	result <- nil
 }
 
-// forget takes back an await.
+// forget cancels an await.
 func (t *tracker) forget(offset uint64, result chan<- error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	kept := t.waiters[offset][:0]
-	for _, w := range t.waiters[offset] {
-		if w != result {
-			kept = append(kept, w)
-		}
-	}
-	if t.waiters[offset] = kept; len(kept) == 0 {
+	left := slices.DeleteFunc(t.waiters[offset], func(w chan<- error) bool { return w == result })
+	t.waiters[offset] = left
+	if len(left) == 0 {
 		delete(t.waiters, offset)
 	}
 }
 
-func (t *tracker) tell(offset uint64, err error) {
+func (t *tracker) notify(offset uint64, err error) {
 	for _, w := range t.waiters[offset] {
 		w <- err
 	}

@@ -108,10 +108,11 @@ func (rd *round) refuse(d client.Delivery, last Outcome) {
 // nack reports to the group that a delivery failed.
 func (rd *round) nack(d client.Delivery, o Outcome, dead bool) Outcome {
 	o.Result = Failed
-	if dead || rd.o.MaxDeliver > 0 && d.Count >= rd.o.MaxDeliver {
+	if dead || (rd.o.MaxDeliver > 0 && d.Count >= rd.o.MaxDeliver) {
 		o.Result, o.Wait = Dead, 0
 	}
-	o.Lost = rd.member.Nack(d.Offset, client.NackOptions{Delay: o.Wait, Err: bounded(o.Error, maxKept), Dead: dead, Handler: rd.o.Group}) != nil
+	nack := client.NackOptions{Delay: o.Wait, Err: bounded(o.Error, maxKept), Dead: dead, Handler: rd.o.Group}
+	o.Lost = rd.member.Nack(d.Offset, nack) != nil
 	rd.notices.failed(d, o)
 	return o
 }
@@ -131,14 +132,14 @@ func (rd *round) release(o Outcome, err error) {
 	}
 }
 
-// How much of an error is told, and how much the group keeps.
+// How much of an error is reported, and how much the group keeps.
 const (
 	maxError = 4 << 10
 	maxKept  = 1 << 10
 )
 
-// bounded cuts a text in its middle: what failed stands in front, and at the end of what a
-// command prints stands why.
+// bounded cuts a text in its middle: it begins with what failed, and the output of a command
+// ends with why.
 func bounded(text string, most int) string {
 	const front = 128
 	text = strings.ToValidUTF8(text, "\uFFFD")
@@ -146,5 +147,6 @@ func bounded(text string, most int) string {
 		return text
 	}
 	const mark = " … "
-	return strings.ToValidUTF8(text[:front], "") + mark + strings.ToValidUTF8(text[len(text)-(most-front-len(mark)):], "")
+	end := text[len(text)-(most-front-len(mark)):]
+	return strings.ToValidUTF8(text[:front], "") + mark + strings.ToValidUTF8(end, "")
 }

@@ -23,14 +23,14 @@ type CommandOptions struct {
 	Group string
 	Env   []string // what the variables of the event are added to; nil is this process's
 	Dir   string   // "" is this process's
-	// Output is told what the command prints, line by line, one at a time; nil drops it.
+	// Output is called with each line that the command prints, one at a time; nil drops them.
 	Output func(Line)
 	// Grace is how long a command has between SIGTERM and SIGKILL; 2 s.
 	Grace time.Duration
 }
 
 // Command runs a program for each event. The payload is its standard input, and the rest
-// of the event stands in its environment:
+// of the event is in its environment:
 //
 //	RINGLOG_OFFSET, RINGLOG_TYPE, RINGLOG_VALUE, RINGLOG_SOURCE, RINGLOG_KEY, RINGLOG_CORRELATION_ID,
 //	RINGLOG_CAUSATION_ID, RINGLOG_TIME, RINGLOG_APPENDED_AT, RINGLOG_HASH, RINGLOG_DELIVERY, RINGLOG_GROUP
@@ -49,6 +49,8 @@ func NewCommand(o CommandOptions) (*Command, error) {
 	if len(o.Args) == 0 || o.Args[0] == "" {
 		return nil, errors.New("sinks: no command")
 	}
+
+	// The program must be there before the first event is taken.
 	path, err := exec.LookPath(o.Args[0])
 	if err != nil {
 		var lookup *exec.Error
@@ -126,7 +128,7 @@ func (c *Command) killAtEnd(ctx context.Context, pid int, ended <-chan struct{})
 }
 
 func (c *Command) lines(d *client.Delivery, stream string) *lines {
-	return &lines{tell: func(text []byte) { c.o.Output(Line{d.Offset, stream, string(text)}) }}
+	return &lines{emit: func(text []byte) { c.o.Output(Line{d.Offset, stream, string(text)}) }}
 }
 
 // environment is the event as variables.

@@ -182,7 +182,7 @@ func TestACommandIsKilledWithItsChildren(t *testing.T) {
 	}
 }
 
-// What can not be run is refused in front, and is a failure where it is gone later.
+// What cannot be run is refused in front, and is a failure where it is gone later.
 func TestACommandThatCanNotBeRun(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "handler")

@@ -16,7 +16,7 @@
 // its children, a request is dropped. One that failed is made again, after a wait that
 // doubles each time. When the retries are exhausted the event is given back to the group,
 // which counts that as one failed delivery, and gives it to one of its members after the
-// next wait. After the group's last delivery it is a dead letter. A failure that can not be
+// next wait. After the group's last delivery it is a dead letter. A failure that cannot be
 // mended by another attempt (Failure.Dead) makes it one at once.
 //
 // Every attempt asks the circuit breaker, retries included. While it is open this process
@@ -26,13 +26,13 @@
 // When Run's context ends, attempts that run may finish within Options.Drain; then they are
 // cut off, which does not count as a delivery. Everything else is given back at once.
 //
-// # What is told
+// # What is published
 //
 // Every attempt is an Outcome; Run returns the Summary of all. The changes of the breaker
 // are published, as the router does: CIRCUIT_BREAKER_*. With Options.Record so are failures:
 // HANDLER_TIMEOUT for an attempt that ran out of time, HANDLER_FAILED for a delivery that
 // failed. The catalogue has no event for a handler that succeeded; that is in Outcome only.
-// A reaction to a HANDLER_ event tells nothing of its own failures, or it would feed itself.
+// A reaction to a HANDLER_ event does not report its own failures, or it would feed itself.
 //
 // # Memory
 //

@@ -9,12 +9,12 @@ type Line struct {
 	Text   string `json:"line"`   // at most 4 KiB of it
 }
 
-// maxLine is how much of a line is told.
+// maxLine is how much of a line is reported.
 const maxLine = 4 << 10
 
 // lines cuts what is written into lines, and each line to its bound.
 type lines struct {
-	tell func([]byte)
+	emit func([]byte)
 	buf  []byte
 	over bool // the rest of the line is dropped
 }
@@ -25,7 +25,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	for len(p) > 0 {
 		part, rest, whole := bytes.Cut(p, []byte("\n"))
 		l.add(part)
-		if p = rest; whole {
+		p = rest
+		if whole {
 			l.end()
 		}
 	}
@@ -43,7 +44,7 @@ func (l *lines) end() {
 	if l.over {
 		l.buf = append(l.buf, " …"...)
 	}
-	l.tell(bytes.TrimSuffix(l.buf, []byte("\r")))
+	l.emit(bytes.TrimSuffix(l.buf, []byte("\r")))
 	l.buf, l.over = l.buf[:0], false
 }
 

@@ -12,8 +12,7 @@ import (
 	"github.com/ringrift/ringlog/router/breaker"
 )
 
-// notices publishes what a reactor has to tell, in the order it happened, without holding
-// it up.
+// notices publishes a reactor's own events, in the order they happened, without holding it up.
 type notices struct {
 	o       *Options
 	dropped atomic.Uint64
@@ -85,18 +84,21 @@ func (n *notices) breaker(ch breaker.Change) {
 }
 
 func (n *notices) timedOut(d client.Delivery, o Outcome) {
-	n.ofHandler(event.HandlerTimeout, d, o, map[string]any{"attempt": o.Attempt, "timeout_seconds": n.o.Timeout.Seconds()})
+	n.putHandler(event.HandlerTimeout, d, o, map[string]any{
+		"attempt": o.Attempt, "timeout_seconds": n.o.Timeout.Seconds()})
 }
 
 func (n *notices) failed(d client.Delivery, o Outcome) {
-	n.ofHandler(event.HandlerFailed, d, o, map[string]any{"error": o.Error, "attempts": o.Attempt, "dead_letter": o.Result == Dead})
+	n.putHandler(event.HandlerFailed, d, o, map[string]any{
+		"error": o.Error, "attempts": o.Attempt, "dead_letter": o.Result == Dead})
 }
 
-func (n *notices) ofHandler(t event.Type, d client.Delivery, o Outcome, payload map[string]any) {
+func (n *notices) putHandler(t event.Type, d client.Delivery, o Outcome, payload map[string]any) {
 	if !n.o.Record || strings.HasPrefix(string(d.Type), "HANDLER_") {
 		return
 	}
-	payload["event"], payload["offset"], payload["delivery"], payload["duration_seconds"] = d.Type, d.Offset, d.Count, o.Took.Seconds()
+	payload["event"], payload["offset"] = d.Type, d.Offset
+	payload["delivery"], payload["duration_seconds"] = d.Count, o.Took.Seconds()
 	if d.Key != "" {
 		payload["event_key"] = d.Key
 	}

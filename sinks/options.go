@@ -19,14 +19,14 @@ import (
 // one goroutine, the others by any.
 type Member interface {
 	// Next waits for an event that may be handled now: none of its key that was handed out
-	// before is unsettled. A *client.GapError tells of events that are gone; any other
+	// before is unsettled. A *client.GapError reports events that are gone; any other
 	// error but one of ctx is the end.
 	Next(ctx context.Context) (client.Delivery, error)
 	// Ack says that an event is handled, Nack that it is not. An error says that it is not
-	// held any more, and comes again to somebody.
+	// held any more, and is redelivered to a member.
 	Ack(offset uint64) error
 	Nack(offset uint64, o client.NackOptions) error
-	// Close makes sure that what was said is kept, and gives back everything else.
+	// Close makes the acks durable and releases everything else.
 	Close(ctx context.Context) error
 }
 
@@ -47,23 +47,23 @@ type Options struct {
 	Backoff     time.Duration // the first wait after a failure, doubled each time up to MaxBackoff; 1 s
 	Breaker     breaker.Config
 	// MaxDeliver is how many deliveries the group allows an event, 0 without bound. It only
-	// serves to tell which failure is the last.
+	// serves to know which failure is the last.
 	MaxDeliver uint64
-	Drain      time.Duration // how long attempts may go on once Run's context ends; 30 s
+	Drain      time.Duration // how long attempts may run after Run's context has ended; 30 s
 
-	Count uint64 // end after so many deliveries were handled or failed; 0 is no end
+	Count uint64 // end after this many deliveries were handled or failed; 0 is no end
 	// Settled, asked now and then, ends the run once it says true; nil is no end.
 	Settled func(ctx context.Context) (bool, error)
 
-	// Publish publishes what is told of the breaker and, with Record, of failures; nil
-	// publishes nothing.
+	// Publish publishes events about the breaker and, with Record, about failures; nil
+	// publishes none.
 	Publish func(ctx context.Context, ev event.Event) error
 	Record  bool
 	Source  string        // of these events
 	Tell    func(Outcome) // called for each attempt, one at a time; nil is nobody
 	// Turned is called when the breaker opens, half opens or closes, in its lock; nil is nobody.
 	Turned func(breaker.Change)
-	Logger hclog.Logger // nil is silence
+	Logger hclog.Logger // nil disables logging
 }
 
 // Bounds of the waits.
@@ -106,7 +106,8 @@ func (o *Options) complete() error {
 func (o *Options) wait(n int, f Failure) time.Duration {
 	wait := o.Backoff
 	for range n - 1 {
-		if wait = min(2*wait, MaxBackoff); wait == MaxBackoff {
+		wait = min(2*wait, MaxBackoff)
+		if wait == MaxBackoff {
 			break
 		}
 	}

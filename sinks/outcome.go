@@ -16,7 +16,7 @@ type Result string
 const (
 	Handled  Result = "handled"
 	Retried  Result = "retried"  // failed, and is made again in the same delivery
-	Failed   Result = "failed"   // the delivery failed: the event comes again
+	Failed   Result = "failed"   // the delivery failed: the event is redelivered
 	Dead     Result = "dead"     // the event is a dead letter
 	Released Result = "released" // cut off by the end of this process, which counts for nothing
 )
@@ -41,7 +41,7 @@ type Outcome struct {
 type Summary struct {
 	Handled  uint64 `json:"handled"`  // events
 	Filtered uint64 `json:"filtered"` // events passed by the condition
-	Failed   uint64 `json:"failed"`   // deliveries that failed, and come again
+	Failed   uint64 `json:"failed"`   // deliveries that failed, and are redelivered
 	Dead     uint64 `json:"dead"`     // events that became dead letters
 	Retried  uint64 `json:"retried"`  // attempts that failed and were made again in their delivery
 	TimedOut uint64 `json:"timed_out"`
@@ -58,32 +58,32 @@ type Summary struct {
 
 // tally gathers the summary. Its size does not depend on how much there is.
 type tally struct {
-	mu   sync.Mutex
-	sum  Summary
-	took *hdrhistogram.Histogram // microseconds
-	tell func(Outcome)
+	mu     sync.Mutex
+	sum    Summary
+	took   *hdrhistogram.Histogram // microseconds
+	report func(Outcome)
 }
 
-// longestTold is what longer durations count as.
-const longestTold = 7 * 24 * time.Hour
+// maxDuration is what longer durations count as.
+const maxDuration = 7 * 24 * time.Hour
 
-func newTally(tell func(Outcome)) *tally {
-	return &tally{took: hdrhistogram.New(1, longestTold.Microseconds(), 3), tell: tell}
+func newTally(report func(Outcome)) *tally {
+	return &tally{took: hdrhistogram.New(1, maxDuration.Microseconds(), 3), report: report}
 }
 
-// attempt counts an attempt and tells it.
+// attempt counts an attempt and reports it.
 func (t *tally) attempt(o Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sum.Attempts++
-	_ = t.took.RecordValue(max(1, min(o.Took, longestTold).Microseconds())) // within its bounds
+	_ = t.took.RecordValue(max(1, min(o.Took, maxDuration).Microseconds())) // within its bounds
 	if o.TimedOut {
 		t.sum.TimedOut++
 	}
 	t.ended(o)
 }
 
-// end counts a delivery that ended between two attempts and tells it.
+// end counts a delivery that ended between two attempts and reports it.
 func (t *tally) end(o Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +107,7 @@ func (t *tally) ended(o Outcome) {
 	case Released:
 		t.sum.Released++
 	}
-	t.tell(o)
+	t.report(o)
 }
 
 func (t *tally) count(do func(*Summary)) {

@@ -55,9 +55,11 @@ func (r *Reactor) turned(ch breaker.Change) {
 const settledEvery = 100 * time.Millisecond
 
 // Run joins the group and takes events until ctx ends, or what the options say. An error
-// says that it could not go on; the summary counts in any case. It is called once.
+// says why it ended early; the summary counts in any case. It is called once.
 func (r *Reactor) Run(ctx context.Context) (Summary, error) {
 	quit := r.notices.start(ctx)
+
+	// taking ends with ctx, or when everything is settled.
 	taking, stop := context.WithCancel(ctx)
 	defer stop()
 	watched := make(chan struct{})
@@ -69,9 +71,9 @@ func (r *Reactor) Run(ctx context.Context) (Summary, error) {
 	stop()
 	<-watched
 	r.breaker.Close()
-	untold := quit()
+	dropped := quit()
 	sum := r.tally.summary()
-	sum.Untold = untold
+	sum.Untold = dropped
 	return sum, err
 }
 
@@ -104,7 +106,7 @@ func (r *Reactor) oneRound(ctx context.Context) error {
 	if r.breaker.Status().State == gobreaker.StateOpen.String() { // it opened before the round could hear of it
 		rd.end()
 	}
-	err = rd.take()
+	err = rd.takeEvents()
 	rd.end()
 	rd.drain(ctx)
 	r.round.Store(nil)
@@ -115,6 +117,7 @@ func (r *Reactor) oneRound(ctx context.Context) error {
 // for a while. Without a member the context has ended.
 func (r *Reactor) join(ctx context.Context) (Member, error) {
 	for {
+		// An error of the first time is the caller's mistake, most likely.
 		member, err := r.o.Join(ctx, r.o.Concurrency)
 		switch {
 		case err == nil:
@@ -125,7 +128,7 @@ func (r *Reactor) join(ctx context.Context) (Member, error) {
 		case !r.joined || final(err):
 			return nil, fmt.Errorf("sinks: join group %s: %w", r.o.Group, err)
 		}
-		r.o.Logger.Warn("can not join the group, trying again", "group", r.o.Group, "error", err)
+		r.o.Logger.Warn("cannot join the group, trying again", "group", r.o.Group, "error", err)
 		if !attempt.Sleep(ctx, r.o.Backoff) {
 			return nil, nil
 		}
@@ -153,7 +156,7 @@ func (r *Reactor) watchSettled(ctx context.Context, stop func()) {
 	for {
 		settled, err := r.o.Settled(ctx)
 		if err != nil && ctx.Err() == nil {
-			r.o.Logger.Debug("can not tell whether all is settled", "group", r.o.Group, "error", err)
+			r.o.Logger.Debug("cannot find out whether all is settled", "group", r.o.Group, "error", err)
 		}
 		if settled {
 			stop()

@@ -153,7 +153,7 @@ func TestAnAttemptRunsOutOfTime(t *testing.T) {
 }
 
 // A sink's wish to be left alone is kept: within the delivery if it is short, else the
-// event comes again after it. One that can not be mended is dead at once, and only what
+// event comes again after it. One that cannot be mended is dead at once, and only what
 // is the sink's fault moves the breaker.
 func TestWhatAFailureSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestCountAndCondition(t *testing.T) {
 	})
 }
 
-// A group that can not be joined at first is an error; later it is waited for.
+// A group that cannot be joined at first is an error; later it is waited for.
 func TestJoining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ok := sinkFunc(func(context.Context, client.Delivery) error { return nil })

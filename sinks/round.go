@@ -33,7 +33,7 @@ func newRound(r *Reactor, ctx context.Context, member Member) *round {
 	return rd
 }
 
-// poke makes take look again.
+// poke makes takeEvents look again.
 func (rd *round) poke() {
 	select {
 	case rd.changed <- struct{}{}:
@@ -41,15 +41,18 @@ func (rd *round) poke() {
 	}
 }
 
-// take hands events to workers until nothing more is to be taken.
-func (rd *round) take() error {
+// takeEvents hands events to workers until nothing more is to be taken.
+func (rd *round) takeEvents() error {
 	for rd.room() {
 		d, err := rd.member.Next(rd.taking)
 		var gap *client.GapError
+
+		// Every delivery that is taken is settled: by a worker, or as filtered.
 		switch {
 		case errors.As(err, &gap):
 			rd.tally.count(func(s *Summary) { s.Gaps++ })
-			rd.o.Logger.Warn("events are gone that were not handled", "group", rd.o.Group, "from", gap.Gap.From, "to", gap.Gap.To, "reason", gap.Gap.Reason)
+			rd.o.Logger.Warn("events are gone that were not handled", "group", rd.o.Group,
+				"from", gap.Gap.From, "to", gap.Gap.To, "reason", gap.Gap.Reason)
 		case err != nil && rd.taking.Err() != nil:
 			return nil
 		case err != nil:
@@ -71,6 +74,8 @@ func (rd *round) room() bool {
 		if rd.taking.Err() != nil {
 			return false
 		}
+
+		// changed holds a token for whatever happens after this look.
 		running := rd.running.Load()
 		if rd.complete() && running == 0 {
 			return false
@@ -85,7 +90,7 @@ func (rd *round) room() bool {
 	}
 }
 
-// limit is how many events may be under way: of a breaker that is half open, its probes.
+// limit is how many events may be in flight: while the breaker is half open, its probes.
 func (rd *round) limit() int64 {
 	if rd.state.Load() == int32(gobreaker.StateHalfOpen) {
 		return int64(min(rd.o.Concurrency, rd.o.Breaker.Probes))
@@ -93,14 +98,14 @@ func (rd *round) limit() int64 {
 	return int64(rd.o.Concurrency)
 }
 
-// meets applies the condition. What it can not be evaluated for does not meet it.
+// meets applies the condition. An event for which it cannot be evaluated does not meet it.
 func (rd *round) meets(d *client.Delivery) bool {
 	if rd.o.Where == nil {
 		return true
 	}
 	met, err := rd.o.Where.Match(&d.Event)
 	if err != nil {
-		rd.o.Logger.Debug("the condition can not be evaluated", "offset", d.Offset, "type", d.Type, "error", err)
+		rd.o.Logger.Debug("the condition cannot be evaluated", "offset", d.Offset, "type", d.Type, "error", err)
 	}
 	return met
 }
@@ -118,7 +123,7 @@ func (rd *round) finished() {
 	rd.poke()
 }
 
-// drain waits for what runs; once ctx ends, for so long as the options allow.
+// drain waits for what runs; once ctx has ended, for as long as the options allow.
 func (rd *round) drain(ctx context.Context) {
 	defer rd.cut(nil)
 	done := make(chan struct{})
@@ -131,6 +136,8 @@ func (rd *round) drain(ctx context.Context) {
 		return
 	case <-ctx.Done():
 	}
+
+	// The process ends: attempts have the drain time, then they are cut off.
 	timer := time.NewTimer(rd.o.Drain)
 	defer timer.Stop()
 	select {
@@ -145,12 +152,12 @@ func (rd *round) drain(ctx context.Context) {
 // leaveWithin bounds the last exchange with the group.
 const leaveWithin = 10 * time.Second
 
-// leave makes what was said durable and gives back the rest.
+// leave makes the acks durable and releases the rest.
 func (rd *round) leave() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(rd.taking), leaveWithin)
 	defer cancel()
 	if err := rd.member.Close(ctx); err != nil {
-		return fmt.Errorf("sinks: leave group %s: what was handled last may come again: %w", rd.o.Group, err)
+		return fmt.Errorf("sinks: leave group %s: what was handled last may be redelivered: %w", rd.o.Group, err)
 	}
 	return nil
 }

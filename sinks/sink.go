@@ -16,7 +16,7 @@ type Sink interface {
 	Handle(ctx context.Context, d client.Delivery) error
 }
 
-// Failure is an error of which more is known than its text.
+// Failure is an error that says more than its text.
 type Failure struct {
 	Err error
 	// Dead says that no other attempt can succeed.

@@ -57,7 +57,7 @@ type Webhook struct {
 func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	// neither the URL nor a header's value is shown: both may hold secrets
 	u, err := url.Parse(o.URL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, errors.New("sinks: the webhook's URL is not one such as https://host/path")
 	}
 	for name, values := range o.Headers {
@@ -78,7 +78,7 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 }
 
 func hasControl(value string) bool {
-	return strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+	return strings.ContainsFunc(value, func(r rune) bool { return (r < ' ' && r != '\t') || r == 0x7f })
 }
 
 // isToken reports a name that a header may have.
@@ -111,9 +111,9 @@ func (w *Webhook) Handle(ctx context.Context, d client.Delivery) error {
 	w.setHeaders(req, &d, body)
 	resp, err := w.o.Client.Do(req)
 	if err != nil {
-		var told *url.Error
-		if errors.As(err, &told) {
-			err = told.Err // without the URL and its password
+		var failed *url.Error
+		if errors.As(err, &failed) {
+			err = failed.Err // without the URL and its password
 		}
 		return fmt.Errorf("post to %s: %w", w.shown, err)
 	}
@@ -137,8 +137,11 @@ func (w *Webhook) setHeaders(req *http.Request, d *client.Delivery, body []byte)
 	h.Set("Ringlog-Delivery", strconv.FormatUint(d.Count, 10))
 	h.Set("Ringlog-Group", w.o.Group)
 	h.Set("Idempotency-Key", idempotencyKey(d))
+
+	// The user's headers may replace those of the event, but not the signature.
 	for name, values := range w.o.Headers {
-		if name = textproto.CanonicalMIMEHeaderKey(name); name == "Host" {
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		if name == "Host" {
 			req.Host = values[0]
 		}
 		h[name] = values
@@ -184,11 +187,11 @@ func ParseSecret(text []byte) ([]byte, error) {
 	return secret, nil
 }
 
-// Of an answer's body so much is told, and so much is read so that the connection can be
+// Of an answer's body this much is shown, and this much is read so that the connection can be
 // used again.
 const (
-	maxTold = 1 << 10
-	maxRead = 64 << 10
+	maxShown = 1 << 10
+	maxRead  = 64 << 10
 )
 
 // judge makes an answer an error.
@@ -197,8 +200,8 @@ func (w *Webhook) judge(resp *http.Response, now time.Time) error {
 		_, _ = io.CopyN(io.Discard, resp.Body, maxRead) // it is handled, whatever comes of the rest
 		return nil
 	}
-	told, _ := io.ReadAll(io.LimitReader(resp.Body, maxTold)) // what came of it has to do
-	text := strings.TrimSpace(strings.ToValidUTF8(string(told), "\uFFFD"))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxShown)) // after an error with as much as came
+	text := strings.TrimSpace(strings.ToValidUTF8(string(body), "\uFFFD"))
 	err := fmt.Errorf("post to %s: %s", w.shown, resp.Status)
 	if text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
@@ -208,8 +211,8 @@ func (w *Webhook) judge(resp *http.Response, now time.Time) error {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		f.After = retryAfter(resp.Header.Get("Retry-After"), now)
 	case http.StatusRequestTimeout, http.StatusTooEarly:
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
-		http.StatusProxyAuthRequired, http.StatusGone:
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusNotFound,
+		http.StatusMethodNotAllowed, http.StatusProxyAuthRequired, http.StatusGone:
 		f.Dead = true // and every other event would meet the same: the breaker counts it
 	default:
 		f.Dead = code/100 == 4

@@ -1,8 +1,8 @@
 // Package breaker is the circuit breaker of whatever takes events and may fail on them:
-// the router's handlers and the sinks. It adds to gobreaker what waits for it, and what
-// is told of it.
+// the router's handlers and the sinks. It adds to gobreaker the waiting for it, and the
+// report of its changes.
 //
-//	b := breaker.New(breaker.Config{Failures: 3, OpenFor: 300 * time.Second}.OrDefault(), nil, tell)
+//	b := breaker.New(breaker.Config{Failures: 3, OpenFor: 300 * time.Second}.OrDefault(), nil, report)
 //	leave, err := b.Enter(ctx, true, nil)
 //	leave(attempt())
 //
@@ -50,7 +50,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Status is a circuit breaker as it stands.
+// Status is the state of a circuit breaker.
 type Status struct {
 	State    string    `json:"state"` // closed, half-open, open, off
 	Failures int       `json:"failures"`
@@ -61,7 +61,7 @@ type Status struct {
 type Breaker struct {
 	config   Config
 	harmless func(error) bool
-	tell     func(Change)
+	report   func(Change)
 
 	mu      sync.Mutex
 	gate    *gobreaker.TwoStepCircuitBreaker[struct{}]
@@ -73,9 +73,9 @@ type Breaker struct {
 }
 
 // New makes a closed breaker of a complete configuration. An error that harmless accepts
-// is none to it; nil accepts none. Changes are told to tell, which must not call back.
-func New(config Config, harmless func(error) bool, tell func(Change)) *Breaker {
-	b := &Breaker{config: config, harmless: harmless, tell: tell, changed: make(chan struct{})}
+// is none to it; nil accepts none. report is called with each change, and must not call back.
+func New(config Config, harmless func(error) bool, report func(Change)) *Breaker {
+	b := &Breaker{config: config, harmless: harmless, report: report, changed: make(chan struct{})}
 	b.gate = b.newGate()
 	return b
 }
@@ -89,12 +89,12 @@ func (b *Breaker) newGate() *gobreaker.TwoStepCircuitBreaker[struct{}] {
 		ReadyToTrip: func(c gobreaker.Counts) bool {
 			failures := int(c.ConsecutiveFailures)
 			if failures == b.config.Failures-1 {
-				b.tell(Change{Failures: failures, Err: b.lastErr, config: b.config})
+				b.report(Change{Failures: failures, Err: b.lastErr, config: b.config})
 			}
 			return failures >= b.config.Failures
 		},
 		OnStateChange: func(_ string, from, to gobreaker.State) { b.turned(from, to) },
-		IsSuccessful:  func(err error) bool { return err == nil || b.harmless != nil && b.harmless(err) },
+		IsSuccessful:  func(err error) bool { return err == nil || (b.harmless != nil && b.harmless(err)) },
 	})
 }
 
@@ -106,11 +106,11 @@ func (b *Breaker) turned(from, to gobreaker.State) {
 	}
 	b.since = time.Now()
 	if to == gobreaker.StateOpen && !b.closed {
-		// One that nobody asks would stay open: the timer asks, just behind its time.
+		// A breaker that nobody asks would stay open: the timer asks, just after its time.
 		b.half = time.AfterFunc(b.config.OpenFor+time.Nanosecond, func() { b.Status() })
 	}
 	b.wake()
-	b.tell(ch)
+	b.report(ch)
 }
 
 // wake lets those who wait ask again. mu is held.
@@ -120,21 +120,22 @@ func (b *Breaker) wake() {
 }
 
 // Enter waits until an attempt is let through, and returns what to call with its error.
-// Without patience it does not wait, but returns ErrOpen; so it does when giveUp is
-// closed.
-func (b *Breaker) Enter(ctx context.Context, patient bool, giveUp <-chan struct{}) (leave func(error), err error) {
+// Unless wait is set it returns ErrOpen instead of waiting; so it does when giveUp is closed.
+func (b *Breaker) Enter(ctx context.Context, wait bool, giveUp <-chan struct{}) (leave func(error), err error) {
 	if b.config.Off {
 		return func(error) {}, nil
 	}
 	for {
 		b.mu.Lock()
+
+		// changed is taken with the refusal, so that no change in between is missed.
 		gate, changed := b.gate, b.changed
 		report, err := gate.Allow()
 		b.mu.Unlock()
 		if err == nil {
 			return func(err error) { b.leave(report, err) }, nil
 		}
-		if !patient {
+		if !wait {
 			return nil, ErrOpen
 		}
 		select {
@@ -189,11 +190,11 @@ func (b *Breaker) Reset() {
 	b.gate = b.newGate()
 	b.wake()
 	if from != gobreaker.StateClosed {
-		b.tell(Change{From: from, To: gobreaker.StateClosed, Lasted: lasted, config: b.config})
+		b.report(Change{From: from, To: gobreaker.StateClosed, Lasted: lasted, config: b.config})
 	}
 }
 
-// Status tells how the breaker stands.
+// Status returns the state of the breaker.
 func (b *Breaker) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -204,7 +205,7 @@ func (b *Breaker) Status() Status {
 	return Status{State: state, Failures: int(b.gate.Counts().ConsecutiveFailures), Since: b.since}
 }
 
-// Close stops the timer. The breaker goes on to work, but unasked it stays open.
+// Close stops the timer. The breaker still works, but stays open until it is asked.
 func (b *Breaker) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Await lets nobody go on while the breaker is open, and is no attempt itself: behind it
+// Await returns to nobody while the breaker is open, and is no attempt itself: after it
 // one attempt is let through, and decides.
 func TestAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// Change is what a breaker has to tell. Where one failure more opens it, From and To are
-// both closed.
+// Change is a change of a breaker's state. If one more failure opens it, From and To are both
+// closed.
 type Change struct {
 	From, To gobreaker.State
 	Failures int
@@ -20,7 +20,7 @@ type Change struct {
 }
 
 // Notice is the change as an event: its type, one of CIRCUIT_BREAKER_*, and the payload
-// but for who tells it.
+// but for who reports it.
 func (ch Change) Notice() (event.Type, map[string]any) {
 	payload := map[string]any{"state": ch.To.String(), "failures": ch.Failures}
 	if ch.Err != nil {

@@ -90,12 +90,16 @@ func (a *attempts) nextNode(ctx context.Context) (*Node, error) {
 		if a.repeat == Sequenced && Elapsed(a.began) > maxRepeat {
 			return nil, a.end(errTooLate)
 		}
+
+		// Each node is asked once in a round.
 		n := a.c.nodes.pick(a.tried, a.refused)
 		if n == nil {
 			a.beginRound(ctx, 0)
 			continue
 		}
 		a.tried = append(a.tried, n)
+
+		// Before anything is sent the cluster must be known, so that it cannot be another one.
 		err := a.c.learnCluster(ctx, n)
 		if err == nil {
 			return n, nil
@@ -150,7 +154,8 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 	switch {
 	case f.final:
 		a.c.nodes.worked(n, f.leader)
-		return true, &Error{Op: a.op, Err: f.err, Answer: true, Unknown: a.unknown && a.repeat == Sequenced, Tried: a.unknown}
+		unknown := a.unknown && a.repeat == Sequenced
+		return true, &Error{Op: a.op, Err: f.err, Answer: true, Unknown: unknown, Tried: a.unknown}
 	case f.code() == api.OtherCluster:
 		a.c.nodes.failed(n)
 		a.otherCluster = fmt.Errorf("%s: %w", n.URL, f.err)
@@ -220,6 +225,8 @@ func classify(err error, sent bool) fault {
 		f.unknown = sent
 		return f
 	}
+
+	// Most answers are final: the same request is refused again. The others may pass.
 	f.err, f.leader = f.answer, f.answer.LeaderHTTP
 	switch code := f.answer.Code; {
 	case code == api.OutcomeUnknown, code == api.Internal:
@@ -240,6 +247,8 @@ func answerOf(err error) (*api.Error, time.Duration) {
 	if !ok {
 		return nil, 0
 	}
+
+	// Nodes put their error into the details of Connect's.
 	for _, d := range remote.Details() {
 		v, err := d.Value()
 		if detail, ok := v.(*ringlogv1.ErrorDetail); err == nil && ok {

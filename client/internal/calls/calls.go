@@ -118,6 +118,8 @@ func (c *Cluster) CallNode(ctx context.Context, node, op string, r Repeat, attem
 	guarded, stop := c.guard(ctx, n, func() time.Duration { return time.Since(began) })
 	defer stop()
 	watched, sent := traceSent(guarded)
+
+	// There is no other attempt, so its fault is the error of the call.
 	if _, err := attempt(watched, n); err != nil {
 		f := classify(err, sent.Load())
 		failed := &Error{Op: op, Err: f.err, Answer: f.final, Unknown: f.unknown && r != Reading}

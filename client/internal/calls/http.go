@@ -50,6 +50,8 @@ func (c *Cluster) roundTrip(ctx context.Context, n *Node, r *Request) (*http.Res
 	if r.ContentType != "" {
 		req.Header.Set("Content-Type", r.ContentType)
 	}
+
+	// The token and the cluster are those of every call.
 	c.authorize(req.Header)
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -78,6 +80,8 @@ func errorAnswer(resp *http.Response) error {
 		}
 		return &AnswerError{envelope.Error, resp.Header}
 	}
+
+	// A proxy may answer a 5xx while its nodes are away. Anything else is no node's.
 	foreign := errors.New(resp.Status + " without an error that ringlog sends")
 	if resp.StatusCode >= 500 {
 		return foreign
@@ -99,6 +103,8 @@ func (c *Cluster) Upgrade(ctx context.Context, n *Node, path, protocol string) (
 	if err != nil {
 		return nil, err
 	}
+
+	// After 101 the body is the connection.
 	conn, ok := answer.Body.(io.ReadWriteCloser)
 	if answer.StatusCode != http.StatusSwitchingProtocols || answer.Header.Get("Upgrade") != protocol || !ok {
 		return nil, errors.Join(fmt.Errorf("%s answered %s", n.URL, answer.Status), answer.Body.Close())
@@ -127,6 +133,8 @@ func (c *Cluster) Download(ctx context.Context, r *Request) (io.ReadCloser, erro
 		if err == nil {
 			return d, nil
 		}
+
+		// Nothing was read yet, so another node may begin.
 		if done, err := a.judge(choosing, n, classify(err, true)); done {
 			return nil, err
 		}

@@ -51,7 +51,8 @@ type connection struct {
 // NewStream returns a stream that is not open yet. With bounded each message is waited for
 // Config.Timeout, else only the first.
 func (c *Cluster) NewStream(op string, bounded bool, open OpenFunc) *Stream {
-	return &Stream{c: c, open: open, attempts: c.newAttempts(op, Reading), bounded: bounded, deadline: time.Now().Add(c.cfg.Timeout)}
+	return &Stream{c: c, open: open, attempts: c.newAttempts(op, Reading), bounded: bounded,
+		deadline: time.Now().Add(c.cfg.Timeout)}
 }
 
 // Receive returns the next message, or io.EOF where the node has ended the stream as it

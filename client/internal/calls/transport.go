@@ -115,7 +115,8 @@ func (c *Cluster) get(ctx context.Context, n *Node, path string, authorized bool
 // guard ends the returned context when n has been quiet for long and then does not
 // show life, or is not ready while another node is: a stopped process keeps its
 // connections open. stop ends the watch and waits for it.
-func (c *Cluster) guard(ctx context.Context, n *Node, quiet func() time.Duration) (guarded context.Context, stop func()) {
+func (c *Cluster) guard(ctx context.Context, n *Node,
+	quiet func() time.Duration) (guarded context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -128,6 +129,8 @@ func (c *Cluster) guard(ctx context.Context, n *Node, quiet func() time.Duration
 				return
 			case <-tick.C:
 			}
+
+			// A probe costs a request, so it is made only after silence.
 			if quiet() >= c.cfg.AttemptTimeout && !c.worthWaiting(ctx, n) {
 				cancel(errSilent)
 				return

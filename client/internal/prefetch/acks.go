@@ -38,7 +38,7 @@ type batch struct {
 	given    uint64 // acks and nacks up to this one are answered with it
 
 	lost bool // it was sent, and the answer did not come
-	away bool // and for so long that the group may have given up the member
+	away bool // and for a time after which the group may have given up the member
 }
 
 // failure is a nack, the key whose queue it stopped, and its number.
@@ -86,7 +86,7 @@ func (a *Acks) Nack(n *ringlogv1.Nack) bool {
 	return true
 }
 
-// ReleaseWaiting gives back all events that are not handed out, and returns how many.
+// ReleaseWaiting releases all events that are not handed out, and returns how many.
 func (a *Acks) ReleaseWaiting() int {
 	released := a.buffer.releaseWaiting()
 	a.open.released = append(a.open.released, released...)
@@ -190,8 +190,8 @@ func (a *Acks) BeginJoin(req *ringlogv1.ExchangeRequest) {
 	req.Holding = RangesToWire(holding)
 }
 
-// NoteAway notes, before EndJoin, that the member was without contact for so long that the
-// group may have given its events to others.
+// NoteAway notes, before EndJoin, that the member was without contact for longer than its
+// session lasts: the group may have given its events to others.
 func (a *Acks) NoteAway() {
 	if a.resend {
 		a.sent.away = true
@@ -216,8 +216,8 @@ func (a *Acks) joinRelease() *batch {
 	return &batch{released: a.open.released[:min(len(a.open.released), maxRanges)]}
 }
 
-// releaseAfterNacks gives back what follows a nack that the group perhaps has, in its key:
-// then the group has taken that back, and others may have it.
+// releaseAfterNacks releases the events that follow, in its key, a nack that the group perhaps
+// has: then the group has taken them back, and others may have them.
 func (a *Acks) releaseAfterNacks() {
 	nacks := a.stopped
 	if a.inDoubt() {
@@ -298,7 +298,8 @@ func (b *batch) mentions(offset uint64) bool {
 // cut takes as much as one call may carry.
 func (b *batch) cut() *batch {
 	b.acks = frame.JoinRanges(b.acks)
-	return &batch{acks: cutFront(&b.acks, maxRanges), nacks: cutFront(&b.nacks, maxNacks), released: cutFront(&b.released, maxRanges)}
+	return &batch{acks: cutFront(&b.acks, maxRanges), nacks: cutFront(&b.nacks, maxNacks),
+		released: cutFront(&b.released, maxRanges)}
 }
 
 // cutFront removes up to n elements from the front of a list and returns them.

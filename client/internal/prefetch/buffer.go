@@ -175,6 +175,8 @@ func (b *Buffer) dropFrom(q *keyQueue, from uint64) {
 			b.noteRedelivered(h.Offset)
 		}
 	}
+
+	// The current event and the nacked one were of the copies before, too.
 	if q.current != nil && q.current.Offset >= from {
 		b.noteRedelivered(q.current.Offset)
 		b.drop(q.current)
@@ -213,6 +215,8 @@ func (b *Buffer) Next() *Held {
 		h.state = handedOut
 		b.waiting--
 		b.bytes -= h.Bytes
+
+		// Its ack deadline begins when it is handed out, unless that is this tick.
 		if h.ticks != b.ticks {
 			h.ticks = b.ticks
 			b.progress = append(b.progress, h.Offset)
@@ -306,6 +310,8 @@ func (b *Buffer) revoke(offset uint64, fromAcks bool) {
 			return
 		}
 	}
+
+	// What is not here yet may come with the fetch in flight: see pendingRevokes.
 	h := b.held[offset]
 	if h == nil {
 		if fromAcks && b.fetchInFlight {
@@ -386,7 +392,8 @@ func (b *Buffer) takeProgress(list []frame.Range) []frame.Range {
 
 // Detach makes an event independent of the memory of the block that it came in.
 func (h *Held) Detach() {
-	for _, s := range []*string{&h.Value, &h.Key, &h.CorrelationID, &h.CausationID, &h.DedupID, &h.Original, &h.Target} {
+	texts := []*string{&h.Value, &h.Key, &h.CorrelationID, &h.CausationID, &h.DedupID, &h.Original, &h.Target}
+	for _, s := range texts {
 		*s = strings.Clone(*s)
 	}
 	h.Payload = bytes.Clone(h.Payload)

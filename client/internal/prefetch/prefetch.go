@@ -2,8 +2,8 @@
 // and nacks that the group has not confirmed. It has no clock, no lock and no connection.
 //
 // A Buffer hands events out so that those of one key follow each other. Acks gathers what is
-// done with them into batches, sends an unanswered batch again, and tells a group that is
-// joined anew what the member holds.
+// done with them into batches, sends an unanswered batch again, and reports what the
+// member holds to a group that is joined again.
 //
 //	buffer := prefetch.NewBuffer()
 //	acks := prefetch.NewAcks(buffer)

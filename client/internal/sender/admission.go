@@ -53,6 +53,8 @@ func (s *Sender) admitOne(p *Item, ev *event.Event) error {
 	if err != nil {
 		err = invalidEvent(p.op, err)
 	}
+
+	// A producer whose payload is not in the stored form probably has more of them.
 	p.bytes = WireBytes(&p.Events[0])
 	if err != nil || (len(ev.Payload) > 0 && changed(&p.Events[0], ev)) {
 		s.samples.checkMore()
@@ -62,7 +64,8 @@ func (s *Sender) admitOne(p *Item, ev *event.Event) error {
 
 // changed reports whether checking has changed what a node would have had to change.
 func changed(checked, ev *event.Event) bool {
-	return checked.CorrelationID != ev.CorrelationID || unsafe.SliceData(checked.Payload) != unsafe.SliceData(ev.Payload)
+	return checked.CorrelationID != ev.CorrelationID ||
+		unsafe.SliceData(checked.Payload) != unsafe.SliceData(ev.Payload)
 }
 
 // admitBatch takes events into p as they are, where the form of those it checks is the stored
@@ -81,6 +84,8 @@ func (s *Sender) admitBatch(p *Item, events []event.Event) error {
 		if i < firstOfBatch || i%sampleEvery == 0 || alwaysChecked(ev.Payload) {
 			check = gate.Check
 		}
+
+		// A copy is checked, so that the caller's events stay as they are.
 		checked = *ev
 		if err := check(&checked); err != nil {
 			return invalidEvent(p.op, atIndex(err, i))

@@ -44,9 +44,10 @@ func (w *worker) answerGroup(group []*Item, resp *ringlogv1.PublishResponse) {
 		w.s.noteOffset(next - 1)
 	}
 	if len(duplicates) > 0 || (resp.GetFirst() == 0 && next != 0) {
+		err := fmt.Errorf("the answer does not fit the request: first offset %d, %d duplicates",
+			resp.GetFirst(), len(resp.GetDuplicates()))
 		for _, p := range group {
-			p.err = &calls.Error{Op: p.op, Unknown: true,
-				Err: fmt.Errorf("the answer does not fit the request: first offset %d, %d duplicates", resp.GetFirst(), len(resp.GetDuplicates()))}
+			p.err = &calls.Error{Op: p.op, Unknown: true, Err: err}
 		}
 	}
 	w.q.finish(group)
@@ -64,6 +65,7 @@ func warningsByEvent(list []*ringlogv1.Warning, events int) [][]event.Warning {
 		warn := func(index uint32) {
 			switch {
 			case uint64(index) >= uint64(events):
+			// The first warning of an event is shared, and copied when a second one comes.
 			case out[index] == nil:
 				out[index] = one
 			default:

@@ -52,7 +52,7 @@ type queue struct {
 
 const (
 	inFlightLimit = 16                     // with this many events in flight the next request waits for their answers
-	returnWait    = 200 * time.Microsecond // how long a caller is waited for after its answer, or after another one returned
+	returnWait    = 200 * time.Microsecond // how long callers are waited for after an answer, or after one returned
 	maxReturnWait = 2 * time.Millisecond   // how long all of them are waited for at most
 	maxLinger     = 10 * time.Millisecond  // how long events wait at most while a worker is free
 )
@@ -256,6 +256,8 @@ func (q *queue) leave(p *Item, why error) departure {
 	if p.final {
 		return leftLast
 	}
+
+	// The request continues as long as one of its callers waits.
 	p.abandoned = true
 	p.in.live--
 	if p.in.live > 0 {

@@ -66,7 +66,8 @@ func failedDial(err error) bool {
 
 // publish sends a request and waits for its reply. usable reports whether another may
 // follow on the stream.
-func (s *publishStream) publish(ctx context.Context, m *ringlogv1.PublishRequest) (out *ringlogv1.PublishResponse, usable bool, err error) {
+func (s *publishStream) publish(ctx context.Context,
+	m *ringlogv1.PublishRequest) (out *ringlogv1.PublishResponse, usable bool, err error) {
 	release := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
 	out, usable, err = s.exchange(ctx, m)
 	if !usable && ctx.Err() != nil {
@@ -75,9 +76,11 @@ func (s *publishStream) publish(ctx context.Context, m *ringlogv1.PublishRequest
 	return out, release() && usable, err
 }
 
-func (s *publishStream) exchange(ctx context.Context, m *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, bool, error) {
+func (s *publishStream) exchange(ctx context.Context,
+	m *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, bool, error) {
 	var err error
-	if s.buf, err = api.AppendLineMessage(s.buf[:0], m); err != nil {
+	s.buf, err = api.AppendLineMessage(s.buf[:0], m)
+	if err != nil {
 		return nil, true, err
 	}
 

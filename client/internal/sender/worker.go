@@ -70,9 +70,13 @@ func (w *worker) deliver(b *batch) {
 			w.answerGroup(group, resp)
 			continue
 		}
+
+		// The rest is sent before the groups that follow, so that the order is kept.
 		refusals++
 		groups = append(w.divideGroup(group, failed, refusals > manyRefusals), groups...)
 	}
+
+	// No other request follows that would decide the doubt.
 	if w.inDoubt {
 		w.abandonProducer()
 	}
@@ -172,11 +176,13 @@ func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.Pu
 	if time.Since(w.used) > streamIdle {
 		w.closeStream()
 	}
+
+	// All attempts send the same request, so that it happens at most once.
 	w.used = time.Now()
 	req := &ringlogv1.PublishRequest{ProducerId: w.producer, Sequence: w.next, Packet: w.pack(group)}
 	cluster := w.s.cfg.Cluster
 	var out *ringlogv1.PublishResponse
-	err := cluster.Call(ctx, group[0].op, calls.Sequenced, func(ctx context.Context, n *calls.Node) (http.Header, error) {
+	attempt := func(ctx context.Context, n *calls.Node) (http.Header, error) {
 		if proto.Size(req) <= api.MaxLineMessage && w.useStream(ctx, n) {
 			var usable bool
 			var err error
@@ -194,7 +200,8 @@ func (w *worker) sendSequence(ctx context.Context, group []*Item) (*ringlogv1.Pu
 		out = resp.Msg
 		cluster.NoteLeader(n, out.LeaderHttp)
 		return resp.Header(), nil
-	})
+	}
+	err := cluster.Call(ctx, group[0].op, calls.Sequenced, attempt)
 	if err == nil {
 		return out, nil
 	}

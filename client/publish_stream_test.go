@@ -19,11 +19,11 @@ import (
 )
 
 // wire stands between a client and a node and passes bytes on. A connection that
-// became a publishing line it may cut, or pass nothing more on, after so many bytes.
+// became a publish stream it may cut, or pass nothing more on, after so many bytes.
 type wire struct {
 	url     string
 	to      string
-	lines   atomic.Int64 // that were opened
+	streams atomic.Int64 // that were opened
 	mu      sync.Mutex
 	trouble func() (bytes int, silent bool) // nil is none
 }
@@ -62,23 +62,23 @@ func (w *wire) serve(ctx context.Context, near net.Conn) {
 	}
 	defer far.Close()
 	defer context.AfterFunc(ctx, func() { near.Close(); far.Close() })()
-	var left atomic.Int64 // of a line in trouble
-	var silent, line atomic.Bool
+	var left atomic.Int64 // of a stream in trouble
+	var silent, upgraded atomic.Bool
 	pass := func(from, to net.Conn, back bool) {
 		b := make([]byte, 16<<10)
 		for {
 			n, err := from.Read(b)
 			if back && bytes.HasPrefix(b[:n], []byte("HTTP/1.1 101")) {
-				w.lines.Add(1)
+				w.streams.Add(1)
 				if w.mu.Lock(); w.trouble != nil {
 					bytes, quiet := w.trouble()
 					left.Store(int64(bytes + n))
 					silent.Store(quiet)
-					line.Store(true)
+					upgraded.Store(true)
 				}
 				w.mu.Unlock()
 			}
-			if line.Load() {
+			if upgraded.Load() {
 				rest := left.Add(int64(-n))
 				if rest < 0 {
 					n = max(n+int(rest), 0)
@@ -94,7 +94,7 @@ func (w *wire) serve(ctx context.Context, near net.Conn) {
 				continue
 			}
 			if silent.Load() {
-				_, _ = io.Copy(io.Discard, from) // until the client gives up
+				_, _ = io.Copy(io.Discard, from) // until the client hangs up
 			}
 			return
 		}
@@ -120,9 +120,9 @@ func (w *wire) troubles(f func() (int, bool)) {
 	w.trouble = f
 }
 
-// TestLinesThatAreCutLoseAndDoubleNothing cuts lines at any byte, of requests and of
+// TestStreamsThatAreCutLoseAndDoubleNothing cuts streams at any byte, of requests and of
 // replies, and lets some fall silent.
-func TestLinesThatAreCutLoseAndDoubleNothing(t *testing.T) {
+func TestStreamsThatAreCutLoseAndDoubleNothing(t *testing.T) {
 	n := startNode(t)
 	w := layWire(t, openDoor(t, n.server.Handler()).url)
 	c := dial(t, client.Config{Endpoints: []string{w.url}, MaxInFlight: 2})
@@ -159,15 +159,15 @@ func TestLinesThatAreCutLoseAndDoubleNothing(t *testing.T) {
 	}
 	for number, offset := range offsets {
 		if ev, err := c.Get(t.Context(), offset); err != nil || numberOf(t, ev) != number {
-			t.Errorf("%d was told to stand at %d: there is %s, %v", number, offset, ev.Payload, err)
+			t.Errorf("%d was acknowledged at %d: there is %s, %v", number, offset, ev.Payload, err)
 		}
 	}
-	if lines := w.lines.Load(); lines < 20 {
-		t.Errorf("only %d lines were opened: the test cut too little", lines)
+	if streams := w.streams.Load(); streams < 20 {
+		t.Errorf("only %d streams were opened: the test cut too little", streams)
 	}
 }
 
-// publishWarm publishes one by one, more than a lane does before it asks for a line.
+// publishWarm publishes one by one, more than a worker does before it asks for a stream.
 func publishWarm(t *testing.T, c *client.Client, from int) {
 	t.Helper()
 	for i := range 20 {
@@ -177,30 +177,30 @@ func publishWarm(t *testing.T, c *client.Client, from int) {
 	}
 }
 
-func TestALineTellsErrorsAsRequestsDo(t *testing.T) {
+func TestAStreamReportsErrorsAsRequestsDo(t *testing.T) {
 	n := startNode(t)
 	d := openDoor(t, n.server.Handler())
 	c := dial(t, client.Config{MaxInFlight: 1}, d)
 	publishWarm(t, c, 0)
 	before := d.seen.Load()
 	_, err := c.Publish(t.Context(), variedEvent(10))
-	if told := wantCode(t, err, api.Reserved); told.Field != "type" || told.Remedy == "" {
-		t.Errorf("%+v", told)
+	if answer := wantCode(t, err, api.Reserved); answer.Field != "type" || answer.Remedy == "" {
+		t.Errorf("%+v", answer)
 	}
 	if _, err := c.Publish(t.Context(), withDedupID(numbered(0), "taken")); err != nil {
 		t.Fatal(err)
 	}
 	_, err = c.Publish(t.Context(), variedEvent(20))
-	if told := wantCode(t, err, api.Conflict); told.Offset == 0 {
-		t.Errorf("%+v", told)
+	if answer := wantCode(t, err, api.Conflict); answer.Offset == 0 {
+		t.Errorf("%+v", answer)
 	}
 	publishWarm(t, c, 100)
 	if d.seen.Load() != before {
-		t.Error("there were requests beside the line")
+		t.Error("there were requests beside the stream")
 	}
 }
 
-func TestWithoutALineThereAreRequests(t *testing.T) {
+func TestWithoutAStreamThereAreRequests(t *testing.T) {
 	for what, f := range map[string]fault{"refused": {answer: &api.Error{Code: api.NotFound, Message: "an older node"}}, "cut": {cutBefore: true}, "not answered": {hold: true}} {
 		t.Run(what, func(t *testing.T) {
 			n := startNode(t)
@@ -217,7 +217,7 @@ func TestWithoutALineThereAreRequests(t *testing.T) {
 			publishWarm(t, c, 0)
 			publishWarm(t, c, 100)
 			if asked.Load() == 0 || asked.Load() > 2 { // an idempotent request may be sent a second time
-				t.Errorf("asked for a line %d times", asked.Load())
+				t.Errorf("asked for a stream %d times", asked.Load())
 			}
 			if got := mine(t, c); len(got) != 40 {
 				t.Errorf("%d events for 40 publishes", len(got))
@@ -226,7 +226,7 @@ func TestWithoutALineThereAreRequests(t *testing.T) {
 	}
 }
 
-func TestACallerLeavesALineThatIsSilent(t *testing.T) {
+func TestACallerLeavesAStreamThatIsSilent(t *testing.T) {
 	n := startNode(t)
 	w := layWire(t, openDoor(t, n.server.Handler()).url)
 	c := dial(t, client.Config{Endpoints: []string{w.url}, MaxInFlight: 1, AttemptTimeout: 10 * time.Second})
@@ -243,7 +243,7 @@ func TestACallerLeavesALineThatIsSilent(t *testing.T) {
 	}
 	w.troubles(nil)
 	publishWarm(t, c, number)
-	if w.lines.Load() < 2 {
-		t.Errorf("%d lines", w.lines.Load())
+	if w.streams.Load() < 2 {
+		t.Errorf("%d streams", w.streams.Load())
 	}
 }

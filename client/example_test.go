@@ -1,0 +1,256 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/url"
+	"os"
+
+	"github.com/ringrift/ringlog"
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/event"
+)
+
+// openClient returns a client of an empty log, where a program has
+//
+//	client.New(client.Config{Endpoints: []string{"http://10.0.0.1:8770", "http://10.0.0.2:8770"}})
+func openClient() (c *client.Client, closeAll func()) {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "ringlog-example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	n, err := ringlog.Open(ctx, ringlog.Config{Dir: dir})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return n.Client(), func() {
+		if err := errors.Join(n.Close(ctx), os.RemoveAll(dir)); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// publish appends a few events to read.
+func publish(c *client.Client, types ...event.Type) {
+	for i, t := range types {
+		ev := event.New(t, map[string]any{"n": i + 1})
+		ev.Key = "hex8_2p"
+		if _, err := c.Publish(context.Background(), ev); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// A client publishes an event and reads it back.
+func Example() {
+	c, closeAll := openClient()
+	defer closeAll()
+	ctx := context.Background()
+
+	res, err := c.Publish(ctx, event.New(event.TrainingCompleted, map[string]any{"config_key": "hex8_2p"}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ev, err := c.Get(ctx, res.Offset)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(ev.Type, string(ev.Payload))
+	// Output: TRAINING_COMPLETED {"config_key": "hex8_2p"}
+}
+
+// With a dedup id of its own an event is appended once, however often it is published: after
+// a restart of its producer, say, that does not know how far it came.
+func ExampleClient_Publish_dedup() {
+	c, closeAll := openClient()
+	defer closeAll()
+	ctx := context.Background()
+
+	for range 2 {
+		ev := event.New(event.TrainingCompleted, map[string]any{"config_key": "hex8_2p"})
+		ev.DedupID = "run-17"
+		res, err := c.Publish(ctx, ev)
+		if errors.Is(err, client.ErrOutcomeUnknown) {
+			continue // it may have been appended: publishing it again is safe
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("duplicate:", res.Duplicate)
+	}
+	// Output:
+	// duplicate: false
+	// duplicate: true
+}
+
+// A batch is appended as a whole or not at all.
+func ExampleClient_PublishBatch() {
+	c, closeAll := openClient()
+	defer closeAll()
+
+	results, err := c.PublishBatch(context.Background(), []event.Event{
+		event.New(event.TrainingStarted, map[string]any{"config_key": "hex8_2p"}),
+		event.New(event.TrainingCompleted, map[string]any{"config_key": "hex8_2p"}),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(results[1].Offset - results[0].Offset)
+	// Output: 1
+}
+
+// PublishAsync keeps the order of its calls without waiting for each answer.
+func ExampleClient_PublishAsync() {
+	c, closeAll := openClient()
+	defer closeAll()
+	ctx := context.Background()
+
+	var last *client.Future
+	for n := range 100 {
+		last = c.PublishAsync(ctx, event.New(event.TrainingStarted, map[string]any{"run": n}))
+	}
+	res, err := last.Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.Duplicate)
+	// Output: false
+}
+
+// Tail reads events of some types from a position. Without NoFollow it waits for new ones.
+func ExampleClient_Tail() {
+	c, closeAll := openClient()
+	defer closeAll()
+	publish(c, event.TrainingStarted, event.EvaluationStarted, event.TrainingCompleted)
+
+	options := client.TailOptions{From: client.FromStart(), Filter: event.Filter{Types: []string{"training.*"}}, NoFollow: true}
+	for ev, err := range c.Tail(context.Background(), options) {
+		if gap, ok := errors.AsType[*client.GapError](err); ok {
+			log.Printf("events %d to %d are not kept any more", gap.Gap.From, gap.Gap.To)
+			continue
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(ev.Type)
+	}
+	// Output:
+	// TRAINING_STARTED
+	// TRAINING_COMPLETED
+}
+
+// A cursor is a durable subscriber: whoever opens it next resumes after its last commit.
+func ExampleClient_OpenCursor() {
+	c, closeAll := openClient()
+	defer closeAll()
+	ctx := context.Background()
+	publish(c, event.TrainingStarted, event.TrainingCompleted)
+
+	for range 2 {
+		cur, err := c.OpenCursor(ctx, "promoter", client.CursorOptions{Filter: event.Filter{Types: []string{"training.*"}}})
+		if err != nil {
+			log.Fatal(err)
+		}
+		ev, err := cur.Next(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(ev.Type)
+		if err := cur.Commit(ctx, ev.Offset); err != nil {
+			log.Fatal(err)
+		}
+		if err := cur.Close(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// TRAINING_STARTED
+	// TRAINING_COMPLETED
+}
+
+// The members of a group share its events. What a member does not acknowledge is redelivered.
+func ExampleClient_JoinGroup() {
+	c, closeAll := openClient()
+	defer closeAll()
+	ctx := context.Background()
+	publish(c, event.TrainingStarted, event.TrainingCompleted)
+
+	m, err := c.JoinGroup(ctx, "workers", client.GroupOptions{Filter: event.Filter{Types: []string{"training.*"}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for attempt := range 3 {
+		d, err := m.Next(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(d.Type, "delivery", d.Count)
+		if attempt == 0 {
+			err = m.Nack(d.Offset, client.NackOptions{Err: "the GPU is busy"})
+		} else {
+			err = m.Ack(d.Offset)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := m.Close(ctx); err != nil { // makes the acks durable
+		log.Fatal(err)
+	}
+	// Output:
+	// TRAINING_STARTED delivery 1
+	// TRAINING_STARTED delivery 2
+	// TRAINING_COMPLETED delivery 1
+}
+
+// Do makes any call of the HTTP interface, here one that waits until a cursor has handled an
+// event.
+func ExampleClient_Do() {
+	c, closeAll := openClient()
+	defer closeAll()
+	ctx := context.Background()
+	res, err := c.Publish(ctx, event.New(event.TrainingCompleted, map[string]any{"config_key": "hex8_2p"}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := c.CreateCursor(ctx, "promoter", client.CursorSpec{}); err != nil {
+		log.Fatal(err)
+	}
+
+	go func() { // somewhere else
+		cur, err := c.OpenCursor(ctx, "promoter", client.CursorOptions{})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer cur.Close()
+		if err := cur.Commit(ctx, res.Offset); err != nil {
+			log.Fatal(err)
+		}
+	}()
+
+	var answer struct {
+		Reached bool `json:"reached"`
+	}
+	q := url.Values{"cursor": {"promoter"}, "offset": {fmt.Sprint(res.Offset)}, "timeout": {"10s"}}
+	if err := c.Do(ctx, "GET", "/v1/wait", q, nil, &answer); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(answer.Reached)
+	// Output: true
+}
+
+// An answer of a node is an *api.Error, with a stable code and a remedy for people.
+func ExampleClient_Get_error() {
+	c, closeAll := openClient()
+	defer closeAll()
+
+	_, err := c.Get(context.Background(), 1_000_000)
+	if answer, ok := errors.AsType[*api.Error](err); ok {
+		fmt.Println(answer.Code)
+	}
+	// Output: past_tail
+}

@@ -32,7 +32,7 @@ func rooms() map[string][]string {
 		"raftnode/rafttransport":          nil,
 		"raftnode/blackbox":               nil,
 		"raftnode":                        consensus[:len(consensus)-1],
-		"api":                             nil,
+		"api":                             {"event"},
 		"api/ringlog/v1":                  nil,
 		"api/ringlog/v1/ringlogv1connect": {"api/ringlog/v1"},
 		"client":                          clients,

@@ -27,7 +27,7 @@ const (
 )
 
 // chainWatch follows the runs in this node's log, by the deadlines of the settings; on
-// the leader it has the log told which are overdue. One goroutine uses it; anybody may
+// the leader it records in the log which are overdue. One goroutine uses it; anybody may
 // read view.
 type chainWatch struct {
 	service *Service

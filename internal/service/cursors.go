@@ -241,8 +241,7 @@ func (s *Service) holds(r ReadCursor) error {
 	return nil
 }
 
-// cursorGap tells a gap that a reader ran into by what the cursor's record of it
-// says, where there is one.
+// cursorGap is a gap that a reader ran into, with the counts of the cursor's record of it where there is one.
 func (s *Service) cursorGap(name string, t *tail.Tail, met *log.Gap) *log.Gap {
 	if c, ok := s.Machine().Cursor(name); ok && c.Gap != nil && met.From <= c.Gap.To {
 		return tail.FilterGap(c.Gap, t.Matcher())

@@ -11,7 +11,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// storyTypes are the types in which the cluster tells of itself.
+// storyTypes are the types of the events that the cluster emits about itself.
 func storyTypes() []string {
 	return []string{"LEADER_*", "QUORUM_*", "VOTER_*", "SPLIT_BRAIN_*", string(event.CatchupAtRisk)}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // ImportLetters keeps rows of another system as dead letters. A row that can not be an
-// event is told and left out.
+// event is reported and left out.
 func (s *Service) ImportLetters(ctx context.Context, source string, rows []api.LetterRow, dryRun bool) (answer api.LettersImported, err error) {
 	answer = api.LettersImported{Refused: []api.RefusedRow{}, DryRun: dryRun}
 	policy := s.Machine().Policy()

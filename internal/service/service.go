@@ -279,8 +279,7 @@ func (s *Service) checkFilter(ctx context.Context, f event.Filter) error {
 	return nil
 }
 
-// unknownCategory tells of the first category that the catalogue here does not have;
-// nil is none.
+// unknownCategory refuses the first category that the catalogue here does not have; nil is none.
 func (s *Service) unknownCategory(f event.Filter) *api.Error {
 	if len(f.Categories) == 0 {
 		return nil

@@ -45,7 +45,7 @@ func rooms() map[string][]string {
 		"raftnode/batcher":                append(slices.Clone(state), "raftnode/clock"),
 		"raftnode/upstream":               {"raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/quietlog"},
 		"raftnode":                        consensus[:len(consensus)-1],
-		"api":                             nil,
+		"api":                             {"event"},
 		"api/ringlog/v1":                  nil,
 		"api/ringlog/v1/ringlogv1connect": {"api/ringlog/v1"},
 		"client":                          append(slices.Clone(clients), "client/internal/calls", "client/internal/sender", "client/internal/prefetch"),

@@ -50,7 +50,7 @@ func TestAnOverdueRunIsToldOnce(t *testing.T) {
 	eventually(t, "it is told", func() bool { return len(leader.overdueTold()) > 0 })
 	for _, s := range sites {
 		eventually(t, "it is shown", func() bool {
-			var st statusView
+			var st api.Status
 			s.ok("GET", "/status", "").decode(t, &st)
 			o := st.Overdue
 			return o.Count == 1 && len(o.List) == 1 && o.List[0].CorrelationID == "late" && o.List[0].Missing == "TRAINING_COMPLETED" && o.Runs == 2
@@ -65,7 +65,7 @@ func TestAnOverdueRunIsToldOnce(t *testing.T) {
 	eventually(t, "the next is told", func() bool { return len(leader.overdueTold()) > 1 })
 	leader.step("late", "TRAINING_COMPLETED")
 	eventually(t, "the first goes on", func() bool {
-		var st statusView
+		var st api.Status
 		leader.ok("GET", "/status", "").decode(t, &st)
 		return st.Overdue.Count == 1 && st.Overdue.List[0].CorrelationID == "later"
 	})
@@ -74,7 +74,7 @@ func TestAnOverdueRunIsToldOnce(t *testing.T) {
 	}
 	leader.ok("PUT", "/v1/settings/chain.deadlines", `{"value":""}`)
 	eventually(t, "nobody looks any more", func() bool {
-		var st statusView
+		var st api.Status
 		leader.ok("GET", "/status", "").decode(t, &st)
 		return st.Overdue.Count == 0 && len(st.Overdue.Deadlines) == 0
 	})

@@ -1,13 +1,13 @@
 package server
 
 import (
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/internal/service"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/event"
@@ -82,11 +82,11 @@ func filterFromWire(f *ringlogv1.Filter) event.Filter {
 	return event.Filter{Types: f.GetTypes(), Categories: f.GetCategories(), Sources: f.GetSources(), Keys: f.GetKeys(), CorrelationIDs: f.GetCorrelationIds()}
 }
 
-func cursorToWire(c service.CursorView) *ringlogv1.Cursor {
+func cursorToWire(c api.Cursor) *ringlogv1.Cursor {
 	return &ringlogv1.Cursor{Name: c.Name, Filter: filterToWire(c.Filter), Committed: c.Committed, Generation: c.Generation,
 		Created: timestamppb.New(c.Created), Touched: timestamppb.New(c.Touched),
 		Policy: &ringlogv1.CursorPolicy{HoldEvents: c.Policy.HoldEvents, HoldBytes: c.Policy.HoldBytes, HoldFor: durationpb.New(c.Policy.HoldFor)},
-		Gap:    gapToWire(c.Gap), LagEvents: c.LagEvents, LagTime: durationpb.New(c.Lag), LagAtLeast: c.LagAtLeast}
+		Gap:    gapToWire((*log.Gap)(c.Gap)), LagEvents: c.LagEvents, LagTime: durationpb.New(time.Duration(math.Round(c.LagSeconds * float64(time.Second)))), LagAtLeast: c.LagAtLeast}
 }
 
 func policyFromWire(p *ringlogv1.CursorPolicy) (frame.CursorPolicy, error) {

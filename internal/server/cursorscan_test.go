@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -33,7 +34,7 @@ func TestWhatAFilterKeepsAwayIsNoLag(t *testing.T) {
 	s.publish("COMMON", 1, 1)
 	_, common := s.node.Machine().Log().Bounds()
 	lags := func() (text string) {
-		var st statusView
+		var st api.Status
 		s.ok("GET", "/status", "").decode(t, &st)
 		for _, c := range st.Cursors {
 			text += fmt.Sprint(c.Name, " ", c.LagEvents, " ", c.LagSeconds > 0, " ", c.LagAtLeast != nil, " ", c.Stalled != nil, ";")

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/internal/service"
 )
 
 // steady replaces what differs from run to run.
@@ -263,7 +262,7 @@ func TestAReaderOfARareTypeCommitsWhatWasScanned(t *testing.T) {
 		}
 		s.ok("POST", "/v1/cursors/c/commit", fmt.Sprintf(`{"offset":%d,"generation":1}`, max(line.Offset, line.Scanned)))
 	}
-	var c service.CursorView
+	var c api.Cursor
 	s.ok("GET", "/v1/cursors/c", "").decode(t, &c)
 	if c.Committed != 11 || c.LagEvents != 0 {
 		t.Errorf("%+v", c)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/internal/service"
 )
 
 // worker is a member of a group that speaks HTTP.
@@ -234,7 +233,7 @@ func TestWhatASilentMemberHeldGoesToOthers(t *testing.T) {
 	if !slices.Equal(back.Revoked, []frame.Range{{From: got[0], To: got[3]}}) {
 		t.Errorf("%+v", back)
 	}
-	var list struct{ Members []service.MemberSession }
+	var list struct{ Members []api.GroupMember }
 	s.ok("GET", "/v1/groups/g/members", "").decode(t, &list)
 	if len(list.Members) != 2 || list.Members[0].Member != "other" || list.Members[0].Pending != 4 || list.Members[0].Delivered != 4 {
 		t.Errorf("%+v", list)

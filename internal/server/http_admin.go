@@ -41,7 +41,7 @@ func (s *Server) getSettings(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, map[string][]fsm.Setting{"settings": s.ops.Machine().ListSettings()})
+	return writeJSON(w, http.StatusOK, map[string][]api.Setting{"settings": s.ops.Settings()})
 }
 
 func (s *Server) getSetting(w http.ResponseWriter, r *http.Request) error {
@@ -85,7 +85,7 @@ func (s *Server) putSetting(w http.ResponseWriter, r *http.Request) error {
 
 // postCompact answers POST /v1/compact; without a body the retention settings apply.
 func (s *Server) postCompact(w http.ResponseWriter, r *http.Request) error {
-	var body service.Compaction
+	var body api.Compaction
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
@@ -93,10 +93,7 @@ func (s *Server) postCompact(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, struct {
-		fsm.TrimResult
-		DryRun bool `json:"dry_run"`
-	}{result, body.DryRun})
+	return writeJSON(w, http.StatusOK, result)
 }
 
 // catalogueView is the catalogue, or the part that was asked for.

@@ -11,19 +11,10 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
-// clientBody is what a client says of itself.
-type clientBody struct {
-	Host          string                     `json:"host"`
-	PID           uint64                     `json:"pid"`
-	Version       string                     `json:"version"`
-	TTL           string                     `json:"ttl"`
-	Subscriptions []service.SubscriptionView `json:"subscriptions"`
-}
-
 // putClient answers PUT /v1/clients/{id}: what a client listens to from now on. An
 // empty list takes it away.
 func (s *Server) putClient(w http.ResponseWriter, r *http.Request) error {
-	var body clientBody
+	var body api.Registration
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
@@ -39,7 +30,7 @@ func (s *Server) putClient(w http.ResponseWriter, r *http.Request) error {
 		c.TTL = ttl
 	}
 	for i, one := range body.Subscriptions {
-		sub, err := one.Subscription()
+		sub, err := service.SubscriptionOf(&one)
 		if err != nil {
 			return service.Within("subscriptions["+strconv.Itoa(i)+"]", err)
 		}
@@ -50,7 +41,7 @@ func (s *Server) putClient(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case made == nil || len(c.Subscriptions) == 0:
-		return writeJSON(w, http.StatusOK, service.ClientView{ID: c.ID, Subscriptions: []service.SubscriptionView{}})
+		return writeJSON(w, http.StatusOK, api.Client{ID: c.ID, Subscriptions: []api.Subscription{}})
 	}
 	return writeJSON(w, http.StatusOK, service.ViewClient(made))
 }

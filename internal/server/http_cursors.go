@@ -21,11 +21,11 @@ func (s *Server) getCursors(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) getCursor(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (service.CursorView, error) { return s.ops.Cursor(r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursor(r.PathValue("name")) })
 }
 
 // answerCursor answers with the cursor that an operation returns.
-func (s *Server) answerCursor(w http.ResponseWriter, r *http.Request, do func() (service.CursorView, error)) error {
+func (s *Server) answerCursor(w http.ResponseWriter, r *http.Request, do func() (api.Cursor, error)) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (service.CursorView, error) { return s.ops.CreateCursor(r.Context(), spec) })
+	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.CreateCursor(r.Context(), spec) })
 }
 
 func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
@@ -102,13 +102,13 @@ func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (service.CursorView, error) {
+	return s.answerCursor(w, r, func() (api.Cursor, error) {
 		return s.ops.ChangeCursor(r.Context(), r.PathValue("name"), *body.Filter, policy)
 	})
 }
 
 func (s *Server) deleteCursor(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (service.CursorView, error) { return s.ops.DeleteCursor(r.Context(), r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.DeleteCursor(r.Context(), r.PathValue("name")) })
 }
 
 func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
@@ -118,7 +118,7 @@ func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (service.CursorView, error) {
+	return s.answerCursor(w, r, func() (api.Cursor, error) {
 		return s.ops.OpenCursor(r.Context(), r.PathValue("name"), body.Opener)
 	})
 }
@@ -137,7 +137,7 @@ func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error 
 	if body.Generation == nil {
 		return api.Missing("generation", "the generation that opening the cursor answered with")
 	}
-	return s.answerCursor(w, r, func() (service.CursorView, error) {
+	return s.answerCursor(w, r, func() (api.Cursor, error) {
 		return s.ops.CommitCursor(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation)
 	})
 }
@@ -158,7 +158,7 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	if body.Offset != nil {
 		to = api.Position{Kind: api.AtOffset, Offset: max(*body.Offset, 1)}
 	}
-	return s.answerCursor(w, r, func() (service.CursorView, error) {
+	return s.answerCursor(w, r, func() (api.Cursor, error) {
 		return s.ops.SeekCursor(r.Context(), r.PathValue("name"), to, body.Seeker)
 	})
 }

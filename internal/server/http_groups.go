@@ -18,15 +18,15 @@ func (s *Server) getGroups(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, map[string][]service.CursorView{"groups": s.ops.Groups()})
+	return writeJSON(w, http.StatusOK, map[string][]api.Cursor{"groups": s.ops.Groups()})
 }
 
 func (s *Server) getGroup(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (service.CursorView, error) { return s.ops.Group(r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Group(r.PathValue("name")) })
 }
 
 func (s *Server) deleteGroup(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (service.CursorView, error) { return s.ops.DeleteGroup(r.Context(), r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.DeleteGroup(r.Context(), r.PathValue("name")) })
 }
 
 // groupBody is what a group is made with.
@@ -68,7 +68,7 @@ func (s *Server) putGroup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (service.CursorView, error) {
+	return s.answerCursor(w, r, func() (api.Cursor, error) {
 		return s.ops.CreateGroup(r.Context(), service.GroupSpec{CursorSpec: spec, Group: group})
 	})
 }
@@ -81,7 +81,7 @@ func (s *Server) getGroupMembers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, map[string][]service.MemberSession{"members": list})
+	return writeJSON(w, http.StatusOK, map[string][]api.GroupMember{"members": list})
 }
 
 // exchangeBody is what a member says.

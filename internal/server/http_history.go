@@ -44,7 +44,7 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	first, _ := s.ops.Machine().Log().Bounds()
 	st := s.cfg.Node.Status()
 	return writeJSON(w, http.StatusOK, map[string]any{"history": chapters, "first_offset": first, "leader_id": st.LeaderID, "term": st.Term,
-		"outage": st.Outage})
+		"outage": outageOf(st)})
 }
 
 // localEvent is a record of a node's journal in the form of an event. It has no offset:
@@ -91,7 +91,7 @@ func (s *Server) getOutage(w http.ResponseWriter, r *http.Request) error {
 	if records == nil {
 		records = []localEvent{}
 	}
-	return writeJSON(w, http.StatusOK, map[string]any{"node_id": st.NodeID, "cluster_id": st.ClusterID, "outage": st.Outage, "quorum": st.Quorum, "members": s.members(st.Members),
+	return writeJSON(w, http.StatusOK, map[string]any{"node_id": st.NodeID, "cluster_id": st.ClusterID, "outage": outageOf(st), "quorum": api.Quorum(st.Quorum), "members": s.members(st.Members),
 		"journal": b.Journal, "records": records, "outages": healthOf(st).Outages})
 }
 

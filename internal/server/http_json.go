@@ -74,7 +74,7 @@ func bodyPath(err error) error {
 	out := *in
 	out.Field = strings.TrimPrefix(strings.TrimPrefix(in.Field, "payload"), ".")
 	if out.Reason == event.ReasonInvalidPayload {
-		out.Message, out.Remedy = strings.ReplaceAll(out.Message, "payload", "body"), "send a JSON object"
+		out.Message, out.Remedy = "the body is not a JSON object", "send a JSON object"
 	}
 	return &out
 }

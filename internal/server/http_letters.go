@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/service"
 )
 
@@ -88,7 +87,7 @@ func (s *Server) letterParams(p *params) service.LetterMatcher {
 		cursor = &name
 	}
 	state := p.text("state")
-	if state != "" && state != fsm.LetterDead && state != fsm.LetterRedriven {
+	if state != "" && state != api.LetterDead && state != api.LetterRedriven {
 		p.fail(api.BadValue("state", state, "dead or redriven"))
 	}
 	m, err := s.ops.LetterMatcher(p.text("type"), cursor, p.text("error"), state)
@@ -113,7 +112,7 @@ func (s *Server) getLetter(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, struct {
-		fsm.LetterView
+		api.Letter
 		Event json.RawMessage `json:"event"`
 	}{l, e.AppendJSON(nil)})
 }
@@ -135,13 +134,13 @@ func (s *Server) getLetterErrors(w http.ResponseWriter, r *http.Request) error {
 // postRedrive answers POST /v1/dlq/redrive.
 func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
-		service.Selection
+		api.LetterSelection
 		To string `json:"to"`
 	}
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	answer, err := s.ops.Redrive(r.Context(), &body.Selection, body.To)
+	answer, err := s.ops.Redrive(r.Context(), &body.LetterSelection, body.To)
 	if err != nil {
 		return err
 	}
@@ -150,7 +149,7 @@ func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
 
 // postPurge answers POST /v1/dlq/purge.
 func (s *Server) postPurge(w http.ResponseWriter, r *http.Request) error {
-	var body service.Selection
+	var body api.LetterSelection
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
@@ -164,9 +163,9 @@ func (s *Server) postPurge(w http.ResponseWriter, r *http.Request) error {
 // postLetterImport answers POST /v1/dlq/import.
 func (s *Server) postLetterImport(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
-		Source string              `json:"source"`
-		Rows   []service.LetterRow `json:"rows"`
-		DryRun bool                `json:"dry_run"`
+		Source string          `json:"source"`
+		Rows   []api.LetterRow `json:"rows"`
+		DryRun bool            `json:"dry_run"`
 	}
 	if err := s.readJSONUpTo(r, &body, requiredBody, s.ops.Machine().Settings().Limits.RequestBytes); err != nil {
 		return err

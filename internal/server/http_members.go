@@ -17,18 +17,12 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// memberView is a member as this node sees it and as the log records it.
-type memberView struct {
-	raftnode.MemberStatus
-	Incarnation  string `json:"incarnation,omitempty"`
-	Version      string `json:"version,omitempty"`
-	FeatureLevel uint32 `json:"feature_level,omitempty"`
-}
-
-func (s *Server) members(status []raftnode.MemberStatus) []memberView {
-	list := []memberView{}
+// members lists the members as this node sees them and as the log records them.
+func (s *Server) members(status []raftnode.MemberStatus) []api.Member {
+	list := []api.Member{}
 	for _, m := range status {
-		v := memberView{MemberStatus: m}
+		v := api.Member{ID: m.ID, Raft: m.Raft, HTTP: m.HTTP, Voter: m.Voter, Healthy: m.Healthy, Unreachable: m.Unreachable,
+			LastContactMs: m.LastContactMs, TrailingEntries: m.TrailingEntries, StalledMs: m.StalledMs, OtherFolder: m.OtherFolder, Disk: (*api.Disk)(m.Disk)}
 		if known, ok := s.ops.Machine().Member(m.ID); ok {
 			v.Incarnation, v.Version, v.FeatureLevel = known.Incarnation, known.Version, known.FeatureLevel
 		}
@@ -42,25 +36,12 @@ func (s *Server) getMembers(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	st := s.cfg.Node.Status()
-	return writeJSON(w, http.StatusOK, map[string]any{"members": s.members(st.Members), "quorum": st.Quorum,
-		"leader_id": st.LeaderID, "leader_http": raftnode.URL(st.LeaderHTTP)})
-}
-
-// memberBody is a node to let in. With only http the rest is asked of the node
-// itself.
-type memberBody struct {
-	ID           string `json:"id"`
-	Raft         string `json:"raft"`
-	HTTP         string `json:"http"`
-	Incarnation  string `json:"incarnation"`
-	FeatureLevel uint32 `json:"feature_level"`
-	Version      string `json:"version"`
-	Voter        *bool  `json:"voter"` // true unless it says false
-	Force        bool   `json:"force"`
+	return writeJSON(w, http.StatusOK, api.Membership{Members: s.members(st.Members), Quorum: api.Quorum(st.Quorum),
+		LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP)})
 }
 
 func (s *Server) postMember(w http.ResponseWriter, r *http.Request) error {
-	var body memberBody
+	var body api.NewMember
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
@@ -79,16 +60,12 @@ func (s *Server) answerChange(w http.ResponseWriter, id, warning string, err err
 		return err
 	}
 	st := s.cfg.Node.Status()
-	answer := map[string]any{"id": id, "members": s.members(st.Members), "quorum": st.Quorum}
-	if warning != "" {
-		answer["warning"] = warning
-	}
-	return writeJSON(w, http.StatusOK, answer)
+	return writeJSON(w, http.StatusOK, api.MemberChange{ID: id, Members: s.members(st.Members), Quorum: api.Quorum(st.Quorum), Warning: warning})
 }
 
 // newcomer completes what is known of a node to let in, and says which cluster its
 // data folder is of where the node itself was asked.
-func (s *Server) newcomer(ctx context.Context, b memberBody) (m frame.Member, cluster string, err error) {
+func (s *Server) newcomer(ctx context.Context, b api.NewMember) (m frame.Member, cluster string, err error) {
 	m = frame.Member{ID: b.ID, RaftAddr: b.Raft, HTTPAddr: b.HTTP, Incarnation: b.Incarnation, FeatureLevel: b.FeatureLevel, Version: b.Version}
 	if m.ID != "" && m.RaftAddr != "" && m.Incarnation != "" {
 		return m, "", nil
@@ -155,7 +132,7 @@ func (s *Server) postStepDown(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	st := s.cfg.Node.Status()
-	return writeJSON(w, http.StatusOK, map[string]any{"from": st.NodeID, "leader_id": st.LeaderID, "leader_http": raftnode.URL(st.LeaderHTTP), "term": st.Term})
+	return writeJSON(w, http.StatusOK, api.Handover{From: st.NodeID, LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP), Term: st.Term})
 }
 
 // onLeader passes a call on to the leader where this node is not it; a call that

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/internal/service"
 )
 
 // The last of three voters tells at once, and without a leader, that there is no
@@ -42,7 +41,7 @@ func TestALoneVoterTellsOfTheOutage(t *testing.T) {
 		a := last.do("POST", "/v1/events", `{"type":"A"}`)
 		return a.status == 503 && a.err(t).Code == api.NoQuorum
 	})
-	var st statusView
+	var st api.Status
 	last.ok("GET", "/status", "").decode(t, &st)
 	if st.Outage == nil || st.Outage.Refused == 0 || st.Quorum.Margin >= 0 || !strings.Contains(strings.Join(st.Warnings, "\n"), "no quorum since") {
 		t.Errorf("%+v %+v %q", st.Outage, st.Quorum, st.Warnings)
@@ -54,8 +53,8 @@ func TestALoneVoterTellsOfTheOutage(t *testing.T) {
 		}
 	}
 	var history struct {
-		History []service.Chapter `json:"history"`
-		Outage  json.RawMessage   `json:"outage"`
+		History []api.Chapter   `json:"history"`
+		Outage  json.RawMessage `json:"outage"`
 	}
 	last.ok("GET", "/v1/cluster/history?limit=3", "").decode(t, &history)
 	if len(history.History) == 0 || len(history.History) > 3 || string(history.Outage) == "null" {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -115,7 +116,7 @@ func TestAFloodIsRefusedAndTold(t *testing.T) {
 	if got := strings.Join(words, ", "); got != "BACKPRESSURE_ACTIVATED ringlog, BACKPRESSURE_RELEASED ringlog" {
 		t.Error(got)
 	}
-	var st statusView
+	var st api.Status
 	s.ok("GET", "/status", "").decode(t, &st)
 	if q := st.Queue; q.MaxRequests != 4 || q.Refused < uint64(refused) || q.Requests != 0 || st.Backpressure.Active || st.Backpressure.Since.IsZero() {
 		t.Errorf("%+v %+v", q, st.Backpressure)
@@ -129,7 +130,7 @@ func TestBackpressureOfAClientIsItsOwn(t *testing.T) {
 	if strings.Contains(a.body, "warnings\":[{") {
 		t.Error(a.body)
 	}
-	var st statusView
+	var st api.Status
 	if s.ok("GET", "/status", "").decode(t, &st); st.Backpressure.Active {
 		t.Errorf("%+v", st.Backpressure)
 	}

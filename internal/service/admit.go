@@ -11,6 +11,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
+// Rows is how many events the request has.
 func (r *PublishRequest) Rows() int {
 	if r.Packet != nil {
 		return r.Packet.Rows
@@ -43,18 +44,18 @@ func (r *PublishRequest) admit(policy *event.Policy) (Published, *frame.Batch, e
 }
 
 // normalize is the gate for one event.
-func (r *PublishRequest) normalize(gate *event.Gate, row int, e *event.Event, told *[]RowWarnings) (event.Hash, error) {
+func (r *PublishRequest) normalize(gate *event.Gate, row int, e *event.Event, found *[]RowWarnings) (event.Hash, error) {
 	hash, warnings, err := gate.Normalize(e)
 	if err != nil {
 		return hash, r.row(row, err)
 	}
 	if len(warnings) > 0 {
-		*told = append(*told, RowWarnings{row, warnings})
+		*found = append(*found, RowWarnings{row, warnings})
 	}
 	return hash, nil
 }
 
-// errOtherForm ends the first look at a packet.
+// errOtherForm ends the first pass over a packet.
 var errOtherForm = errors.New("an event is not in the form in which it is stored")
 
 // admitPacket takes the packet's body over where every event in it already has the

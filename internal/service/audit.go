@@ -18,7 +18,7 @@ import (
 // Bounds of what an audit counts.
 const (
 	auditEvents = 1_000_000 // the newest, where the caller says nothing else
-	auditPairs  = 4096      // types and sources that are told apart
+	auditPairs  = 4096      // pairs of a type and a source that are counted apart
 )
 
 // subscribers are all who know somebody that listens.

@@ -23,30 +23,11 @@ const (
 	watchedRuns   = 10_000
 	watchLook     = time.Second
 	overdueListed = 50  // in /status
-	overdueAtOnce = 100 // told in one look
+	overdueAtOnce = 100 // reported in one pass
 )
 
-// OverdueView is what /status tells of runs that are overdue.
-type OverdueView struct {
-	Count     int           `json:"count"` // edges
-	List      []overdueEdge `json:"list"`  // the first of them, the one that has waited longest first
-	Deadlines []string      `json:"deadlines"`
-	Runs      int           `json:"runs"`    // that are followed
-	Dropped   uint64        `json:"dropped"` // that were too many
-}
-
-type overdueEdge struct {
-	CorrelationID   string     `json:"correlation_id"`
-	Flow            string     `json:"flow"`
-	FromStage       event.Type `json:"from_stage"`
-	FromOffset      uint64     `json:"from_offset"`
-	Missing         event.Type `json:"missing"`
-	WaitingSeconds  float64    `json:"waiting_seconds"`
-	DeadlineSeconds float64    `json:"deadline_seconds"`
-}
-
 // chainWatch follows the runs in this node's log, by the deadlines of the settings; on
-// the leader it has the log told which are overdue. One goroutine uses it; anybody may
+// the leader it records in the log which are overdue. One goroutine uses it; anybody may
 // read view.
 type chainWatch struct {
 	service *Service
@@ -55,12 +36,12 @@ type chainWatch struct {
 	wants   event.Filter
 	next    uint64        // the first offset not looked at
 	keep    time.Duration // how long ago the newest event of a run may be
-	view    atomic.Pointer[OverdueView]
+	view    atomic.Pointer[api.OverdueRuns]
 }
 
 func newChainWatch(s *Service) *chainWatch {
 	c := &chainWatch{service: s}
-	c.view.Store(&OverdueView{List: []overdueEdge{}, Deadlines: []string{}})
+	c.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: []string{}})
 	return c
 }
 
@@ -80,7 +61,7 @@ func (c *chainWatch) run(ctx context.Context) {
 	}
 }
 
-// look takes in what is new, and tells what is overdue.
+// look follows what is new, and reports what is overdue if this node leads.
 func (c *chainWatch) look(ctx context.Context, now time.Time) error {
 	if err := c.configure(now); err != nil || c.watch == nil {
 		return err
@@ -89,8 +70,8 @@ func (c *chainWatch) look(ctx context.Context, now time.Time) error {
 		return err
 	}
 	late := c.watch.Overdue(now)
-	if fresh := c.untold(late); len(fresh) > 0 && c.service.node.Status().Role == raftnode.RoleLeader {
-		// What follows may stand in the log without being applied here.
+	if fresh := c.unreported(late); len(fresh) > 0 && c.service.node.Status().Role == raftnode.RoleLeader {
+		// What the run waits for may be in the log without being applied here.
 		if err := c.service.node.ReadBarrier(ctx); err != nil {
 			return err
 		}
@@ -98,7 +79,7 @@ func (c *chainWatch) look(ctx context.Context, now time.Time) error {
 			return err
 		}
 		late = c.watch.Overdue(now)
-		if err := c.tell(ctx, c.untold(late)); err != nil {
+		if err := c.report(ctx, c.unreported(late)); err != nil {
 			return err
 		}
 	}
@@ -107,7 +88,7 @@ func (c *chainWatch) look(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// configure begins anew where the deadlines have changed, or the log is another one.
+// configure starts over if the deadlines have changed, or the log is another one.
 func (c *chainWatch) configure(now time.Time) error {
 	texts := c.service.Machine().Settings().ChainDeadlines
 	_, last := c.service.Machine().Log().Bounds()
@@ -115,7 +96,7 @@ func (c *chainWatch) configure(now time.Time) error {
 		return nil
 	}
 	c.texts, c.watch = texts, nil
-	c.view.Store(&OverdueView{List: []overdueEdge{}, Deadlines: append([]string{}, texts...)})
+	c.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: append([]string{}, texts...)})
 	d, err := stages.ParseDeadlines(event.Builtin(), texts)
 	if err != nil || len(d) == 0 {
 		c.next = 0
@@ -131,7 +112,7 @@ func (c *chainWatch) configure(now time.Time) error {
 	return nil
 }
 
-// readOn takes in the log up to its tail.
+// readOn follows the log up to its end.
 func (c *chainWatch) readOn(ctx context.Context) error {
 	if _, last := c.service.Machine().Log().Bounds(); c.next > last {
 		return nil
@@ -155,7 +136,8 @@ func (c *chainWatch) readOn(ctx context.Context) error {
 	}
 }
 
-func (c *chainWatch) untold(late []stages.Overdue) (list []stages.Overdue) {
+// unreported are the overdue runs that the log does not record yet, overdueAtOnce at most.
+func (c *chainWatch) unreported(late []stages.Overdue) (list []stages.Overdue) {
 	for _, o := range late {
 		if !c.service.Machine().ToldOverdue(o.Flow, o.CorrelationID, o.FromOffset, string(o.To)) {
 			list = append(list, o)
@@ -167,9 +149,9 @@ func (c *chainWatch) untold(late []stages.Overdue) (list []stages.Overdue) {
 	return list
 }
 
-// tell has the log told. Replicated time may be a little behind: what it has no deadline
-// for yet is told at another look.
-func (c *chainWatch) tell(ctx context.Context, list []stages.Overdue) error {
+// report records overdue runs in the log. Replicated time may lag a little: a run that is not overdue by it yet
+// is refused, and reported by a later pass.
+func (c *chainWatch) report(ctx context.Context, list []stages.Overdue) error {
 	for _, o := range list {
 		_, err := c.service.Propose(ctx, frame.Request{Command: frame.ChainOverdue{CorrelationID: o.CorrelationID, Flow: o.Flow, From: string(o.From),
 			FromOffset: o.FromOffset, Since: o.Since, Missing: string(o.To), Deadline: o.Deadline}})
@@ -181,9 +163,10 @@ func (c *chainWatch) tell(ctx context.Context, list []stages.Overdue) error {
 }
 
 func (c *chainWatch) show(late []stages.Overdue, now time.Time) {
-	v := &OverdueView{Count: len(late), List: []overdueEdge{}, Deadlines: append([]string{}, c.texts...), Runs: c.watch.Runs(), Dropped: c.watch.Dropped()}
+	v := &api.OverdueRuns{Count: len(late), List: []api.OverdueEdge{}, Deadlines: append([]string{}, c.texts...), Runs: c.watch.Runs(), Dropped: c.watch.Dropped()}
 	for _, o := range late[:min(len(late), overdueListed)] {
-		v.List = append(v.List, overdueEdge{o.CorrelationID, o.Flow, o.From, o.FromOffset, o.To, now.Sub(o.Since).Seconds(), o.Deadline.Seconds()})
+		v.List = append(v.List, api.OverdueEdge{CorrelationID: o.CorrelationID, Flow: o.Flow, FromStage: o.From,
+			FromOffset: o.FromOffset, Missing: o.To, WaitingSeconds: now.Sub(o.Since).Seconds(), DeadlineSeconds: o.Deadline.Seconds()})
 	}
 	c.view.Store(v)
 }

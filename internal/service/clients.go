@@ -124,31 +124,8 @@ func Within(place string, err error) error {
 	return &e
 }
 
-// ClientView is a registered client as callers see it.
-type ClientView struct {
-	ID            string             `json:"id"`
-	Host          string             `json:"host,omitempty"`
-	PID           uint64             `json:"pid,omitempty"`
-	Version       string             `json:"version,omitempty"`
-	TTL           string             `json:"ttl,omitempty"`
-	Registered    time.Time          `json:"registered_at,omitzero"`
-	Seen          time.Time          `json:"seen_at,omitzero"`
-	Expires       time.Time          `json:"expires_at,omitzero"`
-	Subscriptions []SubscriptionView `json:"subscriptions"`
-}
-
-type SubscriptionView struct {
-	Name           string       `json:"name"`
-	Filter         event.Filter `json:"filter"`
-	Where          string       `json:"where,omitempty"`
-	Mode           string       `json:"mode"`
-	Critical       bool         `json:"critical"`
-	State          string       `json:"state"`
-	TimeoutSeconds float64      `json:"handler_timeout_seconds,omitempty"`
-	Cursor         string       `json:"cursor,omitempty"`
-}
-
-func (v SubscriptionView) Subscription() (frame.ClientSubscription, error) {
+// SubscriptionOf is a subscription as commands know it.
+func SubscriptionOf(v *api.Subscription) (frame.ClientSubscription, error) {
 	if !(v.TimeoutSeconds >= 0 && v.TimeoutSeconds <= maxHandlerTimeout.Seconds()) {
 		return frame.ClientSubscription{}, api.BadValue("handler_timeout_seconds", fmt.Sprint(v.TimeoutSeconds), "from 0 to a year")
 	}
@@ -156,11 +133,12 @@ func (v SubscriptionView) Subscription() (frame.ClientSubscription, error) {
 		HandlerTimeout: time.Duration(math.Round(v.TimeoutSeconds * float64(time.Second))), Cursor: v.Cursor}, nil
 }
 
-func ViewClient(c *fsm.Client) ClientView {
-	v := ClientView{ID: c.ID, Host: c.Host, PID: c.PID, Version: c.Version, TTL: c.TTL.String(), Registered: c.Registered, Seen: c.Seen,
-		Expires: c.Seen.Add(c.TTL), Subscriptions: []SubscriptionView{}}
+// ViewClient is a client as callers see it.
+func ViewClient(c *fsm.Client) api.Client {
+	v := api.Client{ID: c.ID, Host: c.Host, PID: c.PID, Version: c.Version, TTL: c.TTL.String(), Registered: c.Registered, Seen: c.Seen,
+		Expires: c.Seen.Add(c.TTL), Subscriptions: []api.Subscription{}}
 	for _, s := range c.Subscriptions {
-		v.Subscriptions = append(v.Subscriptions, SubscriptionView{Name: s.Name, Filter: s.Filter, Where: s.Where, Mode: s.Mode, Critical: s.Critical,
+		v.Subscriptions = append(v.Subscriptions, api.Subscription{Name: s.Name, Filter: s.Filter, Where: s.Where, Mode: s.Mode, Critical: s.Critical,
 			State: s.State, TimeoutSeconds: s.HandlerTimeout.Seconds(), Cursor: s.Cursor})
 	}
 	return v
@@ -199,16 +177,9 @@ func (s *Service) eachClient(after string, do func(*fsm.Client) error) error {
 // clientsPageBytes bounds one page of clients, beside their number.
 const clientsPageBytes = 4 << 20
 
-// ClientsView is a page of clients, and figures of all.
-type ClientsView struct {
-	Clients []ClientView    `json:"clients"`
-	Next    string          `json:"next,omitempty"` // ask again with after=next for more
-	Total   fsm.ClientStats `json:"total"`
-}
-
 // Clients returns the first clients whose ids follow after, up to limit.
-func (s *Service) Clients(after string, limit int) ClientsView {
-	view := ClientsView{Clients: []ClientView{}, Total: s.Machine().ClientStats()}
+func (s *Service) Clients(after string, limit int) api.ClientPage {
+	view := api.ClientPage{Clients: []api.Client{}, Total: api.ClientStats(s.Machine().ClientStats())}
 	bytes := uint64(0)
 	_ = s.eachClient(after, func(c *fsm.Client) error { // it fails with errEnough alone
 		if len(view.Clients) == limit || bytes > clientsPageBytes {

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
@@ -13,54 +12,43 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// CursorView is a cursor with what it is still to get.
-type CursorView struct {
-	fsm.Cursor
-	LagEvents  uint64        `json:"lag_events"`             // that match, and that a group has not settled
-	LagSeconds float64       `json:"lag_seconds"`            // how long the oldest of them waits
-	LagAtLeast *uint64       `json:"lag_at_least,omitempty"` // set where not all was looked at: LagEvents is an upper bound
-	Lag        time.Duration `json:"-"`                      // LagSeconds
-	Group      *groupView    `json:"group,omitempty"`        // where members share it
-}
-
 // view measures a cursor against the local log.
-func (s *Service) view(c fsm.Cursor) CursorView { return s.lagMeter(lagBlocks).view(c) }
+func (s *Service) view(c fsm.Cursor) api.Cursor { return s.lagMeter(lagBlocks).view(c) }
 
-func (m *LagMeter) view(c fsm.Cursor) CursorView {
+// view is a cursor as callers see it.
+func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
 	l := m.Of(&c)
-	return CursorView{Cursor: c, LagEvents: l.Events, LagSeconds: l.Wait.Seconds(), LagAtLeast: l.atLeast, Lag: l.Wait, Group: m.service.GroupOf(&c)}
-}
-
-// CursorPage is a page of cursors, by name.
-type CursorPage struct {
-	Cursors []CursorView `json:"cursors"`
-	Next    string       `json:"next,omitempty"` // ask again with after=next for more
-	Total   int          `json:"cursors_total"`
+	return api.Cursor{Name: c.Name, Filter: c.Filter, Policy: api.CursorPolicy(c.Policy), Committed: c.Committed, Generation: c.Generation,
+		Start: c.Start, Created: c.Created, Touched: c.Touched, Seeks: c.Seeks, LastSeek: (*api.Seek)(c.LastSeek), Scanned: c.Scanned, Found: c.Found,
+		Moved: c.Moved, Stalled: (*api.Stall)(c.Stalled), Gap: (*api.Gap)(c.Gap),
+		LagEvents: l.Events, LagSeconds: l.Wait.Seconds(), LagAtLeast: l.atLeast, Group: m.service.GroupOf(&c)}
 }
 
 // Cursors returns the first cursors whose names follow after.
-func (s *Service) Cursors(after string, limit int) (page CursorPage) {
+func (s *Service) Cursors(after string, limit int) (page api.CursorPage) {
 	var cursors []fsm.Cursor
 	cursors, page.Next, page.Total = s.Machine().CursorsAfter(after, limit)
 	page.Cursors = s.Views(cursors)
 	return page
 }
 
-func (s *Service) Views(cursors []fsm.Cursor) []CursorView {
-	list, m := make([]CursorView, len(cursors)), s.Lags()
+// Views measures a list of cursors against the local log.
+func (s *Service) Views(cursors []fsm.Cursor) []api.Cursor {
+	list, m := make([]api.Cursor, len(cursors)), s.Lags()
 	for i, c := range cursors {
 		list[i] = m.view(c)
 	}
 	return list
 }
 
-func (s *Service) Cursor(name string) (CursorView, error) {
+// Cursor returns a cursor as this node knows it.
+func (s *Service) Cursor(name string) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	c, ok := s.Machine().Cursor(name)
 	if !ok {
-		return CursorView{}, noCursor(name)
+		return api.Cursor{}, noCursor(name)
 	}
 	return s.view(c), nil
 }
@@ -86,27 +74,27 @@ type CursorSpec struct {
 }
 
 // CreateCursor makes a cursor, or answers with the one there is when it is the same.
-func (s *Service) CreateCursor(ctx context.Context, c CursorSpec) (CursorView, error) {
+func (s *Service) CreateCursor(ctx context.Context, c CursorSpec) (api.Cursor, error) {
 	if err := s.checkCursorName(c.Name); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	if err := s.checkFilter(ctx, c.Filter); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	at, err := s.place(ctx, "from", c.From)
 	if err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	return s.cursorCommand(ctx, frame.CursorCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy})
 }
 
 // ChangeCursor gives a cursor another filter and policy, from behind its commit.
-func (s *Service) ChangeCursor(ctx context.Context, name string, f event.Filter, p frame.CursorPolicy) (CursorView, error) {
+func (s *Service) ChangeCursor(ctx context.Context, name string, f event.Filter, p frame.CursorPolicy) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	if err := s.checkFilter(ctx, f); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	return s.cursorCommand(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p})
 }
@@ -133,56 +121,60 @@ func (s *Service) place(ctx context.Context, field string, p api.Position) (fram
 	return frame.Position{Kind: frame.AtOffset, Offset: next}, nil
 }
 
-func (s *Service) cursorCommand(ctx context.Context, c frame.Command) (CursorView, error) {
+func (s *Service) cursorCommand(ctx context.Context, c frame.Command) (api.Cursor, error) {
 	result, err := s.command(ctx, c)
 	if err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	if result.Cursor == nil {
-		return CursorView{}, fmt.Errorf("server: %T was answered without a cursor", c)
+		return api.Cursor{}, fmt.Errorf("server: %T was answered without a cursor", c)
 	}
 	return s.view(*result.Cursor), nil
 }
 
-func (s *Service) OpenCursor(ctx context.Context, name, opener string) (CursorView, error) {
+// OpenCursor takes a cursor for a reader: its generation rises, and the reader before is fenced. opener, if not "",
+// lets a repeated call be answered like the first.
+func (s *Service) OpenCursor(ctx context.Context, name, opener string) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	if err := checkName("opener", opener, frame.MaxCallerID); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	return s.cursorCommand(ctx, frame.CursorOpen{Name: name, Opener: opener})
 }
 
 // CommitCursor returns the cursor's commit after it, which is higher than offset
 // where that was committed before.
-func (s *Service) CommitCursor(ctx context.Context, name string, offset, generation uint64) (CursorView, error) {
+func (s *Service) CommitCursor(ctx context.Context, name string, offset, generation uint64) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	return s.cursorCommand(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
 }
 
-func (s *Service) SeekCursor(ctx context.Context, name string, to api.Position, seeker string) (CursorView, error) {
+// SeekCursor moves a cursor. seeker, if not "", lets a repeated call be answered like the first.
+func (s *Service) SeekCursor(ctx context.Context, name string, to api.Position, seeker string) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	if to.Kind == api.AtDefault {
-		return CursorView{}, api.BadPosition("to", "")
+		return api.Cursor{}, api.BadPosition("to", "")
 	}
 	if err := checkName("seeker", seeker, frame.MaxCallerID); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	at, err := s.place(ctx, "to", to)
 	if err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	return s.cursorCommand(ctx, frame.CursorSeek{Name: name, To: at, Seeker: seeker})
 }
 
-func (s *Service) DeleteCursor(ctx context.Context, name string) (CursorView, error) {
+// DeleteCursor removes a cursor and returns it as it was.
+func (s *Service) DeleteCursor(ctx context.Context, name string) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	return s.cursorCommand(ctx, frame.CursorDelete{Name: name})
 }
@@ -199,17 +191,17 @@ type ReadCursor struct {
 
 // OpenCursorTail reads the events behind a cursor's commit for as long as the
 // generation holds it. What was trimmed before the cursor had it comes first.
-func (s *Service) OpenCursorTail(ctx context.Context, r ReadCursor) (*tail.Tail, CursorView, error) {
+func (s *Service) OpenCursorTail(ctx context.Context, r ReadCursor) (*tail.Tail, api.Cursor, error) {
 	if err := s.checkCursorName(r.Name); err != nil {
-		return nil, CursorView{}, err
+		return nil, api.Cursor{}, err
 	}
 	if r.Generation == 0 {
-		return nil, CursorView{}, &api.Error{Code: api.InvalidArgument, Field: "generation", Message: "a read without the generation that holds the cursor",
+		return nil, api.Cursor{}, &api.Error{Code: api.InvalidArgument, Field: "generation", Message: "a read without the generation that holds the cursor",
 			Remedy: "open the cursor first and send the generation that it answers with"}
 	}
 	c, err := s.holder(ctx, r)
 	if err != nil {
-		return nil, CursorView{}, err
+		return nil, api.Cursor{}, err
 	}
 	next := max(c.Passed()+1, r.From)
 	t := s.newTail(TailRequest{Filter: c.Filter, Limit: r.Limit, Follow: r.Follow, Spans: r.Spans}, next)
@@ -249,8 +241,7 @@ func (s *Service) holds(r ReadCursor) error {
 	return nil
 }
 
-// cursorGap tells a gap that a reader ran into by what the cursor's record of it
-// says, where there is one.
+// cursorGap is a gap that a reader ran into, with the counts of the cursor's record of it where there is one.
 func (s *Service) cursorGap(name string, t *tail.Tail, met *log.Gap) *log.Gap {
 	if c, ok := s.Machine().Cursor(name); ok && c.Gap != nil && met.From <= c.Gap.To {
 		return tail.FilterGap(c.Gap, t.Matcher())

@@ -29,37 +29,25 @@ func (s *Service) Exchange(ctx context.Context, r engine.Request) (engine.Answer
 	return s.groups.Exchange(ctx, r)
 }
 
-// groupView is what a group adds to its cursor's view. What is under way only the leader
-// knows exactly; elsewhere it is what the state tells.
-type groupView struct {
-	AckWait      string `json:"ack_wait"` // in force, as the two below
-	MaxDeliver   uint64 `json:"max_deliver"`
-	MaxPending   uint64 `json:"max_pending"`
-	Pending      uint64 `json:"pending"`      // handed out, not settled
-	Redelivering uint64 `json:"redelivering"` // to be handed out again
-	Members      int    `json:"members"`
-	Coordinator  string `json:"coordinator"` // the node that hands them out
-}
-
 // GroupOf returns what a cursor's view says of its group; nil is none.
-func (s *Service) GroupOf(c *fsm.Cursor) *groupView {
+func (s *Service) GroupOf(c *fsm.Cursor) *api.GroupInfo {
 	if c.Group == nil {
 		return nil
 	}
 	p := s.groups.Policy(c.Group.Policy)
-	v := &groupView{AckWait: p.AckWait.String(), MaxDeliver: p.MaxDeliver, MaxPending: p.MaxPending, Coordinator: s.node.Status().LeaderID}
+	v := &api.GroupInfo{AckWait: p.AckWait.String(), MaxDeliver: p.MaxDeliver, MaxPending: p.MaxPending, Coordinator: s.node.Status().LeaderID}
 	live := s.groups.Inspect(c.Name, func(c *group.Coordinator) {
 		counts := c.Counts()
 		v.Pending, v.Redelivering, v.Members = uint64(counts.Held), uint64(counts.Redelivering), counts.Members
 	})
 	if !live {
-		v.fromState(s, c.Name)
+		s.countFromState(v, c.Name)
 	}
 	return v
 }
 
-// fromState tells what the log has reserved and not heard of.
-func (v *groupView) fromState(s *Service, name string) {
+// countFromState counts from what the log has reserved and has no ack of.
+func (s *Service) countFromState(v *api.GroupInfo, name string) {
 	c, there := s.Machine().Group(name)
 	if !there {
 		return
@@ -75,34 +63,35 @@ type GroupSpec struct {
 }
 
 // CreateGroup makes a group, or answers with the one there is when it is the same.
-func (s *Service) CreateGroup(ctx context.Context, c GroupSpec) (CursorView, error) {
+func (s *Service) CreateGroup(ctx context.Context, c GroupSpec) (api.Cursor, error) {
 	if err := s.checkCursorName(c.Name); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	if err := s.checkFilter(ctx, c.Filter); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	at, err := s.place(ctx, "from", c.From)
 	if err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	return s.cursorCommand(ctx, frame.GroupCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy, Group: c.Group})
 }
 
 // Group returns a cursor that is a group.
-func (s *Service) Group(name string) (CursorView, error) {
+func (s *Service) Group(name string) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
-		return CursorView{}, err
+		return api.Cursor{}, err
 	}
 	c, there := s.Machine().Cursor(name)
 	if !there || c.Group == nil {
-		return CursorView{}, engine.NoGroup(s.Machine(), name)
+		return api.Cursor{}, engine.NoGroup(s.Machine(), name)
 	}
 	return s.view(c), nil
 }
 
-func (s *Service) Groups() []CursorView {
-	list, m := []CursorView{}, s.Lags()
+// Groups lists the groups, by name.
+func (s *Service) Groups() []api.Cursor {
+	list, m := []api.Cursor{}, s.Lags()
 	for _, c := range s.Machine().Cursors() {
 		if c.Group != nil {
 			list = append(list, m.view(c))
@@ -112,41 +101,27 @@ func (s *Service) Groups() []CursorView {
 }
 
 // DeleteGroup removes a group, and no cursor of another kind.
-func (s *Service) DeleteGroup(ctx context.Context, name string) (CursorView, error) {
+func (s *Service) DeleteGroup(ctx context.Context, name string) (api.Cursor, error) {
 	if _, err := s.Group(name); err != nil {
 		if err := s.node.ReadBarrier(ctx); err != nil {
-			return CursorView{}, err
+			return api.Cursor{}, err
 		}
 		if _, err := s.Group(name); err != nil {
-			return CursorView{}, err
+			return api.Cursor{}, err
 		}
 	}
 	return s.DeleteCursor(ctx, name)
 }
 
-// MemberSession is a member as the leader knows it.
-type MemberSession struct {
-	Member    string    `json:"member"`
-	Session   uint64    `json:"session"`
-	Since     time.Time `json:"since"`
-	LastSeen  time.Time `json:"last_seen"`
-	Pending   int       `json:"pending"`
-	OldestMs  int64     `json:"oldest_pending_ms"`
-	Delivered uint64    `json:"delivered"`
-	Acked     uint64    `json:"acked"`
-	Nacked    uint64    `json:"nacked"`
-	Expired   uint64    `json:"expired"`
-}
-
 // Sessions lists a group's members in the order they came.
-func (s *Service) Sessions(name string) ([]MemberSession, error) {
+func (s *Service) Sessions(name string) ([]api.GroupMember, error) {
 	if _, err := s.Group(name); err != nil {
 		return nil, err
 	}
-	list := []MemberSession{}
+	list := []api.GroupMember{}
 	s.groups.Inspect(name, func(c *group.Coordinator) {
 		for _, m := range c.Sessions(time.Now()) {
-			list = append(list, MemberSession{Member: m.Name, Session: m.Session, Since: m.Since, LastSeen: m.Seen, Pending: m.Held,
+			list = append(list, api.GroupMember{Member: m.Name, Session: m.Session, Since: m.Since, LastSeen: m.Seen, Pending: m.Held,
 				OldestMs: m.Oldest.Milliseconds(), Delivered: m.Delivered, Acked: m.Acked, Nacked: m.Nacked, Expired: m.Expired})
 		}
 	})
@@ -170,7 +145,7 @@ func (s *Service) checkExchange(r *engine.Request) error {
 			return err
 		}
 	}
-	return checkWishes(r)
+	return checkDemand(r)
 }
 
 func checkRanges(field string, list *[]frame.Range) error {
@@ -192,7 +167,8 @@ func tooMany(field string, n int) *api.Error {
 		Remedy: "join ranges that touch, or send several exchanges"}
 }
 
-func checkWishes(r *engine.Request) error {
+// checkDemand refuses nacks and demands that no group could take.
+func checkDemand(r *engine.Request) error {
 	if len(r.Nacks) > maxExchangeParts {
 		return tooMany("nacks", len(r.Nacks))
 	}
@@ -204,7 +180,7 @@ func checkWishes(r *engine.Request) error {
 		case n.Delay < 0 || n.Delay > maxNackDelay:
 			return api.BadValue(field+"delay_ms", fmt.Sprint(n.Delay.Milliseconds()), fmt.Sprintf("milliseconds up to %d", maxNackDelay.Milliseconds()))
 		case n.Dead && n.Released:
-			return &api.Error{Code: api.InvalidArgument, Field: field + "dead", Message: "dead and released say different things", Remedy: "send one of them"}
+			return &api.Error{Code: api.InvalidArgument, Field: field + "dead", Message: "dead and released contradict each other", Remedy: "send one of them"}
 		}
 	}
 	switch {

@@ -11,21 +11,9 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// storyTypes are the types in which the cluster tells of itself.
+// storyTypes are the types of the events that the cluster emits about itself.
 func storyTypes() []string {
 	return []string{"LEADER_*", "QUORUM_*", "VOTER_*", "SPLIT_BRAIN_*", string(event.CatchupAtRisk)}
-}
-
-// Chapter is one event of the cluster's own story.
-type Chapter struct {
-	Offset     uint64          `json:"offset"`
-	At         time.Time       `json:"at"`          // when it happened
-	AppendedAt time.Time       `json:"appended_at"` // later, where it happened during an outage
-	Type       event.Type      `json:"type"`
-	Term       uint64          `json:"term"`
-	Subject    string          `json:"subject,omitempty"`     // the leader or voter it is about
-	GapSeconds float64         `json:"gap_seconds,omitempty"` // without a leader, a quorum or a failure to spare before it
-	Payload    json.RawMessage `json:"payload"`
 }
 
 // storyPayload is what chapters take out of payloads.
@@ -44,8 +32,8 @@ type storyPayload struct {
 	AtRisk     int64     `json:"at_risk_ms"`
 }
 
-func chapterOf(e *event.Event) Chapter {
-	c := Chapter{Offset: e.Offset, At: e.AppendedAt, AppendedAt: e.AppendedAt, Type: e.Type, Term: e.Term, Payload: json.RawMessage(e.Payload)}
+func chapterOf(e *event.Event) api.Chapter {
+	c := api.Chapter{Offset: e.Offset, At: e.AppendedAt, AppendedAt: e.AppendedAt, Type: e.Type, Term: e.Term, Payload: json.RawMessage(e.Payload)}
 	var p storyPayload
 	if json.Unmarshal(e.Payload, &p) != nil {
 		return c // of a newer build: shown as it is
@@ -71,12 +59,12 @@ func chapterOf(e *event.Event) Chapter {
 }
 
 // History returns the newest chapters of the cluster's story from a position on, up to limit.
-func (s *Service) History(ctx context.Context, from api.Position, limit int) ([]Chapter, error) {
+func (s *Service) History(ctx context.Context, from api.Position, limit int) ([]api.Chapter, error) {
 	t, err := s.OpenTail(ctx, TailRequest{From: from, Filter: event.Filter{Types: storyTypes()}})
 	if err != nil {
 		return nil, err
 	}
-	chapters := []Chapter{}
+	chapters := []api.Chapter{}
 	for {
 		found, err := t.Read(ctx)
 		if errors.Is(err, io.EOF) {
@@ -91,7 +79,7 @@ func (s *Service) History(ctx context.Context, from api.Position, limit int) ([]
 			}
 		}
 		if extra := len(chapters) - limit; extra > 0 {
-			chapters = append([]Chapter{}, chapters[extra:]...)
+			chapters = append([]api.Chapter{}, chapters[extra:]...)
 		}
 	}
 }

@@ -43,32 +43,26 @@ func clip(text string, limit int) string {
 	return fmt.Sprintf("%s … (%d more bytes)", text[:cut], len(text)-cut)
 }
 
-// DeadLettered answers a dead letter.
-type DeadLettered struct {
-	Letter   *fsm.LetterView `json:"letter"`
-	Cursor   CursorView      `json:"cursor"`
-	Replayed bool            `json:"replayed,omitempty"` // it was there
-}
-
 // DeadLetter keeps the event at offset with the dead letters, and moves the cursor past
 // it. The event's copy comes from this node's log.
-func (s *Service) DeadLetter(ctx context.Context, name string, offset, generation uint64, f Failure) (DeadLettered, error) {
+func (s *Service) DeadLetter(ctx context.Context, name string, offset, generation uint64, f Failure) (api.DeadLettered, error) {
 	if err := s.checkCursorName(name); err != nil {
-		return DeadLettered{}, err
+		return api.DeadLettered{}, err
 	}
-	letter, err := s.CompleteLetter(ctx, frame.DeadLetter{Cursor: name, Generation: generation, Offset: offset, Handler: f.Handler, Error: f.Text,
+	command, err := s.CompleteLetter(ctx, frame.DeadLetter{Cursor: name, Generation: generation, Offset: offset, Handler: f.Handler, Error: f.Text,
 		Attempts: f.Attempts, FirstFailed: f.First})
 	if err != nil {
-		return DeadLettered{}, err
+		return api.DeadLettered{}, err
 	}
-	result, err := s.command(ctx, letter)
+	result, err := s.command(ctx, command)
 	if err != nil {
-		return DeadLettered{}, err
+		return api.DeadLettered{}, err
 	}
 	if result.Letter == nil || result.Cursor == nil {
-		return DeadLettered{}, fmt.Errorf("server: a dead letter of cursor %s at %d was answered without one", name, offset)
+		return api.DeadLettered{}, fmt.Errorf("server: a dead letter of cursor %s at %d was answered without one", name, offset)
 	}
-	return DeadLettered{Letter: result.Letter, Cursor: s.view(*result.Cursor), Replayed: result.Replayed}, nil
+	letter := letterOf(result.Letter)
+	return api.DeadLettered{Letter: &letter, Cursor: s.view(*result.Cursor), Replayed: result.Replayed}, nil
 }
 
 // CompleteLetter adds the copy of the event to a dead letter and bounds its texts.
@@ -112,20 +106,8 @@ func (s *Service) copyFor(ctx context.Context, cursor string, offset uint64) ([]
 	return frame.EncodeCopy(&e), nil
 }
 
-// Selection chooses dead letters: by id, or those that all of its conditions hold for.
-type Selection struct {
-	IDs       []uint64 `json:"ids"`
-	All       bool     `json:"all"`
-	Type      string   `json:"type"` // a name or a pattern
-	Cursor    *string  `json:"cursor"`
-	Error     string   `json:"error"` // part of it
-	OlderThan string   `json:"older_than"`
-	After     uint64   `json:"after"` // ids above it
-	MaxEvents uint64   `json:"max_events"`
-	DryRun    bool     `json:"dry_run"`
-}
-
-func (sel *Selection) check() error {
+// checkSelection refuses a selection that contradicts itself, or selects nothing.
+func checkSelection(sel *api.LetterSelection) error {
 	chosen := sel.Type != "" || sel.Cursor != nil || sel.Error != "" || sel.OlderThan != ""
 	switch {
 	case len(sel.IDs) > 0 && (chosen || sel.All):
@@ -149,6 +131,8 @@ type LetterMatcher struct {
 	before time.Time
 }
 
+// LetterMatcher returns a matcher of letters by a type or pattern, a cursor, a part of the error and a state; what
+// is empty, or nil, matches every letter.
 func (s *Service) LetterMatcher(typ string, cursor *string, text, state string) (LetterMatcher, error) {
 	m := LetterMatcher{cursor: cursor, text: text, state: state}
 	if typ == "" {
@@ -185,8 +169,8 @@ func (c *chosen) take(id, limit uint64) bool {
 
 // choose finds the dead letters of a selection; ids that were named are taken as they
 // are.
-func (s *Service) choose(ctx context.Context, sel *Selection) (c chosen, err error) {
-	if err := sel.check(); err != nil {
+func (s *Service) choose(ctx context.Context, sel *api.LetterSelection) (c chosen, err error) {
+	if err := checkSelection(sel); err != nil {
 		return c, err
 	}
 	if err := s.node.ReadBarrier(ctx); err != nil {
@@ -216,23 +200,10 @@ func (s *Service) choose(ctx context.Context, sel *Selection) (c chosen, err err
 	return c, err
 }
 
-// ManyLetters answers a redrive or a purge.
-type ManyLetters struct {
-	Matched  int      `json:"matched"` // letters that were chosen, at most max_events
-	Done     int      `json:"done"`
-	Skipped  int      `json:"skipped,omitempty"` // under way already, or too young
-	Missing  []uint64 `json:"missing,omitempty"` // that are not there
-	NoCursor []uint64 `json:"no_cursor,omitempty"`
-	Left     int      `json:"left"`           // chosen, and not looked at yet: ask again
-	More     bool     `json:"more,omitempty"` // there are more than max_events
-	Last     uint64   `json:"last,omitempty"` // after, to ask again
-	DryRun   bool     `json:"dry_run,omitempty"`
-}
-
 // batches gets the chosen letters decided, at most frame.MaxLetters in one entry. What
 // was done stays done where the time is up on the way.
-func (s *Service) batches(ctx context.Context, sel *Selection, c chosen, command func(ids []uint64) frame.Command) (ManyLetters, error) {
-	answer := ManyLetters{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
+func (s *Service) batches(ctx context.Context, sel *api.LetterSelection, c chosen, command func(ids []uint64) frame.Command) (api.LettersDone, error) {
+	answer := api.LettersDone{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
 	if sel.DryRun {
 		return answer, nil
 	}
@@ -247,13 +218,14 @@ func (s *Service) batches(ctx context.Context, sel *Selection, c chosen, command
 		}
 		n -= len(result.Letters.Left)
 		answer.Last, left = left[n-1], left[n:]
-		answer.add(result.Letters)
+		addDone(&answer, result.Letters)
 		answer.Left = len(left)
 	}
 	return answer, nil
 }
 
-func (a *ManyLetters) add(r *fsm.LettersResult) {
+// addDone counts what one command did.
+func addDone(a *api.LettersDone, r *fsm.LettersResult) {
 	a.Done += r.Done
 	a.Skipped += r.Skipped
 	a.Missing = append(a.Missing, r.Missing...)
@@ -262,7 +234,7 @@ func (a *ManyLetters) add(r *fsm.LettersResult) {
 
 // named turns what became of letters that were named, if nothing was done, into the
 // error that says so.
-func (s *Service) named(sel *Selection, a ManyLetters, err error) (ManyLetters, error) {
+func (s *Service) named(sel *api.LetterSelection, a api.LettersDone, err error) (api.LettersDone, error) {
 	switch {
 	case err != nil || len(sel.IDs) == 0 || a.Done > 0 || a.Skipped > 0:
 	case len(a.Missing) > 0:
@@ -295,42 +267,37 @@ func (s *Service) noCursorOf(id uint64) error {
 }
 
 // Redrive appends dead letters again, for their cursors or the one named.
-func (s *Service) Redrive(ctx context.Context, sel *Selection, to string) (ManyLetters, error) {
+func (s *Service) Redrive(ctx context.Context, sel *api.LetterSelection, to string) (api.LettersDone, error) {
 	c, err := s.choose(ctx, sel)
 	if err != nil {
-		return ManyLetters{}, err
+		return api.LettersDone{}, err
 	}
 	a, err := s.batches(ctx, sel, c, func(ids []uint64) frame.Command { return frame.Redrive{Letters: ids, To: to} })
 	return s.named(sel, a, err)
 }
 
 // Purge removes dead letters.
-func (s *Service) Purge(ctx context.Context, sel *Selection) (ManyLetters, error) {
+func (s *Service) Purge(ctx context.Context, sel *api.LetterSelection) (api.LettersDone, error) {
 	c, err := s.choose(ctx, sel)
 	if err != nil {
-		return ManyLetters{}, err
+		return api.LettersDone{}, err
 	}
 	a, err := s.batches(ctx, sel, c, func(ids []uint64) frame.Command { return frame.Purge{Letters: ids, OlderThan: c.older} })
 	return s.named(sel, a, err)
 }
 
 // Letter returns one letter and its event.
-func (s *Service) Letter(id uint64) (fsm.LetterView, event.Event, error) {
+func (s *Service) Letter(id uint64) (api.Letter, event.Event, error) {
 	l, e, err := s.Machine().Letter(id)
 	if errors.Is(err, fsm.ErrNoLetter) {
 		err = s.noLetter(id)
 	}
-	return l, e, err
+	return letterOf(&l), e, err
 }
 
-// LetterPage is a part of the letters, by id.
-type LetterPage struct {
-	Letters []fsm.LetterView `json:"letters"`
-	Next    uint64           `json:"next,omitempty"` // after, for the next part; 0 where there is none
-}
-
-func (s *Service) Letters(ctx context.Context, m LetterMatcher, after uint64, limit int) (page LetterPage, err error) {
-	page.Letters = []fsm.LetterView{}
+// Letters returns the first letters whose ids follow after, up to limit.
+func (s *Service) Letters(ctx context.Context, m LetterMatcher, after uint64, limit int) (page api.LetterPage, err error) {
+	page.Letters = []api.Letter{}
 	err = s.Machine().EachLetter(ctx, after, func(l fsm.LetterView) bool {
 		if !m.match(&l) {
 			return true
@@ -339,23 +306,15 @@ func (s *Service) Letters(ctx context.Context, m LetterMatcher, after uint64, li
 			page.Next = page.Letters[limit-1].ID
 			return false
 		}
-		page.Letters = append(page.Letters, l)
+		page.Letters = append(page.Letters, letterOf(&l))
 		return true
 	})
 	return page, err
 }
 
-// LetterSummary is the dead letters at a glance.
-type LetterSummary struct {
-	fsm.LetterStats
-	Dead      int            `json:"dead"`
-	ByCursor  map[string]int `json:"by_cursor"`
-	ByType    map[string]int `json:"by_type"`
-	OldestAge float64        `json:"oldest_seconds,omitempty"`
-}
-
-func (s *Service) LetterSummary(ctx context.Context) (sum LetterSummary, err error) {
-	sum = LetterSummary{LetterStats: s.Machine().Stats().Letters, ByCursor: map[string]int{}, ByType: map[string]int{}}
+// LetterSummary counts the dead letters.
+func (s *Service) LetterSummary(ctx context.Context) (sum api.LetterSummary, err error) {
+	sum = api.LetterSummary{LetterStats: api.LetterStats(s.Machine().Stats().Letters), ByCursor: map[string]int{}, ByType: map[string]int{}}
 	err = s.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
 		sum.ByCursor[l.Cursor]++
 		sum.ByType[string(l.Type)]++
@@ -377,20 +336,9 @@ const (
 	errorExamples  = 3
 )
 
-// ErrorGroup is letters that died of the same.
-type ErrorGroup struct {
-	Error   string         `json:"error"` // its first line, with # for numbers
-	Count   int            `json:"count"`
-	Cursors map[string]int `json:"cursors"`
-	Types   map[string]int `json:"types"`
-	First   time.Time      `json:"first_failed,omitzero"`
-	Last    time.Time      `json:"last_failed,omitzero"`
-	Letters []uint64       `json:"letters"` // some of them
-}
-
 // LetterErrors groups the letters by what they died of, the most frequent first.
-func (s *Service) LetterErrors(ctx context.Context, m LetterMatcher) ([]*ErrorGroup, error) {
-	groups, list := map[string]*ErrorGroup{}, []*ErrorGroup{}
+func (s *Service) LetterErrors(ctx context.Context, m LetterMatcher) ([]*api.LetterErrors, error) {
+	groups, list := map[string]*api.LetterErrors{}, []*api.LetterErrors{}
 	err := s.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
 		if !m.match(&l) {
 			return true
@@ -402,20 +350,21 @@ func (s *Service) LetterErrors(ctx context.Context, m LetterMatcher) ([]*ErrorGr
 			g = groups[text]
 		}
 		if g == nil {
-			g = &ErrorGroup{Error: text, Cursors: map[string]int{}, Types: map[string]int{}}
+			g = &api.LetterErrors{Error: text, Cursors: map[string]int{}, Types: map[string]int{}}
 			groups[text] = g
 			list = append(list, g)
 		}
-		g.add(&l)
+		addLetter(g, &l)
 		return true
 	})
-	slices.SortStableFunc(list, func(a, b *ErrorGroup) int {
+	slices.SortStableFunc(list, func(a, b *api.LetterErrors) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error))
 	})
 	return list, err
 }
 
-func (g *ErrorGroup) add(l *fsm.LetterView) {
+// addLetter counts a letter.
+func addLetter(g *api.LetterErrors, l *fsm.LetterView) {
 	g.Count++
 	g.Cursors[l.Cursor]++
 	g.Types[string(l.Type)]++
@@ -447,4 +396,11 @@ func errorShape(text string) string {
 		digits = is
 	}
 	return clip(cmp.Or(strings.TrimSpace(b.String()), "(no error was given)"), maxErrorLine)
+}
+
+// letterOf is a letter as callers see it.
+func letterOf(l *fsm.LetterView) api.Letter {
+	return api.Letter{ID: l.ID, Cursor: l.Cursor, Offset: l.Offset, Type: l.Type, Key: l.Key, Source: l.Source, CorrelationID: l.CorrelationID,
+		Handler: l.Handler, Error: l.Error, Attempts: l.Attempts, FirstFailed: l.FirstFailed, LastFailed: l.LastFailed, Dead: l.Dead,
+		Stepped: l.Stepped, Redrives: l.Redrives, Lineage: l.Lineage, Origin: l.Origin, Bytes: l.Bytes, State: l.State, Copy: l.Copy}
 }

@@ -16,42 +16,16 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// LetterRow is a row of the old queue's table
-// dead_letter_queue(id, event_type, event_data, error, created_at, retry_count).
-type LetterRow struct {
-	ID         json.RawMessage `json:"id"` // a number or a string
-	Type       string          `json:"event_type"`
-	Data       json.RawMessage `json:"event_data"` // the payload, or its JSON in a string
-	Error      string          `json:"error"`
-	CreatedAt  json.RawMessage `json:"created_at"` // RFC 3339, or seconds since 1970
-	RetryCount uint64          `json:"retry_count"`
-}
-
-// Imported answers an import.
-type Imported struct {
-	Imported int          `json:"imported"`
-	Known    int          `json:"known"` // rows that were imported before
-	Refused  []refusedRow `json:"refused"`
-	First    uint64       `json:"first,omitempty"` // the new letters
-	Last     uint64       `json:"last,omitempty"`
-	DryRun   bool         `json:"dry_run,omitempty"`
-}
-
-type refusedRow struct {
-	ID    json.RawMessage `json:"id"`
-	Error *api.Error      `json:"error"`
-}
-
 // ImportLetters keeps rows of another system as dead letters. A row that can not be an
-// event is told and left out.
-func (s *Service) ImportLetters(ctx context.Context, source string, rows []LetterRow, dryRun bool) (answer Imported, err error) {
-	answer = Imported{Refused: []refusedRow{}, DryRun: dryRun}
+// event is reported and left out.
+func (s *Service) ImportLetters(ctx context.Context, source string, rows []api.LetterRow, dryRun bool) (answer api.LettersImported, err error) {
+	answer = api.LettersImported{Refused: []api.RefusedRow{}, DryRun: dryRun}
 	policy := s.Machine().Policy()
 	var letters []frame.ImportedLetter
 	for i := range rows {
-		letter, err := rows[i].letter(source, &policy)
+		letter, err := importedLetter(&rows[i], source, &policy)
 		if err != nil {
-			answer.Refused = append(answer.Refused, refusedRow{rows[i].ID, ToAPI(err)})
+			answer.Refused = append(answer.Refused, api.RefusedRow{ID: rows[i].ID, Error: ToAPI(err)})
 			continue
 		}
 		letters = append(letters, letter)
@@ -66,13 +40,14 @@ func (s *Service) ImportLetters(ctx context.Context, source string, rows []Lette
 		if err != nil {
 			return answer, err
 		}
-		answer.add(result.Letters)
+		addImported(&answer, result.Letters)
 		letters = letters[n:]
 	}
 	return answer, nil
 }
 
-func (a *Imported) add(r *fsm.LettersResult) {
+// addImported counts what one command imported.
+func addImported(a *api.LettersImported, r *fsm.LettersResult) {
 	a.Imported += r.Done
 	a.Known += r.Skipped
 	if a.First == 0 {
@@ -81,8 +56,8 @@ func (a *Imported) add(r *fsm.LettersResult) {
 	a.Last = max(a.Last, r.Last)
 }
 
-// letter makes a letter of a row.
-func (r *LetterRow) letter(source string, policy *event.Policy) (l frame.ImportedLetter, err error) {
+// importedLetter makes a letter of a row.
+func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l frame.ImportedLetter, err error) {
 	payload := []byte(r.Data)
 	if text := ""; json.Unmarshal(r.Data, &text) == nil {
 		payload = []byte(text)

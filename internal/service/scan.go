@@ -59,7 +59,7 @@ func (c *cursorScanner) run(ctx context.Context) {
 	}
 }
 
-// look scans for the cursors whose turn it is.
+// look scans for the cursors whose turn it is, within its bounds, and records what it found.
 func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
 	m := c.service.Machine()
 	if c.service.node.LeadingTerm() == 0 || m.FeatureLevel() < frame.LevelDelivery {

@@ -72,7 +72,7 @@ func (s *Service) Machine() *fsm.Machine { return s.node.Machine() }
 func (s *Service) LeadingTerm() uint64 { return s.node.LeadingTerm() }
 
 // Overdue is what this node knows of runs that are overdue.
-func (s *Service) Overdue() *OverdueView { return s.chains.view.Load() }
+func (s *Service) Overdue() *api.OverdueRuns { return s.chains.view.Load() }
 
 // PublishRequest is the events of one request, or a packet of them. Producer is
 // empty where the caller gave none.
@@ -86,17 +86,17 @@ type PublishRequest struct {
 	Reserve func(bytes int64) error
 }
 
-// Published answers a publish: the state machine's result and what only the
-// caller's own events tell.
+// Published answers a publish: the state machine's result, and what follows from the caller's own events.
 type Published struct {
 	fsm.Result
 	Hashes   []event.Hash  // one for each event; none for a packet
 	Warnings []RowWarnings // rising rows
 }
 
+// RowWarnings are the warnings of one event.
 type RowWarnings struct {
 	Row  int
-	List []event.Warning // shared by rows that are told the same
+	List []event.Warning // shared by rows with the same warnings
 }
 
 // Publish checks, normalises and hashes the events and appends all of them or none.
@@ -184,7 +184,7 @@ func CheckCount(limits event.Limits, events int) error {
 		Remedy: "send several requests, or raise limits.request_events"}
 }
 
-// checkName refuses what can not be the name of a cursor or a producer.
+// checkName refuses what cannot be the name of a cursor or a producer.
 func checkName(field, name string, limit int) error {
 	if len(name) > limit {
 		return &api.Error{Code: api.TooLarge, Field: field, Message: fmt.Sprintf("%d bytes, the limit for a name is %d", len(name), limit), Remedy: "use a shorter name"}
@@ -220,7 +220,7 @@ func (s *Service) command(ctx context.Context, c frame.Command) (fsm.Result, err
 // ownWriteWait bounds how long an answer waits for a node that is behind.
 const ownWriteWait = time.Second
 
-// ExplainOffset and explainHash tell what deduplication did.
+// ExplainOffset says what deduplication did with the event at an offset.
 func (s *Service) ExplainOffset(ctx context.Context, offset uint64) (fsm.Explanation, error) {
 	if offset == 0 {
 		return fsm.Explanation{}, api.BadValue("offset", "0", "an offset from 1, or a content hash")
@@ -228,6 +228,7 @@ func (s *Service) ExplainOffset(ctx context.Context, offset uint64) (fsm.Explana
 	return s.Machine().Explain(ctx, offset)
 }
 
+// ExplainHash says what deduplication did with the events of a content hash, 64 hex digits.
 func (s *Service) ExplainHash(ctx context.Context, text string) (fsm.Explanation, error) {
 	hash, err := event.ParseHash(strings.ToLower(text))
 	if err != nil {
@@ -236,23 +237,31 @@ func (s *Service) ExplainHash(ctx context.Context, text string) (fsm.Explanation
 	return s.Machine().ExplainHash(ctx, hash)
 }
 
-// Setting returns one setting in force.
-func (s *Service) Setting(key string) (fsm.Setting, error) {
+// Settings returns all settings in force, by key.
+func (s *Service) Settings() (list []api.Setting) {
 	for _, one := range s.Machine().ListSettings() {
+		list = append(list, api.Setting(one))
+	}
+	return list
+}
+
+// Setting returns one setting in force.
+func (s *Service) Setting(key string) (api.Setting, error) {
+	for _, one := range s.Settings() {
 		if one.Key == key {
 			return one, nil
 		}
 	}
-	return fsm.Setting{}, &api.Error{Code: api.NotFound, Field: "key", Message: fmt.Sprintf("there is no setting %q", key), Remedy: "list them: ringlog settings ls"}
+	return api.Setting{}, &api.Error{Code: api.NotFound, Field: "key", Message: fmt.Sprintf("there is no setting %q", key), Remedy: "list them: ringlog settings ls"}
 }
 
 // SetSetting changes a setting; an empty value restores the default.
-func (s *Service) SetSetting(ctx context.Context, key, value string) (*fsm.Setting, error) {
+func (s *Service) SetSetting(ctx context.Context, key, value string) (*api.Setting, error) {
 	if err := checkSetting(key, value); err != nil {
 		return nil, err
 	}
 	result, err := s.command(ctx, frame.SettingSet{Key: key, Value: value})
-	return result.Setting, err
+	return (*api.Setting)(result.Setting), err
 }
 
 // checkFilter refuses what no event can match: above what Filter.Validate does, a
@@ -270,8 +279,7 @@ func (s *Service) checkFilter(ctx context.Context, f event.Filter) error {
 	return nil
 }
 
-// unknownCategory tells of the first category that the catalogue here does not have;
-// nil is none.
+// unknownCategory refuses the first category that the catalogue here does not have; nil is none.
 func (s *Service) unknownCategory(f event.Filter) *api.Error {
 	if len(f.Categories) == 0 {
 		return nil
@@ -286,37 +294,32 @@ func (s *Service) unknownCategory(f event.Filter) *api.Error {
 	return nil
 }
 
-// Compaction says what to trim: below Before, or what is older than OlderThan, or
-// all but the newest Keep; none of them applies the retention settings.
-type Compaction struct {
-	Before    *uint64 `json:"before"`
-	OlderThan string  `json:"older_than"`
-	Keep      *uint64 `json:"keep"`
-	DryRun    bool    `json:"dry_run"`
-	Force     bool    `json:"force"` // past cursors that still hold events
-}
-
-// Compact trims, or with DryRun tells what it would do.
-func (s *Service) Compact(ctx context.Context, c Compaction) (fsm.TrimResult, error) {
+// Compact trims, or with DryRun says what it would do.
+func (s *Service) Compact(ctx context.Context, c api.Compaction) (api.TrimResult, error) {
 	// What is asked for is relative to the tail, so a node that lags must not resolve it.
 	if err := s.node.ReadBarrier(ctx); err != nil {
-		return fsm.TrimResult{}, err
+		return api.TrimResult{}, err
 	}
 	trim, err := s.trimOf(c)
 	if err != nil {
-		return fsm.TrimResult{}, err
+		return api.TrimResult{}, err
 	}
+	var done fsm.TrimResult
 	if c.DryRun {
-		return s.Machine().PlanTrim(trim)
+		done, err = s.Machine().PlanTrim(trim)
+	} else {
+		var result fsm.Result
+		if result, err = s.command(ctx, trim); result.Trim != nil {
+			done = *result.Trim
+		}
 	}
-	result, err := s.command(ctx, trim)
-	if err != nil || result.Trim == nil {
-		return fsm.TrimResult{}, err
+	if err != nil {
+		return api.TrimResult{}, err
 	}
-	return *result.Trim, nil
+	return api.TrimResult{First: done.First, Removed: done.Removed, HeldBy: done.HeldBy, Passed: done.Passed, DryRun: c.DryRun}, nil
 }
 
-func (s *Service) trimOf(c Compaction) (frame.Trim, error) {
+func (s *Service) trimOf(c api.Compaction) (frame.Trim, error) {
 	first, last := s.Machine().Log().Bounds()
 	trim := frame.Trim{Force: c.Force}
 	given := 0

@@ -74,8 +74,7 @@ func (s *Service) newTail(r TailRequest, next uint64) *tail.Tail {
 // waitForTail is how long a read waits for an offset that the node does not have.
 const waitForTail = 10 * time.Second
 
-// waitFor returns when the log has reached min_offset; past the time for it the error
-// tells the tail.
+// waitFor returns when the log has reached min_offset; past the time for it the error names the tail.
 func waitFor(ctx context.Context, l *log.Log, offset uint64) error {
 	late, err := waitLog(ctx, l, offset)
 	if late {

@@ -22,6 +22,7 @@ type compiledFilter struct {
 	matcher   event.Matcher
 }
 
+// NewLiveFilter returns a filter that is compiled when it is first used.
 func NewLiveFilter(m *fsm.Machine, f event.Filter) *LiveFilter {
 	return &LiveFilter{machine: m, filter: f}
 }

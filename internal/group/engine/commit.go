@@ -18,47 +18,52 @@ const (
 	lettersAtOnce = 16
 )
 
-// settle tells the log what there is to tell and then answers those who wait for it. It
-// reports whether there was something.
-func (g *liveGroup) settle(all bool) bool {
+// commitBatch proposes what the coordinator reports, and then answers the exchanges that wait for it. all
+// asks for what would otherwise be left for a later batch. It reports whether there was something to do.
+func (g *liveGroup) commitBatch(all bool) bool {
 	g.mu.Lock()
-	r := g.round
-	s, some := g.c.NextAckBatch(g.reserves(), all)
-	var dead []group.Death
-	if g.now().Before(g.mourn) {
-		r.letters = g.unburied
+	// What comes from here on gathers in the next batch.
+	r := g.gathering
+	s, some := g.coordinator.NextAckBatch(g.reserveCount(), all)
+	var deaths []group.Death
+	if g.now().Before(g.lettersAfter) {
+		r.lettersErr = g.lettersErr
 	} else {
-		dead = g.c.Deaths()
+		deaths = g.coordinator.Deaths()
 	}
-	g.round = newRound()
+	g.gathering = newPendingBatch()
 	g.mu.Unlock()
 	if some {
-		r.err = g.propose(s)
+		r.err = g.proposeBatch(s)
 	}
-	buried := make([]bool, len(dead))
-	if r.err == nil && len(dead) > 0 {
-		if r.letters = g.bury(dead, buried); g.ctx.Err() != nil {
-			r.err = g.cause()
+	// A dead letter needs the log to know of the failures before it.
+	stored := make([]bool, len(deaths))
+	if r.err == nil && len(deaths) > 0 {
+		r.lettersErr = g.storeLetters(deaths, stored)
+		if g.ctx.Err() != nil {
+			r.err = g.endCause()
 		}
 	}
+	// The coordinator learns what the log has, and whoever waits is answered.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if some {
-		g.c.AckBatchDone(g.ctx.Err() == nil)
+		g.coordinator.AckBatchDone(g.ctx.Err() == nil)
 	}
-	for i, d := range dead {
-		if g.c.LetterStored(d.Offset, buried[i]); !buried[i] {
-			g.mourn, g.unburied = g.now().Add(mournPause), r.letters
+	for i, d := range deaths {
+		g.coordinator.LetterStored(d.Offset, stored[i])
+		if !stored[i] {
+			g.lettersAfter, g.lettersErr = g.now().Add(letterRetryPause), r.lettersErr
 		}
 	}
 	close(r.done)
-	g.share()
-	return some || slices.Contains(buried, true)
+	g.serveWaiters()
+	return some || slices.Contains(stored, true)
 }
 
-// propose gets a settle into the log, however long it takes. An error has ended the
-// group here.
-func (g *liveGroup) propose(s group.AckBatch) error {
+// proposeBatch gets an ack batch into the log, however long it takes, in parts where it has many failed
+// deliveries. With an error the group has ended on this node.
+func (g *liveGroup) proposeBatch(s group.AckBatch) error {
 	for {
 		n := min(len(s.Retries), retriesAtOnce)
 		_, err := g.host.Propose(g.ctx, frame.Request{Command: frame.GroupSettle{Name: g.name, Generation: g.generation, Term: g.term,
@@ -68,24 +73,25 @@ func (g *liveGroup) propose(s group.AckBatch) error {
 			return nil
 		case err == nil:
 			s.Done, s.Retries = nil, s.Retries[n:]
-		case g.over(err):
-			return g.cause()
+		case g.endIfOver(err):
+			return g.endCause()
 		default:
-			g.logger.Warn("a settle is not taken yet", "group", g.name, "error", err)
-			g.pause(settlePace)
+			g.logger.Warn("ack batch not committed yet, retrying", "group", g.name, "error", err)
+			g.sleep(batchRetryPause)
 		}
 	}
 }
 
-func (g *liveGroup) pause(d time.Duration) {
+func (g *liveGroup) sleep(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-g.ctx.Done():
 	}
 }
 
-// over ends the group where an error of a proposal says that it can not go on here.
-func (g *liveGroup) over(err error) bool {
+// endIfOver ends the group if the error of a proposal says that it cannot go on here, and reports whether it has
+// ended.
+func (g *liveGroup) endIfOver(err error) bool {
 	refusal, refused := errors.AsType[*fsm.Refusal](err)
 	switch {
 	case g.ctx.Err() != nil:
@@ -98,35 +104,36 @@ func (g *liveGroup) over(err error) bool {
 	case refused:
 		g.end(err)
 	case g.host.LeadingTerm() == g.term:
-		return false // it is the same again where it was taken before
+		return false // the command may be repeated: it changes nothing where it was applied before
 	default:
 		g.end(err)
 	}
 	return true
 }
 
-// bury puts events to the dead letters, some at a time, and notes which of them were.
-func (g *liveGroup) bury(list []group.Death, buried []bool) error {
-	errs := make([]error, len(list))
-	var graves sync.WaitGroup
+// storeLetters stores events as dead letters, some at a time, and notes in stored which of them the log has.
+func (g *liveGroup) storeLetters(deaths []group.Death, stored []bool) error {
+	errs := make([]error, len(deaths))
+	var stores sync.WaitGroup
 	free := make(chan struct{}, lettersAtOnce)
-	for i := range list {
+	for i := range deaths {
 		free <- struct{}{}
-		graves.Go(func() {
-			errs[i] = g.letter(&list[i])
-			buried[i] = errs[i] == nil
+		stores.Go(func() {
+			errs[i] = g.storeLetter(&deaths[i])
+			stored[i] = errs[i] == nil
 			<-free
 		})
 	}
-	graves.Wait()
+	stores.Wait()
 	return errors.Join(errs...)
 }
 
-func (g *liveGroup) letter(d *group.Death) error {
+// storeLetter stores one event as a dead letter, unless that is settled already.
+func (g *liveGroup) storeLetter(d *group.Death) error {
 	l, err := g.host.CompleteLetter(g.ctx, frame.DeadLetter{Cursor: g.name, Generation: g.generation, Offset: d.Offset, Handler: d.Handler,
 		Error: d.Error, Attempts: d.Attempts})
 	if trimmed := (*log.TrimmedError)(nil); errors.As(err, &trimmed) {
-		return nil // there is nothing to keep, and the trim has settled it
+		return nil // there is nothing to store, and the trim has settled it
 	}
 	if err != nil {
 		return err
@@ -136,7 +143,7 @@ func (g *liveGroup) letter(d *group.Death) error {
 		return nil // it is settled
 	}
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); err != nil && (!ok || refusal.Code == fsm.Fenced || refusal.Code == fsm.NotFound) {
-		g.over(err)
+		g.endIfOver(err)
 	}
 	return err
 }

@@ -43,15 +43,16 @@ type Engine struct {
 	live map[string]*liveGroup
 }
 
-func New(ctx context.Context, ops Host, logger hclog.Logger) *Engine {
-	return &Engine{host: ops, logger: logger.Named("groups"), ctx: ctx, live: map[string]*liveGroup{}}
+// New returns an engine without groups. It ends with ctx; Wait returns when all of it has.
+func New(ctx context.Context, host Host, logger hclog.Logger) *Engine {
+	return &Engine{host: host, logger: logger.Named("groups"), ctx: ctx, live: map[string]*liveGroup{}}
 }
 
 // Wait returns when all have ended, which they do once the server closes.
 func (k *Engine) Wait() { k.loops.Wait() }
 
-// keptIdle coordinators without members are kept for the sake of what they know.
-const keptIdle = 64
+// maxIdleGroups coordinators without members are kept for the sake of what they know.
+const maxIdleGroups = 64
 
 // errIdle ends a group's coordinator that nobody needs.
 var errIdle = errors.New("server: nobody was there for long")
@@ -60,17 +61,17 @@ var errIdle = errors.New("server: nobody was there for long")
 func (k *Engine) crowded() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.live) > keptIdle
+	return len(k.live) > maxIdleGroups
 }
 
-// get returns the coordinator of a group, a new one where there is none that goes on.
-func (k *Engine) get(ctx context.Context, name string) (*liveGroup, error) {
+// groupFor returns the coordinator of a group, a new one where there is none that goes on.
+func (k *Engine) groupFor(ctx context.Context, name string) (*liveGroup, error) {
 	for {
 		term := k.host.LeadingTerm()
 		if term == 0 {
 			return nil, fmt.Errorf("server: group %s: %w", name, raftnode.ErrNotLeader)
 		}
-		g, old, err := k.current(name, term)
+		g, old, err := k.currentGroup(name, term)
 		if err != nil || g != nil {
 			return g, err
 		}
@@ -82,9 +83,9 @@ func (k *Engine) get(ctx context.Context, name string) (*liveGroup, error) {
 	}
 }
 
-// current returns the coordinator that goes on, or the one before, which has to end
+// currentGroup returns the coordinator that goes on, or the one before, which has to end
 // first.
-func (k *Engine) current(name string, term uint64) (g, old *liveGroup, err error) {
+func (k *Engine) currentGroup(name string, term uint64) (g, old *liveGroup, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c, there := k.host.Machine().Cursor(name)
@@ -104,17 +105,17 @@ func (k *Engine) current(name string, term uint64) (g, old *liveGroup, err error
 	if c, there = k.host.Machine().Group(name); !there {
 		return nil, nil, NoGroup(k.host.Machine(), name)
 	}
-	return k.start(c, term), nil, nil
+	return k.startGroup(c, term), nil, nil
 }
 
-// start begins to hand a group out. k.mu is held.
-func (k *Engine) start(c fsm.Cursor, term uint64) *liveGroup {
+// startGroup begins to hand a group out. k.mu is held.
+func (k *Engine) startGroup(c fsm.Cursor, term uint64) *liveGroup {
 	now := time.Now()
 	g := &liveGroup{name: c.Name, host: k.host, engine: k, logger: k.logger, term: term, generation: c.Generation, filter: tail.NewLiveFilter(k.host.Machine(), c.Filter),
-		began: now, kick: make(chan struct{}, 1), hungry: make(chan struct{}, 1), loaded: make(chan struct{}), ended: make(chan struct{}), round: newRound(), seen: now}
+		began: now, toCommit: make(chan struct{}, 1), toFeed: make(chan struct{}, 1), loaded: make(chan struct{}), ended: make(chan struct{}), gathering: newPendingBatch(), lastUsed: now}
 	g.ctx, g.end = context.WithCancelCause(k.ctx)
 	state := group.State{Committed: c.Committed, Reserved: c.Group.Reserved, Done: c.Group.Done, Retries: c.Group.Retries}
-	g.c = group.New(now, state, k.Policy(c.Group.Policy), uint64(now.UnixMicro()))
+	g.coordinator = group.New(now, state, k.Policy(c.Group.Policy), uint64(now.UnixMicro()))
 	if c.Gap != nil {
 		g.gap = tail.FilterGap(c.Gap, g.filter.Matcher())
 	}
@@ -142,7 +143,7 @@ func (k *Engine) Inspect(name string, see func(*group.Coordinator)) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	see(g.c)
+	see(g.coordinator)
 	return true
 }
 

@@ -18,15 +18,15 @@ import (
 
 // Bounds of an exchange.
 const (
-	memberCalls = 8                      // exchanges of one member at the same time
-	answerTime  = 500 * time.Millisecond // left of a call's time for its answer
-	pollTime    = 2 * time.Second        // how long one that waits for nothing waits for what is there
+	maxMemberCalls = 8                      // exchanges of one member at the same time
+	answerReserve  = 500 * time.Millisecond // left of a call's time for its answer
+	pollWait       = 2 * time.Second        // how long one that waits for nothing waits for what is there
 )
 
-// Request is what a member says and wants.
+// Request is what a member reports and wants.
 type Request struct {
 	Group, Member           string
-	Session                 uint64
+	Session                 uint64 // 0 joins
 	Holding, Acks, Progress []frame.Range
 	Nacks                   []group.Nack
 	Want                    int
@@ -35,7 +35,7 @@ type Request struct {
 	Leave                   bool
 }
 
-// Answer is the answer.
+// Answer is what a member gets.
 type Answer struct {
 	Session          uint64
 	Events           []event.Event // in order of their offsets; shared with other readers
@@ -46,95 +46,94 @@ type Answer struct {
 	Committed, Last  uint64
 }
 
-// Exchange settles what a member was given and gives it more. It answers once what was
-// settled is in the log.
+// Exchange settles what a member holds and delivers more to it. It returns once the log has what was settled.
 func (k *Engine) Exchange(ctx context.Context, r Request) (Answer, error) {
-	g, err := k.get(ctx, r.Group)
+	g, err := k.groupFor(ctx, r.Group)
 	if err != nil {
 		return Answer{}, err
 	}
 	select {
 	case <-g.loaded:
 	case <-g.ctx.Done():
-		return Answer{}, g.cause()
+		return Answer{}, g.endCause()
 	case <-ctx.Done():
 		return Answer{}, context.Cause(ctx)
 	}
-	if ctx.Err() != nil { // and the member may have joined with another call since
+	if ctx.Err() != nil { // the member may have joined with another call since
 		return Answer{}, context.Cause(ctx)
 	}
-	e, err := g.enter(&r)
+	e, err := g.beginExchange(&r)
 	if err != nil {
 		return Answer{}, err
 	}
-	defer e.exit()
-	if err := e.durable(ctx); err != nil {
+	defer e.end()
+	if err := e.waitDurable(ctx); err != nil {
 		return Answer{}, err
 	}
-	t, err := e.receive(ctx)
+	t, err := e.waitEvents(ctx)
 	if err != nil {
 		return Answer{}, err
 	}
-	return e.answer(t)
+	return e.buildAnswer(t)
 }
 
-// call is one exchange under way.
-type call struct {
-	g       *liveGroup
-	r       *Request
-	m       *group.Member
+// exchange is a call of a member that is being answered.
+type exchange struct {
+	group   *liveGroup
+	request *Request
+	member  *group.Member
 	session uint64
 	refused []frame.Range
-	settled *round // that its acks and nacks go into; nil where it has none
-	dead    bool   // it gives an event up
+	batch   *pendingBatch // that its acks and nacks go into; nil where it has none
+	dead    bool          // one of its nacks is final
 }
 
-// enter takes in what a member says.
-func (g *liveGroup) enter(r *Request) (*call, error) {
+// beginExchange passes on to the coordinator what a member reports.
+func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ctx.Err() != nil {
-		return nil, g.cause()
+		return nil, g.endCause()
 	}
 	now := g.now()
-	m, err := g.member(now, r)
+	m, err := g.findMember(now, r)
 	if err != nil {
 		return nil, err
 	}
-	g.seen = now
-	g.c.Begin(m)
-	e := &call{g: g, r: r, m: m, session: m.Session}
+	g.lastUsed = now
+	g.coordinator.Begin(m)
+	e := &exchange{group: g, request: r, member: m, session: m.Session}
 	for _, one := range r.Progress {
-		g.c.Progress(now, m, one, nil)
+		g.coordinator.Progress(now, m, one, nil)
 	}
 	for _, one := range r.Acks {
-		e.refused = g.c.Ack(m, one, e.refused)
+		e.refused = g.coordinator.Ack(m, one, e.refused)
 	}
 	for _, one := range r.Nacks {
 		e.dead = e.dead || one.Dead
-		if !g.c.Nack(now, m, one) {
+		if !g.coordinator.Nack(now, m, one) {
 			e.refused = append(e.refused, frame.Range{From: one.Offset, To: one.Offset})
 		}
 	}
 	e.refused = frame.JoinRanges(e.refused)
 	if len(r.Acks)+len(r.Nacks) > 0 {
-		e.settled = g.round
-		signal(g.kick)
+		e.batch = g.gathering
+		signal(g.toCommit)
 	}
 	if r.Leave {
-		g.c.Leave(m)
+		g.coordinator.Leave(m)
 	}
 	g.wanted += r.Want
-	g.share()
+	g.serveWaiters()
 	return e, nil
 }
 
-// member finds who speaks, or lets it join.
-func (g *liveGroup) member(now time.Time, r *Request) (m *group.Member, err error) {
+// findMember finds who speaks, or lets it join.
+func (g *liveGroup) findMember(now time.Time, r *Request) (m *group.Member, err error) {
 	if r.Session == 0 {
-		m, err = g.c.Join(now, r.Member, r.claims(), r.Nacks)
+		m, err = g.coordinator.Join(now, r.Member, r.joinClaims(), r.Nacks)
 	} else {
-		m, err = g.c.Enter(now, r.Member, r.Session)
+		m, err = g.coordinator.Enter(now, r.Member, r.Session)
 	}
 	switch {
 	case errors.Is(err, group.ErrFull):
@@ -142,16 +141,16 @@ func (g *liveGroup) member(now time.Time, r *Request) (m *group.Member, err erro
 			Remedy: "let fewer members do more at a time, or use another group"}
 	case err != nil:
 		return nil, errSessionOver(g.name, r.Member, r.Session)
-	case m.Calls() >= memberCalls:
-		return nil, &api.Error{Code: api.Overloaded, Field: "member", Message: fmt.Sprintf("member %q has %d exchanges under way, the limit", r.Member, memberCalls),
+	case m.Calls() >= maxMemberCalls:
+		return nil, &api.Error{Code: api.Overloaded, Field: "member", Message: fmt.Sprintf("member %q has %d exchanges under way, the limit", r.Member, maxMemberCalls),
 			Remedy: "wait for one of them, or give each process a name of its own"}
 	}
 	return m, nil
 }
 
-// claims is what a member that joins was given before: what it says it holds, and what it
+// joinClaims is what a member that joins was given before: what it says it holds, and what it
 // settles. So a call that failed may be repeated as it is, with session 0.
-func (r *Request) claims() []frame.Range {
+func (r *Request) joinClaims() []frame.Range {
 	list := slices.Concat(r.Holding, r.Acks, r.Progress)
 	for _, n := range r.Nacks {
 		list = append(list, frame.Range{From: n.Offset, To: n.Offset})
@@ -159,81 +158,83 @@ func (r *Request) claims() []frame.Range {
 	return frame.JoinRanges(list)
 }
 
-func (e *call) exit() {
-	g := e.g
+// end lets the coordinator know that the call is over.
+func (e *exchange) end() {
+	g := e.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.wanted -= e.r.Want
-	g.c.End(g.now(), e.m, e.session)
+	g.wanted -= e.request.Want
+	g.coordinator.End(g.now(), e.member, e.session)
 }
 
-// durable waits until what was settled is in the log.
-func (e *call) durable(ctx context.Context) error {
-	if e.settled == nil {
+// waitDurable waits until the log has what the exchange settles.
+func (e *exchange) waitDurable(ctx context.Context) error {
+	if e.batch == nil {
 		return nil
 	}
 	select {
-	case <-e.settled.done:
+	case <-e.batch.done:
 		switch {
-		case e.settled.err != nil:
-			return e.cause()
-		case e.dead || len(e.r.Nacks) > 0 && errors.Is(e.settled.letters, raftnode.ErrOutcomeUnknown):
-			return e.settled.letters
+		case e.batch.err != nil:
+			return e.endCause()
+		case e.dead || (len(e.request.Nacks) > 0 && errors.Is(e.batch.lettersErr, raftnode.ErrOutcomeUnknown)):
+			return e.batch.lettersErr
 		}
 		return nil
-	case <-e.g.ctx.Done():
-		return e.cause()
+	case <-e.group.ctx.Done():
+		return e.endCause()
 	case <-ctx.Done():
-		return fmt.Errorf("server: group %s: settle: %w: %w", e.g.name, raftnode.ErrOutcomeUnknown, context.Cause(ctx))
+		return fmt.Errorf("server: group %s: settle: %w: %w", e.group.name, raftnode.ErrOutcomeUnknown, context.Cause(ctx))
 	}
 }
 
-// cause is what a call that meets the group's end is told. The log may have what it settles,
-// in part or in whole, unless the group is gone.
-func (e *call) cause() error {
-	err := e.g.cause()
-	if told, ok := errors.AsType[*api.Error](err); e.settled == nil || ok && told.Code == api.NotFound {
+// endCause is the error of an exchange that meets the group's end. The log may have what it settles, in part or
+// in whole, unless the group is gone.
+func (e *exchange) endCause() error {
+	err := e.group.endCause()
+	if known, ok := errors.AsType[*api.Error](err); e.batch == nil || (ok && known.Code == api.NotFound) {
 		return err
 	}
-	return fmt.Errorf("server: group %s: settle: %w: %v", e.g.name, raftnode.ErrOutcomeUnknown, err)
+	return fmt.Errorf("server: group %s: settle: %w: %v", e.group.name, raftnode.ErrOutcomeUnknown, err)
 }
 
 // waiter is an exchange that waits for events. Its one answer goes into got.
 type waiter struct {
-	m       *group.Member
+	member  *group.Member
 	session uint64
 	want    int
 	ahead   bool
 	poll    bool // it takes what is there now
-	got     chan taken
+	got     chan received
 }
 
-// taken is what a waiter gets.
-type taken struct {
+// received is what a waiter gets.
+type received struct {
 	deliveries []group.Delivery
 	revoked    []frame.Range
 	gap        *log.Gap
 	err        error
 }
 
-// receive waits for events as long as the member does.
-func (e *call) receive(ctx context.Context) (taken, error) {
-	g := e.g
-	if e.r.Want == 0 || e.r.Leave {
+// waitEvents waits for events as long as the member does.
+func (e *exchange) waitEvents(ctx context.Context) (received, error) {
+	g := e.group
+	if e.request.Want == 0 || e.request.Leave {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.share() // one that waits for events tells first what is lost
-		if !e.r.Leave && !e.m.Live(e.session) {
-			return taken{}, errSessionOver(g.name, e.m.Name, e.session) // what is lost now, the session that followed is told
+		g.serveWaiters() // a call that waits for events is the first to report what is lost
+		if !e.request.Leave && !e.member.Live(e.session) {
+			// What is lost now is reported to the session that followed.
+			return received{}, errSessionOver(g.name, e.member.Name, e.session)
 		}
-		return taken{revoked: e.m.Lost()}, nil
+		return received{revoked: e.member.Lost()}, nil
 	}
-	w := &waiter{m: e.m, session: e.session, want: e.r.Want, ahead: e.r.Ahead, poll: e.r.Wait == 0, got: make(chan taken, 1)}
-	timer := time.NewTimer(e.patience(ctx))
+	w := &waiter{member: e.member, session: e.session, want: e.request.Want, ahead: e.request.Ahead, poll: e.request.Wait == 0, got: make(chan received, 1)}
+	timer := time.NewTimer(e.waitTime(ctx))
 	defer timer.Stop()
 	g.mu.Lock()
 	g.waiting = append(g.waiting, w)
-	g.share()
+	g.serveWaiters()
 	g.mu.Unlock()
 	select {
 	case t := <-w.got:
@@ -242,25 +243,25 @@ func (e *call) receive(ctx context.Context) (taken, error) {
 	case <-ctx.Done():
 	case <-g.ctx.Done():
 	}
-	return e.giveUp(ctx, w)
+	return e.abandonWait(ctx, w)
 }
 
-// patience is how long the exchange waits for events.
-func (e *call) patience(ctx context.Context) time.Duration {
-	wait := e.r.Wait
+// waitTime is how long the exchange waits for events.
+func (e *exchange) waitTime(ctx context.Context) time.Duration {
+	wait := e.request.Wait
 	if wait == 0 {
-		wait = pollTime
+		wait = pollWait
 	}
 	if end, bounded := ctx.Deadline(); bounded {
-		wait = min(wait, time.Until(end)-answerTime)
+		wait = min(wait, time.Until(end)-answerReserve)
 	}
 	return max(0, wait)
 }
 
-// giveUp ends a wait. What came at the last moment is taken if there still is somebody,
-// or handed to others.
-func (e *call) giveUp(ctx context.Context, w *waiter) (t taken, err error) {
-	g := e.g
+// abandonWait ends a wait. What came at the last moment is returned if the caller is still there, and released
+// to others if not.
+func (e *exchange) abandonWait(ctx context.Context, w *waiter) (t received, err error) {
+	g := e.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiting = slices.DeleteFunc(g.waiting, func(other *waiter) bool { return other == w })
@@ -269,37 +270,38 @@ func (e *call) giveUp(ctx context.Context, w *waiter) (t taken, err error) {
 	default:
 	}
 	if g.ctx.Err() != nil {
-		return t, e.cause()
+		return t, e.endCause()
 	}
 	if ctx.Err() != nil {
-		g.giveBack(e, t)
+		g.releaseUndelivered(e, t)
 		return t, context.Cause(ctx)
 	}
 	return t, t.err
 }
 
-// giveBack hands what a member never got in an exchange to others, and keeps what it was
-// not told, unless it has joined anew: then it has said itself what it holds. g.mu is held.
-func (g *liveGroup) giveBack(e *call, t taken) {
+// releaseUndelivered releases what a member never received in an exchange, and keeps what it has lost for its
+// next one. Where the member has joined again it does nothing: the member has said itself what it holds. g.mu is
+// held.
+func (g *liveGroup) releaseUndelivered(e *exchange, t received) {
 	if g.gap == nil {
 		g.gap = t.gap
 	}
-	if !e.m.Live(e.session) {
+	if !e.member.Live(e.session) {
 		return
 	}
-	e.m.RestoreLost(t.revoked)
+	e.member.RestoreLost(t.revoked)
 	for _, d := range slices.Backward(t.deliveries) { // so that no later one of a key is revoked
-		g.c.Nack(g.now(), e.m, group.Nack{Offset: d.Offset, Released: true})
+		g.coordinator.Nack(g.now(), e.member, group.Nack{Offset: d.Offset, Released: true})
 	}
-	g.share()
+	g.serveWaiters()
 }
 
-// share answers those who wait as far as there is something for them: in turn, each its
+// serveWaiters answers the exchanges that wait, as far as there is something for them: in turn, each with its
 // part of what anyone may get. g.mu is held.
-func (g *liveGroup) share() {
+func (g *liveGroup) serveWaiters() {
 	rest := g.waiting[:0]
 	for i, w := range g.waiting {
-		if t, some := g.takeFor(w, len(g.waiting)-i); some {
+		if t, some := g.takeEvents(w, len(g.waiting)-i); some {
 			w.got <- t
 		} else {
 			rest = append(rest, w)
@@ -307,42 +309,43 @@ func (g *liveGroup) share() {
 	}
 	clear(g.waiting[len(rest):])
 	g.waiting = rest
-	g.stir()
+	g.wakeLoops()
 }
 
-func (g *liveGroup) takeFor(w *waiter, waiting int) (t taken, some bool) {
-	if !w.m.Live(w.session) {
-		return taken{err: errSessionOver(g.name, w.m.Name, w.session)}, true
+// takeEvents takes what there is for one waiter, of waiting. g.mu is held.
+func (g *liveGroup) takeEvents(w *waiter, waiting int) (t received, some bool) {
+	if !w.member.Live(w.session) {
+		return received{err: errSessionOver(g.name, w.member.Name, w.session)}, true
 	}
-	demand := group.Demand{Events: w.want, Bytes: tail.BatchBytes, Units: (g.c.Ready() + waiting - 1) / waiting, Ahead: w.ahead}
-	t.revoked = w.m.Lost()
-	t.deliveries = g.c.Take(g.now(), w.m, demand, nil)
+	demand := group.Demand{Events: w.want, Bytes: tail.BatchBytes, Units: (g.coordinator.Ready() + waiting - 1) / waiting, Ahead: w.ahead}
+	t.revoked = w.member.Lost()
+	t.deliveries = g.coordinator.Take(g.now(), w.member, demand, nil)
 	t.gap, g.gap = g.gap, nil
 	some = len(t.deliveries)+len(t.revoked) > 0 || t.gap != nil
-	return t, some || w.poll && g.drained()
+	return t, some || (w.poll && g.nothingLeft())
 }
 
-// drained reports that there is nothing more to be had at the moment.
-func (g *liveGroup) drained() bool {
+// nothingLeft reports that there is nothing to deliver at the moment.
+func (g *liveGroup) nothingLeft() bool {
 	_, last := g.host.Machine().Log().Bounds()
-	return g.c.Unopened() == 0 && (g.c.Next() > last || g.c.Room() == 0)
+	return g.coordinator.Unopened() == 0 && (g.coordinator.Next() > last || g.coordinator.Room() == 0)
 }
 
-// answer reads the events that were handed out.
-func (e *call) answer(t taken) (Answer, error) {
-	g := e.g
+// buildAnswer reads the events that were handed out.
+func (e *exchange) buildAnswer(t received) (Answer, error) {
+	g := e.group
 	slices.SortFunc(t.deliveries, func(a, b group.Delivery) int { return int(int64(a.Offset - b.Offset)) })
 	out := Answer{Session: e.session, Refused: e.refused, Revoked: t.revoked, Gap: t.gap}
 	var err error
-	if out.Events, out.Counts, err = g.read(t.deliveries); err != nil {
+	if out.Events, out.Counts, err = g.readEvents(t.deliveries); err != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.giveBack(e, t)
+		g.releaseUndelivered(e, t)
 		return Answer{}, err
 	}
 	if len(out.Events) < len(t.deliveries) {
 		g.mu.Lock()
-		g.trim()
+		g.skipTrimmed()
 		g.mu.Unlock()
 	}
 	c, there := g.host.Machine().Cursor(g.name)
@@ -355,9 +358,9 @@ func (e *call) answer(t taken) (Answer, error) {
 	return out, nil
 }
 
-// read returns the events of deliveries, whose offsets rise; those that were trimmed in
+// readEvents returns the events of deliveries, whose offsets rise; those that were trimmed in
 // the meantime are left out.
-func (g *liveGroup) read(list []group.Delivery) (events []event.Event, counts []uint64, err error) {
+func (g *liveGroup) readEvents(list []group.Delivery) (events []event.Event, counts []uint64, err error) {
 	l := g.host.Machine().Log()
 	events, counts = make([]event.Event, 0, len(list)), make([]uint64, 0, len(list))
 	for len(list) > 0 {

@@ -55,8 +55,8 @@ func TestAGroupThatNobodyReadsKeepsItsCounts(t *testing.T) {
 		g := e.live["g"]
 		e.mu.Unlock()
 		g.mu.Lock()
-		g.seen = g.seen.Add(-2 * groupIdle)
-		counts := g.c.Counts()
+		g.lastUsed = g.lastUsed.Add(-2 * groupIdle)
+		counts := g.coordinator.Counts()
 		g.mu.Unlock()
 		if counts.Members != 0 {
 			t.Fatalf("%+v after the member has left", counts)

@@ -16,9 +16,8 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// liveGroup hands the events of one group out, in one term and generation. One goroutine
-// feeds the coordinator from the log, one tells the log what it has to be told; the
-// exchanges of members come from anywhere.
+// liveGroup delivers the events of one group, in one term and generation. feedLoop and commitLoop are its
+// goroutines; the exchanges of members come from any.
 type liveGroup struct {
 	name             string
 	host             Host
@@ -28,42 +27,42 @@ type liveGroup struct {
 	filter           *tail.LiveFilter
 	began            time.Time // what now counts from
 
-	ctx    context.Context // ends with the cause that members are told
-	end    context.CancelCauseFunc
-	kick   chan struct{} // there may be something for the log
-	hungry chan struct{} // there may be something to feed
-	loaded chan struct{} // closed once all is fed that was handed out before
-	ended  chan struct{} // closed once both goroutines are done
+	ctx      context.Context // ends with the cause that members get as their error
+	end      context.CancelCauseFunc
+	toCommit chan struct{} // there may be something for the log
+	toFeed   chan struct{} // there may be something to feed
+	loaded   chan struct{} // closed once all is fed that may have been delivered before
+	ended    chan struct{} // closed once both goroutines are done
 
-	mu       sync.Mutex // guards what follows
-	c        *group.Coordinator
-	round    *round // the settle that takes in what is said now
-	waiting  []*waiter
-	wanted   int      // events that the exchanges under way want
-	gap      *log.Gap // to be told to one member
-	trimmed  uint64   // the first offset kept, as it was last seen
-	seen     time.Time
-	mourn    time.Time // dead letters are not tried before, since they met unburied
-	unburied error
+	mu           sync.Mutex // guards what follows
+	coordinator  *group.Coordinator
+	gathering    *pendingBatch // what members report now goes into it
+	waiting      []*waiter
+	wanted       int      // events that the exchanges under way want
+	gap          *log.Gap // to be reported to one member
+	firstKept    uint64   // the first offset kept, as it was last seen
+	lastUsed     time.Time
+	lettersAfter time.Time // dead letters are not retried before
+	lettersErr   error     // why they were not stored the last time
 }
 
-// round is one settle; done is closed once the log has it, or never will by it. The
-// errors are set before: of all of it, and of its dead letters.
-type round struct {
-	done    chan struct{}
-	err     error
-	letters error
+// pendingBatch is an ack batch that exchanges wait for. done is closed once the log has it, or never will by
+// this group. err, of all of it, and lettersErr, of its dead letters, are set before that.
+type pendingBatch struct {
+	done       chan struct{}
+	err        error
+	lettersErr error
 }
 
-func newRound() *round { return &round{done: make(chan struct{})} }
+func newPendingBatch() *pendingBatch { return &pendingBatch{done: make(chan struct{})} }
 
 // Bounds of a group's loop.
 const (
-	feedAtOnce = 4096
-	groupCheck = time.Second            // how often it looks whether it still is to go on
-	groupIdle  = 2 * time.Minute        // without a member, after which it ends
-	mournPause = time.Second            // before a dead letter that was refused is tried again
-	settlePace = 500 * time.Millisecond // before a settle that was refused is tried again
+	feedAtOnce       = 4096
+	groupCheck       = time.Second            // how often it checks whether it is still needed
+	groupIdle        = 2 * time.Minute        // without a member, after which it ends
+	letterRetryPause = time.Second            // before a dead letter that was refused is retried
+	batchRetryPause  = 500 * time.Millisecond // before an ack batch that was refused is retried
 )
 
 // now is the wall clock as it was when the loop began, and the time since: it never goes
@@ -77,41 +76,42 @@ func signal(c chan struct{}) {
 	}
 }
 
-// stir wakes whoever may have something to do. g.mu is held.
-func (g *liveGroup) stir() {
-	if g.feeds() > 0 {
-		signal(g.hungry)
+// wakeLoops wakes whoever may have something to do. g.mu is held.
+func (g *liveGroup) wakeLoops() {
+	if g.feedCount() > 0 {
+		signal(g.toFeed)
 	}
-	if g.reserves() > 0 && g.c.Unopened() > 0 {
-		signal(g.kick)
+	if g.reserveCount() > 0 && g.coordinator.Unopened() > 0 {
+		signal(g.toCommit)
 	}
 }
 
-// reserves is how many events more are to be reserved for those who want some.
-func (g *liveGroup) reserves() int { return max(0, g.wanted-g.c.Ready()) }
+// reserveCount is how many events more are to be reserved for those who want some.
+func (g *liveGroup) reserveCount() int { return max(0, g.wanted-g.coordinator.Ready()) }
 
-// feeds is how many events the coordinator is to be fed now.
-func (g *liveGroup) feeds() int {
-	if g.c.Loading() {
+// feedCount is how many events the coordinator is to be fed now.
+func (g *liveGroup) feedCount() int {
+	if g.coordinator.Loading() {
 		return feedAtOnce
 	}
-	return max(0, min(2*g.wanted-g.c.Unopened()-g.c.Ready(), g.c.Room(), feedAtOnce))
+	return max(0, min(2*g.wanted-g.coordinator.Unopened()-g.coordinator.Ready(), g.coordinator.Room(), feedAtOnce))
 }
 
-// feedLoop reads the log ahead of what members want.
+// feedLoop reads the log ahead of what members want. What may have been delivered before this leadership is fed
+// first, whatever anyone wants: no exchange begins before that.
 func (g *liveGroup) feedLoop() {
 	l := g.host.Machine().Log()
 	var fed []group.Event
 	for g.ctx.Err() == nil {
 		g.mu.Lock()
-		if loading := g.c.Loading(); !loading {
-			g.isLoaded()
+		if !g.coordinator.Loading() {
+			g.markLoaded()
 		}
-		next, limit := g.c.Next(), g.feeds()
+		next, limit := g.coordinator.Next(), g.feedCount()
 		g.mu.Unlock()
 		if limit == 0 {
 			select {
-			case <-g.hungry:
+			case <-g.toFeed:
 			case <-g.ctx.Done():
 			}
 			continue
@@ -120,6 +120,7 @@ func (g *liveGroup) feedLoop() {
 			_ = l.Wait(g.ctx, next)
 			continue
 		}
+		// Read without the lock, then feed what was found or pass what was trimmed.
 		chunk, err := g.filter.Read(g.name, next, limit)
 		if err != nil {
 			g.end(err)
@@ -132,17 +133,17 @@ func (g *liveGroup) feedLoop() {
 		}
 		g.mu.Lock()
 		if chunk.Gap != nil {
-			g.pass(chunk.Gap)
+			g.passGap(chunk.Gap)
 		} else {
-			g.c.Feed(fed, chunk.Next)
+			g.coordinator.Feed(fed, chunk.Next)
 		}
-		g.share()
+		g.serveWaiters()
 		g.mu.Unlock()
 	}
 }
 
-// isLoaded lets exchanges begin, once.
-func (g *liveGroup) isLoaded() {
+// markLoaded lets exchanges begin, once.
+func (g *liveGroup) markLoaded() {
 	select {
 	case <-g.loaded:
 	default:
@@ -150,31 +151,31 @@ func (g *liveGroup) isLoaded() {
 	}
 }
 
-// pass goes behind a gap, which one member is told. g.mu is held.
-func (g *liveGroup) pass(gap *log.Gap) {
-	g.c.Trim(gap.To)
+// passGap continues after a gap, which is reported to one member. g.mu is held.
+func (g *liveGroup) passGap(gap *log.Gap) {
+	g.coordinator.Trim(gap.To)
 	if c, ok := g.host.Machine().Cursor(g.name); ok && c.Gap != nil && gap.From <= c.Gap.To {
 		gap = tail.FilterGap(c.Gap, g.filter.Matcher())
 	}
 	g.gap = gap
-	signal(g.kick)
+	signal(g.toCommit)
 }
 
-// trim settles what the log does not keep any more. g.mu is held.
-func (g *liveGroup) trim() {
+// skipTrimmed settles what the log does not keep any more. g.mu is held.
+func (g *liveGroup) skipTrimmed() {
 	first, _ := g.host.Machine().Log().Bounds()
-	if first <= max(g.trimmed, 1) {
+	if first <= max(g.firstKept, 1) {
 		return
 	}
-	from := max(g.trimmed, 1)
-	g.trimmed = first
-	if g.c.Trim(first-1) > 0 {
-		g.pass(&log.Gap{From: from, To: first - 1, Reason: log.ReasonTrimmed})
+	from := max(g.firstKept, 1)
+	g.firstKept = first
+	if g.coordinator.Trim(first-1) > 0 {
+		g.passGap(&log.Gap{From: from, To: first - 1, Reason: log.ReasonTrimmed})
 	}
 }
 
-// commitLoop lets time pass and tells the log what there is to tell, one settle at a
-// time while the next one gathers.
+// commitLoop lets time pass and commits what the coordinator reports, one batch at a time while the next one
+// gathers.
 func (g *liveGroup) commitLoop() {
 	check := time.NewTicker(groupCheck)
 	defer check.Stop()
@@ -183,36 +184,36 @@ func (g *liveGroup) commitLoop() {
 	for g.ctx.Err() == nil {
 		all := false
 		select {
-		case <-g.kick:
+		case <-g.toCommit:
 		case <-timer.C:
 		case <-check.C:
 			all = true
-			g.check()
+			g.checkOwnership()
 		case <-g.ctx.Done():
 			return
 		}
-		g.tick(timer)
-		for g.ctx.Err() == nil && g.settle(all) {
+		g.advanceClock(timer)
+		for g.ctx.Err() == nil && g.commitBatch(all) {
 			all = false
 		}
 	}
 }
 
-// tick lets time pass and sets the timer to when it has something to do next.
-func (g *liveGroup) tick(timer *time.Timer) {
+// advanceClock lets time pass and sets the timer to when it has something to do next.
+func (g *liveGroup) advanceClock(timer *time.Timer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
-	g.c.Tick(now)
-	g.share()
-	if due := g.c.Due(); !due.IsZero() {
+	g.coordinator.Tick(now)
+	g.serveWaiters()
+	if due := g.coordinator.Due(); !due.IsZero() {
 		timer.Reset(max(time.Millisecond, due.Sub(now)))
 	}
 }
 
-// check ends a coordinator that is not the group's any more, or that nobody needs, and
+// checkOwnership ends a coordinator that is not the group's any more, or that nobody needs, and
 // takes in what has changed around it.
-func (g *liveGroup) check() {
+func (g *liveGroup) checkOwnership() {
 	c, there := g.host.Machine().Cursor(g.name)
 	switch {
 	case !there:
@@ -223,7 +224,7 @@ func (g *liveGroup) check() {
 		g.end(fmt.Errorf("server: group %s: %w", g.name, raftnode.ErrNotLeader))
 	case g.inUse(c.Group.Policy, g.engine.crowded()):
 		if idle := g.host.Machine().Settings().CursorIdle; idle > 0 && time.Since(c.Touched) > idle/4 {
-			_ = g.propose(group.AckBatch{}) // a group whose members wait does not expire
+			_ = g.proposeBatch(group.AckBatch{}) // a group whose members wait does not expire
 		}
 	}
 }
@@ -233,21 +234,21 @@ func (g *liveGroup) check() {
 func (g *liveGroup) inUse(policy frame.GroupPolicy, crowded bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.c.SetPolicy(g.engine.Policy(policy))
-	g.trim()
+	g.coordinator.SetPolicy(g.engine.Policy(policy))
+	g.skipTrimmed()
 	now := g.now()
-	if g.c.Counts().Members > 0 || g.wanted > 0 {
-		g.seen = now
+	if g.coordinator.Counts().Members > 0 || g.wanted > 0 {
+		g.lastUsed = now
 		return true
 	}
-	if now.Sub(g.seen) > groupIdle && (crowded || g.c.Open() == 0) {
+	if now.Sub(g.lastUsed) > groupIdle && (crowded || g.coordinator.Open() == 0) {
 		g.end(errIdle)
 	}
 	return false
 }
 
-// cause is what an exchange that meets the group's end is told.
-func (g *liveGroup) cause() error {
+// endCause is the error of an exchange that meets the group's end.
+func (g *liveGroup) endCause() error {
 	if err := context.Cause(g.ctx); !errors.Is(err, errIdle) {
 		return err
 	}

@@ -101,22 +101,22 @@ func TestWhatIsRevokedIsToldToTheSessionThatLasts(t *testing.T) {
 // joined anew with it.
 func TestAFetchOfASessionBeforeGivesNothingBack(t *testing.T) {
 	r := newRejoining(t)
-	g, err := r.ops.get(t.Context(), "g")
+	g, err := r.ops.groupFor(t.Context(), "g")
 	if err != nil {
 		t.Fatal(err)
 	}
 	fetch := Request{Group: "g", Member: "w", Session: r.session, Want: 10, Wait: time.Hour}
-	e, err := g.enter(&fetch)
+	e, err := g.beginExchange(&fetch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.exit()
-	w := &waiter{m: e.m, session: e.session, want: e.r.Want, got: make(chan taken, 1)}
-	w.got <- taken{deliveries: []group.Delivery{{Offset: r.offsets[1], Count: 2}, {Offset: r.offsets[4], Count: 1}}}
+	defer e.end()
+	w := &waiter{member: e.member, session: e.session, want: e.request.Want, got: make(chan received, 1)}
+	w.got <- received{deliveries: []group.Delivery{{Offset: r.offsets[1], Count: 2}, {Offset: r.offsets[4], Count: 1}}}
 	session := r.rejoin(0, 1, 2, 3, 4, 5)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := e.giveUp(gone, w); err == nil {
+	if _, err := e.abandonWait(gone, w); err == nil {
 		t.Error("a call that nobody waits for is answered")
 	}
 	acked := r.begin(Request{Session: session, Acks: []frame.Range{r.only(0), r.only(1), r.only(4)}})
@@ -130,21 +130,21 @@ func TestAFetchOfASessionBeforeGivesNothingBack(t *testing.T) {
 // What a call took and could not tell is told by the next one.
 func TestWhatACallCouldNotTellIsNotForgotten(t *testing.T) {
 	r := newRejoining(t)
-	g, err := r.ops.get(t.Context(), "g")
+	g, err := r.ops.groupFor(t.Context(), "g")
 	if err != nil {
 		t.Fatal(err)
 	}
 	fetch := Request{Group: "g", Member: "w", Session: r.session, Want: 10, Wait: time.Hour}
-	e, err := g.enter(&fetch)
+	e, err := g.beginExchange(&fetch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.exit()
-	w := &waiter{m: e.m, session: e.session, want: e.r.Want, got: make(chan taken, 1)}
-	w.got <- taken{revoked: []frame.Range{r.only(4)}}
+	defer e.end()
+	w := &waiter{member: e.member, session: e.session, want: e.request.Want, got: make(chan received, 1)}
+	w.got <- received{revoked: []frame.Range{r.only(4)}}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := e.giveUp(gone, w); err == nil {
+	if _, err := e.abandonWait(gone, w); err == nil {
 		t.Error("a call that nobody waits for is answered")
 	}
 	if next, err := r.say(Request{Session: r.session}); err != nil || !slices.Equal(next.Revoked, []frame.Range{r.only(4)}) {

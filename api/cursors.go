@@ -1,0 +1,111 @@
+package api
+
+import (
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Cursor is a durable cursor, or a group of members that share one, with what it is still to get.
+type Cursor struct {
+	Name       string       `json:"name"`
+	Filter     event.Filter `json:"filter"`
+	Policy     CursorPolicy `json:"policy"`
+	Committed  uint64       `json:"committed"`       // everything up to it is handled
+	Generation uint64       `json:"generation"`      // rises with each open
+	Start      uint64       `json:"start,omitempty"` // what it was made to begin after, or a seek to before that
+	Created    time.Time    `json:"created"`
+	Touched    time.Time    `json:"touched"` // the last open, commit or seek
+	Seeks      uint64       `json:"seeks,omitempty"`
+	LastSeek   *Seek        `json:"last_seek,omitempty"`
+	// Of the offsets after Committed up to Scanned, none is open: the filter passes none that a group has not
+	// settled. Found says that the one after Scanned is.
+	Scanned    uint64     `json:"scanned,omitempty"`
+	Found      bool       `json:"found,omitempty"`
+	Moved      time.Time  `json:"moved,omitzero"`
+	Stalled    *Stall     `json:"stalled,omitempty"`
+	Gap        *Gap       `json:"gap,omitempty"`          // trimmed before it was committed
+	LagEvents  uint64     `json:"lag_events"`             // that match, and that a group has not settled
+	LagSeconds float64    `json:"lag_seconds"`            // how long the oldest of them waits
+	LagAtLeast *uint64    `json:"lag_at_least,omitempty"` // set where LagEvents is an upper bound
+	Group      *GroupInfo `json:"group,omitempty"`        // where members share it
+}
+
+// CursorPolicy bounds what a cursor keeps from retention; 0 takes the cluster's setting.
+type CursorPolicy struct {
+	HoldEvents uint64        `json:"hold_events,omitempty"`
+	HoldBytes  uint64        `json:"hold_bytes,omitempty"`
+	HoldFor    time.Duration `json:"hold_for_ns,omitempty"`
+}
+
+// Seek is the last move of a cursor by a caller.
+type Seek struct {
+	From uint64    `json:"from"`
+	To   uint64    `json:"to"`
+	At   time.Time `json:"at"`
+}
+
+// Stall is set while a cursor is reported as stalled.
+type Stall struct {
+	Since time.Time `json:"since"`
+}
+
+// Gap is a range of offsets that were trimmed before a reader had them.
+type Gap struct {
+	From   uint64 `json:"from"`
+	To     uint64 `json:"to"`
+	Reason string `json:"reason"`
+	// Types counts the events of the gap that match the reader's filter by type and source; Uncounted is how
+	// many events exceeded what is counted.
+	Types     map[string]uint64 `json:"types,omitempty"`
+	Uncounted uint64            `json:"uncounted,omitempty"`
+}
+
+// CursorPage is a page of cursors, by name: GET /v1/cursors.
+type CursorPage struct {
+	Cursors []Cursor `json:"cursors"`
+	Next    string   `json:"next,omitempty"` // ask again with after=next for more
+	Total   int      `json:"cursors_total"`
+}
+
+// GroupInfo is what a group adds to its cursor. What is in flight is exact on the leader alone; elsewhere it
+// is what the log records.
+type GroupInfo struct {
+	AckWait      string `json:"ack_wait"` // in force, as the two below
+	MaxDeliver   uint64 `json:"max_deliver"`
+	MaxPending   uint64 `json:"max_pending"`
+	Pending      uint64 `json:"pending"`      // delivered, neither acknowledged nor failed
+	Redelivering uint64 `json:"redelivering"` // to be delivered again
+	Members      int    `json:"members"`
+	Coordinator  string `json:"coordinator"` // the node that delivers
+}
+
+// GroupMember is a member of a group as the leader knows it.
+type GroupMember struct {
+	Member    string    `json:"member"`
+	Session   uint64    `json:"session"`
+	Since     time.Time `json:"since"`
+	LastSeen  time.Time `json:"last_seen"`
+	Pending   int       `json:"pending"`
+	OldestMs  int64     `json:"oldest_pending_ms"`
+	Delivered uint64    `json:"delivered"`
+	Acked     uint64    `json:"acked"`
+	Nacked    uint64    `json:"nacked"`
+	Expired   uint64    `json:"expired"`
+}
+
+// Wait says which of the cursors have committed an offset: GET /v1/wait.
+type Wait struct {
+	Offset     uint64         `json:"offset"`
+	Reached    bool           `json:"reached"` // by all of them
+	LastOffset uint64         `json:"last_offset"`
+	Cursors    []WaitedCursor `json:"cursors"`
+}
+
+// WaitedCursor is one cursor of a Wait.
+type WaitedCursor struct {
+	Name      string `json:"name"`
+	Committed uint64 `json:"committed"`
+	Behind    uint64 `json:"behind"` // offsets to go
+	Reached   bool   `json:"reached"`
+}

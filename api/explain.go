@@ -1,0 +1,129 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// What may have become of an event for a cursor.
+const (
+	FatePending   = "pending"       // it will be read; not committed yet
+	FateCommitted = "committed"     // its reader said that it was handled
+	FateBefore    = "before-cursor" // the cursor began after it
+	FateSkipped   = "skipped"       // the last seek passed over it
+	FateFiltered  = "filtered"      // the cursor does not get it
+	FateDead      = "dead"          // it is a dead letter
+	FateRedriven  = "redriven"      // its dead letter was appended again, and that is pending
+	FateTrimmed   = "trimmed"       // it is gone, and the cursor had not committed it
+)
+
+// Delivery is what became of an event for a cursor, as far as a node can know: a cursor knows what was
+// committed, not what was handed to its reader. GET /v1/explain.
+type Delivery struct {
+	Cursor     string `json:"cursor"`
+	Offset     uint64 `json:"offset"`
+	Fate       string `json:"fate"`
+	Reason     string `json:"reason"` // for people
+	Committed  uint64 `json:"committed"`
+	Generation uint64 `json:"generation"`           // how often the cursor was opened
+	InFront    uint64 `json:"in_front"`             // offsets before it that are not committed either
+	Deliveries uint64 `json:"deliveries,omitempty"` // by a group, so far
+	Trimmed    bool   `json:"trimmed,omitempty"`    // the event itself is gone
+
+	Event      *DeliveredEvent `json:"event,omitempty"` // where it is kept
+	FilteredBy []FilterPart    `json:"filtered_by,omitempty"`
+	Letter     *DeadDelivery   `json:"letter,omitempty"`
+	Gap        *Gap            `json:"gap,omitempty"`
+	Seek       *Seek           `json:"seek,omitempty"`
+	Duplicates *Duplicates     `json:"duplicates,omitempty"`
+}
+
+// DeliveredEvent is the event of a Delivery.
+type DeliveredEvent struct {
+	Type          event.Type `json:"type"`
+	Source        string     `json:"source,omitempty"`
+	Key           string     `json:"key,omitempty"`
+	CorrelationID string     `json:"correlation_id,omitempty"`
+	AppendedAt    time.Time  `json:"appended_at"`
+	Target        string     `json:"target,omitempty"` // the one cursor it was appended again for
+	Redrive       uint64     `json:"redrive,omitempty"`
+}
+
+// FilterPart is a part of a cursor's filter that an event does not pass.
+type FilterPart struct {
+	Part  string   `json:"part"` // types, categories, sources, keys, correlation_ids or target
+	Wants []string `json:"wants"`
+	Has   string   `json:"has"`
+}
+
+// DeadDelivery is the dead letter of a Delivery.
+type DeadDelivery struct {
+	ID       uint64    `json:"id"`
+	Handler  string    `json:"handler,omitempty"`
+	Error    string    `json:"error,omitempty"`
+	Attempts uint64    `json:"attempts"`
+	Dead     time.Time `json:"dead_lettered_at"`
+	Copy     uint64    `json:"copy,omitempty"` // where its event is now
+}
+
+// Duplicates counts suppressed events of the same content, which got this offset as their answer.
+type Duplicates struct {
+	Suppressed uint64        `json:"suppressed"`
+	First      time.Time     `json:"first"`
+	Last       time.Time     `json:"last"`
+	Sources    []SourceCount `json:"sources"`
+}
+
+// SourceCount counts suppressed events of one source.
+type SourceCount struct {
+	Source string `json:"source"`
+	Count  int    `json:"count"`
+}
+
+// OverdueRuns is what a node knows of runs that are overdue.
+type OverdueRuns struct {
+	Count     int           `json:"count"` // edges
+	List      []OverdueEdge `json:"list"`  // the first of them, the one that has waited longest first
+	Deadlines []string      `json:"deadlines"`
+	Runs      int           `json:"runs"`    // that are followed
+	Dropped   uint64        `json:"dropped"` // that were too many
+}
+
+// OverdueEdge is a step of a run that is missing past its deadline.
+type OverdueEdge struct {
+	CorrelationID   string     `json:"correlation_id"`
+	Flow            string     `json:"flow"`
+	FromStage       event.Type `json:"from_stage"`
+	FromOffset      uint64     `json:"from_offset"`
+	Missing         event.Type `json:"missing"`
+	WaitingSeconds  float64    `json:"waiting_seconds"`
+	DeadlineSeconds float64    `json:"deadline_seconds"`
+}
+
+// Chapter is one event of the cluster's own history: GET /v1/cluster/history.
+type Chapter struct {
+	Offset     uint64          `json:"offset"`
+	At         time.Time       `json:"at"`          // when it happened
+	AppendedAt time.Time       `json:"appended_at"` // later, where it happened during an outage
+	Type       event.Type      `json:"type"`
+	Term       uint64          `json:"term"`
+	Subject    string          `json:"subject,omitempty"`     // the leader or voter it is about
+	GapSeconds float64         `json:"gap_seconds,omitempty"` // without a leader, a quorum or a failure to spare before it
+	Payload    json.RawMessage `json:"payload"`
+}
+
+// Validation is what a publish would say of events: POST /v1/catalogue/validate.
+type Validation struct {
+	Valid  bool      `json:"valid"`
+	Events []Verdict `json:"events"`
+}
+
+// Verdict is what a publish would say of one event.
+type Verdict struct {
+	Type     event.Type      `json:"type"`
+	Hash     string          `json:"hash,omitempty"`
+	Warnings []event.Warning `json:"warnings,omitempty"`
+	Error    *Error          `json:"error,omitempty"`
+}

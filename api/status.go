@@ -1,0 +1,285 @@
+package api
+
+import "time"
+
+// The JSON shapes of the HTTP interface are declared here and in the files beside this one, once each: servers
+// encode them, clients decode them. /openapi.json describes the same.
+
+// Status is what a node says of itself and its cluster: GET /status.
+type Status struct {
+	Cluster
+	Version       string       `json:"version"`
+	UptimeSeconds float64      `json:"uptime_seconds"`
+	Waiting       int          `json:"waiting_requests"`
+	WaitingBytes  int          `json:"waiting_bytes"`
+	Queue         Queue        `json:"queue"`        // of this node; a leader's alone is used
+	Backpressure  Pressure     `json:"backpressure"` // as the log records the leader's
+	Overdue       *OverdueRuns `json:"overdue_chains"`
+	Cursors       []Cursor     `json:"cursors"` // the stalled ones and those that lag most
+	CursorsTotal  int          `json:"cursors_total"`
+	CursorsLeft   int          `json:"cursors_left_out"`
+	Dedup         DedupStatus  `json:"dedup"`
+	DeadLetters   LetterStats  `json:"dead_letters"`
+	Log           LogStats     `json:"log"`
+	Refusals      []Refusal    `json:"refusals,omitempty"` // nodes that the raft handshake refused
+	JoinRefused   string       `json:"join_refused,omitempty"`
+	// What clients report of themselves, for the first of them, and how long their handlers may take, in
+	// seconds, by client and subscription.
+	Subscriptions SubscriptionStatus            `json:"event_subscription_status"`
+	Timeouts      map[string]map[string]float64 `json:"handler_timeouts"`
+}
+
+// Cluster is what a node knows of its cluster: GET /v1/cluster.
+type Cluster struct {
+	NodeID       string     `json:"node_id"`
+	ClusterID    string     `json:"cluster_id"`
+	Role         string     `json:"role"` // leader, follower, candidate or non-voter
+	LeaderID     string     `json:"leader_id"`
+	LeaderHTTP   string     `json:"leader_http"`
+	Term         uint64     `json:"term"`
+	FirstOffset  uint64     `json:"first_offset"`
+	LastOffset   uint64     `json:"last_offset"`
+	AppliedIndex uint64     `json:"applied_index"`
+	CommitIndex  uint64     `json:"commit_index"`
+	Digest       Digest     `json:"digest"`
+	Members      []Member   `json:"members"`
+	Quorum       Quorum     `json:"quorum"`
+	Outage       *Outage    `json:"outage,omitempty"` // as this node sees it now
+	Health       Health     `json:"health"`
+	Autopilot    *Autopilot `json:"autopilot,omitempty"` // on the leader
+	FeatureLevel uint32     `json:"feature_level"`
+	Time         time.Time  `json:"time"` // replicated
+	ClockStep    *ClockStep `json:"last_clock_step,omitempty"`
+	Diverged     bool       `json:"diverged"`
+	DiskFull     bool       `json:"disk_full"`
+	Warnings     []string   `json:"warnings,omitempty"` // for people
+}
+
+// Digest is that of a node's state at a Raft index.
+type Digest struct {
+	Index uint64 `json:"index"`
+	Hex   string `json:"hex"`
+}
+
+// Member is one node as another sees it and as the log records it.
+type Member struct {
+	ID              string `json:"id"`
+	Raft            string `json:"raft"`
+	HTTP            string `json:"http"`
+	Voter           bool   `json:"voter"`
+	Healthy         bool   `json:"healthy"`
+	Unreachable     string `json:"unreachable,omitempty"` // why it is not healthy: "http" or, on the leader, "raft"
+	LastContactMs   int64  `json:"last_contact_ms"`       // over HTTP; -1: never
+	TrailingEntries uint64 `json:"trailing_entries"`      // that this node has and the member lacks
+	StalledMs       int64  `json:"stalled_ms,omitempty"`  // for how long it has lacked entries and stored none, on the leader
+	OtherFolder     bool   `json:"other_folder,omitempty"`
+	Disk            *Disk  `json:"disk,omitempty"` // as it reported last; nil if it never answered
+	Incarnation     string `json:"incarnation,omitempty"`
+	Version         string `json:"version,omitempty"`
+	FeatureLevel    uint32 `json:"feature_level,omitempty"`
+}
+
+// Disk is the room on the volume of a member's data folder.
+type Disk struct {
+	FreeBytes    uint64 `json:"free_bytes"`
+	MinFreeBytes uint64 `json:"min_free_bytes"` // with less the member takes no appends; 0: it always does
+	Full         bool   `json:"full"`
+}
+
+// Quorum counts voters; Margin is Healthy minus Needed.
+type Quorum struct {
+	Voters  int `json:"voters"`
+	Needed  int `json:"needed"`
+	Healthy int `json:"healthy"`
+	Margin  int `json:"margin"`
+}
+
+// Outage is an ongoing loss of quorum as one voter sees it.
+type Outage struct {
+	Since   time.Time    `json:"since"` // the last moment with a majority, or a leader
+	Cause   string       `json:"cause"`
+	Term    uint64       `json:"term"`
+	Leader  string       `json:"last_leader"`
+	Refused uint64       `json:"refused"` // writes refused here since then
+	Peers   []OutagePeer `json:"peers"`
+}
+
+// OutagePeer is another voter during an outage.
+type OutagePeer struct {
+	ID            string `json:"id"`
+	Reachable     bool   `json:"reachable"`
+	LastContactMs int64  `json:"last_contact_ms"` // -1: never
+}
+
+// Health is what the log records of the voters.
+type Health struct {
+	Voters        []VoterHealth `json:"voters"`
+	AtRisk        bool          `json:"quorum_at_risk"`
+	Outages       []PastOutage  `json:"outages"` // the newest last
+	CatchupAtRisk []string      `json:"catchup_at_risk"`
+	OutagesEver   uint64        `json:"outages_total"`
+}
+
+// VoterHealth is one voter as the log records it.
+type VoterHealth struct {
+	ID     string    `json:"id"`
+	Online bool      `json:"online"`
+	Since  time.Time `json:"since,omitzero"`
+	Reason string    `json:"reason,omitzero"`
+}
+
+// PastOutage is an outage that the log records.
+type PastOutage struct {
+	Incident uint64    `json:"incident"`
+	Began    time.Time `json:"began_at"`
+	Ended    time.Time `json:"ended_at"`
+	Seconds  float64   `json:"seconds"`
+	SeenBy   []string  `json:"seen_by"`
+}
+
+// Autopilot is what the leader thinks of the servers.
+type Autopilot struct {
+	Healthy          bool           `json:"healthy"`           // all servers are
+	FailureTolerance int            `json:"failure_tolerance"` // healthy voters that may fail
+	Limiting         []string       `json:"limiting"`          // voters that lower it: "id: why"
+	Servers          []ServerHealth `json:"servers"`           // sorted by id
+}
+
+// ServerHealth is the leader's verdict on one server.
+type ServerHealth struct {
+	ID              string    `json:"id"`
+	Voter           bool      `json:"voter"`
+	Healthy         bool      `json:"healthy"`
+	Since           time.Time `json:"since"` // of Healthy, in this leadership
+	TrailingEntries uint64    `json:"trailing_entries"`
+	// TrailingSeconds is how long ago the first entry was committed that it has not applied; at least that,
+	// where it was before this leadership.
+	TrailingSeconds float64 `json:"trailing_seconds"`
+	LastContactMs   int64   `json:"last_contact_ms"` // -1: never
+	Wish            string  `json:"wish,omitempty"`  // the suffrage that is recorded for it; "" is none
+	Why             string  `json:"why,omitempty"`   // it is unhealthy, or does not have what it wishes
+}
+
+// ClockStep is the last step of replicated time.
+type ClockStep struct {
+	Index  uint64    `json:"index"`
+	From   time.Time `json:"from"`
+	To     time.Time `json:"to"`
+	Agreed []string  `json:"agreed"` // voters whose clocks stepped
+}
+
+// Queue counts the requests that a node has accepted and not answered.
+type Queue struct {
+	Requests    int    `json:"requests"`
+	Bytes       int    `json:"bytes"`
+	MaxRequests int    `json:"max_requests"`
+	MaxBytes    int    `json:"max_bytes"`
+	Refused     uint64 `json:"refused"` // by this process, for want of room
+}
+
+// Pressure reports that the leader's queue is full.
+type Pressure struct {
+	Active bool      `json:"active"`
+	Since  time.Time `json:"since,omitzero"`
+	Leader string    `json:"leader_id,omitempty"` // whose queue it was
+}
+
+// DedupStatus is the deduplication window.
+type DedupStatus struct {
+	Window     string `json:"window"`
+	Keys       int    `json:"keys"`
+	Bytes      int    `json:"bytes"` // of memory
+	Suppressed uint64 `json:"suppressed"`
+}
+
+// LogStats are figures about the log.
+type LogStats struct {
+	Accepted   uint64 `json:"accepted"`   // events appended for clients
+	Suppressed uint64 `json:"suppressed"` // events answered with an earlier offset
+	Refused    uint64 `json:"refused"`    // requests refused
+	Replayed   uint64 `json:"replayed"`   // requests answered from a producer's results
+	Emitted    uint64 `json:"emitted"`    // events of the cluster's own
+	First      uint64 `json:"first_offset"`
+	Last       uint64 `json:"last_offset"`
+	Bytes      uint64 `json:"log_bytes"`     // of the blocks retained
+	Receipts   uint64 `json:"receipt_bytes"` // of what is known of suppressed events
+	DedupKeys  int    `json:"dedup_keys"`
+	DedupBytes int    `json:"dedup_bytes"` // of memory
+	Producers  int    `json:"producers"`
+	Results    uint64 `json:"result_bytes"` // of their results, but for the small ones
+	Cursors    int    `json:"cursors"`
+}
+
+// Refusal is a node that the raft handshake refused.
+type Refusal struct {
+	Peer   string    `json:"peer"` // node id as the peer gave it; "" if it gave none
+	Addr   string    `json:"addr"`
+	ByPeer bool      `json:"by_peer"` // the peer refused this node, not the reverse
+	Reason string    `json:"reason"`  // stable: other_incarnation, bad_proof, …
+	Detail string    `json:"detail"`
+	Count  uint64    `json:"count"` // of all reasons
+	Last   time.Time `json:"last"`
+}
+
+// Membership is who belongs to the cluster: GET /v1/members.
+type Membership struct {
+	LeaderHTTP string   `json:"leader_http"`
+	LeaderID   string   `json:"leader_id"`
+	Members    []Member `json:"members"`
+	Quorum     Quorum   `json:"quorum"`
+}
+
+// MemberChange answers a change of members.
+type MemberChange struct {
+	ID      string   `json:"id"`
+	Members []Member `json:"members"`
+	Quorum  Quorum   `json:"quorum"`
+	Warning string   `json:"warning,omitempty"` // what should be looked at
+}
+
+// Handover is a leadership that was passed on: POST /v1/cluster/step-down.
+type Handover struct {
+	From       string `json:"from"`
+	LeaderHTTP string `json:"leader_http"`
+	LeaderID   string `json:"leader_id"`
+	Term       uint64 `json:"term"`
+}
+
+// NewMember is a node to let in. With HTTP alone the rest is asked of the node itself.
+type NewMember struct {
+	ID           string `json:"id,omitempty"`
+	Raft         string `json:"raft,omitempty"`
+	HTTP         string `json:"http,omitempty"`
+	Incarnation  string `json:"incarnation,omitempty"`
+	FeatureLevel uint32 `json:"feature_level,omitempty"`
+	Version      string `json:"version,omitempty"`
+	Voter        *bool  `json:"voter,omitempty"` // nil is true
+	Force        bool   `json:"force,omitempty"`
+}
+
+// Setting is one replicated setting.
+type Setting struct {
+	Key     string `json:"key"`
+	Value   string `json:"value"`
+	Default string `json:"default"`
+	Doc     string `json:"doc"`
+}
+
+// Compaction says what to trim: at most one of Before, OlderThan and Keep; with none the retention settings
+// apply.
+type Compaction struct {
+	Before    *uint64 `json:"before,omitempty"`
+	OlderThan string  `json:"older_than,omitempty"` // see ParseAge
+	Keep      *uint64 `json:"keep,omitempty"`
+	DryRun    bool    `json:"dry_run"`
+	Force     bool    `json:"force"` // past cursors that still hold events
+}
+
+// TrimResult is what a compaction did, or would do.
+type TrimResult struct {
+	First   uint64   `json:"first"`             // the first offset kept
+	Removed uint64   `json:"removed"`           // events
+	HeldBy  string   `json:"held_by,omitempty"` // the cursor that kept more from being removed
+	Passed  []string `json:"passed,omitempty"`  // cursors that lost events and get a gap, 256 of them at most
+	DryRun  bool     `json:"dry_run"`
+}

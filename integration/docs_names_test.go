@@ -137,3 +137,17 @@ func TestDocsNumberInvariantsAlike(t *testing.T) {
 		t.Errorf("ARCHITECTURE.md has %q\nand docs/invariants.md %q", short, long)
 	}
 }
+
+// The table of ARCHITECTURE.md has every room that TestRooms knows, except generated code, generators and the root.
+func TestDocsHaveEveryRoom(t *testing.T) {
+	text := documents(t)["../ARCHITECTURE.md"]
+	for room := range rooms() {
+		generated := strings.HasPrefix(room, "api/") || strings.HasPrefix(room, "event/internal/")
+		if room == "" || room == "internal/longtest" || generated {
+			continue
+		}
+		if !strings.Contains(text, "\n| "+room+" |") {
+			t.Errorf("the table of ARCHITECTURE.md does not have %s", room)
+		}
+	}
+}

@@ -74,10 +74,10 @@ func golden(t *testing.T, name string, got []byte) {
 	g, w := strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
 	for i := range min(len(g), len(w)) {
 		if g[i] != w[i] {
-			t.Fatalf("%s, line %d:\n%s\nnot\n%s\n(go test ./audit -update writes it)", path, i+1, g[i], w[i])
+			t.Fatalf("%s, line %d:\n%s\nnot\n%s\n(go test ./internal/platform/audit -update writes it)", path, i+1, g[i], w[i])
 		}
 	}
-	t.Fatalf("%s: %d lines, not %d (go test ./audit -update writes it)", path, len(g), len(w))
+	t.Fatalf("%s: %d lines, not %d (go test ./internal/platform/audit -update writes it)", path, len(g), len(w))
 }
 
 // wires are all that the lists rest on.

@@ -23,44 +23,35 @@ import (
 const aType = "an event type"
 
 func catalogueCommand(sh *shell.Shell) *cli.Command {
-	builtin := &cli.BoolFlag{Name: "builtin", Usage: "what this program knows, without asking a cluster"}
+	builtin := &cli.BoolFlag{Name: "builtin", Usage: "use the catalogue of this program, without asking a cluster"}
 	return &cli.Command{
-		Name: "catalogue", Usage: "the event types: names, values, payload fields",
+		Name: "catalogue", Usage: "list, check and register event types",
 		Subcommands: []*cli.Command{
-			{Name: "ls", Usage: "all types", Flags: []cli.Flag{builtin, &cli.StringFlag{Name: "category", Usage: "only of this `CATEGORY`"}},
-				Action: shell.BareWith(sh, func(c *cli.Context) error { return listTypes(c.Context, sh, c.Bool("builtin"), c.String("category")) })},
-			{Name: "show", Usage: "one type, by any of its spellings", ArgsUsage: "TYPE", Flags: []cli.Flag{builtin},
-				Action: func(c *cli.Context) error {
-					if err := shell.Exactly(c, 1, aType); err != nil {
-						return err
-					}
+			{Name: "ls", Usage: "list all types", Flags: []cli.Flag{builtin, &cli.StringFlag{Name: "category", Usage: "only types of this `CATEGORY`"}},
+				Action: shell.NoArgs(func(c *cli.Context) error { return listTypes(c.Context, sh, c.Bool("builtin"), c.String("category")) })},
+			{Name: "show", Usage: "show one type, by any of its spellings", ArgsUsage: "TYPE", Flags: []cli.Flag{builtin},
+				Action: shell.Args(1, aType, func(c *cli.Context) error {
 					return showType(c.Context, sh, c.Args().First(), c.Bool("builtin"))
-				}},
-			{Name: "schema", Usage: "JSON Schema of a type's payload", ArgsUsage: "TYPE", Flags: []cli.Flag{builtin},
-				Action: func(c *cli.Context) error {
-					if err := shell.Exactly(c, 1, aType); err != nil {
-						return err
-					}
+				})},
+			{Name: "schema", Usage: "print the JSON Schema of a type's payload", ArgsUsage: "TYPE", Flags: []cli.Flag{builtin},
+				Action: shell.Args(1, aType, func(c *cli.Context) error {
 					return showSchema(c.Context, sh, c.Args().First(), c.Bool("builtin"))
-				}},
-			{Name: "validate", Usage: "what a publish would say of events, without publishing", ArgsUsage: "[FILE|-]",
-				Description: "NDJSON, or one JSON array. Exit 6 where one would be refused.",
-				Flags:       []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "as with strict validation: unknown types are refused"}},
+				})},
+			{Name: "validate", Usage: "check events as publish would, without publishing", ArgsUsage: "[FILE|-]",
+				Description: "Reads NDJSON or one JSON array. Exits 6 if an event would be refused.",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "refuse unknown types, as strict validation does"}},
 				Action: func(c *cli.Context) error {
 					if c.NArg() > 1 {
 						return shell.Exactly(c, 1, "a file, or - for the standard input")
 					}
 					return validateEvents(c.Context, sh, cmp.Or(c.Args().First(), "-"), c.Bool("strict"))
 				}},
-			{Name: "register", Usage: "add types, on all nodes", ArgsUsage: "FILE",
-				Description: "FILE holds definitions as catalogue ls -o json prints them: an object or an array of them.",
-				Flags:       []cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "check them, and register none"}},
-				Action: func(c *cli.Context) error {
-					if err := shell.Exactly(c, 1, "a file of definitions, or -"); err != nil {
-						return err
-					}
+			{Name: "register", Usage: "register types on all nodes", ArgsUsage: "FILE",
+				Description: "FILE holds definitions in the form that catalogue ls -o json prints: one object, or an array of objects.",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "check the definitions, and register none"}},
+				Action: shell.Args(1, "a file of definitions, or -", func(c *cli.Context) error {
 					return registerTypes(c.Context, sh, c.Args().First(), c.Bool("dry-run"))
-				}},
+				})},
 		},
 	}
 }
@@ -83,7 +74,7 @@ func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category stri
 		}
 	}
 	if len(chosen) == 0 {
-		return shell.NotFoundf("no type is of category %q: the categories are %s", category, strings.Join(event.Builtin().Categories(), ", "))
+		return shell.NotFoundf("no type is in category %q: the categories are %s", category, strings.Join(event.Builtin().Categories(), ", "))
 	}
 	var own []string
 	for _, d := range event.Builtin().Own() {
@@ -132,7 +123,7 @@ func showType(ctx context.Context, sh *shell.Shell, name string, builtin bool) e
 			"emitted by", cmp.Or(strings.Join(t.Emitters, ", "), "not documented"),
 			"read by", cmp.Or(strings.Join(t.Subscribers, ", "), "not documented")}
 		if t.Renamed {
-			sh.Say("%s is an alias that reads like another type", name)
+			sh.Say("%s is an alias that looks like another type", name)
 		}
 		return sh.Facts(facts...)
 	})
@@ -162,7 +153,7 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	var err error
 	switch {
 	case name == "-" && sh.InTerminal:
-		return nil, shell.Usagef("- is the standard input, which is a terminal: pipe something in, or name a file")
+		return nil, shell.Usagef("- reads the standard input, which is a terminal: pipe data in, or name a file")
 	case name == "-":
 		raw, err = io.ReadAll(io.LimitReader(sh.In, maxPayload+1))
 	default:
@@ -172,7 +163,7 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 		return nil, shell.Usagef("%w", err)
 	}
 	if len(raw) > maxPayload {
-		return nil, shell.Usagef("%s: more than %d bytes", name, maxPayload)
+		return nil, shell.Usagef("%s is larger than %d bytes", name, maxPayload)
 	}
 	return raw, nil
 }

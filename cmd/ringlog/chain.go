@@ -27,23 +27,20 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 		flows = append(flows, f.Name)
 	}
 	return &cli.Command{
-		Name: "chain", Usage: "how far a run has come: stages with durations, and what is missing next", ArgsUsage: "CORRELATION_ID",
-		Description: "Holds the events of one correlation id against the documented flows (" + strings.Join(flows, ", ") + ").\n" +
-			"FILE has deadlines of edges: {\"training_pipeline\": {\"TRAINING_STARTED->TRAINING_COMPLETED\": \"6h\"}}. An edge that is\n" +
-			"missing for longer is overdue, by the clock of the node that answers. Without FILE the\n" +
-			"setting chain.deadlines counts.",
+		Name: "chain", Usage: "show the stages of a run, their durations, and what is missing", ArgsUsage: "CORRELATION_ID",
+		Description: "Compares the events of one correlation id with the documented flows (" + strings.Join(flows, ", ") + ").\n" +
+			"FILE sets deadlines of edges: {\"training_pipeline\": {\"TRAINING_STARTED->TRAINING_COMPLETED\": \"6h\"}}. An edge that is\n" +
+			"missing for longer is overdue, by the clock of the answering node. Without FILE the\n" +
+			"setting chain.deadlines applies.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "flow", Usage: "only the flow `NAME`"},
+			&cli.StringFlag{Name: "flow", Usage: "only show the flow `NAME`"},
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json or mermaid", Value: "text"},
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on, and print what changes"},
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` in the log to begin: " + api.PositionForms, Value: "start"},
-			&cli.StringFlag{Name: "deadlines", Usage: "`FILE` with how long edges may take", EnvVars: []string{"RINGLOG_CHAIN_DEADLINES"}},
-			&cli.BoolFlag{Name: "fail-overdue", Usage: "exit 1 where an edge is overdue; with --follow, once one is"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "keep running and print changes"},
+			&cli.StringFlag{Name: "from", Usage: "start reading the log at `WHERE`: " + api.PositionForms, Value: "start"},
+			&cli.StringFlag{Name: "deadlines", Usage: "`FILE` with the deadlines of edges", EnvVars: []string{"RINGLOG_CHAIN_DEADLINES"}},
+			&cli.BoolFlag{Name: "fail-overdue", Usage: "exit 1 if an edge is overdue; with --follow, as soon as one is"},
 		},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, "a correlation id"); err != nil {
-				return err
-			}
+		Action: shell.Args(1, "a correlation id", func(c *cli.Context) error {
 			o, err := chainOptionsOf(sh, c)
 			if err != nil {
 				return err
@@ -52,7 +49,7 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 				return followChain(c.Context, sh, o)
 			}
 			return showChain(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
@@ -75,7 +72,7 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 	}
 	switch {
 	case sh.JSON && c.IsSet("format") && o.format != stages.JSON:
-		return o, shell.Usagef("--format %s and JSON output ask for different things", o.format)
+		return o, shell.Usagef("--format %s and JSON output exclude each other", o.format)
 	case sh.JSON:
 		o.format = stages.JSON
 	case o.follow && o.format == stages.Mermaid:
@@ -185,8 +182,8 @@ type link struct {
 	err    error
 }
 
-// newsOf tells of the events of a chain from an offset on. The channel is closed when ctx
-// is over, or behind an error.
+// newsOf reports the events of a chain from an offset on. The channel is closed when ctx
+// is over, or after an error.
 func newsOf(ctx context.Context, c *client.Client, id string, from uint64) <-chan link {
 	news := make(chan link)
 	go func() {
@@ -218,7 +215,7 @@ type chainFollower struct {
 
 func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 	for {
-		due, err := f.look(ctx)
+		due, err := f.printNews(ctx)
 		if err != nil {
 			return err
 		}
@@ -242,9 +239,9 @@ func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 	}
 }
 
-// look asks for the chain, prints what is new, and returns in how long an edge will be
+// printNews asks for the chain, prints what is new, and returns in how long an edge will be
 // overdue; 0 is never.
-func (f *chainFollower) look(ctx context.Context) (due time.Duration, err error) {
+func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err error) {
 	f.options.query.Set("min_offset", strconv.FormatUint(f.seen, 10))
 	asking, cancel := context.WithTimeout(ctx, f.sh.Timeout)
 	defer cancel()
@@ -253,7 +250,7 @@ func (f *chainFollower) look(ctx context.Context) (due time.Duration, err error)
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
 		if !f.begun {
 			f.begun = true
-			f.sh.Say("nothing has the correlation id %s yet", f.options.id)
+			f.sh.Say("no event has the correlation id %s yet", f.options.id)
 		}
 		return 0, nil
 	}

@@ -24,18 +24,18 @@ const (
 )
 
 type checkOptions struct {
-	warnLag, critLag uint64        // events a cursor may be behind
+	warnLag, critLag uint64        // events that a cursor may lag by
 	warnAge, critAge time.Duration // how long its oldest event may wait
 }
 
 func checkCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "check", Usage: "health for a monitor: exit 0 ok, 1 warning, 2 critical, 3 unknown",
+		Name: "check", Usage: "check health for a monitoring system: exit 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN",
 		Flags: []cli.Flag{
-			&cli.Uint64Flag{Name: "warning-lag", Usage: "warn when a cursor is `N` events behind"},
-			&cli.Uint64Flag{Name: "critical-lag", Usage: "critical when a cursor is `N` events behind"},
-			&cli.DurationFlag{Name: "warning-age", Usage: "warn when a cursor's oldest event has waited so long"},
-			&cli.DurationFlag{Name: "critical-age", Usage: "critical when a cursor's oldest event has waited so long"},
+			&cli.Uint64Flag{Name: "warning-lag", Usage: "warn if a cursor lags by `N` events"},
+			&cli.Uint64Flag{Name: "critical-lag", Usage: "critical if a cursor lags by `N` events"},
+			&cli.DurationFlag{Name: "warning-age", Usage: "warn if a cursor's oldest unread event is this old"},
+			&cli.DurationFlag{Name: "critical-age", Usage: "critical if a cursor's oldest unread event is this old"},
 		},
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error { return checkDone(sh, checkUnknown, err.Error(), "") },
 		Action: func(c *cli.Context) error {
@@ -51,7 +51,7 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 	found, err := askEverybody(ctx, sh, statusOf)
 	if err != nil && (errors.Is(err, shell.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)) {
-		return checkDone(sh, checkCritical, fmt.Sprintf("nobody answers at %s", strings.Join(sh.Endpoints, ", ")), "")
+		return checkDone(sh, checkCritical, fmt.Sprintf("no node answers at %s", strings.Join(sh.Endpoints, ", ")), "")
 	}
 	if err != nil {
 		return checkDone(sh, checkUnknown, err.Error(), "")
@@ -123,7 +123,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 		parts = append(parts, fmt.Sprintf("follows %s (term %d)", s.LeaderID, s.Term))
 	}
 	if len(unheard) > 0 {
-		parts = append(parts, "does not hear "+strings.Join(unheard, ", "))
+		parts = append(parts, "gets no answer from "+strings.Join(unheard, ", "))
 	}
 	if s.Diverged {
 		parts = append(parts, "has a state that differs from the majority's")
@@ -134,7 +134,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	return s.NodeID + " " + strings.Join(parts, ", ")
 }
 
-// judge is the state that a status stands for, and why.
+// judge is the state of a monitor that a status amounts to, and why.
 func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	state = checkOK
 	if words = problems(s); len(words) > 0 {
@@ -163,7 +163,7 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 // over reports a value at or above a limit that was set.
 func over[T uint64 | time.Duration](value, limit T) bool { return limit > 0 && value >= limit }
 
-// performance is the data behind the bar that monitors draw.
+// performance is the data for the graphs that monitors draw.
 func performance(s nodeStatus) string {
 	lag := uint64(0)
 	for _, c := range s.Cursors {

@@ -22,24 +22,21 @@ const aMember = "the id of a member"
 
 func clusterCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "cluster", Usage: "who belongs to it, who leads it",
+		Name: "cluster", Usage: "manage cluster membership",
 		Subcommands: []*cli.Command{
 			clusterStatusCommand(sh),
-			{Name: "members", Usage: "the members as the leader sees them", Action: shell.Bare(sh, listMembers)},
+			{Name: "members", Usage: "list members as the leader sees them", Action: shell.Bare(sh, listMembers)},
 			addMemberCommand(sh),
-			{Name: "promote", Usage: "give a non-voter a vote", ArgsUsage: "ID", Flags: []cli.Flag{forceFlag()}, Action: func(c *cli.Context) error {
-				if err := shell.Exactly(c, 1, aMember); err != nil {
-					return err
-				}
+			{Name: "promote", Usage: "make a non-voter a voter", ArgsUsage: "ID", Flags: []cli.Flag{forceFlag()}, Action: shell.Args(1, aMember, func(c *cli.Context) error {
 				return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"), map[string]bool{"force": c.Bool("force")}, "promoted")
-			}},
+			})},
 			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh), clusterOutageCommand(sh), offline.RecoverCommand(sh),
 		},
 	}
 }
 
 func forceFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "force", Usage: "also as a sixth voter and beyond"}
+	return &cli.BoolFlag{Name: "force", Usage: "allow more than five voters"}
 }
 
 func memberPath(id, rest string) string { return "/v1/members/" + url.PathEscape(id) + rest }
@@ -106,24 +103,21 @@ func yesNo(b bool) string {
 
 func addMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "add", Usage: "let a running node in", ArgsUsage: "URL",
-		Description: "URL is where the new node answers; its id, raft address and incarnation are asked of it. A node\nthat was started with --join asks by itself.",
-		Flags:       []cli.Flag{&cli.BoolFlag{Name: "non-voter", Usage: "without a vote"}, forceFlag()},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, "the URL of the new node"); err != nil {
-				return err
-			}
+		Name: "add", Usage: "add a running node to the cluster", ArgsUsage: "URL",
+		Description: "URL is the new node's HTTP address; its id, raft address and incarnation are read from it. A node\nthat was started with --join joins by itself.",
+		Flags:       []cli.Flag{&cli.BoolFlag{Name: "non-voter", Usage: "add it as a non-voter"}, forceFlag()},
+		Action: shell.Args(1, "the URL of the new node", func(c *cli.Context) error {
 			at, err := shell.ParseEndpoints(c.Args().First())
 			if err != nil {
 				return err
 			}
 			in := map[string]any{"http": at[0], "voter": !c.Bool("non-voter"), "force": c.Bool("force")}
 			return silentNewcomer(at[0], changeMember(c.Context, sh, http.MethodPost, "/v1/members", in, "added"))
-		},
+		}),
 	}
 }
 
-// silentNewcomer tells a new node that the cluster can not connect to from a request that
+// silentNewcomer tells a new node that the cluster cannot connect to from a request that
 // is wrong.
 func silentNewcomer(at string, err error) error {
 	var answer *api.Error
@@ -153,29 +147,23 @@ func changeMember(ctx context.Context, sh *shell.Shell, method, path string, in 
 
 func demoteCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "demote", Usage: "take a voter's vote; it stays as a non-voter", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aMember); err != nil {
-				return err
-			}
+		Name: "demote", Usage: "make a voter a non-voter", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
+		Action: shell.Args(1, aMember, func(c *cli.Context) error {
 			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodPost, "/demote", "demoted")
-		},
+		}),
 	}
 }
 
 func removeMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "remove", Usage: "take a member out of the cluster", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aMember); err != nil {
-				return err
-			}
+		Name: "remove", Usage: "remove a member from the cluster", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
+		Action: shell.Args(1, aMember, func(c *cli.Context) error {
 			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodDelete, "", "removed")
-		},
+		}),
 	}
 }
 
-// dismissMember takes a vote or a membership after asking, and tells what quorum
+// dismissMember takes a vote or a membership after asking, and prints what quorum
 // is left.
 func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent, method, rest, done string) error {
 	list, err := fetchMembers(ctx, sh)
@@ -194,12 +182,12 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 	if found == nil {
 		return shell.NotFoundf("there is no member %q: list them with ringlog cluster members", id)
 	}
-	left := fmt.Sprintf("%d voters are left, %d of them needed", voters, voters/2+1)
+	left := fmt.Sprintf("%d voters remain, %d needed for a quorum", voters, voters/2+1)
 	if leave.DryRun {
 		sh.Say("%s would be %s; %s", id, done, left)
 		return nil
 	}
-	if err := sh.Confirm(leave, "%s would be %s; %s. Go on?", id, done, left); err != nil {
+	if err := sh.Confirm(leave, "%s would be %s; %s. Continue?", id, done, left); err != nil {
 		return err
 	}
 	return changeMember(ctx, sh, method, memberPath(id, rest), nil, done)
@@ -207,14 +195,11 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 
 func stepDownCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "step-down", Usage: "let another voter lead",
-		Flags: []cli.Flag{&cli.StringFlag{Name: "to", Usage: "`ID` of who is to lead; without it whoever has caught up"}},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Name: "step-down", Usage: "transfer leadership to another voter",
+		Flags: []cli.Flag{&cli.StringFlag{Name: "to", Usage: "`ID` of the new leader (default: a voter that has caught up)"}},
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			return stepDown(c.Context, sh, c.String("to"))
-		},
+		}),
 	}
 }
 
@@ -236,7 +221,7 @@ func stepDown(ctx context.Context, sh *shell.Shell, to string) error {
 	}
 	result := map[string]any{"from": before.LeaderID, "leader_id": after.LeaderID, "leader_http": after.LeaderHTTP, "term": after.Term}
 	return sh.Emit(result, func() error {
-		_, err := fmt.Fprintf(sh.Out, "%s leads term %d; it was %s\n", after.LeaderID, after.Term, before.LeaderID)
+		_, err := fmt.Fprintf(sh.Out, "%s leads term %d; the leader before was %s\n", after.LeaderID, after.Term, before.LeaderID)
 		return err
 	})
 }

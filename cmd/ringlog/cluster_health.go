@@ -13,13 +13,13 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// voterHealth is what the log tells of the voters, as /status shows it.
+// voterHealth is what the log has recorded about the voters, as /status shows it.
 type voterHealth struct {
-	Voters        []voterState `json:"voters"`
-	AtRisk        bool         `json:"quorum_at_risk"`
-	Outages       []toldOutage `json:"outages"`
-	CatchupAtRisk []string     `json:"catchup_at_risk"`
-	OutagesEver   uint64       `json:"outages_total"`
+	Voters        []voterState   `json:"voters"`
+	AtRisk        bool           `json:"quorum_at_risk"`
+	Outages       []loggedOutage `json:"outages"`
+	CatchupAtRisk []string       `json:"catchup_at_risk"`
+	OutagesEver   uint64         `json:"outages_total"`
 }
 
 type voterState struct {
@@ -56,7 +56,7 @@ func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 	fmt.Fprintf(sh.Out, "\n%s\n", toleranceText(leader.Autopilot))
 	if h := leader.Health; h != nil && len(h.CatchupAtRisk) > 0 {
-		fmt.Fprintf(sh.Out, "about to fall behind what the raft log keeps: %s\n", strings.Join(h.CatchupAtRisk, ", "))
+		fmt.Fprintf(sh.Out, "about to lag too far for the raft log, and to need a snapshot: %s\n", strings.Join(h.CatchupAtRisk, ", "))
 	}
 	var followers []table.Row
 	for _, v := range leader.Autopilot.Servers {
@@ -98,7 +98,7 @@ func serverRow(v raftnode.ServerVerdict, now time.Time) table.Row {
 	if !v.Since.IsZero() {
 		healthy += ", " + shell.Short(max(0, now.Sub(v.Since)).Round(time.Second))
 	}
-	return table.Row{v.ID, is, healthy, fmt.Sprintf("%d entries, %s", v.TrailingEntries, secondsText(v.TrailingSeconds)), contactText(v.LastContactMs), v.Why}
+	return table.Row{v.ID, is, healthy, fmt.Sprintf("%s, %s", shell.Count(v.TrailingEntries, "entry", "entries"), secondsText(v.TrailingSeconds)), contactText(v.LastContactMs), v.Why}
 }
 
 // outageLinesOf is a line for each node that sees no quorum.

@@ -16,15 +16,12 @@ import (
 
 func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "status", Usage: "every node as it sees itself, and what the leader makes of its followers",
+		Name: "status", Usage: "show every node's own view, and the leader's view of its followers",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "print it anew until Ctrl-C, when a role, a member, its health or the quorum changes"},
-			&cli.DurationFlag{Name: "interval", Usage: "how often --watch looks", Value: time.Second},
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "print again when a role, a member, its health or the quorum changes, until Ctrl-C"},
+			&cli.DurationFlag{Name: "interval", Usage: "how often --watch polls", Value: time.Second},
 		},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			if !c.Bool("watch") {
 				view, err := lookAtCluster(c.Context, sh)
 				if err != nil {
@@ -36,7 +33,7 @@ func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 				return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
 			}
 			return watchCluster(c.Context, sh, c.Duration("interval"))
-		},
+		}),
 	}
 }
 
@@ -123,7 +120,7 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 }
 
 // mixedRemedy is what to do about nodes of more than one cluster.
-const mixedRemedy = "stop the nodes that are in the wrong place, or name endpoints of one cluster"
+const mixedRemedy = "stop the misplaced nodes, or name endpoints of one cluster"
 
 // watchCluster prints the nodes whenever something changes, until ctx ends.
 func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) error {
@@ -134,7 +131,7 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 	printed := ""
 	for {
 		view, err := lookAtCluster(ctx, sh)
-		now := "nobody answers"
+		now := "no node answers"
 		if err == nil {
 			now, err = shapeOf(view.rows)
 		} else if ctx.Err() == nil && shell.ExitCode(err) == shell.ExitUnreachable {
@@ -160,7 +157,7 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 
 func printChange(sh *shell.Shell, v clusterView) error {
 	if v.rows == nil {
-		sh.Say("%s nobody answers", time.Now().Format(time.TimeOnly))
+		sh.Say("%s no node answers", time.Now().Format(time.TimeOnly))
 		return nil
 	}
 	if !sh.JSON {
@@ -168,12 +165,12 @@ func printChange(sh *shell.Shell, v clusterView) error {
 	}
 	err := printCluster(sh, v)
 	if v.mixed != "" && errors.Is(err, shell.CodeError(shell.ExitFailed)) {
-		err = nil // the next look may find one cluster
+		err = nil // the next poll may find one cluster
 	}
 	return err
 }
 
-// rowShape is what counts as a change of a row. Figures that go on as the cluster works
+// rowShape is what counts as a change of a row. Figures that grow as the cluster works
 // do not: offsets, ages and how far somebody trails. That somebody trails too far is in
 // the verdict on its health.
 type rowShape struct {

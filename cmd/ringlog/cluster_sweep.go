@@ -99,7 +99,7 @@ func (s *sweep[T]) clusters() (ids []string) {
 	return slices.Compact(ids)
 }
 
-// mixed says which nodes are of which cluster, where they are of more than one; else "".
+// mixed says which nodes are in which cluster if they are in more than one, else "".
 func (s *sweep[T]) mixed() string {
 	ids := s.clusters()
 	if len(ids) < 2 {

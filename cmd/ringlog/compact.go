@@ -21,24 +21,21 @@ type compactOptions struct {
 
 func compactCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "compact", Usage: "remove old events; bare: what the retention settings say",
-		Description: "Whole blocks are removed, so a little more may stay than was asked. A cursor that has not\ncommitted holds events back; --force passes it, and it is told a gap.",
+		Name: "compact", Usage: "remove old events; without flags, what the retention settings allow",
+		Description: "Only whole blocks are removed, so a little more may stay than you asked for. A cursor holds back\nevents that it has not committed; --force removes them, and the cursor gets a gap.",
 		Flags: append(shell.ConsentFlags(),
-			&cli.StringFlag{Name: "before", Usage: "remove events below `OFFSET`"},
+			&cli.StringFlag{Name: "before", Usage: "remove events before `OFFSET`"},
 			&cli.StringFlag{Name: "older-than", Usage: "remove events older than `AGE`, such as 12h or 7d"},
 			&cli.Uint64Flag{Name: "keep", Usage: "remove all but the newest `N` events"},
-			&cli.BoolFlag{Name: "force", Usage: "also what cursors still hold"},
+			&cli.BoolFlag{Name: "force", Usage: "also remove what cursors hold back"},
 		),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			o, err := compactOptionsOf(c)
 			if err != nil {
 				return err
 			}
 			return compact(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
@@ -99,7 +96,7 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 		return printTrim(sh, plan, "would be ")
 	}
 	if !o.bare() && plan.Removed > 0 {
-		if err := sh.Confirm(o.Consent, "Remove %d events, so that %d is the first one kept?", plan.Removed, plan.First); err != nil {
+		if err := sh.Confirm(o.Consent, "Remove %d events, so that %d is the first offset kept?", plan.Removed, plan.First); err != nil {
 			return err
 		}
 	}
@@ -111,7 +108,7 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 
 func printTrim(sh *shell.Shell, t fsm.TrimResult, mood string) error {
 	if t.HeldBy != "" {
-		sh.Say("cursor %s holds back what comes next; --force passes it", t.HeldBy)
+		sh.Say("cursor %s holds back the next events; --force removes them", t.HeldBy)
 	}
 	if len(t.Passed) > 0 {
 		sh.Say("%spassed, with a gap: %s", mood, strings.Join(t.Passed, ", "))

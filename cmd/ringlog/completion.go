@@ -42,19 +42,16 @@ compdef _ringlog ringlog
 
 func completionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "completion", Usage: "print the completion script of a shell", ArgsUsage: "bash|zsh|fish",
+		Name: "completion", Usage: "print a shell's completion script", ArgsUsage: "bash|zsh|fish",
 		Description: "bash:  source <(ringlog completion bash)\nzsh:   source <(ringlog completion zsh)\nfish:  ringlog completion fish | source",
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, "bash, zsh or fish"); err != nil {
-				return err
-			}
+		Action: shell.Args(1, "bash, zsh or fish", func(c *cli.Context) error {
 			script, err := completionScript(c.App, c.Args().First())
 			if err != nil {
 				return err
 			}
 			_, err = fmt.Fprint(sh.Out, script)
 			return err
-		},
+		}),
 	}
 }
 

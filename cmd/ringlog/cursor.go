@@ -27,7 +27,7 @@ type cursorInfo struct {
 	LagEvents  uint64  `json:"lag_events"`
 	LagSeconds float64 `json:"lag_seconds"`            // how long the oldest of them waits
 	LagAtLeast *uint64 `json:"lag_at_least,omitempty"` // set where LagEvents is an upper bound
-	// Group is set where members share the cursor; it stands for the state's own.
+	// Group is set where members share the cursor; it takes the place of the state's own.
 	Group *groupInfo `json:"group,omitempty"`
 }
 
@@ -69,11 +69,11 @@ const aCursor = "the name of a cursor"
 
 func cursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "cursor", Usage: "durable subscribers: where each stands",
+		Name: "cursor", Usage: "manage durable cursors",
 		Subcommands: []*cli.Command{
-			{Name: "ls", Usage: "all cursors", Action: shell.Bare(sh, listCursors)},
-			{Name: "lag", Usage: "how far each is behind, the furthest first", Action: shell.Bare(sh, cursorLag)},
-			{Name: "info", Usage: "one cursor", ArgsUsage: "NAME", Action: shell.Named(sh, aCursor, showCursor)},
+			{Name: "ls", Usage: "list cursors", Action: shell.Bare(sh, listCursors)},
+			{Name: "lag", Usage: "list cursors by lag, the largest first", Action: shell.Bare(sh, cursorLag)},
+			{Name: "info", Usage: "show one cursor", ArgsUsage: "NAME", Action: shell.Named(sh, aCursor, showCursor)},
 			createCursorCommand(sh), filterCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
 		},
 	}
@@ -128,15 +128,15 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	slices.SortStableFunc(list, func(a, b cursorInfo) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
-	return shell.EmitEach(sh, list, table.Row{"name", "lag", "behind", "stands still"}, func(c cursorInfo) table.Row {
+	return shell.EmitEach(sh, list, table.Row{"name", "lag", "behind", "stalled"}, func(c cursorInfo) table.Row {
 		return table.Row{c.Name, c.lagText(), c.lagTime(), stallText(c.Cursor)}
 	})
 }
 
-// stallText tells since when a cursor is told to stand still.
+// stallText says since when a cursor has been reported as stalled.
 func stallText(c fsm.Cursor) string {
 	if c.Stalled == nil {
-		return "-"
+		return "no"
 	}
 	return "since " + shell.LocalTime(c.Stalled.Since)
 }
@@ -176,8 +176,8 @@ func showCursor(ctx context.Context, sh *shell.Shell, name string) error {
 func printCursor(sh *shell.Shell, c cursorInfo) error {
 	return sh.Emit(c, func() error {
 		pairs := []any{"name", c.Name, "kind", c.kind(), "committed", c.Committed, "lag", fmt.Sprintf("%s events, %s", c.lagText(), c.lagTime()),
-			"stands still", stallText(c.Cursor), "generation", c.Generation, "filter", filterText(c.Filter), "gap", gapText(c),
-			"created", shell.LocalTime(c.Created), "last used", shell.LocalTime(c.Touched), "may hold back", policyText(c.Policy)}
+			"stalled", stallText(c.Cursor), "generation", c.Generation, "filter", filterText(c.Filter), "gap", gapText(c),
+			"created", shell.LocalTime(c.Created), "last used", shell.LocalTime(c.Touched), "retention hold", policyText(c.Policy)}
 		if c.Group != nil {
 			pairs = append(pairs, c.Group.facts()...)
 		}
@@ -188,7 +188,7 @@ func printCursor(sh *shell.Shell, c cursorInfo) error {
 func policyText(p frame.CursorPolicy) string {
 	var parts []string
 	if p.HoldEvents > 0 {
-		parts = append(parts, fmt.Sprintf("%d events", p.HoldEvents))
+		parts = append(parts, shell.Count(p.HoldEvents, "event"))
 	}
 	if p.HoldBytes > 0 {
 		parts = append(parts, fmt.Sprintf("%d bytes", p.HoldBytes))
@@ -196,7 +196,7 @@ func policyText(p frame.CursorPolicy) string {
 	if p.HoldFor > 0 {
 		parts = append(parts, p.HoldFor.String())
 	}
-	return cmp.Or(strings.Join(parts, ", "), "what the settings cursor.hold_* say")
+	return cmp.Or(strings.Join(parts, ", "), "cluster default (cursor.hold_*)")
 }
 
 type createCursorOptions struct {
@@ -208,28 +208,25 @@ type createCursorOptions struct {
 
 func createCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "create", Usage: "make a cursor; the same again changes nothing", ArgsUsage: "NAME",
+		Name: "create", Usage: "create a cursor (idempotent)", ArgsUsage: "NAME",
 		Flags: cursorFlags(),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aCursor); err != nil {
-				return err
-			}
+		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			o, err := createCursorOptionsOf(c)
 			if err != nil {
 				return err
 			}
 			return createCursor(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
 // cursorFlags say what a cursor, or a group, is made with.
 func cursorFlags() []cli.Flag {
 	return append(filterFlags(),
-		&cli.StringFlag{Name: "from", Usage: "`WHERE` it begins: " + api.PositionForms, Value: "start"},
-		&cli.Uint64Flag{Name: "hold-events", Usage: "how many events it may keep from retention; 0 is the setting"},
-		&cli.Uint64Flag{Name: "hold-bytes", Usage: "how many bytes it may keep from retention; 0 is the setting"},
-		&cli.StringFlag{Name: "hold-for", Usage: "how old events it keeps may get, such as 24h"},
+		&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
+		&cli.Uint64Flag{Name: "hold-events", Usage: "how many events it may hold back from retention; 0 means the cluster's setting"},
+		&cli.Uint64Flag{Name: "hold-bytes", Usage: "how many bytes it may hold back from retention; 0 means the cluster's setting"},
+		&cli.StringFlag{Name: "hold-for", Usage: "how old the events that it holds back may get, such as 24h"},
 	)
 }
 
@@ -259,21 +256,18 @@ func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) e
 
 func seekCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "seek", Usage: "move a cursor on purpose, backwards too", ArgsUsage: "NAME",
-		Flags: append(shell.ConsentFlags(), &cli.StringFlag{Name: "to", Usage: "`WHERE`: " + api.PositionForms}),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aCursor); err != nil {
-				return err
-			}
+		Name: "seek", Usage: "move a cursor, forwards or backwards", ArgsUsage: "NAME",
+		Flags: append(shell.ConsentFlags(), &cli.StringFlag{Name: "to", Usage: "move to `WHERE`: " + api.PositionForms}),
+		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			if !c.IsSet("to") {
-				return shell.Usagef("say where with --to: %s", api.PositionForms)
+				return shell.Usagef("--to is required: %s", api.PositionForms)
 			}
 			to, err := shell.ParsePosition("to", c.String("to"))
 			if err != nil {
 				return err
 			}
 			return seekCursor(c.Context, sh, c.Args().First(), to, shell.ConsentOf(c))
-		},
+		}),
 	}
 }
 
@@ -291,19 +285,16 @@ func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Positi
 	if err := sh.Call(ctx, http.MethodPost, cursorPath(name, "/seek"), nil, in, &after); err != nil {
 		return err
 	}
-	sh.Say("committed was %d and is %d", before.Committed, after.Committed)
+	sh.Say("the committed offset was %d, is now %d", before.Committed, after.Committed)
 	return printCursor(sh, after)
 }
 
 func removeCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "rm", Usage: "remove a cursor with its place in the log", ArgsUsage: "NAME", Flags: shell.ConsentFlags(),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aCursor); err != nil {
-				return err
-			}
+		Name: "rm", Usage: "remove a cursor and its position", ArgsUsage: "NAME", Flags: shell.ConsentFlags(),
+		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			return removeAt(c.Context, sh, cursorPath(c.Args().First()), shell.ConsentOf(c))
-		},
+		}),
 	}
 }
 
@@ -314,15 +305,15 @@ func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Con
 		return err
 	}
 	if leave.DryRun {
-		sh.Say("%s would be removed; it has committed %d and lags by %s events", c.Name, c.Committed, c.lagText())
+		sh.Say("%s would be removed (committed offset %d, lag %s events)", c.Name, c.Committed, c.lagText())
 		return nil
 	}
-	if err := sh.Confirm(leave, "Remove the %s %q, which has committed %d?", c.kind(), c.Name, c.Committed); err != nil {
+	if err := sh.Confirm(leave, "Remove the %s %q (committed offset %d)?", c.kind(), c.Name, c.Committed); err != nil {
 		return err
 	}
 	if err := sh.Call(ctx, http.MethodDelete, path, nil, nil, nil); err != nil {
 		return err
 	}
-	sh.Say("removed %s; it had committed %d", c.Name, c.Committed)
+	sh.Say("removed %s (committed offset %d)", c.Name, c.Committed)
 	return nil
 }

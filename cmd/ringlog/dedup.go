@@ -16,9 +16,9 @@ import (
 
 func dedupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "dedup", Usage: "what was suppressed because it was there already",
+		Name: "dedup", Usage: "show suppressed duplicates",
 		Subcommands: []*cli.Command{{
-			Name: "explain", Usage: "how often an event came again, when and from whom", ArgsUsage: "HASH|OFFSET",
+			Name: "explain", Usage: "show how often an event was published again, when and by whom", ArgsUsage: "HASH|OFFSET",
 			Action: shell.Named(sh, "a content hash or an offset", explainDedup),
 		}},
 	}
@@ -50,9 +50,9 @@ func explanationFacts(x fsm.Explanation) []any {
 		}
 		facts = append(facts, "first", shell.LocalTime(x.First), "last", shell.LocalTime(x.Last), "from", strings.Join(sources, ", "))
 	}
-	window := "over: the same would be appended anew"
+	window := "over: a duplicate would be appended"
 	if x.InWindow {
-		window = "the same is suppressed until " + shell.LocalTime(x.Until)
+		window = "duplicates are suppressed until " + shell.LocalTime(x.Until)
 	}
 	facts = append(facts, "window", window)
 	if len(x.Others) > 0 {

@@ -24,18 +24,15 @@ const aLetter = "the id of a dead letter"
 func dlqCommand(sh *shell.Shell) *cli.Command {
 	summary := shell.Bare(sh, summariseLetters)
 	dlq := &cli.Command{
-		Name: "dlq", Usage: "dead letters: events that a cursor's handler gave up; bare: a summary",
+		Name: "dlq", Usage: "manage dead letters, the events that handlers failed on; without a verb, print a summary",
 		Subcommands: []*cli.Command{
 			listLettersCommand(sh),
-			{Name: "show", Usage: "one letter and its event", ArgsUsage: "ID", Action: shell.Named(sh, aLetter, showLetter)},
-			{Name: "errors", Usage: "what the letters died of, the most frequent first", Flags: letterFlags(),
-				Action: func(c *cli.Context) error {
-					if err := shell.Exactly(c, 0, ""); err != nil {
-						return err
-					}
+			{Name: "show", Usage: "show one letter and its event", ArgsUsage: "ID", Action: shell.Named(sh, aLetter, showLetter)},
+			{Name: "errors", Usage: "list the errors of letters, the most frequent first", Flags: letterFlags(),
+				Action: shell.NoArgs(func(c *cli.Context) error {
 					return letterErrors(c.Context, sh, letterFilterOf(c))
-				}},
-			{Name: "count", Usage: "how many there are", Action: shell.Bare(sh, countLetters)},
+				})},
+			{Name: "count", Usage: "count the letters", Action: shell.Bare(sh, countLetters)},
 			redriveCommand(sh), redriveAllCommand(sh), purgeCommand(sh), watchLettersCommand(sh), importLettersCommand(sh),
 		},
 	}
@@ -50,9 +47,9 @@ func dlqCommand(sh *shell.Shell) *cli.Command {
 
 func letterFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "type", Aliases: []string{"t"}, Usage: "only this `TYPE`: a name or a pattern such as training.*"},
-		&cli.StringFlag{Name: "cursor", Usage: "only those that this `CURSOR` gave up"},
-		&cli.StringFlag{Name: "error", Usage: "only where this `TEXT` is in the error"},
+		&cli.StringFlag{Name: "type", Aliases: []string{"t"}, Usage: "only letters of this `TYPE`: a name or a pattern such as training.*"},
+		&cli.StringFlag{Name: "cursor", Usage: "only letters of this `CURSOR`"},
+		&cli.StringFlag{Name: "error", Usage: "only letters whose error contains `TEXT`"},
 	}
 }
 
@@ -62,17 +59,14 @@ func letterFilterOf(c *cli.Context) client.LetterFilter {
 
 func listLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "ls", Aliases: []string{"list"}, Usage: "the letters, the oldest first",
+		Name: "ls", Aliases: []string{"list"}, Usage: "list letters, the oldest first",
 		Flags: append(letterFlags(),
-			&cli.StringFlag{Name: "state", Usage: "only those that are dead, or redriven"},
-			&cli.Uint64Flag{Name: "limit", Usage: "print at most `N`; 0 is all", Value: 100},
+			&cli.StringFlag{Name: "state", Usage: "only letters in this state: dead or redriven"},
+			&cli.Uint64Flag{Name: "limit", Usage: "print at most `N`; 0 means all", Value: 100},
 		),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			return listLetters(c.Context, sh, letterFilterOf(c), c.Uint64("limit"))
-		},
+		}),
 	}
 }
 
@@ -103,7 +97,7 @@ func summariseLetters(ctx context.Context, sh *shell.Shell) error {
 }
 
 func printTotals(sh *shell.Shell, t letterTotals) error {
-	err := sh.Facts("letters", t.Count, "dead", t.Dead, "redriven", fmt.Sprintf("%d, under way to their cursors", t.Redriven),
+	err := sh.Facts("letters", t.Count, "dead", t.Dead, "redriven", fmt.Sprintf("%d, on their way to their cursors", t.Redriven),
 		"bytes", fmt.Sprintf("%d of %d", t.Bytes, t.MaxBytes), "oldest", t.oldestText(), "ever", t.Ever)
 	if err != nil || t.Count == 0 {
 		return err
@@ -203,7 +197,7 @@ func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 	return sh.Emit(l, func() error {
 		state := l.State
 		if l.Copy != 0 {
-			state += fmt.Sprintf(", its event stands again at %d", l.Copy)
+			state += fmt.Sprintf(", its event was appended again at %d", l.Copy)
 		}
 		return sh.Facts("letter", l.ID, "state", state, "cursor", cmp.Or(l.Cursor, "-"), "offset", l.Offset, "type", l.Type, "key", cmp.Or(l.Key, "-"),
 			"source", cmp.Or(l.Source, "-"), "correlation", cmp.Or(l.CorrelationID, "-"), "handler", cmp.Or(l.Handler, "-"), "attempts", l.Attempts,

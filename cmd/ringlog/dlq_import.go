@@ -25,19 +25,16 @@ func importLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "import", Usage: "import rows of the old queue as dead letters", ArgsUsage: "FILE.ndjson|-",
 		Description: "Each line is a row of the old queue's table dead_letter_queue as a JSON object with the fields id, event_type,\n" +
-			"event_data, error, created_at and retry_count. A row that was imported before adds nothing. Imported letters\n" +
+			"event_data, error, created_at and retry_count. A row that was imported before is skipped. Imported letters\n" +
 			"have no cursor: redrive them --to one. To read the rows from the old queue's SQLite file:\n\n" +
 			"  " + rowsOfSQLite + " | ringlog dlq import -",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "check the rows, and import none"},
 			&cli.StringFlag{Name: "source", Usage: "where the rows come from, shown as a letter's origin (default: the file's name)"},
 		},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, "a file of rows, or - for the standard input"); err != nil {
-				return err
-			}
+		Action: shell.Args(1, "a file of rows, or - for the standard input", func(c *cli.Context) error {
 			return importLetters(c.Context, sh, c.Args().First(), c.String("source"), c.Bool("dry-run"))
-		},
+		}),
 	}
 }
 
@@ -139,7 +136,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 		}
 		if len(row.ID) == 0 {
 			im.refuse(fmt.Sprintf("line %d", number), &api.Error{
-				Code: api.InvalidArgument, Field: "id", Message: "the row has no id, by which a repeated import knows it",
+				Code: api.InvalidArgument, Field: "id", Message: "the row has no id, by which a repeated import recognizes it",
 			})
 			continue
 		}

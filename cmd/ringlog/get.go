@@ -12,16 +12,13 @@ import (
 func getCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "get", Usage: "print one event", ArgsUsage: "OFFSET",
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, "an offset"); err != nil {
-				return err
-			}
+		Action: shell.Args(1, "an offset", func(c *cli.Context) error {
 			offset, err := shell.ParseOffset(c.Args().First())
 			if err != nil {
 				return err
 			}
 			return get(c.Context, sh, offset)
-		},
+		}),
 	}
 }
 

@@ -17,14 +17,11 @@ import (
 )
 
 func inspectCommand(sh *shell.Shell) *cli.Command {
-	dataDir := &cli.StringFlag{Name: "data-dir", Usage: "`DIR` of a stopped node, instead of a running cluster"}
-	from := &cli.StringFlag{Name: "from", Usage: "`WHERE` to begin: " + api.PositionForms, Value: "start"}
-	count := &cli.Uint64Flag{Name: "n", Usage: "at most `COUNT`; 0 is all"}
+	dataDir := &cli.StringFlag{Name: "data-dir", Usage: "data `DIR` of a stopped node, instead of a running cluster"}
+	from := &cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"}
+	count := &cli.Uint64Flag{Name: "n", Usage: "print at most `COUNT`; 0 means all"}
 	command := func(name, usage string, online, offline func(context.Context, *shell.Shell, offline.Options) error, flags ...cli.Flag) *cli.Command {
-		return &cli.Command{Name: name, Usage: usage, Flags: append([]cli.Flag{dataDir}, flags...), Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		return &cli.Command{Name: name, Usage: usage, Flags: append([]cli.Flag{dataDir}, flags...), Action: shell.NoArgs(func(c *cli.Context) error {
 			o, err := inspectOptionsOf(c)
 			if err != nil {
 				return err
@@ -33,18 +30,18 @@ func inspectCommand(sh *shell.Shell) *cli.Command {
 				return offline(c.Context, sh, o)
 			}
 			return online(c.Context, sh, o)
-		}}
+		})}
 	}
 	return &cli.Command{
-		Name: "inspect", Usage: "look inside a node, running or stopped",
-		Description: "With --data-dir a stopped node's folder is read as it is: no leader is needed and nothing is written.",
+		Name: "inspect", Usage: "inspect a node, running or stopped",
+		Description: "With --data-dir it reads the folder of a stopped node: no leader is needed and nothing is written.",
 		Subcommands: []*cli.Command{
-			command("log", "the events stored", inspectLog, offline.PrintLog, from, count),
-			command("raft", "the consensus log, term and vote", inspectRaft, offline.PrintRaft, from, count),
-			command("state", "where the state machine stands", inspectState, offline.PrintState, &cli.BoolFlag{Name: "dump", Usage: "offline: the whole state in canonical form"}),
-			command("dedup", "the keys of the dedup window", inspectDedup, offline.PrintDedup),
-			command("cursors", "the durable subscribers", func(ctx context.Context, sh *shell.Shell, _ offline.Options) error { return listCursors(ctx, sh) }, offlineCursors),
-			command("settings", "the replicated settings", func(ctx context.Context, sh *shell.Shell, _ offline.Options) error { return listSettings(ctx, sh) }, offlineSettings),
+			command("log", "print the stored events", inspectLog, offline.PrintLog, from, count),
+			command("raft", "print the raft log, term and vote", inspectRaft, offline.PrintRaft, from, count),
+			command("state", "print the position of the state machine", inspectState, offline.PrintState, &cli.BoolFlag{Name: "dump", Usage: "offline: print the whole state in canonical form"}),
+			command("dedup", "print the figures of the dedup window", inspectDedup, offline.PrintDedup),
+			command("cursors", "print the durable cursors", func(ctx context.Context, sh *shell.Shell, _ offline.Options) error { return listCursors(ctx, sh) }, offlineCursors),
+			command("settings", "print the replicated settings", func(ctx context.Context, sh *shell.Shell, _ offline.Options) error { return listSettings(ctx, sh) }, offlineSettings),
 		},
 	}
 }

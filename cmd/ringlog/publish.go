@@ -29,20 +29,20 @@ type publishOptions struct {
 
 func publishCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "publish", Usage: "append an event, or with --stdin many", ArgsUsage: "TYPE | --stdin",
-		Description: "TYPE is a name, value, alias or dotted topic of the catalogue, in any case; unknown ones pass\n" +
-			"unless validation is strict. With --stdin events come as NDJSON, one a line, in the form that\n" +
-			"ringlog tail -o json prints; their order is kept. Where lines are refused the others are appended\n" +
-			"all the same, and the exit code is that of the first refusal.",
+		Name: "publish", Usage: "publish an event, or many with --stdin", ArgsUsage: "TYPE | --stdin",
+		Description: "TYPE is a name, value, alias or dotted topic of the catalogue, in any case; unknown ones are accepted\n" +
+			"unless validation is strict. --stdin reads events as NDJSON, one per line, in the form that\n" +
+			"ringlog tail -o json prints, and keeps their order. If lines are refused, the others are appended\n" +
+			"nonetheless, and the exit code is that of the first refusal.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "payload", Aliases: []string{"p"}, Usage: "a JSON object: `JSON|@FILE|-`; {} if none"},
+			&cli.StringFlag{Name: "payload", Aliases: []string{"p"}, Usage: "payload, a JSON object: `JSON|@FILE|-` (default: {})"},
 			&cli.BoolFlag{Name: "stdin", Usage: "read events as NDJSON from the standard input"},
-			&cli.StringFlag{Name: "source", Usage: "who sends it"},
-			&cli.StringFlag{Name: "key", Usage: "what it is about, such as hex8_2p"},
-			&cli.StringFlag{Name: "correlation-id", Usage: "the chain it belongs to"},
-			&cli.StringFlag{Name: "causation-id", Usage: "what caused it"},
-			&cli.StringFlag{Name: "dedup-id", Usage: "suppress the same `ID` instead of the same content"},
-			&cli.BoolFlag{Name: "no-dedup", Usage: "append it even if the same was appended a moment ago"},
+			&cli.StringFlag{Name: "source", Usage: "source of the event"},
+			&cli.StringFlag{Name: "key", Usage: "ordering key, such as hex8_2p"},
+			&cli.StringFlag{Name: "correlation-id", Usage: "id of the chain that the event belongs to"},
+			&cli.StringFlag{Name: "causation-id", Usage: "id of what caused the event"},
+			&cli.StringFlag{Name: "dedup-id", Usage: "deduplicate by this `ID` instead of by content"},
+			&cli.BoolFlag{Name: "no-dedup", Usage: "append the event even if it is a duplicate"},
 		},
 		Action: func(c *cli.Context) error {
 			o := publishOptions{kind: c.Args().First(), payload: c.String("payload"), stdin: c.Bool("stdin"), source: c.String("source"),
@@ -93,7 +93,7 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 		return sh.Emit(publishedOf(res), func() error {
 			note := ""
 			if res.Duplicate {
-				note = "  duplicate: the same was appended before and is not again"
+				note = "  duplicate, not appended again"
 			}
 			_, err := fmt.Fprintf(sh.Out, "%d%s\n", res.Offset, note)
 			return err
@@ -131,7 +131,7 @@ func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 		return nil, shell.Usagef("--payload %s: %w", spec, err)
 	}
 	if len(raw) > maxPayload {
-		return nil, shell.Usagef("--payload: more than %d bytes", maxPayload)
+		return nil, shell.Usagef("--payload is larger than %d bytes", maxPayload)
 	}
 	canonical, err := event.Canonicalize(raw, event.Limits{EventBytes: maxPayload, RequestBytes: maxPayload})
 	if err != nil {

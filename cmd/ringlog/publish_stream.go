@@ -47,7 +47,7 @@ type stream struct {
 	warned                                 map[string]int // how often each warning came; bounded
 	firstRefusal                           error
 	outErr                                 error
-	ended                                  error // why lines behind would fare no better
+	ended                                  error // why later lines would fare no better
 }
 
 // publishStream publishes NDJSON from the standard input and keeps its order. Where lines
@@ -107,7 +107,7 @@ func soleEvent(in io.Reader) (io.Reader, error) {
 		}
 		switch {
 		case events > 1:
-			return nil, shell.Usagef("--dedup-id is for one event, and --stdin has more: put a dedup_id into each line")
+			return nil, shell.Usagef("--dedup-id is for one event, but --stdin has more: put a dedup_id into each line")
 		case errors.Is(err, io.EOF):
 			return &ahead, nil
 		case err != nil:
@@ -223,14 +223,14 @@ func (s *stream) take(line int, res client.Result, out *bufio.Writer) {
 	}{line, publishedOf(res)})
 }
 
-// maxWarnings bounds the different warnings that are told.
+// maxWarnings bounds how many different warnings are printed.
 const maxWarnings = 100
 
-// warn tells a warning the first time it comes; the summary counts the others.
+// warn prints a warning the first time; the summary counts the repetitions.
 func (s *stream) warn(line int, text string) {
 	if s.warned[text] == 0 {
 		if len(s.warned) >= maxWarnings {
-			text = "more kinds of warnings"
+			text = "further kinds of warnings"
 		} else {
 			s.note("line %d: warning: %s", line, text)
 		}
@@ -258,7 +258,7 @@ func (s *stream) summarise(took time.Duration) {
 	total := s.appended + s.duplicates
 	unknown := ""
 	if s.unknown > 0 {
-		unknown = fmt.Sprintf(", %d unknown (lines %d to %d: they may be appended)", s.unknown, s.firstUnknown, s.lastUnknown)
+		unknown = fmt.Sprintf(", %d unknown (lines %d to %d: they may have been appended)", s.unknown, s.firstUnknown, s.lastUnknown)
 	}
 	s.sh.Say("%d appended, %d duplicates, %d refused%s in %s (%.0f events/s)", s.appended, s.duplicates, s.refused, unknown,
 		shell.Short(took), float64(total)/max(took.Seconds(), 1e-9))

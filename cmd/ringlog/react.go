@@ -19,7 +19,7 @@ import (
 	"github.com/ringrift/ringlog/sinks"
 )
 
-// reactOptions are what `ringlog react` was told.
+// reactOptions are the flags and arguments of react.
 type reactOptions struct {
 	group  string
 	own    bool // the group is for this run alone
@@ -48,32 +48,32 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "react", Usage: "run a command, or post to a URL, for each event of a group",
 		ArgsUsage: "-- COMMAND ARGUMENTS…",
-		Description: "Processes that react under the same --group share its events: each comes to one of them, again after a failure, and\n" +
-			"becomes a dead letter after --max-deliver failed deliveries (see ringlog dlq). A new group begins at the start of the\n" +
-			"log, or --from. Without --group there is one for this run alone, from the end, which is removed with it.\n" +
+		Description: "Processes with the same --group share its events: each goes to one of them, is redelivered after a failure, and\n" +
+			"becomes a dead letter after --max-deliver failed deliveries (see ringlog dlq). A new group starts at the start of the\n" +
+			"log, or at --from. Without --group the run has a group of its own, from the end of the log, and removes it.\n" +
 			"COMMAND gets the payload on its standard input and the rest in RINGLOG_OFFSET, _TYPE, _VALUE, _SOURCE, _KEY,\n" +
 			"_CORRELATION_ID, _CAUSATION_ID, _TIME, _APPENDED_AT, _HASH, _DELIVERY, _GROUP and _IDEMPOTENCY_KEY; exit code 0 is success.\n" +
-			"Each attempt, and what COMMAND prints, is told on stderr; the summary comes on stdout.",
+			"Attempts and what COMMAND prints go to stderr, the summary to stdout.",
 		Flags: append(filterFlags(),
-			&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "share the events of the group `NAME`"},
-			&cli.StringFlag{Name: "where", Usage: "only events for which this `CEL` condition holds, such as 'payload.epoch > 3'; the others count as handled"},
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` a new group begins: " + api.PositionForms},
-			&cli.IntFlag{Name: "concurrency", Usage: "events at once, those of a key in order", Value: 1},
-			&cli.DurationFlag{Name: "timeout", Usage: "of one attempt", DefaultText: router.TimeoutVariable + " in seconds, else 30s"},
-			&cli.IntFlag{Name: "retries", Usage: "attempts after the first before the event is given back to the group", Value: 3},
-			&cli.DurationFlag{Name: "backoff", Usage: "the wait after a failure, doubled each time up to 5m", Value: time.Second},
-			&cli.DurationFlag{Name: "ack-wait", Usage: "of a new group: when an event comes to another member if this one is silent", DefaultText: "the setting group.ack_wait"},
-			&cli.Uint64Flag{Name: "max-deliver", Usage: "of a new group: deliveries that may fail", DefaultText: "the setting group.max_deliver"},
-			&cli.IntFlag{Name: "breaker-failures", Usage: "attempts in a row that fail, after which nothing is taken for a while; 0 is never", Value: 3},
-			&cli.DurationFlag{Name: "breaker-reset", Usage: "how long that is", Value: 300 * time.Second},
+			&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "share the events of group `NAME`"},
+			&cli.StringFlag{Name: "where", Usage: "handle only events for which this `CEL` condition holds, such as 'payload.epoch > 3'; others count as handled"},
+			&cli.StringFlag{Name: "from", Usage: "start a new group at `WHERE`: " + api.PositionForms},
+			&cli.IntFlag{Name: "concurrency", Usage: "events handled at once; those of a key stay in order", Value: 1},
+			&cli.DurationFlag{Name: "timeout", Usage: "time limit of one attempt", DefaultText: router.TimeoutVariable + " in seconds, else 30s"},
+			&cli.IntFlag{Name: "retries", Usage: "attempts after the first before the event is released to the group", Value: 3},
+			&cli.DurationFlag{Name: "backoff", Usage: "wait after a failure, doubled each time up to 5m", Value: time.Second},
+			&cli.DurationFlag{Name: "ack-wait", Usage: "for a new group: how long a silent member keeps an event", DefaultText: "the setting group.ack_wait"},
+			&cli.Uint64Flag{Name: "max-deliver", Usage: "for a new group: failed deliveries before an event becomes a dead letter", DefaultText: "the setting group.max_deliver"},
+			&cli.IntFlag{Name: "breaker-failures", Usage: "consecutive failed attempts that open the circuit breaker; 0 means never", Value: 3},
+			&cli.DurationFlag{Name: "breaker-reset", Usage: "how long the circuit breaker stays open", Value: 300 * time.Second},
 			&cli.BoolFlag{Name: "record", Usage: "publish failures as HANDLER_FAILED and HANDLER_TIMEOUT"},
-			&cli.DurationFlag{Name: "drain", Usage: "how long attempts may go on after Ctrl-C or SIGTERM", Value: 30 * time.Second},
-			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` deliveries"},
-			&cli.BoolFlag{Name: "until-end", Usage: "end when all is settled that is in the log now"},
+			&cli.DurationFlag{Name: "drain", Usage: "how long running attempts may continue after Ctrl-C or SIGTERM", Value: 30 * time.Second},
+			&cli.Uint64Flag{Name: "n", Usage: "stop after `COUNT` deliveries"},
+			&cli.BoolFlag{Name: "until-end", Usage: "stop once everything that is in the log now is handled"},
 			&cli.StringFlag{Name: "webhook", Usage: "post each event as JSON to `URL` instead of running a command"},
 			&cli.StringSliceFlag{Name: "header", Usage: "with --webhook: send this header, `NAME=VALUE` (repeat)"},
-			&cli.StringFlag{Name: "secret-file", Usage: "with --webhook: sign as Standard Webhooks has it, with the secret in `FILE`"},
-			&cli.BoolFlag{Name: "pass-token", Usage: "let COMMAND have the cluster token, so that it can publish where one is needed"},
+			&cli.StringFlag{Name: "secret-file", Usage: "with --webhook: sign per Standard Webhooks, with the secret in `FILE`"},
+			&cli.BoolFlag{Name: "pass-token", Usage: "give COMMAND the cluster token, so that it can publish"},
 		),
 		Action: func(c *cli.Context) error {
 			o, err := reactOptionsOf(c)
@@ -152,7 +152,7 @@ const maxConcurrency = 1024
 func (o *reactOptions) validate(c *cli.Context) error {
 	for _, name := range []string{"timeout", "backoff", "breaker-reset", "drain"} {
 		if c.IsSet(name) && c.Duration(name) <= 0 {
-			return shell.Usagef("--%s %s: it must be above 0", name, c.Duration(name))
+			return shell.Usagef("--%s %s must be above 0", name, c.Duration(name))
 		}
 	}
 	hooked := c.IsSet("webhook")
@@ -172,11 +172,11 @@ func (o *reactOptions) validate(c *cli.Context) error {
 	case o.breaker.Failures < 0 || o.breaker.Failures > math.MaxInt32:
 		return shell.Usagef("--breaker-failures %d: use 1 or more, or 0 for no breaker", o.breaker.Failures)
 	case c.IsSet("ack-wait") && o.ackWait <= 0:
-		return shell.Usagef("--ack-wait %s: it must be above 0", o.ackWait)
+		return shell.Usagef("--ack-wait %s must be above 0", o.ackWait)
 	case c.IsSet("n") && o.count == 0:
 		return shell.Usagef("-n 0: there is nothing to do")
 	case o.filter.Empty() && o.own:
-		return shell.Usagef("say for which events: --type TYPE (--type '*' is all), or --group NAME of a group that is there")
+		return shell.Usagef("say for which events: --type TYPE (--type '*' is all), or --group NAME of an existing group")
 	}
 	return nil
 }

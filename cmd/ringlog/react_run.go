@@ -70,11 +70,11 @@ func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell, c *cli
 	var answer *api.Error
 	switch {
 	case err == nil && o.from != nil:
-		sh.Say("the group %s exists and goes on behind %d: --from counts for a new one (move it: ringlog cursor seek %s --to …)", o.group, was.Committed, o.group)
+		sh.Say("the group %s exists and resumes after %d: --from applies to a new one (to move it: ringlog cursor seek %s --to …)", o.group, was.Committed, o.group)
 	case err != nil && (!errors.As(err, &answer) || answer.Code != api.NotFound):
 		return 0, err
 	case err != nil && o.filter.Empty():
-		return 0, shell.NotFoundf("there is no group %q: say with --type for which events to make it", o.group)
+		return 0, shell.NotFoundf("there is no group %q: to create it, say for which events with --type", o.group)
 	}
 	if !o.filter.Empty() {
 		if _, err := c.CreateGroup(ctx, o.group, spec); err != nil {
@@ -97,7 +97,7 @@ func (o *reactOptions) removeGroup(ctx context.Context, c *client.Client) error 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
 	defer cancel()
 	if err := c.DeleteCursor(ctx, o.group); err != nil {
-		return fmt.Errorf("the group of this run is left (remove it: ringlog group rm %s): %w", o.group, err)
+		return fmt.Errorf("the group of this run was not removed (to remove it: ringlog group rm %s): %w", o.group, err)
 	}
 	return nil
 }

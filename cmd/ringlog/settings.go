@@ -15,16 +15,13 @@ import (
 
 func settingsCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "settings", Usage: "what all nodes decide by: dedup window, retention, limits …",
+		Name: "settings", Usage: "show and change cluster settings: dedup window, retention, limits",
 		Subcommands: []*cli.Command{
-			{Name: "ls", Usage: "all settings", Action: shell.Bare(sh, listSettings)},
-			{Name: "get", Usage: "one setting's value", ArgsUsage: "KEY", Action: shell.Named(sh, "the key of a setting", getSetting)},
-			{Name: "set", Usage: `change a setting; "" restores the default`, ArgsUsage: "KEY VALUE", Action: func(c *cli.Context) error {
-				if err := shell.Exactly(c, 2, "a key and a value"); err != nil {
-					return err
-				}
+			{Name: "ls", Usage: "list settings", Action: shell.Bare(sh, listSettings)},
+			{Name: "get", Usage: "print the value of a setting", ArgsUsage: "KEY", Action: shell.Named(sh, "the key of a setting", getSetting)},
+			{Name: "set", Usage: `change a setting; "" restores the default`, ArgsUsage: "KEY VALUE", Action: shell.Args(2, "a key and a value", func(c *cli.Context) error {
 				return setSetting(c.Context, sh, c.Args().Get(0), c.Args().Get(1))
-			}},
+			})},
 		},
 	}
 }

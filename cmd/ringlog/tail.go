@@ -30,11 +30,11 @@ type tailOptions struct {
 
 func filterFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "type", Aliases: []string{"t"}, Usage: "only these `TYPE`s: names, values, topics or patterns such as training.* (repeat or separate by commas)"},
+		&cli.StringSliceFlag{Name: "type", Aliases: []string{"t"}, Usage: "only these `TYPE`s: names, values, topics or patterns such as training.* (repeatable, or comma-separated)"},
 		&cli.StringSliceFlag{Name: "category", Usage: "only types of this `CATEGORY`"},
-		&cli.StringSliceFlag{Name: "source", Usage: "only of this `SOURCE`"},
-		&cli.StringSliceFlag{Name: "key", Usage: "only with this `KEY`"},
-		&cli.StringSliceFlag{Name: "correlation-id", Usage: "only of this `CHAIN`"},
+		&cli.StringSliceFlag{Name: "source", Usage: "only events of this `SOURCE`"},
+		&cli.StringSliceFlag{Name: "key", Usage: "only events with this `KEY`"},
+		&cli.StringSliceFlag{Name: "correlation-id", Usage: "only events of this `CHAIN`"},
 	}
 }
 
@@ -53,32 +53,29 @@ func filterOf(c *cli.Context) (event.Filter, error) {
 
 func tailCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "tail", Usage: "print events, and go on as more are appended",
-		Description: "By default from the end. With --cursor from where that durable cursor stands, which is\n" +
-			"created at the start of the log where there is none; an event is committed once it is printed.\n" +
-			"What was trimmed before it could be read is told as a gap.\n" +
-			"--local also prints what the node notes of an outage while it lasts, marked as local: such a record has no\n" +
-			"offset and does not count for -n. The log's own QUORUM_LOST and QUORUM_RESTORED come after the recovery.",
+		Name: "tail", Usage: "print events, and follow as more are appended",
+		Description: "Starts at the end of the log by default. With --cursor it resumes a durable cursor, which is\n" +
+			"created at the start of the log if there is none; an event is committed once it is printed.\n" +
+			"Events trimmed before you read them are reported as a gap.\n" +
+			"--local also prints what the node records of an ongoing outage, marked as local: such a record has no\n" +
+			"offset and does not count for -n. The log's own QUORUM_LOST and QUORUM_RESTORED follow the recovery.",
 		Flags: append(filterFlags(),
-			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + api.PositionForms},
+			&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms},
 			&cli.StringFlag{Name: "cursor", Usage: "read through the durable cursor `NAME`"},
-			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: leave it where it is"},
-			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` events"},
-			&cli.BoolFlag{Name: "until-end", Usage: "end at what is the end of the log now"},
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on as more are appended: the default"},
-			&cli.Uint64Flag{Name: "min-offset", Usage: "first wait until the node has this `OFFSET`"},
-			&cli.BoolFlag{Name: "local", Usage: "read what the first endpoint has, not what others have, and its journal of outages"},
+			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: do not commit"},
+			&cli.Uint64Flag{Name: "n", Usage: "stop after `COUNT` events"},
+			&cli.BoolFlag{Name: "until-end", Usage: "stop at the current end of the log"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "follow as more are appended (the default)"},
+			&cli.Uint64Flag{Name: "min-offset", Usage: "wait until the node has this `OFFSET` first"},
+			&cli.BoolFlag{Name: "local", Usage: "read only what the first endpoint has, and its journal of outages"},
 		),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			o, err := tailOptionsOf(sh, c)
 			if err != nil {
 				return err
 			}
 			return tail(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
@@ -110,7 +107,7 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 	case o.noCommit && o.cursor == "":
 		return o, shell.Usagef("--no-commit needs --cursor")
 	case o.cursor != "" && (o.minOffset != 0 || said):
-		return o, shell.Usagef("--consistency and --min-offset do not go with --cursor: a node that serves it has all that was acknowledged before it was opened")
+		return o, shell.Usagef("--consistency and --min-offset exclude --cursor: the node that serves a cursor has everything acknowledged before it was opened")
 	}
 	return o, nil
 }
@@ -147,13 +144,13 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 }
 
 // withJournal reads the log and the journal side by side. What lasts until the end of
-// the log has the journal's records behind it: they are newer.
+// the log has the journal's records after it: they are newer.
 func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(context.Context) error) error {
 	if untilEnd {
 		if err := read(ctx); err != nil {
 			return err
 		}
-		return j.unsettled(ctx)
+		return j.printUnrecorded(ctx)
 	}
 	following, stop := context.WithCancel(ctx)
 	failed := make(chan error, 1)
@@ -166,8 +163,8 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 	}()
 	err := read(following)
 	stop()
-	if told := <-failed; told != nil {
-		return told
+	if failure := <-failed; failure != nil {
+		return failure
 	}
 	return err
 }

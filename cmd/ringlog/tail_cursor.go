@@ -18,7 +18,7 @@ type cursorTail struct {
 	cur  *client.Cursor
 	p    *shell.Printer
 	left uint64 // events still wanted
-	last uint64 // the last offset printed, told as a gap or passed by the filter
+	last uint64 // the last offset printed, reported as a gap or passed over by the filter
 }
 
 func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) (err error) {
@@ -35,7 +35,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 	}
 	defer func() { err = errors.Join(err, t.cur.Close()) }()
 	if info := t.cur.Info(); o.from != nil && info.Generation > 1 {
-		p.Sh.Say("the cursor %s exists and goes on behind %d: --from counts for a new one (move it: ringlog cursor seek %s --to …)", info.Name, info.Committed, info.Name)
+		p.Sh.Say("the cursor %s exists and resumes after %d: --from applies to a new one (to move it: ringlog cursor seek %s --to …)", info.Name, info.Committed, info.Name)
 	}
 	for t.left > 0 {
 		err := t.step(ctx)

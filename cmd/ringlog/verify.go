@@ -23,22 +23,19 @@ import (
 )
 
 const (
-	// settleWithin is how long nodes may take to come to the same index.
-	settleWithin = 5 * time.Second
-	settleEvery  = 50 * time.Millisecond
+	// agreeWithin is how long nodes may take to come to the same index.
+	agreeWithin = 5 * time.Second
+	askEvery    = 50 * time.Millisecond
 )
 
 func verifyCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "verify", Usage: "compare order, digest and cursors across the nodes",
-		Description: "All members are asked that the endpoints know of. Exit 1 where one differs or does not answer.",
-		Flags:       []cli.Flag{&cli.Uint64Flag{Name: "last", Usage: "compare the newest `N` events only; 0 is all"}},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Name: "verify", Usage: "compare order, digest and cursors across nodes",
+		Description: "Asks all members that the endpoints know. Exits 1 if one differs or does not answer.",
+		Flags:       []cli.Flag{&cli.Uint64Flag{Name: "last", Usage: "compare only the newest `N` events; 0 means all"}},
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			return verify(c.Context, sh, c.Uint64("last"))
-		},
+		}),
 	}
 }
 
@@ -116,11 +113,11 @@ func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding)
 	return answering, f
 }
 
-// settle asks until all nodes agree, or for so long as that may take.
-func settle(ctx context.Context, ask func(context.Context) shell.Finding) (f shell.Finding) {
-	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+// awaitAgreement asks until all nodes agree, for agreeWithin at most.
+func awaitAgreement(ctx context.Context, ask func(context.Context) shell.Finding) (f shell.Finding) {
+	ctx, cancel := context.WithTimeout(ctx, agreeWithin)
 	defer cancel()
-	tick := time.NewTicker(settleEvery)
+	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for {
 		if next := ask(ctx); ctx.Err() == nil || f.Check == "" {
@@ -141,7 +138,7 @@ func settle(ctx context.Context, ask func(context.Context) shell.Finding) (f she
 func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.Finding {
 	peers := server.NewPeers(sh.Token)
 	defer peers.Close()
-	return settle(ctx, func(ctx context.Context) shell.Finding {
+	return awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
 		at := map[uint64]map[string]int{} // index, digest, how many nodes
 		identify := func(ctx context.Context, _ *shell.Shell, url string) (raftnode.Report, error) {
 			return peers.Identify(ctx, url, raftnode.Question{})
@@ -161,21 +158,21 @@ func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 	})
 }
 
-// judgeDigests looks at the newest index that every node told of.
+// judgeDigests compares at the newest index that every node reported.
 func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
-	f := shell.Finding{Check: "digest", Found: "no index that all nodes have a digest of"}
+	f := shell.Finding{Check: "digest", Found: "there is no index at which all nodes have a digest"}
 	newest := uint64(0)
 	for index, digests := range at {
-		told := 0
+		reported := 0
 		for _, n := range digests {
-			told += n
+			reported += n
 		}
-		if told == nodes && index >= newest {
+		if reported == nodes && index >= newest {
 			newest = index
 			f.OK = len(digests) == 1
 			f.Found = fmt.Sprintf("%d different digests at index %d", len(digests), index)
 			if f.OK {
-				f.Found = fmt.Sprintf("%.16s at index %d on %d nodes", slices.Sorted(maps.Keys(digests))[0], index, nodes)
+				f.Found = fmt.Sprintf("%.16s at index %d on %s", slices.Sorted(maps.Keys(digests))[0], index, shell.Count(nodes, "node"))
 			}
 		}
 	}
@@ -192,7 +189,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 		first = max(first, last-newest+1)
 	}
 	if first > last {
-		f.Found = "no event to compare"
+		f.Found = "no events to compare"
 		return f
 	}
 	f.OK = false
@@ -211,7 +208,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 			}
 		}
 	}
-	f.OK, f.Found = true, fmt.Sprintf("offsets %d to %d are the same on %d nodes", first, last, len(urls))
+	f.OK, f.Found = true, fmt.Sprintf("offsets %d to %d are the same on %s", first, last, shell.Count(len(urls), "node"))
 	return f
 }
 
@@ -219,7 +216,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 // what all of them keep. A finding with words is why there is no such range.
 func commonRange(ctx context.Context, sh *shell.Shell, urls []string) (first, last uint64, f shell.Finding) {
 	target := uint64(0)
-	f = settle(ctx, func(ctx context.Context) shell.Finding {
+	f = awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
 		first, last = 1, math.MaxUint64
 		furthest, slowest := uint64(0), ""
 		for _, a := range askAll(ctx, sh, urls, statusOf) {
@@ -235,7 +232,7 @@ func commonRange(ctx context.Context, sh *shell.Shell, urls []string) (first, la
 			target = furthest
 		}
 		if last < target {
-			return shell.Finding{Check: "order", Found: fmt.Sprintf("%s stands at offset %d and does not come to %d", slowest, last, target)}
+			return shell.Finding{Check: "order", Found: fmt.Sprintf("%s is at offset %d and does not reach %d", slowest, last, target)}
 		}
 		return shell.Finding{Check: "order", OK: true}
 	})
@@ -266,7 +263,7 @@ func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint
 			return nil, fmt.Errorf("%s: offset %d: %w", url, next, err)
 		}
 		if want := fmt.Appendf(nil, `{"offset":%d,`, next); !bytes.HasPrefix(line, want) {
-			return nil, fmt.Errorf("%s: offset %d should come, this does: %.100s", url, next, line)
+			return nil, fmt.Errorf("%s: want offset %d, got: %.100s", url, next, line)
 		}
 		h.Write(line)
 		if next-from+1 == eventsPerSum || next == last {
@@ -282,9 +279,9 @@ func take(h hash.Hash) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// compareCursors compares where the cursors stand.
+// compareCursors compares the positions of the cursors.
 func compareCursors(ctx context.Context, sh *shell.Shell, urls []string) shell.Finding {
-	return settle(ctx, func(ctx context.Context) shell.Finding {
+	return awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
 		answers := askAll(ctx, sh, urls, func(ctx context.Context, sh *shell.Shell, url string) (string, error) {
 			list, err := fetchCursorsOf(ctx, sh, url)
 			var parts []string
@@ -302,6 +299,6 @@ func compareCursors(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 			}
 		}
 		n := strings.Count(answers[0].value, "generation")
-		return shell.Finding{Check: "cursors", OK: true, Found: fmt.Sprintf("%d cursors stand alike on %d nodes", n, len(urls))}
+		return shell.Finding{Check: "cursors", OK: true, Found: fmt.Sprintf("%s with the same state on %s", shell.Count(n, "cursor"), shell.Count(len(urls), "node"))}
 	})
 }

@@ -24,13 +24,10 @@ type build struct {
 
 func versionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "version", Usage: "what this program was built from",
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Name: "version", Usage: "print this program's version and build",
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			return showVersion(sh, buildVersion())
-		},
+		}),
 	}
 }
 

@@ -19,16 +19,16 @@ import (
 
 func waitCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "wait", Usage: "return when cursors have committed an offset",
-		Description: "Waits for as long as --timeout says, over changes of leaders; then exit 5 and who lags by how much. The offset\n" +
-			"may be one to come.",
+		Name: "wait", Usage: "wait until cursors have committed an offset",
+		Description: "Waits up to --timeout, across changes of leaders; then exits 5 and reports who lags by how much. The offset\n" +
+			"may be one that is not appended yet.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "offset", Usage: "`OFFSET` that all are to have committed"},
-			&cli.StringFlag{Name: "cursors", Usage: "their `NAMES`, comma separated"},
+			&cli.StringFlag{Name: "offset", Usage: "`OFFSET` that all cursors must have committed"},
+			&cli.StringFlag{Name: "cursors", Usage: "comma-separated `NAMES` of the cursors"},
 		},
-		Action: shell.BareWith(sh, func(c *cli.Context) error {
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			if !c.IsSet("offset") || !c.IsSet("cursors") {
-				return shell.Usagef("say for what and whom: --offset N --cursors a,b")
+				return shell.Usagef("--offset N and --cursors NAMES are required")
 			}
 			offset, err := shell.ParseOffset(c.String("offset"))
 			if err != nil {
@@ -57,7 +57,7 @@ type waitedCursor struct {
 // Bounds of one question of a wait.
 const (
 	pollFor  = 10 * time.Second
-	pollOver = 3 * time.Second // for the answer to come, behind the time that the node waits
+	pollOver = 3 * time.Second // for the answer to arrive after the time that the node waits
 )
 
 func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string) (err error) {
@@ -101,7 +101,7 @@ func printWaited(sh *shell.Shell, w waited) error {
 	var lag []string
 	for _, c := range w.Cursors {
 		if !c.Reached {
-			lag = append(lag, fmt.Sprintf("%s has committed %d, %d behind", c.Name, c.Committed, c.Behind))
+			lag = append(lag, fmt.Sprintf("%s has committed %d, lagging by %d", c.Name, c.Committed, c.Behind))
 		}
 	}
 	if w.LastOffset < w.Offset {

@@ -3,7 +3,7 @@
 //
 // It promises that every process it started has ended when Close returns, also
 // where the caller is killed (on Linux), and that an exit nobody asked for is
-// told on Exits. Each node's log goes to a file beside its data folder.
+// reported on Exits. Each node's log goes to a file beside its data folder.
 //
 //	c, err := devcluster.Start(ctx, devcluster.Options{Program: exe, Dir: dir, Voters: 3})
 //	leader, err := c.WaitLeader(ctx)
@@ -72,7 +72,7 @@ type Cluster struct {
 	closed    bool
 }
 
-// Start starts the voters. It returns once the processes run; WaitLeader tells when
+// Start starts the voters. It returns once the processes run; WaitLeader says when
 // they are of use.
 func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if opts.Voters == 0 {
@@ -192,7 +192,7 @@ func (c *Cluster) running(id string) *process {
 	return c.processes[id]
 }
 
-// Exits tells of processes that ended by themselves.
+// Exits reports processes that ended by themselves.
 func (c *Cluster) Exits() <-chan Exit { return c.exits }
 
 // others are the URLs that a node joins through.

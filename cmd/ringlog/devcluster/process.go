@@ -98,7 +98,7 @@ func (c *Cluster) launch(n Node) (*process, error) {
 	return p, nil
 }
 
-// reap waits for a process and tells of an end that nobody asked for.
+// reap waits for a process and reports an end that nobody asked for.
 func (c *Cluster) reap(n Node, p *process) {
 	p.err = p.cmd.Wait()
 	c.mu.Lock()
@@ -205,7 +205,7 @@ func (c *Cluster) stopWhere(ctx context.Context, chosen func(Node) bool) error {
 	return errors.Join(errs...)
 }
 
-// LogTail is the end of a node's log, at most so many lines.
+// LogTail is the end of a node's log, at most n lines.
 func (n Node) LogTail(lines int) string {
 	const window = 64 << 10
 	f, err := os.Open(n.Log)

@@ -36,7 +36,7 @@ type benchOptions struct {
 	csv, yes               bool
 }
 
-// amount is how much of something: so many events, or as many as come in a time.
+// amount is a number of events, or as many as arrive in a time.
 type amount struct {
 	events int
 	lasts  time.Duration // 0: events says it
@@ -53,15 +53,15 @@ const groupBench = "group"
 
 func workloads() []workload {
 	return []workload{
-		{"publish", "append events", "a request", benchPublish},
-		{"tail", "read events from the start, then as they come", "publishing an event until it is read", benchTail},
+		{"publish", "publish events", "a request", benchPublish},
+		{"tail", "read events from the start, then as they are published", "publishing an event until it is read", benchTail},
 		{"cursor", "read events through a durable cursor with commits", "a commit", benchCursor},
-		{groupBench, "take events as members of a group, with an ack for each", "an ack until it is durable", benchGroup},
+		{groupBench, "consume events as members of a group, acknowledging each", "an ack until it is durable", benchGroup},
 	}
 }
 
 func Command(sh *shell.Shell) *cli.Command {
-	all := &cli.Command{Name: "bench", Usage: "how fast a cluster is; it publishes, so use one that holds nothing else"}
+	all := &cli.Command{Name: "bench", Usage: "measure how fast a cluster is; publishes events, so use a cluster that holds nothing else"}
 	for _, w := range workloads() {
 		flags := benchFlags()
 		if w.name == groupBench {
@@ -69,14 +69,11 @@ func Command(sh *shell.Shell) *cli.Command {
 		}
 		all.Subcommands = append(all.Subcommands, &cli.Command{
 			Name: w.name, Usage: w.usage, Flags: flags,
-			Description: "Prints a row for each payload size, and how the latencies (of " + w.latencyOf + ") are spread.\n" +
-				"--csv prints the rows for a sheet, below a header; --json adds to each the histogram, whose counts are of\n" +
-				"latencies up to le_ms and above the one before. Ctrl-C ends it with the figures so far, marked as partial.\n" +
+			Description: "Prints a row for each payload size, and the distribution of latencies (of " + w.latencyOf + ").\n" +
+				"--csv prints the rows as CSV, below a header; --json adds the histogram to each, whose counts are of\n" +
+				"latencies up to le_ms and above the one before. Ctrl-C stops it and prints the figures so far, marked as partial.\n" +
 				"It refuses a cluster that others publish to.",
-			Action: func(c *cli.Context) error {
-				if err := shell.Exactly(c, 0, ""); err != nil {
-					return err
-				}
+			Action: shell.NoArgs(func(c *cli.Context) error {
 				o, err := benchOptionsOf(c)
 				if err != nil {
 					return err
@@ -90,7 +87,7 @@ func Command(sh *shell.Shell) *cli.Command {
 					return shell.Usagef("--csv and --json (also as -o json, RINGLOG_OUTPUT) exclude each other: choose one")
 				}
 				return runBench(c.Context, sh, w, o)
-			},
+			}),
 		})
 	}
 	all.Subcommands = append(all.Subcommands, failoverCommand(sh))
@@ -99,13 +96,13 @@ func Command(sh *shell.Shell) *cli.Command {
 
 func benchFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.IntFlag{Name: "events", Usage: "how many to measure, of each size", Value: 50_000},
-		&cli.StringFlag{Name: "size", Usage: "`BYTES` of a payload, or several as in 256,1024,4096", Value: "256"},
-		&cli.IntFlag{Name: "batch", Usage: "events of a request, or of a commit; 1 lets the client batch concurrent callers", Value: 256},
-		&cli.IntFlag{Name: "callers", Usage: "requests at the same time", Value: 8},
-		&cli.StringFlag{Name: "warmup", Usage: "`EVENTS`, or a time such as 5s, before the counting starts; 0 is none", Value: "1000"},
-		&cli.BoolFlag{Name: "csv", Usage: "comma separated values: a header, then a row for each size"},
-		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "also on a cluster that others use"},
+		&cli.IntFlag{Name: "events", Usage: "events to measure, per size", Value: 50_000},
+		&cli.StringFlag{Name: "size", Usage: "payload size in `BYTES`, or several such as 256,1024,4096", Value: "256"},
+		&cli.IntFlag{Name: "batch", Usage: "events per request or per commit; 1 lets the client batch concurrent callers", Value: 256},
+		&cli.IntFlag{Name: "callers", Usage: "concurrent requests", Value: 8},
+		&cli.StringFlag{Name: "warmup", Usage: "`EVENTS`, or a time such as 5s, before the measurement starts; 0 means none", Value: "1000"},
+		&cli.BoolFlag{Name: "csv", Usage: "print comma-separated values: a header, then a row for each size"},
+		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "allow benchmarking a cluster in use"},
 	}
 }
 

@@ -34,26 +34,23 @@ func timingFlags() []string { return []string{"heartbeat", "election-timeout", "
 
 func failoverCommand(sh *shell.Shell) *cli.Command {
 	flags := []cli.Flag{
-		&cli.IntFlag{Name: "voters", Usage: "how many nodes", Value: 3},
+		&cli.IntFlag{Name: "voters", Usage: "number of nodes", Value: 3},
 		&cli.IntFlag{Name: "kills", Usage: "how often the leader is killed with SIGKILL", Value: 20},
 		&cli.IntFlag{Name: "step-downs", Usage: "how often the leader steps down", Value: 20},
-		&cli.StringFlag{Name: "data-dir", Usage: "new or empty `DIR` to keep data and logs in; without it a temporary one, removed at the end"},
+		&cli.StringFlag{Name: "data-dir", Usage: "new or empty `DIR` to keep data and logs in (default: a temporary one, removed at the end)"},
 	}
 	for _, name := range timingFlags() {
-		flags = append(flags, &cli.StringFlag{Name: name, Usage: "as of serve"})
+		flags = append(flags, &cli.StringFlag{Name: name, Usage: "as for serve"})
 	}
 	return &cli.Command{
-		Name: "failover", Usage: "for how long nothing is acknowledged when the leader goes; in a cluster of its own", Flags: flags,
-		Description: "Starts nodes of its own on free ports and has one client publish event after event, without a pause. Then it\n" +
-			"kills the leader with SIGKILL, waits until events are acknowledged again, starts the node anew, waits until it\n" +
+		Name: "failover", Usage: "measure how long nothing is acknowledged when the leader fails, in a cluster of its own", Flags: flags,
+		Description: "Starts its own nodes on free ports and has one client publish event after event, without a pause. Then it\n" +
+			"kills the leader with SIGKILL, waits until events are acknowledged again, restarts the node, waits until it\n" +
 			"has caught up, and repeats; then the same with step-downs. A gap is the longest time between two acknowledged\n" +
 			"events around an act. Its parts: detect, until a node no longer follows the old leader; elect, until a node\n" +
 			"leads; resume, until an event is acknowledged.\n" +
-			"At the end the log is read: exit 1 where an acknowledged event is missing or stands twice.",
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+			"At the end it reads the log, and exits 1 if an acknowledged event is missing or is stored twice.",
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			o := failoverOptions{voters: c.Int("voters"), kills: c.Int("kills"), stepDowns: c.Int("step-downs"), dataDir: c.String("data-dir")}
 			for _, name := range timingFlags() {
 				if c.IsSet(name) {
@@ -64,14 +61,14 @@ func failoverCommand(sh *shell.Shell) *cli.Command {
 				return err
 			}
 			return benchFailover(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
 func (o failoverOptions) validate() error {
 	switch {
 	case o.voters < 3 || o.voters > 9:
-		return shell.Usagef("--voters %d: use 3 to 9; with fewer there is nobody to take over", o.voters)
+		return shell.Usagef("--voters %d: use 3 to 9; with fewer nobody can take over", o.voters)
 	case o.kills < 0 || o.kills > maxActs:
 		return shell.Usagef("--kills %d: use 0 to %d", o.kills, maxActs)
 	case o.stepDowns < 0 || o.stepDowns > maxActs:
@@ -128,7 +125,7 @@ func benchFailover(ctx context.Context, sh *shell.Shell, o failoverOptions) (err
 // run writes, does the acts meanwhile, and reports, also what an error or a Ctrl-C
 // cut short.
 func (f *failover) run(ctx context.Context) error {
-	stopMeter := startMeter(f.sh, "publishing one by one, while leaders go", -1, &f.writer.count)
+	stopMeter := startMeter(f.sh, "publishing one by one, while leaders fail", -1, &f.writer.count)
 	writing, stop := context.WithCancelCause(ctx)
 	over := make(chan error, 1)
 	go func() {
@@ -167,7 +164,7 @@ func (f *failover) perform(ctx context.Context) error {
 	return nil
 }
 
-// report reads the log and tells what was found.
+// report reads the log and prints what was found.
 func (f *failover) report(ctx context.Context, failed error) error {
 	result := f.result(failed != nil)
 	var checked error

@@ -98,22 +98,22 @@ func (f *failover) followedByAll(ctx context.Context, _ failoverAct) error {
 	return err
 }
 
-// sighting is what the nodes' status told of an act, and when.
-type sighting struct {
+// observation is what the nodes' status showed of an act, and when.
+type observation struct {
 	noticed time.Time // a node no longer follows the old leader
 	elected time.Time // a node leads a later term
 	leader  devcluster.Status
 }
 
-// observeEvery is how exactly the parts of a gap are told.
+// observeEvery is how exactly the parts of a gap are measured.
 const observeEvery = 4 * time.Millisecond
 
 // observe asks all nodes again and again until one leads a later term.
-func (f *failover) observe(ctx context.Context, before devcluster.Status) (sighting, error) {
+func (f *failover) observe(ctx context.Context, before devcluster.Status) (observation, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	var mu sync.Mutex
-	var seen sighting
+	var seen observation
 	var asking sync.WaitGroup
 	for _, n := range f.cluster.Nodes() {
 		asking.Go(func() {
@@ -139,12 +139,12 @@ func (f *failover) observe(ctx context.Context, before devcluster.Status) (sight
 }
 
 // poll asks one node until ctx ends.
-func (f *failover) poll(ctx context.Context, n devcluster.Node, tell func(devcluster.Status)) {
+func (f *failover) poll(ctx context.Context, n devcluster.Node, report func(devcluster.Status)) {
 	tick := time.NewTicker(observeEvery)
 	defer tick.Stop()
 	for {
 		if s, err := f.cluster.Status(ctx, n); err == nil {
-			tell(s)
+			report(s)
 		}
 		select {
 		case <-tick.C:

@@ -11,7 +11,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// failoverResult is what the benchmark tells.
+// failoverResult is the benchmark's result.
 type failoverResult struct {
 	Bench     string         `json:"bench"`
 	Voters    int            `json:"voters"`

@@ -155,7 +155,7 @@ func (a *failoverAudit) stored(ev event.Event, name string) error {
 	return nil
 }
 
-// finish counts what is missing, after so many acts.
+// finish counts what is missing after a number of acts.
 func (a *failoverAudit) finish(acts int) {
 	for n := range a.acked {
 		if !a.found[n] {
@@ -168,6 +168,6 @@ func (a *failoverAudit) finish(acts int) {
 func (a *failoverAudit) holds() bool { return a.Lost+a.Twice+a.Misplaced == 0 }
 
 func (a *failoverAudit) String() string {
-	return fmt.Sprintf("%d events were acknowledged; %d are lost, %d stand twice, %d at another offset; %d elections, %d unasked",
+	return fmt.Sprintf("%d events were acknowledged; %d are lost, %d are stored twice, %d at another offset; %d elections, %d unexpected",
 		a.Acknowledged, a.Lost, a.Twice, a.Misplaced, a.Elections, a.Unasked)
 }

@@ -19,7 +19,7 @@ const (
 	maxBenchMembers  = 1000
 	maxBenchPrefetch = 10_000
 	maxBenchKeys     = 1_000_000
-	// flushEvery is how often a member looks how long its acks take.
+	// flushEvery is how often a member checks how long its acks take.
 	flushEvery = 10 * time.Millisecond
 	// leaveWithin bounds the goodbye of a member, also where no node answers.
 	leaveWithin = 5 * time.Second
@@ -28,9 +28,9 @@ const (
 // groupFlags are those of a benchmark of groups beside the others'.
 func groupFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.IntFlag{Name: "members", Usage: "who share the group, each with its own goroutine", Value: 1},
-		&cli.IntFlag{Name: "prefetch", Usage: "events that wait in a member's memory", Value: 4096},
-		&cli.IntFlag{Name: "keys", Usage: "how many keys the events have, whose order is kept; 0 is none", Value: 8},
+		&cli.IntFlag{Name: "members", Usage: "members of the group, each with its own goroutine", Value: 1},
+		&cli.IntFlag{Name: "prefetch", Usage: "events buffered by a member", Value: 4096},
+		&cli.IntFlag{Name: "keys", Usage: "number of ordering keys; 0 means none", Value: 8},
 	}
 }
 

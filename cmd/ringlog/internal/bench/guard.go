@@ -23,7 +23,7 @@ const (
 )
 
 // requireAlone refuses a cluster that others use: whose log holds their events, as
-// far as its ends tell, or that they publish to now.
+// far as its ends show, or that they publish to now.
 func (b *bench) requireAlone(ctx context.Context) error {
 	ends := []client.TailOptions{
 		{From: client.FromStart(), Limit: benchLooks, NoFollow: true, Consistency: client.Linearizable},
@@ -35,8 +35,8 @@ func (b *bench) requireAlone(ctx context.Context) error {
 			return err
 		}
 		if len(foreign) > 0 {
-			return shell.Usagef("the cluster at %s holds events of others, such as %s: a benchmark publishes many of its own between them.\n"+
-				"Use a cluster that holds nothing else, or say --yes", b.where(), mention(foreign[0]))
+			return shell.Usagef("the cluster at %s holds events of others, such as %s: a benchmark would publish many of its own among them.\n"+
+				"Use a cluster that holds nothing else, or pass --yes", b.where(), mention(foreign[0]))
 		}
 	}
 	return b.requireStill(ctx)
@@ -102,10 +102,10 @@ func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 	return logState{leader: leader, lastOffset: s.LastOffset, suppressed: more.Dedup.Suppressed}, nil
 }
 
-// compareLogs tells what was published between two looks. What the cluster appends
+// compareLogs refuses a cluster to which others published between two polls. What the cluster appends
 // itself does not count.
 func (b *bench) compareLogs(ctx context.Context, before, now logState, between time.Duration) error {
-	const remedy = "the figures would be of both.\nWait until they are done, use a cluster of your own, or say --yes"
+	const remedy = "the figures would include theirs.\nWait until they are done, use a cluster of your own, or pass --yes"
 	if n := now.suppressed - before.suppressed; now.suppressed > before.suppressed {
 		return shell.Usagef("others publish to the cluster at %s now: %d duplicates within %s: "+remedy, b.where(), n, shell.Short(between))
 	}

@@ -114,7 +114,7 @@ const (
 	roomForAll    = 256
 )
 
-// trainingPayload is what training event n of a run tells, in about size bytes, never
+// trainingPayload is the payload of training event n of a run, in about size bytes, never
 // more, of the canonical form that Python's json.dumps gives.
 func trainingPayload(random *rand.Rand, size int, n int64, config, run string) []byte {
 	p := append(make([]byte, 0, size+64), '{')
@@ -145,7 +145,7 @@ func trainingPayload(random *rand.Rand, size int, n int64, config, run string) [
 	return append(p, "]}"...)
 }
 
-// appendRounded prints v to so many places, without zeros at the end, as Python does.
+// appendRounded prints v to a number of places, without zeros at the end, as Python does.
 func appendRounded(b []byte, v float64, places int) []byte {
 	scale := math.Pow10(places)
 	v = math.Round(v*scale) / scale

@@ -46,7 +46,7 @@ func benchTail(ctx context.Context, r *round) error {
 	return r.follow(ctx)
 }
 
-// readAll reads what was prepared and counts what comes behind the warm-up.
+// readAll reads what was prepared and counts what comes after the warm-up.
 func (r *round) readAll(ctx context.Context, from uint64) error {
 	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
 	defer r.tally.stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// benchResult is what a benchmark tells of one payload size. Seconds and rates are of
+// benchResult is the result for one payload size. Seconds and rates are of
 // the measured part alone, LatencyOf says what the latencies are of, MB are 10^6 bytes of payload.
 type benchResult struct {
 	Bench           string  `json:"bench"`
@@ -56,7 +56,7 @@ func (p *benchReport) add(r benchResult) error {
 	switch {
 	case p.csv != nil:
 		if len(p.rows) == 1 {
-			_ = p.csv.Write(csvHeader()) // Error tells below
+			_ = p.csv.Write(csvHeader()) // finish returns its error
 		}
 		_ = p.csv.Write(csvRow(r))
 		p.csv.Flush()
@@ -113,7 +113,7 @@ func bars(buckets []latencyBucket) string {
 	return text.String()
 }
 
-// finish prints what is told of all sizes at once.
+// finish prints what is about all sizes at once.
 func (p *benchReport) finish() error {
 	if p.csv != nil || p.sh.JSON || len(p.rows) == 0 {
 		return nil
@@ -130,8 +130,8 @@ func (p *benchReport) finish() error {
 	}
 	r := p.rows[0]
 	if r.Members > 0 {
-		p.sh.Say("%s: %d members, %d keys", r.Bench, r.Members, r.Keys)
+		p.sh.Say("%s: %s, %s", r.Bench, shell.Count(r.Members, "member"), shell.Count(r.Keys, "key"))
 	}
-	p.sh.Say("%s: %d voters, batches of %d, %d callers, %d events of warm-up", r.Bench, r.Voters, r.Batch, r.Callers, r.Warmup)
+	p.sh.Say("%s: %s, batches of %d, %s, warm-up of %s", r.Bench, shell.Count(r.Voters, "voter"), r.Batch, shell.Count(r.Callers, "caller"), shell.Count(r.Warmup, "event"))
 	return nil
 }

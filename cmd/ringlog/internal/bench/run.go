@@ -87,7 +87,7 @@ func (r *round) result(partial bool) benchResult {
 	}
 }
 
-// meterEvery is how often a progress bar is drawn anew. It only looks at a count, so
+// meterEvery is how often a progress bar is redrawn. It only reads a count, so
 // that drawing costs what is measured nothing.
 const meterEvery = 100 * time.Millisecond
 

@@ -34,7 +34,7 @@ func (t *tally) count(events, bytes int) {
 	t.bytes.Add(int64(bytes))
 }
 
-// Bounds of the latencies that are told apart; the greatest is where longer ones are
+// Bounds of the latencies that are distinguished; the greatest is where longer ones are
 // counted.
 const (
 	maxLatency = time.Hour

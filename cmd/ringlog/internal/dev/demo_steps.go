@@ -84,7 +84,7 @@ func (t *tour) duplicate(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if want := t.offsets[len(t.flow)/2]; !res.Duplicate || res.Offset != want {
-		return "", fmt.Errorf("%s was appended anew at %d; it stands at %d", again.Type, res.Offset, want)
+		return "", fmt.Errorf("%s was appended again at %d; it is at %d", again.Type, res.Offset, want)
 	}
 	return fmt.Sprintf("%s answered with offset %d and duplicate: true; its hash is %.16s…", again.Type, res.Offset, res.Hash()), nil
 }
@@ -116,7 +116,7 @@ func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if elected.Offset != lost.Offset+1 {
-		return "", fmt.Errorf("%s at %d does not stand right behind %s at %d", elected.Type, elected.Offset, lost.Type, lost.Offset)
+		return "", fmt.Errorf("%s at %d does not follow %s at %d", elected.Type, elected.Offset, lost.Type, lost.Offset)
 	}
 	return fmt.Sprintf("%d %s %s, %d %s %s", lost.Offset, lost.Type, lost.Payload, elected.Offset, elected.Type, elected.Payload), nil
 }
@@ -150,7 +150,7 @@ func (t *tour) nothingLost(ctx context.Context) (string, error) {
 		found = append(found, ev.Offset)
 	}
 	if want := append(slices.Clone(t.offsets), t.after); !slices.Equal(found, want) {
-		return "", fmt.Errorf("the chain stands at %v, acknowledged were %v", found, want)
+		return "", fmt.Errorf("the chain is at %v, acknowledged was %v", found, want)
 	}
 	return fmt.Sprintf("all %d events of the chain once, at the offsets that were acknowledged", len(found)), nil
 }
@@ -167,7 +167,7 @@ func (t *tour) restart(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s has pid %d and stands at index %d like the others after %s", t.killed.NodeID, t.cluster.PID(t.killed.NodeID), equal.Digest.Index, shell.Short(time.Since(began))), nil
+	return fmt.Sprintf("%s has pid %d and is at index %d like the others after %s", t.killed.NodeID, t.cluster.PID(t.killed.NodeID), equal.Digest.Index, shell.Short(time.Since(began))), nil
 }
 
 func (t *tour) compact(ctx context.Context) (string, error) {

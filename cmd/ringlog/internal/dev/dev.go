@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,21 +37,18 @@ type Options struct {
 
 func Command(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "dev", Usage: "a cluster on this machine to play with, until Ctrl-C",
+		Name: "dev", Usage: "run a local cluster to play with, until Ctrl-C",
 		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "voters", Usage: "how many nodes", Value: 3},
-			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` to keep the data in; without it a temporary one, removed at the end"},
-			&cli.IntFlag{Name: "http-port", Usage: "of the first node, the others count up; 0 takes free ones", Value: 8770},
-			&cli.IntFlag{Name: "raft-port", Usage: "of the first node, the others count up; 0 takes free ones", Value: 9770},
+			&cli.IntFlag{Name: "voters", Usage: "number of nodes", Value: 3},
+			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` to keep the data in (default: a temporary one, removed at the end)"},
+			&cli.IntFlag{Name: "http-port", Usage: "port of the first node, counting up for the others; 0 takes free ports", Value: 8770},
+			&cli.IntFlag{Name: "raft-port", Usage: "port of the first node, counting up for the others; 0 takes free ports", Value: 9770},
 			&cli.BoolFlag{Name: "sample-events", Usage: "publish a sample of events of every category"},
 		},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			return dev(c.Context, sh, Options{Voters: c.Int("voters"), DataDir: c.String("data-dir"),
 				httpPort: c.Int("http-port"), raftPort: c.Int("raft-port"), samples: c.Bool("sample-events")})
-		},
+		}),
 	}
 }
 
@@ -98,7 +96,7 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 	}
 	select {
 	case <-ctx.Done():
-		sh.Say("stopping %d nodes", len(cluster.Nodes()))
+		sh.Say("stopping %s", shell.Count(len(cluster.Nodes()), "node"))
 		return nil
 	case exit := <-cluster.Exits():
 		return exit
@@ -121,7 +119,7 @@ func Start(ctx context.Context, sh *shell.Shell, o Options) (cluster *devcluster
 	}
 	program, err := os.Executable()
 	if err != nil {
-		return nil, nil, fmt.Errorf("find the own program: %w", err)
+		return nil, nil, fmt.Errorf("find this program: %w", err)
 	}
 	dir, removeDir := o.DataDir, func() error { return nil }
 	if dir == "" {
@@ -189,7 +187,7 @@ func isBusy(addr string) bool {
 	return false
 }
 
-// freeInstead looks in steps of ten for a row of free ports.
+// freeInstead tries in steps of ten for a range of free ports.
 func freeInstead(o Options) string {
 	for step := 10; step <= 500; step += 10 {
 		httpPorts, raftPorts := countUp(o.httpPort+step, o.Voters), countUp(o.raftPort+step, o.Voters)
@@ -235,13 +233,12 @@ func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster
 	if err != nil {
 		return err
 	}
-	option := ""
-	if first := cluster.URLs()[0]; first != shell.DefaultEndpoint {
-		option = " -e " + strings.Join(cluster.URLs(), ",")
+	sh.Say("\nlogs: %s\ntry in another terminal:", filepath.Dir(list[0].Log))
+	if urls := cluster.URLs(); urls[0] != shell.DefaultEndpoint {
+		sh.Say("  export RINGLOG_ENDPOINTS=%s", strings.Join(urls, ","))
 	}
-	sh.Say("\nlogs: %s\ntry in another terminal:", list[0].Log[:strings.LastIndex(list[0].Log, "/")])
 	for _, line := range []string{"tail --from start", `publish TRAINING_COMPLETED --payload '{"config_key": "hex8_2p"}'`, "status", "cluster members", "cluster step-down"} {
-		sh.Say("  ringlog %s%s", line, option)
+		sh.Say("  ringlog %s", line)
 	}
 	sh.Say("Ctrl-C ends it")
 	return nil

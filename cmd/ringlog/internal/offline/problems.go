@@ -16,7 +16,7 @@ import (
 )
 
 // Explain makes of what is wrong with a data folder, or with a node, an error that has the exit code and
-// the name that people are told; other errors stay.
+// the name that people search for; other errors stay.
 func Explain(err error) error {
 	for _, configuration := range []error{datadir.ErrReadOnly, datadir.ErrOtherNode, datadir.ErrOtherCluster, datadir.ErrLogStoreGone,
 		datadir.ErrNewerFormat, fsm.ErrNewerFormat, blackbox.ErrNewerFormat, raftnode.ErrNotEmpty} {

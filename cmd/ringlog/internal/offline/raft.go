@@ -83,7 +83,7 @@ func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []ra
 	return list, damaged
 }
 
-// describe tells what a command's frame holds.
+// describe fills in what a command's frame holds.
 func (e *raftEntry) describe(data []byte) {
 	f, err := frame.Decode(data)
 	if err != nil {
@@ -109,7 +109,7 @@ func holdsText(f *frame.Frame) string {
 			text = fmt.Sprintf("%d %s", counts[name], name)
 		}
 		if name == "publish" {
-			text += fmt.Sprintf(" (%d events)", events)
+			text += " (" + shell.Count(events, "event") + ")"
 		}
 		parts = append(parts, text)
 	}

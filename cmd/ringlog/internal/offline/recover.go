@@ -24,19 +24,16 @@ type recoverOptions struct {
 
 func RecoverCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "recover", Usage: "offline: after most voters are lost for good, go on with who is left",
-		Description: "Run it on the stopped survivor with the newest log, and on no other: the others join it with emptied\n" +
+		Name: "recover", Usage: "offline: form a new cluster from a survivor after most voters are lost for good",
+		Description: "Run it on the stopped survivor with the newest log, and on no other: the others join it with empty\n" +
 			"folders. --dry-run prints the last entry of a folder's log: the highest term wins, and among equal terms\n" +
-			"the highest index. What a majority without this node had acknowledged is lost; what was never acknowledged\n" +
-			"may appear. Never use it while the cluster still has a quorum.",
+			"the highest index. Events that a majority without this node acknowledged are lost; events that were never\n" +
+			"acknowledged may appear. Never use it while the cluster still has a quorum.",
 		Flags: append(shell.ConsentFlags(),
 			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` of the stopped node"},
-			&cli.StringSliceFlag{Name: "member", Usage: "`ID=RAFT_ADDR` of a voter from now on; without it the node alone"},
+			&cli.StringSliceFlag{Name: "member", Usage: "`ID=RAFT_ADDR` of a voter of the new cluster, repeatable (default: this node alone)"},
 		),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			o := recoverOptions{dataDir: c.String("data-dir"), Consent: shell.ConsentOf(c)}
 			for _, m := range c.StringSlice("member") {
 				id, addr, ok := strings.Cut(m, "=")
@@ -49,7 +46,7 @@ func RecoverCommand(sh *shell.Shell) *cli.Command {
 				o.members = append(o.members, fsm.ConfigMember{ID: id, Addr: addr, Voter: true})
 			}
 			return recoverNode(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
@@ -78,14 +75,14 @@ func recoverNode(ctx context.Context, sh *shell.Shell, o recoverOptions) error {
 		sh.Say("%s", plan)
 		return nil
 	}
-	if err := sh.Confirm(o.Consent, "%s. What only the lost voters had is given up. Go on?", plan); err != nil {
+	if err := sh.Confirm(o.Consent, "%s. What only the lost voters had is lost. Continue?", plan); err != nil {
 		return err
 	}
 	done, err := raftnode.Recover(ctx, o.dataDir, o.members, hclog.NewNullLogger())
 	if err != nil {
 		return err
 	}
-	sh.Say("start it: ringlog serve --id %s --data-dir %s …", done.NodeID, o.dataDir)
+	sh.Say("to start it: ringlog serve --id %s --data-dir %s …", done.NodeID, o.dataDir)
 	return printRecovered(sh, done)
 }
 
@@ -156,6 +153,6 @@ func lastEntry(dir string) (index, term uint64, err error) {
 func printRecovered(sh *shell.Shell, done raftnode.Recovered) error {
 	return sh.Emit(done, func() error {
 		return sh.Facts("node", done.NodeID, "cluster", done.ClusterID, "term", done.Term, "index", done.Index, "last offset", done.Offset,
-			"replayed", fmt.Sprintf("%d entries", done.Replayed))
+			"replayed", shell.Count(done.Replayed, "entry", "entries"))
 	})
 }

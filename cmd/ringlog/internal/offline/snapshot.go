@@ -20,19 +20,16 @@ const aSnapshot = "the file of a snapshot"
 
 func SnapshotCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "snapshot", Usage: "backups: everything a node knows, in one verified file",
+		Name: "snapshot", Usage: "make, check and restore backups",
 		Subcommands: []*cli.Command{
 			{Name: "save", Usage: "write a backup of a running node", ArgsUsage: "FILE",
-				Description: "The file appears when it is complete and verified. Any node can be asked (--endpoints).",
-				Flags:       []cli.Flag{&cli.BoolFlag{Name: "overwrite", Usage: "also where FILE exists"}},
-				Action: func(c *cli.Context) error {
-					if err := shell.Exactly(c, 1, "the file to write"); err != nil {
-						return err
-					}
+				Description: "The file appears once it is complete and verified. Any node can make one (--endpoints).",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "overwrite", Usage: "replace FILE if it exists"}},
+				Action: shell.Args(1, "the file to write", func(c *cli.Context) error {
 					return saveSnapshot(c.Context, sh, c.Args().First(), c.Bool("overwrite"))
-				}},
-			{Name: "inspect", Usage: "what a backup says of itself", ArgsUsage: "FILE", Action: shell.Named(sh, aSnapshot, inspectSnapshot)},
-			{Name: "verify", Usage: "read all of a backup and check it", ArgsUsage: "FILE", Action: shell.Named(sh, aSnapshot, verifySnapshot)},
+				})},
+			{Name: "inspect", Usage: "print what a backup's header says", ArgsUsage: "FILE", Action: shell.Named(sh, aSnapshot, inspectSnapshot)},
+			{Name: "verify", Usage: "read all of a backup, and check it", ArgsUsage: "FILE", Action: shell.Named(sh, aSnapshot, verifySnapshot)},
 			restoreCommand(sh),
 		},
 	}
@@ -42,7 +39,7 @@ func SnapshotCommand(sh *shell.Shell) *cli.Command {
 // name. The time is bounded by the caller alone: a backup may be large.
 func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite bool) (err error) {
 	if _, err := os.Stat(file); err == nil && !overwrite {
-		return shell.Usagef("%s exists: choose another name, or say --overwrite", file)
+		return shell.Usagef("%s exists: choose another name, or pass --overwrite", file)
 	}
 	if err := sh.Reach(ctx); err != nil {
 		return err
@@ -64,7 +61,7 @@ func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite b
 	}
 	meta, err := snapshots.Verify(part)
 	if err != nil {
-		return fmt.Errorf("what was saved does not verify: %w", err)
+		return fmt.Errorf("the saved backup does not verify: %w", err)
 	}
 	if err := errors.Join(part.Sync(), part.Close()); err != nil {
 		return err
@@ -124,7 +121,7 @@ func inspectSnapshot(_ context.Context, sh *shell.Shell, file string) error {
 		if sh.JSON {
 			return sh.PrintLine(info)
 		}
-		sh.Say("%d files of %d bytes; only the header was read: ringlog snapshot verify reads all", info.Files, info.Bytes)
+		sh.Say("%d files of %d bytes; only the header was read, ringlog snapshot verify reads everything", info.Files, info.Bytes)
 		return printSnapshot(sh, info.Meta)
 	})
 }
@@ -158,23 +155,20 @@ type restoreOptions struct {
 
 func restoreCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "restore", Usage: "make a new cluster of one voter from a backup", ArgsUsage: "FILE",
-		Description: "Into an empty folder, offline. The cluster gets an id of its own and higher terms; other nodes join it\nwith empty folders.",
+		Name: "restore", Usage: "create a new cluster of one voter from a backup", ArgsUsage: "FILE",
+		Description: "Restores into an empty folder, offline. The cluster gets a new id and higher terms; other nodes join it\nwith empty folders.",
 		Flags: append(shell.ConsentFlags(),
-			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` for the node, missing or empty"},
+			&cli.StringFlag{Name: "data-dir", Usage: "data `DIR` of the node, new or empty"},
 			&cli.StringFlag{Name: "id", Usage: "`ID` of the node"},
-			&cli.StringFlag{Name: "raft", Usage: "`ADDR` at which the node will be reached for consensus; by default it says so when it starts"},
+			&cli.StringFlag{Name: "raft", Usage: "raft `ADDR` of the node (default: the one that it is started with)"},
 		),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aSnapshot); err != nil {
-				return err
-			}
+		Action: shell.Args(1, aSnapshot, func(c *cli.Context) error {
 			o := restoreOptions{file: c.Args().First(), dataDir: c.String("data-dir"), id: c.String("id"), raft: c.String("raft"), Consent: shell.ConsentOf(c)}
 			if o.dataDir == "" || o.id == "" {
 				return shell.Usagef("--data-dir and --id are required")
 			}
 			return restoreSnapshot(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
@@ -192,7 +186,7 @@ func restoreSnapshot(ctx context.Context, sh *shell.Shell, o restoreOptions) err
 		if err != nil {
 			return err
 		}
-		sh.Say("start it: ringlog serve --id %s --data-dir %s …", o.id, o.dataDir)
+		sh.Say("to start it: ringlog serve --id %s --data-dir %s …", o.id, o.dataDir)
 		return printRecovered(sh, done)
 	})
 }

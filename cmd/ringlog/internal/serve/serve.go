@@ -30,21 +30,18 @@ import (
 // serveCommand is the verb serve of a program of this version.
 func Command(sh *shell.Shell, version string) *cli.Command {
 	flags := []cli.Flag{
-		&cli.StringFlag{Name: "config", Usage: "`FILE.toml` with the flags' names as keys", EnvVars: []string{"RINGLOG_CONFIG"}},
-		&cli.BoolFlag{Name: "print-config", Usage: "check the configuration, print it, and do not start"},
+		&cli.StringFlag{Name: "config", Usage: "configuration `FILE.toml`, whose keys are the flags' names", EnvVars: []string{"RINGLOG_CONFIG"}},
+		&cli.BoolFlag{Name: "print-config", Usage: "check and print the configuration, and do not start"},
 	}
 	for _, o := range serveOptions() {
 		flags = append(flags, o.flag())
 	}
 	return &cli.Command{
 		Name: "serve", Usage: "run a node",
-		Description: "A flag counts more than its RINGLOG_* variable, that more than the key of --config.\n" +
-			"SIGTERM and Ctrl-C end the node in order: a leader hands over first. A second one ends it at once.",
+		Description: "A flag takes precedence over its RINGLOG_* variable, and that over the key in --config.\n" +
+			"SIGTERM and Ctrl-C stop the node gracefully: a leader hands over first. A second one stops it at once.",
 		Flags: flags,
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			cfg, err := serveConfigOf(c, sh)
 			if err != nil {
 				return err
@@ -53,7 +50,7 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 				return sh.PrintLine(cfg)
 			}
 			return serve(c.Context, sh, cfg, version)
-		},
+		}),
 	}
 }
 
@@ -148,7 +145,7 @@ func profileCPU(file string) (stop func() error, err error) {
 	}, nil
 }
 
-// slackenTimers lets sleeps of this process last up to 250 us longer: Go's runtime looks after its
+// slackenTimers lets sleeps of this process last up to 250 us longer: Go's runtime checks on its
 // threads every 20 us while anything runs, which costs a node that serves one caller at a time a
 // tenth to a seventh of its CPU. Threads to come take it over from these. Only Linux knows it, for root
 // or CAP_SYS_NICE; elsewhere nothing changes, and a systemd unit can have it instead.
@@ -199,7 +196,7 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 	return n, nil
 }
 
-// nodeInfoMetric tells in its labels what a node is.
+// nodeInfoMetric says in its labels what a node is.
 const nodeInfoMetric = "ringlog_node_info"
 
 // nodeInfo is a registry with what only the configuration knows.
@@ -220,7 +217,7 @@ func (c *serveConfig) timing() raftnode.Timing {
 // portError names who holds a port that is in use.
 func portError(flag, addr string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("--%s %s is in use%s: end that, or choose another port", flag, addr, shell.PortHolder(addr))
+		return fmt.Errorf("--%s %s is in use%s: stop that process, or choose another port", flag, addr, shell.PortHolder(addr))
 	}
 	return fmt.Errorf("--%s %s: %w", flag, addr, err)
 }
@@ -228,7 +225,7 @@ func portError(flag, addr string, err error) error {
 // dieOf ends the process, because going on would be wrong.
 func dieOf(sh *shell.Shell, logger hclog.Logger, err error) {
 	name := cmp.Or(offline.ProblemName(err), "FATAL")
-	logger.Error("this node can not go on", "problem", name, "error", err)
+	logger.Error("this node cannot continue", "problem", name, "error", err)
 	sh.Say("ringlog: %s: %v", name, err)
 	os.Exit(shell.ExitFailed)
 }

@@ -15,8 +15,8 @@ type level struct {
 	args  []string
 }
 
-// Intersperse lets flags stand anywhere: behind arguments, and the program's own
-// behind the verb. It moves each flag to the command that knows it, the innermost
+// Intersperse lets flags be anywhere: after arguments, and the program's own
+// after the verb. It moves each flag to the command that knows it, the innermost
 // first, and leaves unknown ones where they were, for the parser to complain.
 func Intersperse(app *cli.App, args []string) []string {
 	if len(args) == 0 || args[len(args)-1] == "--generate-bash-completion" {

@@ -10,14 +10,14 @@ import (
 
 // Consent is how a verb that destroys something is let do it.
 type Consent struct {
-	DryRun bool // say what would be done, and do nothing
+	DryRun bool // print what would be done, and do nothing
 	Yes    bool // do not ask
 }
 
 func ConsentFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"},
-		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be done, and do nothing"},
+		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask for confirmation"},
 	}
 }
 
@@ -30,7 +30,7 @@ func (sh *Shell) Confirm(c Consent, question string, args ...any) error {
 		return nil
 	}
 	if !sh.InTerminal || !sh.ErrTerminal {
-		return Usagef("%s Without a terminal to ask on, say so with --yes, or look first with --dry-run", question)
+		return Usagef("%s There is no terminal to confirm on: pass --yes, or --dry-run to preview", question)
 	}
 	fmt.Fprintf(sh.Err, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(sh.In).ReadString('\n')

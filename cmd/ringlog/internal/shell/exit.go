@@ -24,7 +24,7 @@ const (
 	ExitRefused     = 6
 )
 
-// UsageError is a command line or a configuration that can not work.
+// UsageError is a command line or a configuration that cannot work.
 type UsageError struct{ Err error }
 
 // Error implements error.
@@ -56,9 +56,9 @@ func NotFoundf(format string, args ...any) error {
 var ErrUnreachable = errors.New("no endpoint can be reached")
 
 // ErrLeaderless is a cluster in which nobody leads.
-var ErrLeaderless = errors.New("nobody leads the cluster")
+var ErrLeaderless = errors.New("the cluster has no leader")
 
-// ErrNewcomerSilent is a node to let in that the cluster can not connect to.
+// ErrNewcomerSilent is a node to add that the cluster cannot connect to.
 var ErrNewcomerSilent = errors.New("the new node does not answer")
 
 // CodeError ends the program with a code and no message, because what there is to say was

@@ -75,7 +75,7 @@ func (p *Printer) appendText(b []byte, ev *event.Event) []byte {
 	return append(append(append(b, "  "...), ev.Payload...), '\n')
 }
 
-// Gap tells what can not be read any more: in the data for programs, beside it for
+// Gap reports what can no longer be read: in the data for programs, on the side for
 // people.
 func (p *Printer) Gap(g client.Gap) error {
 	if !p.Sh.JSON {

@@ -71,7 +71,7 @@ func (sh *Shell) Configure(c *cli.Context) error {
 		return Usagef("-o %q: use text or json", format)
 	}
 	if sh.Timeout = c.Duration("timeout"); sh.Timeout <= 0 {
-		return Usagef("--timeout %s: it must be above 0", sh.Timeout)
+		return Usagef("--timeout %s must be above 0", sh.Timeout)
 	}
 	var err error
 	endpoints := cmp.Or(c.String("endpoints"), sh.Getenv("RINGRIFT_COORDINATOR_URL"), DefaultEndpoint)
@@ -143,7 +143,7 @@ func ReadToken(file, fromEnv string) (string, error) {
 	}
 	token := strings.TrimSpace(string(raw))
 	if token == "" {
-		return "", Usagef("--token-file %s: it is empty", file)
+		return "", Usagef("--token-file %s is empty", file)
 	}
 	return token, nil
 }
@@ -161,7 +161,7 @@ func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
 const maxClientTimeout = 5 * time.Minute
 
 // DialReachable makes a client once one endpoint takes a connection, so that a wrong
-// address is told at once instead of after --timeout.
+// address is reported at once instead of after --timeout.
 func (sh *Shell) DialReachable(ctx context.Context, change ...func(*client.Config)) (*client.Client, error) {
 	if err := sh.Reach(ctx); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (sh *Shell) DialReachable(ctx context.Context, change ...func(*client.Confi
 	return sh.Dial(change...)
 }
 
-// knock connects to each endpoint until one answers.
+// Reach connects to each endpoint until one answers.
 func (sh *Shell) Reach(ctx context.Context) error {
 	dialer := net.Dialer{Timeout: min(sh.Timeout, 3*time.Second)}
 	var last error
@@ -203,7 +203,7 @@ func (sh *Shell) WithClient(ctx context.Context, body func(ctx context.Context, 
 	return errors.Join(err, CloseClient(c))
 }
 
-// whyTimeout tells of a call that ran out of time whether that is because nobody leads.
+// ExplainTimeout adds to a call that ran out of time that nobody leads, if that is so.
 func (sh *Shell) ExplainTimeout(ctx context.Context, err error) error {
 	if ExitCode(err) == ExitTimeout && sh.leaderless(ctx) {
 		return fmt.Errorf("%w: %w", ErrLeaderless, err)
@@ -256,7 +256,7 @@ func (sh *Shell) SuggestLocal(read bool, err error) error {
 	if !read || sh.local || ExitCode(err) != ExitUnreachable || errors.Is(err, client.ErrUnreachable) {
 		return err
 	}
-	return hintedError{err, "to see what the node that answers has: --consistency local"}
+	return hintedError{err, "to read what the answering node has: --consistency local"}
 }
 
 // Consistency is that of the client's reads.
@@ -343,7 +343,7 @@ func (sh *Shell) Facts(pairs ...any) error {
 }
 
 // Report prints what went wrong, unless it is a pipe that was closed, and returns
-// the exit code. ctx is done once the program was told to end.
+// the exit code. ctx is done once the program was asked to end.
 func (sh *Shell) Report(ctx context.Context, err error) int {
 	code := ExitCode(err)
 	var silent CodeError
@@ -373,9 +373,9 @@ func describeCause(err error, sh *Shell) string {
 	var bad *event.Error
 	switch {
 	case errors.Is(err, client.ErrUnreachable) && !neverConnected(err):
-		return fmt.Sprintf("%v\nnodes run at %s and did not answer in time: see ringlog check, or raise --timeout (%s)", err, strings.Join(sh.Endpoints, ", "), sh.Timeout)
+		return fmt.Sprintf("%v\nnodes run at %s but did not answer in time: run ringlog check, or raise --timeout (%s)", err, strings.Join(sh.Endpoints, ", "), sh.Timeout)
 	case errors.Is(err, ErrUnreachable), errors.Is(err, client.ErrUnreachable):
-		return fmt.Sprintf("%v\nnobody answers at %s: is a node running there? (start some: ringlog dev)", err, strings.Join(sh.Endpoints, ", "))
+		return fmt.Sprintf("%v\nno node answers at %s: is one running there? (to start a cluster: ringlog dev)", err, strings.Join(sh.Endpoints, ", "))
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		return err.Error()
 	case errors.As(err, &answer):
@@ -397,7 +397,7 @@ func neverConnected(err error) bool {
 }
 
 // Brief is an error on one line: of a node's answer the code, what and where, of an event
-// that can not be read the remedy too.
+// that cannot be read the remedy too.
 func Brief(err error) string {
 	var answer *api.Error
 	var bad *event.Error

@@ -102,7 +102,7 @@ func DidYouMean(typed string, names []string, dashes string) string {
 	return fmt.Sprintf(". Did you mean %q?", dashes+nearest)
 }
 
-// UsageProblem answers flags that can not be read, with the near one where there
+// UsageProblem answers flags that cannot be read, with the near one where there
 // is none of that name.
 func UsageProblem(c *cli.Context, err error, _ bool) error {
 	const unknown = "flag provided but not defined: -"
@@ -132,39 +132,33 @@ func Exactly(c *cli.Context, n int, what string) error {
 	verb := strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
 	switch {
 	case n == 0:
-		return Usagef("%s takes no argument, %q is one", verb, c.Args().First())
+		return Usagef("%s takes no arguments, but got %q", verb, c.Args().First())
 	case c.NArg() == 0:
 		return Usagef("%s needs %s", verb, what)
 	default:
-		return Usagef("%s takes %s; there are %d arguments", verb, what, c.NArg())
+		return Usagef("%s takes %s, but got %d arguments", verb, what, c.NArg())
 	}
 }
 
-// Bare is the action of a verb without arguments.
+// Args is the action of a verb that takes n arguments; what names them for whoever gives others.
+func Args(n int, what string, action cli.ActionFunc) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if err := Exactly(c, n, what); err != nil {
+			return err
+		}
+		return action(c)
+	}
+}
+
+// NoArgs is the action of a verb that takes flags alone.
+func NoArgs(action cli.ActionFunc) cli.ActionFunc { return Args(0, "", action) }
+
+// Bare is the action of a verb without flags or arguments.
 func Bare(sh *Shell, body func(context.Context, *Shell) error) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		if err := Exactly(c, 0, ""); err != nil {
-			return err
-		}
-		return body(c.Context, sh)
-	}
+	return NoArgs(func(c *cli.Context) error { return body(c.Context, sh) })
 }
 
-// Named is the action of a verb with one argument.
+// Named is the action of a verb with one argument and no flags.
 func Named(sh *Shell, what string, body func(ctx context.Context, sh *Shell, arg string) error) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		if err := Exactly(c, 1, what); err != nil {
-			return err
-		}
-		return body(c.Context, sh, c.Args().First())
-	}
-}
-
-func BareWith(_ *Shell, body cli.ActionFunc) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		if err := Exactly(c, 0, ""); err != nil {
-			return err
-		}
-		return body(c)
-	}
+	return Args(1, what, func(c *cli.Context) error { return body(c.Context, sh, c.Args().First()) })
 }

@@ -23,6 +23,7 @@ const (
 	checkUnknown  = 3
 )
 
+// checkOptions are the limits from which lag is a problem; 0 is no limit.
 type checkOptions struct {
 	warnLag, critLag uint64        // events that a cursor may lag by
 	warnAge, critAge time.Duration // how long its oldest event may wait
@@ -37,17 +38,21 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 			&cli.DurationFlag{Name: "warning-age", Usage: "warn if a cursor's oldest unread event is this old"},
 			&cli.DurationFlag{Name: "critical-age", Usage: "critical if a cursor's oldest unread event is this old"},
 		},
-		OnUsageError: func(_ *cli.Context, err error, _ bool) error { return checkDone(sh, checkUnknown, err.Error(), "") },
+		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+			return checkDone(sh, checkUnknown, err.Error(), "")
+		},
 		Action: func(c *cli.Context) error {
 			if err := shell.Exactly(c, 0, ""); err != nil {
 				return checkDone(sh, checkUnknown, err.Error(), "")
 			}
-			return check(c.Context, sh, checkOptions{warnLag: c.Uint64("warning-lag"), critLag: c.Uint64("critical-lag"),
+			return check(c.Context, sh, checkOptions{warnLag: c.Uint64("warning-lag"),
+				critLag: c.Uint64("critical-lag"),
 				warnAge: c.Duration("warning-age"), critAge: c.Duration("critical-age")})
 		},
 	}
 }
 
+// check asks all nodes and judges what they say.
 func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 	found, err := askEverybody(ctx, sh, statusOf)
 	if err != nil && (errors.Is(err, shell.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)) {
@@ -56,6 +61,7 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 	if err != nil {
 		return checkDone(sh, checkUnknown, err.Error(), "")
 	}
+	// A healthy cluster is described, too: the line is what an operator reads first.
 	state, words, s := judgeAll(found, sh.Endpoints, o)
 	if len(words) == 0 {
 		words = []string{fmt.Sprintf("%s leads, %s, cluster %s", s.LeaderID, quorumText(s.Quorum), s.ClusterID)}
@@ -65,21 +71,34 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 
 // judgeAll is the state that all nodes' words amount to, and why: what the leader sees, and
 // what others see otherwise. view is the word that counts most, the leader's if there is one.
-func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (state int, words []string, view nodeStatus) {
+func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (state int, words []string,
+	view nodeStatus) {
+	// The view of the node that knows most is what counts; among equals, that of the latest term.
 	for _, a := range found.answers {
-		if s := a.value; a.err == nil && (view.NodeID == "" || viewRank(s) > viewRank(view) || viewRank(s) == viewRank(view) && s.Term > view.Term) {
-			view = s
+		if a.err == nil && (view.NodeID == "" || knowsMore(a.value, view)) {
+			view = a.value
 		}
 	}
-	if state, words = judge(view, o); found.mixed() != "" {
+	state, words = judge(view, o)
+	// Nodes of two clusters behind one list of endpoints make every other figure meaningless.
+	if found.mixed() != "" {
 		state, words = checkCritical, append([]string{found.mixed()}, words...)
 	}
+	// What other nodes see differently is a warning at least.
 	for _, a := range found.answers {
 		if more := differs(a, view, found.members, endpoints); more != "" {
 			state, words = max(state, checkWarning), append(words, more)
 		}
 	}
 	return state, words, view
+}
+
+// knowsMore reports whether a's view of the cluster counts more than b's.
+func knowsMore(a, b nodeStatus) bool {
+	if viewRank(a) != viewRank(b) {
+		return viewRank(a) > viewRank(b)
+	}
+	return a.Term > b.Term
 }
 
 // viewRank orders nodes by how much they know of the cluster.
@@ -99,6 +118,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	healthy := func(id string) bool {
 		return slices.ContainsFunc(view.Members, func(m raftnode.MemberStatus) bool { return m.ID == id && m.Healthy })
 	}
+	// Silence counts where the view has the node as healthy: else the view reports it already.
 	if a.err != nil {
 		if id := members[a.url]; slices.Contains(endpoints, a.url) && (id == "" || healthy(id)) {
 			return fmt.Sprintf("%s does not answer here", a.url)
@@ -109,6 +129,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	if s.NodeID == view.NodeID && s.ClusterID == view.ClusterID {
 		return ""
 	}
+	// Members that this node cannot reach, but the view can.
 	var unheard []string
 	for _, m := range s.Members {
 		if !m.Healthy && healthy(m.ID) && m.ID != s.NodeID {
@@ -137,7 +158,8 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 // judge is the state of a monitor that a status amounts to, and why.
 func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	state = checkOK
-	if words = problems(s); len(words) > 0 {
+	words = problems(s)
+	if len(words) > 0 {
 		state = checkWarning
 	}
 	if s.LeaderID == "" || s.Quorum.Margin < 0 || s.Diverged || refusesAppends(s) {
@@ -170,10 +192,13 @@ func performance(s nodeStatus) string {
 		least, _ := c.lag()
 		lag = max(lag, least)
 	}
+	// An empty log has a first offset beyond its last one.
 	events := s.LastOffset - min(s.FirstOffset-min(s.FirstOffset, 1), s.LastOffset)
-	return fmt.Sprintf("events=%d offset=%dc healthy_voters=%d max_cursor_lag=%d", events, s.LastOffset, s.Quorum.Healthy, min(lag, math.MaxInt64))
+	return fmt.Sprintf("events=%d offset=%dc healthy_voters=%d max_cursor_lag=%d", events, s.LastOffset,
+		s.Quorum.Healthy, min(lag, math.MaxInt64))
 }
 
+// checkDone prints the verdict in the form of monitoring plugins and returns its exit code.
 func checkDone(sh *shell.Shell, state int, words, performance string) error {
 	name := [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[state]
 	err := sh.Emit(map[string]any{"state": name, "code": state, "message": words}, func() error {

@@ -20,7 +20,8 @@ func sees(id, leader string, silent ...string) answer[nodeStatus] {
 	healthy := 0
 	for _, member := range []string{"n1", "n2", "n3"} {
 		m := raftnode.MemberStatus{ID: member, HTTP: member, Voter: true, Healthy: !strings.Contains(strings.Join(silent, " "), member)}
-		if s.Members = append(s.Members, m); m.Healthy {
+		s.Members = append(s.Members, m)
+		if m.Healthy {
 			healthy++
 		}
 	}

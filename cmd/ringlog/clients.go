@@ -21,13 +21,15 @@ import (
 func clientsCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "clients", Usage: "list registered clients and their subscriptions",
-		Description: "A client registers its subscriptions (PUT /v1/clients/ID, router.Options.Register) and expires when it has\n" +
+		Description: "A client registers its subscriptions (PUT /v1/clients/ID, router.Options.Register) and " +
+			"expires when it has\n" +
 			"not renewed that for its TTL. With -o json there is one client per line.",
 		Action: shell.Bare(sh, listClients),
 		Subcommands: []*cli.Command{
-			{Name: "rm", Usage: "remove a client's registration; it may register again", ArgsUsage: "ID", Flags: shell.ConsentFlags(), Action: shell.Args(1, "the id of a client", func(c *cli.Context) error {
-				return removeClient(c.Context, sh, c.Args().First(), shell.ConsentOf(c))
-			})},
+			{Name: "rm", Usage: "remove a client's registration; it may register again", ArgsUsage: "ID",
+				Flags: shell.ConsentFlags(), Action: shell.Args(1, "the id of a client", func(c *cli.Context) error {
+					return removeClient(c.Context, sh, c.Args().First(), shell.ConsentOf(c))
+				})},
 		},
 	}
 }
@@ -38,6 +40,7 @@ type listedSubscription struct {
 	of client.RegisteredClient
 }
 
+// listClients prints a line for each client, or a row for each subscription.
 func listClients(ctx context.Context, sh *shell.Shell) error {
 	list, err := fetchClients(ctx, sh)
 	if err != nil {
@@ -57,9 +60,12 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 			rows = append(rows, listedSubscription{s, c})
 		}
 	}
-	return shell.EmitEach(sh, rows, table.Row{"client", "host", "heard", "subscription", "mode", "state", "listens to", "timeout", "critical"}, func(r listedSubscription) table.Row {
-		return table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), shell.Short(time.Since(r.of.Seen)) + " ago", r.Name, r.Mode, r.State, listensTo(r.SubscriptionInfo), timeoutText(r.HandlerTimeout), yesNo(r.Critical)}
-	})
+	return shell.EmitEach(sh, rows,
+		table.Row{"client", "host", "heard", "subscription", "mode", "state", "listens to", "timeout", "critical"},
+		func(r listedSubscription) table.Row {
+			return table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), shell.Short(time.Since(r.of.Seen)) + " ago", r.Name,
+				r.Mode, r.State, listensTo(r.SubscriptionInfo), timeoutText(r.HandlerTimeout), yesNo(r.Critical)}
+		})
 }
 
 // fetchClients reads all pages.
@@ -81,6 +87,7 @@ func fetchClients(ctx context.Context, sh *shell.Shell) (all []client.Registered
 	}
 }
 
+// listensTo is what a subscription asks for.
 func listensTo(s client.SubscriptionInfo) string {
 	var parts []string
 	if !s.Filter.Empty() || s.Where == "" {
@@ -92,6 +99,7 @@ func listensTo(s client.SubscriptionInfo) string {
 	return strings.Join(parts, " ")
 }
 
+// timeoutText is a time limit for people, - where there is none.
 func timeoutText(d time.Duration) string {
 	if d == 0 {
 		return "-"
@@ -99,6 +107,7 @@ func timeoutText(d time.Duration) string {
 	return d.String()
 }
 
+// removeClient removes the registration of a client after asking.
 func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent) error {
 	if leave.DryRun {
 		sh.Say("%s would be removed, if it is registered", id)
@@ -130,6 +139,7 @@ type subscriptionReport struct {
 	} `json:"by_client"`
 }
 
+// text counts the clients and their subscriptions.
 func (r subscriptionReport) text() string {
 	return fmt.Sprintf("%d with %s", r.Clients, shell.Count(r.Subscriptions, "subscription"))
 }

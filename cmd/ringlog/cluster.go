@@ -27,18 +27,23 @@ func clusterCommand(sh *shell.Shell) *cli.Command {
 			clusterStatusCommand(sh),
 			{Name: "members", Usage: "list members as the leader sees them", Action: shell.Bare(sh, listMembers)},
 			addMemberCommand(sh),
-			{Name: "promote", Usage: "make a non-voter a voter", ArgsUsage: "ID", Flags: []cli.Flag{forceFlag()}, Action: shell.Args(1, aMember, func(c *cli.Context) error {
-				return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"), map[string]bool{"force": c.Bool("force")}, "promoted")
-			})},
-			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh), clusterOutageCommand(sh), offline.RecoverCommand(sh),
+			{Name: "promote", Usage: "make a non-voter a voter", ArgsUsage: "ID", Flags: []cli.Flag{forceFlag()},
+				Action: shell.Args(1, aMember, func(c *cli.Context) error {
+					return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"),
+						map[string]bool{"force": c.Bool("force")}, "promoted")
+				})},
+			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh),
+			clusterOutageCommand(sh), offline.RecoverCommand(sh),
 		},
 	}
 }
 
+// forceFlag allows more voters than five.
 func forceFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "force", Usage: "allow more than five voters"}
 }
 
+// memberPath is the route of a member.
 func memberPath(id, rest string) string { return "/v1/members/" + url.PathEscape(id) + rest }
 
 // memberInfo is a member as GET /v1/members answers.
@@ -48,6 +53,7 @@ type memberInfo struct {
 	Version     string `json:"version,omitempty"`
 }
 
+// memberList is what a node's status says of the members.
 type memberList struct {
 	Members  []memberInfo    `json:"members"`
 	Quorum   raftnode.Quorum `json:"quorum"`
@@ -55,14 +61,17 @@ type memberList struct {
 	Warning  string          `json:"warning"`
 }
 
+// listMembers prints the members.
 func listMembers(ctx context.Context, sh *shell.Shell) error {
 	list, err := fetchMembers(ctx, sh)
 	if err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, list.Members, table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m memberInfo) table.Row {
-		return table.Row{m.ID, memberRole(m.MemberStatus, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy), contactText(m.LastContactMs), m.TrailingEntries}
-	})
+	return shell.EmitEach(sh, list.Members,
+		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m memberInfo) table.Row {
+			return table.Row{m.ID, memberRole(m.MemberStatus, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy),
+				contactText(m.LastContactMs), m.TrailingEntries}
+		})
 }
 
 // members are as a node that knows a leader has them, or any node where none does.
@@ -76,6 +85,7 @@ func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err er
 	return list, json.Unmarshal(raw, &list)
 }
 
+// memberRole is what a member is in the cluster.
 func memberRole(m raftnode.MemberStatus, leader string) string {
 	switch {
 	case m.ID == leader:
@@ -87,6 +97,7 @@ func memberRole(m raftnode.MemberStatus, leader string) string {
 	}
 }
 
+// contactText says how long ago a member was heard from.
 func contactText(ms int64) string {
 	if ms < 0 {
 		return "never"
@@ -94,6 +105,7 @@ func contactText(ms int64) string {
 	return shell.Short(time.Duration(ms) * time.Millisecond)
 }
 
+// yesNo is a truth for people.
 func yesNo(b bool) string {
 	if b {
 		return "yes"
@@ -104,8 +116,9 @@ func yesNo(b bool) string {
 func addMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "add", Usage: "add a running node to the cluster", ArgsUsage: "URL",
-		Description: "URL is the new node's HTTP address; its id, raft address and incarnation are read from it. A node\nthat was started with --join joins by itself.",
-		Flags:       []cli.Flag{&cli.BoolFlag{Name: "non-voter", Usage: "add it as a non-voter"}, forceFlag()},
+		Description: "URL is the new node's HTTP address; its id, raft address and incarnation are read from it. " +
+			"A node\nthat was started with --join joins by itself.",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "non-voter", Usage: "add it as a non-voter"}, forceFlag()},
 		Action: shell.Args(1, "the URL of the new node", func(c *cli.Context) error {
 			at, err := shell.ParseEndpoints(c.Args().First())
 			if err != nil {
@@ -149,7 +162,8 @@ func demoteCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "demote", Usage: "make a voter a non-voter", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
 		Action: shell.Args(1, aMember, func(c *cli.Context) error {
-			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodPost, "/demote", "demoted")
+			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodPost, "/demote",
+				"demoted")
 		}),
 	}
 }
@@ -165,7 +179,8 @@ func removeMemberCommand(sh *shell.Shell) *cli.Command {
 
 // dismissMember takes a vote or a membership after asking, and prints what quorum
 // is left.
-func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent, method, rest, done string) error {
+func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent, method, rest,
+	done string) error {
 	list, err := fetchMembers(ctx, sh)
 	if err != nil {
 		return err
@@ -196,7 +211,8 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 func stepDownCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "step-down", Usage: "transfer leadership to another voter",
-		Flags: []cli.Flag{&cli.StringFlag{Name: "to", Usage: "`ID` of the new leader (default: a voter that has caught up)"}},
+		Flags: []cli.Flag{&cli.StringFlag{Name: "to",
+			Usage: "`ID` of the new leader (default: a voter that has caught up)"}},
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			return stepDown(c.Context, sh, c.String("to"))
 		}),
@@ -212,16 +228,20 @@ func stepDown(ctx context.Context, sh *shell.Shell, to string) error {
 		return err
 	}
 	var answer map[string]any
-	if err := sh.Call(ctx, http.MethodPost, "/v1/cluster/step-down", nil, map[string]string{"to": to}, &answer); err != nil {
+	if err := sh.Call(ctx, http.MethodPost, "/v1/cluster/step-down", nil, map[string]string{"to": to},
+		&answer); err != nil {
 		return err
 	}
+	// The answer says that the leader stepped down; who leads now only the next term shows.
 	after, err := awaitTerm(ctx, sh, before.Term)
 	if err != nil {
 		return err
 	}
-	result := map[string]any{"from": before.LeaderID, "leader_id": after.LeaderID, "leader_http": after.LeaderHTTP, "term": after.Term}
+	result := map[string]any{"from": before.LeaderID, "leader_id": after.LeaderID, "leader_http": after.LeaderHTTP,
+		"term": after.Term}
 	return sh.Emit(result, func() error {
-		_, err := fmt.Fprintf(sh.Out, "%s leads term %d; the leader before was %s\n", after.LeaderID, after.Term, before.LeaderID)
+		_, err := fmt.Fprintf(sh.Out, "%s leads term %d; the leader before was %s\n", after.LeaderID, after.Term,
+			before.LeaderID)
 		return err
 	})
 }

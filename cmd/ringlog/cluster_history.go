@@ -23,8 +23,10 @@ import (
 func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "history", Usage: "list elections, lost leaders and outages",
-		Description: "Lists the events that the cluster emits about itself, by the time at which they happened, with the gap that each ended.\n" +
-			"An outage is appended once it is over, so its offset may be higher than those of later events. With -o json events\n" +
+		Description: "Lists the events that the cluster emits about itself, by the time at which they happened, " +
+			"with the gap that each ended.\n" +
+			"An outage is appended once it is over, so its offset may be higher than those of later events. With " +
+			"-o json events\n" +
 			"come in the order of the log.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
@@ -40,6 +42,7 @@ func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
+// historyQuery makes the flags a query.
 func historyQuery(c *cli.Context) (url.Values, error) {
 	from, err := shell.ParsePosition("from", c.String("from"))
 	if err != nil {
@@ -73,6 +76,7 @@ type chapter struct {
 	Payload    map[string]any `json:"payload"`
 }
 
+// showHistory prints the chapters in the order of their times; JSON keeps the order of the log.
 func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	var h history
 	if err := sh.Call(ctx, http.MethodGet, "/v1/cluster/history", query, nil, &h); err != nil {
@@ -88,15 +92,18 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 		}
 	}
 	if h.Outage != nil {
-		defer sh.Say("no quorum since %s (%s): see ringlog cluster outage", shell.MomentText(h.Outage.Since), h.Outage.Cause)
+		defer sh.Say("no quorum since %s (%s): see ringlog cluster outage", shell.MomentText(h.Outage.Since),
+			h.Outage.Cause)
 	}
 	if sh.JSON {
 		return shell.EmitEach(sh, h.Chapters, nil, nil)
 	}
 	slices.SortStableFunc(chapters, func(a, b chapter) int { return a.At.Compare(b.At) })
-	return shell.EmitEach(sh, chapters, table.Row{"time", "offset", "event", "term", "who", "gap", "details"}, chapter.row)
+	return shell.EmitEach(sh, chapters, table.Row{"time", "offset", "event", "term", "who", "gap", "details"},
+		chapter.row)
 }
 
+// row is a chapter as a row of the table.
 func (c chapter) row() table.Row {
 	return table.Row{shell.MomentText(c.At), c.Offset, c.Type, c.Term, c.Subject, c.gap(), c.details()}
 }

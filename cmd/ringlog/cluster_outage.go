@@ -23,8 +23,10 @@ import (
 func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "outage", Usage: "show each node's view of the quorum, with or without a leader",
-		Description: "Asks every endpoint and every member that one of them knows: the ongoing outage, the newest records\n" +
-			"of its journal, and the outages recorded in the log. Exits 0 if all nodes that answer see a quorum, 1 if one\n" +
+		Description: "Asks every endpoint and every member that one of them knows: the ongoing outage, the " +
+			"newest records\n" +
+			"of its journal, and the outages recorded in the log. Exits 0 if all nodes that answer see a quorum, " +
+			"1 if one\n" +
 			"does not, 3 if none answers. With --data-dir it reads the journal of a stopped node.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "data-dir", Usage: "data `DIR` of a stopped node, instead of running nodes"},
@@ -91,6 +93,7 @@ func (o nodeOutage) knows() (list []raftnode.MemberStatus) {
 // seesQuorum reports whether enough voters answer the node, and have all along.
 func (o nodeOutage) seesQuorum() bool { return o.Outage == nil && o.Quorum.Margin >= 0 }
 
+// fetchOutage asks one node for its view of the quorum.
 func fetchOutage(ctx context.Context, sh *shell.Shell, base string) (o nodeOutage, err error) {
 	o.Quorum = &raftnode.Quorum{}
 	err = sh.Ask(ctx, base, outagePath, &o)
@@ -100,11 +103,13 @@ func fetchOutage(ctx context.Context, sh *shell.Shell, base string) (o nodeOutag
 
 const outagePath = "/v1/cluster/outage"
 
+// showOutage asks every node and fails where one sees no quorum.
 func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
 	found, err := askEverybody(ctx, sh, fetchOutage)
 	if err != nil {
 		return err
 	}
+	// All that answer are printed; one without a quorum makes the command fail.
 	var nodes []nodeOutage
 	well := true
 	for i := range found.answers {
@@ -135,6 +140,7 @@ func last[T any](list []T, n int) []T {
 	return list[len(list)-n:]
 }
 
+// outageLines prints an object for each node, silent ones with their error.
 func outageLines(sh *shell.Shell, found sweep[nodeOutage]) error {
 	for _, a := range found.answers {
 		var line any = a.value
@@ -148,6 +154,7 @@ func outageLines(sh *shell.Shell, found sweep[nodeOutage]) error {
 	return nil
 }
 
+// outageText prints the nodes' views, then their journals, then the outages of the log.
 func outageText(sh *shell.Shell, found sweep[nodeOutage], nodes []nodeOutage) error {
 	var b strings.Builder
 	for _, a := range found.answers {
@@ -192,6 +199,7 @@ func (o nodeOutage) text(now time.Time) string {
 	return b.String()
 }
 
+// outageFacts describes an outage that lasts.
 func outageFacts(o *raftnode.Outage, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, for %s\n", o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())))
@@ -227,9 +235,11 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 		rows[i] = r.row()
 	}
 	fmt.Fprintln(sh.Out, "\njournals")
-	return sh.Table(table.Row{"time", "node", "seq", "what", "since", "cause", "term", "refused", "unreachable", "in the log"}, rows)
+	return sh.Table(table.Row{"time", "node", "seq", "what", "since", "cause", "term", "refused", "unreachable",
+		"in the log"}, rows)
 }
 
+// row is a record as a row of the table.
 func (r localRecord) row() table.Row {
 	var away []string
 	for _, p := range r.Payload.Peers {
@@ -245,7 +255,8 @@ func (r localRecord) row() table.Row {
 	if at := r.Payload.Since; !at.IsZero() {
 		since = at.Local().Format("15:04:05.000")
 	}
-	return table.Row{shell.MomentText(r.Time), r.NodeID, r.Seq, strings.ReplaceAll(string(r.Payload.Kind), "_", " "), since, r.Payload.Cause, r.Payload.Term,
+	return table.Row{shell.MomentText(r.Time), r.NodeID, r.Seq,
+		strings.ReplaceAll(string(r.Payload.Kind), "_", " "), since, r.Payload.Cause, r.Payload.Term,
 		r.Payload.Refused, strings.Join(away, " "), inLog}
 }
 
@@ -268,7 +279,8 @@ func outagesTable(sh *shell.Shell, nodes []nodeOutage) error {
 	slices.SortFunc(all, func(a, b loggedOutage) int { return cmp.Compare(a.Incident, b.Incident) })
 	rows := make([]table.Row, len(all))
 	for i, o := range all {
-		rows[i] = table.Row{o.Incident, shell.MomentText(o.Began), shell.MomentText(o.Ended), secondsText(o.Seconds), strings.Join(o.SeenBy, " ")}
+		rows[i] = table.Row{o.Incident, shell.MomentText(o.Began), shell.MomentText(o.Ended),
+			secondsText(o.Seconds), strings.Join(o.SeenBy, " ")}
 	}
 	fmt.Fprintln(sh.Out, "\noutages in the log")
 	return sh.Table(table.Row{"incident", "began", "ended", "lasted", "seen by"}, rows)

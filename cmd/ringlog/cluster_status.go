@@ -18,7 +18,8 @@ func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "show every node's own view, and the leader's view of its followers",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "print again when a role, a member, its health or the quorum changes, until Ctrl-C"},
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"},
+				Usage: "print again when a role, a member, its health or the quorum changes, until Ctrl-C"},
 			&cli.DurationFlag{Name: "interval", Usage: "how often --watch polls", Value: time.Second},
 		},
 		Action: shell.NoArgs(func(c *cli.Context) error {
@@ -78,6 +79,7 @@ func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
 	return clusterView{rows, found.mixed()}, nil
 }
 
+// rowOf is a node as a row of the table.
 func rowOf(a answer[nodeStatus], id string) clusterRow {
 	if a.err != nil {
 		return clusterRow{URL: a.url, ID: id, Role: "unreachable", Error: a.err.Error()}
@@ -89,8 +91,10 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 			disk = m.Disk
 		}
 	}
-	return clusterRow{URL: a.url, ID: s.NodeID, Cluster: s.ClusterID, Role: s.Role, Leader: s.LeaderID, Term: s.Term, First: s.FirstOffset,
-		Last: s.LastOffset, Applied: s.AppliedIndex, Margin: s.Quorum.Margin, Disk: disk, Outage: s.Outage, Health: &s.Health, Autopilot: s.Autopilot}
+	return clusterRow{URL: a.url, ID: s.NodeID, Cluster: s.ClusterID, Role: s.Role, Leader: s.LeaderID,
+		Term: s.Term, First: s.FirstOffset,
+		Last: s.LastOffset, Applied: s.AppliedIndex, Margin: s.Quorum.Margin, Disk: disk, Outage: s.Outage,
+		Health: &s.Health, Autopilot: s.Autopilot}
 }
 
 // printCluster fails where the nodes are of more than one cluster.
@@ -103,12 +107,15 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 			}
 		}
 	}
-	err := shell.EmitEach(sh, v.rows, table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"}, func(r clusterRow) table.Row {
-		if r.Error != "" {
-			return table.Row{orUnknown(r.ID), r.URL, r.Role}
-		}
-		return table.Row{r.ID, r.URL, r.Role, r.Leader, r.Term, fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied, r.Margin, diskText(r.Disk)}
-	})
+	err := shell.EmitEach(sh, v.rows,
+		table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"},
+		func(r clusterRow) table.Row {
+			if r.Error != "" {
+				return table.Row{orUnknown(r.ID), r.URL, r.Role}
+			}
+			return table.Row{r.ID, r.URL, r.Role, r.Leader, r.Term, fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied,
+				r.Margin, diskText(r.Disk)}
+		})
 	if err == nil && !sh.JSON {
 		err = printHealth(sh, v.rows, time.Now())
 	}
@@ -155,6 +162,7 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 	}
 }
 
+// printChange prints the view with the time at which it changed.
 func printChange(sh *shell.Shell, v clusterView) error {
 	if v.rows == nil {
 		sh.Say("%s no node answers", time.Now().Format(time.TimeOnly))
@@ -184,6 +192,7 @@ type rowShape struct {
 	Servers                        []serverShape
 }
 
+// serverShape is what counts as a change of a follower.
 type serverShape struct {
 	ID, Wish       string
 	Voter, Healthy bool

@@ -11,6 +11,7 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 )
 
+// compactOptions say up to where to remove; without any of them the retention settings decide.
 type compactOptions struct {
 	before    uint64 // 0 is not said
 	olderThan string
@@ -22,7 +23,8 @@ type compactOptions struct {
 func compactCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "compact", Usage: "remove old events; without flags, what the retention settings allow",
-		Description: "Only whole blocks are removed, so a little more may stay than you asked for. A cursor holds back\nevents that it has not committed; --force removes them, and the cursor gets a gap.",
+		Description: "Only whole blocks are removed, so a little more may stay than you asked for. A cursor " +
+			"holds back\nevents that it has not committed; --force removes them, and the cursor gets a gap.",
 		Flags: append(shell.ConsentFlags(),
 			&cli.StringFlag{Name: "before", Usage: "remove events before `OFFSET`"},
 			&cli.StringFlag{Name: "older-than", Usage: "remove events older than `AGE`, such as 12h or 7d"},
@@ -39,12 +41,14 @@ func compactCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
+// compactOptionsOf reads the flags, of which one may say how far.
 func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 	o = compactOptions{force: c.Bool("force"), Consent: shell.ConsentOf(c)}
 	given := 0
 	if c.IsSet("before") {
 		given++
-		if o.before, err = shell.ParseOffset(c.String("before")); err != nil {
+		o.before, err = shell.ParseOffset(c.String("before"))
+		if err != nil {
 			return o, err
 		}
 	}
@@ -73,6 +77,7 @@ func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 // bare reports a compaction by the retention settings, which happens by itself too.
 func (o compactOptions) bare() bool { return o.before == 0 && o.olderThan == "" && o.keep == nil }
 
+// body is the request.
 func (o compactOptions) body(dryRun bool) map[string]any {
 	in := map[string]any{"dry_run": dryRun, "force": o.force}
 	if o.before != 0 {
@@ -87,6 +92,7 @@ func (o compactOptions) body(dryRun bool) map[string]any {
 	return in
 }
 
+// compact shows the plan, asks, and removes.
 func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 	var plan, done fsm.TrimResult
 	if err := sh.Call(ctx, http.MethodPost, "/v1/compact", nil, o.body(true), &plan); err != nil {
@@ -96,7 +102,8 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 		return printTrim(sh, plan, "would be ")
 	}
 	if !o.bare() && plan.Removed > 0 {
-		if err := sh.Confirm(o.Consent, "Remove %d events, so that %d is the first offset kept?", plan.Removed, plan.First); err != nil {
+		if err := sh.Confirm(o.Consent, "Remove %d events, so that %d is the first offset kept?", plan.Removed,
+			plan.First); err != nil {
 			return err
 		}
 	}
@@ -106,6 +113,7 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 	return printTrim(sh, done, "")
 }
 
+// printTrim prints what was removed, or would be.
 func printTrim(sh *shell.Shell, t fsm.TrimResult, mood string) error {
 	if t.HeldBy != "" {
 		sh.Say("cursor %s holds back the next events; --force removes them", t.HeldBy)

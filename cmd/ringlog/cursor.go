@@ -31,6 +31,7 @@ type cursorInfo struct {
 	Group *groupInfo `json:"group,omitempty"`
 }
 
+// kind says whether members share the cursor.
 func (c cursorInfo) kind() string {
 	if c.Group != nil {
 		return "group"
@@ -58,6 +59,7 @@ func (c cursorInfo) lagText() string {
 	return fmt.Sprintf("%d to %d", *c.LagAtLeast, c.LagEvents)
 }
 
+// lagTime is how long the oldest event has waited.
 func (c cursorInfo) lagTime() string {
 	if c.LagEvents == 0 {
 		return "-"
@@ -79,6 +81,7 @@ func cursorCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
+// cursorPath is a route of a cursor.
 func cursorPath(name string, rest ...string) string {
 	return "/v1/cursors/" + url.PathEscape(name) + strings.Join(rest, "")
 }
@@ -94,7 +97,8 @@ func cursors(ask func(query url.Values, into any) error) (all []cursorInfo, err 
 		if err := ask(query, &page); err != nil {
 			return nil, err
 		}
-		if all = append(all, page.Cursors...); page.Next == "" {
+		all = append(all, page.Cursors...)
+		if page.Next == "" {
 			return all, nil
 		}
 		query.Set("after", page.Next)
@@ -103,25 +107,34 @@ func cursors(ask func(query url.Values, into any) error) (all []cursorInfo, err 
 
 // cursorsOf returns the cursors as one node knows them.
 func fetchCursorsOf(ctx context.Context, sh *shell.Shell, node string) ([]cursorInfo, error) {
-	return cursors(func(query url.Values, into any) error { return sh.Ask(ctx, node, "/v1/cursors?"+query.Encode(), into) })
+	return cursors(func(query url.Values,
+		into any) error {
+		return sh.Ask(ctx, node, "/v1/cursors?"+query.Encode(), into)
+	})
 }
 
+// fetchCursors reads all cursors of the cluster.
 func fetchCursors(ctx context.Context, sh *shell.Shell) ([]cursorInfo, error) {
 	return cursors(func(query url.Values, into any) error {
 		return sh.Call(ctx, http.MethodGet, "/v1/cursors", query, nil, into)
 	})
 }
 
+// listCursors prints all cursors.
 func listCursors(ctx context.Context, sh *shell.Shell) error {
 	list, err := fetchCursors(ctx, sh)
 	if err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, list, table.Row{"name", "committed", "lag", "behind", "kind", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
-		return table.Row{c.Name, c.Committed, c.lagText(), c.lagTime(), c.kind(), c.Generation, filterText(c.Filter), gapText(c)}
-	})
+	return shell.EmitEach(sh, list,
+		table.Row{"name", "committed", "lag", "behind", "kind", "generation", "filter", "gap"},
+		func(c cursorInfo) table.Row {
+			return table.Row{c.Name, c.Committed, c.lagText(), c.lagTime(), c.kind(), c.Generation,
+				filterText(c.Filter), gapText(c)}
+		})
 }
 
+// cursorLag prints all cursors by their lag.
 func cursorLag(ctx context.Context, sh *shell.Shell) error {
 	list, err := fetchCursors(ctx, sh)
 	if err != nil {
@@ -141,6 +154,7 @@ func stallText(c fsm.Cursor) string {
 	return "since " + shell.LocalTime(c.Stalled.Since)
 }
 
+// gapText is the gap that a cursor will report next.
 func gapText(c cursorInfo) string {
 	if c.Gap == nil {
 		return "-"
@@ -157,7 +171,8 @@ func filterText(f event.Filter) string {
 	for _, l := range []struct {
 		name string
 		list []string
-	}{{"type", f.Types}, {"category", f.Categories}, {"source", f.Sources}, {"key", f.Keys}, {"correlation", f.CorrelationIDs}} {
+	}{{"type", f.Types}, {"category", f.Categories}, {"source", f.Sources}, {"key", f.Keys},
+		{"correlation", f.CorrelationIDs}} {
 		if len(l.list) > 0 {
 			parts = append(parts, l.name+"="+strings.Join(l.list, ","))
 		}
@@ -165,6 +180,7 @@ func filterText(f event.Filter) string {
 	return strings.Join(parts, " ")
 }
 
+// showCursor prints one cursor.
 func showCursor(ctx context.Context, sh *shell.Shell, name string) error {
 	var c cursorInfo
 	if err := sh.Fetch(ctx, cursorPath(name), &c); err != nil {
@@ -173,11 +189,15 @@ func showCursor(ctx context.Context, sh *shell.Shell, name string) error {
 	return printCursor(sh, c)
 }
 
+// printCursor prints what is known of a cursor.
 func printCursor(sh *shell.Shell, c cursorInfo) error {
 	return sh.Emit(c, func() error {
-		pairs := []any{"name", c.Name, "kind", c.kind(), "committed", c.Committed, "lag", fmt.Sprintf("%s events, %s", c.lagText(), c.lagTime()),
-			"stalled", stallText(c.Cursor), "generation", c.Generation, "filter", filterText(c.Filter), "gap", gapText(c),
-			"created", shell.LocalTime(c.Created), "last used", shell.LocalTime(c.Touched), "retention hold", policyText(c.Policy)}
+		pairs := []any{"name", c.Name, "kind", c.kind(), "committed", c.Committed, "lag",
+			fmt.Sprintf("%s events, %s", c.lagText(), c.lagTime()),
+			"stalled", stallText(c.Cursor), "generation", c.Generation, "filter", filterText(c.Filter), "gap",
+			gapText(c),
+			"created", shell.LocalTime(c.Created), "last used", shell.LocalTime(c.Touched), "retention hold",
+			policyText(c.Policy)}
 		if c.Group != nil {
 			pairs = append(pairs, c.Group.facts()...)
 		}
@@ -185,6 +205,7 @@ func printCursor(sh *shell.Shell, c cursorInfo) error {
 	})
 }
 
+// policyText says how much a cursor may hold back from retention.
 func policyText(p frame.CursorPolicy) string {
 	var parts []string
 	if p.HoldEvents > 0 {
@@ -199,6 +220,7 @@ func policyText(p frame.CursorPolicy) string {
 	return cmp.Or(strings.Join(parts, ", "), "cluster default (cursor.hold_*)")
 }
 
+// createCursorOptions are the flags that cursors and groups are created with.
 type createCursorOptions struct {
 	name   string
 	from   api.Position
@@ -224,18 +246,23 @@ func createCursorCommand(sh *shell.Shell) *cli.Command {
 func cursorFlags() []cli.Flag {
 	return append(filterFlags(),
 		&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
-		&cli.Uint64Flag{Name: "hold-events", Usage: "how many events it may hold back from retention; 0 means the cluster's setting"},
-		&cli.Uint64Flag{Name: "hold-bytes", Usage: "how many bytes it may hold back from retention; 0 means the cluster's setting"},
+		&cli.Uint64Flag{Name: "hold-events",
+			Usage: "how many events it may hold back from retention; 0 means the cluster's setting"},
+		&cli.Uint64Flag{Name: "hold-bytes",
+			Usage: "how many bytes it may hold back from retention; 0 means the cluster's setting"},
 		&cli.StringFlag{Name: "hold-for", Usage: "how old the events that it holds back may get, such as 24h"},
 	)
 }
 
+// createCursorOptionsOf reads the flags.
 func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 	o.name = c.Args().First()
-	if o.filter, err = filterOf(c); err != nil {
+	o.filter, err = filterOf(c)
+	if err != nil {
 		return o, err
 	}
-	if o.from, err = shell.ParsePosition("from", c.String("from")); err != nil {
+	o.from, err = shell.ParsePosition("from", c.String("from"))
+	if err != nil {
 		return o, err
 	}
 	o.policy = frame.CursorPolicy{HoldEvents: c.Uint64("hold-events"), HoldBytes: c.Uint64("hold-bytes")}
@@ -245,6 +272,7 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 	return o, err
 }
 
+// createCursor creates a cursor, or finds it as it is to be.
 func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) error {
 	var made cursorInfo
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy}
@@ -257,7 +285,8 @@ func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) e
 func seekCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "seek", Usage: "move a cursor, forwards or backwards", ArgsUsage: "NAME",
-		Flags: append(shell.ConsentFlags(), &cli.StringFlag{Name: "to", Usage: "move to `WHERE`: " + api.PositionForms}),
+		Flags: append(shell.ConsentFlags(),
+			&cli.StringFlag{Name: "to", Usage: "move to `WHERE`: " + api.PositionForms}),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			if !c.IsSet("to") {
 				return shell.Usagef("--to is required: %s", api.PositionForms)

@@ -27,13 +27,15 @@ func dlqCommand(sh *shell.Shell) *cli.Command {
 		Name: "dlq", Usage: "manage dead letters, the events that handlers failed on; without a verb, print a summary",
 		Subcommands: []*cli.Command{
 			listLettersCommand(sh),
-			{Name: "show", Usage: "show one letter and its event", ArgsUsage: "ID", Action: shell.Named(sh, aLetter, showLetter)},
+			{Name: "show", Usage: "show one letter and its event", ArgsUsage: "ID",
+				Action: shell.Named(sh, aLetter, showLetter)},
 			{Name: "errors", Usage: "list the errors of letters, the most frequent first", Flags: letterFlags(),
 				Action: shell.NoArgs(func(c *cli.Context) error {
 					return letterErrors(c.Context, sh, letterFilterOf(c))
 				})},
 			{Name: "count", Usage: "count the letters", Action: shell.Bare(sh, countLetters)},
-			redriveCommand(sh), redriveAllCommand(sh), purgeCommand(sh), watchLettersCommand(sh), importLettersCommand(sh),
+			redriveCommand(sh), redriveAllCommand(sh), purgeCommand(sh), watchLettersCommand(sh),
+			importLettersCommand(sh),
 		},
 	}
 	dlq.Action = func(c *cli.Context) error {
@@ -45,16 +47,20 @@ func dlqCommand(sh *shell.Shell) *cli.Command {
 	return dlq
 }
 
+// letterFlags choose letters.
 func letterFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "type", Aliases: []string{"t"}, Usage: "only letters of this `TYPE`: a name or a pattern such as training.*"},
+		&cli.StringFlag{Name: "type", Aliases: []string{"t"},
+			Usage: "only letters of this `TYPE`: a name or a pattern such as training.*"},
 		&cli.StringFlag{Name: "cursor", Usage: "only letters of this `CURSOR`"},
 		&cli.StringFlag{Name: "error", Usage: "only letters whose error contains `TEXT`"},
 	}
 }
 
+// letterFilterOf makes the flags a query.
 func letterFilterOf(c *cli.Context) client.LetterFilter {
-	return client.LetterFilter{Type: c.String("type"), Cursor: c.String("cursor"), Error: c.String("error"), State: c.String("state")}
+	return client.LetterFilter{Type: c.String("type"), Cursor: c.String("cursor"), Error: c.String("error"),
+		State: c.String("state")}
 }
 
 func listLettersCommand(sh *shell.Shell) *cli.Command {
@@ -84,10 +90,12 @@ type letterTotals struct {
 	ByType    map[string]int `json:"by_type"`
 }
 
+// fetchTotals asks for the summary.
 func fetchTotals(ctx context.Context, sh *shell.Shell) (t letterTotals, err error) {
 	return t, sh.Fetch(ctx, "/v1/dlq", &t)
 }
 
+// summariseLetters prints the summary.
 func summariseLetters(ctx context.Context, sh *shell.Shell) error {
 	t, err := fetchTotals(ctx, sh)
 	if err != nil {
@@ -96,20 +104,25 @@ func summariseLetters(ctx context.Context, sh *shell.Shell) error {
 	return sh.Emit(t, func() error { return printTotals(sh, t) })
 }
 
+// printTotals prints the summary, and how many letters each cursor and type has.
 func printTotals(sh *shell.Shell, t letterTotals) error {
-	err := sh.Facts("letters", t.Count, "dead", t.Dead, "redriven", fmt.Sprintf("%d, on their way to their cursors", t.Redriven),
+	err := sh.Facts("letters", t.Count, "dead", t.Dead, "redriven",
+		fmt.Sprintf("%d, on their way to their cursors", t.Redriven),
 		"bytes", fmt.Sprintf("%d of %d", t.Bytes, t.MaxBytes), "oldest", t.oldestText(), "ever", t.Ever)
 	if err != nil || t.Count == 0 {
 		return err
 	}
-	return sh.Table(table.Row{"of", "", "letters"}, append(countRows("cursor", t.ByCursor), countRows("type", t.ByType)...))
+	return sh.Table(table.Row{"of", "", "letters"},
+		append(countRows("cursor", t.ByCursor), countRows("type", t.ByType)...))
 }
 
+// oldestText is when the oldest letter died, and its age.
 func (t letterTotals) oldestText() string {
 	if t.Oldest.IsZero() {
 		return "-"
 	}
-	return fmt.Sprintf("%s, %s ago", shell.LocalTime(t.Oldest), shell.Short(time.Duration(t.OldestAge*float64(time.Second))))
+	return fmt.Sprintf("%s, %s ago", shell.LocalTime(t.Oldest),
+		shell.Short(time.Duration(t.OldestAge*float64(time.Second))))
 }
 
 // countRows are counts by name, the largest first.
@@ -123,6 +136,7 @@ func countRows(what string, counts map[string]int) (rows []table.Row) {
 	return rows
 }
 
+// countLetters prints how many letters there are.
 func countLetters(ctx context.Context, sh *shell.Shell) error {
 	t, err := fetchTotals(ctx, sh)
 	if err != nil {
@@ -134,6 +148,7 @@ func countLetters(ctx context.Context, sh *shell.Shell) error {
 	})
 }
 
+// listLetters prints letters page by page, up to a limit.
 func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, limit uint64) error {
 	var list []client.Letter
 	more := false
@@ -143,7 +158,8 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 			if err != nil {
 				return err
 			}
-			if more = limit > 0 && uint64(len(list)) == limit; more {
+			more = limit > 0 && uint64(len(list)) == limit
+			if more {
 				break
 			}
 			list = append(list, l)
@@ -153,9 +169,12 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 	if err != nil {
 		return err
 	}
-	err = shell.EmitEach(sh, list, table.Row{"id", "state", "cursor", "offset", "type", "attempts", "redrives", "died", "error"}, func(l client.Letter) table.Row {
-		return table.Row{l.ID, l.State, cmp.Or(l.Cursor, "-"), l.Offset, l.Type, l.Attempts, l.Redrives, shell.LocalTime(l.Dead), firstLine(l.Error, 60)}
-	})
+	err = shell.EmitEach(sh, list,
+		table.Row{"id", "state", "cursor", "offset", "type", "attempts", "redrives", "died", "error"},
+		func(l client.Letter) table.Row {
+			return table.Row{l.ID, l.State, cmp.Or(l.Cursor, "-"), l.Offset, l.Type, l.Attempts, l.Redrives,
+				shell.LocalTime(l.Dead), firstLine(l.Error, 60)}
+		})
 	if more {
 		sh.Say("there are more: --limit 0 prints all")
 	}
@@ -177,6 +196,7 @@ type letterWithEvent struct {
 	Event event.Event `json:"event"`
 }
 
+// parseLetter reads the id of a letter.
 func parseLetter(text string) (uint64, error) {
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || id == 0 {
@@ -185,6 +205,7 @@ func parseLetter(text string) (uint64, error) {
 	return id, nil
 }
 
+// showLetter prints a letter, its event, and its copies in the log.
 func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 	id, err := parseLetter(text)
 	if err != nil {
@@ -199,13 +220,18 @@ func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 		if l.Copy != 0 {
 			state += fmt.Sprintf(", its event was appended again at %d", l.Copy)
 		}
-		return sh.Facts("letter", l.ID, "state", state, "cursor", cmp.Or(l.Cursor, "-"), "offset", l.Offset, "type", l.Type, "key", cmp.Or(l.Key, "-"),
-			"source", cmp.Or(l.Source, "-"), "correlation", cmp.Or(l.CorrelationID, "-"), "handler", cmp.Or(l.Handler, "-"), "attempts", l.Attempts,
-			"first failed", shell.LocalTime(l.FirstFailed), "last failed", shell.LocalTime(l.LastFailed), "died", shell.LocalTime(l.Dead), "redrives", l.Redrives,
-			"lineage", lineageText(l.Lineage), "origin", cmp.Or(l.Origin, "-"), "payload", string(l.Event.Payload), "error", cmp.Or(l.Error, "-"))
+		return sh.Facts("letter", l.ID, "state", state, "cursor", cmp.Or(l.Cursor, "-"), "offset", l.Offset,
+			"type", l.Type, "key", cmp.Or(l.Key, "-"),
+			"source", cmp.Or(l.Source, "-"), "correlation", cmp.Or(l.CorrelationID, "-"), "handler",
+			cmp.Or(l.Handler, "-"), "attempts", l.Attempts,
+			"first failed", shell.LocalTime(l.FirstFailed), "last failed", shell.LocalTime(l.LastFailed), "died",
+			shell.LocalTime(l.Dead), "redrives", l.Redrives,
+			"lineage", lineageText(l.Lineage), "origin", cmp.Or(l.Origin, "-"), "payload", string(l.Event.Payload),
+			"error", cmp.Or(l.Error, "-"))
 	})
 }
 
+// lineageText is the event's offset followed by those of its copies.
 func lineageText(offsets []uint64) string {
 	var parts []string
 	for _, o := range offsets {
@@ -225,6 +251,7 @@ type errorGroup struct {
 	Letters []uint64       `json:"letters"`
 }
 
+// letterErrors prints the errors that letters have in common.
 func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) error {
 	var answer struct {
 		Errors []errorGroup `json:"errors"`
@@ -238,11 +265,14 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 	if err := sh.Call(ctx, "GET", "/v1/dlq/errors", query, nil, &answer); err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"}, func(g errorGroup) table.Row {
-		return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types), shell.LocalTime(g.Last), lineageText(g.Letters[:1])}
-	})
+	return shell.EmitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"},
+		func(g errorGroup) table.Row {
+			return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types),
+				shell.LocalTime(g.Last), lineageText(g.Letters[:1])}
+		})
 }
 
+// namesText is the names that come first, and how many follow.
 func namesText(counts map[string]int) string {
 	names := slices.Sorted(maps.Keys(counts))
 	return cmp.Or(strings.Join(names, ", "), "-")

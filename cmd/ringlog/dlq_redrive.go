@@ -22,6 +22,7 @@ type letterWork struct {
 	call func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error)
 }
 
+// choiceFlags choose letters, and how many of them.
 func choiceFlags() []cli.Flag {
 	return append(letterFlags(),
 		&cli.BoolFlag{Name: "all", Usage: "all dead letters"},
@@ -32,10 +33,12 @@ func choiceFlags() []cli.Flag {
 
 func redriveCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "redrive", Aliases: []string{"retry"}, Usage: "append letters' events again, only for the cursors that failed on them", ArgsUsage: "[ID...]",
+		Name: "redrive", Aliases: []string{"retry"},
+		Usage: "append letters' events again, only for the cursors that failed on them", ArgsUsage: "[ID...]",
 		Description: "Letters that are being redriven are skipped, so that it may be interrupted and run again.",
 		Flags: append(choiceFlags(),
-			&cli.StringFlag{Name: "to", Usage: "redrive to this `CURSOR` instead; imported letters have none of their own"}),
+			&cli.StringFlag{Name: "to", Usage: "redrive to this `CURSOR` instead; imported letters have none of " +
+				"their own"}),
 		Action: func(c *cli.Context) error { return redriveOf(c, sh, c.Bool("all")) },
 	}
 }
@@ -50,10 +53,12 @@ func redriveAllCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
+// redriveOf reads the flags of redrive.
 func redriveOf(c *cli.Context, sh *shell.Shell, all bool) error {
 	w := letterWork{to: c.String("to"), Consent: shell.Consent{DryRun: c.Bool("dry-run"), Yes: true}, past: "redriven"}
 	var err error
-	if w.which, err = choiceOf(c, all); err != nil {
+	w.which, err = choiceOf(c, all)
+	if err != nil {
 		return err
 	}
 	w.call = func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error) {
@@ -66,15 +71,18 @@ func purgeCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "purge", Aliases: []string{"cleanup"}, Usage: "remove letters permanently", ArgsUsage: "[ID...]",
 		Flags: append(choiceFlags(),
-			&cli.StringFlag{Name: "older-than", Usage: "only letters that have been dead for `AGE`, such as 12h or 30d"},
+			&cli.StringFlag{Name: "older-than",
+				Usage: "only letters that have been dead for `AGE`, such as 12h or 30d"},
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask for confirmation"}),
 		Action: func(c *cli.Context) error {
 			w := letterWork{Consent: shell.ConsentOf(c), past: "purged"}
 			var err error
-			if w.which, err = choiceOf(c, c.Bool("all")); err != nil {
+			w.which, err = choiceOf(c, c.Bool("all"))
+			if err != nil {
 				return err
 			}
-			w.call = func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error) {
+			w.call = func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone,
+				error) {
 				return c.Purge(ctx, which)
 			}
 			return w.run(c.Context, sh)
@@ -82,8 +90,10 @@ func purgeCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
+// choiceOf reads which letters are meant: ids, a condition, or all.
 func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
-	which = client.LetterChoice{All: all, Type: c.String("type"), Cursor: c.String("cursor"), Error: c.String("error"), MaxEvents: c.Uint64("max-events")}
+	which = client.LetterChoice{All: all, Type: c.String("type"), Cursor: c.String("cursor"),
+		Error: c.String("error"), MaxEvents: c.Uint64("max-events")}
 	for _, arg := range c.Args().Slice() {
 		id, err := parseLetter(arg)
 		if err != nil {
@@ -92,7 +102,8 @@ func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
 		which.IDs = append(which.IDs, id)
 	}
 	if text := c.String("older-than"); text != "" {
-		if which.OlderThan, err = shell.ParseAge("older-than", text); err != nil {
+		which.OlderThan, err = shell.ParseAge("older-than", text)
+		if err != nil {
 			return which, err
 		}
 	}
@@ -121,7 +132,8 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 	}
 	total := sum.Matched
 	if total > 0 && !w.Yes {
-		if err := sh.Confirm(w.Consent, "%d dead letters will be permanently %s. Continue?", total, w.past); err != nil {
+		if err := sh.Confirm(w.Consent, "%d dead letters will be permanently %s. Continue?", total,
+			w.past); err != nil {
 			return err
 		}
 	}
@@ -167,7 +179,8 @@ func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.Lett
 }
 
 // step does it to the next n letters.
-func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.LettersDone, n int) (done client.LettersDone, err error) {
+func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.LettersDone,
+	n int) (done client.LettersDone, err error) {
 	which := w.which
 	which.MaxEvents, which.After = uint64(n), sum.Last
 	if len(which.IDs) > 0 {
@@ -193,11 +206,13 @@ func (w *letterWork) bar(sh *shell.Shell, total int) *progressbar.ProgressBar {
 	return bar
 }
 
+// print prints what was done, and which letters were left out.
 func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string) error {
 	for _, left := range []struct {
 		ids []uint64
 		why string
-	}{{sum.Missing, "not found (handled after a redrive, purged, or never existed)"}, {sum.NoCursor, "of a cursor that does not exist: redrive them --to another"}} {
+	}{{sum.Missing, "not found (handled after a redrive, purged, or never existed)"},
+		{sum.NoCursor, "of a cursor that does not exist: redrive them --to another"}} {
 		if len(left.ids) > 0 {
 			sh.Say("%d %s: %s", len(left.ids), left.why, someIDs(left.ids))
 		}

@@ -53,7 +53,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 			sh.Say("%s %s", time.Now().Format(time.TimeOnly), shell.Brief(err))
 			err = nil
 		}
-		if errors.Is(err, syscall.EPIPE) || err == nil && n == times {
+		if errors.Is(err, syscall.EPIPE) || (err == nil && n == times) {
 			return nil
 		}
 		if err != nil {
@@ -67,6 +67,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 	}
 }
 
+// printWatch prints a summary with the changes since the one before.
 func printWatch(sh *shell.Shell, now letterTotals, before *letterTotals) error {
 	if sh.JSON {
 		return sh.PrintLine(struct {
@@ -76,7 +77,8 @@ func printWatch(sh *shell.Shell, now letterTotals, before *letterTotals) error {
 	}
 	head := time.Now().Format(time.TimeOnly)
 	if before != nil {
-		head += fmt.Sprintf("  %+d letters since the last summary, %d new", int64(now.Count)-int64(before.Count), now.Ever-min(now.Ever, before.Ever))
+		head += fmt.Sprintf("  %+d letters since the last summary, %d new", int64(now.Count)-int64(before.Count),
+			now.Ever-min(now.Ever, before.Ever))
 	}
 	if sh.OutTerminal {
 		head = clearScreen + head

@@ -22,6 +22,7 @@ func getCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
+// get prints one event.
 func get(ctx context.Context, sh *shell.Shell, offset uint64) error {
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		ev, err := c.Get(ctx, offset)

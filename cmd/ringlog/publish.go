@@ -18,6 +18,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// publishOptions are the flags: one event, or what all events of the input get.
 type publishOptions struct {
 	kind    string // the event type
 	payload string // JSON, @FILE or -
@@ -30,12 +31,14 @@ type publishOptions struct {
 func publishCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "publish", Usage: "publish an event, or many with --stdin", ArgsUsage: "TYPE | --stdin",
-		Description: "TYPE is a name, value, alias or dotted topic of the catalogue, in any case; unknown ones are accepted\n" +
+		Description: "TYPE is a name, value, alias or dotted topic of the catalogue, in any case; unknown ones " +
+			"are accepted\n" +
 			"unless validation is strict. --stdin reads events as NDJSON, one per line, in the form that\n" +
 			"ringlog tail -o json prints, and keeps their order. If lines are refused, the others are appended\n" +
 			"nonetheless, and the exit code is that of the first refusal.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "payload", Aliases: []string{"p"}, Usage: "payload, a JSON object: `JSON|@FILE|-` (default: {})"},
+			&cli.StringFlag{Name: "payload", Aliases: []string{"p"},
+				Usage: "payload, a JSON object: `JSON|@FILE|-` (default: {})"},
 			&cli.BoolFlag{Name: "stdin", Usage: "read events as NDJSON from the standard input"},
 			&cli.StringFlag{Name: "source", Usage: "source of the event"},
 			&cli.StringFlag{Name: "key", Usage: "ordering key, such as hex8_2p"},
@@ -45,9 +48,9 @@ func publishCommand(sh *shell.Shell) *cli.Command {
 			&cli.BoolFlag{Name: "no-dedup", Usage: "append the event even if it is a duplicate"},
 		},
 		Action: func(c *cli.Context) error {
-			o := publishOptions{kind: c.Args().First(), payload: c.String("payload"), stdin: c.Bool("stdin"), source: c.String("source"),
-				key: c.String("key"), correlationID: c.String("correlation-id"), causationID: c.String("causation-id"),
-				dedupID: c.String("dedup-id"), noDedup: c.Bool("no-dedup")}
+			o := publishOptions{kind: c.Args().First(), payload: c.String("payload"), stdin: c.Bool("stdin"),
+				source: c.String("source"), key: c.String("key"), correlationID: c.String("correlation-id"),
+				causationID: c.String("causation-id"), dedupID: c.String("dedup-id"), noDedup: c.Bool("no-dedup")}
 			if o.stdin {
 				if err := shell.Exactly(c, 0, ""); err != nil {
 					return err
@@ -71,10 +74,13 @@ type published struct {
 	Warnings   []event.Warning `json:"warnings,omitempty"`
 }
 
+// publishedOf is a result as it is printed.
 func publishedOf(r client.Result) published {
-	return published{Offset: r.Offset, Duplicate: r.Duplicate, Hash: r.Hash().String(), AppendedAt: r.AppendedAt, Warnings: r.Warnings}
+	return published{Offset: r.Offset, Duplicate: r.Duplicate, Hash: r.Hash().String(), AppendedAt: r.AppendedAt,
+		Warnings: r.Warnings}
 }
 
+// publish publishes one event and prints its offset.
 func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 	payload, err := readPayload(sh, o.payload)
 	if err != nil {
@@ -119,7 +125,8 @@ func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 	case spec == "":
 		return json.RawMessage("{}"), nil
 	case spec == "-" && sh.InTerminal:
-		return nil, shell.Usagef("--payload - reads the standard input, which is a terminal: pipe the payload in, or give it as JSON or @FILE")
+		return nil, shell.Usagef("--payload - reads the standard input, which is a terminal: pipe the payload " +
+			"in, or give it as JSON or @FILE")
 	case spec == "-":
 		raw, err = io.ReadAll(io.LimitReader(sh.In, maxPayload+1))
 	case strings.HasPrefix(spec, "@"):
@@ -143,6 +150,7 @@ func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 // maxPayload bounds what is read before the cluster's own limit is known.
 const maxPayload = 16 << 20
 
+// readFileBounded reads a file of at most maxPayload bytes.
 func readFileBounded(name string) (raw []byte, err error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -53,15 +53,18 @@ type stream struct {
 // publishStream publishes NDJSON from the standard input and keeps its order. Where lines
 // are refused the exit code is that of the first of them.
 func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err error) {
+	// What contradicts --stdin is refused before anything is read.
 	if sh.InTerminal {
-		return shell.Usagef("--stdin reads events from the standard input, which is a terminal: pipe them in, one JSON object a line")
+		return shell.Usagef("--stdin reads events from the standard input, which is a terminal: pipe them in, " +
+			"one JSON object a line")
 	}
 	if o.kind != "" || o.payload != "" {
 		return shell.Usagef("--stdin takes type and payload from the input: leave TYPE and --payload out")
 	}
 	in := sh.In
 	if o.dedupID != "" {
-		if in, err = soleEvent(in); err != nil {
+		in, err = soleEvent(in)
+		if err != nil {
 			return err
 		}
 	}
@@ -70,19 +73,23 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// The reader sends lines on; the collector takes the answers in the same order, and may stop the reader.
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	s := &stream{sh: sh, in: in, opts: o, client: c, stop: stop, answers: make(chan sentLine, inFlight), bar: newProgress(sh, "events"), warned: map[string]int{}}
+	s := &stream{sh: sh, in: in, opts: o, client: c, stop: stop, answers: make(chan sentLine, inFlight),
+		bar: newProgress(sh, "events"), warned: map[string]int{}}
 	began := time.Now()
 	collected := make(chan struct{})
 	go func() {
 		defer close(collected)
 		s.collect(ctx)
 	}()
+	// No answer is left behind: reading ends first, then collecting.
 	readErr := s.read(ctx)
 	close(s.answers)
 	<-collected
 	s.summarise(time.Since(began))
+	// Why the stream ended early counts more than lines that were refused.
 	switch {
 	case s.ended != nil:
 		return sh.ExplainTimeout(context.WithoutCancel(ctx), s.ended)
@@ -116,6 +123,7 @@ func soleEvent(in io.Reader) (io.Reader, error) {
 	}
 }
 
+// read sends every line of the input.
 func (s *stream) read(ctx context.Context) error {
 	in := bufio.NewReaderSize(s.in, 1<<20)
 	for line := 1; ; line++ {
@@ -140,6 +148,7 @@ func (s *stream) send(ctx context.Context, line int, text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
+	// A line that is no event takes its place in the order, too.
 	sent := sentLine{line: line}
 	ev, err := event.DecodeOne(text, event.Limits{EventBytes: maxPayload, RequestBytes: 2 * maxPayload})
 	if err == nil {
@@ -155,6 +164,7 @@ func (s *stream) send(ctx context.Context, line int, text []byte) error {
 	}
 }
 
+// collect takes the answers in the order of the lines.
 func (s *stream) collect(ctx context.Context) {
 	out := bufio.NewWriter(s.sh.Out)
 	for sent := range s.answers {
@@ -181,6 +191,7 @@ func (s *stream) refuse(line int, err error) {
 	if s.ended != nil {
 		return
 	}
+	// Without a leader, or out of time, the next lines would fail the same way.
 	s.note("line %d: %s", line, shell.Brief(err))
 	if code := shell.ExitCode(err); code == shell.ExitUnreachable || code == shell.ExitTimeout {
 		s.ended = err
@@ -202,6 +213,7 @@ func (s *stream) await(ctx context.Context, sent sentLine) (client.Result, error
 	return sent.future.Wait(context.WithoutCancel(ctx))
 }
 
+// take counts and prints an answer.
 func (s *stream) take(line int, res client.Result, out *bufio.Writer) {
 	if s.bar != nil {
 		_ = s.bar.Add(1)
@@ -228,6 +240,7 @@ const maxWarnings = 100
 
 // warn prints a warning the first time; the summary counts the repetitions.
 func (s *stream) warn(line int, text string) {
+	// The number of different warnings is bounded, because they contain what the input contains.
 	if s.warned[text] == 0 {
 		if len(s.warned) >= maxWarnings {
 			text = "further kinds of warnings"
@@ -246,6 +259,7 @@ func (s *stream) note(format string, args ...any) {
 	s.sh.Say(format, args...)
 }
 
+// summarise prints what became of all lines.
 func (s *stream) summarise(took time.Duration) {
 	if s.bar != nil {
 		_ = s.bar.Clear()
@@ -258,9 +272,11 @@ func (s *stream) summarise(took time.Duration) {
 	total := s.appended + s.duplicates
 	unknown := ""
 	if s.unknown > 0 {
-		unknown = fmt.Sprintf(", %d unknown (lines %d to %d: they may have been appended)", s.unknown, s.firstUnknown, s.lastUnknown)
+		unknown = fmt.Sprintf(", %d unknown (lines %d to %d: they may have been appended)", s.unknown,
+			s.firstUnknown, s.lastUnknown)
 	}
-	s.sh.Say("%d appended, %d duplicates, %d refused%s in %s (%.0f events/s)", s.appended, s.duplicates, s.refused, unknown,
+	s.sh.Say("%d appended, %d duplicates, %d refused%s in %s (%.0f events/s)", s.appended, s.duplicates, s.refused,
+		unknown,
 		shell.Short(took), float64(total)/max(took.Seconds(), 1e-9))
 }
 

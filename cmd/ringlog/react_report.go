@@ -104,17 +104,21 @@ func printReacted(sh *shell.Shell, sum sinks.Summary) error {
 		LongestMs float64 `json:"longest_ms"`
 	}{sum, shell.Millis(sum.Median), shell.Millis(sum.P95), shell.Millis(sum.Longest)}
 	return sh.Emit(out, func() error {
-		pairs := []any{"handled", sum.Handled, "failed", sum.Failed, "dead", sum.Dead, "retried", sum.Retried, "timed out", sum.TimedOut}
+		pairs := []any{"handled", sum.Handled, "failed", sum.Failed, "dead", sum.Dead, "retried", sum.Retried,
+			"timed out", sum.TimedOut}
 		for _, extra := range []struct {
 			name string
 			n    uint64
-		}{{"filtered", sum.Filtered}, {"released", sum.Released}, {"lost", sum.Lost}, {"gaps", sum.Gaps}, {"not published", sum.Untold}} {
+		}{{"filtered", sum.Filtered}, {"released", sum.Released}, {"lost", sum.Lost}, {"gaps", sum.Gaps},
+			{"not published", sum.Untold}} {
 			if extra.n > 0 {
 				pairs = append(pairs, extra.name, extra.n)
 			}
 		}
 		if sum.Attempts > 0 {
-			pairs = append(pairs, "duration", fmt.Sprintf("median %s, p95 %s, longest %s", shell.Short(sum.Median), shell.Short(sum.P95), shell.Short(sum.Longest)))
+			pairs = append(pairs, "duration",
+				fmt.Sprintf("median %s, p95 %s, longest %s", shell.Short(sum.Median), shell.Short(sum.P95),
+					shell.Short(sum.Longest)))
 		}
 		return sh.Facts(pairs...)
 	})

@@ -15,9 +15,11 @@ import (
 )
 
 func statusCommand(sh *shell.Shell) *cli.Command {
-	return &cli.Command{Name: "status", Usage: "show one node's view of itself and the cluster", Action: shell.Bare(sh, showStatus)}
+	return &cli.Command{Name: "status", Usage: "show one node's view of itself and the cluster",
+		Action: shell.Bare(sh, showStatus)}
 }
 
+// showStatus prints the status of the first endpoint that knows a leader.
 func showStatus(ctx context.Context, sh *shell.Shell) error {
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
@@ -27,7 +29,8 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 	}
 	return sh.Emit(raw, func() error {
 		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, s.Role), "cluster", cmp.Or(s.ClusterID, "none yet"),
-			"leader", leaderText(s), "offsets", offsetsText(s), "index", fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
+			"leader", leaderText(s), "offsets", offsetsText(s), "index",
+			fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
 			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index), "quorum", quorumText(s.Quorum),
 			"members", membersText(s.Members), "cursors", cursorsText(s.Cursors),
 			"clients", s.Subscribed.text(), "handler timeouts", timeoutsText(s.Timeouts),
@@ -39,6 +42,7 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 	})
 }
 
+// leaderText says who leads, and where.
 func leaderText(s nodeStatus) string {
 	if s.LeaderID == "" {
 		return fmt.Sprintf("none (term %d)", s.Term)
@@ -46,6 +50,7 @@ func leaderText(s nodeStatus) string {
 	return fmt.Sprintf("%s at %s (term %d)", s.LeaderID, s.LeaderHTTP, s.Term)
 }
 
+// offsetsText is the range of the log.
 func offsetsText(s nodeStatus) string {
 	if s.FirstOffset > s.LastOffset {
 		return "none: the log is empty"
@@ -53,10 +58,12 @@ func offsetsText(s nodeStatus) string {
 	return fmt.Sprintf("%d to %d", s.FirstOffset, s.LastOffset)
 }
 
+// quorumText says how many voters may still fail.
 func quorumText(q raftnode.Quorum) string {
 	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, q.Margin)
 }
 
+// membersText lists the members.
 func membersText(members []raftnode.MemberStatus) string {
 	var parts []string
 	for _, m := range members {
@@ -72,6 +79,7 @@ func membersText(members []raftnode.MemberStatus) string {
 	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
+// cursorsText lists the cursors with their lag.
 func cursorsText(cursors []cursorInfo) string {
 	var parts []string
 	for _, c := range cursors {
@@ -120,11 +128,13 @@ func problems(s nodeStatus) []string {
 			list = append(list, fmt.Sprintf(format, args...))
 		}
 	}
-	add(s.Diverged, "the state of %s differs from the majority's: remove the node, empty its data folder, and let it join again", s.NodeID)
+	add(s.Diverged, "the state of %s differs from the majority's: remove the node, empty its data folder, and "+
+		"let it join again", s.NodeID)
 	add(s.LeaderID == "", "no leader")
 	add(s.Quorum.Margin < 0, "no quorum: %s", quorumText(s.Quorum))
 	if s.Outage != nil {
-		add(true, "no quorum since %s (%s): see ringlog cluster outage", shell.LocalTime(s.Outage.Since), s.Outage.Cause)
+		add(true, "no quorum since %s (%s): see ringlog cluster outage", shell.LocalTime(s.Outage.Since),
+			s.Outage.Cause)
 	}
 	for _, m := range s.Members {
 		if d := m.Disk; d != nil && d.Full {
@@ -132,11 +142,15 @@ func problems(s nodeStatus) []string {
 		}
 	}
 	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
-	add(len(s.Health.CatchupAtRisk) > 0, "about to lag too far for the raft log, and to need a snapshot: %s", strings.Join(s.Health.CatchupAtRisk, ", "))
-	add(s.Subscribed.CriticalDetached > 0, "%s not attached: see ringlog clients", shell.Count(s.Subscribed.CriticalDetached, "critical subscription"))
-	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429", s.Backpressure.Leader, shell.LocalTime(s.Backpressure.Since))
+	add(len(s.Health.CatchupAtRisk) > 0, "about to lag too far for the raft log, and to need a snapshot: %s",
+		strings.Join(s.Health.CatchupAtRisk, ", "))
+	add(s.Subscribed.CriticalDetached > 0, "%s not attached: see ringlog clients",
+		shell.Count(s.Subscribed.CriticalDetached, "critical subscription"))
+	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429",
+		s.Backpressure.Leader, shell.LocalTime(s.Backpressure.Since))
 	if n := s.Overdue.Count; n > 0 && len(s.Overdue.List) > 0 {
-		add(true, "%s overdue: see ringlog chain %s", shell.Count(n, "edge of runs", "edges of runs"), s.Overdue.List[0].CorrelationID)
+		add(true, "%s overdue: see ringlog chain %s", shell.Count(n, "edge of runs", "edges of runs"),
+			s.Overdue.List[0].CorrelationID)
 	}
 	for _, c := range s.Cursors {
 		add(c.Stalled != nil, "cursor %s is stalled, lagging by %s events: see ringlog cursor lag", c.Name, c.lagText())
@@ -151,7 +165,8 @@ func problems(s nodeStatus) []string {
 			add(!m.Healthy, "member %s does not answer", m.ID)
 		}
 		stalled := time.Duration(m.StalledMs) * time.Millisecond
-		add(m.Healthy && stalled >= stalledAfter, "member %s lacks entries of the raft log and has stored none for %.1f s",
+		add(m.Healthy && stalled >= stalledAfter,
+			"member %s lacks entries of the raft log and has stored none for %.1f s",
 			m.ID, stalled.Seconds())
 	}
 	return list

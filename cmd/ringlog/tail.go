@@ -14,6 +14,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// tailOptions say what to read, from where, and when to stop.
 type tailOptions struct {
 	from     *api.Position // nil is not said
 	filter   event.Filter
@@ -28,9 +29,12 @@ type tailOptions struct {
 	journal     bool // what that node notes of an outage, too
 }
 
+// filterFlags choose events.
 func filterFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "type", Aliases: []string{"t"}, Usage: "only these `TYPE`s: names, values, topics or patterns such as training.* (repeatable, or comma-separated)"},
+		&cli.StringSliceFlag{Name: "type", Aliases: []string{"t"},
+			Usage: "only these `TYPE`s: names, values, topics or patterns such as training.* (repeatable, or " +
+				"comma-separated)"},
 		&cli.StringSliceFlag{Name: "category", Usage: "only types of this `CATEGORY`"},
 		&cli.StringSliceFlag{Name: "source", Usage: "only events of this `SOURCE`"},
 		&cli.StringSliceFlag{Name: "key", Usage: "only events with this `KEY`"},
@@ -79,8 +83,10 @@ func tailCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
+// tailOptionsOf reads the flags and refuses those that exclude each other.
 func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
-	if o.filter, err = filterOf(c); err != nil {
+	o.filter, err = filterOf(c)
+	if err != nil {
 		return o, err
 	}
 	if c.IsSet("from") {
@@ -90,10 +96,11 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 		}
 		o.from = &from
 	}
-	o.cursor, o.noCommit, o.count, o.untilEnd = c.String("cursor"), c.Bool("no-commit"), c.Uint64("n"), c.Bool("until-end")
+	o.cursor, o.noCommit, o.count, o.untilEnd = c.String("cursor"), c.Bool("no-commit"), c.Uint64("n"),
+		c.Bool("until-end")
 	o.minOffset, o.local, o.journal = c.Uint64("min-offset"), c.Bool("local"), c.Bool("local")
 	said := c.IsSet("consistency")
-	if said || o.untilEnd && !o.local { // whoever follows gets what comes later anyway
+	if said || (o.untilEnd && !o.local) { // whoever follows gets what comes later anyway
 		o.consistency = sh.Consistency()
 	}
 	if o.local && o.consistency == client.Linearizable {
@@ -107,7 +114,8 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 	case o.noCommit && o.cursor == "":
 		return o, shell.Usagef("--no-commit needs --cursor")
 	case o.cursor != "" && (o.minOffset != 0 || said):
-		return o, shell.Usagef("--consistency and --min-offset exclude --cursor: the node that serves a cursor has everything acknowledged before it was opened")
+		return o, shell.Usagef("--consistency and --min-offset exclude --cursor: the node that serves a cursor " +
+			"has everything acknowledged before it was opened")
 	}
 	return o, nil
 }
@@ -132,7 +140,8 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 		read = tailCursor
 	}
 	if o.journal {
-		err = withJournal(ctx, newJournalTail(sh, o, p), o.untilEnd, func(ctx context.Context) error { return read(ctx, c, o, p) })
+		err = withJournal(ctx, newJournalTail(sh, o, p), o.untilEnd,
+			func(ctx context.Context) error { return read(ctx, c, o, p) })
 	} else {
 		err = sh.SuggestLocal(o.consistency == client.Linearizable, read(ctx, c, o, p))
 	}
@@ -146,12 +155,14 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 // withJournal reads the log and the journal side by side. What lasts until the end of
 // the log has the journal's records after it: they are newer.
 func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(context.Context) error) error {
+	// Up to the end of the log, the journal is read once, after it.
 	if untilEnd {
 		if err := read(ctx); err != nil {
 			return err
 		}
 		return j.printUnrecorded(ctx)
 	}
+	// Following, both run until one of them fails.
 	following, stop := context.WithCancel(ctx)
 	failed := make(chan error, 1)
 	go func() {
@@ -169,12 +180,14 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 	return err
 }
 
+// tailLog prints the events of the log.
 func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) error {
 	from := api.Position{Kind: api.AtEnd}
 	if o.from != nil {
 		from = *o.from
 	}
-	options := client.TailOptions{From: shell.ClientPosition(from), Filter: o.filter, Limit: o.count, NoFollow: o.untilEnd,
+	options := client.TailOptions{From: shell.ClientPosition(from), Filter: o.filter, Limit: o.count,
+		NoFollow:    o.untilEnd,
 		Consistency: o.consistency, MinOffset: o.minOffset}
 	for ev, err := range c.Tail(ctx, options) {
 		var gap *client.GapError

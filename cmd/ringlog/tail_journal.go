@@ -26,6 +26,7 @@ type journalTail struct {
 	seq     uint64 // the newest one printed; 0: none yet
 }
 
+// newJournalTail reads the journal of the first endpoint.
 func newJournalTail(sh *shell.Shell, o tailOptions, p *shell.Printer) *journalTail {
 	return &journalTail{sh: sh, base: sh.Endpoints[0], matcher: o.filter.Compile(event.Builtin()), p: p}
 }
@@ -117,13 +118,15 @@ func (j *journalTail) printUnrecorded(ctx context.Context) error {
 	}
 	for i := 0; i < len(now.Records) && err == nil; i++ {
 		var r localRecord
-		if err = json.Unmarshal(now.Records[i], &r); err == nil && (r.Settled == nil || !*r.Settled) {
+		err = json.Unmarshal(now.Records[i], &r)
+		if err == nil && (r.Settled == nil || !*r.Settled) {
 			err = j.record(now.Records[i])
 		}
 	}
 	return err
 }
 
+// record prints one record, unless it was printed before.
 func (j *journalTail) record(line json.RawMessage) error {
 	var r struct {
 		localRecord

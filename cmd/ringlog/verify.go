@@ -32,13 +32,15 @@ func verifyCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "verify", Usage: "compare order, digest and cursors across nodes",
 		Description: "Asks all members that the endpoints know. Exits 1 if one differs or does not answer.",
-		Flags:       []cli.Flag{&cli.Uint64Flag{Name: "last", Usage: "compare only the newest `N` events; 0 means all"}},
+		Flags: []cli.Flag{&cli.Uint64Flag{Name: "last",
+			Usage: "compare only the newest `N` events; 0 means all"}},
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			return verify(c.Context, sh, c.Uint64("last"))
 		}),
 	}
 }
 
+// verify compares all nodes and fails where they differ.
 func verify(ctx context.Context, sh *shell.Shell, last uint64) error {
 	asking, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
@@ -46,6 +48,7 @@ func verify(ctx context.Context, sh *shell.Shell, last uint64) error {
 	if err != nil {
 		return err
 	}
+	// Every finding is printed; any that is not OK makes the command fail.
 	findings := compareNodes(ctx, sh, found, last)
 	bad := 0
 	for _, f := range findings {
@@ -71,7 +74,8 @@ func compareNodes(ctx context.Context, sh *shell.Shell, found sweep[nodeStatus],
 	if !findings[1].OK {
 		return findings
 	}
-	return append(findings, compareDigests(ctx, sh, answering), compareOrder(ctx, sh, answering, last), compareCursors(ctx, sh, answering))
+	return append(findings, compareDigests(ctx, sh, answering), compareOrder(ctx, sh, answering, last),
+		compareCursors(ctx, sh, answering))
 }
 
 // compareAt compares the nodes at urls.
@@ -93,6 +97,7 @@ func sameCluster(found sweep[nodeStatus]) shell.Finding {
 	return shell.Finding{Check: "cluster", OK: true, Found: ids[0]}
 }
 
+// reachedNodes lists the nodes that answer, and finds those that should.
 func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding) {
 	var silent []string
 	asked := 0
@@ -100,13 +105,15 @@ func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding)
 		if _, member := found.members[a.url]; a.err != nil && !member && len(found.members) > 0 {
 			continue // an endpoint of a node that has gone, or another name of a member
 		}
-		if asked++; a.err != nil {
+		asked++
+		if a.err != nil {
 			silent = append(silent, fmt.Sprintf("%s (%v)", a.url, a.err))
 			continue
 		}
 		answering = append(answering, a.url)
 	}
-	f = shell.Finding{Check: "nodes", OK: len(silent) == 0, Found: fmt.Sprintf("%d of %d answer", len(answering), asked)}
+	f = shell.Finding{Check: "nodes", OK: len(silent) == 0,
+		Found: fmt.Sprintf("%d of %d answer", len(answering), asked)}
 	if len(silent) > 0 {
 		f.Found += "; silent: " + strings.Join(silent, ", ")
 	}
@@ -143,6 +150,7 @@ func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 		identify := func(ctx context.Context, _ *shell.Shell, url string) (raftnode.Report, error) {
 			return peers.Identify(ctx, url, raftnode.Question{})
 		}
+		// Count, for every index, how many nodes have which digest.
 		for _, a := range askAll(ctx, sh, urls, identify) {
 			if a.err != nil {
 				return shell.Finding{Check: "digest", Found: a.err.Error()}
@@ -172,7 +180,8 @@ func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
 			f.OK = len(digests) == 1
 			f.Found = fmt.Sprintf("%d different digests at index %d", len(digests), index)
 			if f.OK {
-				f.Found = fmt.Sprintf("%.16s at index %d on %s", slices.Sorted(maps.Keys(digests))[0], index, shell.Count(nodes, "node"))
+				f.Found = fmt.Sprintf("%.16s at index %d on %s", slices.Sorted(maps.Keys(digests))[0], index,
+					shell.Count(nodes, "node"))
 			}
 		}
 	}
@@ -181,6 +190,7 @@ func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
 
 // compareOrder reads the same range from every node and compares it byte for byte.
 func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest uint64) shell.Finding {
+	// Only what all nodes have can be compared.
 	first, last, f := commonRange(ctx, sh, urls)
 	if f.Found != "" {
 		return f
@@ -193,6 +203,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 		return f
 	}
 	f.OK = false
+	// Each node hashes its events in ranges, so that a difference is narrowed down.
 	sums := askAll(ctx, sh, urls, func(ctx context.Context, sh *shell.Shell, url string) ([]rangeSum, error) {
 		return sumRange(ctx, sh, url, first, last)
 	})
@@ -203,12 +214,14 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 		}
 		for i, mine := range s.value {
 			if mine != sums[0].value[i] {
-				f.Found = fmt.Sprintf("%s and %s differ in the offsets %d to %d", sums[0].url, s.url, mine.from, mine.to)
+				f.Found = fmt.Sprintf("%s and %s differ in the offsets %d to %d", sums[0].url, s.url, mine.from,
+					mine.to)
 				return f
 			}
 		}
 	}
-	f.OK, f.Found = true, fmt.Sprintf("offsets %d to %d are the same on %s", first, last, shell.Count(len(urls), "node"))
+	f.OK, f.Found = true, fmt.Sprintf("offsets %d to %d are the same on %s", first, last,
+		shell.Count(len(urls), "node"))
 	return f
 }
 
@@ -217,6 +230,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 func commonRange(ctx context.Context, sh *shell.Shell, urls []string) (first, last uint64, f shell.Finding) {
 	target := uint64(0)
 	f = awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
+		// The range begins where the last node begins, and ends where the first one ends.
 		first, last = 1, math.MaxUint64
 		furthest, slowest := uint64(0), ""
 		for _, a := range askAll(ctx, sh, urls, statusOf) {
@@ -228,11 +242,13 @@ func commonRange(ctx context.Context, sh *shell.Shell, urls []string) (first, la
 			}
 			first, furthest = max(first, a.value.FirstOffset), max(furthest, a.value.LastOffset)
 		}
+		// The target is fixed at the first answer: the log may grow for ever.
 		if target == 0 {
 			target = furthest
 		}
 		if last < target {
-			return shell.Finding{Check: "order", Found: fmt.Sprintf("%s is at offset %d and does not reach %d", slowest, last, target)}
+			return shell.Finding{Check: "order",
+				Found: fmt.Sprintf("%s is at offset %d and does not reach %d", slowest, last, target)}
 		}
 		return shell.Finding{Check: "order", OK: true}
 	})
@@ -262,6 +278,7 @@ func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint
 		if err != nil {
 			return nil, fmt.Errorf("%s: offset %d: %w", url, next, err)
 		}
+		// Offsets are dense: a line that is not the next one is a gap.
 		if want := fmt.Appendf(nil, `{"offset":%d,`, next); !bytes.HasPrefix(line, want) {
 			return nil, fmt.Errorf("%s: want offset %d, got: %.100s", url, next, line)
 		}
@@ -274,6 +291,7 @@ func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint
 	return sums, nil
 }
 
+// take returns the hash so far, and starts the next.
 func take(h hash.Hash) string {
 	defer h.Reset()
 	return hex.EncodeToString(h.Sum(nil))
@@ -282,6 +300,7 @@ func take(h hash.Hash) string {
 // compareCursors compares the positions of the cursors.
 func compareCursors(ctx context.Context, sh *shell.Shell, urls []string) shell.Finding {
 	return awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
+		// Position and generation of every cursor, as one text that is compared.
 		answers := askAll(ctx, sh, urls, func(ctx context.Context, sh *shell.Shell, url string) (string, error) {
 			list, err := fetchCursorsOf(ctx, sh, url)
 			var parts []string
@@ -295,10 +314,13 @@ func compareCursors(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 				return shell.Finding{Check: "cursors", Found: a.err.Error()}
 			}
 			if a.value != answers[0].value {
-				return shell.Finding{Check: "cursors", Found: fmt.Sprintf("%s has %s, %s has %s", answers[0].url, answers[0].value, a.url, a.value)}
+				return shell.Finding{Check: "cursors",
+					Found: fmt.Sprintf("%s has %s, %s has %s", answers[0].url, answers[0].value, a.url, a.value)}
 			}
 		}
 		n := strings.Count(answers[0].value, "generation")
-		return shell.Finding{Check: "cursors", OK: true, Found: fmt.Sprintf("%s with the same state on %s", shell.Count(n, "cursor"), shell.Count(len(urls), "node"))}
+		return shell.Finding{Check: "cursors", OK: true,
+			Found: fmt.Sprintf("%s with the same state on %s", shell.Count(n, "cursor"),
+				shell.Count(len(urls), "node"))}
 	})
 }

@@ -20,7 +20,8 @@ import (
 func waitCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "wait", Usage: "wait until cursors have committed an offset",
-		Description: "Waits up to --timeout, across changes of leaders; then exits 5 and reports who lags by how much. The offset\n" +
+		Description: "Waits up to --timeout, across changes of leaders; then exits 5 and reports who lags by how " +
+			"much. The offset\n" +
 			"may be one that is not appended yet.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "offset", Usage: "`OFFSET` that all cursors must have committed"},
@@ -47,6 +48,7 @@ type waited struct {
 	Cursors    []waitedCursor `json:"cursors"`
 }
 
+// waitedCursor is how far one of the cursors is.
 type waitedCursor struct {
 	Name      string `json:"name"`
 	Committed uint64 `json:"committed"`
@@ -60,12 +62,14 @@ const (
 	pollOver = 3 * time.Second // for the answer to arrive after the time that the node waits
 )
 
+// waitFor asks until all cursors have committed the offset, or --timeout is over.
 func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string) (err error) {
 	c, err := sh.DialReachable(ctx, func(cfg *client.Config) { cfg.Timeout = pollFor + pollOver })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// One request waits for a short time only, so that a change of leaders is noticed; the loop waits for the rest.
 	deadline := time.Now().Add(sh.Timeout)
 	for {
 		w, err := askWait(ctx, c, offset, cursors, min(pollFor, time.Until(deadline)))
@@ -79,7 +83,9 @@ func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string
 	}
 }
 
-func askWait(ctx context.Context, c *client.Client, offset uint64, cursors string, poll time.Duration) (w waited, err error) {
+// askWait lets a node wait for a short time.
+func askWait(ctx context.Context, c *client.Client, offset uint64, cursors string, poll time.Duration) (w waited,
+	err error) {
 	poll = max(poll, time.Millisecond)
 	ctx, cancel := context.WithTimeout(ctx, poll+pollOver)
 	defer cancel()
@@ -87,6 +93,7 @@ func askWait(ctx context.Context, c *client.Client, offset uint64, cursors strin
 	return w, c.Do(ctx, http.MethodGet, "/v1/wait", query, nil, &w)
 }
 
+// printWaited prints where the cursors are, and fails where one has not committed the offset.
 func printWaited(sh *shell.Shell, w waited) error {
 	err := sh.Emit(w, func() error {
 		rows := make([]table.Row, len(w.Cursors))
@@ -98,6 +105,7 @@ func printWaited(sh *shell.Shell, w waited) error {
 	if err != nil || w.Reached {
 		return err
 	}
+	// Out of time: say who lags, and whether the log has the offset at all.
 	var lag []string
 	for _, c := range w.Cursors {
 		if !c.Reached {

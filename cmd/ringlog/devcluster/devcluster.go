@@ -81,7 +81,8 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if err := opts.fill(); err != nil {
 		return nil, fmt.Errorf("devcluster: start: %w", err)
 	}
-	c := &Cluster{opts: opts, spawn: newSpawner(), exits: make(chan Exit, 16*opts.Voters), processes: map[string]*process{}}
+	c := &Cluster{opts: opts, spawn: newSpawner(), exits: make(chan Exit, 16*opts.Voters),
+		processes: map[string]*process{}}
 	for i := range opts.Voters {
 		c.nodes = append(c.nodes, opts.node(i))
 	}
@@ -98,6 +99,7 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	return c, nil
 }
 
+// fill completes the options, and chooses ports where none are given.
 func (o *Options) fill() error {
 	if o.Program == "" || o.Dir == "" {
 		return errors.New("a program and a folder are required")
@@ -186,6 +188,7 @@ func (c *Cluster) PID(id string) int {
 	return 0
 }
 
+// running reports a node whose process has not ended.
 func (c *Cluster) running(id string) *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -34,6 +34,7 @@ func groupFlags() []cli.Flag {
 	}
 }
 
+// readGroupFlags reads what only a group has.
 func (o *benchOptions) readGroupFlags(c *cli.Context) error {
 	o.members, o.prefetch, o.keys = c.Int("members"), c.Int("prefetch"), c.Int("keys")
 	switch {
@@ -88,7 +89,8 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 			err := w.work(ctx, m)
 			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 			defer cancel()
-			if err = errors.Join(err, m.Close(leaving)); err != nil {
+			err = errors.Join(err, m.Close(leaving))
+			if err != nil {
 				w.end(err)
 			}
 		})

@@ -35,7 +35,8 @@ func (b *bench) requireAlone(ctx context.Context) error {
 			return err
 		}
 		if len(foreign) > 0 {
-			return shell.Usagef("the cluster at %s holds events of others, such as %s: a benchmark would publish many of its own among them.\n"+
+			return shell.Usagef("the cluster at %s holds events of others, such as %s: a benchmark would publish "+
+				"many of its own among them.\n"+
 				"Use a cluster that holds nothing else, or pass --yes", b.where(), mention(foreign[0]))
 		}
 	}
@@ -83,7 +84,8 @@ func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 		if err != nil {
 			return logState{}, err
 		}
-		if leader = s.LeaderHTTP; leader == "" {
+		leader = s.LeaderHTTP
+		if leader == "" {
 			return logState{}, fmt.Errorf("bench: %w", shell.ErrLeaderless)
 		}
 	}
@@ -105,10 +107,14 @@ func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 // compareLogs refuses a cluster to which others published between two polls. What the cluster appends
 // itself does not count.
 func (b *bench) compareLogs(ctx context.Context, before, now logState, between time.Duration) error {
-	const remedy = "the figures would include theirs.\nWait until they are done, use a cluster of your own, or pass --yes"
+	const remedy = "the figures would include theirs.\nWait until they are done, use a cluster of your own, or " +
+		"pass --yes"
+	// Suppressed duplicates leave no event, but take as much work.
 	if n := now.suppressed - before.suppressed; now.suppressed > before.suppressed {
-		return shell.Usagef("others publish to the cluster at %s now: %d duplicates within %s: "+remedy, b.where(), n, shell.Short(between))
+		return shell.Usagef("others publish to the cluster at %s now: %d duplicates within %s: "+remedy, b.where(),
+			n, shell.Short(between))
 	}
+	// What the cluster appends itself does not count.
 	if now.lastOffset <= before.lastOffset {
 		return nil
 	}
@@ -122,7 +128,8 @@ func (b *bench) compareLogs(ctx context.Context, before, now logState, between t
 }
 
 // published are the events of clients that match, of what o reads.
-func (b *bench) published(ctx context.Context, o client.TailOptions, match func(event.Event) bool) (list []event.Event, err error) {
+func (b *bench) published(ctx context.Context, o client.TailOptions,
+	match func(event.Event) bool) (list []event.Event, err error) {
 	for ev, err := range b.client.Tail(ctx, o) {
 		var gap *client.GapError
 		switch {
@@ -145,6 +152,7 @@ func mention(ev event.Event) string {
 	return text
 }
 
+// where names the cluster.
 func (b *bench) where() string { return strings.Join(b.sh.Endpoints, ",") }
 
 // requireRoom refuses, before anything is published, requests that the cluster would
@@ -162,17 +170,21 @@ func (b *bench) requireRoom(ctx context.Context) error {
 			limits[s.Key] = n
 		}
 	}
+	// A limit that an older node does not have is not checked.
 	exceeds := func(key string, n int) bool { return limits[key] > 0 && n > limits[key] }
 	if exceeds("limits.request_events", b.opts.batch) {
-		return shell.Usagef("--batch %d: the cluster takes %d events in a request (limits.request_events)", b.opts.batch, limits["limits.request_events"])
+		return shell.Usagef("--batch %d: the cluster takes %d events in a request (limits.request_events)",
+			b.opts.batch, limits["limits.request_events"])
 	}
 	for _, size := range b.opts.sizes {
 		if exceeds("limits.event_bytes", size) {
-			return shell.Usagef("--size %d: the cluster takes payloads of %d bytes (limits.event_bytes)", size, limits["limits.event_bytes"])
+			return shell.Usagef("--size %d: the cluster takes payloads of %d bytes (limits.event_bytes)", size,
+				limits["limits.event_bytes"])
 		}
 		if b.opts.batch > 1 && exceeds("limits.request_bytes", b.opts.batch*(size+beside)) {
 			limit := limits["limits.request_bytes"]
-			return shell.Usagef("--size %d with --batch %d makes requests of %d bytes; the cluster takes %d (limits.request_bytes): use --batch %d",
+			return shell.Usagef("--size %d with --batch %d makes requests of %d bytes; the cluster takes %d "+
+				"(limits.request_bytes): use --batch %d",
 				size, b.opts.batch, b.opts.batch*size, limit, max(1, limit/(size+beside)))
 		}
 	}

@@ -101,7 +101,8 @@ func (r *round) request(ctx context.Context, random *rand.Rand, n int, t *tally)
 // newEvent makes up a training event that is unlike all others.
 func (r *round) newEvent(random *rand.Rand) event.Event {
 	n := r.made.Add(1)
-	types := []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted, event.EvaluationCompleted, event.NewGamesAvailable}
+	types := []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted,
+		event.EvaluationCompleted, event.NewGamesAvailable}
 	config := dev.Boards()[random.IntN(len(dev.Boards()))]
 	ev := event.New(types[n%int64(len(types))], trainingPayload(random, r.size, n, config, r.run))
 	ev.Source, ev.Key = benchSource, r.keyOf(n, config)

@@ -50,7 +50,8 @@ func benchTail(ctx context.Context, r *round) error {
 func (r *round) readAll(ctx context.Context, from uint64) error {
 	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
 	defer r.tally.stop()
-	o := client.TailOptions{From: client.FromOffset(from), Limit: uint64(r.warmed + r.opts.events), NoFollow: true, Consistency: client.Linearizable}
+	o := client.TailOptions{From: client.FromOffset(from), Limit: uint64(r.warmed + r.opts.events), NoFollow: true,
+		Consistency: client.Linearizable}
 	unmeasured := r.warmed
 	if unmeasured == 0 {
 		r.tally.start()
@@ -62,7 +63,8 @@ func (r *round) readAll(ctx context.Context, from uint64) error {
 		case unmeasured == 0:
 			r.tally.count(1, len(ev.Payload))
 		default:
-			if unmeasured--; unmeasured == 0 {
+			unmeasured--
+			if unmeasured == 0 {
 				r.tally.start()
 			}
 		}

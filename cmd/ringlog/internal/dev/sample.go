@@ -17,7 +17,8 @@ import (
 
 // Boards are the platform's training configurations.
 func Boards() []string {
-	return []string{"hex8_2p", "hex8_3p", "hex8_4p", "square8_2p", "square8_3p", "square19_2p", "hexagonal_2p", "hexagonal_4p"}
+	return []string{"hex8_2p", "hex8_3p", "hex8_4p", "square8_2p", "square8_3p", "square19_2p", "hexagonal_2p",
+		"hexagonal_4p"}
 }
 
 // samplePayload makes up a payload that fits a type's documented fields.
@@ -31,6 +32,7 @@ func samplePayload(d *event.Definition, r *rand.Rand, config string) map[string]
 	return payload
 }
 
+// sampleField makes up a value of a field's type.
 func sampleField(f event.Field, r *rand.Rand, config string) any {
 	switch f.Type {
 	case "integer":
@@ -92,6 +94,7 @@ func flowSteps(c *event.Catalogue, flow event.Flow) []*event.Definition {
 	return steps
 }
 
+// publishSamples publishes the sample events.
 func publishSamples(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster) (err error) {
 	c, err := sh.Dial(func(cfg *client.Config) { cfg.Endpoints = cluster.URLs() })
 	if err != nil {

@@ -110,6 +110,7 @@ func (i *interval) UnmarshalText(text []byte) error {
 	return err
 }
 
+// outside reports a duration that is not from least to most.
 func (i interval) outside(least, most time.Duration) bool {
 	return i.Duration < least || i.Duration > most
 }
@@ -117,11 +118,13 @@ func (i interval) outside(least, most time.Duration) bool {
 // MarshalText implements encoding.TextMarshaler.
 func (i interval) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
+// serveDefaults is the configuration without flags, variables or a file.
 func serveDefaults() serveConfig {
 	return serveConfig{
 		Addresses: Addresses{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770"},
 		Seeds:     Seeds{Reserved: "refuse"},
-		Timing:    Timing{Heartbeat: interval{time.Second}, PingInterval: interval{500 * time.Millisecond}, PingMisses: 3},
+		Timing: Timing{Heartbeat: interval{time.Second}, PingInterval: interval{500 * time.Millisecond},
+			PingMisses: 3},
 		Compaction: Compaction{CompactEvery: interval{30 * time.Second}, CompactEntries: 16384, TrailingEntries: 10240,
 			CompactBytes: 64 << 20, TrailingBytes: 1 << 30},
 		Limits:      Limits{QueueRequests: 32768, QueueBytes: 64 << 20},
@@ -135,6 +138,7 @@ type serveOption struct {
 	alsoEnv     string // another variable; "" is none
 }
 
+// serveOptions lists the settings in the order of the help.
 func serveOptions() []serveOption {
 	return []serveOption{
 		{"id", "permanent `ID` of the node", ""},
@@ -261,6 +265,7 @@ func (o serveOption) assign(c *serveConfig, text string) (err error) {
 // the defaults. set returns the text of an option, if it is set.
 func layered(file string, content []byte, set func(name string) (string, bool)) (serveConfig, error) {
 	c := serveDefaults()
+	// Defaults, then the file, then variables and flags, of which set knows the order.
 	if err := readConfigFile(&c, file, content); err != nil {
 		return c, err
 	}
@@ -274,7 +279,9 @@ func layered(file string, content []byte, set func(name string) (string, bool)) 
 	return c, nil
 }
 
+// readConfigFile reads a file into c. Its errors name file, line and remedy.
 func readConfigFile(c *serveConfig, file string, content []byte) error {
+	// Unknown keys are errors: a misspelt key would silently keep its default.
 	d := toml.NewDecoder(bytes.NewReader(content)).DisallowUnknownFields()
 	err := d.Decode(c)
 	var unknown *toml.StrictMissingError
@@ -284,6 +291,7 @@ func readConfigFile(c *serveConfig, file string, content []byte) error {
 	}
 	switch {
 	case errors.As(err, &unknown):
+		// Every unknown key is named with its line, and the nearest key that exists.
 		var lines []string
 		for _, e := range unknown.Errors {
 			line, _ := e.Position()
@@ -328,6 +336,7 @@ func decodeProblem(file string, e *toml.DecodeError) error {
 	return shell.Usagef("%s:%d:%d: %s", file, line, column, message)
 }
 
+// nearKey suggests a key for one that does not exist.
 func nearKey(name string) string {
 	var names []string
 	for _, o := range serveOptions() {
@@ -352,7 +361,8 @@ func (c *serveConfig) validate(hasToken bool) error {
 	case c.BootstrapExpect < 0:
 		return shell.Usagef("--bootstrap-expect %d must not be negative", c.BootstrapExpect)
 	case c.NonVoter && c.BootstrapExpect > 0:
-		return shell.Usagef("--non-voter and --bootstrap-expect exclude each other: a non-voter joins a cluster, it does not form one")
+		return shell.Usagef("--non-voter and --bootstrap-expect exclude each other: a non-voter joins a cluster, " +
+			"it does not form one")
 	case c.BootstrapExpect > 1 && len(c.Join) == 0:
 		return shell.Usagef("--bootstrap-expect %d needs --join with the URLs of the other nodes", c.BootstrapExpect)
 	case c.Reserved != "refuse" && c.Reserved != "accept-as-foreign":
@@ -369,7 +379,8 @@ func (c *serveConfig) validate(hasToken bool) error {
 		return err
 	}
 	if c.fresh() && c.BootstrapExpect == 0 && len(c.Join) == 0 {
-		return shell.Usagef("%s is a new data folder: pass --bootstrap-expect 1 for a single node, or --join with the URLs of a cluster", c.DataDir)
+		return shell.Usagef("%s is a new data folder: pass --bootstrap-expect 1 for a single node, or --join "+
+			"with the URLs of a cluster", c.DataDir)
 	}
 	return nil
 }
@@ -377,11 +388,13 @@ func (c *serveConfig) validate(hasToken bool) error {
 func (c *Compaction) validate() error {
 	switch {
 	case c.CompactEvery.Duration <= 0, c.CompactEntries < 1, c.TrailingEntries < 1:
-		return shell.Usagef("--raft-compact-interval, --raft-compact-entries and --raft-trailing-entries must be positive")
+		return shell.Usagef("--raft-compact-interval, --raft-compact-entries and --raft-trailing-entries must be " +
+			"positive")
 	case c.CompactBytes < 1<<20, c.CompactBytes > 64<<30:
 		return shell.Usagef("--raft-compact-bytes %d: use %d (1 MiB) to %d (64 GiB)", c.CompactBytes, 1<<20, 64<<30)
 	case c.TrailingBytes < c.CompactBytes, c.TrailingBytes > 1<<40:
-		return shell.Usagef("--raft-trailing-bytes %d: use %d (--raft-compact-bytes) to %d (1 TiB)", c.TrailingBytes, c.CompactBytes, 1<<40)
+		return shell.Usagef("--raft-trailing-bytes %d: use %d (--raft-compact-bytes) to %d (1 TiB)",
+			c.TrailingBytes, c.CompactBytes, 1<<40)
 	}
 	return nil
 }
@@ -393,7 +406,8 @@ func (c *Timing) validate() error {
 	case interval{c.electionTimeout()}.outside(c.Heartbeat.Duration, time.Minute):
 		return shell.Usagef("--election-timeout %s: use %s (--heartbeat) to 1m", c.Election, c.Heartbeat)
 	case interval{c.leaderLease()}.outside(25*time.Millisecond, c.Heartbeat.Duration):
-		return shell.Usagef("--leader-lease %s: use 25ms to %s (--heartbeat), so that a leader steps down before another is elected", c.Lease, c.Heartbeat)
+		return shell.Usagef("--leader-lease %s: use 25ms to %s (--heartbeat), so that a leader steps down before "+
+			"another is elected", c.Lease, c.Heartbeat)
 	case c.PingInterval.outside(50*time.Millisecond, 10*time.Second):
 		return shell.Usagef("--ping-interval %s: use 50ms to 10s", c.PingInterval)
 	case c.PingMisses < 2, c.PingMisses > 20:
@@ -409,15 +423,18 @@ func (c *Limits) validate() error {
 	case c.QueueBytes < 1<<20, c.QueueBytes > 16<<30:
 		return shell.Usagef("--queue-bytes %d: use %d (1 MiB) to %d (16 GiB)", c.QueueBytes, 1<<20, 16<<30)
 	case c.DiskMinFree != 0 && (c.DiskMinFree < 1<<20 || c.DiskMinFree > 1<<40):
-		return shell.Usagef("--disk-min-free %d: use %d (1 MiB) to %d (1 TiB), or 0 for 5 %% of the volume", c.DiskMinFree, 1<<20, 1<<40)
+		return shell.Usagef("--disk-min-free %d: use %d (1 MiB) to %d (1 TiB), or 0 for 5 %% of the volume",
+			c.DiskMinFree, 1<<20, 1<<40)
 	}
 	return nil
 }
 
+// electionTimeout is how long a candidate waits for votes.
 func (c *Timing) electionTimeout() time.Duration {
 	return cmp.Or(c.Election.Duration, c.Heartbeat.Duration)
 }
 
+// leaderLease is how long a leader leads without a majority.
 func (c *Timing) leaderLease() time.Duration {
 	return cmp.Or(c.Lease.Duration, c.Heartbeat.Duration*3/4)
 }
@@ -431,25 +448,32 @@ func (c *serveConfig) fresh() bool {
 // isFile reports a path that no folder can be made at, because it or what is above it is a file.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && !info.IsDir() || errors.Is(err, syscall.ENOTDIR)
+	return (err == nil && !info.IsDir()) || errors.Is(err, syscall.ENOTDIR)
 }
 
+// validateAddresses checks that others can reach the node, and that nobody reaches one without a token.
 func (c *serveConfig) validateAddresses(hasToken bool) error {
-	for _, a := range []struct{ flag, bind, advertise string }{{"http", c.HTTP, c.AdvertiseHTTP}, {"raft", c.Raft, c.AdvertiseRaft}} {
+	for _, a := range []struct{ flag, bind, advertise string }{{"http", c.HTTP, c.AdvertiseHTTP},
+		{"raft", c.Raft, c.AdvertiseRaft}} {
 		host, err := shell.HostOf(a.flag, a.bind)
 		if err != nil {
 			return err
 		}
+		// Whoever can reach the port can do everything: others than this machine need a token.
 		if !isLoopback(host) && !hasToken && !c.Insecure {
-			return shell.Usagef("--%s %s is reachable by others, and there is no cluster token: set RINGRIFT_CLUSTER_AUTH_TOKEN or --token-file on all nodes, or pass --insecure", a.flag, a.bind)
+			return shell.Usagef("--%s %s is reachable by others, and there is no cluster token: set "+
+				"RINGRIFT_CLUSTER_AUTH_TOKEN or --token-file on all nodes, or pass --insecure", a.flag, a.bind)
 		}
+		// Others cannot dial a wildcard.
 		if a.advertise == "" && isWildcard(host) {
-			return shell.Usagef("--%s %s listens on all addresses: set --advertise-%s to the one at which others reach it", a.flag, a.bind, a.flag)
+			return shell.Usagef("--%s %s listens on all addresses: set --advertise-%s to the one at which others "+
+				"reach it", a.flag, a.bind, a.flag)
 		}
 		if a.advertise == "" {
 			continue
 		}
-		if host, err = shell.HostOf("advertise-"+a.flag, a.advertise); err != nil {
+		host, err = shell.HostOf("advertise-"+a.flag, a.advertise)
+		if err != nil {
 			return err
 		}
 		if isWildcard(host) {
@@ -466,9 +490,11 @@ func (c *serveConfig) validateAddresses(hasToken bool) error {
 	return err
 }
 
+// isWildcard reports a host that stands for all addresses.
 func isWildcard(host string) bool { return slices.Contains([]string{"", "0.0.0.0", "::"}, host) }
 
+// isLoopback reports a host that only this machine reaches.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }

@@ -30,7 +30,8 @@ import (
 // serveCommand is the verb serve of a program of this version.
 func Command(sh *shell.Shell, version string) *cli.Command {
 	flags := []cli.Flag{
-		&cli.StringFlag{Name: "config", Usage: "configuration `FILE.toml`, whose keys are the flags' names", EnvVars: []string{"RINGLOG_CONFIG"}},
+		&cli.StringFlag{Name: "config", Usage: "configuration `FILE.toml`, whose keys are the flags' names",
+			EnvVars: []string{"RINGLOG_CONFIG"}},
 		&cli.BoolFlag{Name: "print-config", Usage: "check and print the configuration, and do not start"},
 	}
 	for _, o := range serveOptions() {
@@ -60,7 +61,8 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 	var content []byte
 	if file != "" {
 		var err error
-		if content, err = os.ReadFile(file); err != nil {
+		content, err = os.ReadFile(file)
+		if err != nil {
 			return serveConfig{}, shell.Usagef("--config: %w", err)
 		}
 	}
@@ -73,11 +75,13 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if debug := sh.Getenv("RINGRIFT_DEBUG"); debug != "" && debug != "0" && !strings.EqualFold(debug, "false") && !c.IsSet("log-level") {
+	if debug := sh.Getenv("RINGRIFT_DEBUG"); debug != "" && debug != "0" && !strings.EqualFold(debug, "false") &&
+		!c.IsSet("log-level") {
 		cfg.LogLevel = "debug"
 	}
 	if sh.Token == "" {
-		if sh.Token, err = shell.ReadToken(cfg.TokenFile, ""); err != nil {
+		sh.Token, err = shell.ReadToken(cfg.TokenFile, "")
+		if err != nil {
 			return cfg, err
 		}
 	}
@@ -95,12 +99,15 @@ type node struct {
 
 // serve runs a node until ctx ends.
 func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string) (err error) {
+	// The profile covers the start, too.
 	profiled, err := profileCPU(cfg.CPUProfile)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, profiled()) }()
-	logger := hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.LevelFromString(cfg.LogLevel), Output: sh.Err, JSONFormat: cfg.LogJSON})
+	logger := hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.LevelFromString(cfg.LogLevel),
+		Output: sh.Err, JSONFormat: cfg.LogJSON})
+	// Ask before the node makes its folder.
 	fresh := cfg.fresh()
 	slackenTimers()
 	collectAbove(heapFloor)
@@ -108,6 +115,7 @@ func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string
 	if err != nil {
 		return err
 	}
+	// The first leader of a new cluster writes the settings that the flags ask for.
 	seeding, stopSeeding := context.WithCancel(ctx)
 	seeded := make(chan struct{})
 	go func() {
@@ -122,6 +130,7 @@ func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string
 		err = nil
 	case err = <-n.failed:
 	}
+	// The node outlives what uses it.
 	stopSeeding()
 	<-seeded
 	return errors.Join(err, n.stop(context.WithoutCancel(ctx)))
@@ -157,7 +166,9 @@ func slackenTimers() {
 }
 
 // startNode opens everything a node is made of.
-func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string, logger hclog.Logger) (_ *node, err error) {
+func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string,
+	logger hclog.Logger) (_ *node, err error) {
+	// The HTTP port first: its number may be what others are told.
 	listener, err := net.Listen("tcp", cfg.HTTP)
 	if err != nil {
 		return nil, portError("http", cfg.HTTP, err)
@@ -167,6 +178,7 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 			err = errors.Join(err, listener.Close())
 		}
 	}()
+	// From here on everything belongs to the node.
 	n := &node{logger: logger, peers: server.NewPeers(sh.Token), failed: make(chan error, 1)}
 	registry := nodeInfo(cfg, version)
 	if err := server.RaftMetrics(registry); err != nil {
@@ -176,8 +188,9 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 	n.raft, err = raftnode.Open(ctx, raftnode.Config{
 		ID: cfg.ID, Dir: cfg.DataDir, RaftBind: cfg.Raft, RaftAdvertise: cfg.AdvertiseRaft, HTTPAdvertise: advertised,
 		BootstrapExpect: cfg.BootstrapExpect, Join: cfg.Join, NonVoter: cfg.NonVoter,
-		Secret: []byte(sh.Token), Version: version, Timing: cfg.timing(), Limits: raftnode.Limits{QueueRequests: cfg.QueueRequests, QueueBytes: cfg.QueueBytes},
-		Disk: raftnode.Disk{MinFree: int64(cfg.DiskMinFree)}, Peers: n.peers, Logger: logger,
+		Secret: []byte(sh.Token), Version: version, Timing: cfg.timing(),
+		Limits: raftnode.Limits{QueueRequests: cfg.QueueRequests, QueueBytes: cfg.QueueBytes},
+		Disk:   raftnode.Disk{MinFree: int64(cfg.DiskMinFree)}, Peers: n.peers, Logger: logger,
 		Fatal: func(err error) { dieOf(sh, logger, err) },
 	})
 	if err != nil {
@@ -186,13 +199,16 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 		}
 		return nil, err
 	}
-	n.server, err = server.New(server.Config{Node: n.raft, Peers: n.peers, Token: sh.Token, Version: version, Logger: logger.Named("server"),
+	// The node answers once raft runs.
+	n.server, err = server.New(server.Config{Node: n.raft, Peers: n.peers, Token: sh.Token, Version: version,
+		Logger:   logger.Named("server"),
 		Registry: registry, Hosts: append(slices.Clone(cfg.AllowHosts), cfg.Join...)})
 	if err != nil {
 		return nil, errors.Join(err, n.raft.Close(ctx))
 	}
 	go func() { n.failed <- n.server.Serve(listener) }() // ends in stop
-	logger.Info("serving", "http", listener.Addr().String(), "raft", cfg.Raft, "data", filepath.Clean(cfg.DataDir), "version", version)
+	logger.Info("serving", "http", listener.Addr().String(), "raft", cfg.Raft, "data", filepath.Clean(cfg.DataDir),
+		"version", version)
 	return n, nil
 }
 
@@ -209,15 +225,19 @@ func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
 	return r
 }
 
+// timing is what raftnode calls these settings.
 func (c *serveConfig) timing() raftnode.Timing {
 	return raftnode.Timing{Heartbeat: c.Heartbeat.Duration, Election: c.electionTimeout(), Lease: c.leaderLease(),
-		Ping: c.PingInterval.Duration, Misses: c.PingMisses, SnapshotInterval: c.CompactEvery.Duration, SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries), CompactBytes: int64(c.CompactBytes), TrailingBytes: int64(c.TrailingBytes)}
+		Ping: c.PingInterval.Duration, Misses: c.PingMisses, SnapshotInterval: c.CompactEvery.Duration,
+		SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries),
+		CompactBytes: int64(c.CompactBytes), TrailingBytes: int64(c.TrailingBytes)}
 }
 
 // portError names who holds a port that is in use.
 func portError(flag, addr string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("--%s %s is in use%s: stop that process, or choose another port", flag, addr, shell.PortHolder(addr))
+		return fmt.Errorf("--%s %s is in use%s: stop that process, or choose another port", flag, addr,
+			shell.PortHolder(addr))
 	}
 	return fmt.Errorf("--%s %s: %w", flag, addr, err)
 }
@@ -245,6 +265,7 @@ func (n *node) stop(ctx context.Context) error {
 // seed writes settings that the flags ask for into a cluster that is just being
 // formed, where this node is its first leader. An existing cluster keeps its own.
 func (n *node) seed(ctx context.Context, cfg serveConfig) {
+	// Only what differs from the defaults is written.
 	seeds := map[string]string{}
 	if cfg.Reserved != serveDefaults().Reserved {
 		seeds["catalogue.reserved"] = cfg.Reserved
@@ -255,16 +276,19 @@ func (n *node) seed(ctx context.Context, cfg serveConfig) {
 	if len(seeds) == 0 || n.raft.WaitLeader(ctx) != nil {
 		return
 	}
+	// Only the leader seeds, once for the cluster.
 	l := n.raft.Machine().Leadership()
 	if l.Leader != n.raft.Status().NodeID || n.raft.Status().ClusterID == "" {
 		return
 	}
 	for _, s := range n.raft.Machine().ListSettings() {
 		value, wanted := seeds[s.Key]
+		// A setting that somebody has changed meanwhile stays.
 		if !wanted || s.Value != s.Default {
 			continue
 		}
-		if _, err := n.raft.Propose(ctx, frame.Request{Command: frame.SettingSet{Key: s.Key, Value: value}}); err != nil {
+		if _, err := n.raft.Propose(ctx,
+			frame.Request{Command: frame.SettingSet{Key: s.Key, Value: value}}); err != nil {
 			n.logger.Warn("could not seed a setting", "key", s.Key, "error", err)
 		}
 	}

@@ -14,6 +14,7 @@ type Consent struct {
 	Yes    bool // do not ask
 }
 
+// ConsentFlags are the flags of verbs that destroy something.
 func ConsentFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be done, and do nothing"},
@@ -21,6 +22,7 @@ func ConsentFlags() []cli.Flag {
 	}
 }
 
+// ConsentOf reads those flags.
 func ConsentOf(c *cli.Context) Consent { return Consent{DryRun: c.Bool("dry-run"), Yes: c.Bool("yes")} }
 
 // Confirm asks on a terminal. Without one, only --yes will do.
@@ -29,13 +31,14 @@ func (sh *Shell) Confirm(c Consent, question string, args ...any) error {
 	if c.Yes {
 		return nil
 	}
+	// Nobody can answer: refuse rather than guess.
 	if !sh.InTerminal || !sh.ErrTerminal {
 		return Usagef("%s There is no terminal to confirm on: pass --yes, or --dry-run to preview", question)
 	}
 	fmt.Fprintf(sh.Err, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(sh.In).ReadString('\n')
 	answer = strings.ToLower(strings.TrimSpace(answer))
-	if err != nil && answer == "" || answer != "y" && answer != "yes" {
+	if (err != nil && answer == "") || (answer != "y" && answer != "yes") {
 		sh.Say("nothing was done")
 		return CodeError(ExitFailed)
 	}

@@ -88,7 +88,8 @@ func ExitCode(err error) int {
 		return apiExit(fromAPI.Code)
 	case errors.As(err, &bad):
 		return ExitUsage
-	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrLeaderless), errors.Is(err, ErrNewcomerSilent), errors.Is(err, client.ErrUnreachable):
+	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrLeaderless), errors.Is(err, ErrNewcomerSilent),
+		errors.Is(err, client.ErrUnreachable):
 		return ExitUnreachable
 	case errors.Is(err, context.DeadlineExceeded):
 		return ExitTimeout
@@ -97,6 +98,7 @@ func ExitCode(err error) int {
 	}
 }
 
+// apiExit is the exit code of a node's answer.
 func apiExit(c api.Code) int {
 	switch c {
 	case api.InvalidArgument, api.InvalidJSON, api.TooLarge, api.UnsupportedMedia, api.Unauthenticated, api.Forbidden:
@@ -107,7 +109,8 @@ func apiExit(c api.Code) int {
 		return ExitNotFound
 	case api.Timeout:
 		return ExitTimeout
-	case api.Conflict, api.Exists, api.Fenced, api.OutOfSequence, api.UnknownProducer, api.Reserved, api.UnknownType, api.OtherCluster:
+	case api.Conflict, api.Exists, api.Fenced, api.OutOfSequence, api.UnknownProducer, api.Reserved,
+		api.UnknownType, api.OtherCluster:
 		return ExitRefused
 	default:
 		return ExitFailed

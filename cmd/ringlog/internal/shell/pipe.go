@@ -41,6 +41,7 @@ func (sh *Shell) WhileRead(ctx context.Context) (_ context.Context, stop func())
 	}
 }
 
+// isPipe reports an output whose reader may go away.
 func isPipe(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0

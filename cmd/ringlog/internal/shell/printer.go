@@ -24,10 +24,12 @@ type Printer struct {
 	buf []byte
 }
 
+// NewPrinter prints to sh's output; its buffer must be flushed at the end.
 func NewPrinter(sh *Shell) *Printer {
 	return &Printer{Sh: sh, Out: newLazyWriter(sh.Out)}
 }
 
+// Event prints an event of the log.
 func (p *Printer) Event(ev *event.Event) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,18 +44,21 @@ func (p *Printer) Event(ev *event.Event) error {
 
 // Local prints a record of a node's journal, which has no offset: as the node sent it, or
 // marked as local.
-func (p *Printer) Local(line json.RawMessage, at time.Time, kind event.Type, node string, payload json.RawMessage) error {
+func (p *Printer) Local(line json.RawMessage, at time.Time, kind event.Type, node string,
+	payload json.RawMessage) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Sh.JSON {
 		p.buf = append(append(p.buf[:0], line...), '\n')
 	} else {
-		p.buf = fmt.Appendf(p.buf[:0], "%8s  %s  %s  node=%s  %s\n", "local", MomentText(at), p.bold(kind), node, payload)
+		p.buf = fmt.Appendf(p.buf[:0], "%8s  %s  %s  node=%s  %s\n", "local", MomentText(at), p.bold(kind), node,
+			payload)
 	}
 	_, err := p.Out.Write(p.buf)
 	return err
 }
 
+// bold makes a type stand out on a terminal.
 func (p *Printer) bold(t event.Type) string {
 	if p.Sh.Colour {
 		return text.Bold.Sprint(string(t))
@@ -64,7 +69,8 @@ func (p *Printer) bold(t event.Type) string {
 // appendText prints offset, time, type, where from, and the payload.
 func (p *Printer) appendText(b []byte, ev *event.Event) []byte {
 	b = fmt.Appendf(b, "%8d  %s  %s", ev.Offset, MomentText(ev.AppendedAt), p.bold(ev.Type))
-	for _, f := range []struct{ label, value string }{{"source", ev.Source}, {"key", ev.Key}, {"correlation", ev.CorrelationID}} {
+	for _, f := range []struct{ label, value string }{{"source", ev.Source}, {"key", ev.Key},
+		{"correlation", ev.CorrelationID}} {
 		if f.value != "" {
 			b = fmt.Appendf(b, "  %s=%s", f.label, f.value)
 		}

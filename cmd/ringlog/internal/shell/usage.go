@@ -53,9 +53,10 @@ func AsFlags(app *cli.App, args []string) ([]string, error) {
 	switch {
 	case len(args) == 2 && args[1] == "--version":
 		return []string{args[0], "version"}, nil
-	case len(args) < 3 || args[1] != "help" && args[1] != "h" || strings.HasPrefix(args[2], "-"):
+	case len(args) < 3 || (args[1] != "help" && args[1] != "h") || strings.HasPrefix(args[2], "-"):
 		return args, nil
 	}
+	// Follow the nouns and verbs down to the one whose help is asked for.
 	commands := app.Commands
 	for _, name := range args[2:] {
 		c := find(commands, name)
@@ -67,6 +68,7 @@ func AsFlags(app *cli.App, args []string) ([]string, error) {
 	return append(append([]string{args[0]}, args[2:]...), "--help"), nil
 }
 
+// nearVerb suggests a verb for one that does not exist.
 func nearVerb(commands []*cli.Command, name string) string {
 	var names []string
 	for _, c := range commands {
@@ -75,6 +77,7 @@ func nearVerb(commands []*cli.Command, name string) string {
 	return DidYouMean(name, names, "")
 }
 
+// nearFlag suggests a flag for one that does not exist.
 func nearFlag(flags []cli.Flag, name string) string {
 	var names []string
 	for _, f := range flags {
@@ -90,6 +93,7 @@ func nearFlag(flags []cli.Flag, name string) string {
 // DidYouMean suggests the name that differs from what was typed by at most two letters, and by at
 // most half of them: a suggestion that is far off is worse than none.
 func DidYouMean(typed string, names []string, dashes string) string {
+	// The distance must be below the bound, and the nearest name wins.
 	nearest, least := "", min(2, len(typed)/2)+1
 	for _, name := range names {
 		if d := smetrics.WagnerFischer(typed, name, 1, 1, 1); d < least {
@@ -117,6 +121,7 @@ func UsageProblem(c *cli.Context, err error, _ bool) error {
 	return Usagef("there is no flag %s%s", dashed(name), nearFlag(flags, strings.TrimLeft(name, "-")))
 }
 
+// dashed is a flag as it is typed.
 func dashed(name string) string {
 	if len(name) == 1 {
 		return "-" + name

@@ -1,6 +1,6 @@
 # What one types often. Nothing here is needed to build or test: go run and go
 # test do.
-.PHONY: all test race simulate soak release generate mutants demo bench-peers profile
+.PHONY: all test race simulate soak release generate mutants upgrade demo bench-peers profile
 
 all: test
 
@@ -40,6 +40,13 @@ generate:
 # Applies each planted breakage to a copy and requires that the tests go red.
 mutants:
 	./integration/mutants/run
+
+# Upgrades a loaded cluster of an earlier revision to the present build, one voter after the other.
+FROM ?= HEAD~1
+upgrade:
+	old=$$(mktemp -d) && git worktree add --detach $$old/tree $(FROM) && (cd $$old/tree && go build -o ../ringlog ./cmd/ringlog) && \
+		go test ./integration -count=1 -v -run '^TestUpgradeByRollingRestart$$' -upgrade.from $$old/ringlog; \
+		status=$$?; git worktree remove --force $$old/tree; rm -rf $$old; exit $$status
 
 # Measures ringlog side by side with JetStream and etcd, three quarters of an hour; see
 # integration/bench/README.md.

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/ringrift/ringlog/client/internal/calls"
 )
 
 // Status is what a node says of itself and its cluster: GET /status. Raw has all of
@@ -63,7 +65,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	}
 	s, err := statusOf(raw)
 	if err == nil && s.LeaderHTTP != "" {
-		c.endpoints.learn(s.LeaderHTTP)
+		c.cluster.LearnLeader(s.LeaderHTTP)
 	}
 	return s, err
 }
@@ -79,8 +81,8 @@ func (c *Client) StatusOf(ctx context.Context, node string) (Status, error) {
 
 func statusOf(raw []byte) (Status, error) {
 	var s Status
-	if err := fill(&s, raw); err != nil {
-		return Status{}, &callError{op: "GET /status", err: err}
+	if err := decodeAnswer(&s, raw); err != nil {
+		return Status{}, &calls.Error{Op: "GET /status", Err: err}
 	}
 	s.Raw = raw
 	return s, nil
@@ -182,7 +184,7 @@ func (c *Client) StepDown(ctx context.Context, to string) (Handover, error) {
 	var h Handover
 	err := c.Do(ctx, http.MethodPost, "/v1/cluster/step-down", nil, map[string]string{"to": to}, &h)
 	if err == nil && h.LeaderHTTP != "" {
-		c.endpoints.learn(h.LeaderHTTP)
+		c.cluster.LearnLeader(h.LeaderHTTP)
 	}
 	return h, err
 }

@@ -6,33 +6,25 @@ import (
 	"math"
 	"net/http"
 	"sync"
-	"sync/atomic"
 
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/client/internal/calls"
+	"github.com/ringrift/ringlog/client/internal/sender"
 	"github.com/ringrift/ringlog/event"
 )
 
 // Client talks to one cluster. It is safe for concurrent use.
 type Client struct {
-	cfg       Config
-	http      *http.Client
-	pin       *pin // its transport
-	endpoints *endpoints
-	gate      event.Policy
-	payloads  payloads
+	cfg     Config
+	cluster *calls.Cluster
+	sender  *sender.Sender
+	gate    event.Policy
 
-	shared  *queue        // of concurrent calls, any lane takes from it
-	ordered *queue        // of PublishAsync, one lane takes from it
-	seen    atomic.Uint64 // the newest offset this client was told as appended
-
-	publishing context.Context // ends when a Close has waited long enough
-	abort      context.CancelCauseFunc
-	reading    context.Context // ends when Close begins
-	stop       context.CancelCauseFunc
-	lanes      sync.WaitGroup
-	readers    sync.WaitGroup
-	closing    sync.Once
+	reading context.Context // ends when Close begins
+	stop    context.CancelCauseFunc
+	readers sync.WaitGroup
+	closing sync.Once
 }
 
 // New returns a client. It connects to no node before the first call.
@@ -40,45 +32,27 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg}
+	c := &Client{cfg: cfg, gate: clientGate(cfg.Catalogue)}
 	base := cfg.HTTPClient
 	if base == nil {
-		base = newHTTPClient(&cfg)
+		base = calls.NewHTTPClient(cfg.AttemptTimeout, cfg.MaxInFlight+otherConnections)
 	}
-	held := *base
-	c.pin = newPin(base.Transport, cfg.ClusterID)
-	held.Transport = c.pin
-	c.http = &held
-	c.gate = clientGate(cfg.Catalogue)
-	c.endpoints = newEndpoints(cfg.Endpoints, c.dial)
-	c.publishing, c.abort = context.WithCancelCause(context.Background())
+	c.cluster = calls.New(calls.Config{Endpoints: cfg.Endpoints, Token: cfg.Token, ClusterID: cfg.ClusterID, HTTP: base,
+		Timeout: cfg.Timeout, AttemptTimeout: cfg.AttemptTimeout, Logger: cfg.Logger})
 	c.reading, c.stop = context.WithCancelCause(context.Background())
-	c.shared, c.ordered = newQueue(&cfg), newQueue(&cfg)
-	c.shared.gathers = true
-	c.ordered.room = c.shared.room
-	for range cfg.MaxInFlight {
-		c.startLane(c.shared)
-	}
-	c.startLane(c.ordered)
+	c.sender = sender.New(sender.Config{Cluster: c.cluster, Policy: &c.gate, MaxBatchEvents: cfg.MaxBatchEvents,
+		MaxBatchBytes: cfg.MaxBatchBytes, MaxInFlight: cfg.MaxInFlight, MaxBuffered: cfg.MaxBuffered})
 	return c, nil
 }
 
-// clientGate computes what an event is stored as, and leaves it to the nodes to
-// judge it: their settings may allow more than the defaults.
+// otherConnections is how many connections to a node are kept beside those that publish.
+const otherConnections = 16
+
+// clientGate brings events into the form in which they are stored, and leaves it to the nodes
+// to judge them: their settings may allow more than the defaults.
 func clientGate(catalogue *event.Catalogue) event.Policy {
 	return event.Policy{Catalogue: catalogue, Reserved: event.ReservedForeign, Limits: event.Limits{
 		EventBytes: math.MaxInt, NameBytes: math.MaxInt, Depth: 1024, RequestEvents: math.MaxInt, RequestBytes: math.MaxInt}}
-}
-
-func (c *Client) startLane(q *queue) {
-	c.lanes.Go(func() {
-		l := &lane{c: c, q: q}
-		for b := q.take(c.publishing, c.cfg.Timeout); b != nil; b = q.take(c.publishing, c.cfg.Timeout) {
-			l.deliver(b)
-			b.cancel(nil)
-		}
-		l.hangUp()
-	})
 }
 
 // Close ends all readers, refuses new calls with ErrClosed and waits until the
@@ -87,12 +61,11 @@ func (c *Client) startLane(q *queue) {
 // It may be called again.
 func (c *Client) Close(ctx context.Context) error {
 	c.stop(ErrClosed)
-	c.shared.close()
-	c.ordered.close()
+	c.sender.Close()
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		c.lanes.Wait()
+		c.sender.Wait()
 		c.readers.Wait()
 	}()
 	var err error
@@ -101,11 +74,11 @@ func (c *Client) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		err = fmt.Errorf("client: close: %w", context.Cause(ctx))
 	}
-	c.abort(ErrClosed)
+	c.sender.Abort(ErrClosed)
 	<-drained
 	c.closing.Do(func() {
 		if c.cfg.HTTPClient == nil {
-			c.http.CloseIdleConnections()
+			c.cluster.CloseIdle()
 		}
 	})
 	return err
@@ -122,12 +95,12 @@ func (c *Client) whileOpen(ctx context.Context) (context.Context, context.Cancel
 }
 
 // Get returns the event at an offset, and finds every event that was acknowledged
-// before the call. Where there is none the error is an *api.Error with the code
-// past_tail, or trimmed.
+// before the call. Where there is none the error is an *api.Error with the code past_tail, or
+// trimmed.
 func (c *Client) Get(ctx context.Context, offset uint64) (event.Event, error) {
 	ev, err := c.get(ctx, offset, Local)
-	if isAnswer(err, api.PastTail) {
-		// The node may be behind: only the cluster can say that it is not there.
+	if calls.IsAnswer(err, api.PastTail) {
+		// The node may lag: only the cluster can say that there is no such event.
 		ev, err = c.get(ctx, offset, Linearizable)
 	}
 	return ev, err
@@ -138,14 +111,14 @@ func (c *Client) get(ctx context.Context, offset uint64, level Consistency) (eve
 	defer cancel()
 	op := fmt.Sprintf("get %d", offset)
 	var found event.Event
-	err := c.call(ctx, op, reading, func(ctx context.Context, e *endpoint) (http.Header, error) {
-		resp, err := e.log.GetEvent(ctx, request(c, &ringlogv1.GetEventRequest{Offset: offset, Consistency: level.wire()}))
+	err := c.cluster.Call(ctx, op, calls.Reading, func(ctx context.Context, n *calls.Node) (http.Header, error) {
+		resp, err := n.Log.GetEvent(ctx, calls.NewRequest(c.cluster, &ringlogv1.GetEventRequest{Offset: offset, Consistency: level.wire()}))
 		if err != nil {
 			return nil, err
 		}
 		events, err := eventsOf([]*ringlogv1.Run{resp.Msg.GetRun()})
 		if err != nil || len(events) != 1 || events[0].Offset != offset {
-			return nil, fmt.Errorf("%d events came back, not the one asked for", len(events))
+			return nil, fmt.Errorf("the answer has %d events, not the one asked for", len(events))
 		}
 		found = events[0]
 		return resp.Header(), nil
@@ -153,11 +126,6 @@ func (c *Client) get(ctx context.Context, offset uint64, level Consistency) (eve
 	return found, err
 }
 
-func (c *Client) sawOffset(offset uint64) {
-	for {
-		old := c.seen.Load()
-		if offset <= old || c.seen.CompareAndSwap(old, offset) {
-			return
-		}
-	}
-}
+// ClusterID returns the id of the cluster that the client is held to, "" before a node of one
+// has answered.
+func (c *Client) ClusterID() string { return c.cluster.ClusterID() }

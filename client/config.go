@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -73,24 +72,9 @@ func (c *Config) validate() error {
 		return errors.New("client: config: a limit is negative")
 	}
 	for _, e := range c.Endpoints {
-		if _, err := baseURL(e, "http"); err != nil {
+		if _, err := calls.BaseURL(e, "http"); err != nil {
 			return fmt.Errorf("client: config: %w", err)
 		}
 	}
 	return nil
-}
-
-// baseURL makes an endpoint as people write it a URL without a trailing slash.
-func baseURL(s, scheme string) (string, error) {
-	if !strings.Contains(s, "://") {
-		s = scheme + "://" + s
-	}
-	u, err := url.Parse(s)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("endpoint %q: %w", s, err)
-	case u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.RawQuery != "", u.Fragment != "":
-		return "", fmt.Errorf("endpoint %q is not like http://host:port", s)
-	}
-	return strings.TrimRight(u.String(), "/"), nil
 }

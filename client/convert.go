@@ -10,13 +10,6 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// wireBytes is about what an event takes in a request.
-func wireBytes(ev *event.Event) int {
-	const overhead = 32 // lengths, time
-	return overhead + len(ev.Type) + len(ev.Value) + len(ev.Payload) + len(ev.Source) + len(ev.Key) + len(ev.DedupID) +
-		len(ev.CorrelationID) + len(ev.CausationID) + len(ev.Original)
-}
-
 // eachEvent calls yield with the events of runs, in order, until it returns false.
 func eachEvent(runs []*ringlogv1.Run, yield func(*event.Event) bool) error {
 	for _, run := range runs {
@@ -89,11 +82,7 @@ func eachOfSpan(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, e
 }
 
 func eventsOf(runs []*ringlogv1.Run) ([]event.Event, error) {
-	n := 0
-	for _, run := range runs {
-		n += len(run.GetEvents()) + int(min(run.GetSpan().GetTake(), frame.MaxRows))
-	}
-	events := make([]event.Event, 0, n)
+	events := make([]event.Event, 0, countEvents(runs))
 	err := eachEvent(runs, func(e *event.Event) bool {
 		events = append(events, *e)
 		return true

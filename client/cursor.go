@@ -12,6 +12,8 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -89,7 +91,7 @@ func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (
 	stated := o.Change || !o.Filter.Empty() || o.Policy != CursorPolicy{}
 	if stated && !o.NoCreate {
 		_, err := c.CreateCursor(ctx, name, spec)
-		if o.Change && isAnswer(err, api.Exists) {
+		if o.Change && calls.IsAnswer(err, api.Exists) {
 			err = c.ChangeCursor(ctx, name, o.Filter, o.Policy)
 		}
 		if err != nil {
@@ -97,7 +99,7 @@ func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (
 		}
 	}
 	info, err := c.startGeneration(ctx, name)
-	if !o.NoCreate && isAnswer(err, api.NotFound) {
+	if !o.NoCreate && calls.IsAnswer(err, api.NotFound) {
 		if _, err := c.CreateCursor(ctx, name, spec); err != nil {
 			return CursorInfo{}, err
 		}
@@ -107,9 +109,7 @@ func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (
 }
 
 func (c *Client) startGeneration(ctx context.Context, name string) (CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "open cursor "+name, &ringlogv1.OpenCursorRequest{Name: name, Opener: uuid.NewString()}, func(e *endpoint) unary[ringlogv1.OpenCursorRequest, ringlogv1.OpenCursorResponse] {
-		return e.cursor.OpenCursor
-	})
+	resp, err := cursorCall(ctx, c, "open cursor "+name, ringlogv1connect.CursorServiceClient.OpenCursor, &ringlogv1.OpenCursorRequest{Name: name, Opener: uuid.NewString()})
 	return cursorOf(resp.GetCursor()), err
 }
 
@@ -226,7 +226,7 @@ func (cur *Cursor) commitScanned(ctx context.Context) error {
 	}
 	err := cur.Commit(ctx, offset)
 	switch {
-	case isAnswer(err, api.Fenced), isAnswer(err, api.NotFound):
+	case calls.IsAnswer(err, api.Fenced), calls.IsAnswer(err, api.NotFound):
 		cur.failed = err
 		return err
 	case err != nil && ctx.Err() == nil:
@@ -240,10 +240,7 @@ func (cur *Cursor) commitScanned(ctx context.Context) error {
 // code is fenced.
 func (cur *Cursor) Commit(ctx context.Context, offset uint64) error {
 	req := &ringlogv1.CommitCursorRequest{Name: cur.info.Name, Offset: offset, Generation: cur.info.Generation}
-	_, err := cursorCall(ctx, cur.c, fmt.Sprintf("commit cursor %s at %d", cur.info.Name, offset), req,
-		func(e *endpoint) unary[ringlogv1.CommitCursorRequest, ringlogv1.CommitCursorResponse] {
-			return e.cursor.CommitCursor
-		})
+	_, err := cursorCall(ctx, cur.c, fmt.Sprintf("commit cursor %s at %d", cur.info.Name, offset), ringlogv1connect.CursorServiceClient.CommitCursor, req)
 	if err != nil {
 		return err
 	}
@@ -265,13 +262,13 @@ func (cur *Cursor) Close() error {
 // read fetches ahead of Next until ctx is done or nothing more can come.
 func (cur *Cursor) read(ctx context.Context) {
 	defer close(cur.batches)
-	s := cur.c.newStream("cursor "+cur.info.Name, func(ctx context.Context, e *endpoint, next uint64) (*messages, error) {
-		return e.cursor.ReadCursor(ctx, request(cur.c, &ringlogv1.ReadCursorRequest{
+	s := cur.c.cluster.NewStream("cursor "+cur.info.Name, false, func(ctx context.Context, n *calls.Node, next uint64) (*calls.Messages, error) {
+		return n.Cursor.ReadCursor(ctx, calls.NewRequest(cur.c.cluster, &ringlogv1.ReadCursorRequest{
 			Name: cur.info.Name, Generation: cur.info.Generation, Follow: !cur.toEnd, From: next, Packets: true}))
 	})
-	defer s.disconnect()
+	defer s.Disconnect()
 	for {
-		m, err := s.recv(ctx)
+		m, err := s.Receive(ctx)
 		if errors.Is(err, io.EOF) && !cur.toEnd {
 			continue
 		}

@@ -7,12 +7,13 @@ import (
 	"net/url"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -53,17 +54,13 @@ type CursorSpec struct {
 func (c *Client) CreateCursor(ctx context.Context, name string, spec CursorSpec) (CursorInfo, error) {
 	req := &ringlogv1.CreateCursorRequest{Name: name, From: spec.From.or(FromStart()).wire(), Filter: filterToWire(spec.Filter),
 		Policy: policyToWire(spec.Policy)}
-	resp, err := cursorCall(ctx, c, "create cursor "+name, req, func(e *endpoint) unary[ringlogv1.CreateCursorRequest, ringlogv1.CreateCursorResponse] {
-		return e.cursor.CreateCursor
-	})
+	resp, err := cursorCall(ctx, c, "create cursor "+name, ringlogv1connect.CursorServiceClient.CreateCursor, req)
 	return cursorOf(resp.GetCursor()), err
 }
 
 // Cursor returns one cursor, or the code not_found.
 func (c *Client) Cursor(ctx context.Context, name string) (CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "cursor "+name, &ringlogv1.GetCursorRequest{Name: name}, func(e *endpoint) unary[ringlogv1.GetCursorRequest, ringlogv1.GetCursorResponse] {
-		return e.cursor.GetCursor
-	})
+	resp, err := cursorCall(ctx, c, "cursor "+name, ringlogv1connect.CursorServiceClient.GetCursor, &ringlogv1.GetCursorRequest{Name: name})
 	return cursorOf(resp.GetCursor()), err
 }
 
@@ -71,9 +68,7 @@ func (c *Client) Cursor(ctx context.Context, name string) (CursorInfo, error) {
 func (c *Client) Cursors(ctx context.Context) ([]CursorInfo, error) {
 	var list []CursorInfo
 	for after := ""; ; {
-		resp, err := cursorCall(ctx, c, "cursors", &ringlogv1.ListCursorsRequest{After: after}, func(e *endpoint) unary[ringlogv1.ListCursorsRequest, ringlogv1.ListCursorsResponse] {
-			return e.cursor.ListCursors
-		})
+		resp, err := cursorCall(ctx, c, "cursors", ringlogv1connect.CursorServiceClient.ListCursors, &ringlogv1.ListCursorsRequest{After: after})
 		for _, w := range resp.GetCursors() {
 			list = append(list, cursorOf(w))
 		}
@@ -102,10 +97,8 @@ func (c *Client) ChangeCursor(ctx context.Context, name string, f event.Filter, 
 // DeleteCursor removes a cursor. Where an attempt before may have removed it, a cursor that is
 // not there counts as removed.
 func (c *Client) DeleteCursor(ctx context.Context, name string) error {
-	_, err := cursorCall(ctx, c, "delete cursor "+name, &ringlogv1.DeleteCursorRequest{Name: name}, func(e *endpoint) unary[ringlogv1.DeleteCursorRequest, ringlogv1.DeleteCursorResponse] {
-		return e.cursor.DeleteCursor
-	})
-	if failed, ok := errors.AsType[*callError](err); ok && failed.tried && isAnswer(err, api.NotFound) {
+	_, err := cursorCall(ctx, c, "delete cursor "+name, ringlogv1connect.CursorServiceClient.DeleteCursor, &ringlogv1.DeleteCursorRequest{Name: name})
+	if failed, ok := errors.AsType[*calls.Error](err); ok && failed.Tried && calls.IsAnswer(err, api.NotFound) {
 		return nil
 	}
 	return err
@@ -114,29 +107,16 @@ func (c *Client) DeleteCursor(ctx context.Context, name string) error {
 // SeekCursor moves a cursor's commit in front of a position, backwards too. A reader
 // that has the cursor open goes on where it is; it sees the move when it is opened.
 func (c *Client) SeekCursor(ctx context.Context, name string, to Position) (CursorInfo, error) {
-	resp, err := cursorCall(ctx, c, "seek cursor "+name, &ringlogv1.SeekCursorRequest{Name: name, To: to.wire(), Seeker: uuid.NewString()}, func(e *endpoint) unary[ringlogv1.SeekCursorRequest, ringlogv1.SeekCursorResponse] {
-		return e.cursor.SeekCursor
-	})
+	resp, err := cursorCall(ctx, c, "seek cursor "+name, ringlogv1connect.CursorServiceClient.SeekCursor, &ringlogv1.SeekCursorRequest{Name: name, To: to.wire(), Seeker: uuid.NewString()})
 	return cursorOf(resp.GetCursor()), err
 }
 
-// unary is a stub's method.
-type unary[Q, R any] func(context.Context, *connect.Request[Q]) (*connect.Response[R], error)
-
-// cursorCall runs one call of the cursor service: each may be repeated.
-func cursorCall[Q, R any](ctx context.Context, c *Client, op string, req *Q, method func(*endpoint) unary[Q, R]) (*R, error) {
+// cursorCall makes one call of the cursor service: each may be repeated.
+func cursorCall[Q, R any](ctx context.Context, c *Client, op string,
+	method unary[ringlogv1connect.CursorServiceClient, Q, R], req *Q) (*R, error) {
 	ctx, cancel := c.whileOpen(ctx)
 	defer cancel()
-	var out *R
-	err := c.call(ctx, op, anew, func(ctx context.Context, e *endpoint) (http.Header, error) {
-		resp, err := method(e)(ctx, request(c, req))
-		if err != nil {
-			return nil, err
-		}
-		out = resp.Msg
-		return resp.Header(), nil
-	})
-	return out, err
+	return serviceCall(ctx, c, op, calls.Idempotent, func(n *calls.Node) ringlogv1connect.CursorServiceClient { return n.Cursor }, method, req)
 }
 
 func cursorOf(w *ringlogv1.Cursor) CursorInfo {

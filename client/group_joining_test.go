@@ -7,6 +7,7 @@ import (
 	"time"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/client/internal/prefetch"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -17,9 +18,9 @@ func given(t *testing.T, key string, n int) *GroupMember {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range n {
-		m.fill([]*share{{Delivery: Delivery{Event: event.Event{Offset: uint64(i + 1), Key: key}}}})
+		m.addEvents([]*prefetch.Held{{Event: event.Event{Offset: uint64(i + 1), Key: key}}})
 	}
-	if m.stock.next() == nil {
+	if m.buffer.Next() == nil {
 		t.Fatal("nothing may be handled")
 	}
 	return m
@@ -28,11 +29,11 @@ func given(t *testing.T, key string, n int) *GroupMember {
 // fetches lets a fetch be answered.
 func fetches(t *testing.T, m *GroupMember, resp *ringlogv1.ExchangeResponse) {
 	t.Helper()
-	req, _ := m.beginFetching()
+	req, _ := m.beginFetch()
 	if req == nil {
 		t.Fatal("it fetches nothing")
 	}
-	if err := m.endFetching(req, resp, nil); err != nil {
+	if err := m.endFetch(req, resp, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -43,13 +44,13 @@ func TestWhatCameAgainIsTakenBack(t *testing.T) {
 	if err := m.Nack(1, NackOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	m.beginSettling()
+	m.beginAcks()
 	fetches(t, m, &ringlogv1.ExchangeResponse{Session: 1, Runs: []*ringlogv1.Run{{Events: []*ringlogv1.Event{{Offset: 1, Type: "X", Payload: []byte("{}")}}}}})
-	if m.stock.held[1] == nil {
+	if !m.buffer.Holds(1) {
 		t.Fatal("it did not come again")
 	}
 	fetches(t, m, &ringlogv1.ExchangeResponse{Session: 1, Revoked: []*ringlogv1.OffsetRange{one(1)}})
-	if sh := m.stock.next(); sh != nil {
+	if sh := m.buffer.Next(); sh != nil {
 		t.Errorf("%d is handed out, and is another's", sh.Offset)
 	}
 }
@@ -61,8 +62,8 @@ func TestAMemberKeepsNothingBehindANackWithoutAnAnswer(t *testing.T) {
 	if err := m.Nack(1, NackOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	m.endSettling(m.beginSettling(), nil, errCut)
-	req := m.beginJoining()
+	m.endAcks(m.beginAcks(), nil, errCut)
+	req := m.beginJoin()
 	var nacked, released []uint64
 	for _, n := range req.Nacks {
 		if n.Released {
@@ -74,9 +75,9 @@ func TestAMemberKeepsNothingBehindANackWithoutAnAnswer(t *testing.T) {
 	if !slices.Equal(nacked, []uint64{1}) || !slices.Equal(released, []uint64{3, 2}) {
 		t.Errorf("it joins with nacks of %v and gives back %v", nacked, released)
 	}
-	m.endJoining(&ringlogv1.ExchangeResponse{Session: 2})
-	if sh := m.stock.next(); sh != nil || m.resend {
-		t.Errorf("it goes on with %+v, and says again what is answered: %v", sh, m.resend)
+	m.endJoin(&ringlogv1.ExchangeResponse{Session: 2})
+	if sh := m.buffer.Next(); sh != nil || m.acks.Resending() {
+		t.Errorf("it goes on with %+v, and says again what is answered: %v", sh, m.acks.Resending())
 	}
 }
 
@@ -84,13 +85,13 @@ func TestAMemberKeepsNothingBehindANackWithoutAnAnswer(t *testing.T) {
 // group may have given it to others.
 func TestAMemberOutOfTouchHandsNothingOut(t *testing.T) {
 	m := given(t, "", 2)
-	m.heard = time.Now().Add(-m.timeout)
+	m.session.heard = time.Now().Add(-m.session.timeout)
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
 	if d, err := m.Next(now); err == nil {
 		t.Errorf("%d is handed out", d.Offset)
 	}
-	m.endJoining(&ringlogv1.ExchangeResponse{Session: 2})
+	m.endJoin(&ringlogv1.ExchangeResponse{Session: 2})
 	if d, err := m.Next(now); err != nil || d.Offset != 2 {
 		t.Errorf("%d %v", d.Offset, err)
 	}
@@ -100,16 +101,16 @@ func TestAMemberOutOfTouchHandsNothingOut(t *testing.T) {
 // stands behind that in its key.
 func TestNothingIsFetchedUntilWhatIsGivenBackIsSettled(t *testing.T) {
 	m := given(t, "", 2)
-	m.open.returned = m.stock.giveBack()
-	if req, _ := m.beginFetching(); req != nil {
+	m.acks.ReleaseWaiting()
+	if req, _ := m.beginFetch(); req != nil {
 		t.Error("it fetches before it has said so")
 	}
-	req := m.beginSettling()
-	if req, _ := m.beginFetching(); req != nil {
+	req := m.beginAcks()
+	if req, _ := m.beginFetch(); req != nil {
 		t.Error("it fetches before that is answered")
 	}
-	m.endSettling(req, &ringlogv1.ExchangeResponse{Session: 1}, nil)
-	if req, _ := m.beginFetching(); req == nil {
+	m.endAcks(req, &ringlogv1.ExchangeResponse{Session: 1}, nil)
+	if req, _ := m.beginFetch(); req == nil {
 		t.Error("it does not fetch again")
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group"
 )
@@ -42,7 +43,7 @@ func newCompany(t *rapid.T, did map[string]int) *company {
 	w := &company{t: t, o: o, with: map[uint64]string{}, handled: map[uint64]string{}, did: did}
 	for i := range rapid.IntRange(1, 3).Draw(t, "members") {
 		m := testMember(rapid.IntRange(1, 8).Draw(t, "prefetch"))
-		m.member, m.session = fmt.Sprint("m", i), 0
+		m.member, m.session.id = fmt.Sprint("m", i), 0
 		w.all = append(w.all, &colleague{m: m})
 	}
 	return w
@@ -51,7 +52,7 @@ func newCompany(t *rapid.T, did map[string]int) *company {
 // hand hands an event out: nobody handles it now, or has handled it, and all of its key in
 // front of it were handled or are dead.
 func (w *company) hand(c *colleague) bool {
-	sh := c.m.stock.next()
+	sh := c.m.buffer.Next()
 	if sh == nil {
 		return false
 	}
@@ -103,26 +104,24 @@ func (w *company) step(c *colleague, what string) (did bool) {
 		if c.settling != nil || c.fetching != nil {
 			return false
 		}
-		back := m.stock.giveBack()
-		m.open.returned = append(m.open.returned, back...)
-		return len(back) > 0
+		return m.acks.ReleaseWaiting() > 0
 	case "settle":
 		switch {
 		case c.settling != nil:
-		case m.session == 0 && c.fetching == nil:
-			c.settling, did = &errand{req: m.beginJoining(), end: func(_ *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
+		case m.session.id == 0 && c.fetching == nil:
+			c.settling, did = &errand{req: m.beginJoin(), end: func(_ *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
 				if err == nil {
-					m.endJoining(resp)
+					m.endJoin(resp)
 				}
 			}}, true
-		case m.session != 0 && (m.resend || !m.open.empty()):
-			c.settling, did = &errand{req: m.beginSettling(), end: m.endSettling}, true
+		case m.session.id != 0 && !m.acks.Empty():
+			c.settling, did = &errand{req: m.beginAcks(), end: m.endAcks}, true
 		}
 	case "fetch":
 		if c.fetching == nil {
-			if req, _ := m.beginFetching(); req != nil {
+			if req, _ := m.beginFetch(); req != nil {
 				c.fetching, did = &errand{req: req, end: func(req *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
-					_ = m.endFetching(req, resp, err)
+					_ = m.endFetch(req, resp, err)
 				}}, true
 			}
 		}
@@ -173,7 +172,7 @@ func (w *company) goOn(at **errand) bool {
 		return w.o.answer(e)
 	case e.fenced:
 		*at = nil
-		e.end(e.req, nil, &callError{op: "group", answer: true, err: &api.Error{Code: api.Fenced}})
+		e.end(e.req, nil, &calls.Error{Op: "group", Answer: true, Err: &api.Error{Code: api.Fenced}})
 	default:
 		*at = nil
 		e.end(e.req, e.resp, nil)
@@ -193,7 +192,7 @@ func (w *company) lose(at **errand) bool {
 		case "late":
 			w.late = append(w.late, e)
 		case "refused":
-			err = &callError{op: "group"}
+			err = &calls.Error{Op: "group"}
 		}
 	}
 	e.end(e.req, nil, err)
@@ -204,13 +203,13 @@ func (w *company) lose(at **errand) bool {
 // all have told it what they hold.
 func (w *company) wait() bool {
 	for _, c := range w.all {
-		if _, err := w.o.c.Enter(w.o.now, c.m.member, c.m.session); c.m.session == 0 || err != nil {
+		if _, err := w.o.c.Enter(w.o.now, c.m.member, c.m.session.id); c.m.session.id == 0 || err != nil {
 			return false
 		}
 	}
 	w.o.now = w.o.now.Add(11 * time.Second)
 	for _, c := range w.all {
-		_, _ = w.o.c.Enter(w.o.now, c.m.member, c.m.session)
+		_, _ = w.o.c.Enter(w.o.now, c.m.member, c.m.session.id)
 	}
 	w.o.c.Tick(w.o.now)
 	return true

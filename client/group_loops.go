@@ -3,54 +3,55 @@ package client
 import (
 	"context"
 	"time"
+
+	"github.com/ringrift/ringlog/client/internal/calls"
 )
 
-// settleLoop settles, keeps the session alive and begins a new one where it must, until
-// ctx is done, or the member is closed and all is settled.
-func (m *GroupMember) settleLoop(ctx context.Context) {
-	pauses := m.c.newTries("", reading).backoff
-	for m.awaitDue(ctx) {
-		over, err := m.step(ctx)
+// handlerActivity tells a member whose handlers work from one whose handlers do not: events
+// that wait for those are given back.
+type handlerActivity struct {
+	waiting  int  // in Next
+	active   bool // since the last tick
+	activeAt time.Time
+	stuck    bool // nothing is fetched until a handler calls
+}
+
+// ackLoop sends acks, keeps the session alive and begins a new one where it must, until
+// ctx is done, or the member is closed and everything is answered.
+func (m *GroupMember) ackLoop(ctx context.Context) {
+	pauses := calls.NewPauses()
+	for m.waitAckDue(ctx) {
+		over, err := m.runAckStep(ctx)
 		switch {
 		case over:
 			return
 		case err == nil:
 			pauses.Reset()
-		case ends(err):
+		case endsMembership(err):
 			m.fail(err)
 			return
 		default:
 			m.c.cfg.Logger.Debug("group", "group", m.group, "member", m.member, "error", err)
-			pause(ctx, pauses.NextBackOff())
+			calls.Sleep(ctx, pauses.NextBackOff())
 		}
 	}
 	m.fail(m.named(ErrClosed))
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// awaitDue waits until there is something to do, and at most until the next tick.
-func (m *GroupMember) awaitDue(ctx context.Context) bool {
+// waitAckDue waits until there is something to do, and at most until the next tick. It reports
+// whether ctx allows more.
+func (m *GroupMember) waitAckDue(ctx context.Context) bool {
 	m.mu.Lock()
-	wait := m.tick()
-	if m.session == 0 || m.resend || !m.open.empty() || m.closing {
-		wait = 0
-	}
+	untilTick := m.tick()
+	due := m.session.id == 0 || !m.acks.Empty() || m.closing
 	m.mu.Unlock()
-	if wait == 0 {
+	if due {
 		return ctx.Err() == nil
 	}
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(untilTick)
 	defer timer.Stop()
 	select {
-	case <-m.due:
+	case <-m.ackDue:
 	case <-timer.C:
 		m.mu.Lock()
 		m.tick()
@@ -61,32 +62,35 @@ func (m *GroupMember) awaitDue(ctx context.Context) bool {
 	return true
 }
 
-// tick lets the stock's time go on where it is time, and returns how long it is to the
-// next tick: a session is kept alive as often at least, and what waits is without a word
-// for two ticks at most. The caller holds mu.
+// tick ticks where it is time, and returns how long it is to the next tick: a session is kept
+// alive as often at least, and the ack deadline of what waits is extended after two ticks. The
+// caller holds mu.
 func (m *GroupMember) tick() time.Duration {
-	every := max(time.Millisecond, min(m.timeout/3, m.ackWait/8))
-	left := every - time.Since(m.ticked)
-	if left > 0 {
+	every := max(time.Millisecond, min(m.session.timeout/3, m.session.ackWait/8))
+	if left := every - time.Since(m.ticked); left > 0 {
 		return left
 	}
 	m.ticked = time.Now()
-	if m.moved || m.takers > 0 {
-		m.moved, m.movedAt = false, m.ticked
+
+	// What waits for handlers that are stuck is given back, but not while a fetch is in flight:
+	// that brings what follows it in its key.
+	if m.handlers.active || m.handlers.waiting > 0 {
+		m.handlers.active, m.handlers.activeAt = false, m.ticked
 	}
-	if m.stuck = m.ticked.Sub(m.movedAt) > m.ackWait; m.stuck && !m.stock.fetching { // else it brings what stands behind in a key
-		m.open.returned = append(m.open.returned, m.stock.giveBack()...)
+	m.handlers.stuck = m.ticked.Sub(m.handlers.activeAt) > m.session.ackWait
+	if m.handlers.stuck && !m.buffer.Fetching() {
+		m.acks.ReleaseWaiting()
 	}
-	m.stock.tick(m.o.AutoProgress)
+	m.buffer.Tick(m.o.AutoProgress)
 	return every
 }
 
-// step does what is due: it joins where there is no session, and else settles. over says
-// that there is nothing more to do.
-func (m *GroupMember) step(ctx context.Context) (over bool, err error) {
+// runAckStep does what is due: it joins where there is no session, and else sends acks. over
+// reports that there is nothing more to do.
+func (m *GroupMember) runAckStep(ctx context.Context) (over bool, err error) {
 	m.mu.Lock()
-	away := m.session == 0
-	last := m.closing && !m.resend && m.open.empty()
+	away := m.session.id == 0
+	last := m.closing && m.acks.Empty()
 	m.mu.Unlock()
 	switch {
 	case last && !away:
@@ -97,13 +101,13 @@ func (m *GroupMember) step(ctx context.Context) (over bool, err error) {
 	case away:
 		return false, m.join(ctx)
 	}
-	return false, m.settle(ctx)
+	return false, m.sendAcks(ctx)
 }
 
-// fetchLoop keeps the stock filled. Its pauses also keep two members of one name, each of
+// fetchLoop keeps the buffer filled. Its pauses also keep two members of one name, each of
 // which ends the other's session, from doing that all the time.
 func (m *GroupMember) fetchLoop(ctx context.Context) {
-	pauses := m.c.newTries("", reading).backoff
+	pauses := calls.NewPauses()
 	for ctx.Err() == nil {
 		m.mu.Lock()
 		over := m.closing || m.failed != nil
@@ -115,7 +119,7 @@ func (m *GroupMember) fetchLoop(ctx context.Context) {
 		did, err := m.fetch(ctx)
 		switch {
 		case err != nil:
-			pause(ctx, pauses.NextBackOff())
+			calls.Sleep(ctx, pauses.NextBackOff())
 		case did:
 			pauses.Reset()
 		default:
@@ -125,4 +129,33 @@ func (m *GroupMember) fetchLoop(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// fetchIfRoom wakes the fetching goroutine when there is room for a good part. The caller
+// holds mu.
+func (m *GroupMember) fetchIfRoom() {
+	if m.fetchIdle && m.wantedEvents() > 0 {
+		m.fetchIdle = false
+		signal(m.room)
+	}
+}
+
+// wantedEvents is how many events to fetch: as many as there is room for, none while there is
+// room for few, so that each call brings enough to be worth it. The caller holds mu.
+func (m *GroupMember) wantedEvents() int {
+	if m.handlers.stuck || m.acks.Releasing() {
+		return 0
+	}
+	waiting, bytes := m.buffer.Waiting()
+	events, room := m.o.Prefetch-waiting, maxPrefetchBytes-bytes
+	if waiting > 0 && (events < (m.o.Prefetch+3)/4 || room < maxPrefetchBytes/4) {
+		return 0
+	}
+
+	// Before the first event came, so many are fetched that each may take its share of the room.
+	mean := max(1, maxPrefetchBytes/m.o.Prefetch)
+	if m.fetched.events > 0 {
+		mean = int(m.fetched.bytes/m.fetched.events) + 1
+	}
+	return min(events, max(1, room/mean))
 }

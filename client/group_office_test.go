@@ -6,6 +6,7 @@ import (
 	"time"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/client/internal/prefetch"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group"
 )
@@ -172,7 +173,7 @@ func (o *office) answer(e *errand) bool {
 		e.fenced = true
 		return true
 	}
-	resp := &ringlogv1.ExchangeResponse{Session: e.session, Committed: o.floor, Refused: rangesToWire(e.refused), Revoked: rangesToWire(e.m.Lost())}
+	resp := &ringlogv1.ExchangeResponse{Session: e.session, Committed: o.floor, Refused: prefetch.RangesToWire(e.refused), Revoked: prefetch.RangesToWire(e.m.Lost())}
 	if e.req.Want > 0 {
 		for _, d := range o.c.Take(o.now, e.m, group.Demand{Events: int(e.req.Want), Bytes: 1 << 20, Units: int(e.req.Want), Ahead: e.req.Ahead}, nil) {
 			resp.Runs = append(resp.Runs, &ringlogv1.Run{Events: []*ringlogv1.Event{{Type: "X", Key: o.keys[d.Offset-1], Offset: d.Offset, Payload: []byte("{}")}}})

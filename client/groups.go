@@ -5,9 +5,12 @@ import (
 	"net/http"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -33,17 +36,28 @@ func (c *Client) CreateGroup(ctx context.Context, name string, spec GroupSpec) (
 	if spec.AckWait != 0 || spec.MaxDeliver != 0 || spec.MaxPending != 0 {
 		req.Group = &ringlogv1.GroupPolicy{AckWait: durationpb.New(spec.AckWait), MaxDeliver: spec.MaxDeliver, MaxPending: spec.MaxPending}
 	}
-	resp, err := cursorCall(ctx, c, "create group "+name, req, func(e *endpoint) unary[ringlogv1.CreateGroupRequest, ringlogv1.CreateGroupResponse] {
-		return e.group.CreateGroup
-	})
+	ctx, cancel := c.whileOpen(ctx)
+	defer cancel()
+	resp, err := serviceCall(ctx, c, "create group "+name, calls.Idempotent, groupService, ringlogv1connect.GroupServiceClient.CreateGroup, req)
 	return cursorOf(resp.GetCursor()), err
 }
 
-// exchange makes one call of a member.
-func (c *Client) exchangeGroup(ctx context.Context, req *ringlogv1.ExchangeRequest, r repeat) (*ringlogv1.ExchangeResponse, error) {
-	var out *ringlogv1.ExchangeResponse
-	err := c.call(ctx, "group "+req.Group, r, func(ctx context.Context, e *endpoint) (http.Header, error) {
-		resp, err := e.group.Exchange(ctx, request(c, req))
+// exchangeGroup makes one call of a member.
+func (c *Client) exchangeGroup(ctx context.Context, req *ringlogv1.ExchangeRequest, r calls.Repeat) (*ringlogv1.ExchangeResponse, error) {
+	return serviceCall(ctx, c, "group "+req.Group, r, groupService, ringlogv1connect.GroupServiceClient.Exchange, req)
+}
+
+func groupService(n *calls.Node) ringlogv1connect.GroupServiceClient { return n.Group }
+
+// unary is a method of a stub.
+type unary[S, Q, R any] func(S, context.Context, *connect.Request[Q]) (*connect.Response[R], error)
+
+// serviceCall makes one call of a node's service.
+func serviceCall[S, Q, R any](ctx context.Context, c *Client, op string, r calls.Repeat, service func(*calls.Node) S,
+	method unary[S, Q, R], req *Q) (*R, error) {
+	var out *R
+	err := c.cluster.Call(ctx, op, r, func(ctx context.Context, n *calls.Node) (http.Header, error) {
+		resp, err := method(service(n), ctx, calls.NewRequest(c.cluster, req))
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/client/internal/calls"
 )
 
 const (
@@ -82,7 +84,7 @@ func (k *Keeper) run() {
 		case <-k.ctx.Done():
 			return
 		case <-k.changed:
-			pause(k.ctx, changesWait)
+			calls.Sleep(k.ctx, changesWait)
 			select { // what has changed meanwhile is sent along
 			case <-k.changed:
 			default:

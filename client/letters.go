@@ -10,6 +10,8 @@ import (
 	"time"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -42,10 +44,7 @@ func (c *Client) PutDeadLetter(ctx context.Context, cursor string, generation, o
 	if !f.FirstFailed.IsZero() {
 		req.FirstFailedUnixNano = f.FirstFailed.UnixNano()
 	}
-	_, err := cursorCall(ctx, c, fmt.Sprintf("dead letter of cursor %s at %d", cursor, offset), req,
-		func(e *endpoint) unary[ringlogv1.DeadLetterRequest, ringlogv1.DeadLetterResponse] {
-			return e.cursor.DeadLetter
-		})
+	_, err := cursorCall(ctx, c, fmt.Sprintf("dead letter of cursor %s at %d", cursor, offset), ringlogv1connect.CursorServiceClient.DeadLetter, req)
 	return err
 }
 
@@ -205,20 +204,8 @@ func (c *Client) Purge(ctx context.Context, which LetterChoice) (LettersDone, er
 // lettersCall is Do for a POST that may be repeated.
 func (c *Client) lettersCall(ctx context.Context, path string, in letterChoiceBody) (done LettersDone, err error) {
 	op := http.MethodPost + " " + path
-	body, err := bodyOf(in)
-	if err != nil {
-		return done, named(op, err)
-	}
-	ctx, cancel := c.whileOpen(ctx)
-	defer cancel()
-	var answer []byte
-	err = c.callPatiently(ctx, op, anew, func(ctx context.Context, e *endpoint) (http.Header, error) {
-		var header http.Header
-		answer, header, err = c.exchange(ctx, e, http.MethodPost, path, nil, body)
-		return header, err
+	err = c.do(ctx, op, http.MethodPost, path, nil, in, &done, func(ctx context.Context, attempt calls.AttemptFunc) error {
+		return c.cluster.CallWhileAlive(ctx, op, calls.Idempotent, attempt)
 	})
-	if err == nil {
-		err = fill(&done, answer)
-	}
-	return done, named(op, err)
+	return done, err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/client/internal/calls"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -34,9 +35,9 @@ func (c *Client) Tail(ctx context.Context, o TailOptions) iter.Seq2[event.Event,
 		ctx, cancel := c.whileOpen(ctx)
 		defer cancel()
 		r := c.newTailReader(o)
-		defer r.stream.disconnect()
+		defer r.stream.Disconnect()
 		for {
-			m, err := r.stream.recv(ctx)
+			m, err := r.stream.Receive(ctx)
 			if errors.Is(err, io.EOF) {
 				if o.NoFollow || r.full() {
 					return
@@ -59,15 +60,14 @@ type tailReader struct {
 	options TailOptions
 	began   time.Time
 	taken   uint64 // events received
-	stream  *stream
+	stream  *calls.Stream
 }
 
 func (c *Client) newTailReader(o TailOptions) *tailReader {
 	r := &tailReader{options: o, began: time.Now()}
-	r.stream = c.newStream("tail", func(ctx context.Context, e *endpoint, next uint64) (*messages, error) {
-		return e.log.Tail(ctx, request(c, r.request(next, c.seen.Load())))
+	r.stream = c.cluster.NewStream("tail", o.NoFollow, func(ctx context.Context, n *calls.Node, next uint64) (*calls.Messages, error) {
+		return n.Log.Tail(ctx, calls.NewRequest(c.cluster, r.request(next, c.sender.Newest())))
 	})
-	r.stream.bounded = o.NoFollow
 	return r
 }
 

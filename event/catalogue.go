@@ -66,6 +66,7 @@ type spelling struct {
 // cluster adds.
 func Builtin() *Catalogue { return builtin() }
 
+// loadBuiltin parses the embedded files and enters types, aliases and the cluster's own types, in that order.
 func loadBuiltin() *Catalogue {
 	c := &Catalogue{types: map[Type]*Definition{}, spellings: map[string]spelling{}, aliases: map[string]Type{}}
 	var defs []*Definition
@@ -97,6 +98,7 @@ func (c *Catalogue) addOwn() {
 	var defs, samples []*Definition
 	mustLoad("cluster", &defs)
 	mustLoad("samples", &samples)
+	// A cluster type is added whole; any other entry only adds fields to a type of the platform.
 	for _, d := range append(defs, samples...) {
 		old, ok := c.types[d.Name]
 		switch {
@@ -125,6 +127,7 @@ func mustLoad(name string, v any) {
 	}
 }
 
+// add enters a type under its value and its name. The name comes last, so that it wins where both are spelled alike.
 func (c *Catalogue) add(d *Definition) {
 	d.index()
 	c.types[d.Name] = d
@@ -140,6 +143,7 @@ func (c *Catalogue) addAlias(alias string, target *Definition) {
 	c.spellings[alias] = spelling{def: target, via: ViaAlias, renamed: ok && namesake != target}
 }
 
+// sort rebuilds the sorted list, from which the cluster's own types are left out.
 func (c *Catalogue) sort() {
 	c.sorted = slices.SortedFunc(maps.Values(c.types), func(a, b *Definition) int {
 		return cmp.Compare(a.Name, b.Name)

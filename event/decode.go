@@ -113,6 +113,8 @@ type decoder struct {
 	into   *Event // the current event
 }
 
+// newDecoder returns a decoder at the first byte that is not white space. Empty input is an error of its own, since a
+// missing body is a common mistake.
 func newDecoder(data []byte, lim Limits) (*decoder, error) {
 	lim = lim.orDefault()
 	if len(data) > lim.RequestBytes {
@@ -331,6 +333,7 @@ func (d *decoder) want(what string) *Error {
 	return d.Fail(d.Pos, ReasonInvalidField, "%s is expected, not %s", what, d.Kind())
 }
 
+// typeName reads a type. Its errors have a reason of their own.
 func (d *decoder) typeName(to *Type) *Error {
 	if d.Peek() != '"' {
 		err := d.want("a string")
@@ -351,6 +354,7 @@ func (d *decoder) typeName(to *Type) *Error {
 	return nil
 }
 
+// string reads a string; null means absent.
 func (d *decoder) string(to *string) *Error {
 	switch d.Peek() {
 	case '"':
@@ -364,6 +368,7 @@ func (d *decoder) string(to *string) *Error {
 	return d.want("a string")
 }
 
+// boolean reads true or false; null means absent.
 func (d *decoder) boolean(to *bool) *Error {
 	switch d.Peek() {
 	case 't', 'f', 'n':
@@ -376,10 +381,12 @@ func (d *decoder) boolean(to *bool) *Error {
 	return d.want("true or false")
 }
 
+// uint reads a whole number without a sign.
 func (d *decoder) uint(to *uint64) *Error {
 	if !isDigit(d.Peek()) {
 		return d.want("a whole number")
 	}
+	// Number accepts fractions and exponents, which ParseUint then refuses.
 	start := d.Pos
 	literal, _, err := d.Number()
 	if err != nil {
@@ -393,6 +400,7 @@ func (d *decoder) uint(to *uint64) *Error {
 	return nil
 }
 
+// time reads an RFC 3339 time; null means absent.
 func (d *decoder) time(to *time.Time) *Error {
 	if d.Peek() == 'n' {
 		_, err := d.Word()
@@ -406,6 +414,7 @@ func (d *decoder) time(to *time.Time) *Error {
 	if err != nil {
 		return err
 	}
+	// The format allows any fraction of a second, and none.
 	t, bad := time.Parse(time.RFC3339Nano, string(text))
 	if bad != nil {
 		err := d.Fail(start, ReasonInvalidField, "%q is not an RFC 3339 time", canon.Clip(text))

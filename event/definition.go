@@ -66,6 +66,7 @@ func (d *Definition) index() {
 	}
 }
 
+// fieldType returns the field's type, anyField for a name that is not known.
 func (f Field) fieldType() fieldType { return fieldType(max(0, slices.Index(fieldTypes(), f.Type))) }
 
 // builtin reports whether the definition came with the program.
@@ -86,6 +87,7 @@ func kindOf(value []byte) byte {
 	case 't', 'f':
 		return 't'
 	}
+	// A number: an exponent, or a fraction other than .0, makes it a float.
 	for i, c := range value {
 		if c == 'e' || (c == '.' && string(value[i:]) != ".0") {
 			return '.'

@@ -66,6 +66,8 @@ func (e *Event) SameForm(sent *Event) bool {
 // New makes an event of a payload: a struct, a map, JSON as json.RawMessage or []byte, or nil for {}. A payload that
 // cannot be marshalled is reported by Policy.Normalize and by MarshalJSON.
 func New(t Type, payload any) Event {
+	// JSON is taken as it is; the gate checks it. Everything else is marshalled now, so that later changes to the
+	// payload do not show in the event.
 	e := Event{Type: t}
 	switch p := payload.(type) {
 	case nil:
@@ -99,6 +101,7 @@ func (e *Event) EffectiveValue() string {
 	return defaultValue(e.Type)
 }
 
+// defaultValue returns the value of a type that is stored without one.
 func defaultValue(t Type) string {
 	if d, ok := Builtin().Definition(t); ok {
 		return d.Value

@@ -78,6 +78,7 @@ func validateFilterEntry(field, s string, isType bool) error {
 	case isType && strings.Trim(s, typeCharacters+"*?") != "":
 		return fieldError(ReasonInvalidType, field, "%q has a character no event type has", s)
 	}
+	// Types cannot contain one: their characters were checked above.
 	if i := indexControl(s); i >= 0 {
 		return fieldError(ReasonInvalidField, field, "control character at byte %d", i)
 	}
@@ -161,6 +162,7 @@ func (m *Matcher) MatchType(t string) bool {
 	if !m.byType {
 		return true
 	}
+	// The common case: a type that Compile knew. Others are matched by pattern each time.
 	if allowed, ok := m.known[t]; ok {
 		return allowed
 	}

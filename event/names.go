@@ -26,6 +26,7 @@ func appendFolded(dst []byte, s string) []byte {
 	return dst
 }
 
+// foldByte is foldName for one byte.
 func foldByte(c byte) byte {
 	switch {
 	case 'a' <= c && c <= 'z':
@@ -36,6 +37,7 @@ func foldByte(c byte) byte {
 	return c
 }
 
+// isDigit reports whether c is a decimal digit.
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 // isPrintable reports whether s has nothing but printable ASCII.

@@ -43,6 +43,7 @@ type Warning struct {
 	Message string `json:"message"`
 }
 
+// warning returns a Warning with a formatted message.
 func warning(reason, field, format string, args ...any) Warning {
 	return Warning{Reason: reason, Field: field, Message: fmt.Sprintf(format, args...)}
 }
@@ -163,6 +164,7 @@ func (r Resolved) storedValue() string {
 	return r.Value
 }
 
+// catalogue returns the policy's catalogue, or the built-in one.
 func (p *Policy) catalogue() *Catalogue {
 	if p.Catalogue != nil {
 		return p.Catalogue
@@ -256,6 +258,7 @@ func checkName(field, text string, lim Limits) error {
 	if isPrintable(text) {
 		return nil
 	}
+	// Any other valid text is accepted unless it has control characters.
 	if !utf8.ValidString(text) {
 		return fieldError(ReasonInvalidUTF8, field, "not valid UTF-8")
 	}
@@ -312,6 +315,7 @@ func fillCorrelation(e *Event, value []byte, lim Limits) error {
 	if value[0] != '"' {
 		return nil
 	}
+	// The payload is canonical by now, so its string cannot be malformed.
 	s := canon.Scanner{Data: value}
 	text, _ := s.Text()
 	id := string(text)

@@ -33,6 +33,7 @@ func (c *Catalogue) With(defs ...Definition) (*Catalogue, error) {
 	return &next, nil
 }
 
+// register checks one definition against the catalogue and adds it. c is a copy that With has not returned yet.
 func (c *Catalogue) register(d Definition) *Error {
 	d.Status, d.Value = StatusRegistered, cmp.Or(d.Value, strings.ToLower(string(d.Name)))
 	d.Payload = slices.Clone(d.Payload)
@@ -60,6 +61,7 @@ func (c *Catalogue) register(d Definition) *Error {
 // checkDefinition checks a definition without regard to the catalogue.
 func checkDefinition(d *Definition) *Error {
 	const longest = 128
+	// Compiled here, since types are registered rarely.
 	nameForm := regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$`)
 	valueForm := regexp.MustCompile(`^[a-z][a-z0-9]*([_.][a-z0-9]+)*$`)
 	categoryForm := regexp.MustCompile(`^[a-z0-9_-]{0,64}$`)
@@ -80,10 +82,12 @@ func checkDefinition(d *Definition) *Error {
 	return checkDefinitionFields(d.Payload)
 }
 
+// checkDefinitionFields checks number, names and types of the payload fields.
 func checkDefinitionFields(fields []Field) *Error {
 	if len(fields) > maxDefinitionFields {
 		return fieldError(ReasonTooLarge, "payload", "%d fields, the limit is %d", len(fields), maxDefinitionFields)
 	}
+	// Each field needs a name of its own and a known type.
 	seen := map[string]bool{}
 	for i, f := range fields {
 		path := fmt.Sprintf("payload[%d]", i)
@@ -152,6 +156,7 @@ func ParseDefinitions(data []byte) ([]Definition, error) {
 	if d.Pos == len(data) {
 		return nil, &Error{Reason: ReasonEmpty, Message: "no definition", Position: 0}
 	}
+	// One value, nothing after it, and at least one definition in it.
 	err := d.list()
 	if err == nil {
 		err = d.End()
@@ -220,6 +225,7 @@ func (d *definitionReader) definition() *Error {
 	return nil
 }
 
+// definitionField checks the keys of the i-th payload field; encoding/json reads the values later.
 func (d *definitionReader) definitionField(i int) *Error {
 	if d.Peek() != '{' {
 		return d.Unexpected("a field object")

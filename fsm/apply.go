@@ -129,60 +129,6 @@ func (a *applier) refuseText(c frame.Command) Result {
 	return refuse(Invalid, "command", "a name or a text that is not UTF-8", "send UTF-8")
 }
 
-func (a *applier) decide(c frame.Command) (Result, error) {
-	switch c := c.(type) {
-	case frame.Publish:
-		return a.publish(c)
-	case frame.CursorCreate:
-		return a.createCursor(c), nil
-	case frame.CursorOpen:
-		return a.openCursor(c), nil
-	case frame.CursorCommit:
-		return a.commitCursor(c), nil
-	case frame.CursorSeek:
-		return a.seekCursor(c), nil
-	case frame.CursorDelete:
-		return a.deleteCursor(c), nil
-	case frame.CursorChange:
-		return a.changeCursor(c), nil
-	case frame.SettingSet:
-		r := a.setSetting(c)
-		a.expireWindow() // which may just have become shorter
-		return r, nil
-	case frame.Trim:
-		return a.requestTrim(c), nil
-	case frame.Register:
-		return a.register(c), nil
-	default:
-		return a.decideCluster(c)
-	}
-}
-
-func (a *applier) decideCluster(c frame.Command) (Result, error) {
-	switch c := c.(type) {
-	case frame.Tick:
-		return Result{}, nil
-	case frame.Hello:
-		return a.hello(c), nil
-	case frame.Intent:
-		a.s.meta.Leadership.Announce(&election.Intent{Target: c.Target, Cause: c.Cause})
-		return Result{}, nil
-	case frame.IntentAbort:
-		a.s.meta.Leadership.Announce(nil)
-		return Result{}, nil
-	case frame.MemberPut:
-		return a.putMember(c.Member), nil
-	case frame.MemberRemove:
-		return a.removeMember(c), nil
-	case frame.ClockStep:
-		return a.stepClock(c), nil
-	case frame.ClientPut, frame.Pressure, frame.CursorsScanned, frame.ChainOverdue:
-		return a.decideListeners(c)
-	default:
-		return a.decideHealth(c)
-	}
-}
-
 // observeLeader appends the events of a new term before anything else of it.
 func (a *applier) observeLeader() error {
 	entry := election.Entry{Term: a.term, Proposer: a.frame.Proposer, Time: a.time(), Detailed: a.tellsHealth(),
@@ -190,9 +136,7 @@ func (a *applier) observeLeader() error {
 	for _, c := range a.frame.Commands {
 		if hello, ok := c.(frame.Hello); ok {
 			entry.Cause, entry.Silence = hello.Cause, hello.Silence
-			for _, s := range hello.Seen {
-				entry.Seen = append(entry.Seen, election.TermSeen{Term: s.Term, Leader: s.Leader})
-			}
+			entry.Seen = append(entry.Seen, hello.Seen...)
 		}
 	}
 	before := a.s.meta.Leadership.Span(entry)

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
 )
@@ -431,7 +432,7 @@ func (h *anything) clusterRequest() request {
 		return do(frame.MemberVote{ID: member, Wanted: rapid.Bool().Draw(h.t, "wanted"), Reason: "operator"})
 	case "outage":
 		began := h.now.Add(-time.Minute)
-		return do(frame.OutageViews{Views: []frame.OutageView{{Voter: member, Journal: "j", Kind: "lost", Seq: h.index, Began: began, Ended: h.now, Term: h.term, Leader: "n1"}}})
+		return do(frame.OutageViews{Views: []election.View{{Voter: member, Journal: "j", Kind: "lost", Seq: h.index, Began: began, Ended: h.now, Term: h.term, Leader: "n1"}}})
 	case "client":
 		return do(frame.ClientPut{ID: pick(h, "client", "a", "b"), TTL: MinClientTTL,
 			Subscriptions: make([]frame.ClientSubscription, rapid.IntRange(0, 1).Draw(h.t, "subscriptions"))})

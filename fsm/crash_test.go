@@ -135,7 +135,7 @@ func TestPowerLossDuringSwap(t *testing.T) {
 	}
 }
 
-// A state folder that lost what it held is refused and never begun anew.
+// A state folder that lost what it held is refused and never taken for a new one.
 func TestEmptiedStateIsRefused(t *testing.T) {
 	begin := func() vfs.FS {
 		fs := vfs.NewMem()
@@ -152,8 +152,8 @@ func TestEmptiedStateIsRefused(t *testing.T) {
 		},
 		"the database":           func(fs vfs.FS) error { return fs.RemoveAll("state/000001") },
 		"CURRENT":                func(fs vfs.FS) error { return fs.Remove("state/CURRENT") },
-		"the content of CURRENT": func(fs vfs.FS) error { return writeSynced(fs, "state/CURRENT", "") },
-		"the end of CURRENT":     func(fs vfs.FS) error { return writeSynced(fs, "state/CURRENT", "000") },
+		"the content of CURRENT": func(fs vfs.FS) error { return overwrite(fs, "state/CURRENT", "") },
+		"the end of CURRENT":     func(fs vfs.FS) error { return overwrite(fs, "state/CURRENT", "000") },
 	}
 	for what, lose := range losses {
 		fs := begin()
@@ -171,7 +171,7 @@ func TestEmptiedStateIsRefused(t *testing.T) {
 }
 
 // Whatever byte of the manifest is altered: the state is refused, or is all there.
-// Pebble alone would open what the records before that byte tell of, and delete
+// Pebble alone would open what the records before that byte describe, and delete
 // the files of the others; so where records follow, no file is gone afterwards.
 func TestNoManifestDamageLosesEvents(t *testing.T) {
 	fs := vfs.NewCrashableMem()
@@ -212,6 +212,15 @@ func TestNoManifestDamageLosesEvents(t *testing.T) {
 		back.Close()
 	}
 	t.Logf("%d of %d altered manifests were refused, the others held everything", refused, size)
+}
+
+func overwrite(fs vfs.FS, path, text string) error {
+	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte(text))
+	return errors.Join(err, f.Close())
 }
 
 func files(t *testing.T, fs vfs.FS) int {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/fields"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
@@ -74,10 +74,7 @@ func (c *Cursor) encodePlace() []byte {
 	b = binary.AppendVarint(b, nanos(c.Moved))
 	b = binary.AppendVarint(b, nanos(stalled))
 	b = binary.AppendUvarint(b, c.Scanned)
-	b = append(b, 0)
-	if c.Found {
-		b[len(b)-1] = 1
-	}
+	b = fields.AppendBool(b, c.Found)
 	if c.Group != nil {
 		b = binary.AppendUvarint(b, c.Group.Reserved)
 		b = binary.AppendUvarint(b, c.Group.Open)
@@ -87,41 +84,20 @@ func (c *Cursor) encodePlace() []byte {
 
 // decodePlace reads what encodePlace wrote of a cursor whose facts are known.
 func (c *Cursor) decodePlace(b []byte) error {
-	if len(b) == 0 || b[0] != placeForm {
-		return errors.New("a form that this build does not know")
-	}
-	b = b[1:]
-	bad := false
-	uvarint := func() uint64 {
-		v, n := binary.Uvarint(b)
-		bad = bad || n <= 0
-		b = b[max(n, 0):]
-		return v
-	}
-	varint := func() int64 {
-		v, n := binary.Varint(b)
-		bad = bad || n <= 0
-		b = b[max(n, 0):]
-		return v
-	}
-	c.Committed, c.Generation = uvarint(), uvarint()
-	c.Touched = time.Unix(0, varint()).UTC()
-	c.stepped = int64(uvarint())
-	c.Moved, c.Stalled = momentOf(varint()), nil
-	if since := momentOf(varint()); !since.IsZero() {
+	r := fields.Reader{Rest: b}
+	r.Form(placeForm)
+	c.Committed, c.Generation = r.Uvarint(), r.Uvarint()
+	c.Touched = time.Unix(0, r.Varint()).UTC()
+	c.stepped = int64(r.Uvarint())
+	c.Moved, c.Stalled = momentOf(r.Varint()), nil
+	if since := momentOf(r.Varint()); !since.IsZero() {
 		c.Stalled = &Stall{Since: since}
 	}
-	c.Scanned = uvarint()
-	found := uvarint()
-	c.Found = found == 1
-	bad = bad || found > 1
+	c.Scanned, c.Found = r.Uvarint(), r.Bool()
 	if c.Group != nil {
-		c.Group.Reserved, c.Group.Open = uvarint(), uvarint()
+		c.Group.Reserved, c.Group.Open = r.Uvarint(), r.Uvarint()
 	}
-	if bad || len(b) > 0 {
-		return errors.New("cut or altered")
-	}
-	return nil
+	return r.End()
 }
 
 // nanos is a time in Unix nanoseconds, 0 where there is none.

@@ -83,23 +83,6 @@ func findRetry(list []frame.GroupRetry, offset uint64) (int, bool) {
 	return slices.BinarySearchFunc(list, offset, func(r frame.GroupRetry, offset uint64) int { return cmp.Compare(r.Offset, offset) })
 }
 
-// decideDelivery decides about groups.
-func (a *applier) decideDelivery(c frame.Command) (Result, error) {
-	if c.Kind() < frame.KindGroupCreate {
-		return a.decideLetters(c)
-	}
-	switch c := c.(type) {
-	case frame.GroupCreate:
-		return a.createGroup(c), nil
-	case frame.GroupSettle:
-		return a.settleGroup(c), nil
-	case frame.GroupDead:
-		return a.deadInGroup(c)
-	default:
-		return Result{}, fmt.Errorf("fsm: apply %d: command %T: %w", a.index, c, frame.ErrUnsupported)
-	}
-}
-
 func (a *applier) createGroup(c frame.GroupCreate) Result {
 	if refused := checkPolicy(c.Group); refused != nil {
 		return *refused

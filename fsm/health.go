@@ -78,48 +78,50 @@ func (a *applier) reportConfiguration() error {
 	return a.emit(a.configureVoters())
 }
 
-func (a *applier) decideHealth(c frame.Command) (Result, error) {
-	h, at := &a.s.health, a.time()
-	switch c := c.(type) {
-	case frame.VoterHealth:
-		a.late = append(a.late, h.Report(at, election.VoterReport(c), a.s.settings.HealthHoldDown)...)
-	case frame.OutageViews:
-		a.late = append(a.late, h.Reconcile(evidence(c))...)
-	case frame.SplitBrain:
-		watched := a.s.meta.FeatureLevel >= frame.LevelDelivery
-		if l := a.s.meta.Leadership; watched && len(c.Leaders) == 0 {
-			a.late = append(a.late, h.Unsplit(at, l.Term, l.Leader)...)
-		} else {
-			a.late = append(a.late, h.Claimed(at, c.Term, c.Leaders, watched)...)
-		}
-	case frame.CatchUp:
-		a.late = append(a.late, h.Trails(election.Trail{Member: c.Member, AtRisk: c.AtRisk, Trailing: c.Trailing, Left: c.Left,
-			Rate: c.Rate, LogRate: c.LogRate, TruncatedIn: c.TruncatedIn})...)
-	case frame.MemberVote:
-		a.s.wishes[c.ID] = wish{c.Wanted, c.Reason}
-		a.tx.setJSON(key(prefixWish, c.ID), a.s.wishes[c.ID])
-		return Result{}, nil
-	default:
-		return a.decideDelivery(c)
-	}
-	a.saveHealth()
-	return Result{}, nil
+func (a *applier) voterHealth(c frame.VoterHealth) Result {
+	return a.healthEvents(a.s.health.Report(a.time(), election.VoterReport(c), a.s.settings.HealthHoldDown))
 }
 
-func evidence(c frame.OutageViews) (e election.Evidence) {
-	for _, v := range c.Views {
-		if v.Ended.Before(v.Began) {
+func (a *applier) outageViews(c frame.OutageViews) Result {
+	for i := range c.Views {
+		if v := &c.Views[i]; v.Ended.Before(v.Began) {
 			v.Ended = v.Began
 		}
-		e.Views = append(e.Views, election.View(v))
 	}
-	for _, u := range c.Up {
-		e.Up = append(e.Up, election.Up(u))
+	return a.healthEvents(a.s.health.Reconcile(election.Evidence(c)))
+}
+
+func (a *applier) splitBrain(c frame.SplitBrain) Result {
+	watched := a.s.meta.FeatureLevel >= frame.LevelDelivery
+	if l := a.s.meta.Leadership; watched && len(c.Leaders) == 0 {
+		return a.healthEvents(a.s.health.Unsplit(a.time(), l.Term, l.Leader))
 	}
-	for _, s := range c.Led {
-		e.Led = append(e.Led, election.Span{Term: s.Term, Leader: s.Leader, From: s.From, To: s.To})
-	}
-	return e
+	return a.healthEvents(a.s.health.Claimed(a.time(), c.Term, c.Leaders, watched))
+}
+
+func (a *applier) catchUp(c frame.CatchUp) Result {
+	return a.healthEvents(a.s.health.Trails(election.Trail{
+		Member:      c.Member,
+		AtRisk:      c.AtRisk,
+		Trailing:    c.Trailing,
+		Left:        c.Left,
+		Rate:        c.Rate,
+		LogRate:     c.LogRate,
+		TruncatedIn: c.TruncatedIn,
+	}))
+}
+
+// healthEvents appends the events of a report, which has changed the health, and answers it.
+func (a *applier) healthEvents(events []event.Event) Result {
+	a.late = append(a.late, events...)
+	a.saveHealth()
+	return Result{}
+}
+
+func (a *applier) memberVote(c frame.MemberVote) Result {
+	a.s.wishes[c.ID] = wish{c.Wanted, c.Reason}
+	a.tx.setJSON(key(prefixWish, c.ID), a.s.wishes[c.ID])
+	return Result{}
 }
 
 // forgetHealth drops what is known of a member that is gone.

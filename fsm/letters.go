@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/fields"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
@@ -144,17 +145,10 @@ func (s *state) loadUnderWay(db *pebble.DB) error {
 		}
 		name := string(key[2 : len(key)-9])
 		u := underWay{offset: binary.BigEndian.Uint64(key[len(key)-8:])}
-		var born uint64
-		for _, field := range []*uint64{&u.letter, &u.at, &u.bytes, &born} {
-			v, n := binary.Uvarint(value)
-			if n <= 0 {
-				return errors.New("a cut value")
-			}
-			*field, value = v, value[n:]
-		}
-		u.born = int64(born)
+		r := fields.Reader{Rest: value}
+		u.letter, u.at, u.bytes, u.born = r.Uvarint(), r.Uvarint(), r.Uvarint(), int64(r.Uvarint())
 		s.letters.add(name, u)
-		return nil
+		return r.Err
 	})
 }
 

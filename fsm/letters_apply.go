@@ -21,21 +21,6 @@ type changedLetters struct {
 	index   map[string]uint64
 }
 
-func (a *applier) decideLetters(c frame.Command) (Result, error) {
-	switch c := c.(type) {
-	case frame.DeadLetter:
-		return a.deadLetter(c)
-	case frame.Redrive:
-		return a.requestRedrive(c), nil
-	case frame.Purge:
-		return a.purge(c)
-	case frame.LetterImport:
-		return a.importLetters(c)
-	default:
-		return Result{}, fmt.Errorf("fsm: apply %d: command %T: %w", a.index, c, frame.ErrUnsupported)
-	}
-}
-
 // letter returns a letter, nil where there is none.
 func (a *applier) letter(id uint64) (*Letter, error) {
 	if l, changed := a.changed.letters[id]; changed {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/ringrift/ringlog/internal/fields"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -72,8 +73,7 @@ func (l *loss) encode() []byte {
 		b = binary.AppendUvarint(b, n)
 	}
 	for _, t := range l.types {
-		b = binary.AppendUvarint(b, uint64(len(t.name)))
-		b = binary.AppendUvarint(append(b, t.name...), t.n)
+		b = binary.AppendUvarint(fields.Append(b, t.name), t.n)
 	}
 	return b
 }
@@ -91,32 +91,19 @@ func (s *state) loadLosses(db *pebble.DB) error {
 }
 
 func decodeLoss(key string, b []byte) (loss, error) {
-	if len(key) != 8 || len(b) == 0 || b[0] != lossForm {
-		return loss{}, errors.New("a form that this build does not know")
+	if len(key) != 8 {
+		return loss{}, errors.New("a cut key")
 	}
-	b = b[1:]
-	bad := false
-	uvarint := func() uint64 {
-		v, n := binary.Uvarint(b)
-		bad = bad || n <= 0
-		b = b[max(n, 0):]
-		return v
+	r := fields.Reader{Rest: b}
+	r.Form(lossForm)
+	l := loss{from: binary.BigEndian.Uint64([]byte(key)), to: r.Uvarint(), trims: r.Uvarint(), uncounted: r.Uvarint()}
+	for range r.Count(2) {
+		l.types = append(l.types, typeCount{string(r.Bytes()), r.Uvarint()})
 	}
-	l := loss{from: binary.BigEndian.Uint64([]byte(key)), to: uvarint(), trims: uvarint(), uncounted: uvarint()}
-	for types := uvarint(); types > 0 && !bad; types-- {
-		size := uvarint()
-		if size > uint64(len(b)) {
-			bad = true
-			break
-		}
-		name := string(b[:size])
-		b = b[size:]
-		l.types = append(l.types, typeCount{name, uvarint()})
+	if l.to < l.from {
+		r.Fail("it ends at %d, before it begins", l.to)
 	}
-	if bad || len(b) > 0 || l.to < l.from {
-		return loss{}, errors.New("cut or altered")
-	}
-	return l, nil
+	return l, r.End()
 }
 
 func lossKey(from uint64) []byte { return indexKey(prefixLoss, from) }

@@ -14,12 +14,21 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm/store"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/log"
 )
 
 // ErrClosed is returned by a machine that was closed.
 var ErrClosed = errors.New("fsm: closed")
+
+// The errors of package store that callers distinguish.
+var (
+	ErrDamaged     = store.ErrDamaged
+	ErrNewerFormat = store.ErrNewerFormat
+	ErrDiskFailed  = store.ErrDiskFailed
+	ErrDiskHung    = store.ErrDiskHung
+)
 
 // Options say where a machine keeps its state. Dir is required.
 type Options struct {
@@ -46,6 +55,11 @@ func (o *Options) defaults() {
 	if o.Fatal == nil {
 		o.Fatal = func(err error) { panic(err) }
 	}
+}
+
+// store returns the options of the state folder.
+func (o *Options) store() *store.Options {
+	return &store.Options{Dir: o.Dir, FS: o.FS, Logger: o.Logger, ReadOnly: o.ReadOnly, Fatal: o.Fatal}
 }
 
 // Machine is the state machine of one node. One goroutine applies, swaps and
@@ -81,7 +95,7 @@ func Open(o Options) (*Machine, error) {
 	o.defaults()
 	m := &Machine{opts: o, moved: make(chan struct{}), stop: make(chan struct{})}
 	m.log = log.New(o.CacheBytes, m.damaged)
-	dir, err := currentDir(&o)
+	dir, err := o.store().Current()
 	if err != nil {
 		return nil, err
 	}
@@ -102,13 +116,13 @@ func Open(o Options) (*Machine, error) {
 // serving, nor lead. Until it is open, and in offline tools, the error is enough.
 func (m *Machine) damaged(err error) {
 	if m.serving.Load() {
-		m.opts.Fatal(fmt.Errorf("fsm: %w: %w; %s", ErrDamaged, err, remedy))
+		m.opts.Fatal(fmt.Errorf("fsm: %w: %w; %s", ErrDamaged, err, store.Remedy))
 	}
 }
 
 // attach opens the database in dir and makes it the machine's.
 func (m *Machine) attach(dir string) error {
-	db, err := openDB(dir, &m.opts, true)
+	db, err := m.opts.store().Open(dir)
 	if err != nil {
 		return err
 	}

@@ -24,11 +24,11 @@ func (a *applier) hello(c frame.Hello) Result {
 	return Result{}
 }
 
-func (a *applier) putMember(m frame.Member) Result {
-	if m.ID == "" {
+func (a *applier) putMember(c frame.MemberPut) Result {
+	if c.Member.ID == "" {
 		return refuse(Invalid, "id", "a member without an id", "give it one: --id")
 	}
-	a.recordMember(m)
+	a.recordMember(c.Member)
 	a.raiseFeatureLevel()
 	return Result{}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/fields"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
@@ -24,7 +25,7 @@ func OverdueHorizon(deadline time.Duration) time.Duration { return 2*deadline + 
 func overdueKey(flow, correlationID string, from uint64, missing string) string {
 	b := binary.BigEndian.AppendUint64(nil, from)
 	for _, s := range []string{flow, missing, correlationID} {
-		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+		b = fields.Append(b, s)
 	}
 	return string(b)
 }

@@ -15,9 +15,9 @@ type Pressure struct {
 	Leader string    `json:"leader_id,omitempty"` // who said so
 }
 
-// takePressure tells of a queue that is full, or is not any more, once each. A new
-// leader goes on where the one before was.
-func (a *applier) takePressure(c frame.Pressure) Result {
+// reportPressure emits one event when the leader's queue gets full, and one when it no longer is.
+// A new leader continues where the one before was.
+func (a *applier) reportPressure(c frame.Pressure) Result {
 	before := a.s.pressure
 	if c.Active == before.Active {
 		return Result{}

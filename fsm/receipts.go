@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 // receipts are the events that an entry suppressed:
@@ -63,8 +65,7 @@ func (r *receipts) encode(now int64) []byte {
 	b := binary.AppendVarint([]byte{receiptsForm}, now)
 	b = binary.AppendUvarint(b, uint64(len(r.names)))
 	for _, name := range r.names {
-		b = binary.AppendUvarint(b, uint64(len(name)))
-		b = append(b, name...)
+		b = fields.Append(b, name)
 	}
 	for _, one := range r.list {
 		b = binary.AppendUvarint(b, one.offset)
@@ -78,25 +79,15 @@ func readReceipts(b []byte, yield func(offset uint64, source string, at time.Tim
 	if len(b) > 0 && b[0] == receiptsForm {
 		b = b[1:]
 	}
-	ns, n := binary.Varint(b)
-	at := time.Unix(0, ns).UTC()
-	b = b[max(n, 0):]
-	next := func() uint64 {
-		v, n := binary.Uvarint(b)
-		b = b[max(n, 0):]
-		if n <= 0 {
-			b = nil
-		}
-		return v
-	}
-	names := make([]string, min(next(), uint64(len(b))))
+	r := fields.Reader{Rest: b}
+	at := time.Unix(0, r.Varint()).UTC()
+	names := make([]string, r.Count(1))
 	for i := range names {
-		size := min(next(), uint64(len(b)))
-		names[i], b = string(b[:size]), b[size:]
+		names[i] = string(r.Bytes())
 	}
-	for len(b) > 0 {
-		offset, source := next(), next()
-		if source < uint64(len(names)) {
+	for len(r.Rest) > 0 {
+		offset, source := r.Uvarint(), r.Uvarint()
+		if r.Err == nil && source < uint64(len(names)) {
 			yield(offset, names[source], at)
 		}
 	}

@@ -292,6 +292,7 @@ func (s *Settings) set(key, value string) error {
 }
 
 func (a *applier) setSetting(c frame.SettingSet) Result {
+	defer a.expireWindow() // the window may just have become shorter
 	d, known := lookup(c.Key)
 	if !known {
 		return refuse(NotFound, "key", fmt.Sprintf("there is no setting %q", c.Key), "list them: ringlog settings ls")

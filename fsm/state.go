@@ -15,6 +15,7 @@ import (
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm/dedup"
+	"github.com/ringrift/ringlog/fsm/store"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/log"
 )
@@ -51,9 +52,6 @@ const (
 
 // FeatureLevel is the newest feature level this build takes part in.
 const FeatureLevel = frame.LevelDelivery
-
-// ErrNewerFormat is wrapped when a state was written by a newer build.
-var ErrNewerFormat = errors.New("the state was written by a newer version of ringlog")
 
 // Sum is a state digest.
 type Sum [frame.DigestSize]byte
@@ -298,7 +296,8 @@ func (s *state) checkEnds(l *log.Log) error {
 			err = fmt.Errorf("%w: the block of %d holds %d to %d", log.ErrCorrupt, offset, c.First, c.Last())
 		}
 		if err != nil {
-			return fmt.Errorf("fsm: open: %w: the log from %d to %d is not whole: %w; %s", ErrDamaged, s.meta.First, s.meta.Last, err, remedy)
+			return fmt.Errorf("fsm: open: %w: the log from %d to %d is not whole: %w; %s",
+				ErrDamaged, s.meta.First, s.meta.Last, err, store.Remedy)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/ringrift/ringlog/internal/fields"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
@@ -60,34 +61,23 @@ func decodeStored(b []byte) (r Result, err error) {
 	if b[0] == resultJSON {
 		return DecodeResult(b)
 	}
-	form, cut := b[0], false
-	b = b[1:]
-	uvarint := func() uint64 {
-		v, n := binary.Uvarint(b)
-		cut = cut || n <= 0
-		b = b[max(n, 0):]
-		return v
-	}
-	varint := func() int64 {
-		v, n := binary.Varint(b)
-		cut = cut || n <= 0
-		b = b[max(n, 0):]
-		return v
-	}
-	switch form {
+	in := fields.Reader{Rest: b}
+	switch form := in.Byte(); form {
 	case resultConflict:
-		row := uvarint()
-		r.Refusal = conflict(uvarint())
+		row := in.Uvarint()
+		r.Refusal = conflict(in.Uvarint())
 		r.Refusal.Row = int(row)
 	case resultAccepted:
-		r.First = uvarint()
+		r.First = in.Uvarint()
 		var row, offset uint64
-		for len(b) > 0 && !cut {
-			row += uvarint()
-			n := uvarint() + 1
-			offset += uint64(varint())
+		for len(in.Rest) > 0 {
+			row += in.Uvarint()
+			n := in.Uvarint() + 1
+			offset += uint64(in.Varint())
 			if n == 0 || n > frame.MaxRows || row > frame.MaxRows {
-				cut = true
+				in.Fail("a run of %d rows from row %d on", n, row)
+			}
+			if in.Err != nil {
 				break
 			}
 			for range n {
@@ -96,10 +86,10 @@ func decodeStored(b []byte) (r Result, err error) {
 			}
 		}
 	default:
-		cut = true
+		in.Fail("form %d, which this build does not know", form)
 	}
-	if cut || len(b) > 0 {
-		return Result{}, fmt.Errorf("fsm: a producer's result of form %d: %w", form, frame.ErrCorrupt)
+	if err := in.End(); err != nil {
+		return Result{}, fmt.Errorf("fsm: a producer's result: %w: %w", frame.ErrCorrupt, err)
 	}
 	return r, nil
 }

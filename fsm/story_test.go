@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
 )
@@ -211,7 +212,7 @@ func (s *teller) journals(words []string) (c frame.OutageViews) {
 	for _, w := range words {
 		f := strings.Split(w, ":")
 		if f[1] == "up" {
-			up := frame.VoterUp{Voter: f[0], Since: at(f[2])}
+			up := election.Up{Voter: f[0], Since: at(f[2])}
 			if len(f) > 3 {
 				up.Before = at(f[3])
 			}
@@ -219,10 +220,10 @@ func (s *teller) journals(words []string) (c frame.OutageViews) {
 			continue
 		}
 		if f[1] == "led" {
-			c.Led = append(c.Led, frame.LedSpan{Leader: f[0], Term: number64(f[2]), From: at(f[3]), To: at(f[4])})
+			c.Led = append(c.Led, election.Span{Leader: f[0], Term: number64(f[2]), From: at(f[3]), To: at(f[4])})
 			continue
 		}
-		c.Views = append(c.Views, frame.OutageView{Voter: f[0], Journal: "j" + f[0], Kind: f[1], Seq: number64(f[2]), Began: at(f[3]), Ended: at(f[4]),
+		c.Views = append(c.Views, election.View{Voter: f[0], Journal: "j" + f[0], Kind: f[1], Seq: number64(f[2]), Began: at(f[3]), Ended: at(f[4]),
 			Term: s.term - 1, Leader: "n1", Cause: "unreachable", Refused: 3})
 	}
 	return c

@@ -4,11 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hashicorp/go-hclog"
 )
 
 // Checkpoint makes a copy of the state in dir, which must not exist and must be on
@@ -26,7 +24,7 @@ func (m *Machine) Checkpoint(dir string) (Position, error) {
 func ReadPosition(dir string, fs vfs.FS) (Position, error) {
 	o := Options{FS: fs, ReadOnly: true}
 	o.defaults()
-	db, err := openDB(dir, &o, true)
+	db, err := o.store().Open(dir)
 	if err != nil {
 		return Position{}, err
 	}
@@ -36,33 +34,17 @@ func ReadPosition(dir string, fs vfs.FS) (Position, error) {
 }
 
 // Swap puts the checkpoint in dir, a folder on the same file system, in the place
-// of the whole state. A crash leaves the old state or the new one. Readers are
-// let finish first; the machine goes on with the new state.
+// of the whole state. A crash leaves the old state or the new one. Swap waits for the readers of
+// the old state; the machine continues with the new one.
 func (m *Machine) Swap(dir string) error {
-	fs := m.opts.FS
-	name, err := readCurrent(fs, m.opts.Dir)
+	path, old, err := m.opts.store().Replace(dir)
 	if err != nil {
-		return err
-	}
-	number, err := strconv.Atoi(name)
-	if err != nil {
-		return fmt.Errorf("fsm: swap: %w", err)
-	}
-	next := fmt.Sprintf("%06d", (number+1)%1_000_000)
-	path := fs.PathJoin(m.opts.Dir, next)
-	if err := fs.Rename(dir, path); err != nil {
-		return fmt.Errorf("fsm: swap in %s: %w", dir, err)
-	}
-	if err := syncDir(fs, m.opts.Dir); err != nil {
-		return err
-	}
-	if err := writeCurrent(fs, m.opts.Dir, next); err != nil {
 		return err
 	}
 	if err := m.attach(path); err != nil {
 		return err
 	}
-	if err := fs.RemoveAll(fs.PathJoin(m.opts.Dir, name)); err != nil {
+	if err := m.opts.FS.RemoveAll(old); err != nil {
 		return fmt.Errorf("fsm: remove the state before: %w", err)
 	}
 	return nil
@@ -71,9 +53,9 @@ func (m *Machine) Swap(dir string) error {
 // Reassign gives the state of a stopped node another cluster id and membership:
 // the restore of a backup as a new cluster. It must not be used on a running node.
 func Reassign(dir string, fs vfs.FS, clusterID string, members []ConfigMember, raw []byte) (Position, error) {
-	o := Options{FS: fs, Logger: hclog.NewNullLogger()}
+	o := Options{FS: fs}
 	o.defaults()
-	db, err := openDB(dir, &o, true)
+	db, err := o.store().Open(dir)
 	if err != nil {
 		return Position{}, err
 	}
@@ -109,3 +91,5 @@ func setRecord(b *pebble.Batch, key []byte, v any) error {
 	}
 	return b.Set(key, value, nil)
 }
+
+func closeWith(err error, db *pebble.DB) error { return errors.Join(err, db.Close()) }

@@ -3,7 +3,6 @@ package fsm
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -344,5 +343,3 @@ func (m *Machine) VerifyLog(ctx context.Context, pause func()) error {
 	}
 	return nil
 }
-
-func closeWith(err error, db *pebble.DB) error { return errors.Join(err, db.Close()) }

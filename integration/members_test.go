@@ -60,6 +60,35 @@ func given(err error) error {
 	return err
 }
 
+// newGroup returns three processes, not started, that are to share the events of a group.
+func newGroup(t *testing.T, c *cluster) *listeners {
+	all := &listeners{t: t}
+	for i := range 3 {
+		s := listenerSpec{Name: fmt.Sprintf("member-%d", i+1), Group: "crew", Endpoints: c.endpoints()}
+		s.File = filepath.Join(t.TempDir(), s.Name)
+		all.list = append(all.list, &listener{t: t, spec: s, log: s.File + ".log"})
+	}
+	t.Cleanup(func() {
+		for _, l := range all.list {
+			l.kill()
+		}
+	})
+	return all
+}
+
+// awaitGroup waits until the group has committed up to the offset.
+func (all *listeners) awaitGroup(c *cluster, last uint64) {
+	all.t.Helper()
+	cl := c.client()
+	c.eventually(2*time.Minute, "commit of the group", func() error {
+		info, err := cl.Cursor(all.t.Context(), "crew")
+		if err == nil && info.Committed < last {
+			err = fmt.Errorf("it is at %d of %d; %s says:\n%s", info.Committed, last, all.list[0].spec.Name, all.list[0].tail())
+		}
+		return err
+	})
+}
+
 // Three processes share a group's events, on three voters: whoever is killed, a member or
 // the leader, each event is handled or dead-lettered, in the order of its key, and handled
 // again only where the process that had handled it was killed.
@@ -73,28 +102,12 @@ func TestAGroupOfThreeProcesses(t *testing.T) {
 	t.Logf("seed %d", seed)
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	c.mustRun("settings", "set", "group.session_timeout", session)
-	all := &listeners{t: t}
-	for i := range 3 {
-		s := listenerSpec{Name: fmt.Sprintf("member-%d", i+1), Group: "crew", Endpoints: c.endpoints()}
-		s.File = filepath.Join(t.TempDir(), s.Name)
-		all.list = append(all.list, &listener{t: t, spec: s, log: s.File + ".log"})
-	}
-	t.Cleanup(func() {
-		for _, l := range all.list {
-			l.kill()
-		}
-	})
+	all := newGroup(t, c)
 	for _, l := range all.list {
 		l.start()
 	}
 	events, kills := all.disturbed(c, rand.New(rand.NewPCG(seed, 0)), work, int64(work.events))
-	c.eventually(2*time.Minute, "the group at the end", func() error {
-		info, err := c.client().Cursor(t.Context(), "crew")
-		if err == nil && info.Committed < work.last.Load() {
-			err = fmt.Errorf("it is at %d of %d; %s says:\n%s", info.Committed, work.last.Load(), all.list[0].spec.Name, all.list[0].tail())
-		}
-		return err
-	})
+	all.awaitGroup(c, work.last.Load())
 	for _, l := range all.list {
 		l.stop()
 	}

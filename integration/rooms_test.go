@@ -12,7 +12,7 @@ const module = "github.com/ringrift/ringlog"
 // rooms lists every package with the rooms of this module that it may import, as
 // ARCHITECTURE.md draws them. What is not named imports none.
 func rooms() map[string][]string {
-	state := []string{"event", "internal/frame", "log", "election", "fsm/dedup", "fsm"}
+	state := []string{"event", "internal/fields", "internal/frame", "log", "election", "fsm/dedup", "fsm/store", "fsm"}
 	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/blackbox", "raftnode")
 	clients := []string{"event", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	// The command line: what all verbs share imports the client alone; a node's inside is for what runs
@@ -25,11 +25,13 @@ func rooms() map[string][]string {
 		"event/canon":                     nil,
 		"event/where":                     {"event"},
 		"election":                        {"event"},
-		"internal/frame":                  {"event"},
+		"internal/fields":                 nil,
+		"internal/frame":                  {"event", "election", "internal/fields"},
 		"internal/group":                  {"event", "internal/frame"},
-		"log":                             {"event", "internal/frame"},
+		"log":                             {"event", "internal/frame", "internal/fields"},
 		"fsm/dedup":                       {"event", "internal/frame"},
-		"fsm":                             state[:5],
+		"fsm/store":                       nil,
+		"fsm":                             state[:len(state)-1],
 		"snapshots":                       nil,
 		"raftnode/datadir":                nil,
 		"raftnode/raftstore":              {"raftnode/datadir"},
@@ -39,14 +41,18 @@ func rooms() map[string][]string {
 		"api":                             nil,
 		"api/ringlog/v1":                  nil,
 		"api/ringlog/v1/ringlogv1connect": {"api/ringlog/v1"},
-		"client":                          clients,
+		"client":                          append(slices.Clone(clients), "client/internal/calls", "client/internal/sender", "client/internal/prefetch"),
+		"client/internal/calls":           {"api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"},
+		"client/internal/sender":          {"api", "api/ringlog/v1", "client/internal/calls", "event", "internal/frame"},
+		"client/internal/prefetch":        {"api/ringlog/v1", "event", "internal/frame"},
 		"internal/platform/audit":         {"event"},
 		"internal/platform/stages":        {"event"},
-		"router":                          append(slices.Clone(clients), "client", "internal/platform/stages", "event/where", "router/breaker"),
+		"router":                          append(slices.Clone(clients), "client", "internal/platform/stages", "event/where", "internal/attempt", "router/breaker"),
 		"router/breaker":                  {"event"},
 		"internal/server":                 append(append(slices.Clone(consensus), clients...), "internal/platform/audit", "internal/platform/stages", "internal/group"),
 		"":                                append(append(slices.Clone(consensus), clients...), "internal/server", "client", "router", "internal/platform/audit", "internal/platform/stages", "internal/group"),
-		"sinks":                           {"api", "client", "event", "event/where", "router/breaker"},
+		"sinks":                           {"api", "client", "event", "event/where", "internal/attempt", "router/breaker"},
+		"internal/attempt":                nil,
 		"integration":                     nil,
 		"internal/longtest":               nil,
 		"event/emit":                      {"event"},

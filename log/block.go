@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/ringrift/ringlog/internal/fields"
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
@@ -93,12 +94,12 @@ func (b *Block) appendCommon(v []byte) []byte {
 func (b *Block) encode() (v []byte, head int) {
 	v = make([]byte, 0, 64+len(b.Dead)+len(b.Header)+len(b.Body))
 	v = b.appendCommon(v)
-	v = appendBytes(v, b.Dead)
+	v = fields.Append(v, b.Dead)
 	if b.Target != "" {
 		v[0] = targetVersion
 		v = b.appendTarget(v)
 	}
-	v = appendBytes(v, b.Header)
+	v = fields.Append(v, b.Header)
 
 	// The checksum covers the head only; the body has its own.
 	head = len(v)
@@ -107,7 +108,7 @@ func (b *Block) encode() (v []byte, head int) {
 }
 
 func (b *Block) appendTarget(v []byte) []byte {
-	v = appendBytes(v, []byte(b.Target))
+	v = fields.Append(v, b.Target)
 	v = binary.AppendUvarint(v, uint64(len(b.Letters)))
 	for _, id := range b.Letters {
 		v = binary.AppendUvarint(v, id)
@@ -124,74 +125,35 @@ func (b *Block) encodeColumns(before uint64, size int) []byte {
 	v = binary.AppendUvarint(v, uint64(b.Shape.Rows))
 	v = binary.AppendUvarint(v, uint64(b.Shape.Types))
 	v = binary.AppendUvarint(v, uint64(b.Shape.Sources))
-	v = appendBytes(v, b.Dead)
+	v = fields.Append(v, b.Dead)
 	v = append(v, b.Columns...)
 	binary.LittleEndian.PutUint32(v[1:], crc32.Checksum(v[crcEnd:], castagnoli))
 	return v
 }
 
-func appendBytes(b, field []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(len(field)))
-	return append(b, field...)
-}
+// reader reads a value front to back; the first error sticks.
+type reader struct{ fields.Reader }
 
-// fields reads a value front to back; the first error sticks.
-type fields struct {
-	b   []byte
-	bad bool
-}
-
-func (f *fields) uvarint() uint64 {
-	v, n := binary.Uvarint(f.b)
-	if n <= 0 {
-		f.bad, f.b = true, nil
-		return 0
-	}
-	f.b = f.b[n:]
-	return v
-}
-
-func (f *fields) varint() int64 {
-	v, n := binary.Varint(f.b)
-	if n <= 0 {
-		f.bad, f.b = true, nil
-		return 0
-	}
-	f.b = f.b[n:]
-	return v
-}
-
-func (f *fields) bytes() []byte {
-	n := f.uvarint()
-	if f.bad || n > uint64(len(f.b)) {
-		f.bad, f.b = true, nil
-		return nil
-	}
-	out := f.b[:n:n]
-	f.b = f.b[n:]
-	return out
-}
-
-func (f *fields) common() common {
+func (r *reader) common() common {
 	return common{
-		live:       int(f.uvarint()),
-		index:      f.uvarint(),
-		term:       f.uvarint(),
-		appendedAt: time.Unix(0, f.varint()).UTC(),
+		live:       int(r.Uvarint()),
+		index:      r.Uvarint(),
+		term:       r.Uvarint(),
+		appendedAt: time.Unix(0, r.Varint()).UTC(),
 	}
 }
 
 // target reads what appendTarget wrote.
-func (f *fields) target(live int) (name string, letters []uint64) {
-	name = string(f.bytes())
-	n := f.uvarint()
-	if n != uint64(live) || n > uint64(len(f.b)) || name == "" {
-		f.bad, f.b = true, nil
+func (r *reader) target(live int) (name string, letters []uint64) {
+	name = string(r.Bytes())
+	n := r.Count(1)
+	if n != live || name == "" {
+		r.Fail("%d letters for %d events of cursor %q", n, live, name)
 		return "", nil
 	}
 	letters = make([]uint64, live)
 	for i := range letters {
-		letters[i] = f.uvarint()
+		letters[i] = r.Uvarint()
 	}
 	return name, letters
 }
@@ -234,20 +196,20 @@ func decodeBlock(first uint64, v []byte) (*stored, error) {
 	if len(v) < crcEnd || (v[0] != valueVersion && v[0] != targetVersion) {
 		return nil, corrupt(first, "head", nil)
 	}
-	f := &fields{b: v[crcEnd:]}
-	s := &stored{first: first, common: f.common(), dead: f.bytes()}
+	r := &reader{fields.Reader{Rest: v[crcEnd:]}}
+	s := &stored{first: first, common: r.common(), dead: r.Bytes()}
 	if v[0] == targetVersion {
-		s.target, s.letters = f.target(s.live)
+		s.target, s.letters = r.target(s.live)
 	}
-	header := f.bytes()
-	if f.bad {
-		return nil, corrupt(first, "head", nil)
+	header := r.Bytes()
+	if r.Err != nil {
+		return nil, corrupt(first, "head", r.Err)
 	}
 
 	// Only now is it known where the head ends, which the checksum covers. Nothing has been
 	// allocated by what it claims but letter ids, and not more of these than it has bytes.
-	s.body = f.b
-	head := v[crcEnd : len(v)-len(f.b)]
+	s.body = r.Rest
+	head := v[crcEnd : len(v)-len(r.Rest)]
 	if crc32.Checksum(head, castagnoli) != binary.LittleEndian.Uint32(v[1:]) {
 		return nil, corrupt(first, "head", errors.New("checksum"))
 	}
@@ -302,24 +264,24 @@ func decodeColumns(first uint64, v []byte) (*Columns, error) {
 	if crc32.Checksum(v[crcEnd:], castagnoli) != binary.LittleEndian.Uint32(v[1:]) {
 		return nil, corrupt(first, "key columns", nil)
 	}
-	f := &fields{b: v[crcEnd:]}
-	head := f.common()
+	r := &reader{fields.Reader{Rest: v[crcEnd:]}}
+	head := r.common()
 	c := &Columns{
 		First:      first,
 		Live:       head.live,
 		Index:      head.index,
 		Term:       head.term,
 		AppendedAt: head.appendedAt,
-		Before:     f.uvarint(),
-		Size:       f.uvarint(),
+		Before:     r.Uvarint(),
+		Size:       r.Uvarint(),
 	}
-	shape := frame.Shape{Rows: int(f.uvarint()), Types: int(f.uvarint()), Sources: int(f.uvarint())}
-	c.Dead = f.bytes()
-	if f.bad {
-		return nil, corrupt(first, "key columns", nil)
+	shape := frame.Shape{Rows: int(r.Uvarint()), Types: int(r.Uvarint()), Sources: int(r.Uvarint())}
+	c.Dead = r.Bytes()
+	if r.Err != nil {
+		return nil, corrupt(first, "key columns", r.Err)
 	}
 	var err error
-	c.Columns, err = frame.DecodeColumns(f.b, shape)
+	c.Columns, err = frame.DecodeColumns(r.Rest, shape)
 	if err != nil {
 		return nil, corrupt(first, "key columns", err)
 	}

@@ -110,11 +110,11 @@ func (c *care) journals(ctx context.Context, now time.Time) error {
 			return t.Add(-offset).UTC()
 		}
 		lasts = lasts || r.InOutage
-		out.Up = append(out.Up, frame.VoterUp{Voter: r.ID, Since: here(r.Started), Before: here(r.RanBefore)})
+		out.Up = append(out.Up, election.Up{Voter: r.ID, Since: here(r.Started), Before: here(r.RanBefore)})
 		for _, v := range r.Views {
 			if v.Seq > health.TakenOf(v.Journal) && len(out.Views) < viewsAtOnce {
 				v.Voter, v.Began, v.Regained, v.Ended = r.ID, here(v.Began), here(v.Regained), here(v.Ended)
-				out.Views = append(out.Views, frame.OutageView(v))
+				out.Views = append(out.Views, v)
 			}
 		}
 	}

@@ -78,7 +78,7 @@ type termsSeen struct {
 
 // ledTerm is a leadership as this node saw it, by its wall clock.
 type ledTerm struct {
-	frame.TermSeen
+	election.TermSeen
 	from, to time.Time // to is zero while it lasts
 }
 
@@ -88,7 +88,7 @@ func newTermsSeen(r *raft.Raft) *termsSeen {
 	t := &termsSeen{}
 	r.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		if l, ok := o.Data.(raft.LeaderObservation); ok {
-			t.add(frame.TermSeen{Term: r.CurrentTerm(), Leader: string(l.LeaderID)}, seenAt(r, string(l.LeaderID)))
+			t.add(election.TermSeen{Term: r.CurrentTerm(), Leader: string(l.LeaderID)}, seenAt(r, string(l.LeaderID)))
 		}
 		return false
 	}))
@@ -105,7 +105,7 @@ func seenAt(r *raft.Raft, leader string) time.Time {
 }
 
 // add takes in who leads now; without a leader the last one is gone.
-func (t *termsSeen) add(s frame.TermSeen, now time.Time) {
+func (t *termsSeen) add(s election.TermSeen, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(t.list)
@@ -129,7 +129,7 @@ func (t *termsSeen) add(s frame.TermSeen, now time.Time) {
 }
 
 // between are the terms seen above low and below high.
-func (t *termsSeen) between(low, high uint64) (list []frame.TermSeen) {
+func (t *termsSeen) between(low, high uint64) (list []election.TermSeen) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.list {
@@ -181,11 +181,11 @@ func (t *termsSeen) missed(term uint64) (at time.Time) {
 }
 
 // spans are the leaderships that this node saw, the one that lasts up to now.
-func (t *termsSeen) spans(now time.Time) (list []frame.LedSpan) {
+func (t *termsSeen) spans(now time.Time) (list []election.Span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.list {
-		span := frame.LedSpan{Term: s.Term, Leader: s.Leader, From: s.from, To: s.to}
+		span := election.Span{Term: s.Term, Leader: s.Leader, From: s.from, To: s.to}
 		if s.to.IsZero() {
 			span.To = now
 		}

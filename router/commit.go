@@ -3,60 +3,73 @@ package router
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
-	"github.com/ringrift/ringlog/router/breaker"
+	"github.com/ringrift/ringlog/internal/attempt"
 )
 
-// commitWhatSettles moves the cursor behind what is settled, one commit at a time, each
-// of all that has settled meanwhile, until flush is closed and nothing is left to commit.
-func (s *subscriber) commitWhatSettles() {
-	if !s.spec.Durable {
+// committer moves a durable subscription's cursor.
+type committer struct {
+	s    *subscriber
+	link struct {
+		sync.Mutex        // held over calls, so that nobody takes an opening here for one elsewhere
+		cursor     Cursor // nil: none is open
+	}
+	committed atomic.Uint64
+}
+
+// commitSettled moves the cursor past what is settled, one commit at a time, each of all that
+// has settled meanwhile, until flush is closed and nothing is left to commit.
+func (c *committer) commitSettled() {
+	if !c.s.spec.Durable {
 		return
 	}
 	for {
 		select {
-		case <-s.tracker.wake:
-			if !s.passSettled() {
+		case <-c.s.tracker.wake:
+			if !c.passSettled() {
 				return
 			}
-		case <-s.flush:
-			s.passSettled()
+		case <-c.s.flush:
+			c.passSettled()
 			return
 		}
 	}
 }
 
 // passSettled moves the cursor. It reports whether it still can.
-func (s *subscriber) passSettled() bool {
+func (c *committer) passSettled() bool {
 	for {
-		upTo, letter, epoch := s.tracker.pass()
+		upTo, letter, epoch := c.s.tracker.pass()
 		switch {
-		case letter != nil: // in front of it nothing is open: its entry moves the cursor past all of that
-			if !s.insist(epoch, func(c Cursor) error { return s.putLetter(c, letter) }) {
+		case letter != nil: // nothing before it is open: its entry moves the cursor past all of that
+			if !c.callUntilDone(epoch, func(cur Cursor) error { return c.putLetter(cur, letter) }) {
 				return false
 			}
 			upTo = letter.Event.Offset
 		case upTo == 0:
 			return true
 		}
-		// Behind a letter too, as an open cursor commits what it scanned only while it
+		// After a letter too, as an open cursor commits what it scanned only while it
 		// knows of nothing open.
-		if !s.insist(epoch, func(c Cursor) error { return s.commit(c, upTo) }) {
+		if !c.callUntilDone(epoch, func(cur Cursor) error { return c.commit(cur, upTo) }) {
 			return false
 		}
 	}
 }
 
-func (s *subscriber) commit(c Cursor, upTo uint64) error {
-	err := c.Commit(s.base, upTo)
+func (c *committer) commit(cur Cursor, upTo uint64) error {
+	err := cur.Commit(c.s.base, upTo)
 	if err == nil {
-		s.committed.Store(upTo)
+		c.committed.Store(upTo)
 	}
 	return err
 }
 
-func (s *subscriber) putLetter(c Cursor, letter *Letter) error {
-	letter.Generation = c.Info().Generation
+func (c *committer) putLetter(cur Cursor, letter *Letter) error {
+	s := c.s
+	letter.Generation = cur.Info().Generation
 	switch err := s.r.options.DeadLetters.Put(s.base, *letter); {
 	case errors.Is(err, ErrGone):
 		s.r.options.Logger.Error("an event that was given up is no dead letter", "subscription", s.spec.Name,
@@ -70,13 +83,13 @@ func (s *subscriber) putLetter(c Cursor, letter *Letter) error {
 	return nil
 }
 
-// insist repeats a call until it succeeds, the log has refused it for good, or there is
+// callUntilDone repeats a call until it succeeds, the log has refused it for good, or there is
 // no more time.
-func (s *subscriber) insist(epoch int, do func(Cursor) error) bool {
-	pauses := newPauses()
+func (c *committer) callUntilDone(epoch int, do func(Cursor) error) bool {
+	s, pauses := c.s, newPauses()
 	for {
-		err := s.withCursor(epoch, do)
-		s.held(err)
+		err := c.withCursor(epoch, do)
+		s.noteHeld(err)
 		switch {
 		case err == nil:
 			return true
@@ -90,27 +103,24 @@ func (s *subscriber) insist(epoch int, do func(Cursor) error) bool {
 			return false
 		}
 		s.r.options.Logger.Debug("the cursor does not move", "subscription", s.spec.Name, "error", err)
-		sleep(s.base, pauses.NextBackOff())
+		attempt.Sleep(s.base, pauses.NextBackOff())
 	}
 }
 
-// held notes what keeps the cursor where it is, nil where nothing does.
-func (s *subscriber) held(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.last.held = ""; err != nil {
-		s.last.held = breaker.Bounded(err.Error())
-	}
-}
-
-func (s *subscriber) withCursor(epoch int, do func(Cursor) error) error {
-	s.link.Lock()
-	defer s.link.Unlock()
+func (c *committer) withCursor(epoch int, do func(Cursor) error) error {
+	c.link.Lock()
+	defer c.link.Unlock()
 	switch {
-	case s.link.cursor == nil:
+	case c.link.cursor == nil:
 		return ErrNotAttached
-	case !s.tracker.current(epoch):
+	case !c.s.tracker.current(epoch):
 		return nil // the cursor was moved on purpose meanwhile
 	}
-	return do(s.link.cursor)
+	return do(c.link.cursor)
+}
+
+func (c *committer) openCursor() Cursor {
+	c.link.Lock()
+	defer c.link.Unlock()
+	return c.link.cursor
 }

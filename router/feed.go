@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/attempt"
 )
 
 // Pauses between tries to reach the log.
@@ -45,17 +46,8 @@ func (s *subscriber) feed(ctx context.Context) {
 		default:
 			s.setState(Connecting, err)
 			s.r.options.Logger.Warn("not attached to the log", "subscription", s.spec.Name, "error", err)
-			sleep(ctx, pauses.NextBackOff())
+			attempt.Sleep(ctx, pauses.NextBackOff())
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 
@@ -91,12 +83,6 @@ func (s *subscriber) ask(ctx context.Context) error {
 
 func (s *subscriber) fromEnd() bool {
 	return s.spec.From == client.Position{} || s.spec.From == client.FromEnd()
-}
-
-func (s *subscriber) wasAttached() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.once
 }
 
 func (s *subscriber) attachCursor(ctx context.Context) error {
@@ -211,10 +197,7 @@ func (s *subscriber) skip(ctx context.Context, gap client.Gap) error {
 	if e == nil || err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.counts.Gaps++
-	s.last.gap = &gap
-	s.mu.Unlock()
+	s.noteGap(&gap)
 	s.r.options.Logger.Warn("events are not kept any more", "subscription", s.spec.Name, "from", gap.From, "to", gap.To, "reason", gap.Reason)
 	if s.spec.OnGap != nil {
 		s.tellGap(gap)

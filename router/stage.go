@@ -104,9 +104,9 @@ func typesOf(flow event.Flow) (types []string) {
 	return slices.Compact(types)
 }
 
-// followed finds out what a task's run has come to, for as long as it takes. The error is
-// errLeft where it is left for the next to read the log.
-func (s *subscriber) followed(t *task) error {
+// followRun reads the run of a task, for as long as it takes. The error is errLeft where the
+// task is left for the next to read the log.
+func (s *subscriber) followRun(t *task) error {
 	pauses := newPauses()
 	for {
 		events, leftOut, err := s.runs.upTo(s.base, t)

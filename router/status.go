@@ -1,6 +1,7 @@
 package router
 
 import (
+	"sync"
 	"time"
 
 	"github.com/ringrift/ringlog/client"
@@ -71,11 +72,93 @@ type SubscriberStatus struct {
 	LastGap     *client.Gap `json:"last_gap,omitempty"`
 }
 
+// record is what a subscriber has done and how it is attached.
+type record struct {
+	mu       sync.Mutex
+	state    State
+	stateErr error
+	once     bool // it was attached
+	counts   Counts
+	last     lastSeen
+}
+
+// lastSeen is what a subscriber saw last.
+type lastSeen struct {
+	err    string
+	errAt  time.Time
+	at     time.Time // an event was settled
+	offset uint64    // of it
+	gap    *client.Gap
+	held   string // what keeps the cursor where it is
+}
+
+func (r *record) count(do func(*Counts)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	do(&r.counts)
+}
+
+func (r *record) noteHandled(offset uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts.Handled++
+	r.last.at, r.last.offset = time.Now(), max(r.last.offset, offset)
+}
+
+func (r *record) noteFailed(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts.FailedAttempts++
+	r.last.err, r.last.errAt = breaker.Bounded(err.Error()), time.Now()
+}
+
+func (r *record) noteGap(gap *client.Gap) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts.Gaps++
+	r.last.gap = gap
+}
+
+// noteHeld notes what keeps the cursor where it is, nil where nothing does.
+func (r *record) noteHeld(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last.held = ""
+	if err != nil {
+		r.last.held = breaker.Bounded(err.Error())
+	}
+}
+
+func (r *record) noteState(state State, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.state.final() {
+		r.state, r.stateErr = state, err
+		r.once = r.once || state == Attached
+	}
+}
+
+func (r *record) stateNow() (State, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state, r.stateErr
+}
+
+func (r *record) wasAttached() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.once
+}
+
 func (s *subscriber) status() SubscriberStatus {
 	spec := &s.spec
-	st := SubscriberStatus{Name: spec.Name, Flow: spec.Flow, Types: spec.Types, Categories: spec.Categories, Sources: spec.Sources, Keys: spec.Keys,
-		Where: spec.Where, Durable: spec.Durable, Direct: spec.Direct, Sync: spec.Sync, Critical: spec.Critical, Timeout: spec.Timeout,
-		Retries: len(spec.Retries), Concurrency: spec.Concurrency, Breaker: s.breaker.Status(), Committed: s.committed.Load()}
+	st := SubscriberStatus{
+		Name: spec.Name, Flow: spec.Flow, Types: spec.Types, Categories: spec.Categories, Sources: spec.Sources,
+		Keys: spec.Keys, Where: spec.Where,
+		Durable: spec.Durable, Direct: spec.Direct, Sync: spec.Sync, Critical: spec.Critical, Timeout: spec.Timeout,
+		Retries: len(spec.Retries), Concurrency: spec.Concurrency,
+		Breaker: s.breaker.Status(), Committed: s.committed.Load(),
+	}
 	st.Running, st.Waiting = s.lanes.load()
 	if s.tracker != nil {
 		st.Uncommitted = s.tracker.outstanding()
@@ -87,6 +170,7 @@ func (s *subscriber) status() SubscriberStatus {
 		st.StateError = s.stateErr.Error()
 	}
 	st.Held = s.last.held
-	st.LastOffset, st.LastAt, st.LastError, st.LastErrorAt, st.LastGap = s.last.offset, s.last.at, s.last.err, s.last.errAt, s.last.gap
+	st.LastOffset, st.LastAt = s.last.offset, s.last.at
+	st.LastError, st.LastErrorAt, st.LastGap = s.last.err, s.last.errAt, s.last.gap
 	return st
 }

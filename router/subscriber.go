@@ -7,14 +7,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/event/where"
 	"github.com/ringrift/ringlog/router/breaker"
 )
 
-// subscriber is a subscription at work: feed reads the log for it, lanes runs its
-// handler, committer moves its cursor.
+// subscriber is a subscription at work: feed reads the log for it, lanes runs its handler,
+// committer moves its cursor.
 type subscriber struct {
 	r       *Router
 	spec    Subscription     // complete
@@ -26,49 +25,56 @@ type subscriber struct {
 	breaker *breaker.Breaker
 	busy    busy // its workers
 
-	base     context.Context // of handlers; ended when a close runs out of time
-	cut      context.CancelFunc
-	feeding  context.Context // of reading; ended first
-	stopFeed context.CancelFunc
-	fed      chan struct{} // closed when reading has ended
-	closing  chan struct{} // closed then: nothing waits any more for what comes again
-	flush    chan struct{} // closed when all handlers have returned: commit and end
-	flushed  chan struct{}
-	lost     atomic.Bool // the cursor is another's, or gone
-	shut     atomic.Bool // takes no event any more
-	begin    sync.Once   // of close
-	finish   sync.Once
-
-	link struct {
-		sync.Mutex        // held over calls, so that nobody takes an opening here for one elsewhere
-		cursor     Cursor // nil: none is open
-	}
-	committed atomic.Uint64
-
-	mu       sync.Mutex
-	state    State
-	stateErr error
-	once     bool // it was attached
-	counts   Counts
-	last     lastSeen
+	committer
+	lifecycle
+	record
 }
 
-// lastSeen is what a subscriber saw last.
-type lastSeen struct {
-	err    string
-	errAt  time.Time
-	at     time.Time // an event was settled
-	offset uint64    // of it
-	gap    *client.Gap
-	held   string // what keeps the cursor where it is
+// lifecycle is what the parts of a subscriber end by, in this order: reading, waiting for what
+// is redelivered, committing, and at last the handlers.
+type lifecycle struct {
+	feeding  context.Context // of reading
+	stopFeed context.CancelFunc
+	fed      chan struct{} // closed when reading has ended
+	closing  chan struct{} // closed then: nothing waits any more for what is redelivered
+	begin    sync.Once     // closes closing
+	flush    chan struct{} // closed when all handlers have returned: commit and end
+	finish   sync.Once     // closes flush
+	flushed  chan struct{}
+	base     context.Context // of handlers; ended when a close runs out of time
+	cut      context.CancelFunc
+	lost     atomic.Bool // the cursor is another's, or gone
+	shut     atomic.Bool // takes no event any more
+}
+
+func (l *lifecycle) init() {
+	l.fed, l.closing, l.flush, l.flushed = make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	l.base, l.cut = context.WithCancel(context.Background())
+	l.feeding, l.stopFeed = context.WithCancel(l.base)
+}
+
+// stopWaiting ends all waiting for what is redelivered.
+func (l *lifecycle) stopWaiting() { l.begin.Do(func() { close(l.closing) }) }
+
+// stopReading ends reading, and then all waiting for what is redelivered.
+func (l *lifecycle) stopReading() {
+	l.stopFeed()
+	<-l.fed
+	l.stopWaiting()
+}
+
+// stopCommitting commits what was settled and ends committing.
+func (l *lifecycle) stopCommitting() {
+	l.finish.Do(func() { close(l.flush) })
+	<-l.flushed
 }
 
 func newSubscriber(r *Router, spec Subscription, condition *where.Condition) *subscriber {
-	s := &subscriber{r: r, spec: spec, where: condition, matcher: spec.filter().Compile(r.options.Catalogue), state: Connecting,
-		fed: make(chan struct{}), closing: make(chan struct{}), flush: make(chan struct{}), flushed: make(chan struct{})}
-	s.base, s.cut = context.WithCancel(context.Background())
-	s.feeding, s.stopFeed = context.WithCancel(s.base)
-	s.lanes = newLanes(spec.Concurrency, spec.Queue, s.handle, s.leave, &s.busy, &r.busy)
+	s := &subscriber{r: r, spec: spec, where: condition, matcher: spec.filter().Compile(r.options.Catalogue),
+		record: record{state: Connecting}}
+	s.lifecycle.init()
+	s.committer.s = s
+	s.lanes = newLanes(spec.Concurrency, spec.Queue, s.handle, s.leaveTask, &s.busy, &r.busy)
 	s.breaker = breaker.New(*spec.Breaker, isPermanent, s.breakerTurned)
 	if !spec.Direct {
 		s.tracker = newTracker(spec.Queue * aheadOfQueue)
@@ -90,7 +96,7 @@ func (s *subscriber) start() {
 	}()
 	go func() {
 		defer close(s.flushed)
-		s.commitWhatSettles()
+		s.commitSettled()
 	}()
 }
 
@@ -143,37 +149,30 @@ func (s *subscriber) take(ctx context.Context, ev event.Event, o origin, result 
 	return nil
 }
 
-// handled settles a task whose handler succeeded.
-func (s *subscriber) handled(t *task) {
-	s.mu.Lock()
-	s.counts.Handled++
-	s.last.at, s.last.offset = time.Now(), max(s.last.offset, t.ev.Offset)
-	s.mu.Unlock()
+// finishTask settles a task whose handler succeeded.
+func (s *subscriber) finishTask(t *task) {
+	s.noteHandled(t.ev.Offset)
 	s.settle(t, nil, nil)
 }
 
-// failedOnce notes an attempt that failed.
-func (s *subscriber) failedOnce(_ *task, tr *trial, err error) {
-	now := time.Now()
+// noteFailure notes an attempt that failed.
+func (tr *trial) noteFailure(err error) {
 	if tr.first.IsZero() {
-		tr.first = now
+		tr.first = time.Now()
 	}
 	tr.err = err
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.counts.FailedAttempts++
-	s.last.err, s.last.errAt = breaker.Bounded(err.Error()), now
+	tr.s.noteFailed(err)
 }
 
-// giveUp settles a task that no attempt is due for any more.
-func (s *subscriber) giveUp(t *task, tr *trial) {
+// abandonTask settles a task that no attempt is due for any more.
+func (s *subscriber) abandonTask(t *task, tr *trial) {
 	if tr.attempts == 0 { // the breaker let none through
 		s.count(func(c *Counts) { c.Refused++ })
 		s.settle(t, tr.err, nil)
 		return
 	}
 	var letter *Letter
-	if s.returns(t) && s.r.options.DeadLetters != nil {
+	if s.redelivers(t) && s.r.options.DeadLetters != nil {
 		letter = &Letter{Cursor: s.spec.Name, Handler: s.spec.Name, Event: t.ev, Error: breaker.Bounded(tr.err.Error()),
 			Attempts: tr.attempts, First: tr.first, Last: time.Now()}
 	}
@@ -195,8 +194,8 @@ func (s *subscriber) settle(t *task, err error, letter *Letter) {
 	}
 }
 
-// leave ends a task that comes again, or at least was not handled.
-func (s *subscriber) leave(t *task) {
+// leaveTask ends a task that is redelivered, or at least was not handled.
+func (s *subscriber) leaveTask(t *task) {
 	s.count(func(c *Counts) { c.Left++ })
 	if t.result != nil {
 		t.result <- ErrClosed
@@ -206,18 +205,12 @@ func (s *subscriber) leave(t *task) {
 	}
 }
 
-func (s *subscriber) timedOut(t *task, attempt int) {
+func (s *subscriber) noteTimeout(t *task, attempt int) {
 	s.count(func(c *Counts) { c.TimedOut++ })
 	s.r.notices.handlerTimeout(s, t, attempt)
 }
 
 func (s *subscriber) breakerTurned(ch breaker.Change) { s.r.notices.breaker(s, ch) }
-
-func (s *subscriber) count(do func(*Counts)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	do(&s.counts)
-}
 
 // lose ends a subscription that the log has refused.
 func (s *subscriber) lose(state State, err error) {
@@ -225,38 +218,19 @@ func (s *subscriber) lose(state State, err error) {
 	s.setState(state, err)
 	s.r.options.Logger.Error("subscription ended", "subscription", s.spec.Name, "state", state, "error", err)
 	s.stopFeed()
-	s.begin.Do(func() { close(s.closing) })
+	s.stopWaiting()
 }
 
 func (s *subscriber) setState(state State, err error) {
-	s.mu.Lock()
-	if !s.state.final() {
-		s.state, s.stateErr = state, err
-		s.once = s.once || state == Attached
-	}
-	s.mu.Unlock()
+	s.noteState(state, err)
 	s.r.stateChanged()
 }
 
-func (s *subscriber) stateNow() (State, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state, s.stateErr
-}
-
-// stopReading ends reading, and all waiting for what comes again.
-func (s *subscriber) stopReading() {
-	s.stopFeed()
-	<-s.fed
-	s.begin.Do(func() { close(s.closing) })
-}
-
-// end commits what was settled and lets go of everything. No handler runs any more, or
-// those that do have been cut off.
+// end commits what was settled and releases everything. No handler runs any more, or those
+// that do have been cut off.
 func (s *subscriber) end() {
 	s.shut.Store(true)
-	s.finish.Do(func() { close(s.flush) })
-	<-s.flushed
+	s.stopCommitting()
 	s.cut()
 	s.breaker.Close()
 	if cursor := s.openCursor(); cursor != nil {
@@ -265,12 +239,6 @@ func (s *subscriber) end() {
 		}
 	}
 	s.setState(Closed, nil)
-}
-
-func (s *subscriber) openCursor() Cursor {
-	s.link.Lock()
-	defer s.link.Unlock()
-	return s.link.cursor
 }
 
 // close ends one subscription, draining it for as long as ctx allows.

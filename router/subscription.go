@@ -146,6 +146,3 @@ type PanicError struct {
 
 // Error prints the value and the stack.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.Value, e.Stack) }
-
-// errGoexit is a handler that ended the goroutine it was called on.
-var errGoexit = errors.New("the handler called runtime.Goexit")

@@ -3,92 +3,110 @@ package sinks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/ringrift/ringlog/client"
+	"github.com/ringrift/ringlog/internal/attempt"
 )
 
-// handle takes a delivery through its attempts and settles it. Every attempt asks the
-// breaker.
+// trial is a delivery's way through its attempts. Each of its ends settles the delivery.
+type trial struct {
+	rd    *round
+	d     client.Delivery
+	now   Outcome // the attempt that runs
+	last  Outcome // the last attempt that failed
+	began time.Time
+}
+
+var (
+	errRefused = errors.New("no attempt may follow")
+	errSettled = errors.New("settled")
+)
+
+// handle takes a delivery through its attempts and settles it.
 func (rd *round) handle(d client.Delivery) {
 	defer rd.finished()
-	var last Outcome
-	for n := 1; ; n++ {
-		leave, err := rd.breaker.Enter(rd.base, false, nil)
-		if err != nil {
-			rd.refused(d, last)
-			return
-		}
-		o := Outcome{Offset: d.Offset, Type: d.Type, Key: d.Key, Delivery: d.Count, Attempt: n}
-		began := time.Now()
-		err = rd.attempt(d)
-		o.Took = time.Since(began)
-		if errors.Is(err, errCutOff) { // which says nothing of the sink
-			rd.release(o, err)
-			return
-		}
-		leave(err)
-		if err == nil {
-			rd.handled(o)
-			return
-		}
-		last = rd.failed(d, o, err)
-		if last.Result != Retried {
-			return
-		}
-		if !sleep(rd.taking, last.Wait) {
-			rd.refused(d, last)
-			return
-		}
+	t := &trial{rd: rd, d: d}
+	err := attempt.Run(rd.base, attempt.Limits{Timeout: rd.o.Timeout, TimedOut: ErrTimeout, CutOff: errCutOff}, t)
+	switch {
+	case err == nil:
+		t.now.Result = Handled
+		t.now.Lost = rd.member.Ack(d.Offset) != nil
+		rd.tally.attempt(t.now)
+	case errors.Is(err, errRefused):
+		rd.refuse(d, t.last)
 	}
 }
 
-// attempt calls the sink once, for as long as an attempt may take.
-func (rd *round) attempt(d client.Delivery) error {
-	ctx, cancel := context.WithTimeoutCause(rd.base, rd.o.Timeout, ErrTimeout)
-	defer cancel()
-	return why(ctx, rd.o.Timeout, rd.o.Sink.Handle(ctx, d))
+// Enter implements attempt.Task.
+func (t *trial) Enter() (leave func(error), err error) {
+	leave, err = t.rd.breaker.Enter(t.rd.base, false, nil)
+	if err != nil {
+		err = errRefused
+	}
+	return leave, err
 }
 
-// handled settles an event whose attempt succeeded.
-func (rd *round) handled(o Outcome) {
-	o.Result = Handled
-	o.Lost = rd.member.Ack(o.Offset) != nil
-	rd.tally.attempt(o)
+// Attempt implements attempt.Task.
+func (t *trial) Attempt(ctx context.Context, n int) error {
+	t.now = Outcome{Offset: t.d.Offset, Type: t.d.Type, Key: t.d.Key, Delivery: t.d.Count, Attempt: n}
+	t.began = time.Now()
+	err := t.rd.o.Sink.Handle(ctx, t.d)
+	t.now.Took = time.Since(t.began)
+	if cause := context.Cause(ctx); err != nil && cause != nil && cause != ErrTimeout {
+		err = fmt.Errorf("%w: %w", errCutOff, err)
+	}
+	return err
 }
 
-// failed decides what follows an attempt that failed: another, or the end of the delivery.
-func (rd *round) failed(d client.Delivery, o Outcome, err error) Outcome {
+// Failed implements attempt.Task: it decides whether another attempt follows, or the end of
+// the delivery.
+func (t *trial) Failed(n int, err error) (wait time.Duration, end error) {
+	rd, o := t.rd, t.now
+	if errors.Is(err, errCutOff) { // which says nothing of the sink
+		rd.release(o, err)
+		return 0, errSettled
+	}
 	f := failureOf(err)
-	o.Error, o.TimedOut, o.Wait = bounded(err.Error(), maxError), errors.Is(err, ErrTimeout), rd.o.wait(o.Attempt, f)
+	o.Error, o.TimedOut, o.Wait = bounded(err.Error(), maxError), errors.Is(err, ErrTimeout), rd.o.wait(n, f)
 	if o.TimedOut {
-		rd.notices.timedOut(d, o)
+		rd.notices.timedOut(t.d, o)
 	}
-	if !f.Dead && o.Attempt <= rd.o.Retries && o.Wait <= longestHold && rd.taking.Err() == nil && rd.state.Load() != int32(gobreaker.StateOpen) {
+	again := !f.Dead && n <= rd.o.Retries && o.Wait <= longestHold
+	if again && rd.taking.Err() == nil && rd.state.Load() != int32(gobreaker.StateOpen) {
 		o.Result = Retried
+		t.last = o
 		rd.tally.attempt(o)
-		return o
+		return o.Wait, nil
 	}
-	o = rd.giveBack(d, o, f.Dead)
-	rd.tally.attempt(o)
-	return o
+	rd.tally.attempt(rd.nack(t.d, o, f.Dead))
+	return 0, errSettled
 }
 
-// refused ends a delivery that may not have its next attempt here: the breaker is open, or
-// the process ends. One without any goes back as it came.
-func (rd *round) refused(d client.Delivery, last Outcome) {
+// Pause implements attempt.Task.
+func (t *trial) Pause(wait time.Duration) error {
+	if !attempt.Sleep(t.rd.taking, wait) {
+		return errRefused
+	}
+	return nil
+}
+
+// refuse ends a delivery that may not have its next attempt here: the breaker is open, or the
+// process ends. One without any attempt goes back as it came.
+func (rd *round) refuse(d client.Delivery, last Outcome) {
 	if last.Attempt == 0 {
 		rd.release(Outcome{Offset: d.Offset, Type: d.Type, Key: d.Key, Delivery: d.Count}, nil)
 		return
 	}
-	rd.tally.end(rd.giveBack(d, last, false))
+	rd.tally.end(rd.nack(d, last, false))
 }
 
-// giveBack tells the group that a delivery failed.
-func (rd *round) giveBack(d client.Delivery, o Outcome, dead bool) Outcome {
+// nack reports to the group that a delivery failed.
+func (rd *round) nack(d client.Delivery, o Outcome, dead bool) Outcome {
 	o.Result = Failed
 	if dead || rd.o.MaxDeliver > 0 && d.Count >= rd.o.MaxDeliver {
 		o.Result, o.Wait = Dead, 0

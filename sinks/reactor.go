@@ -10,6 +10,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/attempt"
 	"github.com/ringrift/ringlog/router/breaker"
 )
 
@@ -125,7 +126,7 @@ func (r *Reactor) join(ctx context.Context) (Member, error) {
 			return nil, fmt.Errorf("sinks: join group %s: %w", r.o.Group, err)
 		}
 		r.o.Logger.Warn("can not join the group, trying again", "group", r.o.Group, "error", err)
-		if !sleep(ctx, r.o.Backoff) {
+		if !attempt.Sleep(ctx, r.o.Backoff) {
 			return nil, nil
 		}
 	}
@@ -144,18 +145,6 @@ func final(err error) bool {
 	return false
 }
 
-// sleep waits, and reports whether ctx let it.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // watchSettled calls stop once there is nothing left to wait for.
 func (r *Reactor) watchSettled(ctx context.Context, stop func()) {
 	if r.o.Settled == nil {
@@ -170,7 +159,7 @@ func (r *Reactor) watchSettled(ctx context.Context, stop func()) {
 			stop()
 			return
 		}
-		if !sleep(ctx, settledEvery) {
+		if !attempt.Sleep(ctx, settledEvery) {
 			return
 		}
 	}

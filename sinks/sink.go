@@ -3,7 +3,6 @@ package sinks
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/ringrift/ringlog/client"
@@ -50,15 +49,3 @@ func harmless(err error) bool { return failureOf(err).Event || errors.Is(err, er
 
 // errCutOff ends attempts when this process has no time left for them.
 var errCutOff = errors.New("cut off: the process ends")
-
-// why is the error of an attempt whose context has ended: the end is what matters.
-func why(ctx context.Context, timeout time.Duration, err error) error {
-	switch cause := context.Cause(ctx); {
-	case err == nil || cause == nil:
-		return err
-	case errors.Is(cause, ErrTimeout):
-		return fmt.Errorf("%w after %s: %w", ErrTimeout, timeout, err)
-	default:
-		return fmt.Errorf("%w: %w", errCutOff, err)
-	}
-}

@@ -54,4 +54,5 @@ func (o *Outline) put(i int, text []byte, hash uint64) {
 // keySeed is random per process, so that nobody can craft a key whose hash collides with another's.
 var keySeed = maphash.MakeSeed()
 
+// hashKey returns the hash that an outline keeps beside a key.
 func hashKey(key []byte) uint64 { return maphash.Bytes(keySeed, key) }

@@ -47,6 +47,7 @@ type member struct {
 	pos              int // position of its key in the input
 }
 
+// keyOf returns the text of a member's key.
 func (r *Rewriter) keyOf(m member) []byte { return r.keys[m.keyStart:m.keyEnd] }
 
 // Payload reads an object and returns its canonical form, in memory of its own.
@@ -87,6 +88,7 @@ func (r *Rewriter) reserve() {
 	r.out = r.out[:0]
 }
 
+// tooLarge returns the error for a payload beyond MaxBytes. It has no position, since no single byte is at fault.
 func (r *Rewriter) tooLarge() *Error {
 	return FieldError(ReasonTooLarge, "", "%d bytes or more in canonical form, the limit is %d", len(r.out), r.MaxBytes)
 }
@@ -129,6 +131,7 @@ func (r *Rewriter) nested(read func() *Error) *Error {
 	return err
 }
 
+// array reads an array and appends its canonical form: elements separated by a comma and a space.
 func (r *Rewriter) array() *Error {
 	r.out = append(r.out, '[')
 	err := r.Elements(func(i int) *Error {
@@ -224,6 +227,7 @@ func (r *Rewriter) canonicalNumber() *Error {
 	return nil
 }
 
+// float appends the canonical form of a number with a fraction or an exponent, which began at start.
 func (r *Rewriter) float(start int, literal []byte) *Error {
 	f, err := strconv.ParseFloat(string(literal), 64)
 	if err != nil {
@@ -298,6 +302,7 @@ func appendEscape(dst []byte, r rune) []byte {
 	return appendHex4(dst, r)
 }
 
+// appendHex4 appends a \uxxxx escape with lower-case digits, as Python prints it.
 func appendHex4(dst []byte, r rune) []byte {
 	const digits = "0123456789abcdef"
 	return append(dst, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])

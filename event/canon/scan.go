@@ -165,6 +165,7 @@ func (s *Scanner) Text() ([]byte, *Error) {
 
 // escapedText reads the rest of a string into buf, from its first escape on.
 func (s *Scanner) escapedText(start int) ([]byte, *Error) {
+	// The same cases as in Text, except that each character is copied.
 	for s.Pos < len(s.Data) {
 		switch c := s.Data[s.Pos]; {
 		case c == '"':
@@ -191,6 +192,7 @@ func (s *Scanner) escapedText(start int) ([]byte, *Error) {
 	return nil, s.Fail(s.Pos, ReasonInvalidJSON, "the input ends inside a string that began at byte %d", start)
 }
 
+// controlError returns the error for an unescaped control character at pos.
 func (s *Scanner) controlError(pos int) *Error {
 	c := s.Data[pos]
 	return s.Fail(pos, ReasonInvalidJSON, "control character 0x%02x inside a string, write it as \\u%04x", c, c)
@@ -202,6 +204,7 @@ func (s *Scanner) escape() *Error {
 		s.Pos = len(s.Data)
 		return s.Unexpected("an escape")
 	}
+	// Six bytes or twelve for \u, two for all others.
 	c := s.Data[s.Pos+1]
 	if c == 'u' {
 		return s.unicodeEscape()
@@ -267,8 +270,10 @@ const (
 	maxSurrogate  = 0xdfff
 )
 
+// isSurrogate reports whether r is half of a surrogate pair, which is no character of its own.
 func isSurrogate(r rune) bool { return highSurrogate <= r && r <= maxSurrogate }
 
+// joinSurrogates returns the character that a surrogate pair means.
 func joinSurrogates(high, low rune) rune {
 	return (high-highSurrogate)<<10 | (low - lowSurrogate) + 0x10000
 }
@@ -331,6 +336,7 @@ func (s *Scanner) Number() (literal []byte, float bool, err *Error) {
 	return s.Data[start:s.Pos], float, nil
 }
 
+// digits skips decimal digits and reports whether there was one.
 func (s *Scanner) digits() bool {
 	start := s.Pos
 	for s.Pos < len(s.Data) && isDigit(s.Data[s.Pos]) {
@@ -339,8 +345,10 @@ func (s *Scanner) digits() bool {
 	return s.Pos > start
 }
 
+// isDigit reports whether c is a decimal digit.
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
+// notANumber returns the error for a float that JSON cannot express.
 func (s *Scanner) notANumber(pos int, literal string) *Error {
 	e := s.Fail(pos, ReasonNotANumber, "%s is not a JSON number", literal)
 	e.Remedy = "send null or a string instead"
@@ -354,6 +362,7 @@ func (s *Scanner) Word() ([]byte, *Error) {
 			return s.Data[s.Pos-len(w) : s.Pos], nil
 		}
 	}
+	// What json.dumps prints for float("nan") and float("inf") gets an error that says so.
 	for _, w := range [...]string{"NaN", "Infinity"} {
 		if bytes.HasPrefix(s.Data[s.Pos:], []byte(w)) {
 			return nil, s.notANumber(s.Pos, w)

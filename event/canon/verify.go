@@ -120,6 +120,7 @@ func (v *Verifier) outerKey() bool {
 	return true
 }
 
+// peek returns the byte at Pos, 0 at the end.
 func (v *Verifier) peek() byte {
 	if v.Pos < len(v.Data) {
 		return v.Data[v.Pos]
@@ -127,6 +128,8 @@ func (v *Verifier) peek() byte {
 	return 0
 }
 
+// skip reads w if the input continues with it. Unlike Scanner, a Verifier skips no white space: the canonical form
+// has none but the space after a comma or a colon.
 func (v *Verifier) skip(w string) bool {
 	if len(v.Data)-v.Pos < len(w) || string(v.Data[v.Pos:v.Pos+len(w)]) != w {
 		return false
@@ -135,6 +138,7 @@ func (v *Verifier) skip(w string) bool {
 	return true
 }
 
+// value reads one canonical value; depth is the level of an object or an array that begins here.
 func (v *Verifier) value(depth int) bool {
 	switch c := v.peek(); {
 	case c == '"':
@@ -150,6 +154,7 @@ func (v *Verifier) value(depth int) bool {
 	return v.skip("true") || v.skip("false") || v.skip("null")
 }
 
+// array reads a canonical array.
 func (v *Verifier) array(depth int) bool {
 	if depth > v.MaxDepth {
 		return false
@@ -158,6 +163,7 @@ func (v *Verifier) array(depth int) bool {
 	if v.skip("]") {
 		return true
 	}
+	// At least one element; a value that is not canonical ends the loop.
 	for v.value(depth + 1) {
 		if v.skip("]") {
 			return true
@@ -178,6 +184,7 @@ func (v *Verifier) object(depth int) bool {
 	if v.skip("}") {
 		return true
 	}
+	// Each key is compared with the one before it, which finds both wrong order and duplicates.
 	var before []byte
 	for i := 0; ; i++ {
 		key, ok := v.key(i > 0, before)

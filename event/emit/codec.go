@@ -116,6 +116,7 @@ func decode(data []byte, p reflect.Value, t event.Type) error {
 // assign sets a field to a decoded value and reports whether the value is of the field's type. If not, the field is
 // undefined.
 func assign(to, v any) (ok bool) {
+	// The types that genemit gives to fields, and no others.
 	switch to := to.(type) {
 	case *any:
 		*to, ok = v, true
@@ -146,6 +147,7 @@ func integer(v any) (int64, bool) {
 	return n, ok && err == nil
 }
 
+// number reads a decoded JSON number as a float.
 func number(v any) (float64, bool) {
 	literal, ok := v.(json.Number)
 	f, err := literal.Float64()

@@ -70,6 +70,7 @@ func As[T any](v any) (T, error) {
 	if v == nil {
 		return t, fmt.Errorf("emit: as %T: %w", t, ErrNotSet)
 	}
+	// Through JSON, so that numbers, lists and objects become whatever T is.
 	data, err := marshal(v)
 	if err == nil {
 		err = json.Unmarshal(data, &t)

@@ -49,6 +49,7 @@ func (t *Timestamp) UnmarshalJSON(data []byte) error {
 
 // timestamp reads a decoded JSON value.
 func timestamp(v any) (Timestamp, bool) {
+	// An RFC 3339 time, or seconds since 1970.
 	var t time.Time
 	var err error
 	switch v := v.(type) {
@@ -60,6 +61,7 @@ func timestamp(v any) (Timestamp, bool) {
 		if math.Abs(seconds) > math.MaxInt64/1e9 {
 			return Timestamp{}, false
 		}
+		// Rounded, since 0.1 as a double is a little more than a tenth.
 		whole, fraction := math.Modf(seconds)
 		t = time.Unix(int64(whole), int64(math.Round(fraction*1e9)))
 	default:

@@ -150,6 +150,7 @@ func (s *scope) decoded() any {
 	if s.payload != nil {
 		return s.payload
 	}
+	// A failure is not kept: the next use of the payload fails the same way.
 	var fields map[string]any
 	dec := json.NewDecoder(bytes.NewReader(s.ev.Payload))
 	dec.UseNumber()

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 // A block is the events of one frame in three parts: the state machine decides by
@@ -179,21 +180,21 @@ func appendRecord(b []byte, e *event.Event) []byte {
 	for i, s := range optional {
 		if s != "" {
 			has |= hasKey << i
-			b = appendString(b, s)
+			b = fields.Append(b, s)
 		}
 	}
 	if e.Foreign {
 		has |= isForeign
 	}
 	b[at] = has // which fields follow is known only now
-	return appendBytes(b, e.Payload)
+	return fields.Append(b, e.Payload)
 }
 
 // record reads what appendRecord wrote. It sets no field that the record does not have.
 func (d *decoder) record(e *event.Event) {
-	has := d.u8()
+	has := d.Byte()
 	if has&hasTime != 0 {
-		e.Time = time.Unix(0, d.varint()).UTC()
+		e.Time = time.Unix(0, d.Varint()).UTC()
 	}
 	optional := [...]*string{&e.Key, &e.CorrelationID, &e.CausationID, &e.DedupID, &e.Original, &e.Value}
 	for i, s := range optional {
@@ -202,7 +203,7 @@ func (d *decoder) record(e *event.Event) {
 		}
 	}
 	e.Foreign = has&isForeign != 0
-	e.Payload = d.bytes()
+	e.Payload = d.Bytes()
 }
 
 // Header is the part of a block that says what the block may contain.
@@ -233,15 +234,15 @@ func anyOf(list []string, match func(string) bool) bool {
 
 // DecodeHeader reads a block's header.
 func DecodeHeader(b []byte) (*Header, error) {
-	d := &decoder{b: b}
+	d := &decoder{Reader: fields.Reader{Rest: b}}
 	h := &Header{}
-	rows := d.uvarint()
+	rows := d.Uvarint()
 	if rows == 0 || rows > MaxRows {
-		d.fail("%d rows in a block", rows)
+		d.Fail("%d rows in a block", rows)
 	}
 	h.Rows = int(rows)
 	h.Types, h.Sources = d.strings(), d.strings()
-	h.keys, h.correlations = bloom(d.bytes()), bloom(d.bytes())
+	h.keys, h.correlations = bloom(d.Bytes()), bloom(d.Bytes())
 	return h, d.end("block header")
 }
 
@@ -295,18 +296,18 @@ func (h *Header) Shape() Shape { return Shape{h.Rows, len(h.Types), len(h.Source
 
 // DecodeColumns reads the columns of a block of the given shape.
 func DecodeColumns(b []byte, s Shape) (*Columns, error) {
-	d := &decoder{b: b}
+	d := &decoder{Reader: fields.Reader{Rest: b}}
 	if s.Rows > len(b)/minRowBytes {
-		d.fail("columns of %d bytes for %d rows", len(b), s.Rows)
+		d.Fail("columns of %d bytes for %d rows", len(b), s.Rows)
 		return nil, d.end("columns")
 	}
 
 	// The kinds say how many content prefixes there are, and which row has which.
-	c := &Columns{kinds: d.take(s.Rows)}
+	c := &Columns{kinds: d.Take(s.Rows)}
 	ids := 0
 	for i, k := range c.kinds {
 		if DedupKind(k) > DedupID {
-			d.fail("dedup kind %d", k)
+			d.Fail("dedup kind %d", k)
 		}
 		if DedupKind(k) == DedupID {
 			if c.nth == nil {
@@ -318,8 +319,8 @@ func DecodeColumns(b []byte, s Shape) (*Columns, error) {
 	}
 	c.types = d.indexes(s.Rows, s.Types)
 	c.sources = d.indexes(s.Rows, s.Sources)
-	c.keys = d.take(s.Rows * keySize)
-	c.contents = d.take(ids * contentSize)
+	c.keys = d.Take(s.Rows * keySize)
+	c.contents = d.Take(ids * contentSize)
 	return c, d.end("columns")
 }
 
@@ -327,9 +328,9 @@ func DecodeColumns(b []byte, s Shape) (*Columns, error) {
 func (d *decoder) indexes(n, below int) []uint32 {
 	list := make([]uint32, n)
 	for i := range list {
-		v := d.uvarint()
+		v := d.Uvarint()
 		if v >= uint64(below) {
-			d.fail("index %d into a list of %d", v, below)
+			d.Fail("index %d into a list of %d", v, below)
 			return list
 		}
 		list[i] = uint32(v)
@@ -345,23 +346,23 @@ func DecodeEvents(h *Header, body []byte, yield func(row int, e event.Event) boo
 	if err != nil {
 		return err
 	}
-	d := &decoder{b: raw}
+	d := &decoder{Reader: fields.Reader{Rest: raw}}
 	if h.Rows > len(raw)/minRecordBytes {
-		d.fail("a body of %d bytes for %d rows", len(raw), h.Rows)
+		d.Fail("a body of %d bytes for %d rows", len(raw), h.Rows)
 		return d.end("block")
 	}
 	types := d.indexes(h.Rows, len(h.Types))
 	sources := d.indexes(h.Rows, len(h.Sources))
 
 	// The strings share the memory of raw, which is never written to again.
-	d.view = unsafe.String(unsafe.SliceData(d.b), len(d.b))
+	d.view = unsafe.String(unsafe.SliceData(d.Rest), len(d.Rest))
 	for i := range h.Rows {
-		if d.err != nil {
+		if d.Err != nil {
 			break
 		}
 		e := event.Event{Type: event.Type(h.Types[types[i]]), Source: h.Sources[sources[i]]}
 		d.record(&e)
-		if d.err == nil && !yield(i, e) {
+		if d.Err == nil && !yield(i, e) {
 			return nil
 		}
 	}
@@ -396,24 +397,24 @@ func decompress(body []byte) ([]byte, error) {
 	if err := Verify(body); err != nil {
 		return nil, err
 	}
-	d := &decoder{b: body[5:]}
-	size := d.uvarint()
+	d := &decoder{Reader: fields.Reader{Rest: body[5:]}}
+	size := d.Uvarint()
 	if size > MaxBlockBytes {
-		d.fail("a block of %d bytes", size)
+		d.Fail("a block of %d bytes", size)
 	}
-	if d.err != nil {
-		return nil, fmt.Errorf("frame: block: %w", d.err)
+	if d.Err != nil {
+		return nil, d.failure("block")
 	}
 	switch body[0] {
 	case codecNone:
-		if uint64(len(d.b)) != size {
-			return nil, fmt.Errorf("frame: block: %w: %d bytes, want %d", ErrCorrupt, len(d.b), size)
+		if uint64(len(d.Rest)) != size {
+			return nil, fmt.Errorf("frame: block: %w: %d bytes, want %d", ErrCorrupt, len(d.Rest), size)
 		}
-		return d.b, nil
+		return d.Rest, nil
 	case codecZstd:
-		return unzstd(d.b, int(size))
+		return unzstd(d.Rest, int(size))
 	case codecS2:
-		return uns2(d.b, int(size))
+		return uns2(d.Rest, int(size))
 	default:
 		return nil, fmt.Errorf("frame: block: codec %d: %w", body[0], ErrUnsupported)
 	}

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 // Kind names a command on the wire. A number is never given another meaning.
@@ -124,19 +126,12 @@ type Trim struct {
 // Tick advances replicated time on an idle log, so that what is due happens.
 type Tick struct{}
 
-// TermSeen is a leadership that the sender of a Hello saw, and that may have
-// committed nothing.
-type TermSeen struct {
-	Term   uint64
-	Leader string
-}
-
 // Hello is the term start: a new leader's first command. ClusterID and Members
 // count only in a log that has none yet. With a Silence it is of LevelHealth.
 type Hello struct {
 	ClusterID string
 	Members   []Member
-	Seen      []TermSeen
+	Seen      []election.TermSeen // leaderships that the sender saw, which may have committed nothing
 	Cause     string
 	Silence   time.Duration // since the sender last heard from the leader before it; 0: not known
 }
@@ -205,7 +200,7 @@ func (ClockStep) Kind() Kind    { return KindClockStep }
 // durations and times as varint nanoseconds, flags as one byte.
 
 func (c Publish) appendTo(b []byte) []byte {
-	b = appendString(b, c.Producer)
+	b = fields.Append(b, c.Producer)
 	b = binary.AppendUvarint(b, c.Sequence)
 	return binary.AppendUvarint(b, uint64(c.Count))
 }
@@ -231,84 +226,86 @@ func AppendFilter(b []byte, f event.Filter) []byte {
 }
 
 func (c CursorCreate) appendTo(b []byte) []byte {
-	b = appendString(b, c.Name)
+	b = fields.Append(b, c.Name)
 	b = c.Start.appendTo(b)
 	b = AppendFilter(b, c.Filter)
 	return c.Policy.appendTo(b)
 }
 
-func (c CursorOpen) appendTo(b []byte) []byte { return appendString(appendString(b, c.Name), c.Opener) }
+func (c CursorOpen) appendTo(b []byte) []byte {
+	return fields.Append(fields.Append(b, c.Name), c.Opener)
+}
 
 func (c CursorCommit) appendTo(b []byte) []byte {
-	b = appendString(b, c.Name)
+	b = fields.Append(b, c.Name)
 	b = binary.AppendUvarint(b, c.Offset)
 	return binary.AppendUvarint(b, c.Generation)
 }
 
 func (c CursorChange) appendTo(b []byte) []byte {
-	return c.Policy.appendTo(AppendFilter(appendString(b, c.Name), c.Filter))
+	return c.Policy.appendTo(AppendFilter(fields.Append(b, c.Name), c.Filter))
 }
 
 func (c CursorSeek) appendTo(b []byte) []byte {
-	return appendString(c.To.appendTo(appendString(b, c.Name)), c.Seeker)
+	return fields.Append(c.To.appendTo(fields.Append(b, c.Name)), c.Seeker)
 }
 
-func (c CursorDelete) appendTo(b []byte) []byte { return appendString(b, c.Name) }
-func (c SettingSet) appendTo(b []byte) []byte   { return appendString(appendString(b, c.Key), c.Value) }
+func (c CursorDelete) appendTo(b []byte) []byte { return fields.Append(b, c.Name) }
+func (c SettingSet) appendTo(b []byte) []byte   { return fields.Append(fields.Append(b, c.Key), c.Value) }
 
 func (c Trim) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, c.Before)
-	return appendBool(appendBool(b, c.Force), c.Retention)
+	return fields.AppendBool(fields.AppendBool(b, c.Force), c.Retention)
 }
 
 func (Tick) appendTo(b []byte) []byte        { return b }
 func (IntentAbort) appendTo(b []byte) []byte { return b }
-func (c Intent) appendTo(b []byte) []byte    { return appendString(appendString(b, c.Target), c.Cause) }
+func (c Intent) appendTo(b []byte) []byte    { return fields.Append(fields.Append(b, c.Target), c.Cause) }
 
 func (c Hello) appendTo(b []byte) []byte {
-	b = appendString(b, c.ClusterID)
+	b = fields.Append(b, c.ClusterID)
 	b = binary.AppendUvarint(b, uint64(len(c.Members)))
 	for _, m := range c.Members {
 		b = m.appendTo(b)
 	}
 	b = binary.AppendUvarint(b, uint64(len(c.Seen)))
 	for _, s := range c.Seen {
-		b = appendString(binary.AppendUvarint(b, s.Term), s.Leader)
+		b = fields.Append(binary.AppendUvarint(b, s.Term), s.Leader)
 	}
-	b = appendString(b, c.Cause)
+	b = fields.Append(b, c.Cause)
 	if c.Silence != 0 {
 		b = binary.AppendVarint(b, int64(c.Silence))
 	}
 	return b
 }
 
-func (c Register) appendTo(b []byte) []byte { return appendBytes(b, c.Definitions) }
+func (c Register) appendTo(b []byte) []byte { return fields.Append(b, c.Definitions) }
 
 func (m Member) appendTo(b []byte) []byte {
 	for _, s := range []string{m.ID, m.RaftAddr, m.HTTPAddr, m.Incarnation} {
-		b = appendString(b, s)
+		b = fields.Append(b, s)
 	}
 	b = binary.AppendUvarint(b, uint64(m.FeatureLevel))
-	return appendString(b, m.Version)
+	return fields.Append(b, m.Version)
 }
 
 func (c MemberPut) appendTo(b []byte) []byte    { return c.Member.appendTo(b) }
-func (c MemberRemove) appendTo(b []byte) []byte { return appendString(b, c.ID) }
+func (c MemberRemove) appendTo(b []byte) []byte { return fields.Append(b, c.ID) }
 
 func (c ClockStep) appendTo(b []byte) []byte {
 	return appendStrings(binary.AppendVarint(b, c.To.UnixNano()), c.Agreed)
 }
 
 func (d *decoder) position() Position {
-	p := Position{Kind: PositionKind(d.u8()), Offset: d.uvarint()}
+	p := Position{Kind: PositionKind(d.Byte()), Offset: d.Uvarint()}
 	if p.Kind > AtOffset {
-		d.fail("position kind %d", p.Kind)
+		d.Fail("position kind %d", p.Kind)
 	}
 	return p
 }
 
 func (d *decoder) policy() CursorPolicy {
-	return CursorPolicy{HoldEvents: d.uvarint(), HoldBytes: d.uvarint(), HoldFor: time.Duration(d.varint())}
+	return CursorPolicy{HoldEvents: d.Uvarint(), HoldBytes: d.Uvarint(), HoldFor: time.Duration(d.Varint())}
 }
 
 func (d *decoder) filter() event.Filter {
@@ -318,28 +315,28 @@ func (d *decoder) filter() event.Filter {
 
 func (d *decoder) member() Member {
 	m := Member{ID: d.string(), RaftAddr: d.string(), HTTPAddr: d.string(), Incarnation: d.string()}
-	m.FeatureLevel = uint32(d.uvarint())
+	m.FeatureLevel = uint32(d.Uvarint())
 	m.Version = d.string()
 	return m
 }
 
 func (d *decoder) hello() Hello {
 	c := Hello{ClusterID: d.string()}
-	for range d.count(6) {
+	for range d.Count(6) {
 		c.Members = append(c.Members, d.member())
 	}
-	for range d.count(2) {
-		c.Seen = append(c.Seen, TermSeen{Term: d.uvarint(), Leader: d.string()})
+	for range d.Count(2) {
+		c.Seen = append(c.Seen, election.TermSeen{Term: d.Uvarint(), Leader: d.string()})
 	}
 	c.Cause = d.string()
 	return c
 }
 
 func (d *decoder) publish() Publish {
-	c := Publish{Producer: d.string(), Sequence: d.uvarint()}
-	n := d.uvarint()
+	c := Publish{Producer: d.string(), Sequence: d.Uvarint()}
+	n := d.Uvarint()
 	if n > MaxRows {
-		d.fail("%d events in one command", n)
+		d.Fail("%d events in one command", n)
 	}
 	c.Count = int(n)
 	return c

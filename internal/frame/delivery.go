@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 // The kinds of groups, of LevelDelivery.
@@ -84,7 +85,7 @@ func (c GroupCreate) appendTo(b []byte) []byte {
 }
 
 func (c GroupSettle) appendTo(b []byte) []byte {
-	b = binary.AppendUvarint(appendString(b, c.Name), c.Generation)
+	b = binary.AppendUvarint(fields.Append(b, c.Name), c.Generation)
 	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, c.Term), c.Reserved), c.Open)
 	return AppendRetries(AppendRanges(b, c.Done), c.Retries)
 }
@@ -110,7 +111,7 @@ func AppendRetries(b []byte, list []GroupRetry) []byte {
 		b = binary.AppendUvarint(b, r.Offset)
 		b = binary.AppendUvarint(b, r.Deliveries)
 		b = appendTime(b, r.After)
-		b = appendString(b, r.Error[:min(len(r.Error), maxString)])
+		b = fields.Append(b, r.Error[:min(len(r.Error), maxString)])
 	}
 	return b
 }
@@ -123,9 +124,9 @@ func (c GroupDead) appendTo(b []byte) []byte {
 // not decode would stop every node.
 func (d *decoder) ranges() (list []Range) {
 	after := uint64(0)
-	for range d.count(2) {
-		from := after + d.uvarint()
-		to := from + d.uvarint()
+	for range d.Count(2) {
+		from := after + d.Uvarint()
+		to := from + d.Uvarint()
 		list = append(list, Range{from, to})
 		after = to + 1
 	}
@@ -133,8 +134,8 @@ func (d *decoder) ranges() (list []Range) {
 }
 
 func (d *decoder) retries() (list []GroupRetry) {
-	for range d.count(4) {
-		r := GroupRetry{Offset: d.uvarint(), Deliveries: d.uvarint(), After: d.time(), Error: d.string()}
+	for range d.Count(4) {
+		r := GroupRetry{Offset: d.Uvarint(), Deliveries: d.Uvarint(), After: d.time(), Error: d.string()}
 		list = append(list, r)
 	}
 	return list
@@ -142,14 +143,14 @@ func (d *decoder) retries() (list []GroupRetry) {
 
 // DecodeRanges reads what AppendRanges wrote.
 func DecodeRanges(b []byte) ([]Range, error) {
-	d := &decoder{b: b}
+	d := &decoder{Reader: fields.Reader{Rest: b}}
 	list := d.ranges()
 	return list, d.end("ranges of a group")
 }
 
 // DecodeRetries reads what AppendRetries wrote.
 func DecodeRetries(b []byte) ([]GroupRetry, error) {
-	d := &decoder{b: b}
+	d := &decoder{Reader: fields.Reader{Rest: b}}
 	list := d.retries()
 	return list, d.end("retries of a group")
 }
@@ -160,17 +161,17 @@ func (d *decoder) groupCreate() GroupCreate {
 		Start:  d.position(),
 		Filter: d.filter(),
 		Policy: d.policy(),
-		Group:  GroupPolicy{AckWait: time.Duration(d.varint()), MaxDeliver: d.uvarint(), MaxPending: d.uvarint()},
+		Group:  GroupPolicy{AckWait: time.Duration(d.Varint()), MaxDeliver: d.Uvarint(), MaxPending: d.Uvarint()},
 	}
 }
 
 func (d *decoder) groupSettle() GroupSettle {
 	return GroupSettle{
 		Name:       d.string(),
-		Generation: d.uvarint(),
-		Term:       d.uvarint(),
-		Reserved:   d.uvarint(),
-		Open:       d.uvarint(),
+		Generation: d.Uvarint(),
+		Term:       d.Uvarint(),
+		Reserved:   d.Uvarint(),
+		Open:       d.Uvarint(),
 		Done:       d.ranges(),
 		Retries:    d.retries(),
 	}

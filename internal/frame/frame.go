@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"slices"
 	"time"
+
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 const (
@@ -89,7 +91,7 @@ func (b *Builder) events() *Batch {
 func appendSized(b []byte, write func([]byte) []byte) []byte {
 	var scratch [64]byte
 	body := write(scratch[:0])
-	return appendBytes(b, body)
+	return fields.Append(b, body)
 }
 
 // Bytes returns about how large the frame is before compression.
@@ -118,7 +120,7 @@ func (b *Builder) Encode(s Seal) []byte {
 	out := make([]byte, headerSize, size)
 	out[0], out[1], out[2] = magic0, magic1, Version
 	binary.LittleEndian.PutUint64(out[7:], uint64(s.Time.UnixNano()))
-	out = appendString(out, s.Proposer)
+	out = fields.Append(out, s.Proposer)
 	out = binary.AppendUvarint(out, s.DigestIndex)
 	if s.DigestIndex > 0 {
 		out = append(out, s.Digest[:]...)
@@ -160,9 +162,9 @@ func (b *Builder) appendBlock(out []byte, compress bool) []byte {
 		return append(out, 0, 0, 0)
 	}
 	block := b.block(e, compress)
-	out = appendBytes(out, block.Header)
-	out = appendBytes(out, block.Columns)
-	return appendBytes(out, block.Body)
+	out = fields.Append(out, block.Header)
+	out = fields.Append(out, block.Columns)
+	return fields.Append(out, block.Body)
 }
 
 // EncodeBlock returns a batch as a block of its own, uncompressed: the form of
@@ -201,8 +203,8 @@ func (b *Builder) header(e *Batch) []byte {
 	h := binary.AppendUvarint(nil, uint64(e.Len()))
 	h = appendStrings(h, b.dict.types.list)
 	h = appendStrings(h, b.dict.sources.list)
-	h = appendBytes(h, newBloom(e.keys))
-	return appendBytes(h, newBloom(e.chains))
+	h = fields.Append(h, newBloom(e.keys))
+	return fields.Append(h, newBloom(e.chains))
 }
 
 // columns encodes the rows column by column, as block.go draws them.
@@ -291,20 +293,20 @@ func Decode(data []byte) (*Frame, error) {
 		return nil, fmt.Errorf("frame: version %d: %w", data[2], ErrUnsupported)
 	}
 	f.Time = time.Unix(0, int64(binary.LittleEndian.Uint64(data[7:]))).UTC()
-	return f, f.decode(&decoder{b: data[headerSize:]})
+	return f, f.decode(&decoder{Reader: fields.Reader{Rest: data[headerSize:]}})
 }
 
 func (f *Frame) decode(d *decoder) error {
 	f.Proposer = d.string()
-	f.DigestIndex = d.uvarint()
+	f.DigestIndex = d.Uvarint()
 	if f.DigestIndex > 0 {
-		copy(f.Digest[:], d.take(DigestSize))
+		copy(f.Digest[:], d.Take(DigestSize))
 	}
 	rows, err := f.decodeCommands(d)
 	if err != nil {
 		return err
 	}
-	f.Block.Header, f.Block.Columns, f.Block.Body = d.bytes(), d.bytes(), d.bytes()
+	f.Block.Header, f.Block.Columns, f.Block.Body = d.Bytes(), d.Bytes(), d.Bytes()
 	if err := d.end("frame"); err != nil {
 		return err
 	}
@@ -313,11 +315,11 @@ func (f *Frame) decode(d *decoder) error {
 
 // decodeCommands decodes the commands and counts the events that they publish.
 func (f *Frame) decodeCommands(d *decoder) (rows int, err error) {
-	n := d.count(2)
+	n := d.Count(2)
 	f.Commands = make([]Command, 0, n)
 	for range n {
-		kind, body := Kind(d.u8()), d.bytes()
-		if d.err != nil {
+		kind, body := Kind(d.Byte()), d.Bytes()
+		if d.Err != nil {
 			break
 		}
 		c, utf8, err := decodeCommand(kind, body)

@@ -18,6 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"pgregory.net/rapid"
 
+	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
 )
 
@@ -57,15 +58,15 @@ func commands() []Command {
 		CursorOpen{"c", "o"}, CursorCommit{"c", 9, 2}, CursorSeek{"c", Position{AtEnd, 0}, "s"}, CursorDelete{"c"},
 		CursorChange{Name: "c", Filter: filter, Policy: CursorPolicy{1, 2, 3}},
 		SettingSet{"k", "v"}, Trim{Before: 5, Force: true}, Trim{Retention: true}, Tick{},
-		Hello{ClusterID: "id", Members: []Member{member}, Seen: []TermSeen{{4, "n2"}}, Cause: "x"},
+		Hello{ClusterID: "id", Members: []Member{member}, Seen: []election.TermSeen{{Term: 4, Leader: "n2"}}, Cause: "x"},
 		Intent{"n2", "drain"}, IntentAbort{}, Register{[]byte("[]")}, MemberPut{member}, MemberRemove{"n1"},
 		ClockStep{To: time.Unix(1, 2), Agreed: []string{"n1", "n2"}},
 		Hello{Cause: "heartbeat_timeout", Silence: time.Second},
 		VoterHealth{Voter: "n2", LastContactMs: -1, Reason: "raft"},
-		OutageViews{Views: []OutageView{{Voter: "n1", Journal: "j", Seq: 7, Kind: "lost",
+		OutageViews{Views: []election.View{{Voter: "n1", Journal: "j", Seq: 7, Kind: "lost",
 			Began: time.Unix(1, 2).UTC(), Ended: time.Unix(3, 4).UTC(), Term: 3, Leader: "n2", Cause: "unreachable", Refused: 9, Unreachable: []string{"n2", "n3"}}},
-			Up:  []VoterUp{{Voter: "n1", Since: time.Unix(5, 6).UTC(), Before: time.Unix(4, 5).UTC()}},
-			Led: []LedSpan{{Term: 3, Leader: "n1", From: time.Unix(7, 8).UTC(), To: time.Unix(9, 10).UTC()}}},
+			Up:  []election.Up{{Voter: "n1", Since: time.Unix(5, 6).UTC(), Before: time.Unix(4, 5).UTC()}},
+			Led: []election.Span{{Term: 3, Leader: "n1", From: time.Unix(7, 8).UTC(), To: time.Unix(9, 10).UTC()}}},
 		SplitBrain{Term: 4, Leaders: []string{"n1", "n2"}},
 		CatchUp{Member: "n3", AtRisk: true, Trailing: 1, Rate: 2, LogRate: 3, TruncatedIn: 4, Left: 5},
 		MemberVote{ID: "n4", Wanted: true, Reason: "join"},

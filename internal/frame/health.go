@@ -3,6 +3,9 @@ package frame
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 // The kinds of LevelHealth.
@@ -23,45 +26,14 @@ type VoterHealth struct {
 	Reason        string // why it is not online: election.ReasonHTTP or ReasonRaft
 }
 
-// OutageView is what one voter saw of a time without a majority, or of a time in which it
-// did not run. Seq is the outage's newest record in the voter's journal. Times here and below
-// are by the leader's wall clock, as far as it knows how the others' clocks differ.
-type OutageView struct {
-	Voter       string
-	Journal     string
-	Seq         uint64
-	Kind        string // of package election: lost, stalled, lease expired
-	Began       time.Time
-	Regained    time.Time // when a majority was reachable again; zero: not seen
-	Ended       time.Time
-	Term        uint64
-	Leader      string // the last one known
-	Cause       string
-	Refused     uint64 // writes refused meanwhile
-	Unreachable []string
-}
-
-// VoterUp says since when a voter has been running, and when it ran last before that.
-type VoterUp struct {
-	Voter  string
-	Since  time.Time
-	Before time.Time // zero: not known
-}
-
-// LedSpan is a leadership as the proposer saw it.
-type LedSpan struct {
-	Term   uint64
-	Leader string
-	From   time.Time
-	To     time.Time
-}
-
 // OutageViews reports what the voters' journals have and the log does not have yet, since
-// when the voters that answer have been running, and who led when.
+// when the voters that answer have been running, and who led when. Times are by the leader's
+// wall clock, as far as it knows how the others' clocks differ. Of a span, Over and Decided do
+// not travel.
 type OutageViews struct {
-	Views []OutageView
-	Up    []VoterUp
-	Led   []LedSpan // the newest is the proposer's own, up to now
+	Views []election.View
+	Up    []election.Up
+	Led   []election.Span // the newest is the proposer's own, up to now
 }
 
 // SplitBrain says that the leader of Term has found others that lead at the same time. Without
@@ -99,33 +71,33 @@ func (CatchUp) Kind() Kind     { return KindCatchUp }
 func (MemberVote) Kind() Kind  { return KindMemberVote }
 
 func (c VoterHealth) appendTo(b []byte) []byte {
-	b = binary.AppendVarint(appendBool(appendString(b, c.Voter), c.Online), c.LastContactMs)
-	return appendString(b, c.Reason)
+	b = binary.AppendVarint(fields.AppendBool(fields.Append(b, c.Voter), c.Online), c.LastContactMs)
+	return fields.Append(b, c.Reason)
 }
 
-func (v OutageView) appendTo(b []byte) []byte {
-	b = appendString(appendString(b, v.Voter), v.Journal)
-	b = appendString(binary.AppendUvarint(b, v.Seq), v.Kind)
+func appendView(b []byte, v *election.View) []byte {
+	b = fields.Append(fields.Append(b, v.Voter), v.Journal)
+	b = fields.Append(binary.AppendUvarint(b, v.Seq), v.Kind)
 	for _, t := range []time.Time{v.Began, v.Regained, v.Ended} {
 		b = appendTime(b, t)
 	}
 	b = binary.AppendUvarint(b, v.Term)
-	b = appendString(appendString(b, v.Leader), v.Cause)
+	b = fields.Append(fields.Append(b, v.Leader), v.Cause)
 	return appendStrings(binary.AppendUvarint(b, v.Refused), v.Unreachable)
 }
 
 func (c OutageViews) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(c.Views)))
-	for _, v := range c.Views {
-		b = v.appendTo(b)
+	for i := range c.Views {
+		b = appendView(b, &c.Views[i])
 	}
 	b = binary.AppendUvarint(b, uint64(len(c.Up)))
 	for _, u := range c.Up {
-		b = appendTime(appendTime(appendString(b, u.Voter), u.Since), u.Before)
+		b = appendTime(appendTime(fields.Append(b, u.Voter), u.Since), u.Before)
 	}
 	b = binary.AppendUvarint(b, uint64(len(c.Led)))
 	for _, s := range c.Led {
-		b = appendString(binary.AppendUvarint(b, s.Term), s.Leader)
+		b = fields.Append(binary.AppendUvarint(b, s.Term), s.Leader)
 		b = appendTime(appendTime(b, s.From), s.To)
 	}
 	return b
@@ -144,7 +116,7 @@ func (c SplitBrain) appendTo(b []byte) []byte {
 }
 
 func (c CatchUp) appendTo(b []byte) []byte {
-	b = appendBool(appendString(b, c.Member), c.AtRisk)
+	b = fields.AppendBool(fields.Append(b, c.Member), c.AtRisk)
 	for _, n := range []uint64{c.Trailing, c.Rate, c.LogRate, c.Left} {
 		b = binary.AppendUvarint(b, n)
 	}
@@ -152,17 +124,17 @@ func (c CatchUp) appendTo(b []byte) []byte {
 }
 
 func (c MemberVote) appendTo(b []byte) []byte {
-	return appendString(appendBool(appendString(b, c.ID), c.Wanted), c.Reason)
+	return fields.Append(fields.AppendBool(fields.Append(b, c.ID), c.Wanted), c.Reason)
 }
 
 func (d *decoder) longHello() Hello {
 	c := d.hello()
-	c.Silence = time.Duration(d.varint())
+	c.Silence = time.Duration(d.Varint())
 	return c
 }
 
 func (d *decoder) time() time.Time {
-	if n := d.varint(); n != 0 {
+	if n := d.Varint(); n != 0 {
 		return time.Unix(0, n).UTC()
 	}
 	return time.Time{}
@@ -170,27 +142,27 @@ func (d *decoder) time() time.Time {
 
 func (d *decoder) outageViews() OutageViews {
 	var c OutageViews
-	for range d.count(12) {
-		c.Views = append(c.Views, OutageView{
+	for range d.Count(12) {
+		c.Views = append(c.Views, election.View{
 			Voter:       d.string(),
 			Journal:     d.string(),
-			Seq:         d.uvarint(),
+			Seq:         d.Uvarint(),
 			Kind:        d.string(),
 			Began:       d.time(),
 			Regained:    d.time(),
 			Ended:       d.time(),
-			Term:        d.uvarint(),
+			Term:        d.Uvarint(),
 			Leader:      d.string(),
 			Cause:       d.string(),
-			Refused:     d.uvarint(),
+			Refused:     d.Uvarint(),
 			Unreachable: d.strings(),
 		})
 	}
-	for range d.count(3) {
-		c.Up = append(c.Up, VoterUp{Voter: d.string(), Since: d.time(), Before: d.time()})
+	for range d.Count(3) {
+		c.Up = append(c.Up, election.Up{Voter: d.string(), Since: d.time(), Before: d.time()})
 	}
-	for range d.count(4) {
-		c.Led = append(c.Led, LedSpan{Term: d.uvarint(), Leader: d.string(), From: d.time(), To: d.time()})
+	for range d.Count(4) {
+		c.Led = append(c.Led, election.Span{Term: d.Uvarint(), Leader: d.string(), From: d.time(), To: d.time()})
 	}
 	return c
 }
@@ -198,11 +170,11 @@ func (d *decoder) outageViews() OutageViews {
 func (d *decoder) catchUp() CatchUp {
 	return CatchUp{
 		Member:      d.string(),
-		AtRisk:      d.bool(),
-		Trailing:    d.uvarint(),
-		Rate:        d.uvarint(),
-		LogRate:     d.uvarint(),
-		Left:        d.uvarint(),
-		TruncatedIn: time.Duration(d.varint()),
+		AtRisk:      d.Bool(),
+		Trailing:    d.Uvarint(),
+		Rate:        d.Uvarint(),
+		LogRate:     d.Uvarint(),
+		Left:        d.Uvarint(),
+		TruncatedIn: time.Duration(d.Varint()),
 	}
 }

@@ -3,6 +3,8 @@ package frame
 import (
 	"fmt"
 	"time"
+
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
@@ -29,7 +31,7 @@ var kinds = [256]kind{
 	}},
 	KindCursorOpen: {LevelBase, func(d *decoder) Command { return CursorOpen{Name: d.string(), Opener: d.string()} }},
 	KindCursorCommit: {LevelBase, func(d *decoder) Command {
-		return CursorCommit{Name: d.string(), Offset: d.uvarint(), Generation: d.uvarint()}
+		return CursorCommit{Name: d.string(), Offset: d.Uvarint(), Generation: d.Uvarint()}
 	}},
 	KindCursorSeek: {LevelBase, func(d *decoder) Command {
 		return CursorSeek{Name: d.string(), To: d.position(), Seeker: d.string()}
@@ -37,7 +39,7 @@ var kinds = [256]kind{
 	KindCursorDelete: {LevelBase, func(d *decoder) Command { return CursorDelete{Name: d.string()} }},
 	KindSettingSet:   {LevelBase, func(d *decoder) Command { return SettingSet{Key: d.string(), Value: d.string()} }},
 	KindTrim: {LevelBase, func(d *decoder) Command {
-		return Trim{Before: d.uvarint(), Force: d.bool(), Retention: d.bool()}
+		return Trim{Before: d.Uvarint(), Force: d.Bool(), Retention: d.Bool()}
 	}},
 	KindTick:         {LevelBase, func(*decoder) Command { return Tick{} }},
 	KindHello:        {LevelBase, func(d *decoder) Command { return d.hello() }},
@@ -47,26 +49,26 @@ var kinds = [256]kind{
 	KindMemberPut:    {LevelBase, func(d *decoder) Command { return MemberPut{Member: d.member()} }},
 	KindMemberRemove: {LevelBase, func(d *decoder) Command { return MemberRemove{ID: d.string()} }},
 	KindClockStep: {LevelBase, func(d *decoder) Command {
-		return ClockStep{To: time.Unix(0, d.varint()), Agreed: d.strings()}
+		return ClockStep{To: time.Unix(0, d.Varint()), Agreed: d.strings()}
 	}},
 
 	KindVoterHealth: {LevelHealth, func(d *decoder) Command {
-		return VoterHealth{Voter: d.string(), Online: d.bool(), LastContactMs: d.varint(), Reason: d.string()}
+		return VoterHealth{Voter: d.string(), Online: d.Bool(), LastContactMs: d.Varint(), Reason: d.string()}
 	}},
 	KindOutageViews: {LevelHealth, func(d *decoder) Command { return d.outageViews() }},
 	KindSplitBrain: {LevelHealth, func(d *decoder) Command {
-		return SplitBrain{Term: d.uvarint(), Leaders: d.strings()}
+		return SplitBrain{Term: d.Uvarint(), Leaders: d.strings()}
 	}},
 	KindCatchUp:   {LevelHealth, func(d *decoder) Command { return d.catchUp() }},
 	KindLongHello: {LevelHealth, func(d *decoder) Command { return d.longHello() }},
 	KindMemberVote: {LevelHealth, func(d *decoder) Command {
-		return MemberVote{ID: d.string(), Wanted: d.bool(), Reason: d.string()}
+		return MemberVote{ID: d.string(), Wanted: d.Bool(), Reason: d.string()}
 	}},
 
 	KindDeadLetter: {LevelLetters, func(d *decoder) Command { return d.deadLetter() }},
 	KindRedrive:    {LevelLetters, func(d *decoder) Command { return Redrive{Letters: d.letters(), To: d.string()} }},
 	KindPurge: {LevelLetters, func(d *decoder) Command {
-		return Purge{Letters: d.letters(), OlderThan: time.Duration(d.varint())}
+		return Purge{Letters: d.letters(), OlderThan: time.Duration(d.Varint())}
 	}},
 	KindLetterImport: {LevelLetters, func(d *decoder) Command { return d.letterImport() }},
 
@@ -76,11 +78,11 @@ var kinds = [256]kind{
 	KindGroupCreate: {LevelDelivery, func(d *decoder) Command { return d.groupCreate() }},
 	KindGroupSettle: {LevelDelivery, func(d *decoder) Command { return d.groupSettle() }},
 	KindGroupDead: {LevelDelivery, func(d *decoder) Command {
-		return GroupDead{Term: d.uvarint(), Letter: d.deadLetter()}
+		return GroupDead{Term: d.Uvarint(), Letter: d.deadLetter()}
 	}},
 	KindClientPut: {LevelDelivery, func(d *decoder) Command { return d.clientPut() }},
 	KindPressure: {LevelDelivery, func(d *decoder) Command {
-		return Pressure{Active: d.bool(), Requests: d.uvarint(), Bytes: d.uvarint(), Refused: d.uvarint()}
+		return Pressure{Active: d.Bool(), Requests: d.Uvarint(), Bytes: d.Uvarint(), Refused: d.Uvarint()}
 	}},
 	KindCursorsScanned: {LevelDelivery, func(d *decoder) Command { return d.cursorsScanned() }},
 	KindChainOverdue:   {LevelDelivery, func(d *decoder) Command { return d.chainOverdue() }},
@@ -96,7 +98,7 @@ func decodeCommand(k Kind, body []byte) (c Command, utf8 bool, err error) {
 	if known.decode == nil {
 		return nil, false, fmt.Errorf("frame: command kind %d: %w", k, ErrUnsupported)
 	}
-	d := &decoder{b: body, texts: true}
+	d := &decoder{Reader: fields.Reader{Rest: body}, texts: true}
 	c = known.decode(d)
 	return c, !d.notUTF8, d.end("command")
 }

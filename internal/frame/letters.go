@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 // The kinds of LevelLetters.
@@ -72,10 +73,10 @@ func (Purge) Kind() Kind        { return KindPurge }
 func (LetterImport) Kind() Kind { return KindLetterImport }
 
 func (c DeadLetter) appendTo(b []byte) []byte {
-	b = binary.AppendUvarint(appendString(b, c.Cursor), c.Generation)
-	b = appendString(appendString(binary.AppendUvarint(b, c.Offset), c.Handler), c.Error)
+	b = binary.AppendUvarint(fields.Append(b, c.Cursor), c.Generation)
+	b = fields.Append(fields.Append(binary.AppendUvarint(b, c.Offset), c.Handler), c.Error)
 	b = appendTime(binary.AppendUvarint(b, c.Attempts), c.FirstFailed)
-	return appendBytes(b, c.Event)
+	return fields.Append(b, c.Event)
 }
 
 func appendNumbers(b []byte, list []uint64) []byte {
@@ -86,7 +87,7 @@ func appendNumbers(b []byte, list []uint64) []byte {
 	return b
 }
 
-func (c Redrive) appendTo(b []byte) []byte { return appendString(appendNumbers(b, c.Letters), c.To) }
+func (c Redrive) appendTo(b []byte) []byte { return fields.Append(appendNumbers(b, c.Letters), c.To) }
 
 func (c Purge) appendTo(b []byte) []byte {
 	return binary.AppendVarint(appendNumbers(b, c.Letters), int64(c.OlderThan))
@@ -95,9 +96,9 @@ func (c Purge) appendTo(b []byte) []byte {
 func (c LetterImport) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(c.Letters)))
 	for _, l := range c.Letters {
-		b = appendString(append(b, l.Origin[:]...), l.From)
-		b = binary.AppendUvarint(appendString(b, l.Error), l.Attempts)
-		b = appendBytes(appendTime(b, l.Failed), l.Event)
+		b = fields.Append(append(b, l.Origin[:]...), l.From)
+		b = binary.AppendUvarint(fields.Append(b, l.Error), l.Attempts)
+		b = fields.Append(appendTime(b, l.Failed), l.Event)
 	}
 	return b
 }
@@ -105,39 +106,39 @@ func (c LetterImport) appendTo(b []byte) []byte {
 func (d *decoder) deadLetter() DeadLetter {
 	return DeadLetter{
 		Cursor:      d.string(),
-		Generation:  d.uvarint(),
-		Offset:      d.uvarint(),
+		Generation:  d.Uvarint(),
+		Offset:      d.Uvarint(),
 		Handler:     d.string(),
 		Error:       d.string(),
-		Attempts:    d.uvarint(),
+		Attempts:    d.Uvarint(),
 		FirstFailed: d.time(),
 		Event:       d.copied(),
 	}
 }
 
 func (d *decoder) letters() []uint64 {
-	n := d.count(1)
+	n := d.Count(1)
 	if n > MaxLetters {
-		d.fail("%d letters in one command", n)
+		d.Fail("%d letters in one command", n)
 		return nil
 	}
 	var list []uint64
 	for range n {
-		list = append(list, d.uvarint())
+		list = append(list, d.Uvarint())
 	}
 	return list
 }
 
 func (d *decoder) letterImport() (c LetterImport) {
-	n := d.count(OriginSize + 5)
+	n := d.Count(OriginSize + 5)
 	if n > MaxLetters {
-		d.fail("%d letters in one command", n)
+		d.Fail("%d letters in one command", n)
 		return c
 	}
 	for range n {
 		var l ImportedLetter
-		copy(l.Origin[:], d.take(OriginSize))
-		l.From, l.Error, l.Attempts, l.Failed = d.string(), d.string(), d.uvarint(), d.time()
+		copy(l.Origin[:], d.Take(OriginSize))
+		l.From, l.Error, l.Attempts, l.Failed = d.string(), d.string(), d.Uvarint(), d.time()
 		l.Event = d.copied()
 		c.Letters = append(c.Letters, l)
 	}
@@ -156,7 +157,7 @@ func (d *decoder) letterImport() (c LetterImport) {
 // EncodeCopy returns a copy of an event, without its offset, term and append time.
 func EncodeCopy(e *event.Event) []byte {
 	hash := e.Hash()
-	b := appendString(appendString(nil, string(e.Type)), e.Source)
+	b := fields.Append(fields.Append(nil, string(e.Type)), e.Source)
 	return appendRecord(append(b, hash[:keySize]...), e)
 }
 
@@ -167,10 +168,10 @@ func DecodeCopy(b []byte) (event.Event, error) {
 }
 
 func decodeCopy(b []byte) (e event.Event, key Key, record []byte, err error) {
-	d := &decoder{b: b}
+	d := &decoder{Reader: fields.Reader{Rest: b}}
 	e.Type, e.Source = event.Type(d.string()), d.string()
-	copy(key[:], d.take(keySize))
-	record = d.b
+	copy(key[:], d.Take(keySize))
+	record = d.Rest
 	d.record(&e)
 	return e, key, record, d.end("copy of an event")
 }

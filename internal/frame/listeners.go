@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 // More kinds of LevelDelivery: registered clients, and what the leader reports of its queue
@@ -73,8 +74,8 @@ func (ChainOverdue) Kind() Kind { return KindChainOverdue }
 func (c ClientPut) Size() int { return len(c.appendTo(nil)) }
 
 func (c ClientPut) appendTo(b []byte) []byte {
-	b = appendString(appendString(b, c.ID), c.Host)
-	b = appendString(binary.AppendUvarint(b, c.PID), c.Version)
+	b = fields.Append(fields.Append(b, c.ID), c.Host)
+	b = fields.Append(binary.AppendUvarint(b, c.PID), c.Version)
 	b = binary.AppendUvarint(binary.AppendVarint(b, int64(c.TTL)), uint64(len(c.Subscriptions)))
 	for _, s := range c.Subscriptions {
 		b = s.appendTo(b)
@@ -83,34 +84,34 @@ func (c ClientPut) appendTo(b []byte) []byte {
 }
 
 func (c Pressure) appendTo(b []byte) []byte {
-	b = binary.AppendUvarint(appendBool(b, c.Active), c.Requests)
+	b = binary.AppendUvarint(fields.AppendBool(b, c.Active), c.Requests)
 	return binary.AppendUvarint(binary.AppendUvarint(b, c.Bytes), c.Refused)
 }
 
 func (c ChainOverdue) appendTo(b []byte) []byte {
-	b = appendString(appendString(appendString(b, c.CorrelationID), c.Flow), c.From)
+	b = fields.Append(fields.Append(fields.Append(b, c.CorrelationID), c.Flow), c.From)
 	b = appendTime(binary.AppendUvarint(b, c.FromOffset), c.Since)
-	return binary.AppendVarint(appendString(b, c.Missing), int64(c.Deadline))
+	return binary.AppendVarint(fields.Append(b, c.Missing), int64(c.Deadline))
 }
 
 func (s ClientSubscription) appendTo(b []byte) []byte {
-	b = AppendFilter(appendString(b, s.Name), s.Filter)
-	b = appendBool(appendString(appendString(b, s.Where), s.Mode), s.Critical)
-	b = binary.AppendVarint(appendString(b, s.State), int64(s.HandlerTimeout))
-	return appendString(b, s.Cursor)
+	b = AppendFilter(fields.Append(b, s.Name), s.Filter)
+	b = fields.AppendBool(fields.Append(fields.Append(b, s.Where), s.Mode), s.Critical)
+	b = binary.AppendVarint(fields.Append(b, s.State), int64(s.HandlerTimeout))
+	return fields.Append(b, s.Cursor)
 }
 
 func (d *decoder) clientPut() ClientPut {
 	c := ClientPut{
 		ID:      d.string(),
 		Host:    d.string(),
-		PID:     d.uvarint(),
+		PID:     d.Uvarint(),
 		Version: d.string(),
-		TTL:     time.Duration(d.varint()),
+		TTL:     time.Duration(d.Varint()),
 	}
-	n := d.count(12)
+	n := d.Count(12)
 	if n > MaxClientSubscriptions {
-		d.fail("%d subscriptions in one command", n)
+		d.Fail("%d subscriptions in one command", n)
 		return c
 	}
 	for range n {
@@ -119,9 +120,9 @@ func (d *decoder) clientPut() ClientPut {
 			Filter:         d.filter(),
 			Where:          d.string(),
 			Mode:           d.string(),
-			Critical:       d.bool(),
+			Critical:       d.Bool(),
 			State:          d.string(),
-			HandlerTimeout: time.Duration(d.varint()),
+			HandlerTimeout: time.Duration(d.Varint()),
 			Cursor:         d.string(),
 		})
 	}
@@ -133,9 +134,9 @@ func (d *decoder) chainOverdue() ChainOverdue {
 		CorrelationID: d.string(),
 		Flow:          d.string(),
 		From:          d.string(),
-		FromOffset:    d.uvarint(),
+		FromOffset:    d.Uvarint(),
 		Since:         d.time(),
 		Missing:       d.string(),
-		Deadline:      time.Duration(d.varint()),
+		Deadline:      time.Duration(d.Varint()),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 // Packet is the events of one request as a client sends them: a block's body and
@@ -69,18 +70,18 @@ func (p *Packet) Open(maxBytes int) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{b: raw}
+	d := &decoder{Reader: fields.Reader{Rest: raw}}
 	if p.Rows > len(raw)/minRecordBytes {
-		d.fail("a body of %d bytes for %d rows", len(raw), p.Rows)
+		d.Fail("a body of %d bytes for %d rows", len(raw), p.Rows)
 		return nil, d.end("packet")
 	}
 	o := &Opened{packet: p}
 	o.types = d.indexes(p.Rows, len(p.Types))
 	o.sources = d.indexes(p.Rows, len(p.Sources))
-	if d.err != nil {
+	if d.Err != nil {
 		return nil, d.end("packet")
 	}
-	o.records = d.b
+	o.records = d.Rest
 	return o, nil
 }
 
@@ -97,13 +98,13 @@ func (o *Opened) Each(fn func(row int, e *event.Event) error) error {
 // that shows where a row begins.
 func (o *Opened) Range(from, to int, fn func(row int, e *event.Event) error) error {
 	// The strings share the memory of records, which is never written to again.
-	d := &decoder{b: o.records, view: unsafe.String(unsafe.SliceData(o.records), len(o.records))}
+	d := &decoder{Reader: fields.Reader{Rest: o.records}, view: unsafe.String(unsafe.SliceData(o.records), len(o.records))}
 	var e event.Event
 	for i := range to {
 		e = event.Event{Type: event.Type(o.packet.Types[o.types[i]]), Source: o.packet.Sources[o.sources[i]]}
 		e.NoDedup = i/8 < len(o.packet.NoDedup) && o.packet.NoDedup[i/8]&(1<<(i%8)) != 0
 		d.record(&e)
-		if d.err != nil {
+		if d.Err != nil {
 			break
 		}
 		if i < from {
@@ -113,7 +114,7 @@ func (o *Opened) Range(from, to int, fn func(row int, e *event.Event) error) err
 			return err
 		}
 	}
-	if to < o.packet.Rows && d.err == nil {
+	if to < o.packet.Rows && d.Err == nil {
 		return nil // records follow
 	}
 	return d.end("packet")

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/fields"
 )
 
 // Request is what the state machine decides as a unit for one caller: a command
@@ -59,20 +60,20 @@ func UnfoldedSize(data []byte) int {
 	if len(data) < headerSize {
 		return 0
 	}
-	d := &decoder{b: data[headerSize:]}
+	d := &decoder{Reader: fields.Reader{Rest: data[headerSize:]}}
 
 	// Skip what comes before the block: proposer, digest and commands.
-	d.bytes()
-	if d.uvarint() > 0 {
-		d.take(DigestSize)
+	d.Bytes()
+	if d.Uvarint() > 0 {
+		d.Take(DigestSize)
 	}
-	for range d.count(2) {
-		d.u8()
-		d.bytes()
+	for range d.Count(2) {
+		d.Byte()
+		d.Bytes()
 	}
 
-	header, columns, body := d.bytes(), d.bytes(), d.bytes()
-	if d.err != nil {
+	header, columns, body := d.Bytes(), d.Bytes(), d.Bytes()
+	if d.Err != nil {
 		return 0
 	}
 	const perRow = int(unsafe.Sizeof(Row{})) + 32

@@ -1,6 +1,10 @@
 package frame
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/ringrift/ringlog/internal/fields"
+)
 
 // KindCursorsScanned is of LevelDelivery.
 const KindCursorsScanned Kind = 37
@@ -33,27 +37,27 @@ func (CursorsScanned) Kind() Kind { return KindCursorsScanned }
 func (c CursorsScanned) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(c.Scans)))
 	for _, s := range c.Scans {
-		b = binary.AppendVarint(appendString(b, s.Name), s.Created)
+		b = binary.AppendVarint(fields.Append(b, s.Name), s.Created)
 		b = binary.AppendUvarint(binary.AppendUvarint(b, s.Generation), s.From)
-		b = appendBool(binary.AppendUvarint(b, s.To), s.Match)
+		b = fields.AppendBool(binary.AppendUvarint(b, s.To), s.Match)
 	}
 	return b
 }
 
 func (d *decoder) cursorsScanned() (c CursorsScanned) {
-	n := d.count(6)
+	n := d.Count(6)
 	if n > MaxScans {
-		d.fail("%d scans in one command", n)
+		d.Fail("%d scans in one command", n)
 		return c
 	}
 	for range n {
 		c.Scans = append(c.Scans, CursorScan{
 			Name:       d.string(),
-			Created:    d.varint(),
-			Generation: d.uvarint(),
-			From:       d.uvarint(),
-			To:         d.uvarint(),
-			Match:      d.bool(),
+			Created:    d.Varint(),
+			Generation: d.Uvarint(),
+			From:       d.Uvarint(),
+			To:         d.Uvarint(),
+			Match:      d.Bool(),
 		})
 	}
 	return c

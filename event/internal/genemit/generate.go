@@ -24,6 +24,7 @@ func generate(c *event.Catalogue) (map[string][]byte, error) {
 	for _, alias := range slices.Sorted(maps.Keys(c.Aliases())) {
 		formers[c.Aliases()[alias]] = append(formers[c.Aliases()[alias]], alias)
 	}
+	// One body for each category.
 	bodies := map[string]*bytes.Buffer{}
 	var list []string
 	for _, d := range slices.Concat(c.Definitions(), c.Own()) {
@@ -39,6 +40,7 @@ func generate(c *event.Catalogue) (map[string][]byte, error) {
 		t.print(bodies[name])
 		list = append(list, t.name)
 	}
+	// Formatted, with header and import.
 	files := map[string][]byte{}
 	for name, body := range bodies {
 		code, err := source(body.String())
@@ -57,6 +59,7 @@ func source(body string) ([]byte, error) {
 	return format.Source([]byte(header + "\nimport \"github.com/ringrift/ringlog/event\"\n" + body))
 }
 
+// payloadList returns listFile, four payloads a line.
 func payloadList(names []string) ([]byte, error) {
 	slices.Sort(names)
 	var b strings.Builder
@@ -83,6 +86,7 @@ type payloadField struct {
 	name, goName, goType, note string
 }
 
+// typeOf returns the payload struct for a definition. Names that would collide in Go are an error.
 func typeOf(d *event.Definition) (payloadType, error) {
 	t := payloadType{def: d, name: goname.Type(string(d.Name))}
 	taken := map[string]string{"Extra": "extra", "EventType": "a method"}
@@ -103,6 +107,7 @@ func typeOf(d *event.Definition) (payloadType, error) {
 	return t, nil
 }
 
+// fieldOf returns the struct field for a payload field. Where 0 and false say something, the Go type is a pointer.
 func fieldOf(f event.Field) (payloadField, error) {
 	p := payloadField{name: f.Name, goName: goname.Field(f.Name)}
 	if !token.IsExported(p.goName) || !token.IsIdentifier(p.goName) {

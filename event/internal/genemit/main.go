@@ -26,6 +26,7 @@ func run(dir string) error {
 	if err != nil {
 		return err
 	}
+	// Categories that are gone first, so that a type that moved is not declared twice.
 	old, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 	if err != nil {
 		return err

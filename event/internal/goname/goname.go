@@ -21,6 +21,7 @@ func Field(name string) string {
 	return join(name, []string{"CPU", "DB", "GB", "GPU", "ID", "IDS", "IP", "MS", "PID", "RAM"})
 }
 
+// join turns UPPER_CASE or lower_case words into one Go name, in which initialisms stay upper case.
 func join(name string, initialisms []string) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(strings.ToUpper(name), "_") {

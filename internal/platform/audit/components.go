@@ -18,6 +18,7 @@ type components struct {
 	registry map[string]event.Coordinator
 }
 
+// newComponents enters the declared spellings of all components.
 func newComponents(d *Declarations) components {
 	c := components{
 		known:    map[string]string{},

@@ -169,4 +169,5 @@ func isEverybody(cell string) bool { return cell == "" || cell == "All" || cell 
 // app/coordination/tournament_daemon.py:820.
 func isPlace(emitter string) bool { return strings.Contains(emitter, ".py:") }
 
+// isTest reports whether a place is in the platform's tests.
 func isTest(place string) bool { return strings.HasPrefix(place, "tests/") }

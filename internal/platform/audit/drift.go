@@ -117,6 +117,7 @@ func (b *book) writtenDrift() (list []Drift) {
 	return list
 }
 
+// viaWord names the kind of a spelling.
 func viaWord(v event.Via) string {
 	if v == event.ViaUnknown || v == event.ViaName {
 		return "spelling"
@@ -124,6 +125,7 @@ func viaWord(v event.Via) string {
 	return string(v)
 }
 
+// isPattern reports whether a subscription may match several types.
 func isPattern(s string) bool { return strings.ContainsAny(s, "*?") }
 
 // spellingDrift finds names whose words have the same stems.
@@ -137,7 +139,7 @@ func (b *book) spellingDrift() (list []Drift) {
 	}
 	for _, names := range same {
 		if len(names) > 1 {
-			// Types before aliases, which nobody should use.
+			// Types before aliases, which no subscription should use.
 			isAlias := func(name string) int { return one(b.entries[event.Type(name)].Class == Alias) }
 			slices.SortFunc(names, func(x, y string) int {
 				return cmp.Or(cmp.Compare(isAlias(x), isAlias(y)), cmp.Compare(x, y))

@@ -78,6 +78,7 @@ func RecordedIn(c *event.Catalogue) Recorded {
 
 // Judge compares each finding with what was computed.
 func Judge(c *Computed, r Recorded) []Finding {
+	// In the order of FindingKinds.
 	var list []Finding
 	for _, o := range r.Orphans {
 		list = append(list, c.judgeOrphan(o))
@@ -118,7 +119,7 @@ func (c *Computed) judgeOrphan(o event.OrphanEvent) Finding {
 		f.Verdict, f.Because = Confirmed, "it is emitted, and no declaration subscribes to it"
 		f.Evidence = c.wireWords(e, e.Emitters)
 	default:
-		f.Because = fmt.Sprintf("no declaration subscribes to it; that %s emits it stands in the finding alone",
+		f.Because = fmt.Sprintf("no declaration subscribes to it; only the finding says that %s emits it",
 			o.Emitter)
 	}
 	// Wires of an alias are its own, not those of its type, which may be connected.
@@ -142,7 +143,7 @@ func (c *Computed) judgeDead(d event.DeadSubscription) Finding {
 	case len(e.Emitters) > 0:
 		f.Verdict, f.Because, f.Evidence = Contradicted, "it is emitted", c.wireWords(e, e.Emitters)
 	case len(e.Subscribers) == 0:
-		f.Because = fmt.Sprintf("no declaration emits it; that %s subscribes stands in the finding alone", d.Subscriber)
+		f.Because = fmt.Sprintf("no declaration emits it; only the finding says that %s subscribes", d.Subscriber)
 	case isEverybody(d.Subscriber) || hasComponent(e.Subscribers, name):
 		f.Verdict, f.Because = Confirmed, "it is subscribed to, and no declaration emits it"
 		f.Evidence = c.wireWords(e, e.Subscribers)
@@ -186,6 +187,7 @@ func (c *Computed) judgeCount(one event.Coordinator) Finding {
 	return f
 }
 
+// number prints how many declarations there are.
 func number(n int) string {
 	if n == 0 {
 		return "none"
@@ -273,6 +275,7 @@ func (c *Computed) wireWords(e *Entry, list []Wire) (words []string) {
 	return words
 }
 
+// words prints a wire: its component, and where it is declared or was seen.
 func (w Wire) words() string {
 	where := strings.ReplaceAll(string(w.Basis), "_", " ")
 	if w.Pattern != "" {

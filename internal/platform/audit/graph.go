@@ -75,6 +75,7 @@ func named(list []Wire) (out []Wire) {
 	return out
 }
 
+// eventID returns the node id of an event, in which neither format allows a dot.
 func eventID(t event.Type) string { return "e_" + strings.ReplaceAll(string(t), ".", "_") }
 
 // colour returns the colour of a class, the same in both formats.
@@ -92,6 +93,7 @@ func colour(c Class) string {
 	return "#eeeeee"
 }
 
+// dot writes the graph for Graphviz.
 func (g *graph) dot(w io.Writer) {
 	fmt.Fprint(w, "digraph wiring {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n")
 	for i, name := range g.components {
@@ -116,6 +118,7 @@ func quoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
+// mermaid writes the graph as a flow chart for Mermaid.
 func (g *graph) mermaid(w io.Writer) {
 	fmt.Fprint(w, "flowchart LR\n")
 	for i, name := range g.components {

@@ -178,6 +178,7 @@ func add(list *[]Wire, w Wire) {
 		*list = append(*list, w)
 		return
 	}
+	// Places and events add up; a subscription by name makes the pattern irrelevant.
 	have := &(*list)[i]
 	have.Places = append(slices.Clip(have.Places), w.Places...)
 	have.Events += w.Events
@@ -230,6 +231,7 @@ func (b *book) addUncounted(d *event.Definition) {
 	}
 }
 
+// hasComponent reports whether one of the wires is the component's.
 func hasComponent(list []Wire, name string) bool {
 	return slices.ContainsFunc(list, func(w Wire) bool { return w.Component == name })
 }
@@ -254,6 +256,7 @@ func (b *book) classify() {
 	}
 }
 
+// classOf returns the class of a name by its status and its wires.
 func classOf(e *Entry) Class {
 	emitted, heard := len(e.Emitters) > 0, len(e.Subscribers) > 0
 	// Names that are no types have their class by status, whatever their wires.
@@ -276,6 +279,7 @@ func classOf(e *Entry) Class {
 // share a word with it, the most words first.
 func likely(s Spellings, name event.Type) []string {
 	const most, candidates = 3, 8
+	// shared counts the words, by stem, that a candidate has in common with the name.
 	words := stems(string(name))
 	shared := func(near string) (n int) {
 		for _, w := range stems(near) {

@@ -78,6 +78,7 @@ func (b *book) components(types []Entry) []Component {
 // part is how one component is wired to one type.
 type part struct{ emits, named, matched bool }
 
+// wiresByComponent sums up how each component is wired to one type.
 func wiresByComponent(e Entry) map[string]part {
 	parts := map[string]part{}
 	for _, w := range e.Emitters {
@@ -112,6 +113,7 @@ func (c *Component) count(class Class, how part) {
 	c.Dead += one(class == Dead)
 }
 
+// one counts: 1 for true, 0 for false.
 func one(is bool) int {
 	if is {
 		return 1
@@ -153,6 +155,7 @@ func layersOf(registry []event.Coordinator, types []Entry) []Layer {
 	return list
 }
 
+// categoriesOf counts the names of each category by class.
 func categoriesOf(types []Entry) []Category {
 	found := map[string]map[Class]int{}
 	for _, e := range types {
@@ -161,6 +164,7 @@ func categoriesOf(types []Entry) []Category {
 		}
 		found[e.Category][e.Class]++
 	}
+	// Sorted, since maps have no order; an empty list is [] in JSON.
 	list := []Category{}
 	for name, totals := range found {
 		list = append(list, Category{name, totals})

@@ -86,6 +86,7 @@ func (p page) section(title, header string, rows [][]any) {
 	p.out.Flush() // so that each section has its own column widths
 }
 
+// writeText writes the report for people: totals, a section for each class, and what spans classes.
 func (r *Report) writeText(w io.Writer) error {
 	trimmed := &trimmer{w: w}
 	p := page{tabwriter.NewWriter(trimmed, 0, 0, 2, ' ', 0)}
@@ -126,6 +127,7 @@ func (r *Report) writeText(w io.Writer) error {
 	return trimmed.end()
 }
 
+// meaning explains a class in the totals.
 func meaning(c Class) string {
 	switch c {
 	case Connected:
@@ -144,6 +146,7 @@ func meaning(c Class) string {
 
 // scopeWords says what the report covers.
 func (r *Report) scopeWords() string {
+	// Declarations always; log and subscriptions where a cluster was asked.
 	s := r.Scope
 	words := "Wiring audit of what is declared"
 	if s.LastOffset > 0 {
@@ -207,6 +210,7 @@ func wiresText(list []Wire) string {
 	return dash(strings.Join(names, "; "))
 }
 
+// dash prints an empty cell as a dash, so that columns stay visible.
 func dash(s string) string {
 	if s == "" {
 		return "-"
@@ -214,6 +218,7 @@ func dash(s string) string {
 	return s
 }
 
+// writeDrift writes the names that drift apart.
 func (r *Report) writeDrift(p page) {
 	var rows [][]any
 	for _, d := range r.Drift {
@@ -222,6 +227,7 @@ func (r *Report) writeDrift(p page) {
 	p.section("Names that drift", "KIND\tNAMES\tWHY\tIN USE BY", rows)
 }
 
+// writeTallies writes the counts by component, by layer and by category.
 func (r *Report) writeTallies(p page) {
 	var rows [][]any
 	for _, c := range r.Components {
@@ -250,6 +256,7 @@ func (r *Report) writeTallies(p page) {
 	p.section("Categories", "NAME\tCONNECTED\tORPHAN\tDEAD\tUNWIRED\tALIAS\tUNKNOWN", rows)
 }
 
+// writeFindings writes the recorded findings with their verdicts, and how many there are of each.
 func (r *Report) writeFindings(p page) {
 	// The findings of each kind.
 	for _, kind := range FindingKinds() {
@@ -279,6 +286,7 @@ func (r *Report) writeFindings(p page) {
 	p.section("Recorded findings", "KIND\tFINDINGS\tCONFIRMED\tCONTRADICTED\tNOT DERIVABLE", rows)
 }
 
+// verdictWords prints a verdict for people.
 func verdictWords(v Verdict) string { return strings.ReplaceAll(string(v), "_", " ") }
 
 // trimmer removes spaces at the ends of lines, since the last column of a table may be empty.

@@ -112,6 +112,7 @@ func (c *Chain) NextDeadline() (at time.Time) {
 			if n.Optional || n.Overdue || n.DeadlineSeconds == 0 {
 				continue
 			}
+			// WaitingSeconds counts from the cause to Now, so the rest of the deadline counts from Now.
 			due := c.Now.Add(seconds(n.DeadlineSeconds - n.WaitingSeconds))
 			if at.IsZero() || due.Before(at) {
 				at = due
@@ -121,4 +122,5 @@ func (c *Chain) NextDeadline() (at time.Time) {
 	return at
 }
 
+// seconds converts a JSON number of seconds.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -24,6 +24,7 @@ type edgeOf struct {
 // ErrDeadline reports a deadline that is invalid or is for an edge that does not exist.
 var ErrDeadline = errors.New("no deadline")
 
+// of returns the deadline of an edge by its index, 0 if it has none.
 func (d Deadlines) of(f event.Flow, edge int) time.Duration {
 	return d[edgeOf{f.Name, f.Edges[edge][0], f.Edges[edge][1]}]
 }
@@ -106,6 +107,7 @@ func (d Deadlines) set(c *event.Catalogue, flow, edge, text string) error {
 	return nil
 }
 
+// edgeNames lists the edges of a flow for an error.
 func edgeNames(f event.Flow) string {
 	var names []string
 	for _, e := range f.Edges {

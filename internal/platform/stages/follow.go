@@ -41,6 +41,7 @@ func Follow(flows []event.Flow, correlationID string, events []Event, o Options)
 
 // sum fills in what depends on all flows together.
 func (c *Chain) sum(chosen []event.Flow) {
+	// Overdue edges, and whether any flow begins with its first stage.
 	begun := false
 	for _, r := range c.Flows {
 		begun = begun || slices.ContainsFunc(r.Starts, func(s Start) bool { return s.First })
@@ -51,6 +52,7 @@ func (c *Chain) sum(chosen []event.Flow) {
 		}
 	}
 	c.BeginningTrimmed = !begun && c.Scope.KeptFrom > 1
+	// Events that are a stage of none of the flows.
 	for _, e := range c.Events {
 		if !slices.ContainsFunc(chosen, func(f event.Flow) bool { return isStage(f, e.Type) }) {
 			c.Outside = append(c.Outside, e.Offset)
@@ -58,6 +60,7 @@ func (c *Chain) sum(chosen []event.Flow) {
 	}
 }
 
+// isStage reports whether a type is at an end of one of the flow's edges.
 func isStage(f event.Flow, t event.Type) bool {
 	return slices.ContainsFunc(f.Edges, func(e [2]event.Type) bool { return e[0] == t || e[1] == t })
 }
@@ -113,6 +116,7 @@ func causesOf(events []Event) []int {
 		if cause, ok := named[e.CausationID]; ok && e.CausationID != "" {
 			causes[i] = cause
 		}
+		// Entered after the look-up, so that no event is its own cause.
 		for _, name := range []string{e.Hash, e.DedupID, strconv.FormatUint(e.Offset, 10)} {
 			named[name] = i
 		}

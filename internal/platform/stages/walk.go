@@ -23,6 +23,7 @@ type walk struct {
 // use is an edge out of one event.
 type use struct{ event, edge int }
 
+// newWalk returns a walk before its first event.
 func newWalk(f event.Flow, events []Event, causes []int) *walk {
 	w := &walk{
 		flow:   f,
@@ -40,6 +41,7 @@ func newWalk(f event.Flow, events []Event, causes []int) *walk {
 	return w
 }
 
+// run goes through the events and returns what happened and what is missing.
 func (w *walk) run(o *Options) Run {
 	for i, e := range w.events {
 		if isStage(w.flow, e.Type) {
@@ -116,6 +118,7 @@ func (w *walk) comingFrom(i int) (fresh []use, again *use) {
 func (w *walk) cameEarly(i int) (u use, ok bool) {
 	to := w.events[i].Type
 	for _, edge := range w.edges(1, to) {
+		// The cause comes later, nothing of the effect's type does, and no edge leads back.
 		from := w.flow.Edges[edge][0]
 		back := slices.Contains(w.flow.Edges, [2]event.Type{to, from})
 		later := w.events[i+1:]
@@ -133,6 +136,7 @@ func (w *walk) take(u use, i int, state string, o *Options) {
 	from, to := &w.events[u.event], &w.events[i]
 	w.used[u] = true
 	w.into[i] = append(w.into[i], from.Type)
+	// How long it took, by append times, against the edge's deadline.
 	took := to.At.Sub(from.At)
 	limit := o.Deadlines.of(w.flow, u.edge)
 	e := w.edge(u.edge, state)
@@ -209,6 +213,7 @@ func (w *walk) detour(to event.Type) (path []int, from int) {
 
 // missing lists the unused edges out of the last stages, and decides whether the run is complete.
 func (w *walk) missing(o *Options) {
+	// The newest event of each stage, in the order of the log.
 	var last []int
 	for _, i := range w.newest {
 		last = append(last, i)
@@ -226,6 +231,7 @@ func (w *walk) missing(o *Options) {
 			}
 		}
 	}
+	// What is really missing before what may follow.
 	slices.SortStableFunc(w.out.Next, func(a, b Next) int {
 		return cmp.Compare(btoi(a.Optional), btoi(b.Optional))
 	})
@@ -248,8 +254,10 @@ func (w *walk) next(i, edge int, optional bool, o *Options) Next {
 	}
 }
 
+// overdue reports whether an edge with a deadline has been missing for too long.
 func overdue(waiting, limit time.Duration) bool { return limit > 0 && waiting > limit }
 
+// btoi orders false before true.
 func btoi(b bool) int {
 	if b {
 		return 1

@@ -82,6 +82,7 @@ func (w *Watch) See(correlationID string, e Event) {
 	r.events, r.fresh = append(r.events, e), false
 }
 
+// drop forgets a run.
 func (w *Watch) drop(at *list.Element) {
 	delete(w.runs, at.Value.(*watched).id)
 	w.order.Remove(at)

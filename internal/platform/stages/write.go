@@ -51,6 +51,7 @@ func (c *Chain) Write(w io.Writer, f Format) error {
 	return err
 }
 
+// text writes the chain for people.
 func (c *Chain) text(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s: %s in %s\n", c.CorrelationID, plural(len(c.Events), "event"), Took(c.Seconds))
 	c.caveats(b)
@@ -120,6 +121,7 @@ func (e *Event) line() string {
 	return fmt.Sprintf("%d\t%s\t%s\t%s\t%s", e.Offset, e.At.Format("2006-01-02 15:04:05.000"), e.Type, after, e.Source)
 }
 
+// text writes one flow: its state, what was taken or skipped, and what is missing.
 func (r *Run) text(b *bytes.Buffer) {
 	state := "complete"
 	if !r.Complete {
@@ -155,6 +157,7 @@ func columns(b *bytes.Buffer, rows []string) {
 	}
 }
 
+// line returns an edge in columns. A skipped one took no time.
 func (e *Edge) line() string {
 	took := ""
 	if e.State != Skipped {
@@ -172,6 +175,7 @@ func (e *Edge) line() string {
 	return fmt.Sprintf("%s\t%s -> %s\t%s\t%s", e.State, from, to, took, strings.Join(words, ", "))
 }
 
+// line returns a missing edge in columns.
 func (n *Next) line() string {
 	label, words := "missing", []string{}
 	switch {
@@ -188,6 +192,7 @@ func (n *Next) line() string {
 	return fmt.Sprintf("%s\t%s -> %s\tfor %s\t%s", label, from, n.To, waiting, strings.Join(words, ", "))
 }
 
+// stage prints a stage, with the offset of its event if there is one.
 func stage(t event.Type, offset uint64) string {
 	if offset == 0 {
 		return string(t)
@@ -195,6 +200,7 @@ func stage(t event.Type, offset uint64) string {
 	return fmt.Sprintf("%s %d", t, offset)
 }
 
+// notes prints the condition of an edge and the state that it leads to.
 func notes(condition, toState string) (words []string) {
 	if condition != "" {
 		words = append(words, "where "+condition)
@@ -217,6 +223,7 @@ func Took(s float64) string {
 	}
 }
 
+// plural prints a count with its noun.
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -224,6 +231,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// offsets prints a list of offsets.
 func offsets(list []uint64) string { return strings.Trim(fmt.Sprint(list), "[]") }
 
 // mermaid draws each flow: solid lines are edges taken, dotted ones are missing or skipped.

@@ -1,0 +1,271 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/client/internal/calls"
+	"github.com/ringrift/ringlog/client/internal/prefetch"
+	"github.com/ringrift/ringlog/client/internal/sender"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// session is a member's session with its group.
+type session struct {
+	id      uint64          // 0 while there is none
+	ctx     context.Context // ends with the session
+	cancel  context.CancelFunc
+	ackWait time.Duration
+	timeout time.Duration // without contact for that long the group gives the events to others
+	heard   time.Time     // the last answer
+}
+
+// What a node means that does not say.
+const (
+	defaultAckWait = 30 * time.Second
+	defaultTimeout = 10 * time.Second
+)
+
+// newRequest begins an exchange. The caller holds mu.
+func (m *GroupMember) newRequest() *ringlogv1.ExchangeRequest {
+	return &ringlogv1.ExchangeRequest{Group: m.group, Member: m.member, Session: m.session.id}
+}
+
+// join begins a session, with what the member holds.
+func (m *GroupMember) join(ctx context.Context) error {
+	m.fetchMu.Lock() // the call of the session before is over
+	defer m.fetchMu.Unlock()
+	resp, err := m.c.exchangeGroup(ctx, m.beginJoin(), calls.Idempotent)
+	if err == nil {
+		m.endJoin(resp)
+	}
+	return err
+}
+
+func (m *GroupMember) beginJoin() *ringlogv1.ExchangeRequest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	req := m.newRequest()
+	m.acks.BeginJoin(req)
+	return req
+}
+
+func (m *GroupMember) endJoin(resp *ringlogv1.ExchangeResponse) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Since(m.session.heard) > m.session.timeout {
+		m.acks.NoteAway()
+	}
+	m.session.id = resp.GetSession()
+	m.session.ctx, m.session.cancel = context.WithCancel(context.Background())
+	m.takeAnswer(resp, false)
+	m.acks.EndJoin(resp)
+	m.wakeAll()
+}
+
+// sendAcks makes a call with the acks that have gathered, or with none, which keeps the session.
+func (m *GroupMember) sendAcks(ctx context.Context) error {
+	req := m.beginAcks()
+	resp, err := m.c.exchangeGroup(ctx, req, calls.Once)
+	m.endAcks(req, resp, err)
+	return err
+}
+
+func (m *GroupMember) beginAcks() *ringlogv1.ExchangeRequest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	req := m.newRequest()
+	m.acks.BeginSend(req)
+	return req
+}
+
+func (m *GroupMember) endAcks(req *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.acks.FailSend(errors.Is(err, ErrOutcomeUnknown))
+		m.afterFailedCall(req.Session, err)
+		return
+	}
+	m.takeAnswer(resp, true)
+	m.acks.EndSend(resp, m.session.id != 0)
+	m.wakeAll()
+	m.fetchIfRoom() // it may have waited for this
+}
+
+// fetch makes a call for events, if there is a session and room for them.
+func (m *GroupMember) fetch(ctx context.Context) (did bool, err error) {
+	m.fetchMu.Lock()
+	defer m.fetchMu.Unlock()
+	req, inSession := m.beginFetch()
+	if req == nil {
+		return false, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(inSession, cancel)()
+	began := time.Now()
+	resp, err := m.c.exchangeGroup(ctx, req, calls.Once)
+	quick := time.Since(began) < time.Duration(req.WaitMs)*time.Millisecond/2
+	if err := m.endFetch(req, resp, err); err != nil {
+		return true, err
+	}
+	if quick && len(resp.Runs)+len(resp.Revoked)+len(resp.Gaps) == 0 {
+		return true, errNothing
+	}
+	return true, nil
+}
+
+// errNothing makes a pause where a node does not wait for events.
+var errNothing = errors.New("an empty answer, and soon")
+
+func (m *GroupMember) beginFetch() (*ringlogv1.ExchangeRequest, context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	req, want := m.newRequest(), m.wantedEvents()
+	if m.session.id == 0 || want == 0 || m.acks.Resending() || m.closing || m.failed != nil {
+		return nil, nil
+	}
+	req.Want = uint32(want)
+	req.WaitMs = uint32(max(1, min(m.session.timeout/3, m.c.cfg.AttemptTimeout/2).Milliseconds()))
+	req.Ahead = true // the buffer keeps what follows an event of its key until that is settled
+	m.buffer.BeginFetch()
+	m.fetchIdle = false
+	return req, m.session.ctx
+}
+
+func (m *GroupMember) endFetch(req *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) error {
+	var events []*prefetch.Held
+	if err == nil {
+		events, err = heldEvents(resp)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err == nil:
+		m.takeAnswer(resp, false)
+		m.addEvents(events)
+	case !m.closing:
+		m.afterFailedCall(req.Session, err)
+	}
+	m.buffer.EndFetch()
+	if m.session.id != 0 { // else the next session reports what is taken back
+		m.acks.ResumeStopped()
+	}
+	m.wakeAll()
+	return err
+}
+
+// addEvents takes in events. The caller holds mu.
+func (m *GroupMember) addEvents(events []*prefetch.Held) {
+	for _, h := range events {
+		m.fetched.events++
+		m.fetched.bytes += uint64(h.Bytes)
+		m.buffer.Add(h)
+	}
+}
+
+// leave gives back what is held. Where it fails the group takes it back in its time.
+func (m *GroupMember) leave(ctx context.Context) {
+	m.fetchMu.Lock()
+	defer m.fetchMu.Unlock()
+	m.mu.Lock()
+	req := m.newRequest()
+	m.failed = m.named(ErrClosed)
+	m.mu.Unlock()
+	req.Leave = true
+	if _, err := m.c.exchangeGroup(ctx, req, calls.Once); err != nil {
+		m.c.cfg.Logger.Debug("leaving a group", "group", m.group, "member", m.member, "error", err)
+	}
+}
+
+// takeAnswer takes in what every answer has; events come after it. fromAcks says whether it
+// answers a call with acks. The caller holds mu.
+func (m *GroupMember) takeAnswer(resp *ringlogv1.ExchangeResponse, fromAcks bool) {
+	m.session.heard = time.Now()
+	m.committed = max(m.committed, resp.GetCommitted())
+	m.session.ackWait, m.session.timeout = defaultAckWait, defaultTimeout
+	if d := resp.GetAckWait().AsDuration(); d > 0 {
+		m.session.ackWait = d
+	}
+	if d := resp.GetSessionTimeout().AsDuration(); d > 0 {
+		m.session.timeout = d
+	}
+	m.acks.TakeRevoked(resp.GetRevoked(), fromAcks)
+	for _, gap := range resp.GetGaps() {
+		m.gaps = append(m.gaps, *gapOf(gap))
+	}
+	m.wakeAll()
+	m.fetchIfRoom()
+}
+
+// afterFailedCall takes in that a call of a session failed. Where the group may have acted on
+// it without this member knowing, or does not know the session, that one is over: the next
+// begins with what the member holds. The caller holds mu.
+func (m *GroupMember) afterFailedCall(session uint64, err error) {
+	failed, ok := errors.AsType[*calls.Error](err)
+	if m.session.id != session || (ok && failed.Refusal() == nil && !failed.Unknown) {
+		return
+	}
+	m.session.id = 0
+	m.session.cancel()
+	signal(m.ackDue)
+}
+
+// heldBytes is about what an event takes in memory beside its texts.
+const heldBytes = 512
+
+// heldEvents returns the events of an answer.
+func heldEvents(resp *ringlogv1.ExchangeResponse) ([]*prefetch.Held, error) {
+	n := countEvents(resp.GetRuns())
+	counts := map[uint64]uint64{}
+	for _, d := range resp.GetDeliveries() {
+		counts[d.GetOffset()] = d.GetCount()
+	}
+	all, list := make([]prefetch.Held, 0, n), make([]*prefetch.Held, 0, n)
+	for _, run := range resp.GetRuns() {
+		// Events keep the memory of their block. Where they are few of it they get their own.
+		span := run.GetSpan()
+		few := span != nil && span.GetTake() < span.GetPacket().GetRows()/2
+		err := eachEvent([]*ringlogv1.Run{run}, func(e *event.Event) bool {
+			all = append(all, prefetch.Held{Event: *e, Count: max(1, counts[e.Offset]), Bytes: sender.WireBytes(e) + heldBytes})
+			h := &all[len(all)-1]
+			if few {
+				h.Detach()
+			}
+			list = append(list, h)
+			return true
+		})
+		if err != nil {
+			return nil, fmt.Errorf("client: group: %w", err)
+		}
+	}
+	return list, nil
+}
+
+// countEvents is about how many events runs have.
+func countEvents(runs []*ringlogv1.Run) (n int) {
+	for _, run := range runs {
+		n += len(run.GetEvents()) + int(min(run.GetSpan().GetTake(), frame.MaxRows))
+	}
+	return n
+}
+
+// endsMembership reports whether an error will not go away by itself.
+func endsMembership(err error) bool {
+	answer, ok := errors.AsType[*api.Error](err)
+	if !ok {
+		return errors.Is(err, ErrClosed)
+	}
+	switch answer.Code {
+	case api.NotFound, api.InvalidArgument, api.InvalidJSON, api.Unauthenticated, api.NotImplemented, api.TooLarge,
+		api.Exists, api.OtherCluster:
+		return true
+	}
+	return errors.Is(err, ErrClosed)
+}

@@ -1,0 +1,207 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+	"github.com/ringrift/ringlog/client/internal/prefetch"
+	"github.com/ringrift/ringlog/event"
+)
+
+// Delivery is an event that a member of a group is to handle.
+type Delivery struct {
+	event.Event
+	Count uint64 // which delivery it is, from 1; perhaps one more than handlers have seen
+}
+
+// Next returns the next event that may be handled, or a *GapError for events of the group
+// that are not kept any more, which is reported to one member. Any other error but one of ctx
+// is the end of the membership. Payloads in a batch share a buffer: copy one before retaining
+// it.
+func (m *GroupMember) Next(ctx context.Context) (Delivery, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, err := m.waitFirst(ctx)
+	if err != nil {
+		return Delivery{}, err
+	}
+	m.fetchIfRoom()
+	return Delivery{h.Event, h.Count}, nil
+}
+
+// NextBatch returns all events that may be handled now, at least one: of each key the
+// first. It waits and fails as Next does.
+func (m *GroupMember) NextBatch(ctx context.Context) ([]Delivery, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, err := m.waitFirst(ctx)
+	if err != nil {
+		return nil, err
+	}
+	deliveries := make([]Delivery, 0, 1+m.buffer.Ready())
+	for ; h != nil; h = m.buffer.Next() {
+		deliveries = append(deliveries, Delivery{h.Event, h.Count})
+	}
+	m.fetchIfRoom()
+	return deliveries, nil
+}
+
+// waitFirst waits for the first event. The caller holds mu.
+func (m *GroupMember) waitFirst(ctx context.Context) (*prefetch.Held, error) {
+	m.handlers.waiting++
+	defer func() { m.handlers.waiting-- }()
+	m.handlers.active = true
+	if m.handlers.stuck {
+		m.handlers.stuck = false
+		m.fetchIfRoom()
+	}
+	for {
+		switch {
+		case m.closing:
+			return nil, m.named(ErrClosed)
+		case m.failed != nil:
+			return nil, m.failed
+		case len(m.gaps) > 0:
+			gap := m.gaps[0]
+			m.gaps = m.gaps[1:]
+			return nil, &GapError{gap}
+		}
+
+		// Without contact for the session's time the group may have given it all to others.
+		if time.Since(m.session.heard) < m.session.timeout {
+			if h := m.buffer.Next(); h != nil {
+				return h, nil
+			}
+		}
+		if err := m.waitNews(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Ack says that an event is handled. It is sent in a moment, and durable once Flush or
+// Close has returned. The error is ErrNotHeld, ErrClosed or what ended the membership.
+func (m *GroupMember) Ack(offset uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.noteHandler(); err != nil {
+		return err
+	}
+	return m.noteSettled(offset, m.acks.Ack(offset))
+}
+
+// NackOptions say why an event could not be handled and what becomes of it.
+type NackOptions struct {
+	Delay    time.Duration // before it is redelivered, to whichever member; at most 24 h
+	Err      string        // kept with the event; nodes cut what is longer than they keep
+	Dead     bool          // to the dead letters at once
+	Handler  string        // "" is the member's name
+	Released bool          // given back unhandled: it is redelivered without counting as a delivery; not with Dead
+}
+
+const (
+	maxNackDelay = 24 * time.Hour
+	maxErrorText = 4 << 10
+)
+
+func (o *NackOptions) validate() error {
+	switch {
+	case o.Delay < 0 || o.Delay > maxNackDelay:
+		return fmt.Errorf("a nack's Delay is %s, not between 0 and %s", o.Delay, maxNackDelay)
+	case o.Dead && o.Released:
+		return errors.New("a nack is Dead and Released, choose one")
+	}
+	return nil
+}
+
+// Nack says that an event could not be handled: it is redelivered, unless this was the last
+// delivery that the group allows. It is sent as an Ack is, with the same errors.
+func (m *GroupMember) Nack(offset uint64, o NackOptions) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.noteHandler(); err != nil {
+		return err
+	}
+	if err := o.validate(); err != nil {
+		return m.named(err)
+	}
+	return m.noteSettled(offset, m.acks.Nack(&ringlogv1.Nack{Offset: offset, DelayMs: uint64(o.Delay.Milliseconds()),
+		Error: cutText(o.Err), Dead: o.Dead, Handler: cutText(o.Handler), Released: o.Released}))
+}
+
+// cutText is a text as the wire takes it.
+func cutText(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxErrorText)], "") }
+
+// Progress says that an event is still worked on: its ack deadline is extended. The errors
+// are those of Ack.
+func (m *GroupMember) Progress(offset uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.noteHandler(); err != nil {
+		return err
+	}
+	if !m.buffer.Progress(offset) {
+		return m.errNotHeld(offset)
+	}
+	signal(m.ackDue)
+	return nil
+}
+
+// noteHandler notes that a handler did something, and reports why it may not. The caller
+// holds mu.
+func (m *GroupMember) noteHandler() error {
+	m.handlers.active = true
+	switch {
+	case m.closing:
+		return m.named(ErrClosed)
+	case m.failed != nil:
+		return m.failed
+	}
+	return nil
+}
+
+// noteSettled has an ack or a nack sent. held says whether the event was held. The caller
+// holds mu.
+func (m *GroupMember) noteSettled(offset uint64, held bool) error {
+	if !held {
+		return m.errNotHeld(offset)
+	}
+	signal(m.ackDue)
+	if m.buffer.Ready() > 0 {
+		m.wakeAll() // the next of its key may be handled
+	}
+	return nil
+}
+
+func (m *GroupMember) errNotHeld(offset uint64) error {
+	return fmt.Errorf("client: group %s: offset %d: %w", m.group, offset, ErrNotHeld)
+}
+
+// Flush waits until all acks and nacks given before are durable. A *RefusedError lists,
+// once, those that came too late since the last Flush.
+func (m *GroupMember) Flush(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for upTo := m.acks.Given(); m.acks.Confirmed() < upTo; {
+		if m.failed != nil {
+			return m.failed
+		}
+		if err := m.waitNews(ctx); err != nil {
+			return err
+		}
+	}
+	return m.takeRefused()
+}
+
+// takeRefused returns the refusals that were not reported yet. The caller holds mu.
+func (m *GroupMember) takeRefused() error {
+	refused := m.acks.TakeRefused()
+	if len(refused.Offsets) == 0 {
+		return nil
+	}
+	return &RefusedError{Group: m.group, Offsets: refused.Offsets, More: refused.More}
+}

@@ -1,0 +1,284 @@
+package calls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/ringrift/ringlog/api"
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+)
+
+// Repeat says what may follow an attempt whose outcome is unknown.
+type Repeat int
+
+const (
+	// Once: nothing. The call fails.
+	Once Repeat = iota
+	// Reading: the same again, as nothing can have happened.
+	Reading
+	// Idempotent: the same again. Doing it twice is doing it once, and the last answer counts.
+	Idempotent
+	// Sequenced: the same again under its sequence. It happens once, but a refusal may be of
+	// the repetition alone.
+	Sequenced
+)
+
+// attempts is a call on its way from one node to the next, until one answers for good, its
+// context is done, or nothing more may be tried. Its errors are *Error.
+type attempts struct {
+	c      *Cluster
+	op     string
+	repeat Repeat
+	began  time.Time
+	pauses *backoff.ExponentialBackOff
+
+	tried    []*Node // of this round
+	refused  bool    // in this round, by a node that answered
+	unknown  bool
+	answered bool // by any node
+	internal int  // answers that are a node's fault
+	last     error
+
+	foreign      []*Node // nodes of another cluster
+	otherCluster error   // the answer of the newest of them
+}
+
+func (c *Cluster) newAttempts(op string, r Repeat) *attempts {
+	return &attempts{c: c, op: op, repeat: r, began: time.Now(), pauses: NewPauses()}
+}
+
+// Pauses between rounds grow so that each is about overshoot of the time waited so
+// far: that is how much longer than the cluster a caller is without a leader.
+const (
+	firstPause = 20 * time.Millisecond
+	maxPause   = time.Second
+	overshoot  = 0.1
+)
+
+// NewPauses returns the pauses between attempts.
+func NewPauses() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval, b.Multiplier = firstPause, maxPause, 1+overshoot
+	return b
+}
+
+// maxRepeat bounds how long after its first attempt a sequence is sent again. Nodes keep a
+// producer's results for 15 minutes, and take a first sequence for a new producer's afterwards.
+const maxRepeat = 10 * time.Minute
+
+// Elapsed is how long ago t was by the clock that shows more: the monotonic clock stops
+// while the machine sleeps, and the wall clock may be set back.
+func Elapsed(t time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
+}
+
+// nextNode returns the node to ask. Where all were asked it waits for the next round.
+func (a *attempts) nextNode(ctx context.Context) (*Node, error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, a.end(context.Cause(ctx))
+		}
+		if a.repeat == Sequenced && Elapsed(a.began) > maxRepeat {
+			return nil, a.end(errTooLate)
+		}
+		n := a.c.nodes.pick(a.tried, a.refused)
+		if n == nil {
+			a.beginRound(ctx, 0)
+			continue
+		}
+		a.tried = append(a.tried, n)
+		err := a.c.learnCluster(ctx, n)
+		if err == nil {
+			return n, nil
+		}
+		if done, err := a.judge(ctx, n, classify(causeOf(ctx, err), false)); done {
+			return nil, err
+		}
+	}
+}
+
+// beginRound begins a new round after a pause.
+func (a *attempts) beginRound(ctx context.Context, atLeast time.Duration) {
+	a.tried, a.refused = a.tried[:0], false
+	Sleep(ctx, max(a.pauses.NextBackOff(), atLeast))
+}
+
+// Sleep waits until d has passed or ctx is done.
+func Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// skip keeps a node for the next round.
+func (a *attempts) skip(n *Node) {
+	if !slices.Contains(a.tried, n) {
+		a.tried = append(a.tried, n)
+	}
+}
+
+// causeOf is err, or why ctx ended where err only reports that somebody canceled: a
+// caller who did not cancel must not read that he had.
+func causeOf(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// judge takes in a failed attempt and reports whether it was the last.
+func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err error) {
+	// An attempt that was cut short says less than the one before.
+	if f.answer != nil || ctx.Err() == nil || a.last == nil {
+		a.last = fmt.Errorf("%s: %w", n.URL, f.err)
+	}
+	a.answered = a.answered || f.answer != nil
+
+	// What the attempt says of the node, and whether it decides the call.
+	switch {
+	case f.final:
+		a.c.nodes.worked(n, f.leader)
+		return true, &Error{Op: a.op, Err: f.err, Answer: true, Unknown: a.unknown && a.repeat == Sequenced, Tried: a.unknown}
+	case f.code() == api.OtherCluster:
+		a.c.nodes.failed(n)
+		a.otherCluster = fmt.Errorf("%s: %w", n.URL, f.err)
+		if !slices.Contains(a.foreign, n) {
+			a.foreign = append(a.foreign, n)
+		}
+		if a.c.nodes.allWithin(a.foreign) {
+			return true, &Error{Op: a.op, Err: a.otherCluster, Answer: true, Unknown: a.unknown}
+		}
+	case f.answer == nil && ctx.Err() == nil, f.code() == api.Unavailable:
+		a.c.nodes.failed(n)
+		a.c.cfg.Logger.Debug("attempt failed", "op", a.op, "endpoint", n.URL, "error", f.err)
+	case f.answer != nil:
+		a.refused = true
+		a.c.nodes.declined(n, f.leader)
+	}
+
+	// Whether another attempt may follow.
+	a.unknown = a.unknown || (f.unknown && a.repeat != Reading)
+	if f.code() == api.Internal {
+		a.internal++
+	}
+	if (a.unknown && a.repeat == Once) || a.internal > maxInternal {
+		return true, a.end(nil)
+	}
+	if f.code() == api.Overloaded {
+		a.beginRound(ctx, f.after)
+	}
+	return false, nil
+}
+
+// maxInternal is how many answers that report a node's own fault are taken for bad luck.
+const maxInternal = 3
+
+func (a *attempts) end(why error) error {
+	if why != nil && !a.answered && a.last != nil {
+		why = fmt.Errorf("%w: %w", ErrUnreachable, why)
+	}
+	if a.otherCluster != nil {
+		a.last = a.otherCluster // no other node could serve the call
+	}
+	return &Error{Op: a.op, Unknown: a.unknown, Err: a.last, Ended: why}
+}
+
+// fault is a failed attempt, understood.
+type fault struct {
+	err     error
+	answer  *api.Error // of the node, nil where none answered
+	final   bool       // the same request will never be accepted
+	unknown bool       // it may have happened
+	leader  string
+	after   time.Duration // how long the node asks to be left alone
+}
+
+func (f *fault) code() api.Code {
+	if f.answer == nil {
+		return ""
+	}
+	return f.answer.Code
+}
+
+// classify understands the error of an attempt. sent says whether it may have left for a node.
+func classify(err error, sent bool) fault {
+	f := fault{err: err}
+	f.answer, f.after = answerOf(err)
+	if f.answer == nil {
+		f.unknown = sent
+		return f
+	}
+	f.err, f.leader = f.answer, f.answer.LeaderHTTP
+	switch code := f.answer.Code; {
+	case code == api.OutcomeUnknown, code == api.Internal:
+		f.unknown = true
+	case code == api.Timeout, code == api.OtherCluster, code.Retryable():
+	default:
+		f.final = true
+	}
+	return f
+}
+
+// answerOf returns a node's answer, nil where the error is of the way to the node.
+func answerOf(err error) (*api.Error, time.Duration) {
+	if answer, ok := errors.AsType[*AnswerError](err); ok {
+		return answer.API, retryAfter(answer.Header)
+	}
+	remote, ok := errors.AsType[*connect.Error](err)
+	if !ok {
+		return nil, 0
+	}
+	for _, d := range remote.Details() {
+		v, err := d.Value()
+		if detail, ok := v.(*ringlogv1.ErrorDetail); err == nil && ok {
+			return ErrorOf(detail), retryAfter(remote.Meta())
+		}
+	}
+	if code := protocolCode(remote); code != "" {
+		return &api.Error{Code: code, Message: remote.Message()}, retryAfter(remote.Meta())
+	}
+	return nil, 0
+}
+
+// ErrorOf is an error as it comes over the wire.
+func ErrorOf(d *ringlogv1.ErrorDetail) *api.Error {
+	return &api.Error{Code: api.Code(d.GetCode()), Message: d.GetMessage(), Reason: d.GetReason(), Field: d.GetField(),
+		Remedy: d.GetRemedy(), Offset: d.GetOffset(), LeaderHTTP: d.GetLeaderHttp()}
+}
+
+// protocolCode names refusals of the protocol layer, or of a proxy in front of a node,
+// which carry no detail: the request never was a valid one.
+func protocolCode(remote *connect.Error) api.Code {
+	switch remote.Code() {
+	case connect.CodeInvalidArgument:
+		return api.InvalidArgument
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
+		return api.Unauthenticated
+	case connect.CodeUnimplemented, connect.CodeNotFound:
+		return api.NotImplemented
+	case connect.CodeResourceExhausted:
+		return api.TooLarge
+	}
+	return ""
+}
+
+// retryAfter reads the header in seconds, the form nodes send.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.ParseFloat(h.Get("Retry-After"), 64)
+	if err != nil || seconds < 0 || seconds > 3600 {
+		return 0
+	}
+	return time.Duration(seconds * float64(time.Second))
+}

@@ -1,0 +1,148 @@
+// Package calls brings one call to a cluster: it chooses the node to ask, repeats what may
+// be repeated, and says what an error means.
+//
+// It promises:
+//
+//   - A call is repeated only where repeating it is safe, see Repeat. What it cannot know
+//     is reported: the error then wraps ErrOutcomeUnknown.
+//   - A call ends with its context, and after Config.Timeout plus at most one attempt.
+//   - All calls go to one cluster: that of Config.ClusterID, else that of the first node
+//     that answers.
+//
+// Every error of a call is an *Error.
+package calls
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// Config says which cluster is called and how. All fields but Token and ClusterID are required.
+type Config struct {
+	Endpoints []string // validated by BaseURL
+	Token     string
+	ClusterID string
+
+	HTTP           *http.Client
+	Timeout        time.Duration // how long a call is repeated
+	AttemptTimeout time.Duration // how long one node may take to answer, or a silent one to show life
+	Logger         hclog.Logger
+}
+
+// Cluster is the cluster that is called. It is safe for concurrent use.
+type Cluster struct {
+	cfg   Config
+	http  *http.Client
+	pin   *clusterPin // the transport of http
+	nodes *nodes
+}
+
+// New returns the cluster at cfg.Endpoints. It connects to no node.
+func New(cfg Config) *Cluster {
+	c := &Cluster{cfg: cfg, pin: newClusterPin(cfg.HTTP.Transport, cfg.ClusterID)}
+	pinned := *cfg.HTTP
+	pinned.Transport = c.pin
+	c.http = &pinned
+	c.nodes = newNodes(cfg.Endpoints, c.dialNode)
+	return c
+}
+
+// CloseIdle closes the connections that no call uses.
+func (c *Cluster) CloseIdle() { c.http.CloseIdleConnections() }
+
+// AttemptFunc makes one attempt at one node. The header is that of the answer, nil without one.
+type AttemptFunc func(ctx context.Context, n *Node) (http.Header, error)
+
+// Call makes attempts of at most Config.AttemptTimeout each.
+func (c *Cluster) Call(ctx context.Context, op string, r Repeat, attempt AttemptFunc) error {
+	return c.repeatAttempts(ctx, op, r, func(ctx context.Context, n *Node) (context.Context, func()) {
+		return context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+	}, attempt)
+}
+
+// CallWhileAlive is Call for what may take a node long: an attempt ends when its node shows
+// no life, not after a time.
+func (c *Cluster) CallWhileAlive(ctx context.Context, op string, r Repeat, attempt AttemptFunc) error {
+	return c.repeatAttempts(ctx, op, r, func(ctx context.Context, n *Node) (context.Context, func()) {
+		began := time.Now()
+		return c.guard(ctx, n, func() time.Duration { return time.Since(began) })
+	}, attempt)
+}
+
+// repeatAttempts asks one node after the other until one answers for good. bound limits the
+// context of each attempt.
+func (c *Cluster) repeatAttempts(ctx context.Context, op string, r Repeat,
+	bound func(context.Context, *Node) (context.Context, func()), attempt AttemptFunc) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	a := c.newAttempts(op, r)
+	for {
+		n, err := a.nextNode(ctx)
+		if err != nil {
+			return err
+		}
+		if done, err := a.attemptAt(ctx, n, bound, attempt); done {
+			return err
+		}
+	}
+}
+
+// attemptAt makes one attempt and reports whether the call is over.
+func (a *attempts) attemptAt(ctx context.Context, n *Node,
+	bound func(context.Context, *Node) (context.Context, func()), attempt AttemptFunc) (done bool, err error) {
+	bounded, release := bound(ctx, n)
+	watched, sent := traceSent(bounded)
+	header, err := attempt(watched, n)
+	if err == nil {
+		release()
+		a.c.nodes.worked(n, header.Get(leaderHeader))
+		return true, nil
+	}
+	f := classify(causeOf(bounded, err), sent.Load())
+	release() // before judge, which may wait
+	return a.judge(ctx, n, f)
+}
+
+// CallNode makes one call at one node, by its URL or host:port, and only once.
+func (c *Cluster) CallNode(ctx context.Context, node, op string, r Repeat, attempt AttemptFunc) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	n := &Node{URL: node}
+	if err := c.learnCluster(ctx, n); err != nil {
+		return &Error{Op: op, Err: err, Ended: ErrUnreachable}
+	}
+	began := time.Now()
+	guarded, stop := c.guard(ctx, n, func() time.Duration { return time.Since(began) })
+	defer stop()
+	watched, sent := traceSent(guarded)
+	if _, err := attempt(watched, n); err != nil {
+		f := classify(err, sent.Load())
+		failed := &Error{Op: op, Err: f.err, Answer: f.final, Unknown: f.unknown && r != Reading}
+		if f.answer == nil {
+			failed.Ended = ErrUnreachable
+			if cause := context.Cause(guarded); cause != nil {
+				failed.Ended = cause
+			}
+		}
+		return failed
+	}
+	return nil
+}
+
+// NoteLeader takes in which leader an answer of n named.
+func (c *Cluster) NoteLeader(n *Node, leader string) { c.nodes.named(n, leader) }
+
+// LearnLeader prefers a leader that the cluster's status named.
+func (c *Cluster) LearnLeader(leader string) { c.nodes.learn(leader) }
+
+// Timeout is how long a call is repeated.
+func (c *Cluster) Timeout() time.Duration { return c.cfg.Timeout }
+
+// AttemptTimeout is how long one node may take to answer.
+func (c *Cluster) AttemptTimeout() time.Duration { return c.cfg.AttemptTimeout }
+
+// Logger is for what goes wrong and is repeated.
+func (c *Cluster) Logger() hclog.Logger { return c.cfg.Logger }

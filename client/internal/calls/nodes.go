@@ -1,0 +1,200 @@
+package calls
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+)
+
+// Node is the address of one node with its stubs.
+type Node struct {
+	URL    string
+	Log    ringlogv1connect.LogServiceClient
+	Cursor ringlogv1connect.CursorServiceClient
+	Group  ringlogv1connect.GroupServiceClient
+
+	noStream  atomic.Int64 // until then, in Unix nanoseconds, it is not asked for a publish stream
+	noCluster atomic.Int64 // until then, in Unix nanoseconds, it is not asked for its cluster
+
+	// Guarded by nodes.mu.
+	failures int
+	avoid    time.Time // until then it is asked last
+}
+
+// nodes chooses the node to ask: the leader where it is known, else the one that answered
+// last, else in the order given. Nodes that failed lately come last.
+type nodes struct {
+	dial func(url string) *Node
+
+	mu        sync.Mutex
+	all       []*Node // the configured ones in front
+	preferred *Node
+	leader    string // as an answer to a publish named it last
+}
+
+// maxNodes bounds the list against nodes that name ever new leaders.
+const maxNodes = 64
+
+// Bounds of how long a node that failed is asked last, or not at all.
+const (
+	minAvoid = time.Second
+	maxAvoid = 15 * time.Second
+)
+
+func newNodes(urls []string, dial func(string) *Node) *nodes {
+	s := &nodes{dial: dial}
+	for _, u := range urls {
+		base, _ := BaseURL(u, "http") // validated before
+		s.add(base)
+	}
+	return s
+}
+
+// BaseURL makes an endpoint as people write it a URL without a trailing slash.
+func BaseURL(s, scheme string) (string, error) {
+	if !strings.Contains(s, "://") {
+		s = scheme + "://" + s
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("endpoint %q: %w", s, err)
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.RawQuery != "", u.Fragment != "":
+		return "", fmt.Errorf("endpoint %q is not like http://host:port", s)
+	}
+	return strings.TrimRight(u.String(), "/"), nil
+}
+
+func (s *nodes) add(base string) *Node {
+	for _, n := range s.all {
+		if n.URL == base {
+			return n
+		}
+	}
+	if len(s.all) >= maxNodes {
+		return nil
+	}
+	n := s.dial(base)
+	s.all = append(s.all, n)
+	return n
+}
+
+// pick returns the best node that is not in tried, or nil. With choosy it is none that
+// failed lately: where others answer, a call must not wait for a machine that is gone,
+// which takes as long as an attempt may.
+func (s *nodes) pick(tried []*Node, choosy bool) *Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	var best *Node
+	for _, n := range s.all {
+		if slices.Contains(tried, n) || (choosy && now.Before(n.avoid)) {
+			continue
+		}
+		if best == nil || s.before(n, best, now) {
+			best = n
+		}
+	}
+	return best
+}
+
+// before reports whether a is to be asked before b, which comes first in the list.
+func (s *nodes) before(a, b *Node, now time.Time) bool {
+	badA, badB := now.Before(a.avoid), now.Before(b.avoid)
+	switch {
+	case badA != badB:
+		return badB
+	case badA:
+		return a.avoid.Before(b.avoid)
+	}
+	return a == s.preferred
+}
+
+// worked notes that n served a request, and which leader it named, "" for none.
+func (s *nodes) worked(n *Node, leader string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n.failures, n.avoid = 0, time.Time{}
+	if leader != "" {
+		s.follow(n, leader)
+	} else if s.preferred == nil {
+		s.preferred = n
+	}
+}
+
+// failed notes that n did not answer, or not as a node should.
+func (s *nodes) failed(n *Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n.avoid = time.Now().Add(min(minAvoid<<min(n.failures, 10), maxAvoid))
+	n.failures++
+	if s.preferred == n {
+		s.preferred = nil
+	}
+}
+
+// declined notes that n answered but cannot serve, and which leader it named.
+func (s *nodes) declined(n *Node, leader string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.preferred == n {
+		s.preferred = nil
+	}
+	if leader != "" {
+		s.follow(n, leader)
+	}
+}
+
+// follow prefers the leader that n named, by URL or by host:port.
+func (s *nodes) follow(n *Node, leader string) {
+	if secure, ok := strings.CutPrefix(leader, "http://"); ok && strings.HasPrefix(n.URL, "https://") {
+		leader = secure // the token must not be sent in clear because a node names its plain address
+	}
+	scheme, _, _ := strings.Cut(n.URL, "://")
+	base, err := BaseURL(leader, scheme)
+	if err != nil {
+		return
+	}
+	if l := s.add(base); l != nil {
+		s.preferred = l
+	}
+}
+
+// named takes in which leader an answer of n named. A client of a single endpoint keeps to
+// that, which may be a proxy's.
+func (s *nodes) named(n *Node, leader string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if leader == "" || len(s.all) < 2 || (s.preferred == n && s.leader == leader) {
+		return
+	}
+	s.leader = leader
+	s.follow(n, leader)
+}
+
+// learn prefers a leader that the cluster's status named.
+func (s *nodes) learn(leader string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) > 0 {
+		s.follow(s.all[0], leader)
+	}
+}
+
+// allWithin reports whether all nodes are in list.
+func (s *nodes) allWithin(list []*Node) bool {
+	return len(s.except(list...)) == 0
+}
+
+// except returns all nodes that are not in list.
+func (s *nodes) except(list ...*Node) []*Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.all), func(n *Node) bool { return slices.Contains(list, n) })
+}

@@ -1,0 +1,166 @@
+package calls
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+)
+
+// NewHTTPClient returns an HTTP client that keeps that many connections to a node. They are
+// of HTTP/1.1: a worker's requests follow each other on one connection, which costs less
+// than streams that share one of HTTP/2.
+func NewHTTPClient(attemptTimeout time.Duration, connections int) *http.Client {
+	dialer := &net.Dialer{Timeout: attemptTimeout, KeepAlive: 15 * time.Second}
+	return &http.Client{Transport: &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		TLSHandshakeTimeout:   attemptTimeout,
+		MaxIdleConnsPerHost:   connections,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		DisableCompression:    true,
+		ReadBufferSize:        64 << 10,
+		WriteBufferSize:       64 << 10,
+	}}
+}
+
+func (c *Cluster) dialNode(base string) *Node {
+	plain := connect.WithAcceptCompression("gzip", nil, nil)
+	return &Node{
+		URL:    base,
+		Log:    ringlogv1connect.NewLogServiceClient(c.http, base, plain),
+		Cursor: ringlogv1connect.NewCursorServiceClient(c.http, base, plain),
+		Group:  ringlogv1connect.NewGroupServiceClient(c.http, base, plain),
+	}
+}
+
+// NewRequest wraps a message with the headers every request has.
+func NewRequest[T any](c *Cluster, message *T) *connect.Request[T] {
+	r := connect.NewRequest(message)
+	c.authorize(r.Header())
+	return r
+}
+
+func (c *Cluster) authorize(h http.Header) {
+	if id := c.ClusterID(); id != "" {
+		h.Set(api.ClusterHeader, id)
+	}
+	if c.cfg.Token != "" {
+		h.Set("Authorization", "Bearer "+c.cfg.Token)
+	}
+}
+
+// leaderHeader names the leader's HTTP address in answers.
+const leaderHeader = "Ringlog-Leader"
+
+// traceSent returns a context that reports whether a request may have left: without a
+// connection nothing has.
+func traceSent(ctx context.Context) (context.Context, *atomic.Bool) {
+	sent := new(atomic.Bool)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
+	}), sent
+}
+
+// health is what a probe found.
+type health int
+
+const (
+	dead health = iota
+	alive
+	ready // serves, knows a leader and does not lag far
+)
+
+// probe asks a node whether it is ready.
+func (c *Cluster) probe(ctx context.Context, n *Node) health {
+	resp, err := c.get(ctx, n, "/readyz", true)
+	switch {
+	case err != nil:
+		return dead
+	case resp.StatusCode == http.StatusOK:
+		return ready
+	}
+	return alive
+}
+
+// get makes a small GET within the time of one attempt. The answer's body is read and dropped.
+func (c *Cluster) get(ctx context.Context, n *Node, path string, authorized bool) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if authorized {
+		c.authorize(req.Header)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be used again
+	return resp, nil
+}
+
+// guard ends the returned context when n has been quiet for long and then does not
+// show life, or is not ready while another node is: a stopped process keeps its
+// connections open. stop ends the watch and waits for it.
+func (c *Cluster) guard(ctx context.Context, n *Node, quiet func() time.Duration) (guarded context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(c.cfg.AttemptTimeout)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if quiet() >= c.cfg.AttemptTimeout && !c.worthWaiting(ctx, n) {
+				cancel(errSilent)
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(context.Canceled)
+		<-done
+	}
+}
+
+// worthWaiting reports whether a quiet node is worth waiting for.
+func (c *Cluster) worthWaiting(ctx context.Context, n *Node) bool {
+	switch c.probe(ctx, n) {
+	case ready:
+		return true
+	case dead:
+		return false
+	}
+	for _, other := range c.nodes.except(n) {
+		if c.probe(ctx, other) == ready {
+			return false
+		}
+	}
+	return true
+}
+
+// quietTime is how long something has been waited for, since a time in Unix nanoseconds or 0.
+func quietTime(since *atomic.Int64) time.Duration {
+	at := since.Load()
+	if at == 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, at))
+}

@@ -1,0 +1,179 @@
+package sender
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+)
+
+// A node checks every payload. A payload that it refuses, or has to change, costs the others of
+// the same request: they are sent again, or packed again. So events are checked here as well,
+// but not each of them, as checking a payload costs more than the rest of sending it.
+const (
+	largePayload = 16 << 10 // such a payload is always checked
+	sampleEvery  = 61       // few callers repeat themselves every 61 events
+	firstOfBatch = 4        // so many of a batch are always checked
+	suspectFor   = 1024     // payloads that are all checked after one that was not in the stored form
+)
+
+// sampler chooses the payloads of single events that are checked before they are sent.
+type sampler struct {
+	seen  atomic.Uint64
+	until atomic.Uint64 // all are checked up to this one
+}
+
+func (s *sampler) picks(payload json.RawMessage) bool {
+	seen := s.seen.Add(1)
+	return seen%sampleEvery == 1 || seen <= s.until.Load() || alwaysChecked(payload)
+}
+
+// checkMore has the next payloads all checked.
+func (s *sampler) checkMore() { s.until.Store(s.seen.Load() + suspectFor) }
+
+func alwaysChecked(payload json.RawMessage) bool {
+	return len(payload) == 0 || len(payload) > largePayload
+}
+
+// admitOne makes ev the event of p.
+func (s *Sender) admitOne(p *Item, ev *event.Event) error {
+	p.Events, p.Outcomes = p.single.events[:], p.single.outcomes[:]
+	gate := s.cfg.Policy.Gate()
+	defer gate.Close()
+	check := gate.CheckEnvelope
+	if s.samples.picks(ev.Payload) {
+		check = gate.Check
+	}
+	err := admitEvent(check, &p.Events[0], ev)
+	if err != nil {
+		err = invalidEvent(p.op, err)
+	}
+	p.bytes = WireBytes(&p.Events[0])
+	if err != nil || (len(ev.Payload) > 0 && changed(&p.Events[0], ev)) {
+		s.samples.checkMore()
+	}
+	return err
+}
+
+// changed reports whether checking has changed what a node would have had to change.
+func changed(checked, ev *event.Event) bool {
+	return checked.CorrelationID != ev.CorrelationID || unsafe.SliceData(checked.Payload) != unsafe.SliceData(ev.Payload)
+}
+
+// admitBatch takes events into p as they are, where the form of those it checks is the stored
+// one. Else it checks all and changes copies.
+func (s *Sender) admitBatch(p *Item, events []event.Event) error {
+	if len(events) == 0 {
+		return fmt.Errorf("client: %s: %w", p.op, &api.Error{Code: api.InvalidArgument, Field: "events",
+			Message: "a request without events", Remedy: "send at least one"})
+	}
+	p.Events, p.Outcomes = events, make([]Outcome, len(events))
+	gate := s.cfg.Policy.Gate()
+	defer gate.Close()
+	var checked event.Event
+	for i := range events {
+		ev, check := &events[i], gate.CheckEnvelope
+		if i < firstOfBatch || i%sampleEvery == 0 || alwaysChecked(ev.Payload) {
+			check = gate.Check
+		}
+		checked = *ev
+		if err := check(&checked); err != nil {
+			return invalidEvent(p.op, atIndex(err, i))
+		}
+		if changed(&checked, ev) || (checked.Type == ev.Type && checked.Value != ev.Value) {
+			return s.admitCopies(gate, p, events)
+		}
+		p.bytes += WireBytes(ev)
+	}
+	return nil
+}
+
+func (s *Sender) admitCopies(gate *event.Gate, p *Item, events []event.Event) error {
+	p.Events, p.bytes = make([]event.Event, len(events)), 0
+	for i := range events {
+		if err := admitEvent(gate.Check, &p.Events[i], &events[i]); err != nil {
+			return invalidEvent(p.op, atIndex(err, i))
+		}
+		p.bytes += WireBytes(&p.Events[i])
+	}
+	return nil
+}
+
+// admitEvent makes e what ev's caller made, but for what a node would change: the payload is
+// canonical, and what follows from it and from the type is filled in. The type stays, so that a
+// node can warn of an alias.
+func admitEvent(check func(*event.Event) error, e, ev *event.Event) error {
+	*e = *ev
+	if err := check(e); err != nil {
+		return err
+	}
+	payload, correlation, value := e.Payload, e.CorrelationID, e.Value
+	if e.Type != ev.Type {
+		value = ev.Value
+	}
+	*e = *ev
+	e.Payload, e.CorrelationID, e.Value = payload, correlation, value
+	return nil
+}
+
+// refuses reports whether no node can have taken these events, nor ever will.
+func (s *Sender) refuses(group []*Item) bool {
+	for _, p := range group {
+		for _, ev := range p.Events {
+			if s.cfg.Policy.Check(&ev) != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// WireBytes is about what an event takes in a request.
+func WireBytes(ev *event.Event) int {
+	const overhead = 32 // lengths, time
+	return overhead + len(ev.Type) + len(ev.Value) + len(ev.Payload) + len(ev.Source) + len(ev.Key) + len(ev.DedupID) +
+		len(ev.CorrelationID) + len(ev.CausationID) + len(ev.Original)
+}
+
+// invalidError is input refused before it was sent, in the form a node would refuse it.
+type invalidError struct {
+	answer *api.Error
+	cause  *event.Error
+}
+
+// Error implements error.
+func (e *invalidError) Error() string { return e.answer.Error() }
+
+// Unwrap implements errors.Unwrap.
+func (e *invalidError) Unwrap() []error { return []error{e.answer, e.cause} }
+
+func invalidEvent(op string, err error) error {
+	cause, ok := errors.AsType[*event.Error](err)
+	if !ok {
+		return fmt.Errorf("client: %s: %w", op, err)
+	}
+	code := api.InvalidArgument
+	switch cause.Reason {
+	case event.ReasonInvalidJSON, event.ReasonDuplicateKey, event.ReasonTrailingBytes, event.ReasonInvalidUTF8,
+		event.ReasonLoneSurrogate, event.ReasonNotANumber, event.ReasonTooDeep:
+		code = api.InvalidJSON
+	}
+	answer := &api.Error{Code: code, Message: cause.Message, Field: cause.Field, Remedy: cause.Remedy}
+	return fmt.Errorf("client: %s: %w", op, &invalidError{answer, cause})
+}
+
+// atIndex names the event of a batch that an error is about.
+func atIndex(err error, index int) error {
+	e, ok := errors.AsType[*event.Error](err)
+	if !ok {
+		return err
+	}
+	named := *e
+	named.Field = strings.TrimSuffix(fmt.Sprintf("events[%d].%s", index, e.Field), ".")
+	return &named
+}

@@ -1,0 +1,98 @@
+package sender
+
+import (
+	"container/list"
+	"context"
+	"sync"
+
+	"github.com/ringrift/ringlog/client/internal/calls"
+)
+
+// byteBudget bounds the bytes that wait or are in flight. Callers that find no room wait in
+// the order they came.
+type byteBudget struct {
+	mu      sync.Mutex
+	size    int
+	used    int
+	waiting list.List // of *reservation
+	closed  bool
+}
+
+type reservation struct {
+	bytes int           // negative once the budget was closed
+	done  chan struct{} // closed when it has its bytes, or the budget was closed
+}
+
+func newByteBudget(size int) *byteBudget { return &byteBudget{size: size} }
+
+// fits lets an unused budget take anything: what is larger than the budget could never be sent otherwise.
+func (b *byteBudget) fits(bytes int) bool { return b.used == 0 || b.used+bytes <= b.size }
+
+// reserve waits until there is room for that many bytes.
+func (b *byteBudget) reserve(ctx context.Context, bytes int) error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return calls.ErrClosed
+	}
+	if b.waiting.Len() == 0 && b.fits(bytes) {
+		b.used += bytes
+		b.mu.Unlock()
+		return nil
+	}
+	r := &reservation{bytes, make(chan struct{})}
+	at := b.waiting.PushBack(r)
+	b.mu.Unlock()
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+	}
+
+	// Where both came at once, the bytes count.
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-r.done:
+		if r.bytes < 0 {
+			return calls.ErrClosed
+		}
+		return nil
+	default:
+		b.waiting.Remove(at)
+		b.grant()
+		return context.Cause(ctx)
+	}
+}
+
+// release returns bytes and grants them to those that wait.
+func (b *byteBudget) release(bytes int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= bytes
+	b.grant()
+}
+
+func (b *byteBudget) grant() {
+	for at := b.waiting.Front(); at != nil; at = b.waiting.Front() {
+		r := at.Value.(*reservation)
+		if !b.fits(r.bytes) {
+			return
+		}
+		b.used += r.bytes
+		b.waiting.Remove(at)
+		close(r.done)
+	}
+}
+
+// close refuses the bytes that are waited for, and all later ones.
+func (b *byteBudget) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for at := b.waiting.Front(); at != nil; at = b.waiting.Front() {
+		r := at.Value.(*reservation)
+		r.bytes = -1
+		b.waiting.Remove(at)
+		close(r.done)
+	}
+}

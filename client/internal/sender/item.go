@@ -1,0 +1,105 @@
+package sender
+
+import (
+	"sync"
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+)
+
+// Outcome is the answer to one event.
+type Outcome struct {
+	Offset    uint64 // its own, or that of the event it repeats
+	Duplicate bool
+	Warnings  []event.Warning // shared by outcomes
+}
+
+// Item is the events of one call, and once they are decided the answer to them.
+type Item struct {
+	Events     []event.Event
+	Outcomes   []Outcome // of Events, once Done without an error
+	AppendedAt time.Time
+
+	op          string
+	unshareable bool // never shares a request
+	pooled      bool // Release gives it back
+	bytes       int
+	err         error
+	done        chan struct{} // closed once the answer is final; holds one token where pooled
+	single      struct {
+		events   [1]event.Event
+		outcomes [1]Outcome
+	}
+
+	// Guarded by queue.mu.
+	prev, next *Item  // of those that wait
+	in         *batch // that it was taken into, nil before
+	abandoned  bool   // its caller does not wait any more
+	final      bool   // the answer is
+}
+
+func newItem(op string) *Item { return &Item{op: op, done: make(chan struct{})} }
+
+// pool holds items that nobody else has seen since their callers were answered.
+var pool = sync.Pool{New: func() any { return &Item{pooled: true, done: make(chan struct{}, 1)} }}
+
+// newPooledItem returns an item for a single event whose caller waits.
+func newPooledItem() *Item {
+	p := pool.Get().(*Item)
+	p.op = "publish"
+	return p
+}
+
+// Release gives an item of Publish back, which its caller must not use any more.
+func (p *Item) Release() {
+	*p = Item{pooled: true, done: p.done}
+	pool.Put(p)
+}
+
+// Done is closed, for an item of PublishOrdered, when the answer is there.
+func (p *Item) Done() <-chan struct{} { return p.done }
+
+// Err is why the events were not appended, once Done.
+func (p *Item) Err() error { return p.err }
+
+// finish makes the answer final and wakes the caller.
+func (p *Item) finish() {
+	p.final = true
+	if p.pooled {
+		p.done <- struct{}{} // has room for it
+		return
+	}
+	close(p.done)
+}
+
+// itemList links items in the order they came.
+type itemList struct {
+	first, last *Item
+	n           int
+}
+
+func (l *itemList) push(p *Item) {
+	p.prev = l.last
+	if p.prev == nil {
+		l.first = p
+	} else {
+		p.prev.next = p
+	}
+	l.last = p
+	l.n++
+}
+
+func (l *itemList) remove(p *Item) {
+	if p.prev == nil {
+		l.first = p.next
+	} else {
+		p.prev.next = p.next
+	}
+	if p.next == nil {
+		l.last = p.prev
+	} else {
+		p.next.prev = p.prev
+	}
+	p.prev, p.next = nil, nil
+	l.n--
+}

@@ -1,0 +1,307 @@
+package sender
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ringrift/ringlog/client/internal/calls"
+)
+
+// batch is what a worker takes at once.
+type batch struct {
+	ctx    context.Context // ends when no caller waits any more
+	cancel context.CancelCauseFunc
+	items  []*Item
+	live   int // items that are neither answered nor abandoned; guarded by queue.mu
+}
+
+// queue holds what callers have handed over until a worker is free. Workers take items in the
+// order they came, as many as fit one request.
+//
+// Requests cost more than events, so concurrent callers should share as few as possible. While
+// others are in flight, one more request is sent only when one of these holds:
+//
+//   - it has at least as many events as are in flight, and those are below inFlightLimit,
+//   - it is full,
+//   - its oldest event has waited for maxLinger,
+//   - an unshareable item waits.
+//
+// Callers who were just answered usually return at once with their next event, so a worker
+// that has work waits for them a moment first: see waitForReturning.
+type queue struct {
+	budget              *byteBudget
+	maxEvents, maxBytes int
+	callersReturn       bool // callers wait for their answers before they send again
+
+	mu          sync.Mutex
+	work        sync.Cond // there may be a batch to take
+	waiting     itemList
+	unshareable int // of waiting
+	inFlight    int // events in requests that may be shared
+	closed      bool
+
+	linger   *time.Timer // runs while items wait
+	lingered bool        // the oldest item has waited for maxLinger
+
+	returning      int // callers that were answered and have not sent again
+	returningUntil time.Time
+	collecting     bool      // a worker waits for them
+	returned       sync.Cond // for that worker: returning is 0
+}
+
+const (
+	inFlightLimit = 16                     // with this many events in flight the next request waits for their answers
+	returnWait    = 200 * time.Microsecond // how long a caller is waited for after its answer, or after another one returned
+	maxReturnWait = 2 * time.Millisecond   // how long all of them are waited for at most
+	maxLinger     = 10 * time.Millisecond  // how long events wait at most while a worker is free
+)
+
+func newQueue(cfg *Config, budget *byteBudget) *queue {
+	q := &queue{budget: budget, maxEvents: cfg.MaxBatchEvents, maxBytes: cfg.MaxBatchBytes}
+	q.work.L, q.returned.L = &q.mu, &q.mu
+	q.linger = time.AfterFunc(time.Hour, q.endLinger)
+	q.linger.Stop()
+	return q
+}
+
+// add waits for room and hands p over.
+func (q *queue) add(ctx context.Context, p *Item) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := q.budget.reserve(ctx, p.bytes); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		q.budget.release(p.bytes)
+		return calls.ErrClosed
+	}
+	q.waiting.push(p)
+	if p.unshareable {
+		q.unshareable++
+	}
+	if q.waiting.n == 1 {
+		q.linger.Reset(maxLinger)
+	}
+
+	// Whoever hands something over counts as one of those that return.
+	q.returning = max(q.returning-1, 0)
+	if q.collecting {
+		q.returningUntil = time.Now().Add(returnWait)
+		if q.returning == 0 {
+			q.returned.Signal()
+		}
+	}
+	q.work.Signal()
+	return nil
+}
+
+// close lets workers take what is left and then end.
+func (q *queue) close() {
+	q.budget.close()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.work.Broadcast()
+	q.returned.Broadcast()
+}
+
+// nextBatch waits for work. It returns nil once the queue is closed and empty.
+func (q *queue) nextBatch(ctx context.Context, timeout time.Duration) *batch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+
+	// One worker at a time waits for returning callers. Meanwhile the items may have gone to
+	// nobody: their callers may have left.
+	for {
+		for q.collecting || !q.worthSending() {
+			if q.closed && q.waiting.n == 0 {
+				return nil
+			}
+			q.work.Wait()
+		}
+		q.waitForReturning()
+		if q.waiting.n > 0 {
+			break
+		}
+	}
+
+	// Take items up to the bounds of a request. An unshareable one is taken alone.
+	b := &batch{}
+	b.ctx, b.cancel = batchContext(ctx, timeout)
+	events, bytes := 0, 0
+	for p := q.waiting.first; p != nil; p = q.waiting.first {
+		if events > 0 && (p.unshareable || events+len(p.Events) > q.maxEvents || bytes+p.bytes > q.maxBytes) {
+			break
+		}
+		q.removeWaiting(p)
+		p.in = b
+		b.items = append(b.items, p)
+		if p.unshareable {
+			break
+		}
+		q.inFlight++
+		events, bytes = events+len(p.Events), bytes+p.bytes
+	}
+	b.live = len(b.items)
+	q.afterRemoval()
+	return b
+}
+
+func batchContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelCauseFunc) {
+	ctx, release := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithCancelCause(ctx)
+	return ctx, func(cause error) {
+		cancel(cause)
+		release()
+	}
+}
+
+// worthSending reports whether what waits is worth a request of its own. mu is held.
+func (q *queue) worthSending() bool {
+	switch {
+	case q.waiting.n == 0:
+		return false
+	case q.closed, q.lingered, q.unshareable > 0, q.waiting.n >= q.maxEvents:
+		return true
+	}
+	return q.inFlight < inFlightLimit && q.waiting.n >= q.inFlight
+}
+
+// removeWaiting takes p out of those that wait; afterRemoval follows. mu is held.
+func (q *queue) removeWaiting(p *Item) {
+	q.waiting.remove(p)
+	if p.unshareable {
+		q.unshareable--
+	}
+}
+
+// afterRemoval restarts the linger time and wakes a worker for what still waits. mu is held.
+func (q *queue) afterRemoval() {
+	q.lingered = false
+	q.linger.Stop()
+	if q.waiting.n > 0 {
+		q.linger.Reset(maxLinger)
+	}
+	if q.worthSending() {
+		q.work.Signal()
+	}
+}
+
+func (q *queue) endLinger() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lingered = q.waiting.n > 0
+	q.work.Signal()
+}
+
+// waitForReturning waits for callers who are expected to send again, so that they share the
+// next request: until all are there, until none has come for returnWait, and at most for
+// maxReturnWait. mu is held, though not while it waits.
+func (q *queue) waitForReturning() {
+	if q.returning == 0 || q.unshareable > 0 || q.closed {
+		return
+	}
+	q.collecting = true
+
+	// The timer follows returningUntil, which moves with each caller that returns.
+	late := false
+	last := time.Now().Add(maxReturnWait)
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(q.returningUntil), func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if rest := min(time.Until(q.returningUntil), time.Until(last)); rest > 0 && !late {
+			timer.Reset(rest)
+			return
+		}
+		late = true
+		q.returned.Signal()
+	})
+	for q.returning > 0 && !late && !q.closed {
+		q.returned.Wait()
+	}
+	timer.Stop()
+
+	// Callers that did not return in time are not waited for again.
+	if late {
+		q.returning = 0
+	}
+	q.collecting = false
+	q.work.Broadcast()
+}
+
+// departure says how far the events of a caller came who stopped waiting.
+type departure int
+
+const (
+	leftQueue departure = iota // nothing was sent
+	leftOther                  // the request continues for other callers
+	leftLast                   // the request ends, the item's done follows at once
+)
+
+// leave stops waiting for p, because of why.
+func (q *queue) leave(p *Item, why error) departure {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.in == nil {
+		q.removeWaiting(p)
+		q.afterRemoval()
+		q.budget.release(p.bytes)
+		return leftQueue
+	}
+	if p.final {
+		return leftLast
+	}
+	p.abandoned = true
+	p.in.live--
+	if p.in.live > 0 {
+		return leftOther
+	}
+	p.in.cancel(why)
+	return leftLast
+}
+
+// stillWaiting returns those of list whose callers wait, and finishes the others: their
+// callers know that the outcome is unknown.
+func (q *queue) stillWaiting(list []*Item) []*Item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var out []*Item
+	for _, p := range list {
+		if p.abandoned && p.in.live > 0 {
+			q.finishItem(p)
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// finish makes the answers of list final.
+func (q *queue) finish(list []*Item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range list {
+		q.finishItem(p)
+	}
+}
+
+func (q *queue) finishItem(p *Item) {
+	if !p.abandoned {
+		p.in.live--
+	}
+	if !p.unshareable {
+		q.inFlight--
+		if q.callersReturn {
+			q.returning++
+			q.returningUntil = time.Now().Add(returnWait)
+		}
+		q.work.Signal()
+	}
+	q.budget.release(p.bytes)
+	p.finish()
+}

@@ -1,0 +1,86 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// decision decides a command of one kind. An error means that the node must stop.
+type decision func(*applier, frame.Command) (Result, error)
+
+// decisions has a row for each command: what decides it. The other half of the row is in
+// internal/frame/kinds.go: from which feature level on the command may be proposed, and how it
+// is decoded. The table is never changed.
+var decisions = [256]decision{
+	frame.KindPublish: by((*applier).publish),
+
+	frame.KindCursorCreate:   always((*applier).createCursor),
+	frame.KindCursorOpen:     always((*applier).openCursor),
+	frame.KindCursorCommit:   always((*applier).commitCursor),
+	frame.KindCursorSeek:     always((*applier).seekCursor),
+	frame.KindCursorDelete:   always((*applier).deleteCursor),
+	frame.KindCursorChange:   always((*applier).changeCursor),
+	frame.KindCursorsScanned: by((*applier).cursorsScanned),
+
+	frame.KindGroupCreate: always((*applier).createGroup),
+	frame.KindGroupSettle: always((*applier).settleGroup),
+	frame.KindGroupDead:   by((*applier).deadInGroup),
+
+	frame.KindDeadLetter:   by((*applier).deadLetter),
+	frame.KindRedrive:      always((*applier).requestRedrive),
+	frame.KindPurge:        by((*applier).purge),
+	frame.KindLetterImport: by((*applier).importLetters),
+
+	frame.KindSettingSet: always((*applier).setSetting),
+	frame.KindRegister:   always((*applier).register),
+	frame.KindTrim:       always((*applier).requestTrim),
+	frame.KindClockStep:  always((*applier).stepClock),
+	frame.KindTick:       always(func(*applier, frame.Tick) Result { return Result{} }),
+
+	frame.KindHello:        always((*applier).hello),
+	frame.KindLongHello:    always((*applier).hello),
+	frame.KindIntent:       always((*applier).announceIntent),
+	frame.KindIntentAbort:  always((*applier).withdrawIntent),
+	frame.KindMemberPut:    always((*applier).putMember),
+	frame.KindMemberRemove: always((*applier).removeMember),
+	frame.KindMemberVote:   always((*applier).memberVote),
+
+	frame.KindVoterHealth: always((*applier).voterHealth),
+	frame.KindOutageViews: always((*applier).outageViews),
+	frame.KindSplitBrain:  always((*applier).splitBrain),
+	frame.KindCatchUp:     always((*applier).catchUp),
+
+	frame.KindClientPut:    always((*applier).putClient),
+	frame.KindPressure:     always((*applier).reportPressure),
+	frame.KindChainOverdue: always((*applier).chainOverdue),
+}
+
+// by makes a decision of one that takes the command's own type.
+func by[C frame.Command](decide func(*applier, C) (Result, error)) decision {
+	return func(a *applier, c frame.Command) (Result, error) { return decide(a, c.(C)) }
+}
+
+// always is by for decisions that cannot fail.
+func always[C frame.Command](decide func(*applier, C) Result) decision {
+	return func(a *applier, c frame.Command) (Result, error) { return decide(a, c.(C)), nil }
+}
+
+func (a *applier) decide(c frame.Command) (Result, error) {
+	decide := decisions[c.Kind()]
+	if decide == nil {
+		return Result{}, fmt.Errorf("fsm: apply %d: command %T: %w", a.index, c, frame.ErrUnsupported)
+	}
+	return decide(a, c)
+}
+
+func (a *applier) announceIntent(c frame.Intent) Result {
+	a.s.meta.Leadership.Announce(&election.Intent{Target: c.Target, Cause: c.Cause})
+	return Result{}
+}
+
+func (a *applier) withdrawIntent(frame.IntentAbort) Result {
+	a.s.meta.Leadership.Announce(nil)
+	return Result{}
+}

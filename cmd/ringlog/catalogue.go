@@ -87,6 +87,7 @@ func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category stri
 		return shell.NotFoundf("no type is in category %q: the categories are %s", category,
 			strings.Join(event.Builtin().Categories(), ", "))
 	}
+	// Types that only the cluster emits are not in the list, because nobody can publish them.
 	var own []string
 	for _, d := range event.Builtin().Own() {
 		if category == "" || strings.EqualFold(d.Category, category) {
@@ -226,6 +227,7 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 	if err := sh.Call(ctx, http.MethodPost, "/v1/catalogue/validate", query, in, &answer); err != nil {
 		return err
 	}
+	// Events are counted as people count lines.
 	for i := range answer.Events {
 		answer.Events[i].Row = i + 1
 	}

@@ -71,8 +71,8 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 
 // judgeAll is the state that all nodes' words amount to, and why: what the leader sees, and
 // what others see otherwise. view is the word that counts most, the leader's if there is one.
-func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (state int, words []string,
-	view nodeStatus) {
+func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
+	state int, words []string, view nodeStatus) {
 	// The view of the node that knows most is what counts; among equals, that of the latest term.
 	for _, a := range found.answers {
 		if a.err == nil && (view.NodeID == "" || knowsMore(a.value, view)) {

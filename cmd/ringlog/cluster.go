@@ -130,7 +130,7 @@ func addMemberCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// silentNewcomer tells a new node that the cluster cannot connect to from a request that
+// silentNewcomer distinguishes a new node that the cluster cannot connect to from a request that
 // is wrong.
 func silentNewcomer(at string, err error) error {
 	var answer *api.Error
@@ -179,12 +179,13 @@ func removeMemberCommand(sh *shell.Shell) *cli.Command {
 
 // dismissMember takes a vote or a membership after asking, and prints what quorum
 // is left.
-func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent, method, rest,
-	done string) error {
+func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent,
+	method, rest, done string) error {
 	list, err := fetchMembers(ctx, sh)
 	if err != nil {
 		return err
 	}
+	// Count the voters that remain, for whoever has to decide.
 	voters := 0
 	var found *memberInfo
 	for i, m := range list.Members {

@@ -99,6 +99,7 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 
 // printCluster fails where the nodes are of more than one cluster.
 func printCluster(sh *shell.Shell, v clusterView) error {
+	// One cluster id for all rows; of several clusters the rows say it.
 	if !sh.JSON {
 		for _, r := range v.rows {
 			if v.mixed == "" && r.Cluster != "" {
@@ -137,6 +138,7 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 	defer tick.Stop()
 	printed := ""
 	for {
+		// A cluster that does not answer is a state like others, and ends nothing.
 		view, err := lookAtCluster(ctx, sh)
 		now := "no node answers"
 		if err == nil {

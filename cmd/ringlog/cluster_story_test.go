@@ -221,29 +221,29 @@ func TestTheCatalogueKnowsWhatTheClusterEmits(t *testing.T) {
 	}
 }
 
-// clusterEvents lets the cluster's own state machines tell everything they can.
+// clusterEvents lets the cluster's own state machines emit everything they can.
 func clusterEvents() (events []event.Event) {
 	at := time.Date(2026, 1, 5, 10, 0, 0, 0, time.UTC)
-	tell := func(list []event.Event) { events = append(events, list...) }
+	record := func(list []event.Event) { events = append(events, list...) }
 	after := func(seconds int) time.Time { return at.Add(time.Duration(seconds) * time.Second) }
 
 	var l election.Leadership
-	tell(l.Observe(election.Entry{Term: 1, Proposer: "n1", Time: at, Detailed: true}))
-	tell(l.Observe(election.Entry{Term: 4, Proposer: "n2", Time: after(9), Cause: election.CauseHeartbeat, Silence: time.Second, Detailed: true,
+	record(l.Observe(election.Entry{Term: 1, Proposer: "n1", Time: at, Detailed: true}))
+	record(l.Observe(election.Entry{Term: 4, Proposer: "n2", Time: after(9), Cause: election.CauseHeartbeat, Silence: time.Second, Detailed: true,
 		Seen: []election.TermSeen{{Term: 2, Leader: "n3"}}}))
 	l.Announce(&election.Intent{Target: "n3", Cause: "operator"})
-	tell(l.Observe(election.Entry{Term: 5, Proposer: "n3", Time: after(10), Detailed: true}))
+	record(l.Observe(election.Entry{Term: 5, Proposer: "n3", Time: after(10), Detailed: true}))
 
 	var h election.Health
 	reason := func(string) string { return "join" }
-	tell(h.Configure(at, []string{"n1", "n2"}, reason))
-	tell(h.Configure(after(1), []string{"n1", "n2", "n3", "n4"}, reason))
-	tell(h.Configure(after(2), []string{"n1", "n2", "n3"}, reason))
-	tell(h.Report(after(10), election.VoterReport{Voter: "n2", LastContactMs: 1600, Reason: election.ReasonHTTP}, 0))
-	tell(h.Report(after(20), election.VoterReport{Voter: "n2", Online: true, LastContactMs: 20}, 0))
-	tell(h.Claimed(after(21), 5, []string{"n1", "n3"}, false))
-	tell(h.NewTerm(6, "n3", after(22), election.Span{}))
-	tell(h.Trails(election.Trail{Member: "n4", AtRisk: true, Trailing: 9000, Left: 100, Rate: 10, LogRate: 50, TruncatedIn: time.Second}))
+	record(h.Configure(at, []string{"n1", "n2"}, reason))
+	record(h.Configure(after(1), []string{"n1", "n2", "n3", "n4"}, reason))
+	record(h.Configure(after(2), []string{"n1", "n2", "n3"}, reason))
+	record(h.Report(after(10), election.VoterReport{Voter: "n2", LastContactMs: 1600, Reason: election.ReasonHTTP}, 0))
+	record(h.Report(after(20), election.VoterReport{Voter: "n2", Online: true, LastContactMs: 20}, 0))
+	record(h.Claimed(after(21), 5, []string{"n1", "n3"}, false))
+	record(h.NewTerm(6, "n3", after(22), election.Span{}))
+	record(h.Trails(election.Trail{Member: "n4", AtRisk: true, Trailing: 9000, Left: 100, Rate: 10, LogRate: 50, TruncatedIn: time.Second}))
 
 	view := func(voter string, seq uint64, kind string, from, to int) election.View {
 		return election.View{Voter: voter, Journal: "j-" + voter, Seq: seq, Kind: kind, Began: after(from), Regained: after(to - 1), Ended: after(to), Term: 6,
@@ -252,8 +252,8 @@ func clusterEvents() (events []event.Event) {
 	evidence := election.Evidence{Views: []election.View{view("n1", 1, election.ViewLost, 30, 60), view("n3", 1, election.ViewLease, 30, 31)},
 		Up:  []election.Up{{Voter: "n2", Since: after(59), Before: after(29)}, {Voter: "n3", Since: after(59), Before: after(29)}},
 		Led: []election.Span{{Term: 7, Leader: "n1", From: after(60), To: after(70)}}}
-	tell(h.Reconcile(evidence))
+	record(h.Reconcile(evidence))
 	evidence.Views, evidence.Up = []election.View{view("n3", 2, election.ViewLost, 30, 60), view("n2", 1, election.ViewLost, 80, 90)}, nil
-	tell(h.Reconcile(evidence))
+	record(h.Reconcile(evidence))
 	return events
 }

@@ -41,7 +41,7 @@ func compactCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// compactOptionsOf reads the flags, of which one may say how far.
+// compactOptionsOf reads the flags; only one of them may say how far.
 func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 	o = compactOptions{force: c.Bool("force"), Consent: shell.ConsentOf(c)}
 	given := 0

@@ -105,10 +105,9 @@ func cursors(ask func(query url.Values, into any) error) (all []cursorInfo, err 
 	}
 }
 
-// cursorsOf returns the cursors as one node knows them.
+// fetchCursorsOf returns the cursors as one node knows them.
 func fetchCursorsOf(ctx context.Context, sh *shell.Shell, node string) ([]cursorInfo, error) {
-	return cursors(func(query url.Values,
-		into any) error {
+	return cursors(func(query url.Values, into any) error {
 		return sh.Ask(ctx, node, "/v1/cursors?"+query.Encode(), into)
 	})
 }

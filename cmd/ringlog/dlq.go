@@ -158,6 +158,7 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 			if err != nil {
 				return err
 			}
+			// One letter more than the limit says that there are more.
 			more = limit > 0 && uint64(len(list)) == limit
 			if more {
 				break

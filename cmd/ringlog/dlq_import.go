@@ -54,7 +54,7 @@ const (
 	importRows  = 500      // of one request
 	importBytes = 1 << 20  // of one request
 	maxRowLine  = 64 << 20 // of one line of the input
-	maxRowError = 64 << 10 // of a row's error, of which the log keeps less
+	maxRowError = 64 << 10 // of a row's error; the log keeps less
 )
 
 // letterRow is a row as POST /v1/dlq/import takes it.

@@ -107,6 +107,7 @@ func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
 			return which, err
 		}
 	}
+	// Ids, a condition or all: exactly one of them, so that nothing is purged by omission.
 	conditions := which.Type != "" || which.Cursor != "" || which.Error != "" || which.OlderThan != 0
 	switch {
 	case c.IsSet("max-events") && which.MaxEvents == 0:

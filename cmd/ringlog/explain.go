@@ -99,6 +99,7 @@ func (d *delivery) facts() []any {
 			fmt.Sprintf("%s: %s does not match %s", strings.ReplaceAll(f.Part, "_", " "), cmp.Or(f.Has, "none"),
 				strings.Join(f.Wants, ", ")))
 	}
+	// Why it is dead, or gone.
 	if l := d.Letter; l != nil {
 		facts = append(facts, "letter",
 			fmt.Sprintf("%d after %d attempts of %s: %s", l.ID, l.Attempts,
@@ -107,10 +108,12 @@ func (d *delivery) facts() []any {
 	if g := d.Gap; g != nil {
 		facts = append(facts, "gap", fmt.Sprintf("%d-%d %s", g.From, g.To, g.Reason))
 	}
+	// Where the cursor is.
 	facts = append(facts, "committed", d.Committed, "generation", d.Generation)
 	if d.InFront > 0 {
 		facts = append(facts, "before it", fmt.Sprintf("%d uncommitted offsets", d.InFront))
 	}
+	// What the event is, as far as the log still has it.
 	if e := d.Event; e != nil {
 		facts = append(facts, "type", e.Type, "source", cmp.Or(e.Source, "-"), "appended",
 			shell.LocalTime(e.AppendedAt))

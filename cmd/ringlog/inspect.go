@@ -44,17 +44,18 @@ func inspectCommand(sh *shell.Shell) *cli.Command {
 				&cli.BoolFlag{Name: "dump", Usage: "offline: print the whole state in canonical form"}),
 			command("dedup", "print the figures of the dedup window", inspectDedup, offline.PrintDedup),
 			command("cursors", "print the durable cursors",
-				func(ctx context.Context, sh *shell.Shell,
-					_ offline.Options) error {
-					return listCursors(ctx, sh)
-				}, offlineCursors),
+				withoutOptions(listCursors), offlineCursors),
 			command("settings", "print the replicated settings",
-				func(ctx context.Context, sh *shell.Shell,
-					_ offline.Options) error {
-					return listSettings(ctx, sh)
-				}, offlineSettings),
+				withoutOptions(listSettings), offlineSettings),
 		},
 	}
+}
+
+// withoutOptions is the part of inspect that is another verb's.
+func withoutOptions(
+	list func(context.Context, *shell.Shell) error,
+) func(context.Context, *shell.Shell, offline.Options) error {
+	return func(ctx context.Context, sh *shell.Shell, _ offline.Options) error { return list(ctx, sh) }
 }
 
 // inspectOptionsOf reads the flags.

@@ -93,6 +93,7 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 		if err != nil {
 			return err
 		}
+		// Warnings are notices: a program that reads the offset does not see them.
 		for _, w := range res.Warnings {
 			sh.Say("warning: %s: %s", w.Field, w.Message)
 		}
@@ -140,6 +141,7 @@ func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 	if len(raw) > maxPayload {
 		return nil, shell.Usagef("--payload is larger than %d bytes", maxPayload)
 	}
+	// Errors of the payload name the flag, not the request that would have been made.
 	canonical, err := event.Canonicalize(raw, event.Limits{EventBytes: maxPayload, RequestBytes: maxPayload})
 	if err != nil {
 		return nil, fmt.Errorf("--payload: %w", err)

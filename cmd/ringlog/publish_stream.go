@@ -82,13 +82,13 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 	collected := make(chan struct{})
 	go func() {
 		defer close(collected)
-		s.collect(ctx)
+		s.collectAnswers(ctx)
 	}()
 	// No answer is left behind: reading ends first, then collecting.
-	readErr := s.read(ctx)
+	readErr := s.readLines(ctx)
 	close(s.answers)
 	<-collected
-	s.summarise(time.Since(began))
+	s.printSummary(time.Since(began))
 	// Why the stream ended early counts more than lines that were refused.
 	switch {
 	case s.ended != nil:
@@ -123,13 +123,13 @@ func soleEvent(in io.Reader) (io.Reader, error) {
 	}
 }
 
-// read sends every line of the input.
-func (s *stream) read(ctx context.Context) error {
+// readLines sends every line of the input.
+func (s *stream) readLines(ctx context.Context) error {
 	in := bufio.NewReaderSize(s.in, 1<<20)
 	for line := 1; ; line++ {
 		text, err := in.ReadBytes('\n')
 		if len(text) > 0 {
-			if sendErr := s.send(ctx, line, text); sendErr != nil {
+			if sendErr := s.sendLine(ctx, line, text); sendErr != nil {
 				return sendErr
 			}
 		}
@@ -142,8 +142,8 @@ func (s *stream) read(ctx context.Context) error {
 	}
 }
 
-// send hands one line over. An error ends the stream; a bad line does not.
-func (s *stream) send(ctx context.Context, line int, text []byte) error {
+// sendLine hands one line over. An error ends the stream; a bad line does not.
+func (s *stream) sendLine(ctx context.Context, line int, text []byte) error {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 {
 		return nil
@@ -164,16 +164,16 @@ func (s *stream) send(ctx context.Context, line int, text []byte) error {
 	}
 }
 
-// collect takes the answers in the order of the lines.
-func (s *stream) collect(ctx context.Context) {
+// collectAnswers takes the answers in the order of the lines.
+func (s *stream) collectAnswers(ctx context.Context) {
 	out := bufio.NewWriter(s.sh.Out)
 	for sent := range s.answers {
-		res, err := s.await(ctx, sent)
+		res, err := s.awaitAnswer(ctx, sent)
 		if err != nil {
 			s.refuse(sent.line, err)
 			continue
 		}
-		s.take(sent.line, res, out)
+		s.countAnswer(sent.line, res, out)
 	}
 	s.outErr = errors.Join(s.outErr, out.Flush())
 }
@@ -192,16 +192,16 @@ func (s *stream) refuse(line int, err error) {
 		return
 	}
 	// Without a leader, or out of time, the next lines would fail the same way.
-	s.note("line %d: %s", line, shell.Brief(err))
+	s.sayNotice("line %d: %s", line, shell.Brief(err))
 	if code := shell.ExitCode(err); code == shell.ExitUnreachable || code == shell.ExitTimeout {
 		s.ended = err
 		s.stop(err)
 	}
 }
 
-// await returns a line's answer. Once ctx is done it closes the client, which then says of each
+// awaitAnswer returns a line's answer. Once ctx is done it closes the client, which then says of each
 // event whether it may have been appended.
-func (s *stream) await(ctx context.Context, sent sentLine) (client.Result, error) {
+func (s *stream) awaitAnswer(ctx context.Context, sent sentLine) (client.Result, error) {
 	if sent.err != nil {
 		return client.Result{}, sent.err
 	}
@@ -213,8 +213,8 @@ func (s *stream) await(ctx context.Context, sent sentLine) (client.Result, error
 	return sent.future.Wait(context.WithoutCancel(ctx))
 }
 
-// take counts and prints an answer.
-func (s *stream) take(line int, res client.Result, out *bufio.Writer) {
+// countAnswer counts and prints an answer.
+func (s *stream) countAnswer(line int, res client.Result, out *bufio.Writer) {
 	if s.bar != nil {
 		_ = s.bar.Add(1)
 	}
@@ -224,7 +224,7 @@ func (s *stream) take(line int, res client.Result, out *bufio.Writer) {
 		s.appended++
 	}
 	for _, w := range res.Warnings {
-		s.warn(line, w.Field+": "+w.Message)
+		s.warnOnce(line, w.Field+": "+w.Message)
 	}
 	if !s.sh.JSON || s.outErr != nil {
 		return
@@ -238,29 +238,29 @@ func (s *stream) take(line int, res client.Result, out *bufio.Writer) {
 // maxWarnings bounds how many different warnings are printed.
 const maxWarnings = 100
 
-// warn prints a warning the first time; the summary counts the repetitions.
-func (s *stream) warn(line int, text string) {
+// warnOnce prints a warning the first time; the summary counts the repetitions.
+func (s *stream) warnOnce(line int, text string) {
 	// The number of different warnings is bounded, because they contain what the input contains.
 	if s.warned[text] == 0 {
 		if len(s.warned) >= maxWarnings {
 			text = "further kinds of warnings"
 		} else {
-			s.note("line %d: warning: %s", line, text)
+			s.sayNotice("line %d: warning: %s", line, text)
 		}
 	}
 	s.warned[text]++
 }
 
-// note prints beside the progress bar.
-func (s *stream) note(format string, args ...any) {
+// sayNotice prints beside the progress bar.
+func (s *stream) sayNotice(format string, args ...any) {
 	if s.bar != nil {
 		_ = s.bar.Clear()
 	}
 	s.sh.Say(format, args...)
 }
 
-// summarise prints what became of all lines.
-func (s *stream) summarise(took time.Duration) {
+// printSummary prints what became of all lines.
+func (s *stream) printSummary(took time.Duration) {
 	if s.bar != nil {
 		_ = s.bar.Clear()
 	}

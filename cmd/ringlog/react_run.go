@@ -58,8 +58,8 @@ func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink
 
 // prepareGroup makes the group where it is not there, and returns how many deliveries it
 // allows.
-func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell, c *client.Client) (maxDeliver uint64,
-	err error) {
+func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell,
+	c *client.Client) (maxDeliver uint64, err error) {
 	spec := client.GroupSpec{Filter: o.filter, AckWait: o.ackWait, MaxDeliver: o.maxDeliver}
 	if o.from != nil {
 		spec.From = shell.ClientPosition(*o.from)
@@ -147,8 +147,8 @@ func processName() string {
 func newOwnName() string { return fmt.Sprintf("react-%d-%.8s", os.Getpid(), uuid.NewString()) }
 
 // untilSettled reports when the group has settled all that is in the log now.
-func (o *reactOptions) untilSettled(ctx context.Context, c *client.Client) (func(context.Context) (bool, error),
-	error) {
+func (o *reactOptions) untilSettled(ctx context.Context,
+	c *client.Client) (settled func(context.Context) (bool, error), err error) {
 	end, err := router.OnClient(c).Last(ctx)
 	if err != nil {
 		return nil, err

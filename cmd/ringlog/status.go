@@ -128,6 +128,7 @@ func problems(s nodeStatus) []string {
 			list = append(list, fmt.Sprintf(format, args...))
 		}
 	}
+	// What stops the cluster, or one of its nodes.
 	add(s.Diverged, "the state of %s differs from the majority's: remove the node, empty its data folder, and "+
 		"let it join again", s.NodeID)
 	add(s.LeaderID == "", "no leader")
@@ -141,20 +142,23 @@ func problems(s nodeStatus) []string {
 			add(true, "the disk of %s is nearly full: %s", m.ID, diskText(d))
 		}
 	}
+	// What will stop it with the next failure.
 	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
 	add(len(s.Health.CatchupAtRisk) > 0, "about to lag too far for the raft log, and to need a snapshot: %s",
 		strings.Join(s.Health.CatchupAtRisk, ", "))
+	// What stops somebody who uses it.
 	add(s.Subscribed.CriticalDetached > 0, "%s not attached: see ringlog clients",
 		shell.Count(s.Subscribed.CriticalDetached, "critical subscription"))
 	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429",
 		s.Backpressure.Leader, shell.LocalTime(s.Backpressure.Since))
 	if n := s.Overdue.Count; n > 0 && len(s.Overdue.List) > 0 {
-		add(true, "%s overdue: see ringlog chain %s", shell.Count(n, "edge of runs", "edges of runs"),
+		add(true, "%s: see ringlog chain %s", shell.Count(n, "overdue edge"),
 			s.Overdue.List[0].CorrelationID)
 	}
 	for _, c := range s.Cursors {
 		add(c.Stalled != nil, "cursor %s is stalled, lagging by %s events: see ringlog cursor lag", c.Name, c.lagText())
 	}
+	// Members that are missed, each for one reason.
 	for _, m := range s.Members {
 		switch {
 		case m.OtherFolder:

@@ -84,8 +84,8 @@ func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string
 }
 
 // askWait lets a node wait for a short time.
-func askWait(ctx context.Context, c *client.Client, offset uint64, cursors string, poll time.Duration) (w waited,
-	err error) {
+func askWait(ctx context.Context, c *client.Client, offset uint64, cursors string,
+	poll time.Duration) (w waited, err error) {
 	poll = max(poll, time.Millisecond)
 	ctx, cancel := context.WithTimeout(ctx, poll+pollOver)
 	defer cancel()

@@ -86,6 +86,7 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	for i := range opts.Voters {
 		c.nodes = append(c.nodes, opts.node(i))
 	}
+	// Processes that run already are ended if a later one does not start.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close(ctx))

@@ -62,7 +62,8 @@ func (r *round) keyOf(n int64, config string) string {
 // benchGroup has the members of a group of its own take the events and acknowledge each,
 // and ends when every ack is durable. It removes the group.
 func benchGroup(ctx context.Context, r *round) (err error) {
-	from, err := r.prepare(ctx)
+	// The events are in the log before anybody takes them.
+	from, err := r.publishEvents(ctx)
 	if err != nil {
 		return err
 	}
@@ -72,6 +73,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	}
 	defer func() { err = errors.Join(err, r.client.DeleteCursor(context.WithoutCancel(ctx), name)) }()
 	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
+	// Whoever takes the last event ends the work of all.
 	w := &groupWork{round: r}
 	w.ctx, w.end = context.WithCancelCause(ctx)
 	defer w.end(nil)
@@ -80,6 +82,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	}
 	var members sync.WaitGroup
 	for range r.opts.members {
+		// Each member has a session and a goroutine of its own.
 		m, err := r.client.JoinGroup(ctx, name, client.GroupOptions{NoCreate: true, Prefetch: r.opts.prefetch})
 		if err != nil {
 			w.end(err)
@@ -124,12 +127,14 @@ func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
 			err = m.Ack(d.Offset)
 		}
 		if err != nil {
+			// The end of all is no error of this member, whose last acks have to be durable yet.
 			if w.ctx.Err() == nil {
 				w.end(err)
 			}
 			return errors.Join(<-watched, m.Flush(ctx))
 		}
 		acked.Add(1)
+		// The warm-up does not count, nor what is taken past the end.
 		switch n := w.taken.Add(1); {
 		case n <= int64(w.warmed):
 			if n == int64(w.warmed) {
@@ -155,6 +160,7 @@ func (w *groupWork) watch(m *client.GroupMember, acked *atomic.Int64) error {
 			return nil
 		}
 		now := acked.Load()
+		// Without an ack since the last time there is nothing to wait for.
 		if now == before {
 			continue
 		}

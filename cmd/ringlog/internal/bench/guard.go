@@ -30,14 +30,14 @@ func (b *bench) requireAlone(ctx context.Context) error {
 		{From: client.FromLast(benchLooks), NoFollow: true, Consistency: client.Linearizable},
 	}
 	for _, o := range ends {
-		foreign, err := b.published(ctx, o, func(ev event.Event) bool { return ev.Source != benchSource })
+		foreign, err := b.foreignEvents(ctx, o, func(ev event.Event) bool { return ev.Source != benchSource })
 		if err != nil {
 			return err
 		}
 		if len(foreign) > 0 {
 			return shell.Usagef("the cluster at %s holds events of others, such as %s: a benchmark would publish "+
 				"many of its own among them.\n"+
-				"Use a cluster that holds nothing else, or pass --yes", b.where(), mention(foreign[0]))
+				"Use a cluster that holds nothing else, or pass --yes", b.clusterName(), mention(foreign[0]))
 		}
 	}
 	return b.requireStill(ctx)
@@ -111,7 +111,7 @@ func (b *bench) compareLogs(ctx context.Context, before, now logState, between t
 		"pass --yes"
 	// Suppressed duplicates leave no event, but take as much work.
 	if n := now.suppressed - before.suppressed; now.suppressed > before.suppressed {
-		return shell.Usagef("others publish to the cluster at %s now: %d duplicates within %s: "+remedy, b.where(),
+		return shell.Usagef("others publish to the cluster at %s now: %d duplicates within %s: "+remedy, b.clusterName(),
 			n, shell.Short(between))
 	}
 	// What the cluster appends itself does not count.
@@ -119,16 +119,16 @@ func (b *bench) compareLogs(ctx context.Context, before, now logState, between t
 		return nil
 	}
 	o := client.TailOptions{From: client.FromOffset(before.lastOffset + 1), NoFollow: true, MinOffset: now.lastOffset}
-	foreign, err := b.published(ctx, o, func(event.Event) bool { return true })
+	foreign, err := b.foreignEvents(ctx, o, func(event.Event) bool { return true })
 	if err != nil || len(foreign) == 0 {
 		return err
 	}
 	return shell.Usagef("others publish to the cluster at %s now: %d events within %s, the last %s: "+remedy,
-		b.where(), len(foreign), shell.Short(between), mention(foreign[len(foreign)-1]))
+		b.clusterName(), len(foreign), shell.Short(between), mention(foreign[len(foreign)-1]))
 }
 
-// published are the events of clients that match, of what o reads.
-func (b *bench) published(ctx context.Context, o client.TailOptions,
+// foreignEvents are the events of clients that match, of what o reads.
+func (b *bench) foreignEvents(ctx context.Context, o client.TailOptions,
 	match func(event.Event) bool) (list []event.Event, err error) {
 	for ev, err := range b.client.Tail(ctx, o) {
 		var gap *client.GapError
@@ -152,8 +152,8 @@ func mention(ev event.Event) string {
 	return text
 }
 
-// where names the cluster.
-func (b *bench) where() string { return strings.Join(b.sh.Endpoints, ",") }
+// clusterName names the cluster.
+func (b *bench) clusterName() string { return strings.Join(b.sh.Endpoints, ",") }
 
 // requireRoom refuses, before anything is published, requests that the cluster would
 // not take. It leaves room for what an event has beside its payload.

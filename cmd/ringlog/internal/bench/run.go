@@ -54,12 +54,12 @@ func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) 
 			return err
 		}
 	}
-	return b.rounds(ctx)
+	return b.runRounds(ctx)
 }
 
-// rounds runs every size and reports each, also the one that an error or a Ctrl-C cut
+// runRounds runs every size and reports each, also the one that an error or a Ctrl-C cut
 // short.
-func (b *bench) rounds(ctx context.Context) error {
+func (b *bench) runRounds(ctx context.Context) error {
 	out := newBenchReport(b.sh, b.opts.csv)
 	var failed error
 	for _, size := range b.opts.sizes {

@@ -136,7 +136,7 @@ func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
 
 // goOn publishes to the new leader, and reads on with the cursor.
 func (t *tour) goOn(ctx context.Context) (string, error) {
-	ev := event.New(event.CurriculumRebalanced, map[string]any{"config_key": "hex8_2p", "trigger": "demo goes on"})
+	ev := event.New(event.CurriculumRebalanced, map[string]any{"config_key": "hex8_2p", "trigger": "demo continues"})
 	ev.Source, ev.CorrelationID = "demo", t.chain
 	res, err := t.client.Publish(ctx, ev)
 	if err != nil {

@@ -119,8 +119,8 @@ func quiet(ctx context.Context, err error) error {
 }
 
 // startDev starts the processes. cleanUp ends them and removes temporary data.
-func Start(ctx context.Context, sh *shell.Shell, o Options) (cluster *devcluster.Cluster, cleanUp func() error,
-	err error) {
+func Start(ctx context.Context, sh *shell.Shell, o Options) (
+	cluster *devcluster.Cluster, cleanUp func() error, err error) {
 	// Ports that are taken are reported before anything starts.
 	httpPorts, raftPorts := countUp(o.httpPort, o.Voters), countUp(o.raftPort, o.Voters)
 	if err := requireFree(append(httpPorts, raftPorts...), o); err != nil {

@@ -55,6 +55,7 @@ func sampleField(f event.Field, r *rand.Rand, config string) any {
 func sampleEvents(r *rand.Rand) []event.Event {
 	c := event.Builtin()
 	var events []event.Event
+	// The flows, so that ringlog chain has something to show.
 	for i, flow := range c.Flows() {
 		config, chain := Boards()[i%len(Boards())], uuid.NewString()
 		for _, d := range flowSteps(c, flow) {
@@ -63,6 +64,7 @@ func sampleEvents(r *rand.Rand) []event.Event {
 			events = append(events, ev)
 		}
 	}
+	// One event of each category, so that filters have something to choose from.
 	seen := map[string]bool{}
 	for _, d := range c.Definitions() {
 		if seen[d.Category] || event.IsReserved(d.Name) {

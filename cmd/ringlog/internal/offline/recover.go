@@ -16,7 +16,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// recoverOptions say which folder becomes a new cluster, and of which voters.
+// recoverOptions say which folder becomes a new cluster, and who its voters are.
 type recoverOptions struct {
 	dataDir string
 	members []fsm.ConfigMember

@@ -265,7 +265,7 @@ func (o serveOption) assign(c *serveConfig, text string) (err error) {
 // the defaults. set returns the text of an option, if it is set.
 func layered(file string, content []byte, set func(name string) (string, bool)) (serveConfig, error) {
 	c := serveDefaults()
-	// Defaults, then the file, then variables and flags, of which set knows the order.
+	// Defaults, then the file, then variables and flags, whose order set knows.
 	if err := readConfigFile(&c, file, content); err != nil {
 		return c, err
 	}

@@ -1,5 +1,5 @@
 // Package serve is the verb serve: it reads a node's configuration from flags, variables and a file, and
-// runs the node until it is told to end.
+// runs the node until it is asked to end.
 package serve
 
 import (
@@ -66,6 +66,7 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 			return serveConfig{}, shell.Usagef("--config: %w", err)
 		}
 	}
+	// urfave/cli has the flags and their variables in the right order already.
 	cfg, err := layered(file, content, func(name string) (string, bool) {
 		if !c.IsSet(name) {
 			return "", false
@@ -75,10 +76,12 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 	if err != nil {
 		return cfg, err
 	}
+	// The platform's variable sets the level unless the flag does.
 	if debug := sh.Getenv("RINGRIFT_DEBUG"); debug != "" && debug != "0" && !strings.EqualFold(debug, "false") &&
 		!c.IsSet("log-level") {
 		cfg.LogLevel = "debug"
 	}
+	// The file may name the token file, too.
 	if sh.Token == "" {
 		sh.Token, err = shell.ReadToken(cfg.TokenFile, "")
 		if err != nil {
@@ -168,7 +171,7 @@ func slackenTimers() {
 // startNode opens everything a node is made of.
 func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string,
 	logger hclog.Logger) (_ *node, err error) {
-	// The HTTP port first: its number may be what others are told.
+	// The HTTP port first: the address that others learn may depend on it.
 	listener, err := net.Listen("tcp", cfg.HTTP)
 	if err != nil {
 		return nil, portError("http", cfg.HTTP, err)

@@ -24,6 +24,7 @@ func (sh *Shell) WhileRead(ctx context.Context) (_ context.Context, stop func())
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
+		// Poll without events to wait for: the kernel reports a closed end in any case.
 		for ctx.Err() == nil {
 			poll := []unix.PollFd{{Fd: int32(f.Fd())}}
 			n, err := unix.Poll(poll, pollMillis)

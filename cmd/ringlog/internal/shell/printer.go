@@ -100,13 +100,13 @@ const flushAfter = 20 * time.Millisecond
 // lazyWriter buffers, and flushes by itself a moment after the last write.
 type lazyWriter struct {
 	mu    sync.Mutex
-	Out   *bufio.Writer
+	out   *bufio.Writer
 	timer *time.Timer
-	Err   error // of a flush by itself
+	err   error // of a flush by itself
 }
 
 func newLazyWriter(w io.Writer) *lazyWriter {
-	l := &lazyWriter{Out: bufio.NewWriterSize(w, 64<<10)}
+	l := &lazyWriter{out: bufio.NewWriterSize(w, 64<<10)}
 	l.timer = time.AfterFunc(time.Hour, func() { _ = l.Flush() })
 	l.timer.Stop()
 	return l
@@ -116,13 +116,13 @@ func newLazyWriter(w io.Writer) *lazyWriter {
 func (l *lazyWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.Err != nil {
-		return 0, l.Err
+	if l.err != nil {
+		return 0, l.err
 	}
-	if l.Out.Buffered() == 0 {
+	if l.out.Buffered() == 0 {
 		l.timer.Reset(flushAfter)
 	}
-	return l.Out.Write(p)
+	return l.out.Write(p)
 }
 
 // Flush writes out everything, and fails when an earlier flush did.
@@ -130,8 +130,8 @@ func (l *lazyWriter) Flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.timer.Stop()
-	if l.Err == nil {
-		l.Err = l.Out.Flush()
+	if l.err == nil {
+		l.err = l.out.Flush()
 	}
-	return l.Err
+	return l.err
 }

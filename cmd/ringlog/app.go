@@ -57,8 +57,8 @@ func globalFlags() []cli.Flag {
 				"that answers)",
 			EnvVars: []string{"RINGLOG_CLUSTER_ID"}},
 		&cli.StringFlag{Name: "consistency",
-			Usage: "of reads that do not follow: linearizable (has everything acknowledged before) or local " +
-				"(what the answering node has)",
+			Usage: "consistency of reads that do not follow: linearizable (has everything acknowledged before) " +
+				"or local (what the answering node has)",
 			Value: "linearizable"},
 		&cli.DurationFlag{Name: "timeout", Usage: "time limit of a command; for a stream, of each attempt",
 			Value:   shell.DefaultTimeout,

@@ -111,8 +111,8 @@ func (b *bench) compareLogs(ctx context.Context, before, now logState, between t
 		"pass --yes"
 	// Suppressed duplicates leave no event, but take as much work.
 	if n := now.suppressed - before.suppressed; now.suppressed > before.suppressed {
-		return shell.Usagef("others publish to the cluster at %s now: %d duplicates within %s: "+remedy, b.clusterName(),
-			n, shell.Short(between))
+		return shell.Usagef("others publish to the cluster at %s now: %d duplicates within %s: "+remedy,
+			b.clusterName(), n, shell.Short(between))
 	}
 	// What the cluster appends itself does not count.
 	if now.lastOffset <= before.lastOffset {

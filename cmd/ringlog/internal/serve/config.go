@@ -175,7 +175,7 @@ func serveOptions() []serveOption {
 			"(default: 5 % of the volume, at least 64 MiB and at most 1 GiB)", ""},
 		{"cpu-profile", "`FILE` for a CPU profile of the node's whole life, for go tool pprof; complete when it " +
 			"stops", ""},
-		{"log-level", "least level to log: trace, debug, info, warn or error", "RINGRIFT_LOG_LEVEL"},
+		{"log-level", "lowest level to log: trace, debug, info, warn or error", "RINGRIFT_LOG_LEVEL"},
 		{"log-json", "log as JSON", ""},
 	}
 }
@@ -215,7 +215,11 @@ func (o serveOption) flag() cli.Flag {
 		}
 		return f
 	case *int:
-		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: strconv.Itoa(*v)}
+		f := &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
+		if *v != 0 { // else the usage says it
+			f.DefaultText = strconv.Itoa(*v)
+		}
+		return f
 	default:
 		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
 	}

@@ -107,6 +107,7 @@ func BenchmarkRestart(b *testing.B) {
 	b.ReportMetric(float64(usual.Microseconds())/1000, "usual_worst_publish_ms")
 }
 
+// keysInWindow returns how many keys a node has in its dedup window.
 func keysInWindow(b *testing.B, p *process) int {
 	var s struct {
 		Dedup struct {

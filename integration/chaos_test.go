@@ -19,7 +19,7 @@ import (
 	"github.com/ringrift/ringlog/internal/longtest"
 )
 
-// ledger is what the writers were told.
+// ledger is what was sent and what was answered.
 type ledger struct {
 	mu     sync.Mutex
 	acked  map[string]uint64 // id of an event -> its offset
@@ -28,8 +28,10 @@ type ledger struct {
 	hired  atomic.Int64      // writers of cluster.write, which count on from 1000
 }
 
+// newLedger returns an empty ledger.
 func newLedger() *ledger { return &ledger{acked: map[string]uint64{}, sent: map[string]bool{}} }
 
+// send notes that events are about to be sent.
 func (l *ledger) send(ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,6 +40,7 @@ func (l *ledger) send(ids []string) {
 	}
 }
 
+// ack notes the offsets with which a request was acknowledged.
 func (l *ledger) ack(id string, offset uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +103,7 @@ func (l *ledger) check(t testing.TB, p *process, events []event.Event) {
 			t.Fatalf("%s: event %d: %v", p.id, e.Offset, err)
 		}
 		if before, twice := at[payload.ID]; twice {
-			t.Fatalf("%s: %s stands at %d and at %d", p.id, payload.ID, before, e.Offset)
+			t.Fatalf("%s: %s is stored at %d and at %d", p.id, payload.ID, before, e.Offset)
 		}
 		if !l.sent[payload.ID] {
 			t.Fatalf("%s: %s at %d was never sent", p.id, payload.ID, e.Offset)
@@ -113,7 +116,7 @@ func (l *ledger) check(t testing.TB, p *process, events []event.Event) {
 			continue
 		}
 		if missing++; missing <= 3 {
-			t.Errorf("%s: %s was acknowledged at %d, it stands at %d", p.id, id, offset, at[id])
+			t.Errorf("%s: %s was acknowledged at %d and is stored at %d", p.id, id, offset, at[id])
 		}
 		lowest, highest = min(lowest, offset), max(highest, offset)
 	}
@@ -134,16 +137,16 @@ func readAll(t testing.TB, c *cluster, p *process, upTo uint64) []event.Event {
 			t.Fatalf("tail %s: %v", p.id, err)
 		}
 		if e.Offset > upTo {
-			break // the cluster tells of its voters' health when it likes
+			break // the cluster reports its voters' health at any time
 		}
 		events = append(events, e)
 	}
 	return events
 }
 
-// reader follows the log through a durable cursor. It opens it anew again and
+// reader follows the log through a durable cursor. It opens it again and
 // again, as a process that crashes does, and checks that each time it is given
-// everything behind the commit, in order and once. reached is the last event it
+// everything after the commit, in order and once. reached is the last event it
 // saw.
 func reader(ctx context.Context, t testing.TB, c *client.Client, name string, reached *atomic.Uint64) {
 	rng := rand.New(rand.NewPCG(uint64(len(name)), 9))
@@ -208,7 +211,7 @@ func (c *cluster) otherLeader(p *process) {
 				return nil
 			}
 		}
-		return errors.New("nobody else leads")
+		return errors.New("no other node leads")
 	})
 }
 
@@ -221,6 +224,8 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	}
 }
 
+// chaos publishes from many clients and follows every node while processes are killed, paused and restarted, and then
+// compares all logs with the ledger.
 func chaos(t *testing.T, voters int) {
 	faults, events := 20, int64(200_000)
 	if !longtest.Enabled() {
@@ -319,6 +324,7 @@ func checkLeaders(t testing.TB, events []event.Event) {
 	}
 }
 
+// rotate returns a list that begins with another element, so that clients begin at different nodes.
 func rotate(list []string, by int) []string {
 	by %= len(list)
 	return append(append([]string{}, list[by:]...), list[:by]...)

@@ -60,7 +60,7 @@ type process struct {
 
 	binary string       // "" is the one that all tests run
 	env    []string     // beside the test's own
-	within []string     // what the command line is put behind, if anything
+	within []string     // a command that the command line is passed to, if any
 	web    *http.Client // how the node is reached; nil is plainHTTP
 
 	mu   sync.Mutex
@@ -68,6 +68,7 @@ type process struct {
 	done chan struct{} // closed when cmd has ended
 }
 
+// url returns the node's address for clients.
 func (p *process) url() string { return "http://" + p.http }
 
 // start runs the node; it must not be running.
@@ -97,6 +98,7 @@ func (p *process) start() {
 	p.mu.Unlock()
 }
 
+// signal sends a signal, if the process runs.
 func (p *process) signal(s os.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,6 +120,7 @@ func (p *process) stop() {
 	p.wait()
 }
 
+// wait waits until the process has ended.
 func (p *process) wait() {
 	p.mu.Lock()
 	done := p.done
@@ -132,6 +135,7 @@ func (p *process) wait() {
 	}
 }
 
+// tail returns the end of the node's log.
 func (p *process) tail() string {
 	text, _ := os.ReadFile(p.log)
 	return string(text[max(0, len(text)-3000):])
@@ -155,10 +159,12 @@ type status struct {
 
 var plainHTTP = &http.Client{Timeout: 2 * time.Second}
 
+// getJSON reads a JSON document.
 func getJSON(ctx context.Context, url string, into any) error {
 	return getJSONBy(ctx, plainHTTP, url, into)
 }
 
+// getJSONBy is getJSON over a client of the caller's, such as one inside a network namespace.
 func getJSONBy(ctx context.Context, web *http.Client, url string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -175,6 +181,7 @@ func getJSONBy(ctx context.Context, web *http.Client, url string, into any) erro
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
+// status returns what the node reports of itself.
 func (p *process) status() (s status, err error) {
 	err = getJSONBy(context.Background(), cmp.Or(p.web, plainHTTP), p.url()+"/status", &s)
 	return s, err
@@ -184,7 +191,7 @@ func (p *process) status() (s status, err error) {
 type cluster struct {
 	t      testing.TB
 	nodes  []*process
-	within []string     // what command lines are put behind, if anything
+	within []string     // a command that command lines are passed to, if any
 	web    *http.Client // of clients; nil is their own
 
 	readersMu sync.Mutex
@@ -204,7 +211,7 @@ func (c *cluster) reader(p *process) *client.Client {
 	return c.readers[p]
 }
 
-// freeAddrs asks the kernel for loopback addresses that nobody listens on.
+// freeAddrs asks the kernel for loopback addresses that no process listens on.
 func freeAddrs(t testing.TB, n int) []string {
 	var addrs []string
 	var open []net.Listener
@@ -245,6 +252,7 @@ func newClusterAt(t testing.TB, dir string, addrs []string, args ...string) *clu
 	return c
 }
 
+// close ends all nodes, and shows the ends of their logs if the test has failed.
 func (c *cluster) close() {
 	for _, p := range c.nodes {
 		p.kill()
@@ -264,6 +272,7 @@ func (c *cluster) startAll() *cluster {
 	return c
 }
 
+// endpoints returns the addresses of all nodes.
 func (c *cluster) endpoints() (urls []string) {
 	for _, p := range c.nodes {
 		urls = append(urls, p.url())
@@ -346,6 +355,7 @@ func (c *cluster) converged() status {
 	return agreed
 }
 
+// client returns a client of these endpoints, or of all nodes.
 func (c *cluster) client(endpoints ...string) *client.Client {
 	c.t.Helper()
 	if len(endpoints) == 0 {
@@ -382,6 +392,7 @@ func (c *cluster) run(args ...string) (string, error) {
 	return string(out), err
 }
 
+// mustRun runs a command of ringlog against the cluster and returns what it printed.
 func (c *cluster) mustRun(args ...string) string {
 	c.t.Helper()
 	out, err := c.run(args...)

@@ -31,7 +31,7 @@ func commandsShown(b block) (list []shown) {
 	return list
 }
 
-// shapes are what differs from one run to the next, and what it is replaced by.
+// shapes are what varies from one run to the next, and its replacement.
 var shapes = []struct {
 	pattern *regexp.Regexp
 	shape   string
@@ -44,6 +44,7 @@ var shapes = []struct {
 	{regexp.MustCompile(` +`), " "},
 }
 
+// shapeOf returns a line with everything that varies between runs replaced.
 func shapeOf(line string) string {
 	for _, s := range shapes {
 		line = s.pattern.ReplaceAllString(line, s.shape)
@@ -51,8 +52,9 @@ func shapeOf(line string) string {
 	return strings.TrimSpace(line)
 }
 
-// sameShape compares lines; one with … stands for any number of them.
+// sameShape compares lines; … matches any number of them.
 func sameShape(said, printed []string) bool {
+	// An ellipsis is tried with every number of lines, the fewest first.
 	switch {
 	case len(said) == 0:
 		return len(printed) == 0

@@ -23,12 +23,14 @@ type block struct {
 	line     int
 }
 
+// blocks returns the fenced blocks of a document, in order.
 func blocks(t testing.TB, file string) (list []block) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A fence opens a block or closes the open one.
 	var open *block
 	for i, line := range strings.Split(string(text), "\n") {
 		fence, ok := strings.CutPrefix(line, "```")
@@ -45,8 +47,7 @@ func blocks(t testing.TB, file string) (list []block) {
 	return list
 }
 
-// run runs a command in an empty folder, its children with it, and fails with what
-// they printed.
+// runIn runs a command and its children in a folder, ends them all afterwards, and fails with what they printed.
 func runIn(t testing.TB, dir string, env []string, name string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -77,10 +78,10 @@ func runIn(t testing.TB, dir string, env []string, name string, args ...string) 
 	}
 }
 
-// published is an example of publishing, on a command line, with its payload as it stands.
+// published is an example of publishing, on a command line, with its payload as written.
 var published = regexp.MustCompile(`publish ([A-Z_]+)[^\n]* --payload '([^']*)'`)
 
-// Whoever copies an example must not be told that the catalogue does not know its fields.
+// A copied example must not be warned about because the catalogue does not know its fields.
 func TestNoExampleOfPublishingIsWarnedAbout(t *testing.T) {
 	files, err := filepath.Glob("../docs/*.md")
 	if err != nil {
@@ -112,7 +113,7 @@ func TestNoExampleOfPublishingIsWarnedAbout(t *testing.T) {
 	}
 }
 
-// The commands of docs/operations.md do what they say, as they stand.
+// The commands of docs/operations.md run as they are.
 func TestOperationsDocument(t *testing.T) {
 	if !longtest.Enabled() {
 		t.Skip("a long way through the life of a cluster")
@@ -129,7 +130,7 @@ func TestOperationsDocument(t *testing.T) {
 	})
 }
 
-// The examples of docs/reacting.md run one after the other, as they stand.
+// The examples of docs/reacting.md run one after the other, as they are.
 func TestReactingDocument(t *testing.T) {
 	whileTheMachineRuns(t, func(t testing.TB) {
 		c := newCluster(t, t.TempDir(), 3).startAll()
@@ -175,7 +176,7 @@ func example(ctx context.Context, c *client.Client) {
 %s}
 `
 
-// The examples of docs/migration.md run in the order in which they stand.
+// The examples of docs/migration.md run in their order.
 func TestMigrationDocument(t *testing.T) {
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	env := []string{"RINGLOG=" + c.leader().url(), "RINGLOG_ENDPOINTS=" + strings.Join(c.endpoints(), ",")}
@@ -200,7 +201,7 @@ func TestMigrationDocument(t *testing.T) {
 				}
 				runIn(t, filepath.Dir(here), env, "go", "run", file)
 			default:
-				t.Fatalf("nobody runs %q", b.language)
+				t.Fatalf("no runner for %q", b.language)
 			}
 		})
 	}

@@ -91,7 +91,7 @@ func TestASavedBackupIsSyncedWithItsName(t *testing.T) {
 }
 
 // syncedCluster is three nodes whose raft logs strace looks at. One client publishes
-// one event after the other, and nobody else does.
+// one event after the other, and no other process does.
 type syncedCluster struct {
 	*cluster
 	strace  string
@@ -102,6 +102,8 @@ type syncedCluster struct {
 	publish func(ctx context.Context) error
 }
 
+// newSyncedCluster starts three voters whose system calls strace can delay and record. The long heartbeat keeps the leader
+// while its calls are delayed.
 func newSyncedCluster(t *testing.T, strace string) *syncedCluster {
 	c := newCluster(t, t.TempDir(), 3, "--heartbeat", "3s").startAll()
 	s := &syncedCluster{cluster: c, strace: strace, lead: c.leader()}
@@ -231,6 +233,7 @@ func (s *syncedCluster) noAnswerWithoutSyncs() {
 	}
 }
 
+// delay returns the option of strace that delays the return of every sync.
 func delay(d time.Duration) string {
 	return fmt.Sprintf("inject=fdatasync,fsync:delay_exit=%d", d.Microseconds())
 }
@@ -276,6 +279,7 @@ func (s *syncedCluster) trace(p *process, extra ...string) *trace {
 	return tr
 }
 
+// awaitAttached waits until strace says that it is attached, and skips the test where it may not attach.
 func (tr *trace) awaitAttached(said string) {
 	tr.c.t.Helper()
 	tr.c.eventually(10*time.Second, "strace attached to "+tr.p.id, func() error {
@@ -300,7 +304,7 @@ func (tr *trace) stop() {
 	case <-time.After(20 * time.Second):
 		_ = tr.cmd.Process.Kill()
 		<-tr.done
-		tr.c.t.Errorf("strace did not let go of %s", tr.p.id)
+		tr.c.t.Errorf("strace did not detach from %s", tr.p.id)
 	}
 }
 
@@ -352,6 +356,7 @@ type fileCall struct {
 //	PID SECONDS.MICROS <... fsync resumed>) = 0 <0.000141>
 var straceLine = regexp.MustCompile(`^(\d+) +(\d+)\.(\d{6}) (<\.\.\. )?(\w+)(?: resumed>|\().*?(?:(<unfinished \.\.\.>)|= (-?\d+).*<(\d+\.\d+)>)$`)
 
+// parseTrace reads the calls that strace has recorded. A call may be recorded in two lines, when it begins and when it ends.
 func parseTrace(f *os.File) (calls []fileCall, err error) {
 	begun := map[string]time.Time{} // by thread
 	for lines := bufio.NewScanner(f); lines.Scan(); {
@@ -379,6 +384,7 @@ func parseTrace(f *os.File) (calls []fileCall, err error) {
 	return calls, nil
 }
 
+// lineTimes returns when a recorded call began, and how long it took.
 func lineTimes(seconds, micros, took string) (at time.Time, lasted time.Duration, err error) {
 	s, err := strconv.ParseInt(seconds, 10, 64)
 	us, errMicros := strconv.ParseInt(micros, 10, 64)

@@ -63,12 +63,12 @@ func TestFollowerCatchesUpBySnapshot(t *testing.T) {
 	c := newCluster(t, t.TempDir(), 3, "--raft-compact-interval", "1s", "--raft-compact-entries", "64", "--raft-trailing-entries", "16").startAll()
 	l := newLedger()
 	c.write(l, 500)
-	behind := c.follower()
-	before, err := behind.status()
+	lagging := c.follower()
+	before, err := lagging.status()
 	if err != nil {
 		t.Fatal(err)
 	}
-	behind.signal(syscall.SIGSTOP)
+	lagging.signal(syscall.SIGSTOP)
 	c.write(l, 5000)
 	c.mustRun("compact", "--keep", "100", "--force", "--yes")
 	c.eventually(30*time.Second, "a raft log that begins past the follower", func() error {
@@ -78,18 +78,18 @@ func TestFollowerCatchesUpBySnapshot(t *testing.T) {
 		}
 		return nil
 	})
-	behind.signal(syscall.SIGCONT)
+	lagging.signal(syscall.SIGCONT)
 	c.converged()
 	c.eventually(10*time.Second, "word of a snapshot", func() error {
-		if text := behind.tail(); !strings.Contains(text, "state replaced by a snapshot") {
-			return fmt.Errorf("%s caught up without one:\n%s", behind.id, text)
+		if text := lagging.tail(); !strings.Contains(text, "state replaced by a snapshot") {
+			return fmt.Errorf("%s caught up without one:\n%s", lagging.id, text)
 		}
 		return nil
 	})
 }
 
 // compactedTo returns the index up to which a node's raft log was deleted, as its
-// diagnostics tell.
+// diagnostics report it.
 func compactedTo(p *process) (to uint64) {
 	text, _ := os.ReadFile(p.log)
 	for _, line := range strings.Split(string(text), "\n") {
@@ -135,6 +135,7 @@ func TestWipedVoterIsRefused(t *testing.T) {
 	compareAfterJoin(t, c, l)
 }
 
+// compareAfterJoin waits until the nodes agree, then compares them with the ledger.
 func compareAfterJoin(t *testing.T, c *cluster, l *ledger) {
 	t.Helper()
 	c.converged()
@@ -172,7 +173,7 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 	compareAfterJoin(t, c, l)
 }
 
-// A node that is stopped hands over, so that nobody tells of a lost leader.
+// A node that is stopped hands over, so that no lost leader is reported.
 func TestGracefulRestartOfEveryNode(t *testing.T) {
 	c := newCluster(t, t.TempDir(), 3).startAll()
 	l := newLedger()

@@ -67,6 +67,7 @@ type listeners struct {
 	list []*listener
 }
 
+// newListeners returns three listeners with different filters and concurrency, which are ended with the test.
 func newListeners(t *testing.T, c *cluster) *listeners {
 	all := &listeners{t: t}
 	for _, s := range []listenerSpec{
@@ -96,7 +97,7 @@ func (all *listeners) handled() (n int64) {
 }
 
 // disturbed publishes work while processes and the leader are killed, until about expected
-// events are handled. It returns what stands in the log, and who was killed how often.
+// events are handled. It returns what is in the log, and how often each was killed.
 func (all *listeners) disturbed(c *cluster, rng *rand.Rand, work *load, expected int64) (map[uint64]event.Event, map[string]int) {
 	all.t.Helper()
 	ctx, cancel := context.WithTimeout(all.t.Context(), 5*time.Minute)
@@ -115,7 +116,7 @@ func (all *listeners) disturbed(c *cluster, rng *rand.Rand, work *load, expected
 }
 
 // Handlers in three processes, each with a durable subscription, some of which fail, on
-// three voters: whoever is killed, a handler's process or the leader, each event that is a
+// three voters: whichever is killed, a handler's process or the leader, each event that is a
 // subscription's is handled or dead-lettered, in the order of its key, and handled again
 // only where a process died.
 func TestHandlersInThreeProcesses(t *testing.T) {
@@ -157,7 +158,7 @@ func (all *listeners) disturb(c *cluster, rng *rand.Rand, expected int64) map[st
 	slices.Sort(moments)
 	kills := map[string]int{}
 	for i, victim := range victims {
-		c.eventually(2*time.Minute, "handling to go on", func() error {
+		c.eventually(2*time.Minute, "handling to continue", func() error {
 			if n := all.handled(); n < moments[i] {
 				return fmt.Errorf("%d handled, fault %d comes at %d", n, i, moments[i])
 			}
@@ -200,6 +201,7 @@ func loaded(t *testing.T, c *cluster, work *load) map[uint64]event.Event {
 	return events
 }
 
+// numberIn returns the number of a published event.
 func numberIn(ev event.Event) int {
 	var p struct{ N int }
 	if err := json.Unmarshal(ev.Payload, &p); err != nil {
@@ -255,7 +257,7 @@ func (l *listener) check(c *cluster, events map[uint64]event.Event, kills int) {
 		}
 		lane := fmt.Sprint(r.life, " ", ev.Key)
 		if newest[lane] >= r.offset {
-			l.t.Errorf("%s: life %d handled %d of %s behind %d", l.spec.Name, r.life, r.offset, ev.Key, newest[lane])
+			l.t.Errorf("%s: life %d handled %d of %s after %d", l.spec.Name, r.life, r.offset, ev.Key, newest[lane])
 		}
 		newest[lane] = r.offset
 	}

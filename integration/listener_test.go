@@ -141,11 +141,13 @@ func (l *listener) start() {
 	}
 }
 
+// wait waits for the process and returns how it ended, each time.
 func (l *listener) wait() error {
 	l.once.Do(func() { l.err = l.cmd.Wait() })
 	return l.err
 }
 
+// kill ends the process, if it was started.
 func (l *listener) kill() {
 	if l.cmd != nil {
 		_ = l.cmd.Process.Kill()
@@ -162,6 +164,7 @@ func (l *listener) stop() {
 	}
 }
 
+// tail returns the end of the listener's log.
 func (l *listener) tail() string {
 	text, _ := os.ReadFile(l.log)
 	return string(text[max(0, len(text)-2000):])

@@ -89,7 +89,7 @@ func (all *listeners) awaitGroup(c *cluster, last uint64) {
 	})
 }
 
-// Three processes share a group's events, on three voters: whoever is killed, a member or
+// Three processes share a group's events, on three voters: whichever is killed, a member or
 // the leader, each event is handled or dead-lettered, in the order of its key, and handled
 // again only where the process that had handled it was killed.
 func TestAGroupOfThreeProcesses(t *testing.T) {
@@ -115,7 +115,7 @@ func TestAGroupOfThreeProcesses(t *testing.T) {
 	c.converged()
 }
 
-// killedWith reports whether a letter tells of an event whose last delivery was to a process
+// killedWith reports whether a letter is about an event whose last delivery was to a process
 // that was killed: so often, it may as well be what had killed them.
 func (all *listeners) killedWith(letter string, kills map[string]int) bool {
 	for _, l := range all.list {
@@ -155,7 +155,7 @@ func (all *listeners) checkGroup(c *cluster, events map[uint64]event.Event, kill
 			by := life{name, r.life}
 			switch {
 			case !there || isPoison(numberIn(ev)):
-				all.t.Fatalf("%s handled %d, which can not be: %+v", name, r.offset, ev)
+				all.t.Fatalf("%s handled %d, which is impossible: %+v", name, r.offset, ev)
 			case handled[r.offset] == nil:
 				handled[r.offset] = map[life]bool{}
 			case handled[r.offset][by]:
@@ -164,7 +164,7 @@ func (all *listeners) checkGroup(c *cluster, events map[uint64]event.Event, kill
 			handled[r.offset][by] = true
 			lane := fmt.Sprint(r.life, " ", ev.Key)
 			if newest[lane] > r.offset {
-				all.t.Errorf("life %d of %s handled %d of %s behind %d", r.life, name, r.offset, ev.Key, newest[lane])
+				all.t.Errorf("life %d of %s handled %d of %s after %d", r.life, name, r.offset, ev.Key, newest[lane])
 			}
 			newest[lane] = max(newest[lane], r.offset)
 		}
@@ -186,7 +186,7 @@ func (all *listeners) checkGroup(c *cluster, events map[uint64]event.Event, kill
 			}
 		}
 		if again += max(0, len(by)-1); survivors > 1 {
-			all.t.Errorf("%d: handled by %v, of which %d were not killed", offset, by, survivors)
+			all.t.Errorf("%d: handled by %v; %d of them were not killed", offset, by, survivors)
 		}
 	}
 	all.t.Logf("%d events, %d handled again after %v were killed, %d dead letters", len(events), again, kills, len(dead))

@@ -11,18 +11,18 @@ import (
 	"github.com/ringrift/ringlog/internal/longtest"
 )
 
-// healthLevel is the feature level from which the log tells of voters and quorum.
+// healthLevel is the feature level from which the log reports voters and quorum.
 const healthLevel = 2
 
-// scenario is something that is done to a cluster, and the story that its log has
-// to tell of it. a is who leads at first, b, c, d and e are the others.
+// scenario is something that is done to a cluster, and the story that its log has to report. a is the first leader; b, c,
+// d and e are the others.
 type scenario struct {
 	name   string
 	voters int  // 3 unless it says more
-	always bool // not only where tests take the long way
+	always bool // also without RINGLOG_LONG_TESTS
 	do     func(*stage)
 	want   string         // after the first LEADER_ELECTED
-	most   map[string]int // types that begin so: no lines of want, at most so many
+	most   map[string]int // by the beginning of a type: at most that many events, which are no lines of want
 }
 
 var scenarios = []scenario{
@@ -32,9 +32,9 @@ var scenarios = []scenario{
 	{name: "one follower does not hear the leader", do: followerDeaf, want: `
 		^?QUORUM_OUTAGE_VIEW voter_id=$b cluster_had_quorum=true cause=no_leader` + followerGone},
 	{name: "the leader is killed and comes back", do: leaderKilled, want: leaderGone},
-	{name: "the leader stands still", do: leaderPaused, want: `
+	{name: "the leader is paused", do: leaderPaused, want: `
 		^LEADER_LEASE_EXPIRED leader_id=$a` + leaderGone},
-	{name: "everybody stands still for a moment", do: allPaused, want: `
+	{name: "every voter is paused for a moment", do: allPaused, want: `
 		?LEADER_HEARTBEAT_MISSING leader_id=$a
 		?LEADER_LOST old_leader=$a
 		?LEADER_ELECTED previous_leader=$a
@@ -80,7 +80,7 @@ var scenarios = []scenario{
 	{name: "a follower's link is bad", do: followerBadLink, most: map[string]int{"VOTER_": 4, "QUORUM_": 8}},
 }
 
-// followerGone is told when b goes in any way and comes back.
+// followerGone is reported when b leaves in any way and returns.
 const followerGone = `
 	VOTER_OFFLINE voter_id=$b active_voters=2 last_contact_ms>=1000
 	QUORUM_AT_RISK healthy=2 voters=3 quorum=2 limiting=$b
@@ -88,7 +88,7 @@ const followerGone = `
 	VOTER_ONLINE voter_id=$b active_voters=3
 	QUORUM_RESTORED after=at_risk healthy=3 voters=3 quorum=2 outage_ms=0`
 
-// leaderGone is told when a goes in any way, the others go on, and it comes back.
+// leaderGone is reported when a leaves in any way, the others continue, and it returns.
 const leaderGone = `
 	LEADER_HEARTBEAT_MISSING leader_id=$a seen_by=$b|$c
 	LEADER_LOST old_leader=$a cause=heartbeat_timeout
@@ -99,12 +99,12 @@ const leaderGone = `
 	VOTER_ONLINE voter_id=$a active_voters=3
 	QUORUM_RESTORED after=at_risk healthy=3 voters=3 quorum=2 outage_ms=0`
 
-// leaderAlone is told beside leaderGone when a ran on without the others.
+// leaderAlone is reported beside leaderGone when a ran on without the others.
 const leaderAlone = `
 	^LEADER_LEASE_EXPIRED leader_id=$a
 	^QUORUM_OUTAGE_VIEW voter_id=$a cluster_had_quorum=true cause=unreachable`
 
-// quorumGone is told when no two voters had each other for a while.
+// quorumGone is reported when no two voters reached each other for a while.
 const quorumGone = `
 	?LEADER_HEARTBEAT_MISSING leader_id=$a
 	LEADER_LOST old_leader=$a cause=heartbeat_timeout|restart|reelected
@@ -115,14 +115,13 @@ const quorumGone = `
 	QUORUM_RESTORED after=lost outage_ms>=4150 refused>=1
 	^?QUORUM_OUTAGE_VIEW cluster_had_quorum=false`
 
-// outageLasts is for how long a test leaves the cluster without a quorum. For as long
-// as its lease (750 ms) a leader may be told to have led on, and comparing clocks costs a
-// little.
+// outageLasts is how long a test leaves the cluster without a quorum. A leader may be reported to have led for its lease
+// (750 ms) longer, and comparing clocks costs a little.
 const outageLasts = 5 * time.Second
 
-// The log tells what was done to the cluster, event by event and nothing else, in
-// the same words on every node; and whatever was done, nothing acknowledged is lost.
-func TestTheLogTellsWhatWasDone(t *testing.T) {
+// The log reports what was done to the cluster, event by event and nothing else, in the same words on every node; and
+// whatever was done, nothing acknowledged is lost.
+func TestTheLogReportsWhatWasDone(t *testing.T) {
 	running := make(chan struct{}, 3)
 	for _, s := range scenarios {
 		if !longtest.Enabled() && !s.always {
@@ -135,31 +134,32 @@ func TestTheLogTellsWhatWasDone(t *testing.T) {
 			whileTheMachineRuns(t, func(t testing.TB) {
 				on := newStage(t, max(3, s.voters))
 				s.do(on)
-				on.whole()
-				on.judge(s)
+				on.awaitWhole()
+				on.compareStories(s)
 			})
 		})
 	}
 }
 
-// judge compares the story of all nodes with the wanted one, until it is told in full,
-// and requires that then nothing more is told; and every node's log with the ledger.
-func (s *stage) judge(c scenario) {
+// compareStories compares the story of all nodes with the wanted one until it is complete, and requires that nothing more is
+// reported after that. It compares every node's log with the ledger, too.
+func (s *stage) compareStories(c scenario) {
 	s.t.Helper()
-	var story []told
+	var story []storyEvent
 	compareOnce := func() error {
 		stories, err := s.stories(s.converged().LastOffset)
 		if err != nil {
 			return err
 		}
 		if story, err = sameStory(stories); err == nil {
-			err = sound(story)
+			err = checkSound(story)
 		}
 		if err != nil {
 			return err
 		}
 		return s.compare(c, story)
 	}
+	// It becomes complete, and stays as it is.
 	s.eventually(20*time.Second, "story as wanted", compareOnce)
 	const quiet = 2 * time.Second
 	time.Sleep(quiet)
@@ -172,13 +172,15 @@ func (s *stage) judge(c scenario) {
 	compare(s.t, s.cluster, s.ledger)
 }
 
-func (s *stage) compare(c scenario, story []told) error {
+// compare compares one reading of the story with the wanted one.
+func (s *stage) compare(c scenario, story []storyEvent) error {
 	want := "LEADER_ELECTED leader_id=$a cause=bootstrap\n" + c.want
 	if s.level < healthLevel {
 		want = onlyLeaders(want)
 	}
+	// Events that are only bounded in number are taken out first.
 	count := map[string]int{}
-	story = slices.DeleteFunc(slices.Clone(story), func(e told) bool {
+	story = slices.DeleteFunc(slices.Clone(story), func(e storyEvent) bool {
 		for prefix := range c.most {
 			if strings.HasPrefix(e.kind, prefix) {
 				count[prefix]++
@@ -195,7 +197,7 @@ func (s *stage) compare(c scenario, story []told) error {
 	return compareStory(want, story, s.names)
 }
 
-// onlyLeaders is the story as a log tells it that knows nothing of health.
+// onlyLeaders returns the story as a log reports it that knows nothing of health.
 func onlyLeaders(want string) string {
 	var lines []string
 	for l := range strings.Lines(want) {
@@ -206,38 +208,43 @@ func onlyLeaders(want string) string {
 	return strings.Join(lines, "")
 }
 
+// followerKilled kills b and starts it again.
 func followerKilled(s *stage) {
 	s.b.kill()
-	s.offline(s.a, s.b)
+	s.awaitOffline(s.a, s.b)
 	s.write(s.ledger, 20)
 	s.b.start()
 }
 
+// followerCutOff cuts b off from all others.
 func followerCutOff(s *stage) {
 	s.isolate(s.b)
-	s.offline(s.a, s.b)
-	s.refuses(s.b) // it has noticed too
+	s.awaitOffline(s.a, s.b)
+	s.requireRefusal(s.b) // it has noticed too
 	s.write(s.ledger, 20)
 	s.heal()
 }
 
+// followerDeaf cuts the way from the leader to b, one way.
 func followerDeaf(s *stage) {
 	s.oneWay(s.a, s.b)
-	s.offline(s.a, s.b)
+	s.awaitOffline(s.a, s.b)
 	s.write(s.ledger, 20)
 	s.heal()
 }
 
+// leaderKilled kills the leader and starts it again.
 func leaderKilled(s *stage) {
 	s.a.kill()
-	s.offline(s.leads(s.b, s.c), s.a)
+	s.awaitOffline(s.awaitLeader(s.b, s.c), s.a)
 	s.write(s.ledger, 20)
 	s.a.start()
 }
 
+// leaderPaused stops the leader's process, and lets it run again once another leads.
 func leaderPaused(s *stage) {
 	s.a.signal(syscall.SIGSTOP)
-	s.offline(s.leads(s.b, s.c), s.a)
+	s.awaitOffline(s.awaitLeader(s.b, s.c), s.a)
 	s.write(s.ledger, 20)
 	s.a.signal(syscall.SIGCONT)
 }
@@ -253,62 +260,69 @@ func allPaused(s *stage) {
 	}
 }
 
+// leaderCutOff cuts the leader off from both followers.
 func leaderCutOff(s *stage) {
 	s.isolate(s.a)
-	next := s.leads(s.b, s.c)
-	s.refuses(s.a)
+	next := s.awaitLeader(s.b, s.c)
+	s.requireRefusal(s.a)
 	s.write(s.ledger, 20)
-	s.offline(next, s.a)
-	s.behind()
+	s.awaitOffline(next, s.a)
+	s.requireDifferentStories()
 	s.heal()
 }
 
+// leaderDeaf cuts the ways to the leader; what it sends arrives.
 func leaderDeaf(s *stage) {
 	s.oneWay(s.b, s.a)
 	s.oneWay(s.c, s.a)
-	s.offline(s.leads(s.b, s.c), s.a)
+	s.awaitOffline(s.awaitLeader(s.b, s.c), s.a)
 	s.write(s.ledger, 20)
 	s.heal()
 }
 
+// leaderMute cuts the ways from the leader; what is sent to it arrives.
 func leaderMute(s *stage) {
 	s.oneWay(s.a, s.b)
 	s.oneWay(s.a, s.c)
-	s.offline(s.leads(s.b, s.c), s.a)
+	s.awaitOffline(s.awaitLeader(s.b, s.c), s.a)
 	s.write(s.ledger, 20)
 	s.heal()
 }
 
+// leaderInMinority leaves the leader with one of four followers.
 func leaderInMinority(s *stage) {
 	s.partition([]*process{s.a, s.b})
-	next := s.leads(s.c, s.d, s.e)
-	s.refuses(s.a)
-	s.refuses(s.b)
-	s.offline(next, s.a, s.b)
+	next := s.awaitLeader(s.c, s.d, s.e)
+	s.requireRefusal(s.a)
+	s.requireRefusal(s.b)
+	s.awaitOffline(next, s.a, s.b)
 	s.write(s.ledger, 20)
-	s.behind()
+	s.requireDifferentStories()
 	s.heal()
 }
 
+// stepDown hands leadership over to b.
 func stepDown(s *stage) {
 	s.mustRun("cluster", "step-down", "--to", s.b.id)
-	s.leads(s.nodes...)
+	s.awaitLeader(s.nodes...)
 }
 
+// majorityKilled kills two of three voters for the time of an outage.
 func majorityKilled(s *stage) {
 	for _, p := range []*process{s.b, s.c} {
 		p.signal(syscall.SIGKILL)
 	}
 	s.b.wait()
 	s.c.wait()
-	s.without(s.a)
+	s.refuseDuringOutage(s.a)
 	s.b.start()
 	s.c.start()
 }
 
+// everybodyAlone cuts every link for the time of an outage.
 func everybodyAlone(s *stage) {
 	s.partition([]*process{s.a}, []*process{s.b}, []*process{s.c})
-	s.without(s.nodes...)
+	s.refuseDuringOutage(s.nodes...)
 	s.heal()
 }
 
@@ -316,7 +330,7 @@ func everybodyAlone(s *stage) {
 // last may see for a moment that it is alone.
 func allStopped(s *stage) {
 	s.a.stop()
-	s.leads(s.b, s.c)
+	s.awaitLeader(s.b, s.c)
 	for _, p := range []*process{s.b, s.c} {
 		p.signal(syscall.SIGTERM)
 	}
@@ -326,6 +340,7 @@ func allStopped(s *stage) {
 	s.startAll()
 }
 
+// allKilled kills all voters at once and starts them again.
 func allKilled(s *stage) {
 	for _, p := range s.nodes {
 		p.signal(syscall.SIGKILL)
@@ -356,7 +371,7 @@ func followerBadLink(s *stage) {
 	s.heal()
 }
 
-// everySecond does something so many times, and waits for the second to be over.
+// everySecond does something n times, once a second.
 func (s *stage) everySecond(times int, do func()) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

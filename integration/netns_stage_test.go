@@ -12,7 +12,7 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 )
 
-// stage is a running cluster with somebody called a who leads.
+// stage is a running cluster whose nodes have names: a is the first leader.
 type stage struct {
 	*netCluster
 	a, b, c, d, e *process
@@ -22,6 +22,7 @@ type stage struct {
 	asked         int // writes of refuses
 }
 
+// newStage starts a cluster in network namespaces, waits for its first leader and gives the nodes their names.
 func newStage(t testing.TB, voters int) *stage {
 	c := newNetCluster(t, voters)
 	c.startAll()
@@ -33,16 +34,17 @@ func newStage(t testing.TB, voters int) *stage {
 		}
 		return err
 	})
-	s.a = s.leads(c.nodes...)
+	s.a = s.awaitLeader(c.nodes...)
 	cast := append([]*process{s.a}, others(c.nodes, s.a)...)
 	for i, role := range []**process{&s.a, &s.b, &s.c, &s.d, &s.e}[:voters] {
 		*role = cast[i]
 		s.names[string(rune('a'+i))] = cast[i].id
 	}
-	s.whole()
+	s.awaitWhole()
 	return s
 }
 
+// others returns all nodes but one.
 func others(all []*process, p *process) []*process {
 	return slices.DeleteFunc(slices.Clone(all), func(q *process) bool { return q == p })
 }
@@ -64,14 +66,16 @@ type clusterView struct {
 	} `json:"members"`
 }
 
+// view returns what a node reports of the cluster.
 func (c *netCluster) view(p *process) (v clusterView, err error) {
 	return v, getJSONBy(c.t.Context(), p.web, p.url()+"/v1/cluster", &v)
 }
 
-// leads waits until these nodes agree that one of them leads.
-func (s *stage) leads(nodes ...*process) (leader *process) {
+// awaitLeader waits until these nodes agree that one of them leads.
+func (s *stage) awaitLeader(nodes ...*process) (leader *process) {
 	s.t.Helper()
 	s.eventually(30*time.Second, "leader that these nodes agree on", func() error {
+		// Each node's view of the leader and the term has to be that of the node that leads.
 		leader = nil
 		var said []clusterView
 		for _, p := range nodes {
@@ -94,15 +98,16 @@ func (s *stage) leads(nodes ...*process) (leader *process) {
 	return leader
 }
 
-// knows waits until the leader knows whether each voter is healthy, and until its log
-// says so, where the log tells of voters.
-func (s *stage) knows(leader *process, healthy func(id string) bool) {
+// awaitHealth waits until the leader knows whether each voter is healthy, and until its log says so, if its feature level
+// reports voters.
+func (s *stage) awaitHealth(leader *process, healthy func(id string) bool) {
 	s.t.Helper()
 	s.eventually(30*time.Second, "knowledge at "+leader.id+" of who is healthy", func() error {
 		v, err := s.view(leader)
 		if err != nil {
 			return err
 		}
+		// First the leader's own view, then the last word about each voter in its log.
 		for _, m := range v.Members {
 			if m.Healthy != healthy(m.ID) {
 				return fmt.Errorf("%s is healthy: %t", m.ID, m.Healthy)
@@ -111,7 +116,7 @@ func (s *stage) knows(leader *process, healthy func(id string) bool) {
 		if s.level < healthLevel {
 			return nil
 		}
-		story, err := s.tells(leader, 0)
+		story, err := s.readStory(leader, 0)
 		if err != nil {
 			return err
 		}
@@ -120,7 +125,7 @@ func (s *stage) knows(leader *process, healthy func(id string) bool) {
 			last[e.payload["voter_id"]] = e.kind
 		}
 		for _, p := range s.nodes {
-			if told := last[p.id] != "VOTER_OFFLINE"; told != healthy(p.id) {
+			if online := last[p.id] != "VOTER_OFFLINE"; online != healthy(p.id) {
 				return fmt.Errorf("of %s the log says %q", p.id, last[p.id])
 			}
 		}
@@ -128,26 +133,28 @@ func (s *stage) knows(leader *process, healthy func(id string) bool) {
 	})
 }
 
-func (s *stage) offline(leader *process, gone ...*process) {
+// awaitOffline waits until the leader and its log have these nodes as unhealthy, and no others.
+func (s *stage) awaitOffline(leader *process, gone ...*process) {
 	s.t.Helper()
-	s.knows(leader, func(id string) bool {
+	s.awaitHealth(leader, func(id string) bool {
 		return !slices.ContainsFunc(gone, func(p *process) bool { return p.id == id })
 	})
 }
 
-// whole waits until everybody is back.
-func (s *stage) whole() {
+// awaitWhole waits until all nodes are healthy and have the same state.
+func (s *stage) awaitWhole() {
 	s.t.Helper()
-	s.knows(s.leads(s.nodes...), func(string) bool { return true })
+	s.awaitHealth(s.awaitLeader(s.nodes...), func(string) bool { return true })
 	s.converged()
 }
 
-// refuses requires that a node refuses a write because there is no quorum, and that
+// requireRefusal requires that a node refuses a write because there is no quorum, and that
 // until then it acknowledges none.
-func (s *stage) refuses(p *process) {
+func (s *stage) requireRefusal(p *process) {
 	s.t.Helper()
 	web := http.Client{Transport: p.web.Transport, Timeout: 3 * time.Second}
 	s.eventually(30*time.Second, "refusal by "+p.id, func() error {
+		// The event is in the ledger, since a leader that has just lost its quorum may still append it.
 		id := fmt.Sprintf("asked-of-%s-%d", p.id, s.asked)
 		s.asked++
 		s.ledger.send([]string{id})
@@ -171,14 +178,14 @@ func (s *stage) refuses(p *process) {
 	})
 }
 
-// without lets an outage last, in which these nodes refuse whatever they are asked.
-func (s *stage) without(nodes ...*process) {
+// refuseDuringOutage lets an outage last, during which these nodes refuse every write.
+func (s *stage) refuseDuringOutage(nodes ...*process) {
 	s.t.Helper()
 	tick, over := time.NewTicker(100*time.Millisecond), time.After(outageLasts)
 	defer tick.Stop()
 	for {
 		for _, p := range nodes {
-			s.refuses(p)
+			s.requireRefusal(p)
 		}
 		select {
 		case <-tick.C:
@@ -188,15 +195,15 @@ func (s *stage) without(nodes ...*process) {
 	}
 }
 
-// behind requires that the nodes that are cut off do not tell yet what the others do:
-// else one node's story would be compared with itself.
-func (s *stage) behind() {
+// requireDifferentStories requires that the nodes that are cut off do not report yet what the others do:
+// otherwise one node's story would be compared with itself.
+func (s *stage) requireDifferentStories() {
 	s.t.Helper()
 	stories, err := s.stories(0)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	if story, err := sameStory(stories); err == nil {
-		s.t.Fatalf("all nodes tell the same %d events while some are cut off", len(story))
+		s.t.Fatalf("all nodes report the same %d events while some are cut off", len(story))
 	}
 }

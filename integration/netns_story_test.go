@@ -17,8 +17,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// told is one event of what the cluster tells of itself.
-type told struct {
+// storyEvent is one event of what the cluster reports about itself.
+type storyEvent struct {
 	offset  uint64
 	at      time.Time // when it was appended
 	kind    string
@@ -26,12 +26,13 @@ type told struct {
 	payload map[string]string // its fields: a string, strings with commas between, or what JSON writes
 }
 
-func (e told) String() string { return fmt.Sprintf("%d %s %s", e.offset, e.kind, e.text) }
+// String prints the event in one line.
+func (e storyEvent) String() string { return fmt.Sprintf("%d %s %s", e.offset, e.kind, e.text) }
 
 var storyFilter = event.Filter{Types: []string{"LEADER_*", "QUORUM_*", "VOTER_*", "SPLIT_BRAIN_*"}}
 
-// tells reads the story from a node's own log, whatever the others have.
-func (c *netCluster) tells(p *process, minOffset uint64) (story []told, err error) {
+// readStory reads the story from a node's own log, whatever the others have.
+func (c *netCluster) readStory(p *process, minOffset uint64) (story []storyEvent, err error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
 	defer cancel()
 	o := client.TailOptions{From: client.FromStart(), NoFollow: true, Filter: storyFilter, MinOffset: minOffset}
@@ -39,7 +40,7 @@ func (c *netCluster) tells(p *process, minOffset uint64) (story []told, err erro
 		if err != nil {
 			return nil, fmt.Errorf("story of %s: %w", p.id, err)
 		}
-		one := told{offset: e.Offset, at: e.AppendedAt, kind: string(e.Type), text: string(e.Payload)}
+		one := storyEvent{offset: e.Offset, at: e.AppendedAt, kind: string(e.Type), text: string(e.Payload)}
 		if one.payload, err = fieldsOf(e.Payload); err != nil {
 			return nil, fmt.Errorf("story of %s: event %d: %w", p.id, e.Offset, err)
 		}
@@ -48,6 +49,7 @@ func (c *netCluster) tells(p *process, minOffset uint64) (story []told, err erro
 	return story, nil
 }
 
+// fieldsOf returns the fields of a payload as text. A list of strings is joined by commas.
 func fieldsOf(payload []byte) (map[string]string, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(payload, &raw); err != nil {
@@ -55,6 +57,7 @@ func fieldsOf(payload []byte) (map[string]string, error) {
 	}
 	fields := map[string]string{}
 	for key, value := range raw {
+		// A string counts as a list of one; what is neither stays as JSON writes it.
 		var list []string
 		if fields[key] = string(value); bytes.HasPrefix(value, []byte(`"`)) {
 			value = slices.Concat([]byte("["), value, []byte("]"))
@@ -67,10 +70,10 @@ func fieldsOf(payload []byte) (map[string]string, error) {
 }
 
 // stories reads every node's story, once its log reaches an offset.
-func (c *netCluster) stories(minOffset uint64) (map[string][]told, error) {
-	all := map[string][]told{}
+func (c *netCluster) stories(minOffset uint64) (map[string][]storyEvent, error) {
+	all := map[string][]storyEvent{}
 	for _, p := range c.nodes {
-		story, err := c.tells(p, minOffset)
+		story, err := c.readStory(p, minOffset)
 		if err != nil {
 			return nil, err
 		}
@@ -79,32 +82,34 @@ func (c *netCluster) stories(minOffset uint64) (map[string][]told, error) {
 	return all, nil
 }
 
-// sameStory is the story that all nodes tell, in the same words at the same offsets.
-func sameStory(of map[string][]told) (first []told, err error) {
+// sameStory returns the story that all nodes have, in the same words at the same offsets.
+func sameStory(of map[string][]storyEvent) (first []storyEvent, err error) {
+	// All nodes are compared with the first one, event by event.
 	ids := slices.Sorted(maps.Keys(of))
 	first = of[ids[0]]
 	for _, id := range ids[1:] {
 		for i := range max(len(first), len(of[id])) {
 			switch {
 			case i >= len(first):
-				return nil, fmt.Errorf("%s tells %q, %s does not", id, of[id][i], ids[0])
+				return nil, fmt.Errorf("%s has %q, %s does not", id, of[id][i], ids[0])
 			case i >= len(of[id]):
-				return nil, fmt.Errorf("%s tells %q, %s does not", ids[0], first[i], id)
+				return nil, fmt.Errorf("%s has %q, %s does not", ids[0], first[i], id)
 			case first[i].String() != of[id][i].String():
-				return nil, fmt.Errorf("%s tells %q, %s tells %q", ids[0], first[i], id, of[id][i])
+				return nil, fmt.Errorf("%s has %q, %s has %q", ids[0], first[i], id, of[id][i])
 			}
 		}
 	}
 	return first, nil
 }
 
-// sound holds for every story that has ended well, whatever happened: terms rise and each has one
+// checkSound holds for every story that has ended well, whatever happened: terms rise and each has one
 // leader, who is the one that is lost or steps down next; a voter goes offline and comes back in turn; so
 // does the quorum; nothing split.
-func sound(story []told) error {
+func checkSound(story []storyEvent) error {
+	// The state of the cluster as the events so far have it.
 	leader, term, offline, lost, atRisk := "", uint64(0), map[string]bool{}, false, false
 	for _, e := range story {
-		bad := fmt.Errorf("%s does not follow from what is told before", e)
+		bad := fmt.Errorf("%s does not follow from the events before it", e)
 		switch e.kind {
 		case "LEADER_ELECTED":
 			next, err := strconv.ParseUint(e.payload["term"], 10, 64)
@@ -139,9 +144,10 @@ func sound(story []told) error {
 			return bad
 		}
 	}
+	// It has to end with a leader, a quorum, and all voters online.
 	for voter, still := range offline {
 		if still {
-			return fmt.Errorf("%s is told offline to the end", voter)
+			return fmt.Errorf("%s is offline at the end", voter)
 		}
 	}
 	if leader == "" || lost || atRisk {
@@ -155,10 +161,9 @@ func sound(story []told) error {
 //	LEADER_LOST old_leader=$a cause=heartbeat_timeout|lease_expired
 //	?QUORUM_AT_RISK healthy>=2 limiting=$a,$b
 //
-// $a is the id of who is called a; a name that nobody has yet is given to who is
-// first met there. $a,$b are both, in any order. | separates alternatives, also of types, * is anything. Fields
-// that are not named may be anything. A line that begins with ? may be missing, one
-// with ^ stands anywhere from there on, one with ^? both.
+// $a is the id of the node named a; a name that no node has yet is given to the node that is first found there. $a,$b
+// are both, in any order. | separates alternatives, also of types, * is anything. Fields that are not listed may be
+// anything. A line that begins with ? may be missing, one with ^ may be anywhere from there on, one with ^? both.
 type line struct {
 	maybe, floats bool
 	kinds         []string
@@ -170,12 +175,14 @@ type field struct {
 	atLeast    bool
 }
 
+// parseStory reads a wanted story.
 func parseStory(text string) (lines []line, err error) {
 	for row := range strings.Lines(text) {
 		words := strings.Fields(row)
 		if len(words) == 0 {
 			continue
 		}
+		// The marks and the types, then the fields.
 		var l line
 		words[0], l.floats = strings.CutPrefix(words[0], "^")
 		words[0], l.maybe = strings.CutPrefix(words[0], "?")
@@ -194,30 +201,33 @@ func parseStory(text string) (lines []line, err error) {
 	return lines, nil
 }
 
-// names are who is called what: a name to a node's id.
+// names maps a name to the id of the node that has it.
 type names map[string]string
 
-// takes returns the names with those that the event gives, if the line means it.
-func (l line) takes(e told, known names) (names, bool) {
+// matches reports whether an event is what the line describes, and returns the names with those that the event adds.
+func (l line) matches(e storyEvent, known names) (names, bool) {
 	if !slices.Contains(l.kinds, e.kind) {
 		return nil, false
 	}
+	// A copy, since names are added while the fields are compared.
 	known = maps.Clone(known)
 	for _, f := range l.fields {
 		got, there := e.payload[f.key]
-		if !there || !f.holds(got, known) {
+		if !there || !f.matchesValue(got, known) {
 			return nil, false
 		}
 	}
 	return known, true
 }
 
-func (f field) holds(got string, known names) bool {
+// matchesValue reports whether a value is what the field wants, and adds the name that it defines to known.
+func (f field) matchesValue(got string, known names) bool {
 	if f.atLeast {
 		bound, err := strconv.ParseFloat(f.value, 64)
 		number, none := strconv.ParseFloat(got, 64)
 		return err == nil && none == nil && number >= bound
 	}
+	// Any of the alternatives will do.
 	for want := range strings.SplitSeq(f.value, "|") {
 		if strings.Contains(want, ",") && sameSet(got, want, known) {
 			return true
@@ -228,13 +238,14 @@ func (f field) holds(got string, known names) bool {
 		case isName && !isKnown:
 			known[name] = got
 			return true
-		case want == "*" || isName && id == got || !isName && want == got:
+		case want == "*" || (isName && id == got) || (!isName && want == got):
 			return true
 		}
 	}
 	return false
 }
 
+// sameSet reports whether a list has exactly the wanted members, in any order.
 func sameSet(got, want string, known names) bool {
 	wanted := strings.Split(want, ",")
 	for i, w := range wanted {
@@ -249,26 +260,30 @@ func sameSet(got, want string, known names) bool {
 // matching is the search for a way to read a story as the lines say.
 type matching struct{ furthest int } // events that some reading accounts for
 
-func (m *matching) reads(lines, floating []line, story []told, at int, known names) bool {
+// matchFrom reports whether the events from at on are what the lines describe, with the floating lines anywhere between
+// them. It tries every way.
+func (m *matching) matchFrom(lines, floating []line, story []storyEvent, at int, known names) bool {
 	m.furthest = max(m.furthest, at)
 	if len(lines) > 0 && lines[0].floats {
-		return m.reads(lines[1:], append(slices.Clone(floating), lines[0]), story, at, known)
+		return m.matchFrom(lines[1:], append(slices.Clone(floating), lines[0]), story, at, known)
 	}
+	// At the end no line may be left that is needed.
 	if at == len(story) {
 		needed := func(l line) bool { return !l.maybe }
 		return !slices.ContainsFunc(lines, needed) && !slices.ContainsFunc(floating, needed)
 	}
+	// The next event is the next line, or that line is missing, or the event is a floating line.
 	if len(lines) > 0 {
-		if more, ok := lines[0].takes(story[at], known); ok && m.reads(lines[1:], floating, story, at+1, more) {
+		if more, ok := lines[0].matches(story[at], known); ok && m.matchFrom(lines[1:], floating, story, at+1, more) {
 			return true
 		}
-		if lines[0].maybe && m.reads(lines[1:], floating, story, at, known) {
+		if lines[0].maybe && m.matchFrom(lines[1:], floating, story, at, known) {
 			return true
 		}
 	}
 	for i, l := range floating {
 		rest := slices.Delete(slices.Clone(floating), i, i+1)
-		if more, ok := l.takes(story[at], known); ok && m.reads(lines, rest, story, at+1, more) {
+		if more, ok := l.matches(story[at], known); ok && m.matchFrom(lines, rest, story, at+1, more) {
 			return true
 		}
 	}
@@ -276,15 +291,16 @@ func (m *matching) reads(lines, floating []line, story []told, at int, known nam
 }
 
 // compareStory reports where a story is not the wanted one.
-func compareStory(want string, story []told, known names) error {
+func compareStory(want string, story []storyEvent, known names) error {
 	lines, err := parseStory(want)
 	if err != nil {
 		return err
 	}
 	var m matching
-	if m.reads(lines, nil, story, 0, known) {
+	if m.matchFrom(lines, nil, story, 0, known) {
 		return nil
 	}
+	// Mark the event that no way of reading could explain.
 	var b strings.Builder
 	for i, e := range story {
 		fmt.Fprintf(&b, "\n  %s", e)
@@ -295,17 +311,17 @@ func compareStory(want string, story []told, known names) error {
 	if m.furthest == len(story) {
 		b.WriteString("\n  <- here something is missing")
 	}
-	return fmt.Errorf("with %v, wanted\n%s\nthe log tells%s", known, strings.TrimRight(want, "\t\n"), b.String())
+	return fmt.Errorf("with %v, wanted\n%s\nthe log has%s", known, strings.TrimRight(want, "\t\n"), b.String())
 }
 
 // storyOf makes events of lines such as LEADER_LOST old_leader=n1.
-func storyOf(t *testing.T, text string) (story []told) {
+func storyOf(t *testing.T, text string) (story []storyEvent) {
 	lines, err := parseStory(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, l := range lines {
-		e := told{offset: uint64(i + 1), kind: l.kinds[0], payload: map[string]string{}}
+		e := storyEvent{offset: uint64(i + 1), kind: l.kinds[0], payload: map[string]string{}}
 		for _, f := range l.fields {
 			e.payload[f.key] = f.value
 			e.text += f.key + "=" + f.value + " "
@@ -343,29 +359,29 @@ func TestStoryNotation(t *testing.T) {
 	}
 }
 
-// Two nodes' stories are the same only if every word is, at the same offset.
+// Stories of two nodes are equal only if every event is, at the same offset.
 func TestStoriesOfNodesAreCompared(t *testing.T) {
 	const text = "LEADER_ELECTED leader_id=n1 term=2\nVOTER_OFFLINE voter_id=n2"
-	at := func(change func([]told) []told) map[string][]told {
-		return map[string][]told{"n1": storyOf(t, text), "n2": storyOf(t, text), "n3": change(storyOf(t, text))}
+	at := func(change func([]storyEvent) []storyEvent) map[string][]storyEvent {
+		return map[string][]storyEvent{"n1": storyOf(t, text), "n2": storyOf(t, text), "n3": change(storyOf(t, text))}
 	}
-	for name, change := range map[string]func([]told) []told{
-		"an offset": func(s []told) []told { s[1].offset++; return s },
-		"a type":    func(s []told) []told { s[1].kind = "VOTER_ONLINE"; return s },
-		"a payload": func(s []told) []told { s[0].text += " "; return s },
-		"the last":  func(s []told) []told { return s[:1] },
-		"one more":  func(s []told) []told { return append(s, s[1]) },
+	for name, change := range map[string]func([]storyEvent) []storyEvent{
+		"an offset": func(s []storyEvent) []storyEvent { s[1].offset++; return s },
+		"a type":    func(s []storyEvent) []storyEvent { s[1].kind = "VOTER_ONLINE"; return s },
+		"a payload": func(s []storyEvent) []storyEvent { s[0].text += " "; return s },
+		"the last":  func(s []storyEvent) []storyEvent { return s[:1] },
+		"one more":  func(s []storyEvent) []storyEvent { return append(s, s[1]) },
 	} {
 		if _, err := sameStory(at(change)); err == nil {
-			t.Errorf("nobody sees that %s differs", name)
+			t.Errorf("it was not noticed that %s differs", name)
 		}
 	}
-	if story, err := sameStory(at(func(s []told) []told { return s })); err != nil || len(story) != 2 {
+	if story, err := sameStory(at(func(s []storyEvent) []storyEvent { return s })); err != nil || len(story) != 2 {
 		t.Errorf("equal stories: %v, %v", story, err)
 	}
 }
 
-// A story that can not have happened is seen, whatever was wanted of it.
+// A story that cannot have happened is rejected, whatever was wanted.
 func TestUnsoundStories(t *testing.T) {
 	const begin = "LEADER_ELECTED leader_id=n1 term=2\n"
 	for text, ok := range map[string]bool{
@@ -390,7 +406,7 @@ func TestUnsoundStories(t *testing.T) {
 		"LEADER_LOST old_leader=n1\n" + begin:   false,
 		begin + "QUORUM_RESTORED after=nothing": false,
 	} {
-		if err := sound(storyOf(t, text)); (err == nil) != ok {
+		if err := checkSound(storyOf(t, text)); (err == nil) != ok {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

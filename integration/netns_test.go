@@ -60,6 +60,7 @@ const (
 	raftPort = "9770"
 )
 
+// voterAddr returns the address of the i-th voter on the bridge.
 func voterAddr(i int) string { return fmt.Sprintf("10.77.0.%d", 11+i) }
 
 // newNetCluster prepares voters in namespaces of their own without starting them.
@@ -157,7 +158,7 @@ func (c *netCluster) heal() {
 	c.change(func(link) impairment { return impairment{} })
 }
 
-// change decides anew how much of every link gets lost, and makes it so.
+// change draws the loss of every link again, and applies it.
 func (c *netCluster) change(impair func(link) impairment) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -202,8 +203,8 @@ const spacePrefix = "ringlog-"
 // namespace is a network namespace, by its name.
 type namespace struct{ name string }
 
-// needNamespaces skips the test where this machine can not have any, and removes
-// what a run left behind that was killed.
+// needNamespaces skips the test if this machine cannot have any, and removes
+// what a killed run has left.
 func needNamespaces(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -228,6 +229,7 @@ func needNamespaces(t testing.TB) {
 	}
 }
 
+// newNamespace makes a network namespace that is removed with the test.
 func newNamespace(t testing.TB, name string) *namespace {
 	t.Helper()
 	n := &namespace{name}
@@ -276,6 +278,7 @@ func (n *namespace) enter() []string {
 	return []string{"nsenter", "--net=" + filepath.Join("/run/netns", n.name), "--"}
 }
 
+// mustRun runs a command inside the namespace.
 func (n *namespace) mustRun(t testing.TB, stdin string, command ...string) {
 	t.Helper()
 	args := append(n.enter(), command...)
@@ -329,8 +332,10 @@ type probes struct {
 	round byte
 }
 
+// probeAddr returns the address at which the i-th voter's namespace listens for probes.
 func probeAddr(i int) *net.UDPAddr { return &net.UDPAddr{IP: net.ParseIP(voterAddr(i)), Port: 7} }
 
+// newProbes opens a socket in the namespace of every voter.
 func newProbes(c *netCluster) *probes {
 	p := &probes{c: c}
 	for i, node := range c.nodes {

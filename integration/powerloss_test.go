@@ -21,7 +21,7 @@ type disk struct {
 	mount string
 }
 
-// newDisk makes an XFS in a file and mounts it; where that can not be done the
+// newDisk makes an XFS in a file and mounts it; where that is impossible the
 // test is skipped and says why.
 func newDisk(t testing.TB) *disk {
 	t.Helper()
@@ -47,6 +47,7 @@ func newDisk(t testing.TB) *disk {
 	return d
 }
 
+// must runs a command that has to succeed.
 func (d *disk) must(name string, args ...string) {
 	d.t.Helper()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {

@@ -13,7 +13,9 @@ const module = "github.com/ringrift/ringlog"
 // ARCHITECTURE.md draws them. What is not named imports none.
 func rooms() map[string][]string {
 	state := []string{"event", "internal/fields", "internal/frame", "log", "election", "fsm/dedup", "fsm/store", "fsm"}
-	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/blackbox", "raftnode")
+	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/blackbox",
+		"raftnode/clock", "raftnode/quietlog", "raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode")
+	operations := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "internal/platform/audit", "internal/platform/stages", "log", "raftnode"}
 	clients := []string{"event", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	// The command line: what all verbs share imports the client alone; a node's inside is for what runs
 	// one or opens its folder.
@@ -37,6 +39,11 @@ func rooms() map[string][]string {
 		"raftnode/raftstore":              {"raftnode/datadir"},
 		"raftnode/rafttransport":          nil,
 		"raftnode/blackbox":               nil,
+		"raftnode/clock":                  nil,
+		"raftnode/quietlog":               nil,
+		"raftnode/statestore":             append(slices.Clone(state), "snapshots"),
+		"raftnode/batcher":                append(slices.Clone(state), "raftnode/clock"),
+		"raftnode/upstream":               {"raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/quietlog"},
 		"raftnode":                        consensus[:len(consensus)-1],
 		"api":                             nil,
 		"api/ringlog/v1":                  nil,
@@ -49,8 +56,11 @@ func rooms() map[string][]string {
 		"internal/platform/stages":        {"event"},
 		"router":                          append(slices.Clone(clients), "client", "internal/platform/stages", "event/where", "internal/attempt", "router/breaker"),
 		"router/breaker":                  {"event"},
-		"internal/server":                 append(append(slices.Clone(consensus), clients...), "internal/platform/audit", "internal/platform/stages", "internal/group"),
-		"":                                append(append(slices.Clone(consensus), clients...), "internal/server", "client", "router", "internal/platform/audit", "internal/platform/stages", "internal/group"),
+		"internal/tail":                   {"event", "fsm", "log", "raftnode"},
+		"internal/group/engine":           {"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"},
+		"internal/service":                append(slices.Clone(operations), "internal/group/engine"),
+		"internal/server":                 append(append(append(slices.Clone(consensus), clients...), operations...), "internal/service", "internal/group/engine"),
+		"":                                append(append(slices.Clone(consensus), clients...), "internal/server", "client", "router"),
 		"sinks":                           {"api", "client", "event", "event/where", "internal/attempt", "router/breaker"},
 		"internal/attempt":                nil,
 		"integration":                     nil,

@@ -20,7 +20,7 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 	stored := func(offset uint64, number int) soakStored {
 		return soakStored{Offset: offset, Type: event.TrainingProgress, Term: term, number: number, sum: offset}
 	}
-	// Two events, of which the second is sent once the first is acknowledged at offset 2.
+	// Two events; the second is sent once the first is acknowledged at offset 2.
 	acked := func(h *history) {
 		for i, n := range h.create(2) {
 			h.sending([]int{n})

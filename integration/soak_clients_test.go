@@ -37,13 +37,14 @@ type soakClients struct {
 	endUsers, endMembers context.CancelFunc
 }
 
-// soakWindow is the dedup window, so long that what is sent again within a quarter of it comes in time
+// soakWindow is the dedup window, long enough that what is repeated within a quarter of it arrives in time
 // on a machine that is slow as well.
 const soakWindow = 4 * time.Minute
 
 // requestTimeout is how long a client waits for an answer.
 const requestTimeout = 3 * time.Second
 
+// newSoakClients returns clients that have not started yet. They dial as the cluster's own do.
 func newSoakClients(h *history, c *cluster, seed uint64) *soakClients {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	if c.web != nil {
@@ -303,7 +304,7 @@ func (s *soakClients) changeSettings(ctx context.Context, rng *rand.Rand, _ int)
 	}
 }
 
-// useCursor opens one of the round's cursors and commits to it until somebody else opens it.
+// useCursor opens one of the round's cursors and commits to it until another client opens it.
 func (s *soakClients) useCursor(ctx context.Context, rng *rand.Rand, number int) {
 	name := fmt.Sprintf("soak-%d-%d", s.round.Load(), number%2)
 	for ctx.Err() == nil { // until it exists
@@ -363,6 +364,7 @@ func (s *soakClients) follow(ctx context.Context, p *process) {
 	}
 }
 
+// followOnce follows one node until its stream ends, and sets from to where the next stream begins.
 func (s *soakClients) followOnce(ctx context.Context, streams *http.Client, p *process, from *string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -408,11 +410,12 @@ type groupLedger struct {
 	durable map[uint64]string // the member whose acknowledgement is durable
 }
 
+// newGroupLedger returns an empty ledger.
 func newGroupLedger(h *history) groupLedger {
 	return groupLedger{h: h, handled: map[uint64]bool{}, durable: map[uint64]string{}}
 }
 
-// handed notes a delivery: nobody is handed what somebody has durably acknowledged.
+// handed notes a delivery: no member gets what a member has durably acknowledged.
 func (g *groupLedger) handed(member string, offset uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

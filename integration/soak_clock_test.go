@@ -20,12 +20,13 @@ import (
 
 // wallClock is how far one node's wall clock is off. The node reads it from a file that it has mapped, whenever it
 // asks for the time: it runs a binary whose package time does that (testdata/stepped_clock.go.txt). So one node's
-// clock steps on a machine whose own clock nobody may set, and monotonic time goes on, as it does where one may.
+// clock steps on a machine whose own clock may not be set. Monotonic time is unaffected, as it is when a clock is set.
 type wallClock struct {
 	file   string
 	offset *int64
 }
 
+// newWallClock maps the file from which nodes read the offset of their wall clock.
 func newWallClock(t testing.TB, file string) *wallClock {
 	t.Helper()
 	f, err := os.Create(file)
@@ -44,6 +45,7 @@ func newWallClock(t testing.TB, file string) *wallClock {
 	return &wallClock{file: file, offset: (*int64)(unsafe.Pointer(&page[0]))}
 }
 
+// set changes the offset, which the nodes see at once.
 func (c *wallClock) set(offset time.Duration) { atomic.StoreInt64(c.offset, offset.Nanoseconds()) }
 
 // buildWithClocks builds a ringlog whose wall clock can be stepped, which compiles the standard library once more.
@@ -103,7 +105,7 @@ func (s *soak) useClocks(t testing.TB) {
 
 // stepOne moves one voter's wall clock by up to an hour, for a while. Replicated time must not follow it.
 func (s *soak) stepOne(r *rand.Rand, p *process) {
-	// Ahead of what a majority has had already, or nobody would see that it was followed.
+	// Ahead of what a majority has had already, since it could not be seen otherwise that it was followed.
 	ahead := s.h.majorityAhead + 5*time.Minute
 	by := ahead + time.Duration(r.Int64N(int64(max(time.Minute, time.Hour-ahead))))
 	if r.IntN(3) == 0 {
@@ -114,7 +116,7 @@ func (s *soak) stepOne(r *rand.Rand, p *process) {
 }
 
 // stepMajority moves the wall clocks of the leader and as many others as are a majority with it, for a while.
-// Replicated time goes with them if they are ahead, and goes on as before if they are behind.
+// Replicated time follows them if they are ahead, and continues as before if they are not.
 func (s *soak) stepMajority(r *rand.Rand) {
 	stepped := append([]*process{s.leader()}, s.followers(len(s.nodes)/2)...)
 	by := s.h.majorityAhead + time.Minute + time.Duration(r.Int64N(int64(9*time.Minute)))
@@ -141,7 +143,7 @@ func (s *soak) stepMajority(r *rand.Rand) {
 			}
 			return nil
 		}
-		return fmt.Errorf("nobody leads")
+		return fmt.Errorf("no node leads")
 	})
 	s.last(r)
 }
@@ -188,6 +190,7 @@ func dateAt(p *process) (time.Time, error) {
 	return http.ParseTime(resp.Header.Get("Date"))
 }
 
+// ids lists the ids of nodes.
 func ids(nodes []*process) string {
 	var names []string
 	for _, p := range nodes {

@@ -41,7 +41,7 @@ var soakFaults = []soakFault{
 		first := s.leader()
 		first.kill()
 		if second := s.otherThan(first); second == nil {
-			s.notDone("nobody led after %s", first.id)
+			s.notDone("no node led after %s", first.id)
 		} else {
 			second.kill()
 			s.last(r)
@@ -125,7 +125,7 @@ var soakFaults = []soakFault{
 		l := s.leader()
 		s.net.isolate(l)
 		if heir := s.otherThan(l); heir == nil {
-			s.notDone("nobody led after %s", l.id)
+			s.notDone("no node led after %s", l.id)
 		} else {
 			s.kill(r, heir)
 		}
@@ -255,7 +255,7 @@ func (s *soak) random(r *rand.Rand, n int) (chosen []*process) {
 	return chosen
 }
 
-// otherThan is who leads after p, or nil if nobody does within some seconds.
+// otherThan returns the node that leads after p, nil if none does within some seconds.
 func (s *soak) otherThan(p *process) *process {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); wait(20 * time.Millisecond) {
 		for _, other := range others(s.nodes, p) {
@@ -274,6 +274,7 @@ func (s *soak) tolerant(args ...string) {
 	}
 }
 
+// kill kills nodes, waits for the time of a fault, and starts them again.
 func (s *soak) kill(r *rand.Rand, victims ...*process) {
 	for _, p := range victims {
 		p.signal(syscall.SIGKILL)
@@ -287,6 +288,7 @@ func (s *soak) kill(r *rand.Rand, victims ...*process) {
 	}
 }
 
+// pause stops nodes for the time of a fault.
 func (s *soak) pause(r *rand.Rand, victims ...*process) {
 	for _, p := range victims {
 		p.signal(syscall.SIGSTOP)
@@ -415,12 +417,14 @@ func (s *soak) failSync(r *rand.Rand, p *process) {
 	s.restartEnded(p, "DISK_FAILED")
 }
 
+// slowSync delays each sync of a node by 50 to 500 ms for the time of a fault.
 func (s *soak) slowSync(r *rand.Rand, p *process) {
 	tr := s.traced().trace(p, delay(time.Duration(50+r.IntN(450))*time.Millisecond))
 	s.last(r)
 	tr.stop()
 }
 
+// traced returns the cluster as the durability tests have it.
 func (s *soak) traced() *syncedCluster { return &syncedCluster{cluster: s.cluster, strace: s.strace} }
 
 // restartEnded starts a node again that may have ended itself, with one of these names in its log.

@@ -64,10 +64,12 @@ type soakCounts struct {
 	CursorOpsUnchecked                                 int // their search took too long
 }
 
+// newHistory returns an empty history.
 func newHistory() *history {
 	return &history{began: time.Now(), sums: map[uint64]uint64{}, leaders: map[uint64]string{}}
 }
 
+// now returns the time since the history began, never 0, which means no time.
 func (h *history) now() int64 { return time.Since(h.began).Nanoseconds() + 1 }
 
 // violation notes that a promise was broken.
@@ -113,13 +115,14 @@ func (h *history) jump() {
 	}
 }
 
-// steadySince returns whether replicated time can not have jumped since the number of jumps was taken.
+// steadySince reports whether replicated time cannot have jumped since the number of jumps was taken.
 func (h *history) steadySince(jumps int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return jumps%2 == 0 && jumps == h.jumps
 }
 
+// jumpsSoFar returns how often replicated time may have jumped.
 func (h *history) jumpsSoFar() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -272,6 +275,7 @@ type soakStored struct {
 	sum        uint64
 }
 
+// storedOf returns what is checked of a stored event.
 func storedOf(e *event.Event) soakStored {
 	s := soakStored{Offset: e.Offset, Type: e.Type, Term: e.Term, appendedAt: e.AppendedAt.UnixNano(), number: -1}
 	switch e.Type {
@@ -375,7 +379,7 @@ func (h *history) checkTerm(node string, e *soakStored) bool {
 // place notes where the log has an event.
 func (h *history) place(node string, e *soakStored) {
 	if e.number >= len(h.events) || h.events[e.number].sent == 0 {
-		h.fail("%s: offset %d holds event %d, which nobody sent", node, e.Offset, e.number)
+		h.fail("%s: offset %d holds event %d, which no client sent", node, e.Offset, e.number)
 		return
 	}
 	of := &h.events[e.number]
@@ -454,7 +458,7 @@ type cursorState struct{ generation, committed uint64 }
 // the present one moves the cursor forward or leaves it where it is, and one of another is fenced.
 // A trim, or a commit of unknown outcome, may have moved the cursor forward as well. Operations of
 // unknown outcome are not part of the history, as dozens of them, each possible at any later time,
-// cannot be searched; an operation after such an opening may see a generation that nobody was answered.
+// cannot be searched; an operation after such an opening may see a generation that no client was answered.
 var cursorModel = porcupine.Model{
 	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
 		by := map[string][]porcupine.Operation{}

@@ -77,7 +77,7 @@ func copyFolder(from, to string, room *int64) error {
 		case d.IsDir():
 			return os.MkdirAll(into, 0o755)
 		case !d.Type().IsRegular() || d.Name() == "ballast" || d.Name() == "reserve":
-			return nil // nothing that tells of anything
+			return nil // nothing that explains anything
 		}
 		info, err := d.Info()
 		if err != nil {
@@ -90,6 +90,7 @@ func copyFolder(from, to string, room *int64) error {
 	})
 }
 
+// copyFile copies a file.
 func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/ringrift/ringlog/client"
 )
 
-// wipe starts a voter with an empty folder under its old name. It is refused, which its own log and ringlog check
-// tell, and has no vote, until it is removed and joins as new.
+// wipe starts a voter with an empty folder under its old name. It is refused, which its own log and ringlog check report,
+// and has no vote, until it is removed and joins as new.
 func (s *soak) wipe(p *process) {
 	p.kill()
 	s.empty(p)
@@ -48,6 +48,7 @@ func (s *soak) wipe(p *process) {
 	s.replace(p)
 }
 
+// loggedBytes returns the size of a node's log, from which later lines are read.
 func (s *soak) loggedBytes(p *process) int64 {
 	info, err := os.Stat(p.log)
 	if err != nil {
@@ -96,7 +97,7 @@ func (s *soak) durableAt(p *process, from uint64) (d durable) {
 	return d
 }
 
-// recoverFromOne loses all voters but one for good, and goes on with that one as docs/operations.md says. Nothing
+// recoverFromOne loses all voters but one for good, and continues with that one as docs/operations.md says. Nothing
 // was under way and everybody had everything, so nothing may be lost. The old cluster's clients are refused.
 func (s *soak) recoverFromOne() (verify func()) {
 	before := s.durableAt(s.nodes[0], 0)

@@ -34,6 +34,7 @@ func keepResults(results, document string, run soakRun) error {
 	return renderResults(results, document)
 }
 
+// renderResults writes the table of all kept runs into the document.
 func renderResults(results, document string) error {
 	runs, err := readResults(results)
 	if err != nil {
@@ -51,6 +52,7 @@ func renderResults(results, document string) error {
 	return os.WriteFile(document, []byte(before+tableBegins+"\n"+soakTable(runs)+"\n"+tableEnds+after), 0o644)
 }
 
+// readResults reads the kept runs, one JSON object a line.
 func readResults(file string) (runs []soakRun, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -115,6 +117,7 @@ func soakTable(runs []soakRun) string {
 	return b.String()
 }
 
+// tableRow writes one row of a Markdown table.
 func tableRow(b *strings.Builder, cells ...any) {
 	for _, cell := range cells {
 		fmt.Fprintf(b, "| %v ", cell)
@@ -122,7 +125,7 @@ func tableRow(b *strings.Builder, cells ...any) {
 	b.WriteString("|\n")
 }
 
-// quantiles are the values that so many percent of the times do not exceed, with that many decimals. Of fewer
+// quantiles prints the values that the given percentages of the times do not exceed, with the given decimals. Of fewer
 // than a hundred times the 99 % are all.
 func quantiles(times []soakTime, decimals int, get func(soakTime) float64, percent ...int) string {
 	var values []float64
@@ -143,6 +146,7 @@ func quantiles(times []soakTime, decimals int, get func(soakTime) float64, perce
 	return strings.Join(parts, " / ")
 }
 
+// add adds the counts of another run.
 func (c *soakCounts) add(o soakCounts) {
 	c.Acked += o.Acked
 	c.Refused += o.Refused

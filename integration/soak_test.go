@@ -106,25 +106,28 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// witness makes whatever the cluster's helpers give up over a violation: an answer that is wrong, or one
+// witness makes every failure of the cluster's helpers a violation: an answer that is wrong, or one
 // that does not come.
 type witness struct {
 	testing.TB
 	h *history
 }
 
+// Fatal implements testing.TB.
 func (w witness) Fatal(args ...any) {
 	w.Helper()
 	w.h.violation("%s", fmt.Sprint(args...))
 	w.FailNow()
 }
 
+// Fatalf implements testing.TB.
 func (w witness) Fatalf(format string, args ...any) {
 	w.Helper()
 	w.h.violation(format, args...)
 	w.FailNow()
 }
 
+// newSoak starts the cluster of a run. As root every voter has a network namespace and a file system of its own.
 func newSoak(t *testing.T, voters int, seed uint64) *soak {
 	s := &soak{h: newHistory(), logRead: map[*process]int64{}}
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -199,10 +202,10 @@ func (s *soak) breakOnce(f *soakFault, rng *rand.Rand) {
 	} else {
 		f.do(s, rng)
 	}
-	mended := time.Now()
+	repaired := time.Now()
 	s.whole()
 	cost := soakTime{
-		Lasted: mended.Sub(began).Seconds(), NoAcks: s.h.gap().Seconds(), Recovery: time.Since(mended).Seconds(),
+		Lasted: repaired.Sub(began).Seconds(), NoAcks: s.h.gap().Seconds(), Recovery: time.Since(repaired).Seconds(),
 	}
 	if f.unloaded != nil {
 		cost.NoAcks = -1
@@ -245,7 +248,7 @@ func (s *soak) whole() {
 		}
 		leader := slices.IndexFunc(views, func(v clusterView) bool { return v.Role == "leader" })
 		if leader < 0 {
-			return fmt.Errorf("nobody leads")
+			return fmt.Errorf("no node leads")
 		}
 		v := views[leader]
 		if len(v.Members) != len(s.nodes) {
@@ -268,6 +271,7 @@ func (s *soak) whole() {
 	})
 }
 
+// view returns what a node reports of the cluster, and notes whether it claims to lead.
 func (s *soak) view(p *process) (v clusterView, err error) {
 	web := plainHTTP
 	if p.web != nil {

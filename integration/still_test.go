@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A story to the last event can be told only of what a test did itself. A machine that
-// is starved or moved stops all nodes at once, which they tell of, rightly; so this
+// A story can be complete to the last event only about what a test did itself. A machine that is starved or migrated stops
+// all nodes at once, which they report, rightly; so this
 // process watches, with nothing of ringlog's, whether the machine ran.
 const (
 	stillTick  = 20 * time.Millisecond
@@ -22,14 +22,14 @@ const (
 	attempts   = 3
 )
 
-// stillness is a time in which this machine, or its disk, stood still.
+// stillness is a time in which this machine, or its disk, was stopped.
 type stillness struct {
 	until time.Time
 	took  time.Duration
 	what  string
 }
 
-// machine notes when the machine stood still, from the first use on.
+// machine notes when the machine was stopped, from its first use.
 var machine = sync.OnceValue(func() *standing {
 	s := &standing{}
 	go s.watch("the processors", stillAfter, func() error { time.Sleep(stillTick); return nil })
@@ -88,21 +88,21 @@ func (s *standing) since(from time.Time) (list []stillness) {
 }
 
 // whileTheMachineRuns runs f, and again if it failed while the machine was seen to
-// stand still, which proves nothing. A failure on a machine that ran is one.
+// stop, which proves nothing. A failure on a machine that ran is one.
 func whileTheMachineRuns(t *testing.T, f func(t testing.TB)) {
 	seen := machine()
 	for number := 1; ; number++ {
 		from := time.Now()
 		a := try(t, f)
-		stood := seen.since(from)
+		stops := seen.since(from)
 		switch {
 		case !a.Failed():
 			return
-		case len(stood) == 0 || number == attempts:
+		case len(stops) == 0 || number == attempts:
 			t.FailNow()
 		}
-		for _, s := range stood {
-			t.Logf("%s stood still for %s until %s: this attempt proves nothing", s.what, s.took, s.until.Format("15:04:05.000"))
+		for _, s := range stops {
+			t.Logf("%s was stopped for %s until %s: this attempt proves nothing", s.what, s.took, s.until.Format("15:04:05.000"))
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (a *attempt) Fatalf(format string, args ...any) {
 	a.FailNow()
 }
 
-// A failure counts unless the machine stood still in it.
+// A failure counts unless the machine was stopped during it.
 func TestAFailureOnAMachineThatRunsCounts(t *testing.T) {
 	var order []string
 	a := try(t, func(t testing.TB) {

@@ -159,17 +159,7 @@ func (n *Node) mayVote() bool {
 }
 
 // servers is raft's newest configuration, committed or not.
-func (n *Node) servers() []raft.Server {
-	r := n.raft.Load()
-	if r == nil {
-		return nil
-	}
-	future := r.GetConfiguration() // answers at once, from an atomic copy
-	if future.Error() != nil {
-		return nil
-	}
-	return future.Configuration().Servers
-}
+func (n *Node) servers() []raft.Server { return n.raft.Servers() }
 
 func (n *Node) server(id string) (raft.Server, bool) {
 	servers := n.servers()

@@ -56,7 +56,7 @@ type ServerVerdict struct {
 // Autopilot is the newest verdict; false where this node does not lead.
 func (n *Node) Autopilot() (AutopilotVerdict, bool) {
 	v := n.verdict.Load()
-	if v == nil || n.proposer.openTerm() == 0 {
+	if v == nil || n.proposer.OpenTerm() == 0 {
 		return AutopilotVerdict{}, false
 	}
 	return *v, true
@@ -165,7 +165,7 @@ func (p *pilot) sample(now time.Time, servers map[raft.ServerID]*autopilot.Serve
 	p.looked = now
 	for id := range servers {
 		_, fresh := p.n.watch.last(string(id))
-		if fresh || string(id) == p.n.cfg.ID || now.Sub(p.n.contacts.newest(id)) < threshold {
+		if fresh || string(id) == p.n.cfg.ID || now.Sub(p.n.contacts.Newest(id)) < threshold {
 			delete(p.absent, string(id))
 		} else {
 			p.absent[string(id)] += passed

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/raftnode/statestore"
 )
 
 // inBubble runs a test on three nodes whose time is free.
@@ -116,7 +118,7 @@ func TestASnapshotGoesOverAThinLink(t *testing.T) {
 		if took := s.caughtUp(id); took > time.Minute {
 			t.Errorf("a megabyte at 40 KiB/s took %v", took)
 		}
-		if installed, _ := s.nodes[id].stores.Stable().GetUint64([]byte(keyInstalled)); installed == 0 {
+		if installed, _ := s.nodes[id].stores.Stable().GetUint64([]byte(statestore.KeyInstalled)); installed == 0 {
 			t.Error("it needed no snapshot")
 		}
 	})

@@ -278,7 +278,7 @@ func (c *cluster) leader() *Node {
 	eventually(c.t, "one leader whom all follow", func() bool {
 		leader = nil
 		for _, n := range c.nodes {
-			if n.proposer.openTerm() != 0 {
+			if n.proposer.OpenTerm() != 0 {
 				leader = n
 			}
 		}

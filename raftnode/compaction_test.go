@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"testing"
+
+	"github.com/ringrift/ringlog/raftnode/statestore"
 )
 
 // A log of megabytes stays small while all follow, and as large as it may while one is
@@ -39,7 +41,7 @@ func TestRaftsLogIsBoundedInBytes(t *testing.T) {
 		}
 	}
 	installed := func(n *Node) uint64 {
-		index, _ := n.stores.Stable().GetUint64([]byte(keyInstalled)) // an error while there was none
+		index, _ := n.stores.Stable().GetUint64([]byte(statestore.KeyInstalled)) // an error while there was none
 		return index
 	}
 

@@ -8,8 +8,12 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 
+	"github.com/ringrift/ringlog/raftnode/batcher"
+	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
+	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
 // Config says who a node is and how it works.
@@ -49,7 +53,9 @@ type Config struct {
 	// Of the journal of outages and of the state; nil is the operating system's.
 	journalFS, stateFS vfs.FS
 
-	clocks func() reading // nil reads the machine's
+	clocks func() clock.Reading // nil reads the machine's
+	// wrapFSM, if set, stands between raft and the state machine.
+	wrapFSM func(raft.BatchingFSM) raft.BatchingFSM
 }
 
 // Timing holds the clocks of consensus. A zero field takes its default.
@@ -73,13 +79,8 @@ type Timing struct {
 	Sync              time.Duration // a disk write that takes longer is a hung disk, and keeps no leader any more; 10 s
 }
 
-// Limits bound what waits in memory. Requests other than publishes may take a quarter
-// more, so that what frees room is not refused first. A zero field takes its default.
-type Limits struct {
-	QueueRequests int // requests accepted and not answered; 32768
-	QueueBytes    int // bytes of those; 64 MiB
-	RequestBytes  int // one request; 32 MiB
-}
+// Limits bound what waits in memory.
+type Limits = batcher.Limits
 
 // Disk says when a disk counts as full. A zero field takes its default, a
 // negative one turns it off.
@@ -113,6 +114,10 @@ func orDefault[T comparable](v *T, fallback T) {
 // Whoever waits for its end has to wait for longer.
 func (t Timing) transferPatience() time.Duration { return 5*t.Election + 2*time.Second }
 
+func (t Timing) compaction() upstream.CompactionLimits {
+	return upstream.CompactionLimits{CompactBytes: t.CompactBytes, TrailingBytes: t.TrailingBytes, TrailingLogs: t.TrailingLogs}
+}
+
 func (t Timing) withDefaults() Timing {
 	orDefault(&t.Heartbeat, time.Second)
 	orDefault(&t.Election, t.Heartbeat)
@@ -137,7 +142,7 @@ func (c *Config) Validate() error {
 	orDefault(&c.Limits.QueueBytes, 64<<20)
 	orDefault(&c.Limits.RequestBytes, 32<<20)
 	if c.clocks == nil {
-		c.clocks = systemClock()
+		c.clocks = clock.System()
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

@@ -1,15 +1,11 @@
 package raftnode
 
 import (
-	"io"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
 // contacts remembers, per member, when the newest AppendEntries that it answered
@@ -38,7 +34,7 @@ type contact struct {
 	replied time.Time // when it last confirmed that
 }
 
-func (c *contacts) note(id raft.ServerID, term uint64, at time.Time) {
+func (c *contacts) Note(id raft.ServerID, term uint64, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked == nil {
@@ -54,9 +50,9 @@ func (c *contacts) note(id raft.ServerID, term uint64, at time.Time) {
 	}
 }
 
-// match notes that a member has the leader's log up to an entry. Raft asks every member
+// Match notes that a member has the leader's log up to an entry. Raft asks every member
 // for that, also while nothing is appended.
-func (c *contacts) match(id raft.ServerID, term, index uint64, now time.Time) {
+func (c *contacts) Match(id raft.ServerID, term, index uint64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last := c.asked[id]; last.term == term {
@@ -119,115 +115,17 @@ func (c *contacts) majority(self raft.ServerID, servers []raft.Server, term uint
 	return at[len(at)/2]
 }
 
-// notedTransport is the transport with its contacts noted. There is no pipeline
-// beside AppendEntries: the transport keeps one RPC in flight.
-type notedTransport struct {
-	*rafttransport.Transport
-	contacts  *contacts
-	eager     *eager
-	retries   *retries
-	peers     *peerLog
-	abdicated *atomic.Uint64 // the term in which this node has left its leadership
-}
-
-var _ raft.WithPreVote = notedTransport{}
-
-// AppendEntries implements raft.Transport.
-func (t notedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress,
-	args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	if args.Term == t.abdicated.Load() {
-		return errAbdicated
-	}
-	began := time.Now()
-	t.contacts.begin(id)
-	defer t.contacts.end(id)
-	asked, err := t.eager.appendEntries(id, target, args, resp)
-	err = t.peers.ended(id, target, !isHeartbeat(args), err)
-	if err == nil && resp.Term == args.Term {
-		t.contacts.note(id, args.Term, asked)
-	}
-	if isHeartbeat(args) {
-		return err
-	}
-	if err != nil {
-		args.Entries = nil // raft reads them again for its next request
-	} else if resp.Success {
-		t.contacts.match(id, args.Term, lastEntry(args), time.Now())
-	}
-	t.retries.ended(id, args.Term, began, err)
-	return err
-}
-
-// InstallSnapshot implements raft.Transport.
-func (t notedTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
-	args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	began := time.Now()
-	t.contacts.begin(id)
-	defer t.contacts.end(id)
-	err := t.peers.ended(id, target, true, t.Transport.InstallSnapshot(id, target, args, resp, data))
-	if held, ok := data.(io.Closer); ok && err != nil {
-		held.Close() // raft opens another for its next request; this one holds files
-	}
-	t.retries.ended(id, args.Term, began, err)
-	return err
-}
-
-// RequestVote implements raft.Transport.
-func (t notedTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	return t.peers.ended(id, target, false, t.Transport.RequestVote(id, target, args, resp))
-}
-
-// RequestPreVote implements raft.WithPreVote.
-func (t notedTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	return t.peers.ended(id, target, false, t.Transport.RequestPreVote(id, target, args, resp))
-}
-
-// isHeartbeat reports a request that has nothing to do with the log.
-func isHeartbeat(args *raft.AppendEntriesRequest) bool {
-	return args.PrevLogEntry == 0 && len(args.Entries) == 0
-}
-
-// retries delays the end of requests that fail until another one is worth trying.
-//
-// Raft pauses after each failed request of a follower's replication, up to 10.24 s once
-// many have failed in a row, and nothing ends that pause: a follower that was away would
-// get no entries for as long after its return. Heartbeats pause half a heartbeat timeout
-// at most, so the first of them that is answered says when to try again.
-type retries struct {
-	// contact returns when a heartbeat sent after since was answered, or nothing is to
-	// be sent to the member in that term any more.
-	contact func(id raft.ServerID, term uint64, since time.Time)
-
-	mu     sync.Mutex
-	failed map[raft.ServerID]bool // the newest request failed
-}
-
-// ended takes the outcome of a request that began then. One failure after a success is
-// passed on at once: most likely a connection has ended and the next will do.
-func (r *retries) ended(id raft.ServerID, term uint64, began time.Time, err error) {
-	r.mu.Lock()
-	again := r.failed[id]
-	if r.failed == nil {
-		r.failed = make(map[raft.ServerID]bool)
-	}
-	r.failed[id] = err != nil
-	r.mu.Unlock()
-	if again && err != nil {
-		r.contact(id, term, began)
-	}
-}
-
-// newest is when the newest answered request to a member was sent; zero if none
+// Newest is when the newest answered request to a member was sent; zero if none
 // was.
-func (c *contacts) newest(id raft.ServerID) time.Time {
+func (c *contacts) Newest(id raft.ServerID) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asked[id].at
 }
 
-func (c *contacts) begin(id raft.ServerID) { c.count(id, 1) }
+func (c *contacts) Begin(id raft.ServerID) { c.count(id, 1) }
 
-func (c *contacts) end(id raft.ServerID) { c.count(id, -1) }
+func (c *contacts) End(id raft.ServerID) { c.count(id, -1) }
 
 func (c *contacts) count(id raft.ServerID, by int) {
 	c.mu.Lock()

@@ -89,9 +89,9 @@ func TestASnapshotHealsALogThatContradictsIt(t *testing.T) {
 				var b frame.Builder
 				r := numbered(1000 + i)
 				b.Add(r.Command, r.Batch)
-				old.raft.Load().Apply(b.Encode(frame.Seal{Time: old.clock.stamp(), Proposer: old.cfg.ID}), time.Second)
+				old.raft.Load().Apply(b.Encode(frame.Seal{Time: old.clock.Stamp(), Proposer: old.cfg.ID}), time.Second)
 			}
-			eventually(t, "it is deposed", func() bool { return old.proposer.openTerm() == 0 })
+			eventually(t, "it is deposed", func() bool { return old.proposer.OpenTerm() == 0 })
 			next := c.leaderBut(old)
 			end := old.raft.Load().LastIndex()
 			for i := 0; next.machine.Applied()+ahead < end; i++ {
@@ -109,7 +109,7 @@ func TestASnapshotHealsALogThatContradictsIt(t *testing.T) {
 			if next.machine.Applied()+ahead != end {
 				t.Fatalf("the cluster is at %d, the deposed leader's log ends with %d: wanted %d less", next.machine.Applied(), end, ahead)
 			}
-			before := old.snapshots.number.Load()
+			before := old.snapshots.Folders()
 			g.isolate(old.cfg.ID, false)
 			eventually(t, "the deposed leader has caught up", func() bool { return old.machine.Applied() == next.machine.Applied() })
 			for _, n := range c.all() { // one more voter fails: the deposed leader's answer is needed
@@ -119,7 +119,7 @@ func TestASnapshotHealsALogThatContradictsIt(t *testing.T) {
 			}
 			publish(t, c.leader(), 3000)
 			c.settle()
-			if n := old.snapshots.number.Load() - before; n > 2 {
+			if n := old.snapshots.Folders() - before; n > 2 {
 				t.Errorf("%d snapshots were sent", n)
 			}
 			wantOneLog(t, old, c)

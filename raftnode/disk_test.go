@@ -89,7 +89,7 @@ func TestALeaderWhoseDiskIsFullHandsOver(t *testing.T) {
 		return err
 	}
 	d.set(1<<20, full.cfg.ID)
-	eventually(t, "another leads", func() bool { return followers[0].proposer.openTerm()+followers[1].proposer.openTerm() != 0 })
+	eventually(t, "another leads", func() bool { return followers[0].proposer.OpenTerm()+followers[1].proposer.OpenTerm() != 0 })
 	for _, n := range c.all() {
 		if err := appends(n); err != nil {
 			t.Errorf("one full voter of three, of whom no quorum needs it; asked at %s: %v", n.cfg.ID, err)

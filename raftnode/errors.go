@@ -1,23 +1,28 @@
 package raftnode
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/ringrift/ringlog/raftnode/batcher"
+	"github.com/ringrift/ringlog/raftnode/statestore"
+)
 
 // Errors of this package. All but ErrOutcomeUnknown promise that nothing was
 // appended for the caller.
 var (
-	ErrNoLeader       = errors.New("no leader")
-	ErrNoQuorum       = errors.New("no quorum of voters")
-	ErrOutcomeUnknown = errors.New("outcome unknown: the request may have been appended")
-	ErrOverloaded     = errors.New("too many requests are waiting")
-	ErrDiskFull       = errors.New("disk is nearly full")
-	ErrFeatureLevel   = errors.New("some members run a version that does not know this yet")
-	ErrTooLarge       = errors.New("request is too large")
-	ErrDiverged       = errors.New("this node's state differs from the majority's: remove it from the cluster, empty its data folder and let it join again")
-	errLeaderGone     = errors.New("the leader that was asked leads no more and does not answer")
-	ErrClosed         = errors.New("node is closed")
-	ErrNotLeader      = errors.New("this node is not the leader")
-	ErrNotForwarded   = errors.New("such a command is never passed on from one node to another")
-	ErrNotStoredForm  = errors.New("not in the form in which it is stored, which nodes pass on alone")
+	ErrNoLeader       = batcher.ErrNoLeader
+	ErrOutcomeUnknown = batcher.ErrOutcomeUnknown
+	ErrOverloaded     = batcher.ErrOverloaded
+	ErrFeatureLevel   = batcher.ErrFeatureLevel
+	ErrTooLarge       = batcher.ErrTooLarge
+	ErrClosed         = batcher.ErrClosed
+
+	ErrNoQuorum      = errors.New("no quorum of voters")
+	ErrDiskFull      = errors.New("disk is nearly full")
+	ErrDiverged      = errors.New("this node's state differs from the majority's: remove it from the cluster, empty its data folder and let it join again")
+	ErrNotLeader     = errors.New("this node is not the leader")
+	ErrNotForwarded  = errors.New("such a command is never passed on from one node to another")
+	ErrNotStoredForm = errors.New("not in the form in which it is stored, which nodes pass on alone")
 
 	ErrUnknownMember    = errors.New("no such member")
 	ErrOtherIncarnation = errors.New("that node id is known with another data folder: remove it first, then add it again")
@@ -29,7 +34,7 @@ var (
 	ErrNotCaughtUp      = errors.New("the node has not caught up")
 	ErrNoTarget         = errors.New("no voter that could take over")
 	ErrTooOld           = errors.New("the node runs too old a program")
-	ErrOtherCluster     = errors.New("state and data folder name different clusters")
+	ErrOtherCluster     = statestore.ErrOtherCluster
 	ErrRolledBack       = errors.New("the data folder is an older copy of what this node had: votes and entries that it acknowledged are missing")
 	ErrRecoveredWithout = errors.New("the cluster was recovered without this node: empty its data folder, then add it again")
 	ErrForeignFolder    = errors.New("the data folder is of another cluster")

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/quietlog"
 )
 
 const (
@@ -129,7 +130,7 @@ func (n *Node) bootstrap(ctx context.Context) formStep {
 		reports := reportsOf(n.askSeeds(ctx))
 		step, known := decideForming(n.peerSelf(), n.cfg.BootstrapExpect, n.dir.Marker().Peers, reports)
 		n.forming.set(known)
-		if now := time.Now(); now.Sub(reported) >= repeatAfter {
+		if now := time.Now(); now.Sub(reported) >= quietlog.RepeatAfter {
 			reported = now
 			n.logger.Warn("waiting for other nodes to form a cluster with", "expect", n.cfg.BootstrapExpect,
 				"known", idsOf(known), "missing", missingOf(known, n.cfg.ID, reports))
@@ -314,7 +315,7 @@ func (r *refused) note(reason error, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last = reason
-	if at, known := r.said[reason]; known && now.Sub(at) < repeatAfter {
+	if at, known := r.said[reason]; known && now.Sub(at) < quietlog.RepeatAfter {
 		return false
 	}
 	if r.said == nil {

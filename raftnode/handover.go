@@ -19,30 +19,6 @@ const (
 	causeDiskFull = "disk_full"
 )
 
-// pause refuses what is and will be asked, while leadership of term is handed
-// over; false if the gate was not open in it.
-func (p *proposer) pause(term uint64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.gate != gateOpen || p.term != term {
-		return false
-	}
-	p.gate = gatePaused
-	p.refuseQueue(ErrNoLeader)
-	p.changed.Broadcast()
-	return true
-}
-
-// resume takes pause back, unless the term is over.
-func (p *proposer) resume(term uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.gate == gatePaused && p.term == term {
-		p.gate = gateOpen
-		p.changed.Broadcast()
-	}
-}
-
 // StepDown hands leadership to target, or with "" to the voter that is furthest
 // along. It returns once this node no longer leads; who leads then is for the
 // voters to say. Requests are refused with ErrNoLeader meanwhile.
@@ -66,7 +42,7 @@ func (n *Node) stepDown(ctx context.Context, target, cause string) error {
 }
 
 func (n *Node) handOver(ctx context.Context, target, cause string) error {
-	term := n.proposer.openTerm()
+	term := n.proposer.OpenTerm()
 	if term == 0 {
 		return fmt.Errorf("raftnode: step down: %w", ErrNotLeader)
 	}
@@ -81,11 +57,11 @@ func (n *Node) handOver(ctx context.Context, target, cause string) error {
 	if err := n.caughtUp(waiting, to.ID, n.machine.Applied()); err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
 	}
-	if !n.proposer.pause(term) {
+	if !n.proposer.Pause(term) {
 		return nil // the term ended meanwhile
 	}
-	defer n.proposer.resume(term)
-	if err := n.proposer.drain(ctx); err != nil {
+	defer n.proposer.Resume(term)
+	if err := n.proposer.Drain(ctx); err != nil {
 		return fmt.Errorf("raftnode: step down: drain: %w", err)
 	}
 	if err := n.insist(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
@@ -203,7 +179,7 @@ func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
 		if !known {
 			return fmt.Errorf("%w: %s", ErrUnknownMember, id)
 		}
-		if n.proposer.openTerm() == 0 {
+		if n.proposer.OpenTerm() == 0 {
 			return fmt.Errorf("%w any more", ErrNotLeader)
 		}
 		s, err := n.watch.ask(ctx, p)
@@ -224,7 +200,7 @@ func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
 // retire is a graceful end: a leader says that it goes, so that what follows is
 // a LEADER_STEPDOWN, and hands over where there is somebody to take it.
 func (n *Node) retire(ctx context.Context) error {
-	if n.proposer == nil || n.proposer.openTerm() == 0 {
+	if n.proposer == nil || n.proposer.OpenTerm() == 0 {
 		return nil
 	}
 	release, err := n.exclusively(ctx)
@@ -237,14 +213,14 @@ func (n *Node) retire(ctx context.Context) error {
 			return nil
 		}
 	}
-	term := n.proposer.openTerm()
-	if term == 0 || !n.proposer.pause(term) {
+	term := n.proposer.OpenTerm()
+	if term == 0 || !n.proposer.Pause(term) {
 		return err
 	}
-	if drained := n.proposer.drain(ctx); drained != nil {
+	if drained := n.proposer.Drain(ctx); drained != nil {
 		return errors.Join(err, drained)
 	}
-	return errors.Join(err, n.proposer.direct(term, frame.Intent{Cause: causeShutdown}))
+	return errors.Join(err, n.proposer.ProposeNow(term, frame.Intent{Cause: causeShutdown}))
 }
 
 // exclusively keeps changes of members and of leadership apart.

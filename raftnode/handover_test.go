@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/statestore"
 )
 
 func TestANonVoterIsNotHandedOverTo(t *testing.T) {
@@ -57,15 +58,21 @@ func TestAClusterThatSleptStepsItsTimeForwardAndRecordsIt(t *testing.T) {
 	cfg := c.member("n1")
 	c.config["n1"] = cfg
 	o := c.offlineOf("n1")
-	list := entries(2)
 	conf := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: raft.ServerAddress(cfg.RaftBind)}}}
-	list[0].Data = raft.EncodeConfiguration(conf)
+	var b frame.Builder
+	b.Add(frame.Hello{ClusterID: "c"}, nil)
+	first := numbered(1)
+	b.Add(first.Command, first.Batch)
+	list := []*raft.Log{
+		{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(conf)},
+		{Index: 3, Term: 2, Type: raft.LogCommand, Data: b.Encode(frame.Seal{Time: noon, Proposer: "n1"})},
+	}
 	err := o.dir.SetCluster("c", nil)
 	for _, l := range list {
-		_, applyErr := applyEntry(o.machine, l)
+		_, applyErr := statestore.ApplyEntry(o.machine, l)
 		err = errors.Join(err, applyErr)
 	}
-	err = errors.Join(err, o.stores.Stable().SetUint64([]byte(keyInstalled), o.machine.Applied()),
+	err = errors.Join(err, o.stores.Stable().SetUint64([]byte(statestore.KeyInstalled), o.machine.Applied()),
 		o.stores.Stable().SetUint64([]byte(keyCurrentTerm), 2), o.close())
 	if err != nil {
 		t.Fatal(err)

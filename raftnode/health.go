@@ -65,7 +65,7 @@ func (c *care) voters(ctx context.Context, now time.Time) error {
 		if online {
 			sure = v.ID == n.cfg.ID || n.watch.steady(v.ID)
 		}
-		if !sure || !health.Due(n.clock.now(), v.ID, online, hold) {
+		if !sure || !health.Due(n.clock.Now(), v.ID, online, hold) {
 			continue
 		}
 		report := frame.VoterHealth{Voter: v.ID, Online: online, LastContactMs: -1, Reason: reason}
@@ -101,7 +101,7 @@ func (c *care) journals(ctx context.Context, now time.Time) error {
 		var offset time.Duration
 		if r.ID != n.cfg.ID {
 			s, _ := n.watch.last(r.ID)
-			offset = s.clock.offset(n.clock.read())
+			offset = s.clock.Offset(n.clock.Read())
 		}
 		here := func(t time.Time) time.Time { // by this machine's clock
 			if t.IsZero() {
@@ -135,7 +135,7 @@ func (c *care) journals(ctx context.Context, now time.Time) error {
 // claims reports a member that leads beside this node, once, and its end, once.
 func (c *care) claims(ctx context.Context, now time.Time) error {
 	n := c.n
-	term := n.proposer.openTerm()
+	term := n.proposer.OpenTerm()
 	if term == 0 {
 		return nil
 	}
@@ -174,11 +174,10 @@ func (c *care) trails(ctx context.Context, now time.Time) error {
 	}
 	c.sampled = now
 	last, health := n.raft.Load().LastIndex(), n.machine.Health()
-	first, err := n.stores.Log().FirstIndex()
+	keeps, err := n.raft.LogRoom()
 	if err != nil {
 		return err
 	}
-	keeps := n.compaction.room(last + 1 - min(first, last))
 	for _, s := range n.servers() {
 		id := string(s.ID)
 		seen, _ := n.watch.last(id)

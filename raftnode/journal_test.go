@@ -35,7 +35,7 @@ func TestAJournalWhoseDiskHangsStopsNobody(t *testing.T) {
 		// It is cut off: the leader steps down and sees an outage, disk or no disk.
 		s.net.cut(reset, s.around(id, true, true)...)
 		time.Sleep(10 * time.Second)
-		if leader.Status().Outage == nil || leader.proposer.openTerm() != 0 {
+		if leader.Status().Outage == nil || leader.proposer.OpenTerm() != 0 {
 			t.Error("cut off, and it does not notice")
 		}
 		s.disks[id][journalDisk].thaw()

@@ -13,6 +13,8 @@ import (
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/batcher"
+	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
@@ -21,187 +23,16 @@ const (
 	tickBackoff = time.Minute            // at most so long between ticks that move nothing
 	insistEvery = 20 * time.Millisecond
 	askFor      = 500 * time.Millisecond // bound of asking voters for their clocks, or who could lead
-	keptTerms   = 16
 )
-
-// edges is the unbounded queue of gained (true) and lost (false) leadership.
-// Raft blocks until an edge is taken, so taking never waits for anything.
-type edges struct {
-	mu   sync.Mutex
-	list []bool
-	wake chan struct{} // holds one
-}
-
-func newEdges() *edges { return &edges{wake: make(chan struct{}, 1)} }
-
-func (e *edges) pump(from <-chan bool, stop <-chan struct{}) {
-	for {
-		select {
-		case gained := <-from:
-			e.push(gained)
-		case <-stop:
-			return
-		}
-	}
-}
-
-func (e *edges) push(gained bool) {
-	e.mu.Lock()
-	e.list = append(e.list, gained)
-	e.mu.Unlock()
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take empties the queue: whether anything happened, and where it ended.
-func (e *edges) take() (moved, leading bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.list) == 0 {
-		return false, false
-	}
-	leading = e.list[len(e.list)-1]
-	e.list = nil
-	return true, leading
-}
-
-// termsSeen remembers who led which term as this node saw it, so that terms
-// that committed nothing can be named later.
-type termsSeen struct {
-	mu    sync.Mutex
-	grace time.Duration
-	waits map[*time.Timer]bool // of those who wait for a leader's answer; see while
-	list  []ledTerm            // terms never fall; one stands twice where its leader was heard of again
-}
-
-// ledTerm is a leadership as this node saw it, by its wall clock.
-type ledTerm struct {
-	election.TermSeen
-	from, to time.Time // to is zero while it lasts
-}
-
-// newTermsSeen registers with raft. The filter runs on raft's goroutine and
-// copies what it is shown, so nothing is dropped.
-func newTermsSeen(r *raft.Raft) *termsSeen {
-	t := &termsSeen{}
-	r.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
-		if l, ok := o.Data.(raft.LeaderObservation); ok {
-			t.add(election.TermSeen{Term: r.CurrentTerm(), Leader: string(l.LeaderID)}, seenAt(r, string(l.LeaderID)))
-		}
-		return false
-	}))
-	return t
-}
-
-// seenAt is when a change of leaders was: a follower that misses one heard of it last
-// long before it gives it up.
-func seenAt(r *raft.Raft, leader string) time.Time {
-	if heard := r.LastContact(); leader == "" && r.State() != raft.Leader && !heard.IsZero() {
-		return heard.UTC()
-	}
-	return time.Now().UTC()
-}
-
-// add takes in who leads now; without a leader the last one is gone.
-func (t *termsSeen) add(s election.TermSeen, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := len(t.list)
-	if n > 0 && t.list[n-1].to.IsZero() {
-		t.list[n-1].to = now
-	}
-	switch {
-	case n > 0 && t.list[n-1].TermSeen != s:
-		t.lapse()
-	}
-	switch {
-	case s.Leader == "":
-		return
-	case n > 0 && (t.list[n-1].Term > s.Term || t.list[n-1].Term == s.Term && t.list[n-1].Leader != s.Leader):
-		return
-	}
-	t.list = append(t.list, ledTerm{TermSeen: s, from: now})
-	if len(t.list) > keptTerms {
-		t.list = t.list[1:]
-	}
-}
-
-// between are the terms seen above low and below high.
-func (t *termsSeen) between(low, high uint64) (list []election.TermSeen) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range t.list {
-		if s.Term > low && s.Term < high && (len(list) == 0 || list[len(list)-1] != s.TermSeen) {
-			list = append(list, s.TermSeen)
-		}
-	}
-	return list
-}
-
-// while is ctx, ended a grace after the present leader is no longer followed.
-func (t *termsSeen) while(ctx context.Context, grace time.Duration) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(grace, func() { cancel(errLeaderGone) })
-	timer.Stop()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.waits == nil {
-		t.waits = map[*time.Timer]bool{}
-	}
-	t.waits[timer], t.grace = true, grace
-	return ctx, func() {
-		t.mu.Lock()
-		delete(t.waits, timer)
-		t.mu.Unlock()
-		timer.Stop()
-		cancel(nil)
-	}
-}
-
-// lapse lets the grace of those who wait begin.
-func (t *termsSeen) lapse() {
-	for timer := range t.waits {
-		timer.Reset(t.grace)
-	}
-	clear(t.waits)
-}
-
-// missed is when this node gave up the leader of a term; zero if it did not.
-func (t *termsSeen) missed(term uint64) (at time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range t.list {
-		if s.Term == term {
-			at = s.to
-		}
-	}
-	return at
-}
-
-// spans are the leaderships that this node saw, the one that lasts up to now.
-func (t *termsSeen) spans(now time.Time) (list []election.Span) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range t.list {
-		span := election.Span{Term: s.Term, Leader: s.Leader, From: s.from, To: s.to}
-		if s.to.IsZero() {
-			span.To = now
-		}
-		list = append(list, span)
-	}
-	return list
-}
 
 // lead follows raft's word on leadership until ctx ends.
 func (n *Node) lead(ctx context.Context) {
 	acting := &duties{}
 	defer acting.end()
 	for {
-		if moved, leading := n.edges.take(); moved {
+		if moved, leading := n.raft.Leadership(); moved {
 			acting.end()
-			n.proposer.shift(gateClosed, 0)
+			n.proposer.Shift(batcher.GateClosed, 0)
 			n.watch.lead(false)
 			if n.gain(ctx, leading) {
 				n.watch.lead(true)
@@ -209,7 +40,7 @@ func (n *Node) lead(ctx context.Context) {
 			}
 		}
 		select {
-		case <-n.edges.wake:
+		case <-n.raft.LeadershipChanged():
 		case <-ctx.Done():
 			return
 		}
@@ -237,6 +68,11 @@ func (d *duties) end() {
 	}
 }
 
+// leaveHungDisk leaves this node's leadership to others when its disk hangs, until ctx ends.
+func (n *Node) leaveHungDisk(ctx context.Context) {
+	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.Ping/hurry, func(term uint64) { n.proposer.Pause(term) })
+}
+
 // gain lets the hello of a new term be applied and then opens the gate. It
 // reports whether this node leads.
 func (n *Node) gain(ctx context.Context, leading bool) bool {
@@ -244,7 +80,7 @@ func (n *Node) gain(ctx context.Context, leading bool) bool {
 	if !leading || !n.leads(term) {
 		return false
 	}
-	n.proposer.shift(gateWaiting, term)
+	n.proposer.Shift(batcher.GateWaiting, term)
 	n.askFounders(ctx)
 	greeting := []frame.Command{n.hello(term)}
 	_ = n.stepClock(ctx, func(c frame.ClockStep) error {
@@ -255,7 +91,7 @@ func (n *Node) gain(ctx context.Context, leading bool) bool {
 		n.logger.Warn("leadership ended before its hello", "term", term, "error", err)
 		return false
 	}
-	n.proposer.shift(gateOpen, term)
+	n.proposer.Shift(batcher.GateOpen, term)
 	n.logger.Info("leading", "term", term)
 	return true
 }
@@ -338,7 +174,7 @@ func (n *Node) silence() time.Duration {
 func (n *Node) insist(ctx context.Context, term uint64, commands ...frame.Command) error {
 	patience := time.Now().Add(n.cfg.Timing.transferPatience())
 	for {
-		err := n.proposer.direct(term, commands...)
+		err := n.proposer.ProposeNow(term, commands...)
 		if err == nil || !errors.Is(err, ErrNoLeader) || !n.leads(term) {
 			return err
 		}
@@ -367,14 +203,14 @@ func (n *Node) ticks(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		deadline, now := n.machine.NextDeadline(), n.clock.now()
+		deadline, now := n.machine.NextDeadline(), n.clock.Now()
 		if deadline.IsZero() || deadline.After(now) || deadline.Equal(last) && now.Before(next) {
 			continue
 		}
 		if !deadline.Equal(last) {
 			wait = tickEvery
 		}
-		if _, err := n.proposer.propose(ctx, frame.Request{Command: frame.Tick{}}); err != nil {
+		if _, err := n.proposer.Propose(ctx, frame.Request{Command: frame.Tick{}}); err != nil {
 			continue
 		}
 		last, wait = deadline, min(2*wait, tickBackoff)
@@ -385,33 +221,33 @@ func (n *Node) ticks(ctx context.Context) {
 // stepClock moves replicated time when it is far behind and a majority of the
 // voters' clocks agree with this one.
 func (n *Node) stepClock(ctx context.Context, propose func(frame.ClockStep) error) error {
-	if !n.clock.behind() {
+	if !n.clock.Lags() {
 		return nil
 	}
 	voters := votersOf(n.servers())
-	samples := map[string]clockSample{}
+	samples := map[string]clock.Sample{}
 	others := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == n.cfg.ID })
 	for _, id := range others {
 		if s, healthy := n.watch.last(id); healthy {
 			samples[id] = s.clock
 		}
 	}
-	now := n.clock.read()
-	agreed, ok := stepAgreed(now, n.cfg.ID, samples, len(voters))
+	now := n.clock.Read()
+	agreed, ok := clock.StepAgreed(now, n.cfg.ID, samples, len(voters))
 	if !ok { // their answers may be older than a step, or none
 		asking, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()
 		for id, s := range n.watch.askAll(asking, n.peersAmong(others)) {
 			samples[id] = s.clock
 		}
-		now = n.clock.read()
-		agreed, ok = stepAgreed(now, n.cfg.ID, samples, len(voters))
+		now = n.clock.Read()
+		agreed, ok = clock.StepAgreed(now, n.cfg.ID, samples, len(voters))
 	}
 	if !ok {
 		n.logger.Warn("replicated time lags and no majority of the voters' clocks agrees on a step", "agreed", agreed, "voters", len(voters))
 		return nil
 	}
-	to := now.wall.UTC()
-	n.logger.Info("moving replicated time", "from", n.clock.now(), "to", to, "agreed", agreed)
+	to := now.Wall.UTC()
+	n.logger.Info("moving replicated time", "from", n.clock.Now(), "to", to, "agreed", agreed)
 	return propose(frame.ClockStep{To: to, Agreed: agreed})
 }

@@ -214,7 +214,7 @@ func (n *Node) promotable(id string, force bool) (s raft.Server, voter bool, err
 	s, listed := n.server(id)
 	voter = s.Suffrage == raft.Voter && listed
 	switch {
-	case n.proposer.openTerm() == 0:
+	case n.proposer.OpenTerm() == 0:
 		err = ErrNotLeader
 	case !listed:
 		err = ErrUnknownMember
@@ -340,7 +340,7 @@ func (n *Node) changeOf(ctx context.Context, id string) (_ context.Context, rele
 	if err != nil {
 		return nil, nil, err
 	}
-	if n.proposer.openTerm() == 0 {
+	if n.proposer.OpenTerm() == 0 {
 		free()
 		return nil, nil, fmt.Errorf("raftnode: change %s: %w", id, ErrNotLeader)
 	}
@@ -350,7 +350,7 @@ func (n *Node) changeOf(ctx context.Context, id string) (_ context.Context, rele
 
 // decide proposes a command of the cluster's own.
 func (n *Node) decide(ctx context.Context, c frame.Command) error {
-	result, err := n.proposer.propose(ctx, frame.Request{Command: c})
+	result, err := n.proposer.Propose(ctx, frame.Request{Command: c})
 	if err == nil && result.Refusal != nil {
 		return result.Refusal
 	}

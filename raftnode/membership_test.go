@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/quietlog"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
@@ -61,7 +62,7 @@ func TestALeaderAskedToRemoveItselfHandsOverFirst(t *testing.T) {
 	if _, err := old.Remove(t.Context(), old.cfg.ID); !errors.Is(err, ErrNotLeader) {
 		t.Fatal(err)
 	}
-	eventually(t, "another leads", func() bool { return old.proposer.openTerm() == 0 && c.leader() != old })
+	eventually(t, "another leads", func() bool { return old.proposer.OpenTerm() == 0 && c.leader() != old })
 	if _, err := c.leader().Remove(t.Context(), old.cfg.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +198,7 @@ func TestAMemberIsAddedOnceTheReplicationBeforeHasEnded(t *testing.T) {
 	}
 	for waited := false; !waited; {
 		leader := c.leader()
-		leader.contacts.begin(raft.ServerID(replaced)) // raft's call to the member that was removed
+		leader.contacts.Begin(raft.ServerID(replaced)) // raft's call to the member that was removed
 		ctx, cancel := context.WithTimeout(t.Context(), leader.cfg.Timing.Heartbeat)
 		_, err := leader.AddMember(ctx, frame.Member{ID: replaced, RaftAddr: c.config[replaced].RaftBind, Incarnation: "another"}, MemberOptions{})
 		cancel()
@@ -205,7 +206,7 @@ func TestAMemberIsAddedOnceTheReplicationBeforeHasEnded(t *testing.T) {
 			t.Fatalf("it was added while raft still spoke to the member that was removed: %v", err)
 		}
 		waited = errors.Is(err, context.DeadlineExceeded)
-		leader.contacts.end(raft.ServerID(replaced))
+		leader.contacts.End(raft.ServerID(replaced))
 		if leader.contacts.quiet(raft.ServerID(replaced), leader.cfg.Timing.Heartbeat) {
 			t.Error("a call that has just ended counts as long ago")
 		}
@@ -258,7 +259,7 @@ func TestARefusalThatLastsIsLoggedOnceAMinute(t *testing.T) {
 	}{
 		{errUnreachable, 0, "[INFO]"},
 		{fmt.Errorf("add x: %w", ErrOtherIncarnation), 0, "[WARN]"},
-		{fmt.Errorf("add x: %w", ErrOtherIncarnation), repeatAfter - 1, ""},
+		{fmt.Errorf("add x: %w", ErrOtherIncarnation), quietlog.RepeatAfter - 1, ""},
 		{errUnreachable, 0, "[INFO]"},
 		{ErrDuplicateAddress, 0, "[WARN]"},
 		{fmt.Errorf("add x: %w", ErrOtherIncarnation), 1, "[WARN]"},
@@ -291,7 +292,7 @@ func TestAVoterThatLostItsFolderMakesNoQuorum(t *testing.T) {
 		t.Fatal(err)
 	}
 	reborn := c.start(lost)
-	eventually(t, "the survivor steps down", func() bool { return survivor.proposer.openTerm() == 0 })
+	eventually(t, "the survivor steps down", func() bool { return survivor.proposer.OpenTerm() == 0 })
 	term := survivor.raft.Load().CurrentTerm()
 	eventually(t, "the wiped voter was asked and refused", func() bool {
 		return len(reborn.transport.Refusals()) > 0 || len(survivor.transport.Refusals()) > 0
@@ -304,7 +305,7 @@ func TestAVoterThatLostItsFolderMakesNoQuorum(t *testing.T) {
 		<-ctx.Done()
 		cancel()
 	}
-	if survivor.proposer.openTerm() != 0 || survivor.raft.Load().CurrentTerm() != term {
+	if survivor.proposer.OpenTerm() != 0 || survivor.raft.Load().CurrentTerm() != term {
 		t.Errorf("it leads again, or its term rose from %d to %d", term, survivor.raft.Load().CurrentTerm())
 	}
 }

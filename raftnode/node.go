@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,9 +16,14 @@ import (
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/batcher"
+	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
+	"github.com/ringrift/ringlog/raftnode/quietlog"
 	"github.com/ringrift/ringlog/raftnode/raftstore"
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
+	"github.com/ringrift/ringlog/raftnode/statestore"
+	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
 // Node is one running member of a cluster. It is safe for concurrent use.
@@ -30,44 +34,35 @@ type Node struct {
 	dir       *datadir.Dir
 	stores    *raftstore.Stores
 	machine   *fsm.Machine
-	snapshots *snapshotStore
-	adapter   *machineAdapter
+	snapshots *statestore.Snapshots
+	adapter   *statestore.FSM
 	transport *rafttransport.Transport
-	raft      atomic.Pointer[raft.Raft] // nil only while Open runs
+	raft      upstream.Raft // not started only while Open runs
 
-	clock      *clock
-	proposer   *proposer
-	barrier    *barrier
-	watch      *watch
-	disk       *diskGuard
-	edges      *edges
-	terms      *termsSeen
-	vigil      *vigil
-	removals   removals
-	holdings   holdings
-	standing   Standing // of this node as it started
-	contacts   contacts
-	peers      *peerLog
-	eager      *eager
-	write      leaderWrite
-	abdicated  atomic.Uint64 // the term in which this node has left its leadership, see leaveHungDisk
-	backlog    backlog
-	compaction *compaction
-	forming    forming
-	refused    refused
-	removed    atomic.Bool   // members that have a leader do not list this node
-	changing   chan struct{} // held by who changes members or hands leadership over
-	diverged   atomic.Bool
-	moments    []moment                         // of the last comparisons of digests; watchDigests' own
-	verdict    atomic.Pointer[AutopilotVerdict] // of this leadership
+	clock    *clock.Clock
+	proposer *batcher.Batcher
+	barrier  *barrier
+	watch    *watch
+	disk     *diskGuard
+	terms    *termsSeen
+	vigil    *vigil
+	removals removals
+	holdings holdings
+	standing Standing // of this node as it started
+	contacts contacts
+	forming  forming
+	refused  refused
+	removed  atomic.Bool   // members that have a leader do not list this node
+	changing chan struct{} // held by who changes members or hands leadership over
+	diverged atomic.Bool
+	moments  []moment                         // of the last comparisons of digests; watchDigests' own
+	verdict  atomic.Pointer[AutopilotVerdict] // of this leadership
 
 	closing   context.Context // ends when Close begins
 	announce  context.CancelFunc
 	ctx       context.Context // ends when this node has retired
 	cancel    context.CancelFunc
 	work      sync.WaitGroup // everything that needs raft
-	pumping   sync.WaitGroup // what raft needs until it has stopped
-	stopPump  chan struct{}
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -82,8 +77,7 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, logger: newQuietLogger(cfg.Logger), clock: newClock(cfg.clocks), changing: make(chan struct{}, 1), stopPump: make(chan struct{})}
-	n.peers = &peerLog{logger: cfg.Logger}
+	n := &Node{cfg: cfg, logger: quietlog.New(cfg.Logger, nil), clock: clock.New(cfg.clocks), changing: make(chan struct{}, 1)}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.closing, n.announce = context.WithCancel(n.ctx)
 	defer func() {
@@ -131,18 +125,18 @@ func (n *Node) openState() (err error) {
 	if err := n.sameCluster(); err != nil {
 		return err
 	}
-	n.snapshots, err = newSnapshotStore(n.machine, n.stores.Stable(), n.dir.Path(datadir.SnapshotsDir), n.cfg.ID, n.logger.Named("snapshots"))
+	n.snapshots, err = statestore.OpenSnapshots(n.machine, n.stores.Stable(), n.dir.Path(datadir.SnapshotsDir), n.cfg.ID, n.logger.Named("snapshots"))
 	if err != nil {
 		return err
 	}
-	n.clock.reset(n.machine.Time())
+	n.clock.Reset(n.machine.Time())
 	return reconcileLog(n.stores, n.machine.Position())
 }
 
 // reconcileLog refuses a raft log that has lost entries the state stands on, and
 // drops one that contradicts the state.
 func reconcileLog(stores *raftstore.Stores, p fsm.Position) error {
-	installed, err := stores.Stable().GetUint64([]byte(keyInstalled))
+	installed, err := stores.Stable().GetUint64([]byte(statestore.KeyInstalled))
 	if err != nil {
 		return err
 	}
@@ -174,14 +168,15 @@ func (n *Node) sameCluster() error {
 }
 
 func (n *Node) openTransport() (err error) {
-	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.clock.read, n.knownPeers)
+	n.watch = newWatch(n.cfg.Peers, n.cfg.ID, n.cfg.Timing, n.clock.Read, n.knownPeers)
 	n.watch.onRound, n.watch.urgent = n.afterRound, n.spareNone
 	n.watch.applied, n.watch.differs, n.watch.onHeard = n.machine.Applied, n.differsFrom, n.heardOf
-	n.watch.heard = func(id string) time.Time { return n.contacts.newest(raft.ServerID(id)) }
+	n.watch.heard = func(id string) time.Time { return n.contacts.Newest(raft.ServerID(id)) }
 	o := rafttransport.Options{
 		Bind: n.cfg.RaftBind, Advertise: n.cfg.RaftAdvertise, Secret: n.cfg.Secret, Timeout: n.cfg.Timing.Transport,
 		Self: n.identity, Admit: n.admit, Hear: n.hear, VoteAs: n.voteAs, Resolve: n.memberAt, Configured: n.mayVote,
-		Covers: n.covers, Contradicts: n.contradicts, Overloaded: n.overloaded, Follows: n.follows, Patience: n.cfg.Timing.Sync, Logger: forRaft(n.cfg.Logger.Named("transport")),
+		Covers: n.snapshots.Covers, Contradicts: n.contradicts, Overloaded: n.raft.Overloaded, Follows: n.follows,
+		Patience: n.cfg.Timing.Sync, Logger: upstream.QuietLogger(n.cfg.Logger.Named("transport")),
 	}
 	if n.cfg.Network != nil {
 		o.Listen, o.Dial = n.cfg.Network.Listen, n.cfg.Network.Dial
@@ -208,7 +203,7 @@ func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
 	if r := n.raft.Load(); r != nil && leaderTerm < r.CurrentTerm() {
 		return false
 	}
-	base := n.snapshots.base.Load()
+	base := n.snapshots.Base()
 	logged := func(index uint64) (term uint64, known bool) {
 		var l raft.Log
 		err := n.stores.Log().GetLog(index, &l)
@@ -230,70 +225,31 @@ func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
 	return true
 }
 
-// covers implements rafttransport.Options.Covers, and waits for nothing.
-func (n *Node) covers(index uint64) (applied uint64, covered bool) {
-	applied = n.machine.Applied()
-	return applied, index < applied || index == n.snapshots.base.Load().Index
-}
-
 func (n *Node) openRaft() error {
-	n.edges = newEdges()
-	notify := make(chan bool)
-	n.pumping.Go(func() { n.edges.pump(notify, n.stopPump) })
-	n.adapter = &machineAdapter{machine: n.machine, clock: n.clock, snapshots: n.snapshots, fatal: n.cfg.Fatal,
-		onApply: n.afterApply, onDiverge: n.suspect, released: make(chan struct{})}
-	n.compaction = newCompaction(n.stores, n.cfg.Timing, n.neededByOthers, n.logger)
-	n.eager = newEager(n.transport.AppendEntries, n.cfg.Timing.Lease)
-	r, err := raft.NewRaft(n.raftConfig(notify), n.adapter, guardedLog{n.stores.Log(), n.snapshots.durable.Load, n.compaction.from, n.snapshots.base.Load, n.storing, n.storedLogs},
-		n.stores.Stable(), n.snapshots, notedTransport{n.transport, &n.contacts, n.eager, &retries{contact: n.awaitContact}, n.peers, &n.abdicated})
+	n.adapter = statestore.NewFSM(n.machine, n.snapshots, statestore.Hooks{Clock: n.clock, Fatal: n.cfg.Fatal, OnApply: n.afterApply, OnDiverge: n.suspect})
+	var machine raft.BatchingFSM = n.adapter
+	if n.cfg.wrapFSM != nil {
+		machine = n.cfg.wrapFSM(machine)
+	}
+	err := n.raft.Start(upstream.Options{Context: n.ctx, Config: n.raftConfig(), Machine: machine, Stores: n.stores,
+		Snapshots: n.snapshots, Transport: n.transport, Contacts: &n.contacts, Limits: n.cfg.Timing.compaction(),
+		AppliedBy: n.appliedBy, Logger: n.logger, PeerLogger: n.cfg.Logger})
 	if err != nil {
 		return fmt.Errorf("raftnode: start raft in %s: %w", n.cfg.Dir, err)
 	}
-	n.raft.Store(r)
 	return nil
 }
 
-// awaitContact returns once a member has answered a request that was sent after since, or
-// is none any more, or this node does not lead that term any more.
-func (n *Node) awaitContact(id raft.ServerID, term uint64, since time.Time) {
-	r := n.raft.Load()
-	_ = n.until(n.ctx, func() bool {
-		_, member := n.server(string(id))
-		leads := r.State() == raft.Leader && r.CurrentTerm() == term
-		return n.contacts.newest(id).After(since) || !member || !leads
-	})
-}
-
-// overloaded reports whether the state machine lags by so much that it is to get no more.
-func (n *Node) overloaded() bool {
-	r := n.raft.Load()
-	return r != nil && n.backlog.bytes(n.machine.Applied(), r.CommitIndex()) > maxBacklog
-}
-
-// storing sends what a leader is about to store ahead. It runs in raft's own goroutine,
-// whose state therefore stands still.
-func (n *Node) storing(logs []*raft.Log) {
-	n.backlog.storing(logs, n.machine.Applied())
-	r := n.raft.Load()
-	if r == nil || r.State() != raft.Leader {
-		n.eager.forget()
-		return
+// appliedBy is the index up to which a member has applied the log, as far as this node knows.
+func (n *Node) appliedBy(member string) uint64 {
+	if member == n.cfg.ID {
+		return n.machine.Applied()
 	}
-	var before raft.Log
-	if err := n.stores.Log().GetLog(logs[0].Index-1, &before); err == nil {
-		n.write.begin(logs, before.Term)
-		n.eager.ship(logs, before.Term, r.CommitIndex())
-		runtime.Gosched() // the senders first: this goroutine is about to wait for the disk
-	}
+	seen, _ := n.watch.last(member)
+	return seen.report.Applied
 }
 
-// storedLogs runs in raft's own goroutine once entries are stored.
-func (n *Node) storedLogs() {
-	n.write.end()
-	n.compaction.stored()
-}
-
-func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
+func (n *Node) raftConfig() *raft.Config {
 	t := n.cfg.Timing
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(n.cfg.ID)
@@ -305,8 +261,7 @@ func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
 	c.ShutdownOnRemove = false // this node decides itself when raft ends
 	c.NoSnapshotRestoreOnStart = true
 	c.NoLegacyTelemetry = true
-	c.NotifyCh = notify
-	c.Logger = forRaft(n.cfg.Logger.Named("raft"))
+	c.Logger = upstream.QuietLogger(n.cfg.Logger.Named("raft"))
 	return c
 }
 
@@ -315,12 +270,11 @@ func (n *Node) start() {
 	r := n.raft.Load()
 	n.terms = newTermsSeen(r)
 	n.vigil.observe(r)
-	n.proposer = newProposer(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
+	n.proposer = batcher.New(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
 	n.barrier = newBarrier(n.leaderIndex)
 	n.disk.voters = n.fullVoters
-	n.work.Go(func() { n.compaction.run(n.ctx, n.Snapshot) })
-	n.work.Go(func() { n.eager.announce(n.ctx, n.committed) })
-	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.belong, n.barrier.run, n.vigil.run, n.vigil.keepJournal, n.hasten, n.watchDigests} {
+	n.work.Go(func() { n.raft.Compact(n.ctx, n.Snapshot) })
+	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.belong, n.barrier.run, n.vigil.run, n.vigil.keepJournal, n.raft.AnnounceCommits, n.failover, n.watchDigests} {
 		n.work.Go(func() { run(n.ctx) })
 	}
 	for _, w := range n.cfg.Warnings() {
@@ -328,20 +282,9 @@ func (n *Node) start() {
 	}
 }
 
-// committed is the newest commit index of the term that this node leads; term 0 is none.
-func (n *Node) committed() (commit, term uint64) {
-	r := n.raft.Load()
-	if term = r.CurrentTerm(); r.State() != raft.Leader {
-		return 0, 0
-	}
-	return r.CommitIndex(), term
-}
-
 // afterApply runs in raft's own goroutine and does only what can not wait.
 func (n *Node) afterApply() {
-	if r := n.raft.Load(); r != nil && r.State() == raft.Leader && r.LastIndex() == r.CommitIndex() {
-		n.eager.wake() // otherwise what is queued carries the commit
-	}
+	n.raft.Applied()
 	if n.machine.ClusterID() == n.dir.Marker().ClusterID {
 		return
 	}
@@ -350,27 +293,31 @@ func (n *Node) afterApply() {
 	}
 }
 
-// neededByOthers is the last entry that all other members have applied, as far as this
-// node was told: raft looks at it before it sends what follows.
-func (n *Node) neededByOthers() uint64 {
-	needed := uint64(math.MaxUint64)
-	for _, s := range n.servers() {
-		if id := string(s.ID); id != n.cfg.ID {
-			seen, _ := n.watch.last(id)
-			needed = min(needed, seen.report.Applied)
-		}
-	}
-	return needed
-}
-
 // afterRound looks at what the other members have said.
 func (n *Node) afterRound() {
 	n.holdings.keep(n.knownPeers())
 	for _, id := range n.removals.update(n.knownPeers()) {
 		n.transport.Disconnect(id)
-		n.eager.forget(raft.ServerID(id))
-		n.peers.left(raft.ServerID(id))
+		n.raft.MemberLeft(id)
 	}
+}
+
+// failover campaigns early when the leader's connections are lost, until ctx ends.
+func (n *Node) failover(ctx context.Context) {
+	t := n.cfg.Timing
+	f := upstream.Failover{Self: n.cfg.ID, Lease: t.Lease, Heartbeat: t.Heartbeat, Election: t.Election,
+		Lost: n.transport.Parted(), LastIndexes: n.lastIndexes, Logger: n.logger}
+	f.Run(ctx, n.raft.Load())
+}
+
+// lastIndexes asks members how far their logs reach.
+func (n *Node) lastIndexes(ctx context.Context, ids []string) map[string]uint64 {
+	members := slices.DeleteFunc(slices.Clone(n.knownPeers()), func(m datadir.Peer) bool { return !slices.Contains(ids, m.ID) })
+	last := map[string]uint64{}
+	for id, s := range n.watch.askAll(ctx, members) {
+		last[id] = s.report.LastIndex
+	}
+	return last
 }
 
 // Machine is the node's state, for reading.
@@ -391,7 +338,7 @@ func (n *Node) WaitLeader(ctx context.Context) error {
 	return n.until(ctx, func() bool {
 		id, _ := n.leader()
 		l := n.machine.Leadership()
-		return id != "" && l.Leader == id && l.Term == n.raft.Load().CurrentTerm() && (id != n.cfg.ID || n.proposer.openTerm() != 0)
+		return id != "" && l.Leader == id && l.Term == n.raft.Load().CurrentTerm() && (id != n.cfg.ID || n.proposer.OpenTerm() != 0)
 	})
 }
 
@@ -439,24 +386,18 @@ func (n *Node) Close(ctx context.Context) error {
 func (n *Node) release() error {
 	n.cancel()
 	if n.adapter != nil {
-		close(n.adapter.released)
+		n.adapter.Close()
 	}
 	if n.proposer != nil {
-		n.proposer.close()
+		n.proposer.Close()
 	}
 	n.work.Wait()
 	var errs []error
-	if r := n.raft.Load(); r != nil {
-		errs = append(errs, r.Shutdown().Error())
-	}
-	close(n.stopPump)
-	n.pumping.Wait()
+	errs = append(errs, n.raft.Shutdown())
 	if n.transport != nil {
 		errs = append(errs, n.transport.Close())
 	}
-	if n.eager != nil {
-		n.eager.close()
-	}
+	n.raft.Close()
 	if n.machine != nil {
 		errs = append(errs, n.machine.Close())
 	}

@@ -108,7 +108,7 @@ func TestALeaderThatStepsDownOrIsLostIsToldApart(t *testing.T) {
 		if err := first.StepDown(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "another leader", func() bool { return first.proposer.openTerm() == 0 && c.leader() != first })
+		eventually(t, "another leader", func() bool { return first.proposer.OpenTerm() == 0 && c.leader() != first })
 		second := c.leader()
 		c.stop(second.cfg.ID)
 		third := c.leader()
@@ -229,7 +229,7 @@ func TestAFollowerBehindTheLogCatchesUpFromASnapshot(t *testing.T) {
 	}
 	n := c.start(late)
 	c.settle()
-	eventually(t, "the state came by a snapshot", func() bool { return n.snapshots.durable.Load() >= 30 })
+	eventually(t, "the state came by a snapshot", func() bool { return n.snapshots.Durable() >= 30 })
 	// What came by a snapshot survives a restart, with a log that begins behind it.
 	publish(t, c.leader(), 100)
 	c.settle()

@@ -107,7 +107,7 @@ func TestARecoveredNodeIsNoMemberOfItsOldCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	n1 := c.start("n1")
-	eventually(t, "the recovered node leads", func() bool { return n1.proposer.openTerm() != 0 })
+	eventually(t, "the recovered node leads", func() bool { return n1.proposer.OpenTerm() != 0 })
 	kept := publish(t, n1, 100).First
 	c.start("n2")
 	c.start("n3")
@@ -126,7 +126,7 @@ func TestARecoveredNodeIsNoMemberOfItsOldCluster(t *testing.T) {
 				return r.Reason == "other_cluster"
 			})
 		})
-		eventually(t, "the recovered node leads", func() bool { return n1.proposer.openTerm() != 0 })
+		eventually(t, "the recovered node leads", func() bool { return n1.proposer.OpenTerm() != 0 })
 		if e, err := n1.machine.Log().Get(kept); err != nil || string(e.Payload) != `{"n": 100}` || n1.machine.Applied() >= ahead {
 			t.Fatalf("restarted %v: the recovered node is at %d with %s at %d, %v", restarted, n1.machine.Applied(), e.Payload, kept, err)
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/raftnode/upstream"
 )
 
 // patient has voters hasten, and wait long otherwise.
@@ -45,7 +47,7 @@ func TestALeaderThatIsHeardOfAgainStays(t *testing.T) {
 			synctest.Wait() // all have noticed that the connections have ended
 			publish(t, leader, 2+i)
 		}
-		time.Sleep(2*leader.cfg.Timing.Lease + 4*turnEvery) // whoever would campaign has begun
+		time.Sleep(2*leader.cfg.Timing.Lease + 4*upstream.CandidateStagger) // whoever would campaign has begun
 		for _, n := range c.all() {
 			r := n.raft.Load()
 			if r.CurrentTerm() != term || n != leader && r.State() != raft.Follower || r.ReloadableConfig() != usual {
@@ -53,22 +55,4 @@ func TestALeaderThatIsHeardOfAgainStays(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestTheLongestLogStandsLast(t *testing.T) {
-	for _, c := range []struct {
-		self string
-		last map[string]uint64
-		want int
-	}{
-		{"n1", map[string]uint64{"n1": 7, "n3": 7}, 0},
-		{"n3", map[string]uint64{"n1": 7, "n3": 7}, 1},
-		{"n1", map[string]uint64{"n1": 8, "n3": 7}, 1},
-		{"n3", map[string]uint64{"n1": 8, "n3": 7}, 0},
-		{"n9", map[string]uint64{"n1": 8, "n3": 7}, -1},
-	} {
-		if got := turnOf(c.self, c.last); got != c.want {
-			t.Errorf("the turn of %s of %v is %d, not %d", c.self, c.last, got, c.want)
-		}
-	}
 }

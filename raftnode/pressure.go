@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/batcher"
 )
 
 const (
@@ -13,14 +14,8 @@ const (
 	pressureHold = time.Second
 )
 
-// QueueStatus is how full this node's queue of requests is. Only a leader has any in it.
-type QueueStatus struct {
-	Requests    int    `json:"requests"` // accepted and not answered
-	Bytes       int    `json:"bytes"`
-	MaxRequests int    `json:"max_requests"`
-	MaxBytes    int    `json:"max_bytes"`
-	Refused     uint64 `json:"refused"` // by this process, for want of room
-}
+// QueueStatus is how full this node's queue of requests is.
+type QueueStatus = batcher.QueueStatus
 
 // tellPressure is a leader's duty to tell the log when its queue is full, and when it is
 // not any more, until ctx ends.
@@ -29,7 +24,7 @@ func (n *Node) tellPressure(ctx context.Context) {
 	defer tick.Stop()
 	bounds := election.QueueBounds{Requests: uint64(n.cfg.Limits.QueueRequests), Bytes: uint64(n.cfg.Limits.QueueBytes)}
 	p := election.NewPressure(bounds, pressureHold, n.machine.Pressure().Active)
-	_, before := n.proposer.load() // what an earlier leadership refused was its own to tell
+	_, before := n.proposer.Load() // what an earlier leadership refused was its own to tell
 	refused := uint64(0)           // since the queue was told to be full
 	for {
 		select {
@@ -37,7 +32,7 @@ func (n *Node) tellPressure(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		peak, total := n.proposer.load()
+		peak, total := n.proposer.Load()
 		now := time.Now()
 		peak.Refused, before = total-before, total
 		refused += peak.Refused
@@ -47,7 +42,7 @@ func (n *Node) tellPressure(ctx context.Context) {
 		}
 		// Past the queue, which has no room.
 		told := frame.Pressure{Active: active, Requests: peak.Requests, Bytes: peak.Bytes, Refused: refused}
-		if err := n.proposer.aside(told); err != nil {
+		if err := n.proposer.ProposeUnqueued(told); err != nil {
 			if ctx.Err() == nil {
 				n.logger.Warn("telling how full the queue is", "active", active, "error", err)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/raftnode/batcher"
 )
 
 // Propose has a request decided and returns its result once it is committed and
@@ -41,8 +42,8 @@ func (n *Node) mayPropose(r frame.Request) error {
 		return ErrClosed
 	case n.diverged.Load():
 		return ErrDiverged
-	case requestBytes(r) > n.cfg.Limits.RequestBytes:
-		return fmt.Errorf("raftnode: propose: %w: %d bytes, at most %d", ErrTooLarge, requestBytes(r), n.cfg.Limits.RequestBytes)
+	case batcher.RequestBytes(r) > n.cfg.Limits.RequestBytes:
+		return fmt.Errorf("raftnode: propose: %w: %d bytes, at most %d", ErrTooLarge, batcher.RequestBytes(r), n.cfg.Limits.RequestBytes)
 	case r.Batch != nil && r.Batch.Len() > frame.MaxRows:
 		return fmt.Errorf("raftnode: propose: %w: %d events, at most %d", ErrTooLarge, r.Batch.Len(), frame.MaxRows)
 	}
@@ -52,23 +53,13 @@ func (n *Node) mayPropose(r frame.Request) error {
 // reached reports whether every member knows a kind of command, so that it may be proposed.
 func (n *Node) reached(k frame.Kind) bool { return k.Level() <= n.machine.FeatureLevel() }
 
-// requestBytes is about what a request takes in memory and in a frame.
-func requestBytes(r frame.Request) int {
-	if r.Command.Kind() == frame.KindPublish {
-		return r.Bytes()
-	}
-	var b frame.Builder
-	b.Add(r.Command, r.Batch)
-	return r.Bytes() + b.Bytes()
-}
-
 func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, error) {
-	if r.Command.Kind() == frame.KindPublish && n.proposer.openTerm() != 0 {
+	if r.Command.Kind() == frame.KindPublish && n.proposer.OpenTerm() != 0 {
 		if err := n.disk.admitsAppends(); err != nil {
 			return fsm.Result{}, err
 		}
 	}
-	return n.proposer.propose(ctx, r)
+	return n.proposer.Propose(ctx, r)
 }
 
 // leader is who leads as this node knows, and where to reach it.

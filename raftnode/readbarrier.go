@@ -34,7 +34,7 @@ func until(ctx, end context.Context) (context.Context, func()) {
 }
 
 func (n *Node) readIndex(ctx context.Context) (uint64, error) {
-	if n.proposer.openTerm() != 0 {
+	if n.proposer.OpenTerm() != 0 {
 		return n.barrier.index(ctx)
 	}
 	url, err := n.otherLeader()
@@ -47,7 +47,7 @@ func (n *Node) readIndex(ctx context.Context) (uint64, error) {
 // ReadIndex is the leader's side of Peers.ReadIndex: an index that includes
 // everything acknowledged before the call.
 func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
-	if n.proposer.openTerm() == 0 || n.diverged.Load() {
+	if n.proposer.OpenTerm() == 0 || n.diverged.Load() {
 		return 0, ErrNoLeader
 	}
 	return n.barrier.index(ctx)
@@ -61,7 +61,7 @@ func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
 // answers to older questions for a proof, so contacts decides.
 func (n *Node) leaderIndex(ctx context.Context) (uint64, error) {
 	const pause = time.Millisecond
-	term := n.proposer.openTerm()
+	term := n.proposer.OpenTerm()
 	if term == 0 {
 		return 0, ErrNoLeader
 	}
@@ -83,7 +83,7 @@ func (n *Node) leaderIndex(ctx context.Context) (uint64, error) {
 			return 0, ctx.Err()
 		}
 	}
-	if n.proposer.openTerm() != term || r.CurrentTerm() != term {
+	if n.proposer.OpenTerm() != term || r.CurrentTerm() != term {
 		return 0, ErrNoLeader
 	}
 	return index, nil
@@ -155,5 +155,5 @@ func (n *Node) LeadingTerm() uint64 {
 	if n.diverged.Load() {
 		return 0
 	}
-	return n.proposer.openTerm()
+	return n.proposer.OpenTerm()
 }

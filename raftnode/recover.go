@@ -16,6 +16,7 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 	"github.com/ringrift/ringlog/raftnode/raftstore"
+	"github.com/ringrift/ringlog/raftnode/statestore"
 	"github.com/ringrift/ringlog/snapshots"
 )
 
@@ -192,7 +193,7 @@ func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
 		if err := o.stores.Log().GetLog(index, &l); err != nil {
 			return 0, 0, err
 		}
-		if _, err := applyEntry(o.machine, &l); err != nil {
+		if _, err := statestore.ApplyEntry(o.machine, &l); err != nil {
 			return 0, 0, err
 		}
 		last, term = index, max(term, l.Term)
@@ -212,7 +213,7 @@ func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.Con
 	if err := o.stores.Stable().SetUint64([]byte(keyCurrentTerm), term); err != nil {
 		return Recovered{}, err
 	}
-	if err := o.stores.Stable().SetUint64([]byte(keyInstalled), index); err != nil {
+	if err := o.stores.Stable().SetUint64([]byte(statestore.KeyInstalled), index); err != nil {
 		return Recovered{}, err
 	}
 	if err := o.machine.Refound(index, term, raw, members, cluster); err != nil {
@@ -354,7 +355,7 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error) 
 	if err := n.machine.VerifyLog(ctx, halfTime(ctx)); err != nil { // a backup with a hole would be found out too late
 		return snapshots.Meta{}, fmt.Errorf("raftnode: backup: %w", err)
 	}
-	dir, p, meta, err := n.snapshots.freeze()
+	dir, p, meta, err := n.snapshots.Freeze()
 	if err != nil {
 		return snapshots.Meta{}, err
 	}

@@ -80,7 +80,7 @@ func TestTwoLeadersUnderOneClusterIDAreReportedOnce(t *testing.T) {
 		}
 		leading := func() *Node {
 			for range 1000 {
-				if i := slices.IndexFunc(rest, func(n *Node) bool { return n.proposer.openTerm() != 0 }); i >= 0 {
+				if i := slices.IndexFunc(rest, func(n *Node) bool { return n.proposer.OpenTerm() != 0 }); i >= 0 {
 					return rest[i]
 				}
 				time.Sleep(20 * time.Millisecond)
@@ -89,7 +89,7 @@ func TestTwoLeadersUnderOneClusterIDAreReportedOnce(t *testing.T) {
 			return nil
 		}
 		first := leading()
-		if s.nodes[odd].proposer.openTerm() == 0 {
+		if s.nodes[odd].proposer.OpenTerm() == 0 {
 			t.Fatal("the forked node does not lead")
 		}
 		detected := append([]string{string(event.SplitBrainDetected)}, slices.Sorted(slices.Values([]string{first.cfg.ID, odd}))...)

@@ -112,7 +112,7 @@ func (s *simulation) twice(f fault) fault {
 
 func (s *simulation) leaderID(fallback string) string {
 	for id, n := range s.nodes {
-		if n.proposer.openTerm() != 0 {
+		if n.proposer.OpenTerm() != 0 {
 			return id
 		}
 	}

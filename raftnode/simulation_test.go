@@ -212,7 +212,7 @@ func (s *simulation) cycle(f fault) {
 	var writing sync.WaitGroup
 	deposed, term := s.deposes(f), s.story.term
 	if leader := s.leaderID(""); deposed && !slices.Contains(f.down, leader) {
-		s.cutOff = append(s.cutOff, leadership{leader, s.nodes[leader].proposer.openTerm()})
+		s.cutOff = append(s.cutOff, leadership{leader, s.nodes[leader].proposer.OpenTerm()})
 	}
 	if f.stepDown {
 		writing.Go(s.stepDown())

@@ -1,8 +1,6 @@
 package raftnode
 
 import (
-	"context"
-	"errors"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -12,9 +10,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hashicorp/go-hclog"
-
-	"github.com/ringrift/ringlog/raftnode/raftstore"
 )
 
 // crampedDisk is a file system on which no checkpoint fits while it is full.
@@ -66,31 +61,5 @@ func TestACheckpointThatDoesNotFitIsTriedOnceASecond(t *testing.T) {
 			t.Errorf("with room again it took %v until the follower had the state", took)
 		}
 		s.settle()
-	})
-}
-
-// A compaction that failed is tried again each second, also of a log that does not grow
-// any more.
-func TestACompactionThatFailedIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		stores, err := raftstore.Open(raftstore.Options{Dir: dir, Fatal: func(err error) { t.Error(err) }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer stores.Close()
-		c := newCompaction(stores, Timing{CompactBytes: -1}, func() uint64 { return 1 }, hclog.NewNullLogger())
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		tries := 0
-		go c.run(ctx, func(context.Context) error { tries++; return errors.New("no room") })
-		c.stored()
-		time.Sleep(9500 * time.Millisecond)
-		cancel()
-		synctest.Wait()
-		if tries != 10 {
-			t.Errorf("tried %d times in 9.5 s, not once a second", tries)
-		}
 	})
 }

@@ -121,7 +121,7 @@ func TestALeaderWhoseDiskHangsIsFollowedByAnother(t *testing.T) {
 	var next *Node
 	eventually(t, "another leads", func() bool {
 		for _, n := range s.all() {
-			if n != hung && n.proposer.openTerm() != 0 {
+			if n != hung && n.proposer.OpenTerm() != 0 {
 				next = n
 			}
 		}

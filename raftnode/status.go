@@ -82,8 +82,8 @@ func (n *Node) Status() Status {
 	if n.removed.Load() {
 		s.JoinRefused = ErrRemovedNode.Error()
 	}
-	s.Waiting, s.WaitingBytes = n.proposer.waiting()
-	s.Queue = n.proposer.status()
+	s.Waiting, s.WaitingBytes = n.proposer.Waiting()
+	s.Queue = n.proposer.Status()
 	return s
 }
 
@@ -103,7 +103,7 @@ func (n *Node) role() string {
 func (n *Node) memberStatus() []MemberStatus {
 	var list []MemberStatus
 	applied := n.machine.Applied()
-	r, leading := n.raft.Load(), n.proposer.openTerm()
+	r, leading := n.raft.Load(), n.proposer.OpenTerm()
 	last, now := r.LastIndex(), time.Now()
 	for _, server := range n.servers() {
 		s := MemberStatus{ID: string(server.ID), Raft: string(server.Address), LastContactMs: -1}
@@ -149,7 +149,7 @@ func (n *Node) Report(q Question) Report {
 	self := n.identity()
 	leader, url := n.leader()
 	r := Report{ID: self.NodeID, ClusterID: self.ClusterID, Incarnation: self.Incarnation, RaftAddr: n.raftAddr(),
-		HTTPAddr: n.cfg.HTTPAdvertise, Version: n.cfg.Version, FeatureLevel: fsm.FeatureLevel, Time: n.clock.read().wall.UTC(),
+		HTTPAddr: n.cfg.HTTPAdvertise, Version: n.cfg.Version, FeatureLevel: fsm.FeatureLevel, Time: n.clock.Read().Wall.UTC(),
 		Role: n.role(), Term: n.raft.Load().CurrentTerm(), Applied: n.machine.Applied(), LastIndex: n.raft.Load().LastIndex(), LeaderID: leader, LeaderHTTP: url,
 		Disk: n.disk.status(), Diverged: n.diverged.Load(),
 		Known: n.forming.get(), Agreed: len(n.dir.Marker().Peers) > 0,
@@ -158,7 +158,7 @@ func (n *Node) Report(q Question) Report {
 	if !n.cfg.NonVoter {
 		r.Expect = n.cfg.BootstrapExpect
 	}
-	if r.Role == RoleLeader && n.proposer.openTerm() == r.Term {
+	if r.Role == RoleLeader && n.proposer.OpenTerm() == r.Term {
 		now := time.Now()
 		if at := n.confirmed(r.Term, now); !at.IsZero() {
 			r.Confirmed = r.Time.Add(-now.Sub(at))

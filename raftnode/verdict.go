@@ -147,7 +147,7 @@ func (p *pilot) dead(id string) bool {
 	s := p.n.pilotSettings()
 	seen, _ := p.n.watch.last(id)
 	sign := seen.at
-	if contact := p.n.contacts.newest(raft.ServerID(id)); contact.After(sign) {
+	if contact := p.n.contacts.Newest(raft.ServerID(id)); contact.After(sign) {
 		sign = contact
 	}
 	if sign.IsZero() {

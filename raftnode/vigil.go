@@ -182,7 +182,7 @@ func (v *vigil) sight(now time.Time) (others []time.Time, peers []blackbox.Peer,
 func (v *vigil) led() bool {
 	r := v.n.raft.Load()
 	if r.State() == raft.Leader {
-		return v.n.proposer.openTerm() != 0
+		return v.n.proposer.OpenTerm() != 0
 	}
 	_, id := r.LeaderWithID()
 	return id != "" && v.n.machine.Term() == r.CurrentTerm()

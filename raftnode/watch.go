@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/raftnode/clock"
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
@@ -22,7 +23,7 @@ type sighting struct {
 	report Report
 	asked  time.Time // when it was asked for, by this machine's clock
 	at     time.Time // when it came
-	clock  clockSample
+	clock  clock.Sample
 
 	differs bool // its state was found to differ from this node's
 }
@@ -45,7 +46,7 @@ type watch struct {
 	peers   Peers
 	self    string
 	timing  Timing
-	clocks  func() reading        // of this machine
+	clocks  func() clock.Reading  // of this machine
 	members func() []datadir.Peer // whom to ask
 	onRound func()                // after each interval, in the goroutine of run; it must not wait
 	urgent  func() bool           // members out of reach are asked more often
@@ -77,7 +78,7 @@ type seen struct {
 	detector *election.Detector
 }
 
-func newWatch(peers Peers, self string, t Timing, clocks func() reading, members func() []datadir.Peer) *watch {
+func newWatch(peers Peers, self string, t Timing, clocks func() clock.Reading, members func() []datadir.Peer) *watch {
 	return &watch{peers: peers, self: self, timing: t, clocks: clocks, members: members, onRound: func() {},
 		urgent: func() bool { return false }, applied: func() uint64 { return 0 }, differs: func(Report) bool { return false },
 		onHeard: func(Report, time.Time, time.Time) {}, heard: func(string) time.Time { return time.Time{} },
@@ -162,7 +163,7 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 		return sighting{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s", m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
 	s := sighting{report: report, asked: start, at: time.Now(),
-		clock: newClockSample(report.Time, asked, answered), differs: w.differs(report)}
+		clock: clock.NewSample(report.Time, asked, answered), differs: w.differs(report)}
 	w.onHeard(report, s.asked, s.at)
 	w.mu.Lock()
 	defer w.mu.Unlock()

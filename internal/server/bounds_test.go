@@ -19,6 +19,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 func zipped(b []byte) []byte {
@@ -265,7 +266,7 @@ func TestAnExchangeThatIsPassedOnEnds(t *testing.T) {
 	defer silent.Close()
 	node := &faultyNode{leader: silent.Addr().String()}
 	s := newSite(t, func(c *Config) { c.Node = node })
-	if s.server.within < maxExchangeWait || s.server.within > time.Minute {
+	if s.server.within < service.MaxExchangeWait || s.server.within > time.Minute {
 		t.Errorf("passed on for up to %s", s.server.within)
 	}
 	s.server.within = 100 * time.Millisecond

@@ -14,6 +14,7 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/platform/stages"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 // step publishes one event of a run.
@@ -108,9 +109,9 @@ func TestAWaitEndsWithTheLastCommit(t *testing.T) {
 	commit("a", want)
 	commit("b", want-1)
 	early := others[0].ok("GET", fmt.Sprintf("/v1/wait?offset=%d&cursor=b&cursor=a&timeout=300ms", want), "")
-	var v waitView
-	if early.decode(t, &v); v.Reached || v.LastOffset != want || len(v.Cursors) != 2 || v.Cursors[0] != (waitedCursor{"b", want - 1, 1, false}) ||
-		v.Cursors[1] != (waitedCursor{"a", want, 0, true}) {
+	var v service.WaitView
+	if early.decode(t, &v); v.Reached || v.LastOffset != want || len(v.Cursors) != 2 || v.Cursors[0] != (service.WaitedCursor{Name: "b", Committed: want - 1, Behind: 1}) ||
+		v.Cursors[1] != (service.WaitedCursor{Name: "a", Committed: want, Reached: true}) {
 		t.Errorf("%s", early.body)
 	}
 	select {
@@ -162,7 +163,7 @@ func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
 	}
 	s.ok("POST", "/v1/cursors/rests/commit", `{"offset":3,"generation":1}`)
 	for _, done := range waiting {
-		var v waitView
+		var v service.WaitView
 		if a := <-done; a.status == 200 {
 			a.decode(t, &v)
 		}
@@ -173,14 +174,14 @@ func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
 }
 
 // explained asks what became of an offset and returns it with its fate.
-func (s *site) explained(cursor string, offset uint64) (v deliveryView) {
+func (s *site) explained(cursor string, offset uint64) (v service.DeliveryView) {
 	s.t.Helper()
 	a := s.ok("GET", fmt.Sprintf("/v1/explain?cursor=%s&offset=%d&consistency=linearizable", cursor, offset), "")
 	a.decode(s.t, &v)
 	return v
 }
 
-func (s *site) fate(cursor string, offset uint64, want, says string) deliveryView {
+func (s *site) fate(cursor string, offset uint64, want, says string) service.DeliveryView {
 	s.t.Helper()
 	v := s.explained(cursor, offset)
 	if v.Fate != want || !strings.Contains(v.Reason, says) {
@@ -197,37 +198,37 @@ func TestWhatBecameOfAnEventIsExplained(t *testing.T) {
 	s.publish("A", 6, 7)           // 7 and 8
 	s.ok("PUT", "/v1/cursors/c", `{"filter":{"types":["HOST_*"],"sources":["s0","s1"],"keys":["k0","k1"]}}`)
 	s.ok("PUT", "/v1/cursors/late", `{"from":6}`)
-	s.fate("c", 2, fatePending, "nobody has opened")
-	s.fate("late", 3, fateBefore, "began after it")
+	s.fate("c", 2, service.FatePending, "nobody has opened")
+	s.fate("late", 3, service.FateBefore, "began after it")
 	s.open("c")
-	if v := s.fate("c", 2, fatePending, "whether its reader has it"); v.InFront != 1 || v.Duplicates == nil || v.Duplicates.Suppressed != 1 || v.Event.Type != "HOST_ONLINE" {
+	if v := s.fate("c", 2, service.FatePending, "whether its reader has it"); v.InFront != 1 || v.Duplicates == nil || v.Duplicates.Suppressed != 1 || v.Event.Type != "HOST_ONLINE" {
 		t.Errorf("%+v", v)
 	}
-	if v := s.fate("c", 7, fateFiltered, "filter"); len(v.FilteredBy) != 1 || v.FilteredBy[0].Part != "types" || v.FilteredBy[0].Has != "A" {
+	if v := s.fate("c", 7, service.FateFiltered, "filter"); len(v.FilteredBy) != 1 || v.FilteredBy[0].Part != "types" || v.FilteredBy[0].Has != "A" {
 		t.Errorf("%+v", v)
 	}
-	if v := s.fate("c", 3, fateFiltered, "filter"); len(v.FilteredBy) != 1 || v.FilteredBy[0].Part != "keys" || v.FilteredBy[0].Has != "k2" {
+	if v := s.fate("c", 3, service.FateFiltered, "filter"); len(v.FilteredBy) != 1 || v.FilteredBy[0].Part != "keys" || v.FilteredBy[0].Has != "k2" {
 		t.Errorf("%+v", v)
 	}
 	s.ok("POST", "/v1/cursors/c/commit", `{"offset":2,"generation":1}`)
-	s.fate("c", 2, fateCommitted, "its reader has committed it")
+	s.fate("c", 2, service.FateCommitted, "its reader has committed it")
 	s.publish("HOST_ONLINE", 9, 9) // 9
 	s.ok("POST", "/v1/cursors/c/seek", `{"to":5}`)
-	if v := s.fate("c", 4, fateSkipped, "from 2 to 4"); v.Seek == nil {
+	if v := s.fate("c", 4, service.FateSkipped, "from 2 to 4"); v.Seek == nil {
 		t.Errorf("%+v", v)
 	}
 	s.ok("POST", "/v1/cursors/c/commit", `{"offset":9,"generation":1}`)
-	s.fate("c", 9, fateCommitted, "its reader has committed it")
+	s.fate("c", 9, service.FateCommitted, "its reader has committed it")
 	s.ok("POST", "/v1/cursors/late/seek", `{"to":2}`)
 	s.open("late")
-	s.fate("late", 1, fateBefore, "began after it") // what the seek went back to is not any more
-	s.fate("late", 3, fatePending, "whether its reader has it")
+	s.fate("late", 1, service.FateBefore, "began after it") // what the seek went back to is not any more
+	s.fate("late", 3, service.FatePending, "whether its reader has it")
 	s.ok("POST", "/v1/compact", `{"before":8,"force":true}`)
-	if v := s.fate("late", 4, fateTrimmed, "gap"); v.Gap == nil || v.Gap.To != 6 || !v.Trimmed {
+	if v := s.fate("late", 4, service.FateTrimmed, "gap"); v.Gap == nil || v.Gap.To != 6 || !v.Trimmed {
 		t.Errorf("%+v", v)
 	}
-	s.fate("c", 4, fateSkipped, "from 2 to 4")
-	s.fate("c", 6, fateCommitted, "so no more is known")
+	s.fate("c", 4, service.FateSkipped, "from 2 to 4")
+	s.fate("c", 6, service.FateCommitted, "so no more is known")
 }
 
 // letter makes a dead letter of what stands at an offset.
@@ -259,27 +260,27 @@ func TestADeadEventIsExplainedThroughItsLives(t *testing.T) {
 	s.ok("PUT", "/v1/cursors/d", "")
 	s.open("c")
 	s.letter("c", 2)
-	if v := s.fate("c", 2, fateDead, "dead letter 1"); v.Letter == nil || v.Letter.Attempts != 3 || v.Letter.Error != "boom" {
+	if v := s.fate("c", 2, service.FateDead, "dead letter 1"); v.Letter == nil || v.Letter.Attempts != 3 || v.Letter.Error != "boom" {
 		t.Errorf("%+v", v)
 	}
 	s.propose(frame.Redrive{Letters: []uint64{1}})
-	s.fate("c", 2, fateRedriven, "appended again at offset 5")
-	if v := s.fate("c", 5, fatePending, "the copy of dead letter 1"); v.Event.Redrive != 1 {
+	s.fate("c", 2, service.FateRedriven, "appended again at offset 5")
+	if v := s.fate("c", 5, service.FatePending, "the copy of dead letter 1"); v.Event.Redrive != 1 {
 		t.Errorf("%+v", v)
 	}
-	if v := s.fate("d", 5, fateFiltered, ""); v.FilteredBy[0].Part != "target" || v.FilteredBy[0].Has != "c" {
+	if v := s.fate("d", 5, service.FateFiltered, ""); v.FilteredBy[0].Part != "target" || v.FilteredBy[0].Has != "c" {
 		t.Errorf("%+v", v)
 	}
 	s.letter("c", 5)
-	s.fate("c", 5, fateDead, "dead letter 1")
-	s.fate("c", 2, fateDead, "dead letter 1")
+	s.fate("c", 5, service.FateDead, "dead letter 1")
+	s.fate("c", 2, service.FateDead, "dead letter 1")
 	s.publish("A", 4, 4)
 	s.ok("POST", "/v1/compact", `{"before":6,"force":true}`)
-	if v := s.fate("c", 2, fateDead, "dead letter 1"); !v.Trimmed {
+	if v := s.fate("c", 2, service.FateDead, "dead letter 1"); !v.Trimmed {
 		t.Errorf("%+v", v)
 	}
 	s.propose(frame.Purge{Letters: []uint64{1}})
-	s.fate("c", 2, fateCommitted, "so no more is known")
+	s.fate("c", 2, service.FateCommitted, "so no more is known")
 }
 
 func TestBadQuestionsAboutRunsAndCursorsAreRefused(t *testing.T) {

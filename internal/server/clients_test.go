@@ -8,6 +8,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/platform/audit"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 // atLevel waits until all members of a cluster have told what they know.
@@ -24,7 +25,7 @@ func TestWhoListensIsKnownEverywhere(t *testing.T) {
 	sites[0].atLevel(frame.LevelDelivery)
 	_, others := leading(t, sites)
 	here, there := others[0], others[1]
-	var made clientView
+	var made service.ClientView
 	here.ok("PUT", "/v1/clients/trainer-3%2Fa", `{"host":"gpu-1","pid":7,"ttl":"90s","subscriptions":[
 		{"name":"loss","filter":{"types":["training.*"]},"where":"payload.epoch > 3\n&& true","mode":"durable","cursor":"loss","handler_timeout_seconds":0.25},
 		{"name":"registered_alarm","filter":{"types":["AUDIT_UNKNOWN"]},"critical":true,"state":"connecting"}]}`).decode(t, &made)
@@ -33,7 +34,7 @@ func TestWhoListensIsKnownEverywhere(t *testing.T) {
 		t.Errorf("%+v", made)
 	}
 	type status struct {
-		Subscriptions subscriptionStatus            `json:"event_subscription_status"`
+		Subscriptions service.SubscriptionStatus    `json:"event_subscription_status"`
 		Timeouts      map[string]map[string]float64 `json:"handler_timeouts"`
 	}
 	var st status
@@ -78,7 +79,7 @@ func TestClientsComeInPages(t *testing.T) {
 	s.ok("DELETE", "/v1/clients/c3", "")
 	var ids []string
 	for path, pages := "/v1/clients?limit=2", 0; path != ""; pages++ {
-		var page clientsView
+		var page service.ClientsView
 		s.ok("GET", path, "").decode(t, &page)
 		if page.Total.Clients != 6 || len(page.Clients) != 2 {
 			t.Fatalf("%+v", page)

@@ -10,45 +10,27 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/snapshots"
 )
 
-// Proposer gets commands decided. Its errors are those of package raftnode, a
-// *fsm.Refusal, or the context's where nothing was proposed. It may be called from
-// many goroutines and does not keep what it is given.
-type Proposer interface {
-	Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
-	// ProposeForwarded is Propose for another node's request; it is never passed on.
-	ProposeForwarded(ctx context.Context, request []byte) ([]byte, error)
-}
-
-// Reader gives the local state and what makes a read of it linearizable.
-type Reader interface {
-	Machine() *fsm.Machine
-	ReadBarrier(ctx context.Context) error
-	ReadIndex(ctx context.Context) (uint64, error)
-}
-
-// Observer tells what the node knows of itself and the cluster.
+// Observer shows what the node knows of itself and the cluster, and what other nodes ask it for.
 type Observer interface {
-	Status() raftnode.Status
 	Report(q raftnode.Question) raftnode.Report
-	// LeadingTerm is the term in which the node leads and takes requests; 0 where it does
-	// not. The state then holds all that was committed before that term.
-	LeadingTerm() uint64
 	// Autopilot is what the leader thinks of the servers; false where the node does not
 	// lead.
 	Autopilot() (raftnode.AutopilotVerdict, bool)
 	// BlackBox is the journal of what the node saw of outages, and a channel that is
 	// closed when it grows.
 	BlackBox() (b raftnode.BlackBox, grown <-chan struct{})
-	// Diverged reports that the node's state is not the majority's: it serves nobody.
-	Diverged() bool
 	// Backup writes a snapshot of the local state, in the format of package snapshots.
 	Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error)
+	// ProposeForwarded is Propose for another node's request; it is never passed on.
+	ProposeForwarded(ctx context.Context, request []byte) ([]byte, error)
+	// ReadIndex is where a read of another node is to wait for.
+	ReadIndex(ctx context.Context) (uint64, error)
 }
 
 // Membership changes who belongs to the cluster and who leads it. All of it is the
@@ -64,8 +46,7 @@ type Membership interface {
 
 // Node is what a server serves; *raftnode.Node is one.
 type Node interface {
-	Proposer
-	Reader
+	service.Node
 	Observer
 	Membership
 }

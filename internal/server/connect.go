@@ -11,6 +11,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
+	"github.com/ringrift/ringlog/internal/tail"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/event"
@@ -83,7 +86,7 @@ func (g *gate) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 		defer release()
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		defer context.AfterFunc(g.server.ctx, func() { cancel(errStopping) })()
+		defer context.AfterFunc(g.server.ctx, func() { cancel(service.ErrStopping) })()
 		if err := next(ctx, conn); err != nil {
 			return g.refuse(err)
 		}
@@ -127,16 +130,17 @@ func (l *logService) Publish(ctx context.Context, r *connect.Request[ringlogv1.P
 
 // publish does a request that came as a message, over Connect or a line.
 func (s *Server) publish(ctx context.Context, m *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
-	policy := s.ops.machine().Policy()
+	policy := s.ops.Machine().Policy()
 	req, err := publishFromWire(m, policy.Limits)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.ops.publish(ctx, &policy, req)
+	req.Reserve = holdOf(ctx).take
+	answer, err := s.ops.Publish(ctx, &policy, req)
 	if err != nil {
 		return nil, err
 	}
-	s.metrics.published(req.rows(), len(answer.Duplicates))
+	s.metrics.published(req.Rows(), len(answer.Duplicates))
 	out := publishedToWire(&answer)
 	if out.LeaderHttp = s.advertised; s.cfg.Node.LeadingTerm() == 0 {
 		out.LeaderHttp = s.leaderHTTP()
@@ -144,59 +148,59 @@ func (s *Server) publish(ctx context.Context, m *ringlogv1.PublishRequest) (*rin
 	return out, nil
 }
 
-func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (publishRequest, error) {
-	req := publishRequest{producer: m.ProducerId, sequence: m.Sequence}
+func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (service.PublishRequest, error) {
+	req := service.PublishRequest{Producer: m.ProducerId, Sequence: m.Sequence}
 	if p := m.Packet; p != nil {
 		if len(m.Events) > 0 {
 			return req, &api.Error{Code: api.InvalidArgument, Field: "packet", Message: "a packet beside events", Remedy: "send one of them"}
 		}
-		req.packet = &frame.Packet{Rows: int(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body}
+		req.Packet = &frame.Packet{Rows: int(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body}
 		return req, nil
 	}
-	req.events = make([]event.Event, len(m.Events))
+	req.Events = make([]event.Event, len(m.Events))
 	bytes := 0
 	for i, e := range m.Events {
-		fromWire(&req.events[i], e)
-		bytes += eventBytes(&req.events[i])
+		fromWire(&req.Events[i], e)
+		bytes += tail.EventBytes(&req.Events[i])
 	}
-	if bytes > limits.RequestBytes && len(req.events) > 1 {
-		return req, tooLarge(limits.RequestBytes)
+	if bytes > limits.RequestBytes && len(req.Events) > 1 {
+		return req, api.RequestTooLarge(limits.RequestBytes)
 	}
 	return req, nil
 }
 
-func publishedToWire(a *published) *ringlogv1.PublishResponse {
+func publishedToWire(a *service.Published) *ringlogv1.PublishResponse {
 	out := &ringlogv1.PublishResponse{First: a.First, AppendedAtUnixNano: a.Time.UnixNano(), Replayed: a.Replayed}
 	for _, d := range a.Duplicates {
 		out.Duplicates = append(out.Duplicates, &ringlogv1.Duplicate{Row: uint32(d.Row), Offset: d.Offset})
 	}
-	out.Warnings = warningsToWire(a.warnings)
+	out.Warnings = warningsToWire(a.Warnings)
 	return out
 }
 
 // warningsToWire names the rows that are told the same together.
-func warningsToWire(rows []rowWarnings) (out []*ringlogv1.Warning) {
+func warningsToWire(rows []service.RowWarnings) (out []*ringlogv1.Warning) {
 	texts := map[event.Warning]*ringlogv1.Warning{}
 	lists := map[*event.Warning][]*ringlogv1.Warning{} // that rows share, sparing the texts
 	for _, r := range rows {
-		messages, shared := lists[&r.list[0]]
+		messages, shared := lists[&r.List[0]]
 		if shared {
 			for _, m := range messages {
-				m.MoreRows = append(m.MoreRows, uint32(r.row))
+				m.MoreRows = append(m.MoreRows, uint32(r.Row))
 			}
 			continue
 		}
-		for _, w := range r.list {
+		for _, w := range r.List {
 			m, told := texts[w]
 			if told {
-				m.MoreRows = append(m.MoreRows, uint32(r.row))
+				m.MoreRows = append(m.MoreRows, uint32(r.Row))
 			} else {
-				m = &ringlogv1.Warning{Row: uint32(r.row), Field: w.Field, Message: w.Message, Reason: w.Reason}
+				m = &ringlogv1.Warning{Row: uint32(r.Row), Field: w.Field, Message: w.Message, Reason: w.Reason}
 				texts[w], out = m, append(out, m)
 			}
 			messages = append(messages, m)
 		}
-		lists[&r.list[0]] = messages
+		lists[&r.List[0]] = messages
 	}
 	return out
 }
@@ -211,13 +215,13 @@ func (l *logService) Tail(ctx context.Context, r *connect.Request[ringlogv1.Tail
 	if err := filter.Validate(); err != nil {
 		return err
 	}
-	t, err := l.server.ops.openTail(ctx, tailRequest{from: from, filter: filter, limit: r.Msg.Limit, follow: r.Msg.Follow,
-		linearizable: r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, minOffset: r.Msg.MinOffset, spans: r.Msg.Packets})
+	t, err := l.server.ops.OpenTail(ctx, service.TailRequest{From: from, Filter: filter, Limit: r.Msg.Limit, Follow: r.Msg.Follow,
+		Linearizable: r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, MinOffset: r.Msg.MinOffset, Spans: r.Msg.Packets})
 	if err != nil {
 		return err
 	}
-	if t.follow { // tells a reader of a quiet log where it stands
-		if err := out.Send(&ringlogv1.TailResponse{Next: t.next, LastOffset: t.end}); err != nil {
+	if t.Follows() { // tells a reader of a quiet log where it stands
+		if err := out.Send(&ringlogv1.TailResponse{Next: t.Next(), LastOffset: t.End()}); err != nil {
 			return err
 		}
 	}
@@ -226,22 +230,21 @@ func (l *logService) Tail(ctx context.Context, r *connect.Request[ringlogv1.Tail
 
 // sendTail streams what a tail reads, each message about batchBytes at most but for
 // an event that is larger. The last message of a read that ends says how far it came.
-func (s *Server) sendTail(ctx context.Context, t *tail, out *connect.ServerStream[ringlogv1.TailResponse]) error {
+func (s *Server) sendTail(ctx context.Context, t *tail.Tail, out *connect.ServerStream[ringlogv1.TailResponse]) error {
 	var runs runsBuilder
 	for {
-		found, err := t.read(ctx)
+		found, err := t.Read(ctx)
 		if errors.Is(err, io.EOF) {
-			_, last := t.log.Bounds()
-			return out.Send(&ringlogv1.TailResponse{Next: t.next, LastOffset: last})
+			return out.Send(&ringlogv1.TailResponse{Next: t.Next(), LastOffset: t.Last()})
 		}
 		if err != nil {
 			return err
 		}
-		if len(found.spans) > 0 {
-			message := &ringlogv1.TailResponse{Next: found.next, LastOffset: found.last}
-			for i := range found.spans {
-				message.Runs = append(message.Runs, spanToWire(&found.spans[i]))
-				s.metrics.delivered(found.spans[i].Take)
+		if len(found.Spans) > 0 {
+			message := &ringlogv1.TailResponse{Next: found.Next, LastOffset: found.Last}
+			for i := range found.Spans {
+				message.Runs = append(message.Runs, spanToWire(&found.Spans[i]))
+				s.metrics.delivered(found.Spans[i].Take)
 			}
 			if err := out.Send(message); err != nil {
 				return err
@@ -249,16 +252,16 @@ func (s *Server) sendTail(ctx context.Context, t *tail, out *connect.ServerStrea
 			continue
 		}
 		for {
-			n := fitting(found.events)
-			message := &ringlogv1.TailResponse{Runs: runs.build(found.events[:n]), Gap: gapToWire(found.gap), Next: found.next, LastOffset: found.last}
-			if n < len(found.events) {
-				message.Next = found.events[n].Offset
+			n := fitting(found.Events)
+			message := &ringlogv1.TailResponse{Runs: runs.build(found.Events[:n]), Gap: gapToWire(found.Gap), Next: found.Next, LastOffset: found.Last}
+			if n < len(found.Events) {
+				message.Next = found.Events[n].Offset
 			}
 			if err := out.Send(message); err != nil {
 				return err
 			}
 			s.metrics.delivered(n)
-			if found.events = found.events[n:]; len(found.events) == 0 {
+			if found.Events = found.Events[n:]; len(found.Events) == 0 {
 				break
 			}
 		}
@@ -276,7 +279,7 @@ func spanToWire(s *log.Span) *ringlogv1.Run {
 func fitting(events []event.Event) int {
 	bytes := 0
 	for i := range events {
-		if bytes += eventBytes(&events[i]); bytes > batchBytes && i > 0 {
+		if bytes += tail.EventBytes(&events[i]); bytes > tail.BatchBytes && i > 0 {
 			return i
 		}
 	}
@@ -286,9 +289,9 @@ func fitting(events []event.Event) int {
 // GetEvent implements LogServiceHandler.
 func (l *logService) GetEvent(ctx context.Context, r *connect.Request[ringlogv1.GetEventRequest]) (*connect.Response[ringlogv1.GetEventResponse], error) {
 	if r.Msg.Offset == 0 {
-		return nil, badParam("offset", "0", "an offset from 1")
+		return nil, api.BadValue("offset", "0", "an offset from 1")
 	}
-	e, err := l.server.ops.event(ctx, r.Msg.Offset, r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, 0)
+	e, err := l.server.ops.Event(ctx, r.Msg.Offset, r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -301,9 +304,9 @@ func (l *logService) ExplainDedup(ctx context.Context, r *connect.Request[ringlo
 	var found fsm.Explanation
 	var err error
 	if hash := r.Msg.GetHash(); hash != "" {
-		found, err = l.server.ops.explainHash(ctx, strings.TrimSpace(hash))
+		found, err = l.server.ops.ExplainHash(ctx, strings.TrimSpace(hash))
 	} else {
-		found, err = l.server.ops.explainOffset(ctx, r.Msg.GetOffset())
+		found, err = l.server.ops.ExplainOffset(ctx, r.Msg.GetOffset())
 	}
 	if err != nil {
 		return nil, err

@@ -7,6 +7,9 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 )
@@ -26,7 +29,7 @@ func (c *cursorService) CreateCursor(ctx context.Context, r *connect.Request[rin
 	if err != nil {
 		return nil, err
 	}
-	made, err := c.server.ops.createCursor(ctx, cursorSpec{name: r.Msg.Name, from: from, filter: filterFromWire(r.Msg.Filter), policy: policy})
+	made, err := c.server.ops.CreateCursor(ctx, service.CursorSpec{Name: r.Msg.Name, From: from, Filter: filterFromWire(r.Msg.Filter), Policy: policy})
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +38,7 @@ func (c *cursorService) CreateCursor(ctx context.Context, r *connect.Request[rin
 
 // GetCursor implements CursorServiceHandler.
 func (c *cursorService) GetCursor(_ context.Context, r *connect.Request[ringlogv1.GetCursorRequest]) (*connect.Response[ringlogv1.GetCursorResponse], error) {
-	found, err := c.server.ops.cursor(r.Msg.Name)
+	found, err := c.server.ops.Cursor(r.Msg.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -47,11 +50,11 @@ func (c *cursorService) ListCursors(_ context.Context, r *connect.Request[ringlo
 	limit := r.Msg.Limit
 	switch {
 	case limit > pageItemsMost:
-		return nil, badParam("limit", strconv.FormatUint(uint64(limit), 10), "up to "+strconv.Itoa(pageItemsMost))
+		return nil, api.BadValue("limit", strconv.FormatUint(uint64(limit), 10), "up to "+strconv.Itoa(pageItemsMost))
 	case limit == 0:
 		limit = pageItemsMost
 	}
-	page := c.server.ops.cursors(r.Msg.After, int(limit))
+	page := c.server.ops.Cursors(r.Msg.After, int(limit))
 	out := &ringlogv1.ListCursorsResponse{Next: page.Next, Total: uint64(page.Total)}
 	for _, one := range page.Cursors {
 		out.Cursors = append(out.Cursors, cursorToWire(one))
@@ -61,7 +64,7 @@ func (c *cursorService) ListCursors(_ context.Context, r *connect.Request[ringlo
 
 // DeleteCursor implements CursorServiceHandler.
 func (c *cursorService) DeleteCursor(ctx context.Context, r *connect.Request[ringlogv1.DeleteCursorRequest]) (*connect.Response[ringlogv1.DeleteCursorResponse], error) {
-	if _, err := c.server.ops.deleteCursor(ctx, r.Msg.Name); err != nil {
+	if _, err := c.server.ops.DeleteCursor(ctx, r.Msg.Name); err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&ringlogv1.DeleteCursorResponse{}), nil
@@ -69,7 +72,7 @@ func (c *cursorService) DeleteCursor(ctx context.Context, r *connect.Request[rin
 
 // OpenCursor implements CursorServiceHandler.
 func (c *cursorService) OpenCursor(ctx context.Context, r *connect.Request[ringlogv1.OpenCursorRequest]) (*connect.Response[ringlogv1.OpenCursorResponse], error) {
-	opened, err := c.server.ops.openCursor(ctx, r.Msg.Name, r.Msg.Opener)
+	opened, err := c.server.ops.OpenCursor(ctx, r.Msg.Name, r.Msg.Opener)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +81,7 @@ func (c *cursorService) OpenCursor(ctx context.Context, r *connect.Request[ringl
 
 // CommitCursor implements CursorServiceHandler.
 func (c *cursorService) CommitCursor(ctx context.Context, r *connect.Request[ringlogv1.CommitCursorRequest]) (*connect.Response[ringlogv1.CommitCursorResponse], error) {
-	after, err := c.server.ops.commitCursor(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
+	after, err := c.server.ops.CommitCursor(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
 	if err != nil {
 		return nil, err
 	}
@@ -87,11 +90,11 @@ func (c *cursorService) CommitCursor(ctx context.Context, r *connect.Request[rin
 
 // DeadLetter implements CursorServiceHandler.
 func (c *cursorService) DeadLetter(ctx context.Context, r *connect.Request[ringlogv1.DeadLetterRequest]) (*connect.Response[ringlogv1.DeadLetterResponse], error) {
-	f := failure{handler: r.Msg.Handler, text: r.Msg.Error, attempts: r.Msg.Attempts}
+	f := service.Failure{Handler: r.Msg.Handler, Text: r.Msg.Error, Attempts: r.Msg.Attempts}
 	if r.Msg.FirstFailedUnixNano != 0 {
-		f.first = time.Unix(0, r.Msg.FirstFailedUnixNano).UTC()
+		f.First = time.Unix(0, r.Msg.FirstFailedUnixNano).UTC()
 	}
-	done, err := c.server.ops.deadLetter(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, f)
+	done, err := c.server.ops.DeadLetter(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, f)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +107,7 @@ func (c *cursorService) SeekCursor(ctx context.Context, r *connect.Request[ringl
 	if err != nil {
 		return nil, err
 	}
-	after, err := c.server.ops.seekCursor(ctx, r.Msg.Name, to, r.Msg.Seeker)
+	after, err := c.server.ops.SeekCursor(ctx, r.Msg.Name, to, r.Msg.Seeker)
 	if err != nil {
 		return nil, err
 	}
@@ -113,12 +116,12 @@ func (c *cursorService) SeekCursor(ctx context.Context, r *connect.Request[ringl
 
 // ReadCursor implements CursorServiceHandler.
 func (c *cursorService) ReadCursor(ctx context.Context, r *connect.Request[ringlogv1.ReadCursorRequest], out *connect.ServerStream[ringlogv1.TailResponse]) error {
-	t, cursor, err := c.server.ops.openCursorTail(ctx, readCursor{name: r.Msg.Name, generation: r.Msg.Generation,
-		from: r.Msg.From, limit: r.Msg.Limit, follow: r.Msg.Follow, spans: r.Msg.Packets})
+	t, cursor, err := c.server.ops.OpenCursorTail(ctx, service.ReadCursor{Name: r.Msg.Name, Generation: r.Msg.Generation,
+		From: r.Msg.From, Limit: r.Msg.Limit, Follow: r.Msg.Follow, Spans: r.Msg.Packets})
 	if err != nil {
 		return err
 	}
-	first := &ringlogv1.TailResponse{Cursor: cursorToWire(cursor), Next: t.next, LastOffset: t.end}
+	first := &ringlogv1.TailResponse{Cursor: cursorToWire(cursor), Next: t.Next(), LastOffset: t.End()}
 	if err := out.Send(first); err != nil {
 		return err
 	}

@@ -8,6 +8,10 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/group/engine"
+	"github.com/ringrift/ringlog/internal/service"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/internal/frame"
@@ -32,9 +36,9 @@ func (g *groupService) CreateGroup(ctx context.Context, r *connect.Request[ringl
 	}
 	p := frame.GroupPolicy{AckWait: r.Msg.Group.GetAckWait().AsDuration(), MaxDeliver: r.Msg.Group.GetMaxDeliver(), MaxPending: r.Msg.Group.GetMaxPending()}
 	if p.AckWait < 0 {
-		return nil, badParam("group.ack_wait", p.AckWait.String(), "zero or more")
+		return nil, api.BadValue("group.ack_wait", p.AckWait.String(), "zero or more")
 	}
-	made, err := g.server.ops.createGroup(ctx, groupSpec{cursorSpec{name: r.Msg.Name, from: from, filter: filterFromWire(r.Msg.Filter), policy: policy}, p})
+	made, err := g.server.ops.CreateGroup(ctx, service.GroupSpec{CursorSpec: service.CursorSpec{Name: r.Msg.Name, From: from, Filter: filterFromWire(r.Msg.Filter), Policy: policy}, Group: p})
 	if err != nil {
 		return nil, err
 	}
@@ -47,15 +51,15 @@ func (g *groupService) Exchange(ctx context.Context, r *connect.Request[ringlogv
 	s := g.server
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.ctx, func() { cancel(errStopping) })()
+	defer context.AfterFunc(s.ctx, func() { cancel(service.ErrStopping) })()
 	if s.cfg.Node.LeadingTerm() == 0 && r.Header().Get(headerForwarded) == "" {
 		return s.passExchange(ctx, r)
 	}
-	out, err := s.ops.exchange(ctx, exchangeFromWire(r.Msg))
+	out, err := s.ops.Exchange(ctx, exchangeFromWire(r.Msg))
 	if err != nil {
 		return nil, err
 	}
-	s.metrics.delivered(len(out.events))
+	s.metrics.delivered(len(out.Events))
 	return connect.NewResponse(exchangedToWire(&out)), nil
 }
 
@@ -81,26 +85,26 @@ func (s *Server) passExchange(ctx context.Context, r *connect.Request[ringlogv1.
 	return nil, fmt.Errorf("server: pass on to %s: %w", st.LeaderHTTP, unreached(err))
 }
 
-func exchangeFromWire(m *ringlogv1.ExchangeRequest) exchangeRequest {
-	r := exchangeRequest{group: m.Group, member: m.Member, session: m.Session, holding: rangesFromWire(m.Holding), acks: rangesFromWire(m.Acks),
-		progress: rangesFromWire(m.Progress), want: int(min(m.Want, maxWant+1)), wait: time.Duration(m.WaitMs) * time.Millisecond, ahead: m.Ahead, leave: m.Leave}
+func exchangeFromWire(m *ringlogv1.ExchangeRequest) engine.Request {
+	r := engine.Request{Group: m.Group, Member: m.Member, Session: m.Session, Holding: rangesFromWire(m.Holding), Acks: rangesFromWire(m.Acks),
+		Progress: rangesFromWire(m.Progress), Want: int(min(m.Want, service.MaxWant+1)), Wait: time.Duration(m.WaitMs) * time.Millisecond, Ahead: m.Ahead, Leave: m.Leave}
 	for _, n := range m.Nacks {
-		r.nacks = append(r.nacks, group.Nack{Offset: n.Offset, Delay: millis(n.DelayMs), Error: n.Error, Handler: n.Handler, Dead: n.Dead, Released: n.Released})
+		r.Nacks = append(r.Nacks, group.Nack{Offset: n.Offset, Delay: millis(n.DelayMs), Error: n.Error, Handler: n.Handler, Dead: n.Dead, Released: n.Released})
 	}
 	return r
 }
 
-func exchangedToWire(x *exchanged) *ringlogv1.ExchangeResponse {
+func exchangedToWire(x *engine.Answer) *ringlogv1.ExchangeResponse {
 	var runs runsBuilder
-	out := &ringlogv1.ExchangeResponse{Session: x.session, Runs: runs.build(x.events), Revoked: rangesToWire(x.revoked), Refused: rangesToWire(x.refused),
-		AckWait: durationpb.New(x.ackWait), SessionTimeout: durationpb.New(x.silence), Committed: x.committed, LastOffset: x.last}
-	for i, count := range x.counts {
+	out := &ringlogv1.ExchangeResponse{Session: x.Session, Runs: runs.build(x.Events), Revoked: rangesToWire(x.Revoked), Refused: rangesToWire(x.Refused),
+		AckWait: durationpb.New(x.AckWait), SessionTimeout: durationpb.New(x.Silence), Committed: x.Committed, LastOffset: x.Last}
+	for i, count := range x.Counts {
 		if count > 1 {
-			out.Deliveries = append(out.Deliveries, &ringlogv1.Delivery{Offset: x.events[i].Offset, Count: count})
+			out.Deliveries = append(out.Deliveries, &ringlogv1.Delivery{Offset: x.Events[i].Offset, Count: count})
 		}
 	}
-	if x.gap != nil {
-		out.Gaps = append(out.Gaps, gapToWire(x.gap))
+	if x.Gap != nil {
+		out.Gaps = append(out.Gaps, gapToWire(x.Gap))
 	}
 	return out
 }

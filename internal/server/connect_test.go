@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/tail"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 )
@@ -130,7 +132,7 @@ func TestATailOfThePastComesInLargeMessagesAndTheTailInSmallOnes(t *testing.T) {
 	for len(got.offsets) < 10_005 && stream.Receive() {
 		got.take(stream.Msg())
 	}
-	if got.count > 40 || got.largest > batchBytes+64<<10 {
+	if got.count > 40 || got.largest > tail.BatchBytes+64<<10 {
 		t.Errorf("%d messages, the largest of %d bytes", got.count, got.largest)
 	}
 	for i, offset := range got.offsets {

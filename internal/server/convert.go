@@ -7,6 +7,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
@@ -80,17 +82,17 @@ func filterFromWire(f *ringlogv1.Filter) event.Filter {
 	return event.Filter{Types: f.GetTypes(), Categories: f.GetCategories(), Sources: f.GetSources(), Keys: f.GetKeys(), CorrelationIDs: f.GetCorrelationIds()}
 }
 
-func cursorToWire(c cursorView) *ringlogv1.Cursor {
+func cursorToWire(c service.CursorView) *ringlogv1.Cursor {
 	return &ringlogv1.Cursor{Name: c.Name, Filter: filterToWire(c.Filter), Committed: c.Committed, Generation: c.Generation,
 		Created: timestamppb.New(c.Created), Touched: timestamppb.New(c.Touched),
 		Policy: &ringlogv1.CursorPolicy{HoldEvents: c.Policy.HoldEvents, HoldBytes: c.Policy.HoldBytes, HoldFor: durationpb.New(c.Policy.HoldFor)},
-		Gap:    gapToWire(c.Gap), LagEvents: c.LagEvents, LagTime: durationpb.New(c.lag), LagAtLeast: c.LagAtLeast}
+		Gap:    gapToWire(c.Gap), LagEvents: c.LagEvents, LagTime: durationpb.New(c.Lag), LagAtLeast: c.LagAtLeast}
 }
 
 func policyFromWire(p *ringlogv1.CursorPolicy) (frame.CursorPolicy, error) {
 	out := frame.CursorPolicy{HoldEvents: p.GetHoldEvents(), HoldBytes: p.GetHoldBytes(), HoldFor: p.GetHoldFor().AsDuration()}
 	if out.HoldFor < 0 {
-		return out, badParam("policy.hold_for", out.HoldFor.String(), "zero or more")
+		return out, api.BadValue("policy.hold_for", out.HoldFor.String(), "zero or more")
 	}
 	return out, nil
 }
@@ -114,7 +116,7 @@ func positionFromWire(field string, p *ringlogv1.Position) (api.Position, error)
 		return api.Position{Kind: api.AtTime, Time: at.Time.AsTime()}, nil
 	case *ringlogv1.Position_Age:
 		if at.Age.AsDuration() < 0 {
-			return api.Position{}, badParam(field, at.Age.AsDuration().String(), "an age of zero or more")
+			return api.Position{}, api.BadValue(field, at.Age.AsDuration().String(), "an age of zero or more")
 		}
 		return api.Position{Kind: api.AtAge, Age: at.Age.AsDuration()}, nil
 	default:

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/snapshots"
 )
 
@@ -114,24 +115,23 @@ func TestACursorThatWasPassedGetsItsGapFirstAsItsFilterSeesIt(t *testing.T) {
 
 func TestAReaderThatIsOverrunMidStreamGetsTheGap(t *testing.T) {
 	s := newSite(t, nil)
-	s.publish("A", 1, 3)
+	s.publish("A", 1, 66) // offsets 2 to 67, of which a first read takes 64
 	s.ok("PUT", "/v1/cursors/c", "")
 	s.open("c")
-	tail, _, err := s.server.ops.openCursorTail(t.Context(), readCursor{name: "c", generation: 1, limit: 0, follow: true})
+	tail, _, err := s.server.ops.OpenCursorTail(t.Context(), service.ReadCursor{Name: "c", Generation: 1, Limit: 0, Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tail.ask = 1
-	if b, err := tail.read(t.Context()); err != nil || len(b.events) != 1 {
+	if b, err := tail.Read(t.Context()); err != nil || len(b.Events) != 64 {
 		t.Fatalf("%+v %v", b, err)
 	}
-	s.publish("B", 4, 4) // offset 5
-	s.ok("POST", "/v1/compact", `{"before":5,"force":true}`)
-	b, err := tail.read(t.Context())
-	if err != nil || b.gap == nil || b.gap.To != 4 || b.gap.Types["A"] != 3 || b.next != 5 {
-		t.Fatalf("%+v %+v %v", b, b.gap, err)
+	s.publish("B", 67, 67) // offset 68
+	s.ok("POST", "/v1/compact", `{"before":68,"force":true}`)
+	b, err := tail.Read(t.Context())
+	if err != nil || b.Gap == nil || b.Gap.To != 67 || b.Gap.Types["A"] != 66 || b.Next != 68 {
+		t.Fatalf("%+v %+v %v", b, b.Gap, err)
 	}
-	if b, err = tail.read(t.Context()); err != nil || len(b.events) != 1 || b.events[0].Offset != 5 {
+	if b, err = tail.Read(t.Context()); err != nil || len(b.Events) != 1 || b.Events[0].Offset != 68 {
 		t.Fatalf("%+v %v", b, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 // What became of an event is told of a group too, whose events are settled one by one.
@@ -20,33 +21,33 @@ func TestWhatAGroupDidWithAnEventIsExplained(t *testing.T) {
 		c.Name, c.Generation, c.Term = "g", g.Generation, m.Term()
 		s.propose(c)
 	}
-	s.fate("g", 2, fatePending, "not handed to a member yet")
+	s.fate("g", 2, service.FatePending, "not handed to a member yet")
 	settle(frame.GroupSettle{Reserved: 6, Done: []frame.Range{{From: 1, To: 1}, {From: 4, To: 4}},
 		Retries: []frame.GroupRetry{{Offset: 3, Deliveries: 2, Error: "boom"}, {Offset: 5}}})
-	s.fate("g", 4, fateCommitted, "not yet others before it")
-	if v := s.fate("g", 2, fatePending, "perhaps handed to a member"); v.Deliveries != 1 || v.InFront != 0 {
+	s.fate("g", 4, service.FateCommitted, "not yet others before it")
+	if v := s.fate("g", 2, service.FatePending, "perhaps handed to a member"); v.Deliveries != 1 || v.InFront != 0 {
 		t.Errorf("%+v", v)
 	}
-	if v := s.fate("g", 3, fatePending, "delivery 2 failed: boom"); v.Deliveries != 2 || v.InFront != 1 {
+	if v := s.fate("g", 3, service.FatePending, "delivery 2 failed: boom"); v.Deliveries != 2 || v.InFront != 1 {
 		t.Errorf("%+v", v)
 	}
-	if v := s.fate("g", 5, fatePending, "given back"); v.Deliveries != 0 || v.InFront != 2 {
+	if v := s.fate("g", 5, service.FatePending, "given back"); v.Deliveries != 0 || v.InFront != 2 {
 		t.Errorf("%+v", v)
 	}
-	s.fate("g", 7, fatePending, "not handed to a member yet")
-	s.fate("g", 1, fateFiltered, "filter")
+	s.fate("g", 7, service.FatePending, "not handed to a member yet")
+	s.fate("g", 1, service.FateFiltered, "filter")
 	e, err := m.Log().Get(6)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g, _ := m.Group("g")
 	s.propose(frame.GroupDead{Term: m.Term(), Letter: frame.DeadLetter{Cursor: "g", Generation: g.Generation, Offset: 6, Handler: "w1", Error: "boom", Attempts: 5, Event: frame.EncodeCopy(&e)}})
-	if v := s.fate("g", 6, fateDead, "dead letter 1"); v.Letter == nil || v.Letter.Attempts != 5 {
+	if v := s.fate("g", 6, service.FateDead, "dead letter 1"); v.Letter == nil || v.Letter.Attempts != 5 {
 		t.Errorf("%+v", v)
 	}
 	s.propose(frame.Redrive{Letters: []uint64{1}})
-	s.fate("g", 6, fateRedriven, "appended again at offset 8")
+	s.fate("g", 6, service.FateRedriven, "appended again at offset 8")
 	settle(frame.GroupSettle{Done: []frame.Range{{From: 8, To: 8}}})
-	s.fate("g", 8, fateCommitted, "")
-	s.fate("g", 6, fateCommitted, "")
+	s.fate("g", 8, service.FateCommitted, "")
+	s.fate("g", 6, service.FateCommitted, "")
 }

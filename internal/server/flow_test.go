@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 // steady replaces what differs from run to run.
@@ -262,7 +263,7 @@ func TestAReaderOfARareTypeCommitsWhatWasScanned(t *testing.T) {
 		}
 		s.ok("POST", "/v1/cursors/c/commit", fmt.Sprintf(`{"offset":%d,"generation":1}`, max(line.Offset, line.Scanned)))
 	}
-	var c cursorView
+	var c service.CursorView
 	s.ok("GET", "/v1/cursors/c", "").decode(t, &c)
 	if c.Committed != 11 || c.LagEvents != 0 {
 		t.Errorf("%+v", c)

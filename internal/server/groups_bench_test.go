@@ -6,6 +6,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/ringrift/ringlog/internal/group/engine"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/internal/frame"
@@ -77,15 +79,15 @@ func workGroup(b *testing.B, s *site, kind string, exchange func(group string, s
 func benchServerGroup(b *testing.B, s *site, kind string, batch uint32) {
 	var offsets []uint64
 	workGroup(b, s, kind, func(group string, session uint64, acks []frame.Range) (uint64, []uint64) {
-		out, err := s.server.ops.exchange(b.Context(), exchangeRequest{group: group, member: "w", session: session, acks: acks, want: int(batch)})
+		out, err := s.server.ops.Exchange(b.Context(), engine.Request{Group: group, Member: "w", Session: session, Acks: acks, Want: int(batch)})
 		if err != nil {
 			b.Fatal(err)
 		}
 		offsets = offsets[:0]
-		for i := range out.events {
-			offsets = append(offsets, out.events[i].Offset)
+		for i := range out.Events {
+			offsets = append(offsets, out.Events[i].Offset)
 		}
-		return out.session, offsets
+		return out.Session, offsets
 	})
 }
 

@@ -1,21 +1,15 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/hashicorp/go-hclog"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 // worker is a member of a group that speaks HTTP.
@@ -240,7 +234,7 @@ func TestWhatASilentMemberHeldGoesToOthers(t *testing.T) {
 	if !slices.Equal(back.Revoked, []frame.Range{{From: got[0], To: got[3]}}) {
 		t.Errorf("%+v", back)
 	}
-	var list struct{ Members []memberSession }
+	var list struct{ Members []service.MemberSession }
 	s.ok("GET", "/v1/groups/g/members", "").decode(t, &list)
 	if len(list.Members) != 2 || list.Members[0].Member != "other" || list.Members[0].Pending != 4 || list.Members[0].Delivered != 4 {
 		t.Errorf("%+v", list)
@@ -374,93 +368,6 @@ func TestBadExchanges(t *testing.T) {
 	var list struct{ Groups []json.RawMessage }
 	if s.ok("GET", "/v1/groups", "").decode(t, &list); len(list.Groups) != 1 {
 		t.Errorf("%s", list.Groups)
-	}
-}
-
-// reluctant is a node that lets no settle with something done through until it is told
-// what becomes of it.
-type reluctant struct {
-	Node
-	asked chan frame.GroupSettle
-	bury  chan frame.GroupDead // nil: dead letters are stored as they come
-	fate  chan error
-	lost  atomic.Bool // its leadership
-}
-
-func (r *reluctant) Propose(ctx context.Context, request frame.Request) (fsm.Result, error) {
-	if c, ok := request.Command.(frame.GroupSettle); ok && len(c.Done) > 0 && c.Done[len(c.Done)-1].To > 1 {
-		r.asked <- c
-		return r.decide(ctx, request)
-	}
-	if c, ok := request.Command.(frame.GroupDead); ok && r.bury != nil {
-		r.bury <- c
-		return r.decide(ctx, request)
-	}
-	return r.Node.Propose(ctx, request)
-}
-
-func (r *reluctant) decide(ctx context.Context, request frame.Request) (fsm.Result, error) {
-	if err := <-r.fate; err != nil {
-		r.lost.Store(true)
-		return fsm.Result{}, err
-	}
-	return r.Node.Propose(ctx, request)
-}
-
-func (r *reluctant) LeadingTerm() uint64 {
-	if r.lost.Load() {
-		return 0
-	}
-	return r.Node.LeadingTerm()
-}
-
-// TestAnAckIsAnsweredOnceTheLogHasIt has the leadership end between a member's word and
-// the log's.
-func TestAnAckIsAnsweredOnceTheLogHasIt(t *testing.T) {
-	s := newSite(t, nil)
-	s.group("g", `{"from":2}`)
-	offsets := s.publish("A", 1, 2)
-	node := &reluctant{Node: s.node, asked: make(chan frame.GroupSettle), fate: make(chan error)}
-	ops := &service{node: node}
-	ctx, stop := context.WithCancel(context.Background())
-	ops.groups = newCoordinators(ctx, ops, hclog.NewNullLogger())
-	defer ops.groups.wait()
-	defer stop()
-	say := func(r exchangeRequest) (exchanged, error) {
-		r.group, r.member = "g", "w"
-		return ops.exchange(t.Context(), r)
-	}
-	first, err := say(exchangeRequest{want: 10, wait: 20 * time.Second})
-	if err != nil || len(first.events) != 2 {
-		t.Fatalf("%+v %v", first, err)
-	}
-	ack := exchangeRequest{session: first.session, acks: []frame.Range{{From: offsets[0], To: offsets[1]}}}
-	failed := make(chan error, 1)
-	go func() { _, err := say(ack); failed <- err }()
-	if c := <-node.asked; !slices.Equal(c.Done, ack.acks) {
-		t.Errorf("%+v", c)
-	}
-	node.fate <- raftnode.ErrOutcomeUnknown
-	if err := <-failed; err == nil {
-		t.Error("an ack that the log does not have is answered as durable")
-	}
-	if got := s.committed("g"); got >= offsets[0] {
-		t.Errorf("committed %d", got)
-	}
-	node.lost.Store(false)
-	if _, err := say(ack); toAPI(err).Code != api.Fenced {
-		t.Errorf("the session goes on: %v", err)
-	}
-	again, err := say(exchangeRequest{holding: ack.acks})
-	if err != nil || len(again.revoked) > 0 {
-		t.Fatalf("%+v %v", again, err)
-	}
-	done := make(chan error, 1)
-	go func() { ack.session = again.session; _, err := say(ack); done <- err }()
-	<-node.asked
-	node.fate <- nil
-	if err := <-done; err != nil || s.committed("g") != offsets[1] {
-		t.Errorf("%v, committed %d", err, s.committed("g"))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
+	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -28,6 +29,9 @@ const (
 	headerSequence   = "Ringlog-Sequence"    // with a publish: the sender's 1, 2, 3 …
 	headerLastOffset = "Ringlog-Last-Offset" // on a read: the tail when it began
 )
+
+// maxExchangeBody bounds the body of an exchange.
+const maxExchangeBody = 1 << 20
 
 const (
 	contentJSON   = "application/json"
@@ -61,7 +65,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		out.Header().Set(api.ClusterHeader, id)
 	}
 	if !s.enter() {
-		s.writeError(out, r, errStopping)
+		s.writeError(out, r, service.ErrStopping)
 		return
 	}
 	defer s.calls.Done()
@@ -154,8 +158,8 @@ func (s *Server) handler(rt route) http.Handler {
 			} else {
 				err = s.inTurn(ctx, rt, func() error { return handle(w, r.WithContext(ctx)) })
 			}
-			if errors.Is(err, context.Canceled) && context.Cause(ctx) == errStopping {
-				err = errStopping
+			if errors.Is(err, context.Canceled) && context.Cause(ctx) == service.ErrStopping {
+				err = service.ErrStopping
 			}
 		}
 		if err != nil {
@@ -227,7 +231,7 @@ func (s *Server) bounded(r *http.Request, stream bool) (context.Context, context
 	if text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > maxTimeout {
-			return nil, nil, badParam("timeout", text, "a duration up to 1h, such as 5s")
+			return nil, nil, api.BadValue("timeout", text, "a duration up to 1h, such as 5s")
 		}
 		limit = d
 	}
@@ -235,7 +239,7 @@ func (s *Server) bounded(r *http.Request, stream bool) (context.Context, context
 	if stream || r.Method == http.MethodGet || r.Method == http.MethodHead {
 		var cancel context.CancelCauseFunc
 		ctx, cancel = context.WithCancelCause(ctx)
-		unhook := context.AfterFunc(s.ctx, func() { cancel(errStopping) })
+		unhook := context.AfterFunc(s.ctx, func() { cancel(service.ErrStopping) })
 		end = func() { unhook(); cancel(nil) }
 	}
 	if stream && text == "" {
@@ -243,14 +247,11 @@ func (s *Server) bounded(r *http.Request, stream bool) (context.Context, context
 	}
 	cause := context.DeadlineExceeded
 	if stream {
-		cause = errStreamTime
+		cause = service.ErrStreamTime
 	}
 	ctx, endTime := context.WithTimeoutCause(ctx, limit, cause)
 	return ctx, func() { endTime(); end() }, nil
 }
-
-// errStreamTime ends a stream whose caller asked for no more time.
-var errStreamTime = errors.New("server: the stream's time is up")
 
 // unrouted answers what no route takes: 404, or 405 with the methods there are.
 func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
-	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 // getDedup answers GET /v1/dedup/{subject}: a content hash of 64 hex digits, or an
@@ -26,10 +26,10 @@ func (s *Server) getDedup(w http.ResponseWriter, r *http.Request) error {
 	if strings.Trim(subject, "0123456789") == "" && len(subject) != 2*len(event.Hash{}) {
 		var offset uint64
 		if offset, err = parseOffset("offset", subject); err == nil {
-			found, err = s.ops.explainOffset(r.Context(), offset)
+			found, err = s.ops.ExplainOffset(r.Context(), offset)
 		}
 	} else {
-		found, err = s.ops.explainHash(r.Context(), subject)
+		found, err = s.ops.ExplainHash(r.Context(), subject)
 	}
 	if err != nil {
 		return err
@@ -41,14 +41,14 @@ func (s *Server) getSettings(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, map[string][]fsm.Setting{"settings": s.ops.machine().ListSettings()})
+	return writeJSON(w, http.StatusOK, map[string][]fsm.Setting{"settings": s.ops.Machine().ListSettings()})
 }
 
 func (s *Server) getSetting(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	one, err := s.ops.setting(r.PathValue("key"))
+	one, err := s.ops.Setting(r.PathValue("key"))
 	if err != nil {
 		return err
 	}
@@ -74,25 +74,22 @@ func (s *Server) putSetting(w http.ResponseWriter, r *http.Request) error {
 		}
 		value = string(text)
 	default:
-		return missing("value", `the value as a string; "" restores the default`)
+		return api.Missing("value", `the value as a string; "" restores the default`)
 	}
-	if err := checkSetting(r.PathValue("key"), value); err != nil {
-		return err
-	}
-	result, err := s.ops.command(r.Context(), frame.SettingSet{Key: r.PathValue("key"), Value: value})
+	set, err := s.ops.SetSetting(r.Context(), r.PathValue("key"), value)
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, result.Setting)
+	return writeJSON(w, http.StatusOK, set)
 }
 
 // postCompact answers POST /v1/compact; without a body the retention settings apply.
 func (s *Server) postCompact(w http.ResponseWriter, r *http.Request) error {
-	var body compaction
+	var body service.Compaction
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
-	result, err := s.ops.compact(r.Context(), body)
+	result, err := s.ops.Compact(r.Context(), body)
 	if err != nil {
 		return err
 	}
@@ -115,7 +112,7 @@ func (s *Server) getCatalogue(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	c := s.ops.machine().Catalogue()
+	c := s.ops.Machine().Catalogue()
 	view := catalogueView{Types: []*event.Definition{}, Aliases: c.Aliases(), Categories: c.Categories()}
 	for _, d := range c.Definitions() {
 		if (category == "" || strings.EqualFold(d.Category, category)) && (status == "" || d.Status == status) {
@@ -127,7 +124,7 @@ func (s *Server) getCatalogue(w http.ResponseWriter, r *http.Request) error {
 
 // definition finds a type by any of its spellings.
 func (s *Server) definition(r *http.Request) (event.Resolved, error) {
-	c := s.ops.machine().Catalogue()
+	c := s.ops.Machine().Catalogue()
 	name := r.PathValue("type")
 	found, known := c.Resolve(name)
 	if !known {
@@ -170,7 +167,7 @@ func (s *Server) postCatalogue(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	read, err := s.readBody(r, s.ops.machine().Settings().Limits.RequestBytes, contentJSON)
+	read, err := s.readBody(r, s.ops.Machine().Settings().Limits.RequestBytes, contentJSON)
 	if err != nil {
 		return err
 	}
@@ -179,7 +176,7 @@ func (s *Server) postCatalogue(w http.ResponseWriter, r *http.Request) error {
 		return &api.Error{Code: api.InvalidJSON, Field: "body", Message: "the body is empty",
 			Remedy: `send a definition, {"name": "MY_TYPE", "category": …, "payload": […]}, or an array of them`}
 	}
-	names, err := s.ops.register(r.Context(), read.bytes, dryRun)
+	names, err := s.ops.Register(r.Context(), read.bytes, dryRun)
 	if err != nil {
 		return err
 	}
@@ -194,7 +191,7 @@ func (s *Server) postCatalogueValidate(w http.ResponseWriter, r *http.Request) e
 	if err := p.done(); err != nil {
 		return err
 	}
-	policy := s.ops.machine().Policy()
+	policy := s.ops.Machine().Policy()
 	policy.Strict = policy.Strict || strict
 	read, err := s.readBody(r, policy.Limits.RequestBytes, contentJSON, contentNDJSON)
 	if err != nil {
@@ -205,35 +202,7 @@ func (s *Server) postCatalogueValidate(w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, validate(&policy, req.events))
-}
-
-// verdicts is what is to be said of events that were not published.
-type verdicts struct {
-	Valid  bool      `json:"valid"`
-	Events []verdict `json:"events"`
-}
-
-type verdict struct {
-	Type     event.Type      `json:"type"`
-	Hash     string          `json:"hash,omitempty"`
-	Warnings []event.Warning `json:"warnings,omitempty"`
-	Error    *api.Error      `json:"error,omitempty"`
-}
-
-func validate(policy *event.Policy, events []event.Event) verdicts {
-	all := verdicts{Valid: true}
-	for i := range events {
-		hash, warnings, err := policy.Normalize(&events[i])
-		v := verdict{Type: events[i].Type, Warnings: warnings}
-		if err != nil {
-			v.Error, all.Valid = toAPI(&rowError{i, err}), false
-		} else {
-			v.Hash = hash.String()
-		}
-		all.Events = append(all.Events, v)
-	}
-	return all
+	return writeJSON(w, http.StatusOK, service.Validate(&policy, req.Events))
 }
 
 // getSnapshot streams a backup of this node's state. Its end carries a checksum: one

@@ -8,6 +8,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 func (s *Server) getCursors(w http.ResponseWriter, r *http.Request) error {
@@ -16,15 +17,15 @@ func (s *Server) getCursors(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, s.ops.cursors(after, limit))
+	return writeJSON(w, http.StatusOK, s.ops.Cursors(after, limit))
 }
 
 func (s *Server) getCursor(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.cursor(r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (service.CursorView, error) { return s.ops.Cursor(r.PathValue("name")) })
 }
 
 // answerCursor answers with the cursor that an operation returns.
-func (s *Server) answerCursor(w http.ResponseWriter, r *http.Request, do func() (cursorView, error)) error {
+func (s *Server) answerCursor(w http.ResponseWriter, r *http.Request, do func() (service.CursorView, error)) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
@@ -60,18 +61,18 @@ func (p policyBody) policy() (frame.CursorPolicy, error) {
 		out.HoldFor = age
 	}
 	if out.HoldFor < 0 {
-		return out, badParam("policy.hold_for_ns", out.HoldFor.String(), "zero or more")
+		return out, api.BadValue("policy.hold_for_ns", out.HoldFor.String(), "zero or more")
 	}
 	return out, nil
 }
 
-func (b *cursorBody) spec(name string) (cursorSpec, error) {
+func (b *cursorBody) spec(name string) (service.CursorSpec, error) {
 	from, err := parseJSONPosition("from", b.From)
 	if err != nil {
-		return cursorSpec{}, err
+		return service.CursorSpec{}, err
 	}
 	policy, err := b.Policy.policy()
-	return cursorSpec{name: name, from: from, filter: b.Filter, policy: policy}, err
+	return service.CursorSpec{Name: name, From: from, Filter: b.Filter, Policy: policy}, err
 }
 
 func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
@@ -83,7 +84,7 @@ func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.createCursor(r.Context(), spec) })
+	return s.answerCursor(w, r, func() (service.CursorView, error) { return s.ops.CreateCursor(r.Context(), spec) })
 }
 
 func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
@@ -95,19 +96,19 @@ func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if body.Filter == nil {
-		return missing("filter", "the events that the cursor is to get; {} is all")
+		return api.Missing("filter", "the events that the cursor is to get; {} is all")
 	}
 	policy, err := body.Policy.policy()
 	if err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (cursorView, error) {
-		return s.ops.changeCursor(r.Context(), r.PathValue("name"), *body.Filter, policy)
+	return s.answerCursor(w, r, func() (service.CursorView, error) {
+		return s.ops.ChangeCursor(r.Context(), r.PathValue("name"), *body.Filter, policy)
 	})
 }
 
 func (s *Server) deleteCursor(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.deleteCursor(r.Context(), r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (service.CursorView, error) { return s.ops.DeleteCursor(r.Context(), r.PathValue("name")) })
 }
 
 func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
@@ -117,8 +118,8 @@ func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (cursorView, error) {
-		return s.ops.openCursor(r.Context(), r.PathValue("name"), body.Opener)
+	return s.answerCursor(w, r, func() (service.CursorView, error) {
+		return s.ops.OpenCursor(r.Context(), r.PathValue("name"), body.Opener)
 	})
 }
 
@@ -131,18 +132,14 @@ func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	if body.Offset == nil {
-		return missing("offset", "the last offset that was handled")
+		return api.Missing("offset", "the last offset that was handled")
 	}
 	if body.Generation == nil {
-		return missing("generation", "the generation that opening the cursor answered with")
+		return api.Missing("generation", "the generation that opening the cursor answered with")
 	}
-	return s.answerCursor(w, r, func() (cursorView, error) {
-		return s.ops.commitCursor(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation)
+	return s.answerCursor(w, r, func() (service.CursorView, error) {
+		return s.ops.CommitCursor(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation)
 	})
-}
-
-func missing(field, want string) *api.Error {
-	return &api.Error{Code: api.InvalidArgument, Field: field, Message: field + " is missing", Remedy: "send " + want}
 }
 
 func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
@@ -161,8 +158,8 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	if body.Offset != nil {
 		to = api.Position{Kind: api.AtOffset, Offset: max(*body.Offset, 1)}
 	}
-	return s.answerCursor(w, r, func() (cursorView, error) {
-		return s.ops.seekCursor(r.Context(), r.PathValue("name"), to, body.Seeker)
+	return s.answerCursor(w, r, func() (service.CursorView, error) {
+		return s.ops.SeekCursor(r.Context(), r.PathValue("name"), to, body.Seeker)
 	})
 }
 
@@ -170,8 +167,8 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 	sse := acceptsSSE(r)
 	p := newParams(r)
-	req := readCursor{name: r.PathValue("name"), generation: p.uint("generation"), from: p.uint("from"),
-		limit: p.uint("limit"), follow: p.bool("follow", sse)}
+	req := service.ReadCursor{Name: r.PathValue("name"), Generation: p.uint("generation"), From: p.uint("from"),
+		Limit: p.uint("limit"), Follow: p.bool("follow", sse)}
 	if err := p.done(); err != nil {
 		return err
 	}
@@ -180,15 +177,15 @@ func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 		if err := resumeFrom(r, &from); err != nil {
 			return err
 		}
-		req.from = max(req.from, from.Offset)
+		req.From = max(req.From, from.Offset)
 	}
-	req.follow = req.follow && r.Method != http.MethodHead
+	req.Follow = req.Follow && r.Method != http.MethodHead
 	release, err := s.stream()
 	if err != nil {
 		return err
 	}
 	defer release()
-	t, _, err := s.ops.openCursorTail(r.Context(), req)
+	t, _, err := s.ops.OpenCursorTail(r.Context(), req)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/service"
+	"github.com/ringrift/ringlog/internal/tail"
 )
 
 // getEvents answers GET /v1/events: NDJSON, or SSE where the caller accepts that.
@@ -21,23 +23,23 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		p.fail(err)
 	}
-	req := tailRequest{from: from, filter: p.filter(), limit: p.uint("limit"), follow: p.bool("follow", sse),
-		linearizable: p.consistency(), minOffset: p.uint("min_offset"), redriven: p.bool("redriven", false)}
+	req := service.TailRequest{From: from, Filter: p.filter(), Limit: p.uint("limit"), Follow: p.bool("follow", sse),
+		Linearizable: p.consistency(), MinOffset: p.uint("min_offset"), Redriven: p.bool("redriven", false)}
 	if err := p.done(); err != nil {
 		return err
 	}
 	if sse {
-		if err := resumeFrom(r, &req.from); err != nil {
+		if err := resumeFrom(r, &req.From); err != nil {
 			return err
 		}
 	}
-	req.follow = req.follow && r.Method != http.MethodHead
+	req.Follow = req.Follow && r.Method != http.MethodHead
 	release, err := s.stream()
 	if err != nil {
 		return err
 	}
 	defer release()
-	t, err := s.ops.openTail(r.Context(), req)
+	t, err := s.ops.OpenTail(r.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -51,7 +53,7 @@ func (p *params) consistency() (linearizable bool) {
 	case "linearizable":
 		return true
 	default:
-		p.fail(badParam("consistency", text, "local or linearizable"))
+		p.fail(api.BadValue("consistency", text, "local or linearizable"))
 		return false
 	}
 }
@@ -71,16 +73,16 @@ func resumeFrom(r *http.Request, from *api.Position) error {
 		return err
 	}
 	if last == math.MaxUint64 {
-		return badParam("Last-Event-ID", text, "an offset that was read")
+		return api.BadValue("Last-Event-ID", text, "an offset that was read")
 	}
 	*from = api.Position{Kind: api.AtOffset, Offset: last + 1}
 	return nil
 }
 
 // writeTail streams what a tail reads until its end, or the caller's.
-func (s *Server) writeTail(w http.ResponseWriter, r *http.Request, t *tail, sse bool) error {
+func (s *Server) writeTail(w http.ResponseWriter, r *http.Request, t *tail.Tail, sse bool) error {
 	h := w.Header()
-	h.Set(headerLastOffset, strconv.FormatUint(t.end, 10))
+	h.Set(headerLastOffset, strconv.FormatUint(t.End(), 10))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Type", contentNDJSON)
@@ -94,7 +96,7 @@ func (s *Server) writeTail(w http.ResponseWriter, r *http.Request, t *tail, sse 
 		return nil
 	}
 	out := http.NewResponseController(w)
-	if t.follow {
+	if t.Follows() {
 		_ = out.Flush() // the reader learns at once that it is connected
 	}
 	return s.pump(w, r, t, form, out)
@@ -141,36 +143,36 @@ type streamEnd struct {
 
 // pump writes batches until the tail ends. While no event comes, it writes once in a
 // heartbeat how far the read has come, or a sign of life where that is as far as before.
-func (s *Server) pump(w io.Writer, r *http.Request, t *tail, form streamForm, out *http.ResponseController) error {
+func (s *Server) pump(w io.Writer, r *http.Request, t *tail.Tail, form streamForm, out *http.ResponseController) error {
 	var b []byte
-	reported := t.next - 1 // the reader knows that the read has come up to it
+	reported := t.Next() - 1 // the reader knows that the read has come up to it
 	for {
-		found, err := t.read(r.Context())
+		found, err := t.Read(r.Context())
 		if err != nil {
 			return s.writeEnd(w, t, form, err)
 		}
 		b = b[:0]
-		if found.gap != nil {
-			gap, err := json.Marshal(found.gap)
+		if found.Gap != nil {
+			gap, err := json.Marshal(found.Gap)
 			if err != nil {
 				return err
 			}
 			b = form.appendRecord(b, recordGap, gap)
-			reported = max(reported, found.gap.To)
+			reported = max(reported, found.Gap.To)
 		}
-		for i := range found.events {
-			e := &found.events[i]
+		for i := range found.Events {
+			e := &found.Events[i]
 			b = form.appendEvent(b, e)
 			reported = e.Offset
-			if len(b) >= batchBytes {
+			if len(b) >= tail.BatchBytes {
 				if _, err := w.Write(b); err != nil {
 					return err
 				}
 				b = b[:0]
 			}
 		}
-		if found.gap == nil && len(found.events) == 0 {
-			if scanned := found.next - 1; scanned > reported {
+		if found.Gap == nil && len(found.Events) == 0 {
+			if scanned := found.Next - 1; scanned > reported {
 				b = form.appendScanned(b, scanned)
 				reported = scanned
 			} else {
@@ -180,8 +182,8 @@ func (s *Server) pump(w io.Writer, r *http.Request, t *tail, form streamForm, ou
 		if _, err := w.Write(b); err != nil {
 			return err
 		}
-		s.metrics.delivered(len(found.events))
-		if t.follow {
+		s.metrics.delivered(len(found.Events))
+		if t.Follows() {
 			if err := out.Flush(); err != nil {
 				return err
 			}
@@ -191,11 +193,10 @@ func (s *Server) pump(w io.Writer, r *http.Request, t *tail, form streamForm, ou
 
 // writeEnd writes the last record: what ended the read, as its status is sent already, and
 // how far it came.
-func (s *Server) writeEnd(w io.Writer, t *tail, form streamForm, err error) error {
-	_, last := t.log.Bounds()
-	end := streamEnd{Reason: endReason(err), Scanned: t.next - 1, LastOffset: last}
+func (s *Server) writeEnd(w io.Writer, t *tail.Tail, form streamForm, err error) error {
+	end := streamEnd{Reason: endReason(err), Scanned: t.Next() - 1, LastOffset: t.Last()}
 	switch {
-	case end.Reason == endOfLog && t.limited && t.left == 0:
+	case end.Reason == endOfLog && t.AtLimit():
 		end.Reason = endLimit
 	case end.Reason == endError:
 		end.Error = s.explain(err)
@@ -212,9 +213,9 @@ func endReason(err error) string {
 	switch {
 	case errors.Is(err, io.EOF):
 		return endOfLog
-	case errors.Is(err, errStreamTime):
+	case errors.Is(err, service.ErrStreamTime):
 		return endTime
-	case errors.Is(err, errStopping):
+	case errors.Is(err, service.ErrStopping):
 		return endStopping
 	default:
 		return endError
@@ -252,12 +253,12 @@ func (s *Server) getEvent(w http.ResponseWriter, r *http.Request) error {
 	minOffset := p.uint("min_offset")
 	offset, err := parseOffset("offset", r.PathValue("offset"))
 	if err != nil || offset == 0 {
-		p.fail(badParam("offset", r.PathValue("offset"), "an offset from 1"))
+		p.fail(api.BadValue("offset", r.PathValue("offset"), "an offset from 1"))
 	}
 	if err := p.done(); err != nil {
 		return err
 	}
-	e, err := s.ops.event(r.Context(), offset, false, minOffset)
+	e, err := s.ops.Event(r.Context(), offset, false, minOffset)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/group"
+	"github.com/ringrift/ringlog/internal/group/engine"
+	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/log"
 )
 
@@ -16,15 +18,15 @@ func (s *Server) getGroups(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, map[string][]cursorView{"groups": s.ops.listGroups()})
+	return writeJSON(w, http.StatusOK, map[string][]service.CursorView{"groups": s.ops.Groups()})
 }
 
 func (s *Server) getGroup(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.group(r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (service.CursorView, error) { return s.ops.Group(r.PathValue("name")) })
 }
 
 func (s *Server) deleteGroup(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.deleteGroup(r.Context(), r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (service.CursorView, error) { return s.ops.DeleteGroup(r.Context(), r.PathValue("name")) })
 }
 
 // groupBody is what a group is made with.
@@ -48,7 +50,7 @@ func (b *groupBody) policy() (frame.GroupPolicy, error) {
 		out.AckWait = wait
 	}
 	if out.AckWait < 0 {
-		return out, badParam("group.ack_wait_ns", out.AckWait.String(), "zero or more")
+		return out, api.BadValue("group.ack_wait_ns", out.AckWait.String(), "zero or more")
 	}
 	return out, nil
 }
@@ -66,18 +68,20 @@ func (s *Server) putGroup(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (cursorView, error) { return s.ops.createGroup(r.Context(), groupSpec{spec, group}) })
+	return s.answerCursor(w, r, func() (service.CursorView, error) {
+		return s.ops.CreateGroup(r.Context(), service.GroupSpec{CursorSpec: spec, Group: group})
+	})
 }
 
 func (s *Server) getGroupMembers(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	list, err := s.ops.sessions(r.PathValue("name"))
+	list, err := s.ops.Sessions(r.PathValue("name"))
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, map[string][]memberSession{"members": list})
+	return writeJSON(w, http.StatusOK, map[string][]service.MemberSession{"members": list})
 }
 
 // exchangeBody is what a member says.
@@ -110,11 +114,11 @@ func millis(n uint64) time.Duration {
 	return time.Duration(min(n, most)) * time.Millisecond
 }
 
-func (b *exchangeBody) request(name string) exchangeRequest {
-	r := exchangeRequest{group: name, member: b.Member, session: b.Session, holding: b.Holding, acks: b.Acks, progress: b.Progress,
-		want: int(min(b.Want, maxWant+1)), wait: millis(b.WaitMs), ahead: b.Ahead, leave: b.Leave}
+func (b *exchangeBody) request(name string) engine.Request {
+	r := engine.Request{Group: name, Member: b.Member, Session: b.Session, Holding: b.Holding, Acks: b.Acks, Progress: b.Progress,
+		Want: int(min(b.Want, service.MaxWant+1)), Wait: millis(b.WaitMs), Ahead: b.Ahead, Leave: b.Leave}
 	for _, n := range b.Nacks {
-		r.nacks = append(r.nacks, group.Nack{Offset: n.Offset, Delay: millis(n.DelayMs), Error: n.Error, Handler: n.Handler, Dead: n.Dead, Released: n.Released})
+		r.Nacks = append(r.Nacks, group.Nack{Offset: n.Offset, Delay: millis(n.DelayMs), Error: n.Error, Handler: n.Handler, Dead: n.Dead, Released: n.Released})
 	}
 	return r
 }
@@ -124,7 +128,7 @@ func (s *Server) postExchange(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSONUpTo(r, &body, requiredBody, maxExchangeBody); err != nil {
 		return err
 	}
-	out, err := s.ops.exchange(r.Context(), body.request(r.PathValue("name")))
+	out, err := s.ops.Exchange(r.Context(), body.request(r.PathValue("name")))
 	if err != nil {
 		return err
 	}
@@ -132,16 +136,16 @@ func (s *Server) postExchange(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.metrics.delivered(len(out.events))
+	s.metrics.delivered(len(out.Events))
 	return writeBytes(w, http.StatusOK, contentJSON, b)
 }
 
 // appendExchanged writes the answer: each event as it is read elsewhere, and which
 // delivery it is.
-func appendExchanged(b []byte, x *exchanged) ([]byte, error) {
+func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 	gaps := []*log.Gap{}
-	if x.gap != nil {
-		gaps = append(gaps, x.gap)
+	if x.Gap != nil {
+		gaps = append(gaps, x.Gap)
 	}
 	rest, err := json.Marshal(struct {
 		Revoked   []frame.Range `json:"revoked"`
@@ -151,18 +155,18 @@ func appendExchanged(b []byte, x *exchanged) ([]byte, error) {
 		SessionMs int64         `json:"session_timeout_ms"`
 		Committed uint64        `json:"committed"`
 		Last      uint64        `json:"last_offset"`
-	}{append([]frame.Range{}, x.revoked...), append([]frame.Range{}, x.refused...), gaps, x.ackWait.Milliseconds(), x.silence.Milliseconds(), x.committed, x.last})
+	}{append([]frame.Range{}, x.Revoked...), append([]frame.Range{}, x.Refused...), gaps, x.AckWait.Milliseconds(), x.Silence.Milliseconds(), x.Committed, x.Last})
 	if err != nil {
 		return nil, err
 	}
-	b = strconv.AppendUint(append(b, `{"session":`...), x.session, 10)
+	b = strconv.AppendUint(append(b, `{"session":`...), x.Session, 10)
 	b = append(b, `,"events":[`...)
-	for i := range x.events {
+	for i := range x.Events {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = x.events[i].AppendJSON(b)
-		b = strconv.AppendUint(append(b[:len(b)-1], `,"delivery":`...), x.counts[i], 10)
+		b = x.Events[i].AppendJSON(b)
+		b = strconv.AppendUint(append(b[:len(b)-1], `,"delivery":`...), x.Counts[i], 10)
 		b = append(b, '}')
 	}
 	b = append(append(b, "],"...), rest[1:]...)

@@ -3,12 +3,11 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/raftnode/blackbox"
@@ -19,65 +18,6 @@ const (
 	historyDefault = 1000
 	historyMost    = 10_000
 )
-
-// storyTypes are the types in which the cluster tells of itself.
-func storyTypes() []string {
-	return []string{"LEADER_*", "QUORUM_*", "VOTER_*", "SPLIT_BRAIN_*", string(event.CatchupAtRisk)}
-}
-
-// chapter is one event of the cluster's own story.
-type chapter struct {
-	Offset     uint64          `json:"offset"`
-	At         time.Time       `json:"at"`          // when it happened
-	AppendedAt time.Time       `json:"appended_at"` // later, where it happened during an outage
-	Type       event.Type      `json:"type"`
-	Term       uint64          `json:"term"`
-	Subject    string          `json:"subject,omitempty"`     // the leader or voter it is about
-	GapSeconds float64         `json:"gap_seconds,omitempty"` // without a leader, a quorum or a failure to spare before it
-	Payload    json.RawMessage `json:"payload"`
-}
-
-// storyPayload is what chapters take out of payloads.
-type storyPayload struct {
-	Leader     string    `json:"leader_id"`
-	OldLeader  string    `json:"old_leader"`
-	Voter      string    `json:"voter_id"`
-	Member     string    `json:"member_id"`
-	Term       uint64    `json:"term"`
-	Began      time.Time `json:"began_at"`
-	Ended      time.Time `json:"ended_at"`
-	Started    time.Time `json:"started_at"`
-	Expired    time.Time `json:"expired_at"`
-	Leaderless int64     `json:"leaderless_ms"`
-	Outage     int64     `json:"outage_ms"`
-	AtRisk     int64     `json:"at_risk_ms"`
-}
-
-func chapterOf(e *event.Event) chapter {
-	c := chapter{Offset: e.Offset, At: e.AppendedAt, AppendedAt: e.AppendedAt, Type: e.Type, Term: e.Term, Payload: json.RawMessage(e.Payload)}
-	var p storyPayload
-	if json.Unmarshal(e.Payload, &p) != nil {
-		return c // of a newer build: shown as it is
-	}
-	for _, name := range []string{p.Leader, p.OldLeader, p.Voter, p.Member} {
-		if c.Subject == "" {
-			c.Subject = name
-		}
-	}
-	if p.Term != 0 {
-		c.Term = p.Term
-	}
-	for _, at := range []time.Time{p.Started, p.Expired, p.Began} {
-		if !at.IsZero() {
-			c.At = at
-		}
-	}
-	if e.Type == event.QuorumRestored && !p.Ended.IsZero() {
-		c.At = p.Ended
-	}
-	c.GapSeconds = float64(max(p.Leaderless, p.Outage, p.AtRisk)) / 1000
-	return c
-}
 
 // getHistory answers GET /v1/cluster/history: the leadership and quorum timeline, the
 // newest chapters of what is kept.
@@ -92,34 +32,16 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 		limit = historyDefault
 	}
 	if limit > historyMost {
-		p.fail(badParam("limit", fmt.Sprint(limit), fmt.Sprintf("at most %d", historyMost)))
+		p.fail(api.BadValue("limit", fmt.Sprint(limit), fmt.Sprintf("at most %d", historyMost)))
 	}
 	if err := p.done(); err != nil {
 		return err
 	}
-	t, err := s.ops.openTail(r.Context(), tailRequest{from: from, filter: event.Filter{Types: storyTypes()}})
+	chapters, err := s.ops.History(r.Context(), from, int(limit))
 	if err != nil {
 		return err
 	}
-	chapters := []chapter{}
-	for {
-		found, err := t.read(r.Context())
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		for i := range found.events {
-			if e := &found.events[i]; !e.Foreign {
-				chapters = append(chapters, chapterOf(e))
-			}
-		}
-		if extra := len(chapters) - int(limit); extra > 0 {
-			chapters = append([]chapter{}, chapters[extra:]...)
-		}
-	}
-	first, _ := s.ops.machine().Log().Bounds()
+	first, _ := s.ops.Machine().Log().Bounds()
 	st := s.cfg.Node.Status()
 	return writeJSON(w, http.StatusOK, map[string]any{"history": chapters, "first_offset": first, "leader_id": st.LeaderID, "term": st.Term,
 		"outage": st.Outage})

@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 // postDeadLetter answers POST /v1/cursors/{name}/deadletter.
@@ -22,13 +24,13 @@ func (s *Server) postDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if body.Offset == nil {
-		return missing("offset", "the offset of the event that could not be handled")
+		return api.Missing("offset", "the offset of the event that could not be handled")
 	}
 	if body.Generation == nil {
-		return missing("generation", "the generation that opening the cursor answered with")
+		return api.Missing("generation", "the generation that opening the cursor answered with")
 	}
-	answer, err := s.ops.deadLetter(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation,
-		failure{handler: body.Handler, text: body.Error, attempts: body.Attempts, first: body.FirstFailed})
+	answer, err := s.ops.DeadLetter(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation,
+		service.Failure{Handler: body.Handler, Text: body.Error, Attempts: body.Attempts, First: body.FirstFailed})
 	if err != nil {
 		return err
 	}
@@ -48,7 +50,7 @@ func (s *Server) getLetters(w http.ResponseWriter, r *http.Request) error {
 	limit, after := p.uint("limit"), p.uint("after")
 	matcher := s.letterParams(p)
 	if limit > maxLetterPage {
-		p.fail(badParam("limit", p.text("limit"), "a number up to 10000; go on with after"))
+		p.fail(api.BadValue("limit", p.text("limit"), "a number up to 10000; go on with after"))
 	}
 	if err := p.done(); err != nil {
 		return err
@@ -59,9 +61,9 @@ func (s *Server) getLetters(w http.ResponseWriter, r *http.Request) error {
 		if limit == 0 {
 			limit = defaultLetters
 		}
-		answer, err = s.ops.letters(r.Context(), matcher, after, int(limit))
+		answer, err = s.ops.Letters(r.Context(), matcher, after, int(limit))
 	} else {
-		answer, err = s.ops.letterSummary(r.Context())
+		answer, err = s.ops.LetterSummary(r.Context())
 	}
 	if err != nil {
 		return err
@@ -80,16 +82,16 @@ func (p *params) any(names ...string) bool {
 }
 
 // letterParams reads the parameters that choose letters.
-func (s *Server) letterParams(p *params) letterMatcher {
+func (s *Server) letterParams(p *params) service.LetterMatcher {
 	var cursor *string
 	if name := p.text("cursor"); p.any("cursor") {
 		cursor = &name
 	}
 	state := p.text("state")
 	if state != "" && state != fsm.LetterDead && state != fsm.LetterRedriven {
-		p.fail(badParam("state", state, "dead or redriven"))
+		p.fail(api.BadValue("state", state, "dead or redriven"))
 	}
-	m, err := s.ops.letterMatcher(p.text("type"), cursor, p.text("error"), state)
+	m, err := s.ops.LetterMatcher(p.text("type"), cursor, p.text("error"), state)
 	if err != nil {
 		p.fail(err)
 	}
@@ -101,12 +103,12 @@ func (s *Server) getLetter(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	id, err := parseOffset("id", r.PathValue("id"))
 	if err != nil || id == 0 {
-		p.fail(badParam("id", r.PathValue("id"), "a letter's id, from 1"))
+		p.fail(api.BadValue("id", r.PathValue("id"), "a letter's id, from 1"))
 	}
 	if err := p.done(); err != nil {
 		return err
 	}
-	l, e, err := s.ops.letter(id)
+	l, e, err := s.ops.Letter(id)
 	if err != nil {
 		return err
 	}
@@ -123,7 +125,7 @@ func (s *Server) getLetterErrors(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	groups, err := s.ops.letterErrors(r.Context(), matcher)
+	groups, err := s.ops.LetterErrors(r.Context(), matcher)
 	if err != nil {
 		return err
 	}
@@ -133,13 +135,13 @@ func (s *Server) getLetterErrors(w http.ResponseWriter, r *http.Request) error {
 // postRedrive answers POST /v1/dlq/redrive.
 func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
-		selection
+		service.Selection
 		To string `json:"to"`
 	}
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	answer, err := s.ops.redrive(r.Context(), &body.selection, body.To)
+	answer, err := s.ops.Redrive(r.Context(), &body.Selection, body.To)
 	if err != nil {
 		return err
 	}
@@ -148,11 +150,11 @@ func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
 
 // postPurge answers POST /v1/dlq/purge.
 func (s *Server) postPurge(w http.ResponseWriter, r *http.Request) error {
-	var body selection
+	var body service.Selection
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	answer, err := s.ops.purge(r.Context(), &body)
+	answer, err := s.ops.Purge(r.Context(), &body)
 	if err != nil {
 		return err
 	}
@@ -162,17 +164,17 @@ func (s *Server) postPurge(w http.ResponseWriter, r *http.Request) error {
 // postLetterImport answers POST /v1/dlq/import.
 func (s *Server) postLetterImport(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
-		Source string      `json:"source"`
-		Rows   []letterRow `json:"rows"`
-		DryRun bool        `json:"dry_run"`
+		Source string              `json:"source"`
+		Rows   []service.LetterRow `json:"rows"`
+		DryRun bool                `json:"dry_run"`
 	}
-	if err := s.readJSONUpTo(r, &body, requiredBody, s.ops.machine().Settings().Limits.RequestBytes); err != nil {
+	if err := s.readJSONUpTo(r, &body, requiredBody, s.ops.Machine().Settings().Limits.RequestBytes); err != nil {
 		return err
 	}
 	if body.Rows == nil {
-		return missing("rows", "the rows of the table dead_letter_queue")
+		return api.Missing("rows", "the rows of the table dead_letter_queue")
 	}
-	answer, err := s.ops.importLetters(r.Context(), body.Source, body.Rows, body.DryRun)
+	answer, err := s.ops.ImportLetters(r.Context(), body.Source, body.Rows, body.DryRun)
 	if err != nil {
 		return err
 	}

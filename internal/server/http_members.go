@@ -29,7 +29,7 @@ func (s *Server) members(status []raftnode.MemberStatus) []memberView {
 	list := []memberView{}
 	for _, m := range status {
 		v := memberView{MemberStatus: m}
-		if known, ok := s.ops.machine().Member(m.ID); ok {
+		if known, ok := s.ops.Machine().Member(m.ID); ok {
 			v.Incarnation, v.Version, v.FeatureLevel = known.Incarnation, known.Version, known.FeatureLevel
 		}
 		list = append(list, v)
@@ -64,7 +64,7 @@ func (s *Server) postMember(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	m, cluster, err := s.ops.newcomer(r.Context(), body)
+	m, cluster, err := s.newcomer(r.Context(), body)
 	if err != nil {
 		return err
 	}
@@ -88,18 +88,18 @@ func (s *Server) answerChange(w http.ResponseWriter, id, warning string, err err
 
 // newcomer completes what is known of a node to let in, and says which cluster its
 // data folder is of where the node itself was asked.
-func (s *service) newcomer(ctx context.Context, b memberBody) (m frame.Member, cluster string, err error) {
+func (s *Server) newcomer(ctx context.Context, b memberBody) (m frame.Member, cluster string, err error) {
 	m = frame.Member{ID: b.ID, RaftAddr: b.Raft, HTTPAddr: b.HTTP, Incarnation: b.Incarnation, FeatureLevel: b.FeatureLevel, Version: b.Version}
 	if m.ID != "" && m.RaftAddr != "" && m.Incarnation != "" {
 		return m, "", nil
 	}
 	if m.HTTPAddr == "" {
-		return m, "", missing("http", "the node's HTTP address; the rest is asked of it")
+		return m, "", api.Missing("http", "the node's HTTP address; the rest is asked of it")
 	}
-	if s.peers == nil {
+	if s.cfg.Peers == nil {
 		return m, "", &api.Error{Code: api.NotImplemented, Field: "http", Message: "this node runs alone and asks no other", Remedy: "send id, raft and incarnation as well"}
 	}
-	report, err := s.peers.Identify(ctx, raftnode.URL(m.HTTPAddr), raftnode.Question{})
+	report, err := s.cfg.Peers.Identify(ctx, raftnode.URL(m.HTTPAddr), raftnode.Question{})
 	if err != nil {
 		// what answers there is not shown: a caller could have this node look at ports for it
 		silent := &api.Error{Code: api.InvalidArgument, Field: "http", Message: fmt.Sprintf("no node of this cluster's token answers at %s", m.HTTPAddr),
@@ -178,7 +178,7 @@ func (s *Server) onLeader(handle handlerFunc) handlerFunc {
 // proxy asks the leader in the caller's place, with the caller's own token.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, leader string) error {
 	if r.ContentLength > maxExchangeBody {
-		return tooLarge(maxExchangeBody)
+		return api.RequestTooLarge(maxExchangeBody)
 	}
 	text, err := readAll(r.Body, nil, maxExchangeBody, int(r.ContentLength))
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 // postEvents answers POST /v1/events: one event object, an array of them, or NDJSON.
@@ -25,7 +26,7 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	policy := s.ops.machine().Policy()
+	policy := s.ops.Machine().Policy()
 	read, err := s.readBody(r, policy.Limits.RequestBytes, contentJSON, contentNDJSON)
 	if err != nil {
 		return err
@@ -41,56 +42,56 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 	if err := producerHeaders(r.Header, &req); err != nil {
 		return err
 	}
-	answer, err := s.ops.publish(r.Context(), &policy, req)
+	answer, err := s.ops.Publish(r.Context(), &policy, req)
 	if err != nil {
 		return err
 	}
-	s.metrics.published(len(req.events), len(answer.Duplicates))
-	return writeBytes(w, http.StatusOK, contentJSON, appendPublished(nil, &answer, s.ops.appendedAt(&answer), s.clusterID()))
+	s.metrics.published(len(req.Events), len(answer.Duplicates))
+	return writeBytes(w, http.StatusOK, contentJSON, appendPublished(nil, &answer, s.ops.AppendedAt(&answer), s.clusterID()))
 }
 
 // decodeEvents reads a body of either content type; the events share its memory.
-func decodeEvents(b requestBody, limits event.Limits) (req publishRequest, err error) {
+func decodeEvents(b requestBody, limits event.Limits) (req service.PublishRequest, err error) {
 	if b.contentType == contentNDJSON {
-		req.events, err = event.DecodeNDJSON(b.bytes, limits)
+		req.Events, err = event.DecodeNDJSON(b.bytes, limits)
 		return req, err
 	}
 	text := bytes.TrimLeft(b.bytes, " \t\r\n")
-	req.alone = len(text) > 0 && text[0] != '['
-	req.events, err = event.DecodeArray(b.bytes, limits)
+	req.Alone = len(text) > 0 && text[0] != '['
+	req.Events, err = event.DecodeArray(b.bytes, limits)
 	return req, err
 }
 
-func producerHeaders(h http.Header, req *publishRequest) error {
-	req.producer = h.Get(headerProducer)
+func producerHeaders(h http.Header, req *service.PublishRequest) error {
+	req.Producer = h.Get(headerProducer)
 	text := h.Get(headerSequence)
 	if text == "" {
 		return nil
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 {
-		return badParam(headerSequence, text, "a whole number from 1")
+		return api.BadValue(headerSequence, text, "a whole number from 1")
 	}
-	req.sequence = n
+	req.Sequence = n
 	return nil
 }
 
 // appendPublished writes the answer by hand: it is the busiest one.
 //
 //	{"results":[{"offset":7,"duplicate":false,"hash":"…","appended_at":"…","warnings":[…]}],"cluster_id":"…"}
-func appendPublished(b []byte, a *published, appendedAt func(place fsm.Placement) time.Time, cluster string) []byte {
-	b = slices.Grow(b, len(a.hashes)*160+64)
-	warnings := warningsText{rows: a.warnings}
+func appendPublished(b []byte, a *service.Published, appendedAt func(place fsm.Placement) time.Time, cluster string) []byte {
+	b = slices.Grow(b, len(a.Hashes)*160+64)
+	warnings := warningsText{rows: a.Warnings}
 	var at time.Time
 	var atText []byte
 	b = append(b, `{"results":[`...)
-	for i, place := range a.Offsets(len(a.hashes)) {
+	for i, place := range a.Offsets(len(a.Hashes)) {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = strconv.AppendUint(append(b, `{"offset":`...), place.Offset, 10)
 		b = strconv.AppendBool(append(b, `,"duplicate":`...), place.Duplicate)
-		b = hex.AppendEncode(append(b, `,"hash":"`...), a.hashes[i][:])
+		b = hex.AppendEncode(append(b, `,"hash":"`...), a.Hashes[i][:])
 		if t := appendedAt(place); i == 0 || t != at {
 			at, atText = t, t.UTC().AppendFormat(atText[:0], time.RFC3339Nano)
 		}
@@ -107,15 +108,15 @@ func appendPublished(b []byte, a *published, appendedAt func(place fsm.Placement
 // warningsText prints the warnings of rows that come one after the other. A list that rows share is printed once
 // and copied.
 type warningsText struct {
-	rows    []rowWarnings
+	rows    []service.RowWarnings
 	printed map[*event.Warning][]byte
 }
 
 func (w *warningsText) appendRow(b []byte, row int) []byte {
-	if len(w.rows) == 0 || w.rows[0].row != row {
+	if len(w.rows) == 0 || w.rows[0].Row != row {
 		return b
 	}
-	list := w.rows[0].list
+	list := w.rows[0].List
 	w.rows = w.rows[1:]
 	text, ok := w.printed[&list[0]]
 	if !ok {
@@ -175,7 +176,7 @@ func (s *Server) readBody(r *http.Request, limit int, types ...string) (requestB
 		return b, unsupported("Content-Encoding", coding, []string{"identity"})
 	}
 	if r.ContentLength > int64(limit) {
-		return b, tooLarge(limit)
+		return b, api.RequestTooLarge(limit)
 	}
 	b.buffer = s.getBuffer()
 	var err error
@@ -192,11 +193,6 @@ func unsupported(header, got string, want []string) *api.Error {
 		Remedy: "send " + header + ": " + strings.Join(want, " or ")}
 }
 
-func tooLarge(limit int) *api.Error {
-	return &api.Error{Code: api.TooLarge, Field: "body", Message: fmt.Sprintf("the limit for a request is %d bytes", limit),
-		Remedy: "send several requests, or raise limits.request_bytes"}
-}
-
 // readAll reads up to limit bytes behind buffer's start. What a length declares is believed
 // up to firstRead; behind that the memory grows with what has come.
 func readAll(from io.Reader, buffer []byte, limit, length int) ([]byte, error) {
@@ -209,7 +205,7 @@ func readAll(from io.Reader, buffer []byte, limit, length int) ([]byte, error) {
 		b = b[:len(b)+n]
 		switch {
 		case len(b) > limit:
-			return b, tooLarge(limit)
+			return b, api.RequestTooLarge(limit)
 		case err == io.EOF:
 			return b, nil
 		case err != nil:

@@ -10,28 +10,13 @@ import (
 	"time"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 const (
 	waitDefault = 30 * time.Second // for a wait that does not say how long
 	waitCursors = 256              // at most in one wait
 )
-
-// waitView says which of the cursors have committed an offset.
-type waitView struct {
-	Offset     uint64         `json:"offset"`
-	Reached    bool           `json:"reached"` // by all of them
-	LastOffset uint64         `json:"last_offset"`
-	Cursors    []waitedCursor `json:"cursors"`
-}
-
-type waitedCursor struct {
-	Name      string `json:"name"`
-	Committed uint64 `json:"committed"`
-	Behind    uint64 `json:"behind"` // offsets to go
-	Reached   bool   `json:"reached"`
-}
 
 // getWait answers GET /v1/wait once all cursors have committed an offset, which may be
 // one to come; or when the time is up, with reached false.
@@ -40,7 +25,7 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 	offset, timed := p.uint("offset"), p.text("timeout") != ""
 	names := p.cursorNames()
 	if offset == 0 {
-		p.fail(badParam("offset", r.URL.Query().Get("offset"), "an offset from 1"))
+		p.fail(api.BadValue("offset", r.URL.Query().Get("offset"), "an offset from 1"))
 	}
 	if err := p.done(); err != nil {
 		return err
@@ -53,11 +38,11 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	if !timed {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, waitDefault, errStreamTime)
+		ctx, cancel = context.WithTimeoutCause(ctx, waitDefault, service.ErrStreamTime)
 		defer cancel()
 	}
-	v, err := s.ops.waitCommitted(ctx, offset, names)
-	if err != nil && !errors.Is(err, errStreamTime) {
+	v, err := s.ops.WaitCommitted(ctx, offset, names)
+	if err != nil && !errors.Is(err, service.ErrStreamTime) {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, v)
@@ -75,52 +60,4 @@ func (p *params) cursorNames() (names []string) {
 			Remedy: fmt.Sprintf("name 1 to %d, comma separated", waitCursors)})
 	}
 	return names
-}
-
-// waitCommitted returns when all cursors have committed offset, or with the error of
-// ctx how far they are. It looks again when one of them moved.
-func (s *service) waitCommitted(ctx context.Context, offset uint64, names []string) (waitView, error) {
-	watch := s.machine().WatchCursors(names)
-	defer watch.Close()
-	alive := time.NewTicker(s.heartbeat)
-	defer alive.Stop()
-	for caughtUp := false; ; {
-		v, err := s.committedBy(offset, names)
-		switch {
-		case s.node.Diverged():
-			return v, raftnode.ErrDiverged
-		case err != nil && !caughtUp: // it may have been made elsewhere a moment ago
-			if err := s.node.ReadBarrier(ctx); err != nil {
-				return v, err
-			}
-			caughtUp = true
-			continue
-		case err != nil || v.Reached:
-			return v, err
-		}
-		select {
-		case <-watch.Moved():
-		case <-alive.C: // whether the node still serves
-		case <-ctx.Done():
-			return v, context.Cause(ctx)
-		}
-	}
-}
-
-// committedBy compares the cursors with an offset; the error names the first that there
-// is not.
-func (s *service) committedBy(offset uint64, names []string) (waitView, error) {
-	v := waitView{Offset: offset, Reached: true}
-	for _, name := range names {
-		c, ok := s.machine().Cursor(name)
-		if !ok {
-			return v, noCursor(name)
-		}
-		one := waitedCursor{Name: name, Committed: c.Committed, Behind: offset - min(offset, c.Committed)}
-		one.Reached = one.Behind == 0
-		v.Reached = v.Reached && one.Reached
-		v.Cursors = append(v.Cursors, one)
-	}
-	_, v.LastOffset = s.machine().Log().Bounds()
-	return v, nil
 }

@@ -10,6 +10,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/internal/frame"
@@ -74,7 +76,7 @@ func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 	}
 	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`)
 	s.ok("POST", "/v1/cursors/trainer/commit", `{"offset":7,"generation":1}`)
-	var sum letterSummary
+	var sum service.LetterSummary
 	if s.ok("GET", "/v1/dlq", "").decode(t, &sum); sum.Count != 0 || sum.Bytes != 0 || sum.Ever != 1 {
 		t.Errorf("a letter that was handled is still there: %+v", sum)
 	}
@@ -142,25 +144,25 @@ func TestDeadLettersInMany(t *testing.T) {
 		}
 	}
 	s.died("b", 25, 0, "bad")
-	var sum letterSummary
+	var sum service.LetterSummary
 	s.ok("GET", "/v1/dlq", "").decode(t, &sum)
 	if sum.Count != 31 || sum.ByCursor["a"] != 30 || sum.ByCursor["b"] != 1 || sum.ByType["B"] != 11 || sum.Oldest.IsZero() {
 		t.Errorf("%+v", sum)
 	}
-	var page letterPage
+	var page service.LetterPage
 	s.ok("GET", "/v1/dlq?limit=4&type=B&cursor=a&after=22", "").decode(t, &page)
 	if len(page.Letters) != 4 || page.Letters[0].ID != 23 || page.Next != 26 {
 		t.Errorf("%+v", page)
 	}
-	var errs struct{ Errors []errorGroup }
+	var errs struct{ Errors []service.ErrorGroup }
 	s.ok("GET", "/v1/dlq/errors?cursor=a", "").decode(t, &errs)
 	if len(errs.Errors) != 2 || errs.Errors[0].Error != "timeout after # ms" || errs.Errors[0].Count != 27 || errs.Errors[1].Count != 3 {
 		t.Errorf("%+v", errs)
 	}
-	var done manyLetters
+	var done service.ManyLetters
 	redrive := func(body string, matched, did, left int) {
 		t.Helper()
-		done = manyLetters{}
+		done = service.ManyLetters{}
 		s.ok("POST", "/v1/dlq/redrive", body).decode(t, &done)
 		if done.Matched != matched || done.Done != did || done.Left != left {
 			t.Errorf("%s: %+v", body, done)
@@ -180,7 +182,7 @@ func TestDeadLettersInMany(t *testing.T) {
 		t.Errorf("%+v", done)
 	}
 	s.ok("DELETE", "/v1/cursors/a", "")
-	var purged manyLetters
+	var purged service.ManyLetters
 	if s.ok("POST", "/v1/dlq/purge", `{"cursor":"a"}`).decode(t, &purged); purged.Done != 12 {
 		t.Errorf("of a cursor that is gone: %+v", purged)
 	}
@@ -203,10 +205,10 @@ func TestADeadLetterIsOneHoweverOftenItIsAsked(t *testing.T) {
 	first := s.died("c", 2, 0, strings.Repeat("ü", 5000))
 	s.ok("POST", "/v1/compact", `{"before":3}`)
 	second := s.died("c", 2, 0, strings.Repeat("ü", 5000))
-	var one, two deadLettered
+	var one, two service.DeadLettered
 	first.decode(t, &one)
 	second.decode(t, &two)
-	if one.Replayed || !two.Replayed || one.Letter.ID != two.Letter.ID || two.Letter.Attempts != 3 || len(one.Letter.Error) > maxErrorText+40 {
+	if one.Replayed || !two.Replayed || one.Letter.ID != two.Letter.ID || two.Letter.Attempts != 3 || len(one.Letter.Error) > service.MaxErrorText+40 {
 		t.Errorf("%s\n%s", first.body, second.body)
 	}
 	var found struct {
@@ -225,7 +227,7 @@ func TestLettersOfAnotherSystem(t *testing.T) {
 		{"id":"three","event_type":"MODEL_PROMOTED","event_data":"[1]","error":"x"},
 		{"id":4,"event_type":"LEADER_ELECTED","event_data":"{}"},
 		{"id":5,"event_type":"MODEL_PROMOTED","event_data":"{}","created_at":"yesterday"}]}`
-	var got imported
+	var got service.Imported
 	s.ok("POST", "/v1/dlq/import", rows).decode(t, &got)
 	var refused []string
 	for _, r := range got.Refused {
@@ -235,7 +237,7 @@ func TestLettersOfAnotherSystem(t *testing.T) {
 		t.Errorf("%+v %v", got, refused)
 	}
 	s.ok("POST", "/v1/dlq/purge", `{"ids":[2]}`)
-	got = imported{}
+	got = service.Imported{}
 	if s.ok("POST", "/v1/dlq/import", rows).decode(t, &got); got.Imported != 0 || got.Known != 2 {
 		t.Errorf("the second time: %+v", got)
 	}
@@ -263,11 +265,11 @@ func TestMoreLettersThanAnEntryTakes(t *testing.T) {
 	for i := range many {
 		rows = append(rows, fmt.Sprintf(`{"id":%d,"event_type":"A","event_data":"{\"n\": %d}","error":"x"}`, i, i))
 	}
-	var got imported
+	var got service.Imported
 	if s.ok("POST", "/v1/dlq/import", `{"rows":[`+strings.Join(rows, ",")+`]}`).decode(t, &got); got.Imported != many || got.Last != many {
 		t.Fatalf("%+v", got)
 	}
-	var done manyLetters
+	var done service.ManyLetters
 	if s.ok("POST", "/v1/dlq/redrive", `{"all":true,"to":"c"}`).decode(t, &done); done.Done != many || done.Left != 0 {
 		t.Errorf("%+v", done)
 	}
@@ -280,8 +282,8 @@ func TestMoreLettersThanAnEntryTakes(t *testing.T) {
 	if len(given) != many {
 		t.Errorf("the cursor is given %d letters", len(given))
 	}
-	s.ok("POST", "/v1/cursors/c/commit", fmt.Sprintf(`{"offset":%d,"generation":1}`, s.server.ops.machine().Stats().Last))
-	if left := s.server.ops.machine().Stats().Letters; left.Count != 0 || left.Bytes != 0 {
+	s.ok("POST", "/v1/cursors/c/commit", fmt.Sprintf(`{"offset":%d,"generation":1}`, s.server.ops.Machine().Stats().Last))
+	if left := s.server.ops.Machine().Stats().Letters; left.Count != 0 || left.Bytes != 0 {
 		t.Errorf("%+v", left)
 	}
 }
@@ -302,7 +304,7 @@ func TestLettersAgeOnAnIdleLog(t *testing.T) {
 	if line := next(t, lines); !strings.Contains(line, `"DLQ_EVENTS_PURGED"`) || !strings.Contains(line, `"max_age"`) {
 		t.Error(line)
 	}
-	if left := s.server.ops.machine().Stats().Letters; left.Count != 0 || left.Ever != 1 {
+	if left := s.server.ops.Machine().Stats().Letters; left.Count != 0 || left.Ever != 1 {
 		t.Errorf("%+v", left)
 	}
 }

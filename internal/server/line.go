@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ringrift/ringlog/api"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/raftnode"
 )
@@ -138,7 +139,7 @@ func (l *line) read(length int, m proto.Message) error {
 	s := l.server
 	if length > api.MaxLineMessage {
 		_, _ = io.CopyN(io.Discard, l.in, min(int64(length), maxDiscard))
-		return tooLarge(api.MaxLineMessage)
+		return api.RequestTooLarge(api.MaxLineMessage)
 	}
 	rest := &io.LimitedReader{R: l.in, N: int64(length)}
 	buffer := s.getBuffer()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/ringrift/ringlog/api"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 )
@@ -40,7 +41,7 @@ const envelopeHead = 5
 func (s *Server) messageLimit(path string) int {
 	switch path {
 	case ringlogv1connect.LogServicePublishProcedure:
-		limits := s.ops.machine().Policy().Limits
+		limits := s.ops.Machine().Policy().Limits
 		return max(limits.RequestBytes, 2*limits.EventBytes) + publishSlack
 	case ringlogv1connect.GroupServiceExchangeProcedure:
 		return maxExchangeBody
@@ -92,7 +93,7 @@ func (s *Server) readMessage(r *http.Request, method protoreflect.MethodDescript
 		return nil
 	}
 	if r.ContentLength > int64(limit+head) {
-		return tooLarge(limit)
+		return api.RequestTooLarge(limit)
 	}
 	b, err := readAll(r.Body, *buffer, limit+head, int(r.ContentLength))
 	*buffer = b[:0]

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -29,7 +30,7 @@ type metrics struct {
 	panics   prometheus.Counter
 }
 
-func newMetrics(cfg Config, ops *service) (*metrics, error) {
+func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "ringlog", Name: name, Help: help})
 	}
@@ -91,7 +92,7 @@ func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
 // nodeCollector shows the node's state.
 type nodeCollector struct {
 	node Node
-	ops  *service
+	ops  *service.Service
 }
 
 // Describe implements prometheus.Collector: which series there are depends on the
@@ -159,7 +160,7 @@ func (c *nodeCollector) collectGroup(cursor *fsm.Cursor, send func(string, strin
 	if cursor.Group == nil || c.node.LeadingTerm() == 0 {
 		return
 	}
-	v, name := c.ops.groupOf(cursor), strings.ToValidUTF8(cursor.Name, "?")
+	v, name := c.ops.GroupOf(cursor), strings.ToValidUTF8(cursor.Name, "?")
 	send("group_pending", "Events handed out and not settled, on the leader.", float64(v.Pending), "group", name)
 	send("group_redelivering", "Events to be handed out again, on the leader.", float64(v.Redelivering), "group", name)
 	send("group_members", "Members of a group, on the leader.", float64(v.Members), "group", name)

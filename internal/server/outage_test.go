@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 // The last of three voters tells at once, and without a leader, that there is no
@@ -53,8 +54,8 @@ func TestALoneVoterTellsOfTheOutage(t *testing.T) {
 		}
 	}
 	var history struct {
-		History []chapter       `json:"history"`
-		Outage  json.RawMessage `json:"outage"`
+		History []service.Chapter `json:"history"`
+		Outage  json.RawMessage   `json:"outage"`
 	}
 	last.ok("GET", "/v1/cluster/history?limit=3", "").decode(t, &history)
 	if len(history.History) == 0 || len(history.History) > 3 || string(history.Outage) == "null" {

@@ -27,10 +27,6 @@ func newParams(r *http.Request) *params {
 	return &params{values: values, known: []string{"timeout"}, err: err}
 }
 
-func badParam(name, value, want string) *api.Error {
-	return &api.Error{Code: api.InvalidArgument, Field: name, Message: fmt.Sprintf("%s=%q is not %s", name, value, want), Remedy: "send " + want}
-}
-
 // fail keeps an error unless there is an earlier one.
 func (p *params) fail(err error) {
 	if p.err == nil {
@@ -42,7 +38,7 @@ func (p *params) fail(err error) {
 func (p *params) text(name string) string {
 	list := p.list(name)
 	if len(list) > 1 {
-		p.fail(badParam(name, strings.Join(list, ","), "one value"))
+		p.fail(api.BadValue(name, strings.Join(list, ","), "one value"))
 	}
 	if len(list) == 0 {
 		return ""
@@ -79,7 +75,7 @@ func (p *params) bool(name string, fallback bool) bool {
 	case "0", "false":
 		return false
 	default:
-		p.fail(badParam(name, text, "true or false"))
+		p.fail(api.BadValue(name, text, "true or false"))
 		return false
 	}
 }
@@ -114,7 +110,7 @@ func (p *params) done() error {
 func parseOffset(field, text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, badParam(field, text, "a whole number from 0 to 18446744073709551615, in digits")
+		return 0, api.BadValue(field, text, "a whole number from 0 to 18446744073709551615, in digits")
 	}
 	return n, nil
 }
@@ -130,7 +126,7 @@ func (p *params) page() (after string, limit int) {
 	after = p.text("after")
 	switch n := p.uint("limit"); {
 	case n > pageItemsMost:
-		p.fail(badParam("limit", strconv.FormatUint(n, 10), "up to "+strconv.Itoa(pageItemsMost)))
+		p.fail(api.BadValue("limit", strconv.FormatUint(n, 10), "up to "+strconv.Itoa(pageItemsMost)))
 		return after, 0
 	case n > 0:
 		return after, int(n)

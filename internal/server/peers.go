@@ -14,6 +14,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/internal/frame"
@@ -179,33 +181,12 @@ func fromPeer(err error) error {
 		if e.Code == api.OtherCluster {
 			return fmt.Errorf("%w at that address: %s", raftnode.ErrNoLeader, e.Message)
 		}
-		if is := sentinel(e); is != nil {
+		if is := service.NodeError(e); is != nil {
 			return fmt.Errorf("%w: %w", is, e)
 		}
 		return e
 	}
 	return unreached(err)
-}
-
-func sentinel(e *api.Error) error {
-	for _, known := range memberErrors {
-		if known.reason != "" && known.reason == e.Reason {
-			return known.is
-		}
-	}
-	if e.Reason == api.ReasonFeatureLevel {
-		return raftnode.ErrFeatureLevel
-	}
-	code := e.Code
-	for _, known := range nodeErrors() {
-		if known.code == code && code != api.Unavailable {
-			return known.is
-		}
-	}
-	if code == api.Unavailable {
-		return raftnode.ErrClosed
-	}
-	return nil
 }
 
 // dialled reports an error of a call that found nobody to connect to.

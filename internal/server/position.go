@@ -1,13 +1,11 @@
 package server
 
 import (
-	"cmp"
 	"encoding/json"
 	"strconv"
 	"time"
 
 	"github.com/ringrift/ringlog/api"
-	"github.com/ringrift/ringlog/fsm"
 )
 
 // parsePosition reads a position of a query. Times without a zone are UTC; an empty text is the
@@ -25,23 +23,13 @@ func parseJSONPosition(field string, raw json.RawMessage) (api.Position, error) 
 		return api.Position{}, nil
 	case text[0] == '"':
 		if err := json.Unmarshal(raw, &text); err != nil {
-			return api.Position{}, badPosition(field, text)
+			return api.Position{}, api.BadPosition(field, text)
 		}
 		return parsePosition(field, text)
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return api.Position{}, badPosition(field, text)
+		return api.Position{}, api.BadPosition(field, text)
 	}
 	return api.Position{Kind: api.AtOffset, Offset: max(n, 1)}, nil
-}
-
-func badPosition(field, text string) *api.Error {
-	return badParam(field, text, api.PositionForms)
-}
-
-// resolvePosition returns the offset of the next event at p, or at fallback where p is the default.
-func resolvePosition(m *fsm.Machine, p api.Position, fallback api.PositionKind) (uint64, error) {
-	p.Kind = cmp.Or(p.Kind, fallback)
-	return p.Resolve(m.Log(), time.Now())
 }

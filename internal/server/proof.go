@@ -63,7 +63,7 @@ func (p *peerService) Challenge(_ context.Context, r *connect.Request[ringlogv1.
 		return nil, &api.Error{Code: api.Conflict, Field: "nonce", Message: "this node has no cluster token", Remedy: "give all nodes the same"}
 	}
 	if len(r.Msg.Nonce) != nonceSize {
-		return nil, badParam("nonce", fmt.Sprintf("%d bytes", len(r.Msg.Nonce)), fmt.Sprintf("%d bytes", nonceSize))
+		return nil, api.BadValue("nonce", fmt.Sprintf("%d bytes", len(r.Msg.Nonce)), fmt.Sprintf("%d bytes", nonceSize))
 	}
 	own := make([]byte, nonceSize)
 	_, _ = rand.Read(own) // never fails

@@ -15,6 +15,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/event"
@@ -162,23 +164,15 @@ func TestAChallengeTakesNoTokenAndAnswersNothingElse(t *testing.T) {
 
 // Programs go by reasons: whatever the sentence says, another node knows the error again.
 func TestReasonsSurviveAnotherSentence(t *testing.T) {
-	for _, known := range memberErrors {
-		e := toAPI(known.is)
-		if e.Reason != known.reason || e.Code != known.code {
-			t.Errorf("%v: %+v", known.is, e)
+	for _, refused := range append(raftnode.JoinRefusals(), raftnode.ErrFeatureLevel, raftnode.ErrLastVoter, raftnode.ErrBreaksQuorum, raftnode.ErrNoTarget) {
+		e := service.ToAPI(refused)
+		if e.Reason == "" {
+			t.Errorf("%v has no reason", refused)
 		}
 		e.Message = "said in other words"
-		if known.reason != "" && !errors.Is(fromPeer(connectError(e)), known.is) {
-			t.Errorf("%v is not known again by %q", known.is, e.Reason)
+		if !errors.Is(fromPeer(connectError(e)), refused) {
+			t.Errorf("%v is not known again by %q", refused, e.Reason)
 		}
-	}
-	for _, reason := range raftnode.JoinRefusals() {
-		if toAPI(reason).Reason == "" {
-			t.Errorf("%v has no reason", reason)
-		}
-	}
-	if e := toAPI(raftnode.ErrFeatureLevel); !errors.Is(fromPeer(connectError(e)), raftnode.ErrFeatureLevel) {
-		t.Errorf("%+v", e)
 	}
 	s := newSite(t, func(c *Config) { c.Token = sesame })
 	l, err := net.Listen("tcp", "127.0.0.1:0")

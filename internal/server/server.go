@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -29,10 +30,9 @@ const (
 // Server answers for one node. It is safe for concurrent use.
 type Server struct {
 	cfg         Config
-	ops         *service
+	ops         *service.Service
 	logger      hclog.Logger
 	metrics     *metrics
-	chains      *chainWatch
 	mux         *http.ServeMux
 	forward     *http.Client  // to the leader
 	within      time.Duration // bounds what is passed on without a time of its own
@@ -67,7 +67,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, logger: cfg.Logger, mux: http.NewServeMux(), token: digest(cfg.Token), started: time.Now(),
 		streams: make(chan struct{}, cfg.MaxStreams), crossOrigin: http.NewCrossOriginProtection(),
-		within: maxExchangeWait + 5*time.Second, scans: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), backups: semaphore.NewWeighted(1)}
+		within: service.MaxExchangeWait + 5*time.Second, scans: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), backups: semaphore.NewWeighted(1)}
 	s.advertised = cfg.Node.Report(raftnode.Question{}).HTTPAddr
 	for _, name := range append(slices.Clone(cfg.Hosts), s.advertised) {
 		s.hosts = append(s.hosts, hostOf(name))
@@ -75,8 +75,7 @@ func New(cfg Config) (*Server, error) {
 	s.memory, s.peerMemory = newMemory(cfg.MaxBodies), newMemory(cfg.MaxBodies)
 	s.peerMemory.each = cfg.MaxBodies
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
-	s.ops = &service{node: cfg.Node, peers: cfg.Peers, heartbeat: cfg.Heartbeat}
-	s.ops.groups = newCoordinators(s.ctx, s.ops, cfg.Logger)
+	s.ops = service.New(s.ctx, cfg.Node, cfg.Heartbeat, cfg.Logger)
 	s.forward = &http.Client{Transport: cfg.Transport}
 	if cfg.Transport == nil {
 		s.forward.Transport = newTransport(cfg.Token)
@@ -92,9 +91,6 @@ func New(cfg Config) (*Server, error) {
 	if p, ok := cfg.Peers.(*Peers); ok {
 		p.own.Store(s)
 	}
-	s.chains = newChainWatch(s)
-	s.calls.Go(func() { s.chains.run(s.ctx) }) // ends when Close begins
-	s.calls.Go(func() { newCursorScanner(s).run(s.ctx) })
 	return s, nil
 }
 
@@ -110,7 +106,7 @@ func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return errors.Join(fmt.Errorf("server: serve: %w", errStopping), l.Close())
+		return errors.Join(fmt.Errorf("server: serve: %w", service.ErrStopping), l.Close())
 	}
 	s.servers = append(s.servers, h)
 	s.mu.Unlock()
@@ -127,7 +123,7 @@ func (s *Server) Close(ctx context.Context) error {
 	servers := s.servers
 	s.closed, s.servers = true, nil
 	s.mu.Unlock()
-	s.stop(errStopping)
+	s.stop(service.ErrStopping)
 	var errs []error
 	for _, h := range servers {
 		if err := h.Shutdown(ctx); err != nil {
@@ -145,7 +141,7 @@ func (s *Server) drain(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { // ends with the last handler: each of them is bounded in time
 		s.calls.Wait()
-		s.ops.groups.wait()
+		s.ops.Wait()
 		close(done)
 	}()
 	select {
@@ -172,7 +168,7 @@ func (s *Server) leaderHTTP() string { return raftnode.URL(s.cfg.Node.Status().L
 
 // explain is toAPI with what only this server knows.
 func (s *Server) explain(err error) *api.Error {
-	e := *toAPI(err)
+	e := *service.ToAPI(err)
 	switch e.Code {
 	case api.NoLeader, api.Unavailable, api.NoQuorum, api.OutcomeUnknown:
 		e.LeaderHTTP = s.leaderHTTP()

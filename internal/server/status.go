@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/service"
 	"github.com/ringrift/ringlog/raftnode"
 )
 
@@ -45,7 +46,7 @@ type clusterView struct {
 }
 
 func (s *Server) cluster(st raftnode.Status) clusterView {
-	m := s.ops.machine()
+	m := s.ops.Machine()
 	first, last := m.Log().Bounds()
 	index, sum := m.Digest()
 	view := clusterView{NodeID: st.NodeID, ClusterID: st.ClusterID, Role: st.Role, LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP),
@@ -137,8 +138,8 @@ type statusView struct {
 	WaitingBytes  int                  `json:"waiting_bytes"`
 	Queue         raftnode.QueueStatus `json:"queue"`        // of this node; a leader's alone is used
 	Backpressure  fsm.Pressure         `json:"backpressure"` // as the log tells of the leader's
-	Overdue       *overdueView         `json:"overdue_chains"`
-	Cursors       []cursorView         `json:"cursors"` // the ones that stand still or lag most
+	Overdue       *service.OverdueView `json:"overdue_chains"`
+	Cursors       []service.CursorView `json:"cursors"` // the ones that stand still or lag most
 	CursorsTotal  int                  `json:"cursors_total"`
 	CursorsLeft   int                  `json:"cursors_left_out"`
 	Dedup         dedupView            `json:"dedup"`
@@ -147,7 +148,7 @@ type statusView struct {
 	Refusals      any                  `json:"refusals,omitempty"` // nodes that raft's door turned away
 	JoinRefused   string               `json:"join_refused,omitempty"`
 	// What clients report of themselves, of the first of them.
-	Subscriptions subscriptionStatus            `json:"event_subscription_status"`
+	Subscriptions service.SubscriptionStatus    `json:"event_subscription_status"`
 	Timeouts      map[string]map[string]float64 `json:"handler_timeouts"`
 }
 
@@ -163,17 +164,17 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	st := s.cfg.Node.Status()
-	stats := s.ops.machine().Stats()
+	stats := s.ops.Machine().Stats()
 	view := statusView{clusterView: s.cluster(st), Version: s.cfg.Version, UptimeSeconds: time.Since(s.started).Seconds(),
 		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Log: stats, JoinRefused: st.JoinRefused,
-		Queue: st.Queue, Backpressure: s.ops.machine().Pressure(), Overdue: s.chains.view.Load(),
-		Dedup: dedupView{Window: s.ops.machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
+		Queue: st.Queue, Backpressure: s.ops.Machine().Pressure(), Overdue: s.ops.Overdue(),
+		Dedup: dedupView{Window: s.ops.Machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
 		DeadLetters: stats.Letters}
-	cursors := s.ops.machine().Cursors()
+	cursors := s.ops.Machine().Cursors()
 	shown := notable(cursors, notableCursors)
-	view.Cursors, view.CursorsTotal, view.CursorsLeft = s.ops.views(shown), len(cursors), len(cursors)-len(shown)
-	view.Subscriptions, view.Timeouts = s.ops.subscriptionStatus()
+	view.Cursors, view.CursorsTotal, view.CursorsLeft = s.ops.Views(shown), len(cursors), len(cursors)-len(shown)
+	view.Subscriptions, view.Timeouts = s.ops.SubscriptionStatus()
 	view.Log.Letters = fsm.LetterStats{} // they stand beside it
 	if len(st.Refusals) > 0 {
 		view.Refusals = st.Refusals

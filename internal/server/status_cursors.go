@@ -44,13 +44,13 @@ func (c *nodeCollector) collectCursors(send func(string, string, float64, ...str
 		stalled += int(asNumber(cursors[i].Stalled != nil))
 	}
 	send("cursors_stalled", "Cursors that are reported to stand still.", float64(stalled))
-	lags := c.ops.lagMeter(lagBlocksListed)
+	lags := c.ops.Lags()
 	for _, cursor := range notable(cursors, notableCursors) {
-		lag, name := lags.of(&cursor), strings.ToValidUTF8(cursor.Name, "?")
-		most = max(most, lag.events)
+		lag, name := lags.Of(&cursor), strings.ToValidUTF8(cursor.Name, "?")
+		most = max(most, lag.Events)
 		send("cursor_lag_events", "Events that readers are still to get, at most, of the cursors that stand still or have passed least.",
-			float64(lag.events), "cursor", name)
-		send("cursor_lag_seconds", "How long the oldest of these events has waited, at most.", lag.wait.Seconds(), "cursor", name)
+			float64(lag.Events), "cursor", name)
+		send("cursor_lag_seconds", "How long the oldest of these events has waited, at most.", lag.Wait.Seconds(), "cursor", name)
 		c.collectGroup(&cursor, send)
 		send("cursor_stalled", "1 for a cursor that is reported to stand still.", asNumber(cursor.Stalled != nil), "cursor", name)
 	}

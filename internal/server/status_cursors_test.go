@@ -12,6 +12,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/service"
 )
 
 // /status and /metrics name some cursors, however many there are: those that stand still, then
@@ -79,10 +80,10 @@ func TestCursorsComeInPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.publish("A", 1, 3)
-	var page cursorPage
+	var page service.CursorPage
 	names, query := []string{}, "?limit=300"
 	for query != "" {
-		page = cursorPage{}
+		page = service.CursorPage{}
 		s.ok("GET", "/v1/cursors"+query, "").decode(t, &page)
 		for _, c := range page.Cursors {
 			names = append(names, c.Name)

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/internal/service"
+
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/internal/frame"
@@ -19,8 +21,7 @@ import (
 // What decoded parts of a request take, in bytes, beside the text they are made of.
 const (
 	eventWeight = int64(unsafe.Sizeof(ringlogv1.Event{}) + unsafe.Sizeof(event.Event{}) + unsafe.Sizeof(frame.Row{}) + unsafe.Sizeof(event.Hash{}))
-	rowWeight   = int64(unsafe.Sizeof(frame.Row{})) + 32 // a packet's, with its hashes
-	itemWeight  = 48                                     // an item of a list: grown by doubling, a string header or a pointer
+	itemWeight  = 48 // an item of a list: grown by doubling, a string header or a pointer
 )
 
 // weighMessage returns about what a message takes once it is decoded, without decoding it.
@@ -144,7 +145,7 @@ func (s *Server) takeMessage(h *hold, md protoreflect.MessageDescriptor, b []byt
 		if events--; !isJSON { // the request is an object too
 			events = countField(b, 1)
 		}
-		if err := checkCount(s.ops.machine().Policy().Limits, events); err != nil {
+		if err := service.CheckCount(s.ops.Machine().Policy().Limits, events); err != nil {
 			return err
 		}
 	}
@@ -172,12 +173,4 @@ func takeEvents(h *hold, b requestBody, limits event.Limits) error {
 		count = max(count, 1+bytes.Count(b.bytes, []byte{'\n'}))
 	}
 	return h.take(int64(min(count, limits.RequestEvents)) * eventWeight)
-}
-
-func checkCount(limits event.Limits, events int) error {
-	if events <= limits.RequestEvents {
-		return nil
-	}
-	return &api.Error{Code: api.TooLarge, Field: "events", Message: fmt.Sprintf("%d events, the limit for a request is %d", events, limits.RequestEvents),
-		Remedy: "send several requests, or raise limits.request_events"}
 }

@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/group"
+	"github.com/ringrift/ringlog/internal/tail"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// Host is the node whose groups are handed out, as the engine needs it.
+type Host interface {
+	Machine() *fsm.Machine
+	// LeadingTerm is the term in which the node leads; 0 where it does not.
+	LeadingTerm() uint64
+	// Propose gets a command decided; a *fsm.Refusal comes as the error.
+	Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
+	// CompleteLetter adds the copy of the event to a dead letter and bounds its texts. The error is a
+	// *log.TrimmedError for an event that is not there any more.
+	CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error)
+}
+
+// Engine are the groups whose events this node hands out while it leads. Each
+// begins with its first exchange and ends with the term, with a seek or a removal of the
+// group, or when nobody has been there for long.
+type Engine struct {
+	host   Host
+	logger hclog.Logger
+	ctx    context.Context // ends when the server closes
+	loops  sync.WaitGroup
+
+	mu   sync.Mutex
+	live map[string]*liveGroup
+}
+
+func New(ctx context.Context, ops Host, logger hclog.Logger) *Engine {
+	return &Engine{host: ops, logger: logger.Named("groups"), ctx: ctx, live: map[string]*liveGroup{}}
+}
+
+// Wait returns when all have ended, which they do once the server closes.
+func (k *Engine) Wait() { k.loops.Wait() }
+
+// keptIdle coordinators without members are kept for the sake of what they know.
+const keptIdle = 64
+
+// errIdle ends a group's coordinator that nobody needs.
+var errIdle = errors.New("server: nobody was there for long")
+
+// crowded reports that there are so many that those without a member end early.
+func (k *Engine) crowded() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.live) > keptIdle
+}
+
+// get returns the coordinator of a group, a new one where there is none that goes on.
+func (k *Engine) get(ctx context.Context, name string) (*liveGroup, error) {
+	for {
+		term := k.host.LeadingTerm()
+		if term == 0 {
+			return nil, fmt.Errorf("server: group %s: %w", name, raftnode.ErrNotLeader)
+		}
+		g, old, err := k.current(name, term)
+		if err != nil || g != nil {
+			return g, err
+		}
+		select {
+		case <-old.ended:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// current returns the coordinator that goes on, or the one before, which has to end
+// first.
+func (k *Engine) current(name string, term uint64) (g, old *liveGroup, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c, there := k.host.Machine().Cursor(name)
+	if !there || c.Group == nil {
+		return nil, nil, NoGroup(k.host.Machine(), name)
+	}
+	if g = k.live[name]; g != nil {
+		if g.ctx.Err() == nil && g.term == term && g.generation == c.Generation {
+			return g, nil, nil
+		}
+		g.end(errSessionsOver(name))
+		return nil, g, nil
+	}
+	if k.ctx.Err() != nil {
+		return nil, nil, context.Cause(k.ctx)
+	}
+	if c, there = k.host.Machine().Group(name); !there {
+		return nil, nil, NoGroup(k.host.Machine(), name)
+	}
+	return k.start(c, term), nil, nil
+}
+
+// start begins to hand a group out. k.mu is held.
+func (k *Engine) start(c fsm.Cursor, term uint64) *liveGroup {
+	now := time.Now()
+	g := &liveGroup{name: c.Name, host: k.host, engine: k, logger: k.logger, term: term, generation: c.Generation, filter: tail.NewLiveFilter(k.host.Machine(), c.Filter),
+		began: now, kick: make(chan struct{}, 1), hungry: make(chan struct{}, 1), loaded: make(chan struct{}), ended: make(chan struct{}), round: newRound(), seen: now}
+	g.ctx, g.end = context.WithCancelCause(k.ctx)
+	state := group.State{Committed: c.Committed, Reserved: c.Group.Reserved, Done: c.Group.Done, Retries: c.Group.Retries}
+	g.c = group.New(now, state, k.Policy(c.Group.Policy), uint64(now.UnixMicro()))
+	if c.Gap != nil {
+		g.gap = tail.FilterGap(c.Gap, g.filter.Matcher())
+	}
+	k.live[c.Name] = g
+	k.loops.Go(func() {
+		var both sync.WaitGroup
+		both.Go(g.feedLoop)
+		both.Go(g.commitLoop)
+		both.Wait()
+		k.mu.Lock()
+		delete(k.live, g.name)
+		k.mu.Unlock()
+		close(g.ended)
+	})
+	return g
+}
+
+// Inspect calls see with a group's coordinator, where this node has it; see must be short.
+func (k *Engine) Inspect(name string, see func(*group.Coordinator)) bool {
+	k.mu.Lock()
+	g := k.live[name]
+	k.mu.Unlock()
+	if g == nil || g.ctx.Err() != nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	see(g.c)
+	return true
+}
+
+// Policy is a group's policy with the settings where it says nothing.
+func (k *Engine) Policy(p frame.GroupPolicy) group.Policy {
+	set := k.host.Machine().Settings()
+	return group.Policy{AckWait: cmp.Or(p.AckWait, set.GroupAckWait), Session: set.GroupSession,
+		MaxDeliver: cmp.Or(p.MaxDeliver, set.GroupMaxDeliver), MaxPending: cmp.Or(p.MaxPending, set.GroupMaxPending)}
+}
+
+// NoGroup refuses what asks for a group that is none.
+func NoGroup(m *fsm.Machine, name string) *api.Error {
+	if _, plain := m.Cursor(name); plain {
+		return &api.Error{Code: api.InvalidArgument, Field: "group", Message: fmt.Sprintf("%q is a cursor of one reader, not a group", name),
+			Remedy: "open it: ringlog tail --cursor " + name + ", or use another name for the group"}
+	}
+	return &api.Error{Code: api.NotFound, Field: "group", Message: fmt.Sprintf("there is no group %q", name),
+		Remedy: "list them: ringlog group ls; or create it: ringlog group create " + name}
+}
+
+// errSessionsOver ends every session of a group.
+func errSessionsOver(name string) *api.Error {
+	return &api.Error{Code: api.Fenced, Field: "session", Message: fmt.Sprintf("the sessions of group %q are over: it was moved, or has another leader", name),
+		Remedy: "join again: session 0, with holding"}
+}
+
+func errSessionOver(name, member string, session uint64) *api.Error {
+	return &api.Error{Code: api.Fenced, Field: "session", Message: fmt.Sprintf("session %d of member %q of group %q is over", session, member, name),
+		Remedy: "join again: session 0, with holding"}
+}

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
+
+	"connectrpc.com/connect"
+
+	"github.com/ringrift/ringlog/api"
+)
+
+// retryAfter is the seconds after which a code that may pass is worth another try, 0
+// where it does not pass by itself.
+func retryAfter(code api.Code) uint32 {
+	switch code.Status() {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		return 1
+	}
+	return 0
+}
+
+// setRetryAfter tells the same in a header.
+func setRetryAfter(h http.Header, code api.Code) {
+	if wait := retryAfter(code); wait != 0 {
+		h.Set("Retry-After", strconv.Itoa(int(wait)))
+	}
+}
+
+// errorDetail is all of an error, as it goes with Connect errors and over lines.
+func errorDetail(e *api.Error) *ringlogv1.ErrorDetail {
+	return &ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Reason: e.Reason, Field: e.Field, Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP}
+}
+
+// connectError says an error over Connect, with all of it in a detail.
+func connectError(e *api.Error) *connect.Error {
+	out := connect.NewError(e.Code.Connect(), errors.New(e.Message))
+	if detail, err := connect.NewErrorDetail(errorDetail(e)); err == nil {
+		out.AddDetail(detail)
+	}
+	setRetryAfter(out.Meta(), e.Code)
+	return out
+}
+
+// apiError finds what connectError put into an error, on the caller's side.
+func apiError(err error) (*api.Error, bool) {
+	var remote *connect.Error
+	if !errors.As(err, &remote) {
+		return nil, false
+	}
+	for _, d := range remote.Details() {
+		value, err := d.Value()
+		if detail, ok := value.(*ringlogv1.ErrorDetail); ok && err == nil {
+			return &api.Error{Code: api.Code(detail.Code), Message: detail.Message, Reason: detail.Reason, Field: detail.Field, Remedy: detail.Remedy,
+				Offset: detail.Offset, LeaderHTTP: detail.LeaderHttp}, true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,144 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/platform/audit"
+	"github.com/ringrift/ringlog/internal/tail"
+)
+
+// Bounds of what an audit counts.
+const (
+	auditEvents = 1_000_000 // the newest, where the caller says nothing else
+	auditPairs  = 4096      // types and sources that are told apart
+)
+
+// subscribers are all who know somebody that listens.
+func (s *Service) subscribers(clients *clientSubscribers) []audit.Subscribers {
+	return []audit.Subscribers{cursorSubscribers{s.Machine()}, clients}
+}
+
+// cursorSubscribers are the cursors, each with its filter.
+type cursorSubscribers struct{ machine *fsm.Machine }
+
+// Subscriptions implements audit.Subscribers.
+func (c cursorSubscribers) Subscriptions() (list []audit.Subscription) {
+	for _, cursor := range c.machine.Cursors() {
+		list = append(list, audit.Subscription{Name: cursor.Name, Basis: audit.ByCursor, Filter: cursor.Filter})
+	}
+	return list
+}
+
+// Evidence gathers what this node shows: who listens, and what is in its log from a
+// position on.
+func (s *Service) Evidence(ctx context.Context, from api.Position) (audit.Evidence, error) {
+	if from.Kind == api.AtDefault {
+		from = api.Position{Kind: api.AtLast, Last: auditEvents}
+	}
+	t, err := s.OpenTail(ctx, TailRequest{From: from})
+	if err != nil {
+		return audit.Evidence{}, err
+	}
+	first, _ := s.Machine().Log().Bounds()
+	e := audit.Evidence{}
+	if t.Next() <= t.End() {
+		e.Scope = audit.Scope{FirstOffset: max(t.Next(), first), LastOffset: t.End(), KeptFrom: first}
+	}
+	count := emitterCount{pairs: map[emitted]uint64{}}
+	if err := count.all(ctx, t); err != nil {
+		return e, err
+	}
+	e.Seen, e.Scope.Events, e.Scope.Uncounted = count.seen(), count.events, count.uncounted
+	clients := &clientSubscribers{service: s}
+	for _, list := range s.subscribers(clients) {
+		e.Subscriptions = append(e.Subscriptions, list.Subscriptions()...)
+	}
+	e.Scope.Unheard = clients.leftOut
+	return e, nil
+}
+
+// emitterCount counts events by type and source.
+type emitterCount struct {
+	pairs     map[emitted]uint64 // at most auditPairs
+	events    uint64
+	uncounted uint64
+}
+
+type emitted struct {
+	kind   event.Type
+	source string
+}
+
+// all counts what a read of the log gives. What is trimmed meanwhile is passed.
+func (c *emitterCount) all(ctx context.Context, t *tail.Tail) error {
+	for {
+		found, err := t.Read(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range found.Events {
+			c.add(emitted{found.Events[i].Type, found.Events[i].Source})
+		}
+	}
+}
+
+func (c *emitterCount) add(pair emitted) {
+	if _, known := c.pairs[pair]; !known && len(c.pairs) >= auditPairs {
+		c.uncounted++
+		return
+	}
+	c.pairs[pair]++
+	c.events++
+}
+
+func (c *emitterCount) seen() []audit.Seen {
+	list := make([]audit.Seen, 0, len(c.pairs))
+	for pair, n := range c.pairs {
+		list = append(list, audit.Seen{Type: pair.kind, Source: pair.source, Events: n})
+	}
+	slices.SortFunc(list, func(a, b audit.Seen) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Source, b.Source))
+	})
+	return list
+}
+
+// auditSubscriptions bounds the clients' subscriptions that an audit looks at; the same
+// one of several clients counts once.
+const auditSubscriptions = 10_000
+
+// clientSubscribers are the subscriptions that clients registered.
+type clientSubscribers struct {
+	service *Service
+	leftOut int
+}
+
+// Subscriptions implements audit.Subscribers.
+func (c *clientSubscribers) Subscriptions() (list []audit.Subscription) {
+	met := map[string]bool{}
+	_ = c.service.eachClient("", func(one *fsm.Client) error { // it never fails
+		for _, s := range one.Subscriptions {
+			same := string(frame.AppendFilter([]byte(s.Name+"\x00"), s.Filter))
+			switch {
+			case met[same]:
+			case len(list) == auditSubscriptions:
+				c.leftOut++
+			default:
+				met[same] = true
+				list = append(list, audit.Subscription{Name: s.Name, Basis: audit.ByClient, Filter: s.Filter})
+			}
+		}
+		return nil
+	})
+	return list
+}

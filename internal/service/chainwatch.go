@@ -1,0 +1,209 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/platform/stages"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// Bounds of the watch over runs.
+const (
+	watchedRuns   = 10_000
+	watchLook     = time.Second
+	overdueListed = 50  // in /status
+	overdueAtOnce = 100 // told in one look
+)
+
+// OverdueView is what /status tells of runs that are overdue.
+type OverdueView struct {
+	Count     int           `json:"count"` // edges
+	List      []overdueEdge `json:"list"`  // the first of them, the one that has waited longest first
+	Deadlines []string      `json:"deadlines"`
+	Runs      int           `json:"runs"`    // that are followed
+	Dropped   uint64        `json:"dropped"` // that were too many
+}
+
+type overdueEdge struct {
+	CorrelationID   string     `json:"correlation_id"`
+	Flow            string     `json:"flow"`
+	FromStage       event.Type `json:"from_stage"`
+	FromOffset      uint64     `json:"from_offset"`
+	Missing         event.Type `json:"missing"`
+	WaitingSeconds  float64    `json:"waiting_seconds"`
+	DeadlineSeconds float64    `json:"deadline_seconds"`
+}
+
+// chainWatch follows the runs in this node's log, by the deadlines of the settings; on
+// the leader it has the log told which are overdue. One goroutine uses it; anybody may
+// read view.
+type chainWatch struct {
+	service *Service
+	texts   []string // the setting that watch goes by
+	watch   *stages.Watch
+	wants   event.Filter
+	next    uint64        // the first offset not looked at
+	keep    time.Duration // how long ago the newest event of a run may be
+	view    atomic.Pointer[OverdueView]
+}
+
+func newChainWatch(s *Service) *chainWatch {
+	c := &chainWatch{service: s}
+	c.view.Store(&OverdueView{List: []overdueEdge{}, Deadlines: []string{}})
+	return c
+}
+
+// run looks at the log until ctx ends.
+func (c *chainWatch) run(ctx context.Context) {
+	tick := time.NewTicker(watchLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := c.look(ctx, time.Now()); err != nil && ctx.Err() == nil && !errors.Is(err, raftnode.ErrDiverged) {
+			c.service.logger.Warn("following runs by their deadlines", "error", err)
+		}
+	}
+}
+
+// look takes in what is new, and tells what is overdue.
+func (c *chainWatch) look(ctx context.Context, now time.Time) error {
+	if err := c.configure(now); err != nil || c.watch == nil {
+		return err
+	}
+	if err := c.readOn(ctx); err != nil {
+		return err
+	}
+	late := c.watch.Overdue(now)
+	if fresh := c.untold(late); len(fresh) > 0 && c.service.node.Status().Role == raftnode.RoleLeader {
+		// What follows may stand in the log without being applied here.
+		if err := c.service.node.ReadBarrier(ctx); err != nil {
+			return err
+		}
+		if err := c.readOn(ctx); err != nil {
+			return err
+		}
+		late = c.watch.Overdue(now)
+		if err := c.tell(ctx, c.untold(late)); err != nil {
+			return err
+		}
+	}
+	c.watch.Forget(now.Add(-c.keep))
+	c.show(late, now)
+	return nil
+}
+
+// configure begins anew where the deadlines have changed, or the log is another one.
+func (c *chainWatch) configure(now time.Time) error {
+	texts := c.service.Machine().Settings().ChainDeadlines
+	_, last := c.service.Machine().Log().Bounds()
+	if slices.Equal(texts, c.texts) && c.next <= last+1 {
+		return nil
+	}
+	c.texts, c.watch = texts, nil
+	c.view.Store(&OverdueView{List: []overdueEdge{}, Deadlines: append([]string{}, texts...)})
+	d, err := stages.ParseDeadlines(event.Builtin(), texts)
+	if err != nil || len(d) == 0 {
+		c.next = 0
+		return err
+	}
+	c.keep = fsm.OverdueHorizon(d.Longest())
+	if c.next, err = c.service.Machine().Log().OffsetAt(now.Add(-c.keep)); err != nil {
+		c.texts = nil
+		return err
+	}
+	c.watch = stages.NewWatch(event.Builtin().Flows(), d, watchedRuns)
+	c.wants = event.Filter{Types: c.watch.Types()}
+	return nil
+}
+
+// readOn takes in the log up to its tail.
+func (c *chainWatch) readOn(ctx context.Context) error {
+	if _, last := c.service.Machine().Log().Bounds(); c.next > last {
+		return nil
+	}
+	t := c.service.newTail(TailRequest{Filter: c.wants}, c.next)
+	for {
+		found, err := t.Read(ctx)
+		if errors.Is(err, io.EOF) {
+			c.next = max(c.next, t.Next())
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range found.Events {
+			e := &found.Events[i]
+			c.watch.See(e.CorrelationID, stages.Event{Offset: e.Offset, Type: e.Type, At: e.AppendedAt.UTC(), CausationID: e.CausationID,
+				DedupID: e.DedupID, Hash: e.Hash().String()})
+		}
+		c.next = found.Next
+	}
+}
+
+func (c *chainWatch) untold(late []stages.Overdue) (list []stages.Overdue) {
+	for _, o := range late {
+		if !c.service.Machine().ToldOverdue(o.Flow, o.CorrelationID, o.FromOffset, string(o.To)) {
+			list = append(list, o)
+		}
+		if len(list) == overdueAtOnce {
+			break
+		}
+	}
+	return list
+}
+
+// tell has the log told. Replicated time may be a little behind: what it has no deadline
+// for yet is told at another look.
+func (c *chainWatch) tell(ctx context.Context, list []stages.Overdue) error {
+	for _, o := range list {
+		_, err := c.service.Propose(ctx, frame.Request{Command: frame.ChainOverdue{CorrelationID: o.CorrelationID, Flow: o.Flow, From: string(o.From),
+			FromOffset: o.FromOffset, Since: o.Since, Missing: string(o.To), Deadline: o.Deadline}})
+		if refusal, ok := errors.AsType[*fsm.Refusal](err); err != nil && (!ok || refusal.Code != fsm.Invalid) {
+			return fmt.Errorf("server: run %s: %w", o.CorrelationID, err)
+		}
+	}
+	return nil
+}
+
+func (c *chainWatch) show(late []stages.Overdue, now time.Time) {
+	v := &OverdueView{Count: len(late), List: []overdueEdge{}, Deadlines: append([]string{}, c.texts...), Runs: c.watch.Runs(), Dropped: c.watch.Dropped()}
+	for _, o := range late[:min(len(late), overdueListed)] {
+		v.List = append(v.List, overdueEdge{o.CorrelationID, o.Flow, o.From, o.FromOffset, o.To, now.Sub(o.Since).Seconds(), o.Deadline.Seconds()})
+	}
+	c.view.Store(v)
+}
+
+// checkSetting refuses a value that no node could follow: what only the catalogue knows.
+func checkSetting(key, value string) error {
+	if key != "chain.deadlines" || value == "" {
+		return nil
+	}
+	if _, err := stages.ParseDeadlines(event.Builtin(), strings.Split(value, ",")); err != nil {
+		return &api.Error{Code: api.InvalidArgument, Field: "value", Message: err.Error(), Remedy: "send FLOW:CAUSE->EFFECT=DURATION, comma separated"}
+	}
+	return nil
+}
+
+// deadlines are those of the settings, as far as this build knows their flows.
+func (s *Service) deadlines() stages.Deadlines {
+	d, err := stages.ParseDeadlines(event.Builtin(), s.Machine().Settings().ChainDeadlines)
+	if err != nil {
+		return nil
+	}
+	return d
+}

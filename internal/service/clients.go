@@ -1,0 +1,223 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// Bounds of what a client may say of one subscription.
+const (
+	maxWhereBytes     = 4096
+	maxHandlerTimeout = 365 * 24 * time.Hour
+)
+
+// The words for how a subscription gets its events, and how it stands; the first counts
+// where nothing is said.
+func clientModes() []string { return []string{"live", "durable", "direct", "group"} }
+func clientStates() []string {
+	return []string{fsm.StateAttached, "connecting", "fenced", stateRefused, "closed"}
+}
+
+// stateRefused is a subscription that the log has refused.
+const stateRefused = "refused"
+
+// PutClient registers what a client listens to, or takes it away where that is nothing.
+// The answer is nil where there was nothing to take away.
+func (s *Service) PutClient(ctx context.Context, c frame.ClientPut) (*fsm.Client, error) {
+	if err := s.checkClient(ctx, &c); err != nil {
+		return nil, err
+	}
+	result, err := s.command(ctx, c)
+	return result.Client, err
+}
+
+// checkClient refuses what could be no client, and fills in what was left out.
+func (s *Service) checkClient(ctx context.Context, c *frame.ClientPut) error {
+	limit := s.Machine().Settings().Limits.NameBytes
+	if c.ID == "" {
+		return api.Missing("id", "a name for the client")
+	}
+	for _, one := range []struct{ field, text string }{{"id", c.ID}, {"host", c.Host}, {"version", c.Version}} {
+		if err := checkName(one.field, one.text, limit); err != nil {
+			return err
+		}
+	}
+	if n := len(c.Subscriptions); n > frame.MaxClientSubscriptions {
+		return &api.Error{Code: api.TooLarge, Field: "subscriptions", Message: fmt.Sprintf("%d subscriptions, the limit is %d", n, frame.MaxClientSubscriptions),
+			Remedy: "register those that matter"}
+	}
+	names := map[string]bool{}
+	for i := range c.Subscriptions {
+		one := &c.Subscriptions[i]
+		err := s.checkSubscription(ctx, one, limit)
+		if err == nil && names[one.Name] {
+			err = &api.Error{Code: api.InvalidArgument, Field: "name", Message: fmt.Sprintf("%q is given twice", one.Name), Remedy: "give each subscription a name of its own"}
+		}
+		if err != nil {
+			return Within(fmt.Sprintf("subscriptions[%d]", i), err)
+		}
+		names[one.Name] = true
+	}
+	if n := c.Size(); n > frame.MaxClientBytes {
+		return &api.Error{Code: api.TooLarge, Field: "subscriptions", Message: fmt.Sprintf("the client takes %d bytes, the limit is %d", n, frame.MaxClientBytes),
+			Remedy: "register fewer or shorter subscriptions"}
+	}
+	return nil
+}
+
+func (s *Service) checkSubscription(ctx context.Context, one *frame.ClientSubscription, limit int) error {
+	if one.Name == "" {
+		return api.Missing("name", "a name for the subscription")
+	}
+	for _, text := range []struct {
+		field, text string
+		limit       int
+	}{{"name", one.Name, limit}, {"cursor", one.Cursor, limit}, {"where", one.Where, maxWhereBytes}} {
+		if err := checkName(text.field, strings.NewReplacer("\n", " ", "\t", " ").Replace(text.text), text.limit); err != nil {
+			return err
+		}
+	}
+	if err := choice("mode", &one.Mode, clientModes()); err != nil {
+		return err
+	}
+	if err := choice("state", &one.State, clientStates()); err != nil {
+		return err
+	}
+	if one.HandlerTimeout < 0 || one.HandlerTimeout > maxHandlerTimeout {
+		return api.BadValue("handler_timeout_seconds", fmt.Sprint(one.HandlerTimeout.Seconds()), "from 0 to a year")
+	}
+	check := s.checkFilter
+	if one.State == stateRefused { // perhaps for that: it is shown, and keeps no other from being so
+		check = func(_ context.Context, f event.Filter) error { return f.Validate() }
+	}
+	if err := check(ctx, one.Filter); err != nil {
+		return Within("filter", err)
+	}
+	return nil
+}
+
+// choice checks one of several words, and takes the first where there is none.
+func choice(field string, word *string, words []string) error {
+	if *word == "" {
+		*word = words[0]
+	}
+	if !slices.Contains(words, *word) {
+		return api.BadValue(field, *word, strings.Join(words, ", "))
+	}
+	return nil
+}
+
+// Within puts the place of a part in front of an error's field.
+func Within(place string, err error) error {
+	e := *ToAPI(err)
+	e.Field = strings.TrimSuffix(place+"."+e.Field, ".")
+	return &e
+}
+
+// ClientView is a registered client as callers see it.
+type ClientView struct {
+	ID            string             `json:"id"`
+	Host          string             `json:"host,omitempty"`
+	PID           uint64             `json:"pid,omitempty"`
+	Version       string             `json:"version,omitempty"`
+	TTL           string             `json:"ttl,omitempty"`
+	Registered    time.Time          `json:"registered_at,omitzero"`
+	Seen          time.Time          `json:"seen_at,omitzero"`
+	Expires       time.Time          `json:"expires_at,omitzero"`
+	Subscriptions []SubscriptionView `json:"subscriptions"`
+}
+
+type SubscriptionView struct {
+	Name           string       `json:"name"`
+	Filter         event.Filter `json:"filter"`
+	Where          string       `json:"where,omitempty"`
+	Mode           string       `json:"mode"`
+	Critical       bool         `json:"critical"`
+	State          string       `json:"state"`
+	TimeoutSeconds float64      `json:"handler_timeout_seconds,omitempty"`
+	Cursor         string       `json:"cursor,omitempty"`
+}
+
+func (v SubscriptionView) Subscription() (frame.ClientSubscription, error) {
+	if !(v.TimeoutSeconds >= 0 && v.TimeoutSeconds <= maxHandlerTimeout.Seconds()) {
+		return frame.ClientSubscription{}, api.BadValue("handler_timeout_seconds", fmt.Sprint(v.TimeoutSeconds), "from 0 to a year")
+	}
+	return frame.ClientSubscription{Name: v.Name, Filter: v.Filter, Where: v.Where, Mode: v.Mode, Critical: v.Critical, State: v.State,
+		HandlerTimeout: time.Duration(math.Round(v.TimeoutSeconds * float64(time.Second))), Cursor: v.Cursor}, nil
+}
+
+func ViewClient(c *fsm.Client) ClientView {
+	v := ClientView{ID: c.ID, Host: c.Host, PID: c.PID, Version: c.Version, TTL: c.TTL.String(), Registered: c.Registered, Seen: c.Seen,
+		Expires: c.Seen.Add(c.TTL), Subscriptions: []SubscriptionView{}}
+	for _, s := range c.Subscriptions {
+		v.Subscriptions = append(v.Subscriptions, SubscriptionView{Name: s.Name, Filter: s.Filter, Where: s.Where, Mode: s.Mode, Critical: s.Critical,
+			State: s.State, TimeoutSeconds: s.HandlerTimeout.Seconds(), Cursor: s.Cursor})
+	}
+	return v
+}
+
+// RemoveClient takes a client away.
+func (s *Service) RemoveClient(ctx context.Context, id string) (*fsm.Client, error) {
+	c, err := s.PutClient(ctx, frame.ClientPut{ID: id})
+	if err == nil && c == nil {
+		err = &api.Error{Code: api.NotFound, Field: "id", Message: fmt.Sprintf("no client %q is registered", id), Remedy: "list them: ringlog clients"}
+	}
+	return c, err
+}
+
+// errEnough ends a walk over the clients.
+var errEnough = errors.New("enough")
+
+// eachClient goes through the registered clients by id, from behind after on, until do
+// fails.
+func (s *Service) eachClient(after string, do func(*fsm.Client) error) error {
+	const atOnce = 256
+	for {
+		page := s.Machine().Clients(after, atOnce)
+		for _, c := range page {
+			if err := do(c); err != nil {
+				return err
+			}
+		}
+		if len(page) < atOnce {
+			return nil
+		}
+		after = page[len(page)-1].ID
+	}
+}
+
+// clientsPageBytes bounds one page of clients, beside their number.
+const clientsPageBytes = 4 << 20
+
+// ClientsView is a page of clients, and figures of all.
+type ClientsView struct {
+	Clients []ClientView    `json:"clients"`
+	Next    string          `json:"next,omitempty"` // ask again with after=next for more
+	Total   fsm.ClientStats `json:"total"`
+}
+
+// Clients returns the first clients whose ids follow after, up to limit.
+func (s *Service) Clients(after string, limit int) ClientsView {
+	view := ClientsView{Clients: []ClientView{}, Total: s.Machine().ClientStats()}
+	bytes := uint64(0)
+	_ = s.eachClient(after, func(c *fsm.Client) error { // it fails with errEnough alone
+		if len(view.Clients) == limit || bytes > clientsPageBytes {
+			view.Next = view.Clients[len(view.Clients)-1].ID
+			return errEnough
+		}
+		bytes += c.Bytes
+		view.Clients = append(view.Clients, ViewClient(c))
+		return nil
+	})
+	return view
+}

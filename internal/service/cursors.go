@@ -1,0 +1,259 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/tail"
+	"github.com/ringrift/ringlog/log"
+)
+
+// CursorView is a cursor with what it is still to get.
+type CursorView struct {
+	fsm.Cursor
+	LagEvents  uint64        `json:"lag_events"`             // that match, and that a group has not settled
+	LagSeconds float64       `json:"lag_seconds"`            // how long the oldest of them waits
+	LagAtLeast *uint64       `json:"lag_at_least,omitempty"` // set where not all was looked at: LagEvents is an upper bound
+	Lag        time.Duration `json:"-"`                      // LagSeconds
+	Group      *groupView    `json:"group,omitempty"`        // where members share it
+}
+
+// view measures a cursor against the local log.
+func (s *Service) view(c fsm.Cursor) CursorView { return s.lagMeter(lagBlocks).view(c) }
+
+func (m *LagMeter) view(c fsm.Cursor) CursorView {
+	l := m.Of(&c)
+	return CursorView{Cursor: c, LagEvents: l.Events, LagSeconds: l.Wait.Seconds(), LagAtLeast: l.atLeast, Lag: l.Wait, Group: m.service.GroupOf(&c)}
+}
+
+// CursorPage is a page of cursors, by name.
+type CursorPage struct {
+	Cursors []CursorView `json:"cursors"`
+	Next    string       `json:"next,omitempty"` // ask again with after=next for more
+	Total   int          `json:"cursors_total"`
+}
+
+// Cursors returns the first cursors whose names follow after.
+func (s *Service) Cursors(after string, limit int) (page CursorPage) {
+	var cursors []fsm.Cursor
+	cursors, page.Next, page.Total = s.Machine().CursorsAfter(after, limit)
+	page.Cursors = s.Views(cursors)
+	return page
+}
+
+func (s *Service) Views(cursors []fsm.Cursor) []CursorView {
+	list, m := make([]CursorView, len(cursors)), s.Lags()
+	for i, c := range cursors {
+		list[i] = m.view(c)
+	}
+	return list
+}
+
+func (s *Service) Cursor(name string) (CursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return CursorView{}, err
+	}
+	c, ok := s.Machine().Cursor(name)
+	if !ok {
+		return CursorView{}, noCursor(name)
+	}
+	return s.view(c), nil
+}
+
+func noCursor(name string) *api.Error {
+	return &api.Error{Code: api.NotFound, Field: "cursor", Message: fmt.Sprintf("there is no cursor %q", name),
+		Remedy: "list them: ringlog cursor ls; or create it: ringlog cursor create " + name}
+}
+
+func (s *Service) checkCursorName(name string) error {
+	if name == "" {
+		return &api.Error{Code: api.InvalidArgument, Field: "cursor", Message: "a cursor without a name", Remedy: "name it"}
+	}
+	return checkName("cursor", name, s.Machine().Settings().Limits.NameBytes)
+}
+
+// CursorSpec is what a cursor is made with.
+type CursorSpec struct {
+	Name   string
+	From   api.Position // the default is the start
+	Filter event.Filter
+	Policy frame.CursorPolicy
+}
+
+// CreateCursor makes a cursor, or answers with the one there is when it is the same.
+func (s *Service) CreateCursor(ctx context.Context, c CursorSpec) (CursorView, error) {
+	if err := s.checkCursorName(c.Name); err != nil {
+		return CursorView{}, err
+	}
+	if err := s.checkFilter(ctx, c.Filter); err != nil {
+		return CursorView{}, err
+	}
+	at, err := s.place(ctx, "from", c.From)
+	if err != nil {
+		return CursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy})
+}
+
+// ChangeCursor gives a cursor another filter and policy, from behind its commit.
+func (s *Service) ChangeCursor(ctx context.Context, name string, f event.Filter, p frame.CursorPolicy) (CursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return CursorView{}, err
+	}
+	if err := s.checkFilter(ctx, f); err != nil {
+		return CursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p})
+}
+
+// place says a position as commands know it: what start and end mean is decided
+// where the command is applied, everything else here.
+func (s *Service) place(ctx context.Context, field string, p api.Position) (frame.Position, error) {
+	switch p.Kind {
+	case api.AtDefault, api.AtStart:
+		return frame.Position{Kind: frame.AtStart}, nil
+	case api.AtEnd:
+		return frame.Position{Kind: frame.AtEnd}, nil
+	}
+	if err := s.node.ReadBarrier(ctx); err != nil {
+		return frame.Position{}, err
+	}
+	next, err := resolvePosition(s.Machine(), p, api.AtStart)
+	if err != nil {
+		return frame.Position{}, err
+	}
+	if _, last := s.Machine().Log().Bounds(); next > last+1 {
+		return frame.Position{}, api.BeyondTail(field, next, last, fmt.Sprintf("send end, or an offset up to %d, which is the next event's", last+1))
+	}
+	return frame.Position{Kind: frame.AtOffset, Offset: next}, nil
+}
+
+func (s *Service) cursorCommand(ctx context.Context, c frame.Command) (CursorView, error) {
+	result, err := s.command(ctx, c)
+	if err != nil {
+		return CursorView{}, err
+	}
+	if result.Cursor == nil {
+		return CursorView{}, fmt.Errorf("server: %T was answered without a cursor", c)
+	}
+	return s.view(*result.Cursor), nil
+}
+
+func (s *Service) OpenCursor(ctx context.Context, name, opener string) (CursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return CursorView{}, err
+	}
+	if err := checkName("opener", opener, frame.MaxCallerID); err != nil {
+		return CursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorOpen{Name: name, Opener: opener})
+}
+
+// CommitCursor returns the cursor's commit after it, which is higher than offset
+// where that was committed before.
+func (s *Service) CommitCursor(ctx context.Context, name string, offset, generation uint64) (CursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return CursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
+}
+
+func (s *Service) SeekCursor(ctx context.Context, name string, to api.Position, seeker string) (CursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return CursorView{}, err
+	}
+	if to.Kind == api.AtDefault {
+		return CursorView{}, api.BadPosition("to", "")
+	}
+	if err := checkName("seeker", seeker, frame.MaxCallerID); err != nil {
+		return CursorView{}, err
+	}
+	at, err := s.place(ctx, "to", to)
+	if err != nil {
+		return CursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorSeek{Name: name, To: at, Seeker: seeker})
+}
+
+func (s *Service) DeleteCursor(ctx context.Context, name string) (CursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return CursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.CursorDelete{Name: name})
+}
+
+// ReadCursor says how to read behind a cursor's commit.
+type ReadCursor struct {
+	Name       string
+	Generation uint64
+	From       uint64 // a resumed reader's next offset; 0 is behind the commit
+	Limit      uint64
+	Follow     bool
+	Spans      bool
+}
+
+// OpenCursorTail reads the events behind a cursor's commit for as long as the
+// generation holds it. What was trimmed before the cursor had it comes first.
+func (s *Service) OpenCursorTail(ctx context.Context, r ReadCursor) (*tail.Tail, CursorView, error) {
+	if err := s.checkCursorName(r.Name); err != nil {
+		return nil, CursorView{}, err
+	}
+	if r.Generation == 0 {
+		return nil, CursorView{}, &api.Error{Code: api.InvalidArgument, Field: "generation", Message: "a read without the generation that holds the cursor",
+			Remedy: "open the cursor first and send the generation that it answers with"}
+	}
+	c, err := s.holder(ctx, r)
+	if err != nil {
+		return nil, CursorView{}, err
+	}
+	next := max(c.Passed()+1, r.From)
+	t := s.newTail(TailRequest{Filter: c.Filter, Limit: r.Limit, Follow: r.Follow, Spans: r.Spans}, next)
+	t.ReadFor(r.Name)
+	t.Guard(func() error { return s.holds(r) }, func(g *log.Gap) *log.Gap { return s.cursorGap(r.Name, t, g) })
+	return t, s.view(c), nil
+}
+
+// holder returns the cursor that the caller's generation holds. A node that has not
+// heard of the generation yet catches up first.
+func (s *Service) holder(ctx context.Context, r ReadCursor) (fsm.Cursor, error) {
+	c, ok := s.Machine().Cursor(r.Name)
+	if !ok || c.Generation < r.Generation {
+		if err := s.node.ReadBarrier(ctx); err != nil {
+			return fsm.Cursor{}, err
+		}
+		c, _ = s.Machine().Cursor(r.Name)
+	}
+	return c, s.holds(r)
+}
+
+// holds reports whether the caller's generation still is the cursor's.
+func (s *Service) holds(r ReadCursor) error {
+	newest, ok := s.Machine().CursorGeneration(r.Name)
+	switch {
+	case !ok:
+		return noCursor(r.Name)
+	case newest < r.Generation:
+		return &api.Error{Code: api.InvalidArgument, Field: "generation", Offset: newest,
+			Message: fmt.Sprintf("generation %d of cursor %q does not exist, the newest is %d", r.Generation, r.Name, newest),
+			Remedy:  "send the generation that opening the cursor answered with"}
+	case newest > r.Generation:
+		return &api.Error{Code: api.Fenced, Field: "generation", Offset: newest,
+			Message: fmt.Sprintf("generation %d of cursor %q is over, %d holds it", r.Generation, r.Name, newest),
+			Remedy:  "another reader opened the cursor; open it again to take it back"}
+	}
+	return nil
+}
+
+// cursorGap tells a gap that a reader ran into by what the cursor's record of it
+// says, where there is one.
+func (s *Service) cursorGap(name string, t *tail.Tail, met *log.Gap) *log.Gap {
+	if c, ok := s.Machine().Cursor(name); ok && c.Gap != nil && met.From <= c.Gap.To {
+		return tail.FilterGap(c.Gap, t.Matcher())
+	}
+	return met
+}

@@ -1,0 +1,20 @@
+// Package service does what callers ask a node for: publish, read, cursors, groups, dead letters, clients,
+// settings, trims, and what explains them. It knows operations and no protocol: package server decodes
+// requests into its types and encodes its answers.
+//
+// It promises:
+//
+//   - A rule holds for every protocol alike, as each operation checks what it is given itself.
+//
+//   - Every error can be shown to a caller: ToAPI says what is wrong, where, and what to do.
+//
+//   - A command that was acknowledged is in this node's own state when the call returns, if the node
+//     catches up within a second: whoever asks the same node next finds it done.
+//
+// It also has two duties of the node that leads: it finds which lagging cursors have nothing to get
+// (scan.go), and reports runs that are overdue (chainwatch.go).
+//
+//	s := service.New(ctx, node, heartbeat, logger)
+//	answer, err := s.Publish(ctx, &policy, service.PublishRequest{Events: events})
+//	s.Wait() // after ctx has ended
+package service

@@ -1,0 +1,232 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/log"
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// rowError is an error about one event of a request.
+type rowError struct {
+	row int
+	err error
+}
+
+func (e *rowError) Error() string { return fmt.Sprintf("server: event %d: %v", e.row, e.err) }
+func (e *rowError) Unwrap() error { return e.err }
+
+// ErrStopping ends streams when the server closes.
+var ErrStopping = errors.New("server: stopping")
+
+// ToAPI says any error of the packages below in the form that callers get.
+func ToAPI(err error) *api.Error {
+	var row *rowError
+	if errors.As(err, &row) {
+		e := *ToAPI(row.err)
+		e.Field = strings.TrimSuffix(fmt.Sprintf("events[%d].%s", row.row, e.Field), ".")
+		return &e
+	}
+	var own *api.Error
+	if errors.As(err, &own) && (own.Code != api.Internal || !errors.Is(err, raftnode.ErrOutcomeUnknown)) {
+		return own
+	}
+	var refusal *fsm.Refusal
+	if errors.As(err, &refusal) {
+		return fromRefusal(refusal)
+	}
+	var input *event.Error
+	if errors.As(err, &input) {
+		return fromInput(input)
+	}
+	return fromBelow(err)
+}
+
+func fromBelow(err error) *api.Error {
+	var trimmed *log.TrimmedError
+	var ahead *log.PastTailError
+	switch {
+	case errors.As(err, &trimmed):
+		return &api.Error{Code: api.Trimmed, Field: "offset", Offset: trimmed.First,
+			Message: fmt.Sprintf("offset %d is trimmed; the first kept is %d", trimmed.Offset, trimmed.First),
+			Remedy:  "read from start, or from the first offset that is kept"}
+	case errors.As(err, &ahead):
+		return api.BeyondTail("offset", ahead.Offset, ahead.Tail, "ask for an offset up to the tail, or again when more was appended")
+	case errors.Is(err, fsm.ErrUnknownHash):
+		return &api.Error{Code: api.NotFound, Field: "hash", Message: "no event that is kept has that content hash",
+			Remedy: "check the 64 hex digits; the event may be trimmed"}
+	case errors.Is(err, fsm.ErrNoLetter):
+		return &api.Error{Code: api.NotFound, Field: "id", Message: fsm.ErrNoLetter.Error(), Remedy: "list them: ringlog dlq ls"}
+	}
+	return fromNode(err)
+}
+
+// nodeErrors are the node's errors, the more telling ones first: an unknown
+// outcome may also wrap the reason that made it so.
+func nodeErrors() []struct {
+	is      error
+	code    api.Code
+	message string
+	remedy  string
+} {
+	return []struct {
+		is      error
+		code    api.Code
+		message string
+		remedy  string
+	}{
+		{raftnode.ErrFeatureLevel, api.Unavailable, raftnode.ErrFeatureLevel.Error(), "run this version on all nodes first: ringlog cluster members"},
+		{raftnode.ErrOutcomeUnknown, api.OutcomeUnknown, "it may or may not have happened", "repeat it with the same producer and sequence, or the same dedup_id, within their window"},
+		{raftnode.ErrNoQuorum, api.NoQuorum, "too few voters can be reached to decide anything", "bring voters back; a retry is safe"},
+		{raftnode.ErrNoLeader, api.NoLeader, "nobody leads the cluster at the moment", "retry in a second; nothing was appended"},
+		{raftnode.ErrNotLeader, api.NoLeader, "this node does not lead", "ask the leader, or retry in a second"},
+		{raftnode.ErrOverloaded, api.Overloaded, "too many requests are waiting", "retry later, with fewer at the same time or larger batches"},
+		{raftnode.ErrDiskFull, api.DiskFull, "the disk is nearly full: appends are refused", "free space, or trim the log: ringlog compact; commits and trims still work"},
+		{raftnode.ErrTooLarge, api.TooLarge, "the request is too large", "send fewer events in one request"},
+		{raftnode.ErrDiverged, api.Unavailable, "this node's state differs from the majority's, it serves nobody", "ask another node; remove this one, empty its data folder and let it join again"},
+		{raftnode.ErrClosed, api.Unavailable, "this node is stopping", "ask another node"},
+		{ErrStopping, api.Unavailable, "this node is stopping", "ask another node"},
+		{fsm.ErrClosed, api.Unavailable, "this node is stopping", "ask another node"},
+	}
+}
+
+func fromNode(err error) *api.Error {
+	for _, known := range nodeErrors() {
+		if errors.Is(err, known.is) {
+			e := &api.Error{Code: known.code, Message: known.message, Remedy: known.remedy}
+			if known.is == raftnode.ErrFeatureLevel {
+				e.Reason, e.Field = api.ReasonFeatureLevel, "feature_level"
+			}
+			if text := err.Error(); text != known.is.Error() {
+				e.Message += " (" + text + ")"
+			}
+			return e
+		}
+	}
+	if e := fromMembership(err); e != nil {
+		return e
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrStreamTime) {
+		return &api.Error{Code: api.Timeout, Message: "the time for the request was up before anything was proposed",
+			Field: "timeout", Remedy: "retry, or give it more time"}
+	}
+	return &api.Error{Code: api.Internal, Message: err.Error(), Remedy: "see the node's own log"}
+}
+
+// memberErrors are why members stay as they are. Another node knows them by their reason.
+var memberErrors = []struct {
+	is                    error
+	code                  api.Code
+	reason, field, remedy string
+}{
+	{raftnode.ErrUnknownMember, api.NotFound, "", "id", "list them: ringlog cluster members"},
+	{raftnode.ErrForeignFolder, api.Conflict, api.ReasonForeignFolder, "cluster_id", "start the node with an empty folder, then let it join"},
+	{raftnode.ErrOtherIncarnation, api.Conflict, api.ReasonOtherIncarnation, "id", "ringlog cluster remove it, then add it again"},
+	{raftnode.ErrDuplicateAddress, api.Conflict, api.ReasonDuplicateAddress, "raft", "give each node an address of its own"},
+	{raftnode.ErrLastVoter, api.Conflict, api.ReasonLastVoter, "id", "add another voter first"},
+	{raftnode.ErrBreaksQuorum, api.Conflict, api.ReasonBreaksQuorum, "id", "bring the voters back that do not answer, or remove those first: ringlog cluster status"},
+	{raftnode.ErrNotVoter, api.Conflict, api.ReasonNotVoter, "to", "name a voter, or promote it first: ringlog cluster promote"},
+	{raftnode.ErrTooManyVoters, api.Conflict, api.ReasonTooManyVoters, "voter", "add it as a non-voter, or with force"},
+	{raftnode.ErrNotCaughtUp, api.Conflict, api.ReasonNotCaughtUp, "id", "wait until it has caught up and try again"},
+	{raftnode.ErrTooOld, api.Conflict, api.ReasonTooOld, "feature_level", "start it with the program that the others run"},
+	{raftnode.ErrNoTarget, api.Conflict, api.ReasonNoTarget, "to", "wait until another voter has caught up"},
+}
+
+// fromMembership says why members stay as they are; nil for any other error.
+func fromMembership(err error) *api.Error {
+	for _, known := range memberErrors {
+		if !errors.Is(err, known.is) {
+			continue
+		}
+		e := &api.Error{Code: known.code, Reason: known.reason, Field: known.field, Message: known.is.Error(), Remedy: known.remedy}
+		if known.is == raftnode.ErrBreaksQuorum || known.is == raftnode.ErrNotVoter {
+			e.Message = err.Error() // which names the voters
+		}
+		return e
+	}
+	return nil
+}
+
+func fromRefusal(r *fsm.Refusal) *api.Error {
+	e := &api.Error{Code: api.Internal, Message: r.Message, Field: r.Field, Remedy: r.Remedy, Offset: cmp.Or(r.Offset, r.Expected)}
+	switch r.Code {
+	case fsm.Invalid:
+		e.Code = api.InvalidArgument
+	case fsm.Conflict, fsm.PastTail, fsm.Fenced, fsm.NotFound, fsm.Exists, fsm.OutOfSequence, fsm.UnknownProducer, fsm.Overloaded:
+		e.Code = api.Code(r.Code)
+	}
+	return e
+}
+
+// fromInput says what package event found wrong in what a caller sent.
+func fromInput(in *event.Error) *api.Error {
+	code, remedy := inputCode(in.Reason)
+	e := &api.Error{Code: code, Reason: in.Reason, Message: cmp.Or(in.Message, in.Reason), Field: cmp.Or(in.Field, "body"), Remedy: cmp.Or(in.Remedy, remedy)}
+	if in.Position >= 0 {
+		e.Message += fmt.Sprintf(" (at byte %d)", in.Position)
+	}
+	return e
+}
+
+// inputCode returns the code of a reason, and what to do where the error does not say.
+func inputCode(reason string) (code api.Code, remedy string) {
+	switch reason {
+	case event.ReasonEmpty:
+		return api.InvalidJSON, "send an event object, an array of them, or NDJSON"
+	case event.ReasonInvalidJSON:
+		return api.InvalidJSON, "send well-formed JSON; the position is where it stops making sense"
+	case event.ReasonDuplicateKey:
+		return api.InvalidJSON, "send each key once"
+	case event.ReasonUnknownKey:
+		return api.InvalidJSON, "leave it out"
+	case event.ReasonTooDeep:
+		return api.InvalidJSON, "flatten it; the setting is limits.depth"
+	case event.ReasonTrailingBytes:
+		return api.InvalidJSON, "send one JSON value, or one a line with Content-Type: application/x-ndjson"
+	case event.ReasonInvalidUTF8:
+		return api.InvalidJSON, "encode text as UTF-8"
+	case event.ReasonLoneSurrogate:
+		return api.InvalidJSON, "send both halves of the pair, or the character itself"
+	case event.ReasonNotANumber:
+		return api.InvalidJSON, "send null or a string"
+	case event.ReasonInvalidPayload:
+		return api.InvalidArgument, `send an object: {"value": …}`
+	case event.ReasonTooLarge:
+		return api.TooLarge, "send less, or raise the limit: ringlog settings ls"
+	case event.ReasonUnknownType:
+		return api.UnknownType, "list the types: ringlog catalogue ls"
+	case event.ReasonReservedType:
+		return api.Reserved, "choose another type"
+	default:
+		return api.InvalidArgument, "send what the message asks for"
+	}
+}
+
+// NodeError is the node's error that toAPI made e of, by its reason or code; nil where there is none.
+func NodeError(e *api.Error) error {
+	for _, known := range memberErrors {
+		if known.reason != "" && known.reason == e.Reason {
+			return known.is
+		}
+	}
+	if e.Reason == api.ReasonFeatureLevel {
+		return raftnode.ErrFeatureLevel
+	}
+	code := e.Code
+	for _, known := range nodeErrors() {
+		if known.code == code && code != api.Unavailable {
+			return known.is
+		}
+	}
+	if code == api.Unavailable {
+		return raftnode.ErrClosed
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+	"github.com/ringrift/ringlog/internal/group"
+	"github.com/ringrift/ringlog/internal/group/engine"
+)
+
+// Bounds of an exchange.
+const (
+	MaxWant          = 10_000
+	MaxExchangeWait  = 30 * time.Second
+	maxExchangeParts = 10_000 // ranges of each kind, and nacks
+	maxNackDelay     = 24 * time.Hour
+)
+
+// Exchange does what a member asks of its group, which this node must lead; it returns once what the
+// member settled is in the log.
+func (s *Service) Exchange(ctx context.Context, r engine.Request) (engine.Answer, error) {
+	if err := s.checkExchange(&r); err != nil {
+		return engine.Answer{}, err
+	}
+	return s.groups.Exchange(ctx, r)
+}
+
+// groupView is what a group adds to its cursor's view. What is under way only the leader
+// knows exactly; elsewhere it is what the state tells.
+type groupView struct {
+	AckWait      string `json:"ack_wait"` // in force, as the two below
+	MaxDeliver   uint64 `json:"max_deliver"`
+	MaxPending   uint64 `json:"max_pending"`
+	Pending      uint64 `json:"pending"`      // handed out, not settled
+	Redelivering uint64 `json:"redelivering"` // to be handed out again
+	Members      int    `json:"members"`
+	Coordinator  string `json:"coordinator"` // the node that hands them out
+}
+
+// GroupOf returns what a cursor's view says of its group; nil is none.
+func (s *Service) GroupOf(c *fsm.Cursor) *groupView {
+	if c.Group == nil {
+		return nil
+	}
+	p := s.groups.Policy(c.Group.Policy)
+	v := &groupView{AckWait: p.AckWait.String(), MaxDeliver: p.MaxDeliver, MaxPending: p.MaxPending, Coordinator: s.node.Status().LeaderID}
+	live := s.groups.Inspect(c.Name, func(c *group.Coordinator) {
+		counts := c.Counts()
+		v.Pending, v.Redelivering, v.Members = uint64(counts.Held), uint64(counts.Redelivering), counts.Members
+	})
+	if !live {
+		v.fromState(s, c.Name)
+	}
+	return v
+}
+
+// fromState tells what the log has reserved and not heard of.
+func (v *groupView) fromState(s *Service, name string) {
+	c, there := s.Machine().Group(name)
+	if !there {
+		return
+	}
+	v.Redelivering = uint64(len(c.Group.Retries))
+	v.Pending = c.Group.Open - min(c.Group.Open, v.Redelivering)
+}
+
+// GroupSpec is what a group is made with.
+type GroupSpec struct {
+	CursorSpec
+	Group frame.GroupPolicy
+}
+
+// CreateGroup makes a group, or answers with the one there is when it is the same.
+func (s *Service) CreateGroup(ctx context.Context, c GroupSpec) (CursorView, error) {
+	if err := s.checkCursorName(c.Name); err != nil {
+		return CursorView{}, err
+	}
+	if err := s.checkFilter(ctx, c.Filter); err != nil {
+		return CursorView{}, err
+	}
+	at, err := s.place(ctx, "from", c.From)
+	if err != nil {
+		return CursorView{}, err
+	}
+	return s.cursorCommand(ctx, frame.GroupCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy, Group: c.Group})
+}
+
+// Group returns a cursor that is a group.
+func (s *Service) Group(name string) (CursorView, error) {
+	if err := s.checkCursorName(name); err != nil {
+		return CursorView{}, err
+	}
+	c, there := s.Machine().Cursor(name)
+	if !there || c.Group == nil {
+		return CursorView{}, engine.NoGroup(s.Machine(), name)
+	}
+	return s.view(c), nil
+}
+
+func (s *Service) Groups() []CursorView {
+	list, m := []CursorView{}, s.Lags()
+	for _, c := range s.Machine().Cursors() {
+		if c.Group != nil {
+			list = append(list, m.view(c))
+		}
+	}
+	return list
+}
+
+// DeleteGroup removes a group, and no cursor of another kind.
+func (s *Service) DeleteGroup(ctx context.Context, name string) (CursorView, error) {
+	if _, err := s.Group(name); err != nil {
+		if err := s.node.ReadBarrier(ctx); err != nil {
+			return CursorView{}, err
+		}
+		if _, err := s.Group(name); err != nil {
+			return CursorView{}, err
+		}
+	}
+	return s.DeleteCursor(ctx, name)
+}
+
+// MemberSession is a member as the leader knows it.
+type MemberSession struct {
+	Member    string    `json:"member"`
+	Session   uint64    `json:"session"`
+	Since     time.Time `json:"since"`
+	LastSeen  time.Time `json:"last_seen"`
+	Pending   int       `json:"pending"`
+	OldestMs  int64     `json:"oldest_pending_ms"`
+	Delivered uint64    `json:"delivered"`
+	Acked     uint64    `json:"acked"`
+	Nacked    uint64    `json:"nacked"`
+	Expired   uint64    `json:"expired"`
+}
+
+// Sessions lists a group's members in the order they came.
+func (s *Service) Sessions(name string) ([]MemberSession, error) {
+	if _, err := s.Group(name); err != nil {
+		return nil, err
+	}
+	list := []MemberSession{}
+	s.groups.Inspect(name, func(c *group.Coordinator) {
+		for _, m := range c.Sessions(time.Now()) {
+			list = append(list, MemberSession{Member: m.Name, Session: m.Session, Since: m.Since, LastSeen: m.Seen, Pending: m.Held,
+				OldestMs: m.Oldest.Milliseconds(), Delivered: m.Delivered, Acked: m.Acked, Nacked: m.Nacked, Expired: m.Expired})
+		}
+	})
+	return list, nil
+}
+
+// checkExchange refuses what no group could take, and puts ranges in order.
+func (s *Service) checkExchange(r *engine.Request) error {
+	limit := s.Machine().Settings().Limits.NameBytes
+	if err := s.checkCursorName(r.Group); err != nil {
+		return err
+	}
+	if r.Member == "" {
+		return api.Missing("member", "the member's name, one for each process")
+	}
+	if err := checkName("member", r.Member, limit); err != nil {
+		return err
+	}
+	for field, list := range map[string]*[]frame.Range{"holding": &r.Holding, "acks": &r.Acks, "progress": &r.Progress} {
+		if err := checkRanges(field, list); err != nil {
+			return err
+		}
+	}
+	return checkWishes(r)
+}
+
+func checkRanges(field string, list *[]frame.Range) error {
+	if len(*list) > maxExchangeParts {
+		return tooMany(field, len(*list))
+	}
+	for i, r := range *list {
+		if r.From == 0 || r.From > r.To {
+			return &api.Error{Code: api.InvalidArgument, Field: fmt.Sprintf("%s[%d]", field, i), Message: fmt.Sprintf("from %d to %d is no range of offsets", r.From, r.To),
+				Remedy: "send from, from 1, and to, which is not below it"}
+		}
+	}
+	*list = frame.JoinRanges(*list)
+	return nil
+}
+
+func tooMany(field string, n int) *api.Error {
+	return &api.Error{Code: api.TooLarge, Field: field, Message: fmt.Sprintf("%d of them, the limit for an exchange is %d", n, maxExchangeParts),
+		Remedy: "join ranges that touch, or send several exchanges"}
+}
+
+func checkWishes(r *engine.Request) error {
+	if len(r.Nacks) > maxExchangeParts {
+		return tooMany("nacks", len(r.Nacks))
+	}
+	for i := range r.Nacks {
+		n := &r.Nacks[i]
+		switch field := fmt.Sprintf("nacks[%d].", i); {
+		case n.Offset == 0:
+			return api.BadValue(field+"offset", "0", "an offset from 1")
+		case n.Delay < 0 || n.Delay > maxNackDelay:
+			return api.BadValue(field+"delay_ms", fmt.Sprint(n.Delay.Milliseconds()), fmt.Sprintf("milliseconds up to %d", maxNackDelay.Milliseconds()))
+		case n.Dead && n.Released:
+			return &api.Error{Code: api.InvalidArgument, Field: field + "dead", Message: "dead and released say different things", Remedy: "send one of them"}
+		}
+	}
+	switch {
+	case len(r.Holding) > 0 && r.Session != 0:
+		return &api.Error{Code: api.InvalidArgument, Field: "holding", Message: "holding is for joining, and a session is given", Remedy: "send it with session 0"}
+	case r.Want < 0 || r.Want > MaxWant:
+		return &api.Error{Code: api.InvalidArgument, Field: "want", Message: fmt.Sprintf("more than %d events at once, or fewer than none", MaxWant), Remedy: fmt.Sprintf("want 0 to %d", MaxWant)}
+	case r.Wait < 0 || r.Wait > MaxExchangeWait:
+		return api.BadValue("wait_ms", fmt.Sprint(r.Wait.Milliseconds()), fmt.Sprintf("milliseconds up to %d", MaxExchangeWait.Milliseconds()))
+	case r.Leave && r.Want > 0:
+		return &api.Error{Code: api.InvalidArgument, Field: "want", Message: "a member that leaves wants nothing", Remedy: "leave it out"}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package service
+
+import (
+	"time"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+)
+
+// Blocks of the log that are looked at to measure lag. What a leader found is in the state,
+// so a cursor that has nothing to get costs few.
+const (
+	lagBlocks       = 64  // for one cursor
+	lagBlocksListed = 512 // for all of a list
+)
+
+// lag is what is kept of the log that a cursor's readers, or a group's members, are still to
+// get.
+type lag struct {
+	Events  uint64
+	Wait    time.Duration // since the first of them was appended
+	atLeast *uint64       // set where not all was looked at: events are then at most, and wait too if this is 0
+}
+
+// LagMeter measures lags against the local log as it was at the beginning.
+type LagMeter struct {
+	service     *Service
+	catalogue   *event.Catalogue
+	first, last uint64
+	left        int // blocks that may still be looked at
+}
+
+// Lags returns a meter for a list of cursors.
+func (s *Service) Lags() *LagMeter { return s.lagMeter(lagBlocksListed) }
+
+func (s *Service) lagMeter(blocks int) *LagMeter {
+	m := &LagMeter{service: s, catalogue: s.Machine().Catalogue(), left: blocks}
+	m.first, m.last = s.Machine().Log().Bounds()
+	return m
+}
+
+// Of measures one cursor. Where the log cannot be read, what may be open is its lag.
+func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
+	open := max(c.Passed()+1, m.first)
+	from := open
+	if c.Group != nil { // its leader counted up to Reserved
+		l.Events = c.Group.Open
+		from = max(from, c.Group.Reserved+1)
+	}
+	if l.Events > 0 {
+		l.Wait = m.age(open)
+	}
+	switch {
+	case from > m.last:
+		return l
+	case c.Filter.Empty():
+		if l.Events == 0 {
+			l.Wait = m.age(from)
+		}
+		l.Events += m.last - from + 1
+		return l
+	}
+	next := from
+	if m.left > 0 {
+		matcher := c.Filter.Compile(m.catalogue)
+		if n, err := m.service.Machine().Log().CountFor(c.Name, from, &matcher, min(m.left, lagBlocks)); err == nil {
+			m.left -= n.Blocks
+			next = n.Next
+			if l.Events == 0 && n.Events > 0 {
+				l.Wait = max(0, time.Since(n.First))
+			}
+			l.Events += n.Events
+		}
+	}
+	if next <= m.last {
+		least := l.Events
+		if l.atLeast = &least; least == 0 {
+			l.Wait = m.age(next)
+		}
+		l.Events += m.last - next + 1
+	}
+	return l
+}
+
+// age is how long ago an offset was appended. Replicated time stands still while nothing
+// is, so it is no measure.
+func (m *LagMeter) age(offset uint64) time.Duration {
+	columns, err := m.service.Machine().Log().Columns(offset)
+	if err != nil {
+		return 0
+	}
+	return max(0, time.Since(columns.AppendedAt))
+}

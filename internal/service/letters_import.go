@@ -1,0 +1,127 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/frame"
+)
+
+// LetterRow is a row of the old queue's table
+// dead_letter_queue(id, event_type, event_data, error, created_at, retry_count).
+type LetterRow struct {
+	ID         json.RawMessage `json:"id"` // a number or a string
+	Type       string          `json:"event_type"`
+	Data       json.RawMessage `json:"event_data"` // the payload, or its JSON in a string
+	Error      string          `json:"error"`
+	CreatedAt  json.RawMessage `json:"created_at"` // RFC 3339, or seconds since 1970
+	RetryCount uint64          `json:"retry_count"`
+}
+
+// Imported answers an import.
+type Imported struct {
+	Imported int          `json:"imported"`
+	Known    int          `json:"known"` // rows that were imported before
+	Refused  []refusedRow `json:"refused"`
+	First    uint64       `json:"first,omitempty"` // the new letters
+	Last     uint64       `json:"last,omitempty"`
+	DryRun   bool         `json:"dry_run,omitempty"`
+}
+
+type refusedRow struct {
+	ID    json.RawMessage `json:"id"`
+	Error *api.Error      `json:"error"`
+}
+
+// ImportLetters keeps rows of another system as dead letters. A row that can not be an
+// event is told and left out.
+func (s *Service) ImportLetters(ctx context.Context, source string, rows []LetterRow, dryRun bool) (answer Imported, err error) {
+	answer = Imported{Refused: []refusedRow{}, DryRun: dryRun}
+	policy := s.Machine().Policy()
+	var letters []frame.ImportedLetter
+	for i := range rows {
+		letter, err := rows[i].letter(source, &policy)
+		if err != nil {
+			answer.Refused = append(answer.Refused, refusedRow{rows[i].ID, ToAPI(err)})
+			continue
+		}
+		letters = append(letters, letter)
+	}
+	if dryRun {
+		answer.Imported = len(letters)
+		return answer, nil
+	}
+	for len(letters) > 0 {
+		n := min(len(letters), frame.MaxLetters)
+		result, err := s.command(ctx, frame.LetterImport{Letters: letters[:n]})
+		if err != nil {
+			return answer, err
+		}
+		answer.add(result.Letters)
+		letters = letters[n:]
+	}
+	return answer, nil
+}
+
+func (a *Imported) add(r *fsm.LettersResult) {
+	a.Imported += r.Done
+	a.Known += r.Skipped
+	if a.First == 0 {
+		a.First = r.First
+	}
+	a.Last = max(a.Last, r.Last)
+}
+
+// letter makes a letter of a row.
+func (r *LetterRow) letter(source string, policy *event.Policy) (l frame.ImportedLetter, err error) {
+	payload := []byte(r.Data)
+	if text := ""; json.Unmarshal(r.Data, &text) == nil {
+		payload = []byte(text)
+	}
+	e := event.New(event.Type(r.Type), payload)
+	if _, _, err := policy.Normalize(&e); err != nil {
+		return l, err
+	}
+	if l.Failed, err = rowTime(r.CreatedAt); err != nil {
+		return l, err
+	}
+	h := sha256.New()
+	for _, part := range [][]byte{r.ID, []byte(r.Type), e.Payload, r.CreatedAt} {
+		fmt.Fprintf(h, "%d:", len(part))
+		h.Write(part)
+	}
+	copy(l.Origin[:], h.Sum(nil))
+	l.From = clip(fmt.Sprintf("%s row %s", source, bytes.Trim(r.ID, `"`)), maxHandlerText)
+	l.Error, l.Attempts, l.Event = clip(r.Error, MaxErrorText), r.RetryCount, frame.EncodeCopy(&e)
+	return l, nil
+}
+
+// rowTime reads the forms in which SQLite keeps a time.
+func rowTime(raw json.RawMessage) (time.Time, error) {
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		text = string(raw)
+	}
+	if text == "" || text == "null" {
+		return time.Time{}, nil
+	}
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(seconds) < 1<<33 {
+		whole, part := math.Modf(seconds)
+		return time.Unix(int64(whole), int64(part*1e9)).UTC(), nil
+	}
+	for _, form := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999", "2006-01-02T15:04:05.999999999"} {
+		if t, err := time.Parse(form, text); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, api.BadValue("created_at", text, "a time: RFC 3339, or seconds since 1970")
+}

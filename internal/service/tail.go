@@ -1,0 +1,115 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringrift/ringlog/api"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/internal/tail"
+	"github.com/ringrift/ringlog/log"
+)
+
+// TailRequest says what to read.
+type TailRequest struct {
+	From         api.Position
+	Filter       event.Filter
+	Limit        uint64 // events; 0 is no limit
+	Follow       bool
+	Linearizable bool
+	MinOffset    uint64 // wait until the node has it; 0 is none
+	Redriven     bool   // what was appended again for one cursor, for any of them, comes too
+	Spans        bool   // events come as they are stored where there is no filter
+}
+
+// OpenTail finds the place to read from. It waits for min_offset, for the leader's
+// word where the read is to be linearizable, and in a read that follows for the tail
+// to come up to an offset that this node does not have yet.
+func (s *Service) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
+	if r.Linearizable {
+		if err := s.node.ReadBarrier(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.checkFilter(ctx, r.Filter); err != nil {
+		return nil, err
+	}
+	l := s.Machine().Log()
+	if err := waitFor(ctx, l, r.MinOffset); err != nil {
+		return nil, err
+	}
+	fallback := api.AtStart
+	if r.Follow {
+		fallback = api.AtEnd
+	}
+	next, err := resolvePosition(s.Machine(), r.From, fallback)
+	if err != nil {
+		return nil, err
+	}
+	if r.Follow {
+		err = waitForNext(ctx, l, next)
+	} else if _, last := l.Bounds(); next > last+1 {
+		err = api.BeyondTail("from", next, last, "wait for it with follow or min_offset, or read from end")
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := s.newTail(r, next)
+	if r.Redriven {
+		t.ReadFor(log.EveryCursor)
+	}
+	return t, nil
+}
+
+// newTail returns a tail from next on.
+func (s *Service) newTail(r TailRequest, next uint64) *tail.Tail {
+	return tail.New(s.Machine(), tail.Options{Filter: r.Filter, Next: next, Limit: r.Limit, Follow: r.Follow, Spans: r.Spans,
+		Diverged: s.node.Diverged, Heartbeat: s.heartbeat})
+}
+
+// waitForTail is how long a read waits for an offset that the node does not have.
+const waitForTail = 10 * time.Second
+
+// waitFor returns when the log has reached min_offset; past the time for it the error
+// tells the tail.
+func waitFor(ctx context.Context, l *log.Log, offset uint64) error {
+	late, err := waitLog(ctx, l, offset)
+	if late {
+		_, last := l.Bounds()
+		return &api.Error{Code: api.Timeout, Field: "min_offset", Offset: last,
+			Message: fmt.Sprintf("offset %d did not come in time; the tail is %d", offset, last),
+			Remedy:  "check that it was acknowledged; then this node is behind: ask again, or another node"}
+	}
+	return err
+}
+
+// waitForNext returns when next follows the tail, or is there.
+func waitForNext(ctx context.Context, l *log.Log, next uint64) error {
+	late, err := waitLog(ctx, l, next-1)
+	if late {
+		_, last := l.Bounds()
+		return api.BeyondTail("from", next-1, last, "read from end, or ask again when more was appended")
+	}
+	return err
+}
+
+// waitLog waits until the log has reached offset; late says that its time was up.
+func waitLog(ctx context.Context, l *log.Log, offset uint64) (late bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, waitForTail)
+	defer cancel()
+	err = l.Wait(ctx, offset)
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrStreamTime), err
+}
+
+// ErrStreamTime ends a stream whose caller asked for no more time.
+var ErrStreamTime = errors.New("server: the stream's time is up")
+
+// resolvePosition returns the offset of the next event at p, or at fallback where p is the default.
+func resolvePosition(m *fsm.Machine, p api.Position, fallback api.PositionKind) (uint64, error) {
+	p.Kind = cmp.Or(p.Kind, fallback)
+	return p.Resolve(m.Log(), time.Now())
+}

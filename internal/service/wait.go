@@ -1,0 +1,71 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/ringrift/ringlog/raftnode"
+)
+
+// WaitView says which of the cursors have committed an offset.
+type WaitView struct {
+	Offset     uint64         `json:"offset"`
+	Reached    bool           `json:"reached"` // by all of them
+	LastOffset uint64         `json:"last_offset"`
+	Cursors    []WaitedCursor `json:"cursors"`
+}
+
+type WaitedCursor struct {
+	Name      string `json:"name"`
+	Committed uint64 `json:"committed"`
+	Behind    uint64 `json:"behind"` // offsets to go
+	Reached   bool   `json:"reached"`
+}
+
+// WaitCommitted returns when all cursors have committed offset, or with the error of
+// ctx how far they are. It looks again when one of them moved.
+func (s *Service) WaitCommitted(ctx context.Context, offset uint64, names []string) (WaitView, error) {
+	watch := s.Machine().WatchCursors(names)
+	defer watch.Close()
+	alive := time.NewTicker(s.heartbeat)
+	defer alive.Stop()
+	for caughtUp := false; ; {
+		v, err := s.committedBy(offset, names)
+		switch {
+		case s.node.Diverged():
+			return v, raftnode.ErrDiverged
+		case err != nil && !caughtUp: // it may have been made elsewhere a moment ago
+			if err := s.node.ReadBarrier(ctx); err != nil {
+				return v, err
+			}
+			caughtUp = true
+			continue
+		case err != nil || v.Reached:
+			return v, err
+		}
+		select {
+		case <-watch.Moved():
+		case <-alive.C: // whether the node still serves
+		case <-ctx.Done():
+			return v, context.Cause(ctx)
+		}
+	}
+}
+
+// committedBy compares the cursors with an offset; the error names the first that there
+// is not.
+func (s *Service) committedBy(offset uint64, names []string) (WaitView, error) {
+	v := WaitView{Offset: offset, Reached: true}
+	for _, name := range names {
+		c, ok := s.Machine().Cursor(name)
+		if !ok {
+			return v, noCursor(name)
+		}
+		one := WaitedCursor{Name: name, Committed: c.Committed, Behind: offset - min(offset, c.Committed)}
+		one.Reached = one.Behind == 0
+		v.Reached = v.Reached && one.Reached
+		v.Cursors = append(v.Cursors, one)
+	}
+	_, v.LastOffset = s.Machine().Log().Bounds()
+	return v, nil
+}

@@ -1,0 +1,64 @@
+package tail
+
+import (
+	"sync/atomic"
+
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/log"
+)
+
+// LiveFilter is a filter of a reader that outlives changes of the catalogue: a type that is
+// registered while the reader is open matches its categories from there on. It is safe for
+// concurrent use.
+type LiveFilter struct {
+	machine  *fsm.Machine
+	filter   event.Filter
+	compiled atomic.Pointer[compiledFilter]
+}
+
+type compiledFilter struct {
+	catalogue *event.Catalogue // that the matcher was compiled against
+	matcher   event.Matcher
+}
+
+func NewLiveFilter(m *fsm.Machine, f event.Filter) *LiveFilter {
+	return &LiveFilter{machine: m, filter: f}
+}
+
+func (f *LiveFilter) current() *compiledFilter {
+	now := f.machine.Catalogue()
+	if c := f.compiled.Load(); c != nil && c.catalogue == now {
+		return c
+	}
+	c := &compiledFilter{now, f.filter.Compile(now)}
+	f.compiled.Store(c)
+	return c
+}
+
+// Matcher is the filter, compiled against the newest catalogue.
+func (f *LiveFilter) Matcher() *event.Matcher { return &f.current().matcher }
+
+// Read is log.Log.ReadFor. A registration is applied before the events of its type, so a read that
+// leaves the catalogue as it was has seen no event with an older one.
+func (f *LiveFilter) Read(cursor string, from uint64, limit int) (log.Chunk, error) {
+	for {
+		c := f.current()
+		chunk, err := f.machine.Log().ReadFor(cursor, from, &c.matcher, limit)
+		if err != nil || c.catalogue == f.machine.Catalogue() {
+			return chunk, err
+		}
+	}
+}
+
+// FilterGap keeps the counts of types that the reader would have got.
+func FilterGap(g *log.Gap, m *event.Matcher) *log.Gap {
+	out := *g
+	out.Types = map[string]uint64{}
+	for t, n := range g.Types {
+		if m.MatchType(t) {
+			out.Types[t] = n
+		}
+	}
+	return &out
+}

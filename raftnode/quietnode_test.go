@@ -1,0 +1,92 @@
+package raftnode
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// A cluster that forms without a fault warns of nothing, and a member that is away is not
+// reported with each attempt to reach it.
+func TestTheLogIsQuietWhereThereIsNothingToDo(t *testing.T) {
+	var out lineBuffer
+	inBubbleWith(t, func(cfg *Config) {
+		cfg.Logger = hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.Info, Output: &out, DisableTime: true})
+	}, func(s *simulation) {
+		warnings := func() []string { return append(out.lines("[WARN]"), out.lines("[ERROR]")...) }
+		expect := func(what string, most int, want ...string) {
+			t.Helper()
+			if got := warnings(); len(got) > most {
+				t.Errorf("%s: %d warnings:\n%s", what, len(got), strings.Join(got, "\n"))
+			}
+			for _, line := range want {
+				if got := out.lines(line); len(got) != 1 {
+					t.Errorf("%s: %d times %q", what, len(got), line)
+				}
+			}
+			out.reset()
+		}
+		time.Sleep(10 * time.Second)
+		for _, id := range s.ids {
+			if got := out.lines(id + ": cluster formed"); len(got) != 1 {
+				t.Errorf("%s logs %d times that the cluster is formed", id, len(got))
+			}
+		}
+		expect("while the cluster formed", 0)
+
+		away := s.follower()
+		s.crash(away)
+		time.Sleep(50 * time.Second)
+		expect("a member is away", 1, "raft cannot reach a member: member="+away)
+		time.Sleep(2 * time.Minute)
+		if got := out.lines("raft still cannot reach a member"); len(got) < 1 {
+			t.Error("it is not reported again")
+		}
+		expect("it is away for long", 2)
+		s.start(away)
+		s.settle()
+		time.Sleep(10 * time.Second)
+		expect("it is back", 0, "raft reaches a member again: member="+away)
+		for _, id := range s.ids {
+			s.stop(id)
+		}
+		for _, line := range warnings() {
+			if strings.Contains(line, "[ERROR]") {
+				t.Errorf("an orderly stop: %s", line)
+			}
+		}
+	})
+}
+
+// lineBuffer takes the lines of several loggers.
+type lineBuffer struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (b *lineBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.Write(p)
+}
+
+func (b *lineBuffer) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.out.Reset()
+}
+
+func (b *lineBuffer) lines(with string) (found []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for line := range strings.Lines(b.out.String()) {
+		if strings.Contains(line, with) {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return found
+}

@@ -1,0 +1,357 @@
+package statestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/ringrift/ringlog/fsm"
+	"github.com/ringrift/ringlog/snapshots"
+)
+
+// ErrOtherCluster refuses the state of another cluster.
+var ErrOtherCluster = errors.New("state and data folder name different clusters")
+
+// KeyInstalled is where the stable store keeps the index of the newest snapshot
+// that replaced the state: it explains a raft log that ends before the state.
+const KeyInstalled = "InstalledSnapshot"
+
+// Snapshots is raft's snapshot store without a snapshot in it: the state is
+// durable by itself, so List describes the state, Open streams a checkpoint made
+// at that moment, and only a snapshot received from a leader takes disk space,
+// until Restore swaps it in.
+//
+// raft.RecoverCluster would hand a new configuration to Create alone and lose it
+// here; Recover does that work in its place.
+type Snapshots struct {
+	machine *fsm.Machine
+	stable  raft.StableStore
+	dir     string // for what is received and for checkpoints on their way out
+	nodeID  string
+	logger  hclog.Logger
+
+	number  atomic.Uint64            // names folders
+	making  chan struct{}            // holds one while a checkpoint for a follower is made, or its failure is waited out
+	durable atomic.Uint64            // an index up to which the state is surely on disk
+	base    atomic.Pointer[raft.Log] // the last entry of the state as it was opened or installed: index and term only
+
+	mu       sync.Mutex
+	received *receivedSnapshot // complete and not yet swapped in
+}
+
+var _ raft.SnapshotStore = (*Snapshots)(nil)
+
+// OpenSnapshots empties dir, which holds only what a crash left half done,
+// and makes the state durable.
+func OpenSnapshots(m *fsm.Machine, stable raft.StableStore, dir, nodeID string, logger hclog.Logger) (*Snapshots, error) {
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, fmt.Errorf("raftnode: empty %s: %w", dir, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("raftnode: make %s: %w", dir, err)
+	}
+	s := &Snapshots{machine: m, stable: stable, dir: dir, nodeID: nodeID, logger: logger,
+		making: make(chan struct{}, 1)}
+	p := m.Position()
+	s.base.Store(&raft.Log{Index: p.Index, Term: p.Term, Type: raft.LogNoop})
+	return s, s.persist()
+}
+
+// Durable is an index up to which the state is surely on disk.
+func (s *Snapshots) Durable() uint64 { return s.durable.Load() }
+
+// Base is the last entry of the state as it was opened or installed: index and term only.
+func (s *Snapshots) Base() *raft.Log { return s.base.Load() }
+
+// Covers implements rafttransport.Options.Covers, and waits for nothing.
+func (s *Snapshots) Covers(index uint64) (applied uint64, covered bool) {
+	applied = s.machine.Applied()
+	return applied, index < applied || index == s.Base().Index
+}
+
+// Folders is how many checkpoints were made and snapshots received since the node was opened.
+func (s *Snapshots) Folders() uint64 { return s.number.Load() }
+
+// persist makes all that is applied durable.
+func (s *Snapshots) persist() error {
+	index := s.machine.Applied()
+	if err := s.machine.Sync(); err != nil {
+		return fmt.Errorf("raftnode: sync state at %d: %w", index, err)
+	}
+	s.durable.Store(index)
+	return nil
+}
+
+// List implements raft.SnapshotStore: the state itself, nothing when it is empty.
+func (s *Snapshots) List() ([]*raft.SnapshotMeta, error) {
+	p := s.machine.Position()
+	if p.Index == 0 {
+		return nil, nil
+	}
+	return []*raft.SnapshotMeta{metaOf(p, 0)}, nil
+}
+
+func stateID(index, term uint64) string {
+	return "state-" + strconv.FormatUint(term, 10) + "-" + strconv.FormatUint(index, 10)
+}
+
+func metaOf(p fsm.Position, size int64) *raft.SnapshotMeta {
+	m := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, ID: stateID(p.Index, p.Term), Index: p.Index, Term: p.Term,
+		ConfigurationIndex: p.ConfigurationIndex, Size: size}
+	if len(p.Configuration) > 0 {
+		m.Configuration = raft.DecodeConfiguration(p.Configuration)
+	}
+	return m
+}
+
+// Open implements raft.SnapshotStore: the snapshot that was just received, by
+// its id, else a checkpoint of the state as it is now.
+func (s *Snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	s.mu.Lock()
+	received := s.received
+	s.mu.Unlock()
+	if received != nil && received.id == id {
+		return received.raftMeta(), received, nil
+	}
+	out, err := s.checkpoint()
+	if err != nil {
+		return nil, nil, err
+	}
+	return metaOf(out.position, out.size), out, nil
+}
+
+// outgoing streams a checkpoint and removes it when closed.
+type outgoing struct {
+	*io.PipeReader
+	dir      string
+	position fsm.Position
+	size     int64
+	cancel   context.CancelFunc
+	done     sync.WaitGroup
+}
+
+func (s *Snapshots) folder(kind string) string {
+	return filepath.Join(s.dir, kind+strconv.FormatUint(s.number.Add(1), 10))
+}
+
+// Freeze makes a checkpoint in a folder of its own, which the caller removes.
+func (s *Snapshots) Freeze() (dir string, p fsm.Position, meta snapshots.Meta, err error) {
+	dir = s.folder("out-")
+	p, err = s.machine.Checkpoint(dir)
+	if err != nil {
+		return "", p, meta, errors.Join(fmt.Errorf("raftnode: checkpoint: %w", err), os.RemoveAll(dir))
+	}
+	return dir, p, snapshotMeta(p, s.nodeID), nil
+}
+
+// checkpointAgain is how long after a failure no checkpoint is tried. Raft asks for the
+// next one some 20 times a second, of which each may write to a disk that is full.
+const checkpointAgain = time.Second
+
+func (s *Snapshots) checkpoint() (*outgoing, error) {
+	s.making <- struct{}{}
+	defer func() { <-s.making }()
+	out, err := s.tryCheckpoint()
+	if err != nil {
+		time.Sleep(checkpointAgain)
+	}
+	return out, err
+}
+
+func (s *Snapshots) tryCheckpoint() (*outgoing, error) {
+	dir, p, meta, err := s.Freeze()
+	if err != nil {
+		return nil, err
+	}
+	size, err := snapshots.Size(dir, meta)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return stream(dir, p, meta, size), nil
+}
+
+func snapshotMeta(p fsm.Position, nodeID string) snapshots.Meta {
+	return snapshots.Meta{ClusterID: p.ClusterID, NodeID: nodeID, Index: p.Index, Term: p.Term,
+		ConfigurationIndex: p.ConfigurationIndex, Configuration: p.Configuration, LastOffset: p.Last,
+		Digest: p.Digest.String(), FeatureLevel: p.FeatureLevel, Created: time.Now().UTC()}
+}
+
+func stream(dir string, p fsm.Position, meta snapshots.Meta, size int64) *outgoing {
+	ctx, cancel := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	out := &outgoing{PipeReader: r, dir: dir, position: p, size: size, cancel: cancel}
+	out.done.Go(func() { w.CloseWithError(snapshots.Write(ctx, w, dir, meta)) })
+	return out
+}
+
+// Close ends the stream and removes the checkpoint.
+func (o *outgoing) Close() error {
+	o.cancel()
+	err := o.PipeReader.Close()
+	o.done.Wait()
+	return errors.Join(err, os.RemoveAll(o.dir))
+}
+
+// Create implements raft.SnapshotStore. Raft calls it to receive a leader's
+// snapshot, and before it compacts; only the former writes into the sink.
+func (s *Snapshots) Create(_ raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	return &sink{store: s, index: index, term: term, configuration: configuration, configurationIndex: configurationIndex}, nil
+}
+
+// receivedSnapshot is a snapshot complete in its folder. As a reader it is
+// empty: Restore takes the folder.
+type receivedSnapshot struct {
+	id, dir            string
+	meta               snapshots.Meta
+	configuration      raft.Configuration
+	configurationIndex uint64
+}
+
+func (r *receivedSnapshot) Read([]byte) (int, error) { return 0, io.EOF }
+func (r *receivedSnapshot) Close() error             { return nil }
+
+func (r *receivedSnapshot) raftMeta() *raft.SnapshotMeta {
+	return &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, ID: r.id, Index: r.meta.Index, Term: r.meta.Term,
+		Configuration: r.configuration, ConfigurationIndex: r.configurationIndex}
+}
+
+// errNotAhead refuses a snapshot that would take the state back.
+var errNotAhead = errors.New("the state has reached it already")
+
+// swap makes a received snapshot the state, unless the state has reached it: entries may have
+// been applied while it was received. Why the raft log may end before it is written down first.
+func (s *Snapshots) swap(r *receivedSnapshot) error {
+	if applied := s.machine.Applied(); r.meta.Index <= applied {
+		return errors.Join(fmt.Errorf("snapshot of %d, applied %d: %w", r.meta.Index, applied, errNotAhead), s.release(r))
+	}
+	if err := s.stable.SetUint64([]byte(KeyInstalled), r.meta.Index); err != nil {
+		return err
+	}
+	if err := s.machine.Swap(r.dir); err != nil {
+		return err
+	}
+	s.durable.Store(r.meta.Index)
+	s.base.Store(&raft.Log{Index: r.meta.Index, Term: r.meta.Term, Type: raft.LogNoop})
+	s.logger.Info("state replaced by a snapshot", "index", r.meta.Index, "term", r.meta.Term, "from", r.meta.NodeID)
+	return s.release(r)
+}
+
+// release forgets what was received, and removes what is left of it.
+func (s *Snapshots) release(r *receivedSnapshot) error {
+	s.mu.Lock()
+	if s.received == r {
+		s.received = nil
+	}
+	s.mu.Unlock()
+	return os.RemoveAll(r.dir)
+}
+
+// keep replaces what was received before and never swapped in.
+func (s *Snapshots) keep(r *receivedSnapshot) error {
+	s.mu.Lock()
+	old := s.received
+	s.received = r
+	s.mu.Unlock()
+	if old != nil {
+		return os.RemoveAll(old.dir)
+	}
+	return nil
+}
+
+// sink receives a snapshot. Every byte is verified as it comes; what is received
+// stays invisible until Close has found all of it in order.
+type sink struct {
+	store              *Snapshots
+	index, term        uint64
+	configuration      raft.Configuration
+	configurationIndex uint64
+
+	dir    string
+	pipe   *io.PipeWriter // nil until the first Write
+	done   sync.WaitGroup
+	meta   snapshots.Meta // valid after done
+	err    error          // valid after done
+	closed bool
+}
+
+// ID implements raft.SnapshotSink.
+func (k *sink) ID() string {
+	if k.dir == "" {
+		return stateID(k.index, k.term)
+	}
+	return filepath.Base(k.dir)
+}
+
+// Write implements raft.SnapshotSink.
+func (k *sink) Write(p []byte) (int, error) {
+	if k.pipe == nil {
+		k.receive()
+	}
+	return k.pipe.Write(p)
+}
+
+func (k *sink) receive() {
+	k.dir = k.store.folder("in-")
+	var r *io.PipeReader
+	r, k.pipe = io.Pipe()
+	k.done.Go(func() {
+		k.meta, k.err = snapshots.Read(context.Background(), r, k.dir)
+		r.CloseWithError(k.err)
+	})
+}
+
+// Close implements raft.SnapshotSink. Without a Write there is nothing to keep:
+// Persist has made the state itself durable.
+func (k *sink) Close() error {
+	if k.closed || k.pipe == nil {
+		return nil
+	}
+	k.closed = true
+	k.pipe.Close()
+	k.done.Wait()
+	if k.err != nil {
+		return fmt.Errorf("raftnode: receive snapshot: %w", k.err)
+	}
+	if err := k.check(); err != nil {
+		return errors.Join(fmt.Errorf("raftnode: receive snapshot: %w", err), os.RemoveAll(k.dir))
+	}
+	return k.store.keep(&receivedSnapshot{id: k.ID(), dir: k.dir, meta: k.meta,
+		configuration: k.configuration, configurationIndex: k.configurationIndex})
+}
+
+// check refuses a snapshot that is not what raft was told it is, or not of this
+// cluster.
+func (k *sink) check() error {
+	p, err := fsm.ReadPosition(k.dir, nil)
+	if err != nil {
+		return err
+	}
+	if p.Index != k.index || p.Term != k.term || k.meta.Index != p.Index || k.meta.Term != p.Term {
+		return fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d", snapshots.ErrCorrupt, k.index, k.term, p.Index, p.Term)
+	}
+	if own := k.store.machine.ClusterID(); own != "" && own != p.ClusterID {
+		return fmt.Errorf("%w: it is of %s, this node of %s", ErrOtherCluster, p.ClusterID, own)
+	}
+	return nil
+}
+
+// Cancel implements raft.SnapshotSink.
+func (k *sink) Cancel() error {
+	if k.closed || k.pipe == nil {
+		return nil
+	}
+	k.closed = true
+	k.pipe.CloseWithError(errors.New("cancelled"))
+	k.done.Wait()
+	return os.RemoveAll(k.dir)
+}

@@ -14,9 +14,10 @@ import (
 func newApp(sh *shell.Shell) *cli.App {
 	version := buildVersion().Version
 	app := &cli.App{
-		Name:                      "ringlog",
-		Usage:                     "a replicated event log",
-		UsageText:                 "ringlog [global options] VERB [options] [arguments]\n\nTry it: ringlog demo, or ringlog dev for a cluster to play with.",
+		Name:  "ringlog",
+		Usage: "a replicated event log",
+		UsageText: "ringlog [global options] VERB [options] [arguments]\n\nTo try it: ringlog " +
+			"demo, or ringlog dev for a local cluster.",
 		Version:                   version,
 		HideVersion:               true,
 		EnableBashCompletion:      true,
@@ -29,8 +30,10 @@ func newApp(sh *shell.Shell) *cli.App {
 		Before:                    sh.Configure,
 		Commands: []*cli.Command{
 			dev.Command(sh), dev.DemoCommand(sh, compareAt), serve.Command(sh, version),
-			publishCommand(sh), tailCommand(sh), getCommand(sh), cursorCommand(sh), groupCommand(sh), dlqCommand(sh), dedupCommand(sh), clientsCommand(sh),
-			statusCommand(sh), checkCommand(sh), verifyCommand(sh), clusterCommand(sh), settingsCommand(sh), catalogueCommand(sh), auditCommand(sh),
+			publishCommand(sh), tailCommand(sh), getCommand(sh), cursorCommand(sh), groupCommand(sh),
+			dlqCommand(sh), dedupCommand(sh), clientsCommand(sh),
+			statusCommand(sh), checkCommand(sh), verifyCommand(sh), clusterCommand(sh), settingsCommand(sh),
+			catalogueCommand(sh), auditCommand(sh),
 			chainCommand(sh), explainCommand(sh), waitCommand(sh), reactCommand(sh),
 			compactCommand(sh), offline.SnapshotCommand(sh), inspectCommand(sh), bench.Command(sh),
 			versionCommand(sh), completionCommand(sh),
@@ -46,17 +49,26 @@ func newApp(sh *shell.Shell) *cli.App {
 
 func globalFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "endpoints", Aliases: []string{"e"}, Usage: "nodes to talk to, comma separated `URL`s",
+		&cli.StringFlag{Name: "endpoints", Aliases: []string{"e"},
+			Usage:   "comma-separated `URL`s of nodes to connect to",
 			EnvVars: []string{"RINGLOG_ENDPOINTS", "RINGRIFT_COORDINATOR_URL"}, Value: shell.DefaultEndpoint},
-		&cli.StringFlag{Name: "cluster-id", Usage: "`ID` of the cluster: refuse nodes of any other; without it, of any other than the first that answers",
+		&cli.StringFlag{Name: "cluster-id",
+			Usage: "`ID` of the cluster: nodes of any other are refused (default: the cluster of the first node " +
+				"that answers)",
 			EnvVars: []string{"RINGLOG_CLUSTER_ID"}},
-		&cli.StringFlag{Name: "consistency", Usage: "of reads that end: linearizable, with all that was acknowledged before, or local, as the node that answers has it",
+		&cli.StringFlag{Name: "consistency",
+			Usage: "consistency of reads that do not follow: linearizable (has everything acknowledged before) " +
+				"or local (what the answering node has)",
 			Value: "linearizable"},
-		&cli.DurationFlag{Name: "timeout", Usage: "how long a command may take; streams are bounded per attempt", Value: shell.DefaultTimeout,
+		&cli.DurationFlag{Name: "timeout", Usage: "time limit of a command; for a stream, of each attempt",
+			Value:   shell.DefaultTimeout,
 			EnvVars: []string{"RINGLOG_TIMEOUT"}},
-		&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the cluster token (or RINGRIFT_CLUSTER_AUTH_TOKEN)", EnvVars: []string{shell.TokenFileVariable}},
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FORMAT` of the output: text, or json with one object a line", Value: "text",
+		&cli.StringFlag{Name: "token-file",
+			Usage:   "`FILE` with the cluster token (or RINGRIFT_CLUSTER_AUTH_TOKEN)",
+			EnvVars: []string{shell.TokenFileVariable}},
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"},
+			Usage: "output `FORMAT`: text, or json with one object per line", Value: "text",
 			EnvVars: []string{"RINGLOG_OUTPUT"}},
-		&cli.BoolFlag{Name: "json", Usage: "the same as -o json"},
+		&cli.BoolFlag{Name: "json", Usage: "same as -o json"},
 	}
 }

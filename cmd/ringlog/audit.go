@@ -19,19 +19,23 @@ import (
 func auditCommand(sh *shell.Shell) *cli.Command {
 	lists := strings.Join(audit.Lists(), ", ")
 	return &cli.Command{
-		Name: "audit", Usage: "who emits what and who listens: orphan events, dead subscriptions, names that drift",
-		Description: "Holds what the platform's documents declare against what the log and the cursors show, and judges each\n" +
-			"finding of the platform's own audit by the declarations alone. LIST is one or more of these, comma separated:\n" + lists + ".\n" +
-			"Exit 1 where a list of --fail-on is not empty.",
+		Name: "audit", Usage: "find orphan events, dead subscriptions and mismatched names",
+		Description: "Compares what the platform's documents declare with what the log and the cursors show, and " +
+			"judges each\n" +
+			"finding of the platform's own audit by the declarations alone. LIST is one or more of these, " +
+			"comma-separated:\n" + lists + ".\n" +
+			"Exits 1 if a list of --fail-on is not empty.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json, dot (Graphviz) or mermaid", Value: "text"},
-			&cli.StringFlag{Name: "only", Usage: "print `LIST`s alone"},
-			&cli.StringFlag{Name: "coordinator", Usage: "only what `NAME` has to do with: a coordinator, a module or a class"},
-			&cli.StringFlag{Name: "fail-on", Usage: "exit 1 if one of the `LIST`s holds anything"},
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` to begin counting events in the log: " + api.PositionForms + " (default: the newest 1000000 events)"},
-			&cli.BoolFlag{Name: "builtin", Usage: "what this program knows, without asking a cluster"},
+			&cli.StringFlag{Name: "only", Usage: "print only these `LIST`s"},
+			&cli.StringFlag{Name: "coordinator",
+				Usage: "print only what involves `NAME`: a coordinator, a module or a class"},
+			&cli.StringFlag{Name: "fail-on", Usage: "exit 1 if one of these `LIST`s is not empty"},
+			&cli.StringFlag{Name: "from", Usage: "count events in the log from `WHERE`: " + api.PositionForms +
+				" (default: the newest 1000000 events)"},
+			&cli.BoolFlag{Name: "builtin", Usage: "use the catalogue of this program, without asking a cluster"},
 		},
-		Action: shell.BareWith(sh, func(c *cli.Context) error {
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			o, err := auditOptionsOf(sh, c)
 			if err != nil {
 				return err
@@ -50,34 +54,39 @@ type auditOptions struct {
 	builtin      bool
 }
 
+// auditOptionsOf reads the flags.
 func auditOptionsOf(sh *shell.Shell, c *cli.Context) (o auditOptions, err error) {
 	o = auditOptions{coordinator: c.String("coordinator"), builtin: c.Bool("builtin"), from: url.Values{}}
-	if o.format, err = audit.ParseFormat(c.String("format")); err != nil {
+	o.format, err = audit.ParseFormat(c.String("format"))
+	if err != nil {
 		return o, shell.Usagef("--format: %w", err)
 	}
 	switch {
 	case sh.JSON && c.IsSet("format") && o.format != audit.JSON:
-		return o, shell.Usagef("--format %s and JSON output ask for different things", o.format)
+		return o, shell.Usagef("--format %s and JSON output exclude each other", o.format)
 	case sh.JSON:
 		o.format = audit.JSON
 	}
-	if o.only, err = audit.ParseLists(c.String("only")); err != nil {
+	o.only, err = audit.ParseLists(c.String("only"))
+	if err != nil {
 		return o, shell.Usagef("--only: %w", err)
 	}
-	if o.failOn, err = audit.ParseLists(c.String("fail-on")); err != nil {
+	o.failOn, err = audit.ParseLists(c.String("fail-on"))
+	if err != nil {
 		return o, shell.Usagef("--fail-on: %w", err)
 	}
 	if !c.IsSet("from") {
 		return o, nil
 	}
 	if o.builtin {
-		return o, shell.Usagef("--from is a place in a log, and --builtin asks none")
+		return o, shell.Usagef("--from and --builtin exclude each other: --builtin reads no log")
 	}
 	from, err := shell.ParsePosition("from", c.String("from"))
 	o.from.Set("from", from.String())
 	return o, err
 }
 
+// showAudit prints the findings, and fails where a list of --fail-on holds any.
 func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 	report := audit.Run(event.Builtin(), audit.Evidence{})
 	if !o.builtin {
@@ -88,7 +97,8 @@ func showAudit(ctx context.Context, sh *shell.Shell, o auditOptions) error {
 	}
 	if o.coordinator != "" {
 		var err error
-		if report, err = report.About(o.coordinator); errors.Is(err, audit.ErrNoComponent) {
+		report, err = report.About(o.coordinator)
+		if errors.Is(err, audit.ErrNoComponent) {
 			return shell.NotFoundf("%w; list them: ringlog audit --only components", err)
 		} else if err != nil {
 			return err

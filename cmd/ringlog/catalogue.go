@@ -23,48 +23,49 @@ import (
 const aType = "an event type"
 
 func catalogueCommand(sh *shell.Shell) *cli.Command {
-	builtin := &cli.BoolFlag{Name: "builtin", Usage: "what this program knows, without asking a cluster"}
+	builtin := &cli.BoolFlag{Name: "builtin", Usage: "use the catalogue of this program, without asking a cluster"}
 	return &cli.Command{
-		Name: "catalogue", Usage: "the event types: names, values, payload fields",
+		Name: "catalogue", Usage: "list, check and register event types",
 		Subcommands: []*cli.Command{
-			{Name: "ls", Usage: "all types", Flags: []cli.Flag{builtin, &cli.StringFlag{Name: "category", Usage: "only of this `CATEGORY`"}},
-				Action: shell.BareWith(sh, func(c *cli.Context) error { return listTypes(c.Context, sh, c.Bool("builtin"), c.String("category")) })},
-			{Name: "show", Usage: "one type, by any of its spellings", ArgsUsage: "TYPE", Flags: []cli.Flag{builtin},
-				Action: func(c *cli.Context) error {
-					if err := shell.Exactly(c, 1, aType); err != nil {
-						return err
-					}
+			{Name: "ls", Usage: "list all types",
+				Flags: []cli.Flag{builtin, &cli.StringFlag{Name: "category", Usage: "only types of this `CATEGORY`"}},
+				Action: shell.NoArgs(func(c *cli.Context) error {
+					return listTypes(c.Context, sh,
+						c.Bool("builtin"), c.String("category"))
+				})},
+			{Name: "show", Usage: "show one type, by any of its spellings", ArgsUsage: "TYPE",
+				Flags: []cli.Flag{builtin},
+				Action: shell.Args(1, aType, func(c *cli.Context) error {
 					return showType(c.Context, sh, c.Args().First(), c.Bool("builtin"))
-				}},
-			{Name: "schema", Usage: "JSON Schema of a type's payload", ArgsUsage: "TYPE", Flags: []cli.Flag{builtin},
-				Action: func(c *cli.Context) error {
-					if err := shell.Exactly(c, 1, aType); err != nil {
-						return err
-					}
+				})},
+			{Name: "schema", Usage: "print the JSON Schema of a type's payload", ArgsUsage: "TYPE",
+				Flags: []cli.Flag{builtin},
+				Action: shell.Args(1, aType, func(c *cli.Context) error {
 					return showSchema(c.Context, sh, c.Args().First(), c.Bool("builtin"))
-				}},
-			{Name: "validate", Usage: "what a publish would say of events, without publishing", ArgsUsage: "[FILE|-]",
-				Description: "NDJSON, or one JSON array. Exit 6 where one would be refused.",
-				Flags:       []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "as with strict validation: unknown types are refused"}},
+				})},
+			{Name: "validate", Usage: "check events as publish would, without publishing", ArgsUsage: "[FILE|-]",
+				Description: "Reads NDJSON or one JSON array. Exits 6 if an event would be refused.",
+				Flags: []cli.Flag{&cli.BoolFlag{Name: "strict",
+					Usage: "refuse unknown types, as strict validation does"}},
 				Action: func(c *cli.Context) error {
 					if c.NArg() > 1 {
 						return shell.Exactly(c, 1, "a file, or - for the standard input")
 					}
 					return validateEvents(c.Context, sh, cmp.Or(c.Args().First(), "-"), c.Bool("strict"))
 				}},
-			{Name: "register", Usage: "add types, on all nodes", ArgsUsage: "FILE",
-				Description: "FILE holds definitions as catalogue ls -o json prints them: an object or an array of them.",
-				Flags:       []cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "check them, and register none"}},
-				Action: func(c *cli.Context) error {
-					if err := shell.Exactly(c, 1, "a file of definitions, or -"); err != nil {
-						return err
-					}
+			{Name: "register", Usage: "register types on all nodes", ArgsUsage: "FILE",
+				Description: "FILE holds definitions in the form that catalogue ls -o json prints: one object, " +
+					"or an array of objects.",
+				Flags: []cli.Flag{&cli.BoolFlag{Name: "dry-run",
+					Usage: "check the definitions, and register none"}},
+				Action: shell.Args(1, "a file of definitions, or -", func(c *cli.Context) error {
 					return registerTypes(c.Context, sh, c.Args().First(), c.Bool("dry-run"))
-				}},
+				})},
 		},
 	}
 }
 
+// listTypes prints the built-in types, and names those that the cluster adds.
 func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category string) error {
 	list := event.Builtin().Definitions()
 	if !builtin {
@@ -83,8 +84,10 @@ func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category stri
 		}
 	}
 	if len(chosen) == 0 {
-		return shell.NotFoundf("no type is of category %q: the categories are %s", category, strings.Join(event.Builtin().Categories(), ", "))
+		return shell.NotFoundf("no type is in category %q: the categories are %s", category,
+			strings.Join(event.Builtin().Categories(), ", "))
 	}
+	// Types that only the cluster emits are not in the list, because nobody can publish them.
 	var own []string
 	for _, d := range event.Builtin().Own() {
 		if category == "" || strings.EqualFold(d.Category, category) {
@@ -94,9 +97,10 @@ func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category stri
 	if len(own) > 0 {
 		sh.Say("the cluster adds its own: %s (ringlog catalogue show TYPE)", strings.Join(own, ", "))
 	}
-	return shell.EmitEach(sh, chosen, table.Row{"type", "value", "category", "payload fields"}, func(d *event.Definition) table.Row {
-		return table.Row{d.Name, d.Value, d.Category, len(d.Payload)}
-	})
+	return shell.EmitEach(sh, chosen, table.Row{"type", "value", "category", "payload fields"},
+		func(d *event.Definition) table.Row {
+			return table.Row{d.Name, d.Value, d.Category, len(d.Payload)}
+		})
 }
 
 // typeInfo is a type as GET /v1/catalogue/{type} answers.
@@ -106,17 +110,20 @@ type typeInfo struct {
 	Renamed bool      `json:"renamed,omitempty"`
 }
 
+// lookUpType finds a type in the cluster's catalogue, or in this program's.
 func lookUpType(ctx context.Context, sh *shell.Shell, name string, builtin bool) (info typeInfo, err error) {
 	if !builtin {
 		return info, sh.Fetch(ctx, "/v1/catalogue/"+url.PathEscape(name), &info)
 	}
 	found, known := event.Builtin().Resolve(name)
 	if !known {
-		return info, shell.NotFoundf("%s is not in the catalogue; nearest known types: %s", found.Type, strings.Join(event.Builtin().Nearest(name, 3), ", "))
+		return info, shell.NotFoundf("%s is not in the catalogue; nearest known types: %s", found.Type,
+			strings.Join(event.Builtin().Nearest(name, 3), ", "))
 	}
 	return typeInfo{Definition: *found.Definition, Via: found.Via, Renamed: found.Renamed}, nil
 }
 
+// showType prints what is known of one type.
 func showType(ctx context.Context, sh *shell.Shell, name string, builtin bool) error {
 	t, err := lookUpType(ctx, sh, name, builtin)
 	if err != nil {
@@ -132,12 +139,13 @@ func showType(ctx context.Context, sh *shell.Shell, name string, builtin bool) e
 			"emitted by", cmp.Or(strings.Join(t.Emitters, ", "), "not documented"),
 			"read by", cmp.Or(strings.Join(t.Subscribers, ", "), "not documented")}
 		if t.Renamed {
-			sh.Say("%s is an alias that reads like another type", name)
+			sh.Say("%s is an alias that looks like another type", name)
 		}
 		return sh.Facts(facts...)
 	})
 }
 
+// showSchema prints the JSON Schema of a type's payload.
 func showSchema(ctx context.Context, sh *shell.Shell, name string, builtin bool) error {
 	var schema []byte
 	if builtin {
@@ -162,7 +170,7 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	var err error
 	switch {
 	case name == "-" && sh.InTerminal:
-		return nil, shell.Usagef("- is the standard input, which is a terminal: pipe something in, or name a file")
+		return nil, shell.Usagef("- reads the standard input, which is a terminal: pipe data in, or name a file")
 	case name == "-":
 		raw, err = io.ReadAll(io.LimitReader(sh.In, maxPayload+1))
 	default:
@@ -172,7 +180,7 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 		return nil, shell.Usagef("%w", err)
 	}
 	if len(raw) > maxPayload {
-		return nil, shell.Usagef("%s: more than %d bytes", name, maxPayload)
+		return nil, shell.Usagef("%s is larger than %d bytes", name, maxPayload)
 	}
 	return raw, nil
 }
@@ -186,6 +194,7 @@ type verdict struct {
 	Error    *api.Error      `json:"error,omitempty"`
 }
 
+// words says in a line what publishing the event would do.
 func (v verdict) words() string {
 	if v.Error != nil {
 		return "refused: " + v.Error.Message
@@ -197,6 +206,7 @@ func (v verdict) words() string {
 	return cmp.Or(strings.Join(words, "; "), "good")
 }
 
+// validateEvents has a node judge events without publishing them.
 func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bool) error {
 	raw, err := readInput(sh, file)
 	if err != nil {
@@ -217,6 +227,7 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 	if err := sh.Call(ctx, http.MethodPost, "/v1/catalogue/validate", query, in, &answer); err != nil {
 		return err
 	}
+	// Events are counted as people count lines.
 	for i := range answer.Events {
 		answer.Events[i].Row = i + 1
 	}
@@ -236,7 +247,8 @@ func asArray(raw []byte) (json.RawMessage, error) {
 	}
 	var rows []json.RawMessage
 	for n, line := range strings.Split(string(raw), "\n") {
-		if line = strings.TrimSpace(line); line == "" {
+		line = strings.TrimSpace(line)
+		if line == "" {
 			continue
 		}
 		if !json.Valid([]byte(line)) {
@@ -252,6 +264,7 @@ func asArray(raw []byte) (json.RawMessage, error) {
 	return json.Marshal(rows)
 }
 
+// registerTypes registers definitions on all nodes, or with a dry run checks them.
 func registerTypes(ctx context.Context, sh *shell.Shell, file string, dryRun bool) error {
 	raw, err := readInput(sh, file)
 	if err != nil {

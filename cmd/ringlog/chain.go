@@ -27,23 +27,26 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 		flows = append(flows, f.Name)
 	}
 	return &cli.Command{
-		Name: "chain", Usage: "how far a run has come: stages with durations, and what is missing next", ArgsUsage: "CORRELATION_ID",
-		Description: "Holds the events of one correlation id against the documented flows (" + strings.Join(flows, ", ") + ").\n" +
-			"FILE has deadlines of edges: {\"training_pipeline\": {\"TRAINING_STARTED->TRAINING_COMPLETED\": \"6h\"}}. An edge that is\n" +
-			"missing for longer is overdue, by the clock of the node that answers. Without FILE the\n" +
-			"setting chain.deadlines counts.",
+		Name: "chain", Usage: "show the stages of a run, their durations, and what is missing",
+		ArgsUsage: "CORRELATION_ID",
+		Description: "Compares the events of one correlation id with the documented flows (" + strings.Join(flows,
+			", ") + ").\n" +
+			"FILE sets deadlines of edges: {\"training_pipeline\": {\"TRAINING_STARTED->TRAINING_COMPLETED\": " +
+			"\"6h\"}}. An edge that is\n" +
+			"missing for longer is overdue, by the clock of the answering node. Without FILE the\n" +
+			"setting chain.deadlines applies.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "flow", Usage: "only the flow `NAME`"},
+			&cli.StringFlag{Name: "flow", Usage: "only show the flow `NAME`"},
 			&cli.StringFlag{Name: "format", Usage: "`FORMAT`: text, json or mermaid", Value: "text"},
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on, and print what changes"},
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` in the log to begin: " + api.PositionForms, Value: "start"},
-			&cli.StringFlag{Name: "deadlines", Usage: "`FILE` with how long edges may take", EnvVars: []string{"RINGLOG_CHAIN_DEADLINES"}},
-			&cli.BoolFlag{Name: "fail-overdue", Usage: "exit 1 where an edge is overdue; with --follow, once one is"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "keep running and print changes"},
+			&cli.StringFlag{Name: "from", Usage: "start reading the log at `WHERE`: " + api.PositionForms,
+				Value: "start"},
+			&cli.StringFlag{Name: "deadlines", Usage: "`FILE` with the deadlines of edges",
+				EnvVars: []string{"RINGLOG_CHAIN_DEADLINES"}},
+			&cli.BoolFlag{Name: "fail-overdue",
+				Usage: "exit 1 if an edge is overdue; with --follow, as soon as one is"},
 		},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, "a correlation id"); err != nil {
-				return err
-			}
+		Action: shell.Args(1, "a correlation id", func(c *cli.Context) error {
 			o, err := chainOptionsOf(sh, c)
 			if err != nil {
 				return err
@@ -52,7 +55,7 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 				return followChain(c.Context, sh, o)
 			}
 			return showChain(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
@@ -65,17 +68,20 @@ type chainOptions struct {
 	failOverdue bool
 }
 
+// chainOptionsOf reads the flags.
 func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error) {
-	o = chainOptions{id: c.Args().First(), query: url.Values{}, follow: c.Bool("follow"), failOverdue: c.Bool("fail-overdue")}
+	o = chainOptions{id: c.Args().First(), query: url.Values{}, follow: c.Bool("follow"),
+		failOverdue: c.Bool("fail-overdue")}
 	if o.id == "" {
 		return o, shell.Usagef("chain: the correlation id is empty")
 	}
-	if o.format, err = stages.ParseFormat(c.String("format")); err != nil {
+	o.format, err = stages.ParseFormat(c.String("format"))
+	if err != nil {
 		return o, shell.Usagef("--format %q: use text, json or mermaid", c.String("format"))
 	}
 	switch {
 	case sh.JSON && c.IsSet("format") && o.format != stages.JSON:
-		return o, shell.Usagef("--format %s and JSON output ask for different things", o.format)
+		return o, shell.Usagef("--format %s and JSON output exclude each other", o.format)
 	case sh.JSON:
 		o.format = stages.JSON
 	case o.follow && o.format == stages.Mermaid:
@@ -100,6 +106,7 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 	return o, err
 }
 
+// readDeadlines reads the file of deadlines; without one there are none.
 func readDeadlines(file string) (stages.Deadlines, error) {
 	if file == "" {
 		return nil, nil
@@ -115,8 +122,10 @@ func readDeadlines(file string) (stages.Deadlines, error) {
 	return d, nil
 }
 
+// path is the route of the chain.
 func (o *chainOptions) path() string { return "/v1/chain/" + url.PathEscape(o.id) }
 
+// showChain prints the chain as it is now.
 func showChain(ctx context.Context, sh *shell.Shell, o chainOptions) error {
 	var chain stages.Chain
 	if err := sh.Call(ctx, http.MethodGet, o.path(), o.query, nil, &chain); err != nil {
@@ -144,7 +153,8 @@ func (o *chainOptions) verdict(sh *shell.Shell, c *stages.Chain) error {
 	for _, r := range c.Flows {
 		for _, n := range r.Next {
 			if n.Overdue {
-				sh.Say("overdue: %s after %s, for %s; the deadline is %s", n.To, n.From, stages.Took(n.WaitingSeconds), stages.Took(n.DeadlineSeconds))
+				sh.Say("overdue: %s after %s, for %s; the deadline is %s", n.To, n.From,
+					stages.Took(n.WaitingSeconds), stages.Took(n.DeadlineSeconds))
 			}
 		}
 	}
@@ -161,19 +171,22 @@ func followChain(ctx context.Context, sh *shell.Shell, o chainOptions) (err erro
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
+	// Events after what the node has now are news; the chain before is asked for as a whole.
 	status, err := c.Status(ctx)
 	if err != nil {
 		return sh.ExplainTimeout(context.WithoutCancel(ctx), err)
 	}
 	reading, stopReading := context.WithCancel(ctx)
 	news := newsOf(reading, c, o.id, status.LastOffset+1)
+	// The reader of events is the last to be stopped and is waited for, so that it uses no closed client.
 	defer func() {
 		stopReading()
 		for range news { // until its reader has ended
 		}
 	}()
 	f := chainFollower{sh: sh, options: o, client: c, seen: status.LastOffset}
-	if err = f.run(ctx, news); ctx.Err() != nil && errors.Is(err, context.Canceled) {
+	err = f.run(ctx, news)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // Ctrl-C, or nobody reading any more, is how it ends
 	}
 	return err
@@ -185,13 +198,14 @@ type link struct {
 	err    error
 }
 
-// newsOf tells of the events of a chain from an offset on. The channel is closed when ctx
-// is over, or behind an error.
+// newsOf reports the events of a chain from an offset on. The channel is closed when ctx
+// is over, or after an error.
 func newsOf(ctx context.Context, c *client.Client, id string, from uint64) <-chan link {
 	news := make(chan link)
 	go func() {
 		defer close(news)
-		for ev, err := range c.Tail(ctx, client.TailOptions{From: client.FromOffset(from), Filter: event.Filter{CorrelationIDs: []string{id}}}) {
+		for ev, err := range c.Tail(ctx,
+			client.TailOptions{From: client.FromOffset(from), Filter: event.Filter{CorrelationIDs: []string{id}}}) {
 			if gap := (*client.GapError)(nil); errors.As(err, &gap) {
 				continue // the chain says where the log begins
 			}
@@ -216,12 +230,14 @@ type chainFollower struct {
 	begun   bool
 }
 
+// run prints news until the events end or fail.
 func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 	for {
-		due, err := f.look(ctx)
+		due, err := f.printNews(ctx)
 		if err != nil {
 			return err
 		}
+		// Wait for an event of the chain, or until the next edge is overdue.
 		var alarm <-chan time.Time
 		if due > 0 {
 			timer := time.NewTimer(due)
@@ -242,18 +258,20 @@ func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 	}
 }
 
-// look asks for the chain, prints what is new, and returns in how long an edge will be
+// printNews asks for the chain, prints what is new, and returns in how long an edge will be
 // overdue; 0 is never.
-func (f *chainFollower) look(ctx context.Context) (due time.Duration, err error) {
+func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err error) {
+	// The node must have the event that is the reason to ask.
 	f.options.query.Set("min_offset", strconv.FormatUint(f.seen, 10))
 	asking, cancel := context.WithTimeout(ctx, f.sh.Timeout)
 	defer cancel()
 	var chain stages.Chain
 	err = f.client.Do(asking, http.MethodGet, f.options.path(), f.options.query, nil, &chain)
+	// A chain without events may still get some.
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.NotFound {
 		if !f.begun {
 			f.begun = true
-			f.sh.Say("nothing has the correlation id %s yet", f.options.id)
+			f.sh.Say("no event has the correlation id %s yet", f.options.id)
 		}
 		return 0, nil
 	}
@@ -263,6 +281,7 @@ func (f *chainFollower) look(ctx context.Context) (due time.Duration, err error)
 	if err := f.print(&chain); err != nil {
 		return 0, err
 	}
+	// The next deadline is when to ask again, even if no event arrives.
 	if at := chain.NextDeadline(); !at.IsZero() {
 		due = max(at.Sub(chain.Now), 0) + time.Millisecond // past it, not at it
 	}
@@ -279,7 +298,8 @@ func (f *chainFollower) print(c *stages.Chain) (err error) {
 	case f.printed == 0 || f.options.format == stages.JSON:
 		err = c.Write(f.sh.Out, f.options.format)
 	default:
-		if _, err = fmt.Fprintln(f.sh.Out); err == nil {
+		_, err = fmt.Fprintln(f.sh.Out)
+		if err == nil {
 			err = c.WriteNews(f.sh.Out, f.printed)
 		}
 	}

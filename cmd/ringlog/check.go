@@ -23,39 +23,45 @@ const (
 	checkUnknown  = 3
 )
 
+// checkOptions are the limits from which lag is a problem; 0 is no limit.
 type checkOptions struct {
-	warnLag, critLag uint64        // events a cursor may be behind
+	warnLag, critLag uint64        // events that a cursor may lag by
 	warnAge, critAge time.Duration // how long its oldest event may wait
 }
 
 func checkCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "check", Usage: "health for a monitor: exit 0 ok, 1 warning, 2 critical, 3 unknown",
+		Name: "check", Usage: "check health for a monitoring system: exit 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN",
 		Flags: []cli.Flag{
-			&cli.Uint64Flag{Name: "warning-lag", Usage: "warn when a cursor is `N` events behind"},
-			&cli.Uint64Flag{Name: "critical-lag", Usage: "critical when a cursor is `N` events behind"},
-			&cli.DurationFlag{Name: "warning-age", Usage: "warn when a cursor's oldest event has waited so long"},
-			&cli.DurationFlag{Name: "critical-age", Usage: "critical when a cursor's oldest event has waited so long"},
+			&cli.Uint64Flag{Name: "warning-lag", Usage: "warn if a cursor lags by `N` events"},
+			&cli.Uint64Flag{Name: "critical-lag", Usage: "critical if a cursor lags by `N` events"},
+			&cli.DurationFlag{Name: "warning-age", Usage: "warn if a cursor's oldest unread event is this old"},
+			&cli.DurationFlag{Name: "critical-age", Usage: "critical if a cursor's oldest unread event is this old"},
 		},
-		OnUsageError: func(_ *cli.Context, err error, _ bool) error { return checkDone(sh, checkUnknown, err.Error(), "") },
+		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+			return checkDone(sh, checkUnknown, err.Error(), "")
+		},
 		Action: func(c *cli.Context) error {
 			if err := shell.Exactly(c, 0, ""); err != nil {
 				return checkDone(sh, checkUnknown, err.Error(), "")
 			}
-			return check(c.Context, sh, checkOptions{warnLag: c.Uint64("warning-lag"), critLag: c.Uint64("critical-lag"),
+			return check(c.Context, sh, checkOptions{warnLag: c.Uint64("warning-lag"),
+				critLag: c.Uint64("critical-lag"),
 				warnAge: c.Duration("warning-age"), critAge: c.Duration("critical-age")})
 		},
 	}
 }
 
+// check asks all nodes and judges what they say.
 func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 	found, err := askEverybody(ctx, sh, statusOf)
 	if err != nil && (errors.Is(err, shell.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)) {
-		return checkDone(sh, checkCritical, fmt.Sprintf("nobody answers at %s", strings.Join(sh.Endpoints, ", ")), "")
+		return checkDone(sh, checkCritical, fmt.Sprintf("no node answers at %s", strings.Join(sh.Endpoints, ", ")), "")
 	}
 	if err != nil {
 		return checkDone(sh, checkUnknown, err.Error(), "")
 	}
+	// A healthy cluster is described, too: the line is what an operator reads first.
 	state, words, s := judgeAll(found, sh.Endpoints, o)
 	if len(words) == 0 {
 		words = []string{fmt.Sprintf("%s leads, %s, cluster %s", s.LeaderID, quorumText(s.Quorum), s.ClusterID)}
@@ -65,21 +71,34 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 
 // judgeAll is the state that all nodes' words amount to, and why: what the leader sees, and
 // what others see otherwise. view is the word that counts most, the leader's if there is one.
-func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (state int, words []string, view nodeStatus) {
+func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
+	state int, words []string, view nodeStatus) {
+	// The view of the node that knows most is what counts; among equals, that of the latest term.
 	for _, a := range found.answers {
-		if s := a.value; a.err == nil && (view.NodeID == "" || viewRank(s) > viewRank(view) || viewRank(s) == viewRank(view) && s.Term > view.Term) {
-			view = s
+		if a.err == nil && (view.NodeID == "" || knowsMore(a.value, view)) {
+			view = a.value
 		}
 	}
-	if state, words = judge(view, o); found.mixed() != "" {
+	state, words = judge(view, o)
+	// Nodes of two clusters behind one list of endpoints make every other figure meaningless.
+	if found.mixed() != "" {
 		state, words = checkCritical, append([]string{found.mixed()}, words...)
 	}
+	// What other nodes see differently is a warning at least.
 	for _, a := range found.answers {
 		if more := differs(a, view, found.members, endpoints); more != "" {
 			state, words = max(state, checkWarning), append(words, more)
 		}
 	}
 	return state, words, view
+}
+
+// knowsMore reports whether a's view of the cluster counts more than b's.
+func knowsMore(a, b nodeStatus) bool {
+	if viewRank(a) != viewRank(b) {
+		return viewRank(a) > viewRank(b)
+	}
+	return a.Term > b.Term
 }
 
 // viewRank orders nodes by how much they know of the cluster.
@@ -99,6 +118,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	healthy := func(id string) bool {
 		return slices.ContainsFunc(view.Members, func(m raftnode.MemberStatus) bool { return m.ID == id && m.Healthy })
 	}
+	// Silence counts where the view has the node as healthy: else the view reports it already.
 	if a.err != nil {
 		if id := members[a.url]; slices.Contains(endpoints, a.url) && (id == "" || healthy(id)) {
 			return fmt.Sprintf("%s does not answer here", a.url)
@@ -109,6 +129,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	if s.NodeID == view.NodeID && s.ClusterID == view.ClusterID {
 		return ""
 	}
+	// Members that this node cannot reach, but the view can.
 	var unheard []string
 	for _, m := range s.Members {
 		if !m.Healthy && healthy(m.ID) && m.ID != s.NodeID {
@@ -123,7 +144,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 		parts = append(parts, fmt.Sprintf("follows %s (term %d)", s.LeaderID, s.Term))
 	}
 	if len(unheard) > 0 {
-		parts = append(parts, "does not hear "+strings.Join(unheard, ", "))
+		parts = append(parts, "gets no answer from "+strings.Join(unheard, ", "))
 	}
 	if s.Diverged {
 		parts = append(parts, "has a state that differs from the majority's")
@@ -134,10 +155,11 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	return s.NodeID + " " + strings.Join(parts, ", ")
 }
 
-// judge is the state that a status stands for, and why.
+// judge is the state of a monitor that a status amounts to, and why.
 func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	state = checkOK
-	if words = problems(s); len(words) > 0 {
+	words = problems(s)
+	if len(words) > 0 {
 		state = checkWarning
 	}
 	if s.LeaderID == "" || s.Quorum.Margin < 0 || s.Diverged || refusesAppends(s) {
@@ -163,17 +185,20 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 // over reports a value at or above a limit that was set.
 func over[T uint64 | time.Duration](value, limit T) bool { return limit > 0 && value >= limit }
 
-// performance is the data behind the bar that monitors draw.
+// performance is the data for the graphs that monitors draw.
 func performance(s nodeStatus) string {
 	lag := uint64(0)
 	for _, c := range s.Cursors {
 		least, _ := c.lag()
 		lag = max(lag, least)
 	}
+	// An empty log has a first offset beyond its last one.
 	events := s.LastOffset - min(s.FirstOffset-min(s.FirstOffset, 1), s.LastOffset)
-	return fmt.Sprintf("events=%d offset=%dc healthy_voters=%d max_cursor_lag=%d", events, s.LastOffset, s.Quorum.Healthy, min(lag, math.MaxInt64))
+	return fmt.Sprintf("events=%d offset=%dc healthy_voters=%d max_cursor_lag=%d", events, s.LastOffset,
+		s.Quorum.Healthy, min(lag, math.MaxInt64))
 }
 
+// checkDone prints the verdict in the form of monitoring plugins and returns its exit code.
 func checkDone(sh *shell.Shell, state int, words, performance string) error {
 	name := [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[state]
 	err := sh.Emit(map[string]any{"state": name, "code": state, "message": words}, func() error {

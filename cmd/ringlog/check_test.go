@@ -20,7 +20,8 @@ func sees(id, leader string, silent ...string) answer[nodeStatus] {
 	healthy := 0
 	for _, member := range []string{"n1", "n2", "n3"} {
 		m := raftnode.MemberStatus{ID: member, HTTP: member, Voter: true, Healthy: !strings.Contains(strings.Join(silent, " "), member)}
-		if s.Members = append(s.Members, m); m.Healthy {
+		s.Members = append(s.Members, m)
+		if m.Healthy {
 			healthy++
 		}
 	}
@@ -42,9 +43,9 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 	}{
 		{"all well", []answer[nodeStatus]{sees("n1", "n2"), sees("n2", "n2"), sees("n3", "n2")}, checkOK, nil},
 		{"the old leader is cut off alone, and asked first", []answer[nodeStatus]{sees("n1", "", "n2", "n3"), sees("n2", "n2", "n1"), sees("n3", "n2", "n1")},
-			checkWarning, []string{"member n1 does not answer", "n1 sees no leader", "n1 does not hear"}},
+			checkWarning, []string{"member n1 does not answer", "n1 sees no leader", "n1 gets no answer from"}},
 		{"a bridge: the leader hears both, they do not hear each other", []answer[nodeStatus]{sees("n1", "n2", "n3"), sees("n2", "n2"), sees("n3", "n2", "n1")},
-			checkWarning, []string{"n1 does not hear n3", "n3 does not hear n1"}},
+			checkWarning, []string{"n1 gets no answer from n3", "n3 gets no answer from n1"}},
 		{"nobody leads", []answer[nodeStatus]{sees("n1", "", "n2", "n3"), sees("n2", "", "n1", "n3")}, checkCritical, []string{"no leader", "no quorum"}},
 		{"two clusters", []answer[nodeStatus]{foreign, sees("n2", "n2", "n1"), sees("n3", "n2", "n1")}, checkCritical, []string{"2 clusters: c (n2 at http://n2, n3 at http://n3), d (n1 at http://n1)"}},
 		{"a follower's disk", []answer[nodeStatus]{sees("n1", "n2"), full, sees("n3", "n2")}, checkWarning, []string{"the disk of n3 is nearly full: 5 MiB free, 64 MiB are needed"}},
@@ -57,7 +58,7 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 			t.Errorf("%s: %d, %q", test.name, state, text)
 		}
 		for _, part := range test.words {
-			if !strings.Contains(strings.ReplaceAll(text, "no leader, does not hear", "no leader; n1 does not hear"), part) {
+			if !strings.Contains(strings.ReplaceAll(text, "no leader, gets no answer from", "no leader; n1 gets no answer from"), part) {
 				t.Errorf("%s: %q, which should say %q", test.name, text, part)
 			}
 		}

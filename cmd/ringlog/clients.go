@@ -20,17 +20,16 @@ import (
 
 func clientsCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "clients", Usage: "who listens to what, as clients registered it",
-		Description: "A client registers its subscriptions (PUT /v1/clients/ID, router.Options.Register) and is forgotten when it has\n" +
-			"not said so again for its TTL. As JSON there is one client a line.",
+		Name: "clients", Usage: "list registered clients and their subscriptions",
+		Description: "A client registers its subscriptions (PUT /v1/clients/ID, router.Options.Register) and " +
+			"expires when it has\n" +
+			"not renewed that for its TTL. With -o json there is one client per line.",
 		Action: shell.Bare(sh, listClients),
 		Subcommands: []*cli.Command{
-			{Name: "rm", Usage: "forget a client, which may register again", ArgsUsage: "ID", Flags: shell.ConsentFlags(), Action: func(c *cli.Context) error {
-				if err := shell.Exactly(c, 1, "the id of a client"); err != nil {
-					return err
-				}
-				return removeClient(c.Context, sh, c.Args().First(), shell.ConsentOf(c))
-			}},
+			{Name: "rm", Usage: "remove a client's registration; it may register again", ArgsUsage: "ID",
+				Flags: shell.ConsentFlags(), Action: shell.Args(1, "the id of a client", func(c *cli.Context) error {
+					return removeClient(c.Context, sh, c.Args().First(), shell.ConsentOf(c))
+				})},
 		},
 	}
 }
@@ -41,6 +40,7 @@ type listedSubscription struct {
 	of client.RegisteredClient
 }
 
+// listClients prints a line for each client, or a row for each subscription.
 func listClients(ctx context.Context, sh *shell.Shell) error {
 	list, err := fetchClients(ctx, sh)
 	if err != nil {
@@ -60,12 +60,15 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 			rows = append(rows, listedSubscription{s, c})
 		}
 	}
-	return shell.EmitEach(sh, rows, table.Row{"client", "host", "heard", "subscription", "mode", "state", "listens to", "timeout", "critical"}, func(r listedSubscription) table.Row {
-		return table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), shell.Short(time.Since(r.of.Seen)) + " ago", r.Name, r.Mode, r.State, listensTo(r.SubscriptionInfo), timeoutText(r.HandlerTimeout), yesNo(r.Critical)}
-	})
+	return shell.EmitEach(sh, rows,
+		table.Row{"client", "host", "heard", "subscription", "mode", "state", "listens to", "timeout", "critical"},
+		func(r listedSubscription) table.Row {
+			return table.Row{r.of.ID, cmp.Or(r.of.Host, "-"), shell.Short(time.Since(r.of.Seen)) + " ago", r.Name,
+				r.Mode, r.State, listensTo(r.SubscriptionInfo), timeoutText(r.HandlerTimeout), yesNo(r.Critical)}
+		})
 }
 
-// clients reads all pages.
+// fetchClients reads all pages.
 func fetchClients(ctx context.Context, sh *shell.Shell) (all []client.RegisteredClient, err error) {
 	query := url.Values{"limit": {strconv.Itoa(1000)}}
 	for {
@@ -84,6 +87,7 @@ func fetchClients(ctx context.Context, sh *shell.Shell) (all []client.Registered
 	}
 }
 
+// listensTo is what a subscription asks for.
 func listensTo(s client.SubscriptionInfo) string {
 	var parts []string
 	if !s.Filter.Empty() || s.Where == "" {
@@ -95,6 +99,7 @@ func listensTo(s client.SubscriptionInfo) string {
 	return strings.Join(parts, " ")
 }
 
+// timeoutText is a time limit for people, - where there is none.
 func timeoutText(d time.Duration) string {
 	if d == 0 {
 		return "-"
@@ -102,23 +107,24 @@ func timeoutText(d time.Duration) string {
 	return d.String()
 }
 
+// removeClient removes the registration of a client after asking.
 func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent) error {
 	if leave.DryRun {
-		sh.Say("%s would be forgotten, if it is registered", id)
+		sh.Say("%s would be removed, if it is registered", id)
 		return nil
 	}
-	if err := sh.Confirm(leave, "Forget the client %q?", id); err != nil {
+	if err := sh.Confirm(leave, "Remove the registration of client %q?", id); err != nil {
 		return err
 	}
 	var was client.RegisteredClient
 	if err := sh.Call(ctx, http.MethodDelete, "/v1/clients/"+url.PathEscape(id), nil, nil, &was); err != nil {
 		return err
 	}
-	sh.Say("forgot %s; it had %d subscriptions", id, len(was.Subscriptions))
+	sh.Say("removed %s, which had %s", id, shell.Count(len(was.Subscriptions), "subscription"))
 	return nil
 }
 
-// subscriptionReport is what /status tells of clients.
+// subscriptionReport is what /status reports about clients.
 type subscriptionReport struct {
 	Clients          int  `json:"clients"`
 	Subscriptions    int  `json:"subscriptions"`
@@ -133,11 +139,12 @@ type subscriptionReport struct {
 	} `json:"by_client"`
 }
 
+// text counts the clients and their subscriptions.
 func (r subscriptionReport) text() string {
-	return fmt.Sprintf("%d with %d subscriptions", r.Clients, r.Subscriptions)
+	return fmt.Sprintf("%d with %s", r.Clients, shell.Count(r.Subscriptions, "subscription"))
 }
 
-// timeoutsText tells the span of the handlers' time limits.
+// timeoutsText is the span of the handlers' time limits.
 func timeoutsText(byClient map[string]map[string]float64) string {
 	low, high, n := 0.0, 0.0, 0
 	for _, limits := range byClient {
@@ -151,10 +158,10 @@ func timeoutsText(byClient map[string]map[string]float64) string {
 	}
 	switch {
 	case n == 0:
-		return "none told"
+		return "none registered"
 	case low == high:
-		return fmt.Sprintf("%d handlers, %gs", n, low)
+		return fmt.Sprintf("%s, %gs", shell.Count(n, "handler"), low)
 	default:
-		return fmt.Sprintf("%d handlers, %gs to %gs", n, low, high)
+		return fmt.Sprintf("%s, %gs to %gs", shell.Count(n, "handler"), low, high)
 	}
 }

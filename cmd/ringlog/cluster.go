@@ -22,26 +22,28 @@ const aMember = "the id of a member"
 
 func clusterCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "cluster", Usage: "who belongs to it, who leads it",
+		Name: "cluster", Usage: "manage cluster membership",
 		Subcommands: []*cli.Command{
 			clusterStatusCommand(sh),
-			{Name: "members", Usage: "the members as the leader sees them", Action: shell.Bare(sh, listMembers)},
+			{Name: "members", Usage: "list members as the leader sees them", Action: shell.Bare(sh, listMembers)},
 			addMemberCommand(sh),
-			{Name: "promote", Usage: "give a non-voter a vote", ArgsUsage: "ID", Flags: []cli.Flag{forceFlag()}, Action: func(c *cli.Context) error {
-				if err := shell.Exactly(c, 1, aMember); err != nil {
-					return err
-				}
-				return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"), map[string]bool{"force": c.Bool("force")}, "promoted")
-			}},
-			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh), clusterOutageCommand(sh), offline.RecoverCommand(sh),
+			{Name: "promote", Usage: "make a non-voter a voter", ArgsUsage: "ID", Flags: []cli.Flag{forceFlag()},
+				Action: shell.Args(1, aMember, func(c *cli.Context) error {
+					return changeMember(c.Context, sh, http.MethodPost, memberPath(c.Args().First(), "/promote"),
+						map[string]bool{"force": c.Bool("force")}, "promoted")
+				})},
+			demoteCommand(sh), removeMemberCommand(sh), stepDownCommand(sh), clusterHistoryCommand(sh),
+			clusterOutageCommand(sh), offline.RecoverCommand(sh),
 		},
 	}
 }
 
+// forceFlag allows more voters than five.
 func forceFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "force", Usage: "also as a sixth voter and beyond"}
+	return &cli.BoolFlag{Name: "force", Usage: "allow more than five voters"}
 }
 
+// memberPath is the route of a member.
 func memberPath(id, rest string) string { return "/v1/members/" + url.PathEscape(id) + rest }
 
 // memberInfo is a member as GET /v1/members answers.
@@ -51,6 +53,7 @@ type memberInfo struct {
 	Version     string `json:"version,omitempty"`
 }
 
+// memberList is what a node's status says of the members.
 type memberList struct {
 	Members  []memberInfo    `json:"members"`
 	Quorum   raftnode.Quorum `json:"quorum"`
@@ -58,14 +61,17 @@ type memberList struct {
 	Warning  string          `json:"warning"`
 }
 
+// listMembers prints the members.
 func listMembers(ctx context.Context, sh *shell.Shell) error {
 	list, err := fetchMembers(ctx, sh)
 	if err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, list.Members, table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m memberInfo) table.Row {
-		return table.Row{m.ID, memberRole(m.MemberStatus, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy), contactText(m.LastContactMs), m.TrailingEntries}
-	})
+	return shell.EmitEach(sh, list.Members,
+		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m memberInfo) table.Row {
+			return table.Row{m.ID, memberRole(m.MemberStatus, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy),
+				contactText(m.LastContactMs), m.TrailingEntries}
+		})
 }
 
 // members are as a node that knows a leader has them, or any node where none does.
@@ -79,6 +85,7 @@ func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err er
 	return list, json.Unmarshal(raw, &list)
 }
 
+// memberRole is what a member is in the cluster.
 func memberRole(m raftnode.MemberStatus, leader string) string {
 	switch {
 	case m.ID == leader:
@@ -90,6 +97,7 @@ func memberRole(m raftnode.MemberStatus, leader string) string {
 	}
 }
 
+// contactText says how long ago a member was heard from.
 func contactText(ms int64) string {
 	if ms < 0 {
 		return "never"
@@ -97,6 +105,7 @@ func contactText(ms int64) string {
 	return shell.Short(time.Duration(ms) * time.Millisecond)
 }
 
+// yesNo is a truth for people.
 func yesNo(b bool) string {
 	if b {
 		return "yes"
@@ -106,24 +115,22 @@ func yesNo(b bool) string {
 
 func addMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "add", Usage: "let a running node in", ArgsUsage: "URL",
-		Description: "URL is where the new node answers; its id, raft address and incarnation are asked of it. A node\nthat was started with --join asks by itself.",
-		Flags:       []cli.Flag{&cli.BoolFlag{Name: "non-voter", Usage: "without a vote"}, forceFlag()},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, "the URL of the new node"); err != nil {
-				return err
-			}
+		Name: "add", Usage: "add a running node to the cluster", ArgsUsage: "URL",
+		Description: "URL is the new node's HTTP address; its id, raft address and incarnation are read from it. " +
+			"A node\nthat was started with --join joins by itself.",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "non-voter", Usage: "add it as a non-voter"}, forceFlag()},
+		Action: shell.Args(1, "the URL of the new node", func(c *cli.Context) error {
 			at, err := shell.ParseEndpoints(c.Args().First())
 			if err != nil {
 				return err
 			}
 			in := map[string]any{"http": at[0], "voter": !c.Bool("non-voter"), "force": c.Bool("force")}
 			return silentNewcomer(at[0], changeMember(c.Context, sh, http.MethodPost, "/v1/members", in, "added"))
-		},
+		}),
 	}
 }
 
-// silentNewcomer tells a new node that the cluster can not connect to from a request that
+// silentNewcomer distinguishes a new node that the cluster cannot connect to from a request that
 // is wrong.
 func silentNewcomer(at string, err error) error {
 	var answer *api.Error
@@ -153,35 +160,32 @@ func changeMember(ctx context.Context, sh *shell.Shell, method, path string, in 
 
 func demoteCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "demote", Usage: "take a voter's vote; it stays as a non-voter", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aMember); err != nil {
-				return err
-			}
-			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodPost, "/demote", "demoted")
-		},
+		Name: "demote", Usage: "make a voter a non-voter", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
+		Action: shell.Args(1, aMember, func(c *cli.Context) error {
+			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodPost, "/demote",
+				"demoted")
+		}),
 	}
 }
 
 func removeMemberCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "remove", Usage: "take a member out of the cluster", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aMember); err != nil {
-				return err
-			}
+		Name: "remove", Usage: "remove a member from the cluster", ArgsUsage: "ID", Flags: shell.ConsentFlags(),
+		Action: shell.Args(1, aMember, func(c *cli.Context) error {
 			return dismissMember(c.Context, sh, c.Args().First(), shell.ConsentOf(c), http.MethodDelete, "", "removed")
-		},
+		}),
 	}
 }
 
-// dismissMember takes a vote or a membership after asking, and tells what quorum
+// dismissMember takes a vote or a membership after asking, and prints what quorum
 // is left.
-func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent, method, rest, done string) error {
+func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent,
+	method, rest, done string) error {
 	list, err := fetchMembers(ctx, sh)
 	if err != nil {
 		return err
 	}
+	// Count the voters that remain, for whoever has to decide.
 	voters := 0
 	var found *memberInfo
 	for i, m := range list.Members {
@@ -194,12 +198,12 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 	if found == nil {
 		return shell.NotFoundf("there is no member %q: list them with ringlog cluster members", id)
 	}
-	left := fmt.Sprintf("%d voters are left, %d of them needed", voters, voters/2+1)
+	left := fmt.Sprintf("%d voters remain, %d needed for a quorum", voters, voters/2+1)
 	if leave.DryRun {
 		sh.Say("%s would be %s; %s", id, done, left)
 		return nil
 	}
-	if err := sh.Confirm(leave, "%s would be %s; %s. Go on?", id, done, left); err != nil {
+	if err := sh.Confirm(leave, "%s would be %s; %s. Continue?", id, done, left); err != nil {
 		return err
 	}
 	return changeMember(ctx, sh, method, memberPath(id, rest), nil, done)
@@ -207,14 +211,12 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 
 func stepDownCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "step-down", Usage: "let another voter lead",
-		Flags: []cli.Flag{&cli.StringFlag{Name: "to", Usage: "`ID` of who is to lead; without it whoever has caught up"}},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Name: "step-down", Usage: "transfer leadership to another voter",
+		Flags: []cli.Flag{&cli.StringFlag{Name: "to",
+			Usage: "`ID` of the new leader (default: a voter that has caught up)"}},
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			return stepDown(c.Context, sh, c.String("to"))
-		},
+		}),
 	}
 }
 
@@ -227,16 +229,20 @@ func stepDown(ctx context.Context, sh *shell.Shell, to string) error {
 		return err
 	}
 	var answer map[string]any
-	if err := sh.Call(ctx, http.MethodPost, "/v1/cluster/step-down", nil, map[string]string{"to": to}, &answer); err != nil {
+	if err := sh.Call(ctx, http.MethodPost, "/v1/cluster/step-down", nil, map[string]string{"to": to},
+		&answer); err != nil {
 		return err
 	}
+	// The answer says that the leader stepped down; who leads now only the next term shows.
 	after, err := awaitTerm(ctx, sh, before.Term)
 	if err != nil {
 		return err
 	}
-	result := map[string]any{"from": before.LeaderID, "leader_id": after.LeaderID, "leader_http": after.LeaderHTTP, "term": after.Term}
+	result := map[string]any{"from": before.LeaderID, "leader_id": after.LeaderID, "leader_http": after.LeaderHTTP,
+		"term": after.Term}
 	return sh.Emit(result, func() error {
-		_, err := fmt.Fprintf(sh.Out, "%s leads term %d; it was %s\n", after.LeaderID, after.Term, before.LeaderID)
+		_, err := fmt.Fprintf(sh.Out, "%s leads term %d; the leader before was %s\n", after.LeaderID, after.Term,
+			before.LeaderID)
 		return err
 	})
 }

@@ -13,15 +13,16 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// voterHealth is what the log tells of the voters, as /status shows it.
+// voterHealth is what the log has recorded about the voters, as /status shows it.
 type voterHealth struct {
-	Voters        []voterState `json:"voters"`
-	AtRisk        bool         `json:"quorum_at_risk"`
-	Outages       []toldOutage `json:"outages"`
-	CatchupAtRisk []string     `json:"catchup_at_risk"`
-	OutagesEver   uint64       `json:"outages_total"`
+	Voters        []voterState   `json:"voters"`
+	AtRisk        bool           `json:"quorum_at_risk"`
+	Outages       []loggedOutage `json:"outages"`
+	CatchupAtRisk []string       `json:"catchup_at_risk"`
+	OutagesEver   uint64         `json:"outages_total"`
 }
 
+// voterState is what the log has recorded about one voter.
 type voterState struct {
 	ID     string    `json:"id"`
 	Online bool      `json:"online"`
@@ -37,6 +38,7 @@ func (s nodeStatus) cluster() string { return s.ClusterID }
 
 func (s nodeStatus) knows() []raftnode.MemberStatus { return s.Members }
 
+// orUnknown stands in for an id that nobody knows.
 func orUnknown(id string) string { return cmp.Or(id, "?") }
 
 // printHealth prints what the leader makes of the others, and which nodes see no quorum.
@@ -53,10 +55,12 @@ func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 	return err
 }
 
+// printVerdict prints what the leader says of the cluster's tolerance and of its followers.
 func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 	fmt.Fprintf(sh.Out, "\n%s\n", toleranceText(leader.Autopilot))
 	if h := leader.Health; h != nil && len(h.CatchupAtRisk) > 0 {
-		fmt.Fprintf(sh.Out, "about to fall behind what the raft log keeps: %s\n", strings.Join(h.CatchupAtRisk, ", "))
+		fmt.Fprintf(sh.Out, "about to lag too far for the raft log, and to need a snapshot: %s\n",
+			strings.Join(h.CatchupAtRisk, ", "))
 	}
 	var followers []table.Row
 	for _, v := range leader.Autopilot.Servers {
@@ -70,6 +74,7 @@ func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 	return sh.Table(table.Row{"follower", "is", "healthy", "behind", "last contact", "why"}, followers)
 }
 
+// toleranceText says how many voters may fail.
 func toleranceText(v *autopilotVerdict) string {
 	text := "no voter may fail"
 	switch n := v.FailureTolerance; {
@@ -84,6 +89,7 @@ func toleranceText(v *autopilotVerdict) string {
 	return text
 }
 
+// serverRow is a follower as the leader sees it.
 func serverRow(v raftnode.ServerVerdict, now time.Time) table.Row {
 	is := "voter"
 	switch {
@@ -98,7 +104,9 @@ func serverRow(v raftnode.ServerVerdict, now time.Time) table.Row {
 	if !v.Since.IsZero() {
 		healthy += ", " + shell.Short(max(0, now.Sub(v.Since)).Round(time.Second))
 	}
-	return table.Row{v.ID, is, healthy, fmt.Sprintf("%d entries, %s", v.TrailingEntries, secondsText(v.TrailingSeconds)), contactText(v.LastContactMs), v.Why}
+	return table.Row{v.ID, is, healthy,
+		fmt.Sprintf("%s, %s", shell.Count(v.TrailingEntries, "entry", "entries"), secondsText(v.TrailingSeconds)),
+		contactText(v.LastContactMs), v.Why}
 }
 
 // outageLinesOf is a line for each node that sees no quorum.

@@ -22,27 +22,27 @@ import (
 
 func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "history", Usage: "who led when, and when there was no leader or no quorum",
-		Description: "The events in which the cluster tells of itself, by the time at which it happened, with the gap that each ended.\n" +
-			"An outage has an offset behind those of later events: nothing can be appended until it is over. As JSON they come\n" +
-			"in the order of the log.",
+		Name: "history", Usage: "list elections, lost leaders and outages",
+		Description: "Lists the events that the cluster emits about itself, by the time at which they happened, " +
+			"with the gap that each ended.\n" +
+			"An outage is appended once it is over, so its offset may be higher than those of later events. With " +
+			"-o json events\n" +
+			"come in the order of the log.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + api.PositionForms, Value: "start"},
-			&cli.Uint64Flag{Name: "n", Usage: "the newest `COUNT` only (default: 1000)"},
+			&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
+			&cli.Uint64Flag{Name: "n", Usage: "print only the newest `COUNT`", DefaultText: "1000"},
 		},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			query, err := historyQuery(c)
 			if err != nil {
 				return err
 			}
 			return showHistory(c.Context, sh, query)
-		},
+		}),
 	}
 }
 
+// historyQuery makes the flags a query.
 func historyQuery(c *cli.Context) (url.Values, error) {
 	from, err := shell.ParsePosition("from", c.String("from"))
 	if err != nil {
@@ -76,13 +76,14 @@ type chapter struct {
 	Payload    map[string]any `json:"payload"`
 }
 
+// showHistory prints the chapters in the order of their times; JSON keeps the order of the log.
 func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	var h history
 	if err := sh.Call(ctx, http.MethodGet, "/v1/cluster/history", query, nil, &h); err != nil {
 		return err
 	}
 	if h.FirstOffset > 1 {
-		sh.Say("the log begins at offset %d: what was told before is trimmed", h.FirstOffset)
+		sh.Say("the log starts at offset %d: earlier history is trimmed", h.FirstOffset)
 	}
 	chapters := make([]chapter, len(h.Chapters))
 	for i, raw := range h.Chapters {
@@ -91,15 +92,18 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 		}
 	}
 	if h.Outage != nil {
-		defer sh.Say("there is no quorum now, since %s (%s): see ringlog cluster outage", shell.MomentText(h.Outage.Since), h.Outage.Cause)
+		defer sh.Say("no quorum since %s (%s): see ringlog cluster outage", shell.MomentText(h.Outage.Since),
+			h.Outage.Cause)
 	}
 	if sh.JSON {
 		return shell.EmitEach(sh, h.Chapters, nil, nil)
 	}
 	slices.SortStableFunc(chapters, func(a, b chapter) int { return a.At.Compare(b.At) })
-	return shell.EmitEach(sh, chapters, table.Row{"time", "offset", "event", "term", "who", "gap", "details"}, chapter.row)
+	return shell.EmitEach(sh, chapters, table.Row{"time", "offset", "event", "term", "who", "gap", "details"},
+		chapter.row)
 }
 
+// row is a chapter as a row of the table.
 func (c chapter) row() table.Row {
 	return table.Row{shell.MomentText(c.At), c.Offset, c.Type, c.Term, c.Subject, c.gap(), c.details()}
 }
@@ -124,7 +128,7 @@ func (c chapter) gap() string {
 	what := "without a leader"
 	switch {
 	case c.Type == event.QuorumRestored && c.Payload["after"] == "at_risk":
-		what = "with none to spare"
+		what = "without a spare voter"
 	case c.Type == event.QuorumOutageView && c.Payload["cluster_had_quorum"] == true:
 		what = "cut off"
 	case strings.HasPrefix(string(c.Type), "QUORUM_"):
@@ -149,7 +153,7 @@ func (c chapter) details() string {
 	}
 	add("target", "to %s")
 	add("previous_leader", "after %s")
-	add("skipped_terms", "nothing came of %s")
+	add("skipped_terms", "no leader from %s")
 	if all := valueText(c.Payload["voters"]); all != "" && c.Type != event.QuorumPriorityReconnect {
 		add("active_voters", "%s of "+all+" voters online")
 		add("healthy", "%s of "+all+" voters healthy")
@@ -160,10 +164,10 @@ func (c chapter) details() string {
 	add("leaders", "claimed by %s")
 	add("incident", "incident %s")
 	add("down", "%s did not run")
-	add("unreachable", "%s out of reach")
+	add("unreachable", "%s unreachable")
 	add("seen_by", "seen by %s")
 	add("refused", "%s writes refused")
-	add("trailing_entries", "%s entries behind")
+	add("trailing_entries", "lagging by %s entries")
 	add("entries_left", "%s left")
 	return strings.Join(words, ", ")
 }

@@ -16,15 +16,18 @@ func showJournalOf(sh *shell.Shell, dir string, newest int) error {
 	}
 	o := nodeOutage{DataDir: dir, NodeID: found.NodeID, Journal: found.ID, Outage: found.Open, Records: []localRecord{}}
 	for _, r := range last(found.Records, newest) {
-		o.Records = append(o.Records, localRecord{Local: true, NodeID: o.NodeID, Seq: r.Seq, Time: r.At, Type: raftnode.JournalType(r.Kind), Payload: r})
+		o.Records = append(o.Records,
+			localRecord{Local: true, NodeID: o.NodeID, Seq: r.Seq, Time: r.At, Type: raftnode.JournalType(r.Kind),
+				Payload: r})
 	}
 	return sh.Emit(o, func() error {
-		state := "it tells of no outage that lasts"
+		state := "no ongoing outage recorded"
 		if o.Outage != nil {
-			state = fmt.Sprintf("it ends in an outage: no quorum from %s on (%s), last leader %s", shell.MomentText(o.Outage.Since), o.Outage.Cause, o.Outage.Leader)
+			state = fmt.Sprintf("ongoing outage: no quorum since %s (%s), last leader %s",
+				shell.MomentText(o.Outage.Since), o.Outage.Cause, o.Outage.Leader)
 		}
 		if o.Journal == "" {
-			state = "there is none yet"
+			state = "there is no journal yet"
 		}
 		if _, err := fmt.Fprintf(sh.Out, "%s, the journal in %s: %s\n", o.NodeID, dir, state); err != nil {
 			return err

@@ -22,27 +22,26 @@ import (
 
 func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "outage", Usage: "what each node sees of the quorum, with a leader or without",
-		Description: "Asks every endpoint given and every member that one of them knows of: the outage that lasts, the newest records\n" +
-			"of its journal, and the outages that the log tells of. Exit 0 where all that answer see a quorum, 1 where one\n" +
-			"does not, 3 where nobody answers. With --data-dir the journal of a stopped node is read.",
+		Name: "outage", Usage: "show each node's view of the quorum, with or without a leader",
+		Description: "Asks every endpoint and every member that one of them knows: the ongoing outage, the " +
+			"newest records\n" +
+			"of its journal, and the outages recorded in the log. Exits 0 if all nodes that answer see a quorum, " +
+			"1 if one\n" +
+			"does not, 3 if none answers. With --data-dir it reads the journal of a stopped node.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` of a stopped node, instead of running ones"},
-			&cli.IntFlag{Name: "n", Usage: "the newest `COUNT` records of each journal; 0 is all", Value: 10},
+			&cli.StringFlag{Name: "data-dir", Usage: "data `DIR` of a stopped node, instead of running nodes"},
+			&cli.IntFlag{Name: "n", Usage: "print the newest `COUNT` records of each journal; 0 means all", Value: 10},
 		},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			n := c.Int("n")
 			if n < 0 {
-				return shell.Usagef("-n %d: it must not be negative", n)
+				return shell.Usagef("-n %d must not be negative", n)
 			}
 			if dir := c.String("data-dir"); c.IsSet("data-dir") {
 				return showJournalOf(sh, dir, n)
 			}
 			return showOutage(c.Context, sh, n)
-		},
+		}),
 	}
 }
 
@@ -57,7 +56,7 @@ type nodeOutage struct {
 	Members   []memberInfo     `json:"members,omitempty"`
 	Journal   string           `json:"journal"`
 	Records   []localRecord    `json:"records"`
-	Outages   []toldOutage     `json:"outages,omitempty"`
+	Outages   []loggedOutage   `json:"outages,omitempty"`
 }
 
 // localRecord is a record of a node's journal, as an event that has no offset.
@@ -65,14 +64,14 @@ type localRecord struct {
 	Local   bool            `json:"local"`
 	NodeID  string          `json:"node_id"`
 	Seq     uint64          `json:"seq"`
-	Settled *bool           `json:"settled,omitempty"` // the log tells of it; nil: not known
+	Settled *bool           `json:"settled,omitempty"` // the log has recorded it; nil: not known
 	Time    time.Time       `json:"time"`
 	Type    event.Type      `json:"type"`
 	Payload blackbox.Record `json:"payload"`
 }
 
-// toldOutage is an outage that the log tells of.
-type toldOutage struct {
+// loggedOutage is an outage that the log has recorded.
+type loggedOutage struct {
 	Incident uint64    `json:"incident"`
 	Began    time.Time `json:"began_at"`
 	Ended    time.Time `json:"ended_at"`
@@ -94,6 +93,7 @@ func (o nodeOutage) knows() (list []raftnode.MemberStatus) {
 // seesQuorum reports whether enough voters answer the node, and have all along.
 func (o nodeOutage) seesQuorum() bool { return o.Outage == nil && o.Quorum.Margin >= 0 }
 
+// fetchOutage asks one node for its view of the quorum.
 func fetchOutage(ctx context.Context, sh *shell.Shell, base string) (o nodeOutage, err error) {
 	o.Quorum = &raftnode.Quorum{}
 	err = sh.Ask(ctx, base, outagePath, &o)
@@ -103,11 +103,13 @@ func fetchOutage(ctx context.Context, sh *shell.Shell, base string) (o nodeOutag
 
 const outagePath = "/v1/cluster/outage"
 
+// showOutage asks every node and fails where one sees no quorum.
 func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
 	found, err := askEverybody(ctx, sh, fetchOutage)
 	if err != nil {
 		return err
 	}
+	// All that answer are printed; one without a quorum makes the command fail.
 	var nodes []nodeOutage
 	well := true
 	for i := range found.answers {
@@ -138,6 +140,7 @@ func last[T any](list []T, n int) []T {
 	return list[len(list)-n:]
 }
 
+// outageLines prints an object for each node, silent ones with their error.
 func outageLines(sh *shell.Shell, found sweep[nodeOutage]) error {
 	for _, a := range found.answers {
 		var line any = a.value
@@ -151,6 +154,7 @@ func outageLines(sh *shell.Shell, found sweep[nodeOutage]) error {
 	return nil
 }
 
+// outageText prints the nodes' views, then their journals, then the outages of the log.
 func outageText(sh *shell.Shell, found sweep[nodeOutage], nodes []nodeOutage) error {
 	var b strings.Builder
 	for _, a := range found.answers {
@@ -186,7 +190,7 @@ func (o nodeOutage) text(now time.Time) string {
 	case o.Outage != nil:
 		b.WriteString("sees no quorum: " + outageFacts(o.Outage, now))
 	case o.Quorum.Voters == 0:
-		b.WriteString("belongs to no cluster\n")
+		b.WriteString("is in no cluster\n")
 	case o.Quorum.Margin < 0:
 		fmt.Fprintf(&b, "is about to lose the quorum: %s\n", quorumText(*o.Quorum))
 	default:
@@ -195,6 +199,7 @@ func (o nodeOutage) text(now time.Time) string {
 	return b.String()
 }
 
+// outageFacts describes an outage that lasts.
 func outageFacts(o *raftnode.Outage, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, for %s\n", o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())))
@@ -202,11 +207,11 @@ func outageFacts(o *raftnode.Outage, now time.Time) string {
 	fmt.Fprintf(&b, "  last leader   %s (term %d)\n", cmp.Or(o.Leader, "not known"), o.Term)
 	fmt.Fprintf(&b, "  writes        %d refused here\n", o.Refused)
 	for _, p := range o.Peers {
-		state := "out of reach"
+		state := "unreachable"
 		if p.Reachable {
 			state = "answers"
 		}
-		contact := "never heard of"
+		contact := "no contact yet"
 		if p.LastContactMs >= 0 {
 			contact = "last contact " + secondsText(float64(p.LastContactMs)/1000) + " ago"
 		}
@@ -230,9 +235,11 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 		rows[i] = r.row()
 	}
 	fmt.Fprintln(sh.Out, "\njournals")
-	return sh.Table(table.Row{"time", "node", "seq", "what", "since", "cause", "term", "refused", "out of reach", "in the log"}, rows)
+	return sh.Table(table.Row{"time", "node", "seq", "what", "since", "cause", "term", "refused", "unreachable",
+		"in the log"}, rows)
 }
 
+// row is a record as a row of the table.
 func (r localRecord) row() table.Row {
 	var away []string
 	for _, p := range r.Payload.Peers {
@@ -248,30 +255,32 @@ func (r localRecord) row() table.Row {
 	if at := r.Payload.Since; !at.IsZero() {
 		since = at.Local().Format("15:04:05.000")
 	}
-	return table.Row{shell.MomentText(r.Time), r.NodeID, r.Seq, strings.ReplaceAll(string(r.Payload.Kind), "_", " "), since, r.Payload.Cause, r.Payload.Term,
+	return table.Row{shell.MomentText(r.Time), r.NodeID, r.Seq,
+		strings.ReplaceAll(string(r.Payload.Kind), "_", " "), since, r.Payload.Cause, r.Payload.Term,
 		r.Payload.Refused, strings.Join(away, " "), inLog}
 }
 
-// outagesTable prints the outages that the log tells of, which all nodes do alike as far
+// outagesTable prints the outages that the log has recorded, which all nodes do alike as far
 // as they have come.
 func outagesTable(sh *shell.Shell, nodes []nodeOutage) error {
-	var all []toldOutage
+	var all []loggedOutage
 	for _, o := range nodes {
-		for _, told := range o.Outages {
-			if i := slices.IndexFunc(all, func(t toldOutage) bool { return t.Incident == told.Incident }); i < 0 {
-				all = append(all, told)
-			} else if len(told.SeenBy) > len(all[i].SeenBy) {
-				all[i] = told
+		for _, logged := range o.Outages {
+			if i := slices.IndexFunc(all, func(t loggedOutage) bool { return t.Incident == logged.Incident }); i < 0 {
+				all = append(all, logged)
+			} else if len(logged.SeenBy) > len(all[i].SeenBy) {
+				all[i] = logged
 			}
 		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	slices.SortFunc(all, func(a, b toldOutage) int { return cmp.Compare(a.Incident, b.Incident) })
+	slices.SortFunc(all, func(a, b loggedOutage) int { return cmp.Compare(a.Incident, b.Incident) })
 	rows := make([]table.Row, len(all))
 	for i, o := range all {
-		rows[i] = table.Row{o.Incident, shell.MomentText(o.Began), shell.MomentText(o.Ended), secondsText(o.Seconds), strings.Join(o.SeenBy, " ")}
+		rows[i] = table.Row{o.Incident, shell.MomentText(o.Began), shell.MomentText(o.Ended),
+			secondsText(o.Seconds), strings.Join(o.SeenBy, " ")}
 	}
 	fmt.Fprintln(sh.Out, "\noutages in the log")
 	return sh.Table(table.Row{"incident", "began", "ended", "lasted", "seen by"}, rows)

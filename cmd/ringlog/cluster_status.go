@@ -16,15 +16,13 @@ import (
 
 func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "status", Usage: "every node as it sees itself, and what the leader makes of its followers",
+		Name: "status", Usage: "show every node's own view, and the leader's view of its followers",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "print it anew until Ctrl-C, when a role, a member, its health or the quorum changes"},
-			&cli.DurationFlag{Name: "interval", Usage: "how often --watch looks", Value: time.Second},
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"},
+				Usage: "print again when a role, a member, its health or the quorum changes, until Ctrl-C"},
+			&cli.DurationFlag{Name: "interval", Usage: "how often --watch polls", Value: time.Second},
 		},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			if !c.Bool("watch") {
 				view, err := lookAtCluster(c.Context, sh)
 				if err != nil {
@@ -36,7 +34,7 @@ func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 				return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
 			}
 			return watchCluster(c.Context, sh, c.Duration("interval"))
-		},
+		}),
 	}
 }
 
@@ -81,6 +79,7 @@ func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
 	return clusterView{rows, found.mixed()}, nil
 }
 
+// rowOf is a node as a row of the table.
 func rowOf(a answer[nodeStatus], id string) clusterRow {
 	if a.err != nil {
 		return clusterRow{URL: a.url, ID: id, Role: "unreachable", Error: a.err.Error()}
@@ -92,12 +91,15 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 			disk = m.Disk
 		}
 	}
-	return clusterRow{URL: a.url, ID: s.NodeID, Cluster: s.ClusterID, Role: s.Role, Leader: s.LeaderID, Term: s.Term, First: s.FirstOffset,
-		Last: s.LastOffset, Applied: s.AppliedIndex, Margin: s.Quorum.Margin, Disk: disk, Outage: s.Outage, Health: &s.Health, Autopilot: s.Autopilot}
+	return clusterRow{URL: a.url, ID: s.NodeID, Cluster: s.ClusterID, Role: s.Role, Leader: s.LeaderID,
+		Term: s.Term, First: s.FirstOffset,
+		Last: s.LastOffset, Applied: s.AppliedIndex, Margin: s.Quorum.Margin, Disk: disk, Outage: s.Outage,
+		Health: &s.Health, Autopilot: s.Autopilot}
 }
 
 // printCluster fails where the nodes are of more than one cluster.
 func printCluster(sh *shell.Shell, v clusterView) error {
+	// One cluster id for all rows; of several clusters the rows say it.
 	if !sh.JSON {
 		for _, r := range v.rows {
 			if v.mixed == "" && r.Cluster != "" {
@@ -106,12 +108,15 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 			}
 		}
 	}
-	err := shell.EmitEach(sh, v.rows, table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"}, func(r clusterRow) table.Row {
-		if r.Error != "" {
-			return table.Row{orUnknown(r.ID), r.URL, r.Role}
-		}
-		return table.Row{r.ID, r.URL, r.Role, r.Leader, r.Term, fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied, r.Margin, diskText(r.Disk)}
-	})
+	err := shell.EmitEach(sh, v.rows,
+		table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"},
+		func(r clusterRow) table.Row {
+			if r.Error != "" {
+				return table.Row{orUnknown(r.ID), r.URL, r.Role}
+			}
+			return table.Row{r.ID, r.URL, r.Role, r.Leader, r.Term, fmt.Sprintf("%d-%d", r.First, r.Last), r.Applied,
+				r.Margin, diskText(r.Disk)}
+		})
 	if err == nil && !sh.JSON {
 		err = printHealth(sh, v.rows, time.Now())
 	}
@@ -123,7 +128,7 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 }
 
 // mixedRemedy is what to do about nodes of more than one cluster.
-const mixedRemedy = "stop the nodes that are in the wrong place, or name endpoints of one cluster"
+const mixedRemedy = "stop the misplaced nodes, or name endpoints of one cluster"
 
 // watchCluster prints the nodes whenever something changes, until ctx ends.
 func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) error {
@@ -133,8 +138,9 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 	defer tick.Stop()
 	printed := ""
 	for {
+		// A cluster that does not answer is a state like others, and ends nothing.
 		view, err := lookAtCluster(ctx, sh)
-		now := "nobody answers"
+		now := "no node answers"
 		if err == nil {
 			now, err = shapeOf(view.rows)
 		} else if ctx.Err() == nil && shell.ExitCode(err) == shell.ExitUnreachable {
@@ -158,9 +164,10 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 	}
 }
 
+// printChange prints the view with the time at which it changed.
 func printChange(sh *shell.Shell, v clusterView) error {
 	if v.rows == nil {
-		sh.Say("%s nobody answers", time.Now().Format(time.TimeOnly))
+		sh.Say("%s no node answers", time.Now().Format(time.TimeOnly))
 		return nil
 	}
 	if !sh.JSON {
@@ -168,12 +175,12 @@ func printChange(sh *shell.Shell, v clusterView) error {
 	}
 	err := printCluster(sh, v)
 	if v.mixed != "" && errors.Is(err, shell.CodeError(shell.ExitFailed)) {
-		err = nil // the next look may find one cluster
+		err = nil // the next poll may find one cluster
 	}
 	return err
 }
 
-// rowShape is what counts as a change of a row. Figures that go on as the cluster works
+// rowShape is what counts as a change of a row. Figures that grow as the cluster works
 // do not: offsets, ages and how far somebody trails. That somebody trails too far is in
 // the verdict on its health.
 type rowShape struct {
@@ -187,6 +194,7 @@ type rowShape struct {
 	Servers                        []serverShape
 }
 
+// serverShape is what counts as a change of a follower.
 type serverShape struct {
 	ID, Wish       string
 	Voter, Healthy bool

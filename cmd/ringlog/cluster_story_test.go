@@ -24,7 +24,7 @@ func TestChaptersInWords(t *testing.T) {
 		{`{"type":"LEADER_ELECTED","gap_seconds":1.2044,"payload":{"cause":"heartbeat_timeout","leader_id":"n2","previous_leader":"n1","leaderless_ms":1204}}`,
 			"1.204 s without a leader", "heartbeat_timeout, after n1"},
 		{`{"type":"LEADER_ELECTED","payload":{"cause":"stepdown","previous_leader":"n1","skipped_terms":[{"term":4,"leader":"n3"},{"term":5,"leader":"n1"}]}}`,
-			"", "stepdown, after n1, nothing came of term 4 (n3) term 5 (n1)"},
+			"", "stepdown, after n1, no leader from term 4 (n3) term 5 (n1)"},
 		{`{"type":"LEADER_STEPDOWN","payload":{"leader_id":"n1","target":"n3","cause":"operator"}}`, "", "operator, to n3"},
 		{`{"type":"VOTER_OFFLINE","payload":{"voter_id":"n2","reason":"raft","last_contact_ms":1600,"active_voters":2,"voters":3}}`, "", "no contact over raft, 2 of 3 voters online"},
 		{`{"type":"VOTER_DEMOTED","payload":{"voter_id":"n2","active_voters":2,"voters":2,"reason":"dead_server"}}`, "", "dead_server, 2 of 2 voters online"},
@@ -33,11 +33,11 @@ func TestChaptersInWords(t *testing.T) {
 		{`{"type":"QUORUM_LOST","payload":{"incident":3,"seen_by":["n1","n2"],"down":["n3"],"voters":3,"quorum":2,"cause":"unreachable","refused":12,"views":[{"voter_id":"n1"}]}}`,
 			"", "unreachable, incident 3, n3 did not run, seen by n1 n2, 12 writes refused"},
 		{`{"type":"QUORUM_RESTORED","gap_seconds":31.04,"payload":{"after":"lost","incident":3,"healthy":2,"voters":3,"refused":0}}`, "31.0 s without a quorum", "2 of 3 voters healthy, incident 3"},
-		{`{"type":"QUORUM_RESTORED","gap_seconds":4000,"payload":{"after":"at_risk","healthy":3,"voters":3}}`, "1h6m40s with none to spare", "3 of 3 voters healthy"},
-		{`{"type":"QUORUM_OUTAGE_VIEW","gap_seconds":5,"payload":{"voter_id":"n3","cluster_had_quorum":true,"cause":"unreachable","unreachable":["n1","n2"]}}`, "5.000 s cut off", "unreachable, n1 n2 out of reach"},
+		{`{"type":"QUORUM_RESTORED","gap_seconds":4000,"payload":{"after":"at_risk","healthy":3,"voters":3}}`, "1h6m40s without a spare voter", "3 of 3 voters healthy"},
+		{`{"type":"QUORUM_OUTAGE_VIEW","gap_seconds":5,"payload":{"voter_id":"n3","cluster_had_quorum":true,"cause":"unreachable","unreachable":["n1","n2"]}}`, "5.000 s cut off", "unreachable, n1 n2 unreachable"},
 		{`{"type":"QUORUM_OUTAGE_VIEW","gap_seconds":5,"payload":{"voter_id":"n3","cluster_had_quorum":false,"incident":3}}`, "5.000 s without a quorum", "incident 3"},
 		{`{"type":"SPLIT_BRAIN_DETECTED","payload":{"term":7,"leaders":["n1","n2"]}}`, "", "claimed by n1 n2"},
-		{`{"type":"CATCHUP_AT_RISK","payload":{"member_id":"n4","trailing_entries":9000,"entries_left":1240,"truncated_in_ms":3000}}`, "", "9000 entries behind, 1240 left"},
+		{`{"type":"CATCHUP_AT_RISK","payload":{"member_id":"n4","trailing_entries":9000,"entries_left":1240,"truncated_in_ms":3000}}`, "", "lagging by 9000 entries, 1240 left"},
 		{`{"type":"QUORUM_OF_A_NEWER_BUILD","payload":{"odd":{"a":[1,null]}}}`, "", ""},
 	} {
 		var got chapter
@@ -122,7 +122,7 @@ func TestHealthInWords(t *testing.T) {
 	}
 	want := `
 1 healthy voter may fail; limited by n3: no answer for 4.2 s
-about to fall behind what the raft log keeps: n4
+about to lag too far for the raft log, and to need a snapshot: n4
 FOLLOWER  IS       HEALTHY     BEHIND               LAST CONTACT  WHY
 n2        voter    yes, 1m0s   3 entries, 0.250 s   40ms
 n3        voter    no, 4s      0 entries, 0.000 s   4.2s          no answer for 4.2 s
@@ -150,7 +150,7 @@ func TestAnOutageInWords(t *testing.T) {
   last leader   n3 (term 4)
   writes        12 refused here
   n2            answers, last contact 0.250 s ago
-  n3            out of reach, never heard of
+  n3            unreachable, no contact yet
 `
 	if d := cmp.Diff(want, lasting.text(now)); d != "" || lasting.seesQuorum() {
 		t.Error(d)
@@ -162,7 +162,7 @@ func TestAnOutageInWords(t *testing.T) {
 	}{
 		{*quorum, "n1 at http://a sees a quorum: 3 of 3 voters healthy, 2 needed, 1 to spare\n", true},
 		{raftnode.Quorum{Voters: 3, Needed: 2, Healthy: 1, Margin: -1}, "n1 at http://a is about to lose the quorum: 1 of 3 voters healthy, 2 needed, -1 to spare\n", false},
-		{raftnode.Quorum{Needed: 1, Margin: -1}, "n1 at http://a belongs to no cluster\n", false},
+		{raftnode.Quorum{Needed: 1, Margin: -1}, "n1 at http://a is in no cluster\n", false},
 	} {
 		o := nodeOutage{URL: "http://a", NodeID: "n1", Quorum: &c.quorum}
 		if got := o.text(now); got != c.want || o.seesQuorum() != c.sees {
@@ -221,29 +221,29 @@ func TestTheCatalogueKnowsWhatTheClusterEmits(t *testing.T) {
 	}
 }
 
-// clusterEvents lets the cluster's own state machines tell everything they can.
+// clusterEvents lets the cluster's own state machines emit everything they can.
 func clusterEvents() (events []event.Event) {
 	at := time.Date(2026, 1, 5, 10, 0, 0, 0, time.UTC)
-	tell := func(list []event.Event) { events = append(events, list...) }
+	record := func(list []event.Event) { events = append(events, list...) }
 	after := func(seconds int) time.Time { return at.Add(time.Duration(seconds) * time.Second) }
 
 	var l election.Leadership
-	tell(l.Observe(election.Entry{Term: 1, Proposer: "n1", Time: at, Detailed: true}))
-	tell(l.Observe(election.Entry{Term: 4, Proposer: "n2", Time: after(9), Cause: election.CauseHeartbeat, Silence: time.Second, Detailed: true,
+	record(l.Observe(election.Entry{Term: 1, Proposer: "n1", Time: at, Detailed: true}))
+	record(l.Observe(election.Entry{Term: 4, Proposer: "n2", Time: after(9), Cause: election.CauseHeartbeat, Silence: time.Second, Detailed: true,
 		Seen: []election.TermSeen{{Term: 2, Leader: "n3"}}}))
 	l.Announce(&election.Intent{Target: "n3", Cause: "operator"})
-	tell(l.Observe(election.Entry{Term: 5, Proposer: "n3", Time: after(10), Detailed: true}))
+	record(l.Observe(election.Entry{Term: 5, Proposer: "n3", Time: after(10), Detailed: true}))
 
 	var h election.Health
 	reason := func(string) string { return "join" }
-	tell(h.Configure(at, []string{"n1", "n2"}, reason))
-	tell(h.Configure(after(1), []string{"n1", "n2", "n3", "n4"}, reason))
-	tell(h.Configure(after(2), []string{"n1", "n2", "n3"}, reason))
-	tell(h.Report(after(10), election.VoterReport{Voter: "n2", LastContactMs: 1600, Reason: election.ReasonHTTP}, 0))
-	tell(h.Report(after(20), election.VoterReport{Voter: "n2", Online: true, LastContactMs: 20}, 0))
-	tell(h.Claimed(after(21), 5, []string{"n1", "n3"}, false))
-	tell(h.NewTerm(6, "n3", after(22), election.Span{}))
-	tell(h.Trails(election.Trail{Member: "n4", AtRisk: true, Trailing: 9000, Left: 100, Rate: 10, LogRate: 50, TruncatedIn: time.Second}))
+	record(h.Configure(at, []string{"n1", "n2"}, reason))
+	record(h.Configure(after(1), []string{"n1", "n2", "n3", "n4"}, reason))
+	record(h.Configure(after(2), []string{"n1", "n2", "n3"}, reason))
+	record(h.Report(after(10), election.VoterReport{Voter: "n2", LastContactMs: 1600, Reason: election.ReasonHTTP}, 0))
+	record(h.Report(after(20), election.VoterReport{Voter: "n2", Online: true, LastContactMs: 20}, 0))
+	record(h.Claimed(after(21), 5, []string{"n1", "n3"}, false))
+	record(h.NewTerm(6, "n3", after(22), election.Span{}))
+	record(h.Trails(election.Trail{Member: "n4", AtRisk: true, Trailing: 9000, Left: 100, Rate: 10, LogRate: 50, TruncatedIn: time.Second}))
 
 	view := func(voter string, seq uint64, kind string, from, to int) election.View {
 		return election.View{Voter: voter, Journal: "j-" + voter, Seq: seq, Kind: kind, Began: after(from), Regained: after(to - 1), Ended: after(to), Term: 6,
@@ -252,8 +252,8 @@ func clusterEvents() (events []event.Event) {
 	evidence := election.Evidence{Views: []election.View{view("n1", 1, election.ViewLost, 30, 60), view("n3", 1, election.ViewLease, 30, 31)},
 		Up:  []election.Up{{Voter: "n2", Since: after(59), Before: after(29)}, {Voter: "n3", Since: after(59), Before: after(29)}},
 		Led: []election.Span{{Term: 7, Leader: "n1", From: after(60), To: after(70)}}}
-	tell(h.Reconcile(evidence))
+	record(h.Reconcile(evidence))
 	evidence.Views, evidence.Up = []election.View{view("n3", 2, election.ViewLost, 30, 60), view("n2", 1, election.ViewLost, 80, 90)}, nil
-	tell(h.Reconcile(evidence))
+	record(h.Reconcile(evidence))
 	return events
 }

@@ -20,6 +20,7 @@ type sweep[T sighted] struct {
 	homes   map[string]string // URL to the cluster of whom that member is known to
 }
 
+// newSweep is a sweep that has asked nobody yet.
 func newSweep[T sighted]() sweep[T] {
 	return sweep[T]{members: map[string]string{}, homes: map[string]string{}}
 }
@@ -33,21 +34,24 @@ type sighted interface {
 
 // askEverybody puts a question to every node, with a leader or without. It fails where
 // nobody answers.
-func askEverybody[T sighted](ctx context.Context, sh *shell.Shell, question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) (sweep[T], error) {
+func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
+	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) (sweep[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
+	// First the endpoints, then the members that they know and that have not answered.
 	s := newSweep[T]()
 	s.ask(ctx, sh, sh.Endpoints, question)
 	var rest []string
 	for url, id := range s.members {
 		asked := slices.ContainsFunc(s.answers, func(a answer[T]) bool {
-			return a.url == url || a.err == nil && a.value.name() == id && clusterOf(a) == s.homes[url]
+			return a.url == url || (a.err == nil && a.value.name() == id && clusterOf(a) == s.homes[url])
 		})
 		if !asked {
 			rest = append(rest, url)
 		}
 	}
 	s.ask(ctx, sh, rest, question)
+	// The order does not depend on who answered first.
 	slices.SortStableFunc(s.answers, func(a, b answer[T]) int {
 		return cmp.Or(cmp.Compare(clusterOf(a), clusterOf(b)), cmp.Compare(s.id(a), s.id(b)), cmp.Compare(a.url, b.url))
 	})
@@ -58,12 +62,15 @@ func askEverybody[T sighted](ctx context.Context, sh *shell.Shell, question func
 }
 
 // ask takes in what the nodes at urls say.
-func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string, question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) {
+func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
+	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) {
 	ctx, cancel := context.WithTimeout(ctx, shell.NodeWithin)
 	defer cancel()
 	for _, a := range askAll(ctx, sh, urls, question) {
+		// A node that is reached by two URLs counts once.
 		again := slices.ContainsFunc(s.answers, func(b answer[T]) bool {
-			return a.url == b.url || a.err == nil && b.err == nil && s.id(a) == s.id(b) && clusterOf(a) == clusterOf(b)
+			sameNode := a.err == nil && b.err == nil && s.id(a) == s.id(b) && clusterOf(a) == clusterOf(b)
+			return a.url == b.url || sameNode
 		})
 		if again {
 			continue
@@ -72,6 +79,7 @@ func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string, ques
 		if a.err != nil {
 			continue
 		}
+		// Whom this node knows may be asked next.
 		for _, m := range a.value.knows() {
 			if m.HTTP != "" {
 				s.members[raftnode.URL(m.HTTP)], s.homes[raftnode.URL(m.HTTP)] = m.ID, clusterOf(a)
@@ -99,7 +107,7 @@ func (s *sweep[T]) clusters() (ids []string) {
 	return slices.Compact(ids)
 }
 
-// mixed says which nodes are of which cluster, where they are of more than one; else "".
+// mixed says which nodes are in which cluster if they are in more than one, else "".
 func (s *sweep[T]) mixed() string {
 	ids := s.clusters()
 	if len(ids) < 2 {
@@ -134,7 +142,8 @@ type answer[T any] struct {
 }
 
 // askAll puts a question to many nodes at once; the answers come in their order.
-func askAll[T any](ctx context.Context, sh *shell.Shell, urls []string, question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) []answer[T] {
+func askAll[T any](ctx context.Context, sh *shell.Shell, urls []string,
+	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) []answer[T] {
 	answers := make([]answer[T], len(urls))
 	var asking sync.WaitGroup
 	for i, url := range urls {

@@ -11,6 +11,7 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 )
 
+// compactOptions say up to where to remove; without any of them the retention settings decide.
 type compactOptions struct {
 	before    uint64 // 0 is not said
 	olderThan string
@@ -21,33 +22,33 @@ type compactOptions struct {
 
 func compactCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "compact", Usage: "remove old events; bare: what the retention settings say",
-		Description: "Whole blocks are removed, so a little more may stay than was asked. A cursor that has not\ncommitted holds events back; --force passes it, and it is told a gap.",
+		Name: "compact", Usage: "remove old events; without flags, what the retention settings allow",
+		Description: "Only whole blocks are removed, so a little more may stay than you asked for. A cursor " +
+			"holds back\nevents that it has not committed; --force removes them, and the cursor gets a gap.",
 		Flags: append(shell.ConsentFlags(),
-			&cli.StringFlag{Name: "before", Usage: "remove events below `OFFSET`"},
+			&cli.StringFlag{Name: "before", Usage: "remove events before `OFFSET`"},
 			&cli.StringFlag{Name: "older-than", Usage: "remove events older than `AGE`, such as 12h or 7d"},
 			&cli.Uint64Flag{Name: "keep", Usage: "remove all but the newest `N` events"},
-			&cli.BoolFlag{Name: "force", Usage: "also what cursors still hold"},
+			&cli.BoolFlag{Name: "force", Usage: "also remove what cursors hold back"},
 		),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			o, err := compactOptionsOf(c)
 			if err != nil {
 				return err
 			}
 			return compact(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
+// compactOptionsOf reads the flags; only one of them may say how far.
 func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 	o = compactOptions{force: c.Bool("force"), Consent: shell.ConsentOf(c)}
 	given := 0
 	if c.IsSet("before") {
 		given++
-		if o.before, err = shell.ParseOffset(c.String("before")); err != nil {
+		o.before, err = shell.ParseOffset(c.String("before"))
+		if err != nil {
 			return o, err
 		}
 	}
@@ -76,6 +77,7 @@ func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 // bare reports a compaction by the retention settings, which happens by itself too.
 func (o compactOptions) bare() bool { return o.before == 0 && o.olderThan == "" && o.keep == nil }
 
+// body is the request.
 func (o compactOptions) body(dryRun bool) map[string]any {
 	in := map[string]any{"dry_run": dryRun, "force": o.force}
 	if o.before != 0 {
@@ -90,6 +92,7 @@ func (o compactOptions) body(dryRun bool) map[string]any {
 	return in
 }
 
+// compact shows the plan, asks, and removes.
 func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 	var plan, done fsm.TrimResult
 	if err := sh.Call(ctx, http.MethodPost, "/v1/compact", nil, o.body(true), &plan); err != nil {
@@ -99,7 +102,8 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 		return printTrim(sh, plan, "would be ")
 	}
 	if !o.bare() && plan.Removed > 0 {
-		if err := sh.Confirm(o.Consent, "Remove %d events, so that %d is the first one kept?", plan.Removed, plan.First); err != nil {
+		if err := sh.Confirm(o.Consent, "Remove %d events, so that %d is the first offset kept?", plan.Removed,
+			plan.First); err != nil {
 			return err
 		}
 	}
@@ -109,9 +113,10 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 	return printTrim(sh, done, "")
 }
 
+// printTrim prints what was removed, or would be.
 func printTrim(sh *shell.Shell, t fsm.TrimResult, mood string) error {
 	if t.HeldBy != "" {
-		sh.Say("cursor %s holds back what comes next; --force passes it", t.HeldBy)
+		sh.Say("cursor %s holds back the next events; --force removes them", t.HeldBy)
 	}
 	if len(t.Passed) > 0 {
 		sh.Say("%spassed, with a gap: %s", mood, strings.Join(t.Passed, ", "))

@@ -27,10 +27,11 @@ type cursorInfo struct {
 	LagEvents  uint64  `json:"lag_events"`
 	LagSeconds float64 `json:"lag_seconds"`            // how long the oldest of them waits
 	LagAtLeast *uint64 `json:"lag_at_least,omitempty"` // set where LagEvents is an upper bound
-	// Group is set where members share the cursor; it stands for the state's own.
+	// Group is set where members share the cursor; it takes the place of the state's own.
 	Group *groupInfo `json:"group,omitempty"`
 }
 
+// kind says whether members share the cursor.
 func (c cursorInfo) kind() string {
 	if c.Group != nil {
 		return "group"
@@ -58,6 +59,7 @@ func (c cursorInfo) lagText() string {
 	return fmt.Sprintf("%d to %d", *c.LagAtLeast, c.LagEvents)
 }
 
+// lagTime is how long the oldest event has waited.
 func (c cursorInfo) lagTime() string {
 	if c.LagEvents == 0 {
 		return "-"
@@ -69,16 +71,17 @@ const aCursor = "the name of a cursor"
 
 func cursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "cursor", Usage: "durable subscribers: where each stands",
+		Name: "cursor", Usage: "manage durable cursors",
 		Subcommands: []*cli.Command{
-			{Name: "ls", Usage: "all cursors", Action: shell.Bare(sh, listCursors)},
-			{Name: "lag", Usage: "how far each is behind, the furthest first", Action: shell.Bare(sh, cursorLag)},
-			{Name: "info", Usage: "one cursor", ArgsUsage: "NAME", Action: shell.Named(sh, aCursor, showCursor)},
+			{Name: "ls", Usage: "list cursors", Action: shell.Bare(sh, listCursors)},
+			{Name: "lag", Usage: "list cursors by lag, the largest first", Action: shell.Bare(sh, cursorLag)},
+			{Name: "info", Usage: "show one cursor", ArgsUsage: "NAME", Action: shell.Named(sh, aCursor, showCursor)},
 			createCursorCommand(sh), filterCursorCommand(sh), seekCursorCommand(sh), removeCursorCommand(sh),
 		},
 	}
 }
 
+// cursorPath is a route of a cursor.
 func cursorPath(name string, rest ...string) string {
 	return "/v1/cursors/" + url.PathEscape(name) + strings.Join(rest, "")
 }
@@ -94,53 +97,63 @@ func cursors(ask func(query url.Values, into any) error) (all []cursorInfo, err 
 		if err := ask(query, &page); err != nil {
 			return nil, err
 		}
-		if all = append(all, page.Cursors...); page.Next == "" {
+		all = append(all, page.Cursors...)
+		if page.Next == "" {
 			return all, nil
 		}
 		query.Set("after", page.Next)
 	}
 }
 
-// cursorsOf returns the cursors as one node knows them.
+// fetchCursorsOf returns the cursors as one node knows them.
 func fetchCursorsOf(ctx context.Context, sh *shell.Shell, node string) ([]cursorInfo, error) {
-	return cursors(func(query url.Values, into any) error { return sh.Ask(ctx, node, "/v1/cursors?"+query.Encode(), into) })
+	return cursors(func(query url.Values, into any) error {
+		return sh.Ask(ctx, node, "/v1/cursors?"+query.Encode(), into)
+	})
 }
 
+// fetchCursors reads all cursors of the cluster.
 func fetchCursors(ctx context.Context, sh *shell.Shell) ([]cursorInfo, error) {
 	return cursors(func(query url.Values, into any) error {
 		return sh.Call(ctx, http.MethodGet, "/v1/cursors", query, nil, into)
 	})
 }
 
+// listCursors prints all cursors.
 func listCursors(ctx context.Context, sh *shell.Shell) error {
 	list, err := fetchCursors(ctx, sh)
 	if err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, list, table.Row{"name", "committed", "lag", "behind", "kind", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
-		return table.Row{c.Name, c.Committed, c.lagText(), c.lagTime(), c.kind(), c.Generation, filterText(c.Filter), gapText(c)}
-	})
+	return shell.EmitEach(sh, list,
+		table.Row{"name", "committed", "lag", "behind", "kind", "generation", "filter", "gap"},
+		func(c cursorInfo) table.Row {
+			return table.Row{c.Name, c.Committed, c.lagText(), c.lagTime(), c.kind(), c.Generation,
+				filterText(c.Filter), gapText(c)}
+		})
 }
 
+// cursorLag prints all cursors by their lag.
 func cursorLag(ctx context.Context, sh *shell.Shell) error {
 	list, err := fetchCursors(ctx, sh)
 	if err != nil {
 		return err
 	}
 	slices.SortStableFunc(list, func(a, b cursorInfo) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
-	return shell.EmitEach(sh, list, table.Row{"name", "lag", "behind", "stands still"}, func(c cursorInfo) table.Row {
+	return shell.EmitEach(sh, list, table.Row{"name", "lag", "behind", "stalled"}, func(c cursorInfo) table.Row {
 		return table.Row{c.Name, c.lagText(), c.lagTime(), stallText(c.Cursor)}
 	})
 }
 
-// stallText tells since when a cursor is told to stand still.
+// stallText says since when a cursor has been reported as stalled.
 func stallText(c fsm.Cursor) string {
 	if c.Stalled == nil {
-		return "-"
+		return "no"
 	}
 	return "since " + shell.LocalTime(c.Stalled.Since)
 }
 
+// gapText is the gap that a cursor will report next.
 func gapText(c cursorInfo) string {
 	if c.Gap == nil {
 		return "-"
@@ -157,7 +170,8 @@ func filterText(f event.Filter) string {
 	for _, l := range []struct {
 		name string
 		list []string
-	}{{"type", f.Types}, {"category", f.Categories}, {"source", f.Sources}, {"key", f.Keys}, {"correlation", f.CorrelationIDs}} {
+	}{{"type", f.Types}, {"category", f.Categories}, {"source", f.Sources}, {"key", f.Keys},
+		{"correlation", f.CorrelationIDs}} {
 		if len(l.list) > 0 {
 			parts = append(parts, l.name+"="+strings.Join(l.list, ","))
 		}
@@ -165,6 +179,7 @@ func filterText(f event.Filter) string {
 	return strings.Join(parts, " ")
 }
 
+// showCursor prints one cursor.
 func showCursor(ctx context.Context, sh *shell.Shell, name string) error {
 	var c cursorInfo
 	if err := sh.Fetch(ctx, cursorPath(name), &c); err != nil {
@@ -173,11 +188,15 @@ func showCursor(ctx context.Context, sh *shell.Shell, name string) error {
 	return printCursor(sh, c)
 }
 
+// printCursor prints what is known of a cursor.
 func printCursor(sh *shell.Shell, c cursorInfo) error {
 	return sh.Emit(c, func() error {
-		pairs := []any{"name", c.Name, "kind", c.kind(), "committed", c.Committed, "lag", fmt.Sprintf("%s events, %s", c.lagText(), c.lagTime()),
-			"stands still", stallText(c.Cursor), "generation", c.Generation, "filter", filterText(c.Filter), "gap", gapText(c),
-			"created", shell.LocalTime(c.Created), "last used", shell.LocalTime(c.Touched), "may hold back", policyText(c.Policy)}
+		pairs := []any{"name", c.Name, "kind", c.kind(), "committed", c.Committed, "lag",
+			fmt.Sprintf("%s events, %s", c.lagText(), c.lagTime()),
+			"stalled", stallText(c.Cursor), "generation", c.Generation, "filter", filterText(c.Filter), "gap",
+			gapText(c),
+			"created", shell.LocalTime(c.Created), "last used", shell.LocalTime(c.Touched), "retention hold",
+			policyText(c.Policy)}
 		if c.Group != nil {
 			pairs = append(pairs, c.Group.facts()...)
 		}
@@ -185,10 +204,11 @@ func printCursor(sh *shell.Shell, c cursorInfo) error {
 	})
 }
 
+// policyText says how much a cursor may hold back from retention.
 func policyText(p frame.CursorPolicy) string {
 	var parts []string
 	if p.HoldEvents > 0 {
-		parts = append(parts, fmt.Sprintf("%d events", p.HoldEvents))
+		parts = append(parts, shell.Count(p.HoldEvents, "event"))
 	}
 	if p.HoldBytes > 0 {
 		parts = append(parts, fmt.Sprintf("%d bytes", p.HoldBytes))
@@ -196,9 +216,10 @@ func policyText(p frame.CursorPolicy) string {
 	if p.HoldFor > 0 {
 		parts = append(parts, p.HoldFor.String())
 	}
-	return cmp.Or(strings.Join(parts, ", "), "what the settings cursor.hold_* say")
+	return cmp.Or(strings.Join(parts, ", "), "cluster default (cursor.hold_*)")
 }
 
+// createCursorOptions are the flags that cursors and groups are created with.
 type createCursorOptions struct {
 	name   string
 	from   api.Position
@@ -208,37 +229,39 @@ type createCursorOptions struct {
 
 func createCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "create", Usage: "make a cursor; the same again changes nothing", ArgsUsage: "NAME",
+		Name: "create", Usage: "create a cursor (idempotent)", ArgsUsage: "NAME",
 		Flags: cursorFlags(),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aCursor); err != nil {
-				return err
-			}
+		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			o, err := createCursorOptionsOf(c)
 			if err != nil {
 				return err
 			}
 			return createCursor(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
 // cursorFlags say what a cursor, or a group, is made with.
 func cursorFlags() []cli.Flag {
 	return append(filterFlags(),
-		&cli.StringFlag{Name: "from", Usage: "`WHERE` it begins: " + api.PositionForms, Value: "start"},
-		&cli.Uint64Flag{Name: "hold-events", Usage: "how many events it may keep from retention; 0 is the setting"},
-		&cli.Uint64Flag{Name: "hold-bytes", Usage: "how many bytes it may keep from retention; 0 is the setting"},
-		&cli.StringFlag{Name: "hold-for", Usage: "how old events it keeps may get, such as 24h"},
+		&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"},
+		&cli.Uint64Flag{Name: "hold-events",
+			Usage: "how many events it may hold back from retention; 0 means the cluster's setting"},
+		&cli.Uint64Flag{Name: "hold-bytes",
+			Usage: "how many bytes it may hold back from retention; 0 means the cluster's setting"},
+		&cli.StringFlag{Name: "hold-for", Usage: "how old the events that it holds back may get, such as 24h"},
 	)
 }
 
+// createCursorOptionsOf reads the flags.
 func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 	o.name = c.Args().First()
-	if o.filter, err = filterOf(c); err != nil {
+	o.filter, err = filterOf(c)
+	if err != nil {
 		return o, err
 	}
-	if o.from, err = shell.ParsePosition("from", c.String("from")); err != nil {
+	o.from, err = shell.ParsePosition("from", c.String("from"))
+	if err != nil {
 		return o, err
 	}
 	o.policy = frame.CursorPolicy{HoldEvents: c.Uint64("hold-events"), HoldBytes: c.Uint64("hold-bytes")}
@@ -248,6 +271,7 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 	return o, err
 }
 
+// createCursor creates a cursor, or finds it as it is to be.
 func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) error {
 	var made cursorInfo
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy}
@@ -259,21 +283,19 @@ func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) e
 
 func seekCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "seek", Usage: "move a cursor on purpose, backwards too", ArgsUsage: "NAME",
-		Flags: append(shell.ConsentFlags(), &cli.StringFlag{Name: "to", Usage: "`WHERE`: " + api.PositionForms}),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aCursor); err != nil {
-				return err
-			}
+		Name: "seek", Usage: "move a cursor, forwards or backwards", ArgsUsage: "NAME",
+		Flags: append(shell.ConsentFlags(),
+			&cli.StringFlag{Name: "to", Usage: "move to `WHERE`: " + api.PositionForms}),
+		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			if !c.IsSet("to") {
-				return shell.Usagef("say where with --to: %s", api.PositionForms)
+				return shell.Usagef("--to is required: %s", api.PositionForms)
 			}
 			to, err := shell.ParsePosition("to", c.String("to"))
 			if err != nil {
 				return err
 			}
 			return seekCursor(c.Context, sh, c.Args().First(), to, shell.ConsentOf(c))
-		},
+		}),
 	}
 }
 
@@ -291,19 +313,16 @@ func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Positi
 	if err := sh.Call(ctx, http.MethodPost, cursorPath(name, "/seek"), nil, in, &after); err != nil {
 		return err
 	}
-	sh.Say("committed was %d and is %d", before.Committed, after.Committed)
+	sh.Say("the committed offset was %d, is now %d", before.Committed, after.Committed)
 	return printCursor(sh, after)
 }
 
 func removeCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "rm", Usage: "remove a cursor with its place in the log", ArgsUsage: "NAME", Flags: shell.ConsentFlags(),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aCursor); err != nil {
-				return err
-			}
+		Name: "rm", Usage: "remove a cursor and its position", ArgsUsage: "NAME", Flags: shell.ConsentFlags(),
+		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			return removeAt(c.Context, sh, cursorPath(c.Args().First()), shell.ConsentOf(c))
-		},
+		}),
 	}
 }
 
@@ -314,15 +333,15 @@ func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Con
 		return err
 	}
 	if leave.DryRun {
-		sh.Say("%s would be removed; it has committed %d and lags by %s events", c.Name, c.Committed, c.lagText())
+		sh.Say("%s would be removed (committed offset %d, lag %s events)", c.Name, c.Committed, c.lagText())
 		return nil
 	}
-	if err := sh.Confirm(leave, "Remove the %s %q, which has committed %d?", c.kind(), c.Name, c.Committed); err != nil {
+	if err := sh.Confirm(leave, "Remove the %s %q (committed offset %d)?", c.kind(), c.Name, c.Committed); err != nil {
 		return err
 	}
 	if err := sh.Call(ctx, http.MethodDelete, path, nil, nil, nil); err != nil {
 		return err
 	}
-	sh.Say("removed %s; it had committed %d", c.Name, c.Committed)
+	sh.Say("removed %s (committed offset %d)", c.Name, c.Committed)
 	return nil
 }

@@ -12,27 +12,27 @@ import (
 
 func filterCursorCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "filter", Usage: "give a cursor another filter, and leave it where it is", ArgsUsage: "NAME",
-		Description: "What it has committed does not come again, and nothing behind that is lost. Who has it\nopen is fenced off. What the cursor may hold back stays as it is.",
-		Flags:       append(filterFlags(), &cli.BoolFlag{Name: "all", Usage: "every event"}),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aCursor); err != nil {
-				return err
-			}
+		Name: "filter", Usage: "change a cursor's filter, keeping its position", ArgsUsage: "NAME",
+		Description: "Committed events are not delivered again, and nothing after them is lost. A reader that " +
+			"has the\ncursor open is fenced. What the cursor may hold back does not change.",
+		Flags: append(filterFlags(), &cli.BoolFlag{Name: "all", Usage: "all events"}),
+		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
 			filter, err := filterOf(c)
 			switch {
 			case err != nil:
 				return err
 			case filter.Empty() && !c.Bool("all"):
-				return shell.Usagef("say which events it is to get, with --type and the like, or --all")
+				return shell.Usagef("say which events the cursor gets: --type, --category, --source, --key, " +
+					"--correlation-id or --all")
 			case !filter.Empty() && c.Bool("all"):
-				return shell.Usagef("--all goes with no other filter")
+				return shell.Usagef("--all excludes other filters")
 			}
 			return filterCursor(c.Context, sh, c.Args().First(), filter)
-		},
+		}),
 	}
 }
 
+// filterCursor changes a filter and prints what it was.
 func filterCursor(ctx context.Context, sh *shell.Shell, name string, filter event.Filter) error {
 	var before, after cursorInfo
 	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
@@ -42,6 +42,7 @@ func filterCursor(ctx context.Context, sh *shell.Shell, name string, filter even
 	if err := sh.Call(ctx, http.MethodPut, cursorPath(name, "/filter"), nil, in, &after); err != nil {
 		return err
 	}
-	sh.Say("the filter was %s and is %s, from behind %d", filterText(before.Filter), filterText(after.Filter), after.Committed)
+	sh.Say("the filter was %s, is now %s for events after %d", filterText(before.Filter), filterText(after.Filter),
+		after.Committed)
 	return printCursor(sh, after)
 }

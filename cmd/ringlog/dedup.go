@@ -16,14 +16,16 @@ import (
 
 func dedupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "dedup", Usage: "what was suppressed because it was there already",
+		Name: "dedup", Usage: "show suppressed duplicates",
 		Subcommands: []*cli.Command{{
-			Name: "explain", Usage: "how often an event came again, when and from whom", ArgsUsage: "HASH|OFFSET",
-			Action: shell.Named(sh, "a content hash or an offset", explainDedup),
+			Name: "explain", Usage: "show how often an event was published again, when and by whom",
+			ArgsUsage: "HASH|OFFSET",
+			Action:    shell.Named(sh, "a content hash or an offset", explainDedup),
 		}},
 	}
 }
 
+// explainDedup prints what was suppressed as a duplicate of one event.
 func explainDedup(ctx context.Context, sh *shell.Shell, subject string) error {
 	if _, err := event.ParseHash(strings.ToLower(subject)); err != nil {
 		if _, err := shell.ParseOffset(subject); err != nil {
@@ -37,8 +39,10 @@ func explainDedup(ctx context.Context, sh *shell.Shell, subject string) error {
 	return sh.Emit(x, func() error { return sh.Facts(explanationFacts(x)...) })
 }
 
+// explanationFacts lists an explanation line by line.
 func explanationFacts(x fsm.Explanation) []any {
-	facts := []any{"offset", x.Offset, "type", x.Type, "source", cmp.Or(x.Source, "-"), "hash", x.Hash, "dedup by", x.Kind,
+	facts := []any{"offset", x.Offset, "type", x.Type, "source", cmp.Or(x.Source, "-"), "hash", x.Hash, "dedup by",
+		x.Kind,
 		"appended", shell.LocalTime(x.AppendedAt), "suppressed", x.Suppressed}
 	if x.DedupID != "" {
 		facts = append(facts, "dedup id", x.DedupID)
@@ -48,11 +52,12 @@ func explanationFacts(x fsm.Explanation) []any {
 		for _, s := range x.Sources {
 			sources = append(sources, fmt.Sprintf("%s (%d)", cmp.Or(s.Source, "no source"), s.Count))
 		}
-		facts = append(facts, "first", shell.LocalTime(x.First), "last", shell.LocalTime(x.Last), "from", strings.Join(sources, ", "))
+		facts = append(facts, "first", shell.LocalTime(x.First), "last", shell.LocalTime(x.Last), "from",
+			strings.Join(sources, ", "))
 	}
-	window := "over: the same would be appended anew"
+	window := "over: a duplicate would be appended"
 	if x.InWindow {
-		window = "the same is suppressed until " + shell.LocalTime(x.Until)
+		window = "duplicates are suppressed until " + shell.LocalTime(x.Until)
 	}
 	facts = append(facts, "window", window)
 	if len(x.Others) > 0 {

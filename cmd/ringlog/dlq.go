@@ -24,19 +24,18 @@ const aLetter = "the id of a dead letter"
 func dlqCommand(sh *shell.Shell) *cli.Command {
 	summary := shell.Bare(sh, summariseLetters)
 	dlq := &cli.Command{
-		Name: "dlq", Usage: "dead letters: events that a cursor's handler gave up; bare: a summary",
+		Name: "dlq", Usage: "manage dead letters, the events that handlers failed on; without a verb, print a summary",
 		Subcommands: []*cli.Command{
 			listLettersCommand(sh),
-			{Name: "show", Usage: "one letter and its event", ArgsUsage: "ID", Action: shell.Named(sh, aLetter, showLetter)},
-			{Name: "errors", Usage: "what the letters died of, the most frequent first", Flags: letterFlags(),
-				Action: func(c *cli.Context) error {
-					if err := shell.Exactly(c, 0, ""); err != nil {
-						return err
-					}
+			{Name: "show", Usage: "show one letter and its event", ArgsUsage: "ID",
+				Action: shell.Named(sh, aLetter, showLetter)},
+			{Name: "errors", Usage: "list the errors of letters, the most frequent first", Flags: letterFlags(),
+				Action: shell.NoArgs(func(c *cli.Context) error {
 					return letterErrors(c.Context, sh, letterFilterOf(c))
-				}},
-			{Name: "count", Usage: "how many there are", Action: shell.Bare(sh, countLetters)},
-			redriveCommand(sh), redriveAllCommand(sh), purgeCommand(sh), watchLettersCommand(sh), importLettersCommand(sh),
+				})},
+			{Name: "count", Usage: "count the letters", Action: shell.Bare(sh, countLetters)},
+			redriveCommand(sh), redriveAllCommand(sh), purgeCommand(sh), watchLettersCommand(sh),
+			importLettersCommand(sh),
 		},
 	}
 	dlq.Action = func(c *cli.Context) error {
@@ -48,31 +47,32 @@ func dlqCommand(sh *shell.Shell) *cli.Command {
 	return dlq
 }
 
+// letterFlags choose letters.
 func letterFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "type", Aliases: []string{"t"}, Usage: "only this `TYPE`: a name or a pattern such as training.*"},
-		&cli.StringFlag{Name: "cursor", Usage: "only those that this `CURSOR` gave up"},
-		&cli.StringFlag{Name: "error", Usage: "only where this `TEXT` is in the error"},
+		&cli.StringFlag{Name: "type", Aliases: []string{"t"},
+			Usage: "only letters of this `TYPE`: a name or a pattern such as training.*"},
+		&cli.StringFlag{Name: "cursor", Usage: "only letters of this `CURSOR`"},
+		&cli.StringFlag{Name: "error", Usage: "only letters whose error contains `TEXT`"},
 	}
 }
 
+// letterFilterOf makes the flags a query.
 func letterFilterOf(c *cli.Context) client.LetterFilter {
-	return client.LetterFilter{Type: c.String("type"), Cursor: c.String("cursor"), Error: c.String("error"), State: c.String("state")}
+	return client.LetterFilter{Type: c.String("type"), Cursor: c.String("cursor"), Error: c.String("error"),
+		State: c.String("state")}
 }
 
 func listLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "ls", Aliases: []string{"list"}, Usage: "the letters, the oldest first",
+		Name: "ls", Aliases: []string{"list"}, Usage: "list letters, the oldest first",
 		Flags: append(letterFlags(),
-			&cli.StringFlag{Name: "state", Usage: "only those that are dead, or redriven"},
-			&cli.Uint64Flag{Name: "limit", Usage: "print at most `N`; 0 is all", Value: 100},
+			&cli.StringFlag{Name: "state", Usage: "only letters in this state: dead or redriven"},
+			&cli.Uint64Flag{Name: "limit", Usage: "print at most `N`; 0 means all", Value: 100},
 		),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			return listLetters(c.Context, sh, letterFilterOf(c), c.Uint64("limit"))
-		},
+		}),
 	}
 }
 
@@ -90,10 +90,12 @@ type letterTotals struct {
 	ByType    map[string]int `json:"by_type"`
 }
 
+// fetchTotals asks for the summary.
 func fetchTotals(ctx context.Context, sh *shell.Shell) (t letterTotals, err error) {
 	return t, sh.Fetch(ctx, "/v1/dlq", &t)
 }
 
+// summariseLetters prints the summary.
 func summariseLetters(ctx context.Context, sh *shell.Shell) error {
 	t, err := fetchTotals(ctx, sh)
 	if err != nil {
@@ -102,20 +104,25 @@ func summariseLetters(ctx context.Context, sh *shell.Shell) error {
 	return sh.Emit(t, func() error { return printTotals(sh, t) })
 }
 
+// printTotals prints the summary, and how many letters each cursor and type has.
 func printTotals(sh *shell.Shell, t letterTotals) error {
-	err := sh.Facts("letters", t.Count, "dead", t.Dead, "redriven", fmt.Sprintf("%d, under way to their cursors", t.Redriven),
+	err := sh.Facts("letters", t.Count, "dead", t.Dead, "redriven",
+		fmt.Sprintf("%d, on their way to their cursors", t.Redriven),
 		"bytes", fmt.Sprintf("%d of %d", t.Bytes, t.MaxBytes), "oldest", t.oldestText(), "ever", t.Ever)
 	if err != nil || t.Count == 0 {
 		return err
 	}
-	return sh.Table(table.Row{"of", "", "letters"}, append(countRows("cursor", t.ByCursor), countRows("type", t.ByType)...))
+	return sh.Table(table.Row{"of", "", "letters"},
+		append(countRows("cursor", t.ByCursor), countRows("type", t.ByType)...))
 }
 
+// oldestText is when the oldest letter died, and its age.
 func (t letterTotals) oldestText() string {
 	if t.Oldest.IsZero() {
 		return "-"
 	}
-	return fmt.Sprintf("%s, %s ago", shell.LocalTime(t.Oldest), shell.Short(time.Duration(t.OldestAge*float64(time.Second))))
+	return fmt.Sprintf("%s, %s ago", shell.LocalTime(t.Oldest),
+		shell.Short(time.Duration(t.OldestAge*float64(time.Second))))
 }
 
 // countRows are counts by name, the largest first.
@@ -129,6 +136,7 @@ func countRows(what string, counts map[string]int) (rows []table.Row) {
 	return rows
 }
 
+// countLetters prints how many letters there are.
 func countLetters(ctx context.Context, sh *shell.Shell) error {
 	t, err := fetchTotals(ctx, sh)
 	if err != nil {
@@ -140,6 +148,7 @@ func countLetters(ctx context.Context, sh *shell.Shell) error {
 	})
 }
 
+// listLetters prints letters page by page, up to a limit.
 func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, limit uint64) error {
 	var list []client.Letter
 	more := false
@@ -149,7 +158,9 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 			if err != nil {
 				return err
 			}
-			if more = limit > 0 && uint64(len(list)) == limit; more {
+			// One letter more than the limit says that there are more.
+			more = limit > 0 && uint64(len(list)) == limit
+			if more {
 				break
 			}
 			list = append(list, l)
@@ -159,9 +170,12 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 	if err != nil {
 		return err
 	}
-	err = shell.EmitEach(sh, list, table.Row{"id", "state", "cursor", "offset", "type", "attempts", "redrives", "died", "error"}, func(l client.Letter) table.Row {
-		return table.Row{l.ID, l.State, cmp.Or(l.Cursor, "-"), l.Offset, l.Type, l.Attempts, l.Redrives, shell.LocalTime(l.Dead), firstLine(l.Error, 60)}
-	})
+	err = shell.EmitEach(sh, list,
+		table.Row{"id", "state", "cursor", "offset", "type", "attempts", "redrives", "died", "error"},
+		func(l client.Letter) table.Row {
+			return table.Row{l.ID, l.State, cmp.Or(l.Cursor, "-"), l.Offset, l.Type, l.Attempts, l.Redrives,
+				shell.LocalTime(l.Dead), firstLine(l.Error, 60)}
+		})
 	if more {
 		sh.Say("there are more: --limit 0 prints all")
 	}
@@ -183,6 +197,7 @@ type letterWithEvent struct {
 	Event event.Event `json:"event"`
 }
 
+// parseLetter reads the id of a letter.
 func parseLetter(text string) (uint64, error) {
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || id == 0 {
@@ -191,6 +206,7 @@ func parseLetter(text string) (uint64, error) {
 	return id, nil
 }
 
+// showLetter prints a letter, its event, and its copies in the log.
 func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 	id, err := parseLetter(text)
 	if err != nil {
@@ -203,15 +219,20 @@ func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 	return sh.Emit(l, func() error {
 		state := l.State
 		if l.Copy != 0 {
-			state += fmt.Sprintf(", its event stands again at %d", l.Copy)
+			state += fmt.Sprintf(", its event was appended again at %d", l.Copy)
 		}
-		return sh.Facts("letter", l.ID, "state", state, "cursor", cmp.Or(l.Cursor, "-"), "offset", l.Offset, "type", l.Type, "key", cmp.Or(l.Key, "-"),
-			"source", cmp.Or(l.Source, "-"), "correlation", cmp.Or(l.CorrelationID, "-"), "handler", cmp.Or(l.Handler, "-"), "attempts", l.Attempts,
-			"first failed", shell.LocalTime(l.FirstFailed), "last failed", shell.LocalTime(l.LastFailed), "died", shell.LocalTime(l.Dead), "redrives", l.Redrives,
-			"lineage", lineageText(l.Lineage), "origin", cmp.Or(l.Origin, "-"), "payload", string(l.Event.Payload), "error", cmp.Or(l.Error, "-"))
+		return sh.Facts("letter", l.ID, "state", state, "cursor", cmp.Or(l.Cursor, "-"), "offset", l.Offset,
+			"type", l.Type, "key", cmp.Or(l.Key, "-"),
+			"source", cmp.Or(l.Source, "-"), "correlation", cmp.Or(l.CorrelationID, "-"), "handler",
+			cmp.Or(l.Handler, "-"), "attempts", l.Attempts,
+			"first failed", shell.LocalTime(l.FirstFailed), "last failed", shell.LocalTime(l.LastFailed), "died",
+			shell.LocalTime(l.Dead), "redrives", l.Redrives,
+			"lineage", lineageText(l.Lineage), "origin", cmp.Or(l.Origin, "-"), "payload", string(l.Event.Payload),
+			"error", cmp.Or(l.Error, "-"))
 	})
 }
 
+// lineageText is the event's offset followed by those of its copies.
 func lineageText(offsets []uint64) string {
 	var parts []string
 	for _, o := range offsets {
@@ -231,6 +252,7 @@ type errorGroup struct {
 	Letters []uint64       `json:"letters"`
 }
 
+// letterErrors prints the errors that letters have in common.
 func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) error {
 	var answer struct {
 		Errors []errorGroup `json:"errors"`
@@ -244,11 +266,14 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 	if err := sh.Call(ctx, "GET", "/v1/dlq/errors", query, nil, &answer); err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"}, func(g errorGroup) table.Row {
-		return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types), shell.LocalTime(g.Last), lineageText(g.Letters[:1])}
-	})
+	return shell.EmitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"},
+		func(g errorGroup) table.Row {
+			return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types),
+				shell.LocalTime(g.Last), lineageText(g.Letters[:1])}
+		})
 }
 
+// namesText is the names that come first, and how many follow.
 func namesText(counts map[string]int) string {
 	names := slices.Sorted(maps.Keys(counts))
 	return cmp.Or(strings.Join(names, ", "), "-")

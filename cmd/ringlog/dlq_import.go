@@ -24,26 +24,27 @@ import (
 func importLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "import", Usage: "import rows of the old queue as dead letters", ArgsUsage: "FILE.ndjson|-",
-		Description: "Each line is a row of the old queue's table dead_letter_queue as a JSON object with the fields id, event_type,\n" +
-			"event_data, error, created_at and retry_count. A row that was imported before adds nothing. Imported letters\n" +
+		Description: "Each line is a row of the old queue's table dead_letter_queue as a JSON object with the " +
+			"fields id, event_type,\n" +
+			"event_data, error, created_at and retry_count. A row that was imported before is skipped. Imported " +
+			"letters\n" +
 			"have no cursor: redrive them --to one. To read the rows from the old queue's SQLite file:\n\n" +
 			"  " + rowsOfSQLite + " | ringlog dlq import -",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "check the rows, and import none"},
-			&cli.StringFlag{Name: "source", Usage: "where the rows come from, shown as a letter's origin (default: the file's name)"},
+			&cli.StringFlag{Name: "source",
+				Usage: "where the rows come from, shown as a letter's origin (default: the file's name)"},
 		},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, "a file of rows, or - for the standard input"); err != nil {
-				return err
-			}
+		Action: shell.Args(1, "a file of rows, or - for the standard input", func(c *cli.Context) error {
 			return importLetters(c.Context, sh, c.Args().First(), c.String("source"), c.Bool("dry-run"))
-		},
+		}),
 	}
 }
 
 // rowsOfSQLite prints the rows of the old queue's file as the import takes them.
-const rowsOfSQLite = `sqlite3 -readonly FILE.db "SELECT json_object('id', id, 'event_type', event_type, 'event_data', event_data, ` +
-	`'error', error, 'created_at', created_at, 'retry_count', retry_count) FROM dead_letter_queue"`
+const rowsOfSQLite = `sqlite3 -readonly FILE.db "SELECT json_object('id', id, 'event_type', event_type, ` +
+	`'event_data', event_data, 'error', error, 'created_at', created_at, 'retry_count', retry_count) ` +
+	`FROM dead_letter_queue"`
 
 // sqliteMagic opens every SQLite file.
 const sqliteMagic = "SQLite format 3"
@@ -53,7 +54,7 @@ const (
 	importRows  = 500      // of one request
 	importBytes = 1 << 20  // of one request
 	maxRowLine  = 64 << 20 // of one line of the input
-	maxRowError = 64 << 10 // of a row's error, of which the log keeps less
+	maxRowError = 64 << 10 // of a row's error; the log keeps less
 )
 
 // letterRow is a row as POST /v1/dlq/import takes it.
@@ -85,7 +86,9 @@ type letterImport struct {
 	bar    *progressbar.ProgressBar
 }
 
+// importLetters imports a file of rows.
 func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dryRun bool) (err error) {
+	// A file or the standard input.
 	in, name := sh.In, "stdin"
 	if file != "-" {
 		f, err := os.Open(file)
@@ -97,9 +100,11 @@ func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dr
 	} else if sh.InTerminal {
 		return shell.Usagef("the standard input is a terminal: pipe the rows in, one JSON object a line")
 	}
+	// The file of the old queue itself is a likely mistake: name the way to get the rows out of it.
 	lines := bufio.NewReader(in)
 	if magic, _ := lines.Peek(len(sqliteMagic)); string(magic) == sqliteMagic {
-		return shell.Usagef("%s is a SQLite file, and the import takes rows: %s | ringlog dlq import -", name, rowsOfSQLite)
+		return shell.Usagef("%s is a SQLite file, and the import takes rows: %s | ringlog dlq import -", name,
+			rowsOfSQLite)
 	}
 	c, err := sh.DialReachable(ctx)
 	if err != nil {
@@ -107,7 +112,8 @@ func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dr
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
 	im := &letterImport{
-		sh: sh, client: c, source: cmp.Or(source, name), sum: importedLetters{DryRun: dryRun}, bar: newProgress(sh, "rows"),
+		sh: sh, client: c, source: cmp.Or(source, name), sum: importedLetters{DryRun: dryRun},
+		bar: newProgress(sh, "rows"),
 	}
 	if err := im.read(ctx, lines); err != nil {
 		if im.sum.Imported > 0 && !dryRun {
@@ -132,6 +138,7 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 		if len(text) == 0 {
 			continue
 		}
+		// A line that is no row is refused by itself.
 		var row letterRow
 		if err := json.Unmarshal(text, &row); err != nil {
 			im.refuse(fmt.Sprintf("line %d", number), &api.Error{Code: api.InvalidJSON, Message: err.Error()})
@@ -139,10 +146,12 @@ func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 		}
 		if len(row.ID) == 0 {
 			im.refuse(fmt.Sprintf("line %d", number), &api.Error{
-				Code: api.InvalidArgument, Field: "id", Message: "the row has no id, by which a repeated import knows it",
+				Code: api.InvalidArgument, Field: "id",
+				Message: "the row has no id, by which a repeated import recognizes it",
 			})
 			continue
 		}
+		// Send what is gathered before this row makes a request too large.
 		row.Error = row.Error[:min(len(row.Error), maxRowError)]
 		size := len(row.Data) + len(row.Error)
 		if len(im.rows) == importRows || (len(im.rows) > 0 && im.bytes+size > importBytes) {
@@ -176,6 +185,7 @@ type importAnswer struct {
 	Refused  []refusedRow `json:"refused"`
 }
 
+// refusedRow is a row that cannot become a letter.
 type refusedRow struct {
 	ID    json.RawMessage `json:"id"`
 	Error *api.Error      `json:"error"`
@@ -199,6 +209,7 @@ func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 	var refused *api.Error
 	switch {
 	case errors.As(err, &refused) && refused.Code == api.TooLarge && len(rows) > 1:
+		// The log takes less in one request: try with each half.
 		half := len(rows) / 2
 		if err := im.sendRows(ctx, rows[:half]); err != nil {
 			return err
@@ -220,6 +231,7 @@ func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 	return nil
 }
 
+// post sends one request.
 func (im *letterImport) post(ctx context.Context, rows []letterRow, answer *importAnswer) error {
 	ctx, cancel := context.WithTimeout(ctx, im.sh.Timeout)
 	defer cancel()

@@ -22,20 +22,23 @@ type letterWork struct {
 	call func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error)
 }
 
+// choiceFlags choose letters, and how many of them.
 func choiceFlags() []cli.Flag {
 	return append(letterFlags(),
-		&cli.BoolFlag{Name: "all", Usage: "all that are dead"},
-		&cli.Uint64Flag{Name: "max-events", Usage: "at most `N` of them"},
-		&cli.BoolFlag{Name: "dry-run", Usage: "say how many it would be, and do nothing"},
+		&cli.BoolFlag{Name: "all", Usage: "all dead letters"},
+		&cli.Uint64Flag{Name: "max-events", Usage: "at most `N` letters"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "print how many letters it would be, and do nothing"},
 	)
 }
 
 func redriveCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "redrive", Aliases: []string{"retry"}, Usage: "append letters' events again, for the cursor that gave each up and nobody else", ArgsUsage: "[ID...]",
-		Description: "What is under way already is left alone, so that it may be stopped and run again.",
+		Name: "redrive", Aliases: []string{"retry"},
+		Usage: "append letters' events again, only for the cursors that failed on them", ArgsUsage: "[ID...]",
+		Description: "Letters that are being redriven are skipped, so that it may be interrupted and run again.",
 		Flags: append(choiceFlags(),
-			&cli.StringFlag{Name: "to", Usage: "for this `CURSOR`, in place of those that gave them up; imported letters have none"}),
+			&cli.StringFlag{Name: "to", Usage: "redrive to this `CURSOR` instead; imported letters have none of " +
+				"their own"}),
 		Action: func(c *cli.Context) error { return redriveOf(c, sh, c.Bool("all")) },
 	}
 }
@@ -44,19 +47,18 @@ func redriveAllCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "retry-all", Usage: "the same as redrive --all", Hidden: true,
 		Flags: append(choiceFlags(), &cli.StringFlag{Name: "to"}),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			return redriveOf(c, sh, true)
-		},
+		}),
 	}
 }
 
+// redriveOf reads the flags of redrive.
 func redriveOf(c *cli.Context, sh *shell.Shell, all bool) error {
 	w := letterWork{to: c.String("to"), Consent: shell.Consent{DryRun: c.Bool("dry-run"), Yes: true}, past: "redriven"}
 	var err error
-	if w.which, err = choiceOf(c, all); err != nil {
+	w.which, err = choiceOf(c, all)
+	if err != nil {
 		return err
 	}
 	w.call = func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error) {
@@ -67,17 +69,20 @@ func redriveOf(c *cli.Context, sh *shell.Shell, all bool) error {
 
 func purgeCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "purge", Aliases: []string{"cleanup"}, Usage: "remove letters for good", ArgsUsage: "[ID...]",
+		Name: "purge", Aliases: []string{"cleanup"}, Usage: "remove letters permanently", ArgsUsage: "[ID...]",
 		Flags: append(choiceFlags(),
-			&cli.StringFlag{Name: "older-than", Usage: "only what has been dead for `AGE`, such as 12h or 30d"},
-			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"}),
+			&cli.StringFlag{Name: "older-than",
+				Usage: "only letters that have been dead for `AGE`, such as 12h or 30d"},
+			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask for confirmation"}),
 		Action: func(c *cli.Context) error {
 			w := letterWork{Consent: shell.ConsentOf(c), past: "purged"}
 			var err error
-			if w.which, err = choiceOf(c, c.Bool("all")); err != nil {
+			w.which, err = choiceOf(c, c.Bool("all"))
+			if err != nil {
 				return err
 			}
-			w.call = func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone, error) {
+			w.call = func(ctx context.Context, c *client.Client, which client.LetterChoice) (client.LettersDone,
+				error) {
 				return c.Purge(ctx, which)
 			}
 			return w.run(c.Context, sh)
@@ -85,8 +90,10 @@ func purgeCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
+// choiceOf reads which letters are meant: ids, a condition, or all.
 func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
-	which = client.LetterChoice{All: all, Type: c.String("type"), Cursor: c.String("cursor"), Error: c.String("error"), MaxEvents: c.Uint64("max-events")}
+	which = client.LetterChoice{All: all, Type: c.String("type"), Cursor: c.String("cursor"),
+		Error: c.String("error"), MaxEvents: c.Uint64("max-events")}
 	for _, arg := range c.Args().Slice() {
 		id, err := parseLetter(arg)
 		if err != nil {
@@ -95,10 +102,12 @@ func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
 		which.IDs = append(which.IDs, id)
 	}
 	if text := c.String("older-than"); text != "" {
-		if which.OlderThan, err = shell.ParseAge("older-than", text); err != nil {
+		which.OlderThan, err = shell.ParseAge("older-than", text)
+		if err != nil {
 			return which, err
 		}
 	}
+	// Ids, a condition or all: exactly one of them, so that nothing is purged by omission.
 	conditions := which.Type != "" || which.Cursor != "" || which.Error != "" || which.OlderThan != 0
 	switch {
 	case c.IsSet("max-events") && which.MaxEvents == 0:
@@ -108,12 +117,12 @@ func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
 	case all && conditions:
 		err = shell.Usagef("--all and conditions exclude each other")
 	case len(which.IDs) == 0 && !all && !conditions:
-		err = shell.Usagef("say which: ids, --all, --type, --cursor or --error")
+		err = shell.Usagef("say which letters: ids, --all, --type, --cursor or --error")
 	}
 	return which, err
 }
 
-// run does the work in steps that each stand when the next one fails.
+// run does the work in steps, each of which lasts if the next one fails.
 func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 	sum, err := w.plan(ctx, sh)
 	if err != nil || w.DryRun {
@@ -124,7 +133,8 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 	}
 	total := sum.Matched
 	if total > 0 && !w.Yes {
-		if err := sh.Confirm(w.Consent, "%d dead letters will be %s for good. Go on?", total, w.past); err != nil {
+		if err := sh.Confirm(w.Consent, "%d dead letters will be permanently %s. Continue?", total,
+			w.past); err != nil {
 			return err
 		}
 	}
@@ -134,7 +144,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 		step, err := w.step(ctx, sh, &sum, min(total-looked, frame.MaxLetters))
 		if err != nil {
 			if sum.Done > 0 {
-				sh.Say("stopped: %d letters are %s; run it again to go on", sum.Done, w.past)
+				sh.Say("stopped: %d letters are %s; run it again to continue", sum.Done, w.past)
 			}
 			return err
 		}
@@ -170,7 +180,8 @@ func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.Lett
 }
 
 // step does it to the next n letters.
-func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.LettersDone, n int) (done client.LettersDone, err error) {
+func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.LettersDone,
+	n int) (done client.LettersDone, err error) {
 	which := w.which
 	which.MaxEvents, which.After = uint64(n), sum.Last
 	if len(which.IDs) > 0 {
@@ -196,17 +207,19 @@ func (w *letterWork) bar(sh *shell.Shell, total int) *progressbar.ProgressBar {
 	return bar
 }
 
+// print prints what was done, and which letters were left out.
 func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string) error {
 	for _, left := range []struct {
 		ids []uint64
 		why string
-	}{{sum.Missing, "not there (handled after a redrive, purged, or never were)"}, {sum.NoCursor, "of a cursor that is not there: redrive them --to another"}} {
+	}{{sum.Missing, "not found (handled after a redrive, purged, or never existed)"},
+		{sum.NoCursor, "of a cursor that does not exist: redrive them --to another"}} {
 		if len(left.ids) > 0 {
 			sh.Say("%d %s: %s", len(left.ids), left.why, someIDs(left.ids))
 		}
 	}
 	if sum.Skipped > 0 {
-		sh.Say("%d were left alone: they are under way already, or have become too young", sum.Skipped)
+		sh.Say("%d were skipped: they are being redriven already, or are no longer old enough", sum.Skipped)
 	}
 	err := sh.Emit(sum, func() error {
 		n := sum.Done

@@ -15,20 +15,17 @@ import (
 
 func watchLettersCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "watch", Usage: "the summary again and again, until Ctrl-C",
+		Name: "watch", Usage: "print the summary periodically, until Ctrl-C",
 		Flags: []cli.Flag{
-			&cli.DurationFlag{Name: "interval", Usage: "how often", Value: 30 * time.Second},
-			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` times"},
+			&cli.DurationFlag{Name: "interval", Usage: "how often to print it", Value: 30 * time.Second},
+			&cli.Uint64Flag{Name: "n", Usage: "stop after `COUNT` summaries"},
 		},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			if c.Duration("interval") < 100*time.Millisecond {
 				return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
 			}
 			return watchLetters(c.Context, sh, c.Duration("interval"), c.Uint64("n"))
-		},
+		}),
 	}
 }
 
@@ -52,11 +49,12 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 		case err == nil:
 			err = printWatch(sh, now, before)
 			before = &now
+		// A cluster that is away may come back: say so, and go on.
 		case shell.ExitCode(err) == shell.ExitUnreachable || shell.ExitCode(err) == shell.ExitTimeout:
 			sh.Say("%s %s", time.Now().Format(time.TimeOnly), shell.Brief(err))
 			err = nil
 		}
-		if errors.Is(err, syscall.EPIPE) || err == nil && n == times {
+		if errors.Is(err, syscall.EPIPE) || (err == nil && n == times) {
 			return nil
 		}
 		if err != nil {
@@ -70,6 +68,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 	}
 }
 
+// printWatch prints a summary with the changes since the one before.
 func printWatch(sh *shell.Shell, now letterTotals, before *letterTotals) error {
 	if sh.JSON {
 		return sh.PrintLine(struct {
@@ -79,7 +78,8 @@ func printWatch(sh *shell.Shell, now letterTotals, before *letterTotals) error {
 	}
 	head := time.Now().Format(time.TimeOnly)
 	if before != nil {
-		head += fmt.Sprintf("  %+d letters since the last look, %d new", int64(now.Count)-int64(before.Count), now.Ever-min(now.Ever, before.Ever))
+		head += fmt.Sprintf("  %+d letters since the last summary, %d new", int64(now.Count)-int64(before.Count),
+			now.Ever-min(now.Ever, before.Ever))
 	}
 	if sh.OutTerminal {
 		head = clearScreen + head

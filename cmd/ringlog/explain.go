@@ -21,22 +21,24 @@ import (
 
 func explainCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "explain", Usage: "what became of an event for a cursor",
-		Description: "Says one of: pending, committed, skipped (by a seek), filtered (and by which part of the filter), dead, redriven,\n" +
-			"trimmed. A cursor knows what was committed; what was handed to its reader, nobody keeps.",
+		Name: "explain", Usage: "explain what happened to an event for a cursor",
+		Description: "Prints one of: pending, committed, skipped (by a seek), filtered (and by which part of the " +
+			"filter), dead, redriven,\n" +
+			"trimmed. What a cursor committed is recorded; what was delivered to its reader is not.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "cursor", Usage: "the cursor's `NAME`"},
 			&cli.StringFlag{Name: "offset", Usage: "the event's `OFFSET`"},
 		},
-		Action: shell.BareWith(sh, func(c *cli.Context) error {
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			if !c.IsSet("offset") || !c.IsSet("cursor") {
-				return shell.Usagef("say what and for whom: --cursor NAME --offset N")
+				return shell.Usagef("--cursor NAME and --offset N are required")
 			}
 			offset, err := shell.ParseOffset(c.String("offset"))
 			if err != nil {
 				return err
 			}
-			return explainDelivery(c.Context, sh, url.Values{"cursor": {c.String("cursor")}, "offset": {strconv.FormatUint(offset, 10)}})
+			return explainDelivery(c.Context, sh,
+				url.Values{"cursor": {c.String("cursor")}, "offset": {strconv.FormatUint(offset, 10)}})
 		}),
 	}
 }
@@ -74,6 +76,7 @@ type delivery struct {
 	} `json:"duplicates"`
 }
 
+// explainDelivery asks for the fate of an event and prints it.
 func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	var raw json.RawMessage
 	if err := sh.Call(ctx, http.MethodGet, "/v1/explain", query, nil, &raw); err != nil {
@@ -88,30 +91,41 @@ func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) err
 	})
 }
 
+// facts lists an explanation line by line.
 func (d *delivery) facts() []any {
 	facts := []any{"cursor", d.Cursor, "offset", d.Offset, "fate", d.Fate, "because", d.Reason}
 	for _, f := range d.FilteredBy {
-		facts = append(facts, "filter", fmt.Sprintf("%s: it has %s, the cursor wants %s", strings.ReplaceAll(f.Part, "_", " "), cmp.Or(f.Has, "none"), strings.Join(f.Wants, ", ")))
+		facts = append(facts, "filter",
+			fmt.Sprintf("%s: %s does not match %s", strings.ReplaceAll(f.Part, "_", " "), cmp.Or(f.Has, "none"),
+				strings.Join(f.Wants, ", ")))
 	}
+	// Why it is dead, or gone.
 	if l := d.Letter; l != nil {
-		facts = append(facts, "letter", fmt.Sprintf("%d after %d attempts of %s: %s", l.ID, l.Attempts, cmp.Or(l.Handler, "a handler without a name"), l.Error))
+		facts = append(facts, "letter",
+			fmt.Sprintf("%d after %d attempts of %s: %s", l.ID, l.Attempts,
+				cmp.Or(l.Handler, "an unnamed handler"), l.Error))
 	}
 	if g := d.Gap; g != nil {
 		facts = append(facts, "gap", fmt.Sprintf("%d-%d %s", g.From, g.To, g.Reason))
 	}
+	// Where the cursor is.
 	facts = append(facts, "committed", d.Committed, "generation", d.Generation)
 	if d.InFront > 0 {
-		facts = append(facts, "in front", fmt.Sprintf("%d offsets that are not committed either", d.InFront))
+		facts = append(facts, "before it", fmt.Sprintf("%d uncommitted offsets", d.InFront))
 	}
+	// What the event is, as far as the log still has it.
 	if e := d.Event; e != nil {
-		facts = append(facts, "type", e.Type, "source", cmp.Or(e.Source, "-"), "appended", shell.LocalTime(e.AppendedAt))
+		facts = append(facts, "type", e.Type, "source", cmp.Or(e.Source, "-"), "appended",
+			shell.LocalTime(e.AppendedAt))
 	}
 	if again := d.Duplicates; again != nil {
 		var sources []string
 		for _, s := range again.Sources {
 			sources = append(sources, fmt.Sprintf("%s (%d)", cmp.Or(s.Source, "no source"), s.Count))
 		}
-		facts = append(facts, "duplicates", fmt.Sprintf("%d suppressed, answered with this offset; the last %s; from %s", again.Suppressed, shell.LocalTime(again.Last), strings.Join(sources, ", ")))
+		facts = append(facts, "duplicates",
+			fmt.Sprintf("%d suppressed, answered with this offset; the last %s; from %s", again.Suppressed,
+				shell.LocalTime(again.Last), strings.Join(sources, ", ")))
 	}
 	return facts
 }

@@ -12,19 +12,17 @@ import (
 func getCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "get", Usage: "print one event", ArgsUsage: "OFFSET",
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, "an offset"); err != nil {
-				return err
-			}
+		Action: shell.Args(1, "an offset", func(c *cli.Context) error {
 			offset, err := shell.ParseOffset(c.Args().First())
 			if err != nil {
 				return err
 			}
 			return get(c.Context, sh, offset)
-		},
+		}),
 	}
 }
 
+// get prints one event.
 func get(ctx context.Context, sh *shell.Shell, offset uint64) error {
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		ev, err := c.Get(ctx, offset)

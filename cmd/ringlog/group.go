@@ -22,7 +22,7 @@ type groupInfo struct {
 	AckWait      string `json:"ack_wait"`
 	MaxDeliver   uint64 `json:"max_deliver"`
 	MaxPending   uint64 `json:"max_pending"`
-	Pending      uint64 `json:"pending"`      // handed out, not settled
+	Pending      uint64 `json:"pending"`      // delivered, not acknowledged
 	Redelivering uint64 `json:"redelivering"` // to be handed out again
 	Members      int    `json:"members"`
 	Coordinator  string `json:"coordinator"`
@@ -42,35 +42,40 @@ type groupMember struct {
 	Expired   uint64    `json:"expired"`
 }
 
-// storedGroup is what a stopped node's state tells of a group, its policy as it was given.
+// storedGroup is a group in a stopped node's state, with its policy as it was given.
 func storedGroup(g *fsm.Group) *groupInfo {
 	if g == nil {
 		return nil
 	}
-	return &groupInfo{AckWait: g.Policy.AckWait.String(), MaxDeliver: g.Policy.MaxDeliver, MaxPending: g.Policy.MaxPending, Redelivering: uint64(len(g.Retries))}
+	return &groupInfo{AckWait: g.Policy.AckWait.String(), MaxDeliver: g.Policy.MaxDeliver,
+		MaxPending: g.Policy.MaxPending, Redelivering: uint64(len(g.Retries))}
 }
 
 const aGroup = "the name of a group"
 
 func groupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "group", Usage: "cursors whose events several members share",
-		Description: "Each event goes to one member, those of a key in order, and is acknowledged by itself; what is not\n" +
-			"acknowledged in time comes again, and what fails too often goes to the dead letters (ringlog dlq).\n" +
-			"A group is moved like a cursor: ringlog cursor seek.",
+		Name: "group", Usage: "manage groups: cursors whose events several members share",
+		Description: "Each event goes to one member, those of a key in order, and is acknowledged individually; " +
+			"what is not\n" +
+			"acknowledged in time is redelivered, and what fails too often becomes a dead letter (ringlog dlq).\n" +
+			"To move a group: ringlog cursor seek.",
 		Subcommands: []*cli.Command{
-			{Name: "ls", Usage: "all groups", Action: shell.Bare(sh, listGroups)},
-			{Name: "info", Usage: "one group", ArgsUsage: "NAME", Action: shell.Named(sh, aGroup, showGroup)},
-			{Name: "members", Usage: "who shares a group's events, and what each has done in its session", ArgsUsage: "NAME", Action: shell.Named(sh, aGroup, listGroupMembers)},
+			{Name: "ls", Usage: "list groups", Action: shell.Bare(sh, listGroups)},
+			{Name: "info", Usage: "show one group", ArgsUsage: "NAME", Action: shell.Named(sh, aGroup, showGroup)},
+			{Name: "members", Usage: "list a group's members and what each did in its session", ArgsUsage: "NAME",
+				Action: shell.Named(sh, aGroup, listGroupMembers)},
 			createGroupCommand(sh), removeGroupCommand(sh),
 		},
 	}
 }
 
+// groupPath is a route of a group.
 func groupPath(name string, rest ...string) string {
 	return "/v1/groups/" + url.PathEscape(name) + strings.Join(rest, "")
 }
 
+// listGroups prints all groups.
 func listGroups(ctx context.Context, sh *shell.Shell) error {
 	var answer struct {
 		Groups []cursorInfo `json:"groups"`
@@ -78,11 +83,15 @@ func listGroups(ctx context.Context, sh *shell.Shell) error {
 	if err := sh.Fetch(ctx, "/v1/groups", &answer); err != nil {
 		return err
 	}
-	return shell.EmitEach(sh, answer.Groups, table.Row{"name", "members", "committed", "lag", "behind", "pending", "redelivering", "filter"}, func(c cursorInfo) table.Row {
-		return table.Row{c.Name, c.Group.Members, c.Committed, c.lagText(), c.lagTime(), c.Group.Pending, c.Group.Redelivering, filterText(c.Filter)}
-	})
+	return shell.EmitEach(sh, answer.Groups,
+		table.Row{"name", "members", "committed", "lag", "behind", "pending", "redelivering", "filter"},
+		func(c cursorInfo) table.Row {
+			return table.Row{c.Name, c.Group.Members, c.Committed, c.lagText(), c.lagTime(), c.Group.Pending,
+				c.Group.Redelivering, filterText(c.Filter)}
+		})
 }
 
+// showGroup prints one group.
 func showGroup(ctx context.Context, sh *shell.Shell, name string) error {
 	var c cursorInfo
 	if err := sh.Fetch(ctx, groupPath(name), &c); err != nil {
@@ -91,6 +100,7 @@ func showGroup(ctx context.Context, sh *shell.Shell, name string) error {
 	return printCursor(sh, c)
 }
 
+// listGroupMembers prints the members of a group.
 func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 	var answer struct {
 		Members []groupMember `json:"members"`
@@ -104,43 +114,49 @@ func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 		if m.Pending > 0 {
 			oldest = shell.Short(time.Duration(m.OldestMs) * time.Millisecond)
 		}
-		return table.Row{m.Member, shell.LocalTime(m.Since), shell.LocalTime(m.LastSeen), m.Pending, oldest, m.Delivered, m.Acked, m.Nacked, m.Expired}
+		return table.Row{m.Member, shell.LocalTime(m.Since), shell.LocalTime(m.LastSeen), m.Pending, oldest,
+			m.Delivered, m.Acked, m.Nacked, m.Expired}
 	})
 }
 
 // facts are the lines that a group's cursor is shown with.
 func (g *groupInfo) facts() []any {
-	return []any{"members", g.Members, "pending", fmt.Sprintf("%d events, %d more come again", g.Pending, g.Redelivering),
+	return []any{"members", g.Members, "pending",
+		fmt.Sprintf("%d events, %d awaiting redelivery", g.Pending, g.Redelivering),
 		"ack wait", g.AckWait, "max deliver", g.MaxDeliver, "max pending", g.MaxPending, "coordinator", g.Coordinator}
 }
 
 func createGroupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "create", Usage: "make a group; the same again changes nothing", ArgsUsage: "NAME",
+		Name: "create", Usage: "create a group (idempotent)", ArgsUsage: "NAME",
 		Flags: append(cursorFlags(),
-			&cli.StringFlag{Name: "ack-wait", Usage: "how long a member may hold an event without a word of it, such as 30s (default: the setting group.ack_wait)"},
-			&cli.Uint64Flag{Name: "max-deliver", Usage: "deliveries that may fail; 0 is the setting"},
-			&cli.Uint64Flag{Name: "max-pending", Usage: "how far behind the first open event others are handed out; 0 is the setting"},
+			&cli.StringFlag{Name: "ack-wait",
+				Usage: "how long a member may hold an event without acknowledging or extending it, such as 30s " +
+					"(default: the setting group.ack_wait)"},
+			&cli.Uint64Flag{Name: "max-deliver",
+				Usage: "failed deliveries before an event becomes a dead letter; 0 means the cluster's setting"},
+			&cli.Uint64Flag{Name: "max-pending",
+				Usage: "how many events past the oldest unacknowledged one may be delivered; 0 means the " +
+					"cluster's setting"},
 		),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aGroup); err != nil {
-				return err
-			}
+		Action: shell.Args(1, aGroup, func(c *cli.Context) error {
 			o, err := createCursorOptionsOf(c)
 			if err != nil {
 				return err
 			}
 			group := frame.GroupPolicy{MaxDeliver: c.Uint64("max-deliver"), MaxPending: c.Uint64("max-pending")}
 			if c.IsSet("ack-wait") {
-				if group.AckWait, err = shell.ParseAge("ack-wait", c.String("ack-wait")); err != nil {
+				group.AckWait, err = shell.ParseAge("ack-wait", c.String("ack-wait"))
+				if err != nil {
 					return err
 				}
 			}
 			return createGroup(c.Context, sh, o, group)
-		},
+		}),
 	}
 }
 
+// createGroup creates a group, or finds it as it is to be.
 func createGroup(ctx context.Context, sh *shell.Shell, o createCursorOptions, group frame.GroupPolicy) error {
 	var made cursorInfo
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy, "group": group}
@@ -152,12 +168,10 @@ func createGroup(ctx context.Context, sh *shell.Shell, o createCursorOptions, gr
 
 func removeGroupCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "rm", Usage: "remove a group with its place in the log; its members end", ArgsUsage: "NAME", Flags: shell.ConsentFlags(),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aGroup); err != nil {
-				return err
-			}
+		Name: "rm", Usage: "remove a group and its position; its members stop", ArgsUsage: "NAME",
+		Flags: shell.ConsentFlags(),
+		Action: shell.Args(1, aGroup, func(c *cli.Context) error {
 			return removeAt(c.Context, sh, groupPath(c.Args().First()), shell.ConsentOf(c))
-		},
+		}),
 	}
 }

@@ -17,42 +17,53 @@ import (
 )
 
 func inspectCommand(sh *shell.Shell) *cli.Command {
-	dataDir := &cli.StringFlag{Name: "data-dir", Usage: "`DIR` of a stopped node, instead of a running cluster"}
-	from := &cli.StringFlag{Name: "from", Usage: "`WHERE` to begin: " + api.PositionForms, Value: "start"}
-	count := &cli.Uint64Flag{Name: "n", Usage: "at most `COUNT`; 0 is all"}
-	command := func(name, usage string, online, offline func(context.Context, *shell.Shell, offline.Options) error, flags ...cli.Flag) *cli.Command {
-		return &cli.Command{Name: name, Usage: usage, Flags: append([]cli.Flag{dataDir}, flags...), Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
-			o, err := inspectOptionsOf(c)
-			if err != nil {
-				return err
-			}
-			if o.DataDir != "" {
-				return offline(c.Context, sh, o)
-			}
-			return online(c.Context, sh, o)
-		}}
+	dataDir := &cli.StringFlag{Name: "data-dir", Usage: "data `DIR` of a stopped node, instead of a running cluster"}
+	from := &cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms, Value: "start"}
+	count := &cli.Uint64Flag{Name: "n", Usage: "print at most `COUNT`; 0 means all"}
+	command := func(name, usage string, online, offline func(context.Context, *shell.Shell, offline.Options) error,
+		flags ...cli.Flag) *cli.Command {
+		return &cli.Command{Name: name, Usage: usage, Flags: append([]cli.Flag{dataDir}, flags...),
+			Action: shell.NoArgs(func(c *cli.Context) error {
+				o, err := inspectOptionsOf(c)
+				if err != nil {
+					return err
+				}
+				if o.DataDir != "" {
+					return offline(c.Context, sh, o)
+				}
+				return online(c.Context, sh, o)
+			})}
 	}
 	return &cli.Command{
-		Name: "inspect", Usage: "look inside a node, running or stopped",
-		Description: "With --data-dir a stopped node's folder is read as it is: no leader is needed and nothing is written.",
+		Name: "inspect", Usage: "inspect a node, running or stopped",
+		Description: "With --data-dir it reads the folder of a stopped node: no leader is needed, nothing is written.",
 		Subcommands: []*cli.Command{
-			command("log", "the events stored", inspectLog, offline.PrintLog, from, count),
-			command("raft", "the consensus log, term and vote", inspectRaft, offline.PrintRaft, from, count),
-			command("state", "where the state machine stands", inspectState, offline.PrintState, &cli.BoolFlag{Name: "dump", Usage: "offline: the whole state in canonical form"}),
-			command("dedup", "the keys of the dedup window", inspectDedup, offline.PrintDedup),
-			command("cursors", "the durable subscribers", func(ctx context.Context, sh *shell.Shell, _ offline.Options) error { return listCursors(ctx, sh) }, offlineCursors),
-			command("settings", "the replicated settings", func(ctx context.Context, sh *shell.Shell, _ offline.Options) error { return listSettings(ctx, sh) }, offlineSettings),
+			command("log", "print the stored events", inspectLog, offline.PrintLog, from, count),
+			command("raft", "print the raft log, term and vote", inspectRaft, offline.PrintRaft, from, count),
+			command("state", "print the position of the state machine", inspectState, offline.PrintState,
+				&cli.BoolFlag{Name: "dump", Usage: "offline: print the whole state in canonical form"}),
+			command("dedup", "print the figures of the dedup window", inspectDedup, offline.PrintDedup),
+			command("cursors", "print the durable cursors",
+				withoutOptions(listCursors), offlineCursors),
+			command("settings", "print the replicated settings",
+				withoutOptions(listSettings), offlineSettings),
 		},
 	}
 }
 
+// withoutOptions is the part of inspect that is another verb's.
+func withoutOptions(
+	list func(context.Context, *shell.Shell) error,
+) func(context.Context, *shell.Shell, offline.Options) error {
+	return func(ctx context.Context, sh *shell.Shell, _ offline.Options) error { return list(ctx, sh) }
+}
+
+// inspectOptionsOf reads the flags.
 func inspectOptionsOf(c *cli.Context) (o offline.Options, err error) {
 	o = offline.Options{DataDir: c.String("data-dir"), Count: c.Uint64("n"), Dump: c.Bool("dump")}
 	if o.Dump && o.DataDir == "" {
-		return o, shell.Usagef("--dump needs --data-dir: stop the node first, or save a snapshot and restore it elsewhere")
+		return o, shell.Usagef("--dump needs --data-dir: stop the node first, or save a snapshot and restore it " +
+			"elsewhere")
 	}
 	if from := c.String("from"); from != "" {
 		o.From, err = shell.ParsePosition("from", from)
@@ -60,19 +71,24 @@ func inspectOptionsOf(c *cli.Context) (o offline.Options, err error) {
 	return o, err
 }
 
+// inspectLog prints the events that the first endpoint has.
 func inspectLog(ctx context.Context, sh *shell.Shell, o offline.Options) error {
 	return tail(ctx, sh, tailOptions{from: &o.From, count: o.Count, untilEnd: true, local: true})
 }
 
+// inspectRaft prints what a running node says of its raft log.
 func inspectRaft(ctx context.Context, sh *shell.Shell, _ offline.Options) error {
 	return withStatus(ctx, sh, func(s nodeStatus, raw json.RawMessage) error {
 		return sh.Emit(raw, func() error {
-			return sh.Facts("node", s.NodeID, "role", s.Role, "term", s.Term, "leader", leaderText(s), "committed", s.CommitIndex,
-				"applied", s.AppliedIndex, "members", membersText(s.Members), "entries", "only offline: --data-dir of a stopped node")
+			return sh.Facts("node", s.NodeID, "role", s.Role, "term", s.Term, "leader", leaderText(s), "committed",
+				s.CommitIndex,
+				"applied", s.AppliedIndex, "members", membersText(s.Members), "entries",
+				"only offline: --data-dir of a stopped node")
 		})
 	})
 }
 
+// withStatus calls show with the status of a node.
 func withStatus(ctx context.Context, sh *shell.Shell, show func(nodeStatus, json.RawMessage) error) error {
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
@@ -83,15 +99,18 @@ func withStatus(ctx context.Context, sh *shell.Shell, show func(nodeStatus, json
 	return show(s, raw)
 }
 
+// inspectState prints the position of a running node's state.
 func inspectState(ctx context.Context, sh *shell.Shell, _ offline.Options) error {
 	return withStatus(ctx, sh, func(s nodeStatus, raw json.RawMessage) error {
 		return sh.Emit(raw, func() error {
-			return sh.Facts("node", s.NodeID, "cluster", s.ClusterID, "index", s.AppliedIndex, "term", s.Term, "offsets", offsetsText(s),
+			return sh.Facts("node", s.NodeID, "cluster", s.ClusterID, "index", s.AppliedIndex, "term", s.Term,
+				"offsets", offsetsText(s),
 				"digest", fmt.Sprintf("%s at %d", s.Digest.Hex, s.Digest.Index), "cursors", len(s.Cursors))
 		})
 	})
 }
 
+// inspectDedup prints the figures of a running node's dedup window.
 func inspectDedup(ctx context.Context, sh *shell.Shell, _ offline.Options) error {
 	return withStatus(ctx, sh, func(_ nodeStatus, raw json.RawMessage) error {
 		var all struct {
@@ -125,11 +144,13 @@ func offlineCursors(_ context.Context, sh *shell.Shell, o offline.Options) error
 		}
 		list = append(list, one)
 	}
-	return shell.EmitEach(sh, list, table.Row{"name", "committed", "lag", "generation", "filter", "gap"}, func(c cursorInfo) table.Row {
-		return table.Row{c.Name, c.Committed, c.lagText(), c.Generation, filterText(c.Filter), gapText(c)}
-	})
+	return shell.EmitEach(sh, list, table.Row{"name", "committed", "lag", "generation", "filter", "gap"},
+		func(c cursorInfo) table.Row {
+			return table.Row{c.Name, c.Committed, c.lagText(), c.Generation, filterText(c.Filter), gapText(c)}
+		})
 }
 
+// offlineSettings prints the settings in a stopped node's state.
 func offlineSettings(_ context.Context, sh *shell.Shell, o offline.Options) error {
 	list, err := offline.Settings(o.DataDir)
 	if err != nil {

@@ -46,6 +46,7 @@ type nodeStatus struct {
 	} `json:"dedup"`
 }
 
+// nodeDigest is the digest of the state at an index.
 type nodeDigest struct {
 	Index uint64 `json:"index"`
 	Hex   string `json:"hex"`

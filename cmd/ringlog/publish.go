@@ -18,6 +18,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// publishOptions are the flags: one event, or what all events of the input get.
 type publishOptions struct {
 	kind    string // the event type
 	payload string // JSON, @FILE or -
@@ -29,25 +30,27 @@ type publishOptions struct {
 
 func publishCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "publish", Usage: "append an event, or with --stdin many", ArgsUsage: "TYPE | --stdin",
-		Description: "TYPE is a name, value, alias or dotted topic of the catalogue, in any case; unknown ones pass\n" +
-			"unless validation is strict. With --stdin events come as NDJSON, one a line, in the form that\n" +
-			"ringlog tail -o json prints; their order is kept. Where lines are refused the others are appended\n" +
-			"all the same, and the exit code is that of the first refusal.",
+		Name: "publish", Usage: "publish an event, or many with --stdin", ArgsUsage: "TYPE | --stdin",
+		Description: "TYPE is a name, value, alias or dotted topic of the catalogue, in any case; unknown ones " +
+			"are accepted\n" +
+			"unless validation is strict. --stdin reads events as NDJSON, one per line, in the form that\n" +
+			"ringlog tail -o json prints, and keeps their order. If lines are refused, the others are appended\n" +
+			"nonetheless, and the exit code is that of the first refusal.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "payload", Aliases: []string{"p"}, Usage: "a JSON object: `JSON|@FILE|-`; {} if none"},
+			&cli.StringFlag{Name: "payload", Aliases: []string{"p"},
+				Usage: "payload, a JSON object: `JSON|@FILE|-` (default: {})"},
 			&cli.BoolFlag{Name: "stdin", Usage: "read events as NDJSON from the standard input"},
-			&cli.StringFlag{Name: "source", Usage: "who sends it"},
-			&cli.StringFlag{Name: "key", Usage: "what it is about, such as hex8_2p"},
-			&cli.StringFlag{Name: "correlation-id", Usage: "the chain it belongs to"},
-			&cli.StringFlag{Name: "causation-id", Usage: "what caused it"},
-			&cli.StringFlag{Name: "dedup-id", Usage: "suppress the same `ID` instead of the same content"},
-			&cli.BoolFlag{Name: "no-dedup", Usage: "append it even if the same was appended a moment ago"},
+			&cli.StringFlag{Name: "source", Usage: "source of the event"},
+			&cli.StringFlag{Name: "key", Usage: "ordering key, such as hex8_2p"},
+			&cli.StringFlag{Name: "correlation-id", Usage: "id of the chain that the event belongs to"},
+			&cli.StringFlag{Name: "causation-id", Usage: "id of what caused the event"},
+			&cli.StringFlag{Name: "dedup-id", Usage: "deduplicate by this `ID` instead of by content"},
+			&cli.BoolFlag{Name: "no-dedup", Usage: "append the event even if it is a duplicate"},
 		},
 		Action: func(c *cli.Context) error {
-			o := publishOptions{kind: c.Args().First(), payload: c.String("payload"), stdin: c.Bool("stdin"), source: c.String("source"),
-				key: c.String("key"), correlationID: c.String("correlation-id"), causationID: c.String("causation-id"),
-				dedupID: c.String("dedup-id"), noDedup: c.Bool("no-dedup")}
+			o := publishOptions{kind: c.Args().First(), payload: c.String("payload"), stdin: c.Bool("stdin"),
+				source: c.String("source"), key: c.String("key"), correlationID: c.String("correlation-id"),
+				causationID: c.String("causation-id"), dedupID: c.String("dedup-id"), noDedup: c.Bool("no-dedup")}
 			if o.stdin {
 				if err := shell.Exactly(c, 0, ""); err != nil {
 					return err
@@ -71,10 +74,13 @@ type published struct {
 	Warnings   []event.Warning `json:"warnings,omitempty"`
 }
 
+// publishedOf is a result as it is printed.
 func publishedOf(r client.Result) published {
-	return published{Offset: r.Offset, Duplicate: r.Duplicate, Hash: r.Hash().String(), AppendedAt: r.AppendedAt, Warnings: r.Warnings}
+	return published{Offset: r.Offset, Duplicate: r.Duplicate, Hash: r.Hash().String(), AppendedAt: r.AppendedAt,
+		Warnings: r.Warnings}
 }
 
+// publish publishes one event and prints its offset.
 func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 	payload, err := readPayload(sh, o.payload)
 	if err != nil {
@@ -87,13 +93,14 @@ func publish(ctx context.Context, sh *shell.Shell, o publishOptions) error {
 		if err != nil {
 			return err
 		}
+		// Warnings are notices: a program that reads the offset does not see them.
 		for _, w := range res.Warnings {
 			sh.Say("warning: %s: %s", w.Field, w.Message)
 		}
 		return sh.Emit(publishedOf(res), func() error {
 			note := ""
 			if res.Duplicate {
-				note = "  duplicate: the same was appended before and is not again"
+				note = "  duplicate, not appended again"
 			}
 			_, err := fmt.Fprintf(sh.Out, "%d%s\n", res.Offset, note)
 			return err
@@ -119,7 +126,8 @@ func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 	case spec == "":
 		return json.RawMessage("{}"), nil
 	case spec == "-" && sh.InTerminal:
-		return nil, shell.Usagef("--payload - reads the standard input, which is a terminal: pipe the payload in, or give it as JSON or @FILE")
+		return nil, shell.Usagef("--payload - reads the standard input, which is a terminal: pipe the payload " +
+			"in, or give it as JSON or @FILE")
 	case spec == "-":
 		raw, err = io.ReadAll(io.LimitReader(sh.In, maxPayload+1))
 	case strings.HasPrefix(spec, "@"):
@@ -131,8 +139,9 @@ func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 		return nil, shell.Usagef("--payload %s: %w", spec, err)
 	}
 	if len(raw) > maxPayload {
-		return nil, shell.Usagef("--payload: more than %d bytes", maxPayload)
+		return nil, shell.Usagef("--payload is larger than %d bytes", maxPayload)
 	}
+	// Errors of the payload name the flag, not the request that would have been made.
 	canonical, err := event.Canonicalize(raw, event.Limits{EventBytes: maxPayload, RequestBytes: maxPayload})
 	if err != nil {
 		return nil, fmt.Errorf("--payload: %w", err)
@@ -143,6 +152,7 @@ func readPayload(sh *shell.Shell, spec string) (json.RawMessage, error) {
 // maxPayload bounds what is read before the cluster's own limit is known.
 const maxPayload = 16 << 20
 
+// readFileBounded reads a file of at most maxPayload bytes.
 func readFileBounded(name string) (raw []byte, err error) {
 	f, err := os.Open(name)
 	if err != nil {

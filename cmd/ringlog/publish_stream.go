@@ -47,21 +47,24 @@ type stream struct {
 	warned                                 map[string]int // how often each warning came; bounded
 	firstRefusal                           error
 	outErr                                 error
-	ended                                  error // why lines behind would fare no better
+	ended                                  error // why later lines would fare no better
 }
 
 // publishStream publishes NDJSON from the standard input and keeps its order. Where lines
 // are refused the exit code is that of the first of them.
 func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err error) {
+	// What contradicts --stdin is refused before anything is read.
 	if sh.InTerminal {
-		return shell.Usagef("--stdin reads events from the standard input, which is a terminal: pipe them in, one JSON object a line")
+		return shell.Usagef("--stdin reads events from the standard input, which is a terminal: pipe them in, " +
+			"one JSON object a line")
 	}
 	if o.kind != "" || o.payload != "" {
 		return shell.Usagef("--stdin takes type and payload from the input: leave TYPE and --payload out")
 	}
 	in := sh.In
 	if o.dedupID != "" {
-		if in, err = soleEvent(in); err != nil {
+		in, err = soleEvent(in)
+		if err != nil {
 			return err
 		}
 	}
@@ -70,19 +73,23 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// The reader sends lines on; the collector takes the answers in the same order, and may stop the reader.
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	s := &stream{sh: sh, in: in, opts: o, client: c, stop: stop, answers: make(chan sentLine, inFlight), bar: newProgress(sh, "events"), warned: map[string]int{}}
+	s := &stream{sh: sh, in: in, opts: o, client: c, stop: stop, answers: make(chan sentLine, inFlight),
+		bar: newProgress(sh, "events"), warned: map[string]int{}}
 	began := time.Now()
 	collected := make(chan struct{})
 	go func() {
 		defer close(collected)
-		s.collect(ctx)
+		s.collectAnswers(ctx)
 	}()
-	readErr := s.read(ctx)
+	// No answer is left behind: reading ends first, then collecting.
+	readErr := s.readLines(ctx)
 	close(s.answers)
 	<-collected
-	s.summarise(time.Since(began))
+	s.printSummary(time.Since(began))
+	// Why the stream ended early counts more than lines that were refused.
 	switch {
 	case s.ended != nil:
 		return sh.ExplainTimeout(context.WithoutCancel(ctx), s.ended)
@@ -107,7 +114,7 @@ func soleEvent(in io.Reader) (io.Reader, error) {
 		}
 		switch {
 		case events > 1:
-			return nil, shell.Usagef("--dedup-id is for one event, and --stdin has more: put a dedup_id into each line")
+			return nil, shell.Usagef("--dedup-id is for one event, but --stdin has more: put a dedup_id into each line")
 		case errors.Is(err, io.EOF):
 			return &ahead, nil
 		case err != nil:
@@ -116,12 +123,13 @@ func soleEvent(in io.Reader) (io.Reader, error) {
 	}
 }
 
-func (s *stream) read(ctx context.Context) error {
+// readLines sends every line of the input.
+func (s *stream) readLines(ctx context.Context) error {
 	in := bufio.NewReaderSize(s.in, 1<<20)
 	for line := 1; ; line++ {
 		text, err := in.ReadBytes('\n')
 		if len(text) > 0 {
-			if sendErr := s.send(ctx, line, text); sendErr != nil {
+			if sendErr := s.sendLine(ctx, line, text); sendErr != nil {
 				return sendErr
 			}
 		}
@@ -134,12 +142,13 @@ func (s *stream) read(ctx context.Context) error {
 	}
 }
 
-// send hands one line over. An error ends the stream; a bad line does not.
-func (s *stream) send(ctx context.Context, line int, text []byte) error {
+// sendLine hands one line over. An error ends the stream; a bad line does not.
+func (s *stream) sendLine(ctx context.Context, line int, text []byte) error {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 {
 		return nil
 	}
+	// A line that is no event takes its place in the order, too.
 	sent := sentLine{line: line}
 	ev, err := event.DecodeOne(text, event.Limits{EventBytes: maxPayload, RequestBytes: 2 * maxPayload})
 	if err == nil {
@@ -155,15 +164,16 @@ func (s *stream) send(ctx context.Context, line int, text []byte) error {
 	}
 }
 
-func (s *stream) collect(ctx context.Context) {
+// collectAnswers takes the answers in the order of the lines.
+func (s *stream) collectAnswers(ctx context.Context) {
 	out := bufio.NewWriter(s.sh.Out)
 	for sent := range s.answers {
-		res, err := s.await(ctx, sent)
+		res, err := s.awaitAnswer(ctx, sent)
 		if err != nil {
 			s.refuse(sent.line, err)
 			continue
 		}
-		s.take(sent.line, res, out)
+		s.countAnswer(sent.line, res, out)
 	}
 	s.outErr = errors.Join(s.outErr, out.Flush())
 }
@@ -181,16 +191,17 @@ func (s *stream) refuse(line int, err error) {
 	if s.ended != nil {
 		return
 	}
-	s.note("line %d: %s", line, shell.Brief(err))
+	// Without a leader, or out of time, the next lines would fail the same way.
+	s.sayNotice("line %d: %s", line, shell.Brief(err))
 	if code := shell.ExitCode(err); code == shell.ExitUnreachable || code == shell.ExitTimeout {
 		s.ended = err
 		s.stop(err)
 	}
 }
 
-// await returns a line's answer. Once ctx is done it closes the client, which then says of each
+// awaitAnswer returns a line's answer. Once ctx is done it closes the client, which then says of each
 // event whether it may have been appended.
-func (s *stream) await(ctx context.Context, sent sentLine) (client.Result, error) {
+func (s *stream) awaitAnswer(ctx context.Context, sent sentLine) (client.Result, error) {
 	if sent.err != nil {
 		return client.Result{}, sent.err
 	}
@@ -202,7 +213,8 @@ func (s *stream) await(ctx context.Context, sent sentLine) (client.Result, error
 	return sent.future.Wait(context.WithoutCancel(ctx))
 }
 
-func (s *stream) take(line int, res client.Result, out *bufio.Writer) {
+// countAnswer counts and prints an answer.
+func (s *stream) countAnswer(line int, res client.Result, out *bufio.Writer) {
 	if s.bar != nil {
 		_ = s.bar.Add(1)
 	}
@@ -212,7 +224,7 @@ func (s *stream) take(line int, res client.Result, out *bufio.Writer) {
 		s.appended++
 	}
 	for _, w := range res.Warnings {
-		s.warn(line, w.Field+": "+w.Message)
+		s.warnOnce(line, w.Field+": "+w.Message)
 	}
 	if !s.sh.JSON || s.outErr != nil {
 		return
@@ -223,30 +235,32 @@ func (s *stream) take(line int, res client.Result, out *bufio.Writer) {
 	}{line, publishedOf(res)})
 }
 
-// maxWarnings bounds the different warnings that are told.
+// maxWarnings bounds how many different warnings are printed.
 const maxWarnings = 100
 
-// warn tells a warning the first time it comes; the summary counts the others.
-func (s *stream) warn(line int, text string) {
+// warnOnce prints a warning the first time; the summary counts the repetitions.
+func (s *stream) warnOnce(line int, text string) {
+	// The number of different warnings is bounded, because they contain what the input contains.
 	if s.warned[text] == 0 {
 		if len(s.warned) >= maxWarnings {
-			text = "more kinds of warnings"
+			text = "further kinds of warnings"
 		} else {
-			s.note("line %d: warning: %s", line, text)
+			s.sayNotice("line %d: warning: %s", line, text)
 		}
 	}
 	s.warned[text]++
 }
 
-// note prints beside the progress bar.
-func (s *stream) note(format string, args ...any) {
+// sayNotice prints beside the progress bar.
+func (s *stream) sayNotice(format string, args ...any) {
 	if s.bar != nil {
 		_ = s.bar.Clear()
 	}
 	s.sh.Say(format, args...)
 }
 
-func (s *stream) summarise(took time.Duration) {
+// printSummary prints what became of all lines.
+func (s *stream) printSummary(took time.Duration) {
 	if s.bar != nil {
 		_ = s.bar.Clear()
 	}
@@ -258,9 +272,11 @@ func (s *stream) summarise(took time.Duration) {
 	total := s.appended + s.duplicates
 	unknown := ""
 	if s.unknown > 0 {
-		unknown = fmt.Sprintf(", %d unknown (lines %d to %d: they may be appended)", s.unknown, s.firstUnknown, s.lastUnknown)
+		unknown = fmt.Sprintf(", %d unknown (lines %d to %d: they may have been appended)", s.unknown,
+			s.firstUnknown, s.lastUnknown)
 	}
-	s.sh.Say("%d appended, %d duplicates, %d refused%s in %s (%.0f events/s)", s.appended, s.duplicates, s.refused, unknown,
+	s.sh.Say("%d appended, %d duplicates, %d refused%s in %s (%.0f events/s)", s.appended, s.duplicates, s.refused,
+		unknown,
 		shell.Short(took), float64(total)/max(took.Seconds(), 1e-9))
 }
 

@@ -50,7 +50,7 @@ func TestLinesOfUnknownOutcomeAreNotCalledRefused(t *testing.T) {
 	if code := shell.ExitCode(err); code != shell.ExitTimeout && code != shell.ExitUnreachable {
 		t.Errorf("exit code %d: %v", code, err)
 	}
-	if !regexp.MustCompile(`(?m)^0 appended, 0 duplicates, 1 refused, 5 unknown \(lines 1 to 5: they may be appended\) in `).MatchString(notices.String()) {
+	if !regexp.MustCompile(`(?m)^0 appended, 0 duplicates, 1 refused, 5 unknown \(lines 1 to 5: they may have been appended\) in `).MatchString(notices.String()) {
 		t.Errorf("it says\n%s", notices.String())
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/ringrift/ringlog/sinks"
 )
 
-// reactOptions are what `ringlog react` was told.
+// reactOptions are the flags and arguments of react.
 type reactOptions struct {
 	group  string
 	own    bool // the group is for this run alone
@@ -48,32 +48,49 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
 		Name: "react", Usage: "run a command, or post to a URL, for each event of a group",
 		ArgsUsage: "-- COMMAND ARGUMENTS…",
-		Description: "Processes that react under the same --group share its events: each comes to one of them, again after a failure, and\n" +
-			"becomes a dead letter after --max-deliver failed deliveries (see ringlog dlq). A new group begins at the start of the\n" +
-			"log, or --from. Without --group there is one for this run alone, from the end, which is removed with it.\n" +
-			"COMMAND gets the payload on its standard input and the rest in RINGLOG_OFFSET, _TYPE, _VALUE, _SOURCE, _KEY,\n" +
-			"_CORRELATION_ID, _CAUSATION_ID, _TIME, _APPENDED_AT, _HASH, _DELIVERY, _GROUP and _IDEMPOTENCY_KEY; exit code 0 is success.\n" +
-			"Each attempt, and what COMMAND prints, is told on stderr; the summary comes on stdout.",
+		Description: "Processes with the same --group share its events: each goes to one of them, is redelivered " +
+			"after a failure, and\n" +
+			"becomes a dead letter after --max-deliver failed deliveries (see ringlog dlq). A new group starts " +
+			"at the start of the\n" +
+			"log, or at --from. Without --group the run has a group of its own, from the end of the log, and " +
+			"removes it.\n" +
+			"COMMAND gets the payload on its standard input and the rest in RINGLOG_OFFSET, _TYPE, _VALUE, " +
+			"_SOURCE, _KEY,\n" +
+			"_CORRELATION_ID, _CAUSATION_ID, _TIME, _APPENDED_AT, _HASH, _DELIVERY, _GROUP and _IDEMPOTENCY_KEY; " +
+			"exit code 0 is success.\n" +
+			"Attempts and what COMMAND prints go to stderr, the summary to stdout.",
 		Flags: append(filterFlags(),
-			&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "share the events of the group `NAME`"},
-			&cli.StringFlag{Name: "where", Usage: "only events for which this `CEL` condition holds, such as 'payload.epoch > 3'; the others count as handled"},
-			&cli.StringFlag{Name: "from", Usage: "`WHERE` a new group begins: " + api.PositionForms},
-			&cli.IntFlag{Name: "concurrency", Usage: "events at once, those of a key in order", Value: 1},
-			&cli.DurationFlag{Name: "timeout", Usage: "of one attempt", DefaultText: router.TimeoutVariable + " in seconds, else 30s"},
-			&cli.IntFlag{Name: "retries", Usage: "attempts after the first before the event is given back to the group", Value: 3},
-			&cli.DurationFlag{Name: "backoff", Usage: "the wait after a failure, doubled each time up to 5m", Value: time.Second},
-			&cli.DurationFlag{Name: "ack-wait", Usage: "of a new group: when an event comes to another member if this one is silent", DefaultText: "the setting group.ack_wait"},
-			&cli.Uint64Flag{Name: "max-deliver", Usage: "of a new group: deliveries that may fail", DefaultText: "the setting group.max_deliver"},
-			&cli.IntFlag{Name: "breaker-failures", Usage: "attempts in a row that fail, after which nothing is taken for a while; 0 is never", Value: 3},
-			&cli.DurationFlag{Name: "breaker-reset", Usage: "how long that is", Value: 300 * time.Second},
+			&cli.StringFlag{Name: "group", Aliases: []string{"g"}, Usage: "share the events of group `NAME`"},
+			&cli.StringFlag{Name: "where",
+				Usage: "handle only events for which this `CEL` condition holds, such as 'payload.epoch > 3'; " +
+					"others count as handled"},
+			&cli.StringFlag{Name: "from", Usage: "start a new group at `WHERE`: " + api.PositionForms},
+			&cli.IntFlag{Name: "concurrency", Usage: "events handled at once; those of a key stay in order", Value: 1},
+			&cli.DurationFlag{Name: "timeout", Usage: "time limit of one attempt",
+				DefaultText: router.TimeoutVariable + " in seconds, else 30s"},
+			&cli.IntFlag{Name: "retries",
+				Usage: "attempts after the first before the event is released to the group", Value: 3},
+			&cli.DurationFlag{Name: "backoff", Usage: "wait after a failure, doubled each time up to 5m",
+				Value: time.Second},
+			&cli.DurationFlag{Name: "ack-wait", Usage: "for a new group: how long a silent member keeps an event",
+				DefaultText: "the setting group.ack_wait"},
+			&cli.Uint64Flag{Name: "max-deliver",
+				Usage:       "for a new group: failed deliveries before an event becomes a dead letter",
+				DefaultText: "the setting group.max_deliver"},
+			&cli.IntFlag{Name: "breaker-failures",
+				Usage: "consecutive failed attempts that open the circuit breaker; 0 means never", Value: 3},
+			&cli.DurationFlag{Name: "breaker-reset", Usage: "how long the circuit breaker stays open",
+				Value: 300 * time.Second},
 			&cli.BoolFlag{Name: "record", Usage: "publish failures as HANDLER_FAILED and HANDLER_TIMEOUT"},
-			&cli.DurationFlag{Name: "drain", Usage: "how long attempts may go on after Ctrl-C or SIGTERM", Value: 30 * time.Second},
-			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` deliveries"},
-			&cli.BoolFlag{Name: "until-end", Usage: "end when all is settled that is in the log now"},
+			&cli.DurationFlag{Name: "drain",
+				Usage: "how long running attempts may continue after Ctrl-C or SIGTERM", Value: 30 * time.Second},
+			&cli.Uint64Flag{Name: "n", Usage: "stop after `COUNT` deliveries"},
+			&cli.BoolFlag{Name: "until-end", Usage: "stop once everything that is in the log now is handled"},
 			&cli.StringFlag{Name: "webhook", Usage: "post each event as JSON to `URL` instead of running a command"},
 			&cli.StringSliceFlag{Name: "header", Usage: "with --webhook: send this header, `NAME=VALUE` (repeat)"},
-			&cli.StringFlag{Name: "secret-file", Usage: "with --webhook: sign as Standard Webhooks has it, with the secret in `FILE`"},
-			&cli.BoolFlag{Name: "pass-token", Usage: "let COMMAND have the cluster token, so that it can publish where one is needed"},
+			&cli.StringFlag{Name: "secret-file",
+				Usage: "with --webhook: sign per Standard Webhooks, with the secret in `FILE`"},
+			&cli.BoolFlag{Name: "pass-token", Usage: "give COMMAND the cluster token, so that it can publish"},
 		),
 		Action: func(c *cli.Context) error {
 			o, err := reactOptionsOf(c)
@@ -90,15 +107,22 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
+// reactOptionsOf reads the flags and the command.
 func reactOptionsOf(c *cli.Context) (o reactOptions, err error) {
-	o = reactOptions{group: c.String("group"), concurrency: c.Int("concurrency"), timeout: c.Duration("timeout"), retries: c.Int("retries"),
-		backoff: c.Duration("backoff"), ackWait: c.Duration("ack-wait"), maxDeliver: c.Uint64("max-deliver"), drain: c.Duration("drain"),
-		breaker: breaker.Config{Failures: c.Int("breaker-failures"), OpenFor: c.Duration("breaker-reset"), Off: c.Int("breaker-failures") == 0},
-		record:  c.Bool("record"), count: c.Uint64("n"), untilEnd: c.Bool("until-end"), command: c.Args().Slice(), passToken: c.Bool("pass-token")}
-	if o.own = o.group == ""; o.own {
+	o = reactOptions{group: c.String("group"), concurrency: c.Int("concurrency"), timeout: c.Duration("timeout"),
+		retries: c.Int("retries"),
+		backoff: c.Duration("backoff"), ackWait: c.Duration("ack-wait"), maxDeliver: c.Uint64("max-deliver"),
+		drain: c.Duration("drain"),
+		breaker: breaker.Config{Failures: c.Int("breaker-failures"), OpenFor: c.Duration("breaker-reset"),
+			Off: c.Int("breaker-failures") == 0},
+		record: c.Bool("record"), count: c.Uint64("n"), untilEnd: c.Bool("until-end"), command: c.Args().Slice(),
+		passToken: c.Bool("pass-token")}
+	o.own = o.group == ""
+	if o.own {
 		o.group = newOwnName()
 	}
-	if o.filter, err = filterOf(c); err != nil {
+	o.filter, err = filterOf(c)
+	if err != nil {
 		return o, err
 	}
 	if err := o.readTexts(c); err != nil {
@@ -117,16 +141,19 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 		o.from = &from
 	}
 	if c.IsSet("where") {
-		if o.where, err = where.Compile(c.String("where")); err != nil {
+		o.where, err = where.Compile(c.String("where"))
+		if err != nil {
 			return shell.Usagef("--%w", err)
 		}
 	}
 	if !c.IsSet("timeout") {
-		if o.timeout, err = router.TimeoutFromEnvironment(); err != nil {
+		o.timeout, err = router.TimeoutFromEnvironment()
+		if err != nil {
 			return shell.UsageError{Err: err}
 		}
 	}
-	o.webhook = sinks.WebhookOptions{URL: c.String("webhook"), Group: o.group, Concurrency: o.concurrency, Headers: http.Header{}}
+	o.webhook = sinks.WebhookOptions{URL: c.String("webhook"), Group: o.group, Concurrency: o.concurrency,
+		Headers: http.Header{}}
 	for _, h := range c.StringSlice("header") {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok { // it is not shown: it may hold a secret
@@ -139,7 +166,8 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 		if err != nil {
 			return shell.Usagef("--secret-file: %w", err)
 		}
-		if o.webhook.Secret, err = sinks.ParseSecret(raw); err != nil {
+		o.webhook.Secret, err = sinks.ParseSecret(raw)
+		if err != nil {
 			return shell.Usagef("--secret-file %s: %w", file, err)
 		}
 	}
@@ -149,10 +177,11 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 // maxConcurrency bounds what runs at once.
 const maxConcurrency = 1024
 
+// validate refuses options that contradict each other.
 func (o *reactOptions) validate(c *cli.Context) error {
 	for _, name := range []string{"timeout", "backoff", "breaker-reset", "drain"} {
 		if c.IsSet(name) && c.Duration(name) <= 0 {
-			return shell.Usagef("--%s %s: it must be above 0", name, c.Duration(name))
+			return shell.Usagef("--%s %s must be above 0", name, c.Duration(name))
 		}
 	}
 	hooked := c.IsSet("webhook")
@@ -160,7 +189,8 @@ func (o *reactOptions) validate(c *cli.Context) error {
 	case hooked && len(o.command) > 0:
 		return shell.Usagef("--webhook and the command %q exclude each other", o.command[0])
 	case !hooked && len(o.command) == 0:
-		return shell.Usagef("react needs a command, such as ringlog react --type TRAINING_COMPLETED -- ./evaluate.sh, or --webhook URL")
+		return shell.Usagef("react needs a command, such as ringlog react --type TRAINING_COMPLETED -- " +
+			"./evaluate.sh, or --webhook URL")
 	case hooked && o.passToken:
 		return shell.Usagef("--pass-token is for a command, and --webhook runs none")
 	case !hooked && (c.IsSet("header") || c.IsSet("secret-file")):
@@ -172,11 +202,12 @@ func (o *reactOptions) validate(c *cli.Context) error {
 	case o.breaker.Failures < 0 || o.breaker.Failures > math.MaxInt32:
 		return shell.Usagef("--breaker-failures %d: use 1 or more, or 0 for no breaker", o.breaker.Failures)
 	case c.IsSet("ack-wait") && o.ackWait <= 0:
-		return shell.Usagef("--ack-wait %s: it must be above 0", o.ackWait)
+		return shell.Usagef("--ack-wait %s must be above 0", o.ackWait)
 	case c.IsSet("n") && o.count == 0:
 		return shell.Usagef("-n 0: there is nothing to do")
 	case o.filter.Empty() && o.own:
-		return shell.Usagef("say for which events: --type TYPE (--type '*' is all), or --group NAME of a group that is there")
+		return shell.Usagef("say for which events: --type TYPE (--type '*' is all), or --group NAME of an existing " +
+			"group")
 	}
 	return nil
 }
@@ -190,7 +221,8 @@ func (o *reactOptions) sink(sh *shell.Shell) (sink sinks.Sink, closeSink func(),
 		}
 		return w, w.Close, nil
 	}
-	command, err := sinks.NewCommand(sinks.CommandOptions{Args: o.command, Group: o.group, Env: childEnvironment(sh, o.passToken), Output: printLine(sh, o.concurrency)})
+	command, err := sinks.NewCommand(sinks.CommandOptions{Args: o.command, Group: o.group,
+		Env: childEnvironment(sh, o.passToken), Output: printLine(sh, o.concurrency)})
 	if err != nil {
 		return nil, nil, shell.UsageError{Err: err}
 	}
@@ -202,7 +234,7 @@ func (o *reactOptions) sink(sh *shell.Shell) (sink sinks.Sink, closeSink func(),
 func childEnvironment(sh *shell.Shell, withToken bool) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
-		return name == shell.TokenFileVariable || name == shell.TokenVariable && !withToken
+		return name == shell.TokenFileVariable || (name == shell.TokenVariable && !withToken)
 	})
 	env = append(env, "RINGLOG_ENDPOINTS="+strings.Join(sh.Endpoints, ","))
 	if withToken && sh.TokenFile != "" {

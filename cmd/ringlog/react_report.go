@@ -24,15 +24,15 @@ func printOutcome(sh *shell.Shell, o sinks.Outcome) {
 		return
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%8d  %s  %s in %s", o.Offset, o.Type, o.Result, shell.Short(o.Took))
+	fmt.Fprintf(&b, "%8d  %s  %s after %s", o.Offset, o.Type, o.Result, shell.Short(o.Took))
 	if o.Delivery > 1 || o.Attempt > 1 {
 		fmt.Fprintf(&b, ", attempt %d of delivery %d", o.Attempt, o.Delivery)
 	}
 	if o.Wait > 0 {
-		fmt.Fprintf(&b, ", again in %s", shell.Short(o.Wait))
+		fmt.Fprintf(&b, ", next attempt in %s", shell.Short(o.Wait))
 	}
 	if o.Lost {
-		b.WriteString(", but the group has given it to another member meanwhile")
+		b.WriteString(", but the group has redelivered it to another member")
 	}
 	if o.Error != "" {
 		fmt.Fprintf(&b, ": %s", oneLine(o.Error))
@@ -55,7 +55,7 @@ func printBreaker(sh *shell.Shell, openFor time.Duration) func(breaker.Change) {
 			}
 			noteLine(sh, line)
 		case ch.To == gobreaker.StateOpen:
-			sh.Say("the circuit breaker is open: nothing is taken for %s", shell.Short(openFor))
+			sh.Say("the circuit breaker is open: no event is taken for %s", shell.Short(openFor))
 		case ch.To == gobreaker.StateHalfOpen:
 			sh.Say("the circuit breaker is half open: the next event decides")
 		default:
@@ -75,7 +75,7 @@ func oneLine(text string) string {
 }
 
 // noteLine prints a notice as JSON, for whoever reads stderr by line.
-func noteLine(sh *shell.Shell, v any) { _ = shell.WriteLine(sh.Err, v) } // as with say: nobody is left to tell
+func noteLine(sh *shell.Shell, v any) { _ = shell.WriteLine(sh.Err, v) } // as with Say: nobody is left to report it to
 
 // reactLine prints the lines of commands: as they are, or where several run at once with
 // the offset in front.
@@ -104,17 +104,21 @@ func printReacted(sh *shell.Shell, sum sinks.Summary) error {
 		LongestMs float64 `json:"longest_ms"`
 	}{sum, shell.Millis(sum.Median), shell.Millis(sum.P95), shell.Millis(sum.Longest)}
 	return sh.Emit(out, func() error {
-		pairs := []any{"handled", sum.Handled, "failed", sum.Failed, "dead", sum.Dead, "retried", sum.Retried, "timed out", sum.TimedOut}
+		pairs := []any{"handled", sum.Handled, "failed", sum.Failed, "dead", sum.Dead, "retried", sum.Retried,
+			"timed out", sum.TimedOut}
 		for _, extra := range []struct {
 			name string
 			n    uint64
-		}{{"filtered", sum.Filtered}, {"released", sum.Released}, {"lost", sum.Lost}, {"gaps", sum.Gaps}, {"not published", sum.Untold}} {
+		}{{"filtered", sum.Filtered}, {"released", sum.Released}, {"lost", sum.Lost}, {"gaps", sum.Gaps},
+			{"not published", sum.Untold}} {
 			if extra.n > 0 {
 				pairs = append(pairs, extra.name, extra.n)
 			}
 		}
 		if sum.Attempts > 0 {
-			pairs = append(pairs, "duration", fmt.Sprintf("median %s, p95 %s, longest %s", shell.Short(sum.Median), shell.Short(sum.P95), shell.Short(sum.Longest)))
+			pairs = append(pairs, "duration",
+				fmt.Sprintf("median %s, p95 %s, longest %s", shell.Short(sum.Median), shell.Short(sum.P95),
+					shell.Short(sum.Longest)))
 		}
 		return sh.Facts(pairs...)
 	})

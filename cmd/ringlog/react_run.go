@@ -35,13 +35,15 @@ func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink
 	if err != nil {
 		return err
 	}
+	// The group of one run ends with it, whatever the reason.
 	if o.own {
 		defer func() { err = errors.Join(err, o.removeGroup(ctx, c)) }()
 	}
 	settings := o.settings(sh, c, sink)
 	settings.MaxDeliver = maxDeliver
 	if o.untilEnd {
-		if settings.Settled, err = o.untilSettled(ctx, c); err != nil {
+		settings.Settled, err = o.untilSettled(ctx, c)
+		if err != nil {
 			return err
 		}
 	}
@@ -49,38 +51,45 @@ func react(ctx context.Context, sh *shell.Shell, o reactOptions, sink sinks.Sink
 	if err != nil {
 		return err
 	}
+	// The summary is printed for runs that failed, too.
 	sum, err := reactor.Run(ctx)
 	return errors.Join(err, printReacted(sh, sum), o.verdict(ctx, sum))
 }
 
 // prepareGroup makes the group where it is not there, and returns how many deliveries it
 // allows.
-func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell, c *client.Client) (maxDeliver uint64, err error) {
+func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell,
+	c *client.Client) (maxDeliver uint64, err error) {
 	spec := client.GroupSpec{Filter: o.filter, AckWait: o.ackWait, MaxDeliver: o.maxDeliver}
 	if o.from != nil {
 		spec.From = shell.ClientPosition(*o.from)
 	}
+	// A group of this run alone starts at the end, and holds nothing back for long.
 	if o.own {
 		spec.Policy = client.CursorPolicy{HoldFor: ownGroupHolds}
 		if o.from == nil {
 			spec.From = client.FromEnd()
 		}
 	}
+	// A group that exists keeps its position; one that does not needs a filter to be created with.
 	was, err := c.Cursor(ctx, o.group)
 	var answer *api.Error
 	switch {
 	case err == nil && o.from != nil:
-		sh.Say("the group %s exists and goes on behind %d: --from counts for a new one (move it: ringlog cursor seek %s --to …)", o.group, was.Committed, o.group)
+		sh.Say("the group %s exists and resumes after %d: --from applies to a new one (to move it: ringlog "+
+			"cursor seek %s --to …)", o.group, was.Committed, o.group)
 	case err != nil && (!errors.As(err, &answer) || answer.Code != api.NotFound):
 		return 0, err
 	case err != nil && o.filter.Empty():
-		return 0, shell.NotFoundf("there is no group %q: say with --type for which events to make it", o.group)
+		return 0, shell.NotFoundf("there is no group %q: to create it, say for which events with --type", o.group)
 	}
+	// Creating is idempotent, and refuses other settings than the group has.
 	if !o.filter.Empty() {
 		if _, err := c.CreateGroup(ctx, o.group, spec); err != nil {
 			return 0, err
 		}
 	}
+	// The node knows what the settings make of a group that names no limit.
 	var view struct {
 		Group struct {
 			MaxDeliver uint64 `json:"max_deliver"`
@@ -93,11 +102,12 @@ func (o *reactOptions) prepareGroup(ctx context.Context, sh *shell.Shell, c *cli
 // removeWithin bounds the removal of the group at the end.
 const removeWithin = 5 * time.Second
 
+// removeGroup removes the group of this run, also after Ctrl-C.
 func (o *reactOptions) removeGroup(ctx context.Context, c *client.Client) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
 	defer cancel()
 	if err := c.DeleteCursor(ctx, o.group); err != nil {
-		return fmt.Errorf("the group of this run is left (remove it: ringlog group rm %s): %w", o.group, err)
+		return fmt.Errorf("the group of this run was not removed (to remove it: ringlog group rm %s): %w", o.group, err)
 	}
 	return nil
 }
@@ -115,9 +125,12 @@ func (o *reactOptions) settings(sh *shell.Shell, c *client.Client, sink sinks.Si
 		_, err := c.Publish(ctx, ev)
 		return err
 	}
-	return sinks.Options{Group: o.group, Join: join, Sink: sink, Where: o.where, Concurrency: o.concurrency, Timeout: o.timeout,
-		Retries: o.retries, Backoff: o.backoff, Breaker: o.breaker, Drain: o.drain, Count: o.count, Publish: publish, Record: o.record,
-		Source: processName(), Tell: func(o sinks.Outcome) { printOutcome(sh, o) }, Turned: printBreaker(sh, o.breaker.OrDefault().OpenFor),
+	return sinks.Options{Group: o.group, Join: join, Sink: sink, Where: o.where, Concurrency: o.concurrency,
+		Timeout: o.timeout,
+		Retries: o.retries, Backoff: o.backoff, Breaker: o.breaker, Drain: o.drain, Count: o.count,
+		Publish: publish, Record: o.record,
+		Source: processName(), Tell: func(o sinks.Outcome) { printOutcome(sh, o) },
+		Turned: printBreaker(sh, o.breaker.OrDefault().OpenFor),
 		Logger: hclog.New(&hclog.LoggerOptions{Name: "react", Level: hclog.Warn, Output: sh.Err, JSONFormat: sh.JSON})}
 }
 
@@ -134,7 +147,8 @@ func processName() string {
 func newOwnName() string { return fmt.Sprintf("react-%d-%.8s", os.Getpid(), uuid.NewString()) }
 
 // untilSettled reports when the group has settled all that is in the log now.
-func (o *reactOptions) untilSettled(ctx context.Context, c *client.Client) (func(context.Context) (bool, error), error) {
+func (o *reactOptions) untilSettled(ctx context.Context,
+	c *client.Client) (settled func(context.Context) (bool, error), err error) {
 	end, err := router.OnClient(c).Last(ctx)
 	if err != nil {
 		return nil, err
@@ -151,8 +165,9 @@ func (o *reactOptions) verdict(ctx context.Context, sum sinks.Summary) error {
 	if o.count > 0 {
 		failed += sum.Failed
 	}
-	if failed == 0 || ctx.Err() != nil || o.count == 0 && !o.untilEnd {
+	if failed == 0 || ctx.Err() != nil || (o.count == 0 && !o.untilEnd) {
 		return nil
 	}
-	return fmt.Errorf("react: %d of %d deliveries were not handled (dead letters: ringlog dlq ls)", failed, sum.Handled+sum.Failed+sum.Dead)
+	return fmt.Errorf("react: %d of %d deliveries were not handled (dead letters: ringlog dlq ls)", failed,
+		sum.Handled+sum.Failed+sum.Dead)
 }

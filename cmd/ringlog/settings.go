@@ -15,20 +15,20 @@ import (
 
 func settingsCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "settings", Usage: "what all nodes decide by: dedup window, retention, limits …",
+		Name: "settings", Usage: "show and change cluster settings: dedup window, retention, limits",
 		Subcommands: []*cli.Command{
-			{Name: "ls", Usage: "all settings", Action: shell.Bare(sh, listSettings)},
-			{Name: "get", Usage: "one setting's value", ArgsUsage: "KEY", Action: shell.Named(sh, "the key of a setting", getSetting)},
-			{Name: "set", Usage: `change a setting; "" restores the default`, ArgsUsage: "KEY VALUE", Action: func(c *cli.Context) error {
-				if err := shell.Exactly(c, 2, "a key and a value"); err != nil {
-					return err
-				}
-				return setSetting(c.Context, sh, c.Args().Get(0), c.Args().Get(1))
-			}},
+			{Name: "ls", Usage: "list settings", Action: shell.Bare(sh, listSettings)},
+			{Name: "get", Usage: "print the value of a setting", ArgsUsage: "KEY",
+				Action: shell.Named(sh, "the key of a setting", getSetting)},
+			{Name: "set", Usage: `change a setting; "" restores the default`, ArgsUsage: "KEY VALUE",
+				Action: shell.Args(2, "a key and a value", func(c *cli.Context) error {
+					return setSetting(c.Context, sh, c.Args().Get(0), c.Args().Get(1))
+				})},
 		},
 	}
 }
 
+// fetchSettings reads all settings.
 func fetchSettings(ctx context.Context, sh *shell.Shell) ([]fsm.Setting, error) {
 	var answer struct {
 		Settings []fsm.Setting `json:"settings"`
@@ -37,6 +37,7 @@ func fetchSettings(ctx context.Context, sh *shell.Shell) ([]fsm.Setting, error) 
 	return answer.Settings, err
 }
 
+// listSettings prints all settings.
 func listSettings(ctx context.Context, sh *shell.Shell) error {
 	list, err := fetchSettings(ctx, sh)
 	if err != nil {
@@ -45,6 +46,7 @@ func listSettings(ctx context.Context, sh *shell.Shell) error {
 	return printSettings(sh, list)
 }
 
+// printSettings prints settings with their defaults and meanings.
 func printSettings(sh *shell.Shell, list []fsm.Setting) error {
 	return shell.EmitEach(sh, list, table.Row{"key", "value", "default", "meaning"}, func(s fsm.Setting) table.Row {
 		shown := "same"
@@ -55,8 +57,10 @@ func printSettings(sh *shell.Shell, list []fsm.Setting) error {
 	})
 }
 
+// settingPath is the route of a setting.
 func settingPath(key string) string { return "/v1/settings/" + url.PathEscape(key) }
 
+// getSetting prints the value of one setting.
 func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
 	var s fsm.Setting
 	if err := sh.Fetch(ctx, settingPath(key), &s); err != nil {
@@ -65,6 +69,7 @@ func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
 	return sh.Emit(s, func() error { _, err := fmt.Fprintln(sh.Out, s.Value); return err })
 }
 
+// setSetting changes a setting and prints what it is now.
 func setSetting(ctx context.Context, sh *shell.Shell, key, value string) error {
 	var s fsm.Setting
 	if err := sh.Call(ctx, http.MethodPut, settingPath(key), nil, map[string]string{"value": value}, &s); err != nil {

@@ -15,9 +15,11 @@ import (
 )
 
 func statusCommand(sh *shell.Shell) *cli.Command {
-	return &cli.Command{Name: "status", Usage: "how one node sees itself and the cluster", Action: shell.Bare(sh, showStatus)}
+	return &cli.Command{Name: "status", Usage: "show one node's view of itself and the cluster",
+		Action: shell.Bare(sh, showStatus)}
 }
 
+// showStatus prints the status of the first endpoint that knows a leader.
 func showStatus(ctx context.Context, sh *shell.Shell) error {
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
@@ -27,11 +29,12 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 	}
 	return sh.Emit(raw, func() error {
 		facts := []any{"node", fmt.Sprintf("%s (%s)", s.NodeID, s.Role), "cluster", cmp.Or(s.ClusterID, "none yet"),
-			"leader", leaderText(s), "offsets", offsetsText(s), "index", fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
+			"leader", leaderText(s), "offsets", offsetsText(s), "index",
+			fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
 			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index), "quorum", quorumText(s.Quorum),
 			"members", membersText(s.Members), "cursors", cursorsText(s.Cursors),
 			"clients", s.Subscribed.text(), "handler timeouts", timeoutsText(s.Timeouts),
-			"dead letters", fmt.Sprintf("%d, %d of them redriven", s.DeadLetters.Count, s.DeadLetters.Redriven)}
+			"dead letters", fmt.Sprintf("%d (%d being redriven)", s.DeadLetters.Count, s.DeadLetters.Redriven)}
 		for _, bad := range problems(s) {
 			facts = append(facts, "problem", bad)
 		}
@@ -39,6 +42,7 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 	})
 }
 
+// leaderText says who leads, and where.
 func leaderText(s nodeStatus) string {
 	if s.LeaderID == "" {
 		return fmt.Sprintf("none (term %d)", s.Term)
@@ -46,6 +50,7 @@ func leaderText(s nodeStatus) string {
 	return fmt.Sprintf("%s at %s (term %d)", s.LeaderID, s.LeaderHTTP, s.Term)
 }
 
+// offsetsText is the range of the log.
 func offsetsText(s nodeStatus) string {
 	if s.FirstOffset > s.LastOffset {
 		return "none: the log is empty"
@@ -53,10 +58,12 @@ func offsetsText(s nodeStatus) string {
 	return fmt.Sprintf("%d to %d", s.FirstOffset, s.LastOffset)
 }
 
+// quorumText says how many voters may still fail.
 func quorumText(q raftnode.Quorum) string {
 	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, q.Margin)
 }
 
+// membersText lists the members.
 func membersText(members []raftnode.MemberStatus) string {
 	var parts []string
 	for _, m := range members {
@@ -72,6 +79,7 @@ func membersText(members []raftnode.MemberStatus) string {
 	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
+// cursorsText lists the cursors with their lag.
 func cursorsText(cursors []cursorInfo) string {
 	var parts []string
 	for _, c := range cursors {
@@ -112,7 +120,7 @@ func refusesAppends(s nodeStatus) bool {
 	return full > 0 && voters-full <= voters/2
 }
 
-// problems are what an operator should look at, the worst first.
+// problems lists what an operator should act on, the worst first.
 func problems(s nodeStatus) []string {
 	var list []string
 	add := func(bad bool, format string, args ...any) {
@@ -120,38 +128,49 @@ func problems(s nodeStatus) []string {
 			list = append(list, fmt.Sprintf(format, args...))
 		}
 	}
-	add(s.Diverged, "the state of %s differs from the majority's: remove it, empty its folder, join again", s.NodeID)
+	// What stops the cluster, or one of its nodes.
+	add(s.Diverged, "the state of %s differs from the majority's: remove the node, empty its data folder, and "+
+		"let it join again", s.NodeID)
 	add(s.LeaderID == "", "no leader")
 	add(s.Quorum.Margin < 0, "no quorum: %s", quorumText(s.Quorum))
 	if s.Outage != nil {
-		add(true, "no quorum since %s (%s): see ringlog cluster outage", shell.LocalTime(s.Outage.Since), s.Outage.Cause)
+		add(true, "no quorum since %s (%s): see ringlog cluster outage", shell.LocalTime(s.Outage.Since),
+			s.Outage.Cause)
 	}
 	for _, m := range s.Members {
 		if d := m.Disk; d != nil && d.Full {
 			add(true, "the disk of %s is nearly full: %s", m.ID, diskText(d))
 		}
 	}
+	// What will stop it with the next failure.
 	add(s.Quorum.Margin == 0 && s.Quorum.Voters > 1, "no voter to spare: %s", quorumText(s.Quorum))
-	add(len(s.Health.CatchupAtRisk) > 0, "about to fall behind what the raft log keeps: %s", strings.Join(s.Health.CatchupAtRisk, ", "))
-	add(s.Subscribed.CriticalDetached > 0, "%d critical subscriptions are not attached: see ringlog clients", s.Subscribed.CriticalDetached)
-	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429", s.Backpressure.Leader, shell.LocalTime(s.Backpressure.Since))
+	add(len(s.Health.CatchupAtRisk) > 0, "about to lag too far for the raft log, and to need a snapshot: %s",
+		strings.Join(s.Health.CatchupAtRisk, ", "))
+	// What stops somebody who uses it.
+	add(s.Subscribed.CriticalDetached > 0, "%s not attached: see ringlog clients",
+		shell.Count(s.Subscribed.CriticalDetached, "critical subscription"))
+	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429",
+		s.Backpressure.Leader, shell.LocalTime(s.Backpressure.Since))
 	if n := s.Overdue.Count; n > 0 && len(s.Overdue.List) > 0 {
-		add(true, "%d edges of runs are overdue: see ringlog chain %s", n, s.Overdue.List[0].CorrelationID)
+		add(true, "%s: see ringlog chain %s", shell.Count(n, "overdue edge"),
+			s.Overdue.List[0].CorrelationID)
 	}
 	for _, c := range s.Cursors {
-		add(c.Stalled != nil, "the cursor %s is stalled with %s events to get: see ringlog cursor lag", c.Name, c.lagText())
+		add(c.Stalled != nil, "cursor %s is stalled, lagging by %s events: see ringlog cursor lag", c.Name, c.lagText())
 	}
+	// Members that are missed, each for one reason.
 	for _, m := range s.Members {
 		switch {
 		case m.OtherFolder:
-			add(true, "another data folder answers as %s: ringlog cluster remove %s, then it joins", m.ID, m.ID)
+			add(true, "another data folder answers as %s: run ringlog cluster remove %s, then it can join", m.ID, m.ID)
 		case m.Unreachable == election.ReasonRaft:
-			add(true, "member %s answers over HTTP, and the leader's raft has no contact with it: look at its raft port, %s", m.ID, m.Raft)
+			add(true, "member %s answers over HTTP but not over raft: check its raft address, %s", m.ID, m.Raft)
 		default:
 			add(!m.Healthy, "member %s does not answer", m.ID)
 		}
 		stalled := time.Duration(m.StalledMs) * time.Millisecond
-		add(m.Healthy && stalled >= stalledAfter, "member %s lacks entries of the raft log and has stored none for %.1f s",
+		add(m.Healthy && stalled >= stalledAfter,
+			"member %s lacks entries of the raft log and has stored none for %.1f s",
 			m.ID, stalled.Seconds())
 	}
 	return list

@@ -14,6 +14,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
+// tailOptions say what to read, from where, and when to stop.
 type tailOptions struct {
 	from     *api.Position // nil is not said
 	filter   event.Filter
@@ -28,13 +29,16 @@ type tailOptions struct {
 	journal     bool // what that node notes of an outage, too
 }
 
+// filterFlags choose events.
 func filterFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "type", Aliases: []string{"t"}, Usage: "only these `TYPE`s: names, values, topics or patterns such as training.* (repeat or separate by commas)"},
+		&cli.StringSliceFlag{Name: "type", Aliases: []string{"t"},
+			Usage: "only these `TYPE`s: names, values, topics or patterns such as training.* (repeatable, or " +
+				"comma-separated)"},
 		&cli.StringSliceFlag{Name: "category", Usage: "only types of this `CATEGORY`"},
-		&cli.StringSliceFlag{Name: "source", Usage: "only of this `SOURCE`"},
-		&cli.StringSliceFlag{Name: "key", Usage: "only with this `KEY`"},
-		&cli.StringSliceFlag{Name: "correlation-id", Usage: "only of this `CHAIN`"},
+		&cli.StringSliceFlag{Name: "source", Usage: "only events of this `SOURCE`"},
+		&cli.StringSliceFlag{Name: "key", Usage: "only events with this `KEY`"},
+		&cli.StringSliceFlag{Name: "correlation-id", Usage: "only events of this `CHAIN`"},
 	}
 }
 
@@ -53,37 +57,37 @@ func filterOf(c *cli.Context) (event.Filter, error) {
 
 func tailCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "tail", Usage: "print events, and go on as more are appended",
-		Description: "By default from the end. With --cursor from where that durable cursor stands, which is\n" +
-			"created at the start of the log where there is none; an event is committed once it is printed.\n" +
-			"What was trimmed before it could be read is told as a gap.\n" +
-			"--local also prints what the node notes of an outage while it lasts, marked as local: such a record has no\n" +
-			"offset and does not count for -n. The log's own QUORUM_LOST and QUORUM_RESTORED come after the recovery.",
+		Name: "tail", Usage: "print events, and follow as more are appended",
+		Description: "Starts at the end of the log by default. With --cursor it resumes a durable cursor, which is\n" +
+			"created at the start of the log if there is none; an event is committed once it is printed.\n" +
+			"Events trimmed before you read them are reported as a gap.\n" +
+			"--local also prints what the node records of an ongoing outage, marked as local: such a record has no\n" +
+			"offset and does not count for -n. The log's own QUORUM_LOST and QUORUM_RESTORED follow the recovery.",
 		Flags: append(filterFlags(),
-			&cli.StringFlag{Name: "from", Usage: "`WHERE`: " + api.PositionForms},
+			&cli.StringFlag{Name: "from", Usage: "start at `WHERE`: " + api.PositionForms},
 			&cli.StringFlag{Name: "cursor", Usage: "read through the durable cursor `NAME`"},
-			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: leave it where it is"},
-			&cli.Uint64Flag{Name: "n", Usage: "end after `COUNT` events"},
-			&cli.BoolFlag{Name: "until-end", Usage: "end at what is the end of the log now"},
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on as more are appended: the default"},
-			&cli.Uint64Flag{Name: "min-offset", Usage: "first wait until the node has this `OFFSET`"},
-			&cli.BoolFlag{Name: "local", Usage: "read what the first endpoint has, not what others have, and its journal of outages"},
+			&cli.BoolFlag{Name: "no-commit", Usage: "with --cursor: do not commit"},
+			&cli.Uint64Flag{Name: "n", Usage: "stop after `COUNT` events"},
+			&cli.BoolFlag{Name: "until-end", Usage: "stop at the current end of the log"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"},
+				Usage: "follow as more are appended; this is the default"},
+			&cli.Uint64Flag{Name: "min-offset", Usage: "wait until the node has this `OFFSET` first"},
+			&cli.BoolFlag{Name: "local", Usage: "read only what the first endpoint has, and its journal of outages"},
 		),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			o, err := tailOptionsOf(sh, c)
 			if err != nil {
 				return err
 			}
 			return tail(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
+// tailOptionsOf reads the flags and refuses those that exclude each other.
 func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
-	if o.filter, err = filterOf(c); err != nil {
+	o.filter, err = filterOf(c)
+	if err != nil {
 		return o, err
 	}
 	if c.IsSet("from") {
@@ -93,10 +97,11 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 		}
 		o.from = &from
 	}
-	o.cursor, o.noCommit, o.count, o.untilEnd = c.String("cursor"), c.Bool("no-commit"), c.Uint64("n"), c.Bool("until-end")
+	o.cursor, o.noCommit, o.count, o.untilEnd = c.String("cursor"), c.Bool("no-commit"), c.Uint64("n"),
+		c.Bool("until-end")
 	o.minOffset, o.local, o.journal = c.Uint64("min-offset"), c.Bool("local"), c.Bool("local")
 	said := c.IsSet("consistency")
-	if said || o.untilEnd && !o.local { // whoever follows gets what comes later anyway
+	if said || (o.untilEnd && !o.local) { // whoever follows gets what comes later anyway
 		o.consistency = sh.Consistency()
 	}
 	if o.local && o.consistency == client.Linearizable {
@@ -110,7 +115,8 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 	case o.noCommit && o.cursor == "":
 		return o, shell.Usagef("--no-commit needs --cursor")
 	case o.cursor != "" && (o.minOffset != 0 || said):
-		return o, shell.Usagef("--consistency and --min-offset do not go with --cursor: a node that serves it has all that was acknowledged before it was opened")
+		return o, shell.Usagef("--consistency and --min-offset exclude --cursor: the node that serves a cursor " +
+			"has everything acknowledged before it was opened")
 	}
 	return o, nil
 }
@@ -135,7 +141,8 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 		read = tailCursor
 	}
 	if o.journal {
-		err = withJournal(ctx, newJournalTail(sh, o, p), o.untilEnd, func(ctx context.Context) error { return read(ctx, c, o, p) })
+		err = withJournal(ctx, newJournalTail(sh, o, p), o.untilEnd,
+			func(ctx context.Context) error { return read(ctx, c, o, p) })
 	} else {
 		err = sh.SuggestLocal(o.consistency == client.Linearizable, read(ctx, c, o, p))
 	}
@@ -147,14 +154,16 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 }
 
 // withJournal reads the log and the journal side by side. What lasts until the end of
-// the log has the journal's records behind it: they are newer.
+// the log has the journal's records after it: they are newer.
 func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(context.Context) error) error {
+	// Up to the end of the log, the journal is read once, after it.
 	if untilEnd {
 		if err := read(ctx); err != nil {
 			return err
 		}
-		return j.unsettled(ctx)
+		return j.printUnrecorded(ctx)
 	}
+	// Following, both run until one of them fails.
 	following, stop := context.WithCancel(ctx)
 	failed := make(chan error, 1)
 	go func() {
@@ -166,18 +175,20 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 	}()
 	err := read(following)
 	stop()
-	if told := <-failed; told != nil {
-		return told
+	if failure := <-failed; failure != nil {
+		return failure
 	}
 	return err
 }
 
+// tailLog prints the events of the log.
 func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) error {
 	from := api.Position{Kind: api.AtEnd}
 	if o.from != nil {
 		from = *o.from
 	}
-	options := client.TailOptions{From: shell.ClientPosition(from), Filter: o.filter, Limit: o.count, NoFollow: o.untilEnd,
+	options := client.TailOptions{From: shell.ClientPosition(from), Filter: o.filter, Limit: o.count,
+		NoFollow:    o.untilEnd,
 		Consistency: o.consistency, MinOffset: o.minOffset}
 	for ev, err := range c.Tail(ctx, options) {
 		var gap *client.GapError

@@ -18,9 +18,10 @@ type cursorTail struct {
 	cur  *client.Cursor
 	p    *shell.Printer
 	left uint64 // events still wanted
-	last uint64 // the last offset printed, told as a gap or passed by the filter
+	last uint64 // the last offset printed, reported as a gap or passed over by the filter
 }
 
+// tailCursor prints the events of a durable cursor, and commits what was printed.
 func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) (err error) {
 	t := &cursorTail{opts: o, p: p, left: o.count}
 	if o.count == 0 {
@@ -30,12 +31,14 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 	if o.from != nil {
 		options.From = shell.ClientPosition(*o.from)
 	}
-	if t.cur, err = c.OpenCursor(ctx, o.cursor, options); err != nil {
+	t.cur, err = c.OpenCursor(ctx, o.cursor, options)
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.cur.Close()) }()
 	if info := t.cur.Info(); o.from != nil && info.Generation > 1 {
-		p.Sh.Say("the cursor %s exists and goes on behind %d: --from counts for a new one (move it: ringlog cursor seek %s --to …)", info.Name, info.Committed, info.Name)
+		p.Sh.Say("the cursor %s exists and resumes after %d: --from applies to a new one (to move it: ringlog "+
+			"cursor seek %s --to …)", info.Name, info.Committed, info.Name)
 	}
 	for t.left > 0 {
 		err := t.step(ctx)

@@ -16,7 +16,7 @@ import (
 )
 
 // journalTail prints what one node notes in its journal of outages beside what it reads
-// of the log, which can tell of an outage only afterwards.
+// of the log, which can record an outage only afterwards.
 type journalTail struct {
 	sh      *shell.Shell
 	base    string // the node
@@ -26,6 +26,7 @@ type journalTail struct {
 	seq     uint64 // the newest one printed; 0: none yet
 }
 
+// newJournalTail reads the journal of the first endpoint.
 func newJournalTail(sh *shell.Shell, o tailOptions, p *shell.Printer) *journalTail {
 	return &journalTail{sh: sh, base: sh.Endpoints[0], matcher: o.filter.Compile(event.Builtin()), p: p}
 }
@@ -33,8 +34,8 @@ func newJournalTail(sh *shell.Shell, o tailOptions, p *shell.Printer) *journalTa
 // journalAgain is how long after a failure the node is asked again.
 const journalAgain = time.Second
 
-// follow prints records as they come, first those that the log does not tell of yet,
-// until ctx ends or the output fails. Through failures of the node it goes on.
+// follow prints records as they come, first those that the log has not recorded yet,
+// until ctx ends or the output fails. It outlives failures of the node.
 func (j *journalTail) follow(ctx context.Context) error {
 	again := time.NewTimer(journalAgain)
 	defer again.Stop()
@@ -103,8 +104,8 @@ func (j *journalTail) begin(ctx context.Context) error {
 	return nil
 }
 
-// unsettled prints the records that the log does not tell of yet.
-func (j *journalTail) unsettled(ctx context.Context) error {
+// printUnrecorded prints the records that the log does not have yet.
+func (j *journalTail) printUnrecorded(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, min(j.sh.Timeout, shell.NodeWithin))
 	defer cancel()
 	var now struct {
@@ -117,13 +118,15 @@ func (j *journalTail) unsettled(ctx context.Context) error {
 	}
 	for i := 0; i < len(now.Records) && err == nil; i++ {
 		var r localRecord
-		if err = json.Unmarshal(now.Records[i], &r); err == nil && (r.Settled == nil || !*r.Settled) {
+		err = json.Unmarshal(now.Records[i], &r)
+		if err == nil && (r.Settled == nil || !*r.Settled) {
 			err = j.record(now.Records[i])
 		}
 	}
 	return err
 }
 
+// record prints one record, unless it was printed before.
 func (j *journalTail) record(line json.RawMessage) error {
 	var r struct {
 		localRecord

@@ -23,25 +23,24 @@ import (
 )
 
 const (
-	// settleWithin is how long nodes may take to come to the same index.
-	settleWithin = 5 * time.Second
-	settleEvery  = 50 * time.Millisecond
+	// agreeWithin is how long nodes may take to come to the same index.
+	agreeWithin = 5 * time.Second
+	askEvery    = 50 * time.Millisecond
 )
 
 func verifyCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "verify", Usage: "compare order, digest and cursors across the nodes",
-		Description: "All members are asked that the endpoints know of. Exit 1 where one differs or does not answer.",
-		Flags:       []cli.Flag{&cli.Uint64Flag{Name: "last", Usage: "compare the newest `N` events only; 0 is all"}},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Name: "verify", Usage: "compare order, digest and cursors across nodes",
+		Description: "Asks all members that the endpoints know. Exits 1 if one differs or does not answer.",
+		Flags: []cli.Flag{&cli.Uint64Flag{Name: "last",
+			Usage: "compare only the newest `N` events; 0 means all"}},
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			return verify(c.Context, sh, c.Uint64("last"))
-		},
+		}),
 	}
 }
 
+// verify compares all nodes and fails where they differ.
 func verify(ctx context.Context, sh *shell.Shell, last uint64) error {
 	asking, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
@@ -49,6 +48,7 @@ func verify(ctx context.Context, sh *shell.Shell, last uint64) error {
 	if err != nil {
 		return err
 	}
+	// Every finding is printed; any that is not OK makes the command fail.
 	findings := compareNodes(ctx, sh, found, last)
 	bad := 0
 	for _, f := range findings {
@@ -74,7 +74,8 @@ func compareNodes(ctx context.Context, sh *shell.Shell, found sweep[nodeStatus],
 	if !findings[1].OK {
 		return findings
 	}
-	return append(findings, compareDigests(ctx, sh, answering), compareOrder(ctx, sh, answering, last), compareCursors(ctx, sh, answering))
+	return append(findings, compareDigests(ctx, sh, answering), compareOrder(ctx, sh, answering, last),
+		compareCursors(ctx, sh, answering))
 }
 
 // compareAt compares the nodes at urls.
@@ -96,6 +97,7 @@ func sameCluster(found sweep[nodeStatus]) shell.Finding {
 	return shell.Finding{Check: "cluster", OK: true, Found: ids[0]}
 }
 
+// reachedNodes lists the nodes that answer, and finds those that should.
 func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding) {
 	var silent []string
 	asked := 0
@@ -103,24 +105,26 @@ func reachedNodes(found sweep[nodeStatus]) (answering []string, f shell.Finding)
 		if _, member := found.members[a.url]; a.err != nil && !member && len(found.members) > 0 {
 			continue // an endpoint of a node that has gone, or another name of a member
 		}
-		if asked++; a.err != nil {
+		asked++
+		if a.err != nil {
 			silent = append(silent, fmt.Sprintf("%s (%v)", a.url, a.err))
 			continue
 		}
 		answering = append(answering, a.url)
 	}
-	f = shell.Finding{Check: "nodes", OK: len(silent) == 0, Found: fmt.Sprintf("%d of %d answer", len(answering), asked)}
+	f = shell.Finding{Check: "nodes", OK: len(silent) == 0,
+		Found: fmt.Sprintf("%d of %d answer", len(answering), asked)}
 	if len(silent) > 0 {
 		f.Found += "; silent: " + strings.Join(silent, ", ")
 	}
 	return answering, f
 }
 
-// settle asks until all nodes agree, or for so long as that may take.
-func settle(ctx context.Context, ask func(context.Context) shell.Finding) (f shell.Finding) {
-	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+// awaitAgreement asks until all nodes agree, for agreeWithin at most.
+func awaitAgreement(ctx context.Context, ask func(context.Context) shell.Finding) (f shell.Finding) {
+	ctx, cancel := context.WithTimeout(ctx, agreeWithin)
 	defer cancel()
-	tick := time.NewTicker(settleEvery)
+	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for {
 		if next := ask(ctx); ctx.Err() == nil || f.Check == "" {
@@ -141,11 +145,12 @@ func settle(ctx context.Context, ask func(context.Context) shell.Finding) (f she
 func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.Finding {
 	peers := server.NewPeers(sh.Token)
 	defer peers.Close()
-	return settle(ctx, func(ctx context.Context) shell.Finding {
+	return awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
 		at := map[uint64]map[string]int{} // index, digest, how many nodes
 		identify := func(ctx context.Context, _ *shell.Shell, url string) (raftnode.Report, error) {
 			return peers.Identify(ctx, url, raftnode.Question{})
 		}
+		// Count, for every index, how many nodes have which digest.
 		for _, a := range askAll(ctx, sh, urls, identify) {
 			if a.err != nil {
 				return shell.Finding{Check: "digest", Found: a.err.Error()}
@@ -161,21 +166,22 @@ func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 	})
 }
 
-// judgeDigests looks at the newest index that every node told of.
+// judgeDigests compares at the newest index that every node reported.
 func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
-	f := shell.Finding{Check: "digest", Found: "no index that all nodes have a digest of"}
+	f := shell.Finding{Check: "digest", Found: "there is no index at which all nodes have a digest"}
 	newest := uint64(0)
 	for index, digests := range at {
-		told := 0
+		reported := 0
 		for _, n := range digests {
-			told += n
+			reported += n
 		}
-		if told == nodes && index >= newest {
+		if reported == nodes && index >= newest {
 			newest = index
 			f.OK = len(digests) == 1
 			f.Found = fmt.Sprintf("%d different digests at index %d", len(digests), index)
 			if f.OK {
-				f.Found = fmt.Sprintf("%.16s at index %d on %d nodes", slices.Sorted(maps.Keys(digests))[0], index, nodes)
+				f.Found = fmt.Sprintf("%.16s at index %d on %s", slices.Sorted(maps.Keys(digests))[0], index,
+					shell.Count(nodes, "node"))
 			}
 		}
 	}
@@ -184,6 +190,7 @@ func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
 
 // compareOrder reads the same range from every node and compares it byte for byte.
 func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest uint64) shell.Finding {
+	// Only what all nodes have can be compared.
 	first, last, f := commonRange(ctx, sh, urls)
 	if f.Found != "" {
 		return f
@@ -192,10 +199,11 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 		first = max(first, last-newest+1)
 	}
 	if first > last {
-		f.Found = "no event to compare"
+		f.Found = "no events to compare"
 		return f
 	}
 	f.OK = false
+	// Each node hashes its events in ranges, so that a difference is narrowed down.
 	sums := askAll(ctx, sh, urls, func(ctx context.Context, sh *shell.Shell, url string) ([]rangeSum, error) {
 		return sumRange(ctx, sh, url, first, last)
 	})
@@ -206,12 +214,14 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 		}
 		for i, mine := range s.value {
 			if mine != sums[0].value[i] {
-				f.Found = fmt.Sprintf("%s and %s differ in the offsets %d to %d", sums[0].url, s.url, mine.from, mine.to)
+				f.Found = fmt.Sprintf("%s and %s differ in the offsets %d to %d", sums[0].url, s.url, mine.from,
+					mine.to)
 				return f
 			}
 		}
 	}
-	f.OK, f.Found = true, fmt.Sprintf("offsets %d to %d are the same on %d nodes", first, last, len(urls))
+	f.OK, f.Found = true, fmt.Sprintf("offsets %d to %d are the same on %s", first, last,
+		shell.Count(len(urls), "node"))
 	return f
 }
 
@@ -219,7 +229,8 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 // what all of them keep. A finding with words is why there is no such range.
 func commonRange(ctx context.Context, sh *shell.Shell, urls []string) (first, last uint64, f shell.Finding) {
 	target := uint64(0)
-	f = settle(ctx, func(ctx context.Context) shell.Finding {
+	f = awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
+		// The range begins where the last node begins, and ends where the first one ends.
 		first, last = 1, math.MaxUint64
 		furthest, slowest := uint64(0), ""
 		for _, a := range askAll(ctx, sh, urls, statusOf) {
@@ -231,11 +242,13 @@ func commonRange(ctx context.Context, sh *shell.Shell, urls []string) (first, la
 			}
 			first, furthest = max(first, a.value.FirstOffset), max(furthest, a.value.LastOffset)
 		}
+		// The target is fixed at the first answer: the log may grow for ever.
 		if target == 0 {
 			target = furthest
 		}
 		if last < target {
-			return shell.Finding{Check: "order", Found: fmt.Sprintf("%s stands at offset %d and does not come to %d", slowest, last, target)}
+			return shell.Finding{Check: "order",
+				Found: fmt.Sprintf("%s is at offset %d and does not reach %d", slowest, last, target)}
 		}
 		return shell.Finding{Check: "order", OK: true}
 	})
@@ -265,8 +278,9 @@ func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint
 		if err != nil {
 			return nil, fmt.Errorf("%s: offset %d: %w", url, next, err)
 		}
+		// Offsets are dense: a line that is not the next one is a gap.
 		if want := fmt.Appendf(nil, `{"offset":%d,`, next); !bytes.HasPrefix(line, want) {
-			return nil, fmt.Errorf("%s: offset %d should come, this does: %.100s", url, next, line)
+			return nil, fmt.Errorf("%s: want offset %d, got: %.100s", url, next, line)
 		}
 		h.Write(line)
 		if next-from+1 == eventsPerSum || next == last {
@@ -277,14 +291,16 @@ func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint
 	return sums, nil
 }
 
+// take returns the hash so far, and starts the next.
 func take(h hash.Hash) string {
 	defer h.Reset()
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// compareCursors compares where the cursors stand.
+// compareCursors compares the positions of the cursors.
 func compareCursors(ctx context.Context, sh *shell.Shell, urls []string) shell.Finding {
-	return settle(ctx, func(ctx context.Context) shell.Finding {
+	return awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
+		// Position and generation of every cursor, as one text that is compared.
 		answers := askAll(ctx, sh, urls, func(ctx context.Context, sh *shell.Shell, url string) (string, error) {
 			list, err := fetchCursorsOf(ctx, sh, url)
 			var parts []string
@@ -298,10 +314,13 @@ func compareCursors(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 				return shell.Finding{Check: "cursors", Found: a.err.Error()}
 			}
 			if a.value != answers[0].value {
-				return shell.Finding{Check: "cursors", Found: fmt.Sprintf("%s has %s, %s has %s", answers[0].url, answers[0].value, a.url, a.value)}
+				return shell.Finding{Check: "cursors",
+					Found: fmt.Sprintf("%s has %s, %s has %s", answers[0].url, answers[0].value, a.url, a.value)}
 			}
 		}
 		n := strings.Count(answers[0].value, "generation")
-		return shell.Finding{Check: "cursors", OK: true, Found: fmt.Sprintf("%d cursors stand alike on %d nodes", n, len(urls))}
+		return shell.Finding{Check: "cursors", OK: true,
+			Found: fmt.Sprintf("%s with the same state on %s", shell.Count(n, "cursor"),
+				shell.Count(len(urls), "node"))}
 	})
 }

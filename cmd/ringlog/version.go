@@ -24,25 +24,26 @@ type build struct {
 
 func versionCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "version", Usage: "what this program was built from",
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Name: "version", Usage: "print this program's version and build",
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			return showVersion(sh, buildVersion())
-		},
+		}),
 	}
 }
 
+// showVersion prints the build.
 func showVersion(sh *shell.Shell, b build) error {
 	return sh.Emit(b, func() error {
-		return sh.Facts("ringlog", b.Version, "revision", cmp.Or(b.Revision, "unknown"), "built from", cmp.Or(b.Time, "unknown"),
+		return sh.Facts("ringlog", b.Version, "revision", cmp.Or(b.Revision, "unknown"), "built from",
+			cmp.Or(b.Time, "unknown"),
 			"go", b.Go, "platform", b.Platform, "feature level", b.Features)
 	})
 }
 
+// buildVersion reads what the compiler noted in the program.
 func buildVersion() build {
-	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Features: fsm.FeatureLevel}
+	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Features: fsm.FeatureLevel}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b

@@ -19,16 +19,17 @@ import (
 
 func waitCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "wait", Usage: "return when cursors have committed an offset",
-		Description: "Waits for as long as --timeout says, over changes of leaders; then exit 5 and who lags by how much. The offset\n" +
-			"may be one to come.",
+		Name: "wait", Usage: "wait until cursors have committed an offset",
+		Description: "Waits up to --timeout, across changes of leaders; then exits 5 and reports who lags by how " +
+			"much. The offset\n" +
+			"may be one that is not appended yet.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "offset", Usage: "`OFFSET` that all are to have committed"},
-			&cli.StringFlag{Name: "cursors", Usage: "their `NAMES`, comma separated"},
+			&cli.StringFlag{Name: "offset", Usage: "`OFFSET` that all cursors must have committed"},
+			&cli.StringFlag{Name: "cursors", Usage: "comma-separated `NAMES` of the cursors"},
 		},
-		Action: shell.BareWith(sh, func(c *cli.Context) error {
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			if !c.IsSet("offset") || !c.IsSet("cursors") {
-				return shell.Usagef("say for what and whom: --offset N --cursors a,b")
+				return shell.Usagef("--offset N and --cursors NAMES are required")
 			}
 			offset, err := shell.ParseOffset(c.String("offset"))
 			if err != nil {
@@ -47,6 +48,7 @@ type waited struct {
 	Cursors    []waitedCursor `json:"cursors"`
 }
 
+// waitedCursor is how far one of the cursors is.
 type waitedCursor struct {
 	Name      string `json:"name"`
 	Committed uint64 `json:"committed"`
@@ -57,15 +59,17 @@ type waitedCursor struct {
 // Bounds of one question of a wait.
 const (
 	pollFor  = 10 * time.Second
-	pollOver = 3 * time.Second // for the answer to come, behind the time that the node waits
+	pollOver = 3 * time.Second // for the answer to arrive after the time that the node waits
 )
 
+// waitFor asks until all cursors have committed the offset, or --timeout is over.
 func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string) (err error) {
 	c, err := sh.DialReachable(ctx, func(cfg *client.Config) { cfg.Timeout = pollFor + pollOver })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// One request waits for a short time only, so that a change of leaders is noticed; the loop waits for the rest.
 	deadline := time.Now().Add(sh.Timeout)
 	for {
 		w, err := askWait(ctx, c, offset, cursors, min(pollFor, time.Until(deadline)))
@@ -79,7 +83,9 @@ func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string
 	}
 }
 
-func askWait(ctx context.Context, c *client.Client, offset uint64, cursors string, poll time.Duration) (w waited, err error) {
+// askWait lets a node wait for a short time.
+func askWait(ctx context.Context, c *client.Client, offset uint64, cursors string,
+	poll time.Duration) (w waited, err error) {
 	poll = max(poll, time.Millisecond)
 	ctx, cancel := context.WithTimeout(ctx, poll+pollOver)
 	defer cancel()
@@ -87,6 +93,7 @@ func askWait(ctx context.Context, c *client.Client, offset uint64, cursors strin
 	return w, c.Do(ctx, http.MethodGet, "/v1/wait", query, nil, &w)
 }
 
+// printWaited prints where the cursors are, and fails where one has not committed the offset.
 func printWaited(sh *shell.Shell, w waited) error {
 	err := sh.Emit(w, func() error {
 		rows := make([]table.Row, len(w.Cursors))
@@ -98,10 +105,11 @@ func printWaited(sh *shell.Shell, w waited) error {
 	if err != nil || w.Reached {
 		return err
 	}
+	// Out of time: say who lags, and whether the log has the offset at all.
 	var lag []string
 	for _, c := range w.Cursors {
 		if !c.Reached {
-			lag = append(lag, fmt.Sprintf("%s has committed %d, %d behind", c.Name, c.Committed, c.Behind))
+			lag = append(lag, fmt.Sprintf("%s has committed %d, lagging by %d", c.Name, c.Committed, c.Behind))
 		}
 	}
 	if w.LastOffset < w.Offset {

@@ -3,7 +3,7 @@
 //
 // It promises that every process it started has ended when Close returns, also
 // where the caller is killed (on Linux), and that an exit nobody asked for is
-// told on Exits. Each node's log goes to a file beside its data folder.
+// reported on Exits. Each node's log goes to a file beside its data folder.
 //
 //	c, err := devcluster.Start(ctx, devcluster.Options{Program: exe, Dir: dir, Voters: 3})
 //	leader, err := c.WaitLeader(ctx)
@@ -72,7 +72,7 @@ type Cluster struct {
 	closed    bool
 }
 
-// Start starts the voters. It returns once the processes run; WaitLeader tells when
+// Start starts the voters. It returns once the processes run; WaitLeader says when
 // they are of use.
 func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if opts.Voters == 0 {
@@ -81,10 +81,12 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if err := opts.fill(); err != nil {
 		return nil, fmt.Errorf("devcluster: start: %w", err)
 	}
-	c := &Cluster{opts: opts, spawn: newSpawner(), exits: make(chan Exit, 16*opts.Voters), processes: map[string]*process{}}
+	c := &Cluster{opts: opts, spawn: newSpawner(), exits: make(chan Exit, 16*opts.Voters),
+		processes: map[string]*process{}}
 	for i := range opts.Voters {
 		c.nodes = append(c.nodes, opts.node(i))
 	}
+	// Processes that run already are ended if a later one does not start.
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close(ctx))
@@ -98,6 +100,7 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	return c, nil
 }
 
+// fill completes the options, and chooses ports where none are given.
 func (o *Options) fill() error {
 	if o.Program == "" || o.Dir == "" {
 		return errors.New("a program and a folder are required")
@@ -186,13 +189,14 @@ func (c *Cluster) PID(id string) int {
 	return 0
 }
 
+// running reports a node whose process has not ended.
 func (c *Cluster) running(id string) *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.processes[id]
 }
 
-// Exits tells of processes that ended by themselves.
+// Exits reports processes that ended by themselves.
 func (c *Cluster) Exits() <-chan Exit { return c.exits }
 
 // others are the URLs that a node joins through.

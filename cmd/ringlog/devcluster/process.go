@@ -73,6 +73,7 @@ func (c *Cluster) Restart(id string) error {
 	return nil
 }
 
+// launch starts the process of a node.
 func (c *Cluster) launch(n Node) (*process, error) {
 	out, err := os.OpenFile(n.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -98,7 +99,7 @@ func (c *Cluster) launch(n Node) (*process, error) {
 	return p, nil
 }
 
-// reap waits for a process and tells of an end that nobody asked for.
+// reap waits for a process and reports an end that nobody asked for.
 func (c *Cluster) reap(n Node, p *process) {
 	p.err = p.cmd.Wait()
 	c.mu.Lock()
@@ -119,6 +120,7 @@ func (c *Cluster) reap(n Node, p *process) {
 	}
 }
 
+// signal sends a signal to the process of a node.
 func (p *process) signal(s os.Signal) error {
 	p.mu.Lock()
 	p.asked = true
@@ -145,6 +147,7 @@ func (c *Cluster) Kill(id string) error { return c.end(context.Background(), id,
 // with SIGKILL.
 func (c *Cluster) Stop(ctx context.Context, id string) error { return c.end(ctx, id, syscall.SIGTERM) }
 
+// end ends a process, with SIGKILL if it takes too long.
 func (c *Cluster) end(ctx context.Context, id string, s os.Signal) error {
 	p := c.running(id)
 	if p == nil {
@@ -173,7 +176,8 @@ func (c *Cluster) Close(ctx context.Context) error {
 		return nil
 	}
 	leading := c.leading(ctx)
-	err := errors.Join(c.stopWhere(ctx, func(n Node) bool { return n.ID != leading }), c.stopWhere(ctx, func(Node) bool { return true }))
+	err := errors.Join(c.stopWhere(ctx, func(n Node) bool { return n.ID != leading }),
+		c.stopWhere(ctx, func(Node) bool { return true }))
 	c.spawn.close()
 	return err
 }
@@ -205,7 +209,7 @@ func (c *Cluster) stopWhere(ctx context.Context, chosen func(Node) bool) error {
 	return errors.Join(errs...)
 }
 
-// LogTail is the end of a node's log, at most so many lines.
+// LogTail is the end of a node's log, at most n lines.
 func (n Node) LogTail(lines int) string {
 	const window = 64 << 10
 	f, err := os.Open(n.Log)

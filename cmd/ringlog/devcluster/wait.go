@@ -112,7 +112,7 @@ func (c *Cluster) Until(ctx context.Context, what string, ok func() bool) error 
 	return nil
 }
 
-// Error tells how the process ended, with the end of its log.
+// Error says how the process ended, with the end of its log.
 func (x Exit) Error() string {
 	how := "ended"
 	if x.Err != nil {

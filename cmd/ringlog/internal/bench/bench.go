@@ -36,7 +36,7 @@ type benchOptions struct {
 	csv, yes               bool
 }
 
-// amount is how much of something: so many events, or as many as come in a time.
+// amount is a number of events, or as many as arrive in a time.
 type amount struct {
 	events int
 	lasts  time.Duration // 0: events says it
@@ -51,17 +51,22 @@ type workload struct {
 
 const groupBench = "group"
 
+// workloads lists what can be measured.
 func workloads() []workload {
 	return []workload{
-		{"publish", "append events", "a request", benchPublish},
-		{"tail", "read events from the start, then as they come", "publishing an event until it is read", benchTail},
+		{"publish", "publish events", "a request", benchPublish},
+		{"tail", "read events from the start, then as they are published", "publishing an event until it is read",
+			benchTail},
 		{"cursor", "read events through a durable cursor with commits", "a commit", benchCursor},
-		{groupBench, "take events as members of a group, with an ack for each", "an ack until it is durable", benchGroup},
+		{groupBench, "consume events as members of a group, acknowledging each", "an ack until it is durable",
+			benchGroup},
 	}
 }
 
+// Command is the verb bench.
 func Command(sh *shell.Shell) *cli.Command {
-	all := &cli.Command{Name: "bench", Usage: "how fast a cluster is; it publishes, so use one that holds nothing else"}
+	all := &cli.Command{Name: "bench",
+		Usage: "measure how fast a cluster is; publishes events, so use a cluster that holds nothing else"}
 	for _, w := range workloads() {
 		flags := benchFlags()
 		if w.name == groupBench {
@@ -69,14 +74,13 @@ func Command(sh *shell.Shell) *cli.Command {
 		}
 		all.Subcommands = append(all.Subcommands, &cli.Command{
 			Name: w.name, Usage: w.usage, Flags: flags,
-			Description: "Prints a row for each payload size, and how the latencies (of " + w.latencyOf + ") are spread.\n" +
-				"--csv prints the rows for a sheet, below a header; --json adds to each the histogram, whose counts are of\n" +
-				"latencies up to le_ms and above the one before. Ctrl-C ends it with the figures so far, marked as partial.\n" +
+			Description: "Prints a row for each payload size, and the distribution of latencies\n" +
+				"(of " + w.latencyOf + ").\n" +
+				"--csv prints the rows as CSV, below a header; --json adds the histogram to each, whose counts\n" +
+				"are of latencies up to le_ms and above the one before. Ctrl-C stops it and prints the figures so\n" +
+				"far, marked as partial.\n" +
 				"It refuses a cluster that others publish to.",
-			Action: func(c *cli.Context) error {
-				if err := shell.Exactly(c, 0, ""); err != nil {
-					return err
-				}
+			Action: shell.NoArgs(func(c *cli.Context) error {
 				o, err := benchOptionsOf(c)
 				if err != nil {
 					return err
@@ -87,35 +91,42 @@ func Command(sh *shell.Shell) *cli.Command {
 					}
 				}
 				if o.csv && sh.JSON {
-					return shell.Usagef("--csv and --json (also as -o json, RINGLOG_OUTPUT) exclude each other: choose one")
+					return shell.Usagef("--csv and --json (also as -o json, RINGLOG_OUTPUT) exclude each other: " +
+						"choose one")
 				}
 				return runBench(c.Context, sh, w, o)
-			},
+			}),
 		})
 	}
 	all.Subcommands = append(all.Subcommands, failoverCommand(sh))
 	return all
 }
 
+// benchFlags are those of all workloads.
 func benchFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.IntFlag{Name: "events", Usage: "how many to measure, of each size", Value: 50_000},
-		&cli.StringFlag{Name: "size", Usage: "`BYTES` of a payload, or several as in 256,1024,4096", Value: "256"},
-		&cli.IntFlag{Name: "batch", Usage: "events of a request, or of a commit; 1 lets the client batch concurrent callers", Value: 256},
-		&cli.IntFlag{Name: "callers", Usage: "requests at the same time", Value: 8},
-		&cli.StringFlag{Name: "warmup", Usage: "`EVENTS`, or a time such as 5s, before the counting starts; 0 is none", Value: "1000"},
-		&cli.BoolFlag{Name: "csv", Usage: "comma separated values: a header, then a row for each size"},
-		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "also on a cluster that others use"},
+		&cli.IntFlag{Name: "events", Usage: "events to measure, per size", Value: 50_000},
+		&cli.StringFlag{Name: "size", Usage: "payload size in `BYTES`, or several such as 256,1024,4096", Value: "256"},
+		&cli.IntFlag{Name: "batch", Value: 256,
+			Usage: "events per request or per commit; 1 lets the client batch concurrent callers"},
+		&cli.IntFlag{Name: "callers", Usage: "concurrent requests", Value: 8},
+		&cli.StringFlag{Name: "warmup",
+			Usage: "`EVENTS`, or a time such as 5s, before the measurement starts; 0 means none", Value: "1000"},
+		&cli.BoolFlag{Name: "csv", Usage: "print comma-separated values: a header, then a row for each size"},
+		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "allow benchmarking a cluster in use"},
 	}
 }
 
 // benchOptionsOf reads the flags.
 func benchOptionsOf(c *cli.Context) (o benchOptions, err error) {
-	o = benchOptions{events: c.Int("events"), batch: c.Int("batch"), callers: c.Int("callers"), csv: c.Bool("csv"), yes: c.Bool("yes")}
-	if o.sizes, err = parseSizes(c.String("size")); err != nil {
+	o = benchOptions{events: c.Int("events"), batch: c.Int("batch"), callers: c.Int("callers"), csv: c.Bool("csv"),
+		yes: c.Bool("yes")}
+	o.sizes, err = parseSizes(c.String("size"))
+	if err != nil {
 		return o, err
 	}
-	if o.warmup, err = parseWarmup(c.String("warmup")); err != nil {
+	o.warmup, err = parseWarmup(c.String("warmup"))
+	if err != nil {
 		return o, err
 	}
 	switch {
@@ -135,7 +146,8 @@ func parseSizes(list string) ([]int, error) {
 	for part := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(part))
 		if limit := event.DefaultLimits().EventBytes; err != nil || n < minBenchSize || n > limit {
-			return nil, shell.Usagef("--size %q: use %d to %d bytes, or several such as 256,1024,4096", part, minBenchSize, limit)
+			return nil, shell.Usagef("--size %q: use %d to %d bytes, or several such as 256,1024,4096", part,
+				minBenchSize, limit)
 		}
 		sizes = append(sizes, n)
 	}
@@ -155,7 +167,8 @@ func parseWarmup(text string) (amount, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > maxWarmup {
-		return amount{}, shell.Usagef("--warmup %q: use a number of events such as 1000, or a time up to %s such as 5s", text, maxWarmup)
+		return amount{}, shell.Usagef("--warmup %q: use a number of events such as 1000, or a time up to %s such as 5s",
+			text, maxWarmup)
 	}
 	return amount{lasts: d}, nil
 }

@@ -88,7 +88,7 @@ func TestBenchPayloadsAreCanonicalAndOfTheirSize(t *testing.T) {
 			if err != nil || !bytes.Equal(p, canonical) {
 				t.Fatalf("%d bytes: %v\n     %.300s\nnot %.300s", size, err, p, canonical)
 			}
-			if slack := size - len(p); slack < 0 || slack > max(8, roomForLosses-minBenchSize+16) || size >= roomForLosses && slack > 8 {
+			if slack := size - len(p); slack < 0 || slack > max(8, roomForLosses-minBenchSize+16) || (size >= roomForLosses && slack > 8) {
 				t.Fatalf("%d bytes asked for, %d made: %.300s", size, len(p), p)
 			}
 			if seen[string(p)] {

@@ -34,27 +34,31 @@ func timingFlags() []string { return []string{"heartbeat", "election-timeout", "
 
 func failoverCommand(sh *shell.Shell) *cli.Command {
 	flags := []cli.Flag{
-		&cli.IntFlag{Name: "voters", Usage: "how many nodes", Value: 3},
+		&cli.IntFlag{Name: "voters", Usage: "number of nodes", Value: 3},
 		&cli.IntFlag{Name: "kills", Usage: "how often the leader is killed with SIGKILL", Value: 20},
 		&cli.IntFlag{Name: "step-downs", Usage: "how often the leader steps down", Value: 20},
-		&cli.StringFlag{Name: "data-dir", Usage: "new or empty `DIR` to keep data and logs in; without it a temporary one, removed at the end"},
+		&cli.StringFlag{Name: "data-dir",
+			Usage: "new or empty `DIR` to keep data and logs in (default: a temporary one, removed at the end)"},
 	}
 	for _, name := range timingFlags() {
-		flags = append(flags, &cli.StringFlag{Name: name, Usage: "as of serve"})
+		flags = append(flags, &cli.StringFlag{Name: name, Usage: "as for serve"})
 	}
 	return &cli.Command{
-		Name: "failover", Usage: "for how long nothing is acknowledged when the leader goes; in a cluster of its own", Flags: flags,
-		Description: "Starts nodes of its own on free ports and has one client publish event after event, without a pause. Then it\n" +
-			"kills the leader with SIGKILL, waits until events are acknowledged again, starts the node anew, waits until it\n" +
-			"has caught up, and repeats; then the same with step-downs. A gap is the longest time between two acknowledged\n" +
-			"events around an act. Its parts: detect, until a node no longer follows the old leader; elect, until a node\n" +
+		Name: "failover", Usage: "measure how long nothing is acknowledged when the leader fails, in a cluster " +
+			"of its own", Flags: flags,
+		Description: "Starts its own nodes on free ports and has one client publish event after event, without a " +
+			"pause. Then it\n" +
+			"kills the leader with SIGKILL, waits until events are acknowledged again, restarts the node, waits " +
+			"until it\n" +
+			"has caught up, and repeats; then the same with step-downs. A gap is the longest time between two " +
+			"acknowledged\n" +
+			"events around an act. Its parts: detect, until a node no longer follows the old leader; elect, " +
+			"until a node\n" +
 			"leads; resume, until an event is acknowledged.\n" +
-			"At the end the log is read: exit 1 where an acknowledged event is missing or stands twice.",
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
-			o := failoverOptions{voters: c.Int("voters"), kills: c.Int("kills"), stepDowns: c.Int("step-downs"), dataDir: c.String("data-dir")}
+			"At the end it reads the log, and exits 1 if an acknowledged event is missing or is stored twice.",
+		Action: shell.NoArgs(func(c *cli.Context) error {
+			o := failoverOptions{voters: c.Int("voters"), kills: c.Int("kills"), stepDowns: c.Int("step-downs"),
+				dataDir: c.String("data-dir")}
 			for _, name := range timingFlags() {
 				if c.IsSet(name) {
 					o.timing = append(o.timing, "--"+name, c.String(name))
@@ -64,14 +68,15 @@ func failoverCommand(sh *shell.Shell) *cli.Command {
 				return err
 			}
 			return benchFailover(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
+// validate refuses figures out of bounds, and folders that are in use.
 func (o failoverOptions) validate() error {
 	switch {
 	case o.voters < 3 || o.voters > 9:
-		return shell.Usagef("--voters %d: use 3 to 9; with fewer there is nobody to take over", o.voters)
+		return shell.Usagef("--voters %d: use 3 to 9; with fewer nobody can take over", o.voters)
 	case o.kills < 0 || o.kills > maxActs:
 		return shell.Usagef("--kills %d: use 0 to %d", o.kills, maxActs)
 	case o.stepDowns < 0 || o.stepDowns > maxActs:
@@ -79,6 +84,7 @@ func (o failoverOptions) validate() error {
 	case o.kills+o.stepDowns == 0:
 		return shell.Usagef("--kills 0 and --step-downs 0: there is nothing to do")
 	}
+	// Data of an earlier run would be measured, too.
 	entries, err := os.ReadDir(o.dataDir)
 	switch {
 	case o.dataDir == "" || errors.Is(err, os.ErrNotExist):
@@ -101,6 +107,7 @@ type failover struct {
 	acts    []failoverAct
 }
 
+// benchFailover starts the cluster and runs the benchmark in it.
 func benchFailover(ctx context.Context, sh *shell.Shell, o failoverOptions) (err error) {
 	cluster, cleanUp, err := dev.Start(ctx, sh, dev.Options{Voters: o.voters, DataDir: o.dataDir, Args: o.timing})
 	if err != nil {
@@ -110,6 +117,7 @@ func benchFailover(ctx context.Context, sh *shell.Shell, o failoverOptions) (err
 	if _, err := dev.WaitFormed(ctx, cluster); err != nil {
 		return err
 	}
+	// The admin is not the writer: what that learns about leaders is part of the measurement.
 	reach := func(cfg *client.Config) { cfg.Endpoints, cfg.Timeout = cluster.URLs(), actWithin }
 	admin, err := sh.Dial(reach)
 	if err != nil {
@@ -128,7 +136,7 @@ func benchFailover(ctx context.Context, sh *shell.Shell, o failoverOptions) (err
 // run writes, does the acts meanwhile, and reports, also what an error or a Ctrl-C
 // cut short.
 func (f *failover) run(ctx context.Context) error {
-	stopMeter := startMeter(f.sh, "publishing one by one, while leaders go", -1, &f.writer.count)
+	stopMeter := startMeter(f.sh, "publishing one by one, while leaders fail", -1, &f.writer.count)
 	writing, stop := context.WithCancelCause(ctx)
 	over := make(chan error, 1)
 	go func() {
@@ -136,6 +144,7 @@ func (f *failover) run(ctx context.Context) error {
 		stop(err) // an act waits for nothing more
 		over <- err
 	}()
+	// The acts end first, then the writer, whose error is the better reason.
 	failed := f.perform(writing)
 	stop(nil)
 	written := <-over
@@ -167,7 +176,7 @@ func (f *failover) perform(ctx context.Context) error {
 	return nil
 }
 
-// report reads the log and tells what was found.
+// report reads the log and prints what was found.
 func (f *failover) report(ctx context.Context, failed error) error {
 	result := f.result(failed != nil)
 	var checked error
@@ -178,8 +187,10 @@ func (f *failover) report(ctx context.Context, failed error) error {
 		checked = errors.Join(checked, result.print(f.sh))
 	}
 	switch {
+	// What was measured is printed in any case; the comparison needs a whole run.
 	case failed != nil || checked != nil:
-		f.sh.Say("cut short: %d of %d acts were measured, and the log was not compared", len(f.acts), f.opts.kills+f.opts.stepDowns)
+		f.sh.Say("cut short: %d of %d acts were measured, and the log was not compared", len(f.acts),
+			f.opts.kills+f.opts.stepDowns)
 		return errors.Join(failed, checked)
 	case !result.Audit.holds():
 		f.sh.Say("what was acknowledged and what the log holds differ: %s", result.Audit)
@@ -193,7 +204,8 @@ func (f *failover) audit(ctx context.Context) (*failoverAudit, error) {
 	ctx, cancel := context.WithTimeout(ctx, actWithin)
 	defer cancel()
 	a := newFailoverAudit(f.writer.all())
-	for ev, err := range f.admin.Tail(ctx, client.TailOptions{From: client.FromStart(), NoFollow: true, Consistency: client.Linearizable}) {
+	for ev, err := range f.admin.Tail(ctx,
+		client.TailOptions{From: client.FromStart(), NoFollow: true, Consistency: client.Linearizable}) {
 		if err != nil {
 			return nil, fmt.Errorf("read the log: %w", err)
 		}

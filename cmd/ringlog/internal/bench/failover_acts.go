@@ -31,14 +31,17 @@ type failoverAct struct {
 
 // act takes the leader away, waits until events are acknowledged under another, and
 // makes the cluster whole again.
-func (f *failover) act(ctx context.Context, name string, do func(context.Context, devcluster.Status) error, mend func(context.Context, failoverAct) error) error {
+func (f *failover) act(ctx context.Context, name string, do func(context.Context, devcluster.Status) error,
+	mend func(context.Context, failoverAct) error) error {
 	ctx, cancel := context.WithTimeout(ctx, actWithin)
 	defer cancel()
+	// Know who leads before it is taken away.
 	before, err := f.cluster.WaitLeader(ctx)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
+	// Watch the nodes while it happens.
 	failing := make(chan error, 1)
 	go func() { failing <- do(ctx, before) }()
 	seen, err := f.observe(ctx, before)
@@ -51,9 +54,13 @@ func (f *failover) act(ctx context.Context, name string, do func(context.Context
 	if err := f.writer.acknowledgedAfter(ctx, seen.elected); err != nil {
 		return err
 	}
+	// The gap is what the writer saw; its parts are what the nodes showed.
 	gap, resumed := f.writer.gapSince(began)
-	done := failoverAct{Act: name, From: before.NodeID, To: seen.leader.NodeID, Term: seen.leader.Term, GapMs: shell.Millis(gap),
-		DetectMs: shell.Millis(seen.noticed.Sub(began)), ElectMs: shell.Millis(seen.elected.Sub(seen.noticed)), ResumeMs: shell.Millis(max(0, resumed.Sub(seen.elected)))}
+	done := failoverAct{Act: name, From: before.NodeID, To: seen.leader.NodeID, Term: seen.leader.Term,
+		GapMs:    shell.Millis(gap),
+		DetectMs: shell.Millis(seen.noticed.Sub(began)), ElectMs: shell.Millis(seen.elected.Sub(seen.noticed)),
+		ResumeMs: shell.Millis(max(0, resumed.Sub(seen.elected)))}
+	// The next act begins with a whole cluster.
 	if err := mend(ctx, done); err != nil {
 		return err
 	}
@@ -61,10 +68,12 @@ func (f *failover) act(ctx context.Context, name string, do func(context.Context
 	return nil
 }
 
+// killLeader takes the leader away without a warning.
 func (f *failover) killLeader(_ context.Context, leader devcluster.Status) error {
 	return f.cluster.Kill(leader.NodeID)
 }
 
+// stepLeaderDown has the leader hand over.
 func (f *failover) stepLeaderDown(ctx context.Context, _ devcluster.Status) error {
 	_, err := f.admin.StepDown(ctx, "")
 	return err
@@ -93,27 +102,28 @@ func (f *failover) reviveKilled(ctx context.Context, a failoverAct) error {
 	})
 }
 
+// followedByAll waits until every node follows one leader.
 func (f *failover) followedByAll(ctx context.Context, _ failoverAct) error {
 	_, err := f.cluster.WaitLeader(ctx)
 	return err
 }
 
-// sighting is what the nodes' status told of an act, and when.
-type sighting struct {
+// observation is what the nodes' status showed of an act, and when.
+type observation struct {
 	noticed time.Time // a node no longer follows the old leader
 	elected time.Time // a node leads a later term
 	leader  devcluster.Status
 }
 
-// observeEvery is how exactly the parts of a gap are told.
+// observeEvery is how exactly the parts of a gap are measured.
 const observeEvery = 4 * time.Millisecond
 
 // observe asks all nodes again and again until one leads a later term.
-func (f *failover) observe(ctx context.Context, before devcluster.Status) (sighting, error) {
+func (f *failover) observe(ctx context.Context, before devcluster.Status) (observation, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	var mu sync.Mutex
-	var seen sighting
+	var seen observation
 	var asking sync.WaitGroup
 	for _, n := range f.cluster.Nodes() {
 		asking.Go(func() {
@@ -121,6 +131,7 @@ func (f *failover) observe(ctx context.Context, before devcluster.Status) (sight
 				mu.Lock()
 				defer mu.Unlock()
 				now := time.Now()
+				// The first node that no longer follows the old leader has detected its loss.
 				if seen.noticed.IsZero() && (s.Term > before.Term || s.LeaderID != before.NodeID) {
 					seen.noticed = now
 				}
@@ -139,12 +150,12 @@ func (f *failover) observe(ctx context.Context, before devcluster.Status) (sight
 }
 
 // poll asks one node until ctx ends.
-func (f *failover) poll(ctx context.Context, n devcluster.Node, tell func(devcluster.Status)) {
+func (f *failover) poll(ctx context.Context, n devcluster.Node, report func(devcluster.Status)) {
 	tick := time.NewTicker(observeEvery)
 	defer tick.Stop()
 	for {
 		if s, err := f.cluster.Status(ctx, n); err == nil {
-			tell(s)
+			report(s)
 		}
 		select {
 		case <-tick.C:

@@ -11,7 +11,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// failoverResult is what the benchmark tells.
+// failoverResult is the benchmark's result.
 type failoverResult struct {
 	Bench     string         `json:"bench"`
 	Voters    int            `json:"voters"`
@@ -36,9 +36,11 @@ type gapSummary struct {
 	ResumeMs float64 `json:"resume_median_ms"`
 }
 
+// result summarizes the acts so far.
 func (f *failover) result(partial bool) failoverResult {
 	return failoverResult{Bench: "failover", Voters: f.opts.voters, Timing: slices.Concat([]string{}, f.opts.timing),
-		Kills: summarize(f.acts, actKill), StepDowns: summarize(f.acts, actStepDown), Acts: slices.Concat([]failoverAct{}, f.acts), Partial: partial}
+		Kills: summarize(f.acts, actKill), StepDowns: summarize(f.acts, actStepDown),
+		Acts: slices.Concat([]failoverAct{}, f.acts), Partial: partial}
 }
 
 // summarize is nil where there was no such act.
@@ -56,7 +58,8 @@ func summarize(acts []failoverAct, kind string) *gapSummary {
 	if len(gaps) == 0 {
 		return nil
 	}
-	return &gapSummary{Count: len(gaps), MinMs: gaps[0], MedianMs: median(gaps), P95Ms: rank(gaps, 95), MaxMs: gaps[len(gaps)-1],
+	return &gapSummary{Count: len(gaps), MinMs: gaps[0], MedianMs: median(gaps), P95Ms: rank(gaps, 95),
+		MaxMs:    gaps[len(gaps)-1],
 		DetectMs: median(column(func(a failoverAct) float64 { return a.DetectMs })),
 		ElectMs:  median(column(func(a failoverAct) float64 { return a.ElectMs })),
 		ResumeMs: median(column(func(a failoverAct) float64 { return a.ResumeMs }))}
@@ -81,9 +84,11 @@ func (r failoverResult) print(sh *shell.Shell) error {
 	ms := func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }
 	var rows []table.Row
 	for i, a := range r.Acts {
-		rows = append(rows, table.Row{i + 1, a.Act, a.From, a.To, a.Term, ms(a.GapMs), ms(a.DetectMs), ms(a.ElectMs), ms(a.ResumeMs)})
+		rows = append(rows, table.Row{i + 1, a.Act, a.From, a.To, a.Term, ms(a.GapMs), ms(a.DetectMs),
+			ms(a.ElectMs), ms(a.ResumeMs)})
 	}
-	if err := sh.Table(table.Row{"", "act", "from", "to", "term", "gap ms", "detect", "elect", "resume"}, rows); err != nil {
+	if err := sh.Table(table.Row{"", "act", "from", "to", "term", "gap ms", "detect", "elect", "resume"},
+		rows); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintln(sh.Out); err != nil {
@@ -95,10 +100,12 @@ func (r failoverResult) print(sh *shell.Shell) error {
 		of   *gapSummary
 	}{{actKill, r.Kills}, {actStepDown, r.StepDowns}} {
 		if s := kind.of; s != nil {
-			rows = append(rows, table.Row{kind.name, s.Count, ms(s.MinMs), ms(s.MedianMs), ms(s.P95Ms), ms(s.MaxMs), ms(s.DetectMs), ms(s.ElectMs), ms(s.ResumeMs)})
+			rows = append(rows, table.Row{kind.name, s.Count, ms(s.MinMs), ms(s.MedianMs), ms(s.P95Ms),
+				ms(s.MaxMs), ms(s.DetectMs), ms(s.ElectMs), ms(s.ResumeMs)})
 		}
 	}
-	if err := sh.Table(table.Row{"act", "times", "gap min", "median", "p95", "max ms", "detect median", "elect", "resume"}, rows); err != nil {
+	if err := sh.Table(table.Row{"act", "times", "gap min", "median", "p95", "max ms", "detect median", "elect",
+		"resume"}, rows); err != nil {
 		return err
 	}
 	if r.Audit != nil {

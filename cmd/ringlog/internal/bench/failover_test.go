@@ -106,8 +106,8 @@ step_down      1  25       25      25   25      9              4      12
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Error(d)
 	}
-	told := "failover: 3 voters; 9 events were acknowledged; 0 are lost, 0 stand twice, 0 at another offset; 3 elections, 0 unasked\n"
-	if d := cmp.Diff(told, err.String()); d != "" {
+	notice := "failover: 3 voters; 9 events were acknowledged; 0 are lost, 0 are stored twice, 0 at another offset; 3 elections, 0 unexpected\n"
+	if d := cmp.Diff(notice, err.String()); d != "" {
 		t.Error(d)
 	}
 }

@@ -58,6 +58,7 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
+// note remembers an acknowledgement and wakes who waits for it.
 func (w *writer) note(a ack) {
 	w.count.Add(1)
 	w.mu.Lock()
@@ -119,7 +120,8 @@ type failoverAudit struct {
 }
 
 func newFailoverAudit(acks []ack) *failoverAudit {
-	a := &failoverAudit{Acknowledged: len(acks), acked: make(map[int64]uint64, len(acks)), found: make(map[int64]bool, len(acks))}
+	a := &failoverAudit{Acknowledged: len(acks), acked: make(map[int64]uint64, len(acks)),
+		found: make(map[int64]bool, len(acks))}
 	for _, k := range acks {
 		a.acked[k.n] = k.offset
 	}
@@ -155,7 +157,7 @@ func (a *failoverAudit) stored(ev event.Event, name string) error {
 	return nil
 }
 
-// finish counts what is missing, after so many acts.
+// finish counts what is missing after a number of acts.
 func (a *failoverAudit) finish(acts int) {
 	for n := range a.acked {
 		if !a.found[n] {
@@ -165,9 +167,11 @@ func (a *failoverAudit) finish(acts int) {
 	a.Unasked = max(0, a.Elections-1-acts)
 }
 
+// holds reports a log that has what was acknowledged, once and in its place.
 func (a *failoverAudit) holds() bool { return a.Lost+a.Twice+a.Misplaced == 0 }
 
 func (a *failoverAudit) String() string {
-	return fmt.Sprintf("%d events were acknowledged; %d are lost, %d stand twice, %d at another offset; %d elections, %d unasked",
+	return fmt.Sprintf("%d events were acknowledged; %d are lost, %d are stored twice, %d at another offset; %d "+
+		"elections, %d unexpected",
 		a.Acknowledged, a.Lost, a.Twice, a.Misplaced, a.Elections, a.Unasked)
 }

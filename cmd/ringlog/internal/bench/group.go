@@ -19,7 +19,7 @@ const (
 	maxBenchMembers  = 1000
 	maxBenchPrefetch = 10_000
 	maxBenchKeys     = 1_000_000
-	// flushEvery is how often a member looks how long its acks take.
+	// flushEvery is how often a member checks how long its acks take.
 	flushEvery = 10 * time.Millisecond
 	// leaveWithin bounds the goodbye of a member, also where no node answers.
 	leaveWithin = 5 * time.Second
@@ -28,12 +28,13 @@ const (
 // groupFlags are those of a benchmark of groups beside the others'.
 func groupFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.IntFlag{Name: "members", Usage: "who share the group, each with its own goroutine", Value: 1},
-		&cli.IntFlag{Name: "prefetch", Usage: "events that wait in a member's memory", Value: 4096},
-		&cli.IntFlag{Name: "keys", Usage: "how many keys the events have, whose order is kept; 0 is none", Value: 8},
+		&cli.IntFlag{Name: "members", Usage: "members of the group, each with its own goroutine", Value: 1},
+		&cli.IntFlag{Name: "prefetch", Usage: "events buffered by a member", Value: 4096},
+		&cli.IntFlag{Name: "keys", Usage: "number of ordering keys; 0 means none", Value: 8},
 	}
 }
 
+// readGroupFlags reads what only a group has.
 func (o *benchOptions) readGroupFlags(c *cli.Context) error {
 	o.members, o.prefetch, o.keys = c.Int("members"), c.Int("prefetch"), c.Int("keys")
 	switch {
@@ -61,7 +62,8 @@ func (r *round) keyOf(n int64, config string) string {
 // benchGroup has the members of a group of its own take the events and acknowledge each,
 // and ends when every ack is durable. It removes the group.
 func benchGroup(ctx context.Context, r *round) (err error) {
-	from, err := r.prepare(ctx)
+	// The events are in the log before anybody takes them.
+	from, err := r.publishEvents(ctx)
 	if err != nil {
 		return err
 	}
@@ -71,6 +73,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	}
 	defer func() { err = errors.Join(err, r.client.DeleteCursor(context.WithoutCancel(ctx), name)) }()
 	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
+	// Whoever takes the last event ends the work of all.
 	w := &groupWork{round: r}
 	w.ctx, w.end = context.WithCancelCause(ctx)
 	defer w.end(nil)
@@ -79,6 +82,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 	}
 	var members sync.WaitGroup
 	for range r.opts.members {
+		// Each member has a session and a goroutine of its own.
 		m, err := r.client.JoinGroup(ctx, name, client.GroupOptions{NoCreate: true, Prefetch: r.opts.prefetch})
 		if err != nil {
 			w.end(err)
@@ -88,7 +92,8 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 			err := w.work(ctx, m)
 			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 			defer cancel()
-			if err = errors.Join(err, m.Close(leaving)); err != nil {
+			err = errors.Join(err, m.Close(leaving))
+			if err != nil {
 				w.end(err)
 			}
 		})
@@ -122,12 +127,14 @@ func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
 			err = m.Ack(d.Offset)
 		}
 		if err != nil {
+			// The end of all is no error of this member, whose last acks have to be durable yet.
 			if w.ctx.Err() == nil {
 				w.end(err)
 			}
 			return errors.Join(<-watched, m.Flush(ctx))
 		}
 		acked.Add(1)
+		// The warm-up does not count, nor what is taken past the end.
 		switch n := w.taken.Add(1); {
 		case n <= int64(w.warmed):
 			if n == int64(w.warmed) {
@@ -153,6 +160,7 @@ func (w *groupWork) watch(m *client.GroupMember, acked *atomic.Int64) error {
 			return nil
 		}
 		now := acked.Load()
+		// Without an ack since the last time there is nothing to wait for.
 		if now == before {
 			continue
 		}

@@ -23,20 +23,21 @@ const (
 )
 
 // requireAlone refuses a cluster that others use: whose log holds their events, as
-// far as its ends tell, or that they publish to now.
+// far as its ends show, or that they publish to now.
 func (b *bench) requireAlone(ctx context.Context) error {
 	ends := []client.TailOptions{
 		{From: client.FromStart(), Limit: benchLooks, NoFollow: true, Consistency: client.Linearizable},
 		{From: client.FromLast(benchLooks), NoFollow: true, Consistency: client.Linearizable},
 	}
 	for _, o := range ends {
-		foreign, err := b.published(ctx, o, func(ev event.Event) bool { return ev.Source != benchSource })
+		foreign, err := b.foreignEvents(ctx, o, func(ev event.Event) bool { return ev.Source != benchSource })
 		if err != nil {
 			return err
 		}
 		if len(foreign) > 0 {
-			return shell.Usagef("the cluster at %s holds events of others, such as %s: a benchmark publishes many of its own between them.\n"+
-				"Use a cluster that holds nothing else, or say --yes", b.where(), mention(foreign[0]))
+			return shell.Usagef("the cluster at %s holds events of others, such as %s: a benchmark would publish "+
+				"many of its own among them.\n"+
+				"Use a cluster that holds nothing else, or pass --yes", b.clusterName(), mention(foreign[0]))
 		}
 	}
 	return b.requireStill(ctx)
@@ -83,7 +84,8 @@ func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 		if err != nil {
 			return logState{}, err
 		}
-		if leader = s.LeaderHTTP; leader == "" {
+		leader = s.LeaderHTTP
+		if leader == "" {
 			return logState{}, fmt.Errorf("bench: %w", shell.ErrLeaderless)
 		}
 	}
@@ -102,27 +104,32 @@ func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 	return logState{leader: leader, lastOffset: s.LastOffset, suppressed: more.Dedup.Suppressed}, nil
 }
 
-// compareLogs tells what was published between two looks. What the cluster appends
+// compareLogs refuses a cluster to which others published between two polls. What the cluster appends
 // itself does not count.
 func (b *bench) compareLogs(ctx context.Context, before, now logState, between time.Duration) error {
-	const remedy = "the figures would be of both.\nWait until they are done, use a cluster of your own, or say --yes"
+	const remedy = "the figures would include theirs.\nWait until they are done, use a cluster of your own, or " +
+		"pass --yes"
+	// Suppressed duplicates leave no event, but take as much work.
 	if n := now.suppressed - before.suppressed; now.suppressed > before.suppressed {
-		return shell.Usagef("others publish to the cluster at %s now: %d duplicates within %s: "+remedy, b.where(), n, shell.Short(between))
+		return shell.Usagef("others publish to the cluster at %s now: %d duplicates within %s: "+remedy,
+			b.clusterName(), n, shell.Short(between))
 	}
+	// What the cluster appends itself does not count.
 	if now.lastOffset <= before.lastOffset {
 		return nil
 	}
 	o := client.TailOptions{From: client.FromOffset(before.lastOffset + 1), NoFollow: true, MinOffset: now.lastOffset}
-	foreign, err := b.published(ctx, o, func(event.Event) bool { return true })
+	foreign, err := b.foreignEvents(ctx, o, func(event.Event) bool { return true })
 	if err != nil || len(foreign) == 0 {
 		return err
 	}
 	return shell.Usagef("others publish to the cluster at %s now: %d events within %s, the last %s: "+remedy,
-		b.where(), len(foreign), shell.Short(between), mention(foreign[len(foreign)-1]))
+		b.clusterName(), len(foreign), shell.Short(between), mention(foreign[len(foreign)-1]))
 }
 
-// published are the events of clients that match, of what o reads.
-func (b *bench) published(ctx context.Context, o client.TailOptions, match func(event.Event) bool) (list []event.Event, err error) {
+// foreignEvents are the events of clients that match, of what o reads.
+func (b *bench) foreignEvents(ctx context.Context, o client.TailOptions,
+	match func(event.Event) bool) (list []event.Event, err error) {
 	for ev, err := range b.client.Tail(ctx, o) {
 		var gap *client.GapError
 		switch {
@@ -145,7 +152,8 @@ func mention(ev event.Event) string {
 	return text
 }
 
-func (b *bench) where() string { return strings.Join(b.sh.Endpoints, ",") }
+// clusterName names the cluster.
+func (b *bench) clusterName() string { return strings.Join(b.sh.Endpoints, ",") }
 
 // requireRoom refuses, before anything is published, requests that the cluster would
 // not take. It leaves room for what an event has beside its payload.
@@ -162,17 +170,21 @@ func (b *bench) requireRoom(ctx context.Context) error {
 			limits[s.Key] = n
 		}
 	}
+	// A limit that an older node does not have is not checked.
 	exceeds := func(key string, n int) bool { return limits[key] > 0 && n > limits[key] }
 	if exceeds("limits.request_events", b.opts.batch) {
-		return shell.Usagef("--batch %d: the cluster takes %d events in a request (limits.request_events)", b.opts.batch, limits["limits.request_events"])
+		return shell.Usagef("--batch %d: the cluster takes %d events in a request (limits.request_events)",
+			b.opts.batch, limits["limits.request_events"])
 	}
 	for _, size := range b.opts.sizes {
 		if exceeds("limits.event_bytes", size) {
-			return shell.Usagef("--size %d: the cluster takes payloads of %d bytes (limits.event_bytes)", size, limits["limits.event_bytes"])
+			return shell.Usagef("--size %d: the cluster takes payloads of %d bytes (limits.event_bytes)", size,
+				limits["limits.event_bytes"])
 		}
 		if b.opts.batch > 1 && exceeds("limits.request_bytes", b.opts.batch*(size+beside)) {
 			limit := limits["limits.request_bytes"]
-			return shell.Usagef("--size %d with --batch %d makes requests of %d bytes; the cluster takes %d (limits.request_bytes): use --batch %d",
+			return shell.Usagef("--size %d with --batch %d makes requests of %d bytes; the cluster takes %d "+
+				"(limits.request_bytes): use --batch %d",
 				size, b.opts.batch, b.opts.batch*size, limit, max(1, limit/(size+beside)))
 		}
 	}

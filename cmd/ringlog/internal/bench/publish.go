@@ -15,25 +15,26 @@ import (
 
 // benchPublish appends the events from many callers, each waiting for its answer.
 func benchPublish(ctx context.Context, r *round) error {
-	if err := r.warm(ctx); err != nil {
+	if err := r.warmUp(ctx); err != nil {
 		return err
 	}
-	return r.load(ctx, amount{events: r.opts.events}, "publishing", &r.tally)
+	return r.publishLoad(ctx, amount{events: r.opts.events}, "publishing", &r.tally)
 }
 
-// warm publishes what is not measured.
-func (r *round) warm(ctx context.Context) error {
+// warmUp publishes what is not measured.
+func (r *round) warmUp(ctx context.Context) error {
 	if r.opts.warmup == (amount{}) {
 		return nil
 	}
 	var t tally
-	err := r.load(ctx, r.opts.warmup, "warming up", &t)
+	err := r.publishLoad(ctx, r.opts.warmup, "warming up", &t)
 	r.warmed = int(t.events.Load())
 	return err
 }
 
-// load publishes that much from many callers and counts what was acknowledged.
-func (r *round) load(ctx context.Context, much amount, what string, t *tally) error {
+// publishLoad publishes that much from many callers and counts what was acknowledged.
+func (r *round) publishLoad(ctx context.Context, much amount, what string, t *tally) error {
+	// A warm-up may last a time instead of a number of events.
 	total := int64(much.events)
 	if much.lasts > 0 {
 		total = -1
@@ -41,6 +42,7 @@ func (r *round) load(ctx context.Context, much amount, what string, t *tally) er
 	defer startMeter(r.sh, what, total, &t.events)()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	// Callers claim batches from one counter until it is used up.
 	var taken atomic.Int64
 	var callers sync.WaitGroup
 	t.start()
@@ -53,7 +55,7 @@ func (r *round) load(ctx context.Context, much amount, what string, t *tally) er
 				if n == 0 {
 					return
 				}
-				if err := r.request(ctx, random, n, t); err != nil {
+				if err := r.publishRequest(ctx, random, n, t); err != nil {
 					fail(err)
 					return
 				}
@@ -76,8 +78,8 @@ func (a amount) take(taken *atomic.Int64, batch int, began time.Time) int {
 	return max(0, min(batch, a.events-(end-batch)))
 }
 
-// request publishes n new events as one request and counts them once acknowledged.
-func (r *round) request(ctx context.Context, random *rand.Rand, n int, t *tally) error {
+// publishRequest publishes n new events as one request and counts them once acknowledged.
+func (r *round) publishRequest(ctx context.Context, random *rand.Rand, n int, t *tally) error {
 	events, bytes := make([]event.Event, n), 0
 	for i := range events {
 		events[i] = r.newEvent(random)
@@ -101,7 +103,8 @@ func (r *round) request(ctx context.Context, random *rand.Rand, n int, t *tally)
 // newEvent makes up a training event that is unlike all others.
 func (r *round) newEvent(random *rand.Rand) event.Event {
 	n := r.made.Add(1)
-	types := []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted, event.EvaluationCompleted, event.NewGamesAvailable}
+	types := []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted,
+		event.EvaluationCompleted, event.NewGamesAvailable}
 	config := dev.Boards()[random.IntN(len(dev.Boards()))]
 	ev := event.New(types[n%int64(len(types))], trainingPayload(random, r.size, n, config, r.run))
 	ev.Source, ev.Key = benchSource, r.keyOf(n, config)
@@ -114,7 +117,7 @@ const (
 	roomForAll    = 256
 )
 
-// trainingPayload is what training event n of a run tells, in about size bytes, never
+// trainingPayload is the payload of training event n of a run, in about size bytes, never
 // more, of the canonical form that Python's json.dumps gives.
 func trainingPayload(random *rand.Rand, size int, n int64, config, run string) []byte {
 	p := append(make([]byte, 0, size+64), '{')
@@ -145,7 +148,7 @@ func trainingPayload(random *rand.Rand, size int, n int64, config, run string) [
 	return append(p, "]}"...)
 }
 
-// appendRounded prints v to so many places, without zeros at the end, as Python does.
+// appendRounded prints v to a number of places, without zeros at the end, as Python does.
 func appendRounded(b []byte, v float64, places int) []byte {
 	scale := math.Pow10(places)
 	v = math.Round(v*scale) / scale

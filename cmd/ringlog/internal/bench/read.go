@@ -18,39 +18,40 @@ const (
 	unmeasuredFollowed = 5
 )
 
-// prepare publishes what is to be read, the warm-up first, and returns where it starts.
-func (r *round) prepare(ctx context.Context) (from uint64, err error) {
+// publishEvents publishes what is to be read, the warm-up first, and returns where it starts.
+func (r *round) publishEvents(ctx context.Context) (from uint64, err error) {
 	first, err := r.client.Publish(ctx, r.newEvent(randomSource()))
 	if err != nil {
 		return 0, err
 	}
 	r.sh.Say("publishing %d events of %d bytes to read", r.opts.events, r.size)
-	if err := r.warm(ctx); err != nil {
+	if err := r.warmUp(ctx); err != nil {
 		return 0, err
 	}
 	var published tally
-	return first.Offset + 1, r.load(ctx, amount{events: r.opts.events}, "publishing", &published)
+	return first.Offset + 1, r.publishLoad(ctx, amount{events: r.opts.events}, "publishing", &published)
 }
 
 func randomSource() *rand.Rand { return rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))) }
 
 // benchTail reads the events at once, then a few as they are published.
 func benchTail(ctx context.Context, r *round) error {
-	from, err := r.prepare(ctx)
+	from, err := r.publishEvents(ctx)
 	if err != nil {
 		return err
 	}
 	if err := r.readAll(ctx, from); err != nil {
 		return err
 	}
-	return r.follow(ctx)
+	return r.measureFollowing(ctx)
 }
 
-// readAll reads what was prepared and counts what comes behind the warm-up.
+// readAll reads what was prepared and counts what comes after the warm-up.
 func (r *round) readAll(ctx context.Context, from uint64) error {
 	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
 	defer r.tally.stop()
-	o := client.TailOptions{From: client.FromOffset(from), Limit: uint64(r.warmed + r.opts.events), NoFollow: true, Consistency: client.Linearizable}
+	o := client.TailOptions{From: client.FromOffset(from), Limit: uint64(r.warmed + r.opts.events), NoFollow: true,
+		Consistency: client.Linearizable}
 	unmeasured := r.warmed
 	if unmeasured == 0 {
 		r.tally.start()
@@ -62,7 +63,8 @@ func (r *round) readAll(ctx context.Context, from uint64) error {
 		case unmeasured == 0:
 			r.tally.count(1, len(ev.Payload))
 		default:
-			if unmeasured--; unmeasured == 0 {
+			unmeasured--
+			if unmeasured == 0 {
 				r.tally.start()
 			}
 		}
@@ -73,8 +75,8 @@ func (r *round) readAll(ctx context.Context, from uint64) error {
 	return nil
 }
 
-// follow publishes events one by one and times until each is read.
-func (r *round) follow(ctx context.Context) error {
+// measureFollowing publishes events one by one and times until each is read.
+func (r *round) measureFollowing(ctx context.Context) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -82,6 +84,7 @@ func (r *round) follow(ctx context.Context) error {
 	arrived := make(chan uint64, followed)
 	failed := make(chan error, 1)
 	random := randomSource()
+	// The reader starts after an event that is there, so that it misses none.
 	first, err := r.client.Publish(ctx, r.newEvent(random))
 	if err != nil {
 		return err
@@ -100,6 +103,7 @@ func (r *round) follow(ctx context.Context) error {
 			}
 		}
 	})
+	// One event at a time: what is measured is the way to the reader, without a queue.
 	for i := range unmeasuredFollowed + followed {
 		sent := time.Now()
 		res, err := r.client.Publish(ctx, r.newEvent(random))
@@ -124,7 +128,7 @@ func (r *round) follow(ctx context.Context) error {
 
 // benchCursor reads the events through a cursor of its own, which it removes.
 func benchCursor(ctx context.Context, r *round) (err error) {
-	from, err := r.prepare(ctx)
+	from, err := r.publishEvents(ctx)
 	if err != nil {
 		return err
 	}
@@ -137,15 +141,15 @@ func benchCursor(ctx context.Context, r *round) (err error) {
 		err = errors.Join(err, cur.Close(), r.client.DeleteCursor(context.WithoutCancel(ctx), name))
 	}()
 	var unmeasured tally
-	if err := r.consume(ctx, cur, r.warmed, &unmeasured); err != nil {
+	if err := r.consumeEvents(ctx, cur, r.warmed, &unmeasured); err != nil {
 		return err
 	}
 	defer startMeter(r.sh, "reading", int64(r.opts.events), &r.tally.events)()
-	return r.consume(ctx, cur, r.opts.events, &r.tally)
+	return r.consumeEvents(ctx, cur, r.opts.events, &r.tally)
 }
 
-// consume takes n events from a cursor and commits each batch of them.
-func (r *round) consume(ctx context.Context, cur *client.Cursor, n int, t *tally) error {
+// consumeEvents takes n events from a cursor and commits each batch of them.
+func (r *round) consumeEvents(ctx context.Context, cur *client.Cursor, n int, t *tally) error {
 	t.start()
 	defer t.stop()
 	for taken := 1; taken <= n; taken++ {

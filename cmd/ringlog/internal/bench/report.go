@@ -13,7 +13,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// benchResult is what a benchmark tells of one payload size. Seconds and rates are of
+// benchResult is the result for one payload size. Seconds and rates are of
 // the measured part alone, LatencyOf says what the latencies are of, MB are 10^6 bytes of payload.
 type benchResult struct {
 	Bench           string  `json:"bench"`
@@ -43,6 +43,7 @@ type benchReport struct {
 	rows []benchResult
 }
 
+// newBenchReport prints results as they come, in the form that was asked for.
 func newBenchReport(sh *shell.Shell, asCSV bool) *benchReport {
 	out := &benchReport{sh: sh}
 	if asCSV {
@@ -51,12 +52,13 @@ func newBenchReport(sh *shell.Shell, asCSV bool) *benchReport {
 	return out
 }
 
+// add takes in the result of one size.
 func (p *benchReport) add(r benchResult) error {
 	p.rows = append(p.rows, r)
 	switch {
 	case p.csv != nil:
 		if len(p.rows) == 1 {
-			_ = p.csv.Write(csvHeader()) // Error tells below
+			_ = p.csv.Write(csvHeader()) // finish returns its error
 		}
 		_ = p.csv.Write(csvRow(r))
 		p.csv.Flush()
@@ -67,26 +69,33 @@ func (p *benchReport) add(r benchResult) error {
 	return p.text(r)
 }
 
+// csvHeader names the columns.
 func csvHeader() []string {
 	return []string{"bench", "size", "batch", "callers", "voters", "warmup_events", "events", "event_bytes", "seconds",
 		"events_per_second", "mb_per_second", "p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms", "partial"}
 }
 
+// csvRow is a result as a row.
 func csvRow(r benchResult) []string {
 	f := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
-	return []string{r.Bench, strconv.Itoa(r.Size), strconv.Itoa(r.Batch), strconv.Itoa(r.Callers), strconv.Itoa(r.Voters),
-		strconv.Itoa(r.Warmup), strconv.FormatInt(r.Events, 10), strconv.Itoa(r.EventBytes), f(r.Seconds), f(r.EventsPerSecond),
+	return []string{r.Bench, strconv.Itoa(r.Size), strconv.Itoa(r.Batch), strconv.Itoa(r.Callers),
+		strconv.Itoa(r.Voters),
+		strconv.Itoa(r.Warmup), strconv.FormatInt(r.Events, 10), strconv.Itoa(r.EventBytes), f(r.Seconds),
+		f(r.EventsPerSecond),
 		f(r.MBPerSecond), f(r.P50ms), f(r.P90ms), f(r.P99ms), f(r.P999ms), f(r.MaxMs), strconv.FormatBool(r.Partial)}
 }
 
+// text prints a result and its histogram.
 func (p *benchReport) text(r benchResult) error {
 	if len(r.Histogram) == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(p.sh.Out, "payloads of %d bytes: milliseconds of %s%s\n%s\n", r.EventBytes, r.LatencyOf, partialMark(r), bars(r.Histogram))
+	_, err := fmt.Fprintf(p.sh.Out, "payloads of %d bytes: milliseconds of %s%s\n%s\n", r.EventBytes, r.LatencyOf,
+		partialMark(r), bars(r.Histogram))
 	return err
 }
 
+// partialMark marks a result that was cut short.
 func partialMark(r benchResult) string {
 	if r.Partial {
 		return ", partial"
@@ -99,7 +108,8 @@ const barWidth = 40
 
 // bars draws a line for each bucket, as long as its part; what is there at all shows.
 func bars(buckets []latencyBucket) string {
-	total, most := int64(0), slices.MaxFunc(buckets, func(a, b latencyBucket) int { return cmp.Compare(a.Count, b.Count) }).Count
+	total, most := int64(0), slices.MaxFunc(buckets,
+		func(a, b latencyBucket) int { return cmp.Compare(a.Count, b.Count) }).Count
 	for _, b := range buckets {
 		total += b.Count
 	}
@@ -113,25 +123,29 @@ func bars(buckets []latencyBucket) string {
 	return text.String()
 }
 
-// finish prints what is told of all sizes at once.
+// finish prints what is about all sizes at once.
 func (p *benchReport) finish() error {
 	if p.csv != nil || p.sh.JSON || len(p.rows) == 0 {
 		return nil
 	}
-	header := table.Row{"payload", "events", "seconds", "events/s", "MB/s", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms", ""}
+	header := table.Row{"payload", "events", "seconds", "events/s", "MB/s", "p50 ms", "p90 ms", "p99 ms",
+		"p99.9 ms", "max ms", ""}
 	var rows []table.Row
 	for _, r := range p.rows {
 		ms := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
-		rows = append(rows, table.Row{r.EventBytes, r.Events, fmt.Sprintf("%.2f", r.Seconds), fmt.Sprintf("%.0f", r.EventsPerSecond),
-			fmt.Sprintf("%.1f", r.MBPerSecond), ms(r.P50ms), ms(r.P90ms), ms(r.P99ms), ms(r.P999ms), ms(r.MaxMs), strings.TrimPrefix(partialMark(r), ", ")})
+		rows = append(rows, table.Row{r.EventBytes, r.Events, fmt.Sprintf("%.2f", r.Seconds),
+			fmt.Sprintf("%.0f", r.EventsPerSecond),
+			fmt.Sprintf("%.1f", r.MBPerSecond), ms(r.P50ms), ms(r.P90ms), ms(r.P99ms), ms(r.P999ms), ms(r.MaxMs),
+			strings.TrimPrefix(partialMark(r), ", ")})
 	}
 	if err := p.sh.Table(header, rows); err != nil {
 		return err
 	}
 	r := p.rows[0]
 	if r.Members > 0 {
-		p.sh.Say("%s: %d members, %d keys", r.Bench, r.Members, r.Keys)
+		p.sh.Say("%s: %s, %s", r.Bench, shell.Count(r.Members, "member"), shell.Count(r.Keys, "key"))
 	}
-	p.sh.Say("%s: %d voters, batches of %d, %d callers, %d events of warm-up", r.Bench, r.Voters, r.Batch, r.Callers, r.Warmup)
+	p.sh.Say("%s: %s, batches of %d, %s, warm-up of %s", r.Bench, shell.Count(r.Voters, "voter"), r.Batch,
+		shell.Count(r.Callers, "caller"), shell.Count(r.Warmup, "event"))
 	return nil
 }

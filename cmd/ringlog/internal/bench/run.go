@@ -32,6 +32,7 @@ type round struct {
 	tally  tally
 }
 
+// runBench measures one workload with every payload size.
 func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) (err error) {
 	c, err := sh.DialReachable(ctx)
 	if err != nil {
@@ -42,7 +43,9 @@ func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) 
 	if err != nil {
 		return err
 	}
-	b := &bench{sh: sh, work: w, opts: o, client: c, run: fmt.Sprintf("%x", time.Now().UnixNano()), voters: s.Quorum.Voters}
+	// Nothing is published before the cluster is known to take it and to be used by nobody else.
+	b := &bench{sh: sh, work: w, opts: o, client: c, run: fmt.Sprintf("%x", time.Now().UnixNano()),
+		voters: s.Quorum.Voters}
 	if err := b.requireRoom(ctx); err != nil {
 		return err
 	}
@@ -51,16 +54,17 @@ func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) 
 			return err
 		}
 	}
-	return b.rounds(ctx)
+	return b.runRounds(ctx)
 }
 
-// rounds runs every size and reports each, also the one that an error or a Ctrl-C cut
+// runRounds runs every size and reports each, also the one that an error or a Ctrl-C cut
 // short.
-func (b *bench) rounds(ctx context.Context) error {
+func (b *bench) runRounds(ctx context.Context) error {
 	out := newBenchReport(b.sh, b.opts.csv)
 	var failed error
 	for _, size := range b.opts.sizes {
 		r := &round{bench: b, size: size}
+		// A size that was cut short is reported as far as it went.
 		failed = b.work.body(ctx, r)
 		r.tally.stop()
 		if r.tally.events.Load() > 0 {
@@ -76,18 +80,21 @@ func (b *bench) rounds(ctx context.Context) error {
 	return errors.Join(failed, out.finish())
 }
 
+// result summarizes the round so far.
 func (r *round) result(partial bool) benchResult {
 	n, seconds := r.tally.events.Load(), r.tally.took.Seconds()
 	perSecond := float64(n) / max(seconds, 1e-9)
 	payload := float64(r.tally.bytes.Load()) / float64(max(n, 1))
 	return benchResult{
-		Bench: r.work.name, Size: r.size, Events: n, Seconds: seconds, EventsPerSecond: perSecond, MBPerSecond: perSecond * payload / 1e6,
-		quantiles: r.tally.latencies.quantiles(), Voters: r.voters, EventBytes: int(payload), Batch: r.opts.batch,
-		Callers: r.opts.callers, Warmup: r.warmed, Members: r.opts.members, Keys: r.opts.keys, Partial: partial, LatencyOf: r.work.latencyOf, Histogram: r.tally.latencies.histogram(),
+		Bench: r.work.name, Size: r.size, Events: n, Seconds: seconds, EventsPerSecond: perSecond,
+		MBPerSecond: perSecond * payload / 1e6,
+		quantiles:   r.tally.latencies.quantiles(), Voters: r.voters, EventBytes: int(payload), Batch: r.opts.batch,
+		Callers: r.opts.callers, Warmup: r.warmed, Members: r.opts.members, Keys: r.opts.keys, Partial: partial,
+		LatencyOf: r.work.latencyOf, Histogram: r.tally.latencies.histogram(),
 	}
 }
 
-// meterEvery is how often a progress bar is drawn anew. It only looks at a count, so
+// meterEvery is how often a progress bar is redrawn. It only reads a count, so
 // that drawing costs what is measured nothing.
 const meterEvery = 100 * time.Millisecond
 
@@ -100,6 +107,7 @@ func startMeter(sh *shell.Shell, what string, total int64, count *atomic.Int64) 
 	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(sh.Err), progressbar.OptionSetDescription(what),
 		progressbar.OptionSetItsString("events"), progressbar.OptionShowIts(), progressbar.OptionShowCount(),
 		progressbar.OptionEnableColorCodes(sh.Colour), progressbar.OptionClearOnFinish())
+	// Drawing is a goroutine of its own, so that it costs the measurement nothing.
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

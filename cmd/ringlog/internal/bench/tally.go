@@ -20,6 +20,7 @@ type tally struct {
 	latencies samples
 }
 
+// start begins to count; what came before was warm-up.
 func (t *tally) start() { t.began, t.took = time.Now(), 0 }
 
 // stop ends the counting, the first time after each start.
@@ -29,12 +30,13 @@ func (t *tally) stop() {
 	}
 }
 
+// count takes in events that are done.
 func (t *tally) count(events, bytes int) {
 	t.events.Add(int64(events))
 	t.bytes.Add(int64(bytes))
 }
 
-// Bounds of the latencies that are told apart; the greatest is where longer ones are
+// Bounds of the latencies that are distinguished; the greatest is where longer ones are
 // counted.
 const (
 	maxLatency = time.Hour
@@ -47,6 +49,7 @@ const (
 	bounds      = 53 // the last is above maxLatency
 )
 
+// bound brings a latency into the bounds of the histogram.
 func bound(i int) time.Duration { return lowestBound << (i / 2) * time.Duration(2+i%2) / 2 }
 
 // samples gathers latencies of many callers: quantiles to three digits, and how many
@@ -57,6 +60,7 @@ type samples struct {
 	buckets [bounds]int64
 }
 
+// add takes in a latency.
 func (s *samples) add(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,6 +91,7 @@ type quantiles struct {
 	MaxMs  float64 `json:"max_ms"`
 }
 
+// quantiles summarizes the latencies.
 func (s *samples) quantiles() quantiles {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,11 +19,13 @@ import (
 const demoWithin = 15 * time.Second
 
 // DemoCommand is the verb demo. compare says in what the nodes at some URLs are alike, or not.
-func DemoCommand(sh *shell.Shell, compare func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding) *cli.Command {
+func DemoCommand(sh *shell.Shell,
+	compare func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding) *cli.Command {
 	return &cli.Command{
-		Name: "demo", Usage: "the guided tour: a cluster, a killed leader, and nothing lost",
-		Description: "Starts three nodes on free ports with data in a temporary folder, shows what the log promises, and\nremoves all of it. Exit 1 where a promise did not hold.",
-		Action:      shell.Bare(sh, func(ctx context.Context, sh *shell.Shell) error { return demo(ctx, sh, compare) }),
+		Name: "demo", Usage: "take the guided tour: a cluster, a killed leader, and nothing lost",
+		Description: "Starts three nodes on free ports with data in a temporary folder, shows what the log " +
+			"promises, and\nremoves all of it. Exits 1 if a promise did not hold.",
+		Action: shell.Bare(sh, func(ctx context.Context, sh *shell.Shell) error { return demo(ctx, sh, compare) }),
 	}
 }
 
@@ -37,7 +39,7 @@ type tour struct {
 
 	chain   string        // correlation id of everything published
 	flow    []event.Event // the training pipeline, in order
-	offsets []uint64      // where its events stand
+	offsets []uint64      // of its events
 	leader  devcluster.Status
 	killed  devcluster.Status // the leader before
 	after   uint64            // offset of the event published after the failover
@@ -49,13 +51,16 @@ type demoStep struct {
 	run   func(context.Context) (evidence string, err error)
 }
 
-func demo(ctx context.Context, sh *shell.Shell, compare func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding) (err error) {
+// demo runs the tour in a cluster of its own and removes it.
+func demo(ctx context.Context, sh *shell.Shell,
+	compare func(ctx context.Context, sh *shell.Shell, urls []string) []shell.Finding) (err error) {
 	t := &tour{sh: sh, compareNodes: compare, chain: uuid.NewString()}
 	defer func() {
 		if t.client != nil {
 			err = errors.Join(err, shell.CloseClient(t.client))
 		}
 	}()
+	// Short heartbeats keep the tour short.
 	cluster, cleanUp, err := Start(ctx, sh, Options{Voters: 3, heartbeat: 400 * time.Millisecond})
 	if err != nil {
 		return err
@@ -72,16 +77,17 @@ func demo(ctx context.Context, sh *shell.Shell, compare func(ctx context.Context
 	return nil
 }
 
+// steps lists the promises in the order in which they are shown.
 func (t *tour) steps() []demoStep {
 	return []demoStep{
 		{"Three nodes elect a leader", t.elect},
 		{"The training pipeline is published as one chain", t.publishFlow},
 		{"A durable cursor reads it in order and commits", t.readCursor},
-		{"The same event again is suppressed", t.duplicate},
+		{"A duplicate of an event is suppressed", t.duplicate},
 		{"The leader is killed with SIGKILL, another takes over", t.killLeader},
-		{"The log itself tells of it: LEADER_LOST, LEADER_ELECTED", t.leadershipEvents},
-		{"Publishing goes on, and the cursor where it stood", t.goOn},
-		{"Nothing is lost and nothing comes twice", t.nothingLost},
+		{"The log records that: LEADER_LOST, LEADER_ELECTED", t.leadershipEvents},
+		{"Publishing continues, and the cursor resumes where it was", t.goOn},
+		{"Nothing is lost and nothing is stored twice", t.nothingLost},
 		{"Deduplication survived the change of leaders", t.duplicate},
 		{"The killed node starts again and catches up", t.restart},
 		{"Compaction removes what the cursor has handled", t.compact},
@@ -96,6 +102,7 @@ func (t *tour) show(ctx context.Context, n int, step demoStep) error {
 			return err
 		}
 	}
+	// A step that hangs is a promise that did not hold.
 	bounded, cancel := context.WithTimeout(ctx, demoWithin)
 	defer cancel()
 	evidence, err := step.run(bounded)
@@ -107,6 +114,7 @@ func (t *tour) show(ctx context.Context, n int, step demoStep) error {
 		_, err := fmt.Fprintf(t.sh.Out, "    %s %s\n", t.sh.Mark(f.OK), f.Found)
 		return err
 	})
+	// What the nodes said last helps whoever has to find the reason.
 	if err != nil && ctx.Err() == nil {
 		t.tellLogs()
 		return errors.Join(shell.CodeError(shell.ExitFailed), printErr)
@@ -121,20 +129,26 @@ func (t *tour) tellLogs() {
 	}
 }
 
+// elect waits for the first leader.
 func (t *tour) elect(ctx context.Context) (string, error) {
 	leader, err := t.cluster.WaitLeader(ctx)
 	if err != nil {
 		return "", err
 	}
 	t.leader = leader
-	if t.client, err = t.sh.Dial(func(cfg *client.Config) { cfg.Endpoints, cfg.Timeout = t.cluster.URLs(), demoWithin }); err != nil {
+	t.client, err = t.sh.Dial(func(cfg *client.Config) {
+		cfg.Endpoints, cfg.Timeout = t.cluster.URLs(),
+			demoWithin
+	})
+	if err != nil {
 		return "", err
 	}
 	elected, err := t.find(ctx, event.LeaderElected, leader.Term)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s leads term %d; %s stands at offset %d: %s", leader.NodeID, leader.Term, elected.Type, elected.Offset, elected.Payload), nil
+	return fmt.Sprintf("%s leads term %d; %s is at offset %d: %s", leader.NodeID, leader.Term, elected.Type,
+		elected.Offset, elected.Payload), nil
 }
 
 // find waits for an event of the cluster's own in a term.
@@ -142,7 +156,7 @@ func (t *tour) find(ctx context.Context, kind event.Type, term uint64) (event.Ev
 	options := client.TailOptions{From: client.FromStart(), Filter: event.Filter{Types: []string{string(kind)}}}
 	for ev, err := range t.client.Tail(ctx, options) {
 		if err != nil {
-			return ev, fmt.Errorf("look for %s of term %d: %w", kind, term, err)
+			return ev, fmt.Errorf("find %s of term %d: %w", kind, term, err)
 		}
 		if ev.Term == term {
 			return ev, nil

@@ -19,6 +19,7 @@ const demoCursor = "demo-trainer"
 // trainingFlow is the platform's documented pipeline.
 const trainingFlow = "training_pipeline"
 
+// publishFlow publishes the events of the documented pipeline.
 func (t *tour) publishFlow(ctx context.Context) (string, error) {
 	c := event.Builtin()
 	i := slices.IndexFunc(c.Flows(), func(f event.Flow) bool { return f.Name == trainingFlow })
@@ -44,12 +45,14 @@ func (t *tour) publishFlow(ctx context.Context) (string, error) {
 	if int(last-first)+1 != len(t.flow) {
 		return "", fmt.Errorf("offsets %v are not dense", t.offsets)
 	}
-	return fmt.Sprintf("%d events, %s to %s, at the offsets %d to %d; correlation id %s", len(t.flow), t.flow[0].Type, t.flow[len(t.flow)-1].Type, first, last, t.chain), nil
+	return fmt.Sprintf("%d events, %s to %s, at the offsets %d to %d; correlation id %s", len(t.flow),
+		t.flow[0].Type, t.flow[len(t.flow)-1].Type, first, last, t.chain), nil
 }
 
 // read takes n events through the cursor and commits the last.
 func (t *tour) read(ctx context.Context, n int) (events []event.Event, generation uint64, err error) {
-	cur, err := t.client.OpenCursor(ctx, demoCursor, client.CursorOptions{Filter: event.Filter{CorrelationIDs: []string{t.chain}}})
+	cur, err := t.client.OpenCursor(ctx, demoCursor,
+		client.CursorOptions{Filter: event.Filter{CorrelationIDs: []string{t.chain}}})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -64,6 +67,7 @@ func (t *tour) read(ctx context.Context, n int) (events []event.Event, generatio
 	return events, cur.Info().Generation, cur.Commit(ctx, events[n-1].Offset)
 }
 
+// readCursor reads the pipeline through a cursor.
 func (t *tour) readCursor(ctx context.Context) (string, error) {
 	events, generation, err := t.read(ctx, len(t.flow))
 	if err != nil {
@@ -71,12 +75,15 @@ func (t *tour) readCursor(ctx context.Context) (string, error) {
 	}
 	for i, ev := range events {
 		if ev.Offset != t.offsets[i] || ev.Type != t.flow[i].Type {
-			return "", fmt.Errorf("event %d is %s at %d, not %s at %d", i+1, ev.Type, ev.Offset, t.flow[i].Type, t.offsets[i])
+			return "", fmt.Errorf("event %d is %s at %d, not %s at %d", i+1, ev.Type, ev.Offset, t.flow[i].Type,
+				t.offsets[i])
 		}
 	}
-	return fmt.Sprintf("%d events in order; cursor %s, generation %d, committed %d", len(events), demoCursor, generation, events[len(events)-1].Offset), nil
+	return fmt.Sprintf("%d events in order; cursor %s, generation %d, committed %d", len(events), demoCursor,
+		generation, events[len(events)-1].Offset), nil
 }
 
+// duplicate publishes an event of the pipeline a second time.
 func (t *tour) duplicate(ctx context.Context) (string, error) {
 	again := t.flow[len(t.flow)/2]
 	res, err := t.client.Publish(ctx, again)
@@ -84,11 +91,13 @@ func (t *tour) duplicate(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if want := t.offsets[len(t.flow)/2]; !res.Duplicate || res.Offset != want {
-		return "", fmt.Errorf("%s was appended anew at %d; it stands at %d", again.Type, res.Offset, want)
+		return "", fmt.Errorf("%s was appended again at %d; it is at %d", again.Type, res.Offset, want)
 	}
-	return fmt.Sprintf("%s answered with offset %d and duplicate: true; its hash is %.16s…", again.Type, res.Offset, res.Hash()), nil
+	return fmt.Sprintf("%s answered with offset %d and duplicate: true; its hash is %.16s…", again.Type,
+		res.Offset, res.Hash()), nil
 }
 
+// killLeader kills the leader and waits for the next one.
 func (t *tour) killLeader(ctx context.Context) (string, error) {
 	pid := t.cluster.PID(t.leader.NodeID)
 	began := time.Now()
@@ -100,12 +109,15 @@ func (t *tour) killLeader(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if leader.NodeID == t.leader.NodeID || leader.Term <= t.leader.Term {
-		return "", fmt.Errorf("%s leads term %d after %s in term %d", leader.NodeID, leader.Term, t.leader.NodeID, t.leader.Term)
+		return "", fmt.Errorf("%s leads term %d after %s in term %d", leader.NodeID, leader.Term, t.leader.NodeID,
+			t.leader.Term)
 	}
 	t.killed, t.leader = t.leader, leader
-	return fmt.Sprintf("%s (pid %d) is gone; %s leads term %d after %s", t.killed.NodeID, pid, leader.NodeID, leader.Term, shell.Short(time.Since(began))), nil
+	return fmt.Sprintf("%s (pid %d) is gone; %s leads term %d after %s", t.killed.NodeID, pid, leader.NodeID,
+		leader.Term, shell.Short(time.Since(began))), nil
 }
 
+// leadershipEvents finds the change of leaders in the log.
 func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
 	lost, err := t.find(ctx, event.LeaderLost, t.leader.Term)
 	if err != nil {
@@ -116,13 +128,15 @@ func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if elected.Offset != lost.Offset+1 {
-		return "", fmt.Errorf("%s at %d does not stand right behind %s at %d", elected.Type, elected.Offset, lost.Type, lost.Offset)
+		return "", fmt.Errorf("%s at %d does not follow %s at %d", elected.Type, elected.Offset, lost.Type, lost.Offset)
 	}
-	return fmt.Sprintf("%d %s %s, %d %s %s", lost.Offset, lost.Type, lost.Payload, elected.Offset, elected.Type, elected.Payload), nil
+	return fmt.Sprintf("%d %s %s, %d %s %s", lost.Offset, lost.Type, lost.Payload, elected.Offset, elected.Type,
+		elected.Payload), nil
 }
 
+// goOn publishes to the new leader, and reads on with the cursor.
 func (t *tour) goOn(ctx context.Context) (string, error) {
-	ev := event.New(event.CurriculumRebalanced, map[string]any{"config_key": "hex8_2p", "trigger": "demo goes on"})
+	ev := event.New(event.CurriculumRebalanced, map[string]any{"config_key": "hex8_2p", "trigger": "demo continues"})
 	ev.Source, ev.CorrelationID = "demo", t.chain
 	res, err := t.client.Publish(ctx, ev)
 	if err != nil {
@@ -136,9 +150,11 @@ func (t *tour) goOn(ctx context.Context) (string, error) {
 	if events[0].Offset != t.after {
 		return "", fmt.Errorf("the cursor gave offset %d, the next one is %d", events[0].Offset, t.after)
 	}
-	return fmt.Sprintf("%s at offset %d; the cursor, now generation %d, gave it and nothing before it", ev.Type, t.after, generation), nil
+	return fmt.Sprintf("%s at offset %d; the cursor, now generation %d, gave it and nothing before it", ev.Type,
+		t.after, generation), nil
 }
 
+// nothingLost reads the chain from the log, and compares it with what was acknowledged.
 func (t *tour) nothingLost(ctx context.Context) (string, error) {
 	options := client.TailOptions{From: client.FromStart(), NoFollow: true, Consistency: client.Linearizable,
 		Filter: event.Filter{CorrelationIDs: []string{t.chain}}}
@@ -150,11 +166,12 @@ func (t *tour) nothingLost(ctx context.Context) (string, error) {
 		found = append(found, ev.Offset)
 	}
 	if want := append(slices.Clone(t.offsets), t.after); !slices.Equal(found, want) {
-		return "", fmt.Errorf("the chain stands at %v, acknowledged were %v", found, want)
+		return "", fmt.Errorf("the chain is at %v, acknowledged was %v", found, want)
 	}
 	return fmt.Sprintf("all %d events of the chain once, at the offsets that were acknowledged", len(found)), nil
 }
 
+// restart starts the killed node and waits until it is equal.
 func (t *tour) restart(ctx context.Context) (string, error) {
 	if err := t.cluster.Restart(t.killed.NodeID); err != nil {
 		return "", err
@@ -167,9 +184,11 @@ func (t *tour) restart(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s has pid %d and stands at index %d like the others after %s", t.killed.NodeID, t.cluster.PID(t.killed.NodeID), equal.Digest.Index, shell.Short(time.Since(began))), nil
+	return fmt.Sprintf("%s has pid %d and is at index %d like the others after %s", t.killed.NodeID,
+		t.cluster.PID(t.killed.NodeID), equal.Digest.Index, shell.Short(time.Since(began))), nil
 }
 
+// compact removes what the cursor has committed, and asks for an event before and after.
 func (t *tour) compact(ctx context.Context) (string, error) {
 	var done struct {
 		Removed uint64 `json:"removed"`
@@ -189,9 +208,11 @@ func (t *tour) compact(ctx context.Context) (string, error) {
 	if _, err := t.client.Get(ctx, t.after); err != nil {
 		return "", fmt.Errorf("offset %d should be kept: %w", t.after, err)
 	}
-	return fmt.Sprintf("%d events removed, %d is the first one kept; offset %d now answers: trimmed", done.Removed, done.First, done.First-1), nil
+	return fmt.Sprintf("%d events removed, %d is the first one kept; offset %d now answers: trimmed", done.Removed,
+		done.First, done.First-1), nil
 }
 
+// compare compares all nodes.
 func (t *tour) compare(ctx context.Context) (string, error) {
 	words := ""
 	for _, f := range t.compareNodes(ctx, t.sh, t.cluster.URLs()) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +26,7 @@ const (
 	stopWithin = 20 * time.Second // all its nodes have ended
 )
 
+// Options say how a cluster on this machine is started.
 type Options struct {
 	Voters             int
 	DataDir            string // "" is a temporary one
@@ -34,26 +36,28 @@ type Options struct {
 	Args               []string      // more of serve
 }
 
+// Command is the verb dev.
 func Command(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "dev", Usage: "a cluster on this machine to play with, until Ctrl-C",
+		Name: "dev", Usage: "run a local cluster to play with, until Ctrl-C",
 		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "voters", Usage: "how many nodes", Value: 3},
-			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` to keep the data in; without it a temporary one, removed at the end"},
-			&cli.IntFlag{Name: "http-port", Usage: "of the first node, the others count up; 0 takes free ones", Value: 8770},
-			&cli.IntFlag{Name: "raft-port", Usage: "of the first node, the others count up; 0 takes free ones", Value: 9770},
+			&cli.IntFlag{Name: "voters", Usage: "number of nodes", Value: 3},
+			&cli.StringFlag{Name: "data-dir",
+				Usage: "`DIR` to keep the data in (default: a temporary one, removed at the end)"},
+			&cli.IntFlag{Name: "http-port",
+				Usage: "port of the first node, counting up for the others; 0 takes free ports", Value: 8770},
+			&cli.IntFlag{Name: "raft-port",
+				Usage: "port of the first node, counting up for the others; 0 takes free ports", Value: 9770},
 			&cli.BoolFlag{Name: "sample-events", Usage: "publish a sample of events of every category"},
 		},
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			return dev(c.Context, sh, Options{Voters: c.Int("voters"), DataDir: c.String("data-dir"),
 				httpPort: c.Int("http-port"), raftPort: c.Int("raft-port"), samples: c.Bool("sample-events")})
-		},
+		}),
 	}
 }
 
+// validate refuses ports that do not exist or overlap.
 func (o Options) validate() error {
 	if o.Voters < 1 || o.Voters > 9 {
 		return shell.Usagef("--voters %d: use 1 to 9", o.Voters)
@@ -96,9 +100,10 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 	if err := introduce(ctx, sh, cluster, leader); err != nil {
 		return err
 	}
+	// Until Ctrl-C, or until a node dies.
 	select {
 	case <-ctx.Done():
-		sh.Say("stopping %d nodes", len(cluster.Nodes()))
+		sh.Say("stopping %s", shell.Count(len(cluster.Nodes()), "node"))
 		return nil
 	case exit := <-cluster.Exits():
 		return exit
@@ -114,28 +119,34 @@ func quiet(ctx context.Context, err error) error {
 }
 
 // startDev starts the processes. cleanUp ends them and removes temporary data.
-func Start(ctx context.Context, sh *shell.Shell, o Options) (cluster *devcluster.Cluster, cleanUp func() error, err error) {
+func Start(ctx context.Context, sh *shell.Shell, o Options) (
+	cluster *devcluster.Cluster, cleanUp func() error, err error) {
+	// Ports that are taken are reported before anything starts.
 	httpPorts, raftPorts := countUp(o.httpPort, o.Voters), countUp(o.raftPort, o.Voters)
 	if err := requireFree(append(httpPorts, raftPorts...), o); err != nil {
 		return nil, nil, err
 	}
 	program, err := os.Executable()
 	if err != nil {
-		return nil, nil, fmt.Errorf("find the own program: %w", err)
+		return nil, nil, fmt.Errorf("find this program: %w", err)
 	}
+	// A temporary folder is removed with the cluster; one that was named stays.
 	dir, removeDir := o.DataDir, func() error { return nil }
 	if dir == "" {
-		if dir, err = os.MkdirTemp("", "ringlog-dev-"); err != nil {
+		dir, err = os.MkdirTemp("", "ringlog-dev-")
+		if err != nil {
 			return nil, nil, fmt.Errorf("make a temporary folder: %w", err)
 		}
 		removeDir = func() error { return os.RemoveAll(dir) }
 	}
+	// The nodes get the token and what bench measures with.
 	args := append(tokenArgs(sh), o.Args...)
 	if o.heartbeat > 0 {
 		args = append(args, "--heartbeat", o.heartbeat.String())
 	}
-	cluster, err = devcluster.Start(ctx, devcluster.Options{Program: program, Name: os.Args[0], Dir: dir, Voters: o.Voters,
-		HTTPPorts: httpPorts, RaftPorts: raftPorts, Token: sh.Token, Args: args})
+	cluster, err = devcluster.Start(ctx,
+		devcluster.Options{Program: program, Name: os.Args[0], Dir: dir, Voters: o.Voters,
+			HTTPPorts: httpPorts, RaftPorts: raftPorts, Token: sh.Token, Args: args})
 	if err != nil {
 		return nil, nil, errors.Join(err, removeDir())
 	}
@@ -155,6 +166,7 @@ func tokenArgs(sh *shell.Shell) []string {
 	return []string{"--token-file", sh.TokenFile}
 }
 
+// countUp lists n ports from the first on; none where the kernel is to choose.
 func countUp(first, n int) []int {
 	if first == 0 {
 		return nil
@@ -180,6 +192,7 @@ func requireFree(ports []int, o Options) error {
 	return fmt.Errorf("port %s\ntry: ringlog dev%s", strings.Join(busy, ", port "), freeInstead(o))
 }
 
+// isBusy reports an address that somebody listens on.
 func isBusy(addr string) bool {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -189,7 +202,7 @@ func isBusy(addr string) bool {
 	return false
 }
 
-// freeInstead looks in steps of ten for a row of free ports.
+// freeInstead tries in steps of ten for a range of free ports.
 func freeInstead(o Options) string {
 	for step := 10; step <= 500; step += 10 {
 		httpPorts, raftPorts := countUp(o.httpPort+step, o.Voters), countUp(o.raftPort+step, o.Voters)
@@ -204,6 +217,7 @@ func freeInstead(o Options) string {
 	return " --http-port 0 --raft-port 0"
 }
 
+// WaitFormed waits until a cluster that has just started has a leader.
 func WaitFormed(ctx context.Context, cluster *devcluster.Cluster) (devcluster.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, formWithin)
 	defer cancel()
@@ -220,6 +234,7 @@ type devNode struct {
 // introduce prints the nodes and what to try.
 func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster, leader devcluster.Status) error {
 	var list []devNode
+	// A node that does not answer yet is shown all the same.
 	for _, n := range cluster.Nodes() {
 		role := "follower"
 		if s, err := cluster.Status(ctx, n); err == nil {
@@ -235,13 +250,14 @@ func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster
 	if err != nil {
 		return err
 	}
-	option := ""
-	if first := cluster.URLs()[0]; first != shell.DefaultEndpoint {
-		option = " -e " + strings.Join(cluster.URLs(), ",")
+	sh.Say("\nlogs: %s\ntry in another terminal:", filepath.Dir(list[0].Log))
+	if urls := cluster.URLs(); urls[0] != shell.DefaultEndpoint {
+		sh.Say("  export RINGLOG_ENDPOINTS=%s", strings.Join(urls, ","))
 	}
-	sh.Say("\nlogs: %s\ntry in another terminal:", list[0].Log[:strings.LastIndex(list[0].Log, "/")])
-	for _, line := range []string{"tail --from start", `publish TRAINING_COMPLETED --payload '{"config_key": "hex8_2p"}'`, "status", "cluster members", "cluster step-down"} {
-		sh.Say("  ringlog %s%s", line, option)
+	for _, line := range []string{"tail --from start",
+		`publish TRAINING_COMPLETED --payload '{"config_key": "hex8_2p"}'`, "status", "cluster members",
+		"cluster step-down"} {
+		sh.Say("  ringlog %s", line)
 	}
 	sh.Say("Ctrl-C ends it")
 	return nil

@@ -17,7 +17,8 @@ import (
 
 // Boards are the platform's training configurations.
 func Boards() []string {
-	return []string{"hex8_2p", "hex8_3p", "hex8_4p", "square8_2p", "square8_3p", "square19_2p", "hexagonal_2p", "hexagonal_4p"}
+	return []string{"hex8_2p", "hex8_3p", "hex8_4p", "square8_2p", "square8_3p", "square19_2p", "hexagonal_2p",
+		"hexagonal_4p"}
 }
 
 // samplePayload makes up a payload that fits a type's documented fields.
@@ -31,6 +32,7 @@ func samplePayload(d *event.Definition, r *rand.Rand, config string) map[string]
 	return payload
 }
 
+// sampleField makes up a value of a field's type.
 func sampleField(f event.Field, r *rand.Rand, config string) any {
 	switch f.Type {
 	case "integer":
@@ -53,6 +55,7 @@ func sampleField(f event.Field, r *rand.Rand, config string) any {
 func sampleEvents(r *rand.Rand) []event.Event {
 	c := event.Builtin()
 	var events []event.Event
+	// The flows, so that ringlog chain has something to show.
 	for i, flow := range c.Flows() {
 		config, chain := Boards()[i%len(Boards())], uuid.NewString()
 		for _, d := range flowSteps(c, flow) {
@@ -61,6 +64,7 @@ func sampleEvents(r *rand.Rand) []event.Event {
 			events = append(events, ev)
 		}
 	}
+	// One event of each category, so that filters have something to choose from.
 	seen := map[string]bool{}
 	for _, d := range c.Definitions() {
 		if seen[d.Category] || event.IsReserved(d.Name) {
@@ -92,6 +96,7 @@ func flowSteps(c *event.Catalogue, flow event.Flow) []*event.Definition {
 	return steps
 }
 
+// publishSamples publishes the sample events.
 func publishSamples(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster) (err error) {
 	c, err := sh.Dial(func(cfg *client.Config) { cfg.Endpoints = cluster.URLs() })
 	if err != nil {

@@ -38,6 +38,7 @@ func (f *folder) raft() (*raftstore.Reader, error) {
 	return raftstore.OpenReadOnly(filepath.Join(f.dir, datadir.RaftDir))
 }
 
+// withFolder calls body with a folder that it opens and closes.
 func withFolder(dir string, body func(*folder) error) error {
 	f, err := openFolder(dir)
 	if err != nil {

@@ -20,6 +20,7 @@ type Options struct {
 	Dump    bool
 }
 
+// PrintLog prints the events of a stopped node. Ages count back from the time of its state.
 func PrintLog(_ context.Context, sh *shell.Shell, o Options) (err error) {
 	return withFolder(o.DataDir, func(f *folder) error {
 		log := f.machine.Log()
@@ -33,6 +34,7 @@ func PrintLog(_ context.Context, sh *shell.Shell, o Options) (err error) {
 		if left == 0 {
 			left = math.MaxUint64
 		}
+		// In chunks: a log does not fit into memory.
 		for next <= last && left > 0 {
 			chunk, err := log.Read(next, &all, int(min(left, 1000)))
 			if err != nil {
@@ -50,29 +52,37 @@ func PrintLog(_ context.Context, sh *shell.Shell, o Options) (err error) {
 	})
 }
 
+// PrintState prints where the state of a stopped node is, or all of it.
 func PrintState(_ context.Context, sh *shell.Shell, o Options) error {
 	return withFolder(o.DataDir, func(f *folder) error {
 		if o.Dump {
 			return f.machine.Dump(sh.Out)
 		}
 		p, stats := f.machine.Position(), f.machine.Stats()
-		all := map[string]any{"node": f.marker, "position": p, "stats": stats, "leadership": f.machine.Leadership(), "members": f.machine.Members()}
+		all := map[string]any{"node": f.marker, "position": p, "stats": stats,
+			"leadership": f.machine.Leadership(), "members": f.machine.Members()}
 		return sh.Emit(all, func() error {
-			return sh.Facts("node", f.marker.NodeID, "incarnation", f.marker.Incarnation, "cluster", p.ClusterID, "index", p.Index, "term", p.Term,
-				"time", shell.LocalTime(p.Time), "offsets", fmt.Sprintf("%d to %d", p.First, p.Last), "digest", p.Digest, "feature level", p.FeatureLevel,
-				"log bytes", stats.Bytes, "appended", fmt.Sprintf("%d of clients, %d of the cluster", stats.Accepted, stats.Emitted),
+			return sh.Facts("node", f.marker.NodeID, "incarnation", f.marker.Incarnation, "cluster", p.ClusterID,
+				"index", p.Index, "term", p.Term,
+				"time", shell.LocalTime(p.Time), "offsets", fmt.Sprintf("%d to %d", p.First, p.Last), "digest",
+				p.Digest, "feature level", p.FeatureLevel,
+				"log bytes", stats.Bytes, "appended",
+				fmt.Sprintf("%d of clients, %d of the cluster", stats.Accepted, stats.Emitted),
 				"cursors", stats.Cursors, "producers", stats.Producers)
 		})
 	})
 }
 
+// PrintDedup prints the figures of the dedup window of a stopped node.
 func PrintDedup(_ context.Context, sh *shell.Shell, o Options) error {
 	return withFolder(o.DataDir, func(f *folder) error {
 		stats, settings := f.machine.Stats(), f.machine.Settings()
-		all := map[string]any{"keys": stats.DedupKeys, "bytes": stats.DedupBytes, "window": settings.DedupWindow.String(), "max_keys": settings.DedupMaxKeys,
+		all := map[string]any{"keys": stats.DedupKeys, "bytes": stats.DedupBytes,
+			"window": settings.DedupWindow.String(), "max_keys": settings.DedupMaxKeys,
 			"accepted": stats.Accepted, "suppressed": stats.Suppressed, "replayed": stats.Replayed}
 		return sh.Emit(all, func() error {
-			return sh.Facts("keys in the window", stats.DedupKeys, "of at most", settings.DedupMaxKeys, "window", settings.DedupWindow, "memory", stats.DedupBytes,
+			return sh.Facts("keys in the window", stats.DedupKeys, "of at most", settings.DedupMaxKeys, "window",
+				settings.DedupWindow, "memory", stats.DedupBytes,
 				"accepted", stats.Accepted, "suppressed", stats.Suppressed, "replayed", stats.Replayed)
 		})
 	})

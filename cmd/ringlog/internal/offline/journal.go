@@ -32,18 +32,20 @@ func ReadJournal(sh *shell.Shell, dir string) (j journal, err error) {
 	j.NodeID = cmp.Or(marker.NodeID, "?")
 	j.ID, j.Records, err = blackbox.Read(filepath.Join(dir, datadir.BlackBoxFile))
 	if errors.Is(err, blackbox.ErrDamaged) {
-		return j, fmt.Errorf("%w: look at it as text; when the node starts it puts it aside as %s.damaged and begins a new one", err, datadir.BlackBoxFile)
+		return j, fmt.Errorf("%w: read it as text; when the node starts, it moves it aside as %s.damaged and "+
+			"begins a new one", err, datadir.BlackBoxFile)
 	}
 	j.Open = OpenOutage(j.Records)
 	return j, err
 }
 
-// OpenOutage is the outage that a journal tells no end of.
+// OpenOutage is the outage whose end a journal does not record.
 func OpenOutage(records []blackbox.Record) (open *raftnode.Outage) {
 	for _, r := range records {
 		switch r.Kind {
 		case blackbox.Lost:
-			open = &raftnode.Outage{Since: r.Since, Cause: r.Cause, Term: r.Term, Leader: r.Leader, Refused: r.Refused, Peers: r.Peers}
+			open = &raftnode.Outage{Since: r.Since, Cause: r.Cause, Term: r.Term, Leader: r.Leader,
+				Refused: r.Refused, Peers: r.Peers}
 		case blackbox.View:
 			if open != nil {
 				open.Refused, open.Peers = max(open.Refused, r.Refused), r.Peers

@@ -16,9 +16,10 @@ import (
 )
 
 // Explain makes of what is wrong with a data folder, or with a node, an error that has the exit code and
-// the name that people are told; other errors stay.
+// the name that people search for; other errors stay.
 func Explain(err error) error {
-	for _, configuration := range []error{datadir.ErrReadOnly, datadir.ErrOtherNode, datadir.ErrOtherCluster, datadir.ErrLogStoreGone,
+	for _, configuration := range []error{datadir.ErrReadOnly, datadir.ErrOtherNode, datadir.ErrOtherCluster,
+		datadir.ErrLogStoreGone,
 		datadir.ErrNewerFormat, fsm.ErrNewerFormat, blackbox.ErrNewerFormat, raftnode.ErrNotEmpty} {
 		if errors.Is(err, configuration) {
 			return shell.UsageError{Err: err}
@@ -44,8 +45,10 @@ func ProblemName(err error) string {
 		{fsm.ErrDiskHung, "DISK_HUNG"}, {fsm.ErrDiskFailed, "DISK_FAILED"},
 		{raftstore.ErrCorruptEntry, "CORRUPT_ENTRY"}, {raftstore.ErrBehindState, "RAFT_LOG_BEHIND_STATE"},
 		{frame.ErrUnsupported, "UNSUPPORTED_FRAME"}, {frame.ErrCorrupt, "CORRUPT_FRAME"}, {log.ErrCorrupt, "DAMAGED"},
-		{raftnode.ErrForeignFolder, "OTHER_CLUSTER"}, {raftnode.ErrRolledBack, "ROLLED_BACK"}, {raftnode.ErrRecoveredWithout, "CLUSTER_RECOVERED"},
-		{raftnode.ErrDiverged, "DIVERGED"}, {datadir.ErrDamaged, "DAMAGED"}, {fsm.ErrDamaged, "DAMAGED"}, {blackbox.ErrDamaged, "DAMAGED"},
+		{raftnode.ErrForeignFolder, "OTHER_CLUSTER"}, {raftnode.ErrRolledBack, "ROLLED_BACK"},
+		{raftnode.ErrRecoveredWithout, "CLUSTER_RECOVERED"},
+		{raftnode.ErrDiverged, "DIVERGED"}, {datadir.ErrDamaged, "DAMAGED"}, {fsm.ErrDamaged, "DAMAGED"},
+		{blackbox.ErrDamaged, "DAMAGED"},
 		{snapshots.ErrCorrupt, "DAMAGED_SNAPSHOT"},
 	}
 	for _, n := range names {

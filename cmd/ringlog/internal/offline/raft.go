@@ -41,20 +41,25 @@ func PrintRaft(_ context.Context, sh *shell.Shell, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	// The summary goes to stderr: stdout has one line per entry.
 	s := r.Summary()
-	sh.Say("log %d to %d, term %d, voted for %q in term %d; the state has applied %d", s.First, s.Last, s.CurrentTerm, s.VoteCandidate,
+	sh.Say("log %d to %d, term %d, voted for %q in term %d; the state has applied %d", s.First, s.Last,
+		s.CurrentTerm, s.VoteCandidate,
 		s.VoteTerm, f.machine.Applied())
 	entries, damaged := readEntries(r, s, o)
-	err = shell.EmitEach(sh, entries, table.Row{"index", "term", "kind", "bytes", "proposer", "holds"}, func(e raftEntry) table.Row {
-		if e.Error != "" {
-			return table.Row{e.Index, "?", "damaged", "", "", e.Error}
-		}
-		return table.Row{e.Index, e.Term, e.Kind, e.Bytes, e.Proposer, e.Holds}
-	})
+	err = shell.EmitEach(sh, entries, table.Row{"index", "term", "kind", "bytes", "proposer", "holds"},
+		func(e raftEntry) table.Row {
+			if e.Error != "" {
+				return table.Row{e.Index, "?", "damaged", "", "", e.Error}
+			}
+			return table.Row{e.Index, e.Term, e.Kind, e.Bytes, e.Proposer, e.Holds}
+		})
 	return errors.Join(err, damaged, r.Lost())
 }
 
+// readEntries lists the entries of a range; those that cannot be read are in the list and in damaged.
 func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []raftEntry, damaged error) {
+	// Positions count entries here, not events.
 	from, limit := s.First, o.Count
 	switch o.From.Kind {
 	case api.AtOffset:
@@ -71,7 +76,9 @@ func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []ra
 		if uint64(len(list)) == limit {
 			break
 		}
-		entry := raftEntry{Index: l.Index, Term: l.Term, Kind: strings.ToLower(strings.TrimPrefix(l.Type.String(), "Log")), Bytes: len(l.Data)}
+		entry := raftEntry{Index: l.Index, Term: l.Term,
+			Kind: strings.ToLower(strings.TrimPrefix(l.Type.String(), "Log")), Bytes: len(l.Data)}
+		// A damaged entry is listed, and the next ones are read.
 		if err != nil {
 			entry = raftEntry{Index: l.Index, Error: err.Error()}
 			damaged = errors.Join(damaged, err)
@@ -83,7 +90,7 @@ func readEntries(r *raftstore.Reader, s raftstore.Summary, o Options) (list []ra
 	return list, damaged
 }
 
-// describe tells what a command's frame holds.
+// describe fills in what a command's frame holds.
 func (e *raftEntry) describe(data []byte) {
 	f, err := frame.Decode(data)
 	if err != nil {
@@ -109,7 +116,7 @@ func holdsText(f *frame.Frame) string {
 			text = fmt.Sprintf("%d %s", counts[name], name)
 		}
 		if name == "publish" {
-			text += fmt.Sprintf(" (%d events)", events)
+			text += " (" + shell.Count(events, "event") + ")"
 		}
 		parts = append(parts, text)
 	}

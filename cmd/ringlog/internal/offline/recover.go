@@ -16,27 +16,27 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
+// recoverOptions say which folder becomes a new cluster, and who its voters are.
 type recoverOptions struct {
 	dataDir string
 	members []fsm.ConfigMember
 	shell.Consent
 }
 
+// RecoverCommand is the verb cluster recover.
 func RecoverCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "recover", Usage: "offline: after most voters are lost for good, go on with who is left",
-		Description: "Run it on the stopped survivor with the newest log, and on no other: the others join it with emptied\n" +
-			"folders. --dry-run prints the last entry of a folder's log: the highest term wins, and among equal terms\n" +
-			"the highest index. What a majority without this node had acknowledged is lost; what was never acknowledged\n" +
-			"may appear. Never use it while the cluster still has a quorum.",
+		Name: "recover", Usage: "offline: form a new cluster from a survivor after most voters are lost for good",
+		Description: "Run it on the stopped survivor with the newest log, and on no other: the others join it with\n" +
+			"empty folders. --dry-run prints the last entry of a folder's log: the highest term wins, and among\n" +
+			"equal terms the highest index. Events that a majority without this node acknowledged are lost; events\n" +
+			"that were never acknowledged may appear. Never use it while the cluster still has a quorum.",
 		Flags: append(shell.ConsentFlags(),
 			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` of the stopped node"},
-			&cli.StringSliceFlag{Name: "member", Usage: "`ID=RAFT_ADDR` of a voter from now on; without it the node alone"},
+			&cli.StringSliceFlag{Name: "member",
+				Usage: "`ID=RAFT_ADDR` of a voter of the new cluster, repeatable (default: this node alone)"},
 		),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			o := recoverOptions{dataDir: c.String("data-dir"), Consent: shell.ConsentOf(c)}
 			for _, m := range c.StringSlice("member") {
 				id, addr, ok := strings.Cut(m, "=")
@@ -49,14 +49,16 @@ func RecoverCommand(sh *shell.Shell) *cli.Command {
 				o.members = append(o.members, fsm.ConfigMember{ID: id, Addr: addr, Voter: true})
 			}
 			return recoverNode(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
+// recoverNode shows the plan, asks, and makes the folder a new cluster.
 func recoverNode(ctx context.Context, sh *shell.Shell, o recoverOptions) error {
 	if o.dataDir == "" {
 		return shell.Usagef("--data-dir is required: the folder of the stopped node")
 	}
+	// Who the node is, and who the voters will be.
 	marker, err := datadir.Inspect(o.dataDir)
 	if err != nil {
 		return err
@@ -68,7 +70,9 @@ func recoverNode(ctx context.Context, sh *shell.Shell, o recoverOptions) error {
 	for _, m := range o.members {
 		names = append(names, m.ID+" at "+m.Addr)
 	}
-	plan := fmt.Sprintf("%s of cluster %s becomes a new cluster with the voters %s", marker.NodeID, marker.ClusterID, strings.Join(names, ", "))
+	plan := fmt.Sprintf("%s of cluster %s becomes a new cluster with the voters %s", marker.NodeID,
+		marker.ClusterID, strings.Join(names, ", "))
+	// How far its log goes, by which the survivor is chosen.
 	index, term, err := lastEntry(o.dataDir)
 	if err != nil {
 		return fmt.Errorf("%w: choose another survivor", err)
@@ -78,23 +82,26 @@ func recoverNode(ctx context.Context, sh *shell.Shell, o recoverOptions) error {
 		sh.Say("%s", plan)
 		return nil
 	}
-	if err := sh.Confirm(o.Consent, "%s. What only the lost voters had is given up. Go on?", plan); err != nil {
+	if err := sh.Confirm(o.Consent, "%s. What only the lost voters had is lost. Continue?", plan); err != nil {
 		return err
 	}
+	// From here on the folder is changed.
 	done, err := raftnode.Recover(ctx, o.dataDir, o.members, hclog.NewNullLogger())
 	if err != nil {
 		return err
 	}
-	sh.Say("start it: ringlog serve --id %s --data-dir %s …", done.NodeID, o.dataDir)
+	sh.Say("to start it: ringlog serve --id %s --data-dir %s …", done.NodeID, o.dataDir)
 	return printRecovered(sh, done)
 }
 
 // complete names the node alone where no member is given, at the raft address it
 // had.
 func (o *recoverOptions) complete(marker datadir.Marker) error {
+	// Voters that are named must include this node: nobody else has the data.
 	if len(o.members) > 0 {
 		if !slices.ContainsFunc(o.members, func(m fsm.ConfigMember) bool { return m.ID == marker.NodeID }) {
-			return shell.Usagef("%w: name %s too, with --member %s=RAFT_ADDR", raftnode.ErrNoSurvivor, marker.NodeID, marker.NodeID)
+			return shell.Usagef("%w: name %s too, with --member %s=RAFT_ADDR", raftnode.ErrNoSurvivor,
+				marker.NodeID, marker.NodeID)
 		}
 		return nil
 	}
@@ -106,6 +113,7 @@ func (o *recoverOptions) complete(marker datadir.Marker) error {
 	return nil
 }
 
+// ownRaftAddr is the raft address that the node had in its cluster.
 func ownRaftAddr(dir, id string) (addr string, err error) {
 	f, err := openFolder(dir)
 	if err != nil {
@@ -137,12 +145,14 @@ func lastEntry(dir string) (index, term uint64, err error) {
 	if err := r.Lost(); err != nil {
 		return 0, 0, err
 	}
+	// A log that contradicts the state at its last entry counts for nothing.
 	p, last := f.machine.Position(), r.Summary().Last
 	for l, err := range r.Entries(p.Index, p.Index) {
 		if err == nil && l.Term != p.Term {
 			return p.Index, p.Term, nil // the log contradicts the state and counts for nothing
 		}
 	}
+	// Else the log may go on after the state.
 	index, term = p.Index, p.Term
 	for l, err := range r.Entries(max(last, index+1), last) {
 		if err != nil {
@@ -153,9 +163,11 @@ func lastEntry(dir string) (index, term uint64, err error) {
 	return index, term, nil
 }
 
+// printRecovered prints what the new cluster begins with.
 func printRecovered(sh *shell.Shell, done raftnode.Recovered) error {
 	return sh.Emit(done, func() error {
-		return sh.Facts("node", done.NodeID, "cluster", done.ClusterID, "term", done.Term, "index", done.Index, "last offset", done.Offset,
-			"replayed", fmt.Sprintf("%d entries", done.Replayed))
+		return sh.Facts("node", done.NodeID, "cluster", done.ClusterID, "term", done.Term, "index", done.Index,
+			"last offset", done.Offset,
+			"replayed", shell.Count(done.Replayed, "entry", "entries"))
 	})
 }

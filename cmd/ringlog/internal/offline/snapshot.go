@@ -18,21 +18,21 @@ import (
 
 const aSnapshot = "the file of a snapshot"
 
+// SnapshotCommand is the verb snapshot.
 func SnapshotCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "snapshot", Usage: "backups: everything a node knows, in one verified file",
+		Name: "snapshot", Usage: "make, check and restore backups",
 		Subcommands: []*cli.Command{
 			{Name: "save", Usage: "write a backup of a running node", ArgsUsage: "FILE",
-				Description: "The file appears when it is complete and verified. Any node can be asked (--endpoints).",
-				Flags:       []cli.Flag{&cli.BoolFlag{Name: "overwrite", Usage: "also where FILE exists"}},
-				Action: func(c *cli.Context) error {
-					if err := shell.Exactly(c, 1, "the file to write"); err != nil {
-						return err
-					}
+				Description: "The file appears once it is complete and verified. Any node can make one (--endpoints).",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "overwrite", Usage: "replace FILE if it exists"}},
+				Action: shell.Args(1, "the file to write", func(c *cli.Context) error {
 					return saveSnapshot(c.Context, sh, c.Args().First(), c.Bool("overwrite"))
-				}},
-			{Name: "inspect", Usage: "what a backup says of itself", ArgsUsage: "FILE", Action: shell.Named(sh, aSnapshot, inspectSnapshot)},
-			{Name: "verify", Usage: "read all of a backup and check it", ArgsUsage: "FILE", Action: shell.Named(sh, aSnapshot, verifySnapshot)},
+				})},
+			{Name: "inspect", Usage: "print what a backup's header says", ArgsUsage: "FILE",
+				Action: shell.Named(sh, aSnapshot, inspectSnapshot)},
+			{Name: "verify", Usage: "read all of a backup, and check it", ArgsUsage: "FILE",
+				Action: shell.Named(sh, aSnapshot, verifySnapshot)},
 			restoreCommand(sh),
 		},
 	}
@@ -42,11 +42,12 @@ func SnapshotCommand(sh *shell.Shell) *cli.Command {
 // name. The time is bounded by the caller alone: a backup may be large.
 func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite bool) (err error) {
 	if _, err := os.Stat(file); err == nil && !overwrite {
-		return shell.Usagef("%s exists: choose another name, or say --overwrite", file)
+		return shell.Usagef("%s exists: choose another name, or pass --overwrite", file)
 	}
 	if err := sh.Reach(ctx); err != nil {
 		return err
 	}
+	// Write into a file beside the target, which is on the same volume.
 	part, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*")
 	if err != nil {
 		return shell.Usagef("%w", err)
@@ -59,13 +60,15 @@ func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite b
 	if err := downloadBackup(ctx, sh, part); err != nil {
 		return err
 	}
+	// Read it back: what is called saved has been verified.
 	if _, err := part.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
 	meta, err := snapshots.Verify(part)
 	if err != nil {
-		return fmt.Errorf("what was saved does not verify: %w", err)
+		return fmt.Errorf("the saved backup does not verify: %w", err)
 	}
+	// Data first, then its name.
 	if err := errors.Join(part.Sync(), part.Close()); err != nil {
 		return err
 	}
@@ -79,6 +82,7 @@ func saveSnapshot(ctx context.Context, sh *shell.Shell, file string, overwrite b
 	return printSnapshot(sh, meta)
 }
 
+// syncFolder makes the names in a folder durable.
 func syncFolder(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -87,6 +91,7 @@ func syncFolder(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
+// removeIfThere removes a file that may have its final name already.
 func removeIfThere(file string) error {
 	if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -108,13 +113,16 @@ func downloadBackup(ctx context.Context, sh *shell.Shell, to io.Writer) (err err
 	return err
 }
 
+// printSnapshot prints what a backup says of itself.
 func printSnapshot(sh *shell.Shell, m snapshots.Meta) error {
 	return sh.Emit(m, func() error {
-		return sh.Facts("cluster", m.ClusterID, "written by", m.NodeID, "created", shell.LocalTime(m.Created), "last offset", m.LastOffset,
+		return sh.Facts("cluster", m.ClusterID, "written by", m.NodeID, "created", shell.LocalTime(m.Created),
+			"last offset", m.LastOffset,
 			"index", m.Index, "term", m.Term, "digest", m.Digest, "feature level", m.FeatureLevel)
 	})
 }
 
+// inspectSnapshot reads the header of a backup.
 func inspectSnapshot(_ context.Context, sh *shell.Shell, file string) error {
 	return withFile(file, func(f *os.File) error {
 		info, err := snapshots.Inspect(f)
@@ -124,11 +132,13 @@ func inspectSnapshot(_ context.Context, sh *shell.Shell, file string) error {
 		if sh.JSON {
 			return sh.PrintLine(info)
 		}
-		sh.Say("%d files of %d bytes; only the header was read: ringlog snapshot verify reads all", info.Files, info.Bytes)
+		sh.Say("%d files of %d bytes; only the header was read, ringlog snapshot verify reads everything",
+			info.Files, info.Bytes)
 		return printSnapshot(sh, info.Meta)
 	})
 }
 
+// verifySnapshot reads all of a backup.
 func verifySnapshot(_ context.Context, sh *shell.Shell, file string) error {
 	return withFile(file, func(f *os.File) error {
 		meta, err := snapshots.Verify(f)
@@ -140,6 +150,7 @@ func verifySnapshot(_ context.Context, sh *shell.Shell, file string) error {
 	})
 }
 
+// withFile calls body with a file that it opens and closes.
 func withFile(name string, body func(*os.File) error) error {
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -151,6 +162,7 @@ func withFile(name string, body func(*os.File) error) error {
 	return errors.Join(body(f), f.Close())
 }
 
+// restoreOptions say which node a backup becomes.
 type restoreOptions struct {
 	file, dataDir, id, raft string
 	shell.Consent
@@ -158,26 +170,26 @@ type restoreOptions struct {
 
 func restoreCommand(sh *shell.Shell) *cli.Command {
 	return &cli.Command{
-		Name: "restore", Usage: "make a new cluster of one voter from a backup", ArgsUsage: "FILE",
-		Description: "Into an empty folder, offline. The cluster gets an id of its own and higher terms; other nodes join it\nwith empty folders.",
+		Name: "restore", Usage: "create a new cluster of one voter from a backup", ArgsUsage: "FILE",
+		Description: "Restores into an empty folder, offline. The cluster gets a new id and higher terms; other " +
+			"nodes join it\nwith empty folders.",
 		Flags: append(shell.ConsentFlags(),
-			&cli.StringFlag{Name: "data-dir", Usage: "`DIR` for the node, missing or empty"},
+			&cli.StringFlag{Name: "data-dir", Usage: "data `DIR` of the node, new or empty"},
 			&cli.StringFlag{Name: "id", Usage: "`ID` of the node"},
-			&cli.StringFlag{Name: "raft", Usage: "`ADDR` at which the node will be reached for consensus; by default it says so when it starts"},
+			&cli.StringFlag{Name: "raft", Usage: "raft `ADDR` of the node (default: the one that it is started with)"},
 		),
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 1, aSnapshot); err != nil {
-				return err
-			}
-			o := restoreOptions{file: c.Args().First(), dataDir: c.String("data-dir"), id: c.String("id"), raft: c.String("raft"), Consent: shell.ConsentOf(c)}
+		Action: shell.Args(1, aSnapshot, func(c *cli.Context) error {
+			o := restoreOptions{file: c.Args().First(), dataDir: c.String("data-dir"), id: c.String("id"),
+				raft: c.String("raft"), Consent: shell.ConsentOf(c)}
 			if o.dataDir == "" || o.id == "" {
 				return shell.Usagef("--data-dir and --id are required")
 			}
 			return restoreSnapshot(c.Context, sh, o)
-		},
+		}),
 	}
 }
 
+// restoreSnapshot makes a new cluster of one voter from a backup.
 func restoreSnapshot(ctx context.Context, sh *shell.Shell, o restoreOptions) error {
 	return withFile(o.file, func(f *os.File) error {
 		if o.DryRun {
@@ -188,11 +200,12 @@ func restoreSnapshot(ctx context.Context, sh *shell.Shell, o restoreOptions) err
 			sh.Say("%s would be restored into %s as %s", o.file, o.dataDir, o.id)
 			return printSnapshot(sh, meta)
 		}
-		done, err := raftnode.Restore(ctx, f, raftnode.Target{Dir: o.dataDir, NodeID: o.id, RaftAddr: o.raft, Logger: hclog.NewNullLogger()})
+		done, err := raftnode.Restore(ctx, f,
+			raftnode.Target{Dir: o.dataDir, NodeID: o.id, RaftAddr: o.raft, Logger: hclog.NewNullLogger()})
 		if err != nil {
 			return err
 		}
-		sh.Say("start it: ringlog serve --id %s --data-dir %s …", o.id, o.dataDir)
+		sh.Say("to start it: ringlog serve --id %s --data-dir %s …", o.id, o.dataDir)
 		return printRecovered(sh, done)
 	})
 }

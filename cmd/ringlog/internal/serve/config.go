@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,38 +24,79 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// serveConfig says what a node is. A key of the file has the name of its flag.
+// serveConfig says what a node is. A key of the file has the name of its flag. Its parts are by what they
+// are about; in a file, and printed, all keys are on one level.
 type serveConfig struct {
-	ID              string   `toml:"id" json:"id"`
-	DataDir         string   `toml:"data-dir" json:"data-dir"`
-	HTTP            string   `toml:"http" json:"http"` // host:port
-	Raft            string   `toml:"raft" json:"raft"`
-	AdvertiseHTTP   string   `toml:"advertise-http" json:"advertise-http"`
-	AdvertiseRaft   string   `toml:"advertise-raft" json:"advertise-raft"`
-	BootstrapExpect int      `toml:"bootstrap-expect" json:"bootstrap-expect"`
-	Join            []string `toml:"join" json:"join"` // URLs
+	Addresses
+	Joining
+	Access
+	Seeds
+	Timing
+	Compaction
+	Limits
+	Diagnostics
+}
+
+// Addresses are where a node's data is and where it is reached.
+type Addresses struct {
+	ID            string `toml:"id" json:"id"`
+	DataDir       string `toml:"data-dir" json:"data-dir"`
+	HTTP          string `toml:"http" json:"http"` // host:port, as all below
+	Raft          string `toml:"raft" json:"raft"`
+	AdvertiseHTTP string `toml:"advertise-http" json:"advertise-http"` // "" is HTTP
+	AdvertiseRaft string `toml:"advertise-raft" json:"advertise-raft"` // "" is Raft
+}
+
+// Joining is how a node comes into a cluster.
+type Joining struct {
+	BootstrapExpect int      `toml:"bootstrap-expect" json:"bootstrap-expect"` // voters of a new cluster; 0 forms none
+	Join            []string `toml:"join" json:"join"`                         // URLs
 	NonVoter        bool     `toml:"non-voter" json:"non-voter"`
-	Insecure        bool     `toml:"insecure" json:"insecure"`
-	AllowHosts      []string `toml:"allow-host" json:"allow-host"` // names
-	TokenFile       string   `toml:"token-file" json:"token-file"`
-	Reserved        string   `toml:"reserved" json:"reserved"` // seeds catalogue.reserved of a new cluster
-	Strict          bool     `toml:"validation-strict" json:"validation-strict"`
-	Heartbeat       interval `toml:"heartbeat" json:"heartbeat"`
-	Election        interval `toml:"election-timeout" json:"election-timeout"`
-	Lease           interval `toml:"leader-lease" json:"leader-lease"`
-	PingInterval    interval `toml:"ping-interval" json:"ping-interval"`
-	PingMisses      int      `toml:"ping-misses" json:"ping-misses"`
+}
+
+// Access is who may talk to a node.
+type Access struct {
+	Insecure   bool     `toml:"insecure" json:"insecure"`
+	AllowHosts []string `toml:"allow-host" json:"allow-host"` // names
+	TokenFile  string   `toml:"token-file" json:"token-file"`
+}
+
+// Seeds are settings of a new cluster. One that exists keeps its own.
+type Seeds struct {
+	Reserved string `toml:"reserved" json:"reserved"` // catalogue.reserved
+	Strict   bool   `toml:"validation-strict" json:"validation-strict"`
+}
+
+// Timing is when a node takes another for gone.
+type Timing struct {
+	Heartbeat    interval `toml:"heartbeat" json:"heartbeat"`
+	Election     interval `toml:"election-timeout" json:"election-timeout"` // 0 is Heartbeat
+	Lease        interval `toml:"leader-lease" json:"leader-lease"`         // 0 is three quarters of Heartbeat
+	PingInterval interval `toml:"ping-interval" json:"ping-interval"`
+	PingMisses   int      `toml:"ping-misses" json:"ping-misses"`
+}
+
+// Compaction is what the raft log keeps.
+type Compaction struct {
 	CompactEvery    interval `toml:"raft-compact-interval" json:"raft-compact-interval"`
 	CompactEntries  int      `toml:"raft-compact-entries" json:"raft-compact-entries"`
 	TrailingEntries int      `toml:"raft-trailing-entries" json:"raft-trailing-entries"`
 	CompactBytes    int      `toml:"raft-compact-bytes" json:"raft-compact-bytes"`
 	TrailingBytes   int      `toml:"raft-trailing-bytes" json:"raft-trailing-bytes"`
-	QueueRequests   int      `toml:"queue-requests" json:"queue-requests"`
-	QueueBytes      int      `toml:"queue-bytes" json:"queue-bytes"`
-	DiskMinFree     int      `toml:"disk-min-free" json:"disk-min-free"`
-	CPUProfile      string   `toml:"cpu-profile" json:"cpu-profile"`
-	LogLevel        string   `toml:"log-level" json:"log-level"`
-	LogJSON         bool     `toml:"log-json" json:"log-json"`
+}
+
+// Limits are what a node refuses requests at.
+type Limits struct {
+	QueueRequests int `toml:"queue-requests" json:"queue-requests"`
+	QueueBytes    int `toml:"queue-bytes" json:"queue-bytes"`
+	DiskMinFree   int `toml:"disk-min-free" json:"disk-min-free"` // 0 is a share of the volume
+}
+
+// Diagnostics are what a node writes about itself.
+type Diagnostics struct {
+	CPUProfile string `toml:"cpu-profile" json:"cpu-profile"` // a file; "" is none
+	LogLevel   string `toml:"log-level" json:"log-level"`
+	LogJSON    bool   `toml:"log-json" json:"log-json"`
 }
 
 // interval is a duration that reads and prints as 1s. It is a struct, so that a file's bare
@@ -68,62 +110,97 @@ func (i *interval) UnmarshalText(text []byte) error {
 	return err
 }
 
+// outside reports a duration that is not from least to most.
+func (i interval) outside(least, most time.Duration) bool {
+	return i.Duration < least || i.Duration > most
+}
+
 // MarshalText implements encoding.TextMarshaler.
 func (i interval) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
+// serveDefaults is the configuration without flags, variables or a file.
 func serveDefaults() serveConfig {
-	return serveConfig{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770", Reserved: "refuse",
-		Heartbeat: interval{time.Second}, PingInterval: interval{500 * time.Millisecond}, PingMisses: 3, CompactEvery: interval{30 * time.Second}, CompactEntries: 16384, TrailingEntries: 10240, CompactBytes: 64 << 20, TrailingBytes: 1 << 30, QueueRequests: 32768, QueueBytes: 64 << 20,
-		LogLevel: "info"}
-}
-
-// serveOption is one setting: its flag, its RINGLOG_* variable, and its place.
-type serveOption struct {
-	name, usage string
-	alsoEnv     []string
-	field       func(*serveConfig) any
-}
-
-func serveOptions() []serveOption {
-	return []serveOption{
-		{"id", "`ID` of the node, its own for ever", nil, func(c *serveConfig) any { return &c.ID }},
-		{"data-dir", "`DIR` for the node's data", nil, func(c *serveConfig) any { return &c.DataDir }},
-		{"http", "`ADDR` for clients and the other nodes' questions", nil, func(c *serveConfig) any { return &c.HTTP }},
-		{"raft", "`ADDR` for consensus", nil, func(c *serveConfig) any { return &c.Raft }},
-		{"advertise-http", "`ADDR` at which others reach --http", nil, func(c *serveConfig) any { return &c.AdvertiseHTTP }},
-		{"advertise-raft", "`ADDR` at which others reach --raft", nil, func(c *serveConfig) any { return &c.AdvertiseRaft }},
-		{"bootstrap-expect", "form a new cluster of `N` voters once they see each other", nil, func(c *serveConfig) any { return &c.BootstrapExpect }},
-		{"join", "`URL`s of other nodes, comma separated", nil, func(c *serveConfig) any { return &c.Join }},
-		{"non-voter", "join without a vote", nil, func(c *serveConfig) any { return &c.NonVoter }},
-		{"insecure", "allow addresses other than loopback without a cluster token", nil, func(c *serveConfig) any { return &c.Insecure }},
-		{"allow-host", "`NAME`s by which clients reach this node, comma separated, beside its addresses and those of --join; without a cluster token other names are refused, so that no web page gets through a browser", nil, func(c *serveConfig) any { return &c.AllowHosts }},
-		{"reserved", "clients' events of reserved types in a new cluster: refuse or accept-as-foreign", nil, func(c *serveConfig) any { return &c.Reserved }},
-		{"validation-strict", "a new cluster refuses unknown types", []string{"RINGRIFT_EVENT_VALIDATION_STRICT"}, func(c *serveConfig) any { return &c.Strict }},
-		{"heartbeat", "without word from a leader for so long there is an election", nil, func(c *serveConfig) any { return &c.Heartbeat }},
-		{"election-timeout", "how long a candidate waits for votes, at least --heartbeat (default: as --heartbeat)", nil, func(c *serveConfig) any { return &c.Election }},
-		{"leader-lease", "without word from a majority for so long a leader steps down, at most --heartbeat; with a killed leader others stand after that (default: three quarters of --heartbeat)", nil, func(c *serveConfig) any { return &c.Lease }},
-		{"ping-interval", "how often this node asks every other member how it is, leader or none", nil, func(c *serveConfig) any { return &c.PingInterval }},
-		{"ping-misses", "after so many --ping-interval without an answer a member is out of reach", nil, func(c *serveConfig) any { return &c.PingMisses }},
-		{"raft-compact-interval", "how often the raft log is looked at for entries that nobody needs", nil, func(c *serveConfig) any { return &c.CompactEvery }},
-		{"raft-compact-entries", "how many entries since the last time make it worth it", nil, func(c *serveConfig) any { return &c.CompactEntries }},
-		{"raft-trailing-entries", "entries kept for members that are behind; who is further behind gets a snapshot", nil, func(c *serveConfig) any { return &c.TrailingEntries }},
-		{"raft-compact-bytes", "how many bytes since the last time make it worth it, at once; of the newest entries so many stay", nil, func(c *serveConfig) any { return &c.CompactBytes }},
-		{"raft-trailing-bytes", "bytes of entries kept for members that are behind, at least --raft-compact-bytes", nil, func(c *serveConfig) any { return &c.TrailingBytes }},
-		{"queue-requests", "requests that this node may hold unanswered when it leads; past it they are refused with 429", nil, func(c *serveConfig) any { return &c.QueueRequests }},
-		{"queue-bytes", "bytes of those requests", nil, func(c *serveConfig) any { return &c.QueueBytes }},
-		{"disk-min-free", "free `BYTES` of the data folder's volume below which this node takes no appends (default: 5 % of the volume, at least 64 MiB and at most 1 GiB)", nil, func(c *serveConfig) any { return &c.DiskMinFree }},
-		{"cpu-profile", "`FILE` for a CPU profile of the node's whole life, for go tool pprof; written when it stops", nil, func(c *serveConfig) any { return &c.CPUProfile }},
-		{"log-level", "trace, debug, info, warn or error", []string{"RINGRIFT_LOG_LEVEL"}, func(c *serveConfig) any { return &c.LogLevel }},
-		{"log-json", "diagnostics as JSON", nil, func(c *serveConfig) any { return &c.LogJSON }},
+	return serveConfig{
+		Addresses: Addresses{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770"},
+		Seeds:     Seeds{Reserved: "refuse"},
+		Timing: Timing{Heartbeat: interval{time.Second}, PingInterval: interval{500 * time.Millisecond},
+			PingMisses: 3},
+		Compaction: Compaction{CompactEvery: interval{30 * time.Second}, CompactEntries: 16384, TrailingEntries: 10240,
+			CompactBytes: 64 << 20, TrailingBytes: 1 << 30},
+		Limits:      Limits{QueueRequests: 32768, QueueBytes: 64 << 20},
+		Diagnostics: Diagnostics{LogLevel: "info"},
 	}
 }
 
+// serveOption is one setting: the field of the same name, its flag, and its RINGLOG_* variable.
+type serveOption struct {
+	name, usage string
+	alsoEnv     string // another variable; "" is none
+}
+
+// serveOptions lists the settings in the order of the help.
+func serveOptions() []serveOption {
+	return []serveOption{
+		{"id", "permanent `ID` of the node", ""},
+		{"data-dir", "`DIR` for the node's data", ""},
+		{"http", "`ADDR` to serve clients and other nodes at", ""},
+		{"raft", "`ADDR` for raft", ""},
+		{"advertise-http", "`ADDR` at which others reach --http", ""},
+		{"advertise-raft", "`ADDR` at which others reach --raft", ""},
+		{"bootstrap-expect", "form a new cluster of `N` voters once they see each other", ""},
+		{"join", "comma-separated `URL`s of other nodes", ""},
+		{"non-voter", "join as a non-voter", ""},
+		{"insecure", "allow addresses other than loopback without a cluster token", ""},
+		{"allow-host", "comma-separated host `NAME`s by which clients reach this node, besides its addresses " +
+			"and those of --join; without a cluster token requests for other names are refused, so " +
+			"that no web page reaches it through a browser", ""},
+		{"reserved", "how a new cluster treats clients' events of reserved types: refuse or accept-as-foreign", ""},
+		{"validation-strict", "make a new cluster refuse unknown types", "RINGRIFT_EVENT_VALIDATION_STRICT"},
+		{"heartbeat", "how long a follower waits without hearing from the leader before it starts an election", ""},
+		{"election-timeout", "how long a candidate waits for votes, at least --heartbeat (default: --heartbeat)", ""},
+		{"leader-lease", "how long a leader leads without hearing from a majority before it steps down, at most " +
+			"--heartbeat; when a leader is killed, others campaign after that long (default: three " +
+			"quarters of --heartbeat)", ""},
+		{"ping-interval", "how often this node pings every other member", ""},
+		{"ping-misses", "missed pings before a member counts as unreachable", ""},
+		{"raft-compact-interval", "how often the raft log is checked for entries to compact", ""},
+		{"raft-compact-entries", "compact after this many new entries", ""},
+		{"raft-trailing-entries", "entries kept for lagging members; members that lag further receive a snapshot", ""},
+		{"raft-compact-bytes", "compact at once after this many new bytes; that many bytes of the newest entries are " +
+			"kept", ""},
+		{"raft-trailing-bytes", "bytes of entries kept for lagging members, at least --raft-compact-bytes", ""},
+		{"queue-requests", "unanswered requests that this node holds as leader; more are refused with 429", ""},
+		{"queue-bytes", "bytes of unanswered requests that this node holds as leader; more are refused with 429", ""},
+		{"disk-min-free", "free `BYTES` on the data folder's volume below which this node refuses appends " +
+			"(default: 5 % of the volume, at least 64 MiB and at most 1 GiB)", ""},
+		{"cpu-profile", "`FILE` for a CPU profile of the node's whole life, for go tool pprof; complete when it " +
+			"stops", ""},
+		{"log-level", "lowest level to log: trace, debug, info, warn or error", "RINGRIFT_LOG_LEVEL"},
+		{"log-json", "log as JSON", ""},
+	}
+}
+
+// field returns a pointer to an option's place in a configuration.
+func (o serveOption) field(c *serveConfig) any {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[serveConfig]()) {
+		if f.Tag.Get("toml") == o.name {
+			return reflect.ValueOf(c).Elem().FieldByIndex(f.Index).Addr().Interface()
+		}
+	}
+	panic("serve: no field for --" + o.name)
+}
+
+// env lists the variables of an option; the first that is set counts.
 func (o serveOption) env() []string {
-	return append([]string{"RINGLOG_" + strings.ToUpper(strings.ReplaceAll(o.name, "-", "_"))}, o.alsoEnv...)
+	names := []string{"RINGLOG_" + strings.ToUpper(strings.ReplaceAll(o.name, "-", "_"))}
+	if o.alsoEnv != "" {
+		names = append(names, o.alsoEnv)
+	}
+	return names
 }
 
 // flag is the command line's side of an option. Values are checked by assign, so
-// that a variable and a flag are told the same.
+// that a wrong variable and a wrong flag get the same error.
 func (o serveOption) flag() cli.Flag {
 	defaults := serveDefaults()
 	switch v := o.field(&defaults).(type) {
@@ -133,12 +210,16 @@ func (o serveOption) flag() cli.Flag {
 		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: *v}
 	case *interval:
 		f := &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
-		if v.Duration != 0 { // else the usage tells it
+		if v.Duration != 0 { // else the usage says it
 			f.DefaultText = v.String()
 		}
 		return f
 	case *int:
-		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env(), DefaultText: strconv.Itoa(*v)}
+		f := &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
+		if *v != 0 { // else the usage says it
+			f.DefaultText = strconv.Itoa(*v)
+		}
+		return f
 	default:
 		return &cli.StringFlag{Name: o.name, Usage: o.usage, EnvVars: o.env()}
 	}
@@ -188,6 +269,7 @@ func (o serveOption) assign(c *serveConfig, text string) (err error) {
 // the defaults. set returns the text of an option, if it is set.
 func layered(file string, content []byte, set func(name string) (string, bool)) (serveConfig, error) {
 	c := serveDefaults()
+	// Defaults, then the file, then variables and flags, whose order set knows.
 	if err := readConfigFile(&c, file, content); err != nil {
 		return c, err
 	}
@@ -201,7 +283,9 @@ func layered(file string, content []byte, set func(name string) (string, bool)) 
 	return c, nil
 }
 
+// readConfigFile reads a file into c. Its errors name file, line and remedy.
 func readConfigFile(c *serveConfig, file string, content []byte) error {
+	// Unknown keys are errors: a misspelt key would silently keep its default.
 	d := toml.NewDecoder(bytes.NewReader(content)).DisallowUnknownFields()
 	err := d.Decode(c)
 	var unknown *toml.StrictMissingError
@@ -211,6 +295,7 @@ func readConfigFile(c *serveConfig, file string, content []byte) error {
 	}
 	switch {
 	case errors.As(err, &unknown):
+		// Every unknown key is named with its line, and the nearest key that exists.
 		var lines []string
 		for _, e := range unknown.Errors {
 			line, _ := e.Position()
@@ -247,7 +332,7 @@ func decodeProblem(file string, e *toml.DecodeError) error {
 		if len(e.Key()) == 0 || e.Key()[0] != o.name || strings.HasPrefix(message, "key ") {
 			continue
 		}
-		if strings.HasPrefix(message, "cannot ") { // it goes on about types of Go
+		if strings.HasPrefix(message, "cannot ") { // the rest is about types of Go
 			message = "the value is of the wrong type"
 		}
 		return shell.Usagef("%s:%d: %s: %s: write %s = %s", file, line, o.name, message, o.name, o.form())
@@ -255,6 +340,7 @@ func decodeProblem(file string, e *toml.DecodeError) error {
 	return shell.Usagef("%s:%d:%d: %s", file, line, column, message)
 }
 
+// nearKey suggests a key for one that does not exist.
 func nearKey(name string) string {
 	var names []string
 	for _, o := range serveOptions() {
@@ -263,9 +349,10 @@ func nearKey(name string) string {
 	return shell.DidYouMean(name, names, "")
 }
 
-// validate checks what can be checked without touching the network; hasToken tells
+// validate checks what can be checked without touching the network; hasToken says
 // whether there is a cluster token.
 func (c *serveConfig) validate(hasToken bool) error {
+	// The node, its folder and how it comes into a cluster.
 	switch {
 	case c.ID == "":
 		return shell.Usagef("--id is required: the node's name, such as n1")
@@ -276,52 +363,83 @@ func (c *serveConfig) validate(hasToken bool) error {
 	case isFile(c.DataDir):
 		return shell.Usagef("--data-dir %s is a file or below one: name a folder", c.DataDir)
 	case c.BootstrapExpect < 0:
-		return shell.Usagef("--bootstrap-expect %d: it must not be negative", c.BootstrapExpect)
+		return shell.Usagef("--bootstrap-expect %d must not be negative", c.BootstrapExpect)
 	case c.NonVoter && c.BootstrapExpect > 0:
-		return shell.Usagef("--non-voter and --bootstrap-expect exclude each other: a non-voter joins a cluster, it does not form one")
+		return shell.Usagef("--non-voter and --bootstrap-expect exclude each other: a non-voter joins a cluster, " +
+			"it does not form one")
 	case c.BootstrapExpect > 1 && len(c.Join) == 0:
 		return shell.Usagef("--bootstrap-expect %d needs --join with the URLs of the other nodes", c.BootstrapExpect)
 	case c.Reserved != "refuse" && c.Reserved != "accept-as-foreign":
 		return shell.Usagef("--reserved %q: use refuse or accept-as-foreign", c.Reserved)
-	case c.CompactEvery.Duration <= 0 || c.CompactEntries < 1 || c.TrailingEntries < 1:
-		return shell.Usagef("--raft-compact-interval, --raft-compact-entries and --raft-trailing-entries must be positive")
-	case c.CompactBytes < 1<<20 || c.CompactBytes > 64<<30:
-		return shell.Usagef("--raft-compact-bytes %d: use %d (1 MiB) to %d (64 GiB)", c.CompactBytes, 1<<20, 64<<30)
-	case c.TrailingBytes < c.CompactBytes || c.TrailingBytes > 1<<40:
-		return shell.Usagef("--raft-trailing-bytes %d: use %d (--raft-compact-bytes) to %d (1 TiB)", c.TrailingBytes, c.CompactBytes, 1<<40)
-	case c.Heartbeat.Duration < 50*time.Millisecond || c.Heartbeat.Duration > time.Minute:
-		return shell.Usagef("--heartbeat %s: use 50ms to 1m", c.Heartbeat)
-	case c.electionTimeout() < c.Heartbeat.Duration || c.electionTimeout() > time.Minute:
-		return shell.Usagef("--election-timeout %s: use %s (--heartbeat) to 1m", c.Election, c.Heartbeat)
-	case c.leaderLease() < 25*time.Millisecond || c.leaderLease() > c.Heartbeat.Duration:
-		return shell.Usagef("--leader-lease %s: use 25ms to %s (--heartbeat), so that a leader steps down before another is elected", c.Lease, c.Heartbeat)
-	case c.PingInterval.Duration < 50*time.Millisecond || c.PingInterval.Duration > 10*time.Second:
-		return shell.Usagef("--ping-interval %s: use 50ms to 10s", c.PingInterval)
-	case c.PingMisses < 2 || c.PingMisses > 20:
-		return shell.Usagef("--ping-misses %d: use 2 to 20; a single ping may always be late", c.PingMisses)
-	case c.QueueRequests < 1 || c.QueueRequests > 1<<20:
-		return shell.Usagef("--queue-requests %d: use 1 to %d", c.QueueRequests, 1<<20)
-	case c.QueueBytes < 1<<20 || c.QueueBytes > 16<<30:
-		return shell.Usagef("--queue-bytes %d: use %d (1 MiB) to %d (16 GiB)", c.QueueBytes, 1<<20, 16<<30)
-	case c.DiskMinFree != 0 && (c.DiskMinFree < 1<<20 || c.DiskMinFree > 1<<40):
-		return shell.Usagef("--disk-min-free %d: use %d (1 MiB) to %d (1 TiB), or 0 for 5 %% of the volume", c.DiskMinFree, 1<<20, 1<<40)
 	case hclog.LevelFromString(c.LogLevel) == hclog.NoLevel:
 		return shell.Usagef("--log-level %q: use trace, debug, info, warn or error", c.LogLevel)
+	}
+	for _, check := range []func() error{c.Compaction.validate, c.Timing.validate, c.Limits.validate} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
 	if err := c.validateAddresses(hasToken); err != nil {
 		return err
 	}
 	if c.fresh() && c.BootstrapExpect == 0 && len(c.Join) == 0 {
-		return shell.Usagef("%s is a new data folder: say --bootstrap-expect 1 for a single node, or --join with URLs of a cluster", c.DataDir)
+		return shell.Usagef("%s is a new data folder: pass --bootstrap-expect 1 for a single node, or --join "+
+			"with the URLs of a cluster", c.DataDir)
 	}
 	return nil
 }
 
-func (c *serveConfig) electionTimeout() time.Duration {
+func (c *Compaction) validate() error {
+	switch {
+	case c.CompactEvery.Duration <= 0, c.CompactEntries < 1, c.TrailingEntries < 1:
+		return shell.Usagef("--raft-compact-interval, --raft-compact-entries and --raft-trailing-entries must be " +
+			"positive")
+	case c.CompactBytes < 1<<20, c.CompactBytes > 64<<30:
+		return shell.Usagef("--raft-compact-bytes %d: use %d (1 MiB) to %d (64 GiB)", c.CompactBytes, 1<<20, 64<<30)
+	case c.TrailingBytes < c.CompactBytes, c.TrailingBytes > 1<<40:
+		return shell.Usagef("--raft-trailing-bytes %d: use %d (--raft-compact-bytes) to %d (1 TiB)",
+			c.TrailingBytes, c.CompactBytes, 1<<40)
+	}
+	return nil
+}
+
+func (c *Timing) validate() error {
+	switch {
+	case c.Heartbeat.outside(50*time.Millisecond, time.Minute):
+		return shell.Usagef("--heartbeat %s: use 50ms to 1m", c.Heartbeat)
+	case interval{c.electionTimeout()}.outside(c.Heartbeat.Duration, time.Minute):
+		return shell.Usagef("--election-timeout %s: use %s (--heartbeat) to 1m", c.Election, c.Heartbeat)
+	case interval{c.leaderLease()}.outside(25*time.Millisecond, c.Heartbeat.Duration):
+		return shell.Usagef("--leader-lease %s: use 25ms to %s (--heartbeat), so that a leader steps down before "+
+			"another is elected", c.Lease, c.Heartbeat)
+	case c.PingInterval.outside(50*time.Millisecond, 10*time.Second):
+		return shell.Usagef("--ping-interval %s: use 50ms to 10s", c.PingInterval)
+	case c.PingMisses < 2, c.PingMisses > 20:
+		return shell.Usagef("--ping-misses %d: use 2 to 20; a single ping may always be late", c.PingMisses)
+	}
+	return nil
+}
+
+func (c *Limits) validate() error {
+	switch {
+	case c.QueueRequests < 1, c.QueueRequests > 1<<20:
+		return shell.Usagef("--queue-requests %d: use 1 to %d", c.QueueRequests, 1<<20)
+	case c.QueueBytes < 1<<20, c.QueueBytes > 16<<30:
+		return shell.Usagef("--queue-bytes %d: use %d (1 MiB) to %d (16 GiB)", c.QueueBytes, 1<<20, 16<<30)
+	case c.DiskMinFree != 0 && (c.DiskMinFree < 1<<20 || c.DiskMinFree > 1<<40):
+		return shell.Usagef("--disk-min-free %d: use %d (1 MiB) to %d (1 TiB), or 0 for 5 %% of the volume",
+			c.DiskMinFree, 1<<20, 1<<40)
+	}
+	return nil
+}
+
+// electionTimeout is how long a candidate waits for votes.
+func (c *Timing) electionTimeout() time.Duration {
 	return cmp.Or(c.Election.Duration, c.Heartbeat.Duration)
 }
 
-func (c *serveConfig) leaderLease() time.Duration {
+// leaderLease is how long a leader leads without a majority.
+func (c *Timing) leaderLease() time.Duration {
 	return cmp.Or(c.Lease.Duration, c.Heartbeat.Duration*3/4)
 }
 
@@ -334,25 +452,32 @@ func (c *serveConfig) fresh() bool {
 // isFile reports a path that no folder can be made at, because it or what is above it is a file.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && !info.IsDir() || errors.Is(err, syscall.ENOTDIR)
+	return (err == nil && !info.IsDir()) || errors.Is(err, syscall.ENOTDIR)
 }
 
+// validateAddresses checks that others can reach the node, and that nobody reaches one without a token.
 func (c *serveConfig) validateAddresses(hasToken bool) error {
-	for _, a := range []struct{ flag, bind, advertise string }{{"http", c.HTTP, c.AdvertiseHTTP}, {"raft", c.Raft, c.AdvertiseRaft}} {
+	for _, a := range []struct{ flag, bind, advertise string }{{"http", c.HTTP, c.AdvertiseHTTP},
+		{"raft", c.Raft, c.AdvertiseRaft}} {
 		host, err := shell.HostOf(a.flag, a.bind)
 		if err != nil {
 			return err
 		}
+		// Whoever can reach the port can do everything: others than this machine need a token.
 		if !isLoopback(host) && !hasToken && !c.Insecure {
-			return shell.Usagef("--%s %s can be reached by others, and there is no cluster token: set RINGRIFT_CLUSTER_AUTH_TOKEN or --token-file on all nodes, or say --insecure", a.flag, a.bind)
+			return shell.Usagef("--%s %s is reachable by others, and there is no cluster token: set "+
+				"RINGRIFT_CLUSTER_AUTH_TOKEN or --token-file on all nodes, or pass --insecure", a.flag, a.bind)
 		}
+		// Others cannot dial a wildcard.
 		if a.advertise == "" && isWildcard(host) {
-			return shell.Usagef("--%s %s listens on all addresses: say with --advertise-%s at which one others reach it", a.flag, a.bind, a.flag)
+			return shell.Usagef("--%s %s listens on all addresses: set --advertise-%s to the one at which others "+
+				"reach it", a.flag, a.bind, a.flag)
 		}
 		if a.advertise == "" {
 			continue
 		}
-		if host, err = shell.HostOf("advertise-"+a.flag, a.advertise); err != nil {
+		host, err = shell.HostOf("advertise-"+a.flag, a.advertise)
+		if err != nil {
 			return err
 		}
 		if isWildcard(host) {
@@ -369,9 +494,11 @@ func (c *serveConfig) validateAddresses(hasToken bool) error {
 	return err
 }
 
+// isWildcard reports a host that stands for all addresses.
 func isWildcard(host string) bool { return slices.Contains([]string{"", "0.0.0.0", "::"}, host) }
 
+// isLoopback reports a host that only this machine reaches.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }

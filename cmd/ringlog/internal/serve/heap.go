@@ -16,7 +16,7 @@ const heapFloor = 128 << 20
 const leastLive = 4 << 20
 
 // collectAbove has garbage collected when the heap has doubled, but not before it has that many
-// bytes. GOGC, if it is set, stands instead; GOMEMLIMIT counts beside it.
+// bytes. GOGC, if it is set, takes precedence; GOMEMLIMIT counts beside it.
 func collectAbove(floor uint64) {
 	if os.Getenv("GOGC") != "" {
 		return

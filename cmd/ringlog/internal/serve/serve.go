@@ -1,5 +1,5 @@
 // Package serve is the verb serve: it reads a node's configuration from flags, variables and a file, and
-// runs the node until it is told to end.
+// runs the node until it is asked to end.
 package serve
 
 import (
@@ -30,21 +30,19 @@ import (
 // serveCommand is the verb serve of a program of this version.
 func Command(sh *shell.Shell, version string) *cli.Command {
 	flags := []cli.Flag{
-		&cli.StringFlag{Name: "config", Usage: "`FILE.toml` with the flags' names as keys", EnvVars: []string{"RINGLOG_CONFIG"}},
-		&cli.BoolFlag{Name: "print-config", Usage: "check the configuration, print it, and do not start"},
+		&cli.StringFlag{Name: "config", Usage: "configuration `FILE.toml`, whose keys are the flags' names",
+			EnvVars: []string{"RINGLOG_CONFIG"}},
+		&cli.BoolFlag{Name: "print-config", Usage: "check and print the configuration, and do not start"},
 	}
 	for _, o := range serveOptions() {
 		flags = append(flags, o.flag())
 	}
 	return &cli.Command{
 		Name: "serve", Usage: "run a node",
-		Description: "A flag counts more than its RINGLOG_* variable, that more than the key of --config.\n" +
-			"SIGTERM and Ctrl-C end the node in order: a leader hands over first. A second one ends it at once.",
+		Description: "A flag takes precedence over its RINGLOG_* variable, and that over the key in --config.\n" +
+			"SIGTERM and Ctrl-C stop the node gracefully: a leader hands over first. A second one stops it at once.",
 		Flags: flags,
-		Action: func(c *cli.Context) error {
-			if err := shell.Exactly(c, 0, ""); err != nil {
-				return err
-			}
+		Action: shell.NoArgs(func(c *cli.Context) error {
 			cfg, err := serveConfigOf(c, sh)
 			if err != nil {
 				return err
@@ -53,7 +51,7 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 				return sh.PrintLine(cfg)
 			}
 			return serve(c.Context, sh, cfg, version)
-		},
+		}),
 	}
 }
 
@@ -63,10 +61,12 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 	var content []byte
 	if file != "" {
 		var err error
-		if content, err = os.ReadFile(file); err != nil {
+		content, err = os.ReadFile(file)
+		if err != nil {
 			return serveConfig{}, shell.Usagef("--config: %w", err)
 		}
 	}
+	// urfave/cli has the flags and their variables in the right order already.
 	cfg, err := layered(file, content, func(name string) (string, bool) {
 		if !c.IsSet(name) {
 			return "", false
@@ -76,11 +76,15 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if debug := sh.Getenv("RINGRIFT_DEBUG"); debug != "" && debug != "0" && !strings.EqualFold(debug, "false") && !c.IsSet("log-level") {
+	// The platform's variable sets the level unless the flag does.
+	if debug := sh.Getenv("RINGRIFT_DEBUG"); debug != "" && debug != "0" && !strings.EqualFold(debug, "false") &&
+		!c.IsSet("log-level") {
 		cfg.LogLevel = "debug"
 	}
+	// The file may name the token file, too.
 	if sh.Token == "" {
-		if sh.Token, err = shell.ReadToken(cfg.TokenFile, ""); err != nil {
+		sh.Token, err = shell.ReadToken(cfg.TokenFile, "")
+		if err != nil {
 			return cfg, err
 		}
 	}
@@ -98,12 +102,15 @@ type node struct {
 
 // serve runs a node until ctx ends.
 func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string) (err error) {
+	// The profile covers the start, too.
 	profiled, err := profileCPU(cfg.CPUProfile)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, profiled()) }()
-	logger := hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.LevelFromString(cfg.LogLevel), Output: sh.Err, JSONFormat: cfg.LogJSON})
+	logger := hclog.New(&hclog.LoggerOptions{Name: cfg.ID, Level: hclog.LevelFromString(cfg.LogLevel),
+		Output: sh.Err, JSONFormat: cfg.LogJSON})
+	// Ask before the node makes its folder.
 	fresh := cfg.fresh()
 	slackenTimers()
 	collectAbove(heapFloor)
@@ -111,6 +118,7 @@ func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string
 	if err != nil {
 		return err
 	}
+	// The first leader of a new cluster writes the settings that the flags ask for.
 	seeding, stopSeeding := context.WithCancel(ctx)
 	seeded := make(chan struct{})
 	go func() {
@@ -125,6 +133,7 @@ func serve(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string
 		err = nil
 	case err = <-n.failed:
 	}
+	// The node outlives what uses it.
 	stopSeeding()
 	<-seeded
 	return errors.Join(err, n.stop(context.WithoutCancel(ctx)))
@@ -148,7 +157,7 @@ func profileCPU(file string) (stop func() error, err error) {
 	}, nil
 }
 
-// slackenTimers lets sleeps of this process last up to 250 us longer: Go's runtime looks after its
+// slackenTimers lets sleeps of this process last up to 250 us longer: Go's runtime checks on its
 // threads every 20 us while anything runs, which costs a node that serves one caller at a time a
 // tenth to a seventh of its CPU. Threads to come take it over from these. Only Linux knows it, for root
 // or CAP_SYS_NICE; elsewhere nothing changes, and a systemd unit can have it instead.
@@ -160,7 +169,9 @@ func slackenTimers() {
 }
 
 // startNode opens everything a node is made of.
-func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string, logger hclog.Logger) (_ *node, err error) {
+func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version string,
+	logger hclog.Logger) (_ *node, err error) {
+	// The HTTP port first: the address that others learn may depend on it.
 	listener, err := net.Listen("tcp", cfg.HTTP)
 	if err != nil {
 		return nil, portError("http", cfg.HTTP, err)
@@ -170,6 +181,7 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 			err = errors.Join(err, listener.Close())
 		}
 	}()
+	// From here on everything belongs to the node.
 	n := &node{logger: logger, peers: server.NewPeers(sh.Token), failed: make(chan error, 1)}
 	registry := nodeInfo(cfg, version)
 	if err := server.RaftMetrics(registry); err != nil {
@@ -179,8 +191,9 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 	n.raft, err = raftnode.Open(ctx, raftnode.Config{
 		ID: cfg.ID, Dir: cfg.DataDir, RaftBind: cfg.Raft, RaftAdvertise: cfg.AdvertiseRaft, HTTPAdvertise: advertised,
 		BootstrapExpect: cfg.BootstrapExpect, Join: cfg.Join, NonVoter: cfg.NonVoter,
-		Secret: []byte(sh.Token), Version: version, Timing: cfg.timing(), Limits: raftnode.Limits{QueueRequests: cfg.QueueRequests, QueueBytes: cfg.QueueBytes},
-		Disk: raftnode.Disk{MinFree: int64(cfg.DiskMinFree)}, Peers: n.peers, Logger: logger,
+		Secret: []byte(sh.Token), Version: version, Timing: cfg.timing(),
+		Limits: raftnode.Limits{QueueRequests: cfg.QueueRequests, QueueBytes: cfg.QueueBytes},
+		Disk:   raftnode.Disk{MinFree: int64(cfg.DiskMinFree)}, Peers: n.peers, Logger: logger,
 		Fatal: func(err error) { dieOf(sh, logger, err) },
 	})
 	if err != nil {
@@ -189,17 +202,20 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 		}
 		return nil, err
 	}
-	n.server, err = server.New(server.Config{Node: n.raft, Peers: n.peers, Token: sh.Token, Version: version, Logger: logger.Named("server"),
+	// The node answers once raft runs.
+	n.server, err = server.New(server.Config{Node: n.raft, Peers: n.peers, Token: sh.Token, Version: version,
+		Logger:   logger.Named("server"),
 		Registry: registry, Hosts: append(slices.Clone(cfg.AllowHosts), cfg.Join...)})
 	if err != nil {
 		return nil, errors.Join(err, n.raft.Close(ctx))
 	}
 	go func() { n.failed <- n.server.Serve(listener) }() // ends in stop
-	logger.Info("serving", "http", listener.Addr().String(), "raft", cfg.Raft, "data", filepath.Clean(cfg.DataDir), "version", version)
+	logger.Info("serving", "http", listener.Addr().String(), "raft", cfg.Raft, "data", filepath.Clean(cfg.DataDir),
+		"version", version)
 	return n, nil
 }
 
-// nodeInfoMetric tells in its labels what a node is.
+// nodeInfoMetric says in its labels what a node is.
 const nodeInfoMetric = "ringlog_node_info"
 
 // nodeInfo is a registry with what only the configuration knows.
@@ -212,15 +228,19 @@ func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
 	return r
 }
 
+// timing is what raftnode calls these settings.
 func (c *serveConfig) timing() raftnode.Timing {
 	return raftnode.Timing{Heartbeat: c.Heartbeat.Duration, Election: c.electionTimeout(), Lease: c.leaderLease(),
-		Ping: c.PingInterval.Duration, Misses: c.PingMisses, SnapshotInterval: c.CompactEvery.Duration, SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries), CompactBytes: int64(c.CompactBytes), TrailingBytes: int64(c.TrailingBytes)}
+		Ping: c.PingInterval.Duration, Misses: c.PingMisses, SnapshotInterval: c.CompactEvery.Duration,
+		SnapshotThreshold: uint64(c.CompactEntries), TrailingLogs: uint64(c.TrailingEntries),
+		CompactBytes: int64(c.CompactBytes), TrailingBytes: int64(c.TrailingBytes)}
 }
 
 // portError names who holds a port that is in use.
 func portError(flag, addr string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("--%s %s is in use%s: end that, or choose another port", flag, addr, shell.PortHolder(addr))
+		return fmt.Errorf("--%s %s is in use%s: stop that process, or choose another port", flag, addr,
+			shell.PortHolder(addr))
 	}
 	return fmt.Errorf("--%s %s: %w", flag, addr, err)
 }
@@ -228,7 +248,7 @@ func portError(flag, addr string, err error) error {
 // dieOf ends the process, because going on would be wrong.
 func dieOf(sh *shell.Shell, logger hclog.Logger, err error) {
 	name := cmp.Or(offline.ProblemName(err), "FATAL")
-	logger.Error("this node can not go on", "problem", name, "error", err)
+	logger.Error("this node cannot continue", "problem", name, "error", err)
 	sh.Say("ringlog: %s: %v", name, err)
 	os.Exit(shell.ExitFailed)
 }
@@ -248,6 +268,7 @@ func (n *node) stop(ctx context.Context) error {
 // seed writes settings that the flags ask for into a cluster that is just being
 // formed, where this node is its first leader. An existing cluster keeps its own.
 func (n *node) seed(ctx context.Context, cfg serveConfig) {
+	// Only what differs from the defaults is written.
 	seeds := map[string]string{}
 	if cfg.Reserved != serveDefaults().Reserved {
 		seeds["catalogue.reserved"] = cfg.Reserved
@@ -258,16 +279,19 @@ func (n *node) seed(ctx context.Context, cfg serveConfig) {
 	if len(seeds) == 0 || n.raft.WaitLeader(ctx) != nil {
 		return
 	}
+	// Only the leader seeds, once for the cluster.
 	l := n.raft.Machine().Leadership()
 	if l.Leader != n.raft.Status().NodeID || n.raft.Status().ClusterID == "" {
 		return
 	}
 	for _, s := range n.raft.Machine().ListSettings() {
 		value, wanted := seeds[s.Key]
+		// A setting that somebody has changed meanwhile stays.
 		if !wanted || s.Value != s.Default {
 			continue
 		}
-		if _, err := n.raft.Propose(ctx, frame.Request{Command: frame.SettingSet{Key: s.Key, Value: value}}); err != nil {
+		if _, err := n.raft.Propose(ctx,
+			frame.Request{Command: frame.SettingSet{Key: s.Key, Value: value}}); err != nil {
 			n.logger.Warn("could not seed a setting", "key", s.Key, "error", err)
 		}
 	}

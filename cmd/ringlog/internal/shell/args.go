@@ -15,13 +15,14 @@ type level struct {
 	args  []string
 }
 
-// Intersperse lets flags stand anywhere: behind arguments, and the program's own
-// behind the verb. It moves each flag to the command that knows it, the innermost
+// Intersperse lets flags be anywhere: after arguments, and the program's own
+// after the verb. It moves each flag to the command that knows it, the innermost
 // first, and leaves unknown ones where they were, for the parser to complain.
 func Intersperse(app *cli.App, args []string) []string {
 	if len(args) == 0 || args[len(args)-1] == "--generate-bash-completion" {
 		return args
 	}
+	// Walk the arguments once, and note at which command each flag belongs.
 	levels := []level{{name: args[0], flags: app.Flags}}
 	commands := app.Commands
 	var positional []string
@@ -29,6 +30,7 @@ func Intersperse(app *cli.App, args []string) []string {
 	for len(rest) > 0 {
 		token := rest[0]
 		rest = rest[1:]
+		// After -- nothing is a flag.
 		if token == "--" {
 			positional = append(append(positional, "--"), rest...)
 			break
@@ -44,6 +46,7 @@ func Intersperse(app *cli.App, args []string) []string {
 		}
 		positional = append(positional, token)
 	}
+	// Every command is followed by its own flags; the arguments come last.
 	var out []string
 	for _, l := range levels {
 		out = append(append(out, l.name), l.args...)
@@ -51,6 +54,7 @@ func Intersperse(app *cli.App, args []string) []string {
 	return append(out, positional...)
 }
 
+// find returns the command of a name, nil if there is none.
 func find(commands []*cli.Command, name string) *cli.Command {
 	i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(name) })
 	if i < 0 {
@@ -63,6 +67,7 @@ func find(commands []*cli.Command, name string) *cli.Command {
 // that knows it.
 func takeFlag(levels []level, token string, rest []string) []string {
 	name, _, hasValue := strings.Cut(strings.TrimLeft(token, "-"), "=")
+	// The innermost command that knows a flag gets it.
 	for i := len(levels) - 1; i >= 0; i-- {
 		known, takesValue := lookupFlag(levels[i].flags, name)
 		if !known {
@@ -75,11 +80,13 @@ func takeFlag(levels []level, token string, rest []string) []string {
 		}
 		return rest
 	}
+	// An unknown flag stays with the verb, whose parser will complain.
 	last := &levels[len(levels)-1]
 	last.args = append(last.args, token)
 	return rest
 }
 
+// lookupFlag says whether a command has a flag, and whether that takes a value.
 func lookupFlag(flags []cli.Flag, name string) (known, takesValue bool) {
 	for _, f := range flags {
 		if !slices.Contains(f.Names(), name) {

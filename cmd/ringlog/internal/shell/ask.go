@@ -27,6 +27,7 @@ func (sh *Shell) Ask(ctx context.Context, base, path string, out any) error {
 
 // Open gets a route of one node as a stream, which the caller closes.
 func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, error) {
+	// This asks one node itself: the client would follow the leader.
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
 	if err != nil {
 		return nil, err
@@ -45,6 +46,7 @@ func (sh *Shell) Open(ctx context.Context, base, path string) (io.ReadCloser, er
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
+	// A node says what is wrong in JSON; a proxy in front of it may not.
 	var answer struct {
 		Error *api.Error `json:"error"`
 	}
@@ -60,6 +62,7 @@ const NodeWithin = 3 * time.Second
 // AnyStatus is the status of the first endpoint that answers and knows a leader; where none
 // knows one, of the first that answers. leader is the id of who leads, "" where nobody does.
 func (sh *Shell) AnyStatus(ctx context.Context) (raw json.RawMessage, leader string, err error) {
+	// The first that knows a leader wins; else the first that answered.
 	for _, e := range sh.Endpoints {
 		text, id, failed := sh.statusWithin(ctx, e)
 		switch {

@@ -10,17 +10,19 @@ import (
 
 // Consent is how a verb that destroys something is let do it.
 type Consent struct {
-	DryRun bool // say what would be done, and do nothing
+	DryRun bool // print what would be done, and do nothing
 	Yes    bool // do not ask
 }
 
+// ConsentFlags are the flags of verbs that destroy something.
 func ConsentFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"},
-		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be done, and do nothing"},
+		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask for confirmation"},
 	}
 }
 
+// ConsentOf reads those flags.
 func ConsentOf(c *cli.Context) Consent { return Consent{DryRun: c.Bool("dry-run"), Yes: c.Bool("yes")} }
 
 // Confirm asks on a terminal. Without one, only --yes will do.
@@ -29,13 +31,14 @@ func (sh *Shell) Confirm(c Consent, question string, args ...any) error {
 	if c.Yes {
 		return nil
 	}
+	// Nobody can answer: refuse rather than guess.
 	if !sh.InTerminal || !sh.ErrTerminal {
-		return Usagef("%s Without a terminal to ask on, say so with --yes, or look first with --dry-run", question)
+		return Usagef("%s There is no terminal to confirm on: pass --yes, or --dry-run to preview", question)
 	}
 	fmt.Fprintf(sh.Err, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(sh.In).ReadString('\n')
 	answer = strings.ToLower(strings.TrimSpace(answer))
-	if err != nil && answer == "" || answer != "y" && answer != "yes" {
+	if (err != nil && answer == "") || (answer != "y" && answer != "yes") {
 		sh.Say("nothing was done")
 		return CodeError(ExitFailed)
 	}

@@ -24,7 +24,7 @@ const (
 	ExitRefused     = 6
 )
 
-// UsageError is a command line or a configuration that can not work.
+// UsageError is a command line or a configuration that cannot work.
 type UsageError struct{ Err error }
 
 // Error implements error.
@@ -56,9 +56,9 @@ func NotFoundf(format string, args ...any) error {
 var ErrUnreachable = errors.New("no endpoint can be reached")
 
 // ErrLeaderless is a cluster in which nobody leads.
-var ErrLeaderless = errors.New("nobody leads the cluster")
+var ErrLeaderless = errors.New("the cluster has no leader")
 
-// ErrNewcomerSilent is a node to let in that the cluster can not connect to.
+// ErrNewcomerSilent is a node to add that the cluster cannot connect to.
 var ErrNewcomerSilent = errors.New("the new node does not answer")
 
 // CodeError ends the program with a code and no message, because what there is to say was
@@ -88,7 +88,8 @@ func ExitCode(err error) int {
 		return apiExit(fromAPI.Code)
 	case errors.As(err, &bad):
 		return ExitUsage
-	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrLeaderless), errors.Is(err, ErrNewcomerSilent), errors.Is(err, client.ErrUnreachable):
+	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrLeaderless), errors.Is(err, ErrNewcomerSilent),
+		errors.Is(err, client.ErrUnreachable):
 		return ExitUnreachable
 	case errors.Is(err, context.DeadlineExceeded):
 		return ExitTimeout
@@ -97,6 +98,7 @@ func ExitCode(err error) int {
 	}
 }
 
+// apiExit is the exit code of a node's answer.
 func apiExit(c api.Code) int {
 	switch c {
 	case api.InvalidArgument, api.InvalidJSON, api.TooLarge, api.UnsupportedMedia, api.Unauthenticated, api.Forbidden:
@@ -107,7 +109,8 @@ func apiExit(c api.Code) int {
 		return ExitNotFound
 	case api.Timeout:
 		return ExitTimeout
-	case api.Conflict, api.Exists, api.Fenced, api.OutOfSequence, api.UnknownProducer, api.Reserved, api.UnknownType, api.OtherCluster:
+	case api.Conflict, api.Exists, api.Fenced, api.OutOfSequence, api.UnknownProducer, api.Reserved,
+		api.UnknownType, api.OtherCluster:
 		return ExitRefused
 	default:
 		return ExitFailed

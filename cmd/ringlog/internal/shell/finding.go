@@ -9,6 +9,7 @@ type Finding struct {
 	Found string `json:"found"`
 }
 
+// PrintFinding prints a finding with a mark that says whether it is good.
 func (sh *Shell) PrintFinding(f Finding) error {
 	return sh.Emit(f, func() error {
 		_, err := fmt.Fprintf(sh.Out, "%s %s: %s\n", sh.Mark(f.OK), f.Check, f.Found)

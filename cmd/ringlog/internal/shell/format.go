@@ -6,6 +6,17 @@ import (
 	"time"
 )
 
+// Count is a number with what it counts: 1 node, 3 nodes. plural is said where an s does not make it.
+func Count[N ~int | ~uint64](n N, singular string, plural ...string) string {
+	switch {
+	case n == 1:
+		return "1 " + singular
+	case len(plural) > 0:
+		return fmt.Sprintf("%d %s", n, plural[0])
+	}
+	return fmt.Sprintf("%d %ss", n, singular)
+}
+
 // Short prints a duration to be read by people.
 func Short(d time.Duration) string {
 	switch {

@@ -24,6 +24,7 @@ func (sh *Shell) WhileRead(ctx context.Context) (_ context.Context, stop func())
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
+		// Poll without events to wait for: the kernel reports a closed end in any case.
 		for ctx.Err() == nil {
 			poll := []unix.PollFd{{Fd: int32(f.Fd())}}
 			n, err := unix.Poll(poll, pollMillis)
@@ -41,6 +42,7 @@ func (sh *Shell) WhileRead(ctx context.Context) (_ context.Context, stop func())
 	}
 }
 
+// isPipe reports an output whose reader may go away.
 func isPipe(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0

@@ -50,6 +50,7 @@ func listeningInode(table string, port uint16) string {
 	return ""
 }
 
+// socketOwner returns the process that has a socket open.
 func socketOwner(inode string) (pid string) {
 	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	if err != nil {
@@ -63,6 +64,7 @@ func socketOwner(inode string) (pid string) {
 	return ""
 }
 
+// commandName is what a process calls itself.
 func commandName(pid string) string {
 	name, err := os.ReadFile("/proc/" + pid + "/comm")
 	if err != nil {

@@ -22,7 +22,7 @@ func ParsePosition(flag, text string) (api.Position, error) {
 func ParseAge(flag, text string) (time.Duration, error) {
 	age, err := api.ParseAge("--"+flag, text)
 	if err == nil && age == 0 {
-		return 0, Usagef("--%s %s: it must be above 0", flag, text)
+		return 0, Usagef("--%s %s must be above 0", flag, text)
 	}
 	return age, usageOf(err)
 }

@@ -24,10 +24,12 @@ type Printer struct {
 	buf []byte
 }
 
+// NewPrinter prints to sh's output; its buffer must be flushed at the end.
 func NewPrinter(sh *Shell) *Printer {
 	return &Printer{Sh: sh, Out: newLazyWriter(sh.Out)}
 }
 
+// Event prints an event of the log.
 func (p *Printer) Event(ev *event.Event) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,18 +44,21 @@ func (p *Printer) Event(ev *event.Event) error {
 
 // Local prints a record of a node's journal, which has no offset: as the node sent it, or
 // marked as local.
-func (p *Printer) Local(line json.RawMessage, at time.Time, kind event.Type, node string, payload json.RawMessage) error {
+func (p *Printer) Local(line json.RawMessage, at time.Time, kind event.Type, node string,
+	payload json.RawMessage) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Sh.JSON {
 		p.buf = append(append(p.buf[:0], line...), '\n')
 	} else {
-		p.buf = fmt.Appendf(p.buf[:0], "%8s  %s  %s  node=%s  %s\n", "local", MomentText(at), p.bold(kind), node, payload)
+		p.buf = fmt.Appendf(p.buf[:0], "%8s  %s  %s  node=%s  %s\n", "local", MomentText(at), p.bold(kind), node,
+			payload)
 	}
 	_, err := p.Out.Write(p.buf)
 	return err
 }
 
+// bold makes a type stand out on a terminal.
 func (p *Printer) bold(t event.Type) string {
 	if p.Sh.Colour {
 		return text.Bold.Sprint(string(t))
@@ -64,7 +69,8 @@ func (p *Printer) bold(t event.Type) string {
 // appendText prints offset, time, type, where from, and the payload.
 func (p *Printer) appendText(b []byte, ev *event.Event) []byte {
 	b = fmt.Appendf(b, "%8d  %s  %s", ev.Offset, MomentText(ev.AppendedAt), p.bold(ev.Type))
-	for _, f := range []struct{ label, value string }{{"source", ev.Source}, {"key", ev.Key}, {"correlation", ev.CorrelationID}} {
+	for _, f := range []struct{ label, value string }{{"source", ev.Source}, {"key", ev.Key},
+		{"correlation", ev.CorrelationID}} {
 		if f.value != "" {
 			b = fmt.Appendf(b, "  %s=%s", f.label, f.value)
 		}
@@ -75,7 +81,7 @@ func (p *Printer) appendText(b []byte, ev *event.Event) []byte {
 	return append(append(append(b, "  "...), ev.Payload...), '\n')
 }
 
-// Gap tells what can not be read any more: in the data for programs, beside it for
+// Gap reports what can no longer be read: in the data for programs, on the side for
 // people.
 func (p *Printer) Gap(g client.Gap) error {
 	if !p.Sh.JSON {
@@ -94,13 +100,13 @@ const flushAfter = 20 * time.Millisecond
 // lazyWriter buffers, and flushes by itself a moment after the last write.
 type lazyWriter struct {
 	mu    sync.Mutex
-	Out   *bufio.Writer
+	out   *bufio.Writer
 	timer *time.Timer
-	Err   error // of a flush by itself
+	err   error // of a flush by itself
 }
 
 func newLazyWriter(w io.Writer) *lazyWriter {
-	l := &lazyWriter{Out: bufio.NewWriterSize(w, 64<<10)}
+	l := &lazyWriter{out: bufio.NewWriterSize(w, 64<<10)}
 	l.timer = time.AfterFunc(time.Hour, func() { _ = l.Flush() })
 	l.timer.Stop()
 	return l
@@ -110,13 +116,13 @@ func newLazyWriter(w io.Writer) *lazyWriter {
 func (l *lazyWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.Err != nil {
-		return 0, l.Err
+	if l.err != nil {
+		return 0, l.err
 	}
-	if l.Out.Buffered() == 0 {
+	if l.out.Buffered() == 0 {
 		l.timer.Reset(flushAfter)
 	}
-	return l.Out.Write(p)
+	return l.out.Write(p)
 }
 
 // Flush writes out everything, and fails when an earlier flush did.
@@ -124,8 +130,8 @@ func (l *lazyWriter) Flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.timer.Stop()
-	if l.Err == nil {
-		l.Err = l.Out.Flush()
+	if l.err == nil {
+		l.err = l.out.Flush()
 	}
-	return l.Err
+	return l.err
 }

@@ -60,6 +60,7 @@ func New(in, out, err *os.File) *Shell {
 	return sh
 }
 
+// isTerminal reports a stream that a person sees.
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // Configure takes the global flags.
@@ -70,12 +71,15 @@ func (sh *Shell) Configure(c *cli.Context) error {
 	case format != "text" && format != "":
 		return Usagef("-o %q: use text or json", format)
 	}
-	if sh.Timeout = c.Duration("timeout"); sh.Timeout <= 0 {
-		return Usagef("--timeout %s: it must be above 0", sh.Timeout)
+	sh.Timeout = c.Duration("timeout")
+	if sh.Timeout <= 0 {
+		return Usagef("--timeout %s must be above 0", sh.Timeout)
 	}
 	var err error
+	// An empty flag counts as not given.
 	endpoints := cmp.Or(c.String("endpoints"), sh.Getenv("RINGRIFT_COORDINATOR_URL"), DefaultEndpoint)
-	if sh.Endpoints, err = ParseEndpoints(endpoints); err != nil {
+	sh.Endpoints, err = ParseEndpoints(endpoints)
+	if err != nil {
 		return err
 	}
 	sh.clusterID = c.String("cluster-id")
@@ -109,7 +113,7 @@ func ParseEndpoints(list string) ([]string, error) {
 			part = "http://" + part
 		}
 		u, err := url.Parse(part)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 			return nil, Usagef("endpoint %q is not a URL such as %s", part, DefaultEndpoint)
 		}
 		endpoints = append(endpoints, part)
@@ -143,14 +147,15 @@ func ReadToken(file, fromEnv string) (string, error) {
 	}
 	token := strings.TrimSpace(string(raw))
 	if token == "" {
-		return "", Usagef("--token-file %s: it is empty", file)
+		return "", Usagef("--token-file %s is empty", file)
 	}
 	return token, nil
 }
 
 // Dial makes a client of the endpoints.
 func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
-	cfg := client.Config{Endpoints: sh.Endpoints, Token: sh.Token, ClusterID: sh.clusterID, Timeout: min(sh.Timeout, maxClientTimeout)}
+	cfg := client.Config{Endpoints: sh.Endpoints, Token: sh.Token, ClusterID: sh.clusterID,
+		Timeout: min(sh.Timeout, maxClientTimeout)}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -161,7 +166,7 @@ func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
 const maxClientTimeout = 5 * time.Minute
 
 // DialReachable makes a client once one endpoint takes a connection, so that a wrong
-// address is told at once instead of after --timeout.
+// address is reported at once instead of after --timeout.
 func (sh *Shell) DialReachable(ctx context.Context, change ...func(*client.Config)) (*client.Client, error) {
 	if err := sh.Reach(ctx); err != nil {
 		return nil, err
@@ -169,8 +174,9 @@ func (sh *Shell) DialReachable(ctx context.Context, change ...func(*client.Confi
 	return sh.Dial(change...)
 }
 
-// knock connects to each endpoint until one answers.
+// Reach connects to each endpoint until one answers.
 func (sh *Shell) Reach(ctx context.Context) error {
+	// Any endpoint that accepts a connection will do.
 	dialer := net.Dialer{Timeout: min(sh.Timeout, 3*time.Second)}
 	var last error
 	for _, e := range sh.Endpoints {
@@ -203,7 +209,7 @@ func (sh *Shell) WithClient(ctx context.Context, body func(ctx context.Context, 
 	return errors.Join(err, CloseClient(c))
 }
 
-// whyTimeout tells of a call that ran out of time whether that is because nobody leads.
+// ExplainTimeout adds to a call that ran out of time that nobody leads, if that is so.
 func (sh *Shell) ExplainTimeout(ctx context.Context, err error) error {
 	if ExitCode(err) == ExitTimeout && sh.leaderless(ctx) {
 		return fmt.Errorf("%w: %w", ErrLeaderless, err)
@@ -214,6 +220,7 @@ func (sh *Shell) ExplainTimeout(ctx context.Context, err error) error {
 // closeWithin bounds the wait for calls that were given up.
 const closeWithin = 2 * time.Second
 
+// CloseClient closes a client, waiting for calls under way only for a moment.
 func CloseClient(c *client.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
@@ -231,6 +238,7 @@ func (sh *Shell) leaderless(ctx context.Context) bool {
 // Call makes one call of an HTTP route. in is sent and out filled as JSON; nil is
 // neither.
 func (sh *Shell) Call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	// Reads see everything acknowledged before, unless --consistency local was given.
 	if method == http.MethodGet && !sh.local {
 		query = maps.Clone(query)
 		if query == nil {
@@ -256,7 +264,7 @@ func (sh *Shell) SuggestLocal(read bool, err error) error {
 	if !read || sh.local || ExitCode(err) != ExitUnreachable || errors.Is(err, client.ErrUnreachable) {
 		return err
 	}
-	return hintedError{err, "to see what the node that answers has: --consistency local"}
+	return hintedError{err, "to read what the answering node has: --consistency local"}
 }
 
 // Consistency is that of the client's reads.
@@ -267,6 +275,7 @@ func (sh *Shell) Consistency() client.Consistency {
 	return client.Linearizable
 }
 
+// Fetch gets a route of the cluster.
 func (sh *Shell) Fetch(ctx context.Context, path string, out any) error {
 	return sh.Call(ctx, http.MethodGet, path, nil, nil, out)
 }
@@ -282,8 +291,10 @@ func (sh *Shell) Emit(v any, asText func() error) error {
 	return sh.PrintLine(v)
 }
 
+// PrintLine prints v as one line of JSON.
 func (sh *Shell) PrintLine(v any) error { return WriteLine(sh.Out, v) }
 
+// WriteLine writes v as one line of JSON.
 func WriteLine(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -310,6 +321,7 @@ func EmitEach[T any](sh *Shell, list []T, header table.Row, row func(T) table.Ro
 
 // Table prints rows below a header, in plain columns.
 func (sh *Shell) Table(header table.Row, rows []table.Row) error {
+	// Plain columns, which cut and awk can take apart.
 	t := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -343,13 +355,14 @@ func (sh *Shell) Facts(pairs ...any) error {
 }
 
 // Report prints what went wrong, unless it is a pipe that was closed, and returns
-// the exit code. ctx is done once the program was told to end.
+// the exit code. ctx is done once the program was asked to end.
 func (sh *Shell) Report(ctx context.Context, err error) int {
 	code := ExitCode(err)
 	var silent CodeError
 	if code == ExitDone || errors.As(err, &silent) || errors.Is(err, syscall.EPIPE) {
 		return code
 	}
+	// Ctrl-C is no failure to explain.
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		sh.Say("interrupted")
 		return ExitFailed
@@ -368,14 +381,17 @@ func Describe(err error, sh *Shell) string {
 	return text
 }
 
+// describeCause is what went wrong and what to do, without hints of the verb.
 func describeCause(err error, sh *Shell) string {
 	var answer *api.Error
 	var bad *event.Error
 	switch {
 	case errors.Is(err, client.ErrUnreachable) && !neverConnected(err):
-		return fmt.Sprintf("%v\nnodes run at %s and did not answer in time: see ringlog check, or raise --timeout (%s)", err, strings.Join(sh.Endpoints, ", "), sh.Timeout)
+		return fmt.Sprintf("%v\nnodes run at %s but did not answer in time: run ringlog check, or raise --timeout (%s)",
+			err, strings.Join(sh.Endpoints, ", "), sh.Timeout)
 	case errors.Is(err, ErrUnreachable), errors.Is(err, client.ErrUnreachable):
-		return fmt.Sprintf("%v\nnobody answers at %s: is a node running there? (start some: ringlog dev)", err, strings.Join(sh.Endpoints, ", "))
+		return fmt.Sprintf("%v\nno node answers at %s: is one running there? (to start a cluster: ringlog dev)",
+			err, strings.Join(sh.Endpoints, ", "))
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		return err.Error()
 	case errors.As(err, &answer):
@@ -397,7 +413,7 @@ func neverConnected(err error) bool {
 }
 
 // Brief is an error on one line: of a node's answer the code, what and where, of an event
-// that can not be read the remedy too.
+// that cannot be read the remedy too.
 func Brief(err error) string {
 	var answer *api.Error
 	var bad *event.Error

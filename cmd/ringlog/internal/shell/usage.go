@@ -53,9 +53,10 @@ func AsFlags(app *cli.App, args []string) ([]string, error) {
 	switch {
 	case len(args) == 2 && args[1] == "--version":
 		return []string{args[0], "version"}, nil
-	case len(args) < 3 || args[1] != "help" && args[1] != "h" || strings.HasPrefix(args[2], "-"):
+	case len(args) < 3 || (args[1] != "help" && args[1] != "h") || strings.HasPrefix(args[2], "-"):
 		return args, nil
 	}
+	// Follow the nouns and verbs down to the one whose help is asked for.
 	commands := app.Commands
 	for _, name := range args[2:] {
 		c := find(commands, name)
@@ -67,6 +68,7 @@ func AsFlags(app *cli.App, args []string) ([]string, error) {
 	return append(append([]string{args[0]}, args[2:]...), "--help"), nil
 }
 
+// nearVerb suggests a verb for one that does not exist.
 func nearVerb(commands []*cli.Command, name string) string {
 	var names []string
 	for _, c := range commands {
@@ -75,6 +77,7 @@ func nearVerb(commands []*cli.Command, name string) string {
 	return DidYouMean(name, names, "")
 }
 
+// nearFlag suggests a flag for one that does not exist.
 func nearFlag(flags []cli.Flag, name string) string {
 	var names []string
 	for _, f := range flags {
@@ -90,6 +93,7 @@ func nearFlag(flags []cli.Flag, name string) string {
 // DidYouMean suggests the name that differs from what was typed by at most two letters, and by at
 // most half of them: a suggestion that is far off is worse than none.
 func DidYouMean(typed string, names []string, dashes string) string {
+	// The distance must be below the bound, and the nearest name wins.
 	nearest, least := "", min(2, len(typed)/2)+1
 	for _, name := range names {
 		if d := smetrics.WagnerFischer(typed, name, 1, 1, 1); d < least {
@@ -102,7 +106,7 @@ func DidYouMean(typed string, names []string, dashes string) string {
 	return fmt.Sprintf(". Did you mean %q?", dashes+nearest)
 }
 
-// UsageProblem answers flags that can not be read, with the near one where there
+// UsageProblem answers flags that cannot be read, with the near one where there
 // is none of that name.
 func UsageProblem(c *cli.Context, err error, _ bool) error {
 	const unknown = "flag provided but not defined: -"
@@ -117,6 +121,7 @@ func UsageProblem(c *cli.Context, err error, _ bool) error {
 	return Usagef("there is no flag %s%s", dashed(name), nearFlag(flags, strings.TrimLeft(name, "-")))
 }
 
+// dashed is a flag as it is typed.
 func dashed(name string) string {
 	if len(name) == 1 {
 		return "-" + name
@@ -132,39 +137,33 @@ func Exactly(c *cli.Context, n int, what string) error {
 	verb := strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
 	switch {
 	case n == 0:
-		return Usagef("%s takes no argument, %q is one", verb, c.Args().First())
+		return Usagef("%s takes no arguments, but got %q", verb, c.Args().First())
 	case c.NArg() == 0:
 		return Usagef("%s needs %s", verb, what)
 	default:
-		return Usagef("%s takes %s; there are %d arguments", verb, what, c.NArg())
+		return Usagef("%s takes %s, but got %d arguments", verb, what, c.NArg())
 	}
 }
 
-// Bare is the action of a verb without arguments.
+// Args is the action of a verb that takes n arguments; what names them for whoever gives others.
+func Args(n int, what string, action cli.ActionFunc) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if err := Exactly(c, n, what); err != nil {
+			return err
+		}
+		return action(c)
+	}
+}
+
+// NoArgs is the action of a verb that takes flags alone.
+func NoArgs(action cli.ActionFunc) cli.ActionFunc { return Args(0, "", action) }
+
+// Bare is the action of a verb without flags or arguments.
 func Bare(sh *Shell, body func(context.Context, *Shell) error) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		if err := Exactly(c, 0, ""); err != nil {
-			return err
-		}
-		return body(c.Context, sh)
-	}
+	return NoArgs(func(c *cli.Context) error { return body(c.Context, sh) })
 }
 
-// Named is the action of a verb with one argument.
+// Named is the action of a verb with one argument and no flags.
 func Named(sh *Shell, what string, body func(ctx context.Context, sh *Shell, arg string) error) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		if err := Exactly(c, 1, what); err != nil {
-			return err
-		}
-		return body(c.Context, sh, c.Args().First())
-	}
-}
-
-func BareWith(_ *Shell, body cli.ActionFunc) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		if err := Exactly(c, 0, ""); err != nil {
-			return err
-		}
-		return body(c)
-	}
+	return Args(1, what, func(c *cli.Context) error { return body(c.Context, sh, c.Args().First()) })
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -34,7 +35,7 @@ func (s *soak) keep(root string) (dir string, err error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
-	found := strings.Join(append([]string{"repeat it: " + s.repeat()}, s.h.violations...), "\n\n") + "\n"
+	found := strings.Join(append([]string{"repeat it: " + s.repeat(), s.space()}, s.h.violations...), "\n\n") + "\n"
 	errs := []error{
 		os.WriteFile(filepath.Join(dir, "violations.txt"), []byte(found), 0o644),
 		s.h.write(filepath.Join(dir, "history.gz")),
@@ -48,6 +49,21 @@ func (s *soak) keep(root string) (dir string, err error) {
 		errs = append(errs, fmt.Errorf("the nodes' folders take more than %d bytes: files were left out", int64(keptBytes)))
 	}
 	return dir, errors.Join(errs...)
+}
+
+// space says what is free on the volume of each node: a node that ended over a full disk may
+// have met one that nobody filled.
+func (s *soak) space() string {
+	var lines []string
+	for _, p := range s.nodes {
+		var st syscall.Statfs_t
+		if err := syscall.Statfs(p.dir, &st); err != nil {
+			lines = append(lines, err.Error())
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s: %d of %d blocks and %d of %d inodes are free", p.id, st.Bavail, st.Blocks, st.Ffree, st.Files))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // dropOldest leaves that many runs, whose names begin with their time.

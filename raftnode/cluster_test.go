@@ -262,7 +262,7 @@ func (c *cluster) stop(id string) {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(raceFactor * 15 * time.Second)
+	deadline := time.Now().Add(raceFactor * time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never happened: %s", what)

@@ -115,7 +115,8 @@ func TestUnfinishedBodiesKeepNobodyOut(t *testing.T) {
 		conns = append(conns, c)
 	}
 	eventually(t, "the address has its part", func() bool { return s.server.memory.held.Load() >= s.server.memory.each })
-	if held := s.server.memory.held.Load(); held > 2*s.server.memory.each {
+	// What is refused counts until its request has ended, which a busy machine delays.
+	if held := s.server.memory.held.Load(); held > s.server.memory.most*3/4 {
 		t.Errorf("%d bytes held for one address, of %d", held, s.server.memory.most)
 	}
 	// Somebody at another address is not kept out.

@@ -93,12 +93,6 @@ func (b *hclogBuffer) Write(p []byte) (int, error) {
 	return b.out.Write(p)
 }
 
-func (b *hclogBuffer) reset() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.out.Reset()
-}
-
 func (b *hclogBuffer) lines(with string) (found []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

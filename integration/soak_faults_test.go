@@ -376,6 +376,8 @@ func (s *soak) fill(r *rand.Rand, p *process) {
 	if err := os.Remove(ballast); err != nil && !os.IsNotExist(err) {
 		s.t.Fatal(err)
 	}
+	// Without this a power loss brings the ballast back, and it stays.
+	s.disks[p].must("sync", "-f", s.disks[p].mount)
 	s.restartEnded(p, "DISK_FAILED")
 }
 

@@ -221,15 +221,14 @@ func ExampleClient_Do() {
 		log.Fatal(err)
 	}
 
+	committed := make(chan error, 1)
 	go func() { // somewhere else
 		cur, err := c.OpenCursor(ctx, "promoter", client.CursorOptions{})
 		if err != nil {
-			log.Fatal(err)
+			committed <- err
+			return
 		}
-		defer cur.Close()
-		if err := cur.Commit(ctx, res.Offset); err != nil {
-			log.Fatal(err)
-		}
+		committed <- errors.Join(cur.Commit(ctx, res.Offset), cur.Close())
 	}()
 
 	var answer struct {
@@ -240,6 +239,9 @@ func ExampleClient_Do() {
 		log.Fatal(err)
 	}
 	fmt.Println(answer.Reached)
+	if err := <-committed; err != nil {
+		log.Fatal(err)
+	}
 	// Output: true
 }
 

@@ -35,9 +35,11 @@ func (n *Node) ProposeForwarded(ctx context.Context, request []byte) ([]byte, er
 	if err != nil {
 		return nil, fmt.Errorf("raftnode: forwarded request: %w", err)
 	}
-	if err := n.mayPropose(r); errors.Is(err, ErrDiverged) {
+	r, err = n.prepare(r)
+	if errors.Is(err, ErrDiverged) {
 		return nil, fmt.Errorf("%w: %s leads, its state differs from the majority's and it hands over", ErrNoLeader, n.cfg.ID)
-	} else if err != nil {
+	}
+	if err != nil {
 		return nil, err
 	}
 	result, err := n.proposeHere(ctx, r)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
-	"github.com/ringrift/ringlog/raftnode/batcher"
 )
 
 // Propose has a request decided and returns its result once it is committed and
@@ -20,7 +19,8 @@ import (
 // ErrTooLarge, ErrFeatureLevel, ErrDiverged, ErrClosed or ctx's: nothing was appended; or
 // ErrOutcomeUnknown.
 func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
-	if err := n.mayPropose(r); err != nil {
+	r, err := n.prepare(r)
+	if err != nil {
 		return fsm.Result{}, err
 	}
 	result, err := n.proposeHere(ctx, r)
@@ -36,18 +36,25 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	return result, err
 }
 
-func (n *Node) mayPropose(r frame.Request) error {
-	switch {
-	case n.ctx.Err() != nil:
-		return ErrClosed
-	case n.diverged.Load():
-		return ErrDiverged
-	case batcher.RequestBytes(r) > n.cfg.Limits.RequestBytes:
-		return fmt.Errorf("raftnode: propose: %w: %d bytes, at most %d", ErrTooLarge, batcher.RequestBytes(r), n.cfg.Limits.RequestBytes)
-	case r.Batch != nil && r.Batch.Len() > frame.MaxRows:
-		return fmt.Errorf("raftnode: propose: %w: %d events, at most %d", ErrTooLarge, r.Batch.Len(), frame.MaxRows)
+// prepare returns a request with its command encoded, or why this node takes none, or not this one.
+func (n *Node) prepare(r frame.Request) (frame.Request, error) {
+	if n.ctx.Err() != nil {
+		return r, ErrClosed
 	}
-	return nil
+	if n.diverged.Load() {
+		return r, ErrDiverged
+	}
+
+	r, err := r.Prepare()
+	switch {
+	case err != nil:
+		return r, fmt.Errorf("raftnode: propose: %w: %w", ErrTooLarge, err)
+	case r.Bytes() > n.cfg.Limits.RequestBytes:
+		return r, fmt.Errorf("raftnode: propose: %w: %d bytes, at most %d", ErrTooLarge, r.Bytes(), n.cfg.Limits.RequestBytes)
+	case r.Batch != nil && r.Batch.Len() > frame.MaxRows:
+		return r, fmt.Errorf("raftnode: propose: %w: %d events, at most %d", ErrTooLarge, r.Batch.Len(), frame.MaxRows)
+	}
+	return r, nil
 }
 
 // reached reports whether every member knows a kind of command, so that it may be proposed.

@@ -54,9 +54,24 @@ type Builder struct {
 // Add appends a command; batch holds its events and is nil for any command but
 // Publish. A batch must not change until the frame is encoded.
 func (b *Builder) Add(c Command, batch *Batch) {
-	b.commands = append(b.commands, byte(c.Kind()))
-	b.commands = appendSized(b.commands, c.appendTo)
+	b.commands = appendCommand(b.commands, c)
 	b.count++
+	b.addBatch(batch)
+}
+
+// AddRequest is Add for a request, which is not encoded again if it is prepared.
+func (b *Builder) AddRequest(r Request) {
+	if r.encoded == nil {
+		b.Add(r.Command, r.Batch)
+		return
+	}
+	b.commands = append(b.commands, r.encoded...)
+	b.count++
+	b.addBatch(r.Batch)
+}
+
+// addBatch adds a command's events. The first batch is copied only when a second one follows.
+func (b *Builder) addBatch(batch *Batch) {
 	if batch == nil {
 		return
 	}
@@ -87,11 +102,10 @@ func (b *Builder) events() *Batch {
 	return &b.batch
 }
 
-// appendSized appends what write appends, preceded by its length.
-func appendSized(b []byte, write func([]byte) []byte) []byte {
+// appendCommand appends a command as a frame holds it: its kind, the length of its body, its body.
+func appendCommand(b []byte, c Command) []byte {
 	var scratch [64]byte
-	body := write(scratch[:0])
-	return fields.Append(b, body)
+	return fields.Append(append(b, byte(c.Kind())), c.appendTo(scratch[:0]))
 }
 
 // Bytes returns about how large the frame is before compression.

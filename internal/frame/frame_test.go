@@ -107,8 +107,33 @@ func TestTheTableOfKindsIsWhole(t *testing.T) {
 	}
 }
 
+func prepared(t interface{ Fatal(...any) }, r Request) Request {
+	r, err := r.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// What no node could decode never becomes a request that may be proposed.
+func TestAnUndecodableRequestIsNotPrepared(t *testing.T) {
+	events := []event.Event{event.New("A", map[string]any{"n": 1})}
+	for name, r := range map[string]Request{
+		"a command past its bound":     {Command: SettingSet{Key: strings.Repeat("k", maxString+1), Value: "1"}},
+		"events of no Publish":         {Command: Tick{}, Batch: batchOf(events)},
+		"a command of an unknown kind": {Command: futureCommand{}},
+	} {
+		if _, err := r.Prepare(); err == nil {
+			t.Errorf("%s was prepared", name)
+		}
+		if _, err := DecodeRequest(r.Encode()); err == nil {
+			t.Errorf("%s can be decoded: this test proves nothing", name)
+		}
+	}
+}
+
 // Decoding a frame gives the commands and events that were encoded, whatever the sizes of
-// the requests; and a forwarded request makes the same frame.
+// the requests; and a forwarded request, and a prepared one, make the same frame.
 func TestFrameRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b, forwarded Builder
@@ -116,18 +141,18 @@ func TestFrameRoundTrip(t *testing.T) {
 		var wantCommands []Command
 		for range rapid.IntRange(0, 4).Draw(t, "requests") {
 			events := rapid.SliceOfN(rapid.Custom(anEvent), 1, 20).Draw(t, "events")
-			r := Request{Publish{Producer: "p", Sequence: 3, Count: len(events)}, batchOf(events)}
+			r := Request{Command: Publish{Producer: "p", Sequence: 3, Count: len(events)}, Batch: batchOf(events)}
 			again, err := DecodeRequest(r.Encode())
 			if err != nil {
 				t.Fatal(err)
 			}
 			b.Add(r.Command, r.Batch)
-			forwarded.Add(again.Command, again.Batch)
+			forwarded.AddRequest(prepared(t, again))
 			want, wantCommands = append(want, events...), append(wantCommands, r.Command)
 		}
 		for _, c := range commands() {
 			b.Add(c, nil)
-			forwarded.Add(c, nil)
+			forwarded.AddRequest(prepared(t, Request{Command: c}))
 		}
 		wantCommands = append(wantCommands, commands()...)
 		seal := Seal{Time: time.Unix(5, 6).UTC(), Proposer: "n1", DigestIndex: 9, Digest: [32]byte{1}}

@@ -14,22 +14,44 @@ import (
 type Request struct {
 	Command Command
 	Batch   *Batch
+
+	encoded []byte // the command as it travels in a frame; nil before Prepare
 }
 
-// Bytes returns about how large the request is.
+// Prepare returns the request with its command encoded, so that no later step encodes it again:
+// not its size, nor the frame that it goes into, nor its way to the leader. A command that cannot be
+// decoded is an error: its entry would stop every node, now and after each restart. A request
+// that is prepared already is returned as it is.
+func (r Request) Prepare() (Request, error) {
+	if r.encoded != nil {
+		return r, nil
+	}
+	r.encoded = appendCommand(nil, r.Command)
+	kind, body := Kind(r.encoded[0]), fields.Reader{Rest: r.encoded[1:]}
+	if _, _, err := decodeCommand(kind, body.Bytes()); err != nil {
+		return r, err
+	}
+	if r.Batch != nil && kind != KindPublish {
+		return r, fmt.Errorf("frame: request: %w: %d events of a command that publishes none", ErrCorrupt, r.Batch.Len())
+	}
+	return r, nil
+}
+
+// Bytes returns about how many bytes a prepared request takes in memory and in a frame.
 func (r Request) Bytes() int {
 	const overhead = 64
-	if r.Batch == nil {
-		return overhead
+	bytes := overhead + len(r.encoded)
+	if r.Batch != nil {
+		bytes += r.Batch.Bytes()
 	}
-	return overhead + r.Batch.Bytes()
+	return bytes
 }
 
 // Encode returns the request as a frame of its own, which is how a follower
 // forwards it to the leader.
 func (r Request) Encode() []byte {
 	var b Builder
-	b.Add(r.Command, r.Batch)
+	b.AddRequest(r)
 	return b.Encode(Seal{Time: time.Unix(0, 0), Compress: true})
 }
 

@@ -138,12 +138,13 @@ func New(id string, limits Limits, c *clock.Clock, digest func() (uint64, fsm.Su
 
 // Propose queues a request and waits for its answer. Refusals come as results.
 func (p *Batcher) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
-	q := &proposal{request: r, bytes: RequestBytes(r), answer: make(chan answer, 1)}
+	r, err := r.Prepare()
+	if err != nil {
+		return fsm.Result{}, fmt.Errorf("raftnode: propose: %w: %w", ErrTooLarge, err)
+	}
+	q := &proposal{request: r, bytes: r.Bytes(), answer: make(chan answer, 1)}
 	if r.Batch != nil {
 		q.rows = r.Batch.Len()
-	}
-	if err := wellFormed(r); err != nil {
-		return fsm.Result{}, err
 	}
 	if err := p.enqueue(q, p.reached(r.Command)); err != nil {
 		return fsm.Result{}, err
@@ -154,28 +155,6 @@ func (p *Batcher) Propose(ctx context.Context, r frame.Request) (fsm.Result, err
 	case <-ctx.Done():
 		return p.abandon(ctx, q)
 	}
-}
-
-// wellFormed refuses what the state machine could not read: such an entry would stop
-// every node, now and after each restart.
-func wellFormed(r frame.Request) error {
-	if r.Command.Kind() == frame.KindPublish {
-		return nil // bounded where it comes in, and large
-	}
-	if _, err := frame.DecodeRequest(r.Encode()); err != nil {
-		return fmt.Errorf("raftnode: propose: %w: %w", ErrTooLarge, err)
-	}
-	return nil
-}
-
-// RequestBytes is about what a request takes in memory and in a frame.
-func RequestBytes(r frame.Request) int {
-	if r.Command.Kind() == frame.KindPublish {
-		return r.Bytes()
-	}
-	var b frame.Builder
-	b.Add(r.Command, r.Batch)
-	return r.Bytes() + b.Bytes()
 }
 
 // reached refuses a command of a feature level that not every member has reached: its entry
@@ -267,7 +246,7 @@ func (p *Batcher) fillFrames() {
 			return
 		}
 		for _, q := range batch {
-			b.Add(q.request.Command, q.request.Batch)
+			b.AddRequest(q.request)
 		}
 		p.flights <- flight{p.sendFrame(&b, term), batch}
 	}

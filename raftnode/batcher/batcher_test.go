@@ -245,8 +245,11 @@ func TestAnAbandonedRequestSaysWhetherItIsOnItsWay(t *testing.T) {
 
 func TestTheQueueIsBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one := RequestBytes(tick())
-		w, p := bench(3 * one)
+		one, err := tick().Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, p := bench(3 * one.Bytes())
 		defer p.Close()
 		leading(w, p, 1)
 		for range smallInFlight + 1 {

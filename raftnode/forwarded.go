@@ -11,21 +11,6 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// forwardable reports whether one node may pass a command to another: those that callers
-// ask for. What only a leader decides, about members, terms, health, time and groups under
-// way, is proposed where it arises or not at all.
-func forwardable(k frame.Kind) bool {
-	switch k {
-	case frame.KindPublish,
-		frame.KindCursorCreate, frame.KindCursorOpen, frame.KindCursorCommit, frame.KindCursorSeek, frame.KindCursorDelete, frame.KindCursorChange,
-		frame.KindGroupCreate,
-		frame.KindDeadLetter, frame.KindRedrive, frame.KindPurge, frame.KindLetterImport,
-		frame.KindSettingSet, frame.KindTrim, frame.KindRegister, frame.KindClientPut:
-		return true
-	}
-	return false
-}
-
 // ProposeForwarded is the leader's side of Peers.Forward: it decides a request
 // that another node has encoded, and never forwards it again. A refusal travels
 // inside the encoded result. The sender is not believed: its events pass the gate
@@ -57,7 +42,7 @@ func (n *Node) admitForwarded(request []byte) (frame.Request, error) {
 	if err != nil {
 		return r, err
 	}
-	if !forwardable(r.Command.Kind()) || (r.Command.Kind() == frame.KindPublish && r.Batch == nil) {
+	if !r.Command.Kind().Forwardable() || (r.Command.Kind() == frame.KindPublish && r.Batch == nil) {
 		return r, fmt.Errorf("command kind %d: %w", r.Command.Kind(), ErrNotForwarded)
 	}
 	return r, n.checkCopies(r.Command)

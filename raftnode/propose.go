@@ -24,7 +24,7 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 		return fsm.Result{}, err
 	}
 	result, err := n.proposeHere(ctx, r)
-	if err != nil && errors.Is(err, ErrNoLeader) && forwardable(r.Command.Kind()) && n.raft.Load().State() != raft.Leader {
+	if err != nil && errors.Is(err, ErrNoLeader) && r.Command.Kind().Forwardable() && n.raft.Load().State() != raft.Leader {
 		result, err = n.forward(ctx, r)
 	}
 	if errors.Is(err, ErrNoLeader) {

@@ -9,30 +9,6 @@ import (
 	"github.com/ringrift/ringlog/internal/fields"
 )
 
-// Kind names a command on the wire. A number is never given another meaning.
-type Kind byte
-
-// The kinds of cursors, settings, members and time. What is known of each is in kinds.go.
-const (
-	KindPublish      Kind = 1
-	KindCursorCreate Kind = 2
-	KindCursorOpen   Kind = 3
-	KindCursorCommit Kind = 4
-	KindCursorSeek   Kind = 5
-	KindCursorDelete Kind = 6
-	KindSettingSet   Kind = 7
-	KindTrim         Kind = 8
-	KindTick         Kind = 9
-	KindHello        Kind = 10
-	KindIntent       Kind = 11
-	KindIntentAbort  Kind = 12
-	KindRegister     Kind = 13
-	KindMemberPut    Kind = 14
-	KindMemberRemove Kind = 15
-	KindClockStep    Kind = 16
-	KindCursorChange Kind = 36
-)
-
 // Command is one caller's request, decided as a whole by the state machine.
 type Command interface {
 	Kind() Kind

@@ -8,13 +8,6 @@ import (
 	"github.com/ringrift/ringlog/internal/fields"
 )
 
-// The kinds of groups, of LevelDelivery.
-const (
-	KindGroupCreate Kind = 30
-	KindGroupSettle Kind = 31
-	KindGroupDead   Kind = 32
-)
-
 // Bounds of what the state keeps of one group, and so of one GroupSettle.
 const (
 	MaxRanges  = 65536

@@ -101,8 +101,8 @@ func TestTheTableOfKindsIsWhole(t *testing.T) {
 	}
 	for k, row := range kinds {
 		known, leveled := row.decode != nil, row.level >= LevelBase && row.level <= LevelDelivery
-		if known != seen[Kind(k)] || known != leveled {
-			t.Errorf("kind %d: level %d, decoded: %v, tested: %v", k, row.level, known, seen[Kind(k)])
+		if known != seen[Kind(k)] || known != leveled || known != (row.origin == ofCaller || row.origin == ofLeader) {
+			t.Errorf("kind %d: level %d, origin %d, decoded: %v, tested: %v", k, row.level, row.origin, known, seen[Kind(k)])
 		}
 	}
 }

@@ -8,16 +8,6 @@ import (
 	"github.com/ringrift/ringlog/internal/fields"
 )
 
-// The kinds of LevelHealth.
-const (
-	KindVoterHealth Kind = 17
-	KindOutageViews Kind = 18
-	KindSplitBrain  Kind = 19
-	KindCatchUp     Kind = 20
-	KindLongHello   Kind = 21
-	KindMemberVote  Kind = 22
-)
-
 // VoterHealth is the leader's report that a voter is reachable, or no longer is.
 type VoterHealth struct {
 	Voter         string

@@ -7,6 +7,52 @@ import (
 	"github.com/ringrift/ringlog/internal/fields"
 )
 
+// Kind says which command an entry holds.
+type Kind byte
+
+// The kinds of commands. A number is on disks and on the wire, so that it keeps its meaning even when
+// its command is gone. The next one is 38 (27 to 29 are not used); CONTRIBUTING.md lists what a new
+// command needs.
+const (
+	KindPublish      Kind = 1
+	KindCursorCreate Kind = 2
+	KindCursorOpen   Kind = 3
+	KindCursorCommit Kind = 4
+	KindCursorSeek   Kind = 5
+	KindCursorDelete Kind = 6
+	KindSettingSet   Kind = 7
+	KindTrim         Kind = 8
+	KindTick         Kind = 9
+	KindHello        Kind = 10
+	KindIntent       Kind = 11
+	KindIntentAbort  Kind = 12
+	KindRegister     Kind = 13
+	KindMemberPut    Kind = 14
+	KindMemberRemove Kind = 15
+	KindClockStep    Kind = 16
+
+	KindVoterHealth Kind = 17
+	KindOutageViews Kind = 18
+	KindSplitBrain  Kind = 19
+	KindCatchUp     Kind = 20
+	KindLongHello   Kind = 21
+	KindMemberVote  Kind = 22
+
+	KindDeadLetter   Kind = 23
+	KindRedrive      Kind = 24
+	KindPurge        Kind = 25
+	KindLetterImport Kind = 26
+
+	KindGroupCreate    Kind = 30
+	KindGroupSettle    Kind = 31
+	KindGroupDead      Kind = 32
+	KindClientPut      Kind = 33
+	KindPressure       Kind = 34
+	KindChainOverdue   Kind = 35
+	KindCursorChange   Kind = 36
+	KindCursorsScanned Kind = 37
+)
+
 // The feature levels. A cluster is at the lowest level that any of its members reports, and
 // a command may be proposed once the cluster is at the command's level: a member that does
 // not know a kind stops at the entry, now and after each restart.
@@ -17,80 +63,92 @@ const (
 	LevelDelivery = 4 // groups, registered clients, stalls, pressure, overdue runs, and short leaderships that part outages
 )
 
+// origin says who asks for a command.
+type origin byte
+
+const (
+	ofCaller origin = 1 // a caller, at any node: a follower forwards it to the leader
+	ofLeader origin = 2 // the leader, about members, terms, health, time or groups: it is proposed there or not at all
+)
+
 // kind is what this build knows of one kind of command.
 type kind struct {
-	level  uint32                   // the cluster's level from which on it may be proposed
+	level  uint32 // the cluster's level from which on it may be proposed
+	origin origin
 	decode func(d *decoder) Command // reads what the command's appendTo wrote
 }
 
-// kinds is the table of all commands. It is never changed.
+// kinds is the table of all commands.
 var kinds = [256]kind{
-	KindPublish: {LevelBase, func(d *decoder) Command { return d.publish() }},
-	KindCursorCreate: {LevelBase, func(d *decoder) Command {
+	KindPublish: {LevelBase, ofCaller, func(d *decoder) Command { return d.publish() }},
+	KindCursorCreate: {LevelBase, ofCaller, func(d *decoder) Command {
 		return CursorCreate{Name: d.string(), Start: d.position(), Filter: d.filter(), Policy: d.policy()}
 	}},
-	KindCursorOpen: {LevelBase, func(d *decoder) Command { return CursorOpen{Name: d.string(), Opener: d.string()} }},
-	KindCursorCommit: {LevelBase, func(d *decoder) Command {
+	KindCursorOpen: {LevelBase, ofCaller, func(d *decoder) Command { return CursorOpen{Name: d.string(), Opener: d.string()} }},
+	KindCursorCommit: {LevelBase, ofCaller, func(d *decoder) Command {
 		return CursorCommit{Name: d.string(), Offset: d.Uvarint(), Generation: d.Uvarint()}
 	}},
-	KindCursorSeek: {LevelBase, func(d *decoder) Command {
+	KindCursorSeek: {LevelBase, ofCaller, func(d *decoder) Command {
 		return CursorSeek{Name: d.string(), To: d.position(), Seeker: d.string()}
 	}},
-	KindCursorDelete: {LevelBase, func(d *decoder) Command { return CursorDelete{Name: d.string()} }},
-	KindSettingSet:   {LevelBase, func(d *decoder) Command { return SettingSet{Key: d.string(), Value: d.string()} }},
-	KindTrim: {LevelBase, func(d *decoder) Command {
+	KindCursorDelete: {LevelBase, ofCaller, func(d *decoder) Command { return CursorDelete{Name: d.string()} }},
+	KindSettingSet:   {LevelBase, ofCaller, func(d *decoder) Command { return SettingSet{Key: d.string(), Value: d.string()} }},
+	KindTrim: {LevelBase, ofCaller, func(d *decoder) Command {
 		return Trim{Before: d.Uvarint(), Force: d.Bool(), Retention: d.Bool()}
 	}},
-	KindTick:         {LevelBase, func(*decoder) Command { return Tick{} }},
-	KindHello:        {LevelBase, func(d *decoder) Command { return d.hello() }},
-	KindIntent:       {LevelBase, func(d *decoder) Command { return Intent{Target: d.string(), Cause: d.string()} }},
-	KindIntentAbort:  {LevelBase, func(*decoder) Command { return IntentAbort{} }},
-	KindRegister:     {LevelBase, func(d *decoder) Command { return Register{Definitions: d.copied()} }},
-	KindMemberPut:    {LevelBase, func(d *decoder) Command { return MemberPut{Member: d.member()} }},
-	KindMemberRemove: {LevelBase, func(d *decoder) Command { return MemberRemove{ID: d.string()} }},
-	KindClockStep: {LevelBase, func(d *decoder) Command {
+	KindTick:         {LevelBase, ofLeader, func(*decoder) Command { return Tick{} }},
+	KindHello:        {LevelBase, ofLeader, func(d *decoder) Command { return d.hello() }},
+	KindIntent:       {LevelBase, ofLeader, func(d *decoder) Command { return Intent{Target: d.string(), Cause: d.string()} }},
+	KindIntentAbort:  {LevelBase, ofLeader, func(*decoder) Command { return IntentAbort{} }},
+	KindRegister:     {LevelBase, ofCaller, func(d *decoder) Command { return Register{Definitions: d.copied()} }},
+	KindMemberPut:    {LevelBase, ofLeader, func(d *decoder) Command { return MemberPut{Member: d.member()} }},
+	KindMemberRemove: {LevelBase, ofLeader, func(d *decoder) Command { return MemberRemove{ID: d.string()} }},
+	KindClockStep: {LevelBase, ofLeader, func(d *decoder) Command {
 		return ClockStep{To: time.Unix(0, d.Varint()), Agreed: d.strings()}
 	}},
 
-	KindVoterHealth: {LevelHealth, func(d *decoder) Command {
+	KindVoterHealth: {LevelHealth, ofLeader, func(d *decoder) Command {
 		return VoterHealth{Voter: d.string(), Online: d.Bool(), LastContactMs: d.Varint(), Reason: d.string()}
 	}},
-	KindOutageViews: {LevelHealth, func(d *decoder) Command { return d.outageViews() }},
-	KindSplitBrain: {LevelHealth, func(d *decoder) Command {
+	KindOutageViews: {LevelHealth, ofLeader, func(d *decoder) Command { return d.outageViews() }},
+	KindSplitBrain: {LevelHealth, ofLeader, func(d *decoder) Command {
 		return SplitBrain{Term: d.Uvarint(), Leaders: d.strings()}
 	}},
-	KindCatchUp:   {LevelHealth, func(d *decoder) Command { return d.catchUp() }},
-	KindLongHello: {LevelHealth, func(d *decoder) Command { return d.longHello() }},
-	KindMemberVote: {LevelHealth, func(d *decoder) Command {
+	KindCatchUp:   {LevelHealth, ofLeader, func(d *decoder) Command { return d.catchUp() }},
+	KindLongHello: {LevelHealth, ofLeader, func(d *decoder) Command { return d.longHello() }},
+	KindMemberVote: {LevelHealth, ofLeader, func(d *decoder) Command {
 		return MemberVote{ID: d.string(), Wanted: d.Bool(), Reason: d.string()}
 	}},
 
-	KindDeadLetter: {LevelLetters, func(d *decoder) Command { return d.deadLetter() }},
-	KindRedrive:    {LevelLetters, func(d *decoder) Command { return Redrive{Letters: d.letters(), To: d.string()} }},
-	KindPurge: {LevelLetters, func(d *decoder) Command {
+	KindDeadLetter: {LevelLetters, ofCaller, func(d *decoder) Command { return d.deadLetter() }},
+	KindRedrive:    {LevelLetters, ofCaller, func(d *decoder) Command { return Redrive{Letters: d.letters(), To: d.string()} }},
+	KindPurge: {LevelLetters, ofCaller, func(d *decoder) Command {
 		return Purge{Letters: d.letters(), OlderThan: time.Duration(d.Varint())}
 	}},
-	KindLetterImport: {LevelLetters, func(d *decoder) Command { return d.letterImport() }},
+	KindLetterImport: {LevelLetters, ofCaller, func(d *decoder) Command { return d.letterImport() }},
 
-	KindCursorChange: {LevelDelivery, func(d *decoder) Command {
+	KindCursorChange: {LevelDelivery, ofCaller, func(d *decoder) Command {
 		return CursorChange{Name: d.string(), Filter: d.filter(), Policy: d.policy()}
 	}},
-	KindGroupCreate: {LevelDelivery, func(d *decoder) Command { return d.groupCreate() }},
-	KindGroupSettle: {LevelDelivery, func(d *decoder) Command { return d.groupSettle() }},
-	KindGroupDead: {LevelDelivery, func(d *decoder) Command {
+	KindGroupCreate: {LevelDelivery, ofCaller, func(d *decoder) Command { return d.groupCreate() }},
+	KindGroupSettle: {LevelDelivery, ofLeader, func(d *decoder) Command { return d.groupSettle() }},
+	KindGroupDead: {LevelDelivery, ofLeader, func(d *decoder) Command {
 		return GroupDead{Term: d.Uvarint(), Letter: d.deadLetter()}
 	}},
-	KindClientPut: {LevelDelivery, func(d *decoder) Command { return d.clientPut() }},
-	KindPressure: {LevelDelivery, func(d *decoder) Command {
+	KindClientPut: {LevelDelivery, ofCaller, func(d *decoder) Command { return d.clientPut() }},
+	KindPressure: {LevelDelivery, ofLeader, func(d *decoder) Command {
 		return Pressure{Active: d.Bool(), Requests: d.Uvarint(), Bytes: d.Uvarint(), Refused: d.Uvarint()}
 	}},
-	KindCursorsScanned: {LevelDelivery, func(d *decoder) Command { return d.cursorsScanned() }},
-	KindChainOverdue:   {LevelDelivery, func(d *decoder) Command { return d.chainOverdue() }},
+	KindCursorsScanned: {LevelDelivery, ofLeader, func(d *decoder) Command { return d.cursorsScanned() }},
+	KindChainOverdue:   {LevelDelivery, ofLeader, func(d *decoder) Command { return d.chainOverdue() }},
 }
 
 // Level returns the feature level from which on commands of a kind may be proposed, and 0
 // for a kind that this build does not know.
 func (k Kind) Level() uint32 { return kinds[k].level }
+
+// Forwardable reports whether a node may forward commands of a kind to the leader for its callers.
+func (k Kind) Forwardable() bool { return kinds[k].origin == ofCaller }
 
 // decodeCommand reads one command and reports whether all its strings are UTF-8.
 func decodeCommand(k Kind, body []byte) (c Command, utf8 bool, err error) {

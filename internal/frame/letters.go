@@ -9,14 +9,6 @@ import (
 	"github.com/ringrift/ringlog/internal/fields"
 )
 
-// The kinds of LevelLetters.
-const (
-	KindDeadLetter   Kind = 23
-	KindRedrive      Kind = 24
-	KindPurge        Kind = 25
-	KindLetterImport Kind = 26
-)
-
 // MaxLetters bounds the letters that one command names.
 const MaxLetters = 1000
 

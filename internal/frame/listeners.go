@@ -8,14 +8,6 @@ import (
 	"github.com/ringrift/ringlog/internal/fields"
 )
 
-// More kinds of LevelDelivery: registered clients, and what the leader reports of its queue
-// and of runs.
-const (
-	KindClientPut    Kind = 33
-	KindPressure     Kind = 34
-	KindChainOverdue Kind = 35
-)
-
 // Bounds of one registered client.
 const (
 	MaxClientBytes         = 64 << 10 // as a command

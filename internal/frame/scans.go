@@ -6,9 +6,6 @@ import (
 	"github.com/ringrift/ringlog/internal/fields"
 )
 
-// KindCursorsScanned is of LevelDelivery.
-const KindCursorsScanned Kind = 37
-
 // MaxScans is how many cursors one command may be about.
 const MaxScans = 256
 

@@ -17,8 +17,8 @@ func rooms() map[string][]string {
 		"raftnode/clock", "raftnode/quietlog", "raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode")
 	operations := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "internal/platform/audit", "internal/platform/stages", "log", "raftnode"}
 	clients := []string{"event", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
-	// The command line: what all verbs share imports the client alone; a node's inside is for what runs
-	// one or opens its folder.
+	// The command line: what all verbs share imports the client alone; fsm and raftnode are for what runs a
+	// node or opens its folder.
 	shell := []string{"api", "client", "event"}
 	verbs := []string{"cmd/ringlog/internal/shell", "cmd/ringlog/internal/dev", "cmd/ringlog/internal/bench", "cmd/ringlog/internal/offline",
 		"cmd/ringlog/internal/serve"}
@@ -75,8 +75,9 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/bench":      append(slices.Clone(shell), verbs[0], verbs[1], "cmd/ringlog/devcluster"),
 		"cmd/ringlog/internal/offline":    append(append(slices.Clone(consensus), shell...), verbs[0]),
 		"cmd/ringlog/internal/serve":      append(slices.Clone(consensus), "internal/server", verbs[0], verbs[3]),
-		"cmd/ringlog": append(append(append(slices.Clone(consensus), shell...), verbs...),
-			"event/where", "router", "router/breaker", "sinks", "internal/server", "internal/platform/audit", "internal/platform/stages"),
+		"cmd/ringlog": append(append(slices.Clone(shell), verbs...), "election", "internal/frame", "raftnode/blackbox",
+			"event/where", "router", "router/breaker", "sinks", "internal/server", "internal/platform/audit",
+			"internal/platform/stages"),
 	}
 }
 

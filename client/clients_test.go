@@ -92,7 +92,7 @@ func subs(names ...string) (list []client.SubscriptionInfo) {
 }
 
 // A keeper sends what has changed a moment later and at once, repeats it well within its
-// time, goes on where a call failed, and takes it away in the end.
+// time, resumes where a call failed, and removes it in the end.
 func TestAKeeperKeepsARegistrationAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &noted{}

@@ -16,7 +16,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// endless gives as many events as are wanted and settles what it is told: what is left is
+// endless returns as many events as are requested and accepts every ack: what remains is
 // the client's own cost. A block of the log is cut into as many parts as it takes.
 type endless struct {
 	ringlogv1connect.UnimplementedGroupServiceHandler

@@ -129,8 +129,8 @@ func (w *company) step(c *colleague, what string) (did bool) {
 		return w.goOn(w.of(c, what))
 	case "settling is lost", "fetching is lost":
 		return w.lose(w.of(c, what))
-	case "tell":
-		return w.o.tell(5)
+	case "commit":
+		return w.o.commitStep(5)
 	case "wait":
 		return w.wait()
 	case "late":
@@ -199,8 +199,8 @@ func (w *company) lose(at **errand) bool {
 	return true
 }
 
-// wait lets so much time go by that the leader waits for nobody's claims any more, once
-// all have told it what they hold.
+// wait moves the clock past the time for which the leader waits for claims, once all
+// members have reported what they hold.
 func (w *company) wait() bool {
 	for _, c := range w.all {
 		if _, err := w.o.c.Enter(w.o.now, c.m.member, c.m.session.id); c.m.session.id == 0 || err != nil {
@@ -219,8 +219,8 @@ func (w *company) wait() bool {
 // handled twice or in front of one of its key, and none is left lying.
 func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
 	did := map[string]int{}
-	goOn := []string{"hand", "ack", "settle", "fetch", "settling goes", "fetching goes", "tell"}
-	goes := []string{"settling goes", "fetching goes", "settling goes", "fetching goes", "tell"}
+	goOn := []string{"hand", "ack", "settle", "fetch", "settling goes", "fetching goes", "commit"}
+	goes := []string{"settling goes", "fetching goes", "settling goes", "fetching goes", "commit"}
 	all := slices.Concat(goOn, goOn, goes, goes, []string{"hand", "hand", "nack", "nack", "release", "give back", "wait", "late", "leader", "settling is lost", "fetching is lost"})
 	for range 200 { // each is a hundred histories
 		rapid.Check(t, func(t *rapid.T) { newCompany(t, did).work(goOn, all) })
@@ -236,7 +236,7 @@ func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
 func (w *company) work(goOn, all []string) {
 	for range 3 {
 		for _, c := range w.all {
-			for _, what := range []string{"settle", "settling goes", "settling goes", "settling goes", "fetch", "tell", "tell", "tell"} {
+			for _, what := range []string{"settle", "settling goes", "settling goes", "settling goes", "fetch", "commit", "commit", "commit"} {
 				w.step(c, what)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // coordinator is a group with one member: events of a key are given in order, and a failed
-// one takes those behind it back. It settles and it answers at two times between a request
+// one takes back those after it. It settles and it answers at two times between a request
 // and the answer's arrival.
 type coordinator struct {
 	session uint64

@@ -54,8 +54,8 @@ func (o *office) elect() {
 	o.c.Feed(events, uint64(len(events)+1))
 }
 
-// tell goes on with telling the log, by one step.
-func (o *office) tell(reserve int) bool {
+// commitStep takes the next step of committing acks and letters to the log.
+func (o *office) commitStep(reserve int) bool {
 	switch {
 	case o.settle == nil:
 		o.flight, o.round = o.round, o.round+1

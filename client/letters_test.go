@@ -16,8 +16,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// toEnd handles what a cursor is given up to the end: it gives up what bad says, and
-// commits the rest. It returns the numbers in the order in which they came.
+// toEnd handles a cursor's events up to the end: it dead-letters those that bad selects
+// and commits the others. It returns their numbers in the order in which they came.
 func toEnd(t *testing.T, c *client.Client, name string, bad func(event.Event) bool) (numbers []int, again int) {
 	t.Helper()
 	cur, err := c.OpenCursor(t.Context(), name, client.CursorOptions{UntilEnd: true})
@@ -53,8 +53,8 @@ func toEnd(t *testing.T, c *client.Client, name string, bad func(event.Event) bo
 	}
 }
 
-// What a handler gives up, over a network that loses answers, is one letter each; it
-// comes again after a redrive, to the cursor that gave it up and to no other reader.
+// Each event that a handler dead-letters over a network that loses answers is one letter. A
+// redrive delivers it again, to the cursor that it belongs to and to no other reader.
 func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	n := startNode(t)
 	lossy, steady := openDoor(t, n.server.Handler()), openDoor(t, n.server.Handler())

@@ -84,7 +84,7 @@ func TestAProducerIsGivenUpWhenItsSequenceIsInDoubt(t *testing.T) {
 	}
 	unknown := refusal(api.OutcomeUnknown, "")
 	for name, tt := range map[string]struct {
-		answers []error // nil is success, as is everything behind the last
+		answers []error // nil is success, as is everything after the last
 		sent    string
 		failed  int // which of the publishes fails, 0 is none
 		doubt   bool

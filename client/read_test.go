@@ -164,7 +164,7 @@ func TestATailFromTheEndHasWhatComesAfter(t *testing.T) {
 		}
 	}()
 	<-streams
-	// The tail may stand before or behind these; from then on nothing may be missing.
+	// The tail may begin before or after these; from then on nothing may be missing.
 	next := 5
 	until(t, "the tail to stand", func() bool {
 		publishN(t, c, next, next+1)
@@ -233,7 +233,7 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 		t.Fatalf("the cursor got %v, %+v", err, gap)
 	}
 	if ev, err := again.Next(t.Context()); err != nil || ev.Offset != trimmed.First {
-		t.Errorf("behind the gap is %d, %v, want %d", ev.Offset, err, trimmed.First)
+		t.Errorf("after the gap is %d, %v, want %d", ev.Offset, err, trimmed.First)
 	}
 	if err := again.Commit(t.Context(), gap.Gap.To); err != nil {
 		t.Error(err)
@@ -356,8 +356,8 @@ func TestAQuietCursorHoldsNothingBack(t *testing.T) {
 	}
 }
 
-// TestWhatWasGivenOutIsNotCommittedByScanning: an event in its handler's hands must
-// come again after a crash, however much passes behind it.
+// TestWhatWasGivenOutIsNotCommittedByScanning: an event that a handler has must be
+// redelivered after a crash, however many events pass after it.
 func TestWhatWasGivenOutIsNotCommittedByScanning(t *testing.T) {
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
@@ -383,7 +383,7 @@ func TestWhatWasGivenOutIsNotCommittedByScanning(t *testing.T) {
 	}
 	until(t, "the cursor to pass what does not match", func() bool { waiting(); return cur.Scanned() >= last })
 	if info, err := c.Cursor(t.Context(), "careful"); err != nil || info.Committed >= res.Offset {
-		t.Errorf("committed %d behind the caller's back, %v", info.Committed, err)
+		t.Errorf("committed %d, which the caller did not, %v", info.Committed, err)
 	}
 	if err := cur.Commit(t.Context(), res.Offset); err != nil {
 		t.Fatal(err)
@@ -486,8 +486,8 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 
 // TestANodeThatAlwaysCutsIsAskedWithPauses: a stream that never gets on must not be
 // opened in a tight loop.
-// TestATailToTheEndEndsWithItsNode loses the node behind the first message: a reader
-// that does not follow is told, whatever way the node has gone.
+// TestATailToTheEndEndsWithItsNode loses the node after the first message: a reader
+// that does not follow gets an error, whatever way the node was lost.
 func TestATailToTheEndEndsWithItsNode(t *testing.T) {
 	n := startNode(t)
 	publishN(t, dial(t, client.Config{}, openDoor(t, n.server.Handler())), 0, 5000)

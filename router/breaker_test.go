@@ -18,8 +18,8 @@ import (
 	"github.com/ringrift/ringlog/router"
 )
 
-// transcript writes down what happens, with the time since it began. What is told through
-// the log comes behind what else happened within a second.
+// transcript writes down what happens, with the time since it began. What is reported through
+// the log comes after what else happened within a second.
 type transcript struct {
 	mu    sync.Mutex
 	began time.Time
@@ -27,27 +27,27 @@ type transcript struct {
 }
 
 type line struct {
-	second int
-	told   bool
-	text   string
+	second   int
+	reported bool
+	text     string
 }
 
-func (tr *transcript) write(told bool, format string, args ...any) {
+func (tr *transcript) write(reported bool, format string, args ...any) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.lines = append(tr.lines, line{int(time.Since(tr.began).Seconds()), told, fmt.Sprintf(format, args...)})
+	tr.lines = append(tr.lines, line{int(time.Since(tr.began).Seconds()), reported, fmt.Sprintf(format, args...)})
 }
 
-func (tr *transcript) say(format string, args ...any)  { tr.write(false, format, args...) }
-func (tr *transcript) tell(format string, args ...any) { tr.write(true, format, args...) }
+func (tr *transcript) say(format string, args ...any)    { tr.write(false, format, args...) }
+func (tr *transcript) report(format string, args ...any) { tr.write(true, format, args...) }
 
 func (tr *transcript) check(t *testing.T, want string) {
 	t.Helper()
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	slices.SortStableFunc(tr.lines, func(a, b line) int {
-		if a.second == b.second && a.told != b.told {
-			return map[bool]int{false: -1, true: 1}[a.told]
+		if a.second == b.second && a.reported != b.reported {
+			return map[bool]int{false: -1, true: 1}[a.reported]
 		}
 		return a.second - b.second
 	})
@@ -66,13 +66,13 @@ func (tr *transcript) listen(t *testing.T, r *router.Router) {
 		p := fields(t, ev)
 		switch ev.Type {
 		case event.HandlerFailed:
-			tr.tell("%s %s event=%s offset=%v attempts=%v dead_letter=%v: %s", ev.Type, p["handler"], p["event"], p["offset"], p["attempts"], p["dead_letter"], p["error"])
+			tr.report("%s %s event=%s offset=%v attempts=%v dead_letter=%v: %s", ev.Type, p["handler"], p["event"], p["offset"], p["attempts"], p["dead_letter"], p["error"])
 		case event.HandlerTimeout:
-			tr.tell("%s %s event=%s attempt=%v after %v s", ev.Type, p["handler"], p["event"], p["attempt"], p["timeout_seconds"])
+			tr.report("%s %s event=%s attempt=%v after %v s", ev.Type, p["handler"], p["event"], p["attempt"], p["timeout_seconds"])
 		case event.CircuitReset:
-			tr.tell("%s %s node_id=%s recovery_source=%s", ev.Type, p["handler"], p["node_id"], p["recovery_source"])
+			tr.report("%s %s node_id=%s recovery_source=%s", ev.Type, p["handler"], p["node_id"], p["recovery_source"])
 		default:
-			tr.tell("%s %s failures=%v previous=%v", ev.Type, p["handler"], p["failures"], p["previous"])
+			tr.report("%s %s failures=%v previous=%v", ev.Type, p["handler"], p["failures"], p["previous"])
 		}
 		return nil
 	}})

@@ -176,7 +176,7 @@ func (s *subscriber) accept(ctx context.Context, ev event.Event, err error) erro
 		return err
 	}
 
-	// An event that was read before comes again after a reconnect: it is passed.
+	// After a reconnect an event may be read a second time: it is skipped.
 	e, err := s.tracker.track(ctx, ev.Offset)
 	if e == nil || err != nil {
 		return err

@@ -32,8 +32,8 @@ func cursorOf(t *testing.T, c *client.Client, name string) client.CursorInfo {
 	return info
 }
 
-// compact removes what stands before an offset, also what cursors hold, and needs an event
-// behind it.
+// compact removes all events before an offset, also those that cursors hold. It needs an
+// event after them.
 func compact(t *testing.T, c *client.Client, before uint64) {
 	t.Helper()
 	done, err := c.Compact(t.Context(), client.Compaction{Before: &before, Force: true})
@@ -42,8 +42,8 @@ func compact(t *testing.T, c *client.Client, before uint64) {
 	}
 }
 
-// What a handler cannot handle after all retries is a dead letter of the cluster, behind
-// which its cursor goes on; redriven it comes to that handler again, once, and to no other.
+// What a handler cannot handle after all retries is a dead letter of the cluster, and
+// its cursor moves past it; redriven it comes to that handler again, once, and to no other.
 func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 	n := node(t)
 	var healed atomic.Bool
@@ -119,13 +119,13 @@ func TestALetterOfWhatIsGoneHoldsNothingUp(t *testing.T) {
 	}
 	release <- struct{}{}
 	publish(t, r, progress("good", 1))
-	eventually(t, "it goes on", func() bool { return len(all.all()) == 1 })
+	eventually(t, "it continues", func() bool { return len(all.all()) == 1 })
 	bad = publish(t, r, progress("bad", 2)).Offset
 	<-failing
 	last := publish(t, r, progress("good", 3)).Offset
 	compact(t, c, last)
 	release <- struct{}{}
-	eventually(t, "it goes on", func() bool { return len(all.all()) == 2 })
+	eventually(t, "it continues", func() bool { return len(all.all()) == 2 })
 	eventually(t, "the cursor is past it", func() bool { return cursorOf(t, c, "trainer").Committed >= last })
 	if st := sub.Status(); st.Lost != 2 || st.DeadLettered != 0 || st.Failed != 2 || st.State != router.Attached {
 		t.Errorf("%d was trimmed: %+v", bad, st)

@@ -171,7 +171,7 @@ func TestEventsReachHandlersOfAllProcessesOnce(t *testing.T) {
 	})
 }
 
-// A durable subscription goes on where the process before it was, and the same handler
+// A durable subscription resumes where the process before it was, and the same handler
 // in a second process fences the first off.
 func TestADurableSubscriptionGoesOn(t *testing.T) {
 	bothLogs(t, func(t *testing.T, log router.Log) {
@@ -208,7 +208,7 @@ func TestADurableSubscriptionGoesOn(t *testing.T) {
 }
 
 // A durable subscription whose filter has changed is refused, unless it says that its
-// cursor is to change too: then it goes on where it was, with the new filter.
+// cursor is to change too: then it resumes where it was, with the new filter.
 func TestAFilterChangesWhereTheCursorStands(t *testing.T) {
 	bothLogs(t, func(t *testing.T, log router.Log) {
 		var all seen

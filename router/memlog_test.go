@@ -101,7 +101,7 @@ func (l *memLog) Last(context.Context) (uint64, error) {
 	return uint64(len(l.events)), l.away
 }
 
-// offset finds out where a position is, which tells nothing by itself.
+// offset returns the offset of a position, which is opaque.
 func (l *memLog) offset(p client.Position) uint64 {
 	for o := uint64(1); o <= uint64(len(l.events))+1; o++ {
 		if p == client.FromOffset(o) {

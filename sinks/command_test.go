@@ -84,7 +84,7 @@ func TestACommandSeesTheEvent(t *testing.T) {
 	}
 }
 
-// A command that fails is told with its code and the end of what it said.
+// A command that fails is reported with its code and the end of its output.
 func TestACommandFails(t *testing.T) {
 	out := &output{}
 	for script, want := range map[string]string{
@@ -146,7 +146,7 @@ func gone(pid int) bool {
 }
 
 // When its time is over a command is ended with its children, those that do not listen
-// to SIGTERM too, and those that have let go of its output.
+// to SIGTERM too, and those that have closed its output.
 func TestACommandIsKilledWithItsChildren(t *testing.T) {
 	for name, script := range map[string]string{
 		"a child":                        `sleep 60 & echo $!; wait`,

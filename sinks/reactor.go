@@ -31,7 +31,7 @@ func NewReactor(o Options) (*Reactor, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	r := &Reactor{o: o, tally: newTally(o.Tell), notices: newNotices(&o)}
+	r := &Reactor{o: o, tally: newTally(o.OnOutcome), notices: newNotices(&o)}
 	r.breaker = breaker.New(o.Breaker, harmless, r.turned)
 	return r, nil
 }
@@ -73,7 +73,7 @@ func (r *Reactor) Run(ctx context.Context) (Summary, error) {
 	r.breaker.Close()
 	dropped := quit()
 	sum := r.tally.summary()
-	sum.Untold = dropped
+	sum.Unpublished = dropped
 	return sum, err
 }
 

@@ -24,7 +24,7 @@ func TestAttemptsDeliveriesAndTheDeadLetter(t *testing.T) {
 		g, tr := newMemGroup(progress("", 1), progress("", 2)), newTranscript()
 		g.maxDeliver = 2
 		sum := react(t.Context(), t, g, sinks.Options{Retries: 3, Breaker: breaker.Config{Off: true}, Settled: g.settled, Record: true,
-			Tell: tr.outcome, Publish: tr.publish,
+			OnOutcome: tr.outcome, Publish: tr.publish,
 			Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
 				if d.Offset == 1 {
 					return errBoom
@@ -57,11 +57,11 @@ func TestTheBreakerTakesTheProcessOutOfTheGroup(t *testing.T) {
 		g, tr := newMemGroup(progress("", 1), progress("", 2), progress("", 3)), newTranscript()
 		g.say = tr.say
 		var calls atomic.Int32
-		sum := react(t.Context(), t, g, sinks.Options{Retries: 3, Concurrency: 2, Settled: g.settled, Tell: tr.outcome, Publish: tr.publish,
+		sum := react(t.Context(), t, g, sinks.Options{Retries: 3, Concurrency: 2, Settled: g.settled, OnOutcome: tr.outcome, Publish: tr.publish,
 			Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
 				n := calls.Add(1)
 				if d.Offset == 2 {
-					time.Sleep(100 * time.Millisecond) // behind the first
+					time.Sleep(100 * time.Millisecond) // after the first
 				}
 				if n <= 4 {
 					return errBoom
@@ -96,14 +96,14 @@ func TestTheBreakerTakesTheProcessOutOfTheGroup(t *testing.T) {
 	})
 }
 
-// What may go on when the process ends goes on; what takes too long is cut off and given
-// back as it came; what failed meanwhile has failed.
+// Attempts that run when the process ends may finish; those that take too long are cut off
+// and given back as they came; what failed meanwhile has failed.
 func TestTheEndDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, tr := newMemGroup(progress("", 1), progress("", 2), progress("", 3), progress("", 4)), newTranscript()
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		sum := react(ctx, t, g, sinks.Options{Concurrency: 3, Retries: 3, Timeout: time.Hour, Drain: 10 * time.Second, Tell: tr.outcome,
+		sum := react(ctx, t, g, sinks.Options{Concurrency: 3, Retries: 3, Timeout: time.Hour, Drain: 10 * time.Second, OnOutcome: tr.outcome,
 			Backoff: time.Minute,
 			Sink: sinkFunc(func(ctx context.Context, d client.Delivery) error {
 				switch d.Offset {
@@ -129,11 +129,11 @@ func TestTheEndDrains(t *testing.T) {
 	})
 }
 
-// An attempt that runs out of time is told as that.
+// An attempt that runs out of time is reported as timed out.
 func TestAnAttemptRunsOutOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, tr := newMemGroup(progress("k", 1)), newTranscript()
-		sum := react(t.Context(), t, g, sinks.Options{Timeout: 5 * time.Second, Retries: 1, Settled: g.settled, Record: true, Tell: tr.outcome, Publish: tr.publish,
+		sum := react(t.Context(), t, g, sinks.Options{Timeout: 5 * time.Second, Retries: 1, Settled: g.settled, Record: true, OnOutcome: tr.outcome, Publish: tr.publish,
 			Sink: sinkFunc(func(ctx context.Context, d client.Delivery) error {
 				if time.Since(tr.began) < 3*time.Second {
 					<-ctx.Done()
@@ -153,12 +153,12 @@ func TestAnAttemptRunsOutOfTime(t *testing.T) {
 }
 
 // A sink's wish to be left alone is kept: within the delivery if it is short, else the
-// event comes again after it. One that cannot be mended is dead at once, and only what
+// event is redelivered after it. One that cannot be repaired is dead at once, and only what
 // is the sink's fault moves the breaker.
 func TestWhatAFailureSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, tr := newMemGroup(progress("", 1), progress("", 2), progress("", 3), progress("", 4)), newTranscript()
-		sum := react(t.Context(), t, g, sinks.Options{Retries: 1, Breaker: breaker.Config{Failures: 4}, Settled: g.settled, Tell: tr.outcome, Publish: tr.publish,
+		sum := react(t.Context(), t, g, sinks.Options{Retries: 1, Breaker: breaker.Config{Failures: 4}, Settled: g.settled, OnOutcome: tr.outcome, Publish: tr.publish,
 			Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
 				switch {
 				case d.Offset == 1 && d.Count == 1:
@@ -204,7 +204,7 @@ func TestConcurrencyAndOrder(t *testing.T) {
 				running++
 				most = max(most, running)
 				if d.Offset <= last[d.Key] {
-					t.Errorf("%d of %s behind %d", d.Offset, d.Key, last[d.Key])
+					t.Errorf("%d of %s after %d", d.Offset, d.Key, last[d.Key])
 				}
 				last[d.Key] = d.Offset
 				mu.Unlock()

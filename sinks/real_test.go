@@ -49,7 +49,7 @@ func (h *handled) handle(_ context.Context, d client.Delivery) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if d.Offset < h.last[d.Key] {
-		return fmt.Errorf("%d of %s comes behind %d", d.Offset, d.Key, h.last[d.Key])
+		return fmt.Errorf("%d of %s comes after %d", d.Offset, d.Key, h.last[d.Key])
 	}
 	h.times[d.Offset]++
 	h.last[d.Key] = d.Offset

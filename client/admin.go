@@ -152,7 +152,12 @@ func (c *Client) AddMember(ctx context.Context, n NewMember) (Membership, error)
 
 // Promote gives a member a vote. Force allows more than five voters.
 func (c *Client) Promote(ctx context.Context, id string, force bool) (Membership, error) {
-	return c.changeMembers(ctx, http.MethodPost, "/v1/members/"+url.PathEscape(id)+"/promote", map[string]bool{"force": force})
+	return c.changeMembers(
+		ctx,
+		http.MethodPost,
+		"/v1/members/"+url.PathEscape(id)+"/promote",
+		map[string]bool{"force": force},
+	)
 }
 
 // Demote takes a member's vote.

@@ -40,7 +40,10 @@ func newEndless(keys int) *endless {
 	return &endless{block: &ringlogv1.Packet{Rows: uint32(p.Rows), Types: p.Types, Sources: p.Sources, Body: p.Body}}
 }
 
-func (e *endless) Exchange(_ context.Context, r *connect.Request[ringlogv1.ExchangeRequest]) (*connect.Response[ringlogv1.ExchangeResponse], error) {
+func (e *endless) Exchange(
+	_ context.Context,
+	r *connect.Request[ringlogv1.ExchangeRequest],
+) (*connect.Response[ringlogv1.ExchangeResponse], error) {
 	for _, a := range r.Msg.Acks {
 		e.acked.Add(int64(a.To-a.From) + 1)
 	}
@@ -49,7 +52,13 @@ func (e *endless) Exchange(_ context.Context, r *connect.Request[ringlogv1.Excha
 		at := e.given.Load()
 		skip := at % blockRows
 		take := min(want, blockRows-skip)
-		resp.Runs = append(resp.Runs, &ringlogv1.Run{Term: 1, Span: &ringlogv1.Span{Packet: e.block, First: at - skip + 1, Skip: uint32(skip), Take: uint32(take)}})
+		resp.Runs = append(
+			resp.Runs,
+			&ringlogv1.Run{
+				Term: 1,
+				Span: &ringlogv1.Span{Packet: e.block, First: at - skip + 1, Skip: uint32(skip), Take: uint32(take)},
+			},
+		)
 		e.given.Add(take)
 		want -= take
 	}

@@ -34,8 +34,19 @@ type company struct {
 }
 
 func newCompany(t *rapid.T, did map[string]int) *company {
-	o := &office{now: time.Unix(1_000_000, 0), done: map[uint64]bool{}, dead: map[uint64]bool{}, retries: map[uint64]frame.GroupRetry{}, round: 1,
-		policy: group.Policy{AckWait: 1000 * time.Hour, Session: 10 * time.Second, MaxPending: 1000, MaxDeliver: rapid.SampledFrom([]uint64{0, 2, 5}).Draw(t, "max deliver")}}
+	o := &office{
+		now:     time.Unix(1_000_000, 0),
+		done:    map[uint64]bool{},
+		dead:    map[uint64]bool{},
+		retries: map[uint64]frame.GroupRetry{},
+		round:   1,
+		policy: group.Policy{
+			AckWait:    1000 * time.Hour,
+			Session:    10 * time.Second,
+			MaxPending: 1000,
+			MaxDeliver: rapid.SampledFrom([]uint64{0, 2, 5}).Draw(t, "max deliver"),
+		},
+	}
 	for range rapid.IntRange(1, 12).Draw(t, "events") {
 		o.keys = append(o.keys, rapid.SampledFrom([]string{"a", "a", "b", ""}).Draw(t, "key"))
 	}
@@ -109,20 +120,26 @@ func (w *company) step(c *colleague, what string) (did bool) {
 		switch {
 		case c.settling != nil:
 		case m.session.id == 0 && c.fetching == nil:
-			c.settling, did = &errand{req: m.beginJoin(), end: func(_ *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
-				if err == nil {
-					m.endJoin(resp)
-				}
-			}}, true
+			c.settling, did = &errand{
+				req: m.beginJoin(),
+				end: func(_ *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
+					if err == nil {
+						m.endJoin(resp)
+					}
+				},
+			}, true
 		case m.session.id != 0 && !m.acks.Empty():
 			c.settling, did = &errand{req: m.beginAcks(), end: m.endAcks}, true
 		}
 	case "fetch":
 		if c.fetching == nil {
 			if req, _ := m.beginFetch(); req != nil {
-				c.fetching, did = &errand{req: req, end: func(req *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
-					_ = m.endFetch(req, resp, err)
-				}}, true
+				c.fetching, did = &errand{
+					req: req,
+					end: func(req *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
+						_ = m.endFetch(req, resp, err)
+					},
+				}, true
 			}
 		}
 	case "settling goes", "fetching goes":
@@ -221,7 +238,25 @@ func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
 	did := map[string]int{}
 	goOn := []string{"hand", "ack", "settle", "fetch", "settling goes", "fetching goes", "commit"}
 	goes := []string{"settling goes", "fetching goes", "settling goes", "fetching goes", "commit"}
-	all := slices.Concat(goOn, goOn, goes, goes, []string{"hand", "hand", "nack", "nack", "release", "give back", "wait", "late", "leader", "settling is lost", "fetching is lost"})
+	all := slices.Concat(
+		goOn,
+		goOn,
+		goes,
+		goes,
+		[]string{
+			"hand",
+			"hand",
+			"nack",
+			"nack",
+			"release",
+			"give back",
+			"wait",
+			"late",
+			"leader",
+			"settling is lost",
+			"fetching is lost",
+		},
+	)
 	for range 200 { // each is a hundred histories
 		rapid.Check(t, func(t *rapid.T) { newCompany(t, did).work(goOn, all) })
 	}

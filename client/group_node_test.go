@@ -64,7 +64,11 @@ func TestMembersShareAGroup(t *testing.T) {
 	h := &handled{keys: map[string][]int{}, fails: map[int]int{}}
 	var wg sync.WaitGroup
 	for i := range 3 {
-		m := joinGroup(t, dial(t, client.Config{AttemptTimeout: 2 * time.Second}, lossy), client.GroupOptions{Member: fmt.Sprint("w", i), Filter: progress, Prefetch: 16, MaxDeliver: 1000})
+		m := joinGroup(
+			t,
+			dial(t, client.Config{AttemptTimeout: 2 * time.Second}, lossy),
+			client.GroupOptions{Member: fmt.Sprint("w", i), Filter: progress, Prefetch: 16, MaxDeliver: 1000},
+		)
 		wg.Go(func() { h.work(t, m, total) })
 	}
 	wg.Wait()
@@ -147,7 +151,8 @@ func TestAFailedEventBecomesADeadLetter(t *testing.T) {
 		}
 	}
 	second := next(t, m)
-	if err := m.Nack(second.Offset, client.NackOptions{Err: "worse", Dead: true}); err != nil || numberOf(t, second.Event) != 1 {
+	if err := m.Nack(second.Offset, client.NackOptions{Err: "worse", Dead: true}); err != nil ||
+		numberOf(t, second.Event) != 1 {
 		t.Fatalf("event %d, %v", numberOf(t, second.Event), err)
 	}
 	third := next(t, m)
@@ -187,7 +192,11 @@ func TestWhatAMemberIsTooLongAboutGoesToAnother(t *testing.T) {
 	if d := next(t, fast); d.Offset != late.Offset || d.Count != 2 || fast.Ack(d.Offset) != nil {
 		t.Errorf("%d, delivery %d", d.Offset, d.Count)
 	}
-	until(t, "the slow one to learn of it", func() bool { return errors.Is(slow.Progress(late.Offset), client.ErrNotHeld) })
+	until(
+		t,
+		"the slow one to learn of it",
+		func() bool { return errors.Is(slow.Progress(late.Offset), client.ErrNotHeld) },
+	)
 	if err := slow.Ack(late.Offset); !errors.Is(err, client.ErrNotHeld) {
 		t.Errorf("an ack that comes too late: %v", err)
 	}

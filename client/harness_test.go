@@ -38,9 +38,17 @@ func startNode(t testing.TB) *node {
 		t.Fatal(err)
 	}
 	n := &node{}
-	n.raft, err = raftnode.Open(t.Context(), raftnode.Config{ID: "n1", Dir: dir, RaftBind: "127.0.0.1:0", BootstrapExpect: 1,
-		Timing: raftnode.Timing{Heartbeat: 150 * time.Millisecond, Election: 150 * time.Millisecond, Lease: 150 * time.Millisecond, CommitTimeout: 5 * time.Millisecond},
-		Disk:   raftnode.Disk{MinFree: -1, Reserve: -1}, Fatal: func(err error) { panic(err) }})
+	n.raft, err = raftnode.Open(
+		t.Context(),
+		raftnode.Config{ID: "n1", Dir: dir, RaftBind: "127.0.0.1:0", BootstrapExpect: 1,
+			Timing: raftnode.Timing{
+				Heartbeat:     150 * time.Millisecond,
+				Election:      150 * time.Millisecond,
+				Lease:         150 * time.Millisecond,
+				CommitTimeout: 5 * time.Millisecond,
+			},
+			Disk: raftnode.Disk{MinFree: -1, Reserve: -1}, Fatal: func(err error) { panic(err) }},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

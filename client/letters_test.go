@@ -43,7 +43,11 @@ func toEnd(t *testing.T, c *client.Client, name string, bad func(event.Event) bo
 			again++
 		}
 		if bad(ev) {
-			err = cur.DeadLetter(t.Context(), ev.Offset, client.Failure{Handler: "test", Error: "bad", Attempts: 2, FirstFailed: time.Now()})
+			err = cur.DeadLetter(
+				t.Context(),
+				ev.Offset,
+				client.Failure{Handler: "test", Error: "bad", Attempts: 2, FirstFailed: time.Now()},
+			)
 		} else {
 			err = cur.Commit(t.Context(), ev.Offset)
 		}
@@ -63,7 +67,8 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	lossy.faults(func(r *http.Request) fault {
 		mu.Lock()
 		defer mu.Unlock()
-		losable := strings.HasSuffix(r.URL.Path, "/DeadLetter") || strings.HasSuffix(r.URL.Path, "/CommitCursor") || strings.HasPrefix(r.URL.Path, "/v1/dlq")
+		losable := strings.HasSuffix(r.URL.Path, "/DeadLetter") || strings.HasSuffix(r.URL.Path, "/CommitCursor") ||
+			strings.HasPrefix(r.URL.Path, "/v1/dlq")
 		return fault{cutAfter: losable && rng.IntN(4) == 0}
 	})
 	c := dial(t, client.Config{}, lossy, steady)
@@ -91,7 +96,9 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	if l, ev, err := c.DeadLetter(t.Context(), letters[3].ID); err != nil || l.Error != "bad" || numberOf(t, ev) != 15 {
 		t.Errorf("%+v %+v %v", l, ev, err)
 	}
-	if done, err := c.Redrive(t.Context(), client.LetterChoice{All: true, MaxEvents: 7}, ""); err != nil || done.Done != 7 && done.Matched != 5 || done.Done == 7 && (done.Last != 7 || !done.More) {
+	if done, err := c.Redrive(t.Context(), client.LetterChoice{All: true, MaxEvents: 7}, ""); err != nil ||
+		done.Done != 7 && done.Matched != 5 ||
+		done.Done == 7 && (done.Last != 7 || !done.More) {
 		t.Fatalf("%+v %v", done, err)
 	}
 	if _, err := c.Redrive(t.Context(), client.LetterChoice{Cursor: "trainer"}, ""); err != nil {

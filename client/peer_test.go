@@ -21,8 +21,10 @@ import (
 // wireError is an error as nodes send it.
 func wireError(e *api.Error) *connect.Error {
 	out := connect.NewError(e.Code.Connect(), errors.New(e.Message))
-	detail, err := connect.NewErrorDetail(&ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Reason: e.Reason, Field: e.Field,
-		Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP})
+	detail, err := connect.NewErrorDetail(
+		&ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Reason: e.Reason, Field: e.Field,
+			Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP},
+	)
 	if err == nil {
 		out.AddDetail(detail)
 	}
@@ -42,7 +44,10 @@ type peer struct {
 	say   func(n int, req *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) // n counts requests from 0
 }
 
-func (p *peer) Publish(_ context.Context, r *connect.Request[ringlogv1.PublishRequest]) (*connect.Response[ringlogv1.PublishResponse], error) {
+func (p *peer) Publish(
+	_ context.Context,
+	r *connect.Request[ringlogv1.PublishRequest],
+) (*connect.Response[ringlogv1.PublishResponse], error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(p.asked)
@@ -54,7 +59,10 @@ func (p *peer) Publish(_ context.Context, r *connect.Request[ringlogv1.PublishRe
 	return connect.NewResponse(resp), nil
 }
 
-func openPeer(t testing.TB, say func(n int, req *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error)) (*peer, *door) {
+func openPeer(
+	t testing.TB,
+	say func(n int, req *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error),
+) (*peer, *door) {
 	p := &peer{say: say}
 	mux := http.NewServeMux()
 	mux.Handle(ringlogv1connect.NewLogServiceHandler(p))

@@ -229,7 +229,8 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 	}
 	defer again.Close()
 	gap = nil
-	if _, err := again.Next(t.Context()); !errors.As(err, &gap) || gap.Gap.To != trimmed.First-1 || gap.Gap.Types["TRAINING_PROGRESS"]+gap.Gap.Uncounted == 0 {
+	if _, err := again.Next(t.Context()); !errors.As(err, &gap) || gap.Gap.To != trimmed.First-1 ||
+		gap.Gap.Types["TRAINING_PROGRESS"]+gap.Gap.Uncounted == 0 {
 		t.Fatalf("the cursor got %v, %+v", err, gap)
 	}
 	if ev, err := again.Next(t.Context()); err != nil || ev.Offset != trimmed.First {
@@ -251,7 +252,11 @@ func TestACursorGoesOnWhereItCommitted(t *testing.T) {
 	publishN(t, c, 0, 400)
 	want := 0
 	for reader := range 4 {
-		cur, err := c.OpenCursor(t.Context(), "trainer", client.CursorOptions{Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}})
+		cur, err := c.OpenCursor(
+			t.Context(),
+			"trainer",
+			client.CursorOptions{Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -406,8 +411,15 @@ func TestWhatWasGivenOutIsNotCommittedByScanning(t *testing.T) {
 func TestEventsComeBackAsTheyWereSent(t *testing.T) {
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
-	sent := event.Event{Type: "promotion.complete", Payload: []byte(`{"b":1.50,"a":"é","correlation_id":"c-9"}`), Source: "trainer-3",
-		Key: "hex8_2p", CausationID: "cause", DedupID: "d-1", Time: time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC)}
+	sent := event.Event{
+		Type:        "promotion.complete",
+		Payload:     []byte(`{"b":1.50,"a":"é","correlation_id":"c-9"}`),
+		Source:      "trainer-3",
+		Key:         "hex8_2p",
+		CausationID: "cause",
+		DedupID:     "d-1",
+		Time:        time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC),
+	}
 	res, err := c.Publish(t.Context(), sent)
 	if err != nil {
 		t.Fatal(err)
@@ -440,7 +452,8 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 	c := dial(t, client.Config{}, shaky, openDoor(t, n.server.Handler()))
 	last := publishN(t, c, 0, 3)
 	st, err := c.Status(t.Context())
-	if err != nil || st.NodeID != "n1" || st.Role != "leader" || st.LastOffset != last || len(st.Raw) == 0 || st.Quorum.Voters != 1 {
+	if err != nil || st.NodeID != "n1" || st.Role != "leader" || st.LastOffset != last || len(st.Raw) == 0 ||
+		st.Quorum.Voters != 1 {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	if at, err := c.StatusOf(t.Context(), shaky.url); err != nil || at.NodeID != "n1" {
@@ -471,7 +484,8 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 		t.Errorf("a POST whose answer was lost: %v", err)
 	}
 	var schema []byte
-	if err := c.Do(t.Context(), http.MethodGet, "/v1/catalogue/training.completed/schema", nil, nil, &schema); err != nil || !bytes.Contains(schema, []byte("$schema")) {
+	if err := c.Do(t.Context(), http.MethodGet, "/v1/catalogue/training.completed/schema", nil, nil, &schema); err != nil ||
+		!bytes.Contains(schema, []byte("$schema")) {
 		t.Errorf("schema %s, %v", schema, err)
 	}
 	body, err := c.Download(t.Context(), "/v1/catalogue", nil)
@@ -557,10 +571,15 @@ func TestReadingPacketsIsReadingEvents(t *testing.T) {
 	}
 	_, last := n.raft.Machine().Log().Bounds()
 	for range 60 {
-		o := client.TailOptions{From: client.FromOffset(1 + rng.Uint64N(last)), NoFollow: true, Limit: uint64(rng.IntN(3) * rng.IntN(200))}
+		o := client.TailOptions{
+			From:     client.FromOffset(1 + rng.Uint64N(last)),
+			NoFollow: true,
+			Limit:    uint64(rng.IntN(3) * rng.IntN(200)),
+		}
 		packets := read(o)
 		o.Filter.Types = []string{"*"}
-		if diff := cmp.Diff(read(o), packets, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); diff != "" || len(packets) == 0 {
+		if diff := cmp.Diff(read(o), packets, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); diff != "" ||
+			len(packets) == 0 {
 			t.Fatalf("%+v: %d events\n%s", o, len(packets), diff)
 		}
 	}

@@ -15,7 +15,11 @@ func TestEverySpellingOfEveryTypeResolves(t *testing.T) {
 	}
 	for _, d := range c.Definitions() {
 		spellings := []string{string(d.Name), d.Value, strings.ToLower(string(d.Name)), strings.ToUpper(d.Value),
-			strings.ReplaceAll(d.Value, "_", "."), strings.ReplaceAll(string(d.Name), "_", "-"), string(d.Name[:1]) + strings.ToLower(string(d.Name[1:]))}
+			strings.ReplaceAll(
+				d.Value,
+				"_",
+				".",
+			), strings.ReplaceAll(string(d.Name), "_", "-"), string(d.Name[:1]) + strings.ToLower(string(d.Name[1:]))}
 		for _, s := range spellings {
 			if r, ok := c.Resolve(s); !ok || r.Type != d.Name || r.Value != d.Value || r.Definition != d || r.Renamed {
 				t.Errorf("%s resolves to %+v, want %s", s, r, d.Name)
@@ -48,7 +52,8 @@ func TestResolveReportsTheSpelling(t *testing.T) {
 		"":                   {Via: ViaUnknown},
 	} {
 		r, ok := Builtin().Resolve(name)
-		if r.Type != want.Type || r.Via != want.Via || ok != (want.Via != ViaUnknown) || want.Value != "" && r.Value != want.Value {
+		if r.Type != want.Type || r.Via != want.Via || ok != (want.Via != ViaUnknown) ||
+			want.Value != "" && r.Value != want.Value {
 			t.Errorf("%q resolves to %+v, want %+v", name, r, want)
 		}
 	}
@@ -70,8 +75,21 @@ func TestEmbeddedFilesAreHeldWhole(t *testing.T) {
 		}
 	}
 	w := c.Wiring()
-	counts := []int{len(c.Mentioned()), len(c.Coordinators()), len(c.Flows()), len(c.Categories()), len(w.OrphanEvents), len(w.DeadSubscriptions),
-		len(w.RunbookWiring), len(w.ArchitectureWiring), len(w.HandlerIndex), len(w.CriticalSubscriptions.Events), len(w.ComponentNames)}
+	counts := []int{
+		len(c.Mentioned()),
+		len(c.Coordinators()),
+		len(c.Flows()),
+		len(c.Categories()),
+		len(w.OrphanEvents),
+		len(w.DeadSubscriptions),
+		len(
+			w.RunbookWiring,
+		),
+		len(w.ArchitectureWiring),
+		len(w.HandlerIndex),
+		len(w.CriticalSubscriptions.Events),
+		len(w.ComponentNames),
+	}
 	if want := []int{18, 27, 4, 15, 27, 36, 11, 5, 7, 7, 8}; !slices.Equal(counts, want) {
 		t.Errorf("counts %v, want %v", counts, want)
 	}
@@ -95,9 +113,11 @@ func TestReservedTypesAreTheClusters(t *testing.T) {
 			reserved = append(reserved, string(d.Name))
 		}
 	}
-	want := strings.Fields(`DLQ_EVENTS_PURGED DLQ_EVENTS_REPLAYED DLQ_STALE_EVENTS LEADER_ELECTED LEADER_HEARTBEAT_MISSING LEADER_LEASE_EXPIRED
+	want := strings.Fields(
+		`DLQ_EVENTS_PURGED DLQ_EVENTS_REPLAYED DLQ_STALE_EVENTS LEADER_ELECTED LEADER_HEARTBEAT_MISSING LEADER_LEASE_EXPIRED
 		LEADER_LOST LEADER_STEPDOWN QUORUM_AT_RISK QUORUM_LOST QUORUM_PRIORITY_RECONNECT QUORUM_RECOVERY_STARTED QUORUM_RESTORED
-		SPLIT_BRAIN_DETECTED SPLIT_BRAIN_RESOLVED VOTER_DEMOTED VOTER_OFFLINE VOTER_ONLINE VOTER_PROMOTED`)
+		SPLIT_BRAIN_DETECTED SPLIT_BRAIN_RESOLVED VOTER_DEMOTED VOTER_OFFLINE VOTER_ONLINE VOTER_PROMOTED`,
+	)
 	if !slices.Equal(reserved, want) {
 		t.Errorf("reserved: %v", reserved)
 	}
@@ -110,12 +130,20 @@ func TestReservedTypesAreTheClusters(t *testing.T) {
 
 // What the cluster emits is known like any type, and still nobody else's.
 func TestOwnTypesOfTheClusterAreKnown(t *testing.T) {
-	want := map[Type]string{CatchupAtRisk: "p2p", ChainOverdue: "monitoring", CursorRecovered: "other", CursorStalled: "other", QuorumOutageView: "p2p"}
+	want := map[Type]string{
+		CatchupAtRisk:    "p2p",
+		ChainOverdue:     "monitoring",
+		CursorRecovered:  "other",
+		CursorStalled:    "other",
+		QuorumOutageView: "p2p",
+	}
 	for _, d := range Builtin().Own() {
 		r, known := Builtin().Resolve(strings.ToLower(strings.ReplaceAll(string(d.Name), "_", ".")))
 		e := New(d.Name, map[string]any{})
 		_, warnings, err := (&Policy{Strict: true, Reserved: ReservedOwn}).Normalize(&e)
-		if !known || r.Definition != d || d.Category != want[d.Name] || d.Status != StatusCluster || err != nil || len(warnings) != 0 || e.Value != "" {
+		if !known || r.Definition != d || d.Category != want[d.Name] || d.Status != StatusCluster || err != nil ||
+			len(warnings) != 0 ||
+			e.Value != "" {
 			t.Errorf("%s: %+v, %v, %v", d.Name, r, warnings, err)
 		}
 		delete(want, d.Name)
@@ -133,7 +161,8 @@ func TestOwnTypesOfTheClusterAreKnown(t *testing.T) {
 		t.Errorf("missing: %v", want)
 	}
 	d, _ := Builtin().Definition(LeaderElected)
-	if got := d.Payload[0]; d.Status != StatusCanonical || got.Name != "leader_id" || got.Type != "string" || len(d.Payload) != 6 {
+	if got := d.Payload[0]; d.Status != StatusCanonical || got.Name != "leader_id" || got.Type != "string" ||
+		len(d.Payload) != 6 {
 		t.Errorf("LEADER_ELECTED: %+v", d)
 	}
 }
@@ -254,7 +283,8 @@ func TestJSONSchemaListsTheFields(t *testing.T) {
 		if err := json.Unmarshal(d.JSONSchema(), &schema); err != nil {
 			t.Fatal(err)
 		}
-		if schema.Title != string(d.Name) || schema.Type != "object" || schema.Schema == "" || len(schema.Properties) != len(d.Payload) {
+		if schema.Title != string(d.Name) || schema.Type != "object" || schema.Schema == "" ||
+			len(schema.Properties) != len(d.Payload) {
 			t.Errorf("%s: %+v", d.Name, schema)
 		}
 	}

@@ -99,12 +99,34 @@ func TestGateWarns(t *testing.T) {
 
 // A gate says of every event of its requests what the policy says of it alone, whatever came before.
 func TestGateSaysWhatThePolicySays(t *testing.T) {
-	keys := []string{"config_key", "correlation_id", "epoch", "gpu", "loss", `lo\u00e9`, "lo\\ne", strings.Repeat("m", canon.OutlineKeyBytes),
-		strings.Repeat("n", canon.OutlineKeyBytes)}
+	keys := []string{
+		"config_key",
+		"correlation_id",
+		"epoch",
+		"gpu",
+		"loss",
+		`lo\u00e9`,
+		"lo\\ne",
+		strings.Repeat("m", canon.OutlineKeyBytes),
+		strings.Repeat("n", canon.OutlineKeyBytes),
+	}
 	for i := range canon.OutlineKeys {
 		keys = append(keys, fmt.Sprintf("p%02d", i))
 	}
-	values := []string{"null", `"text"`, `"a\nb"`, "3", "2.5", "2.0", "2.50", "true", "[1, 2.5]", "[1,2]", `{"b": 1}`, `{"b": 1, "a": 2}`}
+	values := []string{
+		"null",
+		`"text"`,
+		`"a\nb"`,
+		"3",
+		"2.5",
+		"2.0",
+		"2.50",
+		"true",
+		"[1, 2.5]",
+		"[1,2]",
+		`{"b": 1}`,
+		`{"b": 1, "a": 2}`,
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		p := Policy{}
 		g := p.Gate()
@@ -120,11 +142,17 @@ func TestGateSaysWhatThePolicySays(t *testing.T) {
 				members[0], members[1] = members[1], members[rapid.IntRange(0, 1).Draw(t, "twice")]
 			}
 			e := Event{Payload: json.RawMessage("{" + strings.Join(members, ", ") + "}")}
-			e.Type = rapid.SampledFrom([]Type{TrainingCompleted, "training.completed", "PROMOTION_COMPLETE", "MY_OWN", "GPU_MELTED", "GPU MELTED"}).Draw(t, "type")
+			e.Type = rapid.SampledFrom(
+				[]Type{TrainingCompleted, "training.completed", "PROMOTION_COMPLETE", "MY_OWN", "GPU_MELTED", "GPU MELTED"},
+			).Draw(
+				t,
+				"type",
+			)
 			alone := e
 			wantHash, want, wantErr := p.Normalize(&alone)
 			hash, got, err := g.Normalize(&e)
-			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || hash != wantHash || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || hash != wantHash ||
+				fmt.Sprint(err) != fmt.Sprint(wantErr) {
 				t.Fatalf("%s %s: %x %v, want %x %v\n%s", e.Type, e.Payload, hash, err, wantHash, wantErr, diff)
 			}
 			if diff := cmp.Diff(alone, e, cmpopts.IgnoreUnexported(Event{})); err == nil && diff != "" {
@@ -278,9 +306,21 @@ func trainingEvents(n int) []Event {
 	events := make([]Event, n)
 	for i := range events {
 		board := boards[random.IntN(len(boards))]
-		p := fmt.Appendf(nil, `{"config_key": "%s", "elo": %d.%d5, "epoch": %d, "host": "gpu-%d", "iteration": %d, "loss": %d.%03d5, `+
-			`"model_path": "models/%s/candidate-%d.pth", "run": "18a1b2c3d4e5f607-3", "val_losses": [`,
-			board, 1200+random.IntN(800), random.IntN(10), random.IntN(200), random.IntN(64), i, random.IntN(3), random.IntN(1000), board, random.IntN(5000))
+		p := fmt.Appendf(
+			nil,
+			`{"config_key": "%s", "elo": %d.%d5, "epoch": %d, "host": "gpu-%d", "iteration": %d, "loss": %d.%03d5, `+
+				`"model_path": "models/%s/candidate-%d.pth", "run": "18a1b2c3d4e5f607-3", "val_losses": [`,
+			board,
+			1200+random.IntN(800),
+			random.IntN(10),
+			random.IntN(200),
+			random.IntN(64),
+			i,
+			random.IntN(3),
+			random.IntN(1000),
+			board,
+			random.IntN(5000),
+		)
 		for len(p) < 248 {
 			p = fmt.Appendf(p, "%d.%02d5, ", random.IntN(2), random.IntN(100))
 		}

@@ -62,20 +62,44 @@ func (tr *transcript) check(t *testing.T, want string) {
 
 // listen writes the router's own events down as they come out of the log.
 func (tr *transcript) listen(t *testing.T, r *router.Router) {
-	subscribe(t, r, router.Subscription{Name: "listener", Types: []string{"HANDLER_*", "CIRCUIT_*"}, Handler: func(_ context.Context, ev event.Event) error {
-		p := fields(t, ev)
-		switch ev.Type {
-		case event.HandlerFailed:
-			tr.report("%s %s event=%s offset=%v attempts=%v dead_letter=%v: %s", ev.Type, p["handler"], p["event"], p["offset"], p["attempts"], p["dead_letter"], p["error"])
-		case event.HandlerTimeout:
-			tr.report("%s %s event=%s attempt=%v after %v s", ev.Type, p["handler"], p["event"], p["attempt"], p["timeout_seconds"])
-		case event.CircuitReset:
-			tr.report("%s %s node_id=%s recovery_source=%s", ev.Type, p["handler"], p["node_id"], p["recovery_source"])
-		default:
-			tr.report("%s %s failures=%v previous=%v", ev.Type, p["handler"], p["failures"], p["previous"])
-		}
-		return nil
-	}})
+	subscribe(
+		t,
+		r,
+		router.Subscription{
+			Name:  "listener",
+			Types: []string{"HANDLER_*", "CIRCUIT_*"},
+			Handler: func(_ context.Context, ev event.Event) error {
+				p := fields(t, ev)
+				switch ev.Type {
+				case event.HandlerFailed:
+					tr.report(
+						"%s %s event=%s offset=%v attempts=%v dead_letter=%v: %s",
+						ev.Type,
+						p["handler"],
+						p["event"],
+						p["offset"],
+						p["attempts"],
+						p["dead_letter"],
+						p["error"],
+					)
+				case event.HandlerTimeout:
+					tr.report(
+						"%s %s event=%s attempt=%v after %v s",
+						ev.Type,
+						p["handler"],
+						p["event"],
+						p["attempt"],
+						p["timeout_seconds"],
+					)
+				case event.CircuitReset:
+					tr.report("%s %s node_id=%s recovery_source=%s", ev.Type, p["handler"], p["node_id"], p["recovery_source"])
+				default:
+					tr.report("%s %s failures=%v previous=%v", ev.Type, p["handler"], p["failures"], p["previous"])
+				}
+				return nil
+			},
+		},
+	)
 }
 
 // While the breaker is open no attempt is made, retries included: they wait for it, and
@@ -133,14 +157,18 @@ func TestABreakerIsClosedByHand(t *testing.T) {
 		failing.Store(true)
 		r := open(t, log, router.Options{Source: "p1", Retries: []time.Duration{}})
 		tr.listen(t, r)
-		sub := subscribe(t, r, router.Subscription{Name: "direct", Types: []string{"TRAINING_PROGRESS"}, Direct: true, Sync: true,
-			Breaker: &router.Breaker{Failures: 1},
-			Handler: func(context.Context, event.Event) error {
-				if failing.Load() {
-					return errBoom
-				}
-				return nil
-			}})
+		sub := subscribe(
+			t,
+			r,
+			router.Subscription{Name: "direct", Types: []string{"TRAINING_PROGRESS"}, Direct: true, Sync: true,
+				Breaker: &router.Breaker{Failures: 1},
+				Handler: func(context.Context, event.Event) error {
+					if failing.Load() {
+						return errBoom
+					}
+					return nil
+				}},
+		)
 		for range 2 {
 			res := publish(t, r, progress("k", 1))
 			if len(res.Failed) != 1 {
@@ -235,7 +263,11 @@ func TestBadHandlersAreToldAndRetried(t *testing.T) {
 func TestHandlerEventsDoNotFeedThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog()
-		r := open(t, log, router.Options{Retries: []time.Duration{}, Timeout: time.Second, Breaker: router.Breaker{Off: true}})
+		r := open(
+			t,
+			log,
+			router.Options{Retries: []time.Duration{}, Timeout: time.Second, Breaker: router.Breaker{Off: true}},
+		)
 		fail := func(ctx context.Context, _ event.Event) error { <-ctx.Done(); return errBoom }
 		sub := subscribe(t, r, router.Subscription{Name: "watchdog", Types: []string{"HANDLER_*"}, Handler: fail})
 		subscribe(t, r, router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Handler: fail})

@@ -68,8 +68,13 @@ func TestRetentionThatPassesASubscriptionIsTold(t *testing.T) {
 	}
 	sub := subscribe(t, second, trainer)
 	const away = "k0, gap of 6, map[TRAINING_PROGRESS:3] of them mine, forced, k1"
-	eventually(t, "the gap is reported", func() bool { return handled.String() == away && cursorOf(t, c, "trainer").Gap == nil })
-	if st := second.Subscribers()[0]; st.Gaps != 1 || st.LastGap == nil || st.LastGap.To != st.LastOffset-1 || st.Received != 1 {
+	eventually(
+		t,
+		"the gap is reported",
+		func() bool { return handled.String() == away && cursorOf(t, c, "trainer").Gap == nil },
+	)
+	if st := second.Subscribers()[0]; st.Gaps != 1 || st.LastGap == nil || st.LastGap.To != st.LastOffset-1 ||
+		st.Received != 1 {
 		t.Errorf("%+v", st)
 	}
 
@@ -82,14 +87,20 @@ func TestRetentionThatPassesASubscriptionIsTold(t *testing.T) {
 	}
 	compact(t, c, last)
 	close(release)
-	eventually(t, "the last is handled", func() bool { return strings.HasSuffix(handled.String(), fmt.Sprintf("far%d", beyond-1)) })
+	eventually(
+		t,
+		"the last is handled",
+		func() bool { return strings.HasSuffix(handled.String(), fmt.Sprintf("far%d", beyond-1)) },
+	)
 	eventually(t, "all is committed", func() bool { return cursorOf(t, c, "trainer").Committed >= last })
 	st := sub.Status()
-	if strings.Count(handled.String(), "gap of") != 2 || st.Gaps != 2 || st.LastGap.To != last-1 || st.LastGap.Reason != "forced" {
+	if strings.Count(handled.String(), "gap of") != 2 || st.Gaps != 2 || st.LastGap.To != last-1 ||
+		st.LastGap.Reason != "forced" {
 		t.Errorf("%s: %+v", handled.String(), st)
 	}
 	far := st.Received - 2 // the last of them from after the gap
-	if far >= beyond || strings.Count(handled.String(), "far") != int(far) || !strings.Contains(handled.String(), fmt.Sprintf("far%d,", far-2)) {
+	if far >= beyond || strings.Count(handled.String(), "far") != int(far) ||
+		!strings.Contains(handled.String(), fmt.Sprintf("far%d,", far-2)) {
 		t.Errorf("%d were read: %s", far, handled.String())
 	}
 }

@@ -48,7 +48,8 @@ func TestOptions(t *testing.T) {
 	}
 	for _, bad := range []string{"0", "-1", "NaN", "1e300", "ten"} {
 		t.Setenv(router.TimeoutVariable, bad)
-		if _, err := router.New(newMemLog(), router.Options{}); err == nil || !strings.Contains(err.Error(), router.TimeoutVariable) {
+		if _, err := router.New(newMemLog(), router.Options{}); err == nil ||
+			!strings.Contains(err.Error(), router.TimeoutVariable) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

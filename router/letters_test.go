@@ -50,7 +50,11 @@ func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 	var trainer, other seen
 	var mu sync.Mutex
 	attempts := map[int]int{}
-	r := open(t, router.OnClient(n.Client()), router.Options{Source: "p1", Retries: router.Backoff(2, time.Millisecond), Breaker: router.Breaker{Off: true}})
+	r := open(
+		t,
+		router.OnClient(n.Client()),
+		router.Options{Source: "p1", Retries: router.Backoff(2, time.Millisecond), Breaker: router.Breaker{Off: true}},
+	)
 	progressOf := router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true,
 		Handler: func(ctx context.Context, ev event.Event) error {
 			mu.Lock()
@@ -62,22 +66,32 @@ func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 			return trainer.handle(ctx, ev)
 		}}
 	sub := subscribe(t, r, progressOf)
-	subscribe(t, r, router.Subscription{Name: "other", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Handler: other.handle})
+	subscribe(
+		t,
+		r,
+		router.Subscription{Name: "other", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Handler: other.handle},
+	)
 	var offsets []uint64
 	for i := range 4 {
 		offsets = append(offsets, publish(t, r, progress("k", i)).Offset)
 	}
 	c := n.Client()
-	eventually(t, "the cursor is past all", func() bool { return sub.Status().Committed >= offsets[3] && sub.Status().DeadLettered == 2 })
+	eventually(
+		t,
+		"the cursor is past all",
+		func() bool { return sub.Status().Committed >= offsets[3] && sub.Status().DeadLettered == 2 },
+	)
 	if committed := cursorOf(t, c, "trainer").Committed; committed < offsets[3] {
 		t.Errorf("it is at %d", committed)
 	}
 	letters := lettersOf(t, c, client.LetterFilter{Cursor: "trainer"})
 	if len(letters) != 2 || letters[0].Offset != offsets[1] || letters[1].Offset != offsets[3] || letters[0].Attempts != 3 ||
-		letters[0].Handler != "trainer" || letters[0].Error != "boom" || letters[0].FirstFailed.IsZero() {
+		letters[0].Handler != "trainer" || letters[0].Error != "boom" ||
+		letters[0].FirstFailed.IsZero() {
 		t.Fatalf("%+v", letters)
 	}
-	if st := sub.Status(); st.DeadLettered != 2 || st.Failed != 2 || st.Handled != 2 || st.Held != "" || st.State != router.Attached {
+	if st := sub.Status(); st.DeadLettered != 2 || st.Failed != 2 || st.Handled != 2 || st.Held != "" ||
+		st.State != router.Attached {
 		t.Errorf("%+v", st)
 	}
 	if got := trainer.numbers(); got != "k0 k2" || attempts[1] != 3 || attempts[3] != 3 {
@@ -87,7 +101,11 @@ func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 	if done, err := c.Redrive(t.Context(), client.LetterChoice{Cursor: "trainer"}, ""); err != nil || done.Done != 2 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	eventually(t, "they are handled", func() bool { return len(lettersOf(t, c, client.LetterFilter{Cursor: "trainer"})) == 0 })
+	eventually(
+		t,
+		"they are handled",
+		func() bool { return len(lettersOf(t, c, client.LetterFilter{Cursor: "trainer"})) == 0 },
+	)
 	publish(t, r, progress("k", 4))
 	eventually(t, "what follows too", func() bool { return len(trainer.all()) == 5 && len(other.all()) == 5 })
 	if got := trainer.numbers() + "|" + other.numbers(); got != "k0 k2 k1 k3 k4|k0 k1 k2 k3 k4" {

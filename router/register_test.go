@@ -67,7 +67,8 @@ func TestARouterRegistersItsSubscriptions(t *testing.T) {
 	if got := l.registered(); got != "" {
 		t.Errorf("still %s", got)
 	}
-	if _, err := router.New(newMemLog(), router.Options{Register: true}); err == nil || !strings.Contains(err.Error(), "Register") {
+	if _, err := router.New(newMemLog(), router.Options{Register: true}); err == nil ||
+		!strings.Contains(err.Error(), "Register") {
 		t.Errorf("a log without registrations: %v", err)
 	}
 }
@@ -89,8 +90,12 @@ func TestARegisteredRouterIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	subscribe(t, r, router.Subscription{Name: "loss", Types: []string{"training.*"}, Where: "payload.n > 1", Critical: true,
-		Handler: func(context.Context, event.Event) error { return nil }})
+	subscribe(
+		t,
+		r,
+		router.Subscription{Name: "loss", Types: []string{"training.*"}, Where: "payload.n > 1", Critical: true,
+			Handler: func(context.Context, event.Event) error { return nil }},
+	)
 	listed := func() (ids []string) {
 		for c, err := range n.Client().RegisteredClients(t.Context()) {
 			if err != nil {

@@ -19,8 +19,18 @@ import (
 )
 
 // pipeline is one run through the flow training_pipeline, without its branch.
-var pipeline = []event.Type{event.SelfplayComplete, event.NewGamesAvailable, event.DataSyncCompleted, event.TrainingThresholdReached,
-	event.TrainingStarted, event.TrainingCompleted, event.EvaluationStarted, event.EvaluationCompleted, event.PromotionCandidate, event.ModelPromoted}
+var pipeline = []event.Type{
+	event.SelfplayComplete,
+	event.NewGamesAvailable,
+	event.DataSyncCompleted,
+	event.TrainingThresholdReached,
+	event.TrainingStarted,
+	event.TrainingCompleted,
+	event.EvaluationStarted,
+	event.EvaluationCompleted,
+	event.PromotionCandidate,
+	event.ModelPromoted,
+}
 
 func stage(id string, t event.Type) event.Event {
 	ev := event.New(t, map[string]any{"config_key": id})
@@ -84,8 +94,15 @@ func TestStagesComeWithTheirRun(t *testing.T) {
 	bothLogs(t, func(t *testing.T, log router.Log) {
 		const ids = 6
 		var all, some arrivals
-		evaluator := router.Subscription{Name: "evaluator", Durable: true, Flow: "training_pipeline", Stages: []string{"training.*", "promotion_candidate"},
-			OnStage: some.arrive, Runs: 2, Concurrency: 3}
+		evaluator := router.Subscription{
+			Name:        "evaluator",
+			Durable:     true,
+			Flow:        "training_pipeline",
+			Stages:      []string{"training.*", "promotion_candidate"},
+			OnStage:     some.arrive,
+			Runs:        2,
+			Concurrency: 3,
+		}
 		var routers [2]*router.Router
 		for i := range routers {
 			routers[i] = open(t, log, router.Options{Source: fmt.Sprintf("p%d", i)})
@@ -131,7 +148,8 @@ func TestStagesComeWithTheirRun(t *testing.T) {
 				t.Errorf("%s: next %+v", name, next)
 			}
 		}
-		if st := third.Status(); st.Flow != "training_pipeline" || strings.Join(st.Types, " ") != "PROMOTION_CANDIDATE TRAINING_COMPLETED TRAINING_STARTED TRAINING_THRESHOLD_REACHED" {
+		if st := third.Status(); st.Flow != "training_pipeline" ||
+			strings.Join(st.Types, " ") != "PROMOTION_CANDIDATE TRAINING_COMPLETED TRAINING_STARTED TRAINING_THRESHOLD_REACHED" {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -197,8 +215,12 @@ func TestALongRunIsBounded(t *testing.T) {
 		var early, late arrivals
 		waiting := make(chan struct{})
 		subscribe(t, r, router.Subscription{Name: "early", Flow: "training_pipeline", OnStage: early.arrive, Queue: 100})
-		subscribe(t, r, router.Subscription{Name: "late", Flow: "training_pipeline", Stages: []string{"NEW_GAMES_AVAILABLE"}, Queue: 100,
-			OnStage: func(ctx context.Context, at router.Stage) error { <-waiting; return late.arrive(ctx, at) }})
+		subscribe(
+			t,
+			r,
+			router.Subscription{Name: "late", Flow: "training_pipeline", Stages: []string{"NEW_GAMES_AVAILABLE"}, Queue: 100,
+				OnStage: func(ctx context.Context, at router.Stage) error { <-waiting; return late.arrive(ctx, at) }},
+		)
 		publish(t, r, stage("", event.NewGamesAvailable)) // what comes next waits for it
 		long(1, event.NewGamesAvailable)
 		long(after/4, event.SelfplayComplete)
@@ -211,7 +233,8 @@ func TestALongRunIsBounded(t *testing.T) {
 		all := early.of("long")
 		for i, at := range all {
 			stands := before + i + 1
-			if reported := len(at.Chain.Events); reported != most+1 || uint64(reported)+at.Chain.Scope.LeftOut != uint64(stands) {
+			if reported := len(at.Chain.Events); reported != most+1 ||
+				uint64(reported)+at.Chain.Scope.LeftOut != uint64(stands) {
 				t.Fatalf("stage %d of the run: %d reported, %d left out", stands, reported, at.Chain.Scope.LeftOut)
 			}
 		}
@@ -236,13 +259,22 @@ func TestAStageWaitsForItsRun(t *testing.T) {
 		var all arrivals
 		first := true
 		publish(t, r, stage("a", event.SelfplayComplete))
-		sub := subscribe(t, r, router.Subscription{Name: "s", Flow: "training_pipeline", Durable: true, OnStage: func(ctx context.Context, at router.Stage) error {
-			if first { // while it runs, the next are read and the log goes away
-				first = false
-				time.Sleep(time.Second)
-			}
-			return all.arrive(ctx, at)
-		}})
+		sub := subscribe(
+			t,
+			r,
+			router.Subscription{
+				Name:    "s",
+				Flow:    "training_pipeline",
+				Durable: true,
+				OnStage: func(ctx context.Context, at router.Stage) error {
+					if first { // while it runs, the next are read and the log goes away
+						first = false
+						time.Sleep(time.Second)
+					}
+					return all.arrive(ctx, at)
+				},
+			},
+		)
 		publish(t, r, stage("b", event.SelfplayComplete))
 		publish(t, r, stage("a", event.NewGamesAvailable))
 		synctest.Wait()

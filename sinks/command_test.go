@@ -40,7 +40,14 @@ func (o *output) sorted() []string {
 
 func shell(t *testing.T, out *output, script string) *sinks.Command {
 	t.Helper()
-	c, err := sinks.NewCommand(sinks.CommandOptions{Args: []string{"sh", "-c", script}, Group: "trainers", Output: out.line, Grace: 200 * time.Millisecond})
+	c, err := sinks.NewCommand(
+		sinks.CommandOptions{
+			Args:   []string{"sh", "-c", script},
+			Group:  "trainers",
+			Output: out.line,
+			Grace:  200 * time.Millisecond,
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,16 +93,24 @@ func TestReactorsShareAGroup(t *testing.T) {
 	var running sync.WaitGroup
 	sums := make([]sinks.Summary, 2)
 	for i, ctx := range []context.Context{half, t.Context()} {
-		r, err := sinks.NewReactor(sinks.Options{Group: "trainers", Concurrency: 4, Backoff: time.Millisecond, Breaker: breaker.Config{Off: true}, Settled: settled,
-			Join: func(ctx context.Context, hold int) (sinks.Member, error) {
-				return c.JoinGroup(ctx, "trainers", client.GroupOptions{NoCreate: true, Prefetch: hold, AutoProgress: true})
+		r, err := sinks.NewReactor(
+			sinks.Options{
+				Group:       "trainers",
+				Concurrency: 4,
+				Backoff:     time.Millisecond,
+				Breaker:     breaker.Config{Off: true},
+				Settled:     settled,
+				Join: func(ctx context.Context, hold int) (sinks.Member, error) {
+					return c.JoinGroup(ctx, "trainers", client.GroupOptions{NoCreate: true, Prefetch: hold, AutoProgress: true})
+				},
+				Sink: sinkFunc(func(ctx context.Context, d client.Delivery) error {
+					if i == 0 && h.count() > events/2 {
+						cancel()
+					}
+					return h.handle(ctx, d)
+				}),
 			},
-			Sink: sinkFunc(func(ctx context.Context, d client.Delivery) error {
-				if i == 0 && h.count() > events/2 {
-					cancel()
-				}
-				return h.handle(ctx, d)
-			})})
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,8 @@ func TestAWebhookIsPosted(t *testing.T) {
 		}
 	}
 	at, err := strconv.ParseInt(got.Header.Get("Webhook-Timestamp"), 10, 64)
-	if signed := time.Unix(at, 0); err != nil || time.Since(signed).Abs() > time.Hour || got.Header.Get("Webhook-Signature") != sinks.Signature([]byte("s3cret"), got.Header.Get("Webhook-Id"), signed, body) {
+	if signed := time.Unix(at, 0); err != nil || time.Since(signed).Abs() > time.Hour ||
+		got.Header.Get("Webhook-Signature") != sinks.Signature([]byte("s3cret"), got.Header.Get("Webhook-Id"), signed, body) {
 		t.Errorf("%v", got.Header)
 	}
 	var ev struct {
@@ -147,7 +148,8 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 			if !ok || f.Dead != c.dead || f.Event != c.event || (f.After > 0) != c.waits || f.After > time.Hour {
 				t.Errorf("%+v", f)
 			}
-			if text := err.Error(); !strings.Contains(text, fmt.Sprint(c.code)) || !strings.Contains(text, "the reason") || len(text) > 1200 {
+			if text := err.Error(); !strings.Contains(text, fmt.Sprint(c.code)) || !strings.Contains(text, "the reason") ||
+				len(text) > 1200 {
 				t.Errorf("%.300s", text)
 			}
 			if calls != 1 {
@@ -175,7 +177,8 @@ func TestAWebhookThatHangs(t *testing.T) {
 		<-arrived
 		cancel(sinks.ErrTimeout)
 	}()
-	if err := hangs.Handle(ctx, delivery()); err == nil || strings.Contains(err.Error(), "pass@") || !strings.Contains(err.Error(), "user:xxxxx@") {
+	if err := hangs.Handle(ctx, delivery()); err == nil || strings.Contains(err.Error(), "pass@") ||
+		!strings.Contains(err.Error(), "user:xxxxx@") {
 		t.Errorf("%v", err)
 	}
 	half := webhook(t, func(rw http.ResponseWriter, _ *http.Request) {

@@ -22,7 +22,20 @@ func TestAwait(t *testing.T) {
 		var reported []string
 		b := breaker.New(breaker.Config{Failures: 2, OpenFor: time.Minute}.OrDefault(), nil, func(ch breaker.Change) {
 			kind, payload := ch.Notice()
-			reported = append(reported, fmt.Sprint(kind, " ", payload["failures"], " ", payload["previous"], " ", payload["previous_seconds"], " ", payload["error"]))
+			reported = append(
+				reported,
+				fmt.Sprint(
+					kind,
+					" ",
+					payload["failures"],
+					" ",
+					payload["previous"],
+					" ",
+					payload["previous_seconds"],
+					" ",
+					payload["error"],
+				),
+			)
 		})
 		defer b.Close()
 		fail := func() {
@@ -68,7 +81,11 @@ func TestAwait(t *testing.T) {
 // What is harmless to the breaker counts as a success.
 func TestHarmless(t *testing.T) {
 	fine := errors.New("the event is at fault")
-	b := breaker.New(breaker.Config{Failures: 1}.OrDefault(), func(err error) bool { return errors.Is(err, fine) }, func(breaker.Change) { t.Error("it turned") })
+	b := breaker.New(
+		breaker.Config{Failures: 1}.OrDefault(),
+		func(err error) bool { return errors.Is(err, fine) },
+		func(breaker.Change) { t.Error("it turned") },
+	)
 	defer b.Close()
 	leave, err := b.Enter(t.Context(), false, nil)
 	if err != nil {

@@ -67,6 +67,7 @@ type tally struct {
 // maxDuration is what longer durations count as.
 const maxDuration = 7 * 24 * time.Hour
 
+// newTally returns a tally that calls report with each outcome, one at a time.
 func newTally(report func(Outcome)) *tally {
 	return &tally{took: hdrhistogram.New(1, maxDuration.Microseconds(), 3), report: report}
 }
@@ -110,12 +111,14 @@ func (t *tally) ended(o Outcome) {
 	t.report(o)
 }
 
+// count changes the summary under the lock.
 func (t *tally) count(do func(*Summary)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	do(&t.sum)
 }
 
+// summary returns what was counted so far, with the durations if there were attempts.
 func (t *tally) summary() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,6 +126,8 @@ func (t *tally) summary() Summary {
 	at := func(percent float64) time.Duration {
 		return time.Duration(t.took.ValueAtPercentile(percent)) * time.Microsecond
 	}
+
+	// An empty histogram has no percentiles.
 	if s.Attempts > 0 {
 		s.Median, s.P95, s.Longest = at(50), at(95), at(100)
 	}

@@ -37,7 +37,9 @@ func training(n int) event.Event {
 		event.TrainingCompleted,
 		fmt.Appendf(
 			nil,
-			`{"config_key": "hex8_2p", "final_loss": 0.%d1, "metrics": {"accuracy": 0.8125, "epochs": %d, "samples": 184320}, "model_path": "models/hex8_2p/run-%d.pth", "source": "trainer-3"}`,
+			`{"config_key": "hex8_2p", "final_loss": 0.%d1, `+
+				`"metrics": {"accuracy": 0.8125, "epochs": %d, "samples": 184320}, `+
+				`"model_path": "models/hex8_2p/run-%d.pth", "source": "trainer-3"}`,
 			n,
 			n%50,
 			n,

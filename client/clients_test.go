@@ -36,7 +36,17 @@ func TestWhatIsRegisteredComesBackAsItWas(t *testing.T) {
 		HandlerTimeout: 1500 * time.Millisecond,
 		Cursor:         "loss",
 	}
-	if err := c.RegisterSubscriptions(t.Context(), client.Registration{ID: "a b/c", Host: "h", PID: 3, Version: "v", TTL: time.Minute, Subscriptions: []client.SubscriptionInfo{sub}}); err != nil {
+	if err := c.RegisterSubscriptions(
+		t.Context(),
+		client.Registration{
+			ID:            "a b/c",
+			Host:          "h",
+			PID:           3,
+			Version:       "v",
+			TTL:           time.Minute,
+			Subscriptions: []client.SubscriptionInfo{sub},
+		},
+	); err != nil {
 		t.Fatal(err)
 	}
 	list := listening(t, c)

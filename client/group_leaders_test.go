@@ -271,7 +271,16 @@ func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
 func (w *company) work(goOn, all []string) {
 	for range 3 {
 		for _, c := range w.all {
-			for _, what := range []string{"settle", "settling goes", "settling goes", "settling goes", "fetch", "commit", "commit", "commit"} {
+			for _, what := range []string{
+				"settle",
+				"settling goes",
+				"settling goes",
+				"settling goes",
+				"fetch",
+				"commit",
+				"commit",
+				"commit",
+			} {
 				w.step(c, what)
 			}
 		}

@@ -205,7 +205,11 @@ func TestWhatAMemberIsTooLongAboutGoesToAnother(t *testing.T) {
 func TestAGroupIsNotACursor(t *testing.T) {
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
-	if _, err := c.CreateGroup(t.Context(), "trainers", client.GroupSpec{From: client.FromEnd(), AckWait: time.Minute, MaxDeliver: 3}); err != nil {
+	if _, err := c.CreateGroup(
+		t.Context(),
+		"trainers",
+		client.GroupSpec{From: client.FromEnd(), AckWait: time.Minute, MaxDeliver: 3},
+	); err != nil {
 		t.Fatal(err)
 	}
 	_, err := c.OpenCursor(t.Context(), "trainers", client.CursorOptions{})

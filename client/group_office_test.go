@@ -180,7 +180,12 @@ func (o *office) answer(e *errand) bool {
 		Revoked:   prefetch.RangesToWire(e.m.Lost()),
 	}
 	if e.req.Want > 0 {
-		for _, d := range o.c.Take(o.now, e.m, group.Demand{Events: int(e.req.Want), Bytes: 1 << 20, Units: int(e.req.Want), Ahead: e.req.Ahead}, nil) {
+		for _, d := range o.c.Take(
+			o.now,
+			e.m,
+			group.Demand{Events: int(e.req.Want), Bytes: 1 << 20, Units: int(e.req.Want), Ahead: e.req.Ahead},
+			nil,
+		) {
 			resp.Runs = append(
 				resp.Runs,
 				&ringlogv1.Run{

@@ -195,7 +195,11 @@ func TestOnlyWhatIsHeldCanBeSettled(t *testing.T) {
 	_, d := openGroup(t, 3)
 	m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{})
 	first := next(t, m)
-	for name, err := range map[string]error{"not handed out": m.Ack(first.Offset + 1), "never there": m.Nack(99, client.NackOptions{}), "progress": m.Progress(99)} {
+	for name, err := range map[string]error{
+		"not handed out": m.Ack(first.Offset + 1),
+		"never there":    m.Nack(99, client.NackOptions{}),
+		"progress":       m.Progress(99),
+	} {
 		if !errors.Is(err, client.ErrNotHeld) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -283,7 +283,14 @@ func publishN(t testing.TB, c *client.Client, from, to int) uint64 {
 func mine(t testing.TB, c *client.Client) []int {
 	t.Helper()
 	var all []int
-	for ev, err := range c.Tail(t.Context(), client.TailOptions{NoFollow: true, Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}, Consistency: client.Linearizable}) {
+	for ev, err := range c.Tail(
+		t.Context(),
+		client.TailOptions{
+			NoFollow:    true,
+			Filter:      event.Filter{Types: []string{"TRAINING_PROGRESS"}},
+			Consistency: client.Linearizable,
+		},
+	) {
 		if err != nil {
 			t.Fatal(err)
 		}

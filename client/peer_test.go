@@ -97,18 +97,58 @@ func TestAProducerIsGivenUpWhenItsSequenceIsInDoubt(t *testing.T) {
 		failed  int // which of the publishes fails, 0 is none
 		doubt   bool
 	}{
-		"all well":                               {nil, " a1 a2 a3", 0, false},
-		"unknown, then answered":                 {[]error{unknown, nil}, " a1 a1 a2 a3", 0, false},
-		"no leader for a while":                  {[]error{refusal(api.NoLeader, ""), refusal(api.NoQuorum, ""), nil}, " a1 a1 a1 a2 a3", 0, false},
-		"expired while idle":                     {[]error{nil, refusal(api.UnknownProducer, "sequence")}, " a1 a2 b1 b2", 0, false},
-		"out of sequence at first":               {[]error{nil, refusal(api.OutOfSequence, "sequence")}, " a1 a2 b1 b2", 0, false},
-		"unknown, then expired":                  {[]error{nil, unknown, refusal(api.UnknownProducer, "sequence")}, " a1 a2 a2 b1", 2, true},
-		"unknown, then out of sequence":          {[]error{unknown, refusal(api.OutOfSequence, "sequence")}, " a1 a1 b1 b2", 1, true},
+		"all well":               {nil, " a1 a2 a3", 0, false},
+		"unknown, then answered": {[]error{unknown, nil}, " a1 a1 a2 a3", 0, false},
+		"no leader for a while": {
+			[]error{refusal(api.NoLeader, ""), refusal(api.NoQuorum, ""), nil},
+			" a1 a1 a1 a2 a3",
+			0,
+			false,
+		},
+		"expired while idle": {
+			[]error{nil, refusal(api.UnknownProducer, "sequence")},
+			" a1 a2 b1 b2",
+			0,
+			false,
+		},
+		"out of sequence at first": {
+			[]error{nil, refusal(api.OutOfSequence, "sequence")},
+			" a1 a2 b1 b2",
+			0,
+			false,
+		},
+		"unknown, then expired": {
+			[]error{nil, unknown, refusal(api.UnknownProducer, "sequence")},
+			" a1 a2 a2 b1",
+			2,
+			true,
+		},
+		"unknown, then out of sequence": {
+			[]error{unknown, refusal(api.OutOfSequence, "sequence")},
+			" a1 a1 b1 b2",
+			1,
+			true,
+		},
 		"refused by the gate keeps the sequence": {[]error{refusal(api.Reserved, "events[0].type")}, " a1 a1 a2", 1, false},
-		"refused by the gate after an unknown":   {[]error{unknown, refusal(api.Unauthenticated, "")}, " a1 a1 b1 b2", 1, true},
-		"conflict is decided under the sequence": {[]error{unknown, refusal(api.Conflict, "events[0].dedup_id")}, " a1 a1 a2 a3", 1, false},
-		"disk full is no reason to continue":     {[]error{refusal(api.DiskFull, "")}, " a1 a1 a2", 1, false},
-		"a node that fails again and again":      {[]error{refusal(api.Internal, ""), refusal(api.Internal, ""), refusal(api.Internal, ""), refusal(api.Internal, "")}, " a1 a1 a1 a1 b1 b2", 1, true},
+		"refused by the gate after an unknown": {
+			[]error{unknown, refusal(api.Unauthenticated, "")},
+			" a1 a1 b1 b2",
+			1,
+			true,
+		},
+		"conflict is decided under the sequence": {
+			[]error{unknown, refusal(api.Conflict, "events[0].dedup_id")},
+			" a1 a1 a2 a3",
+			1,
+			false,
+		},
+		"disk full is no reason to continue": {[]error{refusal(api.DiskFull, "")}, " a1 a1 a2", 1, false},
+		"a node that fails again and again": {
+			[]error{refusal(api.Internal, ""), refusal(api.Internal, ""), refusal(api.Internal, ""), refusal(api.Internal, "")},
+			" a1 a1 a1 a1 b1 b2",
+			1,
+			true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, d := openPeer(t, func(n int, req *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {

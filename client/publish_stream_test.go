@@ -201,7 +201,11 @@ func TestAStreamReportsErrorsAsRequestsDo(t *testing.T) {
 }
 
 func TestWithoutAStreamThereAreRequests(t *testing.T) {
-	for what, f := range map[string]fault{"refused": {answer: &api.Error{Code: api.NotFound, Message: "an older node"}}, "cut": {cutBefore: true}, "not answered": {hold: true}} {
+	for what, f := range map[string]fault{
+		"refused":      {answer: &api.Error{Code: api.NotFound, Message: "an older node"}},
+		"cut":          {cutBefore: true},
+		"not answered": {hold: true},
+	} {
 		t.Run(what, func(t *testing.T) {
 			n := startNode(t)
 			d := openDoor(t, n.server.Handler())

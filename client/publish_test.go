@@ -349,7 +349,10 @@ func settle(t *testing.T, c *client.Client) {
 func checkLog(t *testing.T, c *client.Client, offsets map[int]uint64, doubt map[int]bool) {
 	t.Helper()
 	times := map[int]int{}
-	for ev, err := range c.Tail(t.Context(), client.TailOptions{NoFollow: true, Filter: event.Filter{Types: []string{"training.progress"}}}) {
+	for ev, err := range c.Tail(
+		t.Context(),
+		client.TailOptions{NoFollow: true, Filter: event.Filter{Types: []string{"training.progress"}}},
+	) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -490,8 +493,11 @@ func TestEveryCallEndsWithItsContext(t *testing.T) {
 		event.New(event.TrainingProgress, map[string]string{"x": strings.Repeat("x", 2000)}),
 	) // takes all the room there is
 	for name, call := range map[string]func(context.Context) error{
-		"publish":       func(ctx context.Context) error { _, err := c.Publish(ctx, numbered(1)); return err },
-		"publish batch": func(ctx context.Context) error { _, err := c.PublishBatch(ctx, []event.Event{numbered(1)}); return err },
+		"publish": func(ctx context.Context) error { _, err := c.Publish(ctx, numbered(1)); return err },
+		"publish batch": func(ctx context.Context) error {
+			_, err := c.PublishBatch(ctx, []event.Event{numbered(1)})
+			return err
+		},
 		"publish async": func(ctx context.Context) error {
 			_, err := c.PublishAsync(ctx, numbered(1)).Wait(t.Context())
 			return err

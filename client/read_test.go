@@ -56,9 +56,20 @@ func TestATailGoesOnOverCutStreams(t *testing.T) {
 		o    client.TailOptions
 		want func(n int) bool
 	}{
-		"all":      {client.TailOptions{From: client.FromOffset(first), Limit: total}, func(int) bool { return true }},
-		"filtered": {client.TailOptions{From: client.FromStart(), Filter: even, Limit: total / 2}, func(n int) bool { return n%2 == 0 && n > 0 }},
-		"by age":   {client.TailOptions{From: client.FromAge(time.Hour), Filter: even, Limit: total / 2, Consistency: client.Linearizable}, func(n int) bool { return n%2 == 0 && n > 0 }},
+		"all": {client.TailOptions{From: client.FromOffset(first), Limit: total}, func(int) bool { return true }},
+		"filtered": {
+			client.TailOptions{From: client.FromStart(), Filter: even, Limit: total / 2},
+			func(n int) bool { return n%2 == 0 && n > 0 },
+		},
+		"by age": {
+			client.TailOptions{
+				From:        client.FromAge(time.Hour),
+				Filter:      even,
+				Limit:       total / 2,
+				Consistency: client.Linearizable,
+			},
+			func(n int) bool { return n%2 == 0 && n > 0 },
+		},
 	} {
 		wg.Go(func() {
 			next := 0
@@ -117,8 +128,14 @@ func TestPositionsOfATail(t *testing.T) {
 		"an offset": {client.TailOptions{From: client.FromOffset(last - 2)}, 7},
 		"the last":  {client.TailOptions{From: client.FromOffset(last), Limit: 1}, 9},
 		"a time":    {client.TailOptions{From: client.FromTime(halfway.AppendedAt.Add(1))}, 10},
-		"an age":    {client.TailOptions{From: client.FromAge(time.Hour), Filter: event.Filter{Types: []string{"training.*"}}}, 0},
-		"the start": {client.TailOptions{From: client.FromStart(), Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}}, 0},
+		"an age": {
+			client.TailOptions{From: client.FromAge(time.Hour), Filter: event.Filter{Types: []string{"training.*"}}},
+			0,
+		},
+		"the start": {
+			client.TailOptions{From: client.FromStart(), Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}},
+			0,
+		},
 		"by itself": {client.TailOptions{Filter: event.Filter{Categories: []string{"training"}}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -484,7 +501,14 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 		t.Errorf("a POST whose answer was lost: %v", err)
 	}
 	var schema []byte
-	if err := c.Do(t.Context(), http.MethodGet, "/v1/catalogue/training.completed/schema", nil, nil, &schema); err != nil ||
+	if err := c.Do(
+		t.Context(),
+		http.MethodGet,
+		"/v1/catalogue/training.completed/schema",
+		nil,
+		nil,
+		&schema,
+	); err != nil ||
 		!bytes.Contains(schema, []byte("$schema")) {
 		t.Errorf("schema %s, %v", schema, err)
 	}

@@ -62,8 +62,15 @@ func TestResolveReportsTheSpelling(t *testing.T) {
 // The structs must hold all there is in the files, or printing the catalogue would drop some.
 func TestEmbeddedFilesAreHeldWhole(t *testing.T) {
 	c := Builtin()
-	for file, into := range map[string]any{"catalogue/events": &[]*Definition{}, "catalogue/aliases": &map[string]Type{}, "catalogue/coordinators": &[]Coordinator{},
-		"catalogue/flows": &[]Flow{}, "catalogue/wiring": &Wiring{}, "cluster": &[]*Definition{}, "samples": &[]*Definition{}} {
+	for file, into := range map[string]any{
+		"catalogue/events":       &[]*Definition{},
+		"catalogue/aliases":      &map[string]Type{},
+		"catalogue/coordinators": &[]Coordinator{},
+		"catalogue/flows":        &[]Flow{},
+		"catalogue/wiring":       &Wiring{},
+		"cluster":                &[]*Definition{},
+		"samples":                &[]*Definition{},
+	} {
 		data, err := catalogueFiles.ReadFile(file + ".json")
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +122,8 @@ func TestReservedTypesAreTheClusters(t *testing.T) {
 	}
 	want := strings.Fields(
 		`DLQ_EVENTS_PURGED DLQ_EVENTS_REPLAYED DLQ_STALE_EVENTS LEADER_ELECTED LEADER_HEARTBEAT_MISSING LEADER_LEASE_EXPIRED
-		LEADER_LOST LEADER_STEPDOWN QUORUM_AT_RISK QUORUM_LOST QUORUM_PRIORITY_RECONNECT QUORUM_RECOVERY_STARTED QUORUM_RESTORED
+		LEADER_LOST LEADER_STEPDOWN QUORUM_AT_RISK QUORUM_LOST QUORUM_PRIORITY_RECONNECT QUORUM_RECOVERY_STARTED
+		QUORUM_RESTORED
 		SPLIT_BRAIN_DETECTED SPLIT_BRAIN_RESOLVED VOTER_DEMOTED VOTER_OFFLINE VOTER_ONLINE VOTER_PROMOTED`,
 	)
 	if !slices.Equal(reserved, want) {
@@ -168,8 +176,12 @@ func TestOwnTypesOfTheClusterAreKnown(t *testing.T) {
 }
 
 func TestNearestFindsTheTypingError(t *testing.T) {
-	for name, want := range map[string]string{"TRAINING_COMPLETD": "TRAINING_COMPLETED", "trainign.started": "TRAINING_STARTED",
-		"sync_complted": "DATA_SYNC_COMPLETED", "modell_promoted": "MODEL_PROMOTED"} {
+	for name, want := range map[string]string{
+		"TRAINING_COMPLETD": "TRAINING_COMPLETED",
+		"trainign.started":  "TRAINING_STARTED",
+		"sync_complted":     "DATA_SYNC_COMPLETED",
+		"modell_promoted":   "MODEL_PROMOTED",
+	} {
 		if got := Builtin().Nearest(name, 3); len(got) != 3 || got[0] != want {
 			t.Errorf("Nearest(%s) = %v, want %s first", name, got, want)
 		}
@@ -181,7 +193,8 @@ func TestNearestFindsTheTypingError(t *testing.T) {
 
 func TestRegisteredTypeIsKnownInTheNewCatalogueOnly(t *testing.T) {
 	defs, err := ParseDefinitions([]byte(`[
-		{"name": "GPU_THROTTLED", "value": "gpu_hot", "category": "health", "payload": [{"name": "celsius", "type": "number"}, {"name": "x"}]},
+		{"name": "GPU_THROTTLED", "value": "gpu_hot", "category": "health",
+			"payload": [{"name": "celsius", "type": "number"}, {"name": "x"}]},
 		{"name": "TRAINING_COMPLETED", "payload": [{"name": "epochs", "type": "integer"}]}]`))
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +239,11 @@ func TestDefinitionsThatWouldConfuseAreRefused(t *testing.T) {
 		{`{"name":"SYNC_COMPLETED"}`, ReasonInvalidField, "SYNC_COMPLETED"},
 		{`{"name":"TRAINING_STARTED","value":"other"}`, ReasonInvalidField, "TRAINING_STARTED.value"},
 		{`{"name":"TRAINING_STARTED","category":"health"}`, ReasonInvalidField, "TRAINING_STARTED.category"},
-		{`{"name":"NEW_GAMES_AVAILABLE","value":"new_games","payload":[{"name":"trigger","type":"number"}]}`, ReasonInvalidField, "NEW_GAMES_AVAILABLE.payload[0].type"},
+		{
+			`{"name":"NEW_GAMES_AVAILABLE","value":"new_games","payload":[{"name":"trigger","type":"number"}]}`,
+			ReasonInvalidField,
+			"NEW_GAMES_AVAILABLE.payload[0].type",
+		},
 		{`{"name":"A","category":"Bad Category"}`, ReasonInvalidField, "A.category"},
 		{`{"name":"A","payload":[{"name":"x"},{"name":"x"}]}`, ReasonInvalidField, "A.payload[1].name"},
 		{`{"name":"A","payload":[{"name":"x","type":"float"}]}`, ReasonInvalidField, "A.payload[0].type"},

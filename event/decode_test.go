@@ -11,9 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-const fullEvent = `{"offset":7,"type":"MODEL_PROMOTED","value":"model_promoted","payload":{"a": 1, "b": "\u00e9"},"source":"trainer-3",` +
-	`"key":"hex8_2p","correlation_id":"c","causation_id":"x","dedup_id":"d","dedup":false,"time":"2026-01-05T10:00:00.000000001Z",` +
-	`"appended_at":"2026-01-05T10:00:01Z","term":3,"hash":"d2edb14c2a3b96ff9df9ae76e37c6ee0ce98d09d5e62bdc3a3ab41b6ae6e6d4d",` +
+const fullEvent = `{"offset":7,"type":"MODEL_PROMOTED","value":"model_promoted",` +
+	`"payload":{"a": 1, "b": "\u00e9"},"source":"trainer-3",` +
+	`"key":"hex8_2p","correlation_id":"c","causation_id":"x","dedup_id":"d","dedup":false,` +
+	`"time":"2026-01-05T10:00:00.000000001Z","appended_at":"2026-01-05T10:00:01Z","term":3,` +
+	`"hash":"d2edb14c2a3b96ff9df9ae76e37c6ee0ce98d09d5e62bdc3a3ab41b6ae6e6d4d",` +
 	`"original_type":"PROMOTION_COMPLETE","foreign":true,"target":"trainer","redrive":12}`
 
 type badInput struct {
@@ -215,8 +217,18 @@ func TestWhatIsSentIsRead(t *testing.T) {
 		`{"event_type":"A","timestamp":17676072e2}`:                      {Type: "A", Time: at.Add(-1)},
 		`{"event_type":"A","timestamp":-0.5}`:                            {Type: "A", Time: time.Unix(-1, 5e8).UTC()},
 		`{"type":"A","source":null,"key":null,"dedup":null,"time":null}`: {Type: "A"},
-		fullEvent: {Type: "MODEL_PROMOTED", Value: "model_promoted", Payload: json.RawMessage(`{"a": 1, "b": "\u00e9"}`), Source: "trainer-3",
-			Key: "hex8_2p", CorrelationID: "c", CausationID: "x", DedupID: "d", NoDedup: true, Time: at},
+		fullEvent: {
+			Type:          "MODEL_PROMOTED",
+			Value:         "model_promoted",
+			Payload:       json.RawMessage(`{"a": 1, "b": "\u00e9"}`),
+			Source:        "trainer-3",
+			Key:           "hex8_2p",
+			CorrelationID: "c",
+			CausationID:   "x",
+			DedupID:       "d",
+			NoDedup:       true,
+			Time:          at,
+		},
 	} {
 		if want.Payload == nil {
 			want.Payload = json.RawMessage("{}")
@@ -272,7 +284,10 @@ func TestStoredEventIsPrintedAndReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var read []Event
-	if err := json.Unmarshal([]byte(strings.Replace(string(marshalled), `{"offset"`, `{"of_a_newer_version":[{}],"offset"`, 1)), &read); err != nil {
+	if err := json.Unmarshal(
+		[]byte(strings.Replace(string(marshalled), `{"offset"`, `{"of_a_newer_version":[{}],"offset"`, 1)),
+		&read,
+	); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]Event{e}, read, cmpopts.IgnoreUnexported(Event{})); diff != "" {
@@ -298,7 +313,12 @@ func TestNewTakesEveryPayload(t *testing.T) {
 		B int     `json:"b"`
 		A float64 `json:"a"`
 	}
-	for _, p := range []any{payload{2, 1.5}, map[string]any{"b": 2, "a": 1.5}, json.RawMessage(`{"b":2,"a":1.5}`), []byte(`{"b":2,"a":1.50}`)} {
+	for _, p := range []any{
+		payload{2, 1.5},
+		map[string]any{"b": 2, "a": 1.5},
+		json.RawMessage(`{"b":2,"a":1.5}`),
+		[]byte(`{"b":2,"a":1.50}`),
+	} {
 		e := New("foo", p)
 		hash, _, err := (&Policy{}).Normalize(&e)
 		if err != nil || string(e.Payload) != `{"a": 1.5, "b": 2}` || hash != e.Hash() {

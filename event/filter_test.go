@@ -92,7 +92,14 @@ func TestPatternsMatchAsTheyRead(t *testing.T) {
 			t.Fatalf("%s matches %s: %v, want %v", pattern, name, got, want)
 		}
 	})
-	for pattern, want := range map[string]bool{"training.*": true, "TRAINING_*": true, "*.completed": true, "train": false, "sync.*": false, "training-completed": true} {
+	for pattern, want := range map[string]bool{
+		"training.*":         true,
+		"TRAINING_*":         true,
+		"*.completed":        true,
+		"train":              false,
+		"sync.*":             false,
+		"training-completed": true,
+	} {
 		if MatchPattern(pattern, TrainingCompleted) != want {
 			t.Errorf("%s matches TRAINING_COMPLETED: %v", pattern, !want)
 		}

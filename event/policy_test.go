@@ -68,14 +68,37 @@ func TestGateWarns(t *testing.T) {
 		warnings []string // reason field: a part of the message
 	}{
 		{`{"type":"training.complete"}`, TrainingCompleted, "", nil},
-		{`{"type":"promotion.complete"}`, ModelPromoted, "promotion.complete", []string{"renamed_type type: PROMOTION_COMPLETED is a type"}},
+		{
+			`{"type":"promotion.complete"}`,
+			ModelPromoted,
+			"promotion.complete",
+			[]string{"renamed_type type: PROMOTION_COMPLETED is a type"},
+		},
 		{`{"type":"my.own-event"}`, "MY_OWN_EVENT", "", []string{"unknown_type type: MY_OWN_EVENT is not in the catalogue"}},
-		{`{"type":"TRAINING_THRESHOLD_REACHED","value":"training_threshold","payload":{"config":1,"num_players":2,"reason":null}}`, TrainingThresholdReached, "", nil},
+		{
+			`{"type":"TRAINING_THRESHOLD_REACHED","value":"training_threshold",` +
+				`"payload":{"config":1,"num_players":2,"reason":null}}`,
+			TrainingThresholdReached,
+			"",
+			nil,
+		},
 		{`{"type":"TRAINING_THRESHOLD_REACHED","payload":{"num_players":2.0}}`, TrainingThresholdReached, "", nil},
-		{`{"type":"TRAINING_THRESHOLD_REACHED","payload":{"num_players":2.5,"reason":["x"],"zeta":1,"eta":2}}`, TrainingThresholdReached, "", []string{
-			"payload_field payload.num_players: a number, the catalogue has integer", "payload_field payload.reason: an array, the catalogue has string",
-			"payload_field payload: not among the catalogue's fields of TRAINING_THRESHOLD_REACHED: eta, zeta"}},
-		{`{"type":"CHECKPOINT_LOADED","payload":{"correlation_id":"a\nb"}}`, CheckpointLoaded, "", []string{"correlation_id payload.correlation_id: control character"}},
+		{
+			`{"type":"TRAINING_THRESHOLD_REACHED","payload":{"num_players":2.5,"reason":["x"],"zeta":1,"eta":2}}`,
+			TrainingThresholdReached,
+			"",
+			[]string{
+				"payload_field payload.num_players: a number, the catalogue has integer",
+				"payload_field payload.reason: an array, the catalogue has string",
+				"payload_field payload: not among the catalogue's fields of TRAINING_THRESHOLD_REACHED: eta, zeta",
+			},
+		},
+		{
+			`{"type":"CHECKPOINT_LOADED","payload":{"correlation_id":"a\nb"}}`,
+			CheckpointLoaded,
+			"",
+			[]string{"correlation_id payload.correlation_id: control character"},
+		},
 	} {
 		e, err := DecodeOne([]byte(c.event), Limits{})
 		if err != nil {

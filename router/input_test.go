@@ -55,7 +55,10 @@ func TestOptions(t *testing.T) {
 	}
 	t.Setenv(router.TimeoutVariable, "")
 	for want, o := range map[string]router.Options{
-		"Recent is -1": {Recent: -1}, "types[0]": {LocalTypes: []string{"a b"}}, "sources[0]": {Source: "\n"}, "Queue is -1": {Queue: -1},
+		"Recent is -1": {Recent: -1},
+		"types[0]":     {LocalTypes: []string{"a b"}},
+		"sources[0]":   {Source: "\n"},
+		"Queue is -1":  {Queue: -1},
 	} {
 		if _, err := router.New(newMemLog(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

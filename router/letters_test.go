@@ -85,8 +85,8 @@ func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 		t.Errorf("it is at %d", committed)
 	}
 	letters := lettersOf(t, c, client.LetterFilter{Cursor: "trainer"})
-	if len(letters) != 2 || letters[0].Offset != offsets[1] || letters[1].Offset != offsets[3] || letters[0].Attempts != 3 ||
-		letters[0].Handler != "trainer" || letters[0].Error != "boom" ||
+	if len(letters) != 2 || letters[0].Offset != offsets[1] || letters[1].Offset != offsets[3] ||
+		letters[0].Attempts != 3 || letters[0].Handler != "trainer" || letters[0].Error != "boom" ||
 		letters[0].FirstFailed.IsZero() {
 		t.Fatalf("%+v", letters)
 	}

@@ -166,7 +166,8 @@ func (w *witness) live(t *testing.T, l life) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.tried, w.ended, w.active, w.lastOf, w.count = map[uint64]int{}, map[uint64]time.Time{}, map[string]uint64{}, map[string]uint64{}, 0
+	w.tried, w.ended, w.count = map[uint64]int{}, map[uint64]time.Time{}, 0
+	w.active, w.lastOf = map[string]uint64{}, map[string]uint64{}
 	spec := w.subscription()
 	spec.Handler = w.handle
 	if _, err := r.Subscribe(t.Context(), spec); err != nil {

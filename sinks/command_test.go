@@ -196,7 +196,14 @@ func TestACommandThatCanNotBeRun(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{nil, {""}, {"no-such-command-anywhere"}, {script}, {dir}, {filepath.Join(dir, "missing")}} {
+	for _, args := range [][]string{
+		nil,
+		{""},
+		{"no-such-command-anywhere"},
+		{script},
+		{dir},
+		{filepath.Join(dir, "missing")},
+	} {
 		if _, err := sinks.NewCommand(sinks.CommandOptions{Args: args}); err == nil {
 			t.Errorf("%q was accepted", args)
 		}

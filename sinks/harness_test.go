@@ -93,7 +93,18 @@ func (tr *transcript) publish(_ context.Context, ev event.Event) error {
 		return err
 	}
 	text := string(ev.Type)
-	for _, name := range []string{"handler", "event", "offset", "delivery", "attempt", "attempts", "dead_letter", "failures", "previous", "error"} {
+	for _, name := range []string{
+		"handler",
+		"event",
+		"offset",
+		"delivery",
+		"attempt",
+		"attempts",
+		"dead_letter",
+		"failures",
+		"previous",
+		"error",
+	} {
 		if v, ok := p[name]; ok {
 			text += fmt.Sprintf(" %s=%v", name, v)
 		}

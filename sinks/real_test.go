@@ -80,7 +80,11 @@ func TestReactorsShareAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, last := results[0].Offset, results[events-1].Offset
-	if _, err := c.CreateGroup(t.Context(), "trainers", client.GroupSpec{Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}}); err != nil {
+	if _, err := c.CreateGroup(
+		t.Context(),
+		"trainers",
+		client.GroupSpec{Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	h := &handled{times: map[uint64]int{}, last: map[string]uint64{}}

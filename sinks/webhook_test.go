@@ -51,9 +51,17 @@ func TestAWebhookIsPosted(t *testing.T) {
 	if err := w.Handle(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"Content-Type": "application/json", "Ringlog-Offset": "42", "Ringlog-Type": "TRAINING_COMPLETED",
-		"Ringlog-Delivery": "2", "Ringlog-Group": "trainers", "Idempotency-Key": "42-" + d.Hash().String()[:16],
-		"Webhook-Id": "42-" + d.Hash().String()[:16], "X-Team": "training", "User-Agent": "mine"} {
+	for name, want := range map[string]string{
+		"Content-Type":     "application/json",
+		"Ringlog-Offset":   "42",
+		"Ringlog-Type":     "TRAINING_COMPLETED",
+		"Ringlog-Delivery": "2",
+		"Ringlog-Group":    "trainers",
+		"Idempotency-Key":  "42-" + d.Hash().String()[:16],
+		"Webhook-Id":       "42-" + d.Hash().String()[:16],
+		"X-Team":           "training",
+		"User-Agent":       "mine",
+	} {
 		if v := got.Header.Get(name); v != want {
 			t.Errorf("%s: %q", name, v)
 		}
@@ -122,7 +130,8 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		{code: 400, dead: true, event: true}, {code: 413, dead: true, event: true}, {code: 422, dead: true, event: true},
 		{code: 401, dead: true}, {code: 403, dead: true}, {code: 404, dead: true}, {code: 410, dead: true},
 		{code: 408}, {code: 425}, {code: 429}, {code: 500}, {code: 502}, {code: 503},
-		{code: 429, after: "7", waits: true}, {code: 503, after: soon, waits: true}, {code: 500, after: "7"}, {code: 429, after: "soon"}, {code: 429, after: "-7"},
+		{code: 429, after: "7", waits: true}, {code: 503, after: soon, waits: true}, {code: 500, after: "7"},
+		{code: 429, after: "soon"}, {code: 429, after: "-7"},
 	} {
 		t.Run(fmt.Sprint(c.code, " ", c.after), func(t *testing.T) {
 			calls := 0

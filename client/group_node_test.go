@@ -105,7 +105,7 @@ func (h *handled) work(t *testing.T, m *client.GroupMember, total int) {
 			continue
 		}
 		h.mu.Lock()
-		number := numberOf(t, d.Event)
+		number := numberOf(d.Event)
 		bad := number%20 == 7 && h.fails[number] < 2
 		if bad {
 			h.fails[number]++
@@ -143,8 +143,8 @@ func TestAFailedEventBecomesADeadLetter(t *testing.T) {
 	m := joinGroup(t, c, client.GroupOptions{Filter: progress, MaxDeliver: 2})
 	for want := uint64(1); want <= 2; want++ {
 		d := next(t, m)
-		if numberOf(t, d.Event) != 0 || d.Count != want {
-			t.Fatalf("event %d, delivery %d, want %d", numberOf(t, d.Event), d.Count, want)
+		if numberOf(d.Event) != 0 || d.Count != want {
+			t.Fatalf("event %d, delivery %d, want %d", numberOf(d.Event), d.Count, want)
 		}
 		if err := m.Nack(d.Offset, client.NackOptions{Err: "bad", Handler: "test"}); err != nil {
 			t.Fatal(err)
@@ -152,8 +152,8 @@ func TestAFailedEventBecomesADeadLetter(t *testing.T) {
 	}
 	second := next(t, m)
 	if err := m.Nack(second.Offset, client.NackOptions{Err: "worse", Dead: true}); err != nil ||
-		numberOf(t, second.Event) != 1 {
-		t.Fatalf("event %d, %v", numberOf(t, second.Event), err)
+		numberOf(second.Event) != 1 {
+		t.Fatalf("event %d, %v", numberOf(second.Event), err)
 	}
 	third := next(t, m)
 	if err := m.Nack(third.Offset, client.NackOptions{Released: true}); err != nil {

@@ -37,7 +37,7 @@ func toEnd(t *testing.T, c *client.Client, name string, bad func(event.Event) bo
 			t.Fatal(err)
 		}
 		if ev.Type == event.TrainingProgress {
-			numbers = append(numbers, numberOf(t, ev))
+			numbers = append(numbers, numberOf(ev))
 		}
 		if ev.Redrive != 0 {
 			again++
@@ -78,7 +78,7 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 		}
 	}
 	publishN(t, c, 0, 60)
-	fifth := func(ev event.Event) bool { return ev.Type == event.TrainingProgress && numberOf(t, ev)%5 == 0 }
+	fifth := func(ev event.Event) bool { return ev.Type == event.TrainingProgress && numberOf(ev)%5 == 0 }
 	never := func(event.Event) bool { return false }
 	if got, _ := toEnd(t, c, "trainer", fifth); len(got) != 60 {
 		t.Errorf("%d events", len(got))
@@ -93,7 +93,7 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	if len(letters) != 12 || letters[0].Attempts != 2 || letters[0].State != "dead" {
 		t.Fatalf("%d letters: %+v", len(letters), letters)
 	}
-	if l, ev, err := c.DeadLetter(t.Context(), letters[3].ID); err != nil || l.Error != "bad" || numberOf(t, ev) != 15 {
+	if l, ev, err := c.DeadLetter(t.Context(), letters[3].ID); err != nil || l.Error != "bad" || numberOf(ev) != 15 {
 		t.Errorf("%+v %+v %v", l, ev, err)
 	}
 	if done, err := c.Redrive(t.Context(), client.LetterChoice{All: true, MaxEvents: 7}, ""); err != nil ||
@@ -104,7 +104,7 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	if _, err := c.Redrive(t.Context(), client.LetterChoice{Cursor: "trainer"}, ""); err != nil {
 		t.Fatal(err)
 	}
-	got, again := toEnd(t, c, "trainer", func(ev event.Event) bool { return ev.Redrive != 0 && numberOf(t, ev) == 10 })
+	got, again := toEnd(t, c, "trainer", func(ev event.Event) bool { return ev.Redrive != 0 && numberOf(ev) == 10 })
 	if !slices.Equal(got, []int{0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55}) || again != 12 {
 		t.Errorf("came again: %v, %d as letters", got, again)
 	}

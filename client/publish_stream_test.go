@@ -158,7 +158,7 @@ func TestStreamsThatAreCutLoseAndDoubleNothing(t *testing.T) {
 		t.Errorf("%d events, %d of them different, for %d publishes", len(got), len(seen), len(offsets))
 	}
 	for number, offset := range offsets {
-		if ev, err := c.Get(t.Context(), offset); err != nil || numberOf(t, ev) != number {
+		if ev, err := c.Get(t.Context(), offset); err != nil || numberOf(ev) != number {
 			t.Errorf("%d was acknowledged at %d: there is %s, %v", number, offset, ev.Payload, err)
 		}
 	}

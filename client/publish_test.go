@@ -65,7 +65,7 @@ func TestCallersOfOneRequestGetTheirOwnAnswers(t *testing.T) {
 				t.Fatalf("call %d: %v", i, a.err)
 			}
 			ev, err := c.Get(t.Context(), a.res.Offset)
-			if err != nil || numberOf(t, ev) != i || ev.Hash() != a.res.Hash() || !ev.AppendedAt.Equal(a.res.AppendedAt) ||
+			if err != nil || numberOf(ev) != i || ev.Hash() != a.res.Hash() || !ev.AppendedAt.Equal(a.res.AppendedAt) ||
 				seen[a.res.Offset] {
 				t.Errorf("call %d got %+v, and there is %s (%v)", i, a.res, ev.Payload, err)
 			}
@@ -356,7 +356,7 @@ func checkLog(t *testing.T, c *client.Client, offsets map[int]uint64, doubt map[
 		if err != nil {
 			t.Fatal(err)
 		}
-		number := numberOf(t, ev)
+		number := numberOf(ev)
 		if number >= 1_000_000 {
 			continue
 		}
@@ -438,7 +438,7 @@ func TestAPausedNodeHoldsNobodyUp(t *testing.T) {
 			if err != nil {
 				return
 			}
-			got <- numberOf(t, ev)
+			got <- numberOf(ev)
 		}
 	}()
 	for want := range 10 {
@@ -455,7 +455,7 @@ func TestAPausedNodeHoldsNobodyUp(t *testing.T) {
 		}
 	}
 	for want := range 20 {
-		if ev, err := cur.Next(t.Context()); err != nil || numberOf(t, ev) != want {
+		if ev, err := cur.Next(t.Context()); err != nil || numberOf(ev) != want {
 			t.Fatalf("cursor read %s, %v, want %d", ev.Payload, err, want)
 		}
 	}

@@ -81,8 +81,8 @@ func TestATailGoesOnOverCutStreams(t *testing.T) {
 				for !reader.want(next) {
 					next++
 				}
-				if numberOf(t, ev) != next {
-					t.Errorf("%s: got %d, want %d", name, numberOf(t, ev), next)
+				if numberOf(ev) != next {
+					t.Errorf("%s: got %d, want %d", name, numberOf(ev), next)
 					return
 				}
 				next++
@@ -141,7 +141,7 @@ func TestPositionsOfATail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tt.o.NoFollow = true
 			for ev, err := range c.Tail(t.Context(), tt.o) {
-				if err != nil || numberOf(t, ev) != tt.want {
+				if err != nil || numberOf(ev) != tt.want {
 					t.Errorf("begins with %s, %v, want %d", ev.Payload, err, tt.want)
 				}
 				return
@@ -177,7 +177,7 @@ func TestATailFromTheEndHasWhatComesAfter(t *testing.T) {
 			if err != nil {
 				return
 			}
-			got <- numberOf(t, ev)
+			got <- numberOf(ev)
 		}
 	}()
 	<-streams
@@ -234,7 +234,7 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 		case err != nil:
 			t.Fatal(err)
 		case ev.Offset >= before:
-			got = append(got, numberOf(t, ev))
+			got = append(got, numberOf(ev))
 		}
 	}
 	if gap == nil || gap.Gap.From != 1 || gap.Gap.To != trimmed.First-1 || len(got) != 10 || got[0] != 40 {
@@ -279,7 +279,7 @@ func TestACursorGoesOnWhereItCommitted(t *testing.T) {
 		}
 		for i := range 100 {
 			ev, err := cur.Next(t.Context())
-			if err != nil || numberOf(t, ev) != want {
+			if err != nil || numberOf(ev) != want {
 				t.Fatalf("reader %d read %s, %v, want %d", reader, ev.Payload, err, want)
 			}
 			if i < 90 { // what is read and not committed is redelivered

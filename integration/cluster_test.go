@@ -107,7 +107,7 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// kill ends the process without a word and waits until it is gone.
+// kill sends the process SIGKILL and waits until it is gone.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	p.signal(syscall.SIGCONT)

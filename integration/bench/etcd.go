@@ -45,7 +45,7 @@ func (etcdSystem) sizes(quick bool) sizes {
 	return sizes{read: 10_000, written: 50_000}
 }
 
-// serveETCD is the hidden command that runs one member until it is told to end.
+// serveETCD is the hidden command that runs one member until a signal ends it.
 func serveETCD(name, dir, clientURL, peerURL, initial string) error {
 	cfg := embed.NewConfig()
 	client, err := url.Parse(clientURL)
@@ -64,10 +64,10 @@ func serveETCD(name, dir, clientURL, peerURL, initial string) error {
 		return err
 	}
 	defer e.Close()
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	select {
-	case <-told:
+	case <-signals:
 		return nil
 	case err := <-e.Err():
 		return err

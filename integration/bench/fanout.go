@@ -20,7 +20,7 @@ const (
 // correlation id.
 type fanout struct {
 	session *ringlogSession
-	events  int         // without the first, which only tells who listens
+	events  int         // without the first, which only shows who listens
 	began   time.Time   // when the first was due; written before it is published
 	seen    [][]float64 // by cursor: milliseconds from when each event was due
 }
@@ -127,7 +127,7 @@ func (f *fanout) due(number int) time.Time {
 	return f.began.Add(time.Duration(number) * time.Second / fanoutRate)
 }
 
-// publish publishes the first event, waits until all listen, and goes on at the rate,
+// publish publishes the first event, waits until all listen, and continues at the rate,
 // whether the answers come or not.
 func (f *fanout) publish(ctx context.Context, t *turn, listening *sync.WaitGroup) error {
 	g := t.source.generator()

@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// dispatch tells the command from the hidden ones, which are the servers of other systems.
+// dispatch runs the command, or one of the hidden commands, which are the servers of other systems.
 func dispatch(args []string) error {
 	switch {
 	case len(args) == 2 && args[0] == "serve-nats":
@@ -155,5 +155,5 @@ func (r *runner) measureAndReport(ctx context.Context, o options) error {
 	return nil
 }
 
-// say tells how it goes.
+// say prints progress.
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

@@ -55,7 +55,7 @@ func (s *natsSystem) sizes(quick bool) sizes {
 	return sizes{read: 200_000, consume: 200_000, group: 200_000, written: 200_000}
 }
 
-// serveNATS is the hidden command that runs one server until it is told to end.
+// serveNATS is the hidden command that runs one server until a signal ends it.
 func serveNATS(config string) error {
 	opts, err := server.ProcessConfigFile(config)
 	if err != nil {

@@ -18,7 +18,7 @@ const benchSource = "bench-peers"
 
 // source makes generators whose events are all unlike each other, and unlike those of
 // any other source. What an event costs its generator is measured with every publisher, so payloads are
-// made up in advance and told apart by their iteration, which is written into a copy.
+// made up in advance and distinguished by their iteration, which is written into a copy.
 type source struct {
 	rand   *rand.Rand
 	run    string // with the iteration: unlike any other event's

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// procField returns the number behind "NAME:" in a file of /proc/PID.
+// procField returns the number after "NAME:" in a file of /proc/PID.
 func procField(pid int, file, name string) (int64, error) {
 	path := filepath.Join("/proc", strconv.Itoa(pid), file)
 	text, err := os.ReadFile(path)

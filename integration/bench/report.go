@@ -100,7 +100,7 @@ func (r *Report) markdown() string {
 	return b.String()
 }
 
-// writeGoals tells what is reached. A ratio is that of the same round, ringlog's by the peer's.
+// writeGoals reports which goals are reached. A ratio divides ringlog's value by the peer's of the same round.
 func (r *Report) writeGoals(b *strings.Builder) {
 	judged := newTable("work", "figure", "ringlog", "against", "measured", "goal", "least", "verdict")
 	others := newTable("work", "figure", "ringlog", "against", "measured")
@@ -208,7 +208,7 @@ func (r *Report) writeMachine(b *strings.Builder) {
 	b.WriteString(t.String())
 }
 
-// disturbed tells how many measurements count although the host took more than can be passed over.
+// disturbed reports how many measurements count although the host took more CPU time than is negligible.
 func disturbed(samples []Sample) string {
 	all, bad, most := 0, 0, 0.0
 	for _, s := range samples {

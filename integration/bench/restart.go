@@ -252,7 +252,7 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 		return millis(time.Since(sent)), err
 	}
 	var waits []float64
-	for behind := 0; behind < around; {
+	for after := 0; after < around; {
 		if len(waits) == around {
 			close(began)
 		}
@@ -261,8 +261,8 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 			return nil, err
 		}
 		waits = append(waits, wait)
-		if behind > 0 {
-			behind++
+		if after > 0 {
+			after++
 			continue
 		}
 		select {
@@ -270,7 +270,7 @@ func (p *restartProbe) whileSnapshots(ctx context.Context, n int) (map[string]fl
 			if err != nil {
 				return nil, err
 			}
-			behind = 1
+			after = 1
 		default:
 		}
 	}

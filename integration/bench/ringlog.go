@@ -104,8 +104,8 @@ func (r *ringlogSession) publish(ctx context.Context, way string, src *source, q
 
 var errDuplicate = errors.New("an event was taken for a duplicate, and none is")
 
-// publishAsync hands over events one by one and waits for the answer to each, in order,
-// behind at most pendingAnswers.
+// publishAsync publishes events one by one and awaits their answers in order, with at most
+// pendingAnswers outstanding.
 func (r *ringlogSession) publishAsync(ctx context.Context, src *source, q *quota) (t tally, err error) {
 	const pendingAnswers = 16 << 10
 	g := src.generator()

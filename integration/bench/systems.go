@@ -67,7 +67,7 @@ type tally struct {
 	took          time.Duration // from the first event to the last acknowledgement
 }
 
-// quota says how long to go on publishing: a time, a number of events, or both.
+// quota says how long to publish: a time, a number of events, or both.
 type quota struct {
 	until time.Time
 	left  atomic.Int64

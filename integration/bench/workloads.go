@@ -15,7 +15,7 @@ import (
 type work struct {
 	name    string
 	about   string
-	measure func(ctx context.Context, t *turn) error // errNotOffered where the system can not
+	measure func(ctx context.Context, t *turn) error // errNotOffered if the system cannot
 }
 
 var errNotOffered = errors.New("the system does not offer this")
@@ -172,7 +172,7 @@ func (t *turn) timed(ctx context.Context, work string, ways []string, n int, do 
 
 const (
 	restFor       = 5 * time.Second
-	restBytes     = 64 << 10 // an idle node goes on writing a little, such as a look at its disk every second
+	restBytes     = 64 << 10 // an idle node still writes a little, such as a disk probe every second
 	settledWithin = 150 * time.Second
 )
 

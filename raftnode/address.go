@@ -36,7 +36,7 @@ func (n *Node) stayKnown(ctx context.Context) {
 			continue
 		}
 		n.logger.Warn("the cluster knows this node at another address: making this one known", "raft", n.raftAddr(), "http", n.cfg.HTTPAdvertise)
-		n.knockAround(ctx, false)
+		n.joinAnySeed(ctx, false)
 		wait = min(2*wait, joinBackoff)
 		next = time.Now().Add(wait)
 	}

@@ -26,7 +26,7 @@ const (
 
 var (
 	errNotWished   = errors.New("it is not to have a vote")
-	errNotDead     = errors.New("it is not dead, or can not be spared")
+	errNotDead     = errors.New("it is not dead, or the cluster cannot do without it")
 	errNotByItself = errors.New("autopilot does not do this by itself")
 )
 
@@ -62,15 +62,15 @@ func (n *Node) Autopilot() (AutopilotVerdict, bool) {
 	return *v, true
 }
 
-// pilot gives stable members the vote they wish for and, where that is switched
+// runAutopilot gives stable members the vote they wish for and, where that is switched
 // on, removes dead ones, until ctx ends with this node's leadership.
 //
 // The library computes health and what is to be done; every act goes through this
 // package's own changes of members, which are one at a time, recorded with their
 // reason, and refused where this node does not lead.
-func (n *Node) pilot(ctx context.Context) {
+func (n *Node) runAutopilot(ctx context.Context) {
 	every := n.cfg.Timing.Ping
-	p := &pilot{n: n, ctx: ctx, every: every, began: time.Now(), absent: make(map[string]time.Duration)}
+	p := &autopilotDriver{n: n, ctx: ctx, every: every, began: time.Now(), absent: make(map[string]time.Duration)}
 	a := autopilot.New(routedRaft{p}, p, autopilot.WithLogger(n.logger), autopilot.WithPromoter(promoter{p}),
 		autopilot.WithUpdateInterval(every), autopilot.WithReconcileInterval(2*every))
 	defer n.verdict.Store(nil)
@@ -79,8 +79,8 @@ func (n *Node) pilot(ctx context.Context) {
 	<-a.Stop()
 }
 
-// pilotSettings are the replicated settings of autopilot.
-type pilotSettings struct {
+// autopilotSettings are the replicated settings of autopilot.
+type autopilotSettings struct {
 	cleanup       bool
 	deadAfter     time.Duration
 	minVoters     uint64
@@ -89,32 +89,32 @@ type pilotSettings struct {
 	lastContact   time.Duration
 }
 
-func (n *Node) pilotSettings() pilotSettings {
+func (n *Node) autopilotSettings() autopilotSettings {
 	s := n.machine.Settings()
-	return pilotSettings{cleanup: s.AutopilotCleanup, deadAfter: s.AutopilotDeadAfter, minVoters: s.AutopilotMinVoters,
+	return autopilotSettings{cleanup: s.AutopilotCleanup, deadAfter: s.AutopilotDeadAfter, minVoters: s.AutopilotMinVoters,
 		stabilization: s.AutopilotStabilization, maxTrailing: s.AutopilotMaxTrailing, lastContact: s.AutopilotLastContact}
 }
 
-// pilot is autopilot in one leadership: the library's view of this node. The
+// autopilotDriver is autopilot in one leadership: the library's view of this node. The
 // library calls it from two goroutines, without a context.
-type pilot struct {
+type autopilotDriver struct {
 	n     *Node
 	ctx   context.Context // of the leadership
-	every time.Duration   // between looks
+	every time.Duration   // between samples
 	began time.Time
 
 	mu      sync.Mutex
 	commits commitTrail
-	looked  time.Time
-	absent  map[string]time.Duration // how long each was seen to be away, look by look
+	sampled time.Time
+	absent  map[string]time.Duration // how long each was seen to be away, sample by sample
 	healthy map[string]bool          // of the newest verdict
 }
 
-var _ autopilot.ApplicationIntegration = (*pilot)(nil)
+var _ autopilot.ApplicationIntegration = (*autopilotDriver)(nil)
 
 // AutopilotConfig implements autopilot.ApplicationIntegration.
-func (p *pilot) AutopilotConfig() *autopilot.Config {
-	s := p.n.pilotSettings()
+func (p *autopilotDriver) AutopilotConfig() *autopilot.Config {
+	s := p.n.autopilotSettings()
 	return &autopilot.Config{CleanupDeadServers: s.cleanup, LastContactThreshold: s.lastContact, MaxTrailingLogs: s.maxTrailing,
 		MinQuorum: uint(s.minVoters), ServerStabilizationTime: s.stabilization}
 }
@@ -124,7 +124,7 @@ const nodeNonVoter autopilot.NodeType = "non-voter"
 
 // KnownServers implements autopilot.ApplicationIntegration: exactly raft's
 // configuration, so that the library sees no stale servers and removes none.
-func (p *pilot) KnownServers() map[raft.ServerID]*autopilot.Server {
+func (p *autopilotDriver) KnownServers() map[raft.ServerID]*autopilot.Server {
 	known := make(map[raft.ServerID]*autopilot.Server)
 	for _, s := range p.n.servers() {
 		m, _ := p.n.machine.Member(string(s.ID))
@@ -133,7 +133,7 @@ func (p *pilot) KnownServers() map[raft.ServerID]*autopilot.Server {
 		if s.Suffrage == raft.Voter {
 			server.NodeType = autopilot.NodeVoter
 		}
-		if l := p.look(string(s.ID)); l.trouble(p) == "" {
+		if l := p.serverStats(string(s.ID)); l.trouble(p) == "" {
 			server.NodeStatus = autopilot.NodeAlive
 		}
 		known[s.ID] = server
@@ -143,26 +143,26 @@ func (p *pilot) KnownServers() map[raft.ServerID]*autopilot.Server {
 
 // FetchServerStats implements autopilot.ApplicationIntegration. The pings have
 // asked already.
-func (p *pilot) FetchServerStats(_ context.Context, servers map[raft.ServerID]*autopilot.Server) map[raft.ServerID]*autopilot.ServerStats {
+func (p *autopilotDriver) FetchServerStats(_ context.Context, servers map[raft.ServerID]*autopilot.Server) map[raft.ServerID]*autopilot.ServerStats {
 	p.sample(time.Now(), servers)
 	latest, term := p.latest(), p.n.raft.Load().CurrentTerm()
 	stats := make(map[raft.ServerID]*autopilot.ServerStats, len(servers))
 	for id := range servers {
-		l := p.look(string(id))
+		l := p.serverStats(string(id))
 		stats[id] = &autopilot.ServerStats{LastContact: l.age, LastTerm: term, LastIndex: latest - min(latest, l.entries)}
 	}
 	return stats
 }
 
-// sample notes where the commit index is and who is away. A look counts for two
+// sample notes where the commit index is and who is away. A sample counts for two
 // at most: while this process stood still, nobody else was away.
-func (p *pilot) sample(now time.Time, servers map[raft.ServerID]*autopilot.Server) {
-	threshold := p.n.pilotSettings().lastContact
+func (p *autopilotDriver) sample(now time.Time, servers map[raft.ServerID]*autopilot.Server) {
+	threshold := p.n.autopilotSettings().lastContact
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.commits.add(now, p.n.raft.Load().CommitIndex())
-	passed := min(now.Sub(p.looked), 2*p.every)
-	p.looked = now
+	passed := min(now.Sub(p.sampled), 2*p.every)
+	p.sampled = now
 	for id := range servers {
 		_, fresh := p.n.watch.last(string(id))
 		if fresh || string(id) == p.n.cfg.ID || now.Sub(p.n.contacts.Newest(id)) < threshold {
@@ -174,7 +174,7 @@ func (p *pilot) sample(now time.Time, servers map[raft.ServerID]*autopilot.Serve
 	maps.DeleteFunc(p.absent, func(id string, _ time.Duration) bool { return servers[raft.ServerID(id)] == nil })
 }
 
-func (p *pilot) latest() uint64 {
+func (p *autopilotDriver) latest() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.commits.latest()

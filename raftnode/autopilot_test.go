@@ -152,7 +152,7 @@ func (c *cluster) rid(id string) bool {
 	return !listed && !known
 }
 
-// requireDemoted requires that the log tells once who lost its vote, and why.
+// requireDemoted requires that the log has once who lost its vote, and why.
 func requireDemoted(t testing.TB, n *Node, id, reason string) {
 	t.Helper()
 	first, last := n.machine.Log().Bounds()
@@ -167,7 +167,7 @@ func requireDemoted(t testing.TB, n *Node, id, reason string) {
 		}
 	}
 	if len(got) != 1 || !strings.Contains(got[0], `"voter_id": "`+id+`"`) || !strings.Contains(got[0], `"reason": "`+reason+`"`) {
-		t.Errorf("the log tells of the votes taken: %q, want one, of %s for %s", got, id, reason)
+		t.Errorf("the log has of the votes taken: %q, want one, of %s for %s", got, id, reason)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestWhoCanBeSpared(t *testing.T) {
 		for _, id := range strings.Fields(test.healthy) {
 			healthy[id] = true
 		}
-		if got := canSpare(test.id, strings.Fields(test.voters), healthy, test.minVoters); got != test.want {
+		if got := canRemove(test.id, strings.Fields(test.voters), healthy, test.minVoters); got != test.want {
 			t.Errorf("%s: %t", test.name, got)
 		}
 	}

@@ -70,7 +70,7 @@ func (n *Node) answersOfMembers() (answers []heard) {
 	return answers
 }
 
-// misplaced says why a node whose data folder is in dir can not go on beside another.
+// misplaced says why a node whose data folder is in dir cannot go on beside another.
 func (k *kinship) misplaced(dir string, other heard) error {
 	if k.isSuccessor(other) {
 		return fmt.Errorf("raftnode: %w: %s is of cluster %s, from which cluster %s was recovered, to which %s at %s belongs",

@@ -221,7 +221,7 @@ func (c *cluster) start(id string) *Node {
 	return n
 }
 
-// joins starts a new node that knocks at n1's and n2's doors.
+// joins starts a new node whose seeds are n1 and n2.
 func (c *cluster) joins(id string, change func(*Config)) *Node {
 	cfg := c.member(id)
 	cfg.Join = []string{"http://n1", "http://n2"}
@@ -241,7 +241,7 @@ func (c *cluster) gone(id string) *Node {
 	return n
 }
 
-// crash ends a node without a word to anybody.
+// crash ends a node without notice to anybody.
 func (c *cluster) crash(id string) {
 	n := c.gone(id)
 	n.transport.Close()
@@ -361,8 +361,8 @@ func publishPayload(t testing.TB, n *Node, payload string) fsm.Result {
 	}
 }
 
-// told is the log's leadership events and payloads, in order.
-func told(t testing.TB, n *Node) (types []string) {
+// leaderEvents are the log's leadership events and payloads, in order.
+func leaderEvents(t testing.TB, n *Node) (types []string) {
 	t.Helper()
 	first, last := n.machine.Log().Bounds()
 	for offset := first; offset <= last; offset++ {
@@ -377,23 +377,23 @@ func told(t testing.TB, n *Node) (types []string) {
 	return types
 }
 
-// requireTold checks what the log of all nodes tells of leaders: so many stepped
+// requireLeaderEvents checks what the log of all nodes has of leaders: that many stepped
 // down, at least so many were lost (a busy machine may lose more), and each was
 // followed by an election.
-func (c *cluster) requireTold(stepdowns, lost int) {
+func (c *cluster) requireLeaderEvents(stepdowns, lost int) {
 	c.t.Helper()
 	c.settle()
 	for _, n := range c.all() {
-		types := told(c.t, n)
+		types := leaderEvents(c.t, n)
 		count := map[string]int{}
 		for i, kind := range types {
 			count[kind]++
 			if wantElected := i%2 == 0; (kind == "LEADER_ELECTED") != wantElected {
-				c.t.Errorf("%s: the log tells %v", n.cfg.ID, types)
+				c.t.Errorf("%s: the log has %v", n.cfg.ID, types)
 			}
 		}
 		if len(types)%2 == 0 || count["LEADER_STEPDOWN"] != stepdowns || count["LEADER_LOST"] < lost {
-			c.t.Errorf("%s: the log tells %v, want %d stepdowns and %d lost", n.cfg.ID, types, stepdowns, lost)
+			c.t.Errorf("%s: the log has %v, want %d stepdowns and %d lost", n.cfg.ID, types, stepdowns, lost)
 		}
 	}
 }

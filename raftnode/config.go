@@ -33,7 +33,7 @@ type Config struct {
 	NonVoter        bool     // join without a vote
 
 	Secret  []byte // cluster token for the raft handshake; empty is none
-	Version string // of the program, told to others
+	Version string // of the program, reported to others
 
 	Timing Timing
 	Limits Limits
@@ -44,7 +44,7 @@ type Config struct {
 	// Network carries raft's connections; nil is TCP, as always in production.
 	Network rafttransport.Network
 	// Fatal is called when going on would be wrong: damage, a disk that fails or
-	// hangs, an entry that can not be applied. It should end the process; it must
+	// hangs, an entry that cannot be applied. It should end the process; it must
 	// not call Close. The node does nothing more for anybody after it. Required.
 	Fatal func(error)
 	// OnStore, if set, sees every batch of entries stored by raft. It must not block.
@@ -71,9 +71,9 @@ type Timing struct {
 	Transport         time.Duration // bound of one RPC; 3 s
 	SnapshotInterval  time.Duration // how often the raft log is looked at; 30 s
 	SnapshotThreshold uint64        // entries since the last compaction that make the next; 16384
-	TrailingLogs      uint64        // entries kept for followers behind, at least 1; 10240
+	TrailingLogs      uint64        // entries kept for followers that lag, at least 1; 10240
 	CompactBytes      int64         // bytes stored since the last compaction that make the next, of which so many stay; 64 MiB
-	TrailingBytes     int64         // bytes kept for followers behind, at least CompactBytes; 1 GiB
+	TrailingBytes     int64         // bytes kept for followers that lag, at least CompactBytes; 1 GiB
 	Ping              time.Duration // how often the other members are asked; 500 ms
 	Misses            int           // pings without an answer until a member is out of reach; 3
 	Sync              time.Duration // a disk write that takes longer is a hung disk, and keeps no leader any more; 10 s
@@ -135,7 +135,7 @@ func (t Timing) withDefaults() Timing {
 	return t
 }
 
-// Validate reports what can not work, and fills the defaults in.
+// Validate reports what cannot work, and fills the defaults in.
 func (c *Config) Validate() error {
 	c.Timing = c.Timing.withDefaults()
 	orDefault(&c.Limits.QueueRequests, 32768)
@@ -168,13 +168,13 @@ func (c *Config) problem() error {
 	case len(c.Join) > 0 && c.Peers == nil:
 		return errors.New("joining needs Peers")
 	case c.NonVoter && c.BootstrapExpect > 0:
-		return errors.New("a non-voter joins a cluster, it can not begin one: drop NonVoter or BootstrapExpect")
+		return errors.New("a non-voter joins a cluster, it cannot begin one: drop NonVoter or BootstrapExpect")
 	}
 	if t := c.Timing; t.Lease > t.Heartbeat || t.Election < t.Heartbeat {
 		return fmt.Errorf("a lease of %s, a heartbeat of %s and an election of %s: they must not be in another order", t.Lease, t.Heartbeat, t.Election)
 	}
 	if t := c.Timing; t.CompactBytes < 0 || t.TrailingBytes < t.CompactBytes {
-		return fmt.Errorf("%d bytes to compact at and %d that stay for who is behind: these must not be less", t.CompactBytes, t.TrailingBytes)
+		return fmt.Errorf("%d bytes to compact at and %d that stay for members that lag: these must not be less", t.CompactBytes, t.TrailingBytes)
 	}
 	for _, addr := range []string{c.RaftBind, c.RaftAdvertise} {
 		if addr == "" && c.RaftBind != "" {

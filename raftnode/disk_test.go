@@ -95,7 +95,7 @@ func TestALeaderWhoseDiskIsFullHandsOver(t *testing.T) {
 			t.Errorf("one full voter of three, of whom no quorum needs it; asked at %s: %v", n.cfg.ID, err)
 		}
 	}
-	if kinds := told(t, followers[0]); !slices.Contains(kinds, string(event.LeaderStepdown)) || slices.Contains(kinds, string(event.LeaderLost)) {
+	if kinds := leaderEvents(t, followers[0]); !slices.Contains(kinds, string(event.LeaderStepdown)) || slices.Contains(kinds, string(event.LeaderLost)) {
 		t.Errorf("the log reports %v", kinds)
 	}
 	eventually(t, "every member's disk is known", func() bool {

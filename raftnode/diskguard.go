@@ -153,7 +153,7 @@ func (n *Node) fullVoters() (all, full int) {
 	return len(ids), full
 }
 
-// yieldAgain is how long a leader that can not write waits after a hand-over that failed.
+// yieldAgain is how long a leader that cannot write waits after a hand-over that failed.
 const yieldAgain = 10 * time.Second
 
 // yieldFullDisk hands leadership over when this node's disk is nearly full and a majority

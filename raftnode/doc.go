@@ -19,16 +19,23 @@
 // upstream (what exists because of hashicorp/raft's issues). The parts here:
 //
 //   - leader.go: what a leader does in its term, from the first entry to stepping down.
+//
 //   - watch.go, contacts.go: who is there, by pings and by raft's own requests.
+//
 //   - outagemonitor.go, outagejournal.go: what this voter observes of an outage, leader or not.
+//
 //   - health.go: what a leader reports of the voters, to the log.
+//
 //   - autopilot.go, verdict.go, promoter.go: what it does about them.
+//
 //   - forming.go, admission.go, membership.go, handover.go: members come, change and leave.
+//
 //   - diskguard.go, divergence.go, rollback.go: a full disk, a wrong state, an old folder.
+//
 //   - recover.go: a cluster that lost its majority.
 //
-//	n, err := raftnode.Open(ctx, raftnode.Config{ID: "n1", Dir: dir, RaftBind: ":9770",
-//		HTTPAdvertise: "n1:8770", BootstrapExpect: 1, Fatal: exit, Logger: logger})
-//	result, err := n.Propose(ctx, frame.Request{Command: frame.Publish{Count: batch.Len()}, Batch: &batch})
-//	err = n.Close(ctx)
+//     n, err := raftnode.Open(ctx, raftnode.Config{ID: "n1", Dir: dir, RaftBind: ":9770",
+//     HTTPAdvertise: "n1:8770", BootstrapExpect: 1, Fatal: exit, Logger: logger})
+//     result, err := n.Propose(ctx, frame.Request{Command: frame.Publish{Count: batch.Len()}, Batch: &batch})
+//     err = n.Close(ctx)
 package raftnode

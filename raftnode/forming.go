@@ -201,7 +201,7 @@ func (n *Node) askSeeds(ctx context.Context) (answers []heard) {
 	defer cancel()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for _, url := range n.doors() {
+	for _, url := range n.seedURLs() {
 		asking.Go(func() {
 			if r, err := n.cfg.Peers.Identify(ctx, url, Question{}); err == nil {
 				mu.Lock()
@@ -221,8 +221,8 @@ func reportsOf(answers []heard) (reports []Report) {
 	return reports
 }
 
-// doors are the URLs to knock at: those given and those of members known.
-func (n *Node) doors() []string {
+// seedURLs are the URLs to ask to join at: those given and those of members known.
+func (n *Node) seedURLs() []string {
 	urls := slices.Clone(n.cfg.Join)
 	for _, p := range slices.Concat(n.forming.get(), n.knownPeers()) {
 		if p.ID != n.cfg.ID && p.HTTP != "" && !slices.Contains(urls, URL(p.HTTP)) {
@@ -232,19 +232,19 @@ func (n *Node) doors() []string {
 	return urls
 }
 
-// join asks to be let in, at one door after the other, until this node is where
+// join asks to be let in, at one seed after the other, until this node is where
 // it should be in raft's configuration. A member keeps the vote it has.
 func (n *Node) join(ctx context.Context, voter bool) {
 	fresh := len(n.servers()) == 0
 	for wait := formEvery; ; wait = min(2*wait, joinBackoff) {
 		if n.settled(fresh, fresh && voter) {
-			n.refused.letIn()
+			n.refused.clear()
 			return
 		}
 		if s, ok := n.server(n.cfg.ID); ok && !fresh {
 			voter = s.Suffrage == raft.Voter
 		}
-		n.knockAround(ctx, voter)
+		n.joinAnySeed(ctx, voter)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -253,31 +253,31 @@ func (n *Node) join(ctx context.Context, voter bool) {
 	}
 }
 
-// knockAround asks at one seed after the other, until one has let this node in.
-func (n *Node) knockAround(ctx context.Context, voter bool) {
-	for _, url := range n.doors() {
+// joinAnySeed asks at one seed after the other, until one has admitted this node.
+func (n *Node) joinAnySeed(ctx context.Context, voter bool) {
+	for _, url := range n.seedURLs() {
 		if url == URL(n.cfg.HTTPAdvertise) {
 			continue
 		}
-		err := n.knock(ctx, url, voter)
+		err := n.requestJoin(ctx, url, voter)
 		if err == nil {
 			return
 		}
 		if ctx.Err() == nil {
-			n.turnedAway(url, err, time.Now())
+			n.joinRejected(url, err, time.Now())
 		}
 	}
 }
 
-func (n *Node) knock(ctx context.Context, url string, voter bool) error {
+func (n *Node) requestJoin(ctx context.Context, url string, voter bool) error {
 	ctx, cancel := context.WithTimeout(ctx, joinFor)
 	defer cancel()
 	return n.cfg.Peers.Join(ctx, url, n.self(), MemberOptions{Voter: voter, ClusterID: n.identity().ClusterID})
 }
 
-// turnedAway tells people why this node is not let in, where only they can change
+// joinRejected logs why this node is not admitted, where only they can change
 // that.
-func (n *Node) turnedAway(url string, err error, now time.Time) {
+func (n *Node) joinRejected(url string, err error, now time.Time) {
 	reason := joinRefusal(err)
 	switch {
 	case reason == nil:
@@ -325,8 +325,8 @@ func (r *refused) note(reason error, now time.Time) bool {
 	return true
 }
 
-// letIn forgets the refusal.
-func (r *refused) letIn() {
+// clear forgets the refusal.
+func (r *refused) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last = nil

@@ -64,7 +64,7 @@ func (n *Node) handOver(ctx context.Context, target, cause string) error {
 	if err := n.proposer.Drain(ctx); err != nil {
 		return fmt.Errorf("raftnode: step down: drain: %w", err)
 	}
-	if err := n.insist(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
+	if err := n.proposeUntilApplied(ctx, term, frame.Intent{Target: to.ID, Cause: cause}); err != nil {
 		return fmt.Errorf("raftnode: step down: intent: %w", err)
 	}
 	return n.transfer(ctx, term, to)
@@ -85,7 +85,7 @@ func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error
 	n.logger.Warn("handing leadership over failed", "target", to.ID, "error", err)
 	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*n.cfg.Timing.transferPatience())
 	defer cancel()
-	if abort := n.insist(aborting, term, frame.IntentAbort{}); abort != nil {
+	if abort := n.proposeUntilApplied(aborting, term, frame.IntentAbort{}); abort != nil {
 		return fmt.Errorf("raftnode: step down: %w; taking the intent back: %w", err, abort)
 	}
 	return fmt.Errorf("raftnode: step down: %w", err)

@@ -24,7 +24,7 @@ func TestANonVoterIsNotHandedOverTo(t *testing.T) {
 		t.Errorf("to a non-voter: %v", err)
 	}
 	publish(t, leader, 1)
-	c.requireTold(0, 0)
+	c.requireLeaderEvents(0, 0)
 }
 
 func TestAHandOverThatFailsIsTakenBack(t *testing.T) {
@@ -36,7 +36,7 @@ func TestAHandOverThatFailsIsTakenBack(t *testing.T) {
 	c.settle()
 	deaf.transport.Close()
 	if err := leader.StepDown(t.Context(), deaf.cfg.ID); err == nil {
-		t.Fatal("handed over to a node that raft can not reach")
+		t.Fatal("handed over to a node that raft cannot reach")
 	}
 	if err := leader.StepDown(t.Context(), "nobody"); !errors.Is(err, ErrUnknownMember) || errors.Is(err, ErrNoTarget) {
 		t.Errorf("to nobody: %v", err)
@@ -49,7 +49,7 @@ func TestAHandOverThatFailsIsTakenBack(t *testing.T) {
 	c.start(deaf.cfg.ID)
 	c.leader()
 	c.crash(leader.cfg.ID)
-	c.requireTold(0, 1)
+	c.requireLeaderEvents(0, 1)
 }
 
 func TestAClusterThatSleptStepsItsTimeForwardAndRecordsIt(t *testing.T) {
@@ -104,7 +104,7 @@ func TestClosingDoesNotWaitForANodeThatCatchesUp(t *testing.T) {
 	if err := <-added; err == nil {
 		t.Error("a node that never answered was added")
 	}
-	c.requireTold(1, 0)
+	c.requireLeaderEvents(1, 0)
 }
 
 func TestClosingIsIdempotentAndRefusesWhatComesAfter(t *testing.T) {

@@ -15,11 +15,11 @@ const (
 	viewsAtOnce  = 64              // in one entry
 )
 
-// tellHealth is a leader's duty to tell the log how the voters are, until ctx ends.
-func (n *Node) tellHealth(ctx context.Context) {
+// reportHealth is a leader's duty to report to the log how the voters are, until ctx ends.
+func (n *Node) reportHealth(ctx context.Context) {
 	tick := time.NewTicker(n.cfg.Timing.Ping / urgentPingFactor)
 	defer tick.Stop()
-	c := &care{n: n, paces: map[string]*election.Pace{}, since: time.Now()}
+	c := &healthReporter{n: n, paces: map[string]*election.Pace{}, since: time.Now()}
 	for {
 		select {
 		case <-tick.C:
@@ -30,13 +30,13 @@ func (n *Node) tellHealth(ctx context.Context) {
 			continue
 		}
 		if err := c.round(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			n.logger.Warn("telling the health of the voters", "error", err)
+			n.logger.Warn("reporting the health of the voters", "error", err)
 		}
 	}
 }
 
-// care is what one leadership remembers of the members.
-type care struct {
+// healthReporter is what one leadership remembers of the members.
+type healthReporter struct {
 	n       *Node
 	since   time.Time // when the leadership began
 	paces   map[string]*election.Pace
@@ -45,17 +45,18 @@ type care struct {
 	rivals  election.Rivals
 }
 
-func (c *care) round(ctx context.Context, now time.Time) error {
-	for _, tell := range []func(context.Context, time.Time) error{c.voters, c.journals, c.claims, c.trails} {
-		if err := tell(ctx, now); err != nil {
+func (c *healthReporter) round(ctx context.Context, now time.Time) error {
+	reports := []func(context.Context, time.Time) error{c.reportVoters, c.reportOutages, c.reportRivals, c.reportLag}
+	for _, report := range reports {
+		if err := report(ctx, now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// voters tells who is out of reach, and who is back.
-func (c *care) voters(ctx context.Context, now time.Time) error {
+// reportVoters reports who is out of reach, and who is back.
+func (c *healthReporter) reportVoters(ctx context.Context, now time.Time) error {
 	n := c.n
 	reach := n.cfg.Timing.Ping * time.Duration(n.cfg.Timing.Misses)
 	health, hold := n.machine.Health(), n.machine.Settings().HealthHoldDown
@@ -79,10 +80,10 @@ func (c *care) voters(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// journals hands in what the voters saw of outages. A majority, and those in reach that
+// reportOutages hands in what the voters saw of outages. A majority, and those in reach that
 // still see one, are waited for, for a while, so that what they say comes together: a
 // majority knows of every outage.
-func (c *care) journals(ctx context.Context, now time.Time) error {
+func (c *healthReporter) reportOutages(ctx context.Context, now time.Time) error {
 	n := c.n
 	health := n.machine.Health()
 	own := Report{ID: n.cfg.ID, ClusterID: n.machine.ClusterID(), Started: n.outages.started, RanBefore: n.outages.before}
@@ -132,14 +133,14 @@ func (c *care) journals(ctx context.Context, now time.Time) error {
 	return n.decide(ctx, out)
 }
 
-// claims reports a member that leads beside this node, once, and its end, once.
-func (c *care) claims(ctx context.Context, now time.Time) error {
+// reportRivals reports a member that leads beside this node, once, and its end, once.
+func (c *healthReporter) reportRivals(ctx context.Context, now time.Time) error {
 	n := c.n
 	term := n.proposer.OpenTerm()
 	if term == 0 {
 		return nil
 	}
-	for _, s := range n.watch.sightings() {
+	for _, s := range n.watch.freshReports() {
 		c.rivals.See(term, n.confirmed(term, now), now, s.claim(n.machine.ClusterID()))
 	}
 	split := n.machine.Health().Split
@@ -161,13 +162,13 @@ func (c *care) claims(ctx context.Context, now time.Time) error {
 
 // yielded reports whether a member that led in a split is certain to lead no more beside this
 // node.
-func (c *care) yielded(id string) bool {
+func (c *healthReporter) yielded(id string) bool {
 	_, member := c.n.server(id)
 	return !member || id == c.n.cfg.ID || c.rivals.Yielded(id)
 }
 
-// trails tells which members are about to fall behind what the raft log keeps.
-func (c *care) trails(ctx context.Context, now time.Time) error {
+// reportLag reports which members are about to lag by more than the raft log keeps.
+func (c *healthReporter) reportLag(ctx context.Context, now time.Time) error {
 	n := c.n
 	if now.Sub(c.sampled) < n.cfg.Timing.Ping {
 		return nil
@@ -193,8 +194,8 @@ func (c *care) trails(ctx context.Context, now time.Time) error {
 		if !changed {
 			continue
 		}
-		told := frame.CatchUp{Member: id, AtRisk: t.AtRisk, Trailing: t.Trailing, Left: t.Left, Rate: t.Rate, LogRate: t.LogRate, TruncatedIn: t.TruncatedIn}
-		if err := n.decide(ctx, told); err != nil {
+		report := frame.CatchUp{Member: id, AtRisk: t.AtRisk, Trailing: t.Trailing, Left: t.Left, Rate: t.Rate, LogRate: t.LogRate, TruncatedIn: t.TruncatedIn}
+		if err := n.decide(ctx, report); err != nil {
 			return err
 		}
 	}

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	tickEvery   = 100 * time.Millisecond // how exactly deadlines are kept
-	tickBackoff = time.Minute            // at most so long between ticks that move nothing
-	insistEvery = 20 * time.Millisecond
-	askFor      = 500 * time.Millisecond // bound of asking voters for their clocks, or who could lead
+	tickEvery    = 100 * time.Millisecond // how exactly deadlines are kept
+	tickBackoff  = time.Minute            // at most so long between ticks that move nothing
+	proposeEvery = 20 * time.Millisecond
+	askFor       = 500 * time.Millisecond // bound of asking voters for their clocks, or who could lead
 )
 
 // lead follows raft's word on leadership until ctx ends.
@@ -34,9 +34,16 @@ func (n *Node) lead(ctx context.Context) {
 			acting.end()
 			n.proposer.Shift(batcher.GateClosed, 0)
 			n.watch.lead(false)
-			if n.gain(ctx, leading) {
+			if n.startTerm(ctx, leading) {
 				n.watch.lead(true)
-				acting.begin(ctx, n.ticks, n.tend, n.tellHealth, n.pilot, n.tellPressure, n.yieldFullDisk, n.leaveHungDisk)
+				acting.begin(ctx,
+					n.ticks,
+					n.tend,
+					n.reportHealth,
+					n.runAutopilot,
+					n.reportPressure,
+					n.yieldFullDisk,
+					n.leaveHungDisk)
 			}
 		}
 		select {
@@ -73,22 +80,22 @@ func (n *Node) leaveHungDisk(ctx context.Context) {
 	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.Ping/urgentPingFactor, func(term uint64) { n.proposer.Pause(term) })
 }
 
-// gain lets the hello of a new term be applied and then opens the gate. It
+// startTerm has the first entry of a new term applied and then opens the gate. It
 // reports whether this node leads.
-func (n *Node) gain(ctx context.Context, leading bool) bool {
+func (n *Node) startTerm(ctx context.Context, leading bool) bool {
 	term := n.raft.Load().CurrentTerm()
 	if !leading || !n.leads(term) {
 		return false
 	}
 	n.proposer.Shift(batcher.GateWaiting, term)
 	n.askFounders(ctx)
-	greeting := []frame.Command{n.hello(term)}
+	commands := []frame.Command{n.termStart(term)}
 	_ = n.stepClock(ctx, func(c frame.ClockStep) error {
-		greeting = append(greeting, c)
+		commands = append(commands, c)
 		return nil
 	})
-	if err := n.insist(ctx, term, greeting...); err != nil {
-		n.logger.Warn("leadership ended before its hello", "term", term, "error", err)
+	if err := n.proposeUntilApplied(ctx, term, commands...); err != nil {
+		n.logger.Warn("leadership ended before its term start was applied", "term", term, "error", err)
 		return false
 	}
 	n.proposer.Shift(batcher.GateOpen, term)
@@ -116,7 +123,9 @@ func (n *Node) leads(term uint64) bool {
 	return r.State() == raft.Leader && r.CurrentTerm() == term
 }
 
-func (n *Node) hello(term uint64) frame.Hello {
+// termStart is the first command of a term that this node leads. While no cluster is formed it
+// forms one, of the members that the marker lists.
+func (n *Node) termStart(term uint64) frame.Hello {
 	h := frame.Hello{Seen: n.terms.between(n.machine.Term(), term), Cause: n.cause(), Silence: n.silence()}
 	if n.machine.ClusterID() != "" {
 		return h
@@ -168,10 +177,10 @@ func (n *Node) silence() time.Duration {
 	return time.Since(heard)
 }
 
-// insist proposes past the gate until it is applied or the term is over. Raft
+// proposeUntilApplied proposes past the gate until it is applied or the term is over. Raft
 // can be left with a transfer that never ends (hashicorp/raft#696): it leads and
 // lets nothing in. Only a restart helps.
-func (n *Node) insist(ctx context.Context, term uint64, commands ...frame.Command) error {
+func (n *Node) proposeUntilApplied(ctx context.Context, term uint64, commands ...frame.Command) error {
 	patience := time.Now().Add(n.cfg.Timing.transferPatience())
 	for {
 		err := n.proposer.ProposeNow(term, commands...)
@@ -183,7 +192,7 @@ func (n *Node) insist(ctx context.Context, term uint64, commands ...frame.Comman
 			return err
 		}
 		select {
-		case <-time.After(insistEvery):
+		case <-time.After(proposeEvery):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -68,7 +68,7 @@ func TestALeaderAskedToRemoveItselfHandsOverFirst(t *testing.T) {
 	}
 	c.crash(old.cfg.ID)
 	publish(t, c.leader(), 1)
-	c.requireTold(1, 0)
+	c.requireLeaderEvents(1, 0)
 }
 
 func TestWhatMembershipRefuses(t *testing.T) {
@@ -266,7 +266,7 @@ func TestARefusalThatLastsIsLoggedOnceAMinute(t *testing.T) {
 	} {
 		out.Reset()
 		now = now.Add(step.wait)
-		n.turnedAway("http://n1", step.err, now)
+		n.joinRejected("http://n1", step.err, now)
 		if got := out.String(); !strings.HasPrefix(got, step.want) || (got == "") != (step.want == "") {
 			t.Errorf("%v after %v: %q, want %q", step.err, step.wait, got, step.want)
 		}
@@ -274,7 +274,7 @@ func TestARefusalThatLastsIsLoggedOnceAMinute(t *testing.T) {
 	if got := n.refused.text(); got != ErrOtherIncarnation.Error() {
 		t.Errorf("the last refusal is %q", got)
 	}
-	n.refused.letIn()
+	n.refused.clear()
 	if got := n.refused.text(); got != "" {
 		t.Errorf("let in, and yet %q", got)
 	}

@@ -68,7 +68,7 @@ type Node struct {
 }
 
 // Open starts the node of a data folder and returns once raft runs. Forming or
-// joining a cluster goes on behind it; WaitLeader waits for that. ctx bounds
+// joining a cluster continues after it returns; WaitLeader waits for that. ctx bounds
 // Open alone.
 func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := cfg.Validate(); err != nil {
@@ -300,7 +300,7 @@ func (n *Node) start() {
 	}
 }
 
-// afterApply runs in raft's own goroutine and does only what can not wait.
+// afterApply runs in raft's own goroutine and does only what cannot wait.
 func (n *Node) afterApply() {
 	n.raft.Applied()
 	if n.machine.ClusterID() == n.dir.Marker().ClusterID {
@@ -399,7 +399,7 @@ func (n *Node) Close(ctx context.Context) error {
 	return n.closeErr
 }
 
-// release lets go of everything that Open took, in an order in which nothing
+// release closes everything that Open opened, in an order in which nothing
 // waits for what is gone: callers, then raft, then what raft stands on.
 func (n *Node) release() error {
 	n.cancel()

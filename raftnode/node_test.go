@@ -117,7 +117,7 @@ func TestALeaderThatStepsDownOrIsLostIsToldApart(t *testing.T) {
 		last := c.leader()
 		publish(t, last, 1)
 		c.settle()
-		c.requireTold(2, 1)
+		c.requireLeaderEvents(2, 1)
 	})
 }
 
@@ -149,7 +149,7 @@ func TestTheHelloIsFirstInItsTermAndElectsOnce(t *testing.T) {
 			t.Errorf("the first entry of term %d is of kind %d, not the hello", term, first)
 		}
 	}
-	for _, kind := range told(t, c.leader()) {
+	for _, kind := range leaderEvents(t, c.leader()) {
 		if kind == "LEADER_ELECTED" {
 			elected++
 		}
@@ -237,7 +237,7 @@ func TestAFollowerBehindTheLogCatchesUpFromASnapshot(t *testing.T) {
 	c.start(late)
 	publish(t, c.leader(), 101)
 	c.settle()
-	if got, want := told(t, c.nodes[late]), told(t, c.leader()); !slices.Equal(got, want) {
+	if got, want := leaderEvents(t, c.nodes[late]), leaderEvents(t, c.leader()); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
@@ -305,5 +305,5 @@ func TestALoneNodeIsAClusterAndRestartsAsOne(t *testing.T) {
 	if publish(t, again, 1); again.machine.ClusterID() != id {
 		t.Error("another cluster id after the restart")
 	}
-	c.requireTold(1, 0)
+	c.requireLeaderEvents(1, 0)
 }

@@ -17,15 +17,15 @@ const (
 // QueueStatus is how full this node's queue of requests is.
 type QueueStatus = batcher.QueueStatus
 
-// tellPressure is a leader's duty to tell the log when its queue is full, and when it is
+// reportPressure is a leader's duty to report to the log when its queue is full, and when it is
 // not any more, until ctx ends.
-func (n *Node) tellPressure(ctx context.Context) {
+func (n *Node) reportPressure(ctx context.Context) {
 	tick := time.NewTicker(pressureLook)
 	defer tick.Stop()
 	bounds := election.QueueBounds{Requests: uint64(n.cfg.Limits.QueueRequests), Bytes: uint64(n.cfg.Limits.QueueBytes)}
 	p := election.NewPressure(bounds, pressureHold, n.machine.Pressure().Active)
-	_, before := n.proposer.Load() // what an earlier leadership refused was its own to tell
-	refused := uint64(0)           // since the queue was told to be full
+	_, before := n.proposer.Load() // what an earlier leadership refused was its own to report
+	refused := uint64(0)           // since the queue was reported full
 	for {
 		select {
 		case <-tick.C:
@@ -41,8 +41,8 @@ func (n *Node) tellPressure(ctx context.Context) {
 			continue
 		}
 		// Past the queue, which has no room.
-		told := frame.Pressure{Active: active, Requests: peak.Requests, Bytes: peak.Bytes, Refused: refused}
-		if err := n.proposer.ProposeUnqueued(told); err != nil {
+		report := frame.Pressure{Active: active, Requests: peak.Requests, Bytes: peak.Bytes, Refused: refused}
+		if err := n.proposer.ProposeUnqueued(report); err != nil {
 			if ctx.Err() == nil {
 				n.logger.Warn("telling how full the queue is", "active", active, "error", err)
 			}

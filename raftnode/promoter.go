@@ -12,7 +12,7 @@ import (
 // promoter decides for the library who gets a vote and who is removed. The
 // library's own one gives every non-voter a vote, and without waiting for it to be
 // stable in the first moments of a leadership.
-type promoter struct{ *pilot }
+type promoter struct{ *autopilotDriver }
 
 var _ autopilot.Promoter = promoter{}
 
@@ -33,7 +33,7 @@ func (p promoter) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopi
 // FilterFailedServerRemovals implements autopilot.Promoter: one at a time, and
 // none that is only unhealthy.
 func (p promoter) FilterFailedServerRemovals(_ *autopilot.Config, _ *autopilot.State, failed *autopilot.FailedServers) *autopilot.FailedServers {
-	mayGo := func(s *autopilot.Server) bool { return p.dead(string(s.ID)) && p.spared(string(s.ID)) }
+	mayGo := func(s *autopilot.Server) bool { return p.dead(string(s.ID)) && p.removable(string(s.ID)) }
 	if i := slices.IndexFunc(failed.FailedNonVoters, mayGo); i >= 0 {
 		return &autopilot.FailedServers{FailedNonVoters: failed.FailedNonVoters[i : i+1]}
 	}
@@ -49,7 +49,7 @@ func (promoter) GetServerExt(*autopilot.Config, *autopilot.ServerState) any { re
 // GetStateExt implements autopilot.Promoter.
 func (promoter) GetStateExt(*autopilot.Config, *autopilot.State) any { return nil }
 
-// GetNodeTypes implements autopilot.Promoter; KnownServers has told them.
+// GetNodeTypes implements autopilot.Promoter; KnownServers has named them.
 func (promoter) GetNodeTypes(*autopilot.Config, *autopilot.State) map[raft.ServerID]autopilot.NodeType {
 	return nil
 }

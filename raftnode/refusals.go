@@ -6,7 +6,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// maxRefusals bounds the requests that refusals tells apart.
+// maxRefusals bounds the requests that refusals distinguishes.
 const maxRefusals = 4096
 
 // refusals counts the requests that found no leader. A producer's retries are one request,

@@ -94,7 +94,7 @@ func TestTwoLeadersUnderOneClusterIDAreReportedOnce(t *testing.T) {
 		}
 		detected := append([]string{string(event.SplitBrainDetected)}, slices.Sorted(slices.Values([]string{first.cfg.ID, odd}))...)
 		if got := s.splits(first); !reflect.DeepEqual(got, detected) {
-			t.Fatalf("the log tells %v, want %v", got, detected)
+			t.Fatalf("the log has %v, want %v", got, detected)
 		}
 		if err := first.StepDown(t.Context(), ""); err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func TestTwoLeadersUnderOneClusterIDAreReportedOnce(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		next := leading()
 		if got := s.splits(next); next == first || !reflect.DeepEqual(got, detected) {
-			t.Fatalf("after %s had led, the log of %s tells %v, want %v", first.cfg.ID, next.cfg.ID, got, detected)
+			t.Fatalf("after %s had led, the log of %s has %v, want %v", first.cfg.ID, next.cfg.ID, got, detected)
 		}
 		if _, err := next.Remove(t.Context(), odd); err != nil {
 			t.Fatal(err)
@@ -110,7 +110,7 @@ func TestTwoLeadersUnderOneClusterIDAreReportedOnce(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		resolved := append(slices.Clone(detected), append([]string{string(event.SplitBrainResolved)}, detected[1:]...)...)
 		if got := s.splits(next); !reflect.DeepEqual(got, resolved) || next.machine.Health().Split != nil {
-			t.Errorf("the log tells %v, want %v", got, resolved)
+			t.Errorf("the log has %v, want %v", got, resolved)
 		}
 		s.crash(odd) // the end of the test expects one cluster
 	})

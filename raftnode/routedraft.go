@@ -10,7 +10,7 @@ import (
 
 // routedRaft is raft as autopilot sees it: what changes members is done by the
 // node, or refused.
-type routedRaft struct{ *pilot }
+type routedRaft struct{ *autopilotDriver }
 
 var _ autopilot.Raft = routedRaft{}
 

@@ -166,7 +166,7 @@ func (s *simulation) reachesMajority(id string, f fault) bool {
 	return reached > len(s.ids)/2
 }
 
-// deposes reports whether a leader can not be one any more after f.
+// deposes reports whether a leader cannot be one any more after f.
 func (s *simulation) deposes(f fault) bool {
 	const soon = 5 * time.Second
 	leader := s.leaderID("")

@@ -221,7 +221,7 @@ func (s *story) end() (errs []error) {
 	return errs
 }
 
-// outages holds what the log tells of a lost quorum against what was done: each
+// outages holds what the log has of a lost quorum against what was done: each
 // long outage that somebody saw stands there once, none that was not, and no calm
 // time is part of one, nor is anything that was acknowledged.
 func (s *story) outages(done []inflicted, calm, acked []span) (errs []error) {

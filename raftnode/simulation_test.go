@@ -23,7 +23,7 @@ import (
 )
 
 // TestSimulation runs whole nodes, three and five of them, through cycles of faults
-// and healing in a bubble where time is free, and holds what the log tells against
+// and healing in a bubble where time is free, and holds what the log has against
 // what was done. RINGLOG_SIM_CYCLES and RINGLOG_SIM_SEED choose how many and which
 // faults; goroutines still run in any order, so a seed repeats the faults alone.
 // `make simulate` looks for seeds that find something.
@@ -164,7 +164,7 @@ func newSimulationWith(t *testing.T, dir string, nodes int, seed uint64, change 
 	return s
 }
 
-// fatal takes note of a node that can not go on. Only a transfer that got stuck is
+// fatal takes note of a node that cannot go on. Only a transfer that got stuck is
 // something that faults of the network may lead to.
 func (s *simulation) fatal(id string, err error) {
 	if !errors.Is(err, ErrTransferStuck) {
@@ -311,7 +311,7 @@ func (s *simulation) mend(f fault) {
 	s.net.heal()
 }
 
-// stepDown has the leader hand over, perhaps to one that can not take it.
+// stepDown has the leader hand over, perhaps to one that cannot take it.
 func (s *simulation) stepDown() func() {
 	n, target := s.nodes[s.leaderID(s.ids[0])], ""
 	if s.rng.IntN(2) == 0 {
@@ -321,7 +321,7 @@ func (s *simulation) stepDown() func() {
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_ = n.StepDown(ctx, target) // what came of it the log tells
+		_ = n.StepDown(ctx, target) // what came of it the log has
 	}
 }
 
@@ -455,6 +455,6 @@ func (s *simulation) tally() string {
 			snapshots++
 		}
 	}
-	return fmt.Sprintf("%d crashes, %d asked to step down, %d outages of the majority, %d of %d nodes have compacted, writes %v, the log tells %v",
+	return fmt.Sprintf("%d crashes, %d asked to step down, %d outages of the majority, %d of %d nodes have compacted, writes %v, the log has %v",
 		s.crashes, s.stepdowns, s.outages(), snapshots, len(s.ids), s.client.tally(), strings.TrimPrefix(fmt.Sprint(counts), "map"))
 }

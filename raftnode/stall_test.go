@@ -77,7 +77,7 @@ func TestAPauseOfAllDisksEndsNoLeadership(t *testing.T) {
 			t.Errorf("%s is in term %d, it was %d", n.cfg.ID, got, term)
 		}
 	}
-	if kinds := told(t, leader); slices.Contains(kinds, string(event.LeaderLost)) || slices.Contains(kinds, string(event.LeaderStepdown)) {
+	if kinds := leaderEvents(t, leader); slices.Contains(kinds, string(event.LeaderLost)) || slices.Contains(kinds, string(event.LeaderStepdown)) {
 		t.Errorf("told: %v", kinds)
 	}
 }

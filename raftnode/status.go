@@ -31,7 +31,7 @@ type Status struct {
 	Quorum       Quorum         `json:"quorum"`
 
 	Outage      *Outage                 `json:"outage,omitempty"` // as this voter sees it now
-	Voters      election.Health         `json:"voters"`           // as the log tells of them
+	Voters      election.Health         `json:"voters"`           // as the log has of them
 	Refusals    []rafttransport.Refusal `json:"refusals,omitempty"`
 	JoinRefused string                  `json:"join_refused,omitempty"` // why this node was last not let in
 }

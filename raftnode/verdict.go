@@ -12,8 +12,8 @@ import (
 	autopilot "github.com/hashicorp/raft-autopilot"
 )
 
-// look is what is known of one server now.
-type look struct {
+// serverStats is what is known of one server now.
+type serverStats struct {
 	self   bool
 	heard  bool
 	fresh  bool
@@ -27,14 +27,14 @@ type look struct {
 	behind   time.Duration
 }
 
-func (p *pilot) look(id string) look {
+func (p *autopilotDriver) serverStats(id string) serverStats {
 	now := time.Now()
 	if id == p.n.cfg.ID {
-		return look{self: true, heard: true, fresh: true, since: now}
+		return serverStats{self: true, heard: true, fresh: true, since: now}
 	}
 	s, fresh := p.n.watch.last(id)
 	absent, _ := p.n.watch.absence(id)
-	l := look{heard: !s.at.IsZero(), fresh: fresh, absent: absent, since: s.at, age: -1, report: s.report, replaced: p.n.watch.replaced(id)}
+	l := serverStats{heard: !s.at.IsZero(), fresh: fresh, absent: absent, since: s.at, age: -1, report: s.report, replaced: p.n.watch.replaced(id)}
 	if l.heard {
 		l.age = now.Sub(s.at)
 	}
@@ -53,7 +53,7 @@ func (p *pilot) look(id string) look {
 
 // trouble is why a server counts as failed, whatever it has applied; "" if it
 // does not.
-func (l look) trouble(p *pilot) string {
+func (l serverStats) trouble(p *autopilotDriver) string {
 	switch {
 	case l.self:
 		return ""
@@ -74,7 +74,7 @@ func (l look) trouble(p *pilot) string {
 }
 
 // NotifyState implements autopilot.ApplicationIntegration.
-func (p *pilot) NotifyState(s *autopilot.State) {
+func (p *autopilotDriver) NotifyState(s *autopilot.State) {
 	healthy := make(map[string]bool, len(s.Servers))
 	for id, server := range s.Servers {
 		healthy[string(id)] = server.Health.Healthy
@@ -94,9 +94,9 @@ func (p *pilot) NotifyState(s *autopilot.State) {
 	p.n.verdict.Store(&v)
 }
 
-func (p *pilot) verdict(s *autopilot.ServerState) ServerVerdict {
+func (p *autopilotDriver) verdict(s *autopilot.ServerState) ServerVerdict {
 	id := string(s.Server.ID)
-	l := p.look(id)
+	l := p.serverStats(id)
 	v := ServerVerdict{ID: id, Voter: s.HasVotingRights(), Healthy: s.Health.Healthy, Since: s.Health.StableSince.UTC(),
 		TrailingEntries: l.entries, TrailingSeconds: l.behind.Seconds(), LastContactMs: l.age.Milliseconds()}
 	if !l.heard {
@@ -113,8 +113,8 @@ func (p *pilot) verdict(s *autopilot.ServerState) ServerVerdict {
 
 // why says what keeps a server from being healthy, from its vote, or in the
 // cluster although it is dead.
-func (p *pilot) why(v ServerVerdict, l look) string {
-	s := p.n.pilotSettings()
+func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
+	s := p.n.autopilotSettings()
 	var why []string
 	if trouble := l.trouble(p); trouble != "" {
 		why = append(why, trouble)
@@ -134,17 +134,17 @@ func (p *pilot) why(v ServerVerdict, l look) string {
 			why = append(why, fmt.Sprintf("stable for %.0f s of %.0f s", stable.Seconds(), s.stabilization.Seconds()))
 		}
 	}
-	if s.cleanup && p.dead(v.ID) && !p.spared(v.ID) {
+	if s.cleanup && p.dead(v.ID) && !p.removable(v.ID) {
 		why = append(why, "dead, and kept: the cluster needs it for its quorum or its least number of voters")
 	}
 	return strings.Join(why, "; ")
 }
 
 // dead reports a server of which there was no sign for so long that it may be
-// removed. What this node remembers from before it led counts, once it has looked
+// removed. What this node remembers from before it led counts, once it has sampled
 // for the stabilization time itself.
-func (p *pilot) dead(id string) bool {
-	s := p.n.pilotSettings()
+func (p *autopilotDriver) dead(id string) bool {
+	s := p.n.autopilotSettings()
 	seen, _ := p.n.watch.last(id)
 	sign := seen.at
 	if contact := p.n.contacts.Newest(raft.ServerID(id)); contact.After(sign) {
@@ -159,16 +159,16 @@ func (p *pilot) dead(id string) bool {
 	return away > 0 && away >= min(s.deadAfter, s.stabilization) && time.Since(sign) > s.deadAfter
 }
 
-// spared reports whether the cluster can do without a server now.
-func (p *pilot) spared(id string) bool {
+// removable reports whether the cluster can do without a server now.
+func (p *autopilotDriver) removable(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return canSpare(id, votersOf(p.n.servers()), p.healthy, int(p.n.pilotSettings().minVoters))
+	return canRemove(id, votersOf(p.n.servers()), p.healthy, int(p.n.autopilotSettings().minVoters))
 }
 
-// canSpare reports whether enough voters, and a quorum of healthy ones, are left
-// without id. A non-voter can always be spared.
-func canSpare(id string, voters []string, healthy map[string]bool, minVoters int) bool {
+// canRemove reports whether enough voters, and a quorum of healthy ones, are left
+// without id. A non-voter can always be removed.
+func canRemove(id string, voters []string, healthy map[string]bool, minVoters int) bool {
 	if !slices.Contains(voters, id) {
 		return true
 	}
@@ -187,10 +187,10 @@ func canSpare(id string, voters []string, healthy map[string]bool, minVoters int
 
 // RemoveFailedServer implements autopilot.ApplicationIntegration. What it was
 // decided on is looked at again once no other change is under way.
-func (p *pilot) RemoveFailedServer(s *autopilot.Server) {
+func (p *autopilotDriver) RemoveFailedServer(s *autopilot.Server) {
 	id := string(s.ID)
 	_, err := p.n.remove(p.ctx, id, reasonDead, func() error {
-		if !p.dead(id) || !p.spared(id) {
+		if !p.dead(id) || !p.removable(id) {
 			return errNotDead
 		}
 		return nil
@@ -203,7 +203,7 @@ func (p *pilot) RemoveFailedServer(s *autopilot.Server) {
 }
 
 // finishJoin gives a member the vote it still wishes for.
-func (p *pilot) finishJoin(id string) error {
+func (p *autopilotDriver) finishJoin(id string) error {
 	ctx, cancel := context.WithTimeout(p.ctx, 2*p.n.cfg.Timing.Election)
 	defer cancel()
 	_, err := p.n.promoteIf(ctx, id, false, reasonJoin, func() error {

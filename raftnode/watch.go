@@ -19,8 +19,8 @@ const urgentPingFactor = 5
 // missedReadings is how many readings of its clock this process may miss before it counts as paused.
 const missedReadings = 3
 
-// sighting is the newest word of another member.
-type sighting struct {
+// lastReport is the newest word of another member.
+type lastReport struct {
 	report Report
 	asked  time.Time // when it was asked for, by this machine's clock
 	at     time.Time // when it came
@@ -30,7 +30,7 @@ type sighting struct {
 }
 
 // claim returns what the report says of its member's leadership, by this machine's clock.
-func (s sighting) claim(cluster string) election.Claim {
+func (s lastReport) claim(cluster string) election.Claim {
 	c := election.Claim{Member: s.report.ID, Asked: s.asked, Answered: s.at}
 	if s.report.Role == RoleLeader && s.report.ClusterID == cluster {
 		c.Term = s.report.Term
@@ -85,7 +85,7 @@ type raftContact struct {
 
 // seen is what is known of one member.
 type seen struct {
-	sighting
+	lastReport
 	detector *election.Detector
 }
 
@@ -153,9 +153,9 @@ func (w *watch) answered(id string) {
 }
 
 // ask asks one member now and remembers its answer.
-func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
+func (w *watch) ask(ctx context.Context, m datadir.Peer) (lastReport, error) {
 	if w.peers == nil || m.HTTP == "" {
-		return sighting{}, fmt.Errorf("raftnode: ask %s: it has no HTTP address", m.ID)
+		return lastReport{}, fmt.Errorf("raftnode: ask %s: it has no HTTP address", m.ID)
 	}
 	start, asked := time.Now(), w.clocks()
 	report, err := w.peers.Identify(ctx, URL(m.HTTP), Question{DigestAt: w.applied()})
@@ -165,12 +165,12 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 	w.other[m.ID] = other
 	w.mu.Unlock()
 	if err != nil {
-		return sighting{}, fmt.Errorf("raftnode: ask %s: %w", m.ID, err)
+		return lastReport{}, fmt.Errorf("raftnode: ask %s: %w", m.ID, err)
 	}
 	if report.ID != m.ID || other {
-		return sighting{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s", m.ID, report.ID, report.Incarnation, m.HTTP)
+		return lastReport{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s", m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
-	s := sighting{report: report, asked: start, at: time.Now(),
+	s := lastReport{report: report, asked: start, at: time.Now(),
 		clock: clock.NewSample(report.Time, asked, answered), differs: w.differs(report)}
 	w.onReport(report, s.asked, s.at)
 	w.mu.Lock()
@@ -180,15 +180,15 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (sighting, error) {
 		known = &seen{detector: election.NewDetector(w.ping, w.misses)}
 		w.seen[m.ID] = known
 	}
-	known.sighting = s
+	known.lastReport = s
 	known.detector.Answered(w.awake.At(s.at))
 	return s, nil
 }
 
 // askAll asks members at once and returns the answers of those that gave one before ctx
 // ended, by id.
-func (w *watch) askAll(ctx context.Context, members []datadir.Peer) map[string]sighting {
-	answers := make(map[string]sighting, len(members))
+func (w *watch) askAll(ctx context.Context, members []datadir.Peer) map[string]lastReport {
+	answers := make(map[string]lastReport, len(members))
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, m := range members {
@@ -231,11 +231,11 @@ func (w *watch) replaced(id string) bool {
 }
 
 // last is the newest word of a member; healthy means that it is fresh.
-func (w *watch) last(id string) (s sighting, healthy bool) {
+func (w *watch) last(id string) (s lastReport, healthy bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if known := w.seen[id]; known != nil {
-		return known.sighting, known.detector.Reachable(w.awake.At(time.Now()))
+		return known.lastReport, known.detector.Reachable(w.awake.At(time.Now()))
 	}
 	return s, false
 }
@@ -347,19 +347,19 @@ func (w *watch) steady(id string) bool {
 
 // reports are the fresh words of all members that gave one.
 func (w *watch) reports() (list []Report) {
-	for _, s := range w.sightings() {
+	for _, s := range w.freshReports() {
 		list = append(list, s.report)
 	}
 	return list
 }
 
-// sightings are the fresh reports of all members that gave one, and when.
-func (w *watch) sightings() (list []sighting) {
+// freshReports are the fresh reports of all members that gave one, and when.
+func (w *watch) freshReports() (list []lastReport) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.seen {
 		if s.detector.Reachable(w.awake.At(time.Now())) {
-			list = append(list, s.sighting)
+			list = append(list, s.lastReport)
 		}
 	}
 	return list

@@ -14,8 +14,8 @@ import (
 	"github.com/ringrift/ringlog/client"
 )
 
-// wipe starts a voter with an empty folder under its old name. It is refused, which its own log and ringlog check report,
-// and has no vote, until it is removed and joins as new.
+// wipe starts a voter with an empty folder under its old name. It is refused, which its own
+// log and ringlog check report, and has no vote, until it is removed and joins as new.
 func (s *soak) wipe(p *process) {
 	p.kill()
 	s.empty(p)

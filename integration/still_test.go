@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// A story can be complete to the last event only about what a test did itself. A machine that is starved or migrated stops
-// all nodes at once, which they report, rightly; so this
-// process watches, with nothing of ringlog's, whether the machine ran.
+// A story can be complete to the last event only about what a test did itself. A machine that
+// is starved or migrated stops all nodes at once, and they report that, rightly. So this
+// process watches whether the machine ran, with nothing of ringlog's.
 const (
 	stillTick  = 20 * time.Millisecond
 	stillAfter = 300 * time.Millisecond // of the processors; less than half a lease

@@ -11,7 +11,7 @@ import (
 	"github.com/ringrift/ringlog/router"
 )
 
-// A log, a handler that goes on where it was when the process comes back, and an event.
+// A log, a handler that resumes where it was when the process restarts, and an event.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "ringlog")

@@ -38,6 +38,13 @@ type CursorPolicy struct {
 	HoldFor    time.Duration `json:"hold_for_ns,omitempty"`
 }
 
+// GroupPolicy says how a group delivers; 0 takes the cluster's setting.
+type GroupPolicy struct {
+	AckWait    time.Duration `json:"ack_wait_ns,omitempty"` // how long a member may hold an event without reporting progress
+	MaxDeliver uint64        `json:"max_deliver,omitempty"` // failed deliveries before an event becomes a dead letter
+	MaxPending uint64        `json:"max_pending,omitempty"` // matching events, from the first open one on, that may be delivered
+}
+
 // Seek is the last move of a cursor by a caller.
 type Seek struct {
 	From uint64    `json:"from"`

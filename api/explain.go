@@ -68,6 +68,24 @@ type DeadDelivery struct {
 	Copy     uint64    `json:"copy,omitempty"` // where its event is now
 }
 
+// Explanation says what deduplication did with an event: GET /v1/dedup/{subject}.
+type Explanation struct {
+	Offset     uint64        `json:"offset"`
+	Type       event.Type    `json:"type"`
+	Hash       string        `json:"hash"`
+	DedupID    string        `json:"dedup_id,omitempty"`
+	Kind       string        `json:"kind"` // content, dedup_id or off
+	Source     string        `json:"source"`
+	AppendedAt time.Time     `json:"appended_at"`
+	Suppressed uint64        `json:"suppressed"` // how often the same event was sent again
+	First      time.Time     `json:"first_suppressed,omitzero"`
+	Last       time.Time     `json:"last_suppressed,omitzero"`
+	Sources    []SourceCount `json:"sources,omitempty"` // of the suppressed, by name
+	InWindow   bool          `json:"in_window"`         // the same would be suppressed now
+	Until      time.Time     `json:"until"`             // when its key leaves the window
+	Others     []uint64      `json:"others,omitempty"`  // other offsets with the same content, at most 100
+}
+
 // Duplicates counts suppressed events of the same content, which got this offset as their answer.
 type Duplicates struct {
 	Suppressed uint64        `json:"suppressed"`

@@ -29,11 +29,25 @@ type Status struct {
 	Timeouts      map[string]map[string]float64 `json:"handler_timeouts"`
 }
 
+// The roles of a node.
+const (
+	RoleLeader    = "leader"
+	RoleFollower  = "follower"
+	RoleCandidate = "candidate"
+	RoleNonVoter  = "non-voter"
+)
+
+// The suffrages that may be recorded for a member.
+const (
+	WishVote   = "vote"
+	WishNoVote = "no_vote"
+)
+
 // Cluster is what a node knows of its cluster: GET /v1/cluster.
 type Cluster struct {
 	NodeID       string     `json:"node_id"`
 	ClusterID    string     `json:"cluster_id"`
-	Role         string     `json:"role"` // leader, follower, candidate or non-voter
+	Role         string     `json:"role"` // RoleLeader, …
 	LeaderID     string     `json:"leader_id"`
 	LeaderHTTP   string     `json:"leader_http"`
 	Term         uint64     `json:"term"`
@@ -156,7 +170,7 @@ type ServerHealth struct {
 	// where it was before this leadership.
 	TrailingSeconds float64 `json:"trailing_seconds"`
 	LastContactMs   int64   `json:"last_contact_ms"` // -1: never
-	Wish            string  `json:"wish,omitempty"`  // the suffrage that is recorded for it; "" is none
+	Wish            string  `json:"wish,omitempty"`  // WishVote or WishNoVote; "" where none is recorded
 	Why             string  `json:"why,omitempty"`   // it is unhealthy, or does not have what it wishes
 }
 

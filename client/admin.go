@@ -79,6 +79,7 @@ func (c *Client) StatusOf(ctx context.Context, node string) (Status, error) {
 	return statusOf(raw)
 }
 
+// statusOf decodes an answer and keeps it whole in Raw.
 func statusOf(raw []byte) (Status, error) {
 	var s Status
 	if err := decodeAnswer(&s, raw); err != nil {
@@ -152,7 +153,12 @@ func (c *Client) AddMember(ctx context.Context, n NewMember) (Membership, error)
 
 // Promote gives a member a vote. Force allows more than five voters.
 func (c *Client) Promote(ctx context.Context, id string, force bool) (Membership, error) {
-	return c.changeMembers(ctx, http.MethodPost, "/v1/members/"+url.PathEscape(id)+"/promote", map[string]bool{"force": force})
+	return c.changeMembers(
+		ctx,
+		http.MethodPost,
+		"/v1/members/"+url.PathEscape(id)+"/promote",
+		map[string]bool{"force": force},
+	)
 }
 
 // Demote takes a member's vote.
@@ -165,6 +171,7 @@ func (c *Client) RemoveMember(ctx context.Context, id string) (Membership, error
 	return c.changeMembers(ctx, http.MethodDelete, "/v1/members/"+url.PathEscape(id), nil)
 }
 
+// changeMembers makes a change and returns the members after it.
 func (c *Client) changeMembers(ctx context.Context, method, path string, in any) (Membership, error) {
 	var m Membership
 	err := c.Do(ctx, method, path, nil, in, &m)
@@ -210,6 +217,7 @@ type Trimmed struct {
 
 // Compact trims the log.
 func (c *Client) Compact(ctx context.Context, what Compaction) (Trimmed, error) {
+	// Before and Keep are pointers, as 0 is a value of them.
 	body := struct {
 		Before    *uint64 `json:"before,omitempty"`
 		OlderThan string  `json:"older_than,omitempty"`

@@ -21,14 +21,30 @@ type instant struct {
 	requests, events atomic.Int64
 }
 
-func (i *instant) Publish(_ context.Context, r *connect.Request[ringlogv1.PublishRequest]) (*connect.Response[ringlogv1.PublishResponse], error) {
+func (i *instant) Publish(
+	_ context.Context,
+	r *connect.Request[ringlogv1.PublishRequest],
+) (*connect.Response[ringlogv1.PublishResponse], error) {
 	i.requests.Add(1)
 	n := int64(r.Msg.GetPacket().GetRows())
-	return connect.NewResponse(&ringlogv1.PublishResponse{First: uint64(i.events.Add(n) - n + 1), AppendedAtUnixNano: 1}), nil
+	return connect.NewResponse(
+		&ringlogv1.PublishResponse{First: uint64(i.events.Add(n) - n + 1), AppendedAtUnixNano: 1},
+	), nil
 }
 
 func training(n int) event.Event {
-	return event.New(event.TrainingCompleted, fmt.Appendf(nil, `{"config_key": "hex8_2p", "final_loss": 0.%d1, "metrics": {"accuracy": 0.8125, "epochs": %d, "samples": 184320}, "model_path": "models/hex8_2p/run-%d.pth", "source": "trainer-3"}`, n, n%50, n))
+	return event.New(
+		event.TrainingCompleted,
+		fmt.Appendf(
+			nil,
+			`{"config_key": "hex8_2p", "final_loss": 0.%d1, `+
+				`"metrics": {"accuracy": 0.8125, "epochs": %d, "samples": 184320}, `+
+				`"model_path": "models/hex8_2p/run-%d.pth", "source": "trainer-3"}`,
+			n,
+			n%50,
+			n,
+		),
+	)
 }
 
 // BenchmarkPublish measures calls that share requests, by how many callers there are.

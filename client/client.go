@@ -16,10 +16,13 @@ import (
 
 // Client talks to one cluster. It is safe for concurrent use.
 type Client struct {
-	cfg     Config
+	// complete: validate has filled in the defaults
+	cfg Config
+	// which node to call; shared by all calls and by the sender
 	cluster *calls.Cluster
 	sender  *sender.Sender
-	gate    event.Policy
+	// brings events into the stored form before they are sent, see clientGate
+	gate event.Policy
 
 	reading context.Context // ends when Close begins
 	stop    context.CancelCauseFunc
@@ -33,12 +36,18 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{cfg: cfg, gate: clientGate(cfg.Catalogue)}
+
+	// The caller's HTTP client is used as it is. An own one keeps as many connections to a node
+	// as may be busy at once.
 	base := cfg.HTTPClient
 	if base == nil {
 		base = calls.NewHTTPClient(cfg.AttemptTimeout, cfg.MaxInFlight+otherConnections)
 	}
 	c.cluster = calls.New(calls.Config{Endpoints: cfg.Endpoints, Token: cfg.Token, ClusterID: cfg.ClusterID, HTTP: base,
 		Timeout: cfg.Timeout, AttemptTimeout: cfg.AttemptTimeout, Logger: cfg.Logger})
+
+	// Readers end with this context. The sender is ended by Close in its own order, after what
+	// it accepted is sent.
 	c.reading, c.stop = context.WithCancelCause(context.Background())
 	c.sender = sender.New(sender.Config{Cluster: c.cluster, Policy: &c.gate, MaxBatchEvents: cfg.MaxBatchEvents,
 		MaxBatchBytes: cfg.MaxBatchBytes, MaxInFlight: cfg.MaxInFlight, MaxBuffered: cfg.MaxBuffered})
@@ -114,6 +123,9 @@ func (c *Client) Get(ctx context.Context, offset uint64) (event.Event, error) {
 func (c *Client) get(ctx context.Context, offset uint64, level Consistency) (event.Event, error) {
 	ctx, cancel := c.whileOpen(ctx)
 	defer cancel()
+
+	// The answer must be that one event: a node that sends another one, or none, is taken for a
+	// failure, and the call is repeated.
 	op := fmt.Sprintf("get %d", offset)
 	var found event.Event
 	err := c.cluster.Call(ctx, op, calls.Reading, func(ctx context.Context, n *calls.Node) (http.Header, error) {

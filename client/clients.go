@@ -70,6 +70,7 @@ func (s *SubscriptionInfo) UnmarshalJSON(text []byte) error {
 // RegisterSubscriptions replaces what a process is registered to listen to. A registration
 // counts for r.TTL, see Keeper; one without subscriptions removes the process at once.
 func (c *Client) RegisterSubscriptions(ctx context.Context, r Registration) error {
+	// Subscriptions is never null: an empty list removes the registration.
 	body := struct {
 		Host          string             `json:"host,omitempty"`
 		PID           int                `json:"pid,omitempty"`
@@ -92,6 +93,7 @@ func (c *Client) UnregisterSubscriptions(ctx context.Context, id string) error {
 	return err
 }
 
+// clientPath is the resource of one registered process.
 func clientPath(id string) string { return "/v1/clients/" + url.PathEscape(id) }
 
 // RegisteredClient is a process that registered, as the cluster knows it.

@@ -26,16 +26,38 @@ func listening(t *testing.T, c *client.Client) (list []client.RegisteredClient) 
 
 func TestWhatIsRegisteredComesBackAsItWas(t *testing.T) {
 	c := dial(t, client.Config{}, openDoor(t, startNode(t).server.Handler()))
-	sub := client.SubscriptionInfo{Name: "loss", Filter: event.Filter{Types: []string{"training.*"}, Keys: []string{"k"}}, Where: "payload.n > 1",
-		Mode: "durable", Critical: true, State: "connecting", HandlerTimeout: 1500 * time.Millisecond, Cursor: "loss"}
-	if err := c.RegisterSubscriptions(t.Context(), client.Registration{ID: "a b/c", Host: "h", PID: 3, Version: "v", TTL: time.Minute, Subscriptions: []client.SubscriptionInfo{sub}}); err != nil {
+	sub := client.SubscriptionInfo{
+		Name:           "loss",
+		Filter:         event.Filter{Types: []string{"training.*"}, Keys: []string{"k"}},
+		Where:          "payload.n > 1",
+		Mode:           "durable",
+		Critical:       true,
+		State:          "connecting",
+		HandlerTimeout: 1500 * time.Millisecond,
+		Cursor:         "loss",
+	}
+	if err := c.RegisterSubscriptions(
+		t.Context(),
+		client.Registration{
+			ID:            "a b/c",
+			Host:          "h",
+			PID:           3,
+			Version:       "v",
+			TTL:           time.Minute,
+			Subscriptions: []client.SubscriptionInfo{sub},
+		},
+	); err != nil {
 		t.Fatal(err)
 	}
 	list := listening(t, c)
-	if len(list) != 1 || list[0].ID != "a b/c" || list[0].PID != 3 || list[0].TTL != "1m0s" || len(list[0].Subscriptions) != 1 {
+	if len(list) != 1 || list[0].ID != "a b/c" || list[0].PID != 3 || list[0].TTL != "1m0s" ||
+		len(list[0].Subscriptions) != 1 {
 		t.Fatalf("%+v", list)
 	}
-	if got := list[0].Subscriptions[0]; got.HandlerTimeout != sub.HandlerTimeout || got.Where != sub.Where || !got.Critical || got.State != sub.State || got.Filter.Keys[0] != "k" {
+	if got := list[0].Subscriptions[0]; got.HandlerTimeout != sub.HandlerTimeout || got.Where != sub.Where ||
+		!got.Critical ||
+		got.State != sub.State ||
+		got.Filter.Keys[0] != "k" {
 		t.Errorf("%+v", got)
 	}
 	for range 2 {
@@ -92,7 +114,7 @@ func subs(names ...string) (list []client.SubscriptionInfo) {
 }
 
 // A keeper sends what has changed a moment later and at once, repeats it well within its
-// time, goes on where a call failed, and takes it away in the end.
+// time, resumes where a call failed, and removes it in the end.
 func TestAKeeperKeepsARegistrationAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &noted{}

@@ -13,6 +13,7 @@ import (
 // eachEvent calls yield with the events of runs, in order, until it returns false.
 func eachEvent(runs []*ringlogv1.Run, yield func(*event.Event) bool) error {
 	for _, run := range runs {
+		// A node sends a run either as single events or as a span of a stored block.
 		each := eachOfRun
 		if run.GetSpan() != nil {
 			each = eachOfSpan
@@ -25,6 +26,8 @@ func eachEvent(runs []*ringlogv1.Run, yield func(*event.Event) bool) error {
 	return nil
 }
 
+// eachOfRun yields the events of a run that has them one by one. more reports whether yield
+// wants the next run.
 func eachOfRun(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, err error) {
 	at, term := time.Unix(0, run.GetAppendedAtUnixNano()).UTC(), run.GetTerm()
 	for _, w := range run.GetEvents() {
@@ -50,6 +53,9 @@ func eachOfRun(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, er
 // errEnough ends the reading of a span.
 var errEnough = errors.New("enough")
 
+// eachOfSpan decompresses the block of a run and yields the events that the span selects: it
+// passes skip events after first, and yields take of them. The bits of dead mark suppressed
+// records.
 func eachOfSpan(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, err error) {
 	s, at := run.GetSpan(), time.Unix(0, run.GetAppendedAtUnixNano()).UTC()
 
@@ -88,6 +94,7 @@ func eachOfSpan(run *ringlogv1.Run, yield func(*event.Event) bool) (more bool, e
 	return true, err
 }
 
+// eventsOf returns the events of runs as one list, in order.
 func eventsOf(runs []*ringlogv1.Run) ([]event.Event, error) {
 	events := make([]event.Event, 0, countEvents(runs))
 	err := eachEvent(runs, func(e *event.Event) bool {
@@ -97,6 +104,7 @@ func eventsOf(runs []*ringlogv1.Run) ([]event.Event, error) {
 	return events, err
 }
 
+// gapOf returns a gap from the wire, nil for none.
 func gapOf(w *ringlogv1.Gap) *Gap {
 	if w == nil {
 		return nil
@@ -104,11 +112,13 @@ func gapOf(w *ringlogv1.Gap) *Gap {
 	return &Gap{From: w.From, To: w.To, Reason: w.Reason, Types: w.Types, Uncounted: w.Uncounted}
 }
 
+// filterToWire returns a filter for a request.
 func filterToWire(f event.Filter) *ringlogv1.Filter {
 	return &ringlogv1.Filter{Types: f.Types, Categories: f.Categories, Sources: f.Sources, Keys: f.Keys,
 		CorrelationIds: f.CorrelationIDs}
 }
 
+// filterOf is the reverse of filterToWire; nil is the zero Filter.
 func filterOf(w *ringlogv1.Filter) event.Filter {
 	return event.Filter{Types: w.GetTypes(), Categories: w.GetCategories(), Sources: w.GetSources(), Keys: w.GetKeys(),
 		CorrelationIDs: w.GetCorrelationIds()}

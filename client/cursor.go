@@ -40,8 +40,10 @@ type CursorOptions struct {
 // when it is opened next. One goroutine calls Next and NextBatch; Commit, Scanned
 // and Close may be called from any.
 type Cursor struct {
-	c       *Client
-	info    CursorInfo
+	c *Client
+	// as it was opened, with the generation that reads and commits name
+	info CursorInfo
+	// CursorOptions.NoScanCommit and UntilEnd
 	noScan  bool
 	toEnd   bool
 	batches chan delivery // closed after the last
@@ -89,6 +91,8 @@ func (c *Client) OpenCursor(ctx context.Context, name string, o CursorOptions) (
 	return cur, nil
 }
 
+// openCursor creates or changes the cursor where the options ask for it, and starts a new
+// generation.
 func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (CursorInfo, error) {
 	spec := CursorSpec{From: o.From, Filter: o.Filter, Policy: o.Policy}
 
@@ -115,6 +119,8 @@ func (c *Client) openCursor(ctx context.Context, name string, o CursorOptions) (
 	return info, err
 }
 
+// startGeneration opens the cursor as the cluster knows it. The opener's random id makes a
+// retry of this call return the same generation instead of fencing itself off.
 func (c *Client) startGeneration(ctx context.Context, name string) (CursorInfo, error) {
 	resp, err := cursorCall(ctx, c, "open cursor "+name, ringlogv1connect.CursorServiceClient.OpenCursor,
 		&ringlogv1.OpenCursorRequest{Name: name, Opener: uuid.NewString()})
@@ -162,6 +168,9 @@ func (cur *Cursor) fill(ctx context.Context) error {
 		case cur.has():
 			return nil
 		}
+
+		// Nothing is there: wait for what the reading goroutine hands over next. It closes
+		// batches when the cursor or the client was closed.
 		select {
 		case d, ok := <-cur.batches:
 			if !ok {
@@ -176,10 +185,12 @@ func (cur *Cursor) fill(ctx context.Context) error {
 	}
 }
 
+// errClosed is the error of a cursor that was closed, or whose client was.
 func (cur *Cursor) errClosed() error {
 	return fmt.Errorf("client: cursor %s: %w", cur.info.Name, ErrClosed)
 }
 
+// has reports whether an event waits to be handed out.
 func (cur *Cursor) has() bool {
 	cur.mu.Lock()
 	defer cur.mu.Unlock()
@@ -217,6 +228,8 @@ func (cur *Cursor) Scanned() uint64 {
 	return cur.scanned()
 }
 
+// scanned is Scanned for callers that hold mu: the offset before the first event that waits, or
+// all that was received.
 func (cur *Cursor) scanned() uint64 {
 	if len(cur.waiting) > 0 {
 		return cur.waiting[0].Offset - 1
@@ -256,6 +269,9 @@ func (cur *Cursor) Commit(ctx context.Context, offset uint64) error {
 	if err != nil {
 		return err
 	}
+
+	// Only what is durable counts as committed: commitScanned relies on it. Concurrent commits
+	// may return in any order.
 	cur.mu.Lock()
 	defer cur.mu.Unlock()
 	cur.committed = max(cur.committed, offset)
@@ -278,6 +294,8 @@ func (cur *Cursor) read(ctx context.Context) {
 		return n.Cursor.ReadCursor(ctx, calls.NewRequest(cur.c.cluster, &ringlogv1.ReadCursorRequest{
 			Name: cur.info.Name, Generation: cur.info.Generation, Follow: !cur.toEnd, From: next, Packets: true}))
 	}
+
+	// The stream reconnects by itself and resumes after the last offset that it received.
 	s := cur.c.cluster.NewStream("cursor "+cur.info.Name, false, open)
 	defer s.Disconnect()
 	for {

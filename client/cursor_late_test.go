@@ -56,7 +56,13 @@ func TestALateAttemptHurtsNobody(t *testing.T) {
 	over := func(path string) (*client.Client, *late) {
 		base := &http.Transport{}
 		l := &late{base: base, path: path}
-		c, err := client.New(client.Config{Endpoints: []string{d.url}, AttemptTimeout: 500 * time.Millisecond, HTTPClient: &http.Client{Transport: l}})
+		c, err := client.New(
+			client.Config{
+				Endpoints:      []string{d.url},
+				AttemptTimeout: 500 * time.Millisecond,
+				HTTPClient:     &http.Client{Transport: l},
+			},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

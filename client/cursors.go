@@ -68,6 +68,9 @@ func (c *Client) Cursor(ctx context.Context, name string) (CursorInfo, error) {
 // Cursors returns all cursors, by name.
 func (c *Client) Cursors(ctx context.Context) ([]CursorInfo, error) {
 	var list []CursorInfo
+
+	// Nodes answer in pages. The key of the next page is that of the last cursor, so that
+	// cursors that come and go meanwhile do not shift the others.
 	for after := ""; ; {
 		resp, err := cursorCall(ctx, c, "cursors", ringlogv1connect.CursorServiceClient.ListCursors,
 			&ringlogv1.ListCursorsRequest{After: after})
@@ -85,6 +88,7 @@ func (c *Client) Cursors(ctx context.Context) ([]CursorInfo, error) {
 // has it open is fenced off, unless both are unchanged. The code is not_found if there is no
 // such cursor, and invalid_argument for a group.
 func (c *Client) ChangeCursor(ctx context.Context, name string, f event.Filter, p CursorPolicy) error {
+	// The body has another name for HoldFor than CursorInfo, which is an answer.
 	type policy struct {
 		HoldEvents uint64        `json:"hold_events"`
 		HoldBytes  uint64        `json:"hold_bytes"`
@@ -125,6 +129,8 @@ func cursorCall[Q, R any](ctx context.Context, c *Client, op string,
 	return serviceCall(ctx, c, op, calls.Idempotent, service, method, req)
 }
 
+// cursorOf returns a cursor from the wire; nil, as in an answer that failed, is the zero
+// CursorInfo.
 func cursorOf(w *ringlogv1.Cursor) CursorInfo {
 	if w == nil {
 		return CursorInfo{}
@@ -138,6 +144,8 @@ func cursorOf(w *ringlogv1.Cursor) CursorInfo {
 	}
 }
 
+// policyToWire returns a policy for a request; the zero one is left out, so that the settings
+// apply.
 func policyToWire(p CursorPolicy) *ringlogv1.CursorPolicy {
 	if p == (CursorPolicy{}) {
 		return nil

@@ -127,7 +127,11 @@ func ExampleClient_Tail() {
 	defer closeAll()
 	publish(c, event.TrainingStarted, event.EvaluationStarted, event.TrainingCompleted)
 
-	options := client.TailOptions{From: client.FromStart(), Filter: event.Filter{Types: []string{"training.*"}}, NoFollow: true}
+	options := client.TailOptions{
+		From:     client.FromStart(),
+		Filter:   event.Filter{Types: []string{"training.*"}},
+		NoFollow: true,
+	}
 	for ev, err := range c.Tail(context.Background(), options) {
 		if gap, ok := errors.AsType[*client.GapError](err); ok {
 			log.Printf("events %d to %d are not kept any more", gap.Gap.From, gap.Gap.To)

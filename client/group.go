@@ -82,16 +82,21 @@ type GroupMember struct {
 	room       chan struct{}  // holds one token when fetchLoop may have room for more
 	fetchMu    sync.Mutex     // held while a fetching call is in flight and its answer taken in
 
-	mu        sync.Mutex
-	buffer    *prefetch.Buffer
+	mu sync.Mutex
+	// events that were given to the member and not settled; it has no lock of its own
+	buffer *prefetch.Buffer
+	// acks and nacks that the group has not confirmed; likewise
 	acks      *prefetch.Acks
 	session   session
 	handlers  handlerActivity
 	fetched   struct{ events, bytes uint64 } // so far
 	fetchIdle bool                           // fetchLoop waits for room
-	ticked    time.Time
+	// the last tick, see tick
+	ticked time.Time
+	// the highest that any answer has named
 	committed uint64
-	gaps      []Gap
+	// not yet returned by Next
+	gaps []Gap
 
 	failed  error // what ended the membership
 	closing bool
@@ -107,6 +112,8 @@ func (c *Client) JoinGroup(ctx context.Context, group string, o GroupOptions) (*
 	if o.Prefetch < 1 || o.Prefetch > maxPrefetch {
 		return nil, fmt.Errorf("client: group %s: Prefetch is %d, not between 1 and %d", group, o.Prefetch, maxPrefetch)
 	}
+
+	// The first session begins here, so that errors of the options are returned to the caller.
 	m := newGroupMember(c, group, o)
 	open, cancel := c.whileOpen(ctx)
 	defer cancel()
@@ -137,6 +144,8 @@ func newGroupMember(c *Client, group string, o GroupOptions) *GroupMember {
 		ackDue: make(chan struct{}, 1), room: make(chan struct{}, 1), news: make(chan struct{})}
 	m.acks = prefetch.NewAcks(m.buffer)
 	m.handlers.activeAt = time.Now()
+
+	// Two members of one name would end each other's sessions.
 	if m.member == "" {
 		m.member = memberName()
 	}
@@ -167,6 +176,8 @@ func (m *GroupMember) enter(ctx context.Context) error {
 	return err
 }
 
+// memberName returns a name that no other member has, of another run of this process either:
+// host, pid and a random part.
 func memberName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -198,6 +209,8 @@ func (m *GroupMember) Close(ctx context.Context) error {
 	m.session.cancel() // what the fetch in flight brings is given back
 	m.wakeAll()
 	m.mu.Unlock()
+
+	// Both loops look again: fetchLoop ends, ackLoop sends the last acks, leaves and ends.
 	signal(m.ackDue)
 	signal(m.room)
 	ended := make(chan struct{})
@@ -205,6 +218,8 @@ func (m *GroupMember) Close(ctx context.Context) error {
 		defer close(ended)
 		m.goroutines.Wait()
 	}()
+
+	// Without more time the loops are cut off, and what is not confirmed is redelivered.
 	var late error
 	select {
 	case <-ended:
@@ -215,6 +230,8 @@ func (m *GroupMember) Close(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
+	// That everything is durable counts more than how the loops ended.
 	switch {
 	case m.acks.Confirmed() == m.acks.Given():
 		return m.takeRefused()
@@ -224,8 +241,11 @@ func (m *GroupMember) Close(ctx context.Context) error {
 	return m.failed
 }
 
+// named wraps an error with the name of the group.
 func (m *GroupMember) named(err error) error { return fmt.Errorf("client: group %s: %w", m.group, err) }
 
+// signal leaves a token in a channel of size one unless one is there: several reasons to look
+// again are one look.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -243,6 +263,8 @@ func (m *GroupMember) wakeAll() {
 
 // waitNews waits for news. The caller holds mu, and does again when it returns.
 func (m *GroupMember) waitNews(ctx context.Context) error {
+	// The channel is read while mu is held, so that no wakeAll between here and the wait is
+	// missed.
 	news := m.news
 	m.waiters++
 	m.mu.Unlock()
@@ -259,9 +281,13 @@ func (m *GroupMember) waitNews(ctx context.Context) error {
 func (m *GroupMember) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
+	// The first reason is kept: what follows are its consequences.
 	if m.failed == nil {
 		m.failed = err
 	}
+
+	// Calls in flight end, and Next, Flush and fetchLoop look again.
 	m.session.id = 0
 	m.session.cancel()
 	m.wakeAll()

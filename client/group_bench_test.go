@@ -16,7 +16,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// endless gives as many events as are wanted and settles what it is told: what is left is
+// endless returns as many events as are requested and accepts every ack: what remains is
 // the client's own cost. A block of the log is cut into as many parts as it takes.
 type endless struct {
 	ringlogv1connect.UnimplementedGroupServiceHandler
@@ -40,7 +40,10 @@ func newEndless(keys int) *endless {
 	return &endless{block: &ringlogv1.Packet{Rows: uint32(p.Rows), Types: p.Types, Sources: p.Sources, Body: p.Body}}
 }
 
-func (e *endless) Exchange(_ context.Context, r *connect.Request[ringlogv1.ExchangeRequest]) (*connect.Response[ringlogv1.ExchangeResponse], error) {
+func (e *endless) Exchange(
+	_ context.Context,
+	r *connect.Request[ringlogv1.ExchangeRequest],
+) (*connect.Response[ringlogv1.ExchangeResponse], error) {
 	for _, a := range r.Msg.Acks {
 		e.acked.Add(int64(a.To-a.From) + 1)
 	}
@@ -49,7 +52,13 @@ func (e *endless) Exchange(_ context.Context, r *connect.Request[ringlogv1.Excha
 		at := e.given.Load()
 		skip := at % blockRows
 		take := min(want, blockRows-skip)
-		resp.Runs = append(resp.Runs, &ringlogv1.Run{Term: 1, Span: &ringlogv1.Span{Packet: e.block, First: at - skip + 1, Skip: uint32(skip), Take: uint32(take)}})
+		resp.Runs = append(
+			resp.Runs,
+			&ringlogv1.Run{
+				Term: 1,
+				Span: &ringlogv1.Span{Packet: e.block, First: at - skip + 1, Skip: uint32(skip), Take: uint32(take)},
+			},
+		)
 		e.given.Add(take)
 		want -= take
 	}

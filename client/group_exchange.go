@@ -47,6 +47,8 @@ func (m *GroupMember) join(ctx context.Context) error {
 	return err
 }
 
+// beginJoin returns the request that begins a session, with all that the member holds and has
+// not had confirmed. The session's id is 0 in it.
 func (m *GroupMember) beginJoin() *ringlogv1.ExchangeRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,12 +57,18 @@ func (m *GroupMember) beginJoin() *ringlogv1.ExchangeRequest {
 	return req
 }
 
+// endJoin begins the session that an answer to beginJoin has granted.
 func (m *GroupMember) endJoin(resp *ringlogv1.ExchangeResponse) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
+	// After a time without contact that is longer than a session lasts, others may have had the
+	// events: acks that are refused now came too late.
 	if time.Since(m.session.heard) > m.session.timeout {
 		m.acks.NoteAway()
 	}
+
+	// The new session's context ends the fetches made under it.
 	m.session.id = resp.GetSession()
 	m.session.ctx, m.session.cancel = context.WithCancel(context.Background())
 	m.takeAnswer(resp, false)
@@ -76,6 +84,8 @@ func (m *GroupMember) sendAcks(ctx context.Context) error {
 	return err
 }
 
+// beginAcks returns the request with the next batch of acks. One is in flight at a time:
+// ackLoop alone sends them.
 func (m *GroupMember) beginAcks() *ringlogv1.ExchangeRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,6 +94,7 @@ func (m *GroupMember) beginAcks() *ringlogv1.ExchangeRequest {
 	return req
 }
 
+// endAcks takes in the answer to beginAcks, or that there was none.
 func (m *GroupMember) endAcks(req *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,6 +137,9 @@ func (m *GroupMember) fetch(ctx context.Context) (did bool, err error) {
 // errNothing makes a pause where a node does not wait for events.
 var errNothing = errors.New("an empty answer, and soon")
 
+// beginFetch returns a request for events and the context of the session that it is made in, or
+// nil where nothing may be fetched now: without a session, without room, while a batch has to
+// be sent again, or at the end.
 func (m *GroupMember) beginFetch() (*ringlogv1.ExchangeRequest, context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,6 +147,9 @@ func (m *GroupMember) beginFetch() (*ringlogv1.ExchangeRequest, context.Context)
 	if m.session.id == 0 || want == 0 || m.acks.Resending() || m.closing || m.failed != nil {
 		return nil, nil
 	}
+
+	// The node waits for events for less time than an attempt may take, and answers several
+	// times within the session's timeout, which keeps the session alive.
 	req.Want = uint32(want)
 	req.WaitMs = uint32(max(1, min(m.session.timeout/3, m.c.cfg.AttemptTimeout/2).Milliseconds()))
 	req.Ahead = true // the buffer keeps what follows an event of its key until that is settled
@@ -141,11 +158,14 @@ func (m *GroupMember) beginFetch() (*ringlogv1.ExchangeRequest, context.Context)
 	return req, m.session.ctx
 }
 
+// endFetch takes in the answer to beginFetch: what it takes back first, then its events.
 func (m *GroupMember) endFetch(req *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) error {
 	var events []*prefetch.Held
 	if err == nil {
 		events, err = heldEvents(resp)
 	}
+
+	// Blocks were decompressed before, without the lock.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -155,6 +175,8 @@ func (m *GroupMember) endFetch(req *ringlogv1.ExchangeRequest, resp *ringlogv1.E
 	case !m.closing:
 		m.afterFailedCall(req.Session, err)
 	}
+
+	// Keys that waited for this answer resume: it has brought all that was to be taken back.
 	m.buffer.EndFetch()
 	if m.session.id != 0 { // else the next session reports what is taken back
 		m.acks.ResumeStopped()
@@ -176,6 +198,8 @@ func (m *GroupMember) addEvents(events []*prefetch.Held) {
 func (m *GroupMember) leave(ctx context.Context) {
 	m.fetchMu.Lock()
 	defer m.fetchMu.Unlock()
+
+	// No fetch is in flight any more, and Next returns ErrClosed from here on.
 	m.mu.Lock()
 	req := m.newRequest()
 	m.failed = m.named(ErrClosed)
@@ -267,6 +291,9 @@ func endsMembership(err error) bool {
 	if !ok {
 		return errors.Is(err, ErrClosed)
 	}
+
+	// These say that the group or this client cannot be as they are. All others may pass, also
+	// fenced: then a new session begins.
 	switch answer.Code {
 	case api.NotFound, api.InvalidArgument, api.InvalidJSON, api.Unauthenticated, api.NotImplemented, api.TooLarge,
 		api.Exists, api.OtherCluster:

@@ -42,6 +42,8 @@ func (m *GroupMember) NextBatch(ctx context.Context) ([]Delivery, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// Of each key only the first is ready, so no two of one batch have the same key.
 	deliveries := make([]Delivery, 0, 1+m.buffer.Ready())
 	for ; h != nil; h = m.buffer.Next() {
 		deliveries = append(deliveries, Delivery{h.Event, h.Count})
@@ -108,6 +110,7 @@ const (
 	maxErrorText = 4 << 10
 )
 
+// validate refuses what every node would refuse.
 func (o *NackOptions) validate() error {
 	switch {
 	case o.Delay < 0 || o.Delay > maxNackDelay:
@@ -129,6 +132,8 @@ func (m *GroupMember) Nack(offset uint64, o NackOptions) error {
 	if err := o.validate(); err != nil {
 		return m.named(err)
 	}
+
+	// What nodes would refuse was refused above; texts are cut to what the wire takes.
 	return m.noteSettled(offset, m.acks.Nack(&ringlogv1.Nack{Offset: offset, DelayMs: uint64(o.Delay.Milliseconds()),
 		Error: cutText(o.Err), Dead: o.Dead, Handler: cutText(o.Handler), Released: o.Released}))
 }
@@ -144,6 +149,8 @@ func (m *GroupMember) Progress(offset uint64) error {
 	if err := m.noteHandler(); err != nil {
 		return err
 	}
+
+	// The next batch of acks carries it.
 	if !m.buffer.Progress(offset) {
 		return m.errNotHeld(offset)
 	}
@@ -177,6 +184,8 @@ func (m *GroupMember) noteSettled(offset uint64, held bool) error {
 	return nil
 }
 
+// errNotHeld says that an event is not with the member: it was settled, or the group has taken
+// it back.
 func (m *GroupMember) errNotHeld(offset uint64) error {
 	return fmt.Errorf("client: group %s: offset %d: %w", m.group, offset, ErrNotHeld)
 }
@@ -186,6 +195,8 @@ func (m *GroupMember) errNotHeld(offset uint64) error {
 func (m *GroupMember) Flush(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
+	// Acks that are given while it waits are not waited for.
 	for upTo := m.acks.Given(); m.acks.Confirmed() < upTo; {
 		if m.failed != nil {
 			return m.failed

@@ -45,7 +45,14 @@ func TestWhatCameAgainIsTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.beginAcks()
-	fetches(t, m, &ringlogv1.ExchangeResponse{Session: 1, Runs: []*ringlogv1.Run{{Events: []*ringlogv1.Event{{Offset: 1, Type: "X", Payload: []byte("{}")}}}}})
+	fetches(
+		t,
+		m,
+		&ringlogv1.ExchangeResponse{
+			Session: 1,
+			Runs:    []*ringlogv1.Run{{Events: []*ringlogv1.Event{{Offset: 1, Type: "X", Payload: []byte("{}")}}}},
+		},
+	)
 	if !m.buffer.Holds(1) {
 		t.Fatal("it was not redelivered")
 	}

@@ -34,8 +34,19 @@ type company struct {
 }
 
 func newCompany(t *rapid.T, did map[string]int) *company {
-	o := &office{now: time.Unix(1_000_000, 0), done: map[uint64]bool{}, dead: map[uint64]bool{}, retries: map[uint64]frame.GroupRetry{}, round: 1,
-		policy: group.Policy{AckWait: 1000 * time.Hour, Session: 10 * time.Second, MaxPending: 1000, MaxDeliver: rapid.SampledFrom([]uint64{0, 2, 5}).Draw(t, "max deliver")}}
+	o := &office{
+		now:     time.Unix(1_000_000, 0),
+		done:    map[uint64]bool{},
+		dead:    map[uint64]bool{},
+		retries: map[uint64]frame.GroupRetry{},
+		round:   1,
+		policy: group.Policy{
+			AckWait:    1000 * time.Hour,
+			Session:    10 * time.Second,
+			MaxPending: 1000,
+			MaxDeliver: rapid.SampledFrom([]uint64{0, 2, 5}).Draw(t, "max deliver"),
+		},
+	}
 	for range rapid.IntRange(1, 12).Draw(t, "events") {
 		o.keys = append(o.keys, rapid.SampledFrom([]string{"a", "a", "b", ""}).Draw(t, "key"))
 	}
@@ -109,28 +120,34 @@ func (w *company) step(c *colleague, what string) (did bool) {
 		switch {
 		case c.settling != nil:
 		case m.session.id == 0 && c.fetching == nil:
-			c.settling, did = &errand{req: m.beginJoin(), end: func(_ *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
-				if err == nil {
-					m.endJoin(resp)
-				}
-			}}, true
+			c.settling, did = &errand{
+				req: m.beginJoin(),
+				end: func(_ *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
+					if err == nil {
+						m.endJoin(resp)
+					}
+				},
+			}, true
 		case m.session.id != 0 && !m.acks.Empty():
 			c.settling, did = &errand{req: m.beginAcks(), end: m.endAcks}, true
 		}
 	case "fetch":
 		if c.fetching == nil {
 			if req, _ := m.beginFetch(); req != nil {
-				c.fetching, did = &errand{req: req, end: func(req *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
-					_ = m.endFetch(req, resp, err)
-				}}, true
+				c.fetching, did = &errand{
+					req: req,
+					end: func(req *ringlogv1.ExchangeRequest, resp *ringlogv1.ExchangeResponse, err error) {
+						_ = m.endFetch(req, resp, err)
+					},
+				}, true
 			}
 		}
 	case "settling goes", "fetching goes":
 		return w.goOn(w.of(c, what))
 	case "settling is lost", "fetching is lost":
 		return w.lose(w.of(c, what))
-	case "tell":
-		return w.o.tell(5)
+	case "commit":
+		return w.o.commitStep(5)
 	case "wait":
 		return w.wait()
 	case "late":
@@ -199,8 +216,8 @@ func (w *company) lose(at **errand) bool {
 	return true
 }
 
-// wait lets so much time go by that the leader waits for nobody's claims any more, once
-// all have told it what they hold.
+// wait moves the clock past the time for which the leader waits for claims, once all
+// members have reported what they hold.
 func (w *company) wait() bool {
 	for _, c := range w.all {
 		if _, err := w.o.c.Enter(w.o.now, c.m.member, c.m.session.id); c.m.session.id == 0 || err != nil {
@@ -219,9 +236,27 @@ func (w *company) wait() bool {
 // handled twice or in front of one of its key, and none is left lying.
 func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
 	did := map[string]int{}
-	goOn := []string{"hand", "ack", "settle", "fetch", "settling goes", "fetching goes", "tell"}
-	goes := []string{"settling goes", "fetching goes", "settling goes", "fetching goes", "tell"}
-	all := slices.Concat(goOn, goOn, goes, goes, []string{"hand", "hand", "nack", "nack", "release", "give back", "wait", "late", "leader", "settling is lost", "fetching is lost"})
+	goOn := []string{"hand", "ack", "settle", "fetch", "settling goes", "fetching goes", "commit"}
+	goes := []string{"settling goes", "fetching goes", "settling goes", "fetching goes", "commit"}
+	all := slices.Concat(
+		goOn,
+		goOn,
+		goes,
+		goes,
+		[]string{
+			"hand",
+			"hand",
+			"nack",
+			"nack",
+			"release",
+			"give back",
+			"wait",
+			"late",
+			"leader",
+			"settling is lost",
+			"fetching is lost",
+		},
+	)
 	for range 200 { // each is a hundred histories
 		rapid.Check(t, func(t *rapid.T) { newCompany(t, did).work(goOn, all) })
 	}
@@ -236,7 +271,16 @@ func TestNothingIsHandledTwiceAroundAChangeOfLeader(t *testing.T) {
 func (w *company) work(goOn, all []string) {
 	for range 3 {
 		for _, c := range w.all {
-			for _, what := range []string{"settle", "settling goes", "settling goes", "settling goes", "fetch", "tell", "tell", "tell"} {
+			for _, what := range []string{
+				"settle",
+				"settling goes",
+				"settling goes",
+				"settling goes",
+				"fetch",
+				"commit",
+				"commit",
+				"commit",
+			} {
 				w.step(c, what)
 			}
 		}

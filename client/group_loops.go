@@ -20,6 +20,9 @@ type handlerActivity struct {
 // ctx is done, or the member is closed and everything is answered.
 func (m *GroupMember) ackLoop(ctx context.Context) {
 	pauses := calls.NewPauses()
+
+	// A failure is retried with growing pauses; acks that come meanwhile gather in the next
+	// batch.
 	for m.waitAckDue(ctx) {
 		over, err := m.runAckStep(ctx)
 		switch {
@@ -94,6 +97,8 @@ func (m *GroupMember) runAckStep(ctx context.Context) (over bool, err error) {
 	away := m.session.id == 0
 	last := m.closing && m.acks.Empty()
 	m.mu.Unlock()
+
+	// The last step leaves the group, which makes what is still held redeliverable at once.
 	switch {
 	case last && !away:
 		m.leave(ctx)

@@ -14,7 +14,7 @@ import (
 )
 
 // coordinator is a group with one member: events of a key are given in order, and a failed
-// one takes those behind it back. It settles and it answers at two times between a request
+// one takes back those after it. It settles and it answers at two times between a request
 // and the answer's arrival.
 type coordinator struct {
 	session uint64
@@ -115,7 +115,10 @@ func (c *coordinator) answer(req *ringlogv1.ExchangeRequest, resp *ringlogv1.Exc
 		c.given[offset] = true
 		c.count[offset]++
 		req.Want--
-		resp.Runs = append(resp.Runs, &ringlogv1.Run{Events: []*ringlogv1.Event{{Type: "X", Key: c.keys[i], Offset: offset, Payload: []byte("{}")}}})
+		resp.Runs = append(
+			resp.Runs,
+			&ringlogv1.Run{Events: []*ringlogv1.Event{{Type: "X", Key: c.keys[i], Offset: offset, Payload: []byte("{}")}}},
+		)
 		resp.Deliveries = append(resp.Deliveries, &ringlogv1.Delivery{Offset: offset, Count: c.count[offset]})
 	}
 	for _, offset := range c.revoked {
@@ -146,18 +149,34 @@ type call struct {
 var errCut = &calls.Error{Op: "group", Unknown: true}
 
 func newMembership(t *rapid.T, happened map[string]int) *membership {
-	c := &coordinator{session: 1, open: map[uint64]bool{}, given: map[uint64]bool{}, count: map[uint64]uint64{}, dead: map[uint64]bool{},
-		deliver: rapid.Uint64Range(1, 4).Draw(t, "max deliver")}
+	c := &coordinator{
+		session: 1,
+		open:    map[uint64]bool{},
+		given:   map[uint64]bool{},
+		count:   map[uint64]uint64{},
+		dead:    map[uint64]bool{},
+		deliver: rapid.Uint64Range(1, 4).Draw(t, "max deliver"),
+	}
 	for i := range rapid.IntRange(1, 12).Draw(t, "events") {
 		c.keys = append(c.keys, rapid.SampledFrom([]string{"a", "a", "b", ""}).Draw(t, "key"))
 		c.open[uint64(i+1)] = true
 	}
-	return &membership{t: t, c: c, m: testMember(rapid.IntRange(1, 8).Draw(t, "prefetch")), done: map[uint64]bool{}, happened: happened}
+	return &membership{
+		t:        t,
+		c:        c,
+		m:        testMember(rapid.IntRange(1, 8).Draw(t, "prefetch")),
+		done:     map[uint64]bool{},
+		happened: happened,
+	}
 }
 
 // testMember is a member without goroutines and connections.
 func testMember(prefetched int) *GroupMember {
-	m := newGroupMember(&Client{cfg: Config{AttemptTimeout: time.Second}}, "g", GroupOptions{Member: "m", Prefetch: prefetched})
+	m := newGroupMember(
+		&Client{cfg: Config{AttemptTimeout: time.Second}},
+		"g",
+		GroupOptions{Member: "m", Prefetch: prefetched},
+	)
 	m.session = session{id: 1, cancel: func() {}, timeout: time.Hour, ackWait: time.Hour, heard: time.Now()}
 	return m
 }
@@ -215,7 +234,11 @@ func (s *membership) decide(c *call) bool {
 }
 
 // end brings an answer, or loses it.
-func (s *membership) end(c **call, end func(*ringlogv1.ExchangeRequest, *ringlogv1.ExchangeResponse, error), lost bool) bool {
+func (s *membership) end(
+	c **call,
+	end func(*ringlogv1.ExchangeRequest, *ringlogv1.ExchangeResponse, error),
+	lost bool,
+) bool {
 	ended := *c
 	if ended == nil || !ended.decided && !lost || lost && rapid.IntRange(1, 8).Draw(s.t, "luck") > 1 {
 		return false
@@ -276,8 +299,23 @@ func (s *membership) step(what string) (did bool) {
 // left lying.
 func TestAnswersThatOvertakeEachOtherKeepTheOrderOfAKey(t *testing.T) {
 	happened := map[string]int{}
-	goOn := []string{"hand", "ack", "send settling", "send fetching", "join", "decide settling", "decide fetching", "end settling", "end fetching"}
-	all := slices.Concat(goOn, goOn, goOn, []string{"nack", "nack", "nack", "hand", "hand", "hand", "lose settling", "lose fetching"})
+	goOn := []string{
+		"hand",
+		"ack",
+		"send settling",
+		"send fetching",
+		"join",
+		"decide settling",
+		"decide fetching",
+		"end settling",
+		"end fetching",
+	}
+	all := slices.Concat(
+		goOn,
+		goOn,
+		goOn,
+		[]string{"nack", "nack", "nack", "hand", "hand", "hand", "lose settling", "lose fetching"},
+	)
 	for range 50 { // each is a hundred histories
 		rapid.Check(t, func(t *rapid.T) { overtake(t, goOn, all, happened) })
 	}

@@ -64,7 +64,11 @@ func TestMembersShareAGroup(t *testing.T) {
 	h := &handled{keys: map[string][]int{}, fails: map[int]int{}}
 	var wg sync.WaitGroup
 	for i := range 3 {
-		m := joinGroup(t, dial(t, client.Config{AttemptTimeout: 2 * time.Second}, lossy), client.GroupOptions{Member: fmt.Sprint("w", i), Filter: progress, Prefetch: 16, MaxDeliver: 1000})
+		m := joinGroup(
+			t,
+			dial(t, client.Config{AttemptTimeout: 2 * time.Second}, lossy),
+			client.GroupOptions{Member: fmt.Sprint("w", i), Filter: progress, Prefetch: 16, MaxDeliver: 1000},
+		)
 		wg.Go(func() { h.work(t, m, total) })
 	}
 	wg.Wait()
@@ -101,7 +105,7 @@ func (h *handled) work(t *testing.T, m *client.GroupMember, total int) {
 			continue
 		}
 		h.mu.Lock()
-		number := numberOf(t, d.Event)
+		number := numberOf(d.Event)
 		bad := number%20 == 7 && h.fails[number] < 2
 		if bad {
 			h.fails[number]++
@@ -139,16 +143,17 @@ func TestAFailedEventBecomesADeadLetter(t *testing.T) {
 	m := joinGroup(t, c, client.GroupOptions{Filter: progress, MaxDeliver: 2})
 	for want := uint64(1); want <= 2; want++ {
 		d := next(t, m)
-		if numberOf(t, d.Event) != 0 || d.Count != want {
-			t.Fatalf("event %d, delivery %d, want %d", numberOf(t, d.Event), d.Count, want)
+		if numberOf(d.Event) != 0 || d.Count != want {
+			t.Fatalf("event %d, delivery %d, want %d", numberOf(d.Event), d.Count, want)
 		}
 		if err := m.Nack(d.Offset, client.NackOptions{Err: "bad", Handler: "test"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	second := next(t, m)
-	if err := m.Nack(second.Offset, client.NackOptions{Err: "worse", Dead: true}); err != nil || numberOf(t, second.Event) != 1 {
-		t.Fatalf("event %d, %v", numberOf(t, second.Event), err)
+	if err := m.Nack(second.Offset, client.NackOptions{Err: "worse", Dead: true}); err != nil ||
+		numberOf(second.Event) != 1 {
+		t.Fatalf("event %d, %v", numberOf(second.Event), err)
 	}
 	third := next(t, m)
 	if err := m.Nack(third.Offset, client.NackOptions{Released: true}); err != nil {
@@ -187,7 +192,11 @@ func TestWhatAMemberIsTooLongAboutGoesToAnother(t *testing.T) {
 	if d := next(t, fast); d.Offset != late.Offset || d.Count != 2 || fast.Ack(d.Offset) != nil {
 		t.Errorf("%d, delivery %d", d.Offset, d.Count)
 	}
-	until(t, "the slow one to learn of it", func() bool { return errors.Is(slow.Progress(late.Offset), client.ErrNotHeld) })
+	until(
+		t,
+		"the slow one to learn of it",
+		func() bool { return errors.Is(slow.Progress(late.Offset), client.ErrNotHeld) },
+	)
 	if err := slow.Ack(late.Offset); !errors.Is(err, client.ErrNotHeld) {
 		t.Errorf("an ack that comes too late: %v", err)
 	}
@@ -196,7 +205,11 @@ func TestWhatAMemberIsTooLongAboutGoesToAnother(t *testing.T) {
 func TestAGroupIsNotACursor(t *testing.T) {
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
-	if _, err := c.CreateGroup(t.Context(), "trainers", client.GroupSpec{From: client.FromEnd(), AckWait: time.Minute, MaxDeliver: 3}); err != nil {
+	if _, err := c.CreateGroup(
+		t.Context(),
+		"trainers",
+		client.GroupSpec{From: client.FromEnd(), AckWait: time.Minute, MaxDeliver: 3},
+	); err != nil {
 		t.Fatal(err)
 	}
 	_, err := c.OpenCursor(t.Context(), "trainers", client.CursorOptions{})

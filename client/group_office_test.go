@@ -54,8 +54,8 @@ func (o *office) elect() {
 	o.c.Feed(events, uint64(len(events)+1))
 }
 
-// tell goes on with telling the log, by one step.
-func (o *office) tell(reserve int) bool {
+// commitStep takes the next step of committing acks and letters to the log.
+func (o *office) commitStep(reserve int) bool {
 	switch {
 	case o.settle == nil:
 		o.flight, o.round = o.round, o.round+1
@@ -173,10 +173,25 @@ func (o *office) answer(e *errand) bool {
 		e.fenced = true
 		return true
 	}
-	resp := &ringlogv1.ExchangeResponse{Session: e.session, Committed: o.floor, Refused: prefetch.RangesToWire(e.refused), Revoked: prefetch.RangesToWire(e.m.Lost())}
+	resp := &ringlogv1.ExchangeResponse{
+		Session:   e.session,
+		Committed: o.floor,
+		Refused:   prefetch.RangesToWire(e.refused),
+		Revoked:   prefetch.RangesToWire(e.m.Lost()),
+	}
 	if e.req.Want > 0 {
-		for _, d := range o.c.Take(o.now, e.m, group.Demand{Events: int(e.req.Want), Bytes: 1 << 20, Units: int(e.req.Want), Ahead: e.req.Ahead}, nil) {
-			resp.Runs = append(resp.Runs, &ringlogv1.Run{Events: []*ringlogv1.Event{{Type: "X", Key: o.keys[d.Offset-1], Offset: d.Offset, Payload: []byte("{}")}}})
+		for _, d := range o.c.Take(
+			o.now,
+			e.m,
+			group.Demand{Events: int(e.req.Want), Bytes: 1 << 20, Units: int(e.req.Want), Ahead: e.req.Ahead},
+			nil,
+		) {
+			resp.Runs = append(
+				resp.Runs,
+				&ringlogv1.Run{
+					Events: []*ringlogv1.Event{{Type: "X", Key: o.keys[d.Offset-1], Offset: d.Offset, Payload: []byte("{}")}},
+				},
+			)
 			resp.Deliveries = append(resp.Deliveries, &ringlogv1.Delivery{Offset: d.Offset, Count: d.Count})
 		}
 	}

@@ -37,20 +37,33 @@ type groupPeer struct {
 }
 
 func openGroup(t testing.TB, events int) (*groupPeer, *door) {
-	p := &groupPeer{group: true, stop: uint64(events), held: map[uint64]bool{}, payload: []byte("{}"), timeout: 10 * time.Second, ackWait: 30 * time.Second}
+	p := &groupPeer{
+		group:   true,
+		stop:    uint64(events),
+		held:    map[uint64]bool{},
+		payload: []byte("{}"),
+		timeout: 10 * time.Second,
+		ackWait: 30 * time.Second,
+	}
 	mux := http.NewServeMux()
 	mux.Handle(ringlogv1connect.NewGroupServiceHandler(p))
 	return p, openDoor(t, mux)
 }
 
-func (p *groupPeer) CreateGroup(context.Context, *connect.Request[ringlogv1.CreateGroupRequest]) (*connect.Response[ringlogv1.CreateGroupResponse], error) {
+func (p *groupPeer) CreateGroup(
+	context.Context,
+	*connect.Request[ringlogv1.CreateGroupRequest],
+) (*connect.Response[ringlogv1.CreateGroupResponse], error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.group = true
 	return connect.NewResponse(&ringlogv1.CreateGroupResponse{}), nil
 }
 
-func (p *groupPeer) Exchange(ctx context.Context, r *connect.Request[ringlogv1.ExchangeRequest]) (*connect.Response[ringlogv1.ExchangeResponse], error) {
+func (p *groupPeer) Exchange(
+	ctx context.Context,
+	r *connect.Request[ringlogv1.ExchangeRequest],
+) (*connect.Response[ringlogv1.ExchangeResponse], error) {
 	resp, empty, err := p.decide(r.Msg)
 	if err != nil {
 		return nil, err
@@ -182,7 +195,11 @@ func TestOnlyWhatIsHeldCanBeSettled(t *testing.T) {
 	_, d := openGroup(t, 3)
 	m := joinGroup(t, dial(t, client.Config{}, d), client.GroupOptions{})
 	first := next(t, m)
-	for name, err := range map[string]error{"not handed out": m.Ack(first.Offset + 1), "never there": m.Nack(99, client.NackOptions{}), "progress": m.Progress(99)} {
+	for name, err := range map[string]error{
+		"not handed out": m.Ack(first.Offset + 1),
+		"never there":    m.Nack(99, client.NackOptions{}),
+		"progress":       m.Progress(99),
+	} {
 		if !errors.Is(err, client.ErrNotHeld) {
 			t.Errorf("%s: %v", name, err)
 		}

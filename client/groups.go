@@ -33,6 +33,8 @@ type GroupSpec struct {
 func (c *Client) CreateGroup(ctx context.Context, name string, spec GroupSpec) (CursorInfo, error) {
 	req := &ringlogv1.CreateGroupRequest{Name: name, From: spec.From.or(FromStart()).wire(),
 		Filter: filterToWire(spec.Filter), Policy: policyToWire(spec.Policy)}
+
+	// A request without a group policy makes a group by the cluster's settings.
 	if spec.AckWait != 0 || spec.MaxDeliver != 0 || spec.MaxPending != 0 {
 		req.Group = &ringlogv1.GroupPolicy{AckWait: durationpb.New(spec.AckWait), MaxDeliver: spec.MaxDeliver,
 			MaxPending: spec.MaxPending}
@@ -50,6 +52,7 @@ func (c *Client) exchangeGroup(ctx context.Context, req *ringlogv1.ExchangeReque
 	return serviceCall(ctx, c, "group "+req.Group, r, groupService, ringlogv1connect.GroupServiceClient.Exchange, req)
 }
 
+// groupService selects the stub of a node for serviceCall.
 func groupService(n *calls.Node) ringlogv1connect.GroupServiceClient { return n.Group }
 
 // unary is a method of a stub.

@@ -50,6 +50,8 @@ func (c *Client) do(ctx context.Context, op, method, path string, query url.Valu
 	}
 	ctx, cancel := c.whileOpen(ctx)
 	defer cancel()
+
+	// The body is encoded once: all attempts send the same bytes.
 	req := &calls.Request{Method: method, Path: path, Query: query, ContentType: body.ContentType, Body: body.Data}
 	var answer []byte
 	err = call(ctx, func(ctx context.Context, n *calls.Node) (header http.Header, err error) {
@@ -90,6 +92,8 @@ func (d *download) Close() error {
 	return d.ReadCloser.Close()
 }
 
+// repeatOf returns how far a call may be repeated after a lost answer: GET reads, PUT and
+// DELETE may be made twice, POST may not.
 func repeatOf(method string) calls.Repeat {
 	switch method {
 	case http.MethodPost:
@@ -103,6 +107,8 @@ func repeatOf(method string) calls.Repeat {
 // bodyOf encodes what Do was given.
 func bodyOf(in any) (Body, error) {
 	const asJSON = "application/json"
+
+	// What is encoded already is sent as it is.
 	switch v := in.(type) {
 	case nil:
 		return Body{}, nil

@@ -25,18 +25,22 @@ type Register func(ctx context.Context, r Registration) error
 // Keeper keeps a registration alive: it sends it again before it expires, and changes of it a
 // moment after they were made. It is safe for concurrent use.
 type Keeper struct {
+	// how a registration is sent; a router passes its log's
 	register Register
 	logger   hclog.Logger
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// what should be registered, guarded by mu
 	current Registration
 
 	changed chan struct{} // holds one
+	// ends with Close, and so does a call of run that is in flight
 	ctx     context.Context
 	stop    context.CancelFunc
 	done    chan struct{}
 	closing sync.Once
-	err     error
+	// of Close, guarded by closing
+	err error
 }
 
 // NewKeeper begins to keep a registration, whose subscriptions may come later: nothing is
@@ -46,12 +50,16 @@ func NewKeeper(register Register, r Registration, logger hclog.Logger) *Keeper {
 		logger = hclog.NewNullLogger()
 	}
 	r.TTL = cmp.Or(r.TTL, defaultTTL)
+
+	// A registration that has subscriptions already is due at once.
 	k := &Keeper{register: register, logger: logger, current: r,
 		changed: make(chan struct{}, 1), done: make(chan struct{})}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	if len(r.Subscriptions) > 0 {
 		k.changed <- struct{}{}
 	}
+
+	// Close joins this goroutine by done.
 	go func() {
 		defer close(k.done)
 		k.run()
@@ -72,7 +80,12 @@ func (k *Keeper) Set(list []SubscriptionInfo) {
 	signal(k.changed)
 }
 
+// run sends the registration when it has changed, when it is due again, and again a moment
+// after a failure, until Close.
 func (k *Keeper) run() {
+	// The timer runs while something is registered, or has to be tried again. sent says that
+	// the cluster may have subscriptions of this process, so that an empty list has to be sent
+	// as well.
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	defer timer.Stop()
@@ -89,6 +102,9 @@ func (k *Keeper) run() {
 			}
 		case <-timer.C:
 		}
+
+		// Without subscriptions there is nothing to send, unless it removes what was sent
+		// before.
 		r := k.registration()
 		if k.ctx.Err() != nil || (len(r.Subscriptions) == 0 && !sent) {
 			continue
@@ -98,6 +114,8 @@ func (k *Keeper) run() {
 			timer.Reset(keeperRetry)
 			continue
 		}
+
+		// What is registered expires unless it is repeated; an empty list has removed it.
 		sent = len(r.Subscriptions) > 0
 		if sent {
 			timer.Reset(r.TTL / keepsPerTTL)
@@ -107,12 +125,15 @@ func (k *Keeper) run() {
 	}
 }
 
+// registration returns what should be registered now.
 func (k *Keeper) registration() Registration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.current
 }
 
+// send makes one call, so that a node that does not answer does not hold up the changes that
+// follow.
 func (k *Keeper) send(ctx context.Context, r Registration) error {
 	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)
 	defer cancel()
@@ -123,12 +144,15 @@ func (k *Keeper) send(ctx context.Context, r Registration) error {
 // It may be called again.
 func (k *Keeper) Close(ctx context.Context) error {
 	k.closing.Do(func() {
+		// run must have ended: a call of it that comes later would register the process again.
 		k.stop()
 		<-k.done
 		r := k.registration()
 		if len(r.Subscriptions) == 0 {
 			return
 		}
+
+		// A list without subscriptions removes the process at once.
 		r.Subscriptions = nil
 		k.err = k.send(ctx, r)
 	})

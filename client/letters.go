@@ -84,6 +84,7 @@ type LetterFilter struct {
 	Consistency Consistency
 }
 
+// query returns the filter as the parameters of a request; a zero field has none.
 func (f LetterFilter) query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{"type": f.Type, "cursor": f.Cursor, "error": f.Error, "state": f.State} {
@@ -132,6 +133,8 @@ type LetterChoice struct {
 	DryRun    bool
 }
 
+// letterChoiceBody is a LetterChoice as the HTTP interface takes it, with the target of a
+// redrive. Cursor is a pointer, as the empty name chooses letters without a cursor.
 type letterChoiceBody struct {
 	IDs       []uint64 `json:"ids,omitempty"`
 	All       bool     `json:"all,omitempty"`
@@ -145,6 +148,7 @@ type letterChoiceBody struct {
 	To        string   `json:"to,omitempty"`
 }
 
+// body returns the choice for a request.
 func (l LetterChoice) body() letterChoiceBody {
 	b := letterChoiceBody{IDs: l.IDs, All: l.All, Type: l.Type, Error: l.Error,
 		After: l.After, MaxEvents: l.MaxEvents, DryRun: l.DryRun}

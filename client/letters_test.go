@@ -16,8 +16,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// toEnd handles what a cursor is given up to the end: it gives up what bad says, and
-// commits the rest. It returns the numbers in the order in which they came.
+// toEnd handles a cursor's events up to the end: it dead-letters those that bad selects
+// and commits the others. It returns their numbers in the order in which they came.
 func toEnd(t *testing.T, c *client.Client, name string, bad func(event.Event) bool) (numbers []int, again int) {
 	t.Helper()
 	cur, err := c.OpenCursor(t.Context(), name, client.CursorOptions{UntilEnd: true})
@@ -37,13 +37,17 @@ func toEnd(t *testing.T, c *client.Client, name string, bad func(event.Event) bo
 			t.Fatal(err)
 		}
 		if ev.Type == event.TrainingProgress {
-			numbers = append(numbers, numberOf(t, ev))
+			numbers = append(numbers, numberOf(ev))
 		}
 		if ev.Redrive != 0 {
 			again++
 		}
 		if bad(ev) {
-			err = cur.DeadLetter(t.Context(), ev.Offset, client.Failure{Handler: "test", Error: "bad", Attempts: 2, FirstFailed: time.Now()})
+			err = cur.DeadLetter(
+				t.Context(),
+				ev.Offset,
+				client.Failure{Handler: "test", Error: "bad", Attempts: 2, FirstFailed: time.Now()},
+			)
 		} else {
 			err = cur.Commit(t.Context(), ev.Offset)
 		}
@@ -53,8 +57,8 @@ func toEnd(t *testing.T, c *client.Client, name string, bad func(event.Event) bo
 	}
 }
 
-// What a handler gives up, over a network that loses answers, is one letter each; it
-// comes again after a redrive, to the cursor that gave it up and to no other reader.
+// Each event that a handler dead-letters over a network that loses answers is one letter. A
+// redrive delivers it again, to the cursor that it belongs to and to no other reader.
 func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	n := startNode(t)
 	lossy, steady := openDoor(t, n.server.Handler()), openDoor(t, n.server.Handler())
@@ -63,7 +67,8 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	lossy.faults(func(r *http.Request) fault {
 		mu.Lock()
 		defer mu.Unlock()
-		losable := strings.HasSuffix(r.URL.Path, "/DeadLetter") || strings.HasSuffix(r.URL.Path, "/CommitCursor") || strings.HasPrefix(r.URL.Path, "/v1/dlq")
+		losable := strings.HasSuffix(r.URL.Path, "/DeadLetter") || strings.HasSuffix(r.URL.Path, "/CommitCursor") ||
+			strings.HasPrefix(r.URL.Path, "/v1/dlq")
 		return fault{cutAfter: losable && rng.IntN(4) == 0}
 	})
 	c := dial(t, client.Config{}, lossy, steady)
@@ -73,7 +78,7 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 		}
 	}
 	publishN(t, c, 0, 60)
-	fifth := func(ev event.Event) bool { return ev.Type == event.TrainingProgress && numberOf(t, ev)%5 == 0 }
+	fifth := func(ev event.Event) bool { return ev.Type == event.TrainingProgress && numberOf(ev)%5 == 0 }
 	never := func(event.Event) bool { return false }
 	if got, _ := toEnd(t, c, "trainer", fifth); len(got) != 60 {
 		t.Errorf("%d events", len(got))
@@ -88,16 +93,18 @@ func TestDeadLettersComeAgainToTheirCursor(t *testing.T) {
 	if len(letters) != 12 || letters[0].Attempts != 2 || letters[0].State != "dead" {
 		t.Fatalf("%d letters: %+v", len(letters), letters)
 	}
-	if l, ev, err := c.DeadLetter(t.Context(), letters[3].ID); err != nil || l.Error != "bad" || numberOf(t, ev) != 15 {
+	if l, ev, err := c.DeadLetter(t.Context(), letters[3].ID); err != nil || l.Error != "bad" || numberOf(ev) != 15 {
 		t.Errorf("%+v %+v %v", l, ev, err)
 	}
-	if done, err := c.Redrive(t.Context(), client.LetterChoice{All: true, MaxEvents: 7}, ""); err != nil || done.Done != 7 && done.Matched != 5 || done.Done == 7 && (done.Last != 7 || !done.More) {
+	if done, err := c.Redrive(t.Context(), client.LetterChoice{All: true, MaxEvents: 7}, ""); err != nil ||
+		done.Done != 7 && done.Matched != 5 ||
+		done.Done == 7 && (done.Last != 7 || !done.More) {
 		t.Fatalf("%+v %v", done, err)
 	}
 	if _, err := c.Redrive(t.Context(), client.LetterChoice{Cursor: "trainer"}, ""); err != nil {
 		t.Fatal(err)
 	}
-	got, again := toEnd(t, c, "trainer", func(ev event.Event) bool { return ev.Redrive != 0 && numberOf(t, ev) == 10 })
+	got, again := toEnd(t, c, "trainer", func(ev event.Event) bool { return ev.Redrive != 0 && numberOf(ev) == 10 })
 	if !slices.Equal(got, []int{0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55}) || again != 12 {
 		t.Errorf("came again: %v, %d as letters", got, again)
 	}

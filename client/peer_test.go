@@ -21,8 +21,10 @@ import (
 // wireError is an error as nodes send it.
 func wireError(e *api.Error) *connect.Error {
 	out := connect.NewError(e.Code.Connect(), errors.New(e.Message))
-	detail, err := connect.NewErrorDetail(&ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Reason: e.Reason, Field: e.Field,
-		Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP})
+	detail, err := connect.NewErrorDetail(
+		&ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Reason: e.Reason, Field: e.Field,
+			Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP},
+	)
 	if err == nil {
 		out.AddDetail(detail)
 	}
@@ -42,7 +44,10 @@ type peer struct {
 	say   func(n int, req *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) // n counts requests from 0
 }
 
-func (p *peer) Publish(_ context.Context, r *connect.Request[ringlogv1.PublishRequest]) (*connect.Response[ringlogv1.PublishResponse], error) {
+func (p *peer) Publish(
+	_ context.Context,
+	r *connect.Request[ringlogv1.PublishRequest],
+) (*connect.Response[ringlogv1.PublishResponse], error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(p.asked)
@@ -54,7 +59,10 @@ func (p *peer) Publish(_ context.Context, r *connect.Request[ringlogv1.PublishRe
 	return connect.NewResponse(resp), nil
 }
 
-func openPeer(t testing.TB, say func(n int, req *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error)) (*peer, *door) {
+func openPeer(
+	t testing.TB,
+	say func(n int, req *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error),
+) (*peer, *door) {
 	p := &peer{say: say}
 	mux := http.NewServeMux()
 	mux.Handle(ringlogv1connect.NewLogServiceHandler(p))
@@ -84,23 +92,63 @@ func TestAProducerIsGivenUpWhenItsSequenceIsInDoubt(t *testing.T) {
 	}
 	unknown := refusal(api.OutcomeUnknown, "")
 	for name, tt := range map[string]struct {
-		answers []error // nil is success, as is everything behind the last
+		answers []error // nil is success, as is everything after the last
 		sent    string
 		failed  int // which of the publishes fails, 0 is none
 		doubt   bool
 	}{
-		"all well":                               {nil, " a1 a2 a3", 0, false},
-		"unknown, then answered":                 {[]error{unknown, nil}, " a1 a1 a2 a3", 0, false},
-		"no leader for a while":                  {[]error{refusal(api.NoLeader, ""), refusal(api.NoQuorum, ""), nil}, " a1 a1 a1 a2 a3", 0, false},
-		"expired while idle":                     {[]error{nil, refusal(api.UnknownProducer, "sequence")}, " a1 a2 b1 b2", 0, false},
-		"out of sequence at first":               {[]error{nil, refusal(api.OutOfSequence, "sequence")}, " a1 a2 b1 b2", 0, false},
-		"unknown, then expired":                  {[]error{nil, unknown, refusal(api.UnknownProducer, "sequence")}, " a1 a2 a2 b1", 2, true},
-		"unknown, then out of sequence":          {[]error{unknown, refusal(api.OutOfSequence, "sequence")}, " a1 a1 b1 b2", 1, true},
+		"all well":               {nil, " a1 a2 a3", 0, false},
+		"unknown, then answered": {[]error{unknown, nil}, " a1 a1 a2 a3", 0, false},
+		"no leader for a while": {
+			[]error{refusal(api.NoLeader, ""), refusal(api.NoQuorum, ""), nil},
+			" a1 a1 a1 a2 a3",
+			0,
+			false,
+		},
+		"expired while idle": {
+			[]error{nil, refusal(api.UnknownProducer, "sequence")},
+			" a1 a2 b1 b2",
+			0,
+			false,
+		},
+		"out of sequence at first": {
+			[]error{nil, refusal(api.OutOfSequence, "sequence")},
+			" a1 a2 b1 b2",
+			0,
+			false,
+		},
+		"unknown, then expired": {
+			[]error{nil, unknown, refusal(api.UnknownProducer, "sequence")},
+			" a1 a2 a2 b1",
+			2,
+			true,
+		},
+		"unknown, then out of sequence": {
+			[]error{unknown, refusal(api.OutOfSequence, "sequence")},
+			" a1 a1 b1 b2",
+			1,
+			true,
+		},
 		"refused by the gate keeps the sequence": {[]error{refusal(api.Reserved, "events[0].type")}, " a1 a1 a2", 1, false},
-		"refused by the gate after an unknown":   {[]error{unknown, refusal(api.Unauthenticated, "")}, " a1 a1 b1 b2", 1, true},
-		"conflict is decided under the sequence": {[]error{unknown, refusal(api.Conflict, "events[0].dedup_id")}, " a1 a1 a2 a3", 1, false},
-		"disk full is no reason to continue":     {[]error{refusal(api.DiskFull, "")}, " a1 a1 a2", 1, false},
-		"a node that fails again and again":      {[]error{refusal(api.Internal, ""), refusal(api.Internal, ""), refusal(api.Internal, ""), refusal(api.Internal, "")}, " a1 a1 a1 a1 b1 b2", 1, true},
+		"refused by the gate after an unknown": {
+			[]error{unknown, refusal(api.Unauthenticated, "")},
+			" a1 a1 b1 b2",
+			1,
+			true,
+		},
+		"conflict is decided under the sequence": {
+			[]error{unknown, refusal(api.Conflict, "events[0].dedup_id")},
+			" a1 a1 a2 a3",
+			1,
+			false,
+		},
+		"disk full is no reason to continue": {[]error{refusal(api.DiskFull, "")}, " a1 a1 a2", 1, false},
+		"a node that fails again and again": {
+			[]error{refusal(api.Internal, ""), refusal(api.Internal, ""), refusal(api.Internal, ""), refusal(api.Internal, "")},
+			" a1 a1 a1 a1 b1 b2",
+			1,
+			true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, d := openPeer(t, func(n int, req *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {

@@ -76,7 +76,7 @@ func TestAClientPassesOverAnotherClustersNode(t *testing.T) {
 	if got := mine(t, c); len(got) != 3 {
 		t.Errorf("read %v", got)
 	}
-	if ev, err := own.raft.Machine().Log().Get(last); err != nil || numberOf(t, ev) != 2 {
+	if ev, err := own.raft.Machine().Log().Get(last); err != nil || numberOf(ev) != 2 {
 		t.Errorf("%+v, %v", ev, err)
 	}
 }

@@ -12,12 +12,14 @@ import (
 // Position is a place in the log. The zero Position depends on its use: it is the end for a
 // tail, the start for a new cursor.
 type Position struct {
+	// says which of the other fields counts
 	kind positionKind
 	n    uint64
 	at   time.Time
 	age  time.Duration
 }
 
+// positionKind is what a position is given by.
 type positionKind byte
 
 const (
@@ -48,6 +50,7 @@ func FromTime(t time.Time) Position { return Position{kind: atTime, at: t} }
 // FromAge is before the first event that is at most that old.
 func FromAge(d time.Duration) Position { return Position{kind: atAge, age: d} }
 
+// or returns p, or the fallback for the zero Position.
 func (p Position) or(fallback Position) Position {
 	if p.kind == unset {
 		return fallback
@@ -63,7 +66,10 @@ func (p Position) older(by time.Duration) Position {
 	return p
 }
 
+// wire returns the position for a request. The zero Position is nil: the node's default for
+// that request.
 func (p Position) wire() *ringlogv1.Position {
+	// Each kind is one field of a oneof.
 	switch p.kind {
 	case atStart:
 		return &ringlogv1.Position{At: &ringlogv1.Position_Start{Start: true}}
@@ -90,6 +96,7 @@ const (
 	Linearizable                    // everything that was acknowledged before the read began
 )
 
+// wire returns the level for a request.
 func (l Consistency) wire() ringlogv1.Consistency {
 	if l == Linearizable {
 		return ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE

@@ -17,6 +17,7 @@ type Result struct {
 	AppendedAt time.Time       // when the log decided, in the cluster's time
 	Warnings   []event.Warning // shared by results: do not change them
 
+	// what Hash needs; nil in the zero Result
 	gate *event.Policy
 	sent content
 }

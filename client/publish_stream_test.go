@@ -158,7 +158,7 @@ func TestStreamsThatAreCutLoseAndDoubleNothing(t *testing.T) {
 		t.Errorf("%d events, %d of them different, for %d publishes", len(got), len(seen), len(offsets))
 	}
 	for number, offset := range offsets {
-		if ev, err := c.Get(t.Context(), offset); err != nil || numberOf(t, ev) != number {
+		if ev, err := c.Get(t.Context(), offset); err != nil || numberOf(ev) != number {
 			t.Errorf("%d was acknowledged at %d: there is %s, %v", number, offset, ev.Payload, err)
 		}
 	}
@@ -201,7 +201,11 @@ func TestAStreamReportsErrorsAsRequestsDo(t *testing.T) {
 }
 
 func TestWithoutAStreamThereAreRequests(t *testing.T) {
-	for what, f := range map[string]fault{"refused": {answer: &api.Error{Code: api.NotFound, Message: "an older node"}}, "cut": {cutBefore: true}, "not answered": {hold: true}} {
+	for what, f := range map[string]fault{
+		"refused":      {answer: &api.Error{Code: api.NotFound, Message: "an older node"}},
+		"cut":          {cutBefore: true},
+		"not answered": {hold: true},
+	} {
 		t.Run(what, func(t *testing.T) {
 			n := startNode(t)
 			d := openDoor(t, n.server.Handler())

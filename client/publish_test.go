@@ -65,7 +65,8 @@ func TestCallersOfOneRequestGetTheirOwnAnswers(t *testing.T) {
 				t.Fatalf("call %d: %v", i, a.err)
 			}
 			ev, err := c.Get(t.Context(), a.res.Offset)
-			if err != nil || numberOf(t, ev) != i || ev.Hash() != a.res.Hash() || !ev.AppendedAt.Equal(a.res.AppendedAt) || seen[a.res.Offset] {
+			if err != nil || numberOf(ev) != i || ev.Hash() != a.res.Hash() || !ev.AppendedAt.Equal(a.res.AppendedAt) ||
+				seen[a.res.Offset] {
 				t.Errorf("call %d got %+v, and there is %s (%v)", i, a.res, ev.Payload, err)
 			}
 			seen[a.res.Offset] = true
@@ -104,7 +105,10 @@ func TestABatchIsAllOrNothing(t *testing.T) {
 	if answer := wantCode(t, err, api.Reserved); answer.Field != "events[2].type" {
 		t.Errorf("field is %q", answer.Field)
 	}
-	_, err = c.PublishBatch(t.Context(), []event.Event{numbered(1), event.New(event.TrainingProgress, []byte(`{"a":1,"a":2}`))})
+	_, err = c.PublishBatch(
+		t.Context(),
+		[]event.Event{numbered(1), event.New(event.TrainingProgress, []byte(`{"a":1,"a":2}`))},
+	)
 	if answer := wantCode(t, err, api.InvalidJSON); !strings.HasPrefix(answer.Field, "events[1].payload") {
 		t.Errorf("field is %q", answer.Field)
 	}
@@ -128,13 +132,21 @@ var spoilt = map[string]struct {
 	code  api.Code
 	field string
 }{
-	"JSON":    {func(e *event.Event) { e.Payload = []byte(`{"n": 1`) }, api.InvalidJSON, "payload"},
-	"twice":   {func(e *event.Event) { e.Payload = []byte(`{"n": 1, "n": 2}`) }, api.InvalidJSON, "payload"},
-	"channel": {func(e *event.Event) { *e = event.New(event.TrainingProgress, make(chan int)) }, api.InvalidArgument, "payload"},
-	"type":    {func(e *event.Event) { e.Type = "no type" }, api.InvalidArgument, "type"},
-	"source":  {func(e *event.Event) { e.Source = "\xff" }, api.InvalidJSON, "source"},
-	"key":     {func(e *event.Event) { e.Key = "\xff" }, api.InvalidJSON, "key"},
-	"time":    {func(e *event.Event) { e.Time = time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC) }, api.InvalidArgument, "time"},
+	"JSON":  {func(e *event.Event) { e.Payload = []byte(`{"n": 1`) }, api.InvalidJSON, "payload"},
+	"twice": {func(e *event.Event) { e.Payload = []byte(`{"n": 1, "n": 2}`) }, api.InvalidJSON, "payload"},
+	"channel": {
+		func(e *event.Event) { *e = event.New(event.TrainingProgress, make(chan int)) },
+		api.InvalidArgument,
+		"payload",
+	},
+	"type":   {func(e *event.Event) { e.Type = "no type" }, api.InvalidArgument, "type"},
+	"source": {func(e *event.Event) { e.Source = "\xff" }, api.InvalidJSON, "source"},
+	"key":    {func(e *event.Event) { e.Key = "\xff" }, api.InvalidJSON, "key"},
+	"time": {
+		func(e *event.Event) { e.Time = time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC) },
+		api.InvalidArgument,
+		"time",
+	},
 }
 
 // tidy is an event whose payload is in the form in which it is stored.
@@ -155,7 +167,13 @@ func checkTidied(t *testing.T, c *client.Client, result client.Result) {
 		t.Fatal(err)
 	}
 	if string(stored.Payload) != tidied || stored.CorrelationID != "c" || stored.Hash() != result.Hash() {
-		t.Errorf("stored as %s with %q, hash %s, the result has %s", stored.Payload, stored.CorrelationID, stored.Hash(), result.Hash())
+		t.Errorf(
+			"stored as %s with %q, hash %s, the result has %s",
+			stored.Payload,
+			stored.CorrelationID,
+			stored.Hash(),
+			result.Hash(),
+		)
 	}
 }
 
@@ -176,7 +194,10 @@ func TestEveryEventOfABatchIsChecked(t *testing.T) {
 			events := batch()
 			bad.spoil(&events[row])
 			_, err := c.PublishBatch(t.Context(), events)
-			if answer := wantCode(t, err, bad.code); !strings.HasPrefix(answer.Field, fmt.Sprintf("events[%d].%s", row, bad.field)) {
+			if answer := wantCode(t, err, bad.code); !strings.HasPrefix(
+				answer.Field,
+				fmt.Sprintf("events[%d].%s", row, bad.field),
+			) {
 				t.Errorf("%s in row %d: field %q of %v", name, row, answer.Field, err)
 			}
 		}
@@ -328,11 +349,14 @@ func settle(t *testing.T, c *client.Client) {
 func checkLog(t *testing.T, c *client.Client, offsets map[int]uint64, doubt map[int]bool) {
 	t.Helper()
 	times := map[int]int{}
-	for ev, err := range c.Tail(t.Context(), client.TailOptions{NoFollow: true, Filter: event.Filter{Types: []string{"training.progress"}}}) {
+	for ev, err := range c.Tail(
+		t.Context(),
+		client.TailOptions{NoFollow: true, Filter: event.Filter{Types: []string{"training.progress"}}},
+	) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		number := numberOf(t, ev)
+		number := numberOf(ev)
 		if number >= 1_000_000 {
 			continue
 		}
@@ -395,7 +419,11 @@ func TestAPausedNodeHoldsNobodyUp(t *testing.T) {
 	doors := []*door{openDoor(t, n.server.Handler()), openDoor(t, n.server.Handler())}
 	c := dial(t, client.Config{}, doors...)
 	first := publishN(t, c, 0, 10)
-	cur, err := c.OpenCursor(t.Context(), "trainer", client.CursorOptions{Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}})
+	cur, err := c.OpenCursor(
+		t.Context(),
+		"trainer",
+		client.CursorOptions{Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,7 +438,7 @@ func TestAPausedNodeHoldsNobodyUp(t *testing.T) {
 			if err != nil {
 				return
 			}
-			got <- numberOf(t, ev)
+			got <- numberOf(ev)
 		}
 	}()
 	for want := range 10 {
@@ -427,7 +455,7 @@ func TestAPausedNodeHoldsNobodyUp(t *testing.T) {
 		}
 	}
 	for want := range 20 {
-		if ev, err := cur.Next(t.Context()); err != nil || numberOf(t, ev) != want {
+		if ev, err := cur.Next(t.Context()); err != nil || numberOf(ev) != want {
 			t.Fatalf("cursor read %s, %v, want %d", ev.Payload, err, want)
 		}
 	}
@@ -460,10 +488,16 @@ func TestEveryCallEndsWithItsContext(t *testing.T) {
 	defer cur.Close()
 	d.pause()
 	defer d.resume()
-	_ = c.PublishAsync(t.Context(), event.New(event.TrainingProgress, map[string]string{"x": strings.Repeat("x", 2000)})) // takes all the room there is
+	_ = c.PublishAsync(
+		t.Context(),
+		event.New(event.TrainingProgress, map[string]string{"x": strings.Repeat("x", 2000)}),
+	) // takes all the room there is
 	for name, call := range map[string]func(context.Context) error{
-		"publish":       func(ctx context.Context) error { _, err := c.Publish(ctx, numbered(1)); return err },
-		"publish batch": func(ctx context.Context) error { _, err := c.PublishBatch(ctx, []event.Event{numbered(1)}); return err },
+		"publish": func(ctx context.Context) error { _, err := c.Publish(ctx, numbered(1)); return err },
+		"publish batch": func(ctx context.Context) error {
+			_, err := c.PublishBatch(ctx, []event.Event{numbered(1)})
+			return err
+		},
 		"publish async": func(ctx context.Context) error {
 			_, err := c.PublishAsync(ctx, numbered(1)).Wait(t.Context())
 			return err
@@ -484,7 +518,11 @@ func TestEveryCallEndsWithItsContext(t *testing.T) {
 			return last
 		},
 	} {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, fmt.Errorf("%s was cancelled: %w", name, context.DeadlineExceeded))
+		ctx, cancel := context.WithTimeoutCause(
+			t.Context(),
+			50*time.Millisecond,
+			fmt.Errorf("%s was cancelled: %w", name, context.DeadlineExceeded),
+		)
 		began := time.Now()
 		err := call(ctx)
 		cancel()
@@ -613,7 +651,8 @@ func TestACloseThatIsOutOfTimeAnswersToo(t *testing.T) {
 		t.Errorf("close: %v", err)
 	}
 	for i, f := range futures {
-		if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrClosed) || errors.Is(err, client.ErrOutcomeUnknown) != (i == 0) {
+		if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrClosed) ||
+			errors.Is(err, client.ErrOutcomeUnknown) != (i == 0) {
 			t.Errorf("event %d: %v", i, err)
 		}
 	}

@@ -56,9 +56,20 @@ func TestATailGoesOnOverCutStreams(t *testing.T) {
 		o    client.TailOptions
 		want func(n int) bool
 	}{
-		"all":      {client.TailOptions{From: client.FromOffset(first), Limit: total}, func(int) bool { return true }},
-		"filtered": {client.TailOptions{From: client.FromStart(), Filter: even, Limit: total / 2}, func(n int) bool { return n%2 == 0 && n > 0 }},
-		"by age":   {client.TailOptions{From: client.FromAge(time.Hour), Filter: even, Limit: total / 2, Consistency: client.Linearizable}, func(n int) bool { return n%2 == 0 && n > 0 }},
+		"all": {client.TailOptions{From: client.FromOffset(first), Limit: total}, func(int) bool { return true }},
+		"filtered": {
+			client.TailOptions{From: client.FromStart(), Filter: even, Limit: total / 2},
+			func(n int) bool { return n%2 == 0 && n > 0 },
+		},
+		"by age": {
+			client.TailOptions{
+				From:        client.FromAge(time.Hour),
+				Filter:      even,
+				Limit:       total / 2,
+				Consistency: client.Linearizable,
+			},
+			func(n int) bool { return n%2 == 0 && n > 0 },
+		},
 	} {
 		wg.Go(func() {
 			next := 0
@@ -70,8 +81,8 @@ func TestATailGoesOnOverCutStreams(t *testing.T) {
 				for !reader.want(next) {
 					next++
 				}
-				if numberOf(t, ev) != next {
-					t.Errorf("%s: got %d, want %d", name, numberOf(t, ev), next)
+				if numberOf(ev) != next {
+					t.Errorf("%s: got %d, want %d", name, numberOf(ev), next)
 					return
 				}
 				next++
@@ -117,14 +128,20 @@ func TestPositionsOfATail(t *testing.T) {
 		"an offset": {client.TailOptions{From: client.FromOffset(last - 2)}, 7},
 		"the last":  {client.TailOptions{From: client.FromOffset(last), Limit: 1}, 9},
 		"a time":    {client.TailOptions{From: client.FromTime(halfway.AppendedAt.Add(1))}, 10},
-		"an age":    {client.TailOptions{From: client.FromAge(time.Hour), Filter: event.Filter{Types: []string{"training.*"}}}, 0},
-		"the start": {client.TailOptions{From: client.FromStart(), Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}}, 0},
+		"an age": {
+			client.TailOptions{From: client.FromAge(time.Hour), Filter: event.Filter{Types: []string{"training.*"}}},
+			0,
+		},
+		"the start": {
+			client.TailOptions{From: client.FromStart(), Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}},
+			0,
+		},
 		"by itself": {client.TailOptions{Filter: event.Filter{Categories: []string{"training"}}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.o.NoFollow = true
 			for ev, err := range c.Tail(t.Context(), tt.o) {
-				if err != nil || numberOf(t, ev) != tt.want {
+				if err != nil || numberOf(ev) != tt.want {
 					t.Errorf("begins with %s, %v, want %d", ev.Payload, err, tt.want)
 				}
 				return
@@ -160,11 +177,11 @@ func TestATailFromTheEndHasWhatComesAfter(t *testing.T) {
 			if err != nil {
 				return
 			}
-			got <- numberOf(t, ev)
+			got <- numberOf(ev)
 		}
 	}()
 	<-streams
-	// The tail may stand before or behind these; from then on nothing may be missing.
+	// The tail may begin before or after these; from then on nothing may be missing.
 	next := 5
 	until(t, "the tail to stand", func() bool {
 		publishN(t, c, next, next+1)
@@ -217,7 +234,7 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 		case err != nil:
 			t.Fatal(err)
 		case ev.Offset >= before:
-			got = append(got, numberOf(t, ev))
+			got = append(got, numberOf(ev))
 		}
 	}
 	if gap == nil || gap.Gap.From != 1 || gap.Gap.To != trimmed.First-1 || len(got) != 10 || got[0] != 40 {
@@ -229,11 +246,12 @@ func TestGapsAreToldAndPassed(t *testing.T) {
 	}
 	defer again.Close()
 	gap = nil
-	if _, err := again.Next(t.Context()); !errors.As(err, &gap) || gap.Gap.To != trimmed.First-1 || gap.Gap.Types["TRAINING_PROGRESS"]+gap.Gap.Uncounted == 0 {
+	if _, err := again.Next(t.Context()); !errors.As(err, &gap) || gap.Gap.To != trimmed.First-1 ||
+		gap.Gap.Types["TRAINING_PROGRESS"]+gap.Gap.Uncounted == 0 {
 		t.Fatalf("the cursor got %v, %+v", err, gap)
 	}
 	if ev, err := again.Next(t.Context()); err != nil || ev.Offset != trimmed.First {
-		t.Errorf("behind the gap is %d, %v, want %d", ev.Offset, err, trimmed.First)
+		t.Errorf("after the gap is %d, %v, want %d", ev.Offset, err, trimmed.First)
 	}
 	if err := again.Commit(t.Context(), gap.Gap.To); err != nil {
 		t.Error(err)
@@ -251,13 +269,17 @@ func TestACursorGoesOnWhereItCommitted(t *testing.T) {
 	publishN(t, c, 0, 400)
 	want := 0
 	for reader := range 4 {
-		cur, err := c.OpenCursor(t.Context(), "trainer", client.CursorOptions{Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}})
+		cur, err := c.OpenCursor(
+			t.Context(),
+			"trainer",
+			client.CursorOptions{Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range 100 {
 			ev, err := cur.Next(t.Context())
-			if err != nil || numberOf(t, ev) != want {
+			if err != nil || numberOf(ev) != want {
 				t.Fatalf("reader %d read %s, %v, want %d", reader, ev.Payload, err, want)
 			}
 			if i < 90 { // what is read and not committed is redelivered
@@ -356,8 +378,8 @@ func TestAQuietCursorHoldsNothingBack(t *testing.T) {
 	}
 }
 
-// TestWhatWasGivenOutIsNotCommittedByScanning: an event in its handler's hands must
-// come again after a crash, however much passes behind it.
+// TestWhatWasGivenOutIsNotCommittedByScanning: an event that a handler has must be
+// redelivered after a crash, however many events pass after it.
 func TestWhatWasGivenOutIsNotCommittedByScanning(t *testing.T) {
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
@@ -383,7 +405,7 @@ func TestWhatWasGivenOutIsNotCommittedByScanning(t *testing.T) {
 	}
 	until(t, "the cursor to pass what does not match", func() bool { waiting(); return cur.Scanned() >= last })
 	if info, err := c.Cursor(t.Context(), "careful"); err != nil || info.Committed >= res.Offset {
-		t.Errorf("committed %d behind the caller's back, %v", info.Committed, err)
+		t.Errorf("committed %d, which the caller did not, %v", info.Committed, err)
 	}
 	if err := cur.Commit(t.Context(), res.Offset); err != nil {
 		t.Fatal(err)
@@ -406,8 +428,15 @@ func TestWhatWasGivenOutIsNotCommittedByScanning(t *testing.T) {
 func TestEventsComeBackAsTheyWereSent(t *testing.T) {
 	n := startNode(t)
 	c := dial(t, client.Config{}, openDoor(t, n.server.Handler()))
-	sent := event.Event{Type: "promotion.complete", Payload: []byte(`{"b":1.50,"a":"é","correlation_id":"c-9"}`), Source: "trainer-3",
-		Key: "hex8_2p", CausationID: "cause", DedupID: "d-1", Time: time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC)}
+	sent := event.Event{
+		Type:        "promotion.complete",
+		Payload:     []byte(`{"b":1.50,"a":"é","correlation_id":"c-9"}`),
+		Source:      "trainer-3",
+		Key:         "hex8_2p",
+		CausationID: "cause",
+		DedupID:     "d-1",
+		Time:        time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC),
+	}
 	res, err := c.Publish(t.Context(), sent)
 	if err != nil {
 		t.Fatal(err)
@@ -440,7 +469,8 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 	c := dial(t, client.Config{}, shaky, openDoor(t, n.server.Handler()))
 	last := publishN(t, c, 0, 3)
 	st, err := c.Status(t.Context())
-	if err != nil || st.NodeID != "n1" || st.Role != "leader" || st.LastOffset != last || len(st.Raw) == 0 || st.Quorum.Voters != 1 {
+	if err != nil || st.NodeID != "n1" || st.Role != "leader" || st.LastOffset != last || len(st.Raw) == 0 ||
+		st.Quorum.Voters != 1 {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	if at, err := c.StatusOf(t.Context(), shaky.url); err != nil || at.NodeID != "n1" {
@@ -471,7 +501,15 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 		t.Errorf("a POST whose answer was lost: %v", err)
 	}
 	var schema []byte
-	if err := c.Do(t.Context(), http.MethodGet, "/v1/catalogue/training.completed/schema", nil, nil, &schema); err != nil || !bytes.Contains(schema, []byte("$schema")) {
+	if err := c.Do(
+		t.Context(),
+		http.MethodGet,
+		"/v1/catalogue/training.completed/schema",
+		nil,
+		nil,
+		&schema,
+	); err != nil ||
+		!bytes.Contains(schema, []byte("$schema")) {
 		t.Errorf("schema %s, %v", schema, err)
 	}
 	body, err := c.Download(t.Context(), "/v1/catalogue", nil)
@@ -486,8 +524,8 @@ func TestTheHTTPInterfaceThroughDo(t *testing.T) {
 
 // TestANodeThatAlwaysCutsIsAskedWithPauses: a stream that never gets on must not be
 // opened in a tight loop.
-// TestATailToTheEndEndsWithItsNode loses the node behind the first message: a reader
-// that does not follow is told, whatever way the node has gone.
+// TestATailToTheEndEndsWithItsNode loses the node after the first message: a reader
+// that does not follow gets an error, whatever way the node was lost.
 func TestATailToTheEndEndsWithItsNode(t *testing.T) {
 	n := startNode(t)
 	publishN(t, dial(t, client.Config{}, openDoor(t, n.server.Handler())), 0, 5000)
@@ -557,10 +595,15 @@ func TestReadingPacketsIsReadingEvents(t *testing.T) {
 	}
 	_, last := n.raft.Machine().Log().Bounds()
 	for range 60 {
-		o := client.TailOptions{From: client.FromOffset(1 + rng.Uint64N(last)), NoFollow: true, Limit: uint64(rng.IntN(3) * rng.IntN(200))}
+		o := client.TailOptions{
+			From:     client.FromOffset(1 + rng.Uint64N(last)),
+			NoFollow: true,
+			Limit:    uint64(rng.IntN(3) * rng.IntN(200)),
+		}
 		packets := read(o)
 		o.Filter.Types = []string{"*"}
-		if diff := cmp.Diff(read(o), packets, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); diff != "" || len(packets) == 0 {
+		if diff := cmp.Diff(read(o), packets, cmpopts.IgnoreUnexported(event.Event{}), cmpopts.EquateEmpty()); diff != "" ||
+			len(packets) == 0 {
 			t.Fatalf("%+v: %d events\n%s", o, len(packets), diff)
 		}
 	}

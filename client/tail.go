@@ -58,11 +58,14 @@ func (c *Client) Tail(ctx context.Context, o TailOptions) iter.Seq2[event.Event,
 // tailReader reads what its options ask for.
 type tailReader struct {
 	options TailOptions
-	began   time.Time
-	taken   uint64 // events received
-	stream  *calls.Stream
+	// when the tail began; a position by age counts from then, also after a reconnect
+	began  time.Time
+	taken  uint64 // events received
+	stream *calls.Stream
 }
 
+// newTailReader returns a reader whose stream connects with the first Receive, and again after
+// each failure.
 func (c *Client) newTailReader(o TailOptions) *tailReader {
 	r := &tailReader{options: o, began: time.Now()}
 	open := func(ctx context.Context, n *calls.Node, next uint64) (*calls.Messages, error) {
@@ -80,11 +83,17 @@ func (r *tailReader) request(next, seen uint64) *ringlogv1.TailRequest {
 	if next > 0 {
 		from = FromOffset(next)
 	}
+
+	// Nodes compress and send stored blocks as they are: the client decodes them.
 	req := &ringlogv1.TailRequest{From: from.wire(), Filter: filterToWire(o.Filter), Follow: !o.NoFollow,
 		Consistency: o.Consistency.wire(), MinOffset: o.MinOffset, Packets: true}
+
+	// An offset that this client saw acknowledged exists: a node that lags has to wait for it.
 	if from.kind == atOffset && from.n > 0 && from.n-1 <= seen {
 		req.MinOffset = max(req.MinOffset, from.n-1)
 	}
+
+	// After a reconnect only the rest of the limit is asked for.
 	if o.Limit > 0 {
 		req.Limit = o.Limit - r.taken
 	}
@@ -99,6 +108,8 @@ func (r *tailReader) yieldMessage(m *ringlogv1.TailResponse, yield func(event.Ev
 	if gap := gapOf(m.GetGap()); gap != nil && !yield(event.Event{}, &GapError{*gap}) {
 		return false
 	}
+
+	// A caller that has enough ends the message in its middle.
 	more := true
 	err := eachEvent(m.GetRuns(), func(e *event.Event) bool {
 		r.taken++

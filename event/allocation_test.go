@@ -25,7 +25,13 @@ func TestCanonicalEventPassesTheGateWithoutAllocation(t *testing.T) {
 	}
 	e := typicalEvent()
 	d, _ := Builtin().Definition(e.Type)
-	m := Filter{Types: []string{"checkpoint.*", "custom_*"}, Sources: []string{"trainer-3"}, Categories: []string{d.Category}}.Compile(Builtin())
+	m := Filter{
+		Types:      []string{"checkpoint.*", "custom_*"},
+		Sources:    []string{"trainer-3"},
+		Categories: []string{d.Category},
+	}.Compile(
+		Builtin(),
+	)
 	if allocs := testing.AllocsPerRun(100, func() {
 		if !m.Match(&e) {
 			t.Fatal("no match")

@@ -15,7 +15,11 @@ func TestEverySpellingOfEveryTypeResolves(t *testing.T) {
 	}
 	for _, d := range c.Definitions() {
 		spellings := []string{string(d.Name), d.Value, strings.ToLower(string(d.Name)), strings.ToUpper(d.Value),
-			strings.ReplaceAll(d.Value, "_", "."), strings.ReplaceAll(string(d.Name), "_", "-"), string(d.Name[:1]) + strings.ToLower(string(d.Name[1:]))}
+			strings.ReplaceAll(
+				d.Value,
+				"_",
+				".",
+			), strings.ReplaceAll(string(d.Name), "_", "-"), string(d.Name[:1]) + strings.ToLower(string(d.Name[1:]))}
 		for _, s := range spellings {
 			if r, ok := c.Resolve(s); !ok || r.Type != d.Name || r.Value != d.Value || r.Definition != d || r.Renamed {
 				t.Errorf("%s resolves to %+v, want %s", s, r, d.Name)
@@ -48,7 +52,8 @@ func TestResolveReportsTheSpelling(t *testing.T) {
 		"":                   {Via: ViaUnknown},
 	} {
 		r, ok := Builtin().Resolve(name)
-		if r.Type != want.Type || r.Via != want.Via || ok != (want.Via != ViaUnknown) || want.Value != "" && r.Value != want.Value {
+		if r.Type != want.Type || r.Via != want.Via || ok != (want.Via != ViaUnknown) ||
+			want.Value != "" && r.Value != want.Value {
 			t.Errorf("%q resolves to %+v, want %+v", name, r, want)
 		}
 	}
@@ -57,8 +62,15 @@ func TestResolveReportsTheSpelling(t *testing.T) {
 // The structs must hold all there is in the files, or printing the catalogue would drop some.
 func TestEmbeddedFilesAreHeldWhole(t *testing.T) {
 	c := Builtin()
-	for file, into := range map[string]any{"catalogue/events": &[]*Definition{}, "catalogue/aliases": &map[string]Type{}, "catalogue/coordinators": &[]Coordinator{},
-		"catalogue/flows": &[]Flow{}, "catalogue/wiring": &Wiring{}, "cluster": &[]*Definition{}, "samples": &[]*Definition{}} {
+	for file, into := range map[string]any{
+		"catalogue/events":       &[]*Definition{},
+		"catalogue/aliases":      &map[string]Type{},
+		"catalogue/coordinators": &[]Coordinator{},
+		"catalogue/flows":        &[]Flow{},
+		"catalogue/wiring":       &Wiring{},
+		"cluster":                &[]*Definition{},
+		"samples":                &[]*Definition{},
+	} {
 		data, err := catalogueFiles.ReadFile(file + ".json")
 		if err != nil {
 			t.Fatal(err)
@@ -70,8 +82,21 @@ func TestEmbeddedFilesAreHeldWhole(t *testing.T) {
 		}
 	}
 	w := c.Wiring()
-	counts := []int{len(c.Mentioned()), len(c.Coordinators()), len(c.Flows()), len(c.Categories()), len(w.OrphanEvents), len(w.DeadSubscriptions),
-		len(w.RunbookWiring), len(w.ArchitectureWiring), len(w.HandlerIndex), len(w.CriticalSubscriptions.Events), len(w.ComponentNames)}
+	counts := []int{
+		len(c.Mentioned()),
+		len(c.Coordinators()),
+		len(c.Flows()),
+		len(c.Categories()),
+		len(w.OrphanEvents),
+		len(w.DeadSubscriptions),
+		len(
+			w.RunbookWiring,
+		),
+		len(w.ArchitectureWiring),
+		len(w.HandlerIndex),
+		len(w.CriticalSubscriptions.Events),
+		len(w.ComponentNames),
+	}
 	if want := []int{18, 27, 4, 15, 27, 36, 11, 5, 7, 7, 8}; !slices.Equal(counts, want) {
 		t.Errorf("counts %v, want %v", counts, want)
 	}
@@ -95,9 +120,12 @@ func TestReservedTypesAreTheClusters(t *testing.T) {
 			reserved = append(reserved, string(d.Name))
 		}
 	}
-	want := strings.Fields(`DLQ_EVENTS_PURGED DLQ_EVENTS_REPLAYED DLQ_STALE_EVENTS LEADER_ELECTED LEADER_HEARTBEAT_MISSING LEADER_LEASE_EXPIRED
-		LEADER_LOST LEADER_STEPDOWN QUORUM_AT_RISK QUORUM_LOST QUORUM_PRIORITY_RECONNECT QUORUM_RECOVERY_STARTED QUORUM_RESTORED
-		SPLIT_BRAIN_DETECTED SPLIT_BRAIN_RESOLVED VOTER_DEMOTED VOTER_OFFLINE VOTER_ONLINE VOTER_PROMOTED`)
+	want := strings.Fields(
+		`DLQ_EVENTS_PURGED DLQ_EVENTS_REPLAYED DLQ_STALE_EVENTS LEADER_ELECTED LEADER_HEARTBEAT_MISSING LEADER_LEASE_EXPIRED
+		LEADER_LOST LEADER_STEPDOWN QUORUM_AT_RISK QUORUM_LOST QUORUM_PRIORITY_RECONNECT QUORUM_RECOVERY_STARTED
+		QUORUM_RESTORED
+		SPLIT_BRAIN_DETECTED SPLIT_BRAIN_RESOLVED VOTER_DEMOTED VOTER_OFFLINE VOTER_ONLINE VOTER_PROMOTED`,
+	)
 	if !slices.Equal(reserved, want) {
 		t.Errorf("reserved: %v", reserved)
 	}
@@ -110,12 +138,20 @@ func TestReservedTypesAreTheClusters(t *testing.T) {
 
 // What the cluster emits is known like any type, and still nobody else's.
 func TestOwnTypesOfTheClusterAreKnown(t *testing.T) {
-	want := map[Type]string{CatchupAtRisk: "p2p", ChainOverdue: "monitoring", CursorRecovered: "other", CursorStalled: "other", QuorumOutageView: "p2p"}
+	want := map[Type]string{
+		CatchupAtRisk:    "p2p",
+		ChainOverdue:     "monitoring",
+		CursorRecovered:  "other",
+		CursorStalled:    "other",
+		QuorumOutageView: "p2p",
+	}
 	for _, d := range Builtin().Own() {
 		r, known := Builtin().Resolve(strings.ToLower(strings.ReplaceAll(string(d.Name), "_", ".")))
 		e := New(d.Name, map[string]any{})
 		_, warnings, err := (&Policy{Strict: true, Reserved: ReservedOwn}).Normalize(&e)
-		if !known || r.Definition != d || d.Category != want[d.Name] || d.Status != StatusCluster || err != nil || len(warnings) != 0 || e.Value != "" {
+		if !known || r.Definition != d || d.Category != want[d.Name] || d.Status != StatusCluster || err != nil ||
+			len(warnings) != 0 ||
+			e.Value != "" {
 			t.Errorf("%s: %+v, %v, %v", d.Name, r, warnings, err)
 		}
 		delete(want, d.Name)
@@ -133,14 +169,19 @@ func TestOwnTypesOfTheClusterAreKnown(t *testing.T) {
 		t.Errorf("missing: %v", want)
 	}
 	d, _ := Builtin().Definition(LeaderElected)
-	if got := d.Payload[0]; d.Status != StatusCanonical || got.Name != "leader_id" || got.Type != "string" || len(d.Payload) != 6 {
+	if got := d.Payload[0]; d.Status != StatusCanonical || got.Name != "leader_id" || got.Type != "string" ||
+		len(d.Payload) != 6 {
 		t.Errorf("LEADER_ELECTED: %+v", d)
 	}
 }
 
 func TestNearestFindsTheTypingError(t *testing.T) {
-	for name, want := range map[string]string{"TRAINING_COMPLETD": "TRAINING_COMPLETED", "trainign.started": "TRAINING_STARTED",
-		"sync_complted": "DATA_SYNC_COMPLETED", "modell_promoted": "MODEL_PROMOTED"} {
+	for name, want := range map[string]string{
+		"TRAINING_COMPLETD": "TRAINING_COMPLETED",
+		"trainign.started":  "TRAINING_STARTED",
+		"sync_complted":     "DATA_SYNC_COMPLETED",
+		"modell_promoted":   "MODEL_PROMOTED",
+	} {
 		if got := Builtin().Nearest(name, 3); len(got) != 3 || got[0] != want {
 			t.Errorf("Nearest(%s) = %v, want %s first", name, got, want)
 		}
@@ -152,7 +193,8 @@ func TestNearestFindsTheTypingError(t *testing.T) {
 
 func TestRegisteredTypeIsKnownInTheNewCatalogueOnly(t *testing.T) {
 	defs, err := ParseDefinitions([]byte(`[
-		{"name": "GPU_THROTTLED", "value": "gpu_hot", "category": "health", "payload": [{"name": "celsius", "type": "number"}, {"name": "x"}]},
+		{"name": "GPU_THROTTLED", "value": "gpu_hot", "category": "health",
+			"payload": [{"name": "celsius", "type": "number"}, {"name": "x"}]},
 		{"name": "TRAINING_COMPLETED", "payload": [{"name": "epochs", "type": "integer"}]}]`))
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +239,11 @@ func TestDefinitionsThatWouldConfuseAreRefused(t *testing.T) {
 		{`{"name":"SYNC_COMPLETED"}`, ReasonInvalidField, "SYNC_COMPLETED"},
 		{`{"name":"TRAINING_STARTED","value":"other"}`, ReasonInvalidField, "TRAINING_STARTED.value"},
 		{`{"name":"TRAINING_STARTED","category":"health"}`, ReasonInvalidField, "TRAINING_STARTED.category"},
-		{`{"name":"NEW_GAMES_AVAILABLE","value":"new_games","payload":[{"name":"trigger","type":"number"}]}`, ReasonInvalidField, "NEW_GAMES_AVAILABLE.payload[0].type"},
+		{
+			`{"name":"NEW_GAMES_AVAILABLE","value":"new_games","payload":[{"name":"trigger","type":"number"}]}`,
+			ReasonInvalidField,
+			"NEW_GAMES_AVAILABLE.payload[0].type",
+		},
 		{`{"name":"A","category":"Bad Category"}`, ReasonInvalidField, "A.category"},
 		{`{"name":"A","payload":[{"name":"x"},{"name":"x"}]}`, ReasonInvalidField, "A.payload[1].name"},
 		{`{"name":"A","payload":[{"name":"x","type":"float"}]}`, ReasonInvalidField, "A.payload[0].type"},
@@ -254,7 +300,8 @@ func TestJSONSchemaListsTheFields(t *testing.T) {
 		if err := json.Unmarshal(d.JSONSchema(), &schema); err != nil {
 			t.Fatal(err)
 		}
-		if schema.Title != string(d.Name) || schema.Type != "object" || schema.Schema == "" || len(schema.Properties) != len(d.Payload) {
+		if schema.Title != string(d.Name) || schema.Type != "object" || schema.Schema == "" ||
+			len(schema.Properties) != len(d.Payload) {
 			t.Errorf("%s: %+v", d.Name, schema)
 		}
 	}

@@ -11,9 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-const fullEvent = `{"offset":7,"type":"MODEL_PROMOTED","value":"model_promoted","payload":{"a": 1, "b": "\u00e9"},"source":"trainer-3",` +
-	`"key":"hex8_2p","correlation_id":"c","causation_id":"x","dedup_id":"d","dedup":false,"time":"2026-01-05T10:00:00.000000001Z",` +
-	`"appended_at":"2026-01-05T10:00:01Z","term":3,"hash":"d2edb14c2a3b96ff9df9ae76e37c6ee0ce98d09d5e62bdc3a3ab41b6ae6e6d4d",` +
+const fullEvent = `{"offset":7,"type":"MODEL_PROMOTED","value":"model_promoted",` +
+	`"payload":{"a": 1, "b": "\u00e9"},"source":"trainer-3",` +
+	`"key":"hex8_2p","correlation_id":"c","causation_id":"x","dedup_id":"d","dedup":false,` +
+	`"time":"2026-01-05T10:00:00.000000001Z","appended_at":"2026-01-05T10:00:01Z","term":3,` +
+	`"hash":"d2edb14c2a3b96ff9df9ae76e37c6ee0ce98d09d5e62bdc3a3ab41b6ae6e6d4d",` +
 	`"original_type":"PROMOTION_COMPLETE","foreign":true,"target":"trainer","redrive":12}`
 
 type badInput struct {
@@ -42,7 +44,13 @@ func badInputs() []badInput {
 		{"doubled key", `{"type":"A","source":"x","source":"y"}`, ReasonDuplicateKey, "source", 25},
 		{"type under both names", `{"type":"A","event_type":"B"}`, ReasonDuplicateKey, "event_type", 12},
 		{"time under both names", `{"type":"A","time":null,"timestamp":1}`, ReasonDuplicateKey, "timestamp", 24},
-		{"doubled key in the payload", `{"type":"A","payload":{"m":[{"x":1,"y":2,"\u0078":3}]}}`, ReasonDuplicateKey, "payload.m[0].x", 41},
+		{
+			"doubled key in the payload",
+			`{"type":"A","payload":{"m":[{"x":1,"y":2,"\u0078":3}]}}`,
+			ReasonDuplicateKey,
+			"payload.m[0].x",
+			41,
+		},
 		{"10 000 levels", `{"type":"A","payload":{"a":` + deep, ReasonTooDeep, "", -2},
 		{"129 levels", `{"type":"A","payload":` + nest(129) + `}`, ReasonTooDeep, "", -2},
 		{"trailing bytes", `{"type":"A"} {}`, ReasonTrailingBytes, "", 13},
@@ -73,7 +81,13 @@ func badInputs() []badInput {
 		{"NaN outside", `{"type":"A","source":NaN}`, ReasonNotANumber, "source", 21},
 		{"4301 digits", `{"type":"A","payload":{"a":` + strings.Repeat("1", 4301) + `}}`, ReasonTooLarge, "payload.a", 27},
 		{"1 MiB + 1", `{"type":"A","payload":` + sized(1<<20+1) + `}`, ReasonTooLarge, "payload", -1},
-		{"more than 1 MiB once escaped", `{"type":"A","payload":{"a":"` + strings.Repeat("é", 200_000) + `"}}`, ReasonTooLarge, "payload", -1},
+		{
+			"more than 1 MiB once escaped",
+			`{"type":"A","payload":{"a":"` + strings.Repeat("é", 200_000) + `"}}`,
+			ReasonTooLarge,
+			"payload",
+			-1,
+		},
 		{"request too large", strings.Repeat(" ", 4<<20+1), ReasonTooLarge, "", -1},
 		{"source a number", `{"type":"A","source":1}`, ReasonInvalidField, "source", 21},
 		{"dedup a string", `{"type":"A","dedup":"no"}`, ReasonInvalidField, "dedup", 20},
@@ -183,8 +197,18 @@ func TestLimitsAreInclusive(t *testing.T) {
 
 func TestWhatIsSentIsRead(t *testing.T) {
 	at := time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC)
-	sent := Event{Type: "training.completed", Value: "v", Payload: json.RawMessage(`{"a": 1, "b": [2]}`), Source: "s", Key: "k\n",
-		CorrelationID: "c", CausationID: "x", DedupID: "d", NoDedup: true, Time: at}
+	sent := Event{
+		Type:          "training.completed",
+		Value:         "v",
+		Payload:       json.RawMessage(`{"a": 1, "b": [2]}`),
+		Source:        "s",
+		Key:           "k\n",
+		CorrelationID: "c",
+		CausationID:   "x",
+		DedupID:       "d",
+		NoDedup:       true,
+		Time:          at,
+	}
 	for body, want := range map[string]Event{
 		`{"type":"training.completed","value":"v","payload":{"b":[2],"a":1},"source":"s","key":"k\n","correlation_id":"c",
 		  "causation_id":"x","dedup_id":"d","dedup":false,"time":"2026-01-05T11:00:00.000000001+01:00"}`: sent,
@@ -193,8 +217,18 @@ func TestWhatIsSentIsRead(t *testing.T) {
 		`{"event_type":"A","timestamp":17676072e2}`:                      {Type: "A", Time: at.Add(-1)},
 		`{"event_type":"A","timestamp":-0.5}`:                            {Type: "A", Time: time.Unix(-1, 5e8).UTC()},
 		`{"type":"A","source":null,"key":null,"dedup":null,"time":null}`: {Type: "A"},
-		fullEvent: {Type: "MODEL_PROMOTED", Value: "model_promoted", Payload: json.RawMessage(`{"a": 1, "b": "\u00e9"}`), Source: "trainer-3",
-			Key: "hex8_2p", CorrelationID: "c", CausationID: "x", DedupID: "d", NoDedup: true, Time: at},
+		fullEvent: {
+			Type:          "MODEL_PROMOTED",
+			Value:         "model_promoted",
+			Payload:       json.RawMessage(`{"a": 1, "b": "\u00e9"}`),
+			Source:        "trainer-3",
+			Key:           "hex8_2p",
+			CorrelationID: "c",
+			CausationID:   "x",
+			DedupID:       "d",
+			NoDedup:       true,
+			Time:          at,
+		},
 	} {
 		if want.Payload == nil {
 			want.Payload = json.RawMessage("{}")
@@ -209,10 +243,39 @@ func TestWhatIsSentIsRead(t *testing.T) {
 }
 
 func TestStoredEventIsPrintedAndReadBack(t *testing.T) {
-	e := Event{Offset: 7, Type: ModelPromoted, Payload: json.RawMessage(`{"a": 1, "b": "\u00e9"}`), Source: "trainer-3", Key: "hex8_2p",
-		CorrelationID: "c", CausationID: "x", DedupID: "d", NoDedup: true, Time: time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC),
-		AppendedAt: time.Date(2026, 1, 5, 10, 0, 1, 0, time.UTC), Term: 3, Original: "PROMOTION_COMPLETE", Foreign: true, Target: "trainer", Redrive: 12}
-	want := strings.Replace(fullEvent, "d2edb14c2a3b96ff9df9ae76e37c6ee0ce98d09d5e62bdc3a3ab41b6ae6e6d4d", e.Hash().String(), 1)
+	e := Event{
+		Offset:        7,
+		Type:          ModelPromoted,
+		Payload:       json.RawMessage(`{"a": 1, "b": "\u00e9"}`),
+		Source:        "trainer-3",
+		Key:           "hex8_2p",
+		CorrelationID: "c",
+		CausationID:   "x",
+		DedupID:       "d",
+		NoDedup:       true,
+		Time:          time.Date(2026, 1, 5, 10, 0, 0, 1, time.UTC),
+		AppendedAt: time.Date(
+			2026,
+			1,
+			5,
+			10,
+			0,
+			1,
+			0,
+			time.UTC,
+		),
+		Term:     3,
+		Original: "PROMOTION_COMPLETE",
+		Foreign:  true,
+		Target:   "trainer",
+		Redrive:  12,
+	}
+	want := strings.Replace(
+		fullEvent,
+		"d2edb14c2a3b96ff9df9ae76e37c6ee0ce98d09d5e62bdc3a3ab41b6ae6e6d4d",
+		e.Hash().String(),
+		1,
+	)
 	if got := string(e.AppendJSON([]byte("x"))); got != "x"+want {
 		t.Errorf("got  %s\nwant %s", got[1:], want)
 	}
@@ -221,7 +284,10 @@ func TestStoredEventIsPrintedAndReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var read []Event
-	if err := json.Unmarshal([]byte(strings.Replace(string(marshalled), `{"offset"`, `{"of_a_newer_version":[{}],"offset"`, 1)), &read); err != nil {
+	if err := json.Unmarshal(
+		[]byte(strings.Replace(string(marshalled), `{"offset"`, `{"of_a_newer_version":[{}],"offset"`, 1)),
+		&read,
+	); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]Event{e}, read, cmpopts.IgnoreUnexported(Event{})); diff != "" {
@@ -247,7 +313,12 @@ func TestNewTakesEveryPayload(t *testing.T) {
 		B int     `json:"b"`
 		A float64 `json:"a"`
 	}
-	for _, p := range []any{payload{2, 1.5}, map[string]any{"b": 2, "a": 1.5}, json.RawMessage(`{"b":2,"a":1.5}`), []byte(`{"b":2,"a":1.50}`)} {
+	for _, p := range []any{
+		payload{2, 1.5},
+		map[string]any{"b": 2, "a": 1.5},
+		json.RawMessage(`{"b":2,"a":1.5}`),
+		[]byte(`{"b":2,"a":1.50}`),
+	} {
 		e := New("foo", p)
 		hash, _, err := (&Policy{}).Normalize(&e)
 		if err != nil || string(e.Payload) != `{"a": 1.5, "b": 2}` || hash != e.Hash() {

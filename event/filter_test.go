@@ -10,7 +10,12 @@ import (
 )
 
 func TestFilterChooses(t *testing.T) {
-	event := Event{Type: DataSyncFailed, Source: "s1", Key: "k1", CorrelationID: "c1"} // value sync_failed, category data or sync
+	event := Event{
+		Type:          DataSyncFailed,
+		Source:        "s1",
+		Key:           "k1",
+		CorrelationID: "c1",
+	} // value sync_failed, category data or sync
 	d, _ := Builtin().Definition(event.Type)
 	unknown := Event{Type: "MY_OWN_FAILED", Source: "s1"}
 	for _, c := range []struct {
@@ -42,7 +47,8 @@ func TestFilterChooses(t *testing.T) {
 			t.Errorf("%+v: %v", c.filter, err)
 		}
 		m := c.filter.Compile(Builtin())
-		if got, other := m.Match(&event), m.Match(&unknown); got != c.known || other != c.unknown || m.Empty() != c.filter.Empty() {
+		if got, other := m.Match(&event), m.Match(&unknown); got != c.known || other != c.unknown ||
+			m.Empty() != c.filter.Empty() {
 			t.Errorf("%+v: matches %v %v, want %v %v", c.filter, got, other, c.known, c.unknown)
 		}
 		if !slices.Equal(m.Keys(), c.filter.Keys) || !slices.Equal(m.CorrelationIDs(), c.filter.CorrelationIDs) {
@@ -86,7 +92,14 @@ func TestPatternsMatchAsTheyRead(t *testing.T) {
 			t.Fatalf("%s matches %s: %v, want %v", pattern, name, got, want)
 		}
 	})
-	for pattern, want := range map[string]bool{"training.*": true, "TRAINING_*": true, "*.completed": true, "train": false, "sync.*": false, "training-completed": true} {
+	for pattern, want := range map[string]bool{
+		"training.*":         true,
+		"TRAINING_*":         true,
+		"*.completed":        true,
+		"train":              false,
+		"sync.*":             false,
+		"training-completed": true,
+	} {
 		if MatchPattern(pattern, TrainingCompleted) != want {
 			t.Errorf("%s matches TRAINING_COMPLETED: %v", pattern, !want)
 		}

@@ -68,14 +68,37 @@ func TestGateWarns(t *testing.T) {
 		warnings []string // reason field: a part of the message
 	}{
 		{`{"type":"training.complete"}`, TrainingCompleted, "", nil},
-		{`{"type":"promotion.complete"}`, ModelPromoted, "promotion.complete", []string{"renamed_type type: PROMOTION_COMPLETED is a type"}},
+		{
+			`{"type":"promotion.complete"}`,
+			ModelPromoted,
+			"promotion.complete",
+			[]string{"renamed_type type: PROMOTION_COMPLETED is a type"},
+		},
 		{`{"type":"my.own-event"}`, "MY_OWN_EVENT", "", []string{"unknown_type type: MY_OWN_EVENT is not in the catalogue"}},
-		{`{"type":"TRAINING_THRESHOLD_REACHED","value":"training_threshold","payload":{"config":1,"num_players":2,"reason":null}}`, TrainingThresholdReached, "", nil},
+		{
+			`{"type":"TRAINING_THRESHOLD_REACHED","value":"training_threshold",` +
+				`"payload":{"config":1,"num_players":2,"reason":null}}`,
+			TrainingThresholdReached,
+			"",
+			nil,
+		},
 		{`{"type":"TRAINING_THRESHOLD_REACHED","payload":{"num_players":2.0}}`, TrainingThresholdReached, "", nil},
-		{`{"type":"TRAINING_THRESHOLD_REACHED","payload":{"num_players":2.5,"reason":["x"],"zeta":1,"eta":2}}`, TrainingThresholdReached, "", []string{
-			"payload_field payload.num_players: a number, the catalogue has integer", "payload_field payload.reason: an array, the catalogue has string",
-			"payload_field payload: not among the catalogue's fields of TRAINING_THRESHOLD_REACHED: eta, zeta"}},
-		{`{"type":"CHECKPOINT_LOADED","payload":{"correlation_id":"a\nb"}}`, CheckpointLoaded, "", []string{"correlation_id payload.correlation_id: control character"}},
+		{
+			`{"type":"TRAINING_THRESHOLD_REACHED","payload":{"num_players":2.5,"reason":["x"],"zeta":1,"eta":2}}`,
+			TrainingThresholdReached,
+			"",
+			[]string{
+				"payload_field payload.num_players: a number, the catalogue has integer",
+				"payload_field payload.reason: an array, the catalogue has string",
+				"payload_field payload: not among the catalogue's fields of TRAINING_THRESHOLD_REACHED: eta, zeta",
+			},
+		},
+		{
+			`{"type":"CHECKPOINT_LOADED","payload":{"correlation_id":"a\nb"}}`,
+			CheckpointLoaded,
+			"",
+			[]string{"correlation_id payload.correlation_id: control character"},
+		},
 	} {
 		e, err := DecodeOne([]byte(c.event), Limits{})
 		if err != nil {
@@ -99,12 +122,34 @@ func TestGateWarns(t *testing.T) {
 
 // A gate says of every event of its requests what the policy says of it alone, whatever came before.
 func TestGateSaysWhatThePolicySays(t *testing.T) {
-	keys := []string{"config_key", "correlation_id", "epoch", "gpu", "loss", `lo\u00e9`, "lo\\ne", strings.Repeat("m", canon.OutlineKeyBytes),
-		strings.Repeat("n", canon.OutlineKeyBytes)}
+	keys := []string{
+		"config_key",
+		"correlation_id",
+		"epoch",
+		"gpu",
+		"loss",
+		`lo\u00e9`,
+		"lo\\ne",
+		strings.Repeat("m", canon.OutlineKeyBytes),
+		strings.Repeat("n", canon.OutlineKeyBytes),
+	}
 	for i := range canon.OutlineKeys {
 		keys = append(keys, fmt.Sprintf("p%02d", i))
 	}
-	values := []string{"null", `"text"`, `"a\nb"`, "3", "2.5", "2.0", "2.50", "true", "[1, 2.5]", "[1,2]", `{"b": 1}`, `{"b": 1, "a": 2}`}
+	values := []string{
+		"null",
+		`"text"`,
+		`"a\nb"`,
+		"3",
+		"2.5",
+		"2.0",
+		"2.50",
+		"true",
+		"[1, 2.5]",
+		"[1,2]",
+		`{"b": 1}`,
+		`{"b": 1, "a": 2}`,
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		p := Policy{}
 		g := p.Gate()
@@ -120,11 +165,17 @@ func TestGateSaysWhatThePolicySays(t *testing.T) {
 				members[0], members[1] = members[1], members[rapid.IntRange(0, 1).Draw(t, "twice")]
 			}
 			e := Event{Payload: json.RawMessage("{" + strings.Join(members, ", ") + "}")}
-			e.Type = rapid.SampledFrom([]Type{TrainingCompleted, "training.completed", "PROMOTION_COMPLETE", "MY_OWN", "GPU_MELTED", "GPU MELTED"}).Draw(t, "type")
+			e.Type = rapid.SampledFrom(
+				[]Type{TrainingCompleted, "training.completed", "PROMOTION_COMPLETE", "MY_OWN", "GPU_MELTED", "GPU MELTED"},
+			).Draw(
+				t,
+				"type",
+			)
 			alone := e
 			wantHash, want, wantErr := p.Normalize(&alone)
 			hash, got, err := g.Normalize(&e)
-			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || hash != wantHash || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || hash != wantHash ||
+				fmt.Sprint(err) != fmt.Sprint(wantErr) {
 				t.Fatalf("%s %s: %x %v, want %x %v\n%s", e.Type, e.Payload, hash, err, wantHash, wantErr, diff)
 			}
 			if diff := cmp.Diff(alone, e, cmpopts.IgnoreUnexported(Event{})); err == nil && diff != "" {
@@ -278,9 +329,21 @@ func trainingEvents(n int) []Event {
 	events := make([]Event, n)
 	for i := range events {
 		board := boards[random.IntN(len(boards))]
-		p := fmt.Appendf(nil, `{"config_key": "%s", "elo": %d.%d5, "epoch": %d, "host": "gpu-%d", "iteration": %d, "loss": %d.%03d5, `+
-			`"model_path": "models/%s/candidate-%d.pth", "run": "18a1b2c3d4e5f607-3", "val_losses": [`,
-			board, 1200+random.IntN(800), random.IntN(10), random.IntN(200), random.IntN(64), i, random.IntN(3), random.IntN(1000), board, random.IntN(5000))
+		p := fmt.Appendf(
+			nil,
+			`{"config_key": "%s", "elo": %d.%d5, "epoch": %d, "host": "gpu-%d", "iteration": %d, "loss": %d.%03d5, `+
+				`"model_path": "models/%s/candidate-%d.pth", "run": "18a1b2c3d4e5f607-3", "val_losses": [`,
+			board,
+			1200+random.IntN(800),
+			random.IntN(10),
+			random.IntN(200),
+			random.IntN(64),
+			i,
+			random.IntN(3),
+			random.IntN(1000),
+			board,
+			random.IntN(5000),
+		)
 		for len(p) < 248 {
 			p = fmt.Appendf(p, "%d.%02d5, ", random.IntN(2), random.IntN(100))
 		}

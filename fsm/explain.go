@@ -17,27 +17,27 @@ import (
 
 // Explanation says what deduplication did with an event.
 type Explanation struct {
-	Offset     uint64         `json:"offset"`
-	Type       event.Type     `json:"type"`
-	Hash       string         `json:"hash"`
-	DedupID    string         `json:"dedup_id,omitempty"`
-	Kind       string         `json:"kind"` // content, dedup_id or off
-	Source     string         `json:"source"`
-	AppendedAt time.Time      `json:"appended_at"`
-	Suppressed uint64         `json:"suppressed"` // how often the same event was sent again
-	First      time.Time      `json:"first_suppressed,omitzero"`
-	Last       time.Time      `json:"last_suppressed,omitzero"`
-	Sources    []SourceCount  `json:"sources,omitempty"` // of the suppressed, by name
-	InWindow   bool           `json:"in_window"`         // the same would be suppressed now
-	Until      time.Time      `json:"until"`             // when its key leaves the window
-	Others     []uint64       `json:"others,omitempty"`  // other offsets with the same content, at most 100
+	Offset     uint64
+	Type       event.Type
+	Hash       string
+	DedupID    string
+	Kind       string // content, dedup_id or off
+	Source     string
+	AppendedAt time.Time
+	Suppressed uint64 // how often the same event was sent again
+	First      time.Time
+	Last       time.Time
+	Sources    []SourceCount  // of the suppressed, by name
+	InWindow   bool           // the same would be suppressed now
+	Until      time.Time      // when its key leaves the window
+	Others     []uint64       // other offsets with the same content, at most 100
 	counts     map[string]int // by source
 }
 
 // SourceCount is how often a source sent what was suppressed.
 type SourceCount struct {
-	Source string `json:"source"`
-	Count  int    `json:"count"`
+	Source string
+	Count  int
 }
 
 // Explain returns what deduplication did with the event at offset. Errors are a

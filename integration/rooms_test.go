@@ -20,8 +20,8 @@ func rooms() map[string][]string {
 	platform := []string{"internal/platform/audit", "internal/platform/stages"}
 	operations := slices.Concat(groups, platform, []string{"internal/group/engine"})
 	clients := []string{"event", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
-	// The command line: what all verbs share imports the client alone; a node's inside is for what runs
-	// one or opens its folder.
+	// The command line: what all verbs share imports the client alone; fsm and raftnode are for what runs a
+	// node or opens its folder.
 	shell := []string{"api", "client", "event"}
 	verbs := []string{
 		"cmd/ringlog/internal/shell", "cmd/ringlog/internal/dev", "cmd/ringlog/internal/bench",
@@ -83,8 +83,8 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/bench":      append(slices.Clone(shell), verbs[0], verbs[1], "cmd/ringlog/devcluster"),
 		"cmd/ringlog/internal/offline":    append(append(slices.Clone(consensus), shell...), verbs[0]),
 		"cmd/ringlog/internal/serve":      append(slices.Clone(consensus), "internal/server", verbs[0], verbs[3]),
-		"cmd/ringlog": append(slices.Concat(consensus, shell, verbs, handling, platform),
-			"router", "sinks", "internal/server"),
+		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
+			"election", "internal/frame", "raftnode/blackbox", "router", "sinks", "internal/server"),
 	}
 }
 

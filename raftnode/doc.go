@@ -1,24 +1,31 @@
 // Package raftnode drives one node of the cluster: it opens the data folder,
-// runs raft over it, turns callers' requests into log entries and tells them
-// what became of them.
+// runs raft over it, turns callers' requests into log entries and returns what
+// became of them.
 //
 // It is the only package that knows hashicorp/raft. It promises:
 //
 //   - Propose answers success only for what a majority has on disk and this
 //     node's state machine has decided. An error that wraps ErrOutcomeUnknown may
 //     have been appended; after any other the request was not.
-//   - A leader's hello is applied before anything else of its term is let in.
+//   - The first entry of a leader's term is applied before anything else of that term is let in.
 //   - ReadBarrier returns once the local state includes everything that was
 //     acknowledged, by any node, before the call.
 //   - A data folder that was lost, emptied, swapped or damaged does not vote
 //     under its old name.
 //   - Memory is bounded: past Limits.QueueRequests and QueueBytes requests are refused.
 //
-// The parts: proposer (group commit), clock (replicated time), leadership (hello,
-// ticks, stepping down), machineAdapter and snapshotStore (raft's view of the
-// state), watch (pings: what the other members say of themselves), vigil (what this
-// voter sees of an outage), care and pilot (what a leader tells of the voters and does
-// about them), and the acts on members, disks and divergence.
+// Packages below it hold what needs no Node: batcher (group commit), clock (replicated time),
+// statestore (the state as raft sees it), raftstore, rafttransport, datadir, blackbox, and
+// upstream (what exists because of hashicorp/raft's issues). The parts here:
+//
+//   - leader.go: what a leader does in its term, from the first entry to stepping down.
+//   - watch.go, contacts.go: who is there, by pings and by raft's own requests.
+//   - outagemonitor.go, outagejournal.go: what this voter observes of an outage, leader or not.
+//   - health.go: what a leader reports of the voters, to the log.
+//   - autopilot.go, verdict.go, promoter.go: what it does about them.
+//   - forming.go, admission.go, membership.go, handover.go: members come, change and leave.
+//   - diskguard.go, divergence.go, rollback.go: a full disk, a wrong state, an old folder.
+//   - recover.go: a cluster that lost its majority.
 //
 //	n, err := raftnode.Open(ctx, raftnode.Config{ID: "n1", Dir: dir, RaftBind: ":9770",
 //		HTTPAdvertise: "n1:8770", BootstrapExpect: 1, Fatal: exit, Logger: logger})

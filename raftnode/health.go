@@ -85,8 +85,8 @@ func (c *care) voters(ctx context.Context, now time.Time) error {
 func (c *care) journals(ctx context.Context, now time.Time) error {
 	n := c.n
 	health := n.machine.Health()
-	own := Report{ID: n.cfg.ID, ClusterID: n.machine.ClusterID(), Started: n.vigil.started, RanBefore: n.vigil.before}
-	own.Views, own.InOutage = n.vigil.views()
+	own := Report{ID: n.cfg.ID, ClusterID: n.machine.ClusterID(), Started: n.outages.started, RanBefore: n.outages.before}
+	own.Views, own.InOutage = n.outages.views()
 	reports := append(n.watch.reports(), own)
 	slices.SortFunc(reports, func(a, b Report) int { return strings.Compare(a.ID, b.ID) })
 	out := frame.OutageViews{Led: n.terms.spans(time.Now().UTC())}

@@ -21,7 +21,7 @@ func TestAJournalWhoseDiskHangsStopsNobody(t *testing.T) {
 		term := leader.raft.Load().CurrentTerm()
 		id := leader.cfg.ID
 		s.disks[id][journalDisk].hang()
-		leader.vigil.write(blackbox.Record{Kind: blackbox.LeaseExpired, Since: time.Now(), Term: term, Leader: id})
+		leader.outages.journal.write(blackbox.Record{Kind: blackbox.LeaseExpired, Since: time.Now(), Term: term, Leader: id})
 		time.Sleep(10 * time.Second)
 		for _, n := range s.running() {
 			if q := n.Status().Quorum; q.Margin != 1 {
@@ -41,7 +41,7 @@ func TestAJournalWhoseDiskHangsStopsNobody(t *testing.T) {
 		s.disks[id][journalDisk].thaw()
 		time.Sleep(time.Second)
 		var kinds []blackbox.Kind
-		for _, r := range leader.vigil.journal.Records() {
+		for _, r := range leader.outages.journal.file.Records() {
 			kinds = append(kinds, r.Kind)
 		}
 		if want := []blackbox.Kind{blackbox.LeaseExpired, blackbox.LeaseExpired, blackbox.Lost}; !slices.Equal(kinds, want) {

@@ -45,7 +45,7 @@ type Node struct {
 	watch    *watch
 	disk     *diskGuard
 	terms    *termsSeen
-	vigil    *vigil
+	outages  *outageMonitor
 	removals removals
 	holdings holdings
 	standing Standing // of this node as it started
@@ -58,13 +58,13 @@ type Node struct {
 	moments  []moment                         // of the last comparisons of digests; watchDigests' own
 	verdict  atomic.Pointer[AutopilotVerdict] // of this leadership
 
-	closing   context.Context // ends when Close begins
-	announce  context.CancelFunc
-	ctx       context.Context // ends when this node has retired
-	cancel    context.CancelFunc
-	work      sync.WaitGroup // everything that needs raft
-	closeOnce sync.Once
-	closeErr  error
+	closing      context.Context // ends when Close begins, by beginClosing
+	beginClosing context.CancelFunc
+	ctx          context.Context // ends when this node has retired
+	cancel       context.CancelFunc
+	work         sync.WaitGroup // everything that needs raft
+	closeOnce    sync.Once
+	closeErr     error
 }
 
 // Open starts the node of a data folder and returns once raft runs. Forming or
@@ -79,7 +79,7 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	n := &Node{cfg: cfg, logger: quietlog.New(cfg.Logger, nil), clock: clock.New(cfg.clocks), changing: make(chan struct{}, 1)}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.closing, n.announce = context.WithCancel(n.ctx)
+	n.closing, n.beginClosing = context.WithCancel(n.ctx)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.release())
@@ -111,7 +111,7 @@ func (n *Node) openFolder() (err error) {
 	if err := n.dir.MarkStoresCreated(); err != nil {
 		return err
 	}
-	n.vigil, err = openVigil(n)
+	n.outages, err = openOutageMonitor(n.dir.Path(datadir.BlackBoxFile), n.cfg, n.logger)
 	return err
 }
 
@@ -269,12 +269,30 @@ func (n *Node) raftConfig() *raft.Config {
 func (n *Node) start() {
 	r := n.raft.Load()
 	n.terms = newTermsSeen(r)
-	n.vigil.observe(r)
+	n.outages.attach(outageSources{
+		raft:     &n.raft,
+		contacts: &n.contacts,
+		pings:    n.watch,
+		machine:  n.machine,
+		openTerm: func() uint64 { return n.proposer.OpenTerm() },
+	})
 	n.proposer = batcher.New(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
 	n.barrier = newBarrier(n.leaderIndex)
 	n.disk.voters = n.fullVoters
 	n.work.Go(func() { n.raft.Compact(n.ctx, n.Snapshot) })
-	for _, run := range []func(context.Context){n.lead, n.watch.run, n.disk.run, n.form, n.belong, n.barrier.run, n.vigil.run, n.vigil.keepJournal, n.raft.AnnounceCommits, n.failover, n.watchDigests} {
+	for _, run := range []func(context.Context){
+		n.lead,
+		n.watch.run,
+		n.disk.run,
+		n.form,
+		n.belong,
+		n.barrier.run,
+		n.outages.run,
+		n.outages.keepJournal,
+		n.raft.AnnounceCommits,
+		n.failover,
+		n.watchDigests,
+	} {
 		n.work.Go(func() { run(n.ctx) })
 	}
 	for _, w := range n.cfg.Warnings() {
@@ -372,7 +390,7 @@ func (n *Node) Snapshot(context.Context) error {
 // first, as far as ctx allows. It is idempotent.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() {
-		n.announce()
+		n.beginClosing()
 		if err := n.retire(ctx); err != nil {
 			n.logger.Warn("leaving without handing over", "error", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
@@ -404,8 +422,8 @@ func (n *Node) release() error {
 	if n.stores != nil {
 		errs = append(errs, n.stores.Close())
 	}
-	if n.vigil != nil {
-		errs = append(errs, n.vigil.journal.Close())
+	if n.outages != nil {
+		errs = append(errs, n.outages.journal.file.Close())
 	}
 	if n.dir != nil {
 		errs = append(errs, os.RemoveAll(n.dir.Path(datadir.SnapshotsDir)), n.dir.Close())

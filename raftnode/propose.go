@@ -28,7 +28,7 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 		result, err = n.forward(ctx, r)
 	}
 	if errors.Is(err, ErrNoLeader) {
-		n.vigil.refused.add(r.Command)
+		n.outages.refused.add(r.Command)
 	}
 	if err == nil && result.Refusal != nil {
 		return result, result.Refusal

@@ -70,7 +70,7 @@ func (n *Node) Status() Status {
 	s := Status{NodeID: n.cfg.ID, ClusterID: n.machine.ClusterID(), Incarnation: m.Incarnation, Role: n.role(),
 		LeaderID: id, LeaderHTTP: url, Term: r.CurrentTerm(), CommitIndex: r.CommitIndex(), AppliedIndex: n.machine.Applied(),
 		Diverged: n.diverged.Load(), Disk: n.disk.status(), Members: n.memberStatus(), Quorum: n.quorum(),
-		Outage: n.vigil.outage(), Voters: n.machine.Health(), Refusals: n.transport.Refusals(), JoinRefused: n.refused.text()}
+		Outage: n.outages.outage(), Voters: n.machine.Health(), Refusals: n.transport.Refusals(), JoinRefused: n.refused.text()}
 	if n.removed.Load() {
 		s.JoinRefused = ErrRemovedNode.Error()
 	}
@@ -145,8 +145,8 @@ func (n *Node) Report(q Question) Report {
 		Role: n.role(), Term: n.raft.Load().CurrentTerm(), Applied: n.machine.Applied(), LastIndex: n.raft.Load().LastIndex(), LeaderID: leader, LeaderHTTP: url,
 		Disk: n.disk.status(), Diverged: n.diverged.Load(),
 		Known: n.forming.get(), Agreed: len(n.dir.Marker().Peers) > 0,
-		Members: peersOf(n.machine.Members()), Digests: n.digests(q.DigestAt), Started: n.vigil.started, Start: &n.standing, RanBefore: n.vigil.before}
-	r.Views, r.InOutage = n.vigil.views()
+		Members: peersOf(n.machine.Members()), Digests: n.digests(q.DigestAt), Started: n.outages.started, Start: &n.standing, RanBefore: n.outages.before}
+	r.Views, r.InOutage = n.outages.views()
 	if !n.cfg.NonVoter {
 		r.Expect = n.cfg.BootstrapExpect
 	}

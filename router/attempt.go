@@ -34,6 +34,8 @@ func (s *subscriber) handle(t *task) (goOn bool) {
 			s.abandonTask(t, tr)
 		}
 	}()
+
+	// Attempts follow each other until one succeeds, or none may follow.
 	err := s.prepareTask(t)
 	if err == nil {
 		err = attempt.Run(s.base, attempt.Limits{Timeout: s.spec.Timeout, TimedOut: ErrTimeout}, tr)
@@ -70,6 +72,9 @@ func (tr *trial) Enter() (leave func(error), err error) {
 		return nil, errLeft
 	}
 	leave, err = s.breaker.Enter(s.base, tr.task.origin == fromLog, s.closing)
+
+	// An event of a durable subscription stays in the log and is left there. Others end with
+	// the error of the breaker, and with that of the last attempt if there was one.
 	switch {
 	case err == nil:
 		tr.attempts++
@@ -97,6 +102,9 @@ func (tr *trial) Attempt(ctx context.Context, n int) error {
 			late() // before anything that follows from it
 		}
 	}()
+
+	// The handler's context names the delivery, for DeliveryOf, and the subscriber, so that
+	// what it publishes does not wait for itself.
 	delivery := Delivery{Subscription: s.spec.Name, Attempt: n, Replay: t.origin == replayed}
 	handlerCtx := context.WithValue(context.WithValue(ctx, deliveryKey{}, delivery), insideKey{}, s)
 	return s.callHandler(handlerCtx, t)
@@ -109,6 +117,8 @@ func (s *subscriber) callHandler(ctx context.Context, t *task) (err error) {
 			err = &PanicError{r, debug.Stack()}
 		}
 	}()
+
+	// A subscription to a flow has OnStage in place of Handler.
 	if s.runs != nil {
 		return s.spec.OnStage(ctx, Stage{Event: t.ev, Chain: t.chain})
 	}
@@ -118,6 +128,8 @@ func (s *subscriber) callHandler(ctx context.Context, t *task) (err error) {
 // Failed implements attempt.Task.
 func (tr *trial) Failed(n int, err error) (wait time.Duration, end error) {
 	tr.noteFailure(err)
+
+	// Retries are counted from the second attempt: the wait after attempt n is Retries[n-1].
 	switch {
 	case tr.s.base.Err() != nil && tr.s.redelivers(tr.task):
 		return 0, errLeft // cut off, which is not a fault of the event

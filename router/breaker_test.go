@@ -18,8 +18,8 @@ import (
 	"github.com/ringrift/ringlog/router"
 )
 
-// transcript writes down what happens, with the time since it began. What is told through
-// the log comes behind what else happened within a second.
+// transcript writes down what happens, with the time since it began. What is reported through
+// the log comes after what else happened within a second.
 type transcript struct {
 	mu    sync.Mutex
 	began time.Time
@@ -27,27 +27,27 @@ type transcript struct {
 }
 
 type line struct {
-	second int
-	told   bool
-	text   string
+	second   int
+	reported bool
+	text     string
 }
 
-func (tr *transcript) write(told bool, format string, args ...any) {
+func (tr *transcript) write(reported bool, format string, args ...any) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.lines = append(tr.lines, line{int(time.Since(tr.began).Seconds()), told, fmt.Sprintf(format, args...)})
+	tr.lines = append(tr.lines, line{int(time.Since(tr.began).Seconds()), reported, fmt.Sprintf(format, args...)})
 }
 
-func (tr *transcript) say(format string, args ...any)  { tr.write(false, format, args...) }
-func (tr *transcript) tell(format string, args ...any) { tr.write(true, format, args...) }
+func (tr *transcript) say(format string, args ...any)    { tr.write(false, format, args...) }
+func (tr *transcript) report(format string, args ...any) { tr.write(true, format, args...) }
 
 func (tr *transcript) check(t *testing.T, want string) {
 	t.Helper()
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	slices.SortStableFunc(tr.lines, func(a, b line) int {
-		if a.second == b.second && a.told != b.told {
-			return map[bool]int{false: -1, true: 1}[a.told]
+		if a.second == b.second && a.reported != b.reported {
+			return map[bool]int{false: -1, true: 1}[a.reported]
 		}
 		return a.second - b.second
 	})
@@ -62,20 +62,44 @@ func (tr *transcript) check(t *testing.T, want string) {
 
 // listen writes the router's own events down as they come out of the log.
 func (tr *transcript) listen(t *testing.T, r *router.Router) {
-	subscribe(t, r, router.Subscription{Name: "listener", Types: []string{"HANDLER_*", "CIRCUIT_*"}, Handler: func(_ context.Context, ev event.Event) error {
-		p := fields(t, ev)
-		switch ev.Type {
-		case event.HandlerFailed:
-			tr.tell("%s %s event=%s offset=%v attempts=%v dead_letter=%v: %s", ev.Type, p["handler"], p["event"], p["offset"], p["attempts"], p["dead_letter"], p["error"])
-		case event.HandlerTimeout:
-			tr.tell("%s %s event=%s attempt=%v after %v s", ev.Type, p["handler"], p["event"], p["attempt"], p["timeout_seconds"])
-		case event.CircuitReset:
-			tr.tell("%s %s node_id=%s recovery_source=%s", ev.Type, p["handler"], p["node_id"], p["recovery_source"])
-		default:
-			tr.tell("%s %s failures=%v previous=%v", ev.Type, p["handler"], p["failures"], p["previous"])
-		}
-		return nil
-	}})
+	subscribe(
+		t,
+		r,
+		router.Subscription{
+			Name:  "listener",
+			Types: []string{"HANDLER_*", "CIRCUIT_*"},
+			Handler: func(_ context.Context, ev event.Event) error {
+				p := fields(t, ev)
+				switch ev.Type {
+				case event.HandlerFailed:
+					tr.report(
+						"%s %s event=%s offset=%v attempts=%v dead_letter=%v: %s",
+						ev.Type,
+						p["handler"],
+						p["event"],
+						p["offset"],
+						p["attempts"],
+						p["dead_letter"],
+						p["error"],
+					)
+				case event.HandlerTimeout:
+					tr.report(
+						"%s %s event=%s attempt=%v after %v s",
+						ev.Type,
+						p["handler"],
+						p["event"],
+						p["attempt"],
+						p["timeout_seconds"],
+					)
+				case event.CircuitReset:
+					tr.report("%s %s node_id=%s recovery_source=%s", ev.Type, p["handler"], p["node_id"], p["recovery_source"])
+				default:
+					tr.report("%s %s failures=%v previous=%v", ev.Type, p["handler"], p["failures"], p["previous"])
+				}
+				return nil
+			},
+		},
+	)
 }
 
 // While the breaker is open no attempt is made, retries included: they wait for it, and
@@ -133,14 +157,18 @@ func TestABreakerIsClosedByHand(t *testing.T) {
 		failing.Store(true)
 		r := open(t, log, router.Options{Source: "p1", Retries: []time.Duration{}})
 		tr.listen(t, r)
-		sub := subscribe(t, r, router.Subscription{Name: "direct", Types: []string{"TRAINING_PROGRESS"}, Direct: true, Sync: true,
-			Breaker: &router.Breaker{Failures: 1},
-			Handler: func(context.Context, event.Event) error {
-				if failing.Load() {
-					return errBoom
-				}
-				return nil
-			}})
+		sub := subscribe(
+			t,
+			r,
+			router.Subscription{Name: "direct", Types: []string{"TRAINING_PROGRESS"}, Direct: true, Sync: true,
+				Breaker: &router.Breaker{Failures: 1},
+				Handler: func(context.Context, event.Event) error {
+					if failing.Load() {
+						return errBoom
+					}
+					return nil
+				}},
+		)
 		for range 2 {
 			res := publish(t, r, progress("k", 1))
 			if len(res.Failed) != 1 {
@@ -235,7 +263,11 @@ func TestBadHandlersAreToldAndRetried(t *testing.T) {
 func TestHandlerEventsDoNotFeedThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog()
-		r := open(t, log, router.Options{Retries: []time.Duration{}, Timeout: time.Second, Breaker: router.Breaker{Off: true}})
+		r := open(
+			t,
+			log,
+			router.Options{Retries: []time.Duration{}, Timeout: time.Second, Breaker: router.Breaker{Off: true}},
+		)
 		fail := func(ctx context.Context, _ event.Event) error { <-ctx.Done(); return errBoom }
 		sub := subscribe(t, r, router.Subscription{Name: "watchdog", Types: []string{"HANDLER_*"}, Handler: fail})
 		subscribe(t, r, router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Handler: fail})

@@ -10,12 +10,14 @@ type busy struct {
 	idle chan struct{} // closed once n is 0; nil while nobody waits
 }
 
+// begin counts one more in flight.
 func (b *busy) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.n++
 }
 
+// end counts one less, and wakes those that wait once there is none.
 func (b *busy) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -30,6 +32,8 @@ func (b *busy) end() {
 func (b *busy) over() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
+	// Nothing is in flight: the channel is closed already.
 	if b.n == 0 {
 		done := make(chan struct{})
 		close(done)

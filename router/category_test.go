@@ -14,7 +14,10 @@ func TestACategoryThatIsNoneIsRefused(t *testing.T) {
 	n := node(t)
 	r := open(t, router.OnClient(n.Client()), router.Options{Register: true, Source: "p1"})
 	none := router.Subscription{Name: "x", Handler: new(seen).handle, Categories: []string{"trainign"}}
-	for _, s := range []router.Subscription{none, {Name: "x", Handler: none.Handler, Categories: none.Categories, Durable: true}} {
+	for _, s := range []router.Subscription{
+		none,
+		{Name: "x", Handler: none.Handler, Categories: none.Categories, Durable: true},
+	} {
 		if _, err := r.Subscribe(t.Context(), s); err == nil || !strings.Contains(err.Error(), `no category "trainign"`) {
 			t.Errorf("durable %t: %v", s.Durable, err)
 		}

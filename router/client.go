@@ -16,6 +16,7 @@ import (
 // the router leaves the client open.
 func OnClient(c *client.Client) Log { return clientLog{c} }
 
+// clientLog is a client as Log, DeadLetters and Registrar.
 type clientLog struct{ c *client.Client }
 
 // Publish implements Log. A single event shares its request with others.
@@ -56,6 +57,8 @@ func (l clientLog) Tail(ctx context.Context, o client.TailOptions) iter.Seq2[eve
 func (l clientLog) OpenCursor(ctx context.Context, name string, o client.CursorOptions) (Cursor, error) {
 	cur, err := l.c.OpenCursor(ctx, name, o)
 	var answer *api.Error
+
+	// A filter that differs is refused, and the error names the option that allows it.
 	if errors.As(err, &answer) && answer.Code == api.Exists {
 		return nil, fmt.Errorf("%w; or let the subscription take it over, from its commit on: Subscription.Change",
 			markFinal(err))
@@ -72,6 +75,8 @@ func (l clientLog) Put(ctx context.Context, letter Letter) error {
 		FirstFailed: letter.First}
 	err := l.c.PutDeadLetter(ctx, letter.Cursor, letter.Generation, letter.Event.Offset, failure)
 	answer, ok := errors.AsType[*api.Error](err)
+
+	// These codes say that there can be no letter of this event any more.
 	if ok && !errors.Is(err, client.ErrOutcomeUnknown) {
 		switch answer.Code {
 		case api.Trimmed, api.Conflict:
@@ -81,6 +86,7 @@ func (l clientLog) Put(ctx context.Context, letter Letter) error {
 	return markFinal(err)
 }
 
+// clientCursor is a client's cursor whose errors are marked final.
 type clientCursor struct{ *client.Cursor }
 
 // NextBatch implements Cursor.

@@ -30,7 +30,9 @@ func (r *Router) Close(ctx context.Context) error {
 	return r.err
 }
 
+// close ends the router in the order in which its parts depend on each other.
 func (r *Router) close(ctx context.Context) error {
+	// From here on only handlers publish.
 	r.mu.Lock()
 	r.closed = true
 	subs := r.subscribers()
@@ -41,6 +43,8 @@ func (r *Router) close(ctx context.Context) error {
 			s.cut()
 		}
 	})()
+
+	// First nothing more is read, then what was read is handled, and at last it is committed.
 	eachAtOnce(subs, (*subscriber).stopReading)
 	err := r.drained(ctx, subs)
 	r.mu.Lock()
@@ -52,6 +56,8 @@ func (r *Router) close(ctx context.Context) error {
 			r.options.Logger.Warn("the subscriptions are still registered", "error", err)
 		}
 	}
+
+	// The router's own events are published last: they report what happened until now.
 	close(r.quit)
 	<-r.noticed
 	r.cut()
@@ -66,6 +72,8 @@ func (r *Router) drained(ctx context.Context, subs []*subscriber) error {
 	case cutOff:
 		return fmt.Errorf("router: close: handlers were cut off: %w", context.Cause(ctx))
 	}
+
+	// The error names the handlers that do not return.
 	var names []string
 	for _, s := range subs {
 		if running, _ := s.lanes.load(); running > 0 {
@@ -114,6 +122,7 @@ func overBefore(ctx context.Context, b *busy) ending {
 	}
 }
 
+// eachAtOnce calls do for all subscribers concurrently, and returns once all have returned.
 func eachAtOnce(subs []*subscriber, do func(*subscriber)) {
 	var all sync.WaitGroup
 	for _, s := range subs {

@@ -19,7 +19,11 @@ func TestCloseDrains(t *testing.T) {
 		log := newMemLog()
 		r := open(t, log, router.Options{})
 		var direct seen
-		subscribe(t, r, router.Subscription{Name: "direct", Types: []string{"TRAINING_COMPLETED"}, Direct: true, Handler: direct.handle})
+		subscribe(
+			t,
+			r,
+			router.Subscription{Name: "direct", Types: []string{"TRAINING_COMPLETED"}, Direct: true, Handler: direct.handle},
+		)
 		working := subscribe(t, r, router.Subscription{Name: "working", Types: []string{"TRAINING_PROGRESS"}, Durable: true,
 			Handler: func(ctx context.Context, ev event.Event) error {
 				time.Sleep(5 * time.Second)
@@ -38,7 +42,10 @@ func TestCloseDrains(t *testing.T) {
 		if _, err := r.Publish(t.Context(), progress("c", 2)); !errors.Is(err, router.ErrClosed) {
 			t.Errorf("publish: %v", err)
 		}
-		if _, err := r.Subscribe(t.Context(), router.Subscription{Name: "x", Handler: direct.handle}); !errors.Is(err, router.ErrClosed) {
+		if _, err := r.Subscribe(t.Context(), router.Subscription{Name: "x", Handler: direct.handle}); !errors.Is(
+			err,
+			router.ErrClosed,
+		) {
 			t.Errorf("subscribe: %v", err)
 		}
 		if err := <-closed; err != nil || time.Since(began) != 10*time.Second {
@@ -47,7 +54,8 @@ func TestCloseDrains(t *testing.T) {
 		if len(direct.all()) != 2 || log.committed("working") != 2 || working.Status().Handled != 2 {
 			t.Errorf("%d, committed %d, %+v", len(direct.all()), log.committed("working"), working.Status())
 		}
-		if st := retrying.Status(); log.committed("retrying") != 0 || st.Left != 2 || st.Failed != 0 || st.FailedAttempts != 1 {
+		if st := retrying.Status(); log.committed("retrying") != 0 || st.Left != 2 || st.Failed != 0 ||
+			st.FailedAttempts != 1 {
 			t.Errorf("%+v", st)
 		}
 		if err := r.Close(t.Context()); err != nil {
@@ -66,8 +74,13 @@ func TestCloseCutsOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		release := make(chan struct{})
-		spec := router.Subscription{Name: "obedient", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Retries: []time.Duration{},
-			Handler: func(ctx context.Context, _ event.Event) error { <-ctx.Done(); return ctx.Err() }}
+		spec := router.Subscription{
+			Name:    "obedient",
+			Types:   []string{"TRAINING_PROGRESS"},
+			Durable: true,
+			Retries: []time.Duration{},
+			Handler: func(ctx context.Context, _ event.Event) error { <-ctx.Done(); return ctx.Err() },
+		}
 		obedient := subscribe(t, r, spec)
 		deaf := subscribe(t, r, router.Subscription{Name: "deaf", Types: []string{"TRAINING_PROGRESS"},
 			Handler: func(context.Context, event.Event) error { <-release; return nil }})
@@ -85,7 +98,8 @@ func TestCloseCutsOff(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		if st := obedient.Status(); log.committed("obedient") != 0 || len(log.stored()) != 0 || st.Failed != 0 || st.Left != 1 {
+		if st := obedient.Status(); log.committed("obedient") != 0 || len(log.stored()) != 0 || st.Failed != 0 ||
+			st.Left != 1 {
 			t.Errorf("the cursor is at %d, %d letters, %+v", log.committed("obedient"), len(log.stored()), st)
 		}
 		var all seen
@@ -109,7 +123,12 @@ func TestASubscriptionEnds(t *testing.T) {
 		log := newMemLog()
 		r := open(t, log, router.Options{})
 		var first, second seen
-		spec := router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Handler: first.handle}
+		spec := router.Subscription{
+			Name:    "trainer",
+			Types:   []string{"TRAINING_PROGRESS"},
+			Durable: true,
+			Handler: first.handle,
+		}
 		sub := subscribe(t, r, spec)
 		if _, err := r.Subscribe(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "of that name") {
 			t.Errorf("twice the same name: %v", err)

@@ -16,6 +16,7 @@ type committer struct {
 		sync.Mutex        // held over calls, so that nobody takes an opening here for one elsewhere
 		cursor     Cursor // nil: none is open
 	}
+	// as the log confirmed it last
 	committed atomic.Uint64
 }
 
@@ -59,6 +60,7 @@ func (c *committer) passSettled() bool {
 	}
 }
 
+// commit makes one call to the log.
 func (c *committer) commit(cur Cursor, upTo uint64) error {
 	err := cur.Commit(c.s.base, upTo)
 	if err == nil {
@@ -67,9 +69,13 @@ func (c *committer) commit(cur Cursor, upTo uint64) error {
 	return err
 }
 
+// putLetter stores a dead letter under the generation that this process has opened.
 func (c *committer) putLetter(cur Cursor, letter *Letter) error {
 	s := c.s
 	letter.Generation = cur.Info().Generation
+
+	// Where the log does not have the event any more there can be no letter: the loss is
+	// counted and logged, and the cursor moves on.
 	switch err := s.r.options.DeadLetters.Put(s.base, *letter); {
 	case errors.Is(err, ErrGone):
 		s.r.options.Logger.Error("an event that was given up is no dead letter", "subscription", s.spec.Name,
@@ -108,6 +114,7 @@ func (c *committer) callUntilDone(epoch int, do func(Cursor) error) bool {
 	}
 }
 
+// withCursor calls do with the open cursor, unless the tracker was restarted since the epoch.
 func (c *committer) withCursor(epoch int, do func(Cursor) error) error {
 	c.link.Lock()
 	defer c.link.Unlock()
@@ -120,6 +127,7 @@ func (c *committer) withCursor(epoch int, do func(Cursor) error) error {
 	return do(c.link.cursor)
 }
 
+// openCursor returns the cursor that is open now, nil for none.
 func (c *committer) openCursor() Cursor {
 	c.link.Lock()
 	defer c.link.Unlock()

@@ -24,17 +24,21 @@ func TestADeadLetterTakesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newMemLog()
 		r := open(t, log, router.Options{Retries: router.Backoff(1, time.Second)})
-		sub := subscribe(t, r, router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Concurrency: 2,
-			Handler: func(_ context.Context, ev event.Event) error {
-				if ev.Key == "slow" {
-					time.Sleep(10 * time.Second)
+		sub := subscribe(
+			t,
+			r,
+			router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Concurrency: 2,
+				Handler: func(_ context.Context, ev event.Event) error {
+					if ev.Key == "slow" {
+						time.Sleep(10 * time.Second)
+						return nil
+					}
+					if number(ev) == 1 {
+						return errBoom
+					}
 					return nil
-				}
-				if number(ev) == 1 {
-					return errBoom
-				}
-				return nil
-			}})
+				}},
+		)
 		publish(t, r, progress("slow", 0))
 		publish(t, r, progress("bad", 1))
 		publish(t, r, progress("good", 2))
@@ -55,7 +59,9 @@ func TestADeadLetterTakesItsTurn(t *testing.T) {
 			t.Fatalf("%d letters, the cursor is at %d", len(letters), log.committed("trainer"))
 		}
 		l := letters[0]
-		if l.Event.Offset != 2 || l.Handler != "trainer" || l.Error != "boom" || l.Attempts != 2 || l.Last.Sub(l.First) != time.Second || l.Generation != 1 {
+		if l.Event.Offset != 2 || l.Handler != "trainer" || l.Error != "boom" || l.Attempts != 2 ||
+			l.Last.Sub(l.First) != time.Second ||
+			l.Generation != 1 {
 			t.Errorf("%+v", l)
 		}
 		log.setNoPut(fmt.Errorf("%w: no", router.ErrRefused))
@@ -87,7 +93,16 @@ func TestTheLogMayBeAway(t *testing.T) {
 		}
 		spec.Background = true
 		sub := subscribe(t, r, spec)
-		subscribe(t, r, router.Subscription{Name: "passing", Types: []string{"TRAINING_PROGRESS"}, Background: true, Handler: passing.handle})
+		subscribe(
+			t,
+			r,
+			router.Subscription{
+				Name:       "passing",
+				Types:      []string{"TRAINING_PROGRESS"},
+				Background: true,
+				Handler:    passing.handle,
+			},
+		)
 		if err := r.Ready(ctx); err == nil || !strings.Contains(err.Error(), "trainer") {
 			t.Fatalf("ready: %v", err)
 		}
@@ -110,7 +125,8 @@ func TestTheLogMayBeAway(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		if got, want := all.numbers()+"|"+passing.numbers(), "k0 k1 k2 k3 k4 k5|k0 k1 k2 k3 k4 k5"; got != want || log.committed("trainer") != 6 {
+		if got, want := all.numbers()+"|"+passing.numbers(), "k0 k1 k2 k3 k4 k5|k0 k1 k2 k3 k4 k5"; got != want ||
+			log.committed("trainer") != 6 {
 			t.Errorf("%s, the cursor is at %d", got, log.committed("trainer"))
 		}
 	})
@@ -122,7 +138,11 @@ func TestACursorThatWasMovedBackIsFollowed(t *testing.T) {
 		log := newMemLog()
 		r := open(t, log, router.Options{})
 		var all seen
-		subscribe(t, r, router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Handler: all.handle})
+		subscribe(
+			t,
+			r,
+			router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Handler: all.handle},
+		)
 		for n := range 3 {
 			publish(t, r, progress("k", n))
 		}
@@ -146,7 +166,11 @@ func TestGapsAreTold(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			log := newMemLog()
 			var story []string
-			spec := router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: durable, From: client.FromOffset(1),
+			spec := router.Subscription{
+				Name:    "trainer",
+				Types:   []string{"TRAINING_PROGRESS"},
+				Durable: durable,
+				From:    client.FromOffset(1),
 				Handler: func(_ context.Context, ev event.Event) error {
 					story = append(story, fmt.Sprint("event ", ev.Offset))
 					return nil
@@ -154,7 +178,8 @@ func TestGapsAreTold(t *testing.T) {
 				OnGap: func(_ context.Context, gap client.Gap) {
 					story = append(story, fmt.Sprintf("gap %d-%d %s", gap.From, gap.To, gap.Reason))
 					panic("who cares")
-				}}
+				},
+			}
 			r := open(t, log, router.Options{})
 			for n := range 5 {
 				publish(t, r, progress("k", n))
@@ -165,7 +190,8 @@ func TestGapsAreTold(t *testing.T) {
 			if got, want := strings.Join(story, ", "), "gap 1-3 retention, event 4, event 5"; got != want {
 				t.Errorf("durable %v: %s", durable, got)
 			}
-			if st := sub.Status(); st.Gaps != 1 || st.LastGap.To != 3 || durable && log.committed("trainer") != 5 || st.Uncommitted != 0 {
+			if st := sub.Status(); st.Gaps != 1 || st.LastGap.To != 3 || durable && log.committed("trainer") != 5 ||
+				st.Uncommitted != 0 {
 				t.Errorf("%+v", st)
 			}
 		})
@@ -180,13 +206,17 @@ func TestASlowHandlerHoldsItsReaderBack(t *testing.T) {
 		r := open(t, log, router.Options{})
 		release := make(chan struct{})
 		var fast seen
-		slow := subscribe(t, r, router.Subscription{Name: "slow", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Queue: 8, Concurrency: 2,
-			Timeout: time.Hour, Handler: func(_ context.Context, ev event.Event) error {
-				if ev.Key == "stuck" {
-					<-release
-				}
-				return nil
-			}})
+		slow := subscribe(
+			t,
+			r,
+			router.Subscription{Name: "slow", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Queue: 8, Concurrency: 2,
+				Timeout: time.Hour, Handler: func(_ context.Context, ev event.Event) error {
+					if ev.Key == "stuck" {
+						<-release
+					}
+					return nil
+				}},
+		)
 		subscribe(t, r, router.Subscription{Name: "fast", Types: []string{"TRAINING_PROGRESS"}, Handler: fast.handle})
 		publish(t, r, progress("stuck", 0))
 		const events = 1000
@@ -218,27 +248,40 @@ func TestPublishWaitsForSyncHandlers(t *testing.T) {
 		var mu sync.Mutex
 		handled := map[string]int{}
 		for _, name := range []string{"durable", "passing", "direct"} {
-			subscribe(t, r, router.Subscription{Name: name, Types: []string{"TRAINING_*"}, Durable: name == "durable", Direct: name == "direct", Sync: true,
-				Where: `type != "TRAINING_FAILED"`, Handler: func(ctx context.Context, ev event.Event) error {
-					time.Sleep(5 * time.Second)
-					mu.Lock()
-					handled[name]++
-					mu.Unlock()
-					if ev.Key == "chain" {
-						next := progress("", 0)
-						next.NoDedup = true
-						if _, err := r.Publish(ctx, next); err != nil {
-							return err
+			subscribe(
+				t,
+				r,
+				router.Subscription{
+					Name:    name,
+					Types:   []string{"TRAINING_*"},
+					Durable: name == "durable",
+					Direct:  name == "direct",
+					Sync:    true,
+					Where:   `type != "TRAINING_FAILED"`,
+					Handler: func(ctx context.Context, ev event.Event) error {
+						time.Sleep(5 * time.Second)
+						mu.Lock()
+						handled[name]++
+						mu.Unlock()
+						if ev.Key == "chain" {
+							next := progress("", 0)
+							next.NoDedup = true
+							if _, err := r.Publish(ctx, next); err != nil {
+								return err
+							}
 						}
-					}
-					if ev.Key == "bad" {
-						return errBoom
-					}
-					return nil
-				}})
+						if ev.Key == "bad" {
+							return errBoom
+						}
+						return nil
+					},
+				},
+			)
 		}
 		began := time.Now()
-		if res := publish(t, r, progress("good", 0)); len(res.Failed) > 0 || fmt.Sprint(handled) != "map[direct:1 durable:1 passing:1]" || time.Since(began) != 5*time.Second {
+		if res := publish(t, r, progress("good", 0)); len(res.Failed) > 0 ||
+			fmt.Sprint(handled) != "map[direct:1 durable:1 passing:1]" ||
+			time.Since(began) != 5*time.Second {
 			t.Errorf("%+v, %v after %s", res, handled, time.Since(began))
 		}
 		if res := publish(t, r, progress("bad", 0)); len(res.Failed) != 3 || !errors.Is(res.Failed[0].Err, errBoom) {
@@ -280,7 +323,8 @@ func TestADirectHandlerIsNotFlooded(t *testing.T) {
 			}})
 		publish(t, r, progress("k", 0))
 		synctest.Wait()
-		if len(again.Failed) != 1 || !errors.Is(again.Failed[0].Err, router.ErrOverloaded) || !again.Local || again.Offset != 0 {
+		if len(again.Failed) != 1 || !errors.Is(again.Failed[0].Err, router.ErrOverloaded) || !again.Local ||
+			again.Offset != 0 {
 			t.Errorf("%+v", again)
 		}
 		began := time.Now()
@@ -297,16 +341,26 @@ func TestHistoryAndReplay(t *testing.T) {
 	bothLogs(t, func(t *testing.T, log router.Log) {
 		r := open(t, log, router.Options{Recent: 3, Retries: []time.Duration{}})
 		var replayed, live seen
-		subscribe(t, r, router.Subscription{Name: "trainer", Types: []string{"training.*"}, Where: "payload.n % 2 == 0", Durable: true, Sync: true,
-			Handler: func(ctx context.Context, ev event.Event) error {
-				if d, _ := router.DeliveryOf(ctx); !d.Replay {
-					return live.handle(ctx, ev)
-				}
-				if number(ev) == 4 {
-					return errBoom
-				}
-				return replayed.handle(ctx, ev)
-			}})
+		subscribe(
+			t,
+			r,
+			router.Subscription{
+				Name:    "trainer",
+				Types:   []string{"training.*"},
+				Where:   "payload.n % 2 == 0",
+				Durable: true,
+				Sync:    true,
+				Handler: func(ctx context.Context, ev event.Event) error {
+					if d, _ := router.DeliveryOf(ctx); !d.Replay {
+						return live.handle(ctx, ev)
+					}
+					if number(ev) == 4 {
+						return errBoom
+					}
+					return replayed.handle(ctx, ev)
+				},
+			},
+		)
 		var offsets []uint64
 		for n := range 8 {
 			offsets = append(offsets, publish(t, r, progress("k", n)).Offset)

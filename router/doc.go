@@ -1,6 +1,6 @@
-// Package router stands in front of the event log inside a process: what is published
-// once goes to the log and to every handler that asked for it, in this process and in
-// all others.
+// Package router delivers the event log to handlers inside a process: an event that is
+// published once goes to the log and to every handler that subscribed to it, in this
+// process and in all others.
 //
 //	r, err := router.New(router.OnClient(c), router.Options{Source: "trainer-3"})
 //	_, err = r.Subscribe(ctx, router.Subscription{

@@ -20,6 +20,7 @@ const (
 	maxPause   = 5 * time.Second
 )
 
+// newPauses returns the growing pauses between tries.
 func newPauses() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = firstPause, maxPause
@@ -57,6 +58,9 @@ func (s *subscriber) attach(ctx context.Context) error {
 	if s.spec.Durable {
 		return s.attachCursor(ctx)
 	}
+
+	// A subscription without a cursor begins at the end of the log as it is now, and after a
+	// failure resumes where it was.
 	last, err := s.r.log.Last(ctx)
 	if err == nil {
 		err = s.probeFilter(ctx)
@@ -83,10 +87,13 @@ func (s *subscriber) probeFilter(ctx context.Context) error {
 	return nil
 }
 
+// fromEnd reports whether a new subscription begins after the last event.
 func (s *subscriber) fromEnd() bool {
 	return s.spec.From == client.Position{} || s.spec.From == client.FromEnd()
 }
 
+// attachCursor opens the cursor of a durable subscription, which fences off whoever had it
+// before.
 func (s *subscriber) attachCursor(ctx context.Context) error {
 	s.link.Lock()
 	defer s.link.Unlock()
@@ -94,6 +101,8 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 		s.link.cursor.Close() // it has failed: the error of Close says nothing more
 		s.link.cursor = nil
 	}
+
+	// From counts only where the cursor does not exist yet.
 	o := client.CursorOptions{From: s.spec.From, Filter: s.feedFilter(), Policy: s.spec.Policy, Change: s.spec.Change}
 	if s.fromEnd() {
 		o.From = client.FromEnd()
@@ -102,6 +111,8 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
+	// Another reader may have moved the cursor: runs are read again from the log.
 	s.link.cursor = cursor
 	if s.runs != nil {
 		s.runs.forget()
@@ -117,6 +128,8 @@ func (s *subscriber) attachCursor(ctx context.Context) error {
 // resume reads on after what the cursor has committed. If that was moved back on purpose, what
 // follows is handled again.
 func (s *subscriber) resume(ctx context.Context, committed uint64) error {
+	// Handlers of what was read before must have returned, so that an event never runs twice at
+	// once.
 	before := s.committed.Load()
 	if !s.wasAttached() {
 		s.tracker.restart(committed)
@@ -137,6 +150,8 @@ func (s *subscriber) read(ctx context.Context) error {
 	if s.spec.Durable {
 		return s.readCursor(ctx, s.openCursor())
 	}
+
+	// The node asked must have what was read here before.
 	seen := s.tracker.position()
 	o := client.TailOptions{From: client.FromOffset(seen + 1), MinOffset: seen, Filter: s.feedFilter()}
 	if seen == 0 && !s.fromEnd() {
@@ -150,9 +165,12 @@ func (s *subscriber) read(ctx context.Context) error {
 	return errors.New("router: the log has ended a tail")
 }
 
+// readCursor reads batches of the open cursor until it fails.
 func (s *subscriber) readCursor(ctx context.Context, cursor Cursor) error {
 	for {
 		events, err := cursor.NextBatch(ctx)
+
+		// A gap is an error of the cursor, after which it reads on.
 		if err != nil {
 			if err := s.accept(ctx, event.Event{}, err); err != nil {
 				return err
@@ -176,7 +194,7 @@ func (s *subscriber) accept(ctx context.Context, ev event.Event, err error) erro
 		return err
 	}
 
-	// An event that was read before comes again after a reconnect: it is passed.
+	// After a reconnect an event may be read a second time: it is skipped.
 	e, err := s.tracker.track(ctx, ev.Offset)
 	if e == nil || err != nil {
 		return err
@@ -204,6 +222,9 @@ func (s *subscriber) skipGap(ctx context.Context, gap client.Gap) error {
 	if e == nil || err != nil {
 		return err
 	}
+
+	// The gap is settled as one event at its last offset, so that the cursor moves past it in
+	// its turn.
 	s.noteGap(&gap)
 	s.r.options.Logger.Warn("events are not kept any more", "subscription", s.spec.Name,
 		"from", gap.From, "to", gap.To, "reason", gap.Reason)
@@ -214,6 +235,7 @@ func (s *subscriber) skipGap(ctx context.Context, gap client.Gap) error {
 	return nil
 }
 
+// callOnGap calls the subscription's OnGap within the time of one attempt. A panic is logged.
 func (s *subscriber) callOnGap(gap client.Gap) {
 	ctx, cancel := context.WithTimeoutCause(context.WithValue(s.base, insideKey{}, s), s.spec.Timeout, ErrTimeout)
 	defer cancel()

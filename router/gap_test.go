@@ -36,7 +36,7 @@ func (s *story) String() string {
 func TestRetentionThatPassesASubscriptionIsTold(t *testing.T) {
 	n := node(t)
 	c := n.Client()
-	var told story
+	var handled story
 	stuck, release := make(chan struct{}, 1), make(chan struct{})
 	trainer := router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Queue: 1,
 		Handler: func(_ context.Context, ev event.Event) error {
@@ -44,17 +44,17 @@ func TestRetentionThatPassesASubscriptionIsTold(t *testing.T) {
 				stuck <- struct{}{}
 				<-release
 			}
-			told.say("%s%d", ev.Key, number(ev))
+			handled.say("%s%d", ev.Key, number(ev))
 			return nil
 		},
 		OnGap: func(_ context.Context, gap client.Gap) {
-			told.say("gap of %d, %v of them mine, %s", gap.To+1-gap.From, gap.Types, gap.Reason)
+			handled.say("gap of %d, %v of them mine, %s", gap.To+1-gap.From, gap.Types, gap.Reason)
 		}}
 	log := router.OnClient(c)
 	first := open(t, log, router.Options{})
 	subscribe(t, first, trainer)
 	publish(t, first, progress("k", 0))
-	eventually(t, "it is handled", func() bool { return told.String() == "k0" })
+	eventually(t, "it is handled", func() bool { return handled.String() == "k0" })
 	shut(t, first)
 
 	second := open(t, log, router.Options{})
@@ -68,8 +68,13 @@ func TestRetentionThatPassesASubscriptionIsTold(t *testing.T) {
 	}
 	sub := subscribe(t, second, trainer)
 	const away = "k0, gap of 6, map[TRAINING_PROGRESS:3] of them mine, forced, k1"
-	eventually(t, "the gap is reported", func() bool { return told.String() == away && cursorOf(t, c, "trainer").Gap == nil })
-	if st := second.Subscribers()[0]; st.Gaps != 1 || st.LastGap == nil || st.LastGap.To != st.LastOffset-1 || st.Received != 1 {
+	eventually(
+		t,
+		"the gap is reported",
+		func() bool { return handled.String() == away && cursorOf(t, c, "trainer").Gap == nil },
+	)
+	if st := second.Subscribers()[0]; st.Gaps != 1 || st.LastGap == nil || st.LastGap.To != st.LastOffset-1 ||
+		st.Received != 1 {
 		t.Errorf("%+v", st)
 	}
 
@@ -82,14 +87,20 @@ func TestRetentionThatPassesASubscriptionIsTold(t *testing.T) {
 	}
 	compact(t, c, last)
 	close(release)
-	eventually(t, "the last is handled", func() bool { return strings.HasSuffix(told.String(), fmt.Sprintf("far%d", beyond-1)) })
+	eventually(
+		t,
+		"the last is handled",
+		func() bool { return strings.HasSuffix(handled.String(), fmt.Sprintf("far%d", beyond-1)) },
+	)
 	eventually(t, "all is committed", func() bool { return cursorOf(t, c, "trainer").Committed >= last })
 	st := sub.Status()
-	if strings.Count(told.String(), "gap of") != 2 || st.Gaps != 2 || st.LastGap.To != last-1 || st.LastGap.Reason != "forced" {
-		t.Errorf("%s: %+v", told.String(), st)
+	if strings.Count(handled.String(), "gap of") != 2 || st.Gaps != 2 || st.LastGap.To != last-1 ||
+		st.LastGap.Reason != "forced" {
+		t.Errorf("%s: %+v", handled.String(), st)
 	}
-	far := st.Received - 2 // the last of them from behind the gap
-	if far >= beyond || strings.Count(told.String(), "far") != int(far) || !strings.Contains(told.String(), fmt.Sprintf("far%d,", far-2)) {
-		t.Errorf("%d were read: %s", far, told.String())
+	far := st.Received - 2 // the last of them from after the gap
+	if far >= beyond || strings.Count(handled.String(), "far") != int(far) ||
+		!strings.Contains(handled.String(), fmt.Sprintf("far%d,", far-2)) {
+		t.Errorf("%d were read: %s", far, handled.String())
 	}
 }

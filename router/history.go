@@ -100,6 +100,8 @@ func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Repl
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.feeding, func() { cancel(ErrClosed) })()
+
+	// Outcomes come in any order; rep.note counts them.
 	results := make(chan error, s.spec.Queue)
 	var rep Replayed
 	open := 0

@@ -48,13 +48,17 @@ func TestOptions(t *testing.T) {
 	}
 	for _, bad := range []string{"0", "-1", "NaN", "1e300", "ten"} {
 		t.Setenv(router.TimeoutVariable, bad)
-		if _, err := router.New(newMemLog(), router.Options{}); err == nil || !strings.Contains(err.Error(), router.TimeoutVariable) {
+		if _, err := router.New(newMemLog(), router.Options{}); err == nil ||
+			!strings.Contains(err.Error(), router.TimeoutVariable) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
 	t.Setenv(router.TimeoutVariable, "")
 	for want, o := range map[string]router.Options{
-		"Recent is -1": {Recent: -1}, "types[0]": {LocalTypes: []string{"a b"}}, "sources[0]": {Source: "\n"}, "Queue is -1": {Queue: -1},
+		"Recent is -1": {Recent: -1},
+		"types[0]":     {LocalTypes: []string{"a b"}},
+		"sources[0]":   {Source: "\n"},
+		"Queue is -1":  {Queue: -1},
 	} {
 		if _, err := router.New(newMemLog(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

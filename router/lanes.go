@@ -47,6 +47,7 @@ type lanes struct {
 	active int
 }
 
+// lane is the tasks of one key, in order. A stopped one drops what it gets.
 type lane struct {
 	name    string
 	tasks   []*task
@@ -75,10 +76,13 @@ func (l *lanes) push(ctx context.Context, t *task, maxWait time.Duration) error 
 	return nil
 }
 
+// waitForRoom takes a token of room once there is one, as push does.
 func (l *lanes) waitForRoom(ctx context.Context, maxWait time.Duration) error {
 	if maxWait < 0 {
 		return ErrOverloaded
 	}
+
+	// Without a bound the channel is nil and never ready.
 	var late <-chan time.Time
 	if maxWait > 0 {
 		timer := time.NewTimer(maxWait)
@@ -95,6 +99,7 @@ func (l *lanes) waitForRoom(ctx context.Context, maxWait time.Duration) error {
 	}
 }
 
+// add puts a task at the end of its lane, and starts a worker if there may be one more.
 func (l *lanes) add(t *task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,6 +165,8 @@ func (l *lanes) work() {
 func (l *lanes) next(before *lane, goOn bool) (*lane, *task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
+	// A lane returns to the end of ready, so that a busy one does not keep the others waiting.
 	if before != nil {
 		l.finished(before, goOn)
 	}
@@ -174,9 +181,12 @@ func (l *lanes) next(before *lane, goOn bool) (*lane, *task) {
 
 // finished takes a lane back from its worker. mu is held.
 func (l *lanes) finished(in *lane, goOn bool) {
+	// The first task is the one that was run: it stays in its lane meanwhile.
 	in.tasks[0] = nil
 	in.tasks = in.tasks[1:]
 	<-l.room
+
+	// A stopped lane stays known, so that later tasks of it are dropped too.
 	switch {
 	case !goOn:
 		in.stopped = true
@@ -188,6 +198,7 @@ func (l *lanes) finished(in *lane, goOn bool) {
 	}
 }
 
+// dropAll drops the tasks of a lane and returns their room. mu is held.
 func (l *lanes) dropAll(in *lane) {
 	for _, t := range in.tasks {
 		l.drop(t)

@@ -32,8 +32,8 @@ func cursorOf(t *testing.T, c *client.Client, name string) client.CursorInfo {
 	return info
 }
 
-// compact removes what stands before an offset, also what cursors hold, and needs an event
-// behind it.
+// compact removes all events before an offset, also those that cursors hold. It needs an
+// event after them.
 func compact(t *testing.T, c *client.Client, before uint64) {
 	t.Helper()
 	done, err := c.Compact(t.Context(), client.Compaction{Before: &before, Force: true})
@@ -42,15 +42,19 @@ func compact(t *testing.T, c *client.Client, before uint64) {
 	}
 }
 
-// What a handler cannot handle after all retries is a dead letter of the cluster, behind
-// which its cursor goes on; redriven it comes to that handler again, once, and to no other.
+// What a handler cannot handle after all retries is a dead letter of the cluster, and
+// its cursor moves past it; redriven it comes to that handler again, once, and to no other.
 func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 	n := node(t)
 	var healed atomic.Bool
 	var trainer, other seen
 	var mu sync.Mutex
 	attempts := map[int]int{}
-	r := open(t, router.OnClient(n.Client()), router.Options{Source: "p1", Retries: router.Backoff(2, time.Millisecond), Breaker: router.Breaker{Off: true}})
+	r := open(
+		t,
+		router.OnClient(n.Client()),
+		router.Options{Source: "p1", Retries: router.Backoff(2, time.Millisecond), Breaker: router.Breaker{Off: true}},
+	)
 	progressOf := router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true,
 		Handler: func(ctx context.Context, ev event.Event) error {
 			mu.Lock()
@@ -62,22 +66,32 @@ func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 			return trainer.handle(ctx, ev)
 		}}
 	sub := subscribe(t, r, progressOf)
-	subscribe(t, r, router.Subscription{Name: "other", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Handler: other.handle})
+	subscribe(
+		t,
+		r,
+		router.Subscription{Name: "other", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Handler: other.handle},
+	)
 	var offsets []uint64
 	for i := range 4 {
 		offsets = append(offsets, publish(t, r, progress("k", i)).Offset)
 	}
 	c := n.Client()
-	eventually(t, "the cursor is past all", func() bool { return sub.Status().Committed >= offsets[3] && sub.Status().DeadLettered == 2 })
+	eventually(
+		t,
+		"the cursor is past all",
+		func() bool { return sub.Status().Committed >= offsets[3] && sub.Status().DeadLettered == 2 },
+	)
 	if committed := cursorOf(t, c, "trainer").Committed; committed < offsets[3] {
 		t.Errorf("it is at %d", committed)
 	}
 	letters := lettersOf(t, c, client.LetterFilter{Cursor: "trainer"})
-	if len(letters) != 2 || letters[0].Offset != offsets[1] || letters[1].Offset != offsets[3] || letters[0].Attempts != 3 ||
-		letters[0].Handler != "trainer" || letters[0].Error != "boom" || letters[0].FirstFailed.IsZero() {
+	if len(letters) != 2 || letters[0].Offset != offsets[1] || letters[1].Offset != offsets[3] ||
+		letters[0].Attempts != 3 || letters[0].Handler != "trainer" || letters[0].Error != "boom" ||
+		letters[0].FirstFailed.IsZero() {
 		t.Fatalf("%+v", letters)
 	}
-	if st := sub.Status(); st.DeadLettered != 2 || st.Failed != 2 || st.Handled != 2 || st.Held != "" || st.State != router.Attached {
+	if st := sub.Status(); st.DeadLettered != 2 || st.Failed != 2 || st.Handled != 2 || st.Held != "" ||
+		st.State != router.Attached {
 		t.Errorf("%+v", st)
 	}
 	if got := trainer.numbers(); got != "k0 k2" || attempts[1] != 3 || attempts[3] != 3 {
@@ -87,7 +101,11 @@ func TestWhatIsGivenUpIsADeadLetterOfTheCluster(t *testing.T) {
 	if done, err := c.Redrive(t.Context(), client.LetterChoice{Cursor: "trainer"}, ""); err != nil || done.Done != 2 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	eventually(t, "they are handled", func() bool { return len(lettersOf(t, c, client.LetterFilter{Cursor: "trainer"})) == 0 })
+	eventually(
+		t,
+		"they are handled",
+		func() bool { return len(lettersOf(t, c, client.LetterFilter{Cursor: "trainer"})) == 0 },
+	)
 	publish(t, r, progress("k", 4))
 	eventually(t, "what follows too", func() bool { return len(trainer.all()) == 5 && len(other.all()) == 5 })
 	if got := trainer.numbers() + "|" + other.numbers(); got != "k0 k2 k1 k3 k4|k0 k1 k2 k3 k4" {
@@ -119,13 +137,13 @@ func TestALetterOfWhatIsGoneHoldsNothingUp(t *testing.T) {
 	}
 	release <- struct{}{}
 	publish(t, r, progress("good", 1))
-	eventually(t, "it goes on", func() bool { return len(all.all()) == 1 })
+	eventually(t, "it continues", func() bool { return len(all.all()) == 1 })
 	bad = publish(t, r, progress("bad", 2)).Offset
 	<-failing
 	last := publish(t, r, progress("good", 3)).Offset
 	compact(t, c, last)
 	release <- struct{}{}
-	eventually(t, "it goes on", func() bool { return len(all.all()) == 2 })
+	eventually(t, "it continues", func() bool { return len(all.all()) == 2 })
 	eventually(t, "the cursor is past it", func() bool { return cursorOf(t, c, "trainer").Committed >= last })
 	if st := sub.Status(); st.Lost != 2 || st.DeadLettered != 0 || st.Failed != 2 || st.State != router.Attached {
 		t.Errorf("%d was trimmed: %+v", bad, st)

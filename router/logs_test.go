@@ -42,7 +42,10 @@ func TestLogs(t *testing.T) {
 		if err != nil || rows[1].Offset != rows[0].Offset+1 {
 			t.Fatalf("%+v, %v", rows, err)
 		}
-		if _, err := log.Publish(ctx, []event.Event{progress("k", 3), event.New("A B", nil)}); !errors.Is(err, router.ErrRefused) {
+		if _, err := log.Publish(ctx, []event.Event{progress("k", 3), event.New("A B", nil)}); !errors.Is(
+			err,
+			router.ErrRefused,
+		) {
 			t.Fatalf("a bad event: %v", err)
 		}
 		last, err := log.Last(ctx)
@@ -79,7 +82,10 @@ func checkCursor(t *testing.T, log router.Log, rows []client.Result) {
 	if err := cur.Commit(ctx, rows[0].Offset); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := log.OpenCursor(ctx, "c", client.CursorOptions{Filter: event.Filter{Types: []string{"X"}}}); !errors.Is(err, router.ErrRefused) {
+	if _, err := log.OpenCursor(ctx, "c", client.CursorOptions{Filter: event.Filter{Types: []string{"X"}}}); !errors.Is(
+		err,
+		router.ErrRefused,
+	) {
 		t.Fatalf("another filter: %v", err)
 	}
 	second, err := log.OpenCursor(ctx, "c", o)
@@ -115,7 +121,11 @@ func TestEventsReachHandlersOfAllProcessesOnce(t *testing.T) {
 			r := open(t, log, router.Options{Source: fmt.Sprintf("p%d", i)})
 			routers[i] = r
 			types := []string{"training.*"}
-			subscribe(t, r, router.Subscription{Name: fmt.Sprintf("durable-%d", i), Types: types, Durable: true, Handler: durable[i].handle})
+			subscribe(
+				t,
+				r,
+				router.Subscription{Name: fmt.Sprintf("durable-%d", i), Types: types, Durable: true, Handler: durable[i].handle},
+			)
 			subscribe(t, r, router.Subscription{Name: "passing", Types: types, Handler: passing[i].handle})
 			subscribe(t, r, router.Subscription{Name: "direct", Types: types, Direct: true, Handler: direct[i].handle})
 		}
@@ -171,12 +181,17 @@ func TestEventsReachHandlersOfAllProcessesOnce(t *testing.T) {
 	})
 }
 
-// A durable subscription goes on where the process before it was, and the same handler
+// A durable subscription resumes where the process before it was, and the same handler
 // in a second process fences the first off.
 func TestADurableSubscriptionGoesOn(t *testing.T) {
 	bothLogs(t, func(t *testing.T, log router.Log) {
 		var all seen
-		trainer := router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Handler: all.handle}
+		trainer := router.Subscription{
+			Name:    "trainer",
+			Types:   []string{"TRAINING_PROGRESS"},
+			Durable: true,
+			Handler: all.handle,
+		}
 		for life := range 3 {
 			r := open(t, log, router.Options{})
 			sub := subscribe(t, r, trainer)
@@ -208,12 +223,17 @@ func TestADurableSubscriptionGoesOn(t *testing.T) {
 }
 
 // A durable subscription whose filter has changed is refused, unless it says that its
-// cursor is to change too: then it goes on where it was, with the new filter.
+// cursor is to change too: then it resumes where it was, with the new filter.
 func TestAFilterChangesWhereTheCursorStands(t *testing.T) {
 	bothLogs(t, func(t *testing.T, log router.Log) {
 		var all seen
 		r := open(t, log, router.Options{})
-		narrow := router.Subscription{Name: "trainer", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Handler: all.handle}
+		narrow := router.Subscription{
+			Name:    "trainer",
+			Types:   []string{"TRAINING_PROGRESS"},
+			Durable: true,
+			Handler: all.handle,
+		}
 		wide := narrow
 		wide.Types = []string{"training.*"}
 		sub := subscribe(t, r, narrow)

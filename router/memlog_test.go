@@ -36,7 +36,12 @@ type memCursorState struct {
 }
 
 func newMemLog() *memLog {
-	return &memLog{first: 1, dedup: map[string]uint64{}, cursors: map[string]*memCursorState{}, changed: make(chan struct{})}
+	return &memLog{
+		first:   1,
+		dedup:   map[string]uint64{},
+		cursors: map[string]*memCursorState{},
+		changed: make(chan struct{}),
+	}
 }
 
 var errAway = errors.New("nobody answers")
@@ -101,7 +106,7 @@ func (l *memLog) Last(context.Context) (uint64, error) {
 	return uint64(len(l.events)), l.away
 }
 
-// offset finds out where a position is, which tells nothing by itself.
+// offset returns the offset of a position, which is opaque.
 func (l *memLog) offset(p client.Position) uint64 {
 	for o := uint64(1); o <= uint64(len(l.events))+1; o++ {
 		if p == client.FromOffset(o) {
@@ -115,7 +120,10 @@ func (l *memLog) offset(p client.Position) uint64 {
 }
 
 // batch returns what is there to read from an offset on.
-func (l *memLog) batch(next uint64, m *event.Matcher) (found []event.Event, after uint64, changed <-chan struct{}, err error) {
+func (l *memLog) batch(
+	next uint64,
+	m *event.Matcher,
+) (found []event.Event, after uint64, changed <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.away != nil {

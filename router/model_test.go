@@ -46,7 +46,11 @@ func drawHistory(rt *rapid.T) history {
 		letters:     rapid.Bool().Draw(rt, "letters"),
 	}
 	h.queue = h.concurrency + rapid.IntRange(0, 3).Draw(rt, "queue")
-	h.breaker = router.Breaker{Failures: rapid.IntRange(1, 4).Draw(rt, "failures"), OpenFor: 10 * time.Second, Off: rapid.Bool().Draw(rt, "off")}
+	h.breaker = router.Breaker{
+		Failures: rapid.IntRange(1, 4).Draw(rt, "failures"),
+		OpenFor:  10 * time.Second,
+		Off:      rapid.Bool().Draw(rt, "off"),
+	}
 	draw := rapid.Custom(func(rt *rapid.T) script {
 		return script{key: rapid.IntRange(0, h.keys).Draw(rt, "key"), fails: max(0, rapid.IntRange(-6, 5).Draw(rt, "fails")),
 			takes: time.Duration(rapid.IntRange(0, 3).Draw(rt, "takes")) * 500 * time.Millisecond}
@@ -100,7 +104,8 @@ func (w *witness) begins(ev *event.Event, lane string, attempt int) script {
 	if w.tried[offset]++; w.tried[offset] != attempt || attempt > len(w.h.retries)+1 {
 		w.fault("attempt %d of %d says it is attempt %d", w.tried[offset], offset, attempt)
 	}
-	if waited := time.Since(w.ended[offset]); attempt > 1 && (waited < w.h.retries[attempt-2] || w.h.breaker.Off && waited > w.h.retries[attempt-2]) {
+	if waited := time.Since(w.ended[offset]); attempt > 1 &&
+		(waited < w.h.retries[attempt-2] || w.h.breaker.Off && waited > w.h.retries[attempt-2]) {
 		w.fault("attempt %d of %d came after %s", attempt, offset, waited)
 	}
 	return w.scripts[number(*ev)]
@@ -133,8 +138,15 @@ func (w *witness) lane(key string) string {
 
 func (w *witness) subscription() router.Subscription {
 	breaker := w.h.breaker
-	return router.Subscription{Name: "worker", Types: []string{"TRAINING_PROGRESS"}, Durable: true, Concurrency: w.h.concurrency,
-		Queue: w.h.queue, Retries: w.h.retries, Breaker: &breaker}
+	return router.Subscription{
+		Name:        "worker",
+		Types:       []string{"TRAINING_PROGRESS"},
+		Durable:     true,
+		Concurrency: w.h.concurrency,
+		Queue:       w.h.queue,
+		Retries:     w.h.retries,
+		Breaker:     &breaker,
+	}
 }
 
 // moved checks a move of the cursor: everything it passes is settled. The log's lock is held.
@@ -154,7 +166,8 @@ func (w *witness) live(t *testing.T, l life) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.tried, w.ended, w.active, w.lastOf, w.count = map[uint64]int{}, map[uint64]time.Time{}, map[string]uint64{}, map[string]uint64{}, 0
+	w.tried, w.ended, w.count = map[uint64]int{}, map[uint64]time.Time{}, 0
+	w.active, w.lastOf = map[string]uint64{}, map[string]uint64{}
 	spec := w.subscription()
 	spec.Handler = w.handle
 	if _, err := r.Subscribe(t.Context(), spec); err != nil {

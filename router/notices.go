@@ -19,10 +19,13 @@ type notices struct {
 // maxNotices may wait for the log. Those that come then are dropped.
 const maxNotices = 1024
 
+// newNotices returns notices that run publishes.
 func newNotices(r *Router) *notices { return &notices{r: r, queue: make(chan event.Event, maxNotices)} }
 
 // run publishes until quit is closed.
 func (n *notices) run(ctx context.Context, quit <-chan struct{}) {
+	// The context marks these events as the router's own: publishing them waits for no handler
+	// and for no room.
 	ctx = context.WithValue(ctx, insideKey{}, (*subscriber)(nil))
 	for {
 		select {
@@ -38,11 +41,16 @@ func (n *notices) run(ctx context.Context, quit <-chan struct{}) {
 	}
 }
 
+// put queues an event of the router's own, or drops it where too many wait: a log that is away
+// must not hold handlers up. It counts as in flight until it is published, so that Close waits
+// for it.
 func (n *notices) put(t event.Type, key, correlation string, payload map[string]any) {
 	payload["timestamp"] = float64(time.Now().UnixMicro()) / 1e6
 	ev := event.New(t, payload)
 	ev.Source, ev.Key, ev.CorrelationID, ev.Time = n.r.options.Source, key, correlation, time.Now()
 	ev.NoDedup = true // each happened
+
+	// Counted before it is queued, as run may be done with it at once.
 	n.r.busy.begin()
 	select {
 	case n.queue <- ev:
@@ -71,6 +79,8 @@ func (n *notices) putHandler(kind event.Type, s *subscriber, t *task, payload ma
 		return
 	}
 	payload["handler"], payload["event"] = s.spec.Name, t.ev.Type
+
+	// A local event has no offset, and not every event has a key.
 	if t.ev.Offset > 0 {
 		payload["offset"] = t.ev.Offset
 	}

@@ -42,8 +42,8 @@ type Options struct {
 	Breaker     Breaker
 
 	LocalTypes  []string    // types, or patterns of them, that never go to the log
-	DeadLetters DeadLetters // takes the events that durable subscriptions give up; nil is the log's own
-	Drop        bool        // events that were given up are dropped, counted and reported, and become no dead letters
+	DeadLetters DeadLetters // stores the events that durable subscriptions dead-letter; nil is the log's own
+	Drop        bool        // events that would be dead letters are dropped, counted and reported
 	Recent      int         // how many events Recent remembers; 256
 	// Register registers the subscriptions with the cluster, and how long their handlers may
 	// take, for /status and the wiring audit, until Close. The log must be a Registrar.

@@ -27,6 +27,7 @@ type NotHandled struct {
 // PublishOption changes how an event is published.
 type PublishOption func(*publishing)
 
+// publishing is what the options of one call say.
 type publishing struct{ local bool }
 
 // Local keeps an event in this process: it does not reach the log.
@@ -36,6 +37,8 @@ func Local() PublishOption { return func(p *publishing) { p.local = true } }
 // own events with none.
 type insideKey struct{}
 
+// inside returns the subscriber whose handler has ctx, and whether it is a context of this
+// router at all.
 func inside(ctx context.Context) (*subscriber, bool) {
 	s, ok := ctx.Value(insideKey{}).(*subscriber)
 	return s, ok
@@ -77,6 +80,8 @@ type wait struct {
 	result chan error
 }
 
+// publish checks the events, appends those that are not local, delivers all, and waits for
+// handlers marked Sync.
 func (r *Router) publish(ctx context.Context, events []event.Event, opts []PublishOption) ([]Result, error) {
 	if !r.enter(ctx) {
 		return nil, fmt.Errorf("router: publish: %w", ErrClosed)
@@ -106,6 +111,7 @@ func (r *Router) publish(ctx context.Context, events []event.Event, opts []Publi
 	return results, nil
 }
 
+// notHandled adds a subscription to the failed ones of the result.
 func (it *item) notHandled(s *subscriber, err error) {
 	it.result.Failed = append(it.result.Failed, NotHandled{s.spec.Name, err})
 }
@@ -134,6 +140,7 @@ func (r *Router) prepare(events []event.Event, opts []PublishOption) ([]item, er
 	return items, nil
 }
 
+// isLocal reports whether events of a type never go to the log.
 func (r *Router) isLocal(t event.Type) bool {
 	return len(r.options.LocalTypes) > 0 && r.localTypes.MatchType(string(t))
 }
@@ -141,6 +148,8 @@ func (r *Router) isLocal(t event.Type) bool {
 // toLog appends those that are not local.
 func (r *Router) toLog(ctx context.Context, items []item) error {
 	var events []event.Event
+
+	// Local events are left out of the request.
 	for i := range items {
 		if !items[i].result.Local {
 			events = append(events, items[i].sent)
@@ -170,6 +179,9 @@ func (r *Router) deliver(ctx context.Context, it *item) {
 	if !it.result.Duplicate {
 		r.recent.note(&it.event)
 	}
+
+	// Events of the log come to subscriptions by their own reading; only direct ones get them
+	// here.
 	publisher, within := inside(ctx)
 	for _, s := range r.subscribers() {
 		waits := s.spec.Sync && !within
@@ -204,6 +216,8 @@ func (it *item) handDirectly(ctx context.Context, s *subscriber, waits bool, max
 	if waits {
 		result = make(chan error, 1)
 	}
+
+	// The result is waited for later, after all subscriptions have the event.
 	switch err := s.take(ctx, it.event, from, result, maxWait); {
 	case err != nil:
 		it.notHandled(s, err)
@@ -230,6 +244,8 @@ func (w wait) outcome(ctx context.Context, offset uint64) error {
 		fed = w.s.fed
 		defer w.s.tracker.forget(offset, w.result)
 	}
+
+	// A subscription that stops reading before the offset never gets the event.
 	for {
 		select {
 		case err := <-w.result:

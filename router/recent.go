@@ -16,6 +16,7 @@ type recent struct {
 	offsets map[uint64]bool // of those in the ring
 }
 
+// newRecent returns a memory of n events, of none if n is 0.
 func newRecent(n int) *recent {
 	return &recent{ring: make([]event.Event, n), offsets: make(map[uint64]bool, n)}
 }
@@ -35,6 +36,8 @@ func (r *recent) note(ev *event.Event) {
 		}
 		r.offsets[ev.Offset] = true
 	}
+
+	// The oldest event makes room.
 	slot := &r.ring[r.next]
 	delete(r.offsets, slot.Offset)
 	*slot = *ev
@@ -51,6 +54,8 @@ func (r *recent) last(n int) []event.Event {
 	if r.full {
 		have = len(r.ring)
 	}
+
+	// Payloads are copied out: the slots are used again.
 	n = max(0, min(n, have))
 	out := make([]event.Event, 0, n)
 	for i := range n {

@@ -29,6 +29,8 @@ func (r *Router) keepRegistered() error {
 	if !ok {
 		return fmt.Errorf("option Register: a %T registers no subscriptions", r.log)
 	}
+
+	// The keeper sends nothing before the first subscription is made.
 	host, _ := os.Hostname() // it may have none
 	registration := client.Registration{ID: r.options.Source, Host: host, PID: os.Getpid()}
 	r.keeper = client.NewKeeper(registrar.Register, registration, r.options.Logger)
@@ -40,6 +42,8 @@ func (r *Router) registerSubscriptions() {
 	if r.keeper == nil {
 		return
 	}
+
+	// The keeper sends the whole list a moment later: several changes are one call.
 	var list []client.SubscriptionInfo
 	for _, s := range r.subscribers() {
 		list = append(list, s.info())
@@ -47,10 +51,13 @@ func (r *Router) registerSubscriptions() {
 	r.keeper.Set(list)
 }
 
+// info describes the subscription for the cluster.
 func (s *subscriber) info() client.SubscriptionInfo {
 	state, _ := s.stateNow()
 	info := client.SubscriptionInfo{Name: s.spec.Name, Filter: s.spec.filter(), Where: s.spec.Where, Mode: "live",
 		Critical: s.spec.Critical, State: string(state), HandlerTimeout: s.spec.Timeout}
+
+	// All that is neither direct nor durable reads the log from its end on.
 	switch {
 	case s.spec.Direct:
 		info.Mode = "direct"

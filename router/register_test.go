@@ -33,14 +33,14 @@ func (l *registering) Register(_ context.Context, r client.Registration) error {
 	return nil
 }
 
-func (l *registering) told() string {
+func (l *registering) registered() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last
 }
 
-// The log is told what is subscribed to, what changes of it, and in the end that it is
-// over.
+// The router registers its subscriptions and each change of them, and removes them in the
+// end.
 func TestARouterRegistersItsSubscriptions(t *testing.T) {
 	l := &registering{memLog: newMemLog()}
 	r, err := router.New(l, router.Options{Register: true, Source: "p1"})
@@ -48,27 +48,28 @@ func TestARouterRegistersItsSubscriptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	nothing := func(context.Context, event.Event) error { return nil }
-	tells := func(want string) {
+	registers := func(want string) {
 		t.Helper()
-		eventually(t, want, func() bool { return l.told() == want })
+		eventually(t, want, func() bool { return l.registered() == want })
 	}
 	loss := subscribe(t, r, router.Subscription{Name: "loss", Durable: true, Handler: nothing, Timeout: time.Second})
 	subscribe(t, r, router.Subscription{Name: "local", Direct: true, Handler: nothing})
-	tells("loss durable attached 1s, local direct attached 30s")
+	registers("loss durable attached 1s, local direct attached 30s")
 	l.setAway(errAway)
-	tells("loss durable connecting 1s, local direct attached 30s")
+	registers("loss durable connecting 1s, local direct attached 30s")
 	l.setAway(nil)
-	tells("loss durable attached 1s, local direct attached 30s")
+	registers("loss durable attached 1s, local direct attached 30s")
 	if err := loss.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	tells("local direct attached 30s")
+	registers("local direct attached 30s")
 	shut(t, r)
-	if got := l.told(); got != "" {
+	if got := l.registered(); got != "" {
 		t.Errorf("still %s", got)
 	}
-	if _, err := router.New(newMemLog(), router.Options{Register: true}); err == nil || !strings.Contains(err.Error(), "Register") {
-		t.Errorf("a log that cannot be told: %v", err)
+	if _, err := router.New(newMemLog(), router.Options{Register: true}); err == nil ||
+		!strings.Contains(err.Error(), "Register") {
+		t.Errorf("a log without registrations: %v", err)
 	}
 }
 
@@ -89,8 +90,12 @@ func TestARegisteredRouterIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	subscribe(t, r, router.Subscription{Name: "loss", Types: []string{"training.*"}, Where: "payload.n > 1", Critical: true,
-		Handler: func(context.Context, event.Event) error { return nil }})
+	subscribe(
+		t,
+		r,
+		router.Subscription{Name: "loss", Types: []string{"training.*"}, Where: "payload.n > 1", Critical: true,
+			Handler: func(context.Context, event.Event) error { return nil }},
+	)
 	listed := func() (ids []string) {
 		for c, err := range n.Client().RegisteredClients(t.Context()) {
 			if err != nil {

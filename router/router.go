@@ -50,6 +50,8 @@ func New(log Log, o Options) (*Router, error) {
 	case o.DeadLetters == nil:
 		o.DeadLetters, _ = log.(DeadLetters)
 	}
+
+	// Nothing runs before the options are known to be right.
 	r := &Router{log: log, options: o,
 		quit: make(chan struct{}), noticed: make(chan struct{}), changed: make(chan struct{}),
 		recent: newRecent(o.Recent), localTypes: event.Filter{Types: o.LocalTypes}.Compile(o.Catalogue)}
@@ -65,6 +67,8 @@ func New(log Log, o Options) (*Router, error) {
 		r.cut()
 		return nil, fmt.Errorf("router: options: %w", err)
 	}
+
+	// Close joins this goroutine by noticed.
 	go func() {
 		defer close(r.noticed)
 		r.notices.run(r.ctx, r.quit)
@@ -88,6 +92,8 @@ func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber,
 	if err != nil {
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}
+
+	// The subscriber is known before it starts, so that Close ends it in any case.
 	s := newSubscriber(r, spec, condition)
 	if flow != nil {
 		s.runs = newRuns(r, *flow, &spec)
@@ -96,6 +102,9 @@ func (r *Router) Subscribe(ctx context.Context, spec Subscription) (*Subscriber,
 		s.cut()
 		return nil, fmt.Errorf("router: subscribe %s: %w", spec.Name, err)
 	}
+
+	// In the background it attaches when it can; else the caller waits, and a subscription that
+	// does not attach in time is removed.
 	s.start()
 	if spec.Background {
 		return &Subscriber{s}, nil
@@ -129,6 +138,8 @@ func (r *Router) add(s *subscriber) error {
 	if r.closed {
 		return ErrClosed
 	}
+
+	// The list is replaced and not changed: publishers read it without the lock.
 	before := r.subscribers()
 	if slices.ContainsFunc(before, func(b *subscriber) bool { return b.spec.Name == s.spec.Name }) {
 		return errors.New("there is a subscription of that name")
@@ -139,6 +150,7 @@ func (r *Router) add(s *subscriber) error {
 	return nil
 }
 
+// remove makes a subscriber unknown. It may be so already.
 func (r *Router) remove(s *subscriber) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,8 +159,10 @@ func (r *Router) remove(s *subscriber) {
 	r.registerSubscriptions()
 }
 
+// subscribers returns the present list, which must not be changed.
 func (r *Router) subscribers() []*subscriber { return *r.subs.Load() }
 
+// find returns the subscription of a name.
 func (r *Router) find(name string) (*subscriber, error) {
 	subs := r.subscribers()
 	i := slices.IndexFunc(subs, func(s *subscriber) bool { return s.spec.Name == name })
@@ -197,6 +211,7 @@ func (r *Router) until(ctx context.Context, decided func() (bool, error)) error 
 // where one never will be. The error names those that are not.
 func (r *Router) Ready(ctx context.Context) error {
 	err := r.until(ctx, func() (bool, error) {
+		// All are asked, so that the error names each that is missing.
 		var errs []error
 		decided := true
 		for _, s := range r.subscribers() {

@@ -38,13 +38,17 @@ type runs struct {
 	recent list.List                // the same, the last touched in front
 }
 
+// runSeen is one run as far as it is known.
 type runSeen struct {
-	id      string
-	events  []stages.Event
+	id     string
+	events []stages.Event
+	// how many events before events were dropped, or were not read
 	leftOut uint64
-	whole   bool
+	// what the log has before the first event met was read
+	whole bool
 }
 
+// newRuns returns the memory of a subscription to a flow.
 func newRuns(r *Router, flow event.Flow, spec *Subscription) *runs {
 	return &runs{r: r, flow: flow, types: typesOf(flow), limit: cmp.Or(spec.Runs, defaultRuns),
 		keep: maxRunEvents + spec.Queue + 1, known: map[string]*list.Element{}}
@@ -57,6 +61,8 @@ func (r *runs) note(ev *event.Event) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
+	// The first event that is met begins the run here, though the log may have earlier ones.
 	in := r.touch(ev.CorrelationID)
 	if in == nil {
 		in = &runSeen{id: ev.CorrelationID}
@@ -80,6 +86,7 @@ func (r *runs) touch(id string) *runSeen {
 	return e.Value.(*runSeen)
 }
 
+// evict forgets the runs that were touched longest ago, until the bound is kept. mu is held.
 func (r *runs) evict() {
 	for r.recent.Len() > r.limit {
 		oldest := r.recent.Back()
@@ -96,6 +103,8 @@ func (r *runs) forget() {
 	clear(r.known)
 }
 
+// bound drops the oldest events past a number and counts them. The slice is copied, so that
+// their memory is freed.
 func (in *runSeen) bound(most int) {
 	if extra := len(in.events) - most; extra > 0 {
 		in.events, in.leftOut = slices.Clone(in.events[extra:]), in.leftOut+uint64(extra)
@@ -142,6 +151,9 @@ func (r *runs) upTo(ctx context.Context, t *task) (events []stages.Event, leftOu
 func (r *runs) from(in *runSeen, before uint64) (events []stages.Event, leftOut uint64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
+	// n is how many events have an offset below before: the comparison finds none equal, so
+	// that the search ends at the first that is not below.
 	n, _ := slices.BinarySearchFunc(in.events, before, func(e stages.Event, o uint64) int {
 		if e.Offset < o {
 			return -1
@@ -176,6 +188,9 @@ func (r *runs) read(ctx context.Context, id string, before uint64) (events []sta
 	if before == 1 {
 		return nil, 0, nil
 	}
+
+	// Only the newest are kept while reading, so that a long run takes bounded memory. A gap is
+	// what was trimmed of the run.
 	in := runSeen{}
 	q := Query{To: before - 1, Filter: event.Filter{Types: r.types, CorrelationIDs: []string{id}}}
 	for ev, err := range r.r.History(ctx, q) {

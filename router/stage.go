@@ -81,6 +81,8 @@ func stagesOf(c *event.Catalogue, flow event.Flow, names []string) (types []stri
 	if len(names) == 0 {
 		return all, nil
 	}
+
+	// A name may be a pattern. One that names no stage is a mistake.
 	for _, name := range names {
 		m := event.Filter{Types: []string{name}}.Compile(c)
 		before := len(types)
@@ -112,6 +114,9 @@ func (s *subscriber) followRun(t *task) error {
 	pauses := newPauses()
 	for {
 		events, leftOut, err := s.runs.upTo(s.base, t)
+
+		// A run that the log will not show is followed as far as it is known, which is the
+		// event alone.
 		switch {
 		case err == nil, errors.Is(err, ErrRefused), s.base.Err() != nil:
 			t.chain = s.runs.chain(&t.ev, events, leftOut)
@@ -138,6 +143,7 @@ func (r *runs) chain(ev *event.Event, before []stages.Event, leftOut uint64) sta
 		Scope: stages.Scope{From: events[0].Offset, To: ev.Offset, LeftOut: leftOut}})
 }
 
+// linkOf is an event as a link of its run's chain.
 func linkOf(ev *event.Event) stages.Event {
 	return stages.Event{Offset: ev.Offset, Type: ev.Type, At: ev.AppendedAt.UTC(), Source: ev.Source, Key: ev.Key,
 		CausationID: ev.CausationID, DedupID: ev.DedupID, Hash: ev.Hash().String()}

@@ -19,8 +19,18 @@ import (
 )
 
 // pipeline is one run through the flow training_pipeline, without its branch.
-var pipeline = []event.Type{event.SelfplayComplete, event.NewGamesAvailable, event.DataSyncCompleted, event.TrainingThresholdReached,
-	event.TrainingStarted, event.TrainingCompleted, event.EvaluationStarted, event.EvaluationCompleted, event.PromotionCandidate, event.ModelPromoted}
+var pipeline = []event.Type{
+	event.SelfplayComplete,
+	event.NewGamesAvailable,
+	event.DataSyncCompleted,
+	event.TrainingThresholdReached,
+	event.TrainingStarted,
+	event.TrainingCompleted,
+	event.EvaluationStarted,
+	event.EvaluationCompleted,
+	event.PromotionCandidate,
+	event.ModelPromoted,
+}
 
 func stage(id string, t event.Type) event.Event {
 	ev := event.New(t, map[string]any{"config_key": id})
@@ -59,7 +69,7 @@ func (a *arrivals) count() (n int) {
 	return n
 }
 
-// course tells a run's stages in short.
+// course describes a run's stages in short.
 func course(at router.Stage) string {
 	var types []string
 	for _, e := range at.Chain.Events {
@@ -68,7 +78,7 @@ func course(at router.Stage) string {
 	return strings.Join(types, " ")
 }
 
-// courseOf is what course is to be behind n stages of the pipeline.
+// courseOf is what course is to be after n stages of the pipeline.
 func courseOf(n int) string {
 	var types []string
 	for _, t := range pipeline[:n] {
@@ -84,8 +94,15 @@ func TestStagesComeWithTheirRun(t *testing.T) {
 	bothLogs(t, func(t *testing.T, log router.Log) {
 		const ids = 6
 		var all, some arrivals
-		evaluator := router.Subscription{Name: "evaluator", Durable: true, Flow: "training_pipeline", Stages: []string{"training.*", "promotion_candidate"},
-			OnStage: some.arrive, Runs: 2, Concurrency: 3}
+		evaluator := router.Subscription{
+			Name:        "evaluator",
+			Durable:     true,
+			Flow:        "training_pipeline",
+			Stages:      []string{"training.*", "promotion_candidate"},
+			OnStage:     some.arrive,
+			Runs:        2,
+			Concurrency: 3,
+		}
 		var routers [2]*router.Router
 		for i := range routers {
 			routers[i] = open(t, log, router.Options{Source: fmt.Sprintf("p%d", i)})
@@ -131,13 +148,14 @@ func TestStagesComeWithTheirRun(t *testing.T) {
 				t.Errorf("%s: next %+v", name, next)
 			}
 		}
-		if st := third.Status(); st.Flow != "training_pipeline" || strings.Join(st.Types, " ") != "PROMOTION_CANDIDATE TRAINING_COMPLETED TRAINING_STARTED TRAINING_THRESHOLD_REACHED" {
+		if st := third.Status(); st.Flow != "training_pipeline" ||
+			strings.Join(st.Types, " ") != "PROMOTION_CANDIDATE TRAINING_COMPLETED TRAINING_STARTED TRAINING_THRESHOLD_REACHED" {
 			t.Errorf("%+v", st)
 		}
 	})
 }
 
-// How long each stage took, and what was skipped, is told by when they were appended.
+// How long each stage took, and what was skipped, follows from when they were appended.
 func TestAStageTellsHowItWasReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, newMemLog(), router.Options{})
@@ -182,12 +200,12 @@ func (l slowTail) Tail(ctx context.Context, o client.TailOptions) iter.Seq2[even
 	return l.memLog.Tail(ctx, o)
 }
 
-// A run of any length takes bounded memory: the newest stages are told, and how many were
+// A run of any length takes bounded memory: the newest stages are reported, and how many were
 // left out, whether they were read now or remembered.
 func TestALongRunIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, slowTail{newMemLog()}, router.Options{})
-		const before, behind, most = 300, 800, 256
+		const before, after, most = 300, 800, 256
 		long := func(n int, typ event.Type) {
 			for range n {
 				publish(t, r, stage("long", typ))
@@ -197,29 +215,34 @@ func TestALongRunIsBounded(t *testing.T) {
 		var early, late arrivals
 		waiting := make(chan struct{})
 		subscribe(t, r, router.Subscription{Name: "early", Flow: "training_pipeline", OnStage: early.arrive, Queue: 100})
-		subscribe(t, r, router.Subscription{Name: "late", Flow: "training_pipeline", Stages: []string{"NEW_GAMES_AVAILABLE"}, Queue: 100,
-			OnStage: func(ctx context.Context, at router.Stage) error { <-waiting; return late.arrive(ctx, at) }})
-		publish(t, r, stage("", event.NewGamesAvailable)) // what comes next waits behind it
+		subscribe(
+			t,
+			r,
+			router.Subscription{Name: "late", Flow: "training_pipeline", Stages: []string{"NEW_GAMES_AVAILABLE"}, Queue: 100,
+				OnStage: func(ctx context.Context, at router.Stage) error { <-waiting; return late.arrive(ctx, at) }},
+		)
+		publish(t, r, stage("", event.NewGamesAvailable)) // what comes next waits for it
 		long(1, event.NewGamesAvailable)
-		long(behind/4, event.SelfplayComplete)
+		long(after/4, event.SelfplayComplete)
 		time.Sleep(time.Minute)
 		close(waiting)
 		time.Sleep(500 * time.Millisecond)
-		long(behind*3/4, event.SelfplayComplete) // while the run is read
+		long(after*3/4, event.SelfplayComplete) // while the run is read
 		long(1, event.NewGamesAvailable)
 		time.Sleep(time.Hour)
 		all := early.of("long")
 		for i, at := range all {
 			stands := before + i + 1
-			if told := len(at.Chain.Events); told != most+1 || uint64(told)+at.Chain.Scope.LeftOut != uint64(stands) {
-				t.Fatalf("stage %d of the run: %d told, %d left out", stands, told, at.Chain.Scope.LeftOut)
+			if reported := len(at.Chain.Events); reported != most+1 ||
+				uint64(reported)+at.Chain.Scope.LeftOut != uint64(stands) {
+				t.Fatalf("stage %d of the run: %d reported, %d left out", stands, reported, at.Chain.Scope.LeftOut)
 			}
 		}
 		ends := late.of("long")
-		if len(all) != behind+2 || len(ends) != 2 {
+		if len(all) != after+2 || len(ends) != 2 {
 			t.Fatalf("%d stages, and %d", len(all), len(ends))
 		}
-		for i, want := range []router.Stage{all[0], all[behind+1]} {
+		for i, want := range []router.Stage{all[0], all[after+1]} {
 			if diff := cmp.Diff(want.Chain, ends[i].Chain); diff != "" {
 				t.Error(diff)
 			}
@@ -227,7 +250,7 @@ func TestALongRunIsBounded(t *testing.T) {
 	})
 }
 
-// While the log does not tell what was before, the stage waits: that is no failure of
+// While the log cannot be read back, the stage waits: that is no failure of
 // its handler.
 func TestAStageWaitsForItsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -236,13 +259,22 @@ func TestAStageWaitsForItsRun(t *testing.T) {
 		var all arrivals
 		first := true
 		publish(t, r, stage("a", event.SelfplayComplete))
-		sub := subscribe(t, r, router.Subscription{Name: "s", Flow: "training_pipeline", Durable: true, OnStage: func(ctx context.Context, at router.Stage) error {
-			if first { // while it runs, the next are read and the log goes away
-				first = false
-				time.Sleep(time.Second)
-			}
-			return all.arrive(ctx, at)
-		}})
+		sub := subscribe(
+			t,
+			r,
+			router.Subscription{
+				Name:    "s",
+				Flow:    "training_pipeline",
+				Durable: true,
+				OnStage: func(ctx context.Context, at router.Stage) error {
+					if first { // while it runs, the next are read and the log goes away
+						first = false
+						time.Sleep(time.Second)
+					}
+					return all.arrive(ctx, at)
+				},
+			},
+		)
 		publish(t, r, stage("b", event.SelfplayComplete))
 		publish(t, r, stage("a", event.NewGamesAvailable))
 		synctest.Wait()

@@ -20,6 +20,7 @@ const (
 	Closed     State = "closed"
 )
 
+// final reports whether a state never changes.
 func (s State) final() bool { return s == Fenced || s == Refused || s == Closed }
 
 // Counts are what became of events since the subscription began.
@@ -92,12 +93,15 @@ type lastSeen struct {
 	held   string // what keeps the cursor where it is
 }
 
+// count changes the counts under the lock.
 func (r *record) count(do func(*Counts)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	do(&r.counts)
 }
 
+// noteHandled counts an event whose handler succeeded. Events of several lanes end out of
+// order: the highest offset is kept.
 func (r *record) noteHandled(offset uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,6 +109,7 @@ func (r *record) noteHandled(offset uint64) {
 	r.last.at, r.last.offset = time.Now(), max(r.last.offset, offset)
 }
 
+// noteFailed counts a failed attempt and keeps its error.
 func (r *record) noteFailed(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,6 +117,7 @@ func (r *record) noteFailed(err error) {
 	r.last.err, r.last.errAt = breaker.Bounded(err.Error()), time.Now()
 }
 
+// noteGap counts a gap and keeps it as the last one.
 func (r *record) noteGap(gap *client.Gap) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,6 +135,7 @@ func (r *record) noteHeld(err error) {
 	}
 }
 
+// noteState sets the state and why. A final state stays.
 func (r *record) noteState(state State, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,18 +145,21 @@ func (r *record) noteState(state State, err error) {
 	}
 }
 
+// stateNow returns the state, and the error that led to it.
 func (r *record) stateNow() (State, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state, r.stateErr
 }
 
+// wasAttached reports whether the subscription was attached at any time.
 func (r *record) wasAttached() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.once
 }
 
+// status is what the subscription is, and a consistent view of its counts.
 func (s *subscriber) status() SubscriberStatus {
 	spec := &s.spec
 	st := SubscriberStatus{
@@ -159,6 +169,9 @@ func (s *subscriber) status() SubscriberStatus {
 		Retries: len(spec.Retries), Concurrency: spec.Concurrency,
 		Breaker: s.breaker.Status(), Committed: s.committed.Load(),
 	}
+
+	// Lanes and tracker have locks of their own, which are not held together with that of the
+	// record.
 	st.Running, st.Waiting = s.lanes.load()
 	if s.tracker != nil {
 		st.Uncommitted = s.tracker.outstanding()

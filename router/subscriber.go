@@ -47,6 +47,7 @@ type lifecycle struct {
 	shut     atomic.Bool // takes no event any more
 }
 
+// init makes the channels and contexts. Reading ends with the handlers' context as well.
 func (l *lifecycle) init() {
 	l.fed, l.closing = make(chan struct{}), make(chan struct{})
 	l.flush, l.flushed = make(chan struct{}), make(chan struct{})
@@ -70,6 +71,7 @@ func (l *lifecycle) stopCommitting() {
 	<-l.flushed
 }
 
+// newSubscriber returns a subscriber that start sets off.
 func newSubscriber(r *Router, spec Subscription, condition *where.Condition) *subscriber {
 	s := &subscriber{r: r, spec: spec, where: condition, matcher: spec.filter().Compile(r.options.Catalogue),
 		record: record{state: Connecting}}
@@ -85,12 +87,15 @@ func newSubscriber(r *Router, spec Subscription, condition *where.Condition) *su
 
 // start sets the goroutines off.
 func (s *subscriber) start() {
+	// Nothing is read or committed for a direct one: both are over from the start.
 	if s.spec.Direct {
 		close(s.fed)
 		close(s.flushed)
 		s.setState(Attached, nil)
 		return
 	}
+
+	// stopReading joins the first of these goroutines, stopCommitting the second.
 	go func() {
 		defer close(s.fed)
 		s.feed(s.feeding)
@@ -126,6 +131,7 @@ func (s *subscriber) meets(ev *event.Event) bool {
 	return met
 }
 
+// task returns a task for an event, in the lane that the subscription chooses.
 func (s *subscriber) task(ev event.Event, o origin) *task {
 	t := &task{ev: ev, lane: ev.Key, origin: o}
 	if s.spec.Lane != nil {
@@ -141,6 +147,8 @@ func (s *subscriber) take(ctx context.Context, ev event.Event, o origin, result 
 	if s.shut.Load() {
 		return ErrClosed
 	}
+
+	// A refused event is counted, and the error is the caller's.
 	t := s.task(ev, o)
 	t.result = result
 	if err := s.lanes.push(ctx, t, maxWait); err != nil {
@@ -173,6 +181,8 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 		s.settle(t, tr.err, nil)
 		return
 	}
+
+	// The committer stores the letter once everything before it is settled.
 	var letter *Letter
 	if s.redelivers(t) && s.r.options.DeadLetters != nil {
 		letter = &Letter{Cursor: s.spec.Name, Handler: s.spec.Name, Event: t.ev, Error: breaker.Bounded(tr.err.Error()),
@@ -183,13 +193,20 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 	s.settle(t, tr.err, letter)
 }
 
+// settle answers whoever waits for a task and notes in the tracker that it is settled. err is
+// why it failed.
 func (s *subscriber) settle(t *task, err error, letter *Letter) {
 	if t.result != nil {
 		t.result <- err
 	}
+
+	// An event that was not read from the log has no entry.
 	if t.entry == nil {
 		return
 	}
+
+	// Without a cursor nobody commits: what is settled is passed here, which makes room for
+	// more.
 	s.tracker.settle(t.entry, err, letter)
 	if !s.spec.Durable {
 		s.tracker.pass()
@@ -207,15 +224,18 @@ func (s *subscriber) leaveTask(t *task) {
 	}
 }
 
+// noteTimeout counts and reports an attempt that ran out of time.
 func (s *subscriber) noteTimeout(t *task, attempt int) {
 	s.count(func(c *Counts) { c.TimedOut++ })
 	s.r.notices.handlerTimeout(s, t, attempt)
 }
 
+// breakerTurned reports a change of the breaker, in whose lock it runs.
 func (s *subscriber) breakerTurned(ch breaker.Change) { s.r.notices.breaker(s, ch) }
 
 // lose ends a subscription that the log has refused.
 func (s *subscriber) lose(state State, err error) {
+	// Handlers that run may finish. Nothing more is read, and what waits is left.
 	s.lost.Store(true)
 	s.setState(state, err)
 	s.r.options.Logger.Error("subscription ended", "subscription", s.spec.Name, "state", state, "error", err)
@@ -223,6 +243,7 @@ func (s *subscriber) lose(state State, err error) {
 	s.stopWaiting()
 }
 
+// setState notes the state and wakes those that wait for one.
 func (s *subscriber) setState(state State, err error) {
 	s.noteState(state, err)
 	s.r.stateChanged()
@@ -231,6 +252,7 @@ func (s *subscriber) setState(state State, err error) {
 // end commits what was settled and releases everything. No handler runs any more, or those
 // that do have been cut off.
 func (s *subscriber) end() {
+	// Commit first: the cursor must be open for it.
 	s.shut.Store(true)
 	s.stopCommitting()
 	s.cut()
@@ -245,6 +267,7 @@ func (s *subscriber) end() {
 
 // close ends one subscription, draining it for as long as ctx allows.
 func (s *subscriber) close(ctx context.Context) error {
+	// When ctx is done, handlers are cut off.
 	defer context.AfterFunc(ctx, s.cut)()
 	s.shut.Store(true)
 	s.stopReading()

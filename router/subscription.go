@@ -61,6 +61,7 @@ type Subscription struct {
 	OnGap func(ctx context.Context, gap client.Gap)
 }
 
+// filter is which events it is for, without the condition.
 func (s *Subscription) filter() event.Filter {
 	return event.Filter{Types: s.Types, Categories: s.Categories, Sources: s.Sources, Keys: s.Keys}
 }

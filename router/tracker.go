@@ -32,6 +32,7 @@ type entry struct {
 	letter *Letter // of one that was given up, where it becomes one
 }
 
+// entryState is what became of an event.
 type entryState byte
 
 const (
@@ -40,6 +41,7 @@ const (
 	abandoned // not handled, and not to be passed: it is redelivered
 )
 
+// failure is how an event was not handled, kept for those that ask late.
 type failure struct {
 	offset uint64
 	err    error
@@ -78,6 +80,8 @@ func (t *tracker) current(epoch int) bool {
 // while there are too many. One goroutine calls it.
 func (t *tracker) track(ctx context.Context, offset uint64) (*entry, error) {
 	for {
+		// An offset up to seen was read before. A new one needs room, and the lock is released
+		// while there is none.
 		t.mu.Lock()
 		if offset <= t.seen {
 			t.mu.Unlock()
@@ -93,6 +97,9 @@ func (t *tracker) track(ctx context.Context, offset uint64) (*entry, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
+
+	// Offsets in between are not for this subscription: whoever waits for one of them has
+	// nothing to wait for.
 	defer t.mu.Unlock()
 	for waited := range t.waiters {
 		if t.seen < waited && waited < offset { // the log had it for others
@@ -110,12 +117,16 @@ func (t *tracker) settle(e *entry, err error, letter *Letter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.state, e.letter = settled, letter
+
+	// Late waiters hear of the last failures alone.
 	if err != nil {
 		if len(t.failed) == rememberedFailures {
 			t.failed = append(t.failed[:0], t.failed[1:]...)
 		}
 		t.failed = append(t.failed, failure{e.offset, err})
 	}
+
+	// Only the head lets the cursor move.
 	t.notify(e.offset, err)
 	if len(t.entries) > 0 && t.entries[0] == e {
 		signal(t.wake)
@@ -145,6 +156,8 @@ func (t *tracker) pass() (upTo uint64, letter *Letter, epoch int) {
 			upTo = e.offset
 		}
 	}
+
+	// Whoever waits in track has room now.
 	signal(t.room)
 	return upTo, letter, t.epoch
 }
@@ -191,6 +204,7 @@ func (t *tracker) forget(offset uint64, result chan<- error) {
 	}
 }
 
+// notify answers all that wait for an offset. mu is held.
 func (t *tracker) notify(offset uint64, err error) {
 	for _, w := range t.waiters[offset] {
 		w <- err

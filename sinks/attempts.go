@@ -15,6 +15,7 @@ import (
 
 // trial is a delivery's way through its attempts. Each of its ends settles the delivery.
 type trial struct {
+	// of the delivery
 	rd    *round
 	d     client.Delivery
 	now   Outcome // the attempt that runs
@@ -22,6 +23,7 @@ type trial struct {
 	began time.Time
 }
 
+// Ends of a trial that are no failure of the sink.
 var (
 	errRefused = errors.New("no attempt may follow")
 	errSettled = errors.New("settled")
@@ -32,6 +34,8 @@ func (rd *round) handle(d client.Delivery) {
 	defer rd.finished()
 	t := &trial{rd: rd, d: d}
 	err := attempt.Run(rd.base, attempt.Limits{Timeout: rd.o.Timeout, TimedOut: ErrTimeout, CutOff: errCutOff}, t)
+
+	// A delivery that Failed has settled needs nothing more.
 	switch {
 	case err == nil:
 		t.now.Result = Handled
@@ -57,6 +61,8 @@ func (t *trial) Attempt(ctx context.Context, n int) error {
 	t.began = time.Now()
 	err := t.rd.o.Sink.Handle(ctx, t.d)
 	t.now.Took = time.Since(t.began)
+
+	// What ended the attempt, other than its own timeout, is the end of the process.
 	if cause := context.Cause(ctx); err != nil && cause != nil && cause != ErrTimeout {
 		err = fmt.Errorf("%w: %w", errCutOff, err)
 	}
@@ -71,11 +77,16 @@ func (t *trial) Failed(n int, err error) (wait time.Duration, end error) {
 		rd.release(o, err)
 		return 0, errSettled
 	}
+
+	// Report the failure, with how long the sink wants to be left alone.
 	f := failureOf(err)
 	o.Error, o.TimedOut, o.Wait = bounded(err.Error(), maxError), errors.Is(err, ErrTimeout), rd.o.wait(n, f)
 	if o.TimedOut {
 		rd.notices.timedOut(t.d, o)
 	}
+
+	// Another attempt follows in this delivery while the process runs and the breaker lets it:
+	// a longer wait is for the group, which then delivers the event again.
 	again := !f.Dead && n <= rd.o.Retries && o.Wait <= longestHold
 	if again && rd.taking.Err() == nil && rd.state.Load() != int32(gobreaker.StateOpen) {
 		o.Result = Retried
@@ -111,6 +122,8 @@ func (rd *round) nack(d client.Delivery, o Outcome, dead bool) Outcome {
 	if dead || (rd.o.MaxDeliver > 0 && d.Count >= rd.o.MaxDeliver) {
 		o.Result, o.Wait = Dead, 0
 	}
+
+	// The group keeps the error with the event, shorter than it is reported.
 	nack := client.NackOptions{Delay: o.Wait, Err: bounded(o.Error, maxKept), Dead: dead, Handler: rd.o.Group}
 	o.Lost = rd.member.Nack(d.Offset, nack) != nil
 	rd.notices.failed(d, o)
@@ -119,6 +132,7 @@ func (rd *round) nack(d client.Delivery, o Outcome, dead bool) Outcome {
 
 // release gives an event back as it came.
 func (rd *round) release(o Outcome, err error) {
+	// It does not count for Options.Count: the event was not handled.
 	rd.begun.Add(^uint64(0))
 	o.Result = Released
 	o.Lost = rd.member.Nack(o.Offset, client.NackOptions{Released: true}) != nil
@@ -147,6 +161,8 @@ func bounded(text string, most int) string {
 		return text
 	}
 	const mark = " … "
+
+	// The cuts may fall into a character: its rest is dropped.
 	end := text[len(text)-(most-front-len(mark)):]
 	return strings.ToValidUTF8(text[:front], "") + mark + strings.ToValidUTF8(end, "")
 }

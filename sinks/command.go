@@ -57,7 +57,7 @@ func NewCommand(o CommandOptions) (*Command, error) {
 		if errors.As(err, &lookup) {
 			err = lookup.Err
 		}
-		return nil, fmt.Errorf("sinks: the command %q can not be run: %w", o.Args[0], err)
+		return nil, fmt.Errorf("sinks: the command %q cannot be run: %w", o.Args[0], err)
 	}
 	o.Grace = cmp.Or(o.Grace, 2*time.Second)
 	if o.Env == nil {

@@ -40,7 +40,14 @@ func (o *output) sorted() []string {
 
 func shell(t *testing.T, out *output, script string) *sinks.Command {
 	t.Helper()
-	c, err := sinks.NewCommand(sinks.CommandOptions{Args: []string{"sh", "-c", script}, Group: "trainers", Output: out.line, Grace: 200 * time.Millisecond})
+	c, err := sinks.NewCommand(
+		sinks.CommandOptions{
+			Args:   []string{"sh", "-c", script},
+			Group:  "trainers",
+			Output: out.line,
+			Grace:  200 * time.Millisecond,
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +91,7 @@ func TestACommandSeesTheEvent(t *testing.T) {
 	}
 }
 
-// A command that fails is told with its code and the end of what it said.
+// A command that fails is reported with its code and the end of its output.
 func TestACommandFails(t *testing.T) {
 	out := &output{}
 	for script, want := range map[string]string{
@@ -146,7 +153,7 @@ func gone(pid int) bool {
 }
 
 // When its time is over a command is ended with its children, those that do not listen
-// to SIGTERM too, and those that have let go of its output.
+// to SIGTERM too, and those that have closed its output.
 func TestACommandIsKilledWithItsChildren(t *testing.T) {
 	for name, script := range map[string]string{
 		"a child":                        `sleep 60 & echo $!; wait`,
@@ -189,7 +196,14 @@ func TestACommandThatCanNotBeRun(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{nil, {""}, {"no-such-command-anywhere"}, {script}, {dir}, {filepath.Join(dir, "missing")}} {
+	for _, args := range [][]string{
+		nil,
+		{""},
+		{"no-such-command-anywhere"},
+		{script},
+		{dir},
+		{filepath.Join(dir, "missing")},
+	} {
 		if _, err := sinks.NewCommand(sinks.CommandOptions{Args: args}); err == nil {
 			t.Errorf("%q was accepted", args)
 		}

@@ -45,14 +45,14 @@ type transcript struct {
 }
 
 type transcriptLine struct {
-	second int
-	told   bool
-	text   string
+	second   int
+	reported bool
+	text     string
 }
 
 func (l transcriptLine) class() int {
 	switch {
-	case l.told:
+	case l.reported:
 		return 3
 	case l.text == "left":
 		return 2
@@ -64,10 +64,10 @@ func (l transcriptLine) class() int {
 
 func newTranscript() *transcript { return &transcript{began: time.Now()} }
 
-func (tr *transcript) write(told bool, text string) {
+func (tr *transcript) write(reported bool, text string) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.lines = append(tr.lines, transcriptLine{int(time.Since(tr.began).Seconds()), told, text})
+	tr.lines = append(tr.lines, transcriptLine{int(time.Since(tr.began).Seconds()), reported, text})
 }
 
 func (tr *transcript) say(format string, args ...any) { tr.write(false, fmt.Sprintf(format, args...)) }
@@ -93,7 +93,18 @@ func (tr *transcript) publish(_ context.Context, ev event.Event) error {
 		return err
 	}
 	text := string(ev.Type)
-	for _, name := range []string{"handler", "event", "offset", "delivery", "attempt", "attempts", "dead_letter", "failures", "previous", "error"} {
+	for _, name := range []string{
+		"handler",
+		"event",
+		"offset",
+		"delivery",
+		"attempt",
+		"attempts",
+		"dead_letter",
+		"failures",
+		"previous",
+		"error",
+	} {
 		if v, ok := p[name]; ok {
 			text += fmt.Sprintf(" %s=%v", name, v)
 		}

@@ -27,6 +27,7 @@ const (
 	noticeGrace = 10 * time.Second // for those that wait at the end
 )
 
+// newNotices returns notices that queue until start is called.
 func newNotices(o *Options) *notices {
 	return &notices{o: o, queue: make(chan event.Event, maxNotices)}
 }
@@ -45,6 +46,8 @@ func (n *notices) start(ctx context.Context) (quit func() (dropped uint64)) {
 			}
 		}
 	}()
+
+	// The rest has noticeGrace; then the calls that still run are canceled and fail.
 	return func() uint64 {
 		n.mu.Lock()
 		n.closed = true // the breaker may still turn
@@ -58,6 +61,7 @@ func (n *notices) start(ctx context.Context) (quit func() (dropped uint64)) {
 	}
 }
 
+// put queues an event, or counts it as dropped where too many wait.
 func (n *notices) put(t event.Type, correlation string, payload map[string]any) {
 	if n.o.Publish == nil {
 		return
@@ -66,6 +70,8 @@ func (n *notices) put(t event.Type, correlation string, payload map[string]any) 
 	ev := event.New(t, payload)
 	ev.Source, ev.Key, ev.CorrelationID, ev.Time = n.o.Source, n.o.Group, correlation, time.Now()
 	ev.NoDedup = true // each happened
+
+	// closed and the send are under one lock, so that nothing is sent on a closed channel.
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -78,21 +84,26 @@ func (n *notices) put(t event.Type, correlation string, payload map[string]any) 
 	}
 }
 
+// breaker reports a change of the breaker.
 func (n *notices) breaker(ch breaker.Change) {
 	t, payload := ch.Notice()
 	n.put(t, "", payload)
 }
 
+// timedOut reports an attempt that ran out of time.
 func (n *notices) timedOut(d client.Delivery, o Outcome) {
 	n.putHandler(event.HandlerTimeout, d, o, map[string]any{
 		"attempt": o.Attempt, "timeout_seconds": n.o.Timeout.Seconds()})
 }
 
+// failed reports a delivery that failed.
 func (n *notices) failed(d client.Delivery, o Outcome) {
 	n.putHandler(event.HandlerFailed, d, o, map[string]any{
 		"error": o.Error, "attempts": o.Attempt, "dead_letter": o.Result == Dead})
 }
 
+// putHandler adds the fields that both have. An event about a handler is not reported, or a
+// sink of such events would feed itself.
 func (n *notices) putHandler(t event.Type, d client.Delivery, o Outcome, payload map[string]any) {
 	if !n.o.Record || strings.HasPrefix(string(d.Type), "HANDLER_") {
 		return

@@ -57,10 +57,10 @@ type Options struct {
 
 	// Publish publishes events about the breaker and, with Record, about failures; nil
 	// publishes none.
-	Publish func(ctx context.Context, ev event.Event) error
-	Record  bool
-	Source  string        // of these events
-	Tell    func(Outcome) // called for each attempt, one at a time; nil is nobody
+	Publish   func(ctx context.Context, ev event.Event) error
+	Record    bool
+	Source    string        // of these events
+	OnOutcome func(Outcome) // called for each attempt, one at a time; nil is nobody
 	// Turned is called when the breaker opens, half opens or closes, in its lock; nil is nobody.
 	Turned func(breaker.Change)
 	Logger hclog.Logger // nil disables logging
@@ -86,8 +86,8 @@ func (o *Options) complete() error {
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
 	}
-	if o.Tell == nil {
-		o.Tell = func(Outcome) {}
+	if o.OnOutcome == nil {
+		o.OnOutcome = func(Outcome) {}
 	}
 	switch {
 	case o.Group == "" || o.Join == nil || o.Sink == nil:

@@ -39,16 +39,16 @@ type Outcome struct {
 
 // Summary counts what a run did.
 type Summary struct {
-	Handled  uint64 `json:"handled"`  // events
-	Filtered uint64 `json:"filtered"` // events passed by the condition
-	Failed   uint64 `json:"failed"`   // deliveries that failed, and are redelivered
-	Dead     uint64 `json:"dead"`     // events that became dead letters
-	Retried  uint64 `json:"retried"`  // attempts that failed and were made again in their delivery
-	TimedOut uint64 `json:"timed_out"`
-	Released uint64 `json:"released"` // deliveries given back at the end, uncounted
-	Lost     uint64 `json:"lost"`     // deliveries that the group had given to another member meanwhile
-	Gaps     uint64 `json:"gaps"`
-	Untold   uint64 `json:"untold"` // events about failures or the breaker that were not published
+	Handled     uint64 `json:"handled"`  // events
+	Filtered    uint64 `json:"filtered"` // events passed by the condition
+	Failed      uint64 `json:"failed"`   // deliveries that failed, and are redelivered
+	Dead        uint64 `json:"dead"`     // events that became dead letters
+	Retried     uint64 `json:"retried"`  // attempts that failed and were made again in their delivery
+	TimedOut    uint64 `json:"timed_out"`
+	Released    uint64 `json:"released"` // deliveries given back at the end, uncounted
+	Lost        uint64 `json:"lost"`     // deliveries that the group had given to another member meanwhile
+	Gaps        uint64 `json:"gaps"`
+	Unpublished uint64 `json:"untold"` // events about failures or the breaker that were not published
 
 	Attempts uint64        `json:"attempts"`
 	Median   time.Duration `json:"-"` // of the attempts' durations
@@ -67,6 +67,7 @@ type tally struct {
 // maxDuration is what longer durations count as.
 const maxDuration = 7 * 24 * time.Hour
 
+// newTally returns a tally that calls report with each outcome, one at a time.
 func newTally(report func(Outcome)) *tally {
 	return &tally{took: hdrhistogram.New(1, maxDuration.Microseconds(), 3), report: report}
 }
@@ -110,12 +111,14 @@ func (t *tally) ended(o Outcome) {
 	t.report(o)
 }
 
+// count changes the summary under the lock.
 func (t *tally) count(do func(*Summary)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	do(&t.sum)
 }
 
+// summary returns what was counted so far, with the durations if there were attempts.
 func (t *tally) summary() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,6 +126,8 @@ func (t *tally) summary() Summary {
 	at := func(percent float64) time.Duration {
 		return time.Duration(t.took.ValueAtPercentile(percent)) * time.Microsecond
 	}
+
+	// An empty histogram has no percentiles.
 	if s.Attempts > 0 {
 		s.Median, s.P95, s.Longest = at(50), at(95), at(100)
 	}

@@ -31,7 +31,9 @@ func NewReactor(o Options) (*Reactor, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	r := &Reactor{o: o, tally: newTally(o.Tell), notices: newNotices(&o)}
+	r := &Reactor{o: o, tally: newTally(o.OnOutcome), notices: newNotices(&o)}
+
+	// The breaker reports to the reactor from the start.
 	r.breaker = breaker.New(o.Breaker, harmless, r.turned)
 	return r, nil
 }
@@ -39,6 +41,9 @@ func NewReactor(o Options) (*Reactor, error) {
 // turned follows the breaker, in whose lock it runs.
 func (r *Reactor) turned(ch breaker.Change) {
 	r.state.Store(int32(ch.To))
+
+	// An open breaker ends the round: what waits goes back to the group. Any other change lets
+	// takeEvents look at its bounds again.
 	if round := r.round.Load(); round != nil && ch.From != ch.To {
 		if ch.To == gobreaker.StateOpen {
 			round.end()
@@ -73,7 +78,7 @@ func (r *Reactor) Run(ctx context.Context) (Summary, error) {
 	r.breaker.Close()
 	dropped := quit()
 	sum := r.tally.summary()
-	sum.Untold = dropped
+	sum.Unpublished = dropped
 	return sum, err
 }
 
@@ -106,6 +111,8 @@ func (r *Reactor) oneRound(ctx context.Context) error {
 	if r.breaker.Status().State == gobreaker.StateOpen.String() { // it opened before the round could hear of it
 		rd.end()
 	}
+
+	// The round ends by taking nothing more, then waiting for what runs, then leaving.
 	err = rd.takeEvents()
 	rd.end()
 	rd.drain(ctx)
@@ -141,6 +148,8 @@ func final(err error) bool {
 	if !errors.As(err, &answer) {
 		return false
 	}
+
+	// These codes say that the group or the caller is wrong.
 	switch answer.Code {
 	case api.NotFound, api.Exists, api.InvalidArgument, api.Unauthenticated, api.Conflict, api.NotImplemented:
 		return true
@@ -155,6 +164,8 @@ func (r *Reactor) watchSettled(ctx context.Context, stop func()) {
 	}
 	for {
 		settled, err := r.o.Settled(ctx)
+
+		// A cluster that cannot be asked now is asked again.
 		if err != nil && ctx.Err() == nil {
 			r.o.Logger.Debug("cannot find out whether all is settled", "group", r.o.Group, "error", err)
 		}

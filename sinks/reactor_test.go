@@ -23,14 +23,19 @@ func TestAttemptsDeliveriesAndTheDeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, tr := newMemGroup(progress("", 1), progress("", 2)), newTranscript()
 		g.maxDeliver = 2
-		sum := react(t.Context(), t, g, sinks.Options{Retries: 3, Breaker: breaker.Config{Off: true}, Settled: g.settled, Record: true,
-			Tell: tr.outcome, Publish: tr.publish,
-			Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
-				if d.Offset == 1 {
-					return errBoom
-				}
-				return nil
-			})})
+		sum := react(
+			t.Context(),
+			t,
+			g,
+			sinks.Options{Retries: 3, Breaker: breaker.Config{Off: true}, Settled: g.settled, Record: true,
+				OnOutcome: tr.outcome, Publish: tr.publish,
+				Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
+					if d.Offset == 1 {
+						return errBoom
+					}
+					return nil
+				})},
+		)
 		tr.check(t, `
    0 s  event 1 delivery 1 attempt 1: retried, again in 1s: boom
    1 s  event 1 delivery 1 attempt 2: retried, again in 2s: boom
@@ -44,7 +49,8 @@ func TestAttemptsDeliveriesAndTheDeadLetter(t *testing.T) {
   22 s  event 1 delivery 2 attempt 4: dead: boom
   22 s  HANDLER_FAILED handler=trainers event=TRAINING_PROGRESS offset=1 delivery=2 attempts=4 dead_letter=true error=boom
 `)
-		if sum.Handled != 1 || sum.Failed != 1 || sum.Dead != 1 || sum.Retried != 6 || sum.Attempts != 9 || !slices.Equal(g.letters, []uint64{1}) {
+		if sum.Handled != 1 || sum.Failed != 1 || sum.Dead != 1 || sum.Retried != 6 || sum.Attempts != 9 ||
+			!slices.Equal(g.letters, []uint64{1}) {
 			t.Errorf("%+v, letters %v", sum, g.letters)
 		}
 	})
@@ -57,17 +63,22 @@ func TestTheBreakerTakesTheProcessOutOfTheGroup(t *testing.T) {
 		g, tr := newMemGroup(progress("", 1), progress("", 2), progress("", 3)), newTranscript()
 		g.say = tr.say
 		var calls atomic.Int32
-		sum := react(t.Context(), t, g, sinks.Options{Retries: 3, Concurrency: 2, Settled: g.settled, Tell: tr.outcome, Publish: tr.publish,
-			Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
-				n := calls.Add(1)
-				if d.Offset == 2 {
-					time.Sleep(100 * time.Millisecond) // behind the first
-				}
-				if n <= 4 {
-					return errBoom
-				}
-				return nil
-			})})
+		sum := react(
+			t.Context(),
+			t,
+			g,
+			sinks.Options{Retries: 3, Concurrency: 2, Settled: g.settled, OnOutcome: tr.outcome, Publish: tr.publish,
+				Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
+					n := calls.Add(1)
+					if d.Offset == 2 {
+						time.Sleep(100 * time.Millisecond) // after the first
+					}
+					if n <= 4 {
+						return errBoom
+					}
+					return nil
+				})},
+		)
 		tr.check(t, `
    0 s  joined
    0 s  event 1 delivery 1 attempt 1: retried, again in 1s: boom
@@ -96,51 +107,69 @@ func TestTheBreakerTakesTheProcessOutOfTheGroup(t *testing.T) {
 	})
 }
 
-// What may go on when the process ends goes on; what takes too long is cut off and given
-// back as it came; what failed meanwhile has failed.
+// Attempts that run when the process ends may finish; those that take too long are cut off
+// and given back as they came; what failed meanwhile has failed.
 func TestTheEndDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, tr := newMemGroup(progress("", 1), progress("", 2), progress("", 3), progress("", 4)), newTranscript()
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		sum := react(ctx, t, g, sinks.Options{Concurrency: 3, Retries: 3, Timeout: time.Hour, Drain: 10 * time.Second, Tell: tr.outcome,
-			Backoff: time.Minute,
-			Sink: sinkFunc(func(ctx context.Context, d client.Delivery) error {
-				switch d.Offset {
-				case 1:
-					time.Sleep(5 * time.Second)
-					return nil
-				case 2:
-					<-ctx.Done()
-					return ctx.Err()
-				default:
-					return errBoom
-				}
-			})})
+		sum := react(
+			ctx,
+			t,
+			g,
+			sinks.Options{Concurrency: 3, Retries: 3, Timeout: time.Hour, Drain: 10 * time.Second, OnOutcome: tr.outcome,
+				Backoff: time.Minute,
+				Sink: sinkFunc(func(ctx context.Context, d client.Delivery) error {
+					switch d.Offset {
+					case 1:
+						time.Sleep(5 * time.Second)
+						return nil
+					case 2:
+						<-ctx.Done()
+						return ctx.Err()
+					default:
+						return errBoom
+					}
+				})},
+		)
 		tr.check(t, `
    0 s  event 3 delivery 1 attempt 1: retried, again in 1m0s: boom
    1 s  event 3 delivery 1 attempt 1: failed, again in 1m0s: boom
    5 s  event 1 delivery 1 attempt 1: handled
   11 s  event 2 delivery 1 attempt 1: released: cut off: the process ends: context canceled
 `)
-		if sum.Handled != 1 || sum.Failed != 1 || sum.Released != 1 || len(g.open) != 3 || g.open[0].deliveries != 0 || g.open[1].deliveries != 1 {
+		if sum.Handled != 1 || sum.Failed != 1 || sum.Released != 1 || len(g.open) != 3 || g.open[0].deliveries != 0 ||
+			g.open[1].deliveries != 1 {
 			t.Errorf("%+v, %d open", sum, len(g.open))
 		}
 	})
 }
 
-// An attempt that runs out of time is told as that.
+// An attempt that runs out of time is reported as timed out.
 func TestAnAttemptRunsOutOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, tr := newMemGroup(progress("k", 1)), newTranscript()
-		sum := react(t.Context(), t, g, sinks.Options{Timeout: 5 * time.Second, Retries: 1, Settled: g.settled, Record: true, Tell: tr.outcome, Publish: tr.publish,
-			Sink: sinkFunc(func(ctx context.Context, d client.Delivery) error {
-				if time.Since(tr.began) < 3*time.Second {
-					<-ctx.Done()
-					return errBoom
-				}
-				return nil
-			})})
+		sum := react(
+			t.Context(),
+			t,
+			g,
+			sinks.Options{
+				Timeout:   5 * time.Second,
+				Retries:   1,
+				Settled:   g.settled,
+				Record:    true,
+				OnOutcome: tr.outcome,
+				Publish:   tr.publish,
+				Sink: sinkFunc(func(ctx context.Context, d client.Delivery) error {
+					if time.Since(tr.began) < 3*time.Second {
+						<-ctx.Done()
+						return errBoom
+					}
+					return nil
+				}),
+			},
+		)
 		tr.check(t, `
    5 s  event 1 delivery 1 attempt 1: retried, again in 1s: timed out after 5s: boom
    5 s  HANDLER_TIMEOUT handler=trainers event=TRAINING_PROGRESS offset=1 delivery=1 attempt=1
@@ -153,25 +182,36 @@ func TestAnAttemptRunsOutOfTime(t *testing.T) {
 }
 
 // A sink's wish to be left alone is kept: within the delivery if it is short, else the
-// event comes again after it. One that cannot be mended is dead at once, and only what
+// event is redelivered after it. One that cannot be repaired is dead at once, and only what
 // is the sink's fault moves the breaker.
 func TestWhatAFailureSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, tr := newMemGroup(progress("", 1), progress("", 2), progress("", 3), progress("", 4)), newTranscript()
-		sum := react(t.Context(), t, g, sinks.Options{Retries: 1, Breaker: breaker.Config{Failures: 4}, Settled: g.settled, Tell: tr.outcome, Publish: tr.publish,
-			Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
-				switch {
-				case d.Offset == 1 && d.Count == 1:
-					return &sinks.Failure{Err: errBoom, After: 30 * time.Second}
-				case d.Offset == 2:
-					return &sinks.Failure{Err: errBoom, Dead: true, Event: true}
-				case d.Offset == 3:
-					return &sinks.Failure{Err: errBoom, Dead: true}
-				case d.Offset == 4 && d.Count == 1:
-					return &sinks.Failure{Err: errBoom, After: 10 * time.Minute}
-				}
-				return nil
-			})})
+		sum := react(
+			t.Context(),
+			t,
+			g,
+			sinks.Options{
+				Retries:   1,
+				Breaker:   breaker.Config{Failures: 4},
+				Settled:   g.settled,
+				OnOutcome: tr.outcome,
+				Publish:   tr.publish,
+				Sink: sinkFunc(func(_ context.Context, d client.Delivery) error {
+					switch {
+					case d.Offset == 1 && d.Count == 1:
+						return &sinks.Failure{Err: errBoom, After: 30 * time.Second}
+					case d.Offset == 2:
+						return &sinks.Failure{Err: errBoom, Dead: true, Event: true}
+					case d.Offset == 3:
+						return &sinks.Failure{Err: errBoom, Dead: true}
+					case d.Offset == 4 && d.Count == 1:
+						return &sinks.Failure{Err: errBoom, After: 10 * time.Minute}
+					}
+					return nil
+				}),
+			},
+		)
 		tr.check(t, `
    0 s  event 1 delivery 1 attempt 1: retried, again in 30s: boom
   30 s  event 1 delivery 1 attempt 2: failed, again in 30s: boom
@@ -204,7 +244,7 @@ func TestConcurrencyAndOrder(t *testing.T) {
 				running++
 				most = max(most, running)
 				if d.Offset <= last[d.Key] {
-					t.Errorf("%d of %s behind %d", d.Offset, d.Key, last[d.Key])
+					t.Errorf("%d of %s after %d", d.Offset, d.Key, last[d.Key])
 				}
 				last[d.Key] = d.Offset
 				mu.Unlock()
@@ -241,7 +281,9 @@ func TestCountAndCondition(t *testing.T) {
 func TestJoining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ok := sinkFunc(func(context.Context, client.Delivery) error { return nil })
-		r, err := sinks.NewReactor(sinks.Options{Group: "g", Sink: ok, Join: func(context.Context, int) (sinks.Member, error) { return nil, errBoom }})
+		r, err := sinks.NewReactor(
+			sinks.Options{Group: "g", Sink: ok, Join: func(context.Context, int) (sinks.Member, error) { return nil, errBoom }},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func (h *handled) handle(_ context.Context, d client.Delivery) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if d.Offset < h.last[d.Key] {
-		return fmt.Errorf("%d of %s comes behind %d", d.Offset, d.Key, h.last[d.Key])
+		return fmt.Errorf("%d of %s comes after %d", d.Offset, d.Key, h.last[d.Key])
 	}
 	h.times[d.Offset]++
 	h.last[d.Key] = d.Offset
@@ -80,7 +80,11 @@ func TestReactorsShareAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, last := results[0].Offset, results[events-1].Offset
-	if _, err := c.CreateGroup(t.Context(), "trainers", client.GroupSpec{Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}}); err != nil {
+	if _, err := c.CreateGroup(
+		t.Context(),
+		"trainers",
+		client.GroupSpec{Filter: event.Filter{Types: []string{"TRAINING_PROGRESS"}}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	h := &handled{times: map[uint64]int{}, last: map[string]uint64{}}
@@ -93,16 +97,24 @@ func TestReactorsShareAGroup(t *testing.T) {
 	var running sync.WaitGroup
 	sums := make([]sinks.Summary, 2)
 	for i, ctx := range []context.Context{half, t.Context()} {
-		r, err := sinks.NewReactor(sinks.Options{Group: "trainers", Concurrency: 4, Backoff: time.Millisecond, Breaker: breaker.Config{Off: true}, Settled: settled,
-			Join: func(ctx context.Context, hold int) (sinks.Member, error) {
-				return c.JoinGroup(ctx, "trainers", client.GroupOptions{NoCreate: true, Prefetch: hold, AutoProgress: true})
+		r, err := sinks.NewReactor(
+			sinks.Options{
+				Group:       "trainers",
+				Concurrency: 4,
+				Backoff:     time.Millisecond,
+				Breaker:     breaker.Config{Off: true},
+				Settled:     settled,
+				Join: func(ctx context.Context, hold int) (sinks.Member, error) {
+					return c.JoinGroup(ctx, "trainers", client.GroupOptions{NoCreate: true, Prefetch: hold, AutoProgress: true})
+				},
+				Sink: sinkFunc(func(ctx context.Context, d client.Delivery) error {
+					if i == 0 && h.count() > events/2 {
+						cancel()
+					}
+					return h.handle(ctx, d)
+				}),
 			},
-			Sink: sinkFunc(func(ctx context.Context, d client.Delivery) error {
-				if i == 0 && h.count() > events/2 {
-					cancel()
-				}
-				return h.handle(ctx, d)
-			})})
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

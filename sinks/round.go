@@ -26,6 +26,8 @@ type round struct {
 	workers sync.WaitGroup
 }
 
+// newRound returns a round that takes nothing yet. Attempts outlive ctx, for as long as drain
+// allows.
 func newRound(r *Reactor, ctx context.Context, member Member) *round {
 	rd := &round{Reactor: r, member: member, changed: make(chan struct{}, 1)}
 	rd.taking, rd.end = context.WithCancel(ctx)
@@ -103,6 +105,8 @@ func (rd *round) meets(d *client.Delivery) bool {
 	if rd.o.Where == nil {
 		return true
 	}
+
+	// An event that the condition cannot be applied to is nothing to fail for: it is passed.
 	met, err := rd.o.Where.Match(&d.Event)
 	if err != nil {
 		rd.o.Logger.Debug("the condition cannot be evaluated", "offset", d.Offset, "type", d.Type, "error", err)
@@ -127,6 +131,8 @@ func (rd *round) finished() {
 func (rd *round) drain(ctx context.Context) {
 	defer rd.cut(nil)
 	done := make(chan struct{})
+
+	// The workers end by themselves; this goroutine ends with the last of them.
 	go func() {
 		rd.workers.Wait()
 		close(done)
@@ -156,6 +162,8 @@ const leaveWithin = 10 * time.Second
 func (rd *round) leave() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(rd.taking), leaveWithin)
 	defer cancel()
+
+	// Without the last acks events are redelivered, which is no loss.
 	if err := rd.member.Close(ctx); err != nil {
 		return fmt.Errorf("sinks: leave group %s: what was handled last may be redelivered: %w", rd.o.Group, err)
 	}

@@ -51,15 +51,24 @@ func TestAWebhookIsPosted(t *testing.T) {
 	if err := w.Handle(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"Content-Type": "application/json", "Ringlog-Offset": "42", "Ringlog-Type": "TRAINING_COMPLETED",
-		"Ringlog-Delivery": "2", "Ringlog-Group": "trainers", "Idempotency-Key": "42-" + d.Hash().String()[:16],
-		"Webhook-Id": "42-" + d.Hash().String()[:16], "X-Team": "training", "User-Agent": "mine"} {
+	for name, want := range map[string]string{
+		"Content-Type":     "application/json",
+		"Ringlog-Offset":   "42",
+		"Ringlog-Type":     "TRAINING_COMPLETED",
+		"Ringlog-Delivery": "2",
+		"Ringlog-Group":    "trainers",
+		"Idempotency-Key":  "42-" + d.Hash().String()[:16],
+		"Webhook-Id":       "42-" + d.Hash().String()[:16],
+		"X-Team":           "training",
+		"User-Agent":       "mine",
+	} {
 		if v := got.Header.Get(name); v != want {
 			t.Errorf("%s: %q", name, v)
 		}
 	}
 	at, err := strconv.ParseInt(got.Header.Get("Webhook-Timestamp"), 10, 64)
-	if signed := time.Unix(at, 0); err != nil || time.Since(signed).Abs() > time.Hour || got.Header.Get("Webhook-Signature") != sinks.Signature([]byte("s3cret"), got.Header.Get("Webhook-Id"), signed, body) {
+	if signed := time.Unix(at, 0); err != nil || time.Since(signed).Abs() > time.Hour ||
+		got.Header.Get("Webhook-Signature") != sinks.Signature([]byte("s3cret"), got.Header.Get("Webhook-Id"), signed, body) {
 		t.Errorf("%v", got.Header)
 	}
 	var ev struct {
@@ -121,7 +130,8 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		{code: 400, dead: true, event: true}, {code: 413, dead: true, event: true}, {code: 422, dead: true, event: true},
 		{code: 401, dead: true}, {code: 403, dead: true}, {code: 404, dead: true}, {code: 410, dead: true},
 		{code: 408}, {code: 425}, {code: 429}, {code: 500}, {code: 502}, {code: 503},
-		{code: 429, after: "7", waits: true}, {code: 503, after: soon, waits: true}, {code: 500, after: "7"}, {code: 429, after: "soon"}, {code: 429, after: "-7"},
+		{code: 429, after: "7", waits: true}, {code: 503, after: soon, waits: true}, {code: 500, after: "7"},
+		{code: 429, after: "soon"}, {code: 429, after: "-7"},
 	} {
 		t.Run(fmt.Sprint(c.code, " ", c.after), func(t *testing.T) {
 			calls := 0
@@ -147,7 +157,8 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 			if !ok || f.Dead != c.dead || f.Event != c.event || (f.After > 0) != c.waits || f.After > time.Hour {
 				t.Errorf("%+v", f)
 			}
-			if text := err.Error(); !strings.Contains(text, fmt.Sprint(c.code)) || !strings.Contains(text, "the reason") || len(text) > 1200 {
+			if text := err.Error(); !strings.Contains(text, fmt.Sprint(c.code)) || !strings.Contains(text, "the reason") ||
+				len(text) > 1200 {
 				t.Errorf("%.300s", text)
 			}
 			if calls != 1 {
@@ -175,7 +186,8 @@ func TestAWebhookThatHangs(t *testing.T) {
 		<-arrived
 		cancel(sinks.ErrTimeout)
 	}()
-	if err := hangs.Handle(ctx, delivery()); err == nil || strings.Contains(err.Error(), "pass@") || !strings.Contains(err.Error(), "user:xxxxx@") {
+	if err := hangs.Handle(ctx, delivery()); err == nil || strings.Contains(err.Error(), "pass@") ||
+		!strings.Contains(err.Error(), "user:xxxxx@") {
 		t.Errorf("%v", err)
 	}
 	half := webhook(t, func(rw http.ResponseWriter, _ *http.Request) {

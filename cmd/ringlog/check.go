@@ -11,8 +11,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 // The states of a check, which are its exit codes, as Nagios has them.
@@ -104,7 +104,7 @@ func knowsMore(a, b nodeStatus) bool {
 // viewRank orders nodes by how much they know of the cluster.
 func viewRank(s nodeStatus) int {
 	switch {
-	case s.Role == raftnode.RoleLeader && s.Quorum.Margin >= 0:
+	case s.Role == api.RoleLeader && s.Quorum.Margin >= 0:
 		return 2
 	case s.LeaderID != "":
 		return 1
@@ -116,7 +116,7 @@ func viewRank(s nodeStatus) int {
 // endpoint that does not answer is worth a word where nobody else misses its node.
 func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, endpoints []string) string {
 	healthy := func(id string) bool {
-		return slices.ContainsFunc(view.Members, func(m raftnode.MemberStatus) bool { return m.ID == id && m.Healthy })
+		return slices.ContainsFunc(view.Members, func(m api.Member) bool { return m.ID == id && m.Healthy })
 	}
 	// Silence counts where the view has the node as healthy: else the view reports it already.
 	if a.err != nil {
@@ -166,7 +166,7 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 		state = checkCritical
 	}
 	for _, c := range s.Cursors {
-		lag, age := c.lag()
+		lag, age := leastLag(c)
 		level := checkOK
 		switch {
 		case over(lag, o.critLag) || over(age, o.critAge):
@@ -175,7 +175,7 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 			level = checkWarning
 		}
 		if level != checkOK {
-			words = append(words, fmt.Sprintf("cursor %s lags by %s events, %s", c.Name, c.lagText(), c.lagTime()))
+			words = append(words, fmt.Sprintf("cursor %s lags by %s events, %s", c.Name, lagText(c), lagTime(c)))
 		}
 		state = max(state, level)
 	}
@@ -189,7 +189,7 @@ func over[T uint64 | time.Duration](value, limit T) bool { return limit > 0 && v
 func performance(s nodeStatus) string {
 	lag := uint64(0)
 	for _, c := range s.Cursors {
-		least, _ := c.lag()
+		least, _ := leastLag(c)
 		lag = max(lag, least)
 	}
 	// An empty log has a first offset beyond its last one.

@@ -5,27 +5,28 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringrift/ringlog/raftnode"
+	"github.com/ringrift/ringlog/api"
 )
 
 // sees is a node of a cluster of three voters: whom it follows and whom it does not hear.
 func sees(id, leader string, silent ...string) answer[nodeStatus] {
-	s := nodeStatus{NodeID: id, ClusterID: "c", Role: raftnode.RoleFollower, LeaderID: leader, Term: 7}
+	var s nodeStatus
+	s.NodeID, s.ClusterID, s.Role, s.LeaderID, s.Term = id, "c", api.RoleFollower, leader, 7
 	switch leader {
 	case id:
-		s.Role = raftnode.RoleLeader
+		s.Role = api.RoleLeader
 	case "":
-		s.Role = raftnode.RoleCandidate
+		s.Role = api.RoleCandidate
 	}
 	healthy := 0
 	for _, member := range []string{"n1", "n2", "n3"} {
-		m := raftnode.MemberStatus{ID: member, HTTP: member, Voter: true, Healthy: !strings.Contains(strings.Join(silent, " "), member)}
+		m := api.Member{ID: member, HTTP: member, Voter: true, Healthy: !strings.Contains(strings.Join(silent, " "), member)}
 		s.Members = append(s.Members, m)
 		if m.Healthy {
 			healthy++
 		}
 	}
-	s.Quorum = raftnode.Quorum{Voters: 3, Needed: 2, Healthy: healthy, Margin: healthy - 2}
+	s.Quorum = api.Quorum{Voters: 3, Needed: 2, Healthy: healthy, Margin: healthy - 2}
 	return answer[nodeStatus]{url: "http://" + id, value: s}
 }
 
@@ -33,7 +34,7 @@ func TestACheckJudgesOverAllNodes(t *testing.T) {
 	foreign := sees("n1", "n1", "n2", "n3")
 	foreign.value.ClusterID = "d"
 	full := sees("n2", "n2")
-	full.value.Members[2].Disk = &raftnode.DiskStatus{FreeBytes: 5 << 20, MinFreeBytes: 64 << 20, Full: true}
+	full.value.Members[2].Disk = &api.Disk{FreeBytes: 5 << 20, MinFreeBytes: 64 << 20, Full: true}
 	down := answer[nodeStatus]{url: "http://n3", err: errors.New("refused")}
 	for _, test := range []struct {
 		name    string

@@ -13,9 +13,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/event"
 )
 
 func clientsCommand(sh *shell.Shell) *cli.Command {
@@ -124,24 +124,9 @@ func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.C
 	return nil
 }
 
-// subscriptionReport is what /status reports about clients.
-type subscriptionReport struct {
-	Clients          int  `json:"clients"`
-	Subscriptions    int  `json:"subscriptions"`
-	CriticalDetached int  `json:"critical_detached"`
-	Healthy          bool `json:"healthy"`
-	ByClient         map[string]struct {
-		Subscriptions map[string]struct {
-			Filter   event.Filter `json:"filter"`
-			State    string       `json:"state"`
-			Critical bool         `json:"critical"`
-		} `json:"subscriptions"`
-	} `json:"by_client"`
-}
-
-// text counts the clients and their subscriptions.
-func (r subscriptionReport) text() string {
-	return fmt.Sprintf("%d with %s", r.Clients, shell.Count(r.Subscriptions, "subscription"))
+// clientsText counts the clients and their subscriptions.
+func clientsText(s api.ClientStats) string {
+	return fmt.Sprintf("%d with %s", s.Clients, shell.Count(s.Subscriptions, "subscription"))
 }
 
 // timeoutsText is the span of the handlers' time limits.

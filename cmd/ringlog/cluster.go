@@ -15,7 +15,6 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 const aMember = "the id of a member"
@@ -46,19 +45,12 @@ func forceFlag() cli.Flag {
 // memberPath is the route of a member.
 func memberPath(id, rest string) string { return "/v1/members/" + url.PathEscape(id) + rest }
 
-// memberInfo is a member as GET /v1/members answers.
-type memberInfo struct {
-	raftnode.MemberStatus
-	Incarnation string `json:"incarnation,omitempty"`
-	Version     string `json:"version,omitempty"`
-}
-
 // memberList is what a node's status says of the members.
 type memberList struct {
-	Members  []memberInfo    `json:"members"`
-	Quorum   raftnode.Quorum `json:"quorum"`
-	LeaderID string          `json:"leader_id"`
-	Warning  string          `json:"warning"`
+	Members  []api.Member `json:"members"`
+	Quorum   api.Quorum   `json:"quorum"`
+	LeaderID string       `json:"leader_id"`
+	Warning  string       `json:"warning"`
 }
 
 // listMembers prints the members.
@@ -68,8 +60,8 @@ func listMembers(ctx context.Context, sh *shell.Shell) error {
 		return err
 	}
 	return shell.EmitEach(sh, list.Members,
-		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m memberInfo) table.Row {
-			return table.Row{m.ID, memberRole(m.MemberStatus, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy),
+		table.Row{"id", "role", "http", "raft", "healthy", "last contact", "behind"}, func(m api.Member) table.Row {
+			return table.Row{m.ID, memberRole(m, list.LeaderID), m.HTTP, m.Raft, yesNo(m.Healthy),
 				contactText(m.LastContactMs), m.TrailingEntries}
 		})
 }
@@ -86,7 +78,7 @@ func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err er
 }
 
 // memberRole is what a member is in the cluster.
-func memberRole(m raftnode.MemberStatus, leader string) string {
+func memberRole(m api.Member, leader string) string {
 	switch {
 	case m.ID == leader:
 		return "leader"
@@ -187,7 +179,7 @@ func dismissMember(ctx context.Context, sh *shell.Shell, id string, leave shell.
 	}
 	// Count the voters that remain, for whoever has to decide.
 	voters := 0
-	var found *memberInfo
+	var found *api.Member
 	for i, m := range list.Members {
 		if m.ID == id {
 			found = &list.Members[i]

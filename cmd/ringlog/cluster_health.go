@@ -9,34 +9,15 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/raftnode"
 )
-
-// voterHealth is what the log has recorded about the voters, as /status shows it.
-type voterHealth struct {
-	Voters        []voterState   `json:"voters"`
-	AtRisk        bool           `json:"quorum_at_risk"`
-	Outages       []loggedOutage `json:"outages"`
-	CatchupAtRisk []string       `json:"catchup_at_risk"`
-	OutagesEver   uint64         `json:"outages_total"`
-}
-
-// voterState is what the log has recorded about one voter.
-type voterState struct {
-	ID     string    `json:"id"`
-	Online bool      `json:"online"`
-	Since  time.Time `json:"since,omitzero"`
-}
-
-// autopilotVerdict is what a leader thinks of the servers.
-type autopilotVerdict = raftnode.AutopilotVerdict
 
 func (s nodeStatus) name() string { return s.NodeID }
 
 func (s nodeStatus) cluster() string { return s.ClusterID }
 
-func (s nodeStatus) knows() []raftnode.MemberStatus { return s.Members }
+func (s nodeStatus) knows() []api.Member { return s.Members }
 
 // orUnknown stands in for an id that nobody knows.
 func orUnknown(id string) string { return cmp.Or(id, "?") }
@@ -75,7 +56,7 @@ func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 }
 
 // toleranceText says how many voters may fail.
-func toleranceText(v *autopilotVerdict) string {
+func toleranceText(v *api.Autopilot) string {
 	text := "no voter may fail"
 	switch n := v.FailureTolerance; {
 	case n == 1:
@@ -90,14 +71,14 @@ func toleranceText(v *autopilotVerdict) string {
 }
 
 // serverRow is a follower as the leader sees it.
-func serverRow(v raftnode.ServerVerdict, now time.Time) table.Row {
+func serverRow(v api.ServerHealth, now time.Time) table.Row {
 	is := "voter"
 	switch {
-	case !v.Voter && v.Wish == raftnode.WishVote:
+	case !v.Voter && v.Wish == api.WishVote:
 		is = "joining" // gets its vote once it has been healthy for a while
 	case !v.Voter:
 		is = "non-voter"
-	case v.Wish == raftnode.WishNoVote:
+	case v.Wish == api.WishNoVote:
 		is = "leaving"
 	}
 	healthy := yesNo(v.Healthy)

@@ -17,7 +17,6 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 func clusterHistoryCommand(sh *shell.Shell) *cli.Command {
@@ -62,7 +61,7 @@ func historyQuery(c *cli.Context) (url.Values, error) {
 type history struct {
 	Chapters    []json.RawMessage `json:"history"`
 	FirstOffset uint64            `json:"first_offset"`
-	Outage      *raftnode.Outage  `json:"outage"`
+	Outage      *api.Outage       `json:"outage"`
 }
 
 // chapter is one event of the cluster's story.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 // showJournalOf prints the journal in the folder of a stopped node.
@@ -17,7 +16,7 @@ func showJournalOf(sh *shell.Shell, dir string, newest int) error {
 	o := nodeOutage{DataDir: dir, NodeID: found.NodeID, Journal: found.ID, Outage: found.Open, Records: []localRecord{}}
 	for _, r := range last(found.Records, newest) {
 		o.Records = append(o.Records,
-			localRecord{Local: true, NodeID: o.NodeID, Seq: r.Seq, Time: r.At, Type: raftnode.JournalType(r.Kind),
+			localRecord{Local: true, NodeID: o.NodeID, Seq: r.Seq, Time: r.At, Type: offline.RecordType(r.Kind),
 				Payload: r})
 	}
 	return sh.Emit(o, func() error {

@@ -14,9 +14,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/raftnode/blackbox"
 )
 
@@ -51,12 +51,12 @@ type nodeOutage struct {
 	DataDir   string           `json:"data_dir,omitempty"`
 	NodeID    string           `json:"node_id"`
 	ClusterID string           `json:"cluster_id,omitempty"`
-	Outage    *raftnode.Outage `json:"outage"` // nil: it sees none
-	Quorum    *raftnode.Quorum `json:"quorum,omitempty"`
-	Members   []memberInfo     `json:"members,omitempty"`
+	Outage    *api.Outage      `json:"outage"` // nil: it sees none
+	Quorum    *api.Quorum      `json:"quorum,omitempty"`
+	Members   []api.Member     `json:"members,omitempty"`
 	Journal   string           `json:"journal"`
 	Records   []localRecord    `json:"records"`
-	Outages   []loggedOutage   `json:"outages,omitempty"`
+	Outages   []api.PastOutage `json:"outages,omitempty"`
 }
 
 // localRecord is a record of a node's journal, as an event that has no offset.
@@ -70,32 +70,18 @@ type localRecord struct {
 	Payload blackbox.Record `json:"payload"`
 }
 
-// loggedOutage is an outage that the log has recorded.
-type loggedOutage struct {
-	Incident uint64    `json:"incident"`
-	Began    time.Time `json:"began_at"`
-	Ended    time.Time `json:"ended_at"`
-	Seconds  float64   `json:"seconds"`
-	SeenBy   []string  `json:"seen_by"`
-}
-
 func (o nodeOutage) name() string { return o.NodeID }
 
 func (o nodeOutage) cluster() string { return o.ClusterID }
 
-func (o nodeOutage) knows() (list []raftnode.MemberStatus) {
-	for _, m := range o.Members {
-		list = append(list, m.MemberStatus)
-	}
-	return list
-}
+func (o nodeOutage) knows() []api.Member { return o.Members }
 
 // seesQuorum reports whether enough voters answer the node, and have all along.
 func (o nodeOutage) seesQuorum() bool { return o.Outage == nil && o.Quorum.Margin >= 0 }
 
 // fetchOutage asks one node for its view of the quorum.
 func fetchOutage(ctx context.Context, sh *shell.Shell, base string) (o nodeOutage, err error) {
-	o.Quorum = &raftnode.Quorum{}
+	o.Quorum = &api.Quorum{}
 	err = sh.Ask(ctx, base, outagePath, &o)
 	o.URL = base
 	return o, err
@@ -200,7 +186,7 @@ func (o nodeOutage) text(now time.Time) string {
 }
 
 // outageFacts describes an outage that lasts.
-func outageFacts(o *raftnode.Outage, now time.Time) string {
+func outageFacts(o *api.Outage, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, for %s\n", o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())))
 	fmt.Fprintf(&b, "  since         %s\n", shell.MomentText(o.Since))
@@ -263,10 +249,10 @@ func (r localRecord) row() table.Row {
 // outagesTable prints the outages that the log has recorded, which all nodes do alike as far
 // as they have come.
 func outagesTable(sh *shell.Shell, nodes []nodeOutage) error {
-	var all []loggedOutage
+	var all []api.PastOutage
 	for _, o := range nodes {
 		for _, logged := range o.Outages {
-			if i := slices.IndexFunc(all, func(t loggedOutage) bool { return t.Incident == logged.Incident }); i < 0 {
+			if i := slices.IndexFunc(all, func(t api.PastOutage) bool { return t.Incident == logged.Incident }); i < 0 {
 				all = append(all, logged)
 			} else if len(logged.SeenBy) > len(all[i].SeenBy) {
 				all[i] = logged
@@ -276,7 +262,7 @@ func outagesTable(sh *shell.Shell, nodes []nodeOutage) error {
 	if len(all) == 0 {
 		return nil
 	}
-	slices.SortFunc(all, func(a, b loggedOutage) int { return cmp.Compare(a.Incident, b.Incident) })
+	slices.SortFunc(all, func(a, b api.PastOutage) int { return cmp.Compare(a.Incident, b.Incident) })
 	rows := make([]table.Row, len(all))
 	for i, o := range all {
 		rows[i] = table.Row{o.Incident, shell.MomentText(o.Began), shell.MomentText(o.Ended),

@@ -10,8 +10,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 func clusterStatusCommand(sh *shell.Shell) *cli.Command {
@@ -40,21 +40,21 @@ func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 
 // clusterRow is one node's word on itself, or why there is none.
 type clusterRow struct {
-	URL       string               `json:"url"`
-	ID        string               `json:"id,omitempty"`
-	Cluster   string               `json:"cluster_id,omitempty"`
-	Role      string               `json:"role,omitempty"`
-	Leader    string               `json:"leader_id,omitempty"`
-	Term      uint64               `json:"term,omitempty"`
-	First     uint64               `json:"first_offset,omitempty"`
-	Last      uint64               `json:"last_offset,omitempty"`
-	Applied   uint64               `json:"applied_index,omitempty"`
-	Margin    int                  `json:"quorum_margin"`
-	Disk      *raftnode.DiskStatus `json:"disk,omitempty"`
-	Outage    *raftnode.Outage     `json:"outage,omitempty"`
-	Health    *voterHealth         `json:"health,omitempty"`
-	Autopilot *autopilotVerdict    `json:"autopilot,omitempty"`
-	Error     string               `json:"error,omitempty"`
+	URL       string         `json:"url"`
+	ID        string         `json:"id,omitempty"`
+	Cluster   string         `json:"cluster_id,omitempty"`
+	Role      string         `json:"role,omitempty"`
+	Leader    string         `json:"leader_id,omitempty"`
+	Term      uint64         `json:"term,omitempty"`
+	First     uint64         `json:"first_offset,omitempty"`
+	Last      uint64         `json:"last_offset,omitempty"`
+	Applied   uint64         `json:"applied_index,omitempty"`
+	Margin    int            `json:"quorum_margin"`
+	Disk      *api.Disk      `json:"disk,omitempty"`
+	Outage    *api.Outage    `json:"outage,omitempty"`
+	Health    *api.Health    `json:"health,omitempty"`
+	Autopilot *api.Autopilot `json:"autopilot,omitempty"`
+	Error     string         `json:"error,omitempty"`
 }
 
 // clusterView is what all nodes say of themselves.
@@ -85,7 +85,7 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 		return clusterRow{URL: a.url, ID: id, Role: "unreachable", Error: a.err.Error()}
 	}
 	s := a.value
-	var disk *raftnode.DiskStatus
+	var disk *api.Disk
 	for _, m := range s.Members {
 		if m.ID == s.NodeID {
 			disk = m.Disk
@@ -189,7 +189,7 @@ type rowShape struct {
 	Spare                          int
 	OutageSince                    time.Time
 	OutOfReach                     []string // peers, in an outage
-	Health                         voterHealth
+	Health                         api.Health
 	Tolerance                      int
 	Servers                        []serverShape
 }
@@ -205,8 +205,8 @@ func shapeOf(rows []clusterRow) (string, error) {
 	var shapes []rowShape
 	for _, r := range rows {
 		s := rowShape{ID: r.ID, Cluster: r.Cluster, URL: r.URL, Role: r.Role, Leader: r.Leader, Spare: r.Margin}
-		if r.Role == raftnode.RoleCandidate {
-			s.Role = raftnode.RoleFollower // without a leader everybody is one again and again
+		if r.Role == api.RoleCandidate {
+			s.Role = api.RoleFollower // without a leader everybody is one again and again
 		}
 		if r.Leader != "" {
 			s.Term = r.Term

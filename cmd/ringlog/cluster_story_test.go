@@ -11,11 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/election"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/raftnode/blackbox"
 )
 
@@ -56,11 +56,11 @@ func TestWhatCountsAsAChange(t *testing.T) {
 	since := time.Date(2026, 1, 5, 10, 0, 0, 0, time.UTC)
 	look := func() []clusterRow {
 		leader := clusterRow{URL: "http://a", ID: "n1", Role: "leader", Leader: "n1", Term: 3, First: 1, Last: 9, Applied: 20, Margin: 1,
-			Health: &voterHealth{Voters: []voterState{{ID: "n1", Online: true}, {ID: "n2", Online: true}}},
-			Autopilot: &autopilotVerdict{Healthy: true, FailureTolerance: 1, Servers: []raftnode.ServerVerdict{
+			Health: &api.Health{Voters: []api.VoterHealth{{ID: "n1", Online: true}, {ID: "n2", Online: true}}},
+			Autopilot: &api.Autopilot{Healthy: true, FailureTolerance: 1, Servers: []api.ServerHealth{
 				{ID: "n2", Voter: true, Healthy: true, Since: since, TrailingEntries: 3, TrailingSeconds: 0.2, LastContactMs: 40, Why: "stable for 2 s of 10 s"}}}}
 		alone := clusterRow{URL: "http://b", ID: "n2", Role: "follower", Term: 3, Margin: -1,
-			Outage: &raftnode.Outage{Since: since, Cause: "unreachable", Refused: 2, Peers: []blackbox.Peer{{ID: "n1", LastContactMs: 900}, {ID: "n3", Reachable: true}}}}
+			Outage: &api.Outage{Since: since, Cause: "unreachable", Refused: 2, Peers: []api.OutagePeer{{ID: "n1", LastContactMs: 900}, {ID: "n3", Reachable: true}}}}
 		return []clusterRow{leader, alone, {URL: "http://c", ID: "n3", Role: "unreachable", Error: "read tcp 127.0.0.1:40001: timeout"}}
 	}
 	shape := func(change func([]clusterRow)) string {
@@ -110,12 +110,12 @@ func TestWhatCountsAsAChange(t *testing.T) {
 
 func TestHealthInWords(t *testing.T) {
 	now := time.Date(2026, 1, 5, 10, 1, 0, 0, time.UTC)
-	leader := clusterRow{ID: "n1", Health: &voterHealth{CatchupAtRisk: []string{"n4"}}, Autopilot: &autopilotVerdict{FailureTolerance: 1, Limiting: []string{"n3: no answer for 4.2 s"},
-		Servers: []raftnode.ServerVerdict{{ID: "n1", Voter: true, Healthy: true},
-			{ID: "n2", Voter: true, Healthy: true, Since: now.Add(-time.Minute), TrailingEntries: 3, TrailingSeconds: 0.25, LastContactMs: 40, Wish: raftnode.WishVote},
+	leader := clusterRow{ID: "n1", Health: &api.Health{CatchupAtRisk: []string{"n4"}}, Autopilot: &api.Autopilot{FailureTolerance: 1, Limiting: []string{"n3: no answer for 4.2 s"},
+		Servers: []api.ServerHealth{{ID: "n1", Voter: true, Healthy: true},
+			{ID: "n2", Voter: true, Healthy: true, Since: now.Add(-time.Minute), TrailingEntries: 3, TrailingSeconds: 0.25, LastContactMs: 40, Wish: api.WishVote},
 			{ID: "n3", Voter: true, Since: now.Add(-4 * time.Second), LastContactMs: 4200, Why: "no answer for 4.2 s"},
-			{ID: "n4", Since: now.Add(-time.Hour), TrailingEntries: 90000, TrailingSeconds: 300, LastContactMs: -1, Wish: raftnode.WishVote, Why: "trails by 90000 entries"}}}}
-	alone := clusterRow{ID: "n5", Outage: &raftnode.Outage{Since: now.Add(-31 * time.Second), Cause: "unreachable", Refused: 7}}
+			{ID: "n4", Since: now.Add(-time.Hour), TrailingEntries: 90000, TrailingSeconds: 300, LastContactMs: -1, Wish: api.WishVote, Why: "trails by 90000 entries"}}}}
+	alone := clusterRow{ID: "n5", Outage: &api.Outage{Since: now.Add(-31 * time.Second), Cause: "unreachable", Refused: 7}}
 	var out bytes.Buffer
 	if err := printHealth(&shell.Shell{Out: &out}, []clusterRow{leader, {ID: "n2"}, alone}, now); err != nil {
 		t.Fatal(err)
@@ -142,9 +142,9 @@ n5 sees no quorum: unreachable, for 31.0 s; 7 writes refused (see ringlog cluste
 
 func TestAnOutageInWords(t *testing.T) {
 	now := time.Date(2026, 1, 5, 10, 1, 0, 0, time.Local)
-	quorum := &raftnode.Quorum{Voters: 3, Needed: 2, Healthy: 3, Margin: 1}
-	lasting := nodeOutage{URL: "http://a", NodeID: "n1", Quorum: quorum, Outage: &raftnode.Outage{Since: now.Add(-31200 * time.Millisecond), Cause: "unreachable",
-		Term: 4, Leader: "n3", Refused: 12, Peers: []blackbox.Peer{{ID: "n2", Reachable: true, LastContactMs: 250}, {ID: "n3", LastContactMs: -1}}}}
+	quorum := &api.Quorum{Voters: 3, Needed: 2, Healthy: 3, Margin: 1}
+	lasting := nodeOutage{URL: "http://a", NodeID: "n1", Quorum: quorum, Outage: &api.Outage{Since: now.Add(-31200 * time.Millisecond), Cause: "unreachable",
+		Term: 4, Leader: "n3", Refused: 12, Peers: []api.OutagePeer{{ID: "n2", Reachable: true, LastContactMs: 250}, {ID: "n3", LastContactMs: -1}}}}
 	want := `n1 at http://a sees no quorum: unreachable, for 31.2 s
   since         2026-01-05 10:00:28.800
   last leader   n3 (term 4)
@@ -156,13 +156,13 @@ func TestAnOutageInWords(t *testing.T) {
 		t.Error(d)
 	}
 	for _, c := range []struct {
-		quorum raftnode.Quorum
+		quorum api.Quorum
 		want   string
 		sees   bool
 	}{
 		{*quorum, "n1 at http://a sees a quorum: 3 of 3 voters healthy, 2 needed, 1 to spare\n", true},
-		{raftnode.Quorum{Voters: 3, Needed: 2, Healthy: 1, Margin: -1}, "n1 at http://a is about to lose the quorum: 1 of 3 voters healthy, 2 needed, -1 to spare\n", false},
-		{raftnode.Quorum{Needed: 1, Margin: -1}, "n1 at http://a is in no cluster\n", false},
+		{api.Quorum{Voters: 3, Needed: 2, Healthy: 1, Margin: -1}, "n1 at http://a is about to lose the quorum: 1 of 3 voters healthy, 2 needed, -1 to spare\n", false},
+		{api.Quorum{Needed: 1, Margin: -1}, "n1 at http://a is in no cluster\n", false},
 	} {
 		o := nodeOutage{URL: "http://a", NodeID: "n1", Quorum: &c.quorum}
 		if got := o.text(now); got != c.want || o.seesQuorum() != c.sees {
@@ -180,7 +180,7 @@ func TestTheOutageThatAJournalEndsIn(t *testing.T) {
 		t.Errorf("over, and still %+v", o)
 	}
 	o := offline.OpenOutage([]blackbox.Record{lost, restored, lost, view, {Kind: blackbox.LeaseExpired}})
-	want := &raftnode.Outage{Since: at, Cause: "no_leader", Leader: "n2", Term: 5, Refused: 9, Peers: view.Peers}
+	want := &api.Outage{Since: at, Cause: "no_leader", Leader: "n2", Term: 5, Refused: 9, Peers: []api.OutagePeer{{ID: "n2", Reachable: true}}}
 	if d := cmp.Diff(want, o); d != "" {
 		t.Error(d)
 	}

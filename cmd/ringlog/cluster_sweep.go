@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 // sweep is what all nodes said to one question: those at the endpoints given, and the
@@ -29,7 +29,7 @@ func newSweep[T sighted]() sweep[T] {
 type sighted interface {
 	name() string
 	cluster() string // "" while it is in none
-	knows() []raftnode.MemberStatus
+	knows() []api.Member
 }
 
 // askEverybody puts a question to every node, with a leader or without. It fails where
@@ -82,7 +82,7 @@ func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
 		// Whom this node knows may be asked next.
 		for _, m := range a.value.knows() {
 			if m.HTTP != "" {
-				s.members[raftnode.URL(m.HTTP)], s.homes[raftnode.URL(m.HTTP)] = m.ID, clusterOf(a)
+				s.members[shell.URLOf(m.HTTP)], s.homes[shell.URLOf(m.HTTP)] = m.ID, clusterOf(a)
 			}
 		}
 	}

@@ -7,16 +7,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/fsm"
 )
 
-// compactOptions say up to where to remove; without any of them the retention settings decide.
+// compactOptions say up to where to remove, and what to ask before.
 type compactOptions struct {
-	before    uint64 // 0 is not said
-	olderThan string
-	keep      *uint64
-	force     bool
+	api.Compaction
 	shell.Consent
 }
 
@@ -43,14 +40,15 @@ func compactCommand(sh *shell.Shell) *cli.Command {
 
 // compactOptionsOf reads the flags; only one of them may say how far.
 func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
-	o = compactOptions{force: c.Bool("force"), Consent: shell.ConsentOf(c)}
+	o = compactOptions{Compaction: api.Compaction{Force: c.Bool("force")}, Consent: shell.ConsentOf(c)}
 	given := 0
 	if c.IsSet("before") {
 		given++
-		o.before, err = shell.ParseOffset(c.String("before"))
+		before, err := shell.ParseOffset(c.String("before"))
 		if err != nil {
 			return o, err
 		}
+		o.Before = &before
 	}
 	if c.IsSet("older-than") {
 		given++
@@ -58,47 +56,39 @@ func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 		if err != nil {
 			return o, err
 		}
-		o.olderThan = age.String()
+		o.OlderThan = age.String()
 	}
 	if c.IsSet("keep") {
 		given++
 		keep := c.Uint64("keep")
-		o.keep = &keep
+		o.Keep = &keep
 	}
 	switch {
 	case given > 1:
 		return o, shell.Usagef("--before, --older-than and --keep exclude each other")
-	case given == 0 && o.force:
+	case given == 0 && o.Force:
 		return o, shell.Usagef("--force goes with --before, --older-than or --keep")
 	}
 	return o, nil
 }
 
 // bare reports a compaction by the retention settings, which happens by itself too.
-func (o compactOptions) bare() bool { return o.before == 0 && o.olderThan == "" && o.keep == nil }
+func (o compactOptions) bare() bool { return o.Before == nil && o.OlderThan == "" && o.Keep == nil }
 
-// body is the request.
-func (o compactOptions) body(dryRun bool) map[string]any {
-	in := map[string]any{"dry_run": dryRun, "force": o.force}
-	if o.before != 0 {
-		in["before"] = o.before
-	}
-	if o.olderThan != "" {
-		in["older_than"] = o.olderThan
-	}
-	if o.keep != nil {
-		in["keep"] = *o.keep
-	}
+// request is the body of the call that plans the compaction, or carries it out.
+func (o compactOptions) request(dryRun bool) api.Compaction {
+	in := o.Compaction
+	in.DryRun = dryRun
 	return in
 }
 
 // compact shows the plan, asks, and removes.
 func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
-	var plan, done fsm.TrimResult
-	if err := sh.Call(ctx, http.MethodPost, "/v1/compact", nil, o.body(true), &plan); err != nil {
+	var plan, done api.TrimResult
+	if err := sh.Call(ctx, http.MethodPost, "/v1/compact", nil, o.request(true), &plan); err != nil {
 		return err
 	}
-	if o.DryRun {
+	if o.Consent.DryRun {
 		return printTrim(sh, plan, "would be ")
 	}
 	if !o.bare() && plan.Removed > 0 {
@@ -107,14 +97,14 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 			return err
 		}
 	}
-	if err := sh.Call(ctx, http.MethodPost, "/v1/compact", nil, o.body(false), &done); err != nil {
+	if err := sh.Call(ctx, http.MethodPost, "/v1/compact", nil, o.request(false), &done); err != nil {
 		return err
 	}
 	return printTrim(sh, done, "")
 }
 
 // printTrim prints what was removed, or would be.
-func printTrim(sh *shell.Shell, t fsm.TrimResult, mood string) error {
+func printTrim(sh *shell.Shell, t api.TrimResult, mood string) error {
 	if t.HeldBy != "" {
 		sh.Say("cursor %s holds back the next events; --force removes them", t.HeldBy)
 	}

@@ -17,30 +17,18 @@ import (
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/fsm"
-	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// cursorInfo is a cursor as GET /v1/cursors/{name} answers.
-type cursorInfo struct {
-	fsm.Cursor
-	LagEvents  uint64  `json:"lag_events"`
-	LagSeconds float64 `json:"lag_seconds"`            // how long the oldest of them waits
-	LagAtLeast *uint64 `json:"lag_at_least,omitempty"` // set where LagEvents is an upper bound
-	// Group is set where members share the cursor; it takes the place of the state's own.
-	Group *groupInfo `json:"group,omitempty"`
-}
-
-// kind says whether members share the cursor.
-func (c cursorInfo) kind() string {
+// cursorKind says whether members share a cursor.
+func cursorKind(c api.Cursor) string {
 	if c.Group != nil {
 		return "group"
 	}
 	return "cursor"
 }
 
-// lag is how many events a cursor lags by for certain, and for how long.
-func (c cursorInfo) lag() (uint64, time.Duration) {
+// leastLag is how many events a cursor lags by for certain, and for how long.
+func leastLag(c api.Cursor) (uint64, time.Duration) {
 	age := time.Duration(c.LagSeconds * float64(time.Second))
 	switch {
 	case c.LagAtLeast == nil:
@@ -52,7 +40,7 @@ func (c cursorInfo) lag() (uint64, time.Duration) {
 }
 
 // lagText is how many events a cursor lags by, or between which bounds that is.
-func (c cursorInfo) lagText() string {
+func lagText(c api.Cursor) string {
 	if c.LagAtLeast == nil {
 		return strconv.FormatUint(c.LagEvents, 10)
 	}
@@ -60,7 +48,7 @@ func (c cursorInfo) lagText() string {
 }
 
 // lagTime is how long the oldest event has waited.
-func (c cursorInfo) lagTime() string {
+func lagTime(c api.Cursor) string {
 	if c.LagEvents == 0 {
 		return "-"
 	}
@@ -88,12 +76,9 @@ func cursorPath(name string, rest ...string) string {
 
 // cursors reads all pages with ask. Of the first it asks nothing that an older node, which
 // answers with all cursors, would refuse.
-func cursors(ask func(query url.Values, into any) error) (all []cursorInfo, err error) {
+func cursors(ask func(query url.Values, into any) error) (all []api.Cursor, err error) {
 	for query := (url.Values{}); ; query.Set("limit", "1000") {
-		var page struct {
-			Cursors []cursorInfo `json:"cursors"`
-			Next    string       `json:"next"`
-		}
+		var page api.CursorPage
 		if err := ask(query, &page); err != nil {
 			return nil, err
 		}
@@ -106,14 +91,14 @@ func cursors(ask func(query url.Values, into any) error) (all []cursorInfo, err 
 }
 
 // fetchCursorsOf returns the cursors as one node knows them.
-func fetchCursorsOf(ctx context.Context, sh *shell.Shell, node string) ([]cursorInfo, error) {
+func fetchCursorsOf(ctx context.Context, sh *shell.Shell, node string) ([]api.Cursor, error) {
 	return cursors(func(query url.Values, into any) error {
 		return sh.Ask(ctx, node, "/v1/cursors?"+query.Encode(), into)
 	})
 }
 
 // fetchCursors reads all cursors of the cluster.
-func fetchCursors(ctx context.Context, sh *shell.Shell) ([]cursorInfo, error) {
+func fetchCursors(ctx context.Context, sh *shell.Shell) ([]api.Cursor, error) {
 	return cursors(func(query url.Values, into any) error {
 		return sh.Call(ctx, http.MethodGet, "/v1/cursors", query, nil, into)
 	})
@@ -127,8 +112,8 @@ func listCursors(ctx context.Context, sh *shell.Shell) error {
 	}
 	return shell.EmitEach(sh, list,
 		table.Row{"name", "committed", "lag", "behind", "kind", "generation", "filter", "gap"},
-		func(c cursorInfo) table.Row {
-			return table.Row{c.Name, c.Committed, c.lagText(), c.lagTime(), c.kind(), c.Generation,
+		func(c api.Cursor) table.Row {
+			return table.Row{c.Name, c.Committed, lagText(c), lagTime(c), cursorKind(c), c.Generation,
 				filterText(c.Filter), gapText(c)}
 		})
 }
@@ -139,14 +124,14 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(list, func(a, b cursorInfo) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
-	return shell.EmitEach(sh, list, table.Row{"name", "lag", "behind", "stalled"}, func(c cursorInfo) table.Row {
-		return table.Row{c.Name, c.lagText(), c.lagTime(), stallText(c.Cursor)}
+	slices.SortStableFunc(list, func(a, b api.Cursor) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
+	return shell.EmitEach(sh, list, table.Row{"name", "lag", "behind", "stalled"}, func(c api.Cursor) table.Row {
+		return table.Row{c.Name, lagText(c), lagTime(c), stallText(c)}
 	})
 }
 
 // stallText says since when a cursor has been reported as stalled.
-func stallText(c fsm.Cursor) string {
+func stallText(c api.Cursor) string {
 	if c.Stalled == nil {
 		return "no"
 	}
@@ -154,7 +139,7 @@ func stallText(c fsm.Cursor) string {
 }
 
 // gapText is the gap that a cursor will report next.
-func gapText(c cursorInfo) string {
+func gapText(c api.Cursor) string {
 	if c.Gap == nil {
 		return "-"
 	}
@@ -181,7 +166,7 @@ func filterText(f event.Filter) string {
 
 // showCursor prints one cursor.
 func showCursor(ctx context.Context, sh *shell.Shell, name string) error {
-	var c cursorInfo
+	var c api.Cursor
 	if err := sh.Fetch(ctx, cursorPath(name), &c); err != nil {
 		return err
 	}
@@ -189,23 +174,23 @@ func showCursor(ctx context.Context, sh *shell.Shell, name string) error {
 }
 
 // printCursor prints what is known of a cursor.
-func printCursor(sh *shell.Shell, c cursorInfo) error {
+func printCursor(sh *shell.Shell, c api.Cursor) error {
 	return sh.Emit(c, func() error {
-		pairs := []any{"name", c.Name, "kind", c.kind(), "committed", c.Committed, "lag",
-			fmt.Sprintf("%s events, %s", c.lagText(), c.lagTime()),
-			"stalled", stallText(c.Cursor), "generation", c.Generation, "filter", filterText(c.Filter), "gap",
+		pairs := []any{"name", c.Name, "kind", cursorKind(c), "committed", c.Committed, "lag",
+			fmt.Sprintf("%s events, %s", lagText(c), lagTime(c)),
+			"stalled", stallText(c), "generation", c.Generation, "filter", filterText(c.Filter), "gap",
 			gapText(c),
 			"created", shell.LocalTime(c.Created), "last used", shell.LocalTime(c.Touched), "retention hold",
 			policyText(c.Policy)}
 		if c.Group != nil {
-			pairs = append(pairs, c.Group.facts()...)
+			pairs = append(pairs, groupFacts(c.Group)...)
 		}
 		return sh.Facts(pairs...)
 	})
 }
 
 // policyText says how much a cursor may hold back from retention.
-func policyText(p frame.CursorPolicy) string {
+func policyText(p api.CursorPolicy) string {
 	var parts []string
 	if p.HoldEvents > 0 {
 		parts = append(parts, shell.Count(p.HoldEvents, "event"))
@@ -224,7 +209,7 @@ type createCursorOptions struct {
 	name   string
 	from   api.Position
 	filter event.Filter
-	policy frame.CursorPolicy
+	policy api.CursorPolicy
 }
 
 func createCursorCommand(sh *shell.Shell) *cli.Command {
@@ -264,7 +249,7 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 	if err != nil {
 		return o, err
 	}
-	o.policy = frame.CursorPolicy{HoldEvents: c.Uint64("hold-events"), HoldBytes: c.Uint64("hold-bytes")}
+	o.policy = api.CursorPolicy{HoldEvents: c.Uint64("hold-events"), HoldBytes: c.Uint64("hold-bytes")}
 	if c.IsSet("hold-for") {
 		o.policy.HoldFor, err = shell.ParseAge("hold-for", c.String("hold-for"))
 	}
@@ -273,7 +258,7 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 
 // createCursor creates a cursor, or finds it as it is to be.
 func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) error {
-	var made cursorInfo
+	var made api.Cursor
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy}
 	if err := sh.Call(ctx, http.MethodPut, cursorPath(o.name), nil, in, &made); err != nil {
 		return err
@@ -301,7 +286,7 @@ func seekCursorCommand(sh *shell.Shell) *cli.Command {
 
 // seekCursor moves a cursor. It destroys nothing: another seek takes it back.
 func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Position, leave shell.Consent) error {
-	var before, after cursorInfo
+	var before, after api.Cursor
 	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
 		return err
 	}
@@ -328,15 +313,15 @@ func removeCursorCommand(sh *shell.Shell) *cli.Command {
 
 // removeAt removes the cursor or group at a path.
 func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Consent) error {
-	var c cursorInfo
+	var c api.Cursor
 	if err := sh.Fetch(ctx, path, &c); err != nil {
 		return err
 	}
 	if leave.DryRun {
-		sh.Say("%s would be removed (committed offset %d, lag %s events)", c.Name, c.Committed, c.lagText())
+		sh.Say("%s would be removed (committed offset %d, lag %s events)", c.Name, c.Committed, lagText(c))
 		return nil
 	}
-	if err := sh.Confirm(leave, "Remove the %s %q (committed offset %d)?", c.kind(), c.Name, c.Committed); err != nil {
+	if err := sh.Confirm(leave, "Remove the %s %q (committed offset %d)?", cursorKind(c), c.Name, c.Committed); err != nil {
 		return err
 	}
 	if err := sh.Call(ctx, http.MethodDelete, path, nil, nil, nil); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
 )
@@ -34,7 +35,7 @@ func filterCursorCommand(sh *shell.Shell) *cli.Command {
 
 // filterCursor changes a filter and prints what it was.
 func filterCursor(ctx context.Context, sh *shell.Shell, name string, filter event.Filter) error {
-	var before, after cursorInfo
+	var before, after api.Cursor
 	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
 		return err
 	}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/fsm"
 )
 
 func dedupCommand(sh *shell.Shell) *cli.Command {
@@ -32,7 +32,7 @@ func explainDedup(ctx context.Context, sh *shell.Shell, subject string) error {
 			return shell.Usagef("%q is neither an offset nor a content hash of 64 hex digits", subject)
 		}
 	}
-	var x fsm.Explanation
+	var x api.Explanation
 	if err := sh.Fetch(ctx, "/v1/dedup/"+url.PathEscape(strings.ToLower(subject)), &x); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func explainDedup(ctx context.Context, sh *shell.Shell, subject string) error {
 }
 
 // explanationFacts lists an explanation line by line.
-func explanationFacts(x fsm.Explanation) []any {
+func explanationFacts(x api.Explanation) []any {
 	facts := []any{"offset", x.Offset, "type", x.Type, "source", cmp.Or(x.Source, "-"), "hash", x.Hash, "dedup by",
 		x.Kind,
 		"appended", shell.LocalTime(x.AppendedAt), "suppressed", x.Suppressed}

@@ -9,14 +9,11 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/fsm"
-	"github.com/ringrift/ringlog/log"
 )
 
 func explainCommand(sh *shell.Shell) *cli.Command {
@@ -43,39 +40,6 @@ func explainCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// delivery is GET /v1/explain.
-type delivery struct {
-	Cursor     string `json:"cursor"`
-	Offset     uint64 `json:"offset"`
-	Fate       string `json:"fate"`
-	Reason     string `json:"reason"`
-	Committed  uint64 `json:"committed"`
-	Generation uint64 `json:"generation"`
-	InFront    uint64 `json:"in_front"`
-	Event      *struct {
-		Type       event.Type `json:"type"`
-		Source     string     `json:"source"`
-		AppendedAt time.Time  `json:"appended_at"`
-	} `json:"event"`
-	FilteredBy []struct {
-		Part  string   `json:"part"`
-		Wants []string `json:"wants"`
-		Has   string   `json:"has"`
-	} `json:"filtered_by"`
-	Letter *struct {
-		ID       uint64 `json:"id"`
-		Handler  string `json:"handler"`
-		Error    string `json:"error"`
-		Attempts uint64 `json:"attempts"`
-	} `json:"letter"`
-	Gap        *log.Gap `json:"gap"`
-	Duplicates *struct {
-		Suppressed uint64            `json:"suppressed"`
-		Last       time.Time         `json:"last"`
-		Sources    []fsm.SourceCount `json:"sources"`
-	} `json:"duplicates"`
-}
-
 // explainDelivery asks for the fate of an event and prints it.
 func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	var raw json.RawMessage
@@ -83,16 +47,16 @@ func explainDelivery(ctx context.Context, sh *shell.Shell, query url.Values) err
 		return err
 	}
 	return sh.Emit(raw, func() error {
-		var d delivery
+		var d api.Delivery
 		if err := json.Unmarshal(raw, &d); err != nil {
 			return fmt.Errorf("read the explanation: %w", err)
 		}
-		return sh.Facts(d.facts()...)
+		return sh.Facts(deliveryFacts(d)...)
 	})
 }
 
-// facts lists an explanation line by line.
-func (d *delivery) facts() []any {
+// deliveryFacts lists an explanation line by line.
+func deliveryFacts(d api.Delivery) []any {
 	facts := []any{"cursor", d.Cursor, "offset", d.Offset, "fate", d.Fate, "because", d.Reason}
 	for _, f := range d.FilteredBy {
 		facts = append(facts, "filter",

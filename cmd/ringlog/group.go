@@ -11,45 +11,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/fsm"
-	"github.com/ringrift/ringlog/internal/frame"
 )
-
-// groupInfo is what a group's view has beside its cursor's. Other nodes than the
-// coordinator do not count its members.
-type groupInfo struct {
-	AckWait      string `json:"ack_wait"`
-	MaxDeliver   uint64 `json:"max_deliver"`
-	MaxPending   uint64 `json:"max_pending"`
-	Pending      uint64 `json:"pending"`      // delivered, not acknowledged
-	Redelivering uint64 `json:"redelivering"` // to be handed out again
-	Members      int    `json:"members"`
-	Coordinator  string `json:"coordinator"`
-}
-
-// groupMember is a member as GET /v1/groups/{name}/members answers.
-type groupMember struct {
-	Member    string    `json:"member"`
-	Session   uint64    `json:"session"`
-	Since     time.Time `json:"since"`
-	LastSeen  time.Time `json:"last_seen"`
-	Pending   int       `json:"pending"`
-	OldestMs  int64     `json:"oldest_pending_ms"`
-	Delivered uint64    `json:"delivered"`
-	Acked     uint64    `json:"acked"`
-	Nacked    uint64    `json:"nacked"`
-	Expired   uint64    `json:"expired"`
-}
-
-// storedGroup is a group in a stopped node's state, with its policy as it was given.
-func storedGroup(g *fsm.Group) *groupInfo {
-	if g == nil {
-		return nil
-	}
-	return &groupInfo{AckWait: g.Policy.AckWait.String(), MaxDeliver: g.Policy.MaxDeliver,
-		MaxPending: g.Policy.MaxPending, Redelivering: uint64(len(g.Retries))}
-}
 
 const aGroup = "the name of a group"
 
@@ -78,22 +42,22 @@ func groupPath(name string, rest ...string) string {
 // listGroups prints all groups.
 func listGroups(ctx context.Context, sh *shell.Shell) error {
 	var answer struct {
-		Groups []cursorInfo `json:"groups"`
+		Groups []api.Cursor `json:"groups"`
 	}
 	if err := sh.Fetch(ctx, "/v1/groups", &answer); err != nil {
 		return err
 	}
 	return shell.EmitEach(sh, answer.Groups,
 		table.Row{"name", "members", "committed", "lag", "behind", "pending", "redelivering", "filter"},
-		func(c cursorInfo) table.Row {
-			return table.Row{c.Name, c.Group.Members, c.Committed, c.lagText(), c.lagTime(), c.Group.Pending,
+		func(c api.Cursor) table.Row {
+			return table.Row{c.Name, c.Group.Members, c.Committed, lagText(c), lagTime(c), c.Group.Pending,
 				c.Group.Redelivering, filterText(c.Filter)}
 		})
 }
 
 // showGroup prints one group.
 func showGroup(ctx context.Context, sh *shell.Shell, name string) error {
-	var c cursorInfo
+	var c api.Cursor
 	if err := sh.Fetch(ctx, groupPath(name), &c); err != nil {
 		return err
 	}
@@ -103,13 +67,13 @@ func showGroup(ctx context.Context, sh *shell.Shell, name string) error {
 // listGroupMembers prints the members of a group.
 func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 	var answer struct {
-		Members []groupMember `json:"members"`
+		Members []api.GroupMember `json:"members"`
 	}
 	if err := sh.Fetch(ctx, groupPath(name, "/members"), &answer); err != nil {
 		return err
 	}
 	header := table.Row{"member", "since", "last seen", "pending", "oldest", "delivered", "acked", "nacked", "expired"}
-	return shell.EmitEach(sh, answer.Members, header, func(m groupMember) table.Row {
+	return shell.EmitEach(sh, answer.Members, header, func(m api.GroupMember) table.Row {
 		oldest := "-"
 		if m.Pending > 0 {
 			oldest = shell.Short(time.Duration(m.OldestMs) * time.Millisecond)
@@ -119,8 +83,8 @@ func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 	})
 }
 
-// facts are the lines that a group's cursor is shown with.
-func (g *groupInfo) facts() []any {
+// groupFacts are the lines that a group's cursor is shown with.
+func groupFacts(g *api.GroupInfo) []any {
 	return []any{"members", g.Members, "pending",
 		fmt.Sprintf("%d events, %d awaiting redelivery", g.Pending, g.Redelivering),
 		"ack wait", g.AckWait, "max deliver", g.MaxDeliver, "max pending", g.MaxPending, "coordinator", g.Coordinator}
@@ -144,7 +108,7 @@ func createGroupCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
-			group := frame.GroupPolicy{MaxDeliver: c.Uint64("max-deliver"), MaxPending: c.Uint64("max-pending")}
+			group := api.GroupPolicy{MaxDeliver: c.Uint64("max-deliver"), MaxPending: c.Uint64("max-pending")}
 			if c.IsSet("ack-wait") {
 				group.AckWait, err = shell.ParseAge("ack-wait", c.String("ack-wait"))
 				if err != nil {
@@ -157,8 +121,8 @@ func createGroupCommand(sh *shell.Shell) *cli.Command {
 }
 
 // createGroup creates a group, or finds it as it is to be.
-func createGroup(ctx context.Context, sh *shell.Shell, o createCursorOptions, group frame.GroupPolicy) error {
-	var made cursorInfo
+func createGroup(ctx context.Context, sh *shell.Shell, o createCursorOptions, group api.GroupPolicy) error {
+	var made api.Cursor
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy, "group": group}
 	if err := sh.Call(ctx, http.MethodPut, groupPath(o.name), nil, in, &made); err != nil {
 		return err

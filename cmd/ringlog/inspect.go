@@ -132,21 +132,13 @@ func inspectDedup(ctx context.Context, sh *shell.Shell, _ offline.Options) error
 // offlineCursors prints the cursors of a stopped node. Nothing looks at the events there, so how
 // many of those that a filter passes are left is not known.
 func offlineCursors(_ context.Context, sh *shell.Shell, o offline.Options) error {
-	stored, last, err := offline.Cursors(o.DataDir)
+	list, err := offline.Cursors(o.DataDir)
 	if err != nil {
 		return err
 	}
-	var list []cursorInfo
-	for _, c := range stored {
-		one := cursorInfo{Cursor: c, LagEvents: last - min(last, c.Passed()), Group: storedGroup(c.Group)}
-		if !c.Filter.Empty() && one.LagEvents > 0 {
-			one.LagAtLeast = new(uint64)
-		}
-		list = append(list, one)
-	}
 	return shell.EmitEach(sh, list, table.Row{"name", "committed", "lag", "generation", "filter", "gap"},
-		func(c cursorInfo) table.Row {
-			return table.Row{c.Name, c.Committed, c.lagText(), c.Generation, filterText(c.Filter), gapText(c)}
+		func(c api.Cursor) table.Row {
+			return table.Row{c.Name, c.Committed, lagText(c), c.Generation, filterText(c.Filter), gapText(c)}
 		})
 }
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 func TestFlagsMayStandAnywhere(t *testing.T) {
@@ -31,17 +31,19 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 	}
 }
 
-func membersWithFullDisks(voters, full int) (list []raftnode.MemberStatus) {
+func membersWithFullDisks(voters, full int) (list []api.Member) {
 	for i := range voters {
-		list = append(list, raftnode.MemberStatus{ID: fmt.Sprintf("n%d", i+1), Voter: true, Healthy: true, Disk: &raftnode.DiskStatus{Full: i < full}})
+		list = append(list, api.Member{ID: fmt.Sprintf("n%d", i+1), Voter: true, Healthy: true, Disk: &api.Disk{Full: i < full}})
 	}
 	return list
 }
 
 func TestCheckJudges(t *testing.T) {
 	healthy := func() nodeStatus {
-		s := nodeStatus{NodeID: "n1", LeaderID: "n1", Quorum: raftnode.Quorum{Voters: 3, Needed: 2, Healthy: 3, Margin: 1}}
-		s.Cursors = []cursorInfo{{LagEvents: 100, LagSeconds: 30}}
+		var s nodeStatus
+		s.NodeID, s.LeaderID = "n1", "n1"
+		s.Quorum = api.Quorum{Voters: 3, Needed: 2, Healthy: 3, Margin: 1}
+		s.Cursors = []api.Cursor{{LagEvents: 100, LagSeconds: 30}}
 		return s
 	}
 	for _, c := range []struct {
@@ -52,16 +54,16 @@ func TestCheckJudges(t *testing.T) {
 	}{
 		{"healthy", func(*nodeStatus) {}, checkOptions{}, checkOK},
 		{"no voter to spare", func(s *nodeStatus) { s.Quorum.Healthy, s.Quorum.Margin = 2, 0 }, checkOptions{}, checkWarning},
-		{"one voter has none to spare by nature", func(s *nodeStatus) { s.Quorum = raftnode.Quorum{Voters: 1, Needed: 1, Healthy: 1} }, checkOptions{}, checkOK},
-		{"silent member", func(s *nodeStatus) { s.Members = []raftnode.MemberStatus{{ID: "n2"}} }, checkOptions{}, checkWarning},
+		{"one voter has none to spare by nature", func(s *nodeStatus) { s.Quorum = api.Quorum{Voters: 1, Needed: 1, Healthy: 1} }, checkOptions{}, checkOK},
+		{"silent member", func(s *nodeStatus) { s.Members = []api.Member{{ID: "n2"}} }, checkOptions{}, checkWarning},
 		{"member with another folder", func(s *nodeStatus) {
-			s.Members = []raftnode.MemberStatus{{ID: "n2", Healthy: true, OtherFolder: true}}
+			s.Members = []api.Member{{ID: "n2", Healthy: true, OtherFolder: true}}
 		}, checkOptions{}, checkWarning},
 		{"member that stores an entry now and then", func(s *nodeStatus) {
-			s.Members = []raftnode.MemberStatus{{ID: "n2", Healthy: true, StalledMs: 200}}
+			s.Members = []api.Member{{ID: "n2", Healthy: true, StalledMs: 200}}
 		}, checkOptions{}, checkOK},
 		{"member that stores nothing", func(s *nodeStatus) {
-			s.Members = []raftnode.MemberStatus{{ID: "n2", Healthy: true, StalledMs: 4000}}
+			s.Members = []api.Member{{ID: "n2", Healthy: true, StalledMs: 4000}}
 		}, checkOptions{}, checkWarning},
 		{"no quorum", func(s *nodeStatus) { s.Quorum.Margin = -1 }, checkOptions{}, checkCritical},
 		{"no leader", func(s *nodeStatus) { s.LeaderID = "" }, checkOptions{}, checkCritical},

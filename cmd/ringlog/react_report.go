@@ -110,7 +110,7 @@ func printReacted(sh *shell.Shell, sum sinks.Summary) error {
 			name string
 			n    uint64
 		}{{"filtered", sum.Filtered}, {"released", sum.Released}, {"lost", sum.Lost}, {"gaps", sum.Gaps},
-			{"not published", sum.Untold}} {
+			{"not published", sum.Unpublished}} {
 			if extra.n > 0 {
 				pairs = append(pairs, extra.name, extra.n)
 			}

@@ -129,7 +129,7 @@ func (o *reactOptions) settings(sh *shell.Shell, c *client.Client, sink sinks.Si
 		Timeout: o.timeout,
 		Retries: o.retries, Backoff: o.backoff, Breaker: o.breaker, Drain: o.drain, Count: o.count,
 		Publish: publish, Record: o.record,
-		Source: processName(), Tell: func(o sinks.Outcome) { printOutcome(sh, o) },
+		Source: processName(), OnOutcome: func(o sinks.Outcome) { printOutcome(sh, o) },
 		Turned: printBreaker(sh, o.breaker.OrDefault().OpenFor),
 		Logger: hclog.New(&hclog.LoggerOptions{Name: "react", Level: hclog.Warn, Output: sh.Err, JSONFormat: sh.JSON})}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/fsm"
 )
 
 func settingsCommand(sh *shell.Shell) *cli.Command {
@@ -29,9 +29,9 @@ func settingsCommand(sh *shell.Shell) *cli.Command {
 }
 
 // fetchSettings reads all settings.
-func fetchSettings(ctx context.Context, sh *shell.Shell) ([]fsm.Setting, error) {
+func fetchSettings(ctx context.Context, sh *shell.Shell) ([]api.Setting, error) {
 	var answer struct {
-		Settings []fsm.Setting `json:"settings"`
+		Settings []api.Setting `json:"settings"`
 	}
 	err := sh.Fetch(ctx, "/v1/settings", &answer)
 	return answer.Settings, err
@@ -47,8 +47,8 @@ func listSettings(ctx context.Context, sh *shell.Shell) error {
 }
 
 // printSettings prints settings with their defaults and meanings.
-func printSettings(sh *shell.Shell, list []fsm.Setting) error {
-	return shell.EmitEach(sh, list, table.Row{"key", "value", "default", "meaning"}, func(s fsm.Setting) table.Row {
+func printSettings(sh *shell.Shell, list []api.Setting) error {
+	return shell.EmitEach(sh, list, table.Row{"key", "value", "default", "meaning"}, func(s api.Setting) table.Row {
 		shown := "same"
 		if s.Value != s.Default {
 			shown = s.Default
@@ -62,7 +62,7 @@ func settingPath(key string) string { return "/v1/settings/" + url.PathEscape(ke
 
 // getSetting prints the value of one setting.
 func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
-	var s fsm.Setting
+	var s api.Setting
 	if err := sh.Fetch(ctx, settingPath(key), &s); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func getSetting(ctx context.Context, sh *shell.Shell, key string) error {
 
 // setSetting changes a setting and prints what it is now.
 func setSetting(ctx context.Context, sh *shell.Shell, key, value string) error {
-	var s fsm.Setting
+	var s api.Setting
 	if err := sh.Call(ctx, http.MethodPut, settingPath(key), nil, map[string]string{"value": value}, &s); err != nil {
 		return err
 	}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/election"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 func statusCommand(sh *shell.Shell) *cli.Command {
@@ -33,7 +33,7 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 			fmt.Sprintf("%d applied, %d committed", s.AppliedIndex, s.CommitIndex),
 			"digest", fmt.Sprintf("%.16s at %d", s.Digest.Hex, s.Digest.Index), "quorum", quorumText(s.Quorum),
 			"members", membersText(s.Members), "cursors", cursorsText(s.Cursors),
-			"clients", s.Subscribed.text(), "handler timeouts", timeoutsText(s.Timeouts),
+			"clients", clientsText(s.Subscriptions.ClientStats), "handler timeouts", timeoutsText(s.Timeouts),
 			"dead letters", fmt.Sprintf("%d (%d being redriven)", s.DeadLetters.Count, s.DeadLetters.Redriven)}
 		for _, bad := range problems(s) {
 			facts = append(facts, "problem", bad)
@@ -59,12 +59,12 @@ func offsetsText(s nodeStatus) string {
 }
 
 // quorumText says how many voters may still fail.
-func quorumText(q raftnode.Quorum) string {
+func quorumText(q api.Quorum) string {
 	return fmt.Sprintf("%d of %d voters healthy, %d needed, %d to spare", q.Healthy, q.Voters, q.Needed, q.Margin)
 }
 
 // membersText lists the members.
-func membersText(members []raftnode.MemberStatus) string {
+func membersText(members []api.Member) string {
 	var parts []string
 	for _, m := range members {
 		state := ""
@@ -80,10 +80,10 @@ func membersText(members []raftnode.MemberStatus) string {
 }
 
 // cursorsText lists the cursors with their lag.
-func cursorsText(cursors []cursorInfo) string {
+func cursorsText(cursors []api.Cursor) string {
 	var parts []string
 	for _, c := range cursors {
-		parts = append(parts, fmt.Sprintf("%s at %d (lag %s)", c.Name, c.Committed, c.lagText()))
+		parts = append(parts, fmt.Sprintf("%s at %d (lag %s)", c.Name, c.Committed, lagText(c)))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "none")
 }
@@ -93,7 +93,7 @@ func cursorsText(cursors []cursorInfo) string {
 const stalledAfter = time.Second
 
 // diskText is how much room a member has.
-func diskText(d *raftnode.DiskStatus) string {
+func diskText(d *api.Disk) string {
 	const mib = 1 << 20
 	switch {
 	case d == nil:
@@ -147,16 +147,15 @@ func problems(s nodeStatus) []string {
 	add(len(s.Health.CatchupAtRisk) > 0, "about to lag too far for the raft log, and to need a snapshot: %s",
 		strings.Join(s.Health.CatchupAtRisk, ", "))
 	// What stops somebody who uses it.
-	add(s.Subscribed.CriticalDetached > 0, "%s not attached: see ringlog clients",
-		shell.Count(s.Subscribed.CriticalDetached, "critical subscription"))
+	add(s.Subscriptions.CriticalDetached > 0, "%s not attached: see ringlog clients",
+		shell.Count(s.Subscriptions.CriticalDetached, "critical subscription"))
 	add(s.Backpressure.Active, "the queue of %s has been full since %s: publishers are refused with 429",
 		s.Backpressure.Leader, shell.LocalTime(s.Backpressure.Since))
-	if n := s.Overdue.Count; n > 0 && len(s.Overdue.List) > 0 {
-		add(true, "%s: see ringlog chain %s", shell.Count(n, "overdue edge"),
-			s.Overdue.List[0].CorrelationID)
+	if o := s.Overdue; o != nil && len(o.List) > 0 {
+		add(true, "%s: see ringlog chain %s", shell.Count(o.Count, "overdue edge"), o.List[0].CorrelationID)
 	}
 	for _, c := range s.Cursors {
-		add(c.Stalled != nil, "cursor %s is stalled, lagging by %s events: see ringlog cursor lag", c.Name, c.lagText())
+		add(c.Stalled != nil, "cursor %s is stalled, lagging by %s events: see ringlog cursor lag", c.Name, lagText(c))
 	}
 	// Members that are missed, each for one reason.
 	for _, m := range s.Members {

@@ -17,9 +17,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 	"github.com/ringrift/ringlog/internal/server"
-	"github.com/ringrift/ringlog/raftnode"
 )
 
 const (
@@ -147,19 +147,19 @@ func compareDigests(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 	defer peers.Close()
 	return awaitAgreement(ctx, func(ctx context.Context) shell.Finding {
 		at := map[uint64]map[string]int{} // index, digest, how many nodes
-		identify := func(ctx context.Context, _ *shell.Shell, url string) (raftnode.Report, error) {
-			return peers.Identify(ctx, url, raftnode.Question{})
-		}
 		// Count, for every index, how many nodes have which digest.
-		for _, a := range askAll(ctx, sh, urls, identify) {
+		digests := func(ctx context.Context, _ *shell.Shell, url string) ([]api.Digest, error) {
+			return peers.Digests(ctx, url)
+		}
+		for _, a := range askAll(ctx, sh, urls, digests) {
 			if a.err != nil {
 				return shell.Finding{Check: "digest", Found: a.err.Error()}
 			}
-			for _, d := range a.value.Digests {
+			for _, d := range a.value {
 				if at[d.Index] == nil {
 					at[d.Index] = map[string]int{}
 				}
-				at[d.Index][d.Digest.String()]++
+				at[d.Index][d.Hex]++
 			}
 		}
 		return judgeDigests(at, len(urls))

@@ -7,8 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/cmd/ringlog/internal/serve"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
-	"github.com/ringrift/ringlog/fsm"
 )
 
 // build says what this program was made of.
@@ -43,7 +43,7 @@ func showVersion(sh *shell.Shell, b build) error {
 // buildVersion reads what the compiler noted in the program.
 func buildVersion() build {
 	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		Features: fsm.FeatureLevel}
+		Features: serve.FeatureLevel}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b

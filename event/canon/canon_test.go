@@ -43,7 +43,14 @@ func FuzzRewrite(f *testing.F) {
 	for _, bad := range badPayloads() {
 		f.Add([]byte(bad))
 	}
-	stricter := []string{ReasonDuplicateKey, ReasonTooDeep, ReasonLoneSurrogate, ReasonInvalidUTF8, ReasonNotANumber, ReasonTooLarge}
+	stricter := []string{
+		ReasonDuplicateKey,
+		ReasonTooDeep,
+		ReasonLoneSurrogate,
+		ReasonInvalidUTF8,
+		ReasonNotANumber,
+		ReasonTooLarge,
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		out, err := Rewrite(data, maxDepth, maxBytes)
 		canonical := isCanonical(data)

@@ -155,7 +155,8 @@ func TestEveryTypedFieldReportsAMismatch(t *testing.T) {
 			if err != nil || extra.Len() > 0 {
 				t.Errorf("%s: %v, %v", def.Name, err, extra)
 			}
-		case mismatch == nil || mismatch.Type != def.Name || !slices.Equal(mismatch.Fields, typed) || extra.Len() != len(typed):
+		case mismatch == nil || mismatch.Type != def.Name || !slices.Equal(mismatch.Fields, typed) ||
+			extra.Len() != len(typed):
 			t.Errorf("%s: %v, want %v, and in Extra not %v", def.Name, err, typed, extra)
 		}
 		again, err := encode(p.Interface().(Payload))

@@ -35,7 +35,8 @@ func TestConditionsChoose(t *testing.T) {
 		`offset == 12 && term == 0 && correlation_id == ""`:             "true",
 		`appended_at > timestamp("2026-01-01T00:00:00Z")`:               "true",
 		`payload.tags`:                                                  "false, it gives list",
-		costly:                                                          "false, operation cancelled: actual cost limit exceeded",
+
+		costly: "false, operation cancelled: actual cost limit exceeded",
 	} {
 		w, err := where.Compile(expression)
 		if err != nil {

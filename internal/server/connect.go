@@ -17,7 +17,6 @@ import (
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/log"
 	"github.com/ringrift/ringlog/raftnode"
@@ -301,7 +300,7 @@ func (l *logService) GetEvent(ctx context.Context, r *connect.Request[ringlogv1.
 
 // ExplainDedup implements LogServiceHandler.
 func (l *logService) ExplainDedup(ctx context.Context, r *connect.Request[ringlogv1.ExplainDedupRequest]) (*connect.Response[ringlogv1.ExplainDedupResponse], error) {
-	var found fsm.Explanation
+	var found api.Explanation
 	var err error
 	if hash := r.Msg.GetHash(); hash != "" {
 		found, err = l.server.ops.ExplainHash(ctx, strings.TrimSpace(hash))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/event"
-	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/service"
 )
 
@@ -21,7 +20,7 @@ func (s *Server) getDedup(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	subject := r.PathValue("subject")
-	var found fsm.Explanation
+	var found api.Explanation
 	var err error
 	if strings.Trim(subject, "0123456789") == "" && len(subject) != 2*len(event.Hash{}) {
 		var offset uint64

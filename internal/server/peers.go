@@ -122,6 +122,16 @@ func (p *Peers) Identify(ctx context.Context, url string, q raftnode.Question) (
 	return report, nil
 }
 
+// Digests returns the digests of a node's state that it keeps, by index.
+func (p *Peers) Digests(ctx context.Context, url string) ([]api.Digest, error) {
+	report, err := p.Identify(ctx, url, raftnode.Question{})
+	digests := make([]api.Digest, len(report.Digests))
+	for i, d := range report.Digests {
+		digests[i] = api.Digest{Index: d.Index, Hex: d.Digest.String()}
+	}
+	return digests, err
+}
+
 // Forward implements raftnode.Peers.
 func (p *Peers) Forward(ctx context.Context, url string, request []byte) ([]byte, error) {
 	answer, err := ask(ctx, p, url, &ringlogv1.ForwardRequest{Request: request}, ringlogv1connect.PeerServiceClient.Forward)

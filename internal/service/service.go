@@ -221,20 +221,45 @@ func (s *Service) command(ctx context.Context, c frame.Command) (fsm.Result, err
 const ownWriteWait = time.Second
 
 // ExplainOffset says what deduplication did with the event at an offset.
-func (s *Service) ExplainOffset(ctx context.Context, offset uint64) (fsm.Explanation, error) {
+func (s *Service) ExplainOffset(ctx context.Context, offset uint64) (api.Explanation, error) {
 	if offset == 0 {
-		return fsm.Explanation{}, api.BadValue("offset", "0", "an offset from 1, or a content hash")
+		return api.Explanation{}, api.BadValue("offset", "0", "an offset from 1, or a content hash")
 	}
-	return s.Machine().Explain(ctx, offset)
+	x, err := s.Machine().Explain(ctx, offset)
+	return explanationOf(x), err
 }
 
 // ExplainHash says what deduplication did with the events of a content hash, 64 hex digits.
-func (s *Service) ExplainHash(ctx context.Context, text string) (fsm.Explanation, error) {
+func (s *Service) ExplainHash(ctx context.Context, text string) (api.Explanation, error) {
 	hash, err := event.ParseHash(strings.ToLower(text))
 	if err != nil {
-		return fsm.Explanation{}, err
+		return api.Explanation{}, err
 	}
-	return s.Machine().ExplainHash(ctx, hash)
+	x, err := s.Machine().ExplainHash(ctx, hash)
+	return explanationOf(x), err
+}
+
+// explanationOf is an explanation as callers see it.
+func explanationOf(x fsm.Explanation) api.Explanation {
+	v := api.Explanation{
+		Offset:     x.Offset,
+		Type:       x.Type,
+		Hash:       x.Hash,
+		DedupID:    x.DedupID,
+		Kind:       x.Kind,
+		Source:     x.Source,
+		AppendedAt: x.AppendedAt,
+		Suppressed: x.Suppressed,
+		First:      x.First,
+		Last:       x.Last,
+		InWindow:   x.InWindow,
+		Until:      x.Until,
+		Others:     x.Others,
+	}
+	for _, one := range x.Sources {
+		v.Sources = append(v.Sources, api.SourceCount(one))
+	}
+	return v
 }
 
 // Settings returns all settings in force, by key.

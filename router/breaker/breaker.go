@@ -59,11 +59,14 @@ type Status struct {
 
 // Breaker lets attempts through while they have a chance. It is safe for concurrent use.
 type Breaker struct {
-	config   Config
+	config Config
+	// errors that do not count as failures; nil is none
 	harmless func(error) bool
-	report   func(Change)
+	// called while mu is held, with each change and one failure before opening
+	report func(Change)
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// replaced by Reset; every call of it holds mu
 	gate    *gobreaker.TwoStepCircuitBreaker[struct{}]
 	lastErr error // of the attempt that is reported now
 	since   time.Time
@@ -86,6 +89,8 @@ func (b *Breaker) newGate() *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests: uint32(b.config.Probes),
 		Timeout:     b.config.OpenFor,
+
+		// The failure before the one that opens it is reported as a warning.
 		ReadyToTrip: func(c gobreaker.Counts) bool {
 			failures := int(c.ConsecutiveFailures)
 			if failures == b.config.Failures-1 {
@@ -101,6 +106,8 @@ func (b *Breaker) newGate() *gobreaker.TwoStepCircuitBreaker[struct{}] {
 // turned follows a change of state. mu is held.
 func (b *Breaker) turned(from, to gobreaker.State) {
 	ch := Change{From: from, To: to, Err: b.lastErr, Lasted: time.Since(b.since), config: b.config}
+
+	// Only a breaker that was closed has counted failures in a row.
 	if from == gobreaker.StateClosed {
 		ch.Failures = b.config.Failures
 	}
@@ -151,6 +158,7 @@ func (b *Breaker) Enter(ctx context.Context, wait bool, giveUp <-chan struct{}) 
 // Await waits until attempts may be let through, without being one.
 func (b *Breaker) Await(ctx context.Context) error {
 	for {
+		// Asking for the state moves it from open to half open when its time is over.
 		b.mu.Lock()
 		open, changed := !b.config.Off && b.gate.State() == gobreaker.StateOpen, b.changed
 		b.mu.Unlock()
@@ -186,6 +194,8 @@ func (b *Breaker) Reset() {
 	if b.half != nil {
 		b.half.Stop()
 	}
+
+	// A new gate counts from 0. Attempts that began under the old one report to that.
 	lasted := time.Since(b.since)
 	b.gate = b.newGate()
 	b.wake()

@@ -19,10 +19,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // one attempt is let through, and decides.
 func TestAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
+		var reported []string
 		b := breaker.New(breaker.Config{Failures: 2, OpenFor: time.Minute}.OrDefault(), nil, func(ch breaker.Change) {
 			kind, payload := ch.Notice()
-			told = append(told, fmt.Sprint(kind, " ", payload["failures"], " ", payload["previous"], " ", payload["previous_seconds"], " ", payload["error"]))
+			reported = append(
+				reported,
+				fmt.Sprint(
+					kind,
+					" ",
+					payload["failures"],
+					" ",
+					payload["previous"],
+					" ",
+					payload["previous_seconds"],
+					" ",
+					payload["error"],
+				),
+			)
 		})
 		defer b.Close()
 		fail := func() {
@@ -59,8 +72,8 @@ func TestAwait(t *testing.T) {
 		leave(nil)
 		want := []string{"CIRCUIT_BREAKER_THRESHOLD 1 <nil> <nil> boom", "CIRCUIT_BREAKER_OPENED 2 closed 0 boom",
 			"CIRCUIT_BREAKER_HALF_OPEN 0 open 60.000000001 <nil>", "CIRCUIT_BREAKER_CLOSED 0 half-open 0 <nil>"}
-		if fmt.Sprint(told) != fmt.Sprint(want) {
-			t.Errorf("%q", told)
+		if fmt.Sprint(reported) != fmt.Sprint(want) {
+			t.Errorf("%q", reported)
 		}
 	})
 }
@@ -68,7 +81,11 @@ func TestAwait(t *testing.T) {
 // What is harmless to the breaker counts as a success.
 func TestHarmless(t *testing.T) {
 	fine := errors.New("the event is at fault")
-	b := breaker.New(breaker.Config{Failures: 1}.OrDefault(), func(err error) bool { return errors.Is(err, fine) }, func(breaker.Change) { t.Error("it turned") })
+	b := breaker.New(
+		breaker.Config{Failures: 1}.OrDefault(),
+		func(err error) bool { return errors.Is(err, fine) },
+		func(breaker.Change) { t.Error("it turned") },
+	)
 	defer b.Close()
 	leave, err := b.Enter(t.Context(), false, nil)
 	if err != nil {

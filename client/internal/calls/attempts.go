@@ -51,6 +51,7 @@ type attempts struct {
 	otherCluster error   // the answer of the newest of them
 }
 
+// newAttempts begins a call, whose rounds count from now.
 func (c *Cluster) newAttempts(op string, r Repeat) *attempts {
 	return &attempts{c: c, op: op, repeat: r, began: time.Now(), pauses: NewPauses()}
 }
@@ -190,6 +191,8 @@ func (a *attempts) judge(ctx context.Context, n *Node, f fault) (done bool, err 
 // maxInternal is how many answers that report a node's own fault are taken for bad luck.
 const maxInternal = 3
 
+// end returns the error of a call that no node decided: why it ended, after the last attempt's
+// error. ErrUnreachable is added where no node ever answered.
 func (a *attempts) end(why error) error {
 	if why != nil && !a.answered && a.last != nil {
 		why = fmt.Errorf("%w: %w", ErrUnreachable, why)
@@ -210,6 +213,7 @@ type fault struct {
 	after   time.Duration // how long the node asks to be left alone
 }
 
+// code is the answer's code, "" where no node answered.
 func (f *fault) code() api.Code {
 	if f.answer == nil {
 		return ""
@@ -270,6 +274,7 @@ func ErrorOf(d *ringlogv1.ErrorDetail) *api.Error {
 // protocolCode names refusals of the protocol layer, or of a proxy in front of a node,
 // which carry no detail: the request never was a valid one.
 func protocolCode(remote *connect.Error) api.Code {
+	// Other codes, such as unavailable, say nothing final.
 	switch remote.Code() {
 	case connect.CodeInvalidArgument:
 		return api.InvalidArgument

@@ -51,6 +51,8 @@ func (e *Error) Unwrap() []error {
 	if e.Unknown {
 		all = append(all, ErrOutcomeUnknown)
 	}
+
+	// Both causes are visible: why the attempts ended, and what the last of them met.
 	for _, err := range []error{e.Ended, e.Err} {
 		if err != nil {
 			all = append(all, err)

@@ -148,9 +148,13 @@ type download struct {
 	stop  func()
 }
 
+// downloadFrom begins a download at one node. It is guarded until it is closed.
 func (c *Cluster) downloadFrom(ctx context.Context, n *Node, r *Request) (*download, error) {
 	d := &download{}
 	d.since.Store(time.Now().UnixNano())
+
+	// Only the time in which somebody waits for the node counts as silence, not that of a slow
+	// reader.
 	var guarded context.Context
 	guarded, d.stop = c.guard(ctx, n, func() time.Duration { return quietTime(&d.since) })
 	resp, err := c.roundTrip(guarded, n, r)

@@ -61,6 +61,8 @@ func BaseURL(s, scheme string) (string, error) {
 	if !strings.Contains(s, "://") {
 		s = scheme + "://" + s
 	}
+
+	// A path is allowed: a proxy may serve the cluster under one.
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
@@ -71,12 +73,16 @@ func BaseURL(s, scheme string) (string, error) {
 	return strings.TrimRight(u.String(), "/"), nil
 }
 
+// add returns the node of a URL, adding it to the list if it is new, or nil where the list is
+// full. mu is held, but for newNodes.
 func (s *nodes) add(base string) *Node {
 	for _, n := range s.all {
 		if n.URL == base {
 			return n
 		}
 	}
+
+	// A cluster has a handful of nodes: more are not followed.
 	if len(s.all) >= maxNodes {
 		return nil
 	}
@@ -97,6 +103,8 @@ func (s *nodes) pick(tried []*Node, choosy bool) *Node {
 		if slices.Contains(tried, n) || (choosy && now.Before(n.avoid)) {
 			continue
 		}
+
+		// Of equal ones the first in the list is best.
 		if best == nil || s.before(n, best, now) {
 			best = n
 		}
@@ -132,6 +140,8 @@ func (s *nodes) worked(n *Node, leader string) {
 func (s *nodes) failed(n *Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
+	// The time doubles with each failure in a row.
 	n.avoid = time.Now().Add(min(minAvoid<<min(n.failures, 10), maxAvoid))
 	n.failures++
 	if s.preferred == n {

@@ -20,6 +20,9 @@ import (
 // than streams that share one of HTTP/2.
 func NewHTTPClient(attemptTimeout time.Duration, connections int) *http.Client {
 	dialer := &net.Dialer{Timeout: attemptTimeout, KeepAlive: 15 * time.Second}
+
+	// There is no timeout of the client itself: each attempt has its context. Events are
+	// compressed already.
 	return &http.Client{Transport: &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           dialer.DialContext,
@@ -33,6 +36,7 @@ func NewHTTPClient(attemptTimeout time.Duration, connections int) *http.Client {
 	}}
 }
 
+// dialNode returns a node with its stubs. It does not connect.
 func (c *Cluster) dialNode(base string) *Node {
 	plain := connect.WithAcceptCompression("gzip", nil, nil)
 	return &Node{
@@ -50,6 +54,7 @@ func NewRequest[T any](c *Cluster, message *T) *connect.Request[T] {
 	return r
 }
 
+// authorize sets the cluster that is meant, once it is known, and the token.
 func (c *Cluster) authorize(h http.Header) {
 	if id := c.ClusterID(); id != "" {
 		h.Set(api.ClusterHeader, id)
@@ -151,6 +156,8 @@ func (c *Cluster) worthWaiting(ctx context.Context, n *Node) bool {
 	case dead:
 		return false
 	}
+
+	// It answers but is not ready. Moving on helps only where another node is.
 	for _, other := range c.nodes.except(n) {
 		if c.probe(ctx, other) == ready {
 			return false

@@ -72,6 +72,8 @@ func (a *Acks) Ack(offset uint64) bool {
 func (a *Acks) Nack(n *ringlogv1.Nack) bool {
 	var f failure
 	var ok bool
+
+	// A dead event is settled like an acknowledged one: nothing of its key waits for it.
 	if n.Dead {
 		ok = a.buffer.finish(n.Offset)
 	} else {
@@ -80,6 +82,9 @@ func (a *Acks) Nack(n *ringlogv1.Nack) bool {
 	if !ok {
 		return false
 	}
+
+	// The nack is numbered, so that its answer resumes the queue that it has stopped and not
+	// one that a later nack stopped.
 	f.wire = n
 	a.open.nacks = append(a.open.nacks, f)
 	a.given++
@@ -123,6 +128,8 @@ func (a *Acks) TakeRefused() Refused {
 // BeginSend writes the next batch into a request: the one that must be sent again, else what
 // has gathered, which may be nothing.
 func (a *Acks) BeginSend(req *ringlogv1.ExchangeRequest) {
+	// A new batch. Once nothing is left after it, all that was given is answered with it;
+	// before that the count stays, as acks are joined to ranges and no longer counted.
 	if !a.resend {
 		a.sent = a.open.cut()
 		a.sent.given = a.confirmed
@@ -130,6 +137,8 @@ func (a *Acks) BeginSend(req *ringlogv1.ExchangeRequest) {
 			a.sent.given = a.given
 		}
 	}
+
+	// A batch that is sent again takes along what is to be extended now.
 	a.sent.progress = a.buffer.takeProgress(a.sent.progress)
 	a.sent.write(req)
 	a.buffer.acksInFlight = true
@@ -150,6 +159,8 @@ func (a *Acks) FailSend(lost bool) {
 	a.endAcksInFlight()
 }
 
+// endAcksInFlight forgets what was redelivered during the call: the next answer means the
+// copies that are here.
 func (a *Acks) endAcksInFlight() {
 	a.buffer.acksInFlight = false
 	clear(a.buffer.redelivered)
@@ -310,6 +321,7 @@ func cutFront[T any](list *[]T, n int) []T {
 	return front
 }
 
+// write adds the batch to a request. A release is a nack on the wire that does not count.
 func (b *batch) write(req *ringlogv1.ExchangeRequest) {
 	req.Acks = append(req.Acks, RangesToWire(b.acks)...)
 	req.Progress = append(req.Progress, RangesToWire(b.progress)...)

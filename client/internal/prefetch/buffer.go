@@ -48,6 +48,7 @@ type Held struct {
 	ticks uint32    // when its ack deadline was extended last
 }
 
+// heldState is where an event is between its arrival and its end.
 type heldState byte
 
 const (
@@ -144,6 +145,7 @@ func (b *Buffer) Add(h *Held) {
 	b.advance(q)
 }
 
+// store counts an event among those that wait.
 func (b *Buffer) store(h *Held) {
 	b.held[h.Offset] = h
 	b.waiting++
@@ -160,6 +162,7 @@ func (b *Buffer) drop(h *Held) {
 	h.state = gone
 }
 
+// noteRedelivered notes that an offset came again while acks are in flight, see redelivered.
 func (b *Buffer) noteRedelivered(offset uint64) {
 	if b.acksInFlight {
 		b.redelivered[offset] = struct{}{}
@@ -195,6 +198,8 @@ func (b *Buffer) advance(q *keyQueue) {
 			delete(b.keys, q.key)
 			return
 		}
+
+		// Events that were taken back meanwhile are still in the queue: they are skipped.
 		next := q.rest[0]
 		q.rest[0] = nil
 		q.rest = q.rest[1:]
@@ -241,6 +246,8 @@ func (b *Buffer) finish(offset uint64) bool {
 		return false
 	}
 	b.drop(h)
+
+	// The next of its key may be handled now.
 	if q := h.queue; q != nil {
 		q.current = nil
 		b.advance(q)
@@ -256,6 +263,8 @@ func (b *Buffer) fail(offset uint64) (f failure, ok bool) {
 		return f, false
 	}
 	b.drop(h)
+
+	// The queue has no current event until the nack with this number is answered.
 	b.nacks++
 	if q := h.queue; q != nil {
 		q.current, q.nacked, q.nack = nil, offset, b.nacks
@@ -284,6 +293,8 @@ func (b *Buffer) releaseAfter(f failure) (offsets []uint64) {
 	if q == nil {
 		return nil
 	}
+
+	// The last offset first, as in releaseWaiting.
 	for _, h := range slices.Backward(q.rest) {
 		if h.state != gone {
 			b.drop(h)
@@ -334,6 +345,8 @@ func (b *Buffer) releaseWaiting() (offsets []uint64) {
 			offsets = append(offsets, offset)
 		}
 	}
+
+	// The map has no order, and the order matters to the group.
 	slices.Sort(offsets)
 	slices.Reverse(offsets)
 	for _, offset := range offsets {
@@ -376,12 +389,15 @@ func (b *Buffer) Tick(all bool) {
 // takeProgress adds to list the events whose ack deadline is to be extended, as far as one
 // call takes them.
 func (b *Buffer) takeProgress(list []frame.Range) []frame.Range {
+	// Events that were settled since need no time any more.
 	held := slices.DeleteFunc(b.progress, func(offset uint64) bool { return b.held[offset] == nil })
 	list = frame.JoinRanges(append(list, rangesOf(held)...))
 	b.progress = nil
 	if len(list) <= maxRanges {
 		return list
 	}
+
+	// What one call does not take is kept for the next.
 	for _, r := range list[maxRanges:] {
 		for offset := r.From; offset <= r.To; offset++ {
 			b.progress = append(b.progress, offset)

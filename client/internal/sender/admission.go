@@ -28,6 +28,7 @@ type sampler struct {
 	until atomic.Uint64 // all are checked up to this one
 }
 
+// picks reports whether the payload of the next single event is to be checked.
 func (s *sampler) picks(payload json.RawMessage) bool {
 	seen := s.seen.Add(1)
 	return seen%sampleEvery == 1 || seen <= s.until.Load() || alwaysChecked(payload)
@@ -36,6 +37,8 @@ func (s *sampler) picks(payload json.RawMessage) bool {
 // checkMore has the next payloads all checked.
 func (s *sampler) checkMore() { s.until.Store(s.seen.Load() + suspectFor) }
 
+// alwaysChecked reports whether a payload is checked wherever it comes: an empty one is to be
+// filled in, and a large one costs much if it is refused later.
 func alwaysChecked(payload json.RawMessage) bool {
 	return len(payload) == 0 || len(payload) > largePayload
 }
@@ -98,6 +101,7 @@ func (s *Sender) admitBatch(p *Item, events []event.Event) error {
 	return nil
 }
 
+// admitCopies checks all events and puts them into p in the stored form, as copies.
 func (s *Sender) admitCopies(gate *event.Gate, p *Item, events []event.Event) error {
 	p.Events, p.bytes = make([]event.Event, len(events)), 0
 	for i := range events {
@@ -117,6 +121,9 @@ func admitEvent(check func(*event.Event) error, e, ev *event.Event) error {
 	if err := check(e); err != nil {
 		return err
 	}
+
+	// The check has also made changes that are for the node to make. Only those that a node
+	// could not tell from the caller's own are kept.
 	payload, correlation, value := e.Payload, e.CorrelationID, e.Value
 	if e.Type != ev.Type {
 		value = ev.Value
@@ -157,11 +164,14 @@ func (e *invalidError) Error() string { return e.answer.Error() }
 // Unwrap implements errors.Unwrap.
 func (e *invalidError) Unwrap() []error { return []error{e.answer, e.cause} }
 
+// invalidEvent returns a refusal of the gate as the answer that a node would give.
 func invalidEvent(op string, err error) error {
 	cause, ok := errors.AsType[*event.Error](err)
 	if !ok {
 		return fmt.Errorf("client: %s: %w", op, err)
 	}
+
+	// Of all reasons, those that say the payload is no JSON have a code of their own.
 	code := api.InvalidArgument
 	switch cause.Reason {
 	case event.ReasonInvalidJSON, event.ReasonDuplicateKey, event.ReasonTrailingBytes, event.ReasonInvalidUTF8,

@@ -18,6 +18,7 @@ type byteBudget struct {
 	closed  bool
 }
 
+// reservation is one caller that waits for bytes.
 type reservation struct {
 	bytes int           // negative once the budget was closed
 	done  chan struct{} // closed when it has its bytes, or the budget was closed
@@ -40,6 +41,8 @@ func (b *byteBudget) reserve(ctx context.Context, bytes int) error {
 		b.mu.Unlock()
 		return nil
 	}
+
+	// Others wait already, or there is no room: wait in line.
 	r := &reservation{bytes, make(chan struct{})}
 	at := b.waiting.PushBack(r)
 	b.mu.Unlock()
@@ -72,6 +75,8 @@ func (b *byteBudget) release(bytes int) {
 	b.grant()
 }
 
+// grant gives free bytes to those that wait, in their order: a large one at the front is not
+// overtaken. mu is held.
 func (b *byteBudget) grant() {
 	for at := b.waiting.Front(); at != nil; at = b.waiting.Front() {
 		r := at.Value.(*reservation)

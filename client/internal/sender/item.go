@@ -38,6 +38,7 @@ type Item struct {
 	final      bool   // the answer is
 }
 
+// newItem returns an item that is not pooled: others may wait for its Done.
 func newItem(op string) *Item { return &Item{op: op, done: make(chan struct{})} }
 
 // pool holds items that nobody else has seen since their callers were answered.
@@ -78,6 +79,7 @@ type itemList struct {
 	n           int
 }
 
+// push appends an item.
 func (l *itemList) push(p *Item) {
 	p.prev = l.last
 	if p.prev == nil {
@@ -89,7 +91,9 @@ func (l *itemList) push(p *Item) {
 	l.n++
 }
 
+// remove takes an item of this list out, wherever it is.
 func (l *itemList) remove(p *Item) {
+	// The neighbours, or the ends of the list, close the gap.
 	if p.prev == nil {
 		l.first = p.next
 	} else {

@@ -60,6 +60,8 @@ const (
 func newQueue(cfg *Config, budget *byteBudget) *queue {
 	q := &queue{budget: budget, maxEvents: cfg.MaxBatchEvents, maxBytes: cfg.MaxBatchBytes}
 	q.work.L, q.returned.L = &q.mu, &q.mu
+
+	// The timer is made once and runs only while items wait.
 	q.linger = time.AfterFunc(time.Hour, q.endLinger)
 	q.linger.Stop()
 	return q
@@ -73,6 +75,8 @@ func (q *queue) add(ctx context.Context, p *Item) error {
 	if err := q.budget.reserve(ctx, p.bytes); err != nil {
 		return err
 	}
+
+	// The queue may have been closed while this waited for room.
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -151,6 +155,8 @@ func (q *queue) nextBatch(ctx context.Context, timeout time.Duration) *batch {
 	return b
 }
 
+// batchContext returns a context that ends with ctx, after the timeout, or by the function with
+// the cause given to it. The function releases the timer as well.
 func batchContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelCauseFunc) {
 	ctx, release := context.WithTimeout(ctx, timeout)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -191,6 +197,8 @@ func (q *queue) afterRemoval() {
 	}
 }
 
+// endLinger runs when the oldest item has waited for maxLinger: it is sent now, alone if need
+// be.
 func (q *queue) endLinger() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -273,6 +281,9 @@ func (q *queue) stillWaiting(list []*Item) []*Item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var out []*Item
+
+	// An item whose caller left the batch for others is finished; the last caller's stays, so
+	// that the canceled request gives it an answer.
 	for _, p := range list {
 		if p.abandoned && p.in.live > 0 {
 			q.finishItem(p)
@@ -292,10 +303,13 @@ func (q *queue) finish(list []*Item) {
 	}
 }
 
+// finishItem makes one answer final and returns what the item took of the bounds. mu is held.
 func (q *queue) finishItem(p *Item) {
 	if !p.abandoned {
 		p.in.live--
 	}
+
+	// Its caller is expected to return soon with the next event, where callers do.
 	if !p.unshareable {
 		q.inFlight--
 		if q.callersReturn {

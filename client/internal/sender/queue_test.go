@@ -45,7 +45,10 @@ func taken(q *queue, into **batch) func() int {
 }
 
 func addUnshareable(t *testing.T, q *queue) {
-	if err := q.add(t.Context(), &Item{unshareable: true, Events: make([]event.Event, 1), done: make(chan struct{})}); err != nil {
+	if err := q.add(
+		t.Context(),
+		&Item{unshareable: true, Events: make([]event.Event, 1), done: make(chan struct{})},
+	); err != nil {
 		t.Error(err)
 	}
 }

@@ -57,6 +57,9 @@ func New(cfg Config) *Sender {
 	s.sending, s.abort = context.WithCancelCause(context.Background())
 	budget := newByteBudget(cfg.MaxBuffered)
 	s.shared, s.ordered = newQueue(&cfg, budget), newQueue(&cfg, budget)
+
+	// Callers of PublishOrdered do not wait for their answers, so nobody waits for them to
+	// return.
 	s.shared.callersReturn = true
 	for range cfg.MaxInFlight {
 		s.startWorker(s.shared)
@@ -65,10 +68,14 @@ func New(cfg Config) *Sender {
 	return s
 }
 
+// startWorker starts a goroutine that sends the queue's batches one after the other, until the
+// queue is closed and empty. Wait joins it.
 func (s *Sender) startWorker(q *queue) {
 	s.workers.Go(func() {
 		w := &worker{s: s, q: q}
 		defer w.closeStream()
+
+		// One batch at a time: the answers to a worker's sequence come in order.
 		for {
 			b := q.nextBatch(s.sending, s.cfg.Cluster.Timeout())
 			if b == nil {
@@ -95,6 +102,7 @@ func (s *Sender) Abort(cause error) { s.abort(cause) }
 // Newest is the highest offset that was acknowledged here.
 func (s *Sender) Newest() uint64 { return s.newest.Load() }
 
+// noteOffset raises newest to an offset that was acknowledged. Workers call it concurrently.
 func (s *Sender) noteOffset(offset uint64) {
 	for {
 		old := s.newest.Load()
@@ -132,6 +140,8 @@ func (s *Sender) PublishOrdered(ctx context.Context, ev *event.Event) *Item {
 	if err == nil {
 		err = s.enqueue(ctx, s.ordered, p)
 	}
+
+	// A refused event gets another item, which is done at once.
 	if err != nil {
 		p = newItem("publish")
 		p.err = err
@@ -140,6 +150,7 @@ func (s *Sender) PublishOrdered(ctx context.Context, ev *event.Event) *Item {
 	return p
 }
 
+// enqueue hands p over to a queue and names the call in the error.
 func (s *Sender) enqueue(ctx context.Context, q *queue, p *Item) error {
 	if err := q.add(ctx, p); err != nil {
 		return fmt.Errorf("client: %s: %w", p.op, err)
@@ -179,6 +190,7 @@ func (s *Sender) sendAndWait(ctx context.Context, p *Item) error {
 // timers holds stopped ones, for the next call that waits.
 var timers sync.Pool
 
+// takeTimer returns a running timer, of those that earlier calls have returned if there is one.
 func takeTimer(d time.Duration) *time.Timer {
 	if t, ok := timers.Get().(*time.Timer); ok {
 		t.Reset(d)
@@ -187,6 +199,7 @@ func takeTimer(d time.Duration) *time.Timer {
 	return time.NewTimer(d)
 }
 
+// putTimer stops a timer and keeps it for a later call.
 func putTimer(t *time.Timer) {
 	t.Stop() // after which nothing is in its channel
 	timers.Put(t)

@@ -76,6 +76,8 @@ func (s *publishStream) publish(ctx context.Context,
 	return out, release() && usable, err
 }
 
+// exchange writes the request and reads its reply. usable is false once the two ends may
+// disagree about where a message begins.
 func (s *publishStream) exchange(ctx context.Context,
 	m *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, bool, error) {
 	var err error

@@ -38,6 +38,8 @@ type worker struct {
 	events []event.Event  // memory for those of a request
 }
 
+// suspect is a refused item whose answer is held back until it is known whether the request in
+// doubt happened.
 type suspect struct {
 	item *Item
 	err  *calls.Error
@@ -125,6 +127,8 @@ const (
 	lost                     // nobody knows
 )
 
+// verdictOf returns what the result of a request says of the worker's sequence. It clears
+// failed.Unknown where the refusal settles what became of the attempts before.
 func (w *worker) verdictOf(group []*Item, failed *calls.Error) verdict {
 	if failed == nil {
 		return decided
@@ -223,6 +227,8 @@ func (w *worker) useStream(ctx context.Context, n *calls.Node) bool {
 	return w.stream != nil
 }
 
+// closeStream ends the publish stream, if there is one: the next request is sent without, or
+// over another.
 func (w *worker) closeStream() {
 	if w.stream != nil {
 		w.stream.close()
@@ -233,6 +239,9 @@ func (w *worker) closeStream() {
 // pack lays the group's events out as the log stores them.
 func (w *worker) pack(group []*Item) *ringlogv1.Packet {
 	events := group[0].Events
+
+	// The events of several items are gathered in memory that the worker keeps, without keeping
+	// what they refer to.
 	if len(group) > 1 {
 		for _, p := range group {
 			w.events = append(w.events, p.Events...)
@@ -298,6 +307,8 @@ func ownerOf(group []*Item, field string) (int, bool) {
 	if !ok {
 		return 0, false
 	}
+
+	// The index counts over all events of the request.
 	for i, p := range group {
 		if index < len(p.Events) {
 			return i, true
@@ -313,6 +324,8 @@ func cutIndex(field string) (index int, rest string, ok bool) {
 	if !ok {
 		return 0, field, false
 	}
+
+	// What follows the bracket is the field within the event, perhaps none.
 	number, rest, ok = strings.Cut(number, "]")
 	index, err := strconv.Atoi(number)
 	if !ok || err != nil || index < 0 {

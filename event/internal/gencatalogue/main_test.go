@@ -28,7 +28,9 @@ func TestGeneratedConstantsAreCurrent(t *testing.T) {
 }
 
 func TestConstantsThatCollideAreRefused(t *testing.T) {
-	_, err := generate([]byte(`[{"name":"A_B","status":"canonical","category":"x"},{"name":"A__B","status":"canonical","category":"x"}]`))
+	_, err := generate(
+		[]byte(`[{"name":"A_B","status":"canonical","category":"x"},{"name":"A__B","status":"canonical","category":"x"}]`),
+	)
 	if err == nil {
 		t.Error("two types of one constant were accepted")
 	}

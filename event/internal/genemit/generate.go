@@ -63,7 +63,9 @@ func source(body string) ([]byte, error) {
 func payloadList(names []string) ([]byte, error) {
 	slices.Sort(names)
 	var b strings.Builder
-	b.WriteString(header + "\n// payloads returns all payload structs, empty.\nfunc payloads() []Payload {\nreturn []Payload{")
+	b.WriteString(
+		header + "\n// payloads returns all payload structs, empty.\nfunc payloads() []Payload {\nreturn []Payload{",
+	)
 	for row := range slices.Chunk(names, 4) {
 		b.WriteString("\n")
 		for _, name := range row {

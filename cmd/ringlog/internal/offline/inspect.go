@@ -88,19 +88,58 @@ func PrintDedup(_ context.Context, sh *shell.Shell, o Options) error {
 	})
 }
 
-// storedCursors are the cursors of a stopped node, and the last offset of its log.
-func Cursors(dir string) (list []fsm.Cursor, last uint64, err error) {
-	return list, last, withFolder(dir, func(f *folder) error {
-		list = f.machine.Cursors()
-		_, last = f.machine.Log().Bounds()
+// Cursors returns the cursors of a stopped node, groups with their policy as it was given. Nothing looks at the
+// events of a stopped node: where a filter may not pass them all, LagEvents is an upper bound.
+func Cursors(dir string) (list []api.Cursor, err error) {
+	return list, withFolder(dir, func(f *folder) error {
+		_, last := f.machine.Log().Bounds()
+		for _, c := range f.machine.Cursors() {
+			list = append(list, cursorOf(c, last))
+		}
 		return nil
 	})
 }
 
-// storedSettings are the settings of a stopped node.
-func Settings(dir string) (list []fsm.Setting, err error) {
+// cursorOf is a stored cursor of a log whose last offset is last.
+func cursorOf(c fsm.Cursor, last uint64) api.Cursor {
+	one := api.Cursor{
+		Name:       c.Name,
+		Filter:     c.Filter,
+		Policy:     api.CursorPolicy(c.Policy),
+		Committed:  c.Committed,
+		Generation: c.Generation,
+		Start:      c.Start,
+		Created:    c.Created,
+		Touched:    c.Touched,
+		Seeks:      c.Seeks,
+		LastSeek:   (*api.Seek)(c.LastSeek),
+		Scanned:    c.Scanned,
+		Found:      c.Found,
+		Moved:      c.Moved,
+		Stalled:    (*api.Stall)(c.Stalled),
+		Gap:        (*api.Gap)(c.Gap),
+		LagEvents:  last - min(last, c.Passed()),
+	}
+	if !c.Filter.Empty() && one.LagEvents > 0 {
+		one.LagAtLeast = new(uint64)
+	}
+	if g := c.Group; g != nil {
+		one.Group = &api.GroupInfo{
+			AckWait:      g.Policy.AckWait.String(),
+			MaxDeliver:   g.Policy.MaxDeliver,
+			MaxPending:   g.Policy.MaxPending,
+			Redelivering: uint64(len(g.Retries)),
+		}
+	}
+	return one
+}
+
+// Settings returns the settings of a stopped node.
+func Settings(dir string) (list []api.Setting, err error) {
 	return list, withFolder(dir, func(f *folder) error {
-		list = f.machine.ListSettings()
+		for _, one := range f.machine.ListSettings() {
+			list = append(list, api.Setting(one))
+		}
 		return nil
 	})
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/event"
 	"github.com/ringrift/ringlog/raftnode"
 	"github.com/ringrift/ringlog/raftnode/blackbox"
 	"github.com/ringrift/ringlog/raftnode/datadir"
@@ -17,7 +19,7 @@ type journal struct {
 	NodeID  string // "?" where that is damaged
 	ID      string // "" where there is none yet
 	Records []blackbox.Record
-	Open    *raftnode.Outage // that it ends in; nil is none
+	Open    *api.Outage // that it ends in; nil is none
 }
 
 // ReadJournal reads the journal in the folder of a stopped node. Damage of other files is a warning.
@@ -40,15 +42,15 @@ func ReadJournal(sh *shell.Shell, dir string) (j journal, err error) {
 }
 
 // OpenOutage is the outage whose end a journal does not record.
-func OpenOutage(records []blackbox.Record) (open *raftnode.Outage) {
+func OpenOutage(records []blackbox.Record) (open *api.Outage) {
 	for _, r := range records {
 		switch r.Kind {
 		case blackbox.Lost:
-			open = &raftnode.Outage{Since: r.Since, Cause: r.Cause, Term: r.Term, Leader: r.Leader,
-				Refused: r.Refused, Peers: r.Peers}
+			open = &api.Outage{Since: r.Since, Cause: r.Cause, Term: r.Term, Leader: r.Leader,
+				Refused: r.Refused, Peers: peersOf(r)}
 		case blackbox.View:
 			if open != nil {
-				open.Refused, open.Peers = max(open.Refused, r.Refused), r.Peers
+				open.Refused, open.Peers = max(open.Refused, r.Refused), peersOf(r)
 			}
 		case blackbox.Restored:
 			open = nil
@@ -56,3 +58,14 @@ func OpenOutage(records []blackbox.Record) (open *raftnode.Outage) {
 	}
 	return open
 }
+
+// peersOf are the other voters as a record of a journal has them.
+func peersOf(r blackbox.Record) (list []api.OutagePeer) {
+	for _, p := range r.Peers {
+		list = append(list, api.OutagePeer(p))
+	}
+	return list
+}
+
+// RecordType is the event type under which a journal's record is shown.
+func RecordType(k blackbox.Kind) event.Type { return raftnode.JournalType(k) }

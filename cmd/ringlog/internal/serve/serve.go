@@ -22,6 +22,7 @@ import (
 
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/offline"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
+	"github.com/ringrift/ringlog/fsm"
 	"github.com/ringrift/ringlog/internal/frame"
 	"github.com/ringrift/ringlog/internal/server"
 	"github.com/ringrift/ringlog/raftnode"
@@ -216,6 +217,9 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 }
 
 // nodeInfoMetric says in its labels what a node is.
+// FeatureLevel is the highest feature level that this build knows.
+const FeatureLevel = fsm.FeatureLevel
+
 const nodeInfoMetric = "ringlog_node_info"
 
 // nodeInfo is a registry with what only the configuration knows.

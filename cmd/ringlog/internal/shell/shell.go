@@ -101,6 +101,14 @@ const (
 	TokenFileVariable = "RINGLOG_TOKEN_FILE"
 )
 
+// URLOf makes an HTTP address that has no scheme a URL.
+func URLOf(address string) string {
+	if address == "" || strings.Contains(address, "://") {
+		return address
+	}
+	return "http://" + address
+}
+
 // ParseEndpoints reads a comma separated list of URLs, or of host:port.
 func ParseEndpoints(list string) ([]string, error) {
 	var endpoints []string
@@ -109,9 +117,7 @@ func ParseEndpoints(list string) ([]string, error) {
 		if part == "" {
 			continue
 		}
-		if !strings.Contains(part, "://") {
-			part = "http://" + part
-		}
+		part = URLOf(part)
 		u, err := url.Parse(part)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 			return nil, Usagef("endpoint %q is not a URL such as %s", part, DefaultEndpoint)

@@ -1,0 +1,282 @@
+package raftnode
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/ringrift/ringlog/election"
+	"github.com/ringrift/ringlog/event"
+	"github.com/ringrift/ringlog/raftnode/blackbox"
+)
+
+const (
+	maxPending    = 256 // records that wait for the disk; past that the oldest are dropped
+	reportedViews = 16  // of a journal, in one report
+)
+
+// BlackBox is what a voter's journal holds.
+type BlackBox struct {
+	Journal string            `json:"journal"`
+	Settled uint64            `json:"settled"` // records up to this one are in the log
+	Records []blackbox.Record `json:"records"`
+}
+
+// outageJournal is a voter's journal of outages, with a queue before it: who records does not
+// wait for the disk. mu is never held over a write.
+type outageJournal struct {
+	file    *blackbox.Journal // written by keep's goroutine alone, once that runs
+	path    string            // its modification time says until when this node ran
+	lastRun time.Time         // that time as the journal was opened; zero: it was not there
+	logger  hclog.Logger
+
+	wake chan struct{} // holds one: there is something to write
+
+	mu       sync.Mutex
+	pending  []blackbox.Record // not yet in the file, the oldest first
+	changed  chan struct{}     // closed and replaced when the file grows
+	reported reportedJournal
+}
+
+// reportedJournal is what views has computed, of a journal that had not grown since and was
+// settled up to there.
+type reportedJournal struct {
+	grown   chan struct{} // changed of that moment
+	settled uint64
+	list    []election.View
+}
+
+func openOutageJournal(path string, fs vfs.FS, logger hclog.Logger) (*outageJournal, error) {
+	j := &outageJournal{path: path, logger: logger, changed: make(chan struct{}), wake: make(chan struct{}, 1)}
+	if info, err := os.Stat(path); err == nil {
+		j.lastRun = info.ModTime().UTC()
+	}
+	file, err := blackbox.Open(path, blackbox.Options{FS: fs})
+	if err != nil {
+		return nil, fmt.Errorf("raftnode: open %s: %w", path, err)
+	}
+	j.file = file
+	if dropped := file.Dropped(); dropped != "" {
+		logger.Warn("the journal of outages was damaged", "path", path, "dropped", dropped)
+	}
+	return j, nil
+}
+
+// write queues a record for the file. It does not wait for the disk.
+func (j *outageJournal) write(r blackbox.Record) {
+	if r.At.IsZero() {
+		r.At = time.Now().UTC()
+	}
+	j.mu.Lock()
+	j.pending = append(j.pending, r)
+	j.pending = j.pending[max(0, len(j.pending)-maxPending):]
+	j.mu.Unlock()
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keep writes what is queued until ctx ends. At each tick it notes that this node runs, and up to
+// which record the log has the journal, as taken says by the journal's id. No other goroutine
+// writes the file.
+func (j *outageJournal) keep(ctx context.Context, tick <-chan time.Time, taken func(journal string) uint64) {
+	for {
+		j.flush()
+		select {
+		case <-j.wake:
+		case <-tick:
+			j.noteRunning(time.Now())
+			if seq := taken(j.file.ID()); seq > j.file.Settled() {
+				j.warn("settling the journal of outages", j.file.Settle(seq))
+			}
+		case <-ctx.Done():
+			j.flush()
+			return
+		}
+	}
+}
+
+// flush writes what is queued. What the disk does not take waits for the next time.
+func (j *outageJournal) flush() {
+	for {
+		j.mu.Lock()
+		if len(j.pending) == 0 {
+			j.mu.Unlock()
+			return
+		}
+		next := j.pending[0]
+		j.pending = j.pending[1:]
+		j.mu.Unlock()
+
+		_, err := j.file.Append(next)
+		j.warn("writing the journal of outages", err)
+
+		j.mu.Lock()
+		if err != nil {
+			j.pending = append([]blackbox.Record{next}, j.pending...)
+			j.mu.Unlock()
+			return
+		}
+		close(j.changed)
+		j.changed = make(chan struct{})
+		j.mu.Unlock()
+		j.noteRunning(time.Now())
+	}
+}
+
+// noteRunning notes that this node runs. The note needs no sync: it is lost only with the
+// machine, and then an older one counts.
+func (j *outageJournal) noteRunning(now time.Time) {
+	if err := os.Chtimes(j.path, now, now); err != nil {
+		j.logger.Debug("noting that this node runs", "error", err)
+	}
+}
+
+// warn logs what keeps the file from being written; nil is nothing.
+func (j *outageJournal) warn(what string, err error) {
+	if err != nil {
+		j.logger.Warn(what, "error", err)
+	}
+}
+
+// views are what the file holds that is over and not settled, the oldest first, by this machine's
+// wall clock, as seen by that voter. They are not to be changed.
+func (j *outageJournal) views(voter string) []election.View {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if settled := j.file.Settled(); j.reported.grown != j.changed || j.reported.settled != settled {
+		list := viewsOf(voter, j.file.ID(), settled, j.file.Records())
+		j.reported = reportedJournal{j.changed, settled, list[:min(len(list), reportedViews)]}
+	}
+	return j.reported.list
+}
+
+// contents returns what the file holds, and a channel that is closed when it grows.
+func (j *outageJournal) contents() (b BlackBox, grown <-chan struct{}) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return BlackBox{Journal: j.file.ID(), Settled: j.file.Settled(), Records: j.file.Records()}, j.changed
+}
+
+// BlackBox returns what this node's journal holds, and a channel that is closed when
+// it grows.
+func (n *Node) BlackBox() (b BlackBox, grown <-chan struct{}) { return n.outages.journal.contents() }
+
+// viewsOf puts the records of a journal together: from the loss of a quorum to its
+// return, and single ones.
+func viewsOf(voter, journal string, settled uint64, records []blackbox.Record) (list []election.View) {
+	var open *election.View
+	for _, r := range records {
+		switch r.Kind {
+		case blackbox.Lost:
+			open = &election.View{
+				Voter:       voter,
+				Journal:     journal,
+				Kind:        election.ViewLost,
+				Began:       r.Since,
+				Term:        r.Term,
+				Leader:      r.Leader,
+				Cause:       r.Cause,
+				Refused:     r.Refused,
+				Unreachable: unreachable(r.Peers),
+			}
+		case blackbox.View:
+			addRecord(open, r)
+		case blackbox.Restored:
+			if open != nil && r.Seq > settled {
+				open.Seq, open.Ended, open.Refused = r.Seq, r.At, max(open.Refused, r.Refused)
+				list = append(list, *open)
+			}
+			open = nil
+		case blackbox.Stalled, blackbox.Down, blackbox.LeaseExpired:
+			if r.Seq > settled {
+				list = append(list, election.View{
+					Voter:   voter,
+					Journal: journal,
+					Seq:     r.Seq,
+					Kind:    string(r.Kind),
+					Began:   r.Since,
+					Ended:   r.At,
+					Term:    r.Term,
+					Leader:  r.Leader,
+				})
+			}
+		}
+	}
+	return list
+}
+
+// addRecord adds to a view what was seen while it lasted; without a view it does nothing.
+func addRecord(open *election.View, r blackbox.Record) {
+	if open == nil {
+		return
+	}
+	open.Refused = max(open.Refused, r.Refused)
+	for _, id := range unreachable(r.Peers) {
+		if !slices.Contains(open.Unreachable, id) {
+			open.Unreachable = append(open.Unreachable, id)
+		}
+	}
+	switch r.Cause {
+	case viewRegained:
+		open.Regained = r.At
+	case viewSlipped:
+		open.Regained = time.Time{}
+	}
+}
+
+// openOutage finds the outage that the journal has no end of, and when a majority was in reach again.
+func openOutage(records []blackbox.Record) (open blackbox.Record, regained time.Time, ok bool) {
+	var view election.View
+	for _, r := range records {
+		switch r.Kind {
+		case blackbox.Lost:
+			open, ok, view = r, true, election.View{}
+		case blackbox.View:
+			open.Refused = max(open.Refused, r.Refused)
+			addRecord(&view, r)
+		case blackbox.Restored:
+			ok = false
+		}
+	}
+	return open, view.Regained, ok
+}
+
+// Causes of a blackbox.View, as the journal stores them.
+const (
+	viewRegained = "majority in reach"
+	viewSlipped  = "majority out of reach"
+	viewPeers    = "peers changed"
+	viewGoesOn   = "goes on"
+)
+
+// unreachable returns the ids of the peers out of reach.
+func unreachable(peers []blackbox.Peer) (ids []string) {
+	for _, p := range peers {
+		if !p.Reachable {
+			ids = append(ids, p.ID)
+		}
+	}
+	return ids
+}
+
+// JournalType is the event type under which a journal's record is shown.
+func JournalType(k blackbox.Kind) event.Type {
+	switch k {
+	case blackbox.Lost:
+		return event.QuorumLost
+	case blackbox.Restored:
+		return event.QuorumRestored
+	case blackbox.LeaseExpired:
+		return event.LeaderLeaseExpired
+	default:
+		return event.QuorumOutageView
+	}
+}

@@ -82,7 +82,7 @@ func judge(err error) (unexpected bool) {
 		return false
 	}
 	var e *api.Error
-	return !errors.As(err, &e) || !e.Code.Retryable() && e.Code != api.OutcomeUnknown && e.Code != api.Timeout
+	return !errors.As(err, &e) || (!e.Code.Retryable() && e.Code != api.OutcomeUnknown && e.Code != api.Timeout)
 }
 
 // check compares the ledger with the whole log of one node: every acknowledged

@@ -48,7 +48,7 @@ func (s *listenerSpec) serveGroup(asked context.Context, c *client.Client, notes
 // settle notes an event before it is acknowledged, so that a killed process has noted all
 // that it acknowledged.
 func (s *listenerSpec) settle(m *client.GroupMember, d client.Delivery, notes *os.File) error {
-	if n := numberIn(d.Event); isPoison(n) || n%101 == 3 && d.Count == 1 {
+	if n := numberIn(d.Event); isPoison(n) || (n%101 == 3 && d.Count == 1) {
 		return given(m.Nack(d.Offset, client.NackOptions{Err: errUnlucky.Error()}))
 	}
 	if _, err := fmt.Fprintf(notes, recordForm, d.Offset, s.Life); err != nil {

@@ -131,7 +131,8 @@ func (s *soak) newest() (newest *process) {
 		if err := json.NewDecoder(strings.NewReader("{" + entry)).Decode(&last); err != nil || last.Index == 0 {
 			s.t.Fatalf("the last entry of %s: %v: %s", p.id, err, out)
 		}
-		if newest == nil || last.Term > best.Term || last.Term == best.Term && last.Index > best.Index {
+		newer := last.Term > best.Term || (last.Term == best.Term && last.Index > best.Index)
+		if newest == nil || newer {
 			newest, best = p, last
 		}
 	}

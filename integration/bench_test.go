@@ -27,7 +27,9 @@ func eventsToRestart() int {
 
 // trainingEvent is the n-th of a varying stream of events of about 256 bytes.
 func trainingEvent(n int) event.Event {
-	e := event.New(event.TrainingCompleted, fmt.Appendf(nil, `{"config_key": "hex8_2p", "epoch": %d, "loss": 0.%d, "model_path": "models/hex8_2p/candidate-%d.pt", "policy_accuracy": 0.%d, "samples": %d, "trainer": "gpu-node-%d", "val_loss": 0.%d}`,
+	e := event.New(event.TrainingCompleted, fmt.Appendf(nil, `{"config_key": "hex8_2p", "epoch": %d, "loss": 0.%d, `+
+		`"model_path": "models/hex8_2p/candidate-%d.pt", "policy_accuracy": 0.%d, `+
+		`"samples": %d, "trainer": "gpu-node-%d", "val_loss": 0.%d}`,
 		n%50, 10000+n*7919%89999, n*31, 10000+n*104729%89999, n*4096, n%12, 10000+n*15485863%89999))
 	e.Source = fmt.Sprintf("trainer-%d", n%7)
 	return e

@@ -82,7 +82,7 @@ func judge(err error) (unexpected bool) {
 		return false
 	}
 	var e *api.Error
-	return !errors.As(err, &e) || !e.Code.Retryable() && e.Code != api.OutcomeUnknown && e.Code != api.Timeout
+	return !errors.As(err, &e) || (!e.Code.Retryable() && e.Code != api.OutcomeUnknown && e.Code != api.Timeout)
 }
 
 // check compares the ledger with the whole log of one node: every acknowledged
@@ -132,7 +132,8 @@ func readAll(t testing.TB, c *cluster, p *process, upTo uint64) []event.Event {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	var events []event.Event
-	for e, err := range c.client(p.url()).Tail(ctx, client.TailOptions{From: client.FromStart(), NoFollow: true, MinOffset: upTo}) {
+	whole := client.TailOptions{From: client.FromStart(), NoFollow: true, MinOffset: upTo}
+	for e, err := range c.client(p.url()).Tail(ctx, whole) {
 		if err != nil {
 			t.Fatalf("tail %s: %v", p.id, err)
 		}
@@ -296,8 +297,9 @@ func compare(t testing.TB, c *cluster, l *ledger) {
 			t.Fatalf("%s has %d events, %s %d", p.id, len(events), c.nodes[0].id, len(first))
 		}
 		for i := range events {
-			if events[i].Type != first[i].Type || string(events[i].Payload) != string(first[i].Payload) || events[i].Term != first[i].Term {
-				t.Fatalf("event %d differs on %s", events[i].Offset, p.id)
+			got, want := events[i], first[i]
+			if got.Type != want.Type || string(got.Payload) != string(want.Payload) || got.Term != want.Term {
+				t.Fatalf("event %d differs on %s", got.Offset, p.id)
 			}
 		}
 	}

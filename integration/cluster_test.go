@@ -79,7 +79,13 @@ func (p *process) start() {
 		p.t.Fatal(err)
 	}
 	defer out.Close()
-	serve := []string{cmp.Or(p.binary, binary), "serve", "--id", p.id, "--data-dir", p.dir, "--http", p.http, "--raft", p.raft}
+	serve := []string{
+		cmp.Or(p.binary, binary), "serve",
+		"--id", p.id,
+		"--data-dir", p.dir,
+		"--http", p.http,
+		"--raft", p.raft,
+	}
 	args := slices.Concat(p.within, serve, p.args)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -347,7 +353,8 @@ func (c *cluster) converged() status {
 		agreed = all[0]
 		for _, s := range all[1:] {
 			if s.Digest.Hex != all[0].Digest.Hex {
-				c.t.Fatalf("at index %d %s has digest %s, %s has %s", s.Digest.Index, all[0].NodeID, all[0].Digest.Hex, s.NodeID, s.Digest.Hex)
+				c.t.Fatalf("at index %d %s has digest %s, %s has %s",
+					s.Digest.Index, all[0].NodeID, all[0].Digest.Hex, s.NodeID, s.Digest.Hex)
 			}
 		}
 		return nil

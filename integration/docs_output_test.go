@@ -114,7 +114,8 @@ func TestTroubleshootingDocument(t *testing.T) {
 			_, text, _ = strings.Cut(text, "\n")
 			printed := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 			if s := commands[i]; !sameShape(s.output, printed) {
-				t.Errorf("troubleshooting.md:%d: %s\nprints\n%s\nand the document says\n%s", s.line, s.command, text, strings.Join(s.output, "\n"))
+				t.Errorf("troubleshooting.md:%d: %s\nprints\n%s\nand the document says\n%s",
+					s.line, s.command, text, strings.Join(s.output, "\n"))
 			}
 		}
 	})

@@ -71,7 +71,9 @@ func TestASavedBackupIsSyncedWithItsName(t *testing.T) {
 	file, calls := filepath.Join(folder, "backup"), filepath.Join(t.TempDir(), "calls")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, strace, "-f", "-y", "-o", calls, "-e", "signal=none", "-e", "trace=fsync,fdatasync,rename,renameat,renameat2",
+	cmd := exec.CommandContext(ctx, strace, "-f", "-y", "-o", calls,
+		"-e", "signal=none",
+		"-e", "trace=fsync,fdatasync,rename,renameat,renameat2",
 		binary, "snapshot", "save", file)
 	cmd.Env = append(os.Environ(), "RINGLOG_ENDPOINTS="+strings.Join(c.endpoints(), ","))
 	if out, err := cmd.CombinedOutput(); strings.Contains(string(out), "not permitted") {
@@ -84,7 +86,9 @@ func TestASavedBackupIsSyncedWithItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	quoted := regexp.QuoteMeta
-	order := regexp.MustCompile(`(?s)sync\(\d+<` + quoted(file) + `\.part-\d+>.*rename[^\n]*"` + quoted(file) + `".*fsync\(\d+<` + quoted(folder) + `>`)
+	order := regexp.MustCompile(`(?s)sync\(\d+<` + quoted(file) + `\.part-\d+>.*` +
+		`rename[^\n]*"` + quoted(file) + `".*` +
+		`fsync\(\d+<` + quoted(folder) + `>`)
 	if !order.Match(text) {
 		t.Errorf("no sync of the file, rename and sync of the folder in\n%s", text)
 	}
@@ -102,8 +106,8 @@ type syncedCluster struct {
 	publish func(ctx context.Context) error
 }
 
-// newSyncedCluster starts three voters whose system calls strace can delay and record. The long heartbeat keeps the leader
-// while its calls are delayed.
+// newSyncedCluster starts three voters whose system calls strace can delay and record. The
+// long heartbeat keeps the leader while its calls are delayed.
 func newSyncedCluster(t *testing.T, strace string) *syncedCluster {
 	c := newCluster(t, t.TempDir(), 3, "--heartbeat", "3s").startAll()
 	s := &syncedCluster{cluster: c, strace: strace, lead: c.leader()}
@@ -116,7 +120,8 @@ func newSyncedCluster(t *testing.T, strace string) *syncedCluster {
 	cl, n := c.client(s.lead.url()), 0
 	s.publish = func(ctx context.Context) error {
 		n++
-		_, err := cl.Publish(ctx, event.New(event.TrainingProgress, fmt.Appendf(nil, `{"n": %d, "padding": "%x"}`, n, s.padding)))
+		payload := fmt.Appendf(nil, `{"n": %d, "padding": "%x"}`, n, s.padding)
+		_, err := cl.Publish(ctx, event.New(event.TrainingProgress, payload))
 		return err
 	}
 	return s
@@ -169,7 +174,8 @@ func (s *syncedCluster) everyAnswerFollowsTheSyncsOfAMajority(syncsOfAnEntry int
 			synced = append(synced, syncsBetween(list, a.sent, a.answered))
 		}
 		if synced[0] < syncsOfAnEntry || max(synced[1], synced[2]) < syncsOfAnEntry {
-			s.t.Fatalf("answer %d of %d came when the leader and its followers had written and synced %v times, not %d times on a majority",
+			s.t.Fatalf("answer %d of %d came when the leader and its followers had written and synced %v times, "+
+				"not %d times on a majority",
 				n+1, len(answers), synced, syncsOfAnEntry)
 		}
 	}
@@ -252,7 +258,12 @@ type trace struct {
 func (s *syncedCluster) trace(p *process, extra ...string) *trace {
 	s.t.Helper()
 	tr := &trace{c: s, p: p, done: make(chan struct{}), output: filepath.Join(s.t.TempDir(), "trace")}
-	args := []string{"-f", "-ttt", "-T", "-s", "0", "-o", tr.output, "-e", "signal=none", "-e", "trace=pwrite64,pwritev,write,fdatasync,fsync"}
+	args := []string{
+		"-f", "-ttt", "-T", "-s", "0",
+		"-o", tr.output,
+		"-e", "signal=none",
+		"-e", "trace=pwrite64,pwritev,write,fdatasync,fsync",
+	}
 	for _, file := range raftLogFiles(s.t, p) {
 		args = append(args, "-P", file)
 	}
@@ -354,9 +365,11 @@ type fileCall struct {
 //	PID SECONDS.MICROS fsync(12) = 0 <0.000141>
 //	PID SECONDS.MICROS fsync(12 <unfinished ...>
 //	PID SECONDS.MICROS <... fsync resumed>) = 0 <0.000141>
-var straceLine = regexp.MustCompile(`^(\d+) +(\d+)\.(\d{6}) (<\.\.\. )?(\w+)(?: resumed>|\().*?(?:(<unfinished \.\.\.>)|= (-?\d+).*<(\d+\.\d+)>)$`)
+var straceLine = regexp.MustCompile(`^(\d+) +(\d+)\.(\d{6}) (<\.\.\. )?(\w+)(?: resumed>|\().*?` +
+	`(?:(<unfinished \.\.\.>)|= (-?\d+).*<(\d+\.\d+)>)$`)
 
-// parseTrace reads the calls that strace has recorded. A call may be recorded in two lines, when it begins and when it ends.
+// parseTrace reads the calls that strace has recorded. A call may be recorded in two lines,
+// when it begins and when it ends.
 func parseTrace(f *os.File) (calls []fileCall, err error) {
 	begun := map[string]time.Time{} // by thread
 	for lines := bufio.NewScanner(f); lines.Scan(); {

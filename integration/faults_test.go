@@ -60,7 +60,11 @@ func (c *cluster) write(l *ledger, n int64) {
 // A follower that is cut off while the log is compacted past it catches up by a
 // snapshot and then has the same state.
 func TestFollowerCatchesUpBySnapshot(t *testing.T) {
-	c := newCluster(t, t.TempDir(), 3, "--raft-compact-interval", "1s", "--raft-compact-entries", "64", "--raft-trailing-entries", "16").startAll()
+	c := newCluster(t, t.TempDir(), 3,
+		"--raft-compact-interval", "1s",
+		"--raft-compact-entries", "64",
+		"--raft-trailing-entries", "16",
+	).startAll()
 	l := newLedger()
 	c.write(l, 500)
 	lagging := c.follower()
@@ -202,7 +206,8 @@ func TestMetricsShowRaftsOwn(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
-		for _, name := range []string{"ringlog_applied_index", "ringlog_node_info", "raft_apply", "raft_boltdb_logBatchSize"} {
+		names := []string{"ringlog_applied_index", "ringlog_node_info", "raft_apply", "raft_boltdb_logBatchSize"}
+		for _, name := range names {
 			if !strings.Contains(string(text), "\n"+name) {
 				return fmt.Errorf("no %s (%v)", name, err)
 			}

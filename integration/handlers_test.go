@@ -98,7 +98,9 @@ func (all *listeners) handled() (n int64) {
 
 // disturbed publishes work while processes and the leader are killed, until about expected
 // events are handled. It returns what is in the log, and how often each was killed.
-func (all *listeners) disturbed(c *cluster, rng *rand.Rand, work *load, expected int64) (map[uint64]event.Event, map[string]int) {
+func (all *listeners) disturbed(
+	c *cluster, rng *rand.Rand, work *load, expected int64,
+) (map[uint64]event.Event, map[string]int) {
 	all.t.Helper()
 	ctx, cancel := context.WithTimeout(all.t.Context(), 5*time.Minute)
 	defer cancel()
@@ -269,11 +271,13 @@ func (l *listener) check(c *cluster, events map[uint64]event.Event, kills int) {
 		wanted++
 		_, handled := first[offset]
 		if poison := isPoison(numberIn(ev)); handled == poison || dead[offset] != poison {
-			l.t.Errorf("%s: %d: handled %v, dead %v, of one that can be handled: %v", l.spec.Name, offset, handled, dead[offset], !poison)
+			l.t.Errorf("%s: %d: handled %v, dead %v, of one that can be handled: %v",
+				l.spec.Name, offset, handled, dead[offset], !poison)
 		}
 	}
 	if l.life != kills+1 {
 		l.t.Errorf("%s lived %d times and was killed %d times: it ended by itself", l.spec.Name, l.life, kills)
 	}
-	l.t.Logf("%s: %d events of %d, %d handled again by the life after %d kills, %d dead letters", l.spec.Name, wanted, len(events), again, kills, len(dead))
+	l.t.Logf("%s: %d events of %d, %d handled again by the life after %d kills, %d dead letters",
+		l.spec.Name, wanted, len(events), again, kills, len(dead))
 }

@@ -77,13 +77,25 @@ func runListener(text string) error {
 	if s.Group != "" {
 		return s.serveGroup(asked, c, notes)
 	}
-	r, err := router.New(router.OnClient(c), router.Options{Source: fmt.Sprintf("%s-%d", s.Name, s.Life), Breaker: router.Breaker{Off: true},
-		Retries: router.Backoff(2, time.Millisecond)})
+	r, err := router.New(router.OnClient(c), router.Options{
+		Source:  fmt.Sprintf("%s-%d", s.Name, s.Life),
+		Breaker: router.Breaker{Off: true},
+		Retries: router.Backoff(2, time.Millisecond),
+	})
 	if err != nil {
 		return err
 	}
-	sub, err := r.Subscribe(asked, router.Subscription{Name: s.Name, Types: []string{string(event.TrainingProgress)}, Sources: s.Sources, Where: s.Where,
-		Concurrency: s.Concurrency, From: client.FromStart(), Durable: true, Background: true, Handler: s.handler(notes)})
+	sub, err := r.Subscribe(asked, router.Subscription{
+		Name:        s.Name,
+		Types:       []string{string(event.TrainingProgress)},
+		Sources:     s.Sources,
+		Where:       s.Where,
+		Concurrency: s.Concurrency,
+		From:        client.FromStart(),
+		Durable:     true,
+		Background:  true,
+		Handler:     s.handler(notes),
+	})
 	if err != nil {
 		return err
 	}
@@ -99,7 +111,7 @@ func runListener(text string) error {
 func (s *listenerSpec) handler(notes *os.File) router.Handler {
 	return func(ctx context.Context, ev event.Event) error {
 		n := numberIn(ev)
-		if d, _ := router.DeliveryOf(ctx); isPoison(n) || n%101 == 3 && d.Attempt == 1 {
+		if d, _ := router.DeliveryOf(ctx); isPoison(n) || (n%101 == 3 && d.Attempt == 1) {
 			return errUnlucky
 		}
 		_, err := fmt.Fprintf(notes, recordForm, ev.Offset, s.Life)

@@ -21,8 +21,13 @@ const groupDeliveries = 3
 
 // serveGroup handles what it gets as a member of the group, until it is asked to end.
 func (s *listenerSpec) serveGroup(asked context.Context, c *client.Client, notes *os.File) error {
-	m, err := c.JoinGroup(asked, s.Group, client.GroupOptions{Member: fmt.Sprintf("%s-%d", s.Name, s.Life), From: client.FromStart(),
-		Filter: event.Filter{Types: []string{string(event.TrainingProgress)}}, MaxDeliver: groupDeliveries, Prefetch: 256})
+	m, err := c.JoinGroup(asked, s.Group, client.GroupOptions{
+		Member:     fmt.Sprintf("%s-%d", s.Name, s.Life),
+		From:       client.FromStart(),
+		Filter:     event.Filter{Types: []string{string(event.TrainingProgress)}},
+		MaxDeliver: groupDeliveries,
+		Prefetch:   256,
+	})
 	if err != nil {
 		return err
 	}
@@ -43,7 +48,7 @@ func (s *listenerSpec) serveGroup(asked context.Context, c *client.Client, notes
 // settle notes an event before it is acknowledged, so that a killed process has noted all
 // that it acknowledged.
 func (s *listenerSpec) settle(m *client.GroupMember, d client.Delivery, notes *os.File) error {
-	if n := numberIn(d.Event); isPoison(n) || n%101 == 3 && d.Count == 1 {
+	if n := numberIn(d.Event); isPoison(n) || (n%101 == 3 && d.Count == 1) {
 		return given(m.Nack(d.Offset, client.NackOptions{Err: errUnlucky.Error()}))
 	}
 	if _, err := fmt.Fprintf(notes, recordForm, d.Offset, s.Life); err != nil {
@@ -176,8 +181,11 @@ func (all *listeners) checkGroup(c *cluster, events map[uint64]event.Event, kill
 		by := handled[offset]
 		why, isDead := dead[offset]
 		poison := isPoison(numberIn(ev))
-		if died := isDead && (poison || all.killedWith(why, kills)); poison && len(by) > 0 || isDead != died || !isDead && len(by) == 0 {
-			all.t.Errorf("%d: handled %d times, dead %v (%s), of one that can be handled: %v", offset, len(by), isDead, why, !poison)
+		mayBeDead := poison || all.killedWith(why, kills)
+		lost := !isDead && len(by) == 0
+		if (isDead && !mayBeDead) || (poison && len(by) > 0) || lost {
+			all.t.Errorf("%d: handled %d times, dead %v (%s), of one that can be handled: %v",
+				offset, len(by), isDead, why, !poison)
 		}
 		survivors := 0 // that handled it and were not killed
 		for l := range by {

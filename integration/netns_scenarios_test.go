@@ -14,8 +14,8 @@ import (
 // healthLevel is the feature level from which the log reports voters and quorum.
 const healthLevel = 2
 
-// scenario is something that is done to a cluster, and the story that its log has to report. a is the first leader; b, c,
-// d and e are the others.
+// scenario is something that is done to a cluster, and the story that its log has to report.
+// a is the first leader; b, c, d and e are the others.
 type scenario struct {
 	name   string
 	voters int  // 3 unless it says more
@@ -76,7 +76,13 @@ var scenarios = []scenario{
 		LEADER_LOST old_leader=$a cause=restart
 		LEADER_ELECTED previous_leader=$a cause=restart leaderless_ms>=0`},
 	{name: "a follower comes and goes", do: followerFlaps, // cut off ten times, which it may see each time
-		most: map[string]int{"VOTER_": 6, "QUORUM_OUTAGE_VIEW": 10, "QUORUM_AT_RISK": 3, "QUORUM_PRIORITY_RECONNECT": 3, "QUORUM_RESTORED": 3}},
+		most: map[string]int{
+			"VOTER_":                    6,
+			"QUORUM_OUTAGE_VIEW":        10,
+			"QUORUM_AT_RISK":            3,
+			"QUORUM_PRIORITY_RECONNECT": 3,
+			"QUORUM_RESTORED":           3,
+		}},
 	{name: "a follower's link is bad", do: followerBadLink, most: map[string]int{"VOTER_": 4, "QUORUM_": 8}},
 }
 
@@ -115,8 +121,8 @@ const quorumGone = `
 	QUORUM_RESTORED after=lost outage_ms>=4150 refused>=1
 	^?QUORUM_OUTAGE_VIEW cluster_had_quorum=false`
 
-// outageLasts is how long a test leaves the cluster without a quorum. A leader may be reported to have led for its lease
-// (750 ms) longer, and comparing clocks costs a little.
+// outageLasts is how long a test leaves the cluster without a quorum. A leader may be
+// reported to have led for its lease (750 ms) longer, and comparing clocks costs a little.
 const outageLasts = 5 * time.Second
 
 // The log reports what was done to the cluster, event by event and nothing else, in the same words on every node; and
@@ -141,8 +147,9 @@ func TestTheLogReportsWhatWasDone(t *testing.T) {
 	}
 }
 
-// compareStories compares the story of all nodes with the wanted one until it is complete, and requires that nothing more is
-// reported after that. It compares every node's log with the ledger, too.
+// compareStories compares the story of all nodes with the wanted one until it is complete,
+// and requires that nothing more is reported after that. It compares every node's log with
+// the ledger, too.
 func (s *stage) compareStories(c scenario) {
 	s.t.Helper()
 	var story []storyEvent

@@ -98,8 +98,8 @@ func (s *stage) awaitLeader(nodes ...*process) (leader *process) {
 	return leader
 }
 
-// awaitHealth waits until the leader knows whether each voter is healthy, and until its log says so, if its feature level
-// reports voters.
+// awaitHealth waits until the leader knows whether each voter is healthy, and until its log
+// says so, if its feature level reports voters.
 func (s *stage) awaitHealth(leader *process, healthy func(id string) bool) {
 	s.t.Helper()
 	s.eventually(30*time.Second, "knowledge at "+leader.id+" of who is healthy", func() error {

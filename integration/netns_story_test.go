@@ -333,7 +333,9 @@ func storyOf(t *testing.T, text string) (story []storyEvent) {
 
 // What the stories are compared with finds each kind of mistake that it is for.
 func TestStoryNotation(t *testing.T) {
-	const got = "LEADER_ELECTED leader_id=n2 term=2\nLEADER_LOST old_leader=n2 cause=x ms=40\nLEADER_ELECTED leader_id=n3 term=4"
+	const got = "LEADER_ELECTED leader_id=n2 term=2\n" +
+		"LEADER_LOST old_leader=n2 cause=x ms=40\n" +
+		"LEADER_ELECTED leader_id=n3 term=4"
 	for _, c := range []struct {
 		want string
 		ok   bool

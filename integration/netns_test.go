@@ -76,7 +76,8 @@ func newNetCluster(t testing.TB, voters int, args ...string) *netCluster {
 	c.hub.mustRun(t, "", "ip", "link", "set", "bridge", "up")
 	var spaces []*namespace
 	for i := range voters {
-		spaces = append(spaces, c.hub.connect(t, fmt.Sprintf("%s-n%d", prefix, i+1), fmt.Sprintf("port%d", i+1), voterAddr(i)))
+		name, port := fmt.Sprintf("%s-n%d", prefix, i+1), fmt.Sprintf("port%d", i+1)
+		spaces = append(spaces, c.hub.connect(t, name, port, voterAddr(i)))
 		addrs = append(addrs, net.JoinHostPort(voterAddr(i), httpPort), net.JoinHostPort(voterAddr(i), raftPort))
 	}
 	// The kernel brings links up in the background, at most once a second, and drops packets until then.
@@ -420,7 +421,8 @@ func TestInjectedNetworkFaults(t *testing.T) {
 		{"at first", func() {}, [4][4]int{{0, y, y, y}, {y, 0, y, y}, {y, y, 0, y}, {y, y, y, 0}}},
 		{"isolate a", func() { c.isolate(a) }, [4][4]int{{0, n, n, n}, {n, 0, y, y}, {n, y, 0, y}, {n, y, y, 0}}},
 		{"heal", c.heal, [4][4]int{{0, y, y, y}, {y, 0, y, y}, {y, y, 0, y}, {y, y, y, 0}}},
-		{"two and two", func() { c.partition([]*process{a, b}) }, [4][4]int{{0, y, n, n}, {y, 0, n, n}, {n, n, 0, y}, {n, n, y, 0}}},
+		{"two and two", func() { c.partition([]*process{a, b}) },
+			[4][4]int{{0, y, n, n}, {y, 0, n, n}, {n, n, 0, y}, {n, n, y, 0}}},
 		{"and a from b", func() { c.oneWay(a, b) }, [4][4]int{{0, n, n, n}, {y, 0, n, n}, {n, n, 0, y}, {n, n, y, 0}}},
 		{"each alone", func() { c.partition(c.nodes[:1], c.nodes[1:2], c.nodes[2:3]) }, [4][4]int{}},
 		{"heal all", c.heal, [4][4]int{{0, y, y, y}, {y, 0, y, y}, {y, y, 0, y}, {y, y, y, 0}}},
@@ -476,7 +478,9 @@ func TestNamespacesAreLeftClean(t *testing.T) {
 		}
 	}
 	mine := []byte(fmt.Sprintf("%s%d-", spacePrefix, os.Getpid()))
-	if out, err := exec.Command("ip", "netns", "list").Output(); !t.Failed() && len(pids) > 0 && (err != nil || bytes.Contains(out, mine)) {
+	out, err := exec.Command("ip", "netns", "list").Output()
+	left := err != nil || bytes.Contains(out, mine)
+	if left && !t.Failed() && len(pids) > 0 {
 		t.Errorf("namespaces are left (%v):\n%s", err, out)
 	}
 }

@@ -13,15 +13,23 @@ const module = "github.com/ringrift/ringlog"
 // ARCHITECTURE.md draws them. What is not named imports none.
 func rooms() map[string][]string {
 	state := []string{"event", "internal/fields", "internal/frame", "log", "election", "fsm/dedup", "fsm/store", "fsm"}
-	consensus := append(slices.Clone(state), "snapshots", "raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/blackbox",
-		"raftnode/clock", "raftnode/quietlog", "raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode")
-	operations := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "internal/platform/audit", "internal/platform/stages", "log", "raftnode"}
+	upstream := []string{"raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/quietlog"}
+	consensus := append(slices.Concat(state, upstream), "snapshots", "raftnode/blackbox", "raftnode/clock",
+		"raftnode/statestore", "raftnode/batcher", "raftnode/upstream", "raftnode")
+	groups := []string{"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"}
+	platform := []string{"internal/platform/audit", "internal/platform/stages"}
+	operations := slices.Concat(groups, platform, []string{"internal/group/engine"})
 	clients := []string{"event", "internal/frame", "api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"}
 	// The command line: what all verbs share imports the client alone; fsm and raftnode are for what runs a
 	// node or opens its folder.
 	shell := []string{"api", "client", "event"}
-	verbs := []string{"cmd/ringlog/internal/shell", "cmd/ringlog/internal/dev", "cmd/ringlog/internal/bench", "cmd/ringlog/internal/offline",
-		"cmd/ringlog/internal/serve"}
+	verbs := []string{
+		"cmd/ringlog/internal/shell", "cmd/ringlog/internal/dev", "cmd/ringlog/internal/bench",
+		"cmd/ringlog/internal/offline", "cmd/ringlog/internal/serve",
+	}
+	handling := []string{"event/where", "router/breaker"}
+	routing := append(slices.Concat(clients, handling), "client", "internal/platform/stages", "internal/attempt")
+	inClient := []string{"client/internal/calls", "client/internal/sender", "client/internal/prefetch"}
 	return map[string][]string{
 		"event":                           {"event/canon"},
 		"event/canon":                     nil,
@@ -43,24 +51,24 @@ func rooms() map[string][]string {
 		"raftnode/quietlog":               nil,
 		"raftnode/statestore":             append(slices.Clone(state), "snapshots"),
 		"raftnode/batcher":                append(slices.Clone(state), "raftnode/clock"),
-		"raftnode/upstream":               {"raftnode/datadir", "raftnode/raftstore", "raftnode/rafttransport", "raftnode/quietlog"},
+		"raftnode/upstream":               upstream,
 		"raftnode":                        consensus[:len(consensus)-1],
 		"api":                             {"event"},
 		"api/ringlog/v1":                  nil,
 		"api/ringlog/v1/ringlogv1connect": {"api/ringlog/v1"},
-		"client":                          append(slices.Clone(clients), "client/internal/calls", "client/internal/sender", "client/internal/prefetch"),
+		"client":                          slices.Concat(clients, inClient),
 		"client/internal/calls":           {"api", "api/ringlog/v1", "api/ringlog/v1/ringlogv1connect"},
 		"client/internal/sender":          {"api", "api/ringlog/v1", "client/internal/calls", "event", "internal/frame"},
 		"client/internal/prefetch":        {"api/ringlog/v1", "event", "internal/frame"},
 		"internal/platform/audit":         {"event"},
 		"internal/platform/stages":        {"event"},
-		"router":                          append(slices.Clone(clients), "client", "internal/platform/stages", "event/where", "internal/attempt", "router/breaker"),
+		"router":                          routing,
 		"router/breaker":                  {"event"},
 		"internal/tail":                   {"event", "fsm", "log", "raftnode"},
-		"internal/group/engine":           {"api", "event", "fsm", "internal/frame", "internal/group", "internal/tail", "log", "raftnode"},
-		"internal/service":                append(slices.Clone(operations), "internal/group/engine"),
-		"internal/server":                 append(append(append(slices.Clone(consensus), clients...), operations...), "internal/service", "internal/group/engine"),
-		"":                                append(append(slices.Clone(consensus), clients...), "internal/server", "client", "router"),
+		"internal/group/engine":           groups,
+		"internal/service":                operations,
+		"internal/server":                 append(slices.Concat(consensus, clients, operations), "internal/service"),
+		"":                                append(slices.Concat(consensus, clients), "internal/server", "client", "router"),
 		"sinks":                           {"api", "client", "event", "event/where", "internal/attempt", "router/breaker"},
 		"internal/attempt":                nil,
 		"integration":                     nil,
@@ -75,15 +83,15 @@ func rooms() map[string][]string {
 		"cmd/ringlog/internal/bench":      append(slices.Clone(shell), verbs[0], verbs[1], "cmd/ringlog/devcluster"),
 		"cmd/ringlog/internal/offline":    append(append(slices.Clone(consensus), shell...), verbs[0]),
 		"cmd/ringlog/internal/serve":      append(slices.Clone(consensus), "internal/server", verbs[0], verbs[3]),
-		"cmd/ringlog": append(append(slices.Clone(shell), verbs...), "election", "internal/frame", "raftnode/blackbox",
-			"event/where", "router", "router/breaker", "sinks", "internal/server", "internal/platform/audit",
-			"internal/platform/stages"),
+		"cmd/ringlog": append(slices.Concat(shell, verbs, handling, platform),
+			"election", "internal/frame", "raftnode/blackbox", "router", "sinks", "internal/server"),
 	}
 }
 
 // Imports point down only, and only raftnode knows raft.
 func TestRooms(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}}: {{join .Imports \" \"}}", module+"/...").Output()
+	const format = `{{.ImportPath}}: {{join .Imports " "}}`
+	out, err := exec.Command("go", "list", "-deps", "-f", format, module+"/...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

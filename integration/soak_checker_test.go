@@ -79,7 +79,7 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 			}
 			h.check("n1", p, p[len(p)-1].Offset)
 			found := strings.Join(h.violations, "\n")
-			if c.want == "" && found != "" || !strings.Contains(found, c.want) {
+			if (c.want == "" && found != "") || !strings.Contains(found, c.want) {
 				t.Errorf("found %q, want %q", found, c.want)
 			}
 		})

@@ -61,7 +61,8 @@ func (s *soak) space() string {
 			lines = append(lines, err.Error())
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("%s: %d of %d blocks and %d of %d inodes are free", p.id, st.Bavail, st.Blocks, st.Ffree, st.Files))
+		lines = append(lines, fmt.Sprintf("%s: %d of %d blocks and %d of %d inodes are free",
+			p.id, st.Bavail, st.Blocks, st.Ffree, st.Files))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/ringrift/ringlog/client"
 )
 
-// wipe starts a voter with an empty folder under its old name. It is refused, which its own log and ringlog check report,
-// and has no vote, until it is removed and joins as new.
+// wipe starts a voter with an empty folder under its old name. It is refused, which its own
+// log and ringlog check report, and has no vote, until it is removed and joins as new.
 func (s *soak) wipe(p *process) {
 	p.kill()
 	s.empty(p)
@@ -131,7 +131,8 @@ func (s *soak) newest() (newest *process) {
 		if err := json.NewDecoder(strings.NewReader("{" + entry)).Decode(&last); err != nil || last.Index == 0 {
 			s.t.Fatalf("the last entry of %s: %v: %s", p.id, err, out)
 		}
-		if newest == nil || last.Term > best.Term || last.Term == best.Term && last.Index > best.Index {
+		newer := last.Term > best.Term || (last.Term == best.Term && last.Index > best.Index)
+		if newest == nil || newer {
 			newest, best = p, last
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// A story can be complete to the last event only about what a test did itself. A machine that is starved or migrated stops
-// all nodes at once, which they report, rightly; so this
-// process watches, with nothing of ringlog's, whether the machine ran.
+// A story can be complete to the last event only about what a test did itself. A machine that
+// is starved or migrated stops all nodes at once, and they report that, rightly. So this
+// process watches whether the machine ran, with nothing of ringlog's.
 const (
 	stillTick  = 20 * time.Millisecond
 	stillAfter = 300 * time.Millisecond // of the processors; less than half a lease
@@ -37,11 +37,14 @@ var machine = sync.OnceValue(func() *standing {
 	return s
 })
 
+// standing records every time that the machine was stopped, in the order in which it ended.
 type standing struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards list
 	list []stillness
 }
 
+// watch repeats step, which takes a known short time on a machine that runs, and records each
+// that took after or longer. It returns once step fails.
 func (s *standing) watch(what string, after time.Duration, step func() error) {
 	for {
 		start := time.Now()
@@ -57,7 +60,7 @@ func (s *standing) watch(what string, after time.Duration, step func() error) {
 	}
 }
 
-// watchDisk syncs a block now and then where the nodes have their folders.
+// watchDisk syncs a block about ten times a second where the nodes have their folders.
 func (s *standing) watchDisk() {
 	f, err := os.Create(filepath.Join(os.TempDir(), fmt.Sprintf("ringlog-still-%d", os.Getpid())))
 	if err != nil {
@@ -76,6 +79,7 @@ func (s *standing) watchDisk() {
 	})
 }
 
+// since returns what ended after from.
 func (s *standing) since(from time.Time) (list []stillness) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,6 +122,8 @@ type attempt struct {
 	cleanups []func()
 }
 
+// try runs f as a test of its own: in a goroutine that FailNow ends, with a context that ends
+// after it, and with cleanups that run before try returns. A test that skips ends t.
 func try(t testing.TB, f func(testing.TB)) *attempt {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-var upgradeFrom = flag.String("upgrade.from", "", "the ringlog binary whose cluster TestUpgradeByRollingRestart upgrades; empty skips it")
+var upgradeFrom = flag.String("upgrade.from", "",
+	"the ringlog binary whose cluster TestUpgradeByRollingRestart upgrades; empty skips it")
 
 // A cluster of an earlier build is upgraded by restarting one voter after the other with
 // the present one, while publishers publish and handlers handle: nothing acknowledged is

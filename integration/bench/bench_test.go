@@ -26,7 +26,9 @@ func TestEventsAreCanonicalAndDistinct(t *testing.T) {
 		ranges[first] = true
 		for n := range 5000 {
 			ev := g.next()
-			if !strings.Contains(string(ev.Payload), fmt.Sprintf(`"iteration": %d, `, first+n)) || !strings.Contains(string(ev.Payload), `"run": "`+g.run+`"`) {
+			text := string(ev.Payload)
+			iteration, run := fmt.Sprintf(`"iteration": %d, `, first+n), `"run": "`+g.run+`"`
+			if !strings.Contains(text, iteration) || !strings.Contains(text, run) {
 				t.Fatalf("event %d of run %s is %s: only by chance is it unlike another", n, g.run, ev.Payload)
 			}
 			canonical, err := event.Canonicalize(ev.Payload, event.DefaultLimits())
@@ -39,7 +41,8 @@ func TestEventsAreCanonicalAndDistinct(t *testing.T) {
 			before := ev
 			hash, warnings, err := gate.Normalize(&ev)
 			if err != nil || seen[hash] || hash != before.Hash() {
-				t.Fatalf("%s: %v, %v, seen before: %v, hash before it was checked %s, after %s", ev.Payload, err, warnings, seen[hash], before.Hash(), hash)
+				t.Fatalf("%s: %v, %v, seen before: %v, hash before it was checked %s, after %s",
+					ev.Payload, err, warnings, seen[hash], before.Hash(), hash)
 			}
 			seen[hash] = true
 		}
@@ -91,7 +94,16 @@ func TestSpreadAndQuantile(t *testing.T) {
 			t.Errorf("the %v quantile of 1 to 100 is %d, want %d", q, got, want)
 		}
 	}
-	for v, want := range map[float64]string{0: "0", 0.1234: "0.123", 4.567: "4.57", 45.67: "45.7", 456.7: "457", 999.9: "1 000", 1234567: "1 234 567"} {
+	printed := map[float64]string{
+		0:       "0",
+		0.1234:  "0.123",
+		4.567:   "4.57",
+		45.67:   "45.7",
+		456.7:   "457",
+		999.9:   "1 000",
+		1234567: "1 234 567",
+	}
+	for v, want := range printed {
 		if got := figure(v); got != want {
 			t.Errorf("%v is printed as %q, want %q", v, got, want)
 		}
@@ -133,7 +145,8 @@ func TestRatiosAreThoseOfARound(t *testing.T) {
 		t.Fatalf("%d comparisons, want one with each peer: %+v", len(all), all)
 	}
 	c := all[0]
-	if c.Peer != "nats-always" || c.PeerWay != "async" || c.Way != "large" || c.Figure != (Spread{8, 4, 10, 3}) || c.Verdict != reached {
+	compared := c.Peer == "nats-always" && c.PeerWay == "async" && c.Way == "large"
+	if !compared || c.Figure != (Spread{8, 4, 10, 3}) || c.Verdict != reached {
 		t.Errorf("against JetStream: %+v", c)
 	}
 	if c := all[1]; c.Peer != "etcd" || c.Verdict != "" || c.Figure.Median != 90 {
@@ -149,8 +162,13 @@ func TestVerdicts(t *testing.T) {
 		figure, median float64
 		want           string
 	}{
-		{faster, 5, 1_000_000, reached}, {faster, 9, 999_999, leastOnly}, {faster, 3, 1, leastOnly}, {faster, 2.99, 2_000_000, notReached},
-		{slower, 0.6, 1, reached}, {slower, 0.61, 1, leastOnly}, {slower, 0.81, 1, notReached},
+		{faster, 5, 1_000_000, reached},
+		{faster, 9, 999_999, leastOnly},
+		{faster, 3, 1, leastOnly},
+		{faster, 2.99, 2_000_000, notReached},
+		{slower, 0.6, 1, reached},
+		{slower, 0.61, 1, leastOnly},
+		{slower, 0.81, 1, notReached},
 	} {
 		if got := c.goal.verdict(c.figure, c.median); got != c.want {
 			t.Errorf("%v with a median of %v is %q, want %q", c.figure, c.median, got, c.want)
@@ -176,7 +194,8 @@ func TestMarkdown(t *testing.T) {
 		"## sync1",
 		"| nats-always | – | 1.00 (1.00..1.00) |",
 		"| read | etcd | 2 | it broke |",
-		"| disturbed | 1 of 2 measurements count with more than 5 % of the processors' working time taken by the host, at most 20 % |",
+		"| disturbed | 1 of 2 measurements count with more than 5 % of the processors' working time " +
+			"taken by the host, at most 20 % |",
 	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("there is no line %s in\n%s", line, text)
@@ -191,7 +210,8 @@ func TestEveryGoalIsOfAWork(t *testing.T) {
 		if !slices.Contains(known, g.work) || metricName(g.metric) == g.metric {
 			t.Errorf("a goal for %q, %q", g.work, g.metric)
 		}
-		if g.system != "" && !slices.Contains(systemNames(), g.system) || g.peer != "" && !slices.Contains(systemNames(), g.peer) {
+		known := append(systemNames(), "")
+		if !slices.Contains(known, g.system) || !slices.Contains(known, g.peer) {
 			t.Errorf("a goal of %q against %q", g.system, g.peer)
 		}
 	}

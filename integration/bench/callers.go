@@ -9,7 +9,10 @@ import (
 
 // eachBatch has callers publish batches at the same time, each waiting for its own, until the
 // quota is used up or one fails. A batch's slice is used again, its payloads are not.
-func eachBatch(ctx context.Context, callers, size int, src *source, q *quota, publish func(context.Context, []event.Event) error) (tally, error) {
+func eachBatch(
+	ctx context.Context, callers, size int, src *source, q *quota,
+	publish func(context.Context, []event.Event) error,
+) (tally, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var mu sync.Mutex

@@ -33,9 +33,13 @@ const (
 func (etcdSystem) name() string { return "etcd" }
 
 func (etcdSystem) settings() []string {
-	return []string{"3 members, as shipped but for --quota-backend-bytes 16 GiB; fsync always",
-		"one key an event, 16 bytes of the content hash; it has no dedup (the same content is the same key, with another revision)",
-		"512 concurrent Puts, and transactions of 128 Puts with 16 at a time; the best counts. The reader is a watch from the first revision"}
+	return []string{
+		"3 members, as shipped but for --quota-backend-bytes 16 GiB; fsync always",
+		"one key an event, 16 bytes of the content hash; it has no dedup " +
+			"(the same content is the same key, with another revision)",
+		"512 concurrent Puts, and transactions of 128 Puts with 16 at a time; the best counts. " +
+			"The reader is a watch from the first revision",
+	}
 }
 
 func (etcdSystem) sizes(quick bool) sizes {
@@ -101,7 +105,12 @@ func (etcdSystem) start(ctx context.Context, dir string) (_ session, err error) 
 		}
 		e.servers = append(e.servers, c)
 	}
-	e.client, err = clientv3.New(clientv3.Config{Endpoints: clients, DialTimeout: 5 * time.Second, Logger: zap.NewNop(), Context: context.WithoutCancel(ctx)})
+	e.client, err = clientv3.New(clientv3.Config{
+		Endpoints:   clients,
+		DialTimeout: 5 * time.Second,
+		Logger:      zap.NewNop(),
+		Context:     context.WithoutCancel(ctx),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +133,9 @@ func (e *etcdSession) publishWays() []string {
 
 func (e *etcdSession) publish(ctx context.Context, way string, src *source, q *quota) (tally, error) {
 	if way == e.publishWays()[0] {
-		return eachBatch(ctx, 512, 1, src, q, func(ctx context.Context, events []event.Event) error { return e.publishOne(ctx, events[0]) })
+		return eachBatch(ctx, 512, 1, src, q, func(ctx context.Context, events []event.Event) error {
+			return e.publishOne(ctx, events[0])
+		})
 	}
 	return eachBatch(ctx, 16, etcdTxn, src, q, func(ctx context.Context, events []event.Event) error {
 		puts := make([]clientv3.Op, len(events))

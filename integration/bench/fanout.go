@@ -67,7 +67,9 @@ func (f *fanout) run(ctx context.Context, t *turn) error {
 	if err := f.publish(ctx, t, &listening); err != nil {
 		cancel(err)
 	}
-	late := time.AfterFunc(lateWithin, func() { cancel(fmt.Errorf("some cursors had not seen every event %s after the last", lateWithin)) })
+	late := time.AfterFunc(lateWithin, func() {
+		cancel(fmt.Errorf("some cursors had not seen every event %s after the last", lateWithin))
+	})
 	defer late.Stop()
 	reading.Wait()
 	return context.Cause(ctx)
@@ -83,7 +85,8 @@ func (f *fanout) open(ctx context.Context) ([]*client.Cursor, error) {
 		slots <- struct{}{}
 		opening.Go(func() {
 			defer func() { <-slots }()
-			cur, err := f.session.client.OpenCursor(ctx, fmt.Sprintf("fanout-%d", i), client.CursorOptions{From: client.FromEnd()})
+			name, atEnd := fmt.Sprintf("fanout-%d", i), client.CursorOptions{From: client.FromEnd()}
+			cur, err := f.session.client.OpenCursor(ctx, name, atEnd)
 			if err != nil {
 				errs <- err
 				return

@@ -83,7 +83,7 @@ func compareAll(results []Result, samples []Sample) (all []Comparison) {
 	systems := systemsOf(results)
 	for _, g := range goals() {
 		for _, name := range systems {
-			if !isRinglog(name) || g.system != "" && g.system != name {
+			if !isRinglog(name) || (g.system != "" && g.system != name) {
 				continue
 			}
 			if g.peer == "" {

@@ -65,8 +65,13 @@ func (n *natsSession) shareWays() []string { return []string{"AckExplicit"} }
 
 func (n *natsSession) share(ctx context.Context, _ string, count int) error {
 	n.consumers++
-	c, err := n.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: fmt.Sprintf("bench-group-%d", n.consumers),
-		AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverAllPolicy, MaxAckPending: maxAckPending, Replicas: 3})
+	c, err := n.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		Durable:       fmt.Sprintf("bench-group-%d", n.consumers),
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		DeliverPolicy: jetstream.DeliverAllPolicy,
+		MaxAckPending: maxAckPending,
+		Replicas:      3,
+	})
 	if err != nil {
 		return err
 	}

@@ -32,16 +32,27 @@ type Machine struct {
 }
 
 func describeMachine(dir string) Machine {
-	m := Machine{CPU: lineOf("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Kernel: firstLine("/proc/sys/kernel/osrelease"),
-		FileSystem: fileSystemOf(dir), LoadBefore: firstLine("/proc/loadavg"), Go: runtime.Version(), Versions: map[string]string{}}
+	m := Machine{
+		CPU:        lineOf("/proc/cpuinfo", "model name"),
+		Cores:      runtime.NumCPU(),
+		Kernel:     firstLine("/proc/sys/kernel/osrelease"),
+		FileSystem: fileSystemOf(dir),
+		LoadBefore: firstLine("/proc/loadavg"),
+		Go:         runtime.Version(),
+		Versions:   map[string]string{},
+	}
 	kb, _ := strconv.ParseInt(strings.TrimSuffix(lineOf("/proc/meminfo", "MemTotal"), " kB"), 10, 64)
 	m.MemoryMB = kb / 1024
 	if out, err := exec.Command("python3", "--version").Output(); err == nil {
 		m.Python = strings.TrimSpace(string(out))
 	}
+	peers := []string{
+		"github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go",
+		"go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/client/v3",
+	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range info.Deps {
-			if slices.Contains([]string{"github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/client/v3"}, d.Path) {
+			if slices.Contains(peers, d.Path) {
 				m.Versions[d.Path] = d.Version
 			}
 		}

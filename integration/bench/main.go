@@ -51,13 +51,16 @@ func dispatch(args []string) error {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.IntVar(&o.rounds, "rounds", 5, "how often each system is measured")
-	f.StringVar(&o.only, "only", "", "`WORKS`, comma separated: "+strings.Join(workNames(), ", ")+"; all but restart if none is named")
-	f.StringVar(&o.systems, "systems", "", "`SYSTEMS`, comma separated: "+strings.Join(systemNames(), ", ")+"; all if none is named")
+	f.StringVar(&o.only, "only", "",
+		"`WORKS`, comma separated: "+strings.Join(workNames(), ", ")+"; all but restart if none is named")
+	f.StringVar(&o.systems, "systems", "",
+		"`SYSTEMS`, comma separated: "+strings.Join(systemNames(), ", ")+"; all if none is named")
 	f.BoolVar(&o.quick, "quick", false, "short measurements, to see that it works")
 	f.StringVar(&o.markdown, "markdown", "", "`FILE` for the tables, which go to standard output too")
 	f.StringVar(&o.json, "json", "", "`FILE` for everything, each sample too")
 	f.StringVar(&o.dir, "dir", "", "`FOLDER` on the disk to measure; the folder for temporary files if none is named")
-	f.IntVar(&o.restartEvents, "restart-events", 0, "measure restarts of ringlog with a twentieth of `N` events and with N, such as 20000000")
+	f.IntVar(&o.restartEvents, "restart-events", 0,
+		"measure restarts of ringlog with a twentieth of `N` events and with N, such as 20000000")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -99,7 +102,8 @@ func chosenSystems(list, program string) (some []system, err error) {
 	for name := range strings.SplitSeq(list, ",") {
 		i := slices.IndexFunc(all, func(s system) bool { return s.name() == name })
 		if i < 0 {
-			return nil, fmt.Errorf("--systems %q: there is no such system; there are %s", name, strings.Join(systemNames(), ", "))
+			known := strings.Join(systemNames(), ", ")
+			return nil, fmt.Errorf("--systems %q: there is no such system; there are %s", name, known)
 		}
 		some = append(some, all[i])
 	}

@@ -42,10 +42,14 @@ func (s *natsSystem) settings() []string {
 	if s.always {
 		syncs = "sync_interval: always"
 	}
-	return []string{"JetStream, 3 servers, one stream R3, file storage, limits retention without limits; " + syncs,
-		"Nats-Msg-Id = 16 bytes of the content hash, duplicate window 2 min; subject events.TYPE, no other header; client connected to all three",
+	return []string{
+		"JetStream, 3 servers, one stream R3, file storage, limits retention without limits; " + syncs,
+		"Nats-Msg-Id = 16 bytes of the content hash, duplicate window 2 min; " +
+			"subject events.TYPE, no other header; client connected to all three",
 		"PublishAsync with 1024 and 4096 pending, atomic batches of 1000 with 8 at a time; the best counts",
-		"readers: ordered pull consumer with 10 000 messages asked for in advance, ordered push consumer; durable pull consumers R3, max_ack_pending 20 000"}
+		"readers: ordered pull consumer with 10 000 messages asked for in advance, ordered push consumer; " +
+			"durable pull consumers R3, max_ack_pending 20 000",
+	}
 }
 
 func (s *natsSystem) sizes(quick bool) sizes {
@@ -141,8 +145,14 @@ func (n *natsSession) connect(ctx context.Context, urls string) error {
 	return n.servers.until(ctx, "a stream", func(ctx context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		n.stream, err = n.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: streamName, Subjects: []string{"events.>"},
-			Storage: jetstream.FileStorage, Replicas: 3, Duplicates: duplicateWindow, AllowAtomicPublish: true})
+		n.stream, err = n.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+			Name:               streamName,
+			Subjects:           []string{"events.>"},
+			Storage:            jetstream.FileStorage,
+			Replicas:           3,
+			Duplicates:         duplicateWindow,
+			AllowAtomicPublish: true,
+		})
 		return err
 	})
 }
@@ -178,7 +188,9 @@ func (n *natsSession) publishAsync(ctx context.Context, pending int, src *source
 		default: // another was first
 		}
 	}
-	js, err := jetstream.New(n.conn, jetstream.WithPublishAsyncMaxPending(pending), jetstream.WithPublishAsyncTimeout(30*time.Second),
+	js, err := jetstream.New(n.conn,
+		jetstream.WithPublishAsyncMaxPending(pending),
+		jetstream.WithPublishAsyncTimeout(30*time.Second),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) { fail(err) }),
 		jetstream.WithPublishAsyncAckHandler(func(_ jetstream.JetStream, _ *nats.Msg, ack *jetstream.PubAck) {
 			if ack.Duplicate {

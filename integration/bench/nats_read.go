@@ -106,8 +106,12 @@ func (n *natsSession) consume(ctx context.Context, way string, count int) error 
 	if way == n.consumeWays()[2] {
 		policy = jetstream.AckExplicitPolicy
 	}
-	c, err := n.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: fmt.Sprintf("bench-%d", n.consumers), AckPolicy: policy,
-		DeliverPolicy: jetstream.DeliverAllPolicy, MaxAckPending: maxAckPending})
+	c, err := n.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		Durable:       fmt.Sprintf("bench-%d", n.consumers),
+		AckPolicy:     policy,
+		DeliverPolicy: jetstream.DeliverAllPolicy,
+		MaxAckPending: maxAckPending,
+	})
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,10 @@ const (
 var (
 	trainingTypes = []event.Type{event.TrainingStarted, event.TrainingProgress, event.TrainingCompleted,
 		event.EvaluationCompleted, event.NewGamesAvailable}
-	configs = []string{"hex8_2p", "hex8_3p", "hex8_4p", "square8_2p", "square8_3p", "square19_2p", "hexagonal_2p", "hexagonal_4p"}
+	configs = []string{
+		"hex8_2p", "hex8_3p", "hex8_4p", "square8_2p",
+		"square8_3p", "square19_2p", "hexagonal_2p", "hexagonal_4p",
+	}
 )
 
 func newSource() *source {

@@ -60,7 +60,8 @@ func payloadLines(g *generator, n int) (lines []byte) {
 // runPython returns events a second, of all processes together.
 func (t *turn) runPython(ctx context.Context, url string, processes int, payloads string) (float64, error) {
 	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
-	cmd := exec.CommandContext(ctx, "python3", "-c", pythonScript, url, strconv.Itoa(processes), seconds(t.scale.warm), seconds(t.scale.python), payloads)
+	cmd := exec.CommandContext(ctx, "python3", "-c", pythonScript,
+		url, strconv.Itoa(processes), seconds(t.scale.warm), seconds(t.scale.python), payloads)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &out, &problems, childAttributes()
 	if err := cmd.Run(); err != nil {

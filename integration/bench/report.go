@@ -89,9 +89,14 @@ func (r *Report) markdown() string {
 	}
 	b.WriteString("\n\n## Goals\n\n")
 	r.writeGoals(&b)
-	works := allWorks()
-	works = append(works, work{name: restartWork, about: "a node of ringlog is killed and started again: until it has applied what was committed when it was started; the memory it then has, with an empty dedup window; the longest wait of a publisher while the leader takes a snapshot, and in as many events without one"},
-		work{name: restartBaseWork, about: "the same with a twentieth of the events, and twenty snapshots in a row, so that as many waits are looked at"}, work{name: growthWork, about: "the medians of the one by those of the other"})
+	works := append(allWorks(),
+		work{name: restartWork, about: "a node of ringlog is killed and started again: " +
+			"until it has applied what was committed when it was started; " +
+			"the memory it then has, with an empty dedup window; " +
+			"the longest wait of a publisher while the leader takes a snapshot, and in as many events without one"},
+		work{name: restartBaseWork, about: "the same with a twentieth of the events, " +
+			"and twenty snapshots in a row, so that as many waits are looked at"},
+		work{name: growthWork, about: "the medians of the one by those of the other"})
 	for _, w := range works {
 		r.writeWork(&b, w)
 	}
@@ -195,7 +200,8 @@ func (r *Report) writeMachine(b *strings.Builder) {
 	}
 	t.row("fdatasync of 4 KiB, median of 200, before and after", strings.Join(syncs, ", "))
 	t.row("load before and after", m.LoadBefore+"; "+m.LoadAfter)
-	t.row("payload; what making up an event costs each client", fmt.Sprintf("%s bytes; %s ns", figure(m.PayloadBytes), figure(m.GeneratorNs)))
+	t.row("payload; what making up an event costs each client",
+		fmt.Sprintf("%s bytes; %s ns", figure(m.PayloadBytes), figure(m.GeneratorNs)))
 	t.row("Go, Python", m.Go+", "+m.Python)
 	for _, path := range sortedKeys(m.Versions) {
 		t.row(path, m.Versions[path])
@@ -204,7 +210,13 @@ func (r *Report) writeMachine(b *strings.Builder) {
 		t.row(name, strings.Join(r.Settings[name], "; "))
 	}
 	t.row("disturbed", disturbed(r.Samples))
-	t.row("how", "three processes a system on loopback, on an empty folder each round; all systems are up and do each work one after the other, beginning with another one each time, the rest idle; a warm-up of each measurement is not counted; the next begins when the processes are at rest, or after 6 s; one during which the host took more than 5 % of the processors' working time is made again, at most five times, and the least disturbed counts; those who publish one event and wait are measured in three parts of a second")
+	t.row("how", "three processes a system on loopback, on an empty folder each round; "+
+		"all systems are up and do each work one after the other, beginning with another one each time, the rest idle; "+
+		"a warm-up of each measurement is not counted; "+
+		"the next begins when the processes are at rest, or after 6 s; "+
+		"one during which the host took more than 5 % of the processors' working time is made again, "+
+		"at most five times, and the least disturbed counts; "+
+		"those who publish one event and wait are measured in three parts of a second")
 	b.WriteString(t.String())
 }
 
@@ -219,6 +231,7 @@ func disturbed(samples []Sample) string {
 			bad++
 		}
 	}
-	return fmt.Sprintf("%d of %d measurements count with more than %.0f %% of the processors' working time taken by the host, at most %.0f %%",
+	return fmt.Sprintf("%d of %d measurements count with more than %.0f %% of the processors' working time "+
+		"taken by the host, at most %.0f %%",
 		bad, all, 100*maxStolen, 100*most)
 }

@@ -71,7 +71,8 @@ func (r *runner) restartsOf(ctx context.Context, s *ringlogSystem, events int) (
 			return err
 		}
 	}
-	p := &restartProbe{ringlogSession: session, turn: &turn{runner: r, sys: s, session: session, round: 1, source: newSource()}}
+	only := &turn{runner: r, sys: s, session: session, round: 1, source: newSource()}
+	p := &restartProbe{ringlogSession: session, turn: only}
 	base, err := p.grown(ctx, restartBaseWork, events/restartBase, restartBase)
 	if err != nil {
 		return err
@@ -81,7 +82,11 @@ func (r *runner) restartsOf(ctx context.Context, s *ringlogSystem, events int) (
 		return err
 	}
 	p.record(growthWork, fmt.Sprintf("%s to %s events", figure(float64(events/restartBase)), figure(float64(events))),
-		map[string]float64{caughtUp: full[caughtUp] / base[caughtUp], memory: full[memory] / base[memory], pause: full[pause] / base[pause]})
+		map[string]float64{
+			caughtUp: full[caughtUp] / base[caughtUp],
+			memory:   full[memory] / base[memory],
+			pause:    full[pause] / base[pause],
+		})
 	return nil
 }
 
@@ -127,7 +132,11 @@ func (p *restartProbe) grown(ctx context.Context, work string, n, inARow int) (m
 		p.record(work, fmt.Sprintf("%s events, snapshot", figure(float64(n))), values)
 		all = append(all, values)
 	}
-	return map[string]float64{caughtUp: medianOf(all, caughtUp), memory: medianOf(all, memory), pause: medianOf(all, pause)}, nil
+	return map[string]float64{
+		caughtUp: medianOf(all, caughtUp),
+		memory:   medianOf(all, memory),
+		pause:    medianOf(all, pause),
+	}, nil
 }
 
 // running records the memory of the node that takes most, before any is restarted.
@@ -180,7 +189,9 @@ func (p *restartProbe) restartOne(ctx context.Context, role string) (map[string]
 		return nil, err
 	}
 	nodes := p.cluster.Nodes()
-	node := nodes[slices.IndexFunc(nodes, func(n devcluster.Node) bool { return (n.ID == leader.NodeID) == (role == "leader") })]
+	node := nodes[slices.IndexFunc(nodes, func(n devcluster.Node) bool {
+		return (n.ID == leader.NodeID) == (role == "leader")
+	})]
 	if err := p.cluster.Kill(node.ID); err != nil {
 		return nil, err
 	}

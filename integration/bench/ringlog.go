@@ -37,7 +37,8 @@ func buildRinglog(ctx context.Context, dir string) (program string, err error) {
 		return "", fmt.Errorf("find the folder of ringlog: run this in integration/bench: %w", err)
 	}
 	program = filepath.Join(dir, "ringlog")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-pgo=cmd/ringlog/nodes.pgo", "-o", program, "./cmd/ringlog")
+	build := exec.CommandContext(ctx, "go", "build",
+		"-trimpath", "-pgo=cmd/ringlog/nodes.pgo", "-o", program, "./cmd/ringlog")
 	build.Dir = string(out[:len(out)-1])
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build ringlog: %w\n%s", err, text)
@@ -172,7 +173,8 @@ func (r *ringlogSession) consumeWays() []string {
 // time, of the latest offset due, and the last is awaited.
 func (r *ringlogSession) consume(ctx context.Context, way string, n int) (err error) {
 	r.cursors++
-	cur, err := r.client.OpenCursor(ctx, fmt.Sprintf("bench-%d", r.cursors), client.CursorOptions{From: client.FromStart()})
+	name, atStart := fmt.Sprintf("bench-%d", r.cursors), client.CursorOptions{From: client.FromStart()}
+	cur, err := r.client.OpenCursor(ctx, name, atStart)
 	if err != nil {
 		return err
 	}
@@ -203,7 +205,9 @@ func (r *ringlogSession) consume(ctx context.Context, way string, n int) (err er
 }
 
 // overlapped returns a commit that does not wait, and a finish that waits for the last.
-func overlapped(ctx context.Context, commit func(context.Context, uint64) error) (later func(context.Context, uint64) error, finish func() error) {
+func overlapped(
+	ctx context.Context, commit func(context.Context, uint64) error,
+) (later func(context.Context, uint64) error, finish func() error) {
 	due, done := make(chan uint64, 1), make(chan error, 1)
 	go func() {
 		var first error

@@ -19,8 +19,12 @@ type Sample struct {
 	Round  int                `json:"round"` // from 1
 	Values map[string]float64 `json:"values"`
 
-	Attempts int     `json:"attempts,omitempty"` // of a measurement that is made again when it is disturbed, its parts together
-	Stolen   float64 `json:"stolen,omitempty"`   // share of the processors' working time that the host took in what counts, of several parts in the worst
+	// Attempts is how often a measurement was made, since a disturbed one is made again; the
+	// attempts of its parts are added.
+	Attempts int `json:"attempts,omitempty"`
+	// Stolen is the share of the processors' working time that the host took during the
+	// attempt that counts; of several parts, the greatest.
+	Stolen float64 `json:"stolen,omitempty"`
 }
 
 // Failure is a measurement that gave nothing.
@@ -42,9 +46,24 @@ type scale struct {
 
 func scaleOf(quick bool) scale {
 	if quick {
-		return scale{quick: true, warm: 200 * time.Millisecond, publish: time.Second, waited: time.Second / 3, python: time.Second, cursors: 100, fanout: 3 * time.Second}
+		return scale{
+			quick:   true,
+			warm:    200 * time.Millisecond,
+			publish: time.Second,
+			waited:  time.Second / 3,
+			python:  time.Second,
+			cursors: 100,
+			fanout:  3 * time.Second,
+		}
 	}
-	return scale{warm: 500 * time.Millisecond, publish: 6 * time.Second, waited: time.Second, python: 3 * time.Second, cursors: 1000, fanout: 20 * time.Second}
+	return scale{
+		warm:    500 * time.Millisecond,
+		publish: 6 * time.Second,
+		waited:  time.Second,
+		python:  3 * time.Second,
+		cursors: 1000,
+		fanout:  20 * time.Second,
+	}
 }
 
 // runner measures, round by round.
@@ -191,11 +210,12 @@ func (t *turn) measured(ctx context.Context, work, way string, measure func() (m
 	return err
 }
 
-// leastDisturbed makes a measurement, or a part of one, until the host takes little enough, and has keep take each that
-// is less disturbed than those before. It adds to s how often, and how disturbed the most disturbed part is.
+// leastDisturbed repeats a measurement, or a part of one, until the host takes little enough,
+// and calls keep after each that is less disturbed than those before. It adds the
+// attempts to s, and keeps in s the share of the most disturbed part.
 func (t *turn) leastDisturbed(ctx context.Context, s *Sample, measure func() error, keep func()) error {
 	least := 1.0
-	for attempt := 0; attempt == 0 || attempt < attempts && least > maxStolen; attempt++ {
+	for attempt := 0; attempt == 0 || (attempt < attempts && least > maxStolen); attempt++ {
 		t.settle(ctx)
 		before := processors()
 		if err := measure(); err != nil {

@@ -30,8 +30,15 @@ type metric struct{ key, name string }
 
 func metricNames() []metric {
 	return []metric{
-		{perSecond, "events/s"}, {p50, "p50, ms"}, {p99, "p99, ms"}, {longest, "max, ms"}, {perByte, "bytes written per payload byte"},
-		{caughtUp, "caught up, s"}, {memory, "RssAnon, MB"}, {pause, "longest wait during a snapshot, ms"}, {usualPause, "without, ms"},
+		{perSecond, "events/s"},
+		{p50, "p50, ms"},
+		{p99, "p99, ms"},
+		{longest, "max, ms"},
+		{perByte, "bytes written per payload byte"},
+		{caughtUp, "caught up, s"},
+		{memory, "RssAnon, MB"},
+		{pause, "longest wait during a snapshot, ms"},
+		{usualPause, "without, ms"},
 	}
 }
 

@@ -24,7 +24,8 @@ var errNotOffered = errors.New("the system does not offer this")
 // the machine last.
 func allWorks() []work {
 	return []work{
-		{"written", "bytes that the leader's process had written to disk (write_bytes of /proc/PID/io, until it grows by less than 64 KiB in 5 s) per byte of payload published", measureWritten},
+		{"written", "bytes that the leader's process had written to disk (write_bytes of /proc/PID/io, " +
+			"until it grows by less than 64 KiB in 5 s) per byte of payload published", measureWritten},
 		{"publish", "acknowledged events, pipelined, from one client process", measurePublish},
 		{"sync64", "64 goroutines that publish one event and wait for it, through one client", measureSync(64)},
 		{"sync1", "one goroutine that publishes one event and waits for it", measureSync(1)},
@@ -32,7 +33,8 @@ func allWorks() []work {
 		{"consume", "one durable consumer that acknowledges every 1000 events", measureConsume},
 		{"group", "one member of a durable group, or a pull consumer, that acknowledges each event", measureGroup},
 		{"python", "Python's http.client over kept-alive connections, batches of 256 as JSON", measurePython},
-		{"fanout", "durable cursors that each follow the whole log while 200 events/s are published: from when an event was due to when a cursor's reader had it, over every pair of both", measureFanout},
+		{"fanout", "durable cursors that each follow the whole log while 200 events/s are published: " +
+			"from when an event was due to when a cursor's reader had it, over every pair of both", measureFanout},
 	}
 }
 
@@ -150,7 +152,10 @@ func measureConsume(ctx context.Context, t *turn) error {
 }
 
 // timed measures how long it takes to be handed the first n events.
-func (t *turn) timed(ctx context.Context, work string, ways []string, n int, do func(ctx context.Context, way string, n int) error) error {
+func (t *turn) timed(
+	ctx context.Context, work string, ways []string, n int,
+	do func(ctx context.Context, way string, n int) error,
+) error {
 	if err := t.ensure(ctx, n); err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func (r *Router) close(ctx context.Context) error {
 	r.mu.Lock()
 	r.ended = true
 	r.mu.Unlock()
-	eachAtOnce(subs, (*subscriber).end)
+	eachAtOnce(subs, (*subscriber).commitAndRelease)
 	if r.keeper != nil {
 		if err := r.keeper.Close(ctx); err != nil { // it expires
 			r.options.Logger.Warn("the subscriptions are still registered", "error", err)

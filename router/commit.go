@@ -42,7 +42,7 @@ func (c *committer) commitSettled() {
 // passSettled moves the cursor. It reports whether it still can.
 func (c *committer) passSettled() bool {
 	for {
-		upTo, letter, epoch := c.s.tracker.pass()
+		upTo, letter, epoch := c.s.tracker.takeSettled()
 		switch {
 		case letter != nil: // nothing before it is open: its entry moves the cursor past all of that
 			if !c.callUntilDone(epoch, func(cur Cursor) error { return c.putLetter(cur, letter) }) {
@@ -101,10 +101,10 @@ func (c *committer) callUntilDone(epoch int, do func(Cursor) error) bool {
 		case err == nil:
 			return true
 		case errors.Is(err, ErrFenced):
-			s.lose(Fenced, err)
+			s.endRefused(Fenced, err)
 			return false
 		case errors.Is(err, ErrRefused):
-			s.lose(Refused, err)
+			s.endRefused(Refused, err)
 			return false
 		case s.base.Err() != nil:
 			return false

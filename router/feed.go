@@ -42,9 +42,9 @@ func (s *subscriber) feed(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrFenced):
-			s.lose(Fenced, err)
+			s.endRefused(Fenced, err)
 		case errors.Is(err, ErrRefused):
-			s.lose(Refused, err)
+			s.endRefused(Refused, err)
 		default:
 			s.setState(Connecting, err)
 			s.r.options.Logger.Warn("not attached to the log", "subscription", s.spec.Name, "error", err)
@@ -207,7 +207,7 @@ func (s *subscriber) accept(ctx context.Context, ev event.Event, err error) erro
 	// A stage that the subscription does not name is read for its run alone.
 	if (s.runs != nil && !s.matcher.Match(&ev)) || !s.meets(&ev) {
 		s.count(func(c *Counts) { c.Filtered++ })
-		s.settle(&task{entry: e}, nil, nil)
+		s.settleTask(&task{entry: e}, nil, nil)
 		return nil
 	}
 	s.count(func(c *Counts) { c.Received++ })
@@ -231,7 +231,7 @@ func (s *subscriber) skipGap(ctx context.Context, gap client.Gap) error {
 	if s.spec.OnGap != nil {
 		s.callOnGap(gap)
 	}
-	s.settle(&task{entry: e}, nil, nil)
+	s.settleTask(&task{entry: e}, nil, nil)
 	return nil
 }
 

@@ -117,7 +117,7 @@ func (r *Router) Replay(ctx context.Context, subscription string, q Query) (Repl
 			err = rep.note(ctx, results, &open)
 		}
 		if err == nil {
-			err = s.take(ctx, ev, replayed, results, 0)
+			err = s.handOver(ctx, ev, replayed, results, 0)
 		}
 		if err != nil {
 			return rep, fmt.Errorf("router: replay: %w", err)

@@ -72,7 +72,7 @@ func (l *lanes) push(ctx context.Context, t *task, maxWait time.Duration) error 
 	if l.workers == 1 {
 		t.lane = "all" // one lane keeps all in order, also those without a key
 	}
-	l.add(t)
+	l.addTask(t)
 	return nil
 }
 
@@ -99,8 +99,8 @@ func (l *lanes) waitForRoom(ctx context.Context, maxWait time.Duration) error {
 	}
 }
 
-// add puts a task at the end of its lane, and starts a worker if there may be one more.
-func (l *lanes) add(t *task) {
+// addTask puts a task at the end of its lane, and starts a worker if there may be one more.
+func (l *lanes) addTask(t *task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
@@ -143,7 +143,7 @@ func (l *lanes) work() {
 	defer func() {
 		l.mu.Lock()
 		if in != nil {
-			l.finished(in, true)
+			l.endTask(in, true)
 		}
 		l.active--
 		if len(l.ready) > 0 && l.active < l.workers {
@@ -168,7 +168,7 @@ func (l *lanes) next(before *lane, goOn bool) (*lane, *task) {
 
 	// A lane returns to the end of ready, so that a busy one does not keep the others waiting.
 	if before != nil {
-		l.finished(before, goOn)
+		l.endTask(before, goOn)
 	}
 	if len(l.ready) == 0 {
 		return nil, nil
@@ -179,8 +179,8 @@ func (l *lanes) next(before *lane, goOn bool) (*lane, *task) {
 	return in, in.tasks[0]
 }
 
-// finished takes a lane back from its worker. mu is held.
-func (l *lanes) finished(in *lane, goOn bool) {
+// endTask takes a lane back from its worker. mu is held.
+func (l *lanes) endTask(in *lane, goOn bool) {
 	// The first task is the one that was run: it stays in its lane meanwhile.
 	in.tasks[0] = nil
 	in.tasks = in.tasks[1:]

@@ -218,7 +218,7 @@ func (it *item) handDirectly(ctx context.Context, s *subscriber, waits bool, max
 	}
 
 	// The result is waited for later, after all subscriptions have the event.
-	switch err := s.take(ctx, it.event, from, result, maxWait); {
+	switch err := s.handOver(ctx, it.event, from, result, maxWait); {
 	case err != nil:
 		it.notHandled(s, err)
 	case waits:
@@ -242,7 +242,7 @@ func (w wait) outcome(ctx context.Context, offset uint64) error {
 	var fed <-chan struct{}
 	if w.s.tracker != nil && offset > 0 {
 		fed = w.s.fed
-		defer w.s.tracker.forget(offset, w.result)
+		defer w.s.tracker.cancelAwait(offset, w.result)
 	}
 
 	// A subscription that stops reading before the offset never gets the event.

@@ -140,9 +140,9 @@ func (s *subscriber) task(ev event.Event, o origin) *task {
 	return t
 }
 
-// take hands over an event that was published here, or is replayed. It waits for room as
+// handOver hands over an event that was published here, or is replayed. It waits for room as
 // lanes.push does.
-func (s *subscriber) take(ctx context.Context, ev event.Event, o origin, result chan<- error,
+func (s *subscriber) handOver(ctx context.Context, ev event.Event, o origin, result chan<- error,
 	maxWait time.Duration) error {
 	if s.shut.Load() {
 		return ErrClosed
@@ -162,7 +162,7 @@ func (s *subscriber) take(ctx context.Context, ev event.Event, o origin, result 
 // finishTask settles a task whose handler succeeded.
 func (s *subscriber) finishTask(t *task) {
 	s.noteHandled(t.ev.Offset)
-	s.settle(t, nil, nil)
+	s.settleTask(t, nil, nil)
 }
 
 // noteFailure notes an attempt that failed.
@@ -178,7 +178,7 @@ func (tr *trial) noteFailure(err error) {
 func (s *subscriber) abandonTask(t *task, tr *trial) {
 	if tr.attempts == 0 { // the breaker let none through
 		s.count(func(c *Counts) { c.Refused++ })
-		s.settle(t, tr.err, nil)
+		s.settleTask(t, tr.err, nil)
 		return
 	}
 
@@ -190,12 +190,12 @@ func (s *subscriber) abandonTask(t *task, tr *trial) {
 	}
 	s.count(func(c *Counts) { c.Failed++ })
 	s.r.notices.handlerFailed(s, t, tr, letter != nil)
-	s.settle(t, tr.err, letter)
+	s.settleTask(t, tr.err, letter)
 }
 
-// settle answers whoever waits for a task and notes in the tracker that it is settled. err is
+// settleTask answers whoever waits for a task and notes in the tracker that it is settled. err is
 // why it failed.
-func (s *subscriber) settle(t *task, err error, letter *Letter) {
+func (s *subscriber) settleTask(t *task, err error, letter *Letter) {
 	if t.result != nil {
 		t.result <- err
 	}
@@ -207,9 +207,9 @@ func (s *subscriber) settle(t *task, err error, letter *Letter) {
 
 	// Without a cursor nobody commits: what is settled is passed here, which makes room for
 	// more.
-	s.tracker.settle(t.entry, err, letter)
+	s.tracker.settleEntry(t.entry, err, letter)
 	if !s.spec.Durable {
-		s.tracker.pass()
+		s.tracker.takeSettled()
 	}
 }
 
@@ -220,7 +220,7 @@ func (s *subscriber) leaveTask(t *task) {
 		t.result <- ErrClosed
 	}
 	if t.entry != nil {
-		s.tracker.abandon(t.entry)
+		s.tracker.abandonEntry(t.entry)
 	}
 }
 
@@ -233,8 +233,8 @@ func (s *subscriber) noteTimeout(t *task, attempt int) {
 // breakerTurned reports a change of the breaker, in whose lock it runs.
 func (s *subscriber) breakerTurned(ch breaker.Change) { s.r.notices.breaker(s, ch) }
 
-// lose ends a subscription that the log has refused.
-func (s *subscriber) lose(state State, err error) {
+// endRefused ends a subscription that the log has refused.
+func (s *subscriber) endRefused(state State, err error) {
 	// Handlers that run may finish. Nothing more is read, and what waits is left.
 	s.lost.Store(true)
 	s.setState(state, err)
@@ -249,9 +249,9 @@ func (s *subscriber) setState(state State, err error) {
 	s.r.stateChanged()
 }
 
-// end commits what was settled and releases everything. No handler runs any more, or those
+// commitAndRelease commits what was settled and releases everything. No handler runs any more, or those
 // that do have been cut off.
-func (s *subscriber) end() {
+func (s *subscriber) commitAndRelease() {
 	// Commit first: the cursor must be open for it.
 	s.shut.Store(true)
 	s.stopCommitting()
@@ -272,7 +272,7 @@ func (s *subscriber) close(ctx context.Context) error {
 	s.shut.Store(true)
 	s.stopReading()
 	err := s.drained(ctx)
-	s.end()
+	s.commitAndRelease()
 	return err
 }
 

@@ -111,9 +111,9 @@ func (t *tracker) track(ctx context.Context, offset uint64) (*entry, error) {
 	return e, nil
 }
 
-// settle notes that an event is handled, or with an error given up; its letter waits for the
+// settleEntry notes that an event is handled, or with an error that it failed for good; its letter waits for the
 // events before it.
-func (t *tracker) settle(e *entry, err error, letter *Letter) {
+func (t *tracker) settleEntry(e *entry, err error, letter *Letter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.state, e.letter = settled, letter
@@ -133,18 +133,18 @@ func (t *tracker) settle(e *entry, err error, letter *Letter) {
 	}
 }
 
-// abandon notes that an event was not handled and is redelivered.
-func (t *tracker) abandon(e *entry) {
+// abandonEntry notes that an event was not handled and is redelivered.
+func (t *tracker) abandonEntry(e *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.state = abandoned
 	t.notify(e.offset, ErrClosed)
 }
 
-// pass takes the settled events at the head off, up to a letter, and returns the offset
+// takeSettled takes the settled events at the head off, up to a letter, and returns the offset
 // up to which everything is passed now, 0 where nothing was. A letter is taken off too,
 // but it is for the caller to pass. The answer holds while the epoch does.
-func (t *tracker) pass() (upTo uint64, letter *Letter, epoch int) {
+func (t *tracker) takeSettled() (upTo uint64, letter *Letter, epoch int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.entries) > 0 && t.entries[0].state == settled && letter == nil {
@@ -193,8 +193,8 @@ func (t *tracker) await(offset uint64, result chan<- error) {
 	result <- nil
 }
 
-// forget cancels an await.
-func (t *tracker) forget(offset uint64, result chan<- error) {
+// cancelAwait cancels an await.
+func (t *tracker) cancelAwait(offset uint64, result chan<- error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	left := slices.DeleteFunc(t.waiters[offset], func(w chan<- error) bool { return w == result })

@@ -40,7 +40,7 @@ func (rd *round) handle(d client.Delivery) {
 	case err == nil:
 		t.now.Result = Handled
 		t.now.Lost = rd.member.Ack(d.Offset) != nil
-		rd.tally.attempt(t.now)
+		rd.tally.countAttempt(t.now)
 	case errors.Is(err, errRefused):
 		rd.refuse(d, t.last)
 	}
@@ -91,10 +91,10 @@ func (t *trial) Failed(n int, err error) (wait time.Duration, end error) {
 	if again && rd.taking.Err() == nil && rd.state.Load() != int32(gobreaker.StateOpen) {
 		o.Result = Retried
 		t.last = o
-		rd.tally.attempt(o)
+		rd.tally.countAttempt(o)
 		return o.Wait, nil
 	}
-	rd.tally.attempt(rd.nack(t.d, o, f.Dead))
+	rd.tally.countAttempt(rd.nack(t.d, o, f.Dead))
 	return 0, errSettled
 }
 
@@ -113,7 +113,7 @@ func (rd *round) refuse(d client.Delivery, last Outcome) {
 		rd.release(Outcome{Offset: d.Offset, Type: d.Type, Key: d.Key, Delivery: d.Count}, nil)
 		return
 	}
-	rd.tally.end(rd.nack(d, last, false))
+	rd.tally.countDelivery(rd.nack(d, last, false))
 }
 
 // nack reports to the group that a delivery failed.
@@ -140,9 +140,9 @@ func (rd *round) release(o Outcome, err error) {
 		o.Error = bounded(err.Error(), maxError)
 	}
 	if o.Attempt > 0 {
-		rd.tally.attempt(o)
+		rd.tally.countAttempt(o)
 	} else {
-		rd.tally.end(o)
+		rd.tally.countDelivery(o)
 	}
 }
 

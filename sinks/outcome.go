@@ -72,8 +72,8 @@ func newTally(report func(Outcome)) *tally {
 	return &tally{took: hdrhistogram.New(1, maxDuration.Microseconds(), 3), report: report}
 }
 
-// attempt counts an attempt and reports it.
-func (t *tally) attempt(o Outcome) {
+// countAttempt counts an attempt and reports it.
+func (t *tally) countAttempt(o Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sum.Attempts++
@@ -81,18 +81,18 @@ func (t *tally) attempt(o Outcome) {
 	if o.TimedOut {
 		t.sum.TimedOut++
 	}
-	t.ended(o)
+	t.countResult(o)
 }
 
-// end counts a delivery that ended between two attempts and reports it.
-func (t *tally) end(o Outcome) {
+// countDelivery counts a delivery that ended between two attempts and reports it.
+func (t *tally) countDelivery(o Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ended(o)
+	t.countResult(o)
 }
 
-// ended counts a result. mu is held.
-func (t *tally) ended(o Outcome) {
+// countResult counts a result. mu is held.
+func (t *tally) countResult(o Outcome) {
 	if o.Lost {
 		t.sum.Lost++
 	}

@@ -45,7 +45,7 @@ func (rd *round) poke() {
 
 // takeEvents hands events to workers until nothing more is to be taken.
 func (rd *round) takeEvents() error {
-	for rd.room() {
+	for rd.waitForRoom() {
 		d, err := rd.member.Next(rd.taking)
 		var gap *client.GapError
 
@@ -60,7 +60,7 @@ func (rd *round) takeEvents() error {
 		case err != nil:
 			return fmt.Errorf("sinks: group %s: %w", rd.o.Group, err)
 		case !rd.meets(&d):
-			rd.pass(d)
+			rd.ackFiltered(d)
 		default:
 			rd.begun.Add(1)
 			rd.running.Add(1)
@@ -70,8 +70,8 @@ func (rd *round) takeEvents() error {
 	return nil
 }
 
-// room waits until another event may be taken, and reports whether one is to be.
-func (rd *round) room() bool {
+// waitForRoom waits until another event may be taken, and reports whether one is to be.
+func (rd *round) waitForRoom() bool {
 	for {
 		if rd.taking.Err() != nil {
 			return false
@@ -82,7 +82,7 @@ func (rd *round) room() bool {
 		if rd.complete() && running == 0 {
 			return false
 		}
-		if !rd.complete() && running < rd.limit() {
+		if !rd.complete() && running < rd.maxRunning() {
 			return true
 		}
 		select {
@@ -92,8 +92,8 @@ func (rd *round) room() bool {
 	}
 }
 
-// limit is how many events may be in flight: while the breaker is half open, its probes.
-func (rd *round) limit() int64 {
+// maxRunning is how many events may be in flight: while the breaker is half open, its probes.
+func (rd *round) maxRunning() int64 {
 	if rd.state.Load() == int32(gobreaker.StateHalfOpen) {
 		return int64(min(rd.o.Concurrency, rd.o.Breaker.Probes))
 	}
@@ -114,8 +114,8 @@ func (rd *round) meets(d *client.Delivery) bool {
 	return met
 }
 
-// pass settles an event that does not meet the condition.
-func (rd *round) pass(d client.Delivery) {
+// ackFiltered settles an event that does not meet the condition.
+func (rd *round) ackFiltered(d client.Delivery) {
 	if rd.member.Ack(d.Offset) == nil {
 		rd.tally.count(func(s *Summary) { s.Filtered++ })
 	}

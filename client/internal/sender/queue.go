@@ -67,8 +67,8 @@ func newQueue(cfg *Config, budget *byteBudget) *queue {
 	return q
 }
 
-// add waits for room and hands p over.
-func (q *queue) add(ctx context.Context, p *Item) error {
+// addItem waits for room and hands p over.
+func (q *queue) addItem(ctx context.Context, p *Item) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

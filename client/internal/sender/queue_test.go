@@ -19,7 +19,7 @@ func queueOf(t *testing.T, waiting int) *queue {
 
 func addEvents(t *testing.T, q *queue, n int) {
 	for range n {
-		if err := q.add(t.Context(), &Item{Events: make([]event.Event, 1), done: make(chan struct{})}); err != nil {
+		if err := q.addItem(t.Context(), &Item{Events: make([]event.Event, 1), done: make(chan struct{})}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -45,7 +45,7 @@ func taken(q *queue, into **batch) func() int {
 }
 
 func addUnshareable(t *testing.T, q *queue) {
-	if err := q.add(
+	if err := q.addItem(
 		t.Context(),
 		&Item{unshareable: true, Events: make([]event.Event, 1), done: make(chan struct{})},
 	); err != nil {

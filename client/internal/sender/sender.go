@@ -152,7 +152,7 @@ func (s *Sender) PublishOrdered(ctx context.Context, ev *event.Event) *Item {
 
 // enqueue hands p over to a queue and names the call in the error.
 func (s *Sender) enqueue(ctx context.Context, q *queue, p *Item) error {
-	if err := q.add(ctx, p); err != nil {
+	if err := q.addItem(ctx, p); err != nil {
 		return fmt.Errorf("client: %s: %w", p.op, err)
 	}
 	return nil

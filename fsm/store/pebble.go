@@ -38,7 +38,10 @@ func (o *Options) open(path string) (*pebble.DB, error) {
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		ReadOnly:                    o.ReadOnly,
 		Logger:                      pebbleLogger{o.Logger.Named("pebble"), o.Fatal},
-		EventListener:               &pebble.EventListener{DiskSlow: (&slowDisk{options: o}).report, DataCorruption: o.dataCorruption},
+		EventListener: &pebble.EventListener{
+			DiskSlow:       (&slowDisk{options: o}).report,
+			DataCorruption: o.dataCorruption,
+		},
 	}
 	options.ApplyCompressionSettings(func() pebble.DBCompressionSettings {
 		return pebble.UniformDBCompressionSettings(block.NoCompression) // events are compressed, keys are hashes

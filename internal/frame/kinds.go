@@ -60,7 +60,7 @@ const (
 	LevelBase     = 1
 	LevelHealth   = 2 // what a leader reports of its voters
 	LevelLetters  = 3 // dead letters
-	LevelDelivery = 4 // groups, registered clients, stalls, pressure, overdue runs, and short leaderships that part outages
+	LevelDelivery = 4 // groups, clients, stalls, pressure, overdue runs, and short leaderships that part outages
 )
 
 // origin says who asks for a command.
@@ -84,7 +84,9 @@ var kinds = [256]kind{
 	KindCursorCreate: {LevelBase, ofCaller, func(d *decoder) Command {
 		return CursorCreate{Name: d.string(), Start: d.position(), Filter: d.filter(), Policy: d.policy()}
 	}},
-	KindCursorOpen: {LevelBase, ofCaller, func(d *decoder) Command { return CursorOpen{Name: d.string(), Opener: d.string()} }},
+	KindCursorOpen: {LevelBase, ofCaller, func(d *decoder) Command {
+		return CursorOpen{Name: d.string(), Opener: d.string()}
+	}},
 	KindCursorCommit: {LevelBase, ofCaller, func(d *decoder) Command {
 		return CursorCommit{Name: d.string(), Offset: d.Uvarint(), Generation: d.Uvarint()}
 	}},
@@ -92,13 +94,17 @@ var kinds = [256]kind{
 		return CursorSeek{Name: d.string(), To: d.position(), Seeker: d.string()}
 	}},
 	KindCursorDelete: {LevelBase, ofCaller, func(d *decoder) Command { return CursorDelete{Name: d.string()} }},
-	KindSettingSet:   {LevelBase, ofCaller, func(d *decoder) Command { return SettingSet{Key: d.string(), Value: d.string()} }},
+	KindSettingSet: {LevelBase, ofCaller, func(d *decoder) Command {
+		return SettingSet{Key: d.string(), Value: d.string()}
+	}},
 	KindTrim: {LevelBase, ofCaller, func(d *decoder) Command {
 		return Trim{Before: d.Uvarint(), Force: d.Bool(), Retention: d.Bool()}
 	}},
-	KindTick:         {LevelBase, ofLeader, func(*decoder) Command { return Tick{} }},
-	KindHello:        {LevelBase, ofLeader, func(d *decoder) Command { return d.hello() }},
-	KindIntent:       {LevelBase, ofLeader, func(d *decoder) Command { return Intent{Target: d.string(), Cause: d.string()} }},
+	KindTick:  {LevelBase, ofLeader, func(*decoder) Command { return Tick{} }},
+	KindHello: {LevelBase, ofLeader, func(d *decoder) Command { return d.hello() }},
+	KindIntent: {LevelBase, ofLeader, func(d *decoder) Command {
+		return Intent{Target: d.string(), Cause: d.string()}
+	}},
 	KindIntentAbort:  {LevelBase, ofLeader, func(*decoder) Command { return IntentAbort{} }},
 	KindRegister:     {LevelBase, ofCaller, func(d *decoder) Command { return Register{Definitions: d.copied()} }},
 	KindMemberPut:    {LevelBase, ofLeader, func(d *decoder) Command { return MemberPut{Member: d.member()} }},
@@ -121,7 +127,9 @@ var kinds = [256]kind{
 	}},
 
 	KindDeadLetter: {LevelLetters, ofCaller, func(d *decoder) Command { return d.deadLetter() }},
-	KindRedrive:    {LevelLetters, ofCaller, func(d *decoder) Command { return Redrive{Letters: d.letters(), To: d.string()} }},
+	KindRedrive: {LevelLetters, ofCaller, func(d *decoder) Command {
+		return Redrive{Letters: d.letters(), To: d.string()}
+	}},
 	KindPurge: {LevelLetters, ofCaller, func(d *decoder) Command {
 		return Purge{Letters: d.letters(), OlderThan: time.Duration(d.Varint())}
 	}},

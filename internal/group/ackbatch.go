@@ -101,8 +101,8 @@ func (c *Coordinator) retryOf(s *slot) frame.GroupRetry {
 	switch {
 	case s.state == held:
 		r.Deliveries-- // the one under way has not failed
-	case s.state == parked && s.at > c.now:
-		r.After = time.Unix(0, s.at).UTC()
+	case s.state == parked && s.notBefore > c.now:
+		r.After = time.Unix(0, s.notBefore).UTC()
 	}
 	return r
 }
@@ -160,7 +160,7 @@ func (c *Coordinator) retriesDone(f *inFlight, ok bool) {
 			c.markDirty(n)
 		}
 		if s.state == parked {
-			c.park(n, s, s.at)
+			c.park(n, s, s.notBefore)
 		}
 	}
 }

@@ -183,13 +183,13 @@ func (c *Coordinator) addEvent(e *Event) {
 	if retry := c.loaded.retry(e.Offset); retry != nil {
 		s.count = uint32(min(retry.Deliveries, math.MaxUint32))
 		s.fails, s.failed = s.count, true
-		s.at = c.loaded.claimsUntil
+		s.notBefore = c.loaded.claimsUntil
 		if !retry.After.IsZero() {
-			s.at = max(s.at, retry.After.UnixNano())
+			s.notBefore = max(s.notBefore, retry.After.UnixNano())
 		}
 		c.reasons[e.Offset] = reason{text: retry.Error}
 	} else if e.Offset <= c.loaded.reserved {
-		s.count, s.at = 1, c.loaded.claimsUntil
+		s.count, s.notBefore = 1, c.loaded.claimsUntil
 	}
 
 	c.unsettled++
@@ -206,7 +206,7 @@ func (c *Coordinator) openTo(n uint64) {
 		if s := c.slots.at(c.opened); s.state == unopened {
 			s.state = parked
 			c.linkToKey(c.opened, s)
-			c.park(c.opened, s, s.at)
+			c.park(c.opened, s, s.notBefore)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (c *Coordinator) advanceHead(k *key) {
 
 // park makes a parked slot wait until at, or queues it.
 func (c *Coordinator) park(n uint64, s *slot, at int64) {
-	s.at = at
+	s.notBefore = at
 	switch {
 	case s.unreported || s.reporting:
 		// AckBatchDone parks it again, once the log has the failure.
@@ -137,8 +137,8 @@ func (c *Coordinator) queueKey(k *key) {
 
 // assign gives a slot to a member, and its key with the first one.
 func (c *Coordinator) assign(s *slot, m *Member) {
-	s.state, s.member, s.at = held, m, c.now+int64(c.policy.AckWait)
-	c.ackDue = min(c.ackDue, s.at)
+	s.state, s.member, s.ackDeadline = held, m, c.now+int64(c.policy.AckWait)
+	c.ackDue = min(c.ackDue, s.ackDeadline)
 	m.held++
 	k := s.key
 	if k == nil {
@@ -221,7 +221,7 @@ func (c *Coordinator) requeue(n uint64, s *slot, at int64, counted bool) {
 	if !counted {
 		s.count--
 	}
-	s.state, s.at = parked, at
+	s.state, s.notBefore = parked, at
 	c.unassign(s)
 	c.park(n, s, at)
 }
@@ -231,6 +231,6 @@ func (c *Coordinator) requeue(n uint64, s *slot, at int64, counted bool) {
 func (c *Coordinator) revoke(s *slot) {
 	s.member.addLost(s.offset)
 	s.count--
-	s.state, s.at = parked, 0
+	s.state, s.notBefore = parked, 0
 	c.unassign(s)
 }

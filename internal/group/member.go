@@ -127,8 +127,8 @@ func (c *Coordinator) dropOtherClaims(s *slot) {
 		return // the first claim did it
 	}
 	for n := s.next; n != 0; n = c.slots.at(n).next {
-		if later := c.slots.at(n); later.state == parked && later.at == c.loaded.claimsUntil {
-			later.at = 0
+		if later := c.slots.at(n); later.state == parked && later.notBefore == c.loaded.claimsUntil {
+			later.notBefore = 0
 		}
 	}
 }
@@ -208,7 +208,7 @@ func (c *Coordinator) Sessions(now time.Time) []Session {
 	for n := c.slots.first; n < c.slots.next; n++ {
 		if s := c.slots.at(n); s.state == held {
 			of := &list[index[s.member]]
-			of.Oldest = max(of.Oldest, time.Duration(c.now+int64(c.policy.AckWait)-s.at))
+			of.Oldest = max(of.Oldest, time.Duration(c.now+int64(c.policy.AckWait)-s.ackDeadline))
 		}
 	}
 	return list

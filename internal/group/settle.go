@@ -46,7 +46,7 @@ func (c *Coordinator) Progress(now time.Time, m *Member, r frame.Range, refused 
 		if s.state != held || s.member != m {
 			return false
 		}
-		s.at = c.now + int64(c.policy.AckWait)
+		s.ackDeadline = c.now + int64(c.policy.AckWait)
 		return true
 	})
 }

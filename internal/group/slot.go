@@ -21,27 +21,28 @@ const (
 
 // slot is a matching event after the committed offset.
 type slot struct {
-	offset     uint64
-	at         int64   // held: when its delivery expires; parked: it is not delivered before
-	next       uint64  // number of the next opened slot of its key; 0 is none
-	key        *key    // nil is none
-	member     *Member // while held
-	count      uint32  // its deliveries, including the one under way
-	fails      uint32  // count as it was when it failed
-	size       uint32
-	state      state
-	failed     bool // a delivery of it failed, and that is to be in the log
-	unreported bool // … and no ack batch has it yet
-	reporting  bool // … and the ack batch under way has it
-	queued     bool // without a key: it is in the ready queue
-	pinned     bool // its key's owner has settled it, and the log does not have that yet
+	offset      uint64
+	ackDeadline int64   // while held: when its delivery expires, in nanoseconds since 1970
+	notBefore   int64   // while parked: when it may be delivered, in nanoseconds since 1970; 0 is at once
+	next        uint64  // number of the next opened slot of its key; 0 is none
+	key         *key    // nil is none
+	member      *Member // while held
+	count       uint32  // its deliveries, including the one under way
+	fails       uint32  // count as it was when it failed
+	size        uint32
+	state       state
+	failed      bool // a delivery of it failed, and that is to be in the log
+	unreported  bool // … and no ack batch has it yet
+	reporting   bool // … and the ack batch under way has it
+	queued      bool // without a key: it is in the ready queue
+	pinned      bool // its key's owner has settled it, and the log does not have that yet
 }
 
 func (s *slot) settled() bool { return s.state >= acked }
 
 // due reports whether a parked slot may be delivered: its time has come, and the log has
 // how its last delivery ended.
-func (s *slot) due(now int64) bool { return s.at <= now && !s.unreported && !s.reporting }
+func (s *slot) due(now int64) bool { return s.notBefore <= now && !s.unreported && !s.reporting }
 
 // slotFrom returns the number of the first slot at offset or after it.
 func (c *Coordinator) slotFrom(offset uint64) uint64 {

@@ -60,8 +60,8 @@ func (c *Coordinator) Tick(now time.Time) {
 			continue
 		}
 		// The slot may have been delivered, or parked for longer, since the timer was set.
-		if s := c.slots.at(t.slot); s.state == parked && s.at <= c.now {
-			c.park(t.slot, s, s.at)
+		if s := c.slots.at(t.slot); s.state == parked && s.notBefore <= c.now {
+			c.park(t.slot, s, s.notBefore)
 		}
 	}
 	if c.now >= c.ackDue {
@@ -76,11 +76,11 @@ func (c *Coordinator) expireDeliveries() {
 	c.ackDue = never
 	for n := c.slots.first; n < c.slots.next; n++ {
 		s := c.slots.at(n)
-		if s.state == held && s.at <= c.now {
+		if s.state == held && s.ackDeadline <= c.now {
 			c.expireDelivery(n, s)
 		}
 		if s.state == held {
-			c.ackDue = min(c.ackDue, s.at)
+			c.ackDue = min(c.ackDue, s.ackDeadline)
 		}
 	}
 }

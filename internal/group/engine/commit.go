@@ -66,8 +66,15 @@ func (g *liveGroup) commitBatch(all bool) bool {
 func (g *liveGroup) proposeBatch(s group.AckBatch) error {
 	for {
 		n := min(len(s.Retries), retriesAtOnce)
-		_, err := g.host.Propose(g.ctx, frame.Request{Command: frame.GroupSettle{Name: g.name, Generation: g.generation, Term: g.term,
-			Reserved: s.Reserved, Open: s.Open, Done: s.Done, Retries: s.Retries[:n]}})
+		_, err := g.host.Propose(g.ctx, frame.Request{Command: frame.GroupSettle{
+			Name:       g.name,
+			Generation: g.generation,
+			Term:       g.term,
+			Reserved:   s.Reserved,
+			Open:       s.Open,
+			Done:       s.Done,
+			Retries:    s.Retries[:n],
+		}})
 		switch {
 		case err == nil && n == len(s.Retries):
 			return nil
@@ -89,8 +96,8 @@ func (g *liveGroup) sleep(d time.Duration) {
 	}
 }
 
-// endIfOver ends the group if the error of a proposal says that it cannot go on here, and reports whether it has
-// ended.
+// endIfOver ends the group if the error of a proposal says that this node can no longer lead it, and reports
+// whether it has ended.
 func (g *liveGroup) endIfOver(err error) bool {
 	refusal, refused := errors.AsType[*fsm.Refusal](err)
 	switch {
@@ -130,8 +137,14 @@ func (g *liveGroup) storeLetters(deaths []group.Death, stored []bool) error {
 
 // storeLetter stores one event as a dead letter, unless that is settled already.
 func (g *liveGroup) storeLetter(d *group.Death) error {
-	l, err := g.host.CompleteLetter(g.ctx, frame.DeadLetter{Cursor: g.name, Generation: g.generation, Offset: d.Offset, Handler: d.Handler,
-		Error: d.Error, Attempts: d.Attempts})
+	l, err := g.host.CompleteLetter(g.ctx, frame.DeadLetter{
+		Cursor:     g.name,
+		Generation: g.generation,
+		Offset:     d.Offset,
+		Handler:    d.Handler,
+		Error:      d.Error,
+		Attempts:   d.Attempts,
+	})
 	if trimmed := (*log.TrimmedError)(nil); errors.As(err, &trimmed) {
 		return nil // there is nothing to store, and the trim has settled it
 	}
@@ -142,7 +155,13 @@ func (g *liveGroup) storeLetter(d *group.Death) error {
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict {
 		return nil // it is settled
 	}
-	if refusal, ok := errors.AsType[*fsm.Refusal](err); err != nil && (!ok || refusal.Code == fsm.Fenced || refusal.Code == fsm.NotFound) {
+	if err == nil {
+		return nil
+	}
+
+	// Any other refusal leaves the group running.
+	refusal, refused := errors.AsType[*fsm.Refusal](err)
+	if !refused || refusal.Code == fsm.Fenced || refusal.Code == fsm.NotFound {
 		g.endIfOver(err)
 	}
 	return err

@@ -64,7 +64,7 @@ func (k *Engine) crowded() bool {
 	return len(k.live) > maxIdleGroups
 }
 
-// groupFor returns the coordinator of a group, a new one where there is none that goes on.
+// groupFor returns the coordinator of a group, a new one if none is live.
 func (k *Engine) groupFor(ctx context.Context, name string) (*liveGroup, error) {
 	for {
 		term := k.host.LeadingTerm()
@@ -83,8 +83,7 @@ func (k *Engine) groupFor(ctx context.Context, name string) (*liveGroup, error) 
 	}
 }
 
-// currentGroup returns the coordinator that goes on, or the one before, which has to end
-// first.
+// currentGroup returns the live coordinator, or the earlier one, which has to end first.
 func (k *Engine) currentGroup(name string, term uint64) (g, old *liveGroup, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -111,10 +110,29 @@ func (k *Engine) currentGroup(name string, term uint64) (g, old *liveGroup, err 
 // startGroup begins to hand a group out. k.mu is held.
 func (k *Engine) startGroup(c fsm.Cursor, term uint64) *liveGroup {
 	now := time.Now()
-	g := &liveGroup{name: c.Name, host: k.host, engine: k, logger: k.logger, term: term, generation: c.Generation, filter: tail.NewLiveFilter(k.host.Machine(), c.Filter),
-		began: now, toCommit: make(chan struct{}, 1), toFeed: make(chan struct{}, 1), loaded: make(chan struct{}), ended: make(chan struct{}), gathering: newPendingBatch(), lastUsed: now}
+	g := &liveGroup{
+		name:       c.Name,
+		host:       k.host,
+		engine:     k,
+		logger:     k.logger,
+		term:       term,
+		generation: c.Generation,
+		filter:     tail.NewLiveFilter(k.host.Machine(), c.Filter),
+		began:      now,
+		lastUsed:   now,
+		toCommit:   make(chan struct{}, 1),
+		toFeed:     make(chan struct{}, 1),
+		loaded:     make(chan struct{}),
+		ended:      make(chan struct{}),
+		gathering:  newPendingBatch(),
+	}
 	g.ctx, g.end = context.WithCancelCause(k.ctx)
-	state := group.State{Committed: c.Committed, Reserved: c.Group.Reserved, Done: c.Group.Done, Retries: c.Group.Retries}
+	state := group.State{
+		Committed: c.Committed,
+		Reserved:  c.Group.Reserved,
+		Done:      c.Group.Done,
+		Retries:   c.Group.Retries,
+	}
 	g.coordinator = group.New(now, state, k.Policy(c.Group.Policy), uint64(now.UnixMicro()))
 	if c.Gap != nil {
 		g.gap = tail.FilterGap(c.Gap, g.filter.Matcher())
@@ -150,15 +168,23 @@ func (k *Engine) Inspect(name string, see func(*group.Coordinator)) bool {
 // Policy is a group's policy with the settings where it says nothing.
 func (k *Engine) Policy(p frame.GroupPolicy) group.Policy {
 	set := k.host.Machine().Settings()
-	return group.Policy{AckWait: cmp.Or(p.AckWait, set.GroupAckWait), Session: set.GroupSession,
-		MaxDeliver: cmp.Or(p.MaxDeliver, set.GroupMaxDeliver), MaxPending: cmp.Or(p.MaxPending, set.GroupMaxPending)}
+	return group.Policy{
+		AckWait:    cmp.Or(p.AckWait, set.GroupAckWait),
+		Session:    set.GroupSession,
+		MaxDeliver: cmp.Or(p.MaxDeliver, set.GroupMaxDeliver),
+		MaxPending: cmp.Or(p.MaxPending, set.GroupMaxPending),
+	}
 }
 
 // NoGroup refuses what asks for a group that is none.
 func NoGroup(m *fsm.Machine, name string) *api.Error {
 	if _, plain := m.Cursor(name); plain {
-		return &api.Error{Code: api.InvalidArgument, Field: "group", Message: fmt.Sprintf("%q is a cursor of one reader, not a group", name),
-			Remedy: "open it: ringlog tail --cursor " + name + ", or use another name for the group"}
+		return &api.Error{
+			Code:    api.InvalidArgument,
+			Field:   "group",
+			Message: fmt.Sprintf("%q is a cursor of one reader, not a group", name),
+			Remedy:  "open it: ringlog tail --cursor " + name + ", or use another name for the group",
+		}
 	}
 	return &api.Error{Code: api.NotFound, Field: "group", Message: fmt.Sprintf("there is no group %q", name),
 		Remedy: "list them: ringlog group ls; or create it: ringlog group create " + name}
@@ -166,11 +192,19 @@ func NoGroup(m *fsm.Machine, name string) *api.Error {
 
 // errSessionsOver ends every session of a group.
 func errSessionsOver(name string) *api.Error {
-	return &api.Error{Code: api.Fenced, Field: "session", Message: fmt.Sprintf("the sessions of group %q are over: it was moved, or has another leader", name),
-		Remedy: "join again: session 0, with holding"}
+	return &api.Error{
+		Code:    api.Fenced,
+		Field:   "session",
+		Message: fmt.Sprintf("the sessions of group %q are over: it was moved, or has another leader", name),
+		Remedy:  "join again: session 0, with holding",
+	}
 }
 
 func errSessionOver(name, member string, session uint64) *api.Error {
-	return &api.Error{Code: api.Fenced, Field: "session", Message: fmt.Sprintf("session %d of member %q of group %q is over", session, member, name),
-		Remedy: "join again: session 0, with holding"}
+	return &api.Error{
+		Code:    api.Fenced,
+		Field:   "session",
+		Message: fmt.Sprintf("session %d of member %q of group %q is over", session, member, name),
+		Remedy:  "join again: session 0, with holding",
+	}
 }

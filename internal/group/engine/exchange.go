@@ -137,13 +137,21 @@ func (g *liveGroup) findMember(now time.Time, r *Request) (m *group.Member, err 
 	}
 	switch {
 	case errors.Is(err, group.ErrFull):
-		return nil, &api.Error{Code: api.Overloaded, Field: "member", Message: fmt.Sprintf("group %q has %d members, the limit", g.name, group.MaxMembers),
-			Remedy: "let fewer members do more at a time, or use another group"}
+		return nil, &api.Error{
+			Code:    api.Overloaded,
+			Field:   "member",
+			Message: fmt.Sprintf("group %q has %d members, the limit", g.name, group.MaxMembers),
+			Remedy:  "let fewer members do more at a time, or use another group",
+		}
 	case err != nil:
 		return nil, errSessionOver(g.name, r.Member, r.Session)
 	case m.Calls() >= maxMemberCalls:
-		return nil, &api.Error{Code: api.Overloaded, Field: "member", Message: fmt.Sprintf("member %q has %d exchanges under way, the limit", r.Member, maxMemberCalls),
-			Remedy: "wait for one of them, or give each process a name of its own"}
+		return nil, &api.Error{
+			Code:    api.Overloaded,
+			Field:   "member",
+			Message: fmt.Sprintf("member %q has %d exchanges under way, the limit", r.Member, maxMemberCalls),
+			Remedy:  "wait for one of them, or give each process a name of its own",
+		}
 	}
 	return m, nil
 }
@@ -229,7 +237,14 @@ func (e *exchange) waitEvents(ctx context.Context) (received, error) {
 		}
 		return received{revoked: e.member.Lost()}, nil
 	}
-	w := &waiter{member: e.member, session: e.session, want: e.request.Want, ahead: e.request.Ahead, poll: e.request.Wait == 0, got: make(chan received, 1)}
+	w := &waiter{
+		member:  e.member,
+		session: e.session,
+		want:    e.request.Want,
+		ahead:   e.request.Ahead,
+		poll:    e.request.Wait == 0,
+		got:     make(chan received, 1),
+	}
 	timer := time.NewTimer(e.waitTime(ctx))
 	defer timer.Stop()
 	g.mu.Lock()
@@ -317,7 +332,12 @@ func (g *liveGroup) takeEvents(w *waiter, waiting int) (t received, some bool) {
 	if !w.member.Live(w.session) {
 		return received{err: errSessionOver(g.name, w.member.Name, w.session)}, true
 	}
-	demand := group.Demand{Events: w.want, Bytes: tail.BatchBytes, Units: (g.coordinator.Ready() + waiting - 1) / waiting, Ahead: w.ahead}
+	demand := group.Demand{
+		Events: w.want,
+		Bytes:  tail.BatchBytes,
+		Units:  (g.coordinator.Ready() + waiting - 1) / waiting, // an equal part, rounded up
+		Ahead:  w.ahead,
+	}
 	t.revoked = w.member.Lost()
 	t.deliveries = g.coordinator.Take(g.now(), w.member, demand, nil)
 	t.gap, g.gap = g.gap, nil
@@ -337,7 +357,8 @@ func (e *exchange) buildAnswer(t received) (Answer, error) {
 	slices.SortFunc(t.deliveries, func(a, b group.Delivery) int { return int(int64(a.Offset - b.Offset)) })
 	out := Answer{Session: e.session, Refused: e.refused, Revoked: t.revoked, Gap: t.gap}
 	var err error
-	if out.Events, out.Counts, err = g.readEvents(t.deliveries); err != nil {
+	out.Events, out.Counts, err = g.readEvents(t.deliveries)
+	if err != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.releaseUndelivered(e, t)
@@ -385,7 +406,8 @@ func (g *liveGroup) readEvents(list []group.Delivery) (events []event.Event, cou
 			}
 		}
 		if chunk.Next <= from {
-			return nil, nil, api.BeyondTail("offset", from, from-1, "join again: session 0, with holding") // of what was handed out, all is there
+			// Everything that was handed out is in the log.
+			return nil, nil, api.BeyondTail("offset", from, from-1, "join again: session 0, with holding")
 		}
 		for len(list) > 0 && list[0].Offset < chunk.Next {
 			list = list[1:] // not in the log any more

@@ -22,7 +22,7 @@ const (
 	UnknownType      Code = "unknown_type"       // 400: strict validation, and the type is not in the catalogue
 	Unauthenticated  Code = "unauthenticated"    // 401: no token, or a wrong one
 	Reserved         Code = "reserved"           // 403: a type that only the cluster emits
-	Forbidden        Code = "forbidden"          // 403: a web page of another origin, or for a name that is not the node's
+	Forbidden        Code = "forbidden"          // 403: from a web page of another origin, or for a foreign host name
 	NotFound         Code = "not_found"          // 404
 	MethodNotAllowed Code = "method_not_allowed" // 405
 	Timeout          Code = "timeout"            // 408: the caller's time was up before anything was proposed
@@ -32,13 +32,13 @@ const (
 	OutOfSequence    Code = "out_of_sequence"    // 409: Offset is the sequence expected
 	UnknownProducer  Code = "unknown_producer"   // 409: the producer's results have expired
 	Trimmed          Code = "trimmed"            // 410: Offset is the first one kept
-	TooLarge         Code = "too_large"          // 413: the limit is told
-	OtherCluster     Code = "other_cluster"      // 421: the request names another cluster than this node's; nothing has happened
+	TooLarge         Code = "too_large"          // 413: the message has the limit
+	OtherCluster     Code = "other_cluster"      // 421: the request names another cluster; nothing has happened
 	UnsupportedMedia Code = "unsupported_media"  // 415
 	PastTail         Code = "past_tail"          // 416: Offset is the tail
 	Overloaded       Code = "overloaded"         // 429: with Retry-After
 	Internal         Code = "internal"           // 500: a fault of this node
-	NotImplemented   Code = "not_implemented"    // 501: this node's version can not do it
+	NotImplemented   Code = "not_implemented"    // 501: this node's version cannot do it
 	NoLeader         Code = "no_leader"          // 503: nothing was proposed, a retry is safe
 	NoQuorum         Code = "no_quorum"          // 503: nothing was proposed, a retry is safe
 	OutcomeUnknown   Code = "outcome_unknown"    // 503: it may or may not have happened
@@ -116,7 +116,7 @@ func (c Code) Retryable() bool {
 	return false
 }
 
-// The reasons: what tells errors of one code apart, for programs. A refused event has the
+// The reasons distinguish errors of one code, for programs. A refused event has the
 // reason that package event gives it. Messages and remedies are for people and may change.
 const (
 	ReasonForeignFolder    = "foreign_folder"    // conflict: a data folder of another cluster
@@ -133,7 +133,7 @@ const (
 	ReasonFeatureLevel     = "feature_level"     // unavailable: until members are upgraded
 )
 
-// Error is an error as every surface tells it: what, where, and what to do.
+// Error is an error as every surface reports it: what, where, and what to do.
 type Error struct {
 	Code       Code   `json:"code"`
 	Message    string `json:"message"`

@@ -9,24 +9,30 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A publishing line is a connection of HTTP/1.1 that GET LinePath, with the header
-// Upgrade: LineProtocol, has taken over (101). On it a client sends PublishRequests, each
-// after the PublishReply to the one before; every message has its length in front, in 4
-// bytes, the highest first. Either side ends the line by closing the connection. A
-// request that has no reply by then may have been done, as after a POST without answer.
-// The query's timeout, such as 3s, is for each request. One of more than MaxLineMessage
-// bytes is refused, and ends the line.
+// A publish stream is a connection of HTTP/1.1 that GET LinePath, with the header
+// Upgrade: LineProtocol, has taken over (101):
+//
+//	client                                  node
+//	length (4 bytes)  PublishRequest    ->
+//	                                    <-  length (4 bytes)  PublishReply
+//
+// Lengths are big-endian and count the message alone. A client sends a request only after
+// the reply to the one before. Either side ends the stream by closing the connection; a
+// request that has no reply by then may have been done, as after a POST without an answer.
+// The query's timeout, such as 3s, is for each request. A request of more than
+// MaxLineMessage bytes is refused, and ends the stream.
 const (
 	LinePath       = "/v1/publish"
 	LineProtocol   = "ringlog-publish"
 	MaxLineMessage = 16 << 20
 )
 
-// LineHead is how many bytes stand in front of a line's message.
+// LineHead is the size in bytes of the length that precedes each message of a publish stream.
 const LineHead = 4
 
-// AppendLineMessage appends a message as it goes over a line.
+// AppendLineMessage appends a message, preceded by its length, to b.
 func AppendLineMessage(b []byte, m proto.Message) ([]byte, error) {
+	// The length is known only after encoding: leave room for it, then fill it in.
 	start := len(b)
 	b, err := proto.MarshalOptions{}.MarshalAppend(append(b, make([]byte, LineHead)...), m)
 	if err != nil {
@@ -36,7 +42,8 @@ func AppendLineMessage(b []byte, m proto.Message) ([]byte, error) {
 	return b, nil
 }
 
-// ReadLineHead reads the length of the message that follows.
+// ReadLineHead reads the length of the message that follows. It does not compare it with MaxLineMessage: the
+// server does, so that it can answer a refusal. The error of a stream that ended between two messages is io.EOF.
 func ReadLineHead(from io.Reader) (int, error) {
 	var head [LineHead]byte
 	if _, err := io.ReadFull(from, head[:]); err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // PositionForms lists how a position is written, for help texts and remedies.
-const PositionForms = "start, end, an offset, -N (the last N events), @TIME (2026-01-05T10:00:00Z, 2026-01-05 or seconds since 1970) " +
-	"or an age such as 90s, 36h, 7d or 2w"
+const PositionForms = "start, end, an offset, -N (the last N events), " +
+	"@TIME (2026-01-05T10:00:00Z, 2026-01-05 or seconds since 1970) or an age such as 90s, 36h, 7d or 2w"
 
 // PositionKind says how a Position is meant.
 type PositionKind int
@@ -66,7 +66,8 @@ func ParsePosition(field, text string, zone *time.Location) (Position, error) {
 	case isDigits(text):
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || n == 0 {
-			return Position{}, invalid(field, text, "an offset: offsets begin at 1", "use start, or an offset from 1 to 18446744073709551615")
+			return Position{}, invalid(field, text, "an offset: offsets begin at 1",
+				"use start, or an offset from 1 to 18446744073709551615")
 		}
 		return Position{Kind: AtOffset, Offset: n}, nil
 	case text[0] == '-' && isDigits(text[1:]):
@@ -96,7 +97,8 @@ func ParseTime(field, text string, zone *time.Location) (time.Time, error) {
 	}
 	at, err := parseDate(text, zone)
 	if err != nil {
-		return at, invalid(field, text, "a time", "use an RFC 3339 time such as 2026-01-05T10:00:00Z, a date such as 2026-01-05, or seconds since 1970")
+		return at, invalid(field, text, "a time",
+			"use an RFC 3339 time such as 2026-01-05T10:00:00Z, a date such as 2026-01-05, or seconds since 1970")
 	}
 	return at, nil
 }
@@ -104,19 +106,22 @@ func ParseTime(field, text string, zone *time.Location) (time.Time, error) {
 // maxSeconds since 1970 are in the year 2255; all up to there fit a duration from any time in the log.
 const maxSeconds = 9e9
 
-// parseDate reads a time that is written as a date.
+// parseDate reads a date with or without a time of day; one without a zone is in zone.
 func parseDate(text string, zone *time.Location) (time.Time, error) {
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, time.DateOnly} {
+	layouts := []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, time.DateOnly}
+	for _, layout := range layouts {
 		if at, err := time.ParseInLocation(layout, text, zone); err == nil {
 			return at, nil
 		}
 	}
+	// A + in a query string that was not escaped arrives as a space.
 	return time.Parse(time.RFC3339, strings.ReplaceAll(text, " ", "+"))
 }
 
 // ParseAge reads a duration as time.ParseDuration does, or a number of days or weeks such as 7d, 1.5d
 // or 2w. It is not negative. Errors are of type *Error, with field as their Field.
 func ParseAge(field, text string) (time.Duration, error) {
+	// Go's durations have no days or weeks. No unit of theirs ends in d or w, so both readings never succeed.
 	d, err := time.ParseDuration(text)
 	for suffix, unit := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
 		if number, ok := strings.CutSuffix(text, suffix); ok {
@@ -142,15 +147,22 @@ func multiple(number string, unit time.Duration) (time.Duration, error) {
 	return 0, errors.New("out of range")
 }
 
+// isDigits reports whether text is one or more ASCII digits.
 func isDigits(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
 
+// badPosition is the error of a text that is in none of PositionForms.
 func badPosition(field, text string) error {
 	return invalid(field, text, "a position", "use "+PositionForms)
 }
 
 // invalid is the error of a text that is not what it should be.
-func invalid(field, text, what, remedy string) error {
-	return &Error{Code: InvalidArgument, Field: field, Message: fmt.Sprintf("%s=%q is not %s", field, text, what), Remedy: remedy}
+func invalid(field, text, what, remedy string) *Error {
+	return &Error{
+		Code:    InvalidArgument,
+		Message: fmt.Sprintf("%s=%q is not %s", field, text, what),
+		Field:   field,
+		Remedy:  remedy,
+	}
 }
 
 // String returns the text that ParsePosition reads as p.
@@ -191,6 +203,7 @@ func (p Position) Resolve(log Timeline, now time.Time) (uint64, error) {
 	case AtOffset:
 		return p.Offset, nil
 	case AtLast:
+		// More events than the log has ever had start at the first one, without underflow.
 		return max(first, last+1-min(p.Last, last)), nil
 	case AtTime:
 		return log.OffsetAt(p.Time)

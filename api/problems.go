@@ -6,7 +6,7 @@ import (
 
 // BadValue refuses a value that is not what is wanted, such as "a whole number".
 func BadValue(name, value, want string) *Error {
-	return &Error{Code: InvalidArgument, Field: name, Message: fmt.Sprintf("%s=%q is not %s", name, value, want), Remedy: "send " + want}
+	return invalid(name, value, want, "send "+want)
 }
 
 // Missing refuses a request that lacks a field.

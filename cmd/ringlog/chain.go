@@ -79,6 +79,7 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 	if err != nil {
 		return o, shell.Usagef("--format %q: use text, json or mermaid", c.String("format"))
 	}
+	// The global --json means the format json, and contradicts any other.
 	switch {
 	case sh.JSON && c.IsSet("format") && o.format != stages.JSON:
 		return o, shell.Usagef("--format %s and JSON output exclude each other", o.format)
@@ -98,6 +99,7 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 		}
 		o.query.Set("flow", name)
 	}
+	// The node judges the deadlines: they travel in the query.
 	d, err := readDeadlines(c.String("deadlines"))
 	o.query["deadline"] = d.Texts()
 	if err == nil && o.failOverdue && len(d) == 0 {

@@ -49,7 +49,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 		case err == nil:
 			err = printWatch(sh, now, before)
 			before = &now
-		// A cluster that is away may come back: say so, and go on.
+		// An unreachable cluster may return: report it, and keep watching.
 		case shell.ExitCode(err) == shell.ExitUnreachable || shell.ExitCode(err) == shell.ExitTimeout:
 			sh.Say("%s %s", time.Now().Format(time.TimeOnly), shell.Brief(err))
 			err = nil

@@ -22,15 +22,15 @@ import (
 // inFlight bounds how many events of a stream wait for their answers.
 const inFlight = 8192
 
-// sentLine is an event on its way and the line it came from.
+// sentLine is a line of the input and the answer that it waits for. Exactly one of future and err is set.
 type sentLine struct {
 	line   int
 	future *client.Future
 	err    error // why it was not sent
 }
 
-// stream is a publish --stdin under way. The reader sends, in order; the
-// collector takes the answers in the same order.
+// stream is one run of publish --stdin. The reader sends lines in order; the collector takes the
+// answers in the same order. They share only the channel answers, so nothing here needs a lock.
 type stream struct {
 	sh      *shell.Shell
 	in      io.Reader
@@ -40,14 +40,14 @@ type stream struct {
 	stop    context.CancelCauseFunc // ends the reading
 	bar     *progressbar.ProgressBar
 
-	// The collector's. What became of an unknown line nobody could say: it may be appended, so
-	// that sending it again could append it twice. A refused one is not.
+	// Owned by the collector, and read by others once it has ended. A refused line was not appended. An
+	// unknown one may have been: to send it again could append it twice.
 	appended, duplicates, refused, unknown int
 	firstUnknown, lastUnknown              int            // lines
 	warned                                 map[string]int // how often each warning came; bounded
 	firstRefusal                           error
 	outErr                                 error
-	ended                                  error // why later lines would fare no better
+	ended                                  error // why later lines would fail, too; nil while the stream runs
 }
 
 // publishStream publishes NDJSON from the standard input and keeps its order. Where lines
@@ -84,7 +84,7 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 		defer close(collected)
 		s.collectAnswers(ctx)
 	}()
-	// No answer is left behind: reading ends first, then collecting.
+	// No answer is lost: reading ends first, then collecting.
 	readErr := s.readLines(ctx)
 	close(s.answers)
 	<-collected
@@ -101,8 +101,8 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 	return nil
 }
 
-// soleEvent reads ahead and refuses a second event before the first is sent: under one
-// dedup id only that one would be appended.
+// soleEvent returns the input again, read to its end, and refuses a second event before the first is
+// sent: under one dedup id only the first would be appended.
 func soleEvent(in io.Reader) (io.Reader, error) {
 	lines := bufio.NewReader(in)
 	var ahead bytes.Buffer
@@ -123,10 +123,12 @@ func soleEvent(in io.Reader) (io.Reader, error) {
 	}
 }
 
-// readLines sends every line of the input.
+// readLines sends every line of the input. It returns at the end of the input, or with the reason
+// why the stream has to end.
 func (s *stream) readLines(ctx context.Context) error {
 	in := bufio.NewReaderSize(s.in, 1<<20)
 	for line := 1; ; line++ {
+		// The last line may lack its newline: it comes together with io.EOF.
 		text, err := in.ReadBytes('\n')
 		if len(text) > 0 {
 			if sendErr := s.sendLine(ctx, line, text); sendErr != nil {
@@ -164,7 +166,7 @@ func (s *stream) sendLine(ctx context.Context, line int, text []byte) error {
 	}
 }
 
-// collectAnswers takes the answers in the order of the lines.
+// collectAnswers takes the answers in the order of the lines, until the reader closes the channel.
 func (s *stream) collectAnswers(ctx context.Context) {
 	out := bufio.NewWriter(s.sh.Out)
 	for sent := range s.answers {
@@ -179,7 +181,7 @@ func (s *stream) collectAnswers(ctx context.Context) {
 }
 
 // refuse reports what became of a line. When nobody can be reached the stream ends: later lines
-// would fare no better.
+// would fail the same way.
 func (s *stream) refuse(line int, err error) {
 	if errors.Is(err, client.ErrOutcomeUnknown) {
 		s.unknown++
@@ -269,6 +271,7 @@ func (s *stream) printSummary(took time.Duration) {
 			s.sh.Say("%d times: warning: %s", n, text)
 		}
 	}
+	// Duplicates were answered, too: they count for the rate.
 	total := s.appended + s.duplicates
 	unknown := ""
 	if s.unknown > 0 {
@@ -276,11 +279,10 @@ func (s *stream) printSummary(took time.Duration) {
 			s.firstUnknown, s.lastUnknown)
 	}
 	s.sh.Say("%d appended, %d duplicates, %d refused%s in %s (%.0f events/s)", s.appended, s.duplicates, s.refused,
-		unknown,
-		shell.Short(took), float64(total)/max(took.Seconds(), 1e-9))
+		unknown, shell.Short(took), float64(total)/max(took.Seconds(), 1e-9))
 }
 
-// progress is a bar on the terminal, nil where there is none.
+// newProgress returns a bar on the terminal, nil where standard error is none.
 func newProgress(sh *shell.Shell, what string) *progressbar.ProgressBar {
 	if !sh.ErrTerminal {
 		return nil

@@ -179,11 +179,13 @@ const maxConcurrency = 1024
 
 // validate refuses options that contradict each other.
 func (o *reactOptions) validate(c *cli.Context) error {
+	// A duration that is given must be positive; one that is not given takes the default.
 	for _, name := range []string{"timeout", "backoff", "breaker-reset", "drain"} {
 		if c.IsSet(name) && c.Duration(name) <= 0 {
 			return shell.Usagef("--%s %s must be above 0", name, c.Duration(name))
 		}
 	}
+	// Exactly one sink, the flags of that sink, and then the bounds.
 	hooked := c.IsSet("webhook")
 	switch {
 	case hooked && len(o.command) > 0:
@@ -212,7 +214,8 @@ func (o *reactOptions) validate(c *cli.Context) error {
 	return nil
 }
 
-// sink makes what is done with each event.
+// sink makes what handles each event, the webhook or the command. The caller calls closeSink once no attempt is
+// running.
 func (o *reactOptions) sink(sh *shell.Shell) (sink sinks.Sink, closeSink func(), err error) {
 	if o.webhook.URL != "" || len(o.command) == 0 {
 		w, err := sinks.NewWebhook(o.webhook)

@@ -13,7 +13,7 @@ import (
 	"github.com/ringrift/ringlog/sinks"
 )
 
-// tellOutcome prints one attempt.
+// printOutcome prints one attempt.
 func printOutcome(sh *shell.Shell, o sinks.Outcome) {
 	if sh.JSON {
 		noteLine(sh, struct {
@@ -23,6 +23,7 @@ func printOutcome(sh *shell.Shell, o sinks.Outcome) {
 		}{o, shell.Millis(o.Took), shell.Millis(o.Wait)})
 		return
 	}
+	// For people: one line, with only what is out of the ordinary after the result.
 	var b strings.Builder
 	fmt.Fprintf(&b, "%8d  %s  %s after %s", o.Offset, o.Type, o.Result, shell.Short(o.Took))
 	if o.Delivery > 1 || o.Attempt > 1 {
@@ -40,8 +41,8 @@ func printOutcome(sh *shell.Shell, o sinks.Outcome) {
 	sh.Say("%s", b.String())
 }
 
-// tellBreaker prints what the circuit breaker does, which is why nothing else is printed
-// while it is open.
+// printBreaker returns what prints the changes of the circuit breaker: while it is open nothing else is printed,
+// and this says why.
 func printBreaker(sh *shell.Shell, openFor time.Duration) func(breaker.Change) {
 	return func(ch breaker.Change) {
 		switch {
@@ -64,7 +65,8 @@ func printBreaker(sh *shell.Shell, openFor time.Duration) func(breaker.Change) {
 	}
 }
 
-// oneLine is an error as it fits on a line: what failed, and the end of what was said of it.
+// oneLine returns an error as one line of at most about 300 bytes: its beginning, which names what failed, and its
+// end, where commands print the cause. A character cut in two is dropped.
 func oneLine(text string) string {
 	const front, back = 100, 200
 	text = strings.Join(strings.Fields(text), " ")
@@ -77,8 +79,8 @@ func oneLine(text string) string {
 // noteLine prints a notice as JSON, for whoever reads stderr by line.
 func noteLine(sh *shell.Shell, v any) { _ = shell.WriteLine(sh.Err, v) } // as with Say: nobody is left to report it to
 
-// reactLine prints the lines of commands: as they are, or where several run at once with
-// the offset in front.
+// printLine returns what prints the lines of commands: as they are, or preceded by the event's offset where several
+// commands run at once. The commands call it concurrently; a lock keeps lines whole.
 func printLine(sh *shell.Shell, concurrency int) func(sinks.Line) {
 	var mu sync.Mutex
 	return func(l sinks.Line) {
@@ -104,6 +106,7 @@ func printReacted(sh *shell.Shell, sum sinks.Summary) error {
 		LongestMs float64 `json:"longest_ms"`
 	}{sum, shell.Millis(sum.Median), shell.Millis(sum.P95), shell.Millis(sum.Longest)}
 	return sh.Emit(out, func() error {
+		// People see the counts that are always of interest, then those that are not zero.
 		pairs := []any{"handled", sum.Handled, "failed", sum.Failed, "dead", sum.Dead, "retried", sum.Retried,
 			"timed out", sum.TimedOut}
 		for _, extra := range []struct {

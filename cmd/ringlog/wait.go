@@ -13,6 +13,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/ringrift/ringlog/api"
 	"github.com/ringrift/ringlog/client"
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
@@ -40,26 +41,10 @@ func waitCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// waited is GET /v1/wait.
-type waited struct {
-	Offset     uint64         `json:"offset"`
-	Reached    bool           `json:"reached"`
-	LastOffset uint64         `json:"last_offset"`
-	Cursors    []waitedCursor `json:"cursors"`
-}
-
-// waitedCursor is how far one of the cursors is.
-type waitedCursor struct {
-	Name      string `json:"name"`
-	Committed uint64 `json:"committed"`
-	Behind    uint64 `json:"behind"`
-	Reached   bool   `json:"reached"`
-}
-
-// Bounds of one question of a wait.
+// Bounds of one request of a wait.
 const (
-	pollFor  = 10 * time.Second
-	pollOver = 3 * time.Second // for the answer to arrive after the time that the node waits
+	pollFor  = 10 * time.Second // how long a node waits before it answers that the offset is not reached
+	pollOver = 3 * time.Second  // for the answer to arrive after the time that the node waits
 )
 
 // waitFor asks until all cursors have committed the offset, or --timeout is over.
@@ -83,9 +68,9 @@ func waitFor(ctx context.Context, sh *shell.Shell, offset uint64, cursors string
 	}
 }
 
-// askWait lets a node wait for a short time.
+// askWait lets a node wait for poll, and returns where the cursors are then.
 func askWait(ctx context.Context, c *client.Client, offset uint64, cursors string,
-	poll time.Duration) (w waited, err error) {
+	poll time.Duration) (w api.Wait, err error) {
 	poll = max(poll, time.Millisecond)
 	ctx, cancel := context.WithTimeout(ctx, poll+pollOver)
 	defer cancel()
@@ -94,7 +79,7 @@ func askWait(ctx context.Context, c *client.Client, offset uint64, cursors strin
 }
 
 // printWaited prints where the cursors are, and fails where one has not committed the offset.
-func printWaited(sh *shell.Shell, w waited) error {
+func printWaited(sh *shell.Shell, w api.Wait) error {
 	err := sh.Emit(w, func() error {
 		rows := make([]table.Row, len(w.Cursors))
 		for i, c := range w.Cursors {

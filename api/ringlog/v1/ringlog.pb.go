@@ -79,7 +79,7 @@ func (Consistency) EnumDescriptor() ([]byte, []int) {
 type Event struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
-	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`     // only where the type does not tell it
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`     // only where the type does not determine it
 	Payload       []byte                 `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"` // a JSON object
 	Source        string                 `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
 	Key           string                 `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
@@ -604,7 +604,7 @@ func (x *Packet) GetBody() []byte {
 
 type PublishResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The new events have dense offsets from first on; the duplicates stand beside.
+	// The new events have dense offsets from first on; the duplicates are listed beside them.
 	First              uint64       `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
 	Duplicates         []*Duplicate `protobuf:"bytes,2,rep,name=duplicates,proto3" json:"duplicates,omitempty"`
 	AppendedAtUnixNano int64        `protobuf:"varint,3,opt,name=appended_at_unix_nano,json=appendedAtUnixNano,proto3" json:"appended_at_unix_nano,omitempty"`
@@ -687,7 +687,7 @@ func (x *PublishResponse) GetLeaderHttp() string {
 	return ""
 }
 
-// PublishReply answers a PublishRequest on a publishing line, see api.LineProtocol.
+// PublishReply answers a PublishRequest on a publish stream, see api.LineProtocol.
 type PublishReply struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Published         *PublishResponse       `protobuf:"bytes,1,opt,name=published,proto3" json:"published,omitempty"`
@@ -973,7 +973,7 @@ type TailResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
 	Gap           *Gap                   `protobuf:"bytes,2,opt,name=gap,proto3" json:"gap,omitempty"`                                  // comes alone
-	Next          uint64                 `protobuf:"varint,3,opt,name=next,proto3" json:"next,omitempty"`                               // where to go on after this batch
+	Next          uint64                 `protobuf:"varint,3,opt,name=next,proto3" json:"next,omitempty"`                               // the offset to resume from after this batch
 	LastOffset    uint64                 `protobuf:"varint,4,opt,name=last_offset,json=lastOffset,proto3" json:"last_offset,omitempty"` // the node's tail when the batch was made
 	Cursor        *Cursor                `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`                            // first message of ReadCursor
 	unknownFields protoimpl.UnknownFields
@@ -1114,13 +1114,13 @@ func (x *Run) GetSpan() *Span {
 	return nil
 }
 
-// Span is part of a packet as it stands in the log.
+// Span is part of a packet as it is stored in the log.
 type Span struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Packet        *Packet                `protobuf:"bytes,1,opt,name=packet,proto3" json:"packet,omitempty"`
 	Dead          []byte                 `protobuf:"bytes,2,opt,name=dead,proto3" json:"dead,omitempty"`    // bit i%8 of byte i/8 is row i, which has no offset; may be shorter
 	First         uint64                 `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"` // offset of the first row that has one
-	Skip          uint32                 `protobuf:"varint,4,opt,name=skip,proto3" json:"skip,omitempty"`   // of the rows that have offsets, the span is take behind the first skip
+	Skip          uint32                 `protobuf:"varint,4,opt,name=skip,proto3" json:"skip,omitempty"`   // of the rows that have offsets, the span is take rows after the first skip
 	Take          uint32                 `protobuf:"varint,5,opt,name=take,proto3" json:"take,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2665,7 +2665,7 @@ type ExchangeRequest struct {
 	Holding  []*OffsetRange `protobuf:"bytes,4,rep,name=holding,proto3" json:"holding,omitempty"`
 	Acks     []*OffsetRange `protobuf:"bytes,5,rep,name=acks,proto3" json:"acks,omitempty"`
 	Nacks    []*Nack        `protobuf:"bytes,6,rep,name=nacks,proto3" json:"nacks,omitempty"`
-	Progress []*OffsetRange `protobuf:"bytes,7,rep,name=progress,proto3" json:"progress,omitempty"`            // still at work: their time to settle begins anew
+	Progress []*OffsetRange `protobuf:"bytes,7,rep,name=progress,proto3" json:"progress,omitempty"`            // still being handled: the ack wait of each starts over
 	Want     uint32         `protobuf:"varint,8,opt,name=want,proto3" json:"want,omitempty"`                   // events that the member takes now, at most
 	WaitMs   uint32         `protobuf:"varint,9,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // for an event, where it wants some and none is there
 	Leave    bool           `protobuf:"varint,10,opt,name=leave,proto3" json:"leave,omitempty"`                // what it still holds goes to others at once
@@ -2789,11 +2789,11 @@ func (x *ExchangeRequest) GetAhead() bool {
 type Nack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Offset        uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
-	DelayMs       uint64                 `protobuf:"varint,2,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"` // before it comes again
+	DelayMs       uint64                 `protobuf:"varint,2,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"` // before it is redelivered
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	Dead          bool                   `protobuf:"varint,4,opt,name=dead,proto3" json:"dead,omitempty"` // to the dead letters at once
 	Handler       string                 `protobuf:"bytes,5,opt,name=handler,proto3" json:"handler,omitempty"`
-	Released      bool                   `protobuf:"varint,6,opt,name=released,proto3" json:"released,omitempty"` // given back unhandled: not counted as a delivery
+	Released      bool                   `protobuf:"varint,6,opt,name=released,proto3" json:"released,omitempty"` // released unhandled: not counted as a delivery
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2879,9 +2879,9 @@ type ExchangeResponse struct {
 	// Not the member's any more: it must not handle them, and acks of them are refused.
 	Revoked        []*OffsetRange       `protobuf:"bytes,4,rep,name=revoked,proto3" json:"revoked,omitempty"`
 	Refused        []*OffsetRange       `protobuf:"bytes,5,rep,name=refused,proto3" json:"refused,omitempty"` // acks and nacks of what the member does not hold
-	Gaps           []*Gap               `protobuf:"bytes,6,rep,name=gaps,proto3" json:"gaps,omitempty"`       // what was trimmed before the group had it, told to one member
+	Gaps           []*Gap               `protobuf:"bytes,6,rep,name=gaps,proto3" json:"gaps,omitempty"`       // what was trimmed before the group had it, reported to one member
 	AckWait        *durationpb.Duration `protobuf:"bytes,7,opt,name=ack_wait,json=ackWait,proto3" json:"ack_wait,omitempty"`
-	SessionTimeout *durationpb.Duration `protobuf:"bytes,8,opt,name=session_timeout,json=sessionTimeout,proto3" json:"session_timeout,omitempty"` // a member is gone that exchanges nothing for so long
+	SessionTimeout *durationpb.Duration `protobuf:"bytes,8,opt,name=session_timeout,json=sessionTimeout,proto3" json:"session_timeout,omitempty"` // a member that exchanges nothing for that duration is gone
 	Committed      uint64               `protobuf:"varint,9,opt,name=committed,proto3" json:"committed,omitempty"`                                // the group's commit
 	LastOffset     uint64               `protobuf:"varint,10,opt,name=last_offset,json=lastOffset,proto3" json:"last_offset,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -3150,7 +3150,7 @@ type ReadCursorRequest struct {
 	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	Limit         uint64                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"` // 0 is no limit
 	Follow        bool                   `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
-	From          uint64                 `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`       // 0 is behind the commit; else a resumed reader's next offset
+	From          uint64                 `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`       // 0 is after the commit; else a resumed reader's next offset
 	Packets       bool                   `protobuf:"varint,6,opt,name=packets,proto3" json:"packets,omitempty"` // as in TailRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3770,7 +3770,7 @@ type ErrorDetail struct {
 	Remedy        string                 `protobuf:"bytes,4,opt,name=remedy,proto3" json:"remedy,omitempty"`
 	Offset        uint64                 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"` // first offset, tail or expected, as the code says
 	LeaderHttp    string                 `protobuf:"bytes,6,opt,name=leader_http,json=leaderHttp,proto3" json:"leader_http,omitempty"`
-	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"` // tells errors of one code apart, where programs need that
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"` // distinguishes errors of one code, where programs need that
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

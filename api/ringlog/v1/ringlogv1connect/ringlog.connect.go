@@ -97,8 +97,8 @@ const (
 type LogServiceClient interface {
 	// Publish appends the events of one request, all of them or none.
 	Publish(context.Context, *connect.Request[v1.PublishRequest]) (*connect.Response[v1.PublishResponse], error)
-	// Tail streams events from a position on, in batches, and with follow goes on
-	// as more are appended.
+	// Tail streams events from a position on, in batches, and with follow
+	// continues as more are appended.
 	Tail(context.Context, *connect.Request[v1.TailRequest]) (*connect.ServerStreamForClient[v1.TailResponse], error)
 	GetEvent(context.Context, *connect.Request[v1.GetEventRequest]) (*connect.Response[v1.GetEventResponse], error)
 	ExplainDedup(context.Context, *connect.Request[v1.ExplainDedupRequest]) (*connect.Response[v1.ExplainDedupResponse], error)
@@ -174,8 +174,8 @@ func (c *logServiceClient) ExplainDedup(ctx context.Context, req *connect.Reques
 type LogServiceHandler interface {
 	// Publish appends the events of one request, all of them or none.
 	Publish(context.Context, *connect.Request[v1.PublishRequest]) (*connect.Response[v1.PublishResponse], error)
-	// Tail streams events from a position on, in batches, and with follow goes on
-	// as more are appended.
+	// Tail streams events from a position on, in batches, and with follow
+	// continues as more are appended.
 	Tail(context.Context, *connect.Request[v1.TailRequest], *connect.ServerStream[v1.TailResponse]) error
 	GetEvent(context.Context, *connect.Request[v1.GetEventRequest]) (*connect.Response[v1.GetEventResponse], error)
 	ExplainDedup(context.Context, *connect.Request[v1.ExplainDedupRequest]) (*connect.Response[v1.ExplainDedupResponse], error)
@@ -261,7 +261,7 @@ type CursorServiceClient interface {
 	// it answers the same for the same request again.
 	DeadLetter(context.Context, *connect.Request[v1.DeadLetterRequest]) (*connect.Response[v1.DeadLetterResponse], error)
 	SeekCursor(context.Context, *connect.Request[v1.SeekCursorRequest]) (*connect.Response[v1.SeekCursorResponse], error)
-	// ReadCursor streams the events behind a cursor's commit.
+	// ReadCursor streams the events after a cursor's commit.
 	ReadCursor(context.Context, *connect.Request[v1.ReadCursorRequest]) (*connect.ServerStreamForClient[v1.TailResponse], error)
 }
 
@@ -405,7 +405,7 @@ type CursorServiceHandler interface {
 	// it answers the same for the same request again.
 	DeadLetter(context.Context, *connect.Request[v1.DeadLetterRequest]) (*connect.Response[v1.DeadLetterResponse], error)
 	SeekCursor(context.Context, *connect.Request[v1.SeekCursorRequest]) (*connect.Response[v1.SeekCursorResponse], error)
-	// ReadCursor streams the events behind a cursor's commit.
+	// ReadCursor streams the events after a cursor's commit.
 	ReadCursor(context.Context, *connect.Request[v1.ReadCursorRequest], *connect.ServerStream[v1.TailResponse]) error
 }
 

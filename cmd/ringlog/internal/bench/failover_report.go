@@ -43,7 +43,8 @@ func (f *failover) result(partial bool) failoverResult {
 		Acts: slices.Concat([]failoverAct{}, f.acts), Partial: partial}
 }
 
-// summarize is nil where there was no such act.
+// summarize returns the gaps of the acts of a kind, nil where there was no such act. Each column is sorted
+// by itself, so that its median is its own.
 func summarize(acts []failoverAct, kind string) *gapSummary {
 	column := func(of func(failoverAct) float64) (list []float64) {
 		for _, a := range acts {
@@ -82,6 +83,7 @@ func (r failoverResult) print(sh *shell.Shell) error {
 		return sh.PrintLine(r)
 	}
 	ms := func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }
+	// The first table has a row for each act, the second one for each kind that occurred.
 	var rows []table.Row
 	for i, a := range r.Acts {
 		rows = append(rows, table.Row{i + 1, a.Act, a.From, a.To, a.Term, ms(a.GapMs), ms(a.DetectMs),

@@ -79,6 +79,7 @@ type logState struct {
 
 // watchLog asks a leader how far its log is; "" is whoever leads now.
 func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
+	// A follower may lag: the leader's own status is what counts.
 	if leader == "" {
 		s, err := b.client.Status(ctx)
 		if err != nil {

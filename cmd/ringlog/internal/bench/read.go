@@ -52,6 +52,7 @@ func (r *round) readAll(ctx context.Context, from uint64) error {
 	defer r.tally.stop()
 	o := client.TailOptions{From: client.FromOffset(from), Limit: uint64(r.warmed + r.opts.events), NoFollow: true,
 		Consistency: client.Linearizable}
+	// The clock starts after the last event of the warm-up, or at once where there is none.
 	unmeasured := r.warmed
 	if unmeasured == 0 {
 		r.tally.start()

@@ -98,7 +98,7 @@ func (r *round) result(partial bool) benchResult {
 // that drawing costs what is measured nothing.
 const meterEvery = 100 * time.Millisecond
 
-// meter draws a bar of how far a count is, total being -1 where that is open, until
+// startMeter draws a bar of how far a count is, total being -1 where that is open, until
 // it is stopped. Without a terminal it does nothing.
 func startMeter(sh *shell.Shell, what string, total int64, count *atomic.Int64) (stop func()) {
 	if !sh.ErrTerminal {

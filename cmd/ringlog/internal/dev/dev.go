@@ -118,7 +118,7 @@ func quiet(ctx context.Context, err error) error {
 	return err
 }
 
-// startDev starts the processes. cleanUp ends them and removes temporary data.
+// Start starts the processes. cleanUp ends them and removes temporary data.
 func Start(ctx context.Context, sh *shell.Shell, o Options) (
 	cluster *devcluster.Cluster, cleanUp func() error, err error) {
 	// Ports that are taken are reported before anything starts.

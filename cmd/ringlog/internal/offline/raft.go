@@ -28,7 +28,7 @@ type raftEntry struct {
 	Error    string `json:"error,omitempty"`
 }
 
-// offlineRaft prints what the raft folder holds, entry by entry; entries that are
+// PrintRaft prints what the raft folder holds, entry by entry; entries that are
 // damaged or gone are named and fail the command.
 func PrintRaft(_ context.Context, sh *shell.Shell, o Options) (err error) {
 	f, err := openFolder(o.DataDir)

@@ -152,7 +152,7 @@ func lastEntry(dir string) (index, term uint64, err error) {
 			return p.Index, p.Term, nil // the log contradicts the state and counts for nothing
 		}
 	}
-	// Else the log may go on after the state.
+	// Else the log may hold entries after the state.
 	index, term = p.Index, p.Term
 	for l, err := range r.Entries(max(last, index+1), last) {
 		if err != nil {

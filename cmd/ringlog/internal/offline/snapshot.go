@@ -99,7 +99,7 @@ func removeIfThere(file string) error {
 	return nil
 }
 
-// download takes a backup of the first endpoint that gives one.
+// downloadBackup takes a backup of the first endpoint that gives one.
 func downloadBackup(ctx context.Context, sh *shell.Shell, to io.Writer) (err error) {
 	for _, e := range sh.Endpoints {
 		body, openErr := sh.Open(ctx, e, "/v1/snapshot")

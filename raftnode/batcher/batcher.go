@@ -166,7 +166,8 @@ func (p *Batcher) reached(c frame.Command) error {
 		return nil // a publish does not wait for the state machine
 	}
 	if at := p.level(); at < needed {
-		return fmt.Errorf("raftnode: propose %T: %w: it is of feature level %d, the cluster is at %d", c, ErrFeatureLevel, needed, at)
+		return fmt.Errorf("raftnode: propose %T: %w: it is of feature level %d, the cluster is at %d",
+			c, ErrFeatureLevel, needed, at)
 	}
 	return nil
 }
@@ -204,10 +205,11 @@ func (p *Batcher) hasRoom(q *proposal) bool {
 	if q.request.Command.Kind() != frame.KindPublish {
 		most = held{most.requests + most.requests/4 + spareRequests, most.bytes + most.bytes/4}
 	}
-	return p.held.requests == 0 || p.held.requests < most.requests && p.held.bytes+q.bytes <= most.bytes
+	fits := p.held.requests < most.requests && p.held.bytes+q.bytes <= most.bytes
+	return p.held.requests == 0 || fits
 }
 
-// releaseHeld lets go of requests that have their answer.
+// releaseHeld takes answered requests out of what counts against the queue's limits. The caller holds p.mu.
 func (p *Batcher) releaseHeld(list []*proposal) {
 	p.held.requests -= len(list)
 	for _, q := range list {
@@ -215,8 +217,8 @@ func (p *Batcher) releaseHeld(list []*proposal) {
 	}
 }
 
-// abandon ends a caller's wait: while its request still stands in the queue it
-// is withdrawn, otherwise nobody can tell what becomes of it.
+// abandon ends a caller's wait. A request that is still in the queue is withdrawn;
+// the outcome of any other is unknown.
 func (p *Batcher) abandon(ctx context.Context, q *proposal) (fsm.Result, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -294,7 +296,7 @@ func (p *Batcher) frameDue() bool {
 		return false
 	}
 	full := p.bytes >= frameTarget || p.rows >= frameRows || p.queue[0].unshareable()
-	return p.inFlight < smallInFlight || full && p.inFlight < maxInFlight
+	return p.inFlight < smallInFlight || (full && p.inFlight < maxInFlight)
 }
 
 // sendFrame seals what b holds and hands it to raft.
@@ -349,7 +351,7 @@ func (p *Batcher) ProposeNow(term uint64, commands ...frame.Command) error {
 }
 
 // ProposeUnqueued proposes a command past the queue and its bounds, while requests of the term are
-// let in: not behind an intent, which is to be the last that a leader says.
+// let in: not after an intent, which has to be the last entry of a leader.
 func (p *Batcher) ProposeUnqueued(c frame.Command) error {
 	term := p.OpenTerm()
 	if term == 0 {
@@ -377,7 +379,8 @@ func (p *Batcher) answerCallers() {
 			out, err = outcomeOf(f.future)
 		}
 		if err == nil && len(out.Results) != len(f.proposals) {
-			err = fmt.Errorf("raftnode: propose: %w: %d results for %d requests", ErrOutcomeUnknown, len(out.Results), len(f.proposals))
+			err = fmt.Errorf("raftnode: propose: %w: %d results for %d requests",
+				ErrOutcomeUnknown, len(out.Results), len(f.proposals))
 		}
 		for i, q := range f.proposals {
 			if err != nil {
@@ -513,7 +516,13 @@ func (p *Batcher) Load() (peak election.Load, refused uint64) {
 func (p *Batcher) Status() QueueStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return QueueStatus{Requests: p.held.requests, Bytes: p.held.bytes, MaxRequests: p.limits.QueueRequests, MaxBytes: p.limits.QueueBytes, Refused: p.refused}
+	return QueueStatus{
+		Requests:    p.held.requests,
+		Bytes:       p.held.bytes,
+		MaxRequests: p.limits.QueueRequests,
+		MaxBytes:    p.limits.QueueBytes,
+		Refused:     p.refused,
+	}
 }
 
 // Close refuses what waits and returns when every frame under way is answered.

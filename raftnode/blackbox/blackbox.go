@@ -6,13 +6,13 @@
 //	…
 //	r, err := j.Append(blackbox.Record{Kind: blackbox.Lost, Since: since, Term: term})
 //	…
-//	err = j.Settle(r.Seq) // r stands in the replicated log
+//	err = j.Settle(r.Seq) // r is stored in the replicated log
 //
 // It promises:
 //   - A record that Append returned without an error survives a crash of the
 //     machine. One that it returned an error for may be found after a crash.
 //   - What the file holds is read up to the first byte that is not as it was
-//     written; damage behind a record never hides the record.
+//     written; damage after a record never hides the record.
 //   - A pair of ID and Seq names one acknowledged record for ever, whatever is cut
 //     from the end of the file or dropped for room.
 //   - The file never grows past Options.MaxBytes; a rewrite holds a second one of
@@ -33,12 +33,12 @@ import (
 // Errors of this package.
 var (
 	ErrNewerFormat = errors.New("the journal is of a newer format")
-	ErrDamaged     = errors.New("the first line of the journal can not be read")
+	ErrDamaged     = errors.New("the first line of the journal cannot be read")
 	ErrTooLarge    = errors.New("the record is larger than the journal may be")
 	ErrClosed      = errors.New("the journal is closed")
 )
 
-// Kind says what a record tells.
+// Kind says what a record reports.
 type Kind string
 
 // The kinds of records. A journal may hold others, of a newer program.
@@ -55,8 +55,8 @@ const (
 type Record struct {
 	Seq     uint64    `json:"seq"`               // rises within a journal, is never used twice; given by Append
 	At      time.Time `json:"at"`                // this machine's wall clock, UTC, when it was written; now if zero
-	Kind    Kind      `json:"kind"`              // what it tells
-	Since   time.Time `json:"since,omitzero"`    // when what it tells began
+	Kind    Kind      `json:"kind"`              // what it reports
+	Since   time.Time `json:"since,omitzero"`    // when what it reports began
 	Term    uint64    `json:"term"`              // newest known
 	Leader  string    `json:"leader,omitempty"`  // last known
 	Cause   string    `json:"cause,omitempty"`   // in words

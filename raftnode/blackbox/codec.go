@@ -17,8 +17,8 @@ import (
 //	CRC-32C   of exactly these bytes
 //	8 hex
 //
-// "settled" is the seq up to which everything stands in the replicated log, "next"
-// the one that the next record would have had when the header was written. Behind
+// "settled" is the seq up to which everything is stored in the replicated log, "next"
+// the one that the next record would have had when the header was written. After
 // the lines that the header was written with, seq rises by one a line.
 const format = 1
 
@@ -45,7 +45,7 @@ type entry struct {
 }
 
 // newEntry makes the line of a record. The entry's record is what the line says,
-// so that memory and file never tell different things.
+// so that memory and file never differ.
 func newEntry(r Record) (entry, error) {
 	line, err := seal(r)
 	if err != nil {
@@ -111,13 +111,13 @@ func decode(raw []byte) (id string, s state, left int, err error) {
 	}
 	s = state{settled: h.Settled, next: h.Next}
 	for last := uint64(0); len(rest) > 0; {
-		line, behind := cutLine(rest)
+		line, after := cutLine(rest)
 		e, ok := decodeEntry(line)
 		if !ok || e.record.Seq <= last || e.record.Seq >= maxSeq {
 			break
 		}
 		s = s.with(e)
-		last, rest = e.record.Seq, behind
+		last, rest = e.record.Seq, after
 	}
 	if len(rest) > 0 {
 		s.next += lostSeqs(rest)

@@ -31,13 +31,14 @@ type Journal struct {
 }
 
 // Open opens the journal at path and creates it if it is missing; the folder must
-// exist. An end that can not be read is dropped. Where not even the first line can
+// exist. An end that cannot be read is dropped. Where not even the first line can
 // be read, the file is moved to path + ".damaged" and a new journal with a new ID
 // begins; see Dropped. It fails with ErrNewerFormat.
 func Open(path string, o Options) (*Journal, error) {
 	maxBytes := cmp.Or(o.MaxBytes, defaultMaxBytes)
 	if maxBytes < leastMaxBytes {
-		return nil, fmt.Errorf("blackbox: open %s: at most %d bytes are too few, give it %d or more", path, maxBytes, leastMaxBytes)
+		return nil, fmt.Errorf("blackbox: open %s: at most %d bytes are too few, give it %d or more",
+			path, maxBytes, leastMaxBytes)
 	}
 	j := &Journal{fs: o.FS, path: path, room: maxBytes - headerMax}
 	if j.fs == nil {
@@ -65,7 +66,8 @@ func (j *Journal) open() error {
 		return err
 	}
 	if left > 0 {
-		j.dropped = fmt.Sprintf("blackbox: open %s: the last %d of %d bytes were cut or damaged and are dropped, %d records are kept",
+		j.dropped = fmt.Sprintf("blackbox: open %s: the last %d of %d bytes were cut or damaged and are dropped, "+
+			"%d records are kept",
 			j.path, left, len(raw), len(s.entries))
 	}
 	j.id = id
@@ -81,7 +83,8 @@ func (j *Journal) startOver(size int) error {
 	if err := j.fs.Rename(j.path, aside); err != nil {
 		return err
 	}
-	j.dropped = fmt.Sprintf("blackbox: open %s: the first line of its %d bytes is cut or damaged: it was moved to %s and a new journal begins",
+	j.dropped = fmt.Sprintf("blackbox: open %s: the first line of its %d bytes is cut or damaged: "+
+		"it was moved to %s and a new journal begins",
 		j.path, size, aside)
 	return j.create()
 }
@@ -106,7 +109,7 @@ func (j *Journal) Dropped() string { return j.dropped }
 // caller owns them. It does not wait for an Append.
 func (j *Journal) Records() []Record { return j.state.Load().records() }
 
-// Settled is the Seq up to which everything stands in the replicated log.
+// Settled is the Seq up to which everything is stored in the replicated log.
 func (j *Journal) Settled() uint64 { return j.state.Load().settled }
 
 // Append writes a record and returns it, with its Seq, once it is durable. Where
@@ -148,9 +151,9 @@ func stamp(r Record, seq uint64) Record {
 	return r
 }
 
-// Settle notes durably that everything up to seq stands in the replicated log. A
+// Settle notes durably that everything up to seq is stored in the replicated log. A
 // lower one than before changes nothing. A higher one than was ever given out means
-// that the file is an older copy of itself: later records get a Seq behind it.
+// that the file is an older copy of itself: later records get a Seq after it.
 // Settled records are kept until their room is needed. It fails with ErrClosed.
 func (j *Journal) Settle(seq uint64) error {
 	j.mu.Lock()

@@ -1,7 +1,7 @@
 // Package clock keeps replicated time: the time that the log says it is, which all members
 // agree on and which never falls.
 //
-// A leader stamps each frame with Clock.Stamp. Between frames the time goes on with the
+// A leader stamps each frame with Clock.Stamp. Between frames the time advances with the
 // monotonic clock, and is slewed towards the machine's wall clock by a tenth at most. Where
 // it lags by more than that can mend, StepAgreed says whether a majority of the voters' wall
 // clocks allows a step. The package reads no clock but the one it is given.
@@ -16,7 +16,7 @@ import (
 const (
 	slewShare     = 10          // replicated time runs at most a tenth faster or slower than the monotonic clock
 	stepAgreement = time.Second // how close voters' clocks must be to allow a step
-	stepThreshold = time.Second // how far behind replicated time must be to need one
+	stepThreshold = time.Second // how far replicated time must lag to need one
 	sampleAge     = 5 * time.Second
 )
 
@@ -35,7 +35,7 @@ func System() func() Reading {
 	}
 }
 
-// Clock is the replicated time as this node would go on with it: the newest
+// Clock is the replicated time as this node would continue it: the newest
 // time known from the log plus the monotonic time since, slewed towards the wall
 // clock. It is safe for concurrent use.
 type Clock struct {
@@ -96,7 +96,7 @@ func (c *Clock) project(now Reading) time.Time {
 	return t.Add(max(-limit, min(limit, now.Wall.Sub(t))))
 }
 
-// Lags reports whether replicated time is so far behind the wall clock that a
+// Lags reports whether replicated time lags the wall clock so far that a
 // step is worth asking the others about.
 func (c *Clock) Lags() bool {
 	now := c.Read()
@@ -107,7 +107,7 @@ func (c *Clock) Lags() bool {
 
 // Sample is the wall clock of another node as it was read once. It is kept beside this
 // machine's monotonic time, which no step moves: compared with this machine's wall clock
-// when the sample was taken, it would go on agreeing with one that has stepped since.
+// when the sample was taken, it would still agree with one that has stepped since.
 type Sample struct {
 	wall  time.Time
 	taken time.Duration // this machine's monotonic time, give or take error

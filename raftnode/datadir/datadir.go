@@ -207,7 +207,8 @@ func (d *Dir) Marker() Marker { return d.marker.Load().clone() }
 func (d *Dir) SetCluster(clusterID string, peers []Peer) error {
 	return d.update(func(m *Marker) error {
 		if m.ClusterID != "" && clusterID != "" && m.ClusterID != clusterID {
-			return fmt.Errorf("datadir: set cluster of %s: %w: it is of %s, not of %s: start it with its own peers or use an empty folder",
+			return fmt.Errorf("datadir: set cluster of %s: %w: it is of %s, not of %s: "+
+				"start it with its own peers or use an empty folder",
 				d.path, ErrOtherCluster, m.ClusterID, clusterID)
 		}
 		if clusterID != "" {

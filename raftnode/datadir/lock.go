@@ -58,7 +58,7 @@ func flock(f *os.File, dir string, how int) error {
 	return nil
 }
 
-// holder tells the pid in the lock file, if there is one.
+// holder names the process whose pid is in the lock file, if there is one.
 func holder(f *os.File) string {
 	buf := make([]byte, 32)
 	n, _ := f.ReadAt(buf, 0)

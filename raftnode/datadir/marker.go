@@ -61,8 +61,9 @@ func (m Marker) logStoreKnown(dir string) error {
 	if m.LogStore == "" || m.LogStore == "boltdb" {
 		return nil
 	}
-	return fmt.Errorf("datadir: open %s: %w: %s: start it with the build that made it, save a backup (ringlog snapshot save), and restore that "+
-		"into an empty folder (ringlog snapshot restore)", dir, ErrLogStoreGone, m.LogStore)
+	return fmt.Errorf("datadir: open %s: %w: %s: start it with the build that made it, "+
+		"save a backup (ringlog snapshot save), and restore that into an empty folder (ringlog snapshot restore)",
+		dir, ErrLogStoreGone, m.LogStore)
 }
 
 // storesPresent reports raft files that should exist and do not. An emptied
@@ -179,7 +180,8 @@ func replaceFile(file string, content []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	err = errors.Join(err, f.Close())
+	if err != nil {
 		return err
 	}
 	if err := os.Rename(tmp, file); err != nil {

@@ -16,10 +16,10 @@ import (
 // RepeatAfter is how often a warning or an error is logged that keeps coming.
 const RepeatAfter = time.Minute
 
-// maxRepeats bounds the lines that repeats tells apart.
+// maxRepeats bounds the lines that Repeats keeps apart.
 const maxRepeats = 256
 
-// Repeats decides which lines are shown of those that come again and again: a new one at
+// Repeats decides which lines are shown of those that are repeated: a new one at
 // once, the same once in repeatAfter with the number of those held back in between. A line
 // that has not come for repeatAfter is new. It reads no clock.
 type Repeats struct {

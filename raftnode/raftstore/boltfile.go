@@ -257,7 +257,8 @@ func (b *boltFile) walkLeaf(p boltPage, low, high []byte, visit visitor) error {
 	for i := range p.count {
 		e := p.element(i)
 		var err error
-		if key, err = p.orderedKey(e, key, i == 0, high); err != nil {
+		key, err = p.orderedKey(e, key, i == 0, high)
+		if err != nil {
 			return err
 		}
 		switch {

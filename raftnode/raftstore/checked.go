@@ -64,7 +64,8 @@ func (c *checkedLog) bound(which string, f func() (uint64, error)) (index uint64
 
 // span returns the first and the last index, 0 and 0 for no entries.
 func (c *checkedLog) span() (first, last uint64, err error) {
-	if first, err = c.FirstIndex(); err != nil {
+	first, err = c.FirstIndex()
+	if err != nil {
 		return 0, 0, err
 	}
 	last, err = c.LastIndex()

@@ -21,7 +21,8 @@ func datasync(f *os.File) error {
 func openDirect(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_DIRECT, 0)
 	if err == nil {
-		if _, err = f.ReadAt(blocks(journalBlock), 0); !errors.Is(err, unix.EINVAL) {
+		_, err = f.ReadAt(blocks(journalBlock), 0)
+		if !errors.Is(err, unix.EINVAL) {
 			return f, nil // any other error is met again by the read of the header
 		}
 		if err := f.Close(); err != nil {

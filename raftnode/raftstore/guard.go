@@ -85,8 +85,9 @@ func (g *guard) tick() *operation {
 	defer g.mu.Unlock()
 	var hung *operation
 	for op := range g.inFlight {
-		// The first look may come at once after the start, so it does not count.
-		if op.ticks++; op.ticks > ticksPerTimeout {
+		// The first tick may come right after the operation began, so it does not count.
+		op.ticks++
+		if op.ticks > ticksPerTimeout {
 			hung = op
 		}
 	}

@@ -291,7 +291,8 @@ func readEntry(b []byte) (l *raft.Log, rest []byte, ok bool) {
 		AppendedAt: time.Unix(int64(le.Uint64(b[17:])), int64(le.Uint32(b[25:]))).UTC(),
 	}
 	n, m := uint64(le.Uint32(b[29:])), uint64(le.Uint32(b[33:]))
-	if b = b[entryFixed:]; n+m > uint64(len(b)) {
+	b = b[entryFixed:]
+	if n+m > uint64(len(b)) {
 		return nil, nil, false
 	}
 	l.Extensions, l.Data = b[:n:n], b[n:n+m:n+m]

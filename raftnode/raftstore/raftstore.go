@@ -91,7 +91,8 @@ func open(opts Options, below func(innerLog) innerLog) (_ *Stores, err error) {
 	s.log = &checkedLog{inner: below(inner), file: logFile, guard: s.guard, onStore: opts.OnStore, sizes: found}
 
 	// A log that lost its end looks like one that never had it, but for the tail mark.
-	if s.log.mark, err = openTailMark(filepath.Join(opts.Dir, tailFile)); err != nil {
+	s.log.mark, err = openTailMark(filepath.Join(opts.Dir, tailFile))
+	if err != nil {
 		return nil, err
 	}
 	last, err := s.log.LastIndex()
@@ -110,7 +111,8 @@ func open(opts Options, below func(innerLog) innerLog) (_ *Stores, err error) {
 	if err := s.log.mark.set(last); err != nil {
 		return nil, err
 	}
-	if s.stable, err = openStable(stableFile, s.guard); err != nil {
+	s.stable, err = openStable(stableFile, s.guard)
+	if err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -47,11 +47,13 @@ func OpenReadOnly(dir string) (*Reader, error) {
 		r.summary.LastStored = decodeTail(raw)
 	}
 
-	if r.log, _, err = openLog(dir, true); err != nil {
+	r.log, _, err = openLog(dir, true)
+	if err != nil {
 		return nil, err
 	}
 	err = protect(func() (err error) {
-		if r.summary.First, err = r.log.FirstIndex(); err != nil {
+		r.summary.First, err = r.log.FirstIndex()
+		if err != nil {
 			return err
 		}
 		r.summary.Last, err = r.log.LastIndex()

@@ -6,7 +6,7 @@ import (
 )
 
 // Why a connection, or a vote, is refused. Each has a code on the wire, so that
-// errors.Is tells the refused side the same.
+// errors.Is gives the same answer on the refused side.
 var (
 	ErrVersion          = errors.New("handshake version not spoken here")
 	ErrMalformed        = errors.New("not a raft handshake of ringlog")

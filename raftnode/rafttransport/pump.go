@@ -86,7 +86,7 @@ func (t *Transport) pump() {
 // again and again. A request without a previous entry is compared with nothing.
 func (t *Transport) skipApplied(rpc raft.RPC) {
 	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
-	if !ok || req.PrevLogEntry == 0 && len(req.Entries) == 0 { // a probe says nothing of the log
+	if !ok || (req.PrevLogEntry == 0 && len(req.Entries) == 0) { // a probe says nothing of the log
 		return
 	}
 	applied, covered := t.opts.Covers(req.PrevLogEntry)
@@ -142,7 +142,8 @@ func (t *Transport) passOver(rpc raft.RPC) bool {
 	if !ok || req.LastLogIndex == 0 || t.opts.Follows == nil {
 		return false
 	}
-	if applied, _ := t.opts.Covers(req.LastLogIndex); applied < req.LastLogIndex || !t.opts.Follows(string(req.ID), req.Term) {
+	applied, _ := t.opts.Covers(req.LastLogIndex)
+	if applied < req.LastLogIndex || !t.opts.Follows(string(req.ID), req.Term) {
 		return false
 	}
 	other := t.contradicts(req.Term, req.LastLogIndex, req.LastLogTerm)

@@ -275,7 +275,7 @@ func advertise(wanted string, bound net.Addr) (advertised, error) {
 	if err != nil {
 		return "", fmt.Errorf("advertised address: %w", err)
 	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
 		return "", fmt.Errorf("advertised address %s:%s names no host that peers could dial", host, port)
 	}
 	if port == "0" {

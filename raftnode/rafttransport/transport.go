@@ -72,7 +72,7 @@ type Options struct {
 	// as it commits, however far that lags. nil is never.
 	Overloaded func() bool
 	// Contradicts reports whether this node has applied another entry at index than the one of
-	// term that a leader of leaderTerm has there, as far as it can still tell. A leader of a term
+	// term that a leader of leaderTerm has there, as far as it still knows. A leader of a term
 	// before this node's contradicts nothing: a request that it sent before it was deposed may
 	// arrive late, and raft refuses it. nil: it never does.
 	Contradicts func(leaderTerm, index, term uint64) bool

@@ -153,7 +153,8 @@ func decodeHello(body []byte) (hello, error) {
 	rest := body[3+copy(h.nonce[:], body[3:]):]
 	for _, field := range []*string{&h.ClusterID, &h.NodeID, &h.Incarnation, &h.target} {
 		var ok bool
-		if *field, rest, ok = cutStr(rest); !ok || printable(*field) != *field {
+		*field, rest, ok = cutStr(rest)
+		if !ok || printable(*field) != *field {
 			return hello{}, refusef(ErrMalformed, "hello with a cut or unprintable field")
 		}
 	}

@@ -98,7 +98,7 @@ func ApplyEntry(m *fsm.Machine, l *raft.Log) (fsm.Outcome, error) {
 }
 
 // decodeConfiguration reads a configuration entry; raft's own decoder panics on
-// what it can not read.
+// what it cannot read.
 func decodeConfiguration(raw []byte) (members []fsm.ConfigMember, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -106,7 +106,11 @@ func decodeConfiguration(raw []byte) (members []fsm.ConfigMember, err error) {
 		}
 	}()
 	for _, s := range raft.DecodeConfiguration(raw).Servers {
-		members = append(members, fsm.ConfigMember{ID: string(s.ID), Addr: string(s.Address), Voter: s.Suffrage == raft.Voter})
+		members = append(members, fsm.ConfigMember{
+			ID:    string(s.ID),
+			Addr:  string(s.Address),
+			Voter: s.Suffrage == raft.Voter,
+		})
 	}
 	return members, nil
 }

@@ -53,7 +53,9 @@ var _ raft.SnapshotStore = (*Snapshots)(nil)
 
 // OpenSnapshots empties dir, which holds only what a crash left half done,
 // and makes the state durable.
-func OpenSnapshots(m *fsm.Machine, stable raft.StableStore, dir, nodeID string, logger hclog.Logger) (*Snapshots, error) {
+func OpenSnapshots(
+	m *fsm.Machine, stable raft.StableStore, dir, nodeID string, logger hclog.Logger,
+) (*Snapshots, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, fmt.Errorf("raftnode: empty %s: %w", dir, err)
 	}
@@ -204,8 +206,17 @@ func (o *outgoing) Close() error {
 
 // Create implements raft.SnapshotStore. Raft calls it to receive a leader's
 // snapshot, and before it compacts; only the former writes into the sink.
-func (s *Snapshots) Create(_ raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
-	return &sink{store: s, index: index, term: term, configuration: configuration, configurationIndex: configurationIndex}, nil
+func (s *Snapshots) Create(
+	_ raft.SnapshotVersion, index, term uint64,
+	configuration raft.Configuration, configurationIndex uint64, _ raft.Transport,
+) (raft.SnapshotSink, error) {
+	return &sink{
+		store:              s,
+		index:              index,
+		term:               term,
+		configuration:      configuration,
+		configurationIndex: configurationIndex,
+	}, nil
 }
 
 // receivedSnapshot is a snapshot complete in its folder. As a reader it is
@@ -329,7 +340,7 @@ func (k *sink) Close() error {
 		configuration: k.configuration, configurationIndex: k.configurationIndex})
 }
 
-// check refuses a snapshot that is not what raft was told it is, or not of this
+// check refuses a snapshot that is not what the leader announced, or not of this
 // cluster.
 func (k *sink) check() error {
 	p, err := fsm.ReadPosition(k.dir, nil)
@@ -337,7 +348,8 @@ func (k *sink) check() error {
 		return err
 	}
 	if p.Index != k.index || p.Term != k.term || k.meta.Index != p.Index || k.meta.Term != p.Term {
-		return fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d", snapshots.ErrCorrupt, k.index, k.term, p.Index, p.Term)
+		return fmt.Errorf("%w: announced as %d of term %d, holds %d of term %d",
+			snapshots.ErrCorrupt, k.index, k.term, p.Index, p.Term)
 	}
 	if own := k.store.machine.ClusterID(); own != "" && own != p.ClusterID {
 		return fmt.Errorf("%w: it is of %s, this node of %s", ErrOtherCluster, p.ClusterID, own)

@@ -39,13 +39,15 @@ type CompactionLimits struct {
 	TrailingLogs  uint64 // entries that stay for a member that lags, at least 1
 }
 
-func newCompaction(stores *raftstore.Stores, limits CompactionLimits, needed func() uint64, logger hclog.Logger) *compaction {
+func newCompaction(
+	stores *raftstore.Stores, limits CompactionLimits, needed func() uint64, logger hclog.Logger,
+) *compaction {
 	c := &compaction{stores: stores, limits: limits, needed: needed, logger: logger, due: make(chan struct{}, 1)}
 	c.left.Store(min(stores.LogBytes(), limits.CompactBytes))
 	return c
 }
 
-// stored is told that the log has grown.
+// stored is called when the log has grown.
 func (c *compaction) stored() {
 	if !c.isDue() {
 		return
@@ -96,13 +98,13 @@ func (c *compaction) from(last uint64) uint64 {
 	return min(usual, max(c.needed(), c.furthest(last)))
 }
 
-// furthest is the first entry that stays however far a member is behind.
+// furthest is the first entry that stays however far a member lags.
 func (c *compaction) furthest(last uint64) uint64 {
 	return last + 1 - min(last, c.keeps(c.limits.TrailingBytes))
 }
 
-// room is by how many entries a member may be behind, of a log of so many, until it needs
-// the state. Where the log is still small that is judged by what its entries have.
+// room is by how many entries a member may lag, in a log of that many, until it needs the
+// state. While the log is still small, the average size of its entries decides.
 func (c *compaction) room(entries uint64) uint64 {
 	if fit := c.stores.Newest(c.limits.TrailingBytes); fit != math.MaxUint64 {
 		return min(c.limits.TrailingLogs, max(fit, 1))

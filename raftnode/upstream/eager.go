@@ -1,5 +1,5 @@
-// Raft writes an entry to the leader's disk, and sends it to the followers only then; it tells them
-// of a commit with the next request, and sends all of a large request again after an error. There
+// Raft writes an entry to the leader's disk, and sends it to the followers only then; it announces
+// a commit with the next request, and sends all of a large request again after an error. There
 // is no issue. Delete this file when raft sends and writes at the same time, bounds a request in
 // bytes, and announces commits without a pause.
 
@@ -38,7 +38,7 @@ type eager struct {
 
 type sendEntries func(raft.ServerID, raft.ServerAddress, *raft.AppendEntriesRequest, *raft.AppendEntriesResponse) error
 
-// eagerFollower is what raft's own requests told of a follower.
+// eagerFollower is what raft's own requests have shown of a follower.
 type eagerFollower struct {
 	addr    raft.ServerAddress
 	newest  raft.AppendEntriesRequest // raft's, without entries
@@ -72,7 +72,7 @@ func newEager(send sendEntries, fresh time.Duration) *eager {
 	return &eager{send: send, fresh: fresh, commits: make(chan struct{}, 1), followers: map[raft.ServerID]*eagerFollower{}}
 }
 
-// ship sends entries that the leader is about to store, behind an entry of prevTerm,
+// ship sends entries that the leader is about to store, after an entry of prevTerm,
 // to each follower that has all before them and waits for more.
 func (e *eager) ship(logs []*raft.Log, prevTerm, commit uint64) {
 	first := logs[0]
@@ -305,7 +305,7 @@ func (e *eager) spread(commit, term uint64) {
 	}
 }
 
-// forget is told of members that raft speaks to no more; without ids, of all.
+// forget drops members that raft no longer sends to; without ids, all of them.
 func (e *eager) forget(ids ...raft.ServerID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -323,7 +323,10 @@ func lastEntry(args *raft.AppendEntriesRequest) uint64 {
 // sameEntries reports whether two requests bring the same: within a term an index
 // names one entry.
 func sameEntries(a, b *raft.AppendEntriesRequest) bool {
-	return a.Term == b.Term && a.PrevLogEntry == b.PrevLogEntry && a.PrevLogTerm == b.PrevLogTerm && len(a.Entries) == len(b.Entries)
+	return a.Term == b.Term &&
+		a.PrevLogEntry == b.PrevLogEntry &&
+		a.PrevLogTerm == b.PrevLogTerm &&
+		len(a.Entries) == len(b.Entries)
 }
 
 // close lets nothing more go out and waits for what is under way, which the closed

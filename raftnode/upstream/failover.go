@@ -81,7 +81,8 @@ func (l leaderLost) campaign(ctx context.Context) error {
 	}
 	// The leader keeps its lease from the last contact on; then the voters campaign one by one.
 	stagger := time.Duration(turn) * CandidateStagger
-	if !sleepUntil(ctx, l.since.Add(l.Lease+stagger)) || !sleepUntil(ctx, l.raft.LastContact().Add(l.Lease)) || !l.missed() {
+	if !sleepUntil(ctx, l.since.Add(l.Lease+stagger)) ||
+		!sleepUntil(ctx, l.raft.LastContact().Add(l.Lease)) || !l.missed() {
 		return ctx.Err()
 	}
 	l.Logger.Info("the leader's connections have ended", "leader", l.leader,

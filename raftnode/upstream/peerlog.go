@@ -114,7 +114,10 @@ func (l *peerLog) answered(id raft.ServerID, replication bool, now time.Time) {
 		return
 	}
 	if state, reported := l.forget(id); reported && now.Sub(state.Last) < quietlog.RepeatAfter {
-		l.logger.Info("raft reaches a member again", "member", id, "after", now.Sub(state.Began).Round(time.Millisecond), "failures", state.Count)
+		l.logger.Info("raft reaches a member again",
+			"member", id,
+			"after", now.Sub(state.Began).Round(time.Millisecond),
+			"failures", state.Count)
 	}
 }
 
@@ -167,7 +170,8 @@ func levelOfRaft(level hclog.Level, msg string, args []any) hclog.Level {
 // isConnectionError reports that a connection could not be made, ended or timed out.
 func isConnectionError(err error) bool {
 	var network net.Error
-	return hasConnectionEnded(err) || errors.As(err, &network) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
+	return hasConnectionEnded(err) || errors.As(err, &network) ||
+		errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func hasConnectionEnded(err error) bool {

@@ -70,15 +70,15 @@ type Snapshots interface {
 	Base() *raft.Log // the last entry of the state as it was opened or installed: index and term only
 }
 
-// Contacts keeps what raft's requests tell of the other members.
+// Contacts keeps what raft's requests show of the other members.
 type Contacts interface {
 	Begin(id raft.ServerID) // a request is sent
 	End(id raft.ServerID)   // it has ended, answered or not
-	// note is told when a request of that term was sent that the member has answered in it.
+	// Note takes when a request of that term was sent that the member has answered in it.
 	Note(id raft.ServerID, term uint64, at time.Time)
-	// match is told up to which index the member has the leader's log.
+	// Match takes the index up to which the member has the leader's log.
 	Match(id raft.ServerID, term, index uint64, now time.Time)
-	// newest is when the newest answered request to a member was sent; zero if none was.
+	// Newest is when the newest answered request to a member was sent; zero if none was.
 	Newest(id raft.ServerID) time.Time
 }
 
@@ -150,14 +150,14 @@ func (p *Raft) stored() {
 	p.compaction.stored()
 }
 
-// Overloaded reports whether the state machine lags by so much that it is to get no more.
+// Overloaded reports whether the state machine lags too far to be given more entries.
 func (p *Raft) Overloaded() bool {
 	r := p.raft.Load()
 	return r != nil && p.backlog.bytes(p.options.AppliedBy(string(p.options.Config.LocalID)), r.CommitIndex()) > MaxBacklog
 }
 
 // neededByOthers is the last entry that all other members have applied, as far as this
-// node was told: raft looks at it before it sends what follows.
+// node knows: raft looks at it before it sends what follows.
 func (p *Raft) neededByOthers() uint64 {
 	needed := uint64(math.MaxUint64)
 	for _, s := range p.Servers() {

@@ -135,7 +135,7 @@ func (s *Server) publish(ctx context.Context, m *ringlogv1.PublishRequest) (*rin
 		return nil, err
 	}
 	req.Reserve = holdOf(ctx).take
-	answer, err := s.ops.Publish(ctx, &policy, req)
+	answer, err := s.ops.Log.Publish(ctx, &policy, req)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func (l *logService) Tail(ctx context.Context, r *connect.Request[ringlogv1.Tail
 	if err := filter.Validate(); err != nil {
 		return err
 	}
-	t, err := l.server.ops.OpenTail(ctx, service.TailRequest{From: from, Filter: filter, Limit: r.Msg.Limit, Follow: r.Msg.Follow,
+	t, err := l.server.ops.Log.OpenTail(ctx, service.TailRequest{From: from, Filter: filter, Limit: r.Msg.Limit, Follow: r.Msg.Follow,
 		Linearizable: r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, MinOffset: r.Msg.MinOffset, Spans: r.Msg.Packets})
 	if err != nil {
 		return err
@@ -290,7 +290,7 @@ func (l *logService) GetEvent(ctx context.Context, r *connect.Request[ringlogv1.
 	if r.Msg.Offset == 0 {
 		return nil, api.BadValue("offset", "0", "an offset from 1")
 	}
-	e, err := l.server.ops.Event(ctx, r.Msg.Offset, r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, 0)
+	e, err := l.server.ops.Log.Event(ctx, r.Msg.Offset, r.Msg.Consistency == ringlogv1.Consistency_CONSISTENCY_LINEARIZABLE, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -303,9 +303,9 @@ func (l *logService) ExplainDedup(ctx context.Context, r *connect.Request[ringlo
 	var found api.Explanation
 	var err error
 	if hash := r.Msg.GetHash(); hash != "" {
-		found, err = l.server.ops.ExplainHash(ctx, strings.TrimSpace(hash))
+		found, err = l.server.ops.Log.ExplainHash(ctx, strings.TrimSpace(hash))
 	} else {
-		found, err = l.server.ops.ExplainOffset(ctx, r.Msg.GetOffset())
+		found, err = l.server.ops.Log.ExplainOffset(ctx, r.Msg.GetOffset())
 	}
 	if err != nil {
 		return nil, err

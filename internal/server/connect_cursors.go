@@ -29,7 +29,7 @@ func (c *cursorService) CreateCursor(ctx context.Context, r *connect.Request[rin
 	if err != nil {
 		return nil, err
 	}
-	made, err := c.server.ops.CreateCursor(ctx, service.CursorSpec{Name: r.Msg.Name, From: from, Filter: filterFromWire(r.Msg.Filter), Policy: policy})
+	made, err := c.server.ops.Cursors.Create(ctx, service.CursorSpec{Name: r.Msg.Name, From: from, Filter: filterFromWire(r.Msg.Filter), Policy: policy})
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (c *cursorService) CreateCursor(ctx context.Context, r *connect.Request[rin
 
 // GetCursor implements CursorServiceHandler.
 func (c *cursorService) GetCursor(_ context.Context, r *connect.Request[ringlogv1.GetCursorRequest]) (*connect.Response[ringlogv1.GetCursorResponse], error) {
-	found, err := c.server.ops.Cursor(r.Msg.Name)
+	found, err := c.server.ops.Cursors.Get(r.Msg.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (c *cursorService) ListCursors(_ context.Context, r *connect.Request[ringlo
 	case limit == 0:
 		limit = pageItemsMost
 	}
-	page := c.server.ops.Cursors(r.Msg.After, int(limit))
+	page := c.server.ops.Cursors.List(r.Msg.After, int(limit))
 	out := &ringlogv1.ListCursorsResponse{Next: page.Next, Total: uint64(page.Total)}
 	for _, one := range page.Cursors {
 		out.Cursors = append(out.Cursors, cursorToWire(one))
@@ -64,7 +64,7 @@ func (c *cursorService) ListCursors(_ context.Context, r *connect.Request[ringlo
 
 // DeleteCursor implements CursorServiceHandler.
 func (c *cursorService) DeleteCursor(ctx context.Context, r *connect.Request[ringlogv1.DeleteCursorRequest]) (*connect.Response[ringlogv1.DeleteCursorResponse], error) {
-	if _, err := c.server.ops.DeleteCursor(ctx, r.Msg.Name); err != nil {
+	if _, err := c.server.ops.Cursors.Delete(ctx, r.Msg.Name); err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&ringlogv1.DeleteCursorResponse{}), nil
@@ -72,7 +72,7 @@ func (c *cursorService) DeleteCursor(ctx context.Context, r *connect.Request[rin
 
 // OpenCursor implements CursorServiceHandler.
 func (c *cursorService) OpenCursor(ctx context.Context, r *connect.Request[ringlogv1.OpenCursorRequest]) (*connect.Response[ringlogv1.OpenCursorResponse], error) {
-	opened, err := c.server.ops.OpenCursor(ctx, r.Msg.Name, r.Msg.Opener)
+	opened, err := c.server.ops.Cursors.Open(ctx, r.Msg.Name, r.Msg.Opener)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (c *cursorService) OpenCursor(ctx context.Context, r *connect.Request[ringl
 
 // CommitCursor implements CursorServiceHandler.
 func (c *cursorService) CommitCursor(ctx context.Context, r *connect.Request[ringlogv1.CommitCursorRequest]) (*connect.Response[ringlogv1.CommitCursorResponse], error) {
-	after, err := c.server.ops.CommitCursor(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
+	after, err := c.server.ops.Cursors.Commit(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (c *cursorService) DeadLetter(ctx context.Context, r *connect.Request[ringl
 	if r.Msg.FirstFailedUnixNano != 0 {
 		f.First = time.Unix(0, r.Msg.FirstFailedUnixNano).UTC()
 	}
-	done, err := c.server.ops.DeadLetter(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, f)
+	done, err := c.server.ops.Letters.DeadLetter(ctx, r.Msg.Name, r.Msg.Offset, r.Msg.Generation, f)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (c *cursorService) SeekCursor(ctx context.Context, r *connect.Request[ringl
 	if err != nil {
 		return nil, err
 	}
-	after, err := c.server.ops.SeekCursor(ctx, r.Msg.Name, to, r.Msg.Seeker)
+	after, err := c.server.ops.Cursors.Seek(ctx, r.Msg.Name, to, r.Msg.Seeker)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (c *cursorService) SeekCursor(ctx context.Context, r *connect.Request[ringl
 
 // ReadCursor implements CursorServiceHandler.
 func (c *cursorService) ReadCursor(ctx context.Context, r *connect.Request[ringlogv1.ReadCursorRequest], out *connect.ServerStream[ringlogv1.TailResponse]) error {
-	t, cursor, err := c.server.ops.OpenCursorTail(ctx, service.ReadCursor{Name: r.Msg.Name, Generation: r.Msg.Generation,
+	t, cursor, err := c.server.ops.Cursors.OpenTail(ctx, service.ReadCursor{Name: r.Msg.Name, Generation: r.Msg.Generation,
 		From: r.Msg.From, Limit: r.Msg.Limit, Follow: r.Msg.Follow, Spans: r.Msg.Packets})
 	if err != nil {
 		return err

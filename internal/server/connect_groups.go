@@ -38,7 +38,7 @@ func (g *groupService) CreateGroup(ctx context.Context, r *connect.Request[ringl
 	if p.AckWait < 0 {
 		return nil, api.BadValue("group.ack_wait", p.AckWait.String(), "zero or more")
 	}
-	made, err := g.server.ops.CreateGroup(ctx, service.GroupSpec{CursorSpec: service.CursorSpec{Name: r.Msg.Name, From: from, Filter: filterFromWire(r.Msg.Filter), Policy: policy}, Group: p})
+	made, err := g.server.ops.Groups.Create(ctx, service.GroupSpec{CursorSpec: service.CursorSpec{Name: r.Msg.Name, From: from, Filter: filterFromWire(r.Msg.Filter), Policy: policy}, Group: p})
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (g *groupService) Exchange(ctx context.Context, r *connect.Request[ringlogv
 	if s.cfg.Node.LeadingTerm() == 0 && r.Header().Get(headerForwarded) == "" {
 		return s.passExchange(ctx, r)
 	}
-	out, err := s.ops.Exchange(ctx, exchangeFromWire(r.Msg))
+	out, err := s.ops.Groups.Exchange(ctx, exchangeFromWire(r.Msg))
 	if err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func TestAReaderThatIsOverrunMidStreamGetsTheGap(t *testing.T) {
 	s.publish("A", 1, 66) // offsets 2 to 67, of which a first read takes 64
 	s.ok("PUT", "/v1/cursors/c", "")
 	s.open("c")
-	tail, _, err := s.server.ops.OpenCursorTail(t.Context(), service.ReadCursor{Name: "c", Generation: 1, Limit: 0, Follow: true})
+	tail, _, err := s.server.ops.Cursors.OpenTail(t.Context(), service.ReadCursor{Name: "c", Generation: 1, Limit: 0, Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}

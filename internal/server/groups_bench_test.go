@@ -79,7 +79,7 @@ func workGroup(b *testing.B, s *site, kind string, exchange func(group string, s
 func benchServerGroup(b *testing.B, s *site, kind string, batch uint32) {
 	var offsets []uint64
 	workGroup(b, s, kind, func(group string, session uint64, acks []frame.Range) (uint64, []uint64) {
-		out, err := s.server.ops.Exchange(b.Context(), engine.Request{Group: group, Member: "w", Session: session, Acks: acks, Want: int(batch)})
+		out, err := s.server.ops.Groups.Exchange(b.Context(), engine.Request{Group: group, Member: "w", Session: session, Acks: acks, Want: int(batch)})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -25,10 +25,10 @@ func (s *Server) getDedup(w http.ResponseWriter, r *http.Request) error {
 	if strings.Trim(subject, "0123456789") == "" && len(subject) != 2*len(event.Hash{}) {
 		var offset uint64
 		if offset, err = parseOffset("offset", subject); err == nil {
-			found, err = s.ops.ExplainOffset(r.Context(), offset)
+			found, err = s.ops.Log.ExplainOffset(r.Context(), offset)
 		}
 	} else {
-		found, err = s.ops.ExplainHash(r.Context(), subject)
+		found, err = s.ops.Log.ExplainHash(r.Context(), subject)
 	}
 	if err != nil {
 		return err
@@ -40,14 +40,14 @@ func (s *Server) getSettings(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, map[string][]api.Setting{"settings": s.ops.Settings()})
+	return writeJSON(w, http.StatusOK, map[string][]api.Setting{"settings": s.ops.Settings.List()})
 }
 
 func (s *Server) getSetting(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	one, err := s.ops.Setting(r.PathValue("key"))
+	one, err := s.ops.Settings.Get(r.PathValue("key"))
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *Server) putSetting(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return api.Missing("value", `the value as a string; "" restores the default`)
 	}
-	set, err := s.ops.SetSetting(r.Context(), r.PathValue("key"), value)
+	set, err := s.ops.Settings.Set(r.Context(), r.PathValue("key"), value)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *Server) postCompact(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
 		return err
 	}
-	result, err := s.ops.Compact(r.Context(), body)
+	result, err := s.ops.Log.Compact(r.Context(), body)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (s *Server) postCatalogue(w http.ResponseWriter, r *http.Request) error {
 		return &api.Error{Code: api.InvalidJSON, Field: "body", Message: "the body is empty",
 			Remedy: `send a definition, {"name": "MY_TYPE", "category": …, "payload": […]}, or an array of them`}
 	}
-	names, err := s.ops.Register(r.Context(), read.bytes, dryRun)
+	names, err := s.ops.Log.Register(r.Context(), read.bytes, dryRun)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	evidence, err := s.ops.Evidence(r.Context(), from)
+	evidence, err := s.ops.Reports.Evidence(r.Context(), from)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (s *Server) getChain(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	chain, err := s.ops.Chain(r.Context(), q)
+	chain, err := s.ops.Reports.Chain(r.Context(), q)
 	if err != nil {
 		return err
 	}

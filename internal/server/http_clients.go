@@ -36,7 +36,7 @@ func (s *Server) putClient(w http.ResponseWriter, r *http.Request) error {
 		}
 		c.Subscriptions = append(c.Subscriptions, sub)
 	}
-	made, err := s.ops.PutClient(r.Context(), c)
+	made, err := s.ops.Clients.Put(r.Context(), c)
 	switch {
 	case err != nil:
 		return err
@@ -51,7 +51,7 @@ func (s *Server) deleteClient(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	c, err := s.ops.RemoveClient(r.Context(), r.PathValue("id"))
+	c, err := s.ops.Clients.Remove(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -65,5 +65,5 @@ func (s *Server) getClients(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, s.ops.Clients(after, limit))
+	return writeJSON(w, http.StatusOK, s.ops.Clients.List(after, limit))
 }

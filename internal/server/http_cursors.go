@@ -17,11 +17,11 @@ func (s *Server) getCursors(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, s.ops.Cursors(after, limit))
+	return writeJSON(w, http.StatusOK, s.ops.Cursors.List(after, limit))
 }
 
 func (s *Server) getCursor(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursor(r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursors.Get(r.PathValue("name")) })
 }
 
 // answerCursor answers with the cursor that an operation returns.
@@ -84,7 +84,7 @@ func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.CreateCursor(r.Context(), spec) })
+	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursors.Create(r.Context(), spec) })
 }
 
 func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
@@ -103,12 +103,12 @@ func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.answerCursor(w, r, func() (api.Cursor, error) {
-		return s.ops.ChangeCursor(r.Context(), r.PathValue("name"), *body.Filter, policy)
+		return s.ops.Cursors.Change(r.Context(), r.PathValue("name"), *body.Filter, policy)
 	})
 }
 
 func (s *Server) deleteCursor(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.DeleteCursor(r.Context(), r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursors.Delete(r.Context(), r.PathValue("name")) })
 }
 
 func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
@@ -119,7 +119,7 @@ func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.answerCursor(w, r, func() (api.Cursor, error) {
-		return s.ops.OpenCursor(r.Context(), r.PathValue("name"), body.Opener)
+		return s.ops.Cursors.Open(r.Context(), r.PathValue("name"), body.Opener)
 	})
 }
 
@@ -138,7 +138,7 @@ func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error 
 		return api.Missing("generation", "the generation that opening the cursor answered with")
 	}
 	return s.answerCursor(w, r, func() (api.Cursor, error) {
-		return s.ops.CommitCursor(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation)
+		return s.ops.Cursors.Commit(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation)
 	})
 }
 
@@ -159,7 +159,7 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 		to = api.Position{Kind: api.AtOffset, Offset: max(*body.Offset, 1)}
 	}
 	return s.answerCursor(w, r, func() (api.Cursor, error) {
-		return s.ops.SeekCursor(r.Context(), r.PathValue("name"), to, body.Seeker)
+		return s.ops.Cursors.Seek(r.Context(), r.PathValue("name"), to, body.Seeker)
 	})
 }
 
@@ -185,7 +185,7 @@ func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	t, _, err := s.ops.OpenCursorTail(r.Context(), req)
+	t, _, err := s.ops.Cursors.OpenTail(r.Context(), req)
 	if err != nil {
 		return err
 	}

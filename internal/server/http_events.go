@@ -39,7 +39,7 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	t, err := s.ops.OpenTail(r.Context(), req)
+	t, err := s.ops.Log.OpenTail(r.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (s *Server) getEvent(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	e, err := s.ops.Event(r.Context(), offset, false, minOffset)
+	e, err := s.ops.Log.Event(r.Context(), offset, false, minOffset)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func (s *Server) getExplain(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	v, err := s.ops.ExplainDelivery(r.Context(), name, offset)
+	v, err := s.ops.Cursors.ExplainDelivery(r.Context(), name, offset)
 	if err != nil {
 		return err
 	}

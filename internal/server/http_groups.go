@@ -18,15 +18,15 @@ func (s *Server) getGroups(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, map[string][]api.Cursor{"groups": s.ops.Groups()})
+	return writeJSON(w, http.StatusOK, map[string][]api.Cursor{"groups": s.ops.Groups.List()})
 }
 
 func (s *Server) getGroup(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Group(r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Groups.Get(r.PathValue("name")) })
 }
 
 func (s *Server) deleteGroup(w http.ResponseWriter, r *http.Request) error {
-	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.DeleteGroup(r.Context(), r.PathValue("name")) })
+	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Groups.Delete(r.Context(), r.PathValue("name")) })
 }
 
 // groupBody is what a group is made with.
@@ -69,7 +69,7 @@ func (s *Server) putGroup(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.answerCursor(w, r, func() (api.Cursor, error) {
-		return s.ops.CreateGroup(r.Context(), service.GroupSpec{CursorSpec: spec, Group: group})
+		return s.ops.Groups.Create(r.Context(), service.GroupSpec{CursorSpec: spec, Group: group})
 	})
 }
 
@@ -77,7 +77,7 @@ func (s *Server) getGroupMembers(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
 	}
-	list, err := s.ops.Sessions(r.PathValue("name"))
+	list, err := s.ops.Groups.Sessions(r.PathValue("name"))
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (s *Server) postExchange(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSONUpTo(r, &body, requiredBody, maxExchangeBody); err != nil {
 		return err
 	}
-	out, err := s.ops.Exchange(r.Context(), body.request(r.PathValue("name")))
+	out, err := s.ops.Groups.Exchange(r.Context(), body.request(r.PathValue("name")))
 	if err != nil {
 		return err
 	}

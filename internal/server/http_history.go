@@ -37,7 +37,7 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	chapters, err := s.ops.History(r.Context(), from, int(limit))
+	chapters, err := s.ops.Reports.History(r.Context(), from, int(limit))
 	if err != nil {
 		return err
 	}

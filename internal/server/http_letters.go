@@ -28,7 +28,7 @@ func (s *Server) postDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	if body.Generation == nil {
 		return api.Missing("generation", "the generation that opening the cursor answered with")
 	}
-	answer, err := s.ops.DeadLetter(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation,
+	answer, err := s.ops.Letters.DeadLetter(r.Context(), r.PathValue("name"), *body.Offset, *body.Generation,
 		service.Failure{Handler: body.Handler, Text: body.Error, Attempts: body.Attempts, First: body.FirstFailed})
 	if err != nil {
 		return err
@@ -60,9 +60,9 @@ func (s *Server) getLetters(w http.ResponseWriter, r *http.Request) error {
 		if limit == 0 {
 			limit = defaultLetters
 		}
-		answer, err = s.ops.Letters(r.Context(), matcher, after, int(limit))
+		answer, err = s.ops.Letters.List(r.Context(), matcher, after, int(limit))
 	} else {
-		answer, err = s.ops.LetterSummary(r.Context())
+		answer, err = s.ops.Letters.Summary(r.Context())
 	}
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (s *Server) letterParams(p *params) service.LetterMatcher {
 	if state != "" && state != api.LetterDead && state != api.LetterRedriven {
 		p.fail(api.BadValue("state", state, "dead or redriven"))
 	}
-	m, err := s.ops.LetterMatcher(p.text("type"), cursor, p.text("error"), state)
+	m, err := s.ops.Letters.Matcher(p.text("type"), cursor, p.text("error"), state)
 	if err != nil {
 		p.fail(err)
 	}
@@ -107,7 +107,7 @@ func (s *Server) getLetter(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	l, e, err := s.ops.Letter(id)
+	l, e, err := s.ops.Letters.Get(id)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (s *Server) getLetterErrors(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	groups, err := s.ops.LetterErrors(r.Context(), matcher)
+	groups, err := s.ops.Letters.Errors(r.Context(), matcher)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	answer, err := s.ops.Redrive(r.Context(), &body.LetterSelection, body.To)
+	answer, err := s.ops.Letters.Redrive(r.Context(), &body.LetterSelection, body.To)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (s *Server) postPurge(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
-	answer, err := s.ops.Purge(r.Context(), &body)
+	answer, err := s.ops.Letters.Purge(r.Context(), &body)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (s *Server) postLetterImport(w http.ResponseWriter, r *http.Request) error 
 	if body.Rows == nil {
 		return api.Missing("rows", "the rows of the table dead_letter_queue")
 	}
-	answer, err := s.ops.ImportLetters(r.Context(), body.Source, body.Rows, body.DryRun)
+	answer, err := s.ops.Letters.Import(r.Context(), body.Source, body.Rows, body.DryRun)
 	if err != nil {
 		return err
 	}

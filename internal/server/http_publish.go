@@ -42,12 +42,12 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 	if err := producerHeaders(r.Header, &req); err != nil {
 		return err
 	}
-	answer, err := s.ops.Publish(r.Context(), &policy, req)
+	answer, err := s.ops.Log.Publish(r.Context(), &policy, req)
 	if err != nil {
 		return err
 	}
 	s.metrics.published(len(req.Events), len(answer.Duplicates))
-	return writeBytes(w, http.StatusOK, contentJSON, appendPublished(nil, &answer, s.ops.AppendedAt(&answer), s.clusterID()))
+	return writeBytes(w, http.StatusOK, contentJSON, appendPublished(nil, &answer, s.ops.Log.AppendedAt(&answer), s.clusterID()))
 }
 
 // decodeEvents reads a body of either content type; the events share its memory.

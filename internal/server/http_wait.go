@@ -41,7 +41,7 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, waitDefault, service.ErrStreamTime)
 		defer cancel()
 	}
-	v, err := s.ops.WaitCommitted(ctx, offset, names)
+	v, err := s.ops.Log.WaitCommitted(ctx, offset, names)
 	if err != nil && !errors.Is(err, service.ErrStreamTime) {
 		return err
 	}

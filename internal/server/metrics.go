@@ -160,7 +160,7 @@ func (c *nodeCollector) collectGroup(cursor *fsm.Cursor, send func(string, strin
 	if cursor.Group == nil || c.node.LeadingTerm() == 0 {
 		return
 	}
-	v, name := c.ops.GroupOf(cursor), strings.ToValidUTF8(cursor.Name, "?")
+	v, name := c.ops.Cursors.GroupOf(cursor), strings.ToValidUTF8(cursor.Name, "?")
 	send("group_pending", "Events handed out and not settled, on the leader.", float64(v.Pending), "group", name)
 	send("group_redelivering", "Events to be handed out again, on the leader.", float64(v.Redelivering), "group", name)
 	send("group_members", "Members of a group, on the leader.", float64(v.Members), "group", name)

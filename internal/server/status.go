@@ -115,14 +115,14 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 	stats := s.ops.Machine().Stats()
 	view := api.Status{Cluster: s.cluster(st), Version: s.cfg.Version, UptimeSeconds: time.Since(s.started).Seconds(),
 		Waiting: st.Waiting, WaitingBytes: st.WaitingBytes, Log: logStats(stats), JoinRefused: st.JoinRefused,
-		Queue: api.Queue(st.Queue), Backpressure: api.Pressure(s.ops.Machine().Pressure()), Overdue: s.ops.Overdue(),
+		Queue: api.Queue(st.Queue), Backpressure: api.Pressure(s.ops.Machine().Pressure()), Overdue: s.ops.Reports.Overdue(),
 		Dedup: api.DedupStatus{Window: s.ops.Machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
 		DeadLetters: api.LetterStats(stats.Letters)}
 	cursors := s.ops.Machine().Cursors()
 	shown := notable(cursors, notableCursors)
-	view.Cursors, view.CursorsTotal, view.CursorsLeft = s.ops.Views(shown), len(cursors), len(cursors)-len(shown)
-	view.Subscriptions, view.Timeouts = s.ops.SubscriptionStatus()
+	view.Cursors, view.CursorsTotal, view.CursorsLeft = s.ops.Cursors.Views(shown), len(cursors), len(cursors)-len(shown)
+	view.Subscriptions, view.Timeouts = s.ops.Clients.Subscriptions()
 	for _, refusal := range st.Refusals {
 		view.Refusals = append(view.Refusals, api.Refusal(refusal))
 	}

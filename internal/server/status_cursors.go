@@ -44,7 +44,7 @@ func (c *nodeCollector) collectCursors(send func(string, string, float64, ...str
 		stalled += int(asNumber(cursors[i].Stalled != nil))
 	}
 	send("cursors_stalled", "Cursors that are reported to stand still.", float64(stalled))
-	lags := c.ops.Lags()
+	lags := c.ops.Cursors.Lags()
 	for _, cursor := range notable(cursors, notableCursors) {
 		lag, name := lags.Of(&cursor), strings.ToValidUTF8(cursor.Name, "?")
 		most = max(most, lag.Events)

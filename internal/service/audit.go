@@ -22,7 +22,7 @@ const (
 )
 
 // subscribers are all who know somebody that listens.
-func (s *Service) subscribers(clients *clientSubscribers) []audit.Subscribers {
+func (s *Reports) subscribers(clients *clientSubscribers) []audit.Subscribers {
 	return []audit.Subscribers{cursorSubscribers{s.Machine()}, clients}
 }
 
@@ -39,11 +39,11 @@ func (c cursorSubscribers) Subscriptions() (list []audit.Subscription) {
 
 // Evidence gathers what this node shows: who listens, and what is in its log from a
 // position on.
-func (s *Service) Evidence(ctx context.Context, from api.Position) (audit.Evidence, error) {
+func (s *Reports) Evidence(ctx context.Context, from api.Position) (audit.Evidence, error) {
 	if from.Kind == api.AtDefault {
 		from = api.Position{Kind: api.AtLast, Last: auditEvents}
 	}
-	t, err := s.OpenTail(ctx, TailRequest{From: from})
+	t, err := s.log.OpenTail(ctx, TailRequest{From: from})
 	if err != nil {
 		return audit.Evidence{}, err
 	}
@@ -57,7 +57,7 @@ func (s *Service) Evidence(ctx context.Context, from api.Position) (audit.Eviden
 		return e, err
 	}
 	e.Seen, e.Scope.Events, e.Scope.Uncounted = count.seen(), count.events, count.uncounted
-	clients := &clientSubscribers{service: s}
+	clients := &clientSubscribers{service: s.core}
 	for _, list := range s.subscribers(clients) {
 		e.Subscriptions = append(e.Subscriptions, list.Subscriptions()...)
 	}
@@ -119,7 +119,7 @@ const auditSubscriptions = 10_000
 
 // clientSubscribers are the subscriptions that clients registered.
 type clientSubscribers struct {
-	service *Service
+	service *core
 	leftOut int
 }
 

@@ -25,8 +25,8 @@ type ChainQuery struct {
 }
 
 // Chain gathers what this node's log has of a run and follows it.
-func (s *Service) Chain(ctx context.Context, q ChainQuery) (stages.Chain, error) {
-	t, err := s.OpenTail(ctx, q.Tail)
+func (s *Reports) Chain(ctx context.Context, q ChainQuery) (stages.Chain, error) {
+	t, err := s.log.OpenTail(ctx, q.Tail)
 	if err != nil {
 		return stages.Chain{}, err
 	}

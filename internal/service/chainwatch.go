@@ -30,7 +30,7 @@ const (
 // the leader it records in the log which are overdue. One goroutine uses it; anybody may
 // read view.
 type chainWatch struct {
-	service *Service
+	service *core
 	texts   []string // the setting that watch goes by
 	watch   *stages.Watch
 	wants   event.Filter
@@ -39,7 +39,7 @@ type chainWatch struct {
 	view    atomic.Pointer[api.OverdueRuns]
 }
 
-func newChainWatch(s *Service) *chainWatch {
+func newChainWatch(s *core) *chainWatch {
 	c := &chainWatch{service: s}
 	c.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: []string{}})
 	return c
@@ -183,7 +183,7 @@ func checkSetting(key, value string) error {
 }
 
 // deadlines are those of the settings, as far as this build knows their flows.
-func (s *Service) deadlines() stages.Deadlines {
+func (s *core) deadlines() stages.Deadlines {
 	d, err := stages.ParseDeadlines(event.Builtin(), s.Machine().Settings().ChainDeadlines)
 	if err != nil {
 		return nil

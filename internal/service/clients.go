@@ -31,9 +31,9 @@ func clientStates() []string {
 // stateRefused is a subscription that the log has refused.
 const stateRefused = "refused"
 
-// PutClient registers what a client listens to, or takes it away where that is nothing.
+// Put registers what a client listens to, or takes it away where that is nothing.
 // The answer is nil where there was nothing to take away.
-func (s *Service) PutClient(ctx context.Context, c frame.ClientPut) (*fsm.Client, error) {
+func (s *Clients) Put(ctx context.Context, c frame.ClientPut) (*fsm.Client, error) {
 	if err := s.checkClient(ctx, &c); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (s *Service) PutClient(ctx context.Context, c frame.ClientPut) (*fsm.Client
 }
 
 // checkClient refuses what could be no client, and fills in what was left out.
-func (s *Service) checkClient(ctx context.Context, c *frame.ClientPut) error {
+func (s *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 	limit := s.Machine().Settings().Limits.NameBytes
 	if c.ID == "" {
 		return api.Missing("id", "a name for the client")
@@ -75,7 +75,7 @@ func (s *Service) checkClient(ctx context.Context, c *frame.ClientPut) error {
 	return nil
 }
 
-func (s *Service) checkSubscription(ctx context.Context, one *frame.ClientSubscription, limit int) error {
+func (s *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubscription, limit int) error {
 	if one.Name == "" {
 		return api.Missing("name", "a name for the subscription")
 	}
@@ -144,9 +144,9 @@ func ViewClient(c *fsm.Client) api.Client {
 	return v
 }
 
-// RemoveClient takes a client away.
-func (s *Service) RemoveClient(ctx context.Context, id string) (*fsm.Client, error) {
-	c, err := s.PutClient(ctx, frame.ClientPut{ID: id})
+// Remove takes a client away.
+func (s *Clients) Remove(ctx context.Context, id string) (*fsm.Client, error) {
+	c, err := s.Put(ctx, frame.ClientPut{ID: id})
 	if err == nil && c == nil {
 		err = &api.Error{Code: api.NotFound, Field: "id", Message: fmt.Sprintf("no client %q is registered", id), Remedy: "list them: ringlog clients"}
 	}
@@ -158,7 +158,7 @@ var errEnough = errors.New("enough")
 
 // eachClient goes through the registered clients by id, from behind after on, until do
 // fails.
-func (s *Service) eachClient(after string, do func(*fsm.Client) error) error {
+func (s *core) eachClient(after string, do func(*fsm.Client) error) error {
 	const atOnce = 256
 	for {
 		page := s.Machine().Clients(after, atOnce)
@@ -177,8 +177,8 @@ func (s *Service) eachClient(after string, do func(*fsm.Client) error) error {
 // clientsPageBytes bounds one page of clients, beside their number.
 const clientsPageBytes = 4 << 20
 
-// Clients returns the first clients whose ids follow after, up to limit.
-func (s *Service) Clients(after string, limit int) api.ClientPage {
+// List returns the first clients whose ids follow after, up to limit.
+func (s *Clients) List(after string, limit int) api.ClientPage {
 	view := api.ClientPage{Clients: []api.Client{}, Total: api.ClientStats(s.Machine().ClientStats())}
 	bytes := uint64(0)
 	_ = s.eachClient(after, func(c *fsm.Client) error { // it fails with errEnough alone

@@ -13,7 +13,7 @@ import (
 )
 
 // view measures a cursor against the local log.
-func (s *Service) view(c fsm.Cursor) api.Cursor { return s.lagMeter(lagBlocks).view(c) }
+func (s *Cursors) view(c fsm.Cursor) api.Cursor { return s.lagMeter(lagBlocks).view(c) }
 
 // view is a cursor as callers see it.
 func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
@@ -24,8 +24,8 @@ func (m *LagMeter) view(c fsm.Cursor) api.Cursor {
 		LagEvents: l.Events, LagSeconds: l.Wait.Seconds(), LagAtLeast: l.atLeast, Group: m.service.GroupOf(&c)}
 }
 
-// Cursors returns the first cursors whose names follow after.
-func (s *Service) Cursors(after string, limit int) (page api.CursorPage) {
+// List returns the first cursors whose names follow after.
+func (s *Cursors) List(after string, limit int) (page api.CursorPage) {
 	var cursors []fsm.Cursor
 	cursors, page.Next, page.Total = s.Machine().CursorsAfter(after, limit)
 	page.Cursors = s.Views(cursors)
@@ -33,7 +33,7 @@ func (s *Service) Cursors(after string, limit int) (page api.CursorPage) {
 }
 
 // Views measures a list of cursors against the local log.
-func (s *Service) Views(cursors []fsm.Cursor) []api.Cursor {
+func (s *Cursors) Views(cursors []fsm.Cursor) []api.Cursor {
 	list, m := make([]api.Cursor, len(cursors)), s.Lags()
 	for i, c := range cursors {
 		list[i] = m.view(c)
@@ -41,8 +41,8 @@ func (s *Service) Views(cursors []fsm.Cursor) []api.Cursor {
 	return list
 }
 
-// Cursor returns a cursor as this node knows it.
-func (s *Service) Cursor(name string) (api.Cursor, error) {
+// Get returns a cursor as this node knows it.
+func (s *Cursors) Get(name string) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
@@ -58,7 +58,7 @@ func noCursor(name string) *api.Error {
 		Remedy: "list them: ringlog cursor ls; or create it: ringlog cursor create " + name}
 }
 
-func (s *Service) checkCursorName(name string) error {
+func (s *core) checkCursorName(name string) error {
 	if name == "" {
 		return &api.Error{Code: api.InvalidArgument, Field: "cursor", Message: "a cursor without a name", Remedy: "name it"}
 	}
@@ -73,8 +73,8 @@ type CursorSpec struct {
 	Policy frame.CursorPolicy
 }
 
-// CreateCursor makes a cursor, or answers with the one there is when it is the same.
-func (s *Service) CreateCursor(ctx context.Context, c CursorSpec) (api.Cursor, error) {
+// Create makes a cursor, or answers with the one there is when it is the same.
+func (s *Cursors) Create(ctx context.Context, c CursorSpec) (api.Cursor, error) {
 	if err := s.checkCursorName(c.Name); err != nil {
 		return api.Cursor{}, err
 	}
@@ -85,23 +85,23 @@ func (s *Service) CreateCursor(ctx context.Context, c CursorSpec) (api.Cursor, e
 	if err != nil {
 		return api.Cursor{}, err
 	}
-	return s.cursorCommand(ctx, frame.CursorCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy})
+	return s.propose(ctx, frame.CursorCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy})
 }
 
-// ChangeCursor gives a cursor another filter and policy, from behind its commit.
-func (s *Service) ChangeCursor(ctx context.Context, name string, f event.Filter, p frame.CursorPolicy) (api.Cursor, error) {
+// Change gives a cursor another filter and policy, from behind its commit.
+func (s *Cursors) Change(ctx context.Context, name string, f event.Filter, p frame.CursorPolicy) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
 	if err := s.checkFilter(ctx, f); err != nil {
 		return api.Cursor{}, err
 	}
-	return s.cursorCommand(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p})
+	return s.propose(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p})
 }
 
 // place says a position as commands know it: what start and end mean is decided
 // where the command is applied, everything else here.
-func (s *Service) place(ctx context.Context, field string, p api.Position) (frame.Position, error) {
+func (s *core) place(ctx context.Context, field string, p api.Position) (frame.Position, error) {
 	switch p.Kind {
 	case api.AtDefault, api.AtStart:
 		return frame.Position{Kind: frame.AtStart}, nil
@@ -121,7 +121,7 @@ func (s *Service) place(ctx context.Context, field string, p api.Position) (fram
 	return frame.Position{Kind: frame.AtOffset, Offset: next}, nil
 }
 
-func (s *Service) cursorCommand(ctx context.Context, c frame.Command) (api.Cursor, error) {
+func (s *Cursors) propose(ctx context.Context, c frame.Command) (api.Cursor, error) {
 	result, err := s.command(ctx, c)
 	if err != nil {
 		return api.Cursor{}, err
@@ -132,29 +132,29 @@ func (s *Service) cursorCommand(ctx context.Context, c frame.Command) (api.Curso
 	return s.view(*result.Cursor), nil
 }
 
-// OpenCursor takes a cursor for a reader: its generation rises, and the reader before is fenced. opener, if not "",
+// Open takes a cursor for a reader: its generation rises, and the reader before is fenced. opener, if not "",
 // lets a repeated call be answered like the first.
-func (s *Service) OpenCursor(ctx context.Context, name, opener string) (api.Cursor, error) {
+func (s *Cursors) Open(ctx context.Context, name, opener string) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
 	if err := checkName("opener", opener, frame.MaxCallerID); err != nil {
 		return api.Cursor{}, err
 	}
-	return s.cursorCommand(ctx, frame.CursorOpen{Name: name, Opener: opener})
+	return s.propose(ctx, frame.CursorOpen{Name: name, Opener: opener})
 }
 
-// CommitCursor returns the cursor's commit after it, which is higher than offset
+// Commit returns the cursor's commit after it, which is higher than offset
 // where that was committed before.
-func (s *Service) CommitCursor(ctx context.Context, name string, offset, generation uint64) (api.Cursor, error) {
+func (s *Cursors) Commit(ctx context.Context, name string, offset, generation uint64) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
-	return s.cursorCommand(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
+	return s.propose(ctx, frame.CursorCommit{Name: name, Offset: offset, Generation: generation})
 }
 
-// SeekCursor moves a cursor. seeker, if not "", lets a repeated call be answered like the first.
-func (s *Service) SeekCursor(ctx context.Context, name string, to api.Position, seeker string) (api.Cursor, error) {
+// Seek moves a cursor. seeker, if not "", lets a repeated call be answered like the first.
+func (s *Cursors) Seek(ctx context.Context, name string, to api.Position, seeker string) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
@@ -168,15 +168,15 @@ func (s *Service) SeekCursor(ctx context.Context, name string, to api.Position, 
 	if err != nil {
 		return api.Cursor{}, err
 	}
-	return s.cursorCommand(ctx, frame.CursorSeek{Name: name, To: at, Seeker: seeker})
+	return s.propose(ctx, frame.CursorSeek{Name: name, To: at, Seeker: seeker})
 }
 
-// DeleteCursor removes a cursor and returns it as it was.
-func (s *Service) DeleteCursor(ctx context.Context, name string) (api.Cursor, error) {
+// Delete removes a cursor and returns it as it was.
+func (s *Cursors) Delete(ctx context.Context, name string) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
-	return s.cursorCommand(ctx, frame.CursorDelete{Name: name})
+	return s.propose(ctx, frame.CursorDelete{Name: name})
 }
 
 // ReadCursor says how to read behind a cursor's commit.
@@ -189,9 +189,9 @@ type ReadCursor struct {
 	Spans      bool
 }
 
-// OpenCursorTail reads the events behind a cursor's commit for as long as the
+// OpenTail reads the events behind a cursor's commit for as long as the
 // generation holds it. What was trimmed before the cursor had it comes first.
-func (s *Service) OpenCursorTail(ctx context.Context, r ReadCursor) (*tail.Tail, api.Cursor, error) {
+func (s *Cursors) OpenTail(ctx context.Context, r ReadCursor) (*tail.Tail, api.Cursor, error) {
 	if err := s.checkCursorName(r.Name); err != nil {
 		return nil, api.Cursor{}, err
 	}
@@ -212,7 +212,7 @@ func (s *Service) OpenCursorTail(ctx context.Context, r ReadCursor) (*tail.Tail,
 
 // holder returns the cursor that the caller's generation holds. A node that has not
 // heard of the generation yet catches up first.
-func (s *Service) holder(ctx context.Context, r ReadCursor) (fsm.Cursor, error) {
+func (s *Cursors) holder(ctx context.Context, r ReadCursor) (fsm.Cursor, error) {
 	c, ok := s.Machine().Cursor(r.Name)
 	if !ok || c.Generation < r.Generation {
 		if err := s.node.ReadBarrier(ctx); err != nil {
@@ -224,7 +224,7 @@ func (s *Service) holder(ctx context.Context, r ReadCursor) (fsm.Cursor, error) 
 }
 
 // holds reports whether the caller's generation still is the cursor's.
-func (s *Service) holds(r ReadCursor) error {
+func (s *Cursors) holds(r ReadCursor) error {
 	newest, ok := s.Machine().CursorGeneration(r.Name)
 	switch {
 	case !ok:
@@ -242,7 +242,7 @@ func (s *Service) holds(r ReadCursor) error {
 }
 
 // cursorGap is a gap that a reader ran into, with the counts of the cursor's record of it where there is one.
-func (s *Service) cursorGap(name string, t *tail.Tail, met *log.Gap) *log.Gap {
+func (s *Cursors) cursorGap(name string, t *tail.Tail, met *log.Gap) *log.Gap {
 	if c, ok := s.Machine().Cursor(name); ok && c.Gap != nil && met.From <= c.Gap.To {
 		return tail.FilterGap(c.Gap, t.Matcher())
 	}

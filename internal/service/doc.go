@@ -15,6 +15,6 @@
 // (scan.go), and reports runs that are overdue (chainwatch.go).
 //
 //	s := service.New(ctx, node, heartbeat, logger)
-//	answer, err := s.Publish(ctx, &policy, service.PublishRequest{Events: events})
+//	answer, err := s.Log.Publish(ctx, &policy, service.PublishRequest{Events: events})
 //	s.Wait() // after ctx has ended
 package service

@@ -13,8 +13,8 @@ import (
 )
 
 // ExplainDelivery says what became of the event at an offset for a cursor.
-func (s *Service) ExplainDelivery(ctx context.Context, name string, offset uint64) (api.Delivery, error) {
-	if _, err := s.Cursor(name); err != nil {
+func (s *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint64) (api.Delivery, error) {
+	if _, err := s.Get(name); err != nil {
 		return api.Delivery{}, err
 	}
 	c, is := s.Machine().Group(name)

@@ -22,21 +22,21 @@ const (
 
 // Exchange does what a member asks of its group, which this node must lead; it returns once what the
 // member settled is in the log.
-func (s *Service) Exchange(ctx context.Context, r engine.Request) (engine.Answer, error) {
+func (s *Groups) Exchange(ctx context.Context, r engine.Request) (engine.Answer, error) {
 	if err := s.checkExchange(&r); err != nil {
 		return engine.Answer{}, err
 	}
-	return s.groups.Exchange(ctx, r)
+	return s.engine.Exchange(ctx, r)
 }
 
 // GroupOf returns what a cursor's view says of its group; nil is none.
-func (s *Service) GroupOf(c *fsm.Cursor) *api.GroupInfo {
+func (s *Cursors) GroupOf(c *fsm.Cursor) *api.GroupInfo {
 	if c.Group == nil {
 		return nil
 	}
-	p := s.groups.Policy(c.Group.Policy)
+	p := s.engine.Policy(c.Group.Policy)
 	v := &api.GroupInfo{AckWait: p.AckWait.String(), MaxDeliver: p.MaxDeliver, MaxPending: p.MaxPending, Coordinator: s.node.Status().LeaderID}
-	live := s.groups.Inspect(c.Name, func(c *group.Coordinator) {
+	live := s.engine.Inspect(c.Name, func(c *group.Coordinator) {
 		counts := c.Counts()
 		v.Pending, v.Redelivering, v.Members = uint64(counts.Held), uint64(counts.Redelivering), counts.Members
 	})
@@ -47,7 +47,7 @@ func (s *Service) GroupOf(c *fsm.Cursor) *api.GroupInfo {
 }
 
 // countFromState counts from what the log has reserved and has no ack of.
-func (s *Service) countFromState(v *api.GroupInfo, name string) {
+func (s *Cursors) countFromState(v *api.GroupInfo, name string) {
 	c, there := s.Machine().Group(name)
 	if !there {
 		return
@@ -62,8 +62,8 @@ type GroupSpec struct {
 	Group frame.GroupPolicy
 }
 
-// CreateGroup makes a group, or answers with the one there is when it is the same.
-func (s *Service) CreateGroup(ctx context.Context, c GroupSpec) (api.Cursor, error) {
+// Create makes a group, or answers with the one there is when it is the same.
+func (s *Groups) Create(ctx context.Context, c GroupSpec) (api.Cursor, error) {
 	if err := s.checkCursorName(c.Name); err != nil {
 		return api.Cursor{}, err
 	}
@@ -74,11 +74,11 @@ func (s *Service) CreateGroup(ctx context.Context, c GroupSpec) (api.Cursor, err
 	if err != nil {
 		return api.Cursor{}, err
 	}
-	return s.cursorCommand(ctx, frame.GroupCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy, Group: c.Group})
+	return s.cursors.propose(ctx, frame.GroupCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy, Group: c.Group})
 }
 
-// Group returns a cursor that is a group.
-func (s *Service) Group(name string) (api.Cursor, error) {
+// Get returns a cursor that is a group.
+func (s *Groups) Get(name string) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
@@ -86,12 +86,12 @@ func (s *Service) Group(name string) (api.Cursor, error) {
 	if !there || c.Group == nil {
 		return api.Cursor{}, engine.NoGroup(s.Machine(), name)
 	}
-	return s.view(c), nil
+	return s.cursors.view(c), nil
 }
 
-// Groups lists the groups, by name.
-func (s *Service) Groups() []api.Cursor {
-	list, m := []api.Cursor{}, s.Lags()
+// List lists the groups, by name.
+func (s *Groups) List() []api.Cursor {
+	list, m := []api.Cursor{}, s.cursors.Lags()
 	for _, c := range s.Machine().Cursors() {
 		if c.Group != nil {
 			list = append(list, m.view(c))
@@ -100,26 +100,26 @@ func (s *Service) Groups() []api.Cursor {
 	return list
 }
 
-// DeleteGroup removes a group, and no cursor of another kind.
-func (s *Service) DeleteGroup(ctx context.Context, name string) (api.Cursor, error) {
-	if _, err := s.Group(name); err != nil {
+// Delete removes a group, and no cursor of another kind.
+func (s *Groups) Delete(ctx context.Context, name string) (api.Cursor, error) {
+	if _, err := s.Get(name); err != nil {
 		if err := s.node.ReadBarrier(ctx); err != nil {
 			return api.Cursor{}, err
 		}
-		if _, err := s.Group(name); err != nil {
+		if _, err := s.Get(name); err != nil {
 			return api.Cursor{}, err
 		}
 	}
-	return s.DeleteCursor(ctx, name)
+	return s.cursors.Delete(ctx, name)
 }
 
 // Sessions lists a group's members in the order they came.
-func (s *Service) Sessions(name string) ([]api.GroupMember, error) {
-	if _, err := s.Group(name); err != nil {
+func (s *Groups) Sessions(name string) ([]api.GroupMember, error) {
+	if _, err := s.Get(name); err != nil {
 		return nil, err
 	}
 	list := []api.GroupMember{}
-	s.groups.Inspect(name, func(c *group.Coordinator) {
+	s.engine.Inspect(name, func(c *group.Coordinator) {
 		for _, m := range c.Sessions(time.Now()) {
 			list = append(list, api.GroupMember{Member: m.Name, Session: m.Session, Since: m.Since, LastSeen: m.Seen, Pending: m.Held,
 				OldestMs: m.Oldest.Milliseconds(), Delivered: m.Delivered, Acked: m.Acked, Nacked: m.Nacked, Expired: m.Expired})
@@ -129,7 +129,7 @@ func (s *Service) Sessions(name string) ([]api.GroupMember, error) {
 }
 
 // checkExchange refuses what no group could take, and puts ranges in order.
-func (s *Service) checkExchange(r *engine.Request) error {
+func (s *Groups) checkExchange(r *engine.Request) error {
 	limit := s.Machine().Settings().Limits.NameBytes
 	if err := s.checkCursorName(r.Group); err != nil {
 		return err

@@ -59,8 +59,8 @@ func chapterOf(e *event.Event) api.Chapter {
 }
 
 // History returns the newest chapters of the cluster's story from a position on, up to limit.
-func (s *Service) History(ctx context.Context, from api.Position, limit int) ([]api.Chapter, error) {
-	t, err := s.OpenTail(ctx, TailRequest{From: from, Filter: event.Filter{Types: storyTypes()}})
+func (s *Reports) History(ctx context.Context, from api.Position, limit int) ([]api.Chapter, error) {
+	t, err := s.log.OpenTail(ctx, TailRequest{From: from, Filter: event.Filter{Types: storyTypes()}})
 	if err != nil {
 		return nil, err
 	}

@@ -24,16 +24,16 @@ type lag struct {
 
 // LagMeter measures lags against the local log as it was at the beginning.
 type LagMeter struct {
-	service     *Service
+	service     *Cursors
 	catalogue   *event.Catalogue
 	first, last uint64
 	left        int // blocks that may still be looked at
 }
 
 // Lags returns a meter for a list of cursors.
-func (s *Service) Lags() *LagMeter { return s.lagMeter(lagBlocksListed) }
+func (s *Cursors) Lags() *LagMeter { return s.lagMeter(lagBlocksListed) }
 
-func (s *Service) lagMeter(blocks int) *LagMeter {
+func (s *Cursors) lagMeter(blocks int) *LagMeter {
 	m := &LagMeter{service: s, catalogue: s.Machine().Catalogue(), left: blocks}
 	m.first, m.last = s.Machine().Log().Bounds()
 	return m

@@ -45,7 +45,7 @@ func clip(text string, limit int) string {
 
 // DeadLetter keeps the event at offset with the dead letters, and moves the cursor past
 // it. The event's copy comes from this node's log.
-func (s *Service) DeadLetter(ctx context.Context, name string, offset, generation uint64, f Failure) (api.DeadLettered, error) {
+func (s *Letters) DeadLetter(ctx context.Context, name string, offset, generation uint64, f Failure) (api.DeadLettered, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return api.DeadLettered{}, err
 	}
@@ -62,11 +62,11 @@ func (s *Service) DeadLetter(ctx context.Context, name string, offset, generatio
 		return api.DeadLettered{}, fmt.Errorf("server: a dead letter of cursor %s at %d was answered without one", name, offset)
 	}
 	letter := letterOf(result.Letter)
-	return api.DeadLettered{Letter: &letter, Cursor: s.view(*result.Cursor), Replayed: result.Replayed}, nil
+	return api.DeadLettered{Letter: &letter, Cursor: s.cursors.view(*result.Cursor), Replayed: result.Replayed}, nil
 }
 
 // CompleteLetter adds the copy of the event to a dead letter and bounds its texts.
-func (s *Service) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error) {
+func (s *Letters) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error) {
 	l.Handler, l.Error = clip(l.Handler, maxHandlerText), clip(l.Error, MaxErrorText)
 	copied, err := s.copyFor(ctx, l.Cursor, l.Offset)
 	l.Event = copied
@@ -76,7 +76,7 @@ func (s *Service) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame
 // copyFor returns a copy of the event at offset. Where it is trimmed but was
 // dead-lettered before, the copy is the letter's. Of what is not there it is empty: the
 // state machine says why not.
-func (s *Service) copyFor(ctx context.Context, cursor string, offset uint64) ([]byte, error) {
+func (s *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([]byte, error) {
 	if offset == 0 {
 		return nil, api.BadValue("offset", "0", "the offset of an event that was read")
 	}
@@ -122,7 +122,7 @@ func checkSelection(sel *api.LetterSelection) error {
 	return nil
 }
 
-// LetterMatcher is a selection's conditions, ready to be asked.
+// Matcher is a selection's conditions, ready to be asked.
 type LetterMatcher struct {
 	types  *event.Matcher // nil is every type
 	cursor *string
@@ -131,9 +131,9 @@ type LetterMatcher struct {
 	before time.Time
 }
 
-// LetterMatcher returns a matcher of letters by a type or pattern, a cursor, a part of the error and a state; what
+// Matcher returns a matcher of letters by a type or pattern, a cursor, a part of the error and a state; what
 // is empty, or nil, matches every letter.
-func (s *Service) LetterMatcher(typ string, cursor *string, text, state string) (LetterMatcher, error) {
+func (s *Letters) Matcher(typ string, cursor *string, text, state string) (LetterMatcher, error) {
 	m := LetterMatcher{cursor: cursor, text: text, state: state}
 	if typ == "" {
 		return m, nil
@@ -169,7 +169,7 @@ func (c *chosen) take(id, limit uint64) bool {
 
 // choose finds the dead letters of a selection; ids that were named are taken as they
 // are.
-func (s *Service) choose(ctx context.Context, sel *api.LetterSelection) (c chosen, err error) {
+func (s *Letters) choose(ctx context.Context, sel *api.LetterSelection) (c chosen, err error) {
 	if err := checkSelection(sel); err != nil {
 		return c, err
 	}
@@ -184,7 +184,7 @@ func (s *Service) choose(ctx context.Context, sel *api.LetterSelection) (c chose
 	if len(sel.IDs) > 0 {
 		return c, nil
 	}
-	m, err := s.LetterMatcher(sel.Type, sel.Cursor, sel.Error, fsm.LetterDead)
+	m, err := s.Matcher(sel.Type, sel.Cursor, sel.Error, fsm.LetterDead)
 	if err != nil {
 		return c, err
 	}
@@ -202,7 +202,7 @@ func (s *Service) choose(ctx context.Context, sel *api.LetterSelection) (c chose
 
 // batches gets the chosen letters decided, at most frame.MaxLetters in one entry. What
 // was done stays done where the time is up on the way.
-func (s *Service) batches(ctx context.Context, sel *api.LetterSelection, c chosen, command func(ids []uint64) frame.Command) (api.LettersDone, error) {
+func (s *Letters) batches(ctx context.Context, sel *api.LetterSelection, c chosen, command func(ids []uint64) frame.Command) (api.LettersDone, error) {
 	answer := api.LettersDone{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
 	if sel.DryRun {
 		return answer, nil
@@ -234,7 +234,7 @@ func addDone(a *api.LettersDone, r *fsm.LettersResult) {
 
 // named turns what became of letters that were named, if nothing was done, into the
 // error that says so.
-func (s *Service) named(sel *api.LetterSelection, a api.LettersDone, err error) (api.LettersDone, error) {
+func (s *Letters) named(sel *api.LetterSelection, a api.LettersDone, err error) (api.LettersDone, error) {
 	switch {
 	case err != nil || len(sel.IDs) == 0 || a.Done > 0 || a.Skipped > 0:
 	case len(a.Missing) > 0:
@@ -245,7 +245,7 @@ func (s *Service) named(sel *api.LetterSelection, a api.LettersDone, err error) 
 	return a, err
 }
 
-func (s *Service) noLetter(id uint64) *api.Error {
+func (s *Letters) noLetter(id uint64) *api.Error {
 	e := &api.Error{Code: api.NotFound, Field: "id", Message: fmt.Sprintf("there is no dead letter %d", id), Remedy: "list them: ringlog dlq ls"}
 	if ever := s.Machine().Stats().Letters.Ever; id <= ever {
 		e.Message += " any more: it was handled after a redrive, or purged"
@@ -253,7 +253,7 @@ func (s *Service) noLetter(id uint64) *api.Error {
 	return e
 }
 
-func (s *Service) noCursorOf(id uint64) error {
+func (s *Letters) noCursorOf(id uint64) error {
 	l, _, err := s.Machine().Letter(id)
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (s *Service) noCursorOf(id uint64) error {
 }
 
 // Redrive appends dead letters again, for their cursors or the one named.
-func (s *Service) Redrive(ctx context.Context, sel *api.LetterSelection, to string) (api.LettersDone, error) {
+func (s *Letters) Redrive(ctx context.Context, sel *api.LetterSelection, to string) (api.LettersDone, error) {
 	c, err := s.choose(ctx, sel)
 	if err != nil {
 		return api.LettersDone{}, err
@@ -277,7 +277,7 @@ func (s *Service) Redrive(ctx context.Context, sel *api.LetterSelection, to stri
 }
 
 // Purge removes dead letters.
-func (s *Service) Purge(ctx context.Context, sel *api.LetterSelection) (api.LettersDone, error) {
+func (s *Letters) Purge(ctx context.Context, sel *api.LetterSelection) (api.LettersDone, error) {
 	c, err := s.choose(ctx, sel)
 	if err != nil {
 		return api.LettersDone{}, err
@@ -286,8 +286,8 @@ func (s *Service) Purge(ctx context.Context, sel *api.LetterSelection) (api.Lett
 	return s.named(sel, a, err)
 }
 
-// Letter returns one letter and its event.
-func (s *Service) Letter(id uint64) (api.Letter, event.Event, error) {
+// Get returns one letter and its event.
+func (s *Letters) Get(id uint64) (api.Letter, event.Event, error) {
 	l, e, err := s.Machine().Letter(id)
 	if errors.Is(err, fsm.ErrNoLetter) {
 		err = s.noLetter(id)
@@ -295,8 +295,8 @@ func (s *Service) Letter(id uint64) (api.Letter, event.Event, error) {
 	return letterOf(&l), e, err
 }
 
-// Letters returns the first letters whose ids follow after, up to limit.
-func (s *Service) Letters(ctx context.Context, m LetterMatcher, after uint64, limit int) (page api.LetterPage, err error) {
+// List returns the first letters whose ids follow after, up to limit.
+func (s *Letters) List(ctx context.Context, m LetterMatcher, after uint64, limit int) (page api.LetterPage, err error) {
 	page.Letters = []api.Letter{}
 	err = s.Machine().EachLetter(ctx, after, func(l fsm.LetterView) bool {
 		if !m.match(&l) {
@@ -312,8 +312,8 @@ func (s *Service) Letters(ctx context.Context, m LetterMatcher, after uint64, li
 	return page, err
 }
 
-// LetterSummary counts the dead letters.
-func (s *Service) LetterSummary(ctx context.Context) (sum api.LetterSummary, err error) {
+// Summary counts the dead letters.
+func (s *Letters) Summary(ctx context.Context) (sum api.LetterSummary, err error) {
 	sum = api.LetterSummary{LetterStats: api.LetterStats(s.Machine().Stats().Letters), ByCursor: map[string]int{}, ByType: map[string]int{}}
 	err = s.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
 		sum.ByCursor[l.Cursor]++
@@ -336,8 +336,8 @@ const (
 	errorExamples  = 3
 )
 
-// LetterErrors groups the letters by what they died of, the most frequent first.
-func (s *Service) LetterErrors(ctx context.Context, m LetterMatcher) ([]*api.LetterErrors, error) {
+// Errors groups the letters by what they died of, the most frequent first.
+func (s *Letters) Errors(ctx context.Context, m LetterMatcher) ([]*api.LetterErrors, error) {
 	groups, list := map[string]*api.LetterErrors{}, []*api.LetterErrors{}
 	err := s.Machine().EachLetter(ctx, 0, func(l fsm.LetterView) bool {
 		if !m.match(&l) {

@@ -16,9 +16,9 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// ImportLetters keeps rows of another system as dead letters. A row that can not be an
+// Import keeps rows of another system as dead letters. A row that can not be an
 // event is reported and left out.
-func (s *Service) ImportLetters(ctx context.Context, source string, rows []api.LetterRow, dryRun bool) (answer api.LettersImported, err error) {
+func (s *Letters) Import(ctx context.Context, source string, rows []api.LetterRow, dryRun bool) (answer api.LettersImported, err error) {
 	answer = api.LettersImported{Refused: []api.RefusedRow{}, DryRun: dryRun}
 	policy := s.Machine().Policy()
 	var letters []frame.ImportedLetter

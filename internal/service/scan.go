@@ -25,7 +25,7 @@ const (
 // would lag, hold events back and be reported as stalled because of what it never gets. One
 // goroutine uses it.
 type cursorScanner struct {
-	service *Service
+	service *core
 	known   map[string]cursorFind
 	after   string // the last cursor that was looked at
 }
@@ -39,7 +39,7 @@ type cursorFind struct {
 	match             bool
 }
 
-func newCursorScanner(s *Service) *cursorScanner {
+func newCursorScanner(s *core) *cursorScanner {
 	return &cursorScanner{service: s, known: map[string]cursorFind{}}
 }
 

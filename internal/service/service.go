@@ -38,41 +38,94 @@ type Node interface {
 	Diverged() bool
 }
 
-// Service does what callers ask for, in the project's own types. It is safe for concurrent use.
+// Service is the operations on a node's log, by subject. What callers ask for and what they get are the
+// project's own types. It is safe for concurrent use.
 type Service struct {
+	*core
+	Log      *Log
+	Cursors  *Cursors
+	Groups   *Groups
+	Letters  *Letters
+	Clients  *Clients
+	Settings *Settings
+	Reports  *Reports
+	engine   *engine.Engine
+	duties   sync.WaitGroup // chains and the cursor scanner
+}
+
+// core is what the operations of all subjects need: the node, and the ways to propose, check and read.
+type core struct {
 	node      Node
 	logger    hclog.Logger
-	heartbeat time.Duration
-	groups    *engine.Engine
-	chains    *chainWatch
-	duties    sync.WaitGroup // chains and the cursor scanner
+	heartbeat time.Duration // a read that finds nothing returns once in each
+}
+
+// Log holds the operations on the log itself: publish, read, wait, trim, explain a duplicate, extend the catalogue.
+type Log struct{ *core }
+
+// Cursors holds the operations on durable cursors. A group's cursor is one too, so what they show of it
+// comes from the engine.
+type Cursors struct {
+	*core
+	engine *engine.Engine
+}
+
+// Groups holds the operations on groups of members that share a cursor.
+type Groups struct {
+	*core
+	cursors *Cursors
+	engine  *engine.Engine
+}
+
+// Letters holds the operations on dead letters.
+type Letters struct {
+	*core
+	cursors *Cursors
+}
+
+// Clients holds the operations on registered clients and their subscriptions.
+type Clients struct{ *core }
+
+// Settings holds the operations on the cluster's settings.
+type Settings struct{ *core }
+
+// Reports holds what is computed from the events in the log: audit, chains of a run, history.
+type Reports struct {
+	*core
+	log    *Log
+	chains *chainWatch
 }
 
 // New returns the operations on a node's log, and begins with the duties of a leader. Both end
 // with ctx. A read that finds nothing returns once in a heartbeat.
 func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.Logger) *Service {
-	s := &Service{node: node, logger: logger, heartbeat: heartbeat}
-	s.groups = engine.New(ctx, s, logger)
-	s.chains = newChainWatch(s)
-	s.duties.Go(func() { s.chains.run(ctx) })
-	s.duties.Go(func() { newCursorScanner(s).run(ctx) })
+	c := &core{node: node, logger: logger, heartbeat: heartbeat}
+	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Settings: &Settings{c}}
+	s.Cursors = &Cursors{core: c}
+	s.Letters = &Letters{core: c, cursors: s.Cursors}
+	s.engine = engine.New(ctx, s.Letters, logger)
+	s.Cursors.engine = s.engine
+	s.Groups = &Groups{core: c, cursors: s.Cursors, engine: s.engine}
+	s.Reports = &Reports{core: c, log: s.Log, chains: newChainWatch(c)}
+	s.duties.Go(func() { s.Reports.chains.run(ctx) })
+	s.duties.Go(func() { newCursorScanner(c).run(ctx) })
 	return s
 }
 
 // Wait returns when the duties and the groups have ended, as they do with the service's context.
 func (s *Service) Wait() {
 	s.duties.Wait()
-	s.groups.Wait()
+	s.engine.Wait()
 }
 
 // Machine is the node's state.
-func (s *Service) Machine() *fsm.Machine { return s.node.Machine() }
+func (s *core) Machine() *fsm.Machine { return s.node.Machine() }
 
 // LeadingTerm is the term in which the node leads; 0 where it does not.
-func (s *Service) LeadingTerm() uint64 { return s.node.LeadingTerm() }
+func (s *core) LeadingTerm() uint64 { return s.node.LeadingTerm() }
 
 // Overdue is what this node knows of runs that are overdue.
-func (s *Service) Overdue() *api.OverdueRuns { return s.chains.view.Load() }
+func (s *Reports) Overdue() *api.OverdueRuns { return s.chains.view.Load() }
 
 // PublishRequest is the events of one request, or a packet of them. Producer is
 // empty where the caller gave none.
@@ -101,7 +154,7 @@ type RowWarnings struct {
 
 // Publish checks, normalises and hashes the events and appends all of them or none.
 // It changes req.events, and policy is what they were decoded with.
-func (s *Service) Publish(ctx context.Context, policy *event.Policy, req PublishRequest) (Published, error) {
+func (s *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequest) (Published, error) {
 	if err := checkPublish(policy.Limits, &req); err != nil {
 		return Published{}, err
 	}
@@ -123,7 +176,7 @@ func (s *Service) Publish(ctx context.Context, policy *event.Policy, req Publish
 
 // storedTime returns when an event was appended. It waits until this node has the event, and
 // returns fallback for one that is trimmed.
-func (s *Service) storedTime(ctx context.Context, offset uint64, fallback time.Time) time.Time {
+func (s *Log) storedTime(ctx context.Context, offset uint64, fallback time.Time) time.Time {
 	l := s.Machine().Log()
 	if _, err := waitLog(ctx, l, offset); err != nil {
 		return fallback
@@ -137,7 +190,7 @@ func (s *Service) storedTime(ctx context.Context, offset uint64, fallback time.T
 
 // AppendedAt returns when each of a publish's events was appended: a duplicate when
 // the first of it was, as far as this node has that.
-func (s *Service) AppendedAt(a *Published) func(fsm.Placement) time.Time {
+func (s *Log) AppendedAt(a *Published) func(fsm.Placement) time.Time {
 	var block *log.Columns // of the duplicate before, most often the next one's too
 	return func(p fsm.Placement) time.Time {
 		if !p.Duplicate || a.First != 0 && p.Offset >= a.First {
@@ -196,7 +249,7 @@ func checkName(field, name string, limit int) error {
 }
 
 // Propose gets one command decided. A refusal comes as the error.
-func (s *Service) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
+func (s *core) Propose(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	result, err := s.node.Propose(ctx, r)
 	if err == nil && result.Refusal != nil {
 		err = result.Refusal
@@ -206,7 +259,7 @@ func (s *Service) Propose(ctx context.Context, r frame.Request) (fsm.Result, err
 
 // command gets a command without events decided, and waits a little for this node to
 // have applied it, so that a caller who asks the same node next finds it done.
-func (s *Service) command(ctx context.Context, c frame.Command) (fsm.Result, error) {
+func (s *core) command(ctx context.Context, c frame.Command) (fsm.Result, error) {
 	result, err := s.Propose(ctx, frame.Request{Command: c})
 	if err != nil {
 		return result, err
@@ -221,7 +274,7 @@ func (s *Service) command(ctx context.Context, c frame.Command) (fsm.Result, err
 const ownWriteWait = time.Second
 
 // ExplainOffset says what deduplication did with the event at an offset.
-func (s *Service) ExplainOffset(ctx context.Context, offset uint64) (api.Explanation, error) {
+func (s *Log) ExplainOffset(ctx context.Context, offset uint64) (api.Explanation, error) {
 	if offset == 0 {
 		return api.Explanation{}, api.BadValue("offset", "0", "an offset from 1, or a content hash")
 	}
@@ -230,7 +283,7 @@ func (s *Service) ExplainOffset(ctx context.Context, offset uint64) (api.Explana
 }
 
 // ExplainHash says what deduplication did with the events of a content hash, 64 hex digits.
-func (s *Service) ExplainHash(ctx context.Context, text string) (api.Explanation, error) {
+func (s *Log) ExplainHash(ctx context.Context, text string) (api.Explanation, error) {
 	hash, err := event.ParseHash(strings.ToLower(text))
 	if err != nil {
 		return api.Explanation{}, err
@@ -262,17 +315,17 @@ func explanationOf(x fsm.Explanation) api.Explanation {
 	return v
 }
 
-// Settings returns all settings in force, by key.
-func (s *Service) Settings() (list []api.Setting) {
+// List returns all settings in force, by key.
+func (s *Settings) List() (list []api.Setting) {
 	for _, one := range s.Machine().ListSettings() {
 		list = append(list, api.Setting(one))
 	}
 	return list
 }
 
-// Setting returns one setting in force.
-func (s *Service) Setting(key string) (api.Setting, error) {
-	for _, one := range s.Settings() {
+// Get returns one setting in force.
+func (s *Settings) Get(key string) (api.Setting, error) {
+	for _, one := range s.List() {
 		if one.Key == key {
 			return one, nil
 		}
@@ -280,8 +333,8 @@ func (s *Service) Setting(key string) (api.Setting, error) {
 	return api.Setting{}, &api.Error{Code: api.NotFound, Field: "key", Message: fmt.Sprintf("there is no setting %q", key), Remedy: "list them: ringlog settings ls"}
 }
 
-// SetSetting changes a setting; an empty value restores the default.
-func (s *Service) SetSetting(ctx context.Context, key, value string) (*api.Setting, error) {
+// Set changes a setting; an empty value restores the default.
+func (s *Settings) Set(ctx context.Context, key, value string) (*api.Setting, error) {
 	if err := checkSetting(key, value); err != nil {
 		return nil, err
 	}
@@ -291,7 +344,7 @@ func (s *Service) SetSetting(ctx context.Context, key, value string) (*api.Setti
 
 // checkFilter refuses what no event can match: above what Filter.Validate does, a
 // category that is none. A node that has not heard of it yet catches up first.
-func (s *Service) checkFilter(ctx context.Context, f event.Filter) error {
+func (s *core) checkFilter(ctx context.Context, f event.Filter) error {
 	if err := f.Validate(); err != nil || s.unknownCategory(f) == nil {
 		return err
 	}
@@ -305,7 +358,7 @@ func (s *Service) checkFilter(ctx context.Context, f event.Filter) error {
 }
 
 // unknownCategory refuses the first category that the catalogue here does not have; nil is none.
-func (s *Service) unknownCategory(f event.Filter) *api.Error {
+func (s *core) unknownCategory(f event.Filter) *api.Error {
 	if len(f.Categories) == 0 {
 		return nil
 	}
@@ -320,7 +373,7 @@ func (s *Service) unknownCategory(f event.Filter) *api.Error {
 }
 
 // Compact trims, or with DryRun says what it would do.
-func (s *Service) Compact(ctx context.Context, c api.Compaction) (api.TrimResult, error) {
+func (s *Log) Compact(ctx context.Context, c api.Compaction) (api.TrimResult, error) {
 	// What is asked for is relative to the tail, so a node that lags must not resolve it.
 	if err := s.node.ReadBarrier(ctx); err != nil {
 		return api.TrimResult{}, err
@@ -344,7 +397,7 @@ func (s *Service) Compact(ctx context.Context, c api.Compaction) (api.TrimResult
 	return api.TrimResult{First: done.First, Removed: done.Removed, HeldBy: done.HeldBy, Passed: done.Passed, DryRun: c.DryRun}, nil
 }
 
-func (s *Service) trimOf(c api.Compaction) (frame.Trim, error) {
+func (s *Log) trimOf(c api.Compaction) (frame.Trim, error) {
 	first, last := s.Machine().Log().Bounds()
 	trim := frame.Trim{Force: c.Force}
 	given := 0
@@ -379,7 +432,7 @@ func (s *Service) trimOf(c api.Compaction) (frame.Trim, error) {
 }
 
 // Event returns the event at offset.
-func (s *Service) Event(ctx context.Context, offset uint64, linearizable bool, minOffset uint64) (event.Event, error) {
+func (s *Log) Event(ctx context.Context, offset uint64, linearizable bool, minOffset uint64) (event.Event, error) {
 	if linearizable {
 		if err := s.node.ReadBarrier(ctx); err != nil {
 			return event.Event{}, err
@@ -396,7 +449,7 @@ func (s *Service) Event(ctx context.Context, offset uint64, linearizable bool, m
 }
 
 // Register adds event types to the catalogue of every node and returns their names.
-func (s *Service) Register(ctx context.Context, definitions []byte, dryRun bool) ([]event.Type, error) {
+func (s *Log) Register(ctx context.Context, definitions []byte, dryRun bool) ([]event.Type, error) {
 	defs, err := event.ParseDefinitions(definitions)
 	if err != nil {
 		return nil, err

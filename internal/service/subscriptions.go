@@ -13,9 +13,9 @@ const (
 	statusSubscriptions = 1000
 )
 
-// SubscriptionStatus returns what clients report, and how long their handlers may take,
+// Subscriptions returns what clients report, and how long their handlers may take,
 // in seconds, by client and subscription.
-func (s *Service) SubscriptionStatus() (api.SubscriptionStatus, map[string]map[string]float64) {
+func (s *Clients) Subscriptions() (api.SubscriptionStatus, map[string]map[string]float64) {
 	stats := s.Machine().ClientStats()
 	status := api.SubscriptionStatus{ClientStats: api.ClientStats(stats), Healthy: stats.CriticalDetached == 0, ByClient: map[string]api.ClientStatus{}}
 	timeouts, listed := map[string]map[string]float64{}, 0

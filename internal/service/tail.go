@@ -29,7 +29,7 @@ type TailRequest struct {
 // OpenTail finds the place to read from. It waits for min_offset, for the leader's
 // word where the read is to be linearizable, and in a read that follows for the tail
 // to come up to an offset that this node does not have yet.
-func (s *Service) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
+func (s *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 	if r.Linearizable {
 		if err := s.node.ReadBarrier(ctx); err != nil {
 			return nil, err
@@ -66,7 +66,7 @@ func (s *Service) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, erro
 }
 
 // newTail returns a tail from next on.
-func (s *Service) newTail(r TailRequest, next uint64) *tail.Tail {
+func (s *core) newTail(r TailRequest, next uint64) *tail.Tail {
 	return tail.New(s.Machine(), tail.Options{Filter: r.Filter, Next: next, Limit: r.Limit, Follow: r.Follow, Spans: r.Spans,
 		Diverged: s.node.Diverged, Heartbeat: s.heartbeat})
 }

@@ -10,7 +10,7 @@ import (
 
 // WaitCommitted returns when all cursors have committed offset, or with the error of
 // ctx how far they are. It looks again when one of them moved.
-func (s *Service) WaitCommitted(ctx context.Context, offset uint64, names []string) (api.Wait, error) {
+func (s *Log) WaitCommitted(ctx context.Context, offset uint64, names []string) (api.Wait, error) {
 	watch := s.Machine().WatchCursors(names)
 	defer watch.Close()
 	alive := time.NewTicker(s.heartbeat)
@@ -40,7 +40,7 @@ func (s *Service) WaitCommitted(ctx context.Context, offset uint64, names []stri
 
 // committedBy compares the cursors with an offset; the error names the first that there
 // is not.
-func (s *Service) committedBy(offset uint64, names []string) (api.Wait, error) {
+func (s *Log) committedBy(offset uint64, names []string) (api.Wait, error) {
 	v := api.Wait{Offset: offset, Reached: true}
 	for _, name := range names {
 		c, ok := s.Machine().Cursor(name)

@@ -156,3 +156,17 @@ func TestASilentMemberKeepsNoKey(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// A member that joins again does not keep an event that another was given meanwhile.
+func TestAMemberDoesNotKeepWhatAnotherHolds(t *testing.T) {
+	c := shared(t, "k")
+	takes(c, joined(t, c, "w"), 1, 1<<20, 1)
+	c.Tick(time.Unix(1011, 0))
+	if got := takes(c, joined(t, c, "other"), 1, 1<<20, 1); !slices.Equal(got, []uint64{1}) {
+		t.Fatalf("the other member was given %v", got)
+	}
+	m := rejoined(t, c, "w", frame.Range{From: 1, To: 1})
+	if !slices.Equal(m.Lost(), []frame.Range{{From: 1, To: 1}}) {
+		t.Errorf("it loses %v", m.Lost())
+	}
+}

@@ -126,10 +126,12 @@ func (a *clientApplier) refuseClient(c *Client, before uint64) *Result {
 	case c.Bytes > frame.MaxClientBytes:
 		r = refuse(Invalid, "subscriptions", fmt.Sprintf("the client takes %d bytes, the limit is %d", c.Bytes,
 			frame.MaxClientBytes), "register fewer or shorter subscriptions")
+	// A client that is there takes no further place.
 	case before == 0 && uint64(len(list.byID)) >= set.ClientsMax:
 		r = refuse(Overloaded, "id",
 			fmt.Sprintf("there are %d clients, the limit is %d", len(list.byID), set.ClientsMax),
 			"wait until some expire, remove some, or raise clients.max")
+	// One that takes no more than before is accepted, even where the limit was lowered since.
 	case c.Bytes > before && list.bytes-before+c.Bytes > set.ClientsBytes:
 		r = refuse(Overloaded, "subscriptions",
 			fmt.Sprintf("the clients take %d bytes, the limit is %d", list.bytes, set.ClientsBytes),

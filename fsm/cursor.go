@@ -53,6 +53,7 @@ type Cursor struct {
 // callersKept bounds how many of them are remembered.
 const callersKept = 4
 
+// remember returns a copy of callers with id at its end and at most callersKept of them.
 func remember(callers []string, id string) []string {
 	return append(slices.Clone(callers[max(0, len(callers)-callersKept+1):]), id)
 }
@@ -149,6 +150,8 @@ func (a *cursorApplier) makeCursor(c frame.CursorCreate, group *Group) Result {
 		Touched:   a.time(),
 		stepped:   a.s.meta.Stepped,
 	}
+
+	// A group has nothing handed out yet. Its generation is one that no group has had.
 	if group != nil {
 		group.Reserved, made.Generation = made.Committed, a.nextGroupGeneration()
 	}
@@ -170,6 +173,7 @@ func (a *cursorApplier) refuseFilter(name string, f event.Filter, before uint64)
 		r = refuse(Invalid, "filter",
 			fmt.Sprintf("a filter of %d bytes, the limit is %d", f.Bytes(), event.MaxFilterBytes),
 			"name fewer types, sources, keys or ids")
+	// A filter that takes no more than the one before is accepted, even above the limit.
 	case size > before && taken-before+size > limit:
 		r = refuse(Overloaded, "cursor", fmt.Sprintf("the cursors take %d bytes, the limit is %d", taken, limit),
 			"remove cursors that are not used, or raise cursor.max_bytes")
@@ -191,10 +195,12 @@ func (a *cursorApplier) answerExisting(old *Cursor, c frame.CursorCreate, group 
 	case !sameFilter(old.Filter, c.Filter) || old.Policy != c.Policy,
 		group != nil && old.Group.Policy != group.Policy:
 		is = fmt.Sprintf("the cursor %q exists with another filter or policy", c.Name)
+	// A retry finds the cursor that it has created.
 	default:
 		return Result{Cursor: a.s.view(old)}
 	}
 	remedy := "use another name, or remove it first: ringlog cursor rm " + c.Name
+	// Only a cursor of one reader can be changed in place.
 	if old.Group == nil && group == nil {
 		remedy = fmt.Sprintf("use another name, or change the one there is, which stays at %d: "+
 			"ringlog cursor filter %s", old.Committed, c.Name)
@@ -221,10 +227,12 @@ func (a *cursorApplier) openCursor(c frame.CursorOpen) Result {
 	switch {
 	case len(c.Opener) > frame.MaxCallerID:
 		return tooLongCaller("opener", c.Opener)
+	// A new opener takes the cursor over and fences the reader before.
 	case !callerKnown(cur.Openers, c.Opener):
 		cur.startGeneration(c.Opener)
 		a.useCursor(cur)
 		return a.saveCursor(cur)
+	// A late or repeated open of one that was replaced since must not fence its successor.
 	case cur.Openers[len(cur.Openers)-1] != c.Opener:
 		r := refuse(Fenced, "opener",
 			fmt.Sprintf("cursor %q was opened again since, generation %d holds it", c.Name, cur.Generation),
@@ -232,6 +240,8 @@ func (a *cursorApplier) openCursor(c frame.CursorOpen) Result {
 		r.Refusal.Expected = cur.Generation
 		return r
 	}
+
+	// A retry of the present opener gets the generation that it has.
 	return Result{Cursor: a.s.view(cur)}
 }
 
@@ -299,6 +309,7 @@ func (a *cursorApplier) seekCursor(c frame.CursorSeek) Result {
 	switch {
 	case len(c.Seeker) > frame.MaxCallerID:
 		return tooLongCaller("seeker", c.Seeker)
+	// A late or repeated seek must not move the cursor back.
 	case callerKnown(cur.Seekers, c.Seeker):
 		return Result{Cursor: a.s.view(cur)}
 	}
@@ -367,6 +378,7 @@ func (a *cursorApplier) expireCursors() {
 	}
 	for range maxExpiredCursors {
 		used, cur, some := a.s.ranks.byUse.Min()
+		// Where the one unused longest is not due, none is.
 		if !some || used.rank+idle > a.unstepped() {
 			return
 		}

@@ -75,6 +75,7 @@ func (a *groupApplier) planCommit(cur *Cursor, c frame.GroupSettle) (s groupComm
 	return s, nil
 }
 
+// checkCommit returns why a settlement is refused whatever its group knows, and nil where it is not.
 func (a *groupApplier) checkCommit(c frame.GroupSettle) *Result {
 	var r Result
 	done, last := ranges(c.Done), uint64(0)
@@ -166,6 +167,7 @@ func truncate(text string, limit int) string {
 func (a *groupApplier) commitGroup(cur *Cursor, s groupCommit) Result {
 	g := cur.Group
 	moved := s.committed != cur.Committed || s.reserved != g.Reserved || s.open != g.Open
+	// Ranges, retries and the place have keys of their own: only what differs is written.
 	if !slices.Equal(s.done, g.Done) {
 		a.saveDone(cur.Name, s.done)
 	}
@@ -187,9 +189,13 @@ func (a *groupApplier) deadInGroup(c frame.GroupDead) (Result, error) {
 	if refused != nil {
 		return *refused, nil
 	}
+
+	// A retry gets the letter that was made the first time.
 	if cur.Settled(l.Offset) {
 		return a.letters.answerDead(cur, l.Offset)
 	}
+
+	// The event is settled, and one less is open.
 	next, refused := a.planCommit(cur, frame.GroupSettle{Reserved: cur.Group.Reserved, Open: max(cur.Group.Open, 1) - 1,
 		Done: []frame.Range{{From: l.Offset, To: l.Offset}}})
 	if refused != nil {

@@ -25,6 +25,7 @@ func (s *state) loadVoteWish(id string, value []byte) error {
 // knowsHealth reports whether all members know the events of the voters' health.
 func (a *applying) knowsHealth() bool { return a.s.meta.FeatureLevel >= frame.LevelHealth }
 
+// saveHealth stores the health of the voters, and has the next publish copy it.
 func (a *memberApplier) saveHealth() {
 	a.s.rosterPublished = false
 	a.tx.setJSON([]byte{prefixHealth}, a.s.health)

@@ -141,6 +141,7 @@ func (u underWay) encode() (b []byte) {
 // loadUnderWay reads what redrives have appended and no cursor has committed.
 func (s *state) loadUnderWay(db *pebble.DB) error {
 	return scanKeys(db, []byte{prefixLetterIndex, 'r'}, []byte{prefixLetterIndex, 's'}, func(key, value []byte) error {
+		// A key is prefix, kind, cursor, 0 and offset.
 		const around = 2 + 1 + 8
 		if len(key) < around {
 			return errors.New("a cut key")
@@ -180,6 +181,7 @@ func firstBorn(db *pebble.DB, from int64) (at int64, id uint64, err error) {
 	return at, id, err
 }
 
+// ageOf reads what ageKey wrote.
 func ageOf(key []byte) (born int64, id uint64) {
 	return int64(binary.BigEndian.Uint64(key[2:])), binary.BigEndian.Uint64(key[10:])
 }

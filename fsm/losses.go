@@ -178,6 +178,7 @@ func (a *lossApplier) atSeam(from, seam uint64) bool {
 // joinDown joins as many as are too many: those with no cursor's place at the seam first,
 // then the oldest.
 func (a *lossApplier) joinDown(list []loss) []loss {
+	// First those by which no cursor loses count.
 	for i := 0; len(list) > maxLosses && i < len(list)-1; {
 		if a.atSeam(list[i].from, list[i+1].from) {
 			i++
@@ -185,6 +186,8 @@ func (a *lossApplier) joinDown(list []loss) []loss {
 			list = a.joinAt(list, i)
 		}
 	}
+
+	// Cursors with a place among the oldest lose the exact count by type.
 	for len(list) > maxLosses {
 		list = a.joinAt(list, 0)
 	}
@@ -300,6 +303,8 @@ func (s *state) gapOf(c *Cursor) *log.Gap {
 	if gap.Reason == "" {
 		gap.Reason = log.ReasonTrimmed
 	}
+
+	// From whole on, losses are after the place of this cursor; what is before counts without types.
 	list := s.losses.list
 	whole, _ := slices.BinarySearchFunc(list, next,
 		func(l loss, offset uint64) int { return cmp.Compare(l.from, offset) })
@@ -310,11 +315,15 @@ func (s *state) gapOf(c *Cursor) *log.Gap {
 	if next < before {
 		gap.Uncounted = c.open(next, before-1)
 	}
+
+	// Most cursors lose all that follows, which is summed already.
 	if !c.settledWithin(before, first-1) {
 		sum := &s.losses.sums()[whole]
 		gap.Types, gap.Uncounted = sum.Types, gap.Uncounted+sum.Uncounted
 		return gap
 	}
+
+	// A group that has settled a part of a loss does not know which types are left of it.
 	for _, l := range list[whole:] {
 		if c.settledWithin(l.from, l.to) {
 			gap.Uncounted += c.open(l.from, l.to)

@@ -113,6 +113,7 @@ const (
 // an edge is asked where the request comes in: builds may differ in their flows.
 func chainDeadlines(s *Settings, value string) error {
 	list := strings.Split(value, ",")
+	// Split makes one empty element of an empty value.
 	if value == "" {
 		list = nil
 	}
@@ -120,6 +121,8 @@ func chainDeadlines(s *Settings, value string) error {
 		return fmt.Errorf("%d deadlines in %d bytes, the limits are %d and %d", len(list), len(value), maxDeadlines,
 			maxDeadlinesText)
 	}
+
+	// Only the form is checked, so that every build decides alike.
 	for _, one := range list {
 		edge, text, _ := strings.Cut(one, "=")
 		limit, err := time.ParseDuration(text)

@@ -56,11 +56,14 @@ func (p *producers) load(id string, value []byte) error {
 
 // order puts loaded producers into the order of their use.
 func (p *producers) order() {
+	// They were loaded by id; Touch has the order of their use.
 	all := make([]*producer, 0, p.byUse.Len())
 	for e := p.byUse.Front(); e != nil; e = e.Next() {
 		all = append(all, e.Value.(*producer))
 	}
 	slices.SortFunc(all, func(a, b *producer) int { return cmp.Compare(a.Touch, b.Touch) })
+
+	// Fill both lists again in that order.
 	p.byUse.Init()
 	for _, one := range all {
 		p.byID[one.ID] = p.byUse.PushBack(one)
@@ -72,6 +75,7 @@ func (p *producers) order() {
 // place keeps a producer that was just used in its lists.
 func (p *producers) place(one *producer) {
 	p.byUse.MoveToBack(p.byID[one.ID])
+	// The list of those with large results is in the same order.
 	switch {
 	case one.Large == 0 && one.large != nil:
 		p.large.Remove(one.large)
@@ -142,6 +146,7 @@ func (a *producerApplier) expireProducers() {
 		case p == nil:
 			return
 		case a.isExpired(p) || uint64(all.byUse.Len()) > a.s.settings.ProducerMax:
+		// Only a producer with large results can free some of these bytes.
 		case all.bytes > a.s.settings.ProducerBytes:
 			p = front(all.large)
 		default:
@@ -252,6 +257,7 @@ func (a *producerApplier) keepResult(c frame.Publish, print uint32, r Result) {
 // countResult counts a result of size bytes that takes the slot of an older one.
 func (a *producerApplier) countResult(c frame.Publish, p *producer, size int) {
 	slot := uint64(1) << (c.Sequence % resultsKept)
+	// The older result no longer counts, if it did.
 	if p.Large&slot != 0 {
 		older, err := a.storedResult(c)
 		a.tx.keep(err)

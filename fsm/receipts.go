@@ -45,6 +45,7 @@ const (
 )
 
 func (r *receipts) add(offset uint64, source string) {
+	// A source is stored once; receipts name it by its number.
 	n, known := r.sources[source]
 	if !known {
 		if r.sources == nil {
@@ -76,6 +77,7 @@ func (r *receipts) encode(now int64) []byte {
 
 // readReceipts reads what receipts.encode wrote and returns its time.
 func readReceipts(b []byte, yield func(offset uint64, source string, at time.Time)) time.Time {
+	// Without the form byte the value is an older one and begins with its time.
 	if len(b) > 0 && b[0] == receiptsForm {
 		b = b[1:]
 	}

@@ -85,6 +85,7 @@ type rule struct {
 
 // definitions lists every setting, sorted by key.
 func definitions() []definition {
+	// The columns are key, level, fallback, doc and rule.
 	return []definition{
 		{"autopilot.cleanup_dead_servers", frame.LevelHealth, "false",
 			"whether a voter that is dead for autopilot.dead_after is removed",

@@ -60,8 +60,10 @@ func (c *Cursor) movedAt() int64 {
 func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	offset := max(c.Passed()+1, a.s.meta.First)
 	switch {
+	// It has passed everything.
 	case offset > a.tail():
 		return 0, false, nil
+	// The log does not have the events of this entry yet.
 	case offset >= a.stored:
 		return a.now, true, nil
 	}
@@ -103,11 +105,13 @@ func (a *stallApplier) reportRecoveries() error {
 	return nil
 }
 
+// reportRecovery reports that a cursor is no longer stalled, unless it still is.
 func (a *stallApplier) reportRecovery(c *Cursor) error {
 	open, some, err := a.openSince(c)
 	if err != nil {
 		return err
 	}
+	// Its first open event has waited for too long: it has moved, and is still stalled.
 	if after := a.s.settings.CursorStall; some && after > 0 && a.now-open >= int64(after) {
 		return nil
 	}
@@ -119,6 +123,8 @@ func (a *stallApplier) reportRecovery(c *Cursor) error {
 	return nil
 }
 
+// lagOf returns the fields that CURSOR_STALLED and CURSOR_RECOVERED share. open is when the first open
+// event was appended, in Unix nanoseconds, if there is some.
 func (a *stallApplier) lagOf(c *Cursor, open int64, some bool) map[string]any {
 	p := map[string]any{"cursor": c.Name, "group": c.Group != nil, "committed": c.Committed,
 		"lag_events": a.tail() + 1 - max(c.Passed()+1, min(a.s.meta.First, a.tail()+1)), "lag_seconds": 0}

@@ -175,15 +175,18 @@ type state struct {
 	oldest          *log.Columns  // of the first retained block; nil when not looked up
 }
 
-// windowBlock is a block whose keys are in the dedup index.
+// windowBlock is a block whose keys are in the dedup index: its last offset, how many of its events have
+// a key, and its append time in Unix nanoseconds.
 type windowBlock struct {
 	last uint64
 	keys int
 	at   int64
 }
 
+// newState returns the state before the first entry.
 func newState() *state {
 	return &state{
+		// Offsets begin at 1: the empty log has First 1 and Last 0.
 		meta:       meta{Format: stateFormat, First: 1, WindowStart: 1, ColumnsFrom: 1},
 		changed:    map[string]string{},
 		settings:   defaultSettings(),
@@ -277,6 +280,7 @@ func (s *state) fillWindow(l *log.Log) error {
 	return l.EachColumns(s.meta.WindowStart, s.meta.Last, func(c *log.Columns) bool {
 		before, offset := s.keys.Len(), c.First
 		for row := range c.Len() {
+			// A suppressed row has no offset.
 			if c.Dead.Has(row) {
 				continue
 			}
@@ -296,11 +300,15 @@ func (s *state) checkEnds(l *log.Log) error {
 	if s.meta.First > s.meta.Last {
 		return nil
 	}
+
+	// Events and key columns are stored apart: both have to be there.
 	for _, offset := range []uint64{s.meta.First, s.meta.Last} {
 		c, err := l.Columns(offset)
 		if err == nil {
 			_, err = l.Get(offset)
 		}
+
+		// Trims remove whole blocks: the first one begins at First, and the last one ends at Last.
 		cutBefore := err == nil && offset == s.meta.First && c.First != offset
 		cutAfter := err == nil && offset == s.meta.Last && c.Last() != offset
 		if cutBefore || cutAfter {

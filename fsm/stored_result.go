@@ -30,7 +30,7 @@ const (
 	resultJSON     = '{'
 )
 
-// appendStored appends a result that remember keeps: an accepted one, or a conflict.
+// appendStored appends a result that keepResult stores: an accepted one, or a conflict.
 func appendStored(b []byte, r *Result) []byte {
 	if r.Refusal != nil {
 		b = binary.AppendUvarint(append(b, resultConflict), uint64(r.Refusal.Row))

@@ -227,6 +227,8 @@ func IsReserved(t Type) bool {
 	case DLQStaleEvents, CatchupAtRisk, ChainOverdue:
 		return true
 	}
+
+	// These families are reserved as a whole.
 	for _, prefix := range [...]string{"LEADER_", "QUORUM_", "VOTER_", "SPLIT_BRAIN_", "CURSOR_", "DLQ_EVENTS_"} {
 		if strings.HasPrefix(string(t), prefix) {
 			return true

@@ -24,6 +24,7 @@ func DecodeOne(data []byte, lim Limits) (Event, error) {
 	}
 	var e Event
 	bad := d.event(&e)
+	// A second value after the event is an error.
 	if bad == nil {
 		bad = d.End()
 	}
@@ -123,6 +124,7 @@ func newDecoder(data []byte, lim Limits) (*decoder, error) {
 	}
 	d := &decoder{lim: lim}
 	d.Data, d.MaxDepth, d.MaxBytes = data, lim.Depth, lim.EventBytes
+	// Only space is a request without an event, which gets its own reason.
 	d.Space()
 	if d.Pos == len(data) {
 		return nil, &Error{

@@ -151,6 +151,7 @@ func (v *Verifier) value(depth int) bool {
 	case c == '-' || isDigit(c):
 		return v.number()
 	}
+	// The three words are all that is left.
 	return v.skip("true") || v.skip("false") || v.skip("null")
 }
 
@@ -398,6 +399,7 @@ func isShortDecimal(whole, fraction []byte) bool {
 // isRepr reports whether a literal is what Python prints for the float it reads.
 func isRepr(literal []byte) bool {
 	const longest = len("-1.7976931348623157e+308")
+	// No float is printed with more bytes: a longer literal need not be converted.
 	if len(literal) > longest {
 		return false
 	}

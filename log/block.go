@@ -107,6 +107,7 @@ func (b *Block) encode() (v []byte, head int) {
 	return append(v, b.Body...), head
 }
 
+// appendTarget appends the cursor that the block is for, and its letters.
 func (b *Block) appendTarget(v []byte) []byte {
 	v = fields.Append(v, b.Target)
 	v = binary.AppendUvarint(v, uint64(len(b.Letters)))
@@ -119,6 +120,7 @@ func (b *Block) appendTarget(v []byte) []byte {
 // encodeColumns returns the 'k' value; size is that of the 'b' value.
 func (b *Block) encodeColumns(before uint64, size int) []byte {
 	v := make([]byte, 0, 64+len(b.Dead)+len(b.Columns))
+	// The order is that of the drawing in doc.go.
 	v = b.appendCommon(v)
 	v = binary.AppendUvarint(v, before)
 	v = binary.AppendUvarint(v, uint64(size))
@@ -127,6 +129,8 @@ func (b *Block) encodeColumns(before uint64, size int) []byte {
 	v = binary.AppendUvarint(v, uint64(b.Shape.Sources))
 	v = fields.Append(v, b.Dead)
 	v = append(v, b.Columns...)
+
+	// The checksum goes into the room that appendCommon has left, and covers all after it.
 	binary.LittleEndian.PutUint32(v[1:], crc32.Checksum(v[crcEnd:], castagnoli))
 	return v
 }
@@ -261,6 +265,7 @@ func decodeColumns(first uint64, v []byte) (*Columns, error) {
 	if len(v) < crcEnd || v[0] != valueVersion {
 		return nil, corrupt(first, "key columns", nil)
 	}
+	// The checksum comes first: nothing is allocated by what a damaged value claims.
 	if crc32.Checksum(v[crcEnd:], castagnoli) != binary.LittleEndian.Uint32(v[1:]) {
 		return nil, corrupt(first, "key columns", nil)
 	}
@@ -275,6 +280,8 @@ func decodeColumns(first uint64, v []byte) (*Columns, error) {
 		Before:     r.Uvarint(),
 		Size:       r.Uvarint(),
 	}
+
+	// The shape says how the rest is divided into columns.
 	shape := frame.Shape{Rows: int(r.Uvarint()), Types: int(r.Uvarint()), Sources: int(r.Uvarint())}
 	c.Dead = r.Bytes()
 	if r.Err != nil {

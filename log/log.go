@@ -106,6 +106,7 @@ func (l *Log) Wait(ctx context.Context, offset uint64) error {
 		if grown == nil {
 			return nil
 		}
+		// grown belongs to the check: growth since then has closed it.
 		select {
 		case <-grown:
 		case <-ctx.Done():

@@ -40,9 +40,9 @@ type CursorPolicy struct {
 
 // GroupPolicy says how a group delivers; 0 takes the cluster's setting.
 type GroupPolicy struct {
-	AckWait    time.Duration `json:"ack_wait_ns,omitempty"` // how long a member may hold an event without reporting progress
+	AckWait    time.Duration `json:"ack_wait_ns,omitempty"` // how long an event may be held without reporting progress
 	MaxDeliver uint64        `json:"max_deliver,omitempty"` // failed deliveries before an event becomes a dead letter
-	MaxPending uint64        `json:"max_pending,omitempty"` // matching events, from the first open one on, that may be delivered
+	MaxPending uint64        `json:"max_pending,omitempty"` // bound of the matching events from the first open one on
 }
 
 // Seek is the last move of a cursor by a caller.

@@ -85,7 +85,7 @@ type Member struct {
 	Unreachable     string `json:"unreachable,omitempty"` // why it is not healthy: "http" or, on the leader, "raft"
 	LastContactMs   int64  `json:"last_contact_ms"`       // over HTTP; -1: never
 	TrailingEntries uint64 `json:"trailing_entries"`      // that this node has and the member lacks
-	StalledMs       int64  `json:"stalled_ms,omitempty"`  // for how long it has lacked entries and stored none, on the leader
+	StalledMs       int64  `json:"stalled_ms,omitempty"`  // on the leader: how long it has lacked entries and stored none
 	OtherFolder     bool   `json:"other_folder,omitempty"`
 	Disk            *Disk  `json:"disk,omitempty"` // as it reported last; nil if it never answered
 	Incarnation     string `json:"incarnation,omitempty"`

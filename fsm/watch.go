@@ -45,6 +45,7 @@ func (ws *cursorWatches) remove(w *CursorWatch) {
 	defer ws.mu.Unlock()
 	for _, name := range w.names {
 		left := slices.DeleteFunc(ws.byName[name], func(other *CursorWatch) bool { return other == w })
+		// Names must not pile up: cursors come and go.
 		if len(left) == 0 {
 			delete(ws.byName, name)
 		} else {

@@ -70,6 +70,7 @@ func (unlocked) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil 
 
 // openError distinguishes damage from what the machine around the folder does not allow.
 func openError(path string, err error) error {
+	// These are not damage: opening may succeed once the machine allows it. ErrDamaged is known already.
 	outside := []error{
 		os.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EIO, syscall.EAGAIN, syscall.EMFILE, ErrDamaged,
 	}
@@ -78,6 +79,8 @@ func openError(path string, err error) error {
 			return fmt.Errorf("store: open %s: %w", path, err)
 		}
 	}
+
+	// Pebble has no error value for a format that is too new, only this text.
 	line := firstLine(err.Error())
 	if strings.Contains(line, "format major version") {
 		return fmt.Errorf("store: open %s: %w: %s", path, ErrNewerFormat, line)

@@ -18,8 +18,8 @@ type Cursor struct {
 	Touched    time.Time    `json:"touched"` // the last open, commit or seek
 	Seeks      uint64       `json:"seeks,omitempty"`
 	LastSeek   *Seek        `json:"last_seek,omitempty"`
-	// Of the offsets after Committed up to Scanned, none is open: the filter passes none that a group has not
-	// settled. Found says that the one after Scanned is.
+	// Scanned is the offset up to which nothing is open after Committed: the filter passes nothing there but what
+	// a group has settled. Found says that the next offset is open.
 	Scanned    uint64     `json:"scanned,omitempty"`
 	Found      bool       `json:"found,omitempty"`
 	Moved      time.Time  `json:"moved,omitzero"`

@@ -124,7 +124,6 @@ func newDecoder(data []byte, lim Limits) (*decoder, error) {
 	}
 	d := &decoder{lim: lim}
 	d.Data, d.MaxDepth, d.MaxBytes = data, lim.Depth, lim.EventBytes
-	// Only space is a request without an event, which gets its own reason.
 	d.Space()
 	if d.Pos == len(data) {
 		return nil, &Error{

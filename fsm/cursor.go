@@ -27,16 +27,16 @@ type Cursor struct {
 	Touched    time.Time          `json:"touched"` // the last open, commit or seek
 	Seeks      uint64             `json:"seeks,omitempty"`
 	LastSeek   *Seek              `json:"last_seek,omitempty"`
-	// Of the offsets after Committed up to Scanned, a leader found none open: the filter
-	// passes none that a group has not settled. Found says that the one after Scanned is.
+	// Scanned is the offset up to which a leader found nothing open after Committed: the filter passes
+	// nothing there but what a group has settled. Found says that the next offset is open.
 	Scanned uint64 `json:"scanned,omitempty"`
 	Found   bool   `json:"found,omitempty"`
 	// Moved is when Committed changed last, Stalled is set from CURSOR_STALLED to
 	// CURSOR_RECOVERED.
 	Moved   time.Time `json:"moved,omitzero"`
 	Stalled *Stall    `json:"stalled,omitempty"`
-	// Gap is what was trimmed and the cursor has not committed. It is worked out for
-	// copies that leave the state, which must not change it; the state itself has none.
+	// Gap is what was trimmed before the cursor committed it. Only copies that leave the state have it:
+	// see view. They share its types, which must not be changed.
 	Gap *log.Gap `json:"gap,omitempty"`
 	// Group is set where members share the cursor; Committed is then the offset up to
 	// which all is settled.
@@ -50,7 +50,7 @@ type Cursor struct {
 	stepped int64 // meta.Stepped at Touched
 }
 
-// callersKept bounds how many of them are remembered.
+// callersKept bounds Openers and Seekers.
 const callersKept = 4
 
 // remember returns a copy of callers with id at its end and at most callersKept of them.
@@ -86,6 +86,7 @@ func (s *state) view(c *Cursor) *Cursor {
 	return &out
 }
 
+// time returns the replicated time of the entry.
 func (a *applying) time() time.Time { return time.Unix(0, a.now).UTC() }
 
 // unstepped is replicated time without what clock steps skipped.
@@ -216,6 +217,7 @@ func sameFilter(a, b event.Filter) bool {
 		slices.Equal(a.CorrelationIDs, b.CorrelationIDs)
 }
 
+// openCursor gives the cursor to a new opener under a new generation, which fences the reader before.
 func (a *cursorApplier) openCursor(c frame.CursorOpen) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
@@ -249,6 +251,8 @@ func tooLongCaller(field, id string) Result {
 	return refuse(Invalid, field, fmt.Sprintf("%d bytes, the limit is %d", len(id), frame.MaxCallerID), "use a UUID")
 }
 
+// commitCursor moves a cursor forward for the reader that holds its generation. A commit of what is
+// committed already succeeds and moves nothing.
 func (a *cursorApplier) commitCursor(c frame.CursorCommit) Result {
 	cur := a.s.cursors[c.Name]
 	switch {
@@ -301,6 +305,7 @@ func (a *cursorApplier) touchCursor(c *Cursor) Result {
 	return Result{Cursor: a.s.view(c)}
 }
 
+// seekCursor moves a cursor, or a group, in either direction.
 func (a *cursorApplier) seekCursor(c frame.CursorSeek) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {

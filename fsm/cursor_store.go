@@ -48,6 +48,7 @@ type cursorFacts struct {
 	Seekers  []string           `json:"seekers,omitempty"`
 }
 
+// groupFacts is what is stored of what a group is; its place is in that of the cursor.
 type groupFacts struct {
 	Policy frame.GroupPolicy `json:"policy"`
 }

@@ -80,6 +80,7 @@ func kindName(k frame.DedupKind) string {
 	}
 }
 
+// count takes in one suppressed event; those of other offsets are ignored.
 func (x *Explanation) count(offset uint64, source string, at time.Time) {
 	if offset != x.Offset {
 		return

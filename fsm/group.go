@@ -78,6 +78,7 @@ func (g *Group) Retry(offset uint64) (frame.GroupRetry, bool) {
 	return g.Retries[i], true
 }
 
+// findRetry returns the index of the retry of an offset, or of the first one after it.
 func findRetry(list []frame.GroupRetry, offset uint64) (int, bool) {
 	return slices.BinarySearchFunc(list, offset,
 		func(r frame.GroupRetry, offset uint64) int { return cmp.Compare(r.Offset, offset) })

@@ -31,6 +31,7 @@ type groupApplier struct {
 	letters *letterApplier
 }
 
+// settleGroup commits what the members of a group have settled, all of it or nothing.
 func (a *groupApplier) settleGroup(c frame.GroupSettle) Result {
 	cur, refused := a.groupFor(c.Name, c.Term, c.Generation)
 	if refused != nil {

@@ -78,6 +78,7 @@ func (s *state) loadGroups(db *pebble.DB) error {
 	})
 }
 
+// groupOf returns the group that a stored key belongs to. A key without one is damage.
 func (s *state) groupOf(name string) (*Group, error) {
 	if c := s.cursors[name]; c != nil && c.Group != nil {
 		return c.Group, nil

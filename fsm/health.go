@@ -64,6 +64,7 @@ func (a *memberApplier) configureVoters() []event.Event {
 	return events
 }
 
+// voterIDs returns the ids of the voters, in the order of the configuration.
 func voterIDs(members []ConfigMember) (ids []string) {
 	for _, m := range members {
 		if m.Voter {

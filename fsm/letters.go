@@ -131,6 +131,7 @@ func originKey(origin [frame.OriginSize]byte) []byte {
 	return append([]byte{prefixLetterIndex, 'f'}, origin[:]...)
 }
 
+// encode returns the value under copyKey; the offset and the cursor are in the key.
 func (u underWay) encode() (b []byte) {
 	for _, n := range []uint64{u.letter, u.at, u.bytes, uint64(u.born)} {
 		b = binary.AppendUvarint(b, n)

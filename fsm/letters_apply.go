@@ -291,6 +291,7 @@ func (a *letterApplier) refuseSize(size, before uint64) *Result {
 // isUnderWay reports whether a letter's newest copy is still to be committed.
 func (a *letterApplier) isUnderWay(l *Letter) bool { return a.s.letters.isUnderWay(l) }
 
+// isUnderWay reports whether a letter's newest copy is among those that its cursor has not committed.
 func (s *letters) isUnderWay(l *Letter) bool {
 	if l.Redrives == 0 || len(l.Lineage) == 0 {
 		return false

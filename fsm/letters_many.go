@@ -201,6 +201,7 @@ func (a *letterApplier) purgeLetters(c frame.Purge) (Result, error) {
 	return Result{Letters: result}, nil
 }
 
+// purgeLetter removes a letter that is dead.
 func (a *letterApplier) purgeLetter(l *Letter) {
 	a.tx.Delete(ageKey(l.bornAt(), l.ID))
 	a.dropLetter(l.ID, l.Cursor, l.Offset, l.Bytes)
@@ -267,6 +268,7 @@ func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 	return Result{Letters: result}, nil
 }
 
+// importedLetter returns a letter of another system, which has no cursor and no offset.
 func importedLetter(in frame.ImportedLetter) *Letter {
 	return &Letter{Origin: in.From, Error: in.Error, Attempts: in.Attempts, FirstFailed: in.Failed.UTC(),
 		LastFailed: in.Failed.UTC()}

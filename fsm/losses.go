@@ -15,9 +15,9 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// losses are what trims took from the cursors that they passed: the gap of each is worked
-// out from them, so that a trim costs the same for one of these cursors and for a million.
-// They follow each other without a hole and end before the first offset that is kept.
+// losses are what trims took from the cursors that they passed. The gap of each cursor is computed
+// from them, so that a trim costs the same for one of these cursors and for a million. They follow
+// each other without a hole and end before the first offset that is kept.
 //
 // New ones are joined as the digits of a binary number are, but not where a cursor has its
 // place at the seam while there are few: then its gap is exact.
@@ -28,6 +28,8 @@ type losses struct {
 	sums func() []log.Gap
 }
 
+// newLosses returns losses whose sums are computed when the first gap needs them. The list must not be
+// changed afterwards.
 func newLosses(list []loss) losses {
 	return losses{list, sync.OnceValue(func() []log.Gap {
 		sums := make([]log.Gap, len(list)+1)
@@ -103,6 +105,8 @@ func decodeLoss(key string, b []byte) (loss, error) {
 	r := fields.Reader{Rest: b}
 	r.Form(lossForm)
 	l := loss{from: binary.BigEndian.Uint64([]byte(key)), to: r.Uvarint(), trims: r.Uvarint(), uncounted: r.Uvarint()}
+
+	// A type takes two bytes at least, which bounds what a damaged count can claim.
 	for range r.Count(2) {
 		l.types = append(l.types, typeCount{string(r.Bytes()), r.Uvarint()})
 	}
@@ -137,7 +141,7 @@ func (l *loss) join(next *loss) {
 }
 
 // recordLoss records what a trim from one offset to another takes from the cursors that it
-// passes, and forgets what no cursor has before it any more. The blocks are still there.
+// passes, and forgets losses that all cursors have passed. The blocks are still there.
 func (a *lossApplier) recordLoss(from, to uint64) error {
 	// Where no cursor is passed, nothing has to be known of what is trimmed.
 	lowest, _, some := a.s.ranks.byPassed.Min()
@@ -292,8 +296,8 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 	return list, err
 }
 
-// gapOf is what was trimmed and a cursor has not passed, nil where that is nothing. Its
-// types are shared.
+// gapOf returns what was trimmed before a cursor passed it, nil where that is nothing. The types are
+// shared: the caller must not change them.
 func (s *state) gapOf(c *Cursor) *log.Gap {
 	next, first := c.Passed()+1, s.meta.First
 	if next >= first {

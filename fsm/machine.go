@@ -57,7 +57,7 @@ func (o *Options) defaults() {
 	}
 }
 
-// store returns the options of the state folder.
+// store returns the options for the folder of the state.
 func (o *Options) store() *store.Options {
 	return &store.Options{Dir: o.Dir, FS: o.FS, Logger: o.Logger, ReadOnly: o.ReadOnly, Fatal: o.Fatal}
 }

@@ -105,6 +105,7 @@ func (p *producers) use(id string) *producer {
 	return e.Value.(*producer)
 }
 
+// front returns the first producer of a list, nil where it is empty.
 func front(l *list.List) *producer {
 	if e := l.Front(); e != nil {
 		return e.Value.(*producer)
@@ -114,6 +115,7 @@ func front(l *list.List) *producer {
 
 func (p *producers) oldest() *producer { return front(p.byUse) }
 
+// forget removes a producer from the lists. The caller deletes what is stored of it.
 func (p *producers) forget(one *producer) {
 	p.byUse.Remove(p.byID[one.ID])
 	delete(p.byID, one.ID)
@@ -123,6 +125,7 @@ func (p *producers) forget(one *producer) {
 	}
 }
 
+// resultKey is the key of the slot that a sequence has; the one resultsKept later takes the same.
 func resultKey(id string, sequence uint64) []byte {
 	return append(key(prefixResult, id), 0, byte(sequence%resultsKept))
 }

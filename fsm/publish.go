@@ -138,12 +138,14 @@ func (a *publishApplier) placeRow(row int) (earlier uint64, refusal *Refusal, er
 	return 0, nil, nil
 }
 
+// fullWindow is the refusal of a new key while the dedup window is full.
 func fullWindow(room uint64) *Refusal {
 	return &Refusal{Code: Overloaded, Field: "events",
 		Message: fmt.Sprintf("the dedup window holds %d keys, which is the limit", room),
 		Remedy:  "retry after some have expired, or raise dedup.max_keys, or shorten dedup.window"}
 }
 
+// conflict is the refusal of a dedup_id that an earlier event, at first, has with other content.
 func conflict(first uint64) *Refusal {
 	return &Refusal{Code: Conflict, Field: "dedup_id", Offset: first,
 		Message: fmt.Sprintf("the dedup_id was used at offset %d for an event with other content", first),

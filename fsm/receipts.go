@@ -41,7 +41,7 @@ type receiptTotals struct {
 
 const (
 	receiptsShare = 8  // of retention.bytes
-	receiptsStep  = 64 // they go a 64th at a time: entries between two steps cost nothing
+	receiptsStep  = 64 // a 64th of the share is removed at a time, so that most entries remove nothing
 )
 
 func (r *receipts) add(offset uint64, source string) {

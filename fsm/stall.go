@@ -10,7 +10,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Stall says since when a cursor has been reported as stalled. A group is stalled while its first
+// Stall records that a cursor was reported as stalled, and when. A group is stalled while its first
 // open event is not settled.
 type Stall struct {
 	Since time.Time `json:"since"`
@@ -25,7 +25,7 @@ type stallApplier struct {
 }
 
 const (
-	stallGrain   = time.Second // deadlines are rounded up to it, so that cursors are gone through no more often
+	stallGrain   = time.Second // deadlines are rounded up to it, which bounds how often all cursors are checked
 	stallsAtOnce = 256         // reported by one entry
 )
 
@@ -149,7 +149,7 @@ func (a *stallApplier) reportStalls() error {
 			continue
 		}
 		at := stallDeadline(0, c.movedAt(), after)
-		if at <= a.now { // it has not moved for long; for how long has an event been open?
+		if at <= a.now { // it has not moved for that long: now the append time of its first open event counts
 			open, _, err := a.openSince(c)
 			if err != nil {
 				return err
@@ -180,6 +180,8 @@ func (a *stallApplier) reportStalls() error {
 	return nil
 }
 
+// reportStall marks a cursor as stalled and emits the event. open is when its first open event was
+// appended.
 func (a *stallApplier) reportStall(c *Cursor, open int64) {
 	c.Stalled = &Stall{Since: a.time()}
 	p := a.lagOf(c, open, true)

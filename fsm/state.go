@@ -100,8 +100,8 @@ type meta struct {
 	Receipts     receiptTotals       `json:"receipts,omitzero"`
 
 	GroupGenerations uint64 `json:"group_generations,omitzero"` // that were given out
-	// StallDue is no later than the first report of a stalled cursor is due; 0 is at
-	// once. It is stored: a copy that was loaded must look at cursors in the same entries.
+	// StallDue is a lower bound of when the next stalled cursor has to be reported; 0 is at once. It is
+	// stored, because a machine that loads the state must check cursors in the same entries.
 	StallDue int64 `json:"stall_due_ns,omitzero"`
 	// Stepped is how far clock steps have moved replicated time, all together.
 	Stepped int64 `json:"stepped_ns,omitzero"`
@@ -146,7 +146,7 @@ type membership struct {
 	Predecessors []string `json:"predecessors,omitempty"`
 }
 
-// predecessorsKept bounds them: nobody has a data folder of an older one in use.
+// predecessorsKept bounds Predecessors: no data folder of an older cluster should still be in use.
 const predecessorsKept = 16
 
 // state is everything the machine knows, mirrored in memory from the database.

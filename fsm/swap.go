@@ -101,4 +101,5 @@ func setRecord(b *pebble.Batch, key []byte, v any) error {
 	return b.Set(key, value, nil)
 }
 
+// closeWith closes db and joins its error with err.
 func closeWith(err error, db *pebble.DB) error { return errors.Join(err, db.Close()) }

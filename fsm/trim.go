@@ -298,7 +298,7 @@ func (p *planner) roundDown(t frame.Trim, plan trimPlan, want uint64) (trimPlan,
 	plan.target, plan.First = target, target.First
 	plan.Removed = target.First - p.s.meta.First
 	if t.Retention {
-		return plan, nil // nobody is answered
+		return plan, nil // no answer needs the names
 	}
 	for place := range p.s.ranks.byPassed.Ascend(atLeast[uint64](0), below(plan.First-1)) {
 		plan.Passed = append(plan.Passed, place.name)

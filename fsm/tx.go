@@ -79,6 +79,7 @@ func (t *tx) setJSON(key []byte, v any) {
 	t.setEncoded(key, func() ([]byte, error) { return json.Marshal(v) })
 }
 
+// setEncoded stores what encode returns, and keeps its error.
 func (t *tx) setEncoded(key []byte, encode func() ([]byte, error)) {
 	value, err := encode()
 	t.keep(err)

@@ -113,7 +113,7 @@ func (m *Machine) CursorsAfter(after string, limit int) (page []Cursor, next str
 		}
 		return names
 	})
-	slices.Sort(names) // with nobody kept waiting
+	slices.Sort(names) // without the lock
 	if len(names) > limit {
 		names, next = names[:limit], names[limit-1]
 	}

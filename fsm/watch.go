@@ -79,7 +79,7 @@ func wake(list []*CursorWatch) {
 	for _, w := range list {
 		select {
 		case w.moved <- struct{}{}:
-		default: // it has not looked since the change before
+		default: // it has not received the change before
 		}
 	}
 }

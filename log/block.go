@@ -138,6 +138,7 @@ func (b *Block) encodeColumns(before uint64, size int) []byte {
 // reader reads a value front to back; the first error sticks.
 type reader struct{ fields.Reader }
 
+// common reads what appendCommon wrote after the checksum.
 func (r *reader) common() common {
 	return common{
 		live:       int(r.Uvarint()),
@@ -151,6 +152,7 @@ func (r *reader) common() common {
 func (r *reader) target(live int) (name string, letters []uint64) {
 	name = string(r.Bytes())
 	n := r.Count(1)
+	// Readers index the letters by event: there has to be one for each.
 	if n != live || name == "" {
 		r.Fail("%d letters for %d events of cursor %q", n, live, name)
 		return "", nil

@@ -173,6 +173,7 @@ func columnsAt(db *pebble.DB, offset uint64) (*Columns, error) {
 	return columnsOf(it)
 }
 
+// columnsIter iterates over the key columns below upper.
 func columnsIter(db *pebble.DB, upper []byte) (*pebble.Iterator, error) {
 	return db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixColumns}, UpperBound: upper})
 }

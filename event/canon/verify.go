@@ -33,6 +33,7 @@ type Verifier struct {
 	count int // members read
 }
 
+// verifierState is where in the outermost object a Verifier is.
 type verifierState uint8
 
 const (

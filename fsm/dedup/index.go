@@ -67,6 +67,7 @@ const (
 	topBits  = everyTag << 7
 )
 
+// newShard returns an empty shard. It has group-1 tags more than slots: see shard.
 func newShard(slots int) shard {
 	return shard{slots: make([]slot, slots), tags: make([]byte, slots+group-1)}
 }

@@ -56,6 +56,7 @@ type Catalogue struct {
 	wiring       *Wiring
 }
 
+// spelling is one way to write a type.
 type spelling struct {
 	def     *Definition
 	via     Via

@@ -27,7 +27,7 @@ type cached struct {
 	decodeErr  error
 
 	// Guarded by cache.mu.
-	weight int64
+	weight int64 // bytes that it takes, about
 	place  *list.Element
 }
 
@@ -38,7 +38,7 @@ type cache struct {
 	blocks map[uint64]*cached
 	recent *list.List // the most recently used block is at the front
 	weight int64
-	limit  int64
+	limit  int64 // bytes that the blocks may take; see shrink
 }
 
 func newCache(limit int64) *cache {

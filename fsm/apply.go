@@ -97,7 +97,7 @@ func (a *applier) decideFrame() error {
 		return err
 	}
 
-	// The clients' block first, so that its offsets are those that were given out.
+	// Store the clients' block first: its offsets were given out by the commands.
 	a.storeBlock()
 	if err := a.redriveAll(); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (a *applier) complete() error {
 		return err
 	}
 
-	// The entry has appended events: who does not move from now on may stall.
+	// The entry has appended events: a cursor that does not move from now on may stall.
 	if a.s.meta.Last >= a.stored {
 		a.watchStalls()
 	}

@@ -55,7 +55,7 @@ func (a *groupApplier) planCommit(cur *Cursor, c frame.GroupSettle) (s groupComm
 	s.reserved = max(cur.Group.Reserved, c.Reserved, s.done.last(), s.committed)
 	s.open = c.Open
 	if c.Reserved < cur.Group.Reserved {
-		s.open = cur.Group.Open // who knows less has not counted
+		s.open = cur.Group.Open // a leader that has reserved less has not counted all
 	}
 	s.open = min(s.open, s.reserved-s.committed-s.done.within(s.committed+1, s.reserved))
 
@@ -164,7 +164,7 @@ func truncate(text string, limit int) string {
 	return text[:limit]
 }
 
-// commitGroup makes a group what was planned.
+// commitGroup applies a plan to the group and stores what it changes.
 func (a *groupApplier) commitGroup(cur *Cursor, s groupCommit) Result {
 	g := cur.Group
 	moved := s.committed != cur.Committed || s.reserved != g.Reserved || s.open != g.Open

@@ -10,9 +10,9 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// What a group knows beside its cursor: the ranges that are done are one value, because they
-// change together; each retry has a value of its own, because many may be pending and few change
-// at a time. An empty list has no key.
+// The ranges that a group has settled after its commit are one value, because they change together. Each
+// retry has a value of its own, because many may be pending and few change at a time. An empty list has
+// no key.
 func doneKey(group string) []byte { return key(prefixGroupDone, group) }
 
 func retryKey(group string, offset uint64) []byte {

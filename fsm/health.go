@@ -9,7 +9,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// voteWish is whether a member is to have a vote, and why its vote changed last.
+// voteWish is whether a member should have a vote, and the reason that was given when this was decided.
 type voteWish struct {
 	Wanted bool   `json:"wanted"`
 	Reason string `json:"reason"`
@@ -95,6 +95,7 @@ func (a *memberApplier) outageViews(c frame.OutageViews) Result {
 	return a.healthEvents(a.s.health.Reconcile(election.Evidence(c)))
 }
 
+// splitBrain takes in which members claim to lead; without any, that the leader is the only one again.
 func (a *memberApplier) splitBrain(c frame.SplitBrain) Result {
 	watched := a.s.meta.FeatureLevel >= frame.LevelDelivery
 	if l := a.s.meta.Leadership; watched && len(c.Leaders) == 0 {
@@ -103,6 +104,7 @@ func (a *memberApplier) splitBrain(c frame.SplitBrain) Result {
 	return a.healthEvents(a.s.health.Claimed(a.time(), c.Term, c.Leaders, watched))
 }
 
+// catchUp takes in how far a member lags, and whether the log may soon lack what it needs.
 func (a *memberApplier) catchUp(c frame.CatchUp) Result {
 	return a.healthEvents(a.s.health.Trails(election.Trail{
 		Member:      c.Member,
@@ -122,6 +124,7 @@ func (a *memberApplier) healthEvents(events []event.Event) Result {
 	return Result{}
 }
 
+// memberVote records whether a member should have a vote. It does not change the Raft configuration.
 func (a *memberApplier) memberVote(c frame.MemberVote) Result {
 	a.s.voteWishes[c.ID] = voteWish{c.Wanted, c.Reason}
 	a.tx.setJSON(key(prefixVoteWish, c.ID), a.s.voteWishes[c.ID])

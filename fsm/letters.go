@@ -100,7 +100,8 @@ type letters struct {
 }
 
 // letterAges are when the age of the oldest of the dead letters began, and of the oldest
-// that was not reported as stale; 0 is none. They are read again where not known.
+// that was not reported as stale; 0 is none. Where known is false they have to be read from the
+// database.
 type letterAges struct {
 	known              bool
 	oldest, unreported int64

@@ -65,6 +65,7 @@ func (a *letterApplier) readIndex(key []byte) (uint64, error) {
 	if err != nil || value == nil {
 		return 0, err
 	}
+	// Not an id: the stored state is damaged.
 	if len(value) != 8 {
 		return 0, fmt.Errorf("fsm: read %q: %w", key, ErrDamaged)
 	}
@@ -147,7 +148,7 @@ func (a *letterApplier) deadLetter(c frame.DeadLetter) (Result, error) {
 	commit := frame.CursorCommit{Name: c.Cursor, Offset: c.Offset, Generation: c.Generation}
 	cur := a.s.cursors[c.Cursor]
 	if cur == nil || cur.Group != nil || c.Generation != cur.Generation || c.Offset > a.tail() {
-		return a.cursors.commitCursor(commit), nil // which says why not
+		return a.cursors.commitCursor(commit), nil // which refuses it with the reason
 	}
 	if c.Offset <= cur.Committed {
 		return a.answerDead(cur, c.Offset)
@@ -209,7 +210,7 @@ func (a *letterApplier) storeDead(l *Letter, e *event.Event, c frame.DeadLetter)
 		}
 		l.Offset = c.Offset
 	case a.isUnderWay(l):
-		return // its copy is still to come
+		return // its copy is not committed yet
 	// It is dead already; its age begins again.
 	default:
 		a.tx.Delete(ageKey(l.bornAt(), l.ID))

@@ -314,7 +314,7 @@ func (m *Machine) diverged(f *frame.Frame) bool {
 	return known && own != Sum(f.Digest)
 }
 
-// advance wakes who waits for an entry to be applied.
+// advance raises applied and wakes the callers of WaitApplied.
 func (m *Machine) advance(applied uint64) {
 	m.progress.Lock()
 	defer m.progress.Unlock()

@@ -87,7 +87,7 @@ func (p *producers) place(one *producer) {
 	}
 }
 
-// get returns a producer, nil where nothing is known of it.
+// get returns a producer, nil for an unknown id.
 func (p *producers) get(id string) *producer {
 	if e := p.byID[id]; e != nil {
 		return e.Value.(*producer)
@@ -95,7 +95,7 @@ func (p *producers) get(id string) *producer {
 	return nil
 }
 
-// use returns a producer and makes one where nothing is known of it. The caller calls place.
+// use returns a producer, and adds one for an unknown id. The caller calls place afterwards.
 func (p *producers) use(id string) *producer {
 	e := p.byID[id]
 	if e == nil {

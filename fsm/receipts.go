@@ -27,6 +27,7 @@ type receipts struct {
 
 const receiptsForm = 1
 
+// receipt is one suppressed event: the offset of the event that it repeats, and the number of its source.
 type receipt struct {
 	offset uint64
 	source int
@@ -68,6 +69,8 @@ func (r *receipts) encode(now int64) []byte {
 	for _, name := range r.names {
 		b = fields.Append(b, name)
 	}
+
+	// Receipts name their source by its place in this list.
 	for _, one := range r.list {
 		b = binary.AppendUvarint(b, one.offset)
 		b = binary.AppendUvarint(b, uint64(one.source))

@@ -321,7 +321,7 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 	// What was computed by the old value may no longer hold.
 	a.s.meta.StallDue = 0
 	if strings.HasPrefix(c.Key, "cursor.hold_") {
-		a.s.meta.NotHeld = holdMark{} // who kept nothing may keep something now
+		a.s.meta.NotHeld = holdMark{} // a cursor that kept nothing may keep something now
 	}
 	a.s.meta.MaxWindow = max(a.s.meta.MaxWindow, before, a.s.settings.DedupWindow)
 	setting := a.s.setting(d)

@@ -201,8 +201,8 @@ type planner struct {
 	now     int64
 	limit   uint64 // a trim stays below: blocks from here on are not stored yet
 	notHeld holdMark
-	checked int          // cursors that were asked what they hold
-	held    *log.Columns // the block that was asked for last
+	checked int          // cursors that were asked whether they hold something
+	held    *log.Columns // the block that heldBlock returned last
 }
 
 // trimPlan is what a planner found; target is the block that becomes the first,
@@ -214,7 +214,7 @@ type trimPlan struct {
 
 // Bounds of what retention does in one entry, and of what a trim answers with.
 const (
-	maxHoldsChecked = 512 // cursors that it asks; it waits for the others as if they held
+	maxHoldsChecked = 512 // cursors that it asks; the others count as holding
 	maxPassedNamed  = 256 // of the cursors that it passes
 )
 

@@ -29,6 +29,7 @@ type slowDisk struct {
 	reports map[slowOperation]slowReports
 }
 
+// slowOperation identifies the operations on a file that are counted together.
 type slowOperation struct {
 	path string
 	kind vfs.OpType

@@ -77,6 +77,8 @@ func ParsePosition(field, text string, zone *time.Location) (Position, error) {
 		}
 		return Position{Kind: AtLast, Last: n}, nil
 	}
+
+	// What is left is an age or a date.
 	if age, err := ParseAge(field, text); err == nil {
 		return Position{Kind: AtAge, Age: age}, nil
 	}

@@ -130,6 +130,8 @@ func (a *cursorApplier) makeCursor(c frame.CursorCreate, group *Group) Result {
 	if old := a.s.cursors[c.Name]; old != nil {
 		return a.answerExisting(old, c, group)
 	}
+
+	// Only a new cursor takes room.
 	if refused := a.refuseFilter(c.Name, c.Filter, 0); refused != nil {
 		return *refused
 	}

@@ -53,7 +53,10 @@ func (s *state) loadGroups(db *pebble.DB) error {
 	if err != nil {
 		return err
 	}
+
+	// Keys are in the order of offsets, and so is each list of retries.
 	return scan(db, prefixGroupRetry, func(rest string, value []byte) error {
+		// A key is the name, 0 and the offset.
 		const around = 1 + 8
 		if len(rest) < around {
 			return errors.New("a cut key")

@@ -236,6 +236,7 @@ func (a *lossApplier) keepLosses(list []loss) {
 // countLosses counts the types from one offset to another, in parts that begin where
 // cursors have their places.
 func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
+	// A part begins after each cursor's place, so that the gap of each is made of whole parts.
 	list = []loss{{from: from, to: to, trims: 1}}
 	for place := range a.s.ranks.byPassed.Ascend(atLeast(from), below(to)) {
 		if last := &list[len(list)-1]; place.rank+1 > last.from {
@@ -260,6 +261,8 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 			}
 		}
 	}
+
+	// Heads list the types of their blocks; columns are only read where a block has several.
 	err = a.log.EachTypes(from, to, func(first uint64, events int, types []string) bool {
 		a.opened++
 		if a.opened > maxCountedBlocks {

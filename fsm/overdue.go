@@ -51,6 +51,7 @@ func (a *clientApplier) chainOverdue(c frame.ChainOverdue) Result {
 	case c.CorrelationID == "" || c.Deadline <= 0 || until.Before(c.Since):
 		return refuse(Invalid, "deadline", fmt.Sprintf("a run %q with a deadline of %s", c.CorrelationID, c.Deadline),
 			"name the run, and a time above 0")
+	// From then on the edge may be forgotten: nobody could say whether it was reported.
 	case reported || !a.time().Before(until):
 		return Result{Replayed: true}
 	case waiting <= c.Deadline:

@@ -64,6 +64,7 @@ func decodeStored(b []byte) (r Result, err error) {
 	}
 	in := fields.Reader{Rest: b}
 	switch form := in.Byte(); form {
+	// The refusal's text is not stored: this build words it.
 	case resultConflict:
 		row := in.Uvarint()
 		r.Refusal = conflict(in.Uvarint())

@@ -228,6 +228,7 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 	if t.Retention {
 		wants, err = p.wantsRetention()
 	}
+	// Most entries end here: nothing is to be removed.
 	if err != nil || !wants {
 		return plan, err
 	}
@@ -251,6 +252,8 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 	if err != nil {
 		return plan, err
 	}
+
+	// What the holder has not passed stays.
 	if holder != nil {
 		want, plan.HeldBy = holder.Passed()+1, holder.Name
 	}
@@ -291,6 +294,8 @@ func (p *planner) roundDown(t frame.Trim, plan trimPlan, want uint64) (trimPlan,
 	if want <= p.s.meta.First {
 		return plan, nil
 	}
+
+	// A block is removed as a whole or not at all.
 	target, err := p.blockFrom(want)
 	if err != nil || target == nil || target.First <= p.s.meta.First {
 		return plan, err

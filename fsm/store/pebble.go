@@ -27,7 +27,7 @@ func (o *Options) Open(path string) (*pebble.DB, error) {
 // a crash is a prefix of whole entries.
 func (o *Options) open(path string) (*pebble.DB, error) {
 	cache := pebble.NewCache(64 << 20)
-	defer cache.Unref()
+	defer cache.Unref() // the database has a reference of its own
 	options := &pebble.Options{
 		Cache:                       cache,
 		MemTableSize:                64 << 20,

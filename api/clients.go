@@ -71,7 +71,7 @@ type ClientStatus struct {
 	Subscriptions map[string]SubscriptionState `json:"subscriptions"`
 }
 
-// SubscriptionState is how a subscription does.
+// SubscriptionState is a subscription as its client reported it last.
 type SubscriptionState struct {
 	Filter   event.Filter `json:"filter"`
 	Mode     string       `json:"mode"`

@@ -18,8 +18,8 @@ type Cursor struct {
 	Touched    time.Time    `json:"touched"` // the last open, commit or seek
 	Seeks      uint64       `json:"seeks,omitempty"`
 	LastSeek   *Seek        `json:"last_seek,omitempty"`
-	// Of the offsets after Committed up to Scanned, none is open: the filter passes none that a group has not
-	// settled. Found says that the one after Scanned is.
+	// Scanned is the offset up to which nothing is open after Committed: the filter passes nothing there but what
+	// a group has settled. Found says that the next offset is open.
 	Scanned    uint64     `json:"scanned,omitempty"`
 	Found      bool       `json:"found,omitempty"`
 	Moved      time.Time  `json:"moved,omitzero"`
@@ -40,9 +40,9 @@ type CursorPolicy struct {
 
 // GroupPolicy says how a group delivers; 0 takes the cluster's setting.
 type GroupPolicy struct {
-	AckWait    time.Duration `json:"ack_wait_ns,omitempty"` // how long a member may hold an event without reporting progress
+	AckWait    time.Duration `json:"ack_wait_ns,omitempty"` // how long an event may be held without reporting progress
 	MaxDeliver uint64        `json:"max_deliver,omitempty"` // failed deliveries before an event becomes a dead letter
-	MaxPending uint64        `json:"max_pending,omitempty"` // matching events, from the first open one on, that may be delivered
+	MaxPending uint64        `json:"max_pending,omitempty"` // bound of the matching events from the first open one on
 }
 
 // Seek is the last move of a cursor by a caller.

@@ -52,6 +52,7 @@ type mapping struct {
 	connect connect.Code
 }
 
+// mapping returns the HTTP status and the Connect code of c. laterMapping has the rest.
 func (c Code) mapping() mapping {
 	switch c {
 	case InvalidArgument, InvalidJSON, UnknownType:
@@ -95,6 +96,7 @@ func (c Code) laterMapping() mapping {
 		return mapping{http.StatusServiceUnavailable, connect.CodeUnavailable}
 	case DiskFull:
 		return mapping{http.StatusInsufficientStorage, connect.CodeResourceExhausted}
+	// An unknown code is a fault of this node, as Internal is.
 	default:
 		return mapping{http.StatusInternalServerError, connect.CodeInternal}
 	}

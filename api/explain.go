@@ -128,7 +128,7 @@ type Chapter struct {
 	Type       event.Type      `json:"type"`
 	Term       uint64          `json:"term"`
 	Subject    string          `json:"subject,omitempty"`     // the leader or voter it is about
-	GapSeconds float64         `json:"gap_seconds,omitempty"` // without a leader, a quorum or a failure to spare before it
+	GapSeconds float64         `json:"gap_seconds,omitempty"` // without a leader, quorum or failure tolerance before it
 	Payload    json.RawMessage `json:"payload"`
 }
 

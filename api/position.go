@@ -77,6 +77,8 @@ func ParsePosition(field, text string, zone *time.Location) (Position, error) {
 		}
 		return Position{Kind: AtLast, Last: n}, nil
 	}
+
+	// What is left is an age or a date.
 	if age, err := ParseAge(field, text); err == nil {
 		return Position{Kind: AtAge, Age: age}, nil
 	}
@@ -91,6 +93,7 @@ func ParsePosition(field, text string, zone *time.Location) (Position, error) {
 // since 1970 with or without a fraction, up to the year 2255. A + that a query string turned into a
 // space is read as a +. Errors are of type *Error, with field as their Field.
 func ParseTime(field, text string, zone *time.Location) (time.Time, error) {
+	// A number is seconds: no other form is one.
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(seconds) <= maxSeconds {
 		whole, fraction := math.Modf(seconds)
 		return time.Unix(int64(whole), int64(fraction*1e9)).UTC(), nil
@@ -177,6 +180,7 @@ func (p Position) String() string {
 	case AtLast:
 		return "-" + strconv.FormatUint(p.Last, 10)
 	case AtTime:
+		// The zone was applied when the position was read: UTC needs none.
 		return "@" + p.Time.UTC().Format(time.RFC3339Nano)
 	case AtAge:
 		return p.Age.String()

@@ -23,8 +23,8 @@ type Status struct {
 	Log           LogStats     `json:"log"`
 	Refusals      []Refusal    `json:"refusals,omitempty"` // nodes that the raft handshake refused
 	JoinRefused   string       `json:"join_refused,omitempty"`
-	// What clients report of themselves, for the first of them, and how long their handlers may take, in
-	// seconds, by client and subscription.
+	// Subscriptions is what the first clients report of themselves. Timeouts is how long their handlers may
+	// take, in seconds, by client and subscription.
 	Subscriptions SubscriptionStatus            `json:"event_subscription_status"`
 	Timeouts      map[string]map[string]float64 `json:"handler_timeouts"`
 }
@@ -85,7 +85,7 @@ type Member struct {
 	Unreachable     string `json:"unreachable,omitempty"` // why it is not healthy: "http" or, on the leader, "raft"
 	LastContactMs   int64  `json:"last_contact_ms"`       // over HTTP; -1: never
 	TrailingEntries uint64 `json:"trailing_entries"`      // that this node has and the member lacks
-	StalledMs       int64  `json:"stalled_ms,omitempty"`  // for how long it has lacked entries and stored none, on the leader
+	StalledMs       int64  `json:"stalled_ms,omitempty"`  // on the leader: how long it has lacked entries and stored none
 	OtherFolder     bool   `json:"other_folder,omitempty"`
 	Disk            *Disk  `json:"disk,omitempty"` // as it reported last; nil if it never answered
 	Incarnation     string `json:"incarnation,omitempty"`
@@ -96,7 +96,7 @@ type Member struct {
 // Disk is the room on the volume of a member's data folder.
 type Disk struct {
 	FreeBytes    uint64 `json:"free_bytes"`
-	MinFreeBytes uint64 `json:"min_free_bytes"` // with less the member takes no appends; 0: it always does
+	MinFreeBytes uint64 `json:"min_free_bytes"` // below it the member takes no appends; 0: it always takes them
 	Full         bool   `json:"full"`
 }
 
@@ -151,7 +151,7 @@ type PastOutage struct {
 	SeenBy   []string  `json:"seen_by"`
 }
 
-// Autopilot is what the leader thinks of the servers.
+// Autopilot is the leader's verdict on the servers.
 type Autopilot struct {
 	Healthy          bool           `json:"healthy"`           // all servers are
 	FailureTolerance int            `json:"failure_tolerance"` // healthy voters that may fail
@@ -166,8 +166,8 @@ type ServerHealth struct {
 	Healthy         bool      `json:"healthy"`
 	Since           time.Time `json:"since"` // of Healthy, in this leadership
 	TrailingEntries uint64    `json:"trailing_entries"`
-	// TrailingSeconds is how long ago the first entry was committed that it has not applied; at least that,
-	// where it was before this leadership.
+	// TrailingSeconds is how long ago the first entry that the server has not applied was committed; a lower
+	// bound where that was before this leadership.
 	TrailingSeconds float64 `json:"trailing_seconds"`
 	LastContactMs   int64   `json:"last_contact_ms"` // -1: never
 	Wish            string  `json:"wish,omitempty"`  // WishVote or WishNoVote; "" where none is recorded
@@ -259,7 +259,7 @@ type Handover struct {
 	Term       uint64 `json:"term"`
 }
 
-// NewMember is a node to let in. With HTTP alone the rest is asked of the node itself.
+// NewMember is a node to admit. Where only HTTP is set, the node itself is asked for the rest.
 type NewMember struct {
 	ID           string `json:"id,omitempty"`
 	Raft         string `json:"raft,omitempty"`

@@ -56,6 +56,7 @@ type Catalogue struct {
 	wiring       *Wiring
 }
 
+// spelling is one way to write a type.
 type spelling struct {
 	def     *Definition
 	via     Via
@@ -227,6 +228,8 @@ func IsReserved(t Type) bool {
 	case DLQStaleEvents, CatchupAtRisk, ChainOverdue:
 		return true
 	}
+
+	// These families are reserved as a whole.
 	for _, prefix := range [...]string{"LEADER_", "QUORUM_", "VOTER_", "SPLIT_BRAIN_", "CURSOR_", "DLQ_EVENTS_"} {
 		if strings.HasPrefix(string(t), prefix) {
 			return true

@@ -24,6 +24,7 @@ func DecodeOne(data []byte, lim Limits) (Event, error) {
 	}
 	var e Event
 	bad := d.event(&e)
+	// A second value after the event is an error.
 	if bad == nil {
 		bad = d.End()
 	}

@@ -41,6 +41,7 @@ type Field struct {
 	InBoth bool   `json:"in_both,omitempty"`
 }
 
+// fieldType is the type of a documented payload field.
 type fieldType uint8
 
 const (

@@ -68,6 +68,8 @@ func Canonicalize(payload []byte, lim Limits) ([]byte, error) {
 	if v.Payload() && len(payload) <= lim.EventBytes {
 		return payload, nil
 	}
+
+	// Rewrite makes it canonical, or says what is wrong with it.
 	out, err := canon.Rewrite(payload, lim.Depth, lim.EventBytes)
 	if err != nil {
 		return nil, err

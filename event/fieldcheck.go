@@ -53,6 +53,7 @@ func (c *fieldCheck) compare(key, value []byte) {
 	switch {
 	case !listed && len(c.unlisted) < maxFieldWarnings:
 		c.unlisted = append(c.unlisted, canon.PathStep(key))
+	// Past the bound they are only counted.
 	case !listed:
 		c.more++
 	case !t.accepts(kindOf(value)) && len(c.mistyped) < maxFieldWarnings:

@@ -108,6 +108,7 @@ func (f Filter) Compile(c *Catalogue) Matcher {
 		keyList:   slices.Clone(f.Keys),
 		corrsList: slices.Clone(f.CorrelationIDs),
 	}
+	// Without types and categories, every type passes.
 	if m.byType {
 		m.compileTypes(f, c)
 	}

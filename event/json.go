@@ -100,6 +100,7 @@ func appendPayload(dst, payload []byte) []byte {
 	if len(payload) == 0 {
 		return append(dst, "{}"...)
 	}
+	// Only a payload that never was canonical has line breaks between its tokens.
 	if bytes.IndexByte(payload, '\n') >= 0 {
 		var b bytes.Buffer
 		if json.Compact(&b, payload) == nil {

@@ -141,6 +141,8 @@ func (p *Policy) resolve(e *Event, lim Limits, quiet bool) (Resolved, []Warning,
 			warnings = append(warnings, warning(WarningUnknownType, "type", "%s is not in the catalogue", r.Type))
 		}
 	}
+
+	// The stored type means something else than the name that was sent: keep that name.
 	if r.Renamed {
 		e.Original = string(e.Type)
 		if !quiet {

@@ -53,6 +53,7 @@ type applier struct {
 // newApplier returns an applier whose parts know the entry and each other.
 func newApplier(e applying) *applier {
 	a := &applier{applying: e}
+	// One applying for all, so that each part sees what the others have changed.
 	shared := &a.applying
 	a.publishApplier = publishApplier{applying: shared, producers: &a.producerApplier}
 	a.producerApplier = producerApplier{applying: shared, results: map[string][]byte{}}
@@ -96,7 +97,7 @@ func (a *applier) decideFrame() error {
 		return err
 	}
 
-	// The clients' block first, so that its offsets are those that were given out.
+	// Store the clients' block first: its offsets were given out by the commands.
 	a.storeBlock()
 	if err := a.redriveAll(); err != nil {
 		return err
@@ -110,6 +111,8 @@ func (a *applier) complete() error {
 	if err := a.appendEvents(a.late); err != nil {
 		return err
 	}
+
+	// The entry has appended events: a cursor that does not move from now on may stall.
 	if a.s.meta.Last >= a.stored {
 		a.watchStalls()
 	}
@@ -187,6 +190,7 @@ func (a *applying) appendEvents(events []event.Event) error {
 	var batch frame.Batch
 	for i := range events {
 		e := &events[i]
+		// As those of clients, payloads are stored in canonical form.
 		payload, err := event.Canonicalize(e.Payload, event.DefaultLimits())
 		if err != nil {
 			return fmt.Errorf("fsm: apply %d: own event %s: %w", a.index, e.Type, err)

@@ -14,31 +14,32 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Bounds of how long a client's word counts, and what it is where it does not say.
+// Bounds of a client's TTL, and what it is where the client names none.
 const (
 	MinClientTTL     = 30 * time.Second
 	MaxClientTTL     = time.Hour
 	DefaultClientTTL = 5 * time.Minute
 )
 
-// Client is a process that says what it listens to. It is forgotten when it has said
-// nothing for TTL.
+// Client is a process that registered what it listens to. It is removed once it has not registered
+// again for TTL.
 type Client struct {
 	ID            string                     `json:"id"`
 	Host          string                     `json:"host,omitempty"`
 	PID           uint64                     `json:"pid,omitempty"`
 	Version       string                     `json:"version,omitempty"`
 	TTL           time.Duration              `json:"ttl_ns"`
-	Registered    time.Time                  `json:"registered_at"` // its first word
-	Seen          time.Time                  `json:"seen_at"`       // its last
+	Registered    time.Time                  `json:"registered_at"` // the first time
+	Seen          time.Time                  `json:"seen_at"`       // the last time
 	Bytes         uint64                     `json:"bytes"`         // as a command
 	Subscriptions []frame.ClientSubscription `json:"subscriptions"`
 }
 
+// expires returns when the client is removed, in replicated Unix nanoseconds.
 func (c *Client) expires() int64 { return c.Seen.UnixNano() + int64(c.TTL) }
 
-// clients are those that are registered. due is no later than the first of them
-// expires.
+// clients are the registered clients. due is a lower bound of when the next of them expires, in
+// replicated time; math.MaxInt64 without any.
 type clients struct {
 	byID    map[string]*Client
 	inOrder *btreemap.BTreeMap[string, *Client] // the same, by id
@@ -54,6 +55,7 @@ func newClients() clients {
 	}
 }
 
+// put adds a client, or replaces the one of the same id.
 func (l *clients) put(c *Client) {
 	if old := l.byID[c.ID]; old != nil {
 		l.bytes -= old.Bytes
@@ -126,10 +128,12 @@ func (a *clientApplier) refuseClient(c *Client, before uint64) *Result {
 	case c.Bytes > frame.MaxClientBytes:
 		r = refuse(Invalid, "subscriptions", fmt.Sprintf("the client takes %d bytes, the limit is %d", c.Bytes,
 			frame.MaxClientBytes), "register fewer or shorter subscriptions")
+	// A client that is there takes no further place.
 	case before == 0 && uint64(len(list.byID)) >= set.ClientsMax:
 		r = refuse(Overloaded, "id",
 			fmt.Sprintf("there are %d clients, the limit is %d", len(list.byID), set.ClientsMax),
 			"wait until some expire, remove some, or raise clients.max")
+	// One that takes no more than before is accepted, even where the limit was lowered since.
 	case c.Bytes > before && list.bytes-before+c.Bytes > set.ClientsBytes:
 		r = refuse(Overloaded, "subscriptions",
 			fmt.Sprintf("the clients take %d bytes, the limit is %d", list.bytes, set.ClientsBytes),
@@ -194,7 +198,7 @@ type ClientStats struct {
 	Clients       int    `json:"clients"`
 	Subscriptions int    `json:"subscriptions"`
 	Bytes         uint64 `json:"bytes"`
-	// Of the subscriptions that are critical, those that are not attached.
+	// CriticalDetached counts the critical subscriptions that are not attached.
 	CriticalDetached int `json:"critical_detached"`
 }
 

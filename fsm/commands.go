@@ -67,6 +67,8 @@ func always[C frame.Command](decide func(*applier, C) Result) decision {
 	return func(a *applier, c frame.Command) (Result, error) { return decide(a, c.(C)), nil }
 }
 
+// decide decides a command. One of a kind that this build does not know stops the node: it would decide
+// differently from the others.
 func (a *applier) decide(c frame.Command) (Result, error) {
 	decide := decisions[c.Kind()]
 	if decide == nil {
@@ -75,6 +77,8 @@ func (a *applier) decide(c frame.Command) (Result, error) {
 	return decide(a, c)
 }
 
+// announceIntent records that the leader hands over, so that the next term reports a step-down with its
+// cause and not a lost leader.
 func (a *memberApplier) announceIntent(c frame.Intent) Result {
 	a.s.meta.Leadership.Announce(&election.Intent{Target: c.Target, Cause: c.Cause})
 	return Result{}

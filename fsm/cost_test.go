@@ -69,7 +69,7 @@ func newBeside(t testing.TB, settings map[string]string, cursors, lag int) *besi
 		b.small(t)
 	}
 	b.entry(t, do(frame.SettingSet{Key: "retention.events", Value: "1000"}))
-	for range 1100 + 800*min(lag, 0) { // with cursors everywhere, trims go on passing some
+	for range 1100 + 800*min(lag, 0) { // with cursors everywhere, each trim passes some
 		b.small(t)
 	}
 	return b

@@ -255,8 +255,8 @@ func flipByte(t *testing.T, fs vfs.FS, path string, at int64) {
 	}
 }
 
-// A checkpoint that can not be written fails alone: the node must go on, if only to
-// make room.
+// A checkpoint that cannot be written fails alone: the node must continue, if only to make
+// room.
 func TestCheckpointOnAFullDisk(t *testing.T) {
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if strings.HasPrefix(op.Path, "cp/MANIFEST") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {

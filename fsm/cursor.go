@@ -27,16 +27,16 @@ type Cursor struct {
 	Touched    time.Time          `json:"touched"` // the last open, commit or seek
 	Seeks      uint64             `json:"seeks,omitempty"`
 	LastSeek   *Seek              `json:"last_seek,omitempty"`
-	// Of the offsets after Committed up to Scanned, a leader found none open: the filter
-	// passes none that a group has not settled. Found says that the one after Scanned is.
+	// Scanned is the offset up to which a leader found nothing open after Committed: the filter passes
+	// nothing there but what a group has settled. Found says that the next offset is open.
 	Scanned uint64 `json:"scanned,omitempty"`
 	Found   bool   `json:"found,omitempty"`
 	// Moved is when Committed changed last, Stalled is set from CURSOR_STALLED to
 	// CURSOR_RECOVERED.
 	Moved   time.Time `json:"moved,omitzero"`
 	Stalled *Stall    `json:"stalled,omitempty"`
-	// Gap is what was trimmed and the cursor has not committed. It is worked out for
-	// copies that leave the state, which must not change it; the state itself has none.
+	// Gap is what was trimmed before the cursor committed it. Only copies that leave the state have it:
+	// see view. They share its types, which must not be changed.
 	Gap *log.Gap `json:"gap,omitempty"`
 	// Group is set where members share the cursor; Committed is then the offset up to
 	// which all is settled.
@@ -50,9 +50,10 @@ type Cursor struct {
 	stepped int64 // meta.Stepped at Touched
 }
 
-// callersKept bounds how many of them are remembered.
+// callersKept bounds Openers and Seekers.
 const callersKept = 4
 
+// remember returns a copy of callers with id at its end and at most callersKept of them.
 func remember(callers []string, id string) []string {
 	return append(slices.Clone(callers[max(0, len(callers)-callersKept+1):]), id)
 }
@@ -85,6 +86,7 @@ func (s *state) view(c *Cursor) *Cursor {
 	return &out
 }
 
+// time returns the replicated time of the entry.
 func (a *applying) time() time.Time { return time.Unix(0, a.now).UTC() }
 
 // unstepped is replicated time without what clock steps skipped.
@@ -128,6 +130,8 @@ func (a *cursorApplier) makeCursor(c frame.CursorCreate, group *Group) Result {
 	if old := a.s.cursors[c.Name]; old != nil {
 		return a.answerExisting(old, c, group)
 	}
+
+	// Only a new cursor takes room.
 	if refused := a.refuseFilter(c.Name, c.Filter, 0); refused != nil {
 		return *refused
 	}
@@ -149,6 +153,8 @@ func (a *cursorApplier) makeCursor(c frame.CursorCreate, group *Group) Result {
 		Touched:   a.time(),
 		stepped:   a.s.meta.Stepped,
 	}
+
+	// A group has nothing handed out yet. Its generation is one that no group has had.
 	if group != nil {
 		group.Reserved, made.Generation = made.Committed, a.nextGroupGeneration()
 	}
@@ -170,6 +176,7 @@ func (a *cursorApplier) refuseFilter(name string, f event.Filter, before uint64)
 		r = refuse(Invalid, "filter",
 			fmt.Sprintf("a filter of %d bytes, the limit is %d", f.Bytes(), event.MaxFilterBytes),
 			"name fewer types, sources, keys or ids")
+	// A filter that takes no more than the one before is accepted, even above the limit.
 	case size > before && taken-before+size > limit:
 		r = refuse(Overloaded, "cursor", fmt.Sprintf("the cursors take %d bytes, the limit is %d", taken, limit),
 			"remove cursors that are not used, or raise cursor.max_bytes")
@@ -191,10 +198,12 @@ func (a *cursorApplier) answerExisting(old *Cursor, c frame.CursorCreate, group 
 	case !sameFilter(old.Filter, c.Filter) || old.Policy != c.Policy,
 		group != nil && old.Group.Policy != group.Policy:
 		is = fmt.Sprintf("the cursor %q exists with another filter or policy", c.Name)
+	// A retry finds the cursor that it has created.
 	default:
 		return Result{Cursor: a.s.view(old)}
 	}
 	remedy := "use another name, or remove it first: ringlog cursor rm " + c.Name
+	// Only a cursor of one reader can be changed in place.
 	if old.Group == nil && group == nil {
 		remedy = fmt.Sprintf("use another name, or change the one there is, which stays at %d: "+
 			"ringlog cursor filter %s", old.Committed, c.Name)
@@ -210,6 +219,7 @@ func sameFilter(a, b event.Filter) bool {
 		slices.Equal(a.CorrelationIDs, b.CorrelationIDs)
 }
 
+// openCursor gives the cursor to a new opener under a new generation, which fences the reader before.
 func (a *cursorApplier) openCursor(c frame.CursorOpen) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
@@ -221,10 +231,12 @@ func (a *cursorApplier) openCursor(c frame.CursorOpen) Result {
 	switch {
 	case len(c.Opener) > frame.MaxCallerID:
 		return tooLongCaller("opener", c.Opener)
+	// A new opener takes the cursor over and fences the reader before.
 	case !callerKnown(cur.Openers, c.Opener):
 		cur.startGeneration(c.Opener)
 		a.useCursor(cur)
 		return a.saveCursor(cur)
+	// A late or repeated open of one that was replaced since must not fence its successor.
 	case cur.Openers[len(cur.Openers)-1] != c.Opener:
 		r := refuse(Fenced, "opener",
 			fmt.Sprintf("cursor %q was opened again since, generation %d holds it", c.Name, cur.Generation),
@@ -232,6 +244,8 @@ func (a *cursorApplier) openCursor(c frame.CursorOpen) Result {
 		r.Refusal.Expected = cur.Generation
 		return r
 	}
+
+	// A retry of the present opener gets the generation that it has.
 	return Result{Cursor: a.s.view(cur)}
 }
 
@@ -239,6 +253,8 @@ func tooLongCaller(field, id string) Result {
 	return refuse(Invalid, field, fmt.Sprintf("%d bytes, the limit is %d", len(id), frame.MaxCallerID), "use a UUID")
 }
 
+// commitCursor moves a cursor forward for the reader that holds its generation. A commit of what is
+// committed already succeeds and moves nothing.
 func (a *cursorApplier) commitCursor(c frame.CursorCommit) Result {
 	cur := a.s.cursors[c.Name]
 	switch {
@@ -291,6 +307,7 @@ func (a *cursorApplier) touchCursor(c *Cursor) Result {
 	return Result{Cursor: a.s.view(c)}
 }
 
+// seekCursor moves a cursor, or a group, in either direction.
 func (a *cursorApplier) seekCursor(c frame.CursorSeek) Result {
 	cur := a.s.cursors[c.Name]
 	if cur == nil {
@@ -299,6 +316,7 @@ func (a *cursorApplier) seekCursor(c frame.CursorSeek) Result {
 	switch {
 	case len(c.Seeker) > frame.MaxCallerID:
 		return tooLongCaller("seeker", c.Seeker)
+	// A late or repeated seek must not move the cursor back.
 	case callerKnown(cur.Seekers, c.Seeker):
 		return Result{Cursor: a.s.view(cur)}
 	}
@@ -367,6 +385,7 @@ func (a *cursorApplier) expireCursors() {
 	}
 	for range maxExpiredCursors {
 		used, cur, some := a.s.ranks.byUse.Min()
+		// Where the one unused longest is not due, none is.
 		if !some || used.rank+idle > a.unstepped() {
 			return
 		}

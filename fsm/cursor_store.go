@@ -48,10 +48,12 @@ type cursorFacts struct {
 	Seekers  []string           `json:"seekers,omitempty"`
 }
 
+// groupFacts is what is stored of what a group is; its place is in that of the cursor.
 type groupFacts struct {
 	Policy frame.GroupPolicy `json:"policy"`
 }
 
+// facts returns what is stored under prefixCursor.
 func (c *Cursor) facts() cursorFacts {
 	f := cursorFacts{
 		Filter:   c.Filter,
@@ -69,7 +71,9 @@ func (c *Cursor) facts() cursorFacts {
 	return f
 }
 
+// encodePlace returns what is stored under prefixPlace, in the form drawn at placeForm.
 func (c *Cursor) encodePlace() []byte {
+	// The zero time says that it is not stalled.
 	stalled := time.Time{}
 	if c.Stalled != nil {
 		stalled = c.Stalled.Since
@@ -102,6 +106,8 @@ func (c *Cursor) decodePlace(b []byte) error {
 		c.Stalled = &Stall{Since: since}
 	}
 	c.Scanned, c.Found = r.Uvarint(), r.Bool()
+
+	// The facts say whether the value has the part of a group.
 	if c.Group != nil {
 		c.Group.Reserved, c.Group.Open = r.Uvarint(), r.Uvarint()
 	}
@@ -157,10 +163,12 @@ func (c *Cursor) useRank() ranked[int64] { return ranked[int64]{c.usedAt(), c.Na
 // cursorOverhead is what a cursor counts beside its name and filter, in bytes.
 const cursorOverhead = 256
 
+// cursorBytes is what a cursor counts for cursor.max_bytes.
 func cursorBytes(name string, f event.Filter) uint64 {
 	return uint64(cursorOverhead + len(name) + f.Bytes())
 }
 
+// addCursor adds a cursor whose place and last use are known: they rank it.
 func (s *state) addCursor(c *Cursor) {
 	s.cursors[c.Name] = c
 	s.ranks.byPassed.ReplaceOrInsert(c.passedRank(), c)
@@ -168,6 +176,7 @@ func (s *state) addCursor(c *Cursor) {
 	s.ranks.bytes += cursorBytes(c.Name, c.Filter)
 }
 
+// dropCursor removes a cursor. Its place and last use must be those that it is ranked by.
 func (s *state) dropCursor(c *Cursor) {
 	delete(s.cursors, c.Name)
 	s.ranks.byPassed.Delete(c.passedRank())
@@ -181,7 +190,7 @@ type place struct {
 	found              bool
 }
 
-// placeCursor puts a cursor at a place.
+// placeCursor moves a cursor to a place and keeps its rank. The caller stores it.
 func (a *cursorApplier) placeCursor(c *Cursor, at place) {
 	before := c.passedRank()
 	if c.Committed != at.committed {
@@ -194,7 +203,7 @@ func (a *cursorApplier) placeCursor(c *Cursor, at place) {
 	}
 }
 
-// useCursor notes that a cursor is used.
+// useCursor notes that a cursor is used now and keeps its rank. The caller stores it.
 func (a *cursorApplier) useCursor(c *Cursor) {
 	before := c.useRank()
 	c.Touched, c.stepped = a.time(), a.s.meta.Stepped

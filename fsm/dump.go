@@ -42,6 +42,7 @@ func (m *Machine) Dump(w io.Writer) error {
 	return nil
 }
 
+// dumpPair writes one line of a dump.
 func dumpPair(w io.Writer, key, value []byte) error {
 	line := map[string]string{"key": fmt.Sprintf("%c%x", key[0], key[1:])}
 	switch key[0] {

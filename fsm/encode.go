@@ -81,6 +81,7 @@ func (o *object) keep(err error) {
 
 func (m *meta) encode() ([]byte, error) {
 	o := newObject(768)
+	// The order and the names are those of the tags of meta.
 	o.int("format", int64(m.Format))
 	o.uint("applied", m.Applied)
 	o.uint("term", m.Term)
@@ -120,6 +121,8 @@ func (m *meta) encode() ([]byte, error) {
 		o.uint("emitted", c.Emitted)
 	})
 	o.text("digest", m.Digest)
+
+	// From here on a field is left out while it is zero, as omitzero does.
 	if m.Letters != (letterTotals{}) {
 		o.value("letters", m.Letters)
 	}
@@ -157,6 +160,7 @@ func (m *meta) encode() ([]byte, error) {
 
 func (p *producer) encode() ([]byte, error) {
 	o := newObject(128)
+	// The order and the names are those of the tags of producer.
 	o.string("id", p.ID)
 	o.uint("last", p.Last)
 	o.int("used", p.Used)

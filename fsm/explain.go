@@ -80,6 +80,7 @@ func kindName(k frame.DedupKind) string {
 	}
 }
 
+// count takes in one suppressed event; those of other offsets are ignored.
 func (x *Explanation) count(offset uint64, source string, at time.Time) {
 	if offset != x.Offset {
 		return
@@ -107,6 +108,8 @@ func (m *Machine) ExplainHash(ctx context.Context, h event.Hash) (Explanation, e
 	if len(offsets) == 0 {
 		return Explanation{}, fmt.Errorf("fsm: explain %s: %w", h, ErrUnknownHash)
 	}
+
+	// Offsets rise: the last one is the newest.
 	x, err := m.Explain(ctx, offsets[len(offsets)-1])
 	others := offsets[:len(offsets)-1]
 	x.Others = others[max(0, len(others)-maxOthers):]

@@ -18,15 +18,14 @@ const (
 	maxMaxPending = 50_000
 )
 
-// Group is what a cursor that members share knows beside its commit. Policy is as it
-// was given. Reserved is the last offset that a leader may have handed out: what is
-// open up to there, and has no retry, was perhaps delivered once. Open is how many events
-// that are, those with a retry included, as its leader last counted what the filter lets
-// through.
+// Group is what a cursor that members share has besides its commit. Policy is as the caller gave it.
+// Reserved is the last offset that a leader may have handed out: an open event up to there that has
+// no retry may have been delivered once. Open counts the open events up to Reserved, those with a
+// retry included, as the leader last counted what the filter passes.
 //
-// Committed <= Reserved <= the tail. Done lies in between and does not touch the
-// commit. Open is no more than what is left of them. A retry's offset is open: after the
-// commit, not done and not past Reserved; once it is trimmed, the next commit drops it.
+// Committed <= Reserved <= the tail. Done lies in between and does not touch the commit. Open is at
+// most what Done leaves between them. A retry's offset is open: after the commit, not done and not
+// past Reserved; once it is trimmed, the next commit drops it.
 type Group struct {
 	Policy   frame.GroupPolicy  `json:"policy"`
 	Reserved uint64             `json:"reserved"`
@@ -79,6 +78,7 @@ func (g *Group) Retry(offset uint64) (frame.GroupRetry, bool) {
 	return g.Retries[i], true
 }
 
+// findRetry returns the index of the retry of an offset, or of the first one after it.
 func findRetry(list []frame.GroupRetry, offset uint64) (int, bool) {
 	return slices.BinarySearchFunc(list, offset,
 		func(r frame.GroupRetry, offset uint64) int { return cmp.Compare(r.Offset, offset) })
@@ -92,8 +92,10 @@ func (a *groupApplier) createGroup(c frame.GroupCreate) Result {
 		&Group{Policy: c.Group})
 }
 
+// checkPolicy returns why a group cannot have a policy, and nil where it can.
 func checkPolicy(p frame.GroupPolicy) *Result {
 	var r Result
+	// A value of 0 takes the setting's, which is within its bounds.
 	switch {
 	case p.AckWait != 0 && (p.AckWait < minAckWait || p.AckWait > maxAckWait):
 		r = refuse(Invalid, "ack_wait", fmt.Sprintf("an ack_wait of %s", p.AckWait),
@@ -127,10 +129,12 @@ func (a *groupApplier) groupFor(name string, term, generation uint64) (*Cursor, 
 	case cur.Group == nil:
 		r = refuse(Invalid, "group", fmt.Sprintf("%q is a cursor of one reader, no group", name),
 			"open it as a cursor, or make a group of another name")
+	// The leader that handed the events out was replaced.
 	case term != a.term:
 		r = refuse(Fenced, "term", fmt.Sprintf("term %d, whose leader has settled this, is over: this is term %d",
 			term, a.term), "join the group again: another leader hands its events out")
 		r.Refusal.Expected = cur.Generation
+	// The group was sought, or removed and created again.
 	case generation != cur.Generation:
 		r = refuse(Fenced, "generation", fmt.Sprintf("generation %d of group %q is over, this is %d", generation,
 			name, cur.Generation), "join the group again: it was moved, or made again")

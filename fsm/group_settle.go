@@ -31,6 +31,7 @@ type groupApplier struct {
 	letters *letterApplier
 }
 
+// settleGroup commits what the members of a group have settled, all of it or nothing.
 func (a *groupApplier) settleGroup(c frame.GroupSettle) Result {
 	cur, refused := a.groupFor(c.Name, c.Term, c.Generation)
 	if refused != nil {
@@ -54,7 +55,7 @@ func (a *groupApplier) planCommit(cur *Cursor, c frame.GroupSettle) (s groupComm
 	s.reserved = max(cur.Group.Reserved, c.Reserved, s.done.last(), s.committed)
 	s.open = c.Open
 	if c.Reserved < cur.Group.Reserved {
-		s.open = cur.Group.Open // who knows less has not counted
+		s.open = cur.Group.Open // a leader that has reserved less has not counted all
 	}
 	s.open = min(s.open, s.reserved-s.committed-s.done.within(s.committed+1, s.reserved))
 
@@ -75,6 +76,7 @@ func (a *groupApplier) planCommit(cur *Cursor, c frame.GroupSettle) (s groupComm
 	return s, nil
 }
 
+// checkCommit returns why a settlement is refused whatever its group knows, and nil where it is not.
 func (a *groupApplier) checkCommit(c frame.GroupSettle) *Result {
 	var r Result
 	done, last := ranges(c.Done), uint64(0)
@@ -162,10 +164,11 @@ func truncate(text string, limit int) string {
 	return text[:limit]
 }
 
-// commitGroup makes a group what was planned.
+// commitGroup applies a plan to the group and stores what it changes.
 func (a *groupApplier) commitGroup(cur *Cursor, s groupCommit) Result {
 	g := cur.Group
 	moved := s.committed != cur.Committed || s.reserved != g.Reserved || s.open != g.Open
+	// Ranges, retries and the place have keys of their own: only what differs is written.
 	if !slices.Equal(s.done, g.Done) {
 		a.saveDone(cur.Name, s.done)
 	}
@@ -187,9 +190,13 @@ func (a *groupApplier) deadInGroup(c frame.GroupDead) (Result, error) {
 	if refused != nil {
 		return *refused, nil
 	}
+
+	// A retry gets the letter that was made the first time.
 	if cur.Settled(l.Offset) {
 		return a.letters.answerDead(cur, l.Offset)
 	}
+
+	// The event is settled, and one less is open.
 	next, refused := a.planCommit(cur, frame.GroupSettle{Reserved: cur.Group.Reserved, Open: max(cur.Group.Open, 1) - 1,
 		Done: []frame.Range{{From: l.Offset, To: l.Offset}}})
 	if refused != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// What a group knows beside its cursor: the ranges that are done are one value, because they
-// change together; each retry has a value of its own, because many may be pending and few change
-// at a time. An empty list has no key.
+// The ranges that a group has settled after its commit are one value, because they change together. Each
+// retry has a value of its own, because many may be pending and few change at a time. An empty list has
+// no key.
 func doneKey(group string) []byte { return key(prefixGroupDone, group) }
 
 func retryKey(group string, offset uint64) []byte {
@@ -53,7 +53,10 @@ func (s *state) loadGroups(db *pebble.DB) error {
 	if err != nil {
 		return err
 	}
+
+	// Keys are in the order of offsets, and so is each list of retries.
 	return scan(db, prefixGroupRetry, func(rest string, value []byte) error {
+		// A key is the name, 0 and the offset.
 		const around = 1 + 8
 		if len(rest) < around {
 			return errors.New("a cut key")
@@ -78,6 +81,7 @@ func (s *state) loadGroups(db *pebble.DB) error {
 	})
 }
 
+// groupOf returns the group that a stored key belongs to. A key without one is damage.
 func (s *state) groupOf(name string) (*Group, error) {
 	if c := s.cursors[name]; c != nil && c.Group != nil {
 		return c.Group, nil

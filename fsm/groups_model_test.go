@@ -20,7 +20,7 @@ type modelGroup struct {
 	retries  map[uint64]frame.GroupRetry
 }
 
-// renew makes a group one that nothing is known of, behind its commit.
+// renew makes a group one of which nothing is known after its commit.
 func (m *model) renew(cur *modelCursor) {
 	m.generations++
 	cur.generation = m.generations

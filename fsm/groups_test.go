@@ -128,7 +128,7 @@ func TestADamagedGroupIsNotLoaded(t *testing.T) {
 	}
 }
 
-// BenchmarkSettle tells what a settlement of 1000 acknowledgements behind an open event
+// BenchmarkSettle measures what a settlement of 1000 acknowledgements after an open event
 // costs, alone and with a delivery that failed, by how many retries wait.
 func BenchmarkSettle(b *testing.B) {
 	for _, waiting := range []int{0, 1000, 50_000} {
@@ -150,7 +150,7 @@ func benchmarkSettle(b *testing.B, waiting, failing int) {
 		}
 	}
 	for b.Loop() {
-		if from+acks > tail { // begin anew
+		if from+acks > tail { // begin again
 			b.StopTimer()
 			generation = apply(frame.CursorSeek{Name: "g"}).Cursor.Generation
 			settle(frame.GroupSettle{Reserved: tail, Retries: failedFrom(2, waiting)})

@@ -9,7 +9,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// voteWish is whether a member is to have a vote, and why its vote changed last.
+// voteWish is whether a member should have a vote, and the reason that was given when this was decided.
 type voteWish struct {
 	Wanted bool   `json:"wanted"`
 	Reason string `json:"reason"`
@@ -25,6 +25,7 @@ func (s *state) loadVoteWish(id string, value []byte) error {
 // knowsHealth reports whether all members know the events of the voters' health.
 func (a *applying) knowsHealth() bool { return a.s.meta.FeatureLevel >= frame.LevelHealth }
 
+// saveHealth stores the health of the voters, and has the next publish copy it.
 func (a *memberApplier) saveHealth() {
 	a.s.rosterPublished = false
 	a.tx.setJSON([]byte{prefixHealth}, a.s.health)
@@ -63,6 +64,7 @@ func (a *memberApplier) configureVoters() []event.Event {
 	return events
 }
 
+// voterIDs returns the ids of the voters, in the order of the configuration.
 func voterIDs(members []ConfigMember) (ids []string) {
 	for _, m := range members {
 		if m.Voter {
@@ -93,6 +95,7 @@ func (a *memberApplier) outageViews(c frame.OutageViews) Result {
 	return a.healthEvents(a.s.health.Reconcile(election.Evidence(c)))
 }
 
+// splitBrain takes in which members claim to lead; without any, that the leader is the only one again.
 func (a *memberApplier) splitBrain(c frame.SplitBrain) Result {
 	watched := a.s.meta.FeatureLevel >= frame.LevelDelivery
 	if l := a.s.meta.Leadership; watched && len(c.Leaders) == 0 {
@@ -101,6 +104,7 @@ func (a *memberApplier) splitBrain(c frame.SplitBrain) Result {
 	return a.healthEvents(a.s.health.Claimed(a.time(), c.Term, c.Leaders, watched))
 }
 
+// catchUp takes in how far a member lags, and whether the log may soon lack what it needs.
 func (a *memberApplier) catchUp(c frame.CatchUp) Result {
 	return a.healthEvents(a.s.health.Trails(election.Trail{
 		Member:      c.Member,
@@ -120,6 +124,7 @@ func (a *memberApplier) healthEvents(events []event.Event) Result {
 	return Result{}
 }
 
+// memberVote records whether a member should have a vote. It does not change the Raft configuration.
 func (a *memberApplier) memberVote(c frame.MemberVote) Result {
 	a.s.voteWishes[c.ID] = voteWish{c.Wanted, c.Reason}
 	a.tx.setJSON(key(prefixVoteWish, c.ID), a.s.voteWishes[c.ID])

@@ -30,7 +30,7 @@ const (
 
 // The machine against the model, over random histories of every kind of command: cursors,
 // groups and dead letters together. A second machine applies the same entries, but loads
-// its state anew, is closed and reopened, and is replaced by a checkpoint of itself on the
+// its state again, is closed and reopened, and is replaced by a checkpoint of itself on the
 // way: it must give the same answers, the same digests and in the end the same dump.
 func TestMachineAgreesWithModel(t *testing.T) {
 	n := histories
@@ -82,7 +82,7 @@ type pair struct {
 
 const historiesPerMachine = 8
 
-// empty has the machines as if they were just opened. After a failure they are made anew.
+// empty has the machines as if they were just opened. After a failure they are made again.
 func (p *pair) empty(t tb) {
 	if p.used++; p.plain == nil || p.used == historiesPerMachine {
 		p.close()
@@ -232,8 +232,8 @@ func (r *run) entry(most int) {
 // a list.
 var troubles = append(append(make([]string, 20), "reload", "reload", "reload", "restart", "snapshot"), make([]string, 20)...)
 
-// trouble has a machine load its state anew, or closes and reopens it, or swaps a
-// checkpoint of itself in; it returns the machine to go on with.
+// trouble has a machine load its state again, or closes and reopens it, or swaps a
+// checkpoint of itself in; it returns the machine to continue with.
 func trouble(t *rapid.T, m *Machine, fs vfs.FS, counts map[string]int) *Machine {
 	switch rapid.SampledFrom(troubles).Draw(t, "trouble") {
 	case "reload":
@@ -299,7 +299,7 @@ var floors = map[string]int{
 	"settlement out of order": 80, "settlement past the tail": 10,
 }
 
-// enough tells what was met, and fails where that is too little to prove anything.
+// enough logs what was met, and fails where that is too little to prove anything.
 func (c *tally) enough(t *testing.T) {
 	n := c.n["history"]
 	for _, what := range slices.Sorted(maps.Keys(floors)) {

@@ -100,7 +100,8 @@ type letters struct {
 }
 
 // letterAges are when the age of the oldest of the dead letters began, and of the oldest
-// that was not reported as stale; 0 is none. They are read again where not known.
+// that was not reported as stale; 0 is none. Where known is false they have to be read from the
+// database.
 type letterAges struct {
 	known              bool
 	oldest, unreported int64
@@ -131,6 +132,7 @@ func originKey(origin [frame.OriginSize]byte) []byte {
 	return append([]byte{prefixLetterIndex, 'f'}, origin[:]...)
 }
 
+// encode returns the value under copyKey; the offset and the cursor are in the key.
 func (u underWay) encode() (b []byte) {
 	for _, n := range []uint64{u.letter, u.at, u.bytes, uint64(u.born)} {
 		b = binary.AppendUvarint(b, n)
@@ -141,6 +143,7 @@ func (u underWay) encode() (b []byte) {
 // loadUnderWay reads what redrives have appended and no cursor has committed.
 func (s *state) loadUnderWay(db *pebble.DB) error {
 	return scanKeys(db, []byte{prefixLetterIndex, 'r'}, []byte{prefixLetterIndex, 's'}, func(key, value []byte) error {
+		// A key is prefix, kind, cursor, 0 and offset.
 		const around = 2 + 1 + 8
 		if len(key) < around {
 			return errors.New("a cut key")
@@ -180,6 +183,7 @@ func firstBorn(db *pebble.DB, from int64) (at int64, id uint64, err error) {
 	return at, id, err
 }
 
+// ageOf reads what ageKey wrote.
 func ageOf(key []byte) (born int64, id uint64) {
 	return int64(binary.BigEndian.Uint64(key[2:])), binary.BigEndian.Uint64(key[10:])
 }

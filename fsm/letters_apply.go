@@ -29,6 +29,7 @@ type letterApplier struct {
 
 // readLetter returns a letter, nil where there is none.
 func (a *letterApplier) readLetter(id uint64) (*Letter, error) {
+	// The database does not have yet what this entry changed.
 	if l, changed := a.changed.letters[id]; changed {
 		return l, nil
 	}
@@ -64,6 +65,7 @@ func (a *letterApplier) readIndex(key []byte) (uint64, error) {
 	if err != nil || value == nil {
 		return 0, err
 	}
+	// Not an id: the stored state is damaged.
 	if len(value) != 8 {
 		return 0, fmt.Errorf("fsm: read %q: %w", key, ErrDamaged)
 	}
@@ -106,6 +108,7 @@ func (a *letterApplier) resize(l *Letter, size uint64) {
 // newLetter gives a letter its id, keeps its copy and stores it as dead.
 func (a *letterApplier) newLetter(l *Letter, e *event.Event, copied []byte) {
 	t := &a.s.meta.Letters
+	// Ids begin at 1; 0 is none.
 	t.Next = max(t.Next, 1)
 	l.ID = t.Next
 	t.Next++
@@ -145,7 +148,7 @@ func (a *letterApplier) deadLetter(c frame.DeadLetter) (Result, error) {
 	commit := frame.CursorCommit{Name: c.Cursor, Offset: c.Offset, Generation: c.Generation}
 	cur := a.s.cursors[c.Cursor]
 	if cur == nil || cur.Group != nil || c.Generation != cur.Generation || c.Offset > a.tail() {
-		return a.cursors.commitCursor(commit), nil // which says why not
+		return a.cursors.commitCursor(commit), nil // which refuses it with the reason
 	}
 	if c.Offset <= cur.Committed {
 		return a.answerDead(cur, c.Offset)
@@ -191,8 +194,8 @@ func (l *Letter) failed(c frame.DeadLetter, now time.Time) {
 	}
 }
 
-// keep stores a letter that has failed at the command's offset: a new one, one whose
-// copy stands there, or one that the cursor has met again behind a seek.
+// storeDead stores a letter that has failed at the command's offset: a new one, one whose copy is at that
+// offset, or one whose event the cursor has met again after a seek.
 func (a *letterApplier) storeDead(l *Letter, e *event.Event, c frame.DeadLetter) {
 	switch {
 	case l.ID == 0:
@@ -200,13 +203,15 @@ func (a *letterApplier) storeDead(l *Letter, e *event.Event, c frame.DeadLetter)
 		l.appendLineage(c.Offset)
 		a.newLetter(l, e, c.Event)
 		return
+	// The copy has failed: the letter is dead again, at the copy's offset.
 	case a.takeCopy(l.Cursor, c.Offset):
 		if l.Offset != 0 {
 			a.setIndex(atKey(l.Cursor, l.Offset), 0)
 		}
 		l.Offset = c.Offset
 	case a.isUnderWay(l):
-		return // its copy is still to come
+		return // its copy is not committed yet
+	// It is dead already; its age begins again.
 	default:
 		a.tx.Delete(ageKey(l.bornAt(), l.ID))
 	}
@@ -221,6 +226,8 @@ func (a *letterApplier) answerDead(cur *Cursor, offset uint64) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+
+	// No letter was made here, or it is gone.
 	if id == 0 {
 		is := fmt.Sprintf("cursor %q has committed %d, which is not before %d", cur.Name, cur.Committed, offset)
 		if cur.Group != nil {
@@ -235,6 +242,7 @@ func (a *letterApplier) answerDead(cur *Cursor, offset uint64) (Result, error) {
 	return Result{Cursor: a.s.view(cur), Letter: a.viewOf(l), Replayed: true}, nil
 }
 
+// viewOf returns a letter as readers see it after this entry. It shares nothing with l.
 func (a *letterApplier) viewOf(l *Letter) *LetterView {
 	v := LetterView{Letter: *l, State: LetterDead}
 	if a.isUnderWay(l) {
@@ -249,6 +257,7 @@ func (a *letterApplier) viewOf(l *Letter) *LetterView {
 func (a *letterApplier) findLetter(cursor string, offset uint64) (l *Letter, err error) {
 	id := uint64(0)
 	list := a.s.letters.underWay[cursor]
+	// A copy that is under way belongs to its letter, wherever that died before.
 	if i, found := find(list, offset); found {
 		id = list[i].letter
 	} else {
@@ -260,6 +269,8 @@ func (a *letterApplier) findLetter(cursor string, offset uint64) (l *Letter, err
 	if id != 0 {
 		l, err = a.readLetter(id)
 	}
+
+	// Nothing is known of the event: its letter is new.
 	if l == nil {
 		l = &Letter{}
 	}
@@ -281,6 +292,7 @@ func (a *letterApplier) refuseSize(size, before uint64) *Result {
 // isUnderWay reports whether a letter's newest copy is still to be committed.
 func (a *letterApplier) isUnderWay(l *Letter) bool { return a.s.letters.isUnderWay(l) }
 
+// isUnderWay reports whether a letter's newest copy is among those that its cursor has not committed.
 func (s *letters) isUnderWay(l *Letter) bool {
 	if l.Redrives == 0 || len(l.Lineage) == 0 {
 		return false
@@ -290,6 +302,7 @@ func (s *letters) isUnderWay(l *Letter) bool {
 	return found && list[i].letter == l.ID
 }
 
+// setUnderWay replaces the copies under way to a cursor. The caller deletes those that are gone.
 func (a *letterApplier) setUnderWay(cursor string, list []underWay) {
 	if len(list) == 0 {
 		delete(a.s.letters.underWay, cursor)
@@ -354,6 +367,7 @@ func (a *letterApplier) resolveSettled(cursor string, settled ranges) {
 func (a *letterApplier) reviveLetters(cursor string, upTo uint64) {
 	list := a.s.letters.underWay[cursor]
 	n := 0
+	// The letters are still stored; only the index by age does not have them.
 	for n < len(list) && list[n].offset <= upTo {
 		a.deleteCopy(cursor, list[n].offset)
 		a.tx.Set(ageKey(list[n].born, list[n].letter), nil)

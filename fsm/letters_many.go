@@ -26,6 +26,7 @@ type redriveRequest struct {
 	answer int
 }
 
+// requestRedrive has the end of the entry redrive letters: it refuses only where the cursor is missing.
 func (a *letterApplier) requestRedrive(c frame.Redrive) Result {
 	if c.To != "" && a.s.cursors[c.To] == nil {
 		return noCursor(c.To)
@@ -34,6 +35,7 @@ func (a *letterApplier) requestRedrive(c frame.Redrive) Result {
 	return Result{}
 }
 
+// redriveAll does the redrives of this entry and fills their answers in. The clients' block is stored.
 func (a *letterApplier) redriveAll() error {
 	for _, r := range a.redrives {
 		result, err := a.redriveLetters(r.Redrive)
@@ -162,6 +164,8 @@ func (a *letterApplier) moveLetter(l *Letter, cursor string) {
 	l.Cursor, l.Offset = cursor, 0
 }
 
+// appendTargeted stores a block that only one cursor is delivered, with the letter of each event. Its
+// events have no dedup keys.
 func (a *applying) appendTargeted(events frame.Block, cursor string, ids []uint64) {
 	m := &a.s.meta
 	b := &log.Block{Block: events, First: m.Last + 1, Index: a.index, Term: a.term, AppendedAt: time.Unix(0, a.now),
@@ -171,8 +175,8 @@ func (a *applying) appendTargeted(events frame.Block, cursor string, ids []uint6
 	a.s.window = append(a.s.window, windowBlock{m.Last, 0, a.now})
 }
 
-// purge removes letters that are dead; one that is under way goes when its cursor has
-// committed it.
+// purgeLetters removes dead letters. A letter that is under way is skipped: it is removed once its
+// cursor has committed its copy.
 func (a *letterApplier) purgeLetters(c frame.Purge) (Result, error) {
 	result := &LettersResult{}
 	cursors := map[string]int{}
@@ -186,6 +190,7 @@ func (a *letterApplier) purgeLetters(c frame.Purge) (Result, error) {
 			result.Missing = append(result.Missing, id)
 		case a.isUnderWay(l) || (c.OlderThan > 0 && a.time().Sub(l.Dead) < c.OlderThan):
 			result.Skipped++
+		// It is dead, and old enough.
 		default:
 			a.purgeLetter(l)
 			cursors[l.Cursor]++
@@ -196,6 +201,7 @@ func (a *letterApplier) purgeLetters(c frame.Purge) (Result, error) {
 	return Result{Letters: result}, nil
 }
 
+// purgeLetter removes a letter that is dead.
 func (a *letterApplier) purgeLetter(l *Letter) {
 	a.tx.Delete(ageKey(l.bornAt(), l.ID))
 	a.dropLetter(l.ID, l.Cursor, l.Offset, l.Bytes)
@@ -262,6 +268,7 @@ func (a *letterApplier) importLetters(c frame.LetterImport) (Result, error) {
 	return Result{Letters: result}, nil
 }
 
+// importedLetter returns a letter of another system, which has no cursor and no offset.
 func importedLetter(in frame.ImportedLetter) *Letter {
 	return &Letter{Origin: in.From, Error: in.Error, Attempts: in.Attempts, FirstFailed: in.Failed.UTC(),
 		LastFailed: in.Failed.UTC()}
@@ -291,6 +298,8 @@ func (a *letterApplier) ageLetters() error {
 	return nil
 }
 
+// agesIn returns the ages that are known, or reads them. It does not keep what it reads: readers call it
+// as well.
 func (s *letters) agesIn(db *pebble.DB, reported int64) (letterAges, error) {
 	if s.ages.known {
 		return s.ages, nil

@@ -81,7 +81,7 @@ func (m *model) letterBytes() (n uint64) {
 	return n
 }
 
-// age purges what is too old and tells what is stale, at the beginning of an entry.
+// age purges what is too old and reports what is stale, at the beginning of an entry.
 func (m *model) age() {
 	s := &m.letters
 	untold := false

@@ -52,7 +52,7 @@ func tellLetters(m *Machine) string {
 	return b.String()
 }
 
-// reads tells what stands behind a cursor's commit for it.
+// reads prints what a cursor gets after its commit.
 func (s *teller) reads(name string) string {
 	cur, _ := s.m.Cursor(name)
 	m := cur.Filter.Compile(event.Builtin())

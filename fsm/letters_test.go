@@ -41,7 +41,7 @@ func manyLetters(b *testing.B, dir string, n int) (m *Machine, index uint64) {
 	return m, index
 }
 
-// BenchmarkManyLetters tells what 100 000 letters cost: an entry that has nothing to do
+// BenchmarkManyLetters measures what 100 000 letters cost: an entry that has nothing to do
 // with them, one that redrives 1000, and opening the state.
 func BenchmarkManyLetters(b *testing.B) {
 	for _, letters := range []int{0, 100_000} {

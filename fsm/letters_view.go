@@ -37,6 +37,7 @@ type LetterStats struct {
 	Ever     uint64    `json:"ever"`            // that there have been
 }
 
+// letterStats counts the letters of s. The caller holds mu.
 func (m *Machine) letterStats(s *state) LetterStats {
 	t := s.meta.Letters
 	stats := LetterStats{Count: t.Count, Redriven: s.letters.countUnderWay(), Bytes: t.Bytes,
@@ -44,6 +45,8 @@ func (m *Machine) letterStats(s *state) LetterStats {
 	if t.Next > 0 {
 		stats.Ever = t.Next - 1
 	}
+
+	// A machine that is closed, or a failed read, leaves Oldest out.
 	if t.Count > stats.Redriven && m.db != nil {
 		if ages, err := s.letters.agesIn(m.db, t.Reported); err == nil && ages.oldest != 0 {
 			var oldest Letter
@@ -66,6 +69,8 @@ func (m *Machine) lettersDue(s *state, earlier func(at int64, after time.Duratio
 	if err != nil {
 		return
 	}
+
+	// Ages leave clock steps out; deadlines are in replicated time, which has them.
 	if ages.oldest != 0 {
 		earlier(max(ages.oldest+s.meta.Stepped, s.meta.Time-int64(set.LettersAge)), set.LettersAge)
 	}
@@ -86,6 +91,7 @@ type letterReader struct{ log *log.Log }
 // none.
 func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error) {
 	err = r.log.View(func(db *pebble.DB) error {
+		// One snapshot, so that the letter, its state and its event are of the same entry.
 		now := db.NewSnapshot()
 		defer now.Close()
 		value, err := readValue(now, indexKey(prefixLetter, id))
@@ -113,6 +119,8 @@ func (r letterReader) Letter(id uint64) (l LetterView, e event.Event, err error)
 	if err != nil {
 		return l, e, fmt.Errorf("fsm: letter %d: %w", id, err)
 	}
+
+	// The copy does not have its offset.
 	e.Offset = l.Offset
 	return l, e, nil
 }
@@ -134,6 +142,8 @@ func (r letterReader) LetterAt(cursor string, offset uint64) (l LetterView, err 
 	if err != nil {
 		return l, fmt.Errorf("fsm: letter of cursor %s at %d: %w", cursor, offset, err)
 	}
+
+	// Letter reports where it was removed in between.
 	l, _, err = r.Letter(id)
 	return l, err
 }
@@ -159,14 +169,18 @@ func (r letterReader) EachLetter(ctx context.Context, after uint64, yield func(L
 			}
 			after = l.ID
 		}
+
+		// A page that is not full is the last one.
 		if len(page) < letterPage {
 			return nil
 		}
 	}
 }
 
+// letterPage returns up to letterPage letters whose ids are above after, by id.
 func (r letterReader) letterPage(after uint64) (page []LetterView, err error) {
 	err = r.log.View(func(db *pebble.DB) error {
+		// One snapshot, so that a letter and its copy are of the same entry.
 		now := db.NewSnapshot()
 		defer now.Close()
 		return scanKeys(now, indexKey(prefixLetter, after+1), []byte{prefixLetter + 1}, func(_, value []byte) error {
@@ -191,6 +205,8 @@ func viewLetter(r pebble.Reader, l *Letter) (LetterView, error) {
 	if l.Redrives == 0 || len(l.Lineage) == 0 {
 		return v, nil
 	}
+
+	// A copy without a key is not delivered any more: its letter is dead again.
 	newest := l.Lineage[len(l.Lineage)-1]
 	value, err := readValue(r, copyKey(l.Cursor, newest))
 	if value != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// losses are what trims took from the cursors that they passed: the gap of each is worked
-// out from them, so that a trim costs the same for one of these cursors and for a million.
-// They follow each other without a hole and end before the first offset that is kept.
+// losses are what trims took from the cursors that they passed. The gap of each cursor is computed
+// from them, so that a trim costs the same for one of these cursors and for a million. They follow
+// each other without a hole and end before the first offset that is kept.
 //
 // New ones are joined as the digits of a binary number are, but not where a cursor has its
 // place at the seam while there are few: then its gap is exact.
@@ -28,6 +28,8 @@ type losses struct {
 	sums func() []log.Gap
 }
 
+// newLosses returns losses whose sums are computed when the first gap needs them. The list must not be
+// changed afterwards.
 func newLosses(list []loss) losses {
 	return losses{list, sync.OnceValue(func() []log.Gap {
 		sums := make([]log.Gap, len(list)+1)
@@ -103,6 +105,8 @@ func decodeLoss(key string, b []byte) (loss, error) {
 	r := fields.Reader{Rest: b}
 	r.Form(lossForm)
 	l := loss{from: binary.BigEndian.Uint64([]byte(key)), to: r.Uvarint(), trims: r.Uvarint(), uncounted: r.Uvarint()}
+
+	// A type takes two bytes at least, which bounds what a damaged count can claim.
 	for range r.Count(2) {
 		l.types = append(l.types, typeCount{string(r.Bytes()), r.Uvarint()})
 	}
@@ -137,7 +141,7 @@ func (l *loss) join(next *loss) {
 }
 
 // recordLoss records what a trim from one offset to another takes from the cursors that it
-// passes, and forgets what no cursor has before it any more. The blocks are still there.
+// passes, and forgets losses that all cursors have passed. The blocks are still there.
 func (a *lossApplier) recordLoss(from, to uint64) error {
 	// Where no cursor is passed, nothing has to be known of what is trimmed.
 	lowest, _, some := a.s.ranks.byPassed.Min()
@@ -178,6 +182,7 @@ func (a *lossApplier) atSeam(from, seam uint64) bool {
 // joinDown joins as many as are too many: those with no cursor's place at the seam first,
 // then the oldest.
 func (a *lossApplier) joinDown(list []loss) []loss {
+	// First those by which no cursor loses count.
 	for i := 0; len(list) > maxLosses && i < len(list)-1; {
 		if a.atSeam(list[i].from, list[i+1].from) {
 			i++
@@ -185,6 +190,8 @@ func (a *lossApplier) joinDown(list []loss) []loss {
 			list = a.joinAt(list, i)
 		}
 	}
+
+	// Cursors with a place among the oldest lose the exact count by type.
 	for len(list) > maxLosses {
 		list = a.joinAt(list, 0)
 	}
@@ -229,6 +236,7 @@ func (a *lossApplier) keepLosses(list []loss) {
 // countLosses counts the types from one offset to another, in parts that begin where
 // cursors have their places.
 func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
+	// A part begins after each cursor's place, so that the gap of each is made of whole parts.
 	list = []loss{{from: from, to: to, trims: 1}}
 	for place := range a.s.ranks.byPassed.Ascend(atLeast(from), below(to)) {
 		if last := &list[len(list)-1]; place.rank+1 > last.from {
@@ -253,6 +261,8 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 			}
 		}
 	}
+
+	// Heads list the types of their blocks; columns are only read where a block has several.
 	err = a.log.EachTypes(from, to, func(first uint64, events int, types []string) bool {
 		a.opened++
 		if a.opened > maxCountedBlocks {
@@ -289,8 +299,8 @@ func (a *lossApplier) countLosses(from, to uint64) (list []loss, err error) {
 	return list, err
 }
 
-// gapOf is what was trimmed and a cursor has not passed, nil where that is nothing. Its
-// types are shared.
+// gapOf returns what was trimmed before a cursor passed it, nil where that is nothing. The types are
+// shared: the caller must not change them.
 func (s *state) gapOf(c *Cursor) *log.Gap {
 	next, first := c.Passed()+1, s.meta.First
 	if next >= first {
@@ -300,6 +310,8 @@ func (s *state) gapOf(c *Cursor) *log.Gap {
 	if gap.Reason == "" {
 		gap.Reason = log.ReasonTrimmed
 	}
+
+	// From whole on, losses are after the place of this cursor; what is before counts without types.
 	list := s.losses.list
 	whole, _ := slices.BinarySearchFunc(list, next,
 		func(l loss, offset uint64) int { return cmp.Compare(l.from, offset) })
@@ -310,11 +322,15 @@ func (s *state) gapOf(c *Cursor) *log.Gap {
 	if next < before {
 		gap.Uncounted = c.open(next, before-1)
 	}
+
+	// Most cursors lose all that follows, which is summed already.
 	if !c.settledWithin(before, first-1) {
 		sum := &s.losses.sums()[whole]
 		gap.Types, gap.Uncounted = sum.Types, gap.Uncounted+sum.Uncounted
 		return gap
 	}
+
+	// A group that has settled a part of a loss does not know which types are left of it.
 	for _, l := range list[whole:] {
 		if c.settledWithin(l.from, l.to) {
 			gap.Uncounted += c.open(l.from, l.to)

@@ -57,7 +57,7 @@ func (o *Options) defaults() {
 	}
 }
 
-// store returns the options of the state folder.
+// store returns the options for the folder of the state.
 func (o *Options) store() *store.Options {
 	return &store.Options{Dir: o.Dir, FS: o.FS, Logger: o.Logger, ReadOnly: o.ReadOnly, Fatal: o.Fatal}
 }
@@ -101,12 +101,16 @@ func Open(o Options) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// attach may fail after it has put the database in place.
 	if err := m.attach(dir); err != nil {
 		if m.db != nil {
 			err = errors.Join(err, m.db.Close())
 		}
 		return nil, err
 	}
+
+	// An offline tool has nothing to sync, and gets damage as an error: see damaged.
 	if !o.ReadOnly {
 		m.serving.Store(true)
 		m.stopped.Go(m.syncEverySecond)
@@ -215,6 +219,8 @@ func (m *Machine) begin(index, term uint64) *applier {
 		now:     meta.Time,
 		stored:  meta.Last + 1,
 	})
+
+	// This is never undone: an entry that fails stops the node.
 	meta.Applied, meta.Term = index, term
 	return a
 }
@@ -308,7 +314,7 @@ func (m *Machine) diverged(f *frame.Frame) bool {
 	return known && own != Sum(f.Digest)
 }
 
-// advance wakes who waits for an entry to be applied.
+// advance raises applied and wakes the callers of WaitApplied.
 func (m *Machine) advance(applied uint64) {
 	m.progress.Lock()
 	defer m.progress.Unlock()
@@ -322,6 +328,7 @@ func (m *Machine) advance(applied uint64) {
 // WaitApplied returns when the entry at index is applied, or ctx is done.
 func (m *Machine) WaitApplied(ctx context.Context, index uint64) error {
 	for {
+		// moved belongs to applied: an entry that is applied between the check and the wait closes it.
 		m.progress.Lock()
 		applied, moved := m.applied, m.moved
 		m.progress.Unlock()
@@ -348,6 +355,7 @@ func (m *Machine) syncEverySecond() {
 			return
 		case <-tick.C:
 			applied := m.Applied()
+			// Everything applied is durable already.
 			if applied == synced {
 				continue
 			}

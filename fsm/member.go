@@ -68,6 +68,8 @@ func (a *memberApplier) raiseFeatureLevel() {
 		lowest = min(lowest, m.FeatureLevel)
 	}
 	a.s.meta.FeatureLevel = max(a.s.meta.FeatureLevel, lowest)
+
+	// At the first level with voters' health, it begins with the present configuration.
 	if a.knowsHealth() && !a.s.health.Known {
 		a.configureVoters()
 	}

@@ -31,7 +31,7 @@ type model struct {
 	term      uint64
 	voters    map[string]*modelVoter
 	atRisk    bool
-	late      []event.Type // told behind the clients' events of the entry
+	late      []event.Type // emitted after the clients' events of the entry
 	letters   modelLetters
 
 	generations uint64         // of groups, given out
@@ -551,8 +551,8 @@ func (h *history) produced(t *rapid.T) request {
 	return r
 }
 
-// threeVoters has raft's configuration and the members stand in the log, so that it
-// tells of their health. A leader is told first.
+// threeVoters puts raft's configuration and the members into the log, so that it reports
+// their health. A leader is reported first.
 func threeVoters(t tb, m *Machine, model *model) {
 	var members []ConfigMember
 	var known []request

@@ -51,6 +51,7 @@ func (a *clientApplier) chainOverdue(c frame.ChainOverdue) Result {
 	case c.CorrelationID == "" || c.Deadline <= 0 || until.Before(c.Since):
 		return refuse(Invalid, "deadline", fmt.Sprintf("a run %q with a deadline of %s", c.CorrelationID, c.Deadline),
 			"name the run, and a time above 0")
+	// From then on the edge may be forgotten: nobody could say whether it was reported.
 	case reported || !a.time().Before(until):
 		return Result{Replayed: true}
 	case waiting <= c.Deadline:
@@ -113,6 +114,7 @@ const (
 // an edge is asked where the request comes in: builds may differ in their flows.
 func chainDeadlines(s *Settings, value string) error {
 	list := strings.Split(value, ",")
+	// Split makes one empty element of an empty value.
 	if value == "" {
 		list = nil
 	}
@@ -120,6 +122,8 @@ func chainDeadlines(s *Settings, value string) error {
 		return fmt.Errorf("%d deadlines in %d bytes, the limits are %d and %d", len(list), len(value), maxDeadlines,
 			maxDeadlinesText)
 	}
+
+	// Only the form is checked, so that every build decides alike.
 	for _, one := range list {
 		edge, text, _ := strings.Cut(one, "=")
 		limit, err := time.ParseDuration(text)

@@ -19,6 +19,7 @@ type Pressure struct {
 // A new leader continues where the one before was.
 func (a *clientApplier) reportPressure(c frame.Pressure) Result {
 	before := a.s.pressure
+	// The log has it already.
 	if c.Active == before.Active {
 		return Result{}
 	}

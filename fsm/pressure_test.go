@@ -9,7 +9,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// What was told of the queue is known behind a restart: it is not told again.
+// What was reported of the queue is known after a restart: it is not reported again.
 func TestPressureIsToldOnceOverARestart(t *testing.T) {
 	fs := vfs.NewMem()
 	m := open(t, fs)

@@ -56,11 +56,14 @@ func (p *producers) load(id string, value []byte) error {
 
 // order puts loaded producers into the order of their use.
 func (p *producers) order() {
+	// They were loaded by id; Touch has the order of their use.
 	all := make([]*producer, 0, p.byUse.Len())
 	for e := p.byUse.Front(); e != nil; e = e.Next() {
 		all = append(all, e.Value.(*producer))
 	}
 	slices.SortFunc(all, func(a, b *producer) int { return cmp.Compare(a.Touch, b.Touch) })
+
+	// Fill both lists again in that order.
 	p.byUse.Init()
 	for _, one := range all {
 		p.byID[one.ID] = p.byUse.PushBack(one)
@@ -72,6 +75,7 @@ func (p *producers) order() {
 // place keeps a producer that was just used in its lists.
 func (p *producers) place(one *producer) {
 	p.byUse.MoveToBack(p.byID[one.ID])
+	// The list of those with large results is in the same order.
 	switch {
 	case one.Large == 0 && one.large != nil:
 		p.large.Remove(one.large)
@@ -83,7 +87,7 @@ func (p *producers) place(one *producer) {
 	}
 }
 
-// get returns a producer, nil where nothing is known of it.
+// get returns a producer, nil for an unknown id.
 func (p *producers) get(id string) *producer {
 	if e := p.byID[id]; e != nil {
 		return e.Value.(*producer)
@@ -91,7 +95,7 @@ func (p *producers) get(id string) *producer {
 	return nil
 }
 
-// use returns a producer and makes one where nothing is known of it. The caller calls place.
+// use returns a producer, and adds one for an unknown id. The caller calls place afterwards.
 func (p *producers) use(id string) *producer {
 	e := p.byID[id]
 	if e == nil {
@@ -101,6 +105,7 @@ func (p *producers) use(id string) *producer {
 	return e.Value.(*producer)
 }
 
+// front returns the first producer of a list, nil where it is empty.
 func front(l *list.List) *producer {
 	if e := l.Front(); e != nil {
 		return e.Value.(*producer)
@@ -110,6 +115,7 @@ func front(l *list.List) *producer {
 
 func (p *producers) oldest() *producer { return front(p.byUse) }
 
+// forget removes a producer from the lists. The caller deletes what is stored of it.
 func (p *producers) forget(one *producer) {
 	p.byUse.Remove(p.byID[one.ID])
 	delete(p.byID, one.ID)
@@ -119,6 +125,7 @@ func (p *producers) forget(one *producer) {
 	}
 }
 
+// resultKey is the key of the slot that a sequence has; the one resultsKept later takes the same.
 func resultKey(id string, sequence uint64) []byte {
 	return append(key(prefixResult, id), 0, byte(sequence%resultsKept))
 }
@@ -142,6 +149,7 @@ func (a *producerApplier) expireProducers() {
 		case p == nil:
 			return
 		case a.isExpired(p) || uint64(all.byUse.Len()) > a.s.settings.ProducerMax:
+		// Only a producer with large results can free some of these bytes.
 		case all.bytes > a.s.settings.ProducerBytes:
 			p = front(all.large)
 		default:
@@ -252,6 +260,7 @@ func (a *producerApplier) keepResult(c frame.Publish, print uint32, r Result) {
 // countResult counts a result of size bytes that takes the slot of an older one.
 func (a *producerApplier) countResult(c frame.Publish, p *producer, size int) {
 	slot := uint64(1) << (c.Sequence % resultsKept)
+	// The older result no longer counts, if it did.
 	if p.Large&slot != 0 {
 		older, err := a.storedResult(c)
 		a.tx.keep(err)

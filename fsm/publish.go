@@ -138,12 +138,14 @@ func (a *publishApplier) placeRow(row int) (earlier uint64, refusal *Refusal, er
 	return 0, nil, nil
 }
 
+// fullWindow is the refusal of a new key while the dedup window is full.
 func fullWindow(room uint64) *Refusal {
 	return &Refusal{Code: Overloaded, Field: "events",
 		Message: fmt.Sprintf("the dedup window holds %d keys, which is the limit", room),
 		Remedy:  "retry after some have expired, or raise dedup.max_keys, or shorten dedup.window"}
 }
 
+// conflict is the refusal of a dedup_id that an earlier event, at first, has with other content.
 func conflict(first uint64) *Refusal {
 	return &Refusal{Code: Conflict, Field: "dedup_id", Offset: first,
 		Message: fmt.Sprintf("the dedup_id was used at offset %d for an event with other content", first),
@@ -152,6 +154,7 @@ func conflict(first uint64) *Refusal {
 
 // undoRows removes what a refused request had placed.
 func (a *publishApplier) undoRows(start, receipts, from, to int) {
+	// The next requests of this entry must not find these keys.
 	for i := start; i < len(a.accepted); i++ {
 		row := a.accepted[i]
 		if a.frame.Columns.KindAt(row) != frame.DedupOff {
@@ -210,6 +213,7 @@ func (a *publishApplier) expired(at int64) bool { return at+int64(a.s.settings.D
 // expireWindow removes the keys of blocks that left the window from the index. All of them go at
 // once, so that the index has exactly what a rebuild from the window's start would put into it.
 func (a *publishApplier) expireWindow() {
+	// Time never falls, so that the oldest blocks expire first.
 	n, keys := 0, 0
 	for n < len(a.s.window) && a.expired(a.s.window[n].at) {
 		keys += a.s.window[n].keys
@@ -230,6 +234,7 @@ type columnsCache struct {
 	next   int
 }
 
+// at returns the key columns of the block that holds an offset.
 func (c *columnsCache) at(l *log.Log, offset uint64) (*log.Columns, error) {
 	for _, cols := range c.recent {
 		if cols != nil && cols.First <= offset && offset <= cols.Last() {

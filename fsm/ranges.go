@@ -44,9 +44,11 @@ func (r ranges) last() uint64 {
 func (r ranges) union(other ranges) ranges {
 	out := make(ranges, 0, len(r)+len(other))
 	for len(r) > 0 || len(other) > 0 {
+		// r is the list whose next range begins first.
 		if len(r) == 0 || (len(other) > 0 && other[0].From < r[0].From) {
 			r, other = other, r
 		}
+		// A range that touches the last one is joined with it.
 		if n := len(out); n > 0 && r[0].From <= out[n-1].To+1 {
 			out[n-1].To = max(out[n-1].To, r[0].To)
 		} else {

@@ -57,6 +57,7 @@ func scanKeys(r pebble.Reader, low, high []byte, each func(key, value []byte) er
 		if err == nil {
 			err = each(it.Key(), value)
 		}
+		// each has seen enough.
 		if err == errScanned {
 			return nil
 		}

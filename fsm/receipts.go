@@ -27,6 +27,7 @@ type receipts struct {
 
 const receiptsForm = 1
 
+// receipt is one suppressed event: the offset of the event that it repeats, and the number of its source.
 type receipt struct {
 	offset uint64
 	source int
@@ -41,10 +42,11 @@ type receiptTotals struct {
 
 const (
 	receiptsShare = 8  // of retention.bytes
-	receiptsStep  = 64 // they go a 64th at a time: entries between two steps cost nothing
+	receiptsStep  = 64 // a 64th of the share is removed at a time, so that most entries remove nothing
 )
 
 func (r *receipts) add(offset uint64, source string) {
+	// A source is stored once; receipts name it by its number.
 	n, known := r.sources[source]
 	if !known {
 		if r.sources == nil {
@@ -67,6 +69,8 @@ func (r *receipts) encode(now int64) []byte {
 	for _, name := range r.names {
 		b = fields.Append(b, name)
 	}
+
+	// Receipts name their source by its place in this list.
 	for _, one := range r.list {
 		b = binary.AppendUvarint(b, one.offset)
 		b = binary.AppendUvarint(b, uint64(one.source))
@@ -76,6 +80,7 @@ func (r *receipts) encode(now int64) []byte {
 
 // readReceipts reads what receipts.encode wrote and returns its time.
 func readReceipts(b []byte, yield func(offset uint64, source string, at time.Time)) time.Time {
+	// Without the form byte the value is an older one and begins with its time.
 	if len(b) > 0 && b[0] == receiptsForm {
 		b = b[1:]
 	}

@@ -53,6 +53,8 @@ func (r *Result) Offsets(n int) []Placement {
 			list[d.Row] = Placement{Offset: d.Offset, Duplicate: true}
 		}
 	}
+
+	// The others follow each other from First on.
 	next := r.First
 	for i := range list {
 		if !list[i].Duplicate {

@@ -60,6 +60,8 @@ func (a *stallApplier) watchScanned(c *Cursor) error {
 	case !c.Found || after == 0:
 		return nil
 	}
+
+	// The open event may have waited for a while, so that the cursor is due before all others.
 	open, some, err := a.openSince(c)
 	if some {
 		a.s.meta.StallDue = min(a.s.meta.StallDue, stallDeadline(open, c.movedAt(), after))

@@ -141,7 +141,7 @@ func TestOnlyWhatASubscriberGetsIsAStallOrHeld(t *testing.T) {
 				s.apply(do(frame.CursorChange{Name: "c", Filter: event.Filter{Types: []string{string(s.wants)}}}))
 			case "again":
 				s.apply(do(frame.CursorDelete{Name: "c"}))
-				now = now.Add(time.Millisecond) // a cursor is told by its time from one before
+				now = now.Add(time.Millisecond) // the time distinguishes a cursor from one before of its name
 				create()
 			case "trim":
 				s.apply(do(frame.Trim{Before: max(first, anywhere)}))

@@ -85,6 +85,7 @@ type rule struct {
 
 // definitions lists every setting, sorted by key.
 func definitions() []definition {
+	// The columns are key, level, fallback, doc and rule.
 	return []definition{
 		{"autopilot.cleanup_dead_servers", frame.LevelHealth, "false",
 			"whether a voter that is dead for autopilot.dead_after is removed",
@@ -213,6 +214,7 @@ func definitions() []definition {
 
 const year = 365 * 24 * time.Hour
 
+// number is the rule of a whole number from low to high. size, duration and choose are like it.
 func number(low, high uint64, field func(*Settings) *uint64) rule {
 	return rule{fmt.Sprintf("%d to %d", low, high), func(s *Settings, value string) error {
 		n, err := strconv.ParseUint(value, 10, 64)
@@ -267,6 +269,7 @@ func lookup(key string) (definition, bool) {
 	return all[i], true
 }
 
+// defaultSettings returns the settings that nobody has changed. A default must follow its own rule.
 func defaultSettings() Settings {
 	var s Settings
 	for _, d := range definitions() {
@@ -290,6 +293,7 @@ func (s *Settings) set(key, value string) error {
 	return d.rule.put(s, value)
 }
 
+// setSetting changes a setting, or with an empty value returns it to its default.
 func (a *applier) setSetting(c frame.SettingSet) Result {
 	defer a.expireWindow() // the window may just have become shorter
 	d, known := lookup(c.Key)
@@ -304,6 +308,8 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 	if err := a.s.settings.set(c.Key, c.Value); err != nil {
 		return refuse(Invalid, "value", fmt.Sprintf("%s: %v", c.Key, err), d.doc)
 	}
+
+	// Only values that differ from the default are stored.
 	if c.Value == "" {
 		delete(a.s.changed, c.Key)
 		a.tx.Delete(key(prefixSetting, c.Key))
@@ -311,9 +317,11 @@ func (a *applier) setSetting(c frame.SettingSet) Result {
 		a.s.changed[c.Key] = c.Value
 		a.tx.Set(key(prefixSetting, c.Key), []byte(c.Value))
 	}
+
+	// What was computed by the old value may no longer hold.
 	a.s.meta.StallDue = 0
 	if strings.HasPrefix(c.Key, "cursor.hold_") {
-		a.s.meta.NotHeld = holdMark{} // who kept nothing may keep something now
+		a.s.meta.NotHeld = holdMark{} // a cursor that kept nothing may keep something now
 	}
 	a.s.meta.MaxWindow = max(a.s.meta.MaxWindow, before, a.s.settings.DedupWindow)
 	setting := a.s.setting(d)

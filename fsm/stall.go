@@ -10,7 +10,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Stall says since when a cursor has been reported as stalled. A group is stalled while its first
+// Stall records that a cursor was reported as stalled, and when. A group is stalled while its first
 // open event is not settled.
 type Stall struct {
 	Since time.Time `json:"since"`
@@ -25,7 +25,7 @@ type stallApplier struct {
 }
 
 const (
-	stallGrain   = time.Second // deadlines are rounded up to it, so that cursors are gone through no more often
+	stallGrain   = time.Second // deadlines are rounded up to it, which bounds how often all cursors are checked
 	stallsAtOnce = 256         // reported by one entry
 )
 
@@ -60,8 +60,10 @@ func (c *Cursor) movedAt() int64 {
 func (a *stallApplier) openSince(c *Cursor) (at int64, some bool, err error) {
 	offset := max(c.Passed()+1, a.s.meta.First)
 	switch {
+	// It has passed everything.
 	case offset > a.tail():
 		return 0, false, nil
+	// The log does not have the events of this entry yet.
 	case offset >= a.stored:
 		return a.now, true, nil
 	}
@@ -103,11 +105,13 @@ func (a *stallApplier) reportRecoveries() error {
 	return nil
 }
 
+// reportRecovery reports that a cursor is no longer stalled, unless it still is.
 func (a *stallApplier) reportRecovery(c *Cursor) error {
 	open, some, err := a.openSince(c)
 	if err != nil {
 		return err
 	}
+	// Its first open event has waited for too long: it has moved, and is still stalled.
 	if after := a.s.settings.CursorStall; some && after > 0 && a.now-open >= int64(after) {
 		return nil
 	}
@@ -119,6 +123,8 @@ func (a *stallApplier) reportRecovery(c *Cursor) error {
 	return nil
 }
 
+// lagOf returns the fields that CURSOR_STALLED and CURSOR_RECOVERED share. open is when the first open
+// event was appended, in Unix nanoseconds, if there is some.
 func (a *stallApplier) lagOf(c *Cursor, open int64, some bool) map[string]any {
 	p := map[string]any{"cursor": c.Name, "group": c.Group != nil, "committed": c.Committed,
 		"lag_events": a.tail() + 1 - max(c.Passed()+1, min(a.s.meta.First, a.tail()+1)), "lag_seconds": 0}
@@ -143,7 +149,7 @@ func (a *stallApplier) reportStalls() error {
 			continue
 		}
 		at := stallDeadline(0, c.movedAt(), after)
-		if at <= a.now { // it has not moved for long; for how long has an event been open?
+		if at <= a.now { // it has not moved for that long: now the append time of its first open event counts
 			open, _, err := a.openSince(c)
 			if err != nil {
 				return err
@@ -174,6 +180,8 @@ func (a *stallApplier) reportStalls() error {
 	return nil
 }
 
+// reportStall marks a cursor as stalled and emits the event. open is when its first open event was
+// appended.
 func (a *stallApplier) reportStall(c *Cursor, open int64) {
 	c.Stalled = &Stall{Since: a.time()}
 	p := a.lagOf(c, open, true)

@@ -25,9 +25,9 @@ type standing struct {
 	stalled    bool
 }
 
-// Whatever cursors do, a stall is told when one has stood for the time with an event open
-// for as long, within the grain; it and the recovery take turns; and between two stalls of
-// a cursor is at least the time. A machine that is reopened on the way tells the same.
+// Whatever cursors do, a stall is reported when one has not moved for the time with an event
+// open for as long, within the grain; stalls and recoveries take turns; and two stalls of a
+// cursor are at least the time apart. A machine that is reopened on the way reports the same.
 func TestStallsAreToldInTurns(t *testing.T) {
 	const after = time.Minute
 	counts := map[string]int{}

@@ -100,8 +100,8 @@ type meta struct {
 	Receipts     receiptTotals       `json:"receipts,omitzero"`
 
 	GroupGenerations uint64 `json:"group_generations,omitzero"` // that were given out
-	// StallDue is no later than the first report of a stalled cursor is due; 0 is at
-	// once. It is stored: a copy that was loaded must look at cursors in the same entries.
+	// StallDue is a lower bound of when the next stalled cursor has to be reported; 0 is at once. It is
+	// stored, because a machine that loads the state must check cursors in the same entries.
 	StallDue int64 `json:"stall_due_ns,omitzero"`
 	// Stepped is how far clock steps have moved replicated time, all together.
 	Stepped int64 `json:"stepped_ns,omitzero"`
@@ -146,7 +146,7 @@ type membership struct {
 	Predecessors []string `json:"predecessors,omitempty"`
 }
 
-// predecessorsKept bounds them: nobody has a data folder of an older one in use.
+// predecessorsKept bounds Predecessors: no data folder of an older cluster should still be in use.
 const predecessorsKept = 16
 
 // state is everything the machine knows, mirrored in memory from the database.
@@ -175,15 +175,18 @@ type state struct {
 	oldest          *log.Columns  // of the first retained block; nil when not looked up
 }
 
-// windowBlock is a block whose keys are in the dedup index.
+// windowBlock is a block whose keys are in the dedup index: its last offset, how many of its events have
+// a key, and its append time in Unix nanoseconds.
 type windowBlock struct {
 	last uint64
 	keys int
 	at   int64
 }
 
+// newState returns the state before the first entry.
 func newState() *state {
 	return &state{
+		// Offsets begin at 1: the empty log has First 1 and Last 0.
 		meta:       meta{Format: stateFormat, First: 1, WindowStart: 1, ColumnsFrom: 1},
 		changed:    map[string]string{},
 		settings:   defaultSettings(),
@@ -277,6 +280,7 @@ func (s *state) fillWindow(l *log.Log) error {
 	return l.EachColumns(s.meta.WindowStart, s.meta.Last, func(c *log.Columns) bool {
 		before, offset := s.keys.Len(), c.First
 		for row := range c.Len() {
+			// A suppressed row has no offset.
 			if c.Dead.Has(row) {
 				continue
 			}
@@ -296,11 +300,15 @@ func (s *state) checkEnds(l *log.Log) error {
 	if s.meta.First > s.meta.Last {
 		return nil
 	}
+
+	// Events and key columns are stored apart: both have to be there.
 	for _, offset := range []uint64{s.meta.First, s.meta.Last} {
 		c, err := l.Columns(offset)
 		if err == nil {
 			_, err = l.Get(offset)
 		}
+
+		// Trims remove whole blocks: the first one begins at First, and the last one ends at Last.
 		cutBefore := err == nil && offset == s.meta.First && c.First != offset
 		cutAfter := err == nil && offset == s.meta.Last && c.Last() != offset
 		if cutBefore || cutAfter {

@@ -30,7 +30,7 @@ const (
 	resultJSON     = '{'
 )
 
-// appendStored appends a result that remember keeps: an accepted one, or a conflict.
+// appendStored appends a result that keepResult stores: an accepted one, or a conflict.
 func appendStored(b []byte, r *Result) []byte {
 	if r.Refusal != nil {
 		b = binary.AppendUvarint(append(b, resultConflict), uint64(r.Refusal.Row))
@@ -64,6 +64,7 @@ func decodeStored(b []byte) (r Result, err error) {
 	}
 	in := fields.Reader{Rest: b}
 	switch form := in.Byte(); form {
+	// The refusal's text is not stored: this build words it.
 	case resultConflict:
 		row := in.Uvarint()
 		r.Refusal = conflict(in.Uvarint())

@@ -49,8 +49,8 @@ func TestStories(t *testing.T) {
 type teller struct {
 	*node
 	leader string
-	shown  uint64 // events up to here were told
-	first  uint64 // the first offset that was told
+	shown  uint64 // events up to here were printed
+	first  uint64 // the first offset that was printed
 }
 
 func (s *teller) tell(story string) string {
@@ -184,7 +184,7 @@ func (s *teller) request(words []string) request {
 		return do(s.journals(words[1:]))
 	case "claims": // of two leaders
 		return do(frame.SplitBrain{Term: s.term, Leaders: words[1:]})
-	case "trails": // n3 300 behind
+	case "trails": // n3 lags by 300
 		return do(frame.CatchUp{Member: words[1], AtRisk: words[2] != "0", Trailing: number64(words[2]), Left: 100, Rate: 5, LogRate: 30, TruncatedIn: 4 * time.Second})
 	case "client":
 		return do(clientWords(words))
@@ -251,7 +251,7 @@ func contents(words []string) (events []event.Event) {
 	return events
 }
 
-// entry applies one request and tells the answer and what was appended.
+// entry applies one request and returns the answer and what was appended, as text.
 func (s *teller) entry(requests ...request) string {
 	s.index++
 	r, results := requests[0], applyTo(s.t, s.m, entryOf(s.index, s.term, s.leader, s.at, requests...))
@@ -268,7 +268,7 @@ func (s *teller) entry(requests ...request) string {
 	return text + s.news()
 }
 
-// news tells what was appended and trimmed since it was asked last.
+// news returns what was appended and trimmed since the last call, as text.
 func (s *teller) news() (text string) {
 	first, last := s.m.Log().Bounds()
 	for offset := max(first, s.shown+1); offset <= last; offset++ {

@@ -41,9 +41,13 @@ func (m *Machine) Swap(dir string) error {
 	if err != nil {
 		return err
 	}
+
+	// CURRENT names the new database: after an error here a restart opens it.
 	if err := m.attach(path); err != nil {
 		return err
 	}
+
+	// attach has waited for the last reader of the old one and closed it.
 	if err := m.opts.FS.RemoveAll(old); err != nil {
 		return fmt.Errorf("fsm: remove the state before: %w", err)
 	}
@@ -97,4 +101,5 @@ func setRecord(b *pebble.Batch, key []byte, v any) error {
 	return b.Set(key, value, nil)
 }
 
+// closeWith closes db and joins its error with err.
 func closeWith(err error, db *pebble.DB) error { return errors.Join(err, db.Close()) }

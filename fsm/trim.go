@@ -57,6 +57,7 @@ func (a *trimApplier) requestTrim(c frame.Trim) Result {
 
 // applyTrims does the trims that this entry asks for, and those that settings ask for.
 func (a *trimApplier) applyTrims() error {
+	// First the trims that commands ask for, in their order.
 	for _, t := range a.trims {
 		result, err := a.trimTo(t.Trim)
 		if err != nil {
@@ -64,6 +65,8 @@ func (a *trimApplier) applyTrims() error {
 		}
 		a.answers[t.answer].Trim = result
 	}
+
+	// Receipts go before blocks: what is left of them counts for retention.bytes.
 	if err := a.trimReceipts(); err != nil {
 		return err
 	}
@@ -89,6 +92,8 @@ func (a *trimApplier) applyRetention() error {
 		_, err := a.trimTo(frame.Trim{Retention: true})
 		return err
 	}
+
+	// Other entries only note whether there is something to remove, which NextDeadline looks at.
 	p := planner{s: a.s, log: a.log, now: a.now, limit: a.stored}
 	waits, err := p.wantsRetention()
 	m.RetentionWaits = waits
@@ -196,8 +201,8 @@ type planner struct {
 	now     int64
 	limit   uint64 // a trim stays below: blocks from here on are not stored yet
 	notHeld holdMark
-	checked int          // cursors that were asked what they hold
-	held    *log.Columns // the block that was asked for last
+	checked int          // cursors that were asked whether they hold something
+	held    *log.Columns // the block that heldBlock returned last
 }
 
 // trimPlan is what a planner found; target is the block that becomes the first,
@@ -209,10 +214,11 @@ type trimPlan struct {
 
 // Bounds of what retention does in one entry, and of what a trim answers with.
 const (
-	maxHoldsChecked = 512 // cursors that it asks; it waits for the others as if they held
+	maxHoldsChecked = 512 // cursors that it asks; the others count as holding
 	maxPassedNamed  = 256 // of the cursors that it passes
 )
 
+// plan finds the block that a trim makes the first, and the cursor that keeps it from going farther.
 func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 	plan := trimPlan{TrimResult: TrimResult{First: p.s.meta.First}}
 	if p.limit <= p.s.meta.First {
@@ -222,6 +228,7 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 	if t.Retention {
 		wants, err = p.wantsRetention()
 	}
+	// Most entries end here: nothing is to be removed.
 	if err != nil || !wants {
 		return plan, err
 	}
@@ -245,6 +252,8 @@ func (p *planner) plan(t frame.Trim) (trimPlan, error) {
 	if err != nil {
 		return plan, err
 	}
+
+	// What the holder has not passed stays.
 	if holder != nil {
 		want, plan.HeldBy = holder.Passed()+1, holder.Name
 	}
@@ -257,10 +266,13 @@ func (p *planner) holder(t frame.Trim, below uint64) (*Cursor, error) {
 	if t.Force || below < 2 {
 		return nil, nil
 	}
+
+	// All cursors before notHeld keep nothing: ask those from there on.
 	end := holdMark{Passed: below - 1}
 	from := btreemap.GE(p.notHeld.rank())
 	for place, c := range p.s.ranks.byPassed.Ascend(from, btreemap.LT(end.rank())) {
 		p.notHeld = holdMark{place.rank, place.name}
+		// Past the bound, the next one counts as holding; a later entry asks it.
 		if t.Retention && p.checked == maxHoldsChecked {
 			return c, nil
 		}
@@ -269,6 +281,8 @@ func (p *planner) holder(t frame.Trim, below uint64) (*Cursor, error) {
 			return c, err
 		}
 	}
+
+	// No cursor below the offset holds anything: the next plan begins there.
 	if p.notHeld.rank().compare(end.rank()) < 0 {
 		p.notHeld = end
 	}
@@ -280,6 +294,8 @@ func (p *planner) roundDown(t frame.Trim, plan trimPlan, want uint64) (trimPlan,
 	if want <= p.s.meta.First {
 		return plan, nil
 	}
+
+	// A block is removed as a whole or not at all.
 	target, err := p.blockFrom(want)
 	if err != nil || target == nil || target.First <= p.s.meta.First {
 		return plan, err
@@ -287,7 +303,7 @@ func (p *planner) roundDown(t frame.Trim, plan trimPlan, want uint64) (trimPlan,
 	plan.target, plan.First = target, target.First
 	plan.Removed = target.First - p.s.meta.First
 	if t.Retention {
-		return plan, nil // nobody is answered
+		return plan, nil // no answer needs the names
 	}
 	for place := range p.s.ranks.byPassed.Ascend(atLeast[uint64](0), below(plan.First-1)) {
 		plan.Passed = append(plan.Passed, place.name)
@@ -357,6 +373,7 @@ func (p *planner) wanted(t frame.Trim) (uint64, error) {
 	return p.wantedByAge(want)
 }
 
+// wantedByAge raises want to the first block that is young enough for retention by age.
 func (p *planner) wantedByAge(want uint64) (uint64, error) {
 	age := p.s.settings.RetentionAge
 	if age == 0 || p.limit <= p.s.meta.First || p.justStepped() {
@@ -376,6 +393,7 @@ func (p *planner) justStepped() bool {
 	return step != nil && p.now-step.To.UnixNano() < int64(time.Minute)
 }
 
+// oldest returns the columns of the first retained block, and keeps them in the state.
 func (p *planner) oldest() (c *log.Columns, err error) {
 	if p.s.oldest == nil {
 		p.s.oldest, err = p.log.Columns(p.s.meta.First)
@@ -386,6 +404,7 @@ func (p *planner) oldest() (c *log.Columns, err error) {
 // firstWhere returns the first offset whose block holds the condition, which is
 // false for older blocks and true for newer ones.
 func (p *planner) firstWhere(holds func(*log.Columns) bool) (uint64, error) {
+	// This is a binary search by offset in which each step skips a whole block.
 	low, high := p.s.meta.First, p.limit
 	for low < high {
 		c, err := p.log.Columns(low + (high-low)/2)

@@ -18,6 +18,7 @@ type tx struct {
 	err   error
 }
 
+// newTx begins the batch of an entry. Its digest begins with the one before, which chains them.
 func newTx(db *pebble.DB, before Sum, index, term uint64) *tx {
 	t := &tx{batch: db.NewBatch(), sum: sha256.New()}
 	t.sum.Write(before[:])
@@ -26,6 +27,7 @@ func newTx(db *pebble.DB, before Sum, index, term uint64) *tx {
 	return t
 }
 
+// number takes a number into the digest.
 func (t *tx) number(n uint64) {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], n)
@@ -41,6 +43,7 @@ func (t *tx) note(what byte, key, value []byte) {
 	t.sum.Write(value)
 }
 
+// keep remembers the first error, which finish returns.
 func (t *tx) keep(err error) {
 	if t.err == nil && err != nil {
 		t.err = fmt.Errorf("fsm: write: %w", err)
@@ -76,6 +79,7 @@ func (t *tx) setJSON(key []byte, v any) {
 	t.setEncoded(key, func() ([]byte, error) { return json.Marshal(v) })
 }
 
+// setEncoded stores what encode returns, and keeps its error.
 func (t *tx) setEncoded(key []byte, encode func() ([]byte, error)) {
 	value, err := encode()
 	t.keep(err)

@@ -19,6 +19,8 @@ import (
 // Log returns the reading side of the event log. It stays valid over a Swap.
 func (m *Machine) Log() *log.Log { return m.log }
 
+// read returns what from takes out of the state, which it may read but neither change nor keep: an entry
+// that is being applied waits for it.
 func read[T any](m *Machine, from func(*state) T) T {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -56,6 +58,7 @@ func (m *Machine) DigestAt(index uint64) (sum Sum, known bool) {
 	return sum, known
 }
 
+// digestAt reads the digest of an entry from the ring, where one of a later entry may have replaced it.
 func digestAt(db *pebble.DB, index uint64) (sum Sum, known bool) {
 	value, err := readValue(db, binary.BigEndian.AppendUint16([]byte{prefixDigest}, uint16(index%digestsKept)))
 	if err != nil || len(value) != 8+len(sum) || binary.BigEndian.Uint64(value) != index {
@@ -110,7 +113,7 @@ func (m *Machine) CursorsAfter(after string, limit int) (page []Cursor, next str
 		}
 		return names
 	})
-	slices.Sort(names) // with nobody kept waiting
+	slices.Sort(names) // without the lock
 	if len(names) > limit {
 		names, next = names[:limit], names[limit-1]
 	}
@@ -278,6 +281,8 @@ func (m *Machine) retentionDue(s *state) (at int64, some bool) {
 	if s.meta.First > s.meta.Last || s.settings.RetentionAge == 0 {
 		return 0, false
 	}
+
+	// The block is not kept in the state, which readers must not change.
 	oldest := s.oldest
 	if oldest == nil || oldest.First != s.meta.First {
 		var err error
@@ -287,6 +292,8 @@ func (m *Machine) retentionDue(s *state) (at int64, some bool) {
 		}
 	}
 	at, some = oldest.AppendedAt.UnixNano(), oldest.Last() < s.meta.Last
+
+	// A block that is overdue is held: the caller adds the age, so that this is in a minute.
 	if at+int64(s.settings.RetentionAge) <= s.meta.Time {
 		at = s.meta.Time + int64(time.Minute-s.settings.RetentionAge)
 	}

@@ -29,6 +29,7 @@ type cursorWatches struct {
 // this call and then waits for Moved misses no change. The watch has to be closed.
 func (m *Machine) WatchCursors(names []string) *CursorWatch {
 	w := &CursorWatch{watches: &m.watches, names: slices.Clone(names), moved: make(chan struct{}, 1)}
+	// From here on every entry that moves one of them fills the channel.
 	w.watches.mu.Lock()
 	defer w.watches.mu.Unlock()
 	if w.watches.byName == nil {
@@ -45,6 +46,7 @@ func (ws *cursorWatches) remove(w *CursorWatch) {
 	defer ws.mu.Unlock()
 	for _, name := range w.names {
 		left := slices.DeleteFunc(ws.byName[name], func(other *CursorWatch) bool { return other == w })
+		// Names must not pile up: cursors come and go.
 		if len(left) == 0 {
 			delete(ws.byName, name)
 		} else {
@@ -53,7 +55,7 @@ func (ws *cursorWatches) remove(w *CursorWatch) {
 	}
 }
 
-// notify wakes who watches one of these cursors.
+// notify wakes the watches of these cursors.
 func (ws *cursorWatches) notify(names []string) {
 	if len(names) == 0 {
 		return
@@ -65,7 +67,7 @@ func (ws *cursorWatches) notify(names []string) {
 	}
 }
 
-// notifyAll wakes everybody: the state became another one.
+// notifyAll wakes all watches, because another state took the place of the one they looked at.
 func (ws *cursorWatches) notifyAll() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -78,7 +80,7 @@ func wake(list []*CursorWatch) {
 	for _, w := range list {
 		select {
 		case w.moved <- struct{}{}:
-		default: // it has not looked since the change before
+		default: // it has not received the change before
 		}
 	}
 }

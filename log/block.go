@@ -107,6 +107,7 @@ func (b *Block) encode() (v []byte, head int) {
 	return append(v, b.Body...), head
 }
 
+// appendTarget appends the cursor that the block is for, and its letters.
 func (b *Block) appendTarget(v []byte) []byte {
 	v = fields.Append(v, b.Target)
 	v = binary.AppendUvarint(v, uint64(len(b.Letters)))
@@ -119,6 +120,7 @@ func (b *Block) appendTarget(v []byte) []byte {
 // encodeColumns returns the 'k' value; size is that of the 'b' value.
 func (b *Block) encodeColumns(before uint64, size int) []byte {
 	v := make([]byte, 0, 64+len(b.Dead)+len(b.Columns))
+	// The order is that of the drawing in doc.go.
 	v = b.appendCommon(v)
 	v = binary.AppendUvarint(v, before)
 	v = binary.AppendUvarint(v, uint64(size))
@@ -127,6 +129,8 @@ func (b *Block) encodeColumns(before uint64, size int) []byte {
 	v = binary.AppendUvarint(v, uint64(b.Shape.Sources))
 	v = fields.Append(v, b.Dead)
 	v = append(v, b.Columns...)
+
+	// The checksum goes into the room that appendCommon has left, and covers all after it.
 	binary.LittleEndian.PutUint32(v[1:], crc32.Checksum(v[crcEnd:], castagnoli))
 	return v
 }
@@ -134,6 +138,7 @@ func (b *Block) encodeColumns(before uint64, size int) []byte {
 // reader reads a value front to back; the first error sticks.
 type reader struct{ fields.Reader }
 
+// common reads what appendCommon wrote after the checksum.
 func (r *reader) common() common {
 	return common{
 		live:       int(r.Uvarint()),
@@ -147,6 +152,7 @@ func (r *reader) common() common {
 func (r *reader) target(live int) (name string, letters []uint64) {
 	name = string(r.Bytes())
 	n := r.Count(1)
+	// Readers index the letters by event: there has to be one for each.
 	if n != live || name == "" {
 		r.Fail("%d letters for %d events of cursor %q", n, live, name)
 		return "", nil
@@ -261,6 +267,7 @@ func decodeColumns(first uint64, v []byte) (*Columns, error) {
 	if len(v) < crcEnd || v[0] != valueVersion {
 		return nil, corrupt(first, "key columns", nil)
 	}
+	// The checksum comes first: nothing is allocated by what a damaged value claims.
 	if crc32.Checksum(v[crcEnd:], castagnoli) != binary.LittleEndian.Uint32(v[1:]) {
 		return nil, corrupt(first, "key columns", nil)
 	}
@@ -275,6 +282,8 @@ func decodeColumns(first uint64, v []byte) (*Columns, error) {
 		Before:     r.Uvarint(),
 		Size:       r.Uvarint(),
 	}
+
+	// The shape says how the rest is divided into columns.
 	shape := frame.Shape{Rows: int(r.Uvarint()), Types: int(r.Uvarint()), Sources: int(r.Uvarint())}
 	c.Dead = r.Bytes()
 	if r.Err != nil {

@@ -27,7 +27,7 @@ type cached struct {
 	decodeErr  error
 
 	// Guarded by cache.mu.
-	weight int64
+	weight int64 // bytes that it takes, about
 	place  *list.Element
 }
 
@@ -38,13 +38,14 @@ type cache struct {
 	blocks map[uint64]*cached
 	recent *list.List // the most recently used block is at the front
 	weight int64
-	limit  int64
+	limit  int64 // bytes that the blocks may take; see shrink
 }
 
 func newCache(limit int64) *cache {
 	return &cache{blocks: make(map[uint64]*cached), recent: list.New(), limit: limit}
 }
 
+// clear forgets all blocks: another database may have others at the same offsets.
 func (c *cache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,10 +59,14 @@ func (c *cache) block(it *pebble.Iterator) (*cached, error) {
 	if b := c.get(first); b != nil {
 		return b, nil
 	}
+
+	// Decode without the lock: readers that miss the same block decode it more than once, and put keeps one.
 	v, err := it.ValueAndErr()
 	if err != nil {
 		return nil, fmt.Errorf("log: read block %d: %w", first, err)
 	}
+
+	// The copy is kept: Pebble reuses the value at the next step of the iterator.
 	s, err := decodeBlock(first, append([]byte(nil), v...))
 	if err != nil {
 		return nil, err
@@ -69,6 +74,7 @@ func (c *cache) block(it *pebble.Iterator) (*cached, error) {
 	return c.put(&cached{stored: s, owner: c, weight: int64(len(v))}), nil
 }
 
+// get returns the block whose first offset is first, and counts it as used; nil where it is not cached.
 func (c *cache) get(first uint64) *cached {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,6 +89,7 @@ func (c *cache) get(first uint64) *cached {
 func (c *cache) put(b *cached) *cached {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Readers share one decoding: the first one stays.
 	if other := c.blocks[b.first]; other != nil {
 		return other
 	}

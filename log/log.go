@@ -106,6 +106,7 @@ func (l *Log) Wait(ctx context.Context, offset uint64) error {
 		if grown == nil {
 			return nil
 		}
+		// grown belongs to the check: growth since then has closed it.
 		select {
 		case <-grown:
 		case <-ctx.Done():
@@ -172,6 +173,7 @@ func columnsAt(db *pebble.DB, offset uint64) (*Columns, error) {
 	return columnsOf(it)
 }
 
+// columnsIter iterates over the key columns below upper.
 func columnsIter(db *pebble.DB, upper []byte) (*pebble.Iterator, error) {
 	return db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixColumns}, UpperBound: upper})
 }

@@ -113,6 +113,7 @@ func (l *Log) walk(from uint64, visit func(*cached) (more bool, err error)) (*Ga
 	return nil, l.reportDamage(err)
 }
 
+// errMissing is wrapped where no block holds an offset: it was trimmed meanwhile, or the log has a hole.
 var errMissing = errors.New("no block holds it")
 
 // trimmedMeanwhile is the result of a read that found no block: a gap where a trim has
@@ -181,10 +182,13 @@ func (l *Log) load(offset uint64) (b *cached, err error) {
 			return err
 		}
 		defer it.Close()
+		// The block that holds offset is the last one that begins there or before.
 		if !it.SeekLT(blockKey(offset + 1)) {
 			return fmt.Errorf("log: read %d: %w: %w (%v)", offset, ErrCorrupt, errMissing, it.Error())
 		}
 		b, err = l.cache.block(it)
+
+		// The block before a hole ends before offset.
 		if err == nil && b.last() < offset {
 			return fmt.Errorf("log: read %d: %w: %w", offset, ErrCorrupt, errMissing)
 		}
@@ -193,4 +197,5 @@ func (l *Log) load(offset uint64) (b *cached, err error) {
 	return b, l.trimmedOr(offset, err)
 }
 
+// firstOf returns the offset in the key of the iterator, which is at a block or at columns.
 func firstOf(it *pebble.Iterator) uint64 { return binary.BigEndian.Uint64(it.Key()[1:]) }

@@ -36,9 +36,12 @@ type Spans struct {
 func (l *Log) ReadSpans(cursor string, from uint64, limit, maxBytes int) (Spans, error) {
 	found, left, bytes := Spans{Next: from}, max(limit, 1), 0
 	gap, err := l.walk(from, func(b *cached) (more bool, err error) {
+		// walk begins with the last block that begins at the offset or before, which may end before it.
 		if found.Next < b.first || b.last() < found.Next {
 			return false, errMissing
 		}
+
+		// A redriven block is for one cursor: stop before the reader's own, and pass over the others.
 		if b.target != "" {
 			if b.isFor(cursor) {
 				found.Targeted = true
@@ -53,6 +56,8 @@ func (l *Log) ReadSpans(cursor string, from uint64, limit, maxBytes int) (Spans,
 		if err != nil {
 			return false, err
 		}
+
+		// Of the first and the last block only a part may be wanted.
 		skip := int(found.Next - b.first)
 		take := min(b.live-skip, left)
 		found.Spans = append(found.Spans, Span{

@@ -144,6 +144,7 @@ func listFiles(dir string) ([]file, error) {
 // validName reports whether a name is one that a checkpoint uses. Such a name cannot lead out
 // of the folder that it is joined to.
 func validName(name string) bool {
+	// A leading dot would allow "..", and hidden files.
 	if name == "" || len(name) > maxName || name[0] == '.' || filepath.Base(name) != name {
 		return false
 	}
@@ -158,6 +159,7 @@ func validName(name string) bool {
 	return true
 }
 
+// infoOf returns the header of a snapshot of these files.
 func infoOf(meta Meta, files []file) Info {
 	info := Info{Meta: meta, Files: uint32(len(files))}
 	for _, f := range files {

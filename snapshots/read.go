@@ -66,6 +66,7 @@ type pending interface {
 	abort()
 }
 
+// folder is the target that writes files into a folder, which exists.
 type folder string
 
 type pendingFile struct{ *os.File }
@@ -81,6 +82,7 @@ func (d folder) create(name string) (pending, error) {
 func (f pendingFile) commit() error { return errors.Join(f.Sync(), f.Close()) }
 func (f pendingFile) abort()        { f.Close() } // Read removes the folder
 
+// discard is the target that keeps nothing.
 type discard struct{}
 
 func (discard) create(string) (pending, error) { return discard{}, nil }
@@ -205,12 +207,16 @@ func (s *scanner) content(f file, to target) error {
 	if err != nil {
 		return fmt.Errorf("snapshots: create %s: %w", f.name, err)
 	}
+
+	// Copy as much as the head has promised; its own checksum and the one of the whole see the same bytes.
 	sum := crc32.New(castagnoli)
 	_, err = io.CopyN(io.MultiWriter(sum, s.whole, out), s.r, int64(f.size))
 	if err != nil {
 		out.abort()
 		return cutError(err, f.name)
 	}
+
+	// Only a file whose checksum is right is committed.
 	want, err := s.take(crcSize, f.name)
 	if err == nil && binary.LittleEndian.Uint32(want) != sum.Sum32() {
 		err = corrupt("checksum of %s differs", f.name)
@@ -241,6 +247,7 @@ func (s *scanner) trailer() error {
 		return corrupt("SHA-256 of the whole differs")
 	}
 
+	// A snapshot ends with its trailer: what follows would be in no digest.
 	var more [1]byte
 	n, err := io.ReadFull(s.r, more[:])
 	if n > 0 {
@@ -252,6 +259,7 @@ func (s *scanner) trailer() error {
 	return nil
 }
 
+// syncDir makes the names in a folder durable.
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -19,6 +19,8 @@ func Size(dir string, meta Meta) (int64, error) {
 		return 0, err
 	}
 	info := infoOf(meta, files)
+
+	// The meta is JSON: its length is known once it is encoded.
 	_, encoded, err := info.encode()
 	if err != nil {
 		return 0, err

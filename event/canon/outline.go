@@ -20,6 +20,7 @@ type Outline struct {
 	keys []outlineKey
 }
 
+// outlineKey is the key of a member, as the payload spells it, and its hash.
 type outlineKey struct {
 	text []byte // from its first quote to its value: "elo":_
 	hash uint64

@@ -18,6 +18,7 @@ func Rewrite(payload []byte, maxDepth, maxBytes int) ([]byte, *Error) {
 	r := Rewriter{Scanner: Scanner{Data: payload}, MaxDepth: maxDepth, MaxBytes: maxBytes}
 	r.Space()
 	out, err := r.Payload()
+	// Nothing may follow the object.
 	if err == nil {
 		err = r.End()
 	}
@@ -138,6 +139,7 @@ func (r *Rewriter) array() *Error {
 		if i > 0 {
 			r.out = append(r.out, ", "...)
 		}
+		// An error names the element, so that callers get the whole path.
 		if err := r.value(); err != nil {
 			return err.Under("[" + strconv.Itoa(i) + "]")
 		}

@@ -389,6 +389,7 @@ func (s *Scanner) Kind() string {
 		return "an array"
 	case c == '"':
 		return "a string"
+	// A literal is named by its first byte: whether the rest is right does not matter here.
 	case c == 't' || c == 'f':
 		return "a boolean"
 	case c == 'n':

@@ -33,6 +33,7 @@ type Verifier struct {
 	count int // members read
 }
 
+// verifierState is where in the outermost object a Verifier is.
 type verifierState uint8
 
 const (
@@ -151,6 +152,7 @@ func (v *Verifier) value(depth int) bool {
 	case c == '-' || isDigit(c):
 		return v.number()
 	}
+	// The three words are all that is left.
 	return v.skip("true") || v.skip("false") || v.skip("null")
 }
 
@@ -398,6 +400,7 @@ func isShortDecimal(whole, fraction []byte) bool {
 // isRepr reports whether a literal is what Python prints for the float it reads.
 func isRepr(literal []byte) bool {
 	const longest = len("-1.7976931348623157e+308")
+	// No float is printed with more bytes: a longer literal need not be converted.
 	if len(literal) > longest {
 		return false
 	}

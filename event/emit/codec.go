@@ -24,6 +24,7 @@ type field struct {
 func fieldsOf(payload reflect.Value) (fields []field, extra reflect.Value) {
 	for i := range payload.NumField() {
 		f := payload.Type().Field(i)
+		// Extra has what no field of the struct names.
 		if f.Name == "Extra" {
 			extra = payload.Field(i)
 			continue

@@ -35,6 +35,7 @@ func (t *Timestamp) UnmarshalJSON(data []byte) error {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
+	// null leaves the Timestamp as it is, as encoding/json does for other types.
 	err := dec.Decode(&v)
 	if err != nil || v == nil {
 		return err

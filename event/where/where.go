@@ -83,6 +83,7 @@ func environment() (*cel.Env, error) {
 		cel.Variable("payload", cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable("offset", cel.IntType), cel.Variable("term", cel.IntType),
 		cel.Variable("time", cel.TimestampType), cel.Variable("appended_at", cel.TimestampType),
+		// payload.loss > 1 must hold for 2 and for 1.5 alike.
 		cel.CrossTypeNumericComparisons(true),
 	}
 	for _, name := range []string{"type", "value", "source", "key", "correlation_id", "causation_id", "dedup_id"} {

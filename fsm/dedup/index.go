@@ -67,6 +67,7 @@ const (
 	topBits  = everyTag << 7
 )
 
+// newShard returns an empty shard. It has group-1 tags more than slots: see shard.
 func newShard(slots int) shard {
 	return shard{slots: make([]slot, slots), tags: make([]byte, slots+group-1)}
 }
@@ -272,6 +273,7 @@ func (x *Index) inWindow(c slot) bool { return c.lo&occupied != 0 && x.offsetOf(
 func (s *shard) insert(h uint64, c slot) {
 	i := s.home(h)
 	empty := s.emptyTags(i)
+	// A group of tags without an empty one is skipped as a whole.
 	for empty == 0 {
 		i = s.wrap(i + group)
 		empty = s.emptyTags(i)
@@ -289,7 +291,10 @@ func (x *Index) Remove(k frame.Key, offset uint64) bool {
 	if s.count == 0 {
 		return false
 	}
+	// The offset is compared as well: another key may share the bits that a slot has.
 	want := slot{hi, occupied | tag | offset&offsetMask}
+
+	// No empty slot is between a key's home and its slot.
 	for i := s.home(h); s.slots[i].lo&occupied != 0; i = s.wrap(i + 1) {
 		if s.slots[i] == want {
 			x.removeAt(s, i)

@@ -10,8 +10,8 @@ import (
 
 // watchedFS ends the node at the first failure of what Pebble cannot work without: its
 // write-ahead log, its manifest, its folder. Pebble itself panics there, in some places beyond
-// recovery. Failures of other files it retries by itself, and those of a checkpoint are reported
-// to who asked for the checkpoint.
+// recovery. It retries failures of other files by itself, and those of a checkpoint are returned
+// to the caller of the checkpoint.
 type watchedFS struct {
 	vfs.FS
 	dir   string // of the database

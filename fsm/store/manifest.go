@@ -35,9 +35,12 @@ func checkManifest(fs vfs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
+	// Pebble would create a database here.
 	if !desc.Exists {
 		return errors.New("it holds no database")
 	}
+
+	// Pebble has to find the whole manifest readable, or cut at its end.
 	f, err := fs.Open(desc.ManifestFilename)
 	if err != nil {
 		return err
@@ -58,12 +61,14 @@ func checkManifest(fs vfs.FS, dir string) error {
 func manifestDamage(data []byte) (at int, broken bool) {
 	pos := 0
 	for pos < len(data) {
+		// Zeros at the end of a block, where no header fits.
 		if left := manifestBlock - pos%manifestBlock; left < manifestHeader {
 			pos += left
 			continue
 		}
 		size, valid := manifestChunk(data, pos)
 		if !valid {
+			// What cannot be read is torn by a crash if nothing readable follows it.
 			return pos, pos == 0 || anyChunk(data[pos+1:], pos+1)
 		}
 		pos += size
@@ -85,6 +90,7 @@ func anyChunk(tail []byte, pos int) bool {
 // manifestChunk returns the size of the chunk at pos, and whether it is whole and its checksum is
 // right.
 func manifestChunk(data []byte, pos int) (size int, valid bool) {
+	// A chunk does not cross the end of its block.
 	end := min(len(data), pos-pos%manifestBlock+manifestBlock)
 	if pos+manifestHeader > end {
 		return 0, false
@@ -94,6 +100,8 @@ func manifestChunk(data []byte, pos int) (size int, valid bool) {
 	if kind := header[6]; kind < 1 || kind > 4 || pos+size > end {
 		return 0, false
 	}
+
+	// LevelDB stores checksums masked: rotated by 15 bits, plus a constant.
 	crc := crc32.Checksum(data[pos+manifestHeader-1:pos+size], crc32.MakeTable(crc32.Castagnoli))
 	masked := (crc>>15 | crc<<17) + 0xa282ead8
 	return size, masked == binary.LittleEndian.Uint32(header)

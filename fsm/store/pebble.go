@@ -27,7 +27,7 @@ func (o *Options) Open(path string) (*pebble.DB, error) {
 // a crash is a prefix of whole entries.
 func (o *Options) open(path string) (*pebble.DB, error) {
 	cache := pebble.NewCache(64 << 20)
-	defer cache.Unref()
+	defer cache.Unref() // the database has a reference of its own
 	options := &pebble.Options{
 		Cache:                       cache,
 		MemTableSize:                64 << 20,
@@ -70,6 +70,7 @@ func (unlocked) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil 
 
 // openError distinguishes damage from what the machine around the folder does not allow.
 func openError(path string, err error) error {
+	// These are not damage: opening may succeed once the machine allows it. ErrDamaged is known already.
 	outside := []error{
 		os.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EIO, syscall.EAGAIN, syscall.EMFILE, ErrDamaged,
 	}
@@ -78,6 +79,8 @@ func openError(path string, err error) error {
 			return fmt.Errorf("store: open %s: %w", path, err)
 		}
 	}
+
+	// Pebble has no error value for a format that is too new, only this text.
 	line := firstLine(err.Error())
 	if strings.Contains(line, "format major version") {
 		return fmt.Errorf("store: open %s: %w: %s", path, ErrNewerFormat, line)

@@ -19,9 +19,9 @@ const (
 	maxSlowOperations = 64
 )
 
-// slowDisk tells a slow disk from one that hangs. An operation is judged by the number of
-// reports, not by the time that it took alone: a process that was paused while it waited
-// for a sync is reported to once when it continues, and its disk is not hung.
+// slowDisk distinguishes a slow disk from one that hangs. An operation is judged by the number of
+// reports, and not only by the time that it took: when a process that was paused during a sync
+// continues, the sync is reported once, and its disk does not hang.
 type slowDisk struct {
 	options *Options
 
@@ -29,6 +29,7 @@ type slowDisk struct {
 	reports map[slowOperation]slowReports
 }
 
+// slowOperation identifies the operations on a file that are counted together.
 type slowOperation struct {
 	path string
 	kind vfs.OpType

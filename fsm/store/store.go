@@ -57,8 +57,8 @@ type Options struct {
 	Fatal    func(error) // is called with what must end the node
 }
 
-// Current returns the path of the database that CURRENT names, or of a new one where the folder
-// has none yet. It removes what an interrupted Replace left behind.
+// Current returns the path of the database that CURRENT names, or of a new one where the folder has
+// none yet. It removes what an interrupted Replace has left.
 func (o *Options) Current() (string, error) {
 	name, err := o.readCurrent()
 	if errors.Is(err, os.ErrNotExist) && !o.ReadOnly {
@@ -72,6 +72,8 @@ func (o *Options) Current() (string, error) {
 		return "", fmt.Errorf("store: open %s: %w: CURRENT names %s, which is missing; %s: %w",
 			o.Dir, ErrDamaged, name, Remedy, err)
 	}
+
+	// Only now is it certain that nothing else in the folder is needed.
 	if !o.ReadOnly {
 		err = o.removeOthers(name)
 	}
@@ -85,10 +87,13 @@ func (o *Options) readCurrent() (string, error) {
 		return "", fmt.Errorf("store: open %s: %w", o.Dir, err)
 	}
 	defer f.Close()
+	// A damaged file may be of any size: more than a name is not read.
 	text, err := io.ReadAll(io.LimitReader(f, 64))
 	if err != nil {
 		return "", fmt.Errorf("store: open %s: %w", o.Dir, err)
 	}
+
+	// CURRENT is replaced as a whole: one without its end was cut afterwards.
 	name, whole := strings.CutSuffix(string(text), "\n")
 	if !whole || len(name) != len(firstName) || strings.Trim(name, "0123456789") != "" {
 		return "", fmt.Errorf("store: open %s: %w: CURRENT holds %q; %s", o.Dir, ErrDamaged, text, Remedy)
@@ -133,8 +138,11 @@ func (o *Options) checkUnused(path string) error {
 	if err := errors.Join(err, err2); err != nil {
 		return fmt.Errorf("store: create %s: %w", o.Dir, err)
 	}
+	// An interrupted creation leaves no other names.
 	expected := func(name string) bool { return name == firstName || name == currentFile+".tmp" }
 	others = slices.DeleteFunc(others, expected)
+
+	// A first database without a key has never been in use.
 	if len(others) == 0 && len(left) > 0 {
 		empty, err := o.isEmpty(path)
 		if empty || errors.Is(err, pebble.ErrDBDoesNotExist) {
@@ -149,6 +157,7 @@ func (o *Options) checkUnused(path string) error {
 
 // isEmpty reports whether the database at path can be opened and has no key.
 func (o *Options) isEmpty(path string) (empty bool, err error) {
+	// Looking into the folder must not write to it: it may turn out to be a damaged one.
 	reader := *o
 	reader.ReadOnly = true
 	db, err := reader.Open(path)
@@ -201,6 +210,7 @@ func (o *Options) writeCurrent(name string) error {
 	return o.syncDir(o.Dir)
 }
 
+// writeSynced writes a file whose content is durable once it returns; its name is not.
 func (o *Options) writeSynced(path, text string) error {
 	f, err := o.FS.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -213,6 +223,7 @@ func (o *Options) writeSynced(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
+// syncDir makes the names in a folder durable.
 func (o *Options) syncDir(dir string) error {
 	d, err := o.FS.OpenDir(dir)
 	if err == nil {
@@ -234,6 +245,7 @@ func (o *Options) removeOthers(keep string) error {
 		if name == keep || name == currentFile {
 			continue
 		}
+		// It was replaced, or never got in place.
 		if err := o.FS.RemoveAll(o.FS.PathJoin(o.Dir, name)); err != nil {
 			return fmt.Errorf("store: remove what a swap left in %s: %w", o.Dir, err)
 		}

@@ -91,6 +91,7 @@ type payloadField struct {
 // typeOf returns the payload struct for a definition. Names that would collide in Go are an error.
 func typeOf(d *event.Definition) (payloadType, error) {
 	t := payloadType{def: d, name: goname.Type(string(d.Name))}
+	// Every payload struct has these two names besides those of its fields.
 	taken := map[string]string{"Extra": "extra", "EventType": "a method"}
 	for _, f := range d.Payload {
 		field, err := fieldOf(f)
@@ -103,6 +104,8 @@ func typeOf(d *event.Definition) (payloadType, error) {
 		taken[field.goName] = f.Name
 		t.fields = append(t.fields, field)
 	}
+
+	// A name that is no Go identifier would only fail once the generated file is compiled.
 	if !token.IsExported(t.name) || !token.IsIdentifier(t.name) {
 		return t, fmt.Errorf("%s: %s is no name for a Go type", d.Name, t.name)
 	}
@@ -165,6 +168,8 @@ func (t *payloadType) comment(b *bytes.Buffer) {
 		about += " Only the cluster emits it."
 	}
 	b.WriteString("\n" + wrap(about))
+
+	// What the catalogue documents about the type, as far as it does.
 	for _, list := range []struct {
 		label string
 		items []string

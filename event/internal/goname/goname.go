@@ -26,6 +26,7 @@ func join(name string, initialisms []string) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(strings.ToUpper(name), "_") {
 		switch {
+		// The plural of an initialism has a small s.
 		case word == "IDS" && slices.Contains(initialisms, word):
 			word = "IDs"
 		case word != "" && !slices.Contains(initialisms, word):

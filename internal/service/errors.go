@@ -26,14 +26,16 @@ func (e *rowError) Unwrap() error { return e.err }
 // ErrStopping ends streams when the server closes.
 var ErrStopping = errors.New("server: stopping")
 
-// ToAPI says any error of the packages below in the form that callers get.
+// ToAPI returns any error of the packages below in the form that callers get.
 func ToAPI(err error) *api.Error {
+	// The error of one event names the event's place in the request.
 	var row *rowError
 	if errors.As(err, &row) {
 		e := *ToAPI(row.err)
 		e.Field = strings.TrimSuffix(fmt.Sprintf("events[%d].%s", row.row, e.Field), ".")
 		return &e
 	}
+	// An error in the API's form stays as it is. An internal one does not where it hides that the outcome is unknown.
 	var own *api.Error
 	if errors.As(err, &own) && (own.Code != api.Internal || !errors.Is(err, raftnode.ErrOutcomeUnknown)) {
 		return own
@@ -49,6 +51,7 @@ func ToAPI(err error) *api.Error {
 	return fromBelow(err)
 }
 
+// fromBelow translates what the log and the state machine do not have; fromNode does the rest.
 func fromBelow(err error) *api.Error {
 	var trimmed *log.TrimmedError
 	var ahead *log.PastTailError
@@ -68,7 +71,7 @@ func fromBelow(err error) *api.Error {
 	return fromNode(err)
 }
 
-// nodeErrors are the node's errors, the more telling ones first: an unknown
+// nodeErrors are the node's errors, the more specific ones first: an unknown
 // outcome may also wrap the reason that made it so.
 func nodeErrors() []struct {
 	is      error
@@ -97,6 +100,7 @@ func nodeErrors() []struct {
 	}
 }
 
+// fromNode translates the errors of the node, of its members and of contexts; any other error is internal.
 func fromNode(err error) *api.Error {
 	for _, known := range nodeErrors() {
 		if errors.Is(err, known.is) {
@@ -104,6 +108,7 @@ func fromNode(err error) *api.Error {
 			if known.is == raftnode.ErrFeatureLevel {
 				e.Reason, e.Field = api.ReasonFeatureLevel, "feature_level"
 			}
+			// The error may add details to the fixed message.
 			if text := err.Error(); text != known.is.Error() {
 				e.Message += " (" + text + ")"
 			}
@@ -113,6 +118,7 @@ func fromNode(err error) *api.Error {
 	if e := fromMembership(err); e != nil {
 		return e
 	}
+	// An outcome that is unknown because the time was up was found above, so here nothing was proposed.
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrStreamTime) {
 		return &api.Error{Code: api.Timeout, Message: "the time for the request was up before anything was proposed",
 			Field: "timeout", Remedy: "retry, or give it more time"}
@@ -154,6 +160,7 @@ func fromMembership(err error) *api.Error {
 	return nil
 }
 
+// fromRefusal translates a refusal of the state machine. Codes that callers do not know become internal.
 func fromRefusal(r *fsm.Refusal) *api.Error {
 	e := &api.Error{Code: api.Internal, Message: r.Message, Field: r.Field, Remedy: r.Remedy, Offset: cmp.Or(r.Offset, r.Expected)}
 	switch r.Code {
@@ -209,8 +216,9 @@ func inputCode(reason string) (code api.Code, remedy string) {
 	}
 }
 
-// NodeError is the node's error that toAPI made e of, by its reason or code; nil where there is none.
+// NodeError returns the node's error that ToAPI made e of, perhaps on another node; nil where there is none.
 func NodeError(e *api.Error) error {
+	// A reason names its error.
 	for _, known := range memberErrors {
 		if known.reason != "" && known.reason == e.Reason {
 			return known.is
@@ -219,6 +227,8 @@ func NodeError(e *api.Error) error {
 	if e.Reason == api.ReasonFeatureLevel {
 		return raftnode.ErrFeatureLevel
 	}
+	// Several errors share a code, and the first of them is returned. Not so for Unavailable, whose first one is
+	// ErrFeatureLevel: that was found by its reason.
 	code := e.Code
 	for _, known := range nodeErrors() {
 		if known.code == code && code != api.Unavailable {

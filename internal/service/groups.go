@@ -36,6 +36,7 @@ func (s *Cursors) GroupOf(c *fsm.Cursor) *api.GroupInfo {
 	}
 	p := s.engine.Policy(c.Group.Policy)
 	v := &api.GroupInfo{AckWait: p.AckWait.String(), MaxDeliver: p.MaxDeliver, MaxPending: p.MaxPending, Coordinator: s.node.Status().LeaderID}
+	// The node that delivers the group knows more than the log.
 	live := s.engine.Inspect(c.Name, func(c *group.Coordinator) {
 		counts := c.Counts()
 		v.Pending, v.Redelivering, v.Members = uint64(counts.Held), uint64(counts.Redelivering), counts.Members
@@ -103,6 +104,7 @@ func (s *Groups) List() []api.Cursor {
 // Delete removes a group, and no cursor of another kind.
 func (s *Groups) Delete(ctx context.Context, name string) (api.Cursor, error) {
 	if _, err := s.Get(name); err != nil {
+		// It may have been made on another node a moment ago.
 		if err := s.node.ReadBarrier(ctx); err != nil {
 			return api.Cursor{}, err
 		}
@@ -113,7 +115,7 @@ func (s *Groups) Delete(ctx context.Context, name string) (api.Cursor, error) {
 	return s.cursors.Delete(ctx, name)
 }
 
-// Sessions lists a group's members in the order they came.
+// Sessions lists a group's members in the order they joined. On a node that does not deliver the group it lists none.
 func (s *Groups) Sessions(name string) ([]api.GroupMember, error) {
 	if _, err := s.Get(name); err != nil {
 		return nil, err
@@ -148,6 +150,7 @@ func (s *Groups) checkExchange(r *engine.Request) error {
 	return checkDemand(r)
 }
 
+// checkRanges refuses ranges that are too many or empty, and joins the others in order.
 func checkRanges(field string, list *[]frame.Range) error {
 	if len(*list) > maxExchangeParts {
 		return tooMany(field, len(*list))

@@ -44,7 +44,7 @@ func (r *PublishRequest) admit(policy *event.Policy) (Published, *frame.Batch, e
 	return answer, batch, nil
 }
 
-// normalize is the gate for one event.
+// normalize passes one event through the gate, and adds its warnings to found.
 func (r *PublishRequest) normalize(gate *event.Gate, row int, e *event.Event, found *[]RowWarnings) (event.Hash, error) {
 	hash, warnings, err := gate.Normalize(e)
 	if err != nil {
@@ -87,12 +87,12 @@ func (r *PublishRequest) admitPacket(policy *event.Policy) (Published, *frame.Ba
 	return answer, batch, nil
 }
 
-// packetPart is what becomes of some of a packet's rows.
+// packetPart is the result of admitting some of a packet's rows.
 type packetPart struct {
 	batch    *frame.Batch
 	warnings []RowWarnings
 	err      error
-	panicked any
+	panicked any // what admitPart panicked with in its goroutine
 }
 
 const (

@@ -177,7 +177,7 @@ func (c *chainWatch) show(late []stages.Overdue, now time.Time) {
 	c.view.Store(v)
 }
 
-// checkSetting refuses a value that no node could follow: what only the catalogue knows.
+// checkSetting refuses a value that only the catalogue shows to be wrong.
 func checkSetting(key, value string) error {
 	if key != "chain.deadlines" || value == "" {
 		return nil
@@ -188,7 +188,7 @@ func checkSetting(key, value string) error {
 	return nil
 }
 
-// deadlines are those of the settings, as far as this build knows their flows.
+// deadlines returns those of the settings, or none where this build cannot parse them.
 func (s *core) deadlines() stages.Deadlines {
 	d, err := stages.ParseDeadlines(event.Builtin(), s.Machine().Settings().ChainDeadlines)
 	if err != nil {

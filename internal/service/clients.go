@@ -164,6 +164,7 @@ var errEnough = errors.New("enough")
 func (s *core) eachClient(after string, do func(*fsm.Client) error) error {
 	const atOnce = 256
 	for {
+		// In pages, so that do does not hold up the state machine.
 		page := s.Machine().Clients(after, atOnce)
 		for _, c := range page {
 			if err := do(c); err != nil {

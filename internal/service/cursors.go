@@ -73,7 +73,7 @@ type CursorSpec struct {
 	Policy frame.CursorPolicy
 }
 
-// Create makes a cursor, or answers with the one there is when it is the same.
+// Create makes a cursor, or returns the existing one if it is the same.
 func (s *Cursors) Create(ctx context.Context, c CursorSpec) (api.Cursor, error) {
 	if err := s.checkCursorName(c.Name); err != nil {
 		return api.Cursor{}, err

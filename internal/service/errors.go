@@ -126,7 +126,7 @@ func fromNode(err error) *api.Error {
 	return &api.Error{Code: api.Internal, Message: err.Error(), Remedy: "see the node's own log"}
 }
 
-// memberErrors are why members stay as they are. Another node knows them by their reason.
+// memberErrors are why a change of members is refused. Another node recognizes them by their reason.
 var memberErrors = []struct {
 	is                    error
 	code                  api.Code
@@ -145,7 +145,7 @@ var memberErrors = []struct {
 	{raftnode.ErrNoTarget, api.Conflict, api.ReasonNoTarget, "to", "wait until another voter has caught up"},
 }
 
-// fromMembership says why members stay as they are; nil for any other error.
+// fromMembership translates the refusal of a change of members; it returns nil for any other error.
 func fromMembership(err error) *api.Error {
 	for _, known := range memberErrors {
 		if !errors.Is(err, known.is) {
@@ -172,7 +172,7 @@ func fromRefusal(r *fsm.Refusal) *api.Error {
 	return e
 }
 
-// fromInput says what package event found wrong in what a caller sent.
+// fromInput translates what package event found wrong in what a caller sent.
 func fromInput(in *event.Error) *api.Error {
 	code, remedy := inputCode(in.Reason)
 	e := &api.Error{Code: code, Reason: in.Reason, Message: cmp.Or(in.Message, in.Reason), Field: cmp.Or(in.Field, "body"), Remedy: cmp.Or(in.Remedy, remedy)}
@@ -182,7 +182,7 @@ func fromInput(in *event.Error) *api.Error {
 	return e
 }
 
-// inputCode returns the code of a reason, and what to do where the error does not say.
+// inputCode returns the code of a reason, and the remedy for an error that has none of its own.
 func inputCode(reason string) (code api.Code, remedy string) {
 	switch reason {
 	case event.ReasonEmpty:

@@ -82,8 +82,8 @@ func (v *delivery) findLetter(ctx context.Context, m *fsm.Machine, redrive uint6
 	return err
 }
 
-// rejects lists the parts of a filter that keep an event from a cursor. What was
-// appended again for one cursor goes to that whatever its filter, and to nobody else.
+// rejects lists the parts of a filter that keep an event from a cursor. An event that was
+// redriven for one cursor goes to that one whatever its filter, and to nobody else.
 func rejects(f event.Filter, e *event.Event, cursor string, c *event.Catalogue) (parts []api.FilterPart) {
 	if e.Target == cursor {
 		return nil
@@ -114,7 +114,7 @@ func rejects(f event.Filter, e *event.Event, cursor string, c *event.Catalogue) 
 	return parts
 }
 
-// decide says what all that comes to.
+// decide sets the fate and its reason, once everything else is known.
 func (v *delivery) decide(c *fsm.Cursor) {
 	v.Fate, v.Reason = v.judge(c)
 	if v.Fate == api.FatePending {
@@ -165,7 +165,7 @@ func (v *delivery) judgeOpen(g *fsm.Group) string {
 	return "it was not handed to a member yet"
 }
 
-// judgePassed judges what a cursor is through with.
+// judgePassed returns the fate of an event that is settled, and the reason.
 func (v *delivery) judgePassed(c *fsm.Cursor) (fate, reason string) {
 	switch seek := c.LastSeek; {
 	case v.Offset > c.Committed:

@@ -47,7 +47,8 @@ func (s *Cursors) GroupOf(c *fsm.Cursor) *api.GroupInfo {
 	return v
 }
 
-// countFromState counts from what the log has reserved and has no ack of.
+// countFromState counts the open events that the state has, for a node that does not deliver the group. Those that
+// failed are redelivered; the others may be with members.
 func (s *Cursors) countFromState(v *api.GroupInfo, name string) {
 	c, there := s.Machine().Group(name)
 	if !there {

@@ -17,7 +17,7 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// Bounds of what a dead letter keeps of its handler's words.
+// Bounds of the texts that a dead letter keeps, in bytes.
 const (
 	MaxErrorText   = 4 << 10
 	maxHandlerText = 256
@@ -74,8 +74,8 @@ func (s *Letters) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame
 }
 
 // copyFor returns a copy of the event at offset. Where it is trimmed but was
-// dead-lettered before, the copy is the letter's. Of what is not there it is empty: the
-// state machine says why not.
+// dead-lettered before, the copy is the letter's. After the tail there is nothing to copy:
+// the state machine refuses the letter.
 func (s *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([]byte, error) {
 	if offset == 0 {
 		return nil, api.BadValue("offset", "0", "the offset of an event that was read")
@@ -201,8 +201,8 @@ func (s *Letters) choose(ctx context.Context, sel *api.LetterSelection) (c chose
 	return c, err
 }
 
-// batches gets the chosen letters decided, at most frame.MaxLetters in one entry. What
-// was done stays done where the time is up on the way.
+// batches gets the chosen letters decided, at most frame.MaxLetters in one entry. Where a later entry fails, it
+// returns what the earlier ones did, and no error.
 func (s *Letters) batches(ctx context.Context, sel *api.LetterSelection, c chosen, command func(ids []uint64) frame.Command) (api.LettersDone, error) {
 	answer := api.LettersDone{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
 	if sel.DryRun {

@@ -34,6 +34,7 @@ func (s *Letters) Import(ctx context.Context, source string, rows []api.LetterRo
 		answer.Imported = len(letters)
 		return answer, nil
 	}
+	// What was imported before an error stays; a repeated import skips it.
 	for len(letters) > 0 {
 		n := min(len(letters), frame.MaxLetters)
 		result, err := s.command(ctx, frame.LetterImport{Letters: letters[:n]})

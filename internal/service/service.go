@@ -263,8 +263,8 @@ func (s *core) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	return result, err
 }
 
-// command gets a command without events decided, and waits a little for this node to
-// have applied it, so that a caller who asks the same node next finds it done.
+// command gets a command without events decided, and waits up to ownWriteWait until this node
+// has applied it, so that a caller who asks the same node next finds it done.
 func (s *core) command(ctx context.Context, c frame.Command) (fsm.Result, error) {
 	result, err := s.Propose(ctx, frame.Request{Command: c})
 	if err != nil {
@@ -348,8 +348,8 @@ func (s *Settings) Set(ctx context.Context, key, value string) (*api.Setting, er
 	return (*api.Setting)(result.Setting), err
 }
 
-// checkFilter refuses what no event can match: above what Filter.Validate does, a
-// category that is none. A node that has not heard of it yet catches up first.
+// checkFilter refuses a filter that no event can match: one that Filter.Validate refuses, or
+// that names an unknown category. A node whose catalogue lacks the category catches up first.
 func (s *core) checkFilter(ctx context.Context, f event.Filter) error {
 	if err := f.Validate(); err != nil || s.unknownCategory(f) == nil {
 		return err
@@ -357,13 +357,14 @@ func (s *core) checkFilter(ctx context.Context, f event.Filter) error {
 	if err := s.node.ReadBarrier(ctx); err != nil {
 		return err
 	}
+	// Not returned directly: as an error, a nil *api.Error would not be nil.
 	if err := s.unknownCategory(f); err != nil {
 		return err
 	}
 	return nil
 }
 
-// unknownCategory refuses the first category that the catalogue here does not have; nil is none.
+// unknownCategory returns the error for the first category that this node's catalogue lacks; nil where it lacks none.
 func (s *core) unknownCategory(f event.Filter) *api.Error {
 	if len(f.Categories) == 0 {
 		return nil

@@ -22,7 +22,7 @@ type TailRequest struct {
 	Follow       bool
 	Linearizable bool
 	MinOffset    uint64 // wait until the node has it; 0 is none
-	Redriven     bool   // what was appended again for one cursor, for any of them, comes too
+	Redriven     bool   // also read events that were redriven for one cursor, whichever it is
 	Spans        bool   // events come as they are stored where there is no filter
 }
 

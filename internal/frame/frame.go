@@ -252,6 +252,7 @@ func (d *dictionaries) add(typ, source string) {
 	d.sources.add(source)
 }
 
+// appendIndexes appends the rows' type indexes, then their source indexes.
 func (d *dictionaries) appendIndexes(b []byte) []byte {
 	return d.sources.appendIndexes(d.types.appendIndexes(b))
 }
@@ -268,6 +269,7 @@ type dictionary struct {
 	indexes []int          // the number of each string that was added
 }
 
+// add notes the number of the next row's string.
 func (d *dictionary) add(s string) {
 	// Most often it is the string of the row before.
 	if n := len(d.indexes); n > 0 && d.list[d.indexes[n-1]] == s {
@@ -316,6 +318,7 @@ func Decode(data []byte) (*Frame, error) {
 	return f, f.decode(&decoder{Reader: fields.Reader{Rest: data[headerSize:]}})
 }
 
+// decode reads what follows the fixed header.
 func (f *Frame) decode(d *decoder) error {
 	f.Proposer = d.string()
 	f.DigestIndex = d.Uvarint()

@@ -79,7 +79,8 @@ func New(m *fsm.Machine, o Options) *Tail {
 // ReadFor reads what is for a cursor: events of the log and what was appended again for it alone.
 func (t *Tail) ReadFor(cursor string) { t.cursor = cursor }
 
-// Guard has check asked before each batch, whose error ends the read, and refine what is known of a gap.
+// Guard sets check, which is called before each step and whose error ends the read, and refine, which returns what
+// is known of a gap.
 func (t *Tail) Guard(check func() error, refine func(*log.Gap) *log.Gap) {
 	t.check, t.gap = check, refine
 }

@@ -49,7 +49,6 @@ func (s *Reports) Evidence(ctx context.Context, from api.Position) (audit.Eviden
 	}
 	first, _ := s.Machine().Log().Bounds()
 	e := audit.Evidence{}
-	// A read of nothing has no scope.
 	if t.Next() <= t.End() {
 		e.Scope = audit.Scope{FirstOffset: max(t.Next(), first), LastOffset: t.End(), KeptFrom: first}
 	}

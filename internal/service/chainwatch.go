@@ -39,6 +39,7 @@ type chainWatch struct {
 	view    atomic.Pointer[api.OverdueRuns]
 }
 
+// newChainWatch returns a watch that begins with the deadlines of its first look. Until then its view is empty.
 func newChainWatch(s *core) *chainWatch {
 	c := &chainWatch{service: s}
 	c.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: []string{}})

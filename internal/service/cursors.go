@@ -53,6 +53,7 @@ func (s *Cursors) Get(name string) (api.Cursor, error) {
 	return s.view(c), nil
 }
 
+// noCursor returns the error for a cursor that does not exist.
 func noCursor(name string) *api.Error {
 	return &api.Error{Code: api.NotFound, Field: "cursor", Message: fmt.Sprintf("there is no cursor %q", name),
 		Remedy: "list them: ringlog cursor ls; or create it: ringlog cursor create " + name}
@@ -160,7 +161,7 @@ func (s *Cursors) Seek(ctx context.Context, name string, to api.Position, seeker
 	if err := s.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
-	// A seek has no default.
+	// Unlike a cursor that is made, a seek has no position by default.
 	if to.Kind == api.AtDefault {
 		return api.Cursor{}, api.BadPosition("to", "")
 	}

@@ -218,7 +218,7 @@ func inputCode(reason string) (code api.Code, remedy string) {
 
 // NodeError returns the node's error that ToAPI made e of, perhaps on another node; nil where there is none.
 func NodeError(e *api.Error) error {
-	// A reason names its error.
+	// A reason identifies one error, while a code is shared by several.
 	for _, known := range memberErrors {
 		if known.reason != "" && known.reason == e.Reason {
 			return known.is
@@ -227,8 +227,8 @@ func NodeError(e *api.Error) error {
 	if e.Reason == api.ReasonFeatureLevel {
 		return raftnode.ErrFeatureLevel
 	}
-	// Several errors share a code, and the first of them is returned. Not so for Unavailable, whose first one is
-	// ErrFeatureLevel: that was found by its reason.
+	// Of those that share a code the first is returned. Not so for Unavailable, whose first one is ErrFeatureLevel:
+	// that was found by its reason.
 	code := e.Code
 	for _, known := range nodeErrors() {
 		if known.code == code && code != api.Unavailable {

@@ -166,6 +166,7 @@ func checkRanges(field string, list *[]frame.Range) error {
 	return nil
 }
 
+// tooMany returns the error for a field of more than maxExchangeParts elements.
 func tooMany(field string, n int) *api.Error {
 	return &api.Error{Code: api.TooLarge, Field: field, Message: fmt.Sprintf("%d of them, the limit for an exchange is %d", n, maxExchangeParts),
 		Remedy: "join ranges that touch, or send several exchanges"}

@@ -33,7 +33,7 @@ type storyPayload struct {
 }
 
 // chapterOf makes a chapter of an event: when it happened, rather than when it was recorded, whom it is about, and
-// how long the cluster was without what it lost.
+// how long the outage lasted.
 func chapterOf(e *event.Event) api.Chapter {
 	c := api.Chapter{Offset: e.Offset, At: e.AppendedAt, AppendedAt: e.AppendedAt, Type: e.Type, Term: e.Term, Payload: json.RawMessage(e.Payload)}
 	var p storyPayload
@@ -55,7 +55,7 @@ func chapterOf(e *event.Event) api.Chapter {
 			c.At = at
 		}
 	}
-	// What ended an outage happened at its end.
+	// A quorum was restored when the outage ended.
 	if e.Type == event.QuorumRestored && !p.Ended.IsZero() {
 		c.At = p.Ended
 	}

@@ -33,6 +33,7 @@ type LagMeter struct {
 // Lags returns a meter for a list of cursors.
 func (s *Cursors) Lags() *LagMeter { return s.lagMeter(lagBlocksListed) }
 
+// lagMeter returns a meter that may look at that many blocks in all.
 func (s *Cursors) lagMeter(blocks int) *LagMeter {
 	m := &LagMeter{service: s, catalogue: s.Machine().Catalogue(), left: blocks}
 	m.first, m.last = s.Machine().Log().Bounds()
@@ -62,7 +63,7 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 		return l
 	}
 	next := from
-	// Through a filter, events are counted for as long as the meter may read blocks.
+	// With a filter, events are counted for as long as the meter may read blocks.
 	if m.left > 0 {
 		matcher := c.Filter.Compile(m.catalogue)
 		if n, err := m.service.Machine().Log().CountFor(c.Name, from, &matcher, min(m.left, lagBlocks)); err == nil {

@@ -149,6 +149,7 @@ func (s *Letters) Matcher(typ string, cursor *string, text, state string) (Lette
 	return m, nil
 }
 
+// match reports whether a letter meets all of the conditions.
 func (m *LetterMatcher) match(l *fsm.LetterView) bool {
 	return (m.types == nil || m.types.MatchType(string(l.Type))) && (m.cursor == nil || *m.cursor == l.Cursor) &&
 		strings.Contains(l.Error, m.text) && (m.state == "" || m.state == l.State) && (m.before.IsZero() || !l.Dead.After(m.before))

@@ -61,6 +61,7 @@ func (d *decoder) string() string {
 	return string(p)
 }
 
+// strings reads what appendStrings wrote; an empty list is nil.
 func (d *decoder) strings() []string {
 	n := d.Count(1)
 	if n == 0 {

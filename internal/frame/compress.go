@@ -42,6 +42,7 @@ var (
 	})
 )
 
+// must returns v. The options are constants, so an error is a bug of this package.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(fmt.Sprintf("frame: fixed zstd options refused: %v", err))

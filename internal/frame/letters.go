@@ -108,6 +108,7 @@ func (d *decoder) deadLetter() DeadLetter {
 	}
 }
 
+// letters reads the ids of a command about letters.
 func (d *decoder) letters() []uint64 {
 	n := d.Count(1)
 	if n > MaxLetters {

@@ -83,7 +83,7 @@ func (c *Coordinator) linkToKey(n uint64, s *slot) {
 	if k == nil {
 		return
 	}
-	// The last slot of the list may have left the ring: it was settled before this one was opened.
+	// The slots before this one may have left the ring, settled before it was opened.
 	if c.slots.has(k.tail) {
 		c.slots.at(k.tail).next = n
 	}

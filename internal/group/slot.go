@@ -38,6 +38,7 @@ type slot struct {
 	pinned      bool // its key's owner has settled it, and the log does not have that yet
 }
 
+// settled reports whether the event is never delivered again.
 func (s *slot) settled() bool { return s.state >= acked }
 
 // due reports whether a parked slot may be delivered: its time has come, and the log has

@@ -29,10 +29,10 @@ type Request struct {
 	Session                 uint64 // 0 joins
 	Holding, Acks, Progress []frame.Range
 	Nacks                   []group.Nack
-	Want                    int
-	Wait                    time.Duration
-	Ahead                   bool // see group.Demand
-	Leave                   bool
+	Want                    int           // events; with 0 the call does not wait for any
+	Wait                    time.Duration // for events; 0 takes what there is now
+	Ahead                   bool          // see group.Demand
+	Leave                   bool          // ends the session
 }
 
 // Answer is what a member gets.
@@ -40,10 +40,10 @@ type Answer struct {
 	Session          uint64
 	Events           []event.Event // in order of their offsets; shared with other readers
 	Counts           []uint64      // which delivery each of them is
-	Revoked, Refused []frame.Range
-	Gap              *log.Gap // nil is none
-	AckWait, Silence time.Duration
-	Committed, Last  uint64
+	Revoked, Refused []frame.Range // what it must not handle any more; what it reported and does not hold
+	Gap              *log.Gap      // nil is none
+	AckWait, Silence time.Duration // how long it may hold an event without progress, and be silent itself
+	Committed, Last  uint64        // the group's commit, and the log's last offset
 }
 
 // Exchange settles what a member holds and delivers more to it. It returns once the log has what was settled.

@@ -128,6 +128,7 @@ func (b *Batch) Join(other *Batch) {
 	b.chains = append(b.chains, other.chains...)
 }
 
+// addRow appends an event's row and hashes, not its record.
 func (b *Batch) addRow(e *event.Event, hash event.Hash) {
 	row := Row{Kind: DedupContent, Key: Key(hash[:keySize]), Type: string(e.Type), Source: e.Source}
 	switch {
@@ -142,6 +143,7 @@ func (b *Batch) addRow(e *event.Event, hash event.Hash) {
 	b.addHashes(e)
 }
 
+// addHashes notes the event's key and correlation id for the Bloom filters.
 func (b *Batch) addHashes(e *event.Event) {
 	if e.Key != "" {
 		b.keys = append(b.keys, bloomHash(e.Key))
@@ -196,6 +198,7 @@ func (d *decoder) record(e *event.Event) {
 	if has&hasTime != 0 {
 		e.Time = time.Unix(0, d.Varint()).UTC()
 	}
+	// In the order of their bits.
 	optional := [...]*string{&e.Key, &e.CorrelationID, &e.CausationID, &e.DedupID, &e.Original, &e.Value}
 	for i, s := range optional {
 		if has&(hasKey<<i) != 0 {
@@ -324,7 +327,7 @@ func DecodeColumns(b []byte, s Shape) (*Columns, error) {
 	return c, d.end("columns")
 }
 
-// indexes reads n indexes into a list of below strings.
+// indexes reads n indexes, each less than below.
 func (d *decoder) indexes(n, below int) []uint32 {
 	list := make([]uint32, n)
 	for i := range list {
@@ -405,6 +408,7 @@ func decompress(body []byte) ([]byte, error) {
 	if d.Err != nil {
 		return nil, d.failure("block")
 	}
+	// What is not compressed is returned as it is: it shares the input's memory.
 	switch body[0] {
 	case codecNone:
 		if uint64(len(d.Rest)) != size {

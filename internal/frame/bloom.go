@@ -17,6 +17,7 @@ func bloomHash(s string) uint64 { return xxhash.Sum64String(s) }
 // newBloom returns the filter of the hashes. Equal sets give equal filters.
 func newBloom(hashes []uint64) bloom {
 	hashes = slices.Clone(hashes)
+	// The size follows from the number of distinct values.
 	slices.Sort(hashes)
 	hashes = slices.Compact(hashes)
 	f := make(bloom, len(hashes))

@@ -44,6 +44,7 @@ type decoder struct {
 // copied returns bytes that do not share memory with the input.
 func (d *decoder) copied() []byte { return append([]byte(nil), d.Bytes()...) }
 
+// string reads a string of at most maxString bytes, which shares memory with view where that is set.
 func (d *decoder) string() string {
 	p := d.Bytes()
 	if len(p) > maxString {
@@ -60,6 +61,7 @@ func (d *decoder) string() string {
 	return string(p)
 }
 
+// strings reads what appendStrings wrote; an empty list is nil.
 func (d *decoder) strings() []string {
 	n := d.Count(1)
 	if n == 0 {

@@ -249,6 +249,7 @@ func (c Hello) appendTo(b []byte) []byte {
 		b = fields.Append(binary.AppendUvarint(b, s.Term), s.Leader)
 	}
 	b = fields.Append(b, c.Cause)
+	// In a KindHello nothing may follow the cause.
 	if c.Silence != 0 {
 		b = binary.AppendVarint(b, int64(c.Silence))
 	}

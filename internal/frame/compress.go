@@ -42,6 +42,7 @@ var (
 	})
 )
 
+// must returns v. The options are constants, so an error is a bug of this package.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(fmt.Sprintf("frame: fixed zstd options refused: %v", err))
@@ -85,6 +86,7 @@ func appendBody(b, raw []byte, compress bool) []byte {
 func unzstd(data []byte, size int) ([]byte, error) {
 	var h zstd.Header
 	err := h.Decode(data)
+	// appendBody makes one zstd frame, whose header has the size of its content.
 	sized := err == nil && !h.Skippable && h.HasFCS && h.FrameContentSize == uint64(size)
 	if !sized || !plausible(data, size) || frameSize(data, &h) != len(data) {
 		return nil, fmt.Errorf("frame: block: %w: %d bytes that claim to be %d", ErrCorrupt, len(data), size)

@@ -43,11 +43,11 @@ type Frame struct {
 // Builder gathers requests until they make a frame. It is not safe for
 // concurrent use. The zero Builder is ready.
 type Builder struct {
-	commands []byte
+	commands []byte // encoded, one after the other
 	count    int
 	only     *Batch // the first batch, while it is the only one: it is not copied
 	batch    Batch  // the rows of all batches, once there are several
-	raw      []byte
+	raw      []byte // a block's body before it is compressed
 	dict     dictionaries
 }
 
@@ -79,6 +79,7 @@ func (b *Builder) addBatch(batch *Batch) {
 		b.only = batch
 		return
 	}
+	// A second batch: the rows of both become the builder's own.
 	if b.only != nil {
 		b.batch.join(b.only)
 		b.only = nil
@@ -154,6 +155,7 @@ func seal(data []byte) {
 
 // reset empties the builder and keeps its memory.
 func (b *Builder) reset() {
+	// The memory that is kept must not keep the strings of the rows.
 	clear(b.batch.rows)
 	kept := &b.batch
 	*b = Builder{
@@ -170,6 +172,7 @@ func (b *Builder) reset() {
 	b.dict.reset()
 }
 
+// appendBlock appends the parts of the block, which are empty where no command has events.
 func (b *Builder) appendBlock(out []byte, compress bool) []byte {
 	e := b.events()
 	if e.Len() == 0 {
@@ -213,6 +216,7 @@ func (b *Builder) body(e *Batch, compress bool) []byte {
 	return appendBody(nil, b.raw, compress)
 }
 
+// header encodes what the block may contain: types, sources, and Bloom filters of keys and correlation ids.
 func (b *Builder) header(e *Batch) []byte {
 	h := binary.AppendUvarint(nil, uint64(e.Len()))
 	h = appendStrings(h, b.dict.types.list)
@@ -232,6 +236,7 @@ func (b *Builder) columns(e *Batch) []byte {
 		c = append(c, e.rows[i].Key[:]...)
 	}
 	for i := range e.rows {
+		// The key of any other row begins with its content prefix.
 		if e.rows[i].Kind == DedupID {
 			c = append(c, e.rows[i].Content[:]...)
 		}
@@ -247,6 +252,7 @@ func (d *dictionaries) add(typ, source string) {
 	d.sources.add(source)
 }
 
+// appendIndexes appends the rows' type indexes, then their source indexes.
 func (d *dictionaries) appendIndexes(b []byte) []byte {
 	return d.sources.appendIndexes(d.types.appendIndexes(b))
 }
@@ -256,12 +262,14 @@ func (d *dictionaries) reset() {
 	d.sources.reset()
 }
 
+// dictionary numbers strings in the order of their first use.
 type dictionary struct {
-	list    []string
-	number  map[string]int
-	indexes []int
+	list    []string       // by number
+	number  map[string]int // of each string in list
+	indexes []int          // the number of each string that was added
 }
 
+// add notes the number of the next row's string.
 func (d *dictionary) add(s string) {
 	// Most often it is the string of the row before.
 	if n := len(d.indexes); n > 0 && d.list[d.indexes[n-1]] == s {
@@ -310,6 +318,7 @@ func Decode(data []byte) (*Frame, error) {
 	return f, f.decode(&decoder{Reader: fields.Reader{Rest: data[headerSize:]}})
 }
 
+// decode reads what follows the fixed header.
 func (f *Frame) decode(d *decoder) error {
 	f.Proposer = d.string()
 	f.DigestIndex = d.Uvarint()
@@ -333,6 +342,7 @@ func (f *Frame) decodeCommands(d *decoder) (rows int, err error) {
 	f.Commands = make([]Command, 0, n)
 	for range n {
 		kind, body := Kind(d.Byte()), d.Bytes()
+		// decode returns the error, which stays in d.
 		if d.Err != nil {
 			break
 		}
@@ -355,6 +365,7 @@ func (f *Frame) decodeCommands(d *decoder) (rows int, err error) {
 // events the commands publish.
 func (f *Frame) decodeBlock(rows int) (err error) {
 	b := &f.Block
+	// Without a header there is no block, so nothing may need one.
 	if len(b.Header) == 0 {
 		if rows > 0 || len(b.Columns) > 0 || len(b.Body) > 0 {
 			return fmt.Errorf("frame: %w: %d events without a block", ErrCorrupt, rows)
@@ -374,5 +385,6 @@ func (f *Frame) decodeBlock(rows int) (err error) {
 	if err != nil {
 		return err
 	}
+	// The body stays compressed until somebody reads the events.
 	return Verify(b.Body)
 }

@@ -109,6 +109,7 @@ func (c MemberVote) appendTo(b []byte) []byte {
 	return fields.Append(fields.AppendBool(fields.Append(b, c.ID), c.Wanted), c.Reason)
 }
 
+// longHello reads a Hello with the Silence that follows its other fields.
 func (d *decoder) longHello() Hello {
 	c := d.hello()
 	c.Silence = time.Duration(d.Varint())
@@ -117,6 +118,7 @@ func (d *decoder) longHello() Hello {
 
 func (d *decoder) outageViews() OutageViews {
 	var c OutageViews
+	// The counts take each item to have a byte for each field at least.
 	for range d.Count(12) {
 		c.Views = append(c.Views, election.View{
 			Voter:       d.string(),

@@ -108,6 +108,7 @@ func (d *decoder) deadLetter() DeadLetter {
 	}
 }
 
+// letters reads the ids of a command about letters.
 func (d *decoder) letters() []uint64 {
 	n := d.Count(1)
 	if n > MaxLetters {
@@ -122,6 +123,7 @@ func (d *decoder) letters() []uint64 {
 }
 
 func (d *decoder) letterImport() (c LetterImport) {
+	// A letter takes its origin and a byte for each other field at least.
 	n := d.Count(OriginSize + 5)
 	if n > MaxLetters {
 		d.Fail("%d letters in one command", n)
@@ -159,6 +161,8 @@ func DecodeCopy(b []byte) (event.Event, error) {
 	return e, err
 }
 
+// decodeCopy reads a copy: the event, the start of its content hash, and its encoded record. The record and the
+// event's payload point into b.
 func decodeCopy(b []byte) (e event.Event, key Key, record []byte, err error) {
 	d := &decoder{Reader: fields.Reader{Rest: b}}
 	e.Type, e.Source = event.Type(d.string()), d.string()

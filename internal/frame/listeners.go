@@ -101,6 +101,7 @@ func (d *decoder) clientPut() ClientPut {
 		Version: d.string(),
 		TTL:     time.Duration(d.Varint()),
 	}
+	// A subscription takes a byte for each field at least, its filter one for each of five lists.
 	n := d.Count(12)
 	if n > MaxClientSubscriptions {
 		d.Fail("%d subscriptions in one command", n)

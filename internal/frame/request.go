@@ -27,6 +27,7 @@ func (r Request) Prepare() (Request, error) {
 		return r, nil
 	}
 	r.encoded = appendCommand(nil, r.Command)
+	// Decode the command as every node will.
 	kind, body := Kind(r.encoded[0]), fields.Reader{Rest: r.encoded[1:]}
 	if _, _, err := decodeCommand(kind, body.Bytes()); err != nil {
 		return r, err
@@ -112,11 +113,13 @@ func (f *Frame) batch(admit func(e *event.Event) (event.Hash, error)) (*Batch, e
 	}
 	b := o.Batch(p.Rows)
 	err = o.Each(func(i int, e *event.Event) error {
+		// The sender's rows are trusted. What the Bloom filters are made of is not in the columns.
 		if admit == nil {
 			b.rows = append(b.rows, f.row(i))
 			b.addHashes(e)
 			return nil
 		}
+		// A record does not say whether its event is deduplicated.
 		e.NoDedup = f.Columns.KindAt(i) == DedupOff
 		hash, err := admit(e)
 		if err == nil {

@@ -42,6 +42,7 @@ func (c CursorsScanned) appendTo(b []byte) []byte {
 }
 
 func (d *decoder) cursorsScanned() (c CursorsScanned) {
+	// A scan takes a byte for each field at least.
 	n := d.Count(6)
 	if n > MaxScans {
 		d.Fail("%d scans in one command", n)

@@ -96,6 +96,7 @@ func (c *Coordinator) collectDirty(f *inFlight) {
 	}
 }
 
+// retryOf returns what the log is to record of a slot whose delivery failed.
 func (c *Coordinator) retryOf(s *slot) frame.GroupRetry {
 	r := frame.GroupRetry{Offset: s.offset, Deliveries: uint64(s.count), Error: c.reasons[s.offset].text}
 	switch {
@@ -152,6 +153,7 @@ func (c *Coordinator) retriesDone(f *inFlight, ok bool) {
 		}
 		s := c.slots.at(n)
 		s.reporting = false
+		// A later delivery of it was acknowledged meanwhile: its failure does not matter any more.
 		if s.settled() {
 			continue
 		}
@@ -159,6 +161,7 @@ func (c *Coordinator) retriesDone(f *inFlight, ok bool) {
 			s.unreported = true
 			c.markDirty(n)
 		}
+		// park kept the slot out of the queues until the log has its failure, and does so again if the batch failed.
 		if s.state == parked {
 			c.park(n, s, s.notBefore)
 		}

@@ -104,6 +104,7 @@ func New(now time.Time, s State, p Policy, session uint64) *Coordinator {
 		reasons:    map[uint64]reason{},
 		session:    session,
 	}
+	// What an earlier coordinator delivered waits for a session's time for the member that may still hold it.
 	c.loaded = loaded{reserved: c.reserved, done: s.Done, retries: s.Retries, claimsUntil: c.now + int64(p.Session)}
 	return c
 }
@@ -176,6 +177,7 @@ func (c *Coordinator) Feed(events []Event, next uint64) {
 	c.scanned = max(c.scanned, next-1)
 }
 
+// addEvent adds the slot of an event. The slot is deliverable at once where the log has reserved its offset.
 func (c *Coordinator) addEvent(e *Event) {
 	s := slot{offset: e.Offset, size: uint32(min(e.Bytes, math.MaxUint32)), key: c.keyFor(e.Key)}
 

@@ -36,6 +36,7 @@ type unit struct {
 	slot  uint64
 }
 
+// hashKey is FNV-1a.
 func hashKey(text string) uint64 { // FNV-1a
 	h := uint64(14695981039346656037)
 	for i := range len(text) {
@@ -52,6 +53,7 @@ func (c *Coordinator) keyFor(text string) *key {
 	h := hashKey(text)
 	k := c.keys[h]
 	if k == nil {
+		// A key that is used again keeps its stamp, so that its earlier places in queues stay void.
 		if n := len(c.freeKeys); n > 0 {
 			k, c.freeKeys = c.freeKeys[n-1], c.freeKeys[:n-1]
 		} else {
@@ -81,6 +83,7 @@ func (c *Coordinator) linkToKey(n uint64, s *slot) {
 	if k == nil {
 		return
 	}
+	// The slots before this one may have left the ring, settled before it was opened.
 	if c.slots.has(k.tail) {
 		c.slots.at(k.tail).next = n
 	}
@@ -198,6 +201,7 @@ func (c *Coordinator) unpin(s *slot) {
 	}
 }
 
+// unpinAll unpins the slots of all keys that the member owns.
 func (c *Coordinator) unpinAll(m *Member) {
 	for n := c.slots.first; n < c.slots.next; n++ {
 		if s := c.slots.at(n); s.pinned && s.key.owner == m {

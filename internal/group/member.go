@@ -21,13 +21,13 @@ type Member struct {
 	Name    string
 	Session uint64
 
-	since   int64
-	seen    int64
-	calls   int  // exchanges under way: while there are any, the member is not silent
-	gone    bool // its session has ended and no other has begun
-	starved bool // it asked, holds nothing and got nothing
-	ahead   bool // it takes events of a key that follow one that it has not settled
-	held    int
+	since   int64         // when the session began, in nanoseconds since 1970
+	seen    int64         // when its last exchange began or ended, in nanoseconds since 1970
+	calls   int           // exchanges under way: while there are any, the member is not silent
+	gone    bool          // its session has ended and no other has begun
+	starved bool          // it asked, holds nothing and got nothing
+	ahead   bool          // it takes events of a key that follow one that it has not settled
+	held    int           // slots that it holds; what is pinned does not count
 	keys    int           // that it owns
 	queue   ring[unit]    // its own keys with events that it may get
 	lost    []frame.Range // what it must not handle and has not been notified of
@@ -133,6 +133,7 @@ func (c *Coordinator) dropOtherClaims(s *slot) {
 	}
 }
 
+// memberNamed returns the member of that name, or nil.
 func (c *Coordinator) memberNamed(name string) *Member {
 	for _, m := range c.members {
 		if m.Name == name {
@@ -237,6 +238,7 @@ func (c *Coordinator) expireSession(m *Member) {
 	c.removeMember(m)
 }
 
+// removeMember ends a member's session. What it held has been taken from it before.
 func (c *Coordinator) removeMember(m *Member) {
 	m.gone = true
 	c.setStarved(m, false)
@@ -257,6 +259,7 @@ func (c *Coordinator) setStarved(m *Member, starved bool) {
 	}
 }
 
+// addLost notes an offset that the member must not handle, for Lost to return.
 func (m *Member) addLost(offset uint64) {
 	m.lost = frame.AppendRange(m.lost, frame.Range{From: offset, To: offset})
 }

@@ -122,6 +122,7 @@ func newWorld(t *rapid.T, did map[string]int) *world {
 	return w
 }
 
+// at returns the event at an offset.
 func (w *world) at(offset uint64) *modelEvent { return w.events[offset-1] }
 
 // feed appends events to the log and feeds what there is room for.
@@ -136,6 +137,7 @@ func (w *world) feed(t *rapid.T) {
 	w.feedRoom()
 }
 
+// feedRoom feeds what there is room for, and whatever the room, what was reserved before this leader.
 func (w *world) feedRoom() {
 	room := w.c.Room()
 	var list []Event
@@ -149,6 +151,7 @@ func (w *world) feedRoom() {
 	w.scanned = max(w.scanned, next-1)
 }
 
+// anyone draws a member, and skips the step where there is none.
 func (w *world) anyone(t *rapid.T) (string, *client) {
 	names := slices.Sorted(maps.Keys(w.clients))
 	if len(names) == 0 {
@@ -300,6 +303,7 @@ func (w *world) fail(e *modelEvent, after time.Time, kept, revokes bool) {
 	}
 }
 
+// revokeAfter revokes what holder has of the event's key after it. These deliveries do not count.
 func (w *world) revokeAfter(e *modelEvent, holder string) {
 	for _, later := range w.sameKey(e) {
 		if later.offset > e.offset && later.holder == holder {

@@ -38,6 +38,7 @@ func (r *ring[T]) pop() (v T) {
 	return v
 }
 
+// grow doubles the length of buf.
 func (r *ring[T]) grow() {
 	larger := ring[T]{buf: make([]T, max(16, 2*len(r.buf))), first: r.first, next: r.next}
 	// An element's place depends on the length of buf, so each one moves.

@@ -62,6 +62,7 @@ func (c *Coordinator) Nack(now time.Time, m *Member, nack Nack) bool {
 	if s.offset != nack.Offset || s.state != held || s.member != m {
 		return false
 	}
+	// What a member releases did not fail: it is deliverable at once, and the delivery does not count.
 	if nack.Released {
 		c.requeue(n, s, 0, false)
 		return true
@@ -95,6 +96,7 @@ func (c *Coordinator) failDelivery(n uint64, s *slot, f failure) {
 		c.markDead(s, f)
 		return
 	}
+	// park keeps the event out of the queues until the log has this failure.
 	if f.recorded {
 		s.failed, s.unreported, s.fails = true, true, s.count
 		c.reasons[s.offset] = reason{truncate(f.text, maxText), truncate(f.handler, maxHandler)}

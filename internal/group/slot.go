@@ -29,7 +29,7 @@ type slot struct {
 	member      *Member // while held
 	count       uint32  // its deliveries, including the one under way
 	fails       uint32  // count as it was when it failed
-	size        uint32
+	size        uint32  // about what the event takes in an answer, in bytes
 	state       state
 	failed      bool // a delivery of it failed, and that is to be in the log
 	unreported  bool // … and no ack batch has it yet
@@ -38,6 +38,7 @@ type slot struct {
 	pinned      bool // its key's owner has settled it, and the log does not have that yet
 }
 
+// settled reports whether the event is never delivered again.
 func (s *slot) settled() bool { return s.state >= acked }
 
 // due reports whether a parked slot may be delivered: its time has come, and the log has

@@ -52,6 +52,7 @@ func (c *Coordinator) setAhead(m *Member, ahead bool) {
 	if !ahead {
 		return
 	}
+	// queueKey passed these keys over while the member did not work ahead.
 	for n := c.slots.first; n < c.slots.next; n++ {
 		if s := c.slots.at(n); s.state == held && s.member == m && s.key != nil {
 			c.queueKey(s.key)
@@ -75,10 +76,12 @@ func (t *taking) hasRoom() bool { return t.events > 0 && t.bytes > 0 }
 func (t *taking) fromOwnKeys() bool {
 	for t.m.queue.len() > 0 {
 		u := t.m.queue.pop()
+		// The key has left the queue since, or has a newer place in it.
 		if u.key.stamp != u.stamp || u.key.queue != ownerQueue {
 			continue
 		}
 		u.key.queue = noQueue
+		// Left to a starved member: once nothing of the key is held, releaseKey queues it for anyone.
 		if t.c.yield > 0 && t.m.keys > 1 {
 			t.c.yield--
 			u.key.yield = true
@@ -95,6 +98,7 @@ func (t *taking) fromReady() bool {
 	c := t.c
 	for c.ready.len() > 0 {
 		u := c.ready.pop()
+		// An event without a key, which may not be deliverable any more.
 		if u.key == nil {
 			if s := c.unqueue(u.slot); s != nil {
 				t.deliver(s)
@@ -102,6 +106,7 @@ func (t *taking) fromReady() bool {
 			}
 			continue
 		}
+		// The key has left the queue since, or has a newer place in it.
 		if u.key.stamp != u.stamp || u.key.queue != readyQueue {
 			continue
 		}
@@ -119,10 +124,12 @@ func (c *Coordinator) unqueue(n uint64) *slot {
 		return nil
 	}
 	s := c.slots.at(n)
+	// A member claimed it from an earlier leader's deliveries.
 	if !s.queued {
 		return nil
 	}
 	s.queued = false
+	// A trim may have settled it while it was queued.
 	if s.state != parked || !s.due(c.now) {
 		return nil
 	}
@@ -143,6 +150,7 @@ func (t *taking) deliverKey(k *key) {
 	c.queueKey(k)
 }
 
+// deliver gives a parked slot to the member and counts it against what may still be delivered.
 func (t *taking) deliver(s *slot) {
 	s.count++
 	t.c.assign(s, t.m)

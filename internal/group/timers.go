@@ -72,6 +72,7 @@ func (c *Coordinator) Tick(now time.Time) {
 	}
 }
 
+// expireDeliveries fails the deliveries that exceeded their ack wait, and sets ackDue to when the next one does.
 func (c *Coordinator) expireDeliveries() {
 	c.ackDue = never
 	for n := c.slots.first; n < c.slots.next; n++ {
@@ -79,12 +80,14 @@ func (c *Coordinator) expireDeliveries() {
 		if s.state == held && s.ackDeadline <= c.now {
 			c.expireDelivery(n, s)
 		}
+		// The slot is held no longer if it has expired, or was revoked with an earlier one of its key.
 		if s.state == held {
 			c.ackDue = min(c.ackDue, s.ackDeadline)
 		}
 	}
 }
 
+// expireSessions ends the sessions of silent members, and sets sessionDue to when the next one may end.
 func (c *Coordinator) expireSessions() {
 	c.sessionDue = never
 	for _, m := range slices.Clone(c.members) { // expireSession removes from it

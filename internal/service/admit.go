@@ -25,6 +25,7 @@ const rowWeight = int64(unsafe.Sizeof(frame.Row{})) + 32
 // admit brings each event into the form in which it is stored and makes a batch.
 func (r *PublishRequest) admit(policy *event.Policy) (Published, *frame.Batch, error) {
 	if r.Packet != nil {
+		// The body claims a size, which decompressing holds it to.
 		if err := r.Reserve(int64(frame.RawSize(r.Packet.Body)) + int64(r.Packet.Rows)*rowWeight); err != nil {
 			return Published{}, nil, err
 		}
@@ -43,7 +44,7 @@ func (r *PublishRequest) admit(policy *event.Policy) (Published, *frame.Batch, e
 	return answer, batch, nil
 }
 
-// normalize is the gate for one event.
+// normalize passes one event through the gate, and adds its warnings to found.
 func (r *PublishRequest) normalize(gate *event.Gate, row int, e *event.Event, found *[]RowWarnings) (event.Hash, error) {
 	hash, warnings, err := gate.Normalize(e)
 	if err != nil {
@@ -65,8 +66,10 @@ func (r *PublishRequest) admitPacket(policy *event.Policy) (Published, *frame.Ba
 	if err != nil {
 		return Published{}, nil, err
 	}
+	// First pass: the body can go into the log unchanged if no event of it changes.
 	whole := r.admitParts(policy, opened)
 	answer, batch, err := Published{Warnings: whole.warnings}, whole.batch, whole.err
+	// One does: every event is encoded again.
 	if err == errOtherForm {
 		answer, batch = Published{}, &frame.Batch{}
 		gate := policy.Gate()
@@ -84,12 +87,12 @@ func (r *PublishRequest) admitPacket(policy *event.Policy) (Published, *frame.Ba
 	return answer, batch, nil
 }
 
-// packetPart is what becomes of some of a packet's rows.
+// packetPart is the result of admitting some of a packet's rows.
 type packetPart struct {
 	batch    *frame.Batch
 	warnings []RowWarnings
 	err      error
-	panicked any
+	panicked any // what admitPart panicked with in its goroutine
 }
 
 const (
@@ -150,6 +153,7 @@ func (r *PublishRequest) admitPart(policy *event.Policy, opened *frame.Opened, f
 	return part
 }
 
+// open decompresses the packet, which may take as much as a request.
 func (r *PublishRequest) open(limits event.Limits) (*frame.Opened, error) {
 	limit := limits.RequestBytes
 	if r.Packet.Rows == 1 { // its own limit follows, in canonical form

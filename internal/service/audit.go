@@ -21,7 +21,7 @@ const (
 	auditPairs  = 4096      // pairs of a type and a source that are counted apart
 )
 
-// subscribers are all who know somebody that listens.
+// subscribers returns where an audit finds subscriptions: the cursors, and the clients that are registered.
 func (s *Reports) subscribers(clients *clientSubscribers) []audit.Subscribers {
 	return []audit.Subscribers{cursorSubscribers{s.Machine()}, clients}
 }
@@ -61,6 +61,7 @@ func (s *Reports) Evidence(ctx context.Context, from api.Position) (audit.Eviden
 	for _, list := range s.subscribers(clients) {
 		e.Subscriptions = append(e.Subscriptions, list.Subscriptions()...)
 	}
+	// leftOut is counted while the subscriptions are listed.
 	e.Scope.Unheard = clients.leftOut
 	return e, nil
 }
@@ -72,6 +73,7 @@ type emitterCount struct {
 	uncounted uint64
 }
 
+// emitted is a type and a source that emits it.
 type emitted struct {
 	kind   event.Type
 	source string
@@ -93,6 +95,7 @@ func (c *emitterCount) all(ctx context.Context, t *tail.Tail) error {
 	}
 }
 
+// add counts an event, as uncounted where there are auditPairs other pairs already.
 func (c *emitterCount) add(pair emitted) {
 	if _, known := c.pairs[pair]; !known && len(c.pairs) >= auditPairs {
 		c.uncounted++
@@ -102,6 +105,7 @@ func (c *emitterCount) add(pair emitted) {
 	c.events++
 }
 
+// seen lists the counts by type and source.
 func (c *emitterCount) seen() []audit.Seen {
 	list := make([]audit.Seen, 0, len(c.pairs))
 	for pair, n := range c.pairs {
@@ -120,7 +124,7 @@ const auditSubscriptions = 10_000
 // clientSubscribers are the subscriptions that clients registered.
 type clientSubscribers struct {
 	service *core
-	leftOut int
+	leftOut int // subscriptions beyond auditSubscriptions
 }
 
 // Subscriptions implements audit.Subscribers.
@@ -128,6 +132,7 @@ func (c *clientSubscribers) Subscriptions() (list []audit.Subscription) {
 	met := map[string]bool{}
 	_ = c.service.eachClient("", func(one *fsm.Client) error { // it never fails
 		for _, s := range one.Subscriptions {
+			// Processes that run the same program register the same name and filter.
 			same := string(frame.AppendFilter([]byte(s.Name+"\x00"), s.Filter))
 			switch {
 			case met[same]:

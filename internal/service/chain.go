@@ -47,7 +47,7 @@ func (s *Reports) Chain(ctx context.Context, q ChainQuery) (stages.Chain, error)
 	return stages.Follow(event.Builtin().Flows(), q.ID, events, o), nil
 }
 
-// linksOf reads the newest events of a chain.
+// linksOf reads the newest events of a chain, chainMost at most, and counts in scope those that it leaves out.
 func linksOf(ctx context.Context, t *tail.Tail, scope *stages.Scope) ([]stages.Event, error) {
 	var events []stages.Event
 	for {
@@ -64,12 +64,14 @@ func linksOf(ctx context.Context, t *tail.Tail, scope *stages.Scope) ([]stages.E
 				CausationID: e.CausationID, DedupID: e.DedupID, Hash: e.Hash().String()})
 		}
 		if extra := len(events) - chainMost; extra > 0 {
+			// A copy does not keep the memory of what is left out.
 			scope.LeftOut += uint64(extra)
 			events = append([]stages.Event{}, events[extra:]...)
 		}
 	}
 }
 
+// noChain returns the error for a run of which the log has no event.
 func noChain(id string, scope stages.Scope) *api.Error {
 	e := &api.Error{Code: api.NotFound, Field: "correlation_id", Message: fmt.Sprintf("no event from offset %d on has the correlation id %q", scope.From, id),
 		Remedy: "check the id: ringlog tail --from start --until-end shows those of each event"}

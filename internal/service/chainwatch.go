@@ -20,10 +20,10 @@ import (
 
 // Bounds of the watch over runs.
 const (
-	watchedRuns   = 10_000
-	watchLook     = time.Second
-	overdueListed = 50  // in /status
-	overdueAtOnce = 100 // reported in one pass
+	watchedRuns   = 10_000      // followed at the same time
+	watchLook     = time.Second // between two looks at the log
+	overdueListed = 50          // in /status
+	overdueAtOnce = 100         // reported in one pass
 )
 
 // chainWatch follows the runs in this node's log, by the deadlines of the settings; on
@@ -31,14 +31,15 @@ const (
 // read view.
 type chainWatch struct {
 	service *core
-	texts   []string // the setting that watch goes by
-	watch   *stages.Watch
-	wants   event.Filter
+	texts   []string      // the setting that watch goes by
+	watch   *stages.Watch // nil where there are no deadlines
+	wants   event.Filter  // the types that watch follows
 	next    uint64        // the first offset not looked at
 	keep    time.Duration // how long ago the newest event of a run may be
 	view    atomic.Pointer[api.OverdueRuns]
 }
 
+// newChainWatch returns a watch that begins with the deadlines of its first look. Until then its view is empty.
 func newChainWatch(s *core) *chainWatch {
 	c := &chainWatch{service: s}
 	c.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: []string{}})
@@ -92,18 +93,22 @@ func (c *chainWatch) look(ctx context.Context, now time.Time) error {
 func (c *chainWatch) configure(now time.Time) error {
 	texts := c.service.Machine().Settings().ChainDeadlines
 	_, last := c.service.Machine().Log().Bounds()
+	// A log that ends before what was read is another one.
 	if slices.Equal(texts, c.texts) && c.next <= last+1 {
 		return nil
 	}
 	c.texts, c.watch = texts, nil
 	c.view.Store(&api.OverdueRuns{List: []api.OverdueEdge{}, Deadlines: append([]string{}, texts...)})
+	// Deadlines that cannot be parsed, or none, leave the watch off until the setting changes.
 	d, err := stages.ParseDeadlines(event.Builtin(), texts)
 	if err != nil || len(d) == 0 {
 		c.next = 0
 		return err
 	}
+	// For anything older it would be too late to report it.
 	c.keep = fsm.OverdueHorizon(d.Longest())
 	if c.next, err = c.service.Machine().Log().OffsetAt(now.Add(-c.keep)); err != nil {
+		// The next look tries again.
 		c.texts = nil
 		return err
 	}
@@ -112,7 +117,7 @@ func (c *chainWatch) configure(now time.Time) error {
 	return nil
 }
 
-// readOn follows the log up to its end.
+// readOn shows watch what the log has from next on. It resumes there after an error.
 func (c *chainWatch) readOn(ctx context.Context) error {
 	if _, last := c.service.Machine().Log().Bounds(); c.next > last {
 		return nil
@@ -121,6 +126,7 @@ func (c *chainWatch) readOn(ctx context.Context) error {
 	for {
 		found, err := t.Read(ctx)
 		if errors.Is(err, io.EOF) {
+			// The last batch ends with an event that matches; the read has come further.
 			c.next = max(c.next, t.Next())
 			return nil
 		}
@@ -162,6 +168,7 @@ func (c *chainWatch) report(ctx context.Context, list []stages.Overdue) error {
 	return nil
 }
 
+// show publishes what is overdue as view: all of it counted, overdueListed listed.
 func (c *chainWatch) show(late []stages.Overdue, now time.Time) {
 	v := &api.OverdueRuns{Count: len(late), List: []api.OverdueEdge{}, Deadlines: append([]string{}, c.texts...), Runs: c.watch.Runs(), Dropped: c.watch.Dropped()}
 	for _, o := range late[:min(len(late), overdueListed)] {
@@ -171,7 +178,7 @@ func (c *chainWatch) show(late []stages.Overdue, now time.Time) {
 	c.view.Store(v)
 }
 
-// checkSetting refuses a value that no node could follow: what only the catalogue knows.
+// checkSetting refuses a value that only the catalogue shows to be wrong.
 func checkSetting(key, value string) error {
 	if key != "chain.deadlines" || value == "" {
 		return nil
@@ -182,7 +189,7 @@ func checkSetting(key, value string) error {
 	return nil
 }
 
-// deadlines are those of the settings, as far as this build knows their flows.
+// deadlines returns those of the settings, or none where this build cannot parse them.
 func (s *core) deadlines() stages.Deadlines {
 	d, err := stages.ParseDeadlines(event.Builtin(), s.Machine().Settings().ChainDeadlines)
 	if err != nil {

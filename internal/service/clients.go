@@ -21,8 +21,7 @@ const (
 	maxHandlerTimeout = 365 * 24 * time.Hour
 )
 
-// The words for how a subscription gets its events, and how it stands; the first counts
-// where nothing is said.
+// The words for how a subscription gets its events, and for its state. The first of each is the default.
 func clientModes() []string { return []string{"live", "durable", "direct", "group"} }
 func clientStates() []string {
 	return []string{fsm.StateAttached, "connecting", "fenced", stateRefused, "closed"}
@@ -31,8 +30,8 @@ func clientStates() []string {
 // stateRefused is a subscription that the log has refused.
 const stateRefused = "refused"
 
-// Put registers what a client listens to, or takes it away where that is nothing.
-// The answer is nil where there was nothing to take away.
+// Put registers what a client listens to. Without subscriptions it removes the client, and returns nil if there was
+// none.
 func (s *Clients) Put(ctx context.Context, c frame.ClientPut) (*fsm.Client, error) {
 	if err := s.checkClient(ctx, &c); err != nil {
 		return nil, err
@@ -57,6 +56,7 @@ func (s *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 			Remedy: "register those that matter"}
 	}
 	names := map[string]bool{}
+	// Errors name a subscription by its index, since its name may be what is wrong.
 	for i := range c.Subscriptions {
 		one := &c.Subscriptions[i]
 		err := s.checkSubscription(ctx, one, limit)
@@ -68,6 +68,7 @@ func (s *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 		}
 		names[one.Name] = true
 	}
+	// Subscriptions that are within bounds may still be too much together.
 	if n := c.Size(); n > frame.MaxClientBytes {
 		return &api.Error{Code: api.TooLarge, Field: "subscriptions", Message: fmt.Sprintf("the client takes %d bytes, the limit is %d", n, frame.MaxClientBytes),
 			Remedy: "register fewer or shorter subscriptions"}
@@ -75,6 +76,7 @@ func (s *Clients) checkClient(ctx context.Context, c *frame.ClientPut) error {
 	return nil
 }
 
+// checkSubscription refuses what could be no subscription, and fills in mode and state. limit bounds names, in bytes.
 func (s *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubscription, limit int) error {
 	if one.Name == "" {
 		return api.Missing("name", "a name for the subscription")
@@ -83,6 +85,7 @@ func (s *Clients) checkSubscription(ctx context.Context, one *frame.ClientSubscr
 		field, text string
 		limit       int
 	}{{"name", one.Name, limit}, {"cursor", one.Cursor, limit}, {"where", one.Where, maxWhereBytes}} {
+		// A condition may have line breaks and tabs.
 		if err := checkName(text.field, strings.NewReplacer("\n", " ", "\t", " ").Replace(text.text), text.limit); err != nil {
 			return err
 		}
@@ -144,7 +147,7 @@ func ViewClient(c *fsm.Client) api.Client {
 	return v
 }
 
-// Remove takes a client away.
+// Remove removes a client and returns it as it was.
 func (s *Clients) Remove(ctx context.Context, id string) (*fsm.Client, error) {
 	c, err := s.Put(ctx, frame.ClientPut{ID: id})
 	if err == nil && c == nil {
@@ -153,14 +156,15 @@ func (s *Clients) Remove(ctx context.Context, id string) (*fsm.Client, error) {
 	return c, err
 }
 
-// errEnough ends a walk over the clients.
+// errEnough ends eachClient early.
 var errEnough = errors.New("enough")
 
-// eachClient goes through the registered clients by id, from behind after on, until do
-// fails.
+// eachClient calls do with the registered clients whose ids follow after, by id, until do fails; it returns that
+// error.
 func (s *core) eachClient(after string, do func(*fsm.Client) error) error {
 	const atOnce = 256
 	for {
+		// In pages, so that do does not hold up the state machine.
 		page := s.Machine().Clients(after, atOnce)
 		for _, c := range page {
 			if err := do(c); err != nil {

@@ -53,6 +53,7 @@ func (s *Cursors) Get(name string) (api.Cursor, error) {
 	return s.view(c), nil
 }
 
+// noCursor returns the error for a cursor that does not exist.
 func noCursor(name string) *api.Error {
 	return &api.Error{Code: api.NotFound, Field: "cursor", Message: fmt.Sprintf("there is no cursor %q", name),
 		Remedy: "list them: ringlog cursor ls; or create it: ringlog cursor create " + name}
@@ -73,7 +74,7 @@ type CursorSpec struct {
 	Policy frame.CursorPolicy
 }
 
-// Create makes a cursor, or answers with the one there is when it is the same.
+// Create makes a cursor, or returns the existing one if it is the same.
 func (s *Cursors) Create(ctx context.Context, c CursorSpec) (api.Cursor, error) {
 	if err := s.checkCursorName(c.Name); err != nil {
 		return api.Cursor{}, err
@@ -88,7 +89,7 @@ func (s *Cursors) Create(ctx context.Context, c CursorSpec) (api.Cursor, error) 
 	return s.propose(ctx, frame.CursorCreate{Name: c.Name, Start: at, Filter: c.Filter, Policy: c.Policy})
 }
 
-// Change gives a cursor another filter and policy, from behind its commit.
+// Change gives a cursor another filter and policy, for the events after its commit.
 func (s *Cursors) Change(ctx context.Context, name string, f event.Filter, p frame.CursorPolicy) (api.Cursor, error) {
 	if err := s.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
@@ -99,7 +100,7 @@ func (s *Cursors) Change(ctx context.Context, name string, f event.Filter, p fra
 	return s.propose(ctx, frame.CursorChange{Name: name, Filter: f, Policy: p})
 }
 
-// place says a position as commands know it: what start and end mean is decided
+// place returns a position as commands have it: what start and end mean is decided
 // where the command is applied, everything else here.
 func (s *core) place(ctx context.Context, field string, p api.Position) (frame.Position, error) {
 	switch p.Kind {
@@ -108,6 +109,7 @@ func (s *core) place(ctx context.Context, field string, p api.Position) (frame.P
 	case api.AtEnd:
 		return frame.Position{Kind: frame.AtEnd}, nil
 	}
+	// A node that lags would resolve the others to an earlier offset, or refuse one that exists.
 	if err := s.node.ReadBarrier(ctx); err != nil {
 		return frame.Position{}, err
 	}
@@ -121,6 +123,7 @@ func (s *core) place(ctx context.Context, field string, p api.Position) (frame.P
 	return frame.Position{Kind: frame.AtOffset, Offset: next}, nil
 }
 
+// propose gets a command about a cursor decided, and returns the cursor as it is after it.
 func (s *Cursors) propose(ctx context.Context, c frame.Command) (api.Cursor, error) {
 	result, err := s.command(ctx, c)
 	if err != nil {
@@ -158,6 +161,7 @@ func (s *Cursors) Seek(ctx context.Context, name string, to api.Position, seeker
 	if err := s.checkCursorName(name); err != nil {
 		return api.Cursor{}, err
 	}
+	// Unlike a cursor that is made, a seek has no position by default.
 	if to.Kind == api.AtDefault {
 		return api.Cursor{}, api.BadPosition("to", "")
 	}
@@ -179,18 +183,18 @@ func (s *Cursors) Delete(ctx context.Context, name string) (api.Cursor, error) {
 	return s.propose(ctx, frame.CursorDelete{Name: name})
 }
 
-// ReadCursor says how to read behind a cursor's commit.
+// ReadCursor says how to read the events after a cursor's commit.
 type ReadCursor struct {
 	Name       string
 	Generation uint64
-	From       uint64 // a resumed reader's next offset; 0 is behind the commit
+	From       uint64 // a resumed reader's next offset; 0 is after the commit
 	Limit      uint64
 	Follow     bool
 	Spans      bool
 }
 
-// OpenTail reads the events behind a cursor's commit for as long as the
-// generation holds it. What was trimmed before the cursor had it comes first.
+// OpenTail reads the events after a cursor's commit for as long as the generation holds it. A gap comes first where
+// some were trimmed before the cursor had committed them.
 func (s *Cursors) OpenTail(ctx context.Context, r ReadCursor) (*tail.Tail, api.Cursor, error) {
 	if err := s.checkCursorName(r.Name); err != nil {
 		return nil, api.Cursor{}, err
@@ -203,15 +207,17 @@ func (s *Cursors) OpenTail(ctx context.Context, r ReadCursor) (*tail.Tail, api.C
 	if err != nil {
 		return nil, api.Cursor{}, err
 	}
+	// A leader has found nothing for the cursor up to Passed.
 	next := max(c.Passed()+1, r.From)
 	t := s.newTail(TailRequest{Filter: c.Filter, Limit: r.Limit, Follow: r.Follow, Spans: r.Spans}, next)
 	t.ReadFor(r.Name)
+	// Another reader that opens the cursor fences this one before its next batch.
 	t.Guard(func() error { return s.holds(r) }, func(g *log.Gap) *log.Gap { return s.cursorGap(r.Name, t, g) })
 	return t, s.view(c), nil
 }
 
-// holder returns the cursor that the caller's generation holds. A node that has not
-// heard of the generation yet catches up first.
+// holder returns the cursor that the caller's generation holds. A node that does not have
+// the generation yet catches up first.
 func (s *Cursors) holder(ctx context.Context, r ReadCursor) (fsm.Cursor, error) {
 	c, ok := s.Machine().Cursor(r.Name)
 	if !ok || c.Generation < r.Generation {
@@ -223,7 +229,7 @@ func (s *Cursors) holder(ctx context.Context, r ReadCursor) (fsm.Cursor, error) 
 	return c, s.holds(r)
 }
 
-// holds reports whether the caller's generation still is the cursor's.
+// holds returns nil while the caller's generation is the newest of the cursor, else why it is not.
 func (s *Cursors) holds(r ReadCursor) error {
 	newest, ok := s.Machine().CursorGeneration(r.Name)
 	switch {

@@ -26,14 +26,16 @@ func (e *rowError) Unwrap() error { return e.err }
 // ErrStopping ends streams when the server closes.
 var ErrStopping = errors.New("server: stopping")
 
-// ToAPI says any error of the packages below in the form that callers get.
+// ToAPI returns any error of the packages below in the form that callers get.
 func ToAPI(err error) *api.Error {
+	// The error of one event names the event's place in the request.
 	var row *rowError
 	if errors.As(err, &row) {
 		e := *ToAPI(row.err)
 		e.Field = strings.TrimSuffix(fmt.Sprintf("events[%d].%s", row.row, e.Field), ".")
 		return &e
 	}
+	// An error in the API's form stays as it is. An internal one does not where it hides that the outcome is unknown.
 	var own *api.Error
 	if errors.As(err, &own) && (own.Code != api.Internal || !errors.Is(err, raftnode.ErrOutcomeUnknown)) {
 		return own
@@ -49,6 +51,7 @@ func ToAPI(err error) *api.Error {
 	return fromBelow(err)
 }
 
+// fromBelow translates what the log and the state machine do not have; fromNode does the rest.
 func fromBelow(err error) *api.Error {
 	var trimmed *log.TrimmedError
 	var ahead *log.PastTailError
@@ -68,7 +71,7 @@ func fromBelow(err error) *api.Error {
 	return fromNode(err)
 }
 
-// nodeErrors are the node's errors, the more telling ones first: an unknown
+// nodeErrors are the node's errors, the more specific ones first: an unknown
 // outcome may also wrap the reason that made it so.
 func nodeErrors() []struct {
 	is      error
@@ -97,6 +100,7 @@ func nodeErrors() []struct {
 	}
 }
 
+// fromNode translates the errors of the node, of its members and of contexts; any other error is internal.
 func fromNode(err error) *api.Error {
 	for _, known := range nodeErrors() {
 		if errors.Is(err, known.is) {
@@ -104,6 +108,7 @@ func fromNode(err error) *api.Error {
 			if known.is == raftnode.ErrFeatureLevel {
 				e.Reason, e.Field = api.ReasonFeatureLevel, "feature_level"
 			}
+			// The error may add details to the fixed message.
 			if text := err.Error(); text != known.is.Error() {
 				e.Message += " (" + text + ")"
 			}
@@ -113,6 +118,7 @@ func fromNode(err error) *api.Error {
 	if e := fromMembership(err); e != nil {
 		return e
 	}
+	// An outcome that is unknown because the time was up was found above, so here nothing was proposed.
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrStreamTime) {
 		return &api.Error{Code: api.Timeout, Message: "the time for the request was up before anything was proposed",
 			Field: "timeout", Remedy: "retry, or give it more time"}
@@ -120,7 +126,7 @@ func fromNode(err error) *api.Error {
 	return &api.Error{Code: api.Internal, Message: err.Error(), Remedy: "see the node's own log"}
 }
 
-// memberErrors are why members stay as they are. Another node knows them by their reason.
+// memberErrors are why a change of members is refused. Another node recognizes them by their reason.
 var memberErrors = []struct {
 	is                    error
 	code                  api.Code
@@ -139,7 +145,7 @@ var memberErrors = []struct {
 	{raftnode.ErrNoTarget, api.Conflict, api.ReasonNoTarget, "to", "wait until another voter has caught up"},
 }
 
-// fromMembership says why members stay as they are; nil for any other error.
+// fromMembership translates the refusal of a change of members; it returns nil for any other error.
 func fromMembership(err error) *api.Error {
 	for _, known := range memberErrors {
 		if !errors.Is(err, known.is) {
@@ -154,6 +160,7 @@ func fromMembership(err error) *api.Error {
 	return nil
 }
 
+// fromRefusal translates a refusal of the state machine. Codes that callers do not know become internal.
 func fromRefusal(r *fsm.Refusal) *api.Error {
 	e := &api.Error{Code: api.Internal, Message: r.Message, Field: r.Field, Remedy: r.Remedy, Offset: cmp.Or(r.Offset, r.Expected)}
 	switch r.Code {
@@ -165,7 +172,7 @@ func fromRefusal(r *fsm.Refusal) *api.Error {
 	return e
 }
 
-// fromInput says what package event found wrong in what a caller sent.
+// fromInput translates what package event found wrong in what a caller sent.
 func fromInput(in *event.Error) *api.Error {
 	code, remedy := inputCode(in.Reason)
 	e := &api.Error{Code: code, Reason: in.Reason, Message: cmp.Or(in.Message, in.Reason), Field: cmp.Or(in.Field, "body"), Remedy: cmp.Or(in.Remedy, remedy)}
@@ -175,7 +182,7 @@ func fromInput(in *event.Error) *api.Error {
 	return e
 }
 
-// inputCode returns the code of a reason, and what to do where the error does not say.
+// inputCode returns the code of a reason, and the remedy for an error that has none of its own.
 func inputCode(reason string) (code api.Code, remedy string) {
 	switch reason {
 	case event.ReasonEmpty:
@@ -209,8 +216,9 @@ func inputCode(reason string) (code api.Code, remedy string) {
 	}
 }
 
-// NodeError is the node's error that toAPI made e of, by its reason or code; nil where there is none.
+// NodeError returns the node's error that ToAPI made e of, perhaps on another node; nil where there is none.
 func NodeError(e *api.Error) error {
+	// A reason identifies one error, while a code is shared by several.
 	for _, known := range memberErrors {
 		if known.reason != "" && known.reason == e.Reason {
 			return known.is
@@ -219,6 +227,8 @@ func NodeError(e *api.Error) error {
 	if e.Reason == api.ReasonFeatureLevel {
 		return raftnode.ErrFeatureLevel
 	}
+	// Of those that share a code the first is returned. Not so for Unavailable, whose first one is ErrFeatureLevel:
+	// that was found by its reason.
 	code := e.Code
 	for _, known := range nodeErrors() {
 		if known.code == code && code != api.Unavailable {

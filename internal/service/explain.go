@@ -17,6 +17,7 @@ func (s *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint6
 	if _, err := s.Get(name); err != nil {
 		return api.Delivery{}, err
 	}
+	// Of a group, the copy from Group has what is settled after the commit.
 	c, is := s.Machine().Group(name)
 	if !is {
 		c, _ = s.Machine().Cursor(name)
@@ -30,6 +31,7 @@ func (s *Cursors) ExplainDelivery(ctx context.Context, name string, offset uint6
 	} else if err := v.show(ctx, s.Machine(), &e); err != nil {
 		return v.Delivery, err
 	}
+	// Of a trimmed event only its dead letter remains; e is then empty.
 	if err := v.findLetter(ctx, s.Machine(), e.Redrive); err != nil {
 		return v.Delivery, err
 	}
@@ -61,9 +63,11 @@ func (v *delivery) show(ctx context.Context, m *fsm.Machine, e *event.Event) err
 // that was resolved is gone.
 func (v *delivery) findLetter(ctx context.Context, m *fsm.Machine, redrive uint64) error {
 	l, err := m.LetterAt(v.Cursor, v.Offset)
+	// A copy knows the letter that it is of.
 	if errors.Is(err, fsm.ErrNoLetter) && redrive != 0 {
 		l, _, err = m.Letter(redrive)
 	}
+	// The lineage of a letter has the offsets of the event and its earlier copies.
 	if errors.Is(err, fsm.ErrNoLetter) {
 		err = m.EachLetter(ctx, 0, func(one fsm.LetterView) bool {
 			if one.Cursor == v.Cursor && slices.Contains(one.Lineage, v.Offset) {
@@ -78,8 +82,8 @@ func (v *delivery) findLetter(ctx context.Context, m *fsm.Machine, redrive uint6
 	return err
 }
 
-// rejects lists the parts of a filter that keep an event from a cursor. What was
-// appended again for one cursor goes to that whatever its filter, and to nobody else.
+// rejects lists the parts of a filter that keep an event from a cursor. An event that was
+// redriven for one cursor goes to that one whatever its filter, and to nobody else.
 func rejects(f event.Filter, e *event.Event, cursor string, c *event.Catalogue) (parts []api.FilterPart) {
 	if e.Target == cursor {
 		return nil
@@ -91,6 +95,7 @@ func rejects(f event.Filter, e *event.Event, cursor string, c *event.Catalogue) 
 	if d, ok := c.Definition(e.Type); ok {
 		category = d.Category
 	}
+	// Each part is tried alone, so that all that reject the event are listed.
 	for _, one := range []struct {
 		part, has string
 		wants     []string
@@ -109,7 +114,7 @@ func rejects(f event.Filter, e *event.Event, cursor string, c *event.Catalogue) 
 	return parts
 }
 
-// decide says what all that comes to.
+// decide sets the fate and its reason, once everything else is known.
 func (v *delivery) decide(c *fsm.Cursor) {
 	v.Fate, v.Reason = v.judge(c)
 	if v.Fate == api.FatePending {
@@ -117,6 +122,8 @@ func (v *delivery) decide(c *fsm.Cursor) {
 	}
 }
 
+// judge returns the event's fate and the reason. The first case that holds counts: a dead letter, then the filter,
+// then what is settled.
 func (v *delivery) judge(c *fsm.Cursor) (fate, reason string) {
 	switch l := v.Letter; {
 	case l != nil && l.Copy == v.Offset:
@@ -158,7 +165,7 @@ func (v *delivery) judgeOpen(g *fsm.Group) string {
 	return "it was not handed to a member yet"
 }
 
-// judgePassed judges what a cursor is through with.
+// judgePassed returns the fate of an event that is settled, and the reason.
 func (v *delivery) judgePassed(c *fsm.Cursor) (fate, reason string) {
 	switch seek := c.LastSeek; {
 	case v.Offset > c.Committed:
@@ -174,6 +181,7 @@ func (v *delivery) judgePassed(c *fsm.Cursor) (fate, reason string) {
 	return api.FateCommitted, "its reader has committed it, or an offset after it"
 }
 
+// gapOver returns the cursor's gap where it covers the offset, else nil.
 func gapOver(c *fsm.Cursor, offset uint64) *log.Gap {
 	if c.Gap != nil && c.Gap.From <= offset && offset <= c.Gap.To {
 		return c.Gap

@@ -36,6 +36,7 @@ func (s *Cursors) GroupOf(c *fsm.Cursor) *api.GroupInfo {
 	}
 	p := s.engine.Policy(c.Group.Policy)
 	v := &api.GroupInfo{AckWait: p.AckWait.String(), MaxDeliver: p.MaxDeliver, MaxPending: p.MaxPending, Coordinator: s.node.Status().LeaderID}
+	// The node that delivers the group knows more than the log.
 	live := s.engine.Inspect(c.Name, func(c *group.Coordinator) {
 		counts := c.Counts()
 		v.Pending, v.Redelivering, v.Members = uint64(counts.Held), uint64(counts.Redelivering), counts.Members
@@ -46,7 +47,8 @@ func (s *Cursors) GroupOf(c *fsm.Cursor) *api.GroupInfo {
 	return v
 }
 
-// countFromState counts from what the log has reserved and has no ack of.
+// countFromState counts the open events that the state has, for a node that does not deliver the group. Those that
+// failed are redelivered; the others may be with members.
 func (s *Cursors) countFromState(v *api.GroupInfo, name string) {
 	c, there := s.Machine().Group(name)
 	if !there {
@@ -103,6 +105,7 @@ func (s *Groups) List() []api.Cursor {
 // Delete removes a group, and no cursor of another kind.
 func (s *Groups) Delete(ctx context.Context, name string) (api.Cursor, error) {
 	if _, err := s.Get(name); err != nil {
+		// It may have been made on another node a moment ago.
 		if err := s.node.ReadBarrier(ctx); err != nil {
 			return api.Cursor{}, err
 		}
@@ -113,7 +116,7 @@ func (s *Groups) Delete(ctx context.Context, name string) (api.Cursor, error) {
 	return s.cursors.Delete(ctx, name)
 }
 
-// Sessions lists a group's members in the order they came.
+// Sessions lists a group's members in the order they joined. On a node that does not deliver the group it lists none.
 func (s *Groups) Sessions(name string) ([]api.GroupMember, error) {
 	if _, err := s.Get(name); err != nil {
 		return nil, err
@@ -148,6 +151,7 @@ func (s *Groups) checkExchange(r *engine.Request) error {
 	return checkDemand(r)
 }
 
+// checkRanges refuses ranges that are too many or empty, and joins the others in order.
 func checkRanges(field string, list *[]frame.Range) error {
 	if len(*list) > maxExchangeParts {
 		return tooMany(field, len(*list))
@@ -162,6 +166,7 @@ func checkRanges(field string, list *[]frame.Range) error {
 	return nil
 }
 
+// tooMany returns the error for a field of more than maxExchangeParts elements.
 func tooMany(field string, n int) *api.Error {
 	return &api.Error{Code: api.TooLarge, Field: field, Message: fmt.Sprintf("%d of them, the limit for an exchange is %d", n, maxExchangeParts),
 		Remedy: "join ranges that touch, or send several exchanges"}

@@ -32,12 +32,15 @@ type storyPayload struct {
 	AtRisk     int64     `json:"at_risk_ms"`
 }
 
+// chapterOf makes a chapter of an event: when it happened, rather than when it was recorded, whom it is about, and
+// how long the outage lasted.
 func chapterOf(e *event.Event) api.Chapter {
 	c := api.Chapter{Offset: e.Offset, At: e.AppendedAt, AppendedAt: e.AppendedAt, Type: e.Type, Term: e.Term, Payload: json.RawMessage(e.Payload)}
 	var p storyPayload
 	if json.Unmarshal(e.Payload, &p) != nil {
 		return c // of a newer build: shown as it is
 	}
+	// The payloads name their subject differently.
 	for _, name := range []string{p.Leader, p.OldLeader, p.Voter, p.Member} {
 		if c.Subject == "" {
 			c.Subject = name
@@ -46,11 +49,13 @@ func chapterOf(e *event.Event) api.Chapter {
 	if p.Term != 0 {
 		c.Term = p.Term
 	}
+	// Of several times the last of this list counts.
 	for _, at := range []time.Time{p.Started, p.Expired, p.Began} {
 		if !at.IsZero() {
 			c.At = at
 		}
 	}
+	// A quorum was restored when the outage ended.
 	if e.Type == event.QuorumRestored && !p.Ended.IsZero() {
 		c.At = p.Ended
 	}
@@ -74,10 +79,12 @@ func (s *Reports) History(ctx context.Context, from api.Position, limit int) ([]
 			return nil, err
 		}
 		for i := range found.Events {
+			// A client may have stored an event of one of these types, too.
 			if e := &found.Events[i]; !e.Foreign {
 				chapters = append(chapters, chapterOf(e))
 			}
 		}
+		// A copy does not keep the memory of what is left out.
 		if extra := len(chapters) - limit; extra > 0 {
 			chapters = append([]api.Chapter{}, chapters[extra:]...)
 		}

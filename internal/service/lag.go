@@ -33,6 +33,7 @@ type LagMeter struct {
 // Lags returns a meter for a list of cursors.
 func (s *Cursors) Lags() *LagMeter { return s.lagMeter(lagBlocksListed) }
 
+// lagMeter returns a meter that may look at that many blocks in all.
 func (s *Cursors) lagMeter(blocks int) *LagMeter {
 	m := &LagMeter{service: s, catalogue: s.Machine().Catalogue(), left: blocks}
 	m.first, m.last = s.Machine().Log().Bounds()
@@ -50,6 +51,7 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 	if l.Events > 0 {
 		l.Wait = m.age(open)
 	}
+	// Without a filter every event counts, and nothing has to be read.
 	switch {
 	case from > m.last:
 		return l
@@ -61,6 +63,7 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 		return l
 	}
 	next := from
+	// With a filter, events are counted for as long as the meter may read blocks.
 	if m.left > 0 {
 		matcher := c.Filter.Compile(m.catalogue)
 		if n, err := m.service.Machine().Log().CountFor(c.Name, from, &matcher, min(m.left, lagBlocks)); err == nil {
@@ -72,6 +75,7 @@ func (m *LagMeter) Of(c *fsm.Cursor) (l lag) {
 			l.Events += n.Events
 		}
 	}
+	// What was not looked at counts in full; atLeast is what is certain.
 	if next <= m.last {
 		least := l.Events
 		if l.atLeast = &least; least == 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// Bounds of what a dead letter keeps of its handler's words.
+// Bounds of the texts that a dead letter keeps, in bytes.
 const (
 	MaxErrorText   = 4 << 10
 	maxHandlerText = 256
@@ -74,12 +74,13 @@ func (s *Letters) CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame
 }
 
 // copyFor returns a copy of the event at offset. Where it is trimmed but was
-// dead-lettered before, the copy is the letter's. Of what is not there it is empty: the
-// state machine says why not.
+// dead-lettered before, the copy is the letter's. After the tail there is nothing to copy:
+// the state machine refuses the letter.
 func (s *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([]byte, error) {
 	if offset == 0 {
 		return nil, api.BadValue("offset", "0", "the offset of an event that was read")
 	}
+	// Another node may have the event already.
 	if _, last := s.Machine().Log().Bounds(); offset > last {
 		if err := s.node.ReadBarrier(ctx); err != nil {
 			return nil, err
@@ -99,6 +100,7 @@ func (s *Letters) copyFor(ctx context.Context, cursor string, offset uint64) ([]
 	if err != nil {
 		return nil, err
 	}
+	// A copy that was redriven for another cursor was never delivered to this one.
 	if e.Target != "" && e.Target != cursor {
 		return nil, &api.Error{Code: api.InvalidArgument, Field: "offset", Message: fmt.Sprintf("offset %d is for the cursor %q alone", offset, e.Target),
 			Remedy: "dead-letter what this cursor was given"}
@@ -122,7 +124,7 @@ func checkSelection(sel *api.LetterSelection) error {
 	return nil
 }
 
-// Matcher is a selection's conditions, ready to be asked.
+// LetterMatcher holds the conditions of a selection.
 type LetterMatcher struct {
 	types  *event.Matcher // nil is every type
 	cursor *string
@@ -147,6 +149,7 @@ func (s *Letters) Matcher(typ string, cursor *string, text, state string) (Lette
 	return m, nil
 }
 
+// match reports whether a letter meets all of the conditions.
 func (m *LetterMatcher) match(l *fsm.LetterView) bool {
 	return (m.types == nil || m.types.MatchType(string(l.Type))) && (m.cursor == nil || *m.cursor == l.Cursor) &&
 		strings.Contains(l.Error, m.text) && (m.state == "" || m.state == l.State) && (m.before.IsZero() || !l.Dead.After(m.before))
@@ -167,8 +170,7 @@ func (c *chosen) take(id, limit uint64) bool {
 	return !c.more
 }
 
-// choose finds the dead letters of a selection; ids that were named are taken as they
-// are.
+// choose finds the dead letters of a selection. Ids that were named are taken without a check whether they exist.
 func (s *Letters) choose(ctx context.Context, sel *api.LetterSelection) (c chosen, err error) {
 	if err := checkSelection(sel); err != nil {
 		return c, err
@@ -200,8 +202,8 @@ func (s *Letters) choose(ctx context.Context, sel *api.LetterSelection) (c chose
 	return c, err
 }
 
-// batches gets the chosen letters decided, at most frame.MaxLetters in one entry. What
-// was done stays done where the time is up on the way.
+// batches gets the chosen letters decided, at most frame.MaxLetters in one entry. Where a later entry fails, it
+// returns what the earlier ones did, and no error.
 func (s *Letters) batches(ctx context.Context, sel *api.LetterSelection, c chosen, command func(ids []uint64) frame.Command) (api.LettersDone, error) {
 	answer := api.LettersDone{Matched: len(c.ids), More: c.more, DryRun: sel.DryRun, Left: len(c.ids)}
 	if sel.DryRun {
@@ -216,6 +218,7 @@ func (s *Letters) batches(ctx context.Context, sel *api.LetterSelection, c chose
 		if err != nil || result.Letters == nil {
 			return answer, err
 		}
+		// Letters that did not fit into the entry begin the next one.
 		n -= len(result.Letters.Left)
 		answer.Last, left = left[n-1], left[n:]
 		addDone(&answer, result.Letters)
@@ -232,8 +235,7 @@ func addDone(a *api.LettersDone, r *fsm.LettersResult) {
 	a.NoCursor = append(a.NoCursor, r.NoCursor...)
 }
 
-// named turns what became of letters that were named, if nothing was done, into the
-// error that says so.
+// named returns the error for letters that were named by id if nothing was done about any of them.
 func (s *Letters) named(sel *api.LetterSelection, a api.LettersDone, err error) (api.LettersDone, error) {
 	switch {
 	case err != nil || len(sel.IDs) == 0 || a.Done > 0 || a.Skipped > 0:
@@ -245,6 +247,7 @@ func (s *Letters) named(sel *api.LetterSelection, a api.LettersDone, err error) 
 	return a, err
 }
 
+// noLetter returns the error for a dead letter that does not exist, or no longer.
 func (s *Letters) noLetter(id uint64) *api.Error {
 	e := &api.Error{Code: api.NotFound, Field: "id", Message: fmt.Sprintf("there is no dead letter %d", id), Remedy: "list them: ringlog dlq ls"}
 	if ever := s.Machine().Stats().Letters.Ever; id <= ever {
@@ -253,6 +256,7 @@ func (s *Letters) noLetter(id uint64) *api.Error {
 	return e
 }
 
+// noCursorOf returns the error for a letter that has no cursor to be redriven for.
 func (s *Letters) noCursorOf(id uint64) error {
 	l, _, err := s.Machine().Letter(id)
 	if err != nil {
@@ -302,6 +306,7 @@ func (s *Letters) List(ctx context.Context, m LetterMatcher, after uint64, limit
 		if !m.match(&l) {
 			return true
 		}
+		// Only a letter that does not fit shows that there is a next page.
 		if len(page.Letters) == limit {
 			page.Next = page.Letters[limit-1].ID
 			return false
@@ -345,6 +350,7 @@ func (s *Letters) Errors(ctx context.Context, m LetterMatcher) ([]*api.LetterErr
 		}
 		text := errorShape(l.Error)
 		g := groups[text]
+		// There may be any number of different errors: those beyond the limit share one group.
 		if g == nil && len(list) >= maxErrorGroups {
 			text = "(other errors)"
 			g = groups[text]
@@ -390,6 +396,7 @@ func errorShape(text string) string {
 		switch {
 		case !is:
 			b.WriteRune(r)
+		// One # for all digits of a number.
 		case !digits:
 			b.WriteByte('#')
 		}

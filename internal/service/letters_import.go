@@ -16,7 +16,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Import keeps rows of another system as dead letters. A row that can not be an
+// Import keeps rows of another system as dead letters. A row that cannot be an
 // event is reported and left out.
 func (s *Letters) Import(ctx context.Context, source string, rows []api.LetterRow, dryRun bool) (answer api.LettersImported, err error) {
 	answer = api.LettersImported{Refused: []api.RefusedRow{}, DryRun: dryRun}
@@ -34,6 +34,7 @@ func (s *Letters) Import(ctx context.Context, source string, rows []api.LetterRo
 		answer.Imported = len(letters)
 		return answer, nil
 	}
+	// What was imported before an error stays; a repeated import skips it.
 	for len(letters) > 0 {
 		n := min(len(letters), frame.MaxLetters)
 		result, err := s.command(ctx, frame.LetterImport{Letters: letters[:n]})
@@ -59,6 +60,7 @@ func addImported(a *api.LettersImported, r *fsm.LettersResult) {
 // importedLetter makes a letter of a row.
 func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l frame.ImportedLetter, err error) {
 	payload := []byte(r.Data)
+	// The data may be a JSON object, or a string that holds one.
 	if text := ""; json.Unmarshal(r.Data, &text) == nil {
 		payload = []byte(text)
 	}
@@ -69,6 +71,8 @@ func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l fr
 	if l.Failed, err = rowTime(r.CreatedAt); err != nil {
 		return l, err
 	}
+	// The origin identifies the row, so that a repeated import skips it. Each part is hashed with its length, which
+	// keeps rows apart that differ only in where one part ends.
 	h := sha256.New()
 	for _, part := range [][]byte{r.ID, []byte(r.Type), e.Payload, r.CreatedAt} {
 		fmt.Fprintf(h, "%d:", len(part))
@@ -80,7 +84,7 @@ func importedLetter(r *api.LetterRow, source string, policy *event.Policy) (l fr
 	return l, nil
 }
 
-// rowTime reads the forms in which SQLite keeps a time.
+// rowTime reads the forms in which SQLite keeps a time; the zero time is none.
 func rowTime(raw json.RawMessage) (time.Time, error) {
 	var text string
 	if json.Unmarshal(raw, &text) != nil {
@@ -89,6 +93,7 @@ func rowTime(raw json.RawMessage) (time.Time, error) {
 	if text == "" || text == "null" {
 		return time.Time{}, nil
 	}
+	// A number counts seconds since 1970, up to the year 2242: beyond that it counts something else.
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(seconds) < 1<<33 {
 		whole, part := math.Modf(seconds)
 		return time.Unix(int64(whole), int64(part*1e9)).UTC(), nil

@@ -62,10 +62,12 @@ func (c *cursorScanner) run(ctx context.Context) {
 // look scans for the cursors whose turn it is, within its bounds, and records what it found.
 func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
 	m := c.service.Machine()
+	// The command needs LevelDelivery on all members.
 	if c.service.node.LeadingTerm() == 0 || m.FeatureLevel() < frame.LevelDelivery {
 		clear(c.known)
 		return nil
 	}
+	// Early enough that a cursor is not reported as stalled because of what it never gets.
 	due := scanAfter
 	if stall := m.Settings().CursorStall; stall > 0 {
 		due = min(due, stall/2)
@@ -86,6 +88,7 @@ func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return err
 		}
+		// A stalled cursor does not wait: the scan may find that it has nothing to get.
 		if waits < due && cur.Stalled == nil {
 			continue
 		}
@@ -93,6 +96,7 @@ func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return fmt.Errorf("cursor %q: %w", cur.Name, err)
 		}
+		// Report what the state does not know yet, once the scan has come to an open event or the tail.
 		_, last := m.Log().Bounds()
 		passed := cur.Passed()
 		news := find.to > passed || find.match && !cur.Filter.Empty()
@@ -109,7 +113,7 @@ func (c *cursorScanner) look(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// waits is for how long there has been something to look at for a cursor.
+// waits returns how long ago the first event that the cursor has not passed was appended; 0 where there is none.
 func (c *cursorScanner) waits(cur *fsm.Cursor, now time.Time) (time.Duration, error) {
 	l := c.service.Machine().Log()
 	first, last := l.Bounds()
@@ -124,10 +128,11 @@ func (c *cursorScanner) waits(cur *fsm.Cursor, now time.Time) (time.Duration, er
 	return now.Sub(columns.AppendedAt), nil
 }
 
-// scan looks on from where it was for a cursor, until an open event or the tail is found,
-// or reads are used up.
+// scan resumes where the last scan for the cursor ended, until it finds an open event or the tail, or reads are
+// used up.
 func (c *cursorScanner) scan(cur *fsm.Cursor, reads *int) (cursorFind, error) {
 	find := c.known[cur.Name]
+	// An earlier find does not hold for a cursor that was made again, opened or moved since, or has passed it.
 	if !find.created.Equal(cur.Created) || find.generation != cur.Generation || find.seeks != cur.Seeks || find.to < cur.Passed() {
 		find = cursorFind{created: cur.Created, generation: cur.Generation, seeks: cur.Seeks, to: cur.Passed()}
 	}

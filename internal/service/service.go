@@ -96,17 +96,19 @@ type Reports struct {
 	chains *chainWatch
 }
 
-// New returns the operations on a node's log, and begins with the duties of a leader. Both end
-// with ctx. A read that finds nothing returns once in a heartbeat.
+// New returns the operations on a node's log, and starts the duties that fall to a leader. Both end with ctx. A read
+// that finds nothing returns once in a heartbeat.
 func New(ctx context.Context, node Node, heartbeat time.Duration, logger hclog.Logger) *Service {
 	c := &core{node: node, logger: logger, heartbeat: heartbeat}
 	s := &Service{core: c, Log: &Log{c}, Clients: &Clients{c}, Settings: &Settings{c}}
 	s.Cursors = &Cursors{core: c}
 	s.Letters = &Letters{core: c, cursors: s.Cursors}
+	// The engine stores dead letters through s.Letters.
 	s.engine = engine.New(ctx, s.Letters, logger)
 	s.Cursors.engine = s.engine
 	s.Groups = &Groups{core: c, cursors: s.Cursors, engine: s.engine}
 	s.Reports = &Reports{core: c, log: s.Log, chains: newChainWatch(c)}
+	// The duties run on every node; each checks itself whether the node leads.
 	s.duties.Go(func() { s.Reports.chains.run(ctx) })
 	s.duties.Go(func() { newCursorScanner(c).run(ctx) })
 	return s
@@ -143,7 +145,7 @@ type PublishRequest struct {
 type Published struct {
 	fsm.Result
 	Hashes   []event.Hash  // one for each event; none for a packet
-	Warnings []RowWarnings // rising rows
+	Warnings []RowWarnings // in the order of their rows
 }
 
 // RowWarnings are the warnings of one event.
@@ -164,9 +166,11 @@ func (s *Log) Publish(ctx context.Context, policy *event.Policy, req PublishRequ
 	}
 	command := frame.Publish{Producer: req.Producer, Sequence: req.Sequence, Count: batch.Len()}
 	result, err := s.Propose(ctx, frame.Request{Command: command, Batch: batch})
+	// A dedup id that was sent with other content is the fault of one event, which the error names.
 	if refusal, ok := errors.AsType[*fsm.Refusal](err); ok && refusal.Code == fsm.Conflict && refusal.Field == "dedup_id" {
 		return Published{}, req.row(refusal.Row, err)
 	}
+	// The events of a retry were appended when it was first sent.
 	if err == nil && result.Replayed && result.First != 0 {
 		result.Time = s.storedTime(ctx, result.First, result.Time)
 	}
@@ -188,8 +192,8 @@ func (s *Log) storedTime(ctx context.Context, offset uint64, fallback time.Time)
 	return columns.AppendedAt
 }
 
-// AppendedAt returns when each of a publish's events was appended: a duplicate when
-// the first of it was, as far as this node has that.
+// AppendedAt returns a function that says when an event of a publish was appended. A duplicate has the time of the
+// event it duplicates, or where this node does not have that one, the time of the publish.
 func (s *Log) AppendedAt(a *Published) func(fsm.Placement) time.Time {
 	var block *log.Columns // of the duplicate before, most often the next one's too
 	return func(p fsm.Placement) time.Time {
@@ -207,6 +211,7 @@ func (s *Log) AppendedAt(a *Published) func(fsm.Placement) time.Time {
 	}
 }
 
+// row makes err an error about event i, unless the event was not sent in a list.
 func (r *PublishRequest) row(i int, err error) error {
 	if r.Alone {
 		return err
@@ -214,6 +219,7 @@ func (r *PublishRequest) row(i int, err error) error {
 	return &rowError{i, err}
 }
 
+// checkPublish refuses a publish for what is wrong with it as a whole, before its events are looked at.
 func checkPublish(limits event.Limits, req *PublishRequest) error {
 	switch {
 	case req.Rows() == 0:
@@ -257,8 +263,8 @@ func (s *core) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	return result, err
 }
 
-// command gets a command without events decided, and waits a little for this node to
-// have applied it, so that a caller who asks the same node next finds it done.
+// command gets a command without events decided, and waits up to ownWriteWait until this node
+// has applied it, so that a caller who asks the same node next finds it done.
 func (s *core) command(ctx context.Context, c frame.Command) (fsm.Result, error) {
 	result, err := s.Propose(ctx, frame.Request{Command: c})
 	if err != nil {
@@ -270,7 +276,7 @@ func (s *core) command(ctx context.Context, c frame.Command) (fsm.Result, error)
 	return result, nil
 }
 
-// ownWriteWait bounds how long an answer waits for a node that is behind.
+// ownWriteWait bounds how long an answer waits for this node to apply what was decided.
 const ownWriteWait = time.Second
 
 // ExplainOffset says what deduplication did with the event at an offset.
@@ -342,8 +348,8 @@ func (s *Settings) Set(ctx context.Context, key, value string) (*api.Setting, er
 	return (*api.Setting)(result.Setting), err
 }
 
-// checkFilter refuses what no event can match: above what Filter.Validate does, a
-// category that is none. A node that has not heard of it yet catches up first.
+// checkFilter refuses a filter that no event can match: one that Filter.Validate refuses, or
+// that names an unknown category. A node whose catalogue lacks the category catches up first.
 func (s *core) checkFilter(ctx context.Context, f event.Filter) error {
 	if err := f.Validate(); err != nil || s.unknownCategory(f) == nil {
 		return err
@@ -351,13 +357,14 @@ func (s *core) checkFilter(ctx context.Context, f event.Filter) error {
 	if err := s.node.ReadBarrier(ctx); err != nil {
 		return err
 	}
+	// Not returned directly: as an error, a nil *api.Error would not be nil.
 	if err := s.unknownCategory(f); err != nil {
 		return err
 	}
 	return nil
 }
 
-// unknownCategory refuses the first category that the catalogue here does not have; nil is none.
+// unknownCategory returns the error for the first category that this node's catalogue lacks; nil where it lacks none.
 func (s *core) unknownCategory(f event.Filter) *api.Error {
 	if len(f.Categories) == 0 {
 		return nil
@@ -397,6 +404,7 @@ func (s *Log) Compact(ctx context.Context, c api.Compaction) (api.TrimResult, er
 	return api.TrimResult{First: done.First, Removed: done.Removed, HeldBy: done.HeldBy, Passed: done.Passed, DryRun: c.DryRun}, nil
 }
 
+// trimOf returns the command for a compaction: up to which offset it trims, or that the retention settings say so.
 func (s *Log) trimOf(c api.Compaction) (frame.Trim, error) {
 	first, last := s.Machine().Log().Bounds()
 	trim := frame.Trim{Force: c.Force}
@@ -408,6 +416,7 @@ func (s *Log) trimOf(c api.Compaction) (frame.Trim, error) {
 			return trim, api.BeyondTail("before", trim.Before, last, fmt.Sprintf("send %d at most, which trims everything", last+1))
 		}
 	}
+	// Keeping more than there is trims nothing.
 	if c.Keep != nil {
 		given++
 		trim.Before = max(first, last+1-min(*c.Keep, last))
@@ -422,6 +431,7 @@ func (s *Log) trimOf(c api.Compaction) (frame.Trim, error) {
 			return trim, err
 		}
 	}
+	// The conditions cannot be combined; without any, the retention settings apply.
 	switch {
 	case given > 1:
 		return trim, &api.Error{Code: api.InvalidArgument, Field: "body", Message: "before, older_than and keep say different things", Remedy: "send one of them, or none to apply the retention settings"}
@@ -454,6 +464,7 @@ func (s *Log) Register(ctx context.Context, definitions []byte, dryRun bool) ([]
 	if err != nil {
 		return nil, err
 	}
+	// What this catalogue refuses, the state machine would refuse too; a dry run ends with this check.
 	if _, err := s.Machine().Catalogue().With(defs...); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ func (s *Clients) Subscriptions() (api.SubscriptionStatus, map[string]map[string
 	status := api.SubscriptionStatus{ClientStats: api.ClientStats(stats), Healthy: stats.CriticalDetached == 0, ByClient: map[string]api.ClientStatus{}}
 	timeouts, listed := map[string]map[string]float64{}, 0
 	if err := s.eachClient("", func(c *fsm.Client) error {
+		// A client is listed with all of its subscriptions or not at all.
 		if len(status.ByClient) == statusClients || listed+len(c.Subscriptions) > statusSubscriptions {
 			return errEnough
 		}

@@ -22,13 +22,12 @@ type TailRequest struct {
 	Follow       bool
 	Linearizable bool
 	MinOffset    uint64 // wait until the node has it; 0 is none
-	Redriven     bool   // what was appended again for one cursor, for any of them, comes too
+	Redriven     bool   // also read events that were redriven for one cursor, whichever it is
 	Spans        bool   // events come as they are stored where there is no filter
 }
 
-// OpenTail finds the place to read from. It waits for min_offset, for the leader's
-// word where the read is to be linearizable, and in a read that follows for the tail
-// to come up to an offset that this node does not have yet.
+// OpenTail finds the place to read from. It waits until this node has MinOffset; for a linearizable read, until it
+// has all that was acknowledged; and for a read that follows, until its tail has come up to From.
 func (s *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 	if r.Linearizable {
 		if err := s.node.ReadBarrier(ctx); err != nil {
@@ -42,6 +41,7 @@ func (s *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 	if err := waitFor(ctx, l, r.MinOffset); err != nil {
 		return nil, err
 	}
+	// Without a position, a read begins with what is there, or if it follows, with what comes.
 	fallback := api.AtStart
 	if r.Follow {
 		fallback = api.AtEnd
@@ -51,6 +51,7 @@ func (s *Log) OpenTail(ctx context.Context, r TailRequest) (*tail.Tail, error) {
 		return nil, err
 	}
 	if r.Follow {
+		// An offset after the tail may still come; a read that does not follow would end at once, and is refused.
 		err = waitForNext(ctx, l, next)
 	} else if _, last := l.Bounds(); next > last+1 {
 		err = api.BeyondTail("from", next, last, "wait for it with follow or min_offset, or read from end")

@@ -8,8 +8,8 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// WaitCommitted returns when all cursors have committed offset, or with the error of
-// ctx how far they are. It looks again when one of them moved.
+// WaitCommitted returns once all cursors have committed offset, or with ctx's cause and how far they are. It checks
+// again whenever one of them moves.
 func (s *Log) WaitCommitted(ctx context.Context, offset uint64, names []string) (api.Wait, error) {
 	watch := s.Machine().WatchCursors(names)
 	defer watch.Close()
@@ -38,8 +38,7 @@ func (s *Log) WaitCommitted(ctx context.Context, offset uint64, names []string) 
 	}
 }
 
-// committedBy compares the cursors with an offset; the error names the first that there
-// is not.
+// committedBy compares the cursors with an offset; the error names the first that does not exist.
 func (s *Log) committedBy(offset uint64, names []string) (api.Wait, error) {
 	v := api.Wait{Offset: offset, Reached: true}
 	for _, name := range names {

@@ -17,6 +17,7 @@ type LiveFilter struct {
 	compiled atomic.Pointer[compiledFilter]
 }
 
+// compiledFilter is a filter as it was compiled for one catalogue. It does not change.
 type compiledFilter struct {
 	catalogue *event.Catalogue // that the matcher was compiled against
 	matcher   event.Matcher
@@ -27,6 +28,8 @@ func NewLiveFilter(m *fsm.Machine, f event.Filter) *LiveFilter {
 	return &LiveFilter{machine: m, filter: f}
 }
 
+// current returns the filter compiled against the newest catalogue. Callers that meet a new catalogue at the same
+// time may each compile it; all of the results are equal.
 func (f *LiveFilter) current() *compiledFilter {
 	now := f.machine.Catalogue()
 	if c := f.compiled.Load(); c != nil && c.catalogue == now {

@@ -22,14 +22,14 @@ const (
 
 // Tail reads the log forward. One goroutine uses it.
 //
-// next only rises; everything before it was handed out, filtered away, or told as a
-// gap.
+// next only rises; everything before it was handed out, filtered away, or reported as
+// a gap.
 type Tail struct {
 	log     *log.Log
 	cursor  string // that it reads for; "" is none, see log.EveryCursor
 	filter  *LiveFilter
 	next    uint64
-	end     uint64 // a read that does not follow stops behind it
+	end     uint64 // a read that does not follow stops after it
 	follow  bool
 	limited bool
 	left    uint64 // events still wanted, where limited
@@ -41,7 +41,7 @@ type Tail struct {
 	handed    time.Time   // when a batch was handed out last
 	beat      *time.Timer // for the next heartbeat; nil before anything was waited for
 	ask       int         // events to ask for
-	// check, if set, says whether the reader may go on; gap, if set, what is known of
+	// check, if set, says whether the reader may continue; gap, if set, what is known of
 	// events that were trimmed before it.
 	check func() error
 	gap   func(*log.Gap) *log.Gap
@@ -53,7 +53,7 @@ type batch struct {
 	Events []event.Event // shared with other readers, never to be changed
 	Spans  []log.Span    // or these
 	Gap    *log.Gap
-	Next   uint64 // where to go on
+	Next   uint64 // where to resume
 	Last   uint64 // the node's tail
 }
 
@@ -79,7 +79,8 @@ func New(m *fsm.Machine, o Options) *Tail {
 // ReadFor reads what is for a cursor: events of the log and what was appended again for it alone.
 func (t *Tail) ReadFor(cursor string) { t.cursor = cursor }
 
-// Guard has check asked before each batch, whose error ends the read, and refine what is known of a gap.
+// Guard sets check, which is called before each step and whose error ends the read, and refine, which returns what
+// is known of a gap.
 func (t *Tail) Guard(check func() error, refine func(*log.Gap) *log.Gap) {
 	t.check, t.gap = check, refine
 }
@@ -102,8 +103,8 @@ func (t *Tail) AtLimit() bool { return t.limited && t.left == 0 }
 // Matcher is the reader's filter, compiled against the newest catalogue.
 func (t *Tail) Matcher() *event.Matcher { return t.filter.Matcher() }
 
-// Read returns the next batch, or io.EOF behind the last. When nothing matches for a
-// while the batch is empty and only tells how far the read has come.
+// Read returns the next batch, or io.EOF after the last one. When nothing matches for a heartbeat, the batch is
+// empty and only reports how far the read has come.
 func (t *Tail) Read(ctx context.Context) (batch, error) {
 	for {
 		if err := t.mayGoOn(ctx); err != nil {
@@ -112,6 +113,7 @@ func (t *Tail) Read(ctx context.Context) (batch, error) {
 		if b, ok, err := t.step(); ok || err != nil {
 			return b, err
 		}
+		// Nothing matched. At the tail the read waits for more; before the tail it steps again at once.
 		_, last := t.log.Bounds()
 		if t.next > last {
 			if !t.follow {
@@ -121,12 +123,14 @@ func (t *Tail) Read(ctx context.Context) (batch, error) {
 				return batch{}, err
 			}
 		}
+		// A heartbeat is also due while the read passes many events that do not match.
 		if time.Since(t.handed) >= t.heartbeat {
 			return t.hand(batch{}), nil
 		}
 	}
 }
 
+// mayGoOn returns nil, or why the read ends before its next step: its context's cause, io.EOF, or what check says.
 func (t *Tail) mayGoOn(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -134,6 +138,7 @@ func (t *Tail) mayGoOn(ctx context.Context) error {
 	if t.diverged() {
 		return raftnode.ErrDiverged
 	}
+	// A read that does not follow ends at the tail as it was at the beginning, however far the log has grown since.
 	if t.limited && t.left == 0 || !t.follow && t.next > t.end {
 		return io.EOF
 	}
@@ -143,7 +148,7 @@ func (t *Tail) mayGoOn(ctx context.Context) error {
 	return nil
 }
 
-// step reads once, without waiting.
+// step reads once, without waiting. Where ok is false it has found nothing to return, though next may have risen.
 func (t *Tail) step() (b batch, ok bool, err error) {
 	if t.spans {
 		return t.stepSpans()
@@ -151,6 +156,7 @@ func (t *Tail) step() (b batch, ok bool, err error) {
 	return t.stepEvents()
 }
 
+// stepEvents is step for decoded events.
 func (t *Tail) stepEvents() (b batch, ok bool, err error) {
 	chunk, err := t.filter.Read(t.cursor, t.next, t.wanted(t.ask))
 	if err != nil {
@@ -159,6 +165,7 @@ func (t *Tail) stepEvents() (b batch, ok bool, err error) {
 	if chunk.Gap != nil {
 		return t.pass(chunk.Gap), true, nil
 	}
+	// Events that do not match the filter are passed, also where none matches.
 	t.next = chunk.Next
 	if len(chunk.Events) == 0 {
 		return batch{}, false, nil
@@ -168,6 +175,7 @@ func (t *Tail) stepEvents() (b batch, ok bool, err error) {
 	return t.hand(batch{Events: chunk.Events}), true, nil
 }
 
+// stepSpans is step for a read that takes whole blocks as they are stored.
 func (t *Tail) stepSpans() (b batch, ok bool, err error) {
 	found, err := t.log.ReadSpans(t.cursor, t.next, t.wanted(math.MaxInt), t.budget)
 	if err != nil {
@@ -177,9 +185,11 @@ func (t *Tail) stepSpans() (b batch, ok bool, err error) {
 		return t.pass(found.Gap), true, nil
 	}
 	t.next = found.Next
+	// The next event was redriven for this cursor, which a span cannot say of it: it is read decoded.
 	if found.Targeted && len(found.Spans) == 0 {
 		return t.stepEvents()
 	}
+	// After a small first batch each may take four times as much as the one before.
 	t.budget = min(4*t.budget, BatchBytes)
 	for _, span := range found.Spans {
 		t.took(span.Take)
@@ -187,7 +197,8 @@ func (t *Tail) stepSpans() (b batch, ok bool, err error) {
 	return t.hand(batch{Spans: found.Spans}), len(found.Spans) > 0, nil
 }
 
-// pass goes behind a gap.
+// pass returns a gap as a batch and continues after it. The gap that t.gap returns may end elsewhere than the one
+// that the log reported; next is then after both.
 func (t *Tail) pass(gap *log.Gap) batch {
 	behind := gap.To + 1
 	if t.gap != nil {
@@ -205,20 +216,22 @@ func (t *Tail) wanted(n int) int {
 	return n
 }
 
+// took counts n events against the limit.
 func (t *Tail) took(n int) {
 	if t.limited {
 		t.left -= uint64(n)
 	}
 }
 
-// hand completes a batch.
+// hand completes a batch, which starts the time until the next heartbeat again.
 func (t *Tail) hand(b batch) batch {
 	_, b.Last = t.log.Bounds()
 	b.Next, t.handed = t.next, time.Now()
 	return b
 }
 
-// learn asks for about batchBytes next time, going up in steps.
+// learn sets how many events to ask for next, so that a batch takes about BatchBytes. It goes up in steps, since
+// events that were small so far may be followed by large ones.
 func (t *Tail) learn(events []event.Event) {
 	bytes := 0
 	for i := range events {
@@ -240,6 +253,7 @@ func (t *Tail) wait(ctx context.Context) error {
 	if grown == nil {
 		return nil
 	}
+	// The read wakes for its heartbeat even if the log does not grow.
 	due := time.Until(t.handed.Add(t.heartbeat))
 	if t.beat == nil {
 		t.beat = time.NewTimer(due)

@@ -10,8 +10,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// TestAnAckIsAnsweredOnceTheLogHasIt has the leadership end between a member's word and
-// the log's.
+// TestAnAckIsAnsweredOnceTheLogHasIt ends the leadership after a member's ack and before the log has it.
 func TestAnAckIsAnsweredOnceTheLogHasIt(t *testing.T) {
 	l := newLeader(t)
 	l.group("g", event.Filter{})

@@ -78,10 +78,12 @@ func (g *liveGroup) proposeBatch(s group.AckBatch) error {
 		switch {
 		case err == nil && n == len(s.Retries):
 			return nil
+		// The log has this part; the retries that did not fit follow in the next command.
 		case err == nil:
 			s.Done, s.Retries = nil, s.Retries[n:]
 		case g.endIfOver(err):
 			return g.endCause()
+		// The same command is proposed again: it changes nothing where it was applied before.
 		default:
 			g.logger.Warn("ack batch not committed yet, retrying", "group", g.name, "error", err)
 			g.sleep(batchRetryPause)
@@ -89,6 +91,7 @@ func (g *liveGroup) proposeBatch(s group.AckBatch) error {
 	}
 }
 
+// sleep returns after d, or when the group ends.
 func (g *liveGroup) sleep(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -123,6 +126,7 @@ func (g *liveGroup) storeLetters(deaths []group.Death, stored []bool) error {
 	errs := make([]error, len(deaths))
 	var stores sync.WaitGroup
 	free := make(chan struct{}, lettersAtOnce)
+	// Each store takes a place in free, and writes the elements of its own index only.
 	for i := range deaths {
 		free <- struct{}{}
 		stores.Go(func() {

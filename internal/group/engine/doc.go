@@ -11,8 +11,8 @@
 //   - A group is driven in one term and generation. With either over, all of its sessions are, and the
 //     next exchange begins with what the log knows.
 //
-//   - What a member was not told, because nobody waits for the answer, is redelivered or reported by
-//     the next exchange.
+//   - Where nobody waits for an answer any more, its deliveries are released, and what it would have
+//     reported as revoked is reported by the member's next exchange.
 //
 // Two goroutines belong to each group with members. feedLoop reads the log ahead of what members want.
 // commitLoop proposes one ack batch at a time, while the exchanges of all members gather in the next:

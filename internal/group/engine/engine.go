@@ -30,16 +30,15 @@ type Host interface {
 	CompleteLetter(ctx context.Context, l frame.DeadLetter) (frame.DeadLetter, error)
 }
 
-// Engine are the groups whose events this node hands out while it leads. Each
-// begins with its first exchange and ends with the term, with a seek or a removal of the
-// group, or when nobody has been there for long.
+// Engine holds the groups whose events this node delivers while it leads. Each begins with its first exchange and
+// ends with the term, with a seek or a removal of the group, or once no member has used it for groupIdle.
 type Engine struct {
 	host   Host
 	logger hclog.Logger
 	ctx    context.Context // ends when the server closes
 	loops  sync.WaitGroup
 
-	mu   sync.Mutex
+	mu   sync.Mutex // guards live; never taken while a group's lock is held
 	live map[string]*liveGroup
 }
 
@@ -51,13 +50,13 @@ func New(ctx context.Context, host Host, logger hclog.Logger) *Engine {
 // Wait returns when all have ended, which they do once the server closes.
 func (k *Engine) Wait() { k.loops.Wait() }
 
-// maxIdleGroups coordinators without members are kept for the sake of what they know.
+// maxIdleGroups is how many groups may be live before those that have no member end although they have open events.
 const maxIdleGroups = 64
 
-// errIdle ends a group's coordinator that nobody needs.
+// errIdle ends a group's coordinator that no member has used for groupIdle.
 var errIdle = errors.New("server: nobody was there for long")
 
-// crowded reports that there are so many that those without a member end early.
+// crowded reports whether more groups are live than may be kept without a member.
 func (k *Engine) crowded() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -75,6 +74,7 @@ func (k *Engine) groupFor(ctx context.Context, name string) (*liveGroup, error) 
 		if err != nil || g != nil {
 			return g, err
 		}
+		// The earlier coordinator may still be proposing: its successor starts once its loops have ended.
 		select {
 		case <-old.ended:
 		case <-ctx.Done():
@@ -91,6 +91,7 @@ func (k *Engine) currentGroup(name string, term uint64) (g, old *liveGroup, err 
 	if !there || c.Group == nil {
 		return nil, nil, NoGroup(k.host.Machine(), name)
 	}
+	// A coordinator of another term or generation, or one that has ended, is not used again.
 	if g = k.live[name]; g != nil {
 		if g.ctx.Err() == nil && g.term == term && g.generation == c.Generation {
 			return g, nil, nil
@@ -101,6 +102,7 @@ func (k *Engine) currentGroup(name string, term uint64) (g, old *liveGroup, err 
 	if k.ctx.Err() != nil {
 		return nil, nil, context.Cause(k.ctx)
 	}
+	// A new one begins with the settled ranges and retries, which Cursor leaves out.
 	if c, there = k.host.Machine().Group(name); !there {
 		return nil, nil, NoGroup(k.host.Machine(), name)
 	}
@@ -133,11 +135,13 @@ func (k *Engine) startGroup(c fsm.Cursor, term uint64) *liveGroup {
 		Done:      c.Group.Done,
 		Retries:   c.Group.Retries,
 	}
+	// Numbered from the clock in microseconds, its sessions are above those of the coordinators before it.
 	g.coordinator = group.New(now, state, k.Policy(c.Group.Policy), uint64(now.UnixMicro()))
 	if c.Gap != nil {
 		g.gap = tail.FilterGap(c.Gap, g.filter.Matcher())
 	}
 	k.live[c.Name] = g
+	// The group leaves live before ended is closed: groupFor, which waits for ended, then starts a new one.
 	k.loops.Go(func() {
 		var both sync.WaitGroup
 		both.Go(g.feedLoop)
@@ -151,7 +155,8 @@ func (k *Engine) startGroup(c fsm.Cursor, term uint64) *liveGroup {
 	return g
 }
 
-// Inspect calls see with a group's coordinator, where this node has it; see must be short.
+// Inspect calls see with a group's coordinator and reports whether this node has one. The group's lock is held
+// meanwhile: see must be short, and must not keep the coordinator.
 func (k *Engine) Inspect(name string, see func(*group.Coordinator)) bool {
 	k.mu.Lock()
 	g := k.live[name]
@@ -176,7 +181,7 @@ func (k *Engine) Policy(p frame.GroupPolicy) group.Policy {
 	}
 }
 
-// NoGroup refuses what asks for a group that is none.
+// NoGroup returns the error for a name that no group has: there is nothing, or a cursor of one reader.
 func NoGroup(m *fsm.Machine, name string) *api.Error {
 	if _, plain := m.Cursor(name); plain {
 		return &api.Error{
@@ -200,6 +205,7 @@ func errSessionsOver(name string) *api.Error {
 	}
 }
 
+// errSessionOver ends one session of a member.
 func errSessionOver(name, member string, session uint64) *api.Error {
 	return &api.Error{
 		Code:    api.Fenced,

@@ -29,10 +29,10 @@ type Request struct {
 	Session                 uint64 // 0 joins
 	Holding, Acks, Progress []frame.Range
 	Nacks                   []group.Nack
-	Want                    int
-	Wait                    time.Duration
-	Ahead                   bool // see group.Demand
-	Leave                   bool
+	Want                    int           // events; with 0 the call does not wait for any
+	Wait                    time.Duration // for events; 0 takes what there is now
+	Ahead                   bool          // see group.Demand
+	Leave                   bool          // ends the session
 }
 
 // Answer is what a member gets.
@@ -40,10 +40,10 @@ type Answer struct {
 	Session          uint64
 	Events           []event.Event // in order of their offsets; shared with other readers
 	Counts           []uint64      // which delivery each of them is
-	Revoked, Refused []frame.Range
-	Gap              *log.Gap // nil is none
-	AckWait, Silence time.Duration
-	Committed, Last  uint64
+	Revoked, Refused []frame.Range // what it must not handle any more; what it reported and does not hold
+	Gap              *log.Gap      // nil is none
+	AckWait, Silence time.Duration // how long it may hold an event without progress, and be silent itself
+	Committed, Last  uint64        // the group's commit, and the log's last offset
 }
 
 // Exchange settles what a member holds and delivers more to it. It returns once the log has what was settled.
@@ -88,7 +88,7 @@ type exchange struct {
 	dead    bool          // one of its nacks is final
 }
 
-// beginExchange passes on to the coordinator what a member reports.
+// beginExchange gives the coordinator what a member reports, and counts what it wants until exchange.end.
 func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,6 +100,7 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Until exchange.end the member is not silent, however long the call waits.
 	g.lastUsed = now
 	g.coordinator.Begin(m)
 	e := &exchange{group: g, request: r, member: m, session: m.Session}
@@ -115,11 +116,14 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 			e.refused = append(e.refused, frame.Range{From: one.Offset, To: one.Offset})
 		}
 	}
+	// What the member does not hold any more is refused; the rest of the call counts nevertheless.
 	e.refused = frame.JoinRanges(e.refused)
+	// While g.mu is held, all of it goes into the batch that gathers now: the call is durable once that one is.
 	if len(r.Acks)+len(r.Nacks) > 0 {
 		e.batch = g.gathering
 		signal(g.toCommit)
 	}
+	// Only after its acks and nacks: what the member still holds goes to others.
 	if r.Leave {
 		g.coordinator.Leave(m)
 	}
@@ -128,7 +132,7 @@ func (g *liveGroup) beginExchange(r *Request) (*exchange, error) {
 	return e, nil
 }
 
-// findMember finds who speaks, or lets it join.
+// findMember returns the member that a request comes from, which joins where it has no session. g.mu is held.
 func (g *liveGroup) findMember(now time.Time, r *Request) (m *group.Member, err error) {
 	if r.Session == 0 {
 		m, err = g.coordinator.Join(now, r.Member, r.joinClaims(), r.Nacks)
@@ -145,6 +149,7 @@ func (g *liveGroup) findMember(now time.Time, r *Request) (m *group.Member, err 
 		}
 	case err != nil:
 		return nil, errSessionOver(g.name, r.Member, r.Session)
+	// Never of a member that has just joined: its new session has no calls yet.
 	case m.Calls() >= maxMemberCalls:
 		return nil, &api.Error{
 			Code:    api.Overloaded,
@@ -185,12 +190,15 @@ func (e *exchange) waitDurable(ctx context.Context) error {
 		switch {
 		case e.batch.err != nil:
 			return e.endCause()
+		// Any nack may have been the last delivery of its event: where the outcome of a dead letter is
+		// unknown, that concerns whoever sent one.
 		case e.dead || (len(e.request.Nacks) > 0 && errors.Is(e.batch.lettersErr, raftnode.ErrOutcomeUnknown)):
 			return e.batch.lettersErr
 		}
 		return nil
 	case <-e.group.ctx.Done():
 		return e.endCause()
+	// The batch is under way, so the log may still get it.
 	case <-ctx.Done():
 		return fmt.Errorf("server: group %s: settle: %w: %w", e.group.name, raftnode.ErrOutcomeUnknown, context.Cause(ctx))
 	}
@@ -280,10 +288,12 @@ func (e *exchange) abandonWait(ctx context.Context, w *waiter) (t received, err 
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waiting = slices.DeleteFunc(g.waiting, func(other *waiter) bool { return other == w })
+	// serveWaiters may have answered before the lock was taken.
 	select {
 	case t = <-w.got:
 	default:
 	}
+	// With the group all of its sessions are over, so there is nobody to release anything from.
 	if g.ctx.Err() != nil {
 		return t, e.endCause()
 	}
@@ -322,6 +332,7 @@ func (g *liveGroup) serveWaiters() {
 			rest = append(rest, w)
 		}
 	}
+	// The array must not keep the waiters that were answered.
 	clear(g.waiting[len(rest):])
 	g.waiting = rest
 	g.wakeLoops()
@@ -351,9 +362,10 @@ func (g *liveGroup) nothingLeft() bool {
 	return g.coordinator.Unopened() == 0 && (g.coordinator.Next() > last || g.coordinator.Room() == 0)
 }
 
-// buildAnswer reads the events that were handed out.
+// buildAnswer reads the events that were delivered, and releases them where that fails.
 func (e *exchange) buildAnswer(t received) (Answer, error) {
 	g := e.group
+	// Take delivers key by key; readEvents and the member go by offset.
 	slices.SortFunc(t.deliveries, func(a, b group.Delivery) int { return int(int64(a.Offset - b.Offset)) })
 	out := Answer{Session: e.session, Refused: e.refused, Revoked: t.revoked, Gap: t.gap}
 	var err error
@@ -364,6 +376,7 @@ func (e *exchange) buildAnswer(t received) (Answer, error) {
 		g.releaseUndelivered(e, t)
 		return Answer{}, err
 	}
+	// Some were trimmed after they were delivered: the coordinator has to settle them.
 	if len(out.Events) < len(t.deliveries) {
 		g.mu.Lock()
 		g.skipTrimmed()

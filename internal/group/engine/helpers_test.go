@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// leader is a real node of one, the host of an Engine. It holds settlements back where asked and fate
-// are set, until the test says what becomes of them.
+// leader is a real node of one, the host of an Engine. Where asked and fate are set, it holds back the ack batches
+// that settle what the test published, until the test says what becomes of them.
 type leader struct {
 	*testing.T
 	node  *raftnode.Node
@@ -56,7 +56,7 @@ func newLeader(t *testing.T) *leader {
 	return l
 }
 
-// hold lets no settlement through from here on, until fate says what becomes of it.
+// hold holds back each ack batch with settled events from here on, until fate says what becomes of it.
 func (l *leader) hold() { l.asked, l.fate = make(chan frame.GroupSettle), make(chan error) }
 
 // engine starts an engine, which ends with the test.

@@ -65,10 +65,11 @@ const (
 	batchRetryPause  = 500 * time.Millisecond // before an ack batch that was refused is retried
 )
 
-// now is the wall clock as it was when the loop began, and the time since: it never goes
+// now is the wall clock as it was when the loop began, plus the time since on the monotonic clock: it never goes
 // back.
 func (g *liveGroup) now() time.Time { return g.began.Add(time.Since(g.began)) }
 
+// signal leaves a token in a channel of capacity one, unless there is one already. It never blocks.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -186,6 +187,7 @@ func (g *liveGroup) commitLoop() {
 		select {
 		case <-g.toCommit:
 		case <-timer.C:
+		// Once in a groupCheck the committed offset also moves past events that no batch would report otherwise.
 		case <-check.C:
 			all = true
 			g.checkOwnership()
@@ -193,6 +195,7 @@ func (g *liveGroup) commitLoop() {
 			return
 		}
 		g.advanceClock(timer)
+		// A batch may leave more to do: what gathered meanwhile, and the dead letters of the failures it reported.
 		for g.ctx.Err() == nil && g.commitBatch(all) {
 			all = false
 		}
@@ -234,6 +237,7 @@ func (g *liveGroup) checkOwnership() {
 func (g *liveGroup) inUse(policy frame.GroupPolicy, crowded bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	// What changed around the group: its policy or the settings, and what the log still keeps.
 	g.coordinator.SetPolicy(g.engine.Policy(policy))
 	g.skipTrimmed()
 	now := g.now()
@@ -241,6 +245,7 @@ func (g *liveGroup) inUse(policy frame.GroupPolicy, crowded bool) bool {
 		g.lastUsed = now
 		return true
 	}
+	// A coordinator with open events knows how often each was delivered, so it stays unless there are too many.
 	if now.Sub(g.lastUsed) > groupIdle && (crowded || g.coordinator.Open() == 0) {
 		g.end(errIdle)
 	}

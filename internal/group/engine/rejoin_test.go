@@ -13,7 +13,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// rejoining is a group with a member, on a node that settles when it is told to.
+// rejoining is a group with a member, on a node that decides each proposal as the test says.
 type rejoining struct {
 	*testing.T
 	ops     *Engine
@@ -72,14 +72,14 @@ func (r *rejoining) begin(e Request) <-chan reply {
 	return out
 }
 
-// What a member loses in its session is not told to a call of the session before that is
-// still under way: nobody may wait for that one's answer any more.
+// What a member loses in its session is not reported to a call of the session before it that
+// is still under way: nobody may wait for that one's answer any more.
 func TestWhatIsRevokedIsToldToTheSessionThatLasts(t *testing.T) {
 	r := newRejoining(t)
 	before := r.begin(Request{Session: r.session, Acks: []frame.Range{r.only(0)}})
 	<-r.leader.asked
 	session := r.rejoin(1, 2, 4, 5)
-	// The first of k1 fails, and the second behind it is taken back.
+	// The first of k1 fails, and the second after it is revoked.
 	after := r.begin(Request{Session: session, Acks: []frame.Range{r.only(2)}, Nacks: []group.Nack{{Offset: r.offsets[1]}}})
 	eventually(t, "the nack is taken in", func() bool {
 		failed := false
@@ -97,8 +97,8 @@ func TestWhatIsRevokedIsToldToTheSessionThatLasts(t *testing.T) {
 	}
 }
 
-// What a fetch that was given up would have brought stays with the member if it has
-// joined anew with it.
+// What an abandoned fetch would have returned stays with the member if it has joined again
+// and says that it holds it.
 func TestAFetchOfASessionBeforeGivesNothingBack(t *testing.T) {
 	r := newRejoining(t)
 	g, err := r.ops.groupFor(t.Context(), "g")
@@ -127,7 +127,7 @@ func TestAFetchOfASessionBeforeGivesNothingBack(t *testing.T) {
 	}
 }
 
-// What a call took and could not tell is told by the next one.
+// What a call took and could not report is reported by the next one.
 func TestWhatACallCouldNotTellIsNotForgotten(t *testing.T) {
 	r := newRejoining(t)
 	g, err := r.ops.groupFor(t.Context(), "g")
@@ -152,8 +152,8 @@ func TestWhatACallCouldNotTellIsNotForgotten(t *testing.T) {
 	}
 }
 
-// An ack whose leader goes before it is answered may be in the log: the member is not told
-// that nothing happened.
+// An ack whose leader goes before it is answered may be in the log: the member
+// does not get an error that says that nothing happened.
 func TestAnAckWhoseLeaderGoesMayBeInTheLog(t *testing.T) {
 	r := newRejoining(t)
 	acked := r.begin(Request{Session: r.session, Acks: []frame.Range{r.only(0)}})
@@ -164,7 +164,7 @@ func TestAnAckWhoseLeaderGoesMayBeInTheLog(t *testing.T) {
 	}
 }
 
-// Nor is it told so of an event that it gives up, whose dead letter may be in the log.
+// Nor does it get one for an event that it marks dead, whose dead letter may be in the log.
 func TestADeadLetterWhoseLeaderGoesMayBeInTheLog(t *testing.T) {
 	t.Parallel()
 	for _, fate := range []error{raftnode.ErrNotLeader, raftnode.ErrOutcomeUnknown} {

@@ -76,6 +76,7 @@ type Config struct {
 	OnPanic func(value any)
 }
 
+// validate requires a Node and replaces zero values by their defaults.
 func (c *Config) validate() error {
 	if c.Node == nil {
 		return errors.New("server: config: Node is required")
@@ -96,6 +97,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
+// orDefault sets a zero value to its fallback.
 func orDefault[T comparable](v *T, fallback T) {
 	var zero T
 	if *v == zero {

@@ -36,14 +36,14 @@ func (s *Server) answerCursor(w http.ResponseWriter, r *http.Request, do func() 
 	return writeJSON(w, http.StatusOK, c)
 }
 
-// cursorBody is what a cursor is made with.
+// cursorBody is what a cursor is created with.
 type cursorBody struct {
 	From   json.RawMessage `json:"from"` // see parseJSONPosition
 	Filter event.Filter    `json:"filter"`
 	Policy policyBody      `json:"policy"`
 }
 
-// policyBody is a frame.CursorPolicy, its time also as people write it.
+// policyBody is a frame.CursorPolicy. hold_for is a duration as people write it, and wins over hold_for_ns.
 type policyBody struct {
 	HoldEvents uint64        `json:"hold_events"`
 	HoldBytes  uint64        `json:"hold_bytes"`
@@ -51,6 +51,7 @@ type policyBody struct {
 	HoldForNS  time.Duration `json:"hold_for_ns"`
 }
 
+// policy returns the policy of a body. It refuses a negative time.
 func (p policyBody) policy() (frame.CursorPolicy, error) {
 	out := frame.CursorPolicy{HoldEvents: p.HoldEvents, HoldBytes: p.HoldBytes, HoldFor: p.HoldForNS}
 	if p.HoldFor != "" {
@@ -87,6 +88,7 @@ func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
 	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursors.Create(r.Context(), spec) })
 }
 
+// putCursorFilter answers PUT /v1/cursors/{name}/filter: it replaces filter and policy together.
 func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Filter *event.Filter `json:"filter"`
@@ -95,6 +97,7 @@ func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// {} passes all events, so that a missing filter must not mean the same.
 	if body.Filter == nil {
 		return api.Missing("filter", "the events that the cursor is to get; {} is all")
 	}
@@ -131,6 +134,7 @@ func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error 
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// A number that was not sent must not count as zero.
 	if body.Offset == nil {
 		return api.Missing("offset", "the last offset that was handled")
 	}
@@ -155,6 +159,7 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// offset is a shorter form of to, and wins over it; 0 is as good as 1.
 	if body.Offset != nil {
 		to = api.Position{Kind: api.AtOffset, Offset: max(*body.Offset, 1)}
 	}
@@ -163,7 +168,8 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// getCursorEvents streams what stands behind a cursor's commit.
+// getCursorEvents answers GET /v1/cursors/{name}/events with the events after the cursor's commit, in the forms of
+// getEvents.
 func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 	sse := acceptsSSE(r)
 	p := newParams(r)
@@ -172,6 +178,7 @@ func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
+	// An event source that reconnects repeats its first URL; the header says how far it has come since.
 	if sse {
 		var from api.Position
 		if err := resumeFrom(r, &from); err != nil {
@@ -179,7 +186,9 @@ func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 		}
 		req.From = max(req.From, from.Offset)
 	}
+	// A HEAD request has no body to wait for.
 	req.Follow = req.Follow && r.Method != http.MethodHead
+	// The place among the streams is taken before anything is read for this one.
 	release, err := s.stream()
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func (s *Server) deleteGroup(w http.ResponseWriter, r *http.Request) error {
 	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Groups.Delete(r.Context(), r.PathValue("name")) })
 }
 
-// groupBody is what a group is made with.
+// groupBody is what a group is created with. ack_wait is a duration as people write it, and wins over ack_wait_ns.
 type groupBody struct {
 	cursorBody
 	Group struct {
@@ -40,6 +40,7 @@ type groupBody struct {
 	} `json:"group"`
 }
 
+// policy returns the group's own part of a body. It refuses a negative time.
 func (b *groupBody) policy() (frame.GroupPolicy, error) {
 	out := frame.GroupPolicy{AckWait: b.Group.AckWaitNS, MaxDeliver: b.Group.MaxDeliver, MaxPending: b.Group.MaxPending}
 	if b.Group.AckWait != "" {
@@ -84,7 +85,7 @@ func (s *Server) getGroupMembers(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string][]api.GroupMember{"members": list})
 }
 
-// exchangeBody is what a member says.
+// exchangeBody is what a member sends, the JSON form of an engine.Request.
 type exchangeBody struct {
 	Member   string        `json:"member"`
 	Session  uint64        `json:"session"`
@@ -107,13 +108,15 @@ type nackBody struct {
 	Released bool   `json:"released"`
 }
 
-// millis is a number of milliseconds as a time, and of one that is far too large the
-// largest that is told apart from those that are not.
+// millis returns n milliseconds, at most 1000 hours: that does not overflow, and still exceeds every limit it is
+// checked against.
 func millis(n uint64) time.Duration {
 	const most = uint64(1000 * time.Hour / time.Millisecond)
 	return time.Duration(min(n, most)) * time.Millisecond
 }
 
+// request returns the exchange of a member of the group name. It caps Want at one more than is allowed, which fits
+// an int and is still refused.
 func (b *exchangeBody) request(name string) engine.Request {
 	r := engine.Request{Group: name, Member: b.Member, Session: b.Session, Holding: b.Holding, Acks: b.Acks, Progress: b.Progress,
 		Want: int(min(b.Want, service.MaxWant+1)), Wait: millis(b.WaitMs), Ahead: b.Ahead, Leave: b.Leave}
@@ -140,13 +143,14 @@ func (s *Server) postExchange(w http.ResponseWriter, r *http.Request) error {
 	return writeBytes(w, http.StatusOK, contentJSON, b)
 }
 
-// appendExchanged writes the answer: each event as it is read elsewhere, and which
-// delivery it is.
+// appendExchanged appends the answer to an exchange. Each event has the form in which it is read elsewhere, with
+// the number of its delivery added.
 func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 	gaps := []*log.Gap{}
 	if x.Gap != nil {
 		gaps = append(gaps, x.Gap)
 	}
+	// All but the events is marshaled. Lists are copied so that an empty one is [] and not null.
 	rest, err := json.Marshal(struct {
 		Revoked   []frame.Range `json:"revoked"`
 		Refused   []frame.Range `json:"refused"`
@@ -159,6 +163,7 @@ func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The events are appended by hand: they have an encoder of their own.
 	b = strconv.AppendUint(append(b, `{"session":`...), x.Session, 10)
 	b = append(b, `,"events":[`...)
 	for i := range x.Events {
@@ -166,9 +171,11 @@ func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 			b = append(b, ',')
 		}
 		b = x.Events[i].AppendJSON(b)
+		// The delivery takes the place of the brace that ends the event.
 		b = strconv.AppendUint(append(b[:len(b)-1], `,"delivery":`...), x.Counts[i], 10)
 		b = append(b, '}')
 	}
+	// The rest follows without its opening brace.
 	b = append(append(b, "],"...), rest[1:]...)
 	return append(b, '\n'), nil
 }

@@ -42,7 +42,7 @@ const (
 	maxLetterPage  = 10_000
 )
 
-// getLetters answers GET /v1/dlq: a summary, or with any parameter a list.
+// getLetters answers GET /v1/dlq: with a list if any parameter is given, else with a summary.
 func (s *Server) getLetters(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	listed := p.any("limit", "after", "type", "cursor", "error", "state")
@@ -82,6 +82,7 @@ func (p *params) any(names ...string) bool {
 
 // letterParams reads the parameters that choose letters.
 func (s *Server) letterParams(p *params) service.LetterMatcher {
+	// An empty name is not the same as none given, which takes the letters of all cursors.
 	var cursor *string
 	if name := p.text("cursor"); p.any("cursor") {
 		cursor = &name

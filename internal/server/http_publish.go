@@ -170,7 +170,7 @@ type requestBody struct {
 }
 
 // readBody reads a body of one of the content types, up to limit bytes. A request without Content-Type has the
-// first of them. Without an error the caller owes putBuffer.
+// first of them. If it succeeds, the caller must call putBuffer.
 func (s *Server) readBody(r *http.Request, limit int, types ...string) (requestBody, error) {
 	b := requestBody{contentType: types[0]}
 	if text := r.Header.Get("Content-Type"); text != "" {

@@ -164,7 +164,7 @@ func (s *Server) drain(ctx context.Context) error {
 }
 
 // enter counts a call that begins and reports whether it may: none may once Close has begun. After true the caller
-// owes s.calls.Done.
+// must call s.calls.Done.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

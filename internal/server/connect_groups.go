@@ -105,6 +105,7 @@ func exchangedToWire(x *engine.Answer) *ringlogv1.ExchangeResponse {
 	out := &ringlogv1.ExchangeResponse{Session: x.Session, Runs: runs.build(x.Events), Revoked: rangesToWire(x.Revoked), Refused: rangesToWire(x.Refused),
 		AckWait: durationpb.New(x.AckWait), SessionTimeout: durationpb.New(x.Silence), Committed: x.Committed, LastOffset: x.Last}
 	for i, count := range x.Counts {
+		// A first delivery is the rule, and is left out.
 		if count > 1 {
 			out.Deliveries = append(out.Deliveries, &ringlogv1.Delivery{Offset: x.Events[i].Offset, Count: count})
 		}

@@ -106,6 +106,7 @@ func policyFromWire(p *ringlogv1.CursorPolicy) (frame.CursorPolicy, error) {
 // Errors name the field.
 func positionFromWire(field string, p *ringlogv1.Position) (api.Position, error) {
 	switch at := p.GetAt().(type) {
+	// The operation has a default.
 	case nil:
 		return api.Position{}, nil
 	case *ringlogv1.Position_Start:
@@ -126,6 +127,7 @@ func positionFromWire(field string, p *ringlogv1.Position) (api.Position, error)
 			return api.Position{}, api.BadValue(field, at.Age.AsDuration().String(), "an age of zero or more")
 		}
 		return api.Position{Kind: api.AtAge, Age: at.Age.AsDuration()}, nil
+	// A newer client may know kinds of positions that this node does not.
 	default:
 		return api.Position{}, &api.Error{Code: api.NotImplemented, Field: field, Message: "a kind of position that this node does not know", Remedy: "send an offset"}
 	}

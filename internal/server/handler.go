@@ -145,6 +145,7 @@ func (s *Server) recover(w *response, r *http.Request) {
 	if s.cfg.OnPanic != nil {
 		s.cfg.OnPanic(value)
 	}
+	// The caller learns that something went wrong; what it was is in the log.
 	s.writeError(w, r, &api.Error{Code: api.Internal, Message: "a fault in this node's handler", Remedy: "see the node's own log"})
 }
 
@@ -193,6 +194,7 @@ func (s *Server) inTurn(ctx context.Context, rt route, do func() error) error {
 	case !rt.scan:
 		return do()
 	}
+	// Only the wait is bounded by turnWithin; do has the time of the request.
 	waiting, cancel := context.WithTimeout(ctx, turnWithin)
 	defer cancel()
 	if places.Acquire(waiting, 1) != nil {

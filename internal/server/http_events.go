@@ -77,6 +77,7 @@ func resumeFrom(r *http.Request, from *api.Position) error {
 	if err != nil {
 		return err
 	}
+	// There is no offset after the largest.
 	if last == math.MaxUint64 {
 		return api.BadValue("Last-Event-ID", text, "an offset that was read")
 	}
@@ -266,6 +267,7 @@ func (s *Server) getEvent(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	minOffset := p.uint("min_offset")
 	offset, err := parseOffset("offset", r.PathValue("offset"))
+	// Offsets begin at 1.
 	if err != nil || offset == 0 {
 		p.fail(api.BadValue("offset", r.PathValue("offset"), "an offset from 1"))
 	}

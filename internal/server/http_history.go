@@ -41,6 +41,7 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// The reader sees whether what it asked for was trimmed in part.
 	first, _ := s.ops.Machine().Log().Bounds()
 	st := s.cfg.Node.Status()
 	return writeJSON(w, http.StatusOK, map[string]any{"history": chapters, "first_offset": first, "leader_id": st.LeaderID, "term": st.Term,
@@ -81,6 +82,7 @@ func (s *Server) getOutage(w http.ResponseWriter, r *http.Request) error {
 	}
 	b, _ := s.cfg.Node.BlackBox()
 	if follow && r.Method != http.MethodHead {
+		// A reader of the log has the settled records from there.
 		if !given {
 			after = b.Settled
 		}
@@ -88,6 +90,7 @@ func (s *Server) getOutage(w http.ResponseWriter, r *http.Request) error {
 	}
 	st := s.cfg.Node.Status()
 	records := s.localEvents(b, after)
+	// JSON shows an empty list, not null.
 	if records == nil {
 		records = []localEvent{}
 	}

@@ -75,6 +75,7 @@ func bodyPath(err error) error {
 		return err
 	}
 	out := *in
+	// event reports places below "payload", which this body is not.
 	out.Field = strings.TrimPrefix(strings.TrimPrefix(in.Field, "payload"), ".")
 	if out.Reason == event.ReasonInvalidPayload {
 		out.Message, out.Remedy = "the body is not a JSON object", "send a JSON object"

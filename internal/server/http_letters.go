@@ -45,6 +45,7 @@ const (
 // getLetters answers GET /v1/dlq: with a list if any parameter is given, else with a summary.
 func (s *Server) getLetters(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
+	// An empty value, as in cursor=, asks for a list as well.
 	listed := p.any("limit", "after", "type", "cursor", "error", "state")
 	limit, after := p.uint("limit"), p.uint("after")
 	matcher := s.letterParams(p)
@@ -171,6 +172,7 @@ func (s *Server) postLetterImport(w http.ResponseWriter, r *http.Request) error 
 	if err := s.readJSONUpTo(r, &body, requiredBody, s.ops.Machine().Settings().Limits.RequestBytes); err != nil {
 		return err
 	}
+	// An empty table has no rows to import; a missing one is a mistake.
 	if body.Rows == nil {
 		return api.Missing("rows", "the rows of the table dead_letter_queue")
 	}

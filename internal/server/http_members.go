@@ -23,6 +23,7 @@ func (s *Server) members(status []raftnode.MemberStatus) []api.Member {
 	for _, m := range status {
 		v := api.Member{ID: m.ID, Raft: m.Raft, HTTP: m.HTTP, Voter: m.Voter, Healthy: m.Healthy, Unreachable: m.Unreachable,
 			LastContactMs: m.LastContactMs, TrailingEntries: m.TrailingEntries, StalledMs: m.StalledMs, OtherFolder: m.OtherFolder, Disk: (*api.Disk)(m.Disk)}
+		// Identity and version are as the log records them.
 		if known, ok := s.ops.Machine().Member(m.ID); ok {
 			v.Incarnation, v.Version, v.FeatureLevel = known.Incarnation, known.Version, known.FeatureLevel
 		}
@@ -141,6 +142,7 @@ func (s *Server) postStepDown(w http.ResponseWriter, r *http.Request) error {
 // before: two nodes that disagree on the leader would pass it on without end.
 func (s *Server) onLeader(handle handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		// Who leads may change until the call arrives; the other node then refuses it.
 		st := s.cfg.Node.Status()
 		switch {
 		case st.Role == raftnode.RoleLeader:
@@ -205,6 +207,7 @@ func copyAnswer(w http.ResponseWriter, answer *http.Response) error {
 	if err != nil {
 		return fmt.Errorf("server: the leader's answer: %w: %w", raftnode.ErrOutcomeUnknown, err)
 	}
+	// Headers about the connection between the nodes are not the caller's.
 	for _, name := range []string{"Retry-After", headerLeader} {
 		if value := answer.Header.Get(name); value != "" {
 			w.Header().Set(name, value)

@@ -153,6 +153,7 @@ func appendQuoted(b []byte, s string) []byte {
 		switch {
 		case r == '"' || r == '\\':
 			b = append(b, '\\', byte(r))
+		// Control characters have no literal form in JSON.
 		case r < ' ':
 			b = append(b, '\\', 'u', '0', '0', digits[r>>4], digits[r&15])
 		default:

@@ -54,6 +54,7 @@ func (s *Server) getWait(w http.ResponseWriter, r *http.Request) error {
 // cursorNames returns the distinct names in cursors, which are comma separated, and in each cursor parameter.
 func (p *params) cursorNames() (names []string) {
 	for _, name := range slices.Concat(p.list("cursor"), strings.Split(p.text("cursors"), ",")) {
+		// A cursor that is named twice is one to wait for.
 		if name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}

@@ -28,6 +28,7 @@ func (s *Server) sameCluster(r *http.Request) error {
 	switch want := r.Header.Get(api.ClusterHeader); {
 	case want == "" || want == own:
 		return nil
+	// This may pass: the node may be about to join.
 	case own == "":
 		return fmt.Errorf("%w: this node is in no cluster yet, the request is for %.64q", raftnode.ErrNoLeader, want)
 	default:

@@ -71,10 +71,12 @@ func (h *hold) receive(n int) error {
 	switch {
 	case err != nil || h.share == nil:
 		return err
+	// Alone too large for one address: a retry is of no use.
 	case h.body > h.memory.each:
 		return &api.Error{Code: api.TooLarge, Field: "body", Message: fmt.Sprintf("the body is larger than %d bytes, which is what this node has for one address", h.memory.each),
 			Remedy: "send several requests"}
 	case h.share.held.Add(int64(n)) > h.memory.each:
+		// Refused bytes are in share.held too, from which release takes shared.
 		h.shared += int64(n)
 		return &api.Error{Code: api.Overloaded, Message: "the bodies of requests from this address take all the memory there is for one", Field: "body",
 			Remedy: "retry later, with fewer requests at the same time"}

@@ -140,6 +140,7 @@ func gunzip(b []byte, limit int, h *hold) ([]byte, error) {
 	if err == nil {
 		b, err = readAll(&taking{z, h}, nil, limit, 0)
 	}
+	// A refusal for want of memory or for size is returned as it is; anything else is a fault of the body.
 	if own, ok := errors.AsType[*api.Error](err); ok && own.Code != api.Timeout {
 		return nil, own
 	}

@@ -74,6 +74,7 @@ func (p *params) bool(name string, fallback bool) bool {
 		return fallback
 	}
 	switch text := p.text(name); text {
+	// The bare name of a parameter switches it on.
 	case "", "1", "true":
 		return true
 	case "0", "false":
@@ -99,6 +100,7 @@ func (p *params) done() error {
 	if p.err != nil {
 		return p.err
 	}
+	// A misspelt parameter must not be ignored: the answer would look like the one that was asked for.
 	for name := range p.values {
 		if !slices.Contains(p.known, name) {
 			slices.Sort(p.known)

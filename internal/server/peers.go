@@ -81,8 +81,8 @@ func (p *Peers) clientLocked(url string) ringlogv1connect.PeerServiceClient {
 // method is one of the calls that a PeerService takes.
 type method[Q, A any] = func(ringlogv1connect.PeerServiceClient, context.Context, *connect.Request[Q]) (*connect.Response[A], error)
 
-// ask makes one call. It sends the token, the cluster that is meant and the mark of a forwarded call, by which the
-// other node does not pass it on. Errors are those of fromPeer.
+// ask makes one call. It sends the token, the cluster that is meant, and the mark that keeps the other node from
+// passing the call on. Errors are those of fromPeer.
 func ask[Q, A any](ctx context.Context, p *Peers, url string, message *Q, call method[Q, A]) (*A, error) {
 	client, err := p.to(ctx, url)
 	if err != nil {
@@ -176,7 +176,8 @@ func (p *Peers) join(ctx context.Context, url string, message *ringlogv1.JoinReq
 	return err
 }
 
-// ofRead returns the error of a call that changes nothing. Its outcome is never unknown, only missing.
+// ofRead returns the error of a call that changes nothing. Such a call has no outcome that could be unknown: a
+// lost answer counts as that of no leader.
 func ofRead(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -16,6 +16,7 @@ import (
 func (s *Server) cluster(st raftnode.Status) api.Cluster {
 	m := s.ops.Machine()
 	first, last := m.Log().Bounds()
+	// Nodes with the same index have the same digest, unless one has diverged.
 	index, sum := m.Digest()
 	view := api.Cluster{NodeID: st.NodeID, ClusterID: st.ClusterID, Role: st.Role, LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP),
 		Term: st.Term, FirstOffset: first, LastOffset: last, AppliedIndex: st.AppliedIndex, CommitIndex: st.CommitIndex,

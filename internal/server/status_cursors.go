@@ -57,5 +57,6 @@ func (c *nodeCollector) collectCursors(send func(string, string, float64, ...str
 		c.collectGroup(&cursor, send)
 		send("cursor_stalled", "1 for a cursor that is reported to stand still.", asNumber(cursor.Stalled != nil), "cursor", name)
 	}
+	// Over the named cursors only: other lags are not measured.
 	send("cursor_lag_events_max", "The most events that the readers of one of these cursors are still to get.", float64(most))
 }

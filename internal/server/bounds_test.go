@@ -257,8 +257,7 @@ func TestACallsTimeIsBounded(t *testing.T) {
 	}
 }
 
-// A leader that takes a call and never answers holds up nobody whose exchange is passed on to
-// it.
+// A leader that takes a call and never answers does not block a member whose exchange is passed on to it.
 func TestAnExchangeThatIsPassedOnEnds(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, as nobody accepts them
 	if err != nil {
@@ -267,6 +266,7 @@ func TestAnExchangeThatIsPassedOnEnds(t *testing.T) {
 	defer silent.Close()
 	node := &faultyNode{leader: silent.Addr().String()}
 	s := newSite(t, func(c *Config) { c.Node = node })
+	// The limit must leave an exchange the time that it may wait at the leader.
 	if s.server.within < service.MaxExchangeWait || s.server.within > time.Minute {
 		t.Errorf("passed on for up to %s", s.server.within)
 	}
@@ -277,8 +277,7 @@ func TestAnExchangeThatIsPassedOnEnds(t *testing.T) {
 	}
 }
 
-// How long a stream goes on says nothing about how fast the node answers: it is counted, and
-// not timed.
+// The duration of a stream says nothing about how fast the node answers: streams are counted and not timed.
 func TestStreamsAreNotTimed(t *testing.T) {
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", "")
@@ -292,6 +291,7 @@ func TestStreamsAreNotTimed(t *testing.T) {
 	s.ok("GET", "/v1/snapshot", "")
 	tail := enveloped(0, []byte(`{}`))
 	s.ok("POST", "/ringlog.v1.LogService/Tail", string(tail), "Content-Type", "application/connect+json")
+	// The metrics show which routes are counted and which are timed.
 	counted, timed := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(s.ok("GET", "/metrics", "").body) {
 		name, rest, _ := strings.Cut(line, "{")
@@ -304,6 +304,7 @@ func TestStreamsAreNotTimed(t *testing.T) {
 			timed[route] = true
 		}
 	}
+	// All streams of the route table must have been called above, except the publishing line.
 	streams := []string{"/ringlog.v1.LogService/Tail"}
 	for _, r := range s.server.routes() {
 		if r.stream && r.path != api.LinePath {

@@ -134,7 +134,7 @@ func TestAWaitEndsWithTheLastCommit(t *testing.T) {
 	}
 }
 
-// Who waits for a cursor looks at nothing while other cursors move.
+// A wait for one cursor does not read the state when other cursors move.
 func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
 	node := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node, c.Heartbeat = node, time.Hour })
@@ -150,6 +150,7 @@ func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
 		}
 		return node.looked.Load() - before
 	}
+	// How often the work itself looks at the state is the measure for what the waits add.
 	alone := work(0)
 	const waits = 50
 	var waiting []<-chan answer
@@ -230,7 +231,7 @@ func TestWhatBecameOfAnEventIsExplained(t *testing.T) {
 	s.fate("c", 6, api.FateCommitted, "so no more is known")
 }
 
-// letter makes a dead letter of what stands at an offset.
+// letter makes a dead letter of the event at an offset.
 func (s *site) letter(cursor string, offset uint64) {
 	s.t.Helper()
 	e, err := s.node.Machine().Log().Get(offset)
@@ -240,6 +241,7 @@ func (s *site) letter(cursor string, offset uint64) {
 	s.propose(frame.DeadLetter{Cursor: cursor, Generation: 1, Offset: offset, Handler: "h", Error: "boom", Attempts: 3, Event: frame.EncodeCopy(&e)})
 }
 
+// propose proposes a command, which must be accepted.
 func (s *site) propose(c frame.Command) fsm.Result {
 	s.t.Helper()
 	r, err := s.node.Propose(s.t.Context(), frame.Request{Command: c})
@@ -249,8 +251,7 @@ func (s *site) propose(c frame.Command) fsm.Result {
 	return r
 }
 
-// An event is explained by its dead letter through redrives, further deaths and the
-// trimming of the log.
+// An event is explained by its dead letter after redrives, after further failures and after the log was trimmed.
 func TestADeadEventIsExplainedThroughItsLives(t *testing.T) {
 	s := newSite(t, nil)
 	eventually(t, "the level of dead letters", func() bool { return s.node.Machine().FeatureLevel() >= 3 })

@@ -37,7 +37,7 @@ func wireEvents(from, to int) (list []*ringlogv1.Event) {
 	return list
 }
 
-// received is what a stream brought: offsets in order, gaps, the last next.
+// received is what a stream delivered: offsets in order, gaps, and the last next.
 type received struct {
 	offsets []uint64
 	times   []int64 // when each was appended

@@ -53,7 +53,7 @@ func TestWhatAFilterKeepsAwayIsNoLag(t *testing.T) {
 		}
 		return true
 	})
-	// The time after which a cursor that lags is reported, twice: each tick is an entry.
+	// More than twice the time after which a lagging cursor is reported. Each setting is an entry, which moves replicated time.
 	eventually(t, "time goes by", func() bool {
 		s.set("cursor.stall_after", "2s")
 		return time.Since(s.node.Machine().Time()) < time.Second && s.appended(common) > 5*time.Second
@@ -86,7 +86,7 @@ func TestWhatAFilterKeepsAwayIsNoLag(t *testing.T) {
 	}
 }
 
-// appended is how long ago an offset was appended, by replicated time.
+// appended returns how long ago an offset was appended, by replicated time.
 func (s *site) appended(offset uint64) time.Duration {
 	s.t.Helper()
 	columns, err := s.node.Machine().Log().Columns(offset)

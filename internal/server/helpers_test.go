@@ -66,13 +66,15 @@ func newSites(t testing.TB, count int, change func(*Config)) []*site {
 	return sites
 }
 
-// quick are clocks for nodes of one process.
+// quick returns timing for nodes of one process, longer with the race detector.
 func quick() raftnode.Timing {
 	const unit = time.Millisecond * (1 + 2*raceEnabled)
 	return raftnode.Timing{Heartbeat: 600 * unit, Election: 600 * unit, Lease: 500 * unit, CommitTimeout: 5 * unit, Ping: 50 * unit,
-		Misses: 20} // a machine that pauses makes no events that a test does not expect
+		Misses: 20} // a machine that pauses must not cause events that a test does not expect
 }
 
+// startSite opens a node and serves it on a listener, until the test ends. A change that sets Config.Node to a
+// faultyNode gets the real node put into it.
 func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig raftnode.Config) *site {
 	t.Helper()
 	cfg := Config{Version: "test"}
@@ -81,7 +83,7 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 	}
 	s := &site{t: t, url: "http://" + l.Addr().String(), token: cfg.Token, peers: NewPeers(cfg.Token), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	nodeConfig.RaftBind, nodeConfig.HTTPAdvertise, nodeConfig.Version, nodeConfig.Timing = "127.0.0.1:0", l.Addr().String(), "test", quick()
-	if nodeConfig.BootstrapExpect == 1 { // it waits for nobody, but for its first election
+	if nodeConfig.BootstrapExpect == 1 { // the only wait is for its own election
 		timing := &nodeConfig.Timing
 		timing.Heartbeat, timing.Election, timing.Lease = 50*time.Millisecond, 50*time.Millisecond, 40*time.Millisecond
 	}
@@ -105,6 +107,7 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.server.Serve(l) }()
+	// The server closes before the node that it serves.
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

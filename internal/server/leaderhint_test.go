@@ -62,7 +62,8 @@ func TestPublishersAskNobodyWhoLeads(t *testing.T) {
 	}
 }
 
-// A node names its plain address behind a proxy that speaks TLS. The token stays with TLS.
+// A node may name its plain address though clients reach it through a proxy that speaks TLS. A client does not
+// follow it there with its token.
 func TestAClientOfTLSNeverGoesOnInClear(t *testing.T) {
 	t.Parallel()
 	plainCalls := 0

@@ -114,14 +114,14 @@ func spanOffsets(t *testing.T, s *site, cursor string, generation uint64) (offse
 	return offsets
 }
 
-// A cursor without a filter reads spans, and what is its own decoded in between.
+// A cursor without a filter reads spans, with the events redriven for it decoded in between.
 func TestACursorsOwnStandBetweenSpans(t *testing.T) {
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/trainer", `{}`)
 	s.open("trainer")
 	s.publish("A", 1, 3)
 	s.died("trainer", 2, 1, "x")
-	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`) // 5, told at 6
+	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`) // offset 5, reported at 6
 	s.publish("A", 4, 5)
 	if got := spanOffsets(t, s, "trainer", 1); !slices.Equal(got, []uint64{3, 4, 5, 6, 7, 8}) {
 		t.Errorf("%v", got)

@@ -210,8 +210,8 @@ func TestALineThatFallsSilentEnds(t *testing.T) {
 	}
 }
 
-// TestClosingAnswersWhatALineHasUnderWay closes a server while lines publish: each
-// request has its reply or the line's end, none waits, and what was told is there.
+// A server is closed while lines publish: each request gets its reply or the end of the line, none waits, and what
+// was acknowledged is in the log.
 func TestClosingAnswersWhatALineHasUnderWay(t *testing.T) {
 	s := newSite(t, nil)
 	idle := s.line()

@@ -127,8 +127,7 @@ func value(m *dto.Metric) float64 {
 	return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 }
 
-// faultyNode is a real node some of whose answers are bent; a test sets it as
-// Config.Node of its site.
+// faultyNode is a real node some of whose answers are changed. A test sets it as Config.Node of its site.
 type faultyNode struct {
 	Node
 	diverged atomic.Bool

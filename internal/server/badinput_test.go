@@ -16,7 +16,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// badRequest is a request, and how it must be refused.
+// badRequest is a request, and how it has to be refused.
 type badRequest struct {
 	name         string
 	method, path string

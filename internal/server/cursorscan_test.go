@@ -53,7 +53,7 @@ func TestWhatAFilterKeepsAwayIsNoLag(t *testing.T) {
 		}
 		return true
 	})
-	// More than twice the time after which a lagging cursor is reported. Each setting is an entry, which moves replicated time.
+	// More than twice the time after which a lagging cursor is reported. Each setting is an entry and moves the clock.
 	eventually(t, "time goes by", func() bool {
 		s.set("cursor.stall_after", "2s")
 		return time.Since(s.node.Machine().Time()) < time.Second && s.appended(common) > 5*time.Second

@@ -126,7 +126,7 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 	return s
 }
 
-// answer is what came back.
+// answer is an answer that was read to its end.
 type answer struct {
 	status int
 	header http.Header
@@ -236,8 +236,7 @@ func (s *site) publish(kind string, from, to int) []uint64 {
 	return offsets
 }
 
-// follow opens a stream and returns its lines as they come; the channel closes with
-// the stream.
+// follow opens a stream and returns its lines as they arrive. The channel is closed when the stream ends.
 func (s *site) follow(ctx context.Context, path string, headers ...string) (<-chan string, http.Header) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, "GET", s.url+path, nil)

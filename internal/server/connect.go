@@ -28,11 +28,11 @@ const (
 	neverCompress = 1 << 30
 )
 
-// mountConnect adds the Connect services to the routes, each method as a route of its own:
-// what else is asked for below a service is nothing that metrics could name.
+// mountConnect adds the Connect services to the routes. Each method is a route of its own, so that other paths
+// below a service create no series in the metrics.
 func (s *Server) mountConnect() {
 	options := connect.WithHandlerOptions(connect.WithInterceptors(&gate{s}), connect.WithCompressMinBytes(neverCompress),
-		connect.WithCompression("gzip", nil, nil)) // metered does it
+		connect.WithCompression("gzip", nil, nil)) // metered decompresses
 	mount := func(service string, handler http.Handler) {
 		for path := range procedures {
 			if strings.HasPrefix(path, service) {
@@ -113,7 +113,7 @@ func (g *gate) admit(procedure string) error {
 func (g *gate) refuse(err error) error {
 	var ready *connect.Error
 	if errors.As(err, &ready) {
-		return err // of Connect itself
+		return err // one that Connect itself raised
 	}
 	return connectError(g.server.explain(err))
 }
@@ -284,7 +284,7 @@ func (s *Server) sendTail(ctx context.Context, t *tail.Tail, out *connect.Server
 	}
 }
 
-// spanToWire shares the span's memory.
+// spanToWire returns a message that shares the span's memory.
 func spanToWire(s *log.Span) *ringlogv1.Run {
 	return &ringlogv1.Run{Term: s.Term, AppendedAtUnixNano: s.AppendedAt.UnixNano(), Span: &ringlogv1.Span{
 		Packet: &ringlogv1.Packet{Rows: uint32(s.Rows), Types: s.Types, Sources: s.Sources, Body: s.Body},

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// limitConns bounds the connections of a listener: past most of them new ones wait, and past
-// half of most those of one address are closed at once, so that it does not keep others out.
+// limitConns bounds the connections of a listener to most of them, past which new ones wait. One address has up to
+// half of most; any more are closed at once, so that it cannot keep others out.
 func limitConns(l net.Listener, most int) net.Listener {
 	return netutil.LimitListener(&fairListener{Listener: l, each: max(most/2, 1), open: map[netip.Addr]int{}}, most)
 }
@@ -32,7 +32,7 @@ func (l *fairListener) Accept() (net.Conn, error) {
 		}
 		at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 		if err != nil {
-			return c, nil // of this process
+			return c, nil // a connection within this process has no such address
 		}
 		addr := at.Addr().Unmap()
 		if l.enter(addr) {

@@ -15,7 +15,7 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// fromWire copies what a publisher may say of an event; the payload is shared.
+// fromWire copies what a publisher may set of an event. The payload is shared.
 func fromWire(e *event.Event, m *ringlogv1.Event) {
 	*e = event.Event{Type: event.Type(m.Type), Value: m.Value, Payload: m.Payload, Source: m.Source, Key: m.Key,
 		CorrelationID: m.CorrelationId, CausationID: m.CausationId, DedupID: m.DedupId, NoDedup: m.NoDedup}

@@ -30,7 +30,7 @@ const (
 	headerLastOffset = "Ringlog-Last-Offset" // on a read: the tail when it began
 )
 
-// maxExchangeBody bounds the body of an exchange.
+// maxExchangeBody bounds, in bytes, the body of an exchange, and of any call that is passed on to the leader.
 const maxExchangeBody = 1 << 20
 
 const (
@@ -39,15 +39,15 @@ const (
 	contentSSE    = "text/event-stream"
 )
 
-// handlerFunc answers a request, or returns the error to answer with. After a first
-// byte was written an error cuts the connection instead.
+// handlerFunc answers a request, or returns the error to answer with. Once a byte was written, an error cuts the
+// connection instead.
 type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // route is one operation of the HTTP interface.
 type route struct {
 	method, path string
 	handle       handlerFunc
-	stream       bool // ends by itself: no request timeout
+	stream       bool // ends by itself: it has no request timeout unless the caller asks for one
 	leader       bool // passed on to the leader
 	scan         bool // reads the log from end to end: a few run at a time
 	backup       bool // streams a backup: one runs at a time
@@ -104,7 +104,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(out, r)
 }
 
-// admit refuses web pages and callers without the token.
+// admit refuses what fromBrowser refuses, and callers without the token.
 func (s *Server) admit(r *http.Request) error {
 	if err := s.fromBrowser(r); err != nil {
 		return err
@@ -210,8 +210,8 @@ const turnWithin = 2 * time.Second
 // maxTimeout is the longest time that a caller may ask for.
 const maxTimeout = time.Hour
 
-// consistent takes the parameter consistency of any read that is no stream: a linearizable one
-// waits until this node has all that was acknowledged before.
+// consistent serves the parameter consistency for reads that are no streams. A linearizable read waits until this
+// node has applied all that was acknowledged before it.
 func (s *Server) consistent(handle handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if !strings.Contains(r.URL.RawQuery, "consistency=") {

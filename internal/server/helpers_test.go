@@ -149,6 +149,7 @@ func (s *site) do(method, path, body string, headers ...string) answer {
 	return s.send(r)
 }
 
+// send sends a request and reads the answer, trailers included.
 func (s *site) send(r *http.Request) answer {
 	s.t.Helper()
 	resp, err := s.http.Do(r)
@@ -175,6 +176,7 @@ func (s *site) ok(method, path, body string, headers ...string) answer {
 	return a
 }
 
+// decode unmarshals the body, which must be JSON.
 func (a answer) decode(t testing.TB, into any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(a.body), into); err != nil {
@@ -182,6 +184,7 @@ func (a answer) decode(t testing.TB, into any) {
 	}
 }
 
+// err returns the error in the body.
 func (a answer) err(t testing.TB) api.Error {
 	t.Helper()
 	var body struct{ Error api.Error }
@@ -189,7 +192,7 @@ func (a answer) err(t testing.TB) api.Error {
 	return body.Error
 }
 
-// lines are the JSON objects of an NDJSON answer but its last, which says how it ended.
+// lines returns the objects of an NDJSON answer without the last, which says how it ended.
 func (a answer) lines(t testing.TB) (list []map[string]any) {
 	t.Helper()
 	events, _ := a.stream(t)
@@ -203,14 +206,14 @@ func (a answer) lines(t testing.TB) (list []map[string]any) {
 	return list
 }
 
-// stream parts what was read from its last line.
+// stream splits an NDJSON answer into its events and its end.
 func (a answer) stream(t testing.TB) (events string, end streamEnd) {
 	t.Helper()
 	at := strings.LastIndexByte(strings.TrimSuffix(a.body, "\n"), '\n') + 1
 	return a.body[:at], endOf(t, a.body[at:])
 }
 
-// endOf reads the last line of a stream.
+// endOf reads the last line of a stream, which must be its end.
 func endOf(t testing.TB, line string) streamEnd {
 	t.Helper()
 	var last struct{ End *streamEnd }
@@ -220,7 +223,8 @@ func endOf(t testing.TB, line string) streamEnd {
 	return *last.End
 }
 
-// publish appends one event for each payload number and returns the offsets.
+// publish appends one event for each payload number and returns their offsets. Keys are k0 to k2, sources s0 and
+// s1.
 func (s *site) publish(kind string, from, to int) []uint64 {
 	s.t.Helper()
 	var b strings.Builder
@@ -267,10 +271,10 @@ func (s *site) follow(ctx context.Context, path string, headers ...string) (<-ch
 	return lines, resp.Header
 }
 
-// next returns the next line of a stream that is not empty and no comment.
+// next returns the next line of a stream that is neither empty nor a comment.
 func next(t testing.TB, lines <-chan string) string {
 	t.Helper()
-	late := time.After(20 * time.Second) // heartbeats do not put it off
+	late := time.After(20 * time.Second) // heartbeats do not extend it
 	for {
 		select {
 		case line, open := <-lines:
@@ -286,10 +290,10 @@ func next(t testing.TB, lines <-chan string) string {
 	}
 }
 
-// ends requires that a stream ends.
+// ends requires that a stream ends, and returns its remaining lines without the empty ones.
 func ends(t testing.TB, lines <-chan string) (rest []string) {
 	t.Helper()
-	late := time.After(20 * time.Second) // heartbeats do not put it off
+	late := time.After(20 * time.Second) // heartbeats do not extend it
 	for {
 		select {
 		case line, open := <-lines:
@@ -305,6 +309,7 @@ func ends(t testing.TB, lines <-chan string) (rest []string) {
 	}
 }
 
+// eventually waits until ok returns true, and fails the test after a minute.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute) // a machine may be loaded

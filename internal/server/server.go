@@ -35,17 +35,17 @@ type Server struct {
 	metrics     *metrics
 	mux         *http.ServeMux
 	forward     *http.Client  // to the leader
-	within      time.Duration // bounds what is passed on without a time of its own
+	within      time.Duration // bounds a call that is passed on and has no deadline
 	token       [32]byte      // digest of cfg.Token
 	advertised  string        // where other nodes reach this one
-	hosts       []string      // cfg.Hosts and the node's own advertised one, in lower case
+	hosts       []string      // cfg.Hosts and the host of advertised, in lower case
 	started     time.Time
 	idOfCluster atomic.Pointer[string] // see clusterID
 
 	crossOrigin *http.CrossOriginProtection
 
 	memory     *memory             // of callers' requests
-	peerMemory *memory             // of other nodes', whom nobody's slow bodies must keep out
+	peerMemory *memory             // of other nodes' requests, which slow bodies of callers must not keep out
 	scans      *semaphore.Weighted // calls that read the whole log
 	backups    *semaphore.Weighted
 	streams    chan struct{}  // holds one element for each stream under way
@@ -100,8 +100,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Serve answers on a listener, which it closes in the end, until Close. It returns
-// nil after Close.
+// Serve answers on a listener until Close, and closes the listener. It returns nil after Close.
 func (s *Server) Serve(l net.Listener) error {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)

@@ -179,6 +179,7 @@ func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (service.
 	return req, nil
 }
 
+// publishedToWire returns the answer to a publish without the leader's address, which publish adds.
 func publishedToWire(a *service.Published) *ringlogv1.PublishResponse {
 	out := &ringlogv1.PublishResponse{First: a.First, AppendedAtUnixNano: a.Time.UnixNano(), Replayed: a.Replayed}
 	for _, d := range a.Duplicates {

@@ -63,6 +63,7 @@ func (p *params) flow() string {
 	return name
 }
 
+// deadlines returns the deadlines of edges that the caller asks for, one for each parameter deadline.
 func (p *params) deadlines() stages.Deadlines {
 	d, err := stages.ParseDeadlines(event.Builtin(), p.list("deadline"))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
+// getCursors answers GET /v1/cursors with a page of cursors, by name.
 func (s *Server) getCursors(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	after, limit := p.page()
@@ -67,6 +68,7 @@ func (p policyBody) policy() (frame.CursorPolicy, error) {
 	return out, nil
 }
 
+// spec returns what a cursor of that name is to be. Errors name the place in the body.
 func (b *cursorBody) spec(name string) (service.CursorSpec, error) {
 	from, err := parseJSONPosition("from", b.From)
 	if err != nil {
@@ -76,6 +78,8 @@ func (b *cursorBody) spec(name string) (service.CursorSpec, error) {
 	return service.CursorSpec{Name: name, From: from, Filter: b.Filter, Policy: policy}, err
 }
 
+// putCursor answers PUT /v1/cursors/{name}: it creates a cursor, or answers with the one there is if it is the
+// same. Without a body everything has its default.
 func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
 	var body cursorBody
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
@@ -110,10 +114,13 @@ func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// deleteCursor answers DELETE /v1/cursors/{name} with the cursor as it was.
 func (s *Server) deleteCursor(w http.ResponseWriter, r *http.Request) error {
 	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursors.Delete(r.Context(), r.PathValue("name")) })
 }
 
+// postCursorOpen answers POST /v1/cursors/{name}/open: the generation rises, and the reader before is fenced. A
+// repeated call with the same opener is answered as the first.
 func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Opener string `json:"opener"`
@@ -126,6 +133,8 @@ func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// postCursorCommit answers POST /v1/cursors/{name}/commit with the commit after it, which is higher than the
+// offset if that was committed before.
 func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Offset     *uint64 `json:"offset"`
@@ -146,6 +155,8 @@ func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error 
 	})
 }
 
+// postCursorSeek answers POST /v1/cursors/{name}/seek. A repeated call with the same seeker is answered as the
+// first.
 func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		To     json.RawMessage `json:"to"` // see parseJSONPosition

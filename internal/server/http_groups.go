@@ -14,6 +14,7 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
+// getGroups answers GET /v1/groups with all groups, by name.
 func (s *Server) getGroups(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -25,6 +26,7 @@ func (s *Server) getGroup(w http.ResponseWriter, r *http.Request) error {
 	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Groups.Get(r.PathValue("name")) })
 }
 
+// deleteGroup answers DELETE /v1/groups/{name}. It does not remove cursors that are no groups.
 func (s *Server) deleteGroup(w http.ResponseWriter, r *http.Request) error {
 	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Groups.Delete(r.Context(), r.PathValue("name")) })
 }
@@ -56,6 +58,7 @@ func (b *groupBody) policy() (frame.GroupPolicy, error) {
 	return out, nil
 }
 
+// putGroup answers PUT /v1/groups/{name}: it creates a group, or answers with the one there is if it is the same.
 func (s *Server) putGroup(w http.ResponseWriter, r *http.Request) error {
 	var body groupBody
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
@@ -74,6 +77,7 @@ func (s *Server) putGroup(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// getGroupMembers answers GET /v1/groups/{name}/members with the members in the order in which they joined.
 func (s *Server) getGroupMembers(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -99,6 +103,7 @@ type exchangeBody struct {
 	Leave    bool          `json:"leave"`
 }
 
+// nackBody is a delivery that a member did not handle, the JSON form of a group.Nack.
 type nackBody struct {
 	Offset   uint64 `json:"offset"`
 	DelayMs  uint64 `json:"delay_ms"`
@@ -126,6 +131,8 @@ func (b *exchangeBody) request(name string) engine.Request {
 	return r
 }
 
+// postExchange answers POST /v1/groups/{name}/exchange: it takes acks and nacks of a member and delivers events,
+// for which it may wait.
 func (s *Server) postExchange(w http.ResponseWriter, r *http.Request) error {
 	var body exchangeBody
 	if err := s.readJSONUpTo(r, &body, requiredBody, maxExchangeBody); err != nil {

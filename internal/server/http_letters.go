@@ -9,7 +9,8 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
-// postDeadLetter answers POST /v1/cursors/{name}/deadletter.
+// postDeadLetter answers POST /v1/cursors/{name}/deadletter: the event at an offset becomes a dead letter, and the
+// cursor moves past it.
 func (s *Server) postDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Offset      *uint64   `json:"offset"`
@@ -119,7 +120,7 @@ func (s *Server) getLetter(w http.ResponseWriter, r *http.Request) error {
 	}{l, e.AppendJSON(nil)})
 }
 
-// getLetterErrors answers GET /v1/dlq/errors.
+// getLetterErrors answers GET /v1/dlq/errors: letters grouped by error, the most frequent first.
 func (s *Server) getLetterErrors(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	matcher := s.letterParams(p)
@@ -133,7 +134,7 @@ func (s *Server) getLetterErrors(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]any{"errors": groups})
 }
 
-// postRedrive answers POST /v1/dlq/redrive.
+// postRedrive answers POST /v1/dlq/redrive: it appends letters again, for their own cursors or for the one in to.
 func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		api.LetterSelection
@@ -149,7 +150,7 @@ func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// postPurge answers POST /v1/dlq/purge.
+// postPurge answers POST /v1/dlq/purge: it removes letters.
 func (s *Server) postPurge(w http.ResponseWriter, r *http.Request) error {
 	var body api.LetterSelection
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
@@ -162,7 +163,8 @@ func (s *Server) postPurge(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// postLetterImport answers POST /v1/dlq/import.
+// postLetterImport answers POST /v1/dlq/import: it stores rows of another system as dead letters. A row that
+// cannot be an event is reported and left out.
 func (s *Server) postLetterImport(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Source string          `json:"source"`

@@ -41,6 +41,7 @@ func (s *Server) getMembers(w http.ResponseWriter, r *http.Request) error {
 		LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP)})
 }
 
+// postMember answers POST /v1/members: it adds a node, which is asked for what the body leaves out.
 func (s *Server) postMember(w http.ResponseWriter, r *http.Request) error {
 	var body api.NewMember
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
@@ -97,6 +98,7 @@ func (s *Server) newcomer(ctx context.Context, b api.NewMember) (m frame.Member,
 	return m, report.ClusterID, nil
 }
 
+// deleteMember answers DELETE /v1/members/{id}. A leader that is to remove itself hands over instead.
 func (s *Server) deleteMember(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -105,6 +107,7 @@ func (s *Server) deleteMember(w http.ResponseWriter, r *http.Request) error {
 	return s.answerChange(w, r.PathValue("id"), warning, err)
 }
 
+// postPromote answers POST /v1/members/{id}/promote: it gives a member its vote once it has caught up.
 func (s *Server) postPromote(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Force bool `json:"force"`
@@ -116,6 +119,8 @@ func (s *Server) postPromote(w http.ResponseWriter, r *http.Request) error {
 	return s.answerChange(w, r.PathValue("id"), warning, err)
 }
 
+// postDemote answers POST /v1/members/{id}/demote: it takes a member's vote. A leader that is to demote itself
+// hands over instead.
 func (s *Server) postDemote(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &struct{}{}, optionalBody); err != nil {
 		return err
@@ -124,6 +129,8 @@ func (s *Server) postDemote(w http.ResponseWriter, r *http.Request) error {
 	return s.answerChange(w, r.PathValue("id"), warning, err)
 }
 
+// postStepDown answers POST /v1/cluster/step-down once this node no longer leads. Who leads then may not be known
+// yet.
 func (s *Server) postStepDown(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		To string `json:"to"`

@@ -199,6 +199,7 @@ func (s *Server) readBody(r *http.Request, limit int, types ...string) (requestB
 	return b, err
 }
 
+// unsupported refuses the value of a header, and names those that are taken.
 func unsupported(header, got string, want []string) *api.Error {
 	return &api.Error{Code: api.UnsupportedMedia, Field: header, Message: fmt.Sprintf("%s: %q is not taken here", header, got),
 		Remedy: "send " + header + ": " + strings.Join(want, " or ")}
@@ -242,6 +243,7 @@ func bodyError(err error, got int) error {
 // keptBuffer bounds the buffers that are kept for the next request.
 const keptBuffer = 1 << 20
 
+// getBuffer returns an empty buffer, which may have the memory of an earlier request.
 func (s *Server) getBuffer() *[]byte {
 	if b, ok := s.buffers.Get().(*[]byte); ok {
 		return b

@@ -188,6 +188,7 @@ type charged struct {
 	pace pace
 }
 
+// Read implements io.Reader. It reports missing room after the bytes it has read, which are counted.
 func (c *charged) Read(p []byte) (int, error) {
 	if err := c.line.until(c.pace.deadline()); err != nil {
 		return 0, err

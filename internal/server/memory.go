@@ -136,6 +136,7 @@ func (h *hold) close() {
 
 type holdKey struct{}
 
+// withHold returns a context with the hold of a request.
 func withHold(ctx context.Context, h *hold) context.Context {
 	return context.WithValue(ctx, holdKey{}, h)
 }

@@ -60,11 +60,13 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 	return m, nil
 }
 
+// published counts the events of a publish that was answered, and how many of them are duplicates.
 func (m *metrics) published(events, duplicates int) {
 	m.events.Add(float64(events))
 	m.repeated.Add(float64(duplicates))
 }
 
+// delivered counts events that were sent to a reader.
 func (m *metrics) delivered(events int) { m.read.Add(float64(events)) }
 
 // observe counts an answered request under its route's pattern, so that names in paths create no series.

@@ -56,6 +56,7 @@ type body struct {
 	pace    pace
 }
 
+// Read implements io.Reader. It reports missing room after the bytes it has read, which are counted.
 func (b *body) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(b.pace.deadline())
 	n, err := b.ReadCloser.Read(p)

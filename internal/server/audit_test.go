@@ -10,8 +10,8 @@ import (
 	"github.com/ringrift/ringlog/internal/platform/audit"
 )
 
-// The audit counts what is in the log and takes the filters of cursors for
-// subscribers; one that hears everything connects nothing.
+// The audit counts what is in the log and takes the filters of cursors for subscriptions. A subscriber to
+// everything connects nothing.
 func TestTheAuditSeesTheLogAndTheCursors(t *testing.T) {
 	s := newSite(t, nil)
 	s.publish("HOST_ONLINE", 1, 4)

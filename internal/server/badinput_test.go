@@ -16,7 +16,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// badRequest is a request, and how it must be refused.
+// badRequest is a request, and how it has to be refused.
 type badRequest struct {
 	name         string
 	method, path string
@@ -201,7 +201,7 @@ func TestACategoryIsKnownOnceATypeOfItIsRegistered(t *testing.T) {
 		t.Errorf("before: %d %s", a.status, a.body)
 	}
 	s[0].ok("POST", "/v1/catalogue", `{"name":"FORGE_LIT","category":"forge"}`)
-	for _, each := range s { // also those that have not applied it yet
+	for _, each := range s { // including nodes that have not applied it yet
 		each.ok("GET", "/v1/events?category=Forge", "")
 	}
 }
@@ -223,8 +223,8 @@ func TestDedupIDWithOtherContentIsAConflictThatNamesTheFirst(t *testing.T) {
 	}
 }
 
-// TestWhoWritesAllOfARequestFirstReadsWhyItIsRefused speaks HTTP as Python's
-// standard library does: nothing is read before the last byte of the body is out.
+// A client that reads nothing before it has written all of its body, as Python's standard library does, still gets
+// the refusal.
 func TestWhoWritesAllOfARequestFirstReadsWhyItIsRefused(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.Token = "secret" })
 	const size = 32 << 20
@@ -259,7 +259,7 @@ func TestWhoWritesAllOfARequestFirstReadsWhyItIsRefused(t *testing.T) {
 	}
 }
 
-// speak writes a POST and then reads the answer's status.
+// speak writes a POST to its end, and only then reads the status of the answer.
 func (s *site) speak(path, headers string, body []byte) int {
 	s.t.Helper()
 	c, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(s.t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
@@ -282,7 +282,7 @@ func (s *site) speak(path, headers string, body []byte) int {
 	return answer.StatusCode
 }
 
-// TestHeadersWithoutEnd sends header lines for as long as the server takes them.
+// A client that sends header lines without end is cut off.
 func TestHeadersWithoutEnd(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
@@ -308,8 +308,8 @@ func TestHeadersWithoutEnd(t *testing.T) {
 	}
 }
 
-// A key counts as it is spelled: one that differs in case would be taken for the other, and then
-// twice.
+// A key that differs in case alone is refused: encoding/json would take it for the known key, and then that key
+// could come twice.
 func TestKeysOfOtherCaseAreRefused(t *testing.T) {
 	s := newSite(t, nil)
 	s.publish("TRAINING_COMPLETED", 1, 20)

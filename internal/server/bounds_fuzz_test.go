@@ -17,10 +17,10 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// entrance is a way by which bytes come into a node.
+// entrance is one way for bytes to get into a node.
 type entrance struct {
 	name    string
-	unfolds bool // what comes may be compressed
+	unfolds bool // bodies may be compressed
 	send    func(s *site, body []byte)
 }
 
@@ -30,7 +30,7 @@ func post(path, contentType string, more ...string) func(*site, []byte) {
 	}
 }
 
-// intoLine writes to a publishing line and reads all that it answers.
+// intoLine writes to a publishing line and reads all of its answer.
 func intoLine(s *site, body []byte) {
 	c := s.line()
 	defer c.conn.Close()
@@ -40,7 +40,7 @@ func intoLine(s *site, body []byte) {
 	_, _ = io.Copy(io.Discard, c.in)
 }
 
-// entrances are all of them.
+// entrances are all ways that take a body.
 var entrances = func() (all []entrance) {
 	for _, path := range []string{"/v1/events", "/v1/dlq/purge", "/v1/dlq/import", "/v1/catalogue", "/v1/catalogue/validate", "/v1/members", "/v1/groups/g/exchange"} {
 		all = append(all, entrance{path, false, post(path, contentJSON)})
@@ -59,13 +59,13 @@ var entrances = func() (all []entrance) {
 	return append(all, entrance{"Tail", true, post("/ringlog.v1.LogService/Tail", "application/connect+proto", "Connect-Content-Encoding", "gzip")})
 }()
 
-// perByte is how many bytes may be allocated for each that came: most take the keys of an object,
-// which are sorted.
+// perByte is how many bytes may be allocated for each byte received. The keys of an object need most, because they
+// are sorted.
 const perByte = 16
 
-// FuzzWhatComesInTakesBoundedMemory demands that no more is allocated for what comes in, by
-// whichever way, than a fixed multiple of its bytes, of what these decompress to within the limit
-// of a request, and of the events that a request may have.
+// FuzzWhatComesInTakesBoundedMemory checks what is allocated for a body, whichever way it comes. The bound is a
+// fixed multiple of its bytes, or of what they decompress to within the limit of a request, plus the events that a
+// request may have.
 func FuzzWhatComesInTakesBoundedMemory(f *testing.F) {
 	for _, seed := range greedySeeds(f) {
 		at := slices.IndexFunc(entrances, func(e entrance) bool { return e.name == seed.entrance })
@@ -80,6 +80,7 @@ func FuzzWhatComesInTakesBoundedMemory(f *testing.F) {
 		s.t = t
 		way := entrances[int(at)%len(entrances)]
 		got := allocated(func() { way.send(s, body) })
+		// A compressed body may decompress to about a thousand times its bytes.
 		unfolded := int64(len(body))
 		if way.unfolds {
 			unfolded = min(1024*unfolded, int64(limits.RequestBytes)+maxPeerMessage)
@@ -93,12 +94,13 @@ func FuzzWhatComesInTakesBoundedMemory(f *testing.F) {
 	})
 }
 
+// greedySeed is a body and the name of the entrance it is for.
 type greedySeed struct {
 	entrance string
 	body     []byte
 }
 
-// greedySeeds are bodies that would take most.
+// greedySeeds returns the bodies that would take most memory if they were believed.
 func greedySeeds(t testing.TB) []greedySeed {
 	const many = 2_000_000
 	list := func(head, item, tail string, n int) []byte {
@@ -144,7 +146,7 @@ func greedySeeds(t testing.TB) []greedySeed {
 		{"Tail", enveloped(1, zipped(protoEvents))},
 		{publish + " grpc", enveloped(1, zipped(protoEvents))},
 		{publish + " grpc-web", enveloped(1, zipped(protoEvents))},
-		{publish + " grpc", []byte{0, 0x80, 0, 0, 0}}, // a length that is not so
+		{publish + " grpc", []byte{0, 0x80, 0, 0, 0}}, // a length that no bytes follow
 		{publish, packet},
 		{publish, manyRows},
 		{publish, random},

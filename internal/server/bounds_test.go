@@ -22,6 +22,7 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
+// zipped compresses bytes with gzip.
 func zipped(b []byte) []byte {
 	var out bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&out, gzip.BestCompression)
@@ -30,11 +31,12 @@ func zipped(b []byte) []byte {
 	return out.Bytes()
 }
 
+// enveloped frames a message as the streaming protocols do.
 func enveloped(flags byte, b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(b))), b...)
 }
 
-// allocated returns the bytes that a call allocates, of this whole process.
+// allocated returns how many bytes the whole process allocates during a call.
 func allocated(call func()) int64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -43,7 +45,7 @@ func allocated(call func()) int64 {
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// dial opens a connection and sends the head of a POST.
+// dial opens a connection and sends the head of a POST with a declared length and more header lines.
 func (s *site) dial(path string, declared int64, more string) net.Conn {
 	s.t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -57,8 +59,8 @@ func (s *site) dial(path string, declared int64, more string) net.Conn {
 	return c
 }
 
-// A declared length is a claim: it takes no memory before the bytes are there, on a follower
-// that would pass the call on no more than elsewhere.
+// A declared length is only a claim: it takes no memory before the bytes have arrived. This also holds on a
+// follower, which would pass the call on.
 func TestADeclaredLengthTakesNoMemory(t *testing.T) {
 	sites := newSites(t, 3, nil)
 	follower := sites[slices.IndexFunc(sites, func(s *site) bool { return s.node.LeadingTerm() == 0 })]
@@ -72,6 +74,7 @@ func TestADeclaredLengthTakesNoMemory(t *testing.T) {
 				c := follower.dial(one.path, one.declared, "")
 				_, _ = io.WriteString(c, "[")
 			}
+			// One byte of each body has arrived, so that the server has allocated what it will.
 			eventually(t, "all are read", func() bool { return follower.server.memory.held.Load() >= conns })
 		})
 		if got > conns*(3*firstRead) {
@@ -80,8 +83,7 @@ func TestADeclaredLengthTakesNoMemory(t *testing.T) {
 	}
 }
 
-// A body that no node takes is refused for its size, whatever else is under way; retrying it
-// is of no use.
+// A body that no node takes is refused for its size, whatever else is under way: a retry would be of no use.
 func TestABodyThatIsTooLargeIsNotCalledOverload(t *testing.T) {
 	s := newSite(t, nil)
 	for _, size := range []int64{5 << 20, 200 << 20, 1 << 62} {
@@ -102,8 +104,8 @@ func TestABodyThatIsTooLargeIsNotCalledOverload(t *testing.T) {
 	}
 }
 
-// Bodies that stand still are ended, and those of one address take a part of the memory: others
-// publish, and nodes forward.
+// Bodies that stall are ended, and those of one address take only a part of the memory, so that other addresses
+// can publish and nodes can forward.
 func TestUnfinishedBodiesKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *Config) { c.MaxBodies, c.BodyTimeout = 4<<20, 500*time.Millisecond })
@@ -142,7 +144,7 @@ func TestUnfinishedBodiesKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// One address takes half of the connections.
+// One address gets at most half of the connections.
 func TestConnectionsAreBoundedByAddress(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.MaxConns = 8 })
 	open := 0
@@ -163,7 +165,7 @@ func TestConnectionsAreBoundedByAddress(t *testing.T) {
 	}
 }
 
-// Series are made of routes, never of what a caller puts into a path.
+// Series are named after routes, never after what a caller puts into a path.
 func TestPathsMakeNoSeries(t *testing.T) {
 	s := newSite(t, nil)
 	series := func() map[string]bool {
@@ -200,6 +202,7 @@ func TestPathsMakeNoSeries(t *testing.T) {
 		}
 	}
 	send(1000)
+	// Random paths have reached most routes by now: more of them must add next to no series.
 	before := series()
 	s.do("GET", "/ringlog.v1.LogService/"+strings.Repeat("y", 50_000), "")
 	send(1000)
@@ -219,7 +222,8 @@ func TestPathsMakeNoSeries(t *testing.T) {
 	}
 }
 
-// What reads the whole log has a few places; backups have one, for as long as their reader takes.
+// Only a few calls read the whole log at a time, and only one makes a backup. All other calls are served
+// meanwhile.
 func TestFullReadsOfTheLogWaitForTheirTurn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
@@ -241,7 +245,7 @@ func TestFullReadsOfTheLogWaitForTheirTurn(t *testing.T) {
 	busy("/v1/audit?from=start", func() { _ = s.server.scans.Acquire(t.Context(), all) }, func() { s.server.scans.Release(all) })
 }
 
-// A Connect call's time is bounded as that of HTTP is, however long a time it asks for.
+// The time of a Connect call is bounded as that of an HTTP call is, even if the caller asks for more.
 func TestACallsTimeIsBounded(t *testing.T) {
 	node := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node = node })
@@ -257,8 +261,7 @@ func TestACallsTimeIsBounded(t *testing.T) {
 	}
 }
 
-// A leader that takes a call and never answers holds up nobody whose exchange is passed on to
-// it.
+// A leader that takes a call and never answers does not block a member whose exchange is passed on to it.
 func TestAnExchangeThatIsPassedOnEnds(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, as nobody accepts them
 	if err != nil {
@@ -267,6 +270,7 @@ func TestAnExchangeThatIsPassedOnEnds(t *testing.T) {
 	defer silent.Close()
 	node := &faultyNode{leader: silent.Addr().String()}
 	s := newSite(t, func(c *Config) { c.Node = node })
+	// The limit must leave an exchange the time that it may wait at the leader.
 	if s.server.within < service.MaxExchangeWait || s.server.within > time.Minute {
 		t.Errorf("passed on for up to %s", s.server.within)
 	}
@@ -277,8 +281,7 @@ func TestAnExchangeThatIsPassedOnEnds(t *testing.T) {
 	}
 }
 
-// How long a stream goes on says nothing about how fast the node answers: it is counted, and
-// not timed.
+// The duration of a stream says nothing about how fast the node answers: streams are counted and not timed.
 func TestStreamsAreNotTimed(t *testing.T) {
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", "")
@@ -292,6 +295,7 @@ func TestStreamsAreNotTimed(t *testing.T) {
 	s.ok("GET", "/v1/snapshot", "")
 	tail := enveloped(0, []byte(`{}`))
 	s.ok("POST", "/ringlog.v1.LogService/Tail", string(tail), "Content-Type", "application/connect+json")
+	// The metrics show which routes are counted and which are timed.
 	counted, timed := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(s.ok("GET", "/metrics", "").body) {
 		name, rest, _ := strings.Cut(line, "{")
@@ -304,6 +308,7 @@ func TestStreamsAreNotTimed(t *testing.T) {
 			timed[route] = true
 		}
 	}
+	// All streams of the route table must have been called above, except the publishing line.
 	streams := []string{"/ringlog.v1.LogService/Tail"}
 	for _, r := range s.server.routes() {
 		if r.stream && r.path != api.LinePath {

@@ -22,6 +22,7 @@ func (s *site) step(id, kind string) {
 	s.ok("POST", "/v1/events", fmt.Sprintf(`{"type":%q,"payload":{"n":%d},"correlation_id":%q}`, kind, time.Now().UnixNano(), id))
 }
 
+// chain returns how far a run has come.
 func (s *site) chain(id, query string) (c stages.Chain) {
 	s.t.Helper()
 	s.ok("GET", "/v1/chain/"+id+query, "").decode(s.t, &c)
@@ -64,6 +65,7 @@ func TestAChainIsFollowedThroughTheLog(t *testing.T) {
 	if drawing := s.ok("GET", "/v1/chain/a%2F1%20x?format=mermaid", "").body; !strings.HasPrefix(drawing, "flowchart LR") {
 		t.Errorf("%s", drawing)
 	}
+	// A run whose beginning is trimmed is followed from what is left.
 	s.ok("POST", "/v1/compact", `{"before":4}`)
 	if c = s.chain("a%2F1%20x", ""); !c.BeginningTrimmed || c.Scope.KeptFrom != 4 || len(c.Events) != 2 {
 		t.Errorf("%+v", c)
@@ -74,6 +76,7 @@ func TestAChainIsFollowedThroughTheLog(t *testing.T) {
 	}
 }
 
+// wait begins a wait. Its answer arrives on the channel, which is then closed.
 func (s *site) wait(ctx context.Context, query string) <-chan answer {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, "GET", s.url+"/v1/wait"+query, nil)
@@ -88,8 +91,8 @@ func (s *site) wait(ctx context.Context, query string) <-chan answer {
 	return done
 }
 
-// A wait is answered by what is committed elsewhere, and not before the last cursor has
-// come up to an offset that was not there when it began.
+// A wait ends with a commit at another node, but not before the last of its cursors has reached the offset, which
+// did not exist when the wait began.
 func TestAWaitEndsWithTheLastCommit(t *testing.T) {
 	t.Parallel()
 	sites := newSites(t, 3, nil)
@@ -134,7 +137,7 @@ func TestAWaitEndsWithTheLastCommit(t *testing.T) {
 	}
 }
 
-// Who waits for a cursor looks at nothing while other cursors move.
+// A wait for one cursor does not read the state when other cursors move.
 func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
 	node := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node, c.Heartbeat = node, time.Hour })
@@ -150,6 +153,7 @@ func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
 		}
 		return node.looked.Load() - before
 	}
+	// How often the work itself looks at the state is the measure for what the waits add.
 	alone := work(0)
 	const waits = 50
 	var waiting []<-chan answer
@@ -172,7 +176,7 @@ func TestAWaitSleepsWhileOtherCursorsMove(t *testing.T) {
 	}
 }
 
-// explained asks what became of an offset and returns it with its fate.
+// explained returns what became of an event for a cursor.
 func (s *site) explained(cursor string, offset uint64) (v api.Delivery) {
 	s.t.Helper()
 	a := s.ok("GET", fmt.Sprintf("/v1/explain?cursor=%s&offset=%d&consistency=linearizable", cursor, offset), "")
@@ -180,6 +184,7 @@ func (s *site) explained(cursor string, offset uint64) (v api.Delivery) {
 	return v
 }
 
+// fate checks what became of an event for a cursor, and a part of the reason.
 func (s *site) fate(cursor string, offset uint64, want, says string) api.Delivery {
 	s.t.Helper()
 	v := s.explained(cursor, offset)
@@ -220,7 +225,7 @@ func TestWhatBecameOfAnEventIsExplained(t *testing.T) {
 	s.fate("c", 9, api.FateCommitted, "its reader has committed it")
 	s.ok("POST", "/v1/cursors/late/seek", `{"to":2}`)
 	s.open("late")
-	s.fate("late", 1, api.FateBefore, "began after it") // what the seek went back to is not any more
+	s.fate("late", 1, api.FateBefore, "began after it") // the seek went back to 2, and not further
 	s.fate("late", 3, api.FatePending, "whether its reader has it")
 	s.ok("POST", "/v1/compact", `{"before":8,"force":true}`)
 	if v := s.fate("late", 4, api.FateTrimmed, "gap"); v.Gap == nil || v.Gap.To != 6 || !v.Trimmed {
@@ -230,7 +235,7 @@ func TestWhatBecameOfAnEventIsExplained(t *testing.T) {
 	s.fate("c", 6, api.FateCommitted, "so no more is known")
 }
 
-// letter makes a dead letter of what stands at an offset.
+// letter makes a dead letter of the event at an offset.
 func (s *site) letter(cursor string, offset uint64) {
 	s.t.Helper()
 	e, err := s.node.Machine().Log().Get(offset)
@@ -240,6 +245,7 @@ func (s *site) letter(cursor string, offset uint64) {
 	s.propose(frame.DeadLetter{Cursor: cursor, Generation: 1, Offset: offset, Handler: "h", Error: "boom", Attempts: 3, Event: frame.EncodeCopy(&e)})
 }
 
+// propose proposes a command, which must be accepted.
 func (s *site) propose(c frame.Command) fsm.Result {
 	s.t.Helper()
 	r, err := s.node.Propose(s.t.Context(), frame.Request{Command: c})
@@ -249,8 +255,7 @@ func (s *site) propose(c frame.Command) fsm.Result {
 	return r
 }
 
-// An event is explained by its dead letter through redrives, further deaths and the
-// trimming of the log.
+// An event is explained by its dead letter after redrives, after further failures and after the log was trimmed.
 func TestADeadEventIsExplainedThroughItsLives(t *testing.T) {
 	s := newSite(t, nil)
 	eventually(t, "the level of dead letters", func() bool { return s.node.Machine().FeatureLevel() >= 3 })

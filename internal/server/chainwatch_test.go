@@ -10,7 +10,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// overdueTold are the runs that the log tells to be overdue, as it does.
+// overdueTold returns the runs that the log reports as overdue, each with the type it is missing, in the order of
+// the log.
 func (s *site) overdueTold() (told []string) {
 	s.t.Helper()
 	events, _ := s.ok("GET", "/v1/events?from=start&type=CHAIN_OVERDUE", "").stream(s.t)
@@ -35,17 +36,18 @@ func (s *site) overdueTold() (told []string) {
 	return told
 }
 
-// A run that is missing an edge past its deadline is shown by every node and told once in
-// the log, also when another leads meanwhile; one that goes on in time is not.
+// Every node shows a run that is missing an edge past its deadline, and the log reports it once, also if another
+// node leads meanwhile. A run that continues in time is not reported.
 func TestAnOverdueRunIsToldOnce(t *testing.T) {
 	t.Parallel()
 	sites := newSites(t, 3, nil)
 	sites[0].atLevel(frame.LevelDelivery)
 	leader, others := leading(t, sites)
-	leader.step("late", "TRAINING_STARTED") // before anybody looks
+	leader.step("late", "TRAINING_STARTED")
 	leader.step("quick", "TRAINING_STARTED")
 	leader.step("quick", "TRAINING_COMPLETED")
 	leader.step("", "TRAINING_STARTED")
+	// The deadline is set after the runs began: they are judged all the same.
 	others[0].ok("PUT", "/v1/settings/chain.deadlines", `{"value":"training_pipeline:training.started->TRAINING_COMPLETED=300ms"}`)
 	eventually(t, "it is told", func() bool { return len(leader.overdueTold()) > 0 })
 	for _, s := range sites {
@@ -59,6 +61,7 @@ func TestAnOverdueRunIsToldOnce(t *testing.T) {
 	if c := leader.chain("late", ""); c.Overdue != 1 {
 		t.Errorf("the chain itself says %d", c.Overdue)
 	}
+	// The next leader reports what becomes overdue now, and nothing that was reported before.
 	leader.ok("POST", "/v1/cluster/step-down", "")
 	leader, _ = leading(t, sites)
 	leader.step("later", "TRAINING_STARTED")

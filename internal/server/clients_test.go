@@ -10,14 +10,14 @@ import (
 	"github.com/ringrift/ringlog/internal/platform/audit"
 )
 
-// atLevel waits until all members of a cluster have told what they know.
+// atLevel waits until the cluster has a feature level, which all members have to report first.
 func (s *site) atLevel(level uint32) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("feature level %d", level), func() bool { return s.node.Machine().FeatureLevel() >= level })
 }
 
-// What a client registers at one node is shown by the others, in /status and in the
-// audit, until it takes itself away.
+// What a client registers at one node is shown by the others, in /status and in the audit, until the client
+// removes itself.
 func TestWhoListensIsKnownEverywhere(t *testing.T) {
 	t.Parallel()
 	sites := newSites(t, 3, nil)

@@ -186,8 +186,7 @@ func joinsThroughFollower(t *testing.T, sites []*site) {
 	others[1].ok("DELETE", "/v1/members/n4", "")
 }
 
-// TestANodeOfAnotherClusterIsNotLetIn asks for it in both ways, and reads what the
-// refused node says of itself.
+// A node of another cluster is rejected whether it is added or joins by itself, and reports why.
 func TestANodeOfAnotherClusterIsNotLetIn(t *testing.T) {
 	t.Parallel()
 	s, stranger := newSite(t, nil), newSite(t, nil)
@@ -203,7 +202,7 @@ func TestANodeOfAnotherClusterIsNotLetIn(t *testing.T) {
 	if got := s.node.Status().Members; len(got) != 1 {
 		t.Errorf("members: %+v", got)
 	}
-	// A second node with an id that is taken is told so where people look.
+	// A node whose id is taken reports why it was rejected where an operator looks first.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -216,14 +215,14 @@ func TestANodeOfAnotherClusterIsNotLetIn(t *testing.T) {
 	}
 }
 
-// TestPeersTellWhatIsCertain distinguishes a call that never left from one whose
-// answer was lost.
+// Peers distinguish a call that never left the node from one whose answer was lost.
 func TestPeersTellWhatIsCertain(t *testing.T) {
 	p := NewPeers("")
 	defer p.Close()
 	if _, err := p.Forward(t.Context(), "http://127.0.0.1:1", nil); !errors.Is(err, raftnode.ErrNoLeader) {
 		t.Errorf("nobody listens: %v", err)
 	}
+	// A call that reached somebody may have been done, however its connection ended.
 	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer cut.Close()
 	if _, err := p.Forward(t.Context(), cut.URL, nil); !errors.Is(err, raftnode.ErrOutcomeUnknown) {
@@ -239,9 +238,11 @@ func TestPeersTellWhatIsCertain(t *testing.T) {
 	if _, err := p.Forward(t.Context(), reset.URL, nil); !errors.Is(err, raftnode.ErrOutcomeUnknown) {
 		t.Errorf("reset: %v", err)
 	}
+	// A read changes nothing, so that there is no outcome to be unsure of.
 	if _, err := p.ReadIndex(t.Context(), reset.URL); !errors.Is(err, raftnode.ErrNoLeader) || errors.Is(err, raftnode.ErrOutcomeUnknown) {
 		t.Errorf("a read that is reset: %v", err)
 	}
+	// Without the token a node answers nothing but the challenge.
 	s := newSite(t, func(c *Config) { c.Token = "t" })
 	if _, err := p.Identify(t.Context(), s.url, raftnode.Question{}); err == nil || !strings.Contains(err.Error(), "token") {
 		t.Errorf("without the token: %v", err)

@@ -16,26 +16,23 @@ import (
 	"github.com/ringrift/ringlog/snapshots"
 )
 
-// Observer shows what the node knows of itself and the cluster, and what other nodes ask it for.
+// Observer shows what the node knows of itself and the cluster, and serves what other nodes ask of it.
 type Observer interface {
 	Report(q raftnode.Question) raftnode.Report
-	// Autopilot is what the leader thinks of the servers; false where the node does not
-	// lead.
+	// Autopilot returns the leader's verdict on the servers, and false where the node does not lead.
 	Autopilot() (raftnode.AutopilotVerdict, bool)
-	// BlackBox is the journal of what the node saw of outages, and a channel that is
-	// closed when it grows.
+	// BlackBox returns the node's journal of outages, and a channel that is closed when the journal grows.
 	BlackBox() (b raftnode.BlackBox, grown <-chan struct{})
 	// Backup writes a snapshot of the local state, in the format of package snapshots.
 	Backup(ctx context.Context, w io.Writer) (snapshots.Meta, error)
-	// ProposeForwarded is Propose for another node's request; it is never passed on.
+	// ProposeForwarded is Propose for another node's request, which it never passes on.
 	ProposeForwarded(ctx context.Context, request []byte) ([]byte, error)
-	// ReadIndex is where a read of another node is to wait for.
+	// ReadIndex returns the index that another node's read has to wait for.
 	ReadIndex(ctx context.Context) (uint64, error)
 }
 
-// Membership changes who belongs to the cluster and who leads it. All of it is the
-// leader's to do: elsewhere the error is raftnode.ErrNotLeader. Warnings are for
-// people, "" where there is none.
+// Membership changes who belongs to the cluster and who leads it. Only the leader can: elsewhere the error is
+// raftnode.ErrNotLeader. Warnings are for people, "" where there is none.
 type Membership interface {
 	AddMember(ctx context.Context, m frame.Member, opts raftnode.MemberOptions) (warning string, err error)
 	Promote(ctx context.Context, id string, force bool) (warning string, err error)
@@ -55,27 +52,28 @@ type Node interface {
 // zero bound takes its default.
 type Config struct {
 	Node  Node
-	Peers raftnode.Peers // to ask and reach other nodes; nil for a node that is alone
+	Peers raftnode.Peers // reaches other nodes; nil for a node that runs alone
 	// Transport reaches the leader for calls that are passed on to it; nil is one of
 	// the server's own.
 	Transport http.RoundTripper
 	Token     string               // bearer token that callers must have; "" lets everybody in
-	Hosts     []string             // names by which callers reach the node, beside addresses and localhost; asked where there is no Token
+	Hosts     []string             // names that callers may use besides addresses and localhost; checked without a Token
 	Version   string               // of the program
 	Registry  *prometheus.Registry // what /metrics shows, for this server alone; nil is one of its own
 	Logger    hclog.Logger         // nil logs nothing
 
 	RequestTimeout time.Duration // longest wait for an answer that is no stream; 30 s
-	BodyTimeout    time.Duration // a request body may stand still for that long; 15 s
+	BodyTimeout    time.Duration // how long a request body may stall; 15 s
 	WriteTimeout   time.Duration // one write to a slow reader; 30 s
 	Heartbeat      time.Duration // a quiet stream shows that it is alive this often; 5 s
 	MaxStreams     int           // reads that follow, and publishing lines, at the same time; 4096
-	MaxBodies      int64         // bytes that requests may take at the same time, decoded; and as many those of other nodes; 256 MiB
+	MaxBodies      int64         // bytes that requests may take at a time, decoded, and again for peers; 256 MiB
 	MaxConns       int           // connections of a listener; 8192, and half of them from one address
 	// OnPanic, if set, hears of a panic in a handler after it was answered and logged.
 	OnPanic func(value any)
 }
 
+// validate requires a Node and replaces zero values by their defaults.
 func (c *Config) validate() error {
 	if c.Node == nil {
 		return errors.New("server: config: Node is required")
@@ -96,6 +94,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
+// orDefault sets a zero value to its fallback.
 func orDefault[T comparable](v *T, fallback T) {
 	var zero T
 	if *v == zero {

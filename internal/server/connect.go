@@ -28,11 +28,11 @@ const (
 	neverCompress = 1 << 30
 )
 
-// mountConnect adds the Connect services to the routes, each method as a route of its own:
-// what else is asked for below a service is nothing that metrics could name.
+// mountConnect adds the Connect services to the routes. Each method is a route of its own, so that other paths
+// below a service create no series in the metrics.
 func (s *Server) mountConnect() {
 	options := connect.WithHandlerOptions(connect.WithInterceptors(&gate{s}), connect.WithCompressMinBytes(neverCompress),
-		connect.WithCompression("gzip", nil, nil)) // metered does it
+		connect.WithCompression("gzip", nil, nil)) // metered decompresses
 	mount := func(service string, handler http.Handler) {
 		for path := range procedures {
 			if strings.HasPrefix(path, service) {
@@ -46,8 +46,8 @@ func (s *Server) mountConnect() {
 	mount(ringlogv1connect.NewPeerServiceHandler(&peerService{s}, options))
 }
 
-// gate does for Connect what handler and bounded do for HTTP: it bounds calls in
-// time where the caller does not, refuses them where the node serves nobody, and says errors in full.
+// gate does for Connect what handler and bounded do for HTTP: it bounds calls in time where the caller does not,
+// refuses them where the node serves nobody, and completes errors.
 type gate struct{ server *Server }
 
 var _ connect.Interceptor = (*gate)(nil)
@@ -58,6 +58,7 @@ func (g *gate) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if err := g.admit(r.Spec().Procedure); err != nil {
 			return nil, g.refuse(err)
 		}
+		// A deadline of the caller replaces the server's default, up to maxTimeout.
 		limit := g.server.cfg.RequestTimeout
 		if _, bounded := ctx.Deadline(); bounded {
 			limit = maxTimeout
@@ -78,11 +79,13 @@ func (g *gate) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 		if err := g.admit(conn.Spec().Procedure); err != nil {
 			return g.refuse(err)
 		}
+		// Streams share their places with the HTTP routes.
 		release, err := g.server.stream()
 		if err != nil {
 			return g.refuse(err)
 		}
 		defer release()
+		// Close ends streams, and the cause reports that the node stops.
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(g.server.ctx, func() { cancel(service.ErrStopping) })()
@@ -98,6 +101,7 @@ func (g *gate) WrapStreamingClient(next connect.StreamingClientFunc) connect.Str
 	return next
 }
 
+// admit refuses calls on a node that serves nobody, except those by which other nodes find out what it is.
 func (g *gate) admit(procedure string) error {
 	if procedure != ringlogv1connect.PeerServiceIdentifyProcedure && procedure != ringlogv1connect.PeerServiceChallengeProcedure && g.server.cfg.Node.Diverged() {
 		return raftnode.ErrDiverged
@@ -105,10 +109,11 @@ func (g *gate) admit(procedure string) error {
 	return nil
 }
 
+// refuse returns an error as Connect sends it, with all of it in a detail.
 func (g *gate) refuse(err error) error {
 	var ready *connect.Error
 	if errors.As(err, &ready) {
-		return err // of Connect itself
+		return err // one that Connect itself raised
 	}
 	return connectError(g.server.explain(err))
 }
@@ -127,13 +132,15 @@ func (l *logService) Publish(ctx context.Context, r *connect.Request[ringlogv1.P
 	return connect.NewResponse(answer), nil
 }
 
-// publish does a request that came as a message, over Connect or a line.
+// publish appends the events of a message, which came over Connect or a publishing line. It returns once they are
+// acknowledged.
 func (s *Server) publish(ctx context.Context, m *ringlogv1.PublishRequest) (*ringlogv1.PublishResponse, error) {
 	policy := s.ops.Machine().Policy()
 	req, err := publishFromWire(m, policy.Limits)
 	if err != nil {
 		return nil, err
 	}
+	// A packet is unpacked further in, and counts against the request's memory there.
 	req.Reserve = holdOf(ctx).take
 	answer, err := s.ops.Log.Publish(ctx, &policy, req)
 	if err != nil {
@@ -141,14 +148,17 @@ func (s *Server) publish(ctx context.Context, m *ringlogv1.PublishRequest) (*rin
 	}
 	s.metrics.published(req.Rows(), len(answer.Duplicates))
 	out := publishedToWire(&answer)
+	// The client may send its next events straight to the leader.
 	if out.LeaderHttp = s.advertised; s.cfg.Node.LeadingTerm() == 0 {
 		out.LeaderHttp = s.leaderHTTP()
 	}
 	return out, nil
 }
 
+// publishFromWire returns the request in a message. Payloads and packets share its memory.
 func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (service.PublishRequest, error) {
 	req := service.PublishRequest{Producer: m.ProducerId, Sequence: m.Sequence}
+	// A packet is passed on as it is: the service checks its rows.
 	if p := m.Packet; p != nil {
 		if len(m.Events) > 0 {
 			return req, &api.Error{Code: api.InvalidArgument, Field: "packet", Message: "a packet beside events", Remedy: "send one of them"}
@@ -162,12 +172,14 @@ func publishFromWire(m *ringlogv1.PublishRequest, limits event.Limits) (service.
 		fromWire(&req.Events[i], e)
 		bytes += tail.EventBytes(&req.Events[i])
 	}
+	// An event alone is bounded by the limit on events instead.
 	if bytes > limits.RequestBytes && len(req.Events) > 1 {
 		return req, api.RequestTooLarge(limits.RequestBytes)
 	}
 	return req, nil
 }
 
+// publishedToWire returns the answer to a publish without the leader's address, which publish adds.
 func publishedToWire(a *service.Published) *ringlogv1.PublishResponse {
 	out := &ringlogv1.PublishResponse{First: a.First, AppendedAtUnixNano: a.Time.UnixNano(), Replayed: a.Replayed}
 	for _, d := range a.Duplicates {
@@ -177,11 +189,13 @@ func publishedToWire(a *service.Published) *ringlogv1.PublishResponse {
 	return out
 }
 
-// warningsToWire names the rows that are told the same together.
+// warningsToWire makes one message of each distinct warning, which lists all rows that have it. Each list of rows
+// has at least one warning.
 func warningsToWire(rows []service.RowWarnings) (out []*ringlogv1.Warning) {
 	texts := map[event.Warning]*ringlogv1.Warning{}
-	lists := map[*event.Warning][]*ringlogv1.Warning{} // that rows share, sparing the texts
+	lists := map[*event.Warning][]*ringlogv1.Warning{} // by the first of a list, which rows share
 	for _, r := range rows {
+		// Rows with the same list share its slice, so that its address is enough to find the messages.
 		messages, shared := lists[&r.List[0]]
 		if shared {
 			for _, m := range messages {
@@ -219,7 +233,7 @@ func (l *logService) Tail(ctx context.Context, r *connect.Request[ringlogv1.Tail
 	if err != nil {
 		return err
 	}
-	if t.Follows() { // tells a reader of a quiet log where it stands
+	if t.Follows() { // a reader of a quiet log learns at once where the log ends
 		if err := out.Send(&ringlogv1.TailResponse{Next: t.Next(), LastOffset: t.End()}); err != nil {
 			return err
 		}
@@ -227,8 +241,8 @@ func (l *logService) Tail(ctx context.Context, r *connect.Request[ringlogv1.Tail
 	return l.server.sendTail(ctx, t, out)
 }
 
-// sendTail streams what a tail reads, each message about batchBytes at most but for
-// an event that is larger. The last message of a read that ends says how far it came.
+// sendTail streams what a tail reads. A message has up to tail.BatchBytes of events, or one event that is larger.
+// The last message of a read that ends says how far it came.
 func (s *Server) sendTail(ctx context.Context, t *tail.Tail, out *connect.ServerStream[ringlogv1.TailResponse]) error {
 	var runs runsBuilder
 	for {
@@ -239,6 +253,7 @@ func (s *Server) sendTail(ctx context.Context, t *tail.Tail, out *connect.Server
 		if err != nil {
 			return err
 		}
+		// Spans are sent as they are stored, without decoding their events.
 		if len(found.Spans) > 0 {
 			message := &ringlogv1.TailResponse{Next: found.Next, LastOffset: found.Last}
 			for i := range found.Spans {
@@ -250,9 +265,12 @@ func (s *Server) sendTail(ctx context.Context, t *tail.Tail, out *connect.Server
 			}
 			continue
 		}
+		// A batch may need several messages. One without events is sent as well: it has a gap, or shows that the
+		// stream is alive.
 		for {
 			n := fitting(found.Events)
 			message := &ringlogv1.TailResponse{Runs: runs.build(found.Events[:n]), Gap: gapToWire(found.Gap), Next: found.Next, LastOffset: found.Last}
+			// A reader that is cut off here resumes at the first event that this message does not have.
 			if n < len(found.Events) {
 				message.Next = found.Events[n].Offset
 			}
@@ -267,7 +285,7 @@ func (s *Server) sendTail(ctx context.Context, t *tail.Tail, out *connect.Server
 	}
 }
 
-// spanToWire shares the span's memory.
+// spanToWire returns a message that shares the span's memory.
 func spanToWire(s *log.Span) *ringlogv1.Run {
 	return &ringlogv1.Run{Term: s.Term, AppendedAtUnixNano: s.AppendedAt.UnixNano(), Span: &ringlogv1.Span{
 		Packet: &ringlogv1.Packet{Rows: uint32(s.Rows), Types: s.Types, Sources: s.Sources, Body: s.Body},
@@ -310,6 +328,7 @@ func (l *logService) ExplainDedup(ctx context.Context, r *connect.Request[ringlo
 	if err != nil {
 		return nil, err
 	}
+	// The explanation has one form, that of the HTTP route.
 	text, err := json.Marshal(found)
 	if err != nil {
 		return nil, err

@@ -91,6 +91,7 @@ func (c *cursorService) CommitCursor(ctx context.Context, r *connect.Request[rin
 // DeadLetter implements CursorServiceHandler.
 func (c *cursorService) DeadLetter(ctx context.Context, r *connect.Request[ringlogv1.DeadLetterRequest]) (*connect.Response[ringlogv1.DeadLetterResponse], error) {
 	f := service.Failure{Handler: r.Msg.Handler, Text: r.Msg.Error, Attempts: r.Msg.Attempts}
+	// Zero leaves the time of the first failure open.
 	if r.Msg.FirstFailedUnixNano != 0 {
 		f.First = time.Unix(0, r.Msg.FirstFailedUnixNano).UTC()
 	}
@@ -121,6 +122,7 @@ func (c *cursorService) ReadCursor(ctx context.Context, r *connect.Request[ringl
 	if err != nil {
 		return err
 	}
+	// The first message shows the cursor as it was opened, before any event.
 	first := &ringlogv1.TailResponse{Cursor: cursorToWire(cursor), Next: t.Next(), LastOffset: t.End()}
 	if err := out.Send(first); err != nil {
 		return err

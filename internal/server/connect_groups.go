@@ -45,10 +45,11 @@ func (g *groupService) CreateGroup(ctx context.Context, r *connect.Request[ringl
 	return connect.NewResponse(&ringlogv1.CreateGroupResponse{Cursor: cursorToWire(made)}), nil
 }
 
-// Exchange implements GroupServiceHandler. It is the leader's to answer; a call is passed
-// on to it once.
+// Exchange implements GroupServiceHandler. Only the leader answers it: another node passes a call on to the
+// leader, once.
 func (g *groupService) Exchange(ctx context.Context, r *connect.Request[ringlogv1.ExchangeRequest]) (*connect.Response[ringlogv1.ExchangeResponse], error) {
 	s := g.server
+	// An exchange may wait for events, and ends when the server closes.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(service.ErrStopping) })()
@@ -63,7 +64,7 @@ func (g *groupService) Exchange(ctx context.Context, r *connect.Request[ringlogv
 	return connect.NewResponse(exchangedToWire(&out)), nil
 }
 
-// passExchange asks the leader in the member's place, with the member's own token.
+// passExchange passes an exchange on to the leader, with the member's own token.
 func (s *Server) passExchange(ctx context.Context, r *connect.Request[ringlogv1.ExchangeRequest]) (*connect.Response[ringlogv1.ExchangeResponse], error) {
 	st := s.cfg.Node.Status()
 	if st.LeaderID == "" || st.LeaderHTTP == "" || st.LeaderID == st.NodeID {
@@ -71,6 +72,7 @@ func (s *Server) passExchange(ctx context.Context, r *connect.Request[ringlogv1.
 	}
 	leader := ringlogv1connect.NewGroupServiceClient(s.forward, raftnode.URL(st.LeaderHTTP), connect.WithReadMaxBytes(maxPeerMessage))
 	out := connect.NewRequest(r.Msg)
+	// The mark keeps the other node from passing the call on again when it does not lead, either.
 	out.Header().Set(headerForwarded, "1")
 	if token := r.Header().Get("Authorization"); token != "" {
 		out.Header().Set("Authorization", token)
@@ -79,12 +81,15 @@ func (s *Server) passExchange(ctx context.Context, r *connect.Request[ringlogv1.
 	if err == nil {
 		return connect.NewResponse(answer.Msg), nil
 	}
+	// The leader's own refusal reaches the member as it is. Any other error says whether the call may have been
+	// done.
 	if told, ok := apiError(err); ok {
 		return nil, told
 	}
 	return nil, fmt.Errorf("server: pass on to %s: %w", st.LeaderHTTP, unreached(err))
 }
 
+// exchangeFromWire caps Want at one more than is allowed, which fits an int and is still refused.
 func exchangeFromWire(m *ringlogv1.ExchangeRequest) engine.Request {
 	r := engine.Request{Group: m.Group, Member: m.Member, Session: m.Session, Holding: rangesFromWire(m.Holding), Acks: rangesFromWire(m.Acks),
 		Progress: rangesFromWire(m.Progress), Want: int(min(m.Want, service.MaxWant+1)), Wait: time.Duration(m.WaitMs) * time.Millisecond, Ahead: m.Ahead, Leave: m.Leave}
@@ -94,11 +99,13 @@ func exchangeFromWire(m *ringlogv1.ExchangeRequest) engine.Request {
 	return r
 }
 
+// exchangedToWire lists delivery counts only of events that are delivered again.
 func exchangedToWire(x *engine.Answer) *ringlogv1.ExchangeResponse {
 	var runs runsBuilder
 	out := &ringlogv1.ExchangeResponse{Session: x.Session, Runs: runs.build(x.Events), Revoked: rangesToWire(x.Revoked), Refused: rangesToWire(x.Refused),
 		AckWait: durationpb.New(x.AckWait), SessionTimeout: durationpb.New(x.Silence), Committed: x.Committed, LastOffset: x.Last}
 	for i, count := range x.Counts {
+		// A first delivery is the rule, and is left out.
 		if count > 1 {
 			out.Deliveries = append(out.Deliveries, &ringlogv1.Delivery{Offset: x.Events[i].Offset, Count: count})
 		}

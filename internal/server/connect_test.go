@@ -21,7 +21,7 @@ import (
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 )
 
-// h2c is a client that speaks HTTP/2 without TLS.
+// h2c returns a client that speaks HTTP/2 without TLS.
 func h2c(t testing.TB) *http.Client {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
@@ -37,7 +37,7 @@ func wireEvents(from, to int) (list []*ringlogv1.Event) {
 	return list
 }
 
-// received is what a stream brought: offsets in order, gaps, the last next.
+// received is what a stream delivered: offsets in order, gaps, and the last next.
 type received struct {
 	offsets []uint64
 	times   []int64 // when each was appended
@@ -132,6 +132,7 @@ func TestATailOfThePastComesInLargeMessagesAndTheTailInSmallOnes(t *testing.T) {
 	for len(got.offsets) < 10_005 && stream.Receive() {
 		got.take(stream.Msg())
 	}
+	// The past comes in few messages, none much larger than a batch.
 	if got.count > 40 || got.largest > tail.BatchBytes+64<<10 {
 		t.Errorf("%d messages, the largest of %d bytes", got.count, got.largest)
 	}
@@ -144,6 +145,7 @@ func TestATailOfThePastComesInLargeMessagesAndTheTailInSmallOnes(t *testing.T) {
 	if len(got.wrong) > 0 || slices.Max(got.skips[1:]) > 0 {
 		t.Errorf("%v, next past the last event by %v", got.wrong, got.skips)
 	}
+	// What is appended now comes at once, event by event.
 	for i := range 3 {
 		if _, err := c.Publish(t.Context(), connect.NewRequest(&ringlogv1.PublishRequest{Events: wireEvents(20_000+i, 20_000+i)})); err != nil {
 			t.Fatal(err)
@@ -162,7 +164,7 @@ func TestATailOfThePastComesInLargeMessagesAndTheTailInSmallOnes(t *testing.T) {
 	}
 }
 
-// detail is the whole of a Connect error.
+// detail returns the error in the detail of a Connect error, whose code it checks.
 func detail(t *testing.T, err error, code connect.Code) *api.Error {
 	t.Helper()
 	e, ok := apiError(err)
@@ -266,6 +268,7 @@ func TestConnectCursors(t *testing.T) {
 	if err != nil || len(listed.Msg.Cursors) != 1 || listed.Msg.Cursors[0].Committed != 4 {
 		t.Fatalf("%v %v", listed, err)
 	}
+	// Opening the cursor again fences off the reader with the first generation.
 	if _, err := c.OpenCursor(ctx, connect.NewRequest(&ringlogv1.OpenCursorRequest{Name: "c"})); err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +285,7 @@ func TestConnectCursors(t *testing.T) {
 	}
 }
 
-// TestAFilterThatMatchesNothingStillShowsHowFarItCame lets a quiet cursor commit.
+// A reader whose filter matches nothing still learns how far the read has come.
 func TestAFilterThatMatchesNothingStillShowsHowFarItCame(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.Heartbeat = 20 * time.Millisecond })
 	c := ringlogv1connect.NewLogServiceClient(h2c(t), s.url)
@@ -311,7 +314,7 @@ func TestAFilterThatMatchesNothingStillShowsHowFarItCame(t *testing.T) {
 	}
 }
 
-// TestBothProtocolsStoreTheSame publishes over one and reads over the other.
+// What is published over one protocol reads the same over the other.
 func TestBothProtocolsStoreTheSame(t *testing.T) {
 	s := newSite(t, nil)
 	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)

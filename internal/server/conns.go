@@ -8,18 +8,19 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// limitConns bounds the connections of a listener: past most of them new ones wait, and past
-// half of most those of one address are closed at once, so that it does not keep others out.
+// limitConns bounds the connections of a listener to most of them, past which new ones wait. One address has up to
+// half of most; any more are closed at once, so that it cannot keep others out.
 func limitConns(l net.Listener, most int) net.Listener {
 	return netutil.LimitListener(&fairListener{Listener: l, each: max(most/2, 1), open: map[netip.Addr]int{}}, most)
 }
 
+// fairListener closes connections of an address that has each of them open already.
 type fairListener struct {
 	net.Listener
-	each int
+	each int // connections that one address may have
 
 	mu   sync.Mutex
-	open map[netip.Addr]int
+	open map[netip.Addr]int // connections by address; no entry is zero
 }
 
 // Accept implements net.Listener.
@@ -31,7 +32,7 @@ func (l *fairListener) Accept() (net.Conn, error) {
 		}
 		at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 		if err != nil {
-			return c, nil // of this process
+			return c, nil // a connection within this process has no such address
 		}
 		addr := at.Addr().Unmap()
 		if l.enter(addr) {
@@ -41,6 +42,7 @@ func (l *fairListener) Accept() (net.Conn, error) {
 	}
 }
 
+// enter counts a connection of an address and reports whether it may stay open.
 func (l *fairListener) enter(addr netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,6 +53,7 @@ func (l *fairListener) enter(addr netip.Addr) bool {
 	return true
 }
 
+// leave ends the count of one connection that enter admitted.
 func (l *fairListener) leave(addr netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,6 +62,7 @@ func (l *fairListener) leave(addr netip.Addr) {
 	}
 }
 
+// fairConn frees its place when it is closed. leave may be called more than once and counts once.
 type fairConn struct {
 	net.Conn
 	leave func()

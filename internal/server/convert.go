@@ -15,7 +15,7 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
-// fromWire copies what a publisher may say of an event; the payload is shared.
+// fromWire copies what a publisher may set of an event. The payload is shared.
 func fromWire(e *event.Event, m *ringlogv1.Event) {
 	*e = event.Event{Type: event.Type(m.Type), Value: m.Value, Payload: m.Payload, Source: m.Source, Key: m.Key,
 		CorrelationID: m.CorrelationId, CausationID: m.CausationId, DedupID: m.DedupId, NoDedup: m.NoDedup}
@@ -37,7 +37,8 @@ func fill(m *ringlogv1.Event, e *event.Event) {
 	}
 }
 
-// runsBuilder makes messages of batches, using its memory again for each.
+// runsBuilder makes messages of batches and reuses its memory for each. The zero value is ready. It is for one
+// goroutine.
 type runsBuilder struct {
 	events []ringlogv1.Event
 	refs   []*ringlogv1.Event
@@ -47,6 +48,7 @@ type runsBuilder struct {
 // build groups events by term and append time. What it returns is valid until the
 // next call.
 func (b *runsBuilder) build(events []event.Event) []*ringlogv1.Run {
+	// The messages stay where they are, so that refs are made only when the memory grows.
 	if cap(b.events) < len(events) {
 		b.events = make([]ringlogv1.Event, len(events))
 		b.refs = make([]*ringlogv1.Event, len(events))
@@ -58,6 +60,7 @@ func (b *runsBuilder) build(events []event.Event) []*ringlogv1.Run {
 	start := 0
 	for i := range events {
 		fill(b.refs[i], &events[i])
+		// A run ends where the next event differs in term or time.
 		last := i+1 == len(events)
 		if last || events[i+1].Term != events[i].Term || !events[i+1].AppendedAt.Equal(events[i].AppendedAt) {
 			b.runs = append(b.runs, &ringlogv1.Run{Events: b.refs[start : i+1], Term: events[i].Term, AppendedAtUnixNano: events[i].AppendedAt.UnixNano()})
@@ -67,6 +70,7 @@ func (b *runsBuilder) build(events []event.Event) []*ringlogv1.Run {
 	return b.runs
 }
 
+// gapToWire returns nil for nil.
 func gapToWire(g *log.Gap) *ringlogv1.Gap {
 	if g == nil {
 		return nil
@@ -89,6 +93,7 @@ func cursorToWire(c api.Cursor) *ringlogv1.Cursor {
 		Gap:    gapToWire((*log.Gap)(c.Gap)), LagEvents: c.LagEvents, LagTime: durationpb.New(time.Duration(math.Round(c.LagSeconds * float64(time.Second)))), LagAtLeast: c.LagAtLeast}
 }
 
+// policyFromWire returns a cursor's policy; nil and missing parts are zero.
 func policyFromWire(p *ringlogv1.CursorPolicy) (frame.CursorPolicy, error) {
 	out := frame.CursorPolicy{HoldEvents: p.GetHoldEvents(), HoldBytes: p.GetHoldBytes(), HoldFor: p.GetHoldFor().AsDuration()}
 	if out.HoldFor < 0 {
@@ -97,8 +102,11 @@ func policyFromWire(p *ringlogv1.CursorPolicy) (frame.CursorPolicy, error) {
 	return out, nil
 }
 
+// positionFromWire returns a position of a message; none is the zero Position, the default of the operation.
+// Errors name the field.
 func positionFromWire(field string, p *ringlogv1.Position) (api.Position, error) {
 	switch at := p.GetAt().(type) {
+	// The operation has a default.
 	case nil:
 		return api.Position{}, nil
 	case *ringlogv1.Position_Start:
@@ -119,6 +127,7 @@ func positionFromWire(field string, p *ringlogv1.Position) (api.Position, error)
 			return api.Position{}, api.BadValue(field, at.Age.AsDuration().String(), "an age of zero or more")
 		}
 		return api.Position{Kind: api.AtAge, Age: at.Age.AsDuration()}, nil
+	// A newer client may know kinds of positions that this node does not.
 	default:
 		return api.Position{}, &api.Error{Code: api.NotImplemented, Field: field, Message: "a kind of position that this node does not know", Remedy: "send an offset"}
 	}

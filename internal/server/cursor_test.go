@@ -20,6 +20,7 @@ func verifySnapshot(t *testing.T, data string, last uint64) {
 	}
 }
 
+// open opens a cursor and returns its generation.
 func (s *site) open(name string) (generation uint64) {
 	s.t.Helper()
 	var c struct{ Generation uint64 }
@@ -94,6 +95,7 @@ func TestACursorThatWasPassedGetsItsGapFirstAsItsFilterSeesIt(t *testing.T) {
 	s.publish("A", 1, 3)
 	s.publish("B", 4, 5)
 	s.publish("C", 6, 6) // offset 7
+	// A cursor keeps what it has not committed from a trim that is not forced.
 	held := s.ok("POST", "/v1/compact", `{"before":7}`)
 	if !strings.Contains(held.body, `"held_by":"c"`) || !strings.Contains(held.body, `"removed":0`) {
 		t.Errorf("%s", held.body)
@@ -106,6 +108,7 @@ func TestACursorThatWasPassedGetsItsGapFirstAsItsFilterSeesIt(t *testing.T) {
 	if gap, _ := json.Marshal(got[0]); string(gap) != `{"gap":{"from":1,"reason":"forced","to":6,"types":{"A":3}}}` || len(got) != 2 || !slices.Equal(offsetsIn(got), []uint64{7}) {
 		t.Errorf("%s then %v", gap, offsetsIn(got))
 	}
+	// After a commit past the gap it is not reported again.
 	s.ok("POST", "/v1/cursors/c/commit", `{"offset":7,"generation":1}`)
 	s.publish("A", 8, 8)
 	if got := s.ok("GET", "/v1/cursors/c/events?generation=1", "").lines(t); len(got) != 1 || got[0]["gap"] != nil {
@@ -143,6 +146,7 @@ func TestCursorsAreMadeOnceSoughtAndRemoved(t *testing.T) {
 	if again := s.ok("PUT", "/v1/cursors/a%2Fb%20c", `{"from":"start"}`); steady(again.body) != steady(made.body) {
 		t.Errorf("%s then %s", made.body, again.body)
 	}
+	// The same name with another filter is another cursor.
 	other := s.do("PUT", "/v1/cursors/a%2Fb%20c", `{"filter":{"types":["A"]}}`)
 	if e := other.err(t); other.status != 409 || e.Code != api.Exists {
 		t.Errorf("%d %s", other.status, other.body)

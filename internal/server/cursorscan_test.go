@@ -10,7 +10,7 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// stalls are the types of what the log reports of stalls.
+// stalls returns the events that report stalls, each as its type and its cursor.
 func (s *site) stalls() (list []string) {
 	s.t.Helper()
 	for _, e := range s.ok("GET", "/v1/events?from=start&type=CURSOR_*", "").lines(s.t) {
@@ -19,9 +19,8 @@ func (s *site) stalls() (list []string) {
 	return list
 }
 
-// TestWhatAFilterKeepsAwayIsNoLag has cursors and a group, one with a reader and the others
-// without, of which the filter passes nothing that is there or comes: nothing reports lag,
-// and nothing a stall. An event that matches is both, and the alarm about it comes.
+// Two cursors and a group, only one of them with a reader, have a filter that passes nothing: none of them lags or
+// is reported as stalled. Once an event matches they lag, and the stall is reported.
 func TestWhatAFilterKeepsAwayIsNoLag(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
@@ -53,7 +52,7 @@ func TestWhatAFilterKeepsAwayIsNoLag(t *testing.T) {
 		}
 		return true
 	})
-	// The time after which a cursor that lags is reported, twice: each tick is an entry.
+	// More than twice the time after which a lagging cursor is reported. Each setting is an entry and moves the clock.
 	eventually(t, "time goes by", func() bool {
 		s.set("cursor.stall_after", "2s")
 		return time.Since(s.node.Machine().Time()) < time.Second && s.appended(common) > 5*time.Second
@@ -86,7 +85,7 @@ func TestWhatAFilterKeepsAwayIsNoLag(t *testing.T) {
 	}
 }
 
-// appended is how long ago an offset was appended, by replicated time.
+// appended returns how long ago an offset was appended, by replicated time.
 func (s *site) appended(offset uint64) time.Duration {
 	s.t.Helper()
 	columns, err := s.node.Machine().Log().Columns(offset)

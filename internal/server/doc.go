@@ -4,11 +4,11 @@
 //
 // It promises:
 //
-//   - Both protocols are thin codecs over the same operations (service.go and its
-//     neighbours), so that a rule holds on both or on neither.
+//   - Both protocols are thin codecs over the operations of package
+//     internal/service, so that a rule holds on both or on neither.
 //
-//   - Every error says what, where and what to do: an *api.Error, made of the
-//     errors below in errors.go and nowhere else.
+//   - Every error says what failed, where, and what to do: an *api.Error, made of the
+//     errors of the packages below in internal/service/errors.go and nowhere else.
 //
 //   - Nothing a caller sends makes it hold memory without bound or wait without
 //     end: bodies, headers, streams and writes to slow readers are limited.

@@ -8,7 +8,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// What became of an event is told of a group too, whose events are settled one by one.
+// Events are explained for a group too, whose events are acknowledged one by one.
 func TestWhatAGroupDidWithAnEventIsExplained(t *testing.T) {
 	s := newSite(t, nil) // offset 1 is the cluster's own
 	m := s.node.Machine()

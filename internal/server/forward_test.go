@@ -15,7 +15,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// forward hands a node a request as another node would, and returns the refusal.
+// forward sends a request to a node as another node would. It returns the result, or the code of the refusal.
 func (s *site) forward(r frame.Request) (result fsm.Result, code api.Code) {
 	s.t.Helper()
 	c := ringlogv1connect.NewPeerServiceClient(s.http, s.url)
@@ -33,6 +33,7 @@ func (s *site) forward(r frame.Request) (result fsm.Result, code api.Code) {
 	return result, ""
 }
 
+// batchOf returns a request to publish events, with their own hashes.
 func batchOf(events ...event.Event) frame.Request {
 	b := &frame.Batch{}
 	for i := range events {
@@ -41,7 +42,7 @@ func batchOf(events ...event.Event) frame.Request {
 	return frame.Request{Command: frame.Publish{Count: b.Len()}, Batch: b}
 }
 
-// What only a leader decides is nobody's to send, whoever it is that reaches the port.
+// Commands that only a leader may propose are refused from anybody who reaches the port.
 func TestANodePassesOnNoCommandOfALeadersOwn(t *testing.T) {
 	s := newSite(t, nil)
 	before := s.node.Status().AppliedIndex
@@ -60,8 +61,8 @@ func TestANodePassesOnNoCommandOfALeadersOwn(t *testing.T) {
 	}
 }
 
-// A forwarded batch is gated as a client's is: readers would get what is no JSON, or believe
-// what the cluster never said.
+// A forwarded batch is checked as a client's is: readers would otherwise get what is no JSON, or believe what the
+// cluster never emitted.
 func TestForwardedEventsPassTheGate(t *testing.T) {
 	s := newSite(t, nil)
 	_, last := s.node.Machine().Log().Bounds()
@@ -86,8 +87,8 @@ func TestForwardedEventsPassTheGate(t *testing.T) {
 	}
 }
 
-// The keys of deduplication are made of the events, not taken from the sender: a forged one
-// would have another event taken for a duplicate.
+// Deduplication keys are computed from the events, not taken from the sender: a forged key would make a duplicate
+// of another event.
 func TestForwardedEventsBringNoKeysOfTheirOwn(t *testing.T) {
 	s := newSite(t, nil)
 	victim := event.Event{Type: "TRAINING_COMPLETED", Payload: []byte(`{"n": 1}`)}
@@ -117,6 +118,7 @@ func TestForwardedDeadLettersAreOfWhatTheLogHas(t *testing.T) {
 	letter := func(e event.Event) frame.Request {
 		return frame.Request{Command: frame.DeadLetter{Cursor: "c", Generation: opened.Generation, Offset: offset, Handler: "h", Attempts: 1, Event: frame.EncodeCopy(&e)}}
 	}
+	// A letter has to have the event that the log has at its offset.
 	other := stored
 	other.Payload = []byte(`{"n": 2}`)
 	if _, code := s.forward(letter(other)); code != api.InvalidArgument {

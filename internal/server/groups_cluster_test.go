@@ -33,7 +33,7 @@ func TestAGroupOutlivesItsLeader(t *testing.T) {
 	if len(held) != 4 || len(lost) != 4 {
 		t.Fatal(held, lost)
 	}
-	// The first of the key waits for an hour, and the second behind it.
+	// The first event of the key is retried in an hour, and the second has to wait for it.
 	said := stays.say(acks(held[2], held[2]) + fmt.Sprintf(`,"nacks":[{"offset":%d,"error":"e","delay_ms":3600000}]`, held[0]))
 	if !slices.Equal(said.Revoked, []frame.Range{{From: held[1], To: held[1]}}) {
 		t.Errorf("%+v", said)
@@ -41,6 +41,7 @@ func TestAGroupOutlivesItsLeader(t *testing.T) {
 	others[0].ok("POST", "/v1/cluster/step-down", "")
 	eventually(t, "another leads", func() bool { now, _ := leading(t, sites); return now != leader })
 	now, _ := leading(t, sites)
+	// The next leader knows no sessions: members join again and name what they hold.
 	for _, w := range []*worker{stays, leaves} {
 		a := w.try(acks(held[2], held[2]))
 		if a.status != 409 || a.err(t).Code != api.Fenced {
@@ -55,7 +56,7 @@ func TestAGroupOutlivesItsLeader(t *testing.T) {
 	if got := stays.say(acks(held[3], held[3])); len(got.Refused) > 0 {
 		t.Errorf("what a member holds stays its own: %+v", got)
 	}
-	// What nobody claims comes after the session's time, as the second delivery.
+	// What no member claims is redelivered after the session timeout, as its second delivery.
 	done := map[uint64]bool{}
 	for len(done) < 8 {
 		for _, e := range stays.say(`"ahead":true,"want":100,"wait_ms":1000`).Events {

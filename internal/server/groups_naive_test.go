@@ -11,8 +11,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// naive is a member as /openapi.json describes it, as somebody writes it who reads that and
-// no more: it repeats what failed with session 0 and handles what it is given.
+// naive is a member written by somebody who has read /openapi.json and nothing else: after any failure it joins
+// again with session 0, and it handles whatever it is given.
 type naive struct {
 	name   string
 	handle func(offset uint64, key string) error
@@ -53,8 +53,8 @@ func (n naive) run(t *testing.T, s *site, over func() bool) {
 	}
 }
 
-// TestANaiveMemberKeepsTheOrderOfKeysAndHandlesNothingTwice has two such members, events of
-// which a third fails at first, and a change of leader in between.
+// Two naive members handle all events once and in the order of their keys, although a third of the events fail at
+// first and the leader changes in between.
 func TestANaiveMemberKeepsTheOrderOfKeysAndHandlesNothingTwice(t *testing.T) {
 	const events, keys = 150, 5
 	sites := newSites(t, 3, nil)
@@ -102,7 +102,7 @@ func TestANaiveMemberKeepsTheOrderOfKeysAndHandlesNothingTwice(t *testing.T) {
 	}
 }
 
-// drainedBy reports whether a group has settled everything.
+// drainedBy reports whether a group has committed the whole log.
 func (s *site) drainedBy(group string) bool {
 	c, there := s.node.Machine().Group(group)
 	_, last := s.node.Machine().Log().Bounds()

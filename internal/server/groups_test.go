@@ -41,7 +41,7 @@ func (a workAnswer) offsets() (list []uint64) {
 	return list
 }
 
-// try exchanges; rest is the body beside member and session.
+// try makes an exchange; rest is the body besides member and session.
 func (w *worker) try(rest string) answer {
 	w.s.t.Helper()
 	if rest != "" {
@@ -50,7 +50,7 @@ func (w *worker) try(rest string) answer {
 	return w.s.do("POST", "/v1/groups/"+w.group+"/exchange", fmt.Sprintf(`{"member":%q,"session":%d%s}`, w.name, w.session, rest))
 }
 
-// say exchanges, which must succeed, and keeps the session.
+// say makes an exchange, which must succeed, and keeps its session.
 func (w *worker) say(rest string) (out workAnswer) {
 	w.s.t.Helper()
 	a := w.try(rest)
@@ -72,7 +72,7 @@ func (s *site) group(name, body string) func(member string) *worker {
 	return func(member string) *worker { return &worker{s: s, group: name, name: member} }
 }
 
-// knowsGroups waits until all members are known to know them.
+// knowsGroups waits for the feature level of groups, which all members have to report first.
 func (s *site) knowsGroups() {
 	s.t.Helper()
 	eventually(s.t, "the level of groups", func() bool { return s.node.Machine().FeatureLevel() >= frame.LevelDelivery })
@@ -93,6 +93,7 @@ func TestMembersShareEventsAndAcksAreDurable(t *testing.T) {
 	if len(got1.Events) != 10 || got1.AckWaitMs != 30_000 || got1.SessionMs != 10_000 || got1.Last != offsets[29] {
 		t.Fatalf("%+v", got1)
 	}
+	// Each key is with one member, and all events are first deliveries in order.
 	owner := map[string]string{}
 	for _, got := range []struct {
 		name string
@@ -111,6 +112,7 @@ func TestMembersShareEventsAndAcksAreDurable(t *testing.T) {
 		}
 	}
 	all := append(got1.offsets(), got2.offsets()...)
+	// Acknowledging makes room for the rest; none is delivered twice.
 	for len(all) < len(offsets) {
 		rest := one.say(`"ahead":true,"want":100,` + acks(all[0], 1000))
 		all = append(all, rest.offsets()...)
@@ -137,10 +139,13 @@ func TestANackComesAgainWithItsKeyBehindIt(t *testing.T) {
 	if len(got) != 4 {
 		t.Fatal(got)
 	}
+	// The failed event takes the later one of its key back with it; an event of no key stays. An offset that is
+	// not held is refused.
 	after := w.say(fmt.Sprintf(`"nacks":[{"offset":%d,"error":"no","delay_ms":300},{"offset":9999}],`, got[1]) + acks(got[0], got[0]))
 	if !slices.Equal(after.Revoked, []frame.Range{{From: got[3], To: got[3]}}) || !slices.Equal(after.Refused, []frame.Range{{From: 9999, To: 9999}}) || after.Committed != got[0] {
 		t.Fatalf("%+v", after)
 	}
+	// Neither is handed out before the delay has passed.
 	if none := w.say(`"ahead":true,"want":10`); len(none.Events) != 0 {
 		t.Errorf("before its time came %+v", none)
 	}
@@ -165,11 +170,13 @@ func TestTheLastDeliveryThatFailsIsADeadLetter(t *testing.T) {
 	s.publish("A", 1, 3)
 	w := s.group("g", `{"from":1,"filter":{"types":["A"]},"group":{"max_deliver":2}}`)("w")
 	got := w.say(`"ahead":true,"want":10`).offsets()
+	// One event fails and is retried, the other is a dead letter at once.
 	w.say(fmt.Sprintf(`"nacks":[{"offset":%d,"error":"first"},{"offset":%d,"dead":true,"error":"broken","handler":"h"}]`, got[0], got[1]))
 	again := w.say(`"ahead":true,"want":10,"wait_ms":20000`)
 	if len(again.Events) != 1 || again.Events[0].Delivery != 2 {
 		t.Fatalf("%+v", again)
 	}
+	// The second failure is the last that max_deliver allows.
 	last := w.say(fmt.Sprintf(`"nacks":[{"offset":%d,"error":"second"}],`, got[0]) + acks(got[2], got[2]))
 	if last.Committed != got[2] {
 		eventually(t, "all is settled", func() bool { return s.committed("g") == got[2] })
@@ -195,7 +202,7 @@ func TestWhatIsNotAcknowledgedInTimeComesAgain(t *testing.T) {
 		t.Fatal(got, own)
 	}
 	var again workAnswer
-	for len(again.Events) < 2 { // meanwhile what is worked on stays
+	for len(again.Events) < 2 { // reported progress keeps the event that is being worked on
 		next := busy.say(fmt.Sprintf(`"ahead":true,"want":10,"wait_ms":300,"progress":[{"from":%d,"to":%d}]`, own[0], own[0]))
 		again.Events = append(again.Events, next.Events...)
 	}
@@ -224,6 +231,7 @@ func TestWhatASilentMemberHeldGoesToOthers(t *testing.T) {
 	if !slices.Equal(again.offsets(), got) || again.Events[0].Delivery != 2 {
 		t.Errorf("%+v, want %v", again, got)
 	}
+	// The session has ended, and joining again does not bring back what others hold.
 	a := silent.try(acks(got[0], got[0]))
 	if e := a.err(t); a.status != 409 || e.Code != api.Fenced || e.Field != "session" || !strings.Contains(e.Remedy, "session 0") {
 		t.Errorf("%d %s", a.status, a.body)
@@ -261,6 +269,7 @@ func TestASeekEndsTheSessionsOfAGroup(t *testing.T) {
 	if again := w.say(`"ahead":true,"want":10`); !slices.Equal(again.offsets(), got) || again.Events[0].Delivery != 1 {
 		t.Errorf("%+v", again)
 	}
+	// Removing the group ends an exchange that waits.
 	done := make(chan answer, 1)
 	go func() { done <- w.try(`"ahead":true,"want":10,"wait_ms":20000`) }()
 	eventually(t, "it waits", func() bool {

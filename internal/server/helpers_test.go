@@ -66,13 +66,15 @@ func newSites(t testing.TB, count int, change func(*Config)) []*site {
 	return sites
 }
 
-// quick are clocks for nodes of one process.
+// quick returns timing for nodes of one process, longer with the race detector.
 func quick() raftnode.Timing {
 	const unit = time.Millisecond * (1 + 2*raceEnabled)
 	return raftnode.Timing{Heartbeat: 600 * unit, Election: 600 * unit, Lease: 500 * unit, CommitTimeout: 5 * unit, Ping: 50 * unit,
-		Misses: 20} // a machine that pauses makes no events that a test does not expect
+		Misses: 20} // a machine that pauses must not cause events that a test does not expect
 }
 
+// startSite opens a node and serves it on a listener, until the test ends. A change that sets Config.Node to a
+// faultyNode gets the real node put into it.
 func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig raftnode.Config) *site {
 	t.Helper()
 	cfg := Config{Version: "test"}
@@ -81,7 +83,7 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 	}
 	s := &site{t: t, url: "http://" + l.Addr().String(), token: cfg.Token, peers: NewPeers(cfg.Token), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	nodeConfig.RaftBind, nodeConfig.HTTPAdvertise, nodeConfig.Version, nodeConfig.Timing = "127.0.0.1:0", l.Addr().String(), "test", quick()
-	if nodeConfig.BootstrapExpect == 1 { // it waits for nobody, but for its first election
+	if nodeConfig.BootstrapExpect == 1 { // the only wait is for its own election
 		timing := &nodeConfig.Timing
 		timing.Heartbeat, timing.Election, timing.Lease = 50*time.Millisecond, 50*time.Millisecond, 40*time.Millisecond
 	}
@@ -105,6 +107,7 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.server.Serve(l) }()
+	// The server closes before the node that it serves.
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -123,7 +126,7 @@ func startSite(t testing.TB, l net.Listener, change func(*Config), nodeConfig ra
 	return s
 }
 
-// answer is what came back.
+// answer is an answer that was read to its end.
 type answer struct {
 	status int
 	header http.Header
@@ -146,6 +149,7 @@ func (s *site) do(method, path, body string, headers ...string) answer {
 	return s.send(r)
 }
 
+// send sends a request and reads the answer, trailers included.
 func (s *site) send(r *http.Request) answer {
 	s.t.Helper()
 	resp, err := s.http.Do(r)
@@ -172,6 +176,7 @@ func (s *site) ok(method, path, body string, headers ...string) answer {
 	return a
 }
 
+// decode unmarshals the body, which must be JSON.
 func (a answer) decode(t testing.TB, into any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(a.body), into); err != nil {
@@ -179,6 +184,7 @@ func (a answer) decode(t testing.TB, into any) {
 	}
 }
 
+// err returns the error in the body.
 func (a answer) err(t testing.TB) api.Error {
 	t.Helper()
 	var body struct{ Error api.Error }
@@ -186,7 +192,7 @@ func (a answer) err(t testing.TB) api.Error {
 	return body.Error
 }
 
-// lines are the JSON objects of an NDJSON answer but its last, which says how it ended.
+// lines returns the objects of an NDJSON answer without the last, which says how it ended.
 func (a answer) lines(t testing.TB) (list []map[string]any) {
 	t.Helper()
 	events, _ := a.stream(t)
@@ -200,14 +206,14 @@ func (a answer) lines(t testing.TB) (list []map[string]any) {
 	return list
 }
 
-// stream parts what was read from its last line.
+// stream splits an NDJSON answer into its events and its end.
 func (a answer) stream(t testing.TB) (events string, end streamEnd) {
 	t.Helper()
 	at := strings.LastIndexByte(strings.TrimSuffix(a.body, "\n"), '\n') + 1
 	return a.body[:at], endOf(t, a.body[at:])
 }
 
-// endOf reads the last line of a stream.
+// endOf reads the last line of a stream, which must be its end.
 func endOf(t testing.TB, line string) streamEnd {
 	t.Helper()
 	var last struct{ End *streamEnd }
@@ -217,7 +223,8 @@ func endOf(t testing.TB, line string) streamEnd {
 	return *last.End
 }
 
-// publish appends one event for each payload number and returns the offsets.
+// publish appends one event for each payload number and returns their offsets. Keys are k0 to k2, sources s0 and
+// s1.
 func (s *site) publish(kind string, from, to int) []uint64 {
 	s.t.Helper()
 	var b strings.Builder
@@ -233,8 +240,7 @@ func (s *site) publish(kind string, from, to int) []uint64 {
 	return offsets
 }
 
-// follow opens a stream and returns its lines as they come; the channel closes with
-// the stream.
+// follow opens a stream and returns its lines as they arrive. The channel is closed when the stream ends.
 func (s *site) follow(ctx context.Context, path string, headers ...string) (<-chan string, http.Header) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, "GET", s.url+path, nil)
@@ -265,10 +271,10 @@ func (s *site) follow(ctx context.Context, path string, headers ...string) (<-ch
 	return lines, resp.Header
 }
 
-// next returns the next line of a stream that is not empty and no comment.
+// next returns the next line of a stream that is neither empty nor a comment.
 func next(t testing.TB, lines <-chan string) string {
 	t.Helper()
-	late := time.After(20 * time.Second) // heartbeats do not put it off
+	late := time.After(20 * time.Second) // heartbeats do not extend it
 	for {
 		select {
 		case line, open := <-lines:
@@ -284,10 +290,10 @@ func next(t testing.TB, lines <-chan string) string {
 	}
 }
 
-// ends requires that a stream ends.
+// ends requires that a stream ends, and returns its remaining lines without the empty ones.
 func ends(t testing.TB, lines <-chan string) (rest []string) {
 	t.Helper()
-	late := time.After(20 * time.Second) // heartbeats do not put it off
+	late := time.After(20 * time.Second) // heartbeats do not extend it
 	for {
 		select {
 		case line, open := <-lines:
@@ -303,6 +309,7 @@ func ends(t testing.TB, lines <-chan string) (rest []string) {
 	}
 }
 
+// eventually waits until ok returns true, and fails the test after a minute.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute) // a machine may be loaded

@@ -13,8 +13,8 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
-// getDedup answers GET /v1/dedup/{subject}: a content hash of 64 hex digits, or an
-// offset.
+// getDedup answers GET /v1/dedup/{subject} with what deduplication did. The subject is a content hash of 64 hex
+// digits, or an offset.
 func (s *Server) getDedup(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -22,6 +22,7 @@ func (s *Server) getDedup(w http.ResponseWriter, r *http.Request) error {
 	subject := r.PathValue("subject")
 	var found api.Explanation
 	var err error
+	// A hash may happen to consist of decimal digits, but no offset is that long.
 	if strings.Trim(subject, "0123456789") == "" && len(subject) != 2*len(event.Hash{}) {
 		var offset uint64
 		if offset, err = parseOffset("offset", subject); err == nil {
@@ -63,6 +64,7 @@ func (s *Server) putSetting(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var value string
+	// Settings are text; a number or a boolean is taken as JSON writes it.
 	switch v := body.Value.(type) {
 	case string:
 		value = v
@@ -102,6 +104,8 @@ type catalogueView struct {
 	Categories []string              `json:"categories"`
 }
 
+// getCatalogue answers GET /v1/catalogue. The parameters category and status choose types; aliases and categories
+// are always complete.
 func (s *Server) getCatalogue(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	category, status := p.text("category"), p.text("status")
@@ -118,7 +122,7 @@ func (s *Server) getCatalogue(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, view)
 }
 
-// definition finds a type by any of its spellings.
+// definition finds the type that the path names, in any of its spellings.
 func (s *Server) definition(r *http.Request) (event.Resolved, error) {
 	c := s.ops.Machine().Catalogue()
 	name := r.PathValue("type")
@@ -130,6 +134,7 @@ func (s *Server) definition(r *http.Request) (event.Resolved, error) {
 	return found, nil
 }
 
+// getCatalogueType answers GET /v1/catalogue/{type} with the definition, and how the spelling led to it.
 func (s *Server) getCatalogueType(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -156,7 +161,8 @@ func (s *Server) getCatalogueSchema(w http.ResponseWriter, r *http.Request) erro
 	return writeBytes(w, http.StatusOK, "application/schema+json", append(found.Definition.JSONSchema(), '\n'))
 }
 
-// postCatalogue registers event types on every node.
+// postCatalogue answers POST /v1/catalogue: it registers event types on every node, or with dry_run only checks
+// them.
 func (s *Server) postCatalogue(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	dryRun := p.bool("dry_run", false)
@@ -179,14 +185,15 @@ func (s *Server) postCatalogue(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]any{"registered": names, "dry_run": dryRun})
 }
 
-// postCatalogueValidate says of each event what a publish would say, and appends
-// nothing.
+// postCatalogueValidate answers POST /v1/catalogue/validate with what a publish would answer for each event, and
+// appends nothing.
 func (s *Server) postCatalogueValidate(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	strict := p.bool("strict", false)
 	if err := p.done(); err != nil {
 		return err
 	}
+	// A caller may ask for strict checks where the cluster's setting is lenient, not the other way round.
 	policy := s.ops.Machine().Policy()
 	policy.Strict = policy.Strict || strict
 	read, err := s.readBody(r, policy.Limits.RequestBytes, contentJSON, contentNDJSON)

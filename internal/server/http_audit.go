@@ -26,11 +26,13 @@ func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	report := audit.Run(s.ops.Machine().Catalogue(), evidence)
+	// The report is about all components; a caller may want one of them.
 	if component != "" {
 		if report, err = report.About(component); err != nil {
 			return &api.Error{Code: api.NotFound, Field: "coordinator", Message: err.Error(), Remedy: "list them with only=components"}
 		}
 	}
+	// The report is complete before the answer begins, so that an error can still be answered.
 	var out bytes.Buffer
 	if err := report.Only(lists).Write(&out, format); err != nil {
 		return err
@@ -38,6 +40,7 @@ func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
 	return writeBytes(w, http.StatusOK, auditContent(format), out.Bytes())
 }
 
+// auditFormat returns the parameter format, by default JSON.
 func (p *params) auditFormat() audit.Format {
 	text := p.text("format")
 	f, err := audit.ParseFormat(cmp.Or(text, string(audit.JSON)))
@@ -47,6 +50,7 @@ func (p *params) auditFormat() audit.Format {
 	return f
 }
 
+// auditLists returns the parameter only: the lists of the report to answer with.
 func (p *params) auditLists() []string {
 	lists, err := audit.ParseLists(p.text("only"))
 	if err != nil {

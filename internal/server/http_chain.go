@@ -20,6 +20,7 @@ func (s *Server) getChain(w http.ResponseWriter, r *http.Request) error {
 		p.fail(err)
 	}
 	q := service.ChainQuery{ID: r.PathValue("correlation_id"), Flow: p.flow(), Deadlines: p.deadlines()}
+	// The run is what the log has of its correlation id.
 	q.Tail = service.TailRequest{From: from, Filter: event.Filter{CorrelationIDs: []string{q.ID}}, MinOffset: p.uint("min_offset")}
 	format := p.chainFormat()
 	if err := p.done(); err != nil {
@@ -29,6 +30,7 @@ func (s *Server) getChain(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// The chain is written in full before the answer begins, so that an error can still be answered.
 	var out bytes.Buffer
 	if err := chain.Write(&out, format); err != nil {
 		return err
@@ -49,6 +51,7 @@ func (p *params) chainFormat() stages.Format {
 	return f
 }
 
+// flow returns the flow to judge a run by, a name of the built-in catalogue; "" leaves it open.
 func (p *params) flow() string {
 	name := p.text("flow")
 	if name == "" {
@@ -60,6 +63,7 @@ func (p *params) flow() string {
 	return name
 }
 
+// deadlines returns the deadlines of edges that the caller asks for, one for each parameter deadline.
 func (p *params) deadlines() stages.Deadlines {
 	d, err := stages.ParseDeadlines(event.Builtin(), p.list("deadline"))
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
-// putClient answers PUT /v1/clients/{id}: what a client listens to from now on. An
-// empty list takes it away.
+// putClient answers PUT /v1/clients/{id}: it replaces what a client listens to. An empty list removes the client.
 func (s *Server) putClient(w http.ResponseWriter, r *http.Request) error {
 	var body api.Registration
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// A forgotten list must not remove the client, as an empty one does.
 	if body.Subscriptions == nil {
 		return api.Missing("subscriptions", "a list of them, which may be empty")
 	}
@@ -37,6 +37,7 @@ func (s *Server) putClient(w http.ResponseWriter, r *http.Request) error {
 		c.Subscriptions = append(c.Subscriptions, sub)
 	}
 	made, err := s.ops.Clients.Put(r.Context(), c)
+	// A client that was removed, or never was there, is answered as one with no subscriptions.
 	switch {
 	case err != nil:
 		return err

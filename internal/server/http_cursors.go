@@ -11,6 +11,7 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
+// getCursors answers GET /v1/cursors with a page of cursors, by name.
 func (s *Server) getCursors(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	after, limit := p.page()
@@ -36,14 +37,14 @@ func (s *Server) answerCursor(w http.ResponseWriter, r *http.Request, do func() 
 	return writeJSON(w, http.StatusOK, c)
 }
 
-// cursorBody is what a cursor is made with.
+// cursorBody is what a cursor is created with.
 type cursorBody struct {
 	From   json.RawMessage `json:"from"` // see parseJSONPosition
 	Filter event.Filter    `json:"filter"`
 	Policy policyBody      `json:"policy"`
 }
 
-// policyBody is a frame.CursorPolicy, its time also as people write it.
+// policyBody is a frame.CursorPolicy. hold_for is a duration as people write it, and wins over hold_for_ns.
 type policyBody struct {
 	HoldEvents uint64        `json:"hold_events"`
 	HoldBytes  uint64        `json:"hold_bytes"`
@@ -51,6 +52,7 @@ type policyBody struct {
 	HoldForNS  time.Duration `json:"hold_for_ns"`
 }
 
+// policy returns the policy of a body. It refuses a negative time.
 func (p policyBody) policy() (frame.CursorPolicy, error) {
 	out := frame.CursorPolicy{HoldEvents: p.HoldEvents, HoldBytes: p.HoldBytes, HoldFor: p.HoldForNS}
 	if p.HoldFor != "" {
@@ -66,6 +68,7 @@ func (p policyBody) policy() (frame.CursorPolicy, error) {
 	return out, nil
 }
 
+// spec returns what a cursor of that name is to be. Errors name the place in the body.
 func (b *cursorBody) spec(name string) (service.CursorSpec, error) {
 	from, err := parseJSONPosition("from", b.From)
 	if err != nil {
@@ -75,6 +78,8 @@ func (b *cursorBody) spec(name string) (service.CursorSpec, error) {
 	return service.CursorSpec{Name: name, From: from, Filter: b.Filter, Policy: policy}, err
 }
 
+// putCursor answers PUT /v1/cursors/{name}: it creates a cursor, or answers with the one there is if it is the
+// same. Without a body everything has its default.
 func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
 	var body cursorBody
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
@@ -87,6 +92,7 @@ func (s *Server) putCursor(w http.ResponseWriter, r *http.Request) error {
 	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursors.Create(r.Context(), spec) })
 }
 
+// putCursorFilter answers PUT /v1/cursors/{name}/filter: it replaces filter and policy together.
 func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Filter *event.Filter `json:"filter"`
@@ -95,6 +101,7 @@ func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// {} passes all events, so that a missing filter must not mean the same.
 	if body.Filter == nil {
 		return api.Missing("filter", "the events that the cursor is to get; {} is all")
 	}
@@ -107,10 +114,13 @@ func (s *Server) putCursorFilter(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// deleteCursor answers DELETE /v1/cursors/{name} with the cursor as it was.
 func (s *Server) deleteCursor(w http.ResponseWriter, r *http.Request) error {
 	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Cursors.Delete(r.Context(), r.PathValue("name")) })
 }
 
+// postCursorOpen answers POST /v1/cursors/{name}/open: the generation rises, and the reader before is fenced. A
+// repeated call with the same opener is answered as the first.
 func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Opener string `json:"opener"`
@@ -123,6 +133,8 @@ func (s *Server) postCursorOpen(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// postCursorCommit answers POST /v1/cursors/{name}/commit with the commit after it, which is higher than the
+// offset if that was committed before.
 func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Offset     *uint64 `json:"offset"`
@@ -131,6 +143,7 @@ func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error 
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
 		return err
 	}
+	// A number that was not sent must not count as zero.
 	if body.Offset == nil {
 		return api.Missing("offset", "the last offset that was handled")
 	}
@@ -142,6 +155,8 @@ func (s *Server) postCursorCommit(w http.ResponseWriter, r *http.Request) error 
 	})
 }
 
+// postCursorSeek answers POST /v1/cursors/{name}/seek. A repeated call with the same seeker is answered as the
+// first.
 func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		To     json.RawMessage `json:"to"` // see parseJSONPosition
@@ -155,6 +170,7 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// offset is a shorter form of to, and wins over it; 0 is as good as 1.
 	if body.Offset != nil {
 		to = api.Position{Kind: api.AtOffset, Offset: max(*body.Offset, 1)}
 	}
@@ -163,7 +179,8 @@ func (s *Server) postCursorSeek(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// getCursorEvents streams what stands behind a cursor's commit.
+// getCursorEvents answers GET /v1/cursors/{name}/events with the events after the cursor's commit, in the forms of
+// getEvents.
 func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 	sse := acceptsSSE(r)
 	p := newParams(r)
@@ -172,6 +189,7 @@ func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
+	// An event source that reconnects repeats its first URL; the header says how far it has come since.
 	if sse {
 		var from api.Position
 		if err := resumeFrom(r, &from); err != nil {
@@ -179,7 +197,9 @@ func (s *Server) getCursorEvents(w http.ResponseWriter, r *http.Request) error {
 		}
 		req.From = max(req.From, from.Offset)
 	}
+	// A HEAD request has no body to wait for.
 	req.Follow = req.Follow && r.Method != http.MethodHead
+	// The place among the streams is taken before anything is read for this one.
 	release, err := s.stream()
 	if err != nil {
 		return err

@@ -28,12 +28,15 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
+	// An event source that reconnects repeats its first URL; the header says how far it has come since.
 	if sse {
 		if err := resumeFrom(r, &req.From); err != nil {
 			return err
 		}
 	}
+	// A HEAD request has no body to wait for.
 	req.Follow = req.Follow && r.Method != http.MethodHead
+	// The place among the streams is taken before anything is read for this one.
 	release, err := s.stream()
 	if err != nil {
 		return err
@@ -46,6 +49,7 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) error {
 	return s.writeTail(w, r, t, sse)
 }
 
+// consistency reports whether the read is to include all that was acknowledged before it.
 func (p *params) consistency() (linearizable bool) {
 	switch text := p.text("consistency"); text {
 	case "", "local":
@@ -62,7 +66,8 @@ func acceptsSSE(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), contentSSE)
 }
 
-// resumeFrom lets an event source go on behind the last event it has got.
+// resumeFrom moves from to the event after Last-Event-ID, the last one that an event source has received. Without
+// that header it leaves from as it is.
 func resumeFrom(r *http.Request, from *api.Position) error {
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {
@@ -72,6 +77,7 @@ func resumeFrom(r *http.Request, from *api.Position) error {
 	if err != nil {
 		return err
 	}
+	// There is no offset after the largest.
 	if last == math.MaxUint64 {
 		return api.BadValue("Last-Event-ID", text, "an offset that was read")
 	}
@@ -79,7 +85,7 @@ func resumeFrom(r *http.Request, from *api.Position) error {
 	return nil
 }
 
-// writeTail streams what a tail reads until its end, or the caller's.
+// writeTail streams what a tail reads until the tail ends or the caller leaves.
 func (s *Server) writeTail(w http.ResponseWriter, r *http.Request, t *tail.Tail, sse bool) error {
 	h := w.Header()
 	h.Set(headerLastOffset, strconv.FormatUint(t.End(), 10))
@@ -147,11 +153,13 @@ func (s *Server) pump(w io.Writer, r *http.Request, t *tail.Tail, form streamFor
 	var b []byte
 	reported := t.Next() - 1 // the reader knows that the read has come up to it
 	for {
+		// Read returns after a heartbeat at the latest.
 		found, err := t.Read(r.Context())
 		if err != nil {
 			return s.writeEnd(w, t, form, err)
 		}
 		b = b[:0]
+		// A gap comes before the events that follow it.
 		if found.Gap != nil {
 			gap, err := json.Marshal(found.Gap)
 			if err != nil {
@@ -164,6 +172,7 @@ func (s *Server) pump(w io.Writer, r *http.Request, t *tail.Tail, form streamFor
 			e := &found.Events[i]
 			b = form.appendEvent(b, e)
 			reported = e.Offset
+			// Text is larger than what it is made of, so that a batch may take several writes.
 			if len(b) >= tail.BatchBytes {
 				if _, err := w.Write(b); err != nil {
 					return err
@@ -171,6 +180,7 @@ func (s *Server) pump(w io.Writer, r *http.Request, t *tail.Tail, form streamFor
 				b = b[:0]
 			}
 		}
+		// Without events the reader learns how far the read has come, or only that the stream is alive.
 		if found.Gap == nil && len(found.Events) == 0 {
 			if scanned := found.Next - 1; scanned > reported {
 				b = form.appendScanned(b, scanned)
@@ -183,6 +193,7 @@ func (s *Server) pump(w io.Writer, r *http.Request, t *tail.Tail, form streamFor
 			return err
 		}
 		s.metrics.delivered(len(found.Events))
+		// A reader that follows gets each batch at once; net/http sends the rest of a bounded read by itself.
 		if t.Follows() {
 			if err := out.Flush(); err != nil {
 				return err
@@ -191,11 +202,11 @@ func (s *Server) pump(w io.Writer, r *http.Request, t *tail.Tail, form streamFor
 	}
 }
 
-// writeEnd writes the last record: what ended the read, as its status is sent already, and
-// how far it came.
+// writeEnd writes the last record: why the read ended, since the status was sent before, and how far it came.
 func (s *Server) writeEnd(w io.Writer, t *tail.Tail, form streamForm, err error) error {
 	end := streamEnd{Reason: endReason(err), Scanned: t.Next() - 1, LastOffset: t.Last()}
 	switch {
+	// A tail reports its limit and the end of the log by the same error.
 	case end.Reason == endOfLog && t.AtLimit():
 		end.Reason = endLimit
 	case end.Reason == endError:
@@ -209,6 +220,7 @@ func (s *Server) writeEnd(w io.Writer, t *tail.Tail, form streamForm, err error)
 	return err
 }
 
+// endReason returns the reason to send for the error that ended a read.
 func endReason(err error) string {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -224,6 +236,7 @@ func endReason(err error) string {
 
 // appendScanned reports that everything up to an offset was sent or does not match.
 func (f *streamForm) appendScanned(b []byte, offset uint64) []byte {
+	// An event source sends the id of the last record as Last-Event-ID when it reconnects.
 	if f.resumable {
 		b = append(strconv.AppendUint(append(b, "id: "...), offset, 10), '\n')
 	}
@@ -232,6 +245,7 @@ func (f *streamForm) appendScanned(b []byte, offset uint64) []byte {
 
 func appendLine(b []byte, e *event.Event) []byte { return append(e.AppendJSON(b), '\n') }
 
+// appendLineRecord appends {"name":value} and the end of the line.
 func appendLineRecord(b []byte, name string, value []byte) []byte {
 	b = append(append(append(b, `{"`...), name...), `":`...)
 	return append(append(b, value...), "}\n"...)
@@ -242,6 +256,7 @@ func appendSSE(b []byte, e *event.Event) []byte {
 	return append(e.AppendJSON(append(b, "\ndata: "...)), "\n\n"...)
 }
 
+// appendSSERecord appends an event of that name, which does not reach the handlers of plain messages.
 func appendSSERecord(b []byte, name string, value []byte) []byte {
 	b = append(append(append(b, "event: "...), name...), "\ndata: "...)
 	return append(append(b, value...), "\n\n"...)
@@ -252,6 +267,7 @@ func (s *Server) getEvent(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	minOffset := p.uint("min_offset")
 	offset, err := parseOffset("offset", r.PathValue("offset"))
+	// Offsets begin at 1.
 	if err != nil || offset == 0 {
 		p.fail(api.BadValue("offset", r.PathValue("offset"), "an offset from 1"))
 	}

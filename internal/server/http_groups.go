@@ -14,6 +14,7 @@ import (
 	"github.com/ringrift/ringlog/log"
 )
 
+// getGroups answers GET /v1/groups with all groups, by name.
 func (s *Server) getGroups(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -25,11 +26,12 @@ func (s *Server) getGroup(w http.ResponseWriter, r *http.Request) error {
 	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Groups.Get(r.PathValue("name")) })
 }
 
+// deleteGroup answers DELETE /v1/groups/{name}. It does not remove cursors that are no groups.
 func (s *Server) deleteGroup(w http.ResponseWriter, r *http.Request) error {
 	return s.answerCursor(w, r, func() (api.Cursor, error) { return s.ops.Groups.Delete(r.Context(), r.PathValue("name")) })
 }
 
-// groupBody is what a group is made with.
+// groupBody is what a group is created with. ack_wait is a duration as people write it, and wins over ack_wait_ns.
 type groupBody struct {
 	cursorBody
 	Group struct {
@@ -40,6 +42,7 @@ type groupBody struct {
 	} `json:"group"`
 }
 
+// policy returns the group's own part of a body. It refuses a negative time.
 func (b *groupBody) policy() (frame.GroupPolicy, error) {
 	out := frame.GroupPolicy{AckWait: b.Group.AckWaitNS, MaxDeliver: b.Group.MaxDeliver, MaxPending: b.Group.MaxPending}
 	if b.Group.AckWait != "" {
@@ -55,6 +58,7 @@ func (b *groupBody) policy() (frame.GroupPolicy, error) {
 	return out, nil
 }
 
+// putGroup answers PUT /v1/groups/{name}: it creates a group, or answers with the one there is if it is the same.
 func (s *Server) putGroup(w http.ResponseWriter, r *http.Request) error {
 	var body groupBody
 	if err := s.readJSON(r, &body, optionalBody); err != nil {
@@ -73,6 +77,7 @@ func (s *Server) putGroup(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// getGroupMembers answers GET /v1/groups/{name}/members with the members in the order in which they joined.
 func (s *Server) getGroupMembers(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -84,7 +89,7 @@ func (s *Server) getGroupMembers(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string][]api.GroupMember{"members": list})
 }
 
-// exchangeBody is what a member says.
+// exchangeBody is what a member sends, the JSON form of an engine.Request.
 type exchangeBody struct {
 	Member   string        `json:"member"`
 	Session  uint64        `json:"session"`
@@ -98,6 +103,7 @@ type exchangeBody struct {
 	Leave    bool          `json:"leave"`
 }
 
+// nackBody is a delivery that a member did not handle, the JSON form of a group.Nack.
 type nackBody struct {
 	Offset   uint64 `json:"offset"`
 	DelayMs  uint64 `json:"delay_ms"`
@@ -107,13 +113,15 @@ type nackBody struct {
 	Released bool   `json:"released"`
 }
 
-// millis is a number of milliseconds as a time, and of one that is far too large the
-// largest that is told apart from those that are not.
+// millis returns n milliseconds, at most 1000 hours: that does not overflow, and still exceeds every limit it is
+// checked against.
 func millis(n uint64) time.Duration {
 	const most = uint64(1000 * time.Hour / time.Millisecond)
 	return time.Duration(min(n, most)) * time.Millisecond
 }
 
+// request returns the exchange of a member of the group name. It caps Want at one more than is allowed, which fits
+// an int and is still refused.
 func (b *exchangeBody) request(name string) engine.Request {
 	r := engine.Request{Group: name, Member: b.Member, Session: b.Session, Holding: b.Holding, Acks: b.Acks, Progress: b.Progress,
 		Want: int(min(b.Want, service.MaxWant+1)), Wait: millis(b.WaitMs), Ahead: b.Ahead, Leave: b.Leave}
@@ -123,6 +131,8 @@ func (b *exchangeBody) request(name string) engine.Request {
 	return r
 }
 
+// postExchange answers POST /v1/groups/{name}/exchange: it takes acks and nacks of a member and delivers events,
+// for which it may wait.
 func (s *Server) postExchange(w http.ResponseWriter, r *http.Request) error {
 	var body exchangeBody
 	if err := s.readJSONUpTo(r, &body, requiredBody, maxExchangeBody); err != nil {
@@ -140,13 +150,14 @@ func (s *Server) postExchange(w http.ResponseWriter, r *http.Request) error {
 	return writeBytes(w, http.StatusOK, contentJSON, b)
 }
 
-// appendExchanged writes the answer: each event as it is read elsewhere, and which
-// delivery it is.
+// appendExchanged appends the answer to an exchange. Each event has the form in which it is read elsewhere, with
+// the number of its delivery added.
 func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 	gaps := []*log.Gap{}
 	if x.Gap != nil {
 		gaps = append(gaps, x.Gap)
 	}
+	// All but the events is marshaled. Lists are copied so that an empty one is [] and not null.
 	rest, err := json.Marshal(struct {
 		Revoked   []frame.Range `json:"revoked"`
 		Refused   []frame.Range `json:"refused"`
@@ -159,6 +170,7 @@ func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The events are appended by hand: they have an encoder of their own.
 	b = strconv.AppendUint(append(b, `{"session":`...), x.Session, 10)
 	b = append(b, `,"events":[`...)
 	for i := range x.Events {
@@ -166,9 +178,11 @@ func appendExchanged(b []byte, x *engine.Answer) ([]byte, error) {
 			b = append(b, ',')
 		}
 		b = x.Events[i].AppendJSON(b)
+		// The delivery takes the place of the brace that ends the event.
 		b = strconv.AppendUint(append(b[:len(b)-1], `,"delivery":`...), x.Counts[i], 10)
 		b = append(b, '}')
 	}
+	// The rest follows without its opening brace.
 	b = append(append(b, "],"...), rest[1:]...)
 	return append(b, '\n'), nil
 }

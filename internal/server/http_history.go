@@ -19,8 +19,8 @@ const (
 	historyMost    = 10_000
 )
 
-// getHistory answers GET /v1/cluster/history: the leadership and quorum timeline, the
-// newest chapters of what is kept.
+// getHistory answers GET /v1/cluster/history: how leaders and quorum changed, the newest chapters of what the log
+// keeps.
 func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	from, err := parsePosition("from", p.text("from"))
@@ -41,24 +41,26 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// The reader sees whether what it asked for was trimmed in part.
 	first, _ := s.ops.Machine().Log().Bounds()
 	st := s.cfg.Node.Status()
 	return writeJSON(w, http.StatusOK, map[string]any{"history": chapters, "first_offset": first, "leader_id": st.LeaderID, "term": st.Term,
 		"outage": outageOf(st)})
 }
 
-// localEvent is a record of a node's journal in the form of an event. It has no offset:
-// it stands on this node alone.
+// localEvent is a record of a node's journal in the form of an event. It has no offset, as it is stored on this
+// node alone.
 type localEvent struct {
 	Local   bool            `json:"local"`
 	NodeID  string          `json:"node_id"`
 	Seq     uint64          `json:"seq"`
-	Settled bool            `json:"settled"` // the log tells of it
+	Settled bool            `json:"settled"` // the log has it, too
 	Time    time.Time       `json:"time"`
 	Type    event.Type      `json:"type"`
 	Payload blackbox.Record `json:"payload"`
 }
 
+// localEvents returns the records of a journal after the one numbered after.
 func (s *Server) localEvents(b raftnode.BlackBox, after uint64) (list []localEvent) {
 	node := s.cfg.Node.Status().NodeID
 	for _, r := range b.Records {
@@ -69,10 +71,9 @@ func (s *Server) localEvents(b raftnode.BlackBox, after uint64) (list []localEve
 	return list
 }
 
-// getOutage answers GET /v1/cluster/outage, with or without a leader: the outage that
-// lasts as this node sees it, its journal, and the outages that the log tells of. With
-// follow it is NDJSON, a line for each record after the given one, heartbeats and an end as
-// in a read; by default after those that the log has.
+// getOutage answers GET /v1/cluster/outage, with or without a leader: the current outage as this node sees it, the
+// node's journal, and the outages that the log reports. With follow it is NDJSON: a line for each record after the
+// given one, by default after those that the log has, then heartbeats and an end as in a read.
 func (s *Server) getOutage(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	follow, given, after := p.bool("follow", false), r.URL.Query().Has("after"), p.uint("after")
@@ -81,6 +82,7 @@ func (s *Server) getOutage(w http.ResponseWriter, r *http.Request) error {
 	}
 	b, _ := s.cfg.Node.BlackBox()
 	if follow && r.Method != http.MethodHead {
+		// A reader of the log has the settled records from there.
 		if !given {
 			after = b.Settled
 		}
@@ -88,6 +90,7 @@ func (s *Server) getOutage(w http.ResponseWriter, r *http.Request) error {
 	}
 	st := s.cfg.Node.Status()
 	records := s.localEvents(b, after)
+	// JSON shows an empty list, not null.
 	if records == nil {
 		records = []localEvent{}
 	}
@@ -95,6 +98,8 @@ func (s *Server) getOutage(w http.ResponseWriter, r *http.Request) error {
 		"journal": b.Journal, "records": records, "outages": healthOf(st).Outages})
 }
 
+// followOutage streams the records of the journal after the one numbered after, until the caller or the server
+// ends it.
 func (s *Server) followOutage(w http.ResponseWriter, r *http.Request, after uint64) error {
 	release, err := s.stream()
 	if err != nil {
@@ -108,6 +113,7 @@ func (s *Server) followOutage(w http.ResponseWriter, r *http.Request, after uint
 	heartbeat := time.NewTicker(s.cfg.Heartbeat)
 	defer heartbeat.Stop()
 	for {
+		// Both are of one moment: a record that is not in b closes grown.
 		b, grown := s.cfg.Node.BlackBox()
 		for _, e := range s.localEvents(b, after) {
 			line, err := json.Marshal(e)
@@ -129,6 +135,7 @@ func (s *Server) followOutage(w http.ResponseWriter, r *http.Request, after uint
 				return err
 			}
 		case <-r.Context().Done():
+			// The last record says after which one a reader resumes.
 			end := fmt.Appendf(nil, `{"reason":%q,"seq":%d}`, endReason(context.Cause(r.Context())), after)
 			_, err := w.Write(ndjsonForm.appendRecord(nil, recordEnd, end))
 			return err

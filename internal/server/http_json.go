@@ -27,12 +27,13 @@ const maxAdminBody = 256 << 10
 // jsonWeight is what an object of an administrator's body takes at most.
 const jsonWeight = 512
 
-// readJSON reads an object into a struct. It is as strict as events are: no unknown
-// or doubled key, nothing behind the object, and every complaint has its place.
+// readJSON reads an object into a struct, as strictly as events are read: it refuses unknown and repeated keys and
+// anything after the object, and its errors name the place. The route takes no query parameters but timeout.
 func (s *Server) readJSON(r *http.Request, into any, optional bool) error {
 	return s.readJSONUpTo(r, into, optional, maxAdminBody)
 }
 
+// readJSONUpTo is readJSON for a body of up to limit bytes.
 func (s *Server) readJSONUpTo(r *http.Request, into any, optional bool, limit int) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -49,9 +50,11 @@ func (s *Server) readJSONUpTo(r *http.Request, into any, optional bool, limit in
 		}
 		return &api.Error{Code: api.InvalidJSON, Field: "body", Message: "the body is empty", Remedy: "send a JSON object"}
 	}
+	// Room is made for the decoded values before they are built.
 	if err := holdOf(r.Context()).take(weighJSON(text, jsonWeight)); err != nil {
 		return err
 	}
+	// The canonical form has no repeated keys and nothing after the object, which encoding/json would take.
 	canonical, err := event.Canonicalize(read.bytes, event.Limits{EventBytes: math.MaxInt, NameBytes: math.MaxInt})
 	if err != nil {
 		return bodyPath(err)
@@ -65,13 +68,14 @@ func (s *Server) readJSONUpTo(r *http.Request, into any, optional bool, limit in
 	return nil
 }
 
-// bodyPath names the place of an error below the body instead of a payload.
+// bodyPath returns an error about a payload as one about the body, its place included.
 func bodyPath(err error) error {
 	in, ok := errors.AsType[*event.Error](err)
 	if !ok {
 		return err
 	}
 	out := *in
+	// event reports places below "payload", which this body is not.
 	out.Field = strings.TrimPrefix(strings.TrimPrefix(in.Field, "payload"), ".")
 	if out.Reason == event.ReasonInvalidPayload {
 		out.Message, out.Remedy = "the body is not a JSON object", "send a JSON object"
@@ -91,6 +95,7 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 	}
 	switch token {
 	case json.Delim('{'):
+		// An object: each key must be one of t, and its value is checked against the type of that field.
 		keys := keysOf(t)
 		for d.More() {
 			token, err := d.Token()
@@ -107,6 +112,8 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 		}
 		_, err = d.Token()
 	case json.Delim('['):
+		// A list: its items are checked against the type of an element. A type of another kind is left to
+		// json.Unmarshal.
 		var below reflect.Type
 		if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) {
 			below = t.Elem()
@@ -124,13 +131,14 @@ func knownKeys(d *json.Decoder, t reflect.Type, at string) error {
 	return nil
 }
 
-// keysOf returns the keys of a struct and the types of their values; nil where any key is
-// taken.
+// keysOf returns the keys of a struct and the types of their values. It returns nil where any key is taken: for
+// what is no struct, and for types that decode themselves.
 func keysOf(t reflect.Type) map[string]reflect.Type {
 	if t == nil || t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
 	}
 	keys := map[string]reflect.Type{}
+	// Fields of an embedded struct are visible as fields of t; the struct itself is no key.
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.IsExported() && name != "-" && (name != "" || !f.Anonymous) {

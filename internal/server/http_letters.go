@@ -9,7 +9,8 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
-// postDeadLetter answers POST /v1/cursors/{name}/deadletter.
+// postDeadLetter answers POST /v1/cursors/{name}/deadletter: the event at an offset becomes a dead letter, and the
+// cursor moves past it.
 func (s *Server) postDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Offset      *uint64   `json:"offset"`
@@ -42,9 +43,10 @@ const (
 	maxLetterPage  = 10_000
 )
 
-// getLetters answers GET /v1/dlq: a summary, or with any parameter a list.
+// getLetters answers GET /v1/dlq: with a list if any parameter is given, else with a summary.
 func (s *Server) getLetters(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
+	// An empty value, as in cursor=, asks for a list as well.
 	listed := p.any("limit", "after", "type", "cursor", "error", "state")
 	limit, after := p.uint("limit"), p.uint("after")
 	matcher := s.letterParams(p)
@@ -82,6 +84,7 @@ func (p *params) any(names ...string) bool {
 
 // letterParams reads the parameters that choose letters.
 func (s *Server) letterParams(p *params) service.LetterMatcher {
+	// An empty name is not the same as none given, which takes the letters of all cursors.
 	var cursor *string
 	if name := p.text("cursor"); p.any("cursor") {
 		cursor = &name
@@ -117,7 +120,7 @@ func (s *Server) getLetter(w http.ResponseWriter, r *http.Request) error {
 	}{l, e.AppendJSON(nil)})
 }
 
-// getLetterErrors answers GET /v1/dlq/errors.
+// getLetterErrors answers GET /v1/dlq/errors: letters grouped by error, the most frequent first.
 func (s *Server) getLetterErrors(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	matcher := s.letterParams(p)
@@ -131,7 +134,7 @@ func (s *Server) getLetterErrors(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]any{"errors": groups})
 }
 
-// postRedrive answers POST /v1/dlq/redrive.
+// postRedrive answers POST /v1/dlq/redrive: it appends letters again, for their own cursors or for the one in to.
 func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		api.LetterSelection
@@ -147,7 +150,7 @@ func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// postPurge answers POST /v1/dlq/purge.
+// postPurge answers POST /v1/dlq/purge: it removes letters.
 func (s *Server) postPurge(w http.ResponseWriter, r *http.Request) error {
 	var body api.LetterSelection
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
@@ -160,7 +163,8 @@ func (s *Server) postPurge(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// postLetterImport answers POST /v1/dlq/import.
+// postLetterImport answers POST /v1/dlq/import: it stores rows of another system as dead letters. A row that
+// cannot be an event is reported and left out.
 func (s *Server) postLetterImport(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Source string          `json:"source"`
@@ -170,6 +174,7 @@ func (s *Server) postLetterImport(w http.ResponseWriter, r *http.Request) error 
 	if err := s.readJSONUpTo(r, &body, requiredBody, s.ops.Machine().Settings().Limits.RequestBytes); err != nil {
 		return err
 	}
+	// An empty table has no rows to import; a missing one is a mistake.
 	if body.Rows == nil {
 		return api.Missing("rows", "the rows of the table dead_letter_queue")
 	}

@@ -23,6 +23,7 @@ func (s *Server) members(status []raftnode.MemberStatus) []api.Member {
 	for _, m := range status {
 		v := api.Member{ID: m.ID, Raft: m.Raft, HTTP: m.HTTP, Voter: m.Voter, Healthy: m.Healthy, Unreachable: m.Unreachable,
 			LastContactMs: m.LastContactMs, TrailingEntries: m.TrailingEntries, StalledMs: m.StalledMs, OtherFolder: m.OtherFolder, Disk: (*api.Disk)(m.Disk)}
+		// Identity and version are as the log records them.
 		if known, ok := s.ops.Machine().Member(m.ID); ok {
 			v.Incarnation, v.Version, v.FeatureLevel = known.Incarnation, known.Version, known.FeatureLevel
 		}
@@ -40,6 +41,7 @@ func (s *Server) getMembers(w http.ResponseWriter, r *http.Request) error {
 		LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP)})
 }
 
+// postMember answers POST /v1/members: it adds a node, which is asked for what the body leaves out.
 func (s *Server) postMember(w http.ResponseWriter, r *http.Request) error {
 	var body api.NewMember
 	if err := s.readJSON(r, &body, requiredBody); err != nil {
@@ -49,12 +51,13 @@ func (s *Server) postMember(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// A new member is a voter unless the caller says otherwise.
 	voter := body.Voter == nil || *body.Voter
 	warning, err := s.cfg.Node.AddMember(r.Context(), m, raftnode.MemberOptions{Voter: voter, Force: body.Force, ClusterID: cluster})
 	return s.answerChange(w, m.ID, warning, err)
 }
 
-// answerChange answers for a change of members.
+// answerChange answers a change of members with the members as they are afterwards.
 func (s *Server) answerChange(w http.ResponseWriter, id, warning string, err error) error {
 	if err != nil {
 		return err
@@ -63,8 +66,8 @@ func (s *Server) answerChange(w http.ResponseWriter, id, warning string, err err
 	return writeJSON(w, http.StatusOK, api.MemberChange{ID: id, Members: s.members(st.Members), Quorum: api.Quorum(st.Quorum), Warning: warning})
 }
 
-// newcomer completes what is known of a node to let in, and says which cluster its
-// data folder is of where the node itself was asked.
+// newcomer completes what the caller says of a node to be admitted. It asks the node for the rest, and returns the
+// cluster of the node's data folder; that is "" where the node was not asked.
 func (s *Server) newcomer(ctx context.Context, b api.NewMember) (m frame.Member, cluster string, err error) {
 	m = frame.Member{ID: b.ID, RaftAddr: b.Raft, HTTPAddr: b.HTTP, Incarnation: b.Incarnation, FeatureLevel: b.FeatureLevel, Version: b.Version}
 	if m.ID != "" && m.RaftAddr != "" && m.Incarnation != "" {
@@ -89,11 +92,13 @@ func (s *Server) newcomer(ctx context.Context, b api.NewMember) (m frame.Member,
 	if m.ID != "" && m.ID != report.ID {
 		return m, "", &api.Error{Code: api.Conflict, Field: "id", Message: fmt.Sprintf("%s answers at %s, not %s", report.ID, m.HTTPAddr, m.ID), Remedy: "name that node, or another address"}
 	}
+	// What the caller names wins for the raft address, what the node reports for all else.
 	m = frame.Member{ID: report.ID, RaftAddr: cmp.Or(m.RaftAddr, report.RaftAddr), HTTPAddr: cmp.Or(report.HTTPAddr, m.HTTPAddr),
 		Incarnation: report.Incarnation, FeatureLevel: report.FeatureLevel, Version: report.Version}
 	return m, report.ClusterID, nil
 }
 
+// deleteMember answers DELETE /v1/members/{id}. A leader that is to remove itself hands over instead.
 func (s *Server) deleteMember(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -102,6 +107,7 @@ func (s *Server) deleteMember(w http.ResponseWriter, r *http.Request) error {
 	return s.answerChange(w, r.PathValue("id"), warning, err)
 }
 
+// postPromote answers POST /v1/members/{id}/promote: it gives a member its vote once it has caught up.
 func (s *Server) postPromote(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		Force bool `json:"force"`
@@ -113,6 +119,8 @@ func (s *Server) postPromote(w http.ResponseWriter, r *http.Request) error {
 	return s.answerChange(w, r.PathValue("id"), warning, err)
 }
 
+// postDemote answers POST /v1/members/{id}/demote: it takes a member's vote. A leader that is to demote itself
+// hands over instead.
 func (s *Server) postDemote(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(r, &struct{}{}, optionalBody); err != nil {
 		return err
@@ -121,6 +129,8 @@ func (s *Server) postDemote(w http.ResponseWriter, r *http.Request) error {
 	return s.answerChange(w, r.PathValue("id"), warning, err)
 }
 
+// postStepDown answers POST /v1/cluster/step-down once this node no longer leads. Who leads then may not be known
+// yet.
 func (s *Server) postStepDown(w http.ResponseWriter, r *http.Request) error {
 	var body struct {
 		To string `json:"to"`
@@ -135,10 +145,11 @@ func (s *Server) postStepDown(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, api.Handover{From: st.NodeID, LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP), Term: st.Term})
 }
 
-// onLeader passes a call on to the leader where this node is not it; a call that
-// was passed on already is refused instead.
+// onLeader passes a call on to the leader where this node does not lead. It refuses a call that was passed on
+// before: two nodes that disagree on the leader would pass it on without end.
 func (s *Server) onLeader(handle handlerFunc) handlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		// Who leads may change until the call arrives; the other node then refuses it.
 		st := s.cfg.Node.Status()
 		switch {
 		case st.Role == raftnode.RoleLeader:
@@ -152,7 +163,7 @@ func (s *Server) onLeader(handle handlerFunc) handlerFunc {
 	}
 }
 
-// proxy asks the leader in the caller's place, with the caller's own token.
+// proxy passes a call on to the leader, with the caller's own token, and answers with the leader's answer.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, leader string) error {
 	if r.ContentLength > maxExchangeBody {
 		return api.RequestTooLarge(maxExchangeBody)
@@ -184,22 +195,26 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, leader string) er
 	}
 	out.Header.Set(headerForwarded, "1")
 	out.Header.Set(api.ClusterHeader, s.clusterID())
+	// An error says whether the call may have reached the leader.
 	answer, err := s.forward.Do(out)
 	if err != nil {
 		return fmt.Errorf("server: pass on to %s: %w", leader, unreached(err))
 	}
 	defer answer.Body.Close()
+	// The caller is not to be blamed for an address that now belongs to another cluster.
 	if answer.StatusCode == api.OtherCluster.Status() {
 		return fmt.Errorf("%w: %s is a node of another cluster by now", raftnode.ErrNoLeader, leader)
 	}
 	return copyAnswer(w, answer)
 }
 
+// copyAnswer answers with the leader's answer. One that breaks off leaves the outcome of the call unknown.
 func copyAnswer(w http.ResponseWriter, answer *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(answer.Body, 16<<20))
 	if err != nil {
 		return fmt.Errorf("server: the leader's answer: %w: %w", raftnode.ErrOutcomeUnknown, err)
 	}
+	// Headers about the connection between the nodes are not the caller's.
 	for _, name := range []string{"Retry-After", headerLeader} {
 		if value := answer.Header.Get(name); value != "" {
 			w.Header().Set(name, value)
@@ -208,8 +223,8 @@ func copyAnswer(w http.ResponseWriter, answer *http.Response) error {
 	return writeBytes(w, answer.StatusCode, answer.Header.Get("Content-Type"), body)
 }
 
-// newTransport is how nodes call each other: few connections, kept, each call
-// bounded by its context, and each to a node that has proved to have the token.
+// newTransport returns the transport by which nodes call each other. It keeps few connections, each to a node that
+// has proved to have the token; calls are bounded by their contexts.
 func newTransport(token string) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)

@@ -20,18 +20,21 @@ import (
 	"github.com/ringrift/ringlog/internal/service"
 )
 
-// postEvents answers POST /v1/events: one event object, an array of them, or NDJSON.
+// postEvents answers POST /v1/events: one event object, an array of them, or NDJSON. It returns once the events
+// are acknowledged, all of them or none.
 func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 	p := newParams(r)
 	if err := p.done(); err != nil {
 		return err
 	}
+	// One policy is used throughout: the events are decoded and checked by the same limits.
 	policy := s.ops.Machine().Policy()
 	read, err := s.readBody(r, policy.Limits.RequestBytes, contentJSON, contentNDJSON)
 	if err != nil {
 		return err
 	}
 	defer s.putBuffer(read.buffer)
+	// Room is made for the decoded events before they are built.
 	if err := takeEvents(holdOf(r.Context()), read, policy.Limits); err != nil {
 		return err
 	}
@@ -56,12 +59,14 @@ func decodeEvents(b requestBody, limits event.Limits) (req service.PublishReques
 		req.Events, err = event.DecodeNDJSON(b.bytes, limits)
 		return req, err
 	}
+	// A single object is no list of one: its errors name no row.
 	text := bytes.TrimLeft(b.bytes, " \t\r\n")
 	req.Alone = len(text) > 0 && text[0] != '['
 	req.Events, err = event.DecodeArray(b.bytes, limits)
 	return req, err
 }
 
+// producerHeaders takes the producer and its sequence number from the headers; both are optional.
 func producerHeaders(h http.Header, req *service.PublishRequest) error {
 	req.Producer = h.Get(headerProducer)
 	text := h.Get(headerSequence)
@@ -92,6 +97,7 @@ func appendPublished(b []byte, a *service.Published, appendedAt func(place fsm.P
 		b = strconv.AppendUint(append(b, `{"offset":`...), place.Offset, 10)
 		b = strconv.AppendBool(append(b, `,"duplicate":`...), place.Duplicate)
 		b = hex.AppendEncode(append(b, `,"hash":"`...), a.Hashes[i][:])
+		// Most events of a request have one append time, which is formatted once.
 		if t := appendedAt(place); i == 0 || t != at {
 			at, atText = t, t.UTC().AppendFormat(atText[:0], time.RFC3339Nano)
 		}
@@ -112,12 +118,14 @@ type warningsText struct {
 	printed map[*event.Warning][]byte
 }
 
+// appendRow appends the warnings of a row, if it has any. Rows must be asked for in rising order.
 func (w *warningsText) appendRow(b []byte, row int) []byte {
 	if len(w.rows) == 0 || w.rows[0].Row != row {
 		return b
 	}
 	list := w.rows[0].List
 	w.rows = w.rows[1:]
+	// Rows with the same list share its slice, so that its address finds the text.
 	text, ok := w.printed[&list[0]]
 	if !ok {
 		separator := `,"warnings":[`
@@ -137,7 +145,7 @@ func (w *warningsText) appendRow(b []byte, row int) []byte {
 	return append(b, text...)
 }
 
-// appendQuoted appends a JSON string.
+// appendQuoted appends a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendQuoted(b []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
@@ -145,6 +153,7 @@ func appendQuoted(b []byte, s string) []byte {
 		switch {
 		case r == '"' || r == '\\':
 			b = append(b, '\\', byte(r))
+		// Control characters have no literal form in JSON.
 		case r < ' ':
 			b = append(b, '\\', 'u', '0', '0', digits[r>>4], digits[r&15])
 		default:
@@ -154,15 +163,15 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// requestBody is a body as it came.
+// requestBody is a body as it was sent. It is valid until buffer is handed to putBuffer.
 type requestBody struct {
-	contentType string // the first that was offered where the request names none
+	contentType string // the first of the types where the request names none
 	bytes       []byte
-	buffer      *[]byte // what bytes stands in, for putBuffer
+	buffer      *[]byte // the memory of bytes, for putBuffer
 }
 
-// readBody reads a body of one of the content types, up to limit bytes. A request
-// without Content-Type has the first of them.
+// readBody reads a body of one of the content types, up to limit bytes. A request without Content-Type has the
+// first of them. If it succeeds, the caller must call putBuffer.
 func (s *Server) readBody(r *http.Request, limit int, types ...string) (requestBody, error) {
 	b := requestBody{contentType: types[0]}
 	if text := r.Header.Get("Content-Type"); text != "" {
@@ -175,12 +184,14 @@ func (s *Server) readBody(r *http.Request, limit int, types ...string) (requestB
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		return b, unsupported("Content-Encoding", coding, []string{"identity"})
 	}
+	// A body that declares itself too large is refused unread.
 	if r.ContentLength > int64(limit) {
 		return b, api.RequestTooLarge(limit)
 	}
 	b.buffer = s.getBuffer()
 	var err error
 	b.bytes, err = readAll(r.Body, *b.buffer, limit, int(r.ContentLength))
+	// The pool gets the memory as it has grown.
 	*b.buffer = b.bytes[:0]
 	if err != nil {
 		s.putBuffer(b.buffer)
@@ -188,14 +199,16 @@ func (s *Server) readBody(r *http.Request, limit int, types ...string) (requestB
 	return b, err
 }
 
+// unsupported refuses the value of a header, and names those that are taken.
 func unsupported(header, got string, want []string) *api.Error {
 	return &api.Error{Code: api.UnsupportedMedia, Field: header, Message: fmt.Sprintf("%s: %q is not taken here", header, got),
 		Remedy: "send " + header + ": " + strings.Join(want, " or ")}
 }
 
-// readAll reads up to limit bytes behind buffer's start. What a length declares is believed
-// up to firstRead; behind that the memory grows with what has come.
+// readAll reads up to limit bytes into the memory of buffer and returns them, also with an error. A declared
+// length is believed up to firstRead; beyond that the memory grows with what arrives. A length of -1 is unknown.
 func readAll(from io.Reader, buffer []byte, limit, length int) ([]byte, error) {
+	// One more byte than declared lets Read report the end without growing the buffer.
 	b := slices.Grow(buffer[:0], min(max(length+1, 512), firstRead))
 	for {
 		if len(b) == cap(b) {
@@ -214,9 +227,11 @@ func readAll(from io.Reader, buffer []byte, limit, length int) ([]byte, error) {
 	}
 }
 
-// firstRead bounds what is allocated before any of a body is there.
+// firstRead bounds what is allocated before any of a body has arrived.
 const firstRead = 64 << 10
 
+// bodyError returns an error of reading a body: this server's own refusal as it is, and anything else as a body
+// that broke off after got bytes.
 func bodyError(err error, got int) error {
 	if own, ok := errors.AsType[*api.Error](err); ok {
 		return own
@@ -228,6 +243,7 @@ func bodyError(err error, got int) error {
 // keptBuffer bounds the buffers that are kept for the next request.
 const keptBuffer = 1 << 20
 
+// getBuffer returns an empty buffer, which may have the memory of an earlier request.
 func (s *Server) getBuffer() *[]byte {
 	if b, ok := s.buffers.Get().(*[]byte); ok {
 		return b
@@ -235,6 +251,7 @@ func (s *Server) getBuffer() *[]byte {
 	return new([]byte)
 }
 
+// putBuffer keeps a buffer for another request, unless it has grown past keptBuffer.
 func (s *Server) putBuffer(b *[]byte) {
 	if cap(*b) <= keptBuffer {
 		s.buffers.Put(b)

@@ -8,8 +8,8 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// clusterID returns the id of the cluster that this node is in, "" while it is in none. Once
-// there is one it never changes, so it is asked of the state machine only until then.
+// clusterID returns the id of the cluster that this node belongs to, "" while it belongs to none. Once there is
+// one it never changes, so the state machine is asked only until then.
 func (s *Server) clusterID() string {
 	if id := s.idOfCluster.Load(); id != nil {
 		return *id
@@ -21,13 +21,14 @@ func (s *Server) clusterID() string {
 	return id
 }
 
-// sameCluster refuses a request that is meant for another cluster. Nothing may be done for it:
-// it would be acknowledged in the wrong one.
+// sameCluster refuses a request that names another cluster: what was done for it would be acknowledged by the
+// wrong one.
 func (s *Server) sameCluster(r *http.Request) error {
 	own := s.clusterID()
 	switch want := r.Header.Get(api.ClusterHeader); {
 	case want == "" || want == own:
 		return nil
+	// This may pass: the node may be about to join.
 	case own == "":
 		return fmt.Errorf("%w: this node is in no cluster yet, the request is for %.64q", raftnode.ErrNoLeader, want)
 	default:

@@ -15,6 +15,7 @@ func TestEveryAnswerSaysWhichClusterItComesFrom(t *testing.T) {
 	if own == "" {
 		t.Fatal("no cluster")
 	}
+	// A refusal for want of the token names the cluster, too.
 	s.token = ""
 	refused := s.do("GET", "/status", "")
 	s.token = "secret"
@@ -68,7 +69,7 @@ func TestARequestForAnotherClusterIsRefusedBeforeAnythingHappens(t *testing.T) {
 	}
 }
 
-// What a node passes on to its leader's address is for its own cluster's leader alone.
+// A node passes nothing on to a node of another cluster, even if that has its leader's address.
 func TestNodesPassNothingOnToAnotherCluster(t *testing.T) {
 	own, other := newSite(t, nil), newSite(t, nil)
 	request := frame.Request{Command: frame.SettingSet{Key: "retention.events", Value: "1"}}

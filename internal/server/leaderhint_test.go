@@ -29,7 +29,7 @@ func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.base.RoundTrip(r)
 }
 
-// A publisher learns who leads from what it is answered, and asks for nothing else.
+// A publisher learns who leads from the answers to its publishes, and sends no request to find out.
 func TestPublishersAskNobodyWhoLeads(t *testing.T) {
 	t.Parallel()
 	sites := newSites(t, 3, nil)
@@ -62,7 +62,8 @@ func TestPublishersAskNobodyWhoLeads(t *testing.T) {
 	}
 }
 
-// A node names its plain address behind a proxy that speaks TLS. The token stays with TLS.
+// A node may name its plain address though clients reach it through a proxy that speaks TLS. A client does not
+// follow it there with its token.
 func TestAClientOfTLSNeverGoesOnInClear(t *testing.T) {
 	t.Parallel()
 	plainCalls := 0
@@ -89,7 +90,7 @@ func TestAClientOfTLSNeverGoesOnInClear(t *testing.T) {
 	}
 }
 
-// A cursor that never was is not removed because another endpoint is down.
+// Removing a cursor that does not exist fails, even if another endpoint is down.
 func TestRemovingWhatNeverWasIsAnError(t *testing.T) {
 	s := newSite(t, nil)
 	for _, endpoints := range [][]string{{s.url}, {"http://127.0.0.1:1", s.url}} {

@@ -17,13 +17,14 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// died dead-letters an event as a handler would.
+// died dead-letters an event as a handler would, and returns the answer.
 func (s *site) died(cursor string, offset, generation uint64, text string) answer {
 	s.t.Helper()
 	return s.do("POST", "/v1/cursors/"+cursor+"/deadletter",
 		fmt.Sprintf(`{"offset":%d,"generation":%d,"handler":"train","error":%q,"attempts":3}`, offset, generation, text))
 }
 
+// committed returns a cursor's commit.
 func (s *site) committed(cursor string) uint64 {
 	s.t.Helper()
 	var c struct{ Committed uint64 }
@@ -31,8 +32,8 @@ func (s *site) committed(cursor string) uint64 {
 	return c.Committed
 }
 
-// An event that was dead-lettered and redriven comes to its cursor, follows or not,
-// filtered or not, over both protocols; no other reader is given it.
+// An event that was dead-lettered and redriven is delivered to its cursor, following or not, filtered or not, over
+// both protocols. No other reader gets it.
 func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/trainer", `{"filter":{"types":["B"]}}`)
@@ -54,6 +55,7 @@ func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 	if line := next(t, everybody); !strings.Contains(line, `"DLQ_EVENTS_REPLAYED"`) {
 		t.Errorf("everybody is given %s", line)
 	}
+	// Offset 5 is the redriven event, which these readers skip.
 	seen := map[string][]uint64{
 		"the log":           offsetsIn(s.ok("GET", "/v1/events?from=1", "").lines(t)),
 		"another cursor":    offsetsIn(s.ok("GET", "/v1/cursors/other/events?generation=1", "").lines(t)),
@@ -71,6 +73,7 @@ func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 	if a := s.died("other", 5, 1, "not mine"); a.status != 400 || !strings.Contains(a.body, "for the cursor \\\"trainer\\\" alone") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+	// A redriven event that fails again is the same letter, with more attempts and offsets.
 	if a := s.died("trainer", 5, 1, "again"); a.status != 200 || !strings.Contains(a.body, `"attempts":6`) || !strings.Contains(a.body, `"lineage":[3,5]`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
@@ -82,7 +85,8 @@ func TestARedrivenLetterComesToItsCursorAlone(t *testing.T) {
 	}
 }
 
-// spanOffsets reads as the Go client does, in the form in which the log keeps events.
+// spanOffsets reads as the Go client does, in the form in which the log stores events. Without a cursor it reads
+// the log.
 func spanOffsets(t *testing.T, s *site, cursor string, generation uint64) (offsets []uint64) {
 	t.Helper()
 	var in *connect.ServerStreamForClient[ringlogv1.TailResponse]
@@ -114,14 +118,14 @@ func spanOffsets(t *testing.T, s *site, cursor string, generation uint64) (offse
 	return offsets
 }
 
-// A cursor without a filter reads spans, and what is its own decoded in between.
+// A cursor without a filter reads spans, with the events redriven for it decoded in between.
 func TestACursorsOwnStandBetweenSpans(t *testing.T) {
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/trainer", `{}`)
 	s.open("trainer")
 	s.publish("A", 1, 3)
 	s.died("trainer", 2, 1, "x")
-	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`) // 5, told at 6
+	s.ok("POST", "/v1/dlq/redrive", `{"ids":[1]}`) // offset 5, reported at 6
 	s.publish("A", 4, 5)
 	if got := spanOffsets(t, s, "trainer", 1); !slices.Equal(got, []uint64{3, 4, 5, 6, 7, 8}) {
 		t.Errorf("%v", got)
@@ -195,8 +199,8 @@ func TestDeadLettersInMany(t *testing.T) {
 	}
 }
 
-// A dead letter that is asked for again, even when its event is trimmed, is answered
-// as the first time, and its error is bounded.
+// A dead letter that is requested again is answered as it was the first time, even when its event is trimmed. Its
+// error is bounded.
 func TestADeadLetterIsOneHoweverOftenItIsAsked(t *testing.T) {
 	s := newSite(t, nil)
 	s.ok("PUT", "/v1/cursors/c", `{"from":"start"}`)

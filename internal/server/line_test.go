@@ -19,14 +19,14 @@ import (
 	ringlogv1 "github.com/ringrift/ringlog/api/ringlog/v1"
 )
 
-// caller is the other end of a publishing line.
+// caller is the client's end of a publishing line.
 type caller struct {
 	t    testing.TB
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// call asks for a line and returns the answer, and the line where it was given.
+// call asks for a line. It returns the answer and the connection, which is a line if the answer is 101.
 func (s *site) call(query string, headers ...string) (*http.Response, *caller) {
 	s.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -43,6 +43,7 @@ func (s *site) call(query string, headers ...string) (*http.Response, *caller) {
 	return answer, c
 }
 
+// line opens a publishing line; query may have its timeout.
 func (s *site) line(query ...string) *caller {
 	s.t.Helper()
 	answer, c := s.call(strings.Join(query, ""), "Connection: Upgrade\r\nUpgrade: "+api.LineProtocol)
@@ -68,6 +69,7 @@ func (c *caller) send(m proto.Message) {
 	c.write(b)
 }
 
+// reply reads the next reply.
 func (c *caller) reply() *ringlogv1.PublishReply {
 	c.t.Helper()
 	length, err := api.ReadLineHead(c.in)
@@ -85,6 +87,7 @@ func (c *caller) reply() *ringlogv1.PublishReply {
 	return &reply
 }
 
+// ends requires that the server ends the line without another byte.
 func (c *caller) ends() {
 	c.t.Helper()
 	if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
@@ -92,6 +95,7 @@ func (c *caller) ends() {
 	}
 }
 
+// head returns the head of a message of a line: its length.
 func head(length uint32) []byte { return binary.BigEndian.AppendUint32(nil, length) }
 
 func oneEvent(payload string) *ringlogv1.PublishRequest {
@@ -102,7 +106,7 @@ func TestALineAnswersWhatComes(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *Config) { c.MaxBodies = 100_000 })
 	claims := s.line()
-	claims.write(head(100_000)) // takes no memory before it is there
+	claims.write(head(100_000)) // a length alone takes no memory
 	c := s.line()
 	steps := []struct {
 		what string
@@ -155,6 +159,7 @@ func TestALineAnswersWhatComes(t *testing.T) {
 			offset++
 		}
 	}
+	// A message past the limit is answered, and then the line ends.
 	c.write(append(head(api.MaxLineMessage+1), make([]byte, api.MaxLineMessage+1)...))
 	if e := c.reply().GetError(); api.Code(e.GetCode()) != api.TooLarge {
 		t.Errorf("a length past the limit: %v", e)
@@ -203,15 +208,15 @@ func TestWhoGetsALine(t *testing.T) {
 func TestALineThatFallsSilentEnds(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.BodyTimeout = 50 * time.Millisecond })
 	c := s.line()
-	c.write(append(head(100), "abc"...)) // and no more of it
+	c.write(append(head(100), "abc"...)) // the other 97 bytes never come
 	c.ends()
 	if last := s.node.Machine().Stats().Last; last != 1 {
 		t.Errorf("the log ends at %d", last)
 	}
 }
 
-// TestClosingAnswersWhatALineHasUnderWay closes a server while lines publish: each
-// request has its reply or the line's end, none waits, and what was told is there.
+// A server is closed while lines publish: each request gets its reply or the end of the line, none waits, and what
+// was acknowledged is in the log.
 func TestClosingAnswersWhatALineHasUnderWay(t *testing.T) {
 	s := newSite(t, nil)
 	idle := s.line()

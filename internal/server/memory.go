@@ -11,23 +11,24 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
-// memory bounds what requests hold at the same time: their bodies as they come in, and what
-// becomes of them once they are decoded. Nothing is built before there is room for it.
+// memory bounds what requests hold at the same time: their bodies as they arrive, and what these are decoded into.
+// Room is made before anything is built. It is safe for concurrent use.
 type memory struct {
 	most int64 // of all requests
 	each int64 // of the bodies from one address
 	held atomic.Int64
 
 	mu   sync.Mutex
-	from map[netip.Addr]*share
+	from map[netip.Addr]*share // by address of the callers that have a hold now
 }
 
-// share is what the bodies from one address hold.
+// share is what the bodies from one address hold. It exists while users is above zero.
 type share struct {
 	held  atomic.Int64
 	users int // guarded by memory.mu
 }
 
+// newMemory returns a memory of that many bytes, a quarter of which the bodies from one address may hold.
 func newMemory(most int64) *memory {
 	return &memory{most: most, each: max(most/4, 1), from: map[netip.Addr]*share{}}
 }
@@ -37,13 +38,15 @@ type hold struct {
 	memory *memory
 	addr   netip.Addr // not valid for callers of the same process, who share nothing
 	share  *share
-	bytes  int64
-	body   int64 // of those, received
-	shared int64 // of those, counted in share
+	bytes  int64 // counted in memory.held
+	body   int64 // of bytes: received of the body
+	shared int64 // of bytes: counted in share.held
 }
 
+// open returns an empty hold for a caller at a remote address. The caller must close it.
 func (m *memory) open(remote string) *hold {
 	h := &hold{memory: m}
+	// A connection inside of the process has no such address, and no share.
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return h
@@ -60,17 +63,20 @@ func (m *memory) open(remote string) *hold {
 	return h
 }
 
-// receive counts bytes of a body that are there.
+// receive counts n bytes of a body that have arrived, for the memory and for the address. They stay counted until
+// release, also with an error.
 func (h *hold) receive(n int) error {
 	h.body += int64(n)
 	err := h.take(int64(n))
 	switch {
 	case err != nil || h.share == nil:
 		return err
+	// Alone too large for one address: a retry is of no use.
 	case h.body > h.memory.each:
 		return &api.Error{Code: api.TooLarge, Field: "body", Message: fmt.Sprintf("the body is larger than %d bytes, which is what this node has for one address", h.memory.each),
 			Remedy: "send several requests"}
 	case h.share.held.Add(int64(n)) > h.memory.each:
+		// Refused bytes are in share.held too, from which release takes shared.
 		h.shared += int64(n)
 		return &api.Error{Code: api.Overloaded, Message: "the bodies of requests from this address take all the memory there is for one", Field: "body",
 			Remedy: "retry later, with fewer requests at the same time"}
@@ -79,15 +85,18 @@ func (h *hold) receive(n int) error {
 	return nil
 }
 
-// take counts bytes that are about to be used. What was taken stays counted until release,
-// also with an error.
+// take counts n bytes that are about to be used. They stay counted until release, also with an error. A nil hold
+// counts nothing.
 func (h *hold) take(n int64) error {
 	if h == nil {
 		return nil
 	}
+	// Adding before comparing needs no lock: requests that meet at the bound may all be refused, but none passes
+	// it.
 	h.bytes += n
 	held := h.memory.held.Add(n)
 	switch {
+	// It would not fit even if it were alone, so that a retry is of no use.
 	case h.bytes > h.memory.most:
 		return &api.Error{Code: api.TooLarge, Field: "body", Message: fmt.Sprintf("the request would take %d bytes of memory, this node has %d for all", h.bytes, h.memory.most),
 			Remedy: "send several requests"}
@@ -97,12 +106,13 @@ func (h *hold) take(n int64) error {
 	return nil
 }
 
+// errBodies refuses a request for which there is no room at the moment.
 func errBodies() *api.Error {
 	return &api.Error{Code: api.Overloaded, Message: "the requests under way take all the memory there is for them", Field: "body",
 		Remedy: "retry later, with fewer requests at the same time"}
 }
 
-// release ends what was taken; the hold may be used again.
+// release returns all that was counted; the hold may be used again.
 func (h *hold) release() {
 	h.memory.held.Add(-h.bytes)
 	if h.share != nil {
@@ -111,7 +121,7 @@ func (h *hold) release() {
 	h.bytes, h.body, h.shared = 0, 0, 0
 }
 
-// close is release for the last time.
+// close releases the hold for the last time, and forgets an address that no other hold has.
 func (h *hold) close() {
 	h.release()
 	if h.share == nil {
@@ -126,27 +136,29 @@ func (h *hold) close() {
 
 type holdKey struct{}
 
+// withHold returns a context with the hold of a request.
 func withHold(ctx context.Context, h *hold) context.Context {
 	return context.WithValue(ctx, holdKey{}, h)
 }
 
-// holdOf returns the hold of the request that a context is of; nil takes everything.
+// holdOf returns the hold of a context's request; nil, which counts nothing, where there is none.
 func holdOf(ctx context.Context) *hold {
 	h, _ := ctx.Value(holdKey{}).(*hold)
 	return h
 }
 
-// minBodyRate is how many bytes of a body must come in a second, on the whole.
+// minBodyRate is how many bytes of a body must arrive in a second, on average.
 const minBodyRate = 64 << 10
 
-// pace says until when the next bytes of a body must be there: none may be missing for idle,
-// and all of them come at minBodyRate.
+// pace bounds how slowly a body may arrive: no bytes may be missing for longer than idle, and the whole must come
+// at minBodyRate or faster.
 type pace struct {
 	idle  time.Duration
-	began time.Time
-	got   int64
+	began time.Time // zero before the first deadline
+	got   int64     // bytes that have arrived; kept by whoever reads
 }
 
+// deadline returns until when the next bytes must arrive. The first call starts the clock of the whole body.
 func (p *pace) deadline() time.Time {
 	now := time.Now()
 	if p.began.IsZero() {

@@ -19,7 +19,7 @@ import (
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 )
 
-// procedures are all methods of the Connect services, by path.
+// procedures are all methods of the Connect services, by the path of their route.
 var procedures = func() map[string]protoreflect.MethodDescriptor {
 	all := map[string]protoreflect.MethodDescriptor{}
 	services := ringlogv1.File_ringlog_v1_ringlog_proto.Services()
@@ -33,11 +33,11 @@ var procedures = func() map[string]protoreflect.MethodDescriptor {
 	return all
 }()
 
-// envelopeHead is what stands in front of a message where the protocol frames them: flags
-// and length.
+// envelopeHead is the length of what precedes a message where the protocol frames it: one byte of flags and four
+// of length.
 const envelopeHead = 5
 
-// messageLimit bounds the message of a call, decompressed.
+// messageLimit returns how many bytes the message of a call may have, decompressed.
 func (s *Server) messageLimit(path string) int {
 	switch path {
 	case ringlogv1connect.LogServicePublishProcedure:
@@ -51,15 +51,16 @@ func (s *Server) messageLimit(path string) int {
 	return maxAdminBody
 }
 
-// publishSlack is for what a publish has beside its events: types and sources, once each.
+// publishSlack is room for what a publish has besides its events: types and sources, once each.
 const publishSlack = 1 << 20
 
-// metered reads a call's message ahead of Connect, which would decompress and decode it
-// whatever it takes, and passes it on once there is room for what it decodes to. Every method
-// takes one message, so that this is the whole body.
+// metered reads a call's message before Connect does, which would decompress and decode it whatever that takes,
+// and passes it on once there is room for what it decodes to. Every method takes one message, so that this is the
+// whole body.
 func (s *Server) metered(path string, next http.Handler) http.Handler {
 	method := procedures[path]
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// observe does not measure how long a stream takes.
 		if out, ok := w.(*response); ok {
 			out.stream = method.IsStreamingServer()
 		}
@@ -73,13 +74,16 @@ func (s *Server) metered(path string, next http.Handler) http.Handler {
 	})
 }
 
-// readMessage replaces the body of a call by one that is in memory and not compressed. A
-// request that no protocol takes is left as it is, for Connect to refuse unread.
+// readMessage replaces the body of a call by one that is in memory and not compressed, and makes room for the
+// decoded message. The new body may share the memory of buffer. A request that no protocol takes is left as it is,
+// for Connect to refuse unread.
 func (s *Server) readMessage(r *http.Request, method protoreflect.MethodDescriptor, limit int, buffer *[]byte) error {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || r.Method != http.MethodPost {
 		return nil
 	}
+	// Each protocol names the compression in a header of its own; those that frame messages flag it in the frame
+	// as well.
 	var coding string
 	head := 0
 	switch subtype := strings.TrimPrefix(kind, "application/"); {
@@ -100,18 +104,22 @@ func (s *Server) readMessage(r *http.Request, method protoreflect.MethodDescript
 	if err != nil {
 		return err
 	}
+	// An unframed message is compressed if the header says so.
 	compressed := r.Header.Get(coding) != ""
 	if head > 0 {
+		// One frame must be the whole body: what follows it would reach Connect uncounted.
 		if len(b) < head || uint64(binary.BigEndian.Uint32(b[1:])) != uint64(len(b)-head) {
 			return &api.Error{Code: api.InvalidArgument, Field: "body", Message: "not one whole message behind its length", Remedy: "send one message"}
 		}
 		compressed = b[0]&1 != 0
 	}
+	// Connect takes no compression but gzip, and refuses any other by itself.
 	message := b[head:]
 	if compressed && r.Header.Get(coding) == "gzip" {
 		if message, err = gunzip(message, limit, holdOf(r.Context())); err != nil {
 			return err
 		}
+		// What Connect gets is not compressed any more, in header and frame.
 		r.Header.Del(coding)
 		b = message
 		if head > 0 {
@@ -125,12 +133,14 @@ func (s *Server) readMessage(r *http.Request, method protoreflect.MethodDescript
 	return nil
 }
 
-// gunzip decompresses up to limit bytes, a piece at a time as there is room for it.
+// gunzip decompresses up to limit bytes. It makes room in h for each piece, so that a small body cannot expand
+// beyond what there is.
 func gunzip(b []byte, limit int, h *hold) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err == nil {
 		b, err = readAll(&taking{z, h}, nil, limit, 0)
 	}
+	// A refusal for want of memory or for size is returned as it is; anything else is a fault of the body.
 	if own, ok := errors.AsType[*api.Error](err); ok && own.Code != api.Timeout {
 		return nil, own
 	}
@@ -140,7 +150,7 @@ func gunzip(b []byte, limit int, h *hold) ([]byte, error) {
 	return b, nil
 }
 
-// taking makes room for what is read through it.
+// taking counts in a hold what is read through it.
 type taking struct {
 	from io.Reader
 	hold *hold

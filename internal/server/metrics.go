@@ -17,19 +17,19 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// metrics are the counters of the server itself; what the node knows is collected
-// when it is asked for.
+// metrics are the counters of the server itself; the state of the node is collected at each scrape.
 type metrics struct {
 	handler  http.Handler
 	requests *prometheus.CounterVec   // by route and code
 	seconds  *prometheus.HistogramVec // by route
-	events   prometheus.Counter
-	repeated prometheus.Counter
-	read     prometheus.Counter
-	streams  prometheus.Gauge
+	events   prometheus.Counter       // of publishes that were answered
+	repeated prometheus.Counter       // of those, duplicates
+	read     prometheus.Counter       // events sent to readers
+	streams  prometheus.Gauge         // see Server.streams
 	panics   prometheus.Counter
 }
 
+// newMetrics registers all metrics of a server in the registry of its configuration.
 func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "ringlog", Name: name, Help: help})
@@ -49,6 +49,7 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 			return nil, fmt.Errorf("server: metrics: %w", err)
 		}
 	}
+	// The program may have registered these before.
 	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
 		var already prometheus.AlreadyRegisteredError
 		if err := cfg.Registry.Register(c); err != nil && !errors.As(err, &already) {
@@ -59,15 +60,16 @@ func newMetrics(cfg Config, ops *service.Service) (*metrics, error) {
 	return m, nil
 }
 
+// published counts the events of a publish that was answered, and how many of them are duplicates.
 func (m *metrics) published(events, duplicates int) {
 	m.events.Add(float64(events))
 	m.repeated.Add(float64(duplicates))
 }
 
+// delivered counts events that were sent to a reader.
 func (m *metrics) delivered(events int) { m.read.Add(float64(events)) }
 
-// observe counts an answered request, under its route's pattern so that names in
-// paths make no new series.
+// observe counts an answered request under its route's pattern, so that names in paths create no series.
 func (s *Server) observe(w *response, r *http.Request, began time.Time) {
 	route := r.Pattern
 	if route == "" {
@@ -76,7 +78,7 @@ func (s *Server) observe(w *response, r *http.Request, began time.Time) {
 	s.metrics.answered(route, w.status, began, w.stream)
 }
 
-// answered counts an answer, and the time it took where it is no stream's.
+// answered counts an answer, and measures since when it took, unless it is a stream's.
 func (m *metrics) answered(route string, status int, began time.Time, stream bool) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 	if !stream {
@@ -89,7 +91,7 @@ func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// nodeCollector shows the node's state.
+// nodeCollector collects the state of the node at each scrape.
 type nodeCollector struct {
 	node Node
 	ops  *service.Service
@@ -105,7 +107,8 @@ func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	c.collectCluster(gauges(out))
 }
 
-// gauges returns a function that sends one value; labels are name, value, ….
+// gauges returns a function that sends one value. Its labels are name, value, and so on; a name that ends in
+// _total makes it a counter. All values of one name must have the same labels.
 func gauges(out chan<- prometheus.Metric) func(name, help string, value float64, labels ...string) {
 	descs := map[string]*prometheus.Desc{} // each made once a scrape
 	return func(name, help string, value float64, labels ...string) {
@@ -126,6 +129,7 @@ func gauges(out chan<- prometheus.Metric) func(name, help string, value float64,
 	}
 }
 
+// collectState sends what the state machine holds: log, deduplication, producers, cursors and dead letters.
 func (c *nodeCollector) collectState(send func(string, string, float64, ...string)) {
 	m := c.node.Machine()
 	stats := m.Stats()
@@ -155,7 +159,7 @@ func (c *nodeCollector) collectState(send func(string, string, float64, ...strin
 	c.collectCursors(send)
 }
 
-// collectGroup shows what the leader knows of a group.
+// collectGroup sends what the leader knows of a group; for a cursor without one, or on another node, nothing.
 func (c *nodeCollector) collectGroup(cursor *fsm.Cursor, send func(string, string, float64, ...string)) {
 	if cursor.Group == nil || c.node.LeadingTerm() == 0 {
 		return
@@ -166,9 +170,11 @@ func (c *nodeCollector) collectGroup(cursor *fsm.Cursor, send func(string, strin
 	send("group_members", "Members of a group, on the leader.", float64(v.Members), "group", name)
 }
 
+// collectCluster sends what this node sees of raft, its disk, its queue and the other members.
 func (c *nodeCollector) collectCluster(send func(string, string, float64, ...string)) {
 	st := c.node.Status()
 	is := asNumber
+	// Raft and this node itself.
 	send("leader", "1 on the node that leads.", is(st.Role == raftnode.RoleLeader))
 	send("has_leader", "1 where a leader is known.", is(st.LeaderID != ""))
 	send("term", "Raft term.", float64(st.Term))
@@ -177,16 +183,19 @@ func (c *nodeCollector) collectCluster(send func(string, string, float64, ...str
 	send("diverged", "1 where the state differs from the majority's.", is(st.Diverged))
 	send("disk_full", "1 where the node takes no appends for want of space.", is(st.Disk.Full))
 	send("disk_free_bytes", "Free bytes of the data folder's volume, the reserve not counted.", float64(st.Disk.FreeBytes))
+	// Requests on their way into the log.
 	send("waiting_requests", "Requests that wait to be put into an entry.", float64(st.Waiting))
 	send("waiting_bytes", "Bytes of those.", float64(st.WaitingBytes))
 	send("queue_requests", "Requests accepted and not answered.", float64(st.Queue.Requests))
 	send("queue_bytes", "Bytes of those.", float64(st.Queue.Bytes))
 	send("queue_refused_total", "Requests that this process refused for want of room.", float64(st.Queue.Refused))
 	send("backpressure", "1 while the log tells that the leader's queue is full.", is(c.node.Machine().Pressure().Active))
+	// The quorum as this node sees it now.
 	send("quorum_voters", "Voters.", float64(st.Quorum.Voters))
 	send("quorum_needed", "Voters needed to decide.", float64(st.Quorum.Needed))
 	send("quorum_healthy", "Voters that answer.", float64(st.Quorum.Healthy))
 	send("quorum_margin", "Healthy minus needed.", float64(st.Quorum.Margin))
+	// The current outage as this node sees it, which the log may not have yet.
 	lost := 0.0
 	if o := st.Outage; o != nil {
 		lost = time.Since(o.Since).Seconds()
@@ -194,11 +203,13 @@ func (c *nodeCollector) collectCluster(send func(string, string, float64, ...str
 	}
 	send("quorum_lost", "1 where this node sees no quorum now.", is(st.Outage != nil))
 	send("outage_seconds", "How long this node has seen no quorum; 0 where it does.", lost)
+	// What the log records of voters: the same on all nodes that have applied it.
 	send("outages_total", "Outages that the log tells of.", float64(st.Voters.Incidents))
 	send("quorum_at_risk", "1 while the log tells that no voter can be spared.", is(st.Voters.AtRisk))
 	for _, v := range st.Voters.Voters {
 		send("voter_online", "1 for a voter that the log tells to be online.", is(v.Online), "voter", v.ID)
 	}
+	// Only the leader judges the servers.
 	if verdict, leads := c.node.Autopilot(); leads {
 		send("autopilot_healthy", "1 while all servers are healthy, on the leader.", is(verdict.Healthy))
 		send("autopilot_failure_tolerance", "Healthy voters that may fail, on the leader.", float64(verdict.FailureTolerance))

@@ -107,6 +107,7 @@ func TestMetricsAreAnExposition(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, f, want)
 		}
 	}
+	// Series of the runtime, the server and raft are in one exposition.
 	for _, name := range []string{"go_goroutines", "ringlog_http_requests_total", "raft_fsm_applyBatch", "raft_commitTime"} {
 		if families[name] == nil {
 			var raft []string
@@ -123,21 +124,21 @@ func TestMetricsAreAnExposition(t *testing.T) {
 	}
 }
 
+// value returns the value of a counter or a gauge.
 func value(m *dto.Metric) float64 {
 	return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 }
 
-// faultyNode is a real node some of whose answers are bent; a test sets it as
-// Config.Node of its site.
+// faultyNode is a real node some of whose answers are changed. A test sets it as Config.Node of its site.
 type faultyNode struct {
 	Node
 	diverged atomic.Bool
 	panics   atomic.Bool
 	hangs    atomic.Bool
 	level    uint32       // the feature level that it reports; 0: its own
-	looked   atomic.Int64 // how often anybody asked for its state
+	looked   atomic.Int64 // how often its state machine was asked for
 	leader   string       // where it says that the leader answers; "": where it does
-	deadline atomic.Int64 // of the last proposal, Unix nanoseconds
+	deadline atomic.Int64 // of the last proposal, in Unix nanoseconds
 }
 
 func (f *faultyNode) Machine() *fsm.Machine {
@@ -201,6 +202,7 @@ func TestADivergedNodeServesNobody(t *testing.T) {
 	s.ok("PUT", "/v1/cursors/c", "")
 	waits := s.wait(t.Context(), "?offset=99&cursors=c&timeout=1m")
 	eventually(t, "both are under way", func() bool { return len(s.server.streams) == 2 })
+	// What is under way ends as well.
 	f.diverged.Store(true)
 	if a := <-waits; a.status != 503 || !strings.Contains(a.body, "differs from the majority") {
 		t.Errorf("a wait: %d %s", a.status, a.body)
@@ -214,13 +216,13 @@ func TestADivergedNodeServesNobody(t *testing.T) {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 	}
+	// An operator still sees what is wrong.
 	if a := s.ok("GET", "/status", ""); !strings.Contains(a.body, `"diverged":true`) {
 		t.Errorf("%s", a.body)
 	}
 }
 
-// A stream whose time is up before it could begin is answered as any other call, and is no fault
-// of the node's.
+// A stream whose time is up before it could begin is answered like any other call, and not as a fault of the node.
 func TestAStreamThatCannotBeginInTimeIsAnswered(t *testing.T) {
 	f := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node = f })
@@ -258,7 +260,7 @@ func TestMethodsAndPathsThatAreNot(t *testing.T) {
 	}
 }
 
-// TestASlowReaderIsCutOff reads nothing of a long answer: the write must end in time.
+// A reader that reads nothing of a long answer is cut off once a write takes too long.
 func TestASlowReaderIsCutOff(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *Config) { c.WriteTimeout = 100 * time.Millisecond })
@@ -276,13 +278,14 @@ func TestASlowReaderIsCutOff(t *testing.T) {
 	}
 	eventually(t, "the stream began", func() bool { return len(s.server.streams) == 1 })
 	eventually(t, "the stream was given up", func() bool { return len(s.server.streams) == 0 })
+	// What the buffers of both ends hold may still arrive, but not all 36 MB.
 	n, err := io.Copy(io.Discard, c)
 	if n >= 36_000_000 {
 		t.Errorf("%d bytes came, %v", n, err)
 	}
 }
 
-// TestABodyThatTricklesIsCutOff sends a byte now and then.
+// A body whose next bytes do not arrive in time is answered with a timeout.
 func TestABodyThatTricklesIsCutOff(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *Config) { c.BodyTimeout = 100 * time.Millisecond })
@@ -314,6 +317,7 @@ func TestStreamsAndBodiesAreBounded(t *testing.T) {
 	}
 	large := `{"type":"A","payload":{"x":"` + strings.Repeat("x", 1500) + `"}}`
 	s.ok("POST", "/v1/events", large)
+	// Another address holds all but 1000 bytes of the memory.
 	others := s.server.memory.open("192.0.2.1:1")
 	if err := others.take(s.server.memory.most - 1000); err != nil {
 		t.Fatal(err)

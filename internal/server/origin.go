@@ -23,6 +23,7 @@ func (s *Server) fromBrowser(r *http.Request) error {
 		return &api.Error{Code: api.Forbidden, Field: "Origin", Message: "a web page of another origin asks for a change",
 			Remedy: "use a client that is no browser, or a page of the same origin"}
 	}
+	// With a token a rebound name is harmless: the page does not have the token.
 	if s.cfg.Token == "" && !s.ownHost(r.Host) {
 		return &api.Error{Code: api.Forbidden, Field: "Host", Message: fmt.Sprintf("%q is no name of this node", r.Host),
 			Remedy: "use the node's address, or start it with --allow-host " + hostName(r.Host)}
@@ -30,8 +31,8 @@ func (s *Server) fromBrowser(r *http.Request) error {
 	return nil
 }
 
-// ownHost reports whether a Host header names this node: by an IP address, as this machine,
-// by an address that a member advertises, or by a name that the configuration allows.
+// ownHost reports whether a Host header names this node: by an IP address, as localhost, by the address that a
+// member advertises, or by a name of the configuration. An IP address cannot be rebound.
 func (s *Server) ownHost(host string) bool {
 	name := hostName(host)
 	if _, err := netip.ParseAddr(name); err == nil || name == "" || name == "localhost" || slices.Contains(s.hosts, name) {
@@ -40,7 +41,7 @@ func (s *Server) ownHost(host string) bool {
 	return slices.ContainsFunc(s.cfg.Node.Status().Members, func(m raftnode.MemberStatus) bool { return hostOf(m.HTTP) == name })
 }
 
-// hostName returns the host of host:port, in lower case.
+// hostName returns the host of host:port in lower case, without brackets and a final dot.
 func hostName(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host

@@ -8,15 +8,15 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
-// A page that a browser shows may send simple requests anywhere; none of them may change
-// anything here, whatever route it names.
+// A web page may have the browser send simple requests anywhere. None of them may change anything, whatever route
+// it names.
 func TestAWebPageOfAnotherOriginChangesNothing(t *testing.T) {
 	s := newSite(t, nil)
 	s.publish("TRAINING_COMPLETED", 1, 3)
 	before := s.node.Status().AppliedIndex
 	foreign := [][]string{
 		{"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"},
-		{"Origin", "https://evil.example"}, // of a browser that does not send the other
+		{"Origin", "https://evil.example"}, // of a browser without Sec-Fetch-Site
 		{"Origin", "null", "Sec-Fetch-Site", "cross-site"},
 		{"Sec-Fetch-Site", "same-site"},
 	}
@@ -37,12 +37,13 @@ func TestAWebPageOfAnotherOriginChangesNothing(t *testing.T) {
 	if now := s.node.Status().AppliedIndex; now != before {
 		t.Errorf("%d entries were appended", now-before)
 	}
+	// Callers that are no browsers, pages of the same origin and the address bar may publish.
 	for _, own := range [][]string{{}, {"Sec-Fetch-Site", "same-origin", "Origin", s.url}, {"Sec-Fetch-Site", "none"}, {"Origin", s.url}} {
 		s.ok("POST", "/v1/events", `{"type":"TRAINING_COMPLETED","payload":{}}`, own...)
 	}
 }
 
-// A name that an attacker has resolve to this node is not one of its names.
+// A name that an attacker points at this node is none of its names.
 func TestANodeWithoutATokenAnswersToItsOwnNamesAlone(t *testing.T) {
 	ask := func(s *site, host string) int {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", s.url+"/status", nil)

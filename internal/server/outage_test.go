@@ -10,9 +10,8 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// The last of three voters tells at once, and without a leader, that there is no
-// quorum: in /status, in /metrics, and on its own stream. It refuses writes and counts
-// them.
+// The last of three voters reports at once, and without a leader, that there is no quorum: in /status, in /metrics
+// and on its own stream. It refuses writes and counts them.
 func TestALoneVoterTellsOfTheOutage(t *testing.T) {
 	t.Parallel()
 	sites := newSites(t, 3, nil)
@@ -37,7 +36,7 @@ func TestALoneVoterTellsOfTheOutage(t *testing.T) {
 	if !lost.Local || lost.NodeID != "n1" || lost.Payload.Cause != "unreachable" || len(lost.Payload.Peers) != 2 || lost.Payload.Peers[0].Reachable {
 		t.Errorf("%+v", lost)
 	}
-	eventually(t, "a write is refused for want of a quorum", func() bool { // a leader first gives up
+	eventually(t, "a write is refused for want of a quorum", func() bool { // a leader has to step down first
 		a := last.do("POST", "/v1/events", `{"type":"A"}`)
 		return a.status == 503 && a.err(t).Code == api.NoQuorum
 	})
@@ -62,7 +61,7 @@ func TestALoneVoterTellsOfTheOutage(t *testing.T) {
 	}
 }
 
-// Asking for what can not be is refused with the reason.
+// Changes that would end the quorum, or name nobody, are refused with the reason.
 func TestChangesThatWouldEndTheQuorumAreRefused(t *testing.T) {
 	t.Parallel()
 	sites := newSites(t, 3, nil)
@@ -88,6 +87,7 @@ func TestChangesThatWouldEndTheQuorumAreRefused(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, a.status, a.body)
 		}
 	}
+	// Removing the voter that is down is allowed: the others are a majority without it.
 	leader.ok("DELETE", "/v1/members/"+goneID, "")
 	eventually(t, "two voters are left", func() bool { return leader.node.Status().Quorum.Voters == 2 })
 	leader.ok("POST", "/v1/events", `{"type":"A"}`)

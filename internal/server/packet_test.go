@@ -21,8 +21,8 @@ func packetOf(events ...event.Event) *ringlogv1.Packet {
 	return &ringlogv1.Packet{Rows: uint32(p.Rows), Types: p.Types, Sources: p.Sources, NoDedup: p.NoDedup, Body: p.Body}
 }
 
-// strayEvents are events that are not in the form in which they are stored, each in
-// another way, and the last one is.
+// strayEvents returns events that are not in the form in which they are stored, each in another way. Only the last
+// is in that form.
 func strayEvents() []event.Event {
 	made := func(t event.Type, payload string, change func(*event.Event)) event.Event {
 		e := event.New(t, []byte(payload))
@@ -43,8 +43,8 @@ func strayEvents() []event.Event {
 	}
 }
 
-// What comes as a packet is stored as the same events are that come one by one, and
-// is a duplicate of them: alone, with others, and whatever is wrong with their form.
+// The events of a packet are stored as if they were published one by one, and are duplicates of those: alone,
+// together, and however their form differs.
 func TestAPacketIsStoredAsItsEventsAre(t *testing.T) {
 	s := newSite(t, nil)
 	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)
@@ -61,7 +61,7 @@ func TestAPacketIsStoredAsItsEventsAre(t *testing.T) {
 			if _, _, err := policy.Normalize(&e); err != nil {
 				t.Fatal(err)
 			}
-			e.NoDedup = false // it stands in the columns
+			e.NoDedup = false // the columns have it
 			want = append(want, e)
 		}
 		l := s.node.Machine().Log()
@@ -91,15 +91,15 @@ func TestAPacketIsStoredAsItsEventsAre(t *testing.T) {
 	}
 }
 
-// A packet that is large enough to be looked at in parts is answered as a small one is: rows keep their
-// places, what several are told is said once, and the first row that is wrong is named.
+// A packet that is large enough to be checked in parts is answered as a small one: rows keep their places, a
+// warning that rows share is sent once, and the first row that is wrong is named.
 func TestALargePacketIsLookedAtInParts(t *testing.T) {
 	s := newSite(t, nil)
 	c := ringlogv1connect.NewLogServiceClient(s.http, s.url)
 	const rows = 8 * 24 // which are four parts
 	events := make([]event.Event, rows)
 	for i := range events {
-		listed := []string{"", `"config_key": "hex8_2p", `}[i%2] // two shapes, told the same
+		listed := []string{"", `"config_key": "hex8_2p", `}[i%2] // two shapes with the same warning
 		events[i] = event.New(event.TrainingCompleted, fmt.Appendf(nil, `{%s"of_no_catalogue": %d}`, listed, i))
 	}
 	publish := func() (*ringlogv1.PublishResponse, error) {

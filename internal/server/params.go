@@ -12,13 +12,15 @@ import (
 	"github.com/ringrift/ringlog/event"
 )
 
-// params reads a request's query and keeps the first thing wrong with it.
+// params reads a request's query, and keeps the first error in it. A route reads all its parameters and then calls
+// done.
 type params struct {
 	values url.Values
-	known  []string
-	err    error
+	known  []string // names that the route has asked for
+	err    error    // the first, nil while there is none
 }
 
+// newParams returns the parameters of a request. Every route has timeout, which bounded reads.
 func newParams(r *http.Request) *params {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -34,7 +36,7 @@ func (p *params) fail(err error) {
 	}
 }
 
-// text returns a parameter that may be given once.
+// text returns a parameter that may be given once, "" where it is not given.
 func (p *params) text(name string) string {
 	list := p.list(name)
 	if len(list) > 1 {
@@ -52,6 +54,7 @@ func (p *params) list(name string) []string {
 	return p.values[name]
 }
 
+// uint returns a whole number, 0 where it is not given.
 func (p *params) uint(name string) uint64 {
 	text := p.text(name)
 	if text == "" {
@@ -64,12 +67,14 @@ func (p *params) uint(name string) uint64 {
 	return n
 }
 
+// bool returns a parameter that is true, false or, without a value, true; fallback where it is not given.
 func (p *params) bool(name string, fallback bool) bool {
 	if _, given := p.values[name]; !given {
 		p.known = append(p.known, name)
 		return fallback
 	}
 	switch text := p.text(name); text {
+	// The bare name of a parameter switches it on.
 	case "", "1", "true":
 		return true
 	case "0", "false":
@@ -90,12 +95,12 @@ func (p *params) filter() event.Filter {
 	return f
 }
 
-// done reports the first thing wrong, a parameter that the route does not know
-// included.
+// done returns the first error, or one for a parameter that the route has not asked for.
 func (p *params) done() error {
 	if p.err != nil {
 		return p.err
 	}
+	// A misspelt parameter must not be ignored: the answer would look like the one that was asked for.
 	for name := range p.values {
 		if !slices.Contains(p.known, name) {
 			slices.Sort(p.known)
@@ -121,7 +126,7 @@ const (
 	pageItemsMost = 1000
 )
 
-// page returns which part of a list is asked for: the items whose names follow after.
+// page returns which part of a list is asked for: up to limit items whose names follow after.
 func (p *params) page() (after string, limit int) {
 	after = p.text("after")
 	switch n := p.uint("limit"); {

@@ -22,16 +22,17 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// maxPeerMessage bounds what one node takes from another.
+// maxPeerMessage bounds, in bytes, what one node takes from another.
 const maxPeerMessage = 40 << 20
 
+// peerPath begins the path of every call between nodes.
 const peerPath = "/" + ringlogv1connect.PeerServiceName + "/"
 
 // Peers reaches other nodes through their PeerService. It is safe for concurrent
 // use.
 type Peers struct {
 	http  *http.Client // each of its connections leads to a node that has proved to have the token
-	plain *http.Client // to strangers
+	plain *http.Client // for nodes that have proved nothing yet: it carries no token
 	token string
 	own   atomic.Pointer[Server] // whose calls these are; nil until New
 
@@ -42,26 +43,29 @@ type Peers struct {
 
 var _ raftnode.Peers = (*Peers)(nil)
 
-// NewPeers returns the way to nodes that take the token; "" is none.
+// NewPeers returns the way to nodes that have the token; "" is none.
 func NewPeers(token string) *Peers {
 	return &Peers{http: &http.Client{Transport: newTransport(token)}, plain: &http.Client{Transport: newTransport("")}, token: token, clients: map[string]ringlogv1connect.PeerServiceClient{}, proved: map[string]string{}}
 }
 
-// Close lets go of idle connections.
+// Close releases idle connections.
 func (p *Peers) Close() {
 	p.http.CloseIdleConnections()
 	p.plain.CloseIdleConnections()
 }
 
-// maxPeerURLs bounds the clients kept: more URLs than any cluster has.
+// maxPeerURLs bounds the clients and proofs kept. It is more than any cluster has nodes; past it all are dropped
+// and made again as needed.
 const maxPeerURLs = 1024
 
+// client returns the client of a URL. It locks p.mu.
 func (p *Peers) client(url string) ringlogv1connect.PeerServiceClient {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.clientLocked(url)
 }
 
+// clientLocked returns the client of a URL, made once; p.mu is held.
 func (p *Peers) clientLocked(url string) ringlogv1connect.PeerServiceClient {
 	c, known := p.clients[url]
 	if !known {
@@ -77,8 +81,8 @@ func (p *Peers) clientLocked(url string) ringlogv1connect.PeerServiceClient {
 // method is one of the calls that a PeerService takes.
 type method[Q, A any] = func(ringlogv1connect.PeerServiceClient, context.Context, *connect.Request[Q]) (*connect.Response[A], error)
 
-// ask makes one call, with the token, the cluster whose node may serve it and, for what
-// must not be passed on twice, the mark of a forwarded call.
+// ask makes one call. It sends the token, the cluster that is meant, and the mark that keeps the other node from
+// passing the call on. Errors are those of fromPeer.
 func ask[Q, A any](ctx context.Context, p *Peers, url string, message *Q, call method[Q, A]) (*A, error) {
 	client, err := p.to(ctx, url)
 	if err != nil {
@@ -94,6 +98,7 @@ func ask[Q, A any](ctx context.Context, p *Peers, url string, message *Q, call m
 	request.Header().Set(headerForwarded, "1")
 	answer, err := call(client, ctx, request)
 	if err != nil {
+		// Another node may have the address by now, so the next call asks for a proof again.
 		if _, answered := apiError(err); !answered && ctx.Err() == nil {
 			p.forget(url)
 		}
@@ -159,6 +164,7 @@ func (p *Peers) Join(ctx context.Context, url string, m frame.Member, opts raftn
 	return p.join(ctx, url, &ringlogv1.JoinRequest{MemberJson: text, Voter: opts.Voter, ClusterId: opts.ClusterID}, false)
 }
 
+// join sends a request to join. One that is not forwarded may still be passed on by the node that gets it.
 func (p *Peers) join(ctx context.Context, url string, message *ringlogv1.JoinRequest, forwarded bool) error {
 	_, err := ask(ctx, p, url, message, func(client ringlogv1connect.PeerServiceClient, ctx context.Context, r *connect.Request[ringlogv1.JoinRequest]) (*connect.Response[ringlogv1.JoinResponse], error) {
 		if !forwarded {
@@ -170,8 +176,8 @@ func (p *Peers) join(ctx context.Context, url string, message *ringlogv1.JoinReq
 	return err
 }
 
-// ofRead says the error of a call that changes nothing: its outcome can not be
-// unknown.
+// ofRead returns the error of a call that changes nothing. Such a call has no outcome that could be unknown: a
+// lost answer counts as that of no leader.
 func ofRead(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -182,9 +188,10 @@ func ofRead(ctx context.Context, err error) error {
 	return err
 }
 
-// fromPeer says another node's answer in this node's own errors.
+// fromPeer returns another node's error as one of this node's own, so that callers need not know where it arose.
 func fromPeer(err error) error {
 	if e, ok := apiError(err); ok {
+		// The caller can do nothing about a node of another token or cluster: to this node it is no leader.
 		if e.Code == api.Unauthenticated {
 			return fmt.Errorf("%w that takes this node's token: %s", raftnode.ErrNoLeader, e.Message)
 		}
@@ -199,13 +206,14 @@ func fromPeer(err error) error {
 	return unreached(err)
 }
 
-// dialled reports an error of a call that found nobody to connect to.
+// dialled reports whether a call failed before there was a connection, so that nothing of it was sent.
 func dialled(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
 
-// unreached tells a call that never left this node from one whose answer is lost.
+// unreached returns ErrNoLeader for a call that never left this node, and ErrOutcomeUnknown for one whose answer
+// is lost.
 func unreached(err error) error {
 	if dialled(err) {
 		return fmt.Errorf("%w: %w", raftnode.ErrNoLeader, err)
@@ -213,7 +221,7 @@ func unreached(err error) error {
 	return fmt.Errorf("%w: %w", raftnode.ErrOutcomeUnknown, err)
 }
 
-// peerService is the other side: what this node answers to others.
+// peerService answers the calls of other nodes.
 type peerService struct{ server *Server }
 
 var _ ringlogv1connect.PeerServiceHandler = (*peerService)(nil)
@@ -230,6 +238,7 @@ func (p *peerService) Identify(_ context.Context, r *connect.Request[ringlogv1.I
 	return connect.NewResponse(&ringlogv1.IdentifyResponse{ReportJson: text}), nil
 }
 
+// Forward proposes a request of another node. Room is made for it before it is decoded.
 func (p *peerService) Forward(ctx context.Context, r *connect.Request[ringlogv1.ForwardRequest]) (*connect.Response[ringlogv1.ForwardResponse], error) {
 	if err := holdOf(ctx).take(int64(frame.UnfoldedSize(r.Msg.Request))); err != nil {
 		return nil, err
@@ -244,6 +253,7 @@ func (p *peerService) Forward(ctx context.Context, r *connect.Request[ringlogv1.
 	return connect.NewResponse(&ringlogv1.ForwardResponse{Result: result}), nil
 }
 
+// isAny reports whether err is of one of the kinds.
 func isAny(err error, kinds ...error) bool {
 	return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
 }
@@ -256,6 +266,7 @@ func (p *peerService) ReadIndex(ctx context.Context, _ *connect.Request[ringlogv
 	return connect.NewResponse(&ringlogv1.ReadIndexResponse{Index: index}), nil
 }
 
+// Join admits a node. Only the leader can: another node passes the request on, once.
 func (p *peerService) Join(ctx context.Context, r *connect.Request[ringlogv1.JoinRequest]) (*connect.Response[ringlogv1.JoinResponse], error) {
 	var m frame.Member
 	if err := json.Unmarshal(r.Msg.MemberJson, &m); err != nil {
@@ -271,7 +282,7 @@ func (p *peerService) Join(ctx context.Context, r *connect.Request[ringlogv1.Joi
 	return connect.NewResponse(&ringlogv1.JoinResponse{}), nil
 }
 
-// passJoin asks the leader, once.
+// passJoin passes a request to join on to the leader, marked so that it is not passed on again.
 func (p *peerService) passJoin(ctx context.Context, message *ringlogv1.JoinRequest) error {
 	leader := p.server.leaderHTTP()
 	peers, ok := p.server.cfg.Peers.(*Peers)

@@ -8,14 +8,14 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
-// parsePosition reads a position of a query. Times without a zone are UTC; an empty text is the
-// operation's default.
+// parsePosition reads a position of a query. Times without a zone are UTC; an empty text is the zero Position, the
+// default of the operation.
 func parsePosition(field, text string) (api.Position, error) {
 	return api.ParsePosition(field, text, time.UTC)
 }
 
-// parseJSONPosition reads a position of a body: a string as parsePosition takes it,
-// or the offset of the next event as a number, where 0 is as good as 1.
+// parseJSONPosition reads a position of a body: a string as parsePosition takes it, or the offset of the next
+// event as a number, where 0 is as good as 1. Missing or null is the zero Position.
 func parseJSONPosition(field string, raw json.RawMessage) (api.Position, error) {
 	text := string(raw)
 	switch {

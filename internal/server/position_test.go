@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A query and a body take the positions that the command line takes.
+// A query and a body take the same positions as the command line.
 func TestPositionsAreReadAsEverywhere(t *testing.T) {
 	table, err := os.ReadFile("../../api/testdata/positions.txt")
 	if err != nil {

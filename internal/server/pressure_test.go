@@ -16,9 +16,9 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// A node with little room is flooded: publishers are told to come back, nothing that was
-// acknowledged is lost and nothing that was refused appears, cursors still commit, and the
-// log tells once that it was full and once that it is not any more.
+// A node with a small queue is flooded: publishers are refused and retry, nothing that was acknowledged is lost,
+// nothing that was refused appears, cursors still commit, and the log reports once that the queue was full and
+// once that it no longer is.
 func TestAFloodIsRefusedAndTold(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,7 +62,7 @@ func TestAFloodIsRefusedAndTold(t *testing.T) {
 			}
 		})
 	}
-	all.Go(func() { // what frees room finds some
+	all.Go(func() { // commits free room, and are not refused for want of it
 		eventually(t, "there are two events", func() bool { return s.node.Machine().Stats().Last >= 2 })
 		for i := range 20 {
 			s.ok("POST", "/v1/cursors/c/commit", fmt.Sprintf(`{"offset":%d,"generation":1}`, 1+i%2))
@@ -123,7 +123,7 @@ func TestAFloodIsRefusedAndTold(t *testing.T) {
 	}
 }
 
-// A client may still tell of a queue of its own.
+// A client may publish the backpressure of a queue of its own.
 func TestBackpressureOfAClientIsItsOwn(t *testing.T) {
 	s := newSite(t, nil)
 	a := s.ok("POST", "/v1/events", `{"type":"BACKPRESSURE_ACTIVATED","payload":{"queue_depth":7},"source":"selfplay"}`)

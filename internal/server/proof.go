@@ -33,26 +33,31 @@ import (
 // errUnproved promises that nothing was sent that a stranger must not have.
 var errUnproved = fmt.Errorf("%w that proves to have the cluster token", raftnode.ErrNoLeader)
 
+// nonceSize is the length of either side's nonce, in bytes.
 const nonceSize = 32
 
+// newChallenge returns a challenge with a fresh nonce.
 func newChallenge() *ringlogv1.ChallengeRequest {
 	nonce := make([]byte, nonceSize)
 	_, _ = rand.Read(nonce) // never fails
 	return &ringlogv1.ChallengeRequest{Nonce: nonce}
 }
 
-// proofOfToken is a MAC over both nonces and the address of who proves.
+// proofOfToken returns a MAC over both nonces and the address of the node that proves.
 func proofOfToken(token string, theirs, own []byte, address string) []byte {
+	// The key is derived from the token for this purpose alone.
 	key := hmac.New(sha256.New, []byte(token))
 	key.Write([]byte("ringlog peer challenge v1"))
 	mac := hmac.New(sha256.New, key.Sum(nil))
 	for _, part := range [][]byte{theirs, own, []byte(address)} {
+		// Lengths keep the parts apart: no two lists of parts have the same bytes.
 		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
 		mac.Write(part)
 	}
 	return mac.Sum(nil)
 }
 
+// proves reports whether a response proves the token for the challenge that was asked and the address in it.
 func proves(token string, asked *ringlogv1.ChallengeRequest, m *ringlogv1.ChallengeResponse) bool {
 	return m.Http != "" && hmac.Equal(m.Proof, proofOfToken(token, asked.Nonce, m.Nonce, m.Http))
 }
@@ -71,8 +76,8 @@ func (p *peerService) Challenge(_ context.Context, r *connect.Request[ringlogv1.
 	return connect.NewResponse(&ringlogv1.ChallengeResponse{Nonce: own, Http: at, Proof: proofOfToken(p.server.cfg.Token, r.Msg.Nonce, own, at)}), nil
 }
 
-// to returns the way to the node behind a URL. Where there is a cluster token, calls go to the
-// address that the node proves to be its own, which may have another name than the URL.
+// to returns the client of the node at a URL. Where there is a cluster token, calls go to the address that the
+// node proves to be its own, whose name may differ from the URL. It waits for the proof the first time.
 func (p *Peers) to(ctx context.Context, url string) (ringlogv1connect.PeerServiceClient, error) {
 	if p.token == "" {
 		return p.client(url), nil
@@ -83,11 +88,13 @@ func (p *Peers) to(ctx context.Context, url string) (ringlogv1connect.PeerServic
 	if known {
 		return p.client(address), nil
 	}
+	// The token is not sent until the node has proved to have it. p.mu is free meanwhile: the node may be slow.
 	asked := newChallenge()
 	answer, err := ringlogv1connect.NewPeerServiceClient(p.plain, url, connect.WithReadMaxBytes(maxProof)).Challenge(ctx, connect.NewRequest(asked))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
+	// Nobody is there; the other cases are about somebody who has no proof.
 	case err != nil && dialled(err):
 		return nil, fmt.Errorf("server: peer %s: %w", url, unreached(err))
 	case err != nil:
@@ -105,17 +112,18 @@ func (p *Peers) to(ctx context.Context, url string) (ringlogv1connect.PeerServic
 	return p.clientLocked(address), nil
 }
 
-// forget asks the node behind a URL for its address again.
+// forget makes the next call to a URL ask for a proof and an address again.
 func (p *Peers) forget(url string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.proved, url)
 }
 
-// maxProof bounds the answer to a challenge.
+// maxProof bounds the answer to a challenge, in bytes.
 const maxProof = 4 << 10
 
-// proving wraps dial so that the other end of each connection has proved to have the token.
+// proving wraps dial so that the other end of each connection has proved to have the token. Its errors are those
+// of a dial: nothing of the call was sent.
 func proving(dial func(ctx context.Context, network, address string) (net.Conn, error), token string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	if token == "" {
 		return dial
@@ -125,9 +133,11 @@ func proving(dial func(ctx context.Context, network, address string) (net.Conn, 
 		if err != nil {
 			return nil, err
 		}
+		// The end of ctx, or proveWithin, ends a challenge whose answer does not come.
 		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 		_ = conn.SetDeadline(time.Now().Add(proveWithin))
 		err = challenge(conn, address, token)
+		// The deadline in the past may still be set by the hook, which makes the connection unfit for use.
 		if !stop() {
 			err = errors.Join(err, ctx.Err())
 		}
@@ -144,8 +154,8 @@ func proving(dial func(ctx context.Context, network, address string) (net.Conn, 
 // proveWithin bounds a challenge on a new connection.
 const proveWithin = 5 * time.Second
 
-// challenge has the other end of a connection prove that it has the token and is at the
-// address that was dialed.
+// challenge has the other end of a new connection prove that it has the token and is at the address that was
+// dialed. The connection is ready for a request afterwards.
 func challenge(conn net.Conn, address, token string) error {
 	asked := newChallenge()
 	body, err := proto.Marshal(asked)
@@ -160,6 +170,7 @@ func challenge(conn net.Conn, address, token string) error {
 	if err := r.Write(conn); err != nil {
 		return err
 	}
+	// Nothing may be read past the answer: what this reader buffers is lost to the transport.
 	in := bufio.NewReader(io.LimitReader(conn, maxProof))
 	answer, err := http.ReadResponse(in, r)
 	if err != nil {
@@ -170,19 +181,21 @@ func challenge(conn net.Conn, address, token string) error {
 		return err
 	}
 	var m ringlogv1.ChallengeResponse
+	// A connection with bytes left over, or about to be closed, is of no use for the call.
 	if answer.StatusCode != http.StatusOK || in.Buffered() > 0 || answer.Close {
 		return fmt.Errorf("a challenge was answered with %s", answer.Status)
 	}
 	if err := proto.Unmarshal(body, &m); err != nil {
 		return err
 	}
+	// A proof of another address was fetched from the node that is there.
 	if !proves(token, asked, &m) || hostPort(m.Http) != address {
 		return errors.New("the answer to a challenge proves nothing")
 	}
 	return nil
 }
 
-// hostPort returns the address behind a URL, as it is dialed.
+// hostPort returns the host:port that is dialed for a URL, "" for none.
 func hostPort(address string) string {
 	u, err := neturl.Parse(raftnode.URL(address))
 	if err != nil {

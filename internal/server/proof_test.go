@@ -51,8 +51,8 @@ func (s *stranger) seen() string {
 
 const sesame = "sesame-cluster-token"
 
-// Whoever names an address has this node call it. What it sends there tells nobody the token,
-// also where the address passes what it gets on to a node that has it.
+// Anybody who names an address makes this node call it. What the node sends there does not reveal the token, even
+// if that address passes it on to a node that has the token.
 func TestAStrangerIsNeverSentTheToken(t *testing.T) {
 	s := newSite(t, func(c *Config) { c.Token = sesame })
 	behind, err := url.Parse(s.url)
@@ -95,7 +95,7 @@ func mustRequest(t *testing.T, url string) *http.Request {
 	return r
 }
 
-// Nodes of the same token find each other, by another name than the advertised one too.
+// Nodes with the same token reach each other, also by a name that is not the advertised one.
 func TestNodesOfOneTokenReachEachOther(t *testing.T) {
 	t.Parallel()
 	sites := newSites(t, 3, func(c *Config) { c.Token = sesame })
@@ -110,7 +110,7 @@ func TestNodesOfOneTokenReachEachOther(t *testing.T) {
 	}
 }
 
-// A node that goes and comes back as somebody else has to prove itself again.
+// A node whose address somebody else takes over has to prove itself again.
 func TestAnAddressThatAnotherTookProvesNothing(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -129,6 +129,7 @@ func TestAnAddressThatAnotherTookProvesNothing(t *testing.T) {
 	if err := node.Close(); err != nil {
 		t.Fatal(err)
 	}
+	// The address was proved before; now somebody without the token has it.
 	evil := newStranger(t, http.NotFoundHandler())
 	if l, err = net.Listen("tcp", address); err != nil {
 		t.Fatal(err)
@@ -162,7 +163,7 @@ func TestAChallengeTakesNoTokenAndAnswersNothingElse(t *testing.T) {
 	}
 }
 
-// Programs go by reasons: whatever the sentence says, another node knows the error again.
+// Programs compare reasons: another node recognizes an error whatever its message.
 func TestReasonsSurviveAnotherSentence(t *testing.T) {
 	for _, refused := range append(raftnode.JoinRefusals(), raftnode.ErrFeatureLevel, raftnode.ErrLastVoter, raftnode.ErrBreaksQuorum, raftnode.ErrNoTarget) {
 		e := service.ToAPI(refused)

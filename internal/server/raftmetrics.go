@@ -9,9 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RaftMetrics shows raft's own measurements in a registry. Raft keeps them in one
-// place for the whole process, so a program calls it once, before its first node; it
-// follows raft to the metrics library that the build chose.
+// RaftMetrics shows raft's own measurements in a registry. Raft keeps them in one place for the whole process, so
+// a program calls it once, before its first node. It uses whichever metrics library the build selects for raft.
 func RaftMetrics(registry prometheus.Registerer) error {
 	sink := &raftSink{all: map[string]prometheus.Collector{}}
 	if err := registry.Register(sink); err != nil {
@@ -25,12 +24,11 @@ func RaftMetrics(registry prometheus.Registerer) error {
 	return nil
 }
 
-// raftSink keeps raft's samples as histograms. The metrics library's own sink keeps
-// summaries, which take several percent of a node's CPU where it stores entry by entry,
-// and whose quantiles can not be added up over nodes.
+// raftSink keeps raft's samples as histograms. The metrics library's own sink keeps summaries, which take several
+// percent of a node's CPU where it stores entry by entry, and whose quantiles cannot be added up over nodes.
 type raftSink struct {
 	mu  sync.RWMutex
-	all map[string]prometheus.Collector // by kind, name and labels
+	all map[string]prometheus.Collector // by kind, name and labels, as series joins them
 }
 
 var (
@@ -77,8 +75,10 @@ func (s *raftSink) AddSampleWithLabels(key []string, v float32, labels []raftmet
 // sampleBuckets suit milliseconds, which most samples are, and numbers of entries.
 var sampleBuckets = []float64{.01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000}
 
-// series finds a series, and makes it the first time.
+// series returns the series of a kind, name and labels, and creates it the first time. A kind stands for one type
+// C.
 func series[C prometheus.Collector](s *raftSink, kind byte, key []string, labels []raftmetrics.Label, create func(prometheus.Opts) C) C {
+	// Raft measures often, so that finding a series should not allocate. Separators keep the parts of an id apart.
 	var room [160]byte
 	id := append(room[:0], kind)
 	for _, part := range key {
@@ -95,9 +95,11 @@ func series[C prometheus.Collector](s *raftSink, kind byte, key []string, labels
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Another goroutine may have created it between the two locks.
 	if found, there = s.all[string(id)]; there {
 		return found.(C)
 	}
+	// Prometheus takes none of these characters in a name.
 	name := strings.NewReplacer(" ", "_", ".", "_", "=", "_", "-", "_", "/", "_").Replace(strings.Join(key, "_"))
 	told := prometheus.Labels{}
 	for _, l := range labels {

@@ -11,8 +11,7 @@ import (
 	"github.com/ringrift/ringlog/api/ringlog/v1/ringlogv1connect"
 )
 
-// A repeated request is answered as the first time, with the time at which its event was
-// appended then.
+// A repeated request is answered as it was the first time, including the time at which its event was appended.
 func TestAReplayedAnswerHasTheStoredTime(t *testing.T) {
 	s := newSite(t, nil)
 	type published struct {

@@ -6,11 +6,13 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
-// routes lists the HTTP interface; /openapi.json tells the same.
+// routes lists the HTTP interface, which /openapi.json documents.
 func (s *Server) routes() []route {
 	return append(s.logRoutes(), s.clusterRoutes()...)
 }
 
+// logRoutes are the routes of events and of what reads, describes or configures them. Those of a group's state are
+// the leader's, which alone keeps it.
 func (s *Server) logRoutes() []route {
 	return []route{
 		{method: http.MethodPost, path: "/v1/events", handle: s.postEvents},
@@ -59,6 +61,8 @@ func (s *Server) logRoutes() []route {
 	}
 }
 
+// clusterRoutes are the routes of members, backups and monitoring. Those that describe the node are answered even
+// where its state has diverged.
 func (s *Server) clusterRoutes() []route {
 	return []route{
 		{method: http.MethodGet, path: "/v1/members", handle: s.getMembers, about: true},

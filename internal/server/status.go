@@ -12,9 +12,11 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
+// cluster returns the cluster as this node sees it.
 func (s *Server) cluster(st raftnode.Status) api.Cluster {
 	m := s.ops.Machine()
 	first, last := m.Log().Bounds()
+	// Nodes with the same index have the same digest, unless one has diverged.
 	index, sum := m.Digest()
 	view := api.Cluster{NodeID: st.NodeID, ClusterID: st.ClusterID, Role: st.Role, LeaderID: st.LeaderID, LeaderHTTP: raftnode.URL(st.LeaderHTTP),
 		Term: st.Term, FirstOffset: first, LastOffset: last, AppliedIndex: st.AppliedIndex, CommitIndex: st.CommitIndex,
@@ -27,6 +29,7 @@ func (s *Server) cluster(st raftnode.Status) api.Cluster {
 	return view
 }
 
+// healthOf returns what the log records of the voters. Its lists are never nil, so that JSON shows [] for none.
 func healthOf(st raftnode.Status) api.Health {
 	h := st.Voters
 	view := api.Health{Voters: []api.VoterHealth{}, AtRisk: h.AtRisk, Outages: []api.PastOutage{}, CatchupAtRisk: append([]string{}, h.Trailing...), OutagesEver: h.Incidents}
@@ -39,7 +42,7 @@ func healthOf(st raftnode.Status) api.Health {
 	return view
 }
 
-// outageOf is an outage as callers see it; nil is none.
+// outageOf returns the current outage, nil if there is none.
 func outageOf(st raftnode.Status) *api.Outage {
 	if st.Outage == nil {
 		return nil
@@ -55,7 +58,7 @@ func outageOf(st raftnode.Status) *api.Outage {
 	return out
 }
 
-// autopilotOf is the leader's verdict as callers see it.
+// autopilotOf returns the leader's verdict on the servers.
 func autopilotOf(v raftnode.AutopilotVerdict) *api.Autopilot {
 	out := &api.Autopilot{Healthy: v.Healthy, FailureTolerance: v.FailureTolerance, Limiting: v.Limiting}
 	if v.Servers != nil {
@@ -67,18 +70,19 @@ func autopilotOf(v raftnode.AutopilotVerdict) *api.Autopilot {
 	return out
 }
 
-// logStats are figures about the log as callers see them.
+// logStats returns the figures about the log.
 func logStats(s fsm.Stats) api.LogStats {
 	return api.LogStats{Accepted: s.Accepted, Suppressed: s.Suppressed, Refused: s.Refused, Replayed: s.Replayed, Emitted: s.Emitted,
 		First: s.First, Last: s.Last, Bytes: s.Bytes, Receipts: s.Receipts, DedupKeys: s.DedupKeys, DedupBytes: s.DedupBytes,
 		Producers: s.Producers, Results: s.Results, Cursors: s.Cursors}
 }
 
-// warnings says what works and should be looked at.
+// warnings lists, as sentences for people, what works but needs attention, and what does not work.
 func warnings(st raftnode.Status) (list []string) {
 	if n := st.Quorum.Voters; n > 0 && n%2 == 0 {
 		list = append(list, fmt.Sprintf("%d voters survive no more failures than %d: use an odd number", n, n-1))
 	}
+	// A margin of zero still decides; below zero nothing is decided.
 	if q := st.Quorum; q.Voters > 1 && q.Margin == 0 {
 		list = append(list, "one more lost voter and nothing can be decided")
 	}
@@ -107,6 +111,7 @@ func (s *Server) getCluster(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, s.cluster(s.cfg.Node.Status()))
 }
 
+// getStatus answers GET /status. It names at most notableCursors cursors; /v1/cursors has all.
 func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 	if err := newParams(r).done(); err != nil {
 		return err
@@ -119,6 +124,7 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 		Dedup: api.DedupStatus{Window: s.ops.Machine().Settings().DedupWindow.String(), Keys: stats.DedupKeys,
 			Bytes: stats.DedupBytes, Suppressed: stats.Suppressed},
 		DeadLetters: api.LetterStats(stats.Letters)}
+	// Cursors that are not shown are counted.
 	cursors := s.ops.Machine().Cursors()
 	shown := notable(cursors, notableCursors)
 	view.Cursors, view.CursorsTotal, view.CursorsLeft = s.ops.Cursors.Views(shown), len(cursors), len(cursors)-len(shown)
@@ -129,15 +135,17 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, view)
 }
 
+// getHealth answers GET /healthz: the process runs and answers, whatever the state of the cluster.
 func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "cluster_id": s.clusterID()})
 }
 
-// readyWait bounds how long /readyz waits for the leader's word.
+// readyWait bounds how long /readyz waits for the leader to confirm what is committed, and for this node to apply
+// it.
 const readyWait = 2 * time.Second
 
-// getReady says whether this node serves well: it agrees with the majority, knows a
-// leader, has caught up with it, and has room on its disk.
+// getReady answers GET /readyz: whether this node agrees with the majority, knows a leader, has caught up with it,
+// and has room on its disk.
 func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	st := s.cfg.Node.Status()
 	switch {
@@ -151,6 +159,7 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	case st.Disk.Full:
 		return raftnode.ErrDiskFull
 	}
+	// A barrier passes only once this node has applied all that was acknowledged before.
 	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
 	defer cancel()
 	if err := s.cfg.Node.ReadBarrier(ctx); err != nil {

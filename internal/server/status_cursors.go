@@ -11,12 +11,13 @@ import (
 // notableCursors bounds how many cursors /status and /metrics name; /v1/cursors has all.
 const notableCursors = 100
 
-// notable returns the cursors to name: up to most that are stalled, and with them up to most
-// of those that lag most, by name.
+// notable returns up to most cursors to name, ordered by name: those that are stalled come first, then those that
+// have passed least. With no more than most it returns cursors as they are.
 func notable(cursors []fsm.Cursor, most int) []fsm.Cursor {
 	if len(cursors) <= most {
 		return cursors
 	}
+	// The caller's slice keeps its order.
 	chosen := slices.Clone(cursors)
 	slices.SortStableFunc(chosen, func(a, b fsm.Cursor) int {
 		if stalled := cmp.Compare(asNumber(b.Stalled != nil), asNumber(a.Stalled != nil)); stalled != 0 {
@@ -29,6 +30,7 @@ func notable(cursors []fsm.Cursor, most int) []fsm.Cursor {
 	return chosen
 }
 
+// asNumber returns 1 for true and 0 for false, as metrics and comparisons need it.
 func asNumber(b bool) float64 {
 	if b {
 		return 1
@@ -36,7 +38,8 @@ func asNumber(b bool) float64 {
 	return 0
 }
 
-// collectCursors shows all cursors in sums, and some by name.
+// collectCursors sends sums over all cursors, and values of the notable ones, so that many cursors do not make as
+// many series.
 func (c *nodeCollector) collectCursors(send func(string, string, float64, ...string)) {
 	cursors := c.node.Machine().Cursors()
 	stalled, most := 0, uint64(0)
@@ -54,5 +57,6 @@ func (c *nodeCollector) collectCursors(send func(string, string, float64, ...str
 		c.collectGroup(&cursor, send)
 		send("cursor_stalled", "1 for a cursor that is reported to stand still.", asNumber(cursor.Stalled != nil), "cursor", name)
 	}
+	// Over the named cursors only: other lags are not measured.
 	send("cursor_lag_events_max", "The most events that the readers of one of these cursors are still to get.", float64(most))
 }

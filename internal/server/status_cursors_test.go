@@ -15,8 +15,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// /status and /metrics name some cursors, however many there are: those that stand still, then
-// those that lag most. All are counted.
+// /status and /metrics name a bounded number of cursors: those that are stalled, then those that lag most. All are
+// counted.
 func TestStatusNamesSomeCursors(t *testing.T) {
 	s := newSite(t, nil)
 	s.publish("TRAINING_COMPLETED", 1, 10)
@@ -52,6 +52,7 @@ func TestStatusNamesSomeCursors(t *testing.T) {
 			t.Errorf("/metrics lacks %s", want)
 		}
 	}
+	// A stalled cursor is chosen before any that lags more; the chosen ones are ordered by name.
 	list := make([]fsm.Cursor, 10)
 	for i := range list {
 		list[i] = fsm.Cursor{Name: fmt.Sprint(i), Committed: uint64(i)}
@@ -62,8 +63,7 @@ func TestStatusNamesSomeCursors(t *testing.T) {
 	}
 }
 
-// Cursors come by name and in pages, over both protocols, and of a page alone is measured how
-// far each lags.
+// Cursors are listed by name and in pages, over both protocols. Lag is measured only for the page.
 func TestCursorsComeInPages(t *testing.T) {
 	node := &faultyNode{}
 	s := newSite(t, func(c *Config) { c.Node = node })

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Reads do not keep a server from closing: what they wait for is another node's to answer.
+// Reads do not keep a server from closing: another node can serve them.
 func TestClosingWaitsForNoRead(t *testing.T) {
 	s := newSite(t, nil)
 	paths := []string{"/v1/events/1000000?min_offset=1000000", "/v1/events?from=1&min_offset=1000000&timeout=14s", "/v1/events?from=1&follow=true",

@@ -8,7 +8,7 @@ func errManyStreams() *api.Error {
 		Remedy: "end some, or read from another node"}
 }
 
-// stream takes a place among the streams; release gives it back.
+// stream takes a place among the streams without waiting, or refuses. The caller has to call release once.
 func (s *Server) stream() (release func(), err error) {
 	select {
 	case s.streams <- struct{}{}:

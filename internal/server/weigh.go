@@ -24,12 +24,13 @@ const (
 	itemWeight  = 48 // an item of a list: grown by doubling, a string header or a pointer
 )
 
-// weighMessage returns about what a message takes once it is decoded, without decoding it.
-// Bytes that are no message weigh what they are, and decoding says what is wrong.
+// weighMessage returns about how many bytes a message takes once it is decoded, without decoding it. Bytes that
+// are no message weigh what they are: decoding them fails with an error that says more.
 func weighMessage(md protoreflect.MessageDescriptor, b []byte) int64 {
 	weight := messageWeight(md)
 	fields := md.Fields()
 	for len(b) > 0 {
+		// Each field is at least one item of what it is decoded into.
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			break
@@ -48,6 +49,8 @@ func weighMessage(md protoreflect.MessageDescriptor, b []byte) int64 {
 		}
 		b = b[n:]
 		weight += itemWeight + int64(len(value))
+		// A message in a message is weighed as such, besides its text; a packed list takes up to eight bytes for
+		// each of its own, and its slice doubles as it grows.
 		switch f := fields.ByNumber(number); {
 		case f == nil:
 		case f.Kind() == protoreflect.MessageKind:
@@ -59,7 +62,8 @@ func weighMessage(md protoreflect.MessageDescriptor, b []byte) int64 {
 	return weight + int64(len(b))
 }
 
-// messageWeights are those of this package's messages.
+// messageWeights are the sizes of the structs of this package's messages, in bytes, by name. An event counts as
+// all that is made of it.
 var messageWeights = func() map[protoreflect.FullName]int64 {
 	weights := map[protoreflect.FullName]int64{}
 	messages := ringlogv1.File_ringlog_v1_ringlog_proto.Messages()
@@ -75,6 +79,7 @@ var messageWeights = func() map[protoreflect.FullName]int64 {
 	return weights
 }()
 
+// messageWeight returns the size of a message's struct, in bytes.
 func messageWeight(md protoreflect.MessageDescriptor) int64 {
 	if w, known := messageWeights[md.FullName()]; known {
 		return w
@@ -82,7 +87,7 @@ func messageWeight(md protoreflect.MessageDescriptor) int64 {
 	return 128 // a well-known type, or a map's entry
 }
 
-// countField counts how often a field is in a message.
+// countField returns how often a field is in a message, up to the first byte that is no field.
 func countField(b []byte, wanted protowire.Number) (count int) {
 	for len(b) > 0 {
 		number, _, n := protowire.ConsumeField(b)
@@ -96,7 +101,8 @@ func countField(b []byte, wanted protowire.Number) (count int) {
 	return count
 }
 
-// jsonShape counts the objects and the separators of a JSON text.
+// jsonShape counts the objects and the commas of a JSON text, those inside of strings left out. It does not check
+// the text.
 func jsonShape(b []byte) (objects, items int) {
 	for len(b) > 0 {
 		i := bytes.IndexAny(b, `"{,`)
@@ -108,6 +114,7 @@ func jsonShape(b []byte) (objects, items int) {
 			objects++
 		case ',':
 			items++
+		// A quote: the string is skipped to its end.
 		default:
 			i += 1 + stringLength(b[i+1:])
 		}
@@ -116,7 +123,7 @@ func jsonShape(b []byte) (objects, items int) {
 	return objects, items
 }
 
-// stringLength returns how many bytes there are before the quote that ends a string.
+// stringLength returns how many bytes precede the quote that ends a string.
 func stringLength(b []byte) int {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
@@ -129,16 +136,18 @@ func stringLength(b []byte) int {
 	return len(b)
 }
 
-// weighJSON returns about what a JSON text takes as values, each of its objects up to
-// perObject. Text grows where it is brought into canonical form.
+// weighJSON returns about how many bytes a JSON text takes as values, each of its objects up to perObject. Text
+// may grow when it is brought into canonical form.
 func weighJSON(b []byte, perObject int64) int64 {
 	objects, items := jsonShape(b)
 	return 6*int64(len(b)) + int64(objects)*perObject + int64(items)*itemWeight
 }
 
+// publishMessage describes the one message whose events are counted before they are decoded.
 var publishMessage = (*ringlogv1.PublishRequest)(nil).ProtoReflect().Descriptor()
 
-// takeMessage makes room for a message of up to limit bytes that is about to be decoded.
+// takeMessage makes room for a message of up to limit bytes that is about to be decoded. It refuses a publish of
+// too many events, and a message that would grow beyond maxExpansion.
 func (s *Server) takeMessage(h *hold, md protoreflect.MessageDescriptor, b []byte, limit int, isJSON bool) error {
 	if md == publishMessage {
 		events, _ := jsonShape(b)
@@ -155,6 +164,7 @@ func (s *Server) takeMessage(h *hold, md protoreflect.MessageDescriptor, b []byt
 	} else {
 		weight = weighMessage(md, b)
 	}
+	// The limit bounds what a message expands to even where the memory has room for more.
 	if weight > maxExpansion*int64(limit) {
 		return &api.Error{Code: api.TooLarge, Field: "body", Message: fmt.Sprintf("the message would take %d bytes once it is decoded, the limit is %d", weight, maxExpansion*limit),
 			Remedy: "send several requests, with fewer items each"}
@@ -162,11 +172,11 @@ func (s *Server) takeMessage(h *hold, md protoreflect.MessageDescriptor, b []byt
 	return h.take(weight)
 }
 
-// maxExpansion is how much larger than the limit of its bytes a message may become.
+// maxExpansion is how many times the limit of its bytes a message may take once it is decoded.
 const maxExpansion = 16
 
-// takeEvents makes room for the events of a body: as many as there can be in it, and no more
-// than a request may have.
+// takeEvents makes room for the events of a body: for as many as it can have, by its braces and lines, and for no
+// more than a request may have. Decoding refuses any beyond that.
 func takeEvents(h *hold, b requestBody, limits event.Limits) error {
 	count := bytes.Count(b.bytes, []byte{'{'})
 	if b.contentType == contentNDJSON {

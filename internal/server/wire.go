@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// response bounds every write to a reader and remembers what was answered.
+// response bounds every write to a reader in time, and remembers what was answered.
 type response struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
-	status  int  // 0 until the header is out
-	stream  bool // its time says nothing
-	bytes   int64
+	status  int   // 0 until the header is sent
+	stream  bool  // its duration is not measured
+	bytes   int64 // of the body, sent so far
 }
 
 // Unwrap lets http.ResponseController find what is below.
@@ -44,8 +44,7 @@ func (w *response) Flush() {
 	_ = w.control.Flush()
 }
 
-// extend gives the next write its time. Where the connection knows no deadlines, as
-// in a test, nothing is bounded.
+// extend gives the next write its time. A connection without deadlines, as in a test, is not bounded.
 func (w *response) extend() { _ = w.control.SetWriteDeadline(time.Now().Add(w.timeout)) }
 
 // body bounds the time in which a request's body must arrive and counts what it
@@ -57,6 +56,7 @@ type body struct {
 	pace    pace
 }
 
+// Read implements io.Reader. It reports missing room after the bytes it has read, which are counted.
 func (b *body) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(b.pace.deadline())
 	n, err := b.ReadCloser.Read(p)
@@ -64,20 +64,19 @@ func (b *body) Read(p []byte) (int, error) {
 	if full := b.hold.receive(n); full != nil && (err == nil || err == io.EOF) {
 		err = full
 	}
-	if err == io.EOF { // a stream may go on for long after its request
+	if err == io.EOF { // a stream may last longer than its request
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// maxDiscard bounds what is read of a body for nothing.
+// maxDiscard bounds, in bytes, how much of a refused body is read only to be dropped.
 const maxDiscard = 64 << 20
 
-// discard reads what is left of a refused body, holding none of it: a caller that
-// writes all of its request before it reads would else find the connection reset in
-// place of the answer. One that waits to be told to go on has nothing on its way, and
-// over HTTP/2 the answer does not need the connection's end. It reports whether the
-// connection is fit for another request.
+// discard reads what is left of a refused body and holds none of it: a caller that writes all of its request
+// before it reads would otherwise find the connection reset in place of the answer. A caller that waits for 100
+// Continue has sent nothing yet, and over HTTP/2 the answer does not need the end of the connection. It reports
+// whether the connection is fit for another request.
 func (b *body) discard(r *http.Request) bool {
 	waits := strings.EqualFold(r.Header.Get("Expect"), "100-continue") && b.pace.got == 0
 	switch {
@@ -93,7 +92,7 @@ func (b *body) discard(r *http.Request) bool {
 	return true
 }
 
-// paced reads a body within its time and counts nothing.
+// paced reads a body within its time and does not count it in the hold.
 type paced struct{ *body }
 
 func (p *paced) Read(b []byte) (int, error) {

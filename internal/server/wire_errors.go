@@ -12,8 +12,8 @@ import (
 	"github.com/ringrift/ringlog/api"
 )
 
-// retryAfter is the seconds after which a code that may pass is worth another try, 0
-// where it does not pass by itself.
+// retryAfter returns after how many seconds a request with this code is worth a retry, 0 where the cause does not
+// pass by itself.
 func retryAfter(code api.Code) uint32 {
 	switch code.Status() {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
@@ -22,19 +22,19 @@ func retryAfter(code api.Code) uint32 {
 	return 0
 }
 
-// setRetryAfter tells the same in a header.
+// setRetryAfter sets the header that says the same as retryAfter.
 func setRetryAfter(h http.Header, code api.Code) {
 	if wait := retryAfter(code); wait != 0 {
 		h.Set("Retry-After", strconv.Itoa(int(wait)))
 	}
 }
 
-// errorDetail is all of an error, as it goes with Connect errors and over lines.
+// errorDetail returns all of an error as a message, for Connect errors and publishing lines.
 func errorDetail(e *api.Error) *ringlogv1.ErrorDetail {
 	return &ringlogv1.ErrorDetail{Code: string(e.Code), Message: e.Message, Reason: e.Reason, Field: e.Field, Remedy: e.Remedy, Offset: e.Offset, LeaderHttp: e.LeaderHTTP}
 }
 
-// connectError says an error over Connect, with all of it in a detail.
+// connectError returns an error as Connect sends it, with all of it in a detail.
 func connectError(e *api.Error) *connect.Error {
 	out := connect.NewError(e.Code.Connect(), errors.New(e.Message))
 	if detail, err := connect.NewErrorDetail(errorDetail(e)); err == nil {
@@ -44,7 +44,7 @@ func connectError(e *api.Error) *connect.Error {
 	return out
 }
 
-// apiError finds what connectError put into an error, on the caller's side.
+// apiError returns the error that connectError put into err on the other side; false where there is none.
 func apiError(err error) (*api.Error, bool) {
 	var remote *connect.Error
 	if !errors.As(err, &remote) {

@@ -47,6 +47,7 @@ func (h *holdings) see(r Report, asked, now time.Time) (fellBack bool) {
 	if !asked.After(k.heard) {
 		return false
 	}
+	// Only a process that was started since can have found less: one that runs has read the folder before.
 	if r.Start != nil && !r.Started.Equal(k.run) && k.exceeds(*r.Start) && !k.back {
 		k.back, fellBack = true, true
 	}
@@ -55,6 +56,7 @@ func (h *holdings) see(r Report, asked, now time.Time) (fellBack bool) {
 	return fellBack
 }
 
+// exceeds reports whether k has a higher term or index than a process found as it started.
 func (k holding) exceeds(s Standing) bool { return s.Term < k.term || s.LastIndex < k.index }
 
 // exceeds reports whether a data folder was known to hold more than a node finds in it as it
@@ -117,6 +119,7 @@ func (n *Node) refuseRollback(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timing.Ping)
 	defer cancel()
+	// One member that knows of more is enough; further ones are dropped.
 	found := make(chan error, 1)
 	var asking sync.WaitGroup
 	for _, m := range n.knownPeers() {
@@ -128,6 +131,7 @@ func (n *Node) refuseRollback(ctx context.Context) error {
 			if err == nil {
 				err = n.rolledBack(r)
 			}
+			// A member that does not answer proves nothing, and must not keep this node from starting.
 			if errors.Is(err, ErrRolledBack) {
 				select {
 				case found <- err:
@@ -165,6 +169,7 @@ func (n *Node) heardOf(r Report, asked, now time.Time) {
 			"id", r.ID, "incarnation", r.Incarnation, "term", r.Start.Term, "last-index", r.Start.LastIndex, "remedy", datadir.Rejoin)
 		n.transport.Disconnect(r.ID)
 	}
+	// The same report may say that it is this node whose folder is an older copy.
 	if err := n.rolledBack(r); err != nil {
 		n.cfg.Fatal(err)
 	}

@@ -77,7 +77,7 @@ type Timing struct {
 	TrailingBytes     int64         // bytes kept for followers that lag, at least CompactBytes; 1 GiB
 	Ping              time.Duration // how often the other members are asked; 500 ms
 	Misses            int           // pings without an answer until a member is out of reach; 3
-	Sync              time.Duration // a disk write that takes longer is a hung disk, and keeps no leader any more; 10 s
+	Sync              time.Duration // a disk write that takes longer counts as hung and keeps no leader; 10 s
 }
 
 // Limits bound what waits in memory.

@@ -45,10 +45,10 @@ type Recovered struct {
 //
 // What may be lost: entries that were acknowledged by a majority this node was
 // not part of. What may appear: requests whose outcome was unknown, or that were
-// refused with ErrOutcomeUnknown. So recover the survivor whose last entry has the
-// highest term, and among equal terms the highest index, alone, and let the others join it with emptied folders; never one whose
-// cluster still has a quorum. Members that are not named are forgotten by the
-// first leader.
+// refused with ErrOutcomeUnknown. So recover only the survivor whose last entry has the
+// highest term, and among equal terms the highest index, and let the others join it with
+// emptied folders. Never recover a node whose cluster still has a quorum. The first leader
+// forgets members that are not named.
 //
 // It may be repeated after a crash.
 func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger hclog.Logger) (Recovered, error) {

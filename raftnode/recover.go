@@ -23,7 +23,7 @@ import (
 // keyCurrentTerm is raft's own key in the stable store.
 const keyCurrentTerm = "CurrentTerm"
 
-// Recovered says where a recovered or restored node goes on.
+// Recovered says from where a recovered or restored node continues.
 type Recovered struct {
 	NodeID    string             `json:"node_id"`
 	ClusterID string             `json:"cluster_id"`
@@ -37,7 +37,7 @@ type Recovered struct {
 
 // Recover gives the stopped node in dir the configuration members, after most
 // voters of its cluster are lost for good. Its whole raft log is applied, whether
-// it was committed or not: the voters who could tell are gone.
+// it was committed or not: that is known only to the voters that are lost.
 //
 // It is a new cluster with an id of its own, as after a restore. Should the others
 // only have been out of reach, they keep the old one, and neither side mistakes the
@@ -75,8 +75,8 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 	return done, nil
 }
 
-// encodeConfiguration makes raft's form of members, and refuses one without a
-// voter or with an id or address twice.
+// encodeConfiguration encodes members as raft does. It refuses a configuration without a voter, and one with an id or
+// address twice.
 func encodeConfiguration(members []fsm.ConfigMember) ([]byte, error) {
 	var c raft.Configuration
 	voters := 0
@@ -103,14 +103,17 @@ type offline struct {
 	dir     *datadir.Dir
 	stores  *raftstore.Stores
 	machine *fsm.Machine
-	failed  chan error // the first word of Fatal
+	failed  chan error // holds the first error that Fatal was called with
 }
 
+// openOffline opens the data folder of a stopped node without a transport or raft. It keeps the folder locked until
+// close. On error nothing stays open.
 func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err error) {
 	if logger == nil {
 		logger = hclog.NewNullLogger()
 	}
 	o = &offline{failed: make(chan error, 1)}
+	// A tool has no node to end: close returns the first of these errors.
 	fatal := func(err error) {
 		select {
 		case o.failed <- err:
@@ -137,6 +140,7 @@ func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err erro
 	return o, reconcileLog(o.stores, o.machine.Position())
 }
 
+// close closes what is open, and returns with its own errors the one that Fatal was called with.
 func (o *offline) close() error {
 	var errs []error
 	if o.machine != nil {
@@ -156,6 +160,7 @@ func (o *offline) close() error {
 	return errors.Join(errs...)
 }
 
+// recover applies the log to its end and makes members, encoded in raw, the first configuration of a new cluster.
 func (o *offline) recover(ctx context.Context, raw []byte, members []fsm.ConfigMember) (Recovered, error) {
 	if o.machine.Applied() == 0 {
 		if last, err := o.stores.Log().LastIndex(); err != nil || last == 0 {
@@ -183,6 +188,7 @@ func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+	// If the log ends before the state, as after an installed snapshot, nothing is replayed.
 	p := o.machine.Position()
 	last, term = p.Index, max(term, p.Term)
 	for index := p.Index + 1; index <= end; index++ {
@@ -232,6 +238,7 @@ func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.Con
 	return Recovered{NodeID: o.dir.Marker().NodeID, ClusterID: p.ClusterID, Index: p.Index, Term: p.Term, Offset: p.Last, Servers: members}, nil
 }
 
+// emptyLog deletes all entries of a log.
 func emptyLog(log raft.LogStore) error {
 	first, err := log.FirstIndex()
 	if err != nil {
@@ -252,7 +259,7 @@ type Target struct {
 	Logger   hclog.Logger
 }
 
-// unknownAddr stands in a restored configuration until the node has started.
+// unknownAddr is the address in a restored configuration until the node has started and records its own.
 const unknownAddr = "unknown:0"
 
 // Restore makes a new cluster of one voter out of a snapshot: a fresh cluster
@@ -276,6 +283,7 @@ func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err e
 	return done, errors.Join(err, o.close())
 }
 
+// restore receives a snapshot into the empty folder and makes it the state of a new cluster.
 func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovered, error) {
 	incoming := o.dir.Path(datadir.SnapshotsDir)
 	meta, err := snapshots.Read(ctx, r, incoming)
@@ -287,6 +295,7 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 	if err != nil {
 		return Recovered{}, err
 	}
+	// The state gets its new identity before it is put in place, so that this folder never holds one of the old cluster.
 	cluster := uuid.NewString()
 	p, err := fsm.Reassign(incoming, nil, cluster, members, raw)
 	if err != nil {
@@ -303,6 +312,7 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 	return done, err
 }
 
+// requireEmpty returns ErrNotEmpty if there is anything in dir. A folder that does not exist is empty.
 func requireEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -329,8 +339,9 @@ func empty(dir string) error {
 	return err
 }
 
-// halfTime returns what a long loop calls now and then, to wait as long as it has worked: with
-// a processor taken for seconds, what is published meanwhile would wait for its turn.
+// halfTime returns a function for a long loop to call now and then: it sleeps for as long as the loop has worked
+// since the last call, up to 50 ms. Without it, a backup would keep a processor for seconds, and what is published
+// meanwhile would wait.
 func halfTime(ctx context.Context) func() {
 	const least, most = time.Millisecond, 50 * time.Millisecond
 	began := time.Now()

@@ -36,9 +36,10 @@ func (n *Node) stepDown(ctx context.Context, target, cause string) error {
 	if err := n.handOver(ctx, target, cause); err != nil {
 		return err
 	}
+	// Leadership has ended already. The wait is for those that ask this node next who leads.
 	following, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
 	defer cancel()
-	_ = n.until(following, func() bool { id, _ := n.leader(); return id != "" && id != n.cfg.ID }) // who leads, for those who ask next
+	_ = n.until(following, func() bool { id, _ := n.leader(); return id != "" && id != n.cfg.ID })
 	return nil
 }
 

@@ -265,7 +265,8 @@ func (n *Node) raftConfig() *raft.Config {
 	c.LocalID = raft.ServerID(n.cfg.ID)
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
 	c.CommitTimeout = t.CommitTimeout
-	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = t.SnapshotInterval, t.SnapshotThreshold, 1 // compaction knows how many
+	// How many entries stay is decided by compaction, not by TrailingLogs.
+	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = t.SnapshotInterval, t.SnapshotThreshold, 1
 	c.MaxAppendEntries = 64
 	c.BatchApplyCh = true
 	c.ShutdownOnRemove = false // this node decides itself when raft ends

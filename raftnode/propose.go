@@ -112,8 +112,8 @@ func (n *Node) leaderless() error {
 	return ErrNoLeader
 }
 
-// forward has the leader decide a request. It returns soon after this node no longer follows that leader, with
-// ErrOutcomeUnknown if the request was sent.
+// forward has the leader decide a request. If this node no longer follows that leader, it waits for the answer for
+// Timing.Heartbeat more and then returns ErrOutcomeUnknown.
 func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	// First: a leader that is lost after it was determined ends the wait too.
 	waiting, done := n.terms.while(ctx, n.cfg.Timing.Heartbeat)

@@ -295,7 +295,7 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 	if err != nil {
 		return Recovered{}, err
 	}
-	// The state gets its new identity before it is put in place, so that this folder never holds one of the old cluster.
+	// The state gets its new identity before it is put in place: this folder never is one of the old cluster.
 	cluster := uuid.NewString()
 	p, err := fsm.Reassign(incoming, nil, cluster, members, raw)
 	if err != nil {

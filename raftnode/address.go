@@ -57,7 +57,7 @@ func (n *Node) asOthersKnow() (listed, elsewhere bool) {
 		}
 	}
 	if newest.ID == "" {
-		return !n.removed.Load(), false // nobody says otherwise
+		return !n.removed.Load(), false // no report contradicts that
 	}
 	i := slices.IndexFunc(newest.Members, func(m datadir.Peer) bool { return m.ID == self.ID && m.Incarnation == self.Incarnation })
 	if i < 0 {

@@ -146,6 +146,7 @@ func (k *kinship) successor() (other heard, found bool) {
 	return k.heard[i], true
 }
 
+// isSuccessor reports whether the node that was heard is of a cluster that was recovered from the own one.
 func (k *kinship) isSuccessor(h heard) bool { return slices.Contains(h.report.Predecessors, k.cluster) }
 
 // certain reports that foreign can find nothing any more: data folders do not change while
@@ -168,6 +169,7 @@ func (k *kinship) seedFits() bool {
 	})
 }
 
+// confirmed reports whether a node of the own cluster was heard.
 func (k *kinship) confirmed() bool { return slices.ContainsFunc(k.heard, k.isKin) }
 
 func (k *kinship) isKin(h heard) bool { return h.report.ClusterID == k.cluster }

@@ -45,6 +45,7 @@ func (t *commitTrail) leastMissed(now time.Time) int {
 	return least
 }
 
+// latest returns the newest commit index; 0 without points.
 func (t *commitTrail) latest() uint64 {
 	if len(t.points) == 0 {
 		return 0

@@ -70,7 +70,7 @@ type Timing struct {
 	Lease             time.Duration
 	CommitTimeout     time.Duration // 50 ms
 	Transport         time.Duration // bound of one RPC; 3 s
-	SnapshotInterval  time.Duration // how often the raft log is looked at; 30 s
+	SnapshotInterval  time.Duration // how often raft checks whether to compact its log; 30 s
 	SnapshotThreshold uint64        // entries since the last compaction that trigger the next; 16384
 	TrailingLogs      uint64        // entries kept for followers that lag, at least 1; 10240
 	CompactBytes      int64         // bytes stored since the last compaction that trigger the next, and stay; 64 MiB
@@ -92,7 +92,7 @@ type Disk struct {
 	// Reserve: bytes kept back to start and trim with; a quarter of MinFree, at least 16 MiB
 	// and at most 64 MiB.
 	Reserve int64
-	// Space replaces what the file system says of free bytes and of the volume's size; nil
+	// Space replaces what the file system reports of free bytes and of the volume's size; nil
 	// in production.
 	Space func() (free, size uint64, err error)
 }
@@ -193,7 +193,7 @@ func (c *Config) problem() error {
 	return nil
 }
 
-// Warnings are settings that work and should be looked at.
+// Warnings returns remarks on settings that work but are seldom meant.
 func (c *Config) Warnings() []string {
 	if w := voterWarning(c.BootstrapExpect); w != "" && c.BootstrapExpect > 0 {
 		return []string{w}

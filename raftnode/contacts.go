@@ -25,6 +25,7 @@ type calls struct {
 	ended    time.Time // when one last began or ended
 }
 
+// contact is a member's newest answer to raft, and what it has of the leader's log, both in one term.
 type contact struct {
 	term uint64
 	at   time.Time // when the answered request was sent
@@ -131,6 +132,7 @@ func (c *contacts) Begin(id raft.ServerID) { c.count(id, 1) }
 // End notes that a request has been answered or has failed.
 func (c *contacts) End(id raft.ServerID) { c.count(id, -1) }
 
+// count adds by to the requests under way to a member.
 func (c *contacts) count(id raft.ServerID, by int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

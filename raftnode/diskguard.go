@@ -27,10 +27,10 @@ type diskGuard struct {
 	voters func() (all, full int)
 
 	low     atomic.Bool
-	free    atomic.Uint64 // bytes, when last looked at
+	free    atomic.Uint64 // bytes, by the last check
 	stuck   atomic.Bool   // the last hand-over to a voter with room failed
-	mu      sync.Mutex    // held to look, and to touch the reserve
-	reserve bool          // is on the disk
+	mu      sync.Mutex    // held during a check; guards reserve
+	reserve bool          // whether it is on the disk
 }
 
 // newDiskGuard returns a guard with bounds for the size of the volume. It knows no other voters until voters is set.

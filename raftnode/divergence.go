@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	digestStride = 64   // indexes whose digests are reported, beside the newest
+	digestStride = 64   // distance of the indexes whose digests are reported, below the newest
 	digestReach  = 1024 // how far back the state keeps digests
 
 	// The newest are reported closer, so that two nodes at which nothing is appended, and of
@@ -130,7 +130,7 @@ func (n *Node) differsFrom(r Report) bool {
 // aheadOfItsLeader reports whether the log of the leader that this node follows ended before what
 // this node had applied when the leader was asked, in a term not before this node's: a leader has
 // all that was committed. One of the two has lost what it had, or the leader is of a cluster that was
-// forked from this one. Another member that leads beside that leader is a split, which proves
+// forked from this one. Another member that leads at the same time is a split, which proves
 // nothing against this node.
 func (n *Node) aheadOfItsLeader() bool {
 	// In this order: what was applied was committed in that term or before, and at that time.

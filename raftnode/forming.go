@@ -194,7 +194,7 @@ func (n *Node) take(step formStep, known []datadir.Peer) error {
 	}
 	err := n.raft.Load().BootstrapCluster(c).Error()
 	if errors.Is(err, raft.ErrCantBootstrap) {
-		return nil // somebody else's entries were quicker
+		return nil // entries of another node arrived first
 	}
 	return err
 }

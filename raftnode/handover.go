@@ -53,8 +53,8 @@ func (n *Node) handOver(ctx context.Context, target, cause string) error {
 	if err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
 	}
-	// A target that does not catch up soon is down, or stopping too. Requests are still
-	// let in: what comes after this raft brings to the target itself, and at once.
+	// A target that does not catch up soon is down, or stopping too. Requests are admitted meanwhile: raft itself
+	// brings the target up to date with what follows, and quickly.
 	waiting, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
 	defer cancel()
 	if err := n.caughtUp(waiting, to.ID, n.machine.Applied()); err != nil {

@@ -26,6 +26,7 @@ func (n *Node) reportHealth(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		// A member that runs an older program could not apply the reports.
 		if !n.reached(frame.KindVoterHealth) {
 			continue
 		}
@@ -40,11 +41,12 @@ type healthReporter struct {
 	n       *Node
 	since   time.Time // when the leadership began
 	paces   map[string]*election.Pace
-	sampled time.Time // when the paces were looked at last
-	waiting time.Time // since when there are journals to hand in; zero: there are none
+	sampled time.Time // when the paces were last sampled
+	waiting time.Time // since when there are views to propose; zero: there are none
 	rivals  election.Rivals
 }
 
+// round makes each kind of report that is due. The first error ends it.
 func (c *healthReporter) round(ctx context.Context, now time.Time) error {
 	reports := []func(context.Context, time.Time) error{c.reportVoters, c.reportOutages, c.reportRivals, c.reportLag}
 	for _, report := range reports {
@@ -165,8 +167,7 @@ func (c *healthReporter) reportRivals(ctx context.Context, now time.Time) error 
 	return n.decide(ctx, frame.SplitBrain{Term: term, Leaders: append(rivals, n.cfg.ID)})
 }
 
-// yielded reports whether a member that led in a split is certain to lead no more beside this
-// node.
+// yielded reports whether a member that led in a split certainly does not lead any more.
 func (c *healthReporter) yielded(id string) bool {
 	_, member := c.n.server(id)
 	return !member || id == c.n.cfg.ID || c.rivals.Yielded(id)

@@ -340,8 +340,9 @@ func (n *Node) dismiss(ctx context.Context, s raft.Server, reason string) error 
 	return changeError(n.raft.Load().RemoveServer(s.ID, 0, changeTimeout).Error())
 }
 
-// changeOf begins a change of members: one at a time, on the leader, and not
-// once the node is closing, which must not wait for a node that catches up.
+// changeOf begins a change of members: it waits until no other one is under way and returns ErrNotLeader on a node
+// that does not lead. The context returned also ends when the node begins to close, which must not wait for a member
+// that catches up. The caller has to call release.
 func (n *Node) changeOf(ctx context.Context, id string) (_ context.Context, release func(), err error) {
 	free, err := n.exclusively(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	maxPending    = 256 // records that wait for the disk; past that the oldest are dropped
+	maxPending    = 256 // records that wait for the disk; if there are more, the oldest are dropped
 	reportedViews = 16  // of a journal, in one report
 )
 
@@ -28,8 +28,8 @@ type BlackBox struct {
 	Records []blackbox.Record `json:"records"`
 }
 
-// outageJournal is a voter's journal of outages, with a queue before it: who records does not
-// wait for the disk. mu is never held over a write.
+// outageJournal is a voter's journal of outages with a queue before it, so that callers of write do not wait for the
+// disk. mu is never held during a write to the file.
 type outageJournal struct {
 	file    *blackbox.Journal // written by keep's goroutine alone, once that runs
 	path    string            // its modification time says until when this node ran
@@ -44,10 +44,10 @@ type outageJournal struct {
 	reported reportedJournal
 }
 
-// reportedJournal is what views has computed, of a journal that had not grown since and was
-// settled up to there.
+// reportedJournal is the last result of views. It is valid while the journal has not grown and is settled up to the
+// same record.
 type reportedJournal struct {
-	grown   chan struct{} // changed of that moment
+	grown   chan struct{} // the journal's changed channel at that time
 	settled uint64
 	list    []election.View
 }
@@ -86,9 +86,8 @@ func (j *outageJournal) write(r blackbox.Record) {
 	}
 }
 
-// keep writes what is queued until ctx ends. At each tick it notes that this node runs, and up to
-// which record the log has the journal, as taken says by the journal's id. No other goroutine
-// writes the file.
+// keep writes what is queued until ctx ends. At each tick it notes that this node runs, and settles the records that
+// are in the log: taken returns the newest of those, by the journal's id. No other goroutine writes the file.
 func (j *outageJournal) keep(ctx context.Context, tick <-chan time.Time, taken func(journal string) uint64) {
 	for {
 		j.flush()
@@ -151,8 +150,8 @@ func (j *outageJournal) warn(what string, err error) {
 	}
 }
 
-// views are what the file holds that is over and not settled, the oldest first, by this machine's
-// wall clock, as seen by that voter. They are not to be changed.
+// views returns what the file holds that has ended and is not settled, the oldest first and at most reportedViews, by
+// this machine's wall clock and as seen by voter. The list must not be changed.
 func (j *outageJournal) views(voter string) []election.View {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -55,7 +55,7 @@ type outageMonitor struct {
 	recorded time.Time               // when the last record of this outage was made
 	peers    []blackbox.Peer         // of that record
 
-	mu  sync.Mutex // guards now, which others ask for
+	mu  sync.Mutex // guards now, which other goroutines read
 	now *Outage    // nil while none lasts
 }
 

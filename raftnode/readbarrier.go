@@ -98,6 +98,7 @@ type barrier struct {
 	ended chan struct{}                         // closed when run has returned
 }
 
+// proof is a result of leaderIndex.
 type proof struct {
 	index uint64
 	err   error

@@ -212,6 +212,7 @@ func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
 // at any point harmless: the marker without a cluster, which takes the state's when the
 // node starts; the term and why the log ends early; the state; then the log.
 func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.ConfigMember, cluster string) (Recovered, error) {
+	// A marker with the old cluster and a state of the new one would not open.
 	if err := o.dir.LeaveCluster(); err != nil {
 		return Recovered{}, err
 	}
@@ -219,6 +220,7 @@ func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.Con
 	if err := o.stores.Stable().SetUint64([]byte(keyCurrentTerm), term); err != nil {
 		return Recovered{}, err
 	}
+	// Explains at the next start why the log ends before the state.
 	if err := o.stores.Stable().SetUint64([]byte(statestore.KeyInstalled), index); err != nil {
 		return Recovered{}, err
 	}

@@ -34,9 +34,8 @@ type holding struct {
 	back        bool      // a process found less in the folder than one before it had reported
 }
 
-// see takes a report that was asked for then and arrived now, and reports whether it is the first
-// one that shows an older copy of the folder. One that others have overtaken on the network is
-// passed over.
+// see takes a report that was asked for at asked and arrived now, and reports whether it is the first one that shows
+// an older copy of the folder. A report that was asked for before the newest one arrived is ignored.
 func (h *holdings) see(r Report, asked, now time.Time) (fellBack bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,7 +158,8 @@ func (n *Node) rolledBack(r Report) error {
 	return fmt.Errorf("raftnode: %s: %w, as %s reports; %s", n.cfg.Dir, ErrRolledBack, r.ID, datadir.Rejoin)
 }
 
-// heardOf looks at a report that arrived now, in the goroutine that asked for it.
+// heardOf checks by a report that arrived now whether the data folder of its member, or of this node, was replaced by
+// an older copy. It runs in the goroutine that asked for the report.
 func (n *Node) heardOf(r Report, asked, now time.Time) {
 	if r.ClusterID == "" || r.ClusterID != n.machine.ClusterID() {
 		return

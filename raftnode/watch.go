@@ -41,8 +41,8 @@ func (s lastReport) claim(cluster string) election.Claim {
 	return c
 }
 
-// watch pings the other members over their HTTP port, whoever leads, and keeps what
-// they report of themselves. Each is asked once an interval, and never twice at a time.
+// watch pings the other members over their HTTP port, on a leader and on followers, and keeps what they report of
+// themselves. Each is pinged once in an interval, with at most one ping under way. It is safe for concurrent use.
 type watch struct {
 	watchOptions
 
@@ -224,6 +224,7 @@ func (w *watch) forget(members []datadir.Peer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, s := range w.seen {
+		// Under the id of a replaced folder the new one starts without a history.
 		if incarnation, ok := known[id]; !ok || incarnation != "" && incarnation != s.report.Incarnation {
 			delete(w.seen, id)
 			delete(w.contacts, id)
@@ -271,8 +272,8 @@ func (w *watch) lead(leads bool) {
 	}
 }
 
-// noteContacts looks at raft's contacts, often enough for a pause of this process not
-// to count as a silence of the others.
+// noteContacts reads raft's contacts, often enough that a pause of this process does not count as a silence of the
+// others.
 func (w *watch) noteContacts(now time.Time) {
 	awake, members := w.awake.At(now), w.members()
 	w.mu.Lock()
@@ -295,10 +296,9 @@ func (w *watch) raftReach() time.Duration {
 	return max(w.ping*time.Duration(w.misses), w.heartbeat)
 }
 
-// absence is why a member does not count as there, and for how long that has been so:
-// election.ReasonHTTP if it does not answer pings, ReasonRaft if it does, but this node leads
-// and raft has had no contact with it for a while; "" if it does count. A silence of -1 has
-// lasted for ever.
+// absence returns why a member does not count as there, and for how long it has been silent: election.ReasonHTTP if
+// it does not answer pings, ReasonRaft if it does, but this node leads and raft has had no contact with it for
+// raftReach; "" if it does count. silent is -1 if there never was contact.
 //
 // Whatever depends on who is there asks this one function: the margin of the quorum,
 // the guard of removals and demotions, promotion, the successor of a leader, and what

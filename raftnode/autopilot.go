@@ -165,6 +165,7 @@ func (p *autopilotDriver) sample(now time.Time, servers map[raft.ServerID]*autop
 	p.sampled = now
 	for id := range servers {
 		_, fresh := p.n.watch.last(string(id))
+		// Either pings or raft are enough for a server to be there.
 		if fresh || string(id) == p.n.cfg.ID || now.Sub(p.n.contacts.Newest(id)) < threshold {
 			delete(p.absent, string(id))
 		} else {

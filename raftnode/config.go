@@ -150,6 +150,7 @@ func (c *Config) Validate() error {
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
+	// After the defaults: their order is checked too.
 	if err := c.problem(); err != nil {
 		return fmt.Errorf("raftnode: config: %w", err)
 	}

@@ -18,7 +18,7 @@ const (
 	// which one is ahead, have one in common.
 	digestNear, nearStride = 64, 8
 
-	momentsKept = 64
+	momentsKept = 64 // of Node.moments
 )
 
 // moment is what this node had applied at a time, and its term.
@@ -127,11 +127,10 @@ func (n *Node) differsFrom(r Report) bool {
 	return r.ClusterID == n.machine.ClusterID() && differs(n.machine.DigestAt, r.Digests)
 }
 
-// aheadOfItsLeader reports whether the log of the leader that this node follows ended before what
-// this node had applied when the leader was asked, in a term not before this node's: a leader has
-// all that was committed. One of the two has lost what it had, or the leader is of a cluster that was
-// forked from this one. Another member that leads at the same time is a split, which proves
-// nothing against this node.
+// aheadOfItsLeader reports whether the leader that this node follows, in a term not before this node's, has a log that
+// ends before what this node had applied when the leader was asked. A leader has all that was committed, so either one
+// of the two has lost entries, or the leader is of a cluster that was forked from this one. Another member that leads
+// at the same time is a split, which proves nothing against this node.
 func (n *Node) aheadOfItsLeader() bool {
 	// In this order: what was applied was committed in that term or before, and at that time.
 	applied := n.machine.Applied()

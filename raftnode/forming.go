@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	formEvery   = 200 * time.Millisecond // between attempts, at first
+	formEvery   = 200 * time.Millisecond // between rounds of bootstrap, and at first between attempts to join
 	identifyFor = time.Second            // bound of asking other nodes who they are
 	joinFor     = time.Minute            // one attempt, catching up included
 	joinBackoff = 10 * time.Second       // most between attempts to join
@@ -264,6 +264,7 @@ func (n *Node) join(ctx context.Context, voter bool) {
 // joinAnySeed asks one seed after the other until one has admitted this node. It logs the errors.
 func (n *Node) joinAnySeed(ctx context.Context, voter bool) {
 	for _, url := range n.seedURLs() {
+		// Join may list this node itself.
 		if url == URL(n.cfg.HTTPAdvertise) {
 			continue
 		}
@@ -271,6 +272,7 @@ func (n *Node) joinAnySeed(ctx context.Context, voter bool) {
 		if err == nil {
 			return
 		}
+		// An attempt that was cut short is no refusal.
 		if ctx.Err() == nil {
 			n.joinRejected(url, err, time.Now())
 		}

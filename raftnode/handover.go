@@ -207,8 +207,8 @@ func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
 	}
 }
 
-// retire is a graceful end: a leader hands over if there is another voter. If that fails, it still records its
-// intent, so that the log reports a LEADER_STEPDOWN and not a lost leader.
+// retire is a graceful end: a leader hands over if there is another voter. If there is none, or that fails, it still
+// records its intent, so that the log reports a LEADER_STEPDOWN and not a lost leader.
 func (n *Node) retire(ctx context.Context) error {
 	if n.proposer == nil || n.proposer.OpenTerm() == 0 {
 		return nil

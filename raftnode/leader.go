@@ -85,8 +85,8 @@ func (n *Node) leaveHungDisk(ctx context.Context) {
 	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.Ping/urgentPingFactor, func(term uint64) { n.proposer.Pause(term) })
 }
 
-// startTerm has the first entry of a new term applied and then opens the gate. It blocks until then or until the
-// term is over, and reports whether this node leads.
+// startTerm has the first entry of a new term applied and then opens the gate. It blocks until then, or until
+// the term is over or ctx ends, and reports whether this node leads.
 func (n *Node) startTerm(ctx context.Context, leading bool) bool {
 	term := n.raft.Load().CurrentTerm()
 	if !leading || !n.leads(term) {

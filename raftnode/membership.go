@@ -214,6 +214,7 @@ func (n *Node) promoteIf(ctx context.Context, id string, force bool, reason stri
 // node cannot promote it now.
 func (n *Node) promotable(id string, force bool) (s raft.Server, voter bool, err error) {
 	s, listed := n.server(id)
+	// The zero Server has the suffrage of a voter.
 	voter = s.Suffrage == raft.Voter && listed
 	switch {
 	case n.proposer.OpenTerm() == 0:
@@ -348,6 +349,7 @@ func (n *Node) changeOf(ctx context.Context, id string) (_ context.Context, rele
 	if err != nil {
 		return nil, nil, err
 	}
+	// Leadership may have been lost while this waited for the change before.
 	if n.proposer.OpenTerm() == 0 {
 		free()
 		return nil, nil, fmt.Errorf("raftnode: change %s: %w", id, ErrNotLeader)
@@ -371,8 +373,10 @@ func changeError(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	// Raft did not append the change.
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
 		return fmt.Errorf("%w: %w", ErrNoLeader, err)
+	// Raft may have appended it, and a later leader may commit it.
 	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown):
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	default:

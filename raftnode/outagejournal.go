@@ -87,7 +87,8 @@ func (j *outageJournal) write(r blackbox.Record) {
 }
 
 // keep writes what is queued until ctx ends. At each tick it notes that this node runs, and settles the records that
-// are in the log: taken returns the newest of those, by the journal's id. No other goroutine writes the file.
+// are in the log: taken returns the newest of those, by the journal's id. While it runs, no other goroutine
+// writes the file.
 func (j *outageJournal) keep(ctx context.Context, tick <-chan time.Time, taken func(journal string) uint64) {
 	for {
 		j.flush()
@@ -248,7 +249,7 @@ func openOutage(records []blackbox.Record) (open blackbox.Record, regained time.
 		case blackbox.Lost:
 			open, ok, view = r, true, election.View{}
 		case blackbox.View:
-			// Each record has the count since the outage began, so that the largest is the newest.
+			// Each record has the count since the outage began, so that the largest is the newest one.
 			open.Refused = max(open.Refused, r.Refused)
 			addRecord(&view, r)
 		case blackbox.Restored:

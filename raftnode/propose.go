@@ -79,6 +79,7 @@ func (n *Node) leader() (id, url string) {
 	if server == "" {
 		return "", ""
 	}
+	// Raft knows only raft addresses. The URL comes from the state, which may not list the leader yet.
 	for _, p := range n.knownPeers() {
 		if p.ID == string(server) {
 			return p.ID, URL(p.HTTP)

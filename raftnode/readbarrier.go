@@ -18,6 +18,7 @@ func (n *Node) ReadBarrier(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("raftnode: read barrier: %w", err)
 	}
+	// A node that closes applies nothing more: without this the wait would last until ctx ends.
 	ctx, cancel := until(ctx, n.ctx)
 	defer cancel()
 	if err := n.machine.WaitApplied(ctx, index); err != nil {

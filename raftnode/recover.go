@@ -272,6 +272,7 @@ func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err e
 	if err := requireEmpty(to.Dir); err != nil {
 		return Recovered{}, err
 	}
+	// A restore that failed may be repeated: it must find the folder empty again.
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("raftnode: restore into %s: %w", to.Dir, err), empty(to.Dir))
@@ -349,6 +350,7 @@ func halfTime(ctx context.Context) func() {
 	began := time.Now()
 	return func() {
 		worked := time.Since(began)
+		// A shorter sleep costs more than it yields.
 		if worked < least {
 			return
 		}

@@ -46,7 +46,7 @@ func (h *holdings) see(r Report, asked, now time.Time) (fellBack bool) {
 	if !asked.After(k.heard) {
 		return false
 	}
-	// Only a process that was started since can have found less: one that runs has read the folder before.
+	// Start is compared once per process: its own later reports may well exceed what it found.
 	if r.Start != nil && !r.Started.Equal(k.run) && k.exceeds(*r.Start) && !k.back {
 		k.back, fellBack = true, true
 	}

@@ -194,6 +194,7 @@ func canRemove(id string, voters []string, healthy map[string]bool, minVoters in
 // that the server is dead and can be removed.
 func (p *autopilotDriver) RemoveFailedServer(s *autopilot.Server) {
 	id := string(s.ID)
+	// The check is made when no other change is under way: one may have made the server indispensable.
 	_, err := p.n.remove(p.ctx, id, reasonDead, func() error {
 		if !p.dead(id) || !p.removable(id) {
 			return errNotDead

@@ -64,7 +64,7 @@ func (n *Node) knownPeers() []datadir.Peer {
 // admit decides whether a node that has proven the cluster's secret may connect. It implements
 // rafttransport.Options.Admit.
 //
-// An unknown node of this cluster is admitted: this node's state may lag, and the unknown node may be its leader.
+// An unknown node that names this cluster is admitted: this state may lag, and the unknown node may be its leader.
 // Raft itself neither asks for votes of nodes outside its configuration nor grants them any.
 func (n *Node) admit(peer rafttransport.Identity) error {
 	if n.removals.has(peer.NodeID, peer.Incarnation) {

@@ -401,7 +401,7 @@ func (n *Node) tend(ctx context.Context) {
 	}
 }
 
-// tendOnce does the round of tend. It waits for a change of members that is under way.
+// tendOnce makes one round of tend. It waits for a change of members that is under way.
 func (n *Node) tendOnce(ctx context.Context) error {
 	// During a change the record and raft's configuration differ, and the new member would be forgotten.
 	release, err := n.exclusively(ctx)

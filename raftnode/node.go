@@ -369,7 +369,7 @@ func (n *Node) self() frame.Member {
 // leader's first entry.
 func (n *Node) WaitLeader(ctx context.Context) error {
 	return n.until(ctx, func() bool {
-		// Raft knows the leader before its first entry is applied here, and leads itself before its gate is open.
+		// Raft names a leader before that leader's first entry is applied here, and leads before the gate is open.
 		id, _ := n.leader()
 		l := n.machine.Leadership()
 		return id != "" && l.Leader == id && l.Term == n.raft.Load().CurrentTerm() && (id != n.cfg.ID || n.proposer.OpenTerm() != 0)

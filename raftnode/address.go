@@ -10,10 +10,10 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// stayKnown makes this node's address known again where the cluster has another one, after
-// a start at a wrong address, say: nobody reaches this node there, so that it is sent
-// nothing, the correction of its own configuration included, and is refused votes while
-// others have a leader. It also notices that this node was removed. It runs until ctx ends.
+// stayKnown has the cluster record this node's address if it has another one, after a start at a wrong address,
+// say. Nobody reaches this node there: it receives no entries, among them the correction of its own configuration,
+// and no votes while others have a leader. stayKnown also notices that this node was removed. It runs until ctx
+// ends.
 func (n *Node) stayKnown(ctx context.Context) {
 	wait, next := formEvery, time.Now()
 	tick := time.NewTicker(n.cfg.Timing.Ping)
@@ -28,6 +28,7 @@ func (n *Node) stayKnown(ctx context.Context) {
 		if removed := !listed; n.removed.Swap(removed) != removed && removed {
 			n.logger.Error("this node is no member any more", "error", ErrRemovedNode)
 		}
+		// The next correction is then made without a delay.
 		if !elsewhere {
 			wait, next = formEvery, time.Now()
 			continue
@@ -36,15 +37,15 @@ func (n *Node) stayKnown(ctx context.Context) {
 			continue
 		}
 		n.logger.Warn("the cluster knows this node at another address: making this one known", "raft", n.raftAddr(), "http", n.cfg.HTTPAdvertise)
+		// A member that joins without asking for a vote keeps the one it has.
 		n.joinAnySeed(ctx, false)
 		wait = min(2*wait, joinBackoff)
 		next = time.Now().Add(wait)
 	}
 }
 
-// asOthersKnow is what the other members have of this node, as far as one that has a
-// leader and has applied no less than this node reports it: whether it is listed, and
-// whether at another address.
+// asOthersKnow reports whether the other members list this node, and whether at another address. Only a member that
+// has a leader and has applied no less than this node counts; of those, the one that has applied most.
 func (n *Node) asOthersKnow() (listed, elsewhere bool) {
 	if n.cfg.Peers == nil || n.raft.Load().State() == raft.Leader {
 		return true, false
@@ -56,7 +57,7 @@ func (n *Node) asOthersKnow() (listed, elsewhere bool) {
 		}
 	}
 	if newest.ID == "" {
-		return !n.removed.Load(), false // nobody says otherwise
+		return !n.removed.Load(), false // no report contradicts that
 	}
 	i := slices.IndexFunc(newest.Members, func(m datadir.Peer) bool { return m.ID == self.ID && m.Incarnation == self.Incarnation })
 	if i < 0 {

@@ -19,7 +19,7 @@ type removals struct {
 	removed map[string]string
 }
 
-// update takes the present members in and returns the ids that are gone.
+// update replaces the members by the present ones, and returns the ids whose data folders are gone, sorted.
 func (r *removals) update(members []datadir.Peer) (gone []string) {
 	now := make(map[string]string, len(members))
 	for _, m := range members {
@@ -30,18 +30,21 @@ func (r *removals) update(members []datadir.Peer) (gone []string) {
 	if r.removed == nil {
 		r.removed = make(map[string]string)
 	}
+	// An id with another incarnation was removed and added again: the folder before it is gone.
 	for id, incarnation := range r.members {
 		if now[id] != incarnation {
 			r.removed[id] = incarnation
 			gone = append(gone, id)
 		}
 	}
+	// The very same folder may be added again.
 	maps.DeleteFunc(r.removed, func(id, incarnation string) bool { return now[id] == incarnation })
 	r.members = now
 	slices.Sort(gone)
 	return gone
 }
 
+// has reports whether the data folder was a member and is none any more.
 func (r *removals) has(id, incarnation string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,8 +52,8 @@ func (r *removals) has(id, incarnation string) bool {
 	return ok && was == incarnation
 }
 
-// knownPeers are the members as the state has them, before the first hello as
-// they were agreed on for the bootstrap.
+// knownPeers returns the members as the state has them, and before the first term start those that were agreed on for
+// the bootstrap.
 func (n *Node) knownPeers() []datadir.Peer {
 	if members := n.machine.Members(); len(members) > 0 {
 		return peersOf(members)
@@ -58,11 +61,11 @@ func (n *Node) knownPeers() []datadir.Peer {
 	return n.dir.Marker().Peers
 }
 
-// admit is membership's word on a node that has proven the cluster's secret.
+// admit decides whether a node that has proven the cluster's secret may connect. It implements
+// rafttransport.Options.Admit.
 //
-// Somebody unknown who names this cluster is let in: this node may be behind,
-// and the unknown its leader. Raft itself asks nobody for a vote, and grants
-// none to anybody, who is not in its configuration.
+// An unknown node that names this cluster is admitted: this state may lag, and the unknown node may be its leader.
+// Raft itself neither asks for votes of nodes outside its configuration nor grants them any.
 func (n *Node) admit(peer rafttransport.Identity) error {
 	if n.removals.has(peer.NodeID, peer.Incarnation) {
 		return rafttransport.ErrRemoved
@@ -70,6 +73,7 @@ func (n *Node) admit(peer rafttransport.Identity) error {
 	if n.holdings.fellBack(peer.Incarnation) {
 		return rafttransport.ErrRolledBack
 	}
+	// The rest depends on what the state lists, which may be old.
 	known := n.knownPeers()
 	i := slices.IndexFunc(known, func(m datadir.Peer) bool { return m.ID == peer.NodeID })
 	switch {
@@ -127,7 +131,8 @@ func (n *Node) newerWord(peer rafttransport.Identity) bool {
 	return false
 }
 
-// identity is what this node states of itself to others.
+// identity is what this node states of itself in handshakes. The cluster's id comes from the state, or from the
+// marker while the state has none.
 func (n *Node) identity() rafttransport.Identity {
 	m := n.dir.Marker()
 	cluster := m.ClusterID
@@ -137,7 +142,8 @@ func (n *Node) identity() rafttransport.Identity {
 	return rafttransport.Identity{ClusterID: cluster, NodeID: m.NodeID, Incarnation: m.Incarnation}
 }
 
-// memberAt names who should answer at a raft address.
+// memberAt returns the id of the node that should answer at a raft address. Raft's configuration is newer than
+// the members of the state.
 func (n *Node) memberAt(addr raft.ServerAddress) (string, bool) {
 	for _, s := range n.servers() {
 		if s.Address == addr {
@@ -161,6 +167,7 @@ func (n *Node) mayVote() bool {
 // servers is raft's newest configuration, committed or not.
 func (n *Node) servers() []raft.Server { return n.raft.Servers() }
 
+// server returns a member of raft's newest configuration.
 func (n *Node) server(id string) (raft.Server, bool) {
 	servers := n.servers()
 	i := slices.IndexFunc(servers, func(s raft.Server) bool { return string(s.ID) == id })
@@ -170,6 +177,7 @@ func (n *Node) server(id string) (raft.Server, bool) {
 	return servers[i], true
 }
 
+// votersOf returns the ids of the voters among servers.
 func votersOf(servers []raft.Server) (ids []string) {
 	for _, s := range servers {
 		if s.Suffrage == raft.Voter {

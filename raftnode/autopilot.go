@@ -11,7 +11,7 @@ import (
 	autopilot "github.com/hashicorp/raft-autopilot"
 )
 
-// Why a vote is given or taken, beside causeOperator; recorded before it is.
+// Reasons for which a vote is given or taken, with causeOperator. The log has the reason before raft makes the change.
 const (
 	reasonJoin    = "join"
 	reasonRemoved = "removed"
@@ -30,7 +30,7 @@ var (
 	errNotByItself = errors.New("autopilot does not do this by itself")
 )
 
-// AutopilotVerdict is what the leader thinks of the servers.
+// AutopilotVerdict is the leader's judgement of the servers.
 type AutopilotVerdict struct {
 	Healthy          bool            `json:"healthy"`           // all servers are
 	FailureTolerance int             `json:"failure_tolerance"` // healthy voters that may fail
@@ -38,19 +38,19 @@ type AutopilotVerdict struct {
 	Servers          []ServerVerdict `json:"servers"`           // sorted by id
 }
 
-// ServerVerdict is what the leader thinks of one server.
+// ServerVerdict is the leader's judgement of one server.
 type ServerVerdict struct {
 	ID              string    `json:"id"`
 	Voter           bool      `json:"voter"`
 	Healthy         bool      `json:"healthy"`
 	Since           time.Time `json:"since"` // of Healthy, in this leadership
 	TrailingEntries uint64    `json:"trailing_entries"`
-	// TrailingSeconds is how long ago the first entry was committed that it has not
-	// applied; at least that, where it was before this leadership.
+	// TrailingSeconds is how long ago the first entry was committed that the server has not applied. It counts
+	// from this leadership on, so that it is too low for an earlier entry.
 	TrailingSeconds float64 `json:"trailing_seconds"`
-	LastContactMs   int64   `json:"last_contact_ms"` // -1: never heard of
+	LastContactMs   int64   `json:"last_contact_ms"` // -1: it never answered
 	Wish            string  `json:"wish,omitempty"`  // WishVote or WishNoVote; "" where none is recorded
-	Why             string  `json:"why,omitempty"`   // it is unhealthy, or does not have what it wishes
+	Why             string  `json:"why,omitempty"`   // it is unhealthy, lacks its desired vote or is kept though dead
 }
 
 // Autopilot is the newest verdict; false where this node does not lead.
@@ -62,12 +62,11 @@ func (n *Node) Autopilot() (AutopilotVerdict, bool) {
 	return *v, true
 }
 
-// runAutopilot gives stable members the vote they wish for and, where that is switched
-// on, removes dead ones, until ctx ends with this node's leadership.
+// runAutopilot gives stable members their desired vote and, if the setting for that is on, removes dead ones, until
+// ctx ends with this node's leadership.
 //
-// The library computes health and what is to be done; every act goes through this
-// package's own changes of members, which are one at a time, recorded with their
-// reason, and refused where this node does not lead.
+// The library computes health and decides what to do; every change is made by this package's own changes of members,
+// which happen one at a time, are recorded with their reason, and are refused if this node does not lead.
 func (n *Node) runAutopilot(ctx context.Context) {
 	every := n.cfg.Timing.Ping
 	p := &autopilotDriver{n: n, ctx: ctx, every: every, began: time.Now(), absent: make(map[string]time.Duration)}
@@ -95,17 +94,17 @@ func (n *Node) autopilotSettings() autopilotSettings {
 		stabilization: s.AutopilotStabilization, maxTrailing: s.AutopilotMaxTrailing, lastContact: s.AutopilotLastContact}
 }
 
-// autopilotDriver is autopilot in one leadership: the library's view of this node. The
-// library calls it from two goroutines, without a context.
+// autopilotDriver is the library's view of this node in one leadership. The library calls it from two goroutines,
+// without a context.
 type autopilotDriver struct {
 	n     *Node
 	ctx   context.Context // of the leadership
 	every time.Duration   // between samples
-	began time.Time
+	began time.Time       // when the leadership did
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	commits commitTrail
-	sampled time.Time
+	sampled time.Time                // when sample was last called
 	absent  map[string]time.Duration // how long each was seen to be away, sample by sample
 	healthy map[string]bool          // of the newest verdict
 }
@@ -133,6 +132,7 @@ func (p *autopilotDriver) KnownServers() map[raft.ServerID]*autopilot.Server {
 		if s.Suffrage == raft.Voter {
 			server.NodeType = autopilot.NodeVoter
 		}
+		// What a server has applied does not count here: the library judges that by FetchServerStats.
 		if l := p.serverStats(string(s.ID)); l.trouble(p) == "" {
 			server.NodeStatus = autopilot.NodeAlive
 		}
@@ -141,8 +141,8 @@ func (p *autopilotDriver) KnownServers() map[raft.ServerID]*autopilot.Server {
 	return known
 }
 
-// FetchServerStats implements autopilot.ApplicationIntegration. The pings have
-// asked already.
+// FetchServerStats implements autopilot.ApplicationIntegration. It uses the reports that the pings have collected,
+// and waits for none.
 func (p *autopilotDriver) FetchServerStats(_ context.Context, servers map[raft.ServerID]*autopilot.Server) map[raft.ServerID]*autopilot.ServerStats {
 	p.sample(time.Now(), servers)
 	latest, term := p.latest(), p.n.raft.Load().CurrentTerm()
@@ -154,8 +154,8 @@ func (p *autopilotDriver) FetchServerStats(_ context.Context, servers map[raft.S
 	return stats
 }
 
-// sample notes where the commit index is and who is away. A sample counts for two
-// at most: while this process stood still, nobody else was away.
+// sample notes the commit index and which servers are absent. Each call adds the time since the last one to their
+// absence, but no more than two intervals: a pause of this process is no absence of others.
 func (p *autopilotDriver) sample(now time.Time, servers map[raft.ServerID]*autopilot.Server) {
 	threshold := p.n.autopilotSettings().lastContact
 	p.mu.Lock()
@@ -165,6 +165,7 @@ func (p *autopilotDriver) sample(now time.Time, servers map[raft.ServerID]*autop
 	p.sampled = now
 	for id := range servers {
 		_, fresh := p.n.watch.last(string(id))
+		// Either pings or raft are enough for a server to be there.
 		if fresh || string(id) == p.n.cfg.ID || now.Sub(p.n.contacts.Newest(id)) < threshold {
 			delete(p.absent, string(id))
 		} else {
@@ -174,6 +175,7 @@ func (p *autopilotDriver) sample(now time.Time, servers map[raft.ServerID]*autop
 	maps.DeleteFunc(p.absent, func(id string, _ time.Duration) bool { return servers[raft.ServerID(id)] == nil })
 }
 
+// latest is the newest commit index that was sampled.
 func (p *autopilotDriver) latest() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,7 @@ const (
 // would otherwise acknowledge, in a member's place, events that the members never get.
 //
 // It also ends a node whose cluster was recovered without it, once it has had no leader for a
-// while. A quorum of the old cluster goes on: it was recovered by mistake.
+// while. A quorum of the old cluster keeps its leader and its nodes: it was recovered by mistake.
 func (n *Node) belong(ctx context.Context) {
 	if n.cfg.Peers == nil {
 		return
@@ -32,8 +32,11 @@ func (n *Node) belong(ctx context.Context) {
 	defer tick.Stop()
 	leaderless, certain := 0, false
 	for {
+		// An empty folder is of no cluster yet and may join any.
 		if own := n.identity(); own.ClusterID != "" {
 			answers := n.answersOfMembers()
+			// Until it is certain, seeds that are no members are asked as well; after that only successors matter,
+			// and the pings report those.
 			if !certain {
 				answers = n.askSeeds(ctx)
 			}
@@ -45,6 +48,7 @@ func (n *Node) belong(ctx context.Context) {
 			}
 			certain = certain || k.certain()
 			successor, superseded := k.successor()
+			// Only rounds in a row count: a leader of the own cluster means that it still has its quorum.
 			leaderless++
 			if leader, _ := n.leader(); leader != "" || !superseded {
 				leaderless = 0
@@ -70,7 +74,8 @@ func (n *Node) answersOfMembers() (answers []heard) {
 	return answers
 }
 
-// misplaced says why a node whose data folder is in dir cannot go on beside another.
+// misplaced returns the error with which a node ends whose data folder, in dir, does not belong where the other
+// node's does.
 func (k *kinship) misplaced(dir string, other heard) error {
 	if k.isSuccessor(other) {
 		return fmt.Errorf("raftnode: %w: %s is of cluster %s, from which cluster %s was recovered, to which %s at %s belongs",
@@ -100,6 +105,7 @@ type kinship struct {
 func newKinship(self rafttransport.Identity, before, seeds []string, others []datadir.Peer, answers []heard) kinship {
 	k := kinship{cluster: self.ClusterID, before: before, seeds: slices.Clone(seeds), others: others}
 	for _, h := range answers {
+		// Join may name this node itself.
 		if h.report.Incarnation == self.Incarnation {
 			k.seeds = slices.DeleteFunc(k.seeds, func(url string) bool { return url == h.url })
 		} else {
@@ -140,6 +146,7 @@ func (k *kinship) successor() (other heard, found bool) {
 	return k.heard[i], true
 }
 
+// isSuccessor reports whether the node that was heard is of a cluster that was recovered from the own one.
 func (k *kinship) isSuccessor(h heard) bool { return slices.Contains(h.report.Predecessors, k.cluster) }
 
 // certain reports that foreign can find nothing any more: data folders do not change while
@@ -162,6 +169,7 @@ func (k *kinship) seedFits() bool {
 	})
 }
 
+// confirmed reports whether a node of the own cluster was heard.
 func (k *kinship) confirmed() bool { return slices.ContainsFunc(k.heard, k.isKin) }
 
 func (k *kinship) isKin(h heard) bool { return h.report.ClusterID == k.cluster }

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-const keptCommits = 256
+const keptCommits = 256 // points of a commitTrail
 
-// commitTrail remembers where the commit index was when, the coarser the longer
-// ago: to a few percent of the age.
+// commitTrail remembers when the commit index had which value, to within a few percent of the age. It is not safe
+// for concurrent use.
 type commitTrail struct {
 	points []commitPoint // both rising
 }
@@ -20,6 +20,7 @@ type commitPoint struct {
 	index uint64
 }
 
+// add notes the commit index at a time. An index that is not above the latest adds nothing.
 func (t *commitTrail) add(at time.Time, index uint64) {
 	if index <= t.latest() {
 		return
@@ -31,7 +32,8 @@ func (t *commitTrail) add(at time.Time, index uint64) {
 	}
 }
 
-// leastMissed is the point without which the gap is smallest for its age.
+// leastMissed returns the point whose removal leaves the smallest gap relative to its age. It is neither the first
+// nor the last point.
 func (t *commitTrail) leastMissed(now time.Time) int {
 	least, smallest := 0, math.Inf(1)
 	for i := 1; i < len(t.points)-1; i++ {
@@ -43,6 +45,7 @@ func (t *commitTrail) leastMissed(now time.Time) int {
 	return least
 }
 
+// latest returns the newest commit index; 0 without points.
 func (t *commitTrail) latest() uint64 {
 	if len(t.points) == 0 {
 		return 0
@@ -50,7 +53,8 @@ func (t *commitTrail) latest() uint64 {
 	return t.points[len(t.points)-1].index
 }
 
-// at is what was committed at a time, as far as it is remembered.
+// at returns the commit index at a time: of the last point not after it, or of the first point if all are later; 0
+// without points.
 func (t *commitTrail) at(when time.Time) uint64 {
 	i, found := slices.BinarySearchFunc(t.points, when, func(p commitPoint, when time.Time) int { return p.at.Compare(when) })
 	switch {

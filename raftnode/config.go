@@ -43,7 +43,7 @@ type Config struct {
 	Logger hclog.Logger // nil logs nothing
 	// Network carries raft's connections; nil is TCP, as always in production.
 	Network rafttransport.Network
-	// Fatal is called when going on would be wrong: damage, a disk that fails or
+	// Fatal is called when this node must not continue: damage, a disk that fails or
 	// hangs, an entry that cannot be applied. It should end the process; it must
 	// not call Close. The node does nothing more for anybody after it. Required.
 	Fatal func(error)
@@ -54,29 +54,30 @@ type Config struct {
 	journalFS, stateFS vfs.FS
 
 	clocks func() clock.Reading // nil reads the machine's
-	// wrapFSM, if set, stands between raft and the state machine.
+	// wrapFSM, if set, returns what raft is given in the place of the state machine.
 	wrapFSM func(raft.BatchingFSM) raft.BatchingFSM
 }
 
 // Timing holds the clocks of consensus. A zero field takes its default.
 type Timing struct {
-	// Heartbeat: without word from a leader for so long a follower stands, or up to three
-	// times as long, as raft looks now and then; 1 s.
+	// Heartbeat is how long a follower waits without hearing from the leader before it campaigns. Raft checks
+	// only now and then, so that it can take up to three times as long; 1 s.
 	Heartbeat time.Duration
-	Election  time.Duration // how long a candidate waits for votes, at least Heartbeat; as Heartbeat
-	// Lease: a leader without word from a quorum for so long steps down, and a follower
-	// stands after it when the leader's process has ended; at most Heartbeat, by default three quarters of it.
+	Election  time.Duration // how long a candidate waits for votes, at least Heartbeat; by default Heartbeat
+	// Lease is how long a leader leads without hearing from a quorum before it steps down, and how long a
+	// follower waits before it campaigns when the leader's process has ended; at most Heartbeat, by default
+	// three quarters of it.
 	Lease             time.Duration
 	CommitTimeout     time.Duration // 50 ms
 	Transport         time.Duration // bound of one RPC; 3 s
-	SnapshotInterval  time.Duration // how often the raft log is looked at; 30 s
-	SnapshotThreshold uint64        // entries since the last compaction that make the next; 16384
+	SnapshotInterval  time.Duration // how often raft checks whether to compact its log; 30 s
+	SnapshotThreshold uint64        // entries since the last compaction that trigger the next; 16384
 	TrailingLogs      uint64        // entries kept for followers that lag, at least 1; 10240
-	CompactBytes      int64         // bytes stored since the last compaction that make the next, of which so many stay; 64 MiB
+	CompactBytes      int64         // bytes stored since the last compaction that trigger the next, and stay; 64 MiB
 	TrailingBytes     int64         // bytes kept for followers that lag, at least CompactBytes; 1 GiB
 	Ping              time.Duration // how often the other members are asked; 500 ms
 	Misses            int           // pings without an answer until a member is out of reach; 3
-	Sync              time.Duration // a disk write that takes longer is a hung disk, and keeps no leader any more; 10 s
+	Sync              time.Duration // a disk write that takes longer counts as hung and keeps no leader; 10 s
 }
 
 // Limits bound what waits in memory.
@@ -91,7 +92,7 @@ type Disk struct {
 	// Reserve: bytes kept back to start and trim with; a quarter of MinFree, at least 16 MiB
 	// and at most 64 MiB.
 	Reserve int64
-	// Space replaces what the file system says of free bytes and of the volume's size; nil
+	// Space replaces what the file system reports of free bytes and of the volume's size; nil
 	// in production.
 	Space func() (free, size uint64, err error)
 }
@@ -103,6 +104,7 @@ func (d Disk) on(size uint64) Disk {
 	return d
 }
 
+// orDefault sets *v to fallback if it has the zero value.
 func orDefault[T comparable](v *T, fallback T) {
 	var zero T
 	if *v == zero {
@@ -118,6 +120,7 @@ func (t Timing) compaction() upstream.CompactionLimits {
 	return upstream.CompactionLimits{CompactBytes: t.CompactBytes, TrailingBytes: t.TrailingBytes, TrailingLogs: t.TrailingLogs}
 }
 
+// withDefaults returns t with the defaults of Timing in its zero fields.
 func (t Timing) withDefaults() Timing {
 	orDefault(&t.Heartbeat, time.Second)
 	orDefault(&t.Election, t.Heartbeat)
@@ -135,7 +138,7 @@ func (t Timing) withDefaults() Timing {
 	return t
 }
 
-// Validate reports what cannot work, and fills the defaults in.
+// Validate fills in the defaults and returns the first setting that cannot work as an error.
 func (c *Config) Validate() error {
 	c.Timing = c.Timing.withDefaults()
 	orDefault(&c.Limits.QueueRequests, 32768)
@@ -147,12 +150,14 @@ func (c *Config) Validate() error {
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
+	// After the defaults: their order is checked too.
 	if err := c.problem(); err != nil {
 		return fmt.Errorf("raftnode: config: %w", err)
 	}
 	return nil
 }
 
+// problem returns the first setting that cannot work. The defaults have to be filled in.
 func (c *Config) problem() error {
 	switch {
 	case c.ID == "" || len(c.ID) > 255:
@@ -170,6 +175,7 @@ func (c *Config) problem() error {
 	case c.NonVoter && c.BootstrapExpect > 0:
 		return errors.New("a non-voter joins a cluster, it cannot begin one: drop NonVoter or BootstrapExpect")
 	}
+	// Raft requires this order, and would only report it once the stores are open.
 	if t := c.Timing; t.Lease > t.Heartbeat || t.Election < t.Heartbeat {
 		return fmt.Errorf("a lease of %s, a heartbeat of %s and an election of %s: they must not be in another order", t.Lease, t.Heartbeat, t.Election)
 	}
@@ -177,6 +183,7 @@ func (c *Config) problem() error {
 		return fmt.Errorf("%d bytes to compact at and %d that stay for members that lag: these must not be less", t.CompactBytes, t.TrailingBytes)
 	}
 	for _, addr := range []string{c.RaftBind, c.RaftAdvertise} {
+		// An empty RaftAdvertise means the bound address.
 		if addr == "" && c.RaftBind != "" {
 			continue
 		}
@@ -187,7 +194,7 @@ func (c *Config) problem() error {
 	return nil
 }
 
-// Warnings are settings that work and should be looked at.
+// Warnings returns remarks on settings that work but are seldom meant.
 func (c *Config) Warnings() []string {
 	if w := voterWarning(c.BootstrapExpect); w != "" && c.BootstrapExpect > 0 {
 		return []string{w}

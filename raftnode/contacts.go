@@ -11,9 +11,8 @@ import (
 // contacts remembers, per member, when the newest AppendEntries that it answered
 // in the sender's own term was sent.
 //
-// raft.VerifyLeader counts answers by when they arrive. One that lay in a buffer
-// while this process stood still would prove a leadership that has passed; what
-// counts is when the question was asked.
+// raft.VerifyLeader counts answers by when they arrive. An answer that was buffered while this process was paused
+// would prove a leadership that has ended; so what counts is when the request was sent.
 type contacts struct {
 	mu    sync.Mutex
 	asked map[raft.ServerID]contact
@@ -22,10 +21,11 @@ type contacts struct {
 
 // calls are raft's own requests to a member, answered or not.
 type calls struct {
-	underWay int
-	ended    time.Time // when the last one was
+	underWay int       // begun and not ended
+	ended    time.Time // when one last began or ended
 }
 
+// contact is a member's newest answer to raft, and what it has of the leader's log, both in one term.
 type contact struct {
 	term uint64
 	at   time.Time // when the answered request was sent
@@ -34,6 +34,7 @@ type contact struct {
 	replied time.Time // when it last confirmed that
 }
 
+// Note takes an answer of a member, in term, to a request that was sent at a time. It ignores older ones.
 func (c *contacts) Note(id raft.ServerID, term uint64, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,6 +43,7 @@ func (c *contacts) Note(id raft.ServerID, term uint64, at time.Time) {
 	}
 	last := c.asked[id]
 	switch {
+	// What was matched in an earlier term was the log of another leadership.
 	case term > last.term:
 		c.asked[id] = contact{term: term, at: at, replied: at}
 	case term == last.term && at.After(last.at):
@@ -61,8 +63,8 @@ func (c *contacts) Match(id raft.ServerID, term, index uint64, now time.Time) {
 	}
 }
 
-// stalled is how long a member that lacks entries of the leader's log has not confirmed
-// any; 0 where it lacks none, or has not answered in this term.
+// stalled returns for how long a member that lacks entries of the leader's log, which ends at last, has confirmed
+// nothing; 0 if it lacks none or has not answered in term.
 func (c *contacts) stalled(id raft.ServerID, term, last uint64, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,6 +86,7 @@ func (c *contacts) quorum(self raft.ServerID, servers []raft.Server, term uint64
 			continue
 		}
 		voters++
+		// An answer counts by when its request was sent: it shows the term that the voter was in then or later.
 		if last := c.asked[s.ID]; s.ID == self || last.term == term && !last.at.Before(since) {
 			with++
 		}
@@ -91,8 +94,8 @@ func (c *contacts) quorum(self raft.ServerID, servers []raft.Server, term uint64
 	return with > voters/2
 }
 
-// majority is the last moment at which a majority of the voters was in term, self
-// being so now; zero if it never was.
+// majority returns the last moment at which a majority of the voters was in term, self counting as in it now; zero
+// if there was none.
 func (c *contacts) majority(self raft.ServerID, servers []raft.Server, term uint64, now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,6 +114,7 @@ func (c *contacts) majority(self raft.ServerID, servers []raft.Server, term uint
 	if len(at) == 0 {
 		return time.Time{}
 	}
+	// The middle one, newest first: as many voters as a majority were in term then or later.
 	slices.SortFunc(at, func(a, b time.Time) int { return b.Compare(a) })
 	return at[len(at)/2]
 }
@@ -123,10 +127,13 @@ func (c *contacts) Newest(id raft.ServerID) time.Time {
 	return c.asked[id].at
 }
 
+// Begin notes that a request to a member is being sent.
 func (c *contacts) Begin(id raft.ServerID) { c.count(id, 1) }
 
+// End notes that a request has been answered or has failed.
 func (c *contacts) End(id raft.ServerID) { c.count(id, -1) }
 
+// count adds by to the requests under way to a member.
 func (c *contacts) count(id raft.ServerID, by int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +143,7 @@ func (c *contacts) count(id raft.ServerID, by int) {
 	c.calls[id] = calls{c.calls[id].underWay + by, time.Now()}
 }
 
-// quiet reports whether raft has sent a member nothing for that duration.
+// quiet reports whether no request to a member has been under way for that duration.
 func (c *contacts) quiet(id raft.ServerID, duration time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,23 +17,23 @@ const (
 	diskRecovery = 5 // a fifth above the bound ends the alarm, so that it does not flap
 )
 
-// diskGuard watches free space. While it is low the reserve is given back, for
-// commits and trims to go on, and appends are refused.
+// diskGuard watches free space. While it is low, the reserve is released, so that commits and trims still have
+// room, and appends are refused.
 type diskGuard struct {
 	dir    *datadir.Dir
 	bounds Disk
 	logger hclog.Logger
-	// voters tells how many voters there are and how many of them have a full
-	// disk, or did when last heard of, this node not counted as full.
+	// voters returns how many voters there are, and how many of the others had a full disk by their last report.
 	voters func() (all, full int)
 
 	low     atomic.Bool
-	free    atomic.Uint64 // bytes, when last looked at
+	free    atomic.Uint64 // bytes, by the last check
 	stuck   atomic.Bool   // the last hand-over to a voter with room failed
-	mu      sync.Mutex    // held to look, and to touch the reserve
-	reserve bool          // is on the disk
+	mu      sync.Mutex    // held during a check; guards reserve
+	reserve bool          // whether it is on the disk
 }
 
+// newDiskGuard returns a guard with bounds for the size of the volume. It knows no other voters until voters is set.
 func newDiskGuard(dir *datadir.Dir, bounds Disk, logger hclog.Logger) (*diskGuard, error) {
 	if bounds.Space == nil {
 		bounds.Space = dir.Space
@@ -49,6 +49,7 @@ func (g *diskGuard) status() DiskStatus {
 	return DiskStatus{FreeBytes: g.free.Load(), MinFreeBytes: uint64(max(g.bounds.MinFree, 0)), Full: g.low.Load()}
 }
 
+// run checks the disk every diskEvery until ctx ends.
 func (g *diskGuard) run(ctx context.Context) {
 	tick := time.NewTicker(diskEvery)
 	defer tick.Stop()
@@ -62,7 +63,7 @@ func (g *diskGuard) run(ctx context.Context) {
 	}
 }
 
-// check looks at the disk once.
+// check measures the free space once, sets or ends the alarm, and releases or makes the reserve.
 func (g *diskGuard) check() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -72,6 +73,7 @@ func (g *diskGuard) check() {
 		return
 	}
 	g.free.Store(free)
+	// The free space is reported, but nothing follows from it.
 	if g.bounds.MinFree < 0 {
 		return
 	}
@@ -82,7 +84,9 @@ func (g *diskGuard) check() {
 		g.logger.Error("disk is nearly full: appends are refused", "free", free, "bound", bound)
 		g.giveBack()
 	case free < bound:
+		// Retried at each check: it may have failed.
 		g.giveBack()
+	// To make the reserve again takes space too, and must not raise the alarm that has just ended.
 	case low && free < bound+bound/diskRecovery+g.missing():
 	default:
 		if low {
@@ -93,7 +97,7 @@ func (g *diskGuard) check() {
 	}
 }
 
-// missing is what making the reserve again will take.
+// missing is how many bytes it takes to make the reserve again. It is called with mu held.
 func (g *diskGuard) missing() uint64 {
 	if g.reserve || g.bounds.Reserve < 0 {
 		return 0
@@ -101,6 +105,7 @@ func (g *diskGuard) missing() uint64 {
 	return uint64(g.bounds.Reserve)
 }
 
+// giveBack releases the reserve. It is called with mu held.
 func (g *diskGuard) giveBack() {
 	if err := g.dir.ReleaseReserve(); err != nil {
 		g.logger.Error("giving the reserve back", "error", err)
@@ -109,6 +114,7 @@ func (g *diskGuard) giveBack() {
 	g.reserve = false
 }
 
+// keepBack makes the reserve if it is not on the disk. It is called with mu held.
 func (g *diskGuard) keepBack() {
 	if g.reserve || g.bounds.Reserve < 0 {
 		return
@@ -120,8 +126,8 @@ func (g *diskGuard) keepBack() {
 	g.reserve = true
 }
 
-// admitsAppends is asked by the leader for every append. While another voter has room,
-// this node is about to hand over to it, and clients had better ask again.
+// admitsAppends is called on the leader for every append. While a majority has room without this node, the error is
+// ErrNoLeader: this node is about to hand over, and clients should retry.
 func (g *diskGuard) admitsAppends() error {
 	all, full := g.voters()
 	low := g.low.Load()
@@ -131,6 +137,7 @@ func (g *diskGuard) admitsAppends() error {
 	switch {
 	case full == 0:
 		return nil
+	// Whoever leads, no majority could store the append.
 	case all-full <= all/2:
 		return fmt.Errorf("raftnode: append: %w: on %d of %d voters: trim the log or make room", ErrDiskFull, full, all)
 	case low && g.stuck.Load():
@@ -153,7 +160,7 @@ func (n *Node) fullVoters() (all, full int) {
 	return len(ids), full
 }
 
-// yieldAgain is how long a leader that cannot write waits after a hand-over that failed.
+// yieldAgain is how long a leader with a full disk waits after a hand-over that failed.
 const yieldAgain = 10 * time.Second
 
 // yieldFullDisk hands leadership over when this node's disk is nearly full and a majority
@@ -161,6 +168,7 @@ const yieldAgain = 10 * time.Second
 func (n *Node) yieldFullDisk(ctx context.Context) {
 	tick := time.NewTicker(n.cfg.Timing.Ping / urgentPingFactor)
 	defer tick.Stop()
+	// What failed in an earlier leadership is no reason to refuse appends with ErrDiskFull in this one.
 	n.disk.stuck.Store(false)
 	var next time.Time
 	for {
@@ -170,6 +178,7 @@ func (n *Node) yieldFullDisk(ctx context.Context) {
 			return
 		}
 		all, full := n.fullVoters()
+		// Without a majority that has room, another leader would have to refuse appends as well.
 		if !n.disk.low.Load() || all-full-1 <= all/2 || time.Now().Before(next) {
 			continue
 		}

@@ -11,31 +11,32 @@ import (
 )
 
 const (
-	digestStride = 64   // indexes whose digests are reported, beside the newest
+	digestStride = 64   // distance of the indexes whose digests are reported, below the newest
 	digestReach  = 1024 // how far back the state keeps digests
 
 	// The newest are reported closer, so that two nodes at which nothing is appended, and of
 	// which one is ahead, have one in common.
 	digestNear, nearStride = 64, 8
 
-	momentsKept = 64
+	momentsKept = 64 // of Node.moments
 )
 
-// moment is how far this node was at a time.
+// moment is what this node had applied at a time, and its term.
 type moment struct {
 	at            time.Time
 	term, applied uint64
 }
 
-// digests are the ones to compare with other nodes: at the last index, at every
-// nearStride-th of the newest, at every digestStride-th before those, and where another node asks
-// for it. That one has applied the index; so either this node has as well, or the other one has
-// what this node has applied last, unless one of them is ahead by more than digestReach.
+// digests returns the digests to compare with other nodes, in the order of their indexes: at the last index, at every
+// nearStride-th of the newest, at every digestStride-th before those, and at the index that another node asked for.
+// The asker has applied that index; so either this node has too, or the asker still knows the digest at this node's
+// last index, unless one of them is ahead by more than digestReach.
 func (n *Node) digests(asked uint64) (list []IndexDigest) {
 	last, sum := n.machine.Digest()
 	if last == 0 {
 		return nil
 	}
+	// All nodes report multiples of the strides, so that two that are not far apart have one in common.
 	low := last - min(last, digestReach-1)
 	near := last - min(last, digestNear)
 	for i := low - low%digestStride; i < last; i += stride(i, near) {
@@ -44,6 +45,7 @@ func (n *Node) digests(asked uint64) (list []IndexDigest) {
 		}
 	}
 	list = append(list, IndexDigest{last, sum})
+	// The index that was asked for may be listed already, or be one that this node has not applied.
 	i, listed := slices.BinarySearchFunc(list, asked, func(d IndexDigest, index uint64) int { return cmp.Compare(d.Index, index) })
 	if d, known := n.machine.DigestAt(asked); known && !listed && asked > 0 {
 		list = slices.Insert(list, i, IndexDigest{asked, d})
@@ -51,7 +53,7 @@ func (n *Node) digests(asked uint64) (list []IndexDigest) {
 	return list
 }
 
-// stride is how far the index after i is whose digest is reported.
+// stride returns the distance from i to the next index whose digest is reported; near is where the newest ones begin.
 func stride(i, near uint64) uint64 {
 	if i+digestStride <= near {
 		return digestStride
@@ -59,8 +61,8 @@ func stride(i, near uint64) uint64 {
 	return nearStride
 }
 
-// differs compares at the newest index that both sides know; own returns this side's digests. It
-// has to be asked when the other's arrive: either side forgets them after digestReach entries.
+// differs reports whether two nodes' digests differ at the newest index that both know; own returns this side's. It
+// has to be called when the other's arrive: either side forgets its digests after digestReach entries.
 func differs(own func(index uint64) (fsm.Sum, bool), other []IndexDigest) bool {
 	for _, o := range slices.Backward(other) {
 		if d, known := own(o.Index); known {
@@ -70,14 +72,14 @@ func differs(own func(index uint64) (fsm.Sum, bool), other []IndexDigest) bool {
 	return false
 }
 
-// suspect is called when an entry carries a digest that differs from the own.
-// The comparison itself is made with the next round of reports.
+// suspect is called when an entry carries a digest that differs from this node's. It only logs that: compareDigests
+// decides by the reports of a majority.
 func (n *Node) suspect(index uint64) {
 	n.logger.Warn("the leader's digest differs from this node's", "index", index)
 }
 
-// watchDigests compares digests after each round of reports, until ctx ends. A hand-over
-// takes its time, so that it has a goroutine of its own.
+// watchDigests compares digests once in a ping's interval, until ctx ends. It has a goroutine of its own, since a
+// hand-over may take long.
 func (n *Node) watchDigests(ctx context.Context) {
 	tick := time.NewTicker(n.cfg.Timing.Ping)
 	defer tick.Stop()
@@ -91,10 +93,9 @@ func (n *Node) watchDigests(ctx context.Context) {
 	}
 }
 
-// compareDigests stops a node whose state is not the majority's: it serves and
-// accepts nothing any more and says so. Where it leads, be it because a hand-over
-// failed or because it was elected since, it lets another lead first, or with the
-// next round.
+// compareDigests marks this node as diverged if its state is not the majority's: it then serves and accepts nothing
+// any more. If it leads, it hands over first. A hand-over that failed is retried with the next round, also if the node
+// was elected after it had diverged.
 func (n *Node) compareDigests(ctx context.Context) {
 	if !n.diverged.Load() && !n.outvoted() && !n.aheadOfItsLeader() {
 		return
@@ -126,11 +127,10 @@ func (n *Node) differsFrom(r Report) bool {
 	return r.ClusterID == n.machine.ClusterID() && differs(n.machine.DigestAt, r.Digests)
 }
 
-// aheadOfItsLeader reports whether the log of the leader that this node follows ended before what
-// this node had applied when the leader was asked, in a term not before this node's: a leader has
-// all that was committed. One of the two has lost what it had, or the leader is of a cluster that was
-// forked from this one. Another member that leads beside that leader is a split, which proves
-// nothing against this node.
+// aheadOfItsLeader reports whether the leader that this node follows, in a term not before this node's, has a log that
+// ends before what this node had applied when the leader was asked. A leader has all that was committed, so either one
+// of the two has lost entries, or the leader is of a cluster that was forked from this one. Another member that leads
+// at the same time is a split, which proves nothing against this node.
 func (n *Node) aheadOfItsLeader() bool {
 	// In this order: what was applied was committed in that term or before, and at that time.
 	applied := n.machine.Applied()
@@ -147,7 +147,8 @@ func (n *Node) aheadOfItsLeader() bool {
 	return true
 }
 
-// ahead compares a report with the newest moment that is not after it was asked for.
+// ahead reports whether at the newest moment not after a report was asked for, this node had applied more than the
+// log of the leader that gave it holds.
 func ahead(moments []moment, asked time.Time, r Report) bool {
 	for _, m := range slices.Backward(moments) {
 		if !m.at.After(asked) {

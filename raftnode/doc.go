@@ -7,7 +7,7 @@
 //   - Propose answers success only for what a majority has on disk and this
 //     node's state machine has decided. An error that wraps ErrOutcomeUnknown may
 //     have been appended; after any other the request was not.
-//   - The first entry of a leader's term is applied before anything else of that term is let in.
+//   - The first entry of a leader's term is applied before anything else of that term is admitted.
 //   - ReadBarrier returns once the local state includes everything that was
 //     acknowledged, by any node, before the call.
 //   - A data folder that was lost, emptied, swapped or damaged does not vote

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	formEvery   = 200 * time.Millisecond
-	identifyFor = time.Second
-	joinFor     = time.Minute // one attempt, catching up included
-	joinBackoff = 10 * time.Second
+	formEvery   = 200 * time.Millisecond // between rounds of bootstrap, and at first between attempts to join
+	identifyFor = time.Second            // bound of asking other nodes who they are
+	joinFor     = time.Minute            // one attempt, catching up included
+	joinBackoff = 10 * time.Second       // most between attempts to join
 )
 
-// forming is what this node tells others while no cluster is formed.
+// forming is what this node reports to others while no cluster is formed: the nodes that it would form one with.
 type forming struct {
 	mu    sync.Mutex
 	known []datadir.Peer // sorted by id, itself included
@@ -50,12 +50,13 @@ const (
 	formJoin                  // there is a cluster already
 )
 
-// decideForming is one look at what the others report. The set that counts is
-// the own node and those that expect as many and have no cluster; once settled
-// on, the set this node has written down. Two data folders under one id never
-// count as one.
+// decideForming decides by what the others report now. The set to form a cluster with is this node and those that
+// expect as many voters and have no cluster; once this node has settled on a set, it is the one in its marker. Two
+// data folders under one id never count as one.
 func decideForming(self datadir.Peer, expect int, settled []datadir.Peer, reports []Report) (step formStep, known []datadir.Peer) {
+	// A URL of Join may be this node's own.
 	reports = slices.DeleteFunc(slices.Clone(reports), func(r Report) bool { return r.Incarnation == self.Incarnation })
+	// Others may have begun with the set that this node has settled on: it never changes.
 	if len(settled) > 0 {
 		if settled[0].ID == self.ID && confirmed(settled, reports, true) == expect-1 {
 			return formBegin, settled
@@ -71,6 +72,7 @@ func decideForming(self datadir.Peer, expect int, settled []datadir.Peer, report
 			known = append(known, datadir.Peer{ID: r.ID, Raft: r.RaftAddr, HTTP: r.HTTPAddr, Incarnation: r.Incarnation})
 		}
 	}
+	// Sets are compared as lists, and one node may answer at several URLs.
 	slices.SortFunc(known, func(a, b datadir.Peer) int {
 		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Incarnation, b.Incarnation))
 	})
@@ -81,8 +83,8 @@ func decideForming(self datadir.Peer, expect int, settled []datadir.Peer, report
 	return formWait, known
 }
 
-// confirmed counts the nodes of set that report the very same set, and where
-// asked for have settled on it.
+// confirmed counts the nodes of set that report the very same set. With settled, only those count that have settled
+// on it.
 func confirmed(set []datadir.Peer, reports []Report, settled bool) int {
 	by := make(map[string]bool)
 	for _, r := range reports {
@@ -116,9 +118,11 @@ func (n *Node) form(ctx context.Context) {
 	n.stayKnown(ctx)
 }
 
+// peerSelf is this node as a peer of its own cluster.
 func (n *Node) peerSelf() datadir.Peer { return peerOf(n.self()) }
 
-// bootstrap looks round until this node is in a cluster, or has to join one.
+// bootstrap asks the seeds until this node is in a cluster, or finds one to join. It returns formBegin, formJoin, or
+// formWait if ctx ends.
 func (n *Node) bootstrap(ctx context.Context) formStep {
 	tick := time.NewTicker(formEvery)
 	defer tick.Stop()
@@ -156,6 +160,7 @@ func (n *Node) bootstrap(ctx context.Context) formStep {
 	}
 }
 
+// idsOf returns the ids of peers.
 func idsOf(peers []datadir.Peer) (ids []string) {
 	for _, p := range peers {
 		ids = append(ids, p.ID)
@@ -174,6 +179,8 @@ func missingOf(peers []datadir.Peer, self string, reports []Report) (ids []strin
 	return ids
 }
 
+// take makes a step durable: it writes the set settled on to the marker, or bootstraps raft with it. Other steps need
+// nothing.
 func (n *Node) take(step formStep, known []datadir.Peer) error {
 	if step == formAgree {
 		return n.dir.SetCluster("", known)
@@ -187,12 +194,12 @@ func (n *Node) take(step formStep, known []datadir.Peer) error {
 	}
 	err := n.raft.Load().BootstrapCluster(c).Error()
 	if errors.Is(err, raft.ErrCantBootstrap) {
-		return nil // somebody else's entries were quicker
+		return nil // entries of another node arrived first
 	}
 	return err
 }
 
-// askSeeds asks everybody this node has heard of, at once.
+// askSeeds asks every node that this one knows a URL of, at once, and waits up to identifyFor for the answers.
 func (n *Node) askSeeds(ctx context.Context) (answers []heard) {
 	if n.cfg.Peers == nil {
 		return nil
@@ -221,7 +228,7 @@ func reportsOf(answers []heard) (reports []Report) {
 	return reports
 }
 
-// seedURLs are the URLs to ask to join at: those given and those of members known.
+// seedURLs returns the URLs at which other nodes are asked: those of Join first, then those of the members known.
 func (n *Node) seedURLs() []string {
 	urls := slices.Clone(n.cfg.Join)
 	for _, p := range slices.Concat(n.forming.get(), n.knownPeers()) {
@@ -232,8 +239,8 @@ func (n *Node) seedURLs() []string {
 	return urls
 }
 
-// join asks to be let in, at one seed after the other, until this node is where
-// it should be in raft's configuration. A member keeps the vote it has.
+// join asks the seeds to admit this node until it is in raft's configuration with its address and, if it is new and
+// voter is true, with a vote, or until ctx ends. A member keeps the suffrage it has.
 func (n *Node) join(ctx context.Context, voter bool) {
 	fresh := len(n.servers()) == 0
 	for wait := formEvery; ; wait = min(2*wait, joinBackoff) {
@@ -241,6 +248,7 @@ func (n *Node) join(ctx context.Context, voter bool) {
 			n.refused.clear()
 			return
 		}
+		// The configuration may have changed since the last attempt.
 		if s, ok := n.server(n.cfg.ID); ok && !fresh {
 			voter = s.Suffrage == raft.Voter
 		}
@@ -253,9 +261,10 @@ func (n *Node) join(ctx context.Context, voter bool) {
 	}
 }
 
-// joinAnySeed asks at one seed after the other, until one has admitted this node.
+// joinAnySeed asks one seed after the other until one has admitted this node. It logs the errors.
 func (n *Node) joinAnySeed(ctx context.Context, voter bool) {
 	for _, url := range n.seedURLs() {
+		// Join may list this node itself.
 		if url == URL(n.cfg.HTTPAdvertise) {
 			continue
 		}
@@ -263,20 +272,22 @@ func (n *Node) joinAnySeed(ctx context.Context, voter bool) {
 		if err == nil {
 			return
 		}
+		// An attempt that was cut short is no refusal.
 		if ctx.Err() == nil {
 			n.joinRejected(url, err, time.Now())
 		}
 	}
 }
 
+// requestJoin asks the node at url to admit this one, and waits up to joinFor for it to catch up.
 func (n *Node) requestJoin(ctx context.Context, url string, voter bool) error {
 	ctx, cancel := context.WithTimeout(ctx, joinFor)
 	defer cancel()
 	return n.cfg.Peers.Join(ctx, url, n.self(), MemberOptions{Voter: voter, ClusterID: n.identity().ClusterID})
 }
 
-// joinRejected logs why this node is not admitted, where only they can change
-// that.
+// joinRejected logs why the node at url does not admit this one. An error that somebody has to act on is a warning
+// and is kept for the status; it is logged again only after a while.
 func (n *Node) joinRejected(url string, err error, now time.Time) {
 	reason := joinRefusal(err)
 	switch {
@@ -287,13 +298,12 @@ func (n *Node) joinRejected(url string, err error, now time.Time) {
 	}
 }
 
-// JoinRefusals are the errors of Peers.Join that last until somebody does something
-// about them.
+// JoinRefusals returns the errors of Peers.Join that last until somebody acts on them.
 func JoinRefusals() []error {
 	return []error{ErrForeignFolder, ErrOtherIncarnation, ErrDuplicateAddress, ErrTooManyVoters, ErrTooOld}
 }
 
-// joinRefusal is the one of JoinRefusals in err; nil where asking again may do.
+// joinRefusal returns the error of JoinRefusals that err wraps; nil if a retry may succeed.
 func joinRefusal(err error) error {
 	for _, reason := range JoinRefusals() {
 		if errors.Is(err, reason) {
@@ -303,7 +313,7 @@ func joinRefusal(err error) error {
 	return nil
 }
 
-// refused is why this node was not let in.
+// refused keeps why this node was last not admitted, for its status and its log.
 type refused struct {
 	mu   sync.Mutex
 	last error               // of joinRefusal
@@ -342,11 +352,9 @@ func (r *refused) text() string {
 	return r.last.Error()
 }
 
-// settled reports whether nothing has to be asked of anybody: this node stands
-// in raft's configuration with its address, and with a vote where it needs one;
-// or there is nobody to ask. A member that is not in its own newest configuration
-// was removed: people have to add it again. One that is new may just have
-// received an older configuration.
+// settled reports whether this node need not ask to join: it is in raft's configuration with its address and, if
+// voter is true, with a vote, or there is nobody to ask. A member that is not in its own newest configuration was
+// removed: an operator has to add it again. A node that is fresh may only have received an older configuration.
 func (n *Node) settled(fresh, voter bool) bool {
 	if n.cfg.Peers == nil || len(n.cfg.Join) == 0 && len(n.servers()) == 0 {
 		return true
@@ -356,7 +364,7 @@ func (n *Node) settled(fresh, voter bool) bool {
 		return !fresh
 	}
 	if n.raft.Load().State() == raft.Leader {
-		return true // it tends to its own record
+		return true // a leader records its own address; see tendOnce
 	}
 	return string(s.Address) == n.raftAddr() && (!voter || s.Suffrage == raft.Voter)
 }

@@ -13,14 +13,15 @@ import (
 
 // ProposeForwarded is the leader's side of Peers.Forward: it decides a request
 // that another node has encoded, and never forwards it again. A refusal travels
-// inside the encoded result. The sender is not believed: its events pass the gate
-// again, and what deduplication looks at is computed from them here.
+// inside the encoded result. The sender is not trusted: its events pass the gate again, and what deduplication
+// compares is computed from them here.
 func (n *Node) ProposeForwarded(ctx context.Context, request []byte) ([]byte, error) {
 	r, err := n.admitForwarded(request)
 	if err != nil {
 		return nil, fmt.Errorf("raftnode: forwarded request: %w", err)
 	}
 	r, err = n.prepare(r)
+	// The sender must not take this for its own state: its client retries with the next leader.
 	if errors.Is(err, ErrDiverged) {
 		return nil, fmt.Errorf("%w: %s leads, its state differs from the majority's and it hands over", ErrNoLeader, n.cfg.ID)
 	}
@@ -34,6 +35,7 @@ func (n *Node) ProposeForwarded(ctx context.Context, request []byte) ([]byte, er
 	return result.Encode(), nil
 }
 
+// admitForwarded decodes a request and checks everything in it that the sender should have checked.
 func (n *Node) admitForwarded(request []byte) (frame.Request, error) {
 	policy := n.Machine().Policy()
 	gate := policy.Gate()
@@ -58,8 +60,8 @@ func asStored(gate *event.Gate, e *event.Event) (event.Hash, error) {
 	return hash, err
 }
 
-// checkCopies checks the events inside commands about dead letters. A dead-lettered event
-// is what the log has at its offset; an imported one is nobody's to pass off as the cluster's.
+// checkCopies checks the copies of events inside commands about dead letters. A dead-lettered event has to be the one
+// that the log has at its offset, and an imported one must not pretend to be emitted by this cluster.
 func (n *Node) checkCopies(c frame.Command) error {
 	switch c := c.(type) {
 	case frame.DeadLetter:
@@ -86,8 +88,8 @@ func (n *Node) checkCopies(c frame.Command) error {
 	return nil
 }
 
-// openCopy decodes a copy of an event that has the form in which it is stored. What the
-// catalogue said of its type when it was stored is not asked again.
+// openCopy decodes a copy of an event and requires the form in which it is stored. It does not check the event against
+// the catalogue, which may have changed since it was stored.
 func openCopy(b []byte) (event.Event, error) {
 	e, err := frame.DecodeCopy(b)
 	if err != nil {

@@ -19,13 +19,14 @@ const (
 	causeDiskFull = "disk_full"
 )
 
-// StepDown hands leadership to target, or with "" to the voter that is furthest
-// along. It returns once this node no longer leads; who leads then is for the
-// voters to say. Requests are refused with ErrNoLeader meanwhile.
+// StepDown hands leadership to target or, if that is "", to the voter that has applied most. It returns once this
+// node no longer leads; the voters may still elect another than the target. Requests are refused with ErrNoLeader
+// meanwhile.
 func (n *Node) StepDown(ctx context.Context, target string) error {
 	return n.stepDown(ctx, target, causeOperator)
 }
 
+// stepDown is StepDown with the cause that the log records.
 func (n *Node) stepDown(ctx context.Context, target, cause string) error {
 	release, err := n.exclusively(ctx)
 	if err != nil {
@@ -35,12 +36,14 @@ func (n *Node) stepDown(ctx context.Context, target, cause string) error {
 	if err := n.handOver(ctx, target, cause); err != nil {
 		return err
 	}
+	// Leadership has ended already. The wait is for those that ask this node next who leads.
 	following, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
 	defer cancel()
-	_ = n.until(following, func() bool { id, _ := n.leader(); return id != "" && id != n.cfg.ID }) // who leads, for those who ask next
+	_ = n.until(following, func() bool { id, _ := n.leader(); return id != "" && id != n.cfg.ID })
 	return nil
 }
 
+// handOver does StepDown without waiting for the next leader. The caller holds changing.
 func (n *Node) handOver(ctx context.Context, target, cause string) error {
 	term := n.proposer.OpenTerm()
 	if term == 0 {
@@ -50,8 +53,8 @@ func (n *Node) handOver(ctx context.Context, target, cause string) error {
 	if err != nil {
 		return fmt.Errorf("raftnode: step down: %w", err)
 	}
-	// A target that does not catch up soon is down, or stopping too. Requests are still
-	// let in: what comes after this raft brings to the target itself, and at once.
+	// A target that does not catch up soon is down, or stopping too. Requests are admitted meanwhile: raft itself
+	// brings the target up to date with what follows, and quickly.
 	waiting, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
 	defer cancel()
 	if err := n.caughtUp(waiting, to.ID, n.machine.Applied()); err != nil {
@@ -61,6 +64,7 @@ func (n *Node) handOver(ctx context.Context, target, cause string) error {
 		return nil // the term ended meanwhile
 	}
 	defer n.proposer.Resume(term)
+	// The intent has to be the last entry of this leader.
 	if err := n.proposer.Drain(ctx); err != nil {
 		return fmt.Errorf("raftnode: step down: drain: %w", err)
 	}
@@ -70,8 +74,8 @@ func (n *Node) handOver(ctx context.Context, target, cause string) error {
 	return n.transfer(ctx, term, to)
 }
 
-// transfer tells raft to let to stand, and takes the intent back if nothing
-// comes of it.
+// transfer has raft hand leadership of term over to a member, and withdraws the intent if this node still leads
+// after that.
 func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error {
 	err := n.raft.Load().LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Raft)).Error()
 	if err == nil {
@@ -83,6 +87,7 @@ func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error
 		return nil
 	}
 	n.logger.Warn("handing leadership over failed", "target", to.ID, "error", err)
+	// Even if ctx has ended: otherwise the log would announce an end of this leadership that did not happen.
 	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*n.cfg.Timing.transferPatience())
 	defer cancel()
 	if abort := n.proposeUntilApplied(aborting, term, frame.IntentAbort{}); abort != nil {
@@ -91,8 +96,8 @@ func (n *Node) transfer(ctx context.Context, term uint64, to datadir.Peer) error
 	return fmt.Errorf("raftnode: step down: %w", err)
 }
 
-// successor is the voter to hand over to: the one named, or of those that are there
-// and answer now the one that has applied most; one with room on its disk, if there is any.
+// successor returns the voter to hand over to: the one named, or of those that are reachable and answer now the one
+// that has applied most. Voters with room on their disks come first. It waits up to askFor for the answers.
 func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error) {
 	if s, listed := n.server(named); named != "" && !listed {
 		return datadir.Peer{}, fmt.Errorf("%w: %s", ErrUnknownMember, named)
@@ -101,6 +106,7 @@ func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error
 	} else if named == n.cfg.ID {
 		return datadir.Peer{}, fmt.Errorf("%w: %s leads already", ErrNoTarget, named)
 	}
+	// Those out of reach are not asked: their silence would only use up the time.
 	var there []string
 	for _, id := range votersOf(n.servers()) {
 		if id == n.cfg.ID || (named != "" && id != named) {
@@ -124,6 +130,7 @@ func (n *Node) successor(ctx context.Context, named string) (datadir.Peer, error
 		if !answered || s.report.Diverged {
 			continue
 		}
+		// A full disk outweighs how far a voter has applied: it would have to hand over in turn.
 		roomier := chosen.Disk.Full && !s.report.Disk.Full
 		further := chosen.Disk.Full == s.report.Disk.Full && s.report.Applied > chosen.Applied
 		if best.ID == "" || roomier || further {
@@ -148,7 +155,7 @@ func absenceText(reason string) string {
 	return "it does not answer over HTTP"
 }
 
-// peersAmong are the members of ids that are known.
+// peersAmong returns the members of ids, without those that the state does not know.
 func (n *Node) peersAmong(ids []string) (peers []datadir.Peer) {
 	for _, id := range ids {
 		if p, known := n.peer(id); known {
@@ -158,7 +165,8 @@ func (n *Node) peersAmong(ids []string) (peers []datadir.Peer) {
 	return peers
 }
 
-// peer is a member with the raft address of raft's configuration.
+// peer returns a member as the state has it, with the address that raft uses for it; false if the state does not
+// know it.
 func (n *Node) peer(id string) (datadir.Peer, bool) {
 	m, known := n.machine.Member(id)
 	p := peerOf(m)
@@ -168,7 +176,8 @@ func (n *Node) peer(id string) (datadir.Peer, bool) {
 	return p, known
 }
 
-// caughtUp returns once a member has applied index.
+// caughtUp polls a member until it has applied index. It returns ErrNotCaughtUp when ctx ends before that, and
+// another error once this node does not lead or the member is none any more.
 func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
 	const every = 20 * time.Millisecond
 	tick := time.NewTicker(every)
@@ -186,6 +195,7 @@ func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
 		if err == nil && s.report.Applied >= index {
 			return nil
 		}
+		// Reported if ctx ends: it says why the member never answered.
 		if err != nil {
 			last = err
 		}
@@ -197,8 +207,8 @@ func (n *Node) caughtUp(ctx context.Context, id string, index uint64) error {
 	}
 }
 
-// retire is a graceful end: a leader says that it goes, so that what follows is
-// a LEADER_STEPDOWN, and hands over where there is somebody to take it.
+// retire is a graceful end: a leader hands over if there is another voter. If there is none, or that fails, it still
+// records its intent, so that the log reports a LEADER_STEPDOWN and not a lost leader.
 func (n *Node) retire(ctx context.Context) error {
 	if n.proposer == nil || n.proposer.OpenTerm() == 0 {
 		return nil
@@ -213,6 +223,7 @@ func (n *Node) retire(ctx context.Context) error {
 			return nil
 		}
 	}
+	// Alone, or nobody took over: the intent is recorded without a target.
 	term := n.proposer.OpenTerm()
 	if term == 0 || !n.proposer.Pause(term) {
 		return err
@@ -223,7 +234,8 @@ func (n *Node) retire(ctx context.Context) error {
 	return errors.Join(err, n.proposer.ProposeNow(term, frame.Intent{Cause: causeShutdown}))
 }
 
-// exclusively keeps changes of members and of leadership apart.
+// exclusively waits until no other change of members or hand-over is under way. The caller has to call release
+// after its own.
 func (n *Node) exclusively(ctx context.Context) (release func(), err error) {
 	select {
 	case n.changing <- struct{}{}:

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	journalsWait = 5 * time.Second // for a majority, and for voters in reach that still see an outage, before journals are handed in
-	viewsAtOnce  = 64              // in one entry
+	journalsWait = 5 * time.Second // how long reportOutages waits for other voters' journals
+	viewsAtOnce  = 64              // most in one entry
 )
 
 // reportHealth is a leader's duty to report to the log how the voters are, until ctx ends.
@@ -26,6 +26,7 @@ func (n *Node) reportHealth(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		// A member that runs an older program could not apply the reports.
 		if !n.reached(frame.KindVoterHealth) {
 			continue
 		}
@@ -40,11 +41,12 @@ type healthReporter struct {
 	n       *Node
 	since   time.Time // when the leadership began
 	paces   map[string]*election.Pace
-	sampled time.Time // when the paces were looked at last
-	waiting time.Time // since when there are journals to hand in; zero: there are none
+	sampled time.Time // when the paces were last sampled
+	waiting time.Time // since when there are views to propose; zero: there are none
 	rivals  election.Rivals
 }
 
+// round makes each kind of report that is due. The first error ends it.
 func (c *healthReporter) round(ctx context.Context, now time.Time) error {
 	reports := []func(context.Context, time.Time) error{c.reportVoters, c.reportOutages, c.reportRivals, c.reportLag}
 	for _, report := range reports {
@@ -61,6 +63,8 @@ func (c *healthReporter) reportVoters(ctx context.Context, now time.Time) error 
 	reach := n.cfg.Timing.Ping * time.Duration(n.cfg.Timing.Misses)
 	health, hold := n.machine.Health(), n.machine.Settings().HealthHoldDown
 	for _, v := range health.Voters {
+		// A leader that has not pinged for long enough cannot know that a voter is away, and one that answers after a
+		// silence is online only once it has answered steadily.
 		reason, silent := n.watch.absence(v.ID)
 		online, sure := reason == "", now.Sub(c.since) >= reach
 		if online {
@@ -80,9 +84,8 @@ func (c *healthReporter) reportVoters(ctx context.Context, now time.Time) error 
 	return nil
 }
 
-// reportOutages hands in what the voters saw of outages. A majority, and those in reach that
-// still see one, are waited for, for a while, so that what they say comes together: a
-// majority knows of every outage.
+// reportOutages proposes what the voters' journals hold of outages. It waits up to journalsWait for a majority, which
+// has seen every outage, and for voters in reach that still see one, so that their views are in one entry.
 func (c *healthReporter) reportOutages(ctx context.Context, now time.Time) error {
 	n := c.n
 	health := n.machine.Health()
@@ -133,13 +136,16 @@ func (c *healthReporter) reportOutages(ctx context.Context, now time.Time) error
 	return n.decide(ctx, out)
 }
 
-// reportRivals reports a member that leads beside this node, once, and its end, once.
+// reportRivals reports the members that lead at the same time as this node, once, and when all have stopped,
+// once.
 func (c *healthReporter) reportRivals(ctx context.Context, now time.Time) error {
 	n := c.n
 	term := n.proposer.OpenTerm()
 	if term == 0 {
 		return nil
 	}
+	// The comparison needs the latest time at which a majority confirmed this term, so that it is made again with
+	// reports that have been seen before.
 	for _, s := range n.watch.freshReports() {
 		c.rivals.See(term, n.confirmed(term, now), now, s.claim(n.machine.ClusterID()))
 	}
@@ -151,6 +157,7 @@ func (c *healthReporter) reportRivals(ctx context.Context, now time.Time) error 
 		n.logger.Info("no other member leads any more", "term", term, "split", split.Leaders)
 		return n.decide(ctx, frame.SplitBrain{Term: term})
 	}
+	// A split is reported once in a term.
 	rivals := slices.DeleteFunc(c.rivals.Proved(), func(id string) bool { return c.yielded(id) })
 	if len(rivals) == 0 || split != nil && split.Term >= term {
 		return nil
@@ -160,8 +167,7 @@ func (c *healthReporter) reportRivals(ctx context.Context, now time.Time) error 
 	return n.decide(ctx, frame.SplitBrain{Term: term, Leaders: append(rivals, n.cfg.ID)})
 }
 
-// yielded reports whether a member that led in a split is certain to lead no more beside this
-// node.
+// yielded reports whether a member that led in a split certainly does not lead any more.
 func (c *healthReporter) yielded(id string) bool {
 	_, member := c.n.server(id)
 	return !member || id == c.n.cfg.ID || c.rivals.Yielded(id)
@@ -173,6 +179,7 @@ func (c *healthReporter) reportLag(ctx context.Context, now time.Time) error {
 	if now.Sub(c.sampled) < n.cfg.Timing.Ping {
 		return nil
 	}
+	// The reports come with the pings: sampling more often shows nothing new.
 	c.sampled = now
 	last, health := n.raft.Load().LastIndex(), n.machine.Health()
 	keeps, err := n.raft.LogRoom()
@@ -182,6 +189,7 @@ func (c *healthReporter) reportLag(ctx context.Context, now time.Time) error {
 	for _, s := range n.servers() {
 		id := string(s.ID)
 		seen, _ := n.watch.last(id)
+		// A member that has not answered this node has no applied index to compare.
 		if id == n.cfg.ID || seen.at.IsZero() {
 			continue
 		}
@@ -190,6 +198,7 @@ func (c *healthReporter) reportLag(ctx context.Context, now time.Time) error {
 			pace = election.NewPace()
 			c.paces[id] = pace
 		}
+		// Whether it is at risk is in the log already; only a change is proposed.
 		t, changed := pace.See(now, seen.report.Applied, last, keeps, slices.Contains(health.Trailing, id))
 		if !changed {
 			continue

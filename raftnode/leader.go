@@ -19,20 +19,23 @@ import (
 )
 
 const (
-	tickEvery    = 100 * time.Millisecond // how exactly deadlines are kept
-	tickBackoff  = time.Minute            // at most so long between ticks that move nothing
-	proposeEvery = 20 * time.Millisecond
+	tickEvery    = 100 * time.Millisecond // how late a deadline may be kept
+	tickBackoff  = time.Minute            // most between ticks that change nothing
+	proposeEvery = 20 * time.Millisecond  // between attempts of proposeUntilApplied
 	askFor       = 500 * time.Millisecond // bound of asking voters for their clocks, or who could lead
 )
 
-// lead follows raft's word on leadership until ctx ends.
+// lead opens and closes the gate, and starts and ends the duties of a leader, as raft gains and loses leadership,
+// until ctx ends.
 func (n *Node) lead(ctx context.Context) {
 	acting := &duties{}
 	defer acting.end()
 	for {
 		if moved, leading := n.raft.Leadership(); moved {
+			// Also if this node leads again already: the duties belong to one term.
 			acting.end()
 			n.proposer.Shift(batcher.GateClosed, 0)
+			// Until the term start is applied, no member is judged by its contacts with raft.
 			n.watch.lead(false)
 			if n.startTerm(ctx, leading) {
 				n.watch.lead(true)
@@ -60,6 +63,7 @@ type duties struct {
 	done   sync.WaitGroup
 }
 
+// begin starts the duties. It must not be called again before end.
 func (d *duties) begin(ctx context.Context, run ...func(context.Context)) {
 	ctx, d.cancel = context.WithCancel(ctx)
 	for _, f := range run {
@@ -67,6 +71,7 @@ func (d *duties) begin(ctx context.Context, run ...func(context.Context)) {
 	}
 }
 
+// end ends the duties, if there are any, and waits for them.
 func (d *duties) end() {
 	if d.cancel != nil {
 		d.cancel()
@@ -80,16 +85,18 @@ func (n *Node) leaveHungDisk(ctx context.Context) {
 	n.raft.LeaveHungDisk(ctx, n.cfg.Timing.Ping/urgentPingFactor, func(term uint64) { n.proposer.Pause(term) })
 }
 
-// startTerm has the first entry of a new term applied and then opens the gate. It
-// reports whether this node leads.
+// startTerm has the first entry of a new term applied and then opens the gate. It blocks until then, or until
+// the term is over or ctx ends, and reports whether this node leads.
 func (n *Node) startTerm(ctx context.Context, leading bool) bool {
 	term := n.raft.Load().CurrentTerm()
 	if !leading || !n.leads(term) {
 		return false
 	}
+	// From here on requests wait for the term start, and are no longer refused.
 	n.proposer.Shift(batcher.GateWaiting, term)
 	n.askFounders(ctx)
 	commands := []frame.Command{n.termStart(term)}
+	// In the same entry, so that the time without a leader is measured with the corrected clock.
 	_ = n.stepClock(ctx, func(c frame.ClockStep) error {
 		commands = append(commands, c)
 		return nil
@@ -109,6 +116,7 @@ func (n *Node) askFounders(ctx context.Context) {
 	if n.machine.ClusterID() != "" {
 		return
 	}
+	// Pings have asked already where they had the time; only the rest is asked, and waited for.
 	unheard := slices.DeleteFunc(n.dir.Marker().Peers, func(p datadir.Peer) bool {
 		s, answers := n.watch.last(p.ID)
 		return p.ID == n.cfg.ID || answers && s.report.Incarnation == p.Incarnation
@@ -118,6 +126,7 @@ func (n *Node) askFounders(ctx context.Context) {
 	n.watch.askAll(ctx, unheard)
 }
 
+// leads reports whether raft leads in term now. Its gate need not be open; see LeadingTerm.
 func (n *Node) leads(term uint64) bool {
 	r := n.raft.Load()
 	return r.State() == raft.Leader && r.CurrentTerm() == term
@@ -132,6 +141,7 @@ func (n *Node) termStart(term uint64) frame.Hello {
 	}
 	h.ClusterID = uuid.NewString()
 	for _, p := range n.dir.Marker().Peers {
+		// The marker has no feature level: one that did not answer counts as the oldest.
 		m := frame.Member{ID: p.ID, RaftAddr: p.Raft, HTTPAddr: p.HTTP, Incarnation: p.Incarnation, FeatureLevel: frame.LevelBase}
 		if s, answers := n.watch.last(p.ID); answers && s.report.Incarnation == p.Incarnation {
 			m.FeatureLevel, m.Version = s.report.FeatureLevel, s.report.Version
@@ -144,8 +154,8 @@ func (n *Node) termStart(term uint64) frame.Hello {
 	return h
 }
 
-// cause is why there was an election, as far as this node can tell; where the old leader
-// had announced that it goes, the log knows better. The state may be behind the log.
+// cause is why there was an election, as far as this node knows. An intent of the old leader in the log takes
+// precedence. The state that this reads may lag the log.
 func (n *Node) cause() string {
 	l := n.machine.Leadership()
 	switch {
@@ -158,8 +168,8 @@ func (n *Node) cause() string {
 	}
 }
 
-// silence is how long this node had not heard of the leader before it, or had not been
-// that leader itself any more; 0 where it did not follow that one.
+// silence is how long ago this node last heard from the leader before it or, if it was that leader itself, lost
+// leadership; 0 if it did not follow that leader.
 func (n *Node) silence() time.Duration {
 	heard, missed := n.raft.Load().LastContact(), n.terms.missed(n.machine.Leadership().Term)
 	switch cause := n.cause(); {
@@ -177,13 +187,14 @@ func (n *Node) silence() time.Duration {
 	return time.Since(heard)
 }
 
-// proposeUntilApplied proposes past the gate until it is applied or the term is over. Raft
-// can be left with a transfer that never ends (hashicorp/raft#696): it leads and
-// lets nothing in. Only a restart helps.
+// proposeUntilApplied proposes commands in one entry, past the gate, until it is applied, the term is over or ctx
+// ends. Raft can be left with a transfer that never ends (hashicorp/raft#696): it leads and takes no entries. Only
+// a restart helps, so that Fatal is called.
 func (n *Node) proposeUntilApplied(ctx context.Context, term uint64, commands ...frame.Command) error {
 	patience := time.Now().Add(n.cfg.Timing.transferPatience())
 	for {
 		err := n.proposer.ProposeNow(term, commands...)
+		// With ErrNoLeader nothing was appended; while raft leads all the same, it is worth another attempt.
 		if err == nil || !errors.Is(err, ErrNoLeader) || !n.leads(term) {
 			return err
 		}
@@ -199,7 +210,7 @@ func (n *Node) proposeUntilApplied(ctx context.Context, term uint64, commands ..
 	}
 }
 
-// ticks proposes a tick when something is due by time and nothing else is said.
+// ticks proposes a tick when something is due by time and no other entry has dealt with it, until ctx ends.
 func (n *Node) ticks(ctx context.Context) {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
@@ -216,6 +227,7 @@ func (n *Node) ticks(ctx context.Context) {
 		if deadline.IsZero() || deadline.After(now) || deadline.Equal(last) && now.Before(next) {
 			continue
 		}
+		// A deadline that a tick did not remove is tried again, ever more rarely; a new one at once.
 		if !deadline.Equal(last) {
 			wait = tickEvery
 		}
@@ -227,8 +239,8 @@ func (n *Node) ticks(ctx context.Context) {
 	}
 }
 
-// stepClock moves replicated time when it is far behind and a majority of the
-// voters' clocks agree with this one.
+// stepClock passes a step of replicated time to propose if it lags by far and a majority of the voters' clocks agree
+// with this node's. If their last reports do not suffice, it asks them and waits up to askFor.
 func (n *Node) stepClock(ctx context.Context, propose func(frame.ClockStep) error) error {
 	if !n.clock.Lags() {
 		return nil

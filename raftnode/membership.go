@@ -25,12 +25,10 @@ func voterWarning(voters int) string {
 	return ""
 }
 
-// AddMember lets a node in, or gives a member its new address: first it is
-// recorded, then it follows without a vote, and where opts ask for one it is
-// promoted once it has caught up; if that is interrupted, whoever leads finishes
-// it. It may be repeated, which does not give back a vote that was taken on
-// purpose. The warning, if any, is for people. Only the leader does it
-// (ErrNotLeader).
+// AddMember admits a node, or gives a member its new address: it records the node, adds it to raft's
+// configuration without a vote and, if opts ask for a vote, promotes it once it has caught up. If that is
+// interrupted, the next leader finishes it. AddMember may be repeated, which does not restore a vote that was
+// taken on purpose. The warning, if any, is for people. A node that does not lead returns ErrNotLeader.
 func (n *Node) AddMember(ctx context.Context, m frame.Member, opts MemberOptions) (warning string, err error) {
 	warning, promote, err := n.enlist(ctx, m, opts)
 	if err != nil || !promote {
@@ -49,6 +47,7 @@ func (n *Node) enlist(ctx context.Context, m frame.Member, opts MemberOptions) (
 	if err := n.replicationEnded(ctx, m.ID); err != nil {
 		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 	}
+	// Everything up to here waits without holding up other changes of members.
 	ctx, release, err := n.changeOf(ctx, m.ID)
 	if err != nil {
 		return "", false, err
@@ -59,11 +58,13 @@ func (n *Node) enlist(ctx context.Context, m frame.Member, opts MemberOptions) (
 	if err := n.admissible(m, opts, isVoter); err != nil {
 		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 	}
+	// The record comes first: a node of no cluster yet is refused connections until it is recorded.
 	if known, ok := n.machine.Member(m.ID); !ok || known != m {
 		if err := n.decide(ctx, frame.MemberPut{Member: m}); err != nil {
 			return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 		}
 	}
+	// Joining again must not restore a vote that an operator has taken: only Promote does.
 	voter := opts.Voter && !isVoter
 	if wanted, known := n.machine.VoteWanted(m.ID); voter && listed && known && !wanted {
 		voter, warning = false, fmt.Sprintf("its vote was taken from %s: promote it to give it back", m.ID)
@@ -71,6 +72,7 @@ func (n *Node) enlist(ctx context.Context, m frame.Member, opts MemberOptions) (
 	if err := n.wishOnJoin(ctx, m.ID, listed, voter); err != nil {
 		return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
 	}
+	// A member keeps the suffrage it has, a new one follows without a vote until it has caught up.
 	if !listed || string(present.Address) != m.RaftAddr {
 		if err := n.place(m.ID, m.RaftAddr, isVoter); err != nil {
 			return "", false, fmt.Errorf("raftnode: add %s: %w", m.ID, err)
@@ -91,8 +93,8 @@ func (n *Node) replicationEnded(ctx context.Context, id string) error {
 	})
 }
 
-// wishOnJoin records whether a new member is to have a vote. One that comes back
-// without asking for a vote does not take back what it asked for before.
+// wishOnJoin records whether a new member is to have a vote. One that joins again without asking for a vote
+// keeps what was recorded before.
 func (n *Node) wishOnJoin(ctx context.Context, id string, listed, voter bool) error {
 	wanted, known := n.machine.VoteWanted(id)
 	if voter == wanted && known || !voter && (listed || !known) {
@@ -101,7 +103,8 @@ func (n *Node) wishOnJoin(ctx context.Context, id string, listed, voter bool) er
 	return n.wish(ctx, id, voter, reasonJoin)
 }
 
-// wish records whether a member is to have a vote, as far as all members know how.
+// wish records whether a member is to have a vote. While a member runs a program that does not know the
+// command, it records nothing.
 func (n *Node) wish(ctx context.Context, id string, wanted bool, reason string) error {
 	if !n.reached(frame.KindMemberVote) {
 		return nil
@@ -109,7 +112,8 @@ func (n *Node) wish(ctx context.Context, id string, wanted bool, reason string) 
 	return n.decide(ctx, frame.MemberVote{ID: id, Wanted: wanted, Reason: reason})
 }
 
-// admissible refuses what would confuse two nodes, or slow the cluster.
+// admissible returns why m must not be recorded: it is of another cluster or too old, shares an id or address with
+// another member, or would be one voter too many.
 func (n *Node) admissible(m frame.Member, opts MemberOptions, isVoter bool) error {
 	if m.ID == "" || m.RaftAddr == "" || m.Incarnation == "" {
 		return fmt.Errorf("%w: id, raft address and incarnation are required", ErrUnknownMember)
@@ -123,6 +127,7 @@ func (n *Node) admissible(m frame.Member, opts MemberOptions, isVoter bool) erro
 	if level := n.machine.FeatureLevel(); m.FeatureLevel < level {
 		return fmt.Errorf("%w: it knows feature level %d, the cluster is at %d: use a newer program", ErrTooOld, m.FeatureLevel, level)
 	}
+	// An id belongs to one data folder and an address to one member.
 	for _, other := range n.machine.Members() {
 		if other.ID == m.ID {
 			if other.Incarnation != m.Incarnation {
@@ -149,7 +154,10 @@ func (n *Node) place(id, addr string, voter bool) error {
 	return changeError(add(raft.ServerID(id), raft.ServerAddress(addr), 0, changeTimeout).Error())
 }
 
+// promote gives a member its vote, and returns a warning about the new number of voters. The caller holds changing.
 func (n *Node) promote(ctx context.Context, id, addr, reason string) (warning string, err error) {
+	// The member had caught up before the change began, so that it lacks little: one that needs longer
+	// is most likely down.
 	near, cancel := context.WithTimeout(ctx, 2*n.cfg.Timing.Election)
 	defer cancel()
 	if err := n.caughtUp(near, id, n.machine.Applied()); err != nil {
@@ -158,6 +166,7 @@ func (n *Node) promote(ctx context.Context, id, addr, reason string) (warning st
 	if reason, _ := n.watch.absence(id); reason != "" {
 		return "", fmt.Errorf("raftnode: promote %s: %w: %s", id, ErrNotCaughtUp, absenceText(reason))
 	}
+	// Recorded before it is given, so that a leader elected in between finishes the change.
 	if wanted, _ := n.machine.VoteWanted(id); !wanted {
 		if err := n.wish(ctx, id, true, reason); err != nil {
 			return "", fmt.Errorf("raftnode: promote %s: %w", id, err)
@@ -174,8 +183,8 @@ func (n *Node) Promote(ctx context.Context, id string, force bool) (warning stri
 	return n.promoteIf(ctx, id, force, causeOperator, func() error { return nil })
 }
 
-// promoteIf waits until a member has caught up, and asks once no other change is under
-// way. Others may be while it waits.
+// promoteIf promotes a member once it has caught up, unless ask returns an error. It waits for the member
+// without holding up other changes, and calls ask when none is under way.
 func (n *Node) promoteIf(ctx context.Context, id string, force bool, reason string, ask func() error) (warning string, err error) {
 	ctx, cancel := until(ctx, n.closing)
 	defer cancel()
@@ -190,6 +199,7 @@ func (n *Node) promoteIf(ctx context.Context, id string, force bool, reason stri
 		return "", err
 	}
 	defer release()
+	// Other changes may have been made during the wait.
 	s, voter, err := n.promotable(id, force)
 	if voter || err != nil {
 		return "", err
@@ -200,9 +210,11 @@ func (n *Node) promoteIf(ctx context.Context, id string, force bool, reason stri
 	return n.promote(ctx, id, string(s.Address), reason)
 }
 
-// promotable finds the member to promote; voter is true if it has a vote.
+// promotable returns the member to promote; voter is true if it has its vote already. The error says why this
+// node cannot promote it now.
 func (n *Node) promotable(id string, force bool) (s raft.Server, voter bool, err error) {
 	s, listed := n.server(id)
+	// The zero Server has the suffrage of a voter.
 	voter = s.Suffrage == raft.Voter && listed
 	switch {
 	case n.proposer.OpenTerm() == 0:
@@ -235,6 +247,7 @@ func (n *Node) Demote(ctx context.Context, id string) (warning string, err error
 	if err := n.withdraw(ctx, id); err != nil {
 		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
 	}
+	// Recorded first: autopilot promotes whoever has a vote on record.
 	if err := n.wish(ctx, id, false, causeOperator); err != nil {
 		return "", fmt.Errorf("raftnode: demote %s: %w", id, err)
 	}
@@ -244,7 +257,8 @@ func (n *Node) Demote(ctx context.Context, id string) (warning string, err error
 	return voterWarning(len(votersOf(n.servers()))), nil
 }
 
-// withdraw makes sure that a voter can be done without.
+// withdraw returns an error if the cluster cannot do without a voter. A leader that is to lose its own vote
+// hands over first, and the error is ErrNotLeader. The caller holds changing.
 func (n *Node) withdraw(ctx context.Context, id string) error {
 	if len(votersOf(n.servers())) == 1 {
 		return ErrLastVoter
@@ -282,7 +296,7 @@ func (n *Node) Remove(ctx context.Context, id string) (warning string, err error
 	return n.remove(ctx, id, reasonRemoved, func() error { return nil })
 }
 
-// remove asks once no other change is under way.
+// remove is Remove, unless ask returns an error. It calls ask when no other change is under way.
 func (n *Node) remove(ctx context.Context, id, reason string, ask func() error) (warning string, err error) {
 	ctx, release, err := n.changeOf(ctx, id)
 	if err != nil {
@@ -297,6 +311,7 @@ func (n *Node) remove(ctx context.Context, id, reason string, ask func() error) 
 	if err := ask(); err != nil {
 		return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
 	}
+	// Raft's configuration first: if this is interrupted after it, the next leader drops the record.
 	if listed {
 		if err := n.dismiss(ctx, s, reason); err != nil {
 			return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
@@ -307,11 +322,13 @@ func (n *Node) remove(ctx context.Context, id, reason string, ask func() error) 
 			return "", fmt.Errorf("raftnode: remove %s: %w", id, err)
 		}
 	}
+	// From here on its connections are refused; those that are open have to be closed.
 	n.removals.update(n.knownPeers())
 	n.transport.Disconnect(id)
 	return voterWarning(len(votersOf(n.servers()))), nil
 }
 
+// dismiss takes a server out of raft's configuration, and records before that that a voter is to have no vote.
 func (n *Node) dismiss(ctx context.Context, s raft.Server, reason string) error {
 	if s.Suffrage == raft.Voter {
 		if err := n.withdraw(ctx, string(s.ID)); err != nil {
@@ -324,13 +341,15 @@ func (n *Node) dismiss(ctx context.Context, s raft.Server, reason string) error 
 	return changeError(n.raft.Load().RemoveServer(s.ID, 0, changeTimeout).Error())
 }
 
-// changeOf begins a change of members: one at a time, on the leader, and not
-// once the node is closing, which must not wait for a node that catches up.
+// changeOf begins a change of members: it waits until no other one is under way and returns ErrNotLeader on a node
+// that does not lead. The context returned also ends when the node begins to close, which must not wait for a member
+// that catches up. The caller has to call release.
 func (n *Node) changeOf(ctx context.Context, id string) (_ context.Context, release func(), err error) {
 	free, err := n.exclusively(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
+	// Leadership may have been lost while this waited for the change before.
 	if n.proposer.OpenTerm() == 0 {
 		free()
 		return nil, nil, fmt.Errorf("raftnode: change %s: %w", id, ErrNotLeader)
@@ -339,7 +358,7 @@ func (n *Node) changeOf(ctx context.Context, id string) (_ context.Context, rele
 	return ctx, func() { cancel(); free() }, nil
 }
 
-// decide proposes a command of the cluster's own.
+// decide proposes a command of the cluster's own and waits until it is applied. A refusal is returned as the error.
 func (n *Node) decide(ctx context.Context, c frame.Command) error {
 	result, err := n.proposer.Propose(ctx, frame.Request{Command: c})
 	if err == nil && result.Refusal != nil {
@@ -348,12 +367,16 @@ func (n *Node) decide(ctx context.Context, c frame.Command) error {
 	return err
 }
 
+// changeError maps raft's error of a change of members to this package's: whether it certainly was not made, or
+// may have been.
 func changeError(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	// Raft did not append the change.
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
 		return fmt.Errorf("%w: %w", ErrNoLeader, err)
+	// Raft may have appended it, and a later leader may commit it.
 	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown):
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	default:
@@ -361,8 +384,8 @@ func changeError(err error) error {
 	}
 }
 
-// tend is what a leader does beside answering requests, until ctx ends: it keeps
-// the record of the members true and the clock near the wall's.
+// tend is a leader's duty to keep the record of the members true and replicated time near the wall clock, until
+// ctx ends.
 func (n *Node) tend(ctx context.Context) {
 	tick := time.NewTicker(n.cfg.Timing.Ping)
 	defer tick.Stop()
@@ -378,7 +401,9 @@ func (n *Node) tend(ctx context.Context) {
 	}
 }
 
+// tendOnce makes one round of tend. It waits for a change of members that is under way.
 func (n *Node) tendOnce(ctx context.Context) error {
+	// During a change the record and raft's configuration differ, and the new member would be forgotten.
 	release, err := n.exclusively(ctx)
 	if err != nil {
 		return err
@@ -388,6 +413,7 @@ func (n *Node) tendOnce(ctx context.Context) error {
 	if err := n.stepClock(ctx, propose); err != nil {
 		return err
 	}
+	// Other nodes ask the leader to record their new addresses and versions; nobody does it for the leader.
 	if err := n.record(ctx, n.self()); err != nil {
 		return err
 	}
@@ -399,6 +425,7 @@ func (n *Node) tendOnce(ctx context.Context) error {
 	if err := n.forgetStrangers(ctx); err != nil {
 		return err
 	}
+	// A restart with a newer program shows in the reports alone; the feature level rises once all are recorded.
 	for _, m := range n.machine.Members() {
 		if s, healthy := n.watch.last(m.ID); healthy && m.ID != n.cfg.ID && s.report.Incarnation == m.Incarnation {
 			m.FeatureLevel, m.Version = s.report.FeatureLevel, s.report.Version
@@ -410,9 +437,8 @@ func (n *Node) tendOnce(ctx context.Context) error {
 	return nil
 }
 
-// forgetStrangers takes out of the record who is not in raft's configuration: a
-// change that was left half done, or a recovery that went on without them. Under
-// their old record they could not come back with an empty folder.
+// forgetStrangers drops the records of members that are not in raft's configuration: a change was interrupted,
+// or the cluster was recovered without them. While they are recorded they cannot join with an emptied folder.
 func (n *Node) forgetStrangers(ctx context.Context) error {
 	for _, m := range n.machine.Members() {
 		if _, listed := n.server(m.ID); listed || m.ID == n.cfg.ID {
@@ -425,7 +451,7 @@ func (n *Node) forgetStrangers(ctx context.Context) error {
 	return nil
 }
 
-// record puts a member down where it differs from what stands there.
+// record proposes a member's record if it differs from the one in the state.
 func (n *Node) record(ctx context.Context, m frame.Member) error {
 	if known, ok := n.machine.Member(m.ID); ok && known == m {
 		return nil

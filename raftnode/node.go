@@ -37,26 +37,26 @@ type Node struct {
 	snapshots *statestore.Snapshots
 	adapter   *statestore.FSM
 	transport *rafttransport.Transport
-	raft      upstream.Raft // not started only while Open runs
+	raft      upstream.Raft // started last: Load returns nil while Open runs
 
-	clock    *clock.Clock
-	proposer *batcher.Batcher
+	clock    *clock.Clock     // replicated time
+	proposer *batcher.Batcher // turns requests into log entries; nil until start, like barrier and terms
 	barrier  *barrier
 	watch    *watch
 	disk     *diskGuard
 	terms    *termsSeen
 	outages  *outageMonitor
-	removals removals
-	holdings holdings
-	standing Standing // of this node as it started
-	contacts contacts
-	forming  forming
-	refused  refused
-	removed  atomic.Bool   // members that have a leader do not list this node
-	changing chan struct{} // held by who changes members or hands leadership over
-	diverged atomic.Bool
+	removals removals                         // incarnations that this node has seen leave
+	holdings holdings                         // what the data folders of the members are known to hold
+	standing Standing                         // what this node found in its data folder as it started
+	contacts contacts                         // raft's answered requests, by member
+	forming  forming                          // what Report states while no cluster is formed
+	refused  refused                          // why the cluster last refused to admit this node
+	removed  atomic.Bool                      // members that have a leader do not list this node
+	changing chan struct{}                    // capacity 1; held while members change or leadership is handed over
+	diverged atomic.Bool                      // the state differs from the majority's: nothing is served any more
 	moments  []moment                         // of the last comparisons of digests; watchDigests' own
-	verdict  atomic.Pointer[AutopilotVerdict] // of this leadership
+	verdict  atomic.Pointer[AutopilotVerdict] // autopilot's newest; nil while this node does not lead
 
 	closing      context.Context // ends when Close begins, by beginClosing
 	beginClosing context.CancelFunc
@@ -85,6 +85,8 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 			err = errors.Join(err, n.release())
 		}
 	}()
+	// Raft starts last. Before it may vote, log and state have to fit, and the other members must not know
+	// of a newer copy of the data folder.
 	for _, open := range []func() error{n.openFolder, n.openState, n.openTransport, func() error { return n.refuseRollback(ctx) }, n.openRaft} {
 		if err := open(); err != nil {
 			return nil, err
@@ -94,6 +96,8 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	return n, nil
 }
 
+// openFolder opens the data folder and what needs no state machine: the disk guard, raft's stores and the
+// journal of outages.
 func (n *Node) openFolder() (err error) {
 	n.dir, err = datadir.Open(n.cfg.Dir, datadir.Options{NodeID: n.cfg.ID})
 	if err != nil {
@@ -129,12 +133,13 @@ func (n *Node) openState() (err error) {
 	if err != nil {
 		return err
 	}
+	// Replicated time continues from where the state left it.
 	n.clock.Reset(n.machine.Time())
 	return reconcileLog(n.stores, n.machine.Position())
 }
 
-// reconcileLog refuses a raft log that has lost entries the state stands on, and
-// drops one that contradicts the state.
+// reconcileLog refuses a raft log that lacks entries between its end and the state at p, unless an installed
+// snapshot explains the gap, and deletes a log that contradicts the state. Call it before raft starts.
 func reconcileLog(stores *raftstore.Stores, p fsm.Position) error {
 	installed, err := stores.Stable().GetUint64([]byte(statestore.KeyInstalled))
 	if err != nil {
@@ -147,7 +152,8 @@ func reconcileLog(stores *raftstore.Stores, p fsm.Position) error {
 	return err
 }
 
-// sameCluster writes the cluster's id into the marker once the state knows it.
+// sameCluster writes the cluster's id into the marker once the state knows it. It returns ErrOtherCluster if
+// the marker has another id.
 func (n *Node) sameCluster() error {
 	id, marked := n.machine.ClusterID(), n.dir.Marker()
 	switch {
@@ -159,6 +165,7 @@ func (n *Node) sameCluster() error {
 	if err := n.dir.SetCluster(id, marked.Peers); err != nil {
 		return err
 	}
+	// Only a node that settled on the members of a new cluster has them in its marker.
 	if len(marked.Peers) > 0 {
 		n.logger.Info("cluster formed", "cluster", id, "voters", idsOf(marked.Peers))
 	} else {
@@ -167,6 +174,7 @@ func (n *Node) sameCluster() error {
 	return nil
 }
 
+// openTransport opens the watch, which asks nobody before start, and the transport that raft is given.
 func (n *Node) openTransport() (err error) {
 	n.watch = newWatch(watchOptions{self: n.cfg.ID, peers: n.cfg.Peers, ping: n.cfg.Timing.Ping, misses: n.cfg.Timing.Misses,
 		heartbeat: n.cfg.Timing.Heartbeat, clocks: n.clock.Read, members: n.knownPeers, applied: n.machine.Applied,
@@ -209,6 +217,7 @@ func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
 		err := n.stores.Log().GetLog(index, &l)
 		return l.Term, err == nil
 	}
+	// Entries before the base may be of a log that does not lead to the state: the one at the base decides.
 	if index < base.Index {
 		if last, kept := logged(base.Index); !kept || last != base.Term {
 			return false
@@ -225,6 +234,7 @@ func (n *Node) contradicts(leaderTerm, index, term uint64) bool {
 	return true
 }
 
+// openRaft starts raft over what Open has opened. From here on this node may vote.
 func (n *Node) openRaft() error {
 	n.adapter = statestore.NewFSM(n.machine, n.snapshots, statestore.Hooks{Clock: n.clock, Fatal: n.cfg.Fatal, OnApply: n.afterApply, OnDiverge: n.suspect})
 	var machine raft.BatchingFSM = n.adapter
@@ -255,7 +265,8 @@ func (n *Node) raftConfig() *raft.Config {
 	c.LocalID = raft.ServerID(n.cfg.ID)
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
 	c.CommitTimeout = t.CommitTimeout
-	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = t.SnapshotInterval, t.SnapshotThreshold, 1 // compaction knows how many
+	// How many entries stay is decided by compaction, not by TrailingLogs.
+	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = t.SnapshotInterval, t.SnapshotThreshold, 1
 	c.MaxAppendEntries = 64
 	c.BatchApplyCh = true
 	c.ShutdownOnRemove = false // this node decides itself when raft ends
@@ -265,7 +276,8 @@ func (n *Node) raftConfig() *raft.Config {
 	return c
 }
 
-// start sets everything going that needs raft.
+// start creates what needs a running raft and starts its goroutines. They end with n.ctx, and release waits
+// for them by n.work.
 func (n *Node) start() {
 	r := n.raft.Load()
 	n.terms = newTermsSeen(r)
@@ -278,6 +290,7 @@ func (n *Node) start() {
 	})
 	n.proposer = batcher.New(n.cfg.ID, n.cfg.Limits, n.clock, n.machine.Digest, n.machine.FeatureLevel, r.Apply)
 	n.barrier = newBarrier(n.leaderIndex)
+	// Without raft the guard has counted this node as the only voter.
 	n.disk.voters = n.fullVoters
 	n.work.Go(func() { n.raft.Compact(n.ctx, n.Snapshot) })
 	for _, run := range []func(context.Context){
@@ -300,7 +313,8 @@ func (n *Node) start() {
 	}
 }
 
-// afterApply runs in raft's own goroutine and does only what cannot wait.
+// afterApply runs in raft's own goroutine after each batch and restore, and does only what cannot wait: the
+// cluster's id is in the marker before the next batch is applied.
 func (n *Node) afterApply() {
 	n.raft.Applied()
 	if n.machine.ClusterID() == n.dir.Marker().ClusterID {
@@ -311,7 +325,8 @@ func (n *Node) afterApply() {
 	}
 }
 
-// afterRound looks at what the other members have said.
+// afterRound runs after each interval of pings. It forgets the nodes that are members no more and closes their
+// connections.
 func (n *Node) afterRound() {
 	n.holdings.keep(n.knownPeers())
 	for _, id := range n.removals.update(n.knownPeers()) {
@@ -341,7 +356,7 @@ func (n *Node) lastIndexes(ctx context.Context, ids []string) map[string]uint64 
 // Machine is the node's state, for reading.
 func (n *Node) Machine() *fsm.Machine { return n.machine }
 
-// Raft's address as others dial it.
+// raftAddr is raft's address as others dial it.
 func (n *Node) raftAddr() string { return n.transport.Addr().String() }
 
 // self is this node as a member.
@@ -354,13 +369,15 @@ func (n *Node) self() frame.Member {
 // leader's first entry.
 func (n *Node) WaitLeader(ctx context.Context) error {
 	return n.until(ctx, func() bool {
+		// Raft names a leader before that leader's first entry is applied here, and leads before the gate is open.
 		id, _ := n.leader()
 		l := n.machine.Leadership()
 		return id != "" && l.Leader == id && l.Term == n.raft.Load().CurrentTerm() && (id != n.cfg.ID || n.proposer.OpenTerm() != 0)
 	})
 }
 
-// until polls a condition that raft gives no signal for.
+// until polls a condition that raft gives no signal for. It returns ctx's error if ctx ends first, and
+// ErrClosed if the node does.
 func (n *Node) until(ctx context.Context, ok func() bool) error {
 	const every = 10 * time.Millisecond
 	tick := time.NewTicker(every)
@@ -386,8 +403,8 @@ func (n *Node) Snapshot(context.Context) error {
 	return nil
 }
 
-// Close ends the node. A leader records that it goes on purpose and hands over
-// first, as far as ctx allows. It is idempotent.
+// Close ends the node. A leader first hands leadership over and records that it leaves on purpose, as far as
+// ctx allows. Close is idempotent: later calls return what the first one returned.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() {
 		n.beginClosing()
@@ -399,8 +416,8 @@ func (n *Node) Close(ctx context.Context) error {
 	return n.closeErr
 }
 
-// release closes everything that Open opened, in an order in which nothing
-// waits for what is gone: callers, then raft, then what raft stands on.
+// release closes what Open has opened so far, in an order in which nothing waits for what is closed already:
+// callers, then raft, then what raft uses.
 func (n *Node) release() error {
 	n.cancel()
 	if n.adapter != nil {
@@ -409,12 +426,14 @@ func (n *Node) release() error {
 	if n.proposer != nil {
 		n.proposer.Close()
 	}
+	// The goroutines of start use raft until they return.
 	n.work.Wait()
 	var errs []error
 	errs = append(errs, n.raft.Shutdown())
 	if n.transport != nil {
 		errs = append(errs, n.transport.Close())
 	}
+	// Only a closed transport ends the requests that this waits for.
 	n.raft.Close()
 	if n.machine != nil {
 		errs = append(errs, n.machine.Close())
@@ -425,6 +444,7 @@ func (n *Node) release() error {
 	if n.outages != nil {
 		errs = append(errs, n.outages.journal.file.Close())
 	}
+	// The folder is last: it holds the lock that keeps other processes from these files.
 	if n.dir != nil {
 		errs = append(errs, os.RemoveAll(n.dir.Path(datadir.SnapshotsDir)), n.dir.Close())
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	maxPending    = 256 // records that wait for the disk; past that the oldest are dropped
+	maxPending    = 256 // records that wait for the disk; if there are more, the oldest are dropped
 	reportedViews = 16  // of a journal, in one report
 )
 
@@ -28,8 +28,8 @@ type BlackBox struct {
 	Records []blackbox.Record `json:"records"`
 }
 
-// outageJournal is a voter's journal of outages, with a queue before it: who records does not
-// wait for the disk. mu is never held over a write.
+// outageJournal is a voter's journal of outages with a queue before it, so that callers of write do not wait for the
+// disk. mu is never held during a write to the file.
 type outageJournal struct {
 	file    *blackbox.Journal // written by keep's goroutine alone, once that runs
 	path    string            // its modification time says until when this node ran
@@ -44,16 +44,18 @@ type outageJournal struct {
 	reported reportedJournal
 }
 
-// reportedJournal is what views has computed, of a journal that had not grown since and was
-// settled up to there.
+// reportedJournal is the last result of views. It is valid while the journal has not grown and is settled up to the
+// same record.
 type reportedJournal struct {
-	grown   chan struct{} // changed of that moment
+	grown   chan struct{} // the journal's changed channel at that time
 	settled uint64
 	list    []election.View
 }
 
+// openOutageJournal opens or creates the journal at path, and logs what of it was damaged.
 func openOutageJournal(path string, fs vfs.FS, logger hclog.Logger) (*outageJournal, error) {
 	j := &outageJournal{path: path, logger: logger, changed: make(chan struct{}), wake: make(chan struct{}, 1)}
+	// Before Open, which may write to the file.
 	if info, err := os.Stat(path); err == nil {
 		j.lastRun = info.ModTime().UTC()
 	}
@@ -77,14 +79,15 @@ func (j *outageJournal) write(r blackbox.Record) {
 	j.pending = append(j.pending, r)
 	j.pending = j.pending[max(0, len(j.pending)-maxPending):]
 	j.mu.Unlock()
+	// One token is enough: flush writes all that is queued.
 	select {
 	case j.wake <- struct{}{}:
 	default:
 	}
 }
 
-// keep writes what is queued until ctx ends. At each tick it notes that this node runs, and up to
-// which record the log has the journal, as taken says by the journal's id. No other goroutine
+// keep writes what is queued until ctx ends. At each tick it notes that this node runs, and settles the records that
+// are in the log: taken returns the newest of those, by the journal's id. While it runs, no other goroutine
 // writes the file.
 func (j *outageJournal) keep(ctx context.Context, tick <-chan time.Time, taken func(journal string) uint64) {
 	for {
@@ -103,7 +106,8 @@ func (j *outageJournal) keep(ctx context.Context, tick <-chan time.Time, taken f
 	}
 }
 
-// flush writes what is queued. What the disk does not take waits for the next time.
+// flush writes what is queued. What the disk does not take waits for the next time. mu is released while the disk
+// works, so that one that hangs holds up neither write nor views.
 func (j *outageJournal) flush() {
 	for {
 		j.mu.Lock()
@@ -124,6 +128,7 @@ func (j *outageJournal) flush() {
 			j.mu.Unlock()
 			return
 		}
+		// Wakes those who wait for the file to grow, and makes views compute again.
 		close(j.changed)
 		j.changed = make(chan struct{})
 		j.mu.Unlock()
@@ -146,8 +151,8 @@ func (j *outageJournal) warn(what string, err error) {
 	}
 }
 
-// views are what the file holds that is over and not settled, the oldest first, by this machine's
-// wall clock, as seen by that voter. They are not to be changed.
+// views returns what the file holds that has ended and is not settled, the oldest first and at most reportedViews, by
+// this machine's wall clock and as seen by voter. The list must not be changed.
 func (j *outageJournal) views(voter string) []election.View {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -176,6 +181,7 @@ func viewsOf(voter, journal string, settled uint64, records []blackbox.Record) (
 	for _, r := range records {
 		switch r.Kind {
 		case blackbox.Lost:
+			// A view is listed once it has ended: until then its times and peers still change.
 			open = &election.View{
 				Voter:       voter,
 				Journal:     journal,
@@ -190,12 +196,14 @@ func viewsOf(voter, journal string, settled uint64, records []blackbox.Record) (
 		case blackbox.View:
 			addRecord(open, r)
 		case blackbox.Restored:
+			// An outage is settled when its last record is: it is listed as long as that is not in the log.
 			if open != nil && r.Seq > settled {
 				open.Seq, open.Ended, open.Refused = r.Seq, r.At, max(open.Refused, r.Refused)
 				list = append(list, *open)
 			}
 			open = nil
 		case blackbox.Stalled, blackbox.Down, blackbox.LeaseExpired:
+			// These records are views by themselves.
 			if r.Seq > settled {
 				list = append(list, election.View{
 					Voter:   voter,
@@ -224,6 +232,7 @@ func addRecord(open *election.View, r blackbox.Record) {
 			open.Unreachable = append(open.Unreachable, id)
 		}
 	}
+	// Regained is the start of the last stretch with a majority in reach, not of the first.
 	switch r.Cause {
 	case viewRegained:
 		open.Regained = r.At
@@ -240,6 +249,7 @@ func openOutage(records []blackbox.Record) (open blackbox.Record, regained time.
 		case blackbox.Lost:
 			open, ok, view = r, true, election.View{}
 		case blackbox.View:
+			// Each record has the count since the outage began, so that the largest is the newest one.
 			open.Refused = max(open.Refused, r.Refused)
 			addRecord(&view, r)
 		case blackbox.Restored:

@@ -20,10 +20,10 @@ import (
 const (
 	leaderlessFor = 5 * time.Second  // how long without a leader until the quorum counts as lost, whoever answers
 	outageHold    = time.Second      // how long a majority and a leader have to last to end an outage
-	viewEvery     = 30 * time.Second // most between two records of an outage that lasts
+	viewEvery     = 30 * time.Second // at most between two records of an outage that lasts
 )
 
-// Outage is an outage as one voter sees it now.
+// Outage is an outage of the quorum as one voter observes it now.
 type Outage struct {
 	Since   time.Time       `json:"since"` // the last moment with a majority, or a leader
 	Cause   string          `json:"cause"`
@@ -33,12 +33,11 @@ type Outage struct {
 	Peers   []blackbox.Peer `json:"peers"`
 }
 
-// outageMonitor is a voter's watch over the quorum, which needs no leader. What it sees of
-// an outage goes into the journal before anything else, and from there into the log once
-// there is a leader again.
+// outageMonitor observes the quorum on one voter, without a leader. It records an outage in the journal first; a later
+// leader proposes it to the log.
 //
-// One goroutine, that of run, observes; another writes the journal: a disk that hangs stops
-// neither the first nor who asks, raft's own goroutine among them.
+// One goroutine, that of run, observes, and another writes the journal: a disk that hangs blocks neither the first nor
+// those that ask, among them raft's own goroutine.
 type outageMonitor struct {
 	self    string // id of this voter
 	timing  Timing
@@ -56,7 +55,7 @@ type outageMonitor struct {
 	recorded time.Time               // when the last record of this outage was made
 	peers    []blackbox.Peer         // of that record
 
-	mu  sync.Mutex // guards now, which others ask for
+	mu  sync.Mutex // guards now, which other goroutines read
 	now *Outage    // nil while none lasts
 }
 
@@ -87,14 +86,14 @@ func openOutageMonitor(path string, cfg Config, logger hclog.Logger) (*outageMon
 	}
 	if !m.before.IsZero() && m.before.Before(m.started) {
 		journal.write(blackbox.Record{Kind: blackbox.Down, Since: m.before, At: m.started})
-		journal.flush() // the next start would hide it
+		journal.flush() // now: a later start would find only the end of this run
 	}
 	return m, nil
 }
 
-// attach gives the monitor what it reads, before run and keep, and registers with raft, to hear
-// at once of a lease that ran out: the leader steps down, and no majority has answered it for as
-// long as the lease.
+// attach sets what the monitor reads; it has to be called before run and keepJournal. It also registers with raft, so
+// that a lease that expires is recorded at once: the leader steps down, and no majority has answered it for the
+// duration of the lease.
 func (m *outageMonitor) attach(sources outageSources) {
 	m.sources = sources
 	r := sources.raft.Load()
@@ -104,6 +103,7 @@ func (m *outageMonitor) attach(sources outageSources) {
 		if !ok {
 			return false
 		}
+		// A node that shuts down leaves leadership for another state: its lease has not expired.
 		if leading.Swap(state == raft.Leader) && state == raft.Follower {
 			m.recordStepDown(r.CurrentTerm())
 		}
@@ -111,7 +111,7 @@ func (m *outageMonitor) attach(sources outageSources) {
 	}))
 }
 
-// recordStepDown records that this leader's lease ran out, if that is why it stepped down. It
+// recordStepDown records that this leader's lease expired, if that is why it stepped down. It
 // runs on raft's goroutine and does not wait.
 func (m *outageMonitor) recordStepDown(term uint64) {
 	now := time.Now()
@@ -148,7 +148,7 @@ func (m *outageMonitor) run(ctx context.Context) {
 	}
 }
 
-// observe shows the tracker how things are now and records what follows from it.
+// observe makes one observation and records the transitions that the tracker derives from it.
 func (m *outageMonitor) observe(now time.Time) {
 	others, peers, voter := m.otherVoters(now)
 	if !voter {
@@ -228,12 +228,13 @@ func (m *outageMonitor) startTracker(now time.Time) {
 	if !ok {
 		return
 	}
+	// The outage keeps its beginning and its count of refusals, as if this process had not been restarted.
 	m.tracker.Resume(open.Since, regained)
 	m.refused.reset(open.Refused)
 	m.setOutage(&Outage{Since: open.Since, Cause: open.Cause, Term: open.Term, Leader: open.Leader, Refused: open.Refused})
 }
 
-// recordTransition records what the tracker found, and logs the beginning and the end of an outage.
+// recordTransition records a transition, and logs the beginning and the end of an outage.
 func (m *outageMonitor) recordTransition(t election.Transition, peers []blackbox.Peer) {
 	r := blackbox.Record{Since: t.Since.UTC(), Peers: peers}
 	switch t.Kind {
@@ -269,7 +270,8 @@ func (m *outageMonitor) recordTransition(t election.Transition, peers []blackbox
 // stampOf is a time for a diagnostic.
 func stampOf(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// recordOutage records r with what is known of the outage that lasts.
+// recordOutage adds what is known of the outage that lasts to r, and records it. It is called by the goroutine of run
+// alone.
 func (m *outageMonitor) recordOutage(r blackbox.Record) {
 	m.mu.Lock()
 	if o := m.now; o != nil {
@@ -291,6 +293,7 @@ func (m *outageMonitor) recordProgress(now time.Time, peers []blackbox.Peer) {
 	lasts := m.now != nil
 	m.mu.Unlock()
 
+	// The ages of contacts change with every observation; only who is reachable makes a record.
 	sameReach := func(a, b blackbox.Peer) bool { return a.ID == b.ID && a.Reachable == b.Reachable }
 	switch {
 	case !lasts:
@@ -308,7 +311,7 @@ func (m *outageMonitor) setOutage(o *Outage) {
 	m.now = o
 }
 
-// outage returns the one that lasts, nil if none does.
+// outage returns a copy of the outage that lasts; nil if none does.
 func (m *outageMonitor) outage() *Outage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -320,8 +323,8 @@ func (m *outageMonitor) outage() *Outage {
 	return &o
 }
 
-// views returns what the journal holds that is over and not yet in the log, and whether an outage
-// lasts.
+// views returns the outages in the journal that have ended and are not in the log yet, and whether one lasts. The list
+// must not be changed.
 func (m *outageMonitor) views() (list []election.View, lasts bool) {
 	list = m.journal.views(m.self)
 	m.mu.Lock()
@@ -329,8 +332,8 @@ func (m *outageMonitor) views() (list []election.View, lasts bool) {
 	return list, m.now != nil
 }
 
-// keepJournal writes the journal until ctx ends, and notes each ping's interval that this node
-// runs and what of the journal is in the log.
+// keepJournal writes the journal until ctx ends. Once in a ping's interval it notes that this node runs, and how much
+// of the journal is in the log.
 func (m *outageMonitor) keepJournal(ctx context.Context) {
 	tick := time.NewTicker(m.timing.Ping)
 	defer tick.Stop()

@@ -16,31 +16,29 @@ import (
 // context, may be made from many goroutines at once, and returns what the
 // other side's method of the same purpose returned.
 type Peers interface {
-	// Identify asks who is there: the answer of its Node.Report.
+	// Identify asks a node what it is: the answer is that of its Node.Report.
 	Identify(ctx context.Context, url string, q Question) (Report, error)
 	// Forward hands a request, encoded by frame.Request, to the leader's
 	// Node.ProposeForwarded. An error that does not wrap one of this package's
 	// sentinels is taken as ErrOutcomeUnknown; one that failed before anything
 	// was sent should wrap ErrNoLeader.
 	Forward(ctx context.Context, url string, request []byte) ([]byte, error)
-	// Join asks a node to let m in: its Node.AddMember, or its leader's. Nothing is
-	// forced.
+	// Join asks a node to admit m: it calls its Node.AddMember, or its leader's. A node
+	// that joins does not set opts.Force.
 	Join(ctx context.Context, url string, m frame.Member, opts MemberOptions) error
 	// ReadIndex asks the leader for its Node.ReadIndex.
 	ReadIndex(ctx context.Context, url string) (uint64, error)
 }
 
-// MemberOptions say how a node is let in.
+// MemberOptions say how a node is admitted.
 type MemberOptions struct {
 	Voter bool // promote it once it has caught up
 	Force bool // also as a sixth voter and beyond
-	// ClusterID is what the node's data folder is of; "" while of none, or where
-	// that is not known.
+	// ClusterID is the cluster of the node's data folder; "" if it is of none, or that is not known.
 	ClusterID string
 }
 
-// Question is what a node wants to know of another beside who it is. The zero value asks for
-// nothing more.
+// Question is what a node asks another for in addition to its report. The zero value asks for nothing more.
 type Question struct {
 	DigestAt uint64    // report the digest of the state at this index, too
 	Standing *Standing // of the asker as it starts: report whether its data folder held more before
@@ -54,7 +52,7 @@ type Standing struct {
 	LastIndex   uint64 `json:"last_index"` // of the raft log or, if that ends before the state, of the state
 }
 
-// Report is what a node says of itself.
+// Report is what a node reports of itself.
 type Report struct {
 	ID           string    `json:"id"`
 	ClusterID    string    `json:"cluster_id"` // "" while in none
@@ -105,7 +103,7 @@ type IndexDigest struct {
 	Digest fsm.Sum `json:"digest"`
 }
 
-// URL makes an address of HTTPAdvertise's form one that Peers take.
+// URL returns the URL that Peers take for an address in the form of Config.HTTPAdvertise, which may be a URL already.
 func URL(httpAddr string) string {
 	if httpAddr == "" || strings.Contains(httpAddr, "://") {
 		return httpAddr
@@ -136,6 +134,6 @@ const (
 // DiskStatus is how full a member's disk is.
 type DiskStatus struct {
 	FreeBytes    uint64 `json:"free_bytes"`
-	MinFreeBytes uint64 `json:"min_free_bytes"` // with less the member takes no appends; 0: it always does
+	MinFreeBytes uint64 `json:"min_free_bytes"` // with fewer the member takes no appends; 0: no bound
 	Full         bool   `json:"full"`
 }

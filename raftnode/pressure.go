@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	pressureLook = 100 * time.Millisecond
-	pressureHold = time.Second
+	pressureLook = 100 * time.Millisecond // how often the queue is sampled
+	pressureHold = time.Second            // least between two reports, and for which a full queue has to be low
 )
 
 // QueueStatus is how full this node's queue of requests is.
 type QueueStatus = batcher.QueueStatus
 
-// reportPressure is a leader's duty to report to the log when its queue is full, and when it is
-// not any more, until ctx ends.
+// reportPressure is a leader's duty to report to the log when its queue is full, and when it no longer is, until ctx
+// ends.
 func (n *Node) reportPressure(ctx context.Context) {
 	tick := time.NewTicker(pressureLook)
 	defer tick.Stop()
 	bounds := election.QueueBounds{Requests: uint64(n.cfg.Limits.QueueRequests), Bytes: uint64(n.cfg.Limits.QueueBytes)}
 	p := election.NewPressure(bounds, pressureHold, n.machine.Pressure().Active)
 	_, before := n.proposer.Load() // what an earlier leadership refused was its own to report
-	refused := uint64(0)           // since the queue was reported full
+	refused := uint64(0)           // since the last report
 	for {
 		select {
 		case <-tick.C:
@@ -40,7 +40,7 @@ func (n *Node) reportPressure(ctx context.Context) {
 		if !due || !n.reached(frame.KindPressure) {
 			continue
 		}
-		// Past the queue, which has no room.
+		// Unqueued: a full queue has no room for the report that it is full.
 		report := frame.Pressure{Active: active, Requests: peak.Requests, Bytes: peak.Bytes, Refused: refused}
 		if err := n.proposer.ProposeUnqueued(report); err != nil {
 			if ctx.Err() == nil {

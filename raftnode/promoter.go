@@ -9,9 +9,8 @@ import (
 	autopilot "github.com/hashicorp/raft-autopilot"
 )
 
-// promoter decides for the library who gets a vote and who is removed. The
-// library's own one gives every non-voter a vote, and without waiting for it to be
-// stable in the first moments of a leadership.
+// promoter decides for the library who gets a vote and who is removed. The library's own promoter gives every
+// non-voter a vote, and at the beginning of a leadership does not wait until it is stable.
 type promoter struct{ *autopilotDriver }
 
 var _ autopilot.Promoter = promoter{}
@@ -22,6 +21,7 @@ func (p promoter) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopi
 	for _, id := range slices.Sorted(maps.Keys(s.Servers)) {
 		server := s.Servers[id]
 		wanted, _ := p.n.machine.VoteWanted(string(id))
+		// Promotions of one round add up: together they must not exceed maxVoters.
 		if wanted && server.State == autopilot.RaftNonVoter && server.Health.IsStable(now, c.ServerStabilizationTime) &&
 			len(s.Voters)+len(changes.Promotions) < maxVoters {
 			changes.Promotions = append(changes.Promotions, id)
@@ -30,8 +30,8 @@ func (p promoter) CalculatePromotionsAndDemotions(c *autopilot.Config, s *autopi
 	return changes
 }
 
-// FilterFailedServerRemovals implements autopilot.Promoter: one at a time, and
-// none that is only unhealthy.
+// FilterFailedServerRemovals implements autopilot.Promoter. It keeps at most one server, non-voters first, that is
+// dead, not only unhealthy, and that the cluster can do without.
 func (p promoter) FilterFailedServerRemovals(_ *autopilot.Config, _ *autopilot.State, failed *autopilot.FailedServers) *autopilot.FailedServers {
 	mayGo := func(s *autopilot.Server) bool { return p.dead(string(s.ID)) && p.removable(string(s.ID)) }
 	if i := slices.IndexFunc(failed.FailedNonVoters, mayGo); i >= 0 {

@@ -11,9 +11,9 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// Propose has a request decided and returns its result once it is committed and
-// applied here, or at the leader where this node is not it. A refusal of the
-// state machine is returned as the error, a *fsm.Refusal, beside the result.
+// Propose has a request decided and returns its result once it is committed and applied, here if this node leads
+// and otherwise at the leader. A refusal of the state machine is returned as the error, a *fsm.Refusal, with the
+// result.
 //
 // Other errors wrap ErrNoLeader, ErrNoQuorum, ErrOverloaded, ErrDiskFull,
 // ErrTooLarge, ErrFeatureLevel, ErrDiverged, ErrClosed or ctx's: nothing was appended; or
@@ -24,9 +24,11 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 		return fsm.Result{}, err
 	}
 	result, err := n.proposeHere(ctx, r)
+	// A node that leads and takes nothing is about to lead or to hand over: there is nobody to forward to.
 	if err != nil && errors.Is(err, ErrNoLeader) && r.Command.Kind().Forwardable() && n.raft.Load().State() != raft.Leader {
 		result, err = n.forward(ctx, r)
 	}
+	// Counted for the outage that this may be part of.
 	if errors.Is(err, ErrNoLeader) {
 		n.outages.refused.add(r.Command)
 	}
@@ -36,7 +38,7 @@ func (n *Node) Propose(ctx context.Context, r frame.Request) (fsm.Result, error)
 	return result, err
 }
 
-// prepare returns a request with its command encoded, or why this node takes none, or not this one.
+// prepare returns a request with its command encoded, or why this node takes no requests, or not this one.
 func (n *Node) prepare(r frame.Request) (frame.Request, error) {
 	if n.ctx.Err() != nil {
 		return r, ErrClosed
@@ -60,6 +62,7 @@ func (n *Node) prepare(r frame.Request) (frame.Request, error) {
 // reached reports whether every member knows a kind of command, so that it may be proposed.
 func (n *Node) reached(k frame.Kind) bool { return k.Level() <= n.machine.FeatureLevel() }
 
+// proposeHere proposes a prepared request on this node. It returns ErrNoLeader if this node does not lead.
 func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	if r.Command.Kind() == frame.KindPublish && n.proposer.OpenTerm() != 0 {
 		if err := n.disk.admitsAppends(); err != nil {
@@ -69,12 +72,14 @@ func (n *Node) proposeHere(ctx context.Context, r frame.Request) (fsm.Result, er
 	return n.proposer.Propose(ctx, r)
 }
 
-// leader is who leads as this node knows, and where to reach it.
+// leader returns the id of the leader that this node follows or is, "" if there is none, and its URL, "" if the
+// state does not know it.
 func (n *Node) leader() (id, url string) {
 	_, server := n.raft.Load().LeaderWithID()
 	if server == "" {
 		return "", ""
 	}
+	// Raft knows only raft addresses. The URL comes from the state, which may not list the leader yet.
 	for _, p := range n.knownPeers() {
 		if p.ID == string(server) {
 			return p.ID, URL(p.HTTP)
@@ -83,7 +88,7 @@ func (n *Node) leader() (id, url string) {
 	return string(server), ""
 }
 
-// otherLeader is the leader to hand something to, if it is not this node.
+// otherLeader returns the URL of a leader other than this node. The errors wrap ErrNoLeader.
 func (n *Node) otherLeader() (url string, err error) {
 	id, url := n.leader()
 	switch {
@@ -97,7 +102,7 @@ func (n *Node) otherLeader() (url string, err error) {
 	return url, nil
 }
 
-// leaderless tells whether there can be a leader at all.
+// leaderless returns ErrNoLeader, and with it ErrNoQuorum or ErrRemovedNode if no leader can be expected.
 func (n *Node) leaderless() error {
 	if n.removed.Load() {
 		return fmt.Errorf("%w: %w", ErrNoLeader, ErrRemovedNode)
@@ -108,6 +113,8 @@ func (n *Node) leaderless() error {
 	return ErrNoLeader
 }
 
+// forward has the leader decide a request. If this node no longer follows that leader, it waits for the answer for
+// Timing.Heartbeat more and then returns ErrOutcomeUnknown.
 func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error) {
 	// First: a leader that is lost after it was determined ends the wait too.
 	waiting, done := n.terms.while(ctx, n.cfg.Timing.Heartbeat)
@@ -130,8 +137,8 @@ func (n *Node) forward(ctx context.Context, r frame.Request) (fsm.Result, error)
 	return result, nil
 }
 
-// forwardError keeps what is known to have changed nothing; of anything else
-// nobody can tell.
+// forwardError keeps the errors of this package, of which all but ErrOutcomeUnknown mean that nothing was appended,
+// and wraps ErrOutcomeUnknown around any other.
 func forwardError(err error) error {
 	for _, certain := range []error{ErrNoLeader, ErrNoQuorum, ErrOverloaded, ErrDiskFull, ErrTooLarge, ErrFeatureLevel, ErrDiverged, ErrClosed, ErrOutcomeUnknown} {
 		if errors.Is(err, certain) {

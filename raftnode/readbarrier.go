@@ -18,6 +18,7 @@ func (n *Node) ReadBarrier(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("raftnode: read barrier: %w", err)
 	}
+	// A node that closes applies nothing more: without this the wait would last until ctx ends.
 	ctx, cancel := until(ctx, n.ctx)
 	defer cancel()
 	if err := n.machine.WaitApplied(ctx, index); err != nil {
@@ -26,13 +27,15 @@ func (n *Node) ReadBarrier(ctx context.Context) error {
 	return nil
 }
 
-// until is ctx, ended with ErrClosed when end ends.
+// until returns ctx, also ended when end ends, then with the cause ErrClosed.
 func until(ctx, end context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(end, func() { cancel(ErrClosed) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
+// readIndex returns an index that includes everything acknowledged before the call, from this node if it leads and
+// otherwise from the leader.
 func (n *Node) readIndex(ctx context.Context) (uint64, error) {
 	if n.proposer.OpenTerm() != 0 {
 		return n.barrier.index(ctx)
@@ -53,9 +56,8 @@ func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
 	return n.barrier.index(ctx)
 }
 
-// leaderIndex proves that this node still leads and returns the commit index of
-// a moment before the proof. The gate is open only once the hello, an entry of
-// this term, is applied; behind it come no entries that never reach the state.
+// leaderIndex proves that this node still leads and returns the commit index of a moment before the proof. The gate
+// is open only once the first entry of this term is applied; every entry after it reaches the state.
 //
 // VerifyLeader only sends the questions out: it takes answers of non-voters and
 // answers to older questions for a proof, so contacts decides.
@@ -89,14 +91,15 @@ func (n *Node) leaderIndex(ctx context.Context) (uint64, error) {
 	return index, nil
 }
 
-// barrier lets callers share proofs of leadership: those that come while one is
-// under way wait for the next, which begins after they came.
+// barrier lets callers share proofs of leadership. Those that ask while a proof is under way wait for the next one:
+// a proof counts only for those that asked before it began.
 type barrier struct {
-	prove func(context.Context) (uint64, error)
-	asked chan chan proof
-	ended chan struct{} // closed when run has returned
+	prove func(context.Context) (uint64, error) // leaderIndex
+	asked chan chan proof                       // unbuffered: run receives only between proofs
+	ended chan struct{}                         // closed when run has returned
 }
 
+// proof is a result of leaderIndex.
 type proof struct {
 	index uint64
 	err   error
@@ -106,7 +109,7 @@ func newBarrier(prove func(context.Context) (uint64, error)) *barrier {
 	return &barrier{prove: prove, asked: make(chan chan proof), ended: make(chan struct{})}
 }
 
-// run proves as long as somebody asks, until ctx ends.
+// run makes one proof after the other while callers ask, until ctx ends.
 func (b *barrier) run(ctx context.Context) {
 	defer close(b.ended)
 	for {
@@ -117,6 +120,7 @@ func (b *barrier) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		// Everyone else who waits by now shares the same proof.
 		for more := true; more; {
 			select {
 			case w := <-b.asked:
@@ -132,7 +136,9 @@ func (b *barrier) run(ctx context.Context) {
 	}
 }
 
+// index returns what the next proof does. It blocks until that is made, run has returned or ctx ends.
 func (b *barrier) index(ctx context.Context) (uint64, error) {
+	// With room for the answer, so that run never waits for a caller whose ctx has ended.
 	w := make(chan proof, 1)
 	select {
 	case b.asked <- w:

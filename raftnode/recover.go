@@ -23,7 +23,7 @@ import (
 // keyCurrentTerm is raft's own key in the stable store.
 const keyCurrentTerm = "CurrentTerm"
 
-// Recovered says where a recovered or restored node goes on.
+// Recovered says from where a recovered or restored node continues.
 type Recovered struct {
 	NodeID    string             `json:"node_id"`
 	ClusterID string             `json:"cluster_id"`
@@ -37,7 +37,7 @@ type Recovered struct {
 
 // Recover gives the stopped node in dir the configuration members, after most
 // voters of its cluster are lost for good. Its whole raft log is applied, whether
-// it was committed or not: the voters who could tell are gone.
+// it was committed or not: that is known only to the voters that are lost.
 //
 // It is a new cluster with an id of its own, as after a restore. Should the others
 // only have been out of reach, they keep the old one, and neither side mistakes the
@@ -45,10 +45,10 @@ type Recovered struct {
 //
 // What may be lost: entries that were acknowledged by a majority this node was
 // not part of. What may appear: requests whose outcome was unknown, or that were
-// refused with ErrOutcomeUnknown. So recover the survivor whose last entry has the
-// highest term, and among equal terms the highest index, alone, and let the others join it with emptied folders; never one whose
-// cluster still has a quorum. Members that are not named are forgotten by the
-// first leader.
+// refused with ErrOutcomeUnknown. So recover only the survivor whose last entry has the
+// highest term, and among equal terms the highest index, and let the others join it with
+// emptied folders. Never recover a node whose cluster still has a quorum. The first leader
+// forgets members that are not named.
 //
 // It may be repeated after a crash.
 func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger hclog.Logger) (Recovered, error) {
@@ -75,8 +75,8 @@ func Recover(ctx context.Context, dir string, members []fsm.ConfigMember, logger
 	return done, nil
 }
 
-// encodeConfiguration makes raft's form of members, and refuses one without a
-// voter or with an id or address twice.
+// encodeConfiguration encodes members as raft does. It refuses a configuration without a voter, and one with an id or
+// address twice.
 func encodeConfiguration(members []fsm.ConfigMember) ([]byte, error) {
 	var c raft.Configuration
 	voters := 0
@@ -103,14 +103,17 @@ type offline struct {
 	dir     *datadir.Dir
 	stores  *raftstore.Stores
 	machine *fsm.Machine
-	failed  chan error // the first word of Fatal
+	failed  chan error // holds the first error that Fatal was called with
 }
 
+// openOffline opens the data folder of a stopped node without a transport or raft. It keeps the folder locked until
+// close. On error nothing stays open.
 func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err error) {
 	if logger == nil {
 		logger = hclog.NewNullLogger()
 	}
 	o = &offline{failed: make(chan error, 1)}
+	// A tool has no node to end: close returns the first of these errors.
 	fatal := func(err error) {
 		select {
 		case o.failed <- err:
@@ -137,6 +140,7 @@ func openOffline(path, nodeID string, logger hclog.Logger) (o *offline, err erro
 	return o, reconcileLog(o.stores, o.machine.Position())
 }
 
+// close closes what is open, and returns with its own errors the one that Fatal was called with.
 func (o *offline) close() error {
 	var errs []error
 	if o.machine != nil {
@@ -156,6 +160,7 @@ func (o *offline) close() error {
 	return errors.Join(errs...)
 }
 
+// recover applies the log to its end and makes members, encoded in raw, the first configuration of a new cluster.
 func (o *offline) recover(ctx context.Context, raw []byte, members []fsm.ConfigMember) (Recovered, error) {
 	if o.machine.Applied() == 0 {
 		if last, err := o.stores.Log().LastIndex(); err != nil || last == 0 {
@@ -183,6 +188,7 @@ func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+	// If the log ends before the state, as after an installed snapshot, nothing is replayed.
 	p := o.machine.Position()
 	last, term = p.Index, max(term, p.Term)
 	for index := p.Index + 1; index <= end; index++ {
@@ -206,6 +212,7 @@ func (o *offline) replay(ctx context.Context) (last, term uint64, err error) {
 // at any point harmless: the marker without a cluster, which takes the state's when the
 // node starts; the term and why the log ends early; the state; then the log.
 func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.ConfigMember, cluster string) (Recovered, error) {
+	// A marker with the old cluster and a state of the new one would not open.
 	if err := o.dir.LeaveCluster(); err != nil {
 		return Recovered{}, err
 	}
@@ -213,6 +220,7 @@ func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.Con
 	if err := o.stores.Stable().SetUint64([]byte(keyCurrentTerm), term); err != nil {
 		return Recovered{}, err
 	}
+	// Explains at the next start why the log ends before the state.
 	if err := o.stores.Stable().SetUint64([]byte(statestore.KeyInstalled), index); err != nil {
 		return Recovered{}, err
 	}
@@ -232,6 +240,7 @@ func (o *offline) configure(index, highest uint64, raw []byte, members []fsm.Con
 	return Recovered{NodeID: o.dir.Marker().NodeID, ClusterID: p.ClusterID, Index: p.Index, Term: p.Term, Offset: p.Last, Servers: members}, nil
 }
 
+// emptyLog deletes all entries of a log.
 func emptyLog(log raft.LogStore) error {
 	first, err := log.FirstIndex()
 	if err != nil {
@@ -252,7 +261,7 @@ type Target struct {
 	Logger   hclog.Logger
 }
 
-// unknownAddr stands in a restored configuration until the node has started.
+// unknownAddr is the address in a restored configuration until the node has started and records its own.
 const unknownAddr = "unknown:0"
 
 // Restore makes a new cluster of one voter out of a snapshot: a fresh cluster
@@ -263,6 +272,7 @@ func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err e
 	if err := requireEmpty(to.Dir); err != nil {
 		return Recovered{}, err
 	}
+	// A restore that failed may be repeated: it must find the folder empty again.
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("raftnode: restore into %s: %w", to.Dir, err), empty(to.Dir))
@@ -276,6 +286,7 @@ func Restore(ctx context.Context, r io.Reader, to Target) (done Recovered, err e
 	return done, errors.Join(err, o.close())
 }
 
+// restore receives a snapshot into the empty folder and makes it the state of a new cluster.
 func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovered, error) {
 	incoming := o.dir.Path(datadir.SnapshotsDir)
 	meta, err := snapshots.Read(ctx, r, incoming)
@@ -287,6 +298,7 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 	if err != nil {
 		return Recovered{}, err
 	}
+	// The state gets its new identity before it is put in place: this folder never is one of the old cluster.
 	cluster := uuid.NewString()
 	p, err := fsm.Reassign(incoming, nil, cluster, members, raw)
 	if err != nil {
@@ -303,6 +315,7 @@ func (o *offline) restore(ctx context.Context, r io.Reader, to Target) (Recovere
 	return done, err
 }
 
+// requireEmpty returns ErrNotEmpty if there is anything in dir. A folder that does not exist is empty.
 func requireEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -329,13 +342,15 @@ func empty(dir string) error {
 	return err
 }
 
-// halfTime returns what a long loop calls now and then, to wait as long as it has worked: with
-// a processor taken for seconds, what is published meanwhile would wait for its turn.
+// halfTime returns a function for a long loop to call now and then: it sleeps for as long as the loop has worked
+// since the last call, up to 50 ms. Without it, a backup would keep a processor for seconds, and what is published
+// meanwhile would wait.
 func halfTime(ctx context.Context) func() {
 	const least, most = time.Millisecond, 50 * time.Millisecond
 	began := time.Now()
 	return func() {
 		worked := time.Since(began)
+		// A shorter sleep costs more than it yields.
 		if worked < least {
 			return
 		}

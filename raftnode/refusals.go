@@ -9,14 +9,15 @@ import (
 // maxRefusals bounds the requests that refusals distinguishes.
 const maxRefusals = 4096
 
-// refusals counts the requests that found no leader. A producer's retries are one request,
-// by producer and sequence, as far as this node remembers them.
+// refusals counts the requests that were refused for want of a leader. Retries of a producer count as one request,
+// by producer and sequence, as long as this node remembers them.
 type refusals struct {
 	mu    sync.Mutex
 	count uint64
 	seen  map[frame.Publish]bool
 }
 
+// add counts a request, unless it is a retry of one that was counted.
 func (r *refusals) add(c frame.Command) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -24,6 +25,7 @@ func (r *refusals) add(c frame.Command) {
 		if r.seen[p] {
 			return
 		}
+		// Memory is bounded: what is forgotten here counts again when it is retried.
 		if r.seen == nil || len(r.seen) >= maxRefusals {
 			r.seen = make(map[frame.Publish]bool)
 		}
@@ -32,13 +34,14 @@ func (r *refusals) add(c frame.Command) {
 	r.count++
 }
 
-// reset begins a new count.
+// reset begins a new count at count.
 func (r *refusals) reset(count uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count, r.seen = count, nil
 }
 
+// load returns the count.
 func (r *refusals) load() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -34,9 +34,8 @@ type holding struct {
 	back        bool      // a process found less in the folder than one before it had reported
 }
 
-// see takes a report that was asked for then and arrived now, and reports whether it is the first
-// one that shows an older copy of the folder. One that others have overtaken on the network is
-// passed over.
+// see takes a report that was asked for at asked and arrived now, and reports whether it is the first one that shows
+// an older copy of the folder. A report that was asked for before the newest one arrived is ignored.
 func (h *holdings) see(r Report, asked, now time.Time) (fellBack bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -47,6 +46,7 @@ func (h *holdings) see(r Report, asked, now time.Time) (fellBack bool) {
 	if !asked.After(k.heard) {
 		return false
 	}
+	// Start is compared once per process: its own later reports may well exceed what it found.
 	if r.Start != nil && !r.Started.Equal(k.run) && k.exceeds(*r.Start) && !k.back {
 		k.back, fellBack = true, true
 	}
@@ -55,6 +55,7 @@ func (h *holdings) see(r Report, asked, now time.Time) (fellBack bool) {
 	return fellBack
 }
 
+// exceeds reports whether k has a higher term or index than a process found as it started.
 func (k holding) exceeds(s Standing) bool { return s.Term < k.term || s.LastIndex < k.index }
 
 // exceeds reports whether a data folder was known to hold more than a node finds in it as it
@@ -117,6 +118,7 @@ func (n *Node) refuseRollback(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timing.Ping)
 	defer cancel()
+	// One member that knows of more is enough; further ones are dropped.
 	found := make(chan error, 1)
 	var asking sync.WaitGroup
 	for _, m := range n.knownPeers() {
@@ -128,6 +130,7 @@ func (n *Node) refuseRollback(ctx context.Context) error {
 			if err == nil {
 				err = n.rolledBack(r)
 			}
+			// A member that does not answer proves nothing, and must not keep this node from starting.
 			if errors.Is(err, ErrRolledBack) {
 				select {
 				case found <- err:
@@ -155,7 +158,8 @@ func (n *Node) rolledBack(r Report) error {
 	return fmt.Errorf("raftnode: %s: %w, as %s reports; %s", n.cfg.Dir, ErrRolledBack, r.ID, datadir.Rejoin)
 }
 
-// heardOf looks at a report that arrived now, in the goroutine that asked for it.
+// heardOf checks by a report that arrived now whether the data folder of its member, or of this node, was replaced by
+// an older copy. It runs in the goroutine that asked for the report.
 func (n *Node) heardOf(r Report, asked, now time.Time) {
 	if r.ClusterID == "" || r.ClusterID != n.machine.ClusterID() {
 		return
@@ -165,6 +169,7 @@ func (n *Node) heardOf(r Report, asked, now time.Time) {
 			"id", r.ID, "incarnation", r.Incarnation, "term", r.Start.Term, "last-index", r.Start.LastIndex, "remedy", datadir.Rejoin)
 		n.transport.Disconnect(r.ID)
 	}
+	// The same report may say that it is this node whose folder is an older copy.
 	if err := n.rolledBack(r); err != nil {
 		n.cfg.Fatal(err)
 	}

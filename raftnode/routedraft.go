@@ -8,13 +8,13 @@ import (
 	autopilot "github.com/hashicorp/raft-autopilot"
 )
 
-// routedRaft is raft as autopilot sees it: what changes members is done by the
-// node, or refused.
+// routedRaft is raft as autopilot sees it. The node makes the changes of members that autopilot may make, and the
+// others are refused.
 type routedRaft struct{ *autopilotDriver }
 
 var _ autopilot.Raft = routedRaft{}
 
-// AddVoter implements autopilot.Raft; it returns when it is done.
+// AddVoter implements autopilot.Raft. It blocks until the member has its vote or is refused it.
 func (r routedRaft) AddVoter(id raft.ServerID, _ raft.ServerAddress, _ uint64, _ time.Duration) raft.IndexFuture {
 	return ended{r.finishJoin(string(id))}
 }
@@ -39,7 +39,7 @@ func (routedRaft) LeadershipTransferToServer(raft.ServerID, raft.ServerAddress) 
 	return ended{errNotByItself}
 }
 
-// LastIndex implements autopilot.Raft: what others are measured by.
+// LastIndex implements autopilot.Raft: the newest commit index sampled, by which the lag of others is measured.
 func (r routedRaft) LastIndex() uint64 { return r.latest() }
 
 // Leader implements autopilot.Raft.

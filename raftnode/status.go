@@ -11,7 +11,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/rafttransport"
 )
 
-// Status is how a node sees itself and its cluster.
+// Status is what a node reports of itself and, as it sees them, of its members.
 type Status struct {
 	NodeID       string         `json:"node_id"`
 	ClusterID    string         `json:"cluster_id"`
@@ -30,10 +30,10 @@ type Status struct {
 	Members      []MemberStatus `json:"members"`
 	Quorum       Quorum         `json:"quorum"`
 
-	Outage      *Outage                 `json:"outage,omitempty"` // as this voter sees it now
-	Voters      election.Health         `json:"voters"`           // as the log has of them
+	Outage      *Outage                 `json:"outage,omitempty"` // as this voter observes it now
+	Voters      election.Health         `json:"voters"`           // as the log reports them
 	Refusals    []rafttransport.Refusal `json:"refusals,omitempty"`
-	JoinRefused string                  `json:"join_refused,omitempty"` // why this node was last not let in
+	JoinRefused string                  `json:"join_refused,omitempty"` // why this node was last not admitted
 }
 
 // MemberStatus is one member as this node sees it.
@@ -44,14 +44,14 @@ type MemberStatus struct {
 	Voter           bool   `json:"voter"`
 	Healthy         bool   `json:"healthy"`
 	Unreachable     string `json:"unreachable,omitempty"` // why it is not healthy: "http" or, on the leader, "raft"
-	LastContactMs   int64  `json:"last_contact_ms"`       // over HTTP; -1: never heard of
-	TrailingEntries uint64 `json:"trailing_entries"`      // behind this node
-	// For how long it has lacked entries of the raft log and stored none; the leader knows.
+	LastContactMs   int64  `json:"last_contact_ms"`       // over HTTP; -1: it never answered
+	TrailingEntries uint64 `json:"trailing_entries"`      // that this node has applied and the member has not
+	// For how long it has lacked entries of the raft log and stored none; 0 on a node that does not lead.
 	StalledMs int64 `json:"stalled_ms,omitempty"`
 	// Another data folder answers under its id: remove the member, then that one may join.
 	OtherFolder bool `json:"other_folder,omitempty"`
 
-	Disk *DiskStatus `json:"disk,omitempty"` // as it said last; nil if it never answered
+	Disk *DiskStatus `json:"disk,omitempty"` // by its last report; nil if it never answered
 }
 
 // Quorum counts voters; Margin is Healthy minus Needed.
@@ -92,6 +92,7 @@ func (n *Node) role() string {
 	return RoleFollower
 }
 
+// memberStatus returns the status of every member of raft's newest configuration.
 func (n *Node) memberStatus() []MemberStatus {
 	var list []MemberStatus
 	applied := n.machine.Applied()
@@ -124,6 +125,7 @@ func (n *Node) memberStatus() []MemberStatus {
 	return list
 }
 
+// quorum counts the voters of raft's newest configuration, and those that are reachable by absence.
 func (n *Node) quorum() Quorum {
 	voters := votersOf(n.servers())
 	q := Quorum{Voters: len(voters), Needed: len(voters)/2 + 1}
@@ -136,7 +138,7 @@ func (n *Node) quorum() Quorum {
 	return q
 }
 
-// Report returns what this node says of itself to others, and answers a question.
+// Report returns what this node reports of itself to others, with the answer to q.
 func (n *Node) Report(q Question) Report {
 	self := n.identity()
 	leader, url := n.leader()
@@ -147,16 +149,19 @@ func (n *Node) Report(q Question) Report {
 		Known: n.forming.get(), Agreed: len(n.dir.Marker().Peers) > 0,
 		Members: peersOf(n.machine.Members()), Digests: n.digests(q.DigestAt), Started: n.outages.started, Start: &n.standing, RanBefore: n.outages.before}
 	r.Views, r.InOutage = n.outages.views()
+	// A non-voter takes no part in forming a cluster.
 	if !n.cfg.NonVoter {
 		r.Expect = n.cfg.BootstrapExpect
 	}
 	if r.Role == RoleLeader && n.proposer.OpenTerm() == r.Term {
+		// By the clock of r.Time, of which the asker can compute the offset.
 		now := time.Now()
 		if at := n.confirmed(r.Term, now); !at.IsZero() {
 			r.Confirmed = r.Time.Add(-now.Sub(at))
 		}
 	}
 	r.Predecessors, r.RolledBack = n.machine.Predecessors(), n.holdings.back()
+	// The asker is starting, and may find less in its folder than it reported before.
 	if s := q.Standing; s != nil && s.ClusterID == r.ClusterID && n.holdings.exceeds(*s) && !slices.Contains(r.RolledBack, s.Incarnation) {
 		r.RolledBack = append(r.RolledBack, s.Incarnation)
 	}

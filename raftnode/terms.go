@@ -11,17 +11,17 @@ import (
 	"github.com/ringrift/ringlog/election"
 )
 
-const keptTerms = 16
+const keptTerms = 16 // of a termsSeen; the oldest is dropped
 
 var errLeaderGone = errors.New("the leader that was asked leads no more and does not answer")
 
-// termsSeen remembers who led which term as this node saw it, so that terms
-// that committed nothing can be named later.
+// termsSeen remembers who led which term as this node saw it, so that a later leader can report terms in which
+// nothing was committed.
 type termsSeen struct {
 	mu    sync.Mutex
-	grace time.Duration
-	waits map[*time.Timer]bool // of those who wait for a leader's answer; see while
-	list  []ledTerm            // terms never fall; one stands twice where its leader was heard of again
+	grace time.Duration        // of those that wait
+	waits map[*time.Timer]bool // of the calls that wait for a leader's answer; see while
+	list  []ledTerm            // terms never fall; a term is listed again if its leader was lost and found
 }
 
 // ledTerm is a leadership as this node saw it, by its wall clock.
@@ -30,8 +30,8 @@ type ledTerm struct {
 	from, to time.Time // to is zero while it lasts
 }
 
-// newTermsSeen registers with raft. The filter runs on raft's goroutine and
-// copies what it is shown, so nothing is dropped.
+// newTermsSeen registers with raft. The filter of the observer runs on raft's goroutine, so that no change of leaders
+// is dropped.
 func newTermsSeen(r *raft.Raft) *termsSeen {
 	t := &termsSeen{}
 	r.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
@@ -43,8 +43,8 @@ func newTermsSeen(r *raft.Raft) *termsSeen {
 	return t
 }
 
-// seenAt is when a change of leaders was: a follower that misses one heard of it last
-// long before it gives it up.
+// seenAt returns when a change of leaders happened. A follower that abandons a leader last heard from it some time
+// before, and that time counts.
 func seenAt(r *raft.Raft, leader string) time.Time {
 	if heard := r.LastContact(); leader == "" && r.State() != raft.Leader && !heard.IsZero() {
 		return heard.UTC()
@@ -52,7 +52,7 @@ func seenAt(r *raft.Raft, leader string) time.Time {
 	return time.Now().UTC()
 }
 
-// add takes in who leads now; without a leader the last one is gone.
+// add notes who leads from now on. An empty leader ends the leadership before it.
 func (t *termsSeen) add(s election.TermSeen, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,6 +61,7 @@ func (t *termsSeen) add(s election.TermSeen, now time.Time) {
 		t.list[n-1].to = now
 	}
 	switch {
+	// Also if there is another leader now: whoever waits asked the one before.
 	case n > 0 && t.list[n-1].TermSeen != s:
 		t.lapse()
 	}
@@ -76,7 +77,7 @@ func (t *termsSeen) add(s election.TermSeen, now time.Time) {
 	}
 }
 
-// between are the terms seen above low and below high.
+// between returns the terms seen above low and below high, each leadership once.
 func (t *termsSeen) between(low, high uint64) (list []election.TermSeen) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,10 +89,12 @@ func (t *termsSeen) between(low, high uint64) (list []election.TermSeen) {
 	return list
 }
 
-// while is ctx, ended a grace after the present leader is no longer followed.
+// while returns ctx, also ended a grace after the present leader is no longer followed, then with the cause
+// errLeaderGone. The caller has to call the function returned.
 func (t *termsSeen) while(ctx context.Context, grace time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(grace, func() { cancel(errLeaderGone) })
+	// lapse starts it.
 	timer.Stop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +111,7 @@ func (t *termsSeen) while(ctx context.Context, grace time.Duration) (context.Con
 	}
 }
 
-// lapse lets the grace of those who wait begin.
+// lapse starts the grace of the calls that wait. It is called with mu held.
 func (t *termsSeen) lapse() {
 	for timer := range t.waits {
 		timer.Reset(t.grace)
@@ -116,7 +119,7 @@ func (t *termsSeen) lapse() {
 	clear(t.waits)
 }
 
-// missed is when this node gave up the leader of a term; zero if it did not.
+// missed returns when this node last abandoned the leader of a term; zero if it did not.
 func (t *termsSeen) missed(term uint64) (at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +131,7 @@ func (t *termsSeen) missed(term uint64) (at time.Time) {
 	return at
 }
 
-// spans are the leaderships that this node saw, the one that lasts up to now.
+// spans returns the leaderships that this node saw. One that lasts ends at now.
 func (t *termsSeen) spans(now time.Time) (list []election.Span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

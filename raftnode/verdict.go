@@ -15,18 +15,19 @@ import (
 // serverStats is what is known of one server now.
 type serverStats struct {
 	self   bool
-	heard  bool
-	fresh  bool
-	absent string        // of watch.absence
-	age    time.Duration // of the newest word; -1 if there is none
-	since  time.Time     // when that came
+	heard  bool          // it has answered this process
+	fresh  bool          // it still answers pings
+	absent string        // the reason of watch.absence
+	age    time.Duration // of the newest report; -1 if there is none
+	since  time.Time     // when that arrived
 	report Report
 	// replaced: another data folder answers under its id
 	replaced bool
-	entries  uint64 // behind
-	behind   time.Duration
+	entries  uint64        // committed ones that it has not applied
+	behind   time.Duration // how long ago the first of these was committed
 }
 
+// serverStats returns what is known of a server now. It takes mu.
 func (p *autopilotDriver) serverStats(id string) serverStats {
 	now := time.Now()
 	if id == p.n.cfg.ID {
@@ -51,8 +52,7 @@ func (p *autopilotDriver) serverStats(id string) serverStats {
 	return l
 }
 
-// trouble is why a server counts as failed, whatever it has applied; "" if it
-// does not.
+// trouble returns why a server counts as failed, however much it has applied; "" if it does not count as failed.
 func (l serverStats) trouble(p *autopilotDriver) string {
 	switch {
 	case l.self:
@@ -65,6 +65,7 @@ func (l serverStats) trouble(p *autopilotDriver) string {
 		return fmt.Sprintf("no answer for %.1f s", l.age.Seconds())
 	case l.report.Diverged:
 		return "its state differs from the majority's"
+	// An older report may name the leader before this one.
 	case l.report.LeaderID != p.n.cfg.ID && l.since.After(p.began):
 		return fmt.Sprintf("it does not follow this leader but %q", l.report.LeaderID)
 	case l.absent != "":
@@ -79,6 +80,7 @@ func (p *autopilotDriver) NotifyState(s *autopilot.State) {
 	for id, server := range s.Servers {
 		healthy[string(id)] = server.Health.Healthy
 	}
+	// removable decides by the health that was published last.
 	p.mu.Lock()
 	p.healthy = healthy
 	p.mu.Unlock()
@@ -94,6 +96,7 @@ func (p *autopilotDriver) NotifyState(s *autopilot.State) {
 	p.n.verdict.Store(&v)
 }
 
+// verdict returns the judgement of one server, with the reasons for it.
 func (p *autopilotDriver) verdict(s *autopilot.ServerState) ServerVerdict {
 	id := string(s.Server.ID)
 	l := p.serverStats(id)
@@ -111,8 +114,8 @@ func (p *autopilotDriver) verdict(s *autopilot.ServerState) ServerVerdict {
 	return v
 }
 
-// why says what keeps a server from being healthy, from its vote, or in the
-// cluster although it is dead.
+// why returns what keeps a server from being healthy, from its desired vote, or, if it is dead, in the cluster; ""
+// if nothing does.
 func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 	s := p.n.autopilotSettings()
 	var why []string
@@ -124,9 +127,11 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 	if l.entries > s.maxTrailing {
 		why = append(why, fmt.Sprintf("trails by %d entries", l.entries))
 	}
+	// The library judged by an earlier report than the newest.
 	if !v.Healthy && len(why) == 0 {
 		why = append(why, "it was unhealthy a moment ago")
 	}
+	// What promotion waits for; see promoter.
 	if v.Healthy && !v.Voter && v.Wish == WishVote {
 		if voters := len(votersOf(p.n.servers())); voters >= maxVoters {
 			why = append(why, fmt.Sprintf("there are %d voters already", voters))
@@ -140,9 +145,8 @@ func (p *autopilotDriver) why(v ServerVerdict, l serverStats) string {
 	return strings.Join(why, "; ")
 }
 
-// dead reports a server of which there was no sign for so long that it may be
-// removed. What this node remembers from before it led counts, once it has sampled
-// for the stabilization time itself.
+// dead reports whether there was no sign of a server for deadAfter, so that it may be removed. The time before this
+// leadership counts too, once the leader itself has seen the server absent for the stabilization time.
 func (p *autopilotDriver) dead(id string) bool {
 	s := p.n.autopilotSettings()
 	seen, _ := p.n.watch.last(id)
@@ -150,6 +154,7 @@ func (p *autopilotDriver) dead(id string) bool {
 	if contact := p.n.contacts.Newest(raft.ServerID(id)); contact.After(sign) {
 		sign = contact
 	}
+	// A server that this process never heard of is given the full time from the start of the leadership.
 	if sign.IsZero() {
 		sign = p.began
 	}
@@ -185,10 +190,11 @@ func canRemove(id string, voters []string, healthy map[string]bool, minVoters in
 	return rest >= minVoters && well > rest/2
 }
 
-// RemoveFailedServer implements autopilot.ApplicationIntegration. What it was
-// decided on is looked at again once no other change is under way.
+// RemoveFailedServer implements autopilot.ApplicationIntegration. Once no other change is under way, it checks again
+// that the server is dead and can be removed.
 func (p *autopilotDriver) RemoveFailedServer(s *autopilot.Server) {
 	id := string(s.ID)
+	// The check is made when no other change is under way: one may have made the server indispensable.
 	_, err := p.n.remove(p.ctx, id, reasonDead, func() error {
 		if !p.dead(id) || !p.removable(id) {
 			return errNotDead
@@ -202,7 +208,7 @@ func (p *autopilotDriver) RemoveFailedServer(s *autopilot.Server) {
 	}
 }
 
-// finishJoin gives a member the vote it still wishes for.
+// finishJoin promotes a member, unless it is no longer recorded that it is to have a vote.
 func (p *autopilotDriver) finishJoin(id string) error {
 	ctx, cancel := context.WithTimeout(p.ctx, 2*p.n.cfg.Timing.Election)
 	defer cancel()

@@ -19,7 +19,7 @@ const urgentPingFactor = 5
 // missedReadings is how many readings of its clock this process may miss before it counts as paused.
 const missedReadings = 3
 
-// lastReport is the newest word of another member.
+// lastReport is the newest report of another member.
 type lastReport struct {
 	report Report
 	asked  time.Time // when it was asked for, by this machine's clock
@@ -41,8 +41,8 @@ func (s lastReport) claim(cluster string) election.Claim {
 	return c
 }
 
-// watch pings the other members over their HTTP port, whoever leads, and keeps what
-// they report of themselves. Each is asked once an interval, and never twice at a time.
+// watch pings the other members over their HTTP port, on a leader and on followers, and keeps what they report of
+// themselves. Each is pinged once in an interval, with at most one ping under way. It is safe for concurrent use.
 type watch struct {
 	watchOptions
 
@@ -51,14 +51,13 @@ type watch struct {
 
 	mu       sync.Mutex
 	seen     map[string]*seen
-	asked    map[string]bool        // members whose answer is awaited
+	asked    map[string]bool        // members with a ping under way
 	other    map[string]bool        // members in whose place another data folder has just answered
 	contacts map[string]raftContact // of raft, by member
 	leads    time.Time              // since when this node has led, by awake; zero: it does not
 }
 
-// watchOptions are what a watch asks with, and what it is asked by. All functions are required;
-// none may wait.
+// watchOptions are what a watch needs of its node. All functions are required; none may wait.
 type watchOptions struct {
 	self      string
 	peers     Peers                // nil: nobody is asked
@@ -89,18 +88,20 @@ type seen struct {
 	detector *election.Detector
 }
 
+// newWatch returns a watch that asks nobody before run.
 func newWatch(o watchOptions) *watch {
 	return &watch{watchOptions: o, awake: election.NewPauseClock(time.Now(), missedReadings*o.ping/urgentPingFactor),
 		seen: map[string]*seen{}, asked: map[string]bool{}, other: map[string]bool{}, contacts: map[string]raftContact{}}
 }
 
-// run asks until ctx ends.
+// run pings until ctx ends, and returns when no ping is under way.
 func (w *watch) run(ctx context.Context) {
 	tick := time.NewTicker(w.ping / urgentPingFactor)
 	defer tick.Stop()
 	defer w.asking.Wait()
 	for turn := 0; ; turn++ {
 		w.noteContacts(time.Now())
+		// The ticker runs at the urgent pace: one tick in urgentPingFactor is an interval.
 		if turn%urgentPingFactor == 0 {
 			w.round(ctx, false)
 			w.onRound()
@@ -123,6 +124,7 @@ func (w *watch) round(ctx context.Context, missing bool) {
 		if m.ID == w.self || m.HTTP == "" || w.peers == nil {
 			continue
 		}
+		// A member that does not answer keeps one request under way, not one more at each interval.
 		if _, healthy := w.last(m.ID); healthy && missing || !w.reserve(m.ID) {
 			continue
 		}
@@ -136,6 +138,7 @@ func (w *watch) round(ctx context.Context, missing bool) {
 	w.forget(members)
 }
 
+// reserve marks a ping to a member as under way; false if one is already.
 func (w *watch) reserve(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,21 +149,25 @@ func (w *watch) reserve(id string) bool {
 	return true
 }
 
+// answered ends what reserve began, with or without an answer.
 func (w *watch) answered(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.asked, id)
 }
 
-// ask asks one member now and remembers its answer.
+// ask asks one member now, keeps its report and returns it. It blocks until the member answers or ctx ends, and
+// does not count as the ping of a round. An answer from another node or another data folder is an error.
 func (w *watch) ask(ctx context.Context, m datadir.Peer) (lastReport, error) {
 	if w.peers == nil || m.HTTP == "" {
 		return lastReport{}, fmt.Errorf("raftnode: ask %s: it has no HTTP address", m.ID)
 	}
+	// What a report says held when it was asked for or later, however long the answer took.
 	start, asked := time.Now(), w.clocks()
 	report, err := w.peers.Identify(ctx, URL(m.HTTP), Question{DigestAt: w.applied()})
 	answered := w.clocks()
 	other := err == nil && report.ID == m.ID && m.Incarnation != "" && report.Incarnation != m.Incarnation
+	// See replaced.
 	w.mu.Lock()
 	w.other[m.ID] = other
 	w.mu.Unlock()
@@ -170,8 +177,10 @@ func (w *watch) ask(ctx context.Context, m datadir.Peer) (lastReport, error) {
 	if report.ID != m.ID || other {
 		return lastReport{}, fmt.Errorf("raftnode: ask %s: %s of incarnation %s answered at %s", m.ID, report.ID, report.Incarnation, m.HTTP)
 	}
+	// Digests are compared at once: after digestReach more entries either side has forgotten them.
 	s := lastReport{report: report, asked: start, at: time.Now(),
 		clock: clock.NewSample(report.Time, asked, answered), differs: w.differs(report)}
+	// Without mu: onReport takes locks and closes connections.
 	w.onReport(report, s.asked, s.at)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,7 +215,7 @@ func (w *watch) askAll(ctx context.Context, members []datadir.Peer) map[string]l
 	return answers
 }
 
-// forget drops those who are no members any more.
+// forget drops what is known of nodes that are members no more, and of data folders that were replaced.
 func (w *watch) forget(members []datadir.Peer) {
 	known := make(map[string]string, len(members))
 	for _, m := range members {
@@ -215,6 +224,7 @@ func (w *watch) forget(members []datadir.Peer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, s := range w.seen {
+		// Under the id of a replaced folder the new one starts without a history.
 		if incarnation, ok := known[id]; !ok || incarnation != "" && incarnation != s.report.Incarnation {
 			delete(w.seen, id)
 			delete(w.contacts, id)
@@ -230,7 +240,8 @@ func (w *watch) replaced(id string) bool {
 	return w.other[id]
 }
 
-// last is the newest word of a member; healthy means that it is fresh.
+// last returns the newest report of a member, and whether the member still answers pings. The report is the zero
+// value if there is none.
 func (w *watch) last(id string) (s lastReport, healthy bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -251,7 +262,7 @@ func (w *watch) silence(id string, now time.Time) time.Duration {
 	return -1
 }
 
-// lead says whether this node leads now: only a leader knows whom raft reaches.
+// lead sets whether this node leads from now on: only a leader knows whom raft reaches.
 func (w *watch) lead(leads bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -261,8 +272,8 @@ func (w *watch) lead(leads bool) {
 	}
 }
 
-// noteContacts looks at raft's contacts, often enough for a pause of this process not
-// to count as a silence of the others.
+// noteContacts reads raft's contacts, often enough that a pause of this process does not count as a silence of the
+// others.
 func (w *watch) noteContacts(now time.Time) {
 	awake, members := w.awake.At(now), w.members()
 	w.mu.Lock()
@@ -272,7 +283,7 @@ func (w *watch) noteContacts(now time.Time) {
 	}
 }
 
-// noteContact is called with mu held.
+// noteContact keeps when raft's newest answered request to a member was sent. It is called with mu held.
 func (w *watch) noteContact(id string, now, awake time.Time) {
 	if asked := w.heard(id); asked.After(w.contacts[id].asked) {
 		w.contacts[id] = raftContact{asked, awake.Add(asked.Sub(now))}
@@ -285,10 +296,9 @@ func (w *watch) raftReach() time.Duration {
 	return max(w.ping*time.Duration(w.misses), w.heartbeat)
 }
 
-// absence is why a member does not count as there, and for how long that has been so:
-// election.ReasonHTTP if it does not answer pings, ReasonRaft if it does, but this node leads
-// and raft has had no contact with it for a while; "" if it does count. A silence of -1 has
-// lasted for ever.
+// absence returns why a member does not count as there, and for how long it has been silent: election.ReasonHTTP if
+// it does not answer pings, ReasonRaft if it does, but this node leads and raft has had no contact with it for
+// raftReach; "" if it does count. silent is -1 if there never was contact.
 //
 // Whatever depends on who is there asks this one function: the margin of the quorum,
 // the guard of removals and demotions, promotion, the successor of a leader, and what
@@ -308,12 +318,14 @@ func (w *watch) absence(id string) (reason string, silent time.Duration) {
 	if !known.detector.Reachable(awake) {
 		return election.ReasonHTTP, max(0, now.Sub(known.at))
 	}
+	// A node that does not lead sends nothing by raft.
 	if w.leads.IsZero() {
 		return "", 0
 	}
 	w.noteContact(id, now, awake)
 	contact := w.contacts[id]
 	since := contact.at
+	// A leadership that has just begun had no time to reach anybody.
 	if w.leads.After(since) {
 		since = w.leads
 	}
@@ -345,7 +357,7 @@ func (w *watch) steady(id string) bool {
 	return known != nil && known.detector.Steady(w.awake.At(time.Now()))
 }
 
-// reports are the fresh words of all members that gave one.
+// reports returns the newest reports of the members that answer pings.
 func (w *watch) reports() (list []Report) {
 	for _, s := range w.freshReports() {
 		list = append(list, s.report)
@@ -353,7 +365,7 @@ func (w *watch) reports() (list []Report) {
 	return list
 }
 
-// freshReports are the fresh reports of all members that gave one, and when.
+// freshReports returns the newest reports of the members that answer pings, and when they arrived.
 func (w *watch) freshReports() (list []lastReport) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -62,6 +62,7 @@ func (o Options) validate() error {
 	if o.Voters < 1 || o.Voters > 9 {
 		return shell.Usagef("--voters %d: use 1 to 9", o.Voters)
 	}
+	// The last node's port has to exist, too.
 	for _, p := range []struct {
 		name string
 		port int
@@ -180,6 +181,7 @@ func countUp(first, n int) []int {
 
 // requireFree names ports that are taken, by whom, and suggests others.
 func requireFree(ports []int, o Options) error {
+	// All busy ports are named at once, not only the first.
 	var busy []string
 	for _, p := range ports {
 		if addr := "127.0.0.1:" + strconv.Itoa(p); isBusy(addr) {
@@ -204,6 +206,7 @@ func isBusy(addr string) bool {
 
 // freeInstead tries in steps of ten for a range of free ports.
 func freeInstead(o Options) string {
+	// A range counts only if every port of both is free.
 	for step := 10; step <= 500; step += 10 {
 		httpPorts, raftPorts := countUp(o.httpPort+step, o.Voters), countUp(o.raftPort+step, o.Voters)
 		free := true

@@ -12,7 +12,7 @@ import (
 	"github.com/ringrift/ringlog/fsm"
 )
 
-// inspectOptions say what to read of a node, running or stopped.
+// Options say what to read of a node, running or stopped.
 type Options struct {
 	DataDir string
 	From    api.Position // log: where to begin; raft: atOffset is an index
@@ -120,6 +120,7 @@ func cursorOf(c fsm.Cursor, last uint64) api.Cursor {
 		Gap:        (*api.Gap)(c.Gap),
 		LagEvents:  last - min(last, c.Passed()),
 	}
+	// Which of those events pass the filter is not known: at least none, at most LagEvents.
 	if !c.Filter.Empty() && one.LagEvents > 0 {
 		one.LagAtLeast = new(uint64)
 	}

@@ -48,6 +48,7 @@ func OpenOutage(records []blackbox.Record) (open *api.Outage) {
 		case blackbox.Lost:
 			open = &api.Outage{Since: r.Since, Cause: r.Cause, Term: r.Term, Leader: r.Leader,
 				Refused: r.Refused, Peers: peersOf(r)}
+		// Later views of the outage have the last figures.
 		case blackbox.View:
 			if open != nil {
 				open.Refused, open.Peers = max(open.Refused, r.Refused), peersOf(r)

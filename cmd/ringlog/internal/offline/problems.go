@@ -18,6 +18,7 @@ import (
 // Explain makes of what is wrong with a data folder, or with a node, an error that has the exit code and
 // the name that people search for; other errors stay.
 func Explain(err error) error {
+	// Another folder, flag or version of this program helps: the command line is wrong, not the data.
 	for _, configuration := range []error{datadir.ErrReadOnly, datadir.ErrOtherNode, datadir.ErrOtherCluster,
 		datadir.ErrLogStoreGone,
 		datadir.ErrNewerFormat, fsm.ErrNewerFormat, blackbox.ErrNewerFormat, raftnode.ErrNotEmpty} {

@@ -104,11 +104,13 @@ func (e *raftEntry) describe(data []byte) {
 func holdsText(f *frame.Frame) string {
 	counts, events := map[string]int{}, 0
 	for _, c := range f.Commands {
+		// The type's name is the command's: frame.Publish is a publish.
 		counts[strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", c), "frame."))]++
 		if p, ok := c.(frame.Publish); ok {
 			events += p.Count
 		}
 	}
+	// Sorted, so that the same frame prints alike each time.
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		text := name

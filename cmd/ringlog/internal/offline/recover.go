@@ -38,6 +38,7 @@ func RecoverCommand(sh *shell.Shell) *cli.Command {
 		),
 		Action: shell.NoArgs(func(c *cli.Context) error {
 			o := recoverOptions{dataDir: c.String("data-dir"), Consent: shell.ConsentOf(c)}
+			// Only voters are named: other members join the new cluster later.
 			for _, m := range c.StringSlice("member") {
 				id, addr, ok := strings.Cut(m, "=")
 				if !ok || id == "" || addr == "" {
@@ -120,6 +121,7 @@ func ownRaftAddr(dir, id string) (addr string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
+	// The state has the configuration that was applied last.
 	_, _, members := f.machine.Configuration()
 	for _, m := range members {
 		if m.ID == id {

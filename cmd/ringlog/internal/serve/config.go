@@ -67,7 +67,7 @@ type Seeds struct {
 	Strict   bool   `toml:"validation-strict" json:"validation-strict"`
 }
 
-// Timing is when a node takes another for gone.
+// Timing is when a node considers another one gone.
 type Timing struct {
 	Heartbeat    interval `toml:"heartbeat" json:"heartbeat"`
 	Election     interval `toml:"election-timeout" json:"election-timeout"` // 0 is Heartbeat
@@ -76,7 +76,7 @@ type Timing struct {
 	PingMisses   int      `toml:"ping-misses" json:"ping-misses"`
 }
 
-// Compaction is what the raft log keeps.
+// Compaction is when the raft log is compacted, and what it keeps then.
 type Compaction struct {
 	CompactEvery    interval `toml:"raft-compact-interval" json:"raft-compact-interval"`
 	CompactEntries  int      `toml:"raft-compact-entries" json:"raft-compact-entries"`
@@ -85,7 +85,7 @@ type Compaction struct {
 	TrailingBytes   int      `toml:"raft-trailing-bytes" json:"raft-trailing-bytes"`
 }
 
-// Limits are what a node refuses requests at.
+// Limits are the bounds above which a node refuses requests; DiskMinFree is one below which it does.
 type Limits struct {
 	QueueRequests int `toml:"queue-requests" json:"queue-requests"`
 	QueueBytes    int `toml:"queue-bytes" json:"queue-bytes"`
@@ -227,6 +227,7 @@ func (o serveOption) flag() cli.Flag {
 
 // form is an example of an option's value in a file.
 func (o serveOption) form() string {
+	// The type of the field decides, so that a new option has an example, too.
 	switch o.field(&serveConfig{}).(type) {
 	case *bool:
 		return "true"
@@ -255,6 +256,7 @@ func (o serveOption) assign(c *serveConfig, text string) (err error) {
 	case *[]string:
 		*field = strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 	}
+	// A NumError names a function of Go and repeats the text; its cause is enough.
 	var number *strconv.NumError
 	if errors.As(err, &number) {
 		err = number.Err
@@ -382,6 +384,7 @@ func (c *serveConfig) validate(hasToken bool) error {
 	if err := c.validateAddresses(hasToken); err != nil {
 		return err
 	}
+	// A new folder names no cluster: the node has to form one or join one.
 	if c.fresh() && c.BootstrapExpect == 0 && len(c.Join) == 0 {
 		return shell.Usagef("%s is a new data folder: pass --bootstrap-expect 1 for a single node, or --join "+
 			"with the URLs of a cluster", c.DataDir)
@@ -389,6 +392,7 @@ func (c *serveConfig) validate(hasToken bool) error {
 	return nil
 }
 
+// validate refuses figures out of bounds. What is kept for lagging members is at least what starts a compaction.
 func (c *Compaction) validate() error {
 	switch {
 	case c.CompactEvery.Duration <= 0, c.CompactEntries < 1, c.TrailingEntries < 1:
@@ -403,6 +407,7 @@ func (c *Compaction) validate() error {
 	return nil
 }
 
+// validate refuses times out of bounds or order: lease <= heartbeat <= election timeout.
 func (c *Timing) validate() error {
 	switch {
 	case c.Heartbeat.outside(50*time.Millisecond, time.Minute):
@@ -420,6 +425,7 @@ func (c *Timing) validate() error {
 	return nil
 }
 
+// validate refuses limits out of bounds; DiskMinFree alone may be 0.
 func (c *Limits) validate() error {
 	switch {
 	case c.QueueRequests < 1, c.QueueRequests > 1<<20:
@@ -484,6 +490,7 @@ func (c *serveConfig) validateAddresses(hasToken bool) error {
 			return shell.Usagef("--advertise-%s %s: nobody can dial that address", a.flag, a.advertise)
 		}
 	}
+	// The two listen on ports of their own; URLs of --join are normalized as endpoints are.
 	if c.HTTP == c.Raft {
 		return shell.Usagef("--http and --raft are both %s", c.HTTP)
 	}

@@ -28,13 +28,14 @@ import (
 	"github.com/ringrift/ringlog/raftnode"
 )
 
-// serveCommand is the verb serve of a program of this version.
+// Command is the verb serve of a program of this version.
 func Command(sh *shell.Shell, version string) *cli.Command {
 	flags := []cli.Flag{
 		&cli.StringFlag{Name: "config", Usage: "configuration `FILE.toml`, whose keys are the flags' names",
 			EnvVars: []string{"RINGLOG_CONFIG"}},
 		&cli.BoolFlag{Name: "print-config", Usage: "check and print the configuration, and do not start"},
 	}
+	// Every setting of the configuration is a flag, too.
 	for _, o := range serveOptions() {
 		flags = append(flags, o.flag())
 	}
@@ -48,6 +49,7 @@ func Command(sh *shell.Shell, version string) *cli.Command {
 			if err != nil {
 				return err
 			}
+			// The configuration has been validated: --print-config fails where serve would refuse it.
 			if c.Bool("print-config") {
 				return sh.PrintLine(cfg)
 			}
@@ -153,6 +155,7 @@ func profileCPU(file string) (stop func() error, err error) {
 		return nil, errors.Join(fmt.Errorf("--cpu-profile: %w", err), f.Close())
 	}
 	return func() error {
+		// pprof writes the profile when it stops, so the file is closed after that.
 		pprof.StopCPUProfile()
 		return f.Close()
 	}, nil
@@ -216,10 +219,10 @@ func startNode(ctx context.Context, sh *shell.Shell, cfg serveConfig, version st
 	return n, nil
 }
 
-// nodeInfoMetric says in its labels what a node is.
 // FeatureLevel is the highest feature level that this build knows.
 const FeatureLevel = fsm.FeatureLevel
 
+// nodeInfoMetric says in its labels what a node is.
 const nodeInfoMetric = "ringlog_node_info"
 
 // nodeInfo is a registry with what only the configuration knows.
@@ -249,7 +252,7 @@ func portError(flag, addr string, err error) error {
 	return fmt.Errorf("--%s %s: %w", flag, addr, err)
 }
 
-// dieOf ends the process, because going on would be wrong.
+// dieOf reports an error after which the node must not continue, and ends the process.
 func dieOf(sh *shell.Shell, logger hclog.Logger, err error) {
 	name := cmp.Or(offline.ProblemName(err), "FATAL")
 	logger.Error("this node cannot continue", "problem", name, "error", err)
@@ -264,6 +267,7 @@ const stopNodeWithin = 15 * time.Second
 func (n *node) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopNodeWithin)
 	defer cancel()
+	// Raft closes first: HTTP answers until the leadership is handed over.
 	err := errors.Join(n.raft.Close(ctx), n.server.Close(ctx))
 	n.peers.Close()
 	return err

@@ -101,14 +101,17 @@ func ExitCode(err error) int {
 // apiExit is the exit code of a node's answer.
 func apiExit(c api.Code) int {
 	switch c {
+	// The request, or the token it is sent with, has to change.
 	case api.InvalidArgument, api.InvalidJSON, api.TooLarge, api.UnsupportedMedia, api.Unauthenticated, api.Forbidden:
 		return ExitUsage
+	// The cluster cannot serve requests now; the same command may succeed later.
 	case api.NoLeader, api.NoQuorum, api.Unavailable:
 		return ExitUnreachable
 	case api.NotFound, api.Trimmed, api.PastTail:
 		return ExitNotFound
 	case api.Timeout:
 		return ExitTimeout
+	// The request is well-formed, but does not fit the state of the cluster.
 	case api.Conflict, api.Exists, api.Fenced, api.OutOfSequence, api.UnknownProducer, api.Reserved,
 		api.UnknownType, api.OtherCluster:
 		return ExitRefused

@@ -20,6 +20,7 @@ type Printer struct {
 	Sh  *Shell
 	Out *lazyWriter
 
+	// mu guards buf, which is reused, so that an event costs no allocation.
 	mu  sync.Mutex
 	buf []byte
 }
@@ -69,12 +70,14 @@ func (p *Printer) bold(t event.Type) string {
 // appendText prints offset, time, type, where from, and the payload.
 func (p *Printer) appendText(b []byte, ev *event.Event) []byte {
 	b = fmt.Appendf(b, "%8d  %s  %s", ev.Offset, MomentText(ev.AppendedAt), p.bold(ev.Type))
+	// Fields that are empty are left out.
 	for _, f := range []struct{ label, value string }{{"source", ev.Source}, {"key", ev.Key},
 		{"correlation", ev.CorrelationID}} {
 		if f.value != "" {
 			b = fmt.Appendf(b, "  %s=%s", f.label, f.value)
 		}
 	}
+	// An event that was redriven names its dead letter, and the cursor that alone receives it.
 	if ev.Redrive != 0 {
 		b = fmt.Appendf(b, "  letter=%d for=%s", ev.Redrive, ev.Target)
 	}
@@ -85,6 +88,7 @@ func (p *Printer) appendText(b []byte, ev *event.Event) []byte {
 // people.
 func (p *Printer) Gap(g client.Gap) error {
 	if !p.Sh.JSON {
+		// The events before the gap are printed before the notice on stderr.
 		if err := p.Out.Flush(); err != nil {
 			return err
 		}
@@ -107,6 +111,7 @@ type lazyWriter struct {
 
 func newLazyWriter(w io.Writer) *lazyWriter {
 	l := &lazyWriter{out: bufio.NewWriterSize(w, 64<<10)}
+	// Write arms the timer; here it is only made.
 	l.timer = time.AfterFunc(time.Hour, func() { _ = l.Flush() })
 	l.timer.Stop()
 	return l

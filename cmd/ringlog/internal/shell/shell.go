@@ -152,6 +152,7 @@ func ReadToken(file, fromEnv string) (string, error) {
 		return "", Usagef("--token-file: %w", err)
 	}
 	token := strings.TrimSpace(string(raw))
+	// An empty file is an error: it would silently mean that there is no token.
 	if token == "" {
 		return "", Usagef("--token-file %s is empty", file)
 	}
@@ -191,6 +192,7 @@ func (sh *Shell) Reach(ctx context.Context) error {
 			return err
 		}
 		host := u.Host
+		// A URL without a port means that of its scheme.
 		if u.Port() == "" {
 			host = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 		}
@@ -211,6 +213,7 @@ func (sh *Shell) WithClient(ctx context.Context, body func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
+	// ctx may have run out; the question whether anybody leads gets time of its own.
 	err = sh.ExplainTimeout(context.WithoutCancel(ctx), body(ctx, c))
 	return errors.Join(err, CloseClient(c))
 }
@@ -223,7 +226,7 @@ func (sh *Shell) ExplainTimeout(ctx context.Context, err error) error {
 	return err
 }
 
-// closeWithin bounds the wait for calls that were given up.
+// closeWithin bounds the wait for calls that were abandoned.
 const closeWithin = 2 * time.Second
 
 // CloseClient closes a client, waiting for calls under way only for a moment.
@@ -265,7 +268,7 @@ type hintedError struct {
 
 func (e hintedError) Unwrap() error { return e.error }
 
-// staleOffer says, where a read needs a leader and there is none, how to read without one.
+// SuggestLocal says, where a read needs a leader and there is none, how to read without one.
 func (sh *Shell) SuggestLocal(read bool, err error) error {
 	if !read || sh.local || ExitCode(err) != ExitUnreachable || errors.Is(err, client.ErrUnreachable) {
 		return err
@@ -310,6 +313,7 @@ func WriteLine(w io.Writer, v any) error {
 // EmitEach prints a list: one object a line, or a table of a row each.
 func EmitEach[T any](sh *Shell, list []T, header table.Row, row func(T) table.Row) error {
 	if sh.JSON {
+		// A list may be long: it is written in blocks, not object by object.
 		out := bufio.NewWriter(sh.Out)
 		for _, v := range list {
 			if err := WriteLine(out, v); err != nil {
@@ -348,6 +352,7 @@ func (sh *Shell) Table(header table.Row, rows []table.Row) error {
 
 // Facts prints names and values, one a line.
 func (sh *Shell) Facts(pairs ...any) error {
+	// The longest name sets the column in which the values start.
 	width := 0
 	for i := 0; i < len(pairs); i += 2 {
 		width = max(width, len(pairs[i].(string)))
@@ -392,12 +397,14 @@ func describeCause(err error, sh *Shell) string {
 	var answer *api.Error
 	var bad *event.Error
 	switch {
+	// A connection was made, so a node runs there but is slow.
 	case errors.Is(err, client.ErrUnreachable) && !neverConnected(err):
 		return fmt.Sprintf("%v\nnodes run at %s but did not answer in time: run ringlog check, or raise --timeout (%s)",
 			err, strings.Join(sh.Endpoints, ", "), sh.Timeout)
 	case errors.Is(err, ErrUnreachable), errors.Is(err, client.ErrUnreachable):
 		return fmt.Sprintf("%v\nno node answers at %s: is one running there? (to start a cluster: ringlog dev)",
 			err, strings.Join(sh.Endpoints, ", "))
+	// The remedy of a node's answer does not apply where the outcome is unknown.
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		return err.Error()
 	case errors.As(err, &answer):
@@ -426,6 +433,7 @@ func Brief(err error) string {
 	if errors.As(err, &bad) && bad.Remedy != "" {
 		return err.Error() + ": " + bad.Remedy
 	}
+	// Where the outcome is unknown, the whole text says so; an answer inside of it does not.
 	if !errors.As(err, &answer) || errors.Is(err, client.ErrOutcomeUnknown) {
 		return err.Error()
 	}

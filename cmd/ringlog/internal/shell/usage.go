@@ -24,6 +24,7 @@ func Prepare(c *cli.Command) {
 	if len(c.Subcommands) == 0 {
 		return
 	}
+	// A command that only holds others prints help, or suggests a verb.
 	if c.Action == nil {
 		c.Action = RunGroup(c.Subcommands)
 	}
@@ -37,6 +38,7 @@ func Prepare(c *cli.Command) {
 func RunGroup(commands []*cli.Command) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if !c.Args().Present() {
+			// Without a name, the program and a group of verbs have help of different forms.
 			if c.Command == nil || c.Command.Name == "" || c.Command.Name == c.App.Name {
 				return cli.ShowAppHelp(c)
 			}
@@ -109,11 +111,13 @@ func DidYouMean(typed string, names []string, dashes string) string {
 // UsageProblem answers flags that cannot be read, with the near one where there
 // is none of that name.
 func UsageProblem(c *cli.Context, err error, _ bool) error {
+	// Package flag reports an unknown flag by its text alone.
 	const unknown = "flag provided but not defined: -"
 	name, isUnknown := strings.CutPrefix(err.Error(), unknown)
 	if !isUnknown {
 		return UsageError{err}
 	}
+	// The program's flags may be anywhere on the line, so they are candidates, too.
 	flags := c.App.Flags
 	if c.Command != nil {
 		flags = append(append([]cli.Flag(nil), c.Command.Flags...), flags...)
@@ -134,6 +138,7 @@ func Exactly(c *cli.Context, n int, what string) error {
 	if c.NArg() == n {
 		return nil
 	}
+	// HelpName is the way from the program to the verb, such as "ringlog cursor seek".
 	verb := strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
 	switch {
 	case n == 0:

@@ -108,6 +108,7 @@ func (o *Options) fill() error {
 	if o.Env == nil {
 		o.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "RINGLOG_") })
 	}
+	// All ports are found in one call: two calls could find the same one.
 	ports, err := FreePorts(2 * o.Voters)
 	if err != nil {
 		return err
@@ -152,6 +153,7 @@ func FreePorts(n int) (ports []int, err error) {
 		if len(ports) == n {
 			return ports, nil
 		}
+		// The listener stays open until the end, so that no port is found twice.
 		port := firstPort + rand.IntN(lastPort-firstPort)
 		if l, err := net.Listen("tcp", loopback(port)); err == nil {
 			listeners, ports = append(listeners, l), append(ports, port)
@@ -189,7 +191,7 @@ func (c *Cluster) PID(id string) int {
 	return 0
 }
 
-// running reports a node whose process has not ended.
+// running returns the process of a node, nil where none runs.
 func (c *Cluster) running(id string) *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()

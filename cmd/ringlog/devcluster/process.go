@@ -62,6 +62,7 @@ func (c *Cluster) Restart(id string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Close sets closed under the same lock, so that no process starts after it.
 	if c.closed || c.processes[id] != nil {
 		return fmt.Errorf("devcluster: start %s: it runs, or the cluster is closed", id)
 	}
@@ -103,6 +104,7 @@ func (c *Cluster) launch(n Node) (*process, error) {
 func (c *Cluster) reap(n Node, p *process) {
 	p.err = p.cmd.Wait()
 	c.mu.Lock()
+	// The process is gone from the map before done is closed: whoever waited can start the node again.
 	if c.processes[n.ID] == p {
 		delete(c.processes, n.ID)
 	}
@@ -131,7 +133,8 @@ func (p *process) signal(s os.Signal) error {
 	return nil
 }
 
-// Signal sends a node a signal that does not end it, such as SIGSTOP.
+// Signal sends a node a signal that does not end it, such as SIGSTOP. If it ends the node nonetheless, Exits
+// reports that.
 func (c *Cluster) Signal(id string, s os.Signal) error {
 	p := c.running(id)
 	if p == nil {
@@ -161,6 +164,7 @@ func (c *Cluster) end(ctx context.Context, id string, s os.Signal) error {
 		return nil
 	case <-ctx.Done():
 	}
+	// SIGKILL cannot be ignored, so the process ends soon: nothing bounds this wait.
 	err := p.signal(syscall.SIGKILL)
 	<-p.done
 	return errors.Join(fmt.Errorf("devcluster: end %s: it did not end in time and was killed", id), err)
@@ -175,6 +179,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	if again {
 		return nil
 	}
+	// All but the leader stop first, at the same time; then whoever is left.
 	leading := c.leading(ctx)
 	err := errors.Join(c.stopWhere(ctx, func(n Node) bool { return n.ID != leading }),
 		c.stopWhere(ctx, func(Node) bool { return true }))
@@ -217,6 +222,7 @@ func (n Node) LogTail(lines int) string {
 		return err.Error()
 	}
 	defer f.Close()
+	// Only the end of a long log is read; its first line may be cut.
 	if info, err := f.Stat(); err == nil && info.Size() > window {
 		if _, err := f.Seek(-window, io.SeekEnd); err != nil {
 			return err.Error()

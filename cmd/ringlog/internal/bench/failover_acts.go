@@ -96,6 +96,7 @@ func (f *failover) reviveKilled(ctx context.Context, a failoverAct) error {
 	if err != nil {
 		return err
 	}
+	// Following the leader is not enough: the node has to have caught up with the log, too.
 	return f.cluster.Until(ctx, a.From+" to catch up", func() bool {
 		s, err := f.cluster.Status(ctx, n)
 		return err == nil && s.AppliedIndex >= leader.AppliedIndex
@@ -154,6 +155,7 @@ func (f *failover) poll(ctx context.Context, n devcluster.Node, report func(devc
 	tick := time.NewTicker(observeEvery)
 	defer tick.Stop()
 	for {
+		// A node that does not answer is what an act causes: it is asked again.
 		if s, err := f.cluster.Status(ctx, n); err == nil {
 			report(s)
 		}

@@ -43,6 +43,7 @@ func newWriter(c *client.Client) *writer {
 func (w *writer) run(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(3, 1))
 	for n := int64(1); ; n++ {
+		// The number makes each event unlike the others, and finds it again in the log.
 		ev := event.Event{Type: event.TrainingCompleted, Source: benchSource,
 			Payload: trainingPayload(random, failoverPayload, n, "hex8_2p", w.name)}
 		sent := time.Now()
@@ -50,6 +51,7 @@ func (w *writer) run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			w.note(ack{n: n, offset: res.Offset, sent: sent, at: time.Now()})
+		// Whether the last event was appended is open; it counts as not acknowledged.
 		case ctx.Err() != nil:
 			return nil
 		default:
@@ -71,6 +73,7 @@ func (w *writer) note(a ack) {
 // acknowledgedAfter waits until an event that was sent after t is acknowledged.
 func (w *writer) acknowledgedAfter(ctx context.Context, t time.Time) error {
 	for {
+		// The channel is taken with the check, under one lock, so that no acknowledgement is missed in between.
 		w.mu.Lock()
 		ok := len(w.acks) > 0 && w.acks[len(w.acks)-1].sent.After(t)
 		changed := w.changed
@@ -86,8 +89,8 @@ func (w *writer) acknowledgedAfter(ctx context.Context, t time.Time) error {
 	}
 }
 
-// gapSince is the longest time between two acknowledgements that follow each other,
-// the later after t, and when it ended.
+// gapSince returns the longest time between two successive acknowledgements, of which
+// the later one is after t, and when it ended.
 func (w *writer) gapSince(t time.Time) (gap time.Duration, ended time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,11 +114,11 @@ type failoverAudit struct {
 	Acknowledged int `json:"acknowledged"`
 	Lost         int `json:"lost"`      // acknowledged and not in the log
 	Twice        int `json:"twice"`     // in the log more than once
-	Misplaced    int `json:"misplaced"` // at another offset than was said
+	Misplaced    int `json:"misplaced"` // at another offset than was acknowledged
 	Elections    int `json:"elections"`
 	Unasked      int `json:"unasked_elections"` // more than the first one and one for each act
 
-	acked map[int64]uint64 // offset by number, 0 once found
+	acked map[int64]uint64 // acknowledged offset by number
 	found map[int64]bool
 }
 
@@ -143,6 +146,7 @@ func (a *failoverAudit) stored(ev event.Event, name string) error {
 	if err := json.Unmarshal(ev.Payload, &payload); err != nil {
 		return fmt.Errorf("the event at offset %d: %w", ev.Offset, err)
 	}
+	// Another benchmark may publish to this cluster, too.
 	if payload.Run != name {
 		return nil
 	}
@@ -151,6 +155,7 @@ func (a *failoverAudit) stored(ev event.Event, name string) error {
 		return nil
 	}
 	a.found[payload.N] = true
+	// An event that is stored without having been acknowledged is no fault: its outcome was open.
 	if offset, acked := a.acked[payload.N]; acked && offset != ev.Offset {
 		a.Misplaced++
 	}
@@ -164,6 +169,7 @@ func (a *failoverAudit) finish(acts int) {
 			a.Lost++
 		}
 	}
+	// A new cluster elects its first leader, and each act causes one more election.
 	a.Unasked = max(0, a.Elections-1-acts)
 }
 

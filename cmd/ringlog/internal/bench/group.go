@@ -21,11 +21,11 @@ const (
 	maxBenchKeys     = 1_000_000
 	// flushEvery is how often a member checks how long its acks take.
 	flushEvery = 10 * time.Millisecond
-	// leaveWithin bounds the goodbye of a member, also where no node answers.
+	// leaveWithin bounds how long a member takes to leave, also where no node answers.
 	leaveWithin = 5 * time.Second
 )
 
-// groupFlags are those of a benchmark of groups beside the others'.
+// groupFlags are those that only the benchmark of groups has.
 func groupFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "members", Usage: "members of the group, each with its own goroutine", Value: 1},

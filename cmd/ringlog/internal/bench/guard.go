@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// benchLooks is how many events are looked at, at each end of the log.
+	// benchLooks is how many events are read at each end of the log.
 	benchLooks = 500
 	// stillFor is for how long nobody may publish before a benchmark starts.
 	stillFor = time.Second
-	// lookEvery is how often that is looked at.
+	// lookEvery is how often the leader is asked meanwhile.
 	lookEvery = 100 * time.Millisecond
 )
 
@@ -30,6 +30,7 @@ func (b *bench) requireAlone(ctx context.Context) error {
 		{From: client.FromLast(benchLooks), NoFollow: true, Consistency: client.Linearizable},
 	}
 	for _, o := range ends {
+		// Events of earlier benchmarks do not count, by their source.
 		foreign, err := b.foreignEvents(ctx, o, func(ev event.Event) bool { return ev.Source != benchSource })
 		if err != nil {
 			return err
@@ -59,6 +60,7 @@ func (b *bench) requireStill(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
+		// The same node is asked each time, so that the figures can be compared.
 		now, err := b.watchLog(ctx, before.leader)
 		if err != nil {
 			return err

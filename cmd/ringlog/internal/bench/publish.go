@@ -87,6 +87,7 @@ func (r *round) publishRequest(ctx context.Context, random *rand.Rand, n int, t 
 	}
 	sent := time.Now()
 	var err error
+	// Single events go through Publish, so that the client batches those of concurrent callers.
 	if n == 1 {
 		_, err = r.client.Publish(ctx, events[0])
 	} else {
@@ -120,6 +121,7 @@ const (
 // trainingPayload is the payload of training event n of a run, in about size bytes, never
 // more, of the canonical form that Python's json.dumps gives.
 func trainingPayload(random *rand.Rand, size int, n int64, config, run string) []byte {
+	// Keys are appended in alphabetical order.
 	p := append(make([]byte, 0, size+64), '{')
 	if size >= roomForAll {
 		p = append(append(append(p, `"config_key": "`...), config...), `", "elo": `...)
@@ -139,6 +141,7 @@ func trainingPayload(random *rand.Rand, size int, n int64, config, run string) [
 		return append(p, '}')
 	}
 	p = append(p, `, "val_losses": [`...)
+	// Losses fill the rest: one more takes at most 7 bytes, the end 2.
 	for first := true; first || len(p) < size-8; first = false {
 		if !first {
 			p = append(p, ", "...)

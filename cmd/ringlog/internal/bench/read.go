@@ -20,6 +20,7 @@ const (
 
 // publishEvents publishes what is to be read, the warm-up first, and returns where it starts.
 func (r *round) publishEvents(ctx context.Context) (from uint64, err error) {
+	// An event published alone marks the place: what is to be read starts after it.
 	first, err := r.client.Publish(ctx, r.newEvent(randomSource()))
 	if err != nil {
 		return 0, err
@@ -138,9 +139,11 @@ func benchCursor(ctx context.Context, r *round) (err error) {
 	if err != nil {
 		return err
 	}
+	// The cursor is removed after Ctrl-C, too.
 	defer func() {
 		err = errors.Join(err, cur.Close(), r.client.DeleteCursor(context.WithoutCancel(ctx), name))
 	}()
+	// The warm-up is read and committed as the rest is, but counted apart.
 	var unmeasured tally
 	if err := r.consumeEvents(ctx, cur, r.warmed, &unmeasured); err != nil {
 		return err
@@ -159,6 +162,7 @@ func (r *round) consumeEvents(ctx context.Context, cur *client.Cursor, n int, t 
 			return err
 		}
 		t.count(1, len(ev.Payload))
+		// The last batch may be smaller than the others.
 		if taken%r.opts.batch != 0 && taken < n {
 			continue
 		}

@@ -115,6 +115,7 @@ func bars(buckets []latencyBucket) string {
 	}
 	var text strings.Builder
 	for _, b := range buckets {
+		// Rounded up: a bucket with a single event still shows.
 		length := (b.Count*barWidth + most - 1) / most
 		line := fmt.Sprintf("  <= %-8s %9d %5.1f %%  %s", strconv.FormatFloat(b.AtMostMs, 'f', -1, 64), b.Count,
 			100*float64(b.Count)/float64(total), strings.Repeat("█", int(length)))

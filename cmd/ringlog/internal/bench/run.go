@@ -83,6 +83,7 @@ func (b *bench) runRounds(ctx context.Context) error {
 // result summarizes the round so far.
 func (r *round) result(partial bool) benchResult {
 	n, seconds := r.tally.events.Load(), r.tally.took.Seconds()
+	// A round that was cut short at once has no time and no events to divide by.
 	perSecond := float64(n) / max(seconds, 1e-9)
 	payload := float64(r.tally.bytes.Load()) / float64(max(n, 1))
 	return benchResult{

@@ -49,7 +49,7 @@ const (
 	bounds      = 53 // the last is above maxLatency
 )
 
-// bound brings a latency into the bounds of the histogram.
+// bound returns the upper bound of bucket i.
 func bound(i int) time.Duration { return lowestBound << (i / 2) * time.Duration(2+i%2) / 2 }
 
 // samples gathers latencies of many callers: quantiles to three digits, and how many
@@ -75,6 +75,7 @@ func (s *samples) add(d time.Duration) {
 
 // bucketOf is the first bucket whose bound is not below d.
 func bucketOf(d time.Duration) int {
+	// add limits d to maxLatency, which is below the last bound: the loop ends.
 	i := 0
 	for d > bound(i) {
 		i++
@@ -117,6 +118,7 @@ func (s *samples) histogram() []latencyBucket {
 		if n == 0 && filled == 0 {
 			continue
 		}
+		// Empty buckets in between stay, so that the bounds form a scale.
 		list = append(list, latencyBucket{AtMostMs: float64(bound(i)) / float64(time.Millisecond), Count: n})
 		if n > 0 {
 			filled = len(list)

@@ -48,6 +48,7 @@ func catalogueCommand(sh *shell.Shell) *cli.Command {
 				Flags: []cli.Flag{&cli.BoolFlag{Name: "strict",
 					Usage: "refuse unknown types, as strict validation does"}},
 				Action: func(c *cli.Context) error {
+					// Without an argument the standard input is read, so Args does not fit.
 					if c.NArg() > 1 {
 						return shell.Exactly(c, 1, "a file, or - for the standard input")
 					}
@@ -153,6 +154,7 @@ func showSchema(ctx context.Context, sh *shell.Shell, name string, builtin bool)
 		if err != nil {
 			return err
 		}
+		// The node's answer ends with a newline, too.
 		schema = append(t.JSONSchema(), '\n')
 	} else if err := sh.Fetch(ctx, "/v1/catalogue/"+url.PathEscape(name)+"/schema", &schema); err != nil {
 		return err
@@ -179,6 +181,7 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	if err != nil {
 		return nil, shell.Usagef("%w", err)
 	}
+	// One byte more than the limit is read, so that a longer input is noticed.
 	if len(raw) > maxPayload {
 		return nil, shell.Usagef("%s is larger than %d bytes", name, maxPayload)
 	}
@@ -274,6 +277,7 @@ func registerTypes(ctx context.Context, sh *shell.Shell, file string, dryRun boo
 	if dryRun {
 		query.Set("dry_run", "true")
 	}
+	// The body goes out as it is: the node knows best what is wrong with a definition.
 	return sh.WithClient(ctx, func(ctx context.Context, c *client.Client) error {
 		var answer struct {
 			Registered []string `json:"registered"`

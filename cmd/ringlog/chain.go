@@ -22,6 +22,7 @@ import (
 )
 
 func chainCommand(sh *shell.Shell) *cli.Command {
+	// The help names the flows of this program's catalogue.
 	var flows []string
 	for _, f := range event.Builtin().Flows() {
 		flows = append(flows, f.Name)
@@ -117,6 +118,7 @@ func readDeadlines(file string) (stages.Deadlines, error) {
 	if err != nil {
 		return nil, shell.Usagef("--deadlines: %w", err)
 	}
+	// Checked here, so that the error names the file; the node gets them as texts.
 	d, err := stages.ReadDeadlines(event.Builtin(), raw)
 	if err != nil {
 		return nil, shell.Usagef("--deadlines %s: %w", file, err)
@@ -152,6 +154,7 @@ func (o *chainOptions) verdict(sh *shell.Shell, c *stages.Chain) error {
 	if !o.failOverdue || c.Overdue == 0 {
 		return nil
 	}
+	// Each overdue edge is named on stderr; the chain itself has been printed.
 	for _, r := range c.Flows {
 		for _, n := range r.Next {
 			if n.Overdue {

@@ -38,6 +38,7 @@ func checkCommand(sh *shell.Shell) *cli.Command {
 			&cli.DurationFlag{Name: "warning-age", Usage: "warn if a cursor's oldest unread event is this old"},
 			&cli.DurationFlag{Name: "critical-age", Usage: "critical if a cursor's oldest unread event is this old"},
 		},
+		// For a monitor, wrong usage is UNKNOWN: 2 would read as CRITICAL.
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
 			return checkDone(sh, checkUnknown, err.Error(), "")
 		},
@@ -157,6 +158,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 
 // judge is the state of a monitor that a status amounts to, and why.
 func judge(s nodeStatus, o checkOptions) (state int, words []string) {
+	// Any problem is a warning; what stops the cluster is critical, and lag is judged by the limits given.
 	state = checkOK
 	words = problems(s)
 	if len(words) > 0 {
@@ -202,6 +204,7 @@ func performance(s nodeStatus) string {
 func checkDone(sh *shell.Shell, state int, words, performance string) error {
 	name := [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[state]
 	err := sh.Emit(map[string]any{"state": name, "code": state, "message": words}, func() error {
+		// What follows the bar is performance data, which monitors draw graphs of.
 		line := fmt.Sprintf("RINGLOG %s - %s", name, words)
 		if performance != "" {
 			line += " | " + performance

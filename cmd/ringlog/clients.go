@@ -46,6 +46,7 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
+	// JSON has a line for each client; the table has a row for each subscription.
 	if sh.JSON {
 		for _, c := range list {
 			if err := sh.PrintLine(c); err != nil {
@@ -72,6 +73,7 @@ func listClients(ctx context.Context, sh *shell.Shell) error {
 func fetchClients(ctx context.Context, sh *shell.Shell) (all []client.RegisteredClient, err error) {
 	query := url.Values{"limit": {strconv.Itoa(1000)}}
 	for {
+		// A page ends with the name after which the next one starts; the last page has none.
 		var page struct {
 			Clients []client.RegisteredClient `json:"clients"`
 			Next    string                    `json:"next"`

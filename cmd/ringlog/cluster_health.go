@@ -19,12 +19,13 @@ func (s nodeStatus) cluster() string { return s.ClusterID }
 
 func (s nodeStatus) knows() []api.Member { return s.Members }
 
-// orUnknown stands in for an id that nobody knows.
+// orUnknown returns an id, or ? for one that nobody knows.
 func orUnknown(id string) string { return cmp.Or(id, "?") }
 
-// printHealth prints what the leader makes of the others, and which nodes see no quorum.
+// printHealth prints the leader's verdict on its followers, and which nodes see no quorum.
 func printHealth(sh *shell.Shell, rows []clusterRow, now time.Time) error {
 	for _, r := range rows {
+		// Only a leader reports on its followers.
 		if r.Autopilot == nil {
 			continue
 		}
@@ -64,6 +65,7 @@ func toleranceText(v *api.Autopilot) string {
 	case n > 1:
 		text = fmt.Sprintf("%d healthy voters may fail", n)
 	}
+	// Limiting names the voters that lower the tolerance, each with the reason.
 	if len(v.Limiting) > 0 {
 		text += "; limited by " + strings.Join(v.Limiting, ", ")
 	}

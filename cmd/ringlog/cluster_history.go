@@ -48,6 +48,7 @@ func historyQuery(c *cli.Context) (url.Values, error) {
 		return nil, err
 	}
 	query := url.Values{"from": {from.String()}}
+	// Without -n the node's own limit applies.
 	switch n := c.Uint64("n"); {
 	case c.IsSet("n") && n == 0:
 		return nil, shell.Usagef("-n 0: there is nothing to do")
@@ -84,6 +85,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 	if h.FirstOffset > 1 {
 		sh.Say("the log starts at offset %d: earlier history is trimmed", h.FirstOffset)
 	}
+	// The raw objects are printed as JSON, so that fields that this program does not know are kept.
 	chapters := make([]chapter, len(h.Chapters))
 	for i, raw := range h.Chapters {
 		if err := json.Unmarshal(raw, &chapters[i]); err != nil {
@@ -91,6 +93,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 		}
 	}
 	if h.Outage != nil {
+		// Printed last: it is what matters now.
 		defer sh.Say("no quorum since %s (%s): see ringlog cluster outage", shell.MomentText(h.Outage.Since),
 			h.Outage.Cause)
 	}
@@ -124,6 +127,7 @@ func (c chapter) gap() string {
 	if c.GapSeconds == 0 {
 		return ""
 	}
+	// The type says what was missing: a leader, the quorum, or a voter to spare.
 	what := "without a leader"
 	switch {
 	case c.Type == event.QuorumRestored && c.Payload["after"] == "at_risk":
@@ -144,6 +148,7 @@ func (c chapter) details() string {
 			words = append(words, fmt.Sprintf(format, text))
 		}
 	}
+	// Keys are added in the order of the sentence; those that a payload does not have add nothing.
 	add("cause", "%s")
 	if c.Type == event.VoterOffline {
 		add("reason", "no contact over %s")

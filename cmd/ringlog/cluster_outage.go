@@ -37,6 +37,7 @@ func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 			if n < 0 {
 				return shell.Usagef("-n %d must not be negative", n)
 			}
+			// An empty DIR, of a variable that is not set, say, is an error and does not ask the cluster.
 			if dir := c.String("data-dir"); c.IsSet("data-dir") {
 				return showJournalOf(sh, dir, n)
 			}
@@ -188,6 +189,7 @@ func (o nodeOutage) text(now time.Time) string {
 // outageFacts describes an outage that lasts.
 func outageFacts(o *api.Outage, now time.Time) string {
 	var b strings.Builder
+	// Clocks may differ: an outage that seems to begin in the future lasts 0 seconds.
 	fmt.Fprintf(&b, "%s, for %s\n", o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())))
 	fmt.Fprintf(&b, "  since         %s\n", shell.MomentText(o.Since))
 	fmt.Fprintf(&b, "  last leader   %s (term %d)\n", cmp.Or(o.Leader, "not known"), o.Term)
@@ -215,6 +217,7 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 	if len(records) == 0 {
 		return nil
 	}
+	// Records of one node keep their order where its clock was equal.
 	slices.SortStableFunc(records, func(a, b localRecord) int { return a.Time.Compare(b.Time) })
 	rows := make([]table.Row, len(records))
 	for i, r := range records {
@@ -233,6 +236,7 @@ func (r localRecord) row() table.Row {
 			away = append(away, p.ID)
 		}
 	}
+	// Whether the log has recorded it is known of running nodes only.
 	inLog := ""
 	if r.Settled != nil {
 		inLog = yesNo(*r.Settled)
@@ -246,11 +250,12 @@ func (r localRecord) row() table.Row {
 		r.Payload.Refused, strings.Join(away, " "), inLog}
 }
 
-// outagesTable prints the outages that the log has recorded, which all nodes do alike as far
-// as they have come.
+// outagesTable prints the outages that the log has recorded. All nodes have the same, as far
+// as they have applied the log.
 func outagesTable(sh *shell.Shell, nodes []nodeOutage) error {
 	var all []api.PastOutage
 	for _, o := range nodes {
+		// A node that lags may not have all reports of an incident yet: the entry with the most counts.
 		for _, logged := range o.Outages {
 			if i := slices.IndexFunc(all, func(t api.PastOutage) bool { return t.Incident == logged.Incident }); i < 0 {
 				all = append(all, logged)

@@ -30,6 +30,7 @@ func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 				}
 				return printCluster(sh, view)
 			}
+			// --interval is checked only where it is used.
 			if c.Duration("interval") < 100*time.Millisecond {
 				return shell.Usagef("--interval %s: use 100ms or more", c.Duration("interval"))
 			}
@@ -38,7 +39,7 @@ func clusterStatusCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// clusterRow is one node's word on itself, or why there is none.
+// clusterRow is one node's status, or why there is none.
 type clusterRow struct {
 	URL       string         `json:"url"`
 	ID        string         `json:"id,omitempty"`
@@ -85,6 +86,7 @@ func rowOf(a answer[nodeStatus], id string) clusterRow {
 		return clusterRow{URL: a.url, ID: id, Role: "unreachable", Error: a.err.Error()}
 	}
 	s := a.value
+	// Each node reports its own disk among the members.
 	var disk *api.Disk
 	for _, m := range s.Members {
 		if m.ID == s.NodeID {

@@ -41,6 +41,7 @@ func compactCommand(sh *shell.Shell) *cli.Command {
 // compactOptionsOf reads the flags; only one of them may say how far.
 func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 	o = compactOptions{Compaction: api.Compaction{Force: c.Bool("force")}, Consent: shell.ConsentOf(c)}
+	// A flag that is set counts, even with the value 0.
 	given := 0
 	if c.IsSet("before") {
 		given++
@@ -91,6 +92,7 @@ func compact(ctx context.Context, sh *shell.Shell, o compactOptions) error {
 	if o.Consent.DryRun {
 		return printTrim(sh, plan, "would be ")
 	}
+	// What the settings would remove by themselves needs no consent.
 	if !o.bare() && plan.Removed > 0 {
 		if err := sh.Confirm(o.Consent, "Remove %d events, so that %d is the first offset kept?", plan.Removed,
 			plan.First); err != nil {

@@ -124,6 +124,7 @@ func cursorLag(ctx context.Context, sh *shell.Shell) error {
 	if err != nil {
 		return err
 	}
+	// Where only bounds are known, the upper one decides.
 	slices.SortStableFunc(list, func(a, b api.Cursor) int { return cmp.Compare(b.LagEvents, a.LagEvents) })
 	return shell.EmitEach(sh, list, table.Row{"name", "lag", "behind", "stalled"}, func(c api.Cursor) table.Row {
 		return table.Row{c.Name, lagText(c), lagTime(c), stallText(c)}
@@ -182,6 +183,7 @@ func printCursor(sh *shell.Shell, c api.Cursor) error {
 			gapText(c),
 			"created", shell.LocalTime(c.Created), "last used", shell.LocalTime(c.Touched), "retention hold",
 			policyText(c.Policy)}
+		// A group is a cursor with more to it.
 		if c.Group != nil {
 			pairs = append(pairs, groupFacts(c.Group)...)
 		}
@@ -192,6 +194,7 @@ func printCursor(sh *shell.Shell, c api.Cursor) error {
 // policyText says how much a cursor may hold back from retention.
 func policyText(p api.CursorPolicy) string {
 	var parts []string
+	// A bound of 0 is not set here: the cluster's setting applies.
 	if p.HoldEvents > 0 {
 		parts = append(parts, shell.Count(p.HoldEvents, "event"))
 	}
@@ -250,6 +253,7 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 		return o, err
 	}
 	o.policy = api.CursorPolicy{HoldEvents: c.Uint64("hold-events"), HoldBytes: c.Uint64("hold-bytes")}
+	// ParseAge refuses an empty text, so the flag is read only where it is set.
 	if c.IsSet("hold-for") {
 		o.policy.HoldFor, err = shell.ParseAge("hold-for", c.String("hold-for"))
 	}
@@ -290,6 +294,7 @@ func seekCursor(ctx context.Context, sh *shell.Shell, name string, to api.Positi
 	if err := sh.Fetch(ctx, cursorPath(name), &before); err != nil {
 		return err
 	}
+	// The node resolves the position, so a dry run shows it as it was given.
 	if leave.DryRun {
 		sh.Say("%s would move from committed %d to %s", name, before.Committed, to)
 		return nil
@@ -317,6 +322,7 @@ func removeAt(ctx context.Context, sh *shell.Shell, path string, leave shell.Con
 	if err := sh.Fetch(ctx, path, &c); err != nil {
 		return err
 	}
+	// The position is printed each time: with it the cursor can be created again.
 	if leave.DryRun {
 		sh.Say("%s would be removed (committed offset %d, lag %s events)", c.Name, c.Committed, lagText(c))
 		return nil

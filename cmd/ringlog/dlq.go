@@ -38,6 +38,7 @@ func dlqCommand(sh *shell.Shell) *cli.Command {
 			importLettersCommand(sh),
 		},
 	}
+	// A wrong verb is reported; no verb at all prints the summary.
 	dlq.Action = func(c *cli.Context) error {
 		if c.Args().Present() {
 			return shell.RunGroup(dlq.Subcommands)(c)
@@ -127,6 +128,7 @@ func (t letterTotals) oldestText() string {
 
 // countRows are counts by name, the largest first.
 func countRows(what string, counts map[string]int) (rows []table.Row) {
+	// The largest first.
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})
@@ -217,6 +219,7 @@ func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 		return err
 	}
 	return sh.Emit(l, func() error {
+		// A letter that was redriven has a copy of its event in the log.
 		state := l.State
 		if l.Copy != 0 {
 			state += fmt.Sprintf(", its event was appended again at %d", l.Copy)
@@ -258,6 +261,7 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 		Errors []errorGroup `json:"errors"`
 	}
 	query := url.Values{}
+	// Empty conditions stay out of the query.
 	for name, value := range map[string]string{"type": f.Type, "cursor": f.Cursor, "error": f.Error} {
 		if value != "" {
 			query.Set(name, value)

@@ -55,6 +55,7 @@ func redriveAllCommand(sh *shell.Shell) *cli.Command {
 
 // redriveOf reads the flags of redrive.
 func redriveOf(c *cli.Context, sh *shell.Shell, all bool) error {
+	// A redrive destroys nothing, so it does not ask.
 	w := letterWork{to: c.String("to"), Consent: shell.Consent{DryRun: c.Bool("dry-run"), Yes: true}, past: "redriven"}
 	var err error
 	w.which, err = choiceOf(c, all)
@@ -75,6 +76,7 @@ func purgeCommand(sh *shell.Shell) *cli.Command {
 				Usage: "only letters that have been dead for `AGE`, such as 12h or 30d"},
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask for confirmation"}),
 		Action: func(c *cli.Context) error {
+			// A letter that is purged is gone for good, so purge asks.
 			w := letterWork{Consent: shell.ConsentOf(c), past: "purged"}
 			var err error
 			w.which, err = choiceOf(c, c.Bool("all"))
@@ -140,6 +142,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 	}
 	bar := w.bar(sh, total)
 	sum = client.LettersDone{Matched: sum.Matched}
+	// Each step is one request of at most frame.MaxLetters letters, with a time limit of its own.
 	for looked := 0; looked < total; {
 		step, err := w.step(ctx, sh, &sum, min(total-looked, frame.MaxLetters))
 		if err != nil {
@@ -166,6 +169,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.LettersDone, err error) {
 	which := w.which
 	which.DryRun = true
+	// Ids are counted without asking: those that do not exist are reported later.
 	if n := uint64(len(which.IDs)); n > 0 && !w.DryRun {
 		if which.MaxEvents > 0 {
 			n = min(n, which.MaxEvents)
@@ -209,6 +213,7 @@ func (w *letterWork) bar(sh *shell.Shell, total int) *progressbar.ProgressBar {
 
 // print prints what was done, and which letters were left out.
 func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string) error {
+	// Letters that were left out are reported by reason, with the first of their ids.
 	for _, left := range []struct {
 		ids []uint64
 		why string
@@ -222,6 +227,7 @@ func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string)
 		sh.Say("%d were skipped: they are being redriven already, or are no longer old enough", sum.Skipped)
 	}
 	err := sh.Emit(sum, func() error {
+		// A dry run does nothing: it has counted what matches.
 		n := sum.Done
 		if w.DryRun {
 			n = sum.Matched
@@ -229,6 +235,7 @@ func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string)
 		_, err := fmt.Fprintf(sh.Out, "%d %s\n", n, past)
 		return err
 	})
+	// Letters without a cursor were not redriven, which a script has to notice.
 	if err == nil && len(sum.NoCursor) > 0 {
 		err = shell.CodeError(shell.ExitNotFound)
 	}

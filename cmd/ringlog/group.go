@@ -74,6 +74,7 @@ func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 	}
 	header := table.Row{"member", "since", "last seen", "pending", "oldest", "delivered", "acked", "nacked", "expired"}
 	return shell.EmitEach(sh, answer.Members, header, func(m api.GroupMember) table.Row {
+		// Without a pending event there is no oldest one.
 		oldest := "-"
 		if m.Pending > 0 {
 			oldest = shell.Short(time.Duration(m.OldestMs) * time.Millisecond)
@@ -108,6 +109,7 @@ func createGroupCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
+			// What is not given is 0, for which the cluster's settings apply.
 			group := api.GroupPolicy{MaxDeliver: c.Uint64("max-deliver"), MaxPending: c.Uint64("max-pending")}
 			if c.IsSet("ack-wait") {
 				group.AckWait, err = shell.ParseAge("ack-wait", c.String("ack-wait"))

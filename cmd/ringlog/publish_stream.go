@@ -171,6 +171,7 @@ func (s *stream) collectAnswers(ctx context.Context) {
 	out := bufio.NewWriter(s.sh.Out)
 	for sent := range s.answers {
 		res, err := s.awaitAnswer(ctx, sent)
+		// A refused line does not stop the ones after it, unless refuse ends the stream.
 		if err != nil {
 			s.refuse(sent.line, err)
 			continue
@@ -225,9 +226,11 @@ func (s *stream) countAnswer(line int, res client.Result, out *bufio.Writer) {
 	} else {
 		s.appended++
 	}
+	// Warnings are notices, and go to stderr.
 	for _, w := range res.Warnings {
 		s.warnOnce(line, w.Field+": "+w.Message)
 	}
+	// Once the output fails nothing more is printed, but all answers are still counted.
 	if !s.sh.JSON || s.outErr != nil {
 		return
 	}
@@ -266,6 +269,7 @@ func (s *stream) printSummary(took time.Duration) {
 	if s.bar != nil {
 		_ = s.bar.Clear()
 	}
+	// A warning was printed when it first came; here is how often it came.
 	for _, text := range slices.Sorted(maps.Keys(s.warned)) {
 		if n := s.warned[text]; n > 1 {
 			s.sh.Say("%d times: warning: %s", n, text)

@@ -97,6 +97,7 @@ func reactCommand(sh *shell.Shell) *cli.Command {
 			if err != nil {
 				return err
 			}
+			// The sink is made before the group, so that a command that does not exist creates no group.
 			sink, closeSink, err := o.sink(sh)
 			if err != nil {
 				return err
@@ -117,6 +118,7 @@ func reactOptionsOf(c *cli.Context) (o reactOptions, err error) {
 			Off: c.Int("breaker-failures") == 0},
 		record: c.Bool("record"), count: c.Uint64("n"), untilEnd: c.Bool("until-end"), command: c.Args().Slice(),
 		passToken: c.Bool("pass-token")}
+	// Without a name the group is for this run alone, and is removed at its end.
 	o.own = o.group == ""
 	if o.own {
 		o.group = newOwnName()
@@ -224,6 +226,7 @@ func (o *reactOptions) sink(sh *shell.Shell) (sink sinks.Sink, closeSink func(),
 		}
 		return w, w.Close, nil
 	}
+	// A command needs no closing: its processes have ended when no attempt is running.
 	command, err := sinks.NewCommand(sinks.CommandOptions{Args: o.command, Group: o.group,
 		Env: childEnvironment(sh, o.passToken), Output: printLine(sh, o.concurrency)})
 	if err != nil {

@@ -51,6 +51,7 @@ func printBreaker(sh *shell.Shell, openFor time.Duration) func(breaker.Change) {
 				Breaker string  `json:"breaker"`
 				ForMs   float64 `json:"for_ms,omitempty"`
 			}{Breaker: ch.To.String()}
+			// Only the open state ends by time.
 			if ch.To == gobreaker.StateOpen {
 				line.ForMs = shell.Millis(openFor)
 			}

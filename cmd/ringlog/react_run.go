@@ -114,6 +114,7 @@ func (o *reactOptions) removeGroup(ctx context.Context, c *client.Client) error 
 
 // settings are the options as the reactor takes them.
 func (o *reactOptions) settings(sh *shell.Shell, c *client.Client, sink sinks.Sink) sinks.Options {
+	// The group exists by now, and running attempts extend their deliveries (AutoProgress).
 	join := func(ctx context.Context, hold int) (sinks.Member, error) {
 		m, err := c.JoinGroup(ctx, o.group, client.GroupOptions{NoCreate: true, Prefetch: hold, AutoProgress: true})
 		if err != nil {

@@ -35,6 +35,7 @@ func showStatus(ctx context.Context, sh *shell.Shell) error {
 			"members", membersText(s.Members), "cursors", cursorsText(s.Cursors),
 			"clients", clientsText(s.Subscriptions.ClientStats), "handler timeouts", timeoutsText(s.Timeouts),
 			"dead letters", fmt.Sprintf("%d (%d being redriven)", s.DeadLetters.Count, s.DeadLetters.Redriven)}
+		// One line for each problem, the worst first.
 		for _, bad := range problems(s) {
 			facts = append(facts, "problem", bad)
 		}
@@ -67,6 +68,7 @@ func quorumText(q api.Quorum) string {
 func membersText(members []api.Member) string {
 	var parts []string
 	for _, m := range members {
+		// Only what is out of the ordinary is said: a voter that is healthy has its id alone.
 		state := ""
 		if !m.Voter {
 			state = " non-voter"
@@ -113,6 +115,7 @@ func refusesAppends(s nodeStatus) bool {
 		if m.Voter {
 			voters++
 		}
+		// A disk that nobody has reported on counts as not full.
 		if m.Voter && m.Disk != nil && m.Disk.Full {
 			full++
 		}

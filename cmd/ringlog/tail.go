@@ -124,6 +124,7 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 // tail prints events until ctx ends, or what the options say.
 func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	if o.local {
+		// A copy, so that the endpoints of the shell stay as they were given.
 		first := *sh
 		first.Endpoints = sh.Endpoints[:1]
 		sh = &first
@@ -183,6 +184,7 @@ func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(c
 
 // tailLog prints the events of the log.
 func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Printer) error {
+	// Without --from a tail shows what is appended from now on.
 	from := api.Position{Kind: api.AtEnd}
 	if o.from != nil {
 		from = *o.from
@@ -193,6 +195,7 @@ func tailLog(ctx context.Context, c *client.Client, o tailOptions, p *shell.Prin
 	for ev, err := range c.Tail(ctx, options) {
 		var gap *client.GapError
 		switch {
+		// A gap is reported, and the reading continues after it.
 		case errors.As(err, &gap):
 			err = p.Gap(gap.Gap)
 		case err == nil:

@@ -60,6 +60,7 @@ func (t *cursorTail) step(ctx context.Context) error {
 	if errors.As(err, &gap) {
 		err = t.gap(gap.Gap)
 	}
+	// A batch may have more than is wanted: the rest is not printed, and not committed.
 	for i := range events {
 		if err == nil && t.left > 0 {
 			err = t.event(&events[i])

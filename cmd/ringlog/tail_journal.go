@@ -71,6 +71,7 @@ func (j *journalTail) stream(ctx context.Context) error {
 		return err
 	}
 	query := url.Values{"follow": {"true"}}
+	// After a failure the stream resumes after the newest record printed.
 	if j.seq > 0 {
 		query.Set("after", strconv.FormatUint(j.seq, 10))
 	}
@@ -98,6 +99,7 @@ func (j *journalTail) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Another journal, of a node whose folder was replaced, say, numbers its records from the start.
 	if now.Journal != j.journal {
 		j.journal, j.seq = now.Journal, 0
 	}
@@ -113,9 +115,11 @@ func (j *journalTail) printUnrecorded(ctx context.Context) error {
 	}
 	err := j.sh.Ask(ctx, j.base, outagePath, &now)
 	var answer *api.Error
+	// An older node has no journal.
 	if errors.As(err, &answer) && answer.Code == api.NotFound {
 		return nil
 	}
+	// A record that the log has recorded is left to the log.
 	for i := 0; i < len(now.Records) && err == nil; i++ {
 		var r localRecord
 		err = json.Unmarshal(now.Records[i], &r)

@@ -75,6 +75,7 @@ func moduleOf(written string) string {
 // snake spells a class as a module: NodeRecoveryDaemon as node_recovery_daemon.
 func snake(class string) string {
 	var b strings.Builder
+	// Each capital letter begins a word; those of an abbreviation are words of their own.
 	for i, r := range class {
 		if 'A' <= r && r <= 'Z' {
 			if i > 0 {

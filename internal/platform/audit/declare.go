@@ -57,6 +57,7 @@ type Spellings interface {
 
 // Declared returns the declarations of a catalogue.
 func Declared(c *event.Catalogue) *Declarations {
+	// OrphanEvents and DeadSubscriptions stay out: they are findings, which Recorded takes.
 	w := c.Wiring()
 	return &Declarations{
 		Types:        slices.Concat(c.Definitions(), c.Own()),

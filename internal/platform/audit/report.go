@@ -220,11 +220,13 @@ func (b *book) listen(list []listener) {
 func (b *book) addUncounted(d *event.Definition) {
 	e := b.entries[d.Name]
 	for _, written := range d.Emitters {
+		// An emitter in a test is shown, but emits nothing in the platform.
 		if isPlace(written) && isTest(written) {
 			e.TestEmitters = append(e.TestEmitters, written)
 		}
 	}
 	for _, written := range d.Subscribers {
+		// A subscriber that no list or table declares was copied from a finding.
 		if name := b.names.canonical(written); !hasComponent(e.Subscribers, name) {
 			e.Unbacked = append(e.Unbacked, name)
 		}

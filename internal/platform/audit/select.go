@@ -25,6 +25,7 @@ var (
 // ParseLists reads a comma separated list of names; "" is none.
 func ParseLists(text string) (names []string, err error) {
 	for part := range strings.SplitSeq(text, ",") {
+		// Empty parts, as in a list that ends with a comma, are skipped.
 		part = strings.ToLower(strings.TrimSpace(part))
 		if part == "" {
 			continue

@@ -86,6 +86,7 @@ func wiresByComponent(e Entry) map[string]part {
 		p.emits = true
 		parts[w.Component] = p
 	}
+	// A component may subscribe by name and by pattern; count decides which one counts.
 	for _, w := range e.Subscribers {
 		p := parts[w.Component]
 		p.named = p.named || w.Pattern == ""

@@ -34,9 +34,11 @@ func newWalk(f event.Flow, events []Event, causes []int) *walk {
 		used:   map[use]bool{},
 		into:   map[int][]event.Type{},
 	}
+	// The notes are looked up by edge, of which most have none.
 	for _, n := range f.EdgeNotes {
 		w.notes[n.Edge] = n
 	}
+	// Empty lists are [] in JSON, not null.
 	w.out = Run{Flow: f.Name, Document: f.Document, Starts: []Start{}, Edges: []Edge{}, Next: []Next{}}
 	return w
 }
@@ -240,6 +242,7 @@ func (w *walk) missing(o *Options) {
 // next returns the missing edge out of event i.
 func (w *walk) next(i, edge int, optional bool, o *Options) Next {
 	e, from := w.edge(edge, ""), &w.events[i]
+	// Clocks may differ, so an event may be newer than Now: it has waited for no time.
 	waiting, limit := max(0, o.Now.Sub(from.At)), o.Deadlines.of(w.flow, edge)
 	return Next{
 		From:            e.From,

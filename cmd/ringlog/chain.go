@@ -232,7 +232,8 @@ type chainFollower struct {
 	seen    uint64 // an offset that the answering node must have
 	printed uint64 // the newest offset printed
 	overdue int    // as printed
-	begun   bool
+	// begun is set once the chain, or that it has no event yet, has been printed.
+	begun bool
 }
 
 // run prints news until the events end or fail.
@@ -296,6 +297,7 @@ func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err e
 // print prints the chain as a whole the first time and for programs, else what is new.
 func (f *chainFollower) print(c *stages.Chain) (err error) {
 	localize(c)
+	// Without a new event, and without a newly overdue edge, there is nothing to print.
 	newest := c.Events[len(c.Events)-1].Offset
 	switch {
 	case newest <= f.printed && c.Overdue == f.overdue:

@@ -70,8 +70,8 @@ func check(ctx context.Context, sh *shell.Shell, o checkOptions) error {
 	return checkDone(sh, state, strings.Join(words, "; "), performance(s))
 }
 
-// judgeAll is the state that all nodes' words amount to, and why: what the leader sees, and
-// what others see otherwise. view is the word that counts most, the leader's if there is one.
+// judgeAll returns the state that the statuses of all nodes amount to, and why: what the leader sees, and
+// what others see differently. view is the status that counts most, the leader's if there is one.
 func judgeAll(found sweep[nodeStatus], endpoints []string, o checkOptions) (
 	state int, words []string, view nodeStatus) {
 	// The view of the node that knows most is what counts; among equals, that of the latest term.
@@ -114,7 +114,7 @@ func viewRank(s nodeStatus) int {
 }
 
 // differs is what a node sees that view does not: a cut that the leader is not part of, say. An
-// endpoint that does not answer is worth a word where nobody else misses its node.
+// endpoint that does not answer is reported if view has its node as healthy, or does not know it.
 func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, endpoints []string) string {
 	healthy := func(id string) bool {
 		return slices.ContainsFunc(view.Members, func(m api.Member) bool { return m.ID == id && m.Healthy })

@@ -46,7 +46,7 @@ func clusterOutageCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// nodeOutage is what one node says of the quorum.
+// nodeOutage is one node's view of the quorum.
 type nodeOutage struct {
 	URL       string           `json:"url,omitempty"`
 	DataDir   string           `json:"data_dir,omitempty"`
@@ -186,7 +186,7 @@ func (o nodeOutage) text(now time.Time) string {
 	return b.String()
 }
 
-// outageFacts describes an outage that lasts.
+// outageFacts describes an ongoing outage.
 func outageFacts(o *api.Outage, now time.Time) string {
 	var b strings.Builder
 	// Clocks may differ: an outage that seems to begin in the future lasts 0 seconds.

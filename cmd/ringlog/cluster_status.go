@@ -58,7 +58,7 @@ type clusterRow struct {
 	Error     string         `json:"error,omitempty"`
 }
 
-// clusterView is what all nodes say of themselves.
+// clusterView is the statuses of all nodes.
 type clusterView struct {
 	rows  []clusterRow
 	mixed string // why they are not one cluster, "" where they are

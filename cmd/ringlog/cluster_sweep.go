@@ -12,7 +12,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// sweep is what all nodes said to one question: those at the endpoints given, and the
+// sweep is the answers of all nodes to one question: of those at the endpoints given, and of the
 // members that they know of.
 type sweep[T sighted] struct {
 	answers []answer[T]       // sorted by cluster and id; of a node that is reached twice the first

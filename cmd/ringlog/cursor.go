@@ -260,7 +260,7 @@ func createCursorOptionsOf(c *cli.Context) (o createCursorOptions, err error) {
 	return o, err
 }
 
-// createCursor creates a cursor, or finds it as it is to be.
+// createCursor creates a cursor and prints it; creating it again is no error.
 func createCursor(ctx context.Context, sh *shell.Shell, o createCursorOptions) error {
 	var made api.Cursor
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy}

@@ -67,7 +67,7 @@ type letterRow struct {
 	RetryCount uint64          `json:"retry_count"`
 }
 
-// importedLetters is what came of it.
+// importedLetters counts the outcomes of an import. Known are rows that were imported before.
 type importedLetters struct {
 	Imported int  `json:"imported"`
 	Known    int  `json:"known"`
@@ -81,9 +81,10 @@ type letterImport struct {
 	client *client.Client
 	source string
 	sum    importedLetters
-	rows   []letterRow
-	bytes  int
-	bar    *progressbar.ProgressBar
+	// rows are read and wait for the next request; bytes is their size.
+	rows  []letterRow
+	bytes int
+	bar   *progressbar.ProgressBar
 }
 
 // importLetters imports a file of rows.

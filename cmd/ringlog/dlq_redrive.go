@@ -165,7 +165,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 	return w.print(sh, sum, w.past)
 }
 
-// plan asks how many it will be.
+// plan returns how many letters the choice matches, and changes none.
 func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.LettersDone, err error) {
 	which := w.which
 	which.DryRun = true
@@ -183,7 +183,7 @@ func (w *letterWork) plan(ctx context.Context, sh *shell.Shell) (sum client.Lett
 	return sum, err
 }
 
-// step does it to the next n letters.
+// step redrives or purges the next n letters, and adds the outcome to sum.
 func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.LettersDone,
 	n int) (done client.LettersDone, err error) {
 	which := w.which
@@ -202,7 +202,7 @@ func (w *letterWork) step(ctx context.Context, sh *shell.Shell, sum *client.Lett
 	return done, err
 }
 
-// bar shows how far it has come, on a terminal.
+// bar returns a progress bar for total letters, nil where standard error is no terminal.
 func (w *letterWork) bar(sh *shell.Shell, total int) *progressbar.ProgressBar {
 	bar := newProgress(sh, "letters")
 	if bar != nil {

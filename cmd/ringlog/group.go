@@ -122,7 +122,7 @@ func createGroupCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// createGroup creates a group, or finds it as it is to be.
+// createGroup creates a group and prints it; creating it again is no error.
 func createGroup(ctx context.Context, sh *shell.Shell, o createCursorOptions, group api.GroupPolicy) error {
 	var made api.Cursor
 	in := map[string]any{"from": o.from.String(), "filter": o.filter, "policy": o.policy, "group": group}

@@ -131,8 +131,8 @@ func inspectDedup(ctx context.Context, sh *shell.Shell, _ offline.Options) error
 	})
 }
 
-// offlineCursors prints the cursors of a stopped node. Nothing looks at the events there, so how
-// many of those that a filter passes are left is not known.
+// offlineCursors prints the cursors of a stopped node. Its events are not read, so the lag of a
+// cursor with a filter is known by its bounds alone.
 func offlineCursors(_ context.Context, sh *shell.Shell, o offline.Options) error {
 	list, err := offline.Cursors(o.DataDir)
 	if err != nil {

@@ -104,6 +104,7 @@ func publishStream(ctx context.Context, sh *shell.Shell, o publishOptions) (err 
 // soleEvent returns the input again, read to its end, and refuses a second event before the first is
 // sent: under one dedup id only the first would be appended.
 func soleEvent(in io.Reader) (io.Reader, error) {
+	// What is read ahead is kept, for the stream to read.
 	lines := bufio.NewReader(in)
 	var ahead bytes.Buffer
 	for events := 0; ; {

@@ -27,6 +27,7 @@ type reactOptions struct {
 	where  *where.Condition
 	from   *api.Position // nil is not said
 
+	// The timeout is of one attempt; retries do not count the first one.
 	concurrency int
 	timeout     time.Duration
 	retries     int

@@ -107,8 +107,8 @@ func diskText(d *api.Disk) string {
 	}
 }
 
-// refusesAppends reports whether the cluster takes no events for want of space: as many
-// voters are full as leave no majority. A full leader alone hands over.
+// refusesAppends reports whether the cluster refuses events for lack of space: the voters that
+// are not full are no majority. If the leader alone is full, it hands over.
 func refusesAppends(s nodeStatus) bool {
 	voters, full := 0, 0
 	for _, m := range s.Members {

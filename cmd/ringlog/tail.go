@@ -154,8 +154,8 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	return err
 }
 
-// withJournal reads the log and the journal side by side. What lasts until the end of
-// the log has the journal's records after it: they are newer.
+// withJournal reads the log and the journal side by side. With untilEnd the journal's records
+// come after the log's events: they are newer.
 func withJournal(ctx context.Context, j *journalTail, untilEnd bool, read func(context.Context) error) error {
 	// Up to the end of the log, the journal is read once, after it.
 	if untilEnd {

@@ -72,12 +72,14 @@ func (t *cursorTail) step(ctx context.Context) error {
 	return t.commit(ctx)
 }
 
+// event prints an event; the next commit includes it.
 func (t *cursorTail) event(ev *event.Event) error {
 	t.left--
 	t.last = ev.Offset
 	return t.p.Event(ev)
 }
 
+// gap prints a gap; the next commit passes it, so that it is reported once.
 func (t *cursorTail) gap(g client.Gap) error {
 	t.last = max(t.last, g.To)
 	return t.p.Gap(g)

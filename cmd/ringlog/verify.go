@@ -127,6 +127,7 @@ func awaitAgreement(ctx context.Context, ask func(context.Context) shell.Finding
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for {
+		// A finding that was cut short by the end of ctx does not replace the one before.
 		if next := ask(ctx); ctx.Err() == nil || f.Check == "" {
 			f = next
 		}

@@ -67,7 +67,8 @@ type Cluster struct {
 	spawn *spawner
 	exits chan Exit
 
-	mu        sync.Mutex
+	mu sync.Mutex
+	// mu guards what follows.
 	processes map[string]*process // those running, by node id
 	closed    bool
 }
@@ -125,6 +126,7 @@ func (o *Options) fill() error {
 	return os.MkdirAll(o.Dir, 0o700)
 }
 
+// node returns the i-th voter, counted from 0: n1, n2 and so on.
 func (o *Options) node(i int) Node {
 	id := "n" + strconv.Itoa(i+1)
 	return Node{ID: id, HTTP: loopback(o.HTTPPorts[i]), Raft: loopback(o.RaftPorts[i]),

@@ -20,7 +20,8 @@ type process struct {
 	done chan struct{} // closed when it has ended
 	err  error         // valid after done
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// mu guards asked.
 	asked bool // this package ended it
 }
 
@@ -32,9 +33,11 @@ type spawner struct {
 	done  sync.WaitGroup
 }
 
+// newSpawner starts the thread; close ends it.
 func newSpawner() *spawner {
 	s := &spawner{start: make(chan func())}
 	s.done.Go(func() {
+		// Never unlocked: the thread is this goroutine's until it ends.
 		runtime.LockOSThread()
 		for start := range s.start {
 			start()
@@ -43,12 +46,14 @@ func newSpawner() *spawner {
 	return s
 }
 
+// run starts a process on the spawner's thread, and returns once it has started or failed.
 func (s *spawner) run(cmd *exec.Cmd) error {
 	result := make(chan error, 1)
 	s.start <- func() { result <- cmd.Start() }
 	return <-result
 }
 
+// close ends the thread, and with it on Linux all processes that still run: call it after they have ended.
 func (s *spawner) close() {
 	close(s.start)
 	s.done.Wait()

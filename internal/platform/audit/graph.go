@@ -16,6 +16,7 @@ type graph struct {
 	edges      []edge
 }
 
+// edge is an arrow of the graph.
 type edge struct {
 	from, to string // ids
 	loose    bool   // subscribed by a pattern

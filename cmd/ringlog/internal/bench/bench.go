@@ -162,6 +162,7 @@ func parseSizes(list string) ([]int, error) {
 
 // parseWarmup reads a number of events or a time.
 func parseWarmup(text string) (amount, error) {
+	// A bare number counts events; a time has a unit.
 	if n, err := strconv.Atoi(text); err == nil {
 		if n < 0 || n > maxBenchEvents {
 			return amount{}, shell.Usagef("--warmup %d: use 0 to %d events, or a time such as 5s", n, maxBenchEvents)

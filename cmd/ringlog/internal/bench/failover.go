@@ -32,6 +32,7 @@ type failoverOptions struct {
 // timingFlags are serve's, and passed on to the nodes.
 func timingFlags() []string { return []string{"heartbeat", "election-timeout", "leader-lease"} }
 
+// failoverCommand is the verb bench failover.
 func failoverCommand(sh *shell.Shell) *cli.Command {
 	flags := []cli.Flag{
 		&cli.IntFlag{Name: "voters", Usage: "number of nodes", Value: 3},

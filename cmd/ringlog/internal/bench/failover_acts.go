@@ -16,7 +16,7 @@ const (
 	actStepDown = "step_down"
 )
 
-// failoverAct is what one act came to. Gap is the longest time between two
+// failoverAct is the outcome of one act. Gap is the longest time between two
 // acknowledged events around it; the parts follow each other from the act on.
 type failoverAct struct {
 	Act      string  `json:"act"`

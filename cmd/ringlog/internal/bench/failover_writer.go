@@ -23,7 +23,8 @@ type writer struct {
 	name   string // makes the events of this run unlike those of others
 	count  atomic.Int64
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// mu guards what follows.
 	changed chan struct{} // closed at the next acknowledgement
 	acks    []ack         // in order
 }
@@ -35,6 +36,7 @@ type ack struct {
 	sent, at time.Time
 }
 
+// newWriter returns a writer that run starts.
 func newWriter(c *client.Client) *writer {
 	return &writer{client: c, name: fmt.Sprintf("%x", time.Now().UnixNano()), changed: make(chan struct{})}
 }
@@ -122,6 +124,7 @@ type failoverAudit struct {
 	found map[int64]bool
 }
 
+// newFailoverAudit begins an audit of a log in which acks should be found.
 func newFailoverAudit(acks []ack) *failoverAudit {
 	a := &failoverAudit{Acknowledged: len(acks), acked: make(map[int64]uint64, len(acks)),
 		found: make(map[int64]bool, len(acks))}

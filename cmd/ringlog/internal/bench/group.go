@@ -59,7 +59,7 @@ func (r *round) keyOf(n int64, config string) string {
 	return "key-" + strconv.FormatInt(n%int64(r.opts.keys), 10)
 }
 
-// benchGroup has the members of a group of its own take the events and acknowledge each,
+// benchGroup lets the members of a group of its own take the events and acknowledge each,
 // and ends when every ack is durable. It removes the group.
 func benchGroup(ctx context.Context, r *round) (err error) {
 	// The events are in the log before anybody takes them.

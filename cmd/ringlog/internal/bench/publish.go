@@ -32,7 +32,7 @@ func (r *round) warmUp(ctx context.Context) error {
 	return err
 }
 
-// publishLoad publishes that much from many callers and counts what was acknowledged.
+// publishLoad publishes an amount of events from many callers, and counts in t those that were acknowledged.
 func (r *round) publishLoad(ctx context.Context, much amount, what string, t *tally) error {
 	// A warm-up may last a time instead of a number of events.
 	total := int64(much.events)

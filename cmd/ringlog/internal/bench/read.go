@@ -33,6 +33,7 @@ func (r *round) publishEvents(ctx context.Context) (from uint64, err error) {
 	return first.Offset + 1, r.publishLoad(ctx, amount{events: r.opts.events}, "publishing", &published)
 }
 
+// randomSource returns a source whose numbers differ in each run.
 func randomSource() *rand.Rand { return rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))) }
 
 // benchTail reads the events at once, then a few as they are published.

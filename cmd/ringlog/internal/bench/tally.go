@@ -13,6 +13,7 @@ import (
 // tally is what is counted while a benchmark runs. Its size does not depend on how
 // much is counted.
 type tally struct {
+	// Events, bytes and latencies may be counted concurrently; began and took may not be set so.
 	began     time.Time
 	took      time.Duration
 	events    atomic.Int64
@@ -55,7 +56,8 @@ func bound(i int) time.Duration { return lowestBound << (i / 2) * time.Duration(
 // samples gathers latencies of many callers: quantiles to three digits, and how many
 // came up to each bound.
 type samples struct {
-	mu      sync.Mutex
+	mu sync.Mutex
+	// mu guards what follows.
 	hdr     *hdrhistogram.Histogram // nanoseconds
 	buckets [bounds]int64
 }

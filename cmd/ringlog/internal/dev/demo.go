@@ -95,7 +95,7 @@ func (t *tour) steps() []demoStep {
 	}
 }
 
-// show runs a step and prints what came of it.
+// show runs a step and prints its evidence, or why it failed.
 func (t *tour) show(ctx context.Context, n int, step demoStep) error {
 	if !t.sh.JSON {
 		if _, err := fmt.Fprintf(t.sh.Out, "%2d. %s\n", n, step.title); err != nil {

@@ -111,7 +111,7 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 	}
 }
 
-// quiet is nil where the user ended it.
+// quiet returns nil where the user ended the command, else err.
 func quiet(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return nil
@@ -158,8 +158,8 @@ func Start(ctx context.Context, sh *shell.Shell, o Options) (
 	}, nil
 }
 
-// tokenArgs hands the cluster token's file on to child processes; the variable
-// they inherit.
+// tokenArgs passes the file of the cluster token to child processes; they inherit the
+// variable.
 func tokenArgs(sh *shell.Shell) []string {
 	if sh.TokenFile == "" {
 		return nil

@@ -88,8 +88,8 @@ func PrintDedup(_ context.Context, sh *shell.Shell, o Options) error {
 	})
 }
 
-// Cursors returns the cursors of a stopped node, groups with their policy as it was given. Nothing looks at the
-// events of a stopped node: where a filter may not pass them all, LagEvents is an upper bound.
+// Cursors returns the cursors of a stopped node, groups with their policy as it was given. It does not read the
+// events: where a filter may not pass all of them, LagEvents is an upper bound.
 func Cursors(dir string) (list []api.Cursor, err error) {
 	return list, withFolder(dir, func(f *folder) error {
 		_, last := f.machine.Log().Bounds()

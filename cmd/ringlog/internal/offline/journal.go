@@ -24,6 +24,7 @@ type journal struct {
 
 // ReadJournal reads the journal in the folder of a stopped node. Damage of other files is a warning.
 func ReadJournal(sh *shell.Shell, dir string) (j journal, err error) {
+	// A damaged marker costs the node's id alone: the journal is a file of its own.
 	marker, err := datadir.Inspect(dir)
 	switch {
 	case errors.Is(err, datadir.ErrDamaged):

@@ -19,9 +19,10 @@ import (
 
 // raftEntry is one entry of the consensus log.
 type raftEntry struct {
-	Index    uint64 `json:"index"`
-	Term     uint64 `json:"term"`
-	Kind     string `json:"kind"`
+	Index uint64 `json:"index"`
+	Term  uint64 `json:"term"`
+	Kind  string `json:"kind"`
+	// Bytes is the size of the entry's data; Proposer and Holds are known of commands alone.
 	Bytes    int    `json:"bytes"`
 	Proposer string `json:"proposer,omitempty"`
 	Holds    string `json:"holds,omitempty"`

@@ -193,6 +193,7 @@ func restoreCommand(sh *shell.Shell) *cli.Command {
 // restoreSnapshot makes a new cluster of one voter from a backup.
 func restoreSnapshot(ctx context.Context, sh *shell.Shell, o restoreOptions) error {
 	return withFile(o.file, func(f *os.File) error {
+		// A dry run reads and checks all of the backup, and makes no folder.
 		if o.DryRun {
 			meta, err := snapshots.Verify(f)
 			if err != nil {

@@ -88,6 +88,7 @@ func (sh *Shell) statusWithin(ctx context.Context, url string) (raw json.RawMess
 	if err := sh.Ask(ctx, url, "/status", &raw); err != nil {
 		return nil, "", err
 	}
+	// The whole text is returned, too: verbs print it, and read more of it than who leads.
 	var s struct {
 		LeaderID string `json:"leader_id"`
 	}

@@ -84,7 +84,7 @@ func (p *Printer) appendText(b []byte, ev *event.Event) []byte {
 	return append(append(append(b, "  "...), ev.Payload...), '\n')
 }
 
-// Gap reports what can no longer be read: in the data for programs, on the side for
+// Gap reports what can no longer be read: as data for programs, as a notice for
 // people.
 func (p *Printer) Gap(g client.Gap) error {
 	if !p.Sh.JSON {
@@ -103,12 +103,14 @@ const flushAfter = 20 * time.Millisecond
 
 // lazyWriter buffers, and flushes by itself a moment after the last write.
 type lazyWriter struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// mu guards what follows: the timer flushes on a goroutine of its own.
 	out   *bufio.Writer
 	timer *time.Timer
 	err   error // of a flush by itself
 }
 
+// newLazyWriter returns a writer to w. Call Flush at the end: it reports the error of earlier flushes, too.
 func newLazyWriter(w io.Writer) *lazyWriter {
 	l := &lazyWriter{out: bufio.NewWriterSize(w, 64<<10)}
 	// Write arms the timer; here it is only made.

@@ -113,6 +113,7 @@ func URLOf(address string) string {
 func ParseEndpoints(list string) ([]string, error) {
 	var endpoints []string
 	for part := range strings.SplitSeq(list, ",") {
+		// Routes are appended to an endpoint, so it must not end with a slash.
 		part = strings.TrimSuffix(strings.TrimSpace(part), "/")
 		if part == "" {
 			continue

@@ -68,6 +68,7 @@ func catalogueCommand(sh *shell.Shell) *cli.Command {
 
 // listTypes prints the built-in types, and names those that the cluster adds.
 func listTypes(ctx context.Context, sh *shell.Shell, builtin bool, category string) error {
+	// The cluster's catalogue has the types that were registered at run time, too.
 	list := event.Builtin().Definitions()
 	if !builtin {
 		var answer struct {
@@ -215,6 +216,7 @@ func validateEvents(ctx context.Context, sh *shell.Shell, file string, strict bo
 	if err != nil {
 		return err
 	}
+	// The route takes one array; NDJSON is made into one.
 	in, err := asArray(raw)
 	if err != nil {
 		return err

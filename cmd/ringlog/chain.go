@@ -94,6 +94,7 @@ func chainOptionsOf(sh *shell.Shell, c *cli.Context) (o chainOptions, err error)
 		return o, err
 	}
 	o.query.Set("from", from.String())
+	// The flow is checked here, so that a wrong name is wrong usage, not a failure of the node.
 	if name := c.String("flow"); name != "" {
 		if _, err := stages.FindFlow(event.Builtin().Flows(), name); err != nil {
 			return o, shell.Usagef("--flow: %w", err)

@@ -218,6 +218,7 @@ func stepDownCommand(sh *shell.Shell) *cli.Command {
 func stepDown(ctx context.Context, sh *shell.Shell, to string) error {
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
 	defer cancel()
+	// The term before shows later which leader is the new one.
 	before, _, err := anyStatus(ctx, sh)
 	if err != nil {
 		return err

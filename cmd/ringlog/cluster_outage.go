@@ -105,6 +105,7 @@ func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
 			continue
 		}
 		well = well && a.value.seesQuorum()
+		// Only the newest records are printed, in JSON, too.
 		a.value.Records = last(a.value.Records, newest)
 		nodes = append(nodes, a.value)
 	}

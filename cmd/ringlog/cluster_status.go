@@ -113,6 +113,7 @@ func printCluster(sh *shell.Shell, v clusterView) error {
 	err := shell.EmitEach(sh, v.rows,
 		table.Row{"id", "url", "role", "leader", "term", "offsets", "applied", "spare voters", "disk"},
 		func(r clusterRow) table.Row {
+			// A node that does not answer has only an id, if another one knows it, and a URL.
 			if r.Error != "" {
 				return table.Row{orUnknown(r.ID), r.URL, r.Role}
 			}
@@ -138,6 +139,7 @@ func watchCluster(ctx context.Context, sh *shell.Shell, every time.Duration) err
 	defer stop()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	// printed is the shape that is on the screen.
 	printed := ""
 	for {
 		// A cluster that does not answer is a state like others, and ends nothing.
@@ -210,6 +212,7 @@ func shapeOf(rows []clusterRow) (string, error) {
 		if r.Role == api.RoleCandidate {
 			s.Role = api.RoleFollower // without a leader everybody is one again and again
 		}
+		// Without a leader the term grows with each candidacy.
 		if r.Leader != "" {
 			s.Term = r.Term
 		}

@@ -64,6 +64,7 @@ func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 		keep := c.Uint64("keep")
 		o.Keep = &keep
 	}
+	// Several ways to say how far would contradict each other; --force alone says nothing.
 	switch {
 	case given > 1:
 		return o, shell.Usagef("--before, --older-than and --keep exclude each other")

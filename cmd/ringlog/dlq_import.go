@@ -132,6 +132,7 @@ func importLetters(ctx context.Context, sh *shell.Shell, file, source string, dr
 // a row, and does not stop the rest.
 func (im *letterImport) read(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewScanner(in)
+	// A payload may be far larger than the scanner's own limit of 64 KiB.
 	lines.Buffer(make([]byte, 0, 64<<10), maxRowLine)
 	number := 1
 	for ; lines.Scan(); number++ {
@@ -221,6 +222,7 @@ func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 	case err != nil:
 		return err
 	}
+	// Rows that were refused do not keep the others of the request from being imported.
 	for _, r := range answer.Refused {
 		im.refuse(fmt.Sprintf("row %s", r.ID), r.Error)
 	}

@@ -96,6 +96,7 @@ func purgeCommand(sh *shell.Shell) *cli.Command {
 func choiceOf(c *cli.Context, all bool) (which client.LetterChoice, err error) {
 	which = client.LetterChoice{All: all, Type: c.String("type"), Cursor: c.String("cursor"),
 		Error: c.String("error"), MaxEvents: c.Uint64("max-events")}
+	// Ids are checked before any letter is touched.
 	for _, arg := range c.Args().Slice() {
 		id, err := parseLetter(arg)
 		if err != nil {
@@ -141,6 +142,7 @@ func (w *letterWork) run(ctx context.Context, sh *shell.Shell) error {
 		}
 	}
 	bar := w.bar(sh, total)
+	// The plan's other counts are dropped: the steps count what they do.
 	sum = client.LettersDone{Matched: sum.Matched}
 	// Each step is one request of at most frame.MaxLetters letters, with a time limit of its own.
 	for looked := 0; looked < total; {

@@ -39,6 +39,7 @@ func watchLetters(ctx context.Context, sh *shell.Shell, every time.Duration, tim
 	defer stop()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	// The last summary that was printed; nil before the first one.
 	var before *letterTotals
 	for n := uint64(1); ; n++ {
 		now, err := fetchTotals(ctx, sh)

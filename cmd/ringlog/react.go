@@ -149,12 +149,14 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 			return shell.Usagef("--%w", err)
 		}
 	}
+	// The platform's variable gives the default of all its handlers.
 	if !c.IsSet("timeout") {
 		o.timeout, err = router.TimeoutFromEnvironment()
 		if err != nil {
 			return shell.UsageError{Err: err}
 		}
 	}
+	// The webhook's flags are read in any case; validate refuses them without --webhook.
 	o.webhook = sinks.WebhookOptions{URL: c.String("webhook"), Group: o.group, Concurrency: o.concurrency,
 		Headers: http.Header{}}
 	for _, h := range c.StringSlice("header") {
@@ -164,6 +166,7 @@ func (o *reactOptions) readTexts(c *cli.Context) (err error) {
 		}
 		o.webhook.Headers.Add(name, value)
 	}
+	// The secret is in a file, so that it is not in the list of processes.
 	if file := c.String("secret-file"); file != "" {
 		raw, err := os.ReadFile(file)
 		if err != nil {

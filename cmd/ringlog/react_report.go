@@ -100,6 +100,7 @@ func printLine(sh *shell.Shell, concurrency int) func(sinks.Line) {
 
 // printReacted prints what a run did.
 func printReacted(sh *shell.Shell, sum sinks.Summary) error {
+	// Durations are in milliseconds for programs, and rounded for people.
 	out := struct {
 		sinks.Summary
 		MedianMs  float64 `json:"median_ms"`

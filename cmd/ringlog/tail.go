@@ -90,6 +90,7 @@ func tailOptionsOf(sh *shell.Shell, c *cli.Context) (o tailOptions, err error) {
 	if err != nil {
 		return o, err
 	}
+	// Without --from a log is read from its end, and a new cursor from the start: nil lets them differ.
 	if c.IsSet("from") {
 		from, err := shell.ParsePosition("from", c.String("from"))
 		if err != nil {
@@ -137,6 +138,7 @@ func tail(ctx context.Context, sh *shell.Shell, o tailOptions) (err error) {
 	ctx, stop := sh.WhileRead(ctx)
 	defer stop()
 	p := shell.NewPrinter(sh)
+	// The two readers differ in where the position is kept: here, or in the cluster.
 	read := tailLog
 	if o.cursor != "" {
 		read = tailCursor

@@ -36,6 +36,7 @@ func tailCursor(ctx context.Context, c *client.Client, o tailOptions, p *shell.P
 		return err
 	}
 	defer func() { err = errors.Join(err, t.cur.Close()) }()
+	// Opened before, the cursor has its own position: --from would be ignored silently.
 	if info := t.cur.Info(); o.from != nil && info.Generation > 1 {
 		p.Sh.Say("the cursor %s exists and resumes after %d: --from applies to a new one (to move it: ringlog "+
 			"cursor seek %s --to …)", info.Name, info.Committed, info.Name)

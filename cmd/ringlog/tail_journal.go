@@ -46,6 +46,7 @@ func (j *journalTail) follow(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		// Nobody reads the output any more: asking again would not help.
 		case errors.As(err, &failed):
 			return err
 		case errors.As(err, &answer) && answer.Code == api.NotFound:
@@ -75,6 +76,7 @@ func (j *journalTail) stream(ctx context.Context) error {
 	if j.seq > 0 {
 		query.Set("after", strconv.FormatUint(j.seq, 10))
 	}
+	// The node sends what it has after that record, then each new one.
 	body, err := j.sh.Open(ctx, j.base, outagePath+"?"+query.Encode())
 	if err != nil {
 		return err

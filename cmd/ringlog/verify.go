@@ -196,6 +196,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 	if f.Found != "" {
 		return f
 	}
+	// Of the common range, only the newest events where --last says so.
 	if newest > 0 && last >= newest {
 		first = max(first, last-newest+1)
 	}
@@ -213,6 +214,7 @@ func compareOrder(ctx context.Context, sh *shell.Shell, urls []string, newest ui
 			f.Found = s.err.Error()
 			return f
 		}
+		// All nodes hash the same ranges, so their sums correspond by index.
 		for i, mine := range s.value {
 			if mine != sums[0].value[i] {
 				f.Found = fmt.Sprintf("%s and %s differ in the offsets %d to %d", sums[0].url, s.url, mine.from,
@@ -272,6 +274,7 @@ func sumRange(ctx context.Context, sh *shell.Shell, url string, first, last uint
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
 	in := bufio.NewReaderSize(body, 1<<20)
+	// Events are hashed as they arrive: a log does not fit into memory.
 	h := sha256.New()
 	from := first
 	for next := first; next <= last; next++ {
@@ -319,6 +322,7 @@ func compareCursors(ctx context.Context, sh *shell.Shell, urls []string) shell.F
 					Found: fmt.Sprintf("%s has %s, %s has %s", answers[0].url, answers[0].value, a.url, a.value)}
 			}
 		}
+		// Each cursor's text has the word once.
 		n := strings.Count(answers[0].value, "generation")
 		return shell.Finding{Check: "cursors", OK: true,
 			Found: fmt.Sprintf("%s with the same state on %s", shell.Count(n, "cursor"),

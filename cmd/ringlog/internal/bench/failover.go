@@ -116,6 +116,7 @@ func benchFailover(ctx context.Context, sh *shell.Shell, o failoverOptions) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, cleanUp()) }()
+	// The election of the first leader is not measured.
 	if _, err := dev.WaitFormed(ctx, cluster); err != nil {
 		return err
 	}

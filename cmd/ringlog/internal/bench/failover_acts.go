@@ -127,6 +127,7 @@ func (f *failover) observe(ctx context.Context, before devcluster.Status) (obser
 	var seen observation
 	var asking sync.WaitGroup
 	for _, n := range f.cluster.Nodes() {
+		// Each node is polled by itself, so that a dead one delays no other.
 		asking.Go(func() {
 			f.poll(watching, n, func(s devcluster.Status) {
 				mu.Lock()

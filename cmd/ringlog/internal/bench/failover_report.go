@@ -110,6 +110,7 @@ func (r failoverResult) print(sh *shell.Shell) error {
 		"resume"}, rows); err != nil {
 		return err
 	}
+	// A run that was cut short has no audit.
 	if r.Audit != nil {
 		sh.Say("failover: %d voters; %s", r.Voters, r.Audit)
 	}

@@ -122,6 +122,7 @@ func (w *groupWork) work(ctx context.Context, m *client.GroupMember) error {
 	var acked atomic.Int64
 	go func() { watched <- w.watch(m, &acked) }()
 	for {
+		// Next ends with the work of all; Flush below does not.
 		d, err := m.Next(w.ctx)
 		if err == nil {
 			err = m.Ack(d.Offset)
@@ -165,6 +166,7 @@ func (w *groupWork) watch(m *client.GroupMember, acked *atomic.Int64) error {
 			continue
 		}
 		before = now
+		// Flush returns once all acks so far are durable.
 		sent := time.Now()
 		switch err := m.Flush(w.ctx); {
 		case w.ctx.Err() != nil:

@@ -96,6 +96,7 @@ func (b *bench) watchLog(ctx context.Context, leader string) (logState, error) {
 	if err != nil {
 		return logState{}, err
 	}
+	// The client does not know this field; the raw status has it.
 	var more struct {
 		Dedup struct {
 			Suppressed uint64 `json:"suppressed"`
@@ -168,6 +169,7 @@ func (b *bench) requireRoom(ctx context.Context) error {
 	}
 	limits := map[string]int{}
 	for _, s := range settings {
+		// Settings that are no numbers are none of the limits below.
 		var n int
 		if _, err := fmt.Sscan(s.Value, &n); err == nil {
 			limits[s.Key] = n

@@ -49,6 +49,7 @@ func (r *round) publishLoad(ctx context.Context, much amount, what string, t *ta
 	defer t.stop()
 	for caller := range r.opts.callers {
 		callers.Go(func() {
+			// A source for each caller: sources are not safe for concurrent use.
 			random := rand.New(rand.NewPCG(uint64(caller), uint64(time.Now().UnixNano())))
 			for ctx.Err() == nil {
 				n := much.take(&taken, r.opts.batch, t.began)

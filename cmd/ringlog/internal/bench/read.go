@@ -65,6 +65,7 @@ func (r *round) readAll(ctx context.Context, from uint64) error {
 			return err
 		case unmeasured == 0:
 			r.tally.count(1, len(ev.Payload))
+		// An event of the warm-up: the clock starts after the last one.
 		default:
 			unmeasured--
 			if unmeasured == 0 {
@@ -113,6 +114,7 @@ func (r *round) measureFollowing(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		// The reader may be ahead by events of others: anything at or after the offset will do.
 		for seen := uint64(0); seen < res.Offset; {
 			select {
 			case seen = <-arrived:

@@ -39,6 +39,7 @@ func runBench(ctx context.Context, sh *shell.Shell, w workload, o benchOptions) 
 		return err
 	}
 	defer func() { err = errors.Join(err, shell.CloseClient(c)) }()
+	// How many voters there are is part of the result.
 	s, err := c.Status(ctx)
 	if err != nil {
 		return err
@@ -105,6 +106,7 @@ func startMeter(sh *shell.Shell, what string, total int64, count *atomic.Int64) 
 	if !sh.ErrTerminal {
 		return func() {}
 	}
+	// -1 draws a spinner without an end.
 	bar := progressbar.NewOptions64(total, progressbar.OptionSetWriter(sh.Err), progressbar.OptionSetDescription(what),
 		progressbar.OptionSetItsString("events"), progressbar.OptionShowIts(), progressbar.OptionShowCount(),
 		progressbar.OptionEnableColorCodes(sh.Colour), progressbar.OptionClearOnFinish())

@@ -89,6 +89,7 @@ func dev(ctx context.Context, sh *shell.Shell, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cleanUp()) }()
+	// What is printed next needs a leader: who leads, and the samples.
 	leader, err := WaitFormed(ctx, cluster)
 	if err != nil {
 		return quiet(ctx, err)
@@ -253,6 +254,7 @@ func introduce(ctx context.Context, sh *shell.Shell, cluster *devcluster.Cluster
 	if err != nil {
 		return err
 	}
+	// Commands to copy; the endpoints only where they are not the default.
 	sh.Say("\nlogs: %s\ntry in another terminal:", filepath.Dir(list[0].Log))
 	if urls := cluster.URLs(); urls[0] != shell.DefaultEndpoint {
 		sh.Say("  export RINGLOG_ENDPOINTS=%s", strings.Join(urls, ","))

@@ -30,6 +30,7 @@ func PrintLog(_ context.Context, sh *shell.Shell, o Options) (err error) {
 			return err
 		}
 		p := shell.NewPrinter(sh)
+		// A count of 0 is no limit.
 		left, all := o.Count, event.Matcher{}
 		if left == 0 {
 			left = math.MaxUint64

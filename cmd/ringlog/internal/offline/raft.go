@@ -47,6 +47,7 @@ func PrintRaft(_ context.Context, sh *shell.Shell, o Options) (err error) {
 	sh.Say("log %d to %d, term %d, voted for %q in term %d; the state has applied %d", s.First, s.Last,
 		s.CurrentTerm, s.VoteCandidate,
 		s.VoteTerm, f.machine.Applied())
+	// What is damaged is listed and then fails the command, as does a log that has lost its end.
 	entries, damaged := readEntries(r, s, o)
 	err = shell.EmitEach(sh, entries, table.Row{"index", "term", "kind", "bytes", "proposer", "holds"},
 		func(e raftEntry) table.Row {

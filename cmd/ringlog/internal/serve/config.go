@@ -244,6 +244,7 @@ func (o serveOption) form() string {
 
 // assign reads text into an option's field.
 func (o serveOption) assign(c *serveConfig, text string) (err error) {
+	// The type of the field is the type of the option.
 	switch field := o.field(c).(type) {
 	case *string:
 		*field = text
@@ -376,6 +377,7 @@ func (c *serveConfig) validate(hasToken bool) error {
 	case hclog.LevelFromString(c.LogLevel) == hclog.NoLevel:
 		return shell.Usagef("--log-level %q: use trace, debug, info, warn or error", c.LogLevel)
 	}
+	// Then the bounds of each part, and the addresses, whose check depends on whether there is a token.
 	for _, check := range []func() error{c.Compaction.validate, c.Timing.validate, c.Limits.validate} {
 		if err := check(); err != nil {
 			return err

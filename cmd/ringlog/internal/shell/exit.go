@@ -84,6 +84,7 @@ func ExitCode(err error) int {
 		return ExitUsage
 	case errors.As(err, &missing):
 		return ExitNotFound
+	// A node's answer says more than the error around it.
 	case errors.As(err, &fromAPI):
 		return apiExit(fromAPI.Code)
 	case errors.As(err, &bad):
@@ -91,6 +92,7 @@ func ExitCode(err error) int {
 	case errors.Is(err, ErrUnreachable), errors.Is(err, ErrLeaderless), errors.Is(err, ErrNewcomerSilent),
 		errors.Is(err, client.ErrUnreachable):
 		return ExitUnreachable
+	// After the others: an endpoint that is unreachable may have been dialled until the deadline.
 	case errors.Is(err, context.DeadlineExceeded):
 		return ExitTimeout
 	default:

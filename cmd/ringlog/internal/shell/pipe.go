@@ -17,6 +17,7 @@ const pollMillis = 200
 // reads the output any more: a follower that has nothing to write would not notice.
 // stop must be called.
 func (sh *Shell) WhileRead(ctx context.Context) (_ context.Context, stop func()) {
+	// Only a pipe's reader can go away unnoticed; a file has none.
 	f, ok := sh.Out.(*os.File)
 	if !ok || !isPipe(f) {
 		return ctx, func() {}

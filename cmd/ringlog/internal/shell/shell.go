@@ -82,6 +82,7 @@ func (sh *Shell) Configure(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	// The client and Open send it with each request: nodes of other clusters refuse.
 	sh.clusterID = c.String("cluster-id")
 	switch s := c.String("consistency"); s {
 	case "local":
@@ -90,6 +91,7 @@ func (sh *Shell) Configure(c *cli.Context) error {
 	default:
 		return Usagef("--consistency %q: use local or linearizable", s)
 	}
+	// The file takes precedence over the variable.
 	sh.TokenFile = c.String("token-file")
 	sh.Token, err = ReadToken(sh.TokenFile, sh.Getenv(TokenVariable))
 	return err

@@ -36,6 +36,7 @@ func newComponents(d *Declarations) components {
 		if one.Class != "" {
 			c.known[one.Class] = one.Name
 		}
+		// The file names the coordinator's module, which may read like another coordinator.
 		if module := moduleOf(one.File); module != "" {
 			c.modules[module] = one.Name
 		}

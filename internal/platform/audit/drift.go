@@ -72,6 +72,7 @@ func (b *book) aliasDrift() (list []Drift) {
 			Names:  []string{string(r.Type), string(d.Name)},
 			Detail: fmt.Sprintf("stored as %s", r.Type),
 		}
+		// Such an alias reads like the name of another type.
 		if r.Renamed {
 			one.Detail += fmt.Sprintf(", although %sD is a type of its own", d.Name)
 		}
@@ -107,6 +108,7 @@ func (b *book) writtenDrift() (list []Drift) {
 		found[k] = append(found[k], s.by)
 	}
 	for k, by := range found {
+		// One entry for each spelling, with all components that use it.
 		r, _ := b.declared.Spellings.Resolve(k[1])
 		slices.Sort(by)
 		list = append(list, Drift{
@@ -135,6 +137,7 @@ func (b *book) spellingDrift() (list []Drift) {
 	same := map[string][]string{}
 	for name, e := range b.entries {
 		if e.Class != Alias || b.isNamesake(e) {
+			// Aliases are left to aliasDrift, except one that reads like another type.
 			key := strings.Join(stems(string(name)), "_")
 			same[key] = append(same[key], string(name))
 		}

@@ -208,6 +208,7 @@ func (c *Computed) subscriptions(coordinator string) (listed, others, matched []
 				any = true
 			}
 		}
+		// Each type is in one list only, that of the strongest way.
 		switch {
 		case own:
 			listed = append(listed, string(name))

@@ -122,6 +122,7 @@ func (c *Computed) Of(class Class) (list []event.Type) {
 // newBook enters everything that is declared.
 func newBook(d *Declarations) *book {
 	b := &book{declared: d, names: newComponents(d), entries: map[event.Type]*Entry{}}
+	// Names that the documents define or mention come first: they have a status.
 	for _, def := range slices.Concat(d.Types, d.Mentioned) {
 		b.entries[def.Name] = &Entry{
 			Name:     def.Name,
@@ -163,6 +164,7 @@ func (b *book) addWires(list []wire, side func(*Entry) *[]Wire) {
 		if w.event != "" {
 			continue
 		}
+		// A pattern stands for all names known by now.
 		for name, e := range b.entries {
 			if event.MatchPattern(w.Pattern, name) {
 				add(side(e), w.Wire)
@@ -311,6 +313,7 @@ func (b *book) report() *Report {
 		r.Types = append(r.Types, *b.entries[name])
 		r.Totals[b.entries[name].Class]++
 	}
+	// The other parts are computed from the entries, which are complete now.
 	r.Drift = b.drift()
 	r.Components = b.components(r.Types)
 	r.Layers = layersOf(b.declared.Coordinators, r.Types)

@@ -92,6 +92,7 @@ func (r *Report) writeText(w io.Writer) error {
 	trimmed := &trimmer{w: w}
 	p := page{tabwriter.NewWriter(trimmed, 0, 0, 2, ' ', 0)}
 	fmt.Fprintln(p.out, r.scopeWords())
+	// The totals of all classes, with what each means.
 	var totals [][]any
 	for _, c := range Classes() {
 		totals = append(totals, []any{c, r.Totals[c], meaning(c)})
@@ -206,6 +207,7 @@ func wiresText(list []Wire) string {
 		}
 		how[w.Component] = append(how[w.Component], known)
 	}
+	// The components keep the order of their first wire.
 	for i, n := range names {
 		names[i] = fmt.Sprintf("%s (%s)", n, strings.Join(how[n], ", "))
 	}

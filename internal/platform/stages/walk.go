@@ -181,6 +181,7 @@ func (w *walk) skip(i int) bool {
 // detour finds the path with the fewest edges that leads from an event seen so far to a type, and that event. Among
 // paths of equal length, the one from the newest event wins. It is a breadth-first search backwards from the type.
 func (w *walk) detour(to event.Type) (path []int, from int) {
+	// All paths of a round have the same number of edges; the first round has the empty one.
 	paths := [][]int{nil}
 	seen := map[event.Type]bool{to: true}
 	for len(paths) > 0 {
@@ -199,6 +200,7 @@ func (w *walk) detour(to event.Type) (path []int, from int) {
 				if i, ok := w.newest[cause]; ok && !w.used[use{i, edge}] && i > from {
 					path, from = way, i
 				}
+				// A stage that was reached by a shorter path is not extended again, which also ends cycles.
 				if !seen[cause] {
 					seen[cause] = true
 					longer = append(longer, way)

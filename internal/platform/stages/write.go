@@ -271,6 +271,7 @@ func (d *drawing) node(t event.Type, offset uint64, class string) string {
 // mermaid draws one flow: its starts, its edges, and what is missing.
 func (r *Run) mermaid(b *bytes.Buffer, n int) {
 	fmt.Fprintf(b, "  subgraph f%d[\"%s\"]\n", n, r.Flow)
+	// Nodes are drawn when they are first needed; starts may have no edge.
 	d := drawing{b, n, map[string]bool{}}
 	for _, s := range r.Starts {
 		d.node(s.Type, s.Offset, "")

@@ -150,7 +150,7 @@ func localize(c *stages.Chain) {
 	}
 }
 
-// verdict ends with code 1 where that was asked for and an edge is overdue.
+// verdict returns exit code 1 if --fail-overdue is set and an edge is overdue.
 func (o *chainOptions) verdict(sh *shell.Shell, c *stages.Chain) error {
 	if !o.failOverdue || c.Overdue == 0 {
 		return nil
@@ -265,7 +265,7 @@ func (f *chainFollower) run(ctx context.Context, news <-chan link) error {
 	}
 }
 
-// printNews asks for the chain, prints what is new, and returns in how long an edge will be
+// printNews fetches the chain, prints what is new, and returns how long it is until the next edge is
 // overdue; 0 is never.
 func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err error) {
 	// The node must have the event that is the reason to ask.
@@ -295,7 +295,7 @@ func (f *chainFollower) printNews(ctx context.Context) (due time.Duration, err e
 	return due, f.options.verdict(f.sh, &chain)
 }
 
-// print prints the chain as a whole the first time and for programs, else what is new.
+// print prints the whole chain the first time, and each time as JSON; else it prints only what is new.
 func (f *chainFollower) print(c *stages.Chain) (err error) {
 	localize(c)
 	// Without a new event, and without a newly overdue edge, there is nothing to print.

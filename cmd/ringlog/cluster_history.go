@@ -176,7 +176,7 @@ func (c chapter) details() string {
 	return strings.Join(words, ", ")
 }
 
-// valueText is a value of a payload in words, "" where it says nothing.
+// valueText prints a value of a payload; it returns "" for 0, for booleans and for null.
 func valueText(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -185,7 +185,7 @@ func printChange(sh *shell.Shell, v clusterView) error {
 }
 
 // rowShape is what counts as a change of a row. Figures that grow as the cluster works
-// do not: offsets, ages and how far somebody trails. That somebody trails too far is in
+// do not count: offsets, ages and how far a follower lags. That a follower lags too far is in
 // the verdict on its health.
 type rowShape struct {
 	ID, Cluster, URL, Role, Leader string

@@ -25,15 +25,15 @@ func newSweep[T sighted]() sweep[T] {
 	return sweep[T]{members: map[string]string{}, homes: map[string]string{}}
 }
 
-// sighted is an answer that says who gave it, and whom that node knows.
+// sighted is an answer that names the node that gave it, and the members that this node knows.
 type sighted interface {
 	name() string
 	cluster() string // "" while it is in none
 	knows() []api.Member
 }
 
-// askEverybody puts a question to every node, with a leader or without. It fails where
-// nobody answers.
+// askEverybody puts a question to every node, with a leader or without. It fails if
+// no node answers.
 func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) (sweep[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, sh.Timeout)
@@ -61,7 +61,7 @@ func askEverybody[T sighted](ctx context.Context, sh *shell.Shell,
 	return s, nil
 }
 
-// ask takes in what the nodes at urls say.
+// ask puts the question to the nodes at urls, and adds their answers and the members that they know.
 func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
 	question func(ctx context.Context, sh *shell.Shell, url string) (T, error)) {
 	ctx, cancel := context.WithTimeout(ctx, shell.NodeWithin)
@@ -88,7 +88,7 @@ func (s *sweep[T]) ask(ctx context.Context, sh *shell.Shell, urls []string,
 	}
 }
 
-// clusterOf is the cluster of whoever answered, "" without an answer.
+// clusterOf returns the cluster of the node that answered, "" without an answer.
 func clusterOf[T sighted](a answer[T]) string {
 	if a.err != nil {
 		return ""
@@ -126,7 +126,8 @@ func (s *sweep[T]) mixed() string {
 	return fmt.Sprintf("the nodes are of %d clusters: %s", len(ids), strings.Join(parts, ", "))
 }
 
-// id is whose answer it is, as far as somebody knows.
+// id returns the id of the node that was asked: its own answer's, else the one under which another node knows
+// the URL, else ?.
 func (s *sweep[T]) id(a answer[T]) string {
 	if a.err == nil {
 		return a.value.name()

@@ -74,8 +74,8 @@ func cursorPath(name string, rest ...string) string {
 	return "/v1/cursors/" + url.PathEscape(name) + strings.Join(rest, "")
 }
 
-// cursors reads all pages with ask. Of the first it asks nothing that an older node, which
-// answers with all cursors, would refuse.
+// cursors reads all pages with ask. The first request has no parameters: an older node, which
+// answers with all cursors, would refuse them.
 func cursors(ask func(query url.Values, into any) error) (all []api.Cursor, err error) {
 	for query := (url.Values{}); ; query.Set("limit", "1000") {
 		var page api.CursorPage

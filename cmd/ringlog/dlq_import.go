@@ -200,8 +200,8 @@ func (im *letterImport) send(ctx context.Context) error {
 	return im.sendRows(ctx, rows)
 }
 
-// sendRows makes a request of rows, or where that is larger than the log takes of each half.
-// A row that is too large by itself is refused as any other that cannot be an event.
+// sendRows sends rows in one request or, if that is larger than the log takes, each half in its own.
+// A single row that is too large is refused, like any other that cannot be an event.
 func (im *letterImport) sendRows(ctx context.Context, rows []letterRow) error {
 	if len(rows) == 0 {
 		return nil

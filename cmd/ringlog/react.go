@@ -239,8 +239,8 @@ func (o *reactOptions) sink(sh *shell.Shell) (sink sinks.Sink, closeSink func(),
 	return command, func() {}, nil
 }
 
-// childEnvironment is this process's with the cluster's endpoints. The cluster token is for the
-// program that was given it: a command gets it, or the name of its file, where that is wanted.
+// childEnvironment is this process's environment with the cluster's endpoints. The cluster token is for the
+// program that was given it: a command gets it, or the name of its file, only with --pass-token.
 func childEnvironment(sh *shell.Shell, withToken bool) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

@@ -66,7 +66,7 @@ type outputError struct{ error }
 
 func (e outputError) Unwrap() error { return e.error }
 
-// stream prints records until the node goes.
+// stream prints records until the node ends the stream, or until an error; it never returns nil.
 func (j *journalTail) stream(ctx context.Context) error {
 	if err := j.begin(ctx); err != nil {
 		return err

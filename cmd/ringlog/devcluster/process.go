@@ -192,8 +192,8 @@ func (c *Cluster) Close(ctx context.Context) error {
 	return err
 }
 
-// leading is the node that leads, if one says so. It is to end last: handing over to
-// a node that is going as well takes long.
+// leading returns the node that leads, "" if none says so. It has to end last: a hand-over to
+// a node that is stopping as well takes long.
 func (c *Cluster) leading(ctx context.Context) (id string) {
 	for _, n := range c.nodes {
 		if c.PID(n.ID) == 0 {

@@ -79,8 +79,8 @@ func (f *failover) stepLeaderDown(ctx context.Context, _ devcluster.Status) erro
 	return err
 }
 
-// reviveKilled starts the killed node and waits until it has what the leader had when
-// it answered again.
+// reviveKilled starts the killed node and waits until it has applied what the leader had applied when
+// all nodes followed it.
 func (f *failover) reviveKilled(ctx context.Context, a failoverAct) error {
 	if err := f.cluster.Restart(a.From); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 const (
 	// benchLooks is how many events are read at each end of the log.
 	benchLooks = 500
-	// stillFor is for how long nobody may publish before a benchmark starts.
+	// stillFor is how long a cluster must be idle before a benchmark starts.
 	stillFor = time.Second
 	// lookEvery is how often the leader is asked meanwhile.
 	lookEvery = 100 * time.Millisecond

@@ -95,7 +95,7 @@ func recoverNode(ctx context.Context, sh *shell.Shell, o recoverOptions) error {
 	return printRecovered(sh, done)
 }
 
-// complete names the node alone where no member is given, at the raft address it
+// complete makes the node the only member if none is given, at the raft address that it
 // had.
 func (o *recoverOptions) complete(marker datadir.Marker) error {
 	// Voters that are named must include this node: nobody else has the data.

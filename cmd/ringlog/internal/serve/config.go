@@ -314,8 +314,8 @@ func readConfigFile(c *serveConfig, file string, content []byte) error {
 	return nil
 }
 
-// unquotedInterval finds the interval that a file gives as a number or the like, which the
-// decoder reports without its place.
+// unquotedInterval returns an error with the place of an interval that is no string in the file; the
+// decoder's own error has no place.
 func unquotedInterval(content []byte) error {
 	var intervals struct {
 		Heartbeat    string `toml:"heartbeat"`
@@ -451,13 +451,13 @@ func (c *Timing) leaderLease() time.Duration {
 	return cmp.Or(c.Lease.Duration, c.Heartbeat.Duration*3/4)
 }
 
-// fresh reports a data folder that no node has used yet.
+// fresh reports whether no node has used the data folder yet.
 func (c *serveConfig) fresh() bool {
 	_, err := os.Stat(filepath.Join(c.DataDir, datadir.MarkerFile))
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// isFile reports a path that no folder can be made at, because it or what is above it is a file.
+// isFile reports whether no folder can be made at path, because path or a parent of it is a file.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return (err == nil && !info.IsDir()) || errors.Is(err, syscall.ENOTDIR)
@@ -503,10 +503,10 @@ func (c *serveConfig) validateAddresses(hasToken bool) error {
 	return err
 }
 
-// isWildcard reports a host that stands for all addresses.
+// isWildcard reports whether a host means all addresses.
 func isWildcard(host string) bool { return slices.Contains([]string{"", "0.0.0.0", "::"}, host) }
 
-// isLoopback reports a host that only this machine reaches.
+// isLoopback reports whether only this machine reaches a host.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())

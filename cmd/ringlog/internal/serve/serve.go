@@ -163,8 +163,8 @@ func profileCPU(file string) (stop func() error, err error) {
 
 // slackenTimers lets sleeps of this process last up to 250 us longer: Go's runtime checks on its
 // threads every 20 us while anything runs, which costs a node that serves one caller at a time a
-// tenth to a seventh of its CPU. Threads to come take it over from these. Only Linux knows it, for root
-// or CAP_SYS_NICE; elsewhere nothing changes, and a systemd unit can have it instead.
+// tenth to a seventh of its CPU. New threads inherit it from these. Only Linux has it, and only for root
+// or with CAP_SYS_NICE; elsewhere nothing changes, and a systemd unit can set it instead.
 func slackenTimers() {
 	threads, _ := filepath.Glob("/proc/self/task/*")
 	for _, t := range threads {

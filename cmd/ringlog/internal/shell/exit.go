@@ -52,17 +52,17 @@ func NotFoundf(format string, args ...any) error {
 	return NotFoundError{fmt.Errorf(format, args...)}
 }
 
-// ErrUnreachable is an endpoint list at which nobody takes a connection.
+// ErrUnreachable reports that no endpoint accepts a connection.
 var ErrUnreachable = errors.New("no endpoint can be reached")
 
-// ErrLeaderless is a cluster in which nobody leads.
+// ErrLeaderless reports that the cluster has no leader.
 var ErrLeaderless = errors.New("the cluster has no leader")
 
-// ErrNewcomerSilent is a node to add that the cluster cannot connect to.
+// ErrNewcomerSilent reports that the cluster cannot connect to the node to be added.
 var ErrNewcomerSilent = errors.New("the new node does not answer")
 
-// CodeError ends the program with a code and no message, because what there is to say was
-// said.
+// CodeError ends the program with a code and no message: the verb has reported the reason
+// already.
 type CodeError int
 
 func (e CodeError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }

@@ -98,10 +98,10 @@ func (p *Printer) Gap(g client.Gap) error {
 	return WriteLine(p.Out, map[string]client.Gap{"gap": g})
 }
 
-// flushAfter is how long a reader of the output may wait for what was printed.
+// flushAfter bounds how long printed output may stay in the buffer.
 const flushAfter = 20 * time.Millisecond
 
-// lazyWriter buffers, and flushes by itself a moment after the last write.
+// lazyWriter buffers, and flushes flushAfter after the first write into an empty buffer.
 type lazyWriter struct {
 	mu sync.Mutex
 	// mu guards what follows: the timer flushes on a goroutine of its own.

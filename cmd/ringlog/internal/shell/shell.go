@@ -221,7 +221,7 @@ func (sh *Shell) WithClient(ctx context.Context, body func(ctx context.Context, 
 	return errors.Join(err, CloseClient(c))
 }
 
-// ExplainTimeout adds to a call that ran out of time that nobody leads, if that is so.
+// ExplainTimeout wraps the error of a call that ran out of time in ErrLeaderless, if there is no leader.
 func (sh *Shell) ExplainTimeout(ctx context.Context, err error) error {
 	if ExitCode(err) == ExitTimeout && sh.leaderless(ctx) {
 		return fmt.Errorf("%w: %w", ErrLeaderless, err)
@@ -239,7 +239,7 @@ func CloseClient(c *client.Client) error {
 	return c.Close(ctx)
 }
 
-// leaderless reports that the node which answers knows of no leader.
+// leaderless reports whether no node that answers knows a leader. It is false if no node answers.
 func (sh *Shell) leaderless(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -422,7 +422,7 @@ func describeCause(err error, sh *Shell) string {
 	return err.Error()
 }
 
-// neverConnected reports whether an attempt failed because nobody took the connection.
+// neverConnected reports whether an attempt failed because no connection was accepted.
 func neverConnected(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"

@@ -49,7 +49,7 @@ func RunGroup(commands []*cli.Command) cli.ActionFunc {
 	}
 }
 
-// AsFlags turns what people type for help and the version into what the parser takes: help
+// AsFlags rewrites the usual ways to ask for help and the version into those that the parser takes: help
 // NOUN VERB into NOUN VERB --help, and --version into the verb.
 func AsFlags(app *cli.App, args []string) ([]string, error) {
 	switch {
@@ -150,7 +150,7 @@ func Exactly(c *cli.Context, n int, what string) error {
 	}
 }
 
-// Args is the action of a verb that takes n arguments; what names them for whoever gives others.
+// Args is the action of a verb that takes n arguments; what names them in the error about any other number.
 func Args(n int, what string, action cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if err := Exactly(c, n, what); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/ringrift/ringlog/cmd/ringlog/internal/shell"
 )
 
-// newApp is the whole command line, bound to sh.
+// newApp returns the whole command line, whose verbs use sh.
 func newApp(sh *shell.Shell) *cli.App {
 	version := buildVersion().Version
 	// ExitErrHandler does nothing: Shell.Report prints the error and chooses the exit code, after the run.

@@ -189,7 +189,7 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 	return raw, nil
 }
 
-// verdict is what the cluster says of one event.
+// verdict is the cluster's judgement of one event.
 type verdict struct {
 	Row      int             `json:"row"`
 	Type     event.Type      `json:"type"`

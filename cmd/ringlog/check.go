@@ -113,7 +113,7 @@ func viewRank(s nodeStatus) int {
 	return 0
 }
 
-// differs is what a node sees that view does not: a cut that the leader is not part of, say. An
+// differs returns what a node sees that view does not, such as a partition that the leader is not part of. An
 // endpoint that does not answer is reported if view has its node as healthy, or does not know it.
 func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, endpoints []string) string {
 	healthy := func(id string) bool {
@@ -156,7 +156,7 @@ func differs(a answer[nodeStatus], view nodeStatus, members map[string]string, e
 	return s.NodeID + " " + strings.Join(parts, ", ")
 }
 
-// judge is the state of a monitor that a status amounts to, and why.
+// judge returns the state that a status amounts to for a monitor, and why.
 func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 	// Any problem is a warning; what stops the cluster is critical, and lag is judged by the limits given.
 	state = checkOK
@@ -187,7 +187,7 @@ func judge(s nodeStatus, o checkOptions) (state int, words []string) {
 // over reports a value at or above a limit that was set.
 func over[T uint64 | time.Duration](value, limit T) bool { return limit > 0 && value >= limit }
 
-// performance is the data for the graphs that monitors draw.
+// performance returns the performance data of a monitoring plugin, from which monitors draw graphs.
 func performance(s nodeStatus) string {
 	lag := uint64(0)
 	for _, c := range s.Cursors {

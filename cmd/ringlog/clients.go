@@ -34,7 +34,7 @@ func clientsCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// listedSubscription is a row: a subscription and whose it is.
+// listedSubscription is a row: a subscription and its client.
 type listedSubscription struct {
 	client.SubscriptionInfo
 	of client.RegisteredClient
@@ -89,7 +89,7 @@ func fetchClients(ctx context.Context, sh *shell.Shell) (all []client.Registered
 	}
 }
 
-// listensTo is what a subscription asks for.
+// listensTo prints the filter and the condition of a subscription.
 func listensTo(s client.SubscriptionInfo) string {
 	var parts []string
 	if !s.Filter.Empty() || s.Where == "" {
@@ -101,7 +101,7 @@ func listensTo(s client.SubscriptionInfo) string {
 	return strings.Join(parts, " ")
 }
 
-// timeoutText is a time limit for people, - where there is none.
+// timeoutText prints a time limit, - if there is none.
 func timeoutText(d time.Duration) string {
 	if d == 0 {
 		return "-"
@@ -131,7 +131,7 @@ func clientsText(s api.ClientStats) string {
 	return fmt.Sprintf("%d with %s", s.Clients, shell.Count(s.Subscriptions, "subscription"))
 }
 
-// timeoutsText is the span of the handlers' time limits.
+// timeoutsText prints how many handlers there are, and their least and greatest time limit.
 func timeoutsText(byClient map[string]map[string]float64) string {
 	low, high, n := 0.0, 0.0, 0
 	for _, limits := range byClient {

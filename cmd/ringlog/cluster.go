@@ -77,7 +77,7 @@ func fetchMembers(ctx context.Context, sh *shell.Shell) (list memberList, err er
 	return list, json.Unmarshal(raw, &list)
 }
 
-// memberRole is what a member is in the cluster.
+// memberRole returns leader, voter or non-voter.
 func memberRole(m api.Member, leader string) string {
 	switch {
 	case m.ID == leader:
@@ -97,7 +97,7 @@ func contactText(ms int64) string {
 	return shell.Short(time.Duration(ms) * time.Millisecond)
 }
 
-// yesNo is a truth for people.
+// yesNo prints a boolean for people.
 func yesNo(b bool) string {
 	if b {
 		return "yes"

@@ -72,7 +72,7 @@ func toleranceText(v *api.Autopilot) string {
 	return text
 }
 
-// serverRow is a follower as the leader sees it.
+// serverRow returns the table row of a follower, as the leader sees it.
 func serverRow(v api.ServerHealth, now time.Time) table.Row {
 	is := "voter"
 	switch {
@@ -92,7 +92,7 @@ func serverRow(v api.ServerHealth, now time.Time) table.Row {
 		contactText(v.LastContactMs), v.Why}
 }
 
-// outageLinesOf is a line for each node that sees no quorum.
+// outageLinesOf returns a line for each node that sees no quorum, "" if all see one.
 func outageLinesOf(rows []clusterRow, now time.Time) string {
 	var b strings.Builder
 	for _, r := range rows {

@@ -105,7 +105,7 @@ func showHistory(ctx context.Context, sh *shell.Shell, query url.Values) error {
 		chapter.row)
 }
 
-// row is a chapter as a row of the table.
+// row returns the table row of a chapter.
 func (c chapter) row() table.Row {
 	return table.Row{shell.MomentText(c.At), c.Offset, c.Type, c.Term, c.Subject, c.gap(), c.details()}
 }
@@ -122,7 +122,7 @@ func secondsText(s float64) string {
 	}
 }
 
-// gap says what there was none of, and for how long.
+// gap prints for how long the cluster was without a leader, a quorum or a spare voter; "" if it was not.
 func (c chapter) gap() string {
 	if c.GapSeconds == 0 {
 		return ""
@@ -140,7 +140,7 @@ func (c chapter) gap() string {
 	return secondsText(c.GapSeconds) + " " + what
 }
 
-// details are what a payload says beside that, in words.
+// details prints the rest of the payload, in words.
 func (c chapter) details() string {
 	var words []string
 	add := func(key, format string) {

@@ -120,7 +120,7 @@ func showOutage(ctx context.Context, sh *shell.Shell, newest int) error {
 	return err
 }
 
-// last is the end of a list: n of it, all for 0.
+// last returns the last n elements of a list, all of them for 0.
 func last[T any](list []T, n int) []T {
 	if n == 0 || n >= len(list) {
 		return list
@@ -161,7 +161,7 @@ func outageText(sh *shell.Shell, found sweep[nodeOutage], nodes []nodeOutage) er
 	return outagesTable(sh, nodes)
 }
 
-// whySilent is why a node gave no answer, without what was asked of it.
+// whySilent prints why a node did not answer, without the method and URL of the request.
 func whySilent(err error) string {
 	var request *url.Error
 	if errors.As(err, &request) {
@@ -170,7 +170,7 @@ func whySilent(err error) string {
 	return shell.Brief(err)
 }
 
-// text is what a node sees now.
+// text prints what a node sees now.
 func (o nodeOutage) text(now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s at %s ", o.NodeID, o.URL)
@@ -229,7 +229,7 @@ func journalTable(sh *shell.Shell, nodes []nodeOutage) error {
 		"in the log"}, rows)
 }
 
-// row is a record as a row of the table.
+// row returns the table row of a record.
 func (r localRecord) row() table.Row {
 	var away []string
 	for _, p := range r.Payload.Peers {

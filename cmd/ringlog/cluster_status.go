@@ -80,7 +80,7 @@ func lookAtCluster(ctx context.Context, sh *shell.Shell) (clusterView, error) {
 	return clusterView{rows, found.mixed()}, nil
 }
 
-// rowOf is a node as a row of the table.
+// rowOf returns the row of a node; id is the one under which others know a node that does not answer.
 func rowOf(a answer[nodeStatus], id string) clusterRow {
 	if a.err != nil {
 		return clusterRow{URL: a.url, ID: id, Role: "unreachable", Error: a.err.Error()}
@@ -204,7 +204,7 @@ type serverShape struct {
 	Voter, Healthy bool
 }
 
-// shapeOf is text that is equal as long as nothing has changed.
+// shapeOf returns a text that is the same as long as nothing has changed that counts.
 func shapeOf(rows []clusterRow) (string, error) {
 	var shapes []rowShape
 	for _, r := range rows {

@@ -20,7 +20,7 @@ type sweep[T sighted] struct {
 	homes   map[string]string // URL to the cluster of whom that member is known to
 }
 
-// newSweep is a sweep that has asked nobody yet.
+// newSweep returns a sweep without answers.
 func newSweep[T sighted]() sweep[T] {
 	return sweep[T]{members: map[string]string{}, homes: map[string]string{}}
 }
@@ -96,7 +96,7 @@ func clusterOf[T sighted](a answer[T]) string {
 	return a.value.cluster()
 }
 
-// clusters are the ids of the clusters whose nodes answered, sorted.
+// clusters returns the ids of the clusters whose nodes answered, sorted.
 func (s *sweep[T]) clusters() (ids []string) {
 	for _, a := range s.answers {
 		if id := clusterOf(a); id != "" {
@@ -135,7 +135,7 @@ func (s *sweep[T]) id(a answer[T]) string {
 	return cmp.Or(s.members[a.url], "?")
 }
 
-// answer is what one node said to a question put to all.
+// answer is one node's answer to a question put to all, or the error instead.
 type answer[T any] struct {
 	url   string
 	value T

@@ -77,7 +77,7 @@ func compactOptionsOf(c *cli.Context) (o compactOptions, err error) {
 // bare reports a compaction by the retention settings, which happens by itself too.
 func (o compactOptions) bare() bool { return o.Before == nil && o.OlderThan == "" && o.Keep == nil }
 
-// request is the body of the call that plans the compaction, or carries it out.
+// request returns the body of the call that plans the compaction, or carries it out.
 func (o compactOptions) request(dryRun bool) api.Compaction {
 	in := o.Compaction
 	in.DryRun = dryRun

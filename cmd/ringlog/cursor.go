@@ -27,7 +27,7 @@ func cursorKind(c api.Cursor) string {
 	return "cursor"
 }
 
-// leastLag is how many events a cursor lags by for certain, and for how long.
+// leastLag returns by how many events a cursor lags at least, and for how long; 0 and 0 if that is not certain.
 func leastLag(c api.Cursor) (uint64, time.Duration) {
 	age := time.Duration(c.LagSeconds * float64(time.Second))
 	switch {
@@ -39,7 +39,7 @@ func leastLag(c api.Cursor) (uint64, time.Duration) {
 	return *c.LagAtLeast, age
 }
 
-// lagText is how many events a cursor lags by, or between which bounds that is.
+// lagText prints by how many events a cursor lags, or the bounds of that number.
 func lagText(c api.Cursor) string {
 	if c.LagAtLeast == nil {
 		return strconv.FormatUint(c.LagEvents, 10)
@@ -47,7 +47,7 @@ func lagText(c api.Cursor) string {
 	return fmt.Sprintf("%d to %d", *c.LagAtLeast, c.LagEvents)
 }
 
-// lagTime is how long the oldest event has waited.
+// lagTime prints how long the oldest unread event has waited.
 func lagTime(c api.Cursor) string {
 	if c.LagEvents == 0 {
 		return "-"
@@ -139,7 +139,7 @@ func stallText(c api.Cursor) string {
 	return "since " + shell.LocalTime(c.Stalled.Since)
 }
 
-// gapText is the gap that a cursor will report next.
+// gapText prints the gap that a cursor will report next.
 func gapText(c api.Cursor) string {
 	if c.Gap == nil {
 		return "-"

@@ -117,7 +117,7 @@ func printTotals(sh *shell.Shell, t letterTotals) error {
 		append(countRows("cursor", t.ByCursor), countRows("type", t.ByType)...))
 }
 
-// oldestText is when the oldest letter died, and its age.
+// oldestText prints when the oldest letter died, and its age.
 func (t letterTotals) oldestText() string {
 	if t.Oldest.IsZero() {
 		return "-"
@@ -184,7 +184,7 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 	return err
 }
 
-// firstLine is the first line of a text, cut to about n characters.
+// firstLine returns the first line of a text, cut to n characters, or - if it is empty.
 func firstLine(text string, n int) string {
 	line, _, _ := strings.Cut(text, "\n")
 	if runes := []rune(line); len(runes) > n {
@@ -235,7 +235,7 @@ func showLetter(ctx context.Context, sh *shell.Shell, text string) error {
 	})
 }
 
-// lineageText is the event's offset followed by those of its copies.
+// lineageText prints the event's offset followed by those of its copies.
 func lineageText(offsets []uint64) string {
 	var parts []string
 	for _, o := range offsets {
@@ -244,7 +244,7 @@ func lineageText(offsets []uint64) string {
 	return cmp.Or(strings.Join(parts, " → "), "-")
 }
 
-// errorGroup is letters that died of the same, as in GET /v1/dlq/errors.
+// errorGroup is the letters that died of the same error, as in GET /v1/dlq/errors.
 type errorGroup struct {
 	Error   string         `json:"error"`
 	Count   int            `json:"count"`
@@ -277,7 +277,7 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 		})
 }
 
-// namesText is the names that come first, and how many follow.
+// namesText lists the names of counts in alphabetical order, or prints - if there are none.
 func namesText(counts map[string]int) string {
 	names := slices.Sorted(maps.Keys(counts))
 	return cmp.Or(strings.Join(names, ", "), "-")

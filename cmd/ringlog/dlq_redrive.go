@@ -13,7 +13,7 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// letterWork is what a verb does to many letters.
+// letterWork redrives or purges many letters, in steps.
 type letterWork struct {
 	which client.LetterChoice
 	to    string
@@ -244,7 +244,7 @@ func (w *letterWork) print(sh *shell.Shell, sum client.LettersDone, past string)
 	return err
 }
 
-// someIDs are the first of many ids.
+// someIDs prints the first ten of many ids.
 func someIDs(ids []uint64) string {
 	const shown = 10
 	text := strings.ReplaceAll(lineageText(ids[:min(len(ids), shown)]), " → ", ", ")

@@ -84,7 +84,7 @@ func listGroupMembers(ctx context.Context, sh *shell.Shell, name string) error {
 	})
 }
 
-// groupFacts are the lines that a group's cursor is shown with.
+// groupFacts returns the lines that a group has in addition to those of its cursor.
 func groupFacts(g *api.GroupInfo) []any {
 	return []any{"members", g.Members, "pending",
 		fmt.Sprintf("%d events, %d awaiting redelivery", g.Pending, g.Redelivering),

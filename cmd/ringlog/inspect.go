@@ -52,7 +52,7 @@ func inspectCommand(sh *shell.Shell) *cli.Command {
 	}
 }
 
-// withoutOptions is the part of inspect that is another verb's.
+// withoutOptions adapts the body of another verb, which takes no options, to inspect.
 func withoutOptions(
 	list func(context.Context, *shell.Shell) error,
 ) func(context.Context, *shell.Shell, offline.Options) error {

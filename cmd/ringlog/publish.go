@@ -75,7 +75,7 @@ type published struct {
 	Warnings   []event.Warning `json:"warnings,omitempty"`
 }
 
-// publishedOf is a result as it is printed.
+// publishedOf converts a result to the form in which it is printed.
 func publishedOf(r client.Result) published {
 	return published{Offset: r.Offset, Duplicate: r.Duplicate, Hash: r.Hash().String(), AppendedAt: r.AppendedAt,
 		Warnings: r.Warnings}

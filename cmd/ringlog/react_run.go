@@ -112,7 +112,7 @@ func (o *reactOptions) removeGroup(ctx context.Context, c *client.Client) error 
 	return nil
 }
 
-// settings are the options as the reactor takes them.
+// settings converts the options to those of the reactor.
 func (o *reactOptions) settings(sh *shell.Shell, c *client.Client, sink sinks.Sink) sinks.Options {
 	// The group exists by now, and running attempts extend their deliveries (AutoProgress).
 	join := func(ctx context.Context, hold int) (sinks.Member, error) {
@@ -144,7 +144,7 @@ func processName() string {
 	return fmt.Sprintf("%.200s:%d", host, os.Getpid())
 }
 
-// newOwnName is a name that no other group has.
+// newOwnName returns a name that no other group has.
 func newOwnName() string { return fmt.Sprintf("react-%d-%.8s", os.Getpid(), uuid.NewString()) }
 
 // untilSettled returns a function that reports whether the group has committed all that is in the log now.

@@ -51,7 +51,7 @@ func leaderText(s nodeStatus) string {
 	return fmt.Sprintf("%s at %s (term %d)", s.LeaderID, s.LeaderHTTP, s.Term)
 }
 
-// offsetsText is the range of the log.
+// offsetsText prints the range of the log.
 func offsetsText(s nodeStatus) string {
 	if s.FirstOffset > s.LastOffset {
 		return "none: the log is empty"
@@ -94,7 +94,7 @@ func cursorsText(cursors []api.Cursor) string {
 // confirms what a member has ten times a second and more.
 const stalledAfter = time.Second
 
-// diskText is how much room a member has.
+// diskText prints how much space a member has, and how much it needs if that is too little.
 func diskText(d *api.Disk) string {
 	const mib = 1 << 20
 	switch {

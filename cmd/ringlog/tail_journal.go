@@ -61,7 +61,7 @@ func (j *journalTail) follow(ctx context.Context) error {
 	}
 }
 
-// outputError is a failure to print.
+// outputError is a failure to print, which ends the tail; failures of the node do not.
 type outputError struct{ error }
 
 func (e outputError) Unwrap() error { return e.error }

@@ -203,7 +203,7 @@ func (c *Cluster) running(id string) *process {
 // Exits reports processes that ended by themselves.
 func (c *Cluster) Exits() <-chan Exit { return c.exits }
 
-// others are the URLs that a node joins through.
+// others returns the URLs that a node joins through, separated by commas.
 func (c *Cluster) others(id string) string {
 	var urls []string
 	for _, n := range c.nodes {

@@ -116,7 +116,7 @@ type observation struct {
 	leader  devcluster.Status
 }
 
-// observeEvery is how exactly the parts of a gap are measured.
+// observeEvery is how often a node is polled, and so the precision of the parts of a gap.
 const observeEvery = 4 * time.Millisecond
 
 // observe asks all nodes again and again until one leads a later term.

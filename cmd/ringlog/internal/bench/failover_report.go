@@ -66,13 +66,13 @@ func summarize(acts []failoverAct, kind string) *gapSummary {
 		ResumeMs: median(column(func(a failoverAct) float64 { return a.ResumeMs }))}
 }
 
-// median is the middle of a sorted list.
+// median returns the median of a sorted list, which is not empty, to three decimals.
 func median(sorted []float64) float64 {
 	n := len(sorted)
 	return math.Round(500*(sorted[(n-1)/2]+sorted[n/2])) / 1000
 }
 
-// rank is the least value of a sorted list that percent of it do not exceed.
+// rank returns a percentile of a sorted list: the least value that at least percent of it do not exceed.
 func rank(sorted []float64, percent int) float64 {
 	return sorted[max(0, (len(sorted)*percent+99)/100-1)]
 }

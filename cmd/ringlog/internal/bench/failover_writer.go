@@ -104,7 +104,7 @@ func (w *writer) gapSince(t time.Time) (gap time.Duration, ended time.Time) {
 	return gap, ended
 }
 
-// all is what was acknowledged; the writer has ended.
+// all returns what was acknowledged. Call it once run has ended: the slice is the writer's own.
 func (w *writer) all() []ack {
 	w.mu.Lock()
 	defer w.mu.Unlock()

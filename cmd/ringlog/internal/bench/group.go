@@ -48,7 +48,7 @@ func (o *benchOptions) readGroupFlags(c *cli.Context) error {
 	return nil
 }
 
-// keyOf is the key of event n: one of those asked for, or the configuration it is about.
+// keyOf returns the key of event n: in a group benchmark one of --keys in turn, else its configuration.
 func (r *round) keyOf(n int64, config string) string {
 	switch {
 	case r.opts.members == 0:
@@ -108,7 +108,7 @@ func benchGroup(ctx context.Context, r *round) (err error) {
 
 var errAllTaken = errors.New("all events were taken")
 
-// groupWork is the members at work.
+// groupWork is what the members of a group share while they work.
 type groupWork struct {
 	*round
 	taken atomic.Int64

@@ -72,7 +72,7 @@ func (b *bench) requireStill(ctx context.Context) error {
 	return nil
 }
 
-// logState is what publishing changes in a leader's status.
+// logState is the part of a leader's status that changes when clients publish.
 type logState struct {
 	leader     string // its URL
 	lastOffset uint64
@@ -131,7 +131,7 @@ func (b *bench) compareLogs(ctx context.Context, before, now logState, between t
 		b.clusterName(), len(foreign), shell.Short(between), mention(foreign[len(foreign)-1]))
 }
 
-// foreignEvents are the events of clients that match, of what o reads.
+// foreignEvents returns those events that o reads, that clients published and that match.
 func (b *bench) foreignEvents(ctx context.Context, o client.TailOptions,
 	match func(event.Event) bool) (list []event.Event, err error) {
 	for ev, err := range b.client.Tail(ctx, o) {

@@ -75,7 +75,7 @@ func (s *samples) add(d time.Duration) {
 	}
 }
 
-// bucketOf is the first bucket whose bound is not below d.
+// bucketOf returns the first bucket whose bound is not below d.
 func bucketOf(d time.Duration) int {
 	// add limits d to maxLatency, which is below the last bound: the loop ends.
 	i := 0
@@ -111,7 +111,7 @@ type latencyBucket struct {
 	Count    int64   `json:"count"`
 }
 
-// histogram are the buckets from the first to the last that has something in it.
+// histogram returns the buckets from the first to the last that counts a latency.
 func (s *samples) histogram() []latencyBucket {
 	s.mu.Lock()
 	defer s.mu.Unlock()

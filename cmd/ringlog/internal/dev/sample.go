@@ -79,7 +79,7 @@ func sampleEvents(r *rand.Rand) []event.Event {
 	return events
 }
 
-// flowSteps are a flow's types in the order in which they come up, each once.
+// flowSteps returns a flow's types in the order of its edges, each once.
 func flowSteps(c *event.Catalogue, flow event.Flow) []*event.Definition {
 	var steps []*event.Definition
 	seen := map[event.Type]bool{}

@@ -101,7 +101,7 @@ func Cursors(dir string) (list []api.Cursor, err error) {
 	})
 }
 
-// cursorOf is a stored cursor of a log whose last offset is last.
+// cursorOf converts a stored cursor of a log whose last offset is last.
 func cursorOf(c fsm.Cursor, last uint64) api.Cursor {
 	one := api.Cursor{
 		Name:       c.Name,

@@ -14,7 +14,7 @@ import (
 	"github.com/ringrift/ringlog/raftnode/datadir"
 )
 
-// journal is what a stopped node noted of outages.
+// journal is a stopped node's record of outages.
 type journal struct {
 	NodeID  string // "?" where that is damaged
 	ID      string // "" where there is none yet
@@ -61,7 +61,7 @@ func OpenOutage(records []blackbox.Record) (open *api.Outage) {
 	return open
 }
 
-// peersOf are the other voters as a record of a journal has them.
+// peersOf returns the other voters as a record of a journal has them.
 func peersOf(r blackbox.Record) (list []api.OutagePeer) {
 	for _, p := range r.Peers {
 		list = append(list, api.OutagePeer(p))

@@ -114,7 +114,7 @@ func (o *recoverOptions) complete(marker datadir.Marker) error {
 	return nil
 }
 
-// ownRaftAddr is the raft address that the node had in its cluster.
+// ownRaftAddr returns the raft address that the node had in its cluster.
 func ownRaftAddr(dir, id string) (addr string, err error) {
 	f, err := openFolder(dir)
 	if err != nil {

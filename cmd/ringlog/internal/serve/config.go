@@ -118,7 +118,7 @@ func (i interval) outside(least, most time.Duration) bool {
 // MarshalText implements encoding.TextMarshaler.
 func (i interval) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
-// serveDefaults is the configuration without flags, variables or a file.
+// serveDefaults returns the configuration without flags, variables or a file.
 func serveDefaults() serveConfig {
 	return serveConfig{
 		Addresses: Addresses{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770"},
@@ -199,7 +199,7 @@ func (o serveOption) env() []string {
 	return names
 }
 
-// flag is the command line's side of an option. Values are checked by assign, so
+// flag returns the command line's flag for an option. Values are checked by assign, so
 // that a wrong variable and a wrong flag get the same error.
 func (o serveOption) flag() cli.Flag {
 	defaults := serveDefaults()
@@ -441,12 +441,12 @@ func (c *Limits) validate() error {
 	return nil
 }
 
-// electionTimeout is how long a candidate waits for votes.
+// electionTimeout returns how long a candidate waits for votes.
 func (c *Timing) electionTimeout() time.Duration {
 	return cmp.Or(c.Election.Duration, c.Heartbeat.Duration)
 }
 
-// leaderLease is how long a leader leads without a majority.
+// leaderLease returns how long a leader leads without hearing from a majority.
 func (c *Timing) leaderLease() time.Duration {
 	return cmp.Or(c.Lease.Duration, c.Heartbeat.Duration*3/4)
 }

@@ -12,7 +12,7 @@ import (
 // would be collected many times a second under load.
 const heapFloor = 128 << 20
 
-// leastLive is what Go takes for the least of a heap.
+// leastLive is the live heap that Go's runtime assumes at least: it never collects below GOGC percent of it.
 const leastLive = 4 << 20
 
 // collectAbove makes the runtime collect garbage when the heap has doubled, but not before it has floor

@@ -94,7 +94,7 @@ func serveConfigOf(c *cli.Context, sh *shell.Shell) (serveConfig, error) {
 	return cfg, cfg.validate(sh.Token != "")
 }
 
-// node is a running node with what it answers through.
+// node is a running node and the server through which it answers.
 type node struct {
 	logger hclog.Logger
 	raft   *raftnode.Node
@@ -225,7 +225,7 @@ const FeatureLevel = fsm.FeatureLevel
 // nodeInfoMetric says in its labels what a node is.
 const nodeInfoMetric = "ringlog_node_info"
 
-// nodeInfo is a registry with what only the configuration knows.
+// nodeInfo returns a registry with the metric nodeInfoMetric.
 func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: nodeInfoMetric, Help: "What this node is; always 1.",
 		ConstLabels: prometheus.Labels{"id": cfg.ID, "version": version}})
@@ -235,7 +235,7 @@ func nodeInfo(cfg serveConfig, version string) *prometheus.Registry {
 	return r
 }
 
-// timing is what raftnode calls these settings.
+// timing converts the settings to those of raftnode.
 func (c *serveConfig) timing() raftnode.Timing {
 	return raftnode.Timing{Heartbeat: c.Heartbeat.Duration, Election: c.electionTimeout(), Lease: c.leaderLease(),
 		Ping: c.PingInterval.Duration, Misses: c.PingMisses, SnapshotInterval: c.CompactEvery.Duration,

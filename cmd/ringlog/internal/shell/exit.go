@@ -100,7 +100,7 @@ func ExitCode(err error) int {
 	}
 }
 
-// apiExit is the exit code of a node's answer.
+// apiExit returns the exit code for a node's error.
 func apiExit(c api.Code) int {
 	switch c {
 	// The request, or the token it is sent with, has to change.

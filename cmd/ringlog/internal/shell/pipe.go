@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollMillis is how soon after its end a context is noticed.
+// pollMillis is how long one poll lasts, and so how late the end of a context may be noticed.
 const pollMillis = 200
 
 // WhileRead returns a context that also ends, with EPIPE as its cause, when nobody

@@ -67,7 +67,7 @@ func socketOwner(inode string) (pid string) {
 	return ""
 }
 
-// commandName is what a process calls itself.
+// commandName returns the name that the kernel has for a process.
 func commandName(pid string) string {
 	name, err := os.ReadFile("/proc/" + pid + "/comm")
 	if err != nil {

@@ -172,7 +172,7 @@ func (sh *Shell) Dial(change ...func(*client.Config)) (*client.Client, error) {
 	return client.New(cfg)
 }
 
-// maxClientTimeout is the client's own bound.
+// maxClientTimeout is the longest timeout that package client accepts.
 const maxClientTimeout = 5 * time.Minute
 
 // DialReachable makes a client once one endpoint takes a connection, so that a wrong
@@ -395,7 +395,7 @@ func Describe(err error, sh *Shell) string {
 	return text
 }
 
-// describeCause is what went wrong and what to do, without hints of the verb.
+// describeCause returns what went wrong and what to do, without hints of the verb.
 func describeCause(err error, sh *Shell) string {
 	var answer *api.Error
 	var bad *event.Error

@@ -125,7 +125,7 @@ func UsageProblem(c *cli.Context, err error, _ bool) error {
 	return Usagef("there is no flag %s%s", dashed(name), nearFlag(flags, strings.TrimLeft(name, "-")))
 }
 
-// dashed is a flag as it is typed.
+// dashed returns a flag's name as it is typed.
 func dashed(name string) string {
 	if len(name) == 1 {
 		return "-" + name

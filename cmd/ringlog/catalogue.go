@@ -191,7 +191,7 @@ func readInput(sh *shell.Shell, name string) ([]byte, error) {
 
 // verdict is the cluster's judgement of one event.
 type verdict struct {
-	Row      int             `json:"row"`
+	Row      int             `json:"row"` // from 1
 	Type     event.Type      `json:"type"`
 	Hash     string          `json:"hash,omitempty"`
 	Warnings []event.Warning `json:"warnings,omitempty"`

@@ -62,8 +62,8 @@ func chainCommand(sh *shell.Shell) *cli.Command {
 
 // chainOptions say which chain to print and how.
 type chainOptions struct {
-	id          string
-	query       url.Values
+	id          string     // the correlation id
+	query       url.Values // of the route: where to begin, flow, deadlines
 	format      stages.Format
 	follow      bool
 	failOverdue bool

@@ -60,9 +60,9 @@ func historyQuery(c *cli.Context) (url.Values, error) {
 
 // history is GET /v1/cluster/history.
 type history struct {
-	Chapters    []json.RawMessage `json:"history"`
-	FirstOffset uint64            `json:"first_offset"`
-	Outage      *api.Outage       `json:"outage"`
+	Chapters    []json.RawMessage `json:"history"`      // as the node sent them, in the order of the log
+	FirstOffset uint64            `json:"first_offset"` // that the log keeps
+	Outage      *api.Outage       `json:"outage"`       // ongoing; nil is none
 }
 
 // chapter is one event of the cluster's story.
@@ -72,7 +72,7 @@ type chapter struct {
 	Type       event.Type     `json:"type"`
 	Term       uint64         `json:"term"`
 	Subject    string         `json:"subject"`
-	GapSeconds float64        `json:"gap_seconds"`
+	GapSeconds float64        `json:"gap_seconds"` // 0 is none
 	Payload    map[string]any `json:"payload"`
 }
 

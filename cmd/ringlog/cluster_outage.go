@@ -55,9 +55,9 @@ type nodeOutage struct {
 	Outage    *api.Outage      `json:"outage"` // nil: it sees none
 	Quorum    *api.Quorum      `json:"quorum,omitempty"`
 	Members   []api.Member     `json:"members,omitempty"`
-	Journal   string           `json:"journal"`
+	Journal   string           `json:"journal"` // its id; "" is no journal
 	Records   []localRecord    `json:"records"`
-	Outages   []api.PastOutage `json:"outages,omitempty"`
+	Outages   []api.PastOutage `json:"outages,omitempty"` // that the log has recorded
 }
 
 // localRecord is a record of a node's journal, as an event that has no offset.

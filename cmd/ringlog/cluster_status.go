@@ -50,12 +50,12 @@ type clusterRow struct {
 	First     uint64         `json:"first_offset,omitempty"`
 	Last      uint64         `json:"last_offset,omitempty"`
 	Applied   uint64         `json:"applied_index,omitempty"`
-	Margin    int            `json:"quorum_margin"`
+	Margin    int            `json:"quorum_margin"` // voters to spare
 	Disk      *api.Disk      `json:"disk,omitempty"`
 	Outage    *api.Outage    `json:"outage,omitempty"`
 	Health    *api.Health    `json:"health,omitempty"`
-	Autopilot *api.Autopilot `json:"autopilot,omitempty"`
-	Error     string         `json:"error,omitempty"`
+	Autopilot *api.Autopilot `json:"autopilot,omitempty"` // of the leader alone
+	Error     string         `json:"error,omitempty"`     // why it did not answer
 }
 
 // clusterView is the statuses of all nodes.

@@ -212,7 +212,7 @@ type createCursorOptions struct {
 	name   string
 	from   api.Position
 	filter event.Filter
-	policy api.CursorPolicy
+	policy api.CursorPolicy // what it may hold back from retention
 }
 
 func createCursorCommand(sh *shell.Shell) *cli.Command {

@@ -86,7 +86,7 @@ type letterTotals struct {
 	MaxBytes  uint64         `json:"max_bytes"`
 	Oldest    time.Time      `json:"oldest,omitzero"`
 	OldestAge float64        `json:"oldest_seconds,omitempty"`
-	Ever      uint64         `json:"ever"`
+	Ever      uint64         `json:"ever"` // letters added since the cluster exists
 	ByCursor  map[string]int `json:"by_cursor"`
 	ByType    map[string]int `json:"by_type"`
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/ringrift/ringlog/internal/frame"
 )
 
-// letterWork redrives or purges many letters, in steps.
+// letterWork redrives or purges many letters, in steps; call does one step. to is the cursor to redrive to, "" is
+// each letter's own.
 type letterWork struct {
 	which client.LetterChoice
 	to    string

@@ -24,7 +24,7 @@ const inFlight = 8192
 
 // sentLine is a line of the input and the answer that it waits for. Exactly one of future and err is set.
 type sentLine struct {
-	line   int
+	line   int // from 1
 	future *client.Future
 	err    error // why it was not sent
 }
@@ -36,9 +36,9 @@ type stream struct {
 	in      io.Reader
 	opts    publishOptions
 	client  *client.Client
-	answers chan sentLine
-	stop    context.CancelCauseFunc // ends the reading
-	bar     *progressbar.ProgressBar
+	answers chan sentLine            // in the order of the lines; the reader closes it
+	stop    context.CancelCauseFunc  // ends the reading
+	bar     *progressbar.ProgressBar // nil where standard error is no terminal
 
 	// Owned by the collector, and read by others once it has ended. A refused line was not appended. An
 	// unknown one may have been: to send it again could append it twice.

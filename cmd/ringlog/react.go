@@ -36,12 +36,12 @@ type reactOptions struct {
 	maxDeliver  uint64
 	breaker     breaker.Config
 	drain       time.Duration
-	record      bool
-	count       uint64
-	untilEnd    bool
+	record      bool   // publish failures as events
+	count       uint64 // deliveries; 0 is no limit
+	untilEnd    bool   // stop once all that is in the log now is handled
 
-	command   []string
-	passToken bool
+	command   []string // and its arguments; none with a webhook
+	passToken bool     // the command gets the cluster token
 	webhook   sinks.WebhookOptions
 }
 

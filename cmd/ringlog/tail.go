@@ -18,15 +18,15 @@ import (
 type tailOptions struct {
 	from     *api.Position // nil is not said
 	filter   event.Filter
-	cursor   string
+	cursor   string // "" reads the log without one
 	noCommit bool
 	count    uint64 // 0 is no end
-	untilEnd bool
+	untilEnd bool   // stop at the end that the log has now
 
 	consistency client.Consistency
-	minOffset   uint64
-	local       bool // only the first endpoint, whoever leads
-	journal     bool // what that node notes of an outage, too
+	minOffset   uint64 // that the node must have first; 0 is none
+	local       bool   // only the first endpoint, whoever leads
+	journal     bool   // what that node notes of an outage, too
 }
 
 // filterFlags choose events.

@@ -260,8 +260,8 @@ func commonRange(ctx context.Context, sh *shell.Shell, urls []string) (first, la
 
 // rangeSum is the hash of some events, as they are printed.
 type rangeSum struct {
-	from, to uint64
-	sum      string
+	from, to uint64 // offsets, both included
+	sum      string // SHA-256, in hex
 }
 
 const eventsPerSum = 1000

@@ -65,7 +65,7 @@ type Cluster struct {
 	opts  Options
 	nodes []Node
 	spawn *spawner
-	exits chan Exit
+	exits chan Exit // buffered; an exit that does not fit is dropped
 
 	mu sync.Mutex
 	// mu guards what follows.

@@ -29,7 +29,7 @@ type process struct {
 // kernel sends a child its parent-death signal when the thread that started it
 // ends, not the process.
 type spawner struct {
-	start chan func()
+	start chan func() // what the thread runs, in order
 	done  sync.WaitGroup
 }
 

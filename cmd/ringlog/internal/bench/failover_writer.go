@@ -20,8 +20,8 @@ const failoverPayload = 256
 // acknowledged, and when.
 type writer struct {
 	client *client.Client
-	name   string // makes the events of this run unlike those of others
-	count  atomic.Int64
+	name   string       // makes the events of this run unlike those of others
+	count  atomic.Int64 // of acknowledged events
 
 	mu sync.Mutex
 	// mu guards what follows.
@@ -31,9 +31,9 @@ type writer struct {
 
 // ack is one acknowledged event.
 type ack struct {
-	n        int64
+	n        int64 // the event's number, from 1
 	offset   uint64
-	sent, at time.Time
+	sent, at time.Time // published and acknowledged
 }
 
 // newWriter returns a writer that run starts.
@@ -121,7 +121,7 @@ type failoverAudit struct {
 	Unasked      int `json:"unasked_elections"` // more than the first one and one for each act
 
 	acked map[int64]uint64 // acknowledged offset by number
-	found map[int64]bool
+	found map[int64]bool   // the numbers that the log has
 }
 
 // newFailoverAudit begins an audit of a log in which acks should be found.

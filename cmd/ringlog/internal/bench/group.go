@@ -111,7 +111,7 @@ var errAllTaken = errors.New("all events were taken")
 // groupWork is what the members of a group share while they work.
 type groupWork struct {
 	*round
-	taken atomic.Int64
+	taken atomic.Int64    // events, by all members, with the warm-up
 	ctx   context.Context // ends when all were taken
 	end   context.CancelCauseFunc
 }

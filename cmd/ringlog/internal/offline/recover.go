@@ -19,7 +19,7 @@ import (
 // recoverOptions say which folder becomes a new cluster, and who its voters are.
 type recoverOptions struct {
 	dataDir string
-	members []fsm.ConfigMember
+	members []fsm.ConfigMember // voters of the new cluster; none is this node alone
 	shell.Consent
 }
 

@@ -51,20 +51,20 @@ type Addresses struct {
 type Joining struct {
 	BootstrapExpect int      `toml:"bootstrap-expect" json:"bootstrap-expect"` // voters of a new cluster; 0 forms none
 	Join            []string `toml:"join" json:"join"`                         // URLs
-	NonVoter        bool     `toml:"non-voter" json:"non-voter"`
+	NonVoter        bool     `toml:"non-voter" json:"non-voter"`               // join without a vote
 }
 
 // Access is who may talk to a node.
 type Access struct {
-	Insecure   bool     `toml:"insecure" json:"insecure"`
+	Insecure   bool     `toml:"insecure" json:"insecure"`     // allow addresses that others reach without a token
 	AllowHosts []string `toml:"allow-host" json:"allow-host"` // names
-	TokenFile  string   `toml:"token-file" json:"token-file"`
+	TokenFile  string   `toml:"token-file" json:"token-file"` // holds the cluster token
 }
 
 // Seeds are settings of a new cluster. One that exists keeps its own.
 type Seeds struct {
-	Reserved string `toml:"reserved" json:"reserved"` // catalogue.reserved
-	Strict   bool   `toml:"validation-strict" json:"validation-strict"`
+	Reserved string `toml:"reserved" json:"reserved"`                   // catalogue.reserved
+	Strict   bool   `toml:"validation-strict" json:"validation-strict"` // validation.strict
 }
 
 // Timing is when a node considers another one gone.
@@ -72,11 +72,12 @@ type Timing struct {
 	Heartbeat    interval `toml:"heartbeat" json:"heartbeat"`
 	Election     interval `toml:"election-timeout" json:"election-timeout"` // 0 is Heartbeat
 	Lease        interval `toml:"leader-lease" json:"leader-lease"`         // 0 is three quarters of Heartbeat
-	PingInterval interval `toml:"ping-interval" json:"ping-interval"`
-	PingMisses   int      `toml:"ping-misses" json:"ping-misses"`
+	PingInterval interval `toml:"ping-interval" json:"ping-interval"`       // of each other member
+	PingMisses   int      `toml:"ping-misses" json:"ping-misses"`           // that make a member unreachable
 }
 
-// Compaction is when the raft log is compacted, and what it keeps then.
+// Compaction is when the raft log is compacted: every CompactEvery if there are CompactEntries new entries, and at
+// once after CompactBytes new bytes. TrailingEntries and TrailingBytes bound what is kept for lagging members.
 type Compaction struct {
 	CompactEvery    interval `toml:"raft-compact-interval" json:"raft-compact-interval"`
 	CompactEntries  int      `toml:"raft-compact-entries" json:"raft-compact-entries"`
@@ -87,9 +88,9 @@ type Compaction struct {
 
 // Limits are the bounds above which a node refuses requests; DiskMinFree is one below which it does.
 type Limits struct {
-	QueueRequests int `toml:"queue-requests" json:"queue-requests"`
-	QueueBytes    int `toml:"queue-bytes" json:"queue-bytes"`
-	DiskMinFree   int `toml:"disk-min-free" json:"disk-min-free"` // 0 is a share of the volume
+	QueueRequests int `toml:"queue-requests" json:"queue-requests"` // unanswered, while the node leads
+	QueueBytes    int `toml:"queue-bytes" json:"queue-bytes"`       // of those requests
+	DiskMinFree   int `toml:"disk-min-free" json:"disk-min-free"`   // 0 is a share of the volume
 }
 
 // Diagnostics are what a node writes about itself.

@@ -43,13 +43,13 @@ type Shell struct {
 	Colour bool // notices and tables may be coloured
 	JSON   bool // output is one JSON object a line
 
-	Endpoints []string      // URLs
-	clusterID string        // the cluster that the endpoints must be of; "" is any
-	local     bool          // reads take what the node that answers has
-	Timeout   time.Duration // of a command, of an attempt of a stream
-	Token     string        // "" is none
-	TokenFile string        // that Token was read from; "" is none
-	Getenv    func(string) string
+	Endpoints []string            // URLs
+	clusterID string              // the cluster that the endpoints must be of; "" is any
+	local     bool                // reads take what the node that answers has
+	Timeout   time.Duration       // of a command, of an attempt of a stream
+	Token     string              // "" is none
+	TokenFile string              // that Token was read from; "" is none
+	Getenv    func(string) string // os.Getenv, or a test's
 }
 
 // New returns the shell of a process with these streams; Configure completes it.

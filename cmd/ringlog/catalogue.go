@@ -132,6 +132,7 @@ func showType(ctx context.Context, sh *shell.Shell, name string, builtin bool) e
 		return err
 	}
 	return sh.Emit(t, func() error {
+		// The payload as name and type of each field.
 		var fields []string
 		for _, f := range t.Payload {
 			fields = append(fields, f.Name+" "+f.Type)

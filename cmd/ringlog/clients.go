@@ -111,6 +111,7 @@ func timeoutText(d time.Duration) string {
 
 // removeClient removes the registration of a client after asking.
 func removeClient(ctx context.Context, sh *shell.Shell, id string, leave shell.Consent) error {
+	// A dry run does not ask the cluster, so it does not know whether the client is registered.
 	if leave.DryRun {
 		sh.Say("%s would be removed, if it is registered", id)
 		return nil
@@ -134,6 +135,7 @@ func clientsText(s api.ClientStats) string {
 // timeoutsText prints how many handlers there are, and their least and greatest time limit.
 func timeoutsText(byClient map[string]map[string]float64) string {
 	low, high, n := 0.0, 0.0, 0
+	// By client, then by handler.
 	for _, limits := range byClient {
 		for _, seconds := range limits {
 			if n == 0 || seconds < low {

@@ -44,6 +44,7 @@ func printVerdict(sh *shell.Shell, leader clusterRow, now time.Time) error {
 		fmt.Fprintf(sh.Out, "about to lag too far for the raft log, and to need a snapshot: %s\n",
 			strings.Join(h.CatchupAtRisk, ", "))
 	}
+	// The list may have the leader itself, which is no follower.
 	var followers []table.Row
 	for _, v := range leader.Autopilot.Servers {
 		if v.ID != leader.ID {
@@ -101,6 +102,7 @@ func outageLinesOf(rows []clusterRow, now time.Time) string {
 				r.ID, o.Cause, secondsText(max(0, now.Sub(o.Since).Seconds())), o.Refused)
 		}
 	}
+	// The empty line before the block is printed only with it.
 	if b.Len() == 0 {
 		return ""
 	}

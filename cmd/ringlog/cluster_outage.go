@@ -132,6 +132,7 @@ func last[T any](list []T, n int) []T {
 func outageLines(sh *shell.Shell, found sweep[nodeOutage]) error {
 	for _, a := range found.answers {
 		var line any = a.value
+		// A silent node has a line, too, with the id under which another node knows it.
 		if a.err != nil {
 			line = map[string]string{"url": a.url, "node_id": found.members[a.url], "error": a.err.Error()}
 		}
@@ -146,6 +147,7 @@ func outageLines(sh *shell.Shell, found sweep[nodeOutage]) error {
 func outageText(sh *shell.Shell, found sweep[nodeOutage], nodes []nodeOutage) error {
 	var b strings.Builder
 	for _, a := range found.answers {
+		// A node that does not answer is listed, too, with the reason.
 		if a.err != nil {
 			fmt.Fprintf(&b, "%s at %s does not answer: %s\n", found.id(a), a.url, whySilent(a.err))
 			continue

@@ -113,6 +113,7 @@ func (s *sweep[T]) mixed() string {
 	if len(ids) < 2 {
 		return ""
 	}
+	// Each cluster with its nodes, so that the misplaced ones can be found.
 	var parts []string
 	for _, id := range ids {
 		var nodes []string

@@ -152,6 +152,7 @@ func filterText(f event.Filter) string {
 	if f.Empty() {
 		return "all"
 	}
+	// In the order of the flags; a part without values is left out.
 	var parts []string
 	for _, l := range []struct {
 		name string
@@ -276,6 +277,7 @@ func seekCursorCommand(sh *shell.Shell) *cli.Command {
 		Flags: append(shell.ConsentFlags(),
 			&cli.StringFlag{Name: "to", Usage: "move to `WHERE`: " + api.PositionForms}),
 		Action: shell.Args(1, aCursor, func(c *cli.Context) error {
+			// No default would be safe: a seek moves what a consumer reads next.
 			if !c.IsSet("to") {
 				return shell.Usagef("--to is required: %s", api.PositionForms)
 			}

@@ -172,6 +172,7 @@ func listLetters(ctx context.Context, sh *shell.Shell, f client.LetterFilter, li
 	if err != nil {
 		return err
 	}
+	// The table has the first line of each error; dlq show prints all of it.
 	err = shell.EmitEach(sh, list,
 		table.Row{"id", "state", "cursor", "offset", "type", "attempts", "redrives", "died", "error"},
 		func(l client.Letter) table.Row {
@@ -272,6 +273,7 @@ func letterErrors(ctx context.Context, sh *shell.Shell, f client.LetterFilter) e
 	}
 	return shell.EmitEach(sh, answer.Errors, table.Row{"letters", "error", "cursors", "types", "last", "such as"},
 		func(g errorGroup) table.Row {
+			// The error is cut to one line, and one letter stands for its group.
 			return table.Row{g.Count, firstLine(g.Error, 60), namesText(g.Cursors), namesText(g.Types),
 				shell.LocalTime(g.Last), lineageText(g.Letters[:1])}
 		})

@@ -244,6 +244,7 @@ func (im *letterImport) post(ctx context.Context, rows []letterRow, answer *impo
 
 // print reports the outcome; rows that were refused make it a failure.
 func (im *letterImport) print() error {
+	// A dry run counts what would be imported.
 	err := im.sh.Emit(im.sum, func() error {
 		name := "imported"
 		if im.sum.DryRun {

@@ -45,6 +45,7 @@ func printOutcome(sh *shell.Shell, o sinks.Outcome) {
 // and this says why.
 func printBreaker(sh *shell.Shell, openFor time.Duration) func(breaker.Change) {
 	return func(ch breaker.Change) {
+		// For programs one object for each change; people get what it means for the events.
 		switch {
 		case sh.JSON:
 			line := struct {

@@ -172,6 +172,7 @@ func judgeDigests(at map[uint64]map[string]int, nodes int) shell.Finding {
 	f := shell.Finding{Check: "digest", Found: "there is no index at which all nodes have a digest"}
 	newest := uint64(0)
 	for index, digests := range at {
+		// An index counts if as many digests were reported for it as there are nodes.
 		reported := 0
 		for _, n := range digests {
 			reported += n

@@ -85,6 +85,7 @@ func (c *Cluster) WaitEqual(ctx context.Context, index uint64) (digest Status, e
 				continue
 			}
 			s, err := c.Status(ctx, n)
+			// A stopped node is left out; one that runs and does not answer is waited for.
 			if err != nil || s.Digest.Index < index {
 				return false
 			}

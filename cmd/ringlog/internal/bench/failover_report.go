@@ -46,6 +46,7 @@ func (f *failover) result(partial bool) failoverResult {
 // summarize returns the gaps of the acts of a kind, nil where there was no such act. Each column is sorted
 // by itself, so that its median is its own.
 func summarize(acts []failoverAct, kind string) *gapSummary {
+	// column returns one figure of the acts of this kind, sorted.
 	column := func(of func(failoverAct) float64) (list []float64) {
 		for _, a := range acts {
 			if a.Act == kind {

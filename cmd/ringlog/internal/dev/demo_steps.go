@@ -76,6 +76,7 @@ func (t *tour) readCursor(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Each event has the offset that was acknowledged for it.
 	for i, ev := range events {
 		if ev.Offset != t.offsets[i] || ev.Type != t.flow[i].Type {
 			return "", fmt.Errorf("event %d is %s at %d, not %s at %d", i+1, ev.Type, ev.Offset, t.flow[i].Type,
@@ -88,6 +89,7 @@ func (t *tour) readCursor(ctx context.Context) (string, error) {
 
 // duplicate publishes an event of the pipeline a second time. The tour does so before and after the failover.
 func (t *tour) duplicate(ctx context.Context) (string, error) {
+	// The same event as before, with the same content.
 	again := t.flow[len(t.flow)/2]
 	res, err := t.client.Publish(ctx, again)
 	if err != nil {
@@ -123,6 +125,7 @@ func (t *tour) killLeader(ctx context.Context) (string, error) {
 
 // leadershipEvents finds the change of leaders in the log.
 func (t *tour) leadershipEvents(ctx context.Context) (string, error) {
+	// Both events have the new leader's term.
 	lost, err := t.find(ctx, event.LeaderLost, t.leader.Term)
 	if err != nil {
 		return "", err

@@ -121,6 +121,7 @@ func (i interval) MarshalText() ([]byte, error) { return []byte(i.String()), nil
 
 // serveDefaults returns the configuration without flags, variables or a file.
 func serveDefaults() serveConfig {
+	// Zero values are defaults, too: 0 and "" mean what the fields' comments say.
 	return serveConfig{
 		Addresses: Addresses{HTTP: "127.0.0.1:8770", Raft: "127.0.0.1:9770"},
 		Seeds:     Seeds{Reserved: "refuse"},
